@@ -278,6 +278,12 @@ def turned(rng, shape):
     return lambda a: a
 
 
+def counted(a, axis):
+    if isinstance(a, np.ndarray):
+        return np.indices(a.shape, np.int32)[axis]
+    return nx.lax.broadcasted_iota(np.int32, a.shape, axis)
+
+
 LITTLE = {"fuse.most": 3, "fuse.again": 1, "fuse.cheap": 0, "fuse.row": 4, "nest.transpose": 1, "nest.cut": 8}
 
 
@@ -295,6 +301,9 @@ def test_any_views_of_what_is_not_made_yet(block, choices):
             y = steps[-1](y)
             if rng.random() < 0.5:
                 steps.append(lambda a, k=k: (a ^ 5) + k)
+                y = steps[-1](y)
+            if y.ndim and rng.random() < 0.2:
+                steps.append(lambda a, d=rng.randrange(y.ndim): a + counted(a, d))
                 y = steps[-1](y)
             if y.ndim and y.size and rng.random() < 0.3:
                 axes = tuple(rng.sample(range(y.ndim), rng.randint(1, y.ndim)))

@@ -10,6 +10,7 @@ from nxjax.kernels.cpu import knobs
 from nxjax.kernels.cpu.move import Move
 from nxjax.kernels.cpu.nest import Nest
 from nxjax.lower.cpu.lower import lower
+from nxjax.trace import dtypes
 
 
 def kernels(f, *shapes, dtype=jnp.float32):
@@ -61,6 +62,40 @@ def test_cut_reductions_are_right(shape, axis):
     np.testing.assert_allclose(total, wide.sum(axis), rtol=1e-5, atol=2e-3)
     np.testing.assert_array_equal(top, x.max(axis))
     np.testing.assert_allclose(mean, wide.mean(axis) * 2 + 1, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "int32", "float64"])
+@pytest.mark.parametrize("shape", [(700,), (699, 3), (3, 699), (10, 301), (7, 2, 31)], ids=str)
+def test_cut_reductions_of_other_dtypes(dtype, shape):
+    """In many little blocks; of narrow floats the parts are sums in float32."""
+    x = np.random.default_rng(0).integers(-3, 4, shape).astype(getattr(dtypes, dtype))
+    wide = x.astype(np.float32 if "float" in dtype else np.int64)
+
+    def f(x):
+        return [(x.sum(k, dtype=x.dtype), x.max(k), x.sum(k, dtype=x.dtype) + 1) for k in (None, 0, -1)]
+
+    with nx.enable_x64(True):
+        got = nx.jit(f, device=CpuBackend({"nest.cut": 16}).device)(x)
+    for k, (total, top, more) in zip((None, 0, -1), got, strict=True):
+        assert total.dtype == x.dtype
+        np.testing.assert_array_equal(total, wide.sum(k).astype(x.dtype))
+        np.testing.assert_array_equal(top, wide.max(k).astype(x.dtype))
+        np.testing.assert_array_equal(more, (wide.sum(k) + 1).astype(x.dtype))
+
+
+def test_reductions_of_what_is_counted():
+    """An element's own number would begin again in each block."""
+    n = 4 * knobs.NEST_CUT.default + 5
+    x = np.random.default_rng(0).integers(0, 2, n).astype(np.int32)
+
+    def f(x):
+        counted = nx.lax.iota(jnp.int32, n)
+        return (x * counted).max(), (x * (counted % 7)).sum(dtype=jnp.int32)
+
+    with nx.config.using(executor="cpu"):
+        top, total = nx.jit(f)(x)
+    assert top == np.flatnonzero(x)[-1]
+    assert total == (x * (np.arange(n) % 7)).sum()
 
 
 def test_no_second_pass_over_what_has_left_the_caches():
