@@ -1,0 +1,78 @@
+"""Calls with known and unknown arguments in a user's own rule are cut in two."""
+
+import numpy as np
+import pytest
+
+import nxjax as nx
+import nxjax.numpy as jnp
+from nxjax.trace.evaluate import evaluate
+from nxjax.transforms.partial import split_program
+
+# The slope cos(x) by a jitted function of both, and what is in it: calls of what is known, of what is not, of both.
+TWO = np.float32(2)
+WAYS = {
+    "flat": lambda x, t: jnp.cos(x) * t,
+    "known inside": lambda x, t: nx.jit(jnp.cos)(x) * t,
+    "unknown inside": lambda x, t: nx.jit(lambda t: t * 2)(t) * jnp.cos(x) / 2,
+    "both inside": lambda x, t: nx.jit(lambda a, b: a * b)(jnp.cos(x), t),
+    "both give both": lambda x, t: (y := nx.jit(lambda a, b: (jnp.cos(a), b * a, a))(x, t))[0] * t + 0 * y[1] * y[2],
+    "nothing is known": lambda x, t: nx.jit(lambda a, b: b * 1.0)(x, t) * jnp.cos(x),
+    "what comes through": lambda x, t: (
+        nx.jit(lambda a, b: (b, a))(jnp.cos(x), t)[0] * nx.jit(lambda b, a: a)(t, jnp.cos(x))
+    ),
+    "with a constant": lambda x, t: nx.jit(lambda a, b: jnp.asarray([2.0, 3.0])[0] * b * a)(jnp.cos(x), t) / TWO,
+    "two deep": lambda x, t: nx.jit(lambda a, b: nx.jit(lambda c, d: (c + 0, d * jnp.cos(c)))(a, b)[1])(x, t),
+    "twice": lambda x, t: (g := nx.jit(lambda a, b: a * b))(jnp.cos(x), t) / 2 + g(t, jnp.cos(x)) / 2,
+}
+
+
+def called(program):
+    inside = [p for e in program.equations for p in e.programs()]
+    return {e.op.name for e in program.equations}.union(*map(called, inside))
+
+
+def sine(way, ahead=False):
+    both = nx.jit(lambda x, t: (jnp.sin(x), WAYS[way](x, t), x + 1) if ahead else (WAYS[way](x, t),))
+
+    @nx.custom_jvp
+    def f(x):
+        return jnp.sin(x)
+
+    @f.defjvp
+    def rule(primals, tangents):
+        found = both(primals[0], tangents[0])
+        return (found[0], found[1]) if ahead else (jnp.sin(primals[0]), found[0])
+
+    return f
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+def test_slopes_by_calls_of_both(way, ahead):
+    f, x, t = sine(way, ahead), np.float32(0.3), np.float32(0.7)
+    y, push = nx.linearize(f, x)
+    np.testing.assert_allclose([y, push(t), push(2 * t)], [np.sin(x), np.cos(x) * t, 2 * np.cos(x) * t], rtol=1e-6)
+    # What is known is computed once.
+    assert not {"sin", "cos"} & called(nx.make_jaxpr(push)(t))
+    for grad in (nx.grad(f), nx.jit(nx.grad(f)), nx.grad(nx.jit(f))):
+        np.testing.assert_allclose(grad(x), np.cos(x), rtol=1e-6)
+    np.testing.assert_allclose(nx.grad(nx.grad(f))(x), -np.sin(x), rtol=1e-6)
+    xs = np.arange(3, dtype=np.float32)
+    np.testing.assert_allclose(nx.vmap(nx.grad(f))(xs), np.cos(xs), rtol=1e-6)
+    np.testing.assert_allclose(nx.grad(lambda v: f(v).sum())(xs), np.cos(xs), rtol=1e-6)
+
+
+@pytest.mark.parametrize("unknown", [(True, False), (False, True), (True, True), (False, False)], ids=str)
+@pytest.mark.parametrize("way", WAYS)
+def test_halves_give_what_the_whole_gives(way, unknown):
+    x, t = np.float32(0.3), np.float32(0.7)
+    whole, consts = nx.make_jaxpr(lambda x, t: (WAYS[way](x, t), x * 2, t + 1))(x, t).close_over()
+    values = [*(c.numpy() for c in consts), x, t]
+    mask = (*(False for _ in consts), *unknown)
+    known, rest, from_known, count = split_program(whole, mask)
+    first = evaluate(known.check(), [v for v, u in zip(values, mask, strict=True) if not u])
+    second = iter(evaluate(rest.check(), [*first[:count], *(v for v, u in zip(values, mask, strict=True) if u)]))
+    ready = iter(first[count:])
+    for is_known, wanted in zip(from_known, evaluate(whole, values), strict=True):
+        np.testing.assert_array_equal(next(ready) if is_known else next(second), wanted)
+    assert from_known[1:] == tuple(not u for u in unknown)
