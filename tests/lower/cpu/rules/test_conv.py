@@ -1,10 +1,12 @@
+import math
+
 import numpy as np
 import pytest
 
 import nxjax as nx
 from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.interpret import Interpreter
-from nxjax.kernels.cpu import isa
+from nxjax.kernels.cpu import isa, knobs
 from nxjax.lower.cpu.lower import lower
 from nxjax.lower.cpu.tape import Call, Host, walk
 from nxjax.ops.conv import ConvDimensionNumbers, conv_general_dilated
@@ -179,6 +181,58 @@ def test_large_weights_are_laid_together(name, size, inputs, outputs, groups):
         assert any("packing" in k.key for k in kernels(found)), str(found)
     with nx.config.using(executor="reference"):
         np.testing.assert_array_equal(y, np.asarray(f(nx.numpy.asarray(x), nx.numpy.asarray(w))))
+
+
+@pytest.mark.parametrize("name", isa.possible())
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize("window", [(1, 1), (3, 3), (8, 8), (5, 13)], ids=str)
+def test_any_number_of_taps_laid_together_or_not(name, dtype, window):
+    """Windows of one tap, of as many as have their addresses made ahead, and of more. Small whole numbers."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(-3, 4, (2, 13, 15, 20)).astype(dtype)
+    w = rng.integers(-3, 4, (*window, 20, 100)).astype(dtype)
+    packing = set()
+    for padding, steps, pack in (
+        ("SAME", (1, 1), 0),
+        ("SAME", (2, 1), 0),
+        ("VALID", (1, 1), 0),
+        ("SAME", (1, 2), knobs.NEVER),
+    ):
+
+        def f(x, w, padding=padding, steps=steps):
+            return nx.lax.conv_general_dilated(x, w, steps, padding, dimension_numbers=LAST)
+
+        choices = {"conv.pack": pack, "conv.winograd": 0, "conv.items": 1}
+        with nx.config.using(cpu_isa=name, enable_x64=True), knobs.using(choices):
+            found = program(f, x, w)
+            (y,) = ran(found, x, w)
+        packing |= {("packing" in k.key, "table" in k.key) for k in kernels(found) if k.key.startswith("conv(")}
+        with nx.config.using(executor="reference", enable_x64=True):
+            np.testing.assert_array_equal(y, np.asarray(f(nx.numpy.asarray(x), nx.numpy.asarray(w))))
+    assert {table for _, table in packing} == {1 < math.prod(window) <= 64}
+    assert {p for p, _ in packing} == {False, True}
+
+
+@pytest.mark.parametrize("inputs", [1, 7, 8, 9, 15, 16, 17])
+@pytest.mark.parametrize("taps", [1, 2, 8, 9, 16, 17, 18])
+@pytest.mark.parametrize("nd", [1, 2, 3])
+def test_few_features_and_long_windows(inputs, taps, nd):
+    """Short loops over features become longer ones over a row of the window, or the other way round."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(-3, 4, (2, *(2,) * (nd - 1), 20, inputs)).astype(np.float32)
+    w = rng.integers(-3, 4, (*(2,) * (nd - 1), taps, inputs, 5)).astype(np.float32)
+    letters = "DHW"[3 - nd :]
+    numbers = (f"N{letters}C", f"{letters}IO", f"N{letters}C")
+    for padding, dilation in (("VALID", 1), ("SAME", 1), ("SAME", 2)):
+
+        def f(x, w, padding=padding, dilation=dilation):
+            return nx.lax.conv_general_dilated(
+                x, w, (1,) * nd, padding, rhs_dilation=(*(1,) * (nd - 1), dilation), dimension_numbers=numbers
+            )
+
+        (y,) = ran(program(f, x, w), x, w)
+        with nx.config.using(executor="reference"):
+            np.testing.assert_array_equal(y, np.asarray(f(nx.numpy.asarray(x), nx.numpy.asarray(w))))
 
 
 @pytest.mark.parametrize("name", isa.possible())
