@@ -3,8 +3,9 @@ import pytest
 
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.epilogue import plain
-from nxjax.kernels.cpu.gemm import Axis
+from nxjax.kernels.cpu.gemm import Axis, mode_of
 from nxjax.kernels.cpu.gemm_plan import Matrix, blocks_for, plan, sums_of, tile_for
+from nxjax.trace import dtypes
 from tests.kernels.cpu.products import multiply, planned
 from tests.kernels.cpu.running import ISAS
 
@@ -78,6 +79,31 @@ def test_sums():
     assert sums_of(I8, I8, I32, 10) == I32
     assert sums_of(I8, I8, np.dtype("int64"), 1 << 30) == np.dtype("int64")
     assert sums_of(I32, I32, F32, 10) == np.dtype("float64")
+
+
+BYTES = [d for d in sorted(dtypes.INTEGER, key=str) if dtypes.bit_width(d) <= 8]
+
+
+@pytest.mark.parametrize("left", BYTES, ids=str)
+@pytest.mark.parametrize("right", BYTES, ids=str)
+@pytest.mark.parametrize("of_bytes", ["pairs", "quads"])
+def test_products_of_bytes_are_summed_where_they_are_exact(left, right, of_bytes):
+    """In 32 bits as long as the largest sum is one of them, or wraps as the result does; else more."""
+    largest = 1
+    for d in (left, right):
+        info = dtypes.integer_info(d)
+        largest *= max(-int(info.min), int(info.max))
+    edge = (2**31 - 1) // largest  # products, of which as many are exact
+    for out in sorted(dtypes.INTEGER | {F32, np.dtype("float64")}, key=str):
+        wraps = out in dtypes.INTEGER and dtypes.bit_width(out) <= 32
+        for depth in (1, edge // 2, edge - 1, edge, edge + 1, 2 * edge):
+            mode, scalar = mode_of(left, right, out, depth, of_bytes)
+            assert wraps or depth <= edge or scalar != "i32", (out, depth)
+            assert scalar == "i32" or depth > edge // 2, (out, depth)
+            assert (mode == of_bytes) or (left, right) != (I8, I8) or scalar != "i32"
+            assert mode in ("pairs", "mul", "fma") or left == right == I8
+        # Of nothing, there are no quads to begin with.
+        assert mode_of(left, right, out, 0, of_bytes)[0] == "pairs"
 
 
 @pytest.mark.parametrize("name", ISAS)

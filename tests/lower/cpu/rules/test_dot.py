@@ -245,6 +245,17 @@ def test_rows_of_a_large_matrix_are_added_in_pieces(rows, dtype, name):
     )
 
 
+@pytest.mark.parametrize("rows", [1, 4])
+@pytest.mark.parametrize(("depth", "pieces"), [(1023, 1), (1024, 2), (1025, 2), (1535, 2), (1536, 3), (1537, 3)])
+def test_how_many_pieces_and_whether_the_last_is_shorter(rows, depth, pieces):
+    """Rows of 4 KiB; whole numbers, whose sums are exact in every order."""
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(-9, 10, s).astype(np.float32) for s in ((rows, depth), (depth, 1024)))
+    shorter = pieces > 1 and depth % -(-depth // pieces) != 0
+    assert kernels(lambda x, y: x @ y + 1, x, y) == ["gemv"] * (1 if pieces == 1 else 2 + shorter)
+    np.testing.assert_array_equal(run(lambda x, y: x @ y + 1, x, y)[0], x @ y + 1)
+
+
 def test_known_scalars_have_no_dimension():
     x = np.arange(5, dtype=np.float32)
     numbers = (((), ()), ((), ()))
