@@ -10,7 +10,8 @@ from nxjax.numpy.promotion import as_axis, convert, promote_inexact, value
 from nxjax.ops import composite_activation as ops
 from nxjax.ops.elementary import logistic
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Tracer
+from nxjax.transforms.custom_jvp import custom_jvp
 
 
 def _inexact(name: str, x: Any) -> Array:
@@ -153,8 +154,21 @@ def soft_sign(x: Any) -> Array:
     >>> soft_sign(jnp.array([-1.0, 0.0, 3.0]))
     Array([-0.5 ,  0.  ,  0.75], dtype=float32)
     """
-    v = value(x, "soft_sign")
-    return v / (jnp.abs(v) + 1)
+    (v,) = promote_inexact("soft_sign", x)
+    return _soft_sign(v) if isinstance(v, Tracer) and v.dtype not in dtypes.COMPLEX else v / (jnp.abs(v) + 1)
+
+
+@custom_jvp
+def _soft_sign(x: Array) -> Array:
+    return x / (jnp.abs(x) + 1)
+
+
+@_soft_sign.defjvp
+def _soft_sign_slope(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    """1 / (|x| + 1)^2: that of the quotient is a difference, of nearly equal numbers where x is large."""
+    (x,), (t,) = primals, tangents
+    part = 1 / (jnp.abs(x) + 1)
+    return _soft_sign(x), t * part * part
 
 
 def squareplus(x: Any, b: Any = 4) -> Array:
@@ -168,7 +182,36 @@ def squareplus(x: Any, b: Any = 4) -> Array:
     Array([0.5, 1. , 2. ], dtype=float32)
     """
     v = value(x, "squareplus")
-    return (v + jnp.sqrt(jnp.square(v) + b)) / 2
+    if not (isinstance(v, Tracer) or isinstance(b, Tracer)) or v.dtype in dtypes.COMPLEX:
+        return _squareplus_of(v, b)
+    return _squareplus(*promote_inexact("squareplus", v, b))
+
+
+def _squareplus_of(x: Array, b: Any) -> Array:
+    return (x + jnp.sqrt(jnp.square(x) + b)) / 2
+
+
+_squareplus = custom_jvp(_squareplus_of)
+# With r = sqrt(x^2 + b), the slope is (1 + x / r) / 2: for x < 0 that is a difference. It is b / (2 r (r - x)) there,
+# and 1 less that of -x elsewhere. Its own slopes are b / (2 r^3) and, in b, -x / (4 r^3).
+_squareplus.defjvps(
+    lambda t, y, x, b: t * _squareplus_slope(x, b),
+    lambda t, y, x, b: t / (4 * jnp.sqrt(jnp.square(x) + b)),
+)
+
+
+@custom_jvp
+def _squareplus_slope(x: Array, b: Array) -> Array:
+    r = jnp.sqrt(jnp.square(x) + b)
+    low = b / (r + jnp.abs(x)) / r / 2
+    return jnp.where(x < 0, low, 1 - low)
+
+
+@_squareplus_slope.defjvp
+def _squareplus_bend(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    (x, b), (t, u) = primals, tangents
+    r = jnp.sqrt(jnp.square(x) + b)
+    return _squareplus_slope(x, b), t * (b / r / r / r / 2) - u * (x / r / r / r / 4)
 
 
 def sparse_plus(x: Any) -> Array:

@@ -1,10 +1,12 @@
 """Activations: values and derivatives as jax.nn, first and second order."""
 
 import jax
+import mpmath
 import numpy as np
 import pytest
 
 import nxjax as nx
+import nxjax.numpy as jnp
 
 X = np.array([-7.0, -3.0, -1.0, -0.3, -0.0, 0.0, 0.4, 1.0, 2.5, 5.0, 6.0, 30.0], np.float32)
 NAMES = [
@@ -94,3 +96,49 @@ def test_parameters(name):
     np.testing.assert_allclose(
         np.asarray(getattr(nx.nn, name)(X, 0.3)), np.asarray(getattr(jax.nn, name)(X, 0.3)), rtol=1e-5, atol=1e-6
     )
+
+
+_SLOPES = {
+    "soft_sign": (nx.nn.soft_sign, lambda x: 1 / (1 + abs(x)) ** 2, lambda x: -2 * mpmath.sign(x) / (1 + abs(x)) ** 3),
+    "squareplus": (
+        nx.nn.squareplus,
+        lambda x: (1 + x / mpmath.sqrt(x * x + 4)) / 2,
+        lambda x: 2 / mpmath.sqrt(x * x + 4) ** 3,
+    ),
+    "squareplus of 0.25": (
+        lambda x: nx.nn.squareplus(x, 0.25),
+        lambda x: (1 + x / mpmath.sqrt(x * x + 0.25)) / 2,
+        lambda x: 1 / mpmath.sqrt(x * x + 0.25) ** 3 / 8,
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("name", _SLOPES)
+def test_slopes_keep_their_digits_far_from_zero(name, dtype):
+    """Those of quotients and sums are differences of nearly equal numbers there."""
+    f, first, second = _SLOPES[name]
+    with nx.enable_x64(dtype == "float64"), mpmath.workdps(60):
+        info = jnp.finfo(dtype)
+        places = np.concatenate([10.0 ** np.linspace(-6, 12, 91), np.linspace(0.1, 9, 40)])
+        x = np.asarray(jnp.asarray(np.concatenate([places, -places]), dtype))
+        x = x[np.isfinite(x.astype(np.float64))]
+        slope = lambda x: nx.jvp(f, (x,), (jnp.ones_like(x),))[1]
+        bend = lambda x: nx.jvp(slope, (x,), (jnp.ones_like(x),))[1]
+        for run, exact in ((slope, first), (bend, second)):
+            want = np.array([float(exact(mpmath.mpf(float(v)))) for v in x])
+            seen = np.abs(want) > float(info.tiny) * 4
+            for way in (run, nx.jit(run)):
+                got = np.asarray(way(jnp.asarray(x))).astype(np.float64)
+                off = np.abs(got - want)[seen] / np.abs(want)[seen] / float(info.eps)
+                assert off.max() < 16, x[seen][off.argmax()]
+
+
+def test_squareplus_has_a_slope_in_its_parameter():
+    for x, b in ((-3.0, 2.0), (0.5, 4.0), (30.0, 0.25)):
+        found = nx.grad(nx.nn.squareplus, (0, 1))(x, b)
+        root = (x * x + b) ** 0.5
+        np.testing.assert_allclose(found, [(1 + x / root) / 2, 1 / (4 * root)], rtol=1e-5)
+        found = nx.grad(nx.grad(nx.nn.squareplus), 1)(x, b)
+        np.testing.assert_allclose(found, -x / (4 * root**3), rtol=1e-5)
+    assert nx.grad(lambda b: nx.nn.squareplus(jnp.ones((3, 1)), b).sum())(jnp.ones(2)).shape == (2,)

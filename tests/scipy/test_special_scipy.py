@@ -2,6 +2,7 @@
 
 import inspect
 
+import mpmath
 import numpy as np
 import pytest
 import scipy.special as sp
@@ -199,3 +200,47 @@ def test_slopes_and_values_at_edges():
     at = np.array([0.4, 0.7, 1.1])
     want = np.sqrt(1.5 / np.pi) / 2 * -np.cos(1.4), np.sqrt(5 / np.pi) / 4 * -3 * np.sin(2.2)
     near(nx.grad(real)(nx.asarray(at, "float32")), np.array([0.0, *want]), 1e-5)
+
+
+_SCALED = {
+    "erfcx": (
+        lambda x: mpmath.exp(x * x) * mpmath.erfc(x),
+        lambda x, y: 2 * x * y - 2 / mpmath.sqrt(mpmath.pi),
+        lambda x, y, s: 2 * y + 2 * x * s,
+    ),
+    "dawsn": (
+        lambda x: mpmath.sqrt(mpmath.pi) / 2 * mpmath.exp(-x * x) * mpmath.erfi(x),
+        lambda x, y: 1 - 2 * x * y,
+        lambda x, y, s: -2 * y - 2 * x * s,
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("name", _SCALED)
+def test_slopes_of_scaled_integrals_keep_their_digits(name, dtype):
+    """By their equations, slopes are differences of nearly equal numbers where x is large."""
+    value, slope, bend = _SCALED[name]
+    places = 10.0 ** np.linspace(-6, 8, 141)
+    places = places[abs(places - 0.924) > 0.1]  # the maximum of Dawson's integral
+    with nx.enable_x64(dtype == "float64"), mpmath.workdps(150):
+        x = np.asarray(nx.numpy.asarray(np.concatenate([places, -places[places < 1.5]]), dtype))
+        info = nx.numpy.finfo(dtype)
+        exact = [mpmath.mpf(float(v)) for v in x]
+        ys = [value(v) for v in exact]
+        first = [slope(v, y) for v, y in zip(exact, ys, strict=True)]
+        second = [bend(v, y, s) for v, y, s in zip(exact, ys, first, strict=True)]
+        f = getattr(ours, name)
+        run = lambda x: nx.jvp(f, (x,), (nx.numpy.ones_like(x),))[1]
+        again = lambda x: nx.jvp(run, (x,), (nx.numpy.ones_like(x),))[1]
+        back = nx.grad(lambda x: f(x).sum())
+        most = 16 if dtype != "float64" else 100
+        # Near its bounds the second derivative of a sum of polynomials is as good as the fourth power of their degree.
+        for way, want, limit in (
+            (run, first, most), (nx.jit(run), first, most), (back, first, most), (again, second, 1e5),
+        ):  # fmt: skip
+            want = np.array([float(v) for v in want])
+            got = np.asarray(way(nx.numpy.asarray(x))).astype(np.float64)
+            seen = np.abs(want) > float(info.tiny) * 4
+            off = np.abs(got - want)[seen] / np.abs(want)[seen] / float(info.eps)
+            assert off.max() < limit, x[seen][off.argmax()]
