@@ -44,7 +44,6 @@ def _program(body):
         ["-m", "nxjax", "fuzz", "--help"],
         ["-m", "nxjax.demo.parallel", "--help"],
         ["-m", "nxjax.launch", "--help"],
-        ["-m", "tools.faults", "--help"],
         ["-m", "tools.bits", "--help"],
     ],
     ids=" ".join,

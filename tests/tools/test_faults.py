@@ -170,6 +170,12 @@ def test_who_notices_is_told(tmp_path: Path):
     ], done.stderr
 
 
+def test_the_command_leaves_nxjax_to_its_children():
+    """They import that of another tree; what this process had imported they would have, too."""
+    code = "import tools.faults.__main__; from tools.faults.children import load_libraries; load_libraries()"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
 def test_tests_of_the_file_or_the_folder_stand_in_for_those_of_a_new_function():
     def cover(file, *calls):
         return Cover(file, 1.0, ["t"], {"t": 0.1}, {c: [0] for c in calls})

@@ -16,13 +16,13 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from nxjax.command_line import command
 from tools.faults import children, covers
 from tools.faults.campaign import Campaign, Verdict, as_record
 from tools.faults.known import EQUIVALENT
@@ -32,7 +32,6 @@ from tools.faults.sites import Site, chosen, difference, sites, sources
 ROOT: Final = Path(__file__).parents[2]
 
 
-@command
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="tools.faults", description="plant faults, count who notices")
     parser.add_argument("--record", type=Path, default=ROOT / "build" / "faults", help="what is known (build/faults)")
@@ -196,4 +195,5 @@ def _try(given: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # who reads no more ends it in silence
     sys.exit(main())

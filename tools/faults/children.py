@@ -115,6 +115,7 @@ def _become(tree: Path, place: Path, work: Callable[[Path], int]) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_DATA, (_BYTES, _BYTES))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         printed = os.open(place / "printed", os.O_WRONLY | os.O_CREAT, 0o600)
