@@ -26,7 +26,7 @@ from nxjax.numpy.promotion import (
     value,
 )
 from nxjax.trace import dtypes
-from nxjax.trace.array import wrap
+from nxjax.trace.array import another, wrap
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
 
@@ -100,7 +100,7 @@ def _accumulate(
     if wanted == dtypes.bool_:
         # Of truths the sum is "or", the product "and".
         op, combine = ("reduce_or", "or_") if identity == 0 else ("reduce_and", "and_")
-    y = getattr(ops, op)(x, axes=axes) if axes else x
+    y = getattr(ops, op)(x, axes=axes) if axes else another(x)
     if initial is not None:
         (start,) = promote_to(where_, (initial,), wanted)
         y = getattr(ops, combine)(broadcast_to_shape(start, y.shape), y)
@@ -227,9 +227,13 @@ def _extremum(name: str, ufunc: Any, op: str, combine: str, identity: Callable[[
             if where is not None:
                 x = _masked(x, where, identity(x.dtype))
             if x.dtype == dtypes.bool_:
-                y = getattr(ops, "reduce_or" if combine == "max" else "reduce_and")(x, axes=axes) if axes else x
+                y = (
+                    getattr(ops, "reduce_or" if combine == "max" else "reduce_and")(x, axes=axes)
+                    if axes
+                    else another(x)
+                )
             else:
-                y = getattr(ops, op)(x, axes=axes) if axes else x
+                y = getattr(ops, op)(x, axes=axes) if axes else another(x)
         if initial is not None:
             (start,) = promote_to(name, (initial,), y.dtype)
             start = broadcast_to_shape(start, y.shape)
@@ -290,7 +294,7 @@ def _truth(name: str, op: str, identity: bool, doc: str) -> Any:
         axes = as_axes(name, axis, x.ndim)
         if where is not None:
             x = _masked(x, where, identity)
-        y = getattr(ops, op)(x, axes=axes) if axes else x
+        y = getattr(ops, op)(x, axes=axes) if axes else another(x)
         return _keep(y, x.shape, axes) if keepdims else y
 
     return function

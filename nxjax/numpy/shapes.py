@@ -148,7 +148,15 @@ def ravel(a: Any, order: str = "C", *, out_sharding: Any = None) -> Array:
     """
     if order == "K":
         raise NotImplementedError("Ravel not implemented for order='K'.")
-    return reshape(a, -1 if size(a) else (0,), order)
+    return _own(a, reshape(a, -1 if size(a) else (0,), order))
+
+
+def _own(x: Any, found: Array) -> Array:
+    """``found``, an array of its own where it is ``x`` unchanged: who deletes one, or gives it away, keeps the other.
+
+    As JAX has it: some functions return what they were given, these do not.
+    """
+    return another(found) if found is x else found
 
 
 def transpose(a: Any, axes: Any = None) -> Array:
@@ -218,7 +226,7 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
     i, j = as_axis("swapaxes", axis1, x.ndim), as_axis("swapaxes", axis2, x.ndim)
     order = list(range(x.ndim))
     order[i], order[j] = j, i
-    return transpose(x, order)
+    return _own(x, transpose(x, order))
 
 
 def moveaxis(a: Any, source: Any, destination: Any) -> Array:
@@ -241,7 +249,7 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Array:
     order = [i for i in range(x.ndim) if i not in src]
     for d, s in sorted(zip(dst, src, strict=True)):
         order.insert(d, s)
-    return transpose(x, order)
+    return _own(x, transpose(x, order))
 
 
 def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
@@ -405,7 +413,7 @@ def flip(m: Any, axis: Any = None) -> Array:
     """
     x = value(m, "flip")
     axes = as_axes("flip", axis, x.ndim)
-    return ops.rev(x, dimensions=axes) if axes else x
+    return _own(x, ops.rev(x, dimensions=axes) if axes else x)
 
 
 def fliplr(m: Any) -> Array:
@@ -482,9 +490,10 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Array:
     axes = [as_axis("roll", i, x.ndim) for i in (axis if isinstance(axis, (tuple, list)) else (axis,))]
     shifts = _shifts(shift, len(axes))
     axes = axes * len(shifts) if len(axes) == 1 else axes
+    found = x
     for by, i in zip(shifts, axes, strict=True):
-        x = _rolled(x, by, i)
-    return x
+        found = _rolled(found, by, i)
+    return _own(x, found)
 
 
 def _shifts(shift: Any, n: int) -> list[Any]:

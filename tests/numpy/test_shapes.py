@@ -222,3 +222,57 @@ def test_places_and_sizes_of_rare_kinds():
     assert gone.tolist() == [1, 2, 4]
     assert jnp.r_["r", [1, 2], 3].shape == (1, 3) and jnp.r_["c", [1, 2]].shape == (2, 1)
     assert jnp.unpackbits(jnp.array([3], "uint8"), count=10, bitorder="little").tolist() == [1, 1, *[0] * 8]
+
+
+_NOTHING_TO_DO = {
+    "ravel": lambda np, x: np.ravel(x),
+    "x.ravel": lambda np, x: x.ravel(),
+    "flatten": lambda np, x: x.flatten(),
+    "moveaxis": lambda np, x: np.moveaxis(x, 0, 0),
+    "swapaxes": lambda np, x: np.swapaxes(x, 0, 0),
+    "rollaxis": lambda np, x: np.rollaxis(x, 0),
+    "flip": lambda np, x: np.flip(x, ()),
+    "roll": lambda np, x: np.roll(x, 0),
+    "diff": lambda np, x: np.diff(x, 0),
+    "sum": lambda np, x: np.sum(x, ()),
+    "prod": lambda np, x: np.prod(x, ()),
+    "max": lambda np, x: np.max(x, ()),
+    "mean": lambda np, x: np.mean(x, ()),
+    "cumsum": lambda np, x: np.cumsum(x),
+    "squeeze": lambda np, x: np.squeeze(x),
+    "broadcast_to": lambda np, x: np.broadcast_to(x, x.shape),
+    "broadcast_arrays": lambda np, x: np.broadcast_arrays(x, x)[0],
+    "positive": lambda np, x: np.positive(x),
+    "conj": lambda np, x: np.conj(x),
+    "real": lambda np, x: np.real(x),
+    "copy": lambda np, x: np.copy(x),
+    "array": lambda np, x: np.array(x),
+    "asarray": lambda np, x: np.asarray(x, copy=True),
+    "concatenate": lambda np, x: np.concatenate([x]),
+    "split": lambda np, x: np.split(x, 1)[0],
+    "pad": lambda np, x: np.pad(x, 0),
+    "tile": lambda np, x: np.tile(x, 1),
+    "repeat": lambda np, x: np.repeat(x, 1),
+    "clip": lambda np, x: np.clip(x),
+    "round": lambda np, x: np.round(x),
+    "nan_to_num": lambda np, x: np.nan_to_num(x),
+    "where": lambda np, x: np.where(True, x, x),
+    "delete": lambda np, x: np.delete(x, slice(0, 0)),
+    "x[:]": lambda np, x: x[:],
+}
+
+
+@pytest.mark.parametrize("name", _NOTHING_TO_DO)
+def test_what_lives_on_in_jax_lives_on_here(name):
+    """Where a function has nothing to do, its result may be the array itself, or one of its own."""
+    import jax
+
+    f = _NOTHING_TO_DO[name]
+    for given in (0, 1):  # the array, or the result
+        alive = []
+        for np_, take in ((jnp, nx.jit(lambda x: x + 1, donate_argnums=0)), (jax.numpy, lambda x: x.delete())):
+            x = np_.arange(9.0) + 0
+            both = x, f(np_, x)
+            take(both[given])
+            alive.append(not both[1 - given].is_deleted())
+        assert alive[0] >= alive[1]
