@@ -12,6 +12,8 @@ import pytest
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.backends.cpu.native import runtime
+from nxjax.backends.cpu.native.loading import _Linked
+from nxjax.backends.cpu.native.relocations import PROCESSORS
 from nxjax.backends.cpu.native.sync import SYSTEM
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.ir import Module
@@ -187,6 +189,24 @@ def compiled(assembly, program, name):
 @pytest.mark.parametrize("arm", [PLAIN], ids=["plain"], indirect=True)
 def test_programs_compile(arm, program):
     compiled(arm, program, "neon")
+
+
+@pytest.mark.parametrize("level", [0, 2])
+@pytest.mark.parametrize("arm", [PLAIN], ids=["plain"], indirect=True)
+def test_code_is_packed(arm, level):
+    """The loader knows all that objects ask it for, those of code that is made in a hurry, too."""
+    found = isa.named("neon")
+    target = llvm.Target.from_triple(TRIPLE)
+    machine = target.create_target_machine(
+        cpu=found.cpu, features=found.features, opt=level, jit=True, codemodel="jitdefault"
+    )
+    for program in ("functions", "complex numbers", "products of bytes", "loops"):
+        f, args = PROGRAMS[program]
+        with nx.config.using(cpu_isa="neon"):
+            kernels = [c.kernel for c in lower(nx.jit(f).trace(*args).program).calls()]
+        data = machine.emit_object(llvm.parse_assembly(texts(kernels, "neon")))
+        linked = _Linked(data, lambda name: 1 << 40, PROCESSORS["aarch64"])
+        assert linked.at(1 << 41)[1]
 
 
 # The rest of what "portable" is made of is tested where it runs.

@@ -716,7 +716,7 @@ def test_the_end_of_the_process() -> None:
 
 
 _NO_MEMORY = """
-import resource, numpy as np, nxjax as nx
+import mmap, resource, sys, numpy as np, nxjax as nx
 import nxjax.numpy as jnp
 nx.config.update("executor", "cpu")
 nx.config.update("cpu_pool_bytes", 0)
@@ -727,6 +727,11 @@ for _ in range(4): f(x, fresh())
 assert f._plans
 used = int(open("/proc/self/statm").read().split()[0]) * 4096
 resource.setrlimit(resource.RLIMIT_AS, (used + 2**25, -1))
+try:
+    mmap.mmap(-1, 2**27)
+    sys.exit("no limit")
+except OSError:
+    pass
 for _ in range(3):
     try:
         f(x, fresh())
@@ -741,6 +746,8 @@ print(y[0].tolist(), y[1][-1], y[2].tolist(), y[3].tolist())
 @pytest.mark.skipif(sys.platform != "linux", reason="the memory of a process is limited otherwise")
 def test_no_memory_for_a_result() -> None:
     done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", _NO_MEMORY], capture_output=True, text=True)
+    if done.stderr == "no limit\n":
+        pytest.skip("this system does not keep RLIMIT_AS")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         *["MemoryLimitError"] * 3,

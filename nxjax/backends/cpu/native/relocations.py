@@ -66,6 +66,7 @@ class Processor:
 
 _PAGE: Final = 4096  # of instructions that know pages, whatever the system's are
 _WORD, _HALF = ((0, 64, 0),), ((0, 32, 0),)
+_PAGES: Final = ((12, 2, 29), (14, 19, 5))
 _CALL: Final = Kind(4, ((2, 26, 0),), "place", 28, "call")
 
 PROCESSORS: Final = {
@@ -84,7 +85,10 @@ PROCESSORS: Final = {
             **{kind: Kind(4, ((16 * i, 16, 5),)) for i, kind in enumerate((264, 266, 268, 269))},
             282: _CALL,
             283: _CALL,
-            311: Kind(4, ((12, 2, 29), (14, 19, 5)), "page", 33, "address"),
+            # Code that is made in a hurry reads constants of 2, 8 and 16 bytes by their page and their place in it.
+            275: Kind(4, _PAGES, "page", 33),
+            **{kind: Kind(4, ((i, 12 - i, 10),)) for i, kind in ((1, 284), (3, 286), (4, 299))},
+            311: Kind(4, _PAGES, "page", 33, "address"),
             312: Kind(4, ((3, 9, 10),), slot="address"),
         },
         257,

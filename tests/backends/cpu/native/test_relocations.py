@@ -24,17 +24,26 @@ define i64 @within() { %1 = call i64 @near()
 define void @outside() { call void @far()
   ret void }
 """
+# Numbers of 2, 8 and 16 bytes: their type, how LLVM spells them, and what is read.
+CONSTANTS = {
+    "two": ("half", "0xH3C66", bytes.fromhex("663c")),
+    "eight": ("<2 x float>", "<float 1.5, float 2.5>", struct.pack("<2f", 1.5, 2.5)),
+    "sixteen": ("<4 x i32>", "<i32 1, i32 2, i32 3, i32 -4>", struct.pack("<4i", 1, 2, 3, -4)),
+}
 FAR, HERE = 0x7654_3210_FEDC_BA98, 0x5500_1234_5000
+
+
+def made(text, level):
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    target = llvm.Target.from_triple("aarch64-unknown-linux-gnu")
+    machine = target.create_target_machine(cpu="generic", opt=level, jit=True, codemodel="jitdefault")
+    return machine.emit_object(llvm.parse_assembly(text))
 
 
 @pytest.fixture(scope="module")
 def linked():
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    target = llvm.Target.from_triple("aarch64-unknown-linux-gnu")
-    machine = target.create_target_machine(cpu="generic", opt=2, jit=True, codemodel="jitdefault")
-    data = machine.emit_object(llvm.parse_assembly(TEXT))
-    return data, lambda name: FAR if name == "far" else None
+    return made(TEXT, 2), lambda name: FAR if name == "far" else None
 
 
 def signed(x, bits):
@@ -57,6 +66,10 @@ def followed(image, start):
             x[d] = (pc & -4096) + (signed((i >> 5 & 0x7FFFF) << 2 | i >> 29 & 3, 21) << 12)
         elif i >> 22 == 0b1111100101:  # ldr from an address and an offset
             x[d] = read(x[n] + 8 * (i >> 10 & 0xFFF), "<Q")
+        elif i >> 24 & 63 == 0b111101 and i >> 22 & 1:  # ldr of 1 to 16 bytes for numbers
+            size = 16 if i >> 23 & 1 else 1 << (i >> 30)
+            start = x[n] + size * (i >> 10 & 0xFFF) - HERE
+            x[d] = bytes(image[start : start + size])
         elif i >> 24 == 0b01011000:  # ldr from beside the instruction
             x[d] = read(pc + 4 * signed(i >> 5 & 0x7FFFF, 19), "<Q")
         elif i >> 26 in (0b100101, 0b000101):  # bl, b
@@ -81,6 +94,14 @@ def test_instructions_of_arm_reach_what_they_name(linked):
     # What is too far for the instruction is reached by one that is near.
     near = followed(image, at["outside"])
     assert HERE <= near < HERE + len(image) and followed(image, near) == FAR
+
+
+@pytest.mark.parametrize("level", [0, 2])
+def test_constants_are_read_where_they_are(level):
+    text = "".join(f"define {type} @{name}() {{ ret {type} {x} }}\n" for name, (type, x, _) in CONSTANTS.items())
+    image, at, _ = _Linked(made(text, level), lambda name: None, ARM).at(HERE)
+    for name, (_, _, held) in CONSTANTS.items():
+        assert followed(image, at[name]) == held, name
 
 
 def test_a_place_that_is_too_far_away_is_refused():
