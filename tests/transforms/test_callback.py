@@ -215,3 +215,32 @@ def test_a_callback_under_checkpoint_runs_once(policy):
         run(2.0)
         nx.effects_barrier()
         assert len(seen) == 1
+
+
+@pytest.mark.parametrize("kind", ["pure", "io", "debug"])
+def test_what_a_callback_keeps_stays(kind):
+    """Its arguments lie in the program's memory, which later steps and calls write over."""
+    kept = []
+
+    def keep(a, b):
+        kept.append((a, b))
+        return b, a  # which are the results of pure and io callbacks
+
+    @nx.jit
+    def f(x):
+        a, b = nx.numpy.sin(x), nx.numpy.cos(x)
+        if kind == "debug":
+            nx.debug.callback(keep, a, b)
+            return nx.numpy.tanh(b) * 2 + a, b - a * 3
+        c, d = (nx.pure_callback if kind == "pure" else io_callback)(keep, (a, b), a, b)
+        return nx.numpy.tanh(c) * 2 + d, c - d * 3
+
+    for i in range(4):
+        x = np.arange(1000, dtype=np.float32) + i
+        y = np.asarray(f(x)[1])
+        np.testing.assert_allclose(y, np.cos(x) - 3 * np.sin(x), atol=1e-4)
+    for i, (a, b) in enumerate(kept):
+        x = np.arange(1000, dtype=np.float32) + i
+        np.testing.assert_allclose(a, np.sin(x), atol=1e-4)
+        np.testing.assert_allclose(b, np.cos(x), atol=1e-4)
+    assert len(kept) == 4
