@@ -11,6 +11,7 @@ from tools.faults.__main__ import main
 from tools.faults.campaign import callers
 from tools.faults.covers import Cover
 from tools.faults.report import latest, text
+from tools.faults.sides import Seen, missing, unseen
 from tools.faults.sites import chosen, difference, sites, sources
 
 ROOT = Path(__file__).parents[2]
@@ -174,6 +175,73 @@ def test_the_command_leaves_nxjax_to_its_children():
     """They import that of another tree; what this process had imported they would have, too."""
     code = "import tools.faults.__main__; from tools.faults.children import load_libraries; load_libraries()"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+DECIDING = """
+def f(n, x, y):
+    if n < LIMIT and not x:
+        return [i for i in range(n) if i % 2] if x or y else 0
+    while n > 5: n -= 3
+    return 1 if 0 <= n <= 9 else x is y
+"""
+
+
+def test_conditions_note_what_they_give(tmp_path):
+    path = tmp_path / "nxjax" / "toy.py"
+    path.parent.mkdir()
+    path.write_text(DECIDING)
+    seen, space = Seen(tmp_path, ["nxjax"]), {"LIMIT": 4}
+    exec(compile(seen.changed(path), str(path), "exec"), space)
+    f = space["f"]
+
+    def left():
+        found = zip(seen.places, seen.masks, strict=True)
+        return sorted((line, said, what) for (_, line, said), mask in found if (what := missing(mask, said)))
+
+    assert (f(3, 0, 1), f(9, 0, 0)) == ([1], 1)
+    assert left() == [
+        (3, "n < LIMIT", "no edge"),
+        (3, "x", "only false"),
+        (4, "x", "only false"),
+        (4, "y", "only true"),
+        (5, "n > 5", "no edge"),
+        (6, "0 <= n <= 9", "only true"),
+        (6, "x is y", "never asked"),
+    ]
+    assert [f(4, 0, 0), f(3, 1, 0), f(-1, 0, 0), f(5, 0, 0), f(-1, 1, 1), f(-1, 1, 2)] == [1, 1, 0, 1, True, False]
+    assert left() == [(4, "x", "only false")]  # which it always is there
+
+
+@pytest.mark.parametrize(("what", "sides", "said"), [
+    ("if", [1, 1], ""), ("if", [1, 0], "is never true"), ("branch", [0, 1], "is never false"),
+    ("branch", [0, 0], "is never reached"), ("loop", [0, 0, 0], "is never reached"), ("loop", [1, 0, 1], ""),
+    ("loop", [0, 1, 0], "goes round once only"), ("loop", [0, 0, 1], "goes round more often only"),
+])  # fmt: skip
+def test_what_emitted_code_never_did(what, sides, said):
+    assert unseen(what, sides) == said
+
+
+OBSERVED = """
+import sys
+from pathlib import Path
+from tools.faults import children, __main__
+from tools.faults.sides import observed, text
+children.load_libraries()
+status, found = observed(Path.cwd(), ["nxjax/kernels/cpu/sort_radix.py"], sys.argv[1:])
+print("=====", status)
+print(text(found, ["nxjax/kernels/cpu/sort_radix.py"]))
+"""
+
+
+def test_a_command_sees_which_sides_tests_take():
+    test = "tests/kernels/cpu/test_sort_radix.py::test_equal_digits_keep_their_order"
+    command = [sys.executable, "-c", OBSERVED, test]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="replace", check=True)
+    status, *said = done.stdout.rpartition("===== ")[2].splitlines()
+    assert status == "0", done.stdout
+    assert all(line.startswith("nxjax/kernels/cpu/sort_radix.py:") for line in said[:-1])
+    assert any("emitted loop goes round" in line for line in said[:-1])
+    assert said[-1].endswith("without a side or an edge")
 
 
 def test_tests_of_the_file_or_the_folder_stand_in_for_those_of_a_new_function():

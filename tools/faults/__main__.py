@@ -5,6 +5,7 @@
     python -m tools.faults report                                 # caught and planted by folder and kind, survivors
     python -m tools.faults show ID                                # one fault as a diff
     python -m tools.faults try ID tests/ops/test_sort.py          # whether these tests notice it; noted if they do
+    python -m tools.faults sides nxjax/kernels/cpu --tests tests/kernels/cpu   # decisions that tests take one way only
 
 What is planted is never written to the checkout, but to a copy. The record grows by a line per fault, so that the
 command may be stopped and given again; `plant` with the same seed and a larger count goes on.
@@ -23,7 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tools.faults import children, covers
+from tools.faults import children, covers, sides
 from tools.faults.campaign import Campaign, Verdict, as_record
 from tools.faults.known import EQUIVALENT
 from tools.faults.report import latest, text
@@ -53,11 +54,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     trying = commands.add_parser("try", help="some tests against one fault")
     trying.add_argument("id")
     trying.add_argument("tests", nargs="+")
+    deciding = commands.add_parser("sides", help="decisions of which tests take one side only")
+    deciding.add_argument("folders", nargs="+", help="of the sources")
+    deciding.add_argument("--tests", nargs="+", required=True)
     given = parser.parse_args(arguments)
     if given.command == "plant" and not (min(given.count, given.jobs) > 0 and given.minutes > 0 <= given.generator):
         plant.error("--count, --jobs and --minutes are more than 0, --generator is at least 0")
     given.record.mkdir(parents=True, exist_ok=True)
-    return {"map": _map, "plant": _plant, "report": _report, "show": _show, "try": _try}[given.command](given)
+    return {"map": _map, "plant": _plant, "report": _report, "show": _show, "try": _try, "sides": _sides}[
+        given.command
+    ](given)
 
 
 def _map(given: argparse.Namespace) -> int:
@@ -156,6 +162,15 @@ def _report(given: argparse.Namespace) -> int:
     present = {s.fault.id for path in left for s in sites(path, (ROOT / path).read_text())}
     print(text(records, EQUIVALENT, present))
     return 0
+
+
+def _sides(given: argparse.Namespace) -> int:
+    children.load_libraries()
+    outcome = sides.measured(ROOT, given.folders, given.tests)
+    print(outcome.tail)
+    if outcome.report:
+        print(sides.text(outcome.report, given.folders))
+    return 0 if outcome.report else 1
 
 
 def _site(id: str) -> Site:
