@@ -18,14 +18,25 @@ from nxjax.trace import dtypes
 from nxjax.trace.types import ArrayType
 
 
+def moderate(x: NDArray) -> tuple[NDArray, Any]:
+    """``x`` over a power of two, and that: where the square of its largest element would lose digits or be infinite."""
+    size: Any = np.abs(x).max(initial=0)
+    real, info = size.dtype, np.finfo(size.dtype)
+    if not size or not np.isfinite(size) or np.sqrt(info.tiny) / info.eps < size < np.sqrt(info.max) * info.eps:
+        return x, real.type(1)
+    power = min(max(int(np.frexp(size)[1]), info.minexp + 1), info.maxexp - 1)
+    return x * real.type(2.0**-power), real.type(2.0**power)
+
+
 def reflector(alpha: Any, x: NDArray) -> tuple[Any, NDArray, Any]:
     """beta, v and tau with (1 - tau^* w w^H) (alpha, x) = (beta, 0) for w = (1, v); beta is real (LAPACK's larfg)."""
-    norm = np.linalg.norm(x) if x.size else alpha.real * 0
-    if norm == 0 and alpha.imag == 0:
+    if not x.any() and alpha.imag == 0:
         return alpha, x, alpha * 0
-    beta = -np.copysign(np.hypot(np.abs(alpha), norm), alpha.real).astype(alpha.real.dtype)
+    whole, scale = moderate(np.append(alpha, x))
+    alpha, x = whole[0], whole[1:]
+    beta = -np.copysign(np.hypot(np.abs(alpha), np.linalg.norm(x)), alpha.real).astype(scale.dtype)
     tau = (beta - alpha) / beta
-    return alpha.dtype.type(beta), x / (alpha - beta), alpha.dtype.type(tau)
+    return alpha.dtype.type(beta * scale), x / (alpha - beta), alpha.dtype.type(tau)
 
 
 def with_one(v: NDArray) -> NDArray:
@@ -177,6 +188,7 @@ def _pivots(a: NDArray) -> NDArray:
     order = np.arange(n, dtype=np.int32)
     if not m:
         return order * 0
+    a, _ = moderate(a)
     norms = np.linalg.norm(a, axis=0)
     exact = norms.copy()
     lost = np.sqrt(np.finfo(norms.dtype).eps)

@@ -16,7 +16,7 @@ import numpy as np
 
 from nxjax.ops.base import NDArray
 from nxjax.ops.linalg_base import each, finite
-from nxjax.ops.linalg_hessenberg import HostMatrixOp, reduce_hessenberg, reflector, with_one
+from nxjax.ops.linalg_hessenberg import HostMatrixOp, moderate, reduce_hessenberg, reflector, with_one
 from nxjax.trace import dtypes
 from nxjax.trace.types import ArrayType
 
@@ -46,7 +46,8 @@ class Schur(HostMatrixOp):
 
 def factorize(x: NDArray) -> tuple[NDArray, NDArray]:
     """T and Q of one matrix; `LinAlgError` where the iteration does not end."""
-    t, n = np.array(finite(x)), len(x)
+    t, scale = moderate(np.array(finite(x)))
+    n = len(x)
     swaps, low, high = _isolate(t)
     taus = reduce_hessenberg(t, low, high)
     q = np.eye(n, dtype=x.dtype)
@@ -58,7 +59,7 @@ def factorize(x: NDArray) -> tuple[NDArray, NDArray]:
         (_complex_steps if x.dtype in dtypes.COMPLEX else _real_steps)(t, q, low, high)
     for i, j in swaps:
         q[[i, j]] = q[[j, i]]
-    return t, q
+    return t * scale, q
 
 
 def _isolate(a: NDArray) -> tuple[list[tuple[int, int]], int, int]:

@@ -31,26 +31,94 @@ def eps(a, factor=200):
     return factor * np.finfo(a.dtype).eps * max(len(a), 1) * (1 + np.abs(a).max(initial=0))
 
 
+def factors(a, atol):
+    """T, if it and Q are what they shall be."""
+    t, q = schur.eval(a, vectors=True)
+    assert t.dtype == q.dtype == a.dtype
+    np.testing.assert_allclose(q @ t @ q.conj().T, a, atol=atol)
+    np.testing.assert_allclose(q @ q.conj().T, np.eye(len(a)), atol=1000 * np.finfo(a.dtype).eps * max(len(a), 1))
+    if np.issubdtype(a.dtype, np.complexfloating):
+        assert not np.tril(t, -1).any()
+        return t
+    blocks = np.flatnonzero(np.diag(t, -1))
+    assert not np.tril(t, -2).any() and not (np.diff(blocks) == 1).any()
+    for i in blocks:
+        assert t[i, i] == t[i + 1, i + 1]
+        b, c = t[i, i + 1], t[i + 1, i]
+        assert np.sign(b) * np.sign(c) < 0 or min(abs(b), abs(c)) < np.finfo(a.dtype).tiny
+    return t
+
+
+def structured(n):
+    """Matrices at which shifts do not help, blocks that are nearly of another kind, and rows that stand apart."""
+    eye, full = np.eye(n), rng.normal(size=(n, n))
+    cycle, above = np.roll(eye, 1, 0), np.eye(n, k=1)
+    found = [
+        cycle,
+        3 * cycle,
+        cycle + cycle.T,
+        cycle - cycle.T,
+        above,
+        above.T,
+        eye + above,
+        eye + above.T,
+        np.ones((n, n)),
+    ]
+    found += [
+        np.zeros((n, n)),
+        full - full.T,
+        full + full.T,
+        full - np.diag(np.diag(full)),
+        np.triu(full, -1) * (1 - eye),
+    ]
+    whole = np.round(3 * rng.normal(size=n))
+    found += [np.vstack([whole, np.eye(n - 1, n)]), scipy.linalg.hilbert(n), scipy.linalg.circulant(whole)]
+    found += [
+        full * 10.0 ** -np.add.outer(np.arange(n), np.arange(n)),
+        full * 10.0 ** -abs(np.subtract.outer(np.arange(n), np.arange(n))),
+    ]
+    for small in (1e-4, 1e-9, 1e-18):
+        found += [np.triu(full) + small * above.T, np.triu(full, -1) * np.where(rng.random((n, n)) < 0.5, 1, small)]
+    found += [eye[rng.permutation(n)], eye[rng.permutation(n)] * full[0]]
+    for b, c, d in (
+        (1, 0, 1),
+        (0, 1, 1),
+        (1, -1, 1),
+        (1, 1, 1),
+        (1, 1e-17, 1),
+        (1, 1e-8, 1),
+        (1, -1e-17, 1 + 1e-16),
+        (2, 1, 1.5),
+        (-1, 2, 1),
+    ):
+        block = np.array([[1, b], [c, d]], float)
+        found.append(scipy.linalg.block_diag(*[block] * (n // 2), *[[[2.0]]] * (n % 2)) + np.triu(full, 2))
+    return found
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [1.0, 1e-12, 1e12, "smallest", "largest"])
+def test_schur_of_structured_matrices(dtype, size):
+    for n in (2, 3, 4, 5, 6, 8):
+        for a in structured(n):
+            info, most = np.finfo(dtype), max(1.0, np.abs(a).max())
+            ends = {"smallest": float(info.tiny) * 1e3, "largest": float(info.max) / (1e3 * most)}
+            a = (a * ends.get(size, size)).astype(dtype)
+            if np.issubdtype(dtype, np.complexfloating):
+                phase = np.exp(1j * rng.choice([0, np.pi / 2, 1.0], n)).astype(dtype)
+                a = a * rng.choice([phase, np.ones(n, dtype)])
+            factors(a, 100 * n * np.finfo(dtype).eps * max(float(np.abs(a).max()), float(np.finfo(dtype).tiny)))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_schur(dtype):
     """The factors, and the eigenvalues in LAPACK's order."""
     for kind in ("dense", "triangular", "sparse", "whole"):
         for n in (0, 1, 2, 3, 6, 20):
             a = matrix(n, dtype, kind)
-            t, q = schur.eval(a, vectors=True)
-            assert t.dtype == q.dtype == dtype
-            np.testing.assert_allclose(q @ t @ q.conj().T, a, atol=eps(a))
-            np.testing.assert_allclose(q @ q.conj().T, np.eye(n), atol=eps(a))
+            t = factors(a, eps(a))
             if kind == "dense" and n:  # the others have eigenvalues that rounding moves far
                 np.testing.assert_allclose(np.diag(t), np.diag(scipy.linalg.schur(a)[0]), atol=100 * eps(a))
-            below = np.tril(t, -1)
-            if np.issubdtype(dtype, np.complexfloating):
-                assert not below.any()
-            else:
-                blocks = np.flatnonzero(np.diag(t, -1))
-                assert not np.tril(t, -2).any() and not (np.diff(blocks) == 1).any()
-                for i in blocks:
-                    assert t[i, i] == t[i + 1, i + 1] and t[i, i + 1] * t[i + 1, i] < 0
     (alone,) = schur.eval(a, vectors=False)
     np.testing.assert_array_equal(alone, t)
     assert np.isnan(schur.eval(np.full((2, 2), np.nan, dtype), vectors=True)[0]).all()
