@@ -15,7 +15,7 @@ import numpy as np
 
 from nxjax.errors import GradientError
 from nxjax.ops.arithmetic import abs, add, div, max, min, mul, neg, rsqrt, sign, square, sub
-from nxjax.ops.base import Binary, Differentiable, NDArray, Tangent, like
+from nxjax.ops.base import Binary, Differentiable, LinearOp, NDArray, Tangent, like
 from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import eq, ge, gt, lt, ne
 from nxjax.ops.elementary import Smooth, exp
@@ -173,15 +173,45 @@ class Digamma(_Real):
         return (lambda t: mul(t, polygamma(like(x, 1), x)),)
 
 
+@final
+class NoDerivative(LinearOp):
+    """The tangent in an operand that an op has no rule for: an error where it is used, as zero would be wrong.
+
+    Nothing is computed: what no result needs is left out before it runs, or is never asked back.
+    """
+
+    name = "no_derivative"
+
+    def infer(self, t: ArrayType, /, *, function: str, operand: str) -> ArrayType:
+        return t
+
+    def eval(self, t: NDArray, /, *, function: str, operand: str) -> NDArray:
+        raise _refused(function, operand)
+
+    def transpose(self, ct: Array, t: Any, /, *, function: str, operand: str) -> Sequence[Array | None]:
+        raise _refused(function, operand)
+
+    def batch(
+        self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any
+    ) -> tuple[Array, int | None]:
+        return self(*args, **params), dims[0]
+
+    def stablehlo(self, b: Any, out: ArrayType, t: Any, /, *, function: str, operand: str) -> Any:
+        raise _refused(function, operand)
+
+
+def _refused(function: str, operand: str) -> GradientError:
+    return GradientError(
+        f"{function}: has no derivative in {operand}", fix="pass lax.stop_gradient(...) for that operand"
+    )
+
+
+_no_derivative = NoDerivative()
+
+
 def no_derivative(op: Op, operand: str) -> Tangent:
-    """The tangent map of an operand in which there is no rule: an error, where zero would be wrong in silence."""
-
-    def refuse(_: Array) -> Array:
-        raise GradientError(
-            f"{op.name}: has no derivative in {operand}", fix="pass lax.stop_gradient(...) for that operand"
-        )
-
-    return refuse
+    """The tangent map of an operand in which there is no rule."""
+    return lambda t: _no_derivative(t, function=op.name, operand=operand)
 
 
 class _RealBinary(Differentiable, Binary):

@@ -92,3 +92,30 @@ def test_a_sample_of_infinite_shape_is_below_no_small_number():
     for igamma, igammac in ((ops.igamma, ops.igammac), (nx.jit(ops.igamma), nx.jit(ops.igammac))):
         np.testing.assert_array_equal(igamma(a, x), [0, 1, 0])
         np.testing.assert_array_equal(igammac(a, x), [1, 0, 1])
+
+
+def test_what_has_no_derivative_is_an_error_only_where_it_is_needed():
+    """In reverse mode what no result asks back; in a jitted function what no result needs."""
+    a, x = nx.numpy.float32(1.5), nx.numpy.float32(2.0)
+    slope = lambda a: nx.lax.igamma_grad_a(a, x)
+
+    def in_both(a):
+        return nx.vjp(nx.lax.igamma, a, x)[1](nx.numpy.float32(1.0))
+
+    expected = nx.grad(lambda x: nx.lax.igamma_grad_a(a, x))(x)
+    np.testing.assert_allclose(nx.grad(lambda a: in_both(a)[1])(a), expected, rtol=1e-5)
+    value, tangent = nx.jit(lambda a: nx.jvp(lambda a: (slope(a), a * 2)[1], (a,), (a,)))(a)
+    assert float(value) == float(tangent) == 3
+    assert float(nx.jit(lambda a: nx.jvp(slope, (a,), (a,))[0])(a)) == float(slope(a))
+    push = lambda f: lambda a: nx.jvp(f, (a,), (a,))[1]
+    for needed in (
+        nx.grad(lambda a: in_both(a)[0]),
+        push(slope),
+        nx.jit(push(slope)),
+        nx.jit(nx.grad(slope)),
+        lambda a: nx.vmap(nx.grad(slope))(nx.numpy.stack([a, a])),
+        push(lambda b: nx.lax.betainc(b, a, nx.numpy.float32(0.5))),
+        nx.grad(lambda s: nx.lax.zeta(s, x)),
+    ):
+        with pytest.raises(nx.errors.GradientError, match="has no derivative in"):
+            needed(a)

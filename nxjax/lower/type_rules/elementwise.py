@@ -145,7 +145,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "clamp": _clamp,
     "convert_element_type": _convert,
     "bitcast_convert_type": _bitcast,
-    **_rows("copy stop_gradient name", _same),
+    **_rows("copy stop_gradient name no_derivative", _same),
     "optimization_barrier": _barrier,
     "threefry2x32": _threefry,
 }

@@ -37,5 +37,6 @@ REASONS: Final[dict[str, tuple[str, str]]] = {
         ("hessenberg", "schur", "tridiagonal", "qr_pivots"),
         ("it runs on the host", "compute it outside"),
     ),
+    "no_derivative": ("it stands for a rule that does not exist", "leave that derivative out of the function"),
     "eig": ("eigenvalues of a general matrix are complex", "use eigh on a symmetric matrix, or compute it outside"),
 }
