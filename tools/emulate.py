@@ -2,7 +2,7 @@
 """Run nxjax on processors that are not here: ARM's, and older ones of x86-64, emulated by QEMU.
 
     python tools/emulate.py setup                       # once: downloads some 120 MB into a cache folder
-    python tools/emulate.py setup jax                   # and other packages: many tests compare with JAX
+    python tools/emulate.py setup jax mpmath            # and other packages: many tests compare with these
     python tools/emulate.py run script.py arguments     # a script (or -c, -m) on the emulated machine
     python tools/emulate.py test                        # the tests of the CPU compiler
     python tools/emulate.py test tests/ops -x           # or any other arguments of pytest
