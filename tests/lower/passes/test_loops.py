@@ -4,8 +4,12 @@ import numpy as np
 import pytest
 
 import nxjax as nx
+import nxjax.numpy as jnp
 from nxjax.lower.passes.simplify import simplified
 from nxjax.trace.evaluate import evaluate
+from nxjax.transforms.control.cond import cond_op
+from nxjax.transforms.control.scan import scan_op
+from nxjax.transforms.control.while_loop import while_op
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
 W = np.linspace(0, 1, 9, dtype=np.float32).reshape(3, 3)
@@ -23,6 +27,23 @@ def simple(function, *args):
 def loop_of(program, name="scan"):
     (e,) = (e for e in program.equations if e.op.name == name)
     return e
+
+
+def test_programs_that_hold_arrays_give_them_to_their_op():
+    """nx.lax's functions pass them as operands; an op takes any program."""
+    a, b, c = (jnp.arange(3.0) + k for k in (1, 10, 100))
+    x = np.linspace(-1, 1, 3, dtype=np.float32)
+    whole = lambda f, *args: nx.make_jaxpr(f)(*args)
+    branches = tuple(whole(f, x) for f in (lambda x: x * a, lambda x: x + b * c, lambda x: x, lambda x: x - a - c * b))
+    body, test = whole(lambda x: x * 0.5 + a * b, x), whole(lambda x: (x + c).sum() < (b + c).sum(), x)
+    assert [len(p.constvars) for p in (*branches, body, test)] == [1, 2, 0, 3, 2, 2]
+    for i in range(4):
+        got = simple(lambda i, x: cond_op(i, x, branches=branches), np.int32(i), x)
+        assert not any(p.constvars for p in loop_of(got, "cond").programs())
+    simple(lambda x: while_op(x, cond=test, body=body, cond_nconsts=0, body_nconsts=0), x)
+    pair = whole(lambda x, y: (x * y + a, y - b * c), x, x)
+    params = {"num_consts": 0, "num_carry": 1, "length": 4, "reverse": False, "unroll": 1}
+    simple(lambda x, ys: scan_op(x, ys, body=pair, **params), x, np.ones((4, 3), np.float32))
 
 
 def test_what_does_not_change_is_computed_before_the_loop():
