@@ -176,7 +176,7 @@ def _masked(x: Any, y: Any) -> Any:
     return ops.select_n(which, full_like(v, 0), v)
 
 
-def _ufunc(identity: Any) -> Callable[[Binary], Any]:
+def with_methods(identity: Any) -> Callable[[Binary], Any]:
     """Give a binary function a ufunc's methods; `ufuncs` is loaded when one is first called."""
 
     def mark(function: Any) -> Any:
@@ -229,16 +229,16 @@ _MULTIPLY = (
     "x * y; a boolean array of the product's shape times floats is where(x, y, 0), so that a mask can be infinite."
 )
 negative = _plain("negative", "neg", "-x.")
-add = _ufunc(0)(_plain2("add", "add", "x + y.", np.add))
-subtract = _ufunc(None)(_plain2("subtract", "sub", "x - y.", np.subtract))
-multiply = _ufunc(1)(_plain2("multiply", "mul", _MULTIPLY, np.multiply, _masked))
-maximum = _ufunc(None)(_plain2("maximum", "max", "The larger of x and y; nan if either is.", np.maximum))
-minimum = _ufunc(None)(_plain2("minimum", "min", "The smaller of x and y; nan if either is.", np.minimum))
+add = with_methods(0)(_plain2("add", "add", "x + y.", np.add))
+subtract = with_methods(None)(_plain2("subtract", "sub", "x - y.", np.subtract))
+multiply = with_methods(1)(_plain2("multiply", "mul", _MULTIPLY, np.multiply, _masked))
+maximum = with_methods(None)(_plain2("maximum", "max", "The larger of x and y; nan if either is.", np.maximum))
+minimum = with_methods(None)(_plain2("minimum", "min", "The smaller of x and y; nan if either is.", np.minimum))
 divide = _inexact2("divide", "div", "x / y, always inexact.")
 true_divide = divide
-bitwise_and = _ufunc(-1)(_plain2("bitwise_and", "and_", "x & y, bit by bit, of integers or booleans."))
-bitwise_or = _ufunc(0)(_plain2("bitwise_or", "or_", "x | y, bit by bit, of integers or booleans."))
-bitwise_xor = _ufunc(0)(_plain2("bitwise_xor", "xor", "x ^ y, bit by bit, of integers or booleans."))
+bitwise_and = with_methods(-1)(_plain2("bitwise_and", "and_", "x & y, bit by bit, of integers or booleans."))
+bitwise_or = with_methods(0)(_plain2("bitwise_or", "or_", "x | y, bit by bit, of integers or booleans."))
+bitwise_xor = with_methods(0)(_plain2("bitwise_xor", "xor", "x ^ y, bit by bit, of integers or booleans."))
 bitwise_not = _plain("bitwise_not", "not_", "~x, bit by bit, of integers or booleans.")
 bitwise_invert = invert = bitwise_not
 
@@ -390,9 +390,9 @@ def _logical(name: str, op: str, doc: str) -> Binary:
     return function
 
 
-logical_and = _ufunc(True)(_logical("logical_and", "and_", "x and y."))
-logical_or = _ufunc(False)(_logical("logical_or", "or_", "x or y."))
-logical_xor = _ufunc(False)(_logical("logical_xor", "xor", "Either x or y."))
+logical_and = with_methods(True)(_logical("logical_and", "and_", "x and y."))
+logical_or = with_methods(False)(_logical("logical_or", "or_", "x or y."))
+logical_xor = with_methods(False)(_logical("logical_xor", "xor", "Either x or y."))
 
 
 def logical_not(x: Any, /) -> Array:

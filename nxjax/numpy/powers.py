@@ -8,7 +8,7 @@ import numpy as np
 
 from nxjax.errors import DtypeError
 from nxjax.numpy import vocabulary as ops
-from nxjax.numpy.elementwise import exp, log1p
+from nxjax.numpy.elementwise import exp, log1p, with_methods
 from nxjax.numpy.floats import copysign, isposinf
 from nxjax.numpy.promotion import (
     broadcast,
@@ -161,6 +161,7 @@ def _log_base(name: str, x: Any, base: float) -> Array:
     return ops.div(ops.log(v), full_like(v, np.log(base)))
 
 
+@with_methods(-np.inf)
 def logaddexp(x1: Any, x2: Any, /, *, out: None = None, where: None = None) -> Array:
     """log(exp(x1) + exp(x2)) without overflow. Broadcasts; integers become float.
 
@@ -172,6 +173,7 @@ def logaddexp(x1: Any, x2: Any, /, *, out: None = None, where: None = None) -> A
     return _log_of_sum("logaddexp", *inexact_operands("logaddexp", x1, x2))
 
 
+@with_methods(-np.inf)
 def logaddexp2(x1: Any, x2: Any, /, *, out: None = None, where: None = None) -> Array:
     """log2(2**x1 + 2**x2) without overflow. Broadcasts; integers become float.
 

@@ -213,7 +213,8 @@ class ufunc:
         from nxjax.lax.control import fori_loop
         from nxjax.numpy.shapes import broadcast_to, ravel
 
-        spots = ops.reshape(_numbers(x), shape=x.shape)[indices]
+        # What is outside is left out, as by `x.at`.
+        spots = ops.reshape(_numbers(x), shape=x.shape).at[indices].get(mode="fill", fill_value=x.size)
         y = ravel(broadcast_to(b, spots.shape))
         flat = ravel(x)
         places = ravel(spots)

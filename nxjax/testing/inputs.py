@@ -14,6 +14,7 @@ from nxjax.testing.comparison import NDArray
 from nxjax.trace import dtypes
 
 _SPECIAL: Final = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-40, -1e-45, 3e38, -3e38, 1.0)
+_POINTS: Final = (0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, 6.0, 1e-3, -1e-3, 20.0, -20.0, 45.0, -45.0, 100.0, -100.0)
 
 
 @dataclass(frozen=True)
@@ -21,9 +22,10 @@ class Argument:
     """An argument of a random program.
 
     Attributes:
-        data: "plain"; "ties": few different values; "offset": far from zero; "constant"; "special": NaN, infinities,
-            zeros of both signs, denormals; "huge"; "tiny"; "small": integers fit to be indices; "extreme": integers at
-            the ends of their range; "python": a Python number.
+        data: "plain"; "points": where functions change, such as 0 and 1, each once at most; "ties": few different
+            values; "offset": far from zero; "constant"; "special": NaN, infinities, zeros of both signs, denormals;
+            "huge"; "tiny"; "small": integers fit to be indices; "extreme": integers at the ends of their range;
+            "python": a Python number.
         seed: of the values.
     """
 
@@ -57,7 +59,10 @@ def values(a: Argument) -> Any:
             made = rng.normal(size=shape)
             if name.startswith("complex"):
                 made = made + 1j * rng.normal(size=shape)
-            if data == "ties":
+            if data == "points" and made.size:
+                at = rng.permutation(made.size)[: len(_POINTS)]
+                made.reshape(-1)[at] = rng.permutation(_POINTS)[: len(at)]
+            elif data == "ties":
                 made = np.round(made)
             elif data == "offset":
                 made = made + float(rng.choice([30.0, 300.0, 1e4]))

@@ -24,7 +24,7 @@ _FORWARD: Final = ((-3 / 2, 0), (2.0, 1), (-1 / 2, 2))
 
 
 class TooLarge(Exception):
-    """Differences by each element would take long."""
+    """Differences by each element would take long, or have two parts."""
 
 
 class Numeric:
@@ -48,7 +48,7 @@ class Numeric:
     def _along(self, f: Callable[..., Any], xs: Any, ts: Any) -> Any:
         total: Any = None
         for weight, steps in self._weights:
-            y = f(*(_float64(x) + steps * self._step * _float64(t) for x, t in zip(xs, ts, strict=True)))
+            y = f(*nxjax.tree.map(lambda x, t, k=steps: _moved(x, t, k * self._step), tuple(xs), tuple(ts)))
             part = nxjax.tree.map(lambda v, w=weight: v * w, y)
             total = part if total is None else nxjax.tree.map(lambda a, b: a + b, total, part)
         return nxjax.tree.map(lambda v: v / self._step, total)
@@ -61,44 +61,47 @@ class Numeric:
         """`nxjax.linearize`."""
         return f(*xs), lambda *ts: self._along(f, xs, ts)
 
-    def _each(self, f: Callable[..., Any], xs: Any, i: int) -> Any:
-        """The derivatives by each element of argument ``i``."""
-        x = xs[i]
-        if x.size > LARGEST:
-            raise TooLarge
-        for k in range(x.size):
-            unit = np.zeros(x.size)
-            unit[k] = 1
-            ts = [np.zeros(v.shape) for v in xs]
-            ts[i] = unit.reshape(x.shape)
-            outer = self._each_of
-            self._each_of *= x.size
-            try:
-                if self._each_of > NESTED:
+    def _gradient(self, f: Callable[..., Any], xs: Any, i: int, weighed: Callable[[Any], Any]) -> Any:
+        """The derivatives of what ``weighed`` makes of the result, by each element of argument ``i``, as its tree."""
+        zeros = [nxjax.tree.map(lambda v: np.zeros(np.shape(v)), x) for x in xs]
+        leaves, tree = nxjax.tree.flatten(xs[i])
+        found: list[Any] = []
+        size = sum(int(np.size(leaf)) for leaf in leaves)
+        for at, leaf in enumerate(leaves):
+            parts: list[Any] = []
+            for k in range(np.size(leaf)):
+                if size > LARGEST:
                     raise TooLarge
-                y = self._along(f, xs, ts)
-            finally:
-                self._each_of = outer
-            yield y
+                units = [np.zeros(np.shape(v)) for v in leaves]
+                units[at].reshape(-1)[k] = 1
+                outer = self._each_of
+                self._each_of *= size
+                try:
+                    if self._each_of > NESTED:
+                        raise TooLarge
+                    ts = [*zeros[:i], nxjax.tree.unflatten(tree, units), *zeros[i + 1 :]]
+                    parts.append(weighed(self._along(f, xs, ts)))
+                finally:
+                    self._each_of = outer
+            found.append(jnp.stack(parts).reshape(np.shape(leaf)) if parts else jnp.zeros(np.shape(leaf), np.float64))
+        return nxjax.tree.unflatten(tree, found)
 
     def vjp(self, f: Callable[..., Any], *xs: Any) -> Any:
         """`nxjax.vjp`."""
 
         def back(ct: Any) -> Any:
-            found = []
-            for i, x in enumerate(xs):
-                parts = [(ct * d).sum() for d in self._each(f, xs, i)]
-                found.append(_stacked(parts, x.shape))
-            return tuple(found)
+            pair = lambda d: sum((a * b).sum() for a, b in zip(*map(nxjax.tree.leaves, (ct, d)), strict=True))
+            return tuple(self._gradient(f, xs, i, pair) for i in range(len(xs)))
 
         return f(*xs), back
 
-    def value_and_grad(self, f: Callable[..., Any], argnums: Any = 0) -> Callable[..., Any]:
+    def value_and_grad(self, f: Callable[..., Any], argnums: Any = 0, has_aux: bool = False) -> Callable[..., Any]:
         """`nxjax.value_and_grad`."""
+        value = (lambda *xs: f(*xs)[0]) if has_aux else f
 
         def both(*xs: Any) -> Any:
             numbers = argnums if isinstance(argnums, tuple) else (argnums,)
-            found = tuple(_stacked(list(self._each(f, xs, i)), xs[i].shape) for i in numbers)
+            found = tuple(self._gradient(value, xs, i, lambda d: d) for i in numbers)
             return f(*xs), found if isinstance(argnums, tuple) else found[0]
 
         return both
@@ -108,9 +111,14 @@ class Numeric:
         return lambda *xs: self.value_and_grad(f, argnums)(*xs)[1]
 
 
+def _moved(x: Any, t: Any, step: float) -> Any:
+    """``x``, ``step`` times further along ``t``; an integer stays where it is."""
+    if getattr(x, "dtype", None) in dtypes.BITS:
+        return x
+    return _float64(x) + step * _float64(t)
+
+
 def _float64(x: Any) -> Any:
+    if getattr(x, "dtype", None) in dtypes.COMPLEX:
+        raise TooLarge
     return jnp.asarray(x, dtype=np.float64) if getattr(x, "dtype", None) not in dtypes.FLOAT else x.astype(np.float64)
-
-
-def _stacked(parts: list[Any], shape: tuple[int, ...]) -> Any:
-    return jnp.stack(parts).reshape(shape) if parts else jnp.zeros(shape, np.float64)

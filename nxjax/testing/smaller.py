@@ -8,8 +8,9 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from nxjax.testing.generator import Block, Program, Refused, Row, Step, Unfit, used
+from nxjax.testing.generator import used
 from nxjax.testing.inputs import Argument, scalar
+from nxjax.testing.steps import Block, Program, Refused, Row, Step, Unfit
 from nxjax.testing.ways import Way
 
 Fails = Callable[[Program, Way], bool]

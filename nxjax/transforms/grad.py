@@ -17,6 +17,7 @@ from nxjax.trace.array import as_value, wrap
 from nxjax.trace.boundary import boundary
 from nxjax.trace.core import Array
 from nxjax.trace.partial import Partial
+from nxjax.trace.types import ArrayType
 from nxjax.transforms.auxiliary import taken_apart
 from nxjax.transforms.linearize import linearize_flat
 from nxjax.transforms.transpose import backward, cotangents
@@ -130,7 +131,7 @@ def value_and_grad(
         seed = constant(1, value.dtype)
         cts = [seed if i == 0 else None for i, v in enumerate(varies) if v]
         found = iter(backward(program, [None] * len(program.inputs), cts))
-        gradients = [_gradient(x, next(found) if v else None) for x, v in zip(xs, varying, strict=True)]
+        gradients = [_gradient(x.type, next(found) if v else None) for x, v in zip(xs, varying, strict=True)]
         grads = tree.unflatten(treedef, gradients)
         result = (value, store[0](aux)) if has_aux else value
         return result, grads[0] if is_one(argnums) else grads
@@ -218,11 +219,11 @@ def _check_output(y: Any, holomorphic: bool) -> Array:
     return value
 
 
-def _gradient(x: Array, ct: Array | None) -> Array:
-    if x.dtype not in dtypes.INEXACT:
-        return wrap(np.zeros(x.shape, dtypes.float0))
-    gradient = zeros(x.type) if ct is None else ct
-    if x.type.weak and not gradient.type.weak:
+def _gradient(kind: ArrayType, ct: Array | None) -> Array:
+    if kind.dtype not in dtypes.INEXACT:
+        return wrap(np.zeros(kind.shape, dtypes.float0))
+    gradient = zeros(kind) if ct is None else ct
+    if kind.weak and not gradient.type.weak:
         # What came from a Python number yields in promotion, and so does its gradient.
         return convert_element_type(gradient, dtype=gradient.dtype, weak=True)
     return gradient
@@ -249,7 +250,8 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_ax
         reduce_axes: accepted for JAX programs.
 
     Returns:
-        ``(y, vjp_fn)`` or ``(y, vjp_fn, aux)``; ``vjp_fn(ct)`` gives a tuple with one entry per argument.
+        ``(y, vjp_fn)`` or ``(y, vjp_fn, aux)``; ``vjp_fn(ct)`` gives a tuple with one entry per argument, and is
+        itself a tree of the arrays that it keeps.
 
     >>> import nxjax as nx
     >>> y, pull = vjp(nx.sin, 0.0)
@@ -272,16 +274,21 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_ax
 
     ys, program, varies = linearize_flat(flat, xs, varying)
     y_def, n, rebuilt = store
-    out_types = [y.type for y in ys[:n]]
+    in_types, out_types, results = [x.type for x in xs], [y.type for y in ys[:n]], len(ys)
+    linear, residuals = program.close_over()
+    kept = len(residuals)
 
-    def pull(cts: Any) -> tuple[Any, ...]:
+    def pull(*args: Any) -> tuple[Any, ...]:
+        (cts,) = args[kept:]
         given = cotangents(y_def, out_types, cts, "vjp")
-        flat_cts = [ct for ct, v in zip([*given, *([None] * (len(ys) - n))], varies, strict=True) if v]
-        found = iter(backward(program, [None] * len(program.inputs), flat_cts))
+        flat_cts = [ct for ct, v in zip([*given, *([None] * (results - n))], varies, strict=True) if v]
+        known = [as_value(x, "vjp") for x in args[:kept]]
+        found = iter(backward(linear, [*known, *([None] * (len(linear.inputs) - kept))], flat_cts)[kept:])
         return tree.unflatten(
-            treedef, [_gradient(x, next(found) if v else None) for x, v in zip(xs, varying, strict=True)]
+            treedef, [_gradient(t, next(found) if v else None) for t, v in zip(in_types, varying, strict=True)]
         )
 
     y = tree.unflatten(y_def, ys[:n])
-    vjp_fn = Partial(pull)
+    # A tree of what it keeps, so that it can be handed out of a traced function, or be what a `custom_vjp` keeps.
+    vjp_fn = Partial(pull, *residuals)
     return (y, vjp_fn, rebuilt(ys[n:])) if has_aux else (y, vjp_fn)

@@ -174,7 +174,7 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     names = tree.path_names(tuple(primals), "primals")
     t_leaves = tree.flatten_up_to(treedef, tuple(tangents), "jvp: tangents")
     xs = [as_value(x, "jvp") for x in leaves]
-    ts = [checked_tangent(x, t, name) for x, t, name in zip(xs, t_leaves, names, strict=True)]
+    ts = [checked_tangent(x.type, t, name) for x, t, name in zip(xs, t_leaves, names, strict=True)]
     store: list[Any] = []
 
     def flat(*args: Array) -> Sequence[Any]:
@@ -195,8 +195,9 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     return (y, t, rebuilt(ys[n:])) if has_aux else (y, t)
 
 
-def checked_tangent(x: Array, t: Any, name: str) -> Array | None:
-    expected = tangent_type(x.type)
+def checked_tangent(kind: ArrayType, t: Any, name: str) -> Array | None:
+    """``t`` as a tangent of what is of type ``kind``; None where that doesn't vary."""
+    expected = tangent_type(kind)
     if expected.dtype == dtypes.float0:
         got = getattr(t, "dtype", None)
         if got != dtypes.float0:
@@ -207,12 +208,12 @@ def checked_tangent(x: Array, t: Any, name: str) -> Array | None:
             )
         return None
     value = as_value(t, "jvp")
-    if value.shape != x.shape:
+    if value.shape != kind.shape:
         raise ShapeError(f"jvp: tangent of {name}", got=value.type, expected=expected)
-    if value.dtype != x.dtype:
+    if value.dtype != kind.dtype:
         if value.type.weak and value.dtype in dtypes.INEXACT:
             from nxjax.ops.convert import convert_element_type
 
-            return convert_element_type(value, dtype=x.dtype)
+            return convert_element_type(value, dtype=kind.dtype)
         raise DtypeError(f"jvp: tangent of {name}", got=value.type, expected=expected)
     return value

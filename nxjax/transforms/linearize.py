@@ -12,13 +12,14 @@ from typing import Any, final
 
 from nxjax.config import config
 from nxjax.errors import needs_function
-from nxjax.trace import tree
+from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Op, current_trace, under, use
+from nxjax.trace.partial import Partial
 from nxjax.trace.program import Program, Var
 from nxjax.trace.stage import StageTrace, StageTracer, stage
 from nxjax.transforms.auxiliary import taken_apart
-from nxjax.transforms.jvp import JVPTrace, instantiate
+from nxjax.transforms.jvp import JVPTrace, checked_tangent, zero_tangent
 
 
 @final
@@ -128,7 +129,8 @@ def without_forwarded(value: Program, n_results: int) -> tuple[Program, list[int
 def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """Value of ``fun(*primals)`` and the linear map from tangents of the arguments to the tangent of the result.
 
-    The map may be called many times and costs no second evaluation of ``fun``.
+    The map may be called many times and costs no second evaluation of ``fun``. It is itself a tree of the arrays that
+    it keeps.
 
     Args:
         fun: function of pytrees of float or complex arrays.
@@ -141,9 +143,6 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     (9.0, 6.0)
     """
     needs_function("linearize", fun, "linearize(f, x), not linearize(f(x))")
-    from nxjax.trace import dtypes
-    from nxjax.transforms.jvp import checked_tangent
-
     leaves, treedef = tree.flatten(primals)
     names = tree.path_names(primals, "primals")
     xs = [as_value(x, "linearize") for x in leaves]
@@ -161,14 +160,20 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     ys, program, varies = linearize_flat(flat, xs, varying)
     y_def, n, rebuilt = store
     ys, aux = ys[:n], ys[n:]
+    in_types, out_types = [x.type for x in xs], [y.type for y in ys]
+    linear, residuals = program.close_over()
+    kept = len(residuals)
 
-    def apply(*tangents: Any) -> Any:
-        flat_ts = tree.flatten_up_to(treedef, tangents, "linearize: tangents")
-        ts = [checked_tangent(x, t, name) for x, t, name in zip(xs, flat_ts, names, strict=True)]
-        given = [instantiate(t, x) for t, x, v in zip(ts, xs, varying, strict=True) if v]
-        found = iter(program(*given))
-        tangent_leaves = [next(found) if v else None for v in varies][:n]
-        return tree.unflatten(y_def, [instantiate(t, y) for t, y in zip(tangent_leaves, ys, strict=True)])
+    def apply(*args: Any) -> Any:
+        flat_ts = tree.flatten_up_to(treedef, args[kept:], "linearize: tangents")
+        ts = [checked_tangent(kind, t, name) for kind, t, name in zip(in_types, flat_ts, names, strict=True)]
+        given = [zero_tangent(kind) if t is None else t for t, kind, v in zip(ts, in_types, varying, strict=True) if v]
+        found = iter(linear(*args[:kept], *given))
+        moved = [next(found) if v else None for v in varies][:n]
+        return tree.unflatten(
+            y_def, [zero_tangent(k) if t is None else t for t, k in zip(moved, out_types, strict=True)]
+        )
 
     y = tree.unflatten(y_def, ys)
-    return (y, apply, rebuilt(aux)) if has_aux else (y, apply)
+    f_jvp = Partial(apply, *residuals)
+    return (y, f_jvp, rebuilt(aux)) if has_aux else (y, f_jvp)

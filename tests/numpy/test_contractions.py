@@ -135,8 +135,18 @@ def test_ufunc_methods(check):
     check.values(lambda m, x: [m.add.accumulate(x, axis=1), m.subtract.accumulate(x), m.subtract.reduce(x)], A)
     check.values(lambda m, x: m.add.outer(x, x), V)
     check.values(lambda m, x: m.add.at(x, np.array([0, 0, 2]), 1.0, inplace=False), V)
+    outside = np.array([4, 0, -5, -1, 1000])
+    check.values(lambda m, x: m.add.at(x, outside, 1.0, inplace=False), V)
+    check.values(lambda m, x: m.multiply.at(x, (outside, outside % 2), x[0, :1], inplace=False), A)
+    check.values(lambda m, x: m.negative(x).at[outside].apply(m.negative), V)
     check.values(lambda m, x: m.add.reduceat(x, np.array([0, 2])), V)
     check.values(lambda m, x: m.frompyfunc(lambda a, b: a * 2 + b, 2, 1, identity=0).reduce(x), V)
+    check.values(lambda m, x: [m.logaddexp.reduce(x, axis=1), m.logaddexp2.accumulate(x), m.logaddexp.reduce(x[:0])], A)
+    numpy = pytest.importorskip("jax.numpy")
+    theirs = {n: f for n in dir(numpy) if isinstance(f := getattr(numpy, n), numpy.ufunc) and f.nin == 2}
+    assert len(theirs) > 10
+    for name, ufunc in theirs.items():
+        assert getattr(jnp, name).identity == ufunc.identity, name
 
 
 def test_sums_of_another_kind():

@@ -13,12 +13,14 @@ from nxjax.ops import arithmetic, elementary, special
 from nxjax.runtime import clear_caches
 from nxjax.testing import fuzz_programs, judge, ways
 from nxjax.testing.fuzz_programs import attempt, check, failure
-from nxjax.testing.generator import Refused, Unfit, Writer, random_text
+from nxjax.testing.generator import random_text
 from nxjax.testing.inputs import Argument, values
 from nxjax.testing.numeric import Numeric, TooLarge
 from nxjax.testing.productions import ROWS
+from nxjax.testing.steps import Refused, Unfit
 from nxjax.testing.through import THROUGH
 from nxjax.testing.ways import Broken, Way
+from nxjax.testing.writer import Writer
 
 
 @pytest.fixture(autouse=True)

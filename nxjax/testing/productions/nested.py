@@ -8,19 +8,20 @@ from __future__ import annotations
 from typing import Any, Final
 
 import nxjax
-from nxjax.testing.generator import MEDIUM, Draw, Row, Unfit, Var
+from nxjax.testing.steps import Row, Unfit, Var
+from nxjax.testing.writer import MEDIUM, Draw
 
 _LOOPED: Final = 1_200
 
 
-def _any(draw: Draw, kinds: str = "fiucb", rank: int = 0, **more: Any) -> Var:
+def any_(draw: Draw, kinds: str = "fiucb", rank: int = 0, **more: Any) -> Var:
     return draw.pick("f" if draw.smooth else kinds, rank, most=_LOOPED, **more)
 
 
 def _scan(draw: Draw) -> str:
-    carry = _any(draw)
+    carry = any_(draw)
     if draw.r.random() < 0.5:
-        xs = _any(draw, rank=1, test=lambda v: 0 < v.shape[0] <= 40)
+        xs = any_(draw, rank=1, test=lambda v: 0 < v.shape[0] <= 40)
         body = draw.block((carry.value, xs.value[0]), (carry, "fiucb"))
         return f"lax.scan({body}, {carry}, {xs}{draw.r.choice(('', ', reverse=True', ', unroll=2'))})"
     body = draw.block((carry.value, nxjax.numpy.int32(0)), (carry, "fiucb"))
@@ -29,21 +30,21 @@ def _scan(draw: Draw) -> str:
 
 def _scan_two(draw: Draw) -> str:
     """Two carries, which may change places."""
-    a, b = _any(draw), _any(draw)
+    a, b = any_(draw), any_(draw)
     wanted = (b, a) if a.type == b.type and draw.r.random() < 0.5 else (a, b)
     inner = draw.block((a.value, b.value), wanted)
     return f"lax.scan(lambda c, _: ({inner}(*c), None), ({a}, {b}), None, length={draw.r.randint(1, 4)})[0]"
 
 
 def _fori(draw: Draw) -> str:
-    carry = _any(draw)
+    carry = any_(draw)
     body = draw.block((nxjax.numpy.int32(0), carry.value), (carry,))
     low, high = draw.r.choice(((0, 3), (1, 4), (0, 0), (2, 1), (0, 1), (-2, 1)))
     return f"lax.fori_loop({low}, {high}, {body}, {carry})"
 
 
 def _while(draw: Draw) -> str:
-    carry = _any(draw)
+    carry = any_(draw)
     body = draw.block((carry.value,), (carry,))
     turns = draw.r.randint(0, 4)
     stop = ""
@@ -61,15 +62,15 @@ def _predicate(draw: Draw) -> str:
 
 
 def _cond(draw: Draw) -> str:
-    test, x = _predicate(draw), _any(draw)
-    y = _any(draw)
+    test, x = _predicate(draw), any_(draw)
+    y = any_(draw)
     wanted = (x,) if draw.r.random() < 0.5 else (x, y)
     branches = [draw.block((x.value, y.value), wanted) for _ in range(2)]
     return f"lax.cond({test}, {branches[0]}, {branches[1]}, {x}, {y})"
 
 
 def _switch(draw: Draw) -> str:
-    x = _any(draw)
+    x = any_(draw)
     count = draw.r.randint(1, 4)
     branches = [draw.block((x.value,), (x,)) for _ in range(count)]
     if draw.r.random() < 0.5:
@@ -80,7 +81,7 @@ def _switch(draw: Draw) -> str:
 
 
 def _map(draw: Draw) -> str:
-    xs = _any(draw, rank=1, test=lambda v: 0 < v.shape[0] <= 20)
+    xs = any_(draw, rank=1, test=lambda v: 0 < v.shape[0] <= 20)
     body = draw.block((xs.value[0],), ("fiucb",))
     return f"lax.map({body}, {xs}{draw.r.choice(('', ', batch_size=2'))})"
 
@@ -92,12 +93,12 @@ def _associative(draw: Draw) -> str:
 
 
 def _jit(draw: Draw) -> str:
-    x, y = _any(draw), _any(draw)
+    x, y = any_(draw), any_(draw)
     return f"jax.jit({draw.block((x.value, y.value), ('fiucb', 'fiucb'))})({x}, {y})"
 
 
 def _vmap(draw: Draw) -> str:
-    x = _any(draw, rank=1, test=lambda v: v.size > 0)
+    x = any_(draw, rank=1, test=lambda v: v.size > 0)
     axis = draw.axis(x)
     sample = nxjax.numpy.take(x.value, 0, axis=axis)
     body = draw.block((sample,), ("fiucb",))
@@ -105,14 +106,14 @@ def _vmap(draw: Draw) -> str:
 
 
 def _vmap_two(draw: Draw) -> str:
-    x = _any(draw, rank=1, test=lambda v: v.size > 0)
-    y = _any(draw)
+    x = any_(draw, rank=1, test=lambda v: v.size > 0)
+    y = any_(draw)
     axis = draw.axis(x)
     body = draw.block((nxjax.numpy.take(x.value, 0, axis=axis), y.value), ("fiucb",))
     return f"jax.vmap({body}, in_axes=({axis}, None))({x}, {y})"
 
 
-def _floats(draw: Draw) -> tuple[Var, ...]:
+def floats(draw: Draw) -> tuple[Var, ...]:
     test = lambda v: not isinstance(v.value, (float, int))
     x = draw.pick("f", most=_LOOPED, test=test)
     if draw.r.random() < 0.5:
@@ -120,60 +121,60 @@ def _floats(draw: Draw) -> tuple[Var, ...]:
     return (x, draw.pick("f", most=_LOOPED, test=test))
 
 
-def _function(draw: Draw, xs: tuple[Var, ...]) -> str:
+def function(draw: Draw, xs: tuple[Var, ...]) -> str:
     """A function of floats, plain, compiled, or computed anew for its derivative."""
     inner = draw.block([x.value for x in xs], ("f",), smooth=True)
     return draw.r.choice(("{}", "{}", "{}", "jax.checkpoint({})", "jax.jit({})")).format(inner)
 
 
-def _scalar(function: str, xs: tuple[Var, ...], draw: Draw) -> str:
+def scalar(function: str, xs: tuple[Var, ...], draw: Draw) -> str:
     """A function to one number, whose cotangents differ from element to element."""
     names = ", ".join("ab"[: len(xs)])
     total = draw.r.choice(("jnp.sin({}).sum()", "{}.sum()", "({} ** 2).sum() * 0.5", "jnp.tanh({}).mean()"))
     return f"lambda {names}: {total.format(f'{function}({names})')}"
 
 
-def _tangents(xs: tuple[Var, ...]) -> str:
+def tangents(xs: tuple[Var, ...]) -> str:
     return ", ".join(f"jnp.cos({x})" for x in xs) + ("," if len(xs) == 1 else "")
 
 
-def _points(xs: tuple[Var, ...]) -> str:
+def points(xs: tuple[Var, ...]) -> str:
     return ", ".join(xs) + ("," if len(xs) == 1 else "")
 
 
 def _grad(draw: Draw) -> str:
-    xs = _floats(draw)
-    f = _scalar(_function(draw, xs), xs, draw)
+    xs = floats(draw)
+    f = scalar(function(draw, xs), xs, draw)
     numbers = draw.r.choice((0, tuple(range(len(xs)))))
     return f"jax.grad({f}, {numbers})({', '.join(xs)})"
 
 
 def _value_and_grad(draw: Draw) -> str:
-    xs = _floats(draw)
-    return f"jax.value_and_grad({_scalar(_function(draw, xs), xs, draw)})({', '.join(xs)})"
+    xs = floats(draw)
+    return f"jax.value_and_grad({scalar(function(draw, xs), xs, draw)})({', '.join(xs)})"
 
 
 def _jvp(draw: Draw) -> str:
-    xs = _floats(draw)
-    return f"jax.jvp({_function(draw, xs)}, ({_points(xs)}), ({_tangents(xs)}))"
+    xs = floats(draw)
+    return f"jax.jvp({function(draw, xs)}, ({points(xs)}), ({tangents(xs)}))"
 
 
 def _vjp(draw: Draw) -> str:
-    xs = _floats(draw)
-    f = _function(draw, xs)
+    xs = floats(draw)
+    f = function(draw, xs)
     return f"(lambda y, back: back(jnp.cos(y)))(*jax.vjp({f}, {', '.join(xs)}))"
 
 
 def _linearize(draw: Draw) -> str:
-    xs = _floats(draw)
-    f = _function(draw, xs)
-    return f"(lambda y, push: (y, push({_tangents(xs)[: -1 if len(xs) == 1 else None]})))(*jax.linearize({f}, {', '.join(xs)}))"
+    xs = floats(draw)
+    f = function(draw, xs)
+    return f"(lambda y, push: (y, push({tangents(xs)[: -1 if len(xs) == 1 else None]})))(*jax.linearize({f}, {', '.join(xs)}))"
 
 
 def _second(draw: Draw) -> str:
     """A gradient of a gradient, or a product of the Hessian with a vector."""
     x = draw.pick("f", most=_LOOPED)
-    f = _scalar(_function(draw, (x,)), (x,), draw)
+    f = scalar(function(draw, (x,)), (x,), draw)
     if draw.r.random() < 0.5:
         return f"jax.jvp(jax.grad({f}), ({x},), (jnp.cos({x}),))[1]"
     return f"jax.grad(lambda c: jnp.sin(jax.grad({f})(c)).sum())({x})"
@@ -189,7 +190,7 @@ def _jacobian(draw: Draw) -> str:
 
 
 def _checkpoint(draw: Draw) -> str:
-    xs = _floats(draw)
+    xs = floats(draw)
     return f"jax.checkpoint({draw.block([x.value for x in xs], ('f',), smooth=True)})({', '.join(xs)})"
 
 
