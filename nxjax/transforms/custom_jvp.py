@@ -21,12 +21,13 @@ from nxjax.ops.shape import reshape
 from nxjax.ops.slicing import slice as slice_op
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
-from nxjax.trace.core import EVAL, Array, Linear, Tracer, current_trace
+from nxjax.trace.core import EVAL, Array, Linear, Tracer, current_trace, use
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.jvp import instantiate
+from nxjax.transforms.jvp import instantiate, zero_tangent
+from nxjax.transforms.linearize import TangentTrace, linearize_flat
 from nxjax.transforms.nested import Mask, Nested, Thread, present, spread, to_front
 from nxjax.transforms.symbolic_zero import SymbolicZero, symbolic
 from nxjax.transforms.transpose import transposed
@@ -120,6 +121,9 @@ class CustomJvpCall(CustomCall):
         else:
             filled = [instantiate(t, x) for x, t in zip(xs, ts, strict=True)]
         ys, dys = rule(xs, filled)
+        trace = current_trace()
+        if isinstance(trace, TangentTrace) and staged(ys, trace) and not staged(xs, trace):
+            ys, dys = _told_apart(rule, xs, filled, trace)
         check_results("custom_jvp", program, ys)
         return tuple(ys), tuple(dys)
 
@@ -139,6 +143,38 @@ class CustomJvpCall(CustomCall):
         lifted = BatchedJvp(rule, size, mask[num_consts:], axis_name)
         ys = self(*to_front(args, dims, size), program=mapped, num_consts=num_consts, rule=lifted)
         return shared_once(ys, varies)
+
+
+def staged(xs: Sequence[Any], trace: TangentTrace) -> bool:
+    """Whether one of them is known only when the tangents are."""
+    return any(isinstance(x, Tracer) and x.owner is trace for x in xs)
+
+
+def _told_apart(
+    rule: Rule, xs: Sequence[Array], ts: Sequence[Any], trace: TangentTrace
+) -> tuple[Sequence[Array], Sequence[Array | None]]:
+    """What ``rule`` gives, where it computes values and tangents in one loop or branch: the tangents alone are staged.
+
+    Tangents are linear in tangents, so they are what the rule's own derivative says, at any point.
+    """
+    moving = tuple(staged([t], trace) for t in ts)
+    known: list[Mask] = []
+
+    def flat(*given: Array) -> Sequence[Array]:
+        rest = iter(given)
+        ys, dys = rule(xs, [next(rest) if m else t for t, m in zip(ts, moving, strict=True)])
+        known[:] = [present(dys)]
+        return [*ys, *(t for t in dys if t is not None)]
+
+    assert trace.parent is not None
+    with use(trace.parent):
+        zeros = [zero_tangent(t.type) for t, m in zip(ts, moving, strict=True) if m]
+        found, tangent, varies = linearize_flat(flat, zeros, (True,) * len(zeros))
+        tangent, residuals = tangent.close_over()
+    pushed = iter(run(tangent, [*residuals, *(t for t, m in zip(ts, moving, strict=True) if m)]))
+    values = [next(pushed) if v else y for y, v in zip(found, varies, strict=True)]
+    count = len(found) - sum(known[0])
+    return found[:count], spread(values[count:], known[0])
 
 
 custom_jvp_call = CustomJvpCall()

@@ -96,6 +96,17 @@ def custom_reverse(m: Any, x: Any) -> Any:
     return f(x, x * x)
 
 
+def custom_pushed(m: Any, x: Any) -> Any:
+    """The rule pushes values and tangents through one loop."""
+
+    def plain(y: Any) -> Any:
+        return m.lax.scan(lambda c, _: (m.np.sin(c) * m.checkpoint(m.np.cos)(y), None), y, None, length=2)[0]
+
+    f = m.custom_jvp(plain)
+    f.defjvp(lambda xs, ts: m.jvp(plain, xs, ts))
+    return f(x)
+
+
 def kept_pull(m: Any, x: Any) -> Any:
     """What the rule keeps is a function, with traced arrays in it."""
     f = m.custom_vjp(lambda y: m.np.sin(y) * y)
@@ -137,8 +148,8 @@ def remat_in_scan(m: Any, x: Any) -> Any:
 
 FUNCTIONS = (
     elementwise, softmax_like, product, gathers, scan_carry, scan_ys, scan_in_scan, fori, cond, switch, cond_in_scan,
-    custom_forward, custom_reverse, kept_pull, handed_out, inner_jit, inner_grad, inner_vmap, mapped, prefixes,
-    remat_in_scan,
+    custom_forward, custom_reverse, custom_pushed, kept_pull, handed_out, inner_jit, inner_grad, inner_vmap, mapped,
+    prefixes, remat_in_scan,
 )  # fmt: skip
 
 
