@@ -88,6 +88,8 @@ int4: ScalarType
 int64: ScalarType
 int8: ScalarType
 int_: ScalarType
+logaddexp: BinaryUfunc
+logaddexp2: BinaryUfunc
 logical_and: BinaryUfunc
 logical_or: BinaryUfunc
 logical_xor: BinaryUfunc
@@ -488,10 +490,6 @@ def log1p(x: ArrayLike, /) -> Array:
     """log(1 + x), exact for small x. Integers and booleans become float."""
 def log2(x: ArrayLike, /) -> Array:
     """Logarithm to the base 2; integers and booleans become float."""
-def logaddexp(x1: ArrayLike, x2: ArrayLike, /, *, out: None = None, where: None = None) -> Array:
-    """log(exp(x1) + exp(x2)) without overflow. Broadcasts; integers become float."""
-def logaddexp2(x1: ArrayLike, x2: ArrayLike, /, *, out: None = None, where: None = None) -> Array:
-    """log2(2**x1 + 2**x2) without overflow. Broadcasts; integers become float."""
 def logical_not(x: ArrayLike, /) -> Array:
     """Whether x is zero, as booleans."""
 def logspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: builtins.bool = True, base: Any = 10.0, dtype: DTypeLike | None = None, axis: int = 0) -> Array:
