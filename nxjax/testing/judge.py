@@ -243,10 +243,14 @@ class Bounds:
             with quiet(), nxjax.config.using(executor="reference"):
                 args = arrays([_untied(x, self._rng) for x in self._args])
                 clean = leaves(defined(self._text, jnp=_wide)(*args))
-                runs = [leaves(defined(self._text, jnp=_wide, jax=numeric)(*args)) for numeric in _NUMERIC]
+                of = lambda numeric: leaves(defined(self._text, jnp=_wide, jax=numeric)(*args))
+                runs = [of(numeric) for numeric in _NUMERIC]
+                if not (wrong := _off(clean, runs)):
+                    return wrong
+                blurred = Numeric(1e-3, blur=1e-11)
+                return _off(clean, [*runs, *(of(blurred) for _ in range(6))])
         except TooLarge:
             return ""
-        return _off(clean, runs)
 
     def wrong_slopes(self) -> str:
         """Where the program's own derivatives along a direction are not those of differences, or not those of `vjp`."""

@@ -33,12 +33,14 @@ class Numeric:
     Args:
         step: how far apart.
         forward: on one side only, which shows kinks.
+        blur: which digits of derivatives are others, at random, or none: shows what hangs on these.
 
     >>> float(Numeric(1e-3).grad(lambda x: x * x)(np.asarray(3.0))).__round__(6)
     6.0
     """
 
-    def __init__(self, step: float, forward: bool = False) -> None:
+    def __init__(self, step: float, forward: bool = False, blur: float = 0.0) -> None:
+        self._blur, self._rng = blur, np.random.default_rng(0)
         self._step, self._weights = step, _FORWARD if forward else _CENTRAL
         self._each_of = 1  # elements of arguments, multiplied over the derivatives that are being taken
 
@@ -51,7 +53,14 @@ class Numeric:
             y = f(*nxjax.tree.map(lambda x, t, k=steps: _moved(x, t, k * self._step), tuple(xs), tuple(ts)))
             part = nxjax.tree.map(lambda v, w=weight: v * w, y)
             total = part if total is None else nxjax.tree.map(lambda a, b: a + b, total, part)
-        return nxjax.tree.map(lambda v: v / self._step, total)
+        return nxjax.tree.map(lambda v: self._blurred(v / self._step), total)
+
+    def _blurred(self, d: Any) -> Any:
+        """``d``, whose last digits are others, or none."""
+        if not self._blur:
+            return d
+        noise, cut = (self._rng.uniform(-1, 1, d.shape) for _ in range(2))
+        return jnp.where(cut > 0, jnp.round(d / self._blur), d / self._blur + noise) * self._blur
 
     def jvp(self, f: Callable[..., Any], xs: Any, ts: Any) -> Any:
         """`nxjax.jvp`."""

@@ -71,6 +71,18 @@ def test_a_wrong_derivative(monkeypatch):
     )
 
 
+def test_what_hangs_on_the_last_digits_of_a_derivative_is_not_judged_by_differences():
+    """The derivative of x - x is 0, and by differences nearly."""
+    text = """def f(x):
+    v1 = jax.grad(lambda a: (jnp.sin(a) * 3 - jnp.sin(a) - jnp.sin(a) * 2).sum())(x)
+    v2 = jnp.where(v1 > 0, 1.0, 0.0) + jnp.where(v1 < 0, 1.0, 0.0)
+    return v2,
+"""
+    for seed in range(5):
+        x = np.random.default_rng(seed).normal(size=3).astype(np.float32)
+        assert not failure(text, [x], Way("differences"), {"v1": 6e-8})
+
+
 def test_a_wrong_transpose(monkeypatch):
     """vjp gives another derivative than jvp."""
     plain = nx.vjp

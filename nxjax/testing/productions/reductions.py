@@ -88,7 +88,7 @@ _TABLE: Final[Table] = (
         "lax.associative_scan(lambda p, q: (q[0] * p[0], q[0] * p[1] + q[1]), (jnp.tanh({x}), {s}), axis={a})", "jnp.logaddexp.accumulate({x}, axis={a})", "jnp.flip(jnp.cumsum(jnp.flip({x}, {a}), {a}), {a})",
     )),
     ("softmax", "s", 0.25, "f", 1, (
-        "jax.nn.softmax(jnp.where({m}, {x}, -jnp.inf), {a}, where={m}, initial=-1e9) if {m}.ndim <= {x}.ndim else {x}", "jax.nn.logsumexp({x}, {e}, b={s}, return_sign=True)[0] + {x}.sum() * 0", "jax.nn.softmax(jnp.where({m}, {x}, -1e9), {a})", "jax.nn.log_softmax({x} * 30, {a})",
+        "jax.nn.softmax(jnp.where({m}, {x}, -jnp.inf), {a}, where={m}, initial=-1e9) if {m}.ndim <= {x}.ndim else {x}", "jax.nn.logsumexp({x}, {e}, b=jnp.where({s} > 0, {s} + 0.5, {s} - 0.5), return_sign=True)[0]", "jax.nn.softmax(jnp.where({m}, {x}, -1e9), {a})", "jax.nn.log_softmax({x} * 30, {a})",
         "jax.nn.logsumexp({x})", "jax.nn.logmeanexp({x}, {e})", "jax.nn.softmax({x}.astype(jnp.float32), {a}).astype({d})", "jax.nn.standardize({x}, {a}, where={s} > -5, epsilon=1e-2)", "jax.nn.logsumexp({x}, {a}, where={s} > -5)", "jax.nn.log_softmax({x}, {e})",
     )),
     ("sort", "s", 0.2, "f", 1, (
