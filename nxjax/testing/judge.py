@@ -243,7 +243,11 @@ class Bounds:
             with quiet(), nxjax.config.using(executor="reference"):
                 args = arrays([_untied(x, self._rng) for x in self._args])
                 clean = leaves(defined(self._text, jnp=_wide)(*args))
-                of = lambda numeric: leaves(defined(self._text, jnp=_wide, jax=numeric)(*args))
+
+                def of(numeric: Numeric) -> Results:
+                    numeric.taken = 0
+                    return leaves(defined(self._text, jnp=_wide, jax=numeric)(*args))
+
                 runs = [of(numeric) for numeric in _NUMERIC]
                 if not (wrong := _off(clean, runs)):
                     return wrong
@@ -271,6 +275,8 @@ class Bounds:
             xs = [given[i] for i in places]
             ts = random(xs)
             ys, pushed = nxjax.jvp(of, tuple(xs), tuple(ts))
+            for numeric in _NUMERIC:
+                numeric.taken = 0
             wrong = _off(leaves(pushed), [leaves(numeric.jvp(of, xs, ts)[1]) for numeric in _NUMERIC])
             if wrong or not ys:
                 return wrong

@@ -18,6 +18,8 @@ from nxjax.trace import dtypes
 LARGEST: Final = 30
 # The product of their sizes, of derivatives of derivatives.
 NESTED: Final = 300
+# Directions that a program is differentiated along, in all: each may be a function that is traced anew.
+MOST: Final = 200
 # Weights of the function at so many steps: of fourth order around a point, and of second order on one side of it.
 _CENTRAL: Final = ((1 / 12, -2), (-8 / 12, -1), (8 / 12, 1), (-1 / 12, 2))
 _FORWARD: Final = ((-3 / 2, 0), (2.0, 1), (-1 / 2, 2))
@@ -42,6 +44,7 @@ class Numeric:
     def __init__(self, step: float, forward: bool = False, blur: float = 0.0) -> None:
         self._blur, self._rng = blur, np.random.default_rng(0)
         self._step, self._weights = step, _FORWARD if forward else _CENTRAL
+        self.taken = 0  # since somebody set it to 0
         self._each_of = 1  # elements of arguments, multiplied over the derivatives that are being taken
 
     def __getattr__(self, name: str) -> Any:
@@ -49,6 +52,9 @@ class Numeric:
 
     def _along(self, f: Callable[..., Any], xs: Any, ts: Any) -> Any:
         total: Any = None
+        self.taken += 1
+        if self.taken > MOST:
+            raise TooLarge
         for weight, steps in self._weights:
             y = f(*nxjax.tree.map(lambda x, t, k=steps: _moved(x, t, k * self._step), tuple(xs), tuple(ts)))
             part = nxjax.tree.map(lambda v, w=weight: v * w, y)
