@@ -112,7 +112,7 @@ _SERIES, _FRACTION, _BETA = _Series(), _Fraction(), _BetaFraction()
 
 
 class _Incomplete(Differentiable, Elementwise):
-    """Of float operands of one type. ``split`` prepares the recurrences' operands, ``join`` makes the result."""
+    """Of float operands of one type. ``prepared`` makes the recurrences' operands, ``join`` makes the result."""
 
     count = 2
     recurrences: tuple[Recurrence, ...] = (_SERIES, _FRACTION)
@@ -125,7 +125,7 @@ class _Incomplete(Differentiable, Elementwise):
         of_dtype(self, dtypes.FLOAT, *types)
         return next((t for t in types if not t.weak), types[0])
 
-    def split(self, *xs: Any) -> Sequence[Sequence[Any]]:
+    def prepared(self, *xs: Any) -> Sequence[Sequence[Any]]:
         """Operands of each recurrence, which converges for them."""
         a, x = xs
         inside = _inside(a, x)
@@ -138,13 +138,13 @@ class _Incomplete(Differentiable, Elementwise):
 
     def eval(self, *xs: NDArray) -> NDArray:
         wide = [x.astype(np.float64) for x in xs]
-        operands = self.split(*wide)
+        operands = self.prepared(*wide)
         states = [run(r, args) for r, args in zip(self.recurrences, operands, strict=True)]
         return np.asarray(self.join(wide, operands, states)).astype(xs[0].dtype)
 
     def stablehlo(self, b: Any, out: ArrayType, *xs: Any) -> Any:
         wide = [b.convert(x, dtypes.float64 if out.dtype == dtypes.float64 else dtypes.float32) for x in xs]
-        flat = b.inline(on_terms(lambda *v: [w for args in self.split(*v) for w in args]), wide)
+        flat = b.inline(on_terms(lambda *v: [w for args in self.prepared(*v) for w in args]), wide)
         n = len(flat) // len(self.recurrences)
         operands = [flat[i : i + n] for i in range(0, len(flat), n)]
         states = [emit(b, r, args) for r, args in zip(self.recurrences, operands, strict=True)]
@@ -272,7 +272,7 @@ class RegularizedIncompleteBeta(_Incomplete):
     count = 3
     recurrences = (_BETA,)
 
-    def split(self, *xs: Any) -> Sequence[Sequence[Any]]:
+    def prepared(self, *xs: Any) -> Sequence[Sequence[Any]]:
         a, b, x = xs
         inside = self.inside(a, b, x)
         a, b, x = where(inside, a, 1), where(inside, b, 1), where(inside, x, 0.5)

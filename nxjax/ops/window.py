@@ -24,6 +24,7 @@ from nxjax.ops.base import (
     zeros,
 )
 from nxjax.ops.conv import dilated
+from nxjax.ops.reduce import highest, lowest
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Linear, Op
 from nxjax.trace.dtypes import DType
@@ -70,16 +71,6 @@ def _with_batch(params: dict[str, Any], dim: int) -> dict[str, Any]:
         **{k: (*v[:dim], 1, *v[dim:]) for k, v in params.items() if k not in ("padding", "select_prim")},
         "padding": (*pad[:dim], (0, 0), *pad[dim:]),
     }
-
-
-def lowest(dtype: DType) -> Any:
-    """The identity of max."""
-    return False if dtype == dtypes.bool_ else -np.inf if dtype in dtypes.FLOAT else dtypes.integer_info(dtype).min
-
-
-def highest(dtype: DType) -> Any:
-    """The identity of min."""
-    return True if dtype == dtypes.bool_ else np.inf if dtype in dtypes.FLOAT else dtypes.integer_info(dtype).max
 
 
 def _padded(x: NDArray, value: Any, padding: Pairs, base_dilation: Shape) -> NDArray:

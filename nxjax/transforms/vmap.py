@@ -79,19 +79,22 @@ class BatchTrace(Trace):
     ) -> tuple[Any, Any]:
         with use(self.outer):
             if named:
-                return op.batch_axis(self.name, self.size, xs, dims, **params)  # type: ignore[attr-defined]
+                rule = getattr(op, "batch_axis", None)
+                if rule is not None:
+                    return rule(self.name, self.size, xs, dims, **params)
+                return self._expanded(op, xs, dims, params, self.name)
             if op.has("batch"):
                 return op.batch(self.size, xs, dims, **params)
             return self._expanded(op, xs, dims, params)
 
     def _expanded(
-        self, op: Op, xs: Sequence[Array], dims: Sequence[int | None], params: dict[str, Any]
+        self, op: Op, xs: Sequence[Array], dims: Sequence[int | None], params: dict[str, Any], name: Any = None
     ) -> tuple[Any, Any]:
         def flat(*args: Array) -> Sequence[Array]:
             y = op.expand(*args, **params)
             return y if op.multi else [y]
 
-        y, out = vmap_flat(flat, self.size, xs, dims, None, self.spmd)
+        y, out = vmap_flat(flat, self.size, xs, dims, name, self.spmd)
         return (tuple(y), tuple(out)) if op.multi else (y[0], out[0])
 
     def join(self, value: Array, dim: int | None) -> Array:

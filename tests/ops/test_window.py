@@ -16,6 +16,7 @@ from nxjax.ops.window import (
     select_and_scatter_add,
 )
 from nxjax.testing import check_op, sample
+from nxjax.trace import dtypes
 
 OPS = {"add": reduce_window_sum, "max": reduce_window_max, "min": reduce_window_min}
 
@@ -215,6 +216,19 @@ def test_integers_booleans_and_short_floats():
     ones = nx.asarray(np.ones((1, 1000), ml_dtypes.bfloat16))
     whole = {**POOL, "window_dimensions": (1, 1000), "padding": ((0, 0), (0, 0))}
     assert float(reduce_window_sum(ones, **whole).numpy()[0, 0]) == 1000.0
+
+
+@pytest.mark.parametrize("dtype", sorted(dtypes.NARROW, key=str), ids=str)
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_padding_of_floats_without_infinities_is_never_chosen(name, dtype):
+    x = np.array([[1, 4, 2], [0.5, 2, 1]]).astype(dtype)
+    f = lambda x: OPS[name](x, **{**POOL, "padding": ((2, 1), (2, 2))})
+    for run in (f, nx.jit(f), nx.jit(f, device="reference")):
+        y = np.asarray(run(nx.asarray(x))).astype(np.float32)
+        expected = np.asarray(f(nx.asarray(x.astype(np.float32))))
+        found = np.isfinite(expected)  # windows of padding alone hold the lowest, or the highest number
+        np.testing.assert_array_equal(y[found], expected[found])
+        assert not np.isnan(y).any()
 
 
 @pytest.mark.parametrize(

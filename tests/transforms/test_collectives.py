@@ -125,3 +125,15 @@ def test_errors() -> None:
         mapped(lambda x: nx.lax.ppermute(x, "i", [(0, 7)]))
     with pytest.raises(ParameterError, match="axis_index_groups"):
         mapped(lambda x: nx.lax.psum(x, "i", axis_index_groups=[[0], [1]]))
+
+
+def test_a_reduction_whose_function_asks_other_elements_of_the_batch():
+    """JAX refuses these: a row's product of what all rows hold at a place, and of the rows' numbers."""
+    x = np.linspace(1, 2, 6, dtype=np.float32).reshape(2, 3)
+    along = lambda f: lambda row: nx.lax.reduce(row, np.float32(1), f, (0,))
+    numbered = nx.vmap(along(lambda a, b: a * b + 0 * nx.lax.axis_index("i").astype(np.float32)), axis_name="i")
+    summed = nx.vmap(along(lambda a, b: a + nx.lax.pmax(b, "i")), axis_name="i")
+    for wrap in (lambda f: f, nx.jit):
+        close(wrap(numbered)(x), x.prod(1))
+        # Elements are combined with their neighbours: 1 + max over rows of (a0 + max a1), and of a2 beside them.
+        close(wrap(summed)(x[:, :1]), 1 + x[:, :1].max(0).repeat(2))

@@ -133,3 +133,15 @@ def test_closing_over_a_differentiated_value_is_refused() -> None:
 
     with pytest.raises(GradientError, match="closes over a value that is being differentiated"):
         nx.grad(loss)(1.0)
+
+
+@pytest.mark.parametrize("name", ["sin", "igamma", "igammac", "betainc"])
+def test_a_rule_that_is_not_linear_says_so(name: str) -> None:
+    """The functions of several recurrences are ops like others."""
+    call = {"sin": nx.sin, "betainc": lambda t: nx.lax.betainc(1.0, 2.0, t)}
+    g = call.get(name, lambda t: getattr(nx.lax, name)(1.0, t))
+    f = nx.custom_jvp(lambda x: x * x)
+    f.defjvp(lambda p, t: (p[0] * p[0], nx.jit(lambda x, t: 2 * x * t + 0 * g(t))(p[0], t[0])))
+    assert nx.linearize(f, 0.75)[1](0.5) == 0.75
+    with pytest.raises(GradientError, match="has no reverse-mode derivative"):
+        nx.grad(f)(0.75)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nxjax.ops.conv import dilated
-from nxjax.ops.window import highest, lowest
+from nxjax.ops.reduce import highest, lowest
 from nxjax.trace.core import Array
 from nxjax.transforms.bucketing.interpret import bound, expanded, rule, size_of
 from nxjax.transforms.bucketing.rules import called

@@ -21,10 +21,10 @@ from nxjax.ops.base import constant, like, zeros
 from nxjax.ops.bitwise import and_, not_
 from nxjax.ops.compare import ge, le
 from nxjax.ops.convert import convert_element_type
+from nxjax.ops.reduce import highest, lowest
 from nxjax.ops.select import select_n
 from nxjax.ops.slicing import pad
 from nxjax.ops.slicing import slice as slice_op
-from nxjax.ops.window import highest, lowest
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
