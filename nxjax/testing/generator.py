@@ -96,7 +96,8 @@ def random_text(
             except Unfit:
                 continue
             except Refused as error:
-                if refused is not None and refused(*error.args, x64):
+                text, given = error.args
+                if refused is not None and refused(text, given, x64):
                     raise
     raise Unfit(f"no program for seed {seed}")
 

@@ -23,6 +23,7 @@ from nxjax.errors import NxError
 from nxjax.testing.comparison import NDArray
 from nxjax.testing.numeric import Numeric, TooLarge
 from nxjax.trace import dtypes
+from nxjax.trace.evaluate import evaluate, touched
 
 Results = list[NDArray]
 # How far off a result may be: by what noise did to this element and to its neighbours, and by units of its last place.
@@ -80,7 +81,6 @@ class Wide:
 
 
 _wide: Final = Wide()
-_single: Final = Wide(names={"float64": "float32", "complex128": "complex64"})
 
 
 def widened(x: Any) -> Any:
@@ -129,13 +129,6 @@ def _noise(rng: np.random.Generator, size: float, wide: bool) -> Callable[[Any, 
     return noise
 
 
-def _singled(x: Any) -> Any:
-    """An argument whose floats have 32 bits at most."""
-    of = {"float64": np.float32, "complex128": np.complex64}
-    with np.errstate(all="ignore"):
-        return x.astype(of.get(x.dtype.name, x.dtype)) if isinstance(x, np.ndarray) else x
-
-
 def _shaken(x: Any, rng: np.random.Generator, size: float) -> Any:
     """An argument in 64 bits, moved within ``size`` times half a unit in the last place of what it was."""
     if not isinstance(x, np.ndarray) or x.dtype not in (*dtypes.FLOAT, *dtypes.COMPLEX):
@@ -171,7 +164,9 @@ class Bounds:
         self._text, self._args, self.exact, self.once = text, args, not rounds, once
         self._noisy = _LINE.sub(lambda m: _with_noise(m, rounds), text)
         self._rng = np.random.default_rng(0)
-        with quiet(), nxjax.config.using(executor="reference"):
+        # As they are now: a second look comes later.
+        self._settings = {"executor": "reference", "enable_x64": nxjax.config.enable_x64}
+        with quiet(), nxjax.config.using(**self._settings):
             self.working = leaves(defined(text)(*arrays(args)))
             self._runs: list[Results] = []
             self._wide = True
@@ -208,7 +203,7 @@ class Bounds:
     def widen(self) -> None:
         """More runs with more noise: what is near a step or a tie is told from what is wrong."""
         if not self.exact:
-            with quiet(), nxjax.config.using(executor="reference"):
+            with quiet(), nxjax.config.using(**self._settings):
                 for k in range(16):
                     self._shake(k % 2 == 1, (1.0, 2.0, 4.0, 8.0)[k // 4])
                 # A line may round many times: what comes out in the working precision beside the point shows that.
@@ -218,29 +213,32 @@ class Bounds:
                         for x in self._args
                     ]
                     self._runs.append(leaves(defined(self._text)(*arrays(args))))
-                if self._wide:
-                    self._runs.append(self._of_double())
+                self._runs += [self._rounded(size) for size in (1.0, 1.0, 2.0)]
 
-    def _of_double(self) -> Results:
-        """The results, moved as rounding to 64 bits may move them: as rounding to 32 bits does, in proportion."""
-        args = [_singled(x) for x in self._args]
-        low = leaves(defined(self._text, jnp=_single)(*arrays(args)))
-        high = leaves(defined(self._text, jnp=_wide)(*arrays([widened(x) for x in args])))
-        found: Results = []
-        with np.errstate(all="ignore"):
-            for clean, a, b in zip(self.clean, low, high, strict=True):
-                if clean.dtype in dtypes.INEXACT:
-                    off = widened(a) - widened(b)
-                    clean = clean + np.where(np.isfinite(off), off, 0) * 2.0**-29
-                found.append(clean)
-        return found
+    def _rounded(self, size: float) -> Results:
+        """The results in the working precision, each equation's value rounded at random, as by other kernels."""
+        program = nxjax.make_jaxpr(defined(self._text))(*self._args)
+        opened, consts = program.close_over()
+
+        def touch(x: NDArray) -> NDArray:
+            if x.dtype not in dtypes.FLOAT and x.dtype not in dtypes.COMPLEX:
+                return x
+            eps = float(ml_dtypes.finfo(x.dtype).eps) / 2
+            return np.asarray(widened(x) * (1 + self._rng.uniform(-size * eps, size * eps, x.shape))).astype(x.dtype)
+
+        token = touched.set(touch)
+        try:
+            flat = [np.asarray(x) for x in (*consts, *arrays(self._args))]
+            return evaluate(opened, flat)
+        finally:
+            touched.reset(token)
 
     def wrong_derivatives(self) -> str:
         """Where the derivatives in 64 bits are not those that differences of values give, as far as these are known."""
         if not self._wide:
             return ""
         try:
-            with quiet(), nxjax.config.using(executor="reference"):
+            with quiet(), nxjax.config.using(**self._settings):
                 args = arrays([_untied(x, self._rng) for x in self._args])
                 clean = leaves(defined(self._text, jnp=_wide)(*args))
 
@@ -271,7 +269,7 @@ class Bounds:
             return [y for y in nxjax.tree.leaves(f(*full)) if y.dtype in dtypes.FLOAT]
 
         random = lambda xs: [nx_numpy.asarray(self._rng.uniform(-1, 1, x.shape), dtype=np.float64) for x in xs]
-        with quiet(), nxjax.config.using(executor="reference"):
+        with quiet(), nxjax.config.using(**self._settings):
             xs = [given[i] for i in places]
             ts = random(xs)
             ys, pushed = nxjax.jvp(of, tuple(xs), tuple(ts))

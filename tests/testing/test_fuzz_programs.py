@@ -169,17 +169,26 @@ def test_a_derivative_that_is_a_little_wrong(monkeypatch):
     assert "wrong derivative" in failure(text, [x], Way("slopes"), {"v1": 6e-8})
 
 
-def test_cancellation_in_64_bits_is_known_from_that_in_32():
-    """The line is off by one rounding, its derivative, 1 - tanh(x) ** 2, by thousands."""
+def test_cancellation_in_64_bits_is_known():
+    """The line is off by one rounding, its derivative, 1 - tanh(x) ** 2, by thousands; also when others look again."""
     text = "def f(x):\n    v1 = jax.grad(lambda a: jnp.tanh(a * 1.5).mean())(x)\n    return v1,\n"
     x = np.array([3.0, 2.5])
     with nx.config.using(enable_x64=True):
         bounds = judge.Bounds(text, [x], {"v1": 1.1e-16})
-        y = 0.75 * (1 - np.tanh(1.5 * x) ** 2)
-        off = [y * (1 + 1e-12)]
-        assert bounds.wrong(off)
-        bounds.widen()
-        assert not bounds.wrong(off) and "wrong value" in bounds.wrong([y * (1 + 1e-9)])
+    y = 0.75 * (1 - np.tanh(1.5 * x) ** 2)
+    off = [y * (1 + 1e-12)]
+    assert bounds.wrong(off)
+    bounds.widen()
+    assert not bounds.wrong(off) and "wrong value" in bounds.wrong([y * (1 + 1e-9)])
+
+
+def test_cancellation_inside_of_a_line_is_known():
+    """The tangent is what three thirds are off from one, which each order of sums makes another number."""
+    text = "def f(x):\n    v1 = jax.jvp(lambda a: jax.nn.log_softmax(a)[0], (x,), (jnp.cos(x),))[1]\n    return v1,\n"
+    bounds = judge.Bounds(text, [np.array([1e-18, 1e-36, -7e-5], np.float32)], {"v1": 6e-8})
+    bounds.widen()
+    assert not bounds.wrong([np.float32(1.2e-7)])
+    assert "wrong value" in bounds.wrong([np.float32(1e-4)])
 
 
 @pytest.mark.parametrize("executor", ["jax", "xla"])

@@ -40,7 +40,7 @@ _TABLE: Final[Table] = (
         "jnp.mod({x}, 1.5 + jnp.tanh({y}))", "jnp.fmod({x}, 0.7)", "jnp.floor_divide({x}, jnp.abs({y}) + 0.6)",
         "jnp.nan_to_num({x})", "jnp.copysign({x}, {s})", "jnp.heaviside({x}, 0.5)", "lax.reduce_precision({x}, 5, 7)",
         "jnp.sqrt({x})", "jnp.log({x})", "{x} / {y}", "jnp.exp({x})", "{x} * {y}", "jnp.arccos({x})", "jnp.nextafter({x}, {s})",
-        "lax.rsqrt({x})", "1 / {x}", "jnp.power(jnp.abs({x}), {y})", "jnp.isfinite({x})", "jnp.isnan({x})", "jnp.signbit({x})",
+        "lax.rsqrt({x})", "1 / {x}", "jnp.power(jnp.abs({x}), {y})", "jnp.isfinite({x})", "jnp.isnan({x})", "jnp.signbit(jnp.where({x} == {x}, {x}, 1))",
     )),
     ("convert", "s", 0.4, "f", 0, (
         "{x}.astype(jnp.float32)", "{x}.astype(jnp.bfloat16)", "{x}.astype(jnp.float16)", "lax.convert_element_type({x}, jnp.float32)",
@@ -113,7 +113,7 @@ _TABLE: Final[Table] = (
     ("one operation", "e", 0.3, "fn", 0, (
         "-{x}", "jnp.abs({x})", "jnp.maximum({x}, {s})", "jnp.minimum({x}, {y})", "jnp.sign({x})", "{x} > {y}", "{x} == {s}", "jnp.where({x} < {s}, {x}, {s})",
         "jnp.floor({x})", "jnp.round({x})", "jnp.isnan({x})", "jnp.sort({x}) if {x}.ndim else {x}", "{x}.max()  if {x}.size else {x}", "jnp.argmax({x}) if {x}.size else {x}",
-        "jnp.clip({x}, -1, 1)", "jnp.trunc({x})", "jnp.signbit({x})", "jnp.isfinite({x})", "jnp.copysign({x}, {s})", "jnp.nextafter({x}, {s})",
+        "jnp.clip({x}, -1, 1)", "jnp.trunc({x})", "jnp.signbit(jnp.where({x} == {x}, {x}, 1))", "jnp.isfinite({x})", "jnp.copysign({x}, {s})", "jnp.nextafter({x}, {s})",
     )),
     ("one operation", "o", 0.3, "iub", 0, ("{x}.astype({t})", "lax.convert_element_type({x}, {t})", "{x} / {s}", "{x} * 0.5", "jnp.sqrt({x})")),
     ("narrow floats", "s", 0.6, "n", 0, (
