@@ -41,7 +41,7 @@ _DERIVATIVES: Final = frozenset(
 ).union(("custom_jvp", "custom_vjp", "tree", "model"))
 # With lines that have no derivatives, or only backwards, some of them in JAX neither.
 _UNDIFFERENTIABLE: Final = frozenset(
-    ("while_loop", "fori_loop", "special function", "rough", "linalg", "custom_vjp", "own rule", "solve")
+    ("while_loop", "fori_loop", "special function", "linalg", "custom_vjp", "own rule", "solve")
 )
 # What differences of values know nothing of.
 _ONE_SIDED: Final = frozenset(("stop_gradient", "own rule"))
@@ -166,13 +166,14 @@ def _drawn(seed: int, others: float = 1.0) -> tuple[Program, list[Way]]:
     rng = random.Random(f"ways of {seed}")
     program = random_text(ROWS, seed, _taken_by_jax)
     args = program.values()
-    ways = random_ways(rng, args, program.x64, others, differentiable=not program.features & _UNDIFFERENTIABLE)
+    smooth = not program.rough and not program.features & _UNDIFFERENTIABLE
+    ways = random_ways(rng, args, program.x64, others, differentiable=smooth)
     if "int4" in program.text or any("int4" in a.dtype for a in program.args):
         ways = [way for way in ways if way.executor != "jax"]  # which shifts unsigned integers of 4 bits as signed ones
     if not program.features & _ONE_SIDED and _moderate(program.args):
         if program.features & _DERIVATIVES and rng.random() < 0.75:
             ways.append(Way("differences"))
-        if program.rounds and not program.features & _UNDIFFERENTIABLE and rng.random() < 0.8:
+        if program.rounds and smooth and rng.random() < 0.8:
             ways.append(Way("slopes"))
     return program, ways
 

@@ -25,8 +25,12 @@ _CENTRAL: Final = ((1 / 12, -2), (-8 / 12, -1), (8 / 12, 1), (-1 / 12, 2))
 _FORWARD: Final = ((-3 / 2, 0), (2.0, 1), (-1 / 2, 2))
 
 
+# Derivatives that have no differences here.
+_OTHERS: Final = frozenset(("jacfwd", "jacrev", "jacobian", "hessian", "linear_transpose"))
+
+
 class TooLarge(Exception):
-    """Differences by each element would take long, or have two parts."""
+    """Differences by each element would take long, or have two parts, or are of another kind."""
 
 
 class Numeric:
@@ -48,6 +52,8 @@ class Numeric:
         self._each_of = 1  # elements of arguments, multiplied over the derivatives that are being taken
 
     def __getattr__(self, name: str) -> Any:
+        if name in _OTHERS:  # which would take the derivatives of these differences, of rules that hold some too
+            raise TooLarge
         return getattr(nxjax, name)
 
     def _along(self, f: Callable[..., Any], xs: Any, ts: Any) -> Any:

@@ -96,6 +96,7 @@ class Program:
         text: the function's definition.
         rounds: the variables that are rounded, and how: half a unit in the last place of one. None: all is exact.
         once: one line is rounded, once, and no other.
+        rough: some line makes floats that have no derivatives, or jump.
         features: what is in it.
     """
 
@@ -105,6 +106,7 @@ class Program:
     text: str = ""
     rounds: dict[str, float] = field(default_factory=dict)
     once: bool = False
+    rough: bool = False
     features: frozenset[str] = frozenset()
 
     def values(self) -> list[Any]:

@@ -179,6 +179,7 @@ class Writer:
         self.most = LARGE
         self._depth = 0
         self._count = 0
+        self._rough = False
         # Steps that may still be grown: a program of loops in one another stays small.
         self._left = 24
 
@@ -207,7 +208,8 @@ class Writer:
         rounded = [line for line in scope.lines if line.noise]
         once = len(rounded) == 1 and rounded[0].once and rounded[0].indent == 1
         features = frozenset(self._rows[s.row].feature for s in body.walk())
-        return Program(tuple(args), body, x64, text, {line.name: line.noise for line in rounded}, once, features)
+        rounds = {line.name: line.noise for line in rounded}
+        return Program(tuple(args), body, x64, text, rounds, once, self._rough, features)
 
     def _grown(self, scope: Scope, params: tuple[str, ...], steps: int) -> Block:
         made: list[Step] = []
@@ -272,7 +274,9 @@ class Writer:
             raise Refused("\n".join([head, *map(str, scope.lines), f"    return {text},", ""]), self._args) from error
         if any(np.size(leaf) > 4 * self.most for leaf in nxjax.tree.leaves(value)):
             raise Unfit
-        noise = 0.0 if row.exact else precision(value)
+        digits = precision(value)
+        self._rough |= bool(digits) and not row.smooth
+        noise = 0.0 if row.exact else digits
         if noise and "float32" in text:  # a part of the line is rounded to that
             noise = max(noise, 2.0**-24)
         scope.lines.append(_Line(scope.indent, step.name, text, noise, row.once))

@@ -215,6 +215,16 @@ def test_what_xla_gets_wrong_in_few_bits_alone_is_wrong(monkeypatch):
     assert "wrong value" in failure(text, [x], Way("xla"), {"v1": 6e-8})
 
 
+def test_floats_that_jump_have_no_slope_to_be_judged():
+    """Whatever the row counts as: what makes floats, and is not said to be smooth."""
+    jumping = next(r for r in ROWS if getattr(r.write, "text", "") == "jnp.nextafter({x}, {s})" and not r.smooth)
+    smooth = next(r for r in ROWS if getattr(r.write, "text", "") == "jnp.sin({x})" and r.smooth)
+    compared = next(r for r in ROWS if getattr(r.write, "text", "") == "{x} > {y}")
+    for row, rough in ((jumping, True), (smooth, False), (compared, False)):
+        drawn = [Writer((replace(row, weight=1.0),), 0).program([Argument("x", (3,), "float32")], None, False, 1)]
+        assert [p.rough for p in drawn] == [rough], row
+
+
 def test_moves_and_integers_are_exact():
     x = np.array([-0.0, np.nan, 1.0], np.float32)
     check("def f(x):\n    return x[::-1],\n", [x], Way())
