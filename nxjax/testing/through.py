@@ -14,8 +14,8 @@ from nxjax.trace import dtypes
 from nxjax.trace.text import parse_program, to_text
 
 Function = Callable[..., Any]
-# A function's own rule of derivatives, which a text names and cannot hold.
-_RULE: Final = re.compile(r"<\w+ of ")
+# A rule of derivatives, or a policy: a Python function, which a text names and cannot hold.
+_RULE: Final = re.compile(r"<\w+(?: of |>)")
 
 
 def _of_floats(f: Function, xs: Sequence[Any]) -> tuple[Function, list[Any]]:

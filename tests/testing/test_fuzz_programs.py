@@ -96,7 +96,7 @@ def test_a_wrong_kernel(monkeypatch):
     """The maximum is computed as the minimum, by the CPU compiler alone."""
     monkeypatch.setitem(reduce.BINARY, "reduce_max", "min")
     text = found("wrong value", range(400))
-    assert len(lines(text)) <= 5 and text.count("np.array") <= 2, text
+    assert len(lines(text)) <= 5 and text.count("    np.array") <= 2, text
     fails_again(text)
 
 
@@ -213,6 +213,13 @@ def test_what_xla_gets_wrong_in_few_bits_alone_is_wrong(monkeypatch):
 
     monkeypatch.setattr(fuzz_programs, "run", off)
     assert "wrong value" in failure(text, [x], Way("xla"), {"v1": 6e-8})
+
+
+def test_a_policy_is_not_read_from_text():
+    """It is a Python function, as a rule of derivatives is."""
+    policy = "policy=jax.checkpoint_policies.nothing_saveable"
+    text = f"def f(x):\n    v1 = jax.checkpoint(lambda a: jnp.sin(a) * 2, {policy})(x)\n    return v1,\n"
+    check(text, [np.ones(3, np.float32)], Way(through=("printing",)), {"v1": 6e-8})
 
 
 def test_floats_that_jump_have_no_slope_to_be_judged():
