@@ -16,6 +16,10 @@ PATIENCE = 240.0  # seconds; no test is about time
 QUICKLY = {"XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"}
 
 
+# Those that a test began: what a test that fails leaves behind would work for ever.
+MADE: list[Job] = []
+
+
 class Job:
     """``count`` processes of one program, the output of each in a file of its own."""
 
@@ -31,6 +35,7 @@ class Job:
             "TF_CPP_MIN_LOG_LEVEL": "3",
         }
         self.processes: list[subprocess.Popen[bytes]] = []
+        MADE.append(self)
         for i, path in enumerate(self.paths):
             with path.open("wb") as file:
                 own = {**env, "NXJAX_PROCESS_ID": str(i)}
