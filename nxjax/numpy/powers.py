@@ -251,10 +251,15 @@ def hypot(x1: Any, x2: Any, /) -> Array:
         raise DtypeError("hypot: does not take complex input", got=a.type)
     a, b = ops.abs(a), ops.abs(b)
     infinite = ops.or_(isposinf(a), isposinf(b))
-    big, small = ops.max(a, b), ops.min(a, b)
+    big = ops.max(a, b)
     zero = ops.eq(big, full_like(big, 0))
-    ratio = ops.div(small, ops.select_n(zero, big, full_like(big, 1)))
-    y = ops.mul(big, ops.sqrt(ops.add(full_like(big, 1), ops.mul(ratio, ratio))))
+    one = full_like(big, 1)
+    special = ops.or_(zero, infinite)
+    # s sqrt((a / s)^2 + (b / s)^2) is the same for any s, so its derivatives are those of a constant s, at ties too.
+    scale = ops.stop_gradient(ops.select_n(special, big, one))
+    part = lambda x: ops.div(ops.select_n(special, x, one), scale)
+    u, v = part(a), part(b)
+    y = ops.mul(scale, ops.sqrt(ops.add(ops.mul(u, u), ops.mul(v, v))))
     y = ops.select_n(zero, y, big)
     # Strong, unless of weak numbers alone.
     return convert(ops.select_n(infinite, y, full_like(y, np.inf)), y.dtype, y.type.weak and not y.ndim)

@@ -365,3 +365,14 @@ def test_a_concrete_integer_exponent_leaves_the_type_of_the_base():
             want = jax.numpy.asarray(base) ** jax.numpy.asarray(np.asarray(exponent))
             y = base**exponent
             assert (y.dtype, y.weak_type) == (want.dtype, want.weak_type)
+
+
+def test_second_derivatives_of_hypot_do_not_hang_on_which_is_larger():
+    """d2/dx2 = y2 / r3, d2/dxdy = -xy / r3; also where both are as large, which JAX's formula has as a kink."""
+    for x, y in ((1.0, 1.0), (1.0, -1.0), (3.0, 4.0), (-4.0, 3.0), (3e-20, 4e-20), (2e15, 2e15)):
+        r = float(np.hypot(x, y))
+        (xx, xy), (yx, yy) = nx.hessian(jnp.hypot, (0, 1))(x, y)
+        expected = [y * y / r**3, -x * y / r**3, -x * y / r**3, x * x / r**3]
+        np.testing.assert_allclose([xx, xy, yx, yy], expected, rtol=1e-5)
+    assert nx.grad(jnp.hypot)(0.0, 0.0) == 0.5
+    assert nx.grad(jnp.hypot)(np.inf, 1.0) == 0
