@@ -122,16 +122,16 @@ def failure(
 
 def _elsewhere(text: str, args: Sequence[Any], executor: str, bounds: Bounds, results: Results) -> str:
     """What is wrong with JAX's or XLA's ``results``, but for their own rounding errors."""
+    # What they make of NaN is their own, too: a derivative may be 0, and XLA's `exp` of a chosen NaN any number.
+    known = lambda ys: [np.where(w != w, w, y).astype(y.dtype) for w, y in zip(bounds.working, ys, strict=True)]
     # XLA rounds where it likes, and some of its functions are right only beside 1; but half the digits are right.
-    if executor == "xla" and (wrong := bounds.wrong(results, digits=0.5)):
+    if executor == "xla" and (wrong := bounds.wrong(known(results), digits=0.5)):
         return wrong
     try:
-        again = list(zip(in_64_bits(executor, text, args, results), bounds.working, strict=True))
+        again = in_64_bits(executor, text, args, results)
     except NxError:  # an op takes no floats of 64 bits beside those that others make of integers
         return ""
-    if executor == "jax":  # What it makes of a NaN in a derivative is its own, too: 0 there, NaN here.
-        return bounds.wrong([np.where(w != w, w, y).astype(y.dtype) for y, w in again])
-    return bounds.wrong([y for y, _ in again])
+    return bounds.wrong(known(again))
 
 
 def _bits(results: Sequence[Any]) -> list[bytes]:
