@@ -253,7 +253,7 @@ ELSEWHERE = frozenset((
     "all_gather", "all_to_all", "axis_index", "pmax", "pmin", "ppermute", "psum", "psum_invariant", "pvary",
     "reduce_scatter", "sharding_constraint",
 ))  # fmt: skip
-WRITTEN_OUT = frozenset(("custom_lin", "custom_linear_solve", "custom_root"))
+WRITTEN_OUT = frozenset(("no_derivative", "custom_lin", "custom_linear_solve", "custom_root"))
 INTEGERS = frozenset(("lu_pivots_to_permutation",))
 
 

@@ -125,7 +125,7 @@ def test_the_program_is_to_blame_if_the_plug_in_says_so(tmp_path: Path):
 @pytest.mark.parametrize(("start", "text"), [("exit", "no device"), ("raise", "OSError: no device"), ("stall", "time")])
 def test_a_process_that_does_not_start(start: str, text: str, tmp_path: Path):
     options = {"start": start, "once": str(tmp_path / "flag")}
-    with Remote(VENDOR, name="vendor", options=options, start_seconds=1.0) as remote:
+    with Remote(VENDOR, name="vendor", options=options, start_seconds=5.0) as remote:
         with pytest.raises(ExecutionError, match="vendor") as caught:
             remote.probe()
         assert text in str(caught.value)
