@@ -23,7 +23,7 @@ from nxjax.errors import NxError
 from nxjax.testing.comparison import NDArray
 from nxjax.testing.numeric import Numeric, TooLarge
 from nxjax.trace import dtypes
-from nxjax.trace.evaluate import evaluate, touched
+from nxjax.trace.evaluate import evaluate, perturbation
 
 Results = list[NDArray]
 # How far off a result may be: by what noise did to this element and to its neighbours, and by units of its last place.
@@ -220,18 +220,18 @@ class Bounds:
         program = nxjax.make_jaxpr(defined(self._text))(*self._args)
         opened, consts = program.close_over()
 
-        def touch(x: NDArray) -> NDArray:
+        def perturb(x: NDArray) -> NDArray:
             if x.dtype not in dtypes.FLOAT and x.dtype not in dtypes.COMPLEX:
                 return x
             eps = float(ml_dtypes.finfo(x.dtype).eps) / 2
             return np.asarray(widened(x) * (1 + self._rng.uniform(-size * eps, size * eps, x.shape))).astype(x.dtype)
 
-        token = touched.set(touch)
+        token = perturbation.set(perturb)
         try:
             flat = [np.asarray(x) for x in (*consts, *arrays(self._args))]
             return evaluate(opened, flat)
         finally:
-            touched.reset(token)
+            perturbation.reset(token)
 
     def wrong_derivatives(self) -> str:
         """Where the derivatives in 64 bits are not those that differences of values give, as far as these are known."""

@@ -148,9 +148,13 @@ def _jax(text: str, args: Sequence[Any], x64: bool, wide: bool = False) -> Resul
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
     jax: Any = importlib.import_module("jax")
     jnp: Any = importlib.import_module("jax.numpy")
+    before = jax.config.jax_enable_x64
     jax.config.update("jax_enable_x64", x64 or wide)
-    f = defined(text, jax=jax, jnp=Wide(jnp) if wide else jnp, lax=jax.lax)
-    return leaves_of_jax(jax.jit(f)(*args), jax)
+    try:
+        f = defined(text, jax=jax, jnp=Wide(jnp) if wide else jnp, lax=jax.lax)
+        return leaves_of_jax(jax.jit(f)(*args), jax)
+    finally:
+        jax.config.update("jax_enable_x64", before)
 
 
 def in_64_bits(executor: str, text: str, args: Sequence[Any], like: Results) -> Results:

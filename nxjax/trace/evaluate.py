@@ -13,7 +13,7 @@ from nxjax.trace.program import Equation, Literal, Program, Var
 NDArray = np.ndarray[Any, Any]
 
 # What becomes of each value that an equation gives, also in programs that ops hold; None: nothing.
-touched: ContextVar[Callable[[NDArray], NDArray] | None] = ContextVar("touched", default=None)
+perturbation: ContextVar[Callable[[NDArray], NDArray] | None] = ContextVar("perturbation", default=None)
 
 
 def evaluate(
@@ -23,7 +23,7 @@ def evaluate(
 
     ``instead``: what computes these equations, if not their ops' ``eval``; called as that is.
     """
-    touch = touched.get()
+    perturb = perturbation.get()
     env: dict[Var, NDArray] = dict(zip(program.inputs, args, strict=True))
     env.update((v, x.numpy()) for v, x in zip(program.constvars, program.values, strict=True))
 
@@ -38,8 +38,8 @@ def evaluate(
             env.update(zip(e.outputs, map(np.asarray, y), strict=True))
         else:
             env[e.outputs[0]] = y if type(y) is np.ndarray else np.asarray(y)
-        if touch is not None:
-            env.update((v, touch(env[v])) for v in e.outputs)
+        if perturb is not None:
+            env.update((v, perturb(env[v])) for v in e.outputs)
         for v in dead:
             env.pop(v, None)
     return [value(a) for a in program.outputs]

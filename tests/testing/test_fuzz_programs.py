@@ -347,3 +347,18 @@ def test_equal_elements_of_narrow_floats_have_no_derivative_to_be_judged():
     pushed = "jax.jvp(lambda a: jnp.sort(a, 0), (x,), (jnp.cos(jnp.arange(64.).astype(x.dtype)),))[1]"
     inside = f"def f(x):\n    v1 = {pushed}\n    return v1,\n"
     assert not failure(inside, [x], Way("differences"), {"v1": 0.06})
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_programs_leave_the_settings_of_jax(before):
+    jax = pytest.importorskip("jax")
+    text = "def f(x):\n    v1 = lax.lgamma(x * x + 1)\n    return v1,\n"
+    kept = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", before)
+    try:
+        # At -0.0 JAX is off, and is asked again in 64 bits; the other text raises.
+        check(text, [np.array([-0.0, 0.5], np.float32)], Way("jax"), {"v1": 6e-8})
+        failure("def f(x):\n    return x.nothing,\n", [np.ones(2, np.float32)], Way("jax"), x64=not before)
+        assert jax.config.jax_enable_x64 is before
+    finally:
+        jax.config.update("jax_enable_x64", kept)
