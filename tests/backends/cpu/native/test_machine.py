@@ -36,6 +36,11 @@ def long_kernel():
     # Half a minute in one kernel of many items.
     z = Buffer(8 * 10**5, "output", 1)
     return program([*first, Call(Busy(10**5, 10**5), (), (Ref(z),), (10**5,))], [x], [y, z])
+def settle():
+    # The helper has its scratch, which it keeps; on a busy machine it may come too late for many regions.
+    from tests.backends.cpu.native.test_threads import busy
+    while not counts()[1]:
+        busy(64, 10_000, 1)
 def counts():
     gc.collect()
     s = r.statistics()
@@ -65,7 +70,7 @@ def test_ctrl_c(kind):
     out = child(
         f"""
 from tests.backends.cpu.native.test_threads import busy
-busy(64, 100, 1)  # the helper has its scratch
+settle()
 run = machine({kind}())
 before = counts()
 print("runs", flush=True)
