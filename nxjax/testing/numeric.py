@@ -76,11 +76,13 @@ class Numeric:
 
     def jvp(self, f: Callable[..., Any], xs: Any, ts: Any) -> Any:
         """`nxjax.jvp`."""
-        return f(*xs), self._along(f, xs, ts)
+        y = f(*xs)
+        return y, _like(self._along(f, xs, ts), y)
 
     def linearize(self, f: Callable[..., Any], *xs: Any) -> Any:
         """`nxjax.linearize`."""
-        return f(*xs), lambda *ts: self._along(f, xs, ts)
+        y = f(*xs)
+        return y, lambda *ts: _like(self._along(f, xs, ts), y)
 
     def _gradient(self, f: Callable[..., Any], xs: Any, i: int, weighed: Callable[[Any], Any]) -> Any:
         """The derivatives of what ``weighed`` makes of the result, by each element of argument ``i``, as its tree."""
@@ -104,7 +106,8 @@ class Numeric:
                     parts.append(weighed(self._along(f, xs, ts)))
                 finally:
                     self._each_of = outer
-            found.append(jnp.stack(parts).reshape(np.shape(leaf)) if parts else jnp.zeros(np.shape(leaf), np.float64))
+            slope = jnp.stack(parts).reshape(np.shape(leaf)) if parts else jnp.zeros(np.shape(leaf), np.float64)
+            found.append(_like(slope, leaf))
         return nxjax.tree.unflatten(tree, found)
 
     def vjp(self, f: Callable[..., Any], *xs: Any) -> Any:
@@ -130,6 +133,16 @@ class Numeric:
     def grad(self, f: Callable[..., Any], argnums: Any = 0) -> Callable[..., Any]:
         """`nxjax.grad`."""
         return lambda *xs: self.value_and_grad(f, argnums)(*xs)[1]
+
+
+def _like(d: Any, x: Any) -> Any:
+    """Derivatives in the dtypes of what they are derivatives of, or by: integers may have made floats of 32 bits."""
+
+    def one(d: Any, x: Any) -> Any:
+        dtype = getattr(x, "dtype", None)
+        return d.astype(dtype) if dtype in dtypes.FLOAT else d
+
+    return nxjax.tree.map(one, d, x)
 
 
 def _moved(x: Any, t: Any, step: float) -> Any:

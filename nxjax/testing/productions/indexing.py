@@ -47,8 +47,10 @@ _TABLE: Final[Table] = (
         "{x}.at[{i}.reshape(-1)[:5]].min(1, mode='drop')", "{x}.at[jnp.array([0, 9, -9])].add(1, mode='drop')", "jax.ops.segment_sum({x}, jnp.arange({x}.shape[0]) // 2, 3)",
         "jnp.zeros((7,), jnp.int32).at[jnp.abs({x}.reshape(-1).astype(jnp.int32)) % 9].add(1)",
     )),
+    # Outside, without a mode: the last element, whose cotangent is dropped, as JAX has it.
+    ("gather", "e", 0.15, "ficubn", 1, ("{x}.at[{h}].get()",)),
     ("gather", "se", 0.15, "ficubn", 1, (
-        "{x}[{h} % {x}.shape[0]]", "{x}.at[{h}].get(mode={g}) if {x}.dtype != bool else {x}", "jnp.take({x}, {h}, 0, mode='wrap')", "jnp.take({x}, {h}, 0, mode='clip')", "{x}[{h} % {x}.shape[0], ..., None]",
+        "{x}[{h} % {x}.shape[0]]", "{x}.at[{h}].get(mode='clip')", "{x}.at[{h}].get(mode='fill') if {x}.dtype != bool else {x}", "jnp.take({x}, {h}, 0, mode='wrap')", "jnp.take({x}, {h}, 0, mode='clip')", "{x}[{h} % {x}.shape[0], ..., None]",
         "{x}[..., {h} % max(1, {x}.shape[-1])] if {x}.shape[-1] else {x}", "{x}[::2, None]", "{x}[jnp.array([True, False] * {x}.shape[0])[:{x}.shape[0]].nonzero(size=2)[0]] if {x}.shape[0] else {x}", "{x}[({h} % {x}.shape[0])[:, None]]", "{x}[{h} % {x}.shape[0], :1] if {x}.ndim > 1 else {x}", "{x}[..., None, {h} % max(1, {x}.shape[-1])] if {x}.shape[-1] else {x}",
         "jnp.take_along_axis({x}, {i}.reshape(-1)[:1].reshape((-1,) + (1,) * ({x}.ndim - 1)), 0, mode='clip') if {x}.size and {i}.size else {x}", "{x}[-1] if {x}.shape[0] else {x}", "{x}[..., -1:]", "lax.dynamic_slice_in_dim({x}, {h}[0], {x}.shape[0] // 2 + 1, 0)", "lax.dynamic_index_in_dim({x}, {h}[0], 0)", "lax.dynamic_slice({x}, [{h}[0].astype(jnp.int8)] + [jnp.int8(0)] * ({x}.ndim - 1), (1, *{x}.shape[1:]))",
         "lax.index_take({x}, ({h} % {x}.shape[0],), (0,))", "jnp.take({x}, {h} % {x}.size) if {x}.size else {x}", "jnp.take({x}, jnp.int32({n}), {a}, mode='clip') if {x}.size else {x}", "lax.dynamic_slice({x}, tuple({h}[:1].sum() + k for k in range({x}.ndim)), [(n + 1) // 2 for n in {x}.shape])", "jnp.array([{x}.ravel()[0], {x}.ravel()[-1]]) if {x}.size else {x}",
