@@ -196,7 +196,8 @@ class Bounds:
         args = [_shaken(x, self._rng, size) if arguments else widened(x) for x in self._args]
         if not self._wide:
             args = [
-                y.astype(x.dtype) if isinstance(x, np.ndarray) else y for x, y in zip(self._args, args, strict=True)
+                y.astype(x.dtype) if isinstance(x, np.ndarray) else float(y) if isinstance(x, float) else y
+                for x, y in zip(self._args, args, strict=True)
             ]
         self._runs.append(leaves(f(*arrays(args))))
 
@@ -249,8 +250,9 @@ class Bounds:
                 runs = [of(numeric) for numeric in _NUMERIC]
                 if not (wrong := _off(clean, runs)):
                     return wrong
-                blurred = Numeric(1e-3, blur=1e-11)
-                return _off(clean, [*runs, *(of(blurred) for _ in range(6))])
+                # Derivatives of derivatives have a thousand times the noise.
+                blurred = [Numeric(1e-3, blur=blur) for blur in (1e-11, 1e-8)]
+                return _off(clean, [*runs, *(of(numeric) for numeric in blurred * 6)])
         except TooLarge:
             return ""
 

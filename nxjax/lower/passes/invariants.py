@@ -61,7 +61,8 @@ def _inside(e: Equation) -> Iterator[Any]:
     elif name in ("scan", "while", "cond"):
         rows = [list(effects(p)) for p in e.programs()]
         once = name == "scan" and params["length"] < 2
-        yield from rows[0] * params["length"] if once else ((name, rows),)
+        alike = name == "cond" and all(row == rows[0] for row in rows)  # whichever runs
+        yield from rows[0] * (params["length"] if once else 1) if once or alike else ((name, rows),)
     else:
         yield from effects(_called(e))
 

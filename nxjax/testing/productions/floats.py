@@ -70,8 +70,9 @@ _TABLE: Final[Table] = (
         "lax.clamp(jnp.asarray(-0.5, {d}), {x}, jnp.asarray(1, {d}))", "lax.clamp(-jnp.abs({x}) - 0.1, {s}, jnp.abs({x}) + 1)",
     )),
     ("functions of lax", "", 0.05, "f", 0, (
-        "lax.ge({x}, {s})", "lax.gt({x}, {s})", "lax.le({x}, {s})", "lax.lt({x}, {s})", "lax.eq({x}, {s})", "lax.ne({x}, {s})", "lax.is_finite({x})", "lax.composite(lambda a: a > 1, name='my.test')({x})",
+        "lax.ge({x}, {s})", "lax.gt({x}, {s})", "lax.le({x}, {s})", "lax.lt({x}, {s})", "lax.eq({x}, {s})", "lax.ne({x}, {s})", "lax.is_finite({x})",
     )),
+    ("own rule", "", 0.05, "f", 0, ("lax.composite(lambda a: a > 1, name='my.test')({x})",)),
     ("rough", "", 0.05, "f", 0, (
         "lax.floor({x})", "lax.ceil({x})", "lax.round({x}, lax.RoundingMethod.TO_NEAREST_EVEN)", "lax.round({x})", "lax.sign({x})", "lax.nextafter({x}, {s})",
         "lax.rem({x}, {s})", "jnp.remainder({x}, {s})", "jnp.rint({x} * 3)", "jnp.around({x}, 1)", "jnp.modf({x})", "jnp.frexp({x})",

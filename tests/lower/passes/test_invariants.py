@@ -49,6 +49,15 @@ def test_what_runs_once_is_written_out():
     assert list(effects(once)) == list(effects(simplified(once))) == ["debug_callback"]
 
 
+def test_branches_with_equal_effects_may_become_one():
+    def chosen(x):
+        told = lambda x: nx.debug.print("{}", x) or x
+        return lax.cond(x.sum() > 0, told, told, x)
+
+    program = nx.make_jaxpr(nx.jit(chosen))(jnp.ones(2))
+    assert list(effects(program)) == list(effects(simplified(program))) == ["debug_callback"]
+
+
 CHANGES = [lambda a, b: [a], lambda a, b: [b, a], lambda a, b: [a, b, a]]
 
 
