@@ -250,8 +250,8 @@ class Bounds:
                 runs = [of(numeric) for numeric in _NUMERIC]
                 if not (wrong := _off(clean, runs)):
                     return wrong
-                # Derivatives of derivatives have a thousand times the noise.
-                blurred = [Numeric(1e-3, blur=blur) for blur in (1e-11, 1e-8)]
+                # Derivatives of derivatives have a thousand times the noise. By powers of two: a half stays one.
+                blurred = [Numeric(1e-3, blur=blur) for blur in (2.0**-37, 2.0**-27)]
                 return _off(clean, [*runs, *(of(numeric) for numeric in blurred * 6)])
         except TooLarge:
             return ""
