@@ -155,4 +155,5 @@ def _moved(x: Any, t: Any, step: float) -> Any:
 def _float64(x: Any) -> Any:
     if getattr(x, "dtype", None) in dtypes.COMPLEX:
         raise TooLarge
-    return jnp.asarray(x, dtype=np.float64) if getattr(x, "dtype", None) not in dtypes.FLOAT else x.astype(np.float64)
+    # By name: without it, arrays of NumPy have 32 bits as soon as one of nxjax stands beside them.
+    return jnp.asarray(x, dtype=np.float64)
