@@ -251,8 +251,10 @@ class Bounds:
                 if not (wrong := _off(clean, runs)):
                     return wrong
                 # Derivatives of derivatives have a thousand times the noise. By powers of two: a half stays one.
-                blurred = [Numeric(1e-3, blur=blur) for blur in (2.0**-37, 2.0**-27)]
-                return _off(clean, [*runs, *(of(numeric) for numeric in blurred * 6)])
+                blurs = (2.0**-37, 2.0**-27)
+                others = [Numeric(1e-3, blur=blur, cut=True) for blur in blurs]
+                others += [Numeric(1e-3, blur=blur) for blur in blurs] * 5
+                return _off(clean, [*runs, *map(of, others)])
         except TooLarge:
             return ""
 

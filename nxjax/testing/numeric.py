@@ -39,14 +39,15 @@ class Numeric:
     Args:
         step: how far apart.
         forward: on one side only, which shows kinks.
-        blur: which digits of derivatives are others, at random, or none: shows what hangs on these.
+        blur: which digits of derivatives are others, at random: shows what hangs on these.
+        cut: these digits are none.
 
     >>> float(Numeric(1e-3).grad(lambda x: x * x)(np.asarray(3.0))).__round__(6)
     6.0
     """
 
-    def __init__(self, step: float, forward: bool = False, blur: float = 0.0) -> None:
-        self._blur, self._rng = blur, np.random.default_rng(0)
+    def __init__(self, step: float, forward: bool = False, blur: float = 0.0, cut: bool = False) -> None:
+        self._blur, self._cut, self._rng = blur, cut, np.random.default_rng(0)
         self._step, self._weights = step, _FORWARD if forward else _CENTRAL
         self.taken = 0  # since somebody set it to 0
         self._each_of = 1  # elements of arguments, multiplied over the derivatives that are being taken
@@ -69,10 +70,9 @@ class Numeric:
 
     def _blurred(self, d: Any) -> Any:
         """``d``, whose last digits are others, or none."""
-        if not self._blur:
-            return d
-        noise, cut = (self._rng.uniform(-1, 1, d.shape) for _ in range(2))
-        return jnp.where(cut > 0, jnp.round(d / self._blur), d / self._blur + noise) * self._blur
+        if self._cut:
+            return jnp.round(d / self._blur) * self._blur
+        return d + jnp.asarray(self._rng.uniform(-self._blur, self._blur, d.shape), dtype=np.float64)
 
     def jvp(self, f: Callable[..., Any], xs: Any, ts: Any) -> Any:
         """`nxjax.jvp`."""
