@@ -40,6 +40,28 @@ def test_forward_mode_is_the_rules():
     np.testing.assert_allclose(nx.grad(f)(1.0, 2.0), 2 * np.cos(1.0), rtol=1e-6)
 
 
+def test_derivatives_of_derivatives_are_the_rules():
+    """With a const in front of the arguments, which is not the rule's."""
+    c = jnp.arange(2.0)
+
+    def outer(v, y):
+        f = custom_vmap(lambda x, y: jnp.sin(x) * y + c.sum())
+        f.def_vmap(lambda size, batched, x, y: (jnp.cos(x) * y + 10.0, True))
+        return f(v, y)
+
+    slope = lambda g: lambda v, y: nx.jvp(lambda u: g(u, y), (v,), (1.0,))[1]
+    x = np.linspace(0.0, 1.0, 3, dtype=np.float32)
+    for f, wanted in (
+        (outer, 2 * np.cos(x) + 10),
+        (slope(outer), -2 * np.sin(x)),
+        (slope(slope(outer)), -2 * np.cos(x)),
+        (slope(slope(slope(outer))), 2 * np.sin(x)),
+    ):
+        for wrap in (lambda g: g, nx.jit):
+            y = wrap(nx.vmap(f, (0, None)))(x, 2.0)
+            np.testing.assert_allclose(y, wanted, rtol=1e-5, atol=1e-6)
+
+
 def test_trees_and_shared_results():
     f = custom_vmap(lambda d: {"z": d["a"]})
     f.def_vmap(lambda size, batched, d: ({"z": d["a"] * size}, {"z": batched[0]["a"]}))

@@ -133,7 +133,7 @@ class Piece:
         gap = min(max(_GAP, length), _MOST_GAP)
         low = room.take(length + 2 * gap)
         self._first = first = low + gap
-        if length and room.protect(first, length, _WRITE):
+        if room.protect(first, length, _WRITE):
             raise out_of_memory(nbytes)
         self._length = length
         fill(first, length)

@@ -27,13 +27,13 @@ class Planted(Kernel):
 
     grain = 1
 
-    def __init__(self, read=0, written=0, items=N, scratch=0, place=0, backwards=False):
+    def __init__(self, read=0, written=0, items=N, scratch=0, place=0, backwards=False, address=0):
         self.read, self.written, self.items, self.scratch, self.place = read, written, items, scratch, place
-        self.backwards = backwards
+        self.backwards, self.address = backwards, address
 
     @property
     def key(self):
-        return f"planted({self.read}, {self.written}, {self.scratch}, {self.place}, {self.backwards})"
+        return f"planted({self.read}, {self.written}, {self.scratch}, {self.place}, {self.backwards}, {self.address})"
 
     def meaning(self, *xs):
         return [x.copy() for x in xs]
@@ -49,6 +49,8 @@ class Planted(Kernel):
         x, y = pointer(f, words, 0), pointer(f, words, 1)
         if self.backwards:
             x, y = y, x
+        if self.address:
+            x = f.cast("inttoptr", f.constant("i64", self.address), "ptr")
         with f.loop(lo, hi) as turn:
             value = f.load("float", f.at(f.at(x, turn.index + self.read, 4), 0))
             if self.scratch:
@@ -96,6 +98,11 @@ def writes_before():
 
 def writes_argument():
     run(Call(Planted(), X, Y), Call(Planted(backwards=True), X, Y))
+
+
+def reads_what_is_beside_nothing():
+    """An address that is an offset alone; there is no scratch memory, and none of 0 bytes at 0."""
+    run(Call(Planted(address=64), X, Y))
 
 
 def reads_after_on_threads():

@@ -218,6 +218,18 @@ def test_rows_of_all_turns_make_a_result(count, reverse):
         refused("unwritten", tape([X], [y], [loop]))
 
 
+@pytest.mark.parametrize("count", [2, 3, 50])
+@pytest.mark.parametrize("pieces", [(0, 16, 32), (32, 16, 0), (0, 32, 16)])
+def test_rows_in_pieces_make_a_result(count, pieces):
+    y = result(nbytes=48 * count)
+    loop = Repeat(Counter(count), [])
+    loop.body += [call(ROW, [X], [Ref(y, at, ((loop.counter, 48),))]) for at in pieces]
+    verify(tape([X], [y], [loop]))
+    for k in range(3):
+        less = Repeat(loop.counter, loop.body[:k] + loop.body[k + 1 :])
+        refused("unwritten", tape([X], [y], [less]))
+
+
 def registers(count=None):
     """Four carries that begin as one value; each turn makes the first anew, the others take what was before them."""
     a, b, c, d = (result(i) for i in range(4))
@@ -529,6 +541,18 @@ def test_a_part_that_is_changed_in_place_keeps_what_lies_around_it():
     before = trace(program)
     verify(program, before)
     make.outs = change.ins = (Ref(Y),)
+    refused("changed", program, before)
+
+
+def test_what_a_step_writes_in_part_it_keeps_of_the_same_values():
+    """``u`` is changed in part and read; in the plan ``t`` is, which holds other values."""
+    t, u = temp(0), temp(64)
+    change = call(Does(dense(64), [Stored(dense(64), "some")]), [X], [u])
+    last = call(WHOLE, [u], [Y])
+    program = tape([X], [Y], [call(WHOLE, [X], [t]), call(WHOLE, [t], [u]), change, last])
+    before = trace(program)
+    verify(program, before)
+    change.outs = last.ins = (Ref(t),)
     refused("changed", program, before)
 
 

@@ -210,7 +210,7 @@ def _handler(module: Module, layout: _Signals) -> None:
             _say_piece(f, module, piece, address)
         scratch, size = word(f, row, _SCRATCH), word(f, row, _BYTES)
         beside = address.uge(scratch - 4 * mmap.PAGESIZE) & address.ult(scratch + size + 4 * mmap.PAGESIZE)
-        with f.if_(size.ne(0) & beside):
+        with f.if_(beside):  # without scratch memory both are 0, and no address is beside
             _say_place(f, module, scratch, size, address)
             _say(f, module, "scratch memory (")
             f.call("nx_fault_number", "void", size, f.constant("i64", 10))

@@ -53,6 +53,17 @@ def test_blocks_are_aligned_and_large_enough(nbytes):
     assert r.statistics()["in_use"] == before["in_use"]
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_of_larger_blocks_the_smaller_one_serves(pool, order):
+    near, far = (pool.acquire(n * 2**20) for n in (9, 10))
+    for k in order:
+        pool.release((near, far)[k])
+    found = [pool.acquire(8 * 2**20) for _ in range(2)]
+    assert found == [near, far]
+    for p in found:
+        pool.release(p)
+
+
 def test_memory_can_be_written_to_its_end(pool):
     for nbytes in (1, 63, 64, 65, 4095, 2**18, 2**18 + 1, 5 * 2**20 + 3):
         block = Block(nbytes)

@@ -236,6 +236,19 @@ def test_few_features_and_long_windows(inputs, taps, nd):
 
 
 @pytest.mark.parametrize("name", isa.possible())
+def test_the_loop_is_over_a_window_that_is_long_in_its_last_dimension(name):
+    """In another dimension the loop is over features, as for any window."""
+    numbers = ("NHWC", "HWIO", "NHWC")
+    f = lambda x, w: nx.lax.conv_general_dilated(x, w, (1, 1), "VALID", dimension_numbers=numbers)
+    found = []
+    with nx.config.using(cpu_isa=name):
+        for window in ((2, 18), (2, 19), (18, 2), (2, 2)):
+            x, w = (np.zeros(s, np.float32) for s in ((2, 40, 40, 1), (*window, 1, 5)))
+            found.append({k.key for k in kernels(program(f, x, w)) if k.key.startswith("conv(")})
+    assert found[0] == found[1] != found[2] == found[3]
+
+
+@pytest.mark.parametrize("name", isa.possible())
 @pytest.mark.parametrize(("size", "window"), [((52, 260), (50, 250)), ((6100,), (6090,))])
 def test_windows_that_no_cache_holds_are_summed_in_parts(name, size, window):
     """As gradients of kernels of large pictures have them. Small whole numbers: every sum is exact."""
