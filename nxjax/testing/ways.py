@@ -5,6 +5,7 @@ Knows nothing of how programs are made, nor what they must give.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import os
@@ -142,7 +143,7 @@ def elsewhere(way: Way) -> list[Way]:
     return [Way(settings=tuple(settings.items()), closed=way.closed, through=way.through)]
 
 
-def _jax(text: str, args: Sequence[Any], x64: bool, wide: bool = False) -> Results:
+def _jax(text: str, args: Sequence[Any], x64: bool, wide: bool = False, jitted: bool = True) -> Results:
     if "jax" not in sys.modules:  # quickly compiled, on the CPU alone
         os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -152,9 +153,16 @@ def _jax(text: str, args: Sequence[Any], x64: bool, wide: bool = False) -> Resul
     jax.config.update("jax_enable_x64", x64 or wide)
     try:
         f = defined(text, jax=jax, jnp=Wide(jnp) if wide else jnp, lax=jax.lax)
-        return leaves_of_jax(jax.jit(f)(*args), jax)
+        with contextlib.nullcontext() if jitted else jax.disable_jit():
+            return leaves_of_jax(jax.jit(f)(*args), jax)
     finally:
         jax.config.update("jax_enable_x64", before)
+
+
+def op_by_op(text: str, args: Sequence[Any], x64: bool) -> Results:
+    """What JAX gives if it compiles each operation alone."""
+    with quiet(), np.errstate(all="ignore"):
+        return _jax(text, args, x64, jitted=False)
 
 
 def in_64_bits(executor: str, text: str, args: Sequence[Any], like: Results) -> Results:

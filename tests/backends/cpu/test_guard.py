@@ -34,7 +34,7 @@ FAULTS = {
     "writes_after": (_FAULT + _AFTER.format(1, "result 0") + _STEP, _RAISED),
     "writes_before": (_RAISED, _FAULT + _BEFORE.format(4, "result 0") + _STEP),
     "writes_argument": (_FAULT + "inside argument 0.*which may only be read" + _STEP,) * 2,
-    "reads_what_is_beside_nothing": ("memory fault at 0x0*40" + _STEP,) * 2,
+    "reads_what_is_beside_nothing": ("memory fault at 0x0*[0-9a-f]{2}" + _STEP,) * 2,
     "reads_after_on_threads": (_FAULT + _AFTER.format(1, "argument 0") + _STEP, None),
     "copies_too_much": (_FAULT + _AFTER.format(1, "argument 0") + r"\n  in the step: output0 = copy input0", None),
     "moves_too_far": (_FAULT + _AFTER.format("[0-9]+", "argument 0") + r"\n  in the step: output0\[0\+12\*turn", None),
