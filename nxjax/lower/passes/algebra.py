@@ -301,7 +301,7 @@ def _swapped_product(e: Equation, inner: Equation) -> Equation | None:
 
 @_row("rev")
 def _rev(e: Equation, known: Known) -> Atom | Equation | None:
-    x, dims = e.inputs[0], {d % max(e.inputs[0].type.ndim, 1) for d in e.params["dimensions"]}
+    x, dims = e.inputs[0], {d % e.inputs[0].type.ndim for d in e.params["dimensions"]}
     if all(x.type.shape[d] <= 1 for d in dims):
         return x
     inner = known.made_by(x, "rev")
