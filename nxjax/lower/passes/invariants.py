@@ -38,7 +38,7 @@ def passed(before: Program, after: Program, *, used: bool = False) -> Program:
         old, new = list(effects(before)), list(effects(after))
         if _apart(before):  # one device takes the turns of all: what is inside becomes a loop's
             old, new = list(_names(old)), list(_names(new))
-        if old != new:
+        if not _follows(new, old):
             raise ProgramError("program: a pass changed the order of effects", got=new, expected=old)
     return after
 
@@ -52,6 +52,22 @@ def effects(program: Program) -> Iterator[Any]:
             yield from _inside(e)
 
 
+def _follows(new: Sequence[Any], old: Sequence[Any]) -> bool:
+    """Whether ``new`` are the effects ``old``, where a pass may have found which branch runs, or that all are equal."""
+    if not old:
+        return not new
+    first, rest = old[0], old[1:]
+    if new and _alike(new[0], first) and _follows(new[1:], rest):
+        return True
+    return first[0] == "cond" and any(_follows(new, [*row, *rest]) for row in first[1])
+
+
+def _alike(new: Any, old: Any) -> bool:
+    if isinstance(new, str) or isinstance(old, str):
+        return new == old
+    return new[0] == old[0] and len(new[1]) == len(old[1]) and all(map(_follows, new[1], old[1]))
+
+
 def _inside(e: Equation) -> Iterator[Any]:
     name, params = e.op.name, e.params
     if name == "cond" and isinstance(e.inputs[0], Literal):
@@ -61,8 +77,7 @@ def _inside(e: Equation) -> Iterator[Any]:
     elif name in ("scan", "while", "cond"):
         rows = [list(effects(p)) for p in e.programs()]
         once = name == "scan" and params["length"] < 2
-        alike = name == "cond" and all(row == rows[0] for row in rows)  # whichever runs
-        yield from rows[0] * (params["length"] if once else 1) if once or alike else ((name, rows),)
+        yield from rows[0] * params["length"] if once else ((name, rows),)
     else:
         yield from effects(_called(e))
 

@@ -49,13 +49,15 @@ def test_what_runs_once_is_written_out():
     assert list(effects(once)) == list(effects(simplified(once))) == ["debug_callback"]
 
 
-def test_branches_with_equal_effects_may_become_one():
-    def chosen(x):
-        told = lambda x: nx.debug.print("{}", x) or x
-        return lax.cond(x.sum() > 0, told, told, x)
+def test_a_pass_may_find_which_branch_runs():
+    told = lambda x: nx.debug.print("{}", x) or x
 
-    program = nx.make_jaxpr(nx.jit(chosen))(jnp.ones(2))
-    assert list(effects(program)) == list(effects(simplified(program))) == ["debug_callback"]
+    both = lambda x: told(told(x))
+    before = nx.make_jaxpr(lambda x: lax.switch(x.astype(int).sum() * 0 + 5, [told, both], told(x)))(jnp.ones(2))
+    after, other = (nx.make_jaxpr(f)(jnp.ones(2)) for f in (lambda x: both(told(x)), lambda x: both(both(x))))
+    assert passed(before, after) is after
+    with pytest.raises(ProgramError, match="a pass changed the order of effects"):
+        passed(before, other)
 
 
 CHANGES = [lambda a, b: [a], lambda a, b: [b, a], lambda a, b: [a, b, a]]
