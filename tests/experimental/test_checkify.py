@@ -58,6 +58,39 @@ def test_loops_branches_and_calls():
     assert message(both, 0.5) == "second (`check` failed)" and message(both, -1.0) == "first (`check` failed)"
 
 
+INSIDE = {
+    "jit": nx.jit,
+    "checkpoint": nx.checkpoint,
+    "scan": lambda f: lambda x: lax.scan(lambda y, _: (f(y), None), x, None, length=2)[0],
+    "body": lambda f: lambda x: lax.while_loop(lambda s: s[1] < 2, lambda s: (f(s[0]), s[1] + 1), (x, 0))[0],
+    "condition": lambda f: (
+        lambda x: lax.while_loop(lambda s: f(s[0])[1] + s[1] < 2, lambda s: (s[0], s[1] + 1), (x, 0))[0]
+    ),
+    "branch": lambda f: lambda x: lax.cond(x[0] == 99, lambda x: told(x, 98, "not run"), f, x),
+    "vmap": lambda f: lambda x: nx.vmap(f, axis_size=2, in_axes=None)(x)[0],
+}
+
+
+def told(x, which, message):
+    c.check(x[0] != which, message)
+    return x
+
+
+@pytest.mark.parametrize("inner", INSIDE)
+@pytest.mark.parametrize("outer", INSIDE)
+def test_which_check_failed_is_known_however_deep_it_is(outer, inner):
+    def f(x):
+        x = INSIDE[inner](lambda x: told(x, 2, "deep"))(told(x, 1, "outer"))
+        return told(x, 3, "outer, later")
+
+    whole = c.checkify(lambda x: told(INSIDE[outer](f)(told(x, 0, "first")), 4, "last"))
+    for call in (whole, nx.jit(whole)):
+        for which, message in enumerate(("first", "outer", "deep", "outer, later", "last", None)):
+            error, y = call(jnp.array([which, 0]))
+            assert (error.get() or "").split(" (")[0] == (message or ""), which
+            assert which != 5 or y.tolist() == [5, 0]
+
+
 def test_batches_and_derivatives():
     xs = jnp.array([1.0, -2.0, -3.0])
     err, _ = nx.vmap(c.checkify(positive))(xs)

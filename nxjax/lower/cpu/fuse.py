@@ -35,7 +35,6 @@ class Refine(Exception):
     """Dimension ``dim`` of the space (of ``sizes``) is wanted in two; the faster one has ``inner`` elements."""
 
     def __init__(self, sizes: Sequence[int], dim: int, inner: int) -> None:
-        super().__init__()
         self.sizes = tuple(sizes)
         self.dim = dim
         self.inner = inner
@@ -45,7 +44,6 @@ class Apart(Exception):
     """``value`` must be memory before the kernel that was being planned."""
 
     def __init__(self, value: Lazy) -> None:
-        super().__init__()
         self.value = value
 
 
