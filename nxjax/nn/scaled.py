@@ -103,7 +103,7 @@ def _quantized(x: Array, config: BlockScaleConfig) -> tuple[Array, Array]:
     block = config.block_size
     if x.shape[-1] < block or x.shape[-1] % block:
         raise ShapeError("scaled_dot_general: what is contracted has whole blocks", got=x.type, expected=f"{block}s")
-    blocks = x.reshape((*x.shape[:-1], -1, block))
+    blocks = x.reshape((*x.shape[:-1], x.shape[-1] // block, block))
     wanted = (np.max(np.abs(blocks), -1) / _LARGEST).astype("float32")
     mantissa, exponent = np.frexp(np.maximum(wanted, 2.0**-126))
     scale = np.ldexp(np.float32(1), np.where(mantissa == 0.5, exponent - 1, exponent))

@@ -50,11 +50,11 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
         return ops.sqrt(sum(real(v * conjugate(v)), axes, keepdims=keepdims))
     if ord in (1, -1, np.inf, -np.inf):
         first, second = (row, column) if ord in (1, -1) else (column, row)
-        extremum = max if ord in (1, np.inf) else min
-        return extremum(sum(ops.abs(v), first, keepdims=True), (first, second), keepdims=keepdims)
+        sums, axes = sum(ops.abs(v), first, keepdims=True), (first, second)
+        return max(sums, axes, keepdims=keepdims, initial=0) if ord > 0 else min(sums, axes, keepdims=keepdims)
     if ord in (2, -2, "nuc"):
         s = svdvals(moveaxis(v, axes, (-2, -1)))
-        y = sum(s, -1) if ord == "nuc" else max(s, -1) if ord == 2 else min(s, -1)
+        y = sum(s, -1) if ord == "nuc" else max(s, -1, initial=0) if ord == 2 else min(s, -1)
         return expand_dims(y, axes) if keepdims else y
     raise ValueError(f"Invalid order '{ord}' for matrix norm.")
 
@@ -80,7 +80,9 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
         raise ValueError(f"Invalid order '{ord}' for vector norm.")
     if ord in (1, np.inf, -np.inf):  # integers stay integers
         size = v if v.dtype == dtypes.bool_ else ops.abs(v)
-        return (sum if ord == 1 else max if ord > 0 else min)(size, axes, keepdims=keepdims)
+        if ord == np.inf:
+            return max(size, axes, keepdims=keepdims, initial=0)
+        return (sum if ord == 1 else min)(size, axes, keepdims=keepdims)
     (v,) = promote_inexact("vector_norm", v)
     if ord is None or ord == 2:
         return ops.sqrt(sum(real(v * conjugate(v)), axes, keepdims=keepdims))

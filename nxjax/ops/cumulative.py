@@ -173,7 +173,7 @@ def _summed(x: NDArray, axis: int) -> NDArray:
         return np.add.accumulate(x, axis, dtype=x.dtype)
     last = np.moveaxis(x, axis, -1)
     whole = n - n % BLOCK
-    blocks = last[..., :whole].reshape(*last.shape[:-1], -1, BLOCK)
+    blocks = last[..., :whole].reshape(*last.shape[:-1], whole // BLOCK, BLOCK)
     within = np.add.accumulate(blocks, -1, dtype=x.dtype)
     before = _summed(within[..., -1], -1)
     # Nothing is added to the first, as 0.0 would turn -0.0 round.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -41,7 +42,7 @@ class QResize(Quantized):
         others = [i for i in range(q.ndim) if i not in axes]
         order = [*axes, *others]
         moved = q.transpose(order)
-        image = moved.reshape(1, *moved.shape[:2], -1)
+        image = moved.reshape(1, *moved.shape[:2], math.prod(moved.shape[2:]))
         y = resize_bilinear(image, sizes, False, True, rounding)
         return y.reshape(*sizes, *(q.shape[i] for i in others)).transpose(np.argsort(order))
 

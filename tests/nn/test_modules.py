@@ -146,6 +146,12 @@ def test_activations(layer, theirs):
     assert len(nx.make_jaxpr(layer)(x).equations) <= 1
 
 
+@pytest.mark.parametrize("shape", [(0, 3, 4), (2, 0, 4), (0, 0, 0)])
+def test_nothing_is_flattened(shape):
+    assert nn.Flatten()(np.zeros(shape, np.float32)).shape == (shape[0], shape[1] * shape[2])
+    assert nn.Flatten(0, 1)(np.zeros(shape, np.float32)).shape == (shape[0] * shape[1], shape[2])
+
+
 def windows(x, k, s, p, fill):
     padded = np.pad(x, ((0, 0), (0, 0), (p, p), (p, p)), constant_values=fill)
     out = np.lib.stride_tricks.sliding_window_view(padded, (k, k), axis=(2, 3))

@@ -148,6 +148,15 @@ def test_matrices_that_are_not_finite_have_an_answer(jit):
     np.testing.assert_array_equal(jnp.linalg.eigvalsh(low, UPLO="L", symmetrize_input=False), [1, 2])
 
 
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 3)])
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bool"])
+def test_norms_of_nothing(check, shape, dtype):
+    x = np.ones(shape, dtype)
+    for order in (None, 1, 2, np.inf, "nuc") if len(shape) == 2 else (None, 0, 1, 2, 3, np.inf):
+        for keepdims in (False, True):
+            check.values(lambda m, v, o=order, k=keepdims: m.linalg.norm(v, o, keepdims=k), x)
+
+
 @pytest.mark.parametrize("name", ["eigvals", "eigvalsh", "inv", "det", "slogdet", "cholesky", "qr", "svdvals", "pinv"])
 def test_derivatives_of_empty_matrices(name):
     def f(x):

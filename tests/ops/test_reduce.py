@@ -78,6 +78,7 @@ def test_running(name, reverse):
     smooth = name != "cumlogsumexp"
     samples = [sample(x, axis=i, reverse=reverse, differentiable=smooth) for i in range(3)]
     samples.append(sample(X, axis=1, reverse=reverse))
+    samples += [sample(np.ones((2, 0, 300), np.float32), axis=i, reverse=reverse) for i in (1, 2)]
     check_op(getattr(cumulative, name), samples, [bad(x, error=AxisError, says="out of range", axis=3)], reference=peer)
 
 

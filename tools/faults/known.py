@@ -15,5 +15,6 @@ EQUIVALENT: Final[dict[str, str]] = {
     "8fec13d031": "a tuple instead of a list: the caller pairs it with the equation's results and nothing else",
     "a10bf16abf": "the mark of what is no variable is compared with numbers of variables only, which are 0 or more",
     "6d36f6257e": "places in the state, which all take from here; words that are not aligned are as good on x86-64",
+    "a7ab9357b1": "address space is reserved in larger pieces only so that the system is asked less often",
     "978cdedfc8": "a kernel's items in another order: each is moved once, and no two of them overlap",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, final
 
@@ -174,7 +175,8 @@ class Flatten(Module):
         start, end = (d + value.ndim if d < 0 else d for d in (self.start, self.end))
         if not 0 <= start <= end < value.ndim:
             raise ShapeError(f"{self!r}: input does not have these dimensions", got=value.type)
-        return jnp.reshape(value, (*value.shape[:start], -1, *value.shape[end + 1 :]))
+        flat = math.prod(value.shape[start : end + 1])
+        return jnp.reshape(value, (*value.shape[:start], flat, *value.shape[end + 1 :]))
 
     def _settings(self) -> str:
         return "" if (self.start, self.end) == (1, -1) else f"{self.start}, {self.end}"

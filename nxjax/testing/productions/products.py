@@ -12,7 +12,7 @@ from nxjax.testing.writer import MEDIUM, Draw
 
 _TABLE: Final[Table] = (
     ("linalg", "s", 0.15, "f", 2, (
-        "jnp.linalg.cholesky(jnp.tanh({x}[..., :3, :]) @ jnp.tanh({x}[..., :3, :]).mT + 2 * jnp.eye(min(3, {x}.shape[-2]), dtype={d}))",
+        "jnp.linalg.cholesky(jnp.tanh({x}[..., :3, :]) @ jnp.tanh({x}[..., :3, :]).mT + 2 * jnp.eye(min(3, {x}.shape[-2]), dtype={d})).astype({d})",
         "jnp.linalg.solve(jnp.eye(min(4, {x}.shape[-2]), dtype=jnp.float32) * 9 + (jnp.tanh({x}[..., :4, :]) @ jnp.tanh({x}[..., :4, :]).mT)"
         ".astype(jnp.float32) / ({x}.shape[-1] + 1), {x}[..., :4, :].astype(jnp.float32))",
         "jnp.linalg.inv(jnp.eye(min(3, {x}.shape[-2]), dtype=jnp.float32) * 5 + (jnp.tanh({x}[..., :3, :]) @ jnp.tanh({x}[..., :3, :]).mT)"

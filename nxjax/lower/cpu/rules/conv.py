@@ -163,7 +163,7 @@ def one(
 
 def is_single(s: Setup) -> bool:
     """One output channel per group: vectors run along groups."""
-    return s.outputs == 1 and s.groups > 1 and len(s.dims) + (s.inputs > 1) <= 3
+    return s.outputs == 1 and s.groups > 1 and s.inputs > 0 and len(s.dims) + (s.inputs > 1) <= 3
 
 
 def run(

@@ -93,7 +93,7 @@ def _weights(b: Builder, e: Equation, w: Any, w_scale: Any) -> View | Known:
     """Weights as int16: at once where they are known."""
     w_dtype: DType = e.params["w_dtype"]
     if all(isinstance(v, np.ndarray | np.generic) for v in (w, w_scale)):
-        return Known(np.ascontiguousarray(weight_integers(w, w_scale, w_dtype).astype(np.int16)))
+        return Known(weight_integers(w, w_scale, w_dtype).astype(np.int16))
     scale, shape = b.view(w_scale), e.inputs[1].type.shape
     strides = tuple(s if n > 1 else 0 for n, s in zip(scale.shape, scale.strides, strict=True))
     spread = Leaf(View(scale.ref, shape, strides, scale.dtype))

@@ -60,6 +60,15 @@ def test_the_same_bits_for_any_number_of_threads():
 
 
 @needs_threads
+def test_what_is_unlocked_was_locked():
+    """Read in the code: a lock that is missing shows in a race alone."""
+    functions = [f for f in text().split("\ndefine ") if "pthread_mutex" in f]
+    assert len(functions) > 2
+    for f in functions:
+        assert f.count("@pthread_mutex_lock(") == f.count("@pthread_mutex_unlock("), f[:60]
+
+
+@needs_threads
 def test_helpers_take_part():
     with config.using(num_threads=4):
         before = runtime().thread_statistics()["regions"]

@@ -161,6 +161,18 @@ def test_nothing_and_one(shape):
     np.testing.assert_array_equal(y, np.full(y.shape, 3.0))
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("window", [1, 2])
+@pytest.mark.parametrize("outputs", [2, 4])
+def test_no_features(groups, window, outputs):
+    x, w = np.ones((2, 3, 3, 0), np.float32), np.ones((window, window, 0, outputs), np.float32)
+    f = lambda x, w: nx.lax.conv_general_dilated(
+        x, w, (1, 1), "SAME", dimension_numbers=LAST, feature_group_count=groups
+    )
+    (y,) = ran(program(f, x, w), x, w)
+    np.testing.assert_array_equal(y, np.zeros((2, 3, 3, outputs)))
+
+
 @pytest.mark.parametrize("name", isa.possible())
 @pytest.mark.parametrize(
     ("size", "inputs", "outputs", "groups"), [(14, 70, 256, 1), (9, 150, 160, 1), (8, 128, 128, 2)]
