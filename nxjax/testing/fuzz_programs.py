@@ -27,7 +27,7 @@ from nxjax.quant.function import quantize
 from nxjax.testing.comparison import assert_close, executors
 from nxjax.testing.generator import random_text
 from nxjax.testing.inputs import Argument, values
-from nxjax.testing.judge import Bounds, Results
+from nxjax.testing.judge import Bounds, Results, widened
 from nxjax.testing.productions import ROWS
 from nxjax.testing.smaller import smaller
 from nxjax.testing.steps import Block, Program, Refused
@@ -133,21 +133,13 @@ def _elsewhere(text: str, args: Sequence[Any], executor: str, bounds: Bounds, re
         np.where((w != w) | (holes & (y != y)), w, y).astype(y.dtype) for w, y in zip(bounds.working, ys, strict=True)
     ]
     # XLA rounds where it likes, and some of its functions are right only beside 1; but half the digits are right.
-    # Denormals it takes for 0, which are none with 64 bits.
-    if executor == "xla" and not any(map(_has_denormals, args)):
-        if wrong := bounds.wrong(known(results), digits=0.5):
-            return wrong
+    if executor == "xla" and (wrong := bounds.wrong(known(results), digits=0.5)):
+        return wrong
     try:
         again = in_64_bits(executor, text, args, results)
     except NxError:  # an op takes no floats of 64 bits beside those that others make of integers
         return ""
     return bounds.wrong(known(again))
-
-
-def _has_denormals(x: Any) -> bool:
-    if not isinstance(x, np.ndarray) or x.dtype not in (*dtypes.FLOAT, *dtypes.COMPLEX):
-        return False
-    return bool(((x != 0) & (np.abs(x) < ml_dtypes.finfo(x.dtype).smallest_normal)).any())
 
 
 def _bits(results: Sequence[Any]) -> list[bytes]:
@@ -186,12 +178,23 @@ def _drawn(seed: int, others: float = 1.0) -> tuple[Program, list[Way]]:
     ways = random_ways(rng, args, program.x64, others, differentiable=smooth)
     if "int4" in program.text or any("int4" in a.dtype for a in program.args):
         ways = [way for way in ways if way.executor != "jax"]  # which shifts unsigned integers of 4 bits as signed ones
+    if any(map(_has_denormals, args)):
+        ways = [way for way in ways if way.executor not in ("jax", "xla")]  # for which they are 0
     if not program.features & _ONE_SIDED and _moderate(program.args):
         if program.features & _DERIVATIVES and rng.random() < 0.75:
             ways.append(Way("differences"))
         if program.rounds and smooth and rng.random() < 0.8:
             ways.append(Way("slopes"))
     return program, ways
+
+
+def _has_denormals(x: Any) -> bool:
+    """Whether an element is denormal, or would be with 32 bits."""
+    if not isinstance(x, np.ndarray) or x.dtype not in (*dtypes.FLOAT, *dtypes.COMPLEX):
+        return False
+    least = max(float(ml_dtypes.finfo(t).smallest_normal) for t in (x.dtype, np.float32))
+    with np.errstate(all="ignore"):
+        return bool(((x != 0) & (np.abs(widened(x)) < least)).any())
 
 
 def attempt(seed: int, begun: Callable[[str], None] | None = None, others: float = 1.0) -> Attempt:

@@ -74,6 +74,20 @@ def test_planted_faults(fault, mode):
     assert said.count("memory fault") == faulted, "one thread reports"
 
 
+def test_the_first_piece_has_a_row_too():
+    code = """
+import ctypes
+from nxjax.backends.cpu.guard import Piece
+p = Piece(64, "the first")
+assert p._row == 0
+p.seal()
+ctypes.memset(p.address, 1, 1)
+"""
+    env = os.environ | {"NXJAX_GUARD": "end"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=env)
+    assert "inside the first (64 bytes), which may only be read" in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize("mode", ["off", *MODES])
 def test_without_guard_nothing_is_said(mode):
     if mode == "off":
