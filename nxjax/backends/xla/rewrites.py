@@ -1,4 +1,4 @@
-"""What XLA's CPU compiler does one element at a time, in ops that it fuses into vector loops.
+"""What XLA's CPU compiler does one element at a time, or wrongly, in other ops.
 
 Each function is a row (see `rows`): it gives None where the portable rule is the better one.
 """
@@ -9,10 +9,13 @@ import itertools
 import math
 from typing import Any, Final
 
-from nxjax.ops.arithmetic import add, mul
+from nxjax.ops.arithmetic import add, max, min, mul, sub
+from nxjax.ops.base import constant
 from nxjax.ops.conv import ConvDimensionNumbers, dilated
+from nxjax.ops.scatter import scatter
+from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
-from nxjax.ops.slicing import pad, zero
+from nxjax.ops.slicing import dynamic_update_slice, pad, zero
 from nxjax.ops.slicing import slice as slice_
 from nxjax.ops.window import select_and_scatter_add
 from nxjax.trace import dtypes
@@ -41,6 +44,64 @@ def convolution(b: Any, out: ArrayType, lhs: Any, rhs: Any, /, **params: Any) ->
     if out.dtype not in (dtypes.float32, dtypes.float64) or lhs.type.dtype != out.dtype:
         return None
     return b.inline(_depthwise, (lhs, rhs), {"out": out.shape, "window": tuple(window), **params})
+
+
+def update_slice(b: Any, out: ArrayType, x: Any, update: Any, /, *starts: Any) -> Any:
+    """An update that is read from what it is written into: by a selection, as no loop can do in place.
+
+    XLA's CPU compiler puts the reading and the writing into one loop, which may read what it has overwritten
+    (https://github.com/openxla/xla/issues/49176). Small updates, as recurrences have them, stay as they are.
+    """
+    if not _overlap(out, x, update):
+        return None
+    return b.inline(lambda x, u, *at: _selected(dynamic_update_slice, x, u, at, None), (x, update, *starts), {})
+
+
+def scattered(name: str) -> Any:
+    """The row of a scatter that has one index, which XLA makes an `update_slice` of."""
+
+    def row(b: Any, out: ArrayType, x: Any, indices: Any, updates: Any, /, **params: Any) -> Any:
+        if math.prod(indices.type.shape[:-1]) != 1 or not _overlap(out, x, updates):
+            return None
+        written = lambda x, u, i: scatter(x, i, u, **params)
+        return b.inline(lambda x, u, i: _selected(written, x, u, (i,), SCATTERS[name]), (x, updates, indices), {})
+
+    return row
+
+
+# Of what is there and what comes; None: the latter.
+SCATTERS: Final[dict[str, Any]] = {
+    "scatter": None, "scatter_add": add, "scatter_sub": sub, "scatter_mul": mul, "scatter_max": max, "scatter_min": min,
+}  # fmt: skip
+
+
+def _selected(written: Any, x: Array, update: Array, at: Any, combined: Any) -> Array:
+    nowhere, everywhere = constant(False, dtypes.bool_, x.shape), constant(True, dtypes.bool_, update.shape)
+    # Beside twos, since XLA makes an update in place again of a sum with what is 0 elsewhere.
+    new = written(constant(2, x.dtype, x.shape), update, *at)
+    return select_n(written(nowhere, everywhere, *at), x, combined(x, new) if combined else new)
+
+
+def _overlap(out: ArrayType, x: Any, update: Any) -> bool:
+    size = math.prod(update.type.shape)
+    return size > 1 and 4 * size >= math.prod(out.shape) and out.dtype != dtypes.key and _reads(update, x)
+
+
+def _reads(update: Any, x: Any) -> bool:
+    """Whether ``update`` is made of ``x``, or of what has the elements of ``x`` in another shape."""
+    same = [x]
+    while same[-1].op in ("reshape", "transpose"):
+        same.append(same[-1].sources[0])
+    seen: set[Any] = set()
+    left = [update]
+    while left:
+        ref = left.pop()
+        if ref in same:
+            return True
+        if ref not in seen:
+            seen.add(ref)
+            left += ref.sources
+    return False
 
 
 def _depthwise(

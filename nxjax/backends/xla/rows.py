@@ -66,4 +66,6 @@ ROWS: Final[dict[str, Row]] = {
     "eig": _lapack(_eig),
     "select_and_scatter_add": rewrites.select_and_scatter,
     "conv_general_dilated": rewrites.convolution,
+    "dynamic_update_slice": rewrites.update_slice,
+    **{name: rewrites.scattered(name) for name in rewrites.SCATTERS},
 }

@@ -28,13 +28,19 @@ Row = Callable[..., Any]
 
 @final
 class Ref:
-    """An SSA name with its type."""
+    """An SSA name with its type.
 
-    __slots__ = ("name", "type")
+    Attributes:
+        op, sources: the name of the op that made it, and of what; "" and none for arguments.
+    """
+
+    __slots__ = ("name", "op", "sources", "type")
 
     def __init__(self, name: str, type: ArrayType) -> None:
         self.name = name
         self.type = type
+        self.op = ""
+        self.sources: Sequence[Ref] = ()
 
     def __str__(self) -> str:
         return self.name
@@ -336,10 +342,11 @@ class Builder(Communication):
             if located and e.source is not None:
                 place = f" loc({mlir.location(e.source.file, e.source.line, f'{e.scope}/{e.op.name}'.strip('/'))})"
                 self.lines[start:] = [_placed(line, place) for line in self.lines[start:]]
-            if e.op.multi:
-                env.update(zip(e.outputs, result, strict=True))
-            else:
-                env[e.outputs[0]] = result
+            results: Refs = result if e.op.multi else (result,)
+            for r in results:
+                if not r.op and r not in xs:  # an op may give an operand as it is, or what ops of its own have made
+                    r.op, r.sources = e.op.name, xs
+            env.update(zip(e.outputs, results, strict=True))
         return [ref(a) for a in program.outputs]
 
     def call(self, program: Program, xs: Refs, name: str) -> tuple[Ref, ...]:

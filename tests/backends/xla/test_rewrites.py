@@ -82,3 +82,49 @@ def windows_of(x, params):
     from nxjax.ops.window import reduce_window_max
 
     return reduce_window_max(nx.asarray(x), **params).shape
+
+
+SHIFTED = {
+    "set": lambda v: v.at[1:].set(v[:-1]),
+    "down": lambda v: v.at[:-1].set(v[1:]),
+    "add": lambda v: v.at[1:].add(v[:-1]),
+    "subtract": lambda v: v.at[1:].subtract(v[:-1]),
+    "multiply": lambda v: v.at[1:].multiply(v[:-1]),
+    "max": lambda v: v.at[1:].max(v[:-1]),
+    "min": lambda v: v.at[1:].min(v[:-1]),
+    "slice": lambda v: nx.lax.dynamic_update_slice(v, v[:-1], (1,) + (0,) * (v.ndim - 1)),
+    "of a shape": lambda v: v.ravel().at[3:].set(v.ravel()[:-3]),
+    "at a place": lambda v: nx.lax.dynamic_update_slice(
+        v, v[2:], ((v[0] > -9).any().astype(int),) + (0,) * (v.ndim - 1)
+    ),
+    "in a loop": lambda v: nx.lax.fori_loop(0, 3, lambda i, v: v.at[1:].set(v[:-1] + i), v),
+}
+BEFORE = {
+    "gather": lambda x: x[::-1][np.array([3, 2, 5, 7, 1, 1, 0])],
+    "sum": lambda x: x[:7] + 1,
+    "columns": lambda x: (x[:8] + 1).reshape(4, 2, 1),
+    "product": lambda x: np.eye(7, 9, dtype=np.float32) @ x[:9],
+}
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("before", BEFORE)
+@pytest.mark.parametrize("name", SHIFTED)
+def test_what_is_shifted_inside_of_itself(name, before, after):
+    """XLA's CPU compiler may read what it has overwritten."""
+    x = np.arange(1, 13, dtype=np.float32)
+
+    def f(x):
+        y = SHIFTED[name](BEFORE[before](x))
+        return y.reshape(1, *y.shape, 1) if after else y
+
+    with nx.config.using(executor="reference"):
+        expected = f(nx.asarray(x))
+    np.testing.assert_array_equal(nx.jit(f, device="xla")(x), expected)
+
+
+def test_small_updates_are_written_in_place():
+    f = lambda x: nx.lax.fori_loop(1, 100, lambda i, v: v.at[i].set(v[i - 1] * 2), x)
+    (portable, row), (before, after) = both(f, np.ones((100, 3), np.float32))
+    np.testing.assert_array_equal(portable, row)
+    assert before.count("select") == after.count("select")
