@@ -267,12 +267,13 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     if size is None:
         concrete("nonzero", x, "it decides the length of the result; or give size=")
     size = static_int("nonzero", size)
-    from nxjax.numpy.creation import full, iota, zeros
+    from nxjax.numpy.creation import full, iota
     from nxjax.numpy.reductions import cumsum
     from nxjax.numpy.shapes import ravel
 
+    fills = _fills(fill_value, x.ndim)
     if x.size == 0 or size == 0:
-        return tuple(zeros((size,), int) for _ in x.shape)
+        return tuple(full((size,), f, index_dtype(n - 1)) for f, n in zip(fills, x.shape, strict=True))
     mask = ravel(_mask(x, "nonzero"))
     word = dtypes.int32 if x.size < 2**31 else dtypes.int64
     # Each true element knows its place among the true ones: counting those before place k finds element k.
@@ -283,7 +284,7 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     out: list[Array] = []
     strides = [math.prod(x.shape[i + 1 :]) for i in range(x.ndim)]
     valid = ops.lt(iota(size, word), promote_to("nonzero", (total,), word)[0] * np.ones(size, word))
-    for n, stride, fill in zip(x.shape, strides, _fills(fill_value, x.ndim), strict=True):
+    for n, stride, fill in zip(x.shape, strides, fills, strict=True):
         index = (flat // stride) % n  # type: ignore[operator]
         out.append(convert(where(valid, index, convert(value(fill, "nonzero"), word)), index_dtype(n - 1)))
     return tuple(out)

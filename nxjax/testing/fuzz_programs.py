@@ -127,8 +127,9 @@ def failure(
 def _elsewhere(text: str, args: Sequence[Any], executor: str, bounds: Bounds, results: Results) -> str:
     """What is wrong with JAX's or XLA's ``results``, but for their own rounding errors."""
     # What they make of NaN is their own, too: a derivative may be 0, and XLA's `exp` of a chosen NaN any number. Their
-    # convolutions multiply what lies around an image and in its holes, which is 0, by NaN and infinity.
-    holes = "conv" in text.replace("convert", "")
+    # convolutions multiply what lies around an image and in its holes, which is 0, by NaN and infinity; their special
+    # functions have NaN where SciPy's have limits.
+    holes = "conv" in text.replace("convert", "") or "scipy.special" in text
     known = lambda ys: [
         np.where((w != w) | (holes & (y != y)), w, y).astype(y.dtype) for w, y in zip(bounds.working, ys, strict=True)
     ]

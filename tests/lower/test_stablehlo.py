@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import nxjax as nx
+import nxjax.numpy as jnp
 from nxjax.errors import LoweringError
 from nxjax.lower.stablehlo import types
 from nxjax.lower.stablehlo.builder import lower
@@ -108,3 +109,14 @@ def test_operations_carry_the_users_lines_where_they_are_asked_for():
     assert tanh.endswith(f'loc("layer/tanh"("{__file__}":{number}:0))')
     # What stands in a loop has the place that it has in its body, and the same text is there once more.
     assert re.sub(r" loc\(.*\)$", "", text, flags=re.MULTILINE) == plain
+
+
+@pytest.mark.parametrize("x", [False, True])
+@pytest.mark.parametrize("y", [False, True])
+def test_sums_and_products_of_booleans_are_logical(x, y):
+    """Also where XLA knows both, which it takes for numbers of one bit."""
+    n = np.int32(3)
+    for f, wanted in ((lambda a, b: a + b, x or y), (lambda a, b: a * b, x and y)):
+        known = lambda n, f=f: f(jnp.full((), x) & (n == n), jnp.full((), y) | (n != n))
+        assert nx.jit(known, device="xla")(n) == wanted
+        assert nx.jit(f, device="xla")(np.bool_(x), np.bool_(y)) == wanted

@@ -48,6 +48,9 @@ class Ref:
 
 Refs = Sequence[Ref]
 
+# Of booleans they are the same by StableHLO's specification; XLA folds a sum of two constants as if it were "xor".
+_LOGICAL: Final = {"add": "or", "multiply": "and"}
+
 
 @final
 class Module:
@@ -173,6 +176,8 @@ class Builder(Communication):
 
     def simple(self, name: str, xs: Refs, out: ArrayType) -> Ref:
         """``stablehlo.name`` in its short form: all operands and the result of one type, or one operand of another."""
+        if out.dtype == dtypes.bool_:
+            name = _LOGICAL.get(name, name)
         ref = Ref(self.fresh(), out)
         names = ", ".join([x.name for x in xs])
         t = mlir.tensor(out)

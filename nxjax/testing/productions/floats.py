@@ -100,7 +100,7 @@ _TABLE: Final[Table] = (
         "log_softmax({x}, axis=-1) if {x}.ndim else {x}", "exp1({x} * {x} + 0.5)", "multigammaln({x} * {x} + 3, 2)", "polygamma(1, {x} * {x} + 1)",
         "zeta({x} * {x} + 2, 1.5)", "spence({x} * {x} + 0.5)", "factorial({x} * {x})", "poch(jnp.tanh({x}) + 2, 1.5)", "expn(2, {x} * {x} + 0.5)", "beta({x} * {x} + 1, {s} * {s} + 1)",
         "boxcox({x} * {x} + 0.5, {c})", "boxcox1p({x} * {x} + 0.5, {c})", "fresnel({x})", "hyp1f1(0.5, 1.5, jnp.tanh({x}))", "sici({x} * {x} + 0.5)", "gammasgn({x})",
-        "dawsn({x})", "erfcx({x})", "loggamma({x} * {x} + 1)", "wofz({x})", "owens_t({x}, 0.5)", "comb({x} * {x} + 3, 2.0)", "expi({x} * {x} + 0.5)", "hyp2f1(0.5, 1.0, 1.5, jnp.tanh({x}) * 0.5)", "sph_harm_y(jnp.array([1]), jnp.array([2]), jnp.full(1, {c}), jnp.full(1, 0.3), n_max=2)", "bernoulli(4)", "bessel_jn({x} * {x} + 0.5, v=3)",
+        "dawsn({x})", "erfcx({x})", "loggamma({x} * {x} + 1)", "wofz({x})", "owens_t({x}, 0.5)", "comb({x} * {x} + 3, 2.0)", "expi({x} * {x} + 0.5)", "hyp2f1(0.5, 1.0, 1.5, jnp.tanh({x}) * 0.5)", "sph_harm_y(jnp.array([1]), jnp.array([2]), jnp.full(1, {c}), jnp.full(1, 0.3), n_max=2)", "bernoulli(4)", "bessel_jn(9 + 8 * jnp.tanh({x}), v=3)",
     ))),
     ("activation", "s", 0.1, "f", 0, (
         "jax.nn.swish({x})", "jax.nn.hard_swish({x})", "jax.nn.tanh({x})", "jax.nn.identity({x})", "jax.nn.sparse_plus({x})", "jax.nn.sparse_sigmoid({x})",

@@ -94,9 +94,7 @@ SHIFTED = {
     "min": lambda v: v.at[1:].min(v[:-1]),
     "slice": lambda v: nx.lax.dynamic_update_slice(v, v[:-1], (1,) + (0,) * (v.ndim - 1)),
     "of a shape": lambda v: v.ravel().at[3:].set(v.ravel()[:-3]),
-    "at a place": lambda v: nx.lax.dynamic_update_slice(
-        v, v[2:], ((v[0] > -9).any().astype(int),) + (0,) * (v.ndim - 1)
-    ),
+    "at a place": lambda v: nx.lax.dynamic_update_slice_in_dim(v, v[2:], (v[0] > -9).any().astype(int), 0),
     "in a loop": lambda v: nx.lax.fori_loop(0, 3, lambda i, v: v.at[1:].set(v[:-1] + i), v),
 }
 BEFORE = {

@@ -147,10 +147,13 @@ def one(
     if is_single(s):
         depthwise(b, s, x, w, t, dtype)
         return
-    if s.inputs == 1 or not math.prod(d.taps for d in s.dims):
+    if s.inputs == 1:
         s = replace(s, x_c=size)
     if s.outputs == 1:
         s = replace(s, w_o=size)
+    if not math.prod(d.taps for d in s.dims):  # sums of nothing, for which nothing may be read
+        run(b, replace(s, x_c=size), x, w, t, kind, dtype, pack or weights, narrow)
+        return
     if _is_long(s) and kind != "pairs" and t.expression.is_identity and not t.more and dtype == WORK[kind]:
         long(b, s, x, w, t, kind, dtype)
         return

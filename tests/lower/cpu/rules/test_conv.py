@@ -278,3 +278,19 @@ def test_windows_that_no_cache_holds_are_summed_in_parts(name, size, window):
     assert sum("conv" in k.key for k in kernels(found)) > 1, str(found)
     with nx.config.using(executor="reference"):
         np.testing.assert_array_equal(y, np.asarray(f(nx.numpy.asarray(x), nx.numpy.asarray(w))))
+
+
+@pytest.mark.parametrize("inputs", [2, 9])
+@pytest.mark.parametrize("window", [(1, 3), (2, 3), (2, 9)])
+@pytest.mark.parametrize("outputs", [1, 5])
+def test_where_no_tap_falls_on_an_element_nothing_is_read(inputs, window, outputs):
+    """Between the elements of a dilated image; of a scalar there is only one element."""
+    f = lambda x, w: nx.lax.conv_general_dilated(
+        nx.numpy.broadcast_to(x, (2, 3, 5, inputs)),
+        nx.numpy.broadcast_to(w, (*window, inputs, outputs)),
+        (1, 1), ((2, 0), (1, 2)), (2, 1), (2, 1), dimension_numbers=LAST,
+    )  # fmt: skip
+    x, w = np.float32(2), np.float32(3)
+    (y,) = ran(program(f, x, w), x, w)
+    with nx.config.using(executor="reference"):
+        np.testing.assert_array_equal(y, np.asarray(f(nx.asarray(x), nx.asarray(w))))
