@@ -7,6 +7,8 @@ import nxjax as nx
 import nxjax.numpy as jnp
 
 
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0)])
+def test_indices_of_nothing_are_filled(shape):
     """As they are where there is something; JAX gives zeros."""
     x = np.zeros(shape, np.float32)
     for f in (
