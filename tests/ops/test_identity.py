@@ -22,3 +22,7 @@ def test_stop_gradient_is_a_constant():
 def test_barriers_stay_in_the_text():
     text = nx.jit(lambda x: optimization_barrier(x)[0] + 1).lower(X).as_text("stablehlo")
     assert "optimization_barrier" in text
+
+
+def test_a_copy_has_memory_of_its_own():
+    assert not np.shares_memory(copy.eval(X), X)

@@ -137,3 +137,16 @@ def test_a_reduction_whose_function_asks_other_elements_of_the_batch():
         close(wrap(numbered)(x), x.prod(1))
         # Elements are combined with their neighbours: 1 + max over rows of (a0 + max a1), and of a2 beside them.
         close(wrap(summed)(x[:, :1]), 1 + x[:, :1].max(0).repeat(2))
+
+
+@pytest.mark.parametrize("tiled", [False, True])
+@pytest.mark.parametrize(("split", "concat"), [(0, 0), (0, 1), (1, 0), (0, 2), (2, 1)])
+def test_an_exchange_over_two_axes_is_one_over_both(split: int, concat: int, tiled: bool) -> None:
+    """The first axis counts in steps of the second."""
+    shape = [2, 3, 4]
+    shape[split] = 12 if tiled else 6
+    x = np.arange(6 * np.prod(shape), dtype=np.float32).reshape(6, *shape)
+    exchange = lambda names: lambda x: nx.lax.all_to_all(x, names, split, concat, tiled=tiled)
+    one = nx.vmap(exchange("k"), axis_name="k")(x)
+    two = nx.vmap(nx.vmap(exchange(("i", "j")), axis_name="j"), axis_name="i")(x.reshape(2, 3, *shape))
+    np.testing.assert_array_equal(np.asarray(two).reshape(one.shape), one)

@@ -11,7 +11,7 @@ import pytest
 
 import nxjax as nx
 from nxjax.backends.cpu.engine import engine
-from nxjax.backends.cpu.first import FirstByMeaning
+from nxjax.backends.cpu.first import FirstByMeaning, is_simple
 from nxjax.kernels.cpu import isa
 
 X = np.array([0.1, -2.5, 3e30, 0.0], np.float32)
@@ -191,3 +191,9 @@ def test_what_no_argument_goes_into_has_the_bits_of_machine_code() -> None:
         f = nx.jit(lambda x=x: -nx.numpy.exp(-nx.numpy.tanh(x) * nx.numpy.tanh(x)))
         first, second = f(), f()
         assert first.numpy().tobytes() == second.numpy().tobytes()
+
+
+@pytest.mark.parametrize(("dtype", "simple"), [("float32", True), ("float64", True), ("float16", False)])
+def test_functions_that_are_shared_are_of_float32_and_float64(dtype: str, simple: bool) -> None:
+    with nx.config.using(enable_x64=True):
+        assert is_simple(nx.make_jaxpr(lambda x: nx.exp(x))(np.ones(3, dtype))) == simple

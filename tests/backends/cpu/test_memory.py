@@ -32,6 +32,11 @@ def test_a_view_keeps_its_block():
     assert held() == before
 
 
+def test_a_view_is_as_large_as_its_type():
+    for shape in ((10,), (2, 3), ()):
+        assert CpuBuffer(Block(400), ArrayType(shape, F32)).to_numpy().shape == shape
+
+
 def test_results_cannot_be_written():
     view = CpuBuffer(Block(40), ArrayType((10,), F32)).to_numpy()
     with pytest.raises(ValueError, match="read-only"):

@@ -179,3 +179,16 @@ def test_intrinsics_are_called_as_the_table_says():
         with pytest.raises(LoweringError, match="cpu: "):
             call()
     assert f.declarations == {}
+
+
+@pytest.mark.parametrize("given", [None, 0, 1, 3])
+def test_a_loop_says_what_it_carries_on(given):
+    f = Function("f", [], "void")
+
+    def loops():
+        with f.loop(0, 3, carry=(f.constant("i64", 0), f.constant("i64", 1))) as loop:
+            if given is not None:
+                loop.next(*[f.constant("i64", 0)] * given)
+
+    with pytest.raises(AssertionError, match=r"f: a loop carries 2 values; next\(\) says which follow"):
+        loops()

@@ -356,6 +356,10 @@ def test_what_may_lie_in_one_place():
     inputs = (Input(F32, (40, 4)), Input(F32, (0, 4)))
     nest = Nest((9, 10), 2, False, inputs, (Node(add, (), (0, 1), F32),), (Output(2, (40, 4)),))
     assert nest.inplace == ((0, 0),)
+    for size, dtype in ((1, "int8"), (2, "int16"), (1, "bool")):
+        d = np.dtype(dtype)
+        small = Nest((9, 10), 2, False, (Input(d, (10 * size, size)),), (), (Output(0, (10 * size, size)),))
+        assert small.inplace == ((0, 0),)
     # The row is read again after it has been written.
     nodes = (Reduction("max", 0, LOWEST, F32), Node(add, (), (0, 0), F32), Node(mul, (), (0, 1), F32))
     twice = Nest((9, 10), 1, True, inputs[:1], nodes, (Output(2, (40, 4)), Output(3, (40, 4))))

@@ -77,6 +77,29 @@ def test_helpers_take_part():
     assert after["regions"] == before + 1 and after["helpers"] >= 3
 
 
+@needs_threads
+def test_every_helper_that_sleeps_is_woken():
+    """Each keeps scratch of the size that it needed last, which tells who took part."""
+    code = """
+import time
+from nxjax.config import config
+config.update("num_threads", 7)
+from tests.backends.cpu.native.test_threads import busy, runtime
+def part(scratch, kept):
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        busy(140, 300_000, 1, scratch)
+        if runtime().statistics()["in_use"] >= 6 * kept:
+            return True
+assert part(4096, 4096), "all begin awake"
+time.sleep(0.5)
+assert part(100_000, 100_000)
+print("well")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=400)
+    assert done.stdout == "well\n", done.stderr
+
+
 def test_one_thread_starts_no_helper():
     with config.using(num_threads=1):
         before = runtime().thread_statistics()

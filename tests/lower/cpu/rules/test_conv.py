@@ -294,3 +294,17 @@ def test_where_no_tap_falls_on_an_element_nothing_is_read(inputs, window, output
     (y,) = ran(program(f, x, w), x, w)
     with nx.config.using(executor="reference"):
         np.testing.assert_array_equal(y, np.asarray(f(nx.asarray(x), nx.asarray(w))))
+
+
+@pytest.mark.parametrize(
+    ("nd", "inputs", "own"), [(1, 1, True), (2, 1, True), (3, 1, True), (2, 2, True), (3, 2, False)]
+)
+def test_which_convolutions_of_groups_have_a_kernel_of_their_own(nd, inputs, own):
+    """One output for each group: as many loops as the kernel has, features included."""
+    letters = "DHW"[3 - nd :]
+    numbers = (f"N{letters}C", f"{letters}IO", f"N{letters}C")
+    x, w = np.ones((1, *(5,) * nd, 16 * inputs), np.float32), np.ones((*(3,) * nd, inputs, 16), np.float32)
+    f = lambda x, w: nx.lax.conv_general_dilated(
+        x, w, (1,) * nd, "SAME", dimension_numbers=numbers, feature_group_count=16
+    )
+    assert own != any(k.key.startswith("conv(") for k in kernels(program(f, x, w)))
