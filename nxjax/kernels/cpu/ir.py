@@ -479,9 +479,15 @@ class Function:
 
         LLVM does not learn a count that is known. With a mask of one lane of a register, LLVM 22 takes the other lanes
         of what is computed from masked loads for zeros, though ``0 / 0`` is NaN, and leaves out the selection.
+
+        Numbers are at least so wide that they fill a register of 16 bytes: AVX-512 compares whole registers, LLVM 22
+        clears the bits of the lanes that a narrower vector hasn't, and forgets that where the mask is spilled. A masked
+        store of eight bytes then writes sixteen.
         """
         if isinstance(count, int):
             count = self.hidden(Value(self, "i64", str(count)))
+        if bits_of(type) * lanes < 128:
+            type = f"i{min(64, 128 // lanes)}"
         return self.constants(type, range(lanes)).ult(self.splat(count.convert(type), lanes))
 
     # --- control ---

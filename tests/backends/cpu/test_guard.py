@@ -183,3 +183,24 @@ def test_values():
         assert nx.config.guard == ""
     with pytest.raises(ParameterError, match="guard"):
         nx.config.update("guard", "both")
+
+
+def test_a_mask_that_is_kept_on_the_stack():
+    """Booleans, fewer than lanes, beside many values: a mask that lies on the stack has no more bits than lanes."""
+    code = """
+import numpy as np, nxjax as nx, nxjax.numpy as jnp
+from nxjax import lax
+def g(x):
+    y = jnp.tanh(x)
+    parts = x / (y + 2), nx.scipy.special.entr(y + 1.2), jnp.arcsinh(x), lax.lgamma(y + 1.5), nx.scipy.special.i1(y)
+    return jnp.tanh(sum(parts)).mean()
+f = nx.grad(lambda b: nx.jvp(nx.grad(lambda a: g(jnp.diff(a))), (b,), (jnp.cos(b),))[1].sum())
+for n in (8, 9, 10, 14, 16, 17):
+    x = np.linspace(-2, 2, n).astype(np.float32)
+    with nx.config.using(compile_first=True):
+        np.testing.assert_allclose(nx.jit(f)(x), f(x), rtol=2e-3, atol=1e-4)
+print("well")
+"""
+    env = os.environ | {"NXJAX_GUARD": "end"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, env=env)
+    assert done.stdout == "well\n", done.stderr

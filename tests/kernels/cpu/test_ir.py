@@ -1,5 +1,7 @@
 """LLVM's text: constants keep every bit, loops carry values, branches join, and what has no meaning is refused."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -192,3 +194,14 @@ def test_a_loop_says_what_it_carries_on(given):
 
     with pytest.raises(AssertionError, match=r"f: a loop carries 2 values; next\(\) says which follow"):
         loops()
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 4, 8, 16, 32, 64])
+@pytest.mark.parametrize("type", ["i8", "i16", "i32", "i64"])
+def test_masks_come_from_whole_registers(lanes, type):
+    """What AVX-512 compares has no lanes that a mask hasn't: their bits would have to be cleared."""
+    f = Function("f", ["i64"], "void")
+    f.lanes_below(f.arguments[0], lanes, type)
+    f.ret()
+    (compared,) = re.findall(r"icmp ult <(\d+) x i(\d+)>", f.text)
+    assert int(compared[0]) == lanes and int(compared[0]) * int(compared[1]) >= min(128, 64 * lanes)
