@@ -6,7 +6,7 @@ import pytest
 
 import nxjax as nx
 from nxjax import lax
-from nxjax.errors import AxisError, ParameterError
+from nxjax.errors import AxisError, ParameterError, ShapeError
 
 X = np.random.default_rng(0).normal(size=(5, 7)).astype(np.float32)
 
@@ -63,6 +63,13 @@ def test_any_function_of_several_arrays():
     y, i = lax.reduce((values, index), (np.float32(-np.inf), np.int32(99)), pick, (1,))
     np.testing.assert_array_equal(y, values.max(1))
     np.testing.assert_array_equal(i, values.argmax(1))
+
+
+def test_operands_that_are_reduced_together_have_one_shape():
+    pick = lambda a, b: (a[0] + b[0], a[1] + b[1])
+    for other in ((4, 1), (1, 9), (9, 4)):
+        with pytest.raises(ShapeError):
+            lax.reduce((np.ones((4, 9)), np.ones(other)), (np.float32(0), np.float32(0)), pick, (1,))
 
 
 def test_reduce_keeps_the_order_of_neighbours():

@@ -24,7 +24,7 @@ def carry_of_one_type(
 ) -> tuple[list[Array], tree.TreeDef, Program]:
     """Stage ``step(carry, extra values) -> (carry, more leaves)`` so that the carry keeps its type.
 
-    A carry that starts weak (from Python numbers) takes the type the step gives it, as in JAX; every other change is an
+    A carry that starts weak (from Python numbers) takes the dtype of a step, as in JAX; every other change is an
     ``error`` that names the leaves.
 
     Returns:
@@ -82,16 +82,16 @@ def _attempt(
 def _widened(before: ArrayType, after: ArrayType) -> ArrayType:
     """The type a carry takes before the next attempt; ``before`` where nothing is to be done.
 
-    A weak one takes the type of a step's result, and one that is the same on all devices varies if a step makes it so.
+    A weak one takes the dtype of a step's result, and one that is the same on all devices varies if a step makes it so.
     """
     if not after.vma <= before.vma:
         return before.with_vma(before.vma | after.vma)
-    if not before.weak or before.shape != after.shape or (before.dtype == after.dtype and after.weak):
+    if not before.weak or before.shape != after.shape or before.dtype == after.dtype:
         return before
     if before.dtype not in dtypes.NUMERIC or after.dtype not in dtypes.NUMERIC:
         return before
-    dtype, weak = dtypes.promote((before.dtype, before.weak), (after.dtype, after.weak))
-    return ArrayType(before.shape, dtype, weak, before.vma)
+    dtype, _ = dtypes.promote((before.dtype, before.weak), (after.dtype, after.weak))
+    return ArrayType(before.shape, dtype, False, before.vma)
 
 
 def _fix(name: str, before: ArrayType, after: ArrayType) -> str:

@@ -81,6 +81,31 @@ def test_a_weak_carry_takes_the_type_of_the_step() -> None:
     assert got.dtype == nx.bfloat16
 
 
+HALF = np.float16(1.5)
+WEAK: dict[str, Any] = {
+    "strong after a step": lambda m: m.lax.while_loop(lambda c: c < 3.0, lambda c: c + np.float32(1), 0.0),
+    "weak after a step": lambda m: m.lax.while_loop(lambda c: c < 3.0, lambda c: c + 1, 0.0),
+    "beside half precision": lambda m: m.lax.fori_loop(
+        0, 2, lambda i, c: (c[0] * 0.5 + np.float32(1), c[0] + c[1]), (0.2, m.numpy.asarray(HALF))
+    ),
+    "of another dtype after a step": lambda m: m.lax.fori_loop(0, 2, lambda i, c: c * 0.5, 1),
+    "narrower after a step": lambda m: m.lax.fori_loop(0, 2, lambda i, c: c + m.numpy.asarray(HALF), 1.0),
+    "beside rows": lambda m: m.lax.scan(lambda c, x: (c + x, c * HALF), 0.0, m.numpy.ones(3)),
+    "used later": lambda m: m.lax.fori_loop(0, 2, lambda i, c: c + np.float32(1), 0.0) + m.numpy.asarray(HALF),
+    "differentiated": lambda m: m.grad(lambda a: m.lax.fori_loop(0, 3, lambda i, c: c * a + np.float32(1), 1.0))(2.0),
+}
+
+
+@pytest.mark.parametrize("name", WEAK)
+@pytest.mark.parametrize("jit", [False, True])
+def test_weak_carries_are_as_in_jax(name: str, jit: bool) -> None:
+    def results(m: Any) -> Any:
+        f = lambda: WEAK[name](m)
+        return [(str(y.dtype), y.weak_type, np.asarray(y).tolist()) for y in m.tree.leaves((m.jit(f) if jit else f)())]
+
+    assert results(nx) == results(jax)
+
+
 def test_captured_arrays_and_keys_ride_along() -> None:
     key = nx.random.key(0)
 
