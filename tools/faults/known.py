@@ -15,6 +15,7 @@ EQUIVALENT: Final[dict[str, str]] = {
     "8fec13d031": "a tuple instead of a list: the caller pairs it with the equation's results and nothing else",
     "a10bf16abf": "the mark of what is no variable is compared with numbers of variables only, which are 0 or more",
     "6d36f6257e": "places in the state, which all take from here; words that are not aligned are as good on x86-64",
+    "1665072256": "counts of references do not pass 32 bits, of which the other way of counting takes the lower ones",
     "f9fcf17653": "a matrix that is decomposed is square",
     "c4029229d0": "another line is fetched before it is needed, which changes nothing but time",
     "ba732d488c": "a tuple instead of a list: whoever asks for a rule takes its results one by one",

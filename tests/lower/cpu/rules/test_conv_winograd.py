@@ -4,7 +4,7 @@ import pytest
 import nxjax as nx
 from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.interpret import Interpreter
-from nxjax.kernels.cpu import isa
+from nxjax.kernels.cpu import isa, knobs
 from nxjax.kernels.cpu.winograd import Weights, Winograd
 from nxjax.lower.cpu.lower import lower, lower_parts
 from nxjax.lower.cpu.rules.conv_winograd import block_for
@@ -131,3 +131,9 @@ def test_held_weights_are_transformed_once():
     kinds = [[type(s.kernel) for s in walk(p.steps) if isinstance(s, Call)] for p in (parts.preparation, parts.main)]
     assert Weights in kinds[0]
     assert Weights not in kinds[1]
+
+
+@pytest.mark.parametrize("room", [0, 1, 10**9])
+def test_an_item_has_tiles_however_little_room_there_is(room):
+    with knobs.using({"conv.winograd_room": room}):
+        compare(conv, drawn((1, 13, 20, 16), (3, 3, 16, 128)), 1, isa.possible()[0])
