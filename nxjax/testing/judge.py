@@ -244,12 +244,13 @@ class Bounds:
                 clean = leaves(defined(self._text, jnp=_wide)(*args))
 
                 def of(numeric: Numeric) -> Results:
-                    numeric.taken = 0
+                    numeric.taken, numeric.lost = 0, False
                     return leaves(defined(self._text, jnp=_wide, jax=numeric)(*args))
 
                 runs = [of(numeric) for numeric in _NUMERIC]
-                if not (wrong := _off(clean, runs)):
-                    return wrong
+                wrong = _off(clean, runs)
+                if not wrong or any(numeric.lost for numeric in _NUMERIC):
+                    return ""
                 # Derivatives of derivatives have a thousand times the noise. By powers of two: a half stays one.
                 blurs = (2.0**-37, 2.0**-27)
                 others = [Numeric(1e-3, blur=blur, cut=True) for blur in blurs]

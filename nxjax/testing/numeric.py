@@ -13,6 +13,7 @@ import numpy as np
 import nxjax
 from nxjax import numpy as jnp
 from nxjax.trace import dtypes
+from nxjax.trace.core import Tracer
 
 # Elements that are differentiated by.
 LARGEST: Final = 30
@@ -50,6 +51,7 @@ class Numeric:
         self._blur, self._cut, self._rng = blur, cut, np.random.default_rng(0)
         self._step, self._weights = step, _FORWARD if forward else _CENTRAL
         self.taken = 0  # since somebody set it to 0
+        self.lost = False  # whether a derivative was NaN, of which conditions make something else
         self._each_of = 1  # elements of arguments, multiplied over the derivatives that are being taken
 
     def __getattr__(self, name: str) -> Any:
@@ -66,7 +68,10 @@ class Numeric:
             y = f(*nxjax.tree.map(lambda x, t, k=steps: _moved(x, t, k * self._step), tuple(xs), tuple(ts)))
             part = nxjax.tree.map(lambda v, w=weight: v * w, y)
             total = part if total is None else nxjax.tree.map(lambda a, b: a + b, total, part)
-        return nxjax.tree.map(lambda v: self._blurred(v / self._step), total)
+        slopes = nxjax.tree.map(lambda v: self._blurred(v / self._step), total)
+        known = [v for v in nxjax.tree.leaves(slopes) if not isinstance(v, Tracer)]
+        self.lost |= any(bool(np.isnan(np.asarray(v)).any()) for v in known)
+        return slopes
 
     def _blurred(self, d: Any) -> Any:
         """``d``, whose last digits are others, or none."""
