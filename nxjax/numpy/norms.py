@@ -51,10 +51,14 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     if ord in (1, -1, np.inf, -np.inf):
         first, second = (row, column) if ord in (1, -1) else (column, row)
         sums, axes = sum(ops.abs(v), first, keepdims=True), (first, second)
-        return max(sums, axes, keepdims=keepdims, initial=0) if ord > 0 else min(sums, axes, keepdims=keepdims)
+        return (
+            max(sums, axes, keepdims=keepdims, initial=_of_nothing(v))
+            if ord > 0
+            else min(sums, axes, keepdims=keepdims)
+        )
     if ord in (2, -2, "nuc"):
         s = svdvals(moveaxis(v, axes, (-2, -1)))
-        y = sum(s, -1) if ord == "nuc" else max(s, -1, initial=0) if ord == 2 else min(s, -1)
+        y = sum(s, -1) if ord == "nuc" else max(s, -1, initial=_of_nothing(s)) if ord == 2 else min(s, -1)
         return expand_dims(y, axes) if keepdims else y
     raise ValueError(f"Invalid order '{ord}' for matrix norm.")
 
@@ -81,7 +85,7 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
     if ord in (1, np.inf, -np.inf):  # integers stay integers
         size = v if v.dtype == dtypes.bool_ else ops.abs(v)
         if ord == np.inf:
-            return max(size, axes, keepdims=keepdims, initial=0)
+            return max(size, axes, keepdims=keepdims, initial=_of_nothing(v))
         return (sum if ord == 1 else min)(size, axes, keepdims=keepdims)
     (v,) = promote_inexact("vector_norm", v)
     if ord is None or ord == 2:
@@ -100,3 +104,8 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array
     Array(14., dtype=float32)
     """
     return norm(x, ord, (-2, -1), keepdims)
+
+
+def _of_nothing(x: Array) -> int | None:
+    """The largest size where there are no elements; None: it is not asked for, which takes less time."""
+    return None if x.size else 0
