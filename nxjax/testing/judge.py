@@ -120,7 +120,7 @@ def _noise(rng: np.random.Generator, size: float, wide: bool) -> Callable[[Any, 
         if x.dtype not in dtypes.FLOAT and x.dtype not in dtypes.COMPLEX:
             return x
         factor = 1 + rng.uniform(-size * eps, size * eps, x.shape)
-        y = x * nx_numpy.asarray(factor, dtype=np.float64)
+        y = (x.astype(np.float64) if x.dtype in dtypes.NARROW else x) * nx_numpy.asarray(factor, dtype=np.float64)
         return y if wide else y.astype(x.dtype)
 
     def noise(value: Any, eps: float) -> Any:

@@ -15,6 +15,7 @@ from nxjax.testing import fuzz_programs, judge, ways
 from nxjax.testing.fuzz_programs import attempt, check, failure
 from nxjax.testing.generator import random_text
 from nxjax.testing.inputs import Argument, values
+from nxjax.testing.judge import Bounds
 from nxjax.testing.numeric import Numeric, TooLarge
 from nxjax.testing.productions import ROWS
 from nxjax.testing.steps import Refused, Unfit
@@ -362,3 +363,15 @@ def test_programs_leave_the_settings_of_jax(before):
         assert jax.config.jax_enable_x64 is before
     finally:
         jax.config.update("jax_enable_x64", kept)
+
+
+def test_narrow_floats_are_rounded_where_the_program_takes_no_wide_ones():
+    text = """def f(x, n):
+    v1 = x + x
+    v2 = lax.scan(lambda c, _: (c * np.float32(0.5), v1.astype(jnp.float32)), n + np.float32(0.5), jnp.arange(1))
+    v3 = lax.cond(n > 0, lambda a, b: a, lambda a, b: b, v2[0], v2[1][0])
+    return v3,
+"""
+    args = [np.array(1.0).astype("float8_e4m3fn"), np.array(4, "int16")]
+    assert not Bounds(text, args, {"v1": 0.0625, "v3": 6e-8})._wide
+    check(text, args, Way("cpu"), {"v1": 0.0625, "v3": 6e-8})

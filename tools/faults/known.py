@@ -22,4 +22,6 @@ EQUIVALENT: Final[dict[str, str]] = {
     "69de46cc6b": "a limit of bytes above which another way is quicker, off by one element",
     "a7ab9357b1": "address space is reserved in larger pieces only so that the system is asked less often",
     "978cdedfc8": "a kernel's items in another order: each is moved once, and no two of them overlap",
+    "dd6cb5c25b": "the two lists have one length: one is made of the other in the line above",
+    "317a0bf685": "powers of integers would run as shared code, too, whose bits are those of the program's own",
 }

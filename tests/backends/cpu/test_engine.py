@@ -58,6 +58,12 @@ def test_kernels_are_found_wherever_they_were_stored(folder):
     assert e.compilations == 0
 
 
+def test_the_order_of_a_folders_files_makes_no_other_code(monkeypatch):
+    found, listed = engines._emitters.__wrapped__(), Path.rglob
+    monkeypatch.setattr(Path, "rglob", lambda self, pattern: reversed(list(listed(self, pattern))))
+    assert engines._emitters.__wrapped__() == found
+
+
 def test_damaged_files_are_made_anew(folder):
     made().addresses([FIRST])
     for path in folder.iterdir():

@@ -11,7 +11,7 @@ from nxjax.errors import ProgramError
 from nxjax.lower.passes.invariants import effects, passed
 from nxjax.lower.passes.simplify import simplified
 from nxjax.trace.array import wrap
-from nxjax.trace.program import Program, Var
+from nxjax.trace.program import Literal, Program, Var
 from nxjax.trace.types import ArrayType
 
 
@@ -51,13 +51,23 @@ def test_what_runs_once_is_written_out():
 
 def test_a_pass_may_find_which_branch_runs():
     told = lambda x: nx.debug.print("{}", x) or x
-
     both = lambda x: told(told(x))
     before = nx.make_jaxpr(lambda x: lax.switch(x.astype(int).sum() * 0 + 5, [told, both], told(x)))(jnp.ones(2))
     after, other = (nx.make_jaxpr(f)(jnp.ones(2)) for f in (lambda x: both(told(x)), lambda x: both(both(x))))
     assert passed(before, after) is after
     with pytest.raises(ProgramError, match="a pass changed the order of effects"):
         passed(before, other)
+
+
+@pytest.mark.parametrize(("at", "runs"), [(-3, 0), (0, 0), (1, 1), (2, 2), (7, 2)])
+def test_a_known_branch_has_its_effects(at, runs):
+    told = lambda x: nx.debug.print("{}", x) or x
+    branches = [lambda x: x, told, lambda x: told(told(x))]
+    unknown = nx.make_jaxpr(lambda i, x: lax.switch(i, branches, x))(1, jnp.ones(2))
+    (*before, cond) = unknown.equations
+    index = Literal(jnp.asarray(at, dtype=cond.inputs[0].type.dtype))
+    known = Program(unknown.inputs, (*before, cond.replaced((index, *cond.inputs[1:]), cond.outputs)), unknown.outputs)
+    assert list(effects(known)) == list(effects(nx.make_jaxpr(branches[runs])(jnp.ones(2))))
 
 
 CHANGES = [lambda a, b: [a], lambda a, b: [b, a], lambda a, b: [a, b, a]]

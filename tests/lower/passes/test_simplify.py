@@ -357,6 +357,8 @@ def test_numbers_without_sign_keep_their_negation():
 def test_of_two_cases_any_number_but_0_takes_the_second(which):
     x = np.arange(3.0, dtype=np.float32)
     simple(lambda x: nx.lax.select_n(nx.full(3, which, "int32"), x, nx.lax.neg(x)), x)
+    # Of more, those outside take the nearest.
+    simple(lambda x: nx.lax.select_n(nx.full(3, which, "int32"), x, nx.lax.neg(x), x * 3), x)
 
 
 @pytest.mark.parametrize("step", ["flattened", "folded"])
