@@ -181,7 +181,8 @@ def _drawn(seed: int, others: float = 1.0) -> tuple[Program, list[Way]]:
         ways = [way for way in ways if way.executor != "jax"]  # which shifts unsigned integers of 4 bits as signed ones
     if any(map(_has_denormals, args)):
         ways = [way for way in ways if way.executor not in ("jax", "xla")]  # for which they are 0
-    if not program.features & _ONE_SIDED and _moderate(program.args):
+    jumps = "bitcast" in program.text or ".view(" in program.text  # a number's bits are others beside it
+    if not program.features & _ONE_SIDED and not jumps and _moderate(program.args):
         if program.features & _DERIVATIVES and rng.random() < 0.75:
             ways.append(Way("differences"))
         if program.rounds and smooth and rng.random() < 0.8:

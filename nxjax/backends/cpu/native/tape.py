@@ -78,7 +78,7 @@ class Tape:
         self._runtime = runtime
         self.constants = [_aligned(c) for c in program.consts]
         self.results = _results(program)
-        self.overwritten = tuple(sorted({b.index for b in _written(program.steps) if b.kind == "input"}))
+        self.overwritten = frozenset(b.index for b in _written(program.steps) if b.kind == "input")
         self.passed = frozenset({r.index for r in self.results if r.kind == "input"}.difference(self.overwritten))
         self.writer = written = (writer or Writer)(program, engine, runtime, self.constants)  # holds the tables
         written.steps(program.steps)

@@ -387,9 +387,9 @@ def test_results_that_are_made_nowhere():
     steps = [Call(Affine(10, 3, 1), (Ref(x),), (Ref(y),))]
     t = Tape(program(steps, [x], [y, x, c, y], [np.arange(10)]), engine(isa.current()), runtime())
     assert [(r.kind, r.index) for r in t.results] == [("new", 0), ("input", 0), ("const", 0), ("result", 0)]
-    assert t.overwritten == ()
+    assert t.overwritten == set()
     written = Tape(program([Call(Affine(10), (Ref(x),), (Ref(x),))], [x], [x]), engine(isa.current()), runtime())
-    assert written.overwritten == (0,)
+    assert written.overwritten == {0}
 
 
 def test_constants_are_aligned():
