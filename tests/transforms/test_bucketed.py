@@ -51,6 +51,7 @@ def weights(*shape: int) -> np.ndarray:
 
 
 W, K, D, EMBEDDING = map(nx.asarray, (weights(4, 4), weights(3, 4, 5), weights(3, 1, 4), weights(5, 3)))
+TABLE, STARTS = nx.asarray(weights(40, 4)), nx.array([0, 3, 38])
 NWC = ("NWC", "WIO", "NWC")
 
 
@@ -111,6 +112,7 @@ FUNCTIONS = {
     "set_ends": lambda x: x.at[0].set(1.0).at[-1].add(2.0),
     "dynamic_slice": lambda x: nx.lax.dynamic_slice(x, (nx.asarray(100), 0), (2, 4)),
     "dynamic_update": lambda x: nx.lax.dynamic_update_slice(nx.zeros((40, 4)), x, (nx.asarray(3), 0)).cumsum(0),
+    "gathered_windows": lambda x: nx.vmap(lambda i: nx.lax.dynamic_slice(TABLE, (i, 0), x.shape))(STARTS).sum(0) * x,
     "where_mean": lambda x: nx.where(x > 0, x, 0).sum() / nx.maximum((x > 0).sum(), 1),
     "positions": lambda x: nx.arange(x.shape[0])[:, None] * x / x.shape[0],
     "linspace": lambda x: nx.linspace(0, 1, x.shape[0]) * x[:, 0],

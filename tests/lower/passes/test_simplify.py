@@ -361,6 +361,12 @@ def test_of_two_cases_any_number_but_0_takes_the_second(which):
     simple(lambda x: nx.lax.select_n(nx.full(3, which, "int32"), x, nx.lax.neg(x), x * 3), x)
 
 
+def test_an_array_in_its_own_shape_is_not_repeated():
+    x = np.ones((3, 3), np.float32)
+    assert simple(lambda x: broadcast_in_dim(x, shape=(3, 3), broadcast_dimensions=(0, 1)), x) == []
+    assert simple(lambda x: broadcast_in_dim(x, shape=(3, 3), broadcast_dimensions=(1, 0)), x) == ["broadcast_in_dim"]
+
+
 @pytest.mark.parametrize("step", ["flattened", "folded"])
 def test_what_a_pass_gives_is_checked(step, monkeypatch):
     short = lambda p, *_: Program(p.inputs, p.equations[1:], p.outputs, p.constvars, p.values)
