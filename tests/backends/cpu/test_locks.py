@@ -1,11 +1,19 @@
-"""A fork waits for the lock of compilation, so that a child finds it free."""
+"""What the lock of compilation is held for, and that a fork waits for it, so that a child finds it free."""
 
 import os
 import threading
 
+import numpy as np
 import pytest
 
+import nxjax as nx
+from nxjax.backends.cpu import call, first, guard
+from nxjax.backends.cpu import engine as engines
+from nxjax.backends.cpu.engine import Engine
 from nxjax.backends.cpu.locks import COMPILING
+from nxjax.backends.cpu.native import runtime
+from nxjax.kernels.cpu import isa
+from nxjax.kernels.cpu.probe import StreamCopy
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -29,3 +37,65 @@ def test_a_child_finds_the_lock_free():
     thread.join(10)
     assert COMPILING.acquire(blocking=False)
     COMPILING.release()
+
+
+@pytest.mark.parametrize("what", ["addresses", "module"])
+def test_code_is_made_and_loaded_by_one_thread_at_a_time(what, tmp_path, monkeypatch):
+    engine, seen = Engine(isa.current()), []
+    kernel = StreamCopy(1)
+
+    def watched(name):
+        plain = getattr(engine, name)
+        return lambda *args: (seen.append((name, COMPILING._is_owned())), plain(*args))[1]
+
+    for name in ("_emitted", "_loaded"):
+        monkeypatch.setattr(engine, name, watched(name))
+    with nx.config.using(cache_dir=str(tmp_path)):
+        if what == "addresses":
+            engine.addresses([kernel])
+        else:
+            engine.module(engine.texts([kernel]), [kernel.symbol])
+    assert seen == [("_emitted", True), ("_loaded", True)]
+
+
+def _compiled(make):
+    program = nx.make_jaxpr(lambda x: x + 1)(np.ones(2, np.float32))
+    lazy = first.FirstByMeaning(program, program, make)
+    return lambda: lazy.compiled
+
+
+ONCE = {
+    "runtime": (runtime, "Runtime", lambda make: runtime.runtime),
+    "native calls": (call, "_install", lambda make: lambda: call.install(object)),
+    "memory of guard mode": (guard, "_Room", lambda make: guard._room),
+    "engine": (engines, "Engine", lambda make: lambda: engines.engine(isa.current(), 1)),
+    "code of a first run": (None, "", _compiled),
+}
+
+
+@pytest.mark.parametrize("what", ONCE)
+def test_threads_that_come_together_make_one(what, monkeypatch):
+    """Who makes it waits for another to come; the lock lets nobody in."""
+    module, name, getter = ONCE[what]
+    inside, second = threading.Event(), threading.Event()
+    made = []
+
+    def make(*args):
+        made.append(args)
+        (second if inside.is_set() else inside).set()
+        second.wait(0.3)
+        return object()
+
+    if module:
+        monkeypatch.setattr(module, name, make)
+    for where, kept in ((runtime, "_runtime"), (call, "_why"), (guard, "_rooms")):
+        monkeypatch.setattr(where, kept, [])
+    monkeypatch.setattr(engines, "_engines", {})
+    get = getter(make)
+    threads = [threading.Thread(target=get) for _ in range(2)]
+    for t in threads:
+        t.start()
+        inside.wait(10)
+    for t in threads:
+        t.join()
+    assert len(made) == 1
