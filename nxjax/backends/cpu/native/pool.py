@@ -222,7 +222,7 @@ def _acquire(module: Module, system: System) -> None:
     first = f.call("nx_map", "ptr", size, kind, n)
     f.branch_if(first.eq(0), "again", "made")
     f.label("again")  # all that is kept may be what is missing
-    f.call("nx_trim", "i64", f.constant("i64", 0))
+    f.call("nx_trim", "void", f.constant("i64", 0))
     second = f.call("nx_map", "ptr", size, kind, n)
     f.branch_if(second.eq(0), "none", "made")
     f.label("made")
@@ -289,18 +289,17 @@ def _release(module: Module, system: System) -> None:
     put(f, word(f, state, _FREE_BLOCKS) + 1, state, _FREE_BLOCKS)
     unlock(f, f.at(state, _LOCK))
     with f.if_(kept.ugt(limit)):
-        f.call("nx_trim", "i64", limit)
+        f.call("nx_trim", "void", limit)
     f.ret(f.constant("i64", 0))
 
 
 def _trim(module: Module, system: System) -> None:
-    """``i64 nx_trim(i64 target)``: give the oldest free blocks back until ``target`` bytes are kept; how many went."""
-    f = _function(module, "nx_trim", ["i64"], "i64", seen=True)
+    """``void nx_trim(i64 target)``: give the oldest free blocks back until ``target`` bytes are kept."""
+    f = _function(module, "nx_trim", ["i64"], "void", seen=True)
     (target,) = f.arguments
     state = _state(f)
-    chain, count = f.alloca("ptr", align=8), f.alloca("i64", align=8)
+    chain = f.alloca("ptr", align=8)
     f.store(null(f), chain, 8)
-    f.store(f.constant("i64", 0), count, 8)
     lock(f, f.at(state, _LOCK), system)
     f.label("turn")
     h = word(f, state, _OLDEST, "ptr")
@@ -309,12 +308,11 @@ def _trim(module: Module, system: System) -> None:
     f.call("nx_unlink", "void", h)
     put(f, f.load("ptr", chain, 8), h, _OLDER)
     f.store(h, chain, 8)
-    f.store(f.load("i64", count, 8) + 1, count, 8)
     f.branch("turn")
     f.label("done")
     unlock(f, f.at(state, _LOCK))
     f.call("nx_unmap", "void", f.load("ptr", chain, 8))
-    f.ret(f.load("i64", count, 8))
+    f.ret()
 
 
 def _statistics(module: Module, system: System) -> None:
@@ -334,7 +332,7 @@ def _limit(module: Module, system: System) -> None:
     f = _function(module, "nx_pool_limit", ["i64"], "void", seen=True)
     (limit,) = f.arguments
     fetch(f, "xchg", f.at(_state(f), _LIMIT), limit)
-    f.call("nx_trim", "i64", limit)
+    f.call("nx_trim", "void", limit)
     f.ret()
 
 

@@ -63,7 +63,7 @@ class Runtime:
         # PYFUNCTYPE keeps the interpreter's lock: these take less time than to give it back.
         self.acquire: Callable[[int], int | None] = ctypes.PYFUNCTYPE(_PTR, _I64)(found["nx_acquire"])
         self.release: Callable[[int], int] = ctypes.PYFUNCTYPE(_I64, _PTR)(found["nx_release"])
-        self.trim: Callable[[int], int] = ctypes.PYFUNCTYPE(_I64, _I64)(found["nx_trim"])
+        self.trim: Callable[[int], None] = ctypes.PYFUNCTYPE(None, _I64)(found["nx_trim"])
         self._set_limit = self._procedure("nx_pool_limit", _I64)
         self._set_threads = self._procedure("nx_threads_set", _I64, _I64)
         self._main = self._procedure("nx_main", _I64)
