@@ -61,7 +61,7 @@ def typed(package: str, homes: dict[str, str], title: str, modules: tuple[str, .
     for name in sorted(homes):
         value = getattr(module, name)
         if getattr(value, "reduceat", None) is not None and inspect.isfunction(value):
-            values.append(f"{name}: BinaryUfunc")
+            values.append(f"{name}: {'BinaryUfunc' if value.nin == 2 else 'UnaryUfunc'}")
         elif inspect.isfunction(value) and value.__module__.startswith("nxjax"):
             bodies.append(function_stub(name, value, known))
         elif isinstance(value, ScalarType):
@@ -79,8 +79,8 @@ def typed(package: str, homes: dict[str, str], title: str, modules: tuple[str, .
     ]
     if any("ScalarType" in v for v in values):
         lines.append("from nxjax.numpy.scalar_types import ScalarType")
-    if any("BinaryUfunc" in v for v in values):
-        lines.append("from nxjax.typing import BinaryUfunc")
+    if any("Ufunc" in v for v in values):
+        lines.append("from nxjax.typing import BinaryUfunc, UnaryUfunc")
     head, rest = lines[:4], lines[4:]
     return "\n".join([*head, TYPING.rstrip(), *rest, VARIABLES, *values, "", *bodies]) + "\n" + more
 

@@ -16,6 +16,18 @@ PyTree: TypeAlias = Any
 
 if TYPE_CHECKING:
 
+    class UnaryUfunc(Protocol):
+        """A function of one array with a ufunc's methods: `nx.numpy.negative`."""
+
+        nin: int
+        nout: int
+        nargs: int
+        identity: Any
+        __name__: str
+
+        def __call__(self, x: ArrayLike, /, *, out: None = None, where: None = None) -> Array: ...
+        def at(self, a: ArrayLike, indices: Any, b: None = None, /, *, inplace: bool = True) -> Array: ...
+
     class BinaryUfunc(Protocol):
         """A function of two arrays with a ufunc's methods, such as `nx.add`."""
 

@@ -42,7 +42,7 @@ from nxjax.numpy.sets import UniqueCounts
 from nxjax.numpy.sets import UniqueInverse
 from nxjax.numpy.standard import ArrayNamespaceInfo
 from nxjax.numpy.scalar_types import ScalarType
-from nxjax.typing import BinaryUfunc
+from nxjax.typing import BinaryUfunc, UnaryUfunc
 
 C = TypeVar("C")
 X = TypeVar("X")
@@ -97,6 +97,7 @@ maximum: BinaryUfunc
 minimum: BinaryUfunc
 multiply: BinaryUfunc
 nan: float
+negative: UnaryUfunc
 newaxis: None
 pi: float
 single: ScalarType
@@ -550,8 +551,6 @@ def nanvar(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLi
     """Variance over ``axis`` of what is not nan; nan where ``n - ddof`` is not positive. Parameters as in `var`."""
 def ndim(a: Any) -> int:
     """The number of axes."""
-def negative(x: ArrayLike, /, *, out: None = None, where: None = None) -> Array:
-    """-x. Keeps the dtype."""
 def nextafter(x: ArrayLike, y: ArrayLike, /) -> Array:
     """The next float after x in the direction of y. Broadcasts; integers and booleans become float."""
 def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None) -> tuple[Array, ...]:

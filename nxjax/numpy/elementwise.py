@@ -176,8 +176,8 @@ def _masked(x: Any, y: Any) -> Any:
     return ops.select_n(which, full_like(v, 0), v)
 
 
-def with_methods(identity: Any) -> Callable[[Binary], Any]:
-    """Give a binary function a ufunc's methods; `ufuncs` is loaded when one is first called."""
+def with_methods(identity: Any, nin: int = 2) -> Callable[[Any], Any]:
+    """Give a function of ``nin`` arrays a ufunc's methods; `ufuncs` is loaded when one is first called."""
 
     def mark(function: Any) -> Any:
         def forward(method: str) -> Any:
@@ -191,7 +191,7 @@ def with_methods(identity: Any) -> Callable[[Binary], Any]:
 
         for method in ("reduce", "accumulate", "outer", "at", "reduceat"):
             setattr(function, method, forward(method))
-        function.nin, function.nout, function.nargs, function.identity = 2, 1, 2, identity
+        function.nin, function.nout, function.nargs, function.identity = nin, 1, nin, identity
         return function
 
     return mark
@@ -228,7 +228,7 @@ nextafter = _inexact2("nextafter", "nextafter", "The next float after x in the d
 _MULTIPLY = (
     "x * y; a boolean array of the product's shape times floats is where(x, y, 0), so that a mask can be infinite."
 )
-negative = _plain("negative", "neg", "-x.")
+negative = with_methods(None, 1)(_plain("negative", "neg", "-x."))
 add = with_methods(0)(_plain2("add", "add", "x + y.", np.add))
 subtract = with_methods(None)(_plain2("subtract", "sub", "x - y.", np.subtract))
 multiply = with_methods(1)(_plain2("multiply", "mul", _MULTIPLY, np.multiply, _masked))

@@ -208,6 +208,8 @@ class ufunc:
         if inplace:
             raise NotImplementedError("ufunc.at: arrays are immutable, so inplace=False is needed")
         x = value(a, self.__name__)
+        if not x.size:  # every index is outside
+            return x
         if self.nin == 1:
             return x.at[indices].apply(self._call)
         from nxjax.lax.control import fori_loop
@@ -218,6 +220,8 @@ class ufunc:
         y = ravel(broadcast_to(b, spots.shape))
         flat = ravel(x)
         places = ravel(spots)
+        if not places.size:
+            return x
 
         def step(k: Any, v: Any) -> Any:
             at = places[k]
@@ -227,6 +231,8 @@ class ufunc:
 
     def reduceat(self, a: Any, indices: Any, *, axis: int = 0, dtype: Any = None, out: None = None) -> Array:
         """The reductions of the pieces that begin at ``indices`` and end before the next one, in the dtype of ``a``.
+
+        Negative indices count from the end. A piece that begins outside is NaN, or the smallest integer.
 
         >>> import nxjax.numpy as jnp
         >>> jnp.add.reduceat(jnp.arange(6), jnp.array([0, 4]))
@@ -246,6 +252,8 @@ class ufunc:
         starts = value(indices if isinstance(indices, Array) else np.asarray(indices), "reduceat")
         rows = moveaxis(x, i, 0)
         n = rows.shape[0]
+        starts = _where(starts < 0, starts + n, starts)
+        starts = _where((starts < 0) | (starts > n), n, starts)
         ends = concatenate([starts[1:], np.full(1, n, np.int32)])
 
         def step(k: Any, y: Array) -> Array:
@@ -257,7 +265,8 @@ class ufunc:
         if not isinstance(known(starts), Tracer) and starts.size:
             longest = int(np.max(np.diff(np.append(concrete("reduceat", starts), n))))
         # Of all pieces their second elements, then their third ones, ...
-        return moveaxis(fori_loop(1, max(longest, 1), step, rows[starts]), 0, i)
+        first = rows.at[starts].get(mode="fill")
+        return moveaxis(fori_loop(1, max(longest, 1), step, first), 0, i)
 
 
 def _numbers(x: Array) -> Array:
@@ -267,8 +276,8 @@ def _numbers(x: Array) -> Array:
 
 
 @functools.lru_cache(None)
-def ufunc_of(function: Callable[..., Any], identity: Any) -> ufunc:
-    """The ufunc of a binary function of the face; known reductions are taken instead of a scan."""
+def ufunc_of(function: Any, identity: Any) -> ufunc:
+    """The ufunc of a function of the face; known reductions are taken instead of a scan."""
     from nxjax.numpy import reductions as r
 
     name = function.__name__
@@ -277,7 +286,7 @@ def ufunc_of(function: Callable[..., Any], identity: Any) -> ufunc:
     plain = {"maximum": r.max, "minimum": r.min, "logical_and": r.all, "logical_or": r.any}.get(name)
     if plain is not None:
         reduce = _without_dtype(plain, name.startswith("logical"))
-    return ufunc(function, 2, 1, identity=identity, call=function, reduce=reduce, accumulate=accumulate)
+    return ufunc(function, function.nin, 1, identity=identity, call=function, reduce=reduce, accumulate=accumulate)
 
 
 def _without_dtype(function: Callable[..., Any], boolean: bool) -> Callable[..., Any]:

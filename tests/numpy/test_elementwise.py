@@ -1,5 +1,7 @@
 """Elementwise functions against JAX: values, dtypes, weakness, under jit and grad."""
 
+import itertools
+
 import jax
 import mpmath
 import numpy as np
@@ -246,6 +248,32 @@ def test_ufuncs_take_the_dtype_of_their_function():
     assert jnp.add.nargs == 2
     pieces = nx.jit(lambda x, i: jnp.add.reduceat(x, i))(jnp.arange(6, dtype="int8"), jnp.array([0, 4, 1]))
     assert pieces.tolist() == [6, 4, 15] and pieces.dtype == jnp.int8
+
+
+@pytest.mark.parametrize("starts", [[], [-1], [1, -2], [5, 2], [-6, 3], [6], [-7], [0, 9, 2], [-9, -1]])
+def test_pieces_that_begin_anywhere(starts):
+    x, outside = np.arange(6) + 1, -(2**31)
+    places = [n % 6 if -6 <= n < 6 else 6 for n in [*starts, 6]]
+    pieces = [x[i : max(end, i + 1)].sum() for i, end in itertools.pairwise(places)]
+    expected = [y if i < 6 else outside for i, y in zip(places[:-1], pieces, strict=True)]
+    for f in (jnp.add.reduceat, nx.jit(lambda x, i: jnp.add.reduceat(x, i))):
+        assert f(jnp.asarray(x), jnp.array(starts, "int32")).tolist() == expected
+
+
+@pytest.mark.parametrize("shape", [(0,), (2, 0), (0, 3)])
+@pytest.mark.parametrize("indices", [[], [0], [-3], [7]])
+def test_nothing_is_changed_where_nothing_is(shape, indices):
+    x, i = jnp.zeros(shape, "int8"), jnp.array(indices, "int32")
+    for f in (lambda x: jnp.add.at(x, i, 1, inplace=False), lambda x: jnp.negative.at(x, i, inplace=False)):
+        for y in (f(x), nx.jit(f)(x)):
+            assert (y.shape, y.dtype) == (shape, jnp.int8)
+
+
+def test_negative_is_a_ufunc_of_one_array():
+    assert jnp.negative.at(jnp.array([1, 2, 3]), jnp.array([0, 2]), inplace=False).tolist() == [-1, 2, -3]
+    assert (jnp.negative.nin, jnp.negative.nargs) == (1, 1)
+    with pytest.raises(ValueError, match="two arguments"):
+        jnp.negative.reduce(jnp.arange(3))
 
 
 def test_tangents_of_integers_can_be_compared():
