@@ -125,6 +125,15 @@ class Sample:
 sys.exit(pytest.main(sys.argv[4:], plugins=[Sample()]))
 """
 
+# A script, whose machine code is made by the host at a socket.
+_SCRIPT = """
+import sys, runpy
+from tools.hosted_code import ask
+ask(sys.argv[1])
+del sys.argv[:2]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
 
 def stop(what: str, fix: str = "") -> NoReturn:
     """End with a message."""
@@ -359,7 +368,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, default=default_folder(), help=f"where all is kept ({default_folder()})")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="of tests: run one of N, from all files (1)")
     parser.add_argument("--examples", type=int, default=5, metavar="N", help="of tests: examples of a property (5)")
-    parser.add_argument("--host-llvm", action="store_true", help="of tests: machine code is made here")
+    parser.add_argument("--host-llvm", action="store_true", help="of tests and of a script: machine code is made here")
     parser.add_argument("what", choices=("setup", "run", "test", "fuzz"), help="what to do")
     parser.add_argument(
         "rest", nargs=argparse.REMAINDER, help="arguments of Python, pytest or `nxjax fuzz`; of `setup`: more packages"
@@ -376,7 +385,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{options.machine} is in {emulator.folder}; its Python is {emulator.python}")
         return 0
     if options.what == "run":
-        return emulator.run(rest)
+        script = options.host_llvm and bool(rest) and rest[0].endswith(".py")
+        if options.host_llvm and not script:
+            stop("--host-llvm needs a script", "python tools/emulate.py --host-llvm run script.py")
+        with llvm_of_host(script) as place:
+            return emulator.run(["-c", _SCRIPT, place, *rest] if script else rest)
     if options.what == "fuzz":
         return emulator.run(["-m", "nxjax", "fuzz", *rest])
     os.chdir(PROJECT)

@@ -73,7 +73,7 @@ def test_what_would_check_less_than_it_says_is_refused(wrong, capsys, tmp_path):
 def test_as_many_programs_are_told_as_ran(monkeypatch, capsys, tmp_path):
     """Whole lines of them, also where fewer were asked for; all of the table where nothing was."""
     ran = []
-    monkeypatch.setattr(bits, "one", lambda seed: ran.append(seed) or "")
+    monkeypatch.setattr(bits, "one", lambda seed, alone: ran.append(seed) or "")
     monkeypatch.setattr(bits, "network", list)
     table, which = str(tmp_path / "table.json"), ["--isa", isa.possible()[0], "--threads", "1"]
     for asked, wanted in ((["--programs", "50"], 60), ([], 200)):
@@ -87,3 +87,7 @@ def test_as_many_programs_are_told_as_ran(monkeypatch, capsys, tmp_path):
     ran.clear()
     assert bits.main(["check", "--table", table, *which, "--first", "160", "--programs", "20"]) == 0
     assert ran == list(range(160, 180)) and "20 programs from 160 on" in capsys.readouterr().out
+
+
+def test_without_batches_the_hashes_are_the_same():
+    assert [bits.one(seed, only_alone=True) for seed in range(4)] == [bits.one(seed) for seed in range(4)]

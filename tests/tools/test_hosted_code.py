@@ -1,3 +1,4 @@
+import subprocess
 import sys
 from pathlib import Path
 
@@ -46,6 +47,19 @@ def test_tests_are_told_where(monkeypatch, tmp_path):
     assert main(["--folder", str(tmp_path), "--host-llvm", "test", "tests/tools"]) and places[0]
     main(["--folder", str(tmp_path), "test", "tests/tools"])
     assert not places[1]
+
+
+def test_a_script_is_told_where(monkeypatch, tmp_path):
+    script, given = tmp_path / "it.py", []
+    script.write_text(
+        "import sys\nfrom llvmlite import binding as llvm\nprint(sys.argv[1:], llvm.Target.create_target_machine)\n"
+    )
+    monkeypatch.setattr(Emulator, "run", lambda self, arguments: given.append(arguments) or 0)
+    assert main(["--folder", str(tmp_path), "--host-llvm", "run", str(script), "--more"]) == 0
+    ran = subprocess.run([sys.executable, *given[0]], capture_output=True, text=True, check=True)
+    assert ran.stdout.startswith("['--more'] <function ask.")
+    with pytest.raises(SystemExit, match="needs a script"):
+        main(["--folder", str(tmp_path), "--host-llvm", "run", "-c", "1"])
 
 
 def test_a_host_without_llvm_says_so(monkeypatch, tmp_path):
