@@ -99,7 +99,7 @@ def failure(
             bits = way.executor in ("cpu", "eager")  # others may keep more digits, or flush denormals
             wrong = bounds.wrong(results, bits=bits)
             if wrong and sure and not wrong.startswith("wrong type"):
-                bounds.widen()
+                bounds.widen(several=way.executor in ("xla", "jax"))
                 wrong = bounds.wrong(results, bits=bits)
                 if wrong and way.executor == "jax" and not bounds.wrong(op_by_op(text, args, x64)):
                     wrong = ""  # XLA's compiler is at odds with itself, as where it updates what it still reads

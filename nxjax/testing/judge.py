@@ -23,7 +23,7 @@ from nxjax.errors import BranchTypeError, CarryTypeError, NxError
 from nxjax.testing.comparison import NDArray
 from nxjax.testing.numeric import Numeric, TooLarge
 from nxjax.trace import dtypes
-from nxjax.trace.evaluate import evaluate, perturbation
+from nxjax.trace.evaluate import Perturbation, evaluate, perturbation
 
 Results = list[NDArray]
 # How far off a result may be: by what noise did to this element and to its neighbours, and by units of its last place.
@@ -201,8 +201,12 @@ class Bounds:
             ]
         self._runs.append(leaves(f(*arrays(args))))
 
-    def widen(self) -> None:
-        """More runs with more noise: what is near a step or a tie is told from what is wrong."""
+    def widen(self, several: bool = False) -> None:
+        """More runs with more noise: what is near a step or a tie is told from what is wrong.
+
+        Args:
+            several: a value may be computed several times, with other rounding errors, as compilers do.
+        """
         if not self.exact:
             with quiet(), nxjax.config.using(**self._settings):
                 for k in range(16):
@@ -215,9 +219,9 @@ class Bounds:
                     ]
                     self._runs.append(leaves(defined(self._text)(*arrays(args))))
                 # Many: whether two results are equal may be a matter of one number's last place.
-                self._runs += [self._rounded(size) for size in (1.0, 1.0, *(2.0,) * 12)]
+                self._runs += [self._rounded(size, several and size > 1) for size in (1.0, 1.0, *(2.0,) * 12)]
 
-    def _rounded(self, size: float) -> Results:
+    def _rounded(self, size: float, each_use: bool) -> Results:
         """The results in the working precision, each equation's value rounded at random, as by other kernels."""
         program = nxjax.make_jaxpr(defined(self._text))(*self._args)
         opened, consts = program.close_over()
@@ -228,7 +232,7 @@ class Bounds:
             eps = float(ml_dtypes.finfo(x.dtype).eps) / 2
             return np.asarray(widened(x) * (1 + self._rng.uniform(-size * eps, size * eps, x.shape))).astype(x.dtype)
 
-        token = perturbation.set(perturb)
+        token = perturbation.set(Perturbation(perturb, each_use))
         try:
             flat = [np.asarray(x) for x in (*consts, *arrays(self._args))]
             return evaluate(opened, flat)

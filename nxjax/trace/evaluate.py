@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,20 @@ from nxjax.trace.program import Equation, Literal, Program, Var
 
 NDArray = np.ndarray[Any, Any]
 
-# What becomes of each value that an equation gives, also in programs that ops hold; None: nothing.
-perturbation: ContextVar[Callable[[NDArray], NDArray] | None] = ContextVar("perturbation", default=None)
+
+@dataclass(frozen=True)
+class Perturbation:
+    """What becomes of each value that an equation gives, also in programs that ops hold.
+
+    Attributes:
+        each_use: every equation that reads a value has another one, as where it is computed several times.
+    """
+
+    of: Callable[[NDArray], NDArray]
+    each_use: bool = False
+
+
+perturbation: ContextVar[Perturbation | None] = ContextVar("perturbation", default=None)
 
 
 def evaluate(
@@ -30,16 +43,22 @@ def evaluate(
     def value(a: Var | Literal) -> NDArray:
         return env[a] if isinstance(a, Var) else a.value.numpy()
 
+    made: set[Var | Literal] = set()
+    read = value
+    if perturb and perturb.each_use:
+        read = lambda a: perturb.of(value(a)) if a in made else value(a)
     for e, dead in zip(program.equations, program.last_use, strict=True):
         meaning = instead[e] if instead and e in instead else e.op.eval
-        y = meaning(*[value(a) for a in e.inputs], **e.params)
+        y = meaning(*[read(a) for a in e.inputs], **e.params)
         # NumPy gives scalars where it could give arrays without dimensions.
         if e.op.multi:
             env.update(zip(e.outputs, map(np.asarray, y), strict=True))
         else:
             env[e.outputs[0]] = y if type(y) is np.ndarray else np.asarray(y)
-        if perturb is not None:
-            env.update((v, perturb(env[v])) for v in e.outputs)
+        if perturb:
+            made.update(e.outputs)
+            if not perturb.each_use:
+                env.update((v, perturb.of(env[v])) for v in e.outputs)
         for v in dead:
             env.pop(v, None)
     return [value(a) for a in program.outputs]

@@ -75,6 +75,8 @@ def test_vmap_says_which_element():
     x = jnp.array([[1.0, 2.0], [3.0, -1.0], [2.0, 2.0]])
     for f in (nx.vmap(log_of), nx.jit(nx.vmap(log_of))):
         assert "element 1 of axis 0" in str(blamed(f, x))
+    rows = nx.vmap(lambda r, w: r @ w, (0, None))
+    assert "element 1 of axis 0" in str(blamed(rows, jnp.array([[1.0, 1.0], [0.0, 1.0]]), jnp.array([np.inf, 1.0])))
     both = nx.jit(nx.vmap(nx.vmap(jnp.log), axis_name="rows"))
     text = str(blamed(both, x))
     assert "vmap 'rows'" in text and text.count("element 1 of axis") == 2

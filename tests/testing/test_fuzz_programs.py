@@ -375,3 +375,15 @@ def test_narrow_floats_are_rounded_where_the_program_takes_no_wide_ones():
     args = [np.array(1.0).astype("float8_e4m3fn"), np.array(4, "int16")]
     assert not Bounds(text, args, {"v1": 0.0625, "v3": 6e-8})._wide
     check(text, args, Way("cpu"), {"v1": 0.0625, "v3": 6e-8})
+
+
+def test_a_compiler_may_compute_a_value_twice():
+    """And then what is the same may differ; ours does not."""
+    text = "def f(x):\n    v1 = jnp.exp(x)\n    v2 = v1 > v1\n    return v2,\n"
+    with quiet():
+        bounds = Bounds(text, [np.linspace(0, 1, 64, dtype=np.float32)], {"v1": 6e-8})
+        other = [np.arange(64) % 2 == 0]
+        bounds.widen()
+        assert "wrong value" in bounds.wrong(other)
+        bounds.widen(several=True)
+        assert not bounds.wrong(other)
