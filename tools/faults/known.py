@@ -23,7 +23,6 @@ EQUIVALENT: Final[dict[str, str]] = {
     "a7ab9357b1": "address space is reserved in larger pieces only so that the system is asked less often",
     "978cdedfc8": "a kernel's items in another order: each is moved once, and no two of them overlap",
     "dd6cb5c25b": "the two lists have one length: one is made of the other in the line above",
-    "317a0bf685": "powers of integers would run as shared code, too, whose bits are those of the program's own",
     "581c06b8e5": "at 0 both ways give 0",
     "3aa8d03a34": "the larger of the same two numbers",
 }

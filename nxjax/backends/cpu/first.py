@@ -81,9 +81,9 @@ def is_simple(program: Program) -> bool:
 
 
 def _is_shared(e: Equation) -> bool:
-    """Whether there is a function for an equation: its operands are of one shape."""
-    types = [e.outputs[0].type, *(a.type for a in e.inputs)]
-    return len({t.shape for t in types}) == 1 and functions.applies(e.op, e.params, [t.dtype for t in types])
+    """Whether there is a function for an equation of `functions.NAMES`."""
+    (type_, *others) = {(t.shape, t.dtype) for t in (e.outputs[0].type, *(a.type for a in e.inputs))}
+    return not others and type_[1] in functions.DTYPES
 
 
 def _kernel(e: Equation) -> Nest:

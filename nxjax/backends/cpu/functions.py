@@ -33,12 +33,6 @@ _ROWS: Final = 1 << 20  # at most
 _CODE: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 
 
-def applies(op: Op, params: Mapping[str, Any], types: Sequence[DType]) -> bool:
-    """Whether there is code for ``op`` of operands and a result of ``types``."""
-    (dtype, *others) = set(types)
-    return op.name in NAMES and dtype in DTYPES and not others and not ops.supported(op.name, params, types[1:], dtype)
-
-
 def kernel(op: Op, params: Mapping[str, Any], count: int, dtype: DType) -> Nest:
     """``op`` of ``count`` operands, row by row."""
     return _kernel(op, tuple(sorted((k, v) for k, v in params.items() if k != "weak")), count, dtype)
