@@ -188,3 +188,8 @@ def test_a_fork_waits_for_who_works():
         os._exit(0 if right else 1)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
+
+    def is_free() -> bool:
+        return apart._helper.working.acquire(blocking=False) and not apart._helper.working.release()
+
+    assert _elsewhere(lambda: [is_free()]) == [True]  # for the parent's helper, too
