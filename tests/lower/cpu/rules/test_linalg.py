@@ -5,6 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
+from nxjax.kernels.cpu.linalg import GROUP
+from nxjax.kernels.cpu.linalg_columns import WIDTH
+from nxjax.lower.cpu.rules import linalg
 from nxjax.ops import linalg_lu, linalg_qr, linalg_triangular
 from tests.lower.cpu.rules.equal import hosted, results, tape
 
@@ -60,3 +63,31 @@ def test_qr(shape):
     if shape[-2] >= shape[-1]:
         (got,) = results(linalg_qr.householder_product, want, scalars)
         np.testing.assert_allclose(got, linalg_qr.householder_product.eval(want, scalars), rtol=1e-4, atol=1e-5)
+
+
+SOLVE = {"left_side": True, "lower": True, "transpose_a": False, "unit_diagonal": False, "conjugate_a": False}
+
+
+# The op, its operands, the limit, and how many bytes a kernel needs.
+NEEDS = {
+    "lu": (linalg_lu.lu, [matrices(9, 6, 5)], {}, "MOST", 6 * (5 * 4 + GROUP)),
+    "lu of doubles": (linalg_lu.lu, [matrices(9, 5, 6, dtype="f8")], {}, "MOST", 5 * (6 * 8 + GROUP)),
+    "solve": (
+        linalg_triangular.triangular_solve,
+        [matrices(9, 5, 5), matrices(9, 5, 7)],
+        SOLVE,
+        "MOST",
+        5 * WIDTH * GROUP,
+    ),
+    "cholesky": (linalg_triangular.cholesky, [matrices(9, 6, 6)], {}, "SCRATCH", 36 * GROUP),
+    "geqrf": (linalg_qr.geqrf, [matrices(9, 6, 5)], {}, "SCRATCH", 30 * GROUP),
+    "householder": (linalg_qr.householder_product, [matrices(9, 6, 5), matrices(9, 5)], {}, "SCRATCH", 60 * GROUP),
+}
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_matrices_that_take_too_much_memory_are_for_the_host(name, monkeypatch):
+    op, args, params, limit, need = NEEDS[name]
+    for given in (need, need - 1):
+        monkeypatch.setattr(linalg, limit, given)
+        assert (op.name in hosted(tape(op, *args, **params))) == (given < need)
