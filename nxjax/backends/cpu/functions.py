@@ -35,7 +35,7 @@ _CODE: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_
 
 def kernel(op: Op, params: Mapping[str, Any], count: int, dtype: DType) -> Nest:
     """``op`` of ``count`` operands, row by row."""
-    return _kernel(op, tuple(sorted((k, v) for k, v in params.items() if k != "weak")), count, dtype)
+    return _kernel(op, tuple((k, v) for k, v in params.items() if k != "weak"), count, dtype)  # one at most
 
 
 @lru_cache(256)
