@@ -579,6 +579,8 @@ def repeat(
 ) -> Array:
     """Each element (along ``axis``) ``repeats`` times; traced counts need ``total_repeat_length``.
 
+    Nothing stays nothing, whatever ``total_repeat_length`` is.
+
     Raises:
         ShapeError: neither one count nor one per element.
         ValueError: a negative count.
@@ -605,6 +607,8 @@ def repeat(
             return _repeated(x, int(counts.reshape(())[()]), i)
         if counts.size not in (1, n):
             raise ShapeError("repeat: one count per element", got=counts.size, expected=n)
+        if not n:
+            return x
         where = np.repeat(np.arange(n), np.broadcast_to(counts, (n,)))
         if total_repeat_length is not None:
             where = _cut(where, total_repeat_length, n)
@@ -618,6 +622,8 @@ def repeat(
     from nxjax.numpy.sorting import searchsorted
 
     counts_v = widened(broadcast_to(repeats, (n,)))
+    if not n:
+        return x
     ends = cumsum(counts_v)
     positions = wrap(np.arange(total_repeat_length, dtype=np.int32))
     where_v = searchsorted(ends, positions, side="right")

@@ -136,6 +136,12 @@ def test_repeat_by_traced_counts(check):
         nx.jit(lambda x, k: jnp.repeat(x, k))(V, jnp.array(2))
 
 
+def test_nothing_repeated_is_nothing(check):
+    for axis in (None, 0):
+        check.values(lambda m, x, k, axis=axis: m.repeat(x, k, axis=axis, total_repeat_length=3), X[:0], jnp.array(2))
+        check.values(lambda m, x, axis=axis: m.repeat(x, 2, axis=axis, total_repeat_length=3), X[:0])
+
+
 GRIDS = {
     "arange": lambda m: [
         m.arange(5),
