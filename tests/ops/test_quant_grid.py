@@ -51,6 +51,7 @@ def test_a_scale_per_slice():
         ((I8, -1.0), "not positive and finite"),
         ((I8, float("inf")), "not positive and finite"),
         ((I8, float("nan")), "not positive and finite"),
+        ((I8, (0.5, float("nan")), 0, 0), "not positive and finite"),
         ((I8, 1.0, 200), "zero point"),
         ((I8, (1.0, 2.0)), "goes with an axis"),
         ((I8, 1.0, 0, 1), "goes with an axis"),

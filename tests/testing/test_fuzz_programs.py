@@ -387,3 +387,20 @@ def test_a_compiler_may_compute_a_value_twice():
         assert "wrong value" in bounds.wrong(other)
         bounds.widen(several=True)
         assert not bounds.wrong(other)
+
+
+def test_kinks_that_lie_around_one_another_have_no_differences():
+    """Of the absolute values at -0.001, 0 and 0.001, by steps of 0.001 on one side and on both."""
+    text = """def f(x):
+    def g(p):
+        return p / (jnp.abs(p).sum((0,), keepdims=True) + 1)
+    v1 = jax.linearize(g, x)[1](jnp.cos(x))
+    return v1,
+"""
+    x = np.array([100.0, 0.001, -0.001, 0.0])
+    assert not failure(text, [x], Way("differences"), {"v1": 1.11e-16}, x64=True)
+
+
+def test_floats_of_integers_beside_wide_ones_have_no_differences():
+    text = "def f(x):\n    v1 = lax.pad(jnp.rint(x), jnp.zeros((), jnp.float32), [(0, 1, 0)])\n    return v1,\n"
+    assert not failure(text, [np.array([6], np.uint8)], Way("differences"), {})

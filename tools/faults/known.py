@@ -25,4 +25,5 @@ EQUIVALENT: Final[dict[str, str]] = {
     "dd6cb5c25b": "the two lists have one length: one is made of the other in the line above",
     "581c06b8e5": "at 0 both ways give 0",
     "3aa8d03a34": "the larger of the same two numbers",
+    "d7c48c1a00": "the solver proposes the sizes that it has met itself, and those of operands are among them",
 }
