@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any, Final
 
+from nxjax.lower.stablehlo.builder import CALLED
 from nxjax.ops.arithmetic import add, max, min, mul, sub
 from nxjax.ops.base import constant
 from nxjax.ops.conv import ConvDimensionNumbers, dilated
@@ -50,7 +52,8 @@ def update_slice(b: Any, out: ArrayType, x: Any, update: Any, /, *starts: Any) -
     """An update that is read from what it is written into: by a selection, as no loop can do in place.
 
     XLA's CPU compiler puts the reading and the writing into one loop, which may read what it has overwritten
-    (https://github.com/openxla/xla/issues/49176). Small updates, as recurrences have them, stay as they are.
+    (https://github.com/openxla/xla/issues/49176). It was not seen to do that with arguments and what loops carry, so
+    that small updates of these stay as they are: a selection would take the time of the whole array in every turn.
     """
     if not _overlap(out, x, update):
         return None
@@ -84,19 +87,28 @@ def _selected(written: Any, x: Array, update: Array, at: Any, combined: Any) -> 
 
 def _overlap(out: ArrayType, x: Any, update: Any) -> bool:
     size = math.prod(update.type.shape)
-    return size > 1 and 4 * size >= math.prod(out.shape) and out.dtype != dtypes.key and _reads(update, x)
+    large = 4 * size >= math.prod(out.shape)
+    return size > 1 and out.dtype != dtypes.key and (large or bool(_origin(x)[-1].op)) and _reads(update, x)
+
+
+def _origin(x: Any, through: Sequence[str] = ("reshape", "transpose", "dynamic_update_slice", *SCATTERS)) -> list[Any]:
+    """``x``, what that was made of, and so on, as far as it has the same memory."""
+    found = [x]
+    while found[-1].op in through:
+        found.append(found[-1].sources[0])
+    return found
 
 
 def _reads(update: Any, x: Any) -> bool:
     """Whether ``update`` is made of ``x``, or of what has the elements of ``x`` in another shape."""
-    same = [x]
-    while same[-1].op in ("reshape", "transpose"):
-        same.append(same[-1].sources[0])
+    same = _origin(x, ("reshape", "transpose"))
+    # Of a called function's arguments each may have been made of the others.
+    called = _origin(x)[-1].op == CALLED
     seen: set[Any] = set()
     left = [update]
     while left:
         ref = left.pop()
-        if ref in same:
+        if ref in same or (called and ref.op == CALLED):
             return True
         if ref not in seen:
             seen.add(ref)

@@ -31,7 +31,8 @@ class Ref:
     """An SSA name with its type.
 
     Attributes:
-        op, sources: the name of the op that made it, and of what; "" and none for arguments.
+        op, sources: the name of the op that made it, and of what; "" and none for arguments of the program and of
+            regions, `CALLED` and none for those of functions that it calls.
     """
 
     __slots__ = ("name", "op", "sources", "type")
@@ -47,6 +48,7 @@ class Ref:
 
 
 Refs = Sequence[Ref]
+CALLED: Final = "call"
 
 # Of booleans they are the same by StableHLO's specification; XLA folds a sum of two constants as if it were "xor".
 _LOGICAL: Final = {"add": "or", "multiply": "and"}
@@ -93,6 +95,8 @@ class Module:
         symbol = self._names[key] = self._fresh(name)
         body = Builder(self, manual=manual)
         args = [Ref(f"%arg{i}", t) for i, t in enumerate(program.in_types)]
+        for a in args:
+            a.op = "" if public else CALLED
         results = body.program(program, args)
         header = ", ".join(f"{a}: {t}" for a, t in zip(args, _with_attributes(args, arg_attrs), strict=True))
         given = ", ".join(_with_attributes(results, out_attrs))

@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nxjax as nx
-from nxjax.backends.cpu import call
+from nxjax.backends.cpu import call, executable
 from nxjax.transforms.jit import Jitted
 
 pytestmark = pytest.mark.unguarded  # every call goes through Python there
@@ -404,6 +404,21 @@ def _flatten_sized(n: Sized) -> Any:
 
 
 nx.tree_util.register_pytree_node(Sized, _flatten_sized, lambda size, c: Sized(*c, size))
+
+
+def test_an_equal_plan_takes_the_place_of_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    shortcut = executable.shortcut
+    monkeypatch.setattr(executable, "shortcut", lambda *args: (told.append(args), shortcut(*args))[1])
+    f = nx.jit(lambda x: x + 1)
+    for size in (2, 3):
+        for _ in range(3):
+            f(nx.ones(size))
+    assert len(f._plans) == 3 and told
+    for _ in range(10):
+        for args in told:
+            shortcut(*args)
+    assert len(f._plans) == 3
 
 
 def test_nodes_differ_by_what_they_are_besides_children() -> None:

@@ -95,12 +95,17 @@ SHIFTED = {
     "slice": lambda v: nx.lax.dynamic_update_slice(v, v[:-1], (1,) + (0,) * (v.ndim - 1)),
     "of a shape": lambda v: v.ravel().at[3:].set(v.ravel()[:-3]),
     "at a place": lambda v: nx.lax.dynamic_update_slice_in_dim(v, v[2:], (v[0] > -9).any().astype(int), 0),
+    "a little": lambda v: v.at[1:3].set(v[:2]),
+    "a little more": lambda v: v.at[4].set(9.0).at[1:3].add(v[:2] * 2),
+    "in a function": lambda v: nx.jit(lambda u: u.at[1:3].set(u[:2]))(v),
+    "from outside of a function": lambda v: nx.jit(lambda u, w: u.at[1:3].set(w))(v, v[:2] + 1),
     "in a loop": lambda v: nx.lax.fori_loop(0, 3, lambda i, v: v.at[1:].set(v[:-1] + i), v),
 }
 BEFORE = {
     "gather": lambda x: x[::-1][np.array([3, 2, 5, 7, 1, 1, 0])],
     "sum": lambda x: x[:7] + 1,
     "columns": lambda x: (x[:8] + 1).reshape(4, 2, 1),
+    "running sum": lambda x: nx.numpy.cumsum(x[:9]),
     "product": lambda x: np.eye(7, 9, dtype=np.float32) @ x[:9],
 }
 
@@ -121,8 +126,12 @@ def test_what_is_shifted_inside_of_itself(name, before, after):
     np.testing.assert_array_equal(nx.jit(f, device="xla")(x), expected)
 
 
-def test_small_updates_are_written_in_place():
-    f = lambda x: nx.lax.fori_loop(1, 100, lambda i, v: v.at[i].set(v[i - 1] * 2), x)
+@pytest.mark.parametrize("rows", [1, 2])
+def test_small_updates_are_written_in_place(rows):
+    def turn(i, v):
+        return nx.lax.dynamic_update_slice_in_dim(v, nx.lax.dynamic_slice_in_dim(v, i - 1, rows, 0) * 2, i, 0)
+
+    f = lambda x: nx.lax.fori_loop(1, 98, turn, x)
     (portable, row), (before, after) = both(f, np.ones((100, 3), np.float32))
     np.testing.assert_array_equal(portable, row)
     assert before.count("select") == after.count("select")
