@@ -660,7 +660,7 @@ def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = None) -> Array:
            [1., 1., 0.]], dtype=float32)
     """
     n, m = as_shape("tri", (N, N if M is None else M))
-    wanted = dtypes.as_dtype(float if dtype is None else dtype)
+    wanted = dtypes.float32 if dtype is None else dtypes.as_dtype(dtype)
     if current_trace() is EVAL:
         return wrap(np.tri(n, m, static_int("tri", k)).astype(wanted))
     from nxjax.numpy.elementwise import less_equal

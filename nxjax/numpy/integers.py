@@ -8,25 +8,18 @@ import numpy as np
 
 from nxjax.errors import DtypeError
 from nxjax.numpy import vocabulary as ops
-from nxjax.numpy.promotion import as_axis, convert, full_like, operands, value
+from nxjax.numpy.promotion import as_axis, convert, full_like, numeric_operands, operands, value
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
 
 
-def _integers(where: str, *xs: Any) -> list[Array]:
-    out = operands(where, *xs)
+def _integers(where: str, *xs: Any, truths: bool = False) -> list[Array]:
+    """Operands that are integers; ``truths``: or booleans, which become that, since bits move into more than one."""
+    out = numeric_operands(where, *xs) if truths else operands(where, *xs)
     if out[0].dtype not in dtypes.INTEGER:
         raise DtypeError(f"{where}: needs integers", got=", ".join(str(x.type) for x in out))
     return out
-
-
-def _counted(x: Any, y: Any) -> tuple[Any, Any]:
-    """Two truths as the default integer: bits move into more than one."""
-    a, b = operands("shift", x, y)
-    if a.dtype != dtypes.bool_:
-        return x, y
-    return convert(a, dtypes.as_dtype(int)), convert(b, dtypes.as_dtype(int))
 
 
 def left_shift(x: Any, y: Any, /) -> Array:
@@ -39,7 +32,7 @@ def left_shift(x: Any, y: Any, /) -> Array:
     >>> jnp.left_shift(jnp.array([1, 127], jnp.int8), 1)
     Array([ 2, -2], dtype=int8)
     """
-    return ops.shift_left(*_integers("left_shift", *_counted(x, y)))
+    return ops.shift_left(*_integers("left_shift", x, y, truths=True))
 
 
 def right_shift(x: Any, y: Any, /) -> Array:
@@ -52,7 +45,7 @@ def right_shift(x: Any, y: Any, /) -> Array:
     >>> jnp.right_shift(jnp.array([7, -7]), 1)
     Array([ 3, -4], dtype=int32)
     """
-    a, b = _integers("right_shift", *_counted(x, y))
+    a, b = _integers("right_shift", x, y, truths=True)
     return (ops.shift_right_logical if a.dtype in dtypes.UNSIGNED else ops.shift_right_arithmetic)(a, b)
 
 

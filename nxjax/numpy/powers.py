@@ -16,6 +16,7 @@ from nxjax.numpy.promotion import (
     dtype_of,
     full_like,
     inexact_operands,
+    numeric_operands,
     only_all,
     operands,
     promote_inexact,
@@ -278,11 +279,9 @@ def floor_divide(x1: Any, x2: Any, /) -> Array:
     >>> jnp.floor_divide(jnp.array([7, -7]), 2)
     Array([ 3, -4], dtype=int32)
     """
-    a, b = operands("floor_divide", x1, x2)
+    a, b = numeric_operands("floor_divide", x1, x2)
     if a.dtype in dtypes.COMPLEX:
         raise DtypeError("floor_divide: does not take complex input", got=a.type)
-    if a.dtype == dtypes.bool_:
-        a, b = convert(a, dtypes.as_dtype(int)), convert(b, dtypes.as_dtype(int))
     q = ops.div(a, b)
     if a.dtype in dtypes.UNSIGNED:
         return q
@@ -305,11 +304,9 @@ def remainder(x1: Any, x2: Any, /) -> Array:
     >>> jnp.remainder(7.5, jnp.array([-2.0, 0.0]))
     Array([-0.5,  nan], dtype=float32)
     """
-    a, b = operands("remainder", x1, x2)
+    a, b = numeric_operands("remainder", x1, x2)
     if a.dtype in dtypes.COMPLEX:
         raise DtypeError("remainder: does not take complex input", got=a.type)
-    if a.dtype == dtypes.bool_:
-        a, b = convert(a, dtypes.as_dtype(int)), convert(b, dtypes.as_dtype(int))
     zero = full_like(a, 0)
     b = _no_zero(b)
     r = ops.rem(a, b)
@@ -337,9 +334,7 @@ def fmod(x1: Any, x2: Any, /) -> Array:
     >>> jnp.fmod(jnp.array([7, -7]), 3)
     Array([ 1, -1], dtype=int32)
     """
-    a, b = operands("fmod", x1, x2)
-    if a.dtype == dtypes.bool_:
-        a, b = convert(a, dtypes.as_dtype(int)), convert(b, dtypes.as_dtype(int))
+    a, b = numeric_operands("fmod", x1, x2)
     return ops.rem(a, _no_zero(b))
 
 

@@ -182,6 +182,12 @@ def operands(where: str, *xs: Any) -> list[Array]:
     return broadcast(where, *promote(where, *xs))
 
 
+def numeric_operands(where: str, *xs: Any) -> list[Array]:
+    """Promoted and broadcast; booleans become int32, with ``enable_x64`` too, as in JAX."""
+    out = operands(where, *xs)
+    return [convert(x, dtypes.int32) for x in out] if out[0].dtype == dtypes.bool_ else out
+
+
 def inexact_operands(where: str, *xs: Any) -> list[Array]:
     """Promoted to a float or complex dtype and broadcast."""
     return broadcast(where, *promote_inexact(where, *xs))

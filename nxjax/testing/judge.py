@@ -42,6 +42,9 @@ def _with_noise(line: re.Match[str], rounds: Mapping[str, float]) -> str:
     return f"{indent}{name} = _noise({right}, {rounds[name]:.3g})" if name in rounds else line.group()
 
 
+# What puts elements in an order.
+_ORDERS: Final = re.compile("sort|top_k|median|quantile|percentile|partition")
+
 # Around the point by two steps, and on one side of it: where they differ there is a kink, or too much noise. No step
 # is a round number, at which several kinks could make up for one another.
 _NUMERIC: Final = (Numeric(1.1e-3), Numeric(3e-4), Numeric(1.3e-3, forward=True))
@@ -138,15 +141,16 @@ def _shaken(x: Any, rng: np.random.Generator, size: float) -> Any:
     return np.asarray(widened(x) * (1 + rng.uniform(-size * eps, size * eps, x.shape)))
 
 
-def _untied(x: Any, rng: np.random.Generator) -> Any:
-    """An argument in 64 bits, that of a narrow dtype moved within its last place.
+def _untied(x: Any, rng: np.random.Generator, ordered: bool) -> Any:
+    """An argument in 64 bits, where equal elements are none any more: where there are some, a sort has no derivative.
 
-    Narrow floats have so few values that many are equal, and where they are a sort has no derivative.
+    Those are many in narrow floats, which are moved within their last place. If the program has ``ordered`` elements,
+    any are.
     """
     wide = widened(x)
-    if not isinstance(x, np.ndarray) or x.dtype not in dtypes.NARROW:
+    if not isinstance(x, np.ndarray) or x.dtype not in (dtypes.FLOAT if ordered else dtypes.NARROW):
         return wide
-    eps = float(ml_dtypes.finfo(x.dtype).eps) / 2
+    eps = max(float(ml_dtypes.finfo(x.dtype).eps) / 2, 0.02 if ordered else 0.0)
     return np.asarray(wide + rng.uniform(-eps, eps, x.shape) * (np.abs(wide) + 0.1))
 
 
@@ -163,6 +167,7 @@ class Bounds:
 
     def __init__(self, text: str, args: Sequence[Any], rounds: Mapping[str, float], once: bool = False) -> None:
         self._text, self._args, self.exact, self.once = text, args, not rounds, once
+        self._ordered = _ORDERS.search(text) is not None
         self._noisy = _LINE.sub(lambda m: _with_noise(m, rounds), text)
         self._rng = np.random.default_rng(0)
         # As they are now: a second look comes later.
@@ -246,7 +251,7 @@ class Bounds:
             return ""
         try:
             with quiet(), nxjax.config.using(**self._settings):
-                args = arrays([_untied(x, self._rng) for x in self._args])
+                args = arrays([_untied(x, self._rng, self._ordered) for x in self._args])
 
                 def of(numeric: Numeric) -> Results:
                     numeric.taken, numeric.lost = 0, False
@@ -271,7 +276,7 @@ class Bounds:
     def wrong_slopes(self) -> str:
         """Where the program's own derivatives along a direction are not those of differences, or not those of `vjp`."""
         f = defined(self._text, jnp=_wide)
-        given = arrays([_untied(x, self._rng) for x in self._args])
+        given = arrays([_untied(x, self._rng, self._ordered) for x in self._args])
         places = [i for i, x in enumerate(given) if getattr(x, "dtype", None) in dtypes.FLOAT]
         if not places or not self._wide:
             return ""

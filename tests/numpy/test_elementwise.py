@@ -242,6 +242,15 @@ def test_booleans_have_no_difference(check):
     check.raises_alike(lambda m, x: -x, B)
 
 
+@pytest.mark.parametrize("name", ["floor_divide", "remainder", "fmod", "divmod", "left_shift", "right_shift"])
+def test_booleans_become_int32_with_64_bits_too(name):
+    x = np.array([True, False])
+    with nx.config.using(enable_x64=True), jax.enable_x64(True):
+        mine, theirs = getattr(jnp, name)(jnp.array(x), True), getattr(jax.numpy, name)(jax.numpy.array(x), True)
+    assert [y.dtype for y in nx.tree.leaves(mine)] == [y.dtype for y in jax.tree.leaves(theirs)]
+    assert nx.tree.leaves(mine)[0].dtype == jnp.int32
+
+
 def test_ufuncs_take_the_dtype_of_their_function():
     x = jnp.array([4, 0, 2], "int8")
     assert jnp.logical_and.accumulate(x).tolist() == [True, False, False]

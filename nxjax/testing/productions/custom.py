@@ -213,7 +213,8 @@ def _reduce(draw: Draw) -> str:
     axis = draw.axis(x) % x.ndim
     low = "-jnp.inf" if x.kind == "f" else f"jnp.iinfo({x.jnp}).min"
     pick = "lambda p, q: (jnp.where(p[0] >= q[0], p[0], q[0]), jnp.where((p[0] > q[0]) | ((p[0] == q[0]) & (p[1] < q[1])), p[1], q[1]))"
-    return f"lax.reduce(({x}, lax.broadcasted_iota(jnp.int32, {x}.shape, {axis})), (jnp.asarray({low}, {x.jnp}), jnp.int32(2**30)), {pick}, ({axis},))"
+    given = f"jnp.nan_to_num({x})" if x.kind == "f" else x  # which of several NaN is found hangs on the order
+    return f"lax.reduce(({given}, lax.broadcasted_iota(jnp.int32, {x}.shape, {axis})), (jnp.asarray({low}, {x.jnp}), jnp.int32(2**30)), {pick}, ({axis},))"
 
 
 def _several(draw: Draw) -> str:
