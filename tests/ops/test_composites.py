@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+import nxjax as nx
+from nxjax.errors import AxisError, DtypeError, ShapeError
 from nxjax.ops import composite_activation, composite_attention, composite_norm, composite_one_hot, composite_softmax
 from nxjax.testing import check_op, sample
 
@@ -48,3 +50,13 @@ CASES = [
 @pytest.mark.parametrize(("op", "samples"), CASES, ids=lambda v: getattr(v, "name", ""))
 def test_laws(op, samples):
     check_op(op, samples)
+
+
+@pytest.mark.parametrize("op", [composite_norm.layer_norm, composite_norm.rms_norm], ids=lambda op: op.name)
+def test_parameters_have_the_shape_of_the_normalized_axes(op):
+    given = [S, B] if op is composite_norm.layer_norm else [S]
+    for wrong, error in ((f32(3), ShapeError), (f32(1, 4), ShapeError), (S.astype(np.float16), DtypeError)):
+        with pytest.raises(error, match=op.name):
+            op(*map(nx.asarray, (X, wrong, *given[1:])), axis=(2,), epsilon=1e-5)
+    with pytest.raises(AxisError):
+        op(*map(nx.asarray, (X, *given)), axis=(3,), epsilon=1e-5)

@@ -105,6 +105,7 @@ FUNCTIONS = {
     "pad_to": lambda x: nx.pad(x, ((0, 20 - x.shape[0]), (0, 0)), constant_values=3),
     "pad_to_left": lambda x: nx.pad(x, ((20 - x.shape[0], 0), (0, 0)), constant_values=3),
     "repeat": lambda x: nx.repeat(x, 2, axis=0),
+    "first_everywhere": lambda x: nx.broadcast_to(x[:1], x.shape) * x,
     "take": lambda x: (x[nx.arange(x.shape[0])[::-1]], x[nx.array([-1, 0, -1])]),
     "take_along": lambda x: nx.take_along_axis(x, nx.argsort(x, 0), 0),
     "embedding": lambda x: EMBEDDING[(nx.abs(x[:, 0]) * 3).astype(int) % 5].mean(0) + x.mean(),

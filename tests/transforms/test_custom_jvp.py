@@ -145,3 +145,12 @@ def test_a_rule_that_is_not_linear_says_so(name: str) -> None:
     assert nx.linearize(f, 0.75)[1](0.5) == 0.75
     with pytest.raises(GradientError, match="has no reverse-mode derivative"):
         nx.grad(f)(0.75)
+
+
+def test_a_linear_call_is_transposed_beside_known_operands() -> None:
+    """By what it computes; known operands keep their places."""
+    f = nx.custom_jvp(lambda c, x, d: c * x - d)
+    f.defjvp(lambda primals, tangents: (f(*primals), 0 * tangents[1]))
+    c, d = nx.asarray(X + 1), nx.asarray(X * 0)
+    (ct,) = nx.linear_transpose(lambda x: f(c, x, d), nx.asarray(X))(nx.asarray(X))
+    close(ct, (X + 1) * X)

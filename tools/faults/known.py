@@ -26,4 +26,13 @@ EQUIVALENT: Final[dict[str, str]] = {
     "581c06b8e5": "at 0 both ways give 0",
     "3aa8d03a34": "the larger of the same two numbers",
     "d7c48c1a00": "the solver proposes the sizes that it has met itself, and those of operands are among them",
+    "d9aefe485d": "a row's end by masks or one by one is the same; which is quicker depends on the processor",
+    "0be1694c9f": "what a kernel means is read at once, and copied where its shape asks for that",
+    "dda5d02cc3": "LLVM makes several loads of one that no register holds",
+    "89d4d9110b": "taps that fit come again with that period, so that the first is among so many or nowhere",
+    "4214c2f475": "who gives the values does not look at the list again",
+    "c7759adfd3": "the text of a step that is cut off is shorter by a letter",
+    "42c327d0a1": "numbers that are their floor are their ceiling",
+    "8e9f10065b": "weights that are no whole vectors are read by masks, which is slower",
+    "cc1319f082": "a fresh array is copied once more",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import sys
 
 import numpy as np
@@ -11,7 +12,9 @@ import pytest
 import nxjax as nx
 from nxjax.backends.cpu import call_layout
 from nxjax.backends.cpu.call_layout import Unknown, word
+from nxjax.backends.cpu.native.objects import Code
 from nxjax.config import config, current_settings
+from nxjax.kernels.cpu.ir import Module
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.jit import Jitted
@@ -73,3 +76,17 @@ def test_where_nothing_is_installed_python_answers(monkeypatch: pytest.MonkeyPat
         for _ in range(5):
             assert f(np.ones(2, np.float32)).tolist() == [3, 3]
         assert f._plans is None
+
+
+@pytest.mark.parametrize("python", [(3, 11), (3, 12), (3, 13)])
+def test_immortal_objects_keep_their_counts(python):
+    """From 3.12 on, a negative lower half of the count says that an object is one."""
+    layout = dataclasses.replace(call_layout.find(Jitted), python=python)
+    module = Module()
+    code = Code(module, layout, "f", ("ptr",), "i64")
+    (x,) = code.arguments
+    code.incref(x)
+    code.decref(x)
+    code.ret(0)
+    assert ("load i32" in module.text) == (python > (3, 11))
+    assert module.text.count("load i32") == (2 if python > (3, 11) else 0)

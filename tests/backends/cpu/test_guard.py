@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ import pytest
 
 import nxjax as nx
 import nxjax.numpy as jnp
-from nxjax.backends.cpu.guard import PAGE, Piece, is_guarded
+from nxjax.backends.cpu.guard import PAGE, Piece, _room, is_guarded
 from nxjax.backends.cpu.memory import Block
 from nxjax.errors import ExecutionError, ParameterError
 
@@ -204,3 +205,23 @@ print("well")
     env = os.environ | {"NXJAX_GUARD": "end"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, env=env)
     assert done.stdout == "well\n", done.stderr
+
+
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_a_child_takes_memory_while_another_thread_of_its_parent_did():
+    room, taken, go_on = _room(), threading.Event(), threading.Event()
+
+    def hold():
+        with room._lock:
+            taken.set()
+            go_on.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    taken.wait(60)
+    child = os.fork()
+    if not child:
+        os._exit(0 if room._lock.acquire(blocking=False) else 1)
+    go_on.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -47,6 +47,12 @@ def test_equal_composites_are_staged_once():
     assert expansion(softmax, [t], {"axis": 0}) is not expansion(softmax, [t], params)
 
 
+def test_parameters_that_do_not_hash_are_taken():
+    t = ArrayType((2, 3), np.dtype(np.float32))
+    given = lambda x, *, axis: softmax.expand(x, axis=axis[0])
+    assert expansion(softmax, [t], {"axis": [1]}, given).out_types == (t,)
+
+
 def test_what_is_recomputed_stays_apart():
     names, _ = flat(nx.grad(lambda x: nx.checkpoint(lambda v: nx.sin(nx.sin(v)))(x).sum()), X)
     assert "optimization_barrier" in names

@@ -57,6 +57,14 @@ def test_what_does_not_change_is_computed_before_the_loop():
     assert [e.op.name for e in loop.params["body"].equations] == ["add"]
 
 
+def test_what_a_condition_does_not_read_is_no_operand():
+    test = nx.make_jaxpr(lambda a, b, c: c < b)(1.0, 2.0, 3.0)
+    body = nx.make_jaxpr(lambda c: c + 1)(3.0)
+    f = lambda a, b, c: while_op(a, b, c, cond=test, body=body, cond_nconsts=2, body_nconsts=0)
+    loop = loop_of(simple(f, np.float32(1), np.float32(5), np.float32(0)), "while")
+    assert (loop.params["cond_nconsts"], len(loop.inputs)) == (1, 2)
+
+
 def test_what_may_never_end_waits_for_the_first_turn():
     """Neither a loop in a loop that takes no turn runs, nor a function of Python."""
 

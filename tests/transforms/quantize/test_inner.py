@@ -9,6 +9,8 @@ import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax import lax, nn
 from nxjax.quant import QArray
+from nxjax.transforms.quantize import walk
+from nxjax.transforms.quantize.inner import called
 
 R = np.random.default_rng(0)
 INTEGER = ("int8", "int16x8")
@@ -30,6 +32,28 @@ def sqnr(y: Any, q: Any) -> float:
 def bits(a: Any, b: Any) -> None:
     a, b = np.asarray(a), np.asarray(b)
     assert a.dtype == b.dtype and np.array_equal(a, b)
+
+
+def test_the_program_that_is_quantized_stays_what_it_was(monkeypatch: pytest.MonkeyPatch):
+    seen: list[str] = []
+
+    def watched(e: Any, *args: Any) -> Any:
+        before = dict(e.params)
+        made = called(e, *args)
+        assert all(e.params[k] is v for k, v in before.items()) and len(e.params) == len(before)
+        seen.append(e.op.name)
+        return made
+
+    monkeypatch.setattr(walk, "called", watched)
+
+    def f(p: Any, x: Any) -> Any:
+        layer = nx.checkpoint(lambda y: nn.relu(y @ p["w"]))
+        y = lax.scan(lambda c, r: (c, layer(r)), 0.0, x)[1]
+        y = lax.cond(x.sum() > 0, lambda v: v @ p["v"], lambda v: -v @ p["v"], y)
+        return lax.while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, c[1] + y @ p["v"].T @ p["v"]), (0, y))[1]
+
+    nx.quantize(f, calibrate=[(P, X), (P, -X)])(P, X)
+    assert {"scan", "cond", "while", "checkpoint"} <= set(seen)
 
 
 def test_custom_derivatives_survive():

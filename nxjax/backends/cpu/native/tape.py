@@ -203,7 +203,7 @@ class Writer:
     def emit(self, op: str, *, code: int = 0, words: int = 0, count: int = 0, target: int = 0, moves: int = 0,
              extra: int = 0, weight: float = 0) -> int:  # fmt: skip
         """One instruction; its number."""
-        self._code.append([m.OPCODES.index(op), code, words, count, target, moves, extra, min(int(weight), 2**40)])
+        self._code.append([m.OPCODES.index(op), code, words, count, target, moves, extra, int(weight)])
         return len(self._code) - 1
 
     def _goes(self, instruction: int, to: int) -> None:
@@ -399,8 +399,5 @@ def _host(step: Host) -> Callable[[int], None]:
 
 def _array(address: int, type: ArrayType) -> NDArray:
     """The memory at ``address`` as an array."""
-    nbytes = type.size * type.dtype.itemsize
-    if not nbytes:
-        return np.zeros(type.shape, type.dtype)
-    raw = (ctypes.c_uint8 * nbytes).from_address(address)
+    raw = (ctypes.c_uint8 * (type.size * type.dtype.itemsize)).from_address(address)
     return np.ctypeslib.as_array(raw).view(type.dtype).reshape(type.shape)

@@ -46,6 +46,13 @@ def linked():
     return made(TEXT, 2), lambda name: FAR if name == "far" else None
 
 
+def test_names_take_no_memory():
+    """The tables of symbols are for the loader alone."""
+    short, long = (made(f"define i64 @{name}() {{ ret i64 5 }}", 2) for name in ("f", "f" * 5000))
+    assert len(long) - len(short) >= 4000
+    assert len({_Linked(data, lambda name: None, ARM).size for data in (short, long)}) == 1
+
+
 def signed(x, bits):
     return x - (1 << bits) if x >> bits - 1 else x
 
