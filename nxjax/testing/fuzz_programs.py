@@ -199,11 +199,12 @@ def _has_denormals(x: Any) -> bool:
         return bool(((x != 0) & (np.abs(widened(x)) < least)).any())
 
 
-def attempt(seed: int, begun: Callable[[str], None] | None = None, others: float = 1.0) -> Attempt:
+def attempt(seed: int, begun: Callable[[str | None], None] | None = None, others: float = 1.0) -> Attempt:
     """The random program of ``seed``, run in the ways of ``seed``.
 
     Args:
-        begun: is told the text before it runs, in case that the process does not come back.
+        begun: is told the text before it runs, in case that the process does not come back; None before JAX runs it,
+            whose compiler may end the process.
         others: how much oftener than usual executors other than the CPU compiler run it.
     """
     try:
@@ -223,7 +224,7 @@ def attempt(seed: int, begun: Callable[[str], None] | None = None, others: float
     for way in ways:
         features |= set(way.features)
         if begun and way is not ways[0]:
-            begun(report(program, way, ""))
+            begun(None if way.executor == "jax" else report(program, way, ""))
         wrong = failure(program.text, args, way, program.rounds, program.x64, program.once, bounds=bounds)
         if wrong:
             kind = kind_of(wrong)

@@ -23,7 +23,9 @@ from nxjax.runtime import clear_caches
 from nxjax.testing.fuzz_programs import Attempt
 
 Case = tuple[str, int]
-Try = Callable[[int, Callable[[str], None] | None], Attempt]
+# Told the text that is about to run; None: what runs is another library's, whose end is no failure.
+Begun = Callable[[str | None], None]
+Try = Callable[[int, Begun | None], Attempt]
 # Seconds that a case may take, making it smaller included.
 LIMIT: Final = 180.0
 # Cases after which machine code is dropped, and after which a process makes room for a new one.
@@ -43,7 +45,7 @@ def serve(tries: Mapping[str, Try], ended: Mapping[str, Callable[[int], str]]) -
     os.dup2(2, 1)
     faulthandler.enable()
 
-    def begun(text: str) -> None:
+    def begun(text: str | None) -> None:
         out.write(json.dumps({"begun": text}) + "\n")
 
     # Modules stay: a tenth of a case's time is looking for garbage among them.
@@ -150,7 +152,7 @@ class Workers:
             if answer is None and self._stopped:
                 return None
             if answer is None:
-                answer = Attempt(self._ended(process, errors, case, text, hung))
+                answer = Attempt() if text is None else Attempt(self._ended(process, errors, case, text, hung))
                 answers.put((case[0], answer))
                 return self._next(cases)
             answers.put((case[0], answer))
@@ -169,12 +171,13 @@ class Workers:
         return "\n".join((text, f"# {what}: {case[0]}, seed {case[1]}", *last))
 
 
-def _asked(process: subprocess.Popen[str], case: Case, ended: bool = False) -> tuple[Attempt | None, str, bool]:
+def _asked(process: subprocess.Popen[str], case: Case, ended: bool = False) -> tuple[Attempt | None, str | None, bool]:
     """A process's answer, the last that it said before, and whether it took too long."""
     assert process.stdin is not None and process.stdout is not None
     late = threading.Timer(LIMIT, process.kill)
     late.start()
-    text, answer = "", None
+    answer: Attempt | None = None
+    text: str | None = ""
     with contextlib.suppress(BrokenPipeError, ValueError):
         process.stdin.write(json.dumps([*case, ended]) + "\n")
         process.stdin.flush()

@@ -160,6 +160,16 @@ def test_value(name):
     assert g.trace_count <= 4  # two buckets, and the lengths 1 and 2 as they are
 
 
+@pytest.mark.parametrize("name", ["first_everywhere", "standardize", "layer_norm_time"])
+def test_one_row_is_repeated_as_many_are(name):
+    """Where there is one row, there is nothing to repeat: the traced functions differ in an equation."""
+    f = FUNCTIONS[name]
+    g = nx.bucketed(f, BUCKETS, at_least=1)
+    for n in (1, 2, 5, 8):
+        close(g(rows(n)), f(rows(n)))
+    assert g.trace_count == 1
+
+
 @pytest.mark.parametrize("name", [n for n in FUNCTIONS if n not in ("any_all", "global_pool")])
 def test_derivatives(name):
     f = FUNCTIONS[name]
