@@ -19,7 +19,7 @@ from nxjax.errors import BranchTypeError, DtypeError, ParameterError, ProgramErr
 from nxjax.ops.base import NDArray, fits, move_batch, require, zeros
 from nxjax.ops.collectives import varying
 from nxjax.ops.convert import convert_element_type
-from nxjax.ops.shape import broadcast_in_dim
+from nxjax.ops.shape import broadcast_in_dim, transpose
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import DeviceArray, as_value, wrap
 from nxjax.trace.boundary import boundary
@@ -145,16 +145,17 @@ class Cond(Nested):
         branches: Branches,
     ) -> tuple[Any, Any]:
         (index, *xs), (d_index, *d_xs) = args, dims
-        if d_index is None and not index.ndim:
+        if d_index is None:
             mask = present(d_xs)
             n = len(branches[0].outputs)
             varies: Mask = (False,) * n
             for b in branches:
                 varies = either(varies, batched(b, size, mask, None, axis_name)[1])
-            mapped = tuple(batched(b, size, mask, varies, axis_name)[0] for b in branches)
-            mapped, captured = _opened(mapped)
+            mapped = [batched(b, size, mask, varies, axis_name)[0] for b in branches]
+            mapped, captured = _opened([_behind(b, varies, index.ndim) for b in mapped])
             operands = [x if d is None else move_batch(x, d, size) for x, d in zip(xs, d_xs, strict=True)]
-            return self(index, *captured, *operands, branches=mapped), tuple(0 if v else None for v in varies)
+            ys = self(index, *captured, *operands, branches=mapped)
+            return ys, tuple(index.ndim if v else None for v in varies)
         # An index per element: every operand is one per element too, so that no branch shares anything among them.
         everything = (True,) * len(xs)
         force = (True,) * len(branches[0].outputs)
@@ -354,6 +355,20 @@ def _rewired(
         return tangent.derive(key, lambda: stage(flat, types, tangent.name))
 
     return tuple(rewired(t, s, p) for t, s, p in zip(tangents, sources, places, strict=True))
+
+
+def _behind(program: Program, varies: Mask, axes: int) -> Program:
+    """``program``, whose batched results have the batch behind the ``axes`` that an index has."""
+    if not axes:
+        return program
+
+    def behind(y: Array) -> Array:
+        return transpose(y, permutation=(*range(1, axes + 1), 0, *range(axes + 1, y.ndim)))
+
+    def flat(*xs: Array) -> Sequence[Array]:
+        return [behind(y) if v else y for y, v in zip(run(program, xs), varies, strict=True)]
+
+    return program.derive(("behind", varies, axes), lambda: stage(flat, program.in_types, program.name))
 
 
 def _opened(branches: Sequence[Program]) -> tuple[Branches, list[Array]]:

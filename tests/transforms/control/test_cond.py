@@ -125,3 +125,34 @@ def test_zeros_of_two_signs_are_two_results(pair: Any) -> None:
     ])):  # fmt: skip
         for way in (f, nx.jit(f)):
             assert [bool(np.signbit(way(nx.numpy.asarray(p)))) for p in (True, False)] == [*map(np.signbit, pair)]
+
+
+CHOICES = {
+    "cond": lambda a: nx.cond(a > 0, lambda b: nx.sin(b) * b, lambda b: b * b, a),
+    "switch": lambda a: nx.switch((a > 0).astype(int) + (a > 1), [nx.sin, nx.cos, lambda b: b**3], a),
+    "of vectors": lambda a: nx.cond(a > 0, lambda b: b * a, lambda b: nx.cumsum(b), nx.stack([a, 2 * a])),
+    "nested": lambda a: nx.cond(a > 0, lambda b: nx.cond(b > 1, nx.sin, nx.cos, b), lambda b: b * 3, a),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+@pytest.mark.parametrize("jitted", [False, True])
+def test_what_does_not_vary_in_an_outer_batch_stays_one(name, jitted):
+    """A choice for each element of an inner batch: values do not vary with the directions of derivatives."""
+    f, x = nx.vmap(CHOICES[name]), nx.asarray(np.array([0.5, -1.5, 2.0], np.float32))
+    how = nx.jit if jitted else lambda g: g
+    forward, backward = how(nx.jacfwd(f))(x), how(nx.jacrev(f))(x)
+    np.testing.assert_allclose(forward, backward, rtol=1e-5, atol=1e-6)
+    push = nx.vmap(lambda t: nx.jvp(f, (x,), (t,)), out_axes=(None, -1))
+    y, columns = how(push)(nx.eye(3))
+    np.testing.assert_allclose(y, f(x), rtol=1e-6)
+    np.testing.assert_allclose(columns, forward, rtol=1e-5, atol=1e-6)
+
+
+def test_each_result_of_a_choice_varies_by_itself():
+    def of(y):
+        return nx.vmap(lambda a: nx.cond(a > 0, lambda q: (q * y, q), lambda q: (q, q * 2), a))(nx.arange(3.0) - 1)
+
+    products, others = nx.vmap(of, out_axes=(1, None))(nx.arange(4.0))
+    np.testing.assert_array_equal(products, [[-1] * 4, [0] * 4, [0, 1, 2, 3]])
+    np.testing.assert_array_equal(others, [-2, 0, 1])

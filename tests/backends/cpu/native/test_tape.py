@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import nxjax as nx
 from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.interpret import Interpreter
 from nxjax.backends.cpu.native import tape as tapes
@@ -419,3 +420,21 @@ def test_copies_of_any_size_and_place(nbytes, shift):
     assert runtime().run(t.address, *places) == OK
     np.testing.assert_array_equal(out[shift : shift + nbytes], data[3 : nbytes + 3])
     assert (out[:shift] == 9).all() and (out[shift + nbytes :] == 9).all()
+
+
+def test_what_a_callback_keeps_stays_what_it_was():
+    """The memory of its argument is that of later steps."""
+    kept = []
+
+    def keep(a):
+        kept.append(a)
+        return a
+
+    def turn(c, _):
+        c = c * 2 + 1
+        nx.experimental.io_callback(lambda a: kept.append(a), None, c + 0.5)
+        nx.debug.callback(keep, c + 0.25)
+        return nx.pure_callback(keep, nx.ShapeDtypeStruct(c.shape, c.dtype), c + 1) - 1, None
+
+    nx.jit(lambda x: nx.lax.scan(turn, x, None, length=3)[0])(np.zeros(5, np.float32))
+    assert sorted({float(np.asarray(a)[4]) for a in kept}) == [1.25, 1.5, 2, 3.25, 3.5, 4, 7.25, 7.5, 8]
