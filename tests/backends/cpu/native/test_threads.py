@@ -274,7 +274,8 @@ try:
 except OSError:
     pass
 assert right() and right()
-assert runtime().thread_statistics()["helpers"] == 2  # those of before
+# Those of before, and perhaps one on the stack of LLVM's thread, which ends when it has had nothing to do for a while.
+assert runtime().thread_statistics()["helpers"] in (2, 3)
 resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
 assert right()
 assert runtime().thread_statistics()["helpers"] == 8
