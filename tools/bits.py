@@ -5,7 +5,7 @@
     python tools/bits.py check --programs 40 --isa avx2 portable --threads 1 4
     python tools/bits.py write --programs 10000                 # makes the table anew
     python tools/emulate.py run tools/bits.py check --programs 20      # on an ARM that is not here
-    python tools/emulate.py --host-llvm run tools/bits.py check --alone    # in a third of the time: without batches
+    python tools/emulate.py --host-llvm run tools/bits.py check --alone    # quicker: without batches
 
 A program is a chain of random steps (sums, products, convolutions, functions, scans, scatters, derivatives of all of
 them) on numbers that come from integers. Its results are hashed, any NaN as any other; so are those of elements of
