@@ -13,7 +13,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.config import config
-from nxjax.errors import CarryTypeError, DtypeError, ParameterError, ProgramError, ShapeError
+from nxjax.errors import CarryTypeError, DtypeError, ParameterError, ProgramError, ShapeError, TracerBoolConversionError
 from nxjax.ops.base import NDArray, carried, counted, fits, move_batch
 from nxjax.ops.collectives import varying
 from nxjax.ops.shape import broadcast_in_dim
@@ -317,9 +317,9 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         raise ParameterError("while_loop: needs two functions", got=f"{cond_fun!r}, {body_fun!r}")
 
     if config.disable_jit:
-        while cond_fun(init_val):
-            init_val = body_fun(init_val)
-        return init_val
+        known, init_val = _step_by_step(cond_fun, body_fun, init_val)
+        if known:
+            return init_val
 
     def step(carry: Any, _: Sequence[Array]) -> tuple[Any, list[Any]]:
         return body_fun(carry), []
@@ -368,6 +368,21 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         body_nconsts=len(kept) + first,
     )
     return tree.unflatten(carry_def, merged(kept, out, same))
+
+
+def _step_by_step(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], carry: Any) -> tuple[bool, Any]:
+    """A Python loop, so that every step can be looked at: whether it came to its end, and the carry it came to.
+
+    It stops before the end where the condition has no truth value: under `vmap` it may be another for each element.
+    """
+    while True:
+        try:
+            more = bool(cond_fun(carry))
+        except TracerBoolConversionError:
+            return False, carry
+        if not more:
+            return True, carry
+        carry = body_fun(carry)
 
 
 def _cut(program: Program, n: int) -> tuple[Sequence[Var], Sequence[Var]]:
