@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, final
 
+import ml_dtypes
 import numpy as np
 
 from nxjax.errors import DtypeError
@@ -202,15 +203,19 @@ class Pow(Differentiable, Binary):
         return out
 
     def tangents(self, out: Array, x: Array, y: Array) -> Sequence[Tangent | None]:
-        from nxjax.ops.compare import eq
+        from nxjax.ops.bitwise import or_
+        from nxjax.ops.compare import eq, ge, ne
         from nxjax.ops.elementary import log
         from nxjax.ops.select import select_n
 
         def by_base(t: Array) -> Array:
-            # d/dx x^y = y x^(y-1), which is 0 for y = 0 even where x^(y-1) is infinite.
-            zero = eq(y, 0)
-            exponent = select_n(zero, sub(y, 1), like(y, 1))
-            return mul(t, select_n(zero, mul(y, pow(x, exponent)), like(y, 0)))
+            # d/dx x^y = y x^(y-1), which is 0 for y = 0 even where x^(y-1), or its derivatives down to x^(y-4), are
+            # infinite. Elsewhere it moves with y there, too.
+            least = float(ml_dtypes.finfo(x.dtype).smallest_normal) ** 0.25
+            size = abs(x)
+            kept = or_(ne(y, 0), ge(size, like(size, least)))
+            slope = mul(y, pow(select_n(kept, like(x, 1), x), sub(y, 1)))
+            return mul(t, select_n(kept, like(x, 0), slope))
 
         def by_exponent(t: Array) -> Array:
             # d/dy x^y = log(x) x^y, taken as 0 for x = 0, where x^y does not move for y > 0.

@@ -16,7 +16,7 @@ import numpy as np
 
 from nxjax.errors import ShapeError
 from nxjax.ops import arithmetic
-from nxjax.ops.arithmetic import add, div, mul, neg, sub
+from nxjax.ops.arithmetic import add, div, mul, neg
 from nxjax.ops.base import NDArray, all_weak, constant, equal_dtypes, like, move_batch, of_dtype, require, zeros
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.indexing import (
@@ -349,18 +349,49 @@ class ScatterMul(Scatter):
     def _others(self, x: Array, indices: Array, updates: Array, params: dict[str, Any]) -> Array:
         """For every update, the product of the element it meets and all other updates of that element.
 
-        Zeros are counted apart: with one of them, the others' product survives only for that one.
+        Updates are sorted by the element they meet, and each is given the product of those before it in its run times
+        that of those after it. No division: factors may be zero, and derivatives of any order hold there.
         """
-        from nxjax.ops.compare import eq
+        from nxjax.ops.compare import eq, ne
+        from nxjax.ops.create import iota
+        from nxjax.ops.cumulative import part
         from nxjax.ops.select import select_n
+        from nxjax.ops.shape import reshape
+        from nxjax.ops.slicing import concatenate
+        from nxjax.ops.sort import sort
 
-        zero = eq(updates, 0)
-        plain = select_n(zero, updates, like(updates, 1))
-        product = read(self(x, indices, plain, **params), indices, updates, params)
-        empty = constant(0, dtypes.int32, x.shape)
-        count = scatter_add(empty, indices, convert_element_type(zero, dtype=dtypes.int32), **params)
-        left = sub(read(count, indices, updates, params), convert_element_type(zero, dtype=dtypes.int32))
-        return select_n(eq(left, 0), like(updates, 0), div(product, plain))
+        n, narrow = updates.size, updates.dtype
+        if not n or not x.size:
+            return zeros(updates.type)
+        flat = lambda v: reshape(v, shape=(n,))
+        word = dtypes.int32 if max(n, x.size) < 2**31 - 1 else dtypes.int64
+        counted = add(iota(dtype=word, shape=(x.size,), dimension=0), 1)  # 0 is met by updates that are dropped
+        met = flat(read(reshape(counted, shape=x.shape), indices, updates, params))
+        own, factor = flat(updates), flat(read(x, indices, updates, params))
+        if narrow in dtypes.FLOAT and narrow.itemsize < 4:
+            own, factor = (convert_element_type(v, dtype=dtypes.float32) for v in (own, factor))
+        place = iota(dtype=word, shape=(n,), dimension=0)
+        met, own, factor, place = sort(met, own, factor, place, dimension=0, num_keys=1)
+        shift = lambda v, k: (part(v, 0, 0, n - k), part(v, 0, k, n))
+
+        def same_run(k: int, values: Array) -> Array:
+            """``values`` where elements that are ``k`` apart are met by one another's updates, and 1 elsewhere."""
+            return select_n(eq(*shift(met, k)), like(values, 1), values)
+
+        one = like(part(own, 0, 0, 1), 1)
+        # The first of a run meets the operand's element itself.
+        first = concatenate(constant(True, dtypes.bool_, (1,)), ne(*shift(met, 1)), dimension=0)
+        before = select_n(first, concatenate(one, part(own, 0, 0, n - 1), dimension=0), factor)
+        after = concatenate(same_run(1, part(own, 0, 1, n)), one, dimension=0)
+        k = 1
+        while k < n:
+            low, high = shift(before, k)
+            before = concatenate(part(before, 0, 0, k), mul(same_run(k, low), high), dimension=0)
+            low, high = shift(after, k)
+            after = concatenate(mul(low, same_run(k, high)), part(after, 0, n - k, n), dimension=0)
+            k *= 2
+        _, others = sort(place, mul(before, after), dimension=0, num_keys=1)
+        return reshape(convert_element_type(others, dtype=narrow), shape=updates.shape)
 
     def transpose(self, ct: Array, x: Any, indices: Array, updates: Any, /, **params: Any) -> Sequence[Array | None]:
         return (self(ct, indices, updates, **params), None, None)

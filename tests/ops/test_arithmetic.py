@@ -179,6 +179,20 @@ def test_pow_has_finite_gradients_at_zero():
         ours = nx.grad(lambda x, y: ops.pow(x, y), argnums=(0, 1))(base, exponent)
         theirs = jax.grad(lambda x, y: jax.lax.pow(x, y), argnums=(0, 1))(base, exponent)
         np.testing.assert_allclose(ours, theirs)
+    g = nx.grad(ops.pow)
+    for base in (np.nan, 0.0, -0.0, np.inf, 1e-45, -2.0):  # x^0 is 1 everywhere
+        assert g(np.float32(base), np.float32(0)) == 0
+
+
+def test_pow_has_both_mixed_derivatives_at_exponent_zero():
+    """d/dx d/dy x^y = x^(y-1) (1 + y log x): a slope that is 0 still moves with the exponent."""
+    h = nx.hessian(ops.pow, argnums=(0, 1))
+    for base in (0.5, 2.0, 1e-8):
+        (xx, xy), (yx, _) = h(np.float32(base), np.float32(0))
+        np.testing.assert_allclose([xx, xy, yx], [0, 1 / base, 1 / base], rtol=1e-6)
+    for base in (0.0, 1e-30, 1e-45):
+        (xx, xy), _ = h(np.float32(base), np.float32(0))
+        assert xx == xy == 0
 
 
 def test_int4_stays_in_four_bits():

@@ -131,8 +131,28 @@ def test_products_scattered_over_zeros_have_derivatives():
 
     import nxjax as nx
 
-    g = nx.grad(lambda u: nx.sum(scatters.scatter_mul(nx.array(x), nx.array(at), u, **params)))(updates)
-    np.testing.assert_allclose(g, jax.grad(f)(updates), rtol=1e-6)
+    product = lambda u: nx.sum(scatters.scatter_mul(nx.array(x), nx.array(at), u, **params))
+    for ours, peer in (
+        (nx.grad(product), jax.grad(f)),
+        (nx.hessian(product), jax.hessian(f)),
+        (nx.jacfwd(nx.hessian(product)), jax.jacfwd(jax.hessian(f))),
+    ):
+        np.testing.assert_allclose(nx.jit(ours)(updates), peer(updates), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "complex64"])
+def test_products_scattered_have_derivatives_where_the_product_of_all_is_too_large_or_small(dtype):
+    """A factor is a product of the others, and no quotient."""
+    import nxjax as nx
+
+    numbers = ScatterDimensionNumbers((), (0,), (0,))
+    params = {"dimension_numbers": numbers, "mode": GatherScatterMode.FILL_OR_DROP}
+    large = 2.0 ** (12 if dtype == "float16" else 100)
+    x, at = nx.ones((3,), dtype), nx.array([[0], [1], [0], [1], [9]])
+    updates = nx.array([1 / large, large, 1 / large, large, large]).astype(dtype)
+    _, pull = nx.vjp(lambda u: scatters.scatter_mul(x, at, u, **params), updates)
+    (g,) = pull(nx.ones((3,), dtype))
+    np.testing.assert_array_equal(g, [1 / large, large, 1 / large, large, 0])
 
 
 @pytest.mark.parametrize("mode", ["clip", "fill"])
