@@ -236,7 +236,9 @@ class Bounds:
             if x.dtype not in dtypes.FLOAT and x.dtype not in dtypes.COMPLEX:
                 return x
             eps = float(ml_dtypes.finfo(x.dtype).eps) / 2
-            return np.asarray(widened(x) * (1 + self._rng.uniform(-size * eps, size * eps, x.shape))).astype(x.dtype)
+            y = np.asarray(widened(x) * (1 + self._rng.uniform(-size * eps, size * eps, x.shape))).astype(x.dtype)
+            # A NaN has any sign, which shows where its bits are read.
+            return np.where(np.isnan(y) & (self._rng.random(y.shape) < 0.5), -y, y)
 
         token = perturbation.set(Perturbation(perturb, each_use))
         try:

@@ -192,6 +192,15 @@ def test_cancellation_inside_of_a_line_is_known():
     assert "wrong value" in bounds.wrong([np.float32(1e-4)])
 
 
+def test_the_sign_of_a_nan_is_open_where_its_bits_are_read():
+    text = "def f(x):\n    v1 = jnp.sin(x)\n    return v1.astype(np.float16).view(jnp.int16),\n"
+    bounds = judge.Bounds(text, [np.array([np.inf, 0.0], np.float32)], {"v1": 6e-8})
+    other = bounds.working[0] ^ np.array([-(2**15), 0], np.int16)
+    bounds.widen()
+    assert not bounds.wrong([other])
+    assert "wrong value" in bounds.wrong([other ^ np.array([0, -(2**15)], np.int16)])
+
+
 @pytest.mark.parametrize("executor", ["jax", "xla"])
 def test_another_definition_is_wrong_and_rounding_errors_of_others_are_not(monkeypatch, executor):
     pytest.importorskip("jax" if executor == "jax" else "jaxlib")

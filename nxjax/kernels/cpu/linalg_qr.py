@@ -6,6 +6,7 @@ column k. Norms are taken of columns divided by their largest element, so that s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import final
 
@@ -100,7 +101,7 @@ class Geqrf(Reflecting):
         (rest,) = row.results
         idle = rest.eq(0.0)
         unit = f.select(rest.lt(fabs(f, alpha)), fabs(f, alpha), rest)
-        unit = f.select(idle, 1.0, unit)
+        unit = f.select(idle | unit.eq(math.inf), 1.0, unit)  # as in LAPACK, an infinite column has an infinite norm
         scaled = alpha / unit
         with f.loop(k + 1, m, 1, (scaled * scaled,)) as row:
             part = self.load(f, self.slot(f, scratch, n, row.index, k)) / unit

@@ -32,3 +32,13 @@ def test_factors(dtype, isa_name):
         (q,) = run(kernel, packed, taus, name=isa_name, cuts=[1])
         np.testing.assert_allclose(q.swapaxes(1, 2) @ q, np.broadcast_to(np.eye(n), (count, n, n)), atol=eps)
         np.testing.assert_allclose(q @ np.triu(packed[:, :n]) / scale, x / scale, rtol=0, atol=eps)
+
+
+@pytest.mark.parametrize("isa_name", ISAS)
+@pytest.mark.parametrize("place", [0, 2])
+def test_an_infinite_column_has_an_infinite_norm(place, isa_name):
+    x = np.arange(1.0, 13.0, dtype=np.float32).reshape(1, 4, 3)
+    x[0, place, 0] = -np.inf
+    kernel = Geqrf(np.dtype("f4"), 1, 4, 3)
+    packed, _ = run(kernel, x, name=isa_name)
+    assert np.isinf(packed[0, 0, 0]) and np.isinf(kernel.meaning(x)[0][0, 0, 0])
