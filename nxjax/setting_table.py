@@ -114,7 +114,7 @@ _FLAGS: Final = {
 # All of nxjax's own, and where their first values are from. Those that the whole process has in common come last.
 OWN: Final[dict[str, Callable[[], Any]]] = {
     **{name: partial(_flag, f"NXJAX_{name.upper()}", first) for name, first in _FLAGS.items()},
-    "cpu_isa": lambda: os.environ.get("NXJAX_CPU_ISA", ""),
+    "cpu_isa": lambda: _isa(os.environ.get("NXJAX_CPU_ISA", "")),
     "default_device": lambda: None,
     "executor": lambda: os.environ.get("NXJAX_EXECUTOR", ""),
     "guard": lambda: _guard(os.environ.get("NXJAX_GUARD", "")),
@@ -135,7 +135,9 @@ _COUNTS: Final = {
     "num_threads": "a number of threads, or 0",
 }
 # Those that are a name, or names; what there is of that name shows when it is needed.
-_TEXTS: Final = ("cpu_isa", "executor", "ipu_model", "platforms")
+_TEXTS: Final = ("executor", "ipu_model", "platforms")
+# Instruction sets of all processors; which of them run here is known by who asks the processor.
+ISAS: Final = ("avx512", "avx512-base", "avx2", "neon", "portable")
 # Every setting that has a meaning here.
 NAMES: Final = (*OWN, *OF_THE_PROCESS, *JAX)
 # What decides what a call of a jitted function means, besides its arguments, the axes in scope and the mesh.
@@ -200,6 +202,13 @@ def _guard(value: Any) -> str:
     if value not in modes:
         raise ParameterError("config: guard", got=repr(value), expected=", ".join(map(repr, modes)))
     return modes[value]
+
+
+def _isa(value: Any) -> str:
+    """A value of the setting ``cpu_isa``; None is the best one here."""
+    if not (value is None or (isinstance(value, str) and value in ("", *ISAS))):
+        raise ParameterError("config: cpu_isa", got=repr(value), expected=", ".join(map(repr, ("", *ISAS))))
+    return value or ""
 
 
 def _default_cache() -> str:
@@ -270,6 +279,8 @@ def checked(name: str, value: Any) -> tuple[str, Any]:
         value = value != "off"
     if attribute == "guard":
         value = _guard(value)
+    if attribute == "cpu_isa":
+        value = _isa(value)
     if attribute == "num_cpu_devices" and value == -1:
         value = 0  # JAX's way to say: none was asked for
     if attribute in _COUNTS and (type(value) is not int or value < 0):

@@ -108,13 +108,20 @@ def test_environment_variables_say_yes_or_no_as_in_jax(name, monkeypatch):
             type(config)()
 
 
+@pytest.mark.parametrize(("name", "given"), [("CPU_ISA", "avx-512"), ("GUARD", "endd")])
+def test_an_environment_variable_names_what_there_is(name, given, monkeypatch):
+    monkeypatch.setenv(f"NXJAX_{name}", given)
+    with pytest.raises(ParameterError, match=f"{name.lower()}\n.*{given}"):
+        type(config)()
+
+
 @pytest.mark.parametrize(
     ("name", "values"),
     [
         ("fast_calls", (None, 2, "no", [], 0.0)),
         ("debug_nans", (None, 2, "yes", [], 0.0)),
         ("executor", (5, b"cpu")),
-        ("cpu_isa", (3, ("avx2",))),
+        ("cpu_isa", (3, ("avx2",), "avx-512", "AVX2")),
         ("platforms", (3, ["cpu"])),
         ("ipu_model", (1,)),
         ("num_threads", (True, 2.0)),

@@ -62,7 +62,6 @@ _AVX512: Final = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd")
 # Linux' word of an ARM's abilities, and the bits in it of features, by LLVM's names.
 _AT_HWCAP: Final = 16
 _HWCAP: Final = {"dotprod": 20}
-NAMES: Final = ("avx512", "avx2", "neon", "portable")
 
 
 @lru_cache(1)
