@@ -129,7 +129,7 @@ class Follower(Loops):
         kernel = step.kernel
         spans_in, spans_out, keeps = kernel.touched.spans
         places = self.places.get(step) or self._found(step)
-        known, i, name = True, 0, [id(kernel), step.integers]
+        known, i, name = True, 0, [id(kernel)]
         for spans in spans_in:
             key, owner, at, first = places[i]
             space = self.spaces.get(key) or self.space(step.ins[i].buffer)
@@ -344,7 +344,8 @@ class Follower(Loops):
         b = ref.buffer
         if b.kind == "const" or (b.kind == "input" and b not in self.donated):
             self.fail("constant", "memory that is not the program's is written", ref)
-        if b.offset >= 0 and (b.offset % ALIGN or b.offset + b.nbytes > self.program.arena):
+        placed = b.offset >= 0 and not b.offset % ALIGN and b.offset + b.nbytes <= self.program.arena
+        if self.planned and b.kind == "temp" and not placed:
             self.fail("overlap", f"{b.nbytes} bytes are not at a place of the arena's {self.program.arena}", ref)
 
     # --- errors ---

@@ -15,6 +15,7 @@ from nxjax.kernels.cpu.expression import Constant, Node
 from nxjax.kernels.cpu.nest import Input, Nest, Output, Reduction
 from nxjax.kernels.cpu.nest_plan import Pass, Plan, Slot
 from nxjax.lower.cpu.lower import _lowered, lower, lower_parts
+from nxjax.lower.cpu.memory import placed
 from nxjax.lower.cpu.tape import Branch, Buffer, Call, Copy, Counter, CpuProgram, Ref, Repeat, While
 from nxjax.lower.cpu.verify import trace, verify
 from nxjax.lower.cpu.verify_operands import interleaved
@@ -122,9 +123,11 @@ def test_live_temporaries_lie_apart():
     verify(tape([X], [Y], steps))
 
 
-def test_temporaries_lie_in_the_arena():
-    t = temp(64)
+@pytest.mark.parametrize("offset", [64, -1, -64])
+def test_temporaries_lie_in_the_arena(offset):
+    t = temp(offset)
     refused("overlap", tape([X], [Y], [call(WHOLE, [X], [t]), call(WHOLE, [t], [Y])], arena=64))
+    refused("overlap", tape([X], [Y], [Copy(Ref(X), Ref(t), 64), Copy(Ref(t), Ref(Y), 64)], arena=64))
 
 
 def test_places_are_inside_of_buffers():
@@ -272,7 +275,7 @@ def test_how_often_a_loop_acts_is_compared():
     act = lambda c, _: (nx.experimental.io_callback(lambda: np.int32(1), jnp.int32(0)), None)
     program = _lowered(nx.make_jaxpr(lambda x: nx.lax.scan(act, x, None, length=4)[0])(jnp.int32(0)), ())
     before = trace(program)
-    verify(program, before)
+    verify(placed(program), before)
     (loop,) = (s for s in program.steps if isinstance(s, Repeat))
     loop.counter.count = 5
     refused("changed", program, before)
