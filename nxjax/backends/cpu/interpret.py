@@ -113,7 +113,7 @@ class Interpreter:
     def _step(self, step: Step) -> None:
         match step:
             case Call():
-                words = [*map(self._address, (*step.ins, *step.outs)), *step.integers]
+                words = [*map(self._address, (*step.ins, *step.outs)), *step.kernel.integers]
                 self._kernel(self._addresses[step.kernel.symbol], step.kernel, words)
             case Copy():
                 ctypes.memmove(self._address(step.target), self._address(step.source_ref), step.nbytes)

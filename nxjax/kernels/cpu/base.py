@@ -4,10 +4,10 @@ The machine code of every kernel has one signature::
 
     void name(ptr words, i64 lo, i64 hi, ptr scratch)
 
-``words`` are 8 bytes each: the addresses of the operands (inputs, then outputs), then integers that are known only when
-the program is planned. The kernel works on its items ``lo`` to ``hi`` out of ``items``. Items are independent: any cut
-of them into calls, in any order, by any number of threads, gives the same bits. ``scratch`` is memory of the thread
-that runs the call, 64-byte aligned, ``scratch`` bytes of it. Knows no program, buffer or thread.
+``words`` are 8 bytes each: the addresses of the operands (inputs, then outputs), then `Kernel.integers`. The kernel
+works on its items ``lo`` to ``hi`` out of ``items``. Items are independent: any cut of them into calls, in any order,
+by any number of threads, gives the same bits. ``scratch`` is memory of the thread that runs the call, 64-byte aligned,
+``scratch`` bytes of it. Knows no program, buffer or thread.
 """
 
 from __future__ import annotations
@@ -185,6 +185,11 @@ class Kernel(ABC):
     def title(self) -> str:
         """A short name for tables and traces."""
         return self.key.split("(")[0][:40]
+
+    @property
+    def integers(self) -> tuple[int, ...]:
+        """The words after the operands' places: sizes and strides that are not part of the machine code."""
+        return ()
 
     @abstractmethod
     def meaning(self, *xs: NDArray) -> Sequence[NDArray]:

@@ -63,7 +63,7 @@ def _joined(steps: list[Step], at: int, uses: Counter[Buffer]) -> bool:
         before: list[Step] = []
         (one, left), (two, right) = _packed(first, before), _packed(last, before)
         kernel = Attention(one, middle.kernel, two, place)
-        joined = Call(kernel, (*left, *others, *right[1:]), last.outs, kernel.integers, equation=middle.equation)
+        joined = Call(kernel, (*left, *others, *right[1:]), last.outs, equation=middle.equation)
         steps[at : at + 1] = [*before, joined]
         del steps[middle_at], steps[first_at]
         return True
@@ -79,7 +79,7 @@ def _packed(call: Call, before: list[Step]) -> tuple[Gemm, tuple[Ref, ...]]:
     if own is None:
         return kernel, call.ins
     panels = Ref(Buffer(own.nbytes, "temp"))
-    before.append(Call(own, (call.ins[1],), (panels,), own.integers, equation=call.equation))
+    before.append(Call(own, (call.ins[1],), (panels,), equation=call.equation))
     return replace(kernel, own=None), (call.ins[0], panels, *call.ins[2:])
 
 

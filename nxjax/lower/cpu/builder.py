@@ -224,17 +224,9 @@ class Builder:
 
     # --- steps ---
 
-    def call(self, kernel: Kernel, ins: Sequence[View], outs: Sequence[View], integers: Sequence[int] = ()) -> None:
+    def call(self, kernel: Kernel, ins: Sequence[View], outs: Sequence[View]) -> None:
         """Run ``kernel``. The shapes and strides of its operands are part of the kernel, only places are given here."""
-        self.steps.append(
-            Call(
-                kernel,
-                tuple(v.ref for v in ins),
-                tuple(v.ref for v in outs),
-                tuple(integers),
-                equation=self.equation,
-            )
-        )
+        self.steps.append(Call(kernel, tuple(v.ref for v in ins), tuple(v.ref for v in outs), equation=self.equation))
         if self.held and all(v.ref.buffer in self.held or v.ref.buffer.kind == "const" for v in ins):
             self.held.update(v.ref.buffer for v in outs)
 

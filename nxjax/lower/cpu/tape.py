@@ -96,7 +96,6 @@ class Call(Step):
     kernel: Kernel
     ins: tuple[Ref, ...]
     outs: tuple[Ref, ...]
-    integers: tuple[int, ...] = ()
 
     def reads(self) -> Sequence[Ref]:
         return self.ins
@@ -105,7 +104,8 @@ class Call(Step):
         return self.outs
 
     def __repr__(self) -> str:
-        numbers = f" {list(self.integers)}" if self.integers else ""
+        integers = self.kernel.integers
+        numbers = f" {list(integers)}" if integers else ""
         return f"{_list(self.outs)} = {self.kernel.key} ({self.kernel.items} items){numbers} {_list(self.ins)}"
 
 

@@ -30,6 +30,6 @@ def multiply(x, y, out, name, *, end=None, operands=(), cut=False, constant=Fals
     cuts = lambda kernel: [kernel.items // 3, kernel.items // 2] if cut else None
     right = y
     if made.pack is not None:
-        (right,) = run(made.pack, y, name=name, integers=made.pack.integers, strided=True, cuts=cuts(made.pack))
+        (right,) = run(made.pack, y, name=name, strided=True, cuts=cuts(made.pack))
     kernel = made.product
-    return run(kernel, x, right, *operands, name=name, integers=kernel.integers, strided=True, cuts=cuts(kernel))
+    return run(kernel, x, right, *operands, name=name, strided=True, cuts=cuts(kernel))

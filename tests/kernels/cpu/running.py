@@ -29,7 +29,7 @@ def guarded(nbytes, fill, name, align=1):
     return piece, raw
 
 
-def run(kernel, *xs, name=None, integers=(), cuts=None, strided=False):
+def run(kernel, *xs, name=None, cuts=None, strided=False):
     """The outputs of the machine code of ``kernel`` for ``xs``; raises where it touches what it says it does not.
 
     ``strided``: the arrays are passed as they lie in memory; otherwise they are made dense first.
@@ -40,7 +40,7 @@ def run(kernel, *xs, name=None, integers=(), cuts=None, strided=False):
         wanted = [np.asarray(y) for y in kernel.meaning(*xs)]
     (address,) = e.addresses([kernel])
     cuts = [0, kernel.items] if cuts is None else [0, *cuts, kernel.items]
-    call = lambda places, fill: _called(address, kernel, places, wanted, integers, cuts, fill)
+    call = lambda places, fill: _called(address, kernel, places, wanted, cuts, fill)
     copies = [_elsewhere(x, None) for x in xs]
     outs = call([place for place, _ in copies], 0xFF)
     touched = kernel.touches()
@@ -53,11 +53,11 @@ def run(kernel, *xs, name=None, integers=(), cuts=None, strided=False):
     return [o.view(y.dtype).reshape(y.shape) for o, y in zip(outs, wanted, strict=True)]
 
 
-def _called(address, kernel, places, wanted, integers, cuts, fill):
+def _called(address, kernel, places, wanted, cuts, fill):
     """The bytes of the outputs, whose memory and scratch are filled with ``fill``."""
     outs = [guarded(y.nbytes, fill, f"output {i}") for i, y in enumerate(wanted)]
     scratch, _ = guarded(kernel.scratch, fill, "scratch memory", ALIGN)
-    words = [*places, *(o.address for o, _ in outs), *integers]
+    words = [*places, *(o.address for o, _ in outs), *kernel.integers]
     words = np.array([w & 0xFFFFFFFFFFFFFFFF for w in words] or [0], np.uint64)
     text = kernel.key.encode()
     with reported(address_of(text)):

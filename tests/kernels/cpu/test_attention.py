@@ -45,9 +45,9 @@ def test_items_are_independent(batch, rows, name):
     b = rng.standard_normal((rows * int(np.prod(batch)), 1), FLOAT)
     kernel = made(x, y, z, name, bias=True)
     assert kernel.items > 1
-    found = run(kernel, x, y, b, z, name=name, integers=kernel.integers)[0]
+    found = run(kernel, x, y, b, z, name=name)[0]
     cuts = [kernel.items // 3, kernel.items // 2]
-    again = run(kernel, x, y, b, z, name=name, integers=kernel.integers, cuts=cuts)[0]
+    again = run(kernel, x, y, b, z, name=name, cuts=cuts)[0]
     assert found.tobytes() == again.tobytes()
     s = np.matmul(x.astype(np.float64), y)
     wanted = np.matmul(s - s.max(-1, keepdims=True) + b.reshape(*batch, rows, 1), z)

@@ -32,7 +32,7 @@ def test_against_the_meaning(name, scatter, dtype, channels, direction):
     assert wanted.shape == ((batch, high, wide, channels) if scatter else (batch, 4, 7, channels))
     assert wanted.any()
     for cuts in (None, list(range(1, kernel.items))):
-        (y,) = run(kernel, first, x, name=name, integers=kernel.integers, cuts=cuts)
+        (y,) = run(kernel, first, x, name=name, cuts=cuts)
         np.testing.assert_array_equal(y, wanted)
 
 

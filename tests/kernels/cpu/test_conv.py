@@ -51,7 +51,7 @@ def test_against_the_meaning(name, kind, case):
     (wanted,) = kernel.meaning(x, w)
     assert wanted.shape == (shape[0], 1, *shape[1:])
     for cuts in (None, list(range(1, kernel.items))):
-        (y,) = run(kernel, x, w, name=name, integers=kernel.integers, cuts=cuts)
+        (y,) = run(kernel, x, w, name=name, cuts=cuts)
         np.testing.assert_array_equal(y, wanted)
 
 
@@ -70,7 +70,7 @@ def test_epilogue_with_two_results(name):
     )
     rng = np.random.default_rng(1)
     bias, residual = (rng.integers(-50, 50, s).astype(np.float32) for s in ((outputs,), shape))
-    found = run(kernel, x, w, bias, residual, name=name, integers=kernel.integers)
+    found = run(kernel, x, w, bias, residual, name=name)
     plain = Conv(kernel.problem, "f32", kernel.block, f32).meaning(x, w)[0].reshape(shape)
     np.testing.assert_array_equal(found[0].reshape(shape), plain + bias)
     np.testing.assert_array_equal(found[1].reshape(shape), np.maximum(plain + bias + residual, bias))

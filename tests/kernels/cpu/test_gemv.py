@@ -56,7 +56,7 @@ def test_products(name, turned, dtype, sums, out, rows, depth, columns, block, s
     if turned:
         y = np.ascontiguousarray(y.T).T
     k = kernel(x, y, sums, out, block=block)
-    (found,) = run(k, x, y, name=name, integers=k.integers, strided=True, cuts=[k.items // 2])
+    (found,) = run(k, x, y, name=name, strided=True, cuts=[k.items // 2])
     wanted = np.matmul(x.astype(np.float64), y.astype(np.float64)).astype(out)
     tolerance = 0.02 if out == ml_dtypes.bfloat16 else 1e-5
     np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64), rtol=tolerance, atol=tolerance)
@@ -72,7 +72,7 @@ def test_epilogue(name, turned):
         y = np.ascontiguousarray(y.T).T
     end = Epilogue(f32, Expression((f32, f32), (Node(add, (), (0, 1), f32),), (2,)), (Operand(f32, True),))
     k = kernel(x, y, f32, f32, end, (404, 404))
-    (found,) = run(k, x, y, bias, name=name, integers=k.integers, strided=True)
+    (found,) = run(k, x, y, bias, name=name, strided=True)
     np.testing.assert_allclose(found, x @ y + bias, rtol=1e-4, atol=1e-4)
 
 
@@ -86,7 +86,7 @@ def test_products_deeper_than_one_row_of_sums(name, dtype, rows):
         x, y = (rng.integers(-9, 10, s).astype(dtype) for s in ((rows, depth), (depth, 3)))
         y = np.ascontiguousarray(y.T).T
         k = kernel(x, y, dtype, dtype)
-        (found,) = run(k, x, y, name=name, integers=k.integers, strided=True)
+        (found,) = run(k, x, y, name=name, strided=True)
         np.testing.assert_array_equal(found, x @ y)
 
 
@@ -96,8 +96,8 @@ def test_any_cut_gives_the_same_bits():
     y = np.ascontiguousarray(y.T).T
     k = kernel(x, y, "float32", "float32")
     assert k.items > 2
-    whole = run(k, x, y, integers=k.integers, strided=True)[0]
-    parts = run(k, x, y, integers=k.integers, strided=True, cuts=[1, 2])[0]
+    whole = run(k, x, y, strided=True)[0]
+    parts = run(k, x, y, strided=True, cuts=[1, 2])[0]
     assert whole.tobytes() == parts.tobytes()
 
 
@@ -112,5 +112,5 @@ def test_batches(name, columns):
     axes = ((3, x.strides[0], y.strides[0], 2 * row), (2, x.strides[1], 0, row))
     k = replace(kernel(x[0, 0], turned[0], "float32", "float32", block=64), batch=axes)
     many = y.transpose(0, 1, 3, 2)
-    (found,) = run(k, x, many, name=name, integers=k.integers, strided=True, cuts=[1, 4])
+    (found,) = run(k, x, many, name=name, strided=True, cuts=[1, 4])
     np.testing.assert_allclose(found, np.matmul(x, many), rtol=1e-4, atol=1e-4)

@@ -46,7 +46,7 @@ def test_panels(name, layout, mode, scalar, dtype):
         if depth == 1 and layout == "columns":
             continue  # both dimensions are contiguous
         k = packed(tile, x, 20)
-        (found,) = run(k, x, name=name, integers=k.integers, strided=True, cuts=[k.items // 2])
+        (found,) = run(k, x, name=name, strided=True, cuts=[k.items // 2])
         np.testing.assert_array_equal(found, k.meaning(x)[0])
 
 

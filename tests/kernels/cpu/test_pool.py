@@ -47,5 +47,5 @@ def test_against_the_meaning(name, channels, taps):
             operands.append((w & 0xFFFF).astype(np.int32) if dtype == "int16" else w.astype(dtype))
         (wanted,) = kernel.meaning(*operands)
         for cuts in (None, [1, 5]):
-            (y,) = run(kernel, *operands, name=name, integers=kernel.integers, cuts=cuts)
+            (y,) = run(kernel, *operands, name=name, cuts=cuts)
             np.testing.assert_array_equal(y, wanted, err_msg=kernel.key)

@@ -34,8 +34,8 @@ def made(name, shape, outputs, low=1, high=1, rows=3, vectors=1, run_=5, share=1
 
 
 def computed(first, kernel, x, w, *extras, name, cuts=None):
-    (u,) = run(first, w, name=name, integers=first.integers)
-    return run(kernel, x, w, u, *extras, name=name, integers=kernel.integers, cuts=cuts)
+    (u,) = run(first, w, name=name)
+    return run(kernel, x, w, u, *extras, name=name, cuts=cuts)
 
 
 def operands(shape, outputs, seed=0):
@@ -60,7 +60,7 @@ def test_against_the_meaning(name, case):
     shape, outputs, more = case
     first, kernel, out = made(name, shape, outputs, **more)
     x, w = operands(shape, outputs)
-    (u,) = run(first, w, name=name, integers=first.integers, cuts=[1])
+    (u,) = run(first, w, name=name, cuts=[1])
     np.testing.assert_array_equal(u, first.meaning(w)[0])
     wanted = kernel.meaning(x, w, u)[0]
     assert wanted.size == np.prod(out)
@@ -83,9 +83,9 @@ def test_differences_of_bytes_are_exact(name):
         (np.full((*shape[:3], features), -255), np.full((3, 3, features // 2, outputs, 2), 255)),
     ):
         x, w = x.astype(np.int16), w.astype(np.int16)
-        (u,) = run(first, w, name=name, integers=first.integers)
+        (u,) = run(first, w, name=name)
         np.testing.assert_array_equal(u, first.meaning(w)[0])
-        (y,) = run(kernel, x, w, u, name=name, integers=kernel.integers)
+        (y,) = run(kernel, x, w, u, name=name)
         np.testing.assert_array_equal(y, kernel.meaning(x, w, u)[0])
         assert y.dtype == np.int32
 
@@ -131,7 +131,7 @@ def test_error_is_near_the_plain_kernels(name, draw):
         padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))).astype(np.float64)
         windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))
         exact = np.einsum("nyxcab,abco->nyxo", windows, w.astype(np.float64), optimize=True)
-        found = computed(first, kernel, x, w, name=name), run(plain, x, w, name=name, integers=plain.integers)
+        found = computed(first, kernel, x, w, name=name), run(plain, x, w, name=name)
         errors = [np.abs(y.reshape(out) - exact) for (y,) in found]
         assert errors[0].max() <= 2 * errors[1].max()
         assert np.square(errors[0]).mean() <= 2 * np.square(errors[1]).mean()

@@ -8,14 +8,18 @@ from nxjax.kernels.cpu.base import Cost, Kernel
 class Written(Kernel):
     """``body(f, isa, words, scratch, index)`` for each item; its text, and ``about``, are its key."""
 
-    def __init__(self, body, meaning, items=1, scratch=0, about=""):
+    def __init__(self, body, meaning, items=1, scratch=0, about="", integers=()):
         self.body, self._meaning = body, meaning
         self.items, self.grain, self.scratch = items, 1, scratch
-        self._about = about
+        self._about, self._integers = about, integers
 
     @property
     def key(self):
         return f"written({self._about} {inspect.getsource(self.body)})"
+
+    @property
+    def integers(self):
+        return self._integers
 
     def meaning(self, *xs):
         return self._meaning(*xs)

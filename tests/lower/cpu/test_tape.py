@@ -10,7 +10,8 @@ from tests.kernels.cpu.written import Written
 def program():
     x, t, y = Buffer(64, "input", 0), Buffer(64, "temp", offset=128), Buffer(64, "output", 0)
     turn = Counter(4)
-    call = Call(Written(lambda *_: None, lambda x: [x], items=3), (Ref(x, 0, ((turn, 16),)),), (Ref(t),), (5,))
+    kernel = Written(lambda *_: None, lambda x: [x], items=3, integers=(5,))
+    call = Call(kernel, (Ref(x, 0, ((turn, 16),)),), (Ref(t),))
     copy = Copy(Ref(t), Ref(y, 8), 16)
     loop = Repeat(turn, [call, While([copy], Ref(t), [copy])])
     steps = [loop, Branch(Ref(t, 4), [[copy], [call]])]

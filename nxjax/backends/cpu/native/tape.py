@@ -240,7 +240,7 @@ class Writer:
         kernel = step.kernel
         if not kernel.items:
             return
-        words = self._refs((*step.ins, *step.outs), step.integers)
+        words = self._refs((*step.ins, *step.outs), step.kernel.integers)
         code, weight = self._machine_code(step), time_of(kernel) + _STEP_NS
         self.time += weight
         if is_parallel(kernel):

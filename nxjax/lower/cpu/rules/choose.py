@@ -53,7 +53,7 @@ def choose(b: Builder, e: Equation, first: Any, x: Any) -> Sequence[Any]:
         scatter, p["select_prim"], dtype, batch, 1 if inner is None else v.shape[inner], slides,
         (step(v), step(like_x), step(per_window)), isa.current().lanes(max(acc.itemsize, 4)),
     )  # fmt: skip
-    b.call(kernel, [u, v], [y], kernel.integers)
+    b.call(kernel, [u, v], [y])
     return [converted(b, y, dtype, ndim - 1 if inner is None else inner)]
 
 

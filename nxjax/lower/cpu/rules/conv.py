@@ -190,7 +190,7 @@ def run(
     )  # fmt: skip
     extras, more, ins, outs = t.extras(s)
     kernel = Conv(problem, kind, block, dtype, t.expression, extras, more)
-    b.call(kernel, [at(x, s.x_offset), at(w, s.w_offset), *ins], outs, kernel.integers)
+    b.call(kernel, [at(x, s.x_offset), at(w, s.w_offset), *ins], outs)
 
 
 def weights(b: Builder, s: Setup, w: View, kind: Kind, channels: int) -> tuple[Setup, View]:

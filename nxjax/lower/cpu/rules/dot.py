@@ -323,9 +323,9 @@ class _Products:
             right = b.const(panels_of(np.lib.stride_tricks.as_strided(right.array, sizes, strides), made.pack))
         else:
             packed = b.new(ArrayType((made.bytes,), dtypes.uint8))
-            b.call(made.pack, [right], [packed], made.pack.integers)
+            b.call(made.pack, [right], [packed])
             right = packed
-        b.call(made.product, [left, right, *self.operands], self.outs, made.product.integers)
+        b.call(made.product, [left, right, *self.operands], self.outs)
 
     def few_rows(
         self, left: View, right: View | Known, batch: list[Dim], m: Dim, n: Dim, depth: Dim, end: Epilogue
@@ -364,7 +364,7 @@ class _Products:
             tuple((d.size, s, d.right, *d.others) for d, s in zip(batch, steps, strict=True)),
         )
         many = right.view(b) if isinstance(right, Known) else right
-        b.call(kernel, [few, many, *self.operands], self.outs, kernel.integers)
+        b.call(kernel, [few, many, *self.operands], self.outs)
         return True
 
     def in_pieces(
@@ -401,7 +401,7 @@ class _Products:
             )
             if size:
                 at = [_after(v, first * step) for v, step in zip((few, many, parts), steps, strict=True)]
-                b.call(kernel, at[:2], at[2:], kernel.integers)
+                b.call(kernel, at[:2], at[2:])
         # The sum of the parts: each row of the result is ones times the parts of that row.
         kernel = gemv.Gemv(
             1,
@@ -418,7 +418,7 @@ class _Products:
             end,
             ((m.size, 0, line, *m.others),),
         )
-        b.call(kernel, [b.const(np.ones(count, sums)), parts, *self.operands], self.outs, kernel.integers)
+        b.call(kernel, [b.const(np.ones(count, sums)), parts, *self.operands], self.outs)
 
 
 def _after(v: View, offset: int) -> View:

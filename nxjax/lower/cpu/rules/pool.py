@@ -142,7 +142,7 @@ def channelwise(b: Builder, s: Setup, x: View, w: View | None, t: Tail, combine:
     kernel = Pool(problem, combine, dtype, pad, out, block, lanes, t.expression, extras, more)
     place = lambda v, offset: shifted(v, offset, v.shape, v.strides)
     first = [place(x, s.x_offset), *([] if w is None else [place(w, s.w_offset)])]
-    b.call(kernel, [*first, *ins], outs, kernel.integers)
+    b.call(kernel, [*first, *ins], outs)
 
 
 def depthwise(b: Builder, s: Setup, x: View, w: View, t: Tail, out: DType) -> None:

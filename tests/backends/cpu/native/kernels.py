@@ -107,6 +107,10 @@ class Busy(Kernel):
     def key(self) -> str:
         return "test.busy()"
 
+    @property
+    def integers(self) -> tuple[int, ...]:
+        return (self.turns,)
+
     def meaning(self, *xs: Any) -> Sequence[Any]:
         out = np.arange(self.items, dtype=np.uint64)
         with np.errstate(over="ignore"):

@@ -35,7 +35,7 @@ def endless_repeat():
 def long_kernel():
     # Half a minute in one kernel of many items.
     z = Buffer(8 * 10**5, "output", 1)
-    return program([*first, Call(Busy(10**5, 10**5), (), (Ref(z),), (10**5,))], [x], [y, z])
+    return program([*first, Call(Busy(10**5, 10**5), (), (Ref(z),))], [x], [y, z])
 def settle():
     # The helper has its scratch, which it keeps; on a busy machine it may come too late for many regions.
     from tests.backends.cpu.native.test_threads import busy
@@ -106,7 +106,7 @@ def handler(*_):
 signal.signal(signal.SIGALRM, handler)
 z = Buffer(8 * 400, "output", 1)
 turns = 3_000_000
-run = machine(program([*first, Call(Busy(400, turns), (), (Ref(z),), (turns,))], [x], [y, z]))
+run = machine(program([*first, Call(Busy(400, turns), (), (Ref(z),))], [x], [y, z]))
 signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)
 got = run(np.array([5]))
 one = Busy(3, turns)

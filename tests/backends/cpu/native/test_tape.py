@@ -91,7 +91,7 @@ def test_calls_copies_and_constants():
 
 def test_integers_are_words():
     y = Buffer(80, "output", 0)
-    run = machine(program([Call(Busy(10, 7), (), (Ref(y),), (7,))], [], [y]))
+    run = machine(program([Call(Busy(10, 7), (), (Ref(y),))], [], [y]))
     np.testing.assert_array_equal(run()[0], Busy(10, 7).meaning()[0])
 
 
