@@ -225,6 +225,8 @@ def widths(nest: Nest, isa: Isa) -> tuple[int, int]:
     lanes = one * many
     if nest.columns and nest.sweeps > 1:
         lanes = min(lanes, TILE)
+    if nest.blocks > 1:
+        lanes = min(lanes, BLOCK)  # a block ends where a vector does
     while lanes > 1 and lanes >= 2 * n:
         lanes //= 2
     return min(one, lanes), lanes

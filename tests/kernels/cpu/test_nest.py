@@ -1,6 +1,7 @@
 """Loop nests: machine code against the meaning, for random spaces, strides and graphs, cut into items anywhere."""
 
 import ctypes
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -244,6 +245,40 @@ def test_whole_rows_of_columns(isa, shape):
     got = run(nest, x.swapaxes(-1, -2), name=isa, strided=True, cuts=range(1, nest.items))
     close(got[0], (x * x).sum(-2))
     np.testing.assert_array_equal(got[1], x.max(-2))
+
+
+def _extremes_of_columns(dtype, columns):
+    """The largest of 27 rows, in blocks of columns."""
+    size = dtype.itemsize
+    lowest = np.asarray(np.iinfo(dtype).min, dtype).tobytes()
+    inputs, outputs = (
+        (Input(dtype, (27 * columns * size, size, columns * size)),),
+        (Output(1, (columns * size, size, 0)),),
+    )
+    nest = Nest((10, columns, 27), 2, False, inputs, (Reduction("max", 0, lowest, dtype),), outputs)
+    assert nest.blocks > 1
+    return nest
+
+
+NARROW = [("int8", 1201), ("int8", 1024), ("uint8", 1600), ("int16", 1000), ("uint16", 801)]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize(("dtype", "columns"), NARROW)
+def test_blocks_of_narrow_columns(isa, dtype, columns):
+    nest = _extremes_of_columns(np.dtype(dtype), columns)
+    x = np.random.default_rng(0).integers(0, 100, (10, 27, columns)).astype(dtype)
+    (got,) = run(nest, x.swapaxes(1, 2), name=isa, strided=True, cuts=range(1, nest.items))
+    np.testing.assert_array_equal(got, x.max(1))
+
+
+@pytest.mark.parametrize(("bits", "registers"), [(128, 16), (128, 32), (256, 16), (256, 32), (512, 32)])
+@pytest.mark.parametrize(("dtype", "columns"), NARROW)
+def test_a_block_of_columns_ends_where_a_vector_does(bits, registers, dtype, columns):
+    """Of every width of vectors, also those that this processor has not."""
+    nest = _extremes_of_columns(np.dtype(dtype), columns)
+    _, lanes = widths(nest, replace(named("portable"), bits=bits, registers=registers))
+    assert nest.block % lanes == 0
 
 
 @pytest.mark.parametrize("isa", ISAS)
