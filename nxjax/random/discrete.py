@@ -57,6 +57,7 @@ def categorical(
     one_of("categorical", "mode", mode, (None, "low", "high"))
     typed, _ = as_key("categorical", key)
     (values,) = promote_inexact("random.categorical", logits)
+    float_dtype("categorical", values.dtype)
     if not values.shape:
         raise ShapeError("random.categorical: logits need at least one axis", got=values.type)
     where = as_axis("random.categorical", axis, values.ndim)
@@ -109,6 +110,7 @@ def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
     """
     typed, _ = as_key("geometric", key)
     (chance,) = promote_inexact("random.geometric", p)
+    float_dtype("geometric", chance.dtype)
     found = int_dtype("geometric", dtype)
     return _geometric(typed, chance, shape=checked_shape("geometric", shape, chance), dtype=found)
 

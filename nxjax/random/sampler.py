@@ -99,6 +99,8 @@ def as_dtype_value(where: str, x: Any, dtype: DType) -> Array:
     value = as_value(x, f"random.{where}")
     if value.dtype not in dtypes.NUMERIC:
         raise DtypeError(f"random.{where}: parameters are numbers", got=value.type)
+    if value.dtype in dtypes.COMPLEX and dtype not in dtypes.COMPLEX:
+        raise DtypeError(f"random.{where}: parameters are real numbers", got=value.type)
     return convert(value, dtype)
 
 

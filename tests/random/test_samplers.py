@@ -3,6 +3,7 @@
 Those of most cases are kept in tests/golden/samplers.npz, since JAX compiles for seconds: `--update-golden` asks it.
 """
 
+import itertools
 import zlib
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 import nxjax as nx
 from nxjax.backends import registry
+from nxjax.errors import DtypeError
 
 F = np.float32
 X = np.arange(24, dtype=F).reshape(2, 3, 4)
@@ -247,3 +249,15 @@ def test_normal_is_differentiable_through_its_parameters():
 def test_errors_name_the_sampler(call, error, words):
     with pytest.raises(error, match=words):
         call(nx.random.key(0))
+
+
+ONE = ("categorical", "chisquare", "gamma", "geometric", "lognormal", "pareto", "poisson", "t")
+
+
+@pytest.mark.parametrize(("name", "count"), [*((n, 1) for n in ONE), ("beta", 2), ("f", 2), ("weibull_min", 2)])
+def test_parameters_are_real(name, count):
+    for given in itertools.product((0.5, np.complex64(0.5 + 1j)), repeat=count):
+        values = [np.full(2, x) for x in given]
+        if any(x.dtype.kind == "c" for x in values):
+            with pytest.raises(DtypeError, match=rf"random\.{name}"):
+                getattr(nx.random, name)(nx.random.key(0), *values)
