@@ -1,7 +1,10 @@
 """The same bits on every instruction set, with any number of threads, in any batch; the rest is refused."""
 
+import inspect
 import math
+import re
 from fractions import Fraction
+from functools import partial
 
 import mpmath
 import numpy as np
@@ -17,6 +20,7 @@ from nxjax.generation.model import _rotations, rotations
 from nxjax.kernels.cpu import isa
 from nxjax.lower.cpu.registry import NAMES
 from nxjax.lower.reproducible import CALLS, MOVED
+from nxjax.ops.base import Binary, Unary
 from nxjax.scipy.special.errs import _legendre
 from nxjax.trace.core import OPS, has_op
 
@@ -208,6 +212,41 @@ def test_multiply_adds_are_rounded_once(dtype, which):
     for a, b, c, d in zip(x, y, z, np.asarray(got), strict=True):
         if np.isfinite(a) and np.isfinite(b) and np.isfinite(c):
             assert d == rounded(Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c)), dtype), (a, b, c)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_functions_call_nothing_whose_rounding_is_open(dtype):
+    """C's functions of one name differ between libraries and processors; what is exact, or rounded once, does not."""
+    exact = {"ceil", "copysign", "fabs", "floor", "fma", "fshl", "rint", "roundeven", "smax", "smin", "sqrt", "trunc"}
+    has_op("")
+    tried = 0
+    for op in OPS.values():
+        own = any(p.kind is p.KEYWORD_ONLY for p in inspect.signature(op.infer).parameters.values())
+        if op.name not in NAMES or not isinstance(op, (Unary, Binary)) or np.dtype(dtype) not in op.allowed or own:
+            continue
+        xs = [np.ones(99, dtype)] * (1 if isinstance(op, Unary) else 2)
+        with nx.enable_x64(True):
+            text = nx.jit(partial(op, y=0.3) if op.name == "power" else op).lower(*xs).as_text(dialect="llvm")
+        called = {name.split(".")[0] for name in re.findall(r"^declare .*@(?:llvm\.)?([\w.]+)\(", text, re.M)}
+        assert called <= exact, f"{op} calls {called - exact}"
+        tried += 1
+    assert tried > 40
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_logarithm_of_the_gamma_function(dtype):
+    near = np.array([-2.4570247382208006, -2.7476826467274127, -3.1435808883499798, 1.0, 2.0])[:, None]
+    x = np.concatenate([
+        np.linspace(-20.0301, 20.0703, 4001),
+        (near + np.linspace(-1.1e-3, 1e-3, 22)).ravel(),
+        [1e-30, -1e-30, 1e30, 7.999, 8.0, -7.999, -8.001, 170.5, -170.5],
+    ]).astype(dtype)  # fmt: skip
+    want = np.array([float(mpmath.log(abs(mpmath.gamma(float(v))))) for v in x])
+    with nx.enable_x64(True):
+        got = np.asarray(nx.jit(lax.lgamma)(x))
+        ends = nx.jit(lax.lgamma)(np.array([0.0, -0.0, -3, np.inf, -np.inf, np.nan, -1e300, 1e308], np.float64))
+    np.testing.assert_allclose(got, want, rtol=3e-15 if dtype == np.float64 else 6e-8, atol=1e-14)
+    np.testing.assert_array_equal(ends, [np.inf] * 5 + [np.nan] + [np.inf] * 2)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

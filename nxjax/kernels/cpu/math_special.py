@@ -13,7 +13,7 @@ from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.math_base import copysign, fabs, horner, is_single, nearest, polynomial, product_error
 from nxjax.kernels.cpu.math_exp import exp, exp_moderate, exp_times
 from nxjax.kernels.cpu.math_log import log, log1p
-from nxjax.kernels.cpu.math_trig import tan
+from nxjax.kernels.cpu.math_trig import sin, tan
 from nxjax.kernels.cpu.ops import formula
 from nxjax.ops.special import GILES_CENTRE, GILES_TAIL
 
@@ -50,6 +50,20 @@ _ERFCX_SINGLE: Final = (
     1.02158271, -0.687160652, 0.279471614, -0.0364432455, -0.0215019496,
     0.00648799245, 0.00303521879, -0.000868190048, -0.000517261904, 8.23056195e-05,
 )  # fmt: skip
+
+
+# log(Gamma(2 + u)) / u: 1 - gamma, then (-1)^k (zeta(k) - 1) / k for k = 2, 3, ...; for |u| <= 1/2 the rest is 2^-57
+_LGAMMA: Final = (
+    0.42278433509846713, 0.3224670334241132, -0.0673523010531981, 0.020580808427784546, -0.007385551028673986,
+    0.0028905103307415234, -0.001192753911703261, 0.0005096695247430425, -0.00022315475845357939,
+    9.945751278180853e-05, -4.492623673813314e-05, 2.050721277567069e-05, -9.439488275268397e-06,
+    4.374866789907488e-06, -2.039215753801366e-06, 9.55141213040742e-07, -4.492469198764566e-07,
+    2.1207184805554665e-07, -1.0043224823968099e-07, 4.7698101693639804e-08, -2.2711094608943164e-08,
+    1.0838659214896955e-08, -5.183475041970047e-09, 2.4836745438024785e-09, -1.1921401405860912e-09,
+    5.731367241678862e-10,
+)  # fmt: skip
+# B_2k / (2 k (2 k - 1)) for k = 1, 2, ...
+_STIRLING: Final = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156, -3617 / 122400)
 
 
 def _erf_near(f: Function, x: Value) -> Value:
@@ -134,8 +148,37 @@ def _by_lanes(f: Function, symbol: str, x: Value) -> Value:
 
 @formula("lgamma", wide=True)
 def lgamma(f: Function, isa: Isa, x: Value) -> Value:
-    """C's ``lgamma``; infinite at the poles and at both infinities."""
-    return _by_lanes(f, "lgamma", x)
+    """Infinite at the poles and at both infinities. C's function, but where bits must be the same everywhere."""
+    return _lgamma(f, isa, x) if isa.reproducible else _by_lanes(f, "lgamma", x)
+
+
+def _lgamma(f: Function, isa: Isa, x: Value) -> Value:
+    """log |Gamma| of a double, for y = |x| = n + u with a whole number n and |u| <= 1/2:
+
+    to y = 8, the power series at 2 (DLMF 5.7.3) and a product: Gamma(n + u) = Gamma(2 + u) (2 + u) ... (n - 1 + u);
+    beyond, the asymptotic series (5.11.1); of negative numbers, log(pi / |sin pi y|) - log Gamma(1 + y) (5.5.3).
+    """
+    y = fabs(f, x)
+    negative, far = x.lt(-(2.0**-60)), y.ge(8.0)  # nearer to 0, both signs give -log y
+    n = nearest(f, isa, f.select(y.lt(8.0), y, 8.0))
+    u = y - n
+    last = f.select(negative, n + 1.0, n)  # Gamma(1 + y) is wanted there
+    product = f.constant(x.type, 1.0)
+    for k in range(2, 9):
+        product = f.select(last.gt(float(k)), product * (u + float(k)), product)
+    product = f.select(last.eq(1.0), f.select(negative, u + 1.0, y), product)
+    product = f.select(last.eq(0.0), y * (y + 1.0), product)
+    logarithm = log(f, isa, f.select(far, y, product))
+    near = u * polynomial(f, _LGAMMA, u) + f.select(last.lt(2.0), -logarithm, logarithm)
+    r = 1.0 / y
+    series = r * polynomial(f, _STIRLING, r * r)
+    beyond = f.fma(y - 0.5, logarithm - 1.0, series + (math.log(2 * math.pi) - 1) / 2)
+    beyond = f.select(negative, beyond + logarithm, beyond)
+    value = f.select(far, beyond, near)
+    part = y - f.intrinsic("floor", y.type, y)
+    sine = sin(f, isa, math.pi * f.select(part.gt(0.5), 1.0 - part, part))
+    value = f.select(negative, log(f, isa, math.pi / sine) - value, value)
+    return f.select(y.eq(float("inf")), y, value)
 
 
 @formula("digamma", wide=True)
