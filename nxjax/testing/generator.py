@@ -7,6 +7,7 @@ Knows no row, and nothing of how programs are run and judged.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -31,7 +32,7 @@ def random_arguments(rng: random.Random, x64: bool, large: bool = False) -> list
     if rng.random() < 0.3:
         dims = [rng.choice((1, 2, 3)) for _ in dims[:3]]  # cheap, and small enough for derivatives by differences
     if large:
-        dims = rng.choice(([300_000], [1000, 300], [300, 1030], [7, 200, 100], [64, 64, 64], [3, 50_001]))
+        dims = _large_dims(rng)
     while np.prod(dims) > MEDIUM and not large:
         dims[int(np.argmax(dims))] = rng.choice((1, 2, 3))
     main = tuple(dims)
@@ -39,7 +40,7 @@ def random_arguments(rng: random.Random, x64: bool, large: bool = False) -> list
     others = ["int32", "int32", "int8", "int16", "uint8", "uint16", "uint32", "bool", "complex64", "int4", "uint4"]
     others += ["float8_e4m3fn", "float8_e5m2"] + (["int64", "uint64", "complex128"] if x64 else [])
     own = rng.choice(floats) if rng.random() < 0.94 else rng.choice([n for n, kind in KINDS.items() if kind == "n"])
-    whole = rng.random() < 0.12
+    whole = rng.random() < (0.4 if large else 0.12)
     special = rng.random() < 0.12
     found: list[Argument] = []
     for i in range(rng.choice((1, 1, 2, 2, 2, 3, 4))):
@@ -62,6 +63,15 @@ def random_arguments(rng: random.Random, x64: bool, large: bool = False) -> list
             dtype = rng.choice(floats)
         found.append(Argument(f"x{i}", shape, dtype, _data(rng, dtype, shape, special), rng.getrandbits(20)))
     return found
+
+
+def _large_dims(rng: random.Random) -> list[int]:
+    """Sizes around those that kernels are cut at: of vectors, blocks of columns and rows, work for a thread."""
+    few, many = rng.choice((1, 2, 3, 17, 65, 127, 300, 1000)), rng.choice((64, 256, 512, 1024, 2048, 4096, 50_000))
+    many += rng.choice((-1, 0, 1, 9, many // 2))
+    rest = max(300_000 // many, 1)
+    dims = [min(few, rest), many] if rng.random() < 0.8 else [max(min(few, rest) // 7, 1), 7, many]
+    return rng.choice((dims, dims, dims[::-1], [math.prod(dims)]))
 
 
 def _data(rng: random.Random, dtype: str, shape: tuple[int, ...], special: bool) -> str:
@@ -89,8 +99,8 @@ def random_text(
         writer = Writer(rows, rng.getrandbits(62))
         with nxjax.config.using(enable_x64=x64, executor="reference"), quiet():
             try:
-                large = rng.random() < 0.01
-                steps = rng.choice((1, 2, 3) if large else (1, 2, 3, 4, 4, 5, 5, 6, 7, 8, 10))
+                large = rng.random() < 0.06
+                steps = rng.choice((1, 1, 1, 2, 3) if large else (1, 2, 3, 4, 4, 5, 5, 6, 7, 8, 10))
                 args = random_arguments(rng, x64, large)
                 return used(rows, writer.program(args, None, x64, steps))
             except Unfit:

@@ -29,6 +29,7 @@ from nxjax.testing.comparison import executors
 from nxjax.testing.inputs import LAYOUTS
 from nxjax.testing.judge import Results, Wide, defined, leaves, widened
 from nxjax.testing.through import DIFFERENTIATING, THROUGH
+from nxjax.testing.writer import MEDIUM
 
 # What is flipped, and how often; a setting that there isn't is left out. No setting may change what a program gives.
 _SETTINGS: Final[tuple[tuple[str, tuple[Any, ...], float], ...]] = (
@@ -111,7 +112,11 @@ def random_ways(
         differentiable: transforms that differentiate may be used.
     """
     count = len(args)
-    settings = tuple((name, rng.choice(given)) for name, given, share in _settings() if rng.random() < share)
+    large = any(getattr(x, "size", 0) > MEDIUM for x in args)
+    often = {"guard": 0.6} if large else {}
+    settings = tuple(
+        (name, rng.choice(given)) for name, given, share in _settings() if rng.random() < often.get(name, share)
+    )
     layouts: tuple[str, ...] = ()
     if rng.random() < 0.4:
         layouts = tuple(rng.choice(list(LAYOUTS)) if rng.random() < 0.5 else "array" for _ in args)

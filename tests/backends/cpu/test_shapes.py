@@ -65,6 +65,9 @@ def _window(x, init, op, size, step, padding="SAME"):
     return lax.reduce_window(x, np.array(init, x.dtype), op, (*dims, size, size), (*dims, step, step), padding)
 
 
+# What is larger than blocks, tiles and one thread's work, by the letters of a row from its last.
+LARGE = ((1201, 263, 3), (263, 1201, 7), (5003, 17, 3))
+
 ROWS = {
     "elementwise": Row("mn mn", lambda x, y: jnp.maximum(x * y + x, y - 2)),
     "scalars": Row("m", lambda x: jnp.where(x > 1, x, 2 - x)),
@@ -229,3 +232,21 @@ def test_sizes_and_layouts(name, isa_name):
                 )
             else:
                 assert np.array_equal(a, b), (*about, a, b)
+
+
+@pytest.mark.parametrize("isa_name", ISAS)
+@pytest.mark.parametrize("name", [n for n, row in ROWS.items() if len(row.letters) <= 3 and not row.rtol])
+def test_large_sizes_between_guarded_pages(name, isa_name):
+    """Of each dtype: narrow ones have the most lanes, and so the widest blocks."""
+    row = ROWS[name]
+    for turn, dtype in enumerate(row.dtypes):
+        sizes = dict(zip(row.letters[::-1], LARGE[turn % 2 if isa_name == ISAS[0] else 2], strict=False))
+        xs = [whole_numbers([sizes[c] for c in shape], dtype, i) for i, shape in enumerate(row.shapes.split())]
+        program = lambda *xs: row.function(*xs)  # its own, which no other setting has compiled
+        with nx.config.using(enable_x64=True, cache_dir=""):
+            with nx.config.using(executor="reference"):
+                wanted = nx.jit(program)(*xs)
+            with nx.config.using(cpu_isa=isa_name, guard="end", num_threads=1 + turn % 2):
+                got = nx.jit(program)(*xs)
+        for a, b in zip(nx.tree.leaves(got), nx.tree.leaves(wanted), strict=True):
+            np.testing.assert_array_equal(a, b, err_msg=f"{name} {isa_name} {dtype} {sizes}")
