@@ -22,8 +22,10 @@ def reproducible():
 @pytest.mark.parametrize("which", isa.possible())
 def test_this_machine_gives_the_bits_of_the_table(which):
     table = json.loads(bits.TABLE.read_text())
+    begins = range(0, bits.EACH * len(table["programs"]), bits.EACH)
+    first = random.SystemRandom().choice(begins)  # others each time: all of them are promised, and the message names it
     with nx.config.using(cpu_isa=which, num_threads=2):
-        wrong = bits.compare(table, PROGRAMS, show=False)
+        wrong = bits.compare(table, PROGRAMS, first, show=False)
     assert not wrong, "\n".join((*wrong, "where this is meant: python tools/bits.py write --programs ..."))
 
 
