@@ -123,6 +123,8 @@ def reduction(a: Any, ufunc: Any, axis: Any, keepdims: bool) -> Any:
     except ValueError:
         return None
     y = y if type(y) is np.ndarray else np.asarray(y)
+    if y.size == x.size:  # NumPy adds even a single element to 0, which makes 0 of -0
+        y = x.reshape(y.shape).copy()
     return DeviceArray(y, ArrayType(y.shape, a.type.dtype))
 
 

@@ -63,7 +63,9 @@ class ReduceSum(LinearOp, Reduce):
 
     def eval(self, x: NDArray, /, *, axes: tuple[int, ...]) -> NDArray:
         wide = np.float32 if x.dtype.itemsize < 4 and x.dtype in dtypes.FLOAT else x.dtype
-        return np.asarray(np.sum(x, axis=axes, dtype=wide)).astype(x.dtype)
+        y = np.asarray(np.sum(x, axis=axes, dtype=wide))
+        # The sum of one element is the element: NumPy adds it to 0, which makes 0 of -0.
+        return x.reshape(y.shape).copy() if y.size == x.size else y.astype(x.dtype)
 
     def transpose(self, ct: Array, x: Linear, /, *, axes: tuple[int, ...]) -> Sequence[Array | None]:
         kept = tuple(i for i in range(x.ndim) if i not in axes)

@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import nxjax as nx
 from nxjax.errors import AxisError, DtypeError, ShapeError
 from nxjax.ops import argreduce, cumulative
 from nxjax.ops import reduce as ops
@@ -39,6 +40,17 @@ def test_complex(name):
     check_op(
         getattr(ops, f"reduce_{name}"), [sample(z, axes=(1,))], reference=lambda x, axes: getattr(jnp, name)(x, axes)
     )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "complex64"])
+@pytest.mark.parametrize("executor", ["cpu", "reference"])
+def test_the_sum_of_one_element_is_the_element(executor, dtype):
+    """Also where it is -0, as in JAX; NumPy adds it to 0."""
+    with nx.config.using(executor=executor, enable_x64=True):
+        x = -nx.zeros((2, 1, 3), dtype)
+        for f in (lambda x: x.sum(1), lambda x: ops.reduce_sum(x, axes=(1,)), lambda x: x[0, 0, :1].sum()):
+            for y in (f(x), nx.jit(f)(x)):
+                assert np.signbit(np.real(np.asarray(y).astype(complex))).all()
 
 
 def test_nothing_reduces_to_the_identity():
