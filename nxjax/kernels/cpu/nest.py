@@ -207,12 +207,12 @@ class Nest(Kernel):
         if not self.columns or self.fixed or self.sweeps != 1 or any(self.inside(y) for y in self.outputs):
             return False
         found = [m for m in self.nodes if isinstance(m, Reduction)]
-        row = self.sizes[self.lane] * self._accumulated
+        row = self.sizes[self.lane] * self.accumulated
         one_level = all(not self.facts.level[m.arg] and self.facts.wide[m.arg] for m in found)
         return one_level and row > STRIP
 
     @property
-    def _accumulated(self) -> int:
+    def accumulated(self) -> int:
         """Bytes of the accumulators of one column."""
         return sum(m.accumulator.itemsize for m in self.nodes if isinstance(m, Reduction))
 
@@ -231,7 +231,7 @@ class Nest(Kernel):
             n = self.sizes[self.kept - 1]
             depth = max(math.prod(self.sizes[self.kept :]), 1)
             if self.whole:
-                self.block = max(FIRST // self._accumulated // BLOCK, 1) * BLOCK
+                self.block = max(FIRST // self.accumulated // BLOCK, 1) * BLOCK
             else:
                 self.block = max(-(-target // (BLOCK * depth)), 1) * BLOCK if dealt == len(outer) else n
             self.blocks = -(-n // self.block) if n else 0

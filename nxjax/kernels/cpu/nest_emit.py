@@ -16,13 +16,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
+from nxjax.errors import LoweringError
 from nxjax.kernels.cpu import convert, ops
 from nxjax.kernels.cpu.base import pointer
 from nxjax.kernels.cpu.expression import Constant, Node
 from nxjax.kernels.cpu.ir import Function, Module, Value, bits_of, element, lanes_of, vector
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.nest import ACCUMULATORS, BLOCK, DEAR, Iota, Nest, Output, Reduction
-from nxjax.kernels.cpu.nest_plan import TILE, Pass, Plan, Slot
+from nxjax.kernels.cpu.nest_plan import TILE, Pass, Plan, Slot, uneven
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 
@@ -276,6 +277,8 @@ class Writer:
         self.facts = nest.facts
         self.count = len(nest.inputs)
         self.register, self.lanes = widths(nest, isa)
+        if why := uneven(nest, self.lanes):
+            raise LoweringError(f"cpu: {nest.title}: {why}")
         self.saved = [s.value for s in nest.plan.slots]
         self.plan = nest.plan.passes
         self.strides = [

@@ -60,6 +60,25 @@ def flaw(nest: Nest) -> str:
     return _order(nest, nest.plan) or ("" if nest.whole else _places(nest, nest.plan.slots))
 
 
+def uneven(nest: Nest, lanes: int) -> str:
+    """What vectors of so many lanes would touch that is not theirs in columns of ``nest``, or nothing.
+
+    A tile is a whole vector. Only the one at the end of the last block has a mask, and what waits in scratch memory
+    has room for whole vectors.
+    """
+    if nest.rows or not nest.kept:
+        return ""
+    if nest.blocks > 1 and nest.block % lanes:
+        return f"a block of {nest.block} columns ends within a vector of {lanes}"
+    if nest.whole:
+        wide = -(-min(nest.sizes[nest.lane], nest.block) // lanes) * lanes
+        if wide * nest.accumulated > nest.scratch:
+            return f"accumulators of {wide} columns have {nest.scratch} bytes of scratch memory"
+    if nest.plan.slots and lanes > TILE:
+        return f"a vector of {lanes} is saved where {TILE} columns have room"
+    return ""
+
+
 def _order(nest: Nest, plan: Plan) -> str:
     """Whether all that a pass takes is there by then."""
     first = len(nest.inputs)

@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 
 from nxjax.backends.cpu.engine import engine
 from nxjax.config import config
+from nxjax.errors import LoweringError
+from nxjax.kernels.cpu import nest_emit
 from nxjax.kernels.cpu.expression import Constant, Node
+from nxjax.kernels.cpu.ir import Module
 from nxjax.kernels.cpu.isa import named
 from nxjax.kernels.cpu.nest import ACCUMULATORS, Input, Iota, Nest, Output, Reduction
 from nxjax.kernels.cpu.nest_emit import CHUNK, widths
@@ -279,6 +282,29 @@ def test_a_block_of_columns_ends_where_a_vector_does(bits, registers, dtype, col
     nest = _extremes_of_columns(np.dtype(dtype), columns)
     _, lanes = widths(nest, replace(named("portable"), bits=bits, registers=registers))
     assert nest.block % lanes == 0
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_vectors_wider_than_their_memory_are_refused(isa, monkeypatch):
+    """Whatever chooses the width: the code would write past a block, an accumulator's room or a saved value's."""
+    sizes, strides = (1201, 27), (4, 4 * 1201)
+    inputs, outputs = (Input(F32, strides),), (Output(1, (4, 0)),)
+    whole = Nest(sizes, 1, False, inputs, (Reduction("add", 0, ZERO, F32),), outputs)
+    softmax = (
+        Reduction("max", 0, LOWEST, F32),
+        Node(sub, (), (0, 1), F32),
+        Node(exp, (), (2,), F32),
+        Reduction("add", 3, ZERO, F32),
+        Node(div, (), (3, 4), F32),
+    )
+    saved = Nest(sizes, 1, False, inputs, softmax, (Output(5, strides),))
+    assert whole.whole and saved.plan.slots
+    for nest, lanes in ((_extremes_of_columns(np.dtype("int8"), 1201), 512), (whole, 2048), (saved, 128)):
+        nest.emit(Module(), named(isa))
+        with monkeypatch.context() as patch:
+            patch.setattr(nest_emit, "widths", lambda *_, lanes=lanes: (lanes, lanes))
+            with pytest.raises(LoweringError, match="columns"):
+                nest.emit(Module(), named(isa))
 
 
 @pytest.mark.parametrize("isa", ISAS)
