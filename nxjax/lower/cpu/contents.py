@@ -226,7 +226,7 @@ def complete(runs: Sequence[Run], owner: Owner, lo: int, hi: int) -> None:
 
 def seen(run: Run, at: int) -> int:
     """The name of bytes of one value, as an operand at ``at`` sees it."""
-    return run.name if run.base == at and run.name != UNKNOWN else hash((run.name, at - run.base))
+    return run.name if run.base == at or run.name == UNKNOWN else hash((run.name, at - run.base))
 
 
 def _named(pieces: Sequence[tuple[int, Run]], at: int, lo: int, top: int) -> int:
@@ -257,11 +257,13 @@ def _joined(runs: Sequence[Run]) -> list[Run]:
 
 
 def old(space: Space, at: int, boxes: Iterable[tuple[int, int, Repeats]]) -> int:
-    """The name of whatever lies in ``boxes``, holes included."""
+    """The name of whatever lies in ``boxes``, holes included; unknown if a part is."""
     found: list[tuple[int, ...]] = []
     for lo, hi, repeats in boxes:
         top = hi + sum((n - 1) * s for n, s in repeats)
         runs = _joined(plain(space.within(lo, top)))
+        if any(r.name == UNKNOWN for r in runs):
+            return UNKNOWN
         found += [(r.start - at, r.end - at, r.name, at - r.base) for r in runs]
     return hash(tuple(found))
 

@@ -147,7 +147,9 @@ class Follower(Loops):
             i += 1
         for k in keeps:
             at = places[i + k][2]
-            name.append(old(self.space(step.outs[k].buffer), at, [(at + x[0], at + x[1], x[2]) for x in spans_out[k]]))
+            found = old(self.space(step.outs[k].buffer), at, [(at + x[0], at + x[1], x[2]) for x in spans_out[k]])
+            name.append(found)
+            known = known and found != UNKNOWN
         made = hash(tuple(name))
         if self.names:
             self._seen(step, made)
@@ -241,6 +243,9 @@ class Follower(Loops):
         name: list[Any] = [id(step.equation), repr(step.in_types)]
         for ref, type in zip(step.ins, step.in_types, strict=True):
             name.append(self.read(ref, Box(type.size * type.dtype.itemsize)))
+        known = UNKNOWN not in name[2:]
+        if not known:
+            self.trace.vague = True
         if self.names:
             self._seen(step, hash(tuple(name)))
         if step.equation.op.effect:
@@ -254,7 +259,8 @@ class Follower(Loops):
                 self._owned(ref)
                 if first:
                     self.rows_written(ref, at, at + n)
-                self.space(ref.buffer, True).lay(Run(at, at + n, hash((*name, k)), at, owner, None, self.era))
+                mine = hash((*name, k)) if known else UNKNOWN
+                self.space(ref.buffer, True).lay(Run(at, at + n, mine, at, owner, None, self.era))
 
     def _checks(self, step: Call, refs: Sequence[Ref], places: Sequence[Place]) -> None:
         """Raise where the kernel is wrong in itself, or its operands may not lie at ``places``."""

@@ -373,6 +373,14 @@ def test_what_planning_may_do(name, donate):
     lower_parts(program, 1, tuple(i for i in donate if i))
 
 
+def test_more_pieces_than_are_followed_are_no_change():
+    """Indices lie in pairs, where an odd number of bytes lay before: four million cells of one byte."""
+    with nx.config.using(enable_x64=True):
+        x = np.zeros((4099, 65), np.int8)
+        program = nx.make_jaxpr(lambda x: jnp.take_along_axis(x, jnp.argsort(x, 1), 1))(x)
+        lower(program, (0,))
+
+
 def test_rows_of_loops_in_one_another():
     y = result(nbytes=4 * 200 * 16)
     outer, inner = Repeat(Counter(4), []), Repeat(Counter(200), [])
