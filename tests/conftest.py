@@ -1,12 +1,15 @@
 """What all tests share: golden texts, executors, hypothesis' profile, and programs checked as they are made."""
 
+import copy
 import gc
 import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import settings
 
@@ -54,6 +57,38 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for i, item in enumerate(items):
         first.setdefault(item.nodeid.split("[")[0], i)
     items.sort(key=lambda item: (first[item.nodeid.split("[")[0]], item.nodeid))
+    for item in items:
+        if isinstance(item, pytest.Function) and item.module not in RANDOM:
+            RANDOM[item.module] = generators(item.module)
+
+
+Generators = list[tuple[np.random.BitGenerator, np.random.BitGenerator, np.random.BitGenerator]]
+
+# Of each file with tests: its random generators, each with two copies from before the first test.
+RANDOM: dict[ModuleType, Generators] = {}
+
+
+def generators(module: ModuleType) -> Generators:
+    """The generators of numbers in ``module``, as they are now: for fixtures, and far from there for tests."""
+    found = [x.bit_generator for x in vars(module).values() if isinstance(x, np.random.Generator)]
+    found += [x._bit_generator for x in vars(module).values() if isinstance(x, np.random.RandomState)]
+    return [(x, copy.deepcopy(x), x.jumped()) for x in found]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """The numbers that a file's fixtures draw do not depend on which tests ran before."""
+    if isinstance(item, pytest.Function):
+        for generator, first, _ in RANDOM[item.module]:
+            generator.state = first.state
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """Nor those that a test draws."""
+    if isinstance(item, pytest.Function):
+        for generator, _, second in RANDOM[item.module]:
+            generator.state = second.state
 
 
 @pytest.fixture

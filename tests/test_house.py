@@ -6,6 +6,9 @@ import sys
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
+import pytest
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "nxjax"
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -163,3 +166,11 @@ def test_whatever_a_program_prints_can_be_read():
             if ast.unparse(call.func).startswith("subprocess.") and given & {"text", "encoding", "universal_newlines"}:
                 strict += [] if "errors" in given else [f"{named(path)}:{call.lineno}"]
     assert not strict
+
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("case", range(2))
+def test_tests_draw_the_same_numbers_in_any_order(case):
+    assert RNG.random() == np.random.Generator(np.random.default_rng(0).bit_generator.jumped()).random()
