@@ -65,10 +65,11 @@ def singles(mantissas):
 
 
 def wide(x):
-    """Operands as the meanings take them."""
-    if x.dtype == dtypes.bool_:
-        return x
-    return x.astype(np.float64 if x.dtype in dtypes.FLOAT else np.int64)
+    """Operands as the meanings take them. A NaN is a quiet one: of signaling ones C's `pow` may say either 1 or NaN."""
+    if x.dtype not in dtypes.FLOAT:
+        return x if x.dtype == dtypes.bool_ else x.astype(np.int64)
+    x = x.astype(np.float64)
+    return np.where(np.isnan(x), np.copysign(np.nan, x), x)
 
 
 @lru_cache(None)
