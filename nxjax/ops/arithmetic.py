@@ -200,6 +200,9 @@ class Pow(Differentiable, Binary):
         # IEEE 754 (9.2.1) has inf and 0 there.
         if x.dtype in dtypes.FLOAT and (half := y == 0.5).any():
             out = np.where(half, np.where(x == -np.inf, -x, out + x.dtype.type(0)), out)
+        # 1^y and x^0 are 1 for any NaN; of a signaling one, some C libraries say NaN.
+        if x.dtype in dtypes.FLOAT and (none := np.isnan(out)).any():
+            out = np.where(none & ((x == 1) | (y == 0)), x.dtype.type(1), out)
         return out
 
     def tangents(self, out: Array, x: Array, y: Array) -> Sequence[Tangent | None]:
