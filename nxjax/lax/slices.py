@@ -19,9 +19,8 @@ from nxjax.ops.arithmetic import add
 from nxjax.ops.base import check_axis, constant
 from nxjax.ops.compare import gt, lt
 from nxjax.ops.convert import convert_element_type
-from nxjax.ops.indexing import GatherDimensionNumbers, GatherScatterMode
+from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
 from nxjax.ops.reduce import reduce_max
-from nxjax.ops.scatter import ScatterDimensionNumbers
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value

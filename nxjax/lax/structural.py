@@ -72,8 +72,7 @@ from nxjax.ops import identity
 from nxjax.ops import sort as sorts
 from nxjax.ops.base import check_axis
 from nxjax.ops.convert import convert_element_type
-from nxjax.ops.indexing import GatherDimensionNumbers, GatherScatterMode
-from nxjax.ops.scatter import ScatterDimensionNumbers
+from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
 from nxjax.trace import tree as trees
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array

@@ -414,8 +414,7 @@ def write(x: Array, index: Any, values: Any, op: str, options: Options) -> Array
         return convert(_whole(x, v, op), own.dtype, own.weak)
     if not plan.axes and 0 in plan.windows:
         return convert(x, own.dtype, own.weak)
-    from nxjax.ops.indexing import GatherScatterMode
-    from nxjax.ops.scatter import ScatterDimensionNumbers
+    from nxjax.ops.dimension_numbers import GatherScatterMode, ScatterDimensionNumbers
 
     starts = stacked_starts(plan)
     axes = plan.axes

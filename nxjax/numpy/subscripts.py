@@ -382,7 +382,7 @@ def read(
         # No gather: a slice of one element would be larger than an empty axis.
         return wrap(np.zeros(plan.final, x.dtype), x.type.weak)
     if plan.axes:
-        from nxjax.ops.indexing import GatherDimensionNumbers, GatherScatterMode
+        from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode
 
         out = ops.gather(
             x,

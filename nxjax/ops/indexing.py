@@ -6,84 +6,18 @@ section gather, plus the mode for indices out of bounds.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final, final
 
 import numpy as np
 
 from nxjax.errors import DtypeError, ShapeError
 from nxjax.ops.base import LinearOp, NDArray, constant, move_batch, require, zeros
+from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Linear, Op
-from nxjax.trace.text import param_class
 from nxjax.trace.types import ArrayType, Shape
-
-
-@param_class
-class GatherScatterMode(enum.Enum):
-    """What indices out of bounds mean.
-
-    CLIP: the window is moved inside. FILL_OR_DROP: a gather gives ``fill_value``, a scatter does nothing.
-    PROMISE_IN_BOUNDS: there are none.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> jnp.array([1, 2, 3]).at[jnp.array([1, 9])].get(mode=lax.GatherScatterMode.CLIP)
-    Array([2, 3], dtype=int32)
-    """
-
-    CLIP = 0
-    FILL_OR_DROP = 1
-    PROMISE_IN_BOUNDS = 2
-    ONE_HOT = 3
-
-    @staticmethod
-    def from_any(mode: Any) -> GatherScatterMode:
-        """A mode from itself, its name, or None (the default)."""
-        if isinstance(mode, GatherScatterMode):
-            return mode
-        names = {
-            None: GatherScatterMode.FILL_OR_DROP,
-            "clip": GatherScatterMode.CLIP,
-            "fill": GatherScatterMode.FILL_OR_DROP,
-            "drop": GatherScatterMode.FILL_OR_DROP,
-            "promise_in_bounds": GatherScatterMode.PROMISE_IN_BOUNDS,
-        }
-        require("gather", mode in names, "unknown mode", mode, ", ".join(map(repr, names)))
-        return names[mode]
-
-
-@param_class
-@dataclass(frozen=True)
-class GatherDimensionNumbers:
-    """Which dimension is what in `gather`.
-
-    Attributes:
-        offset_dims: result dimensions that run inside a slice.
-        collapsed_slice_dims: operand dimensions of slice size 1 that the result lacks.
-        start_index_map: the operand dimension of each component of the index vector.
-        operand_batching_dims, start_indices_batching_dims: dimensions that operand and indices share.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> pairs = lax.GatherDimensionNumbers(offset_dims=(), collapsed_slice_dims=(0, 1), start_index_map=(0, 1))
-    >>> x = jnp.array([[1, 2], [3, 4]])
-    >>> lax.gather(x, jnp.array([[0, 1], [1, 0]]), pairs, slice_sizes=(1, 1))
-    Array([2, 3], dtype=int32)
-    """
-
-    offset_dims: tuple[int, ...]
-    collapsed_slice_dims: tuple[int, ...]
-    start_index_map: tuple[int, ...]
-    operand_batching_dims: tuple[int, ...] = ()
-    start_indices_batching_dims: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            object.__setattr__(self, name, tuple(int(d) for d in value))
 
 
 def shifted(dims: Sequence[int]) -> tuple[int, ...]:
@@ -259,7 +193,8 @@ class Gather(LinearOp):
         indices_are_sorted: bool = False,
         unique_indices: bool = False,
     ) -> Sequence[Array | None]:
-        from nxjax.ops.scatter import ScatterDimensionNumbers, scatter_add
+        from nxjax.ops.dimension_numbers import ScatterDimensionNumbers
+        from nxjax.ops.scatter import scatter_add
 
         n = dimension_numbers
         numbers = ScatterDimensionNumbers(

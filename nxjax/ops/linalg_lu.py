@@ -152,7 +152,8 @@ def _leading_eye(x: Array, n: int, k: int) -> Array:
 
 def permuted(x: Array, permutation: Array) -> Array:
     """The rows of matrices in the order of ``permutation``."""
-    from nxjax.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather
+    from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode
+    from nxjax.ops.indexing import gather
     from nxjax.ops.shape import reshape
 
     n = x.ndim - 2

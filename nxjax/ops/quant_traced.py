@@ -230,7 +230,8 @@ def spread_blocks(scale: Array, shape: tuple[int, ...]) -> Array:
 
 def taken(table: NDArray, index: Array) -> Array:
     """``table[index]`` for a row of values and int32 indices within it."""
-    from nxjax.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather
+    from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode
+    from nxjax.ops.indexing import gather
     from nxjax.ops.shape import reshape
 
     return gather(

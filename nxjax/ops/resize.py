@@ -13,8 +13,9 @@ import numpy as np
 
 from nxjax.ops.arithmetic import add, mul
 from nxjax.ops.base import Composite, of_dtype, own_axes, require
+from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode
 from nxjax.ops.fixed.resize import nearest_index, real_positions
-from nxjax.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather
+from nxjax.ops.indexing import gather
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -19,9 +19,8 @@ from nxjax.ops import arithmetic
 from nxjax.ops.arithmetic import add, div, mul, neg
 from nxjax.ops.base import NDArray, all_weak, constant, equal_dtypes, like, move_batch, of_dtype, require, zeros
 from nxjax.ops.convert import convert_element_type
+from nxjax.ops.dimension_numbers import GatherScatterMode, ScatterDimensionNumbers
 from nxjax.ops.indexing import (
-    GatherDimensionNumbers,
-    GatherScatterMode,
     along,
     check_batching,
     check_dims,
@@ -34,59 +33,7 @@ from nxjax.ops.indexing import (
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Linear, Op
 from nxjax.trace.dtypes import DType
-from nxjax.trace.text import param_class
 from nxjax.trace.types import ArrayType
-
-
-@param_class
-@dataclass(frozen=True)
-class ScatterDimensionNumbers:
-    """Which dimension is what in `scatter`.
-
-    Attributes:
-        update_window_dims: dimensions of the updates that run inside a window.
-        inserted_window_dims: operand dimensions of window size 1 that the updates lack.
-        scatter_dims_to_operand_dims: the operand dimension of each component of the index vector.
-        operand_batching_dims, scatter_indices_batching_dims: dimensions that operand and indices share.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> rows = lax.ScatterDimensionNumbers((1,), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
-    >>> lax.scatter(jnp.zeros((2, 2)), jnp.array([[1]]), jnp.array([[5.0, 6.0]]), rows)
-    Array([[0., 0.],
-           [5., 6.]], dtype=float32)
-    """
-
-    update_window_dims: tuple[int, ...]
-    inserted_window_dims: tuple[int, ...]
-    scatter_dims_to_operand_dims: tuple[int, ...]
-    operand_batching_dims: tuple[int, ...] = ()
-    scatter_indices_batching_dims: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            object.__setattr__(self, name, tuple(int(d) for d in value))
-
-    def window(self, ndim: int) -> list[int]:
-        """Operand dimensions that a window runs along."""
-        hidden = (*self.inserted_window_dims, *self.operand_batching_dims)
-        return [d for d in range(ndim) if d not in hidden]
-
-    def sizes(self, x: ArrayType | Array | Linear, updates: ArrayType | Array | Linear) -> tuple[int, ...]:
-        """Window size per operand dimension."""
-        inner = iter(updates.shape[d] for d in self.update_window_dims)
-        window = self.window(len(x.shape))
-        return tuple(next(inner) if d in window else 1 for d in range(len(x.shape)))
-
-    def as_gather(self) -> GatherDimensionNumbers:
-        """What reads the windows that this writes."""
-        return GatherDimensionNumbers(
-            self.update_window_dims,
-            self.inserted_window_dims,
-            self.scatter_dims_to_operand_dims,
-            self.operand_batching_dims,
-            self.scatter_indices_batching_dims,
-        )
 
 
 class Scatter(Op):

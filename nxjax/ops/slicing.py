@@ -326,7 +326,8 @@ class DynamicSlice(Op):
             assert d is not None
             at = [*starts[:d], wrap(np.zeros((), starts[0].dtype if starts else np.int32)), *starts[d:]]
             return self(x, *at, slice_sizes=insert(slice_sizes, d, size)), d
-        from nxjax.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather
+        from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode
+        from nxjax.ops.indexing import gather
 
         n = len(slice_sizes)
         index = _stacked(starts, dims[1:], size)
@@ -403,8 +404,8 @@ class DynamicUpdateSlice(Op):
         if all(s is None for s in dims[2:]):
             at = [wrap(np.zeros((), starts[0].dtype if starts else np.int32)), *starts]
             return self(move_batch(x, dims[0], size), move_batch(update, dims[1], size), *at), 0
-        from nxjax.ops.indexing import GatherScatterMode
-        from nxjax.ops.scatter import ScatterDimensionNumbers, scatter
+        from nxjax.ops.dimension_numbers import GatherScatterMode, ScatterDimensionNumbers
+        from nxjax.ops.scatter import scatter
 
         x, update = move_batch(x, dims[0], size), move_batch(update, dims[1], size)
         n = x.ndim - 1

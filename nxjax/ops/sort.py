@@ -17,7 +17,8 @@ from nxjax.trace.types import ArrayType
 
 def take_along(x: Array, index: Array, axis: int) -> Array:
     """``x[..., index[..., i], ...]`` along ``axis``, the other dimensions in step."""
-    from nxjax.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather
+    from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode
+    from nxjax.ops.indexing import gather
     from nxjax.ops.shape import reshape
 
     others = tuple(d for d in range(x.ndim) if d != axis)

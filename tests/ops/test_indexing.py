@@ -7,8 +7,8 @@ import pytest
 import nxjax as nx
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.ops import scatter as scatters
-from nxjax.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather
-from nxjax.ops.scatter import ScatterDimensionNumbers
+from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
+from nxjax.ops.indexing import gather
 from nxjax.testing import bad, check_op, sample
 from nxjax.trace import dtypes
 

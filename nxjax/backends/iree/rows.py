@@ -19,7 +19,8 @@ from nxjax.ops.base import like
 from nxjax.ops.bitwise import and_, or_, shift_left, shift_right_logical
 from nxjax.ops.compare import eq, ge, gt, lt, ne
 from nxjax.ops.convert import convert_element_type
-from nxjax.ops.indexing import GatherScatterMode, default_fill, in_bounds
+from nxjax.ops.dimension_numbers import GatherScatterMode
+from nxjax.ops.indexing import default_fill, in_bounds
 from nxjax.ops.rounding import floor
 from nxjax.ops.scatter import clipped
 from nxjax.ops.select import select_n

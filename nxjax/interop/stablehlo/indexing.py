@@ -14,8 +14,8 @@ from nxjax.ops import scatter as scatters
 from nxjax.ops.arithmetic import add
 from nxjax.ops.base import constant
 from nxjax.ops.convert import convert_element_type
-from nxjax.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather
-from nxjax.ops.scatter import ScatterDimensionNumbers
+from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
+from nxjax.ops.indexing import gather
 from nxjax.ops.shape import reshape, transpose
 from nxjax.ops.slicing import dynamic_slice
 from nxjax.trace import dtypes

@@ -12,7 +12,8 @@ from nxjax.ops.base import constant, like
 from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import gt
 from nxjax.ops.convert import convert_element_type
-from nxjax.ops.indexing import GatherScatterMode, gather
+from nxjax.ops.dimension_numbers import GatherScatterMode
+from nxjax.ops.indexing import gather
 from nxjax.ops.reduce import highest, lowest
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim

@@ -19,7 +19,8 @@ from nxjax.ops.base import constant, like
 from nxjax.ops.compare import lt
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.create import iota
-from nxjax.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather
+from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode
+from nxjax.ops.indexing import gather
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.ops.slicing import dynamic_slice, pad

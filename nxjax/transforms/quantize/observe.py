@@ -18,12 +18,12 @@ from nxjax.ops.base import constant, like
 from nxjax.ops.bitwise import and_, or_
 from nxjax.ops.compare import eq, lt
 from nxjax.ops.convert import convert_element_type
+from nxjax.ops.dimension_numbers import GatherScatterMode, ScatterDimensionNumbers
 from nxjax.ops.identity import stop_gradient
-from nxjax.ops.indexing import GatherScatterMode
 from nxjax.ops.quant_traced import cast, clipped
 from nxjax.ops.reduce import reduce_max, reduce_min, reduce_or, reduce_sum
 from nxjax.ops.rounding import is_finite
-from nxjax.ops.scatter import ScatterDimensionNumbers, scatter_add
+from nxjax.ops.scatter import scatter_add
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.trace import dtypes

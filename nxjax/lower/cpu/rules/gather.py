@@ -15,7 +15,8 @@ from nxjax.kernels.cpu.move import Move
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
 from nxjax.lower.cpu.lazy import Index, Lazy, Map, Scalar, Shaped, indexed, shaped
 from nxjax.lower.cpu.rules.slicing import part
-from nxjax.ops.indexing import GatherDimensionNumbers, GatherScatterMode, default_fill
+from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode
+from nxjax.ops.indexing import default_fill
 from nxjax.trace import dtypes
 from nxjax.trace.program import Equation
 from nxjax.trace.types import Shape

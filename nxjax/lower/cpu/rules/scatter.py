@@ -12,8 +12,8 @@ from nxjax.lower.cpu.builder import Builder, NoKernel, rule
 from nxjax.lower.cpu.rules.gather import along_batch, plain, vectors_of
 from nxjax.lower.cpu.rules.slicing import copied
 from nxjax.ops.convert import convert_element_type
-from nxjax.ops.indexing import GatherScatterMode
-from nxjax.ops.scatter import ScatterDimensionNumbers, scatter_add, scatter_mul, scatter_sub
+from nxjax.ops.dimension_numbers import GatherScatterMode, ScatterDimensionNumbers
+from nxjax.ops.scatter import scatter_add, scatter_mul, scatter_sub
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Op
 from nxjax.trace.program import Equation

@@ -24,7 +24,8 @@ from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import eq, ge, le
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.create import iota
-from nxjax.ops.indexing import GatherDimensionNumbers, GatherScatterMode, default_fill
+from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode
+from nxjax.ops.indexing import default_fill
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.ops.slicing import slice as slice_op

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 import nxjax.numpy as jnp
 from nxjax.config import config
-from nxjax.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather
+from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode
+from nxjax.ops.indexing import gather
 from nxjax.trace import dtypes
 from tests.lower.cpu.rules.equal import ISAS, numbers, results, same, tape
 

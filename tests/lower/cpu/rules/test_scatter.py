@@ -4,16 +4,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from nxjax.ops.indexing import GatherScatterMode
-from nxjax.ops.scatter import (
-    ScatterDimensionNumbers,
-    scatter,
-    scatter_add,
-    scatter_max,
-    scatter_min,
-    scatter_mul,
-    scatter_sub,
-)
+from nxjax.ops.dimension_numbers import GatherScatterMode, ScatterDimensionNumbers
+from nxjax.ops.scatter import scatter, scatter_add, scatter_max, scatter_min, scatter_mul, scatter_sub
 from nxjax.trace import dtypes
 from tests.lower.cpu.rules.equal import ISAS, numbers, same
 from tests.lower.cpu.rules.test_gather import cases
