@@ -103,13 +103,11 @@ def _compiler() -> _Any:
     return compiler
 
 
-def _vocabulary() -> None:
-    """All ops: those that a program as text may name."""
-    import pkgutil
+def _vocabulary(name: str) -> None:
+    """The op of a name, for programs that come as text."""
+    from nxjax.ops.vocabulary import load
 
-    for package in ("nxjax.ops", "nxjax.transforms"):
-        for found in pkgutil.walk_packages(_importlib.import_module(package).__path__, f"{package}."):
-            _importlib.import_module(found.name)
+    load(name)
 
 
 def _flaw(equation: _program.Equation) -> str | None:

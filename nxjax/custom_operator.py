@@ -24,7 +24,7 @@ from nxjax.testing.comparison import LawBroken, first_difference, many, toleranc
 from nxjax.testing.laws import Sample, check_op
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
-from nxjax.trace.core import EVAL, OPS, Array, use
+from nxjax.trace.core import EVAL, OPS, Array, find_op, use
 from nxjax.trace.program import Program, Var
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
@@ -253,7 +253,7 @@ def _each_alone(program: Program) -> bool:
 @contextmanager
 def _registered(op: CustomOp) -> Generator[None, None, None]:
     """The name is taken inside, and stays so if nothing fails. The same function defined again takes its own place."""
-    before = OPS.get(op.name)
+    before = find_op(op.name)
     if before is not None and not (isinstance(before, CustomOp) and _origin(before) == _origin(op)):
         raise ParameterError(
             f"custom_op: there is an op {op.name!r} already", got=before.__doc__ or before, fix="pass name='...'"

@@ -20,7 +20,7 @@ from nxjax.backends.base import Executable
 from nxjax.config import config, current_settings
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray
-from nxjax.trace.core import OPS, Op
+from nxjax.trace.core import Op, op_named
 from nxjax.trace.program import Equation, Program, Var
 from nxjax.trace.shortcuts import may
 from nxjax.trace.types import ArrayType
@@ -124,7 +124,7 @@ def _compiled(
         if dims:
             full = Var(x.type)
             spread = {"shape": x.shape, "broadcast_dimensions": tuple(range(len(shape)))}
-            equations.append(Equation(OPS["broadcast_in_dim"], (v,), (full,), spread))
+            equations.append(Equation(op_named("broadcast_in_dim"), (v,), (full,), spread))
             v = full
         operands.append(v)
     result = Var(out)

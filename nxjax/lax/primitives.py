@@ -11,68 +11,27 @@ import importlib
 from collections.abc import Callable
 from typing import Any, Final, final
 
-from nxjax.trace.core import OPS
+from nxjax.trace.core import op_named
 
-# module -> ops in it; a name before a colon is JAX's, if it is another.
-_OPS: Final = {
-    "ops.arithmetic": "abs add atan2 cbrt div integer_pow max min mul neg nextafter pow rem rsqrt sign sqrt square sub "
-    "add_jaxvals:add",
-    "ops.elementary": "acos acosh asin asinh atan atanh cos cosh exp exp2 expm1 log log1p logistic sin sinh tan tanh",
-    "ops.bitwise": "and clz not or population_count shift_left shift_right_arithmetic shift_right_logical xor",
-    "ops.compare": "eq ge gt le lt ne",
-    "ops.complex": "complex conj imag real",
-    "ops.rounding": "ceil floor is_finite reduce_precision round",
-    "ops.special": "bessel_i0e bessel_i1e digamma erf erf_inv erfc lgamma polygamma zeta",
-    "ops.incomplete": "igamma igamma_grad_a igammac regularized_incomplete_beta",
-    "ops.select": "clamp select_n",
-    "ops.convert": "bitcast_convert_type convert_element_type",
-    "ops.identity": "copy optimization_barrier stop_gradient",
-    "ops.shape": "broadcast_in_dim reshape rev transpose",
-    "ops.create": "iota",
-    "ops.slicing": "concatenate dynamic_slice dynamic_update_slice pad slice split",
-    "ops.indexing": "gather",
-    "ops.scatter": "scatter scatter_add scatter_max scatter_min scatter_mul scatter_sub",
-    "ops.reduce": "reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum reduce_xor",
-    "ops.argreduce": "argmax argmin",
-    "ops.cumulative": "cumlogsumexp cummax cummin cumprod cumsum",
-    "ops.sort": "sort top_k",
-    "ops.dot": "dot_general",
-    "ops.conv": "conv_general_dilated",
-    "ops.window": "reduce_window_max reduce_window_min reduce_window_sum select_and_gather_add select_and_scatter_add",
-    "ops.fft": "fft",
-    "ops.collectives": "axis_index pmax pmin psum",
-    "ops.exchanges": "all_gather all_to_all ppermute reduce_scatter",
-    "ops.sharding": "sharding_constraint",
-    "ops.random": "random_bits random_fold_in random_seed random_split threefry2x32",
-    "ops.linalg_triangular": "cholesky triangular_solve",
-    "ops.linalg_eigen": "eig eigh",
-    "ops.linalg_hessenberg": "hessenberg tridiagonal",
-    "ops.linalg_schur": "schur",
-    "ops.linalg_lu": "lu lu_pivots_to_permutation",
-    "ops.linalg_qr": "geqrf householder_product",
-    "ops.linalg_svd": "svd",
-    "transforms.call": "jit",
-    "transforms.checkpoint": "name remat:checkpoint",
-    "transforms.control.cond": "cond",
-    "transforms.control.scan": "scan",
-    "transforms.control.while_loop": "while",
-    "transforms.control.reduce": "reduce",
-    "transforms.control.implicit": "linear_solve:custom_linear_solve",
-    "transforms.custom_jvp": "custom_jvp_call",
-    "transforms.custom_vjp": "custom_lin custom_vjp_call",
-}
-
-
-def _table() -> dict[str, tuple[str, str]]:
-    found: dict[str, tuple[str, str]] = {}
-    for module, names in _OPS.items():
-        for entry in names.split():
-            theirs, _, ours = entry.partition(":")
-            found[f"{theirs}_p"] = (f"nxjax.{module}", ours or theirs)
-    return found
-
-
-_HOMES: Final = _table()
+# Ops that JAX calls as we do, and those that it calls otherwise.
+_SAME: Final = """
+    abs acos acosh add all_gather all_to_all and argmax argmin asin asinh atan atan2 atanh axis_index bessel_i0e
+    bessel_i1e bitcast_convert_type broadcast_in_dim cbrt ceil cholesky clamp clz complex concatenate cond conj
+    conv_general_dilated convert_element_type copy cos cosh cumlogsumexp cummax cummin cumprod cumsum
+    custom_jvp_call custom_lin custom_vjp_call digamma div dot_general dynamic_slice dynamic_update_slice eig eigh
+    eq erf erf_inv erfc exp exp2 expm1 fft floor gather ge geqrf gt hessenberg householder_product igamma
+    igamma_grad_a igammac imag integer_pow iota is_finite jit le lgamma log log1p logistic lt lu
+    lu_pivots_to_permutation max min mul name ne neg nextafter not optimization_barrier or pad pmax pmin polygamma
+    population_count pow ppermute psum random_bits random_fold_in random_seed random_split real reduce reduce_and
+    reduce_max reduce_min reduce_or reduce_precision reduce_prod reduce_scatter reduce_sum reduce_window_max
+    reduce_window_min reduce_window_sum reduce_xor regularized_incomplete_beta rem reshape rev round rsqrt scan
+    scatter scatter_add scatter_max scatter_min scatter_mul scatter_sub schur select_and_gather_add
+    select_and_scatter_add select_n sharding_constraint shift_left shift_right_arithmetic shift_right_logical sign
+    sin sinh slice sort split sqrt square stop_gradient sub svd tan tanh threefry2x32 top_k transpose
+    triangular_solve tridiagonal while xor zeta
+"""
+_RENAMED: Final = {"add_jaxvals": "add", "remat": "checkpoint", "linear_solve": "custom_linear_solve"}
+_OPS: Final = {f"{name}_p": op for name, op in [*((n, n) for n in _SAME.split()), *_RENAMED.items()]}
 
 
 def _lax(name: str, **renamed: str) -> Callable[..., Any]:
@@ -180,7 +139,7 @@ class Spelled:
         return self.name
 
 
-NAMES: Final = tuple(sorted((*_HOMES, *(f"{n}_p" for n in _SPELLED))))
+NAMES: Final = tuple(sorted((*_OPS, *(f"{n}_p" for n in _SPELLED))))
 
 
 def find(name: str, module: str = "nxjax.lax") -> Any:
@@ -189,10 +148,8 @@ def find(name: str, module: str = "nxjax.lax") -> Any:
     Raises:
         AttributeError: there is none.
     """
-    home = _HOMES.get(name)
-    if home is not None:
-        importlib.import_module(home[0])
-        value: Any = OPS[home[1]]
+    if name in _OPS:
+        value: Any = op_named(_OPS[name])
     elif name.removesuffix("_p") in _SPELLED and name.endswith("_p"):
         value = Spelled(name.removesuffix("_p"), *_SPELLED[name.removesuffix("_p")])
     else:

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from nxjax.errors import DtypeError
-from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.creation import asarray
 from nxjax.numpy.promotion import broadcast_to_shape, convert, python_scalar, value
 from nxjax.numpy.shapes import broadcast_to
 from nxjax.numpy.subscripts import canonical, make_plan, mode_name, read, refuse_absent, stacked_starts
+from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array, Tracer

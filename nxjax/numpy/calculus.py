@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ShapeError
-from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.promotion import as_axes, as_axis, convert, promote_inexact, static_int, value
 from nxjax.numpy.selection import where
+from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import another, wrap
 from nxjax.trace.core import Array

@@ -10,7 +10,6 @@ import numpy as np
 
 from nxjax.config import config
 from nxjax.errors import DtypeError, ParameterError, ShapeError
-from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.eager import product
 from nxjax.numpy.promotion import (
     as_axis,
@@ -21,6 +20,7 @@ from nxjax.numpy.promotion import (
     promote,
     static_int,
 )
+from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType

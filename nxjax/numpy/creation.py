@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import DtypeError, ParameterError, ShapeError
-from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.promotion import as_axis, as_shape, concrete, convert, promote_inexact, static_int, value
+from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import PlacedArray, another, as_numpy, as_value, check_items, from_numpy, frozen, scalar, wrap
 from nxjax.trace.core import EVAL, Array, Tracer, current_trace

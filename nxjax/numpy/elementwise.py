@@ -12,7 +12,6 @@ import numpy as np
 
 from nxjax.errors import DtypeError
 from nxjax.numpy import eager
-from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.promotion import (
     broadcast_shape,
     broadcast_to_shape,
@@ -28,6 +27,7 @@ from nxjax.numpy.promotion import (
     result_type_of,
     value,
 )
+from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, another, wrap
 from nxjax.trace.core import Array

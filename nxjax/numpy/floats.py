@@ -8,7 +8,6 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.errors import DtypeError
-from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.elementwise import equal, greater, less, logical_and
 from nxjax.numpy.promotion import (
     broadcast,
@@ -23,6 +22,7 @@ from nxjax.numpy.promotion import (
     value,
 )
 from nxjax.numpy.selection import where
+from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import another, wrap
 from nxjax.trace.core import Array

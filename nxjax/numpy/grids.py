@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ParameterError, ShapeError, Shown
-from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.promotion import as_axes, as_shape, broadcast_to_shape, concrete, convert, full_like, static_int, value
+from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array

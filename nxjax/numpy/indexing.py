@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ParameterError, ShapeError
-from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.promotion import as_axis, broadcast_shape, broadcast_to_shape, convert, no_out, value, widened
 from nxjax.numpy.subscripts import read, wrapped
+from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array

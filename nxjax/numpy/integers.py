@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import DtypeError
-from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.promotion import as_axis, convert, full_like, numeric_operands, operands, value
+from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ParameterError, ShapeError, described
-from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.promotion import as_axis, concrete, convert, no_out, promote, static_int, value
 from nxjax.numpy.shapes import atleast_1d, atleast_2d, atleast_3d, expand_dims, ravel
 from nxjax.numpy.shapes import part as _part
+from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Tracer
 

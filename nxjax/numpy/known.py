@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.config import config
-from nxjax.numpy import vocabulary as ops
+from nxjax.ops import vocabulary as ops
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Op
 from nxjax.trace.stage import computing_at_once

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nxjax.errors import ParameterError, ShapeError
-from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.contractions import vecdot
 from nxjax.numpy.floats import conjugate, isnan, real
 from nxjax.numpy.grids import diagonal as _diagonal
@@ -26,6 +25,7 @@ from nxjax.numpy.promotion import (
 )
 from nxjax.numpy.selection import where
 from nxjax.numpy.shapes import matrix_transpose, moveaxis
+from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Tracer
 

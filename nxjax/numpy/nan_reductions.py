@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.elementwise import boolean
 from nxjax.numpy.promotion import (
     convert,
@@ -34,6 +33,7 @@ from nxjax.numpy.reductions import (
     wide,
 )
 from nxjax.numpy.selection import where as _where
+from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.floats import conjugate, real
 from nxjax.numpy.promotion import as_axes, convert, promote_inexact, value
+from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 

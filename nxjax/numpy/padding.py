@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ParameterError
-from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.promotion import concrete, convert, value
 from nxjax.numpy.shapes import broadcast_to, part
+from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_numpy
 from nxjax.trace.core import Array

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import DtypeError
-from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.elementwise import exp, log1p, with_methods
 from nxjax.numpy.floats import copysign, isposinf
 from nxjax.numpy.promotion import (
@@ -24,6 +23,7 @@ from nxjax.numpy.promotion import (
     result_type_of,
     value,
 )
+from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.core import Array

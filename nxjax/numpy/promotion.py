@@ -15,8 +15,8 @@ import numpy as np
 
 from nxjax.config import config, current_settings
 from nxjax.errors import ConcretizationTypeError, DtypeError, ParameterError, ShapeError, TracerIntegerConversionError
-from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.methods import known
+from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, as_value, wrap
 from nxjax.trace.core import EVAL, Array, Tracer, use

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import DtypeError, ShapeError
-from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.eager import reduction
 from nxjax.numpy.elementwise import boolean
 from nxjax.numpy.promotion import (
@@ -25,6 +24,7 @@ from nxjax.numpy.promotion import (
     promote_to,
     value,
 )
+from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import another, wrap
 from nxjax.trace.core import Array

@@ -10,7 +10,6 @@ import numpy as np
 
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.numpy import eager
-from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.methods import known
 from nxjax.numpy.promotion import (
     broadcast,
@@ -24,6 +23,7 @@ from nxjax.numpy.promotion import (
     widened,
 )
 from nxjax.numpy.promotion import result_type_of as _result_type_of
+from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array, Tracer

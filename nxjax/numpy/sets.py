@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.promotion import as_axis, concrete, convert, promote, static_int, value
+from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array, Tracer

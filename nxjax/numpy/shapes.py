@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import AxisError, ParameterError, ShapeError
-from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.promotion import (
     as_axes,
     as_axis,
@@ -22,6 +21,7 @@ from nxjax.numpy.promotion import (
     value,
     widened,
 )
+from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import another, as_numpy, wrap
 from nxjax.trace.core import Array, Tracer

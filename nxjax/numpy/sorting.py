@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ShapeError
-from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.promotion import (
     as_axis,
     concrete,
@@ -21,6 +20,7 @@ from nxjax.numpy.promotion import (
     static_int,
     value,
 )
+from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array, Tracer

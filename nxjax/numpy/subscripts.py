@@ -23,8 +23,8 @@ from nxjax.errors import (
     ParameterError,
     TracerIntegerConversionError,
 )
-from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.promotion import broadcast_shape, convert, value, widened
+from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, wrap
 from nxjax.trace.core import EVAL, Array, Tracer, current_trace

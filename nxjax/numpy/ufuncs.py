@@ -9,10 +9,10 @@ from typing import Any, final
 
 import numpy as np
 
-from nxjax.numpy import vocabulary as ops
 from nxjax.numpy.functional import vectorize
 from nxjax.numpy.promotion import as_axes, as_axis, convert, no_out, value
 from nxjax.numpy.selection import where as _where
+from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Tracer
 

@@ -8,7 +8,14 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from nxjax.errors import ShapeError
-from nxjax.ops.base import NDArray, Nondifferentiable, of_dtype, own_axes, require
+from nxjax.ops.base import NDArray, Nondifferentiable, like, of_dtype, own_axes, require
+from nxjax.ops.bitwise import or_
+from nxjax.ops.compare import eq, ne
+from nxjax.ops.convert import convert_element_type
+from nxjax.ops.create import iota
+from nxjax.ops.reduce import reduce_max, reduce_min
+from nxjax.ops.select import select_n
+from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Op
 from nxjax.trace.dtypes import DType
@@ -50,15 +57,6 @@ class _ArgExtremum(Nondifferentiable, Op):
         return self(args[0], axes=(axis,), index_dtype=index_dtype), d - (axis < d)
 
     def expand(self, x: Array, /, *, axes: tuple[int, ...], index_dtype: DType) -> Array:
-        from nxjax.ops.base import like
-        from nxjax.ops.bitwise import or_
-        from nxjax.ops.compare import eq, ne
-        from nxjax.ops.convert import convert_element_type
-        from nxjax.ops.create import iota
-        from nxjax.ops.reduce import reduce_max, reduce_min
-        from nxjax.ops.select import select_n
-        from nxjax.ops.shape import broadcast_in_dim
-
         axis, n = axes[0], x.shape[axes[0]]
         if x.dtype == dtypes.bool_:
             x = convert_element_type(x, dtype=dtypes.uint8)

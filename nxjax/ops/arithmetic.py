@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from nxjax.errors import DtypeError
+from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import (
     Binary,
     Differentiable,
@@ -23,6 +24,11 @@ from nxjax.ops.base import (
     Unary,
     like,
 )
+from nxjax.ops.bitwise import and_, not_, or_
+from nxjax.ops.compare import eq, ge, gt, lt, ne
+from nxjax.ops.convert import bitcast_convert_type
+from nxjax.ops.rounding import truncate
+from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Linear
 from nxjax.trace.types import ArrayType
@@ -179,7 +185,6 @@ class Rem(Differentiable, Binary):
 
     def tangents(self, out: Array, x: Array, y: Array) -> Sequence[Tangent | None]:
         # rem(x, y) = x - trunc(x / y) y
-        from nxjax.ops.rounding import truncate
 
         return (lambda t: t, lambda t: neg(mul(t, truncate(div(x, y)))))
 
@@ -206,11 +211,6 @@ class Pow(Differentiable, Binary):
         return out
 
     def tangents(self, out: Array, x: Array, y: Array) -> Sequence[Tangent | None]:
-        from nxjax.ops.bitwise import or_
-        from nxjax.ops.compare import eq, ge, ne
-        from nxjax.ops.elementary import log
-        from nxjax.ops.select import select_n
-
         def by_base(t: Array) -> Array:
             # d/dx x^y = y x^(y-1), which is 0 for y = 0 even where x^(y-1), or its derivatives down to x^(y-4), are
             # infinite. Elsewhere it moves with y there, too.
@@ -223,7 +223,7 @@ class Pow(Differentiable, Binary):
         def by_exponent(t: Array) -> Array:
             # d/dy x^y = log(x) x^y, taken as 0 for x = 0, where x^y does not move for y > 0.
             zero = eq(x, 0)
-            logarithm = log(select_n(zero, x, like(x, 1)))
+            logarithm = ops.log(select_n(zero, x, like(x, 1)))
             return mul(t, mul(select_n(zero, logarithm, like(x, 0)), out))
 
         return (by_base, by_exponent)
@@ -305,12 +305,7 @@ class _Extremum(Differentiable, Binary):
 
     def _by_parts(self, x: Array, y: Array) -> Array:
         """By real part, then imaginary part; a NaN wins, the first of two."""
-        from nxjax.ops.bitwise import and_, not_, or_
-        from nxjax.ops.compare import eq, gt, lt
-        from nxjax.ops.complex import imag, real
-        from nxjax.ops.select import select_n
-
-        a, b, c, d = real(x), imag(x), real(y), imag(y)
+        a, b, c, d = ops.real(x), ops.imag(x), ops.real(y), ops.imag(y)
         beats = gt if self is max else lt
         second = or_(beats(c, a), and_(eq(c, a), beats(d, b)))
         return select_n(and_(or_(second, or_nan(c, d)), not_(or_nan(a, b))), x, y)
@@ -318,9 +313,6 @@ class _Extremum(Differentiable, Binary):
 
 def _share(op: _Extremum, out: Array, x: Array, y: Array) -> Array:
     """1 where ``x`` is the extremum, 1/2 where both are, 0 elsewhere."""
-    from nxjax.ops.compare import eq, gt, lt
-    from nxjax.ops.select import select_n
-
     if x.dtype in dtypes.COMPLEX:  # which have an order here, but no comparisons
         return select_n(eq(x, y), select_n(eq(x, out), like(x, 0), like(x, 1)), like(x, 0.5))
     wins = gt(x, y) if op is max else lt(x, y)
@@ -364,15 +356,10 @@ class Abs(Differentiable, Unary):
 
     def tangents(self, out: Array, x: Array) -> Sequence[Tangent | None]:
         if x.dtype not in dtypes.COMPLEX:
-            from nxjax.ops.compare import ge
-            from nxjax.ops.select import select_n
-
             # 1 at 0, the slope of the side that 0 itself is on: a choice that JAX made.
             return (lambda t: select_n(ge(x, like(x, 0)), neg(t), t),)
-        from nxjax.ops.complex import conj, real
-
         # d|z| = Re(conj(z) dz) / |z|, that is Re(conj(sign z) dz)
-        return (lambda t: real(mul(t, conj(sign(x)))),)
+        return (lambda t: ops.real(mul(t, ops.conj(sign(x)))),)
 
 
 @final
@@ -390,12 +377,9 @@ class Sign(Nondifferentiable, Unary):
         y = self(x)
         if t is None or x.dtype not in dtypes.COMPLEX:
             return y, None
-        from nxjax.ops.complex import complex as complex_
-        from nxjax.ops.complex import conj, imag
-
         # z = r u: du = i u Im(conj(u) dz) / r
-        turn = div(imag(mul(conj(y), t)), abs(x))
-        return y, mul(y, complex_(like(turn, 0), turn))
+        turn = div(ops.imag(mul(ops.conj(y), t)), abs(x))
+        return y, mul(y, ops.complex(like(turn, 0), turn))
 
     def stablehlo(self, b: Any, out: ArrayType, x: Any, /) -> Any:
         if out.dtype not in dtypes.UNSIGNED:
@@ -508,11 +492,6 @@ class Nextafter(Nondifferentiable, Binary):
         return np.asarray(np.where(x == y, y, np.nextafter(x, y)), x.dtype)
 
     def expand(self, x: Array, y: Array, /) -> Array:
-        from nxjax.ops.bitwise import and_
-        from nxjax.ops.compare import eq, lt, ne
-        from nxjax.ops.convert import bitcast_convert_type
-        from nxjax.ops.select import select_n
-
         # Adjacent floats of one sign are adjacent integers; zero steps to the smallest subnormal of y's sign.
         width = 8 * x.dtype.itemsize
         word = {8: dtypes.int8, 16: dtypes.int16, 32: dtypes.int32, 64: dtypes.int64}[width]
@@ -528,9 +507,6 @@ class Nextafter(Nondifferentiable, Binary):
 
 def or_nan(x: Array, y: Array) -> Array:
     """Where either is NaN."""
-    from nxjax.ops.bitwise import or_
-    from nxjax.ops.compare import ne
-
     return or_(ne(x, x), ne(y, y))
 
 

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from nxjax.errors import AxisError, DtypeError, ParameterError, ProgramError, ShapeError
+from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.core import EVAL, Array, Linear, Op, current_trace, use
@@ -150,25 +151,21 @@ def require(
 
 def move_batch(x: Array, dim: int | None, size: int, to: int = 0) -> Array:
     """``x`` with its batch at dimension ``to``; repeated there if it has none."""
-    from nxjax.ops import shape as sh
-
     if dim is None:
         shape = (*x.shape[:to], size, *x.shape[to:])
         kept = tuple(i for i in range(len(shape)) if i != to)
-        return sh.broadcast_in_dim(x, shape=shape, broadcast_dimensions=kept)
+        return ops.broadcast_in_dim(x, shape=shape, broadcast_dimensions=kept)
     if dim == to:
         return x
     order = [i for i in range(x.ndim) if i != dim]
     order.insert(to, dim)
-    return sh.transpose(x, permutation=tuple(order))
+    return ops.transpose(x, permutation=tuple(order))
 
 
 def constant(value: Any, dtype: DType, shape: Shape = ()) -> Array:
     """``value`` of ``dtype``, repeated over ``shape``: one literal and one broadcast."""
-    from nxjax.ops import shape as sh
-
     x = wrap(np.asarray(value).astype(dtype))
-    return sh.broadcast_in_dim(x, shape=shape, broadcast_dimensions=()) if shape else x
+    return ops.broadcast_in_dim(x, shape=shape, broadcast_dimensions=()) if shape else x
 
 
 def like(x: Array | Linear | ArrayType, value: Any) -> Array:
@@ -225,14 +222,12 @@ class Differentiable(Op):
     def tangents(self, y: Any, *xs: Array, **params: Any) -> Sequence[Tangent | None]: ...
 
     def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
-        from nxjax.ops.arithmetic import add
-
         y = self(*primals, **params)
         total: Array | None = None
         for push, t in zip(self.tangents(y, *primals, **params), tangents, strict=True):
             if push is not None and t is not None:
                 part = push(t)
-                total = part if total is None else add(total, part)
+                total = part if total is None else ops.add(total, part)
         return y, total
 
 
@@ -246,16 +241,13 @@ class RoundedSlope(Differentiable):
         (x,), (t,) = primals, tangents
         if t is None or x.dtype not in dtypes.NARROW:
             return super().jvp(primals, tangents, **params)
-        from nxjax.ops.arithmetic import mul
-        from nxjax.ops.convert import convert_element_type
-
-        wide = convert_element_type(x, dtype=dtypes.float32)
+        wide = ops.convert_element_type(x, dtype=dtypes.float32)
         y = self(wide, **params)
         (push,) = self.tangents(y, wide, **params)
-        y = convert_element_type(y, dtype=x.dtype)
+        y = ops.convert_element_type(y, dtype=x.dtype)
         if push is None:
             return y, None
-        return y, mul(t, convert_element_type(push(like(wide, 1)), dtype=x.dtype))
+        return y, ops.mul(t, ops.convert_element_type(push(like(wide, 1)), dtype=x.dtype))
 
 
 class LinearOp(Op):

@@ -18,6 +18,8 @@ import numpy as np
 
 from nxjax.ops.arithmetic import add, div, mul
 from nxjax.ops.base import LinearOp, NDArray, Nondifferentiable, like, move_batch, of_dtype
+from nxjax.ops.compare import eq
+from nxjax.ops.convert import convert_element_type
 from nxjax.ops.create import iota
 from nxjax.ops.reduce import reduce_max, reduce_min, reduce_sum
 from nxjax.ops.slicing import concatenate
@@ -180,9 +182,6 @@ class Extremum(Reduction):
     def jvp(
         self, primals: Sequence[Array], tangents: Sequence[Array | None], *, axis_names: Names, groups: Groups = None
     ) -> tuple[Array, Array | None]:
-        from nxjax.ops.compare import eq
-        from nxjax.ops.convert import convert_element_type
-
         (x,), (t,) = primals, tangents
         params = {"axis_names": axis_names, "groups": groups}
         y = self(x, **params)

@@ -15,6 +15,7 @@ from nxjax.ops.compare import ge, gt, lt
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.elementary import exp, expm1, log1p, logistic
 from nxjax.ops.select import select_n
+from nxjax.ops.special import erfc
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.types import ArrayType
@@ -171,7 +172,6 @@ class Gelu(Activation):
         if approximate:
             # (1 + tanh u) / 2, where tanh u is nearly -1, too
             return mul(x, logistic(mul(self._inner(x), 2.0)))
-        from nxjax.ops.special import erfc
 
         return mul(mul(x, 0.5), erfc(mul(neg(x), _rounded(math.sqrt(0.5), x))))
 
@@ -186,8 +186,6 @@ class Gelu(Activation):
             bend = mul(mul(mul(x, 2.0), mul(s, sub(like(s, 1), s))), inner)
             slope = add(s, bend)
         else:
-            from nxjax.ops.special import erfc
-
             density = mul(exp(mul(square(x), -0.5)), 1 / math.sqrt(2 * math.pi))
             slope = add(mul(erfc(mul(x, -math.sqrt(0.5))), 0.5), mul(x, density))
         return (lambda t: mul(t, slope),)

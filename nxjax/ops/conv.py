@@ -14,6 +14,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.errors import ParameterError, ShapeError
+from nxjax.ops.arithmetic import add, sub
 from nxjax.ops.base import (
     Differentiable,
     NDArray,
@@ -23,9 +24,12 @@ from nxjax.ops.base import (
     require,
     zeros,
 )
+from nxjax.ops.complex import complex as complex_
+from nxjax.ops.complex import imag, real
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.dot import PrecisionPair, align_dtypes, narrowed, precision_text, product_type, working_dtype
 from nxjax.ops.shape import reshape, rev, transpose
+from nxjax.ops.slicing import pad
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Linear
 from nxjax.trace.dtypes import DType
@@ -257,8 +261,6 @@ class ConvGeneralDilated(Differentiable):
         precision: PrecisionPair = None,
         preferred_element_type: DType | None = None,
     ) -> NDArray:
-        from nxjax.ops.slicing import pad
-
         lhs_spec, rhs_spec, out_spec = dimension_numbers
         out_dtype = preferred_element_type or lhs.dtype
         kernel = rhs.transpose(rhs_spec)
@@ -477,9 +479,6 @@ class ConvGeneralDilated(Differentiable):
 
     def _by_parts(self, lhs: Array, rhs: Array, **params: Any) -> Array:
         """A complex convolution from four real ones, which is what compilers know."""
-        from nxjax.ops.arithmetic import add, sub
-        from nxjax.ops.complex import complex, imag, real
-
         preferred: DType | None = params.pop("preferred_element_type", None)
         part = None if preferred is None else dtypes.real_part(preferred)
 
@@ -487,7 +486,7 @@ class ConvGeneralDilated(Differentiable):
             return self(x, y, preferred_element_type=part, **params)
 
         lr, li, rr, ri = real(lhs), imag(lhs), real(rhs), imag(rhs)
-        return complex(sub(conv(lr, rr), conv(li, ri)), add(conv(lr, ri), conv(li, rr)))
+        return complex_(sub(conv(lr, rr), conv(li, ri)), add(conv(lr, ri), conv(li, rr)))
 
 
 # --- the meaning ---

@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.errors import DtypeError, ShapeError
-from nxjax.ops.base import Elementwise, NDArray, Nondifferentiable
+from nxjax.ops.base import Elementwise, NDArray, Nondifferentiable, move_batch
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Linear, Op
 from nxjax.trace.dtypes import DType
@@ -117,8 +117,6 @@ class BitcastConvertType(Nondifferentiable, Op):
         )
 
     def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, dtype: DType) -> tuple[Any, Any]:
-        from nxjax.ops.base import move_batch
-
         return self(move_batch(args[0], dims[0], size), dtype=dtype), 0
 
     def stablehlo(self, b: Any, out: ArrayType, x: Any, /, *, dtype: DType) -> Any:

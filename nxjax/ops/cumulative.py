@@ -14,7 +14,18 @@ from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
+from nxjax.ops.arithmetic import add, div, mul, neg, sub
+from nxjax.ops.arithmetic import max as max_
+from nxjax.ops.arithmetic import min as min_
 from nxjax.ops.base import LinearOp, NDArray, like, of_dtype, own_axis
+from nxjax.ops.compare import eq
+from nxjax.ops.convert import convert_element_type
+from nxjax.ops.elementary import exp, log
+from nxjax.ops.reduce import highest, lowest
+from nxjax.ops.select import select_n
+from nxjax.ops.shape import broadcast_in_dim, reshape
+from nxjax.ops.slicing import concatenate
+from nxjax.ops.slicing import slice as slice_
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Linear, Op
 from nxjax.trace.dtypes import DType
@@ -53,8 +64,6 @@ class Cumulative(Op):
 
     def expand(self, x: Array, /, *, axis: int, reverse: bool = False) -> Array:
         if _is_half(x.dtype):
-            from nxjax.ops.convert import convert_element_type
-
             y = self(convert_element_type(x, dtype=dtypes.float32), axis=axis, reverse=reverse)
             return convert_element_type(y, dtype=x.dtype)
         return self._run([x], axis, reverse)[0]
@@ -73,8 +82,6 @@ class Cumulative(Op):
 
     def _doubled(self, xs: Sequence[Array], axis: int, reverse: bool) -> list[Array]:
         """log2(n) rounds, each combining every element with the one 2^k places before it."""
-        from nxjax.ops.slicing import concatenate
-
         n, step = xs[0].shape[axis], 1
         while step < n:
             low, high = parts(xs, axis, 0, n - step), parts(xs, axis, step, n)
@@ -89,9 +96,6 @@ class Cumulative(Op):
 
     def _grouped(self, xs: Sequence[Array], axis: int, reverse: bool) -> list[Array]:
         """One step: totals of the groups from this op itself, then every place of all groups at once."""
-        from nxjax.ops.shape import broadcast_in_dim, reshape
-        from nxjax.ops.slicing import concatenate
-
         shape = xs[0].shape
         n = shape[axis]
         groups = n // GROUP
@@ -186,9 +190,7 @@ def _summed(x: NDArray, axis: int) -> NDArray:
 
 def part(x: Array, axis: int, start: int, stop: int, stride: int = 1) -> Array:
     """``x[start:stop:stride]`` along ``axis``."""
-    from nxjax.ops.slicing import slice
-
-    return slice(
+    return slice_(
         x,
         start_indices=tuple(start if d == axis else 0 for d in range(x.ndim)),
         limit_indices=tuple(stop if d == axis else n for d, n in enumerate(x.shape)),
@@ -207,8 +209,6 @@ class Cumsum(LinearOp, Cumulative):
     name = "cumsum"
 
     def combine(self, x: Array, y: Array) -> Array:
-        from nxjax.ops.arithmetic import add
-
         return add(x, y)
 
     def identity(self, dtype: DType) -> Any:
@@ -231,8 +231,6 @@ class Cumprod(Cumulative):
     name = "cumprod"
 
     def combine(self, x: Array, y: Array) -> Array:
-        from nxjax.ops.arithmetic import mul
-
         return mul(x, y)
 
     def identity(self, dtype: DType) -> Any:
@@ -254,13 +252,9 @@ class Cummax(_Extremum):
     name = "cummax"
 
     def combine(self, x: Array, y: Array) -> Array:
-        from nxjax.ops.arithmetic import max
-
-        return max(x, y)
+        return max_(x, y)
 
     def identity(self, dtype: DType) -> Any:
-        from nxjax.ops.reduce import lowest
-
         return lowest(dtype)
 
     def accumulate(self, x: NDArray, axis: int) -> NDArray:
@@ -274,13 +268,9 @@ class Cummin(_Extremum):
     name = "cummin"
 
     def combine(self, x: Array, y: Array) -> Array:
-        from nxjax.ops.arithmetic import min
-
-        return min(x, y)
+        return min_(x, y)
 
     def identity(self, dtype: DType) -> Any:
-        from nxjax.ops.reduce import highest
-
         return highest(dtype)
 
     def accumulate(self, x: NDArray, axis: int) -> NDArray:
@@ -295,20 +285,12 @@ class Cumlogsumexp(Cumulative):
     allowed = dtypes.FLOAT
 
     def combine(self, x: Array, y: Array) -> Array:
-        from nxjax.ops.arithmetic import add, max, sub
-        from nxjax.ops.compare import eq
-        from nxjax.ops.elementary import exp, log
-        from nxjax.ops.select import select_n
-
-        top = max(x, y)
+        top = max_(x, y)
         # Two times -inf (or inf) has no finite reference point: any will do.
         shift = select_n(eq(sub(top, top), 0), like(top, 0), top)
         return add(log(add(exp(sub(x, shift)), exp(sub(y, shift)))), shift)
 
     def expand(self, x: Array, /, *, axis: int, reverse: bool = False) -> Array:
-        from nxjax.ops.arithmetic import add
-        from nxjax.ops.elementary import log
-
         if _is_half(x.dtype) or not x.shape[axis]:
             return super().expand(x, axis=axis, reverse=reverse)
         top, total = self._run([x, like(x, 1)], axis, reverse)
@@ -319,17 +301,12 @@ class Cumlogsumexp(Cumulative):
 
         Never of rounded logarithms, whose error would grow with every element beside a large one.
         """
-        from nxjax.ops.arithmetic import add, max, min, mul, neg, sub
-        from nxjax.ops.compare import eq
-        from nxjax.ops.elementary import exp
-        from nxjax.ops.select import select_n
-
         (x, *own), (y, *others) = xs, ys
         # Two times -inf (or inf) have no difference.
         apart = select_n(eq(x, y), sub(x, y), like(x, 0))
         low = like(x, 0)
-        a, b = exp(min(apart, low)), exp(min(neg(apart), low))
-        return [max(x, y), *(add(mul(v, a), mul(w, b)) for v, w in zip(own, others, strict=True))]
+        a, b = exp(min_(apart, low)), exp(min_(neg(apart), low))
+        return [max_(x, y), *(add(mul(v, a), mul(w, b)) for v, w in zip(own, others, strict=True))]
 
     def totals(self, xs: Sequence[Array], axis: int, reverse: bool) -> list[Array]:
         return self._run(xs, axis, reverse)
@@ -337,9 +314,6 @@ class Cumlogsumexp(Cumulative):
     def jvp(
         self, primals: Sequence[Array], tangents: Sequence[Array | None], *, axis: int, reverse: bool = False
     ) -> tuple[Array, Array | None]:
-        from nxjax.ops.arithmetic import div
-        from nxjax.ops.convert import convert_element_type
-
         (x,), (t,) = primals, tangents
         y = self(x, axis=axis, reverse=reverse)
         if t is None or not x.size:
@@ -351,8 +325,6 @@ class Cumlogsumexp(Cumulative):
         return y, slope if wide == y.dtype else convert_element_type(slope, dtype=y.dtype)
 
     def identity(self, dtype: DType) -> Any:
-        from nxjax.ops.reduce import lowest
-
         return lowest(dtype)
 
     def accumulate(self, x: NDArray, axis: int) -> NDArray:

@@ -13,7 +13,11 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.errors import DtypeError, ShapeError
+from nxjax.ops.arithmetic import mul
 from nxjax.ops.base import LinearOp, NDArray, move_batch, require
+from nxjax.ops.complex import conj, real
+from nxjax.ops.shape import broadcast_in_dim
+from nxjax.ops.slicing import pad, zero
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array, Linear
@@ -93,10 +97,6 @@ class Fft(LinearOp):
         # The matrices of FFT and IFFT are symmetric, and the pairing does not conjugate.
         if fft_type in (FftType.FFT, FftType.IFFT):
             return (self(ct, fft_type=fft_type, fft_lengths=fft_lengths),)
-        from nxjax.ops.arithmetic import mul
-        from nxjax.ops.complex import conj, real
-        from nxjax.ops.shape import broadcast_in_dim
-        from nxjax.ops.slicing import pad, zero
 
         n = fft_lengths[-1]
         if fft_type is FftType.RFFT:

@@ -12,10 +12,16 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import DtypeError, ShapeError
+from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import LinearOp, NDArray, constant, move_batch, require, zeros
-from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode
+from nxjax.ops.bitwise import and_
+from nxjax.ops.compare import ge, le
+from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
+from nxjax.ops.reduce import reduce_and
+from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
+from nxjax.trace.array import wrap
 from nxjax.trace.core import Array, Linear, Op
 from nxjax.trace.types import ArrayType, Shape
 
@@ -193,9 +199,6 @@ class Gather(LinearOp):
         indices_are_sorted: bool = False,
         unique_indices: bool = False,
     ) -> Sequence[Array | None]:
-        from nxjax.ops.dimension_numbers import ScatterDimensionNumbers
-        from nxjax.ops.scatter import scatter_add
-
         n = dimension_numbers
         numbers = ScatterDimensionNumbers(
             update_window_dims=n.offset_dims,
@@ -204,7 +207,7 @@ class Gather(LinearOp):
             operand_batching_dims=n.operand_batching_dims,
             scatter_indices_batching_dims=n.start_indices_batching_dims,
         )
-        ct_x = scatter_add(
+        ct_x = ops.scatter_add(
             zeros(x.type),
             indices,
             ct,
@@ -295,8 +298,6 @@ class Gather(LinearOp):
         batch = tuple(d for d in range(out.ndim) if d not in n.offset_dims)
 
         def filled(y: Array, indices: Array) -> Array:
-            from nxjax.ops.select import select_n
-
             inside = broadcast_in_dim(in_bounds(indices, bounds), shape=y.shape, broadcast_dimensions=batch)
             fill = default_fill(y.dtype) if fill_value is None else fill_value
             return select_n(inside, constant(fill, y.dtype, y.shape), y)
@@ -317,18 +318,12 @@ def default_fill(dtype: dtypes.DType) -> Any:
 
 def in_bounds(indices: Array, bounds: Sequence[int]) -> Array:
     """Which index vectors have every component in [0, bound]; the last dimension disappears."""
-    from nxjax.ops.bitwise import and_
-    from nxjax.ops.compare import ge, le
-    from nxjax.ops.reduce import reduce_and
-
     inside = and_(ge(indices, 0), le(indices, upper_bounds(indices, bounds)))
     return reduce_and(inside, axes=(indices.ndim - 1,))
 
 
 def upper_bounds(indices: Array, bounds: Sequence[int]) -> Array:
     """The bounds in the indices' shape and dtype; one that the dtype cannot hold is its largest value."""
-    from nxjax.trace.array import wrap
-
     largest = dtypes.integer_info(indices.dtype).max
     row = np.asarray([min(bound, largest) for bound in bounds]).astype(indices.dtype)
     return broadcast_in_dim(wrap(row), shape=indices.shape, broadcast_dimensions=(indices.ndim - 1,))

@@ -14,9 +14,17 @@ import numpy as np
 from nxjax.errors import ShapeError
 from nxjax.ops.arithmetic import add, mul, sub
 from nxjax.ops.base import NDArray, like, move_batch, of_dtype, zeros
+from nxjax.ops.compare import eq, ge, le
+from nxjax.ops.complex import conj as conjugate
+from nxjax.ops.complex import real as real_part
 from nxjax.ops.convert import convert_element_type
+from nxjax.ops.create import iota
 from nxjax.ops.dot import Precision, dot_general
-from nxjax.ops.shape import broadcast_in_dim, transpose
+from nxjax.ops.reduce import reduce_sum
+from nxjax.ops.select import select_n
+from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
+from nxjax.ops.slicing import dynamic_slice, dynamic_update_slice, pad, zero
+from nxjax.ops.slicing import slice as slice_
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Op
 from nxjax.trace.dtypes import DType
@@ -79,8 +87,6 @@ def t(x: Array) -> Array:
 
 def conj(x: Array) -> Array:
     """Complex conjugate, of the same dtype."""
-    from nxjax.ops.complex import conj as conjugate
-
     return conjugate(x) if x.dtype in dtypes.COMPLEX else x
 
 
@@ -91,8 +97,6 @@ def h(x: Array) -> Array:
 
 def real(x: Array) -> Array:
     """Real part, of a real dtype."""
-    from nxjax.ops.complex import real as real_part
-
     return real_part(x) if x.dtype in dtypes.COMPLEX else x
 
 
@@ -109,21 +113,15 @@ def mm(x: Array, y: Array) -> Array:
 
 def index(shape: Shape, dimension: int) -> Array:
     """int32 position along ``dimension`` (which may count from the back)."""
-    from nxjax.ops.create import iota
-
     return iota(dtype=dtypes.int32, shape=shape, dimension=dimension % len(shape))
 
 
 def where(mask: Array, x: Array, y: Array) -> Array:
     """``x`` where the mask holds, else ``y``."""
-    from nxjax.ops.select import select_n
-
     return select_n(mask, y, x)
 
 
 def _triangle(x: Array, k: int, upper: bool) -> Array:
-    from nxjax.ops.compare import ge, le
-
     difference = sub(index(x.shape, -1), index(x.shape, -2))
     mask = ge(difference, k) if upper else le(difference, k)
     return where(mask, x, zeros(x.type.strong()))
@@ -141,8 +139,6 @@ def triu(x: Array, k: int = 0) -> Array:
 
 def eye(x: Array, n: int | None = None) -> Array:
     """Identities ``[..., n, n]`` for the batch and dtype of ``x``; n is its number of columns if not given."""
-    from nxjax.ops.compare import eq
-
     size = x.shape[-1] if n is None else n
     shape = (*x.shape[:-2], size, size)
     return convert_element_type(eq(index(shape, -1), index(shape, -2)), dtype=x.dtype)
@@ -150,8 +146,6 @@ def eye(x: Array, n: int | None = None) -> Array:
 
 def resized(x: Array, m: int, n: int) -> Array:
     """x cut or padded with zeros to m by n."""
-    from nxjax.ops.slicing import pad, zero
-
     rows, columns = x.shape[-2:]
     if (rows, columns) == (m, n):
         return x
@@ -161,15 +155,11 @@ def resized(x: Array, m: int, n: int) -> Array:
 
 def sub_columns(x: Array, start: int) -> Array:
     """The columns of matrices from ``start`` on."""
-    from nxjax.ops.slicing import slice as slice_
-
     return slice_(x, start_indices=(*(0,) * (x.ndim - 1), start), limit_indices=x.shape)
 
 
 def diagonal(x: Array) -> Array:
     """The diagonals of square matrices, as vectors."""
-    from nxjax.ops.reduce import reduce_sum
-
     return reduce_sum(mul(x, eye(x)), axes=(x.ndim - 1,))
 
 
@@ -213,8 +203,6 @@ def loop(b: Any, count: int, body: Callable[..., Sequence[Array]], *carry: Any) 
 
 def at(i: Array, shape: Shape, dimension: int) -> Array:
     """Mask of the places whose position along ``dimension`` is the scalar ``i``."""
-    from nxjax.ops.compare import eq
-
     places = index(shape, dimension)
     return eq(places, broadcast_in_dim(i, shape=shape, broadcast_dimensions=()))
 
@@ -230,9 +218,6 @@ def row(x: Array, i: Array) -> Array:
 
 
 def _sliced(x: Array, i: Array, dimension: int) -> Array:
-    from nxjax.ops.shape import reshape
-    from nxjax.ops.slicing import dynamic_slice
-
     d = x.ndim + dimension
     zero = like(i, 0)
     sizes = (*x.shape[:d], 1, *x.shape[d + 1 :])
@@ -242,9 +227,6 @@ def _sliced(x: Array, i: Array, dimension: int) -> Array:
 
 def with_column(x: Array, i: Array, v: Array) -> Array:
     """``x`` with column ``i`` (a scalar) replaced by the vectors ``v``."""
-    from nxjax.ops.shape import reshape
-    from nxjax.ops.slicing import dynamic_update_slice
-
     zero = like(i, 0)
     starts = (*(zero,) * (x.ndim - 1), i)
     return dynamic_update_slice(x, reshape(v, shape=(*v.shape, 1)), *starts)

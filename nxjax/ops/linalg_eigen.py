@@ -8,8 +8,13 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.errors import GradientError, LoweringError
-from nxjax.ops.arithmetic import add, div, mul, neg, sub
+from nxjax.ops.argreduce import argmax
+from nxjax.ops.arithmetic import abs as abs_
+from nxjax.ops.arithmetic import add, div, mul, neg, rem, sqrt, sub
 from nxjax.ops.base import NDArray, like, zeros
+from nxjax.ops.compare import eq, ge, lt
+from nxjax.ops.complex import complex as complex_
+from nxjax.ops.complex import imag
 from nxjax.ops.linalg_base import (
     MatrixOp,
     along_columns,
@@ -33,6 +38,10 @@ from nxjax.ops.linalg_base import (
     with_column,
 )
 from nxjax.ops.linalg_lu import solve
+from nxjax.ops.reduce import reduce_sum
+from nxjax.ops.shape import broadcast_in_dim, reshape
+from nxjax.ops.slicing import dynamic_slice
+from nxjax.ops.sort import sort
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.types import ArrayType
@@ -101,16 +110,13 @@ def rotation(app: Array, aqq: Array, apq: Array) -> tuple[Array, Array]:
     ``app`` and ``aqq`` are real vectors; where apq is zero, it is the identity. The rotation's columns are
     (c, -conj(s)) and (s, c).
     """
-    from nxjax.ops.arithmetic import abs, sqrt
-    from nxjax.ops.compare import eq, ge
-
-    size = sqrt(real(mul(apq, conj(apq)))) if apq.dtype in dtypes.COMPLEX else abs(apq)
+    size = sqrt(real(mul(apq, conj(apq)))) if apq.dtype in dtypes.COMPLEX else abs_(apq)
     none = eq(size, 0)
     safe = where(none, like(size, 1), size)
     tau = div(sub(aqq, app), mul(safe, like(safe, 2)))
     root = sqrt(add(like(tau, 1), mul(tau, tau)))
     sign = where(ge(tau, like(tau, 0)), like(tau, 1), like(tau, -1))
-    tangent = where(none, zeros(size.type), div(sign, add(abs(tau), root)))
+    tangent = where(none, zeros(size.type), div(sign, add(abs_(tau), root)))
     c = div(like(tangent, 1), sqrt(add(like(tangent, 1), mul(tangent, tangent))))
     phase = div(apq, cast(safe, apq.dtype))
     return c, mul(cast(mul(tangent, c), apq.dtype), phase)
@@ -118,10 +124,6 @@ def rotation(app: Array, aqq: Array, apq: Array) -> tuple[Array, Array]:
 
 def _rotate(i: Array, a: Array, v: Array) -> Sequence[Array]:
     """Rotation i of the sweeps over all pairs of columns; i runs over all pairs (p, q), those with p < q rotate."""
-    from nxjax.ops.arithmetic import rem
-    from nxjax.ops.compare import lt
-    from nxjax.ops.shape import broadcast_in_dim
-
     n = a.shape[-1]
     place = rem(i, like(i, n * n))
     p, q = div(place, like(i, n)), rem(place, like(i, n))
@@ -148,9 +150,6 @@ def _rotate(i: Array, a: Array, v: Array) -> Sequence[Array]:
 
 def element(x: Array, i: Array) -> Array:
     """Element ``i`` (a scalar) of vectors."""
-    from nxjax.ops.shape import reshape
-    from nxjax.ops.slicing import dynamic_slice
-
     zero = like(i, 0)
     found = dynamic_slice(x, *(zero,) * (x.ndim - 1), i, slice_sizes=(*x.shape[:-1], 1))
     return reshape(found, shape=x.shape[:-1])
@@ -164,24 +163,17 @@ def _sorted(a: Array, v: Array) -> Sequence[Array]:
 
 def ascending(w: Array) -> Array:
     """Positions of the elements of vectors in ascending order."""
-    from nxjax.ops.sort import sort
-
     return sort(w, index(w.shape, -1), dimension=w.ndim - 1, is_stable=True, num_keys=1)[1]
 
 
 def ordered(v: Array, order: Array) -> Array:
     """The columns of matrices in the order of ``order``."""
-    from nxjax.ops.compare import eq
-
     shape = (*v.shape[:-2], v.shape[-1], order.shape[-1])
     choice = eq(index(shape, -2), along_rows(order, shape))
     return mm(v, cast(choice, v.dtype))
 
 
 def _values(w: Array, order: Array) -> Array:
-    from nxjax.ops.reduce import reduce_sum
-    from nxjax.ops.shape import reshape
-
     return reduce_sum(ordered(reshape(w, shape=(*w.shape[:-1], 1, w.shape[-1])), order), axes=(w.ndim - 1,))
 
 
@@ -265,23 +257,17 @@ def _vector_tangents(w: Array, v: Array, ta: Array) -> tuple[Array, Array]:
     Giles (2008), 3.1: with C = V^-1 dA V, dw is the diagonal of C and dV = V (F * C), up to a multiple of each vector,
     which its norm and the real largest component fix.
     """
-    from nxjax.ops.argreduce import argmax
-    from nxjax.ops.arithmetic import abs
-    from nxjax.ops.compare import eq
-    from nxjax.ops.complex import complex, imag
-    from nxjax.ops.reduce import reduce_sum
-
     if 0 in v.shape:  # which has no largest component
         return w, v
     c = mm(solve(v, ta), v)
     u = mm(v, mul(_gaps(w), c))
     rows = v.ndim - 2
-    largest = argmax(abs(v), axes=(rows,), index_dtype=dtypes.int32)
+    largest = argmax(abs_(v), axes=(rows,), index_dtype=dtypes.int32)
     mask = cast(eq(index(v.shape, -2), along_rows(largest, v.shape)), v.dtype)
     total = lambda x: reduce_sum(x, axes=(rows,))
     along = real(total(mul(conj(v), u)))
     turn = div(imag(total(mul(mask, u))), real(total(mul(mask, v))))
-    fixed = complex(neg(along), neg(turn))
+    fixed = complex_(neg(along), neg(turn))
     return diagonal(c), add(u, mul(v, along_rows(fixed, v.shape)))
 
 

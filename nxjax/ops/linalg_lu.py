@@ -9,8 +9,15 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.errors import DtypeError, ShapeError
-from nxjax.ops.arithmetic import add, mul, sub
+from nxjax.ops.argreduce import argmax
+from nxjax.ops.arithmetic import abs as abs_
+from nxjax.ops.arithmetic import add, div, mul, sub
 from nxjax.ops.base import NDArray, Nondifferentiable, constant, like, require, zeros
+from nxjax.ops.compare import eq, gt, lt
+from nxjax.ops.complex import imag
+from nxjax.ops.complex import real as real_part
+from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode
+from nxjax.ops.indexing import gather
 from nxjax.ops.linalg_base import (
     MatrixOp,
     along_columns,
@@ -28,7 +35,10 @@ from nxjax.ops.linalg_base import (
     where,
 )
 from nxjax.ops.linalg_triangular import triangular_solve
-from nxjax.ops.shape import broadcast_in_dim
+from nxjax.ops.reduce import reduce_sum
+from nxjax.ops.select import clamp
+from nxjax.ops.shape import broadcast_in_dim, reshape
+from nxjax.ops.sort import sort
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.types import ArrayType
@@ -105,19 +115,12 @@ def _magnitude(x: NDArray) -> NDArray:
 
 
 def _lu_step(k: Array, a: Array, pivots: Array, permutation: Array) -> Sequence[Array]:
-    from nxjax.ops.argreduce import argmax
-    from nxjax.ops.arithmetic import abs, div
-    from nxjax.ops.compare import eq, gt, lt
-    from nxjax.ops.complex import imag
-    from nxjax.ops.complex import real as real_part
-    from nxjax.ops.reduce import reduce_sum
-
     def spread(v: Array, shape: tuple[int, ...]) -> Array:
         """A scalar per matrix, over vectors or matrices."""
         return broadcast_in_dim(v, shape=shape, broadcast_dimensions=tuple(range(v.ndim)))
 
     c = column(a, k)
-    size = add(abs(real_part(c)), abs(imag(c))) if a.dtype in dtypes.COMPLEX else abs(c)
+    size = add(abs_(real_part(c)), abs_(imag(c))) if a.dtype in dtypes.COMPLEX else abs_(c)
     rows = index(c.shape, -1)
     done = lt(rows, spread(k, c.shape))
     p = argmax(where(done, like(size, -1), size), axes=(size.ndim - 1,), index_dtype=dtypes.int32)
@@ -144,18 +147,12 @@ def _lu_step(k: Array, a: Array, pivots: Array, permutation: Array) -> Sequence[
 
 def _leading_eye(x: Array, n: int, k: int) -> Array:
     """The identity with zeros after the first k places of the diagonal."""
-    from nxjax.ops.compare import lt
-
     one = eye(x, n)
     return where(lt(index(one.shape, -1), k), one, zeros(one.type))
 
 
 def permuted(x: Array, permutation: Array) -> Array:
     """The rows of matrices in the order of ``permutation``."""
-    from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode
-    from nxjax.ops.indexing import gather
-    from nxjax.ops.shape import reshape
-
     n = x.ndim - 2
     numbers = GatherDimensionNumbers(
         offset_dims=(n + 1,),
@@ -177,8 +174,6 @@ def solve(a: Array, b: Array) -> Array:
 
 def solve_factored(factors: Array, permutation: Array, b: Array, trans: int = 0) -> Array:
     """The same from a's factorization; with ``trans`` 1 or 2, for a transposed or adjoint."""
-    from nxjax.ops.sort import sort
-
     options = {"left_side": True, "transpose_a": trans > 0, "conjugate_a": trans == 2 and b.dtype in dtypes.COMPLEX}
     lower = {"lower": True, "unit_diagonal": True, **options}
     upper = {"lower": False, "unit_diagonal": False, **options}
@@ -223,10 +218,6 @@ class LuPivotsToPermutation(Nondifferentiable, MatrixOp):
 
 
 def _swap(k: Array, y: Array, pivots: Array) -> Sequence[Array]:
-    from nxjax.ops.compare import eq
-    from nxjax.ops.reduce import reduce_sum
-    from nxjax.ops.select import clamp
-
     last = (y.ndim - 1,)
     spread = lambda v: broadcast_in_dim(v, shape=y.shape, broadcast_dimensions=tuple(range(v.ndim)))
     p = reduce_sum(where(at(k, pivots.shape, -1), pivots, zeros(pivots.type)), axes=last)

@@ -8,8 +8,12 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import ShapeError
-from nxjax.ops.arithmetic import add, div, mul, neg, sub
+from nxjax.ops.arithmetic import add, div, mul, neg, sqrt, sub
 from nxjax.ops.base import NDArray, equal_dtypes, like, zeros
+from nxjax.ops.bitwise import and_
+from nxjax.ops.compare import eq, ge, gt
+from nxjax.ops.complex import imag
+from nxjax.ops.convert import convert_element_type
 from nxjax.ops.linalg_base import (
     MatrixOp,
     along_columns,
@@ -35,6 +39,9 @@ from nxjax.ops.linalg_base import (
 )
 from nxjax.ops.linalg_lu import solve
 from nxjax.ops.linalg_triangular import triangular_solve
+from nxjax.ops.reduce import reduce_sum
+from nxjax.ops.shape import broadcast_in_dim
+from nxjax.ops.slicing import concatenate
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.types import ArrayType
@@ -66,11 +73,6 @@ class Geqrf(MatrixOp):
 
 def _reflect(k: Array, a: Array, taus: Array) -> Sequence[Array]:
     """Make column k zero below the diagonal (LAPACK's larfg and larf)."""
-    from nxjax.ops.arithmetic import sqrt
-    from nxjax.ops.compare import eq, ge, gt
-    from nxjax.ops.reduce import reduce_sum
-    from nxjax.ops.shape import broadcast_in_dim
-
     last = (a.ndim - 2,)
 
     def spread(v: Array, x: Array) -> Array:
@@ -89,9 +91,6 @@ def _reflect(k: Array, a: Array, taus: Array) -> Sequence[Array]:
     # Nothing to do where the rest is zero already (and alpha real): tau = 0 and R keeps alpha.
     idle = eq(rest, like(rest, 0))
     if a.dtype in dtypes.COMPLEX:
-        from nxjax.ops.bitwise import and_
-        from nxjax.ops.complex import imag
-
         idle = and_(idle, eq(imag(alpha), like(rest, 0)))
     one = like(alpha, 1)
     wide = where(idle, one, cast(beta, a.dtype))
@@ -165,18 +164,11 @@ class HouseholderProduct(MatrixOp):
 
 
 def _columns_of_identity(a: Array) -> Array:
-    from nxjax.ops.compare import eq
-    from nxjax.ops.convert import convert_element_type
-
     return convert_element_type(eq(index(a.shape, -1), index(a.shape, -2)), dtype=a.dtype)
 
 
 def _apply(k: Array, q: Array, packed: Array, taus: Array) -> Array:
     """Reflector k applied to q."""
-    from nxjax.ops.compare import gt
-    from nxjax.ops.reduce import reduce_sum
-    from nxjax.ops.shape import broadcast_in_dim
-
     c = column(packed, k)
     spread = lambda v: broadcast_in_dim(v, shape=c.shape, broadcast_dimensions=tuple(range(v.ndim)))
     below = gt(index(c.shape, -1), spread(k))
@@ -211,8 +203,6 @@ class Qr(MatrixOp):
     def jvp(
         self, primals: Sequence[Array], tangents: Sequence[Array | None], *, full_matrices: bool
     ) -> tuple[Any, Any]:
-        from nxjax.ops.slicing import concatenate
-
         q, r = self(*primals, full_matrices=full_matrices)
         (x,), (tx,) = primals, tangents
         if tx is None:

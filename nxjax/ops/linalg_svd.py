@@ -8,8 +8,9 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.errors import GradientError
-from nxjax.ops.arithmetic import add, div, mul, neg, sub
+from nxjax.ops.arithmetic import add, div, mul, neg, rem, sqrt, sub
 from nxjax.ops.base import NDArray, like, zeros
+from nxjax.ops.compare import eq, le, lt
 from nxjax.ops.linalg_base import (
     MatrixOp,
     along_columns,
@@ -22,6 +23,7 @@ from nxjax.ops.linalg_base import (
     eye,
     finite,
     h,
+    index,
     loop,
     mm,
     real,
@@ -31,6 +33,9 @@ from nxjax.ops.linalg_base import (
 )
 from nxjax.ops.linalg_eigen import SWEEPS, ascending, ordered, rotation
 from nxjax.ops.linalg_qr import qr
+from nxjax.ops.reduce import reduce_max, reduce_sum
+from nxjax.ops.shape import broadcast_in_dim, reshape
+from nxjax.ops.slicing import concatenate
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.types import ArrayType
@@ -92,7 +97,6 @@ class Svd(MatrixOp):
         one = eye(rows)
         f = sub(div(like(one, 1), add(mul(add(rows, columns), sub(rows, columns)), one)), one)
         f, right, left = (cast(z, x.dtype) for z in (f, rows, columns))
-        from nxjax.ops.compare import eq
 
         zero = eq(s, like(s, 0))
         inverse = where(zero, like(s, 0), div(like(s, 1), where(zero, like(s, 1), s)))
@@ -138,25 +142,15 @@ class Svd(MatrixOp):
 
 
 def _eye_of(type: ArrayType) -> Array:
-    from nxjax.ops.compare import eq
-    from nxjax.ops.linalg_base import index
-
     return cast(eq(index(type.shape, -1), index(type.shape, -2)), type.dtype)
 
 
 def _joined(x: Array, y: Array) -> Array:
-    from nxjax.ops.slicing import concatenate
-
     return concatenate(x, y, dimension=x.ndim - 1)
 
 
 def _rotate_columns(i: Array, a: Array, v: Array) -> Sequence[Array]:
     """Make columns p and q of a orthogonal."""
-    from nxjax.ops.arithmetic import rem
-    from nxjax.ops.compare import lt
-    from nxjax.ops.reduce import reduce_sum
-    from nxjax.ops.shape import broadcast_in_dim
-
     n = a.shape[-1]
     place = rem(i, like(i, n * n))
     p, q = div(place, like(i, n)), rem(place, like(i, n))
@@ -180,11 +174,6 @@ def _rotate_columns(i: Array, a: Array, v: Array) -> Sequence[Array]:
 
 def _singular(a: Array, v: Array) -> tuple[Array, Array, Array]:
     """Singular values, U and V from orthogonal columns a = U diag(s) and the rotations v."""
-    from nxjax.ops.arithmetic import sqrt
-    from nxjax.ops.compare import le, lt
-    from nxjax.ops.reduce import reduce_max, reduce_sum
-    from nxjax.ops.shape import broadcast_in_dim, reshape
-
     s = sqrt(real(reduce_sum(mul(conj(a), a), axes=(a.ndim - 2,))))
     order = ascending(neg(s))
     a, v = ordered(a, order), ordered(v, order)

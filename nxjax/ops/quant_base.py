@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
+from nxjax.ops.arithmetic import add
 from nxjax.ops.base import NDArray, of_dtype, require
 from nxjax.ops.quant_grid import ROUNDINGS, Grid
 from nxjax.ops.quant_traced import from_stored, masked, recovered
@@ -82,8 +83,6 @@ class Quantized(Op):
 
 def total(parts: Sequence[Array | None]) -> Array | None:
     """The sum of the tangents that are there."""
-    from nxjax.ops.arithmetic import add
-
     found: Array | None = None
     for part in parts:
         if part is not None:

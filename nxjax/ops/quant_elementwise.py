@@ -23,7 +23,7 @@ from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.ops.quant_traced import cast, every_integer, look_up, rescale_static, settled, wrapped
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
-from nxjax.trace.core import OPS, Array
+from nxjax.trace.core import Array, find_op, op_named
 from nxjax.trace.types import ArrayType
 
 
@@ -166,7 +166,7 @@ def _table(
     stored = every_integer(x_grid)
     if function in FUNCTIONS:
         return unary(function, stored, x_grid, y_grid, rounding, **dict(parameters))
-    op = OPS[function]
+    op = op_named(function)
     real = lambda x: np.asarray(op.eval(x, **dict(parameters)), np.float32)
     if x_grid.dtype == dtypes.int16:
         return y_grid.quantize(real(x_grid.dequantize(stored)))
@@ -180,7 +180,7 @@ def forget_tables() -> None:
 
 def has_table(function: str) -> bool:
     """Whether there is an op of one operand by this name, so that a table of it can be made."""
-    op = OPS.get(function)
+    op = find_op(function)
     return isinstance(op, Unary) or getattr(op, "quantized", None) == "table"
 
 
@@ -251,7 +251,7 @@ class QUnary(Quantized, Elementwise):
         assert t is not None
         if function in SLOPES:
             return mul(t, SLOPES[function](x, **dict(parameters)))
-        return OPS[function].jvp((x,), (t,), **dict(parameters))[1]
+        return op_named(function).jvp((x,), (t,), **dict(parameters))[1]
 
 
 qadd = QAdd()

@@ -21,9 +21,10 @@ from nxjax.errors import ShapeError
 from nxjax.ops import quant_integer
 from nxjax.ops.arithmetic import add, div, mul, sub
 from nxjax.ops.base import NDArray, constant, like, move_batch, require
+from nxjax.ops.compare import gt
 from nxjax.ops.conv import ConvDimensionNumbers, Pairs, conv_general_dilated, fold, unfold
 from nxjax.ops.dot import Axes, DotDimensionNumbers, Precision, dot_general, free, shifted
-from nxjax.ops.fixed.point import wrap32
+from nxjax.ops.fixed.point import quantize_multiplier, wrap32
 from nxjax.ops.fixed.product import Kind, factor, requantize_products
 from nxjax.ops.quant_base import Quantized, total
 from nxjax.ops.quant_grid import Grid, Rounding
@@ -42,7 +43,8 @@ from nxjax.ops.quant_traced import (
     wrapped,
 )
 from nxjax.ops.rounding import AWAY_FROM_ZERO, TO_NEAREST_EVEN, round
-from nxjax.ops.shape import broadcast_in_dim, reshape
+from nxjax.ops.select import select_n
+from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.ops.slicing import slice as slice_
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Op
@@ -73,9 +75,6 @@ def _traced_bias(b: Array, x_grid: Grid, w_scale: Array) -> Array:
 
 def _factor(x_grid: Grid, y_grid: Grid, w_scale: Array) -> Array:
     """``x_scale * w_scale / y_scale`` per channel, float64."""
-    from nxjax.ops.compare import gt
-    from nxjax.ops.select import select_n
-
     product = mul(cast(w_scale, dtypes.float64), constant(np.float32(x_grid.scale), dtypes.float64, w_scale.shape))  # pyright: ignore[reportArgumentType]
     # Selected by data, so that no compiler takes the divisor for a constant and multiplies by its rounded reciprocal.
     positive = gt(product, like(product, 0))
@@ -297,8 +296,6 @@ def _channel_dims(ndim: int, channels: int, batch: int) -> Axes:
 
 def _as_row(w_scale: Array, channels: Shape, wc: Axes, wb: Axes) -> Array:
     """Scales of w's rank as one per channel, in the order of the result's dimensions."""
-    from nxjax.ops.shape import transpose
-
     order = (*wb, *free(w_scale.ndim, wc, wb))
     moved = transpose(w_scale, permutation=(*order, *wc))
     row = reshape(moved, shape=tuple(w_scale.shape[i] for i in order))
@@ -570,8 +567,6 @@ class QMatmul(Quantized):
             acc = cast(dot_general(left, right, dimension_numbers=dimension_numbers, precision=EXACT), dtypes.int64)
         real = factor(x_grid.scale, y_grid.scale, out_grid, "matmul")  # pyright: ignore[reportArgumentType]
         if out_grid.dtype == dtypes.int16:
-            from nxjax.ops.fixed.point import quantize_multiplier
-
             mantissa, exponent = quantize_multiplier(real, rounding)
             scaled = rescale_wide(acc, like(acc, int(mantissa)), like(acc, int(exponent)))
         else:

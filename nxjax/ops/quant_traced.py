@@ -14,13 +14,15 @@ import numpy as np
 from nxjax.ops.arithmetic import add, div, max, mul, sub
 from nxjax.ops.base import NDArray, constant, like
 from nxjax.ops.bitwise import and_, shift_left, shift_right_arithmetic, shift_right_logical
-from nxjax.ops.compare import ge, gt, lt
+from nxjax.ops.compare import ge, gt, lt, ne
 from nxjax.ops.convert import bitcast_convert_type, convert_element_type
+from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode
 from nxjax.ops.fixed.point import quantize_multiplier
+from nxjax.ops.indexing import gather
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.ops.rounding import AWAY_FROM_ZERO, TO_NEAREST_EVEN, round
 from nxjax.ops.select import clamp, select_n
-from nxjax.ops.shape import broadcast_in_dim
+from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
@@ -75,8 +77,6 @@ def _placed(ratio: Array, grid: Grid) -> Array:
 
 
 def _is_nan(x: Array) -> Array:
-    from nxjax.ops.compare import ne
-
     return ne(x, x)
 
 
@@ -217,7 +217,6 @@ def spread_blocks(scale: Array, shape: tuple[int, ...]) -> Array:
     """``scale`` over ``shape``: each of its entries stands for a block of equal size along every axis."""
     if scale.shape == shape:
         return scale
-    from nxjax.ops.shape import reshape
 
     split: list[int] = []
     kept: list[int] = []
@@ -230,10 +229,6 @@ def spread_blocks(scale: Array, shape: tuple[int, ...]) -> Array:
 
 def taken(table: NDArray, index: Array) -> Array:
     """``table[index]`` for a row of values and int32 indices within it."""
-    from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode
-    from nxjax.ops.indexing import gather
-    from nxjax.ops.shape import reshape
-
     return gather(
         wrap(table),
         reshape(index, shape=(*index.shape, 1)),

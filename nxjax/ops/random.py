@@ -16,7 +16,23 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import DtypeError, KeyTypeError, ShapeError
-from nxjax.ops.base import Elementwise, NDArray, Nondifferentiable, equal_shapes, move_batch, own_shape, require
+from nxjax.ops.arithmetic import add
+from nxjax.ops.base import (
+    Elementwise,
+    NDArray,
+    Nondifferentiable,
+    constant,
+    equal_shapes,
+    move_batch,
+    own_shape,
+    require,
+)
+from nxjax.ops.bitwise import and_, or_, shift_left, shift_right_logical, xor
+from nxjax.ops.convert import convert_element_type
+from nxjax.ops.create import iota
+from nxjax.ops.shape import broadcast_in_dim, reshape
+from nxjax.ops.slicing import concatenate
+from nxjax.ops.slicing import slice as slice_
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Op
 from nxjax.trace.dtypes import DType
@@ -88,14 +104,11 @@ def _as_keys(a: NDArray, b: NDArray) -> NDArray:
 
 def _split_words(keys: Array, shape: Shape) -> tuple[Array, Array]:
     """The two words of each key as values, repeated over trailing ``shape``."""
-    from nxjax.ops.shape import broadcast_in_dim, reshape
-    from nxjax.ops.slicing import slice
-
     words = random_unwrap(keys)
     n = keys.ndim
     found: list[Array] = []
     for i in range(2):
-        word = slice(words, start_indices=(0,) * n + (i,), limit_indices=(*keys.shape, i + 1), strides=None)
+        word = slice_(words, start_indices=(0,) * n + (i,), limit_indices=(*keys.shape, i + 1), strides=None)
         word = reshape(word, shape=keys.shape)
         if shape:
             word = broadcast_in_dim(word, shape=(*keys.shape, *shape), broadcast_dimensions=tuple(range(n)))
@@ -105,12 +118,6 @@ def _split_words(keys: Array, shape: Shape) -> tuple[Array, Array]:
 
 def _counter_values(lead: Shape, shape: Shape) -> tuple[Array, Array]:
     """`_counters` as values, repeated over leading ``lead``."""
-    from nxjax.ops.base import constant
-    from nxjax.ops.bitwise import shift_right_logical
-    from nxjax.ops.convert import convert_element_type
-    from nxjax.ops.create import iota
-    from nxjax.ops.shape import broadcast_in_dim, reshape
-
     full, n = (*lead, *shape), math.prod(shape)
     if not shape:
         zero = constant(0, dtypes.uint32, full)
@@ -132,9 +139,6 @@ def _counter_values(lead: Shape, shape: Shape) -> tuple[Array, Array]:
 
 
 def _key_from_words(a: Array, b: Array) -> Array:
-    from nxjax.ops.shape import reshape
-    from nxjax.ops.slicing import concatenate
-
     pair = [reshape(x, shape=(*x.shape, 1)) for x in (a, b)]
     return random_wrap(concatenate(*pair, dimension=a.ndim))
 
@@ -222,10 +226,6 @@ class RandomSeed(Nondifferentiable, Elementwise):
         return _as_keys(np.asarray(high, np.uint32), np.asarray(low, np.uint32))
 
     def expand(self, seeds: Array, /) -> Array:
-        from nxjax.ops.base import constant
-        from nxjax.ops.bitwise import and_, shift_right_logical
-        from nxjax.ops.convert import convert_element_type
-
         if seeds.dtype.itemsize == 8:
             high = convert_element_type(shift_right_logical(seeds, 32), dtype=dtypes.uint32)
             low = convert_element_type(and_(seeds, 0xFFFFFFFF), dtype=dtypes.uint32)
@@ -254,9 +254,6 @@ class Threefry2x32(Nondifferentiable, Elementwise):
         return _hash(k1, k2, x1, x2)
 
     def expand(self, k1: Array, k2: Array, x1: Array, x2: Array, /) -> tuple[Array, Array]:
-        from nxjax.ops.arithmetic import add
-        from nxjax.ops.bitwise import or_, shift_left, shift_right_logical, xor
-
         keys = (k1, k2, xor(xor(k1, k2), _PARITY))
         a, b = add(x1, k1), add(x2, k2)
         for i in range(5):
@@ -294,9 +291,6 @@ class RandomBits(OnKeys):
         return np.asarray(a ^ b).astype(_UINT[bit_width], copy=False)
 
     def expand(self, keys: Array, /, *, bit_width: int, shape: Shape) -> Array:
-        from nxjax.ops.bitwise import or_, shift_left, xor
-        from nxjax.ops.convert import convert_element_type
-
         a, b = threefry2x32(*_split_words(keys, shape), *_counter_values(keys.shape, shape))
         if bit_width != 64:
             bits = xor(a, b)
@@ -341,8 +335,6 @@ class RandomFoldIn(Nondifferentiable, Elementwise):
         return _as_keys(*_hash(*_words(keys, 0), np.zeros_like(data), data))
 
     def expand(self, keys: Array, data: Array, /) -> Array:
-        from nxjax.ops.base import constant
-
         zero = constant(0, dtypes.uint32, data.shape)
         return _key_from_words(*threefry2x32(*_split_words(keys, ()), zero, data))
 

@@ -9,8 +9,12 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from nxjax.ops.base import LinearOp, NDArray, Nondifferentiable, of_dtype, own_axes
-from nxjax.ops.shape import broadcast_in_dim
+from nxjax.ops import vocabulary as ops
+from nxjax.ops.arithmetic import div, mul
+from nxjax.ops.base import LinearOp, NDArray, Nondifferentiable, constant, of_dtype, own_axes
+from nxjax.ops.compare import eq
+from nxjax.ops.convert import convert_element_type
+from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Linear, Op
 from nxjax.trace.dtypes import DType
@@ -90,8 +94,6 @@ class ReduceProd(Reduce):
     def jvp(
         self, primals: Sequence[Array], tangents: Sequence[Array | None], *, axes: tuple[int, ...]
     ) -> tuple[Array, Array | None]:
-        from nxjax.ops.arithmetic import mul
-
         (x,), (t,) = primals, tangents
         y = self(x, axes=axes)
         if t is None or not axes:
@@ -105,12 +107,6 @@ def products_of_others(x: Array, axes: tuple[int, ...]) -> Array:
 
     Exclusive products from the left times those from the right, so that no division is needed.
     """
-    from nxjax.ops.arithmetic import mul
-    from nxjax.ops.base import constant
-    from nxjax.ops.cumulative import cumprod
-    from nxjax.ops.shape import reshape, transpose
-    from nxjax.ops.slicing import pad, slice
-
     kept = [i for i in range(x.ndim) if i not in axes]
     order = (*kept, *axes)
     moved = transpose(x, permutation=order)
@@ -122,9 +118,9 @@ def products_of_others(x: Array, axes: tuple[int, ...]) -> Array:
     def exclusive(reverse: bool) -> Array:
         lo, hi = ((1, n), (0, 1)) if reverse else ((0, n - 1), (1, 0))
         start, limit = lo
-        part = slice(flat, start_indices=(0, start), limit_indices=(rows, limit))
-        padded = pad(part, one, padding_config=((0, 0, 0), (hi[0], hi[1], 0)))
-        return cumprod(padded, axis=1, reverse=reverse)
+        part = ops.slice(flat, start_indices=(0, start), limit_indices=(rows, limit))
+        padded = ops.pad(part, one, padding_config=((0, 0, 0), (hi[0], hi[1], 0)))
+        return ops.cumprod(padded, axis=1, reverse=reverse)
 
     others = mul(exclusive(False), exclusive(True)) if n else flat
     inverse = sorted(range(x.ndim), key=order.__getitem__)
@@ -139,10 +135,6 @@ class _Extremum(Reduce):
     def jvp(
         self, primals: Sequence[Array], tangents: Sequence[Array | None], *, axes: tuple[int, ...]
     ) -> tuple[Array, Array | None]:
-        from nxjax.ops.arithmetic import div, mul
-        from nxjax.ops.compare import eq
-        from nxjax.ops.convert import convert_element_type
-
         (x,), (t,) = primals, tangents
         y = self(x, axes=axes)
         if t is None:

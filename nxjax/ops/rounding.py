@@ -8,6 +8,8 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.ops.base import LinearOp, NDArray, Nondifferentiable, Unary, like, of_dtype, require
+from nxjax.ops.compare import lt
+from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Linear
 from nxjax.trace.types import ArrayType
@@ -118,9 +120,6 @@ class ReducePrecision(LinearOp, Unary):
 
 def truncate(x: Array) -> Array:
     """The integer part, rounded toward zero."""
-    from nxjax.ops.compare import lt
-    from nxjax.ops.select import select_n
-
     return select_n(lt(x, like(x, 0)), floor(x), ceil(x))
 
 

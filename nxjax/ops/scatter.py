@@ -17,8 +17,13 @@ import numpy as np
 from nxjax.errors import ShapeError
 from nxjax.ops import arithmetic
 from nxjax.ops.arithmetic import add, div, mul, neg
+from nxjax.ops.arithmetic import max as max_
+from nxjax.ops.arithmetic import min as min_
 from nxjax.ops.base import NDArray, all_weak, constant, equal_dtypes, like, move_batch, of_dtype, require, zeros
+from nxjax.ops.compare import eq, ne
 from nxjax.ops.convert import convert_element_type
+from nxjax.ops.create import iota
+from nxjax.ops.cumulative import part
 from nxjax.ops.dimension_numbers import GatherScatterMode, ScatterDimensionNumbers
 from nxjax.ops.indexing import (
     along,
@@ -30,6 +35,10 @@ from nxjax.ops.indexing import (
     upper_bounds,
     window_starts,
 )
+from nxjax.ops.select import select_n
+from nxjax.ops.shape import reshape
+from nxjax.ops.slicing import concatenate
+from nxjax.ops.sort import sort
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Linear, Op
 from nxjax.trace.dtypes import DType
@@ -199,9 +208,7 @@ class Scatter(Op):
 
 def clipped(indices: Array, bounds: Sequence[int]) -> Array:
     """Index vectors moved into [0, bound]."""
-    from nxjax.ops.arithmetic import max, min
-
-    return min(max(indices, 0), upper_bounds(indices, bounds))
+    return min_(max_(indices, 0), upper_bounds(indices, bounds))
 
 
 def read(x: Array, indices: Array, updates: Array | Linear, params: dict[str, Any]) -> Array:
@@ -299,14 +306,6 @@ class ScatterMul(Scatter):
         Updates are sorted by the element they meet, and each is given the product of those before it in its run times
         that of those after it. No division: factors may be zero, and derivatives of any order hold there.
         """
-        from nxjax.ops.compare import eq, ne
-        from nxjax.ops.create import iota
-        from nxjax.ops.cumulative import part
-        from nxjax.ops.select import select_n
-        from nxjax.ops.shape import reshape
-        from nxjax.ops.slicing import concatenate
-        from nxjax.ops.sort import sort
-
         n, narrow = updates.size, updates.dtype
         if not n or not x.size:
             return zeros(updates.type)
@@ -352,8 +351,6 @@ class _ScatterExtremum(Scatter):
         return b.apply(self.op, out, (old, new), {})
 
     def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
-        from nxjax.ops.compare import eq
-
         x, indices, updates = primals
         tx, _, tu = tangents
         y = self(*primals, **params)
@@ -417,9 +414,6 @@ class ScatterSet(Scatter):
             return y, self(tx, indices, tu, **params)
         # Number the updates and scatter the numbers by the same rule: the number found at an element is that of the
         # update that won it, and zero is the operand's own.
-        from nxjax.ops.compare import eq
-        from nxjax.ops.create import iota
-        from nxjax.ops.shape import reshape
 
         count = updates.size
         word = dtypes.int32 if count < 2**31 - 1 else dtypes.int64

@@ -19,6 +19,9 @@ from nxjax.ops.base import (
     of_dtype,
     zeros,
 )
+from nxjax.ops.bitwise import and_
+from nxjax.ops.compare import gt, lt
+from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Linear, Op
 from nxjax.trace.types import ArrayType
@@ -78,8 +81,6 @@ class SelectN(Op):
         moved = [move_batch(c, d, size) for c, d in zip(cases, dims[1:], strict=True)]
         which = move_batch(which, dims[0], size)
         if which.ndim < moved[0].ndim:
-            from nxjax.ops.shape import broadcast_in_dim
-
             which = broadcast_in_dim(which, shape=moved[0].shape, broadcast_dimensions=(0,))
         return self(which, *moved), 0
 
@@ -119,9 +120,6 @@ class Clamp(Differentiable, Op):
         return np.asarray(np.minimum(np.maximum(x, low), high), x.dtype)
 
     def tangents(self, y: Array, low: Array, x: Array, high: Array) -> Sequence[Tangent | None]:
-        from nxjax.ops.bitwise import and_
-        from nxjax.ops.compare import gt, lt
-
         low_, high_ = _spread(low, x), _spread(high, x)
 
         def masked(mask: Array, t: Array) -> Array:
@@ -145,7 +143,6 @@ class Clamp(Differentiable, Op):
             moved = move_batch(bound, dim, size)
             if moved.ndim == x.ndim:
                 return moved
-            from nxjax.ops.shape import broadcast_in_dim
 
             return broadcast_in_dim(moved, shape=x.shape, broadcast_dimensions=(0,))
 
@@ -158,7 +155,6 @@ class Clamp(Differentiable, Op):
 def _spread(bound: Array, x: Array) -> Array:
     if bound.shape == x.shape:
         return bound
-    from nxjax.ops.shape import broadcast_in_dim
 
     return broadcast_in_dim(bound, shape=x.shape, broadcast_dimensions=())
 

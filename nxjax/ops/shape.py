@@ -9,6 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.errors import ShapeError
+from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import LinearOp, NDArray, move_batch, own_axes, own_shape, require
 from nxjax.trace.core import Array, Linear
 from nxjax.trace.types import ArrayType, Shape
@@ -47,12 +48,10 @@ class BroadcastInDim(LinearOp):
     def transpose(
         self, ct: Array, x: Linear, /, *, shape: Shape, broadcast_dimensions: tuple[int, ...]
     ) -> Sequence[Array | None]:
-        from nxjax.ops.reduce import reduce_sum
-
         new = tuple(d for d in range(len(shape)) if d not in broadcast_dimensions)
         stretched = tuple(d for n, d in zip(x.shape, broadcast_dimensions, strict=True) if n == 1 != shape[d])
         axes = tuple(sorted((*new, *stretched)))
-        reduced = reduce_sum(ct, axes=axes) if axes else ct
+        reduced = ops.reduce_sum(ct, axes=axes) if axes else ct
         left = [d for d in broadcast_dimensions if d not in stretched]
         if left != sorted(left):
             reduced = transpose(reduced, permutation=tuple(sorted(left).index(d) for d in left))

@@ -10,8 +10,14 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.errors import DtypeError, ShapeError
-from nxjax.ops.base import LinearOp, NDArray, all_weak, equal_dtypes, move_batch, own_axis, require, zeros
-from nxjax.ops.shape import reshape
+from nxjax.ops import vocabulary as ops
+from nxjax.ops.arithmetic import sub
+from nxjax.ops.base import LinearOp, NDArray, all_weak, constant, equal_dtypes, move_batch, own_axis, require, zeros
+from nxjax.ops.convert import convert_element_type
+from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
+from nxjax.ops.reduce import reduce_sum
+from nxjax.ops.select import select_n
+from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array, Linear, Op
@@ -153,9 +159,6 @@ class Pad(LinearOp):
         )
         ct_value: Array | None = None
         if isinstance(value, Linear):
-            from nxjax.ops.arithmetic import sub
-            from nxjax.ops.reduce import reduce_sum
-
             ct_value = sub(reduce_sum(ct, axes=tuple(range(ct.ndim))), reduce_sum(inner, axes=tuple(range(ct.ndim))))
         return (inner if isinstance(x, Linear) else None, ct_value)
 
@@ -168,9 +171,6 @@ class Pad(LinearOp):
             assert d is not None
             return self(x, value, padding_config=(*padding_config[:d], (0, 0, 0), *padding_config[d:])), d
         # A value per element: pad with zeros, and choose it where a mask of ones was padded with zeros.
-        from nxjax.ops.base import constant
-        from nxjax.ops.select import select_n
-        from nxjax.ops.shape import broadcast_in_dim
 
         x = move_batch(x, dims[0], size)
         config = ((0, 0, 0), *padding_config)
@@ -326,9 +326,6 @@ class DynamicSlice(Op):
             assert d is not None
             at = [*starts[:d], wrap(np.zeros((), starts[0].dtype if starts else np.int32)), *starts[d:]]
             return self(x, *at, slice_sizes=insert(slice_sizes, d, size)), d
-        from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode
-        from nxjax.ops.indexing import gather
-
         n = len(slice_sizes)
         index = _stacked(starts, dims[1:], size)
         batched = d is not None
@@ -341,7 +338,7 @@ class DynamicSlice(Op):
         )
         operand = move_batch(x, d, size) if batched else x
         sizes = (1, *slice_sizes) if batched else slice_sizes
-        y = gather(operand, index, dimension_numbers=numbers, slice_sizes=sizes, mode=GatherScatterMode.CLIP)
+        y = ops.gather(operand, index, dimension_numbers=numbers, slice_sizes=sizes, mode=GatherScatterMode.CLIP)
         return y, 0
 
     def stablehlo(self, b: Any, out: ArrayType, x: Any, /, *starts: Any, slice_sizes: Shape) -> Any:
@@ -359,8 +356,6 @@ def _same_dtype(b: Any, starts: Sequence[Any]) -> Sequence[Any]:
 
 def _stacked(starts: Sequence[Array], dims: Sequence[int | None], size: int) -> Array:
     """Scalar indices, some of them batched, as one [size, n] array."""
-    from nxjax.ops.convert import convert_element_type
-
     widest = max((s.dtype for s in starts), key=lambda d: d.itemsize)
     columns = [convert_element_type(move_batch(s, d, size), dtype=widest) for s, d in zip(starts, dims, strict=True)]
     return concatenate(*(reshape(c, shape=(size, 1)) for c in columns), dimension=1)
@@ -404,9 +399,6 @@ class DynamicUpdateSlice(Op):
         if all(s is None for s in dims[2:]):
             at = [wrap(np.zeros((), starts[0].dtype if starts else np.int32)), *starts]
             return self(move_batch(x, dims[0], size), move_batch(update, dims[1], size), *at), 0
-        from nxjax.ops.dimension_numbers import GatherScatterMode, ScatterDimensionNumbers
-        from nxjax.ops.scatter import scatter
-
         x, update = move_batch(x, dims[0], size), move_batch(update, dims[1], size)
         n = x.ndim - 1
         numbers = ScatterDimensionNumbers(
@@ -417,7 +409,7 @@ class DynamicUpdateSlice(Op):
             scatter_indices_batching_dims=(0,),
         )
         index = _stacked(starts, dims[2:], size)
-        y = scatter(
+        y = ops.scatter(
             x,
             index,
             update,

@@ -8,7 +8,17 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.errors import ShapeError
-from nxjax.ops.base import NDArray, equal_shapes, move_batch, of_dtype, own_axis, require
+from nxjax.ops.arithmetic import sub
+from nxjax.ops.base import NDArray, constant, equal_shapes, like, move_batch, of_dtype, own_axis, require
+from nxjax.ops.bitwise import and_, not_, or_, shift_left, xor
+from nxjax.ops.compare import eq, lt, ne
+from nxjax.ops.convert import bitcast_convert_type, convert_element_type
+from nxjax.ops.create import iota
+from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode
+from nxjax.ops.indexing import gather
+from nxjax.ops.select import select_n
+from nxjax.ops.shape import reshape
+from nxjax.ops.slicing import slice as slice_
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Op
 from nxjax.trace.dtypes import DType
@@ -17,10 +27,6 @@ from nxjax.trace.types import ArrayType
 
 def take_along(x: Array, index: Array, axis: int) -> Array:
     """``x[..., index[..., i], ...]`` along ``axis``, the other dimensions in step."""
-    from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode
-    from nxjax.ops.indexing import gather
-    from nxjax.ops.shape import reshape
-
     others = tuple(d for d in range(x.ndim) if d != axis)
     numbers = GatherDimensionNumbers(
         offset_dims=(),
@@ -86,8 +92,6 @@ class Sort(Op):
         is_stable: bool = True,
         num_keys: int = 1,
     ) -> tuple[Any, Any]:
-        from nxjax.ops.create import iota
-
         if all(t is None for t in tangents):
             ys = self(*primals, dimension=dimension, is_stable=is_stable, num_keys=num_keys)
             return ys, (None,) * len(ys)
@@ -119,9 +123,6 @@ class Sort(Op):
                 return b.inline(_sort_packed, xs, params, True)
 
         def body(inner: Any, *pairs: Any) -> Any:
-            from nxjax.ops.bitwise import and_, or_
-            from nxjax.ops.compare import eq, lt
-
             def before(*values: Array) -> Array:
                 """Lexicographic: less by the first key, or equal by it and less by the next."""
                 result: Array | None = None
@@ -160,11 +161,6 @@ def _sort_packed(*xs: Array, word: DType, dimension: int, num_keys: int) -> tupl
 
     Stable, as the index decides between equal keys.
     """
-    from nxjax.ops.base import constant, like
-    from nxjax.ops.bitwise import and_, or_, shift_left, xor
-    from nxjax.ops.convert import bitcast_convert_type, convert_element_type
-    from nxjax.ops.create import iota
-
     n = xs[0].shape[dimension]
     low = (n - 1).bit_length()
     packed = iota(dtype=word, shape=xs[0].shape, dimension=dimension)
@@ -200,12 +196,6 @@ def _ordered(b: Any, x: Any) -> Any:
 
 def ordered_bits(x: Array) -> Array:
     """An integer that sorts like the float ``x``, NaNs last."""
-    from nxjax.ops.arithmetic import sub
-    from nxjax.ops.base import constant, like
-    from nxjax.ops.compare import eq, lt, ne
-    from nxjax.ops.convert import bitcast_convert_type
-    from nxjax.ops.select import select_n
-
     word = {1: dtypes.int8, 2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}[x.dtype.itemsize]
     largest = dtypes.integer_info(word).max
     x = select_n(eq(x, 0), x, like(x, 0))
@@ -217,12 +207,6 @@ def ordered_bits(x: Array) -> Array:
 
 def total_bits(x: Array) -> Array:
     """A signed integer that sorts like the float ``x`` in the total order of IEEE 754."""
-    from nxjax.ops.base import like
-    from nxjax.ops.bitwise import xor
-    from nxjax.ops.compare import lt
-    from nxjax.ops.convert import bitcast_convert_type
-    from nxjax.ops.select import select_n
-
     word = np.dtype(f"int{8 * x.dtype.itemsize}")
     bits = bitcast_convert_type(x, dtype=word)
     # Negative floats count downwards.
@@ -275,11 +259,6 @@ class TopK(Op):
         return self(args[0], k=k, axis=axis + (axis >= d)), (d, d)
 
     def expand(self, x: Array, /, *, k: int, axis: int) -> tuple[Array, Array]:
-        from nxjax.ops.bitwise import not_
-        from nxjax.ops.convert import convert_element_type
-        from nxjax.ops.create import iota
-        from nxjax.ops.slicing import slice
-
         key = total_bits(x) if x.dtype in dtypes.FLOAT else x
         if key.dtype == dtypes.bool_:
             key = convert_element_type(key, dtype=dtypes.uint8)
@@ -289,8 +268,8 @@ class TopK(Op):
         limits = tuple(k if i == axis else n for i, n in enumerate(x.shape))
         starts = (0,) * x.ndim
         return (
-            slice(values, start_indices=starts, limit_indices=limits),
-            slice(order, start_indices=starts, limit_indices=limits),
+            slice_(values, start_indices=starts, limit_indices=limits),
+            slice_(order, start_indices=starts, limit_indices=limits),
         )
 
     def stablehlo(self, b: Any, out: Any, x: Any, /, *, k: int, axis: int) -> Any:

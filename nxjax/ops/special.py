@@ -15,7 +15,7 @@ import numpy as np
 
 from nxjax.errors import GradientError
 from nxjax.ops.arithmetic import abs, add, div, max, min, mul, neg, rsqrt, sign, square, sub
-from nxjax.ops.base import Binary, Differentiable, LinearOp, NDArray, Tangent, like
+from nxjax.ops.base import Binary, Differentiable, LinearOp, NDArray, Tangent, eval_by_expand, like
 from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import eq, ge, gt, lt, ne
 from nxjax.ops.elementary import Smooth, exp
@@ -353,8 +353,6 @@ class _Bessel(Smooth):
     allowed = dtypes.FLOAT
 
     def eval(self, x: NDArray, /) -> NDArray:
-        from nxjax.ops.base import eval_by_expand
-
         wide = x if x.dtype == dtypes.float64 else x.astype(np.float64)
         return np.asarray(eval_by_expand(self, (wide,), {})).astype(x.dtype)
 

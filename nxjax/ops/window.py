@@ -12,6 +12,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from nxjax.errors import ShapeError
+from nxjax.ops.arithmetic import add
 from nxjax.ops.base import (
     LinearOp,
     NDArray,
@@ -23,8 +24,13 @@ from nxjax.ops.base import (
     require,
     zeros,
 )
+from nxjax.ops.bitwise import and_, not_
+from nxjax.ops.compare import eq, ge, le
 from nxjax.ops.conv import dilated
 from nxjax.ops.reduce import highest, lowest
+from nxjax.ops.select import select_n
+from nxjax.ops.slicing import pad
+from nxjax.ops.slicing import slice as slice_
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Linear, Op
 from nxjax.trace.dtypes import DType
@@ -74,8 +80,6 @@ def _with_batch(params: dict[str, Any], dim: int) -> dict[str, Any]:
 
 
 def _padded(x: NDArray, value: Any, padding: Pairs, base_dilation: Shape) -> NDArray:
-    from nxjax.ops.slicing import pad
-
     config = tuple((l, h, d - 1) for (l, h), d in zip(padding, base_dilation, strict=True))
     if all(c == (0, 0, 0) for c in config):
         return x
@@ -388,13 +392,6 @@ class SelectAndScatterAdd(_Selecting):
         base_dilation: Shape,
         window_dilation: Shape,
     ) -> Array:
-        from nxjax.ops.arithmetic import add
-        from nxjax.ops.bitwise import and_, not_
-        from nxjax.ops.compare import eq, ge, le
-        from nxjax.ops.select import select_n
-        from nxjax.ops.slicing import pad
-        from nxjax.ops.slicing import slice as slice_
-
         shape = source.shape
         if 0 in shape:
             return zeros(ArrayType(x.shape, source.dtype))

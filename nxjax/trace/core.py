@@ -175,7 +175,7 @@ class Op(ABC):
 
     def __reduce__(self) -> Any:
         """Copies and pickles are the op itself, found by its name: what an op is compared by is its identity."""
-        return _named, (self.name,)
+        return op_named, (self.name,)
 
     def __deepcopy__(self, memo: Any) -> Self:
         return self
@@ -241,13 +241,6 @@ def _imported_line() -> tuple[str, int] | None:
         frame = frame.f_back
     name = "" if frame is None else str(frame.f_globals.get("__name__", ""))
     return (name, frame.f_lineno) if frame is not None and name.startswith("nxjax.") else None
-
-
-def _named(name: str) -> Op:
-    """The op that a pickle means."""
-    if not has_op(name):
-        raise NxError(f"there is no op {name!r} here", fix="define it, or import what defines it, before loading")
-    return OPS[name]
 
 
 @final
@@ -346,20 +339,32 @@ def unwatched() -> Callable[[Op, Sequence[Array], dict[str, Any]], Any]:
     return _unwatched
 
 
-_vocabulary: Callable[[], None] | None = None
+def _unknown(name: str) -> None:
+    """Loads no op: what stands until `install_vocabulary` was called."""
 
 
-def install_vocabulary(load: Callable[[], None]) -> None:
-    """Say how all ops are loaded, for programs that come as text. Called once, as above."""
-    global _vocabulary
-    _vocabulary = load
+_load: Callable[[str], None] = _unknown
 
 
-def has_op(name: str) -> bool:
-    """Whether there is an op of this name, also one whose module nobody has needed so far."""
-    if name not in OPS and _vocabulary is not None:
-        _vocabulary()
-    return name in OPS
+def install_vocabulary(load: Callable[[str], None]) -> None:
+    """Say how the op of a name is loaded: ``load`` imports what makes it, if there is one. Called once, as above."""
+    global _load
+    _load = load
+
+
+def find_op(name: str) -> Op | None:
+    """The op of this name, whose module is imported if nobody has needed it so far; None if there is none."""
+    if name not in OPS:
+        _load(name)
+    return OPS.get(name)
+
+
+def op_named(name: str) -> Op:
+    """As `find_op`, where the op has to be there."""
+    op = find_op(name)
+    if op is None:
+        raise NxError(f"there is no op {name!r} here", fix="define it, or import what defines it, before loading")
+    return op
 
 
 _compiler: Callable[[], Any] | None = None

@@ -22,7 +22,7 @@ import numpy as np
 from nxjax.errors import NxError, ProgramError
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
-from nxjax.trace.core import OPS, Array, has_op
+from nxjax.trace.core import Array, find_op
 from nxjax.trace.depth import make_room
 from nxjax.trace.params import PARAM_CLASSES, param_class
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
@@ -301,11 +301,11 @@ class _Parser:
         op_name = self.next()
         params: dict[str, Any] = {}
         # Before its parameters are read: their classes come with it.
-        if not has_op(op_name.removesuffix("[]")):
+        op = find_op(op_name.removesuffix("[]"))
+        if op is None:
             raise ProgramError("program text: no such op", got=repr(op_name))
-        if op_name.endswith("[]"):  # lexed together with an empty parameter list
-            op_name = op_name[:-2]
-        elif self.accept("["):
+        # An empty list of parameters is lexed together with the name.
+        if not op_name.endswith("[]") and self.accept("["):
             while not self.accept("]"):
                 key = self.next()
                 self.expect("=")
@@ -315,7 +315,7 @@ class _Parser:
             inputs.append(self.atom(env))
         scope = self.next()[1:] if self.peek().startswith("@") else ""
         env.update(names)
-        return Equation(OPS[op_name], tuple(inputs), tuple(v for _, v in names), params, None, scope)
+        return Equation(op, tuple(inputs), tuple(v for _, v in names), params, None, scope)
 
     def _more_inputs(self) -> bool:
         word = self.peek()

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import nxjax as nx
+from nxjax.ops import vocabulary
 from nxjax.ops.base import Unary
 from nxjax.trace import dtypes
-from nxjax.trace.core import OPS
+from nxjax.trace.core import op_named
 
 DIGITS = 700
 MEANING = {
@@ -45,7 +46,9 @@ PLACES = [
 ULPS = 16  # of the whole number's size: one part may lose what the other one is larger by
 
 
-NAMES = sorted(n for n, op in OPS.items() if isinstance(op, Unary) and dtypes.complex64 in type(op).allowed)
+NAMES = sorted(
+    n for n, op in vocabulary.every().items() if isinstance(op, Unary) and dtypes.complex64 in type(op).allowed
+)
 
 
 def numbers(dtype, bounded):
@@ -72,7 +75,7 @@ def is_near(found, wanted, info):
 @pytest.mark.parametrize("dtype", [dtypes.complex64, dtypes.complex128], ids=str)
 @pytest.mark.parametrize("name", NAMES)
 def test_any_size(name, dtype):
-    op, params = OPS[name], PARAMS.get(name, {})
+    op, params = op_named(name), PARAMS.get(name, {})
     meaning = MEANING.get(name) or getattr(mpmath, name)
     x = numbers(dtype, name in BOUNDED)
     with nx.enable_x64(), np.errstate(all="ignore"):

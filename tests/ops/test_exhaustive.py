@@ -17,7 +17,7 @@ import pytest
 import nxjax as nx
 import nxjax.ops
 from nxjax.errors import NxError
-from nxjax.ops import base
+from nxjax.ops import base, vocabulary
 from nxjax.ops.quant_grid import Grid
 from nxjax.testing import executors
 from nxjax.trace import core, dtypes
@@ -65,13 +65,13 @@ class Case:
     right: Any
 
     def __call__(self, *xs):
-        return core.OPS[self.name](*xs, **self.params)
+        return core.op_named(self.name)(*xs, **self.params)
 
 
 def of_type(name, params, ins):
     """The dtype of the op's result; None where the op has no meaning for ``ins``."""
     try:
-        return core.OPS[name].infer(*(ArrayType((2,), d) for d in ins), **params).dtype
+        return core.op_named(name).infer(*(ArrayType((2,), d) for d in ins), **params).dtype
     except NxError:
         return None
 
@@ -152,9 +152,7 @@ def differences(way, dtype, xs, cases):
 
 
 def test_every_elementwise_op_has_a_row():
-    there = {
-        n for n, op in core.OPS.items() if isinstance(op, base.Elementwise) and type(op).__module__.startswith("nxjax.")
-    }
+    there = {n for n, op in vocabulary.every().items() if isinstance(op, base.Elementwise)}
     there |= {"select_n", "clamp", "copy", "bitcast_convert_type"}
     elsewhere = [n for names in ELSEWHERE.values() for n in names.split()]
     assert there == ROWS.keys() | set(elsewhere)
@@ -199,9 +197,9 @@ def test_choices(dtype, way):
     d, wides = Kind(dtype), [wide(x) for x in cube]
     which = np.resize(np.array([-7, 0, 1, 2, 9], np.int32), len(cube[0]))
     functions = [
-        core.OPS["clamp"],
-        lambda *xs: core.OPS["select_n"](wrap(which), *xs),
-        lambda *xs: core.OPS["select_n"](wrap(which % 2 == 0), *xs[1:]),
+        core.op_named("clamp"),
+        lambda *xs: core.op_named("select_n")(wrap(which), *xs),
+        lambda *xs: core.op_named("select_n")(wrap(which % 2 == 0), *xs[1:]),
     ]
     clamped, chosen, one = computed(way, functions, cube)
     bad = unlike(clamped, ROWS["clamp"].meaning(d, *wides), dtype, EXACT)
@@ -224,7 +222,7 @@ def all_converted(dtype):
 def test_conversions(dtype, way):
     x, wants = all_converted(dtype)
     turned = [
-        lambda v, d=new: core.OPS["convert_element_type"](v, dtype=d)
+        lambda v, d=new: core.op_named("convert_element_type")(v, dtype=d)
         for new in (*REAL, *sorted(dtypes.COMPLEX, key=str))
     ]
     results = computed(way, turned, [x])
@@ -251,7 +249,7 @@ def test_bits_of_every_value(dtype, way):
     """NaN keep their payload, too."""
     x = words(dtype)
     others = [d for d in REAL if d != dtypes.bool_ and dtypes.bit_width(d) == dtypes.bit_width(dtype)]
-    turned = [lambda v, d=new: core.OPS["bitcast_convert_type"](v, dtype=d) for new in others]
+    turned = [lambda v, d=new: core.op_named("bitcast_convert_type")(v, dtype=d) for new in others]
     for new, got in zip(others, computed(way, turned, [x]), strict=True):
         bad = got.view(f"u{new.itemsize}") != x.view(f"u{new.itemsize}")
         assert not bad.any(), listed(f"{dtype.name} as {new.name}", bad, [x], got, x)
@@ -301,7 +299,7 @@ def test_functions_of_several_operands(name, dtype):
     assert (here & known).sum() > 50
     outside = kinds(rounded(want, dtype))
     for way in WAYS[:2]:
-        (got,) = computed(way, [core.OPS[name]], xs)
+        (got,) = computed(way, [core.op_named(name)], xs)
         assert got.dtype == dtype
         units = errors(got, want, dtype)
         near = np.abs(got.astype(np.float64) - want) * (1 - ROUNDED / units) <= peer.off
@@ -314,7 +312,7 @@ def slopes(dtype):
 
     def slope(name):
         params = {"approximate": False} if name == "gelu" else {}
-        return lambda x: nx.jvp(lambda v: core.OPS[name](v, **params), (x,), (nx.numpy.ones_like(x),))[1]
+        return lambda x: nx.jvp(lambda v: core.op_named(name)(v, **params), (x,), (nx.numpy.ones_like(x),))[1]
 
     return {name: slope(name) for name in SLOPES}
 
@@ -447,7 +445,7 @@ def test_every_pair_on_grids(way):
     x, y = (((v - g.zero_point) * np.float32(g.scale)).astype(np.float32) for v, g in zip(q, (X, Y), strict=True))
     two = ("qadd", "qsub", "qmul", "qprelu")
     functions = [
-        lambda a, b, n=n, p=p: core.OPS[n](*((a, b) if n in two else (a,)), **p) for n, (p, _) in ON_GRIDS.items()
+        lambda a, b, n=n, p=p: core.op_named(n)(*((a, b) if n in two else (a,)), **p) for n, (p, _) in ON_GRIDS.items()
     ]
     for (name, (_, real)), got, eager in zip(
         ON_GRIDS.items(), computed(way, functions, [x, y]), computed("eager", functions, [x, y]), strict=True

@@ -35,7 +35,7 @@ from nxjax.kernels.cpu.ir import Module
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.nest_plan import Plan, flaw
 from nxjax.trace import dtypes
-from nxjax.trace.core import OPS
+from nxjax.trace.core import op_named
 from nxjax.trace.dtypes import DType
 
 NDArray = np.ndarray[Any, Any]
@@ -312,7 +312,7 @@ class Nest(Kernel):
                         y = y + step * np.arange(self.sizes[i]).reshape([-1 if k == i else 1 for k in range(y.ndim)])
                     y = y.astype(node.dtype)
                 case Reduction():
-                    reduced = OPS[_REDUCERS[node.op]].eval(known[node.arg], axes=axes)
+                    reduced = op_named(_REDUCERS[node.op]).eval(known[node.arg], axes=axes)
                     kept = (*self.sizes[: self.kept], *(1 for _ in axes))
                     y = np.broadcast_to(reduced.reshape(kept), self.sizes)
                 case Node():

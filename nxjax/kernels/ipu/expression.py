@@ -21,7 +21,7 @@ from nxjax.kernels.ipu.expression_helpers import closure
 from nxjax.kernels.ipu.expression_ops import RULES, Emitter, held, number, read, supported
 from nxjax.kernels.ipu.spec import CTYPES, Attribute, Codelet, Field, NDArray
 from nxjax.ops import arithmetic, bitwise, compare, convert, elementary, incomplete, power, rounding, select, special
-from nxjax.trace.core import OPS
+from nxjax.trace.core import op_named
 
 __all__ = ["Expression", "Kind", "Node", "codelet", "literal", "supported"]
 
@@ -146,7 +146,7 @@ class Expression(Codelet):
                 values.append(np.broadcast_to(np.asarray(node.value).astype(node.dtype), box))
             else:
                 operands = [np.ascontiguousarray(values[j]) for j in node.args]
-                values.append(np.asarray(OPS[node.op].eval(*operands, **node.params)))
+                values.append(np.asarray(op_named(node.op).eval(*operands, **node.params)))
         return {f"y{i}": values[o].reshape(arrays[f"y{i}"].shape) for i, o in enumerate(self.outputs)}
 
     def _operand_dtype(self, number: int) -> DType:

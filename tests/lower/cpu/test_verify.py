@@ -20,7 +20,7 @@ from nxjax.lower.cpu.tape import Branch, Buffer, Call, Copy, Counter, CpuProgram
 from nxjax.lower.cpu.verify import trace, verify
 from nxjax.lower.cpu.verify_operands import interleaved
 from nxjax.trace import dtypes
-from nxjax.trace.core import OPS
+from nxjax.trace.core import op_named
 from tests.kernels.cpu.written import Written
 from tests.lower.cpu.planted import FAULTS, planted
 
@@ -477,7 +477,7 @@ def test_an_argument_is_read_before_it_is_overwritten():
 
 def summed_twice(plan=None):
     """``(sum(x) * cos(x)).sum()`` of 16 rows of 64 floats, with its passes as ``plan`` says."""
-    op = lambda name: OPS[name]
+    op = lambda name: op_named(name)
     nodes = (
         Node(op("cos"), (), (0,), dtypes.float32),
         Reduction("add", 0, bytes(4), dtypes.float32),
@@ -542,7 +542,7 @@ def test_saved_values_lie_apart(slots, scratch, why):
 
 def test_a_part_that_is_changed_in_place_keeps_what_lies_around_it():
     """``y = 1; y[::2] = -s``: the nest writes eight of the sixteen floats of ``y``, and ``s`` was made there whole."""
-    negative = (Node(OPS["neg"], (), (0,), dtypes.float32),)
+    negative = (Node(op_named("neg"), (), (0,), dtypes.float32),)
     kernel = Nest((8,), 1, False, (Input(dtypes.float32, (8,)),), negative, (Output(1, (8,)),))
     one = (Constant(np.float32(1).tobytes(), np.dtype(np.float32)),)
     ones = Nest((16,), 1, False, (), one, (Output(0, (4,)),))

@@ -18,6 +18,7 @@ from nxjax.lower.passes.dce import dead_code_eliminated
 from nxjax.lower.passes.simplify import simplified
 from nxjax.lower.type_rules import table
 from nxjax.lower.type_rules.table import RULES, WITHOUT, flaw
+from nxjax.ops import vocabulary
 from nxjax.ops.base import Elementwise
 from nxjax.ops.shape import transpose
 from nxjax.testing.generator import random_text
@@ -25,7 +26,7 @@ from nxjax.testing.judge import defined
 from nxjax.testing.productions import ROWS
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
-from nxjax.trace.core import OPS, has_op
+from nxjax.trace.core import op_named
 from nxjax.trace.kinds import _parameters
 from nxjax.trace.program import Equation, Literal, Program, Var
 from nxjax.trace.stage import stage
@@ -62,8 +63,7 @@ OPERANDS = {
 
 
 def every_op():
-    has_op("every op is loaded to look for this one")
-    return {n: op for n, op in OPS.items() if type(op).__module__.startswith("nxjax.") and not hasattr(op, "declared")}
+    return vocabulary.every()
 
 
 def equation(op, *types, **params):
@@ -110,7 +110,7 @@ def examples():
     for line in PARAMETERS.read_text().splitlines():
         if re.search(r"= ([a-z_0-9]+)\[", line):
             found += equations(nx.parse_program(line))
-    found += [equation(OPS[name], *types) for name, types in OPERANDS.items()]
+    found += [equation(op_named(name), *types) for name, types in OPERANDS.items()]
     for op in every_op().values():
         if isinstance(op, Elementwise) and not _parameters(type(op))[0]:
             found += taken(op)[:2]

@@ -1,0 +1,39 @@
+"""Every op by name, its file loaded when the op is first used.
+
+Two kinds of code need that. Rules may use an op that stands above their own file: the transpose of a broadcast is a
+sum. And importing `nxjax.numpy` must cost next to nothing, while the op files are most of the package. Both write
+``ops.reduce_sum``, which imports the file that holds the op and remembers the op here.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Final
+
+from nxjax.ops.index import FILES
+from nxjax.trace.core import OPS, Op
+
+_HOMES: Final = {name: file for file, names in FILES.items() for name in names.split()}
+
+
+def load(name: str) -> None:
+    """Import what makes the op ``name``, if there is one."""
+    if name in _HOMES:
+        import_module(f"nxjax.{_HOMES[name]}")
+
+
+def every() -> dict[str, Op]:
+    """All ops of nxjax by name, all loaded."""
+    for file in FILES:
+        import_module(f"nxjax.{file}")
+    return {name: OPS[name] for name in _HOMES}
+
+
+def __getattr__(name: str) -> Op:
+    # Names that Python has taken end in an underscore: ``and_``.
+    own = name.rstrip("_")
+    if own not in _HOMES:
+        raise AttributeError(f"no op is called {name!r}")
+    load(own)
+    op = globals()[name] = OPS[own]
+    return op
