@@ -4,9 +4,7 @@ from typing import Final
 
 FILES: Final = {
     "ops.argreduce": "argmax argmin",
-    "ops.arithmetic": (
-        "abs add atan2 cbrt div integer_pow max min mul neg nextafter pow rem rsqrt sign sqrt square sub"
-    ),
+    "ops.arithmetic": "abs add atan2 cbrt div integer_pow max min mul neg nextafter pow rem rsqrt sign sqrt square sub",
     "ops.bitwise": "and clz not or population_count shift_left shift_right_arithmetic shift_right_logical xor",
     "ops.collectives": "axis_index pmax pmin psum psum_invariant pvary",
     "ops.compare": "eq ge gt le lt ne",
@@ -21,7 +19,7 @@ FILES: Final = {
     "ops.create": "iota",
     "ops.cumulative": "cumlogsumexp cummax cummin cumprod cumsum",
     "ops.dot": "dot_general",
-    "ops.elementary": ("acos acosh asin asinh atan atanh cos cosh exp exp2 expm1 log log1p logistic sin sinh tan tanh"),
+    "ops.elementary": "acos acosh asin asinh atan atanh cos cosh exp exp2 expm1 log log1p logistic sin sinh tan tanh",
     "ops.exchanges": "all_gather all_to_all ppermute reduce_scatter",
     "ops.fft": "fft",
     "ops.identity": "copy optimization_barrier stop_gradient",
@@ -55,9 +53,7 @@ FILES: Final = {
     "ops.slicing": "concatenate dynamic_slice dynamic_update_slice pad slice split",
     "ops.sort": "sort top_k",
     "ops.special": "bessel_i0e bessel_i1e digamma erf erf_inv erfc lgamma no_derivative polygamma zeta",
-    "ops.window": (
-        "reduce_window_max reduce_window_min reduce_window_sum select_and_gather_add select_and_scatter_add"
-    ),
+    "ops.window": "reduce_window_max reduce_window_min reduce_window_sum select_and_gather_add select_and_scatter_add",
     "transforms.bucketing.call": "bucketed",
     "transforms.call": "jit",
     "transforms.callback": "debug_callback io_callback pure_callback",
