@@ -72,7 +72,7 @@ _HOMES: dict[str, str] = {
          "explain_cache_misses", "legacy_prng_key", "log_compiles", "no_execution", "no_tracing", "numpy_dtype_promotion",
          "numpy_rank_promotion", "remove_size_one_mesh_axis_from_type", "softmax_custom_jvp", "thread_guard", "threefry_partitionable", "transfer_guard",
          "transfer_guard_device_to_device", "transfer_guard_device_to_host", "transfer_guard_host_to_device"),
-        "nxjax.settings",
+        "nxjax.config.contexts",
     ),
     **dict.fromkeys(("scan", "associative_scan", "while_loop", "fori_loop", "cond", "switch"), "nxjax.lax.control"),
     **dict.fromkeys(

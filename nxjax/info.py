@@ -65,7 +65,7 @@ def text() -> str:
     import nxjax
     from nxjax.backends import cache, registry
     from nxjax.config import config
-    from nxjax.setting_table import NAMES
+    from nxjax.config.table import NAMES
 
     lines = [f"nxjax {nxjax.__version__}", "", "versions"]
     lines += _table([("python", platform.python_version()), *((p, _version(p) or "missing") for p in _CORE)])

@@ -8,7 +8,7 @@ import pkgutil
 from typing import Any
 
 import nxjax as nx
-from nxjax import settings
+from nxjax.config import contexts
 from nxjax.scipy import stats
 from tests.test_docs import whole
 
@@ -77,7 +77,7 @@ def test_every_public_name_has_an_example_that_is_executed():
 def test_settings_show_how_they_are_set():
     # One object each, made from a table, so that doctest finds none of them in the file.
     runner = doctest.DocTestRunner()
-    for name in settings._DOCS:
-        text = getattr(settings, name).__doc__ or ""
+    for name in contexts._DOCS:
+        text = getattr(contexts, name).__doc__ or ""
         runner.run(doctest.DocTestParser().get_doctest(text, {}, name, None, None))
-    assert runner.failures == 0 and runner.tries == 2 * len(settings._DOCS)
+    assert runner.failures == 0 and runner.tries == 2 * len(contexts._DOCS)

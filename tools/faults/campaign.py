@@ -144,7 +144,8 @@ class Campaign:
     def _stages(self, found: Mapping[str, Sequence[str]]) -> Iterable[list[str]]:
         """What pytest is given, time after time."""
         # The first child also tells whether the package can be imported, so there is one even where no test is known.
-        yield singles({f: t for f, t in found.items() if f in self._known}, self._covers) or ["tests/test_config.py"]
+        known = {f: t for f, t in found.items() if f in self._known}
+        yield singles(known, self._covers) or ["tests/config/test_config.py"]
         for file in found:
             cover = self._covers[file]
             if cover.passed and (self._tree / file).exists():

@@ -25,7 +25,7 @@ ASKED: Final = (
     "test_whole.py", "test_testing.py", "lax", "numpy", "nn", "random", "scipy", "test_robustness.py", "experimental",
     "test_parallel.py",
     "trace", "profiling", "image", "test_custom_operator.py", "test_ad_checkpoint.py", "test_errors.py",
-    "test_global_arrays.py", "test_interrupt.py", "test_config.py", "test_sharding.py", "debug", "quant",
+    "test_global_arrays.py", "test_interrupt.py", "config", "test_sharding.py", "debug", "quant",
     "lower/test_turns.py", "lower/test_stablehlo.py", "backends/xla",
 )  # fmt: skip
 _SECONDS: Final = 900.0

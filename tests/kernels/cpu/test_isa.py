@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import nxjax as nx
+from nxjax.config.table import ISAS
 from nxjax.errors import ParameterError
 from nxjax.kernels.cpu import isa
-from nxjax.setting_table import ISAS
 
 
 @pytest.fixture

@@ -89,7 +89,7 @@ __all__ = sorted((*_DOCS, "checking_leaks"))
 def __getattr__(name: str) -> Any:
     doc = _DOCS.get(name)
     if doc is None:
-        raise AttributeError(f"module 'nxjax.settings' has no attribute {name!r}")
+        raise AttributeError(f"module 'nxjax.config.contexts' has no attribute {name!r}")
     shown = _SHOWN.get(name, True)
     example = f">>> import nxjax as nx\n>>> with nx.{name}({shown!r}):\n...     nx.{name}.value\n{shown!r}\n"
     made = globals()[name] = Setting(name, f"{doc}\n\n{example}")

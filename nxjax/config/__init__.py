@@ -3,7 +3,8 @@
 A setting has a value for the process, which `Config.update` sets, and one for each context in which a ``with`` block
 overrides it: for the thread, and for the asyncio task, that runs the block. `current_settings` gives what holds here.
 What decides what a call means is summed up in one object, ``call``, and what of that is for debugging in ``mode``: None
-as long as all is at rest. Knows nothing but the environment.
+as long as all is at rest. Knows nothing but the environment. `table` says which settings there are, `contexts` has
+JAX's context managers for them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from contextvars import ContextVar
 from operator import attrgetter
 from typing import Any, ClassVar, Final, ParamSpec, TypeVar, final
 
-from nxjax.setting_table import (
+from nxjax.config.table import (
     CALL,
     FIXED,
     IDLE,
