@@ -1,4 +1,4 @@
-"""The on-disk executable cache: bytes by content hash. Knows nothing of what they mean, and leaves files to `kept`."""
+"""The on-disk executable cache: bytes by content hash. Knows nothing of what they mean; `user_cache` has the files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 import os
 from typing import Final
 
-from nxjax import kept
+from nxjax.files import user_cache
 
 _SUFFIX: Final = ".nxc"
 
@@ -24,29 +24,29 @@ def key_of(*parts: str | bytes) -> str:
 
 def load(key: str) -> bytes | None:
     """The payload stored under ``key``, or None."""
-    return kept.load(key + _SUFFIX)
+    return user_cache.load(key + _SUFFIX)
 
 
 def store(key: str, payload: bytes) -> None:
     """Keep ``payload`` under ``key``. A folder that cannot be written to is no error: nothing is kept."""
-    kept.store(key + _SUFFIX, payload)
+    user_cache.store(key + _SUFFIX, payload)
 
 
 def discard(key: str) -> None:
     """Drop what is stored under ``key``."""
-    kept.discard(key + _SUFFIX)
+    user_cache.discard(key + _SUFFIX)
 
 
 def size() -> tuple[int, int]:
     """Number of files and their bytes."""
-    found = kept.entries()
+    found = user_cache.entries()
     return len(found), sum(e.nbytes for e in found)
 
 
 def clear() -> int:
     """Remove every file; gives how many there were."""
     removed = 0
-    for entry in kept.entries():
+    for entry in user_cache.entries():
         with contextlib.suppress(OSError):
             os.unlink(entry.path)
             removed += 1

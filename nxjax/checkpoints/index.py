@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn, final
 
-from nxjax import whole
 from nxjax.checkpoints import tensors
 from nxjax.checkpoints.parts import Box
 from nxjax.checkpoints.steps import INDEX
 from nxjax.checkpoints.structure import name_of
 from nxjax.errors import InvalidFileError, ParameterError
+from nxjax.files import safe_io
 from nxjax.trace.dtypes import DType
 
 FORMAT: Final = "nxjax.checkpoint"
@@ -184,7 +184,7 @@ def read(folder: Path, handle: int | None = None) -> Index:
         )
 
     try:
-        found = whole.parsed(whole.read(path if handle is None else INDEX, whole.TEXT, handle))
+        found = safe_io.parsed(safe_io.read(path if handle is None else INDEX, safe_io.TEXT, handle))
         body = found["checkpoint"]
         if found["crc32"] != _checksum(body):
             fail("other bytes than were written: the checksum differs")

@@ -16,9 +16,9 @@ from typing import Any, Final, NoReturn, final
 
 import numpy as np
 
-from nxjax import whole
 from nxjax.checkpoints.disk import disk
 from nxjax.errors import DtypeError, InvalidFileError, Shown
+from nxjax.files import safe_io
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 
@@ -173,7 +173,7 @@ class TensorFile(Shown):
 
     def __init__(self, path: Path, folder: int | None = None) -> None:
         self.path = path
-        with whole.opened(path if folder is None else path.name, folder) as file:
+        with safe_io.opened(path if folder is None else path.name, folder) as file:
             self.size = file.seek(0, 2)
             if self.size < 8:
                 self._fail("shorter than its header")
@@ -182,7 +182,7 @@ class TensorFile(Shown):
         if not 2 <= length <= min(self.size - 8, _LONGEST_HEADER):
             self._fail(f"a header of {length} bytes")
         try:
-            header: Any = whole.parsed(self._data[8 : 8 + length].tobytes())
+            header: Any = safe_io.parsed(self._data[8 : 8 + length].tobytes())
         except (ValueError, RecursionError) as error:
             self._fail(f"a header that is no JSON: {str(error)[:80]}")
         if not isinstance(header, dict):

@@ -16,7 +16,6 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax import whole
 from nxjax.backends import target_registry as registry
 from nxjax.backends.target import Build
 from nxjax.deploy.artifact import Artifact
@@ -25,6 +24,7 @@ from nxjax.deploy.files import safe_name
 from nxjax.deploy.report import Report
 from nxjax.deploy.trace import Subject, as_given, converted, refuse_traced
 from nxjax.errors import ExecutionError, InvalidFileError, LoweringError, MemoryLimitError, NxError, ParameterError
+from nxjax.files import safe_io
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
 from nxjax.lower.npu.macs import macs
@@ -118,7 +118,7 @@ def _bytes(source: str | os.PathLike[str] | bytes, most: int) -> tuple[str, byte
     if path.exists() and not path.is_file():
         # A folder, or something without an end, such as a device.
         raise InvalidFileError(f"{path.name}: not a file", got=str(path), expected="a .tflite or .onnx file")
-    return path.name, whole.read(path, most), path.parent
+    return path.name, safe_io.read(path, most), path.parent
 
 
 def _graph(name: str, data: bytes, folder: Path | None) -> NpuGraph:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from nxjax import whole
 from nxjax.export.exported import Exported
 from nxjax.export.serialization import deserialize
+from nxjax.files import safe_io
 
 _MOST: Final = 2**31  # bytes: places in the format are of 32 bits
 
@@ -29,7 +29,7 @@ def save(path: str | os.PathLike[str], exported: Exported, vjp_order: int = 0) -
     >>> float(load(path).call(3.0))
     6.0
     """
-    whole.write(path, exported.serialize(vjp_order))
+    safe_io.write(path, exported.serialize(vjp_order))
 
 
 def load(path: str | os.PathLike[str]) -> Exported:
@@ -44,4 +44,4 @@ def load(path: str | os.PathLike[str]) -> Exported:
     >>> load(path)
     Exported(<lambda>: (f32[]) -> (f32[]), platforms=('cpu',))
     """
-    return deserialize(whole.read(path, _MOST))
+    return deserialize(safe_io.read(path, _MOST))

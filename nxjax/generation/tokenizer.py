@@ -14,8 +14,8 @@ from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, final
 
-from nxjax import whole
 from nxjax.errors import InvalidFileError, MissingExtraError, NxError, ParameterError
+from nxjax.files import safe_io
 from nxjax.trace.boundary import entry
 
 END: Final = "<|end|>"
@@ -218,7 +218,7 @@ class Tokenizer:
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
         for name, data in self.files().items():
-            whole.write(place / name, data)
+            safe_io.write(place / name, data)
 
     def files(self) -> dict[str, bytes]:
         """The files of `save`, by name."""
@@ -246,14 +246,14 @@ class Tokenizer:
         """
         file = Path(path)
         file = file / FILE if file.is_dir() else file
-        said = whole.described(file)
+        said = safe_io.described(file)
         library = _library()
         _check(said, file.name)
         with _calm(InvalidFileError, f"{file.name}: not a tokenizer"):
             backend = library.Tokenizer.from_str(json.dumps(said))
         beside = file.with_name("tokenizer_config.json")
         try:
-            named = whole.described(beside).get("eos_token") if beside.exists() else None
+            named = safe_io.described(beside).get("eos_token") if beside.exists() else None
         except (ValueError, AttributeError) as error:
             raise InvalidFileError(f"{beside.name}: no JSON object", got=str(error)) from None
         named = named.get("content") if isinstance(named, dict) else named

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from nxjax import tree, whole
+from nxjax import tree
 from nxjax.errors import InvalidFileError, ParameterError
+from nxjax.files import safe_io
 from nxjax.generation.config import DecoderConfig
 from nxjax.generation.model import Params, check, forward
 from nxjax.generation.tokenizer import FILE, Tokenizer
@@ -90,7 +91,7 @@ def save(folder: str | os.PathLike[str], params: Params, config: DecoderConfig, 
     save_tree(place / WEIGHTS, params)
     if tokenizer is not None:
         tokenizer.save(place)
-    whole.write(place / CONFIG, json.dumps(config.to_dict(), indent=2).encode())
+    safe_io.write(place / CONFIG, json.dumps(config.to_dict(), indent=2).encode())
 
 
 @entry
@@ -110,7 +111,7 @@ def load(folder: str | os.PathLike[str]) -> tuple[Params, DecoderConfig, Tokeniz
 
     place = Path(folder)
     try:
-        config = DecoderConfig.from_dict(whole.described(place / CONFIG))
+        config = DecoderConfig.from_dict(safe_io.described(place / CONFIG))
     except (ValueError, TypeError, OSError) as error:
         raise InvalidFileError(f"{place.name}: no folder of a decoder", got=str(error), fix="generation.save") from None
     params = load_tree(place / WEIGHTS)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from nxjax.errors import ParameterError
-from nxjax.whole import TEXT, parsed, read, write
+from nxjax.files.safe_io import TEXT, parsed, read, write
 
 FORMAT: Final = "nxjax search 1"
 

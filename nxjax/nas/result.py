@@ -14,8 +14,8 @@ from typing import Any, Generic, TypeVar, final
 
 from nxjax.display import page
 from nxjax.errors import MissingExtraError, ParameterError
+from nxjax.files.safe_io import write
 from nxjax.nas.space import Candidate, Genes, Space
-from nxjax.whole import write
 
 T = TypeVar("T")
 

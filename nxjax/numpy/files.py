@@ -18,8 +18,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.lib.npyio import NpzFile
 
-from nxjax import whole
 from nxjax.errors import InvalidFileError, MemoryLimitError, NxError
+from nxjax.files import safe_io
 from nxjax.trace.array import as_numpy
 
 # All that NumPy, and what it reads with, say of damaged files. An OSError, such as of a missing one, stays what it is.
@@ -86,7 +86,7 @@ def _check_archive(found: NpzFile, name: str, limit: int | None) -> None:
 def _check_file(file: Any) -> None:
     """An array's header, before NumPy makes room for it; what is no array's file is NumPy's to judge."""
     if isinstance(file, (str, os.PathLike)):
-        with whole.opened(file) as opened:
+        with safe_io.opened(file) as opened:
             _check_file(opened)
     elif hasattr(file, "seek") and hasattr(file, "tell"):
         start = file.tell()

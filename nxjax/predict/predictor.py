@@ -13,8 +13,8 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax import whole
 from nxjax.errors import InvalidFileError, ParameterError
+from nxjax.files import safe_io
 from nxjax.lower.npu.placement import Figure
 from nxjax.predict.features import features
 from nxjax.predict.models import MODELS, Model
@@ -250,7 +250,7 @@ def load(path: str | os.PathLike[str]) -> Predictor:
     'edgetpu'
     """
     try:
-        data = whole.described(path)
+        data = safe_io.described(path)
         if data["format"] != _FORMAT:
             raise ValueError(f"format {data['format']!r}")
         kinds = {k.name: k for k in MODELS}

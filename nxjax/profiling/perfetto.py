@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from nxjax import whole
 from nxjax.errors import ParameterError
+from nxjax.files import safe_io
 from nxjax.profiling.rows import Profile
 
 
@@ -52,5 +52,5 @@ def save(profile: Profile, path: str | os.PathLike[str]) -> Path:
         )
     trace = {"traceEvents": events(profile), "displayTimeUnit": "ns", "otherData": {"peaks": str(profile.peaks)}}
     target = Path(path)
-    whole.write(target, json.dumps(trace).encode())
+    safe_io.write(target, json.dumps(trace).encode())
     return target

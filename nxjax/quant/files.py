@@ -15,8 +15,8 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 
-from nxjax import whole
 from nxjax.errors import DtypeError, InvalidFileError, MissingExtraError, TreeError
+from nxjax.files import safe_io
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.core import Array
@@ -56,7 +56,7 @@ def save(path: str | os.PathLike[str], params: Any) -> None:
     for key, x in tensors.items():
         if x.dtype.name not in TYPES.values():
             raise _no_type(key, x.dtype)
-    whole.write(path, _library("safetensors.numpy").save(tensors, {TREE: json.dumps(tree)}))
+    safe_io.write(path, _library("safetensors.numpy").save(tensors, {TREE: json.dumps(tree)}))
 
 
 def _no_type(path: str, dtype: Any) -> DtypeError:
@@ -80,7 +80,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     >>> load(path)
     {'layers': [Array([1., 1.], dtype=float64), Array(3, dtype=int32)]}
     """
-    return loads(whole.read(path, whole.memory()), str(path))
+    return loads(safe_io.read(path, safe_io.memory()), str(path))
 
 
 def loads(data: bytes | bytearray | memoryview, name: str = "safetensors data") -> Any:
@@ -92,7 +92,7 @@ def loads(data: bytes | bytearray | memoryview, name: str = "safetensors data") 
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "w.safetensors")
     >>> save(path, {"w": np.arange(3.0)})
-    >>> loads(whole.read(path, 1000))["w"].tolist()
+    >>> loads(safe_io.read(path, 1000))["w"].tolist()
     [0.0, 1.0, 2.0]
     """
     library = _library("safetensors")
@@ -100,7 +100,7 @@ def loads(data: bytes | bytearray | memoryview, name: str = "safetensors data") 
     try:
         rows = library.deserialize(data)
         size = int.from_bytes(data[:8], "little")
-        header = whole.parsed(data[8 : 8 + size])
+        header = safe_io.parsed(data[8 : 8 + size])
     except Exception as error:
         # The library's own errors: of a class it does not promise.
         raise InvalidFileError(
@@ -112,7 +112,7 @@ def loads(data: bytes | bytearray | memoryview, name: str = "safetensors data") 
         return {k: wrap(v) for k, v in tensors.items()}
     try:
         # A tensor is one leaf: each is taken, so that a short description cannot ask for many copies of one.
-        return _built(whole.parsed(described), tensors, 0)
+        return _built(safe_io.parsed(described), tensors, 0)
     except (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError) as error:
         raise InvalidFileError(f"{name}: its description of the tree is damaged", got=repr(error)) from None
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from nxjax.errors import ParameterError
+from nxjax.files.safe_io import write
 from nxjax.progress import bars
 from nxjax.runtime import clear_caches
 from nxjax.testing import fuzz_files, fuzz_programs
@@ -23,7 +24,6 @@ from nxjax.testing.comparison import executors
 from nxjax.testing.fuzz_programs import Attempt
 from nxjax.testing.ways import has_jax
 from nxjax.testing.workers import KEPT, Try, Workers, serve
-from nxjax.whole import write
 
 WHAT: Final = ("all", "programs", "parsers")
 # What a program's text calls.

@@ -22,7 +22,7 @@ FOLDERS: Final = (
 )  # fmt: skip
 ASKED: Final = (
     "kernels/cpu", "lower/cpu", "lower/passes", "backends/cpu", "ops", "transforms", "testing", "test_properties.py",
-    "test_whole.py", "test_testing.py", "lax", "numpy", "nn", "random", "scipy", "test_robustness.py", "experimental",
+    "files", "test_testing.py", "lax", "numpy", "nn", "random", "scipy", "test_robustness.py", "experimental",
     "test_parallel.py",
     "trace", "profiling", "image", "test_custom_operator.py", "test_ad_checkpoint.py", "test_errors.py",
     "test_global_arrays.py", "test_interrupt.py", "config", "test_sharding.py", "debug", "quant",

@@ -18,9 +18,9 @@ from nxjax.backends.hybrid.timeline import duration
 from nxjax.backends.hybrid.unit import Estimate, RegionRefused, Step, Unit
 from nxjax.backends.hybrid.work import Work
 from nxjax.errors import LoweringError
+from nxjax.files.safe_io import write
 from nxjax.lower.partition.regions import Partition, Region
 from nxjax.trace.program import Program
-from nxjax.whole import write
 
 if TYPE_CHECKING:
     from nxjax.backends.hybrid.jobs import Span

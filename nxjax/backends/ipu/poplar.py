@@ -16,11 +16,11 @@ from typing import Any, Final, Literal, final
 
 import numpy as np
 
-from nxjax import whole
 from nxjax.backends.base import Label
 from nxjax.backends.ipu.detect import CODELETS, codelets_compiled
 from nxjax.backends.ipu.detect import compiler as popc_here
 from nxjax.errors import ExecutionError, LoweringError, MissingExtraError
+from nxjax.files import safe_io
 from nxjax.kernels.ipu.host_compiler import SHIM, compiler
 from nxjax.lower.ipu.formats import poplar, poplar_host
 from nxjax.lower.ipu.program import IpuProgram, Variable
@@ -66,7 +66,7 @@ class PoplarProject:
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
         for name, data in self.files.items():
-            whole.write(path / name, data)
+            safe_io.write(path / name, data)
         return path
 
     def run(self, inputs: Sequence[NDArray], on: On = "ipu", runs: int = 1, timeout: float = 600.0) -> list[NDArray]:
@@ -131,7 +131,7 @@ class PoplarProject:
             raise MissingExtraError("ipu: no C++ compiler", got=reason, fix="install g++ or clang++, or set CXX")
         found = self.program.codelets()
         for name, text in poplar_host.registrations(found).items():
-            whole.write(folder / name, text.encode())
+            safe_io.write(folder / name, text.encode())
         commands = poplar_host.compilations(path, str(SHIM), len(found))
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             list(pool.map(lambda command: _compiled(command, folder, timeout), commands))

@@ -16,10 +16,10 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax import whole
 from nxjax.backends.base import Label
 from nxjax.backends.npu.extras import need
 from nxjax.errors import ExecutionError, InvalidFileError, ParameterError
+from nxjax.files import safe_io
 from nxjax.ops.base import NDArray
 
 EXTRA: Final = "genai"
@@ -93,7 +93,7 @@ class Session:
     def __init__(self, path: str | os.PathLike[str], provider: str | None = None) -> None:
         place = Path(path)
         try:
-            self.config: dict[str, Any] = whole.described(place / CONFIG)
+            self.config: dict[str, Any] = safe_io.described(place / CONFIG)
             given = self.config["model"]["decoder"]["session_options"]["provider_options"]
             own = next(iter(given[0])) if given else "cpu"
         except (OSError, ValueError, KeyError, TypeError, IndexError, StopIteration) as error:

@@ -19,8 +19,8 @@ from typing import Any, Final, Literal, cast, final
 
 import numpy as np
 
-from nxjax import whole
 from nxjax.errors import InvalidFileError, ParameterError
+from nxjax.files import safe_io
 from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes
 
@@ -127,7 +127,7 @@ class Artifact:
 
         ``given`` are the other attributes. Errors are those of `instructions`, and OSError where a file is missing.
         """
-        return cls(whole.read(xclbin, _LARGEST), instructions(insts), tuple(buffers), **given)
+        return cls(safe_io.read(xclbin, _LARGEST), instructions(insts), tuple(buffers), **given)
 
     def save(self, folder: str | Path) -> Path:
         """Write the program's three files into ``folder``, which is made; each is there whole or not at all."""
@@ -150,13 +150,13 @@ class Artifact:
         """
         place = Path(folder)
         try:
-            manifest = whole.parsed(whole.read(place / MANIFEST, whole.TEXT))
+            manifest = safe_io.parsed(safe_io.read(place / MANIFEST, safe_io.TEXT))
             if manifest["format"] != _FORMAT:
                 raise InvalidFileError(f"xrt: {place / MANIFEST}", got=manifest["format"], expected=_FORMAT)
             buffers = tuple(
                 Buffer(str(r["name"]), tuple(r["shape"]), str(r["dtype"]), r["role"]) for r in manifest["buffers"]
             )
-            xclbin, insts = (whole.read(place / name, _LARGEST) for name in (XCLBIN, INSTS))
+            xclbin, insts = (safe_io.read(place / name, _LARGEST) for name in (XCLBIN, INSTS))
             given = {k: manifest[k] for k in ("kernel", "chip", "length", "opcode")}
             return cls(xclbin, insts, buffers, **given)
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -180,9 +180,9 @@ def instructions(path: str | Path) -> bytes:
     """
     place = Path(path)
     if place.suffix != ".txt":
-        return whole.read(place, _LARGEST)
+        return safe_io.read(place, _LARGEST)
     words: list[int] = []
-    for number, line in enumerate(whole.read(place, _LARGEST).decode(errors="replace").split(), 1):
+    for number, line in enumerate(safe_io.read(place, _LARGEST).decode(errors="replace").split(), 1):
         try:
             words.append(int(line, 16))
         except ValueError as error:

@@ -19,8 +19,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from nxjax import kept
 from nxjax.errors import ExecutionError, KernelError
+from nxjax.files import user_cache
 
 SHIM: Final = Path(__file__).parent / "shim"
 VERTEX_HEADERS: Final = ("HalfFloat.hpp", "Vertex.hpp")
@@ -129,14 +129,14 @@ def _from_cache(key: str) -> bool:
     if key in _loaded:
         return True
     name = f"{key}.so"
-    data = kept.load(name)
+    data = user_cache.load(name)
     if data is None:
         return False
     try:
         _loaded[key] = _load(data, name)
     except OSError:
         # Of another machine that shares the folder.
-        kept.discard(name)
+        user_cache.discard(name)
         return False
     return True
 
@@ -176,7 +176,7 @@ def _compile(key: str, text: str, defines: Sequence[str]) -> None:
                 fix="mend the codelet's source; it is compiled as C++17",
             )
         data = built.read_bytes()
-    kept.store(built.name, data)
+    user_cache.store(built.name, data)
     try:
         _loaded[key] = _load(data, built.name)
     except OSError as error:

@@ -145,7 +145,7 @@ def test_what_was_checked_is_what_is_loaded(folder, monkeypatch):
     Library([c])
     monkeypatch.setattr(host_compiler, "_loaded", {})
     monkeypatch.setattr(host_compiler, "_compile", lambda *a: pytest.fail("compiled again"))
-    load = host_compiler.kept.load
+    load = host_compiler.user_cache.load
 
     def swapped(name):
         data = load(name)
@@ -153,7 +153,7 @@ def test_what_was_checked_is_what_is_loaded(folder, monkeypatch):
         (folder / name).write_bytes(b"another's")
         return data
 
-    monkeypatch.setattr(host_compiler.kept, "load", swapped)
+    monkeypatch.setattr(host_compiler.user_cache, "load", swapped)
     launch, y = halves(Library([c]), np.array([6.0], np.float32))
     launch()
     assert y.tolist() == [6.0]

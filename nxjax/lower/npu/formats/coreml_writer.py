@@ -22,13 +22,13 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import LoweringError
+from nxjax.files.safe_io import parsed
 from nxjax.lower.npu.formats.coreml_net import MAX_RANK, REALS, Net, Value, clean, node_names, port_names
 from nxjax.lower.npu.formats.coreml_ops import RULES, activate
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType, short_name
 from nxjax.trace.types import Shape
-from nxjax.whole import parsed
 
 # Results of these lie on their operand's grid already, if it is the same.
 MOVES: Final = frozenset(

@@ -15,8 +15,8 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax import whole
 from nxjax.errors import InvalidFileError, LoweringError, NxError
+from nxjax.files import safe_io
 from nxjax.lower.npu import infer
 from nxjax.lower.npu.formats.onnx_build import UNSIGNED, Layout, identity, package
 from nxjax.lower.npu.formats.onnx_pow2 import WEIGHTED
@@ -129,7 +129,7 @@ def _inside(model: Any, folder: str | Path | None) -> None:
         taken[path] = taken.get(path, 0) + length
         if taken[path] > _SHARED * size:
             raise invalid("tensors take more than their file has", f"{location}: {taken[path]:,} bytes of {size:,}")
-        with whole.opened(path) as f:
+        with safe_io.opened(path) as f:
             f.seek(offset)
             t.raw_data = f.read(length)
         t.data_location = onnx.TensorProto.DEFAULT

@@ -6,13 +6,13 @@ import os
 import pytest
 
 import nxjax as nx
-from nxjax import whole
 from nxjax.errors import InvalidFileError
+from nxjax.files import safe_io
 
 
 def test_a_failure_leaves_what_was_there(tmp_path, monkeypatch):
     place = tmp_path / "file.bin"
-    whole.write(place, b"old")
+    safe_io.write(place, b"old")
     for name in ("fsync", "replace"):
         with monkeypatch.context() as patched:
 
@@ -21,35 +21,35 @@ def test_a_failure_leaves_what_was_there(tmp_path, monkeypatch):
 
             patched.setattr(os, name, full)
             with pytest.raises(OSError, match="no space"):
-                whole.write(place, b"new and longer")
+                safe_io.write(place, b"new and longer")
         assert place.read_bytes() == b"old" and os.listdir(tmp_path) == ["file.bin"]
-    whole.write(place, b"new")
+    safe_io.write(place, b"new")
     assert place.read_bytes() == b"new"
 
 
 def test_a_folder_that_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError):
-        whole.write(tmp_path / "none" / "file", b"")
+        safe_io.write(tmp_path / "none" / "file", b"")
 
 
 def test_pipes_and_devices_are_no_files(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for place in (tmp_path / "pipe", os.devnull):
         with pytest.raises(InvalidFileError, match="not a file"):
-            whole.opened(place)
+            safe_io.opened(place)
     (tmp_path / "file").write_bytes(b"1")
     (tmp_path / "link").symlink_to("file")
-    assert whole.read(tmp_path / "link", 1) == b"1"
+    assert safe_io.read(tmp_path / "link", 1) == b"1"
     with pytest.raises(IsADirectoryError):
-        whole.read(tmp_path, 10)
+        safe_io.read(tmp_path, 10)
 
 
 def test_no_more_is_read_than_is_expected(tmp_path):
     (tmp_path / "file").write_bytes(b"12345")
     with pytest.raises(InvalidFileError, match="5 bytes"):
-        whole.read(tmp_path / "file", 4)
+        safe_io.read(tmp_path / "file", 4)
     os.truncate(tmp_path / "file", 2**42)
-    for read in (whole.described, nx.export.load, nx.quant.load, nx.deploy.load, nx.predict.load):
+    for read in (safe_io.described, nx.export.load, nx.quant.load, nx.deploy.load, nx.predict.load):
         with pytest.raises(InvalidFileError, match="larger than a file of its kind"):
             read(tmp_path / "file")
 
@@ -57,7 +57,7 @@ def test_no_more_is_read_than_is_expected(tmp_path):
 @pytest.mark.parametrize("text", [b"{", b"[" * 200_000, b"\xff\xfe\x00", b"9" * 5000, b""])
 def test_what_is_no_json(tmp_path, text):
     (tmp_path / "file").write_bytes(text)
-    for read in (whole.described, nx.predict.load):
+    for read in (safe_io.described, nx.predict.load):
         with pytest.raises(InvalidFileError):
             read(tmp_path / "file")
 
@@ -74,9 +74,9 @@ def test_json_is_nested_only_so_deep(monkeypatch, text):
     """Wherever the recursion limit is: programs that are nested deep raise it."""
     monkeypatch.setattr(json, "loads", None)
     with pytest.raises(ValueError, match="nested more than 900"):
-        whole.parsed(text)
+        safe_io.parsed(text)
 
 
 def test_brackets_in_texts_are_no_nesting():
     value = ["[" * 2000, '\\"[{' * 500, {"]": "{" * 2000}]
-    assert whole.parsed(json.dumps(value)) == value
+    assert safe_io.parsed(json.dumps(value)) == value
