@@ -265,11 +265,14 @@ def stubs() -> dict[Path, str]:
             lax_homes.setdefault(name, f"nxjax.lax.{part}")
     numpy_homes = by_file("nxjax.numpy")
     own = dict(nxjax._HOMES)
+    modules = [nxjax._PLACES.get(f"nxjax.{m}", f"nxjax.{m}") for m in nxjax._MODULES if m not in own]
     top = {**{n: "nxjax.numpy" for n in numpy_homes if n not in own and n not in nxjax._MODULES}, **own}
     submodules = ("nxjax.numpy.linalg", "nxjax.numpy.fft")
     return {
         ROOT / "__init__.pyi": listing(
-            [f"nxjax.{m}" for m in nxjax._MODULES if m not in own] + [*submodules], top, "The public names."
+            [*modules, *submodules],
+            top,
+            "The public names.",
         )
         + "\n__version__: str\n",
         ROOT / "numpy/__init__.pyi": typed(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib as _importlib
 import sys as _sys
+from importlib.machinery import ModuleSpec as _ModuleSpec
 from typing import Any as _Any
 
 from nxjax import config as _config
@@ -37,7 +38,7 @@ _HOMES: dict[str, str] = {
     **dict.fromkeys(("vmap",), "nxjax.transforms.vmap"),
     **dict.fromkeys(("shard_map",), "nxjax.transforms.shard_map"),
     **dict.fromkeys(("smap",), "nxjax.transforms.smap"),
-    **dict.fromkeys(("pmap",), "nxjax.parallel"),
+    **dict.fromkeys(("pmap",), "nxjax.runtime.pmap"),
     **dict.fromkeys(("bucketed",), "nxjax.transforms.bucketed"),
     **dict.fromkeys(("jacfwd", "jacrev", "jacobian", "hessian"), "nxjax.transforms.jacobian"),
     **dict.fromkeys(("checkpoint", "remat", "checkpoint_policies"), "nxjax.transforms.checkpoint"),
@@ -52,8 +53,8 @@ _HOMES: dict[str, str] = {
     **dict.fromkeys(("profile", "cost"), "nxjax.profiling.measure"),
     **dict.fromkeys(("QArray",), "nxjax.transforms.quantize.qarray"),
     **dict.fromkeys(("pure_callback",), "nxjax.transforms.callback"),
-    **dict.fromkeys(("Tensor",), "nxjax.tensor"),
-    **dict.fromkeys(("typeof", "live_arrays", "copy_to_host_async", "effects_barrier", "fwd_and_bwd", "host_count", "host_id", "host_ids", "print_environment_info"), "nxjax.introspect"),
+    **dict.fromkeys(("Tensor",), "nxjax.numpy.tensor"),
+    **dict.fromkeys(("typeof", "live_arrays", "copy_to_host_async", "effects_barrier", "fwd_and_bwd", "host_count", "host_id", "host_ids", "print_environment_info"), "nxjax.runtime.introspect"),
     **dict.fromkeys(("simulate",), "nxjax.hardware.simulate"),
     **dict.fromkeys(("MemoryPools",), "nxjax.backends.memory.pool"),
     **dict.fromkeys(("UnifiedBuffer", "unified_buffer"), "nxjax.backends.memory.unified"),
@@ -61,10 +62,10 @@ _HOMES: dict[str, str] = {
     **dict.fromkeys(("DoubleBuffer", "prefetch"), "nxjax.backends.memory.double"),
     **dict.fromkeys(("custom_op",), "nxjax.custom_operator"),
     **dict.fromkeys(("kernel",), "nxjax.custom_kernel"),
-    **dict.fromkeys(("Device", "DeviceType"), "nxjax.device"),
+    **dict.fromkeys(("Device", "DeviceType"), "nxjax.runtime.device"),
     **dict.fromkeys(("Hybrid",), "nxjax.hybrid"),
     **dict.fromkeys(("tune",), "nxjax.tuning.tune"),
-    **dict.fromkeys(("make_array_from_callback", "make_array_from_process_local_data", "make_array_from_single_device_arrays", "Shard"), "nxjax.global_arrays"),
+    **dict.fromkeys(("make_array_from_callback", "make_array_from_process_local_data", "make_array_from_single_device_arrays", "Shard"), "nxjax.runtime.global_arrays"),
     **dict.fromkeys(("NamedSharding", "P", "make_mesh", "reshard", "set_mesh"), "nxjax.sharding"),
     **dict.fromkeys(
         ("allow_f16_reductions", "array_garbage_collection_guard", "auto_pcast", "check_tracer_leaks", "checking_leaks", "debug_infs",
@@ -86,6 +87,11 @@ _MODULES = frozenset(
      "dtypes", "backends", "ops", "trace", "transforms", "lower", "typing", "experimental", "core", "quant", "generation", "deploy", "image", "export", "nas", "predict", "checkpoints", "interop", "custom_derivatives", "ad_checkpoint", "runtime", "device", "distributed", "global_arrays", "hardware", "hybrid", "sharding", "extend", "interpreters", "custom_batching",
      "dlpack", "example_libraries", "monitoring", "profiler", "stages", "test_util", "version")
 )  # fmt: skip
+# Modules that programs import by another name than that of their file.
+_PLACES: dict[str, str] = {
+    "nxjax.device": "nxjax.runtime.device",
+    "nxjax.global_arrays": "nxjax.runtime.global_arrays",
+}
 
 
 def _execute(op: _Any, args: _Any, params: _Any) -> _Any:
@@ -134,17 +140,36 @@ _importlib.import_module("nxjax.numpy")  # gives arrays their operators and meth
 _config.watch_modes(_watch)  # which is told at once what the environment has set
 
 
-class _Jax:
-    """While `sys.modules["jax"]` is nxjax, `import jax.lax` gives nxjax.lax and not a second copy of its file."""
+class _OtherNames:
+    """`import nxjax.device` gives the module that has this name in `_PLACES`: a finder, and the loader of what it finds.
+
+    While `sys.modules["jax"]` is nxjax, `import jax.lax` gives nxjax.lax in the same way. There is no second copy of a file.
+    """
 
     @staticmethod
     def find_spec(name: str, path: _Any = None, target: _Any = None) -> _Any:
+        if name in _PLACES:
+            return _ModuleSpec(name, _OtherNames)  # type: ignore[arg-type]
         if name.startswith("jax.") and _sys.modules.get("jax") is _sys.modules[__name__]:
             return _importlib.import_module("nxjax.interop.alias").spec(name)
         return None
 
+    @staticmethod
+    def create_module(spec: _Any) -> None:
+        return None
 
-_sys.meta_path.insert(0, _Jax)  # type: ignore[arg-type]
+    @staticmethod
+    def exec_module(module: _Any) -> None:
+        _sys.modules[module.__name__] = _importlib.import_module(_PLACES[module.__name__])
+
+    @staticmethod
+    def get_code(name: str) -> _Any:
+        """For ``python -m``."""
+        there: _Any = _importlib.import_module(_PLACES[name]).__spec__
+        return there.loader.get_code(there.name)
+
+
+_sys.meta_path.insert(0, _OtherNames)  # type: ignore[arg-type]
 
 
 def _segments(name: str) -> _Any:

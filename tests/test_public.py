@@ -2,6 +2,7 @@
 
 import abc
 import importlib
+import pickle
 import pkgutil
 import subprocess
 import sys
@@ -22,6 +23,19 @@ def test_names_at_the_top(name):
 @pytest.mark.parametrize("name", sorted(nx._MODULES))
 def test_modules_at_the_top(name):
     assert getattr(nx, name) is not None
+
+
+@pytest.mark.parametrize("name", sorted(nx._PLACES))
+def test_modules_under_other_names(name):
+    module = importlib.import_module(name)
+    assert module is importlib.import_module(nx._PLACES[name]) and module.__spec__.name == nx._PLACES[name]
+    subprocess.run([sys.executable, "-c", f"from {name} import __doc__ as said; assert said"], check=True)
+
+
+def test_what_was_pickled_before_its_file_moved():
+    cpu = nx.Device(nx.DeviceType.CPU, 0)
+    old = pickle.dumps(cpu, 0).replace(b"nxjax.runtime.device", b"nxjax.device")
+    assert b"nxjax.device" in old and pickle.loads(old) == cpu
 
 
 @pytest.mark.parametrize(

@@ -217,7 +217,7 @@ class _Reader:
         if sharding is None:
             return wrap(self.block(leaf, _all(leaf)), leaf.weak)
         if hasattr(sharding, "devices_indices_map") and len(sharding.device_set) > 1:
-            from nxjax.global_arrays import make_array_from_callback
+            from nxjax.runtime.global_arrays import make_array_from_callback
 
             return make_array_from_callback(
                 leaf.shape, sharding, lambda index: self.block(leaf, box_of(index, leaf.shape)), leaf.dtype

@@ -8,8 +8,8 @@ import numpy as np
 
 from nxjax import distributed
 from nxjax.errors import ExecutionError
-from nxjax.global_arrays import make_array_from_process_local_data, replicated
 from nxjax.runtime import devices, process_count, process_index
+from nxjax.runtime.global_arrays import make_array_from_process_local_data, replicated
 from nxjax.trace import tree
 from nxjax.trace.array import DeviceArray, as_value
 from nxjax.trace.mesh import Mesh

@@ -37,14 +37,14 @@ def _devices(self: Any) -> set[Any]:
 
 def _addressable_shards(self: Any) -> list[Any]:
     """One `Shard` per device of this process: ``data``, ``index``, ``device``, ``replica_id``."""
-    from nxjax.global_arrays import addressable_shards
+    from nxjax.runtime.global_arrays import addressable_shards
 
     return addressable_shards(_concrete(self, "the shards"))
 
 
 def _global_shards(self: Any) -> list[Any]:
     """One `Shard` per device; ``data`` is None where another process has it."""
-    from nxjax.global_arrays import global_shards
+    from nxjax.runtime.global_arrays import global_shards
 
     return global_shards(_concrete(self, "the shards"))
 

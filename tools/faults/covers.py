@@ -23,9 +23,9 @@ FOLDERS: Final = (
 ASKED: Final = (
     "kernels/cpu", "lower/cpu", "lower/passes", "backends/cpu", "ops", "transforms", "testing", "test_properties.py",
     "files", "test_testing.py", "lax", "numpy", "nn", "random", "scipy", "test_robustness.py", "experimental",
-    "test_parallel.py",
+    "runtime",
     "trace", "profiling", "image", "test_custom_operator.py", "test_ad_checkpoint.py", "test_errors.py",
-    "test_global_arrays.py", "test_interrupt.py", "config", "test_sharding.py", "debug", "quant",
+    "test_interrupt.py", "config", "test_sharding.py", "debug", "quant",
     "lower/test_turns.py", "lower/test_stablehlo.py", "backends/xla",
 )  # fmt: skip
 _SECONDS: Final = 900.0

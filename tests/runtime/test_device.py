@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import nxjax as nx
-from nxjax.device import Device, DeviceType
+from nxjax.runtime.device import Device, DeviceType
 
 
 def test_types():

@@ -1,4 +1,8 @@
-"""Devices, and moving data to and from them; switches. All of it public in `nxjax` itself."""
+"""Devices, and moving data to and from them; switches. All of it public in `nxjax` itself.
+
+`device` names devices that may not be there, `global_arrays` makes arrays over several from their parts, `pmap` runs
+one copy of a function on each, `introspect` looks at values and the process.
+"""
 
 from __future__ import annotations
 
