@@ -10,7 +10,7 @@ import importlib
 import sys
 
 from benchmarks.runner import Figure, keep
-from nxjax.command_line import command
+from nxjax.commands.command import command
 
 NAMES = (
     "imports",

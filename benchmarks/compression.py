@@ -67,7 +67,7 @@ def child(path: str) -> None:
 
 def measured() -> dict[str, Any]:
     """What the processes found, by way."""
-    from nxjax import launch
+    from nxjax.distributed import launch
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "found.json"

@@ -60,8 +60,8 @@ _HOMES: dict[str, str] = {
     **dict.fromkeys(("UnifiedBuffer", "unified_buffer"), "nxjax.backends.memory.unified"),
     **dict.fromkeys(("write_into",), "nxjax.backends.memory.into"),
     **dict.fromkeys(("DoubleBuffer", "prefetch"), "nxjax.backends.memory.double"),
-    **dict.fromkeys(("custom_op",), "nxjax.custom_operator"),
-    **dict.fromkeys(("kernel",), "nxjax.custom_kernel"),
+    **dict.fromkeys(("custom_op",), "nxjax.extend.custom_operator"),
+    **dict.fromkeys(("kernel",), "nxjax.extend.custom_kernel"),
     **dict.fromkeys(("Device", "DeviceType"), "nxjax.runtime.device"),
     **dict.fromkeys(("Hybrid",), "nxjax.hybrid"),
     **dict.fromkeys(("tune",), "nxjax.tuning.tune"),
@@ -91,6 +91,7 @@ _MODULES = frozenset(
 _PLACES: dict[str, str] = {
     "nxjax.device": "nxjax.runtime.device",
     "nxjax.global_arrays": "nxjax.runtime.global_arrays",
+    "nxjax.launch": "nxjax.distributed.launch",
 }
 
 

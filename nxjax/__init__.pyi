@@ -86,12 +86,12 @@ from nxjax.config.contexts import transfer_guard as transfer_guard
 from nxjax.config.contexts import transfer_guard_device_to_device as transfer_guard_device_to_device
 from nxjax.config.contexts import transfer_guard_device_to_host as transfer_guard_device_to_host
 from nxjax.config.contexts import transfer_guard_host_to_device as transfer_guard_host_to_device
-from nxjax.custom_kernel import kernel as kernel
-from nxjax.custom_operator import custom_op as custom_op
 from nxjax.deploy.artifact import Artifact as Artifact
 from nxjax.deploy.compile import compile as compile
 from nxjax.deploy.compile import explain as explain
 from nxjax.deploy.targets import targets as targets
+from nxjax.extend.custom_kernel import kernel as kernel
+from nxjax.extend.custom_operator import custom_op as custom_op
 from nxjax.hardware.simulate import simulate as simulate
 from nxjax.hybrid import Hybrid as Hybrid
 from nxjax.lax.control import associative_scan as associative_scan

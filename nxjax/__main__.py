@@ -7,7 +7,7 @@ import secrets
 import sys
 from collections.abc import Sequence
 
-from nxjax.command_line import command
+from nxjax.commands.command import command
 
 
 @command
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"seed {seed}, {found.seconds:.0f} s")
         return 1 if found.failures else 0
     else:
-        from nxjax import info
+        from nxjax.commands import info
 
         return info.main()
     return 0

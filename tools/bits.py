@@ -29,7 +29,7 @@ import numpy as np
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax import lax
-from nxjax.command_line import command
+from nxjax.commands.command import command
 from nxjax.kernels.cpu import isa
 from nxjax.runtime import clear_caches
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.differential.areas import AREAS, cases
 from benchmarks.differential.run import SAME, verdicts
-from nxjax.command_line import command
+from nxjax.commands.command import command
 
 COLUMNS = ("functions", "answers", "same", "nearer", "other", "accepts", "refuse")
 HEAD = f"{'area':<24} {' '.join(f'{column:>9}' for column in COLUMNS)}      right"

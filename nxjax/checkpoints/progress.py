@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Final, final
 
-from nxjax.progress import bars
+from nxjax.display.progress import bars
 
 # Less is done before anybody could read the bar.
 _BIG: Final = 256 * 2**20

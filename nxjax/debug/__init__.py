@@ -6,7 +6,7 @@ parts are files of this package, which they load.
 
 from nxjax.debug.progress import progress_bar
 from nxjax.debug.prompt import DebugEffect, OrderedDebugEffect, breakpoint, log
-from nxjax.sharding_text import inspect_array_sharding, visualize_array_sharding, visualize_sharding
+from nxjax.debug.sharding_text import inspect_array_sharding, visualize_array_sharding, visualize_sharding
 from nxjax.transforms.callback import debug_callback as callback
 from nxjax.transforms.callback import debug_print as print
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import nxjax as nx
-from nxjax.command_line import command
+from nxjax.commands.command import command
 from nxjax.demo import data, deploy, figure, hybrid, ipu, model, table
 from nxjax.demo.train import train
 

@@ -13,10 +13,10 @@ from nxjax.deploy.artifact import RUNNING, Artifact
 from nxjax.deploy.report import Report
 from nxjax.deploy.spread import input_names, output_names, spread
 from nxjax.deploy.trace import IO, Bound, Positions, Signature, Subject
+from nxjax.display.progress import Phases
 from nxjax.errors import ExecutionError, LoweringError, MemoryLimitError, PlacementError, UnsupportedOpsError
 from nxjax.lower.npu.lower import UNROLL, refusals
 from nxjax.lower.npu.placement import Cost, Placement
-from nxjax.progress import Phases
 from nxjax.quant.function import Quantized
 from nxjax.trace.boundary import entry
 

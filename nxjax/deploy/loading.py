@@ -23,13 +23,13 @@ from nxjax.deploy.compile import PHASES, built
 from nxjax.deploy.files import safe_name
 from nxjax.deploy.report import Report
 from nxjax.deploy.trace import Subject, as_given, converted, refuse_traced
+from nxjax.display.progress import Phases
 from nxjax.errors import ExecutionError, InvalidFileError, LoweringError, MemoryLimitError, NxError, ParameterError
 from nxjax.files import safe_io
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
 from nxjax.lower.npu.macs import macs
 from nxjax.lower.npu.placement import Cost, Placement
-from nxjax.progress import Phases
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 

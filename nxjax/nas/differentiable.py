@@ -15,11 +15,11 @@ import numpy as np
 
 from nxjax import nn, random
 from nxjax import numpy as jnp
+from nxjax.display.progress import bars
 from nxjax.errors import ParameterError, Shown
 from nxjax.example_libraries.optimizers import Optimizer, adam
 from nxjax.example_libraries.stax import Layer
 from nxjax.nas.space import Candidate, Genes, Space
-from nxjax.progress import bars
 from nxjax.trace.boundary import entry
 from nxjax.transforms.grad import value_and_grad
 from nxjax.transforms.jit import jit

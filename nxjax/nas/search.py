@@ -15,12 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar, final
 
 from nxjax.config import with_current_settings
+from nxjax.display.progress import bars
 from nxjax.errors import NxError, ParameterError
 from nxjax.nas.journal import Journal
 from nxjax.nas.result import Result, Trial
 from nxjax.nas.space import Candidate, Space
 from nxjax.nas.strategies import Strategy, strategy
-from nxjax.progress import bars
 from nxjax.trace.boundary import entry
 
 T = TypeVar("T")

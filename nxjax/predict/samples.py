@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 from nxjax.deploy.compile import compile
+from nxjax.display.progress import bars
 from nxjax.errors import ParameterError
 from nxjax.lower.npu.placement import Basis
 from nxjax.predict.features import deployed, features, is_host
 from nxjax.predict.programs import Program
-from nxjax.progress import bars
 from nxjax.runtime import block_until_ready
 from nxjax.trace.boundary import entry
 from nxjax.transforms.jit import jit

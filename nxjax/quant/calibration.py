@@ -9,8 +9,8 @@ from typing import Any, final
 
 import numpy as np
 
+from nxjax.display.progress import bars
 from nxjax.errors import ParameterError, Shown
-from nxjax.progress import bars
 from nxjax.quant.observers import Observer, Range, as_observer
 from nxjax.transforms.jit import jit
 from nxjax.transforms.quantize.function import Call

@@ -6,7 +6,8 @@ import gc
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nxjax import info, runtime
+from nxjax import runtime
+from nxjax.commands import info
 from nxjax.errors import DtypeError
 from nxjax.trace import tree
 from nxjax.trace.array import DeviceArray, type_of

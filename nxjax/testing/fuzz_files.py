@@ -207,7 +207,7 @@ def _einsum(data: bytes) -> None:
 
 
 def _signature(data: bytes) -> None:
-    from nxjax.custom_signature import Signature
+    from nxjax.extend.custom_signature import Signature
 
     Signature.parse(_text(data), "fuzzed")
 

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from nxjax.display.progress import bars
 from nxjax.errors import ParameterError
 from nxjax.files.safe_io import write
-from nxjax.progress import bars
 from nxjax.runtime import clear_caches
 from nxjax.testing import fuzz_files, fuzz_programs
 from nxjax.testing.comparison import executors

@@ -1,8 +1,8 @@
 """Ops that programs define themselves: one equation, known by a function, with rules that are given or derived.
 
-`CustomOp` is the op; how it is declared, tested and registered is `nxjax.custom_operator`'s business. It expands into
-its function (or, for a NumPy function, into a call of it), from which type, value, derivative, batching and portable
-lowering follow; a derivative, a way to batch, and kernels of single executors can be put in their place.
+`CustomOp` is the op; how it is declared, tested and registered is the business of `nxjax.extend.custom_operator`. It
+expands into its function (or, for a NumPy function, into a call of it), from which type, value, derivative, batching
+and portable lowering follow; a derivative, a way to batch, and kernels of single executors can be put in their place.
 """
 
 from __future__ import annotations

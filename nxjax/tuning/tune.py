@@ -18,10 +18,10 @@ from nxjax.backends import cache, registry
 from nxjax.backends.cpu.backend import CpuBackend
 from nxjax.backends.cpu.native.runtime import runtime
 from nxjax.display import page
+from nxjax.display.progress import bars
 from nxjax.errors import NxError, ParameterError
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.knobs import KNOBS
-from nxjax.progress import bars
 from nxjax.runtime import block_until_ready
 from nxjax.trace import tree
 from nxjax.trace.program import Program

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from nxjax.launch import free_port
+from nxjax.distributed.launch import free_port
 
 PATIENCE = 240.0  # seconds; no test is about time
 

@@ -12,7 +12,7 @@ import pytest
 from nxjax.config import Config, config
 from nxjax.files import user_cache
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PLAIN = {k: v for k, v in os.environ.items() if not k.startswith(("NXJAX_", "XDG_"))}
 
 

@@ -11,7 +11,8 @@ import pytest
 
 import nxjax as nx
 import nxjax.numpy as jnp
-from nxjax import lax, progress
+from nxjax import lax
+from nxjax.display import progress
 from nxjax.errors import MissingExtraError, ParameterError
 from nxjax.quant import calibration
 from nxjax.transforms.quantize.scheme import preset

@@ -24,7 +24,7 @@ ASKED: Final = (
     "kernels/cpu", "lower/cpu", "lower/passes", "backends/cpu", "ops", "transforms", "testing", "test_properties.py",
     "files", "test_testing.py", "lax", "numpy", "nn", "random", "scipy", "test_robustness.py", "experimental",
     "runtime",
-    "trace", "profiling", "image", "test_custom_operator.py", "test_ad_checkpoint.py", "test_errors.py",
+    "trace", "profiling", "image", "extend", "test_ad_checkpoint.py", "test_errors.py",
     "test_interrupt.py", "config", "test_sharding.py", "debug", "quant",
     "lower/test_turns.py", "lower/test_stablehlo.py", "backends/xla",
 )  # fmt: skip

@@ -7,7 +7,7 @@ import os
 import sys
 
 import nxjax as nx
-from nxjax.command_line import command
+from nxjax.commands.command import command
 from nxjax.demo.parallel import model
 from nxjax.demo.parallel.model import Size
 from nxjax.demo.parallel.train import train

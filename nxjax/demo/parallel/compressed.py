@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import nxjax as nx
-from nxjax.command_line import command
+from nxjax.commands.command import command
 from nxjax.demo import data, model
 from nxjax.demo.train import Adam, adam_init, adam_update
 from nxjax.distributed import compress

@@ -20,10 +20,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from nxjax.command_line import command
+from nxjax.commands.command import command
+from nxjax.distributed.preemption import PREEMPTED
 from nxjax.errors import ParameterError
-
-PREEMPTED = 75  # that of nxjax.distributed, which is not loaded here
 
 
 def free_port() -> int:

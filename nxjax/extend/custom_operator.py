@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.backends import dispatch
-from nxjax.custom_signature import Signature, draw
 from nxjax.errors import KernelError, NxError, ParameterError, TracerArrayConversionError
+from nxjax.extend.custom_signature import Signature, draw
 from nxjax.lower.npu import custom as npu
 from nxjax.ops import quant_elementwise
 from nxjax.ops.base import Elementwise

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from nxjax.custom_signature import Signature, draw
 from nxjax.errors import DtypeError, ParameterError, ShapeError
+from nxjax.extend.custom_signature import Signature, draw
 from nxjax.trace.types import ArrayType
 
 

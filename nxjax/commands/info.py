@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
-import sys
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Final
 
-from nxjax.command_line import command
+from nxjax.commands.command import command
 
 _CORE: Final = ("numpy", "ml_dtypes", "optree", "opt_einsum")
 
@@ -99,7 +98,3 @@ def text() -> str:
 def main() -> int:
     print(text())
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -17,8 +17,8 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.backends import registry
-from nxjax.custom_operator import DEFINING, forget_results, raised
 from nxjax.errors import KernelError, ParameterError
+from nxjax.extend.custom_operator import DEFINING, forget_results, raised
 from nxjax.lower.npu import custom as npu
 from nxjax.lower.npu.builder import Builder, Unsupported, Value
 from nxjax.lower.npu.graph import NpuGraph, Tensor

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import nxjax as nx
-from nxjax import progress
 from nxjax.deploy.compile import PHASES
+from nxjax.display import progress
 
 X = np.ones((1, 4), np.float32)
 

@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
-from nxjax import __version__, info
+from nxjax import __version__
 from nxjax.__main__ import main
+from nxjax.commands import info
 from nxjax.config import config
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nxjax import launch
+from nxjax.distributed import launch
 from nxjax.errors import ParameterError
 
 PY = sys.executable

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from nxjax.command_line import CLOSED, command
+from nxjax.commands.command import CLOSED, command
 
 _POSIX = pytest.mark.skipif(sys.platform == "win32", reason="pipes of other systems do not tell")
 _LONG = "print('x' * 2**20)"
@@ -27,7 +27,7 @@ def _alone(words, *, errors=False):
 def _program(body):
     lines = (
         "import sys",
-        "from nxjax.command_line import command",
+        "from nxjax.commands.command import command",
         "@command",
         "def main():",
         body,
