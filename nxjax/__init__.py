@@ -39,7 +39,7 @@ _HOMES: dict[str, str] = {
     **dict.fromkeys(("shard_map",), "nxjax.transforms.shard_map"),
     **dict.fromkeys(("smap",), "nxjax.transforms.smap"),
     **dict.fromkeys(("pmap",), "nxjax.runtime.pmap"),
-    **dict.fromkeys(("bucketed",), "nxjax.transforms.bucketed"),
+    **dict.fromkeys(("bucketed",), "nxjax.transforms.bucketing.bucketed"),
     **dict.fromkeys(("jacfwd", "jacrev", "jacobian", "hessian"), "nxjax.transforms.jacobian"),
     **dict.fromkeys(("checkpoint", "remat", "checkpoint_policies"), "nxjax.transforms.checkpoint"),
     **dict.fromkeys(("custom_jvp",), "nxjax.transforms.custom_jvp"),
@@ -92,6 +92,7 @@ _PLACES: dict[str, str] = {
     "nxjax.device": "nxjax.runtime.device",
     "nxjax.global_arrays": "nxjax.runtime.global_arrays",
     "nxjax.launch": "nxjax.distributed.launch",
+    "nxjax.trace.partial": "nxjax.trace.tree_partial",  # in pickles
 }
 
 

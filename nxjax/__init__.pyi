@@ -563,7 +563,7 @@ from nxjax.trace.scope import named_call as named_call
 from nxjax.trace.scope import named_scope as named_scope
 from nxjax.trace.text import parse_program as parse_program
 from nxjax.trace.types import ShapeDtypeStruct as ShapeDtypeStruct
-from nxjax.transforms.bucketed import bucketed as bucketed
+from nxjax.transforms.bucketing.bucketed import bucketed as bucketed
 from nxjax.transforms.callback import pure_callback as pure_callback
 from nxjax.transforms.checkpoint import checkpoint as checkpoint
 from nxjax.transforms.checkpoint import checkpoint_policies as checkpoint_policies

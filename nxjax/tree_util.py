@@ -10,7 +10,6 @@ import optree
 from nxjax import tree as _names
 from nxjax.errors import Shown, TreeError
 from nxjax.trace import tree as _tree
-from nxjax.trace.partial import Partial
 from nxjax.trace.tree import (
     DictKey,
     FlattenedIndexKey,
@@ -26,6 +25,7 @@ from nxjax.trace.tree import (
     register_static,
 )
 from nxjax.trace.tree import TreeDef as PyTreeDef
+from nxjax.trace.tree_partial import Partial
 
 tree_all = _names.all
 tree_broadcast = _names.broadcast

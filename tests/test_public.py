@@ -32,10 +32,17 @@ def test_modules_under_other_names(name):
     subprocess.run([sys.executable, "-c", f"from {name} import __doc__ as said; assert said"], check=True)
 
 
-def test_what_was_pickled_before_its_file_moved():
-    cpu = nx.Device(nx.DeviceType.CPU, 0)
-    old = pickle.dumps(cpu, 0).replace(b"nxjax.runtime.device", b"nxjax.device")
-    assert b"nxjax.device" in old and pickle.loads(old) == cpu
+@pytest.mark.parametrize(
+    ("value", "old", "new"),
+    [
+        (nx.Device(nx.DeviceType.CPU, 0), b"nxjax.device", b"nxjax.runtime.device"),
+        (nx.tree_util.Partial(pow, 2), b"nxjax.trace.partial", b"nxjax.trace.tree_partial"),
+    ],
+)
+def test_what_was_pickled_before_its_file_moved(value, old, new):
+    data = pickle.dumps(value, 0).replace(new, old)
+    again = pickle.loads(data)
+    assert old in data and type(again) is type(value) and repr(again) == repr(value)
 
 
 @pytest.mark.parametrize(

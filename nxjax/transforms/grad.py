@@ -16,7 +16,7 @@ from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.boundary import boundary
 from nxjax.trace.core import Array
-from nxjax.trace.partial import Partial
+from nxjax.trace.tree_partial import Partial
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.auxiliary import taken_apart
 from nxjax.transforms.linearize import linearize_flat

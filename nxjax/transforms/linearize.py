@@ -15,9 +15,9 @@ from nxjax.errors import needs_function
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Op, current_trace, under, use
-from nxjax.trace.partial import Partial
 from nxjax.trace.program import Program, Var
 from nxjax.trace.stage import StageTrace, StageTracer, stage
+from nxjax.trace.tree_partial import Partial
 from nxjax.transforms.auxiliary import taken_apart
 from nxjax.transforms.jvp import JVPTrace, checked_tangent, zero_tangent
 

@@ -10,7 +10,7 @@ from nxjax import tree
 from nxjax.config import config
 from nxjax.errors import LoweringError, ParameterError, ShapeError
 from nxjax.testing import count_traces
-from nxjax.transforms.bucketed import Bucketed
+from nxjax.transforms.bucketing.bucketed import Bucketed
 from nxjax.transforms.inline import inlined
 
 BUCKETS = {0: {0: [8, 16]}}
