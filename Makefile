@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 QUICK  := tests/test_house.py tests/test_properties.py tests/trace/test_program.py tests/trace/test_array.py \
-          tests/backends/test_cache.py tests/transforms/quantize/test_walk.py tests/transforms/quantize/test_masks.py \
+          tests/backends/test_cache.py tests/quant/test_walk.py tests/quant/test_masks.py \
           tests/lower/npu/test_interpret.py tests/lower/npu/test_lower_quantized.py \
           tests/kernels/ipu/test_amp_cycles.py tests/lower/ipu/test_plan.py tests/lower/ipu/test_mapping.py \
           tests/lower/pipeline

@@ -51,7 +51,7 @@ _HOMES: dict[str, str] = {
     **dict.fromkeys(("targets",), "nxjax.deploy.targets"),
     **dict.fromkeys(("calibrate",), "nxjax.quant.calibration"),
     **dict.fromkeys(("profile", "cost"), "nxjax.profiling.measure"),
-    **dict.fromkeys(("QArray",), "nxjax.transforms.quantize.qarray"),
+    **dict.fromkeys(("QArray",), "nxjax.quant.qarray"),
     **dict.fromkeys(("pure_callback",), "nxjax.transforms.callback"),
     **dict.fromkeys(("Tensor",), "nxjax.numpy.tensor"),
     **dict.fromkeys(("typeof", "live_arrays", "copy_to_host_async", "effects_barrier", "fwd_and_bwd", "host_count", "host_id", "host_ids", "print_environment_info"), "nxjax.runtime.introspect"),
@@ -87,12 +87,13 @@ _MODULES = frozenset(
      "dtypes", "backends", "ops", "trace", "transforms", "lower", "typing", "experimental", "core", "quant", "generation", "deploy", "image", "export", "nas", "predict", "checkpoints", "interop", "custom_derivatives", "ad_checkpoint", "runtime", "device", "distributed", "global_arrays", "hardware", "hybrid", "sharding", "extend", "interpreters", "custom_batching",
      "dlpack", "example_libraries", "monitoring", "profiler", "stages", "test_util", "version")
 )  # fmt: skip
-# Modules that programs import by another name than that of their file.
+# Modules and packages that programs import, or pickles name, otherwise than their files are called.
 _PLACES: dict[str, str] = {
     "nxjax.device": "nxjax.runtime.device",
     "nxjax.global_arrays": "nxjax.runtime.global_arrays",
     "nxjax.launch": "nxjax.distributed.launch",
-    "nxjax.trace.partial": "nxjax.trace.tree_partial",  # in pickles
+    "nxjax.trace.partial": "nxjax.trace.tree_partial",
+    "nxjax.transforms.quantize": "nxjax.quant",
 }
 
 
@@ -142,6 +143,12 @@ _importlib.import_module("nxjax.numpy")  # gives arrays their operators and meth
 _config.watch_modes(_watch)  # which is told at once what the environment has set
 
 
+def _place(name: str) -> _Any:
+    """The name of the file, for another name of a module or of its package."""
+    package, _, last = name.rpartition(".")
+    return _PLACES.get(name) or (f"{_PLACES[package]}.{last}" if package in _PLACES else None)
+
+
 class _OtherNames:
     """`import nxjax.device` gives the module that has this name in `_PLACES`: a finder, and the loader of what it finds.
 
@@ -150,7 +157,7 @@ class _OtherNames:
 
     @staticmethod
     def find_spec(name: str, path: _Any = None, target: _Any = None) -> _Any:
-        if name in _PLACES:
+        if _place(name) is not None:
             return _ModuleSpec(name, _OtherNames)  # type: ignore[arg-type]
         if name.startswith("jax.") and _sys.modules.get("jax") is _sys.modules[__name__]:
             return _importlib.import_module("nxjax.interop.alias").spec(name)
@@ -162,12 +169,12 @@ class _OtherNames:
 
     @staticmethod
     def exec_module(module: _Any) -> None:
-        _sys.modules[module.__name__] = _importlib.import_module(_PLACES[module.__name__])
+        _sys.modules[module.__name__] = _importlib.import_module(_place(module.__name__))
 
     @staticmethod
     def get_code(name: str) -> _Any:
         """For ``python -m``."""
-        there: _Any = _importlib.import_module(_PLACES[name]).__spec__
+        there: _Any = _importlib.import_module(_place(name)).__spec__
         return there.loader.get_code(there.name)
 
 

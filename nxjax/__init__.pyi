@@ -519,6 +519,7 @@ from nxjax.profiling.measure import cost as cost
 from nxjax.profiling.measure import profile as profile
 from nxjax.quant.calibration import calibrate as calibrate
 from nxjax.quant.function import quantize as quantize
+from nxjax.quant.qarray import QArray as QArray
 from nxjax.runtime import block_until_ready as block_until_ready
 from nxjax.runtime import clear_caches as clear_caches
 from nxjax.runtime import default_backend as default_backend
@@ -582,7 +583,6 @@ from nxjax.transforms.jacobian import jacrev as jacrev
 from nxjax.transforms.jit import jit as jit
 from nxjax.transforms.jvp import jvp as jvp
 from nxjax.transforms.linearize import linearize as linearize
-from nxjax.transforms.quantize.qarray import QArray as QArray
 from nxjax.transforms.retrace import explain_retrace as explain_retrace
 from nxjax.transforms.shapes import eval_shape as eval_shape
 from nxjax.transforms.shapes import make_jaxpr as make_jaxpr

@@ -24,8 +24,9 @@ ALLOWED: dict[str, set[str]] = {
     "trace": {"errors", "config", "display"},
     "ops": {"errors", "config", "display", "trace"},
     "transforms": {"errors", "config", "display", "trace", "ops"},
+    "quant": {"errors", "config", "display", "files", "trace", "ops", "transforms"},
     "kernels": {"errors", "config", "display", "files", "trace", "ops"},
-    "lower": {"errors", "config", "display", "files", "trace", "ops", "transforms", "kernels"},
+    "lower": {"errors", "config", "display", "files", "trace", "ops", "transforms", "quant", "kernels"},
     "backends": {"errors", "config", "display", "files", "trace", "ops", "transforms", "kernels", "lower"},
 }
 CORE = set(ALLOWED)

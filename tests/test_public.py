@@ -37,6 +37,7 @@ def test_modules_under_other_names(name):
     [
         (nx.Device(nx.DeviceType.CPU, 0), b"nxjax.device", b"nxjax.runtime.device"),
         (nx.tree_util.Partial(pow, 2), b"nxjax.trace.partial", b"nxjax.trace.tree_partial"),
+        (nx.quant.Scheme("int8"), b"nxjax.transforms.quantize.scheme", b"nxjax.quant.scheme"),
     ],
 )
 def test_what_was_pickled_before_its_file_moved(value, old, new):

@@ -12,8 +12,8 @@ from typing import Any, Final, final
 import optree
 
 from nxjax.errors import InvalidFileError, TreeError
+from nxjax.quant.qarray import QArray
 from nxjax.trace import tree
-from nxjax.transforms.quantize.qarray import QArray
 
 Path = tuple[Any, ...]
 DEEPEST: Final = 200

@@ -20,11 +20,11 @@ from nxjax.errors import ParameterError, ShapeError
 from nxjax.generation.cache import Cache
 from nxjax.generation.config import DecoderConfig
 from nxjax.numpy import known
+from nxjax.quant.qarray import QArray
 from nxjax.trace import dtypes
 from nxjax.trace.boundary import entry
 from nxjax.trace.core import Array
 from nxjax.trace.scope import named_scope
-from nxjax.transforms.quantize.qarray import QArray
 
 Params = dict[str, Any]
 # Rows up to which a product takes the time of its weights' bytes.

@@ -15,8 +15,8 @@ from nxjax.files import safe_io
 from nxjax.generation.config import DecoderConfig
 from nxjax.generation.model import Params, check, forward
 from nxjax.generation.tokenizer import FILE, Tokenizer
+from nxjax.quant.qarray import QArray, is_quantized
 from nxjax.trace.boundary import entry
-from nxjax.transforms.quantize.qarray import QArray, is_quantized
 
 WEIGHTS: Final = "weights.safetensors"
 CONFIG: Final = "decoder.json"

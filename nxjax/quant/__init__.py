@@ -1,4 +1,12 @@
-"""Quantization for users: presets and policies, observers, analysis, weight methods, quantized parameter files."""
+"""Quantization: a function on integer grids, and what finds, measures and keeps the grids. Knows no device.
+
+As a transform: `scheme` is what a policy says of one equation, `plan` decides which equations compute on integers, in
+the groups of `products`, `pointwise` and `weight_groups`, and `walk` interprets the plan on grids. `observe` is the
+program with statistics of its values. `planned` is all of that for functions of pytrees.
+
+For users: `function` has `quantize`; `calibration` and `observers` find ranges, `comparison` and `mixed` measure
+layers, `weights` and `rounding` make better weights (`layers` is what they see), `qarray` and `files` store them.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +22,8 @@ _FILES = {
     "nxjax.quant.weights": "equalize correct_bias smooth",
     "nxjax.quant.rounding": "gptq adaround",
     "nxjax.quant.mixed": "sensitivity mixed_precision",
-    "nxjax.transforms.quantize.scheme": "Scheme Layered PRESETS",
-    "nxjax.transforms.quantize.qarray": "QArray",
+    "nxjax.quant.scheme": "Scheme Layered PRESETS",
+    "nxjax.quant.qarray": "QArray",
     "nxjax.ops.quant_grid": "Grid",
 }
 _HOMES = {name: file for file, names in _FILES.items() for name in names.split()}

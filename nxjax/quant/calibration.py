@@ -11,11 +11,11 @@ import numpy as np
 
 from nxjax.display.progress import bars
 from nxjax.errors import ParameterError, Shown
+from nxjax.quant.observe import Histograms, Ranges, Recorder
 from nxjax.quant.observers import Observer, Range, as_observer
+from nxjax.quant.planned import Call
+from nxjax.quant.scheme import Policy, as_policy
 from nxjax.transforms.jit import jit
-from nxjax.transforms.quantize.function import Call
-from nxjax.transforms.quantize.observe import Histograms, Ranges, Recorder
-from nxjax.transforms.quantize.scheme import Policy, as_policy
 
 
 def calibrate(

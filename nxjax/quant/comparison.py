@@ -13,15 +13,15 @@ from nxjax.display import page
 from nxjax.errors import MissingExtraError, ParameterError, Source
 from nxjax.quant.calibration import arguments
 from nxjax.quant.function import Quantized
+from nxjax.quant.groups import Group
+from nxjax.quant.observe import Observer, Ranges
+from nxjax.quant.plan import Inner, Plan
+from nxjax.quant.planned import Call
+from nxjax.quant.walk import Quantizer
 from nxjax.trace import dtypes
 from nxjax.trace.boundary import entry
 from nxjax.trace.program import Var
 from nxjax.transforms.jit import jit
-from nxjax.transforms.quantize.function import Call
-from nxjax.transforms.quantize.groups import Group
-from nxjax.transforms.quantize.observe import Observer, Ranges
-from nxjax.transforms.quantize.plan import Inner, Plan
-from nxjax.transforms.quantize.walk import Quantizer
 
 NDArray = np.ndarray[Any, Any]
 
@@ -247,7 +247,7 @@ def _rows_of(plan: Plan) -> list[_Row]:
 
 def macs(group: Any) -> int:
     """Multiply-accumulates of a group's product; 0 for other groups."""
-    from nxjax.transforms.quantize.products import Conv, Dot, Matmul
+    from nxjax.quant.products import Conv, Dot, Matmul
 
     e = group.equations[0]
     out = e.outputs[0].type.size

@@ -17,10 +17,10 @@ import numpy as np
 
 from nxjax.errors import DtypeError, InvalidFileError, MissingExtraError, TreeError
 from nxjax.files import safe_io
+from nxjax.quant.qarray import QArray
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.core import Array
-from nxjax.transforms.quantize.qarray import QArray
 
 NDArray = np.ndarray[Any, Any]
 TREE: Final = "nxjax.tree"

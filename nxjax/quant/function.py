@@ -12,14 +12,14 @@ from nxjax.errors import ParameterError
 from nxjax.ops.quant_snap import weight_integers
 from nxjax.quant import calibration
 from nxjax.quant.observers import Range
+from nxjax.quant.plan import Plan
+from nxjax.quant.planned import Call
+from nxjax.quant.qarray import QArray, leaves_of
+from nxjax.quant.scheme import as_policy
+from nxjax.quant.storage import how_stored
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.program import Var
-from nxjax.transforms.quantize.function import Call
-from nxjax.transforms.quantize.plan import Plan
-from nxjax.transforms.quantize.qarray import QArray, leaves_of
-from nxjax.transforms.quantize.scheme import as_policy
-from nxjax.transforms.quantize.storage import how_stored
 
 
 @final

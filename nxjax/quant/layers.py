@@ -10,16 +10,16 @@ import numpy as np
 
 from nxjax.errors import ParameterError
 from nxjax.quant.calibration import arguments
+from nxjax.quant.observe import Observer, Ranges
+from nxjax.quant.plan import Plan
+from nxjax.quant.planned import Call
+from nxjax.quant.products import Conv, Dot, Weighted
+from nxjax.quant.qarray import QArray, leaves_of
+from nxjax.quant.scheme import as_policy
 from nxjax.trace import tree
 from nxjax.trace.array import wrap
 from nxjax.trace.program import Atom, Equation, Var
 from nxjax.transforms.jit import jit
-from nxjax.transforms.quantize.function import Call
-from nxjax.transforms.quantize.observe import Observer, Ranges
-from nxjax.transforms.quantize.plan import Plan
-from nxjax.transforms.quantize.products import Conv, Dot, Weighted
-from nxjax.transforms.quantize.qarray import QArray, leaves_of
-from nxjax.transforms.quantize.scheme import as_policy
 
 NDArray = np.ndarray[Any, Any]
 

@@ -14,13 +14,13 @@ from nxjax.quant import calibration
 from nxjax.quant.calibration import arguments
 from nxjax.quant.comparison import macs
 from nxjax.quant.function import Quantized
+from nxjax.quant.plan import Inner, Plan
+from nxjax.quant.planned import Call
+from nxjax.quant.products import Matmul, Weighted
+from nxjax.quant.scheme import Layered, Policy, Scheme, as_policy
 from nxjax.trace import tree
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.jit import jit
-from nxjax.transforms.quantize.function import Call
-from nxjax.transforms.quantize.plan import Inner, Plan
-from nxjax.transforms.quantize.products import Matmul, Weighted
-from nxjax.transforms.quantize.scheme import Layered, Policy, Scheme, as_policy
 
 
 @final

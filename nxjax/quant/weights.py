@@ -13,11 +13,11 @@ import numpy as np
 from nxjax.errors import ParameterError
 from nxjax.ops.quant_snap import quantize_weight
 from nxjax.quant.layers import Layer, Layers
+from nxjax.quant.plan import Plan
+from nxjax.quant.pointwise import AveragePool, Move
+from nxjax.quant.products import Conv
 from nxjax.trace.array import wrap
 from nxjax.trace.program import Equation, Var
-from nxjax.transforms.quantize.plan import Plan
-from nxjax.transforms.quantize.pointwise import AveragePool, Move
-from nxjax.transforms.quantize.products import Conv
 
 NDArray = np.ndarray[Any, Any]
 # Channels pass these as they are, and a positive factor passes them too.

@@ -301,8 +301,8 @@ def _tensors(data: bytes) -> None:
 @cache
 def _safetensors() -> list[bytes]:
     from nxjax.quant.files import save
+    from nxjax.quant.qarray import QArray
     from nxjax.trace.array import wrap
-    from nxjax.transforms.quantize.qarray import QArray
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "w.safetensors"

@@ -103,7 +103,7 @@ def functions() -> list[str]:
 
 def settled(function: str, d: Draw, dtype: np.dtype) -> dict:
     """Grids that the function's kernel takes."""
-    from nxjax.transforms.quantize.pointwise import FIXED
+    from nxjax.quant.pointwise import FIXED
 
     x = d.grid(dtype, 1e-2, 0.2)
     if function in ("log", "sqrt", "rsqrt"):

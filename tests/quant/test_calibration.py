@@ -15,7 +15,7 @@ from nxjax import lax
 from nxjax.display import progress
 from nxjax.errors import MissingExtraError, ParameterError
 from nxjax.quant import calibration
-from nxjax.transforms.quantize.scheme import preset
+from nxjax.quant.scheme import preset
 
 R = np.random.default_rng(0)
 P = {"w": R.standard_normal((4, 6)).astype(np.float32), "b": R.standard_normal(6).astype(np.float32)}

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import nxjax as nx
 from nxjax.errors import ParameterError
 from nxjax.quant import MSE, Entropy, MinMax, MovingAverage, Observer, Percentile
+from nxjax.quant.observe import BINS
 from nxjax.quant.observers import OBSERVERS, as_observer
-from nxjax.transforms.quantize.observe import BINS
 
 SPANS = st.lists(
     st.tuples(st.floats(-1e3, 0, width=32), st.floats(0, 1e3, width=32)), min_size=1, max_size=8

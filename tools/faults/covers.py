@@ -18,7 +18,8 @@ from tools.faults import children
 
 # What is planted in, and the tests that are asked: those that mirror it, then those of whole programs and of the faces.
 FOLDERS: Final = (
-    "nxjax/lower/cpu", "nxjax/kernels/cpu", "nxjax/backends/cpu", "nxjax/ops", "nxjax/transforms", "nxjax/lower/passes",
+    "nxjax/lower/cpu", "nxjax/kernels/cpu", "nxjax/backends/cpu", "nxjax/ops", "nxjax/transforms", "nxjax/quant",
+    "nxjax/lower/passes",
 )  # fmt: skip
 ASKED: Final = (
     "kernels/cpu", "lower/cpu", "lower/passes", "backends/cpu", "ops", "transforms", "testing", "test_properties.py",

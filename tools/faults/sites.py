@@ -21,7 +21,7 @@ from tools.faults.kinds import changes
 # Reported apart; a file belongs to the first that it lies in.
 FOLDERS: Final = (
     "nxjax/backends/cpu/native", "nxjax/backends/cpu", "nxjax/kernels/cpu", "nxjax/lower/cpu", "nxjax/lower/passes",
-    "nxjax/ops", "nxjax/transforms",
+    "nxjax/ops", "nxjax/transforms", "nxjax/quant",
 )  # fmt: skip
 # Where functions named after derivatives are rules of derivatives.
 RULES: Final = ("nxjax/ops/", "nxjax/transforms/")

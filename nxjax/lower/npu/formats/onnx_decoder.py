@@ -17,8 +17,8 @@ import numpy as np
 from nxjax.errors import LoweringError
 from nxjax.lower.npu.formats.onnx_build import package
 from nxjax.ops.base import NDArray
+from nxjax.quant.qarray import QArray
 from nxjax.trace import dtypes
-from nxjax.transforms.quantize.qarray import QArray
 
 DOMAIN: Final = "com.microsoft"
 OPSET: Final = 21

@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 from nxjax.errors import ParameterError
+from nxjax.quant.groups import Stored
+from nxjax.quant.observe import Observer, Recorder, Stat
+from nxjax.quant.plan import Plan, check_inputs, planned
+from nxjax.quant.qarray import QArray, float_leaf, is_quantized, leaves_of
+from nxjax.quant.scheme import Policy
+from nxjax.quant.walk import Quantizer, Range
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 from nxjax.trace.program import Program, Var
 from nxjax.trace.stage import stage
-from nxjax.transforms.quantize.groups import Stored
-from nxjax.transforms.quantize.observe import Observer, Recorder, Stat
-from nxjax.transforms.quantize.plan import Plan, check_inputs, planned
-from nxjax.transforms.quantize.qarray import QArray, float_leaf, is_quantized, leaves_of
-from nxjax.transforms.quantize.scheme import Policy
-from nxjax.transforms.quantize.walk import Quantizer, Range
 
 
 @final

@@ -17,6 +17,9 @@ from nxjax.ops.quant_grid import Grid, Rounding, asymmetric, symmetric
 from nxjax.ops.quant_snap import quantize_dequantize, requantize
 from nxjax.ops.quant_traced import spread_blocks
 from nxjax.ops.shape import reshape, transpose
+from nxjax.quant.groups import Group, Stored
+from nxjax.quant.inner import Handed, called, handed
+from nxjax.quant.plan import Inner, Plan
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
@@ -24,9 +27,6 @@ from nxjax.trace.program import Atom, Equation, Program, Var
 from nxjax.trace.scope import replaying
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType, Shape
-from nxjax.transforms.quantize.groups import Group, Stored
-from nxjax.transforms.quantize.inner import Handed, called, handed
-from nxjax.transforms.quantize.plan import Inner, Plan
 
 Range = tuple[float, float]
 

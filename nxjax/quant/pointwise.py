@@ -29,15 +29,15 @@ from nxjax.ops.resize import resize
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.ops.slicing import pad
 from nxjax.ops.window import reduce_window_sum
+from nxjax.quant.groups import Clamp, Group, Values, Walk
+from nxjax.quant.products import clamping, followed
+from nxjax.quant.scheme import Scheme
+from nxjax.quant.spelled import Sloped
+from nxjax.quant.view import View
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Atom, Equation, Var
-from nxjax.transforms.quantize.groups import Clamp, Group, Values, Walk
-from nxjax.transforms.quantize.products import clamping, followed
-from nxjax.transforms.quantize.scheme import Scheme
-from nxjax.transforms.quantize.spelled import Sloped
-from nxjax.transforms.quantize.view import View
 
 BINARY: Final = {"add": qadd, "sub": qsub, "mul": qmul}
 # Functions of 16-bit integers that chips have; the others stay float between two grids, having no table.

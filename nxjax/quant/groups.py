@@ -13,10 +13,10 @@ from typing import NamedTuple, Protocol, final
 import numpy as np
 
 from nxjax.ops.quant_grid import Grid
+from nxjax.quant.scheme import Scheme
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Atom, Equation, Var
-from nxjax.transforms.quantize.scheme import Scheme
 
 
 class Stored(NamedTuple):

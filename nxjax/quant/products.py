@@ -18,14 +18,14 @@ from nxjax.ops.quant_grid import Grid
 from nxjax.ops.quant_products import qconv, qdot, qmatmul
 from nxjax.ops.quant_snap import quantize_weight
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
+from nxjax.quant.groups import Clamp, Group, Walk
+from nxjax.quant.scheme import Scheme
+from nxjax.quant.view import View
+from nxjax.quant.weight_groups import Axes, Storing, weight_scale
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Atom, Equation, Var
-from nxjax.transforms.quantize.groups import Clamp, Group, Walk
-from nxjax.transforms.quantize.scheme import Scheme
-from nxjax.transforms.quantize.view import View
-from nxjax.transforms.quantize.weights import Axes, Storing, weight_scale
 
 AFFINE: Final = frozenset(("add", "sub", "mul", "div"))
 

@@ -18,14 +18,14 @@ from nxjax.ops.quant_snap import quantize_weight
 from nxjax.ops.quant_traced import symmetric_limit
 from nxjax.ops.reduce import reduce_max
 from nxjax.ops.shape import reshape
+from nxjax.quant.groups import Group, Stored, Walk
+from nxjax.quant.scheme import Scheme
+from nxjax.quant.view import View
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Atom, Equation
-from nxjax.transforms.quantize.groups import Group, Stored, Walk
-from nxjax.transforms.quantize.scheme import Scheme
-from nxjax.transforms.quantize.view import View
 
 Axes = tuple[int, ...]
 # The least scale: all-zero weights have it, and no division by it overflows.

@@ -26,13 +26,13 @@ from nxjax.ops.power import power
 from nxjax.ops.prelu import prelu, qprelu
 from nxjax.ops.quant_grid import Grid
 from nxjax.ops.shape import broadcast_in_dim
+from nxjax.quant.groups import Group, Walk
+from nxjax.quant.scheme import Policy, decided
+from nxjax.quant.view import View
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
-from nxjax.transforms.quantize.groups import Group, Walk
-from nxjax.transforms.quantize.scheme import Policy, decided
-from nxjax.transforms.quantize.view import View
 
 SPREADING: Final = frozenset(("broadcast_in_dim", "reshape"))
 # Equations that a pattern reads, and that are dropped when nothing else does.

@@ -8,9 +8,8 @@ import pytest
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax import lax, nn
-from nxjax.quant import QArray
-from nxjax.transforms.quantize import walk
-from nxjax.transforms.quantize.inner import called
+from nxjax.quant import QArray, walk
+from nxjax.quant.inner import called
 
 R = np.random.default_rng(0)
 INTEGER = ("int8", "int16x8")

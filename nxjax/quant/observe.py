@@ -26,15 +26,15 @@ from nxjax.ops.rounding import is_finite
 from nxjax.ops.scatter import scatter_add
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape
+from nxjax.quant.groups import Group
+from nxjax.quant.inner import CUSTOM
+from nxjax.quant.plan import Inner, Plan
+from nxjax.quant.walk import Range, Walker, mapped
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
 from nxjax.trace.program import Equation, Program
 from nxjax.trace.stage import stage
-from nxjax.transforms.quantize.groups import Group
-from nxjax.transforms.quantize.inner import CUSTOM
-from nxjax.transforms.quantize.plan import Inner, Plan
-from nxjax.transforms.quantize.walk import Range, Walker, mapped
 
 Stat = tuple[Array, ...]
 BINS: Final = 2048

@@ -20,6 +20,14 @@ from nxjax.ops.create import iota
 from nxjax.ops.cumulative import cumsum
 from nxjax.ops.dot import dot_general
 from nxjax.ops.shape import transpose
+from nxjax.quant.groups import Group
+from nxjax.quant.inner import HOLDING
+from nxjax.quant.pointwise import LARGEST_FACTOR, MOVES, Binary, Move, Softmax, Unify, match_pointwise
+from nxjax.quant.products import is_product, match_product
+from nxjax.quant.scheme import Policy, decided
+from nxjax.quant.spelled import spelled
+from nxjax.quant.view import View
+from nxjax.quant.weight_groups import match_lookup
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Op
 from nxjax.trace.dtypes import DType
@@ -27,14 +35,6 @@ from nxjax.trace.program import Atom, Equation, Program, Var
 from nxjax.trace.stage import stage
 from nxjax.transforms.inline import inlined
 from nxjax.transforms.placed import placed
-from nxjax.transforms.quantize.groups import Group
-from nxjax.transforms.quantize.inner import HOLDING
-from nxjax.transforms.quantize.pointwise import LARGEST_FACTOR, MOVES, Binary, Move, Softmax, Unify, match_pointwise
-from nxjax.transforms.quantize.products import is_product, match_product
-from nxjax.transforms.quantize.scheme import Policy, decided
-from nxjax.transforms.quantize.spelled import spelled
-from nxjax.transforms.quantize.view import View
-from nxjax.transforms.quantize.weights import match_lookup
 
 # Known whole to devices, but to integer arithmetic only by their pieces (hard_swish to that of 16 bits).
 EXPANDED: Final[frozenset[Op]] = frozenset(

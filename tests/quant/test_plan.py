@@ -9,9 +9,9 @@ import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax import lax, nn
 from nxjax.errors import ParameterError
-from nxjax.transforms.quantize.function import Call
-from nxjax.transforms.quantize.plan import Inner, Plan
-from nxjax.transforms.quantize.scheme import Layered, as_policy
+from nxjax.quant.plan import Inner, Plan
+from nxjax.quant.planned import Call
+from nxjax.quant.scheme import Layered, as_policy
 
 R = np.random.default_rng(0)
 P = {

@@ -9,7 +9,7 @@ import pytest
 
 import nxjax as nx
 from nxjax.errors import NxError, ParameterError
-from nxjax.transforms.quantize.scheme import PRESETS, Layered, Scheme, as_policy, decided, preset
+from nxjax.quant.scheme import PRESETS, Layered, Scheme, as_policy, decided, preset
 
 
 def equations(f: Any, *args: Any) -> Any:

@@ -9,9 +9,9 @@ import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax import lax
 from nxjax.errors import ParameterError
-from nxjax.transforms.quantize.function import Call
-from nxjax.transforms.quantize.observe import BINS, Histograms, Ranges
-from nxjax.transforms.quantize.scheme import preset
+from nxjax.quant.observe import BINS, Histograms, Ranges
+from nxjax.quant.planned import Call
+from nxjax.quant.scheme import preset
 
 R = np.random.default_rng(0)
 P = {"w": (R.standard_normal((4, 4)) / 2).astype(np.float32)}

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from nxjax.quant.groups import Group
+from nxjax.quant.inner import handed
+from nxjax.quant.plan import Inner, Plan
+from nxjax.quant.walk import reshaped_blocks
+from nxjax.quant.weight_groups import Storing
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Equation, Var
-from nxjax.transforms.quantize.groups import Group
-from nxjax.transforms.quantize.inner import handed
-from nxjax.transforms.quantize.plan import Inner, Plan
-from nxjax.transforms.quantize.walk import reshaped_blocks
-from nxjax.transforms.quantize.weights import Storing
 
 NDArray = np.ndarray[Any, Any]
 Storage = tuple[NDArray, DType]

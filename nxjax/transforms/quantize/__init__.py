@@ -1,1 +1,0 @@
-"""Quantization as a transform: plan which equations compute on integers, observe ranges, interpret on grids."""
