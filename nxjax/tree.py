@@ -37,9 +37,6 @@ from nxjax.trace.tree import (
     reduce_associative as reduce_associative,
 )
 from nxjax.trace.tree import (
-    static as static,
-)
-from nxjax.trace.tree import (
     structure as structure,
 )
 from nxjax.trace.tree import (
@@ -48,3 +45,4 @@ from nxjax.trace.tree import (
 from nxjax.trace.tree import (
     unflatten as unflatten,
 )
+from nxjax.trace.tree_nodes import static as static

@@ -10,13 +10,10 @@ import optree
 from nxjax import tree as _names
 from nxjax.errors import Shown, TreeError
 from nxjax.trace import tree as _tree
-from nxjax.trace.tree import (
-    DictKey,
-    FlattenedIndexKey,
-    GetAttrKey,
-    KeyPath,
-    SequenceKey,
-    keystr,
+from nxjax.trace.tree import TreeDef as PyTreeDef
+from nxjax.trace.tree_keys import DictKey, FlattenedIndexKey, GetAttrKey, KeyPath, SequenceKey, keystr
+from nxjax.trace.tree_nodes import (
+    known_to_jax,
     register_dataclass,
     register_pytree_node,
     register_pytree_node_class,
@@ -24,7 +21,6 @@ from nxjax.trace.tree import (
     register_pytree_with_keys_class,
     register_static,
 )
-from nxjax.trace.tree import TreeDef as PyTreeDef
 from nxjax.trace.tree_partial import Partial
 
 tree_all = _names.all
@@ -61,7 +57,7 @@ def is_tree_node(typ: Any) -> bool:
     """
     if not isinstance(typ, type):
         return False
-    return optree.register_pytree_node.get(typ, namespace=_tree.NAMESPACE) is not None or _tree.known_to_jax(typ)
+    return optree.register_pytree_node.get(typ, namespace=_tree.NAMESPACE) is not None or known_to_jax(typ)
 
 
 def flatten_one_level(tree: Any) -> tuple[list[Any], Any]:

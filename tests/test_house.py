@@ -46,7 +46,7 @@ NPU = ("lower/npu/formats", "backends/npu")
 VENDOR_ROOMS = {
     "jaxlib": ("backends/xla", "backends/tpu"),
     "libtpu": ("backends/xla", "backends/tpu"),
-    "jax": ("trace/tree.py", "interop/jax.py"),
+    "jax": ("trace/tree_nodes.py", "interop/jax.py"),
     "sklearn": ("demo", "predict"),
     "matplotlib": ("demo", "quant", "deploy", "profiling", "nas"),
     "optuna": ("nas",),

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import nxjax.numpy as jnp
 from nxjax.errors import ParameterError, Shown, TreeError
 from nxjax.trace import tree
+from nxjax.trace.tree_nodes import register_pytree_node
 
 Schedule = Callable[[Any], Any]
 
@@ -51,7 +52,7 @@ class OptimizerState(Shown):
         return [tree.unflatten(d, held) for d, held in zip(self.subtree_defs, self.packed_state, strict=True)]
 
 
-tree.register_pytree_node(
+register_pytree_node(
     OptimizerState,
     lambda s: ((s.packed_state,), (s.tree_def, tuple(s.subtree_defs))),
     lambda defs, held: OptimizerState(held[0], *defs),

@@ -13,6 +13,7 @@ from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Tracer
 from nxjax.trace.scope import current_source
+from nxjax.trace.tree_nodes import register_pytree_node
 from nxjax.transforms import checkify as _rules
 from nxjax.transforms.checkify import CheckError as JaxRuntimeError
 from nxjax.transforms.checkify import DivisionByZeroError, FailedCheckError, NaNError, OOBError, Site, State
@@ -89,7 +90,7 @@ def _unflatten(sites: tuple[Site, ...], children: Any) -> Error:
     return Error(sites, State(*children))
 
 
-tree.register_pytree_node(Error, lambda e: (tuple(e._state), e._sites), _unflatten)
+register_pytree_node(Error, lambda e: (tuple(e._state), e._sites), _unflatten)
 
 # Nothing has failed.
 init_error = Error((), _rules.nothing(()))

@@ -14,6 +14,7 @@ from nxjax.ops.quant_traced import cast, spread_blocks
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
+from nxjax.trace.tree_nodes import register_pytree_node
 
 
 @final
@@ -91,7 +92,7 @@ class QArray:
         return f"QArray({dtypes.short_name(self.dtype)}[{shape}], {scales} scales)"
 
 
-tree.register_pytree_node(QArray, lambda q: ((q.values, q.scale), None), lambda _, c: QArray(*c))
+register_pytree_node(QArray, lambda q: ((q.values, q.scale), None), lambda _, c: QArray(*c))
 
 
 def is_quantized(x: Any) -> bool:

@@ -6,20 +6,19 @@ program registered with JAX are honoured when they are first met.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
 import optree
 
 from nxjax.errors import TreeError, described
+from nxjax.trace.tree_keys import DictKey, GetAttrKey, KeyPath, SequenceKey, key_given, key_of, keystr
+from nxjax.trace.tree_nodes import NAMESPACE, adopt_from_jax, leaf_kinds
 
-NAMESPACE: Final = "nxjax"
 TreeDef: TypeAlias = optree.PyTreeSpec
-C = TypeVar("C", bound=type)
 _NOTHING: Final = object()
 
 
@@ -33,8 +32,8 @@ def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[li
     leaves, spec = optree.tree_flatten(tree, is_leaf, namespace=NAMESPACE)
     if (
         "jax._src.tree_util" in sys.modules  # JAX itself, not what may stand in its place
-        and not _leaf_kinds.issuperset([type(x) for x in leaves])
-        and _adopt_from_jax(leaves, is_leaf)
+        and not leaf_kinds.issuperset([type(x) for x in leaves])
+        and adopt_from_jax(leaves, is_leaf)
     ):
         return flatten(tree, is_leaf)
     return leaves, spec
@@ -182,7 +181,7 @@ def _entry_keys(treedef: TreeDef, entries: Sequence[Any]) -> list[Any]:
         return [DictKey(e) for e in entries]
     if kind is not None and hasattr(kind, "_fields"):
         return [GetAttrKey(n) for n in kind._fields]
-    return [_from_raw(e) if not isinstance(e, int) else SequenceKey(e) for e in entries]
+    return [key_given(e) if not isinstance(e, int) else SequenceKey(e) for e in entries]
 
 
 def reduce(
@@ -269,98 +268,7 @@ def broadcast_leaves(prefix: Any, tree: Any, where: str, is_leaf: Callable[[Any]
     return [p for p, sub in zip(prefixes, subtrees, strict=True) for _ in leaves(sub)]
 
 
-# --- key paths ---
-
-
-@dataclasses.dataclass(frozen=True)
-class DictKey:
-    """The key of a dict on the path to a leaf.
-
-    >>> DictKey("w").key, str(DictKey("w"))
-    ('w', "['w']")
-    """
-
-    key: Any
-
-    def __str__(self) -> str:
-        return f"[{self.key!r}]"
-
-
-@dataclasses.dataclass(frozen=True)
-class SequenceKey:
-    """The index of a list or tuple on the path to a leaf.
-
-    >>> SequenceKey(0).idx, str(SequenceKey(0))
-    (0, '[0]')
-    """
-
-    idx: int
-
-    def __str__(self) -> str:
-        return f"[{self.idx}]"
-
-
-@dataclasses.dataclass(frozen=True)
-class GetAttrKey:
-    """The name of an attribute on the path to a leaf.
-
-    >>> GetAttrKey("w").name, str(GetAttrKey("w"))
-    ('w', '.w')
-    """
-
-    name: str
-
-    def __str__(self) -> str:
-        return f".{self.name}"
-
-
-@dataclasses.dataclass(frozen=True)
-class FlattenedIndexKey:
-    """The place of a child on the path to a leaf, of a node that gives its children no keys.
-
-    >>> FlattenedIndexKey(1).key, str(FlattenedIndexKey(1))
-    (1, '[<flat index 1>]')
-    """
-
-    key: Any
-
-    def __str__(self) -> str:
-        return f"[<flat index {self.key}>]"
-
-
-KeyPath = tuple[Any, ...]
-_KEY_FIELDS: Final[dict[str, tuple[Any, str]]] = {
-    "DictKey": (DictKey, "key"),
-    "SequenceKey": (SequenceKey, "idx"),
-    "GetAttrKey": (GetAttrKey, "name"),
-    "FlattenedIndexKey": (FlattenedIndexKey, "key"),
-}
-
-
-def _key(entry: Any) -> Any:
-    if isinstance(entry, (DictKey, SequenceKey, GetAttrKey, FlattenedIndexKey)):
-        return entry
-    raw = entry.entry
-    if isinstance(raw, (DictKey, SequenceKey, GetAttrKey, FlattenedIndexKey)) or type(raw).__module__.startswith("jax"):
-        return _from_raw(raw)  # optree takes the keys of a dataclass for field names
-    if isinstance(entry, optree.DataclassEntry):
-        return _from_raw(raw)  # of the registered order: fields of that order are optree's guess
-    if isinstance(entry, (optree.GetAttrEntry, optree.NamedTupleEntry)):
-        return GetAttrKey(entry.name if hasattr(entry, "name") else entry.field)
-    if isinstance(entry, optree.MappingEntry):
-        return DictKey(entry.entry)
-    if isinstance(entry, optree.SequenceEntry):
-        return SequenceKey(entry.entry)
-    return _from_raw(raw)
-
-
-def _from_raw(raw: Any) -> Any:
-    """The key that a node's own flatten function gave: ours, JAX's, or anything else."""
-    kind = type(raw).__name__
-    if type(raw).__module__.startswith("jax") and kind in _KEY_FIELDS:
-        make, field = _KEY_FIELDS[kind]
-        return make(getattr(raw, field))
-    return raw if not isinstance(raw, int) else FlattenedIndexKey(raw)
+# --- with paths ---
 
 
 def flatten_with_path(
@@ -380,7 +288,7 @@ def flatten_with_path(
     else:
         flatten(tree, is_leaf)  # adopts what JAX knows
     accessors, flat, spec = optree.tree_flatten_with_accessor(tree, is_leaf, namespace=NAMESPACE)
-    return [(tuple(_key(e) for e in a), x) for a, x in zip(accessors, flat, strict=True)], spec
+    return [(tuple(key_of(e) for e in a), x) for a, x in zip(accessors, flat, strict=True)], spec
 
 
 def _without_paths(tree: Any, is_leaf: Callable[..., bool]) -> Callable[[Any], bool]:
@@ -426,249 +334,6 @@ def map_with_path(
     return unflatten(treedef, [f(path, x, *xs) for (path, x), *xs in zip(flat, *columns, strict=True)])
 
 
-def keystr(keys: Sequence[Any], *, simple: bool = False, separator: str = "") -> str:
-    """``['layers'][0].weight`` for a key path.
-
-    >>> keystr((DictKey("a"), SequenceKey(0)))
-    "['a'][0]"
-    """
-    if simple:
-        parts = [getattr(k, "key", getattr(k, "idx", getattr(k, "name", k))) for k in keys]
-        return separator.join(str(p) for p in parts)
-    return separator.join(str(k) for k in keys)
-
-
 def path_names(tree: Any, root: str) -> list[str]:
     """A readable name for each leaf, such as ``params['w']``."""
     return [root + keystr(path) for path, _ in leaves_with_path(tree)]
-
-
-# --- registration ---
-
-
-def register_pytree_node(
-    nodetype: Any,
-    flatten_func: Callable[[Any], tuple[Iterable[Any], Any]],
-    unflatten_func: Callable[[Any, Any], Any],
-    flatten_with_keys_func: Callable[[Any], tuple[Iterable[tuple[Any, Any]], Any]] | None = None,
-) -> None:
-    """Make ``nodetype`` a node: ``flatten_func(x) -> (children, aux)``, ``unflatten_func(aux, children) -> x``.
-
-    ``aux`` takes part in the structure's equality and must be hashable.
-
-    >>> class Pair:
-    ...     def __init__(self, a, b):
-    ...         self.a, self.b = a, b
-    >>> register_pytree_node(Pair, lambda p: ((p.a, p.b), None), lambda aux, children: Pair(*children))
-    >>> map(lambda x: 10 * x, Pair(1, 2)).b
-    20
-    """
-
-    def flatten_node(node: Any) -> tuple[Any, Any, Any]:
-        if flatten_with_keys_func is None:
-            children, aux = flatten_func(node)
-            return tuple(children), aux, None
-        keyed, aux = flatten_with_keys_func(node)
-        keyed = tuple(keyed)
-        return tuple(c for _, c in keyed), aux, tuple(k for k, _ in keyed)
-
-    optree.register_pytree_node(nodetype, flatten_node, unflatten_func, namespace=NAMESPACE)
-
-
-def register_node(
-    nodetype: Any,
-    flatten_func: Callable[[Any], tuple[tuple[Any, ...], Any, tuple[Any, ...]]],
-    unflatten_func: Callable[[Any, Any], Any],
-) -> None:
-    """As `register_pytree_node`, with no step in between: ``flatten_func(x) -> (children, aux, keys)``, all tuples."""
-    optree.register_pytree_node(nodetype, flatten_func, unflatten_func, namespace=NAMESPACE)
-
-
-def register_pytree_with_keys(
-    nodetype: Any,
-    flatten_with_keys: Callable[[Any], tuple[Iterable[tuple[Any, Any]], Any]],
-    unflatten_func: Callable[[Any, Any], Any],
-    flatten_func: Callable[[Any], tuple[Iterable[Any], Any]] | None = None,
-) -> None:
-    """As `register_pytree_node`, the children with their path keys.
-
-    >>> class Pair:
-    ...     def __init__(self, a, b):
-    ...         self.a, self.b = a, b
-    >>> keyed = lambda p: (((GetAttrKey("a"), p.a), (GetAttrKey("b"), p.b)), None)
-    >>> register_pytree_with_keys(Pair, keyed, lambda aux, children: Pair(*children))
-    >>> [keystr(path) for path, _ in leaves_with_path(Pair(1, 2))]
-    ['.a', '.b']
-    """
-
-    def without_keys(node: Any) -> tuple[Iterable[Any], Any]:
-        keyed, aux = flatten_with_keys(node)
-        return tuple(c for _, c in keyed), aux
-
-    register_pytree_node(nodetype, flatten_func or without_keys, unflatten_func, flatten_with_keys)
-
-
-def register_pytree_node_class(cls: C) -> C:
-    """Class decorator for classes with ``tree_flatten`` and ``tree_unflatten``.
-
-    >>> @register_pytree_node_class
-    ... class Box:
-    ...     def __init__(self, x):
-    ...         self.x = x
-    ...     def tree_flatten(self):
-    ...         return (self.x,), None
-    ...     @classmethod
-    ...     def tree_unflatten(cls, aux, children):
-    ...         return cls(*children)
-    >>> leaves(Box([1, 2]))
-    [1, 2]
-    """
-    register_pytree_node(cls, lambda x: x.tree_flatten(), lambda aux, children: cls.tree_unflatten(aux, children))  # type: ignore[attr-defined]
-    return cls
-
-
-def register_pytree_with_keys_class(cls: C) -> C:
-    """Class decorator for classes with ``tree_flatten_with_keys`` and ``tree_unflatten``.
-
-    >>> @register_pytree_with_keys_class
-    ... class Box:
-    ...     def __init__(self, x):
-    ...         self.x = x
-    ...     def tree_flatten_with_keys(self):
-    ...         return ((GetAttrKey("x"), self.x),), None
-    ...     @classmethod
-    ...     def tree_unflatten(cls, aux, children):
-    ...         return cls(*children)
-    >>> [keystr(path) for path, _ in leaves_with_path(Box([5]))]
-    ['.x[0]']
-    """
-    register_pytree_with_keys(
-        cls, lambda x: x.tree_flatten_with_keys(), lambda aux, children: cls.tree_unflatten(aux, children)
-    )  # type: ignore[attr-defined]
-    return cls
-
-
-def register_dataclass(
-    nodetype: Any = None,
-    data_fields: Sequence[str] | None = None,
-    meta_fields: Sequence[str] | None = None,
-    drop_fields: Sequence[str] = (),
-) -> Any:
-    """Make a dataclass a node: ``data_fields`` are children, ``meta_fields`` part of the structure.
-
-    As a decorator without field lists, fields marked ``field(metadata=dict(static=True))`` are meta fields.
-
-    Raises:
-        TreeError: the fields named are not those of the dataclass.
-
-    >>> @register_dataclass
-    ... @dataclasses.dataclass
-    ... class Layer:
-    ...     w: float
-    ...     name: str = static(default="dense")
-    >>> leaves(Layer(1.0))
-    [1.0]
-    """
-    if nodetype is None:
-        return functools.partial(
-            register_dataclass, data_fields=data_fields, meta_fields=meta_fields, drop_fields=drop_fields
-        )
-    if data_fields is None or meta_fields is None:
-        fields = [f for f in dataclasses.fields(nodetype) if f.init]
-        data_fields = [f.name for f in fields if not f.metadata.get("static", False)]
-        meta_fields = [f.name for f in fields if f.metadata.get("static", False)]
-    data, meta = tuple(data_fields), tuple(meta_fields)
-    if dataclasses.is_dataclass(nodetype):
-        known = {f.name for f in dataclasses.fields(nodetype) if f.init} - set(drop_fields)
-        if known != {*data, *meta}:
-            raise TreeError(
-                f"register_dataclass: fields of {nodetype}", got=sorted({*data, *meta}), expected=sorted(known)
-            )
-
-    build: Callable[..., Any] = nodetype  # pyright: ignore[reportAssignmentType]
-
-    def with_keys(x: Any) -> Any:
-        return [(GetAttrKey(n), getattr(x, n)) for n in data], tuple(getattr(x, n) for n in meta)
-
-    def flat(x: Any) -> Any:
-        return [getattr(x, n) for n in data], tuple(getattr(x, n) for n in meta)
-
-    def unflat(aux: Any, children: Any) -> Any:
-        return build(**dict(zip(data, children, strict=True)), **dict(zip(meta, aux, strict=True)))
-
-    register_pytree_with_keys(nodetype, with_keys, unflat, flat)
-    return nodetype
-
-
-def static(**kwargs: Any) -> Any:
-    """`dataclasses.field` for a field that `register_dataclass` makes part of the structure.
-
-    >>> @register_dataclass
-    ... @dataclasses.dataclass
-    ... class Rate:
-    ...     value: float
-    ...     unit: str = static()
-    >>> structure(Rate(1.0, "Hz")) == structure(Rate(2.0, "Hz"))
-    True
-    >>> structure(Rate(1.0, "Hz")) == structure(Rate(1.0, "s"))
-    False
-    """
-    metadata = {**(kwargs.pop("metadata", None) or {}), "static": True}
-    return dataclasses.field(metadata=metadata, **kwargs)
-
-
-def register_static(cls: C) -> C:
-    """Class decorator: instances are part of the structure and have no leaves; they must hash.
-
-    >>> @register_static
-    ... class Name(str):
-    ...     pass
-    >>> leaves([Name("x"), 1])
-    [1]
-    """
-    register_pytree_node(cls, lambda x: ((), x), lambda aux, _: aux)
-    return cls
-
-
-# Types met as leaves that JAX's registry does not open.
-_leaf_kinds: set[type] = set()
-
-
-def _adopt_from_jax(candidates: Sequence[Any], is_leaf: Callable[[Any], bool] | None) -> bool:
-    """Register what JAX's registry can open among ``candidates``; True when something new was found."""
-    import jax
-
-    registry: Any = jax.tree_util.default_registry
-    adopted = False
-    for kind in {type(x) for x in candidates} - _leaf_kinds:
-        node = next(x for x in candidates if type(x) is kind)
-        if is_leaf is not None and is_leaf(node):
-            continue  # kept whole on purpose this time; somebody else may want it opened
-        _leaf_kinds.add(kind)
-        if kind.__module__.partition(".")[0] in ("builtins", "numpy", "jaxlib"):
-            continue
-        if registry.flatten_one_level(node) is not None:
-            _register_jax_node(kind, registry, jax.tree_util)
-            adopted = True
-    return adopted
-
-
-def known_to_jax(kind: type) -> bool:
-    """True when JAX, if it is imported, opens values of this type."""
-    if "jax._src.tree_util" not in sys.modules:
-        return False
-    import jax
-
-    return bool(jax.tree_util.default_registry.is_node(kind))  # pyright: ignore
-
-
-def _register_jax_node(kind: type, registry: Any, jax_tree: Any) -> None:
-    leaf = jax_tree.tree_structure(0)
-
-    def rebuild(aux: Any, children: Any) -> Any:
-        # JAX keeps unflatten functions to itself, so a one-level structure is made for it to rebuild from.
-        items = list(children)
-        spec = jax_tree.PyTreeDef.from_node_data_and_children(registry, (kind, aux), [leaf] * len(items))
-        return spec.unflatten(items)
-
-    register_pytree_node(kind, registry.flatten_one_level, rebuild, registry.flatten_one_level_with_keys)

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Self
 
-from nxjax.trace.tree import register_pytree_node
+from nxjax.trace.tree_nodes import register_pytree_node
 
 
 class _Whole:

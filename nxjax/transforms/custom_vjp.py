@@ -21,6 +21,7 @@ from nxjax.trace.core import Array, Linear, Op, Tracer
 from nxjax.trace.program import Program, run
 from nxjax.trace.scope import current_scope, replaying
 from nxjax.trace.stage import stage
+from nxjax.trace.tree_nodes import register_pytree_node
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.custom_jvp import (
     CustomCall,
@@ -451,7 +452,7 @@ class _Closure:
         return tree.unflatten(self.out_def, run(self.program, [*self.consts, *leaves]))
 
 
-tree.register_pytree_node(
+register_pytree_node(
     _Closure, lambda c: (c.consts, (c.program, c.out_def)), lambda aux, consts: _Closure(aux[0], aux[1], consts)
 )
 

@@ -18,6 +18,7 @@ from nxjax.errors import ImmutableArrayError, ParameterError, ShapeError, TreeEr
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
+from nxjax.trace.tree_nodes import register_node
 
 M = TypeVar("M", bound="Module")
 
@@ -78,7 +79,7 @@ class Module(metaclass=_ModuleType):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        tree.register_node(cls, _flatten, lambda aux, children: _rebuild(cls, aux, children))
+        register_node(cls, _flatten, lambda aux, children: _rebuild(cls, aux, children))
 
     def __call__(self, x: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} does not define __call__")

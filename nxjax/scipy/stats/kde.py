@@ -14,7 +14,7 @@ from nxjax.scipy.special.errs import ndtr
 from nxjax.scipy.special.reductions import logsumexp
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
-from nxjax.trace.tree import register_pytree_node_class
+from nxjax.trace.tree_nodes import register_pytree_node_class
 
 
 @register_pytree_node_class

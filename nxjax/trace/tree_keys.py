@@ -1,0 +1,112 @@
+"""Paths to the leaves of a tree: their keys, in JAX's classes and text. Knows no tree."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Final
+
+import optree
+
+
+@dataclasses.dataclass(frozen=True)
+class DictKey:
+    """The key of a dict on the path to a leaf.
+
+    >>> DictKey("w").key, str(DictKey("w"))
+    ('w', "['w']")
+    """
+
+    key: Any
+
+    def __str__(self) -> str:
+        return f"[{self.key!r}]"
+
+
+@dataclasses.dataclass(frozen=True)
+class SequenceKey:
+    """The index of a list or tuple on the path to a leaf.
+
+    >>> SequenceKey(0).idx, str(SequenceKey(0))
+    (0, '[0]')
+    """
+
+    idx: int
+
+    def __str__(self) -> str:
+        return f"[{self.idx}]"
+
+
+@dataclasses.dataclass(frozen=True)
+class GetAttrKey:
+    """The name of an attribute on the path to a leaf.
+
+    >>> GetAttrKey("w").name, str(GetAttrKey("w"))
+    ('w', '.w')
+    """
+
+    name: str
+
+    def __str__(self) -> str:
+        return f".{self.name}"
+
+
+@dataclasses.dataclass(frozen=True)
+class FlattenedIndexKey:
+    """The place of a child on the path to a leaf, of a node that gives its children no keys.
+
+    >>> FlattenedIndexKey(1).key, str(FlattenedIndexKey(1))
+    (1, '[<flat index 1>]')
+    """
+
+    key: Any
+
+    def __str__(self) -> str:
+        return f"[<flat index {self.key}>]"
+
+
+KeyPath = tuple[Any, ...]
+_KEY_FIELDS: Final[dict[str, tuple[Any, str]]] = {
+    "DictKey": (DictKey, "key"),
+    "SequenceKey": (SequenceKey, "idx"),
+    "GetAttrKey": (GetAttrKey, "name"),
+    "FlattenedIndexKey": (FlattenedIndexKey, "key"),
+}
+
+
+def key_of(entry: Any) -> Any:
+    if isinstance(entry, (DictKey, SequenceKey, GetAttrKey, FlattenedIndexKey)):
+        return entry
+    raw = entry.entry
+    if isinstance(raw, (DictKey, SequenceKey, GetAttrKey, FlattenedIndexKey)) or type(raw).__module__.startswith("jax"):
+        return key_given(raw)  # optree takes the keys of a dataclass for field names
+    if isinstance(entry, optree.DataclassEntry):
+        return key_given(raw)  # of the registered order: fields of that order are optree's guess
+    if isinstance(entry, (optree.GetAttrEntry, optree.NamedTupleEntry)):
+        return GetAttrKey(entry.name if hasattr(entry, "name") else entry.field)
+    if isinstance(entry, optree.MappingEntry):
+        return DictKey(entry.entry)
+    if isinstance(entry, optree.SequenceEntry):
+        return SequenceKey(entry.entry)
+    return key_given(raw)
+
+
+def key_given(raw: Any) -> Any:
+    """The key that a node's own flatten function gave: ours, JAX's, or anything else."""
+    kind = type(raw).__name__
+    if type(raw).__module__.startswith("jax") and kind in _KEY_FIELDS:
+        make, field = _KEY_FIELDS[kind]
+        return make(getattr(raw, field))
+    return raw if not isinstance(raw, int) else FlattenedIndexKey(raw)
+
+
+def keystr(keys: Sequence[Any], *, simple: bool = False, separator: str = "") -> str:
+    """``['layers'][0].weight`` for a key path.
+
+    >>> keystr((DictKey("a"), SequenceKey(0)))
+    "['a'][0]"
+    """
+    if simple:
+        parts = [getattr(k, "key", getattr(k, "idx", getattr(k, "name", k))) for k in keys]
+        return separator.join(str(p) for p in parts)
+    return separator.join(str(k) for k in keys)
