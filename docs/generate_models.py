@@ -20,7 +20,7 @@ TARGETS = (
     "mediatek-apu", "samsung-exynos", "google-tensor", "intel-npu", "openvino-cpu", "amd-xdna", "apple-ane", "onnx",
     "habana-gaudi", "groq", "graphcore-popart", "stablehlo",
 )  # fmt: skip
-# Both run on OpenVINO's CPU device, which computes otherwise on processors with and without 8-bit dot products.
+# Both run on OpenVINO's CPU device, whose sums differ between processors.
 OPENVINO = ("intel-npu", "openvino-cpu")
 HEAD = """# Real models
 
@@ -33,7 +33,7 @@ every figure is from one run of it.
 published rules say so; "unknown" where nothing does. Chips that compute in float only get the float function.
 *Deviation* is the largest difference to the exact integer reference in steps of the result's grid, on what runs the
 file here; of float results, relative to the largest. That of `intel-npu` and `openvino-cpu` depends on the processor:
-OpenVINO's CPU device gave 4 LSB for `tcn` with 8-bit dot products, 12 LSB without. *Latency* says who says so; our own
+OpenVINO's CPU device gave 4 LSB for `tcn` on one, and 12 LSB on one without AVX-512. *Latency* says who says so; our own
 model is a roofline.
 See [targets](targets.md) for the labels.
 
