@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nxjax.errors import DtypeError, ShapeError
+from nxjax.ops.base import check_axes
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
@@ -166,6 +167,4 @@ def index(value: Any, name: str) -> int:
 
 def axes_of(axes: Sequence[int] | int, ndim: int, name: str) -> tuple[int, ...]:
     """Axes counted from the front."""
-    from nxjax.ops.base import check_axes
-
     return check_axes(name, ints(axes, name), ndim)

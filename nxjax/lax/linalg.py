@@ -5,7 +5,10 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
+from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, ParameterError, ShapeError
+from nxjax.lax import primitives
+from nxjax.lax._tridiagonal import solve
 from nxjax.ops import linalg_eigen, linalg_hessenberg, linalg_lu, linalg_qr, linalg_schur, linalg_svd, linalg_triangular
 from nxjax.ops.arithmetic import add, mul, sub
 from nxjax.ops.base import require
@@ -28,6 +31,7 @@ from nxjax.ops.slicing import slice as slice_
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
+from nxjax.transforms.control.while_loop import fori_loop
 
 __all__ = (
     "EigImplementation",
@@ -449,9 +453,6 @@ def cholesky_update(r_matrix: Any, w_vector: Any) -> Array:
     >>> cholesky_update(nx.array([[3.0]]), nx.array([4.0])).tolist()
     [[5.0]]
     """
-    from nxjax import numpy as jnp
-    from nxjax.transforms.control.while_loop import fori_loop
-
     name = "cholesky_update"
     r, w = as_value(r_matrix, name), as_value(w_vector, name)
     if r.dtype != w.dtype or r.dtype not in dtypes.FLOAT:
@@ -653,8 +654,6 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: boo
     >>> tridiagonal_solve(0 * one, 2 * one, 0 * one, nx.ones((2, 1))).tolist()
     [[0.5], [0.5]]
     """
-    from nxjax.lax._tridiagonal import solve
-
     name = "tridiagonal_solve"
     below, middle, above, rhs = (as_value(v, name) for v in (dl, d, du, b))
     if len({v.dtype for v in (below, middle, above, rhs)}) > 1 or rhs.dtype not in FACTORIZABLE:
@@ -673,7 +672,5 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: boo
 def __getattr__(name: str) -> Any:
     """The primitives that JAX names here are ops of nxjax."""
     if name.endswith("_p"):
-        from nxjax.lax import primitives
-
         return primitives.find(name, "nxjax.lax.linalg")
     raise AttributeError(f"module 'nxjax.lax.linalg' has no attribute {name!r}")

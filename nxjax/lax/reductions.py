@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from nxjax import numpy as jnp
 from nxjax.errors import ParameterError
 from nxjax.lax import elementwise
 from nxjax.lax._operands import axes_of, named
@@ -19,6 +20,7 @@ from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Op, Tracer
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
+from nxjax.transforms.control.mapping import associative_scan
 from nxjax.transforms.control.reduce import reduce as reduction
 
 # What stands between the parentheses of a function's example, and what the call prints.
@@ -79,8 +81,6 @@ def _over_axes(op: Op) -> Callable[..., Array]:
         if x.type.weak and op.name in ("reduce_and", "reduce_or", "reduce_xor"):
             x = convert_element_type(x, dtype=x.dtype)
         if x.dtype in dtypes.COMPLEX and op.name in ("reduce_max", "reduce_min"):
-            from nxjax import numpy as jnp  # the order of complex numbers is the face's
-
             if any(x.shape[d] == 0 for d in found):
                 kept = tuple(n for d, n in enumerate(x.shape) if d not in found)
                 return jnp.full(kept, -np.inf if op.name == "reduce_max" else np.inf, x.dtype)
@@ -202,9 +202,6 @@ def _running(op: Op) -> Callable[..., Array]:
         x = as_value(operand, op.name)
         dim = check_axis(op, axis, x.ndim)
         if x.dtype in dtypes.COMPLEX and op.name in _OF_COMPLEX:
-            from nxjax import numpy as jnp
-            from nxjax.transforms.control.mapping import associative_scan
-
             return associative_scan(getattr(jnp, _OF_COMPLEX[op.name]), x, reverse=bool(reverse), axis=dim)
         return op(x, axis=dim, reverse=bool(reverse))
 

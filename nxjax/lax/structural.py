@@ -70,6 +70,7 @@ from nxjax.lax.slices import (
 )
 from nxjax.ops import identity
 from nxjax.ops import sort as sorts
+from nxjax.ops.arithmetic import neg
 from nxjax.ops.base import check_axis
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
@@ -181,8 +182,6 @@ def approx_min_k(
     >>> lax.approx_min_k(jnp.array([1.0, 9.0, 4.0]), 2)
     [Array([1., 4.], dtype=float32), Array([0, 2], dtype=int32)]
     """
-    from nxjax.ops.arithmetic import neg
-
     values, where = top_k(neg(as_value(operand, "approx_min_k")), k, axis=reduction_dimension)
     return [neg(values), where]
 

@@ -7,8 +7,10 @@ from typing import Any
 
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
+from nxjax.lax import stop_gradient
 from nxjax.numpy.creation import asarray
 from nxjax.ops.composite_attention import dot_product_attention as op
+from nxjax.ops.composite_attention import visible
 from nxjax.scipy.special.reductions import logsumexp
 from nxjax.trace import dtypes
 from nxjax.trace.boundary import entry
@@ -117,9 +119,6 @@ def _padding(b: int, t: int, s: int, query_lengths: Any, key_lengths: Any) -> Ar
 
 def _residual(q: Array, k: Array, bias: Any, mask: Any, params: dict[str, Any], group: int) -> Array:
     """logsumexp of the logits over the keys, [B, T, N]; without derivative."""
-    from nxjax.lax import stop_gradient
-    from nxjax.ops.composite_attention import visible
-
     wide = dtypes.float64 if q.dtype == dtypes.float64 else dtypes.float32
     keys = jnp.repeat(k, group, axis=2) if group > 1 else k
     logits = jnp.einsum("btnh,bsnh->bnts", q.astype(wide), keys.astype(wide)) * params["scale"]

@@ -11,6 +11,7 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax import random
 from nxjax.errors import ParameterError, ShapeError
+from nxjax.lax.sharding import with_sharding_constraint
 from nxjax.numpy.promotion import as_shape
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -40,7 +41,6 @@ def _dtype(dtype: Any, default: Any = None) -> DType:
 def _laid_out(x: Array, out_sharding: Any) -> Array:
     if out_sharding is None:
         return x
-    from nxjax.lax.sharding import with_sharding_constraint
 
     return with_sharding_constraint(x, out_sharding)
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from nxjax import numpy as jnp
+from nxjax.lax import stop_gradient
 from nxjax.numpy.promotion import as_axes, convert, promote_inexact
 from nxjax.ops import composite_softmax as ops
 from nxjax.ops.shape import reshape, transpose
@@ -53,8 +54,6 @@ def _normalized(name: str, op: Op, x: Any, axis: Any, where: Any, masked: float)
 
 def _of_complex(name: str, op: Op, v: Array, axis: Any) -> Array:
     """The same of complex numbers, which no device has an op for."""
-    from nxjax.lax import stop_gradient
-
     shifted = v - stop_gradient(jnp.max(v, axis, keepdims=True, initial=-np.inf))
     y = jnp.exp(shifted)
     total = jnp.sum(y, axis, keepdims=True)

@@ -13,11 +13,17 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from nxjax.errors import DtypeError
+from nxjax.lax import while_loop
 from nxjax.numpy.creation import asarray
+from nxjax.numpy.elementwise import divide, negative
+from nxjax.numpy.powers import power
 from nxjax.numpy.promotion import broadcast_to_shape, convert, python_scalar, value
+from nxjax.numpy.selection import where
 from nxjax.numpy.shapes import broadcast_to
 from nxjax.numpy.subscripts import canonical, make_plan, mode_name, read, refuse_absent, stacked_starts
 from nxjax.ops import vocabulary as ops
+from nxjax.ops.base import like
+from nxjax.ops.dimension_numbers import GatherScatterMode, ScatterDimensionNumbers
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array, Tracer
@@ -173,8 +179,6 @@ class Place:
         >>> jnp.array([5, 5]).at[0].subtract(2)
         Array([3, 5], dtype=int32)
         """
-        from nxjax.numpy.elementwise import negative
-
         x = _given(values, self.array.dtype)
         return write(
             self.array,
@@ -227,8 +231,6 @@ class Place:
         >>> jnp.array([6.0, 6.0]).at[0].divide(4)
         Array([1.5, 6. ], dtype=float32)
         """
-        from nxjax.numpy.elementwise import divide
-
         ones = ones_of(self.array)
         return divide(
             self.array,
@@ -257,8 +259,6 @@ class Place:
         >>> jnp.array([2, 3]).at[1].power(2)
         Array([2, 9], dtype=int32)
         """
-        from nxjax.numpy.powers import power
-
         x = self.array
         # Exponents keep their own range: an array of int8 may be raised to 200.
         exponents = asarray(values) if x.dtype in dtypes.INTEGER else None
@@ -356,15 +356,11 @@ _OF_TRUTHS = {"scatter_add": "scatter_max", "scatter_mul": "scatter_min"}
 
 def ones_of(x: Array) -> Array:
     """Ones in the shape and dtype of ``x``."""
-    from nxjax.ops.base import like
-
     return convert(like(x, 1), x.dtype, x.type.weak)
 
 
 def _again(x: Array, index: Any, func: Callable[[Any], Any], once: Array, options: Options) -> Array:
     """``once``, and ``func`` applied again where an element is named more than once."""
-    from nxjax.lax import while_loop
-    from nxjax.numpy.selection import where
     from nxjax.runtime import ensure_compile_time_eval
 
     traced = any(isinstance(i, Tracer) for i in (index if isinstance(index, tuple) else (index,)))
@@ -414,7 +410,6 @@ def write(x: Array, index: Any, values: Any, op: str, options: Options) -> Array
         return convert(_whole(x, v, op), own.dtype, own.weak)
     if not plan.axes and 0 in plan.windows:
         return convert(x, own.dtype, own.weak)
-    from nxjax.ops.dimension_numbers import GatherScatterMode, ScatterDimensionNumbers
 
     starts = stacked_starts(plan)
     axes = plan.axes

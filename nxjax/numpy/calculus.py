@@ -7,9 +7,19 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ShapeError
+from nxjax.numpy.contractions import of_other_kind, precision_of
+from nxjax.numpy.elementwise import not_equal, subtract
+from nxjax.numpy.floats import clip, conjugate, i0
+from nxjax.numpy.indexing import take
+from nxjax.numpy.joining import concatenate
+from nxjax.numpy.powers import remainder
 from nxjax.numpy.promotion import as_axes, as_axis, convert, promote_inexact, static_int, value
+from nxjax.numpy.reductions import sum as sum_
 from nxjax.numpy.selection import where
+from nxjax.numpy.shapes import broadcast_to, moveaxis
+from nxjax.numpy.sorting import argsort, searchsorted
 from nxjax.ops import vocabulary as ops
+from nxjax.ops.conv import ConvDimensionNumbers
 from nxjax.trace import dtypes
 from nxjax.trace.array import another, wrap
 from nxjax.trace.core import Array
@@ -39,10 +49,6 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     >>> jnp.diff(jnp.array([3, 5]), prepend=0)
     Array([3, 2], dtype=int32)
     """
-    from nxjax.numpy.elementwise import not_equal, subtract
-    from nxjax.numpy.joining import concatenate
-    from nxjax.numpy.shapes import broadcast_to
-
     x = value(a, "diff")
     n = static_int("diff", n)
     if n == 0:
@@ -85,8 +91,6 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = N
     >>> jnp.gradient(jnp.array([0.0, 2.0, 8.0]), 2.0)
     Array([1., 2., 3.], dtype=float32)
     """
-    from nxjax.numpy.joining import concatenate
-
     if edge_order is not None:
         raise NotImplementedError("The 'edge_order' argument to jnp.gradient is not supported.")
     x, *given = promote_inexact("gradient", f, *varargs)
@@ -136,9 +140,6 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
     >>> jnp.trapezoid(jnp.array([0, 1, 4]), x=jnp.array([0, 1, 2]))
     Array(3., dtype=float32)
     """
-    from nxjax.numpy.reductions import sum
-    from nxjax.numpy.shapes import moveaxis
-
     if x is None:
         (v,), step = promote_inexact("trapezoid", y), value(dx, "trapezoid")
         v = moveaxis(v, axis, -1)
@@ -146,7 +147,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
         v, c = promote_inexact("trapezoid", y, x)
         v = moveaxis(v, axis, -1)
         step = diff(c if c.ndim == 1 else moveaxis(c, axis, -1))
-    return 0.5 * sum(step * (v[..., 1:] + v[..., :-1]), -1)
+    return 0.5 * sum_(step * (v[..., 1:] + v[..., :-1]), -1)
 
 
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Array:
@@ -165,12 +166,6 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     >>> jnp.interp(2.0, jnp.array([0.0, 1.0]), jnp.array([10.0, 20.0]), right="extrapolate")
     Array(30., dtype=float32)
     """
-    from nxjax.numpy.floats import clip
-    from nxjax.numpy.indexing import take
-    from nxjax.numpy.joining import concatenate
-    from nxjax.numpy.powers import remainder
-    from nxjax.numpy.sorting import argsort, searchsorted
-
     q, c = promote_inexact("interp", x, xp)
     (f,) = promote_inexact("interp", fp)
     if c.ndim != 1 or f.ndim != 1 or c.shape != f.shape:
@@ -268,8 +263,6 @@ def correlate(
     >>> jnp.correlate(jnp.array([1, 2, 3]), jnp.array([1, 10]))
     Array([21., 32.], dtype=float32)
     """
-    from nxjax.numpy.floats import conjugate
-
     x, y = _vectors("correlate", a, v)
     kernel = ops.rev(conjugate(y), dimensions=(0,))
     # An even number of taps has no middle; which of the two it is depends on the order of the operands.
@@ -279,9 +272,6 @@ def correlate(
 
 def _windows_dot(x: Array, kernel: Array, precision: Any, preferred: Any) -> Array:
     """The dot product of every window of ``x`` with ``kernel``."""
-    from nxjax.numpy.contractions import of_other_kind, precision_of
-    from nxjax.ops.conv import ConvDimensionNumbers
-
     wanted = None if preferred is None else dtypes.as_dtype(preferred)
     x, kernel, sums = of_other_kind(x, kernel, wanted)
     y = ops.conv_general_dilated(
@@ -362,8 +352,6 @@ def kaiser(M: int, beta: Any) -> Array:
     >>> jnp.kaiser(3, 0.0)
     Array([1., 1., 1.], dtype=float32)
     """
-    from nxjax.numpy.floats import i0
-
     n = _window("kaiser", M)
     if n == 1:
         return _finished(np.ones(1))

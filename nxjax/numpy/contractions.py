@@ -11,6 +11,10 @@ import numpy as np
 from nxjax.config import config
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.numpy.eager import product
+from nxjax.numpy.elementwise import multiply
+from nxjax.numpy.floats import conjugate
+from nxjax.numpy.grids import diagonal
+from nxjax.numpy.joining import stack
 from nxjax.numpy.promotion import (
     as_axis,
     broadcast_shape,
@@ -20,7 +24,10 @@ from nxjax.numpy.promotion import (
     promote,
     static_int,
 )
+from nxjax.numpy.reductions import sum as sum_
+from nxjax.numpy.shapes import moveaxis, ravel
 from nxjax.ops import vocabulary as ops
+from nxjax.ops.dot import Precision
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
@@ -30,7 +37,6 @@ def precision_of(precision: Any) -> Any:
     """A pair of `Precision` from what JAX accepts: None, a name, a member, or a pair of them."""
     if precision is None:
         return None
-    from nxjax.ops.dot import Precision
 
     names = {"default": "DEFAULT", "high": "HIGH", "highest": "HIGHEST", "bfloat16": "DEFAULT", "fastest": "DEFAULT"}
     names |= {"bfloat16_3x": "HIGH", "tensorfloat32": "HIGH", "float32": "HIGHEST"}
@@ -102,8 +108,6 @@ def _dot(
 
 
 def _product(x: Array, y: Array, preferred: DType | None) -> Array:
-    from nxjax.numpy.elementwise import multiply
-
     out = multiply(x, y)
     return out if preferred is None else convert(out, preferred)
 
@@ -209,8 +213,6 @@ def vecmat(x1: Any, x2: Any, /) -> Array:
     >>> jnp.vecmat(jnp.array([1j, 1]), jnp.array([[1, 2], [3, 4]]))
     Array([3.-1.j, 4.-2.j], dtype=complex64)
     """
-    from nxjax.numpy.floats import conjugate
-
     x, y = _operands("vecmat", x1, x2, None)
     if x.ndim < 1 or y.ndim < 2:
         raise ShapeError("vecmat: needs a vector and a matrix", got=f"{x.type} and {y.type}")
@@ -232,9 +234,6 @@ def vdot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any =
     >>> jnp.vdot(jnp.array([1j, 2]), jnp.array([1j, 3]))
     Array(7.+0.j, dtype=complex64)
     """
-    from nxjax.numpy.floats import conjugate
-    from nxjax.numpy.shapes import ravel
-
     return dot(conjugate(ravel(a)), ravel(b), precision=precision, preferred_element_type=preferred_element_type)
 
 
@@ -248,9 +247,6 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None, prefer
     >>> jnp.vecdot(jnp.array([[1, 2], [3, 4]]), jnp.array([10, 1]))
     Array([12, 34], dtype=int32)
     """
-    from nxjax.numpy.floats import conjugate
-    from nxjax.numpy.shapes import moveaxis
-
     x, y = _operands("vecdot", x1, x2, None)
     i, j = as_axis("vecdot", axis, x.ndim), as_axis("vecdot", axis, y.ndim)
     if x.shape[i] != y.shape[j]:
@@ -293,9 +289,6 @@ def outer(a: Any, b: Any, out: None = None) -> Array:
     Array([[ 3,  4,  5],
            [ 6,  8, 10]], dtype=int32)
     """
-    from nxjax.numpy.elementwise import multiply
-    from nxjax.numpy.shapes import ravel
-
     no_out("outer", out)
     x, y = promote("outer", ravel(a), ravel(b))
     return multiply(ops.reshape(x, shape=(x.size, 1)), ops.reshape(y, shape=(1, y.size)))
@@ -347,8 +340,6 @@ def kron(a: Any, b: Any) -> Array:
     >>> jnp.kron(jnp.array([1, 10]), jnp.array([1, 2, 3]))
     Array([ 1,  2,  3, 10, 20, 30], dtype=int32)
     """
-    from nxjax.numpy.elementwise import multiply
-
     x, y = promote("kron", a, b)
     rank = max(x.ndim, y.ndim)
     xs, ys = (1,) * (rank - x.ndim) + x.shape, (1,) * (rank - y.ndim) + y.shape
@@ -365,11 +356,8 @@ def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
     >>> jnp.trace(jnp.array([[1, 2], [3, 4]])), jnp.trace(jnp.array([[1, 2], [3, 4]]), offset=1)
     (Array(5, dtype=int32), Array(2, dtype=int32))
     """
-    from nxjax.numpy.grids import diagonal
-    from nxjax.numpy.reductions import sum
-
     no_out("trace", out)
-    return sum(diagonal(a, offset, axis1, axis2), -1, dtype)
+    return sum_(diagonal(a, offset, axis1, axis2), -1, dtype)
 
 
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Array:
@@ -390,9 +378,6 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
     >>> jnp.cross(jnp.array([1, 0]), jnp.array([0, 1]))
     Array(1, dtype=int32)
     """
-    from nxjax.numpy.joining import stack
-    from nxjax.numpy.shapes import moveaxis
-
     if axis is not None:
         axisa = axisb = axisc = axis
     x, y = promote("cross", a, b)
@@ -555,8 +540,6 @@ def _parsed(text: str, xs: list[Array]) -> tuple[list[str], str, list[Array]]:
 
 def _diagonal_of(name: str, x: Array) -> tuple[str, Array]:
     """One repeated index made single."""
-    from nxjax.numpy.grids import diagonal
-
     c = next(c for c in name if name.count(c) > 1)
     i = name.index(c)
     j = name.index(c, i + 1)

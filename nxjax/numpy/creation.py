@@ -12,13 +12,27 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import DtypeError, ParameterError, ShapeError
-from nxjax.numpy.promotion import as_axis, as_shape, concrete, convert, promote_inexact, static_int, value
+from nxjax.numpy.elementwise import divide, equal, exp, floor, less_equal, log, multiply, sign, subtract
+from nxjax.numpy.promotion import (
+    as_axis,
+    as_shape,
+    broadcast,
+    concrete,
+    convert,
+    promote_inexact,
+    result_type_of,
+    static_int,
+    value,
+)
+from nxjax.numpy.scalar_types import result_type
+from nxjax.numpy.shapes import broadcast_to, expand_dims, moveaxis
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import PlacedArray, another, as_numpy, as_value, check_items, from_numpy, frozen, scalar, wrap
 from nxjax.trace.core import EVAL, Array, Tracer, current_trace
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType, Shape, ShapeDtypeStruct
+from nxjax.transforms.vmap import vmap
 
 _PYTHON_SCALARS = (bool, int, float, complex)
 
@@ -255,8 +269,6 @@ def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float
     Array([[ 0,  1,  2],
            [10, 11, 12]], dtype=int32)
     """
-    from nxjax.transforms.vmap import vmap
-
     sizes = as_shape("fromfunction", shape)
     for axis in range(len(sizes) - 1, -1, -1):
         in_axes = tuple(0 if i == axis else None for i in range(len(sizes)))
@@ -331,8 +343,6 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, 
     >>> jnp.full(2, 1.5, dtype=int)
     Array([1, 1], dtype=int32)
     """
-    from nxjax.numpy.shapes import broadcast_to
-
     sizes = as_shape("full", shape)
     x = asarray(fill_value if dtype is None else _wrapped(fill_value, dtypes.as_dtype(dtype)), dtype)
     return placed(broadcast_to(x, sizes), device)
@@ -418,8 +428,6 @@ def full_like(
     >>> jnp.full_like(jnp.arange(3), 2.5, dtype=float)
     Array([2.5, 2.5, 2.5], dtype=float32)
     """
-    from nxjax.numpy.shapes import broadcast_to
-
     sizes, wanted, weak = _like(a, shape, dtype, "full_like")
     x = broadcast_to(asarray(_wrapped(fill_value, wanted), wanted), sizes)
     return placed(convert(x, wanted, weak) if weak else x, _beside(a, sizes, device, out_sharding))
@@ -464,8 +472,6 @@ def arange(
         if np.ndim(x if not isinstance(x, Array) else x.numpy()):  # type: ignore[attr-defined]
             raise ShapeError("arange: bounds are scalars", got=np.shape(x))
     if dtype is None:
-        from nxjax.numpy.scalar_types import result_type
-
         wanted = result_type(*given)
     else:
         wanted = dtypes.as_dtype(dtype)
@@ -509,14 +515,9 @@ def linspace(
     >>> jnp.linspace(0, 1, 4, endpoint=False, retstep=True)
     (Array([0.  , 0.25, 0.5 , 0.75], dtype=float32), Array(0.25, dtype=float32))
     """
-    from nxjax.numpy.elementwise import floor
-    from nxjax.numpy.promotion import broadcast
-    from nxjax.numpy.shapes import moveaxis
-
     num = static_int("linspace", num)
     if num < 0:
         raise ParameterError("linspace: num must be non-negative", got=num)
-    from nxjax.numpy.promotion import result_type_of
 
     default = dtypes.to_inexact(result_type_of((start, stop), "linspace")[0])
     wanted = default if dtype is None else dtypes.as_dtype(dtype)
@@ -545,7 +546,6 @@ def linspace(
     out = placed(moveaxis(convert(out, wanted), 0, as_axis("linspace", axis, out.ndim)), device)
     if not retstep:
         return out
-    from nxjax.numpy.elementwise import divide, subtract
 
     step = divide(subtract(b, a), parts) if parts else filled(a.shape, math.nan, work)
     return out, step
@@ -577,18 +577,13 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
     >>> jnp.geomspace(-16, -1, 3).round(2)
     Array([-16.,  -4.,  -1.], dtype=float32)
     """
-    from nxjax.numpy.elementwise import log, multiply, sign
     from nxjax.numpy.powers import log10, power
-    from nxjax.numpy.promotion import broadcast
-    from nxjax.numpy.shapes import expand_dims, moveaxis
 
     a, b = broadcast("geomspace", *promote_inexact("geomspace", start, stop))
     if dtype is not None:
         work = dtypes.to_inexact(dtypes.as_dtype(dtype))
         a, b = astype(a, work), astype(b, work)
     if a.dtype in dtypes.COMPLEX:
-        from nxjax.numpy.elementwise import divide, exp
-
         ratio = log(divide(b, a))
         t = linspace(0, 1, num, endpoint, dtype=dtypes.real_part(a.dtype))
         t = ops.reshape(t, shape=(num,) + (1,) * a.ndim)
@@ -635,7 +630,6 @@ def eye(N: Any, M: Any = None, k: Any = 0, dtype: Any = None, *, device: Any = N
     wanted = dtypes.as_dtype(float if dtype is None else dtype)
     if current_trace() is EVAL and not isinstance(k, Tracer):
         return placed(wrap(np.eye(n, m, static_int("eye", k)).astype(wanted)), device)
-    from nxjax.numpy.elementwise import equal
 
     return placed(convert(equal(_rows_minus_columns(n, m), k), wanted), device)
 
@@ -663,7 +657,6 @@ def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = None) -> Array:
     wanted = dtypes.float32 if dtype is None else dtypes.as_dtype(dtype)
     if current_trace() is EVAL:
         return wrap(np.tri(n, m, static_int("tri", k)).astype(wanted))
-    from nxjax.numpy.elementwise import less_equal
 
     return convert(less_equal(_rows_minus_columns(n, m), k), wanted)
 
@@ -683,7 +676,6 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
            [1, 3]], dtype=int32)
     """
     from nxjax.numpy.powers import power
-    from nxjax.numpy.shapes import expand_dims
 
     v = value(x, "vander")
     if v.ndim != 1:

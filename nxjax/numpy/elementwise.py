@@ -28,6 +28,9 @@ from nxjax.numpy.promotion import (
     value,
 )
 from nxjax.ops import vocabulary as ops
+from nxjax.ops.arithmetic import Square
+from nxjax.ops.base import Unary as OpUnary
+from nxjax.ops.elementary import Expm1, Log1p, Smooth
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, another, wrap
 from nxjax.trace.core import Array
@@ -90,12 +93,8 @@ Raises:
 
 def plain_ufunc(op: Any) -> Any:
     """The NumPy function that is all of the op's `eval` in real single and double precision, or None."""
-    from nxjax.ops.arithmetic import Square
-    from nxjax.ops.base import Unary
-    from nxjax.ops.elementary import Expm1, Log1p, Smooth
-
-    known = (Unary.eval, Smooth.eval, Expm1.eval, Log1p.eval, Square.eval)
-    whole = isinstance(op, Unary) and type(op).eval in known
+    known = (OpUnary.eval, Smooth.eval, Expm1.eval, Log1p.eval, Square.eval)
+    whole = isinstance(op, OpUnary) and type(op).eval in known
     return type(op).ufunc if whole else None
 
 

@@ -9,8 +9,12 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ParameterError
+from nxjax.numpy.creation import asarray, filled, placed
+from nxjax.numpy.floats import conjugate
 from nxjax.numpy.promotion import as_axes, as_axis, convert, promote_inexact, static_int, value
+from nxjax.numpy.shapes import moveaxis, roll
 from nxjax.ops import vocabulary as ops
+from nxjax.ops.fft import FftType
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
@@ -23,9 +27,6 @@ __all__ = [
 
 def _transform(name: str, kind: str, a: Any, s: Any, axes: Any, norm: str | None) -> Array:
     """Transform ``kind`` over ``axes``, after cutting or zero-padding them to the sizes ``s``."""
-    from nxjax.numpy.shapes import moveaxis
-    from nxjax.ops.fft import FftType
-
     if norm not in (None, "backward", "ortho", "forward"):
         raise ValueError(f'jnp.fft.{name}: norm must be "backward", "ortho" or "forward", not {norm!r}')
     (x,) = promote_inexact(name, a)
@@ -69,9 +70,6 @@ def _transform(name: str, kind: str, a: Any, s: Any, axes: Any, norm: str | None
 
 def _nothing(x: Array, kind: str, sizes: Sequence[int], where: Sequence[int]) -> Array:
     """The transform of no elements, or to none."""
-    from nxjax.numpy.creation import filled
-    from nxjax.numpy.shapes import moveaxis
-
     n = len(sizes)
     shape = (*x.shape[: x.ndim - n], *sizes[:-1], sizes[-1] // 2 + 1 if kind == "RFFT" else sizes[-1])
     dtype = dtypes.real_part(x.dtype) if kind == "IRFFT" else dtypes.complex_of(x.dtype)
@@ -98,9 +96,6 @@ def _sized(x: Array, sizes: Sequence[int]) -> Array:
 
 def _runs(x: Array, kind: Any, name: str, sizes: Sequence[int]) -> Array:
     """One op over up to three axes; more of them in turns, the real one last (or first, backwards)."""
-    from nxjax.numpy.shapes import moveaxis
-    from nxjax.ops.fft import FftType
-
     if len(sizes) <= 3:
         return ops.fft(x, fft_type=kind, fft_lengths=tuple(sizes))
     complex_kind = FftType.IFFT if name in ("IFFT", "IRFFT") else FftType.FFT
@@ -286,8 +281,6 @@ def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
     >>> jnp.fft.hfft(jnp.array([1.0, 2.0, 1.0]))
     Array([ 6.,  0., -2.,  0.], dtype=float32)
     """
-    from nxjax.numpy.floats import conjugate
-
     return irfft(conjugate(value(a, "hfft")), n, axis, _OTHER_WAY.get(norm, norm))
 
 
@@ -298,9 +291,6 @@ def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None)
     >>> jnp.fft.ihfft(jnp.array([6.0, 0.0, -2.0, 0.0])).real
     Array([1., 2., 1.], dtype=float32)
     """
-    from nxjax.numpy.creation import asarray
-    from nxjax.numpy.floats import conjugate
-
     return conjugate(rfft(asarray(a), n, axis, _OTHER_WAY.get(norm, norm)))
 
 
@@ -330,8 +320,6 @@ def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> 
 
 
 def _frequencies(name: str, n: Any, d: Any, dtype: Any, device: Any, plain: Any) -> Array:
-    from nxjax.numpy.creation import placed
-
     if isinstance(n, (list, tuple)) or isinstance(d, (list, tuple)):
         raise ValueError(f"The n and d arguments of jax.numpy.fft.{name} only take an int and a number")
     wanted = dtypes.as_dtype(float if dtype is None else dtype)
@@ -362,8 +350,6 @@ def ifftshift(x: Any, axes: Any = None) -> Array:
 
 
 def _shifted(name: str, x: Any, axes: Any, by: Any) -> Array:
-    from nxjax.numpy.shapes import roll
-
     v = value(x, name)
     where = as_axes(name, axes, v.ndim)
     return roll(v, tuple(by(v.shape[i]) for i in where), where) if where else v

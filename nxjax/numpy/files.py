@@ -20,6 +20,7 @@ from numpy.lib.npyio import NpzFile
 
 from nxjax.errors import InvalidFileError, MemoryLimitError, NxError
 from nxjax.files import safe_io
+from nxjax.numpy.creation import array
 from nxjax.trace.array import as_numpy
 
 # All that NumPy, and what it reads with, say of damaged files. An OSError, such as of a missing one, stays what it is.
@@ -141,8 +142,6 @@ def load(file: Any, *args: Any, memory_limit: int | None = None, **kwargs: Any) 
     >>> jnp.load(path)
     Array([0, 1, 2], dtype=int32)
     """
-    from nxjax.numpy.creation import array
-
     _checked(lambda: _check_file(file), _name(file))
     found = _checked(lambda: np.load(file, *args, **kwargs), _name(file))
     if type(found) is NpzFile:

@@ -8,7 +8,8 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.errors import DtypeError
-from nxjax.numpy.elementwise import equal, greater, less, logical_and
+from nxjax.numpy.creation import asarray, filled
+from nxjax.numpy.elementwise import equal, greater, less, logical_and, logical_not, maximum, minimum
 from nxjax.numpy.promotion import (
     broadcast,
     convert,
@@ -21,12 +22,15 @@ from nxjax.numpy.promotion import (
     promote_to,
     value,
 )
+from nxjax.numpy.reductions import all as all_
 from nxjax.numpy.selection import where
 from nxjax.ops import vocabulary as ops
+from nxjax.ops.base import constant
 from nxjax.trace import dtypes
 from nxjax.trace.array import another, wrap
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
+from nxjax.transforms.custom_jvp import custom_jvp
 
 # --- tests ---
 
@@ -104,8 +108,6 @@ def isneginf(x: Any, /, out: None = None) -> Array:
 
 
 def _constant(v: Array, truth: bool) -> Array:
-    from nxjax.numpy.creation import filled
-
     return filled(v.shape, truth, dtypes.bool_)
 
 
@@ -130,8 +132,6 @@ def iscomplex(x: Any) -> Array:
     >>> jnp.iscomplex(jnp.array([1 + 0j, 1j]))
     Array([False,  True], dtype=bool)
     """
-    from nxjax.numpy.elementwise import logical_not
-
     return logical_not(isreal(x))
 
 
@@ -209,9 +209,7 @@ def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bo
     >>> jnp.allclose(jnp.array([1.0, 1e-9]), jnp.array([1.0, 0.0]))
     Array(True, dtype=bool)
     """
-    from nxjax.numpy.reductions import all
-
-    return all(isclose(a, b, rtol, atol, equal_nan))
+    return all_(isclose(a, b, rtol, atol, equal_nan))
 
 
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
@@ -223,15 +221,12 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
     >>> jnp.array_equal(jnp.array([1.0, jnp.nan]), jnp.array([1.0, jnp.nan]), equal_nan=True)
     Array(True, dtype=bool)
     """
-    from nxjax.numpy.creation import asarray
-    from nxjax.numpy.reductions import all
-
     x, y = asarray(a1), asarray(a2)
     if x.shape != y.shape:
         return wrap(np.asarray(False))
     x, y = promote("array_equal", x, y)
     same = equal(x, y)
-    return all(ops.or_(same, ops.and_(isnan(x), isnan(y))) if equal_nan else same)
+    return all_(ops.or_(same, ops.and_(isnan(x), isnan(y))) if equal_nan else same)
 
 
 def array_equiv(a1: Any, a2: Any) -> Array:
@@ -242,14 +237,12 @@ def array_equiv(a1: Any, a2: Any) -> Array:
     Array(True, dtype=bool)
     """
     from nxjax.errors import ShapeError
-    from nxjax.numpy.creation import asarray
-    from nxjax.numpy.reductions import all
 
     try:
         x, y = operands("array_equiv", asarray(a1), asarray(a2))
     except ShapeError:
         return wrap(np.asarray(False))
-    return all(ops.eq(x, y))
+    return all_(ops.eq(x, y))
 
 
 # --- complex parts ---
@@ -392,8 +385,6 @@ def frexp(x: Any, /) -> tuple[Array, Array]:
 
 
 def _int32(like: Array, n: int) -> Array:
-    from nxjax.ops.base import constant
-
     return constant(n, dtypes.int32, like.shape)
 
 
@@ -548,7 +539,6 @@ def sinc(x: Any, /) -> Array:
     """
     (v,) = promote_inexact("sinc", x)
     v = convert(v, v.dtype, v.type.weak and not v.ndim)
-    from nxjax.transforms.custom_jvp import custom_jvp
 
     if not _own_sinc:
         rule = custom_jvp(_sinc)
@@ -596,7 +586,6 @@ def i0(x: Any) -> Array:
     (v,) = promote_inexact("i0", x)
     if v.dtype not in dtypes.FLOAT:
         raise ValueError(f"Unsupported input type to jax.numpy.i0: {v.dtype.name}")
-    from nxjax.transforms.custom_jvp import custom_jvp
 
     if not _own_slope:
         rule = custom_jvp(lambda v: ops.mul(ops.exp(ops.abs(v)), ops.bessel_i0e(v)))
@@ -629,8 +618,6 @@ def clip(
     >>> jnp.clip(jnp.array([1.0, jnp.nan]), max=0.5)
     Array([0.5, nan], dtype=float32)
     """
-    from nxjax.numpy.elementwise import maximum, minimum
-
     arr = a if arr is None else arr
     lower = a_min if min is None else min
     upper = a_max if max is None else max

@@ -10,7 +10,9 @@ from typing import Any
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.numpy.promotion import as_axis, broadcast_shape, value
 from nxjax.numpy.shapes import expand_dims, moveaxis, squeeze
+from nxjax.trace import tree
 from nxjax.trace.core import Array
+from nxjax.transforms.vmap import vmap
 
 _CORE = r"\((?:\s*\w+\s*(?:,\s*\w+\s*)*)?\)"
 _SIGNATURE = re.compile(rf"\s*({_CORE}(?:\s*,\s*{_CORE})*)?\s*->\s*{_CORE}(?:\s*,\s*{_CORE})*\s*")
@@ -67,8 +69,6 @@ def vectorize(
 
 
 def _vectorized(core: Callable[..., Any], xs: list[Array], signature: str | None) -> Any:
-    from nxjax.transforms.vmap import vmap
-
     outputs: list[tuple[str, ...]] | None = None
     sizes: dict[str, int] = {}
     if signature is None:
@@ -142,9 +142,6 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
     >>> jnp.apply_along_axis(jnp.diag, 0, jnp.ones((2, 3))).shape
     (2, 2, 3)
     """
-    from nxjax.trace import tree
-    from nxjax.transforms.vmap import vmap
-
     x = value(arr, "apply_along_axis")
     i = as_axis("apply_along_axis", axis, x.ndim)
     rows = moveaxis(x, i, -1)

@@ -7,7 +7,12 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ParameterError, ShapeError, Shown
+from nxjax.numpy.creation import arange, asarray, eye, linspace, ones, tri, zeros
+from nxjax.numpy.joining import concatenate, stack
 from nxjax.numpy.promotion import as_axes, as_shape, broadcast_to_shape, concrete, convert, full_like, static_int, value
+from nxjax.numpy.scalar_types import result_type
+from nxjax.numpy.selection import nonzero
+from nxjax.numpy.shapes import moveaxis, ravel, resize
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
@@ -25,8 +30,6 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     >>> jnp.diagonal(jnp.array([[1, 2, 3], [4, 5, 6]]), offset=1)
     Array([2, 6], dtype=int32)
     """
-    from nxjax.numpy.shapes import moveaxis
-
     x = value(a, "diagonal")
     if x.ndim < 2:
         raise ShapeError("diagonal requires an array of at least two dimensions.", got=x.type)
@@ -68,8 +71,6 @@ def diag(v: Any, k: int = 0) -> Array:
 
 
 def _on_diagonal(n: int, k: int) -> Array:
-    from nxjax.numpy.creation import eye
-
     return convert(eye(n, k=k), dtypes.bool_)
 
 
@@ -81,15 +82,11 @@ def diagflat(v: Any, k: int = 0) -> Array:
     Array([[1, 0],
            [0, 2]], dtype=int32)
     """
-    from nxjax.numpy.shapes import ravel
-
     x = ravel(v)
     return diag(convert(x, x.dtype), k)
 
 
 def _triangle(name: str, m: Any, k: Any, lower: bool) -> Array:
-    from nxjax.numpy.creation import tri
-
     x = value(m, name)
     if x.ndim < 2:
         raise ShapeError(f"Argument to jax.numpy.{name} must be at least 2D", got=x.type)
@@ -232,9 +229,6 @@ def mask_indices(n: int, mask_func: Any, k: int = 0, *, size: int | None = None)
     >>> jnp.mask_indices(2, jnp.triu)
     (Array([0, 0, 1], dtype=int32), Array([0, 1, 1], dtype=int32))
     """
-    from nxjax.numpy.creation import ones
-    from nxjax.numpy.selection import nonzero
-
     rows, columns = nonzero(mask_func(ones((n, n)), k), size=size)
     return rows, columns
 
@@ -256,7 +250,6 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True)
         raise NotImplementedError("fill_diagonal: arrays are immutable, so inplace=False is needed")
     if wrap:
         raise NotImplementedError("wrap=True not implemented, must pass wrap=False")
-    from nxjax.numpy.shapes import ravel, resize
 
     x = value(a, "fill_diagonal")
     if x.ndim < 2:
@@ -343,9 +336,6 @@ def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
     >>> [x.shape for x in jnp.indices((2, 3), sparse=True)]
     [(2, 1), (1, 3)]
     """
-    from nxjax.numpy.creation import arange, zeros
-    from nxjax.numpy.joining import stack
-
     sizes = as_shape("indices", dimensions)
     wanted = dtypes.as_dtype(int if dtype is None else dtype)
     n = len(sizes)
@@ -374,9 +364,6 @@ class _Grid(Shown):
         self.dense = dense
 
     def __getitem__(self, key: Any) -> Any:
-        from nxjax.numpy.joining import stack
-        from nxjax.numpy.scalar_types import result_type
-
         if not isinstance(key, tuple):
             return _axis_of(key)
         axes = [_axis_of(k) for k in key]
@@ -388,8 +375,6 @@ class _Grid(Shown):
 
 
 def _axis_of(key: Any) -> Array:
-    from nxjax.numpy.creation import arange, asarray, linspace
-
     if not isinstance(key, slice):
         return asarray(key)
     start = 0 if key.start is None else key.start
@@ -423,9 +408,6 @@ class _Joiner(Shown):
         self.axis, self.ndmin, self.trans1d = axis, ndmin, trans1d
 
     def __getitem__(self, key: Any) -> Array:
-        from nxjax.numpy.joining import concatenate
-        from nxjax.numpy.shapes import moveaxis
-
         items = list(key) if isinstance(key, tuple) else [key]
         axis, ndmin, place = self.axis, self.ndmin, self.trans1d
         if items and isinstance(items[0], str):

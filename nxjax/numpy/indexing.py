@@ -8,7 +8,24 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ParameterError, ShapeError
-from nxjax.numpy.promotion import as_axis, broadcast_shape, broadcast_to_shape, convert, no_out, value, widened
+from nxjax.numpy.floats import clip
+from nxjax.numpy.powers import remainder
+from nxjax.numpy.promotion import (
+    as_axis,
+    as_shape,
+    broadcast,
+    broadcast_shape,
+    broadcast_to_shape,
+    concrete,
+    convert,
+    no_out,
+    value,
+    widened,
+)
+from nxjax.numpy.reductions import cumsum
+from nxjax.numpy.scalar_types import result_type
+from nxjax.numpy.selection import where
+from nxjax.numpy.shapes import ravel, resize
 from nxjax.numpy.subscripts import read, wrapped
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
@@ -58,12 +75,9 @@ def take(
     if n == 0 and index.size:
         raise IndexError("take: cannot do a non-empty take from an empty axis.")
     if mode == "wrap":
-        from nxjax.numpy.powers import remainder
-
         index, mode = remainder(widened(index), n), "clip"
     elif mode == "clip":
         # Clipping looks at the index as written: -1 is below the range.
-        from nxjax.numpy.floats import clip
 
         index = clip(widened(index), 0, n - 1)
     return read(
@@ -185,9 +199,6 @@ def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Tr
     """
     if inplace:
         raise ValueError("put: arrays are immutable, so inplace=False is needed")
-    from nxjax.numpy.floats import clip
-    from nxjax.numpy.powers import remainder
-    from nxjax.numpy.shapes import ravel, resize
 
     x, index = value(a, "put"), widened(ravel(ind))
     values = ravel(v)
@@ -217,9 +228,6 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
     """
     if inplace:
         raise ValueError("place: arrays are immutable, so inplace=False is needed")
-    from nxjax.numpy.reductions import cumsum
-    from nxjax.numpy.selection import where
-    from nxjax.numpy.shapes import ravel
 
     x, m, v = value(arr, "place"), value(mask, "place"), ravel(vals)
     if m.size != x.size:
@@ -244,9 +252,6 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     >>> jnp.unravel_index(jnp.array([1, 5, 99]), (2, 3))
     (Array([0, 1, 1], dtype=int32), Array([1, 2, 2], dtype=int32))
     """
-    from nxjax.numpy.floats import clip
-    from nxjax.numpy.promotion import as_shape
-
     sizes = as_shape("unravel_index", shape)
     index = value(indices, "unravel_index")
     if index.dtype not in dtypes.INTEGER:
@@ -271,11 +276,6 @@ def ravel_multi_index(
     >>> jnp.ravel_multi_index((jnp.array([0, 1]), jnp.array([2, 1])), (2, 3))
     Array([2, 4], dtype=int32)
     """
-    from nxjax.numpy.floats import clip
-    from nxjax.numpy.powers import remainder
-    from nxjax.numpy.promotion import as_shape, broadcast, concrete
-    from nxjax.numpy.scalar_types import result_type
-
     sizes = as_shape("ravel_multi_index", dims)
     if len(multi_index) != len(sizes):
         raise AssertionError(f"len(multi_index)={len(multi_index)} != len(dims)={len(sizes)}")

@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import DtypeError
+from nxjax.lax.control import while_loop
 from nxjax.numpy.promotion import as_axis, convert, full_like, numeric_operands, operands, value
+from nxjax.numpy.reductions import any as any_
+from nxjax.numpy.shapes import moveaxis
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
@@ -80,8 +83,6 @@ def gcd(x1: Any, x2: Any) -> Array:
     >>> jnp.gcd(jnp.array([12, -12, 0]), 18)
     Array([ 6,  6, 18], dtype=int32)
     """
-    from nxjax.lax.control import while_loop
-
     a, b = _integers("gcd", x1, x2)
     zero = full_like(a, 0)
 
@@ -93,9 +94,7 @@ def gcd(x1: Any, x2: Any) -> Array:
         return ops.select_n(done, q, p), ops.select_n(done, rest, q)
 
     def running(pair: Any) -> Any:
-        from nxjax.numpy.reductions import any
-
-        return any(ops.ne(pair[1], zero))
+        return any_(ops.ne(pair[1], zero))
 
     if a.dtype in dtypes.SIGNED:
         a, b = ops.abs(a), ops.abs(b)
@@ -141,8 +140,6 @@ def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Array:
     >>> jnp.packbits(jnp.array([True, False, True]), bitorder="little")
     Array([5], dtype=uint8)
     """
-    from nxjax.numpy.shapes import moveaxis
-
     x = value(a, "packbits")
     if x.dtype not in dtypes.BITS:
         raise TypeError("Expected an input array of integer or boolean data type")
@@ -171,8 +168,6 @@ def unpackbits(a: Any, axis: int | None = None, count: Any = None, bitorder: str
     >>> jnp.unpackbits(jnp.array([160], jnp.uint8), count=4)
     Array([1, 0, 1, 0], dtype=uint8)
     """
-    from nxjax.numpy.shapes import moveaxis
-
     x = value(a, "unpackbits")
     if x.dtype != dtypes.uint8:
         raise TypeError(f"Expected an input array of unsigned byte data type, got {x.dtype.name}")

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ParameterError, ShapeError, described
+from nxjax.numpy.creation import ones
+from nxjax.numpy.indexing import take
 from nxjax.numpy.promotion import as_axis, concrete, convert, no_out, promote, static_int, value
-from nxjax.numpy.shapes import atleast_1d, atleast_2d, atleast_3d, expand_dims, ravel
+from nxjax.numpy.shapes import atleast_1d, atleast_2d, atleast_3d, broadcast_to, expand_dims, moveaxis, ravel
 from nxjax.numpy.shapes import part as _part
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
@@ -320,15 +322,12 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
             if where.min() < -n or where.max() >= n:
                 raise IndexError(f"index is out of bounds for axis {i} with size {n}")
             keep[where] = False
-    from nxjax.numpy.indexing import take
 
     return take(x, np.flatnonzero(keep).astype(np.int32), axis=i)
 
 
 def _without(x: Array, indices: Array, i: int) -> Array:
     """``x`` without traced ``indices`` along ``i``, of which no two are the same."""
-    from nxjax.numpy.creation import ones
-    from nxjax.numpy.indexing import take
     from nxjax.numpy.sorting import argsort
 
     n = x.shape[i]
@@ -369,7 +368,6 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     if where.size and (where.min() < -n or where.max() > n):
         raise IndexError(f"index is out of bounds for axis {i} with size {n}")
     where = np.where(where < 0, where + n, where)
-    from nxjax.numpy.shapes import broadcast_to, moveaxis
 
     if v.ndim < x.ndim:
         v = ops.reshape(v, shape=(1,) * (x.ndim - v.ndim) + v.shape)
@@ -385,7 +383,6 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     fresh[at] = True
     source[at] = n + order
     source[~fresh] = np.arange(n)
-    from nxjax.numpy.indexing import take
 
     return take(concatenate([x, v], i), source.astype(np.int32), axis=i)
 

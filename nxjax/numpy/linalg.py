@@ -9,8 +9,10 @@ import numpy as np
 
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.numpy.contractions import vecdot
+from nxjax.numpy.creation import eye, filled, iota
 from nxjax.numpy.floats import conjugate, isnan, real
 from nxjax.numpy.grids import diagonal as _diagonal
+from nxjax.numpy.indexing import take_along_axis
 from nxjax.numpy.matrix_products import cross, diagonal, matmul, multi_dot, outer, tensordot, trace
 from nxjax.numpy.methods import known
 from nxjax.numpy.norms import matrix_norm, norm, vector_norm
@@ -23,11 +25,17 @@ from nxjax.numpy.promotion import (
     static_int,
     value,
 )
+from nxjax.numpy.reductions import any as any_
+from nxjax.numpy.reductions import max as max_
+from nxjax.numpy.reductions import prod
+from nxjax.numpy.reductions import sum as sum_
 from nxjax.numpy.selection import where
 from nxjax.numpy.shapes import matrix_transpose, moveaxis
+from nxjax.numpy.sorting import argsort
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Tracer
+from nxjax.transforms.custom_jvp import custom_jvp
 
 __all__ = [
     "cholesky", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv", "lstsq", "matmul",
@@ -84,8 +92,6 @@ def _matrix(where_: str, a: Any, square: bool = True) -> Array:
 
 
 def _eye(n: int, dtype: Any) -> Array:
-    from nxjax.numpy.creation import eye
-
     return eye(n, dtype=dtype)
 
 
@@ -180,8 +186,6 @@ def svd(
     if hermitian:
         w, v = eigh(x)
         s = ops.abs(w)
-        from nxjax.numpy.indexing import take_along_axis
-        from nxjax.numpy.sorting import argsort
 
         order = argsort(-s, axis=-1)
         s = take_along_axis(s, order, -1)
@@ -280,8 +284,6 @@ def _triangular(a: Array, b: Array, *, lower: bool, transpose_a: bool = False, u
 
 def _solve_matrix(a: Array, b: Array) -> Array:
     """``a x = b`` for batched square matrices ``a`` and matrices ``b`` of one batch shape."""
-    from nxjax.numpy.indexing import take_along_axis
-
     lu, _, permutation = ops.lu(a)
     rows = permutation[..., None]
     b = take_along_axis(b, broadcast_to_shape(rows, b.shape), -2, mode="clip")
@@ -349,9 +351,6 @@ def lstsq(a: Any, b: Any, rcond: Any = None, *, numpy_resid: bool = False) -> tu
     >>> x.round(4), residuals.round(4), rank
     (Array([2.], dtype=float32), Array([2.], dtype=float32), Array(1, dtype=int32))
     """
-    from nxjax.numpy.creation import filled
-    from nxjax.numpy.reductions import sum
-
     x, y = promote_inexact("lstsq", a, b)
     if x.ndim != 2:
         raise TypeError(f"{x.ndim}-dimensional array given. Array must be two-dimensional")
@@ -373,11 +372,11 @@ def lstsq(a: Any, b: Any, rcond: Any = None, *, numpy_resid: bool = False) -> tu
     else:
         u, s, vh = svd(x, full_matrices=False)
         kept = s >= s[0] * rcond
-        rank = sum(convert(kept, dtypes.int32))
+        rank = sum_(convert(kept, dtypes.int32))
         inverse = convert(where(kept, 1 / where(kept, s, 1), 0), x.dtype)
         out = matmul(_adjoint(vh), inverse[:, None] * matmul(_adjoint(u), y))
     misfit = y - matmul(x, out)
-    residuals = sum(real(misfit * conjugate(misfit)), 0)
+    residuals = sum_(real(misfit * conjugate(misfit)), 0)
     if numpy_resid and m > n and isinstance(known(rank), Tracer):
         residuals = where(rank < n, math.nan, residuals)
     elif numpy_resid and (m <= n or int(rank) < n):
@@ -400,8 +399,6 @@ def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None
     Array([[0.5, 0. ],
            [0. , 0. ]], dtype=float32)
     """
-    from nxjax.transforms.custom_jvp import custom_jvp
-
     x = _matrix("pinv", a, square=hermitian)
     cut = rcond if rtol is None else rtol
     cut = ops.stop_gradient(cut) if isinstance(cut, Array) else cut  # the rank does not change
@@ -440,10 +437,7 @@ def _pinv(x: Array, cut: Any, hermitian: bool) -> Array:
 
 def _lu_sign(lu: Array, pivots: Array) -> Array:
     """1 or -1: the sign of the permutation."""
-    from nxjax.numpy.creation import iota
-    from nxjax.numpy.reductions import sum
-
-    swaps = sum(convert(pivots != iota(pivots.shape[-1], pivots.dtype), dtypes.int32), -1)
+    swaps = sum_(convert(pivots != iota(pivots.shape[-1], pivots.dtype), dtypes.int32), -1)
     return convert(1 - 2 * (swaps % 2), lu.dtype)
 
 
@@ -459,8 +453,6 @@ def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
     >>> sign, logarithm.round(2)
     (Array(-1., dtype=float32), Array(138.16, dtype=float32))
     """
-    from nxjax.numpy.reductions import prod, sum
-
     x = _matrix("slogdet", a)
     if method not in (None, "lu", "qr"):
         raise ValueError(f"Unknown slogdet method '{method}'. Supported methods are 'lu' and 'qr'.")
@@ -468,7 +460,7 @@ def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
     d = _diagonal(lu, 0, -2, -1)
     sign = _lu_sign(lu, pivots) * prod(ops.sign(d), -1)
     dtype = dtypes.to_inexact(value(a, "slogdet").dtype)
-    return SlogdetResult(convert(sign, dtype), convert(sum(ops.log(ops.abs(d)), -1), dtypes.real_part(dtype)))
+    return SlogdetResult(convert(sign, dtype), convert(sum_(ops.log(ops.abs(d)), -1), dtypes.real_part(dtype)))
 
 
 def det(a: Any) -> Array:
@@ -486,8 +478,6 @@ def det(a: Any) -> Array:
 
 
 def _det(x: Array) -> Array:
-    from nxjax.numpy.reductions import prod
-
     n = x.shape[-1]
     if n == 2:
         return x[..., 0, 0] * x[..., 1, 1] - x[..., 0, 1] * x[..., 1, 0]
@@ -513,20 +503,18 @@ def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any =
     >>> jnp.linalg.matrix_rank(jnp.ones((3, 3)))
     Array(1, dtype=int32)
     """
-    from nxjax.numpy.reductions import any, max, sum
-
     if tol is not None and rtol is not None:
         raise ValueError("matrix_rank: only one of tol or rtol may be specified.")
     (x,) = promote_inexact("matrix_rank", M)
     if x.ndim < 2:
-        return convert(any(x != 0), dtypes.int32)
+        return convert(any_(x != 0), dtypes.int32)
     x = _matrix("matrix_rank", x, square=False)
     s = svd(x, False, False, hermitian)
     if tol is None:
         if rtol is None:
             rtol = float(dtypes.float_info(x.dtype).eps) * np.max(x.shape[-2:])
-        tol = max(s, -1) * rtol
-    return sum(convert(s > value(tol, "matrix_rank")[..., None], dtypes.int32), -1)
+        tol = max_(s, -1) * rtol
+    return sum_(convert(s > value(tol, "matrix_rank")[..., None], dtypes.int32), -1)
 
 
 def cond(x: Any, p: Any = None) -> Array:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from nxjax.numpy.elementwise import boolean
+from nxjax.numpy.elementwise import boolean, logical_not
+from nxjax.numpy.floats import isnan
 from nxjax.numpy.promotion import (
     convert,
     named,
@@ -34,6 +35,7 @@ from nxjax.numpy.reductions import (
 )
 from nxjax.numpy.selection import where as _where
 from nxjax.ops import vocabulary as ops
+from nxjax.ops.base import like
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
@@ -48,9 +50,6 @@ _EXAMPLES: dict[str, tuple[str, str]] = {
 
 
 def _nan_mask(x: Array) -> Array:
-    from nxjax.numpy.elementwise import logical_not
-    from nxjax.numpy.floats import isnan
-
     return logical_not(isnan(x))
 
 
@@ -93,16 +92,12 @@ def nanprod(
     >>> jnp.nanprod(jnp.array([2.0, jnp.nan, 3.0]))
     Array(6., dtype=float32)
     """
-    from nxjax.ops.base import like
-
     x = value(a, "nanprod")
     x = _where(_nan_mask(x), x, like(x, 1)) if x.dtype in dtypes.INEXACT else x
     return prod(x, axis, dtype, out, keepdims, initial, where)
 
 
 def _zero_like(x: Array) -> Array:
-    from nxjax.ops.base import like
-
     return like(x, 0)
 
 
@@ -111,8 +106,6 @@ def _nan_extremum(name: str, plain: Any, identity: Callable[[DType], Any]) -> An
     def function(
         a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
     ) -> Array:
-        from nxjax.ops.base import like
-
         x = value(a, name)
         if x.dtype not in dtypes.INEXACT:
             return plain(x, axis, out, keepdims, initial, where)
@@ -209,8 +202,6 @@ def nanstd(
 def _nan_arg(name: str, plain: Any, fill: float) -> Any:
     @named(name, f"As `{name[3:]}`, nan left out; -1 where nothing is left.", *_EXAMPLES[name])
     def function(a: Any, axis: Any = None, out: None = None, keepdims: bool | None = None) -> Array:
-        from nxjax.ops.base import like
-
         x = value(a, name)
         if x.dtype not in dtypes.INEXACT:
             return plain(x, axis, out, keepdims)
@@ -244,7 +235,5 @@ def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: None = None) ->
     >>> jnp.nancumprod(jnp.array([2.0, jnp.nan, 3.0]))
     Array([2., 2., 6.], dtype=float32)
     """
-    from nxjax.ops.base import like
-
     x = value(a, "nancumprod")
     return cumprod(_where(_nan_mask(x), x, like(x, 1)) if x.dtype in dtypes.INEXACT else x, axis, dtype, out)

@@ -8,6 +8,10 @@ import numpy as np
 
 from nxjax.numpy.floats import conjugate, real
 from nxjax.numpy.promotion import as_axes, convert, promote_inexact, value
+from nxjax.numpy.reductions import max as max_
+from nxjax.numpy.reductions import min as min_
+from nxjax.numpy.reductions import sum as sum_
+from nxjax.numpy.shapes import expand_dims, moveaxis
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -30,12 +34,10 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     Array(12., dtype=float32)
     """
     from nxjax.numpy.linalg import svdvals
-    from nxjax.numpy.reductions import max, min, sum
-    from nxjax.numpy.shapes import expand_dims, moveaxis
 
     (v,) = promote_inexact("norm", x)
     if axis is None and ord is None:
-        y = ops.sqrt(sum(real(v * conjugate(v)), keepdims=keepdims))
+        y = ops.sqrt(sum_(real(v * conjugate(v)), keepdims=keepdims))
         return y
     if axis is None:
         axes = tuple(range(v.ndim))
@@ -47,18 +49,18 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
         raise ValueError(f"Improper number of axes for norm: {len(axes)}")
     row, column = axes
     if ord is None or ord in ("f", "fro"):
-        return ops.sqrt(sum(real(v * conjugate(v)), axes, keepdims=keepdims))
+        return ops.sqrt(sum_(real(v * conjugate(v)), axes, keepdims=keepdims))
     if ord in (1, -1, np.inf, -np.inf):
         first, second = (row, column) if ord in (1, -1) else (column, row)
-        sums, axes = sum(ops.abs(v), first, keepdims=True), (first, second)
+        sums, axes = sum_(ops.abs(v), first, keepdims=True), (first, second)
         return (
-            max(sums, axes, keepdims=keepdims, initial=_of_nothing(v))
+            max_(sums, axes, keepdims=keepdims, initial=_of_nothing(v))
             if ord > 0
-            else min(sums, axes, keepdims=keepdims)
+            else min_(sums, axes, keepdims=keepdims)
         )
     if ord in (2, -2, "nuc"):
         s = svdvals(moveaxis(v, axes, (-2, -1)))
-        y = sum(s, -1) if ord == "nuc" else max(s, -1, initial=_of_nothing(s)) if ord == 2 else min(s, -1)
+        y = sum_(s, -1) if ord == "nuc" else max_(s, -1, initial=_of_nothing(s)) if ord == 2 else min_(s, -1)
         return expand_dims(y, axes) if keepdims else y
     raise ValueError(f"Invalid order '{ord}' for matrix norm.")
 
@@ -76,8 +78,6 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
     >>> jnp.linalg.vector_norm(jnp.array([3.0, 0.0]), ord=0)
     Array(1., dtype=float32)
     """
-    from nxjax.numpy.reductions import max, min, sum
-
     v = value(x, "vector_norm")
     axes = as_axes("vector_norm", axis, v.ndim)
     if isinstance(ord, str):
@@ -85,15 +85,15 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
     if ord in (1, np.inf, -np.inf):  # integers stay integers
         size = v if v.dtype == dtypes.bool_ else ops.abs(v)
         if ord == np.inf:
-            return max(size, axes, keepdims=keepdims, initial=_of_nothing(v))
-        return (sum if ord == 1 else min)(size, axes, keepdims=keepdims)
+            return max_(size, axes, keepdims=keepdims, initial=_of_nothing(v))
+        return (sum_ if ord == 1 else min_)(size, axes, keepdims=keepdims)
     (v,) = promote_inexact("vector_norm", v)
     if ord is None or ord == 2:
-        return ops.sqrt(sum(real(v * conjugate(v)), axes, keepdims=keepdims))
+        return ops.sqrt(sum_(real(v * conjugate(v)), axes, keepdims=keepdims))
     size = ops.abs(v)
     if ord == 0:
-        return sum(convert(v != 0, size.dtype), axes, keepdims=keepdims)
-    return sum(size**ord, axes, keepdims=keepdims) ** (1.0 / ord)
+        return sum_(convert(v != 0, size.dtype), axes, keepdims=keepdims)
+    return sum_(size**ord, axes, keepdims=keepdims) ** (1.0 / ord)
 
 
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:

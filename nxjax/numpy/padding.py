@@ -8,12 +8,20 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ParameterError
+from nxjax.numpy.creation import linspace
+from nxjax.numpy.functional import apply_along_axis
+from nxjax.numpy.indexing import take
+from nxjax.numpy.powers import rint
 from nxjax.numpy.promotion import concrete, convert, value
+from nxjax.numpy.reductions import max as max_
+from nxjax.numpy.reductions import mean
+from nxjax.numpy.reductions import min as min_
 from nxjax.numpy.shapes import broadcast_to, part
+from nxjax.numpy.statistics import median
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_numpy
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Tracer
 
 Pairs = list[tuple[Any, Any]]
 _OPTIONS: dict[str, set[str]] = {
@@ -52,8 +60,6 @@ def _pairs(spec: Any, ndim: int, what: str) -> Pairs:
 
 
 def _traced(x: Any) -> bool:
-    from nxjax.trace.core import Tracer
-
     return isinstance(x, Tracer)
 
 
@@ -150,8 +156,6 @@ def _edge(x: Array, axis: int, at: int, count: int) -> Array | None:
 
 
 def _ramp(x: Array, axis: int, before: int, after: int, ends: tuple[Any, Any]) -> Array:
-    from nxjax.numpy.creation import linspace
-
     n = x.shape[axis]
 
     def side(at: int, count: int, end: Any, front: bool) -> Array | None:
@@ -172,8 +176,6 @@ def _wrap(x: Array, axis: int, before: int, after: int) -> Array:
 
 
 def _picked(x: Array, axis: int, index: Any) -> Array:
-    from nxjax.numpy.indexing import take
-
     return take(x, index.astype(np.int32), axis=axis, mode="clip")
 
 
@@ -207,11 +209,7 @@ def _reflected(x: Array, axis: int, before: int, after: int, symmetric: bool, od
 
 
 def _statistic(x: Array, axis: int, before: int, after: int, mode: str, lengths: tuple[Any, Any]) -> Array:
-    from nxjax.numpy.powers import rint
-    from nxjax.numpy.reductions import max, mean, min
-    from nxjax.numpy.statistics import median
-
-    function: Callable[..., Array] = {"maximum": max, "minimum": min, "mean": mean, "median": median}[mode]
+    function: Callable[..., Array] = {"maximum": max_, "minimum": min_, "mean": mean, "median": median}[mode]
     n = x.shape[axis]
 
     def side(count: int, length: Any, front: bool) -> Array | None:
@@ -231,8 +229,6 @@ def _statistic(x: Array, axis: int, before: int, after: int, mode: str, lengths:
 
 
 def _by_function(x: Array, widths: Any, function: Any, kwargs: Any) -> Array:
-    from nxjax.numpy.functional import apply_along_axis
-
     out = _constant(x, widths, 0)
     for axis, pair in enumerate(widths):
         out = apply_along_axis(function, axis, out, pair, axis, kwargs)

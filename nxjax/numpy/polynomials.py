@@ -8,6 +8,14 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ShapeError
+from nxjax.lax.control import scan
+from nxjax.numpy import linalg
+from nxjax.numpy.calculus import convolve
+from nxjax.numpy.contractions import dot, outer
+from nxjax.numpy.creation import filled, vander
+from nxjax.numpy.elementwise import absolute
+from nxjax.numpy.indexing import take
+from nxjax.numpy.joining import concatenate, trim_zeros
 from nxjax.numpy.promotion import (
     broadcast_shape,
     broadcast_to_shape,
@@ -18,6 +26,11 @@ from nxjax.numpy.promotion import (
     static_int,
     value,
 )
+from nxjax.numpy.reductions import argmax
+from nxjax.numpy.reductions import sum as sum_
+from nxjax.numpy.selection import where
+from nxjax.numpy.shapes import atleast_1d, roll
+from nxjax.numpy.sorting import argsort
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
@@ -39,8 +52,6 @@ def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
     >>> jnp.polyval(jnp.array([1, 0, -2]), jnp.array([2, 3]))
     Array([2, 7], dtype=int32)
     """
-    from nxjax.numpy.creation import filled
-
     c, v = promote("polyval", p, x)
     if c.ndim == 0:
         raise ShapeError("polyval: p is one-dimensional", got=c.type)
@@ -51,7 +62,6 @@ def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
         for k in range(n):
             y = ops.add(ops.mul(y, v), broadcast_to_shape(c[k], v.shape))
         return y
-    from nxjax.lax.control import scan
 
     return scan(lambda carry, k: (ops.add(ops.mul(carry, v), broadcast_to_shape(k, v.shape)), None), y, c)[0]
 
@@ -94,9 +104,6 @@ def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Array:
     >>> jnp.polymul(jnp.array([1, 1]), jnp.array([1, -1]))
     Array([ 1.,  0., -1.], dtype=float32)
     """
-    from nxjax.numpy.calculus import convolve
-    from nxjax.numpy.joining import trim_zeros
-
     x, y = promote_inexact("polymul", a1, a2)
     if trim_leading_zeros and (x.size > 1 or y.size > 1):
         x, y = trim_zeros(x, "f"), trim_zeros(y, "f")
@@ -159,9 +166,6 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
     >>> jnp.polyint(jnp.array([3, 2]), k=7)
     Array([1.5, 2. , 7. ], dtype=float32)
     """
-    from nxjax.numpy.joining import concatenate
-    from nxjax.numpy.shapes import atleast_1d
-
     m = static_int("polyint", m)
     if m < 0:
         raise ValueError("Order of integral must be positive (see polyder)")
@@ -204,11 +208,6 @@ def polyfit(
     >>> bool(jnp.allclose(c, jnp.array([2.0, 1.0]), atol=1e-5))
     True
     """
-    from nxjax.numpy import linalg
-    from nxjax.numpy.contractions import dot, outer
-    from nxjax.numpy.creation import vander
-    from nxjax.numpy.reductions import sum
-
     deg = static_int("polyfit", deg)
     if deg < 0:
         raise ValueError("expected deg >= 0")
@@ -229,7 +228,7 @@ def polyfit(
             raise TypeError("expected a 1-d array for weights of the length of y")
         left = left * weights[:, None]
         right = right * (weights[:, None] if right.ndim == 2 else weights)
-    scale = ops.sqrt(sum(left * left, 0))
+    scale = ops.sqrt(sum_(left * left, 0))
     c, residuals, rank, s = linalg.lstsq(left / scale[None, :], right, rcond)
     c = (c.T / scale).T
     if full:
@@ -258,8 +257,6 @@ def poly(seq_of_zeros: Any) -> Array:
     >>> jnp.poly(jnp.array([1.0, -2.0]))
     Array([ 1.,  1., -2.], dtype=float32)
     """
-    from nxjax.numpy import linalg
-
     (z,) = promote_inexact("poly", seq_of_zeros)
     if z.ndim == 2 and z.shape[0] == z.shape[1] and z.shape[0]:
         z = linalg.eigvals(z)
@@ -293,10 +290,6 @@ def roots(p: Any, *, strip_zeros: bool = True) -> Array:
     >>> jnp.roots(jnp.array([0.0, 0.0, 5.0])).shape
     (0,)
     """
-    from nxjax.numpy import linalg
-    from nxjax.numpy.joining import concatenate
-    from nxjax.numpy.shapes import atleast_1d
-
     (c,) = promote_inexact("roots", p)
     c = atleast_1d(c)
     if c.ndim != 1:
@@ -326,20 +319,12 @@ def _companion(c: Array, n: int) -> Array:
 
 def _roots_traced(c: Array) -> Array:
     """With leading zeros, the missing roots are nan; trailing zeros are roots 0."""
-    from nxjax.numpy import linalg
-    from nxjax.numpy.indexing import take
-    from nxjax.numpy.reductions import argmax
-    from nxjax.numpy.selection import where
-    from nxjax.numpy.shapes import roll
-
     n = c.shape[0] - 1
     first = argmax(c != 0)
     trailing = argmax(c[::-1] != 0)
     moved = roll(c, -first)
     found = linalg.eigvals(_companion(moved, n))
     # The companion matrix of the moved coefficients has `first` extra roots 0, which are put last.
-    from nxjax.numpy.elementwise import absolute
-    from nxjax.numpy.sorting import argsort
 
     found = take(found, argsort(-absolute(found)), mode="clip")
     places = wrap(np.arange(n))

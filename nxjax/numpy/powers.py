@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import DtypeError
-from nxjax.numpy.elementwise import exp, log1p, with_methods
+from nxjax.numpy.elementwise import exp, log1p, maximum, trunc, with_methods
 from nxjax.numpy.floats import copysign, isposinf
 from nxjax.numpy.promotion import (
     broadcast,
@@ -15,18 +15,21 @@ from nxjax.numpy.promotion import (
     dtype_of,
     full_like,
     inexact_operands,
+    no_out,
     numeric_operands,
     only_all,
     operands,
     promote_inexact,
     promote_to,
     result_type_of,
+    static_int,
     value,
 )
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.core import Array
+from nxjax.transforms.custom_jvp import custom_jvp
 
 _TO_EVEN = 1  # RoundingMethod.TO_NEAREST_EVEN
 
@@ -195,14 +198,10 @@ _made: dict[str, Any] = {}
 def _log_of_sum(name: str, a: Array, b: Array) -> Array:
     unit = _UNITS[name]
     if a.dtype in dtypes.COMPLEX:
-        from nxjax.numpy.elementwise import maximum
-
         m = maximum(a, b)
         s = ops.sub(ops.add(a, b), ops.add(m, m))
         return convert(ops.add(m, _by(1 / unit, log1p(exp(_by(unit, s))))), m.dtype)
     if name not in _made:
-        from nxjax.transforms.custom_jvp import custom_jvp
-
         _made[name] = _with_weights(custom_jvp, unit)
     return _made[name](a, b)
 
@@ -380,8 +379,6 @@ def modf(x: Any, /, out: None = None) -> tuple[Array, Array]:
     >>> jnp.modf(jnp.array([1.5, -2.25]))
     (Array([ 0.5 , -0.25], dtype=float32), Array([ 1., -2.], dtype=float32))
     """
-    from nxjax.numpy.elementwise import trunc
-
     (v,) = promote_inexact("modf", x)
     whole = trunc(v)
     return ops.sub(v, whole), whole
@@ -406,8 +403,6 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Array:
     >>> jnp.round(jnp.array([1250, 1350]), -2)
     Array([1200, 1400], dtype=int32)
     """
-    from nxjax.numpy.promotion import no_out, static_int
-
     no_out("round", out)
     v = value(a, "round")
     places = static_int("round", decimals)
@@ -454,6 +449,4 @@ def fix(x: Any, out: None = None) -> Array:
     >>> jnp.fix(jnp.array([-1.7, 1.7]))
     Array([-1.,  1.], dtype=float32)
     """
-    from nxjax.numpy.elementwise import trunc
-
     return trunc(x)

@@ -17,6 +17,7 @@ from nxjax.config import config, current_settings
 from nxjax.errors import ConcretizationTypeError, DtypeError, ParameterError, ShapeError, TracerIntegerConversionError
 from nxjax.numpy.methods import known
 from nxjax.ops import vocabulary as ops
+from nxjax.ops.base import check_axes, check_axis
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, as_value, wrap
 from nxjax.trace.core import EVAL, Array, Tracer, use
@@ -271,8 +272,6 @@ def index_dtype(n: int) -> DType:
 
 def as_axes(where: str, axis: Any, ndim: int) -> tuple[int, ...]:
     """Axes counted from the front and distinct; None is all of them."""
-    from nxjax.ops.base import check_axes
-
     if axis is None:
         return tuple(range(ndim))
     axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
@@ -281,8 +280,6 @@ def as_axes(where: str, axis: Any, ndim: int) -> tuple[int, ...]:
 
 def as_axis(where: str, axis: Any, ndim: int) -> int:
     """One axis, counted from the front."""
-    from nxjax.ops.base import check_axis
-
     return check_axis(where, static_int(where, axis), ndim)
 
 

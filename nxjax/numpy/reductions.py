@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import DtypeError, ShapeError
+from nxjax.numpy.creation import full
 from nxjax.numpy.eager import reduction
-from nxjax.numpy.elementwise import boolean
+from nxjax.numpy.elementwise import boolean, subtract
 from nxjax.numpy.promotion import (
     as_axes,
     as_axis,
@@ -24,7 +25,9 @@ from nxjax.numpy.promotion import (
     promote_to,
     value,
 )
+from nxjax.numpy.shapes import broadcast_to, moveaxis, size
 from nxjax.ops import vocabulary as ops
+from nxjax.ops.base import like
 from nxjax.trace import dtypes
 from nxjax.trace.array import another, wrap
 from nxjax.trace.core import Array
@@ -53,12 +56,8 @@ def _keep(y: Array, shape: tuple[int, ...], axes: Axes) -> Array:
 
 
 def _masked(x: Array, mask: Any, fill: Any) -> Array:
-    from nxjax.ops.base import like
-
     m = boolean(mask, "where")
     if m.shape != x.shape:
-        from nxjax.numpy.shapes import broadcast_to
-
         m = broadcast_to(m, x.shape)
     other = broadcast_to_shape(convert(fill, x.dtype), x.shape) if isinstance(fill, Array) else like(x, fill)
     return ops.select_n(m, other, x)
@@ -249,8 +248,6 @@ def _extremum(name: str, ufunc: Any, op: str, combine: str, identity: Callable[[
 
 def _complex_extremum(name: str, x: Array, axes: Axes) -> Array:
     """By real part, then imaginary part."""
-    from nxjax.numpy.shapes import moveaxis
-
     rest = [i for i in range(x.ndim) if i not in axes]
     flat = ops.reshape(
         moveaxis(x, tuple(rest), tuple(range(len(rest)))),
@@ -327,7 +324,6 @@ def ptp(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> A
     Array([4, 7], dtype=int32)
     """
     no_out("ptp", out)
-    from nxjax.numpy.elementwise import subtract
 
     return subtract(max(a, axis, keepdims=keepdims), min(a, axis, keepdims=keepdims))
 
@@ -339,7 +335,6 @@ def _count(x: Array, axes: Axes, mask: Any, keepdims: bool, dtype: DType) -> Any
     """How many elements take part: a number, or an array under a mask."""
     if mask is None:
         return math.prod(x.shape[i] for i in axes)
-    from nxjax.numpy.shapes import broadcast_to
 
     m = broadcast_to(boolean(mask, "where"), x.shape)
     return sum(convert(m, dtype), axes, keepdims=keepdims)
@@ -407,9 +402,6 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     >>> jnp.average(jnp.array([[1.0, 2.0], [3.0, 6.0]]), axis=1, weights=jnp.array([3, 1]), returned=True)
     (Array([1.25, 3.75], dtype=float32), Array([4., 4.], dtype=float32))
     """
-    from nxjax.numpy.creation import full
-    from nxjax.numpy.shapes import broadcast_to, moveaxis, size
-
     if weights is None:
         y = mean(a, axis, keepdims=keepdims)
         if not returned:

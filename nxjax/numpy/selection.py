@@ -10,9 +10,12 @@ import numpy as np
 
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.numpy import eager
+from nxjax.numpy.creation import asarray, full, full_like, iota, zeros
 from nxjax.numpy.methods import known
 from nxjax.numpy.promotion import (
+    as_axis,
     broadcast,
+    broadcast_to_shape,
     concrete,
     convert,
     index_dtype,
@@ -23,6 +26,8 @@ from nxjax.numpy.promotion import (
     widened,
 )
 from nxjax.numpy.promotion import result_type_of as _result_type_of
+from nxjax.numpy.reductions import cumsum
+from nxjax.numpy.shapes import moveaxis, ravel
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
@@ -128,9 +133,6 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
 
 
 def _cast_like(y: Any, v: Array) -> Array:
-    from nxjax.numpy.creation import asarray
-    from nxjax.numpy.promotion import broadcast_to_shape
-
     return broadcast_to_shape(convert(asarray(y), v.dtype), v.shape)
 
 
@@ -213,10 +215,7 @@ def compress(
     >>> jnp.compress(jnp.array([False, True]), jnp.array([[1, 2], [3, 4]]), axis=0)
     Array([[3, 4]], dtype=int32)
     """
-    from nxjax.numpy.creation import full_like
     from nxjax.numpy.indexing import take
-    from nxjax.numpy.promotion import as_axis
-    from nxjax.numpy.shapes import moveaxis, ravel
 
     c = _mask(condition, "compress")
     if c.ndim != 1:
@@ -267,9 +266,6 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     if size is None:
         concrete("nonzero", x, "it decides the length of the result; or give size=")
     size = static_int("nonzero", size)
-    from nxjax.numpy.creation import full, iota
-    from nxjax.numpy.reductions import cumsum
-    from nxjax.numpy.shapes import ravel
 
     fills = _fills(fill_value, x.ndim)
     if x.size == 0 or size == 0:
@@ -315,8 +311,6 @@ def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> A
     >>> jnp.flatnonzero(jnp.array([[0, 7], [8, 0]]))
     Array([1, 2], dtype=int32)
     """
-    from nxjax.numpy.shapes import ravel
-
     return nonzero(ravel(a), size=size, fill_value=fill_value)[0]
 
 
@@ -328,9 +322,7 @@ def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Arra
     Array([[0, 1],
            [1, 0]], dtype=int32)
     """
-    from nxjax.numpy.creation import zeros
     from nxjax.numpy.joining import stack
-    from nxjax.numpy.shapes import ravel
 
     x = value(a, "argwhere")
     if x.ndim == 0:

@@ -9,7 +9,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nxjax.numpy.creation import filled, full, iota, zeros
+from nxjax.numpy.indexing import take
+from nxjax.numpy.joining import concatenate
 from nxjax.numpy.promotion import as_axis, concrete, convert, promote, static_int, value
+from nxjax.numpy.reductions import cumsum
+from nxjax.numpy.reductions import max as max_
+from nxjax.numpy.reductions import sum as sum_
+from nxjax.numpy.selection import nonzero, where
+from nxjax.numpy.shapes import moveaxis, ravel
+from nxjax.numpy.sorting import searchsorted, sort
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
@@ -90,10 +99,6 @@ def unique(
     if n == 0:
         return _empty(flat, i, shape, axis, size, fill_value, return_index, return_inverse, return_counts)
     order, first = _distinct(rows, equal_nan)
-    from nxjax.numpy.indexing import take
-    from nxjax.numpy.joining import concatenate
-    from nxjax.numpy.reductions import cumsum
-    from nxjax.numpy.selection import nonzero, where
 
     index = dtypes.as_dtype(int)
     wanted = None if size is None else static_int("unique", size)
@@ -125,16 +130,12 @@ def unique(
 
 def _rows(x: Array, axis: int) -> Array:
     """One row per slice along ``axis``."""
-    from nxjax.numpy.shapes import moveaxis
-
     n = x.shape[axis]
     return ops.reshape(moveaxis(x, axis, 0), shape=(n, x.size // n if n else 1))
 
 
 def _distinct(rows: Array, equal_nan: bool) -> tuple[Array, Array]:
     """The order that sorts the rows, and which sorted rows differ from the one before."""
-    from nxjax.numpy.creation import iota
-
     n, width = rows.shape
     index = dtypes.as_dtype(int)
     columns = [ops.reshape(rows[:, k], shape=(n,)) for k in range(width)]
@@ -155,8 +156,6 @@ def _distinct(rows: Array, equal_nan: bool) -> tuple[Array, Array]:
 def _empty(
     x: Array, axis: int, shape: Any, named_axis: Any, size: Any, fill: Any, index: bool, inverse: bool, counts: bool
 ) -> Any:
-    from nxjax.numpy.creation import full, zeros
-
     n = 0 if size is None else static_int("unique", size)
     out: list[Any] = [
         full((*x.shape[:axis], n, *x.shape[axis + 1 :]), 0 if fill is None else fill, x.dtype),
@@ -225,11 +224,6 @@ def isin(
     Array([[False,  True],
            [ True, False]], dtype=bool)
     """
-    from nxjax.numpy.creation import filled
-    from nxjax.numpy.indexing import take
-    from nxjax.numpy.shapes import ravel
-    from nxjax.numpy.sorting import searchsorted, sort
-
     x, y = promote("isin", element, test_elements)
     if y.size == 0 or x.size == 0:
         return filled(x.shape, bool(invert), dtypes.bool_)
@@ -248,17 +242,11 @@ def union1d(ar1: Any, ar2: Any, *, size: int | None = None, fill_value: Any = No
     >>> jnp.union1d(jnp.array([3, 1]), jnp.array([2, 3]))
     Array([1, 2, 3], dtype=int32)
     """
-    from nxjax.numpy.joining import concatenate
-    from nxjax.numpy.shapes import ravel
-
     return unique(concatenate([ravel(ar1), ravel(ar2)]), size=size, fill_value=fill_value)
 
 
 def _filtered(x: Array, keep: Array, size: int | None, fill_value: Any) -> Array:
     """The kept elements in front, the rest filled."""
-    from nxjax.numpy.indexing import take
-    from nxjax.numpy.selection import nonzero, where
-
     if size is None:
         return take(x, nonzero(keep)[0], mode="clip")
     if not x.shape[0]:  # of nothing there is nothing to take: an element that is not kept
@@ -272,14 +260,10 @@ def _filtered(x: Array, keep: Array, size: int | None, fill_value: Any) -> Array
 
 def _found(x: Array, keep: Array, size: int, fill_value: Any) -> Array:
     """As `_filtered`; the rest is the smallest kept element, or ``fill_value`` in the common dtype."""
-    from nxjax.numpy.creation import iota
-    from nxjax.numpy.reductions import sum
-    from nxjax.numpy.selection import where
-
     out = convert(_filtered(x, keep, size, 0), x.dtype)  # never weak
     if not out.size:
         return out
-    found = iota(out.size, dtypes.int32) < sum(convert(keep, dtypes.int32))
+    found = iota(out.size, dtypes.int32) < sum_(convert(keep, dtypes.int32))
     return where(found, out, out[0] if fill_value is None else fill_value)
 
 
@@ -297,8 +281,6 @@ def setdiff1d(
     >>> jnp.setdiff1d(jnp.array([3, 1, 2]), jnp.array([2]), size=3, fill_value=-1)
     Array([ 1,  3, -1], dtype=int32)
     """
-    from nxjax.numpy.shapes import ravel
-
     x, y = value(ar1, "setdiff1d"), value(ar2, "setdiff1d")
     if size is None:
         found = ravel(x) if assume_unique else unique(x)
@@ -328,15 +310,9 @@ def intersect1d(
     >>> jnp.intersect1d(jnp.array([3, 1, 2]), jnp.array([2, 3]), return_indices=True)
     (Array([2, 3], dtype=int32), Array([2, 0], dtype=int32), Array([0, 1], dtype=int32))
     """
-    from nxjax.numpy.selection import where
-    from nxjax.numpy.shapes import ravel
-    from nxjax.numpy.sorting import searchsorted
-
     x, y = promote("intersect1d", ar1, ar2)
     x, y = ravel(x), ravel(y)
     if size is not None and not (x.size and y.size):
-        from nxjax.numpy.creation import filled
-
         out = filled((size,), 0, x.dtype)
         out = out if fill_value is None else where(False, out, fill_value)
         at, here = (filled((size,), v.size, dtypes.as_dtype(int)) for v in (x, y))
@@ -354,7 +330,6 @@ def intersect1d(
     out = _filtered(u, keep, None, None) if size is None else _found(u, keep, size, fill_value)
     if not return_indices:
         return out
-    from nxjax.numpy.indexing import take
 
     table = v if size is None else unique(y, size=y.size, fill_value=_top(v))
     in_y = take(vi, searchsorted(table, u), mode="clip")
@@ -362,9 +337,7 @@ def intersect1d(
 
 
 def _top(v: Array) -> Any:
-    from nxjax.numpy.reductions import max
-
-    return max(v)
+    return max_(v)
 
 
 def setxor1d(
@@ -381,10 +354,6 @@ def setxor1d(
     >>> jnp.setxor1d(jnp.array([3, 1, 2]), jnp.array([2, 3, 4]))
     Array([1, 4], dtype=int32)
     """
-    from nxjax.numpy.joining import concatenate
-    from nxjax.numpy.shapes import ravel
-    from nxjax.numpy.sorting import sort
-
     x, y = promote("setxor1d", ar1, ar2)
     x, y = ravel(x), ravel(y)
     if size is None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import AxisError, ParameterError, ShapeError
+from nxjax.numpy.elementwise import trunc
 from nxjax.numpy.promotion import (
     as_axes,
     as_axis,
@@ -521,7 +522,6 @@ def _rolled(x: Array, by: Any, axis: int) -> Array:
         if start == 0:
             return x
         return ops.concatenate(_part(x, axis, start, n), _part(x, axis, 0, start), dimension=axis)
-    from nxjax.numpy.elementwise import trunc
     from nxjax.numpy.powers import remainder
 
     by = trunc(by) if by.dtype in dtypes.FLOAT else by  # as int() does with what is known

@@ -9,6 +9,10 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ShapeError
+from nxjax.numpy.creation import asarray, filled, iota, linspace
+from nxjax.numpy.elementwise import less
+from nxjax.numpy.indexing import take
+from nxjax.numpy.joining import concatenate, stack
 from nxjax.numpy.promotion import (
     as_axis,
     concrete,
@@ -20,6 +24,12 @@ from nxjax.numpy.promotion import (
     static_int,
     value,
 )
+from nxjax.numpy.reductions import max as max_
+from nxjax.numpy.reductions import min as min_
+from nxjax.numpy.reductions import sum as sum_
+from nxjax.numpy.reductions import wide
+from nxjax.numpy.selection import where
+from nxjax.numpy.shapes import ravel
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
@@ -105,8 +115,6 @@ def argsort(
 
 
 def _places(x: Array, axis: int, dtype: Any) -> Array:
-    from nxjax.numpy.creation import iota
-
     return ops.broadcast_in_dim(iota(x.shape[axis], dtype), shape=x.shape, broadcast_dimensions=(axis,))
 
 
@@ -217,11 +225,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
     if x.ndim != 1:
         raise ShapeError("a should be 1-dimensional", got=x.type)
     if sorter is not None:
-        from nxjax.numpy.indexing import take
-
         x = take(x, sorter, mode="clip")
-    from nxjax.numpy.creation import filled
-    from nxjax.numpy.indexing import take
 
     n = x.shape[0]
     # 32 bits wherever they do, even where 64 are the default: a choice that JAX made.
@@ -246,8 +250,6 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
 
 def _precedes(x: Array, y: Array) -> Array:
     """x < y in sorting order: nan after everything; complex numbers by real part, then imaginary part."""
-    from nxjax.numpy.elementwise import less
-
     if x.dtype not in dtypes.INEXACT:
         return ops.lt(x, y)
     if x.dtype in dtypes.COMPLEX:
@@ -267,15 +269,11 @@ def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = Non
     >>> jnp.digitize(jnp.array([-1.0, 1.0, 5.0]), jnp.array([0.0, 1.0, 2.0]))
     Array([0, 2, 3], dtype=int32)
     """
-    from nxjax.numpy.selection import where
-
     v, edges = value(x, "digitize"), value(bins, "digitize")
     if edges.ndim != 1:
         raise ShapeError("digitize: bins must be a 1-dimensional array", got=edges.type)
     n = edges.shape[0]
     if n == 0:
-        from nxjax.numpy.creation import filled
-
         return filled(v.shape, 0, dtypes.as_dtype(int))
     side = "right" if not right else "left"
     rising = searchsorted(edges, v, side)
@@ -321,7 +319,6 @@ def bincount(
         length = max(least, max(int(data.max()), 0) + 1 if data.size else 0)
     else:
         length = static_int("bincount", length)
-    from nxjax.numpy.creation import filled
 
     v = convert(v, dtypes.int32) if v.dtype.itemsize < 4 else v
     if weights is None:
@@ -348,20 +345,14 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
     >>> jnp.histogram_bin_edges(jnp.array([7, 7]), bins=2)
     Array([6.5, 7. , 7.5], dtype=float32)
     """
-    from nxjax.numpy.creation import linspace
-    from nxjax.numpy.reductions import max, min
-    from nxjax.numpy.selection import where
-
     if isinstance(bins, str):
         raise NotImplementedError("string values for `bins` are not implemented.")
     (x,) = promote_inexact("histogram_bin_edges", a)
     if np.ndim(bins) == 1 if not isinstance(bins, Tracer) else bins.ndim == 1:
-        from nxjax.numpy.creation import asarray
-
         return convert(asarray(bins), x.dtype)
     n = static_int("histogram", bins)
     if range is None:
-        low, high = (min(x), max(x)) if x.size else (0.0, 0.0)
+        low, high = (min_(x), max_(x)) if x.size else (0.0, 0.0)
     else:
         if len(range) != 2:
             raise ValueError(f"`range` must be either None or a sequence of scalars, got {range}")
@@ -391,11 +382,6 @@ def histogram(
     >>> jnp.histogram(jnp.array([0, 1, 1, 4]), bins=2)
     (Array([3., 1.], dtype=float32), Array([0., 2., 4.], dtype=float32))
     """
-    from nxjax.numpy.joining import concatenate
-    from nxjax.numpy.reductions import sum, wide
-    from nxjax.numpy.selection import where
-    from nxjax.numpy.shapes import ravel
-
     if weights is None:
         (x,) = promote_inexact("histogram", ravel(a))
         w = full_like(x, 1)
@@ -412,7 +398,7 @@ def histogram(
     # What is below the first edge was counted in place 0, which is cut off.
     if density:
         widths = concatenate([edges[1:] - edges[:-1]])
-        counts = counts / widths / sum(counts)
+        counts = counts / widths / sum_(counts)
     return counts if work == x.dtype else convert(counts, x.dtype), edges
 
 
@@ -432,8 +418,6 @@ def histogram2d(
     Array([[1, 0],
            [1, 1]], dtype=int32)
     """
-    from nxjax.numpy.joining import stack
-
     # One vector of edges serves both axes; a pair is one specification each.
     per_axis = isinstance(bins, (list, tuple)) and len(bins) in (1, 2)
     spec = list(bins) * (2 // len(bins)) if per_axis else bins if _one(bins) else [bins, bins]
@@ -456,9 +440,6 @@ def histogramdd(
     Array([[1, 0],
            [1, 1]], dtype=int32)
     """
-    from nxjax.numpy.reductions import sum
-    from nxjax.numpy.selection import where
-
     (x,) = promote_inexact("histogramdd", sample)
     if x.ndim != 2:
         raise ShapeError("histogramdd: sample is two-dimensional", got=x.type)
@@ -485,7 +466,7 @@ def histogramdd(
     w = None if weights is None else convert(value(weights, "histogramdd"), x.dtype)
     counts = ops.reshape(bincount(where(outside, total, flat), w, length=total), shape=shape)
     if density:
-        counts = counts / sum(counts)
+        counts = counts / sum_(counts)
         for i, e in enumerate(edges):
             widths = e[1:] - e[:-1]
             counts = counts / ops.reshape(

@@ -8,6 +8,13 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import DtypeError, ShapeError
+from nxjax.numpy.calculus import diff
+from nxjax.numpy.contractions import dot
+from nxjax.numpy.floats import clip, conjugate, imag, real
+from nxjax.numpy.grids import diagonal
+from nxjax.numpy.indexing import take_along_axis
+from nxjax.numpy.joining import concatenate
+from nxjax.numpy.powers import floor_divide, remainder
 from nxjax.numpy.promotion import (
     as_axes,
     as_axis,
@@ -20,7 +27,11 @@ from nxjax.numpy.promotion import (
     promote_to,
     value,
 )
+from nxjax.numpy.reductions import average, cumsum
+from nxjax.numpy.reductions import sum as sum_
 from nxjax.numpy.selection import where
+from nxjax.numpy.shapes import atleast_2d, moveaxis
+from nxjax.numpy.sorting import sort
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Tracer
@@ -163,10 +174,6 @@ def _quantile(
     skip_nan: bool,
     weights: Any = None,
 ) -> Array:
-    from nxjax.numpy.indexing import take_along_axis
-    from nxjax.numpy.shapes import moveaxis
-    from nxjax.numpy.sorting import sort
-
     no_out(name, out)
     if overwrite:
         raise ValueError(f"{name}: arrays are immutable, so overwrite_input=True is not possible")
@@ -260,9 +267,6 @@ def _along_axes(w: Array, shape: tuple[int, ...], axis: Any, axes: tuple[int, ..
 
 def _inverted_cdf(ordered: Array, w: Array | None, points: Array, count: Array, work: dtypes.DType) -> Array:
     """The first sorted element where the running weight reaches the share ``points``; nan for a bad weight."""
-    from nxjax.numpy.indexing import take_along_axis
-    from nxjax.numpy.reductions import cumsum
-
     last = ordered.ndim - 1
     w = full_like(convert(ordered, work), 1) if w is None else convert(w, work)
     zero = full_like(w, 0)
@@ -309,12 +313,6 @@ def cov(
     Array([[ 1., -2.],
            [-2.,  4.]], dtype=float32)
     """
-    from nxjax.numpy.contractions import dot
-    from nxjax.numpy.floats import conjugate
-    from nxjax.numpy.joining import concatenate
-    from nxjax.numpy.reductions import average, sum
-    from nxjax.numpy.shapes import atleast_2d
-
     xs = promote_inexact("cov", m) if y is None else promote_inexact("cov", m, y)
     if dtype is not None:
         xs = promote_to("cov", xs, dtypes.as_dtype(dtype))
@@ -352,7 +350,7 @@ def cov(
     elif aweights is None:
         factor = total - ddof
     else:
-        factor = total - ddof * sum(weights * value(aweights, "cov")) / total
+        factor = total - ddof * sum_(weights * value(aweights, "cov")) / total
     centered = x - mean[:, None]
     right = ops.transpose(centered if weights is None else centered * weights, permutation=(1, 0))
     out = dot(centered, conjugate(right)) / factor
@@ -376,9 +374,6 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> A
     Array([[ 1., -1.],
            [-1.,  1.]], dtype=float32)
     """
-    from nxjax.numpy.floats import clip, imag, real
-    from nxjax.numpy.grids import diagonal
-
     c = cov(x, y, rowvar, dtype=dtype)
     if c.ndim == 0:
         return c / c
@@ -401,11 +396,6 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * math.p
     >>> jnp.unwrap(jnp.array([0, 3, 2, 5]), period=4)
     Array([ 0, -1, -2, -3], dtype=int32)
     """
-    from nxjax.numpy.calculus import diff
-    from nxjax.numpy.joining import concatenate
-    from nxjax.numpy.powers import floor_divide, remainder
-    from nxjax.numpy.reductions import cumsum
-
     x = promote("unwrap", p, period)[0]
     if x.dtype in dtypes.COMPLEX:
         raise DtypeError("unwrap: does not take complex input", got=x.type)

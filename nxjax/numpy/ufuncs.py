@@ -9,12 +9,20 @@ from typing import Any, final
 
 import numpy as np
 
+from nxjax.lax.control import fori_loop, scan
+from nxjax.numpy import reductions as r
+from nxjax.numpy.creation import full, iota
 from nxjax.numpy.functional import vectorize
-from nxjax.numpy.promotion import as_axes, as_axis, convert, no_out, value
+from nxjax.numpy.joining import concatenate
+from nxjax.numpy.methods import known
+from nxjax.numpy.promotion import as_axes, as_axis, concrete, convert, no_out, value
 from nxjax.numpy.selection import where as _where
+from nxjax.numpy.shapes import broadcast_to, moveaxis, ravel
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Tracer
+from nxjax.trace.types import ShapeDtypeStruct
+from nxjax.transforms.shapes import eval_shape
 
 
 @final
@@ -115,8 +123,6 @@ class ufunc:
         flat = ops.reshape(flat, shape=(n, *(shape[i] for i in rest)))
         start = self.identity if initial is None else initial
         if where is not None:
-            from nxjax.numpy.shapes import broadcast_to
-
             m = ops.reshape(ops.transpose(broadcast_to(where, shape), permutation=(*axes, *rest)), shape=flat.shape)
         else:
             m = None
@@ -125,8 +131,6 @@ class ufunc:
                 raise ValueError(f"zero-size array to reduction operation {self.__name__} which has no identity")
             total, first = flat[0], 1
         else:
-            from nxjax.numpy.creation import full
-
             total, first = full(flat.shape[1:], start, x.dtype), 0
         total = self._folded(total, flat[first:], None if m is None else m[first:])
         return (
@@ -135,15 +139,10 @@ class ufunc:
 
     def _result(self, x: Array) -> Any:
         """The dtype of the function of two elements of ``x``."""
-        from nxjax.trace.types import ShapeDtypeStruct
-        from nxjax.transforms.shapes import eval_shape
-
         element = ShapeDtypeStruct((), x.dtype)
         return dtypes.as_dtype(eval_shape(self._call, element, element).dtype)
 
     def _folded(self, total: Array, rows: Array, mask: Any) -> Array:
-        from nxjax.lax.control import scan
-
         if not rows.shape[0]:
             return total
 
@@ -165,9 +164,6 @@ class ufunc:
         no_out(f"{self.__name__}.accumulate", out)
         if self._accumulate is not None:
             return self._accumulate(a, axis=axis, dtype=dtype)
-        from nxjax.lax.control import scan
-        from nxjax.numpy.joining import concatenate
-        from nxjax.numpy.shapes import moveaxis
 
         x = value(a, self.__name__)
         x = convert(x, self._result(x) if dtype is None else dtypes.as_dtype(dtype))
@@ -212,8 +208,6 @@ class ufunc:
             return x
         if self.nin == 1:
             return x.at[indices].apply(self._call)
-        from nxjax.lax.control import fori_loop
-        from nxjax.numpy.shapes import broadcast_to, ravel
 
         # What is outside is left out, as by `x.at`.
         spots = ops.reshape(_numbers(x), shape=x.shape).at[indices].get(mode="fill", fill_value=x.size)
@@ -240,11 +234,6 @@ class ufunc:
         """
         self._binary("reduceat")
         no_out(f"{self.__name__}.reduceat", out)
-        from nxjax.lax.control import fori_loop
-        from nxjax.numpy.joining import concatenate
-        from nxjax.numpy.methods import known
-        from nxjax.numpy.promotion import concrete
-        from nxjax.numpy.shapes import moveaxis
 
         x = value(a, self.__name__)
         x = x if dtype is None else convert(x, dtypes.as_dtype(dtype))
@@ -270,16 +259,12 @@ class ufunc:
 
 
 def _numbers(x: Array) -> Array:
-    from nxjax.numpy.creation import iota
-
     return iota(x.size, dtypes.int32)
 
 
 @functools.lru_cache(None)
 def ufunc_of(function: Any, identity: Any) -> ufunc:
     """The ufunc of a function of the face; known reductions are taken instead of a scan."""
-    from nxjax.numpy import reductions as r
-
     name = function.__name__
     reduce = {"add": r.sum, "multiply": r.prod}.get(name)
     accumulate = {"add": r.cumsum, "multiply": r.cumprod}.get(name)

@@ -17,7 +17,7 @@ from nxjax.ops.select import select_n
 from nxjax.random.keys import as_key
 from nxjax.random.normals import standard_normal
 from nxjax.random.sampler import as_dtype_value, as_shape, checked_shape, compiled, float_dtype, one_of, placed, spread
-from nxjax.random.uniforms import pick, split_key, uniform_in, unit
+from nxjax.random.uniforms import pick, rademacher, split_key, uniform_in, unit
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
@@ -304,8 +304,6 @@ def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype:
     >>> x.dtype.name, x.shape, round(float(abs(x - 1).mean()), 1), round(4 * (2 / np.pi) ** 0.5, 1)
     ('float32', (10000,), 3.2, 3.2)
     """
-    from nxjax.random.uniforms import rademacher
-
     typed, _ = as_key("double_sided_maxwell", key)
     found = float_dtype("double_sided_maxwell", dtype)
     common = checked_shape("double_sided_maxwell", None, loc, scale)

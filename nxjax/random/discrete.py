@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from nxjax import lax
 from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.numpy.promotion import as_axis, promote_inexact
@@ -15,8 +16,9 @@ from nxjax.ops.elementary import log, log1p
 from nxjax.ops.random import random_clone
 from nxjax.ops.rounding import floor
 from nxjax.ops.select import select_n
+from nxjax.ops.special import lgamma
 from nxjax.random.continuous import standard_gumbel
-from nxjax.random.keys import as_key
+from nxjax.random.keys import as_key, split
 from nxjax.random.sampler import as_dtype_value, checked_shape, compiled, float_dtype, int_dtype, one_of, placed, spread
 from nxjax.random.uniforms import split_key, unit
 from nxjax.trace import dtypes
@@ -81,7 +83,6 @@ def _categorical(key: Array, logits: Array, *, axis: int, shape: Shape, replace:
         rest.insert(axis, logits.shape[axis])
         noise = standard_gumbel(key, (*prefix, *rest), logits.dtype, mode)
         return jnp.argmax(noise + spread(logits, noise.shape), axis=axis + len(prefix))
-    from nxjax import lax
 
     noisy = jnp.moveaxis(logits + standard_gumbel(key, logits.shape, logits.dtype, mode), axis, -1)
     chosen = lax.top_k(noisy, math.prod(prefix))[1]
@@ -177,8 +178,6 @@ def _poisson_by_products(key: Array, lam: Array, shape: Shape, dtype: DType, ste
 
 
 def _poisson_by_rejection(key: Array, lam: Array, shape: Shape, dtype: DType, steps: int) -> Array:
-    from nxjax.ops.special import lgamma
-
     log_lam = log(lam)
     b = 0.931 + 2.53 * jnp.sqrt(lam)
     a = -0.059 + 0.02483 * b
@@ -362,8 +361,6 @@ def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = Non
     >>> x.shape, x.dtype.name, float(x.sum())
     ((3,), 'float32', 100.0)
     """
-    from nxjax.random.keys import split
-
     typed, _ = as_key("multinomial", key)
     found = float_dtype("multinomial", dtype)
     count, chance = promote_inexact("random.multinomial", n, p)

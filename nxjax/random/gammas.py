@@ -9,33 +9,36 @@ from typing import Any
 
 from nxjax import numpy as jnp
 from nxjax.errors import ShapeError
+from nxjax.numpy.promotion import static_int
 from nxjax.ops.arithmetic import pow, sqrt
 from nxjax.ops.base import like
+from nxjax.ops.composite_softmax import softmax
 from nxjax.ops.elementary import exp, log
 from nxjax.ops.random import random_split
 from nxjax.ops.select import select_n
+from nxjax.ops.shape import reshape
+from nxjax.ops.slicing import slice as slice_
 from nxjax.random.continuous import standard_exponential
 from nxjax.random.keys import as_key
 from nxjax.random.normals import standard_normal
 from nxjax.random.sampler import as_dtype_value, as_shape, checked_shape, compiled, float_dtype, placed, spread
 from nxjax.random.uniforms import rademacher, split_key, unit
+from nxjax.scipy.special.incomplete import gamma_sample_slope
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import Shape
 from nxjax.transforms.control.while_loop import while_loop
+from nxjax.transforms.custom_jvp import custom_jvp
 
 
 def _columns(keys: Array, num: int) -> list[Array]:
     """``num`` keys from each key of a vector."""
-    from nxjax.ops.shape import reshape
-    from nxjax.ops.slicing import slice
-
     n = keys.shape[0]
     new = random_split(keys, shape=(num,))
     return [
-        reshape(slice(new, start_indices=(0, i), limit_indices=(n, i + 1), strides=None), shape=(n,))
+        reshape(slice_(new, start_indices=(0, i), limit_indices=(n, i + 1), strides=None), shape=(n,))
         for i in range(num)
     ]
 
@@ -98,16 +101,12 @@ def _rejection(keys: Array, alpha: Array, log_space: bool) -> Array:
 
 
 def _differentiable(log_space: bool) -> Any:
-    from nxjax.transforms.custom_jvp import custom_jvp
-
     @custom_jvp
     def sample(key: Array, a: Array) -> Array:
         flat = _rejection(random_split(key, shape=(a.size,)), a.reshape(-1), log_space)
         return flat.reshape(a.shape)
 
     def with_tangent(primals: Any, tangents: Any) -> Any:
-        from nxjax.scipy.special.incomplete import gamma_sample_slope
-
         (key, a), (_, t) = primals, tangents
         y = sample(key, a)
         if not log_space:
@@ -256,8 +255,6 @@ def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Arr
 
 @compiled
 def _dirichlet(key: Array, alpha: Array, *, shape: Shape) -> Array:
-    from nxjax.ops.composite_softmax import softmax
-
     return softmax(gamma_values(key, alpha, shape, True), axis=len(shape) - 1)
 
 
@@ -399,8 +396,6 @@ def ball(key: Any, d: int, p: Any = 2, shape: Any = (), dtype: Any = None) -> Ar
     >>> x.shape, bool(((x * x).sum(-1) <= 1).all())
     ((500, 3), True)
     """
-    from nxjax.numpy.promotion import static_int
-
     typed, _ = as_key("ball", key)
     full, found = as_shape("ball", shape), float_dtype("ball", dtype)
     return _ball(typed, as_value(p), d=static_int("random.ball", d), shape=full, dtype=found)

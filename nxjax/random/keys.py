@@ -15,6 +15,7 @@ import numpy as np
 from nxjax.errors import KeyTypeError, ParameterError
 from nxjax.ops import random as ops
 from nxjax.ops.base import constant
+from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.core import Array
@@ -192,8 +193,6 @@ def fold_in(key: Any, data: Any) -> Array:
         if number.dtype not in dtypes.BITS | dtypes.FLOAT:
             raise KeyTypeError("random.fold_in: data is an integer", got=number.type, expected="an integer dtype")
         if number.dtype != dtypes.uint32:
-            from nxjax.ops.convert import convert_element_type
-
             number = convert_element_type(number, dtype=dtypes.uint32)
     return _given_back(ops.random_fold_in(typed, number), raw)
 

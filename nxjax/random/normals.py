@@ -8,6 +8,13 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import SamplerDtypeError
+from nxjax.ops.arithmetic import div, mul, nextafter
+from nxjax.ops.arithmetic import max as max_
+from nxjax.ops.arithmetic import min as min_
+from nxjax.ops.base import like
+from nxjax.ops.complex import complex as join
+from nxjax.ops.elementary import exp
+from nxjax.ops.special import erf, erf_inv
 from nxjax.random.keys import as_key
 from nxjax.random.sampler import as_dtype_value, as_shape, checked_shape, compiled, float_dtype, placed, spread
 from nxjax.random.uniforms import split_key, uniform_in
@@ -19,9 +26,6 @@ from nxjax.trace.types import Shape
 
 def standard_normal(key: Array, shape: Shape, dtype: DType) -> Array:
     """Normal with mean 0 and variance 1, real: the inverse distribution function of a uniform number."""
-    from nxjax.ops.arithmetic import mul
-    from nxjax.ops.special import erf_inv
-
     low = np.nextafter(np.asarray(-1, dtype), np.asarray(0, dtype), dtype=dtype)
     return mul(erf_inv(uniform_in(key, shape, dtype, low, 1)), float(np.sqrt(2)))
 
@@ -54,8 +58,6 @@ def normal(key: Any, shape: Any = (), dtype: Any = None) -> Array:
 def _normal(key: Array, *, shape: Shape, dtype: DType) -> Array:
     if dtype not in dtypes.COMPLEX:
         return standard_normal(key, shape, dtype)
-    from nxjax.ops.arithmetic import div
-    from nxjax.ops.complex import complex as join
 
     parts = [standard_normal(k, shape, dtypes.real_part(dtype)) for k in split_key(key)]
     return div(join(*parts), math.sqrt(2))
@@ -90,16 +92,12 @@ def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype:
 
 @compiled
 def _truncated_normal(key: Array, lower: Array, upper: Array, *, shape: Shape, dtype: DType) -> Array:
-    from nxjax.ops.arithmetic import div, max, min, mul, nextafter
-    from nxjax.ops.base import like
-    from nxjax.ops.special import erf, erf_inv
-
     root = float(np.asarray(np.sqrt(2)).astype(dtype))
     a, b = (erf(div(v, root)) for v in (lower, upper))
     out = mul(erf_inv(uniform_in(key, shape, dtype, a, b)), root)
     # Rounding must not lead out of the open interval.
     least, most = nextafter(lower, like(lower, np.inf)), nextafter(upper, like(upper, -np.inf))
-    return min(max(out, spread(least, shape)), spread(most, shape))
+    return min_(max_(out, spread(least, shape)), spread(most, shape))
 
 
 @placed
@@ -134,7 +132,4 @@ def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) 
 
 @compiled
 def _lognormal(key: Array, sigma: Array, *, shape: Shape) -> Array:
-    from nxjax.ops.arithmetic import mul
-    from nxjax.ops.elementary import exp
-
     return exp(mul(_normal(key, shape=shape, dtype=sigma.dtype), spread(sigma, shape)))

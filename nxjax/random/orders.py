@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from nxjax import lax
 from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.numpy.promotion import as_axis, as_shape, promote_inexact, static_int
@@ -25,8 +26,6 @@ def _shuffled(key: Array, x: Array, axis: int) -> Array:
 
     The number of rounds is the smallest after which equal words for two elements have probability n^-3 or less.
     """
-    from nxjax import lax
-
     rounds = math.ceil(3 * math.log(max(1, x.size)) / math.log(2**32 - 1))
     for _ in range(rounds):
         key, use = split_key(key)
@@ -142,7 +141,6 @@ def _weighted(key: Array, p: Array, *, shape: Shape, replace: bool, mode: str | 
         total = jnp.cumsum(p)
         r = total[-1] * (1 - unit(key, shape, total.dtype))
         return jnp.searchsorted(total, r).astype(dtypes.as_dtype(int))
-    from nxjax import lax
 
     # The k largest of Gumbel numbers shifted by log p are a draw without replacement.
     noisy = standard_gumbel(key, p.shape, p.dtype, mode) + jnp.log(p)

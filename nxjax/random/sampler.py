@@ -10,6 +10,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from nxjax.errors import DtypeError, ParameterError, SamplerDtypeError, ShapeError
+from nxjax.lax.sharding import with_sharding_constraint
+from nxjax.numpy.promotion import as_shape as convert
+from nxjax.numpy.promotion import broadcast_shape, broadcast_to_shape
+from nxjax.numpy.promotion import convert as convert_
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Trace, current_trace
@@ -62,7 +66,6 @@ def placed(sampler: F) -> F:
         y = sampler(*args, **kwargs)
         if out_sharding is None:
             return y
-        from nxjax.lax.sharding import with_sharding_constraint
 
         return with_sharding_constraint(y, out_sharding)
 
@@ -71,8 +74,6 @@ def placed(sampler: F) -> F:
 
 
 def as_shape(where: str, shape: Any) -> Shape:
-    from nxjax.numpy.promotion import as_shape as convert
-
     return convert(f"random.{where}", shape)
 
 
@@ -94,14 +95,12 @@ def int_dtype(where: str, dtype: Any) -> DType:
 
 def as_dtype_value(where: str, x: Any, dtype: DType) -> Array:
     """A parameter of a distribution, by value in ``dtype``."""
-    from nxjax.numpy.promotion import convert
-
     value = as_value(x, f"random.{where}")
     if value.dtype not in dtypes.NUMERIC:
         raise DtypeError(f"random.{where}: parameters are numbers", got=value.type)
     if value.dtype in dtypes.COMPLEX and dtype not in dtypes.COMPLEX:
         raise DtypeError(f"random.{where}: parameters are real numbers", got=value.type)
-    return convert(value, dtype)
+    return convert_(value, dtype)
 
 
 def checked_shape(where: str, shape: Any, *parameters: Any) -> Shape:
@@ -121,15 +120,11 @@ def checked_shape(where: str, shape: Any, *parameters: Any) -> Shape:
 
 
 def broadcast_shapes(where: str, *shapes: Shape) -> Shape:
-    from nxjax.numpy.promotion import broadcast_shape
-
     return broadcast_shape(f"random.{where}", *shapes)
 
 
 def spread(x: Array, shape: Shape) -> Array:
     """``x`` repeated into ``shape`` by NumPy's rules."""
-    from nxjax.numpy.promotion import broadcast_to_shape
-
     return broadcast_to_shape(x, shape)
 
 

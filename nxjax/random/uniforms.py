@@ -8,9 +8,16 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import DtypeError, SamplerDtypeError
+from nxjax.ops.arithmetic import add, mul, rem, sub
+from nxjax.ops.arithmetic import max as max_
 from nxjax.ops.base import like
+from nxjax.ops.bitwise import and_, or_, shift_right_logical
+from nxjax.ops.compare import gt, le, lt
 from nxjax.ops.convert import bitcast_convert_type, convert_element_type
 from nxjax.ops.random import random_bits, random_split
+from nxjax.ops.select import clamp, select_n
+from nxjax.ops.shape import reshape
+from nxjax.ops.slicing import slice as slice_
 from nxjax.random.keys import as_key
 from nxjax.random.sampler import (
     as_dtype_value,
@@ -76,19 +83,13 @@ def split_key(key: Array, num: int = 2) -> list[Array]:
 
 def pick(xs: Array, i: int) -> Array:
     """``xs[i]``, by a static number."""
-    from nxjax.ops.shape import reshape
-    from nxjax.ops.slicing import slice
-
     rest = xs.shape[1:]
-    row = slice(xs, start_indices=(i, *(0,) * len(rest)), limit_indices=(i + 1, *rest), strides=None)
+    row = slice_(xs, start_indices=(i, *(0,) * len(rest)), limit_indices=(i + 1, *rest), strides=None)
     return reshape(row, shape=rest)
 
 
 def unit(key: Array, shape: Shape, dtype: DType) -> Array:
     """Uniform in [0, 1): random mantissa bits under the exponent of 1, less 1."""
-    from nxjax.ops.arithmetic import sub
-    from nxjax.ops.bitwise import or_, shift_right_logical
-
     info = dtypes.float_info(dtype)
     # Mantissas below 8 bits are filled from 8 random bits.
     drawn = 8 if info.nmant < 8 else info.bits
@@ -103,11 +104,9 @@ def unit(key: Array, shape: Shape, dtype: DType) -> Array:
 
 def uniform_in(key: Array, shape: Shape, dtype: DType, low: Any, high: Any) -> Array:
     """Uniform in [low, high); bounds are Python numbers, or arrays of ``dtype`` that broadcast to ``shape``."""
-    from nxjax.ops.arithmetic import add, max, mul, sub
-
     x = unit(key, shape, dtype)
     a, b = (spread(v, shape) if isinstance(v, Array) else like(x, np.asarray(v).astype(dtype)) for v in (low, high))
-    return max(a, add(mul(x, sub(b, a)), a))
+    return max_(a, add(mul(x, sub(b, a)), a))
 
 
 @compiled
@@ -181,8 +180,6 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
             raise DtypeError("random.randint: bounds are integers", got=v.type)
     drawn = found
     if dtypes.bit_width(found) < 32:
-        from nxjax.ops.select import clamp
-
         # Small integers are drawn in 32 bits, else the bias would show.
         drawn, info = dtypes.int32, dtypes.integer_info(found)
 
@@ -197,11 +194,6 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
 
 @compiled
 def _randint(key: Array, low: Array, high: Array, *, shape: Shape, dtype: DType) -> Array:
-    from nxjax.ops.arithmetic import add, mul, rem, sub
-    from nxjax.ops.bitwise import and_
-    from nxjax.ops.compare import gt, le
-    from nxjax.ops.select import select_n
-
     info, width = dtypes.integer_info(dtype), dtypes.bit_width(dtype)
     word = np.dtype(f"uint{width}")
     low, high = (
@@ -227,8 +219,6 @@ def _randint(key: Array, low: Array, high: Array, *, shape: Shape, dtype: DType)
 
 def _clipped(v: Array, dtype: DType) -> Array:
     """``v`` by value in the integer ``dtype``, at its limits where it does not fit."""
-    from nxjax.ops.select import clamp
-
     ours, theirs = dtypes.integer_info(v.dtype), dtypes.integer_info(dtype)
     least, most = (int(f(a, b)) for f, a, b in ((max, ours.min, theirs.min), (min, ours.max, theirs.max)))
     return convert_element_type(clamp(like(v, least), v, like(v, most)), dtype=dtype)
@@ -269,9 +259,6 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> A
 
 @compiled
 def _bernoulli(key: Array, p: Array, *, shape: Shape, mode: str) -> Array:
-    from nxjax.ops.arithmetic import mul, sub
-    from nxjax.ops.compare import lt
-
     p = spread(p, shape)
     if mode == "low":
         return lt(unit(key, shape, p.dtype), p)
@@ -296,8 +283,6 @@ def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     >>> nx.random.rademacher(nx.random.key(0), (6,))
     Array([-1, -1,  1,  1, -1,  1], dtype=int32)
     """
-    from nxjax.ops.arithmetic import mul, sub
-
     found = dtypes.as_dtype(int if dtype is None else dtype)
     toss = convert_element_type(
         bernoulli(as_key("rademacher", key)[0], 0.5, as_shape("rademacher", shape)), dtype=found

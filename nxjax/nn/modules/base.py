@@ -15,6 +15,7 @@ import numpy as np
 
 from nxjax import random
 from nxjax.errors import ImmutableArrayError, ParameterError, ShapeError, TreeError
+from nxjax.numpy.shapes import expand_dims
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
@@ -278,7 +279,6 @@ def image(module: Module, x: Any, channels: int | None = None) -> tuple[Array, b
         )
     if value.ndim == 4:
         return value, False
-    from nxjax.numpy.shapes import expand_dims
 
     return expand_dims(value, 0), True
 

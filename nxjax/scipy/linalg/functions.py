@@ -17,6 +17,7 @@ from nxjax.scipy.linalg.systems import adjoint, solve_triangular, square
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.transforms.control.while_loop import fori_loop
+from nxjax.transforms.jvp import jvp
 
 # Padé coefficients and the norms up to which an order is exact to rounding (Higham, "The scaling and squaring method
 # for the matrix exponential revisited", 2005; table 2.3, and its single-precision counterpart).
@@ -94,8 +95,6 @@ def expm_frechet(A: Any, E: Any, *, method: str | None = None, compute_expm: boo
     >>> expm_frechet(jnp.zeros((1, 1)), jnp.ones((1, 1)), compute_expm=False).tolist()
     [[1.0]]
     """
-    from nxjax.transforms.jvp import jvp
-
     a, e = square("expm_frechet", A, E)
     if a.shape != e.shape:
         raise ShapeError("scipy.linalg.expm_frechet: A and E are of one shape", got=f"{a.type}, {e.type}")

@@ -13,6 +13,7 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError, TreeError
 from nxjax.flatten_util import ravel_pytree
+from nxjax.scipy.linalg import solve_triangular
 from nxjax.trace import dtypes, tree
 from nxjax.trace.core import Array
 from nxjax.transforms.control.implicit import custom_linear_solve
@@ -218,8 +219,6 @@ def _batched(apply: Product, unit: Array, norm: Array, restart: int, enough: Any
 
 
 def _back(r: Array, y: Array) -> Array:
-    from nxjax.scipy.linalg import solve_triangular
-
     return solve_triangular(r, y)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from nxjax import numpy as jnp
 from nxjax.errors import NxError, ParameterError
 from nxjax.numpy.promotion import convert, inexact_operands
 from nxjax.trace import dtypes
@@ -57,8 +58,6 @@ def slope_of(function: Callable[..., Array], i: int) -> Callable[..., Array]:
     """The derivative of ``function`` in operand ``i``, itself `differentiable`."""
 
     def slope(*xs: Array) -> Array:
-        from nxjax import numpy as jnp
-
         directions = [jnp.ones_like(x) if i == j else None for j, x in enumerate(xs)]
         _, (found,) = jvp_flat(lambda *v: [function(*v)], xs, directions)
         return jnp.zeros_like(xs[0]) if found is None else found
@@ -114,8 +113,6 @@ def chebyshev(table: tuple[float, ...], t: Array) -> Array:
 
 def chebyshev_rows(rows: tuple[tuple[float, ...], ...], row: Array, t: Array) -> Array:
     """`chebyshev` with the coefficients of that row of ``rows`` which the integer array ``row`` names."""
-    from nxjax import numpy as jnp
-
     columns = np.asarray(rows, t.dtype).T
     keep = [k for k, c in enumerate(columns) if np.max(np.abs(c)) > 0.1 * eps(t)][-1]
     pick = lambda k: jnp.take(jnp.asarray(columns[k], t.dtype), row, axis=0)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from nxjax import numpy as jnp
+from nxjax.lax import stop_gradient
 from nxjax.numpy.promotion import as_axes, convert, promote_inexact
 from nxjax.ops import composite_softmax as ops
 from nxjax.trace import dtypes
@@ -43,8 +44,6 @@ def logsumexp(
 
 
 def _weighted(a: Any, axis: Any, b: Any, keepdims: bool, return_sign: bool, where: Any) -> Any:
-    from nxjax.lax import stop_gradient
-
     v, factor = promote_inexact("logsumexp", a, 1.0 if b is None else b)
     # Elements with factor 0 must not raise the maximum.
     v = jnp.where(factor != 0, v, -np.inf)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from nxjax.ops.elementary import exp
 from nxjax.ops.elementary import logistic as expit
 from nxjax.scipy.special.entropies import logit
 from nxjax.scipy.stats.family import density, log, log1p, operands
@@ -22,8 +23,6 @@ def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     >>> print(round(float(logpdf(0.7, 0.3, 1.7)), 4))
     -1.9307
     """
-    from nxjax.ops.elementary import exp
-
     x, loc, scale = operands("logistic.logpdf", x, loc, scale)
     z = abs((x - loc) / scale)
     return -z - 2 * log1p(exp(-z)) - log(scale)

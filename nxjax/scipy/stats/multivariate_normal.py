@@ -7,6 +7,7 @@ from typing import Any
 
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
+from nxjax.lax.linalg import triangular_solve
 from nxjax.numpy.promotion import promote_inexact
 from nxjax.scipy.stats.family import exp, log
 from nxjax.trace.core import Array
@@ -33,7 +34,6 @@ def logpdf(x: Any, mean: Any, cov: Any, allow_singular: None = None) -> Array:
         return -jnp.einsum("...i,...i->...", y, y) / (2 * cov) - n / 2 * log(2 * math.pi * cov)
     if cov.ndim < 2 or cov.shape[-2:] != (n, n):
         raise ShapeError("multivariate_normal.logpdf: cov does not fit", got=cov.type, expected=f"[..., {n}, {n}]")
-    from nxjax.lax.linalg import triangular_solve
 
     root = jnp.linalg.cholesky(cov)
     deviation = x - mean

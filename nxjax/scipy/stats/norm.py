@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from nxjax.ops.elementary import log
 from nxjax.scipy.special.errs import log_ndtr, ndtr, ndtri
 from nxjax.scipy.stats.family import density, operands
 from nxjax.trace.core import Array
@@ -22,8 +23,6 @@ def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     >>> print(round(float(logpdf(0.7, 0.3, 1.7)), 4))
     -1.4772
     """
-    from nxjax.ops.elementary import log
-
     x, loc, scale = operands("norm.logpdf", x, loc, scale)
     variance = scale * scale
     return -((x - loc) * (x - loc) / variance + log(2 * math.pi * variance)) / 2

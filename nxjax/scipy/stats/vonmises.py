@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from nxjax import numpy as jnp
 from nxjax.ops.special import bessel_i0e
 from nxjax.scipy.stats.family import density, log, operands
 from nxjax.trace.core import Array
@@ -22,8 +23,6 @@ def logpdf(x: Any, kappa: Any) -> Array:
     >>> print(round(float(logpdf(0.7, 1.5)), 4))
     -1.1894
     """
-    from nxjax import numpy as jnp
-
     x, kappa = operands("vonmises.logpdf", x, kappa)
     # cos x - 1, without overflow of i0
     value = kappa * (jnp.cos(x) - 1) - log(2 * math.pi * bessel_i0e(kappa))
