@@ -14,8 +14,9 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, final
 
 from nxjax.backends.base import Label
 from nxjax.errors import ParameterError, Shown
+from nxjax.lower.macs import macs
 from nxjax.lower.npu.graph import Node, NpuGraph
-from nxjax.lower.npu.placement import UNKNOWN, Cost, Placement, Verdict
+from nxjax.lower.npu.placement import UNKNOWN, Cost, Placement, Verdict, place
 from nxjax.ops.base import NDArray
 from nxjax.trace.program import Equation, Program
 from nxjax.transforms.inline import inlined
@@ -158,8 +159,6 @@ class NpuTarget(Target[NpuGraph]):
 
     def placed(self, subject: NpuGraph) -> list[Placement]:
         """Placement by the published rules alone (a target whose partition is not per node overrides this)."""
-        from nxjax.lower.npu.placement import place
-
         return place(subject, self.supports, bool(self.rules))
 
 
@@ -171,8 +170,6 @@ class ProgramTarget(Target[Program]):
         """The published constraints on one equation. Needs no vendor package."""
 
     def placed(self, subject: Program) -> list[Placement]:
-        from nxjax.lower.macs import macs
-
         rows: list[Placement] = []
         for e in inlined(subject).equations:
             v = self.supports(e)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
+from nxjax.trace.mesh import process_index
+
 
 def index() -> int:
     """This process's number."""
-    from nxjax.trace.mesh import process_index
-
     return process_index()
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from nxjax.errors import MissingExtraError, ParameterError
 from nxjax.trace.boundary import entry
+from nxjax.transforms.callback import debug_callback
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -107,7 +108,6 @@ def progress_bar(
 
 def _tick(progress: _Progress, index: Any, step: int, length: int) -> None:
     from nxjax.lax import cond
-    from nxjax.transforms.callback import debug_callback
 
     def move(i: Any) -> None:
         debug_callback(progress, i, ordered=True)

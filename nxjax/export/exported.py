@@ -14,7 +14,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.backends import registry
-from nxjax.errors import GradientError, ParameterError, ShapeError, TreeError
+from nxjax.errors import GradientError, MissingExtraError, ParameterError, ShapeError, TreeError
 from nxjax.export.body import Body, call_exported
 from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes, tree
@@ -341,7 +341,6 @@ def _platform() -> str:
 
 def _need_jaxlib() -> None:
     from nxjax.backends.xla.client import available
-    from nxjax.errors import MissingExtraError
 
     ok, reason = available()
     if not ok:

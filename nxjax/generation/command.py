@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from nxjax.errors import NxError, ParameterError
+from nxjax.generation.genai import load_genai
+from nxjax.generation.generator import Generator
 from nxjax.generation.sampling import Sampler
+from nxjax.generation.weights import load
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,14 +46,10 @@ def _pieces(given: argparse.Namespace) -> Any:
     prompt = sys.stdin.read() if given.prompt == "-" else given.prompt
     common: dict[str, Any] = {"max_tokens": given.max_tokens, "sampler": sampler, "stop": given.stop}
     if (Path(given.folder) / "genai_config.json").exists():
-        from nxjax.generation.genai import load_genai
-
         return load_genai(given.folder, given.provider).stream(prompt, seed=given.seed, **common)
     if given.provider is not None:
         raise ParameterError("a provider is for folders of onnxruntime-genai", got=given.provider)
     from nxjax import random
-    from nxjax.generation.generator import Generator
-    from nxjax.generation.weights import load
 
     params, config, tokenizer = load(given.folder)
     return Generator(params, config, tokenizer).stream(prompt, key=random.key(given.seed), **common)

@@ -15,6 +15,7 @@ from nxjax import numpy as jnp
 from nxjax.errors import ParameterError
 from nxjax.trace.boundary import entry
 from nxjax.trace.core import Array
+from nxjax.transforms.vmap import vmap
 
 
 @final
@@ -127,7 +128,6 @@ def sample(keys: Any, logits: Any, sampler: Sampler, seen: Any = None) -> Array:
     x = adjusted(logits, sampler, seen)
     if sampler.greedy:
         return jnp.argmax(x, axis=-1).astype("int32")
-    from nxjax.transforms.vmap import vmap
 
     return vmap(random.categorical)(keys, x).astype("int32")
 

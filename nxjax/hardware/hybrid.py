@@ -19,6 +19,7 @@ from nxjax.backends.hybrid.spec import Hybrid
 from nxjax.backends.memory.pool import MemoryPools
 from nxjax.backends.memory.unified import UnifiedBuffer
 from nxjax.errors import ParameterError, Shown
+from nxjax.hardware.amd import hybrid_session
 from nxjax.hardware.thermal import ThermalMonitor
 from nxjax.trace.types import ShapeDtypeStruct
 from nxjax.transforms.jit import Jitted, jit
@@ -216,8 +217,6 @@ class RyzenAIHybridEngine(Shown):
 
     def create_hybrid_session(self, model: str | PathLike[str] | bytes) -> Any:
         """A session that says which node runs where; see `nxjax.hardware.amd.hybrid_session`."""
-        from nxjax.hardware.amd import hybrid_session
-
         return hybrid_session(model, self.execution_providers)
 
 

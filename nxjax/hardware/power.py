@@ -13,7 +13,7 @@ from typing import Final
 
 from nxjax.backends.npu import xrt_power
 from nxjax.backends.sensors.reading import Roots
-from nxjax.errors import NxError, ParameterError, Shown
+from nxjax.errors import ExecutionError, NxError, ParameterError, Shown
 
 MODES: Final = xrt_power.MODES
 # What programs call a profile -> the mode that it is.
@@ -137,7 +137,6 @@ class AdvancedNPUOptimizer(Shown):
         if self.thermal_monitoring and mode in ("performance", "turbo"):
             from nxjax.backends.sensors import read
             from nxjax.backends.sensors.thermal import DEFAULT
-            from nxjax.errors import ExecutionError
 
             reading = read("npu", "amd", self._roots)
             if reading.celsius is not None and reading.celsius > DEFAULT.warning:

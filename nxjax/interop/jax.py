@@ -15,11 +15,17 @@ import numpy as np
 
 from nxjax.config import config
 from nxjax.errors import LoweringError, MissingExtraError, ParameterError, StaticArgumentError
+from nxjax.interop.stablehlo.function import StablehloFunction
+from nxjax.ops.convert import convert_element_type
+from nxjax.ops.random import random_unwrap, random_wrap
+from nxjax.random.keys import wrap_key_data
 from nxjax.trace import dtypes
-from nxjax.trace.array import as_value
+from nxjax.trace.array import as_value, frozen, wrap
 from nxjax.trace.boundary import boundary
 from nxjax.trace.core import Array
-from nxjax.trace.types import ArrayType
+from nxjax.trace.types import ArrayType, ShapeDtypeStruct
+from nxjax.transforms.custom_vjp import custom_vjp
+from nxjax.transforms.jit import jit
 from nxjax.transforms.jit_options import exactly
 
 
@@ -152,12 +158,9 @@ def _value(jax: Any, x: Any, name: str) -> Array:
         return x
     own = getattr(x, "dtype", None)
     if own is not None and isinstance(x, jax.Array) and jax.dtypes.issubdtype(own, jax.dtypes.prng_key):
-        from nxjax.random.keys import wrap_key_data
-
         return wrap_key_data(as_value(np.asarray(jax.random.key_data(x)), name))
     if isinstance(x, (jax.Array, np.ndarray, np.generic)) and getattr(x, "dtype", None) in dtypes.NUMERIC:
         # 64-bit arrays say so themselves.
-        from nxjax.trace.array import frozen, wrap
 
         data = np.asarray(x)
         return wrap(frozen(data))
@@ -187,7 +190,6 @@ class _Imported:
 
     def __init__(self, jax: Any, traced: Any, name: str) -> None:
         from nxjax.backends.xla.read import read_parsed
-        from nxjax.interop.stablehlo.function import StablehloFunction
 
         try:
             lowered = traced.lower(lowering_platforms=("cpu",))
@@ -205,9 +207,6 @@ class _Imported:
 
     def marked(self, ys: Sequence[Array]) -> list[Array]:
         """Results with what StableHLO does not say: which are keys, and which are weak."""
-        from nxjax.ops.convert import convert_element_type
-        from nxjax.ops.random import random_wrap
-
         found: list[Array] = []
         for y, out, key in zip(ys, self.outs, self.keys, strict=True):
             if key:
@@ -224,8 +223,6 @@ class _WithVjp(_Imported):
 
     def __init__(self, jax: Any, plain: _Imported, flat: Callable[..., Any], name: str) -> None:
         from nxjax.backends.xla.read import read_parsed
-        from nxjax.interop.stablehlo.function import StablehloFunction
-        from nxjax.transforms.custom_vjp import custom_vjp
 
         self.out_tree, self.outs, self.keys, self.function = plain.out_tree, plain.outs, plain.keys, plain.function
         smooth = [i for i, t in enumerate(plain.function.in_types) if t.dtype in dtypes.INEXACT]
@@ -276,8 +273,6 @@ class _WithVjp(_Imported):
         return plain.function.in_types
 
     def call(self, values: Sequence[Array]) -> list[Array]:
-        from nxjax.ops.random import random_unwrap
-
         raw = [random_unwrap(v) if v.dtype == dtypes.key else v for v in values]
         return self.marked(self._apply(*raw))
 
@@ -308,8 +303,6 @@ def to_jax(fun: Callable[..., Any], *, derivatives: int = 1) -> Callable[..., An
     jax = _jax()
     from nxjax.export import export as exporter
     from nxjax.export import serialization
-    from nxjax.trace.types import ShapeDtypeStruct
-    from nxjax.transforms.jit import jit
 
     jitted: Any = jit(fun)
     known: dict[Any, Any] = {}

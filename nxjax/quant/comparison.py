@@ -17,6 +17,7 @@ from nxjax.quant.groups import Group
 from nxjax.quant.observe import Observer, Ranges
 from nxjax.quant.plan import Inner, Plan
 from nxjax.quant.planned import Call
+from nxjax.quant.products import Conv, Dot, Matmul
 from nxjax.quant.walk import Quantizer
 from nxjax.trace import dtypes
 from nxjax.trace.boundary import entry
@@ -247,8 +248,6 @@ def _rows_of(plan: Plan) -> list[_Row]:
 
 def macs(group: Any) -> int:
     """Multiply-accumulates of a group's product; 0 for other groups."""
-    from nxjax.quant.products import Conv, Dot, Matmul
-
     e = group.equations[0]
     out = e.outputs[0].type.size
     if isinstance(group, Conv):

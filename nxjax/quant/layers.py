@@ -9,6 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.errors import ParameterError
+from nxjax.ops.conv import ConvDimensionNumbers, conv_general_dilated
 from nxjax.quant.calibration import arguments
 from nxjax.quant.observe import Observer, Ranges
 from nxjax.quant.plan import Plan
@@ -177,8 +178,6 @@ class Layers:
 
 def _patches(x: NDArray, product: Equation) -> NDArray:
     """Rows of what a window sees, [positions, features * window], by a convolution with one-hot kernels."""
-    from nxjax.ops.conv import ConvDimensionNumbers, conv_general_dilated
-
     params = {k: v for k, v in product.params.items() if k not in ("precision", "preferred_element_type")}
     lhs, rhs, _ = params["dimension_numbers"]
     kernel = product.inputs[1].type.shape

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ParameterError
+from nxjax.ops.quant_snap import blocks
 from nxjax.ops.quant_traced import symmetric_limit
 from nxjax.quant.layers import Layer, Layers
 from nxjax.trace import dtypes
@@ -118,8 +119,6 @@ def _rounded(
 
 
 def _spread(scale: NDArray, shape: tuple[int, ...]) -> NDArray:
-    from nxjax.ops.quant_snap import blocks
-
     return blocks(scale, shape)
 
 

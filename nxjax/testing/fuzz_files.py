@@ -17,9 +17,29 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax.backends import cache as disk
+from nxjax.checkpoints import restore, save
+from nxjax.checkpoints.index import _checksum
 from nxjax.config import config
+from nxjax.deploy import load
+from nxjax.deploy.compile import compile as compile_
 from nxjax.errors import MissingExtraError, NxError
+from nxjax.export import deserialize, export
+from nxjax.extend.custom_signature import Signature
+from nxjax.interop import from_stablehlo
+from nxjax.lax.control import cond, scan
+from nxjax.nn import relu
+from nxjax.numpy.elementwise import sin
+from nxjax.quant.files import loads
+from nxjax.quant.files import save as save_
+from nxjax.quant.qarray import QArray
+from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
+from nxjax.trace.text import parse_program, to_text
+from nxjax.trace.types import parse_type
+from nxjax.transforms.grad import grad
+from nxjax.transforms.jit import jit
+from nxjax.transforms.shapes import make_jaxpr
 
 # Words of the formats, which random characters hardly ever make.
 _WORDS: Final = (
@@ -164,39 +184,26 @@ def _text(data: bytes) -> str:
 
 
 def _sample(x: Any, i: Any) -> Any:
-    from nxjax.lax.control import cond, scan
-    from nxjax.numpy.elementwise import sin
-
     y = scan(lambda c, r: (c * r, c), x[0], sin(x))[1]
     return cond(i > 1, lambda v: v @ v.T, lambda v: v.sum() * v @ v.T, y), i + 2, x.astype("complex64")
 
 
 def _arguments() -> tuple[Any, Any]:
-    from nxjax.trace.array import wrap
-
     return wrap(np.ones((2, 3), np.float32)), wrap(np.int32(1))
 
 
 def _program(data: bytes) -> None:
-    from nxjax.trace.text import parse_program
-
     parse_program(_text(data))
 
 
 @cache
 def _programs() -> list[bytes]:
-    from nxjax.trace.text import to_text
-    from nxjax.transforms.grad import grad
-    from nxjax.transforms.shapes import make_jaxpr
-
     found: list[Any] = [make_jaxpr(_sample)(*_arguments())]
     found.append(make_jaxpr(grad(lambda x: _sample(x, 1)[0].sum()))(_arguments()[0]))
     return [to_text(p.close_over()[0]).encode() for p in found]
 
 
 def _type(data: bytes) -> None:
-    from nxjax.trace.types import parse_type
-
     parse_type(_text(data))
 
 
@@ -207,14 +214,10 @@ def _einsum(data: bytes) -> None:
 
 
 def _signature(data: bytes) -> None:
-    from nxjax.extend.custom_signature import Signature
-
     Signature.parse(_text(data), "fuzzed")
 
 
 def _exported(data: bytes) -> None:
-    from nxjax.export import deserialize
-
     deserialize(data)
 
 
@@ -228,31 +231,21 @@ def _rehashed(data: bytes) -> None:
 
 @cache
 def _exports() -> list[bytes]:
-    from nxjax.export import export
-    from nxjax.transforms.jit import jit
-
     return [export(jit(_sample))(*_arguments()).serialize(vjp_order=0)]
 
 
 def _stablehlo(data: bytes) -> None:
-    from nxjax.interop import from_stablehlo
-
     from_stablehlo(data)
 
 
 @cache
 def _modules() -> list[bytes]:
-    from nxjax.export import export
-    from nxjax.transforms.jit import jit
-
     made = export(jit(_sample))(*_arguments())
     return [made.mlir_module_serialized, made.mlir_module().encode()]
 
 
 @cache
 def _checkpoint() -> tuple[bytes, bytes, str]:
-    from nxjax.checkpoints import save
-
     with tempfile.TemporaryDirectory() as folder:
         save(folder, {"w": np.ones((3, 4), np.float32), "n": 3, "rest": [np.zeros(2, np.int8), 0.5, "text"]})
         place = next(Path(folder).rglob("index.json"))
@@ -260,8 +253,6 @@ def _checkpoint() -> tuple[bytes, bytes, str]:
 
 
 def _restore(index: bytes, shard: bytes) -> None:
-    from nxjax.checkpoints import restore
-
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / _checkpoint()[2]
         path.mkdir()
@@ -278,8 +269,6 @@ def _rechecked(data: bytes) -> None:
     """With the checksum made right, if it is JSON at all."""
     import json
 
-    from nxjax.checkpoints.index import _checksum
-
     try:
         whole = json.loads(data)
         data = json.dumps({"crc32": _checksum(whole["checkpoint"]), "checkpoint": whole["checkpoint"]}).encode()
@@ -293,21 +282,15 @@ def _shard(data: bytes) -> None:
 
 
 def _tensors(data: bytes) -> None:
-    from nxjax.quant.files import loads
-
     loads(data)
 
 
 @cache
 def _safetensors() -> list[bytes]:
-    from nxjax.quant.files import save
-    from nxjax.quant.qarray import QArray
-    from nxjax.trace.array import wrap
-
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "w.safetensors"
         q = QArray(wrap(np.ones((3, 4), np.int8)), wrap(np.ones((3, 1), np.float32)))
-        save(path, {"q": q, "rest": [wrap(np.ones(3, np.float32)), None, 2.0]})
+        save_(path, {"q": q, "rest": [wrap(np.ones(3, np.float32)), None, 2.0]})
         return [path.read_bytes()]
 
 
@@ -335,23 +318,16 @@ def _fromstring(data: bytes) -> None:
 
 
 def _deployed(data: bytes) -> None:
-    from nxjax.deploy import load
-
     load(data, memory_limit=2**26)
 
 
 @cache
 def _network(target: str) -> bytes:
-    from nxjax.deploy.compile import compile
-    from nxjax.nn import relu
-
     w = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
-    return compile(lambda x: relu(x @ w) + 1, target=target)(np.ones((1, 4), np.float32)).bytes
+    return compile_(lambda x: relu(x @ w) + 1, target=target)(np.ones((1, 4), np.float32)).bytes
 
 
 def _cached(data: bytes) -> None:
-    from nxjax.backends import cache as disk
-
     with tempfile.TemporaryDirectory() as folder, config.using(cache_dir=folder):
         disk.store("key", b"payload")
         (Path(folder) / "key.nxc").write_bytes(data)

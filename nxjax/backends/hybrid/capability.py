@@ -26,6 +26,7 @@ from nxjax.ops.quant_grid import Grid
 from nxjax.ops.quant_snap import quantize_dequantize
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, wrap
+from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Equation, Program, Var
 
 # Nodes that stand where floats come in and integers go out: the border's, not the user's.
@@ -242,6 +243,4 @@ def _blamed(program: Program, places: Sequence[tuple[Source | None, str | None]]
 
 def meaning(program: Program, args: Sequence[NDArray]) -> list[NDArray]:
     """The exact results of a region, by NumPy."""
-    from nxjax.trace.evaluate import evaluate
-
     return [np.asarray(y) for y in evaluate(program, args)]

@@ -14,6 +14,7 @@ from typing import Final, final
 from nxjax.backends import registry
 from nxjax.backends.hybrid.binding import settled
 from nxjax.backends.hybrid.capability import grids_of, is_exact, snapped
+from nxjax.backends.hybrid.choose import choose
 from nxjax.backends.hybrid.history import History, form
 from nxjax.backends.hybrid.measuring import ENOUGH, guarded, measurable, measure
 from nxjax.backends.hybrid.plan import PINNED, Place, Plan, Ready
@@ -342,8 +343,6 @@ class Planner:
         return work_of(parts, costs, self.units)
 
     def _chosen(self, work: Work) -> Schedule:
-        from nxjax.backends.hybrid.choose import choose
-
         return choose(work, self.options.objective, deadline=self.options.deadline)
 
     # --- neighbours on one unit ---

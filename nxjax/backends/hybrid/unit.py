@@ -14,8 +14,11 @@ from typing import Final, final
 from nxjax.backends.base import Label
 from nxjax.errors import Shown
 from nxjax.lower.npu.placement import Basis, Verdict
-from nxjax.trace.array import DeviceArray
+from nxjax.ops.arithmetic import add
+from nxjax.trace.array import DeviceArray, wrap
 from nxjax.trace.program import Program
+from nxjax.trace.stage import stage
+from nxjax.trace.types import ArrayType
 
 
 @final
@@ -188,11 +191,6 @@ class Unit(ABC):
     def probe(self) -> bool:
         """Whether it answers now, by a small computation whose result is known."""
         import numpy as np
-
-        from nxjax.ops.arithmetic import add
-        from nxjax.trace.array import wrap
-        from nxjax.trace.stage import stage
-        from nxjax.trace.types import ArrayType
 
         x = np.asarray([1.0, 2.0, 3.0, 4.0], np.float32).reshape(1, 4)
         program = stage(lambda a: [add(a, a)], [ArrayType(x.shape, x.dtype)], "probe")

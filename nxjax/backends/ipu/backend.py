@@ -11,12 +11,16 @@ from dataclasses import replace
 from typing import Any, Final, final
 
 from nxjax.backends.base import Backend, Device, Executable
+from nxjax.backends.ipu import emit
 from nxjax.backends.ipu.detect import hardware, without_hardware
+from nxjax.backends.ipu.executable import IpuExecutable
 from nxjax.config import config
 from nxjax.errors import UnsupportedOpsError
 from nxjax.kernels.ipu.chip import System, system
+from nxjax.lower.ipu.lower import lower
 from nxjax.trace.core import Op
 from nxjax.trace.program import Program
+from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 
 DEFAULT: Final = "bow"
@@ -45,9 +49,6 @@ class IpuBackend(Backend):
         return [Device("ipu", i, self) for i in range(chosen().ipus)]
 
     def supports(self, op: Op, types: Sequence[ArrayType], params: dict[str, Any]) -> tuple[bool, str]:
-        from nxjax.lower.ipu.lower import lower
-        from nxjax.trace.stage import stage
-
         def one(*xs: Any) -> Sequence[Any]:
             y = op(*xs, **params)
             return y if op.multi else [y]
@@ -64,13 +65,7 @@ class IpuBackend(Backend):
         return s if s.ipus == 1 else replace(s, ipus=1, title=f"one of the IPUs of {s.title}")
 
     def compile(self, program: Program, donate: tuple[int, ...] = ()) -> Executable:
-        from nxjax.backends.ipu.executable import IpuExecutable
-        from nxjax.lower.ipu.lower import lower
-
         return IpuExecutable(lower(program, self._one(), donate=donate), program.out_types)
 
     def lower(self, program: Program, donate: tuple[int, ...] = ()) -> str:
-        from nxjax.backends.ipu import emit
-        from nxjax.lower.ipu.lower import lower
-
         return emit.text(lower(program, self._one(), donate=donate))

@@ -11,8 +11,11 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.backends.ipu.cycles import CycleCount, StepCycles, count, named, step_cycles
+from nxjax.backends.ipu.emit import text
 from nxjax.backends.ipu.exchange import Exchange, Footprint, Traffic
 from nxjax.backends.ipu.memory import MemoryUse, measure
+from nxjax.backends.ipu.perfetto import trace
+from nxjax.backends.ipu.pictures import stacked, tile_map, timeline
 from nxjax.display import page
 from nxjax.lower.ipu.program import Copy, Execute, IpuProgram, Step
 
@@ -79,8 +82,6 @@ class Model:
     @property
     def hlo(self) -> str:
         """The program of tiles, as text."""
-        from nxjax.backends.ipu.emit import text
-
         return text(self.program)
 
     def named(self, arguments: Sequence[str], results: Sequence[str]) -> None:
@@ -104,14 +105,10 @@ class Model:
 
     def svg(self) -> str:
         """Both pictures, one above the other: the tile memory map and the timeline of a run."""
-        from nxjax.backends.ipu.pictures import stacked, tile_map, timeline
-
         return stacked([tile_map(self.memory), timeline(self.cycles)])
 
     def trace(self) -> str:
         """The run as Perfetto JSON: a phase of bulk-synchronous steps each, by the model's cycles."""
-        from nxjax.backends.ipu.perfetto import trace
-
         return trace(self.cycles)
 
     def __str__(self) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final, final
 
+from nxjax.backends import target_registry
 from nxjax.backends.base import Label
 from nxjax.backends.ipu.detect import hardware
 from nxjax.backends.ipu.executable import from_tiles, to_tiles
@@ -49,13 +50,9 @@ class Poplar(ProgramTarget):
         return ("vendor-compiled", f"{reason}; {hardware().reason}") if found else ("emitted", reason)
 
     def supports(self, equation: Equation) -> Verdict:
-        from nxjax.backends import target_registry
-
         return target_registry.get("ipu-bow").supports(equation)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
 
     def placed(self, subject: Program) -> list[Placement]:
-        from nxjax.backends import target_registry
-
         return target_registry.get("ipu-bow").placed(subject)
 
     def build(self, subject: Program, options: dict[str, object]) -> Build:

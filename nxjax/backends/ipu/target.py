@@ -28,9 +28,11 @@ from nxjax.lower.ipu.builder import Options
 from nxjax.lower.ipu.lower import lower
 from nxjax.lower.ipu.precision import in_half
 from nxjax.lower.ipu.program import IpuProgram, NDArray
+from nxjax.lower.ipu.rules import RULES
 from nxjax.lower.macs import macs
 from nxjax.lower.npu.placement import YES, Cost, Placement, Verdict
-from nxjax.trace.program import Equation, Program
+from nxjax.ops.base import Elementwise
+from nxjax.trace.program import Equation, Program, Var
 from nxjax.transforms.inline import inlined
 
 OPTIONS: Final = (
@@ -210,8 +212,6 @@ def _figures(cost: Cost, model: Model, how: Settings) -> None:
 
 
 def _alone(e: Equation) -> tuple[Any, Any, Any]:
-    from nxjax.trace.program import Var
-
     fresh = {a: Var(a.type) for a in e.inputs if isinstance(a, Var)}
     inputs = tuple(fresh[a] if isinstance(a, Var) else a for a in e.inputs)
     outputs = tuple(Var(v.type) for v in e.outputs)
@@ -238,9 +238,6 @@ def rows(program: Program, refused: Sequence[Any] = ()) -> list[Placement]:
 
 def _how(e: Equation) -> str:
     """What writes an equation."""
-    from nxjax.lower.ipu.rules import RULES
-    from nxjax.ops.base import Elementwise
-
     rule = RULES.get(e.op.name)
     if rule is not None and rule.supports(e):
         return "rule"

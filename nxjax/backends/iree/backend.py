@@ -13,7 +13,10 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from nxjax.backends.base import Backend, Device, Executable, Label, Placement
-from nxjax.backends.iree import drivers
+from nxjax.backends.iree import choose, compiler, drivers
+from nxjax.backends.iree.buffers import IreeBuffer, held
+from nxjax.backends.iree.compiler import version
+from nxjax.backends.iree.programs import compiled, put, refusal, text_of
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.trace.array import Buffer, DeviceArray
 from nxjax.trace.core import Op
@@ -28,8 +31,6 @@ if TYPE_CHECKING:
 
 
 def _choose() -> Any:
-    from nxjax.backends.iree import choose
-
     return choose
 
 
@@ -64,8 +65,6 @@ class VulkanBackend(Backend):
 
     def _missing(self) -> str:
         """Why there can be no device, as far as files tell."""
-        from nxjax.backends.iree import compiler
-
         package = compiler.missing()
         if package:
             return f"{package} is not installed; pip install 'nxjax[{compiler.EXTRA}]'"
@@ -74,8 +73,6 @@ class VulkanBackend(Backend):
         return ""
 
     def available(self) -> tuple[bool, str]:
-        from nxjax.backends.iree.compiler import version
-
         reason = self._missing() or self._failed
         if reason:
             return False, reason
@@ -102,8 +99,6 @@ class VulkanBackend(Backend):
             MissingExtraError: IREE is not installed.
             ExecutionError: there is no such device; the message says why.
         """
-        from nxjax.backends.iree.compiler import version
-
         number = device.id if isinstance(device, Device) else device
         version()
         reason = self._missing()
@@ -132,7 +127,6 @@ class VulkanBackend(Backend):
         out = op.infer(*types, **params)
         inputs = [Var(t) for t in types]
         outputs = tuple(Var(t) for t in (out if op.multi else (out,)))
-        from nxjax.backends.iree.programs import refusal
 
         reason = refusal(Equation(op, tuple(inputs), outputs, params), self.choice())
         return not reason, reason
@@ -145,8 +139,6 @@ class VulkanBackend(Backend):
         Raises:
             ExecutionError: the driver does not start.
         """
-        from nxjax.backends.iree.session import Session
-
         with self._lock:
             found = self._sessions.get(number)
             if found is None:
@@ -167,14 +159,10 @@ class VulkanBackend(Backend):
         return self._compiled(program, first.id)
 
     def _compiled(self, program: Program, number: int) -> Executable:
-        from nxjax.backends.iree.programs import compiled
-
         choice = self.choice(number)
         return compiled(program, choice, self.session(number), self.name)
 
     def lower(self, program: Program, donate: tuple[int, ...] = ()) -> str:
-        from nxjax.backends.iree.programs import text_of
-
         return text_of(program)
 
     def text(self, program: Program, donate: tuple[int, ...], dialect: str) -> str:
@@ -190,13 +178,10 @@ class VulkanBackend(Backend):
         device: Any = next(iter(sharding.device_list))
         if sharding.num_devices > 1:
             raise ParameterError("vulkan: an array lies on one device", got=f"{sharding.num_devices} devices")
-        from nxjax.backends.iree.programs import put
 
         return put(x, self.choice(device), self.session(device.id), self.name)
 
     def assemble(self, blocks: Sequence[Any], type: ArrayType, sharding: Sharding) -> Buffer:
-        from nxjax.backends.iree.buffers import IreeBuffer, held
-
         block = blocks[0]
         data = None if isinstance(block, IreeBuffer) else block
         return held(DeviceArray(data, type, None if data is not None else block), self.session(), self.name)

@@ -8,11 +8,15 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, final
 
+from nxjax.backends import placing
 from nxjax.backends.memory.pool import MemoryPools
 from nxjax.backends.memory.unified import UnifiedBuffer, unified_buffer
 from nxjax.config import with_current_settings
 from nxjax.errors import ParameterError, Shown
+from nxjax.trace import tree
+from nxjax.trace.array import as_value
 from nxjax.trace.boundary import entry
+from nxjax.trace.sharding import Sharding, SingleDeviceSharding
 
 
 @final
@@ -112,11 +116,6 @@ def _ahead(source: Iterator[Any], move: Callable[[Any], Any], depth: int) -> Ite
 
 
 def _moved(x: Any, device: Any, pools: MemoryPools | None) -> Any:
-    from nxjax.backends import placing
-    from nxjax.trace import tree
-    from nxjax.trace.array import as_value
-    from nxjax.trace.sharding import Sharding, SingleDeviceSharding
-
     if pools is not None:
         return tree.map(lambda leaf: pools.put(leaf, device), x)
     place = device if isinstance(device, Sharding) else SingleDeviceSharding(placing.device_of(device, "prefetch"))

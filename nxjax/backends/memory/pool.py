@@ -10,10 +10,13 @@ import weakref
 from collections.abc import Mapping
 from typing import Any, Final, final
 
+from nxjax.backends import placing
 from nxjax.backends.cpu.memory import Block
 from nxjax.backends.cpu.native.runtime import runtime
 from nxjax.backends.memory.statistics import Counters, MemoryStatistics, parse_size, shown
 from nxjax.errors import MemoryLimitError, ParameterError, Shown
+from nxjax.trace.array import as_value
+from nxjax.trace.sharding import SingleDeviceSharding
 
 # Names that programs use for a kind of device.
 ALIASES: Final = {"system": "cpu", "host": "cpu", "igpu": "gpu", "vulkan": "gpu", "cuda": "gpu", "rocm": "gpu"}
@@ -183,10 +186,6 @@ class MemoryPools:
         Raises:
             MemoryLimitError: it would exceed the limit.
         """
-        from nxjax.backends import placing
-        from nxjax.trace.array import as_value
-        from nxjax.trace.sharding import SingleDeviceSharding
-
         place = placing.device_of(device, "MemoryPools.put")
         value: Any = as_value(x, "MemoryPools.put")
         pool, nbytes = self[place.platform], value.type.size * value.type.dtype.itemsize

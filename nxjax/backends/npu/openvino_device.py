@@ -15,7 +15,10 @@ from typing import Any, Final, final
 from nxjax.backends.base import Backend, Device, Executable, Label
 from nxjax.backends.npu import intel_compiler
 from nxjax.backends.npu.extras import installed
+from nxjax.backends.npu.openvino_program import OpenVinoExecutable
+from nxjax.backends.npu.openvino_run import core
 from nxjax.errors import LoweringError
+from nxjax.lower.npu.lower import lower, lowerable
 from nxjax.trace.core import Op
 from nxjax.trace.program import Equation, Program, Var
 from nxjax.trace.types import ArrayType
@@ -68,13 +71,9 @@ class OpenVinoGpuBackend(Backend):
         return [self._device] if self.available()[0] else []
 
     def _details(self) -> Any:
-        from nxjax.backends.npu.openvino_run import core
-
         return SimpleNamespace(device_kind=str(core().get_property(self.device, "FULL_DEVICE_NAME")))
 
     def supports(self, op: Op, types: Sequence[ArrayType], params: dict[str, Any]) -> tuple[bool, str]:
-        from nxjax.lower.npu.lower import lowerable
-
         out = op.infer(*types, **params)
         inputs = [Var(t) for t in types]
         outputs = tuple(Var(t) for t in (out if op.multi else (out,)))
@@ -85,13 +84,10 @@ class OpenVinoGpuBackend(Backend):
         ok, reason = self.available()
         if not ok:
             raise LoweringError("openvino-gpu: cannot run programs here", got=reason)
-        from nxjax.backends.npu.openvino_program import OpenVinoExecutable
 
         return OpenVinoExecutable(program, self.device)
 
     def lower(self, program: Program, donate: tuple[int, ...] = ()) -> str:
-        from nxjax.lower.npu.lower import lower
-
         return str(lower(program, io="float", format="openvino"))
 
 

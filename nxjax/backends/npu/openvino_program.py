@@ -11,6 +11,7 @@ import numpy as np
 from nxjax.backends.base import Executable
 from nxjax.backends.npu.openvino_run import CPU, Session, open_session
 from nxjax.lower.npu.bind import bind
+from nxjax.lower.npu.formats.openvino_writer import build
 from nxjax.lower.npu.lower import lower, lowerable
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.program import Program, Var
@@ -53,8 +54,6 @@ class OpenVinoExecutable(Executable):
             key = tuple([id(x) for x in held])
             found = self._sessions.get(key)
             if found is None:
-                from nxjax.lower.npu.formats.openvino_writer import build
-
                 program = bind(self.program, dict(zip(self._weights, held, strict=True)))
                 graph = lower(program, io="float", format="openvino")
                 found = open_session(build(graph), self.device, _EXACT[self.device]), held

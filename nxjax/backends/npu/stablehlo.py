@@ -16,7 +16,8 @@ from nxjax.backends.base import Label
 from nxjax.backends.npu.extras import need
 from nxjax.backends.npu.onnx_emit import NO_COMPILER
 from nxjax.backends.target import Build, ProgramTarget, Run, Site, Target, file_name, only
-from nxjax.backends.xla import client
+from nxjax.backends.xla import client, portable
+from nxjax.backends.xla.executable import XlaExecutable, compile_text
 from nxjax.errors import ParameterError
 from nxjax.lower.npu.placement import Verdict
 from nxjax.lower.passes.narrow import narrow
@@ -72,8 +73,6 @@ class StablehloTarget(ProgramTarget):
 
     def _checked(self, build: Build, text: str, program: Program, form: str, version: str | None) -> None:
         """Put the verified module in the build, and what runs it."""
-        from nxjax.backends.xla import portable
-
         module = portable.legalized(text)
         text = str(module)
         if form == "portable":
@@ -90,8 +89,6 @@ class StablehloTarget(ProgramTarget):
 
 def host(text: str, program: Program) -> Run:
     """XLA's CPU compiler for a module with the types of ``program``."""
-    from nxjax.backends.xla.executable import XlaExecutable, compile_text
-
     executable = XlaExecutable(compile_text(text), text, program.out_types)
 
     def run(args: Sequence[NDArray]) -> list[NDArray]:

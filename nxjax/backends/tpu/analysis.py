@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any, Final, final
 
 from nxjax.backends.tpu import picture
+from nxjax.backends.tpu.advice import advice
 from nxjax.backends.tpu.chips import Topology
 from nxjax.backends.tpu.compiler import Compiled, Memory
 from nxjax.backends.tpu.hlo import FREE, Instruction, Module
@@ -250,8 +251,6 @@ class TpuAnalysis:
 
     def advise(self) -> None:
         """Write the advice again."""
-        from nxjax.backends.tpu.advice import advice
-
         self.advice = advice(self)
 
     def lines(self) -> list[str]:

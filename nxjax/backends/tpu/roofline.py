@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, final
 
 from nxjax.backends.tpu.chips import Generation
+from nxjax.backends.tpu.picture import roofline
 
 
 @final
@@ -90,8 +91,6 @@ class Roofline:
 
     def svg(self) -> str:
         """The roof and the program's place, as an SVG drawing."""
-        from nxjax.backends.tpu.picture import roofline
-
         return roofline(self)
 
 

@@ -15,6 +15,7 @@ from nxjax.backends.xla import accounting, client, serialize
 from nxjax.backends.xla.buffers import ShardedBuffer, XlaBuffer
 from nxjax.backends.xla.client import Client
 from nxjax.backends.xla.executable import PlacedExecutable, XlaExecutable, compile_text, moved
+from nxjax.backends.xla.rows import ROWS
 from nxjax.lower.stablehlo.builder import Row, lower
 from nxjax.trace.array import Buffer, DeviceArray
 from nxjax.trace.program import Program
@@ -27,8 +28,6 @@ compilations = 0
 
 @lru_cache(1)
 def _cpu_rows() -> dict[str, Row]:
-    from nxjax.backends.xla.rows import ROWS
-
     return ROWS
 
 

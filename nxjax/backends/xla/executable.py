@@ -11,6 +11,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.backends.base import Executable, Placement
+from nxjax.backends.registry import default
 from nxjax.backends.tpu.hlo import Module
 from nxjax.backends.tpu.loops import Loops
 from nxjax.backends.xla import accounting
@@ -20,6 +21,7 @@ from nxjax.backends.xla.client import Client, client
 from nxjax.backends.xla.layouts import sharding_of
 from nxjax.errors import ExecutionError, LoweringError, ProcessLostError
 from nxjax.trace.array import DeviceArray, PlacedArray
+from nxjax.trace.program import Program, Var
 from nxjax.trace.sharding import Sharding, SingleDeviceSharding
 from nxjax.trace.types import ArrayType
 
@@ -387,8 +389,6 @@ def _blocks(sharding: Sharding, ndim: int) -> Any:
 
 
 def _default(c: Client) -> Sharding:
-    from nxjax.backends.registry import default
-
     return SingleDeviceSharding(default().devices()[0])
 
 
@@ -409,7 +409,6 @@ def _resharded(c: Client, x: DeviceArray, old: Sharding, new: Sharding) -> XlaBu
     found = _identities.get(key)
     if found is None:
         from nxjax.backends.xla.backend import compile_placed
-        from nxjax.trace.program import Program, Var
 
         v = Var(x.type)
         placement = Placement(old.device_list, (old,), (new,))

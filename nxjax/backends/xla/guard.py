@@ -14,6 +14,7 @@ import sys
 from typing import Final
 
 from nxjax.backends import cache
+from nxjax.backends.xla import foreign
 from nxjax.backends.xla.client import jaxlib_version
 from nxjax.errors import LoweringError
 
@@ -77,7 +78,6 @@ def _child() -> int:
     limit = int(sys.argv[1])
     resource.setrlimit(resource.RLIMIT_AS, (limit if hard < 0 else min(limit, hard), hard))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    from nxjax.backends.xla import foreign
 
     try:
         foreign.signature(sys.stdin.buffer.read())

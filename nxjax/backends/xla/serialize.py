@@ -13,6 +13,7 @@ from typing import Any
 from nxjax.backends import cache
 from nxjax.backends.base import Placement
 from nxjax.backends.xla.client import Client, client, client_for, jaxlib_version
+from nxjax.backends.xla.executable import compile_options
 
 
 @lru_cache(1)
@@ -48,8 +49,6 @@ def dump(executable: Any, c: Client | None = None) -> bytes:
 
 def load(data: bytes, c: Client | None = None, placement: Placement | None = None) -> Any | None:
     """The executable, or None if the bytes are of another version or machine, or do not load."""
-    from nxjax.backends.xla.executable import compile_options
-
     c = c or client()
     size = int.from_bytes(data[:4], "little")
     if data[4 : 4 + size] != fingerprint(c.platform).encode():

@@ -11,6 +11,7 @@ from nxjax.interop.stablehlo.walk import TOKEN, Operation, Scope, refused, resul
 from nxjax.lower.stablehlo.module import Opaque
 from nxjax.ops import special
 from nxjax.ops.shape import transpose
+from nxjax.ops.sort import take_along
 from nxjax.trace.core import Array
 
 # They say where and how something is computed, not what.
@@ -36,7 +37,6 @@ def _approx_top_k(op: Operation, values: Array, indices: Array, *starts: Array) 
         raise refused(op, "candidates that are not reduced to the k best")
     order = (*(i for i in range(values.ndim) if i != axis), axis)
     inverse = tuple(sorted(range(len(order)), key=order.__getitem__))
-    from nxjax.ops.sort import take_along
 
     (comparator,) = op.attributes["called_computations"]
     found, at = top_k(op, transpose(values, permutation=order), k, "_gt_" in comparator)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from nxjax.interop.stablehlo.composites import recognized
 from nxjax.interop.stablehlo.loops import counted
 from nxjax.interop.stablehlo.walk import TOKEN, Operation, Scope, refused, rule
 from nxjax.ops.base import constant
@@ -25,8 +26,6 @@ def _call(scope: Scope, op: Operation, *xs: Any) -> Any:
 
 @rule("stablehlo.composite")
 def _composite(scope: Scope, op: Operation, *xs: Any) -> Any:
-    from nxjax.interop.stablehlo.composites import recognized
-
     found = recognized(op, *xs)
     return found if found is not None else tuple(scope.importer.call(op.attributes["decomposition"], xs))
 

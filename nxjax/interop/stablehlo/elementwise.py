@@ -21,7 +21,7 @@ from nxjax.ops import (
 )
 from nxjax.ops import complex as complex_ops
 from nxjax.ops.base import like
-from nxjax.ops.shape import broadcast_in_dim
+from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.transforms.vmap import vmap
@@ -277,8 +277,6 @@ def _spread(scope: Scope, op: Operation, *xs: Array) -> list[Array]:
         target = result(op).shape
         kept = tuple(d for d, n in zip(dims, x.shape, strict=True) if n == target[d])
         if len(kept) < x.ndim:
-            from nxjax.ops.shape import reshape
-
             x = reshape(x, shape=tuple(target[d] for d in kept))
         spread.append(x if x.shape == target else broadcast_in_dim(x, shape=target, broadcast_dimensions=kept))
     return spread

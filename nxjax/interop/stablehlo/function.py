@@ -12,6 +12,7 @@ from nxjax.interop.stablehlo import rules
 from nxjax.interop.stablehlo.walk import Importer
 from nxjax.lower.stablehlo.module import Module, Opaque, TupleOf
 from nxjax.ops.convert import convert_element_type
+from nxjax.ops.random import random_unwrap
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value, frozen, wrap
 from nxjax.trace.boundary import boundary
@@ -90,8 +91,6 @@ class StablehloFunction:
         else:
             value = as_value(x, f"{self.__name__}: {name}")
         if value.dtype == dtypes.key and wanted.dtype == dtypes.uint32 and value.shape == wanted.shape[:-1]:
-            from nxjax.ops.random import random_unwrap
-
             value = random_unwrap(value)
         if value.shape != wanted.shape:
             raise ShapeError(f"{self.__name__}: {name} has another shape", got=value.type, expected=wanted)

@@ -14,10 +14,11 @@ from nxjax.ops import scatter as scatters
 from nxjax.ops.arithmetic import add
 from nxjax.ops.base import constant
 from nxjax.ops.convert import convert_element_type
+from nxjax.ops.create import iota
 from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
 from nxjax.ops.indexing import gather
 from nxjax.ops.shape import reshape, transpose
-from nxjax.ops.slicing import dynamic_slice
+from nxjax.ops.slicing import concatenate, dynamic_slice
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.stage import stage
@@ -163,9 +164,6 @@ def _one_by_one(
     # Batching dimensions become components of the index vector.
     places = full.scatter_dims_to_operand_dims
     if full.operand_batching_dims:
-        from nxjax.ops.create import iota
-        from nxjax.ops.slicing import concatenate
-
         along = [
             reshape(iota(dtype=indices.dtype, shape=batch, dimension=d), shape=(count, 1))
             for d in full.scatter_indices_batching_dims

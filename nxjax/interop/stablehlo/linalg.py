@@ -14,11 +14,11 @@ from nxjax.ops.compare import eq, ge, ne
 from nxjax.ops.complex import conj, imag, real
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.create import iota
-from nxjax.ops.dot import Precision
+from nxjax.ops.dot import Precision, dot_general
 from nxjax.ops.fft import FftType, fft
 from nxjax.ops.reduce import reduce_min, reduce_or
 from nxjax.ops.select import select_n
-from nxjax.ops.shape import transpose
+from nxjax.ops.shape import broadcast_in_dim, transpose
 from nxjax.ops.slicing import pad
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -136,7 +136,6 @@ def _ormqr(op: Operation, x: Array, taus: Array, c: Array) -> Any:
     q = linalg_qr.householder_product(x, taus)
     q = turned(q, True) if turn else q
     a, b = (q, c) if left else (c, q)
-    from nxjax.ops.dot import dot_general
 
     batch = tuple(range(a.ndim - 2))
     numbers = (((a.ndim - 1,), (a.ndim - 2,)), (batch, batch))
@@ -173,8 +172,6 @@ def _geev(op: Operation, x: Array) -> Any:
 def _trsm(op: Operation, a: Array, b: Array, *scale: Array) -> Any:
     how = _letter(op, "trans_x", "N")
     if scale:
-        from nxjax.ops.shape import broadcast_in_dim
-
         b = mul(b, broadcast_in_dim(scale[0], shape=b.shape, broadcast_dimensions=tuple(range(scale[0].ndim))))
     return linalg_triangular.triangular_solve(
         a,

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+from nxjax import random
 from nxjax.interop.stablehlo.bits import mulhi
 from nxjax.interop.stablehlo.shapes import spread
 from nxjax.interop.stablehlo.walk import Operation, Scope, refused, result, rule
@@ -24,6 +25,7 @@ from nxjax.ops.select import select_n
 from nxjax.ops.shape import reshape
 from nxjax.ops.slicing import concatenate
 from nxjax.ops.slicing import slice as slice_op
+from nxjax.random.keys import wrap_key_data
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
@@ -155,8 +157,6 @@ def _rng(scope: Scope, op: Operation, a: Array, b: Array, sizes: Array) -> Array
             "give from_stablehlo(..., seed=0), and it draws the same numbers in every call; or export the function "
             "with keys",
         )
-    from nxjax import random
-    from nxjax.random.keys import wrap_key_data
 
     importer.draws += 1
     words = wrap([importer.seed & 0xFFFFFFFF, importer.draws])

@@ -12,7 +12,11 @@ from nxjax.interop.stablehlo.elementwise import binary
 from nxjax.interop.stablehlo.shapes import is_iota, spread
 from nxjax.interop.stablehlo.walk import Operation, Scope, result, rule
 from nxjax.ops import argreduce, reduce
+from nxjax.ops.convert import convert_element_type
 from nxjax.ops.reduce import highest, lowest
+from nxjax.ops.shape import reshape, transpose
+from nxjax.ops.slicing import concatenate
+from nxjax.ops.slicing import slice as slice_op
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.core import Array
@@ -79,7 +83,6 @@ def _reduce(scope: Scope, op: Operation, *operands: Array) -> Any:
                 if kind is not None:
                     return _extremum(scope, op, kind, order, xs, starts, axes)
     # Operands may be narrower than what they are accumulated in.
-    from nxjax.ops.convert import convert_element_type
 
     wide = [
         x if x.dtype == s.dtype else convert_element_type(x, dtype=s.dtype) for x, s in zip(xs, starts, strict=True)
@@ -92,10 +95,6 @@ def _reduce(scope: Scope, op: Operation, *operands: Array) -> Any:
 
 def _by_halves(scope: Scope, op: Operation, xs: Sequence[Array], starts: Sequence[Array], axes: tuple[int, ...]) -> Any:
     """A body that reads values from outside: its consts are scalars or arrays that every step sees."""
-    from nxjax.ops.shape import reshape, transpose
-    from nxjax.ops.slicing import concatenate
-    from nxjax.ops.slicing import slice as slice_op
-
     kept = tuple(i for i in range(xs[0].ndim) if i not in axes)
     inner = tuple(xs[0].shape[i] for i in kept)
     count = int(np.prod([xs[0].shape[a] for a in axes], dtype=np.int64))

@@ -19,6 +19,7 @@ from nxjax.ops.arithmetic import add
 from nxjax.ops.base import like
 from nxjax.ops.compare import ne
 from nxjax.ops.complex import imag, real
+from nxjax.ops.convert import convert_element_type
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
@@ -135,8 +136,6 @@ class Key:
         if x.dtype in dtypes.COMPLEX:
             return [c for part in (real(x), imag(x)) for c in self.columns(part)]
         if x.dtype == dtypes.bool_:
-            from nxjax.ops.convert import convert_element_type
-
             x = convert_element_type(x, dtype=dtypes.int32)
         if x.dtype in dtypes.FLOAT:
             if self.mode == "total" or self.down:

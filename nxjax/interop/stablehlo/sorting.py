@@ -9,8 +9,8 @@ from nxjax.interop.stablehlo import regions
 from nxjax.interop.stablehlo.walk import Operation, Scope, refused, rule
 from nxjax.ops import sort as sorts
 from nxjax.ops.arithmetic import neg
-from nxjax.ops.base import constant
-from nxjax.ops.bitwise import and_, not_, or_, xor
+from nxjax.ops.base import constant, like
+from nxjax.ops.bitwise import and_, not_, or_, shift_right_logical, xor
 from nxjax.ops.compare import eq, lt
 from nxjax.ops.create import iota
 from nxjax.ops.select import select_n
@@ -104,8 +104,6 @@ def _exchanged(flat: Sequence[Array], less: Any, rows: int, size: int, width: in
 
     left, right = ([half(x, side) for x in halves] for side in (0, 1))
     block = iota(dtype=dtypes.int32, shape=left[0].shape, dimension=1)
-    from nxjax.ops.base import like
-    from nxjax.ops.bitwise import shift_right_logical
 
     shift = (width // (2 * step)).bit_length() - 1
     down = eq(and_(shift_right_logical(block, like(block, shift)), like(block, 1)), like(block, 1))

@@ -15,6 +15,7 @@ from typing import Any, final
 
 import numpy as np
 
+from nxjax.kernels.cpu import ops
 from nxjax.kernels.cpu.convert import constant
 from nxjax.kernels.cpu.ir import Function, Value, lanes_of
 from nxjax.kernels.cpu.isa import Isa
@@ -104,8 +105,6 @@ class Expression:
 
     def emit(self, f: Function, isa: Isa, values: Sequence[Value]) -> list[Value]:
         """The outputs for ``values`` of the inputs, as registers hold them: all scalars, or all of as many lanes."""
-        from nxjax.kernels.cpu import ops
-
         lanes = lanes_of(values[0].type) if values else 0
         known = list(values)
         for node in self.nodes:

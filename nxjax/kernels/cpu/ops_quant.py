@@ -15,6 +15,7 @@ import numpy as np
 from nxjax.kernels.cpu.ir import Function, Value, lanes_of, vector, with_element
 from nxjax.kernels.cpu.ops import Site, op
 from nxjax.ops.fixed.point import quantize_multiplier, rescale, wrap32
+from nxjax.ops.fixed.reduce import average
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.trace import dtypes
 
@@ -338,8 +339,6 @@ def _emit_move(s: Site) -> Value:
 
 
 def _average(total: NDArray, count: NDArray, *, grid: Grid) -> NDArray:
-    from nxjax.ops.fixed.reduce import average
-
     # The sum is of centred integers, the mean is of stored ones.
     stored = total.astype(np.int64) + count.astype(np.int64) * grid.zero_point
     return (average(stored, count, *grid.limits) - grid.zero_point).astype(np.int16)

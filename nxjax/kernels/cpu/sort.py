@@ -24,6 +24,8 @@ from nxjax.kernels.cpu.sort_keys import REAL, Key, is_ambiguous, keys_of, ordere
 from nxjax.kernels.cpu.sort_network import WORD, network
 from nxjax.kernels.cpu.sort_radix import COUNTS, radix
 from nxjax.kernels.cpu.sort_top import AT_ONCE, room, select
+from nxjax.ops.sort import Sort as Op
+from nxjax.ops.sort import largest_first
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import bit_width
 
@@ -118,9 +120,6 @@ class Sort(Kernel):
         return f"sort({names} by {self.keys} {self.rows}x{self.size} keep {self.kept}{way})"
 
     def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
-        from nxjax.ops.sort import Sort as Op
-        from nxjax.ops.sort import largest_first
-
         shaped = [x.reshape(self.rows, self.size) for x in xs]
         if self.descending:
             order = largest_first(shaped[0], 1)

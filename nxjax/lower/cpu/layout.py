@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from nxjax.kernels.cpu.move import Move
 from nxjax.lower.cpu.builder import Builder, View
 from nxjax.lower.cpu.tape import Buffer, Ref
 from nxjax.trace.dtypes import DType
@@ -45,7 +46,5 @@ def shifted(v: View, offset: int, shape: Shape, strides: Sequence[int]) -> View:
 
 def copy(b: Builder, source: View, target: View) -> None:
     """Elements from one place to another of equal shape."""
-    from nxjax.kernels.cpu.move import Move
-
     if math.prod(source.shape):
         b.call(Move(source.shape, source.strides, target.strides, source.dtype.itemsize), [source], [target])

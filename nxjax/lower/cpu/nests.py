@@ -24,6 +24,7 @@ from nxjax.lower.cpu.fuse import Apart, Counted, Places, Plan
 from nxjax.lower.cpu.lazy import Map, Product, Reduce
 from nxjax.lower.cpu.tape import ALIGN, Buffer, Ref
 from nxjax.lower.cpu.view import NoKernel, View, dense_view
+from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
@@ -385,8 +386,6 @@ def _cut(b: Builder, n: _Nest, block: int) -> None:
         renumber[i] = inputs + len(nodes)
         nodes.append(Reduction(m.op, len(reads) + k, m.start, m.accumulator))
         if m.dtype != m.accumulator:
-            from nxjax.ops.convert import convert_element_type
-
             nodes.append(Node(convert_element_type, (("dtype", m.dtype),), (renumber[i],), m.dtype))
             renumber[i] += 1
     for i, m in enumerate(n.nodes, first):

@@ -59,7 +59,7 @@ import numpy as np
 from nxjax.errors import ProgramError, Source
 from nxjax.ops.base import NDArray
 from nxjax.ops.quant_grid import Grid, Rounding
-from nxjax.trace.dtypes import DType
+from nxjax.trace.dtypes import DType, bit_width, short_name
 from nxjax.trace.types import Shape
 
 
@@ -88,8 +88,6 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
-        from nxjax.trace.dtypes import bit_width
-
         return (self.size * bit_width(self.dtype) + 7) // 8
 
     @property
@@ -200,8 +198,6 @@ class NpuGraph:
         return iter(self.nodes)
 
     def __str__(self) -> str:
-        from nxjax.trace.dtypes import short_name
-
         def of(t: Tensor) -> str:
             shape = ",".join(map(str, t.shape))
             grid = ""

@@ -13,8 +13,11 @@ import numpy as np
 
 from nxjax.errors import ParameterError, ProgramError, Source, UnsupportedOpsError
 from nxjax.lower.npu.builder import Builder, Unsupported, Value, check_dtype, known_consts, value_of
+from nxjax.lower.npu.custom import rules_for
 from nxjax.lower.npu.graph import NpuGraph, Tensor
 from nxjax.lower.npu.placement import YES, Verdict
+from nxjax.lower.npu.rules.table import RULES
+from nxjax.lower.npu.simplify import simplified
 from nxjax.lower.passes.dce import dead_code_eliminated
 from nxjax.ops.quant_grid import ROUNDINGS, Rounding
 from nxjax.trace.array import wrap
@@ -76,8 +79,6 @@ def lower(
       add_0: f32[2,3] = add(mul_0, add_0/y) activation=relu
       out  add_0
     """
-    from nxjax.lower.npu.simplify import simplified
-
     if rounding not in ROUNDINGS or io not in ("float", "integer"):
         raise ParameterError("lower: rounding or io", got=(rounding, io), expected=f"{ROUNDINGS}, 'float' or 'integer'")
     graph, refused = _raw(program, name or program.name or "graph", rounding, unroll, format)
@@ -108,9 +109,6 @@ def _raw(
     program: Program, name: str, rounding: Rounding, unroll: int, format: str = ""
 ) -> tuple[NpuGraph, list[Refusal]]:
     """The graph as the rules make it, and the equations they refuse."""
-    from nxjax.lower.npu.custom import rules_for
-    from nxjax.lower.npu.rules.table import RULES
-
     flat = dead_code_eliminated(placed(inlined(program, unroll)))
     b = Builder(rules_for(format, RULES), unroll)
     refused: list[Refusal] = []

@@ -18,6 +18,7 @@ from typing import Final, final
 
 from nxjax.errors import MemoryLimitError, ParameterError
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.memory_picture import svg, text
 
 # One pass over positions: element i of the result depends on element i of the operands alone, so that it may
 # overwrite an operand of its own shape which nobody reads any more.
@@ -111,14 +112,10 @@ class MemoryPlan:
 
     def picture(self, width: int = 72, height: int = 16) -> str:
         """Time from left to right, addresses from the bottom up, one letter per block; the largest are named below."""
-        from nxjax.lower.npu.memory_picture import text
-
         return text(self, width, height)
 
     def svg(self) -> str:
         """The same as an SVG drawing; hovering over a block names it."""
-        from nxjax.lower.npu.memory_picture import svg
-
         return svg(self)
 
     def _repr_html_(self) -> str:

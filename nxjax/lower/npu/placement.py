@@ -11,6 +11,7 @@ from typing import Final, Literal, final
 
 from nxjax.errors import FigureError, Source
 from nxjax.lower.npu.graph import Node, NpuGraph
+from nxjax.lower.npu.macs import macs
 
 # Who says what a figure is: measured here, the vendor's estimate, or our own model.
 Basis = Literal["measured", "vendor-estimate", "model"]
@@ -132,8 +133,6 @@ def place(graph: NpuGraph, rule: Rule, published: bool = True) -> list[Placement
         published: whether the table says what the chip takes. If not, it is one of the file format: what has no form
             in it is left to the host, and where the rest runs is unknown.
     """
-    from nxjax.lower.npu.macs import macs
-
     rows: list[Placement] = []
     for n in graph.nodes:
         v = rule(n)
@@ -147,6 +146,4 @@ def place(graph: NpuGraph, rule: Rule, published: bool = True) -> list[Placement
 
 def unknown(n: Node, why: str = UNKNOWN) -> Placement:
     """The row of a node that nothing here can place."""
-    from nxjax.lower.npu.macs import macs
-
     return Placement(n.op, n.name, "unknown", n.source, n.scope, why, "", macs(n), "nobody")

@@ -12,6 +12,7 @@ import numpy as np
 
 from nxjax.lower.npu.graph import Node, Tensor
 from nxjax.lower.npu.rewrite import Rewriter, constant, number, split_constant
+from nxjax.lower.npu.rules.window import Box, counts
 from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes
 
@@ -210,8 +211,6 @@ def _data(t: Tensor) -> NDArray:
 
 def _average_with_padding(r: Rewriter, n: Node) -> Tensor | None:
     """An average of what lies inside, times the share that lies inside: padding counts as zeros."""
-    from nxjax.lower.npu.rules.window import Box, counts
-
     pair = split_constant(n)
     pool = r.sole(pair[0], "average_pool_2d") if pair is not None else None
     if pair is None or pool is None or pool.output.grid is not None or not _float(pool) or not _float(n):

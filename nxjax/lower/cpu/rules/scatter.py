@@ -11,6 +11,7 @@ from nxjax.kernels.cpu.scatter import Scatter
 from nxjax.lower.cpu.builder import Builder, NoKernel, rule
 from nxjax.lower.cpu.rules.gather import along_batch, plain, vectors_of
 from nxjax.lower.cpu.rules.slicing import copied
+from nxjax.lower.passes.flatten import expansion
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.dimension_numbers import GatherScatterMode, ScatterDimensionNumbers
 from nxjax.ops.scatter import scatter_add, scatter_mul, scatter_sub
@@ -73,7 +74,6 @@ def scatter(b: Builder, e: Equation, x: Any, indices: Any, updates: Any) -> Sequ
 def _in_float32(b: Builder, e: Equation, xs: Sequence[Any]) -> Sequence[Any]:
     """Sums and products of small floats are rounded once, after all updates."""
     from nxjax.lower.cpu.lower import inline
-    from nxjax.lower.passes.flatten import expansion
 
     return inline(b, expansion(e.op, [a.type for a in e.inputs], e.params, _WIDENED[e.op.name]), xs)
 

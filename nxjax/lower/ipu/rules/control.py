@@ -23,6 +23,7 @@ from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
 from nxjax.trace.program import Equation, Program
+from nxjax.transforms.control.cond import choose
 
 
 def while_(b: Builder, e: Equation, *xs: View) -> tuple[View, ...]:
@@ -97,8 +98,6 @@ def _in_range(index: Array, last: int) -> Array:
 
 def _chosen(b: Builder, e: Equation, index: View, *xs: View) -> tuple[View, ...]:
     """Each element has its own choice: all branches, then select."""
-    from nxjax.transforms.control.cond import choose
-
     columns = [b.program(branch, xs) for branch in e.params["branches"]]
     return tuple(b.inline(lambda i, *ys: choose(i, ys), [index, *choices]) for choices in zip(*columns, strict=True))
 

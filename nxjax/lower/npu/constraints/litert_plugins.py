@@ -11,6 +11,7 @@ from typing import Final
 
 from nxjax.lower.npu.constraints.tflite_table import Limit, Table
 from nxjax.lower.npu.formats.tflite_ops import Operation
+from nxjax.lower.npu.formats.tflite_schema import BUILTINS
 from nxjax.lower.npu.graph import Tensor
 from nxjax.trace import dtypes
 
@@ -73,8 +74,6 @@ def _table(chip: str, *lists: str, limits: tuple[Limit, ...] = ()) -> Table:
 
 
 def _all_but(chip: str, refused: tuple[str, ...]) -> Table:
-    from nxjax.lower.npu.formats.tflite_schema import BUILTINS
-
     return Table(chip, dict.fromkeys((n for n in BUILTINS if n not in refused), ()), _INSTEAD)
 
 

@@ -12,8 +12,15 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.lower.npu.builder import Builder, Rule, Unsupported, Value
+from nxjax.ops.arithmetic import abs as abs_
+from nxjax.ops.arithmetic import add, div, mul, neg, sign, sub
+from nxjax.ops.arithmetic import pow as pow_
+from nxjax.ops.base import like
+from nxjax.ops.elementary import cos, exp, log, sin
 from nxjax.ops.fixed.elementwise import comparable, scale_of
 from nxjax.ops.quant_grid import ROUNDINGS, Grid
+from nxjax.ops.rounding import TO_NEAREST_EVEN, floor
+from nxjax.ops.special import erf
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.types import ArrayType
@@ -185,8 +192,6 @@ def _convert(b: Builder, out: ArrayType, x: Value, dtype: Any, weak: bool = Fals
 
 
 def _round(b: Builder, out: ArrayType, x: Value, rounding_method: int) -> Value:
-    from nxjax.ops.rounding import TO_NEAREST_EVEN
-
     x = b.real(x)
     if rounding_method == TO_NEAREST_EVEN:
         return b.elementwise("round", [x], out.dtype)
@@ -228,66 +233,37 @@ def _by(function: Any) -> Rule:
 
 
 def _expm1(x: Array) -> Array:
-    from nxjax.ops.arithmetic import sub
-    from nxjax.ops.base import like
-    from nxjax.ops.elementary import exp
-
     return sub(exp(x), like(x, 1))
 
 
 def _log1p(x: Array) -> Array:
-    from nxjax.ops.arithmetic import add
-    from nxjax.ops.base import like
-    from nxjax.ops.elementary import log
-
     return log(add(x, like(x, 1)))
 
 
 def _erfc(x: Array) -> Array:
-    from nxjax.ops.arithmetic import sub
-    from nxjax.ops.base import like
-    from nxjax.ops.special import erf
-
     return sub(like(x, 1), erf(x))
 
 
 def _tan(x: Array) -> Array:
-    from nxjax.ops.arithmetic import div
-    from nxjax.ops.elementary import cos, sin
-
     return div(sin(x), cos(x))
 
 
 def _sinh(x: Array) -> Array:
-    from nxjax.ops.arithmetic import mul, neg, sub
-    from nxjax.ops.base import like
-    from nxjax.ops.elementary import exp
-
     return mul(sub(exp(x), exp(neg(x))), like(x, 0.5))
 
 
 def _cosh(x: Array) -> Array:
-    from nxjax.ops.arithmetic import add, mul, neg
-    from nxjax.ops.base import like
-    from nxjax.ops.elementary import exp
-
     return mul(add(exp(x), exp(neg(x))), like(x, 0.5))
 
 
 def _cbrt(x: Array) -> Array:
-    from nxjax.ops.arithmetic import abs, mul, pow, sign
-    from nxjax.ops.base import like
-
-    return mul(sign(x), pow(abs(x), like(x, 1 / 3)))
+    return mul(sign(x), pow_(abs_(x), like(x, 1 / 3)))
 
 
 def _rem(x: Array, y: Array) -> Array:
-    from nxjax.ops.arithmetic import abs, div, mul, sign, sub
-    from nxjax.ops.rounding import floor
-
     # x - y * trunc(x / y)
     ratio = div(x, y)
-    return sub(x, mul(y, mul(sign(ratio), floor(abs(ratio)))))
+    return sub(x, mul(y, mul(sign(ratio), floor(abs_(ratio)))))
 
 
 def _floats_only(rule: Rule, what: str) -> Rule:

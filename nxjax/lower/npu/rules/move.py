@@ -11,6 +11,8 @@ import numpy as np
 
 from nxjax.lower.npu.builder import Builder, Rule, Unsupported, Value
 from nxjax.lower.npu.rules.elementwise import shared_grid
+from nxjax.ops.arithmetic import add, mul
+from nxjax.ops.base import like
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
 from nxjax.trace.types import ArrayType, Shape
@@ -287,9 +289,6 @@ def _linear(b: Builder, columns: Sequence[Value], sizes: Sequence[int]) -> Value
 
 
 def _times_plus(n: int) -> Any:
-    from nxjax.ops.arithmetic import add, mul
-    from nxjax.ops.base import like
-
     return lambda high, low: add(mul(high, like(high, n)), low)
 
 

@@ -18,7 +18,11 @@ from nxjax.lower.npu.rules.products import connected, matmul
 from nxjax.lower.npu.rules.reduce import last_axis, reduced
 from nxjax.lower.npu.rules.window import box_of, pooled
 from nxjax.ops.base import NDArray
+from nxjax.ops.quant_elementwise import qunary
 from nxjax.ops.quant_grid import Grid, Rounding
+from nxjax.ops.quant_products import stored_bias
+from nxjax.ops.quant_snap import quantize_weight, weight_integers
+from nxjax.ops.quant_traced import symmetric_limit
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType, Shape
@@ -91,8 +95,6 @@ def _known(x: Value, what: str) -> NDArray:
 
 def _bias(b: Builder, bias: NDArray, x_grid: Grid, w_scale: NDArray, w_grid: Grid) -> Value | None:
     """The bias as accumulators hold it, with one scale where the weights have one; None if it is zero."""
-    from nxjax.ops.quant_products import stored_bias
-
     scale = np.broadcast_to(np.asarray(w_scale, np.float32).reshape(-1), bias.shape)
     stored = stored_bias(bias, x_grid, scale)
     if not stored.any():
@@ -124,8 +126,6 @@ def _qconv(
     feature_group_count: int,
     dimension_numbers: Any,
 ) -> Value:
-    from nxjax.ops.quant_snap import weight_integers
-
     _round(b, rounding)
     floats, scale = _known(w, "the weights"), _known(w_scale, "the scales of the weights")
     o = dimension_numbers.rhs_spec[0]
@@ -154,8 +154,6 @@ def _qdot(
     rounding: Rounding,
     dimension_numbers: Any,
 ) -> Value:
-    from nxjax.ops.quant_snap import weight_integers
-
     _round(b, rounding)
     shared: dict[str, Any] = {"x_grid": x_grid, "y_grid": y_grid, "lo": lo, "hi": hi, "w_dtype": w_dtype}
     if dimension_numbers[1][1]:
@@ -278,8 +276,6 @@ def _requantize(
 
 def _weight(b: Builder, out: ArrayType, w: Value, scale: Value, dtype: DType) -> Value | None:
     """Stored integers with their grid; floats where no tensor format has such weights; ops where they are computed."""
-    from nxjax.ops.quant_snap import quantize_weight, weight_integers
-
     if w.known is None or scale.known is None:
         return _computed_weight(b, w, scale, dtype)
     floats, scales = _known(w, "the weights"), _known(scale, "the scales of the weights")
@@ -293,8 +289,6 @@ def _weight(b: Builder, out: ArrayType, w: Value, scale: Value, dtype: DType) ->
 
 def _computed_weight(b: Builder, w: Value, scale: Value, dtype: DType) -> Value | None:
     """What is put on a grid whose scale is computed: rint(w / scale) * scale, in floats."""
-    from nxjax.ops.quant_traced import symmetric_limit
-
     w, scale = b.real(w), b.real(scale)
     if dtype not in (dtypes.int4, dtypes.int8):
         raise Unsupported(
@@ -323,8 +317,6 @@ def _unary(
     rounding: Rounding,
     parameters: Sequence[tuple[str, Any]] = (),
 ) -> Value:
-    from nxjax.ops.quant_elementwise import qunary
-
     _round(b, rounding)
     q = b.on(x, x_grid)
     if function in NODES:

@@ -7,6 +7,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from nxjax.lower.npu.builder import Builder, Rule, Unsupported, Value
+from nxjax.ops.arithmetic import add, sub
+from nxjax.ops.elementary import exp, log
+from nxjax.ops.reduce import reduce_max, reduce_sum
+from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
@@ -91,11 +95,6 @@ def _logsumexp(b: Builder, out: ArrayType, x: Value, axes: Shape) -> Value:
     """log(sum(exp(x - max))) + max; unlike the op, all elements -inf give NaN."""
 
     def pieces(v: Array) -> Array:
-        from nxjax.ops.arithmetic import add, sub
-        from nxjax.ops.elementary import exp, log
-        from nxjax.ops.reduce import reduce_max, reduce_sum
-        from nxjax.ops.shape import broadcast_in_dim
-
         kept = tuple(i for i in range(v.ndim) if i not in axes)
         top = reduce_max(v, axes=axes)
         spread = broadcast_in_dim(top, shape=v.shape, broadcast_dimensions=kept)
