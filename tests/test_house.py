@@ -183,3 +183,29 @@ RNG = np.random.default_rng(0)
 @pytest.mark.parametrize("case", range(2))
 def test_tests_draw_the_same_numbers_in_any_order(case):
     assert RNG.random() == np.random.Generator(np.random.default_rng(0).bit_generator.jumped()).random()
+
+
+# Imports inside functions, which keep a start quick, a package optional, or two files from importing each other.
+INNER = 210
+# How Python asks whether something is there at all.
+ASKING = ("getattr", "hasattr")
+
+
+def test_what_ops_can_do_is_declared_and_they_import_at_the_top():
+    """Rules and facts are members of `Op`, asked for by `has` or as they stand. Files of ops stand in layers."""
+    asked, inner = [], []
+    for path in FILES:
+        tree = ast.parse(path.read_text())
+        functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
+        within = {id(n): n for function in functions for n in ast.walk(function)}
+        for node in within.values():
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ASKING:
+                whom = ast.unparse(node.args[0]).split(".")[-1]
+                if whom in ("op", "primitive") and isinstance(node.args[1], ast.Constant):
+                    asked.append(f"{named(path)}:{node.lineno}")
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            inner += [(named(path), node.lineno) for name in names if name.startswith("nxjax")]
+    assert not asked
+    assert not [place for place in inner if place[0].startswith("ops/")]
+    assert len(inner) <= INNER

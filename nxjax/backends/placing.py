@@ -277,7 +277,7 @@ def execute(compiler: Compiler, op: Op, args: Sequence[Any], params: dict[str, A
     found = {s for x in args if (s := of(x)) is not None}
     alone = next(iter(found)) if len(found) == 1 else None
     one_cpu = isinstance(alone, SingleDeviceSharding) and alone.device.platform == "cpu" and alone.is_fully_addressable
-    if one_cpu or (alone is not None and hasattr(op, "host")):  # Python called eagerly takes what is on the host
+    if one_cpu or (alone is not None and op.has("host")):  # Python called eagerly takes what is on the host
         types = [x.type for x in args]
         out = op.infer(*types, **params)
         if not config.reproducible or by_numpy(op, [t.dtype for t in (*types, *(out if op.multi else (out,)))]):

@@ -202,7 +202,7 @@ def _equations(program: Program) -> Iterator[Equation]:
 
 def _refuse_callbacks(program: Program, name: str) -> None:
     """Python functions stay in this process."""
-    found = [e for e in _equations(dead_code_eliminated(program)) if hasattr(e.op, "host")]
+    found = [e for e in _equations(dead_code_eliminated(program)) if e.op.has("host")]
     if found:
         lines = dict.fromkeys(f"{e.op.name} at {e.source}" if e.source else e.op.name for e in found)
         raise LoweringError(

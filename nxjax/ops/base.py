@@ -250,6 +250,14 @@ class RoundedSlope(Differentiable):
         return y, ops.mul(t, ops.convert_element_type(push(like(wide, 1)), dtype=x.dtype))
 
 
+class Combining(Op):
+    """Combines elements in any order: along axes, in windows, or one after another."""
+
+    @abstractmethod
+    def identity(self, dtype: DType) -> Any:
+        """The value that changes nothing: the result for no elements, and what padding holds."""
+
+
 class LinearOp(Op):
     """Linear in all its operands together: the tangent is the op itself applied to tangents (zeros filled in)."""
 

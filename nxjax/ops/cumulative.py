@@ -17,7 +17,7 @@ import numpy as np
 from nxjax.ops.arithmetic import add, div, mul, neg, sub
 from nxjax.ops.arithmetic import max as max_
 from nxjax.ops.arithmetic import min as min_
-from nxjax.ops.base import LinearOp, NDArray, like, of_dtype, own_axis
+from nxjax.ops.base import Combining, LinearOp, NDArray, like, of_dtype, own_axis
 from nxjax.ops.compare import eq
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.elementary import exp, log
@@ -27,7 +27,7 @@ from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.ops.slicing import concatenate
 from nxjax.ops.slicing import slice as slice_
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Linear, Op
+from nxjax.trace.core import Array, Linear
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
 
@@ -36,7 +36,7 @@ SHORT: Final = 16  # up to here a direct form is cheaper than another step
 BLOCK: Final = 128  # elements that NumPy adds in one go
 
 
-class Cumulative(Op):
+class Cumulative(Combining):
     """Result i combines elements 0 to i along ``axis``; from the other end with ``reverse``."""
 
     allowed: ClassVar[frozenset[DType]] = dtypes.NUMBER
@@ -49,9 +49,6 @@ class Cumulative(Op):
     @abstractmethod
     def combine(self, x: Array, y: Array) -> Array:
         """The reduction, as ops."""
-
-    @abstractmethod
-    def identity(self, dtype: DType) -> Any: ...
 
     @abstractmethod
     def accumulate(self, x: NDArray, axis: int) -> NDArray:

@@ -181,7 +181,7 @@ def forget_tables() -> None:
 def has_table(function: str) -> bool:
     """Whether there is an op of one operand by this name, so that a table of it can be made."""
     op = find_op(function)
-    return isinstance(op, Unary) or getattr(op, "quantized", None) == "table"
+    return isinstance(op, Unary) or (op is not None and op.quantized == "table")
 
 
 @final

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, final
 
@@ -11,17 +10,17 @@ import numpy as np
 
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.arithmetic import div, mul
-from nxjax.ops.base import LinearOp, NDArray, Nondifferentiable, constant, of_dtype, own_axes
+from nxjax.ops.base import Combining, LinearOp, NDArray, Nondifferentiable, constant, of_dtype, own_axes
 from nxjax.ops.compare import eq
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Linear, Op
+from nxjax.trace.core import Array, Linear
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
 
 
-class Reduce(Op):
+class Reduce(Combining):
     """Combines the elements along ``axes``, which disappear from the shape."""
 
     allowed: ClassVar[frozenset[DType]] = dtypes.NUMBER
@@ -32,10 +31,6 @@ class Reduce(Op):
         of_dtype(self, self.allowed, x)
         own_axes(self, axes, x.ndim)
         return x.with_shape(tuple(n for i, n in enumerate(x.shape) if i not in axes))
-
-    @abstractmethod
-    def identity(self, dtype: DType) -> Any:
-        """The value that changes nothing, and the result for no elements."""
 
     def batch(
         self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axes: tuple[int, ...]

@@ -14,6 +14,7 @@ import numpy as np
 from nxjax.errors import ShapeError
 from nxjax.ops.arithmetic import add
 from nxjax.ops.base import (
+    Combining,
     LinearOp,
     NDArray,
     constant,
@@ -93,16 +94,12 @@ def _attributes(b: Any, *, padding: Pairs, **params: Shape) -> str:
     return ", ".join((*ints, f"padding = dense<{pads}> : tensor<{len(padding)}x2xi64>"))
 
 
-class ReduceWindow(Op):
+class ReduceWindow(Combining):
     """One reduction of each window."""
 
     allowed: ClassVar[frozenset[DType]]
     hlo: ClassVar[str]
     ufunc: ClassVar[Callable[..., Any]]
-
-    def identity(self, dtype: DType) -> Any:
-        """What padding holds."""
-        raise NotImplementedError
 
     def infer(self, x: ArrayType, /, **params: Any) -> ArrayType:
         of_dtype(self, self.allowed, x)

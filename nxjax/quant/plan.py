@@ -33,6 +33,7 @@ from nxjax.trace.core import Array, Op
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Atom, Equation, Program, Var
 from nxjax.trace.stage import stage
+from nxjax.transforms.custom_op import CustomOp
 from nxjax.transforms.inline import inlined
 from nxjax.transforms.placed import placed
 
@@ -252,12 +253,12 @@ def _in_pieces(e: Equation) -> bool:
     if e.op is cumsum:
         x = e.inputs[0].type
         return x.dtype == dtypes.float32 and 0 < x.shape[e.params["axis"]] <= LONGEST
-    return e.op in EXPANDED or getattr(e.op, "quantized", "") == "expand" or _tabulated(e)
+    return e.op in EXPANDED or e.op.quantized == "expand" or _tabulated(e)
 
 
 def _tabulated(e: Equation) -> bool:
     """Whether an op with pieces is a table all the same, of 8 bits: of 16, no device has one."""
-    return e.op is hard_swish or (getattr(e.op, "quantized", "") == "table" and not getattr(e.op, "numpy", True))
+    return e.op is hard_swish or (isinstance(e.op, CustomOp) and e.op.quantized == "table" and not e.op.numpy)
 
 
 def _pieces(e: Equation, *xs: Array) -> Array:

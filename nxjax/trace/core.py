@@ -116,12 +116,14 @@ class Op(ABC):
     multi: ClassVar[bool] = False  # gives a tuple of results
     effect: ClassVar[bool] = False  # must run even when no result is used
     nested: ClassVar[bool] = False  # holds programs; called eagerly, it is compiled as a whole
-    # Only a host computes it: its ``stablehlo`` rule says so in an error, and its method ``host`` gives the results.
+    # Only a host computes it, by its rule ``host``; its ``stablehlo`` rule says so in an error.
     host_only: ClassVar[bool] = False
     # `infer` says along which mesh axes results vary; of other ops they vary along those of the operands (`vma`).
     infers_vma: ClassVar[bool] = False
     # Takes parameters that its rules do not spell out.
     any_params: ClassVar[bool] = False
+    # How an op that a program defined is quantized: "expand" in its pieces, "table" as a table; "" like any other.
+    quantized: str = ""
     # JAX's name of a parameter -> ours, or "" for one that has no counterpart.
     aliases: ClassVar[dict[str, str]] = {}
 
@@ -156,6 +158,33 @@ class Op(ABC):
     def stablehlo(self, b: Any, out: Any, *xs: Any, **params: Any) -> Any:
         """Emit StableHLO through the builder ``b``; ``xs`` are typed SSA names, ``out`` the result type(s)."""
         raise NotImplementedError
+
+    # --- what some ops can do besides: asked for by `has`, never by a test of names ---
+
+    def batch_axis(
+        self, axis_name: Any, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any
+    ) -> tuple[Any, Any]:
+        """As `batch` along a mesh axis or a named one, for ops that exchange values along it or hold programs."""
+        raise NotImplementedError
+
+    def host(self, *xs: np.ndarray[Any, Any], **params: Any) -> tuple[np.ndarray[Any, Any], ...]:
+        """The results as Python computes them on the host, while a compiled program runs."""
+        raise NotImplementedError
+
+    def with_token(self, params: dict[str, Any], thread: Any) -> tuple[dict[str, Any], int, int]:
+        """For ops with effects inside: parameters for one more operand and result, a token, and where these stand.
+
+        ``thread`` does the same to a program.
+        """
+        raise NotImplementedError
+
+    def split(self, trace: Any, args: Sequence[Array], unknown: Sequence[bool], params: dict[str, Any]) -> Any:
+        """Compute what the operands that are known determine, and stage the rest in ``trace``."""
+        raise NotImplementedError
+
+    def called(self, **params: Any) -> Any:
+        """The program that the op runs as it stands, or None: it holds none, or cannot say."""
+        return params.get("program")
 
     # --- derived ---
 
@@ -227,7 +256,10 @@ class Op(ABC):
         return found
 
 
-RULES: Final = ("infer", "eval", "expand", "jvp", "linearize", "transpose", "batch", "stablehlo")
+RULES: Final = (
+    "infer", "eval", "expand", "jvp", "linearize", "transpose", "batch", "stablehlo", "batch_axis", "host", "with_token",
+    "split",
+)  # fmt: skip
 # Every op by name: what the program parser and the generated pages read. Execution never looks here.
 OPS: Final[dict[str, Op]] = {}
 _spelled: dict[type[Op], frozenset[str]] = {}

@@ -88,9 +88,7 @@ class _Inliner:
             assert isinstance(index, Literal)
             branches: Sequence[Program] = e.params["branches"]
             return self._call(branch_of(branches, int(index.value.numpy())), inputs[1:], scope)  # pyright: ignore
-        # An op may make the program that it runs from what it holds; None: it cannot, and stays as it is.
-        made = getattr(e.op, "called", None)
-        program: Program | None = e.params["program"] if made is None else made(**e.params)
+        program: Program | None = e.op.called(**e.params)
         return None if program is None else self._call(program, inputs, scope)
 
     def _call(self, p: Program, inputs: Sequence[Atom], scope: str) -> list[Atom]:

@@ -31,11 +31,10 @@ class TangentTrace(StageTrace):
     def process(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
         for x in args:
             if isinstance(x, StageTracer) and x.owner is self:
-                split = getattr(op, "split", None)
-                if split is None:
+                if not op.has("split"):
                     return super().process(op, args, params)
                 # A held program may still have parts that can be computed now.
-                return split(self, args, [isinstance(x, StageTracer) and x.owner is self for x in args], params)
+                return op.split(self, args, [isinstance(x, StageTracer) and x.owner is self for x in args], params)
         assert self.parent is not None
         with use(self.parent):
             return self.parent.process(op, args, params)

@@ -26,7 +26,7 @@ def _split(program: Program, unknown: tuple[bool, ...]) -> tuple[Program, Progra
         mask = tuple(isinstance(a, Var) and a in dark for a in e.inputs)
         if True not in mask:
             known_equations.append(e)
-        elif hasattr(e.op, "split"):
+        elif e.op.has("split"):
             known, rest = _split_equation(e, mask)
             if known is not None:
                 known_equations.append(known)

@@ -79,9 +79,8 @@ class BatchTrace(Trace):
     ) -> tuple[Any, Any]:
         with use(self.outer):
             if named:
-                rule = getattr(op, "batch_axis", None)
-                if rule is not None:
-                    return rule(self.name, self.size, xs, dims, **params)
+                if op.has("batch_axis"):
+                    return op.batch_axis(self.name, self.size, xs, dims, **params)
                 return self._expanded(op, xs, dims, params, self.name)
             if op.has("batch"):
                 return op.batch(self.size, xs, dims, **params)

@@ -99,8 +99,7 @@ class _Flattener:
                 return self._call(params["programs"][2], given, scope)
             if name == "custom_root":
                 return self._call(params["solve"], inputs[params["counts"][0] :], scope)
-            made = getattr(e.op, "called", None)
-            program: Program | None = params["program"] if made is None else made(**params)
+            program: Program | None = e.op.called(**params)
             if program is None:
                 return None
             if name == "checkpoint" and params["differentiated"] and params["prevent_cse"] and inputs:

@@ -7,8 +7,6 @@ as they are.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from nxjax.lower.passes.invariants import passed
@@ -48,11 +46,10 @@ def with_token(program: Program, at_input: int = 0, at_output: int = 0) -> Progr
 def _threaded(program: Program, token: Atom) -> tuple[list[Equation], Atom]:
     equations: list[Equation] = []
     for e in program.equations:
-        rule: Any = getattr(e.op, "with_token", None)
-        if rule is None or not (e.op.effect or any(p.effect for p in e.programs())):
+        if not e.op.has("with_token") or not (e.op.effect or any(p.effect for p in e.programs())):
             equations.append(e)
             continue
-        params, at_input, at_output = rule(e.params, with_token)
+        params, at_input, at_output = e.op.with_token(e.params, with_token)
         after = Var(TOKEN)
         inputs, outputs = list(e.inputs), list(e.outputs)
         inputs.insert(at_input, token)

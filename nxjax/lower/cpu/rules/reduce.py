@@ -12,6 +12,7 @@ from nxjax.kernels.cpu import ops
 from nxjax.lower.cpu.builder import Builder, NoKernel, rule
 from nxjax.lower.cpu.lazy import Reduce, Scalar, shaped
 from nxjax.lower.cpu.rules.elementwise import lowered
+from nxjax.ops.base import Combining
 from nxjax.trace import dtypes
 from nxjax.trace.program import Equation
 
@@ -41,11 +42,12 @@ def reduction(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
     )
     if why:
         raise NoKernel(why)
-    start: Any = np.asarray(e.op.identity(wide)).astype(wide)  # pyright: ignore[reportAttributeAccessIssue]
+    assert isinstance(e.op, Combining)
+    start: Any = np.asarray(e.op.identity(wide)).astype(wide)
     count = math.prod(type.shape[a] for a in axes)
     if count == 1:
         return (shaped(b.lazy(x), e.outputs[0].type.shape),)
     if count == 0:
-        nothing = np.asarray(e.op.identity(dtype)).astype(dtype)  # pyright: ignore[reportAttributeAccessIssue]
+        nothing = np.asarray(e.op.identity(dtype)).astype(dtype)
         return (Scalar(nothing.tobytes(), e.outputs[0].type.shape, dtype),)
     return (lowered(b, Reduce(op, b.lazy(x), axes, start.tobytes())),)

@@ -13,6 +13,7 @@ from nxjax.lower.ipu.builder import Builder, collapsed
 from nxjax.lower.ipu.mapping import grid, parts
 from nxjax.lower.ipu.program import Boxes, Edge, Group, Piece, Shape, View, row_major
 from nxjax.lower.ipu.rules.table import Rule
+from nxjax.ops.base import Combining
 from nxjax.ops.convert import convert_element_type
 from nxjax.trace.program import Equation
 
@@ -37,9 +38,8 @@ def reduce(b: Builder, e: Equation, x: View) -> View:
     if not out.size:
         return b.variable(out.shape, out.dtype).view()
     if not x.size:
-        identity: Any = getattr(e.op, "identity", None)
-        assert identity is not None
-        return b.constant(np.full(out.shape, identity(out.dtype)).astype(out.dtype))
+        assert isinstance(e.op, Combining)
+        return b.constant(np.full(out.shape, e.op.identity(out.dtype)).astype(out.dtype))
     if all(x.shape[d] == 1 for d in axes):
         return View(x.variable, x.offset, out.shape, tuple(x.strides[d] for d in kept))
     y = reduced(b, x, axes, kind)
