@@ -257,8 +257,8 @@ class Op(ABC):
 
 
 RULES: Final = (
-    "infer", "eval", "expand", "jvp", "linearize", "transpose", "batch", "stablehlo", "batch_axis", "host", "with_token",
-    "split",
+    "infer", "eval", "expand", "jvp", "linearize", "split", "transpose", "batch", "batch_axis", "stablehlo", "host",
+    "with_token",
 )  # fmt: skip
 # Every op by name: what the program parser and the generated pages read. Execution never looks here.
 OPS: Final[dict[str, Op]] = {}
