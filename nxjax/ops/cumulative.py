@@ -18,7 +18,8 @@ from nxjax.ops.arithmetic import add, div, mul, neg, sub
 from nxjax.ops.arithmetic import max as max_
 from nxjax.ops.arithmetic import min as min_
 from nxjax.ops.base import Combining, LinearOp, NDArray, like, of_dtype, own_axis
-from nxjax.ops.compare import eq
+from nxjax.ops.bitwise import and_
+from nxjax.ops.compare import eq, ne
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.elementary import exp, log
 from nxjax.ops.reduce import highest, lowest
@@ -299,8 +300,9 @@ class Cumlogsumexp(Cumulative):
         Never of rounded logarithms, whose error would grow with every element beside a large one.
         """
         (x, *own), (y, *others) = xs, ys
-        # Two times -inf (or inf) have no difference.
-        apart = select_n(eq(x, y), sub(x, y), like(x, 0))
+        apart = sub(x, y)
+        # Two times -inf (or inf) have no difference. Equal finite elements have one, with a slope.
+        apart = select_n(and_(eq(x, y), ne(apart, apart)), apart, like(x, 0))
         low = like(x, 0)
         a, b = exp(min_(apart, low)), exp(min_(neg(apart), low))
         return [max_(x, y), *(add(mul(v, a), mul(w, b)) for v, w in zip(own, others, strict=True))]

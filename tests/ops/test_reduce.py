@@ -103,3 +103,19 @@ def test_positions(name):
     nothing = np.zeros((2, 0), np.float32)
     errors = [bad(nothing, error=ShapeError, says="extremum of nothing", axes=(1,), index_dtype=dtypes.int32)]
     check_op(getattr(argreduce, name), samples, errors, reference=peer)
+
+
+@pytest.mark.parametrize("n", [3, 19])  # doubled up and in groups
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("jit", [False, True])
+def test_cumlogsumexp_of_ties_has_higher_derivatives(n, reverse, jit):
+    t = np.linspace(-1, 2, n).astype(np.float32)
+    push = lambda f: lambda v: nx.jvp(f, (v,), (nx.numpy.asarray(t),))[1]
+    second = push(push(lambda v: cumulative.cumlogsumexp(v, axis=0, reverse=reverse)))
+    third = push(second)
+    # Of equal elements the weights are equal: the derivatives along t are the central moments of t so far.
+    runs = [t[n - k :] if reverse else t[:k] for k in range(1, n + 1)]
+    for f, power in ((second, 2), (third, 3)):
+        moments = [np.mean((r.astype(np.float64) - r.mean(dtype=np.float64)) ** power) for r in runs]
+        y = (nx.jit(f) if jit else f)(nx.numpy.ones(n))
+        np.testing.assert_allclose(np.asarray(y)[:: -1 if reverse else 1], moments, rtol=1e-5, atol=1e-5)
