@@ -128,3 +128,10 @@ def test_integers_and_errors():
         ours.zeta(2.0)
     with pytest.raises(nx.errors.ParameterError):
         ours.log_ndtr(1.0, 40)
+
+
+def test_factorial_is_flat_below_zero():
+    x, f = nx.array([-1.0, -2.0, -1e30, -0.5]), ours.factorial
+    for _ in range(3):
+        f = lambda v, f=f: nx.grad(lambda u: f(u).sum())(v)
+        np.testing.assert_array_equal(f(x), 0)

@@ -358,7 +358,8 @@ def factorial(n: Any, exact: bool = False) -> Array:
     if exact:
         raise NotImplementedError("factorial with exact=True")
     (v,) = _refuses("factorial", n)
-    return jnp.where(v < 0, 0, exp(ops.lgamma(v + 1)))
+    # The poles of what is not taken have no finite slope.
+    return jnp.where(v < 0, 0, exp(ops.lgamma(jnp.where(v < 0, 0, v) + 1)))
 
 
 def _poch_value(z: Array, m: Array) -> Array:
