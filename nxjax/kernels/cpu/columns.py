@@ -15,7 +15,7 @@ from typing import final
 from nxjax.kernels.cpu import convert
 from nxjax.kernels.cpu.ir import Value
 from nxjax.kernels.cpu.nest import ACCUMULATORS
-from nxjax.kernels.cpu.nest_emit import CHUNK, Here, Scope, Writer
+from nxjax.kernels.cpu.nest_emit import Here, Scope, Writer
 
 
 def write(w: Writer, scope: Scope, block: Value | None) -> None:
@@ -95,17 +95,19 @@ def tile(w: Writer, scope: Scope, here: Here) -> None:
 
 def _loops(w: Writer, scope: Scope, number: int, dim: int, totals: Sequence[Value], here: Here) -> Sequence[Value]:
     """The reduced loops from ``dim`` on."""
-    nest, f = w.nest, w.f
+    nest, sums = w.nest, w.reductions(number)
     if dim == len(nest.sizes):
         w.inside(scope, number, None, here)
-        return [w.added(i, t, scope, None) for i, t in zip(w.reductions(number), totals, strict=True)]
-    size = w.limit(scope) if dim == nest.kept else nest.sizes[dim]
-    with f.loop(0, size, 1, totals) as loop:
-        inner = w.moved(scope, dim, loop.index)
+        return [w.added(i, t, scope, None) for i, t in zip(sums, totals, strict=True)]
+
+    def turn(index: Value, totals: Sequence[Value]) -> Sequence[Value]:
+        inner = w.moved(scope, dim, index)
         if dim + 1 < len(nest.sizes):
             w.inside(inner, number, dim + 1, here)
-        loop.next(*_loops(w, inner, number, dim + 1, loop.carried, here))
-    return loop.results
+        return _loops(w, inner, number, dim + 1, totals, here)
+
+    size = w.limit(scope) if dim == nest.kept else nest.sizes[dim]
+    return w.chained(sums, w.parts[dim - nest.kept] if sums else [], 0, size, 1, totals, turn)
 
 
 @final
@@ -117,13 +119,15 @@ class _Fixed:
         self.sums = w.reductions(number)
         self.dtypes = [w.reduction(i).accumulator for i in self.sums]
         self.lanes = [here.lanes if w.facts.wide[i] else 0 for i in self.sums]
-        self.main, self.some = self._rooms(), self._rooms()
 
-    def _rooms(self) -> list[Value]:
-        found: list[Value] = []
+    def _started(self) -> list[Value]:
+        """Fresh accumulators."""
+        rooms: list[Value] = []
         for d, lanes in zip(self.dtypes, self.lanes, strict=True):
-            found.append(self.w.f.alloca("i8", ACCUMULATORS * max(lanes, 1) * d.itemsize))
-        return found
+            rooms.append(self.w.f.alloca("i8", ACCUMULATORS * max(lanes, 1) * d.itemsize))
+        with self.w.f.loop(0, ACCUMULATORS) as row:
+            self._store(rooms, row.index, [self.w.start(i, n) for i, n in zip(self.sums, self.lanes, strict=True)])
+        return rooms
 
     def _load(self, rooms: Sequence[Value], row: Value | int) -> list[Value]:
         f, isa = self.w.f, self.w.isa
@@ -137,50 +141,55 @@ class _Fixed:
         for p, d, lanes, v in zip(rooms, self.dtypes, self.lanes, values, strict=True):
             convert.store(f, isa, d, v, f.at(p, row, max(lanes, 1) * d.itemsize))
 
-    def _start(self, rooms: Sequence[Value]) -> None:
-        with self.w.f.loop(0, ACCUMULATORS) as row:
-            self._store(rooms, row.index, [self.w.start(i, n) for i, n in zip(self.sums, self.lanes, strict=True)])
-
     def write(self, scope: Scope) -> None:
         w = self.w
-        self._start(self.main)
-        self._loops(scope, w.nest.kept)
-        rows = [self._load(self.main, row) for row in range(ACCUMULATORS)]
+        rooms = self._started()
+        self._loops(scope, w.nest.kept, rooms)
+        rows = [self._load(rooms, row) for row in range(ACCUMULATORS)]
         for k, i in enumerate(self.sums):
             w.finished(scope, i, w.gathered(i, [row[k] for row in rows]))
 
-    def _loops(self, scope: Scope, dim: int) -> None:
+    def _loops(self, scope: Scope, dim: int, rooms: Sequence[Value]) -> None:
         """The reduced loops from ``dim`` on."""
-        w, f = self.w, self.w.f
-        size = w.nest.sizes[dim]
-        if dim + 1 < len(w.nest.sizes):
-            with f.loop(0, size) as loop:
-                inner = w.moved(scope, dim, loop.index)
-                w.inside(inner, self.number, dim + 1, self.here)
-                self._loops(inner, dim + 1)
-            return
-        whole = size - size % ACCUMULATORS
-        chunk = CHUNK * ACCUMULATORS
-        first = 0
-        if size > 2 * chunk:
-            with f.loop(0, whole, chunk) as loop:
-                after = loop.index + chunk
-                self._start(self.some)
-                self._turns(scope, loop.index, f.select(after.lt(whole), after, whole), self.some)
-                with f.loop(0, ACCUMULATORS) as row:
-                    old, new = self._load(self.main, row.index), self._load(self.some, row.index)
-                    self._store(
-                        self.main, row.index, [w.combine(i, a, b) for i, a, b in zip(self.sums, old, new, strict=True)]
-                    )
-            first = whole
-        self._turns(scope, first, size, self.main)
+        w = self.w
+        size, parts = w.nest.sizes[dim], w.parts[dim - w.nest.kept]
+        last = dim + 1 == len(w.nest.sizes)
 
-    def _turns(self, scope: Scope, first: Value | int, end: Value | int, rooms: Sequence[Value]) -> None:
-        """The elements from ``first`` to ``end`` of the last reduced dimension."""
-        w, f = self.w, self.w.f
-        with f.loop(first, end) as loop:
-            inner = w.moved(scope, len(w.nest.sizes) - 1, loop.index)
-            w.inside(inner, self.number, None, self.here)
-            row = loop.index & (ACCUMULATORS - 1)
+        def turn(index: Value, rooms: Sequence[Value]) -> None:
+            inner = w.moved(scope, dim, index)
+            w.inside(inner, self.number, None if last else dim + 1, self.here)
+            if not last:
+                self._loops(inner, dim + 1, rooms)
+                return
+            row = index & (ACCUMULATORS - 1)
             totals = self._load(rooms, row)
             self._store(rooms, row, [w.added(i, t, inner, None) for i, t in zip(self.sums, totals, strict=True)])
+
+        # What is left goes where a further row of every accumulator would take it.
+        whole = size - size % ACCUMULATORS if last and parts else size
+        self._chained(parts, 0, whole, rooms, turn)
+        if whole < size:
+            self._chained((), whole, size, rooms, turn)
+
+    def _chained(
+        self,
+        parts: Sequence[int],
+        lo: Value | int,
+        hi: Value | int,
+        rooms: Sequence[Value],
+        turn: Callable[[Value, Sequence[Value]], None],
+    ) -> None:
+        """`Writer.chained`, of accumulators in memory."""
+        w, f = self.w, self.w.f
+        if not parts:
+            with f.loop(lo, hi) as loop:
+                turn(loop.index, rooms)
+            return
+        *shorter, part = parts
+        with f.loop(lo, hi, part) as loop:
+            some = self._started()
+            self._chained(shorter, loop.index, w.end_of(loop.index, part, hi), some, turn)
+            with f.loop(0, ACCUMULATORS) as row:
+                old, new = self._load(rooms, row.index), self._load(some, row.index)
+                both = [w.combine(i, a, b) for i, a, b in zip(self.sums, old, new, strict=True)]
+                self._store(rooms, row.index, both)

@@ -30,6 +30,7 @@ from nxjax.trace.dtypes import DType
 SAVED: Final = 192 << 10  # bytes of a row's values that are kept for the next pass rather than computed again
 NEAR: Final = 4  # elements apart up to which registers are read whole, rather than element by element
 CHUNK: Final = 128  # vectors that are summed one after the other before their sum joins the others
+COLUMN_CHUNK: Final = 32  # rows likewise, of columns: they have no lanes among which a sum is dealt out
 
 
 def emit(nest: Nest, module: Module, isa: Isa) -> None:
@@ -139,7 +140,8 @@ def scratch_sizes(nest: Nest) -> list[int]:
     """Bytes of what lies in scratch memory: saved values, or the accumulators of rows that are read whole."""
     if nest.whole:
         room = -(-min(nest.sizes[nest.lane], nest.block) // BLOCK) * BLOCK  # whole tiles
-        return [room * m.accumulator.itemsize for m in nest.nodes if isinstance(m, Reduction)]
+        sizes = [room * m.accumulator.itemsize for m in nest.nodes if isinstance(m, Reduction)]
+        return sizes * (1 + sum(map(len, parts(nest, 1))))
     return [s.nbytes for s in nest.plan.slots]
 
 
@@ -197,6 +199,35 @@ def _slot_strides(nest: Nest, index: int) -> tuple[int, ...]:
     if not nest.rows:
         strides[nest.lane] = nest.dtype_of(index).itemsize
     return tuple(strides)
+
+
+# --- how long ---
+
+
+def parts(nest: Nest, lanes: int, masks: bool = True) -> list[list[int]]:
+    """For each reduced dimension the lengths of the parts that a sum along it is cut in, the shortest first.
+
+    No sum is one long chain of additions, whose error grows with its length: a part is a chain from the start, and so
+    are the sums of the parts. The part of a dimension inside counts as what it adds to the chain. ``lanes``: of rows,
+    whose last dimension goes by vectors, and without ``masks`` element by element where less than one is left.
+    """
+    chunk = CHUNK if nest.rows or nest.fixed else COLUMN_CHUNK
+    unit = ACCUMULATORS if nest.fixed else lanes if nest.rows else 1
+    found: list[list[int]] = []
+    links = 1
+    for n in reversed(nest.sizes[nest.kept :]):
+        turns, step, lengths = n // unit, 1, list[int]()
+        if n > 2 * chunk * unit // links:
+            step = max(chunk // links, 1)
+            lengths.append(step * unit)
+            links = 1
+            while -(-turns // step) > 2 * chunk:
+                step *= chunk
+                lengths.append(step * unit)
+        links *= max(-(-turns // step), 1 if masks else n % unit, 1)
+        unit = 1
+        found.append(lengths)
+    return found[::-1]
 
 
 # --- how wide ---
@@ -279,6 +310,7 @@ class Writer:
         self.register, self.lanes = widths(nest, isa)
         if why := uneven(nest, self.lanes):
             raise LoweringError(f"cpu: {nest.title}: {why}")
+        self.parts = parts(nest, self.lanes, nest.fixed or self.masks())
         self.saved = [s.value for s in nest.plan.slots]
         self.plan = nest.plan.passes
         self.strides = [
@@ -585,6 +617,34 @@ class Writer:
         scope.values[index] = total
         if not lanes_of(total.type) and self.lanes > 1 and any(self._spreads(u) for u in self.facts.users[index]):
             scope.spread[index] = self.f.splat(total, self.register)
+
+    def chained(
+        self,
+        sums: Sequence[int],
+        parts: Sequence[int],
+        lo: Value | int,
+        hi: Value | int,
+        step: int,
+        totals: Sequence[Value],
+        turn: Callable[[Value, Sequence[Value]], Sequence[Value]],
+    ) -> Sequence[Value]:
+        """The loop of ``turn(index, totals)``, whose sums go by ``parts``."""
+        f = self.f
+        if not parts:
+            with f.loop(lo, hi, step, totals) as loop:
+                loop.next(*turn(loop.index, loop.carried))
+            return loop.results
+        *shorter, part = parts
+        with f.loop(lo, hi, part, totals) as loop:
+            starts = [self.start(i, lanes_of(t.type)) for i, t in zip(sums, totals, strict=True)]
+            some = self.chained(sums, shorter, loop.index, self.end_of(loop.index, part, hi), step, starts, turn)
+            loop.next(*(self.combine(i, a, b) for i, a, b in zip(sums, loop.carried, some, strict=True)))
+        return loop.results
+
+    def end_of(self, first: Value, part: int, hi: Value | int) -> Value:
+        """Where a part ends that begins at ``first``; the last one ends at ``hi``."""
+        after = first + part
+        return after if part == 1 else self.f.select(after.lt(hi), after, hi)
 
     def gathered(self, index: int, totals: Sequence[Value]) -> Value:
         """One element out of `ACCUMULATORS`, by halves."""

@@ -1,16 +1,16 @@
 """Inside a nest whose lanes run along the last reduced dimension: rows that are reduced to numbers.
 
-Lane i of an accumulator takes the elements i, i + V, i + 2V, ... of a row; a long row is summed in chunks, whose sums
-are added; at the end the lanes are folded in halves. So a sum's error grows with the number of vectors in a chunk plus
-the number of chunks.
+Lane i of an accumulator takes the elements i, i + V, i + 2V, ... of a row; a long row is summed in parts, whose sums
+are added, and so are many rows; at the end the lanes are folded in halves. So a sum's error grows with the number of
+vectors in a part and the logarithm of its length.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from nxjax.kernels.cpu.ir import Value
-from nxjax.kernels.cpu.nest_emit import CHUNK, Here, Scope, Writer, folded
+from nxjax.kernels.cpu.nest_emit import Here, Scope, Writer, folded
 
 
 def write(w: Writer, scope: Scope) -> None:
@@ -33,15 +33,20 @@ def write(w: Writer, scope: Scope) -> None:
 
 def _loops(w: Writer, scope: Scope, number: int, dim: int, totals: Sequence[Value]) -> Sequence[Value]:
     """The reduced loops from ``dim`` on."""
-    nest, f = w.nest, w.f
+    nest = w.nest
     size = w.limit(scope) if dim == nest.kept else nest.sizes[dim]
     if dim == nest.lane:
         return _row(w, scope, number, size, totals)
-    with f.loop(0, size, 1, totals) as loop:
-        inner = w.moved(scope, dim, loop.index)
+
+    def turn(index: Value, totals: Sequence[Value]) -> Sequence[Value]:
+        inner = w.moved(scope, dim, index)
         w.inside(inner, number, dim + 1, Here(0, 0))
-        loop.next(*_loops(w, inner, number, dim + 1, loop.carried))
-    return loop.results
+        return _loops(w, inner, number, dim + 1, totals)
+
+    # What is left of rows without masks has sums of its own, after the others.
+    sums = w.reductions(number)
+    every = sums * (len(totals) // len(sums)) if sums else []
+    return w.chained(every, w.parts[dim - nest.kept] if sums else [], 0, size, 1, totals, turn)
 
 
 def _row(w: Writer, scope: Scope, number: int, n: Value | int, totals: Sequence[Value]) -> Sequence[Value]:
@@ -56,22 +61,16 @@ def _row(w: Writer, scope: Scope, number: int, n: Value | int, totals: Sequence[
         return [w.added(i, t, inner, here.mask) for i, t in zip(sums, totals, strict=True)]
 
     def vectors(lo: Value | int, hi: Value | int, carry: Sequence[Value]) -> Sequence[Value]:
-        with f.loop(lo, hi, max(lanes, 1), carry) as loop:
-            loop.next(*turn(Here(lanes if lanes > 1 else 0, loop.index), loop.carried))
-        return loop.results
+        parts = w.parts[-1] if sums else []
+        one: Callable[[Value, Sequence[Value]], list[Value]] = lambda i, t: turn(Here(lanes if lanes > 1 else 0, i), t)
+        return w.chained(sums, parts, lo, hi, lanes, carry, one)
 
     if lanes == 1:
         return vectors(0, n, totals)
     count = len(sums)
     main, extra = list(totals[:count]), list(totals[count:])
     whole = n - n % lanes if isinstance(n, int) else n - (n & (lanes - 1))
-    if isinstance(n, int) and n > 2 * CHUNK * lanes and sums:
-        with f.loop(0, whole, CHUNK * lanes, main) as loop:
-            after = loop.index + CHUNK * lanes
-            some = vectors(loop.index, f.select(after.lt(whole), after, whole), [w.start(i, lanes) for i in sums])
-            loop.next(*(w.combine(i, a, b) for i, a, b in zip(sums, loop.carried, some, strict=True)))
-        main = list(loop.results)
-    elif isinstance(whole, int) and whole == lanes:
+    if isinstance(whole, int) and whole == lanes:
         main = turn(Here(lanes, 0), main)
     elif not isinstance(whole, int) or whole:
         main = list(vectors(0, whole, main))
