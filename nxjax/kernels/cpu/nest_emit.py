@@ -217,7 +217,7 @@ def parts(nest: Nest, lanes: int, masks: bool = True) -> list[list[int]]:
     links = 1
     for n in reversed(nest.sizes[nest.kept :]):
         turns, step, lengths = n // unit, 1, list[int]()
-        if n > 2 * chunk * unit // links:
+        if n * links > 2 * chunk * unit:
             step = max(chunk // links, 1)
             lengths.append(step * unit)
             links = 1

@@ -336,21 +336,32 @@ def test_sums_are_accurate():
 
 
 def associated(x):
-    """Sums along the last axis of [kept, ..., n] in the order of a fixed reduction, which the docs promise."""
+    """Sums along all axes of [kept, ..., n] but the first in the order of a fixed reduction, which the docs promise."""
 
-    def part(totals, some):
-        for e in range(some.shape[-1]):
-            totals[:, e % ACCUMULATORS] += some[:, e]
-        return totals
+    def added(totals, x):
+        """``totals`` and all of ``x``, and how many additions were made one after the other."""
+        last = x.ndim == 2
+        n, unit = x.shape[1], ACCUMULATORS if last else 1
+        inner = 1 if last else added(zeros(), x[:, 0])[1]
+        if n * inner <= 2 * CHUNK * unit:
+            for e in range(n):
+                if last:
+                    totals[:, e % ACCUMULATORS] += x[:, e]
+                else:
+                    added(totals, x[:, e])
+            return totals, max(n // unit, 1) * inner
+        part = max(CHUNK // inner, 1)
+        while -(-(n // unit) // part) > 2 * CHUNK:
+            part *= CHUNK
+        whole = n // unit * unit
+        for start in range(0, whole, part * unit):
+            totals += added(zeros(), x[:, start : min(start + part * unit, whole)])[0]
+        if whole < n:
+            added(totals, x[:, whole:])
+        return totals, -(-(n // unit) // part)
 
-    n, part_of = x.shape[-1], CHUNK * ACCUMULATORS
     zeros = lambda: np.zeros((len(x), ACCUMULATORS), x.dtype)
-    totals = zeros()
-    for row in np.moveaxis(x.reshape(len(x), -1, n), 1, 0):
-        whole = n - n % ACCUMULATORS if n > 2 * part_of else 0
-        for start in range(0, whole, part_of):
-            totals += part(zeros(), row[:, start : min(start + part_of, whole)])
-        part(totals, row[:, whole:])
+    totals, _ = added(zeros(), x)
     while totals.shape[1] > 1:
         half = totals.shape[1] // 2
         totals = totals[:, :half] + totals[:, half:]
@@ -367,7 +378,7 @@ PART = CHUNK * ACCUMULATORS
 def test_fixed_reductions_have_the_order_that_is_promised(isa, rows, dtype, n):
     """To the bit, of one reduced dimension and of two, of any number of columns."""
     dtype = np.dtype(dtype)
-    for sizes in ((1, n), (3, n), (17, 2, n)) if n > 1 else ((5, 3, n),):
+    for sizes in ((1, n), (3, n), (17, 2, n)) if n > 1 else ((5, 3, n), (2, 300, n), (2, 129, 5, n)):
         outputs = (Output(1, kept(sizes, 1, dtype.itemsize)),)
         nodes = (Reduction("add", 0, bytes(dtype.itemsize), dtype),)
         inputs = (Input(dtype, dense(sizes, dtype.itemsize)),)
