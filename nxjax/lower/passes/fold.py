@@ -95,8 +95,8 @@ def evaluated(
         with np.errstate(all="ignore"):
             y = np.asarray(op.eval(*(np.broadcast_to(x.data, common) for x in xs), **params))
         return [Known(y, types[0].shape)]
-    if any(_too_large(t.size, xs, largest) for t in types):
-        return None
+    if any(_too_large(math.prod(t.shape), xs, largest) for t in (*types, *xs)):
+        return None  # nor is one number repeated millions of times summed here
     with np.errstate(all="ignore"):
         result: Any = op.eval(*(x.full for x in xs), **params)
     return [compact(np.asarray(y)) for y in (result if op.multi else (result,))]
@@ -117,7 +117,7 @@ def _broadcast(x: Known, shape: Shape, broadcast_dimensions: Sequence[int]) -> K
 def folded(program: Program, keep: Collection[str] = (), largest: int = LARGEST) -> Program:
     """``program`` with every equation that only reads constants computed; ops named in ``keep`` are left.
 
-    Results of more than ``largest`` elements, and than all operands together, are left too.
+    What has more than ``largest`` elements, and more than all operands have in memory, is left too.
 
     Kept with ``program``.
 
