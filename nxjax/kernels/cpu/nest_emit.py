@@ -30,7 +30,7 @@ from nxjax.trace.dtypes import DType
 SAVED: Final = 192 << 10  # bytes of a row's values that are kept for the next pass rather than computed again
 NEAR: Final = 4  # elements apart up to which registers are read whole, rather than element by element
 CHUNK: Final = 128  # vectors that are summed one after the other before their sum joins the others
-COLUMN_CHUNK: Final = 32  # rows likewise, of columns: they have no lanes among which a sum is dealt out
+COLUMN_CHUNK: Final = 64  # rows likewise, of columns: they have no lanes among which a sum is dealt out
 
 
 def emit(nest: Nest, module: Module, isa: Isa) -> None:
