@@ -9,7 +9,8 @@ taps run through the table with the sums in registers::
         for tap in window:
             for i in pixels:   acc[i] = combine(acc[i], table[tap, i][c] (* w[tap, c]))
 
-A window of more taps than the table holds is taken in parts, sums waiting in scratch. Sizes and strides are integers
+A window of more taps than the table holds is taken in parts, sums waiting in scratch. A part of a sum begins anew and
+joins them at its end, so that huge windows lose few digits; products are one chain, as in `conv`. Sizes and strides are integers
 among the words, as in `conv`, from which the geometry is taken. An item is a block of pixels.
 """
 
@@ -303,12 +304,15 @@ class _Writer:
             if k.parts
             else []
         )
+        waiting: list[Value] = []
         if first is not None:
-            acc = [
+            waiting = [
                 f.select(first, neutral, self._load(k.acc, f.at(rows[i], v * k.lanes * k.acc.itemsize), None))
                 for i in range(k.pixels)
                 for v in range(vectors)
             ]
+        if k.combine == "dot":
+            acc, waiting = waiting or acc, []
         combine = self._combine()
         with f.loop(0, taps, carry=acc) as t:
             table = f.at(self.in_table, t.index, 8 * self.wide)
@@ -325,7 +329,7 @@ class _Writer:
                         x = convert.convert(f, isa, x, k.dtype, k.acc)
                     now.append(combine(t.carried[i * vectors + v], x, weights[v] if weights else x))
             t.next(*now)
-        done = t.results
+        done = [combine(x, y, y) for x, y in zip(waiting, t.results, strict=True)] if waiting else t.results
         if last is not None:
             with f.if_(~last):
                 for i in range(k.pixels):
