@@ -79,11 +79,12 @@ class _Whole:
         self._tiles(lambda here: self._store(level, here, [self.w.start(i, here.lanes) for i in self.sums]))
 
     def _join(self, level: int) -> None:
-        """Combine the accumulators of a part into those that it belongs to."""
+        """Combine the accumulators of a part into those that it belongs to; the next part begins anew."""
 
         def tile(here: Here) -> None:
             pairs = zip(self.sums, self._load(level - 1, here), self._load(level, here), strict=True)
             self._store(level - 1, here, [self.w.combine(i, a, b) for i, a, b in pairs])
+            self._store(level, here, [self.w.start(i, here.lanes) for i in self.sums])
 
         self._tiles(tile)
 
@@ -102,8 +103,8 @@ class _Whole:
         w, f = self.w, self.w.f
         if parts:
             *shorter, part = parts
+            self._start(level + 1)
             with f.loop(lo, hi, part) as loop:
-                self._start(level + 1)
                 self._chained(scope, dim, shorter, loop.index, w.end_of(loop.index, part, hi), level + 1)
                 self._join(level + 1)
             return

@@ -2,7 +2,8 @@
 
 ``out[r, n] = sum over k of few[r, k] * many[k, n]`` for up to `MOST` rows. An item makes some columns of the result.
 Where ``many`` lies along the depth (`along` is ``depth``), each column is a dot product of vectors, up to four at
-once; where its columns lie side by side, rows of it are added, eight at once, to sums in the first cache. Knows no op.
+once; where its columns lie side by side, rows of it are added, eight at once, to sums in the first cache, which are put
+by after many of them. Knows no op.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from nxjax.trace.dtypes import DType
 
 MOST: Final = 4  # rows
 BLOCK: Final = 4096  # columns of an item, at most
+MANY: Final = 1024  # rows that are added before their sums are put by, likewise
 DEEP: Final = 8192  # products in a row of a dot product, before their sums are added up: longer sums lose digits
 
 
@@ -76,7 +78,8 @@ class Gemv(Kernel):
 
     @property
     def scratch(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.rows * BLOCK * self.sums.itemsize
+        put_by = self.along == "columns" and self.depth > MANY
+        return (1 + put_by) * self.rows * BLOCK * self.sums.itemsize
 
     @property
     def integers(self) -> tuple[int, ...]:
@@ -218,26 +221,48 @@ class _Code:
                 f.store(
                     self.zero(self.lanes), f.at(f.at(self.scratch, r * BLOCK * self.size), loop.index, self.size), 4
                 )
-        start = f.value(0, "i64")
-        whole = width & -self.lanes
-        for turn in (8 // k.rows, 1):
-            stop = start + ((self.depth - start).sdiv(turn) * turn)
-            with f.loop(start, stop, turn) as loop:
-                lines = [f.at(many, (loop.index + u if u else loop.index) * self.step) for u in range(turn)]
-                xs: list[list[Value]] = []
-                for p in self.few:
-                    base = f.at(p, loop.index, k.few.itemsize)
-                    xs.append([self.loaded(k.few, f.at(base, u * k.few.itemsize), 0) for u in range(turn)])
-                wide = [[f.splat(x, self.lanes) for x in row] for row in xs]
-                with f.loop(0, whole, self.lanes) as columns:
-                    self.line(lines, wide, columns.index, self.lanes, None)
-                if self.isa.bits == 512:
-                    with f.if_(whole.lt(width)):
-                        self.line(lines, wide, whole, self.lanes, f.lanes_below(width - whole, self.lanes))
-                else:
-                    with f.loop(whole, width) as columns:
-                        self.line(lines, xs, columns.index, 0, None)
-            start = stop
+        with f.loop(0, self.depth, MANY) as part:
+            after = part.index + MANY
+            after = f.select(after.lt(self.depth), after, self.depth)
+            with f.if_(part.index.ge(1)):
+                self.put_by(width, part.index.eq(MANY))
+            start, whole = part.index, width & -self.lanes
+            for turn in (8 // k.rows, 1):
+                stop = start + ((after - start).sdiv(turn) * turn)
+                with f.loop(start, stop, turn) as loop:
+                    lines = [f.at(many, (loop.index + u if u else loop.index) * self.step) for u in range(turn)]
+                    xs: list[list[Value]] = []
+                    for p in self.few:
+                        base = f.at(p, loop.index, k.few.itemsize)
+                        xs.append([self.loaded(k.few, f.at(base, u * k.few.itemsize), 0) for u in range(turn)])
+                    wide = [[f.splat(x, self.lanes) for x in row] for row in xs]
+                    with f.loop(0, whole, self.lanes) as columns:
+                        self.line(lines, wide, columns.index, self.lanes, None)
+                    if self.isa.bits == 512:
+                        with f.if_(whole.lt(width)):
+                            self.line(lines, wide, whole, self.lanes, f.lanes_below(width - whole, self.lanes))
+                    else:
+                        with f.loop(whole, width) as columns:
+                            self.line(lines, xs, columns.index, 0, None)
+                start = stop
+        with f.if_(self.depth.gt(MANY)):
+            self.put_by(width, None)
+
+    def put_by(self, width: Value, first: Value | None) -> None:
+        """Add the sums so far to those put by, if it is not the ``first`` time, and begin anew; None: take them all."""
+        f, k, zero = self.f, self.k, self.zero(self.lanes)
+        with f.loop(0, (width + (self.lanes - 1)) & -self.lanes, self.lanes) as loop:
+            for r in range(k.rows):
+                now, by = (
+                    f.at(f.at(self.scratch, row * BLOCK * self.size), loop.index, self.size) for row in (r, k.rows + r)
+                )
+                total = f.load(zero.type, by, self.size)
+                if first is not None:
+                    total = f.select(first, zero, total)
+                total = total + f.load(zero.type, now, self.size)
+                f.store(zero if first is not None else total, now, self.size)
+                if first is not None:
+                    f.store(total, by, self.size)
 
     def line(self, lines: Sequence[Value], xs: list[list[Value]], at: Value, lanes: int, mask: Value | None) -> None:
         """Some columns of the rows at ``lines``, times ``xs``, added to the sums."""

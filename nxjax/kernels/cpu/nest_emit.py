@@ -30,7 +30,7 @@ from nxjax.trace.dtypes import DType
 SAVED: Final = 192 << 10  # bytes of a row's values that are kept for the next pass rather than computed again
 NEAR: Final = 4  # elements apart up to which registers are read whole, rather than element by element
 CHUNK: Final = 128  # vectors that are summed one after the other before their sum joins the others
-COLUMN_CHUNK: Final = 64  # rows likewise, of columns: they have no lanes among which a sum is dealt out
+COLUMN_CHUNK: Final = 32  # rows likewise, of columns: they have no lanes among which a sum is dealt out
 
 
 def emit(nest: Nest, module: Module, isa: Isa) -> None:
@@ -211,7 +211,8 @@ def parts(nest: Nest, lanes: int, masks: bool = True) -> list[list[int]]:
     are the sums of the parts. The part of a dimension inside counts as what it adds to the chain. ``lanes``: of rows,
     whose last dimension goes by vectors, and without ``masks`` element by element where less than one is left.
     """
-    chunk = CHUNK if nest.rows or nest.fixed else COLUMN_CHUNK
+    # Accumulators in memory are dearer to add than those in registers.
+    chunk = CHUNK if nest.rows or nest.fixed else COLUMN_CHUNK * (1 + nest.whole)
     unit = ACCUMULATORS if nest.fixed else lanes if nest.rows else 1
     found: list[list[int]] = []
     links = 1
