@@ -10,8 +10,8 @@ taps run through the table with the sums in registers::
             for i in pixels:   acc[i] = combine(acc[i], table[tap, i][c] (* w[tap, c]))
 
 A window of more taps than the table holds is taken in parts, sums waiting in scratch. A part of a sum begins anew and
-joins them at its end, so that huge windows lose few digits; products are one chain, as in `conv`. Sizes and strides are integers
-among the words, as in `conv`, from which the geometry is taken. An item is a block of pixels.
+joins them at its end, so that huge windows lose few digits; products are one chain, as in `conv`. Sizes and strides
+are integers among the words, as in `conv`, from which the geometry is taken. An item is a block of pixels.
 """
 
 from __future__ import annotations
