@@ -304,15 +304,17 @@ class _Writer:
             if k.parts
             else []
         )
-        waiting: list[Value] = []
-        if first is not None:
-            waiting = [
+        def waiting() -> list[Value]:
+            if first is None:
+                return []
+            return [
                 f.select(first, neutral, self._load(k.acc, f.at(rows[i], v * k.lanes * k.acc.itemsize), None))
                 for i in range(k.pixels)
                 for v in range(vectors)
             ]
+
         if k.combine == "dot":
-            acc, waiting = waiting or acc, []
+            acc = waiting() or acc
         combine = self._combine()
         with f.loop(0, taps, carry=acc) as t:
             table = f.at(self.in_table, t.index, 8 * self.wide)
@@ -329,7 +331,9 @@ class _Writer:
                         x = convert.convert(f, isa, x, k.dtype, k.acc)
                     now.append(combine(t.carried[i * vectors + v], x, weights[v] if weights else x))
             t.next(*now)
-        done = [combine(x, y, y) for x, y in zip(waiting, t.results, strict=True)] if waiting else t.results
+        done = list(t.results)
+        if k.combine != "dot" and first is not None:
+            done = [combine(x, y, y) for x, y in zip(waiting(), done, strict=True)]
         if last is not None:
             with f.if_(~last):
                 for i in range(k.pixels):
