@@ -33,8 +33,8 @@ every figure is from one run of it.
 published rules say so; "unknown" where nothing does. Chips that compute in float only get the float function.
 *Deviation* is the largest difference to the exact integer reference in steps of the result's grid, on what runs the
 file here; of float results, relative to the largest. That of `intel-npu` and `openvino-cpu` depends on the processor:
-OpenVINO's CPU device gave 4 LSB for `tcn` on one, and 12 LSB on one without AVX-512. *Latency* says who says so; our own
-model is a roofline.
+OpenVINO's CPU device gave 4 LSB for `tcn` on one, and 12 LSB on one without AVX-512. *Latency* says who says so; our
+own model is a roofline.
 See [targets](targets.md) for the labels.
 
 """

@@ -304,6 +304,7 @@ class _Writer:
             if k.parts
             else []
         )
+
         def waiting() -> list[Value]:
             if first is None:
                 return []
