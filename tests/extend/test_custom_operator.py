@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import subprocess
+import sys
 import threading
 
 import jax
@@ -373,6 +375,20 @@ def test_names():
         @nx.custom_op(name="twice")
         def other(x):
             return x
+
+
+def test_names_of_ops_that_nobody_has_used():
+    """The file of `svd` is not loaded by then."""
+    code = """
+import nxjax as nx, nxjax.numpy as jnp
+assert nx.extend.core.Primitive("svd").name == "svd_"
+try:
+    nx.custom_op(lambda x: x, name="svd")
+except nx.errors.ParameterError:
+    print(float(jnp.linalg.svdvals(jnp.ones((1, 1)))[0]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "1.0\n", done.stderr
 
 
 def test_defining_again_replaces_and_forgets():
