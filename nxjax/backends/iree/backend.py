@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 from nxjax.backends.base import Backend, Device, Executable, Label, Placement
 from nxjax.backends.iree import choose, compiler, drivers
 from nxjax.backends.iree.buffers import IreeBuffer, held
-from nxjax.backends.iree.compiler import version
 from nxjax.backends.iree.programs import compiled, put, refusal, text_of
+from nxjax.backends.iree.session import Session
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.trace.array import Buffer, DeviceArray
 from nxjax.trace.core import Op
@@ -27,7 +27,6 @@ from nxjax.trace.types import ArrayType
 if TYPE_CHECKING:
     from nxjax.backends.iree.choose import Choice
     from nxjax.backends.iree.facts import Facts
-    from nxjax.backends.iree.session import Session
 
 
 def _choose() -> Any:
@@ -78,9 +77,9 @@ class VulkanBackend(Backend):
             return False, reason
         found, reason = _choose().devices()
         if not found:
-            return False, f"IREE {version()}: {reason}"
+            return False, f"IREE {compiler.version()}: {reason}"
         what = "a software rasteriser" if found[0].is_software else found[0].vendor_name
-        return True, f"IREE {version()}: {found[0].name} ({what}; {found[0].driver})"
+        return True, f"IREE {compiler.version()}: {found[0].name} ({what}; {found[0].driver})"
 
     def devices(self) -> list[Device]:
         if not self.available()[0]:
@@ -100,7 +99,7 @@ class VulkanBackend(Backend):
             ExecutionError: there is no such device; the message says why.
         """
         number = device.id if isinstance(device, Device) else device
-        version()
+        compiler.version()
         reason = self._missing()
         found, reason = ([], reason) if reason else _choose().devices()
         if number >= len(found):
