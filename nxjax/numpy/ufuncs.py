@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.lax.control import fori_loop, scan
-from nxjax.numpy import reductions as r
+from nxjax.numpy import reductions
 from nxjax.numpy.creation import full, iota
 from nxjax.numpy.functional import vectorize
 from nxjax.numpy.joining import concatenate
@@ -266,9 +266,14 @@ def _numbers(x: Array) -> Array:
 def ufunc_of(function: Any, identity: Any) -> ufunc:
     """The ufunc of a function of the face; known reductions are taken instead of a scan."""
     name = function.__name__
-    reduce = {"add": r.sum, "multiply": r.prod}.get(name)
-    accumulate = {"add": r.cumsum, "multiply": r.cumprod}.get(name)
-    plain = {"maximum": r.max, "minimum": r.min, "logical_and": r.all, "logical_or": r.any}.get(name)
+    reduce = {"add": reductions.sum, "multiply": reductions.prod}.get(name)
+    accumulate = {"add": reductions.cumsum, "multiply": reductions.cumprod}.get(name)
+    plain = {
+        "maximum": reductions.max,
+        "minimum": reductions.min,
+        "logical_and": reductions.all,
+        "logical_or": reductions.any,
+    }.get(name)
     if plain is not None:
         reduce = _without_dtype(plain, name.startswith("logical"))
     return ufunc(function, function.nin, 1, identity=identity, call=function, reduce=reduce, accumulate=accumulate)

@@ -12,7 +12,7 @@ from nxjax.ops.arithmetic import div, mul, nextafter
 from nxjax.ops.arithmetic import max as max_
 from nxjax.ops.arithmetic import min as min_
 from nxjax.ops.base import like
-from nxjax.ops.complex import complex as join
+from nxjax.ops.complex import complex as complex_
 from nxjax.ops.elementary import exp
 from nxjax.ops.special import erf, erf_inv
 from nxjax.random.keys import as_key
@@ -60,7 +60,7 @@ def _normal(key: Array, *, shape: Shape, dtype: DType) -> Array:
         return standard_normal(key, shape, dtype)
 
     parts = [standard_normal(k, shape, dtypes.real_part(dtype)) for k in split_key(key)]
-    return div(join(*parts), math.sqrt(2))
+    return div(complex_(*parts), math.sqrt(2))
 
 
 @placed

@@ -11,9 +11,8 @@ import numpy as np
 
 from nxjax.errors import DtypeError, ParameterError, SamplerDtypeError, ShapeError
 from nxjax.lax.sharding import with_sharding_constraint
-from nxjax.numpy.promotion import as_shape as convert
-from nxjax.numpy.promotion import broadcast_shape, broadcast_to_shape
-from nxjax.numpy.promotion import convert as convert_
+from nxjax.numpy import promotion
+from nxjax.numpy.promotion import broadcast_shape, broadcast_to_shape, convert
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Trace, current_trace
@@ -74,7 +73,7 @@ def placed(sampler: F) -> F:
 
 
 def as_shape(where: str, shape: Any) -> Shape:
-    return convert(f"random.{where}", shape)
+    return promotion.as_shape(f"random.{where}", shape)
 
 
 def float_dtype(where: str, dtype: Any) -> DType:
@@ -100,7 +99,7 @@ def as_dtype_value(where: str, x: Any, dtype: DType) -> Array:
         raise DtypeError(f"random.{where}: parameters are numbers", got=value.type)
     if value.dtype in dtypes.COMPLEX and dtype not in dtypes.COMPLEX:
         raise DtypeError(f"random.{where}: parameters are real numbers", got=value.type)
-    return convert_(value, dtype)
+    return convert(value, dtype)
 
 
 def checked_shape(where: str, shape: Any, *parameters: Any) -> Shape:

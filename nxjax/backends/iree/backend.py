@@ -29,10 +29,6 @@ if TYPE_CHECKING:
     from nxjax.backends.iree.facts import Facts
 
 
-def _choose() -> Any:
-    return choose
-
-
 @final
 class VulkanBackend(Backend):
     """GPUs by their Vulkan driver."""
@@ -55,7 +51,7 @@ class VulkanBackend(Backend):
         """``hardware`` on a GPU, ``simulator`` on a rasteriser. Where no GPU was seen nobody is asked."""
         if not drivers.gpu_seen():
             return "simulator"
-        found = [] if self._missing() else _choose().devices()[0]
+        found = [] if self._missing() else choose.devices()[0]
         return found[0].label if found else "simulator"
 
     @property
@@ -75,7 +71,7 @@ class VulkanBackend(Backend):
         reason = self._missing() or self._failed
         if reason:
             return False, reason
-        found, reason = _choose().devices()
+        found, reason = choose.devices()
         if not found:
             return False, f"IREE {compiler.version()}: {reason}"
         what = "a software rasteriser" if found[0].is_software else found[0].vendor_name
@@ -86,7 +82,7 @@ class VulkanBackend(Backend):
             return []
         if self._devices is None:
             made = [
-                Device(self.platform, i, self, 0, lambda f=f: _details(f)) for i, f in enumerate(_choose().devices()[0])
+                Device(self.platform, i, self, 0, lambda f=f: _details(f)) for i, f in enumerate(choose.devices()[0])
             ]
             self._devices = made
         return list(self._devices)
@@ -101,7 +97,7 @@ class VulkanBackend(Backend):
         number = device.id if isinstance(device, Device) else device
         compiler.version()
         reason = self._missing()
-        found, reason = ([], reason) if reason else _choose().devices()
+        found, reason = ([], reason) if reason else choose.devices()
         if number >= len(found):
             raise ExecutionError(f"vulkan: there is no device {number}", got=reason or f"{len(found)} devices")
         return found[number]
@@ -114,9 +110,9 @@ class VulkanBackend(Backend):
         """
         f = self.facts(device)
         try:
-            return _choose().choice(f)
+            return choose.choice(f)
         except ExecutionError as error:
-            if len(_choose().devices()[0]) == 1:
+            if len(choose.devices()[0]) == 1:
                 self._failed = f"{error.what}: {error.got}"
             raise
 

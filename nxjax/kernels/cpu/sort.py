@@ -24,8 +24,8 @@ from nxjax.kernels.cpu.sort_keys import REAL, Key, is_ambiguous, keys_of, ordere
 from nxjax.kernels.cpu.sort_network import WORD, network
 from nxjax.kernels.cpu.sort_radix import COUNTS, radix
 from nxjax.kernels.cpu.sort_top import AT_ONCE, room, select
-from nxjax.ops.sort import Sort as Op
 from nxjax.ops.sort import largest_first
+from nxjax.ops.sort import sort as sort_op
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import bit_width
 
@@ -124,7 +124,7 @@ class Sort(Kernel):
         if self.descending:
             order = largest_first(shaped[0], 1)
         else:
-            order = Op.order(shaped[: self.keys], 1)
+            order = sort_op.order(shaped[: self.keys], 1)
         order = order[:, : self.kept]
         more = [order.astype(np.int32)] if self.indexed else []
         return [*(np.take_along_axis(x, order, 1) for x in shaped), *more]
