@@ -22,3 +22,8 @@ def convnet(params, x):
 def quantized():
     """The network in int8."""
     return nx.quantize(convnet, "int8", calibrate=[(PARAMS, IMAGE)])
+
+
+def saturates(artifact):
+    """Whether it says that int8 sums of this processor saturate, so that nothing is promised of its figures here."""
+    return any("no VNNI" in note for note in artifact.report.notes)

@@ -12,7 +12,7 @@ from nxjax.backends.base import LABELS
 from nxjax.backends.target import Build
 from nxjax.deploy.artifact import Artifact
 from nxjax.errors import DtypeError, ExecutionError, ParameterError
-from tests.deploy.nets import IMAGE, PARAMS, convnet, quantized
+from tests.deploy.nets import IMAGE, PARAMS, convnet, quantized, saturates
 
 QNET = quantized()
 TARGETS = ["tflite", "ethos-u55", "edgetpu", "ethos-n", "openvino-cpu", "onnx", "amd-xdna", "apple-ane"]
@@ -51,7 +51,7 @@ def test_reports_have_one_row_per_node_and_add_up(artifacts, target):
 
 
 def test_what_runs_gives_the_bits_of_the_reference(artifacts):
-    exact = {t: a for t, a in artifacts.items() if a.runs_on and t not in ("amd-xdna",)}
+    exact = {t: a for t, a in artifacts.items() if a.runs_on and t != "amd-xdna" and not saturates(a)}
     assert set(exact) >= {"tflite", "ethos-u55", "edgetpu", "onnx"}
     for target, artifact in exact.items():
         assert artifact.deviation.exact, target

