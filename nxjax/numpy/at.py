@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, Protocol, cast, final
 
 import numpy as np
 
@@ -37,6 +37,40 @@ class Options(NamedTuple):
     unique_indices: bool
     mode: Any
     wrap_negative_indices: bool
+
+
+class Update(Protocol):
+    """A method of `Place` that gives the array with other values there."""
+
+    def __call__(
+        self,
+        values: Any,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: Any = None,
+        out_sharding: Any = None,
+        wrap_negative_indices: bool = True,
+    ) -> Array: ...
+
+
+def _update(step: Callable[[Place, Any, Options], Array]) -> Update:
+    """The method that takes JAX's options one by one."""
+
+    def method(
+        self: Place,
+        values: Any,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: Any = None,
+        out_sharding: Any = None,
+        wrap_negative_indices: bool = True,
+    ) -> Array:
+        return step(self, values, Options(indices_are_sorted, unique_indices, mode, wrap_negative_indices))
+
+    method.__name__, method.__qualname__, method.__doc__ = step.__name__, step.__qualname__, step.__doc__
+    return cast(Update, method)
 
 
 @final
@@ -114,16 +148,8 @@ class Place:
         """
         return read(self.array, self.index, mode, fill_value, indices_are_sorted, unique_indices, wrap_negative_indices)
 
-    def set(
-        self,
-        values: Any,
-        *,
-        indices_are_sorted: bool = False,
-        unique_indices: bool = False,
-        mode: Any = None,
-        out_sharding: Any = None,
-        wrap_negative_indices: bool = True,
-    ) -> Array:
+    @_update
+    def set(self, values: Any, options: Options) -> Array:
         """``x[index] = values``; where an index occurs more than once, one of the values is left.
 
         >>> import nxjax.numpy as jnp
@@ -131,48 +157,20 @@ class Place:
         Array([[1., 0.],
                [2., 0.]], dtype=float32)
         """
-        return write(
-            self.array,
-            self.index,
-            values,
-            "scatter",
-            Options(indices_are_sorted, unique_indices, mode, wrap_negative_indices),
-        )
+        return write(self.array, self.index, values, "scatter", options)
 
-    def add(
-        self,
-        values: Any,
-        *,
-        indices_are_sorted: bool = False,
-        unique_indices: bool = False,
-        mode: Any = None,
-        out_sharding: Any = None,
-        wrap_negative_indices: bool = True,
-    ) -> Array:
+    @_update
+    def add(self, values: Any, options: Options) -> Array:
         """``x[index] += values``; where an index occurs more than once, all values are added.
 
         >>> import nxjax.numpy as jnp
         >>> jnp.zeros(2, int).at[jnp.array([0, 0, 1])].add(jnp.array([1, 2, 3]))
         Array([3, 3], dtype=int32)
         """
-        return write(
-            self.array,
-            self.index,
-            values,
-            "scatter_add",
-            Options(indices_are_sorted, unique_indices, mode, wrap_negative_indices),
-        )
+        return write(self.array, self.index, values, "scatter_add", options)
 
-    def subtract(
-        self,
-        values: Any,
-        *,
-        indices_are_sorted: bool = False,
-        unique_indices: bool = False,
-        mode: Any = None,
-        out_sharding: Any = None,
-        wrap_negative_indices: bool = True,
-    ) -> Array:
+    @_update
+    def subtract(self, values: Any, options: Options) -> Array:
         """``x[index] -= values``.
 
         >>> import nxjax.numpy as jnp
@@ -180,79 +178,34 @@ class Place:
         Array([3, 5], dtype=int32)
         """
         x = _given(values, self.array.dtype)
-        return write(
-            self.array,
-            self.index,
-            negative(convert(x, _common(self.array, x))),  # a dtype of its own may have no sign
-            "scatter_add",
-            Options(indices_are_sorted, unique_indices, mode, wrap_negative_indices),
-        )
+        less = negative(convert(x, _common(self.array, x)))  # a dtype of its own may have no sign
+        return write(self.array, self.index, less, "scatter_add", options)
 
-    def multiply(
-        self,
-        values: Any,
-        *,
-        indices_are_sorted: bool = False,
-        unique_indices: bool = False,
-        mode: Any = None,
-        out_sharding: Any = None,
-        wrap_negative_indices: bool = True,
-    ) -> Array:
+    @_update
+    def multiply(self, values: Any, options: Options) -> Array:
         """``x[index] *= values``.
 
         >>> import nxjax.numpy as jnp
         >>> jnp.array([5, 5]).at[jnp.array([0, 0])].multiply(2)
         Array([20,  5], dtype=int32)
         """
-        return write(
-            self.array,
-            self.index,
-            values,
-            "scatter_mul",
-            Options(indices_are_sorted, unique_indices, mode, wrap_negative_indices),
-        )
+        return write(self.array, self.index, values, "scatter_mul", options)
 
     mul = multiply
     sub = subtract
 
-    def divide(
-        self,
-        values: Any,
-        *,
-        indices_are_sorted: bool = False,
-        unique_indices: bool = False,
-        mode: Any = None,
-        out_sharding: Any = None,
-        wrap_negative_indices: bool = True,
-    ) -> Array:
+    @_update
+    def divide(self, values: Any, options: Options) -> Array:
         """``x[index] /= values``.
 
         >>> import nxjax.numpy as jnp
         >>> jnp.array([6.0, 6.0]).at[0].divide(4)
         Array([1.5, 6. ], dtype=float32)
         """
-        ones = ones_of(self.array)
-        return divide(
-            self.array,
-            write(
-                ones,
-                self.index,
-                values,
-                "scatter_mul",
-                Options(indices_are_sorted, unique_indices, mode, wrap_negative_indices),
-            ),
-        )
+        return divide(self.array, write(ones_of(self.array), self.index, values, "scatter_mul", options))
 
-    def power(
-        self,
-        values: Any,
-        *,
-        indices_are_sorted: bool = False,
-        unique_indices: bool = False,
-        mode: Any = None,
-        out_sharding: Any = None,
-        wrap_negative_indices: bool = True,
-    ) -> Array:
+    @_update
+    def power(self, values: Any, options: Options) -> Array:
         """``x[index] **= values``.
 
         >>> import nxjax.numpy as jnp
@@ -265,65 +218,29 @@ class Place:
         wide = x.dtype if exponents is None else dtypes.promote((x.dtype, False), (exponents.dtype, False))[0]
         whole = wide in dtypes.INTEGER
         base = convert(x, wide) if whole else x
-        powers = power(
-            base,
-            write(
-                ones_of(base),
-                self.index,
-                exponents if whole else values,
-                "scatter_mul",
-                Options(indices_are_sorted, unique_indices, mode, wrap_negative_indices),
-            ),
-        )
+        product = write(ones_of(base), self.index, exponents if whole else values, "scatter_mul", options)
+        powers = power(base, product)
         return convert(powers, x.dtype, x.type.weak) if whole else powers
 
-    def min(
-        self,
-        values: Any,
-        *,
-        indices_are_sorted: bool = False,
-        unique_indices: bool = False,
-        mode: Any = None,
-        out_sharding: Any = None,
-        wrap_negative_indices: bool = True,
-    ) -> Array:
+    @_update
+    def min(self, values: Any, options: Options) -> Array:
         """``x[index] = minimum(x[index], values)``.
 
         >>> import nxjax.numpy as jnp
         >>> jnp.array([2, 3]).at[:].min(jnp.array([1, 9]))
         Array([1, 3], dtype=int32)
         """
-        return write(
-            self.array,
-            self.index,
-            values,
-            "scatter_min",
-            Options(indices_are_sorted, unique_indices, mode, wrap_negative_indices),
-        )
+        return write(self.array, self.index, values, "scatter_min", options)
 
-    def max(
-        self,
-        values: Any,
-        *,
-        indices_are_sorted: bool = False,
-        unique_indices: bool = False,
-        mode: Any = None,
-        out_sharding: Any = None,
-        wrap_negative_indices: bool = True,
-    ) -> Array:
+    @_update
+    def max(self, values: Any, options: Options) -> Array:
         """``x[index] = maximum(x[index], values)``.
 
         >>> import nxjax.numpy as jnp
         >>> jnp.array([2, 3]).at[:].max(jnp.array([1, 9]))
         Array([2, 9], dtype=int32)
         """
-        return write(
-            self.array,
-            self.index,
-            values,
-            "scatter_max",
-            Options(indices_are_sorted, unique_indices, mode, wrap_negative_indices),
-        )
+        return write(self.array, self.index, values, "scatter_max", options)
 
     def apply(
         self,
