@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib as _importlib
 from typing import Any as _Any
 
+from nxjax.ops.vocabulary import FUNCTIONS as _FUNCTIONS
+
 _PARTS = ("elementwise", "structural", "algebra", "control", "sharding", "products", "generators", "staging")
 _MODULES = ("linalg",)
 # Primitives that JAX names in `jax.lax.linalg`.
@@ -24,7 +26,7 @@ def __getattr__(name: str) -> _Any:
     if not name.startswith("_") and name not in (*_PARTS, "reductions"):
         for part in _PARTS:
             module = _importlib.import_module(f"nxjax.lax.{part}")
-            if name in module.__all__:
+            if name in module.__all__ or (part == "elementwise" and name in _FUNCTIONS["lax"]):
                 value = globals()[name] = getattr(module, name)
                 return value
         if name.endswith("_p"):
@@ -34,7 +36,7 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    found = {*_MODULES}
+    found = {*_MODULES, *_FUNCTIONS["lax"]}
     for part in _PARTS:
         found.update(_importlib.import_module(f"nxjax.lax.{part}").__all__)
     found.update(n for n in _importlib.import_module("nxjax.lax.primitives").NAMES if n not in _LINALG)

@@ -3,16 +3,16 @@ scalar is repeated into the shape of the others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from nxjax.errors import DtypeError, ShapeError
-from nxjax.ops.base import check_axes
+from nxjax.ops.base import Elementwise, check_axes
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value
-from nxjax.trace.core import Array, Op
+from nxjax.trace.core import Array
 
 # What a Python scalar stands for beside an array of 64 bits, which no switch announces here.
 _WIDE = {dtypes.float32: dtypes.float64, dtypes.int32: dtypes.int64, dtypes.complex64: dtypes.complex128}
@@ -72,24 +72,14 @@ def named(function: Any, name: str, module: str, doc: str, example: tuple[str, s
     return function
 
 
-def face(
-    op: Op,
-    arity: int,
-    name: str = "",
-    *,
-    accuracy: bool = False,
-    numbers: bool = False,
-    doc: str = "",
-    examples: Mapping[str, tuple[str, str, str]],
-    module: str,
-) -> Callable[..., Array]:
-    """A function of ``arity`` operands (1 or 2) over an op without parameters.
+def face(op: Elementwise, module: str) -> Callable[..., Array]:
+    """The function that an op is in `lax`, as a function of ``module``.
 
-    With ``accuracy`` it takes JAX's keyword of that name, a wish for a faster or a more exact approximation: there is
-    one approximation here, the most exact. With ``numbers`` it refuses truths, which the op takes. ``examples`` says
-    for each name which operands it takes, and has a call and its result; ``doc`` replaces the op's own line.
+    It takes JAX's keyword ``accuracy`` where that has it, a wish for a faster or a more exact approximation: there is
+    one approximation here, the most exact.
     """
-    own = name or op.name
+    own, line, example = op.public()["lax"]
+    assert example is not None, own
 
     def unary(x: Any) -> Array:
         return op(as_value(x, own))
@@ -100,18 +90,26 @@ def face(
     def binary(x: Any, y: Any) -> Array:
         return op(*aligned(own, x, y))
 
-    def arithmetic(x: Any, y: Any) -> Array:
-        a, b = aligned(own, x, y)
-        refuse_truths(own, a)
-        return op(a, b)
-
-    function = arithmetic if numbers else binary if arity == 2 else approximated if accuracy else unary
-    takes, args, shown = examples[own]
-    line = doc or (type(op).__doc__ or "").split("\n")[0]
-    text = (_OF_ONE if arity == 1 else _OF_TWO).format(line=line, takes=takes)
-    return named(function, own, module, text, (args, shown))
+    function: Any = binary if op.arity == 2 else approximated if op.accuracy else unary
+    text = (_OF_ONE if op.arity == 1 else _OF_TWO).format(line=line, takes=_KINDS[op.allowed] + op.gives)
+    return named(function, own, module, text, example)
 
 
+# What operands are called.
+_SINGLES = frozenset((dtypes.float32, dtypes.float64))
+_KINDS = {
+    dtypes.FLOAT: "floats",
+    dtypes.INTEGER: "integers",
+    dtypes.COMPLEX: "complex numbers",
+    dtypes.INEXACT: "floats or complex numbers",
+    dtypes.NUMBER: "integers, floats or complex numbers",
+    dtypes.NUMERIC: "booleans, integers, floats or complex numbers",
+    dtypes.NUMERIC - dtypes.COMPLEX: "booleans, integers or floats",
+    dtypes.INTEGER | dtypes.FLOAT: "integers or floats",
+    dtypes.BITS: "integers or booleans",
+    _SINGLES: "floats of 32 or 64 bits",
+    _SINGLES | dtypes.COMPLEX: "complex numbers, or floats of 32 or 64 bits",
+}
 _OF_ONE = """{line}
 
 Takes {takes}, of any shape.

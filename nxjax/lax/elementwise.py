@@ -1,109 +1,38 @@
-"""`jax.lax`'s elementwise functions. Strict: see `_operands` for the little that is converted."""
+"""`jax.lax`'s elementwise functions. Strict: see `_operands` for the little that is converted.
+
+Those that are an op are made from what the op says; the others are written here.
+"""
 
 from __future__ import annotations
 
 import enum
-import functools
 from typing import Any
 
-from nxjax.lax._operands import aligned, refuse_truths
-from nxjax.lax._operands import face as _face
-from nxjax.ops import arithmetic, bitwise, compare, convert, elementary, incomplete, rounding, special
-from nxjax.ops import complex as complex_ops
+from nxjax.lax._operands import aligned, face, refuse_truths
+from nxjax.ops import arithmetic, bitwise, compare, convert, incomplete, rounding, special
 from nxjax.ops import select as select_ops
+from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import require
+from nxjax.ops.vocabulary import FUNCTIONS
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 
-_INEXACT, _FLOATS, _INTEGERS = "floats or complex numbers", "floats", "integers"
-_NUMBERS, _ANY = "integers, floats or complex numbers", "booleans, integers, floats or complex numbers"
-_ORDERED, _TRUTHS = "booleans, integers or floats", " (giving booleans)"
-# What a function takes; what stands between the parentheses of its example, and what the call prints.
-_EXAMPLES: dict[str, tuple[str, str, str]] = {
-    "neg": (_NUMBERS, "jnp.array([1, 0], jnp.uint8)", "Array([255,   0], dtype=uint8)"),
-    "sign": (_NUMBERS, "jnp.array([-2.5, -0.0, jnp.nan])", "Array([-1., -0., nan], dtype=float32)"),
-    "abs": (
-        "integers, floats or complex numbers (of which it gives floats)",
-        "jnp.array([-128, 3], jnp.int8)",
-        "Array([-128,    3], dtype=int8)",
-    ),
-    "square": (_NUMBERS, "jnp.array([-3, 16], jnp.int8)", "Array([9, 0], dtype=int8)"),
-    "sqrt": (_INEXACT, "jnp.array([4.0, -1.0])", "Array([ 2., nan], dtype=float32)"),
-    "rsqrt": (_INEXACT, "jnp.array([4.0, 0.0])", "Array([0.5, inf], dtype=float32)"),
-    "cbrt": (_FLOATS, "jnp.array([8.0, -1.0])", "Array([ 2., -1.], dtype=float32)"),
-    "add": (_NUMBERS, "jnp.array([250, 1], jnp.uint8), jnp.array([10, 1], jnp.uint8)", "Array([4, 2], dtype=uint8)"),
-    "sub": (_NUMBERS, "jnp.array([1, 2], jnp.uint8), jnp.array([2, 2], jnp.uint8)", "Array([255,   0], dtype=uint8)"),
-    "div": (_NUMBERS, "jnp.array([-7, 7]), 2", "Array([-3,  3], dtype=int32)"),
-    "rem": ("integers or floats", "jnp.array([-7, 7]), 3", "Array([-1,  1], dtype=int32)"),
-    "max": (_ANY, "jnp.array([1.0, jnp.nan]), 3.0", "Array([ 3., nan], dtype=float32)"),
-    "min": (_ANY, "jnp.array([1.0, jnp.nan]), 3.0", "Array([ 1., nan], dtype=float32)"),
-    "atan2": (_INEXACT, "jnp.array([0.0, -0.0]), -1.0", "Array([ 3.1415927, -3.1415927], dtype=float32)"),
-    "exp": (_INEXACT, "jnp.array([0.0, -jnp.inf, 1000.0])", "Array([ 1.,  0., inf], dtype=float32)"),
-    "exp2": (_INEXACT, "jnp.array([3.0, -1.0])", "Array([8. , 0.5], dtype=float32)"),
-    "expm1": (_INEXACT, "jnp.array([0.0, 1e-10])", "Array([0.e+00, 1.e-10], dtype=float32)"),
-    "log": (_INEXACT, "jnp.array([1.0, 0.0, -1.0])", "Array([  0., -inf,  nan], dtype=float32)"),
-    "log1p": (_INEXACT, "jnp.array([1e-10, -1.0])", "Array([1.e-10,   -inf], dtype=float32)"),
-    "sin": (_INEXACT, "jnp.array([0.0, jnp.inf])", "Array([ 0., nan], dtype=float32)"),
-    "cos": (_INEXACT, "jnp.array([0.0, jnp.inf])", "Array([ 1., nan], dtype=float32)"),
-    "tan": (_INEXACT, "jnp.array([-0.0, jnp.nan])", "Array([-0., nan], dtype=float32)"),
-    "asin": (_INEXACT, "jnp.array([0.0, 2.0])", "Array([ 0., nan], dtype=float32)"),
-    "acos": (_INEXACT, "jnp.array([1.0, -2.0])", "Array([ 0., nan], dtype=float32)"),
-    "atan": (_INEXACT, "jnp.array([0.0, jnp.inf])", "Array([0.       , 1.5707964], dtype=float32)"),
-    "sinh": (_INEXACT, "jnp.array([0.0, -jnp.inf])", "Array([  0., -inf], dtype=float32)"),
-    "cosh": (_INEXACT, "jnp.array([0.0, -jnp.inf])", "Array([ 1., inf], dtype=float32)"),
-    "tanh": (_INEXACT, "jnp.array([0.0, 20.0, -jnp.inf])", "Array([ 0.,  1., -1.], dtype=float32)"),
-    "asinh": (_INEXACT, "jnp.array([0.0, -jnp.inf])", "Array([  0., -inf], dtype=float32)"),
-    "acosh": (_INEXACT, "jnp.array([1.0, 0.5])", "Array([ 0., nan], dtype=float32)"),
-    "atanh": (_INEXACT, "jnp.array([0.0, 1.0, 2.0])", "Array([ 0., inf, nan], dtype=float32)"),
-    "logistic": (_INEXACT, "jnp.array([0.0, -jnp.inf, jnp.inf])", "Array([0.5, 0. , 1. ], dtype=float32)"),
-    "erf": (_FLOATS, "jnp.array([0.0, jnp.inf, -jnp.inf])", "Array([ 0.,  1., -1.], dtype=float32)"),
-    "erfc": (_FLOATS, "jnp.array([0.0, jnp.inf, -jnp.inf])", "Array([1., 0., 2.], dtype=float32)"),
-    "erf_inv": (_FLOATS, "jnp.array([0.0, 1.0, 2.0])", "Array([ 0., inf, nan], dtype=float32)"),
-    "lgamma": (_FLOATS, "jnp.array([1.0, 0.0, jnp.inf])", "Array([ 0., inf, inf], dtype=float32)"),
-    "digamma": (_FLOATS, "jnp.array([1.0, -1.0])", "Array([-0.5772157,        nan], dtype=float32)"),
-    "bessel_i0e": (_FLOATS, "jnp.array([0.0, jnp.inf])", "Array([1., 0.], dtype=float32)"),
-    "bessel_i1e": (_FLOATS, "jnp.array([0.0, -jnp.inf])", "Array([ 0., -0.], dtype=float32)"),
-    "floor": (_FLOATS, "jnp.array([-1.5, 1.5])", "Array([-2.,  1.], dtype=float32)"),
-    "ceil": (_FLOATS, "jnp.array([-1.5, -0.5])", "Array([-1., -0.], dtype=float32)"),
-    "is_finite": (
-        "floats (giving booleans)",
-        "jnp.array([1.0, jnp.inf, jnp.nan])",
-        "Array([ True, False, False], dtype=bool)",
-    ),
-    "eq": (_ANY + _TRUTHS, "jnp.array([1.0, jnp.nan]), jnp.nan", "Array([False, False], dtype=bool)"),
-    "ne": (_ANY + _TRUTHS, "jnp.array([1.0, jnp.nan]), jnp.nan", "Array([ True,  True], dtype=bool)"),
-    "lt": (_ORDERED + _TRUTHS, "jnp.array([1, 2, 3]), 2", "Array([ True, False, False], dtype=bool)"),
-    "le": (_ORDERED + _TRUTHS, "jnp.array([1, 2, 3]), 2", "Array([ True,  True, False], dtype=bool)"),
-    "gt": (_ORDERED + _TRUTHS, "jnp.array([jnp.nan, jnp.inf]), 0.0", "Array([False,  True], dtype=bool)"),
-    "ge": (_ORDERED + _TRUTHS, "jnp.array([1, 2, 3]), 2", "Array([False,  True,  True], dtype=bool)"),
-    "bitwise_not": ("integers or booleans", "jnp.array([0, 7])", "Array([-1, -8], dtype=int32)"),
-    "bitwise_and": ("integers or booleans", "jnp.array([12, 5]), 10", "Array([8, 0], dtype=int32)"),
-    "bitwise_or": ("integers or booleans", "jnp.array([True, False]), False", "Array([ True, False], dtype=bool)"),
-    "bitwise_xor": ("integers or booleans", "jnp.array([12, 5]), 10", "Array([ 6, 15], dtype=int32)"),
-    "shift_left": (_INTEGERS, "jnp.array([1, 1]), jnp.array([4, 32])", "Array([16,  0], dtype=int32)"),
-    "shift_right_logical": (
-        _INTEGERS,
-        "jnp.array([-1, 8], jnp.int8), jnp.array([1, 1], jnp.int8)",
-        "Array([127,   4], dtype=int8)",
-    ),
-    "shift_right_arithmetic": (_INTEGERS, "jnp.array([-16, 8]), 2", "Array([-4,  2], dtype=int32)"),
-    "population_count": (_INTEGERS, "jnp.array([7, -1], jnp.int8)", "Array([3, 8], dtype=int8)"),
-    "clz": (_INTEGERS, "jnp.array([0, 1, -1], jnp.int8)", "Array([8, 7, 0], dtype=int8)"),
-    "real": ("complex numbers (giving floats)", "jnp.array([1 + 2j, 3 - 4j])", "Array([1., 3.], dtype=float32)"),
-    "imag": ("complex numbers (giving floats)", "jnp.array([1 + 2j, 3 - 4j])", "Array([ 2., -4.], dtype=float32)"),
-    "complex": (
-        "floats of 32 or 64 bits (giving complex numbers)",
-        "jnp.array([1.0, 2.0]), jnp.array([-1.0, 0.0])",
-        "Array([1.-1.j, 2.+0.j], dtype=complex64)",
-    ),
-    "conj": (
-        "complex numbers, or floats of 32 or 64 bits (giving complex numbers)",
-        "jnp.array([1 + 2j, 3 - 4j])",
-        "Array([1.-2.j, 3.+4.j], dtype=complex64)",
-    ),
-}
-face = functools.partial(_face, examples=_EXAMPLES, module=__name__)
+
+def _made(name: str) -> Any:
+    op: Any = getattr(ops, FUNCTIONS["lax"][name])
+    return face(op, __name__)
+
+
+globals().update({_name: _made(_name) for _name in FUNCTIONS["lax"]})
+
+
+def __getattr__(name: str) -> Any:
+    """The function of an op that was made later."""
+    if name not in FUNCTIONS["lax"]:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    function = globals()[name] = _made(name)
+    return function
 
 
 class RoundingMethod(enum.IntEnum):
@@ -119,73 +48,24 @@ class RoundingMethod(enum.IntEnum):
     TO_NEAREST_EVEN = rounding.TO_NEAREST_EVEN
 
 
-neg = face(arithmetic.neg, 1)
-sign = face(arithmetic.sign, 1)
-abs = face(arithmetic.abs, 1)
-square = face(arithmetic.square, 1)
-sqrt = face(arithmetic.sqrt, 1, accuracy=True)
-rsqrt = face(arithmetic.rsqrt, 1, accuracy=True)
-cbrt = face(arithmetic.cbrt, 1, accuracy=True)
-add = face(arithmetic.add, 2, numbers=True, doc="x + y")
-sub = face(arithmetic.sub, 2)
-div = face(arithmetic.div, 2)
-rem = face(arithmetic.rem, 2)
-max = face(arithmetic.max, 2)
-min = face(arithmetic.min, 2)
-atan2 = face(arithmetic.atan2, 2)
+def add(x: Any, y: Any) -> Array:
+    """x + y
 
-exp = face(elementary.exp, 1, accuracy=True)
-exp2 = face(elementary.exp2, 1, accuracy=True)
-expm1 = face(elementary.expm1, 1, accuracy=True)
-log = face(elementary.log, 1, accuracy=True)
-log1p = face(elementary.log1p, 1, accuracy=True)
-sin = face(elementary.sin, 1, accuracy=True)
-cos = face(elementary.cos, 1, accuracy=True)
-tan = face(elementary.tan, 1, accuracy=True)
-asin = face(elementary.asin, 1)
-acos = face(elementary.acos, 1)
-atan = face(elementary.atan, 1)
-sinh = face(elementary.sinh, 1)
-cosh = face(elementary.cosh, 1)
-tanh = face(elementary.tanh, 1, accuracy=True)
-asinh = face(elementary.asinh, 1)
-acosh = face(elementary.acosh, 1)
-atanh = face(elementary.atanh, 1)
-logistic = face(elementary.logistic, 1, accuracy=True)
+    Takes integers, floats or complex numbers, both of one dtype and one shape; a scalar, or a dimension of size 1, is
+    repeated.
 
-erf = face(special.erf, 1)
-erfc = face(special.erfc, 1)
-erf_inv = face(special.erf_inv, 1)
-lgamma = face(special.lgamma, 1)
-digamma = face(special.digamma, 1)
-bessel_i0e = face(special.bessel_i0e, 1)
-bessel_i1e = face(special.bessel_i1e, 1)
+    Raises:
+        DtypeError: the operands differ in dtype, or are of another kind.
+        ShapeError: the shapes do not fit.
 
-floor = face(rounding.floor, 1)
-ceil = face(rounding.ceil, 1)
-is_finite = face(rounding.is_finite, 1)
-
-eq = face(compare.eq, 2)
-ne = face(compare.ne, 2)
-lt = face(compare.lt, 2)
-le = face(compare.le, 2)
-gt = face(compare.gt, 2)
-ge = face(compare.ge, 2)
-
-bitwise_not = face(bitwise.not_, 1, "bitwise_not")
-bitwise_and = face(bitwise.and_, 2, "bitwise_and")
-bitwise_or = face(bitwise.or_, 2, "bitwise_or")
-bitwise_xor = face(bitwise.xor, 2, "bitwise_xor")
-shift_left = face(bitwise.shift_left, 2)
-shift_right_logical = face(bitwise.shift_right_logical, 2)
-shift_right_arithmetic = face(bitwise.shift_right_arithmetic, 2)
-population_count = face(bitwise.population_count, 1)
-clz = face(bitwise.clz, 1)
-
-real = face(complex_ops.real, 1)
-imag = face(complex_ops.imag, 1)
-complex = face(complex_ops.complex, 2)
-conj = face(complex_ops.conj, 1)
+    >>> import nxjax.numpy as jnp
+    >>> from nxjax import lax
+    >>> lax.add(jnp.array([250, 1], jnp.uint8), jnp.array([10, 1], jnp.uint8))
+    Array([4, 2], dtype=uint8)
+    """
+    a, b = aligned("add", x, y)
+    refuse_truths("add", a)
+    return arithmetic.add(a, b)
 
 
 def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Array:
@@ -587,13 +467,7 @@ def clamp(min: Any, x: Any, max: Any) -> Array:
 
 
 __all__ = [
-    "RoundingMethod", "abs", "acos", "acosh", "add", "asin", "asinh", "atan", "atan2", "atanh", "bessel_i0e",
-    "bessel_i1e", "betainc", "bitcast_convert_type", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor",
-    "cbrt", "ceil", "clamp", "clz", "complex", "conj", "convert_element_type", "cos", "cosh", "digamma", "div",
-    "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "floor", "ge", "gt", "igamma", "igamma_grad_a",
-    "igammac", "imag", "integer_pow", "is_finite", "le", "lgamma", "log", "log1p", "logistic", "lt", "max", "min",
-    "mul", "mulhi", "ne", "neg", "nextafter", "polygamma", "population_count", "pow", "random_gamma_grad", "real",
-    "reciprocal", "reduce_precision", "rem", "round", "rsqrt", "select", "select_n", "shift_left",
-    "shift_right_arithmetic", "shift_right_logical", "sign", "sin", "sinh", "sqrt", "square", "sub", "tan", "tanh",
-    "zeta",
+    "RoundingMethod", "add", "betainc", "bitcast_convert_type", "clamp", "convert_element_type", "igamma",
+    "igamma_grad_a", "igammac", "integer_pow", "mul", "mulhi", "nextafter", "polygamma", "pow", "random_gamma_grad",
+    "reciprocal", "reduce_precision", "round", "select", "select_n", "zeta",
 ]  # fmt: skip

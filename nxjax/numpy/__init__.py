@@ -11,7 +11,7 @@ from typing import Any as _Any
 
 from nxjax.numpy import methods as _methods
 
-# file -> the public names it holds
+# file -> the public names it holds, but for those that ops say of themselves
 _FILES: dict[str, str] = {
     "scalar_types": """
         bool bool_ int4 int8 int16 int32 int64 int_ uint uint4 uint8 uint16 uint32 uint64 bfloat16 float16 float32
@@ -29,11 +29,9 @@ _FILES: dict[str, str] = {
     "buffers": "fromfile fromiter fromstring frombuffer from_dlpack",
     "files": "load save savez",
     "elementwise": """
-        sin cos tan arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh asin acos atan asinh acosh atanh exp
-        exp2 expm1 log log1p sqrt cbrt arctan2 atan2 nextafter negative add subtract multiply maximum minimum divide
-        true_divide bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_invert invert positive square sign absolute
-        abs fabs floor ceil trunc equal not_equal less less_equal greater greater_equal logical_and logical_or
-        logical_xor logical_not
+        negative add subtract multiply maximum minimum bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_invert
+        invert positive square sign absolute abs fabs floor ceil trunc equal not_equal less less_equal greater
+        greater_equal logical_and logical_or logical_xor logical_not
         """,
     "powers": """
         power pow float_power reciprocal log2 log10 logaddexp logaddexp2 hypot floor_divide remainder mod fmod divmod
@@ -92,11 +90,13 @@ _FILES: dict[str, str] = {
 _HOMES: dict[str, str] = {name: file for file, names in _FILES.items() for name in names.split()}
 _MODULES = ("linalg", "fft")
 
-__all__ = sorted((*_HOMES, *_MODULES, "ndarray"))
-
 _methods.attach()
 
 __array_api_version__ = "2024.12"
+
+
+def _of_ops() -> dict[str, str]:
+    return _importlib.import_module("nxjax.ops.vocabulary").FUNCTIONS["numpy"]
 
 
 def __getattr__(name: str) -> _Any:
@@ -107,6 +107,10 @@ def __getattr__(name: str) -> _Any:
         from nxjax.trace.core import Array as found
     elif name in _MODULES:
         return _importlib.import_module(f"nxjax.numpy.{name}")
+    elif name == "__all__":
+        return sorted({*_HOMES, *_of_ops(), *_MODULES, "ndarray"})
+    elif name in _of_ops():
+        found = getattr(_importlib.import_module("nxjax.numpy.elementwise"), name)
     else:
         raise AttributeError(f"module 'nxjax.numpy' has no attribute {name!r}")
     globals()[name] = found
@@ -114,4 +118,4 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__]
+    return __getattr__("__all__")

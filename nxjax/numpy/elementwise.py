@@ -1,6 +1,7 @@
 """Functions of one and two arrays, element by element: promote, broadcast, one op.
 
-Plain functions come from four factories; those with a rule of their own are in `floats` and `integers`.
+Plain functions come from factories, float functions from what their ops say of themselves; those with a rule of their
+own are in `floats` and `integers`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from nxjax.ops import vocabulary as ops
 from nxjax.ops.arithmetic import Square
 from nxjax.ops.base import Unary as OpUnary
 from nxjax.ops.elementary import Expm1, Log1p, Smooth
+from nxjax.ops.vocabulary import FUNCTIONS
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, another, wrap
 from nxjax.trace.core import Array
@@ -40,34 +42,12 @@ Binary = Callable[[Any, Any], Array]
 
 # What stands between the parentheses of a function's example, and what the call prints.
 _EXAMPLES: dict[str, tuple[str, str]] = {
-    "sin": ("jnp.array([0.0, jnp.inf])", "Array([ 0., nan], dtype=float32)"),
-    "cos": ("0", "Array(1., dtype=float32, weak_type=True)"),
-    "tan": ("jnp.array([-0.0, jnp.nan])", "Array([-0., nan], dtype=float32)"),
-    "arcsin": ("jnp.array([0.0, 2.0])", "Array([ 0., nan], dtype=float32)"),
-    "arccos": ("jnp.array([1.0, -2.0])", "Array([ 0., nan], dtype=float32)"),
-    "arctan": ("jnp.array([0.0, jnp.inf])", "Array([0.       , 1.5707964], dtype=float32)"),
-    "sinh": ("jnp.array([0.0, -jnp.inf])", "Array([  0., -inf], dtype=float32)"),
-    "cosh": ("jnp.array([0.0, -jnp.inf])", "Array([ 1., inf], dtype=float32)"),
-    "tanh": ("jnp.array([0.0, 20.0, -jnp.inf])", "Array([ 0.,  1., -1.], dtype=float32)"),
-    "arcsinh": ("jnp.array([0.0, -jnp.inf])", "Array([  0., -inf], dtype=float32)"),
-    "arccosh": ("jnp.array([1.0, 0.5])", "Array([ 0., nan], dtype=float32)"),
-    "arctanh": ("jnp.array([0.0, 1.0, 2.0])", "Array([ 0., inf, nan], dtype=float32)"),
-    "exp": ("jnp.array([0.0, -jnp.inf, 1000.0])", "Array([ 1.,  0., inf], dtype=float32)"),
-    "exp2": ("jnp.array([3, -1])", "Array([8. , 0.5], dtype=float32)"),
-    "expm1": ("jnp.array([0.0, 1e-10])", "Array([0.e+00, 1.e-10], dtype=float32)"),
-    "log": ("jnp.array([1.0, 0.0, -1.0])", "Array([  0., -inf,  nan], dtype=float32)"),
-    "log1p": ("jnp.array([1e-10, -1.0])", "Array([1.e-10,   -inf], dtype=float32)"),
-    "sqrt": ("jnp.array([4, -1])", "Array([ 2., nan], dtype=float32)"),
-    "cbrt": ("jnp.array([8.0, -1.0])", "Array([ 2., -1.], dtype=float32)"),
-    "arctan2": ("jnp.array([0.0, -0.0]), -1", "Array([ 3.1415927, -3.1415927], dtype=float32)"),
-    "nextafter": ("1.0, 2.0", "Array(1.0000001, dtype=float32, weak_type=True)"),
     "negative": ("jnp.array([1, 0], jnp.uint8)", "Array([255,   0], dtype=uint8)"),
     "add": ("jnp.array([1, 2], jnp.int8), 1.5", "Array([2.5, 3.5], dtype=float32, weak_type=True)"),
     "subtract": ("jnp.array([1, 2], jnp.uint8), 2", "Array([255,   0], dtype=uint8)"),
     "multiply": ("jnp.array([True, False]), 2.5", "Array([2.5, 0. ], dtype=float32, weak_type=True)"),
     "maximum": ("jnp.array([1.0, jnp.nan]), 3", "Array([ 3., nan], dtype=float32)"),
     "minimum": ("jnp.array([1, 5]), 3", "Array([1, 3], dtype=int32)"),
-    "divide": ("jnp.array([1, 0, -1]), 0", "Array([ inf,  nan, -inf], dtype=float32)"),
     "bitwise_and": ("jnp.array([12, 5]), 10", "Array([8, 0], dtype=int32)"),
     "bitwise_or": ("jnp.array([True, False]), False", "Array([ True, False], dtype=bool)"),
     "bitwise_xor": ("jnp.array([12, 5]), 10", "Array([ 6, 15], dtype=int32)"),
@@ -98,30 +78,42 @@ def plain_ufunc(op: Any) -> Any:
     return type(op).ufunc if whole else None
 
 
-def _inexact(name: str, op: str, doc: str) -> Unary:
-    ufuncs: list[Any] = []
+def _inexact(op: Any) -> Unary:
+    """The function that an op of one operand is."""
+    names, line, example = op.public()["numpy"]
+    name = names.split()[0]
+    ufunc = plain_ufunc(op)
 
-    @named(name, doc + " Integers and booleans become float.", *_EXAMPLES[name])
+    @named(name, line + " Integers and booleans become float.", *example)
     def function(x: Any, /) -> Array:
-        if type(x) is DeviceArray:
-            if not ufuncs:
-                ufuncs.append(plain_ufunc(getattr(ops, op)))
-            y = eager.unary(x, ufuncs[0], eager.WIDE) if ufuncs[0] is not None else None
+        if type(x) is DeviceArray and ufunc is not None:
+            y = eager.unary(x, ufunc, eager.WIDE)
             if y is not None:
                 return y
         if isinstance(x, Array) and x.type.dtype in dtypes.INEXACT:
-            return getattr(ops, op)(x)
-        return getattr(ops, op)(*promote_inexact(name, x))
+            return op(x)
+        return op(*promote_inexact(name, x))
 
     return function
 
 
-def _inexact2(name: str, op: str, doc: str) -> Binary:
-    @named(name, doc + " Broadcasts; integers and booleans become float." + _BROADCASTS, *_EXAMPLES[name])
+def _inexact2(op: Any) -> Binary:
+    """The function that an op of two operands is."""
+    names, line, example = op.public()["numpy"]
+    name = names.split()[0]
+
+    @named(name, line + " Broadcasts; integers and booleans become float." + _BROADCASTS, *example)
     def function(x: Any, y: Any, /) -> Array:
-        return getattr(ops, op)(*inexact_operands(name, x, y))
+        return op(*inexact_operands(name, x, y))
 
     return function
+
+
+def _made(name: str) -> dict[str, Any]:
+    """The function ``name`` of an op, by each of its names."""
+    op: Any = getattr(ops, FUNCTIONS["numpy"][name])
+    function = _inexact(op) if op.arity == 1 else _inexact2(op)
+    return dict.fromkeys(op.public()["numpy"].names.split(), function)
 
 
 def _plain(name: str, op: str, doc: str) -> Unary:
@@ -196,31 +188,20 @@ def with_methods(identity: Any, nin: int = 2) -> Callable[[Any], Any]:
     return mark
 
 
-# --- float functions ---
+# --- float functions: those that an op says of itself ---
 
-sin = _inexact("sin", "sin", "Sine of x, in radians.")
-cos = _inexact("cos", "cos", "Cosine of x, in radians.")
-tan = _inexact("tan", "tan", "Tangent of x, in radians.")
-arcsin = _inexact("arcsin", "asin", "Inverse sine.")
-arccos = _inexact("arccos", "acos", "Inverse cosine.")
-arctan = _inexact("arctan", "atan", "Inverse tangent.")
-sinh = _inexact("sinh", "sinh", "Hyperbolic sine.")
-cosh = _inexact("cosh", "cosh", "Hyperbolic cosine.")
-tanh = _inexact("tanh", "tanh", "Hyperbolic tangent.")
-arcsinh = _inexact("arcsinh", "asinh", "Inverse hyperbolic sine.")
-arccosh = _inexact("arccosh", "acosh", "Inverse hyperbolic cosine.")
-arctanh = _inexact("arctanh", "atanh", "Inverse hyperbolic tangent.")
-asin, acos, atan, asinh, acosh, atanh = arcsin, arccos, arctan, arcsinh, arccosh, arctanh
-exp = _inexact("exp", "exp", "e to the power x.")
-exp2 = _inexact("exp2", "exp2", "2 to the power x.")
-expm1 = _inexact("expm1", "expm1", "exp(x) - 1, exact for small x.")
-log = _inexact("log", "log", "Natural logarithm.")
-log1p = _inexact("log1p", "log1p", "log(1 + x), exact for small x.")
-sqrt = _inexact("sqrt", "sqrt", "Square root.")
-cbrt = _inexact("cbrt", "cbrt", "Cube root.")
-arctan2 = _inexact2("arctan2", "atan2", "Angle of the point (y, x): arctan2(y, x).")
-atan2 = arctan2
-nextafter = _inexact2("nextafter", "nextafter", "The next float after x in the direction of y.")
+for _name in FUNCTIONS["numpy"]:
+    if _name not in globals():
+        globals().update(_made(_name))
+
+
+def __getattr__(name: str) -> Any:
+    """The function of an op that was made later."""
+    if name not in FUNCTIONS["numpy"]:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals().update(_made(name))
+    return globals()[name]
+
 
 # --- arithmetic ---
 
@@ -233,8 +214,6 @@ subtract = with_methods(None)(_plain2("subtract", "sub", "x - y.", np.subtract))
 multiply = with_methods(1)(_plain2("multiply", "mul", _MULTIPLY, np.multiply, _masked))
 maximum = with_methods(None)(_plain2("maximum", "max", "The larger of x and y; nan if either is.", np.maximum))
 minimum = with_methods(None)(_plain2("minimum", "min", "The smaller of x and y; nan if either is.", np.minimum))
-divide = _inexact2("divide", "div", "x / y, always inexact.")
-true_divide = divide
 bitwise_and = with_methods(-1)(_plain2("bitwise_and", "and_", "x & y, bit by bit, of integers or booleans."))
 bitwise_or = with_methods(0)(_plain2("bitwise_or", "or_", "x | y, bit by bit, of integers or booleans."))
 bitwise_xor = with_methods(0)(_plain2("bitwise_xor", "xor", "x ^ y, bit by bit, of integers or booleans."))

@@ -16,6 +16,7 @@ from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import (
     Binary,
     Differentiable,
+    Face,
     LinearOp,
     NDArray,
     Nondifferentiable,
@@ -41,6 +42,7 @@ class Neg(LinearOp, Unary):
     name = "neg"
     hlo = "negate"
     ufunc = np.negative
+    example = "jnp.array([1, 0], jnp.uint8)", "Array([255,   0], dtype=uint8)"
 
     def eval(self, x: NDArray, /) -> NDArray:
         return _wrapped(np.asarray(np.negative(x), x.dtype))
@@ -78,6 +80,7 @@ class Sub(LinearOp, Binary):
     name = "sub"
     hlo = "subtract"
     ufunc = np.subtract
+    example = "jnp.array([1, 2], jnp.uint8), jnp.array([2, 2], jnp.uint8)", "Array([255,   0], dtype=uint8)"
 
     def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None]) -> tuple[Array, Array | None]:
         tx, ty = tangents
@@ -128,6 +131,14 @@ class Div(Differentiable, Binary):
 
     name = "div"
     hlo = "divide"
+    example = "jnp.array([-7, 7]), 2", "Array([-3,  3], dtype=int32)"
+    faces = {
+        "numpy": Face(
+            "divide true_divide",
+            "x / y, always inexact.",
+            ("jnp.array([1, 0, -1]), 0", "Array([ inf,  nan, -inf], dtype=float32)"),
+        )
+    }
 
     def eval(self, x: NDArray, y: NDArray, /) -> NDArray:
         if x.dtype not in dtypes.INTEGER:
@@ -171,6 +182,7 @@ class Rem(Differentiable, Binary):
     name = "rem"
     allowed = dtypes.INTEGER | dtypes.FLOAT
     hlo = "remainder"
+    example = "jnp.array([-7, 7]), 3", "Array([-1,  1], dtype=int32)"
 
     def eval(self, x: NDArray, y: NDArray, /) -> NDArray:
         if x.dtype in dtypes.INTEGER:
@@ -326,6 +338,7 @@ class Max(_Extremum):
     name = "max"
     hlo = "maximum"
     ufunc = _second_of_equals(np.maximum)
+    example = "jnp.array([1.0, jnp.nan]), 3.0", "Array([ 3., nan], dtype=float32)"
 
 
 @final
@@ -335,6 +348,7 @@ class Min(_Extremum):
     name = "min"
     hlo = "minimum"
     ufunc = _second_of_equals(np.minimum)
+    example = "jnp.array([1.0, jnp.nan]), 3.0", "Array([ 1., nan], dtype=float32)"
 
 
 @final
@@ -342,7 +356,9 @@ class Abs(Differentiable, Unary):
     """Absolute value; of a complex number, its real modulus."""
 
     name = "abs"
+    gives = " (of which it gives floats)"
     hlo = "abs"
+    example = "jnp.array([-128, 3], jnp.int8)", "Array([-128,    3], dtype=int8)"
 
     def infer(self, x: ArrayType, /) -> ArrayType:
         x = super().infer(x)
@@ -367,6 +383,7 @@ class Sign(Nondifferentiable, Unary):
     """-1, 0 or 1 (NaN for NaN, -0.0 for -0.0); of a complex number, z / |z|."""
 
     name = "sign"
+    example = "jnp.array([-2.5, -0.0, jnp.nan])", "Array([-1., -0., nan], dtype=float32)"
 
     def eval(self, x: NDArray, /) -> NDArray:
         y = np.sign(x)
@@ -395,6 +412,7 @@ class Square(Differentiable, Unary):
 
     name = "square"
     ufunc = np.square
+    example = "jnp.array([-3, 16], jnp.int8)", "Array([9, 0], dtype=int8)"
 
     def eval(self, x: NDArray, /) -> NDArray:
         y = super().eval(x)
@@ -422,6 +440,9 @@ class Sqrt(_Root):
     name = "sqrt"
     hlo = "sqrt"
     ufunc = np.sqrt
+    accuracy = True
+    example = "jnp.array([4.0, -1.0])", "Array([ 2., nan], dtype=float32)"
+    faces = {"numpy": Face("sqrt", "Square root.", ("jnp.array([4, -1])", "Array([ 2., nan], dtype=float32)"))}
 
     def tangents(self, out: Array, x: Array) -> Sequence[Tangent | None]:
         return (lambda t: mul(t, div(like(out, 0.5), out)),)
@@ -433,6 +454,8 @@ class Rsqrt(_Root):
 
     name = "rsqrt"
     hlo = "rsqrt"
+    accuracy = True
+    example = "jnp.array([4.0, 0.0])", "Array([0.5, inf], dtype=float32)"
 
     def eval(self, x: NDArray, /) -> NDArray:
         root = np.sqrt(x.astype(np.float32) if x.dtype in dtypes.NARROW else x)
@@ -450,6 +473,9 @@ class Cbrt(_Root):
     name = "cbrt"
     allowed = dtypes.FLOAT
     hlo = "cbrt"
+    accuracy = True
+    example = "jnp.array([8.0, -1.0])", "Array([ 2., -1.], dtype=float32)"
+    faces = {"numpy": Face("cbrt", "Cube root.")}
 
     def eval(self, x: NDArray, /) -> NDArray:
         wide = x if x.dtype in (dtypes.float32, dtypes.float64) else x.astype(np.float32)
@@ -466,6 +492,14 @@ class Atan2(Differentiable, Binary):
     name = "atan2"
     allowed = dtypes.INEXACT
     hlo = "atan2"
+    example = "jnp.array([0.0, -0.0]), -1.0", "Array([ 3.1415927, -3.1415927], dtype=float32)"
+    faces = {
+        "numpy": Face(
+            "arctan2 atan2",
+            "Angle of the point (y, x): arctan2(y, x).",
+            ("jnp.array([0.0, -0.0]), -1", "Array([ 3.1415927, -3.1415927], dtype=float32)"),
+        )
+    }
 
     def eval(self, x: NDArray, y: NDArray, /) -> NDArray:
         if x.dtype in dtypes.COMPLEX:
@@ -486,6 +520,13 @@ class Nextafter(Nondifferentiable, Binary):
 
     name = "nextafter"
     allowed = dtypes.FLOAT
+    faces = {
+        "numpy": Face(
+            "nextafter",
+            "The next float after x in the direction of y.",
+            ("1.0, 2.0", "Array(1.0000001, dtype=float32, weak_type=True)"),
+        )
+    }
 
     def eval(self, x: NDArray, y: NDArray, /) -> NDArray:
         # Of equal ones it is y, whose zero may have the other sign; NumPy's float16 gives x.

@@ -7,9 +7,9 @@ Names no transform, target or backend.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -180,11 +180,49 @@ def zeros(type: ArrayType) -> Array:
 # --- families ---
 
 
+class Face(NamedTuple):
+    """A public function that is an op: its names, its own first; what it says; and a call with what that prints.
+
+    What is left out is the op's: the first line of its docstring, its example.
+    """
+
+    names: str
+    line: str = ""
+    example: tuple[str, str] | None = None
+
+
 class Elementwise(Op):
     """Works element by element: operands of one shape, result of that shape.
 
-    Python scalars among the operands take the dtype and shape of the array operands.
+    Python scalars among the operands take the dtype and shape of the array operands. Public functions are made from
+    what an op says of itself: one in `nxjax.lax` if it has an example, others if `faces` has them.
+
+    Attributes:
+        allowed: dtypes of the operands that have a meaning.
+        arity: how many operands there are.
+        gives: what the result is, if not of the operands' dtype.
+        accuracy: whether JAX's function has a keyword of that name.
+        example: what stands between the parentheses of a call, and what it prints.
+        faces: module below `nxjax` -> function.
     """
+
+    allowed: ClassVar[frozenset[DType]] = dtypes.NUMBER
+    arity: ClassVar[int] = 1
+    gives: ClassVar[str] = ""
+    accuracy: ClassVar[bool] = False
+    example: ClassVar[tuple[str, str] | None] = None
+    faces: ClassVar[Mapping[str, Face]] = {}
+
+    def __init__(self) -> None:
+        super().__init__()
+        for module, face in self.public().items():
+            ops.FUNCTIONS.setdefault(module, {}).update(dict.fromkeys(face.names.split(), self.name))
+
+    def public(self) -> dict[str, Face]:
+        """Module below `nxjax` -> the function there, with all that it says."""
+        faces = ({"lax": Face(self.name)} if self.example else {}) | dict(self.faces)
+        line = (type(self).__doc__ or "").split("\n")[0]
+        return {m: Face(f.names, f.line or line, f.example or self.example) for m, f in faces.items()}
 
     def __call__(self, *args: Any, **params: Any) -> Any:
         for x in args:
@@ -278,9 +316,8 @@ class Nondifferentiable(Op):
 
 
 class Unary(Elementwise):
-    """One operand; result of its type. ``allowed`` says which dtypes have a meaning, ``hlo`` the StableHLO name."""
+    """One operand; result of its type. ``hlo`` is the StableHLO name."""
 
-    allowed: ClassVar[frozenset[DType]] = dtypes.NUMBER
     hlo: ClassVar[str] = ""
     ufunc: ClassVar[Callable[..., Any] | None] = None
 
@@ -301,7 +338,7 @@ class Unary(Elementwise):
 class Binary(Elementwise):
     """Two operands of one type; result of that type."""
 
-    allowed: ClassVar[frozenset[DType]] = dtypes.NUMBER
+    arity = 2
     hlo: ClassVar[str] = ""
     ufunc: ClassVar[Callable[..., Any] | None] = None
 

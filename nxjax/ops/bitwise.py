@@ -6,7 +6,7 @@ from typing import Any, final
 
 import numpy as np
 
-from nxjax.ops.base import Binary, NDArray, Nondifferentiable, Unary
+from nxjax.ops.base import Binary, Face, NDArray, Nondifferentiable, Unary
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
@@ -30,6 +30,8 @@ class And(_Logic):
     name = "and"
     hlo = "and"
     ufunc = np.bitwise_and
+    example = "jnp.array([12, 5]), 10", "Array([8, 0], dtype=int32)"
+    faces = {"lax": Face("bitwise_and")}
 
 
 @final
@@ -39,6 +41,8 @@ class Or(_Logic):
     name = "or"
     hlo = "or"
     ufunc = np.bitwise_or
+    example = "jnp.array([True, False]), False", "Array([ True, False], dtype=bool)"
+    faces = {"lax": Face("bitwise_or")}
 
 
 @final
@@ -48,6 +52,8 @@ class Xor(_Logic):
     name = "xor"
     hlo = "xor"
     ufunc = np.bitwise_xor
+    example = "jnp.array([12, 5]), 10", "Array([ 6, 15], dtype=int32)"
+    faces = {"lax": Face("bitwise_xor")}
 
 
 @final
@@ -57,6 +63,8 @@ class Not(Nondifferentiable, Unary):
     name = "not"
     allowed = dtypes.BITS
     hlo = "not"
+    example = "jnp.array([0, 7])", "Array([-1, -8], dtype=int32)"
+    faces = {"lax": Face("bitwise_not")}
 
     def eval(self, x: NDArray, /) -> NDArray:
         if x.dtype in (dtypes.int4, dtypes.uint4):
@@ -98,6 +106,7 @@ class ShiftLeft(_Shift):
 
     name = "shift_left"
     hlo = "shift_left"
+    example = "jnp.array([1, 1]), jnp.array([4, 32])", "Array([16,  0], dtype=int32)"
 
     def shifted(self, x: NDArray, amount: NDArray, width: int, dtype: DType) -> NDArray:
         bits = _unsigned(x, width)
@@ -111,6 +120,7 @@ class ShiftRightLogical(_Shift):
 
     name = "shift_right_logical"
     hlo = "shift_right_logical"
+    example = "jnp.array([-1, 8], jnp.int8), jnp.array([1, 1], jnp.int8)", "Array([127,   4], dtype=int8)"
 
     def shifted(self, x: NDArray, amount: NDArray, width: int, dtype: DType) -> NDArray:
         bits = _unsigned(x, width)
@@ -132,6 +142,7 @@ class ShiftRightArithmetic(_Shift):
 
     name = "shift_right_arithmetic"
     hlo = "shift_right_arithmetic"
+    example = "jnp.array([-16, 8]), 2", "Array([-4,  2], dtype=int32)"
 
     def shifted(self, x: NDArray, amount: NDArray, width: int, dtype: DType) -> NDArray:
         if dtype == dtypes.int4:
@@ -158,6 +169,7 @@ class PopulationCount(_Count):
 
     name = "population_count"
     hlo = "popcnt"
+    example = "jnp.array([7, -1], jnp.int8)", "Array([3, 8], dtype=int8)"
 
     def eval(self, x: NDArray, /) -> NDArray:
         return _narrow(np.bitwise_count(_unsigned(x, dtypes.bit_width(x.dtype))), x.dtype)
@@ -177,6 +189,7 @@ class Clz(_Count):
 
     name = "clz"
     hlo = "count_leading_zeros"
+    example = "jnp.array([0, 1, -1], jnp.int8)", "Array([8, 7, 0], dtype=int8)"
 
     def eval(self, x: NDArray, /) -> NDArray:
         width = dtypes.bit_width(x.dtype)

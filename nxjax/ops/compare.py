@@ -9,14 +9,15 @@ import numpy as np
 
 from nxjax.ops.base import Elementwise, NDArray, Nondifferentiable, equal_dtypes, equal_shapes, of_dtype
 from nxjax.trace import dtypes
-from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
 
 
 class Compare(Nondifferentiable, Elementwise):
     """Two operands of one type to bool. NaN is unequal to everything."""
 
-    allowed: ClassVar[frozenset[DType]] = dtypes.NUMERIC - dtypes.COMPLEX
+    allowed = dtypes.NUMERIC - dtypes.COMPLEX
+    arity = 2
+    gives = " (giving booleans)"
     direction: ClassVar[str]
     ufunc: ClassVar[Callable[..., Any]]
 
@@ -41,6 +42,7 @@ class Eq(Compare):
     allowed = dtypes.NUMERIC
     direction = "EQ"
     ufunc = np.equal
+    example = "jnp.array([1.0, jnp.nan]), jnp.nan", "Array([False, False], dtype=bool)"
 
 
 @final
@@ -51,6 +53,7 @@ class Ne(Compare):
     allowed = dtypes.NUMERIC
     direction = "NE"
     ufunc = np.not_equal
+    example = "jnp.array([1.0, jnp.nan]), jnp.nan", "Array([ True,  True], dtype=bool)"
 
 
 @final
@@ -60,6 +63,7 @@ class Lt(Compare):
     name = "lt"
     direction = "LT"
     ufunc = np.less
+    example = "jnp.array([1, 2, 3]), 2", "Array([ True, False, False], dtype=bool)"
 
 
 @final
@@ -69,6 +73,7 @@ class Le(Compare):
     name = "le"
     direction = "LE"
     ufunc = np.less_equal
+    example = "jnp.array([1, 2, 3]), 2", "Array([ True,  True, False], dtype=bool)"
 
 
 @final
@@ -78,6 +83,7 @@ class Gt(Compare):
     name = "gt"
     direction = "GT"
     ufunc = np.greater
+    example = "jnp.array([jnp.nan, jnp.inf]), 0.0", "Array([False,  True], dtype=bool)"
 
 
 @final
@@ -87,6 +93,7 @@ class Ge(Compare):
     name = "ge"
     direction = "GE"
     ufunc = np.greater_equal
+    example = "jnp.array([1, 2, 3]), 2", "Array([False,  True,  True], dtype=bool)"
 
 
 eq = Eq()

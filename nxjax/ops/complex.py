@@ -15,8 +15,11 @@ from nxjax.trace.types import ArrayType
 
 
 class _Part(LinearOp, Elementwise):
+    allowed = dtypes.COMPLEX
+    gives = " (giving floats)"
+
     def infer(self, x: ArrayType, /) -> ArrayType:
-        of_dtype(self, dtypes.COMPLEX, x)
+        of_dtype(self, self.allowed, x)
         return ArrayType(x.shape, dtypes.real_part(x.dtype), x.weak)
 
 
@@ -25,6 +28,7 @@ class Real(_Part):
     """Real part of a complex number"""
 
     name = "real"
+    example = "jnp.array([1 + 2j, 3 - 4j])", "Array([1., 3.], dtype=float32)"
 
     def eval(self, x: NDArray, /) -> NDArray:
         return np.asarray(x.real)
@@ -41,6 +45,7 @@ class Imag(_Part):
     """Imaginary part of a complex number"""
 
     name = "imag"
+    example = "jnp.array([1 + 2j, 3 - 4j])", "Array([ 2., -4.], dtype=float32)"
 
     def eval(self, x: NDArray, /) -> NDArray:
         return np.asarray(x.imag)
@@ -58,6 +63,10 @@ class Complex(LinearOp, Elementwise):
     """x + iy of two real operands"""
 
     name = "complex"
+    allowed = frozenset((dtypes.float32, dtypes.float64))
+    arity = 2
+    gives = " (giving complex numbers)"
+    example = "jnp.array([1.0, 2.0]), jnp.array([-1.0, 0.0])", "Array([1.-1.j, 2.+0.j], dtype=complex64)"
 
     def infer(self, x: ArrayType, y: ArrayType, /) -> ArrayType:
         equal_shapes(self, x, y)
@@ -85,9 +94,12 @@ class Conj(LinearOp, Elementwise):
     """Complex conjugate; of a real operand, the complex number itself. Linear over the reals."""
 
     name = "conj"
+    allowed = dtypes.COMPLEX | {dtypes.float32, dtypes.float64}
+    gives = " (giving complex numbers)"
+    example = "jnp.array([1 + 2j, 3 - 4j])", "Array([1.-2.j, 3.+4.j], dtype=complex64)"
 
     def infer(self, x: ArrayType, /) -> ArrayType:
-        of_dtype(self, dtypes.COMPLEX | {dtypes.float32, dtypes.float64}, x)
+        of_dtype(self, self.allowed, x)
         return ArrayType(x.shape, dtypes.complex_of(x.dtype), x.weak)
 
     def eval(self, x: NDArray, /) -> NDArray:

@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.ops.arithmetic import abs, add, div, mul, neg, ratio, rsqrt, square, sub
-from nxjax.ops.base import NDArray, RoundedSlope, Tangent, Unary, like
+from nxjax.ops.base import Face, NDArray, RoundedSlope, Tangent, Unary, like
 from nxjax.ops.compare import lt
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.select import select_n
@@ -43,6 +43,9 @@ class Exp(Smooth):
     name = "exp"
     hlo = "exponential"
     ufunc = np.exp
+    accuracy = True
+    example = "jnp.array([0.0, -jnp.inf, 1000.0])", "Array([ 1.,  0., inf], dtype=float32)"
+    faces = {"numpy": Face("exp", "e to the power x.")}
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: mul(t, y),)
@@ -54,6 +57,9 @@ class Exp2(Smooth):
 
     name = "exp2"
     ufunc = np.exp2
+    accuracy = True
+    example = "jnp.array([3.0, -1.0])", "Array([8. , 0.5], dtype=float32)"
+    faces = {"numpy": Face("exp2", "2 to the power x.", ("jnp.array([3, -1])", "Array([8. , 0.5], dtype=float32)"))}
 
     def eval(self, x: NDArray, /) -> NDArray:
         # Complex ones as the expansion, whose answers at infinity are others than NumPy's.
@@ -90,6 +96,9 @@ class Expm1(Smooth):
     name = "expm1"
     hlo = "exponential_minus_one"
     ufunc = np.expm1
+    accuracy = True
+    example = "jnp.array([0.0, 1e-10])", "Array([0.e+00, 1.e-10], dtype=float32)"
+    faces = {"numpy": Face("expm1", "exp(x) - 1, exact for small x.")}
 
     def eval(self, x: NDArray, /) -> NDArray:
         y = super().eval(x)
@@ -106,6 +115,9 @@ class Log(Smooth):
     name = "log"
     hlo = "log"
     ufunc = np.log
+    accuracy = True
+    example = "jnp.array([1.0, 0.0, -1.0])", "Array([  0., -inf,  nan], dtype=float32)"
+    faces = {"numpy": Face("log", "Natural logarithm.")}
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: div(t, x),)
@@ -118,6 +130,9 @@ class Log1p(Smooth):
     name = "log1p"
     hlo = "log_plus_one"
     ufunc = np.log1p
+    accuracy = True
+    example = "jnp.array([1e-10, -1.0])", "Array([1.e-10,   -inf], dtype=float32)"
+    faces = {"numpy": Face("log1p", "log(1 + x), exact for small x.")}
 
     def eval(self, x: NDArray, /) -> NDArray:
         # NumPy's adds 1 to a complex number before all else, and a small one is gone.
@@ -164,6 +179,9 @@ class Sin(Smooth):
     name = "sin"
     hlo = "sine"
     ufunc = np.sin
+    accuracy = True
+    example = "jnp.array([0.0, jnp.inf])", "Array([ 0., nan], dtype=float32)"
+    faces = {"numpy": Face("sin", "Sine of x, in radians.")}
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: mul(t, cos(x)),)
@@ -176,6 +194,9 @@ class Cos(Smooth):
     name = "cos"
     hlo = "cosine"
     ufunc = np.cos
+    accuracy = True
+    example = "jnp.array([0.0, jnp.inf])", "Array([ 1., nan], dtype=float32)"
+    faces = {"numpy": Face("cos", "Cosine of x, in radians.", ("0", "Array(1., dtype=float32, weak_type=True)"))}
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: neg(mul(t, sin(x))),)
@@ -188,6 +209,9 @@ class Tan(Smooth):
     name = "tan"
     hlo = "tan"
     ufunc = np.tan
+    accuracy = True
+    example = "jnp.array([-0.0, jnp.nan])", "Array([-0., nan], dtype=float32)"
+    faces = {"numpy": Face("tan", "Tangent of x, in radians.")}
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: mul(t, add(square(y), 1)),)
@@ -200,6 +224,8 @@ class Asin(Smooth):
     name = "asin"
     chlo = "asin"
     ufunc = np.arcsin
+    example = "jnp.array([0.0, 2.0])", "Array([ 0., nan], dtype=float32)"
+    faces = {"numpy": Face("arcsin asin", "Inverse sine.")}
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: mul(t, _circular(x)),)
@@ -224,6 +250,8 @@ class Acos(Smooth):
     name = "acos"
     chlo = "acos"
     ufunc = np.arccos
+    example = "jnp.array([1.0, -2.0])", "Array([ 0., nan], dtype=float32)"
+    faces = {"numpy": Face("arccos acos", "Inverse cosine.")}
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: neg(mul(t, _circular(x))),)
@@ -236,6 +264,8 @@ class Atan(Smooth):
     name = "atan"
     chlo = "atan"
     ufunc = np.arctan
+    example = "jnp.array([0.0, jnp.inf])", "Array([0.       , 1.5707964], dtype=float32)"
+    faces = {"numpy": Face("arctan atan", "Inverse tangent.")}
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: div(t, add(square(x), 1)),)
@@ -248,6 +278,8 @@ class Sinh(Smooth):
     name = "sinh"
     chlo = "sinh"
     ufunc = np.sinh
+    example = "jnp.array([0.0, -jnp.inf])", "Array([  0., -inf], dtype=float32)"
+    faces = {"numpy": Face("sinh", "Hyperbolic sine.")}
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: mul(t, cosh(x)),)
@@ -260,6 +292,8 @@ class Cosh(Smooth):
     name = "cosh"
     chlo = "cosh"
     ufunc = np.cosh
+    example = "jnp.array([0.0, -jnp.inf])", "Array([ 1., inf], dtype=float32)"
+    faces = {"numpy": Face("cosh", "Hyperbolic cosine.")}
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: mul(t, sinh(x)),)
@@ -272,6 +306,9 @@ class Tanh(Smooth):
     name = "tanh"
     hlo = "tanh"
     ufunc = np.tanh
+    accuracy = True
+    example = "jnp.array([0.0, 20.0, -jnp.inf])", "Array([ 0.,  1., -1.], dtype=float32)"
+    faces = {"numpy": Face("tanh", "Hyperbolic tangent.")}
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: mul(t, sub(like(y, 1), square(y))),)
@@ -284,6 +321,8 @@ class Asinh(Smooth):
     name = "asinh"
     chlo = "asinh"
     ufunc = np.arcsinh
+    example = "jnp.array([0.0, -jnp.inf])", "Array([  0., -inf], dtype=float32)"
+    faces = {"numpy": Face("arcsinh asinh", "Inverse hyperbolic sine.")}
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: mul(t, rsqrt(add(square(x), 1))),)
@@ -296,6 +335,8 @@ class Acosh(Smooth):
     name = "acosh"
     chlo = "acosh"
     ufunc = np.arccosh
+    example = "jnp.array([1.0, 0.5])", "Array([ 0., nan], dtype=float32)"
+    faces = {"numpy": Face("arccosh acosh", "Inverse hyperbolic cosine.")}
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         if x.dtype in dtypes.COMPLEX:
@@ -310,6 +351,8 @@ class Atanh(Smooth):
     name = "atanh"
     chlo = "atanh"
     ufunc = np.arctanh
+    example = "jnp.array([0.0, 1.0, 2.0])", "Array([ 0., inf, nan], dtype=float32)"
+    faces = {"numpy": Face("arctanh atanh", "Inverse hyperbolic tangent.")}
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: div(t, _beside_square(x)),)
@@ -321,6 +364,8 @@ class Logistic(Smooth):
 
     name = "logistic"
     hlo = "logistic"
+    accuracy = True
+    example = "jnp.array([0.0, -jnp.inf, jnp.inf])", "Array([0.5, 0. , 1. ], dtype=float32)"
 
     def eval(self, x: NDArray, /) -> NDArray:
         wide = x.astype(np.float32) if x.dtype in dtypes.NARROW else x

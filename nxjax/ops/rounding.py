@@ -29,6 +29,7 @@ class Floor(_Rounding):
     name = "floor"
     hlo = "floor"
     ufunc = np.floor
+    example = "jnp.array([-1.5, 1.5])", "Array([-2.,  1.], dtype=float32)"
 
 
 @final
@@ -38,6 +39,7 @@ class Ceil(_Rounding):
     name = "ceil"
     hlo = "ceil"
     ufunc = np.ceil
+    example = "jnp.array([-1.5, -0.5])", "Array([-1., -0.], dtype=float32)"
 
 
 @final
@@ -68,7 +70,9 @@ class IsFinite(Nondifferentiable, Unary):
     """Neither infinite nor NaN"""
 
     name = "is_finite"
+    gives = " (giving booleans)"
     allowed = dtypes.FLOAT
+    example = "jnp.array([1.0, jnp.inf, jnp.nan])", "Array([ True, False, False], dtype=bool)"
 
     def infer(self, x: ArrayType, /) -> ArrayType:
         of_dtype(self, self.allowed, x)

@@ -55,6 +55,7 @@ class Erf(_Real):
 
     name = "erf"
     chlo = "erf"
+    example = "jnp.array([0.0, jnp.inf, -jnp.inf])", "Array([ 0.,  1., -1.], dtype=float32)"
 
     def double(self, x: NDArray) -> NDArray:
         return _pointwise(math.erf)(x)
@@ -69,6 +70,7 @@ class Erfc(_Real):
 
     name = "erfc"
     chlo = "erfc"
+    example = "jnp.array([0.0, jnp.inf, -jnp.inf])", "Array([1., 0., 2.], dtype=float32)"
 
     def double(self, x: NDArray) -> NDArray:
         return _pointwise(math.erfc)(x)
@@ -102,6 +104,7 @@ class ErfInv(_Real):
 
     name = "erf_inv"
     chlo = "erf_inv"
+    example = "jnp.array([0.0, 1.0, 2.0])", "Array([ 0., inf, nan], dtype=float32)"
 
     def eval(self, x: NDArray, /) -> NDArray:
         if x.dtype != dtypes.float64:
@@ -139,6 +142,7 @@ class Lgamma(_Real):
 
     name = "lgamma"
     chlo = "lgamma"
+    example = "jnp.array([1.0, 0.0, jnp.inf])", "Array([ 0., inf, inf], dtype=float32)"
 
     def double(self, x: NDArray) -> NDArray:
         return _pointwise(_lgamma)(x)
@@ -153,6 +157,7 @@ class Digamma(_Real):
 
     name = "digamma"
     chlo = "digamma"
+    example = "jnp.array([1.0, -1.0])", "Array([-0.5772157,        nan], dtype=float32)"
 
     def double(self, x: NDArray) -> NDArray:
         # Reflection (DLMF 5.5.4) to x >= 1/2, recurrence (5.5.2) to x >= 8, then the asymptotic series (5.11.2).
@@ -367,6 +372,7 @@ class BesselI0e(_Bessel):
     """e^-|x| I_0(x)"""
 
     name = "bessel_i0e"
+    example = "jnp.array([0.0, jnp.inf])", "Array([1., 0.], dtype=float32)"
 
     def expand(self, x: Array, /) -> Array:
         return _bessel(0, x)
@@ -380,6 +386,7 @@ class BesselI1e(_Bessel):
     """e^-|x| I_1(x)"""
 
     name = "bessel_i1e"
+    example = "jnp.array([0.0, -jnp.inf])", "Array([ 0., -0.], dtype=float32)"
 
     def expand(self, x: Array, /) -> Array:
         return mul(sign(x), _bessel(1, x))

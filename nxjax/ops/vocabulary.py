@@ -10,10 +10,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Final
 
-from nxjax.ops.index import FILES
+from nxjax.ops.index import FACES, FILES
 from nxjax.trace.core import OPS, Op
 
 _HOMES: Final = {name: file for file, names in FILES.items() for name in names.split()}
+# Module below `nxjax` -> public name -> the op that is this function; an op that is made later adds its own.
+FUNCTIONS: Final = {
+    module: {name: op or name for name, _, op in (pair.partition("=") for pair in pairs.split())}
+    for module, pairs in FACES.items()
+}
 
 
 def load(name: str) -> None:
