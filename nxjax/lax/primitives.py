@@ -11,27 +11,25 @@ import importlib
 from collections.abc import Callable
 from typing import Any, Final, final
 
+from nxjax.ops.vocabulary import FUNCTIONS
 from nxjax.trace.core import op_named
 
-# Ops that JAX calls as we do, and those that it calls otherwise.
+# Ops that JAX calls as we do, beside those that are a function of `lax`; and those that it calls otherwise.
 _SAME: Final = """
-    abs acos acosh add all_gather all_to_all and argmax argmin asin asinh atan atan2 atanh axis_index bessel_i0e
-    bessel_i1e bitcast_convert_type broadcast_in_dim cbrt ceil cholesky clamp clz complex concatenate cond conj
-    conv_general_dilated convert_element_type copy cos cosh cumlogsumexp cummax cummin cumprod cumsum
-    custom_jvp_call custom_lin custom_vjp_call digamma div dot_general dynamic_slice dynamic_update_slice eig eigh
-    eq erf erf_inv erfc exp exp2 expm1 fft floor gather ge geqrf gt hessenberg householder_product igamma
-    igamma_grad_a igammac imag integer_pow iota is_finite jit le lgamma log log1p logistic lt lu
-    lu_pivots_to_permutation max min mul name ne neg nextafter not optimization_barrier or pad pmax pmin polygamma
-    population_count pow ppermute psum random_bits random_fold_in random_seed random_split real reduce reduce_and
-    reduce_max reduce_min reduce_or reduce_precision reduce_prod reduce_scatter reduce_sum reduce_window_max
-    reduce_window_min reduce_window_sum reduce_xor regularized_incomplete_beta rem reshape rev round rsqrt scan
-    scatter scatter_add scatter_max scatter_min scatter_mul scatter_sub schur select_and_gather_add
-    select_and_scatter_add select_n sharding_constraint shift_left shift_right_arithmetic shift_right_logical sign
-    sin sinh slice sort split sqrt square stop_gradient sub svd tan tanh threefry2x32 top_k transpose
-    triangular_solve tridiagonal while xor zeta
+    add all_gather all_to_all argmax argmin axis_index bitcast_convert_type broadcast_in_dim cholesky clamp
+    concatenate cond conv_general_dilated convert_element_type copy cumlogsumexp cummax cummin cumprod cumsum
+    custom_jvp_call custom_lin custom_vjp_call dot_general dynamic_slice dynamic_update_slice eig eigh fft gather
+    geqrf hessenberg householder_product igamma igamma_grad_a igammac integer_pow iota jit lu
+    lu_pivots_to_permutation mul name nextafter optimization_barrier pad pmax pmin polygamma pow ppermute psum
+    random_bits random_fold_in random_seed random_split reduce reduce_and reduce_max reduce_min reduce_or
+    reduce_precision reduce_prod reduce_scatter reduce_sum reduce_window_max reduce_window_min reduce_window_sum
+    reduce_xor regularized_incomplete_beta reshape rev round scan scatter scatter_add scatter_max scatter_min
+    scatter_mul scatter_sub schur select_and_gather_add select_and_scatter_add select_n sharding_constraint slice
+    sort split stop_gradient svd threefry2x32 top_k transpose triangular_solve tridiagonal while zeta
 """
 _RENAMED: Final = {"add_jaxvals": "add", "remat": "checkpoint", "linear_solve": "custom_linear_solve"}
-_OPS: Final = {f"{name}_p": op for name, op in [*((n, n) for n in _SAME.split()), *_RENAMED.items()]}
+_OWN: Final = [*_SAME.split(), *FUNCTIONS["lax"].values()]
+_OPS: Final = {f"{name}_p": op for name, op in [*zip(_OWN, _OWN, strict=True), *_RENAMED.items()]}
 
 
 def _lax(name: str, **renamed: str) -> Callable[..., Any]:
@@ -148,10 +146,13 @@ def find(name: str, module: str = "nxjax.lax") -> Any:
     Raises:
         AttributeError: there is none.
     """
+    own = name.removesuffix("_p")
     if name in _OPS:
         value: Any = op_named(_OPS[name])
-    elif name.removesuffix("_p") in _SPELLED and name.endswith("_p"):
-        value = Spelled(name.removesuffix("_p"), *_SPELLED[name.removesuffix("_p")])
+    elif own in _SPELLED and name.endswith("_p"):
+        value = Spelled(own, *_SPELLED[own])
+    elif own in FUNCTIONS["lax"] and name.endswith("_p"):  # an op that was made later
+        value = op_named(FUNCTIONS["lax"][own])
     else:
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
     globals()[name] = value

@@ -20,55 +20,27 @@ from nxjax.ops import (
     special,
 )
 from nxjax.ops import complex as complex_ops
-from nxjax.ops.base import like
+from nxjax.ops.base import Unary, like
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.transforms.vmap import vmap
 
+# Ops of one operand that are one operation, and what several are.
+_OPS: Final = [op for f in (arithmetic, bitwise, elementary, rounding, special) for op in vars(f).values()]
 _UNARY: Final[dict[str, Any]] = {
-    "abs": arithmetic.abs,
-    "cbrt": arithmetic.cbrt,
-    "ceil": rounding.ceil,
-    "cosine": elementary.cos,
-    "count_leading_zeros": bitwise.clz,
-    "exponential": elementary.exp,
-    "exponential_minus_one": elementary.expm1,
-    "floor": rounding.floor,
+    **{op.hlo: op for op in _OPS if isinstance(op, Unary) and op.hlo},
     "imag": complex_ops.imag,
     "is_finite": rounding.is_finite,
-    "log": elementary.log,
-    "log_plus_one": elementary.log1p,
-    "logistic": elementary.logistic,
-    "negate": arithmetic.neg,
-    "not": bitwise.not_,
-    "popcnt": bitwise.population_count,
     "real": complex_ops.real,
-    "rsqrt": arithmetic.rsqrt,
     "sign": arithmetic.sign,
-    "sine": elementary.sin,
-    "sqrt": arithmetic.sqrt,
-    "tan": elementary.tan,
-    "tanh": elementary.tanh,
 }
 _CHLO: Final[dict[str, Any]] = {
-    "acos": elementary.acos,
-    "acosh": elementary.acosh,
-    "asin": elementary.asin,
-    "asinh": elementary.asinh,
-    "atan": elementary.atan,
-    "atanh": elementary.atanh,
+    **{op.chlo: op for op in _OPS if isinstance(op, elementary.Smooth) and op.chlo},
     "bessel_i1e": special.bessel_i1e,
     "conj": complex_ops.conj,
-    "cosh": elementary.cosh,
-    "digamma": special.digamma,
-    "erf": special.erf,
-    "erf_inv": special.erf_inv,
-    "erfc": special.erfc,
-    "lgamma": special.lgamma,
     "next_after": arithmetic.nextafter,
     "polygamma": special.polygamma,
-    "sinh": elementary.sinh,
     "square": arithmetic.square,
     "tan": elementary.tan,
     "zeta": special.zeta,
