@@ -78,7 +78,7 @@ def face(op: Elementwise, module: str) -> Callable[..., Array]:
     It takes JAX's keyword ``accuracy`` where that has it, a wish for a faster or a more exact approximation: there is
     one approximation here, the most exact.
     """
-    own, line, example = op.public()["lax"]
+    own, line, example, _ = op.public()["lax"]
     assert example is not None, own
 
     def unary(x: Any) -> Array:

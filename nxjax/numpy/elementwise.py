@@ -80,7 +80,7 @@ def plain_ufunc(op: Any) -> Any:
 
 def _inexact(op: Any) -> Unary:
     """The function that an op of one operand is."""
-    names, line, example = op.public()["numpy"]
+    names, line, example, _ = op.public()["numpy"]
     name = names.split()[0]
     ufunc = plain_ufunc(op)
 
@@ -99,7 +99,7 @@ def _inexact(op: Any) -> Unary:
 
 def _inexact2(op: Any) -> Binary:
     """The function that an op of two operands is."""
-    names, line, example = op.public()["numpy"]
+    names, line, example, _ = op.public()["numpy"]
     name = names.split()[0]
 
     @named(name, line + " Broadcasts; integers and booleans become float." + _BROADCASTS, *example)

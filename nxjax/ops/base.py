@@ -183,12 +183,13 @@ def zeros(type: ArrayType) -> Array:
 class Face(NamedTuple):
     """A public function that is an op: its names, its own first; what it says; and a call with what that prints.
 
-    What is left out is the op's: the first line of its docstring, its example.
+    What is left out is the op's: the first line of its docstring, its example. ``beyond``: results outside the domain.
     """
 
     names: str
     line: str = ""
     example: tuple[str, str] | None = None
+    beyond: str = ""
 
 
 class Elementwise(Op):
@@ -222,7 +223,7 @@ class Elementwise(Op):
         """Module below `nxjax` -> the function there, with all that it says."""
         faces = ({"lax": Face(self.name)} if self.example else {}) | dict(self.faces)
         line = (type(self).__doc__ or "").split("\n")[0]
-        return {m: Face(f.names, f.line or line, f.example or self.example) for m, f in faces.items()}
+        return {m: Face(f.names, f.line or line, f.example or self.example, f.beyond) for m, f in faces.items()}
 
     def __call__(self, *args: Any, **params: Any) -> Any:
         for x in args:

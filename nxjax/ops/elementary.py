@@ -366,6 +366,7 @@ class Logistic(Smooth):
     hlo = "logistic"
     accuracy = True
     example = "jnp.array([0.0, -jnp.inf, jnp.inf])", "Array([0.5, 0. , 1. ], dtype=float32)"
+    faces = {"scipy.special": Face("expit", "The logistic function 1 / (1 + exp(-x)).", ("1.0", "0.7311"))}
 
     def eval(self, x: NDArray, /) -> NDArray:
         wide = x.astype(np.float32) if x.dtype in dtypes.NARROW else x

@@ -84,4 +84,5 @@ FACES: Final = {
         "asinh atan atan2 atanh cbrt cos cosh divide=div exp exp2 expm1 log log1p nextafter sin sinh sqrt tan tanh "
         "true_divide=div"
     ),
+    "scipy.special": "digamma erf erfc erfinv=erf_inv expit=logistic gammaln=lgamma i0e=bessel_i0e i1e=bessel_i1e",
 }

@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib as _importlib
 from typing import Any as _Any
 
+from nxjax.ops.vocabulary import FUNCTIONS as _FUNCTIONS
+
 _FILES = {
-    "bessels": "bessel_jn i0 i0e i1 i1e",
-    "entropies": "entr expit kl_div logit rel_entr xlog1py xlogy",
-    "errs": "erf erfc erfinv log_ndtr ndtr ndtri owens_t",
+    "bessels": "bessel_jn i0 i1",
+    "entropies": "entr kl_div logit rel_entr xlog1py xlogy",
+    "errs": "log_ndtr ndtr ndtri owens_t",
     "faddeeva": "dawsn erfcx wofz",
-    "gammas": "bernoulli beta betaln boxcox boxcox1p comb digamma factorial gamma gammaln gammasgn loggamma "
+    "gammas": "bernoulli beta betaln boxcox boxcox1p comb factorial gamma gammasgn loggamma "
     "multigammaln poch polygamma zeta",
     "harmonics": "sph_harm_y",
     "hypergeometric": "hyp1f1 hyp2f1",
@@ -19,12 +21,13 @@ _FILES = {
     "reductions": "log_softmax logsumexp softmax",
 }
 _HOMES = {name: file for file, names in _FILES.items() for name in names.split()}
+_HOMES |= dict.fromkeys(_FUNCTIONS["scipy.special"], "functions")
 
 __all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> _Any:
-    file = _HOMES.get(name)
+    file = _HOMES.get(name) or ("functions" if name in _FUNCTIONS["scipy.special"] else None)
     if file is None:
         raise AttributeError(f"module 'nxjax.scipy.special' has no attribute {name!r}")
     found = globals()[name] = getattr(_importlib.import_module(f"nxjax.scipy.special.{file}"), name)

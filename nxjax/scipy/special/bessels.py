@@ -49,21 +49,6 @@ _i0.defjvps(lambda t, y, x: t * _i1(x))
 _i1.defjvps(_i1_slope)
 
 
-def i0e(x: Any) -> Array:
-    """exp(-|x|) I_0(x), the modified Bessel function (DLMF 10.25.2) without overflow.
-
-    Args:
-        x: real array of any shape; integers become float.
-
-    Returns:
-        Array of the shape of ``x`` and float dtype.
-
-    >>> print(round(float(i0e(2.0)), 4))
-    0.3085
-    """
-    return ops.bessel_i0e(_float("i0e", x))
-
-
 def i0(x: Any) -> Array:
     """The modified Bessel function I_0(x) (DLMF 10.25.2).
 
@@ -77,21 +62,6 @@ def i0(x: Any) -> Array:
     2.2796
     """
     return _i0(_float("i0", x))
-
-
-def i1e(x: Any) -> Array:
-    """exp(-|x|) I_1(x), the modified Bessel function (DLMF 10.25.2) without overflow.
-
-    Args:
-        x: real array of any shape; integers become float.
-
-    Returns:
-        Array of the shape of ``x`` and float dtype.
-
-    >>> print(round(float(i1e(2.0)), 4))
-    0.2153
-    """
-    return ops.bessel_i1e(_float("i1e", x))
 
 
 def i1(x: Any) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.errors import DtypeError
 from nxjax.numpy.promotion import convert, inexact_operands
-from nxjax.ops.elementary import log, log1p, logistic
+from nxjax.ops.elementary import log, log1p
 from nxjax.scipy.special.operands import alike, reals
 from nxjax.trace.core import Array
 from nxjax.transforms.custom_jvp import custom_jvp
@@ -17,21 +17,6 @@ from nxjax.transforms.custom_jvp import custom_jvp
 
 def _real(name: str, *xs: Any) -> list[Array]:
     return reals(name, *xs, error=DtypeError)
-
-
-def expit(x: Any) -> Array:
-    """The logistic function 1 / (1 + exp(-x)).
-
-    Args:
-        x: array of any shape, also complex; integers become float.
-
-    Returns:
-        Array of the shape of ``x`` and float dtype.
-
-    >>> print(round(float(expit(1.0)), 4))
-    0.7311
-    """
-    return logistic(*inexact_operands("expit", x))
 
 
 @custom_jvp

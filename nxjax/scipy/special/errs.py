@@ -35,51 +35,6 @@ def _strong(name: str, x: Any) -> Array:
     return strong(_real(name, x))
 
 
-def erf(x: Any) -> Array:
-    """The error function, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x (DLMF 7.2.1).
-
-    Args:
-        x: real array of any shape; integers become float.
-
-    Returns:
-        Array of the shape of ``x`` and float dtype.
-
-    >>> print(round(float(erf(0.5)), 4))
-    0.5205
-    """
-    return ops.erf(_real("erf", x))
-
-
-def erfc(x: Any) -> Array:
-    """1 - erf(x), without cancellation (DLMF 7.2.2).
-
-    Args:
-        x: real array of any shape; integers become float.
-
-    Returns:
-        Array of the shape of ``x`` and float dtype.
-
-    >>> print(round(float(erfc(0.5)), 4))
-    0.4795
-    """
-    return ops.erfc(_real("erfc", x))
-
-
-def erfinv(x: Any) -> Array:
-    """The inverse of `erf` (DLMF 7.17.1).
-
-    Args:
-        x: real array of any shape; integers become float.
-
-    Returns:
-        Array of the shape of ``x`` and float dtype, NaN outside [-1, 1].
-
-    >>> print(round(float(erfinv(0.5)), 4))
-    0.4769
-    """
-    return ops.erf_inv(_real("erfinv", x))
-
-
 def ndtr(x: Any) -> Array:
     """The probability of a standard normal number below ``x``, erfc(-x / sqrt(2)) / 2 (DLMF 7.18).
 

@@ -67,22 +67,6 @@ def _guarded(function: Callable[[Array], Array], z: Array) -> Array:
     return jnp.where(bad, z.dtype.type(complex(math.nan, math.nan)), function(jnp.where(bad, z.dtype.type(1), z)))
 
 
-def gammaln(x: Any) -> Array:
-    """log |gamma(x)| (DLMF 5.2.1).
-
-    Args:
-        x: real array of any shape; integers become float.
-
-    Returns:
-        Array of the shape of ``x`` and float dtype, inf at the poles.
-
-    >>> print(round(float(gammaln(5.0)), 4))
-    3.1781
-    """
-    (v,) = _refuses("gammaln", x)
-    return ops.lgamma(v)
-
-
 def loggamma(x: Any) -> Array:
     """The principal branch of log gamma(x) (DLMF 5.2.1): cut along the negative real axis.
 
@@ -141,22 +125,6 @@ def gamma(x: Any) -> Array:
     if v.dtype in dtypes.COMPLEX:
         return _guarded(lambda z: exp(_complex_loggamma(z)), v)
     return gammasgn(v) * exp(ops.lgamma(v))
-
-
-def digamma(x: Any) -> Array:
-    """The derivative of `gammaln` (DLMF 5.2.2).
-
-    Args:
-        x: real array of any shape; integers become float.
-
-    Returns:
-        Array of the shape of ``x`` and float dtype, NaN at the poles.
-
-    >>> print(round(float(digamma(2.0)), 4))
-    0.4228
-    """
-    (v,) = _refuses("digamma", x)
-    return ops.digamma(v)
 
 
 def polygamma(n: Any, x: Any) -> Array:

@@ -1,0 +1,51 @@
+"""Functions that are an op, made from what the op says of itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nxjax.errors import DtypeError
+from nxjax.numpy.promotion import named
+from nxjax.ops import vocabulary as ops
+from nxjax.ops.vocabulary import FUNCTIONS
+from nxjax.scipy.special.operands import alike, reals
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array
+
+_TEXT = """{line}
+
+Args:
+    x: {takes}; integers become float.
+
+Returns:
+    Array of the shape of ``x`` and float dtype{beyond}.
+
+>>> print(round(float({name}({args})), 4))
+{shown}
+"""
+
+
+def _made(name: str) -> Any:
+    op: Any = getattr(ops, FUNCTIONS["scipy.special"][name])
+    _, line, (args, shown), beyond = op.public()["scipy.special"]
+    real = op.allowed == dtypes.FLOAT
+    takes = "real array of any shape" if real else "array of any shape, also complex"
+
+    @named(
+        name, _TEXT.format(line=line, takes=takes, beyond=beyond and f", {beyond}", name=name, args=args, shown=shown)
+    )
+    def function(x: Any) -> Array:
+        return op(*(reals(name, x, error=DtypeError) if real else alike(name, x)))
+
+    return function
+
+
+globals().update({_name: _made(_name) for _name in FUNCTIONS["scipy.special"]})
+
+
+def __getattr__(name: str) -> Any:
+    """The function of an op that was made later."""
+    if name not in FUNCTIONS["scipy.special"]:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    function = globals()[name] = _made(name)
+    return function
