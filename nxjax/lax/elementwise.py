@@ -11,16 +11,15 @@ from typing import Any
 from nxjax.lax._operands import aligned, face, refuse_truths
 from nxjax.ops import arithmetic, bitwise, compare, convert, incomplete, rounding, special
 from nxjax.ops import select as select_ops
-from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import require
 from nxjax.ops.vocabulary import FUNCTIONS
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, op_named
 
 
 def _made(name: str) -> Any:
-    op: Any = getattr(ops, FUNCTIONS["lax"][name])
+    op: Any = op_named(FUNCTIONS["lax"][name])
     return face(op, __name__)
 
 

@@ -35,7 +35,7 @@ from nxjax.ops.elementary import Expm1, Log1p, Smooth
 from nxjax.ops.vocabulary import FUNCTIONS
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, another, wrap
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, op_named
 
 Unary = Callable[[Any], Array]
 Binary = Callable[[Any, Any], Array]
@@ -111,7 +111,7 @@ def _inexact2(op: Any) -> Binary:
 
 def _made(name: str) -> dict[str, Any]:
     """The function ``name`` of an op, by each of its names."""
-    op: Any = getattr(ops, FUNCTIONS["numpy"][name])
+    op: Any = op_named(FUNCTIONS["numpy"][name])
     function = _inexact(op) if op.arity == 1 else _inexact2(op)
     return dict.fromkeys(op.public()["numpy"].names.split(), function)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -36,6 +37,24 @@ class Smooth(RoundedSlope, Unary):
         return super().stablehlo(b, out, x)
 
 
+class Composed(Unary):
+    """A function of one inexact operand by its decomposition into others; a rule that is not written follows from it.
+
+    Narrow floats are computed with in float32, as they would lose their digits half way.
+    """
+
+    allowed = dtypes.INEXACT
+
+    @abstractmethod
+    def composed(self, x: Array, /) -> Array:
+        """The function in smaller ones."""
+
+    def expand(self, x: Array, /) -> Array:
+        if x.dtype not in dtypes.NARROW:
+            return self.composed(x)
+        return convert_element_type(self.composed(convert_element_type(x, dtype=dtypes.float32)), dtype=x.dtype)
+
+
 @final
 class Exp(Smooth):
     """e to the power x"""
@@ -52,7 +71,7 @@ class Exp(Smooth):
 
 
 @final
-class Exp2(Smooth):
+class Exp2(Composed, Smooth):
     """2 to the power x"""
 
     name = "exp2"
@@ -68,12 +87,8 @@ class Exp2(Smooth):
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: mul(t, mul(y, float(np.log(2)))),)
 
-    def expand(self, x: Array, /) -> Array:
-        if x.dtype in dtypes.COMPLEX or x.dtype.itemsize > 2:
-            return exp(mul(x, float(np.log(2))))
-        # The product has more bits than a narrow float holds.
-        wide = convert_element_type(x, dtype=dtypes.float32)
-        return convert_element_type(exp(mul(wide, float(np.log(2)))), dtype=x.dtype)
+    def composed(self, x: Array, /) -> Array:
+        return exp(mul(x, float(np.log(2))))
 
 
 def _special_expm1(x: NDArray, y: NDArray) -> NDArray:

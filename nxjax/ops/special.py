@@ -18,7 +18,7 @@ from nxjax.ops.arithmetic import abs, add, div, max, min, mul, neg, rsqrt, sign,
 from nxjax.ops.base import Binary, Differentiable, Face, LinearOp, NDArray, Tangent, eval_by_expand, like
 from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import eq, ge, gt, lt, ne
-from nxjax.ops.elementary import Smooth, exp
+from nxjax.ops.elementary import Composed, Smooth, exp
 from nxjax.ops.rounding import floor
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
@@ -371,17 +371,12 @@ def _bessel(order: int, x: Array) -> Array:
     return select_n(lt(size, like(size, 20)), tail, series)
 
 
-class _Bessel(Smooth):
+class _Bessel(Composed, Smooth):
     allowed = dtypes.FLOAT
 
     def eval(self, x: NDArray, /) -> NDArray:
         wide = x if x.dtype == dtypes.float64 else x.astype(np.float64)
         return np.asarray(eval_by_expand(self, (wide,), {})).astype(x.dtype)
-
-    def stablehlo(self, b: Any, out: ArrayType, x: Any, /) -> Any:
-        # In float32 at least: the series' terms span more than half precision holds.
-        wide = dtypes.float64 if out.dtype == dtypes.float64 else dtypes.float32
-        return b.convert(b.inline(self.expand, (b.convert(x, wide),)), out.dtype)
 
 
 @final
@@ -396,7 +391,7 @@ class BesselI0e(_Bessel):
         )
     }
 
-    def expand(self, x: Array, /) -> Array:
+    def composed(self, x: Array, /) -> Array:
         return _bessel(0, x)
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
@@ -415,7 +410,7 @@ class BesselI1e(_Bessel):
         )
     }
 
-    def expand(self, x: Array, /) -> Array:
+    def composed(self, x: Array, /) -> Array:
         return mul(sign(x), _bessel(1, x))
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:

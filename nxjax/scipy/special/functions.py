@@ -6,11 +6,10 @@ from typing import Any
 
 from nxjax.errors import DtypeError
 from nxjax.numpy.promotion import named
-from nxjax.ops import vocabulary as ops
 from nxjax.ops.vocabulary import FUNCTIONS
 from nxjax.scipy.special.operands import alike, reals
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, op_named
 
 _TEXT = """{line}
 
@@ -26,7 +25,7 @@ Returns:
 
 
 def _made(name: str) -> Any:
-    op: Any = getattr(ops, FUNCTIONS["scipy.special"][name])
+    op: Any = op_named(FUNCTIONS["scipy.special"][name])
     _, line, (args, shown), beyond = op.public()["scipy.special"]
     real = op.allowed == dtypes.FLOAT
     takes = "real array of any shape" if real else "array of any shape, also complex"

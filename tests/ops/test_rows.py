@@ -1,0 +1,91 @@
+"""An elementary function is one row: it is found under all its names, and runs wherever functions run."""
+
+import importlib
+import inspect
+from pathlib import Path
+from typing import final
+
+import numpy as np
+import pytest
+
+import nxjax as nx
+from nxjax.errors import DtypeError
+from nxjax.ops.base import Face
+from nxjax.ops.elementary import Composed, atan, sinh
+from nxjax.testing import bad, check_op, sample
+from nxjax.trace.core import OPS, Array
+
+PACKAGE = Path(nx.__file__).parent
+
+
+@final
+class Gudermannian(Composed):
+    """The angle whose tangent is sinh x"""
+
+    name = "example_gudermannian"
+    example = "jnp.array([0.0, jnp.inf])", "Array([0.       , 1.5707964], dtype=float32)"
+    faces = {
+        "numpy": Face("example_gudermannian example_gd", "The Gudermannian."),
+        "scipy.special": Face("example_gudermannian", "The Gudermannian (DLMF 4.23.39).", ("1.0", "0.8658")),
+    }
+
+    def composed(self, x: Array, /) -> Array:
+        return atan(sinh(x))
+
+
+gudermannian = OPS.get("example_gudermannian") or Gudermannian()
+X = np.array([-3.0, -0.5, 0.0, 1.0, 4.0], np.float32)
+
+
+def reference(x):
+    return np.arctan(np.sinh(x.astype(complex if x.dtype.kind == "c" else float))).astype(x.dtype)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["lax.example_gudermannian", "numpy.example_gudermannian", "numpy.example_gd", "example_gd",
+     "scipy.special.example_gudermannian"],
+)  # fmt: skip
+def test_every_face_has_it(path):
+    package, _, name = f"nxjax.{path}".rpartition(".")
+    function = getattr(importlib.import_module(package), name)
+    assert list(inspect.signature(function).parameters) == ["x"]
+    assert function.__name__ == "example_gudermannian"
+    np.testing.assert_allclose(function(X), reference(X), rtol=1e-6)
+    with pytest.raises(DtypeError, match="example_gudermannian"):
+        function("text")
+    text = inspect.getdoc(function) or ""
+    assert "Gudermannian" in text or "The angle whose tangent is sinh x" in text
+    assert ">>> " in text
+
+
+def test_lax_has_the_primitive():
+    assert nx.lax.example_gudermannian_p is gudermannian
+
+
+def test_numpy_promotes_and_lax_does_not():
+    assert nx.numpy.example_gudermannian(1).dtype == np.float32
+    with pytest.raises(DtypeError, match="float or complex"):
+        nx.lax.example_gudermannian(1)
+
+
+def test_every_law_and_executor():
+    """Its type, value, derivatives in both modes, `vmap`, `jit` on every executor, text and errors."""
+    narrow = [sample(X.astype(d), differentiable=False) for d in (np.float16, nx.numpy.bfloat16.dtype)]
+    samples = [sample(X), sample(X[1]), sample((X[:3] / 4 + 0.3j).astype(np.complex64)), *narrow]
+    check_op(gudermannian, samples, [bad(np.int32(1), error=DtypeError, says="float")], reference=reference)
+
+
+@pytest.mark.parametrize("executor", ["cpu", "xla", "reference"])
+def test_gradients_of_batches(executor):
+    slope = nx.jit(nx.vmap(nx.grad(nx.numpy.example_gd)))
+    with nx.config.using(executor=executor):
+        np.testing.assert_allclose(slope(X), 1 / np.cosh(X), rtol=2e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, nx.numpy.bfloat16.dtype])
+def test_narrow_floats_are_rounded_once(dtype):
+    x = np.linspace(-4, 4, 101).astype(dtype)
+    wide = reference(x.astype(np.float64))
+    for function in (nx.numpy.example_gd, nx.jit(nx.numpy.example_gd)):
+        np.testing.assert_array_equal(np.asarray(function(nx.asarray(x))), wide.astype(dtype))
