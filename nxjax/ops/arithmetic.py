@@ -132,13 +132,11 @@ class Div(Differentiable, Binary):
     name = "div"
     hlo = "divide"
     example = "jnp.array([-7, 7]), 2", "Array([-3,  3], dtype=int32)"
-    faces = {
-        "numpy": Face(
-            "divide true_divide",
-            "x / y, always inexact.",
-            ("jnp.array([1, 0, -1]), 0", "Array([ inf,  nan, -inf], dtype=float32)"),
-        )
-    }
+    numpy = Face(
+        "divide true_divide",
+        "x / y, always inexact.",
+        ("jnp.array([1, 0, -1]), 0", "Array([ inf,  nan, -inf], dtype=float32)"),
+    )
 
     def eval(self, x: NDArray, y: NDArray, /) -> NDArray:
         if x.dtype not in dtypes.INTEGER:
@@ -442,7 +440,7 @@ class Sqrt(_Root):
     ufunc = np.sqrt
     accuracy = True
     example = "jnp.array([4.0, -1.0])", "Array([ 2., nan], dtype=float32)"
-    faces = {"numpy": Face("sqrt", "Square root.", ("jnp.array([4, -1])", "Array([ 2., nan], dtype=float32)"))}
+    numpy = Face("sqrt", "Square root.", ("jnp.array([4, -1])", "Array([ 2., nan], dtype=float32)"))
 
     def tangents(self, out: Array, x: Array) -> Sequence[Tangent | None]:
         return (lambda t: mul(t, div(like(out, 0.5), out)),)
@@ -475,7 +473,7 @@ class Cbrt(_Root):
     hlo = "cbrt"
     accuracy = True
     example = "jnp.array([8.0, -1.0])", "Array([ 2., -1.], dtype=float32)"
-    faces = {"numpy": Face("cbrt", "Cube root.")}
+    numpy = Face("cbrt", "Cube root.")
 
     def eval(self, x: NDArray, /) -> NDArray:
         wide = x if x.dtype in (dtypes.float32, dtypes.float64) else x.astype(np.float32)
@@ -493,13 +491,11 @@ class Atan2(Differentiable, Binary):
     allowed = dtypes.INEXACT
     hlo = "atan2"
     example = "jnp.array([0.0, -0.0]), -1.0", "Array([ 3.1415927, -3.1415927], dtype=float32)"
-    faces = {
-        "numpy": Face(
-            "arctan2 atan2",
-            "Angle of the point (y, x): arctan2(y, x).",
-            ("jnp.array([0.0, -0.0]), -1", "Array([ 3.1415927, -3.1415927], dtype=float32)"),
-        )
-    }
+    numpy = Face(
+        "arctan2 atan2",
+        "Angle of the point (y, x): arctan2(y, x).",
+        ("jnp.array([0.0, -0.0]), -1", "Array([ 3.1415927, -3.1415927], dtype=float32)"),
+    )
 
     def eval(self, x: NDArray, y: NDArray, /) -> NDArray:
         if x.dtype in dtypes.COMPLEX:
@@ -520,13 +516,11 @@ class Nextafter(Nondifferentiable, Binary):
 
     name = "nextafter"
     allowed = dtypes.FLOAT
-    faces = {
-        "numpy": Face(
-            "nextafter",
-            "The next float after x in the direction of y.",
-            ("1.0, 2.0", "Array(1.0000001, dtype=float32, weak_type=True)"),
-        )
-    }
+    numpy = Face(
+        "nextafter",
+        "The next float after x in the direction of y.",
+        ("1.0, 2.0", "Array(1.0000001, dtype=float32, weak_type=True)"),
+    )
 
     def eval(self, x: NDArray, y: NDArray, /) -> NDArray:
         # Of equal ones it is y, whose zero may have the other sign; NumPy's float16 gives x.

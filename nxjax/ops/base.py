@@ -7,7 +7,7 @@ Names no transform, target or backend.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
@@ -196,7 +196,7 @@ class Elementwise(Op):
     """Works element by element: operands of one shape, result of that shape.
 
     Python scalars among the operands take the dtype and shape of the array operands. Public functions are made from
-    what an op says of itself: one in `nxjax.lax` if it has an example, others if `faces` has them.
+    what an op says of itself: one in `nxjax.lax` if it has an example.
 
     Attributes:
         allowed: dtypes of the operands that have a meaning.
@@ -204,7 +204,8 @@ class Elementwise(Op):
         gives: what the result is, if not of the operands' dtype.
         accuracy: whether JAX's function has a keyword of that name.
         example: what stands between the parentheses of a call, and what it prints.
-        faces: module below `nxjax` -> function.
+        lax, numpy, scipy: the function in `nxjax.lax`, if it is called otherwise; in `nxjax.numpy`, where it takes
+            integers as floats; and in `nxjax.scipy.special`.
     """
 
     allowed: ClassVar[frozenset[DType]] = dtypes.NUMBER
@@ -212,7 +213,9 @@ class Elementwise(Op):
     gives: ClassVar[str] = ""
     accuracy: ClassVar[bool] = False
     example: ClassVar[tuple[str, str] | None] = None
-    faces: ClassVar[Mapping[str, Face]] = {}
+    lax: ClassVar[Face | None] = None
+    numpy: ClassVar[Face | None] = None
+    scipy: ClassVar[Face | None] = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -221,9 +224,13 @@ class Elementwise(Op):
 
     def public(self) -> dict[str, Face]:
         """Module below `nxjax` -> the function there, with all that it says."""
-        faces = ({"lax": Face(self.name)} if self.example else {}) | dict(self.faces)
+        lax = self.lax or (Face(self.name) if self.example else None)
         line = (type(self).__doc__ or "").split("\n")[0]
-        return {m: Face(f.names, f.line or line, f.example or self.example, f.beyond) for m, f in faces.items()}
+        return {
+            module: Face(face.names, face.line or line, face.example or self.example, face.beyond)
+            for module, face in {"lax": lax, "numpy": self.numpy, "scipy.special": self.scipy}.items()
+            if face is not None
+        }
 
     def __call__(self, *args: Any, **params: Any) -> Any:
         for x in args:

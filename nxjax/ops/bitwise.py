@@ -31,7 +31,7 @@ class And(_Logic):
     hlo = "and"
     ufunc = np.bitwise_and
     example = "jnp.array([12, 5]), 10", "Array([8, 0], dtype=int32)"
-    faces = {"lax": Face("bitwise_and")}
+    lax = Face("bitwise_and")
 
 
 @final
@@ -42,7 +42,7 @@ class Or(_Logic):
     hlo = "or"
     ufunc = np.bitwise_or
     example = "jnp.array([True, False]), False", "Array([ True, False], dtype=bool)"
-    faces = {"lax": Face("bitwise_or")}
+    lax = Face("bitwise_or")
 
 
 @final
@@ -53,7 +53,7 @@ class Xor(_Logic):
     hlo = "xor"
     ufunc = np.bitwise_xor
     example = "jnp.array([12, 5]), 10", "Array([ 6, 15], dtype=int32)"
-    faces = {"lax": Face("bitwise_xor")}
+    lax = Face("bitwise_xor")
 
 
 @final
@@ -64,7 +64,7 @@ class Not(Nondifferentiable, Unary):
     allowed = dtypes.BITS
     hlo = "not"
     example = "jnp.array([0, 7])", "Array([-1, -8], dtype=int32)"
-    faces = {"lax": Face("bitwise_not")}
+    lax = Face("bitwise_not")
 
     def eval(self, x: NDArray, /) -> NDArray:
         if x.dtype in (dtypes.int4, dtypes.uint4):

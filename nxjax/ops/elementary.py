@@ -64,7 +64,7 @@ class Exp(Smooth):
     ufunc = np.exp
     accuracy = True
     example = "jnp.array([0.0, -jnp.inf, 1000.0])", "Array([ 1.,  0., inf], dtype=float32)"
-    faces = {"numpy": Face("exp", "e to the power x.")}
+    numpy = Face("exp", "e to the power x.")
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: mul(t, y),)
@@ -78,7 +78,7 @@ class Exp2(Composed, Smooth):
     ufunc = np.exp2
     accuracy = True
     example = "jnp.array([3.0, -1.0])", "Array([8. , 0.5], dtype=float32)"
-    faces = {"numpy": Face("exp2", "2 to the power x.", ("jnp.array([3, -1])", "Array([8. , 0.5], dtype=float32)"))}
+    numpy = Face("exp2", "2 to the power x.", ("jnp.array([3, -1])", "Array([8. , 0.5], dtype=float32)"))
 
     def eval(self, x: NDArray, /) -> NDArray:
         # Complex ones as the expansion, whose answers at infinity are others than NumPy's.
@@ -113,7 +113,7 @@ class Expm1(Smooth):
     ufunc = np.expm1
     accuracy = True
     example = "jnp.array([0.0, 1e-10])", "Array([0.e+00, 1.e-10], dtype=float32)"
-    faces = {"numpy": Face("expm1", "exp(x) - 1, exact for small x.")}
+    numpy = Face("expm1", "exp(x) - 1, exact for small x.")
 
     def eval(self, x: NDArray, /) -> NDArray:
         y = super().eval(x)
@@ -132,7 +132,7 @@ class Log(Smooth):
     ufunc = np.log
     accuracy = True
     example = "jnp.array([1.0, 0.0, -1.0])", "Array([  0., -inf,  nan], dtype=float32)"
-    faces = {"numpy": Face("log", "Natural logarithm.")}
+    numpy = Face("log", "Natural logarithm.")
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: div(t, x),)
@@ -147,7 +147,7 @@ class Log1p(Smooth):
     ufunc = np.log1p
     accuracy = True
     example = "jnp.array([1e-10, -1.0])", "Array([1.e-10,   -inf], dtype=float32)"
-    faces = {"numpy": Face("log1p", "log(1 + x), exact for small x.")}
+    numpy = Face("log1p", "log(1 + x), exact for small x.")
 
     def eval(self, x: NDArray, /) -> NDArray:
         # NumPy's adds 1 to a complex number before all else, and a small one is gone.
@@ -196,7 +196,7 @@ class Sin(Smooth):
     ufunc = np.sin
     accuracy = True
     example = "jnp.array([0.0, jnp.inf])", "Array([ 0., nan], dtype=float32)"
-    faces = {"numpy": Face("sin", "Sine of x, in radians.")}
+    numpy = Face("sin", "Sine of x, in radians.")
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: mul(t, cos(x)),)
@@ -211,7 +211,7 @@ class Cos(Smooth):
     ufunc = np.cos
     accuracy = True
     example = "jnp.array([0.0, jnp.inf])", "Array([ 1., nan], dtype=float32)"
-    faces = {"numpy": Face("cos", "Cosine of x, in radians.", ("0", "Array(1., dtype=float32, weak_type=True)"))}
+    numpy = Face("cos", "Cosine of x, in radians.", ("0", "Array(1., dtype=float32, weak_type=True)"))
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: neg(mul(t, sin(x))),)
@@ -226,7 +226,7 @@ class Tan(Smooth):
     ufunc = np.tan
     accuracy = True
     example = "jnp.array([-0.0, jnp.nan])", "Array([-0., nan], dtype=float32)"
-    faces = {"numpy": Face("tan", "Tangent of x, in radians.")}
+    numpy = Face("tan", "Tangent of x, in radians.")
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: mul(t, add(square(y), 1)),)
@@ -240,7 +240,7 @@ class Asin(Smooth):
     chlo = "asin"
     ufunc = np.arcsin
     example = "jnp.array([0.0, 2.0])", "Array([ 0., nan], dtype=float32)"
-    faces = {"numpy": Face("arcsin asin", "Inverse sine.")}
+    numpy = Face("arcsin asin", "Inverse sine.")
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: mul(t, _circular(x)),)
@@ -266,7 +266,7 @@ class Acos(Smooth):
     chlo = "acos"
     ufunc = np.arccos
     example = "jnp.array([1.0, -2.0])", "Array([ 0., nan], dtype=float32)"
-    faces = {"numpy": Face("arccos acos", "Inverse cosine.")}
+    numpy = Face("arccos acos", "Inverse cosine.")
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: neg(mul(t, _circular(x))),)
@@ -280,7 +280,7 @@ class Atan(Smooth):
     chlo = "atan"
     ufunc = np.arctan
     example = "jnp.array([0.0, jnp.inf])", "Array([0.       , 1.5707964], dtype=float32)"
-    faces = {"numpy": Face("arctan atan", "Inverse tangent.")}
+    numpy = Face("arctan atan", "Inverse tangent.")
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: div(t, add(square(x), 1)),)
@@ -294,7 +294,7 @@ class Sinh(Smooth):
     chlo = "sinh"
     ufunc = np.sinh
     example = "jnp.array([0.0, -jnp.inf])", "Array([  0., -inf], dtype=float32)"
-    faces = {"numpy": Face("sinh", "Hyperbolic sine.")}
+    numpy = Face("sinh", "Hyperbolic sine.")
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: mul(t, cosh(x)),)
@@ -308,7 +308,7 @@ class Cosh(Smooth):
     chlo = "cosh"
     ufunc = np.cosh
     example = "jnp.array([0.0, -jnp.inf])", "Array([ 1., inf], dtype=float32)"
-    faces = {"numpy": Face("cosh", "Hyperbolic cosine.")}
+    numpy = Face("cosh", "Hyperbolic cosine.")
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: mul(t, sinh(x)),)
@@ -323,7 +323,7 @@ class Tanh(Smooth):
     ufunc = np.tanh
     accuracy = True
     example = "jnp.array([0.0, 20.0, -jnp.inf])", "Array([ 0.,  1., -1.], dtype=float32)"
-    faces = {"numpy": Face("tanh", "Hyperbolic tangent.")}
+    numpy = Face("tanh", "Hyperbolic tangent.")
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: mul(t, sub(like(y, 1), square(y))),)
@@ -337,7 +337,7 @@ class Asinh(Smooth):
     chlo = "asinh"
     ufunc = np.arcsinh
     example = "jnp.array([0.0, -jnp.inf])", "Array([  0., -inf], dtype=float32)"
-    faces = {"numpy": Face("arcsinh asinh", "Inverse hyperbolic sine.")}
+    numpy = Face("arcsinh asinh", "Inverse hyperbolic sine.")
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: mul(t, rsqrt(add(square(x), 1))),)
@@ -351,7 +351,7 @@ class Acosh(Smooth):
     chlo = "acosh"
     ufunc = np.arccosh
     example = "jnp.array([1.0, 0.5])", "Array([ 0., nan], dtype=float32)"
-    faces = {"numpy": Face("arccosh acosh", "Inverse hyperbolic cosine.")}
+    numpy = Face("arccosh acosh", "Inverse hyperbolic cosine.")
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         if x.dtype in dtypes.COMPLEX:
@@ -367,7 +367,7 @@ class Atanh(Smooth):
     chlo = "atanh"
     ufunc = np.arctanh
     example = "jnp.array([0.0, 1.0, 2.0])", "Array([ 0., inf, nan], dtype=float32)"
-    faces = {"numpy": Face("arctanh atanh", "Inverse hyperbolic tangent.")}
+    numpy = Face("arctanh atanh", "Inverse hyperbolic tangent.")
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: div(t, _beside_square(x)),)
@@ -381,7 +381,7 @@ class Logistic(Smooth):
     hlo = "logistic"
     accuracy = True
     example = "jnp.array([0.0, -jnp.inf, jnp.inf])", "Array([0.5, 0. , 1. ], dtype=float32)"
-    faces = {"scipy.special": Face("expit", "The logistic function 1 / (1 + exp(-x)).", ("1.0", "0.7311"))}
+    scipy = Face("expit", "The logistic function 1 / (1 + exp(-x)).", ("1.0", "0.7311"))
 
     def eval(self, x: NDArray, /) -> NDArray:
         wide = x.astype(np.float32) if x.dtype in dtypes.NARROW else x

@@ -56,13 +56,11 @@ class Erf(_Real):
     name = "erf"
     chlo = "erf"
     example = "jnp.array([0.0, jnp.inf, -jnp.inf])", "Array([ 0.,  1., -1.], dtype=float32)"
-    faces = {
-        "scipy.special": Face(
-            "erf",
-            "The error function, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x (DLMF 7.2.1).",
-            ("0.5", "0.5205"),
-        )
-    }
+    scipy = Face(
+        "erf",
+        "The error function, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x (DLMF 7.2.1).",
+        ("0.5", "0.5205"),
+    )
 
     def double(self, x: NDArray) -> NDArray:
         return _pointwise(math.erf)(x)
@@ -78,7 +76,7 @@ class Erfc(_Real):
     name = "erfc"
     chlo = "erfc"
     example = "jnp.array([0.0, jnp.inf, -jnp.inf])", "Array([1., 0., 2.], dtype=float32)"
-    faces = {"scipy.special": Face("erfc", "1 - erf(x), without cancellation (DLMF 7.2.2).", ("0.5", "0.4795"))}
+    scipy = Face("erfc", "1 - erf(x), without cancellation (DLMF 7.2.2).", ("0.5", "0.4795"))
 
     def double(self, x: NDArray) -> NDArray:
         return _pointwise(math.erfc)(x)
@@ -113,9 +111,7 @@ class ErfInv(_Real):
     name = "erf_inv"
     chlo = "erf_inv"
     example = "jnp.array([0.0, 1.0, 2.0])", "Array([ 0., inf, nan], dtype=float32)"
-    faces = {
-        "scipy.special": Face("erfinv", "The inverse of `erf` (DLMF 7.17.1).", ("0.5", "0.4769"), "NaN outside [-1, 1]")
-    }
+    scipy = Face("erfinv", "The inverse of `erf` (DLMF 7.17.1).", ("0.5", "0.4769"), "NaN outside [-1, 1]")
 
     def eval(self, x: NDArray, /) -> NDArray:
         if x.dtype != dtypes.float64:
@@ -154,7 +150,7 @@ class Lgamma(_Real):
     name = "lgamma"
     chlo = "lgamma"
     example = "jnp.array([1.0, 0.0, jnp.inf])", "Array([ 0., inf, inf], dtype=float32)"
-    faces = {"scipy.special": Face("gammaln", "log |gamma(x)| (DLMF 5.2.1).", ("5.0", "3.1781"), "inf at the poles")}
+    scipy = Face("gammaln", "log |gamma(x)| (DLMF 5.2.1).", ("5.0", "3.1781"), "inf at the poles")
 
     def double(self, x: NDArray) -> NDArray:
         return _pointwise(_lgamma)(x)
@@ -170,11 +166,7 @@ class Digamma(_Real):
     name = "digamma"
     chlo = "digamma"
     example = "jnp.array([1.0, -1.0])", "Array([-0.5772157,        nan], dtype=float32)"
-    faces = {
-        "scipy.special": Face(
-            "digamma", "The derivative of `gammaln` (DLMF 5.2.2).", ("2.0", "0.4228"), "NaN at the poles"
-        )
-    }
+    scipy = Face("digamma", "The derivative of `gammaln` (DLMF 5.2.2).", ("2.0", "0.4228"), "NaN at the poles")
 
     def double(self, x: NDArray) -> NDArray:
         # Reflection (DLMF 5.5.4) to x >= 1/2, recurrence (5.5.2) to x >= 8, then the asymptotic series (5.11.2).
@@ -385,11 +377,9 @@ class BesselI0e(_Bessel):
 
     name = "bessel_i0e"
     example = "jnp.array([0.0, jnp.inf])", "Array([1., 0.], dtype=float32)"
-    faces = {
-        "scipy.special": Face(
-            "i0e", "exp(-|x|) I_0(x), the modified Bessel function (DLMF 10.25.2) without overflow.", ("2.0", "0.3085")
-        )
-    }
+    scipy = Face(
+        "i0e", "exp(-|x|) I_0(x), the modified Bessel function (DLMF 10.25.2) without overflow.", ("2.0", "0.3085")
+    )
 
     def composed(self, x: Array, /) -> Array:
         return _bessel(0, x)
@@ -404,11 +394,9 @@ class BesselI1e(_Bessel):
 
     name = "bessel_i1e"
     example = "jnp.array([0.0, -jnp.inf])", "Array([ 0., -0.], dtype=float32)"
-    faces = {
-        "scipy.special": Face(
-            "i1e", "exp(-|x|) I_1(x), the modified Bessel function (DLMF 10.25.2) without overflow.", ("2.0", "0.2153")
-        )
-    }
+    scipy = Face(
+        "i1e", "exp(-|x|) I_1(x), the modified Bessel function (DLMF 10.25.2) without overflow.", ("2.0", "0.2153")
+    )
 
     def composed(self, x: Array, /) -> Array:
         return mul(sign(x), _bessel(1, x))

@@ -20,6 +20,7 @@ from nxjax.lower.type_rules import table
 from nxjax.lower.type_rules.table import RULES, WITHOUT, flaw
 from nxjax.ops import vocabulary
 from nxjax.ops.base import Elementwise
+from nxjax.ops.elementary import Composed
 from nxjax.ops.shape import transpose
 from nxjax.testing.generator import random_text
 from nxjax.testing.judge import defined
@@ -133,7 +134,9 @@ def taken(op):
 
 def test_every_op_has_a_row_or_a_reason():
     ops = every_op()
-    assert not set(ops) - set(RULES) - set(WITHOUT)
+    # The types of a decomposition are looked at where it is written out.
+    composed = {name for name, op in ops.items() if isinstance(op, Composed)}
+    assert not set(ops) - set(RULES) - set(WITHOUT) - composed
     assert not set(RULES) - set(ops), "rows of ops that there are not"
     assert not set(RULES) & set(WITHOUT)
 
