@@ -3,6 +3,7 @@ scalar is repeated into the shape of the others."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -78,7 +79,7 @@ def face(op: Elementwise, module: str) -> Callable[..., Array]:
     It takes JAX's keyword ``accuracy`` where that has it, a wish for a faster or a more exact approximation: there is
     one approximation here, the most exact.
     """
-    own, line, example, _ = op.public()["lax"]
+    own, line, example, beyond = op.public()["lax"]
     assert example is not None, own
 
     def unary(x: Any) -> Array:
@@ -90,9 +91,19 @@ def face(op: Elementwise, module: str) -> Callable[..., Array]:
     def binary(x: Any, y: Any) -> Array:
         return op(*aligned(own, x, y))
 
-    function: Any = binary if op.arity == 2 else approximated if op.accuracy else unary
-    text = (_OF_ONE if op.arity == 1 else _OF_TWO).format(line=line, takes=_KINDS[op.allowed] + op.gives)
-    return named(function, own, module, text, example)
+    def by_name(*xs: Any, **others: Any) -> Array:
+        return op(*aligned(own, *by_name.__signature__.bind(*xs, **others).args))
+
+    names = op.operands.split()
+    function: Any = {"x": approximated if op.accuracy else unary, "x y": binary}.get(op.operands, by_name)
+    if function is by_name:
+        same = inspect.signature(binary)
+        one = same.parameters["x"]
+        by_name.__signature__ = same.replace(parameters=[one.replace(name=name) for name in names])
+    text = _OF_ONE if len(names) == 1 else _OF_SEVERAL
+    both = "both" if len(names) == 2 else "all"
+    what = text.format(line=line, takes=_KINDS[op.allowed] + op.gives, both=both, beyond=beyond and f" {beyond}.")
+    return named(function, own, module, what, example)
 
 
 # What operands are called.
@@ -112,14 +123,14 @@ _KINDS = {
 }
 _OF_ONE = """{line}
 
-Takes {takes}, of any shape.
+Takes {takes}, of any shape.{beyond}
 
 Raises:
     DtypeError: the operand is of another kind.
 """
-_OF_TWO = """{line}
+_OF_SEVERAL = """{line}
 
-Takes {takes}, both of one dtype and one shape; a scalar, or a dimension of size 1, is repeated.
+Takes {takes}, {both} of one dtype and one shape; a scalar, or a dimension of size 1, is repeated.{beyond}
 
 Raises:
     DtypeError: the operands differ in dtype, or are of another kind.

@@ -9,7 +9,7 @@ import enum
 from typing import Any
 
 from nxjax.lax._operands import aligned, face, refuse_truths
-from nxjax.ops import arithmetic, bitwise, compare, convert, incomplete, rounding, special
+from nxjax.ops import arithmetic, bitwise, compare, convert, rounding
 from nxjax.ops import select as select_ops
 from nxjax.ops.base import require
 from nxjax.ops.vocabulary import FUNCTIONS
@@ -132,144 +132,6 @@ def _mulhi64(a: Array, b: Array) -> Array:
     for x, y in ((a, b), (b, a)):
         signed = arithmetic.sub(signed, select_ops.select_n(compare.lt(x, 0), arithmetic.sub(y, y), y))
     return signed
-
-
-def nextafter(x1: Any, x2: Any) -> Array:
-    """The next representable float after ``x1`` in the direction of ``x2``.
-
-    Takes floats of one dtype and shape; a scalar is repeated.
-
-    Raises:
-        DtypeError: the dtypes differ, or are no floats.
-        ShapeError: the shapes differ.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.nextafter(jnp.array([1.0, 0.0]), jnp.array([2.0, 0.0]))
-    Array([1.0000001, 0.       ], dtype=float32)
-    """
-    return arithmetic.nextafter(*aligned("nextafter", x1, x2))
-
-
-def polygamma(m: Any, x: Any) -> Array:
-    """The derivative of order ``m`` (a whole float) of digamma.
-
-    Takes floats of one dtype and shape; a scalar is repeated.
-
-    Raises:
-        DtypeError: the dtypes differ, or are no floats.
-        ShapeError: the shapes differ.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.polygamma(1.0, jnp.array([1.0, 0.0])).round(3)
-    Array([1.645,   inf], dtype=float32)
-    """
-    return special.polygamma(*aligned("polygamma", m, x))
-
-
-def zeta(x: Any, q: Any) -> Array:
-    """The Hurwitz zeta function: the sum of (q + k)^-x over k >= 0.
-
-    Takes floats of one dtype and shape; a scalar is repeated.
-
-    Raises:
-        DtypeError: the dtypes differ, or are no floats.
-        ShapeError: the shapes differ.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.zeta(jnp.array([2.0, 1.0]), 1.0).round(3)
-    Array([1.645,   inf], dtype=float32)
-    """
-    return special.zeta(*aligned("zeta", x, q))
-
-
-def igamma(a: Any, x: Any) -> Array:
-    """The regularized lower incomplete gamma function.
-
-    Takes floats of one dtype and shape; a scalar is repeated.
-
-    Raises:
-        DtypeError: the dtypes differ, or are no floats.
-        ShapeError: the shapes differ.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.igamma(1.0, jnp.array([0.0, 1.0, jnp.inf])).round(3)
-    Array([0.   , 0.632, 1.   ], dtype=float32)
-    """
-    return incomplete.igamma(*aligned("igamma", a, x))
-
-
-def igammac(a: Any, x: Any) -> Array:
-    """The regularized upper incomplete gamma function.
-
-    Takes floats of one dtype and shape; a scalar is repeated.
-
-    Raises:
-        DtypeError: the dtypes differ, or are no floats.
-        ShapeError: the shapes differ.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.igammac(1.0, jnp.array([0.0, 1.0, jnp.inf])).round(3)
-    Array([1.   , 0.368, 0.   ], dtype=float32)
-    """
-    return incomplete.igammac(*aligned("igammac", a, x))
-
-
-def igamma_grad_a(a: Any, x: Any) -> Array:
-    """The derivative of `igamma` in ``a``.
-
-    Takes floats of one dtype and shape; a scalar is repeated.
-
-    Raises:
-        DtypeError: the dtypes differ, or are no floats.
-        ShapeError: the shapes differ.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.igamma_grad_a(jnp.array([1.0, 2.0]), jnp.array([0.0, 1.0])).round(3)
-    Array([ 0.   , -0.276], dtype=float32)
-    """
-    return incomplete.igamma_grad_a(*aligned("igamma_grad_a", a, x))
-
-
-def random_gamma_grad(a: Any, x: Any) -> Array:
-    """How a gamma(``a``) sample ``x`` moves with ``a`` at a fixed quantile.
-
-    Takes floats of one dtype and shape; a scalar is repeated.
-
-    Raises:
-        DtypeError: the dtypes differ, or are no floats.
-        ShapeError: the shapes differ.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.random_gamma_grad(jnp.array([1.0, 1.0]), jnp.array([1.0, 2.0])).round(3)
-    Array([1.174, 1.632], dtype=float32)
-    """
-    return incomplete.random_gamma_grad(*aligned("random_gamma_grad", a, x))
-
-
-def betainc(a: Any, b: Any, x: Any) -> Array:
-    """The regularized incomplete beta function.
-
-    ``a`` and ``b`` are positive, ``x`` is in [0, 1]; NaN elsewhere.
-
-    Takes floats of one dtype and shape; a scalar is repeated.
-
-    Raises:
-        DtypeError: the dtypes differ, or are no floats.
-        ShapeError: the shapes differ.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.betainc(2.0, 2.0, jnp.array([0.0, 0.5, 1.0, 2.0]))
-    Array([0. , 0.5, 1. , nan], dtype=float32)
-    """
-    return incomplete.regularized_incomplete_beta(*aligned("betainc", a, b, x))
 
 
 def pow(x: Any, y: Any) -> Array:
@@ -466,7 +328,6 @@ def clamp(min: Any, x: Any, max: Any) -> Array:
 
 
 __all__ = [
-    "RoundingMethod", "add", "betainc", "bitcast_convert_type", "clamp", "convert_element_type", "igamma",
-    "igamma_grad_a", "igammac", "integer_pow", "mul", "mulhi", "nextafter", "polygamma", "pow", "random_gamma_grad",
-    "reciprocal", "reduce_precision", "round", "select", "select_n", "zeta",
+    "RoundingMethod", "add", "bitcast_convert_type", "clamp", "convert_element_type", "integer_pow", "mul", "mulhi",
+    "pow", "reciprocal", "reduce_precision", "round", "select", "select_n",
 ]  # fmt: skip

@@ -19,13 +19,13 @@ _SAME: Final = """
     add all_gather all_to_all argmax argmin axis_index bitcast_convert_type broadcast_in_dim cholesky clamp
     concatenate cond conv_general_dilated convert_element_type copy cumlogsumexp cummax cummin cumprod cumsum
     custom_jvp_call custom_lin custom_vjp_call dot_general dynamic_slice dynamic_update_slice eig eigh fft gather
-    geqrf hessenberg householder_product igamma igamma_grad_a igammac integer_pow iota jit lu
-    lu_pivots_to_permutation mul name nextafter optimization_barrier pad pmax pmin polygamma pow ppermute psum
-    random_bits random_fold_in random_seed random_split reduce reduce_and reduce_max reduce_min reduce_or
-    reduce_precision reduce_prod reduce_scatter reduce_sum reduce_window_max reduce_window_min reduce_window_sum
-    reduce_xor regularized_incomplete_beta reshape rev round scan scatter scatter_add scatter_max scatter_min
-    scatter_mul scatter_sub schur select_and_gather_add select_and_scatter_add select_n sharding_constraint slice
-    sort split stop_gradient svd threefry2x32 top_k transpose triangular_solve tridiagonal while zeta
+    geqrf hessenberg householder_product integer_pow iota jit lu lu_pivots_to_permutation mul name
+    optimization_barrier pad pmax pmin pow ppermute psum random_bits random_fold_in random_seed random_split reduce
+    reduce_and reduce_max reduce_min reduce_or reduce_precision reduce_prod reduce_scatter reduce_sum
+    reduce_window_max reduce_window_min reduce_window_sum reduce_xor reshape rev round scan scatter scatter_add
+    scatter_max scatter_min scatter_mul scatter_sub schur select_and_gather_add select_and_scatter_add select_n
+    sharding_constraint slice sort split stop_gradient svd threefry2x32 top_k transpose triangular_solve tridiagonal
+    while
 """
 _RENAMED: Final = {"add_jaxvals": "add", "remat": "checkpoint", "linear_solve": "custom_linear_solve"}
 _OWN: Final = [*_SAME.split(), *FUNCTIONS["lax"].values()]

@@ -200,7 +200,7 @@ class Elementwise(Op):
 
     Attributes:
         allowed: dtypes of the operands that have a meaning.
-        arity: how many operands there are.
+        operands: their names in public functions.
         gives: what the result is, if not of the operands' dtype.
         accuracy: whether JAX's function has a keyword of that name.
         example: what stands between the parentheses of a call, and what it prints.
@@ -209,7 +209,7 @@ class Elementwise(Op):
     """
 
     allowed: ClassVar[frozenset[DType]] = dtypes.NUMBER
-    arity: ClassVar[int] = 1
+    operands: ClassVar[str] = "x"
     gives: ClassVar[str] = ""
     accuracy: ClassVar[bool] = False
     example: ClassVar[tuple[str, str] | None] = None
@@ -346,7 +346,7 @@ class Unary(Elementwise):
 class Binary(Elementwise):
     """Two operands of one type; result of that type."""
 
-    arity = 2
+    operands = "x y"
     hlo: ClassVar[str] = ""
     ufunc: ClassVar[Callable[..., Any] | None] = None
 

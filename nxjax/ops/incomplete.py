@@ -14,7 +14,7 @@ import numpy as np
 
 from nxjax.ops import arithmetic, elementary, special
 from nxjax.ops.arithmetic import mul, neg
-from nxjax.ops.base import Differentiable, Elementwise, NDArray, Tangent, equal_dtypes, equal_shapes, of_dtype
+from nxjax.ops.base import Differentiable, Elementwise, Face, NDArray, Tangent, equal_dtypes, equal_shapes, of_dtype
 from nxjax.ops.recurrence import (
     Recurrence,
     away,
@@ -117,12 +117,14 @@ class _Incomplete(Differentiable, Elementwise):
     count = 2
     recurrences: tuple[Recurrence, ...] = (_SERIES, _FRACTION)
 
+    allowed = dtypes.FLOAT
+
     def infer(self, *types: ArrayType) -> ArrayType:
         if len(types) != self.count:
             raise TypeError(f"{self.name} takes {self.count} operands but {len(types)} were given")
         equal_shapes(self, *types)
         equal_dtypes(self, *types)
-        of_dtype(self, dtypes.FLOAT, *types)
+        of_dtype(self, self.allowed, *types)
         return next((t for t in types if not t.weak), types[0])
 
     def prepared(self, *xs: Any) -> Sequence[Sequence[Any]]:
@@ -205,6 +207,9 @@ class Igamma(_Gamma):
     """Regularized lower incomplete gamma function P(a, x) (DLMF 8.2.4): a gamma(a) number's chance to be below x."""
 
     name = "igamma"
+    operands = "a x"
+    example = "1.0, jnp.array([0.0, 1.0, jnp.inf])", "Array([0.        , 0.63212055, 1.        ], dtype=float32)"
+    lax = Face("igamma", "The regularized lower incomplete gamma function.")
     upper = False
 
 
@@ -213,6 +218,9 @@ class Igammac(_Gamma):
     """Regularized upper incomplete gamma function Q(a, x) = 1 - P(a, x), without cancellation (DLMF 8.2.4)"""
 
     name = "igammac"
+    operands = "a x"
+    example = "1.0, jnp.array([0.0, 1.0, jnp.inf])", "Array([1.        , 0.36787945, 0.        ], dtype=float32)"
+    lax = Face("igammac", "The regularized upper incomplete gamma function.")
     upper = True
 
 
@@ -228,6 +236,9 @@ class IgammaGradA(_Slope):
     """The derivative of P(a, x) in a"""
 
     name = "igamma_grad_a"
+    operands = "a x"
+    example = "jnp.array([1.0, 2.0]), jnp.array([0.0, 1.0])", "Array([ 0.        , -0.27619603], dtype=float32)"
+    lax = Face("igamma_grad_a", "The derivative of `igamma` in ``a``.")
 
     def join(self, xs: Sequence[Any], operands: Sequence[Sequence[Any]], states: Sequence[Sequence[Any]]) -> Any:
         a, x = xs
@@ -250,6 +261,9 @@ class RandomGammaGrad(_Slope):
     """How a gamma(a) sample x moves with a at a fixed quantile: -(dP/da) / (dP/dx) (Figurnov et al., 2018)"""
 
     name = "random_gamma_grad"
+    operands = "a x"
+    example = "jnp.array([1.0, 1.0]), jnp.array([1.0, 2.0])", "Array([1.173563 , 1.6316915], dtype=float32)"
+    lax = Face("random_gamma_grad", "How a gamma(``a``) sample ``x`` moves with ``a`` at a fixed quantile.")
 
     def join(self, xs: Sequence[Any], operands: Sequence[Sequence[Any]], states: Sequence[Sequence[Any]]) -> Any:
         a, x = xs
@@ -269,6 +283,13 @@ class RegularizedIncompleteBeta(_Incomplete):
     """I_x(a, b) (DLMF 8.17.2): a beta(a, b) number's chance to be below x; operands in the order (a, b, x)"""
 
     name = "regularized_incomplete_beta"
+    operands = "a b x"
+    example = "2.0, 2.0, jnp.array([0.0, 0.5, 1.0, 2.0])", "Array([0. , 0.5, 1. , nan], dtype=float32)"
+    lax = Face(
+        "betainc",
+        "The regularized incomplete beta function.",
+        beyond="NaN unless ``a`` and ``b`` are positive and ``x`` is in [0, 1]",
+    )
     count = 3
     recurrences = (_BETA,)
 

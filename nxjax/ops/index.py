@@ -74,10 +74,11 @@ FILES: Final = {
 
 FACES: Final = {
     "lax": (
-        "abs acos acosh asin asinh atan atan2 atanh bessel_i0e bessel_i1e bitwise_and=and bitwise_not=not "
-        "bitwise_or=or bitwise_xor=xor cbrt ceil clz complex conj cos cosh digamma div eq erf erf_inv erfc exp exp2 "
-        "expm1 floor ge gt imag is_finite le lgamma log log1p logistic lt max min ne neg population_count real rem "
-        "rsqrt shift_left shift_right_arithmetic shift_right_logical sign sin sinh sqrt square sub tan tanh"
+        "abs acos acosh asin asinh atan atan2 atanh bessel_i0e bessel_i1e betainc=regularized_incomplete_beta "
+        "bitwise_and=and bitwise_not=not bitwise_or=or bitwise_xor=xor cbrt ceil clz complex conj cos cosh digamma div "
+        "eq erf erf_inv erfc exp exp2 expm1 floor ge gt igamma igamma_grad_a igammac imag is_finite le lgamma log "
+        "log1p logistic lt max min ne neg nextafter polygamma population_count random_gamma_grad real rem rsqrt "
+        "shift_left shift_right_arithmetic shift_right_logical sign sin sinh sqrt square sub tan tanh zeta"
     ),
     "numpy": (
         "acos acosh arccos=acos arccosh=acosh arcsin=asin arcsinh=asinh arctan2=atan2 arctan=atan arctanh=atanh asin "
