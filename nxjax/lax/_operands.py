@@ -94,8 +94,8 @@ def face(op: Elementwise, module: str) -> Callable[..., Array]:
     def by_name(*xs: Any, **others: Any) -> Array:
         return op(*aligned(own, *by_name.__signature__.bind(*xs, **others).args))
 
-    names = op.operands.split()
-    function: Any = {"x": approximated if op.accuracy else unary, "x y": binary}.get(op.operands, by_name)
+    names = op.arguments.split()
+    function: Any = {"x": approximated if op.accuracy else unary, "x y": binary}.get(op.arguments, by_name)
     if function is by_name:
         same = inspect.signature(binary)
         one = same.parameters["x"]

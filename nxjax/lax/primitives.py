@@ -28,7 +28,8 @@ _SAME: Final = """
     while
 """
 _RENAMED: Final = {"add_jaxvals": "add", "remat": "checkpoint", "linear_solve": "custom_linear_solve"}
-_OWN: Final = [*_SAME.split(), *FUNCTIONS["lax"].values()]
+_NONE: Final = frozenset(("random_gamma_grad",))  # functions whose op is no primitive of JAX
+_OWN: Final = sorted({*_SAME.split(), *FUNCTIONS["lax"].values()} - _NONE)
 _OPS: Final = {f"{name}_p": op for name, op in [*zip(_OWN, _OWN, strict=True), *_RENAMED.items()]}
 
 
@@ -151,7 +152,7 @@ def find(name: str, module: str = "nxjax.lax") -> Any:
         value: Any = op_named(_OPS[name])
     elif own in _SPELLED and name.endswith("_p"):
         value = Spelled(own, *_SPELLED[own])
-    elif own in FUNCTIONS["lax"] and name.endswith("_p"):  # an op that was made later
+    elif own in FUNCTIONS["lax"] and own not in _NONE and name.endswith("_p"):  # an op that was made later
         value = op_named(FUNCTIONS["lax"][own])
     else:
         raise AttributeError(f"module {module!r} has no attribute {name!r}")

@@ -112,7 +112,7 @@ def _inexact2(op: Any) -> Binary:
 def _made(name: str) -> dict[str, Any]:
     """The function ``name`` of an op, by each of its names."""
     op: Any = op_named(FUNCTIONS["numpy"][name])
-    function = _inexact(op) if op.operands == "x" else _inexact2(op)
+    function = _inexact(op) if op.arguments == "x" else _inexact2(op)
     return dict.fromkeys(op.public()["numpy"].names.split(), function)
 
 

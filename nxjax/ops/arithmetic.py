@@ -515,7 +515,7 @@ class Nextafter(Nondifferentiable, Binary):
     """The next representable float after x in the direction of y"""
 
     name = "nextafter"
-    operands = "x1 x2"
+    arguments = "x1 x2"
     example = "jnp.array([1.0, 0.0]), jnp.array([2.0, 0.0])", "Array([1.0000001, 0.       ], dtype=float32)"
     lax = Face("nextafter", "The next representable float after ``x1`` in the direction of ``x2``.")
     allowed = dtypes.FLOAT

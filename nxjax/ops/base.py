@@ -200,7 +200,7 @@ class Elementwise(Op):
 
     Attributes:
         allowed: dtypes of the operands that have a meaning.
-        operands: their names in public functions.
+        arguments: names of the operands in public functions.
         gives: what the result is, if not of the operands' dtype.
         accuracy: whether JAX's function has a keyword of that name.
         example: what stands between the parentheses of a call, and what it prints.
@@ -209,7 +209,7 @@ class Elementwise(Op):
     """
 
     allowed: ClassVar[frozenset[DType]] = dtypes.NUMBER
-    operands: ClassVar[str] = "x"
+    arguments: ClassVar[str] = "x"
     gives: ClassVar[str] = ""
     accuracy: ClassVar[bool] = False
     example: ClassVar[tuple[str, str] | None] = None
@@ -346,7 +346,7 @@ class Unary(Elementwise):
 class Binary(Elementwise):
     """Two operands of one type; result of that type."""
 
-    operands = "x y"
+    arguments = "x y"
     hlo: ClassVar[str] = ""
     ufunc: ClassVar[Callable[..., Any] | None] = None
 

@@ -16,7 +16,7 @@ class Compare(Nondifferentiable, Elementwise):
     """Two operands of one type to bool. NaN is unequal to everything."""
 
     allowed = dtypes.NUMERIC - dtypes.COMPLEX
-    operands = "x y"
+    arguments = "x y"
     gives = " (giving booleans)"
     direction: ClassVar[str]
     ufunc: ClassVar[Callable[..., Any]]

@@ -64,7 +64,7 @@ class Complex(LinearOp, Elementwise):
 
     name = "complex"
     allowed = frozenset((dtypes.float32, dtypes.float64))
-    operands = "x y"
+    arguments = "x y"
     gives = " (giving complex numbers)"
     example = "jnp.array([1.0, 2.0]), jnp.array([-1.0, 0.0])", "Array([1.-1.j, 2.+0.j], dtype=complex64)"
 

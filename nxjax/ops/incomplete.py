@@ -207,7 +207,7 @@ class Igamma(_Gamma):
     """Regularized lower incomplete gamma function P(a, x) (DLMF 8.2.4): a gamma(a) number's chance to be below x."""
 
     name = "igamma"
-    operands = "a x"
+    arguments = "a x"
     example = "1.0, jnp.array([0.0, 1.0, jnp.inf])", "Array([0.        , 0.63212055, 1.        ], dtype=float32)"
     lax = Face("igamma", "The regularized lower incomplete gamma function.")
     upper = False
@@ -218,7 +218,7 @@ class Igammac(_Gamma):
     """Regularized upper incomplete gamma function Q(a, x) = 1 - P(a, x), without cancellation (DLMF 8.2.4)"""
 
     name = "igammac"
-    operands = "a x"
+    arguments = "a x"
     example = "1.0, jnp.array([0.0, 1.0, jnp.inf])", "Array([1.        , 0.36787945, 0.        ], dtype=float32)"
     lax = Face("igammac", "The regularized upper incomplete gamma function.")
     upper = True
@@ -236,7 +236,7 @@ class IgammaGradA(_Slope):
     """The derivative of P(a, x) in a"""
 
     name = "igamma_grad_a"
-    operands = "a x"
+    arguments = "a x"
     example = "jnp.array([1.0, 2.0]), jnp.array([0.0, 1.0])", "Array([ 0.        , -0.27619603], dtype=float32)"
     lax = Face("igamma_grad_a", "The derivative of `igamma` in ``a``.")
 
@@ -261,7 +261,7 @@ class RandomGammaGrad(_Slope):
     """How a gamma(a) sample x moves with a at a fixed quantile: -(dP/da) / (dP/dx) (Figurnov et al., 2018)"""
 
     name = "random_gamma_grad"
-    operands = "a x"
+    arguments = "a x"
     example = "jnp.array([1.0, 1.0]), jnp.array([1.0, 2.0])", "Array([1.173563 , 1.6316915], dtype=float32)"
     lax = Face("random_gamma_grad", "How a gamma(``a``) sample ``x`` moves with ``a`` at a fixed quantile.")
 
@@ -283,7 +283,7 @@ class RegularizedIncompleteBeta(_Incomplete):
     """I_x(a, b) (DLMF 8.17.2): a beta(a, b) number's chance to be below x; operands in the order (a, b, x)"""
 
     name = "regularized_incomplete_beta"
-    operands = "a b x"
+    arguments = "a b x"
     example = "2.0, 2.0, jnp.array([0.0, 0.5, 1.0, 2.0])", "Array([0. , 0.5, 1. , nan], dtype=float32)"
     lax = Face(
         "betainc",

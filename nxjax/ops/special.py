@@ -267,7 +267,7 @@ class Zeta(_RealBinary):
     """
 
     name = "zeta"
-    operands = "x q"
+    arguments = "x q"
     example = "jnp.array([2.0, 1.0]), 1.0", "Array([1.644934,      inf], dtype=float32)"
     lax = Face("zeta", "The Hurwitz zeta function: the sum of (q + k)^-x over k >= 0.")
 
@@ -317,7 +317,7 @@ class Polygamma(_RealBinary):
     """The derivative of order m of digamma(x) (DLMF 5.15.1); operands in the order (m, x), m a whole float"""
 
     name = "polygamma"
-    operands = "m x"
+    arguments = "m x"
     example = "1.0, jnp.array([1.0, 0.0])", "Array([1.644934,      inf], dtype=float32)"
     lax = Face("polygamma", "The derivative of order ``m`` (a whole float) of digamma.")
 
