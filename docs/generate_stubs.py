@@ -15,7 +15,7 @@ from typing import Any
 
 import nxjax
 from nxjax.numpy.scalar_types import ScalarType
-from nxjax.ops.vocabulary import FUNCTIONS
+from nxjax.ops.vocabulary import LISTED
 from nxjax.trace.core import Array
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -218,7 +218,7 @@ def split(module: str) -> tuple[str, str]:
 def by_file(package: str) -> dict[str, str]:
     """Public name -> defining module, for a package with a table ``_HOMES`` of file names; functions of ops."""
     found = importlib.import_module(package)
-    ops = {name: getattr(found, name).__module__ for name in FUNCTIONS.get(package.removeprefix("nxjax."), ())}
+    ops = {name: getattr(found, name).__module__ for name in LISTED.get(package.removeprefix("nxjax."), ())}
     return {name: f"{package}.{file}" for name, file in found._HOMES.items()} | ops
 
 
@@ -261,7 +261,7 @@ def scipy_stubs() -> dict[Path, str]:
 def stubs() -> dict[Path, str]:
     """Path -> text, for every lazy package and for the methods of arrays."""
     lax = importlib.import_module("nxjax.lax")
-    lax_homes = dict.fromkeys(FUNCTIONS["lax"], "nxjax.lax.elementwise")
+    lax_homes = dict.fromkeys(LISTED["lax"], "nxjax.lax.elementwise")
     for part in lax._PARTS:
         for name in importlib.import_module(f"nxjax.lax.{part}").__all__:
             lax_homes.setdefault(name, f"nxjax.lax.{part}")

@@ -9,6 +9,7 @@ import importlib as _importlib
 from typing import Any as _Any
 
 from nxjax.ops.vocabulary import FUNCTIONS as _FUNCTIONS
+from nxjax.ops.vocabulary import LISTED as _LISTED
 
 _PARTS = ("elementwise", "structural", "algebra", "control", "sharding", "products", "generators", "staging")
 _MODULES = ("linalg",)
@@ -36,7 +37,7 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    found = {*_MODULES, *_FUNCTIONS["lax"]}
+    found = {*_MODULES, *_LISTED["lax"]}
     for part in _PARTS:
         found.update(_importlib.import_module(f"nxjax.lax.{part}").__all__)
     found.update(n for n in _importlib.import_module("nxjax.lax.primitives").NAMES if n not in _LINALG)

@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any, Final, final
 
-from nxjax.ops.vocabulary import FUNCTIONS
+from nxjax.ops.vocabulary import FUNCTIONS, LISTED
 from nxjax.trace.core import op_named
 
 # Ops that JAX calls as we do, beside those that are a function of `lax`; and those that it calls otherwise.
@@ -29,7 +29,7 @@ _SAME: Final = """
 """
 _RENAMED: Final = {"add_jaxvals": "add", "remat": "checkpoint", "linear_solve": "custom_linear_solve"}
 _NONE: Final = frozenset(("random_gamma_grad",))  # functions whose op is no primitive of JAX
-_OWN: Final = sorted({*_SAME.split(), *FUNCTIONS["lax"].values()} - _NONE)
+_OWN: Final = sorted({*_SAME.split(), *(FUNCTIONS["lax"][name] for name in LISTED["lax"])} - _NONE)
 _OPS: Final = {f"{name}_p": op for name, op in [*zip(_OWN, _OWN, strict=True), *_RENAMED.items()]}
 
 

@@ -108,7 +108,8 @@ def __getattr__(name: str) -> _Any:
     elif name in _MODULES:
         return _importlib.import_module(f"nxjax.numpy.{name}")
     elif name == "__all__":
-        return sorted({*_HOMES, *_of_ops(), *_MODULES, "ndarray"})
+        listed = _importlib.import_module("nxjax.ops.vocabulary").LISTED["numpy"]
+        return sorted({*_HOMES, *listed, *_MODULES, "ndarray"})
     elif name in _of_ops():
         found = getattr(_importlib.import_module("nxjax.numpy.elementwise"), name)
     else:

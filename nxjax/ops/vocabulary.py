@@ -19,6 +19,8 @@ FUNCTIONS: Final = {
     module: {name: op or name for name, _, op in (pair.partition("=") for pair in pairs.split())}
     for module, pairs in FACES.items()
 }
+# Those of them that nxjax has, which its packages list.
+LISTED: Final = {module: tuple(names) for module, names in FUNCTIONS.items()}
 
 
 def load(name: str) -> None:

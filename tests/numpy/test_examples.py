@@ -8,7 +8,7 @@ from typing import Any
 
 import nxjax.numpy as jnp
 from nxjax.numpy import scalar_types
-from nxjax.ops.vocabulary import FUNCTIONS
+from nxjax.ops.vocabulary import LISTED
 from nxjax.trace import dtypes
 
 
@@ -27,7 +27,7 @@ def executed(module: str) -> set[str]:
 def public() -> dict[str, dict[str, Any]]:
     """File -> what its public names say; constants and NumPy's own classes are documented elsewhere."""
     files = {file: {name: getattr(jnp, name) for name in names.split()} for file, names in jnp._FILES.items()}
-    files["ops"] = {name: getattr(jnp, name) for name in FUNCTIONS["numpy"]}
+    files["ops"] = {name: getattr(jnp, name) for name in LISTED["numpy"]}
     for file in jnp._MODULES:
         files[file] = {name: getattr(getattr(jnp, file), name) for name in getattr(jnp, file).__all__}
     ours = {file: {name: documented(x) for name, x in names.items()} for file, names in files.items()}

@@ -58,6 +58,12 @@ def test_every_face_has_it(path):
     assert ">>> " in text
 
 
+def test_packages_list_their_own_names_only():
+    names = {*dir(nx.lax), *dir(nx.numpy), *dir(nx.scipy.special)}
+    assert "sinh" in names
+    assert not [name for name in names if "gudermannian" in name]
+
+
 def test_lax_has_the_primitive():
     assert nx.lax.example_gudermannian_p is gudermannian
 

@@ -6,6 +6,7 @@ import importlib as _importlib
 from typing import Any as _Any
 
 from nxjax.ops.vocabulary import FUNCTIONS as _FUNCTIONS
+from nxjax.ops.vocabulary import LISTED as _LISTED
 
 _FILES = {
     "bessels": "bessel_jn i0 i1",
@@ -21,7 +22,7 @@ _FILES = {
     "reductions": "log_softmax logsumexp softmax",
 }
 _HOMES = {name: file for file, names in _FILES.items() for name in names.split()}
-_HOMES |= dict.fromkeys(_FUNCTIONS["scipy.special"], "functions")
+_HOMES |= dict.fromkeys(_LISTED["scipy.special"], "functions")
 
 __all__ = sorted(_HOMES)
 

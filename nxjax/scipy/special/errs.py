@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from nxjax import numpy as jnp
-from nxjax.errors import DtypeError, ParameterError
-from nxjax.numpy.promotion import promote_inexact
+from nxjax.errors import ParameterError
 from nxjax.ops import special as ops
 from nxjax.ops.elementary import exp, log, log1p
-from nxjax.scipy.special.operands import reals, strong
+from nxjax.scipy.special.operands import real, reals, strong
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.transforms.custom_jvp import custom_jvp
@@ -24,15 +23,8 @@ _ROOT_HALF = math.sqrt(0.5)
 _LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
 
 
-def _real(name: str, x: Any) -> Array:
-    (v,) = promote_inexact(name, x)
-    if v.dtype in dtypes.COMPLEX:
-        raise DtypeError(f"{name}: does not take complex input", got=v.type, expected="float")
-    return v
-
-
 def _strong(name: str, x: Any) -> Array:
-    return strong(_real(name, x))
+    return strong(real(name, x))
 
 
 def ndtr(x: Any) -> Array:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from nxjax.errors import DtypeError
-from nxjax.numpy.promotion import named
+from nxjax.numpy.promotion import named, promote_inexact
 from nxjax.ops.vocabulary import FUNCTIONS
-from nxjax.scipy.special.operands import alike, reals
+from nxjax.scipy.special.operands import real
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, op_named
 
@@ -27,14 +26,14 @@ Returns:
 def _made(name: str) -> Any:
     op: Any = op_named(FUNCTIONS["scipy.special"][name])
     _, line, (args, shown), beyond = op.public()["scipy.special"]
-    real = op.allowed == dtypes.FLOAT
-    takes = "real array of any shape" if real else "array of any shape, also complex"
+    only_real = op.allowed == dtypes.FLOAT
+    takes = "real array of any shape" if only_real else "array of any shape, also complex"
 
     @named(
         name, _TEXT.format(line=line, takes=takes, beyond=beyond and f", {beyond}", name=name, args=args, shown=shown)
     )
     def function(x: Any) -> Array:
-        return op(*(reals(name, x, error=DtypeError) if real else alike(name, x)))
+        return op(real(name, x)) if only_real else op(*promote_inexact(name, x))
 
     return function
 

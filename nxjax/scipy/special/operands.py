@@ -9,13 +9,21 @@ from typing import Any
 import numpy as np
 
 from nxjax import numpy as jnp
-from nxjax.errors import NxError, ParameterError
-from nxjax.numpy.promotion import convert, inexact_operands
+from nxjax.errors import DtypeError, NxError, ParameterError
+from nxjax.numpy.promotion import convert, inexact_operands, promote_inexact
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.transforms.custom_jvp import custom_jvp
 from nxjax.transforms.jvp import jvp_flat
 from nxjax.transforms.symbolic_zero import SymbolicZero
+
+
+def real(name: str, x: Any) -> Array:
+    """An operand as floats; complex ones are refused."""
+    (v,) = promote_inexact(name, x)
+    if v.dtype in dtypes.COMPLEX:
+        raise DtypeError(f"{name}: does not take complex input", got=v.type, expected="float")
+    return v
 
 
 def reals(name: str, *xs: Any, error: type[NxError] = ParameterError) -> list[Array]:
