@@ -48,6 +48,7 @@ def reference(x):
 def test_every_face_has_it(path):
     package, _, name = f"nxjax.{path}".rpartition(".")
     function = getattr(importlib.import_module(package), name)
+    vars(nx).pop(name, None)  # what the top level has kept, it lists
     assert list(inspect.signature(function).parameters) == ["x"]
     assert function.__name__ == "example_gudermannian"
     np.testing.assert_allclose(function(X), reference(X), rtol=1e-6)
