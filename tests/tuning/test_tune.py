@@ -44,6 +44,7 @@ PROGRAMS = {
     "wide": (lambda x, w: (x.T @ w.T), (drawn(512, 40), drawn(900, 512))),
     "bytes": (bytes_product, (drawn(40, 300, dtype="int8"), drawn(300, 64, dtype="int8"))),
     "conv": (conv, (drawn(1, 20, 20, 32), drawn(3, 3, 32, 32))),
+    "conv3": (conv, (drawn(1, 64, 64, 96), drawn(3, 3, 96, 32))),
     "conv5": (conv, (drawn(1, 64, 64, 128), drawn(5, 5, 128, 24))),
     "attention": (attention, tuple(drawn(1, 512, 2, 16) for _ in range(3))),
     "chain": (chain, (drawn(300, 300),)),

@@ -9,7 +9,6 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.kernels.cpu import isa
-from nxjax.lower.cpu.attention import with_attention
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, dense_view
 from nxjax.lower.cpu.held import SMALL, Parts, parted
 from nxjax.lower.cpu.lazy import Lazy
@@ -63,6 +62,8 @@ def _join_products(steps: list[Step]) -> None:
     # Blocks of keys would change the order of sums.
     several = sum(type(s.kernel).__name__ == "Gemm" for s in walk(steps) if isinstance(s, Call)) > 1
     if several and not isa.current().reproducible:
+        from nxjax.lower.cpu.attention import with_attention
+
         with_attention(steps)
 
 
