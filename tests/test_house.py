@@ -3,6 +3,7 @@
 import ast
 import importlib.util
 import pkgutil
+import re
 import subprocess
 import sys
 from functools import lru_cache
@@ -209,3 +210,36 @@ def test_what_ops_can_do_is_declared_and_they_import_at_the_top():
     assert not asked
     assert not [place for place in inner if place[0].startswith("ops/")]
     assert len(inner) <= INNER
+
+
+# Public classes that share their name with an earlier one, over the package. May only go down.
+SHARED = 259
+# Words of the glossary that still name several classes, and how many. May only go down.
+AMBIGUOUS = {
+    "Trace": 3,
+    "Program": 2,
+    "Site": 3,
+    "Executable": 2,
+    "Device": 4,
+    "Placement": 2,
+    "Plan": 9,
+    "Target": 3,
+    "Artifact": 2,
+}
+TERM = re.compile(r"^\| ([\w ]+) \| .* \| `(\w+)` in `([\w/.]+)` \|$", re.MULTILINE)
+
+
+def test_a_word_of_the_glossary_is_a_class_and_names_few():
+    places: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(named(path))
+    text = (ROOT / "docs/glossary.md").read_text()
+    terms = TERM.findall(text)
+    assert len(terms) == text.count("\n| ") - 1  # but for the head
+    for word, cls, file in terms:
+        assert cls.lower() == word and file in places.get(cls, []), f"{word}: no {cls} in {file}"
+    several = {cls: len(places[cls]) for _, cls, _ in terms if len(places[cls]) > 1}
+    assert not {cls: n for cls, n in several.items() if n > AMBIGUOUS.get(cls, 1)}
+    assert sum(len(found) - 1 for found in places.values()) <= SHARED
