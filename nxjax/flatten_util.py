@@ -6,7 +6,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, ShapeError
+from nxjax.ops.convert import convert_element_type
+from nxjax.ops.shape import reshape
+from nxjax.ops.slicing import slice as slice_op
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
@@ -27,11 +31,6 @@ def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Any], Any]]:
     >>> v.shape, unravel(v)["b"].shape
     ((6,), (2, 2))
     """
-    from nxjax import numpy as jnp
-    from nxjax.ops.convert import convert_element_type
-    from nxjax.ops.shape import reshape
-    from nxjax.ops.slicing import slice
-
     leaves, treedef = tree.flatten(pytree)
     values = [as_value(x, "ravel_pytree") for x in leaves]
     types = [v.type for v in values]
@@ -56,7 +55,7 @@ def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Any], Any]]:
         start = 0
         for t in types:
             stop = start + math.prod(t.shape)
-            part = reshape(slice(x, start_indices=(start,), limit_indices=(stop,), strides=None), shape=t.shape)
+            part = reshape(slice_op(x, start_indices=(start,), limit_indices=(stop,), strides=None), shape=t.shape)
             out.append(convert_element_type(part, dtype=t.dtype) if mixed and t.dtype != dtype else part)
             start = stop
         return tree.unflatten(treedef, out)
