@@ -4,6 +4,7 @@ JAX's are kept in tests/golden/shard_map.npz, since it compiles for long: `--upd
 it for a few.
 """
 
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -196,6 +197,30 @@ def test_loops_and_branches_find_out_what_varies():
 
     out = nx.shard_map(f, mesh=MESH, in_specs=(P("x"), P()), out_specs=P("x"))(A, 100.0)
     np.testing.assert_allclose(out, [2 * A[:4].sum(), 2 * A[4:].sum()], rtol=1e-5)
+
+
+# Of the places' own values, and of what they share: what the derivative of one branch keeps varies, another's does not.
+BRANCHES = (lambda z, s: z * s, lambda z, s: jnp.sin(z), lambda z, s: jnp.exp(s) * z.sum() + z)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+@pytest.mark.parametrize("taken", range(3))
+def test_second_derivatives_of_branches_in_any_order(order, taken):
+    """What is summed over the places is summed once, whichever branch comes first and whichever runs."""
+    found = []
+    for check in (True, False):
+        f = nx.shard_map(
+            lambda a, s, k: nx.lax.switch(k, [lambda z, i=i: BRANCHES[i](z, s) for i in order], a),
+            mesh=MESH,
+            in_specs=(P("x"), P(), P()),
+            out_specs=P("x"),
+            check_vma=check,
+        )
+        g = nx.grad(lambda a, s, k, f=f: jnp.sin(f(a, s, k)).sum(), (0, 1))
+        h = nx.grad(lambda a, s, k, g=g: sum((y**2).sum() for y in g(a, s, k)), (0, 1))
+        found.append(nx.jit(h)(A[:, 0], 0.7, taken))
+    for y, expected in zip(*found, strict=True):
+        np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_the_former_name_and_arguments():

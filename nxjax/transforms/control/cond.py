@@ -119,6 +119,8 @@ class Cond(Nested):
         operands = [index, *made, *residuals, *(t for t in ts if t is not None)]
         if index.ndim:
             pushed = _own_residuals(values, pushed, sources, n, mask)
+        # A residual varies where it does in any branch, so all take it as such: a cotangent is summed once, outside.
+        pushed = tuple(taken_to_vary(b, [x.type.vma for x in operands[1:]]) for b in pushed)
         found = trace.write(self, operands, {"branches": pushed})
         return tuple(results), tuple(spread(found, varies))
 
