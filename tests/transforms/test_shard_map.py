@@ -223,6 +223,23 @@ def test_second_derivatives_of_branches_in_any_order(order, taken):
         np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_branch_that_is_taken_to_vary_is_summed_once(turned):
+    both = [lambda z: z * jnp.sin(z), lambda z: jnp.sin(z) * z]
+    found = []
+    for check in (True, False):
+        f = nx.shard_map(
+            lambda a, s: nx.lax.cond((s > 0) != turned, both[0], lambda z: both[1](z) * a[0, 0], s)[None],
+            mesh=MESH,
+            in_specs=(P("x"), P()),
+            out_specs=P("x"),
+            check_vma=check,
+        )
+        found.append(nx.grad(lambda a, s, f=f: jnp.sin(f(a, s)).sum(), (0, 1))(A, 0.7))
+    for y, expected in zip(*found, strict=True):
+        np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
+
+
 def test_the_former_name_and_arguments():
     from nxjax.experimental.shard_map import shard_map
 

@@ -120,7 +120,9 @@ class Cond(Nested):
         if index.ndim:
             pushed = _own_residuals(values, pushed, sources, n, mask)
         # A residual varies where it does in any branch, so all take it as such: a cotangent is summed once, outside.
-        pushed = tuple(taken_to_vary(b, [x.type.vma for x in operands[1:]]) for b in pushed)
+        columns = zip(*(b.in_types for b in pushed), strict=True)
+        vmas = [x.type.vma.union(*(t.vma for t in column)) for x, column in zip(operands[1:], columns, strict=True)]
+        pushed = tuple(taken_to_vary(b, vmas) for b in pushed)
         found = trace.write(self, operands, {"branches": pushed})
         return tuple(results), tuple(spread(found, varies))
 
