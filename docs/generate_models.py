@@ -32,8 +32,8 @@ every figure is from one run of it.
 *On the NPU* counts ops and multiply-accumulates as the vendor's tool placed them; "(a table)" where no tool is here and
 published rules say so; "unknown" where nothing does. Chips that compute in float only get the float function.
 *Deviation* is the largest difference to the exact integer reference in steps of the result's grid, on what runs the
-file here; of float results, relative to the largest. That of `intel-npu` and `openvino-cpu` is of a
-processor with VNNI; OpenVINO's sums saturate on others (`tcn`: 12 LSB instead of 4), and the report says so. *Latency*
+file here; of float results, relative to the largest. For `intel-npu` and `openvino-cpu` it was measured on a
+processor with VNNI. On others OpenVINO's sums saturate (`tcn`: 12 LSB instead of 4), and the report says so. *Latency*
 says who says so; our own model is a roofline.
 See [targets](targets.md) for the labels.
 
@@ -94,8 +94,6 @@ def section(name: str, model: Any, targets: tuple[str, ...] = TARGETS) -> str:
 def stable(text: str) -> list[tuple[str, ...]]:
     """What has to stay the same of a section: target, label, placement and deviation; see `OPENVINO`."""
     rows = [tuple(c.strip() for c in line.split("|")[1:5]) for line in text.splitlines() if line.startswith("| ")]
-    from nxjax.backends.npu.openvino_run import has_vnni
-
     return [row[:3] if row[0] in OPENVINO and not has_vnni() else row for row in rows[1:]]
 
 

@@ -230,9 +230,7 @@ class Pvary(LinearOp, Collective):
         return x.with_vma(x.vma | frozenset(axis_names))
 
     def transpose(self, ct: Array, x: Linear, /, *, axis_names: Names) -> Sequence[Array | None]:
-        # Of a value that varies along an axis already, the places have their own cotangents.
-        shared = tuple(n for n in axis_names if n not in x.type.vma)
-        return (psum_invariant(ct, axis_names=shared) if shared else ct,)
+        return (psum_invariant(ct, axis_names=axis_names),)
 
     def batch_axis(
         self, axis_name: Any, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axis_names: Names

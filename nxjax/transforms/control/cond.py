@@ -119,10 +119,6 @@ class Cond(Nested):
         operands = [index, *made, *residuals, *(t for t in ts if t is not None)]
         if index.ndim:
             pushed = _own_residuals(values, pushed, sources, n, mask)
-        # A residual varies where it does in any branch, so all take it as such: a cotangent is summed once, outside.
-        columns = zip(*(b.in_types for b in pushed), strict=True)
-        vmas = [x.type.vma.union(*(t.vma for t in column)) for x, column in zip(operands[1:], columns, strict=True)]
-        pushed = tuple(taken_to_vary(b, vmas) for b in pushed)
         found = trace.write(self, operands, {"branches": pushed})
         return tuple(results), tuple(spread(found, varies))
 
@@ -271,20 +267,24 @@ def _filled(branch: Program, tangent: Program, own: Mask, varies: Mask, mask: Ma
 
 
 def _slots(values: Branches, n: int) -> tuple[list[ArrayType], list[list[int]]]:
-    """Slots for the residuals of all branches, shared among residuals of one type in different branches."""
+    """Slots for the residuals of all branches, shared among residuals of one type in different branches.
+
+    The type says along which mesh axes a residual varies. A value that all devices share never takes the slot of one
+    that each device has for itself: their cotangents are summed in different places.
+    """
     slots: list[ArrayType] = []
     places: list[list[int]] = []
-    of_type: dict[tuple[Any, Any], list[int]] = {}
+    of_type: dict[ArrayType, list[int]] = {}
     for value in values:
         taken: list[int] = []
-        used: dict[tuple[Any, Any], int] = {}
+        used: dict[ArrayType, int] = {}
         for type in value.out_types[n:]:
-            key = type.shape, type.dtype
-            known, k = of_type.setdefault(key, []), used.get(key, 0)
-            used[key] = k + 1
+            slot = type.strong()
+            known, k = of_type.setdefault(slot, []), used.get(slot, 0)
+            used[slot] = k + 1
             if k == len(known):
                 known.append(len(slots))
-                slots.append(type.strong())
+                slots.append(slot)
             taken.append(known[k])
         places.append(taken)
     return slots, places
