@@ -14,6 +14,9 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
+
+from nxjax.backends.npu.openvino_run import has_vnni  # noqa: E402
+
 PAGE = ROOT / "docs/models.md"
 TARGETS = (
     "tflite", "ethos-u55", "ethos-u65", "ethos-u85", "ethos-n", "edgetpu", "qualcomm-htp", "qualcomm-litert",

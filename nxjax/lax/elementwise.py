@@ -12,26 +12,12 @@ from nxjax.lax._operands import aligned, face, refuse_truths
 from nxjax.ops import arithmetic, bitwise, compare, convert, rounding
 from nxjax.ops import select as select_ops
 from nxjax.ops.base import require
-from nxjax.ops.vocabulary import FUNCTIONS
+from nxjax.ops.vocabulary import functions
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value
-from nxjax.trace.core import Array, op_named
+from nxjax.trace.core import Array
 
-
-def _made(name: str) -> Any:
-    op: Any = op_named(FUNCTIONS["lax"][name])
-    return face(op, __name__)
-
-
-globals().update({_name: _made(_name) for _name in FUNCTIONS["lax"]})
-
-
-def __getattr__(name: str) -> Any:
-    """The function of an op that was made later."""
-    if name not in FUNCTIONS["lax"]:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    function = globals()[name] = _made(name)
-    return function
+__getattr__ = functions("lax", __name__, globals(), lambda op: face(op, __name__))
 
 
 class RoundingMethod(enum.IntEnum):

@@ -32,10 +32,10 @@ from nxjax.ops import vocabulary as ops
 from nxjax.ops.arithmetic import Square
 from nxjax.ops.base import Unary as OpUnary
 from nxjax.ops.elementary import Expm1, Log1p, Smooth
-from nxjax.ops.vocabulary import FUNCTIONS
+from nxjax.ops.vocabulary import functions
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, another, wrap
-from nxjax.trace.core import Array, op_named
+from nxjax.trace.core import Array
 
 Unary = Callable[[Any], Array]
 Binary = Callable[[Any, Any], Array]
@@ -107,13 +107,6 @@ def _inexact2(op: Any) -> Binary:
         return op(*inexact_operands(name, x, y))
 
     return function
-
-
-def _made(name: str) -> dict[str, Any]:
-    """The function ``name`` of an op, by each of its names."""
-    op: Any = op_named(FUNCTIONS["numpy"][name])
-    function = _inexact(op) if op.arguments == "x" else _inexact2(op)
-    return dict.fromkeys(op.public()["numpy"].names.split(), function)
 
 
 def _plain(name: str, op: str, doc: str) -> Unary:
@@ -190,17 +183,7 @@ def with_methods(identity: Any, nin: int = 2) -> Callable[[Any], Any]:
 
 # --- float functions: those that an op says of itself ---
 
-for _name in FUNCTIONS["numpy"]:
-    if _name not in globals():
-        globals().update(_made(_name))
-
-
-def __getattr__(name: str) -> Any:
-    """The function of an op that was made later."""
-    if name not in FUNCTIONS["numpy"]:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals().update(_made(name))
-    return globals()[name]
+__getattr__ = functions("numpy", __name__, globals(), lambda op: (_inexact if op.arguments == "x" else _inexact2)(op))
 
 
 # --- arithmetic ---

@@ -7,11 +7,12 @@ sum. And importing `nxjax.numpy` must cost next to nothing, while the op files a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 from nxjax.ops.index import FACES, FILES
-from nxjax.trace.core import OPS, Op
+from nxjax.trace.core import OPS, Op, op_named
 
 _HOMES: Final = {name: file for file, names in FILES.items() for name in names.split()}
 # Module below `nxjax` -> public name -> the op that is this function; an op that is made later adds its own.
@@ -21,6 +22,30 @@ FUNCTIONS: Final = {
 }
 # Those of them that nxjax has, which its packages list.
 LISTED: Final = {module: tuple(names) for module, names in FUNCTIONS.items()}
+
+
+def functions(package: str, file: str, namespace: dict[str, Any], made: Callable[[Any], Any]) -> Callable[[str], Any]:
+    """Put the functions of ``package`` that are ops into the ``namespace`` of ``file``, by all their names.
+
+    Args:
+        made: makes the function that an op is there.
+
+    Returns:
+        The file's ``__getattr__``, which makes the function of an op that was made later.
+    """
+
+    def add(op: Any) -> None:
+        namespace.update(dict.fromkeys(op.public()[package].names.split(), made(op)))
+
+    def find(name: str) -> Any:
+        if name not in FUNCTIONS[package]:
+            raise AttributeError(f"module {file!r} has no attribute {name!r}")
+        add(op_named(FUNCTIONS[package][name]))
+        return namespace[name]
+
+    for name in dict.fromkeys(FUNCTIONS[package].values()):
+        add(op_named(name))
+    return find
 
 
 def load(name: str) -> None:

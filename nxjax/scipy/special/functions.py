@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from nxjax.numpy.promotion import named, promote_inexact
-from nxjax.ops.vocabulary import FUNCTIONS
+from nxjax.ops.vocabulary import functions
 from nxjax.scipy.special.operands import real
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, op_named
+from nxjax.trace.core import Array
 
 _TEXT = """{line}
 
@@ -23,9 +23,8 @@ Returns:
 """
 
 
-def _made(name: str) -> Any:
-    op: Any = op_named(FUNCTIONS["scipy.special"][name])
-    _, line, (args, shown), beyond = op.public()["scipy.special"]
+def _made(op: Any) -> Any:
+    name, line, (args, shown), beyond = op.public()["scipy.special"]
     only_real = op.allowed == dtypes.FLOAT
     takes = "real array of any shape" if only_real else "array of any shape, also complex"
 
@@ -38,12 +37,4 @@ def _made(name: str) -> Any:
     return function
 
 
-globals().update({_name: _made(_name) for _name in FUNCTIONS["scipy.special"]})
-
-
-def __getattr__(name: str) -> Any:
-    """The function of an op that was made later."""
-    if name not in FUNCTIONS["scipy.special"]:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    function = globals()[name] = _made(name)
-    return function
+__getattr__ = functions("scipy.special", __name__, globals(), _made)
