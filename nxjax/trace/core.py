@@ -143,8 +143,8 @@ class Op(ABC):
         """Result and tangent; runs with the tangents' own trace as the current one."""
         raise NotImplementedError
 
-    def linearize(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
-        """As `jvp`, for ops that hold programs: known values are computed now, only linear work is staged."""
+    def partial_eval(self, trace: Any, args: Sequence[Array], known: tuple[bool, ...], /, **params: Any) -> Any:
+        """For ops that hold programs: compute what ``known`` operands determine, and stage the rest in ``trace``."""
         raise NotImplementedError
 
     def transpose(self, ct: Any, *args: Any, **params: Any) -> Sequence[Array | None]:
@@ -176,10 +176,6 @@ class Op(ABC):
 
         ``thread`` does the same to a program.
         """
-        raise NotImplementedError
-
-    def split(self, trace: Any, args: Sequence[Array], unknown: Sequence[bool], params: dict[str, Any]) -> Any:
-        """Compute what the operands that are known determine, and stage the rest in ``trace``."""
         raise NotImplementedError
 
     def called(self, **params: Any) -> Any:
@@ -257,7 +253,7 @@ class Op(ABC):
 
 
 RULES: Final = (
-    "infer", "eval", "expand", "jvp", "linearize", "split", "transpose", "batch", "batch_axis", "stablehlo", "host",
+    "infer", "eval", "expand", "jvp", "partial_eval", "transpose", "batch", "batch_axis", "stablehlo", "host",
     "with_token",
 )  # fmt: skip
 # Every op by name: what the program parser and the generated pages read. Execution never looks here.

@@ -27,7 +27,7 @@ Kind = tuple[str, Callable[[Any], bool]]
 _PLAIN: Final = (bool, int, float, complex, str, np.generic, np.dtype, enum.Enum)
 _BITS: Final = 63
 # Where parameters are spelled out: `infer` as a rule, and the others where it hands on what it does not look at.
-_RULES: Final = ("infer", "eval", "expand", "exact", "traced", "host", "tangents", "jvp", "linearize", "batch")
+_RULES: Final = ("infer", "eval", "expand", "exact", "traced", "host", "tangents", "jvp", "partial_eval", "batch")
 
 
 def check_params(op: Op, params: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ from nxjax.trace.core import Trace, Tracer
 
 _DEPTH: Final = 6
 # What nxjax keeps of an outer trace's values on purpose: functions that close over them.
-_OWN: Final = ("Entry", "_Entry", "Program", "Traced", "StageTrace", "TangentTrace")
+_OWN: Final = ("Entry", "_Entry", "Program", "Traced", "StageTrace", "PartialTrace")
 
 
 def check(trace: Trace, where: str) -> None:

@@ -17,23 +17,21 @@ from nxjax.errors import ParameterError, Shown, needs_function
 from nxjax.ops.base import LinearOp, NDArray, fits
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
-from nxjax.trace.core import Array, Linear, Op, current_trace
+from nxjax.trace.core import Array, Linear, Op, use
 from nxjax.trace.evaluate import evaluate
-from nxjax.trace.program import Program, Var, run
+from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
 from nxjax.trace.text import param_class
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.custom_jvp import eager
-from nxjax.transforms.linearize import TangentTrace, linearize_flat, linearized
-from nxjax.transforms.nested import Mask, Nested, jvp_program, needed, picked, present, spread, to_front
+from nxjax.transforms.linearize import linearize_flat
+from nxjax.transforms.nested import Mask, Nested, jvp_program, merged, picked, present, spread, to_front
+from nxjax.transforms.partial_eval import PartialTrace, Policy, partial_eval
 from nxjax.transforms.transpose import transposed
 from nxjax.transforms.vmap import batched
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-# policy(op, *operand types, **parameters): whether the op's results may be kept.
-Policy = Callable[..., bool]
 
 
 @final
@@ -64,28 +62,27 @@ class Checkpoint(Nested):
         n = len(program.outputs)
         return out[:n], tuple(spread(out[n:], varies))
 
-    def linearize(
+    def partial_eval(
         self,
-        primals: Sequence[Array],
-        tangents: Sequence[Array | None],
+        trace: PartialTrace,
+        args: Sequence[Array],
+        known: Mask,
         *,
         program: Program,
-        prevent_cse: bool,
         policy: Policy | None,
-        differentiated: bool,
-    ) -> tuple[Any, Any]:
-        cut = _cut(program, present(tangents), policy)
-        out = run(cut.value, primals)
-        n = len(program.outputs)
-        if not any(cut.varies):
-            return tuple(out[:n]), (None,) * n
-        trace = current_trace()
-        assert isinstance(trace, TangentTrace)
-        tangent, consts = cut.tangent.close_over()
-        operands = [*consts, *(primals[i] for i in cut.inputs), *out[n:], *(t for t in tangents if t is not None)]
-        params = {"program": tangent, "prevent_cse": prevent_cse, "policy": policy, "differentiated": True}
-        found = trace.write(self, operands, params)
-        return tuple(out[:n]), tuple(spread(found, cut.varies))
+        **rest: Any,
+    ) -> tuple[Array, ...]:
+        halves = partial_eval(program, known, policy or nothing_saveable)
+        inputs = picked(args, known)
+        assert trace.parent is not None
+        with use(trace.parent):
+            out = run(halves.known, inputs)
+        if all(halves.known_out):
+            return tuple(out)
+        again, consts = halves.unknown.close_over()
+        operands = [*consts, *halves.residuals(inputs, out), *picked(args, [not k for k in known])]
+        late = trace.write(self, operands, {**rest, "program": again, "policy": policy, "differentiated": True})
+        return tuple(merged(out, late, halves.known_out))
 
     def transpose(
         self,
@@ -141,103 +138,6 @@ class Checkpoint(Nested):
 
 
 checkpoint_op = Checkpoint()
-
-
-@final
-class _Cut:
-    """A program cut for `Checkpoint.linearize`.
-
-    Attributes:
-        value: inputs to (results..., kept values...).
-        inputs: positions of the inputs that the recomputation needs.
-        tangent: (those inputs..., kept values..., varying tangents...) to tangents of the varying results.
-        varies: which results vary.
-    """
-
-    def __init__(self, value: Program, inputs: Sequence[int], tangent: Program, varies: Mask) -> None:
-        self.value = value
-        self.inputs = tuple(inputs)
-        self.tangent = tangent
-        self.varies = varies
-
-
-def _cut(program: Program, mask: Mask, policy: Policy | None) -> _Cut:
-    return program.derive(("checkpoint", mask, policy), lambda: _make_cut(program, mask, policy))
-
-
-def _make_cut(program: Program, mask: Mask, policy: Policy | None) -> _Cut:
-    flat = program if policy is None else _without_calls(program)
-    value, tangent, varies = linearized(flat, mask)
-    n = len(program.outputs)
-    residuals = value.outputs[n:]
-    keep: set[Var] = set()
-    if policy is not None:
-        for e in value.equations:
-            if policy(e.op, *(a.type for a in e.inputs), **e.params):
-                keep.update(e.outputs)
-    wanted = {a for a in residuals if isinstance(a, Var)}
-    equations = needed(value.equations, wanted, {*value.inputs, *keep})
-    inputs = [i for i, v in enumerate(value.inputs) if v in wanted]
-    kept = [v for e in value.equations for v in e.outputs if v in keep and v in wanted]
-    again = Program(
-        [*(value.inputs[i] for i in inputs), *kept],
-        equations,
-        residuals,
-        value.constvars,
-        value.values,
-        program.name,
-    )
-    known = len(again.inputs)
-
-    def forwards(*xs: Array) -> Sequence[Array]:
-        return run(tangent, [*run(again, xs[:known]), *xs[known:]])
-
-    types = [*again.in_types, *(t.strong() for t in picked(program.in_types, mask))]
-    first_outputs = [*value.outputs[:n], *kept]
-    first_wanted = {a for a in first_outputs if isinstance(a, Var)}
-    first = _with_effects(value, needed(value.equations, first_wanted, set(value.inputs)))
-    return _Cut(
-        Program(value.inputs, first, first_outputs, value.constvars, value.values, program.name),
-        inputs,
-        stage(forwards, types, f"tangent({program.name})"),
-        varies,
-    )
-
-
-def _with_effects(program: Program, kept: Sequence[Any]) -> list[Any]:
-    """``kept`` and, in the program's order, every equation that must run, with all it reads."""
-    effects = [e for e in program.equations if e.op.effect or any(p.effect for p in e.programs())]
-    if not effects:
-        return list(kept)
-    wanted = {a for e in effects for a in e.inputs if isinstance(a, Var)}
-    chosen = {id(e) for e in (*kept, *effects, *needed(program.equations, wanted, set(program.inputs)))}
-    return [e for e in program.equations if id(e) in chosen]
-
-
-def _without_calls(program: Program) -> Program:
-    """``program`` with calls of jitted functions written out, so that a policy sees their ops."""
-
-    def make() -> Program:
-        if not any(e.op.name == "jit" for e in program.equations):
-            return program
-        return stage(lambda *xs: _run_flat(program, xs), program.in_types, program.name)
-
-    return program.derive("without calls", make)
-
-
-def _run_flat(program: Program, args: Sequence[Array]) -> list[Array]:
-    env: dict[Var, Array] = dict(zip(program.inputs, args, strict=True))
-    env.update(zip(program.constvars, program.values, strict=True))
-    trace = current_trace()
-
-    def value(a: Any) -> Array:
-        return env[a] if isinstance(a, Var) else a.value
-
-    for e in program.equations:
-        xs = [value(a) for a in e.inputs]
-        y: Any = _run_flat(e.params["program"], xs) if e.op.name == "jit" else trace.process(e.op, xs, e.params)
-        env.update(zip(e.outputs, y if e.op.multi else (y,), strict=True))
-    return [value(a) for a in program.outputs]
 
 
 @final

@@ -19,6 +19,7 @@ from nxjax.transforms.control.mapping import map as map_op
 from nxjax.transforms.custom_jvp import CustomCall, CustomFunction
 from nxjax.transforms.jvp import jvp_flat
 from nxjax.transforms.nested import Mask, jvp_program, present, spread, to_front
+from nxjax.transforms.partial_eval import PartialTrace
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -62,17 +63,10 @@ class CustomVmapCall(CustomCall):
         n = len(program.outputs)
         return out[:n], tuple(spread(out[n:], varies))
 
-    def linearize(
-        self,
-        primals: Sequence[Array],
-        tangents: Sequence[Array | None],
-        *,
-        program: Program,
-        num_consts: int,
-        rule: Rule,
-    ) -> tuple[Any, Any]:
-        y, t = jvp_flat(lambda *xs: run(program, xs), primals, tangents)
-        return tuple(y), tuple(t)
+    def partial_eval(
+        self, trace: PartialTrace, args: Sequence[Array], known: Mask, *, program: Program, num_consts: int, rule: Rule
+    ) -> tuple[Array, ...]:
+        return tuple(run(program, args))
 
     def batch_axis(
         self,

@@ -27,8 +27,9 @@ from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.jvp import instantiate, zero_tangent
-from nxjax.transforms.linearize import TangentTrace, linearize_flat
+from nxjax.transforms.linearize import linearize_flat
 from nxjax.transforms.nested import Mask, Nested, Thread, present, spread, to_front
+from nxjax.transforms.partial_eval import PartialTrace
 from nxjax.transforms.symbolic_zero import SymbolicZero, symbolic
 from nxjax.transforms.transpose import transposed
 from nxjax.transforms.vmap import batched, vmap_flat
@@ -122,7 +123,7 @@ class CustomJvpCall(CustomCall):
             filled = [instantiate(t, x) for x, t in zip(xs, ts, strict=True)]
         ys, dys = rule(xs, filled)
         trace = current_trace()
-        if isinstance(trace, TangentTrace) and staged(ys, trace) and not staged(xs, trace):
+        if isinstance(trace, PartialTrace) and staged(ys, trace) and not staged(xs, trace):
             ys, dys = _told_apart(rule, xs, filled, trace)
         check_results("custom_jvp", program, ys)
         return tuple(ys), tuple(dys)
@@ -145,13 +146,13 @@ class CustomJvpCall(CustomCall):
         return shared_once(ys, varies)
 
 
-def staged(xs: Sequence[Any], trace: TangentTrace) -> bool:
+def staged(xs: Sequence[Any], trace: PartialTrace) -> bool:
     """Whether one of them is known only when the tangents are."""
     return any(isinstance(x, Tracer) and x.owner is trace for x in xs)
 
 
 def _told_apart(
-    rule: Rule, xs: Sequence[Array], ts: Sequence[Any], trace: TangentTrace
+    rule: Rule, xs: Sequence[Array], ts: Sequence[Any], trace: PartialTrace
 ) -> tuple[Sequence[Array], Sequence[Array | None]]:
     """What ``rule`` gives, where it computes values and tangents in one loop or branch: the tangents alone are staged.
 

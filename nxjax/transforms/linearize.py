@@ -1,61 +1,26 @@
 """Reverse mode's first half: compute the value now and stage the tangent program beside it.
 
-A `TangentTrace` stages what depends on a tangent and computes everything else in its parent, so forward mode run with
-it as the tangents' trace splits a function into its value and its linear part; values that the linear part needs are
-captured as consts, the residuals. Ops that hold programs answer with their own `linearize` rule.
+Tangents are what partial evaluation does not know (`partial_eval`): forward mode whose tangents live in a
+`PartialTrace` splits a function into its value and its linear part; values that the linear part needs are captured as
+consts, the residuals.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any
 
 from nxjax.config import config
 from nxjax.errors import needs_function
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
-from nxjax.trace.core import Array, Op, current_trace, under, use
-from nxjax.trace.program import Program, Var
-from nxjax.trace.stage import StageTrace, StageTracer, stage
+from nxjax.trace.core import Array, current_trace, under
+from nxjax.trace.program import Program
 from nxjax.trace.tree_partial import Partial
 from nxjax.transforms.auxiliary import taken_apart
 from nxjax.transforms.jvp import JVPTrace, checked_tangent, zero_tangent
-
-
-@final
-class TangentTrace(StageTrace):
-    """Stages ops on tangents; everything else happens in the parent trace."""
-
-    __slots__ = ()
-
-    def process(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
-        for x in args:
-            if isinstance(x, StageTracer) and x.owner is self:
-                if not op.has("split"):
-                    return super().process(op, args, params)
-                # A held program may still have parts that can be computed now.
-                return op.split(self, args, [isinstance(x, StageTracer) and x.owner is self for x in args], params)
-        assert self.parent is not None
-        with use(self.parent):
-            return self.parent.process(op, args, params)
-
-    def write(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
-        """Stage one op as it is."""
-        return super().process(op, args, params)
-
-
-@final
-class LinearizeTrace(JVPTrace):
-    """Forward mode whose tangents live in a `TangentTrace`."""
-
-    __slots__ = ()
-
-    def differentiate(
-        self, op: Op, primals: Sequence[Array], tangents: Sequence[Array | None], params: dict[str, Any]
-    ) -> tuple[Any, Any]:
-        if op.has("linearize"):
-            return op.linearize(primals, tangents, **params)
-        return super().differentiate(op, primals, tangents, params)
+from nxjax.transforms.nested import Mask, jvp_program
+from nxjax.transforms.partial_eval import Halves, PartialTrace, partial_eval
 
 
 def linearize_flat(
@@ -66,8 +31,8 @@ def linearize_flat(
     The program maps tangents of the ``varying`` inputs to tangents of the varying results; its consts are residuals,
     which belong to the current trace.
     """
-    tangent_trace = TangentTrace(current_trace(), "tangent")
-    trace = LinearizeTrace(tangent_trace)
+    tangent_trace = PartialTrace(current_trace(), "tangent")
+    trace = JVPTrace(tangent_trace)
     xs = [
         trace.join(x, tangent_trace.input(x.type.strong())) if v else x for x, v in zip(primals, varying, strict=True)
     ]
@@ -82,47 +47,16 @@ def linearize_flat(
     return [y for y, _ in pairs], tangent_trace.finish([t for _, t in pairs if t is not None]), varies
 
 
-def linearized(program: Program, varying: tuple[bool, ...]) -> tuple[Program, Program, tuple[bool, ...]]:
-    """`linearize_flat` of a program, as two programs, kept with it.
+def linearized(program: Program, varying: Mask) -> tuple[Halves, Mask]:
+    """The program on values and tangents, cut between them, and which results vary.
 
-    Returns:
-        value program (inputs...) -> (results..., residuals...);
-        tangent program (residuals..., varying tangents...) -> tangents of the varying results;
-        which results vary.
+    The known half maps inputs to results and residuals, the unknown one residuals and the ``varying`` inputs' tangents
+    to tangents of the varying results.
     """
-
-    def make() -> tuple[Program, Program, tuple[bool, ...]]:
-        store: list[Any] = []
-
-        def flat(*xs: Array) -> Sequence[Array]:
-            ys, tangent, varies = linearize_flat(program, xs, varying)
-            opened, residuals = tangent.close_over()
-            store[:] = [opened, tuple(varies)]
-            return [*ys, *residuals]
-
-        value = stage(flat, program.in_types, program.name)
-        return value, store[0], store[1]
-
-    return program.derive(("linearize", varying), make)
-
-
-def without_forwarded(value: Program, n_results: int) -> tuple[Program, list[int | None]]:
-    """A value program (see `linearized`) without the residuals that are its own inputs.
-
-    Returns:
-        the smaller program;
-        per residual, the position of the input that it is, or None.
-    """
-
-    def make() -> tuple[Program, list[int | None]]:
-        position = {v: i for i, v in enumerate(value.inputs)}
-        residuals = value.outputs[n_results:]
-        source = [position.get(a) if isinstance(a, Var) else None for a in residuals]
-        kept = [a for a, i in zip(residuals, source, strict=True) if i is None]
-        outputs = [*value.outputs[:n_results], *kept]
-        return Program(value.inputs, value.equations, outputs, value.constvars, value.values, value.name), source
-
-    return value.derive(("forwarded", n_results), make)
+    pushed, varies = jvp_program(program, varying)
+    late = (*(False,) * len(varies), *(True,) * sum(varies))
+    known = (*(True,) * len(varying), *(False,) * sum(varying))
+    return partial_eval(pushed, known, unknown_out=late), varies
 
 
 def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:

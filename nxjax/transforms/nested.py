@@ -48,6 +48,11 @@ def picked(values: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
     return [x for x, m in zip(values, mask, strict=True) if m]
 
 
+def parted(values: Sequence[Any], mask: Sequence[bool]) -> tuple[list[Any], list[Any]]:
+    """The entries of ``values`` that ``mask`` marks, and the others."""
+    return picked(values, mask), picked(values, [not m for m in mask])
+
+
 def spread(values: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
     """The inverse of `picked`, with None where ``mask`` is False."""
     rest = iter(values)
@@ -62,6 +67,10 @@ def merged(yes: Sequence[Any], no: Sequence[Any], mask: Sequence[bool]) -> list[
 
 def either(a: Sequence[bool], b: Sequence[bool]) -> Mask:
     return tuple(x or y for x, y in zip(a, b, strict=True))
+
+
+def both(a: Sequence[bool], b: Sequence[bool]) -> Mask:
+    return tuple(x and y for x, y in zip(a, b, strict=True))
 
 
 def present(values: Sequence[Any]) -> Mask:

@@ -26,18 +26,20 @@ from nxjax.ops.shape import transpose as transpose_op
 from nxjax.ops.sharding import inserted
 from nxjax.ops.slicing import slice as slice_op
 from nxjax.trace.axes import binding_axis, spmd_axis
-from nxjax.trace.core import Array, Linear, current_trace
+from nxjax.trace.core import Array, Linear
 from nxjax.trace.mesh import AbstractMesh, AxisType, BaseMesh, current_mesh, use_mesh
 from nxjax.trace.partition import PartitionSpec
 from nxjax.trace.program import Program, run
 from nxjax.trace.sharding import NamedSharding, check_shape
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType, Shape
-from nxjax.transforms.linearize import TangentTrace, linearized, without_forwarded
 from nxjax.transforms.nested import (
+    Mask,
     Nested,
     Thread,
     jvp_program,
+    merged,
+    parted,
     picked,
     present,
     said_to_vary,
@@ -45,6 +47,7 @@ from nxjax.transforms.nested import (
     taken_to_vary,
     to_front,
 )
+from nxjax.transforms.partial_eval import PartialTrace, partial_eval
 from nxjax.transforms.transpose import backward
 from nxjax.transforms.vmap import batched
 
@@ -165,10 +168,11 @@ class ShardMap(Nested):
         n = len(out_specs)
         return found[:n], tuple(spread(found[n:], varies))
 
-    def linearize(
+    def partial_eval(
         self,
-        primals: Sequence[Array],
-        tangents: Sequence[Array | None],
+        trace: PartialTrace,
+        args: Sequence[Array],
+        known: Mask,
         *,
         program: Program,
         mesh: BaseMesh,
@@ -176,42 +180,35 @@ class ShardMap(Nested):
         out_specs: Specs,
         manual_axes: Axes,
         checked: bool,
-    ) -> tuple[Any, Any]:
-        mask = present(tangents)
+    ) -> tuple[Array, ...]:
         place: dict[str, Any] = {"mesh": mesh, "manual_axes": manual_axes, "checked": checked}
         with inside(mesh, manual_axes, checked):
-            value, tangent, varies = linearized(program, mask)
-        n = len(out_specs)
-        value, sources = without_forwarded(value, n)
-        value, kept_specs = _residuals_stacked(value, n, mesh, manual_axes, checked)
+            halves = partial_eval(program, known)
+        (inputs, late), (specs, late_specs) = parted(args, known), parted(in_specs, known)
+        ready_specs, late_out_specs = parted(out_specs, halves.known_out)
+        n = sum(halves.known_out)
+        value, kept_specs = _residuals_stacked(halves.known, n, mesh, manual_axes, checked)
         value, consts = value.close_over()
-        found = self(
-            *consts,
-            *primals,
-            program=value,
-            in_specs=(*(PartitionSpec(),) * len(consts), *in_specs),
-            out_specs=(*out_specs, *kept_specs),
-            **place,
-        )
-        results, made = found[:n], iter(found[n:])
-        if not any(varies):
-            return results, (None,) * n
-        residuals = [next(made) if i is None else primals[i] for i in sources]
-        made_specs = iter(kept_specs)
-        specs = [next(made_specs) if i is None else in_specs[i] for i in sources]
-        trace = current_trace()
-        assert isinstance(trace, TangentTrace)
-        pushed = _residuals_unstacked(tangent, tuple(i is None for i in sources))
+        out: Sequence[Array] = ()
+        if value.outputs or value.effect:
+            given = {"in_specs": (*(PartitionSpec(),) * len(consts), *specs), "out_specs": (*ready_specs, *kept_specs)}
+            out = trace.outside(self, [*consts, *inputs], {"program": value, **given, **place})
+        if all(halves.known_out):
+            return tuple(out)
+        residual_specs = halves.residuals(specs, [*ready_specs, *kept_specs])
+        rest = _residuals_unstacked(halves.unknown, tuple(i is None for i in halves.sources))
         if checked:
-            pushed = said_to_vary(pushed, [t.vma for t in picked(program.out_types, varies)])
+            types = picked(program.out_types, [not k for k in halves.known_out])
+            rest = said_to_vary(rest, [t.vma for t in types])
+        rest, consts = rest.close_over()
         params = {
-            "program": pushed,
-            "in_specs": (*specs, *picked(in_specs, mask)),
-            "out_specs": tuple(picked(out_specs, varies)),
+            "program": rest,
+            "in_specs": (*(PartitionSpec(),) * len(consts), *residual_specs, *late_specs),
+            "out_specs": tuple(late_out_specs),
             **place,
         }
-        ts = trace.write(self, [*residuals, *(t for t in tangents if t is not None)], params)
-        return results, tuple(spread(ts, varies))
+        found = trace.write(self, [*consts, *halves.residuals(inputs, out), *late], params)
+        return tuple(merged(out, found, halves.known_out))
 
     # --- backwards ---
 

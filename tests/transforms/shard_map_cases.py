@@ -287,6 +287,11 @@ def one_branch_varies(l, a, s):
     return l.lax.cond(s > 0, lambda z: a.sum() * z, lambda z: l.lax.pcast(z * z, "x", to="varying"), s)[None]
 
 
+@case([("x",), ()], [("x",)], A, S)
+def one_branch_varies_and_bends(l, a, s):
+    return l.lax.cond(s > 0, lambda z: a.sum() * z * z, lambda z: l.lax.pcast(z * z, "x", to="varying"), s)[None]
+
+
 @both([("x",), ()], [()], A, S)
 def both_branches_shared(l, a, s):
     return l.lax.cond(s > 0, lambda z: l.lax.psum(a.sum(), "x") * z, lambda z: z * z, s)
@@ -439,6 +444,7 @@ ONCE = {"extrema", "groups", "a_loop_of_own_length", "exchanged_moved", "exchang
 TWICE = {
     "contracted", "shared_scalar", "shared_scalar unchecked", "normalized", "gathered_tiled", "scattered", "branches",
     "a_loop_with_collectives", "shared_over_different_axes", "training_inside", "own_derivative", "one_axis_of_two",
+    "one_branch_varies_and_bends",
 }  # fmt: skip
 
 if __name__ == "__main__":

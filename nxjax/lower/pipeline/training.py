@@ -17,7 +17,7 @@ from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
-from nxjax.transforms.linearize import linearized, without_forwarded
+from nxjax.transforms.linearize import linearized
 from nxjax.transforms.transpose import transposed
 
 Run = Callable[[Program, Sequence[Any]], Sequence[Any]]
@@ -76,24 +76,23 @@ def halves(stages: Stages, varying: Sequence[bool], recompute: bool = False) -> 
 
 
 def _half(program: Program, mask: tuple[bool, ...], recompute: bool) -> tuple[Half, list[bool]]:
-    value, tangent, varies = linearized(program, mask)
+    halves, varies = linearized(program, mask)
+    kept, source = halves.known, halves.sources
     n = len(program.outputs)
     wanted = tuple(i for i, m in enumerate(mask) if m)
     returned = tuple(i for i, v in enumerate(varies) if v)
-    n_residuals = len(value.outputs) - n
-    linear = (False,) * n_residuals + (True,) * len(wanted)
-    back = transposed(tangent, linear, (True,) * len(returned))
+    linear = (False,) * len(source) + (True,) * len(wanted)
+    back = transposed(halves.unknown, linear, (True,) * len(returned))
     if recompute:
         again = tuple(range(len(program.inputs)))
 
         def flat(*xs: Array) -> Sequence[Array]:
             inputs, cts = xs[: len(again)], xs[len(again) :]
-            return back(*value(*inputs)[n:], *cts)
+            return back(*halves.residuals(inputs, kept(*inputs)), *cts)
 
         cts = [program.outputs[i].type.strong() for i in returned]
         backward = stage(flat, [*program.in_types, *cts], f"backward({program.name})")
         return Half(program, backward, n, again, wanted, returned, 0), list(varies)
-    kept, source = without_forwarded(value, n)
     again = tuple(dict.fromkeys(i for i in source if i is not None))
     stash = kept.outputs[n:]
 

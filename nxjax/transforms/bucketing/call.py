@@ -25,8 +25,8 @@ from nxjax.transforms.bucketing.interpret import DIVERGED, described, interpret,
 from nxjax.transforms.bucketing.sizes import Domain, Extent, Quotient, Range, Size, Solver
 from nxjax.transforms.bucketing.values import Context, Val
 from nxjax.transforms.call import jit_call
-from nxjax.transforms.linearize import TangentTrace, linearized, without_forwarded
-from nxjax.transforms.nested import Nested, jvp_program, picked, present, to_front
+from nxjax.transforms.nested import Mask, Nested, jvp_program, merged, parted, picked, present, to_front
+from nxjax.transforms.partial_eval import PartialTrace, call_halves, partial_eval
 from nxjax.transforms.transpose import transposed
 from nxjax.transforms.vmap import batched
 
@@ -216,43 +216,37 @@ class BucketedCall(Nested):
         rest = iter(out[n:])
         return out[:n], tuple(next(rest) if v else None for v in pairs[0][1])
 
-    def linearize(
+    def partial_eval(
         self,
-        primals: Sequence[Array],
-        tangents: Sequence[Array | None],
+        trace: PartialTrace,
+        args: Sequence[Array],
+        known_args: Mask,
         *,
         programs: Programs,
         domain: Domain,
         known: tuple[Size, ...],
-    ) -> tuple[Any, Any]:
-        k, n = len(domain.ranges), len(programs[0].outputs)
-        lengths, inputs = primals[:k], primals[k:]
-        varying = present(tangents[k:])
-        halves = [linearized(p, varying) for p in programs]
-        varies = halves[0][2]
-        smaller = [without_forwarded(value, n) for value, _, _ in halves]
-        sources = smaller[0][1]
-        values, consts = opened([p for p, _ in smaller], domain)
-        linear, captured = opened([tangent for _, tangent, _ in halves], domain)
+    ) -> tuple[Array, ...]:
+        k = len(domain.ranges)
+        lengths = args[:k]
+        inputs, late = parted(args[k:], known_args[k:])
+        halves = [partial_eval(p, known_args[k:]) for p in programs]
+        first = halves[0]
+        values, consts = opened([h.known for h in halves], domain)
+        rest, captured = opened([h.unknown for h in halves], domain)
         own = _has_rules(programs[0])
         in_step = own or _in_step(values, domain, known)
-        # The linear half meets sizes that only the other half can explain.
+        # The unknown half meets sizes that only the other half can explain.
         learned = masked(values, domain, known).known if in_step else ()
-        if not own and not (in_step and _in_step(linear, domain, learned)):
-            program, captured = masked(programs, domain, known).program.close_over()
-            primals, tangents = [*captured, *primals], [*(None for _ in captured), *tangents]
-            return jit_call.linearize(primals, tangents, program=program, name=self.name)
-        out = self(*lengths, *consts, *inputs, programs=values, domain=domain, known=known)
-        if not any(varies):
-            return out[:n], (None,) * n
-        made = iter(out[n:])
-        residuals = [next(made) if i is None else inputs[i] for i in sources]
-        trace = current_trace()
-        assert isinstance(trace, TangentTrace)
-        given = [*lengths, *captured, *residuals, *(t for t in tangents if t is not None)]
-        params: dict[str, Any] = {"programs": linear, "domain": domain, "known": learned}
-        pushed = iter(trace.write(self, given, params))
-        return out[:n], tuple(next(pushed) if v else None for v in varies)
+        if not own and not (in_step and _in_step(rest, domain, learned)):
+            program, consts = masked(programs, domain, known).program.close_over()
+            params: dict[str, Any] = {"program": program, "name": self.name}
+            return call_halves(jit_call, trace, [*consts, *args], (*(True,) * len(consts), *known_args), params)
+        out = trace.outside(self, [*lengths, *consts, *inputs], {"programs": values, "domain": domain, "known": known})
+        if all(first.known_out):
+            return tuple(out)
+        given = [*lengths, *captured, *first.residuals(inputs, out), *late]
+        found = trace.write(self, given, {"programs": rest, "domain": domain, "known": learned})
+        return tuple(merged(out, found, first.known_out))
 
     def transpose(
         self,

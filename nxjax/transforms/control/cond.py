@@ -23,27 +23,31 @@ from nxjax.ops.shape import broadcast_in_dim, transpose
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import DeviceArray, as_value, wrap
 from nxjax.trace.boundary import boundary
-from nxjax.trace.core import Array, Linear, current_trace
+from nxjax.trace.core import Array, Linear, use
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Literal, Program, Var, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.jvp import instantiate, jvp_flat
-from nxjax.transforms.linearize import TangentTrace, linearized
+from nxjax.transforms.jvp import instantiate
 from nxjax.transforms.nested import (
     Mask,
     Nested,
     Thread,
+    both,
     branch_of,
     either,
     handed_on,
+    jvp_program,
+    merged,
     narrowed,
+    parted,
     picked,
     present,
     said_to_vary,
     spread,
     taken_to_vary,
 )
+from nxjax.transforms.partial_eval import Halves, PartialTrace, partial_eval
 from nxjax.transforms.transpose import transposed
 from nxjax.transforms.vmap import batched
 
@@ -93,34 +97,45 @@ class Cond(Nested):
         n = len(varies)
         return out[:n], tuple(spread(out[n:], varies))
 
-    def linearize(
-        self, primals: Sequence[Array], tangents: Sequence[Array | None], *, branches: Branches
-    ) -> tuple[Any, Any]:
-        (index, *xs), (_, *ts) = primals, tangents
-        mask = present(ts)
-        values, pushed, varies, sources = _linear_branches(branches, mask)
-        n = len(varies)
+    def partial_eval(
+        self, trace: PartialTrace, args: Sequence[Array], known: Mask, *, branches: Branches
+    ) -> tuple[Array, ...]:
+        (index, *xs), (index_known, *rest) = args, known
+        if not index_known:
+            return trace.write(self, args, {"branches": branches})
+        mask = tuple(rest)
+        ready: Mask = (True,) * len(branches[0].outputs)
+        for b in branches:
+            ready = both(ready, partial_eval(b, mask).known_out)
+        halves = [partial_eval(b, mask, unknown_out=tuple(not r for r in ready)) for b in branches]
+        inputs, late_inputs = parted(xs, mask)
+        n = sum(ready)
+        values = tuple(h.known for h in halves)
         if index.ndim:
             # Every branch runs anyway, so each keeps its own residuals, whole.
-            runs = [run(value, xs) for value in values]
-            results = [choose(index, columns) for columns in zip(*(r[:n] for r in runs), strict=True)]
-            made = iter([x for r in runs for x in r[n:]])
+            slots, places = _own_slots(values, n)
+            assert trace.parent is not None
+            with use(trace.parent):
+                runs = [run(value, inputs) for value in values]
+                results = [choose(index, columns) for columns in zip(*(r[:n] for r in runs), strict=True)]
+            made = [x for r in runs for x in r[n:]]
         else:
-            joined, n_slots = _shared_slots(values, n)
-            joined, captured = _opened(joined)
-            out = self(index, *captured, *xs, branches=joined)
-            results, made = list(out[:n]), iter(out[n:])
-            pushed = _slotted_tangents(values, pushed, sources, n, mask, n_slots)
-        if not any(varies):
-            return tuple(results), (None,) * n
-        residuals = [xs[i] for i in dict.fromkeys(i for s in sources for i in s if i is not None)]
-        trace = current_trace()
-        assert isinstance(trace, TangentTrace)
-        operands = [index, *made, *residuals, *(t for t in ts if t is not None)]
-        if index.ndim:
-            pushed = _own_residuals(values, pushed, sources, n, mask)
-        found = trace.write(self, operands, {"branches": pushed})
-        return tuple(results), tuple(spread(found, varies))
+            slots, places = _shared_slots(values, n)
+            joined, captured = _opened([_in_slots(v, n, slots, mine) for v, mine in zip(values, places, strict=True)])
+            out: Sequence[Array] = ()
+            if joined[0].outputs or any(b.effect for b in joined):
+                out = trace.outside(self, [index, *captured, *inputs], {"branches": joined})
+            results, made = out[:n], out[n:]
+        if all(ready):
+            return tuple(results)
+        # Residuals are slots, and operands that are residuals of any branch.
+        order = list(dict.fromkeys(i for h in halves for i in h.sources if i is not None))
+        types = [*slots, *(picked(branches[0].in_types, mask)[i] for i in order)]
+        pushed, captured = _opened(
+            [_rewired(h, types, mine, len(slots), order) for h, mine in zip(halves, places, strict=True)]
+        )
+        operands = [index, *captured, *made, *(inputs[i] for i in order), *late_inputs]
+        return tuple(merged(results, trace.write(self, operands, {"branches": pushed}), ready))
 
     def transpose(self, cts: Sequence[Array | None], index: Any, /, *args: Any, branches: Branches) -> Any:
         linear = tuple(isinstance(x, Linear) for x in args)
@@ -205,69 +220,33 @@ def _emit_choice(b: Any, index: Any, columns: Sequence[Any]) -> Any:
 
 def _jvp_branches(branches: Branches, mask: Mask) -> tuple[Branches, Mask]:
     """The branches on (operands..., varying tangents...) and which results vary in any of them."""
-    n = len(mask)
-    t_types = [t.strong() for t in picked(branches[0].in_types, mask)]
+    pushed = [jvp_program(b, mask) for b in branches]
     varies: Mask = (False,) * len(branches[0].outputs)
-
-    def staged(branch: Program, wanted: Mask) -> tuple[Program, Mask]:
-        def make() -> tuple[Program, Mask]:
-            found: list[Mask] = []
-
-            def flat(*xs: Array) -> Sequence[Array]:
-                ys, ts = jvp_flat(branch, xs[:n], spread(xs[n:], mask))
-                found[:] = [present(ts)]
-                return [*ys, *(instantiate(t, y) for y, t, w in zip(ys, ts, wanted, strict=True) if w)]
-
-            return stage(flat, [*branch.in_types, *t_types], f"jvp({branch.name})"), found[0]
-
-        return branch.derive(("cond jvp", mask, wanted), make)
-
-    for branch in branches:
-        varies = either(varies, staged(branch, varies)[1])
-    return tuple(staged(branch, varies)[0] for branch in branches), varies
+    for _, own in pushed:
+        varies = either(varies, own)
+    return tuple(_filled(program, own, varies) for program, own in pushed), varies
 
 
-def _linear_branches(
-    branches: Branches, mask: Mask
-) -> tuple[Branches, Branches, Mask, tuple[tuple[int | None, ...], ...]]:
-    """Per branch its value program, its tangent program and where its residuals come from.
-
-    The value programs give (results..., residuals that are not operands...); a tangent program takes (its residuals...,
-    varying tangents...) and gives the tangents of the results that vary in any branch; a residual's source is the
-    position of the operand that it is, or None.
-    """
-    from nxjax.transforms.linearize import without_forwarded
-
-    n = len(branches[0].outputs)
-    cut = [linearized(b, mask) for b in branches]
-    varies: Mask = (False,) * n
-    for _, _, v in cut:
-        varies = either(varies, v)
-    values: list[Program] = []
-    tangents: list[Program] = []
-    sources: list[tuple[int | None, ...]] = []
-    for branch, (value, tangent, own) in zip(branches, cut, strict=True):
-        kept, source = without_forwarded(value, n)
-        values.append(kept)
-        sources.append(tuple(source))
-        tangents.append(_filled(branch, tangent, own, varies, mask))
-    return tuple(values), tuple(tangents), varies, tuple(sources)
-
-
-def _filled(branch: Program, tangent: Program, own: Mask, varies: Mask, mask: Mask) -> Program:
-    """``tangent`` with zeros for results that vary in other branches only."""
+def _filled(program: Program, own: Mask, varies: Mask) -> Program:
+    """``program``, which gives tangents of its ``own`` results, with zeros for the others of ``varies``."""
     if own == varies:
-        return tangent
+        return program
+    n = len(varies)
 
     def flat(*xs: Array) -> Sequence[Array]:
-        found = spread(run(tangent, xs), own)
-        return [zeros(t) if x is None else x for x, t, v in zip(found, branch.out_types, varies, strict=True) if v]
+        ys = run(program, xs)
+        tangents = zip(ys[:n], spread(ys[n:], own), varies, strict=True)
+        return [*ys[:n], *(instantiate(t, y) for y, t, v in tangents if v)]
 
-    return branch.derive(("cond filled", mask, varies), lambda: stage(flat, tangent.in_types, tangent.name))
+    return program.derive(("cond filled", varies), lambda: stage(flat, program.in_types, program.name))
 
 
-def _slots(values: Branches, n: int) -> tuple[list[ArrayType], list[list[int]]]:
-    """Slots for the residuals of all branches, shared among residuals of one type in different branches.
+Slots = tuple[list[ArrayType], list[list[int]]]
+
+
+def _shared_slots(values: Branches, n: int) -> Slots:
+    """Slots for the residuals of all branches, shared among residuals of one type in different branches, and per
+    branch the places of its own.
 
     The type says along which mesh axes a residual varies. A value that all devices share never takes the slot of one
     that each device has for itself: their cotangents are summed in different places.
@@ -279,86 +258,50 @@ def _slots(values: Branches, n: int) -> tuple[list[ArrayType], list[list[int]]]:
         taken: list[int] = []
         used: dict[ArrayType, int] = {}
         for type in value.out_types[n:]:
-            slot = type.strong()
-            known, k = of_type.setdefault(slot, []), used.get(slot, 0)
-            used[slot] = k + 1
+            key = type.strong()
+            known, k = of_type.setdefault(key, []), used.get(key, 0)
+            used[key] = k + 1
             if k == len(known):
                 known.append(len(slots))
-                slots.append(slot)
+                slots.append(key)
             taken.append(known[k])
         places.append(taken)
     return slots, places
 
 
-def _shared_slots(values: Branches, n: int) -> tuple[Branches, int]:
-    """The value programs with their residuals in common slots."""
-    slots, places = _slots(values, n)
-
-    def joined(value: Program, mine: list[int]) -> Program:
-        def flat(*xs: Array) -> Sequence[Array]:
-            ys = run(value, xs)
-            held = dict(zip(mine, ys[n:], strict=True))
-            return [*ys[:n], *(held[i] if i in held else zeros(t) for i, t in enumerate(slots))]
-
-        return value.derive(
-            ("cond slots", n, tuple(slots), tuple(mine)), lambda: stage(flat, value.in_types, value.name)
-        )
-
-    return tuple(joined(v, m) for v, m in zip(values, places, strict=True)), len(slots)
-
-
-def _operand_order(sources: Sequence[Sequence[int | None]]) -> list[int]:
-    return list(dict.fromkeys(i for s in sources for i in s if i is not None))
-
-
-def _slotted_tangents(
-    values: Branches,
-    tangents: Branches,
-    sources: Sequence[Sequence[int | None]],
-    n: int,
-    mask: Mask,
-    n_slots: int,
-) -> Branches:
-    """The tangent programs on (slots..., operands that are residuals..., varying tangents...)."""
-    slots, places = _slots(values, n)
-    return _rewired(values, tangents, sources, mask, slots, places)
-
-
-def _own_residuals(
-    values: Branches, tangents: Branches, sources: Sequence[Sequence[int | None]], n: int, mask: Mask
-) -> Branches:
-    """As `_slotted_tangents`, with a slot for every residual of every branch."""
+def _own_slots(values: Branches, n: int) -> Slots:
+    """As `_shared_slots`, with a slot for every residual of every branch."""
     slots: list[ArrayType] = []
     places: list[list[int]] = []
     for value in values:
         own = value.out_types[n:]
         places.append(list(range(len(slots), len(slots) + len(own))))
         slots += own
-    return _rewired(values, tangents, sources, mask, slots, places)
+    return slots, places
+
+
+def _in_slots(value: Program, n: int, slots: Sequence[ArrayType], mine: Sequence[int]) -> Program:
+    """``value`` with its residuals in the slots."""
+
+    def flat(*xs: Array) -> Sequence[Array]:
+        ys = run(value, xs)
+        held = dict(zip(mine, ys[n:], strict=True))
+        return [*ys[:n], *(held[i] if i in held else zeros(t) for i, t in enumerate(slots))]
+
+    return value.derive(("cond slots", n, tuple(slots), tuple(mine)), lambda: stage(flat, value.in_types, value.name))
 
 
 def _rewired(
-    values: Branches,
-    tangents: Branches,
-    sources: Sequence[Sequence[int | None]],
-    mask: Mask,
-    slots: Sequence[ArrayType],
-    places: Sequence[Sequence[int]],
-) -> Branches:
-    order = _operand_order(sources)
-    in_types = values[0].in_types
-    types = [*slots, *(in_types[i] for i in order), *(t.strong() for t in picked(in_types, mask))]
-
-    def rewired(tangent: Program, source: Sequence[int | None], mine: Sequence[int]) -> Program:
-        def flat(*xs: Array) -> Sequence[Array]:
-            held = iter(mine)
-            residuals = [xs[next(held)] if i is None else xs[len(slots) + order.index(i)] for i in source]
-            return run(tangent, [*residuals, *xs[len(slots) + len(order) :]])
-
-        key = ("cond rewired", tuple(types), tuple(source), tuple(mine), tuple(order))
-        return tangent.derive(key, lambda: stage(flat, types, tangent.name))
-
-    return tuple(rewired(t, s, p) for t, s, p in zip(tangents, sources, places, strict=True))
+    halves: Halves, types: Sequence[ArrayType], mine: Sequence[int], slots: int, order: Sequence[int]
+) -> Program:
+    """The unknown half on (slots..., operands that are residuals..., unknown operands...)."""
+    inputs = [Var(t) for t in types]
+    made = iter(mine)
+    count = len(halves.sources)
+    for v, i in zip(halves.unknown.inputs, halves.sources, strict=False):
+        inputs[next(made) if i is None else slots + order.index(i)] = v
+    every = [*inputs, *halves.unknown.inputs[count:]]
+    return narrowed(halves.unknown, every, (True,) * len(halves.unknown.outputs))
 
 
 def _behind(program: Program, varies: Mask, axes: int) -> Program:

@@ -17,14 +17,13 @@ from nxjax.ops.base import NDArray, carried, counted, fits, move_batch, require,
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.boundary import boundary
-from nxjax.trace.core import Array, Linear, current_trace
+from nxjax.trace.core import Array, Linear, use
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, Var, run
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.control.carry import carry_of_one_type
-from nxjax.transforms.control.scan_bodies import jvp_body, linear_body, transposed_body
+from nxjax.transforms.control.scan_bodies import cut_body, jvp_body, transposed_body
 from nxjax.transforms.jvp import instantiate
-from nxjax.transforms.linearize import TangentTrace, linearized
 from nxjax.transforms.nested import (
     Groups,
     Mask,
@@ -35,12 +34,14 @@ from nxjax.transforms.nested import (
     merged,
     narrowed,
     needed,
+    parted,
     picked,
     present,
     reached,
     spread,
     to_front,
 )
+from nxjax.transforms.partial_eval import PartialTrace
 from nxjax.transforms.vmap import batched
 
 
@@ -100,7 +101,7 @@ class Scan(Nested):
     ) -> tuple[Any, Any]:
         mask = present(tangents)
         while True:
-            pushed, ys_vary, grown = jvp_body(body, mask, num_consts, num_carry)
+            pushed, moves, ys_vary, grown = jvp_body(body, mask, num_consts, num_carry)
             if grown == mask:
                 break
             mask = grown
@@ -122,66 +123,45 @@ class Scan(Nested):
                 unroll=unroll,
             )
         )
-        carry, carry_t = out.take(num_carry), out.take(sum(carry_varies))
+        carry, carry_t = out.take(num_carry), spread(out.take(sum(carry_varies)), carry_varies)
         ys, ys_t = out.take(len(ys_vary)), out.rest()
-        return (*carry, *ys), (*spread(carry_t, carry_varies), *spread(ys_t, ys_vary))
+        # Without a turn, tangents of carries stay those that came.
+        carry_t = [t if m or not length else None for t, m in zip(carry_t, moves, strict=True)]
+        return (*carry, *ys), (*carry_t, *spread(ys_t, ys_vary))
 
-    def linearize(
+    def partial_eval(
         self,
-        primals: Sequence[Array],
-        tangents: Sequence[Array | None],
+        trace: PartialTrace,
+        args: Sequence[Array],
+        known: Mask,
         *,
         body: Program,
         num_consts: int,
         num_carry: int,
-        length: int,
-        reverse: bool,
-        unroll: int,
-    ) -> tuple[Any, Any]:
-        mask = present(tangents)
-        while True:
-            _, _, varies = linearized(body, mask)
-            grown = either(
-                mask, (*(False,) * num_consts, *varies[:num_carry], *(False,) * (len(mask) - num_consts - num_carry))
-            )
-            if grown == mask:
-                break
-            mask = grown
-        split = linear_body(body, mask, num_consts, num_carry)
-        loop = {"length": length, "reverse": reverse, "unroll": unroll}
-        value, captured = split.value.close_over()
-        out = self(*captured, *primals, body=value, num_consts=len(captured) + num_consts, num_carry=num_carry, **loop)
-        n = len(body.outputs)
-        results, stacked = out[:n], out[n:]
-        # Without a turn, tangents of carries stay those that came.
-        if not any(varies) and length:
-            return results, (None,) * n
-        # Residuals that do not change from step to step are computed once, and xs need no second copy.
-        hoisted = run(split.prelude, primals[:num_consts])
-        sequences = [primals[i] for i in split.xs]
-        trace = current_trace()
-        assert isinstance(trace, TangentTrace)
-        full = _instantiated(primals, tangents, mask)
-        groups, masks = Groups(full), Groups(mask)
-        t_consts = picked(groups.take(num_consts), masks.take(num_consts))
-        t_carry = picked(groups.take(num_carry), masks.take(num_carry))
-        t_xs = picked(groups.rest(), masks.rest())
-        tangent, captured = split.tangent.close_over()
-        pushed = Groups(
-            trace.write(
-                self,
-                [*captured, *hoisted, *t_consts, *t_carry, *sequences, *stacked, *t_xs],
-                {
-                    "body": tangent,
-                    "num_consts": len(captured) + len(hoisted) + len(t_consts),
-                    "num_carry": len(t_carry),
-                    **loop,
-                },
-            )
+        **loop: Any,
+    ) -> tuple[Array, ...]:
+        cut = cut_body(body, known, num_consts, num_carry)
+        groups, masks = Groups(args), Groups(cut.mask)
+        (consts, late_consts), (carry, late_carry), (xs, late_xs) = (
+            parted(groups.take(n), masks.take(n)) for n in (num_consts, num_carry, len(args) - num_consts - num_carry)
         )
-        carry_varies = mask[num_consts : num_consts + num_carry]
-        carry_t = spread(pushed.take(len(t_carry)), carry_varies)
-        return results, (*carry_t, *spread(pushed.rest(), varies[num_carry:]))
+        value, captured = cut.value.close_over()
+        counts = {"num_consts": len(captured) + len(consts), "num_carry": len(carry)}
+        out: Sequence[Array] = ()
+        if value.outputs or value.effect:
+            out = trace.outside(self, [*captured, *consts, *carry, *xs], {"body": value, **counts, **loop})
+        n = sum(cut.known_out)
+        if all(cut.known_out):
+            return tuple(out)
+        # Residuals that do not change from step to step are computed once, and xs need no second copy.
+        assert trace.parent is not None
+        with use(trace.parent):
+            hoisted = run(cut.prelude, consts)
+        rest, captured = cut.rest.close_over()
+        fixed = [*captured, *hoisted, *late_consts]
+        counts = {"num_consts": len(fixed), "num_carry": len(late_carry)}
+        operands = [*fixed, *late_carry, *(xs[i] for i in cut.xs), *out[n:], *late_xs]
+        return tuple(merged(out, trace.write(self, operands, {"body": rest, **counts, **loop}), cut.known_out))
 
     def transpose(
         self,

@@ -6,29 +6,30 @@ Each is a program kept with the body, in the order of operands that `Scan` has: 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
+from dataclasses import dataclass
+from typing import final
 
 from nxjax.ops.arithmetic import add
 from nxjax.ops.base import zeros
 from nxjax.trace.core import Array
-from nxjax.trace.program import Literal, Program, Var, run
+from nxjax.trace.program import Literal, Program, Var
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.jvp import instantiate, jvp_flat
-from nxjax.transforms.linearize import linearized
-from nxjax.transforms.nested import Groups, Mask, either, needed, picked, present, spread
+from nxjax.transforms.nested import Groups, Mask, either, narrowed, needed, picked, present, spread
+from nxjax.transforms.partial_eval import partial_eval
 from nxjax.transforms.transpose import backward
 
 
-def jvp_body(body: Program, mask: Mask, num_consts: int, num_carry: int) -> tuple[Program, Mask, Mask]:
-    """The body on values and tangents, which ys vary, and ``mask`` grown by the carries that vary after a step.
+def jvp_body(body: Program, mask: Mask, num_consts: int, num_carry: int) -> tuple[Program, Mask, Mask, Mask]:
+    """The body on values and tangents, which carries and ys vary after a step, and ``mask`` grown by these carries.
 
     Inputs are consts, their tangents, carry, its tangents, slices, their tangents; results likewise.
     """
     counts = (num_consts, num_carry, len(mask) - num_consts - num_carry)
 
-    def make() -> tuple[Program, Mask, Mask]:
-        store: list[tuple[Mask, Mask]] = []
+    def make() -> tuple[Program, Mask, Mask, Mask]:
+        store: list[tuple[Mask, Mask, Mask]] = []
         types: list[ArrayType] = []
         groups, masks = Groups(body.in_types), Groups(mask)
         for n in counts:
@@ -45,9 +46,9 @@ def jvp_body(body: Program, mask: Mask, num_consts: int, num_carry: int) -> tupl
                 ts += spread(rest.take(sum(m)), m)
             out, out_t = jvp_flat(body, xs, ts)
             carry_mask = mask[num_consts : num_consts + num_carry]
-            carry_grown = either(carry_mask, present(out_t[:num_carry]))
-            ys_vary = present(out_t[num_carry:])
-            store[:] = [(ys_vary, (*mask[:num_consts], *carry_grown, *mask[num_consts + num_carry :]))]
+            moves, ys_vary = present(out_t[:num_carry]), present(out_t[num_carry:])
+            carry_grown = either(carry_mask, moves)
+            store[:] = [(moves, ys_vary, (*mask[:num_consts], *carry_grown, *mask[num_consts + num_carry :]))]
             carry_t = [
                 instantiate(t, y) for y, t, m in zip(out[:num_carry], out_t[:num_carry], carry_mask, strict=True) if m
             ]
@@ -59,103 +60,77 @@ def jvp_body(body: Program, mask: Mask, num_consts: int, num_carry: int) -> tupl
 
 
 @final
-class LinearBody:
-    """A body cut for `Scan.linearize`.
+@dataclass(frozen=True)
+class CutBody:
+    """A body cut for `Scan.partial_eval`.
 
     Attributes:
-        value: the body with residuals that must be stacked as further ys.
-        prelude: consts to the residuals that are the same in every step.
-        xs: positions among the operands of residuals that are slices of xs.
-        tangent: (prelude residuals, varying consts' tangents; carry tangents; xs residuals, stacked residuals,
-            varying xs' tangents) to (carry tangents; tangents of varying ys).
+        mask: which operands are known; a carry is where each step finds it from what is known.
+        known_out: which results are known.
+        value: known operands to (known results..., residuals that must be stacked...).
+        prelude: known consts to the residuals that are the same in every step.
+        xs: positions among the known xs of residuals that are slices of them.
+        rest: (prelude residuals, unknown consts; unknown carries; xs residuals, stacked residuals, unknown xs) to
+            the unknown results.
     """
 
-    def __init__(self, value: Program, prelude: Program, xs: Sequence[int], tangent: Program) -> None:
-        self.value = value
-        self.prelude = prelude
-        self.xs = tuple(xs)
-        self.tangent = tangent
+    mask: Mask
+    known_out: Mask
+    value: Program
+    prelude: Program
+    xs: tuple[int, ...]
+    rest: Program
 
 
-def linear_body(body: Program, mask: Mask, num_consts: int, num_carry: int) -> LinearBody:
-    return body.derive(("scan linearize", mask, num_consts, num_carry), lambda: _cut(body, mask, num_consts, num_carry))
+def cut_body(body: Program, known: Mask, num_consts: int, num_carry: int) -> CutBody:
+    return body.derive(("scan cut", known, num_consts, num_carry), lambda: _cut(body, known, num_consts, num_carry))
 
 
-def _cut(body: Program, mask: Mask, num_consts: int, num_carry: int) -> LinearBody:
-    value, tangent, varies = linearized(body, mask)
-    n, whole = len(body.outputs), num_consts + num_carry
-    residuals = value.outputs[n:]
-    fixed: set[Var] = {*value.inputs[:num_consts], *value.constvars}
-    fixed_equations = [
+def _cut(body: Program, known: Mask, num_consts: int, num_carry: int) -> CutBody:
+    whole = num_consts + num_carry
+    free = (False,) * (len(body.outputs) - num_carry)
+    while True:
+        carry = known[num_consts:whole]
+        halves = partial_eval(body, known, unknown_out=(*(not k for k in carry), *free))
+        if halves.known_out[:num_carry] == carry:
+            break
+        known = (*known[:num_consts], *halves.known_out[:num_carry], *known[whole:])
+    first, n_consts, n_carry = halves.known, sum(known[:num_consts]), sum(carry)
+    fixed: set[Var] = {*first.inputs[:n_consts], *first.constvars}
+    invariant = [
         e
-        for e in value.equations
-        if _reads_only(e.inputs, fixed)
-        and not e.op.effect
-        and not any(p.effect for p in e.programs())
-        and not fixed.update(e.outputs)
+        for e in first.equations
+        if all(isinstance(a, Literal) or a in fixed for a in e.inputs) and not e.effect and not fixed.update(e.outputs)
     ]
-    slices = {v: i for i, v in enumerate(value.inputs) if i >= whole}
+    residuals = halves.residuals(first.inputs, first.outputs)
+    variables = halves.unknown.inputs[: len(residuals)]
     hoist = [isinstance(a, Literal) or a in fixed for a in residuals]
-    is_slice = [isinstance(a, Var) and a in slices for a in residuals]
+    slices = {v: i for i, v in enumerate(first.inputs[n_consts + n_carry :])}
+    is_slice = [a in slices for a in residuals]
     stack = [not h and not s for h, s in zip(hoist, is_slice, strict=True)]
     hoisted = picked(residuals, hoist)
-    wanted = {a for a in hoisted if isinstance(a, Var)}
     prelude = Program(
-        value.inputs[:num_consts],
-        needed(fixed_equations, wanted, set()),
+        first.inputs[:n_consts],
+        needed(invariant, {a for a in hoisted if isinstance(a, Var)}, set()),
         hoisted,
-        value.constvars,
-        value.values,
+        first.constvars,
+        first.values,
         f"prelude({body.name})",
     )
-    stacking = Program(
-        value.inputs,
-        value.equations,
-        [*value.outputs[:n], *picked(residuals, stack)],
-        value.constvars,
-        value.values,
-        value.name,
-    )
-
-    types = [a.type for a in residuals]
-    t_types = [t.strong() for t in picked(body.in_types, mask)]
-    carry_mask = mask[num_consts:whole]
-    n_tc, n_tk = sum(mask[:num_consts]), sum(carry_mask)
-
-    def flat(*args: Array) -> Sequence[Array]:
-        rest = Groups(args)
-        fixed_values, tc, tk = iter(rest.take(sum(hoist))), rest.take(n_tc), rest.take(n_tk)
-        slice_values, stacked_values = iter(rest.take(sum(is_slice))), iter(rest.take(sum(stack)))
-        values = [
-            next(fixed_values) if h else next(slice_values) if s else next(stacked_values)
-            for h, s in zip(hoist, is_slice, strict=True)
-        ]
-        found = iter(run(tangent, [*values, *tc, *tk, *rest.rest()]))
-        ts = [next(found) if v else None for v in varies]
-        carry_t = [
-            _written_out(t, type)
-            for t, type, m in zip(ts[:num_carry], body.out_types[:num_carry], carry_mask, strict=True)
-            if m
-        ]
-        return [*carry_t, *(t for t in ts[num_carry:] if t is not None)]
-
-    order = [
-        *picked(types, hoist),
-        *t_types[: n_tc + n_tk],
-        *picked(types, is_slice),
-        *picked(types, stack),
-        *t_types[n_tc + n_tk :],
+    outputs = [*first.outputs[: sum(halves.known_out)], *picked(residuals, stack)]
+    value = Program(first.inputs, first.equations, outputs, first.constvars, first.values, first.name)
+    late = Groups(halves.unknown.inputs[len(residuals) :])
+    inputs = [
+        *picked(variables, hoist),
+        *late.take(num_consts - n_consts),
+        *late.take(num_carry - n_carry),
+        *picked(variables, is_slice),
+        *picked(variables, stack),
+        *late.rest(),
     ]
-    positions = [slices[a] for a in residuals if isinstance(a, Var) and a in slices]
-    return LinearBody(stacking, prelude, positions, stage(flat, order, tangent.name))
-
-
-def _written_out(t: Array | None, type: ArrayType) -> Array:
-    return zeros(type) if t is None else t
-
-
-def _reads_only(atoms: Sequence[Any], known: set[Var]) -> bool:
-    return all(isinstance(a, Literal) or a in known for a in atoms)
+    rest = narrowed(halves.unknown, inputs, (True,) * len(halves.unknown.outputs))
+    positions = tuple(slices[a] for a, s in zip(residuals, is_slice, strict=True) if s)
+    return CutBody(known, halves.known_out, value, prelude, positions, rest)
 
 
 def transposed_body(body: Program, linear: Mask, nonzero: Mask, num_consts: int, num_carry: int) -> Program:

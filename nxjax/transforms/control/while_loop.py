@@ -20,7 +20,7 @@ from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import DeviceArray, as_value
 from nxjax.trace.boundary import boundary
-from nxjax.trace.core import Array, current_trace
+from nxjax.trace.core import Array
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, Var, run
 from nxjax.trace.stage import stage
@@ -28,12 +28,12 @@ from nxjax.trace.types import ArrayType
 from nxjax.transforms.control.carry import carry_of_one_type
 from nxjax.transforms.control.scan import scan
 from nxjax.transforms.jvp import instantiate, jvp_flat
-from nxjax.transforms.linearize import TangentTrace
 from nxjax.transforms.nested import (
     Groups,
     Mask,
     Nested,
     Thread,
+    both,
     either,
     handed_on,
     merged,
@@ -43,6 +43,7 @@ from nxjax.transforms.nested import (
     spread,
     to_front,
 )
+from nxjax.transforms.partial_eval import PartialTrace, partial_eval
 from nxjax.transforms.vmap import batched
 
 _TRUTH: Final = ArrayType((), dtypes.bool_)
@@ -92,17 +93,51 @@ class While(Nested):
         n = len(body.outputs)
         return out[:n], tuple(spread(out[n:], mask))
 
-    def linearize(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
-        # How many values the tangents will need is not known, so nothing is kept: the staged loop finds the values
-        # again beside the tangents. It can be run forwards, and not transposed.
-        results = self(*primals, **params)
-        args, forward, mask = _forward(primals, tangents, **params)
-        if not any(mask):
-            return results, tuple(None for _ in results)
-        trace = current_trace()
-        assert isinstance(trace, TangentTrace)
-        out = trace.write(self, args, forward)
-        return results, tuple(spread(out[len(results) :], mask))
+    def partial_eval(
+        self,
+        trace: PartialTrace,
+        args: Sequence[Array],
+        known: Mask,
+        *,
+        cond: Program,
+        cond_nconsts: int,
+        body: Program,
+        body_nconsts: int,
+    ) -> tuple[Array, ...]:
+        whole = cond_nconsts + body_nconsts
+        # How many values the unknown carries will need is not known, so nothing is kept: the staged loop finds the
+        # known ones again beside them. It can be run forwards, and not transposed.
+        consts, ready = known[cond_nconsts:whole], known[whole:]
+        while (found := both(partial_eval(body, (*consts, *ready)).known_out, ready)) != ready:
+            ready = found
+        if not all((*known[:cond_nconsts], *partial_eval(cond, (*known[:cond_nconsts], *ready)).known_out)):
+            ready = (False,) * len(ready)
+        # What every step hands on as it is needs no loop.
+        still = tuple(i == body_nconsts + k for k, i in enumerate(handed_on(body)))
+        params = {"cond": cond, "cond_nconsts": cond_nconsts, "body": body, "body_nconsts": body_nconsts}
+        late = ()
+        if not all(either(ready, still)):
+            late = trace.write(self, args, params)
+        out: Sequence[Array] = ()
+        if any(ready):
+            cut = partial_eval(body, (*consts, *ready), unknown_out=tuple(not r for r in ready)).known
+            cut = narrowed(cut, cut.inputs, [i < sum(ready) for i in range(len(cut.outputs))])
+            cut, captured = cut.close_over()
+            test = narrowed(cond, [*cond.inputs[:cond_nconsts], *picked(cond.inputs[cond_nconsts:], ready)], (True,))
+            first = picked(args[cond_nconsts:whole], consts)
+            params = {
+                "cond": test,
+                "cond_nconsts": cond_nconsts,
+                "body": cut,
+                "body_nconsts": len(captured) + len(first),
+            }
+            operands = [*args[:cond_nconsts], *captured, *first, *picked(args[whole:], ready)]
+            out = trace.outside(self, operands, params)
+        computed = spread(out, ready)
+        return tuple(
+            y if r else x if s else late[k]
+            for k, (y, r, x, s) in enumerate(zip(computed, ready, args[whole:], still, strict=True))
+        )
 
     def batch_axis(
         self,

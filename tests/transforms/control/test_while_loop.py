@@ -129,3 +129,10 @@ def test_loops_that_only_hand_on(executor: str) -> None:
         carry, ys = h(3.0)
         assert (float(carry), ys.tolist()) == (3.0, [0.0, 1.0, 2.0])
         assert int(nx.jit(lambda n: lax.fori_loop(0, n, lambda i, c: c, 5))(4)) == 5
+
+
+@pytest.mark.parametrize("wrapped", [lambda f: f, nx.jit], ids=["plain", "jit"])
+def test_a_carry_whose_tangent_every_step_hands_on_has_a_gradient(wrapped):
+    f = wrapped(lambda x: nx.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] + 1.0), (0, x))[1])
+    assert nx.grad(lambda x: f(x) ** 2)(2.0) == 10.0
+    assert nx.grad(nx.grad(lambda x: f(x) ** 3))(2.0) == 30.0

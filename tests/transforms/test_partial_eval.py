@@ -6,7 +6,7 @@ import pytest
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.trace.evaluate import evaluate
-from nxjax.transforms.partial import split_program
+from nxjax.transforms.partial_eval import partial_eval
 
 # The slope cos(x) by a jitted function of both, and what is in it: calls of what is known, of what is not, of both.
 TWO = np.float32(2)
@@ -68,11 +68,13 @@ def test_halves_give_what_the_whole_gives(way, unknown):
     x, t = np.float32(0.3), np.float32(0.7)
     whole, consts = nx.make_jaxpr(lambda x, t: (WAYS[way](x, t), x * 2, t + 1))(x, t).close_over()
     values = [*(c.numpy() for c in consts), x, t]
-    mask = (*(False for _ in consts), *unknown)
-    known, rest, from_known, count = split_program(whole, mask)
-    first = evaluate(known.check(), [v for v, u in zip(values, mask, strict=True) if not u])
-    second = iter(evaluate(rest.check(), [*first[:count], *(v for v, u in zip(values, mask, strict=True) if u)]))
-    ready = iter(first[count:])
-    for is_known, wanted in zip(from_known, evaluate(whole, values), strict=True):
+    mask = (*(True for _ in consts), *(not u for u in unknown))
+    halves = partial_eval(whole, mask)
+    inputs = [v for v, k in zip(values, mask, strict=True) if k]
+    first = evaluate(halves.known.check(), inputs)
+    late = [v for v, k in zip(values, mask, strict=True) if not k]
+    second = iter(evaluate(halves.unknown.check(), [*halves.residuals(inputs, first), *late]))
+    ready = iter(first)
+    for is_known, wanted in zip(halves.known_out, evaluate(whole, values), strict=True):
         np.testing.assert_array_equal(next(ready) if is_known else next(second), wanted)
-    assert from_known[1:] == tuple(not u for u in unknown)
+    assert halves.known_out[1:] == tuple(not u for u in unknown)

@@ -1,0 +1,231 @@
+"""Partial evaluation: cut a program into what its known inputs determine, and the rest. Names no op.
+
+A `PartialTrace` computes in its parent what depends on known values only, and stages everything else; the values that
+the staged part reads are captured, and are its residuals. `partial_eval` runs a program in one, so that both parts are
+programs. An op that holds programs has a rule of this name, which cuts them likewise (`Op.partial_eval`); one without
+such a rule is staged as it is. Linearization is forward mode whose tangents are the unknown inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, final
+
+from nxjax.trace.core import Array, Op, current_trace, use
+from nxjax.trace.program import Atom, Equation, Program, Var
+from nxjax.trace.scope import replaying
+from nxjax.trace.stage import StageTrace, StageTracer, stage
+from nxjax.transforms.nested import Mask, merged, needed, parted, picked
+
+# policy(op, *operand types, **parameters): whether the op's results may be kept.
+Policy = Callable[..., bool]
+
+
+@final
+class PartialTrace(StageTrace):
+    """Stages ops on what is unknown; everything else happens in the parent trace."""
+
+    __slots__ = ()
+
+    def process(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
+        for x in args:
+            if isinstance(x, StageTracer) and x.owner is self:
+                if op.has("partial_eval"):
+                    return op.partial_eval(self, args, self.known(args), **params)
+                return super().process(op, args, params)
+        assert self.parent is not None
+        with use(self.parent):
+            return self.parent.process(op, args, params)
+
+    def write(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
+        """Stage one op as it is."""
+        return super().process(op, args, params)
+
+    def known(self, xs: Sequence[Any]) -> Mask:
+        return tuple([not (isinstance(x, StageTracer) and x.owner is self) for x in xs])
+
+    def outside(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
+        """What ``op`` gives for known operands."""
+        assert self.parent is not None
+        with use(self.parent):
+            return op(*args, **params)
+
+
+@final
+class Halves(NamedTuple):
+    """A program cut in two.
+
+    Attributes:
+        known: known inputs to (known results..., residuals that are no inputs...).
+        unknown: (residuals..., unknown inputs...) to the unknown results.
+        known_out: which results are known.
+        sources: per residual, the position among the known inputs of the one that it is; None for the next of those
+            that ``known`` gives.
+    """
+
+    known: Program
+    unknown: Program
+    known_out: Mask
+    sources: tuple[int | None, ...]
+
+    def residuals(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+        """The residuals, from the inputs and the results of the known half."""
+        made = iter(outputs[sum(self.known_out) :])
+        return [next(made) if i is None else inputs[i] for i in self.sources]
+
+
+def partial_eval(
+    program: Program, known: Mask, policy: Policy | None = None, unknown_out: Mask | None = None
+) -> Halves:
+    """Cut ``program``; the halves are kept with it.
+
+    Args:
+        known: which inputs are known.
+        policy: which values may be residuals; inputs always may, and everything may without one. What may not is
+            computed again in the unknown half. A policy looks into jitted functions; a loop counts as one op.
+        unknown_out: results that the unknown half gives even if they are known.
+    """
+    late = unknown_out or (False,) * len(program.outputs)
+    return program.derive(("partial eval", known, policy, late), lambda: _cut(program, known, policy, late))
+
+
+def _cut(program: Program, known: Mask, policy: Policy | None, late: Mask) -> Halves:
+    """The halves, where the residuals that may not be kept are made again, and the others are given once."""
+    whole = program if policy is None else _without_calls(program)
+    names = _names(program.name)
+    first, outputs, rest, unknown = whole.derive(("apart", known), lambda: _apart(whole, known))
+    ready = tuple(a not in unknown and not l for a, l in zip(outputs, late, strict=True))
+    results, delayed = parted(outputs, ready)
+    read = [*delayed, *(a for e in rest for a in e.inputs)]
+    wanted = {a for a in read if isinstance(a, Var) and a not in unknown}
+    made = [v for e in first.equations for v in e.outputs]
+    again = needed(first.equations, wanted, _may_be_kept(first, policy))
+    remade = {v for e in again for v in e.outputs}
+    kept = [v for v in (*first.inputs, *made) if v in wanted and v not in remade]
+    consts = [(c, x) for c, x in zip(first.constvars, first.values, strict=True) if c in wanted]
+    unknown_half = Program(
+        [*kept, *picked(whole.inputs, [not k for k in known])],
+        [*again, *rest],
+        delayed,
+        [c for c, _ in consts],
+        [x for _, x in consts],
+        names[1],
+    )
+    place = {v: i for i, v in enumerate(first.inputs)}
+    sources = tuple(place.get(v) for v in kept)
+    outputs = [*results, *(v for v in kept if v not in place)]
+    equations = first.equations if policy is None else _with_effects(first, outputs)
+    known_half = Program(first.inputs, equations, outputs, first.constvars, first.values, names[0])
+    return Halves(known_half, unknown_half, ready, sources)
+
+
+def _names(name: str) -> tuple[str, str]:
+    """What the halves are called: those of ``jvp(f)`` are ``f`` and ``tangent(f)``."""
+    f = name[len("jvp(") : -1] if name.startswith("jvp(") else ""
+    return (f, f"tangent({f})") if f else (name, name)
+
+
+def _apart(program: Program, known: Mask) -> tuple[Program, Sequence[Atom], Sequence[Equation], set[Var]]:
+    """The equations that known inputs determine, as a program without results; all results, the other equations, and
+    the unknown variables.
+
+    Equations stay as they are, but for those that hold programs of both: these are cut by their ops' rules.
+    """
+    first = StageTrace(current_trace(), program.name)
+    first.inputs += picked(program.inputs, known)
+    first.consts += program.constvars
+    first.values += program.values
+    rest = PartialTrace(first, program.name)
+    unknown = {v for v, k in zip(program.inputs, known, strict=True) if not k}
+    # What rules give for the results of their equations; what the rest reads of known values as its consts.
+    meant: dict[Atom, Atom] = {}
+
+    def tracer(a: Atom) -> Array:
+        return StageTracer(rest if a in unknown else first, a) if isinstance(a, Var) else a.value
+
+    for e in program.equations:
+        inputs = tuple([meant.get(a, a) for a in e.inputs])
+        trace = first if unknown.isdisjoint(inputs) else rest
+        if trace is first or not e.op.has("partial_eval"):
+            trace.equations.append(e if inputs == e.inputs else e.replaced(inputs, e.outputs))
+            if trace is rest:
+                unknown.update(e.outputs)
+            continue
+        with use(rest), replaying(e.scope, e.source):
+            ys = rest.process(e.op, [tracer(a) for a in inputs], e.params)
+        for v, y, k in zip(e.outputs, ys, rest.known(ys), strict=True):
+            meant[v] = a = (first if k else rest).atom(y)
+            if not k:
+                assert isinstance(a, Var)
+                unknown.add(a)
+    outputs = [meant.get(a, a) for a in program.outputs]
+    meant = {c: first.atom(x) for c, x in zip(rest.consts, rest.values, strict=True)}
+    late = [e.replaced(tuple([meant.get(a, a) for a in e.inputs]), e.outputs) for e in rest.equations]
+    unknown.update(v for e in late for v in e.outputs)
+    return Program(first.inputs, first.equations, (), first.consts, first.values, program.name), outputs, late, unknown
+
+
+def _may_be_kept(program: Program, policy: Policy | None) -> set[Var]:
+    """Inputs, and what ``policy`` names; without one everything but what one op makes of literals."""
+    found = set(program.inputs)
+    for e in program.equations:
+        if (
+            policy(e.op, *(a.type for a in e.inputs), **e.params)
+            if policy
+            else e.op.nested or e.op.effect or e.op.host_only or any(isinstance(a, Var) for a in e.inputs)
+        ):
+            found.update(e.outputs)
+    return found
+
+
+def _with_effects(program: Program, outputs: Sequence[Atom]) -> list[Equation]:
+    """The equations that ``outputs`` take and, in the program's order, all that must run, with what they read."""
+    effects = [e for e in program.equations if e.effect]
+    wanted = {a for a in (*outputs, *(a for e in effects for a in e.inputs)) if isinstance(a, Var)}
+    chosen = {id(e) for e in (*effects, *needed(program.equations, wanted, set(program.inputs)))}
+    return [e for e in program.equations if id(e) in chosen]
+
+
+def _without_calls(program: Program) -> Program:
+    """``program`` with calls of jitted functions written out, so that a policy sees their ops."""
+
+    def make() -> Program:
+        if not any(e.op.name == "jit" for e in program.equations):
+            return program
+        return stage(lambda *xs: _run_flat(program, xs), program.in_types, program.name)
+
+    return program.derive("without calls", make)
+
+
+def _run_flat(program: Program, args: Sequence[Array]) -> list[Array]:
+    env: dict[Var, Array] = dict(zip(program.inputs, args, strict=True))
+    env.update(zip(program.constvars, program.values, strict=True))
+    trace = current_trace()
+
+    def value(a: Atom) -> Array:
+        return env[a] if isinstance(a, Var) else a.value
+
+    for e in program.equations:
+        xs = [value(a) for a in e.inputs]
+        y: Any = _run_flat(e.params["program"], xs) if e.op.name == "jit" else trace.process(e.op, xs, e.params)
+        env.update(zip(e.outputs, y if e.op.multi else (y,), strict=True))
+    return [value(a) for a in program.outputs]
+
+
+def call_halves(
+    op: Op, trace: PartialTrace, args: Sequence[Array], known: Mask, params: dict[str, Any]
+) -> tuple[Array, ...]:
+    """`Op.partial_eval` of a call of ``program`` that takes its operands as they are: a call of each half."""
+    halves = partial_eval(params["program"], known)
+    inputs = picked(args, known)
+    names = _names(params["name"])
+    first, consts = halves.known.close_over()
+    out: Sequence[Array] = ()
+    if first.outputs or first.effect:
+        out = trace.outside(op, [*consts, *inputs], {**params, "program": first, "name": names[0]})
+    rest, consts = halves.unknown.close_over()
+    operands = [*consts, *halves.residuals(inputs, out), *picked(args, [not k for k in known])]
+    late: Sequence[Array] = ()
+    if not all(halves.known_out):
+        late = trace.write(op, operands, {**params, "program": rest, "name": names[1]})
+    return tuple(merged(out, late, halves.known_out))
