@@ -5,9 +5,10 @@ Knows dimension numbers, not string layouts' users or devices. Its derivatives a
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -558,10 +559,26 @@ def _by_taps(windows: NDArray, kernel: NDArray) -> NDArray:
     """One multiply-add per tap, for groups with one input feature, where a matrix product has no depth."""
     spatial = (windows.ndim - 3) // 2
     ones = (1,) * spatial
-    y: Any = 0
-    for tap in np.ndindex(*kernel.shape[3:]):
-        y = y + windows[(..., *tap)] * kernel[(..., *tap)].reshape(kernel.shape[0], 1, kernel.shape[1], *ones)
-    return y
+    return combined(
+        np.add,
+        (
+            windows[(..., *tap)] * kernel[(..., *tap)].reshape(kernel.shape[0], 1, kernel.shape[1], *ones)
+            for tap in np.ndindex(*kernel.shape[3:])
+        ),
+    )
+
+
+def combined(combine: Callable[[NDArray, NDArray], NDArray], parts: Iterable[NDArray]) -> NDArray:
+    """All ``parts`` combined in pairs, so that the error of a sum grows with the logarithm of their number."""
+    # Entry i holds as many parts as a bit of the count says: the last two are combined when they hold equally many.
+    waiting: list[NDArray] = []
+    for count, part in enumerate(parts, 1):
+        waiting.append(part)
+        while not count & 1:
+            last = waiting.pop()
+            waiting[-1] = combine(waiting[-1], last)
+            count >>= 1
+    return functools.reduce(lambda y, x: combine(x, y), reversed(waiting))
 
 
 # --- groups and batches in one dimension ---

@@ -27,7 +27,7 @@ from nxjax.ops.base import (
 )
 from nxjax.ops.bitwise import and_, not_
 from nxjax.ops.compare import eq, ge, le
-from nxjax.ops.conv import dilated
+from nxjax.ops.conv import combined, dilated
 from nxjax.ops.reduce import highest, lowest
 from nxjax.ops.select import select_n
 from nxjax.ops.slicing import pad
@@ -127,10 +127,7 @@ class ReduceWindow(Combining):
                 continue
             before = (slice(None),) * axis
             parts = (y[(*before, slice(j * d, j * d + max(0, (n - 1) * s + 1) if n else j * d, s))] for j in range(k))
-            total = np.array(next(parts))
-            for part in parts:
-                combine(total, part, out=total)
-            y = total
+            y = combined(combine, parts)
         return np.asarray(y).astype(dtype, copy=False)
 
     def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import nxjax as nx
 import nxjax.numpy as jnp
 
 R = np.random.RandomState(0)
@@ -159,3 +160,17 @@ def test_sums_of_another_kind():
     assert jnp.einsum("i,->i", jnp.array([1, 2]), 0.5).weak_type
     whole = jnp.convolve(jnp.array([1, 2], "int8"), jnp.array([3, 4], "int8"), preferred_element_type="int32")
     assert whole.tolist() == [3, 10, 8] and whole.dtype == jnp.int32
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 2**17 - 1])
+def test_combining_many_numbers_keeps_digits(size):
+    x = np.random.default_rng(0).random(size, np.float32)
+    exact = np.logaddexp.reduce(x.astype(np.float64))
+    for f in (jnp.logaddexp.reduce, nx.jit(jnp.logaddexp.reduce)):
+        np.testing.assert_allclose(f(x), exact, rtol=4e-7)
+    some = x > 0.5
+    kept = np.logaddexp.reduce(x.astype(np.float64), where=some, initial=1.0)
+    np.testing.assert_allclose(jnp.logaddexp.reduce(x, where=some, initial=1.0), kept, rtol=4e-7)
+    n = (x * 2**20).astype(np.int32)
+    for name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
+        assert int(getattr(jnp, name).reduce(n)) == getattr(np, name).reduce(n)

@@ -306,3 +306,10 @@ def test_paddings_are_zeros():
     assert np.isnan(expected).any()
     for run in (f(nx.lax), nx.jit(f(nx.lax))):
         np.testing.assert_array_equal(np.asarray(run(x, w)), expected)
+
+
+def test_long_windows_of_one_feature_keep_digits_in_the_reference():
+    x, w = np.full((1, 2, 70_000), 0.1, np.float32), np.ones((2, 1, 70_000), np.float32)
+    with nx.config.using(executor="reference"):
+        y = nx.lax.conv_general_dilated(x, w, (1,), "VALID", feature_group_count=2)
+    np.testing.assert_allclose(y, np.full((1, 2, 1), x[0, 0].sum(dtype=np.float64)), rtol=4e-6)

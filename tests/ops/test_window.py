@@ -269,3 +269,11 @@ def test_laws():
     x = np.random.default_rng(0).permutation(20).reshape(4, 5).astype(np.float32)
     for op in (reduce_window_max, reduce_window_min):
         check_op(op, [sample(x, **POOL), sample(x, **{**POOL, "window_dilation": (1, 2)})])
+
+
+@pytest.mark.parametrize("executor", ["reference", "cpu"])
+def test_sums_of_long_windows_keep_digits(executor):
+    x = np.full((70_000, 1), 0.1, np.float32)
+    with nx.config.using(executor=executor):
+        y = nx.lax.reduce_window(x, np.float32(0), nx.lax.add, (70_000, 1), (1, 1), "VALID")
+    np.testing.assert_allclose(y, [[x.sum(dtype=np.float64)]], rtol=1e-5)
