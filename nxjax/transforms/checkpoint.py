@@ -77,7 +77,7 @@ class Checkpoint(Nested):
         assert trace.parent is not None
         with use(trace.parent):
             out = run(halves.known, inputs)
-        if all(halves.known_out):
+        if not halves.is_cut:
             return tuple(out)
         again, consts = halves.unknown.close_over()
         operands = [*consts, *halves.residuals(inputs, out), *picked(args, [not k for k in known])]

@@ -68,6 +68,11 @@ class Halves(NamedTuple):
     known_out: Mask
     sources: tuple[int | None, ...]
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the unknown half does anything: it has results, or an effect."""
+        return bool(self.unknown.outputs) or self.unknown.effect
+
     def residuals(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
         """The residuals, from the inputs and the results of the known half."""
         made = iter(outputs[sum(self.known_out) :])
@@ -226,6 +231,6 @@ def call_halves(
     rest, consts = halves.unknown.close_over()
     operands = [*consts, *halves.residuals(inputs, out), *picked(args, [not k for k in known])]
     late: Sequence[Array] = ()
-    if not all(halves.known_out):
+    if halves.is_cut:
         late = trace.write(op, operands, {**params, "program": rest, "name": names[1]})
     return tuple(merged(out, late, halves.known_out))

@@ -193,7 +193,7 @@ class ShardMap(Nested):
         if value.outputs or value.effect:
             given = {"in_specs": (*(PartitionSpec(),) * len(consts), *specs), "out_specs": (*ready_specs, *kept_specs)}
             out = trace.outside(self, [*consts, *inputs], {"program": value, **given, **place})
-        if all(halves.known_out):
+        if not halves.is_cut:
             return tuple(out)
         residual_specs = halves.residuals(specs, [*ready_specs, *kept_specs])
         rest = _residuals_unstacked(halves.unknown, tuple(i is None for i in halves.sources))

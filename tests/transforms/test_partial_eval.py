@@ -5,6 +5,7 @@ import pytest
 
 import nxjax as nx
 import nxjax.numpy as jnp
+from nxjax import lax
 from nxjax.trace.evaluate import evaluate
 from nxjax.transforms.partial_eval import partial_eval
 
@@ -78,3 +79,35 @@ def test_halves_give_what_the_whole_gives(way, unknown):
     for is_known, wanted in zip(halves.known_out, evaluate(whole, values), strict=True):
         np.testing.assert_array_equal(next(ready) if is_known else next(second), wanted)
     assert halves.known_out[1:] == tuple(not u for u in unknown)
+
+
+@nx.custom_jvp
+def stepped(x):
+    return jnp.floor(x)
+
+
+@stepped.defjvp
+def _slope_of_stepped(primals, tangents):
+    nx.debug.print("tangent {}", tangents[0])
+    return stepped(*primals), jnp.zeros_like(tangents[0])
+
+
+# Functions whose results are all known, and what of them is not is an effect only.
+EFFECTS = {
+    "jit": nx.jit(lambda x: stepped(x)),
+    "checkpoint": nx.checkpoint(lambda x: stepped(x)),
+    "scan": lambda x: lax.scan(lambda c, _: (c + stepped(x), None), 0.0, None, length=1)[0],
+    "cond": lambda x: lax.cond(x > 0, lambda x: stepped(x), lambda x: 0 * x, x),
+    "cond of several": lambda x: nx.vmap(lambda p: lax.cond(p, lambda: stepped(x), lambda: 0 * x))(jnp.ones(1, bool)),
+    "while_loop": lambda x: lax.while_loop(lambda c: c[0] < 1, lambda c: (c[0] + 1, c[1] + stepped(x)), (0, 0.0))[1],
+}
+
+
+@pytest.mark.parametrize("name", EFFECTS)
+def test_an_effect_on_a_tangent_happens_even_if_every_result_is_known(name, capfd):
+    _, push = nx.linearize(EFFECTS[name], 3.0)
+    nx.effects_barrier()
+    assert "tangent" not in capfd.readouterr().out
+    push(2.0)
+    nx.effects_barrier()
+    assert capfd.readouterr().out.count("tangent 2.0") == 1

@@ -242,7 +242,7 @@ class BucketedCall(Nested):
             params: dict[str, Any] = {"program": program, "name": self.name}
             return call_halves(jit_call, trace, [*consts, *args], (*(True,) * len(consts), *known_args), params)
         out = trace.outside(self, [*lengths, *consts, *inputs], {"programs": values, "domain": domain, "known": known})
-        if all(first.known_out):
+        if not first.is_cut:
             return tuple(out)
         given = [*lengths, *captured, *first.residuals(inputs, out), *late]
         found = trace.write(self, given, {"programs": rest, "domain": domain, "known": learned})

@@ -126,7 +126,7 @@ class Cond(Nested):
             if joined[0].outputs or any(b.effect for b in joined):
                 out = trace.outside(self, [index, *captured, *inputs], {"branches": joined})
             results, made = out[:n], out[n:]
-        if all(ready):
+        if not any(h.is_cut for h in halves):
             return tuple(results)
         # Residuals are slots, and operands that are residuals of any branch.
         order = list(dict.fromkeys(i for h in halves for i in h.sources if i is not None))

@@ -151,7 +151,7 @@ class Scan(Nested):
         if value.outputs or value.effect:
             out = trace.outside(self, [*captured, *consts, *carry, *xs], {"body": value, **counts, **loop})
         n = sum(cut.known_out)
-        if all(cut.known_out):
+        if not (cut.rest.outputs or cut.rest.effect):
             return tuple(out)
         # Residuals that do not change from step to step are computed once, and xs need no second copy.
         assert trace.parent is not None

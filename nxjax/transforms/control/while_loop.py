@@ -116,7 +116,7 @@ class While(Nested):
         still = tuple(i == body_nconsts + k for k, i in enumerate(handed_on(body)))
         params = {"cond": cond, "cond_nconsts": cond_nconsts, "body": body, "body_nconsts": body_nconsts}
         late = ()
-        if not all(either(ready, still)):
+        if not all(either(ready, still)) or partial_eval(body, (*consts, *ready)).unknown.effect:
             late = trace.write(self, args, params)
         out: Sequence[Array] = ()
         if any(ready):
