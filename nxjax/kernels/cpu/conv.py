@@ -8,6 +8,9 @@ is repeated over a vector and multiplied with vectors of weights, whose lanes ar
             for v in vectors:   w[v] = weights[tap, c, v]
             for i in pixels:    acc[i, v] += x[pixel i + tap, c] * w[v]
 
+A long sum of floats is made of parts, so that its error does not grow with its length: ``acc`` begins anew with each
+part, and what it held is added to sums in memory.
+
 A pixel whose tap lies in the padding reads zeros. Every size and stride is an integer among the words, so that one
 piece of machine code serves all convolutions of one dtype, block and epilogue: 1x1, strided, dilated, grouped, and the
 gradients of all of them. An item is a run of pixel blocks of one block of channels: the weights of a block stay in the
@@ -21,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Final, Literal, final
 
 import numpy as np
@@ -49,6 +53,9 @@ _WEIGHT_BYTES: Final = 384 << 10  # larger weights do not stay there beside it
 _PACK_RUN: Final = 4  # blocks of pixels that make it worth while
 _CHEAP: Final = ("add", "sub", "mul", "max", "min", "clamp", "neg")
 _TAPS: Final = 64  # windows of no more taps have all their addresses made before the first product
+_LONG: Final = 2304  # products of floats in a row, at most: longer sums lose digits, and are made of parts
+_PART: Final = 512  # products of such a part
+_LEVELS: Final = 3  # parts are added up, then every 64 sums of parts, and every 64 of these
 AHEAD: Final = 8  # features: how far ahead weights are asked for
 
 
@@ -268,6 +275,7 @@ class Conv(Kernel):
         self.used = used(problem)
         self.batched = problem.batch > 1
         self.table = self.unit and 1 < problem.taps <= _TAPS
+        self.parts = kind in ("f32", "f64") and problem.taps * problem.inputs > _LONG
         # An epilogue of a few cheap steps is written out for every vector of a block.
         cheap = all(isinstance(n, Constant) or n.op.name in _CHEAP for n in self.epilogue.nodes)
         self.direct = cheap and len(self.epilogue.nodes) <= 6
@@ -304,6 +312,7 @@ class Conv(Kernel):
     def key(self) -> str:
         extras = ",".join(e.text for e in self.extras)
         flags = f"{'' if self.unit else ' strided'}{' packing' if self.packs else ''}{' table' if self.table else ''}"
+        flags += " parts" if self.parts else ""
         b, dims = self.block, f"{'n' if self.batched else ''}{''.join(map(str, self.used))}"
         return (
             f"conv({self.kind}{flags} {dims} "
@@ -432,6 +441,7 @@ class _Writer:
         self.at = Pixels(f, [axes[i] for i in k.used], k.used, self.pixels, self.wide, k.batched)
         b = k.block
         self.acc = f.alloca(self.acc_type, b.pixels * b.vectors)
+        self.sums = f.alloca(self.acc_type, b.pixels * b.vectors * _LEVELS) if k.parts else None
         self.out_places = [f.alloca("i64", self.wide) for _ in self.y]
         self.extra_places = [f.alloca("i64", self.wide) for _ in k.extras]
         self.in_places = f.alloca("i64", self.wide * (_TAPS if k.table else 1))
@@ -517,13 +527,56 @@ class _Writer:
 
     def _sum(self, start: Value) -> Sequence[Value]:
         """The sums over all taps and features; ``start``: the windows' first inputs."""
-        f, b, at = self.f, self.k.block, self.at
-        zero = f.constant(self.acc_type, 0)
+        f, at, zero = self.f, self.at, self.f.constant("i64", 0)
         first = at.first_tap()
         if self.k.table:
             self._table(start)
             first = []
-        with f.loop(0, at.taps, carry=[*first, *[zero] * (b.pixels * b.vectors)]) as tap:
+        if not self.k.parts:
+            return self._part(start, (zero, at.taps), first, (zero, self.inputs))[1]
+        n = self.k.block.pixels * self.k.block.vectors
+        for i in range(n * _LEVELS):
+            f.store(f.constant(self.acc_type, 0), self._kept(i))
+        # Parts are some taps with all features, or some features of one tap.
+        most = f.constant("i64", _PART)
+        taps = f.intrinsic("smax", "i64", most.udiv(f.intrinsic("smax", "i64", self.inputs, zero + 1)), zero + 1)
+        with f.loop(0, at.taps, taps, carry=[zero, *first]) as window:
+            stop = f.intrinsic("smin", "i64", window.index + taps, at.taps)
+            with f.loop(0, self.inputs, most, carry=window.carried) as features:
+                end = f.intrinsic("smin", "i64", features.index + most, self.inputs)
+                now = window.carried[1:]
+                now, acc = self._part(start, (window.index, stop), now, (features.index, end))
+                self._keep(acc, features.carried[0])
+                features.next(features.carried[0] + 1, *now)
+            window.next(*features.results)
+        sums = [[f.load(self.acc_type, self._kept(level * n + i)) for i in range(n)] for level in range(_LEVELS)]
+        return [reduce(lambda a, b: a + b, levels) for levels in zip(*sums, strict=True)]
+
+    def _kept(self, i: int) -> Value:
+        """Where the sum ``i`` of parts is."""
+        assert self.sums is not None
+        return self.f.at(self.sums, i * self.k.block.lanes * self._acc_bytes)
+
+    def _keep(self, acc: Sequence[Value], number: Value) -> None:
+        """Add the sums of part ``number`` to those in memory, and every 64 times these to the next level's."""
+        f = self.f
+        for i, x in enumerate(acc):
+            f.store(f.load(self.acc_type, self._kept(i)) + x, self._kept(i))
+        for level in range(1, _LEVELS):
+            mask = 64**level - 1
+            with f.if_((number & mask).eq(mask)):
+                for i in range(level * len(acc), (level + 1) * len(acc)):
+                    below = self._kept(i - len(acc))
+                    f.store(f.load(self.acc_type, self._kept(i)) + f.load(self.acc_type, below), self._kept(i))
+                    f.store(f.constant(self.acc_type, 0), below)
+
+    def _part(
+        self, start: Value, taps: tuple[Value, Value], first: Sequence[Value], features: tuple[Value, Value]
+    ) -> tuple[Sequence[Value], Sequence[Value]]:
+        """The tap after the last, and the sums over some taps, of which ``first`` is the first, and some features."""
+        f, b, at = self.f, self.k.block, self.at
+        zero = f.constant(self.acc_type, 0)
+        with f.loop(*taps, carry=[*first, *[zero] * (b.pixels * b.vectors)]) as tap:
             now, acc = tap.carried[: len(first)], tap.carried[len(first) :]
             places = self.in_places
             if self.k.table:
@@ -543,9 +596,9 @@ class _Writer:
                 mine = tap.index.urem(self.run).eq(self.turn)
                 place = f.load("i64", f.at(self.w_places, tap.index, 8)) if self.k.table else at.weights(now)
                 ahead = f.select(mine, f.at(self.next_w, place), self.w_at), f.select(mine, self.w_c, 0)
-            acc = self._features(rows, f.at(self.w_at, weights), acc, ahead)
+            acc = self._features(rows, f.at(self.w_at, weights), features, acc, ahead)
             tap.next(*(at.next_tap(now) if first else []), *acc)
-        return tap.results[len(first) :]
+        return tap.results[: len(first)], tap.results[len(first) :]
 
     def _inputs(self, start: Value, now: Sequence[Value], room: Value) -> None:
         """Write where a tap's input of each pixel lies; padding is a row of zeros."""
@@ -567,14 +620,23 @@ class _Writer:
         return WORK[self.k.kind].itemsize
 
     def _features(
-        self, rows: Sequence[Value], weights: Value, acc: Sequence[Value], ahead: tuple[Value, Value] | None
+        self,
+        rows: Sequence[Value],
+        weights: Value,
+        features: tuple[Value, Value],
+        acc: Sequence[Value],
+        ahead: tuple[Value, Value] | None,
     ) -> Sequence[Value]:
-        """One tap: products of all features, added to ``acc``; ``ahead``: rows to ask for, first and step."""
+        """One tap: products of some features, added to ``acc``; ``ahead``: rows to ask for, first and step."""
         f, k = self.f, self.k
+        first, last = features
         unroll = 4 if k.unit else 1
-        whole = self.inputs & -unroll
+        whole = last & -unroll  # parts begin at multiples of it
         step = self._row if k.packs else self.w_c
-        with f.loop(0, whole, unroll, carry=[weights, ahead[0] if ahead else weights, *acc]) as c:
+        if k.parts:
+            weights = f.at(weights, first * step)
+            ahead = ahead and (f.at(ahead[0], first * ahead[1]), ahead[1])
+        with f.loop(first, whole, unroll, carry=[weights, ahead[0] if ahead else weights, *acc]) as c:
             at, wanted, *now = c.carried
             for u in range(unroll):
                 if ahead:
@@ -588,7 +650,7 @@ class _Writer:
         at, _, *now = c.results
         if unroll == 1:
             return now
-        with f.loop(whole, self.inputs, carry=[at, *now]) as c:
+        with f.loop(whole, last, carry=[at, *now]) as c:
             at, *now = c.carried
             c.next(f.at(at, step), *self._products(rows, c.index, 0, at, now))
         return c.results[1:]

@@ -9,9 +9,9 @@ taps run through the table with the sums in registers::
         for tap in window:
             for i in pixels:   acc[i] = combine(acc[i], table[tap, i][c] (* w[tap, c]))
 
-A window of more taps than the table holds is taken in parts, sums waiting in scratch. A part of a sum begins anew and
-joins them at its end, so that huge windows lose few digits; products are one chain, as in `conv`. Sizes and strides
-are integers among the words, as in `conv`, from which the geometry is taken. An item is a block of pixels.
+A window of more taps than the table holds is taken in parts. Each begins anew, and is combined at its end with what
+waits in scratch. Sums of floats wait at several levels, so that huge windows lose few digits. Sizes and strides are
+integers among the words, as in `conv`, from which the geometry is taken. An item is a block of pixels.
 """
 
 from __future__ import annotations
@@ -87,14 +87,21 @@ class Pool(Kernel):
         self.masked = problem.groups < lanes * self.vectors
         assert not self.masked or self.vectors == 1
         self.parts = problem.taps > TAPS
+        # Sums of parts; and of floats every 64 of these, and every 64 of those.
+        self.levels = 3 if combine in ("dot", "sum") and self.acc in dtypes.FLOAT else 1
         self.used = used(problem)
         self.batched = problem.batch > 1
         self.items = -(-problem.pixels // self.pixels) if problem.groups else 0
         self._row = -(-problem.groups * dtype.itemsize // 64) * 64 + 64
         self._table = 8 * TAPS * 18
-        room = self.pixels * (problem.groups + lanes) * self.acc.itemsize if self.parts else 0
+        room = self.levels * self.pixels * (problem.groups + lanes) * self.acc.itemsize if self.parts else 0
         self.scratch = self._table + self._row + room
         self.grain = max(1, (1 << 16) // max(self.pixels * problem.groups * problem.taps, 1))
+
+    @property
+    def neutral(self) -> Any:
+        """What combinations begin with."""
+        return 0 if self.combine in ("dot", "sum") else self.pad
 
     @property
     def key(self) -> str:
@@ -228,12 +235,15 @@ class _Writer:
         tap = at.first_tap()
         if not k.parts:
             self._whole_table(start)
-            self._channels(self.taps, None, None)
+            self._channels(self.taps, None)
             return
+        with f.loop(0, (self.channels + k.lanes) * (k.levels * k.pixels)) as i:
+            f.store(convert.constant(f, k.acc, k.neutral), f.at(self.waiting, i.index, k.acc.itemsize))
         with f.loop(0, self.taps, TAPS, carry=tap) as part:
+            after = part.index + TAPS
             count = f.intrinsic("smin", "i64", self.taps - part.index, f.constant("i64", TAPS))
             part.next(*self._table(start, part.carried, count))
-            self._channels(count, part.index.eq(0), (part.index + TAPS).ge(self.taps))
+            self._channels(count, after)
 
     def _taps_once(self) -> None:
         """Bytes from a window's first input to that of each tap, and the addresses of weights: equal for all blocks."""
@@ -269,53 +279,32 @@ class _Writer:
             t.next(*at.next_tap(t.carried))
         return t.results
 
-    def _channels(self, taps: Value, first: Value | None, last: Value | None) -> None:
-        """All channels of the block, for ``taps`` rows of the table; the first and the last part, or all at once."""
+    def _channels(self, taps: Value, after: Value | None) -> None:
+        """All channels of the block, for ``taps`` rows of the table; ``after``: taps to the end of this part."""
         f, k = self.f, self.k
         step = k.lanes * k.vectors
         if k.masked:
-            self._vectors(f.constant("i64", 0), taps, first, last, f.lanes_below(self.channels, k.lanes))
+            self._vectors(f.constant("i64", 0), taps, after, f.lanes_below(self.channels, k.lanes))
             return
         if not k.parts:
             with f.loop(0, self.channels, step) as c:
                 # The last ones are moved back so that they end with the channels.
                 at = f.intrinsic("smin", "i64", c.index, self.channels - step)
-                self._vectors(at, taps, first, last, None)
+                self._vectors(at, taps, after, None)
             return
         # Where sums wait in memory nothing may be added twice.
         whole = self.channels - self.channels.urem(step)
         with f.loop(0, whole, step) as c:
-            self._vectors(c.index, taps, first, last, None)
+            self._vectors(c.index, taps, after, None)
         with f.loop(whole, self.channels, k.lanes) as c:
             mask = f.lanes_below(self.channels - c.index, k.lanes)
-            self._vectors(c.index, taps, first, last, mask, 1)
+            self._vectors(c.index, taps, after, mask, 1)
 
-    def _vectors(
-        self, at: Value, taps: Value, first: Value | None, last: Value | None, mask: Value | None, vectors: int = 0
-    ) -> None:
+    def _vectors(self, at: Value, taps: Value, after: Value | None, mask: Value | None, vectors: int = 0) -> None:
         """The vectors of channels from ``at`` on, of all pixels."""
         f, k, isa = self.f, self.k, self.isa
         vectors = vectors or k.vectors
-        start = 0 if k.combine in ("dot", "sum") else k.pad
-        neutral = convert.constant(f, k.acc, start, k.lanes)
-        acc = [neutral] * (k.pixels * vectors)
-        rows = (
-            [f.at(self.waiting, at + i * (self.channels + k.lanes), k.acc.itemsize) for i in range(k.pixels)]
-            if k.parts
-            else []
-        )
-
-        def waiting() -> list[Value]:
-            if first is None:
-                return []
-            return [
-                f.select(first, neutral, self._load(k.acc, f.at(rows[i], v * k.lanes * k.acc.itemsize), None))
-                for i in range(k.pixels)
-                for v in range(vectors)
-            ]
-
-        if k.combine == "dot":
-            acc = waiting() or acc
+        acc = [convert.constant(f, k.acc, k.neutral, k.lanes)] * (k.pixels * vectors)
         combine = self._combine()
         with f.loop(0, taps, carry=acc) as t:
             table = f.at(self.in_table, t.index, 8 * self.wide)
@@ -333,17 +322,36 @@ class _Writer:
                     now.append(combine(t.carried[i * vectors + v], x, weights[v] if weights else x))
             t.next(*now)
         done = list(t.results)
-        if k.combine != "dot" and first is not None:
-            done = [combine(x, y, y) for x, y in zip(waiting(), done, strict=True)]
-        if last is not None:
-            with f.if_(~last):
-                for i in range(k.pixels):
-                    for v in range(vectors):
-                        f.store(done[i * vectors + v], f.at(rows[i], v * k.lanes * k.acc.itemsize))
-            with f.if_(last):
-                self._finish(at, done, mask, vectors)
+        if after is None:
+            self._finish(at, done, mask, vectors)
             return
-        self._finish(at, done, mask, vectors)
+        room, width = self.channels + k.lanes, k.lanes * k.acc.itemsize
+        waiting = [
+            [
+                f.at(f.at(self.waiting, at + room * (level * k.pixels + i), k.acc.itemsize), v * width)
+                for i in range(k.pixels)
+                for v in range(vectors)
+            ]
+            for level in range(k.levels)
+        ]
+        join = self._join(combine)
+        joined = lambda xs, level: [
+            join(self._load(k.acc, p, None), x) for x, p in zip(xs, waiting[level], strict=True)
+        ]
+        done = joined(done, 0)
+        with f.if_(after.lt(self.taps)):
+            for x, p in zip(done, waiting[0], strict=True):
+                f.store(x, p)
+            for level in range(1, k.levels):
+                with f.if_((after & (TAPS ** (level + 1) - 1)).eq(0)):
+                    below = [self._load(k.acc, p, None) for p in waiting[level - 1]]
+                    for x, p, emptied in zip(joined(below, level), waiting[level], waiting[level - 1], strict=True):
+                        f.store(x, p)
+                        f.store(acc[0], emptied)
+        with f.if_(after.ge(self.taps)):
+            for level in range(1, k.levels):
+                done = joined(done, level)
+            self._finish(at, done, mask, vectors)
 
     def _combine(self) -> Callable[[Value, Value, Value], Value]:
         f, k, isa = self.f, self.k, self.isa
@@ -353,6 +361,10 @@ class _Writer:
             return lambda acc, x, w: multiply_add(f, isa, kind, x, w, acc)
         name = {"sum": "add", "max": "max", "min": "min"}[k.combine]
         return lambda acc, x, _: ops.emit(f, isa, name, {}, [k.acc, k.acc], k.acc, [acc, x])
+
+    def _join(self, combine: Callable[[Value, Value, Value], Value]) -> Callable[[Value, Value], Value]:
+        """How parts are combined: products of parts are there already."""
+        return (lambda x, y: x + y) if self.k.combine == "dot" else lambda x, y: combine(x, y, y)
 
     def _finish(self, at: Value, done: Sequence[Value], mask: Value | None, vectors: int) -> None:
         f, k, isa = self.f, self.k, self.isa
