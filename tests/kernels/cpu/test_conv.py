@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from nxjax.kernels.cpu import isa
-from nxjax.kernels.cpu.conv import NONE, WORK, Axis, Conv, Extra, Problem, block_for, vectors_for
+from nxjax.kernels.cpu.conv import WORK, Conv, block_for, vectors_for
+from nxjax.kernels.cpu.conv_problem import NONE, Axis, Extra, Problem
 from nxjax.kernels.cpu.expression import Expression, Node
 from nxjax.ops.arithmetic import add, max
 from tests.kernels.cpu.running import run

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nxjax.kernels.cpu import isa
-from nxjax.kernels.cpu.conv import NONE, Axis, Problem
+from nxjax.kernels.cpu.conv_problem import NONE, Axis, Problem
 from nxjax.kernels.cpu.pool import TAPS, Pool
 from tests.kernels.cpu.running import ISAS, run
 

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from nxjax.kernels.cpu import isa
-from nxjax.kernels.cpu.conv import NONE, WORK, Axis, Block, Conv, Extra, Problem, block_for
+from nxjax.kernels.cpu.conv import WORK, Block, Conv, block_for
+from nxjax.kernels.cpu.conv_problem import NONE, Axis, Extra, Problem
 from nxjax.kernels.cpu.expression import Expression, Node
 from nxjax.kernels.cpu.winograd import FEATURES, Weights, Winograd
 from nxjax.ops.arithmetic import add, max

@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from nxjax.kernels.cpu.conv import Extra
+from nxjax.kernels.cpu.conv_problem import Extra
 from nxjax.kernels.cpu.expression import Expression
 from nxjax.lower.cpu.builder import Builder, View
 from nxjax.lower.cpu.layout import channels_last, copy, shifted

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from nxjax.kernels.cpu import isa, knobs
-from nxjax.kernels.cpu.conv import NONE, Axis, Block, Kind, Problem
+from nxjax.kernels.cpu.conv import Block, Kind
+from nxjax.kernels.cpu.conv_problem import NONE, Axis, Problem
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.winograd import FEATURES, Weights, Winograd
 from nxjax.lower.cpu.builder import Builder, View

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from nxjax.kernels.cpu import convert, isa
-from nxjax.kernels.cpu.conv import NONE, Axis, Problem
+from nxjax.kernels.cpu.conv_problem import NONE, Axis, Problem
 from nxjax.kernels.cpu.expression import Expression, identity
 from nxjax.kernels.cpu.pool import Combine, Pool, accumulator
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
