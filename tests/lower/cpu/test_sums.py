@@ -38,6 +38,20 @@ def windows(x):
     return lax.reduce_window(x, x.dtype.type(0), lax.add, (50_021, 1), (1, 1), "VALID")
 
 
+def apart(x):
+    return lax.conv_general_dilated(
+        x, x.transpose(1, 0, 2), (1,), "VALID", dimension_numbers=("NWC", "WIO", "NWC"), feature_group_count=x.shape[2]
+    )
+
+
+def weights(x, groups=1):
+    """The gradient of the weights of three taps: they are products with a window as long as ``x``."""
+    w = jnp.ones((3, x.shape[2] // groups, x.shape[2]), x.dtype)
+    layout = ("NWC", "WIO", "NWC")
+    made = lambda w: lax.conv_general_dilated(x, w, (1,), "SAME", dimension_numbers=layout, feature_group_count=groups)
+    return nx.grad(lambda w: (made(w) * x).sum())(w)
+
+
 # What is computed, of what, and how wrong the worst element may be, in eps of the largest one.
 CASES = {
     "columns": (lambda x: x.sum(0), lambda: equal(LONG, 3), 16),
@@ -78,6 +92,16 @@ CASES = {
     "a convolution": (
         lambda x: lax.conv_general_dilated(x[None, None], jnp.ones((1, 1, 20_011), x.dtype), (20_011,), "VALID"),
         lambda: normal(100_055) ** 2, 80),
+    "a convolution with a window as long as its input": (
+        lambda x: lax.conv_general_dilated(x[None, None], x[None, None], (1,), "VALID"), lambda: equal(LONG), 48),
+    "a convolution of many features": (
+        lambda x: lax.conv_general_dilated(x[None], x[None], (1, 1), "VALID"), lambda: equal(10_007, 3, 3), 48),
+    "a convolution of channels apart": (apart, lambda: equal(1, LONG, 3), 48),
+    "a convolution of channels apart, few": (apart, lambda: equal(1, 4_999, 3), 48),
+    "the gradient of weights": (weights, lambda: normal(2, 200_003, 3) ** 2, 8),
+    "the gradient of weights of channels apart": (lambda x: weights(x, 8), lambda: normal(4, 50_021, 8) ** 2, 8),
+    "long windows": (
+        lambda x: lax.reduce_window(x, x.dtype.type(0), lax.add, x.shape, (1,), "VALID"), lambda: equal(3_999_971), 32),
 }  # fmt: skip
 
 
@@ -109,5 +133,7 @@ def test_sums_do_not_stick(reproducible):
     with nx.config.using(executor="cpu", reproducible=reproducible):
         total = nx.jit(lambda x: jnp.broadcast_to(x, (n, 1, 8)).sum(0))(np.ones((1, 8), np.float32))
         constant = nx.jit(lambda: jnp.ones((n, 2)).sum(0))()
+        window = nx.jit(lambda x: lax.conv_general_dilated(x, x, (1,), "VALID"))(np.ones((1, 1, n), np.float32))
     np.testing.assert_array_equal(np.asarray(total), n)
     np.testing.assert_array_equal(np.asarray(constant), n)
+    np.testing.assert_array_equal(np.asarray(window), n)
