@@ -24,7 +24,7 @@ from nxjax.trace.dtypes import DType
 
 MOST: Final = 4  # rows
 BLOCK: Final = 4096  # columns of an item, at most
-MANY: Final = 1024  # rows that are added before their sums are put by, likewise
+MANY: Final = 512  # rows that are added before their sums are put by, likewise
 DEEP: Final = 8192  # products in a row of a dot product, before their sums are added up: longer sums lose digits
 
 
@@ -290,22 +290,32 @@ def total(f: Function, x: Value) -> Value:
     return f.extract(x, 0) if lanes_of(x.type) else x
 
 
-def block_for(along: str, columns: int, depth: int) -> int:
-    """Columns of an item.
+def block_for(along: str, columns: int, depth: int, many: bool) -> int:
+    """Columns of an item; ``many``: there is a batch of products.
 
     Dot products: about a hundred thousand products. Sums of rows: memory gives long runs much faster than short ones,
-    so all columns at once, or half of them where the matrix is larger than the second cache.
+    so all columns at once, or half of them where a single matrix is larger than the second cache.
     """
     if along == "depth":
         block = -(-131072 // max(depth, 1))
     else:
-        block = -(-columns // 2) if columns * depth > 1 << 18 and columns >= 1024 else columns
+        block = -(-columns // 2) if columns * depth > 1 << 18 and columns >= 1024 and not many else columns
     return min(BLOCK, -(-min(max(block, 64), columns) // 64) * 64)
 
 
-def pieces_for(along: str, depth: int, row: int) -> int:
-    """How many pieces a matrix with rows of ``row`` bytes is cut into along its depth, where its rows are added.
+def pieces_for(along: str, depth: int, row: int, sums: DType, many: bool) -> int:
+    """How many pieces a matrix with rows of ``row`` bytes is cut into along its depth; ``many``: there is a batch.
 
-    Pieces are at least 2 MiB, so that their sums, which go to memory, are nothing beside them.
+    Where its rows are added, pieces are at least 2 MiB, so that their sums, which go to memory, are nothing beside
+    them. Longer sums of floats lose digits.
     """
-    return min(16, depth * row >> 21, depth) if along == "columns" else 1
+    pieces = min(16, depth * row >> 21, depth) if along == "columns" and not many else 1
+    return max(pieces, parts_of(depth, DEEP if along == "depth" else MANY, sums))
+
+
+def parts_of(depth: int, chain: int, sums: DType) -> int:
+    """How many parts, themselves cut if need be, a sum of floats is made of that adds up ``chain`` products at a time.
+
+    Not more than 64 sums are added one after the other.
+    """
+    return min(64, -(-depth // (64 * chain))) if sums.kind == "f" else 1

@@ -18,7 +18,7 @@ def kernel(x, y, sums, out, end=None, others=None, block=None):
     end = end or plain(np.dtype(out))
     step = y.strides[1] if along == "depth" else y.strides[0]
     others = others or (columns * np.dtype(out).itemsize,)
-    block = block or block_for(along, columns, depth)
+    block = block or block_for(along, columns, depth, False)
     return Gemv(
         rows, x.dtype, y.dtype, np.dtype(sums), along, columns, depth, block, x.strides[0], step, tuple(others), end
     )

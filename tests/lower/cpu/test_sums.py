@@ -89,6 +89,11 @@ CASES = {
     "windows": (windows, lambda: equal(50_023, 2), 100),
     "a product with ones": (lambda x: jnp.ones(x.shape[0], x.dtype) @ x, lambda: normal(300_007, 3) ** 2, 80),
     "products of columns": (lambda x: jnp.einsum("ij,ij->j", x, x), lambda: normal(300_007, 3), 40),
+    "products of long columns": (lambda x: jnp.einsum("ij,ij->j", x, x), lambda: equal(4_000_037, 2), 40),
+    "a long product of a vector with itself": (lambda x: x @ x, lambda: equal(9_000_011), 40),
+    "a long product with ones": (lambda x: jnp.ones(x.shape[0], x.dtype) @ x, lambda: equal(4_000_037, 2), 40),
+    "a long product of matrices": (lambda x: x @ x.T, lambda: equal(6, LONG), 40),
+    "a long product of complex vectors": (lambda x: jnp.vdot(z := x + 1j * x[::-1], z).real, lambda: equal(LONG), 40),
     "a convolution": (
         lambda x: lax.conv_general_dilated(x[None, None], jnp.ones((1, 1, 20_011), x.dtype), (20_011,), "VALID"),
         lambda: normal(100_055) ** 2, 80),

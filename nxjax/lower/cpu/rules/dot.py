@@ -14,7 +14,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax.kernels.cpu import convert, gemv, isa
+from nxjax.kernels.cpu import convert, gemv, isa, knobs
 from nxjax.kernels.cpu.epilogue import Epilogue, Operand, plain
 from nxjax.kernels.cpu.expression import Expression, identity
 from nxjax.kernels.cpu.gemm import Axis
@@ -280,14 +280,16 @@ class _Products:
                 return
             kept.append(Operand(v.dtype, stride != 0))
         end = Epilogue(self.product, self.expression, tuple(kept))
-        batch = [*s.batch, *rows, *columns]
+        self.one(left, right, [*s.batch, *rows, *columns], m, n, s.depth, end)
+
+    def one(self, left: View, right: View | Known, batch: list[Dim], m: Dim, n: Dim, depth: Dim, end: Epilogue) -> None:
+        """A batch of products of matrices, by the kernel for so many rows."""
         # Integers give the same in any order, and pairs of them take fewer instructions.
         whole = self.narrow and self.packed_before(right)
         # Where sums must not hang on how many rows there are, all products are summed by one kind of kernel.
         few = m.size <= gemv.MOST and not whole and not isa.current().reproducible
-        if few and self.few_rows(left, right, batch, m, n, s.depth, end):
-            return
-        self.matrices(left, right, batch, m, n, s.depth, end)
+        if not few or not self.few_rows(left, right, batch, m, n, depth, end):
+            self.matrices(left, right, batch, m, n, depth, end)
 
     def by_copy(self) -> None:
         """Operands as dense copies, results into dense memory and moved."""
@@ -301,13 +303,18 @@ class _Products:
         self, left: View, right: View | Known, batch: list[Dim], m: Dim, n: Dim, depth: Dim, end: Epilogue
     ) -> None:
         b = self.b
+        sums = sums_of(left.dtype, dtype_of(right), end.product, depth.size)
+        pieces = gemv.parts_of(depth.size, knobs.GEMM_DEPTH(), sums)
+        if pieces > 1:
+            self.in_pieces(left, right, batch, m, n, depth, end, pieces)
+            return
         made = plan(
             isa.current(),
             m.size,
             n.size,
             depth.size,
             Matrix(left.dtype, m.left, depth.left),
-            Matrix(right.array.dtype if isinstance(right, Known) else right.dtype, n.right, depth.right),
+            Matrix(dtype_of(right), n.right, depth.right),
             end,
             m.others,
             [Axis(d.size, d.left, d.right, d.others) for d in batch],
@@ -332,22 +339,22 @@ class _Products:
     ) -> bool:
         """A product with few rows by `gemv`, if its matrix lies right for that."""
         b = self.b
-        dtype = right.array.dtype if isinstance(right, Known) else right.dtype
+        dtype = dtype_of(right)
         along = "columns" if n.right == dtype.itemsize else "depth" if depth.right == dtype.itemsize else None
         small = batch and depth.size * n.size <= 1 << 16 and dtype not in BYTES
         if along is None or (along == "columns" and small):
             return False
+        sums = sums_of(left.dtype, dtype, end.product, depth.size)
+        pieces = gemv.pieces_for(along, depth.size, n.size * dtype.itemsize, sums, bool(batch))
+        if pieces > 1:
+            self.in_pieces(left, right, batch, m, n, depth, end, pieces)
+            return True
         few, steps, row = left, [d.left for d in batch], m.left
         if depth.left != left.dtype.itemsize:
             sizes = (*(d.size if d.left else 1 for d in batch), m.size, depth.size)
             few = b.dense(View(left.ref, sizes, (*steps, m.left, depth.left), left.dtype))
             steps = [s if d.left else 0 for s, d in zip(few.strides, batch, strict=False)]
             row = few.strides[-2]
-        sums = sums_of(left.dtype, dtype, end.product, depth.size)
-        pieces = gemv.pieces_for(along, depth.size, n.size * dtype.itemsize)
-        if pieces > 1 and not batch:
-            self.in_pieces(few, right.view(b) if isinstance(right, Known) else right, row, m, n, depth, end, pieces)
-            return True
         kernel = gemv.Gemv(
             m.size,
             left.dtype,
@@ -356,7 +363,7 @@ class _Products:
             along,
             n.size,
             depth.size,
-            gemv.block_for(along, n.size, depth.size),
+            gemv.block_for(along, n.size, depth.size, bool(batch)),
             row,
             n.right if along == "depth" else depth.right,
             m.others,
@@ -368,40 +375,40 @@ class _Products:
         return True
 
     def in_pieces(
-        self, few: View, many: View, row: int, m: Dim, n: Dim, depth: Dim, end: Epilogue, pieces: int
+        self,
+        left: View,
+        right: View | Known,
+        batch: list[Dim],
+        m: Dim,
+        n: Dim,
+        depth: Dim,
+        end: Epilogue,
+        pieces: int,
     ) -> None:
-        """Rows of ``few`` times whole rows of a large matrix, ``pieces`` of its depth at a time, and the sum of those.
+        """Products of ``pieces`` of the depth, and the sum of those.
 
-        Memory gives long runs much faster than short ones, and this leaves runs whole for any number of threads.
+        Long sums lose digits. Memory gives long runs much faster than short ones, and this leaves rows of a large
+        matrix whole for any number of threads.
         """
         b = self.b
-        sums = sums_of(few.dtype, many.dtype, end.product, depth.size)
+        right = right.view(b) if isinstance(right, Known) else right
+        sums = sums_of(left.dtype, right.dtype, end.product, depth.size)
         deep = -(-depth.size // pieces)
         whole, rest = divmod(depth.size, deep)
-        count = whole + (rest > 0)
-        parts = b.new(ArrayType((count, m.size, n.size), sums))
-        line = n.size * sums.itemsize
-        part = m.size * line
-        steps = (deep * few.dtype.itemsize, deep * depth.right, part)
+        shape = (whole + (rest > 0), *(d.size for d in batch), m.size, n.size)
+        parts = b.new(ArrayType(shape, sums))
+        part = _Products(b, sums, identity(sums), [], [parts], self.again, self.narrow)
+        steps = (deep * depth.left, deep * depth.right, parts.strides[0])
+        *inner, row, column = (
+            Dim(d.size, d.left, d.right, (step,)) for d, step in zip((*batch, m, n), parts.strides[1:], strict=True)
+        )
         for first, times, size in ((0, whole, deep), (whole, 1, rest)):
-            kernel = gemv.Gemv(
-                m.size,
-                few.dtype,
-                many.dtype,
-                sums,
-                "columns",
-                n.size,
-                size,
-                gemv.BLOCK,
-                row,
-                depth.right,
-                (line,),
-                plain(sums),
-                ((times, *steps),),
-            )
             if size:
-                at = [_after(v, first * step) for v, step in zip((few, many, parts), steps, strict=True)]
-                b.call(kernel, at[:2], at[2:])
+                x, y, out = (_after(v, first * step) for v, step in zip((left, right, parts), steps, strict=True))
+                part.outs = [out]
+                turns = [Dim(times, steps[0], steps[1], steps[2:])] if times > 1 else []
+                sizes = Dim(size, depth.left, depth.right, ())
+                part.one(x, y, [*turns, *inner], row, column, sizes, plain(sums))
         # The sum of the parts: each row of the result is ones times the parts of that row.
         kernel = gemv.Gemv(
             1,
@@ -410,15 +417,19 @@ class _Products:
             sums,
             "columns",
             n.size,
-            count,
-            gemv.block_for("columns", n.size, count),
+            shape[0],
+            gemv.block_for("columns", n.size, shape[0], True),
             0,
-            part,
+            parts.strides[0],
             (0,) * len(m.others),
             end,
-            ((m.size, 0, line, *m.others),),
+            tuple((d.size, 0, step, *d.others) for d, step in zip((*batch, m), parts.strides[1:-1], strict=True)),
         )
-        b.call(kernel, [b.const(np.ones(count, sums)), parts, *self.operands], self.outs)
+        b.call(kernel, [b.const(np.ones(shape[0], sums)), parts, *self.operands], self.outs)
+
+
+def dtype_of(right: View | Known) -> DType:
+    return right.array.dtype if isinstance(right, Known) else right.dtype
 
 
 def _after(v: View, offset: int) -> View:
