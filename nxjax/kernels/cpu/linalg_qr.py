@@ -2,13 +2,14 @@
 
 The conventions are LAPACK's: reflector k is 1 - tau v v^T, where v is 1 at row k and stands below the diagonal of
 column k. Norms are taken of columns divided by their largest element, so that squares neither overflow nor vanish.
+Sums along columns go in parts: one long sum loses digits.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import final
+from collections.abc import Callable, Sequence
+from typing import Final, final
 
 from nxjax.kernels.cpu.base import Cost, Touches, dense, plain, pointer
 from nxjax.kernels.cpu.ir import Function, Module, Value
@@ -16,6 +17,8 @@ from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.linalg import GROUP, Batched, DType, NDArray
 from nxjax.kernels.cpu.math_base import copysign, fabs
 from nxjax.ops.linalg_qr import geqrf, householder_product
+
+_PART: Final = 512  # rows of a part of a sum
 
 
 class Reflecting(Batched):
@@ -29,6 +32,23 @@ class Reflecting(Batched):
         nbytes = self.count * self.m * self.n * self.dtype.itemsize
         return Cost(4.0 * self.count * self.k * self.m * self.n / 2, nbytes, nbytes)
 
+    def summed(
+        self,
+        f: Function,
+        k: Value,
+        begin: Sequence[Value],
+        plus: Callable[[Value, Sequence[Value]], Sequence[Value]],
+    ) -> Sequence[Value]:
+        """Sums over the rows after ``k`` that begin with ``begin``; ``plus`` adds a row's terms to such sums."""
+        first, m = k + 1, f.constant("i64", self.m)
+        with f.loop(first, m, _PART, begin) as part:
+            is_first = part.index.eq(first)
+            starts = [f.select(is_first, x, 0.0) for x in part.carried]
+            with f.loop(part.index, f.intrinsic("smin", "i64", part.index + _PART, m), 1, starts) as row:
+                row.next(*plus(row.index, row.carried))
+            part.next(*(f.select(is_first, y, x + y) for x, y in zip(part.carried, row.results, strict=True)))
+        return part.results
+
     def reflected(self, f: Function, vectors: Value, target: Value, k: Value, tau: Value, first: Value | int) -> None:
         """Reflector k (column k of ``vectors``) applied to columns ``first`` and on of ``target``, four at a time."""
         m, n = self.m, self.n
@@ -39,12 +59,15 @@ class Reflecting(Batched):
             with f.loop(lo, hi, width) as column:
                 j = column.index
                 tops = [self.slot(f, target, n, k, j + c) for c in range(width)]
-                with f.loop(k + 1, m, 1, [self.load(f, top) for top in tops]) as row:
-                    v = self.load(f, self.slot(f, vectors, n, row.index, k))
-                    found = [self.load(f, self.slot(f, target, n, row.index, j + c)) for c in range(width)]
-                    row.next(*(f.fma(v, x, total) for x, total in zip(found, row.carried, strict=True)))
+
+                def plus(row: Value, totals: Sequence[Value], j: Value = j) -> Sequence[Value]:
+                    v = self.load(f, self.slot(f, vectors, n, row, k))
+                    found = [self.load(f, self.slot(f, target, n, row, j + c)) for c in range(len(totals))]
+                    return [f.fma(v, x, total) for x, total in zip(found, totals, strict=True)]
+
+                inners = self.summed(f, k, [self.load(f, top) for top in tops], plus)
                 # Where tau is 0 nothing is touched, whatever the inner product is.
-                factors = [f.select(idle, 0.0, inner * tau) for inner in row.results]
+                factors = [f.select(idle, 0.0, inner * tau) for inner in inners]
                 for top, factor in zip(tops, factors, strict=True):
                     f.store(self.load(f, top) - factor, top, GROUP)
                 with f.loop(k + 1, m) as row:
@@ -103,10 +126,13 @@ class Geqrf(Reflecting):
         unit = f.select(rest.lt(fabs(f, alpha)), fabs(f, alpha), rest)
         unit = f.select(idle | unit.eq(math.inf), 1.0, unit)  # as in LAPACK, an infinite column has an infinite norm
         scaled = alpha / unit
-        with f.loop(k + 1, m, 1, (scaled * scaled,)) as row:
-            part = self.load(f, self.slot(f, scratch, n, row.index, k)) / unit
-            row.next(f.fma(part, part, row.carried[0]))
-        beta = -copysign(f, f.intrinsic("sqrt", self.vector, row.results[0]) * unit, alpha)
+
+        def square(row: Value, totals: Sequence[Value]) -> Sequence[Value]:
+            part = self.load(f, self.slot(f, scratch, n, row, k)) / unit
+            return [f.fma(part, part, totals[0])]
+
+        (norm,) = self.summed(f, k, [scaled * scaled], square)
+        beta = -copysign(f, f.intrinsic("sqrt", self.vector, norm) * unit, alpha)
         divisor = f.select(idle, 1.0, alpha - beta)
         with f.loop(k + 1, m) as row:
             place = self.slot(f, scratch, n, row.index, k)

@@ -94,6 +94,7 @@ CASES = {
     "a long product with ones": (lambda x: jnp.ones(x.shape[0], x.dtype) @ x, lambda: equal(4_000_037, 2), 40),
     "a long product of matrices": (lambda x: x @ x.T, lambda: equal(6, LONG), 40),
     "a long product of complex vectors": (lambda x: jnp.vdot(z := x + 1j * x[::-1], z).real, lambda: equal(LONG), 40),
+    "the factor of a tall matrix": (lambda x: abs(jnp.linalg.qr(x)[1]), lambda: normal(200_003, 3) ** 2, 16),
     "a convolution": (
         lambda x: lax.conv_general_dilated(x[None, None], jnp.ones((1, 1, 20_011), x.dtype), (20_011,), "VALID"),
         lambda: normal(100_055) ** 2, 80),
