@@ -143,9 +143,10 @@ def plan(
     own: Right | None = None
     if pack is not None:
         # Where depths of the left operand lie apart, narrow blocks cost more than they save: it is read for each.
-        if not (constant or again or axes or left.layout == "columns") and pack.nbytes > knobs.GEMM_WHOLE():
+        moves = all(a.right for a in axes)
+        if not (constant or again or left.layout == "columns") and moves and pack.nbytes > knobs.GEMM_WHOLE():
             own, pack = pack, None
-            blocks = blocks_for(tile, rows, columns, units, 1, True)
+            blocks = blocks_for(tile, rows, columns, units, math.prod(a.size for a in axes), True)
         else:
             axes = _packed_axes(axes, pack.nbytes)
     steps = (0, 0) if pack is not None else (right.depth, right.free)

@@ -230,7 +230,10 @@ def _one_run(b: Builder, x: View, contracted: Axes, batch: Axes) -> View:
 
 @final
 class _Products:
-    """Writes the kernels of one contraction; ``again`` writes it for other operands and results of the epilogue."""
+    """Writes the kernels of one contraction; ``again`` writes it for other operands and results of the epilogue.
+
+    ``part``: the sums are of a part of the depth.
+    """
 
     def __init__(
         self,
@@ -241,9 +244,11 @@ class _Products:
         outs: Sequence[View],
         again: Callable[[Sequence[View], Sequence[View]], None],
         narrow: bool,
+        part: bool = False,
     ) -> None:
         self.b, self.product, self.expression = b, product, expression
         self.operands, self.outs, self.again, self.narrow = operands, outs, again, narrow
+        self.part = part
         self.nothing = Dim(1, 0, 0, (0,) * (len(operands) + len(outs)))
 
     def beside(self, d: Dim) -> bool:
@@ -363,7 +368,7 @@ class _Products:
             along,
             n.size,
             depth.size,
-            gemv.block_for(along, n.size, depth.size, bool(batch)),
+            gemv.block_for(along, n.size, depth.size, self.part),
             row,
             n.right if along == "depth" else depth.right,
             m.others,
@@ -397,7 +402,7 @@ class _Products:
         whole, rest = divmod(depth.size, deep)
         shape = (whole + (rest > 0), *(d.size for d in batch), m.size, n.size)
         parts = b.new(ArrayType(shape, sums))
-        part = _Products(b, sums, identity(sums), [], [parts], self.again, self.narrow)
+        part = _Products(b, sums, identity(sums), [], [parts], self.again, self.narrow, True)
         steps = (deep * depth.left, deep * depth.right, parts.strides[0])
         *inner, row, column = (
             Dim(d.size, d.left, d.right, (step,)) for d, step in zip((*batch, m, n), parts.strides[1:], strict=True)
