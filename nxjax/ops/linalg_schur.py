@@ -270,8 +270,7 @@ def _complex_steps(h: NDArray, z: NDArray, low: int, high: int) -> None:
     for i in range(low + 1, high):
         below = h[i, i - 1]
         if below.imag:
-            phase = below / _size(below)
-            _scale(h, z, i, np.conj(phase) / abs(phase), min(high, i + 2))
+            _scale(h, z, i, np.conj(_phase(below)), min(high, i + 2))
             h[i, i - 1] = abs(below)
     tiny, ulp = _limits(h, high - low)
     last, stalled, budget = high - 1, 0, 30 * max(10, high - low) * (high - low)
@@ -288,6 +287,13 @@ def _complex_steps(h: NDArray, z: NDArray, low: int, high: int) -> None:
                 raise np.linalg.LinAlgError("the QR algorithm does not converge")
             _single_shift(h, z, start, last, h.dtype.type(_shift(h, start, last, stalled)), ulp)
         last, stalled = start - 1, 0
+
+
+def _phase(x: Any) -> Any:
+    """x / |x|. The parts are scaled first, since the reciprocal of a subnormal number is infinite."""
+    power = -max(math.frexp(x.real)[1], math.frexp(x.imag)[1])
+    scaled = complex(math.ldexp(x.real, power), math.ldexp(x.imag, power))
+    return x.dtype.type(scaled / abs(scaled))
 
 
 def _scale(h: NDArray, z: NDArray, i: int, phase: Any, rows: int) -> None:
@@ -342,9 +348,8 @@ def _single_shift(h: NDArray, z: NDArray, start: int, last: int, shift: Any, ulp
             _restore(h, z, m, last, 1 - tau)
     below = h[last, last - 1]
     if below.imag:
-        size = abs(below)
-        phase = below / size
-        h[last, last - 1] = size
+        phase = _phase(below)
+        h[last, last - 1] = abs(below)
         h[last, last + 1 :] *= np.conj(phase)
         h[:last, last] *= phase
         z[:, last] *= phase

@@ -8,7 +8,7 @@ import nxjax as nx
 from nxjax.errors import DtypeError, LoweringError, ShapeError
 from nxjax.lower.stablehlo.builder import lower
 from nxjax.ops.linalg_hessenberg import hessenberg, qr_pivots, tridiagonal
-from nxjax.ops.linalg_schur import schur
+from nxjax.ops.linalg_schur import _phase, schur
 
 rng = np.random.default_rng(0)
 DTYPES = [np.float32, np.float64, np.complex64, np.complex128]
@@ -108,6 +108,18 @@ def test_schur_of_structured_matrices(dtype, size):
                 phase = np.exp(1j * rng.choice([0, np.pi / 2, 1.0], n)).astype(dtype)
                 a = a * rng.choice([phase, np.ones(n, dtype)])
             factors(a, 100 * n * np.finfo(dtype).eps * max(float(np.abs(a).max()), float(np.finfo(dtype).tiny)))
+
+
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if np.issubdtype(d, np.complexfloating)])
+def test_schur_of_subnormal_subdiagonals(dtype):
+    """Matrices of rank one leave next to nothing below the diagonal, which has a direction nevertheless."""
+    for n in (2, 3, 6):
+        for _ in range(40):
+            a = np.exp(1j * rng.choice([0, np.pi / 2, 1.0], (1, n))).astype(dtype).repeat(n, 0)
+            factors(a, eps(a))
+    for x in (3 - 2j, -1j, 5 + 0j):
+        small = np.finfo(dtype).smallest_subnormal * dtype(x)
+        np.testing.assert_allclose(complex(_phase(small)), x / abs(x), rtol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
