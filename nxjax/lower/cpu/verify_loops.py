@@ -18,6 +18,9 @@ _DEPTH: Final = 3
 _ALL: Final = 4
 _MIDDLE: Final = 2  # those whose second turn is followed, too, in the first turns of those around them
 _TURNS: Final = 16  # of one loop, at most
+# The same of a loop that reads a donated argument row by row and may write elsewhere in it; and under `config.check`.
+_CROSSING: Final = 64
+_CROSSING_ALL: Final = 4096
 
 Key = Buffer | None  # a memory: a buffer's own, or the arena
 Spaces = dict[Key, Space]
@@ -55,6 +58,9 @@ class Loops(ABC):
         # that they write.
         self.ranges: dict[Counter, tuple[set[tuple[Buffer, int, int, Repeats]], set[Buffer]]] = {}
         self.written: dict[Step, _Written] = {}
+        # Arguments that results may be written to, and the results.
+        self.donated: set[Buffer] = set()
+        self.results: set[Buffer] = set()
 
     @abstractmethod
     def steps(self, steps: Sequence[Step]) -> None: ...
@@ -83,7 +89,10 @@ class Loops(ABC):
         last = count > 1 and self._more()
         most = count - 1 if last else 1
         turn = 0
-        for turn in self._turns(step, start, most, min(most, 2 if first and self.depth <= _MIDDLE else 1)):
+        usual = 2 if first and self.depth <= _MIDDLE else 1
+        if self.depth <= _MIDDLE and self._crosses(step):
+            usual = _CROSSING_ALL if config.check and self.depth == 1 else _CROSSING
+        for turn in self._turns(step, start, most, min(most, usual)):
             self.turn[counter], self.later = turn, later + (turn > 0)
             self.steps(step.body)
         # The turns between are like the one before.
@@ -139,6 +148,18 @@ class Loops(ABC):
             self._joined(step, spaces, effects, why)
         self.ends = ends + hash((why, self.ends - ends))
 
+    def _crosses(self, step: Repeat) -> bool:
+        """Whether a donated argument is read row by row, and results are written by another stride or at one place.
+
+        Where such a result lies in that argument, a row may be lost in a turn in the middle, and in no other one.
+        """
+        counter = step.counter
+        reads = {s for b, s in _strides(step, counter, reading=True) if b in self.donated and s}
+        if not reads:
+            return False
+        writes = {s for b, s in _strides(step, counter) if b in self.results or b in self.donated}
+        return bool(writes) and len(reads | writes) > 1
+
     def _more(self) -> bool:
         """Whether more than the first turn of this loop is followed."""
         return not self.later or self.depth <= (_ALL if config.check else _DEPTH)
@@ -157,7 +178,7 @@ class Loops(ABC):
             if given is not None:
                 if turn >= given:
                     break
-            elif turn >= min(most, _TURNS) or (not equal and turn >= usual):
+            elif turn >= min(most, max(_TURNS, usual)) or (not equal and turn >= usual):
                 break
             elif equal:
                 before, kinds = kinds, self._kinds(fixed, old)
@@ -288,6 +309,15 @@ class Loops(ABC):
                     repeats = (*repeats, (counter.count, abs(stride)))
         if found is not None:
             found.add((ref.buffer, lo, hi, repeats))
+
+
+def _strides(step: Step, counter: Counter, *, reading: bool = False) -> Iterator[tuple[Buffer, int]]:
+    """The buffers that the steps in ``step`` read or write, and by how much each place moves with ``counter``."""
+    for body in step.bodies():
+        for inner in body:
+            for ref in inner.reads() if reading else inner.writes():
+                yield ref.buffer, sum(stride for c, stride in ref.moves if c is counter)
+            yield from _strides(inner, counter, reading=reading)
 
 
 def owner_of(b: Buffer) -> Owner:

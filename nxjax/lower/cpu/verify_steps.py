@@ -79,6 +79,7 @@ class Follower(Loops):
             self.expected.setdefault(step, set()).add(name)
         self.names = not planned or bool(self.expected)  # of what steps read are asked for
         self.donated = {program.inputs[i] for i in program.donated}
+        self.results = set(program.outputs)
         self.sound: set[int] = set()
         # Of calls whose operands do not move.
         self.places: dict[Call, list[Place]] = {}

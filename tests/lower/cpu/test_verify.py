@@ -16,7 +16,7 @@ from nxjax.kernels.cpu.nest import Input, Nest, Output, Reduction
 from nxjax.kernels.cpu.nest_plan import Pass, Plan, Slot
 from nxjax.lower.cpu.lower import _lowered, lower, lower_parts
 from nxjax.lower.cpu.memory import placed
-from nxjax.lower.cpu.tape import Branch, Buffer, Call, Copy, Counter, CpuProgram, Ref, Repeat, While
+from nxjax.lower.cpu.tape import Branch, Buffer, Call, Copy, Counter, CpuProgram, Ref, Repeat, Step, While
 from nxjax.lower.cpu.verify import trace, verify
 from nxjax.lower.cpu.verify_operands import interleaved
 from nxjax.trace import dtypes
@@ -470,6 +470,39 @@ def test_an_argument_is_read_before_it_is_overwritten():
     text = refused("changed", tape([X], [X, other], [first, last], donated=(0,)), before)
     WHOLE.inplace = ()
     assert "reads other values" in text
+
+
+@pytest.mark.parametrize("inner", [False, True])
+@pytest.mark.parametrize("count", [8, 61])
+@pytest.mark.parametrize(("reads", "writes"), [(-1, 1), (2, 1), (1, 0), (-1, 0)])
+def test_a_turn_in_the_middle_overwrites_what_a_later_one_reads(reads, writes, count, inner):
+    """Rows of a donated argument are read by one stride and written by another: the first turns and the last are right.
+
+    Turn i reads row ``first + reads * i``, and writes row ``begin + writes * i``.
+    """
+    first = count if reads < 0 else 0
+    begin = {(-1, 1): 2, (2, 1): count - 2}.get((reads, writes), first + reads * (count // 2))
+    at, wide = Counter(count), 16 * 2 * count
+    x, y, other = argument(nbytes=wide), result(nbytes=wide), result(1, 16 * count)
+    take = call(ROW, [Ref(x, 16 * first, ((at, 16 * reads),))], [Ref(other, 0, ((at, 16),))])
+    put = call(ROW, [Ref(x, wide - 16)], [Ref(y, 16 * begin, ((at, 16 * writes),))])
+    loop: Step = Repeat(at, [take, put])
+    loop = Repeat(Counter(2), [loop]) if inner else loop
+    before = trace(tape([x], [y, other], [Copy(Ref(x), Ref(y), wide), loop], donated=(0,)))
+    put.outs = (Ref(x, 16 * begin, ((at, 16 * writes),)),)
+    refused("changed", tape([x], [x, other], [loop], donated=(0,)), before)
+
+
+@pytest.mark.parametrize("reads", [-1, 1, 2])
+def test_rows_that_are_read_before_they_are_overwritten(reads):
+    at, wide = Counter(9), 16 * 32
+    x, y, other = argument(nbytes=wide), result(nbytes=wide), result(1, 16 * 9)
+    take = call(ROW, [Ref(x, 16 * 10, ((at, 16 * reads),))], [Ref(other, 0, ((at, 16),))])
+    put = call(ROW, [Ref(x, wide - 16)], [Ref(y, 16 * {-1: 11, 1: 0, 2: 1}[reads], ((at, 16),))])
+    loop = Repeat(at, [take, put])
+    before = trace(tape([x], [y, other], [Copy(Ref(x), Ref(y), wide), loop], donated=(0,)))
+    put.outs = (Ref(x, *[getattr(put.outs[0], a) for a in ("offset", "moves")]),)
+    verify(tape([x], [x, other], [loop], donated=(0,)), before)
 
 
 # --- the tape that was wrong ---
