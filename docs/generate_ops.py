@@ -52,8 +52,8 @@ def derivative(op: Op) -> str:
         return "linear"
     if isinstance(op, Differentiable):
         return written(op, "tangents")
-    if op.has("jvp") or op.has("linearize"):
-        return written(op, "jvp" if op.has("jvp") else "linearize")
+    if op.has("jvp"):
+        return written(op, "jvp")
     return "expand" if op.has("expand") else NO_OPERANDS if op.name in CONSTANTS else ""
 
 

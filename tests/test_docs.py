@@ -8,8 +8,11 @@ import inspect
 import io
 import pkgutil
 import re
+import shutil
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -21,6 +24,10 @@ from nxjax import errors
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("docs/design/*.md"), ROOT / "README.md"])
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+# A block that begins with a file's name is that file; a change is one of a file that is there.
+FILE = re.compile(r"# (\S+\.py)\n")
+CHANGE = re.compile(r"^```diff\n--- (\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+ENTRIES = re.compile(r"^```toml\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def run_block(source: str, namespace: dict, where: str) -> None:
@@ -41,29 +48,100 @@ def run_page(page: Path) -> None:
     text = page.read_text().split("\n## ")[0] if page.name == "errors.md" else page.read_text()
     namespace: dict = {"__name__": "docs"}
     for block in BLOCK.findall(text):
-        run_block(block, namespace, page.name)
+        if not FILE.match(block):
+            run_block(block, namespace, page.name)
+
+
+def install(text: str, site: Path) -> None:
+    """A copy of nxjax with the files and changes of a page, and its entry points as an installer leaves them."""
+    # What another process compiles at the same time has such a name for a moment.
+    shutil.copytree(ROOT / "nxjax", site / "nxjax", ignore=shutil.ignore_patterns("*.pyc.*"))
+    for block in BLOCK.findall(text):
+        if found := FILE.match(block):
+            file = site / found[1]
+            assert not file.exists(), file
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(block[found.end() :])
+    for name, change in CHANGE.findall(text):
+        before = "".join(line[1:] for line in change.splitlines(keepends=True) if line[0] == " ")
+        after = "".join(line[1:] for line in change.splitlines(keepends=True))
+        old = (site / name).read_text()
+        assert old.count(before) == 1, f"{name} has no such lines"
+        (site / name).write_text(old.replace(before, after))
+    info = site / "example-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: example\nVersion: 1.0\n")
+    groups: dict[str, list[str]] = {}
+    for block in ENTRIES.findall(text):
+        for group, entries in tomllib.loads(block)["project"]["entry-points"].items():
+            groups.setdefault(group, []).extend(f"{name} = {value}" for name, value in entries.items())
+    lines = [line for group, entries in groups.items() for line in (f"[{group}]", *entries)]
+    (info / "entry_points.txt").write_text("\n".join(lines))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     # Examples that write files write them here.
     monkeypatch.chdir(tmp_path)
-    if not any(word in page.read_text() for word in ("num_cpu_devices", "as_jax()")):
+    text = page.read_text()
+    paths = [str(ROOT)]
+    if any(map(FILE.match, BLOCK.findall(text))):
+        install(text, tmp_path)
+        paths.insert(0, str(tmp_path))
+    elif not any(word in text for word in ("num_cpu_devices", "as_jax()")):
         run_page(page)
         return
-    # Pages that choose how many devices there are, or what `jax` is, need a process in which nothing has used it.
-    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from pathlib import Path; import tests.test_docs as t; "
+    # Pages that add to nxjax, or choose how many devices there are, or what `jax` is, need a process in which nothing
+    # has used it.
+    code = f"import sys; sys.path[:0] = {paths}; from pathlib import Path; import tests.test_docs as t; "
     command = [sys.executable, "-W", "error", "-c", code + f"t.run_page(Path({str(page)!r}))"]
     child = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert child.returncode == 0, child.stderr[-4000:]
 
 
+def symbols(body: list[ast.stmt], prefix: str = "") -> Iterator[str]:
+    """The classes, functions and names that a file defines; those in a class as ``Class.name``."""
+    for statement in body:
+        match statement:
+            case ast.ClassDef():
+                yield prefix + statement.name
+                yield from symbols(statement.body, f"{prefix}{statement.name}.")
+            case ast.FunctionDef():
+                yield prefix + statement.name
+            case ast.Assign() | ast.AnnAssign():
+                targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+                yield from (prefix + t.id for t in targets if isinstance(t, ast.Name))
+            case _:
+                pass
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path):
     prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
-    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", prose):
+    for target, symbol in re.findall(r"\]\(([^)#]+)(?:#([^)]*))?\)", prose):
         if not target.startswith("http"):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+            file = page.parent / target
+            assert file.exists(), f"{page.name} links to {target}"
+            if symbol and file.suffix == ".py":
+                known = symbols(ast.parse(file.read_text()).body)
+                assert symbol in known, f"{page.name} links to {symbol}, which {target} does not define"
+
+
+def test_examples_take_as_many_files_and_rows_as_the_page_says():
+    text = (ROOT / "docs/extending.md").read_text()
+    said = re.findall(r"^\| \[[^]]+\]\(#([^)]+)\) \| (\d+)[^|]* \| (\d+) \|", text, re.MULTILINE)
+    counted: list[tuple[str, str, str]] = []
+    for section in text.split("\n## ")[1:]:
+        files = sum(1 for block in BLOCK.findall(section) if FILE.match(block))
+        rows = sum(change.count("\n+") for _, change in CHANGE.findall(section))
+        rows += sum(line.count(" = ") for block in ENTRIES.findall(section) for line in block.splitlines())
+        counted.append((section.splitlines()[0].lower().replace(" ", "-"), str(files), str(rows)))
+    assert said == counted and len(said) == 5
+
+
+@pytest.mark.parametrize(("page", "most"), [("the_core.md", 2000)])
+def test_pages_to_read_in_one_go_are_short(page: str, most: int):
+    assert len((ROOT / "docs" / page).read_text().split()) <= most
 
 
 def error_classes() -> list[type]:

@@ -22,7 +22,7 @@ from nxjax.demo.data import Split
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. ``label`` says what the figures mean for the chip (see docs/add_a_backend.md).
+    """One line of the table. ``label`` says what the figures mean for the chip (see docs/extending.md).
 
     ``accuracy`` is of so many ``images``.
     """

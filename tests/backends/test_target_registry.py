@@ -13,17 +13,15 @@ from nxjax.backends import target_registry as registry
 from nxjax.backends.target import Build, NpuTarget
 from nxjax.errors import ExecutionError, ParameterError
 
-PAGE = Path(__file__).parents[2] / "docs" / "add_a_backend.md"
+PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 
 
 def example() -> tuple[str, str]:
     """The complete target of the page: its module, and what is then done with it."""
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    (source,) = [b for b in blocks if "class TinyChip" in b]
-    module, use = source.split("model = lambda")
-    # A package has an entry point instead of the decorator.
-    module = module.replace("@register\n", "").replace("from nxjax.backends.target_registry import register\n", "")
-    return module, "import nxjax as nx\nimport nxjax.numpy as jnp\nmodel = lambda" + use
+    (module,) = [b for b in blocks if "class TinyChip" in b]
+    (use,) = [b for b in blocks if 'target="tiny-chip"' in b]
+    return module, "import nxjax as nx\nimport nxjax.numpy as jnp\n" + use
 
 
 def installed(site: Path, entries: str, **modules: str) -> None:
@@ -44,7 +42,7 @@ def run(site: Path, code: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_plug_in_of_the_page_is_installed_found_and_compiled_for(tmp_path):
     module, use = example()
-    assert '[project.entry-points."nxjax.targets"]\ntiny-chip = "my_package:TinyChip"' in PAGE.read_text()
+    assert '[project.entry-points."nxjax.targets"]\ntiny-chip = "tiny_chip:TinyChip"' in PAGE.read_text()
     installed(tmp_path / "site", "tiny-chip = my_package:TinyChip", my_package=module)
     code = f"""
 {use}
