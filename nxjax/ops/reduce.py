@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, final
 
 import numpy as np
 
 from nxjax.ops import vocabulary as ops
-from nxjax.ops.arithmetic import div, mul
-from nxjax.ops.base import Combining, LinearOp, NDArray, Nondifferentiable, constant, of_dtype, own_axes
-from nxjax.ops.compare import eq
+from nxjax.ops.arithmetic import abs, div, max, mul
+from nxjax.ops.base import Combining, LinearOp, NDArray, Nondifferentiable, constant, like, of_dtype, own_axes
+from nxjax.ops.compare import eq, ge, gt, le
 from nxjax.ops.convert import convert_element_type
+from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Linear
@@ -94,13 +95,15 @@ class ReduceProd(Reduce):
         if t is None or not axes:
             return y, t
         # Every element's factor is the product of all the others, also where some element is zero.
-        return y, reduce_sum(mul(t, products_of_others(x, axes)), axes=axes)
+        x, t = widened(x), widened(t)
+        return y, convert_element_type(reduce_sum(mul(t, products_of_others(x, axes)), axes=axes), dtype=y.dtype)
 
 
 def products_of_others(x: Array, axes: tuple[int, ...]) -> Array:
     """For every element, the product of the other elements along ``axes``.
 
-    Exclusive products from the left times those from the right, so that no division is needed.
+    Exclusive products from the left times those from the right, so that no division is needed. Where one of these may
+    be infinite or lose digits, and the whole product is a normal number, it is that over the element.
     """
     kept = [i for i in range(x.ndim) if i not in axes]
     order = (*kept, *axes)
@@ -108,18 +111,54 @@ def products_of_others(x: Array, axes: tuple[int, ...]) -> Array:
     n = math.prod(x.shape[a] for a in axes)
     rows = math.prod(x.shape[i] for i in kept)
     flat = reshape(moved, shape=(rows, n))
-    one = constant(1, x.dtype)
 
-    def exclusive(reverse: bool) -> Array:
-        lo, hi = ((1, n), (0, 1)) if reverse else ((0, n - 1), (1, 0))
-        start, limit = lo
-        part = ops.slice(flat, start_indices=(0, start), limit_indices=(rows, limit))
-        padded = ops.pad(part, one, padding_config=((0, 0, 0), (hi[0], hi[1], 0)))
-        return ops.cumprod(padded, axis=1, reverse=reverse)
+    def products(flat: Array) -> Array:
+        one = constant(1, x.dtype)
 
-    others = mul(exclusive(False), exclusive(True)) if n else flat
+        def exclusive(reverse: bool) -> Array:
+            lo, hi = ((1, n), (0, 1)) if reverse else ((0, n - 1), (1, 0))
+            start, limit = lo
+            part = ops.slice(flat, start_indices=(0, start), limit_indices=(rows, limit))
+            padded = ops.pad(part, one, padding_config=((0, 0, 0), (hi[0], hi[1], 0)))
+            return ops.cumprod(padded, axis=1, reverse=reverse)
+
+        return mul(exclusive(False), exclusive(True))
+
+    if n < 3:
+        others = products(flat) if n else flat
+    else:
+        each = lambda row: broadcast_in_dim(row, shape=(rows, n), broadcast_dimensions=(0,))
+        y = reduce_prod(flat, axes=(1,))
+        divided = each(may_leave_range(y, reduce_sum(magnitude(flat), axes=(1,))))
+        others = or_divided(divided, each(y), flat, products)
     inverse = sorted(range(x.ndim), key=order.__getitem__)
     return transpose(reshape(others, shape=moved.shape), permutation=tuple(inverse))
+
+
+def widened(x: Array) -> Array:
+    """Floats of less than 32 bits as float32, in which products and sums of them are accumulated."""
+    narrow = x.dtype in dtypes.FLOAT and x.dtype.itemsize < 4
+    return convert_element_type(x, dtype=dtypes.float32) if narrow else x
+
+
+def magnitude(x: Array) -> Array:
+    """abs(log(abs(x))), and the largest such number for zero: sums of it bound every product of some of the ``x``."""
+    size = abs(x)
+    return abs(ops.log(max(size, like(size, np.finfo(size.dtype).tiny))))
+
+
+def may_leave_range(y: Array, magnitudes: Array) -> Array:
+    """Whether a product of some factors of ``y`` may overflow or underflow, though ``y`` itself is a normal number."""
+    info, size = np.finfo(magnitudes.dtype), abs(y)
+    normal = ops.and_(ge(size, like(size, info.tiny)), le(size, like(size, info.max)))
+    return ops.and_(normal, gt(magnitudes, like(magnitudes, (-info.minexp - 2) * math.log(2))))
+
+
+def or_divided(divided: Array, y: Array, x: Array, products: Callable[[Array], Array]) -> Array:
+    """``y / x`` where ``divided`` says so, else ``products(x)``; neither sees the numbers that are the other's."""
+    one = like(x, 1)
+    quotients = div(y, select_n(divided, one, x))
+    return select_n(divided, products(select_n(divided, x, one)), quotients)
 
 
 class _Extremum(Reduce):

@@ -10,6 +10,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -35,6 +36,7 @@ from nxjax.ops.indexing import (
     upper_bounds,
     window_starts,
 )
+from nxjax.ops.reduce import magnitude, may_leave_range, or_divided, widened
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import reshape
 from nxjax.ops.slicing import concatenate
@@ -295,27 +297,39 @@ class ScatterMul(Scatter):
         if tu is not None:
             others = read(x, indices, updates, params)
             if not params.get("unique_indices"):
-                others = self._others(x, indices, updates, params)
+                others = self._others(y, x, indices, updates, params)
             base = zeros(x.type) if t is None else t
             t = scatter_add(base, indices, mul(tu, others), **params)
         return y, t
 
-    def _others(self, x: Array, indices: Array, updates: Array, params: dict[str, Any]) -> Array:
+    def _others(self, y: Array, x: Array, indices: Array, updates: Array, params: dict[str, Any]) -> Array:
         """For every update, the product of the element it meets and all other updates of that element.
 
-        Updates are sorted by the element they meet, and each is given the product of those before it in its run times
-        that of those after it. No division: factors may be zero, and derivatives of any order hold there.
+        No division: factors may be zero, and derivatives of any order hold there. But where some of these products may
+        overflow or underflow, though all together do not (`may_leave_range`), it is their product over the update.
         """
         n, narrow = updates.size, updates.dtype
         if not n or not x.size:
             return zeros(updates.type)
+        if narrow in dtypes.FLOAT and narrow.itemsize < 4:
+            x, updates = widened(x), widened(updates)
+            y = self(x, indices, updates, **params)
+        at = lambda v: read(v, indices, updates, params)
+        sizes = scatter_add(magnitude(x), indices, magnitude(updates), **params)
+        divided = may_leave_range(at(y), at(sizes))
+        met = partial(self._products, x, indices, params)
+        return convert_element_type(or_divided(divided, at(y), updates, met), dtype=narrow)
+
+    def _products(self, x: Array, indices: Array, params: dict[str, Any], updates: Array) -> Array:
+        """The same without division: updates are sorted by the element they meet, and each is given the product of those
+        before it in its run times that of those after it.
+        """
+        n = updates.size
         flat = lambda v: reshape(v, shape=(n,))
         word = dtypes.int32 if max(n, x.size) < 2**31 - 1 else dtypes.int64
         counted = add(iota(dtype=word, shape=(x.size,), dimension=0), 1)  # 0 is met by updates that are dropped
         met = flat(read(reshape(counted, shape=x.shape), indices, updates, params))
         own, factor = flat(updates), flat(read(x, indices, updates, params))
-        if narrow in dtypes.FLOAT and narrow.itemsize < 4:
-            own, factor = (convert_element_type(v, dtype=dtypes.float32) for v in (own, factor))
         place = iota(dtype=word, shape=(n,), dimension=0)
         met, own, factor, place = sort(met, own, factor, place, dimension=0, num_keys=1)
         shift = lambda v, k: (part(v, 0, 0, n - k), part(v, 0, k, n))
@@ -337,7 +351,7 @@ class ScatterMul(Scatter):
             after = concatenate(mul(low, same_run(k, high)), part(after, 0, n - k, n), dimension=0)
             k *= 2
         _, others = sort(place, mul(before, after), dimension=0, num_keys=1)
-        return reshape(convert_element_type(others, dtype=narrow), shape=updates.shape)
+        return reshape(others, shape=updates.shape)
 
     def transpose(self, ct: Array, x: Any, indices: Array, updates: Any, /, **params: Any) -> Sequence[Array | None]:
         return (self(ct, indices, updates, **params), None, None)

@@ -119,3 +119,29 @@ def test_cumlogsumexp_of_ties_has_higher_derivatives(n, reverse, jit):
         moments = [np.mean((r.astype(np.float64) - r.mean(dtype=np.float64)) ** power) for r in runs]
         y = (nx.jit(f) if jit else f)(nx.numpy.ones(n))
         np.testing.assert_allclose(np.asarray(y)[:: -1 if reverse else 1], moments, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "complex64"])
+@pytest.mark.parametrize("name", ["prod", "segment_prod"])
+def test_products_whose_parts_leave_the_range_have_derivatives(name, dtype):
+    """The product of all is 1, those of some are infinite or 0; derivatives are the product over each element."""
+    with nx.config.using(enable_x64=True):
+        n = {"float32": 120, "bfloat16": 120, "float64": 1000, "complex64": 60}[dtype]
+        x = np.array([2.0] * n + [0.5] * 2 * n + [2.0] * n).astype(dtype)
+        f = nx.numpy.prod if name == "prod" else lambda x: nx.ops.segment_prod(x, np.zeros(x.size, int), 1)[0]
+        for run in (lambda f: f, nx.jit):
+            assert complex(run(f)(x)) == 1
+            _, t = run(lambda x: nx.jvp(f, (x,), (nx.numpy.asarray(x),)))(x)
+            assert complex(t) == x.size
+            back = run(lambda x: nx.vjp(f, x)[1](nx.numpy.ones((), dtype))[0])(x)
+            np.testing.assert_array_equal(np.asarray(back).astype(complex), 1 / x.astype(complex))
+        if dtype == "float32":
+            second = np.asarray(nx.jit(nx.hessian(f))(x))
+            np.testing.assert_array_equal(second, (1 / np.outer(x, x)) * (1 - np.eye(x.size)))
+
+
+def test_zeros_among_factors_that_leave_the_range():
+    x = np.array([1e30, 0, 1e-30, 1e30, 1e-30, 1e-30, 1e30, 3], np.float32)
+    back = nx.grad(nx.numpy.prod)(x)
+    assert back[1] == pytest.approx(3, rel=1e-5)
+    assert not np.delete(np.asarray(back), 1).any()
