@@ -321,8 +321,10 @@ class ScatterMul(Scatter):
         return convert_element_type(or_divided(divided, at(y), updates, met), dtype=narrow)
 
     def _products(self, x: Array, indices: Array, params: dict[str, Any], updates: Array) -> Array:
-        """The same without division: updates are sorted by the element they meet, and each is given the product of those
-        before it in its run times that of those after it.
+        """The same without division.
+
+        Updates are sorted by the element they meet, and each is given the product of those before it in its run times
+        that of those after it.
         """
         n = updates.size
         flat = lambda v: reshape(v, shape=(n,))
