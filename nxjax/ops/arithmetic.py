@@ -15,6 +15,7 @@ from nxjax.errors import DtypeError
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import (
     Binary,
+    Composed,
     Differentiable,
     Face,
     LinearOp,
@@ -272,9 +273,6 @@ class IntegerPow(Differentiable, Unary):
         power = _by_squaring(x, -y if y < 0 else y, mul, like(x, 1))
         return div(like(x, 1), power) if y < 0 else power
 
-    def stablehlo(self, b: Any, out: ArrayType, x: Any, /, *, y: int) -> Any:
-        return b.inline(self.expand, (x,), {"y": y})
-
 
 def _by_squaring(x: Any, n: int, multiply: Any, one: Any) -> Any:
     result: Any = None
@@ -447,7 +445,7 @@ class Sqrt(_Root):
 
 
 @final
-class Rsqrt(_Root):
+class Rsqrt(_Root, Composed):
     """1 / sqrt(x)"""
 
     name = "rsqrt"
@@ -459,6 +457,9 @@ class Rsqrt(_Root):
         root = np.sqrt(x.astype(np.float32) if x.dtype in dtypes.NARROW else x)
         inverse = ratio(np.ones_like(root), root) if x.dtype.kind == "c" else np.reciprocal(root)
         return np.asarray(inverse).astype(x.dtype)
+
+    def composed(self, x: Array, /) -> Array:
+        return div(like(x, 1), sqrt(x))
 
     def tangents(self, out: Array, x: Array) -> Sequence[Tangent | None]:
         return (lambda t: mul(t, div(mul(out, -0.5), x)),)
@@ -538,9 +539,11 @@ class Nextafter(Nondifferentiable, Binary):
         stepped = add(bits, select_n(toward_zero, like(bits, -1), like(bits, 1)))
         sign_of_y = and_(bitcast_convert_type(y, dtype=word), like(bits, -(2 ** (width - 1))))
         smallest = add(sign_of_y, 1)
+        if not np.asarray(-0.0).astype(x.dtype).view(word):  # the word of -0 is NaN
+            stepped = select_n(eq(stepped, like(bits, -(2 ** (width - 1)))), stepped, like(bits, 0))
         result = bitcast_convert_type(select_n(eq(x, 0), stepped, smallest), dtype=x.dtype)
-        result = select_n(eq(x, y), result, y)
-        return select_n(or_nan(x, y), result, add(x, y))
+        result = select_n(or_(eq(x, y), ne(y, y)), result, y)
+        return select_n(ne(x, x), result, x)
 
 
 def or_nan(x: Array, y: Array) -> Array:

@@ -7,7 +7,7 @@ Names no transform, target or backend.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
@@ -343,6 +343,25 @@ class Unary(Elementwise):
         return b.simple(self.hlo, (x,), out) if self.hlo else b.inline(self.expand, (x,), params)
 
 
+class Composed(Unary):
+    """A function of one inexact operand by its decomposition into others; a rule that is not written follows from it.
+
+    Narrow floats are computed with in float32, as they would lose their digits half way.
+    """
+
+    allowed = dtypes.INEXACT
+
+    @abstractmethod
+    def composed(self, x: Array, /, **params: Any) -> Array:
+        """The function in smaller ones."""
+
+    def expand(self, x: Array, /, **params: Any) -> Array:
+        if x.dtype not in dtypes.NARROW:
+            return self.composed(x, **params)
+        wide = ops.convert_element_type(x, dtype=dtypes.float32)
+        return ops.convert_element_type(self.composed(wide, **params), dtype=x.dtype)
+
+
 class Binary(Elementwise):
     """Two operands of one type; result of that type."""
 
@@ -377,7 +396,7 @@ class Composite(Op):
     """
 
     def infer(self, *types: ArrayType, **params: Any) -> Any:
-        return infer_by_expand(self, types, tuple(sorted(params.items())))
+        return infer_by_expand(self, types, params)
 
     def eval(self, *xs: NDArray, **params: Any) -> Any:
         return eval_by_expand(self, xs, params)
@@ -389,15 +408,37 @@ class Composite(Op):
     def expand(self, *xs: Array, **params: Any) -> Any: ...
 
 
-@lru_cache(4096)
-def infer_by_expand(op: Op, types: tuple[ArrayType, ...], params: tuple[tuple[str, Any], ...]) -> Any:
-    """The type(s) that the expansion of ``op`` gives; kept, since it takes a trace to find out."""
+def expansion(
+    op: Op, types: Sequence[ArrayType], params: Mapping[str, Any], expand: Callable[..., Any] | None = None
+) -> Program:
+    """The program of ``op.expand`` (or of ``expand``) for operands of ``types``; staged once for equal ones."""
+    expand = op.expand if expand is None else expand
+    try:
+        # Equal as keys and not the same are 0.0 and -0.0, 1 and True.
+        told = tuple([(type(v), repr(v)) for v in params.values() if isinstance(v, (int, float, complex))])
+        return _expansion(op, tuple(types), tuple(params.items()), told, expand)
+    except TypeError:  # parameters that do not hash
+        return _staged(op, types, params, expand)
 
+
+@lru_cache(4096)
+def _expansion(
+    op: Op, types: tuple[ArrayType, ...], params: tuple[tuple[str, Any], ...], told: Any, expand: Callable[..., Any]
+) -> Program:
+    return _staged(op, types, dict(params), expand)
+
+
+def _staged(op: Op, types: Sequence[ArrayType], params: Mapping[str, Any], expand: Callable[..., Any]) -> Program:
     def flat(*xs: Array) -> Sequence[Array]:
-        y = op.expand(*xs, **dict(params))
+        y = expand(*xs, **params)
         return y if op.multi else [y]
 
-    out = stage(flat, types, op.name).out_types
+    return stage(flat, types, op.name)
+
+
+def infer_by_expand(op: Op, types: Sequence[ArrayType], params: Mapping[str, Any]) -> Any:
+    """The type(s) that the expansion of ``op`` gives."""
+    out = expansion(op, types, params).out_types
     return out if op.multi else out[0]
 
 

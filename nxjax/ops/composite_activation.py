@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
 from nxjax.ops.arithmetic import abs, add, div, integer_pow, max, min, mul, neg, square, sub
-from nxjax.ops.base import NDArray, RoundedSlope, Tangent, Unary, like
+from nxjax.ops.base import Composed, NDArray, RoundedSlope, Tangent, Unary, like
 from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import ge, gt, lt
-from nxjax.ops.convert import convert_element_type
 from nxjax.ops.elementary import exp, expm1, log1p, logistic
 from nxjax.ops.select import select_n
 from nxjax.ops.special import erfc
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
-from nxjax.trace.types import ArrayType
 
 REAL = dtypes.INTEGER | dtypes.FLOAT
 
@@ -28,19 +26,9 @@ class Activation(RoundedSlope, Unary):
 
     allowed = dtypes.FLOAT
 
-    def expand(self, x: Array, /, **params: Any) -> Array:
-        """`formula`, of narrow floats in float32 and rounded once: step by step, differences lose all digits."""
-        if x.dtype not in dtypes.NARROW:
-            return self.formula(x, **params)
-        wide = convert_element_type(x, dtype=dtypes.float32)
-        return convert_element_type(self.formula(wide, **params), dtype=x.dtype)
 
-    def formula(self, x: Array, /, **params: Any) -> Array:
-        """The expansion of float32 and float64."""
-        raise NotImplementedError
-
-    def stablehlo(self, b: Any, out: ArrayType, x: Any, /, **params: Any) -> Any:
-        return b.inline(self.expand, (x,), params)
+class _Composed(Activation, Composed):
+    allowed = dtypes.FLOAT
 
 
 @final
@@ -76,12 +64,12 @@ class Relu6(Activation):
 
 
 @final
-class Silu(Activation):
+class Silu(_Composed):
     """x / (1 + exp(-x))"""
 
     name = "silu"
 
-    def formula(self, x: Array, /) -> Array:
+    def composed(self, x: Array, /) -> Array:
         return mul(x, logistic(x))
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent | None]:
@@ -91,12 +79,12 @@ class Silu(Activation):
 
 
 @final
-class HardSwish(Activation):
+class HardSwish(_Composed):
     """x relu6(x + 3) / 6 (Howard et al., "Searching for MobileNetV3", 2019)."""
 
     name = "hard_swish"
 
-    def formula(self, x: Array, /) -> Array:
+    def composed(self, x: Array, /) -> Array:
         return mul(x, div(relu6(add(x, like(x, 3))), like(x, 6)))
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent | None]:
@@ -122,7 +110,7 @@ class LeakyRelu(Activation):
 
 
 @final
-class Softplus(Activation):
+class Softplus(_Composed):
     """log(1 + exp(x))"""
 
     name = "softplus"
@@ -130,7 +118,7 @@ class Softplus(Activation):
     def eval(self, x: NDArray, /) -> NDArray:
         return np.asarray(np.logaddexp(x, np.zeros((), x.dtype)), x.dtype)
 
-    def formula(self, x: Array, /) -> Array:
+    def composed(self, x: Array, /) -> Array:
         return add(max(x, like(x, 0)), log1p(exp(neg(abs(x)))))
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent | None]:
@@ -138,12 +126,12 @@ class Softplus(Activation):
 
 
 @final
-class Elu(Activation):
+class Elu(_Composed):
     """x where x > 0, else exp(x) - 1 (Clevert et al., "Fast and accurate deep network learning", 2015)."""
 
     name = "elu"
 
-    def formula(self, x: Array, /) -> Array:
+    def composed(self, x: Array, /) -> Array:
         above = gt(x, like(x, 0))
         # The exponential sees no large x, whose infinite derivative would be multiplied by 0.
         return select_n(above, expm1(select_n(above, x, like(x, 0))), x)
@@ -160,7 +148,7 @@ def _rounded(value: float, x: Array) -> float:
 
 
 @final
-class Gelu(Activation):
+class Gelu(_Composed):
     """x times the normal distribution function of x; ``approximate`` by a hyperbolic tangent.
 
     Hendrycks and Gimpel, "Gaussian error linear units" (2016).
@@ -168,7 +156,7 @@ class Gelu(Activation):
 
     name = "gelu"
 
-    def formula(self, x: Array, /, *, approximate: bool) -> Array:
+    def composed(self, x: Array, /, *, approximate: bool) -> Array:
         if approximate:
             # (1 + tanh u) / 2, where tanh u is nearly -1, too
             return mul(x, logistic(mul(self._inner(x), 2.0)))

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
 
 from nxjax.ops.arithmetic import abs, add, div, mul, neg, ratio, rsqrt, square, sub
-from nxjax.ops.base import Face, NDArray, RoundedSlope, Tangent, Unary, like
+from nxjax.ops.base import Composed, Face, NDArray, RoundedSlope, Tangent, Unary, like
 from nxjax.ops.compare import lt
-from nxjax.ops.convert import convert_element_type
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -35,24 +33,6 @@ class Smooth(RoundedSlope, Unary):
         if self.chlo:
             return b.op(f"chlo.{self.chlo}", (x,), out)
         return super().stablehlo(b, out, x)
-
-
-class Composed(Unary):
-    """A function of one inexact operand by its decomposition into others; a rule that is not written follows from it.
-
-    Narrow floats are computed with in float32, as they would lose their digits half way.
-    """
-
-    allowed = dtypes.INEXACT
-
-    @abstractmethod
-    def composed(self, x: Array, /) -> Array:
-        """The function in smaller ones."""
-
-    def expand(self, x: Array, /) -> Array:
-        if x.dtype not in dtypes.NARROW:
-            return self.composed(x)
-        return convert_element_type(self.composed(convert_element_type(x, dtype=dtypes.float32)), dtype=x.dtype)
 
 
 @final
@@ -374,7 +354,7 @@ class Atanh(Smooth):
 
 
 @final
-class Logistic(Smooth):
+class Logistic(Composed, Smooth):
     """1 / (1 + e^-x)"""
 
     name = "logistic"
@@ -394,6 +374,12 @@ class Logistic(Smooth):
         top = np.maximum(power, wide >= 0, out=np.empty_like(wide))  # 1 from 0 on
         np.divide(top, np.add(power, 1, out=power), out=top)
         return np.asarray(top).astype(x.dtype)
+
+    def composed(self, x: Array, /) -> Array:
+        if x.dtype in dtypes.COMPLEX:
+            return div(like(x, 1), add(exp(neg(x)), 1))
+        power = exp(neg(abs(x)))
+        return div(select_n(lt(x, like(x, 0)), like(x, 1), power), add(power, 1))
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: mul(t, mul(y, sub(like(y, 1), y))),)

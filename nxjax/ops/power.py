@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from nxjax.ops.compare import lt, ne
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
-from nxjax.trace.types import ArrayType
 
 
 @final
@@ -33,9 +32,6 @@ class Power(Differentiable, Unary):
 
     def tangents(self, out: Array, x: Array, *, y: float) -> Sequence[Tangent | None]:
         return (lambda t: mul(t, mul(power(x, y=y - 1), y)),)
-
-    def stablehlo(self, b: Any, out: ArrayType, x: Any, /, *, y: float) -> Any:
-        return b.inline(self.expand, (x,), {"y": y})
 
 
 @final

@@ -7,6 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
+from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import LinearOp, NDArray, Nondifferentiable, Unary, like, of_dtype, require
 from nxjax.ops.compare import lt
 from nxjax.ops.select import select_n
@@ -80,6 +81,11 @@ class IsFinite(Nondifferentiable, Unary):
 
     def eval(self, x: NDArray, /) -> NDArray:
         return np.asarray(np.isfinite(x), np.bool_)
+
+    def expand(self, x: Array, /) -> Array:
+        if x.dtype in dtypes.NARROW:  # some have no infinity
+            x = ops.convert_element_type(x, dtype=dtypes.float32)
+        return lt(ops.abs(x), like(x, np.inf))
 
     def stablehlo(self, b: Any, out: ArrayType, x: Any, /) -> Any:
         return b.op("stablehlo.is_finite", (x,), out)

@@ -8,6 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.errors import DtypeError, ShapeError
+from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import (
     Differentiable,
     NDArray,
@@ -118,6 +119,9 @@ class Clamp(Differentiable, Op):
 
     def eval(self, low: NDArray, x: NDArray, high: NDArray, /) -> NDArray:
         return np.asarray(np.minimum(np.maximum(x, low), high), x.dtype)
+
+    def expand(self, low: Array, x: Array, high: Array, /) -> Array:
+        return ops.min(ops.max(x, _spread(low, x)), _spread(high, x))
 
     def tangents(self, y: Array, low: Array, x: Array, high: Array) -> Sequence[Tangent | None]:
         low_, high_ = _spread(low, x), _spread(high, x)

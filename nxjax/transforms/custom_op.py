@@ -179,7 +179,7 @@ class CustomOp(Op):
             equal_shapes(self, *types)
             equal_dtypes(self, *types)
             return types[0].strong()
-        return infer_by_expand(self, types, tuple(sorted(params.items())))
+        return infer_by_expand(self, types, params)
 
     def many(self, y: Any) -> tuple[Any, ...]:
         """The results as a tuple, as many as the op has."""

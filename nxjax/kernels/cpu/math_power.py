@@ -1,4 +1,4 @@
-"""Powers: x^y of two operands, and of a known exponent.
+"""Powers of two operands.
 
 x^y = e^(y log x). The exponent is as large as 745, so that log x needs ten more bits than the result: floats take it in
 double; doubles take it in two parts, of which the second is what rounding the first has lost (Dekker; the series is
@@ -82,8 +82,10 @@ def _signed(f: Function, isa: Isa, x: Value, y: Value, size: Value) -> Value:
     return f.select(x.eq(1.0) | y.eq(0.0), 1.0, result)
 
 
-def _power(s: Site, x: Value, y: Value) -> Value:
+@op("pow", dtypes.FLOAT)
+def pow_(s: Site) -> Value:
     f, isa = s.f, s.isa
+    x, y = s.xs
     double = with_element(x.type, "double")
     a, b = x.convert(double), y.convert(double)
     size = fabs(f, a)
@@ -92,14 +94,3 @@ def _power(s: Site, x: Value, y: Value) -> Value:
     else:
         size = exp(f, isa, b * log(f, isa, size))
     return _signed(f, isa, a, b, size).convert(x.type)
-
-
-@op("pow", dtypes.FLOAT)
-def _pow(s: Site) -> Value:
-    x, y = s.xs
-    return _power(s, x, y)
-
-
-@op("power", dtypes.FLOAT)
-def _power_known(s: Site) -> Value:
-    return _power(s, s.xs[0], s.constant(s.params["y"]))

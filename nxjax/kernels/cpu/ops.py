@@ -1,6 +1,7 @@
 """Elementwise ops on registers: which there are for which dtypes, and the code of one.
 
-An emitter is registered by the op's name, in a file that `MODULES` names::
+An op is a primitive, or has an emitter of its own for a reason (see `nxjax.ops.primitives`), or is emitted as its
+decomposition. An emitter is registered by the op's name, in a file that `MODULES` names::
 
     @op("add", NUMERIC)
     def add(s: Site) -> Value: ...
@@ -22,7 +23,9 @@ import numpy as np
 from nxjax.kernels.cpu import convert
 from nxjax.kernels.cpu.ir import Function, Value, lanes_of, with_element
 from nxjax.kernels.cpu.isa import Isa
+from nxjax.ops.primitives import DECOMPOSED, decomposition, replayed
 from nxjax.trace import dtypes
+from nxjax.trace.program import Equation
 
 DType = np.dtype[Any]
 # Which ops each file has emitters of. It is imported when a program first has one of them.
@@ -30,14 +33,13 @@ MODULES: Final[Mapping[str, frozenset[str]]] = {
     file: frozenset(names.split())
     for file, names in {
         "ops_arithmetic": """
-            abs add bitcast_convert_type ceil clamp convert_element_type copy div eq floor ge gt integer_pow is_finite
-            le lt max min mul ne neg nextafter reduce_precision rem round rsqrt select_n sign sqrt square sub""",
+            abs add bitcast_convert_type ceil convert_element_type copy div eq floor ge gt le lt max min mul ne neg
+            reduce_precision rem round select_n sign sqrt sub""",
         "ops_bits": "and clz not or population_count shift_left shift_right_arithmetic shift_right_logical xor",
-        "ops_complex": """
-            abs add complex conj convert_element_type div eq exp imag mul ne neg real square sub""",
+        "ops_complex": "abs add complex convert_element_type div eq exp imag mul ne neg real square sub",
         "math_exp": "cosh exp exp2 expm1 logistic sinh tanh",
         "math_log": "acosh asinh atanh cbrt log log1p",
-        "math_power": "pow power",
+        "math_power": "pow",
         "math_trig": "acos asin atan atan2 cos sin tan",
         "math_special": "bessel_i0e bessel_i1e digamma erf erf_inv erfc lgamma",
         "ops_quant": """
@@ -47,7 +49,7 @@ MODULES: Final[Mapping[str, frozenset[str]]] = {
         "threefry": "random_fold_in random_seed threefry",
     }.items()
 }
-NAMES: Final = frozenset[str]().union(*MODULES.values())
+NAMES: Final = DECOMPOSED.union(*MODULES.values())
 
 
 @final
@@ -174,14 +176,22 @@ def supported(name: str, params: Mapping[str, Any], in_dtypes: Sequence[DType], 
     """Why there is no code for an op, or the empty string where there is."""
     if name not in NAMES:
         return "no elementwise code"
-    entry = _entry(name, in_dtypes[-1])
-    if entry is None or any(not convert.known(d) for d in (*in_dtypes, out_dtype)):
-        return f"no code for {', '.join(map(dtypes.short_name, in_dtypes))}"
-    return entry.refuses(params, in_dtypes, out_dtype) if entry.refuses else ""
+    if all(map(convert.known, (*in_dtypes, out_dtype))):
+        entry = _entry(name, in_dtypes[-1])
+        if entry is not None:
+            return entry.refuses(params, in_dtypes, out_dtype) if entry.refuses else ""
+        parts = decomposition(name, in_dtypes, params)
+        if parts is not None:
+            return next(filter(None, (supported(e.op.name, e.params, *_types(e)) for e in parts.equations)), "")
+    return f"no code for {', '.join(map(dtypes.short_name, in_dtypes))}"
 
 
 def _entry(name: str, last: DType) -> Entry | None:
     return next((e for e in entries(name) if last in e.allowed), None)
+
+
+def _types(e: Equation) -> tuple[list[DType], DType]:
+    return [a.type.dtype for a in e.inputs], e.outputs[0].type.dtype
 
 
 def emit(
@@ -195,7 +205,15 @@ def emit(
 ) -> Value:
     """The op on registers; `supported` has said the empty string."""
     entry = _entry(name, in_dtypes[-1])
-    assert entry is not None, name
+    if entry is None:
+        parts = decomposition(name, in_dtypes, params)
+        assert parts is not None, name
+        return replayed(
+            parts,
+            values,
+            lambda e, xs: emit(f, isa, e.op.name, e.params, *_types(e), xs),
+            lambda a: convert.constant(f, a.type.dtype, a.value.numpy(), lanes_of(values[0].type)),
+        )
     y = entry.emitter(Site(f, isa, params, tuple(in_dtypes), out_dtype, tuple(values)))
     if not entry.exact:
         return convert.settle(f, isa, out_dtype, y)

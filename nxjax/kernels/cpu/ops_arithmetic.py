@@ -49,12 +49,6 @@ def mul(s: Site) -> Value:
     return x & y if s.dtype == dtypes.bool_ else x * y
 
 
-@op("square", REAL)
-def square(s: Site) -> Value:
-    (x,) = s.xs
-    return x * x
-
-
 @op("div", REAL)
 def div(s: Site) -> Value:
     x, y = s.xs
@@ -119,30 +113,6 @@ def _float_remainder(s: Site, x: Value, y: Value) -> Value:
     return where_rare(f, rare, r, lambda: f.binary("frem", x, y))
 
 
-def _power_by_squaring(s: Site, x: Value, n: int) -> Value | None:
-    result: Value | None = None
-    while n:
-        if n & 1:
-            result = x if result is None else s.settle(result * x)
-        n >>= 1
-        if n:
-            x = s.settle(x * x)
-    return result
-
-
-def _long_power(params: Mapping[str, Any], ins: Sequence[DType], out: DType) -> str:
-    return "a power of more than 1,000" if abs(int(params["y"])) > 1000 else ""
-
-
-@op("integer_pow", REAL, refuses=_long_power)
-def integer_pow(s: Site) -> Value:
-    """By squaring, each product rounded; the reciprocal for negative powers."""
-    (x,) = s.xs
-    n = int(s.params["y"])
-    power = _power_by_squaring(s, x, abs(n)) or s.constant(1)
-    return 1.0 / power if n < 0 else power
-
-
 @op("max", ALL, exact=True)
 def max_(s: Site) -> Value:
     return _extremum(s, s.dtype, s.xs[0], s.xs[1], largest=True)
@@ -166,12 +136,6 @@ def _extremum(s: Site, dtype: DType, x: Value, y: Value, largest: bool) -> Value
         return f.select(x.is_nan(), x, f.select(wins, x, y))
     name = ("u" if dtype in dtypes.UNSIGNED else "s") + ("max" if largest else "min")
     return f.intrinsic(name, x.type, x, y)
-
-
-@op("clamp", ALL, exact=True)
-def clamp(s: Site) -> Value:
-    low, x, high = s.xs
-    return _extremum(s, s.out, _extremum(s, s.out, x, low, largest=True), high, largest=False)
 
 
 @op("abs", REAL, exact=True)
@@ -201,12 +165,6 @@ def sign(s: Site) -> Value:
 def sqrt(s: Site) -> Value:
     (x,) = s.xs
     return s.f.intrinsic("sqrt", x.type, x)
-
-
-@op("rsqrt", FLOAT)
-def rsqrt(s: Site) -> Value:
-    (x,) = s.xs
-    return 1.0 / s.f.intrinsic("sqrt", x.type, x)
 
 
 # --- comparison and choice ---
@@ -285,12 +243,6 @@ def rounded(f: Function, isa: Isa, how: str, x: Value) -> Value:
     return f.select(size.lt(whole), near, x)
 
 
-@op("is_finite", FLOAT, exact=True)
-def is_finite(s: Site) -> Value:
-    (x,) = s.xs
-    return s.f.intrinsic("fabs", x.type, x).lt(float("inf"))
-
-
 def _wide_exponent(params: Mapping[str, Any], ins: Sequence[DType], out: DType) -> str:
     return "float64 with more than 11 bits of exponent" if params["exponent_bits"] > 11 else ""
 
@@ -318,28 +270,6 @@ def reduce_precision(s: Site) -> Value:
     # A comparison with NaN is false: infinities and NaN stay as they are.
     finite = f.intrinsic("fabs", wide.type, wide).lt(float("inf"))
     return f.select(finite, y, wide).convert(x.type)
-
-
-@op("nextafter", FLOAT, exact=True)
-def nextafter(s: Site) -> Value:
-    """Adjacent floats of one sign are adjacent words; zero steps to the smallest number of the sign of ``y``."""
-    x, y = s.xs
-    f = s.f
-    a, b = (convert.to_memory(f, s.isa, s.dtype, v) for v in (x, y))
-    scalar = convert.word_of(s.dtype)
-    word = with_element(x.type, scalar)
-    a, b = a.bitcast(word), b.bitcast(word)
-    top = 1 << (bits_of(scalar) - 1)
-    away = x.lt(y).ne(a.lt(0))
-    stepped = f.select(away, a + 1, a - 1)
-    smallest = f.select(y.lt(0.0), f.constant(word, top | 1), f.constant(word, 1))
-    raw = f.select(x.eq(0.0), smallest, stepped)
-    if s.dtype in convert.UNSIGNED_ZERO:
-        raw = f.select(raw.eq(-top), 0, raw)
-    raw = raw.bitcast(convert.memory_type(s.dtype, s.lanes))
-    stepped = convert.from_memory(f, s.isa, s.dtype, raw)
-    result = f.select(x.eq(y), y, stepped)
-    return f.select(x.is_nan() | y.is_nan(), float("nan"), result)
 
 
 # --- conversion ---

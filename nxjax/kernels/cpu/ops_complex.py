@@ -154,14 +154,6 @@ def complex_(s: Site) -> Value:
     return joined(s.f, *s.xs)
 
 
-@op("conj", COMPLEX | PARTS)
-def conj(s: Site) -> Value:
-    if s.dtype in PARTS:
-        return joined(s.f, s.xs[0], s.f.constant(s.xs[0].type, 0.0))
-    a, b = parts(s.f, s.xs[0])
-    return joined(s.f, a, -b)
-
-
 @op("eq", COMPLEX)
 def eq(s: Site) -> Value:
     (a, b), (c, d) = _both(s)

@@ -18,7 +18,7 @@ import numpy as np
 from nxjax.kernels.ipu import expression_cycles as cost
 from nxjax.kernels.ipu.chip import Chip
 from nxjax.kernels.ipu.expression_helpers import closure
-from nxjax.kernels.ipu.expression_ops import RULES, Emitter, held, number, read, supported
+from nxjax.kernels.ipu.expression_ops import Emitter, held, number, supported, written
 from nxjax.kernels.ipu.spec import CTYPES, Attribute, Codelet, Field, NDArray
 from nxjax.ops import arithmetic, bitwise, compare, convert, elementary, incomplete, power, rounding, select, special
 from nxjax.trace.core import op_named
@@ -197,8 +197,7 @@ def _source(x: Expression) -> str:
             names.append(held(number(node.value, node.dtype), node.dtype))
             continue
         types = [dtypes[j] for j in node.args]
-        operands = [read(names[j], dtypes[j]) for j in node.args]
-        names.append(e.value(RULES[node.op](e, operands, types, node.dtype, node.params), node.dtype))
+        names.append(written(e, node.op, [names[j] for j in node.args], types, node.dtype, node.params))
     members: list[str] = []
     pointers: list[str] = []
     loads: dict[Kind, list[str]] = {"full": [], "row": [], "column": [], "one": []}

@@ -34,16 +34,6 @@ inline T toInteger(float x, float low, float high, T lowest, T highest) {
   const float whole = std::trunc(x);
   return std::fabs(x - whole) >= 0.5f ? whole + signOf(x) : whole;
 }""",
-    # Neighbouring floats of one sign are neighbouring integers.
-    "stepTowards": """template <typename T, typename Word>
-inline T stepTowards(T x, T y, Word signBit) {
-  const float a = x, b = y;
-  if (a != a || b != b) return T(notANumber());
-  if (a == b) return y;
-  if (a == 0) return bitsOf<T>(Word((bitsOf<Word>(y) & signBit) | 1));
-  const Word bits = bitsOf<Word>(x);
-  return bitsOf<T>(Word((a < b) == (a > 0) ? bits + 1 : bits - 1));
-}""",
     # Giles, "Approximating the erfinv function" (GPU Computing Gems, 2012).
     "errorInverse": """inline float errorInverse(float x) {
   const float w = -std::log1p(-x * x);
@@ -127,24 +117,6 @@ inline T stepTowards(T x, T y, Word signBit) {
   if (m == 0) return digamma(x);
   const float value = std::exp(logGamma(m + 1)) * hurwitzZeta(m + 1, x);
   return std::fmod(m, 2.0f) == 0 ? -value : value;
-}""",
-    # e^-|x| I_order(|x|): the power series (DLMF 10.25.2) up to 20, the asymptotic one (10.40.1) beyond.
-    "besselScaled": """inline float besselScaled(int order, float x) {
-  const float size = std::fabs(x);
-  if (size < 20) {
-    const float u = (0.5f * size) * (0.5f * size);
-    float sum = 1;
-    for (int k = 44; k > 0; --k) sum = 1 + sum * (u / float(k * (k + order)));
-    sum *= std::exp(-size);
-    return order == 1 ? sum * (0.5f * size) : sum;
-  }
-  const float r = 1 / size;
-  float sum = 1;
-  for (int k = 13; k > 0; --k) {
-    const int odd = 2 * k - 1;
-    sum = 1 + sum * (-(4.0f * order * order - float(odd * odd)) / float(8 * k)) * r;
-  }
-  return sum / std::sqrt(size) * 0.398942280f;
 }""",
     # Nearest even at the last kept bit; what overflows is infinite, what is subnormal in the format is zero.
     "reducePrecision": """inline float reducePrecision(float x, int mantissaBits, float smallest, float largest) {

@@ -1,4 +1,4 @@
-"""Each elementwise op as C++: an expression of its operands' names.
+"""Each elementwise op as C++: an expression of its operands' names, or the statements of its decomposition.
 
 Halves are computed with as floats and rounded after every op, as a tile's half instructions give them. Integers wrap,
 divide by zero as the op says, and shift out all bits beyond their width. Knows no loop and no vertex.
@@ -13,6 +13,8 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.kernels.ipu.spec import CTYPES
+from nxjax.ops.primitives import decomposition, replayed
+from nxjax.trace.program import Equation
 
 DType = np.dtype[Any]
 # Types of temporaries; those of 64 bits have no place in tile memory.
@@ -156,49 +158,8 @@ def _sign(e: Emitter, a: Args, types: Types, out: DType, params: Mapping[str, An
     return f"{a[0]} > 0" if out.kind == "u" else f"({a[0]} > 0) - ({a[0]} < 0)"
 
 
-def _square(e: Emitter, a: Args, types: Types, out: DType, params: Mapping[str, Any]) -> str:
-    return _arithmetic("*", "&&")(e, (a[0], a[0]), types, out, params)
-
-
-def _rsqrt(e: Emitter, a: Args, types: Types, out: DType, params: Mapping[str, Any]) -> str:
-    return f"1.0f / std::sqrt({a[0]})"
-
-
-def _logistic(e: Emitter, a: Args, types: Types, out: DType, params: Mapping[str, Any]) -> str:
-    power = e.value(f"std::exp(-std::fabs({a[0]}))", np.dtype("float32"))  # does not overflow
-    return f"({a[0]} < 0 ? {power} : 1.0f) / (1.0f + {power})"
-
-
-def _integer_pow(e: Emitter, a: Args, types: Types, out: DType, params: Mapping[str, Any]) -> str:
-    n = int(params["y"])
-    product = _arithmetic("*", "&&")
-    left, base, result = abs(n), a[0], ""
-    while left:
-        if left & 1:
-            result = read(e.value(product(e, (result, base), types, out, params), out), out) if result else base
-        left >>= 1
-        if left:
-            base = read(e.value(product(e, (base, base), types, out, params), out), out)
-    result = result or number(1, out)
-    return f"1.0f / {result}" if n < 0 else result
-
-
-def _power(e: Emitter, a: Args, types: Types, out: DType, params: Mapping[str, Any]) -> str:
-    return f"std::pow({a[0]}, {number(params['y'], out)})"
-
-
-def _nextafter(e: Emitter, a: Args, types: Types, out: DType, params: Mapping[str, Any]) -> str:
-    e.helpers["bitsOf"] = None
-    word, sign = ("unsigned short", "0x8000") if out.itemsize == 2 else ("unsigned", "0x80000000u")
-    return e.call("stepTowards", held(a[0], out), held(a[1], out), f"static_cast<{word}>({sign})")
-
-
 def _round(e: Emitter, a: Args, types: Types, out: DType, params: Mapping[str, Any]) -> str:
     return f"std::rint({a[0]})" if params["rounding_method"] == 1 else e.call("awayFromZero", a[0])
-
-
-def _is_finite(e: Emitter, a: Args, types: Types, out: DType, params: Mapping[str, Any]) -> str:
-    return f"std::fabs({a[0]}) < {e.call('infinity')}"
 
 
 def _reduce_precision(e: Emitter, a: Args, types: Types, out: DType, params: Mapping[str, Any]) -> str:
@@ -279,26 +240,11 @@ def _select(e: Emitter, a: Args, types: Types, out: DType, params: Mapping[str, 
     return text
 
 
-def _clamp(e: Emitter, a: Args, types: Types, out: DType, params: Mapping[str, Any]) -> str:
-    low, x, high = a
-    kind = "float" if out.kind == "f" else TYPES[out.name]
-    raised = e.call("larger", x, low, types=f"<{kind}>")
-    return e.call("smaller", raised, high, types=f"<{kind}>")
-
-
 def _bitcast(e: Emitter, a: Args, types: Types, out: DType, params: Mapping[str, Any]) -> str:
     source = types[0]
     if source == out:
         return a[0]
     return e.call("bitsOf", held(a[0], source), types=f"<{TYPES[out.name]}>")
-
-
-def _bessel(order: int) -> Rule:
-    def rule(e: Emitter, a: Args, types: Types, out: DType, params: Mapping[str, Any]) -> str:
-        value = e.call("besselScaled", str(order), a[0])
-        return value if order == 0 else f"{e.call('signOf', a[0])} * {value}"
-
-    return rule
 
 
 def _flagged(name: str, flag: bool) -> Rule:
@@ -313,16 +259,11 @@ RULES: Final[dict[str, Rule]] = {
     "div": _div,
     "rem": _rem,
     "pow": _std("pow"),
-    "power": _power,
-    "integer_pow": _integer_pow,
     "max": _extremum("larger"),
     "min": _extremum("smaller"),
     "abs": _abs,
     "sign": _sign,
-    "square": _square,
-    "rsqrt": _rsqrt,
     "atan2": _std("atan2"),
-    "nextafter": _nextafter,
     **{
         name: _std(name)
         for name in (
@@ -330,7 +271,6 @@ RULES: Final[dict[str, Rule]] = {
             *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "floor", "ceil"),
         )
     },
-    "logistic": _logistic,
     "erf_inv": _helper("errorInverse"),
     "lgamma": _helper("logGamma"),
     "digamma": _helper("digamma"),
@@ -341,10 +281,7 @@ RULES: Final[dict[str, Rule]] = {
     "igamma_grad_a": _flagged("gammaSlope", False),
     "random_gamma_grad": _flagged("gammaSlope", True),
     "regularized_incomplete_beta": _helper("incompleteBeta"),
-    "bessel_i0e": _bessel(0),
-    "bessel_i1e": _bessel(1),
     "round": _round,
-    "is_finite": _is_finite,
     "reduce_precision": _reduce_precision,
     "and": _bits("&", "&&"),
     "or": _bits("|", "||"),
@@ -363,7 +300,6 @@ RULES: Final[dict[str, Rule]] = {
     "ge": _compare(">="),
     "convert_element_type": _convert,
     "select_n": _select,
-    "clamp": _clamp,
     "bitcast_convert_type": _bitcast,
 }
 
@@ -372,4 +308,26 @@ def supported(name: str, types: Sequence[Any], out: Any, params: Mapping[str, An
     """Whether a vertex computes this op on operands of these dtypes."""
     if name == "bitcast_convert_type" and types[0].itemsize != out.itemsize:
         return False
-    return name in RULES and out.name in TYPES and all(t.name in TYPES for t in types)
+    if not all(t.name in TYPES for t in (*types, out)):
+        return False
+    if name in RULES:
+        return True
+    parts = decomposition(name, types, params)
+    return parts is not None and all(supported(e.op.name, *_types(e), e.params) for e in parts.equations)
+
+
+def _types(e: Equation) -> tuple[list[DType], DType]:
+    return [a.type.dtype for a in e.inputs], e.outputs[0].type.dtype
+
+
+def written(e: Emitter, name: str, names: Args, types: Types, out: DType, params: Mapping[str, Any]) -> str:
+    """The name of a new temporary: the op of values of these names."""
+    parts = None if name in RULES else decomposition(name, types, params)
+    if parts is None:
+        return e.value(RULES[name](e, list(map(read, names, types)), types, out, params), out)
+    return replayed(
+        parts,
+        names,
+        lambda q, xs: written(e, q.op.name, xs, *_types(q), q.params),
+        lambda a: held(number(a.value.numpy(), a.type.dtype), a.type.dtype),
+    )

@@ -15,8 +15,8 @@ from nxjax.lower.cpu.lazy import Lazy
 from nxjax.lower.cpu.memory import planned
 from nxjax.lower.cpu.registry import NAMES, rule_of
 from nxjax.lower.cpu.tape import Buffer, Call, Copy, CpuProgram, Ref, Step, walk
-from nxjax.lower.passes.flatten import expansion
 from nxjax.lower.passes.simplify import simplified
+from nxjax.ops.base import expansion
 from nxjax.trace.program import Equation, Literal, Program, Var
 
 LATE: Final = 24  # equations

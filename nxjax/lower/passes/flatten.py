@@ -8,14 +8,13 @@ into them. Expansions are staged once per op, operand types and parameters, what
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import lru_cache
 from typing import Any, Final, final
 
+from nxjax.ops.base import expansion
 from nxjax.ops.identity import optimization_barrier
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.trace.core import Array, Op
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
-from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.control.cond import choose
 from nxjax.transforms.inline import CALLS
@@ -186,29 +185,3 @@ def _every_branch(index: Array, *xs: Array, branches: tuple[Program, ...]) -> tu
     """A choice made for each element: all branches, and of each result the elements that were chosen."""
     columns = zip(*(branch(*xs) for branch in branches), strict=True)
     return tuple(choose(index, column) for column in columns)
-
-
-def expansion(op: Op, types: Sequence[ArrayType], params: dict[str, Any], expand: Any = None) -> Program:
-    """The program of ``op.expand`` (or of ``expand``) for operands of ``types``; staged once for equal ones."""
-    expand = op.expand if expand is None else expand
-    try:
-        # Equal as keys and not the same are 0.0 and -0.0, 1 and True.
-        told = tuple([(type(v), repr(v)) for v in params.values() if isinstance(v, (int, float, complex))])
-        return _expansion(op, tuple(types), tuple(params.items()), told, expand)
-    except TypeError:  # parameters that do not hash
-        return _staged(op, types, params, expand)
-
-
-@lru_cache(4096)
-def _expansion(
-    op: Op, types: tuple[ArrayType, ...], params: tuple[tuple[str, Any], ...], told: Any, expand: Any
-) -> Program:
-    return _staged(op, types, dict(params), expand)
-
-
-def _staged(op: Op, types: Sequence[ArrayType], params: dict[str, Any], expand: Any) -> Program:
-    def flat(*xs: Array) -> Sequence[Array]:
-        y = expand(*xs, **params)
-        return y if op.multi else [y]
-
-    return stage(flat, types, op.name)

@@ -11,7 +11,7 @@ from nxjax.kernels.cpu.scatter import Scatter
 from nxjax.lower.cpu.builder import Builder, NoKernel, rule
 from nxjax.lower.cpu.rules.gather import along_batch, plain, vectors_of
 from nxjax.lower.cpu.rules.slicing import copied
-from nxjax.lower.passes.flatten import expansion
+from nxjax.ops.base import expansion
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.dimension_numbers import GatherScatterMode, ScatterDimensionNumbers
 from nxjax.ops.scatter import scatter_add, scatter_mul, scatter_sub
