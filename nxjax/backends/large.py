@@ -18,6 +18,7 @@ import numpy as np
 from nxjax.backends import registry
 from nxjax.backends.base import Executable
 from nxjax.config import config, current_settings
+from nxjax.ops.base import RoundedSlope
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.core import Op, op_named
@@ -37,10 +38,7 @@ _QUICK: Final = frozenset((
     "lgamma", "log_softmax", "logistic", "logsumexp", "reduce_max", "reduce_min", "reduce_prod", "reduce_sum", "rsqrt",
     "softmax",
 ))  # fmt: skip
-_OTHERS: Final = frozenset((
-    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh", "expm1", "log", "log1p", "pow",
-    "sin", "sinh", "tan", "tanh",
-))  # fmt: skip
+_OTHERS: Final = frozenset(("atan2", "pow"))  # and functions of one operand
 _NARROW: Final = dtypes.FLOAT - {dtypes.float32, dtypes.float64}
 _KNOWN: Final = 1024
 # By op, parameters, types, which dimensions are repeated, and settings: an executable; None: NumPy; 1: seen once.
@@ -50,7 +48,7 @@ _found: dict[Any, Executable | int | None] = {}
 def applies(op: Op, types: Sequence[ArrayType]) -> bool:
     """Whether a large call of ``op`` may be compiled now."""
     if op.name not in _QUICK:
-        known = op.name in _SAME or op.name in _OTHERS
+        known = op.name in _SAME or op.name in _OTHERS or isinstance(op, RoundedSlope)
         if not known or not any(t.dtype in _NARROW for t in types):
             return False
     return config.executor == "cpu" or registry.default().name == "cpu"

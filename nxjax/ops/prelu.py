@@ -44,9 +44,6 @@ class Prelu(Differentiable, Elementwise):
         below = min(x, like(x, 0))
         return (lambda t: mul(t, slope), lambda t: mul(t, below))
 
-    def stablehlo(self, b: Any, out: ArrayType, x: Any, alpha: Any, /) -> Any:
-        return b.inline(self.expand, (x, alpha), {})
-
 
 @final
 class QPrelu(Quantized, Elementwise):

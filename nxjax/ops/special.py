@@ -369,12 +369,11 @@ def _bessel(order: int, x: Array) -> Array:
     return select_n(lt(size, like(size, 20)), tail, series)
 
 
-class _Bessel(Composed, Smooth):
+class _Bessel(Composed, _Real):
     allowed = dtypes.FLOAT
 
-    def eval(self, x: NDArray, /) -> NDArray:
-        wide = x if x.dtype == dtypes.float64 else x.astype(np.float64)
-        return np.asarray(eval_by_expand(self, (wide,), {})).astype(x.dtype)
+    def double(self, x: NDArray) -> NDArray:
+        return np.asarray(eval_by_expand(self, (x,), {}))
 
 
 @final

@@ -107,15 +107,13 @@ def test_narrow_floats_are_rounded_once(dtype):
 
 
 # Who names a function that is an op: the row; devices that have a row of their own, which rounds better or is quicker
-# than the decomposition; what was measured of large arrays; the check of types, which takes nothing on trust; and
-# random programs.
+# than the decomposition; the check of types, which takes nothing on trust; and random programs.
 NAMED_IN = {
     "ops/elementary.py",
-    "kernels/cpu/math_exp.py", "kernels/cpu/nest.py", "kernels/cpu/ops.py",
-    "kernels/ipu/expression_cycles.py", "kernels/ipu/expression_ops.py",
+    "kernels/cpu/math_exp.py", "kernels/cpu/ops.py",
+    "kernels/ipu/expression_cycles.py",
     "lower/npu/rules/elementwise.py",
     "lower/type_rules/elementwise.py",
-    "backends/large.py",
     "testing/productions/floats.py", "testing/productions/others.py",
 }  # fmt: skip
 

@@ -34,6 +34,7 @@ from nxjax.kernels.cpu.expression import Constant, Node
 from nxjax.kernels.cpu.ir import Module
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.nest_plan import Plan, flaw
+from nxjax.kernels.cpu.ops import DEAR
 from nxjax.trace import dtypes
 from nxjax.trace.core import op_named
 from nxjax.trace.dtypes import DType
@@ -44,13 +45,6 @@ ACCUMULATORS: Final = 8  # of a fixed reduction
 BLOCK: Final = 256  # pieces of a dimension that is cut for items are multiples of this many elements
 STRIP: Final = 2048  # bytes of a row of accumulators from which on rows are read whole
 FIRST: Final = 32 << 10  # bytes of accumulators that stay in the first cache
-# What ops take beside an addition, roughly; all others are 1.
-DEAR: Final = {
-    **dict.fromkeys(("exp", "exp2", "log", "tanh", "logistic", "expm1", "log1p", "sin", "cos", "cbrt"), 12),
-    **dict.fromkeys(("erf", "erfc", "erf_inv", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh"), 20),
-    **dict.fromkeys(("asinh", "acosh", "atanh", "pow", "lgamma", "digamma", "rem", "random_bits"), 30),
-    **dict.fromkeys(("div", "sqrt", "rsqrt"), 4),
-}
 
 
 @final

@@ -22,7 +22,7 @@ from nxjax.kernels.cpu.base import pointer
 from nxjax.kernels.cpu.expression import Constant, Node
 from nxjax.kernels.cpu.ir import Function, Module, Value, bits_of, element, lanes_of, vector
 from nxjax.kernels.cpu.isa import Isa
-from nxjax.kernels.cpu.nest import ACCUMULATORS, BLOCK, DEAR, Iota, Nest, Output, Reduction
+from nxjax.kernels.cpu.nest import ACCUMULATORS, BLOCK, Iota, Nest, Output, Reduction
 from nxjax.kernels.cpu.nest_plan import TILE, Pass, Plan, Slot, uneven
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
@@ -98,7 +98,7 @@ def saved(nest: Nest) -> list[int]:
         node = nest.nodes[i - n]
         if isinstance(node, Node) and len(uses.get(i, ())) > 1 and i not in covered:
             below = _below(nest, i)
-            if sum(DEAR.get(m.op.name, 0) for k in below if isinstance(m := nest.nodes[k - n], Node)) >= 8:
+            if sum(ops.DEAR.get(m.op.name, 0) for k in below if isinstance(m := nest.nodes[k - n], Node)) >= 8:
                 size = slot_bytes(nest, i)
                 if size <= room:
                     room -= size

@@ -7,8 +7,18 @@ precision there.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import Final
+
+from nxjax.ops.special import GILES_CENTRE, GILES_TAIL
+
+
+def _polynomial(coefficients: Sequence[float], x: str) -> str:
+    """By Horner's rule; highest power first."""
+    first, *others = (f"{c!r}f" for c in coefficients)
+    return reduce(lambda total, c: f"({total}) * {x} + {c}", others, first)
+
 
 # Name -> text. A name in another's text makes it needed too.
 HELPERS: Final[dict[str, str]] = {
@@ -35,34 +45,18 @@ inline T toInteger(float x, float low, float high, T lowest, T highest) {
   return std::fabs(x - whole) >= 0.5f ? whole + signOf(x) : whole;
 }""",
     # Giles, "Approximating the erfinv function" (GPU Computing Gems, 2012).
-    "errorInverse": """inline float errorInverse(float x) {
+    "errorInverse": f"""inline float errorInverse(float x) {{
   const float w = -std::log1p(-x * x);
   float p, y;
-  if (w < 5) {
+  if (w < 5) {{
     p = w - 2.5f;
-    y = 2.81022636e-08f;
-    y = y * p + 3.43273939e-07f;
-    y = y * p + -3.5233877e-06f;
-    y = y * p + -4.39150654e-06f;
-    y = y * p + 0.00021858087f;
-    y = y * p + -0.00125372503f;
-    y = y * p + -0.00417768164f;
-    y = y * p + 0.246640727f;
-    y = y * p + 1.50140941f;
-  } else {
+    y = {_polynomial(GILES_CENTRE, "p")};
+  }} else {{
     p = std::sqrt(w) - 3.0f;
-    y = -0.000200214257f;
-    y = y * p + 0.000100950558f;
-    y = y * p + 0.00134934322f;
-    y = y * p + -0.00367342844f;
-    y = y * p + 0.00573950773f;
-    y = y * p + -0.0076224613f;
-    y = y * p + 0.00943887047f;
-    y = y * p + 1.00167406f;
-    y = y * p + 2.83297682f;
-  }
+    y = {_polynomial(GILES_TAIL, "p")};
+  }}
   return std::fabs(x) == 1 ? x * infinity() : y * x;
-}""",
+}}""",
     "logGamma": """inline float logGamma(float x) {
   if (std::fabs(x) == infinity() || (x <= 0 && x == std::floor(x))) return infinity();
   return std::lgamma(x);

@@ -12,6 +12,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax.kernels.ipu.expression_cycles import LIBRARY
 from nxjax.kernels.ipu.spec import CTYPES
 from nxjax.ops.primitives import decomposition, replayed
 from nxjax.trace.program import Equation
@@ -252,25 +253,17 @@ def _flagged(name: str, flag: bool) -> Rule:
 
 
 RULES: Final[dict[str, Rule]] = {
+    **{name: _std(name) for name in LIBRARY},
     "neg": _neg,
     "add": _arithmetic("+", "||"),
     "sub": _arithmetic("-"),
     "mul": _arithmetic("*", "&&"),
     "div": _div,
     "rem": _rem,
-    "pow": _std("pow"),
     "max": _extremum("larger"),
     "min": _extremum("smaller"),
     "abs": _abs,
     "sign": _sign,
-    "atan2": _std("atan2"),
-    **{
-        name: _std(name)
-        for name in (
-            *("sqrt", "cbrt", "exp", "exp2", "expm1", "log", "log1p", "sin", "cos", "tan", "asin", "acos", "atan"),
-            *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "floor", "ceil"),
-        )
-    },
     "erf_inv": _helper("errorInverse"),
     "lgamma": _helper("logGamma"),
     "digamma": _helper("digamma"),
