@@ -149,6 +149,16 @@ def test_nextafter_of_equal_zeros_is_the_second(dtype, executor):
         assert np.signbit(np.asarray(f(x, x[[1, 0, 0, 1]]), "float64")).tolist() == [True, False, False, True]
 
 
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2fnuz"])
+def test_nextafter_where_no_zero_has_a_sign(dtype, executor):
+    """The word of -0 is NaN there."""
+    dtype = nx.numpy.dtype(dtype)
+    x, y = (v.ravel() for v in np.meshgrid(*(np.arange(0, 256, 3).astype(np.uint8).view(dtype),) * 2))
+    with np.errstate(all="ignore"):
+        got, want = np.asarray(nx.jit(nx.lax.nextafter, device=executor)(x, y)), ops.nextafter.eval(x, y)
+    np.testing.assert_array_equal(got.astype(np.float32), want.astype(np.float32))
+
+
 def test_integer_division_rounds_toward_zero_and_survives_zero():
     x = np.array([7, -7, 7, -7, 5, -128], np.int8)
     y = np.array([2, 2, -2, -2, 0, -1], np.int8)
