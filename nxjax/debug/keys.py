@@ -21,6 +21,7 @@ from nxjax.trace.core import Array, Op
 from nxjax.trace.program import Atom, Program, Var
 from nxjax.trace.scope import current_source
 from nxjax.trace.types import ArrayType
+from nxjax.transforms.control.loop import Loop
 
 NDArray = np.ndarray[Any, Any]
 
@@ -163,9 +164,9 @@ class _Walk:
             return []
         first = given[0] if given else None
         if op.name == "scan":
-            return self.scan(given, **params)
+            return self.scan(given, Loop.of(params))
         if op.name == "while":
-            return self.loop(given, **params)
+            return self.loop(given, Loop.of(params), params["cond"])
         if op.name == "cond":
             return self.branches(given[1:], params["branches"])
         program = params.get("program")
@@ -185,25 +186,20 @@ class _Walk:
             return [Keys(first.owner, first.ids[..., None] + np.zeros(2, np.int64))]
         return []
 
-    def scan(
-        self, given: Sequence[Keys | None], *, body: Program, num_consts: int, num_carry: int, length: int, **_: Any
-    ) -> list[Keys | None]:
-        whole = num_consts + num_carry
-        carry = list(given[num_consts:whole])
-        for step in range(min(length, 2)):
-            xs = [k and Keys(k.owner, k.ids[step]) for k in given[whole:]]
-            carry = self.program(body, [*given[:num_consts], *carry, *xs])[:num_carry]
+    def scan(self, given: Sequence[Keys | None], loop: Loop) -> Sequence[Keys | None]:
+        x = loop.split(given)
+        carry = x.carry
+        for step in range(min(len(loop.order()), 2)):
+            rows = [k and Keys(k.owner, k.ids[step]) for k in x.xs]
+            carry, _ = loop.results(self.program(loop.body, [*x.consts, *carry, *rows]))
         return carry
 
-    def loop(
-        self, given: Sequence[Keys | None], *, cond: Program, cond_nconsts: int, body: Program, body_nconsts: int
-    ) -> list[Keys | None]:
-        n, m = cond_nconsts, body_nconsts
-        carry = list(given[n + m :])
+    def loop(self, given: Sequence[Keys | None], loop: Loop, test: Program) -> Sequence[Keys | None]:
+        x = loop.split(given)
         for _ in range(2):
-            self.program(cond, [*given[:n], *carry])
-            carry = self.program(body, [*given[n : n + m], *carry])
-        return carry
+            self.program(test, x.test)
+            x = x._replace(carry=self.program(loop.body, x.body))
+        return x.carry
 
     def branches(self, given: Sequence[Keys | None], branches: Sequence[Program]) -> list[Keys | None]:
         """Each branch as if it were the only one; then all of their uses."""

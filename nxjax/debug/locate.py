@@ -17,6 +17,7 @@ from nxjax.errors import Source
 from nxjax.trace import dtypes
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Atom, Equation, Program, Var
+from nxjax.transforms.control.loop import Loop
 from nxjax.transforms.nested import branch_of
 
 NDArray = np.ndarray[Any, Any]
@@ -146,35 +147,32 @@ def enter(e: Equation, xs: Sequence[NDArray], place: int, test: Test) -> Made | 
 
 
 def _scan(e: Equation, xs: Sequence[NDArray], test: Test) -> Made | Given | None:
-    p = e.params
-    body, consts, carry, length = p["body"], p["num_consts"], p["num_carry"], p["length"]
-    state = list(xs[consts : consts + carry])
-    order = range(length)
-    for step in reversed(order) if p["reverse"] else order:
-        given = [*xs[:consts], *state, *(x[step, ...] for x in xs[consts + carry :])]
-        out = evaluate(body, given)
+    loop = Loop.of(e.params)
+    x = loop.split(xs)
+    state = x.carry
+    for step in loop.order():
+        given = [*x.consts, *state, *(s[step, ...] for s in x.xs)]
+        out = evaluate(loop.body, given)
         if any(is_bad(y, test) for y in out):
-            found = locate(body, given, test)
+            found = locate(loop.body, given, test)
             if isinstance(found, Made):
-                return found.inside(f"scan, step {step} of {length}", e.source)
+                return found.inside(f"scan, step {step} of {loop.length}", e.source)
             return found
-        state = out[:carry]
+        state, _ = loop.results(out)
     return None
 
 
 def _while(e: Equation, xs: Sequence[NDArray], test: Test) -> Made | Given | None:
-    p = e.params
-    n, m, body = p["cond_nconsts"], p["body_nconsts"], p["body"]
-    state, step = list(xs[n + m :]), 0
-    while evaluate(p["cond"], [*xs[:n], *state])[0]:
-        given = [*xs[n : n + m], *state]
-        out = evaluate(body, given)
+    loop = Loop.of(e.params)
+    x, step, n = loop.split(xs), 0, loop.num_test_consts
+    while evaluate(e.params["cond"], x.test)[0]:
+        out = evaluate(loop.body, x.body)
         if any(is_bad(y, test) for y in out):
-            found = locate(body, given, test)
+            found = locate(loop.body, x.body, test)
             if isinstance(found, Made):
                 return found.inside(f"while, step {step}", e.source)
             return found and (found._replace(index=found.index + n) if found.index >= 0 else found)
-        state, step = out, step + 1
+        x, step = x._replace(carry=out), step + 1
     return None
 
 

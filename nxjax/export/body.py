@@ -29,7 +29,7 @@ from nxjax.trace.program import Equation, Program, Var, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.call import jit_call
-from nxjax.transforms.control.scan import scan_op
+from nxjax.transforms.control.scan import scan_program
 from nxjax.transforms.vmap import batched
 
 
@@ -212,16 +212,7 @@ class CallExported(Op):
             return self(*(next(shared) if d is None else next(own) for d in dims), body=body)
 
         types = [*(x.type for x in fixed), *(x.type.with_shape(x.shape[1:]) for x in moving)]
-        ys = scan_op(
-            *fixed,
-            *moving,
-            body=stage(step, types, self.name),
-            num_consts=len(fixed),
-            num_carry=0,
-            length=size,
-            reverse=False,
-            unroll=1,
-        )
+        ys = scan_program(stage(step, types, self.name), fixed, (), moving, length=size)
         return ys, (0,) * len(ys)
 
     def expand(self, *xs: Array, body: Body) -> tuple[Array, ...]:

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
+from nxjax.transforms.control.loop import Loop
 
 # A number, or a variable plus a number.
 Affine = tuple[Var | None, int]
@@ -30,18 +31,18 @@ def turns(e: Equation) -> int | None:
         return int(e.params["length"])
     if e.op.name != "while":
         return None
-    n, m = e.params["cond_nconsts"], e.params["body_nconsts"]
-    cond, body = e.params["cond"], e.params["body"]
-    start = [_literal(a) for a in e.inputs[n + m :]]
-    after = _results(body, e.inputs[n : n + m])
-    state = body.inputs[m:]
+    loop, cond = Loop.of(e.params), e.params["cond"]
+    x = loop.split(e.inputs)
+    start = [_literal(a) for a in x.carry]
+    after = _results(loop.body, x.consts)
+    state = loop.inside(loop.body.inputs).carry
     # What no turn changes is a number in all of them.
-    fixed = [x if a == (v, 0) else None for x, a, v in zip(start, after, state, strict=True)]
-    test = _test(cond, [*map(_literal, e.inputs[:n]), *fixed])
+    fixed = [n if a == (v, 0) else None for n, a, v in zip(start, after, state, strict=True)]
+    test = _test(cond, [*map(_literal, x.test_consts), *fixed])
     if test is None:
         return None
     counter, offset, direction, bound = test
-    at = next((k for k, v in enumerate(cond.inputs[n:]) if v is counter), -1)
+    at = next((k for k, v in enumerate(cond.inputs[loop.num_test_consts :]) if v is counter), -1)
     if at < 0:
         return None
     first, step = start[at], after[at]

@@ -14,11 +14,13 @@ from nxjax.trace.core import Array
 from nxjax.trace.program import Equation, Program, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
+from nxjax.transforms.control.loop import Loop
 from nxjax.transforms.custom_vjp import Forward, Pull
 
 CUSTOM: Final = frozenset(("custom_jvp_call", "custom_vjp_call"))
 # Ops whose programs are looked into; other ones that hold programs stay float.
-HOLDING: Final = frozenset(("checkpoint", "scan", "while", "cond", *CUSTOM))
+LOOPS: Final = frozenset(("scan", "while"))
+HOLDING: Final = frozenset(("checkpoint", "cond", *LOOPS, *CUSTOM))
 # Takes the inputs of the held program, then the further ones.
 Body = Callable[[Sequence[Array], Sequence[Array]], Sequence[Array]]
 
@@ -33,15 +35,15 @@ class Handed(NamedTuple):
 
 def handed(e: Equation) -> list[list[Handed]]:
     """Per held program, the operands that its inputs are. What loops carry is none of them: it changes."""
-    params, n = e.params, len(e.inputs)
-    if e.op.name == "scan":
-        consts, whole = params["num_consts"], params["num_consts"] + params["num_carry"]
-        return [[*(Handed(i, i) for i in range(consts)), *(Handed(i, i, True) for i in range(whole, n))]]
-    if e.op.name == "while":
-        first, second = params["cond_nconsts"], params["body_nconsts"]
-        return [[Handed(i, i) for i in range(first)], [Handed(first + i, i) for i in range(second)]]
+    n = len(e.inputs)
+    if e.op.name in LOOPS:
+        loop = Loop.of(e.params)
+        x = loop.split(range(n))
+        first = loop.num_test_consts
+        own = [*(Handed(i, i - first) for i in x.consts), *(Handed(i, i - first, True) for i in x.xs)]
+        return [own] if loop.test is None else [[Handed(i, i) for i in x.test_consts], own]
     if e.op.name == "cond":
-        return [[Handed(i, i - 1) for i in range(1, n)] for _ in params["branches"]]
+        return [[Handed(i, i - 1) for i in range(1, n)] for _ in e.params["branches"]]
     return [[Handed(i, i) for i in range(n)] for _ in e.programs()]
 
 
@@ -75,19 +77,14 @@ def called(
         row_types = [x.type.with_shape(x.shape[1:]) for x in rows]
         return made[i]([*types[:at], *(x.type for x in whole), *types[at:], *row_types], split)
 
-    if name == "scan":
-        n = params["num_consts"]
-        params.update(body=program(0, n, params["body"].in_types), num_consts=n + k)
-        return e.op(*args[:n], *whole, *args[n:], *rows, **params)
-    if name == "while":
-        n, m = params["cond_nconsts"], params["body_nconsts"]
-        cond: Program = params["cond"]
-        params.update(
-            cond=made[0](cond.in_types, lambda xs: (xs, [None] * k)),
-            body=program(1, m, params["body"].in_types),
-            body_nconsts=m + k,
-        )
-        return e.op(*args[: n + m], *whole, *args[n + m :], **params)
+    if name in LOOPS:
+        loop = Loop.of(params)
+        x = loop.split(args)
+        test = loop.test and made[0](loop.test.in_types, lambda xs: (xs, [None] * k))
+        body = program(len(made) - 1, loop.num_consts, loop.body.in_types)
+        x = x._replace(consts=(*x.consts, *whole), xs=(*x.xs, *rows))
+        operands, params = loop.bound(x, body=body, test=test)
+        return e.op(*operands, **params)
     if name == "cond":
         types = [b.in_types for b in params["branches"]]
         params["branches"] = tuple(program(i, len(t), t) for i, t in enumerate(types))

@@ -255,7 +255,6 @@ class Observer(Walker):
         sites = body.all_sites()
         size = self.recorder.size * len(sites)
         start = [part for _ in sites for part in self.recorder.neutral()]
-        m, n = e.params["body_nconsts"], e.params["cond_nconsts"]
 
         def carried(*xs: Array) -> Sequence[Array]:
             given, before = xs[: len(xs) - size], self._grouped(sites, xs[len(xs) - size :])
@@ -269,9 +268,7 @@ class Observer(Walker):
         kept = len(old.inputs)
         new_cond = stage(lambda *xs: old(*xs[:kept]), [*old.in_types, *types], old.name)
         new_body = stage(carried, [*e.params["body"].in_types, *types], body.program.name)
-        y = e.op(
-            *map(self.value, e.inputs), *start, cond=new_cond, cond_nconsts=n, body=new_body, body_nconsts=m
-        )  # fmt: skip
+        y = e.op(*map(self.value, e.inputs), *start, **{**e.params, "cond": new_cond, "body": new_body})
         self.results(e, y[: len(e.outputs)])
         self.stats.update(self._grouped(sites, y[len(e.outputs) :]))
 

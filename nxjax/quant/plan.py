@@ -21,7 +21,7 @@ from nxjax.ops.cumulative import cumsum
 from nxjax.ops.dot import dot_general
 from nxjax.ops.shape import transpose
 from nxjax.quant.groups import Group
-from nxjax.quant.inner import HOLDING
+from nxjax.quant.inner import HOLDING, LOOPS
 from nxjax.quant.pointwise import LARGEST_FACTOR, MOVES, Binary, Move, Softmax, Unify, match_pointwise
 from nxjax.quant.products import is_product, match_product
 from nxjax.quant.scheme import Policy, decided
@@ -33,6 +33,7 @@ from nxjax.trace.core import Array, Op
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Atom, Equation, Program, Var
 from nxjax.trace.stage import stage
+from nxjax.transforms.control.loop import Loop
 from nxjax.transforms.custom_op import CustomOp
 from nxjax.transforms.inline import inlined
 from nxjax.transforms.placed import placed
@@ -289,15 +290,11 @@ def _inner_weights(e: Equation, outer: Sequence[bool]) -> list[list[bool]]:
     """Per held program, which of its inputs hold weights, from which operands of the equation do."""
     name, params = e.op.name, e.params
     outer = list(outer)
-    if name == "scan":
-        whole = params["num_consts"] + params["num_carry"]
+    if name in LOOPS:
+        loop = Loop.of(params)
         # A carry starts as what it is given and becomes something else.
-        carry = [False] * params["num_carry"]
-        return [[*outer[: params["num_consts"]], *carry, *outer[whole:]]]
-    if name == "while":
-        n, m = params["cond_nconsts"], params["body_nconsts"]
-        carry = [False] * (len(outer) - n - m)
-        return [[*outer[:n], *carry], [*outer[n : n + m], *carry]]
+        x = loop.split(outer)._replace(carry=[False] * loop.num_carry)
+        return [list(x.body)] if loop.test is None else [list(x.test), list(x.body)]
     if name == "cond":
         return [outer[1:] for _ in params["branches"]]
     programs = list(e.programs())

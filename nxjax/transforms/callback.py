@@ -24,7 +24,7 @@ from nxjax.trace.core import EVAL, Array, Op, use
 from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType, ShapeDtypeStruct
-from nxjax.transforms.control.scan import scan_op
+from nxjax.transforms.control.scan import scan_program
 
 T = TypeVar("T")
 VMAP_METHODS = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_all", "legacy_vectorized")
@@ -134,16 +134,7 @@ class Callback(Op):
 
         types = [*(x.type for x in fixed), *(x.type.with_shape(x.shape[1:]) for x in moving)]
         body: Program = stage(step, types, self.name)
-        ys = scan_op(
-            *fixed,
-            *moving,
-            body=body,
-            num_consts=len(fixed),
-            num_carry=0,
-            length=size,
-            reverse=False,
-            unroll=unroll,
-        )
+        ys = scan_program(body, fixed, (), moving, length=size, unroll=unroll)
         return ys, (0,) * len(ys)
 
 

@@ -37,6 +37,7 @@ from nxjax.trace.types import ArrayType
 from nxjax.transforms.call import jit_call
 from nxjax.transforms.callback import Callback
 from nxjax.transforms.control.cond import choose, switch
+from nxjax.transforms.control.loop import Loop
 from nxjax.transforms.control.scan import scan
 from nxjax.transforms.control.while_loop import while_loop
 from nxjax.transforms.shard_map_op import inside, shard_map_op
@@ -468,22 +469,22 @@ def _jit(step: Step, xs: list[Array], state: State, base: int) -> tuple[list[Arr
 
 
 def _scan(step: Step, xs: list[Array], state: State, base: int) -> tuple[list[Array], State]:
-    p, (plan,) = step.equation.params, step.inner
-    a, b = p["num_consts"], p["num_carry"]
-    consts, carry, sequences = xs[:a], xs[a : a + b], xs[a + b :]
+    (plan,), loop = step.inner, Loop.of(step.equation.params)
+    _, consts, carry, sequences = loop.split(xs)
 
     def body(held: Any, rows: Sequence[Array]) -> tuple[Any, Any]:
         before, old = held
-        ys, after = walk(plan, [*consts, *old, *rows], before, base)
-        return (after, tuple(ys[:b])), tuple(ys[b:])
+        out, after = walk(plan, [*consts, *old, *rows], before, base)
+        new, ys = loop.results(tuple(out))
+        return (after, new), ys
 
     (after, last), ys = scan(
         body,
         (state, tuple(carry)),
         tuple(sequences),
-        length=p["length"],
-        reverse=p["reverse"],
-        unroll=p["unroll"],
+        length=loop.length,
+        reverse=loop.reverse,
+        unroll=loop.unroll,
     )
     return [*last, *ys], after
 
@@ -494,8 +495,7 @@ def _while(step: Step, xs: list[Array], state: State, base: int) -> tuple[list[A
     order = [k for k, v in p.items() if isinstance(v, Program)]
     starts = dict(zip(order, (0, len(step.inner[0].sites)), strict=True))
     plans = dict(zip(order, step.inner, strict=True))
-    a, b = p["cond_nconsts"], p["body_nconsts"]
-    cond_consts, body_consts, carry = xs[:a], xs[a : a + b], xs[a + b :]
+    operands = Loop.of(p).split(xs)
 
     def run(name: str, args: Sequence[Array], before: State) -> tuple[list[Array], State]:
         plan, start = plans[name], starts[name]
@@ -503,17 +503,17 @@ def _while(step: Step, xs: list[Array], state: State, base: int) -> tuple[list[A
         return ys, before.joined(start, part)
 
     def holds(before: State, values: Sequence[Array]) -> tuple[Array, State]:
-        (keep,), after = run("cond", [*cond_consts, *values], before)
+        (keep,), after = run("cond", operands._replace(carry=values).test, before)
         return keep, after
 
     def turn(held: Any) -> Any:
         _, before, old = held
-        ys, after = run("body", [*body_consts, *old], before)
+        ys, after = run("body", operands._replace(carry=old).body, before)
         keep, after = holds(after, ys)
         return keep, after, tuple(ys)
 
-    keep, state = holds(state, carry)
-    _, state, last = while_loop(lambda held: held[0], turn, (keep, state, tuple(carry)))
+    keep, state = holds(state, operands.carry)
+    _, state, last = while_loop(lambda held: held[0], turn, (keep, state, tuple(operands.carry)))
     return list(last), state
 
 

@@ -17,6 +17,7 @@ from nxjax.trace.array import wrap
 from nxjax.trace.core import Array, Op
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 from nxjax.trace.types import ArrayType
+from nxjax.transforms.control.loop import Loop
 from nxjax.transforms.nested import branch_of
 
 CALLS: Final = frozenset(("jit", "bucketed", "checkpoint", "custom_jvp_call", "custom_vjp_call", "call_exported"))
@@ -82,7 +83,7 @@ class _Inliner:
 
     def _opened(self, e: Equation, inputs: Sequence[Atom], scope: str) -> list[Atom] | None:
         if e.op.name == "scan":
-            return self._unrolled(e, inputs, scope, **e.params)
+            return self._unrolled(e, inputs, scope)
         if e.op.name == "cond":
             index = inputs[0]
             assert isinstance(index, Literal)
@@ -110,34 +111,23 @@ class _Inliner:
         self.equations.append(Equation(op, tuple(inputs), (out,), params, e.source, scope))
         return out
 
-    def _unrolled(
-        self,
-        e: Equation,
-        inputs: Sequence[Atom],
-        scope: str,
-        *,
-        body: Program,
-        num_consts: int,
-        num_carry: int,
-        length: int,
-        reverse: bool,
-        **_: Any,
-    ) -> list[Atom]:
-        whole = num_consts + num_carry
-        consts, carry, sequences = list(inputs[:num_consts]), list(inputs[num_consts:whole]), inputs[whole:]
-        columns: list[list[Atom]] = [[] for _ in body.outputs[num_carry:]]
-        for i in reversed(range(length)) if reverse else range(length):
-            out = self._call(body, [*consts, *carry, *(self._step(x, i, e, scope) for x in sequences)], scope)
-            carry = out[:num_carry]
-            for column, y in zip(columns, out[num_carry:], strict=True):
+    def _unrolled(self, e: Equation, inputs: Sequence[Atom], scope: str) -> list[Atom]:
+        loop = Loop.of(e.params)
+        x = loop.split(inputs)
+        carry, makers = x.carry, loop.results(e.outputs)[1]
+        columns: list[list[Atom]] = [[] for _ in makers]
+        for i in loop.order():
+            slices = [self._step(s, i, e, scope) for s in x.xs]
+            carry, ys = loop.results(self._call(loop.body, [*x.consts, *carry, *slices], scope))
+            for column, y in zip(columns, ys, strict=True):
                 column.append(y)
         stacked: list[Atom] = []
-        for column, v in zip(columns, e.outputs[num_carry:], strict=True):
-            if not length:
+        for column, v in zip(columns, makers, strict=True):
+            if not loop.length:
                 stacked.append(self._const(v, wrap(np.zeros(v.type.shape, v.type.dtype))))
                 continue
             rows = [self._emit(reshape, [y], e, scope, shape=(1, *y.type.shape)) for y in column]
-            stacked.append(self._emit(concatenate, rows[::-1] if reverse else rows, e, scope, dimension=0))
+            stacked.append(self._emit(concatenate, rows[::-1] if loop.reverse else rows, e, scope, dimension=0))
         return [*carry, *stacked]
 
     def _step(self, x: Atom, i: int, e: Equation, scope: str) -> Var:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 from nxjax.ops.base import move_batch
 from nxjax.ops.collectives import varying
@@ -13,6 +13,8 @@ from nxjax.trace.program import Equation, Program, Var, run
 from nxjax.trace.stage import stage
 from nxjax.transforms.jvp import jvp_flat
 
+T = TypeVar("T")
+R = TypeVar("R")
 Mask = tuple[bool, ...]
 # thread(program, place among the inputs, place among the results): the program with a token that orders its effects.
 Thread = Callable[..., Program]
@@ -99,6 +101,18 @@ def jvp_program(program: Program, varying: Mask) -> tuple[Program, Mask]:
         return stage(flat, [*program.in_types, *t_types], f"jvp({program.name})"), store[0]
 
     return program.derive(("jvp", varying), make)
+
+
+def fixed_point(start: T, step: Callable[[T], tuple[R, T]]) -> tuple[R, T]:
+    """``step`` again and again, of ``start`` and then of what it gave, until it gives what it took.
+
+    ``step`` gives what it finds, and the next value; the last of both are the results.
+    """
+    while True:
+        found, after = step(start)
+        if after == start:
+            return found, start
+        start = after
 
 
 def reached(program: Program, inputs: Sequence[bool]) -> Mask:

@@ -16,6 +16,7 @@ from nxjax.trace.core import Array
 from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
 from nxjax.transforms.control.cond import cond_op
+from nxjax.transforms.control.loop import Loop, Operands
 from nxjax.transforms.control.while_loop import while_op
 
 
@@ -74,17 +75,9 @@ def _while(scope: Scope, op: Operation, *xs: Any) -> Any:
     if found is not None:
         return found
     test, turn = op.regions
-    cond, cond_consts = scope.staged(test, "cond").close_over()
-    body, body_consts = scope.staged(turn, "body").close_over()
-    return while_op(
-        *cond_consts,
-        *body_consts,
-        *xs,
-        cond=cond,
-        cond_nconsts=len(cond_consts),
-        body=body,
-        body_nconsts=len(body_consts),
-    )
+    loop = Loop(scope.staged(turn, "body"), 0, len(xs), test=scope.staged(test, "cond"))
+    args, params = loop.bound(Operands((), (), xs, ()))
+    return while_op(*args, **params)
 
 
 @rule("stablehlo.after_all", "stablehlo.create_token")

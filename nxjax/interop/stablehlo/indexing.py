@@ -22,7 +22,7 @@ from nxjax.ops.slicing import concatenate, dynamic_slice
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.stage import stage
-from nxjax.transforms.control.scan import scan_op
+from nxjax.transforms.control.scan import scan_program
 from nxjax.transforms.vmap import vmap
 
 _SCATTERS: Final[dict[str, Any]] = {
@@ -211,16 +211,6 @@ def _one_by_one(
         return [add(i, constant(1, dtypes.int32)), *written]
 
     start = constant(0, dtypes.int32)
-    given = [vectors, *rows, start, *xs]
-    body, consts = stage(turn, [v.type for v in given], "scatter").close_over()
-    out = scan_op(
-        *consts,
-        *given,
-        body=body,
-        num_consts=len(consts) + n + 1,
-        num_carry=n + 1,
-        length=count,
-        reverse=False,
-        unroll=1,
-    )
-    return tuple(out[1:])
+    consts, carry = [vectors, *rows], [start, *xs]
+    body = stage(turn, [v.type for v in (*consts, *carry)], "scatter")
+    return scan_program(body, consts, carry, (), length=count)[1:]

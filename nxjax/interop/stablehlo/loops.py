@@ -18,7 +18,7 @@ from nxjax.ops.shape import reshape, rev
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.stage import stage
-from nxjax.transforms.control.scan import scan_op
+from nxjax.transforms.control.scan import scan_program
 
 # Row t of a sequence is read or written in step t, or from the other end.
 FORWARDS: Final = 1
@@ -293,18 +293,8 @@ def counted(scope: Scope, op: Operation, xs: Sequence[Array]) -> Sequence[Array]
         return [*(results[j] for j in carried), *ys]
 
     types = [*(xs[j].type for j in carried), *(s.type.with_shape(s.shape[1:]) for s in sequences)]
-    program, consts = stage(turn, types, "scan").close_over()
-    out = scan_op(
-        *consts,
-        *(xs[j] for j in carried),
-        *sequences,
-        body=program,
-        num_consts=len(consts),
-        num_carry=len(carried),
-        length=found.length,
-        reverse=reverse,
-        unroll=1,
-    )
+    program = stage(turn, types, "scan")
+    out = scan_program(program, (), [xs[j] for j in carried], sequences, length=found.length, reverse=reverse)
     results: list[Any] = [fixed.get(j) for j in range(n)]
     for j, y in zip(carried, out, strict=False):
         results[j] = y

@@ -17,6 +17,7 @@ from nxjax.trace.core import Array, Op
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.control.cond import choose
+from nxjax.transforms.control.loop import Loop
 from nxjax.transforms.inline import CALLS
 from nxjax.transforms.nested import branch_of
 
@@ -134,17 +135,17 @@ class _Flattener:
 
     def _one_turn(self, e: Equation, inputs: Sequence[Atom], scope: str, source: Any) -> list[Atom]:
         """A scan of one step: its body, on the only slices there are."""
-        whole = e.params["num_consts"] + e.params["num_carry"]
-        slices: list[Atom] = []
-        for x in inputs[whole:]:
+        loop = Loop.of(e.params)
+        operands, slices = loop.split(inputs), list[Atom]()
+        for x in operands.xs:
             shape = x.type.shape[1:]
             slices += self._emit(reshape, [x], scope, source, [x.type.with_shape(shape)], {"shape": shape})
-        out = self._call(e.params["body"], [*inputs[:whole], *slices], scope)
-        carries = e.params["num_carry"]
-        for i, y in enumerate(out[carries:], carries):
+        carry, ys = loop.results(self._call(loop.body, operands._replace(xs=slices).body, scope))
+        out = list(carry)
+        for y in ys:
             shape = (1, *y.type.shape)
             params = {"shape": shape, "broadcast_dimensions": tuple(range(1, len(shape)))}
-            out[i] = self._emit(broadcast_in_dim, [y], scope, source, [y.type.with_shape(shape)], params)[0]
+            out += self._emit(broadcast_in_dim, [y], scope, source, [y.type.with_shape(shape)], params)
         return out
 
     def _emit(

@@ -8,12 +8,15 @@ input only.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Final
 
 from nxjax.lower.passes.dce import dead_code_eliminated
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
+from nxjax.transforms.control.loop import Loop, Operands
+from nxjax.transforms.nested import Mask, either, fixed_point, parted, picked
 
 HOLDERS: Final = frozenset(("scan", "while", "cond"))
 # Computing one of these again costs less than keeping what it gives.
@@ -51,24 +54,24 @@ def lifted(e: Equation) -> tuple[Equation, Made]:
             opened.append(Program((*own, *p.inputs), p.equations, p.outputs, name=p.name))
         operands = (e.inputs[0], *(v for v, _ in made), *e.inputs[1:])
         return e.replaced(operands, e.outputs, {**params, "branches": tuple(opened)}), made
-    body: Program = params["body"]
-    mine = [(Var(v.type), x) for v, x in zip(body.constvars, body.values, strict=True)]
-    body = body.close_over()[0]
-    given = [v for v, _ in mine]
-    if e.op.name == "scan":
-        new = {**params, "body": body, "num_consts": params["num_consts"] + len(given)}
-        return e.replaced((*given, *e.inputs), e.outputs, new), mine
-    test: Program = params["cond"]
-    others = [(Var(v.type), x) for v, x in zip(test.constvars, test.values, strict=True)]
-    n, m = params["cond_nconsts"], params["body_nconsts"]
-    new = {
-        "cond": test.close_over()[0],
-        "cond_nconsts": n + len(others),
-        "body": body,
-        "body_nconsts": m + len(given),
-    }
-    operands = (*(v for v, _ in others), *e.inputs[:n], *given, *e.inputs[n:])
-    return e.replaced(operands, e.outputs, new), [*others, *mine]
+    loop = Loop.of(params)
+    held = [p for p in (loop.test, loop.body) if p is not None]
+    made = [(Var(v.type), x) for p in held for v, x in zip(p.constvars, p.values, strict=True)]
+    given = [v for v, _ in made]
+    n = len(given) - len(loop.body.constvars)
+    return _reading(
+        e, loop, loop.test and loop.test.close_over()[0], given[:n], loop.body.close_over()[0], given[n:]
+    ), made
+
+
+def _reading(
+    e: Equation, loop: Loop, test: Program | None, first: Sequence[Var], body: Program, second: Sequence[Var]
+) -> Equation:
+    """The loop ``e`` with programs that take more consts, before those that they had."""
+    x: Operands[Atom] = loop.split(e.inputs)
+    x = x._replace(test_consts=(*first, *x.test_consts), consts=(*second, *x.consts))
+    n, m = len(x.test_consts), len(x.consts)
+    return e.replaced(x.flat, e.outputs, replace(loop, body=body, num_consts=m, test=test, num_test_consts=n).params)
 
 
 # --- carries that never change become consts ---
@@ -76,45 +79,15 @@ def lifted(e: Equation) -> tuple[Equation, Made]:
 
 def settled(e: Equation) -> tuple[Equation, dict[Var, Atom]]:
     """``e`` without carries that each turn hands on as they are; and what the results for them are."""
-    params = e.params
-    body: Program = params["body"]
-    is_scan = e.op.name == "scan"
-    if is_scan:
-        first, count = params["num_consts"], params["num_carry"]
-        start = first
-    else:
-        first, count = params["body_nconsts"], len(body.outputs)
-        start = params["cond_nconsts"] + first
-    fixed = [i for i in range(count) if body.outputs[i] is body.inputs[first + i]]
-    if not fixed:
+    loop = Loop.of(e.params)
+    fixed = loop.constant()
+    if not any(fixed):
         return e, {}
-    free = [i for i in range(count) if i not in set(fixed)]
-    known: dict[Var, Atom] = {e.outputs[i]: e.inputs[start + i] for i in fixed}
-    outputs = (*(e.outputs[i] for i in free), *e.outputs[count:])
-    given = [e.inputs[start + i] for i in fixed]
-    kept = [e.inputs[start + i] for i in free]
-    inputs = (
-        *body.inputs[:first],
-        *(body.inputs[first + i] for i in fixed),
-        *(body.inputs[first + i] for i in free),
-        *body.inputs[first + count :],
-    )
-    smaller = _program(body, inputs, (*(body.outputs[i] for i in free), *body.outputs[count:]))
-    if is_scan:
-        operands = (*e.inputs[:start], *given, *kept, *e.inputs[start + count :])
-        new = {**params, "body": smaller, "num_consts": first + len(fixed), "num_carry": len(free)}
-        return e.replaced(operands, outputs, new), known
-    test: Program = params["cond"]
-    n = params["cond_nconsts"]
-    test_inputs = (*test.inputs[:n], *(test.inputs[n + i] for i in fixed), *(test.inputs[n + i] for i in free))
-    new = {
-        "cond": _program(test, test_inputs, test.outputs),
-        "cond_nconsts": n + len(fixed),
-        "body": smaller,
-        "body_nconsts": first + len(fixed),
-    }
-    operands = (*e.inputs[:n], *given, *e.inputs[n:start], *given, *kept)
-    return e.replaced(operands, outputs, new), known
+    carry, ys = loop.results(e.outputs)
+    gone, kept = parted(carry, fixed)
+    known: dict[Var, Atom] = dict(zip(gone, picked(loop.split(e.inputs).carry, fixed), strict=True))
+    loop, operands = loop.with_consts(fixed, e.inputs)
+    return e.replaced(operands.flat, (*kept, *ys), loop.params), known
 
 
 # --- what consts alone decide is computed before the loop ---
@@ -125,19 +98,15 @@ def hoisted(e: Equation) -> tuple[list[Equation], Equation]:
 
     The body of a loop that may take no turn may hold what would never end: that stays where it is.
     """
-    if e.op.name == "scan":
-        before, body, given = _hoisted(e.params["body"], e.params["num_consts"], e.inputs, e.params["length"] > 0)
-        if not before:
-            return [], e
-        new = {**e.params, "body": body, "num_consts": e.params["num_consts"] + len(given)}
-        return before, e.replaced((*given, *e.inputs), e.outputs, new)
-    n, m = e.params["cond_nconsts"], e.params["body_nconsts"]
-    early, test, first = _hoisted(e.params["cond"], n, e.inputs[:n], True)
-    before, body, second = _hoisted(e.params["body"], m, e.inputs[n : n + m], False)
+    loop = Loop.of(e.params)
+    x = loop.split(e.inputs)
+    early, test, first = [], None, []
+    if loop.test is not None:
+        early, test, first = _hoisted(loop.test, loop.num_test_consts, x.test_consts, True)
+    before, body, second = _hoisted(loop.body, loop.num_consts, x.consts, bool(loop.length))
     if not early and not before:
         return [], e
-    new = {"cond": test, "cond_nconsts": n + len(first), "body": body, "body_nconsts": m + len(second)}
-    return [*early, *before], e.replaced((*first, *e.inputs[:n], *second, *e.inputs[n:]), e.outputs, new)
+    return [*early, *before], _reading(e, loop, test, first, body, second)
 
 
 def _is_cheap(e: Equation) -> bool:
@@ -210,11 +179,7 @@ def _hoisted(
 
 def trimmed(e: Equation, read: Collection[Var]) -> Equation:
     """``e`` without the results that are not in ``read``, and without operands that only they need."""
-    if e.op.name == "scan":
-        return _trimmed_scan(e, read)
-    if e.op.name == "cond":
-        return _trimmed_cond(e, read)
-    return _trimmed_while(e, read)
+    return _trimmed_cond(e, read) if e.op.name == "cond" else _trimmed_loop(e, read)
 
 
 def _reached(p: Program, outputs: Sequence[Atom]) -> set[Atom]:
@@ -226,68 +191,30 @@ def _reached(p: Program, outputs: Sequence[Atom]) -> set[Atom]:
     return live
 
 
-def _live_carries(body: Program, first: int, count: int, wanted: set[int], others: Sequence[Atom]) -> set[int]:
-    """The carries that ``wanted`` ones and ``others`` among the results are computed from, in any number of turns."""
-    while True:
-        live = _reached(body, [*(body.outputs[i] for i in sorted(wanted)), *others])
-        grown = wanted | {i for i in range(count) if body.inputs[first + i] in live}
-        if grown == wanted:
-            return wanted
-        wanted = grown
+def _trimmed_loop(e: Equation, read: Collection[Var]) -> Equation:
+    loop = Loop.of(e.params)
+    body, test = loop.body, loop.test
+    inner = loop.inside(body.inputs)
+    carry, ys = loop.results([v in read for v in e.outputs])
+    asked, wanted = [], tuple(carry)
+    if test is not None:
+        live = _reached(test, test.outputs)
+        asked = [v in live for v in test.inputs]
+        wanted = either(carry, asked[loop.num_test_consts :])
 
+    def turn(carry: Mask) -> tuple[set[Atom], Mask]:
+        """What the carries and ys that are wanted are computed from, and the carries among that."""
+        live = _reached(body, picked(body.outputs, (*carry, *ys)))
+        return live, either(carry, [v in live for v in inner.carry])
 
-def _trimmed_scan(e: Equation, read: Collection[Var]) -> Equation:
-    params = e.params
-    body: Program = params["body"]
-    first, count = params["num_consts"], params["num_carry"]
-    ys = [i for i in range(count, len(e.outputs)) if e.outputs[i] in read]
-    carries = _live_carries(
-        body, first, count, {i for i in range(count) if e.outputs[i] in read}, [body.outputs[i] for i in ys]
-    )
-    kept = [*sorted(carries), *ys]
-    live = _reached(body, [body.outputs[i] for i in kept])
-    whole = first + count
-    taken = [i for i, v in enumerate(body.inputs) if (i - first in carries if first <= i < whole else v in live)]
-    if len(kept) == len(e.outputs) and len(taken) == len(body.inputs):
+    live, wanted = fixed_point(wanted, turn)
+    consts, xs = [v in live for v in inner.consts], [v in live for v in inner.xs]
+    taken, kept = Operands(asked[: loop.num_test_consts], consts, wanted, xs), (*wanted, *ys)
+    if all((*taken.flat, *kept)):
         return e
-    smaller = _program(body, [body.inputs[i] for i in taken], [body.outputs[i] for i in kept])
-    new = {
-        **params,
-        "body": dead_code_eliminated(smaller),
-        "num_consts": sum(i < first for i in taken),
-        "num_carry": len(carries),
-    }
-    return e.replaced(tuple([e.inputs[i] for i in taken]), tuple([e.outputs[i] for i in kept]), new)
-
-
-def _trimmed_while(e: Equation, read: Collection[Var]) -> Equation:
-    params = e.params
-    test: Program = params["cond"]
-    body: Program = params["body"]
-    n, m = params["cond_nconsts"], params["body_nconsts"]
-    count = len(body.outputs)
-    asked = _reached(test, test.outputs)
-    wanted = {i for i in range(count) if e.outputs[i] in read or test.inputs[n + i] in asked}
-    kept = sorted(_live_carries(body, m, count, wanted, ()))
-    live = _reached(body, [body.outputs[i] for i in kept])
-    first = [i for i in range(n) if test.inputs[i] in asked]
-    second = [i for i in range(m) if body.inputs[i] in live]
-    if len(kept) == count and len(first) == n and len(second) == m:
-        return e
-    inputs = [*(body.inputs[i] for i in second), *(body.inputs[m + i] for i in kept)]
-    test_inputs = [*(test.inputs[i] for i in first), *(test.inputs[n + i] for i in kept)]
-    new = {
-        "cond": _program(test, test_inputs, test.outputs),
-        "cond_nconsts": len(first),
-        "body": dead_code_eliminated(_program(body, inputs, [body.outputs[i] for i in kept])),
-        "body_nconsts": len(second),
-    }
-    operands = (
-        *(e.inputs[i] for i in first),
-        *(e.inputs[n + i] for i in second),
-        *(e.inputs[n + m + i] for i in kept),
-    )
-    return e.replaced(operands, tuple([e.outputs[i] for i in kept]), new)
+    loop = loop.narrowed(taken, kept)
+    loop = replace(loop, body=dead_code_eliminated(loop.body))
+    return e.replaced(tuple(picked(e.inputs, taken.flat)), tuple(picked(e.outputs, kept)), loop.params)
 
 
 def _trimmed_cond(e: Equation, read: Collection[Var]) -> Equation:

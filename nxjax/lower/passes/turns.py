@@ -23,6 +23,7 @@ from nxjax.ops.dot import free
 from nxjax.trace import dtypes
 from nxjax.trace.program import Atom, Equation, Program, Var
 from nxjax.trace.types import ArrayType
+from nxjax.transforms.control.loop import Loop
 
 # Rows of a turn's product with a matrix of at least `LARGE` bytes, rows with any matrix, and depth of a product that is
 # summed, above which it is no slower than a large one.
@@ -51,20 +52,19 @@ def _bytes(t: ArrayType) -> int:
 @final
 class _Stages:
     def __init__(self, e: Equation) -> None:
-        p = e.params
+        loop = Loop.of(e.params)
+        inner = loop.inside(loop.body.inputs)
         self.e = e
-        self.body: Program = p["body"]
-        self.length: int = p["length"]
-        self.first, self.count = p["num_consts"], p["num_carry"]
-        whole = self.first + self.count
+        self.body = loop.body
+        self.length: int = e.params["length"]
         # The operands, as variables of the new program, by what they are inside.
         self.operands = [Var(a.type) for a in e.inputs]
         self.outside: dict[Atom, Var] = dict(zip(self.body.inputs, self.operands, strict=True))
-        self.consts: set[Atom] = set(self.body.inputs[: self.first])
-        self.carries = self.body.inputs[self.first : whole]
-        self.xs: list[Var] = list(self.body.inputs[whole:])
-        self.ys: list[Atom] = list(self.body.outputs[self.count :])
-        self.stacks: list[Var] = list(e.outputs[self.count :])
+        self.consts: set[Atom] = set(inner.consts)
+        self.carries = inner.carry
+        self.xs: list[Var] = list(inner.xs)
+        self.ys: list[Atom] = list(loop.results(self.body.outputs)[1])
+        self.stacks: list[Var] = list(loop.results(e.outputs)[1])
         self.reads = Counter(a for inner in self.body.equations for a in inner.inputs)
         self.reads.update(self.body.outputs)
         self.readers = {a: inner for inner in self.body.equations for a in inner.inputs}
@@ -80,8 +80,8 @@ class _Stages:
                 _ = self._early(inner) or self._late(inner) or self._sum(inner)
         if not self.gone:
             return None
-        e, body, kept = self.e, self.body, [i for i in range(self.count) if i not in self.settled]
-        inside = [*body.inputs[: self.first], *(self.carries[i] for i in kept), *self.xs]
+        e, body, kept = self.e, self.body, [i for i in range(len(self.carries)) if i not in self.settled]
+        inside = [*body.inputs[: e.params["num_consts"]], *(self.carries[i] for i in kept), *self.xs]
         outputs = [*(body.outputs[i] for i in kept), *self.ys]
         smaller = Program(inside, [inner for inner in body.equations if inner not in self.gone], outputs)
         operands = tuple([self.outside[v] for v in inside])

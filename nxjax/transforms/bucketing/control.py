@@ -15,6 +15,7 @@ from nxjax.transforms.bucketing.interpret import interpret, rule, size_of
 from nxjax.transforms.bucketing.sizes import Extent
 from nxjax.transforms.bucketing.values import Context, Step, Val
 from nxjax.transforms.control.cond import choose, switch
+from nxjax.transforms.control.loop import Loop, Operands
 from nxjax.transforms.control.scan import scan
 from nxjax.transforms.control.while_loop import while_loop
 
@@ -48,9 +49,8 @@ def _kept(c: Context, s: Step, carry: Sequence[Val], new: Sequence[Val]) -> list
 
 @rule("scan", differing=("body", "length"))
 def _scan(c: Context, s: Step, *xs: Val) -> Vals:
-    p, bodies = s.params, s.each("body")
-    n_consts, n_carry, steps = p["num_consts"], p["num_carry"], p["length"]
-    consts, carry, sequences = xs[:n_consts], xs[n_consts : n_consts + n_carry], xs[n_consts + n_carry :]
+    loop, bodies = Loop.of(s.params), s.each("body")
+    _, consts, carry, sequences = loop.split(xs)
     length = size_of(c, s.each("length"), [x.sizes[0] for x in sequences], s)
     y_sizes: list[tuple[Extent, ...]] = []
 
@@ -58,18 +58,18 @@ def _scan(c: Context, s: Step, *xs: Val) -> Vals:
         place, rows = slices
         old = [Val(a, v.sizes) for a, v in zip(state, carry, strict=True)]
         row_vals = [Val(a, v.sizes[1:]) for a, v in zip(rows, sequences, strict=True)]
-        out = interpret(c, bodies, [*consts, *old, *row_vals])
-        y_sizes[:] = [v.sizes for v in out[n_carry:]]
-        new = _kept(c, s, carry, out[:n_carry])
+        after, ys = loop.results(interpret(c, bodies, [*consts, *old, *row_vals]))
+        y_sizes[:] = [v.sizes for v in ys]
+        new = _kept(c, s, carry, after)
         if not isinstance(length, int):
             # Steps in the padding leave the carry as it is.
             counts = lt(place, c.value(length))
             new = [select_n(counts, a, b) for a, b in zip(state, new, strict=True)]
-        return tuple(new), _arrays(out[n_carry:])
+        return tuple(new), _arrays(ys)
 
-    place = iota(dtype=dtypes.int32, shape=(steps,), dimension=0)
+    place = iota(dtype=dtypes.int32, shape=(len(loop.order()),), dimension=0)
     final, ys = scan(
-        step, _arrays(carry), (place, _arrays(sequences)), length=steps, reverse=p["reverse"], unroll=p["unroll"]
+        step, _arrays(carry), (place, _arrays(sequences)), loop.length, reverse=loop.reverse, unroll=loop.unroll
     )
     ends = [Val(a, v.sizes) for a, v in zip(final, carry, strict=True)]
     return [*ends, *(Val(a, (length, *sizes)) for a, sizes in zip(ys, y_sizes, strict=True))]
@@ -77,20 +77,19 @@ def _scan(c: Context, s: Step, *xs: Val) -> Vals:
 
 @rule("while", differing=("cond", "body"))
 def _while(c: Context, s: Step, *xs: Val) -> Vals:
-    a, b = s.params["cond_nconsts"], s.params["body_nconsts"]
-    cond_consts, body_consts, carry = xs[:a], xs[a : a + b], xs[a + b :]
-    conds, bodies = s.each("cond"), s.each("body")
+    operands = Loop.of(s.params).split(xs)
+    carry, conds, bodies = operands.carry, s.each("cond"), s.each("body")
 
-    def vals(state: Sequence[Array]) -> list[Val]:
-        return [Val(x, v.sizes) for x, v in zip(state, carry, strict=True)]
+    def after(state: Sequence[Array]) -> Operands[Val]:
+        return operands._replace(carry=[Val(x, v.sizes) for x, v in zip(state, carry, strict=True)])
 
     def holds(state: Sequence[Array]) -> Array:
-        return interpret(c, conds, [*cond_consts, *vals(state)])[0].array
+        return interpret(c, conds, after(state).test)[0].array
 
     def body(state: Sequence[Array]) -> tuple[Array, ...]:
-        return tuple(_kept(c, s, carry, interpret(c, bodies, [*body_consts, *vals(state)])))
+        return tuple(_kept(c, s, carry, interpret(c, bodies, after(state).body)))
 
-    return vals(while_loop(holds, body, _arrays(carry)))
+    return after(while_loop(holds, body, _arrays(carry))).carry
 
 
 @rule("cond", differing=("branches",))

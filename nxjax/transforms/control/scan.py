@@ -13,7 +13,7 @@ import numpy as np
 
 from nxjax.config import config
 from nxjax.errors import CarryTypeError, ParameterError, ShapeError, TreeError, described
-from nxjax.ops.base import NDArray, carried, counted, fits, move_batch, require, zeros
+from nxjax.ops.base import NDArray, carried, counted, fits, require, zeros
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.boundary import boundary
@@ -22,31 +22,14 @@ from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, Var, run
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.control.carry import carry_of_one_type
-from nxjax.transforms.control.scan_bodies import cut_body, jvp_body, transposed_body
-from nxjax.transforms.jvp import instantiate
-from nxjax.transforms.nested import (
-    Groups,
-    Mask,
-    Nested,
-    Thread,
-    either,
-    handed_on,
-    merged,
-    narrowed,
-    needed,
-    parted,
-    picked,
-    present,
-    reached,
-    spread,
-    to_front,
-)
+from nxjax.transforms.control.loop import Loop, LoopOp, Operands, negated
+from nxjax.transforms.control.scan_bodies import cut_body, transposed_body
+from nxjax.transforms.nested import Mask, either, handed_on, merged, narrowed, needed, picked, present, reached, spread
 from nxjax.transforms.partial_eval import PartialTrace
-from nxjax.transforms.vmap import batched
 
 
 @final
-class Scan(Nested):
+class Scan(LoopOp):
     """``length`` steps of ``body``; operands are consts, initial carry and xs, results final carry and ys."""
 
     name = "scan"
@@ -66,232 +49,95 @@ class Scan(Nested):
         counted(self, "num_carry", num_carry, len(types) - num_consts)
         require(self, length >= 0, "length", length, "0 or more")
         require(self, unroll >= 1, "unroll", unroll, "1 or more")
-        whole = num_consts + num_carry
-        if any(t.shape[:1] != (length,) for t in types[whole:]):
-            raise ShapeError("scan: xs differ from the length", got=types[whole:], expected=f"leading size {length}")
-        fits(self, [*types[:whole], *(t.with_shape(t.shape[1:]) for t in types[whole:])], body, "body")
-        carried(self, types[num_consts:whole], body.out_types[:num_carry])
-        ys = (t.with_shape((length, *t.shape)) for t in body.out_types[num_carry:])
-        return (*body.out_types[:num_carry], *ys)
+        loop = Loop(body, num_consts, num_carry, length)
+        x = loop.split(types)
+        if any(t.shape[:1] != (length,) for t in x.xs):
+            raise ShapeError("scan: xs differ from the length", got=x.xs, expected=f"leading size {length}")
+        fits(self, [*x.consts, *x.carry, *(t.with_shape(t.shape[1:]) for t in x.xs)], body, "body")
+        carry, ys = loop.results(body.out_types)
+        carried(self, x.carry, carry)
+        return (*carry, *(t.with_shape((length, *t.shape)) for t in ys))
 
-    def eval(
-        self, *xs: NDArray, body: Program, num_consts: int, num_carry: int, length: int, reverse: bool, unroll: int
-    ) -> tuple[NDArray, ...]:
-        groups = Groups(xs)
-        consts, carry, sequences = groups.take(num_consts), groups.take(num_carry), groups.rest()
-        ys = [np.zeros((length, *t.shape), t.dtype) for t in body.out_types[num_carry:]]
-        for i in reversed(range(length)) if reverse else range(length):
-            out = evaluate(body, [*consts, *carry, *(s[i, ...] for s in sequences)])
-            carry = out[:num_carry]
-            for column, y in zip(ys, out[num_carry:], strict=True):
+    def eval(self, *xs: NDArray, **params: Any) -> tuple[NDArray, ...]:
+        loop = Loop.of(params)
+        x = loop.split(xs)
+        carry = x.carry
+        columns = [np.zeros((len(loop.order()), *t.shape), t.dtype) for t in loop.results(loop.body.out_types)[1]]
+        for i in loop.order():
+            carry, ys = loop.results(evaluate(loop.body, [*x.consts, *carry, *(s[i, ...] for s in x.xs)]))
+            for column, y in zip(columns, ys, strict=True):
                 column[i, ...] = y
-        return (*carry, *ys)
+        return (*carry, *columns)
 
-    def jvp(
-        self,
-        primals: Sequence[Array],
-        tangents: Sequence[Array | None],
-        *,
-        body: Program,
-        num_consts: int,
-        num_carry: int,
-        length: int,
-        reverse: bool,
-        unroll: int,
-    ) -> tuple[Any, Any]:
-        mask = present(tangents)
-        while True:
-            pushed, moves, ys_vary, grown = jvp_body(body, mask, num_consts, num_carry)
-            if grown == mask:
-                break
-            mask = grown
-        x, t, m = Groups(primals), Groups(_instantiated(primals, tangents, mask)), Groups(mask)
-        operands: list[Any] = []
-        for n in (num_consts, num_carry, len(primals) - num_consts - num_carry):
-            operands += [*x.take(n), *picked(t.take(n), m.take(n))]
-        consts_vary, carry_varies = mask[:num_consts], mask[num_consts : num_consts + num_carry]
-        pushed, captured = pushed.close_over()
-        out = Groups(
-            self(
-                *captured,
-                *operands,
-                body=pushed,
-                num_consts=len(captured) + num_consts + sum(consts_vary),
-                num_carry=num_carry + sum(carry_varies),
-                length=length,
-                reverse=reverse,
-                unroll=unroll,
-            )
-        )
-        carry, carry_t = out.take(num_carry), spread(out.take(sum(carry_varies)), carry_varies)
-        ys, ys_t = out.take(len(ys_vary)), out.rest()
-        # Without a turn, tangents of carries stay those that came.
-        carry_t = [t if m or not length else None for t, m in zip(carry_t, moves, strict=True)]
-        return (*carry, *ys), (*carry_t, *spread(ys_t, ys_vary))
-
-    def partial_eval(
-        self,
-        trace: PartialTrace,
-        args: Sequence[Array],
-        known: Mask,
-        *,
-        body: Program,
-        num_consts: int,
-        num_carry: int,
-        **loop: Any,
-    ) -> tuple[Array, ...]:
-        cut = cut_body(body, known, num_consts, num_carry)
-        groups, masks = Groups(args), Groups(cut.mask)
-        (consts, late_consts), (carry, late_carry), (xs, late_xs) = (
-            parted(groups.take(n), masks.take(n)) for n in (num_consts, num_carry, len(args) - num_consts - num_carry)
-        )
-        value, captured = cut.value.close_over()
-        counts = {"num_consts": len(captured) + len(consts), "num_carry": len(carry)}
+    def partial_eval(self, trace: PartialTrace, args: Sequence[Array], known: Mask, **params: Any) -> tuple[Array, ...]:
+        loop = Loop.of(params)
+        cut = cut_body(loop, known)
+        x = loop.split(args)
+        early, late = x.picked(cut.mask), x.picked(negated(cut.mask))
         out: Sequence[Array] = ()
-        if value.outputs or value.effect:
-            out = trace.outside(self, [*captured, *consts, *carry, *xs], {"body": value, **counts, **loop})
+        if cut.value.outputs or cut.value.effect:
+            out = trace.outside(self, *loop.bound(early, body=cut.value))
         n = sum(cut.known_out)
         if not (cut.rest.outputs or cut.rest.effect):
             return tuple(out)
         # Residuals that do not change from step to step are computed once, and xs need no second copy.
         assert trace.parent is not None
         with use(trace.parent):
-            hoisted = run(cut.prelude, consts)
-        rest, captured = cut.rest.close_over()
-        fixed = [*captured, *hoisted, *late_consts]
-        counts = {"num_consts": len(fixed), "num_carry": len(late_carry)}
-        operands = [*fixed, *late_carry, *(xs[i] for i in cut.xs), *out[n:], *late_xs]
-        return tuple(merged(out, trace.write(self, operands, {"body": rest, **counts, **loop}), cut.known_out))
+            hoisted = run(cut.prelude, early.consts)
+        late = late._replace(consts=(*hoisted, *late.consts), xs=(*(early.xs[i] for i in cut.xs), *out[n:], *late.xs))
+        return tuple(merged(out, trace.write(self, *loop.bound(late, body=cut.rest)), cut.known_out))
 
-    def transpose(
-        self,
-        cts: Sequence[Array | None],
-        *args: Any,
-        body: Program,
-        num_consts: int,
-        num_carry: int,
-        length: int,
-        reverse: bool,
-        unroll: int,
-    ) -> Sequence[Array | None]:
+    def transpose(self, cts: Sequence[Array | None], *args: Any, **params: Any) -> Sequence[Array | None]:
+        loop = Loop.of(params)
         given = tuple(isinstance(x, Linear) for x in args)
-        linear = given
-        while True:
-            carry_linear = reached(body, linear)[:num_carry]
-            grown = either(
-                linear, (*(False,) * num_consts, *carry_linear, *(False,) * (len(args) - num_consts - num_carry))
-            )
-            if grown == linear:
-                break
-            linear = grown
-        loop = {"length": length, "unroll": unroll}
-        steps = _known_carries(self, args, linear, body, num_consts, num_carry, reverse, loop)
-        nonzero = present(cts[num_carry:])
-        back, captured = transposed_body(body, linear, nonzero, num_consts, num_carry).close_over()
-        groups, masks = Groups(args), Groups(linear)
-        consts, m_consts = groups.take(num_consts), masks.take(num_consts)
-        carry, m_carry = groups.take(num_carry), masks.take(num_carry)
-        xs, m_xs = groups.rest(), masks.rest()
-        ct_carry = [zeros(x.type) if ct is None else ct for x, ct, m in zip(carry, cts, m_carry, strict=False) if m]
-        operands = [
-            *captured,
-            *picked(consts, [not m for m in m_consts]),
-            *(zeros(x.type) for x in picked(consts, m_consts)),
-            *ct_carry,
-            *picked(xs, [not m for m in m_xs]),
-            *steps,
-            *picked(cts[num_carry:], nonzero),
-        ]
-        found = Groups(
-            self(
-                *operands,
-                body=back,
-                num_consts=len(captured) + num_consts - sum(m_consts),
-                num_carry=sum(m_consts) + sum(m_carry),
-                reverse=not reverse,
-                **loop,
-            )
+        _, linear = loop.fixed_point(
+            given, lambda m: (None, either(m.carry, reached(loop.body, m.body)[: loop.num_carry]))
         )
-        ct_consts = spread(found.take(sum(m_consts)), m_consts)
-        ct_init = spread(found.take(sum(m_carry)), m_carry)
-        every = [*ct_consts, *ct_init, *spread(found.rest(), m_xs)]
+        x, known = loop.split(args), negated(linear)
+        steps = self._known_carries(loop, x, known)
+        ct_carry, ct_ys = loop.results(cts)
+        nonzero = present(ct_ys)
+        columns = zip((*x.consts, *x.carry), (*(None,) * len(x.consts), *ct_carry), strict=True)
+        sums = [zeros(x.type) if ct is None else ct for x, ct in picked([*columns], (*linear.consts, *linear.carry))]
+        xs = (*picked(x.xs, known.xs), *steps, *picked(ct_ys, nonzero))
+        operands = Operands((), picked(x.consts, known.consts), sums, xs)
+        args, params = loop.bound(operands, body=transposed_body(loop, linear, nonzero), reverse=not loop.reverse)
+        # Cotangents of linear operands come in their order.
+        every = spread(self(*args, **params), linear.flat)
         return [ct if g else None for ct, g in zip(every, given, strict=True)]
 
-    def batch_axis(
-        self,
-        axis_name: Any,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        body: Program,
-        num_consts: int,
-        num_carry: int,
-        length: int,
-        reverse: bool,
-        unroll: int,
-    ) -> tuple[Any, Any]:
-        whole = num_consts + num_carry
-        mask = present(dims)
-        n_ys = len(body.outputs) - num_carry
-        while True:
-            force = (*mask[num_consts:whole], *(False,) * n_ys)
-            mapped, out = batched(body, size, mask, force, axis_name)
-            grown = (*mask[:num_consts], *out[:num_carry], *mask[whole:])
-            if grown == mask:
-                break
-            mask = grown
-        mapped, captured = mapped.close_over()
-        operands = [
-            *captured,
-            *to_front(args[:num_consts], dims[:num_consts], size),
-            *(
-                move_batch(x, d, size) if m else x
-                for x, d, m in zip(args[num_consts:whole], dims[num_consts:whole], mask[num_consts:whole], strict=True)
-            ),
-            *(x if d is None else move_batch(x, d, size, 1) for x, d in zip(args[whole:], dims[whole:], strict=True)),
-        ]
-        ys = self(
-            *operands,
-            body=mapped,
-            num_consts=len(captured) + num_consts,
-            num_carry=num_carry,
-            length=length,
-            reverse=reverse,
-            unroll=unroll,
-        )
-        carry_dims = tuple(0 if m else None for m in out[:num_carry])
-        return ys, (*carry_dims, *(1 if m else None for m in out[num_carry:]))
+    def _known_carries(self, loop: Loop, x: Operands[Any], known: Operands[bool]) -> Sequence[Array]:
+        """What the carries that are ``known`` hold at the start of each step; found by running them alone."""
+        if not any(known.carry):
+            return []
 
-    def with_token(self, params: dict[str, Any], thread: Thread) -> tuple[dict[str, Any], int, int]:
-        at = params["num_consts"]
-        return {**params, "body": thread(params["body"], at, 0), "num_carry": params["num_carry"] + 1}, at, 0
+        def make() -> Program:
+            body = loop.body
+            after, before = body.outputs[: loop.num_carry], loop.inside(body.inputs).carry
+            outputs = [*picked(after, known.carry), *picked(before, known.carry)]
+            wanted = {a for a in outputs if isinstance(a, Var)}
+            inputs = picked(body.inputs, known.body)
+            equations = needed(body.equations, wanted, set(inputs))
+            return Program(inputs, equations, outputs, body.constvars, body.values, f"known({body.name})")
 
-    def stablehlo(
-        self,
-        b: Any,
-        out: tuple[ArrayType, ...],
-        *xs: Any,
-        body: Program,
-        num_consts: int,
-        num_carry: int,
-        length: int,
-        reverse: bool,
-        unroll: int,
-    ) -> Any:
-        groups = Groups(xs)
-        consts, carry, sequences = groups.take(num_consts), groups.take(num_carry), groups.rest()
-        ys = [b.constant(0, t) for t in out[num_carry:]]
+        alone = loop.body.derive(("scan known", known.body, loop.num_consts, loop.num_carry), make)
+        args, params = loop.bound(x.picked(known), body=alone)
+        return self(*args, **params)[sum(known.carry) :]
+
+    def stablehlo(self, b: Any, out: tuple[ArrayType, ...], *xs: Any, **params: Any) -> Any:
+        loop = Loop.of(params)
+        _, consts, carry, sequences = loop.split(xs)
+        length, count = len(loop.order()), loop.num_carry
+        ys = [b.constant(0, t) for t in out[count:]]
         index = ArrayType((), np.dtype(np.int32))
-        per_turn = min(max(unroll, 1), length)
+        per_turn = min(max(loop.unroll, 1), length)
         turns = length // per_turn if length else 0
 
-        def step(b: Any, i: Any, carry: Sequence[Any], ys: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-            at = b.simple("subtract", (b.constant(length - 1, index), i), index) if reverse else i
+        def step(b: Any, i: Any, carry: Sequence[Any], ys: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+            at = b.simple("subtract", (b.constant(length - 1, index), i), index) if loop.reverse else i
             slices = [_take_row(b, s, at) for s in sequences]
-            results = b.program(body, [*consts, *carry, *slices])
-            rows = zip(ys, results[num_carry:], strict=True)
-            return results[:num_carry], [_put_row(b, column, y, at) for column, y in rows]
+            carry, rows = loop.results(b.program(loop.body, [*consts, *carry, *slices]))
+            return carry, [_put_row(b, column, y, at) for column, y in zip(ys, rows, strict=True)]
 
         def several(b: Any, i: Any, carry: Sequence[Any], ys: Sequence[Any], n: int) -> tuple[Any, Any, Any]:
             one = b.constant(1, index)
@@ -310,11 +156,11 @@ class Scan(Nested):
                 return b.compare("LT", i, b.constant(end, index), ArrayType((), np.dtype(bool)))
 
             def turn(b: Any, i: Any, *state: Any) -> Any:
-                i, carry, ys = several(b, i, state[:num_carry], state[num_carry:], per_turn)
+                i, carry, ys = several(b, i, state[:count], state[count:], per_turn)
                 return [i, *carry, *ys]
 
             state = b.op("stablehlo.while", state, tuple(types), regions=[(types, go_on), (types, turn)])
-            i, carry, ys = state[0], state[1 : 1 + num_carry], state[1 + num_carry :]
+            i, carry, ys = state[0], state[1 : 1 + count], state[1 + count :]
         elif turns == 1:
             i, carry, ys = several(b, i, carry, ys, per_turn)
         _, carry, ys = several(b, i, carry, ys, length - turns * per_turn)
@@ -333,49 +179,6 @@ def _put_row(b: Any, column: Any, y: Any, i: Any) -> Any:
     zero = b.constant(0, i.type)
     row = b.simple("reshape", (y,), ArrayType((1, *y.type.shape), y.type.dtype))
     return b.op("stablehlo.dynamic_update_slice", (column, row, i, *[zero] * len(y.type.shape)), column.type)
-
-
-def _instantiated(primals: Sequence[Array], tangents: Sequence[Array | None], mask: Mask) -> list[Array | None]:
-    return [instantiate(t, x) if m else None for x, t, m in zip(primals, tangents, mask, strict=True)]
-
-
-def _known_carries(
-    op: Scan,
-    args: Sequence[Any],
-    linear: Mask,
-    body: Program,
-    num_consts: int,
-    num_carry: int,
-    reverse: bool,
-    loop: dict[str, Any],
-) -> list[Array]:
-    """What the carries that are not linear hold at the start of each step; found by running them alone."""
-    whole = num_consts + num_carry
-    known = [not m for m in linear]
-    if not any(known[num_consts:whole]):
-        return []
-
-    def make() -> Program:
-        outputs = [
-            *picked(body.outputs[:num_carry], known[num_consts:whole]),
-            *picked(body.inputs[num_consts:whole], known[num_consts:whole]),
-        ]
-        wanted = {a for a in outputs if isinstance(a, Var)}
-        inputs = picked(body.inputs, known)
-        equations = needed(body.equations, wanted, set(inputs))
-        return Program(inputs, equations, outputs, body.constvars, body.values, f"known({body.name})")
-
-    alone = body.derive(("scan known", linear, num_consts, num_carry), make)
-    n = sum(known[num_consts:whole])
-    out = op(
-        *picked(args, known),
-        body=alone,
-        num_consts=sum(known[:num_consts]),
-        num_carry=n,
-        reverse=reverse,
-        **loop,
-    )
-    return list(out[n:])
 
 
 scan_op = Scan()
@@ -444,32 +247,27 @@ def scan(
         unroll = max(n, 1)
     elif not isinstance(unroll, int) or unroll < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ParameterError("scan: unroll", got=unroll, expected="a positive int, or a bool")
+    loop = Loop(opened, len(consts), len(carry), n, bool(reverse), max(int(unroll), 1))
     # A carry that every step hands on as it is need not be carried, and a ``y`` that is an ``x`` need not be stacked.
-    first, rest = len(consts), len(consts) + len(carry)
-    sources = handed_on(opened)
-    same = [i == first + k for k, i in enumerate(sources[: len(carry)])]
-    moves = [not s for s in same]
-    taken = [i - rest if i is not None and i >= rest else None for i in sources[len(carry) :]]
-    inner = opened.inputs[first:rest]
-    order = (*picked(inner, same), *opened.inputs[:first], *picked(inner, moves), *opened.inputs[rest:])
-    kept = picked(carry, same)
-    out = scan_op(
-        *kept,
-        *consts,
-        *picked(carry, moves),
-        *sequences,
-        body=narrowed(opened, order, (*moves, *(i is None for i in taken))),
-        num_consts=len(kept) + first,
-        num_carry=sum(moves),
-        length=n,
-        reverse=bool(reverse),
-        unroll=max(int(unroll), 1),
-    )
-    ys = iter(out[sum(moves) :])
+    same, first = loop.constant(), len(opened.inputs) - len(sequences)
+    taken = [i - first if i is not None and i >= first else None for i in handed_on(opened)[len(carry) :]]
+    loop, operands = loop.with_consts(same, [*consts, *carry, *sequences])
+    stacked = (*(True,) * loop.num_carry, *(i is None for i in taken))
+    args, params = loop.bound(operands, body=narrowed(loop.body, loop.body.inputs, stacked))
+    moved, ys = loop.results(scan_op(*args, **params))
+    rest = iter(ys)
     return (
-        tree.unflatten(carry_def, merged(kept, out[: sum(moves)], same)),
-        tree.unflatten(y_defs[0], [next(ys) if i is None else sequences[i] for i in taken]),
+        tree.unflatten(carry_def, merged(picked(carry, same), moved, same)),
+        tree.unflatten(y_defs[0], [next(rest) if i is None else sequences[i] for i in taken]),
     )
+
+
+def scan_program(
+    body: Program, consts: Sequence[Array], carry: Sequence[Array], xs: Sequence[Array], *, length: int, **how: Any
+) -> tuple[Array, ...]:
+    """The final carry and ys of a body that is a program; ``how``: reverse, unroll."""
+    args, params = Loop(body, len(consts), len(carry), length, **how).bound(Operands((), consts, carry, xs))
+    return scan_op(*args, **params)
 
 
 def _step_by_step(

@@ -1,4 +1,4 @@
-"""What the transforms of a scan make of its body: with tangents, cut into value and linear part, transposed.
+"""What the transforms of a scan make of its body: cut into value and linear part, transposed.
 
 Each is a program kept with the body, in the order of operands that `Scan` has: consts, carry, slices.
 """
@@ -6,62 +6,21 @@ Each is a program kept with the body, in the order of operands that `Scan` has: 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple, final
 
 from nxjax.ops.arithmetic import add
 from nxjax.ops.base import zeros
 from nxjax.trace.core import Array
 from nxjax.trace.program import Literal, Program, Var
 from nxjax.trace.stage import stage
-from nxjax.trace.types import ArrayType
-from nxjax.transforms.jvp import instantiate, jvp_flat
-from nxjax.transforms.nested import Groups, Mask, either, narrowed, needed, picked, present, spread
-from nxjax.transforms.partial_eval import partial_eval
+from nxjax.transforms.control.loop import Loop, Operands, negated
+from nxjax.transforms.nested import Groups, Mask, narrowed, needed, picked, spread
+from nxjax.transforms.partial_eval import Halves, partial_eval
 from nxjax.transforms.transpose import backward
 
 
-def jvp_body(body: Program, mask: Mask, num_consts: int, num_carry: int) -> tuple[Program, Mask, Mask, Mask]:
-    """The body on values and tangents, which carries and ys vary after a step, and ``mask`` grown by these carries.
-
-    Inputs are consts, their tangents, carry, its tangents, slices, their tangents; results likewise.
-    """
-    counts = (num_consts, num_carry, len(mask) - num_consts - num_carry)
-
-    def make() -> tuple[Program, Mask, Mask, Mask]:
-        store: list[tuple[Mask, Mask, Mask]] = []
-        types: list[ArrayType] = []
-        groups, masks = Groups(body.in_types), Groups(mask)
-        for n in counts:
-            group = groups.take(n)
-            types += [*group, *(t.strong() for t in picked(group, masks.take(n)))]
-
-        def flat(*args: Array) -> Sequence[Array]:
-            rest, masks = Groups(args), Groups(mask)
-            xs: list[Array] = []
-            ts: list[Array | None] = []
-            for n in counts:
-                m = masks.take(n)
-                xs += rest.take(n)
-                ts += spread(rest.take(sum(m)), m)
-            out, out_t = jvp_flat(body, xs, ts)
-            carry_mask = mask[num_consts : num_consts + num_carry]
-            moves, ys_vary = present(out_t[:num_carry]), present(out_t[num_carry:])
-            carry_grown = either(carry_mask, moves)
-            store[:] = [(moves, ys_vary, (*mask[:num_consts], *carry_grown, *mask[num_consts + num_carry :]))]
-            carry_t = [
-                instantiate(t, y) for y, t, m in zip(out[:num_carry], out_t[:num_carry], carry_mask, strict=True) if m
-            ]
-            return [*out[:num_carry], *carry_t, *out[num_carry:], *picked(out_t[num_carry:], ys_vary)]
-
-        return stage(flat, types, f"jvp({body.name})"), *store[0]
-
-    return body.derive(("scan jvp", mask, num_consts, num_carry), make)
-
-
 @final
-@dataclass(frozen=True)
-class CutBody:
+class CutBody(NamedTuple):
     """A body cut for `Scan.partial_eval`.
 
     Attributes:
@@ -74,7 +33,7 @@ class CutBody:
             the unknown results.
     """
 
-    mask: Mask
+    mask: Operands[bool]
     known_out: Mask
     value: Program
     prelude: Program
@@ -82,20 +41,21 @@ class CutBody:
     rest: Program
 
 
-def cut_body(body: Program, known: Mask, num_consts: int, num_carry: int) -> CutBody:
-    return body.derive(("scan cut", known, num_consts, num_carry), lambda: _cut(body, known, num_consts, num_carry))
+def cut_body(loop: Loop, known: Mask) -> CutBody:
+    return loop.body.derive(("scan cut", known, loop.num_consts, loop.num_carry), lambda: _cut(loop, known))
 
 
-def _cut(body: Program, known: Mask, num_consts: int, num_carry: int) -> CutBody:
-    whole = num_consts + num_carry
-    free = (False,) * (len(body.outputs) - num_carry)
-    while True:
-        carry = known[num_consts:whole]
-        halves = partial_eval(body, known, unknown_out=(*(not k for k in carry), *free))
-        if halves.known_out[:num_carry] == carry:
-            break
-        known = (*known[:num_consts], *halves.known_out[:num_carry], *known[whole:])
-    first, n_consts, n_carry = halves.known, sum(known[:num_consts]), sum(carry)
+def _cut(loop: Loop, known: Mask) -> CutBody:
+    body, free = loop.body, (False,) * (len(loop.body.outputs) - loop.num_carry)
+
+    def turn(mask: Operands[bool]) -> tuple[Halves, Mask]:
+        late = (*(not k for k in mask.carry), *free)
+        halves = partial_eval(body, mask.body, unknown_out=late)
+        return halves, halves.known_out[: loop.num_carry]
+
+    halves, mask = loop.fixed_point(known, turn)
+    first = halves.known
+    n_consts, n_carry = sum(mask.consts), sum(mask.carry)
     fixed: set[Var] = {*first.inputs[:n_consts], *first.constvars}
     invariant = [
         e
@@ -122,54 +82,50 @@ def _cut(body: Program, known: Mask, num_consts: int, num_carry: int) -> CutBody
     late = Groups(halves.unknown.inputs[len(residuals) :])
     inputs = [
         *picked(variables, hoist),
-        *late.take(num_consts - n_consts),
-        *late.take(num_carry - n_carry),
+        *late.take(loop.num_consts - n_consts),
+        *late.take(loop.num_carry - n_carry),
         *picked(variables, is_slice),
         *picked(variables, stack),
         *late.rest(),
     ]
     rest = narrowed(halves.unknown, inputs, (True,) * len(halves.unknown.outputs))
     positions = tuple(slices[a] for a, s in zip(residuals, is_slice, strict=True) if s)
-    return CutBody(known, halves.known_out, value, prelude, positions, rest)
+    return CutBody(mask, halves.known_out, value, prelude, positions, rest)
 
 
-def transposed_body(body: Program, linear: Mask, nonzero: Mask, num_consts: int, num_carry: int) -> Program:
+def transposed_body(loop: Loop, linear: Operands[bool], nonzero: Mask) -> Program:
     """(known consts; cts of linear consts, of carry; known slices, known carries, cts of ys) to
     (cts of linear consts, of carry; cts of linear slices)."""
-    whole = num_consts + num_carry
-    m_consts, m_carry, m_xs = linear[:num_consts], linear[num_consts:whole], linear[whole:]
-    t_consts, t_carry, t_xs = body.in_types[:num_consts], body.in_types[num_consts:whole], body.in_types[whole:]
-    t_ys = body.out_types[num_carry:]
+    body, known = loop.body, negated(linear)
 
     def flat(*args: Array) -> Sequence[Array]:
         rest = Groups(args)
-        k_consts = rest.take(num_consts - sum(m_consts))
-        ct_consts, ct_carry = rest.take(sum(m_consts)), rest.take(sum(m_carry))
-        k_xs, k_carry = rest.take(len(m_xs) - sum(m_xs)), rest.take(num_carry - sum(m_carry))
-        values = [
-            *spread(k_consts, [not m for m in m_consts]),
-            *spread(k_carry, [not m for m in m_carry]),
-            *spread(k_xs, [not m for m in m_xs]),
-        ]
-        found = backward(body, values, [*spread(ct_carry, m_carry), *spread(rest.rest(), nonzero)])
+        k_consts = rest.take(sum(known.consts))
+        ct_consts, ct_carry = rest.take(sum(linear.consts)), rest.take(sum(linear.carry))
+        k_xs, k_carry = rest.take(sum(known.xs)), rest.take(sum(known.carry))
+        values = spread([*k_consts, *k_carry, *k_xs], known.body)
+        found = loop.inside(backward(body, values, [*spread(ct_carry, linear.carry), *spread(rest.rest(), nonzero)]))
         sums = [
-            c if f is None else add(c, f) for c, f in zip(ct_consts, picked(found[:num_consts], m_consts), strict=True)
+            c if f is None else add(c, f) for c, f in zip(ct_consts, picked(found.consts, linear.consts), strict=True)
         ]
+        t = loop.inside(body.in_types)
         others = [
             zeros(t) if ct is None else ct
-            for ct, t, m in zip(found[num_consts:], (*t_carry, *t_xs), (*m_carry, *m_xs), strict=True)
+            for ct, t, m in zip((*found.carry, *found.xs), (*t.carry, *t.xs), (*linear.carry, *linear.xs), strict=True)
             if m
         ]
         return [*sums, *others]
 
     def make() -> Program:
+        t = loop.inside(body.in_types)
+        k, l = t.picked(known), t.picked(linear)
         types = [
-            *picked(t_consts, [not m for m in m_consts]),
-            *(t.strong() for t in (*picked(t_consts, m_consts), *picked(t_carry, m_carry))),
-            *picked(t_xs, [not m for m in m_xs]),
-            *picked(t_carry, [not m for m in m_carry]),
-            *(t.strong() for t in picked(t_ys, nonzero)),
+            *k.consts,
+            *(t.strong() for t in (*l.consts, *l.carry)),
+            *k.xs,
+            *k.carry,
+            *(t.strong() for t in picked(loop.results(body.out_types)[1], nonzero)),
         ]
         return stage(flat, types, f"transpose({body.name})")
 
-    return body.derive(("scan transpose", linear, nonzero, num_consts, num_carry), make)
+    return body.derive(("scan transpose", linear.body, nonzero, loop.num_consts, loop.num_carry), make)

@@ -21,8 +21,9 @@ from nxjax.lower.cpu.builder import Builder, View, rule
 from nxjax.lower.cpu.lower import inline
 from nxjax.lower.cpu.tape import Branch, Buffer, Copy, Counter, Ref, Repeat, Step, While
 from nxjax.lower.passes.turns import staged
-from nxjax.trace.program import Equation, Program
+from nxjax.trace.program import Equation
 from nxjax.trace.types import ArrayType
+from nxjax.transforms.control.loop import Loop
 
 
 @contextmanager
@@ -79,24 +80,22 @@ def scan(b: Builder, e: Equation, *xs: Any) -> Sequence[Any]:
     program = None if isa.current().reproducible else staged(e)
     if program is not None:
         return inline(b, program, xs)
-    p = e.params
-    body: Program = p["body"]
-    length, reverse = p["length"], p["reverse"]
-    first, whole = p["num_consts"], p["num_consts"] + p["num_carry"]
-    consts = [_given(b, x) for x in xs[:first]]
-    sequences = [b.view(x) for x in xs[whole:]]
-    carries = _carried(b, xs[first:whole], body.in_types[first:whole])
-    stacked = [b.new(v.type) for v in e.outputs[p["num_carry"] :]]
-    if not length:
+    loop = Loop.of(e.params)
+    x = loop.split(xs)
+    consts = [_given(b, c) for c in x.consts]
+    sequences = [b.view(s) for s in x.xs]
+    carries = _carried(b, x.carry, loop.inside(loop.body.in_types).carry)
+    stacked = [b.new(v.type) for v in loop.results(e.outputs)[1]]
+    if not loop.length:
         return [*carries, *stacked]
-    counter = Counter(length)
+    counter = Counter(loop.length)
     with _body(b) as steps:
-        rows = [_row(x, counter, reverse) for x in sequences]
-        out = inline(b, body, [*consts, *carries, *rows])
+        rows = [_row(s, counter, loop.reverse) for s in sequences]
+        after, ys = loop.results(inline(b, loop.body, [*consts, *carries, *rows]))
         b.equation = e
-        for y, column in zip(out[p["num_carry"] :], stacked, strict=True):
-            _write(b, b.view(y), _row(column, counter, reverse))
-        _carry_on(b, out[: p["num_carry"]], carries)
+        for y, column in zip(ys, stacked, strict=True):
+            _write(b, b.view(y), _row(column, counter, loop.reverse))
+        _carry_on(b, after, carries)
     b.steps.append(Repeat(counter, steps, equation=e))
     return [*carries, *stacked]
 
@@ -112,19 +111,18 @@ def _row(x: View, counter: Counter, reverse: bool) -> View:
 @rule("while")
 def while_(b: Builder, e: Equation, *xs: Any) -> Sequence[Any]:
     """The body, as long as the condition says."""
-    p = e.params
-    n, m = p["cond_nconsts"], p["body_nconsts"]
-    cond_consts = [_given(b, x) for x in xs[:n]]
-    body_consts = [_given(b, x) for x in xs[n : n + m]]
-    body: Program = p["body"]
-    carries = _carried(b, xs[n + m :], body.out_types)
+    loop = Loop.of(e.params)
+    x = loop.split(xs)
+    test_consts = [_given(b, c) for c in x.test_consts]
+    consts = [_given(b, c) for c in x.consts]
+    carries = _carried(b, x.carry, loop.body.out_types)
     flag = View(Ref(Buffer(1, "temp")), (), (), np.dtype(np.bool_))
     with _body(b) as condition:
-        (more,) = inline(b, p["cond"], [*cond_consts, *carries])
+        (more,) = inline(b, e.params["cond"], [*test_consts, *carries])
         b.equation = e
         _write(b, b.view(more), flag)
     with _body(b) as steps:
-        out = inline(b, body, [*body_consts, *carries])
+        out = inline(b, loop.body, [*consts, *carries])
         b.equation = e
         _carry_on(b, out, carries)
     b.steps.append(While(condition, flag.ref, steps, equation=e))

@@ -24,49 +24,47 @@ from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
 from nxjax.trace.program import Equation, Program
 from nxjax.transforms.control.cond import choose
+from nxjax.transforms.control.loop import Loop
 
 
 def while_(b: Builder, e: Equation, *xs: View) -> tuple[View, ...]:
-    p = e.params
-    n, m = p["cond_nconsts"], p["body_nconsts"]
-    cond_consts, body_consts, init = xs[:n], xs[n : n + m], xs[n + m :]
-    carry = [kept(b, x) for x in init]
+    loop = Loop.of(e.params)
+    operands = loop.split(xs)
+    operands = operands._replace(carry=[kept(b, x) for x in operands.carry])
     predicate = b.variable((1,), np.bool_, None, b.fresh("predicate"))
     with b.block() as condition:
-        (test,) = b.program(p["cond"], [*cond_consts, *carry])
+        (test,) = b.program(e.params["cond"], operands.test)
         copied(b, [(b.reshaped(test, (1,)), predicate.view())])
     with b.block() as body:
-        assign(b, b.program(p["body"], [*body_consts, *carry]), carry)
+        assign(b, b.program(loop.body, operands.body), operands.carry)
     b.steps.append(While(tuple(condition), predicate, tuple(body), b.source, turns(e)))
-    return tuple(carry)
+    return tuple(operands.carry)
 
 
 def scan(b: Builder, e: Equation, *xs: View) -> tuple[View, ...]:
-    p = e.params
-    body: Program = p["body"]
-    length, n, m = p["length"], p["num_consts"], p["num_carry"]
-    consts, init, sequences = xs[:n], xs[n : n + m], xs[n + m :]
-    outs = [(v, t) for v, t in zip(e.outputs[m:], body.out_types[m:], strict=True)]
+    loop = Loop.of(e.params)
+    length, reverse = loop.length, loop.reverse
+    _, consts, init, sequences = loop.split(xs)
+    outs = [*zip(loop.results(e.outputs)[1], loop.results(loop.body.out_types)[1], strict=True)]
     if not length:
         empty = [b.variable(_view_shape(v), _dtype(v)).view() for v, _ in outs]
         return (*init, *empty)
     carry = [kept(b, x) for x in init]
-    reverse = p["reverse"]
     counter = kept(b, b.constant(np.int32(length - 1 if reverse else 0)))
     tables = [_as_table(b, x) for x in sequences]
     columns = [_column(b, _view_shape(v), _dtype(v)) for v, _ in outs]
     index = b.reshaped(counter, (1, 1))
     with b.block() as steps:
         rows = [b.reshaped(take(b, t, index), x.shape[1:]) for t, x in zip(tables, sequences, strict=True)]
-        ys = b.program(body, [*consts, *carry, *rows])
-        for column, y in zip(columns, ys[m:], strict=True):
+        after, ys = loop.results(b.program(loop.body, [*consts, *carry, *rows]))
+        for column, y in zip(columns, ys, strict=True):
             if column.size:
                 width = math.prod(column.shape[1:])
                 table = View(column, 0, (1, length, width), row_major((1, length, width)))
                 put(b, table, index, b.reshaped(y, (1, 1, width)), "set", column)
         step = wrap(np.int32(-1 if reverse else 1))
         next_one = b.inline(lambda i: add(i, step), [counter])
-        assign(b, [*ys[:m], next_one], [*carry, counter])
+        assign(b, [*after, next_one], [*carry, counter])
     b.steps.append(Repeat(length, tuple(steps), b.source))
     return (*carry, *(c.view() for c in columns))
 

@@ -7,30 +7,23 @@ from typing import Any, Final
 
 from nxjax.lower.npu.builder import Builder, Rule, Unsupported, Value
 from nxjax.trace.program import Program
+from nxjax.transforms.control.loop import Loop
 from nxjax.transforms.nested import branch_of
 
 
-def _while(
-    b: Builder,
-    out: Any,
-    *xs: Value,
-    cond: Program,
-    cond_nconsts: int,
-    body: Program,
-    body_nconsts: int,
-) -> Sequence[Value]:
-    tests, rest = xs[:cond_nconsts], xs[cond_nconsts:]
-    consts, carry = rest[:body_nconsts], list(rest[body_nconsts:])
+def _while(b: Builder, out: Any, *xs: Value, **params: Any) -> Sequence[Value]:
+    loop = Loop.of(params)
+    operands = loop.split(xs)
     for _ in range(b.unroll + 1):
-        more = b.program(cond, [*tests, *carry])[0].scalar()
+        more = b.program(params["cond"], operands.test)[0].scalar()
         if more is None:
             raise Unsupported(
                 "the number of its steps is data, and NPU graphs have no loops",
                 "compile the body and loop outside, or use nx.lax.scan with a fixed length",
             )
         if not more:
-            return carry
-        carry = b.program(body, [*consts, *carry])
+            return operands.carry
+        operands = operands._replace(carry=b.program(loop.body, operands.body))
     raise _too_long(b)
 
 
