@@ -164,9 +164,9 @@ class _Walk:
             return []
         first = given[0] if given else None
         if op.name == "scan":
-            return self.scan(given, Loop.of(params))
+            return [*self.scan(given, Loop.of(params))]
         if op.name == "while":
-            return self.loop(given, Loop.of(params), params["cond"])
+            return [*self.loop(given, Loop.of(params), params["cond"])]
         if op.name == "cond":
             return self.branches(given[1:], params["branches"])
         program = params.get("program")

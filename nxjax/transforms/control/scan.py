@@ -101,9 +101,9 @@ class Scan(LoopOp):
         sums = [zeros(x.type) if ct is None else ct for x, ct in picked([*columns], (*linear.consts, *linear.carry))]
         xs = (*picked(x.xs, known.xs), *steps, *picked(ct_ys, nonzero))
         operands = Operands((), picked(x.consts, known.consts), sums, xs)
-        args, params = loop.bound(operands, body=transposed_body(loop, linear, nonzero), reverse=not loop.reverse)
+        inputs, params = loop.bound(operands, body=transposed_body(loop, linear, nonzero), reverse=not loop.reverse)
         # Cotangents of linear operands come in their order.
-        every = spread(self(*args, **params), linear.flat)
+        every = spread(self(*inputs, **params), linear.flat)
         return [ct if g else None for ct, g in zip(every, given, strict=True)]
 
     def _known_carries(self, loop: Loop, x: Operands[Any], known: Operands[bool]) -> Sequence[Array]:
