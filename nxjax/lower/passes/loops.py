@@ -8,7 +8,6 @@ input only.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import Final
 
 from nxjax.lower.passes.dce import dead_code_eliminated
@@ -71,7 +70,7 @@ def _reading(
     x: Operands[Atom] = loop.split(e.inputs)
     x = x._replace(test_consts=(*first, *x.test_consts), consts=(*second, *x.consts))
     n, m = len(x.test_consts), len(x.consts)
-    return e.replaced(x.flat, e.outputs, replace(loop, body=body, num_consts=m, test=test, num_test_consts=n).params)
+    return e.replaced(x.flat, e.outputs, loop._replace(body=body, num_consts=m, test=test, num_test_consts=n).params)
 
 
 # --- carries that never change become consts ---
@@ -213,7 +212,7 @@ def _trimmed_loop(e: Equation, read: Collection[Var]) -> Equation:
     if all((*taken.flat, *kept)):
         return e
     loop = loop.narrowed(taken, kept)
-    loop = replace(loop, body=dead_code_eliminated(loop.body))
+    loop = loop._replace(body=dead_code_eliminated(loop.body))
     return e.replaced(tuple(picked(e.inputs, taken.flat)), tuple(picked(e.outputs, kept)), loop.params)
 
 

@@ -8,8 +8,7 @@ one boolean. A scan has a length and no test; a while has a test, and no xs and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Generic, NamedTuple, TypeVar, final
+from typing import Any, Final, Generic, NamedTuple, TypeVar, final
 
 from nxjax.ops.base import move_batch
 from nxjax.ops.shape import broadcast_in_dim
@@ -37,6 +36,8 @@ from nxjax.transforms.vmap import batched
 
 T = TypeVar("T")
 R = TypeVar("R")
+# The parameters of a scan, in the order of `Loop`.
+_SCAN: Final = ("body", "num_consts", "num_carry", "length", "reverse", "unroll")
 
 
 class Operands(NamedTuple, Generic[T]):
@@ -71,8 +72,7 @@ def negated(mask: Operands[bool]) -> Operands[bool]:
 
 
 @final
-@dataclass(frozen=True)
-class Loop:
+class Loop(NamedTuple):
     """The parameters of a loop. ``length``: how many turns it takes; None, where ``test`` says it."""
 
     body: Program
@@ -96,8 +96,7 @@ class Loop:
     def params(self) -> dict[str, Any]:
         """The parameters of its equation."""
         if self.test is None:
-            names = ("body", "num_consts", "num_carry", "length", "reverse", "unroll")
-            return {name: getattr(self, name) for name in names}
+            return dict(zip(_SCAN, self, strict=False))
         return {
             "cond": self.test,
             "cond_nconsts": self.num_test_consts,
@@ -106,8 +105,10 @@ class Loop:
         }
 
     def split(self, operands: Sequence[T]) -> Operands[T]:
-        n = self.num_test_consts
-        return self.inside(operands[n:])._replace(test_consts=operands[:n])
+        first = self.num_test_consts
+        second = first + self.num_consts
+        last = second + self.num_carry
+        return Operands(operands[:first], operands[first:second], operands[second:last], operands[last:])
 
     def inside(self, inputs: Sequence[T]) -> Operands[T]:
         """As `split`, of what the body takes."""
@@ -128,19 +129,15 @@ class Loop:
 
         What its programs hold becomes the first consts.
         """
-        loop = replace(self, **changes)
+        loop = self._replace(**changes)
+        test_consts, consts, carry, xs = operands
         body, held = loop.body.close_over()
         test, test_held = (None, ()) if loop.test is None else loop.test.close_over()
-        operands = operands._replace(test_consts=(*test_held, *operands.test_consts), consts=(*held, *operands.consts))
-        loop = replace(
-            loop,
-            body=body,
-            num_consts=len(operands.consts),
-            num_carry=len(operands.carry),
-            test=test,
-            num_test_consts=len(operands.test_consts),
+        first, second = [*test_held, *test_consts], [*held, *consts]
+        loop = Loop(
+            body, len(second), len(carry), loop.length, loop.reverse, loop.unroll, test, num_test_consts=len(first)
         )
-        return list(operands.flat), loop.params
+        return [*first, *second, *carry, *xs], loop.params
 
     def fixed_point(
         self, mask: Sequence[bool], step: Callable[[Operands[bool]], tuple[R, Mask]]
@@ -149,9 +146,9 @@ class Loop:
 
         ``step`` of a mask gives what it finds, and the carry's part after a turn.
         """
-        start = self.split(tuple(mask))
-        found, carry = fixed_point(tuple(start.carry), lambda carry: step(start._replace(carry=carry)))
-        return found, start._replace(carry=carry)
+        first, consts, carry, xs = self.split(tuple(mask))
+        found, carry = fixed_point(carry, lambda carry: step(Operands(first, consts, carry, xs)))
+        return found, Operands(first, consts, carry, xs)
 
     def constant(self) -> Mask:
         """Which carries every turn hands on as they are."""
@@ -161,8 +158,7 @@ class Loop:
     def narrowed(self, operands: Operands[bool], results: Sequence[bool]) -> Loop:
         """The loop with the operands and results that are marked only; nothing that is left needs the others."""
         body, test = self.body, self.test
-        return replace(
-            self,
+        return self._replace(
             body=narrowed(body, picked(body.inputs, operands.body), results),
             num_consts=sum(operands.consts),
             num_carry=sum(operands.carry),
@@ -172,6 +168,8 @@ class Loop:
 
     def with_consts(self, carries: Mask, operands: Sequence[T]) -> tuple[Loop, Operands[T]]:
         """The loop whose ``carries``, that no turn changes, are the first consts of its programs; and its operands."""
+        if not any(carries):
+            return self, self.split(operands)
         body, test, moves = self.body, self.test, [not c for c in carries]
 
         def moved(x: Operands[Any]) -> Operands[Any]:
@@ -180,8 +178,7 @@ class Loop:
             return Operands(test_consts, (*first, *x.consts), picked(x.carry, moves), x.xs)
 
         kept = (*moves, *(True,) * (len(body.outputs) - len(moves)))
-        loop = replace(
-            self,
+        loop = self._replace(
             body=narrowed(body, moved(self.inside(body.inputs)).body, kept),
             num_consts=self.num_consts + sum(carries),
             num_carry=sum(moves),
@@ -189,7 +186,7 @@ class Loop:
         if test is not None:
             n = self.num_test_consts
             inputs = moved(Operands(test.inputs[:n], (), test.inputs[n:], ())).test
-            loop = replace(loop, test=narrowed(test, inputs, (True,)), num_test_consts=n + sum(carries))
+            loop = loop._replace(test=narrowed(test, inputs, (True,)), num_test_consts=n + sum(carries))
         return loop, moved(self.split(operands))
 
 
@@ -249,7 +246,7 @@ class LoopOp(Nested):
             inputs = [*test.inputs[:at], Var(ArrayType((), dtypes.bool_)), *test.inputs[at:]]
             test = narrowed(test, inputs, (True,))
         body = thread(loop.body, loop.num_consts, 0)
-        loop = replace(loop, body=body, test=test, num_carry=loop.num_carry + 1)
+        loop = loop._replace(body=body, test=test, num_carry=loop.num_carry + 1)
         return loop.params, at + loop.num_consts, 0
 
 

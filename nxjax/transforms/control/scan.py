@@ -49,14 +49,12 @@ class Scan(LoopOp):
         counted(self, "num_carry", num_carry, len(types) - num_consts)
         require(self, length >= 0, "length", length, "0 or more")
         require(self, unroll >= 1, "unroll", unroll, "1 or more")
-        loop = Loop(body, num_consts, num_carry, length)
-        x = loop.split(types)
-        if any(t.shape[:1] != (length,) for t in x.xs):
-            raise ShapeError("scan: xs differ from the length", got=x.xs, expected=f"leading size {length}")
-        fits(self, [*x.consts, *x.carry, *(t.with_shape(t.shape[1:]) for t in x.xs)], body, "body")
-        carry, ys = loop.results(body.out_types)
-        carried(self, x.carry, carry)
-        return (*carry, *(t.with_shape((length, *t.shape)) for t in ys))
+        whole, out = num_consts + num_carry, body.out_types
+        if any(t.shape[:1] != (length,) for t in types[whole:]):
+            raise ShapeError("scan: xs differ from the length", got=types[whole:], expected=f"leading size {length}")
+        fits(self, [*types[:whole], *(t.with_shape(t.shape[1:]) for t in types[whole:])], body, "body")
+        carried(self, types[num_consts:whole], out[:num_carry])
+        return (*out[:num_carry], *(t.with_shape((length, *t.shape)) for t in out[num_carry:]))
 
     def eval(self, *xs: NDArray, **params: Any) -> tuple[NDArray, ...]:
         loop = Loop.of(params)
@@ -252,8 +250,10 @@ def scan(
     same, first = loop.constant(), len(opened.inputs) - len(sequences)
     taken = [i - first if i is not None and i >= first else None for i in handed_on(opened)[len(carry) :]]
     loop, operands = loop.with_consts(same, [*consts, *carry, *sequences])
-    stacked = (*(True,) * loop.num_carry, *(i is None for i in taken))
-    args, params = loop.bound(operands, body=narrowed(loop.body, loop.body.inputs, stacked))
+    if any(i is not None for i in taken):
+        stacked = (*(True,) * loop.num_carry, *(i is None for i in taken))
+        loop = loop._replace(body=narrowed(loop.body, loop.body.inputs, stacked))
+    args, params = loop.bound(operands)
     moved, ys = loop.results(scan_op(*args, **params))
     rest = iter(ys)
     return (
