@@ -152,7 +152,16 @@ def test_tracing_may_be_stopped_anywhere(wrap):
 @pytest.mark.parametrize("way", ["a call", "placed", "compiled", "watched"])
 def test_a_call_that_is_stopped_anywhere_has_taken_all_or_nothing(way):
     """What is given away is gone, or none of it: also that which the program does not write over."""
-    files = ("jit.py", "jit_entry.py", "jit_stages.py", "array.py", "executable.py", "memory.py")
+    files = (
+        "jit.py",
+        "jit_parameters.py",
+        "jit_trace.py",
+        "jit_entry.py",
+        "jit_stages.py",
+        "array.py",
+        "executable.py",
+        "memory.py",
+    )
     left = [0]
 
     def at(frame: Any, event: str, _: Any) -> None:

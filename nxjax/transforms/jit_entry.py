@@ -2,7 +2,7 @@
 
 A call on concrete arrays is direct (nothing was put anywhere), at a place, or watched while somebody debugs. Direct
 calls settle once how they run: what depends on closed-over arrays alone is computed before the second one. Knows no
-signature of Python's and no options; that is `jit`'s and `jit_options`'.
+signature of Python's and no options; those are `jit_parameters`' and `jit_options`'.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from nxjax.trace.boundary import boundary
 from nxjax.trace.core import Array, Tracer, current_trace, the_watcher
 from nxjax.trace.mesh import current_mesh
 from nxjax.trace.shortcuts import may
-from nxjax.trace.types import ArrayType
 from nxjax.transforms import retrace
 from nxjax.transforms.jit_stages import Executable, Repeated, Traced, the_compiler
+from nxjax.transforms.jit_trace import Call
 
 # After how many calls of one program its executor is told of it: the second, then ever more seldom.
 _TOLD: Final = frozenset((2, 3, *(4**n for n in range(2, 16))))
@@ -49,18 +49,16 @@ class Entry:
         "traced", "types", "way",
     )  # fmt: skip
 
-    def __init__(self, traced: Traced, donate: tuple[int, ...], types: tuple[ArrayType, ...], state: Any) -> None:
+    def __init__(self, traced: Traced, call: Call) -> None:
         self.traced = traced
-        self.types = list(types)
-        self.state = state
+        self.types = list(call.types)
+        self.state = call.state
         self.calls = 0
-        # Whether the arguments are just these, by position.
-        self.flat = False
         self.opened, consts = traced.program.close_over()
         # Its own: what a function closes over lives on when the array is deleted, or donated to the function itself.
         self.consts = tuple(map(another, consts))
         self.out_tree = traced.out_tree
-        self.donate = tuple(i + len(self.consts) for i in donate)
+        self.donate = tuple(i + len(self.consts) for i in traced.donate)
         # What `retrace` knows of this signature.
         self.record: retrace.Signature | None = None
         # How direct calls run, once they did.
@@ -71,6 +69,15 @@ class Entry:
         placed = bool(traced.asked) or any(type(c) is PlacedArray for c in self.consts)
         # Whether a call with arguments that are nowhere in particular is one on the default device.
         self.direct = not self.borrows and not placed and not the_compiler().is_placed(self.opened, traced.device)
+        # Whether calls of arrays by position may be known by their types alone.
+        self.flat = (
+            may("recent entry")
+            and current_settings().mode is None
+            and self.direct
+            and call.statics is None
+            and not call.kwargs
+            and len(call.args) == len(call.types) == call.in_tree.num_nodes - 3
+        )
 
     def run(self, values: list[Any], device: Any) -> list[DeviceArray]:
         """The results for arguments that are nowhere in particular."""

@@ -14,13 +14,15 @@ from contextlib import contextmanager
 from html import escape
 from time import perf_counter
 from types import CodeType
-from typing import Any, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 from weakref import WeakKeyDictionary, ref
 
 from nxjax.config import CallSettings, config
-from nxjax.errors import ParameterError, Source
-from nxjax.trace import tree
+from nxjax.errors import ParameterError, user_source
 from nxjax.trace.types import ArrayType
+
+if TYPE_CHECKING:
+    from nxjax.transforms.jit_trace import Call
 
 _KEPT: Final = 256  # signatures of one function; the oldest go
 _KEPT_OF_CODE: Final = 16  # of all functions that were jitted of one code
@@ -47,24 +49,14 @@ class Signature:
 
     __slots__ = ("borrows", "compiling", "in_tree", "name", "names", "source", "state", "statics", "tracing", "types")
 
-    def __init__(
-        self,
-        names: Sequence[str],
-        types: tuple[ArrayType, ...],
-        in_tree: tree.TreeDef,
-        statics: Any,
-        state: tuple[Any, ...],
-        source: Source | None,
-        borrows: bool,
-        tracing: float,
-    ) -> None:
+    def __init__(self, call: Call, names: Sequence[str], borrows: bool, tracing: float) -> None:
         self.name = ""
-        self.names = tuple(names) or tuple(f"leaf {i}" for i in range(len(types)))
-        self.types = types
-        self.in_tree = in_tree
-        self.statics: tuple[tuple[Any, Any, Any], ...] = statics or ()
-        self.state = state
-        self.source = source
+        self.names = tuple(names) or tuple(f"leaf {i}" for i in range(len(call.types)))
+        self.types = call.types
+        self.in_tree = call.in_tree
+        self.statics: tuple[tuple[Any, Any, Any], ...] = call.statics or ()
+        self.state: tuple[Any, ...] = call.state
+        self.source = user_source()
         self.borrows = borrows
         self.tracing = tracing
         self.compiling = 0.0

@@ -239,14 +239,13 @@ class Hybrid:
                 inner: Any = fun
                 options: dict[str, Any] = {}
                 if isinstance(fun, Jitted):
-                    inner, options = fun.fun, {
-                        "static_argnums": fun.static_argnums, "static_argnames": tuple(fun.static_argnames),
-                    }  # fmt: skip
+                    inner, told = fun.fun, fun.parameters
+                    options = {"static_argnums": told.static_argnums, "static_argnames": tuple(told.static_argnames)}
                 found = self._jitted[fun] = jit(inner, device=self, **options)
             jitted = found
-        leaves, treedef = tree.flatten(jitted.dynamic(args, kwargs))
+        leaves, treedef = tree.flatten(jitted.parameters.dynamic(args, kwargs))
         types = tuple([as_value(x, "Hybrid").type for x in leaves])
-        key = (treedef, types, jitted.statics(args, kwargs))
+        key = (treedef, types, jitted.parameters.statics(args, kwargs))
         known = self._calls.setdefault(jitted, {})
         if key not in known:
             known[key] = _Call(jitted.trace(*args, **kwargs), self)

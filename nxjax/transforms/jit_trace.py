@@ -1,0 +1,79 @@
+"""From the tree and the types of arguments to a program: a jitted function, traced.
+
+Knows nothing of how the program is compiled or called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, final
+
+from nxjax.config import current_settings
+from nxjax.errors import TransformDisabledError
+from nxjax.trace import tree
+from nxjax.trace.core import Array
+from nxjax.trace.sharding import Sharding
+from nxjax.trace.stage import stage
+from nxjax.trace.types import ArrayType
+from nxjax.transforms.jit_options import constrained, shardings_of
+from nxjax.transforms.jit_stages import Asked, Traced
+
+if TYPE_CHECKING:
+    from nxjax.transforms.jit import Jitted
+
+
+@final
+class Call(NamedTuple):
+    """What a trace takes from a call.
+
+    Attributes:
+        args, kwargs: the arguments.
+        in_tree, types: of those that are not static, flat.
+        statics: the others, as `Parameters.statics` gives them.
+        state: what a program depends on besides.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    in_tree: tree.TreeDef
+    types: tuple[ArrayType, ...]
+    statics: Any
+    state: Any
+
+
+def traced(jitted: Jitted[..., Any], call: Call) -> Traced:
+    """The program of ``jitted`` for the types of ``call``."""
+    args, kwargs, in_tree, types, statics, _ = call
+    parameters = jitted.parameters
+    if current_settings().no_tracing:
+        raise TransformDisabledError(
+            f"jit: {parameters.name} would be traced, and `no_tracing` is set",
+            got=", ".join(map(str, types)),
+            fix="call it with arguments of these types before, or see nx.explain_retrace(f)",
+        )
+    jitted.trace_count += 1
+    fixed = {name: value for name, _, value in statics or ()}
+    out_trees: list[tree.TreeDef] = []
+
+    def flat(*xs: Array) -> Sequence[Any]:
+        if ins:
+            xs = tuple(constrained(x, s) for x, s in zip(xs, ins, strict=True))
+        dynamic_args, dynamic_kwargs = tree.unflatten(in_tree, xs)
+        rest = iter(dynamic_args)
+        full = [fixed[i] if i in fixed else next(rest) for i in range(len(args))]
+        named = {k: v for k, v in fixed.items() if isinstance(k, str)}
+        result = jitted.fun(*full, **dynamic_kwargs, **named)
+        ys, out_tree = tree.flatten(result)
+        out_trees.append(tree.in_order(out_tree))
+        outs[:] = shardings_of(jitted.out_shardings, result, "jit: out_shardings")
+        return [constrained(y, s) for y, s in zip(ys, outs, strict=True)] if outs else ys
+
+    names = parameters.names(args, kwargs)
+    names = names if len(names) == len(types) else []
+    ins, outs = parameters.shardings(args, kwargs), list[Sharding | None]()
+    for i, (s, t) in enumerate(zip(ins, types, strict=False)):
+        if s is not None:
+            s.check(t.shape, f"jit: in_shardings of argument {names[i] if i < len(names) else i}")
+    program = stage(flat, types, parameters.name, names)
+    donate = parameters.donated(args, kwargs)
+    return Traced(program, in_tree, out_trees[0], jitted, donate, Asked(ins, outs, names))
