@@ -154,7 +154,7 @@ def test_a_call_that_is_stopped_anywhere_has_taken_all_or_nothing(way):
     """What is given away is gone, or none of it: also that which the program does not write over."""
     files = (
         "jit.py",
-        "jit_parameters.py",
+        "jit_arguments.py",
         "jit_trace.py",
         "jit_entry.py",
         "jit_stages.py",

@@ -21,7 +21,7 @@ from nxjax.trace.core import Array, Op
 from nxjax.trace.program import Atom, Program, Var
 from nxjax.trace.scope import current_source
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.control.loop import Loop
+from nxjax.transforms.control.loop import LoopParams
 
 NDArray = np.ndarray[Any, Any]
 
@@ -164,9 +164,9 @@ class _Walk:
             return []
         first = given[0] if given else None
         if op.name == "scan":
-            return [*self.scan(given, Loop.of(params))]
+            return [*self.scan(given, LoopParams.of(params))]
         if op.name == "while":
-            return [*self.loop(given, Loop.of(params), params["cond"])]
+            return [*self.loop(given, LoopParams.of(params), params["cond"])]
         if op.name == "cond":
             return self.branches(given[1:], params["branches"])
         program = params.get("program")
@@ -186,7 +186,7 @@ class _Walk:
             return [Keys(first.owner, first.ids[..., None] + np.zeros(2, np.int64))]
         return []
 
-    def scan(self, given: Sequence[Keys | None], loop: Loop) -> Sequence[Keys | None]:
+    def scan(self, given: Sequence[Keys | None], loop: LoopParams) -> Sequence[Keys | None]:
         x = loop.split(given)
         carry = x.carry
         for step in range(min(len(loop.order()), 2)):
@@ -194,7 +194,7 @@ class _Walk:
             carry, _ = loop.results(self.program(loop.body, [*x.consts, *carry, *rows]))
         return carry
 
-    def loop(self, given: Sequence[Keys | None], loop: Loop, test: Program) -> Sequence[Keys | None]:
+    def loop(self, given: Sequence[Keys | None], loop: LoopParams, test: Program) -> Sequence[Keys | None]:
         x = loop.split(given)
         for _ in range(2):
             self.program(test, x.test)

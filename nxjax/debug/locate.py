@@ -17,7 +17,7 @@ from nxjax.errors import Source
 from nxjax.trace import dtypes
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Atom, Equation, Program, Var
-from nxjax.transforms.control.loop import Loop
+from nxjax.transforms.control.loop import LoopParams
 from nxjax.transforms.nested import branch_of
 
 NDArray = np.ndarray[Any, Any]
@@ -147,7 +147,7 @@ def enter(e: Equation, xs: Sequence[NDArray], place: int, test: Test) -> Made | 
 
 
 def _scan(e: Equation, xs: Sequence[NDArray], test: Test) -> Made | Given | None:
-    loop = Loop.of(e.params)
+    loop = LoopParams.of(e.params)
     x = loop.split(xs)
     state = x.carry
     for step in loop.order():
@@ -163,7 +163,7 @@ def _scan(e: Equation, xs: Sequence[NDArray], test: Test) -> Made | Given | None
 
 
 def _while(e: Equation, xs: Sequence[NDArray], test: Test) -> Made | Given | None:
-    loop = Loop.of(e.params)
+    loop = LoopParams.of(e.params)
     x, step, n = loop.split(xs), 0, loop.num_test_consts
     while evaluate(e.params["cond"], x.test)[0]:
         out = evaluate(loop.body, x.body)

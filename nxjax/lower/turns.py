@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
-from nxjax.transforms.control.loop import Loop
+from nxjax.transforms.control.loop import LoopParams
 
 # A number, or a variable plus a number.
 Affine = tuple[Var | None, int]
@@ -31,7 +31,7 @@ def turns(e: Equation) -> int | None:
         return int(e.params["length"])
     if e.op.name != "while":
         return None
-    loop, cond = Loop.of(e.params), e.params["cond"]
+    loop, cond = LoopParams.of(e.params), e.params["cond"]
     x = loop.split(e.inputs)
     start = [_literal(a) for a in x.carry]
     after = _results(loop.body, x.consts)

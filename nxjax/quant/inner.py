@@ -14,7 +14,7 @@ from nxjax.trace.core import Array
 from nxjax.trace.program import Equation, Program, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.control.loop import Loop
+from nxjax.transforms.control.loop import LoopParams
 from nxjax.transforms.custom_vjp import Forward, Pull
 
 CUSTOM: Final = frozenset(("custom_jvp_call", "custom_vjp_call"))
@@ -37,7 +37,7 @@ def handed(e: Equation) -> list[list[Handed]]:
     """Per held program, the operands that its inputs are. What loops carry is none of them: it changes."""
     n = len(e.inputs)
     if e.op.name in LOOPS:
-        loop = Loop.of(e.params)
+        loop = LoopParams.of(e.params)
         x = loop.split(range(n))
         first = loop.num_test_consts
         own = [*(Handed(i, i - first) for i in x.consts), *(Handed(i, i - first, True) for i in x.xs)]
@@ -78,7 +78,7 @@ def called(
         return made[i]([*types[:at], *(x.type for x in whole), *types[at:], *row_types], split)
 
     if name in LOOPS:
-        loop = Loop.of(params)
+        loop = LoopParams.of(params)
         x = loop.split(args)
         test = loop.test and made[0](loop.test.in_types, lambda xs: (xs, [None] * k))
         body = program(len(made) - 1, loop.num_consts, loop.body.in_types)

@@ -33,7 +33,7 @@ from nxjax.trace.core import Array, Op
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Atom, Equation, Program, Var
 from nxjax.trace.stage import stage
-from nxjax.transforms.control.loop import Loop
+from nxjax.transforms.control.loop import LoopParams
 from nxjax.transforms.custom_op import CustomOp
 from nxjax.transforms.inline import inlined
 from nxjax.transforms.placed import placed
@@ -291,7 +291,7 @@ def _inner_weights(e: Equation, outer: Sequence[bool]) -> list[list[bool]]:
     name, params = e.op.name, e.params
     outer = list(outer)
     if name in LOOPS:
-        loop = Loop.of(params)
+        loop = LoopParams.of(params)
         # A carry starts as what it is given and becomes something else.
         x = loop.split(outer)._replace(carry=[False] * loop.num_carry)
         return [list(x.body)] if loop.test is None else [list(x.test), list(x.body)]

@@ -37,7 +37,7 @@ from nxjax.trace.types import ArrayType
 from nxjax.transforms.call import jit_call
 from nxjax.transforms.callback import Callback
 from nxjax.transforms.control.cond import choose, switch
-from nxjax.transforms.control.loop import Loop
+from nxjax.transforms.control.loop import LoopParams
 from nxjax.transforms.control.scan import scan
 from nxjax.transforms.control.while_loop import while_loop
 from nxjax.transforms.shard_map_op import inside, shard_map_op
@@ -469,7 +469,7 @@ def _jit(step: Step, xs: list[Array], state: State, base: int) -> tuple[list[Arr
 
 
 def _scan(step: Step, xs: list[Array], state: State, base: int) -> tuple[list[Array], State]:
-    (plan,), loop = step.inner, Loop.of(step.equation.params)
+    (plan,), loop = step.inner, LoopParams.of(step.equation.params)
     _, consts, carry, sequences = loop.split(xs)
 
     def body(held: Any, rows: Sequence[Array]) -> tuple[Any, Any]:
@@ -495,7 +495,7 @@ def _while(step: Step, xs: list[Array], state: State, base: int) -> tuple[list[A
     order = [k for k, v in p.items() if isinstance(v, Program)]
     starts = dict(zip(order, (0, len(step.inner[0].sites)), strict=True))
     plans = dict(zip(order, step.inner, strict=True))
-    operands = Loop.of(p).split(xs)
+    operands = LoopParams.of(p).split(xs)
 
     def run(name: str, args: Sequence[Array], before: State) -> tuple[list[Array], State]:
         plan, start = plans[name], starts[name]

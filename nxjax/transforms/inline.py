@@ -17,7 +17,7 @@ from nxjax.trace.array import wrap
 from nxjax.trace.core import Array, Op
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.control.loop import Loop
+from nxjax.transforms.control.loop import LoopParams
 from nxjax.transforms.nested import branch_of
 
 CALLS: Final = frozenset(("jit", "bucketed", "checkpoint", "custom_jvp_call", "custom_vjp_call", "call_exported"))
@@ -112,7 +112,7 @@ class _Inliner:
         return out
 
     def _unrolled(self, e: Equation, inputs: Sequence[Atom], scope: str) -> list[Atom]:
-        loop = Loop.of(e.params)
+        loop = LoopParams.of(e.params)
         x = loop.split(inputs)
         carry, makers = x.carry, loop.results(e.outputs)[1]
         columns: list[list[Atom]] = [[] for _ in makers]

@@ -1,7 +1,7 @@
 """`jit`: trace once per type of the arguments, compile once per program, then call.
 
 What happens to ``f(x)`` is `Jitted.__call__`, from the settings to the executable; its shortcuts have the names of
-`trace.shortcuts`. Each step has a file: `jit_options` and `jit_parameters` (what `jit` was told), `jit_trace` (the
+`trace.shortcuts`. Each step has a file: `jit_options` and `jit_arguments` (what `jit` was told), `jit_trace` (the
 program), `jit_entry` (how it is called), `jit_stages` (what can be looked at on the way), `call` (the op of a call that
 is traced itself). How a program is compiled is set from outside by `trace.core.install_compiler`; this file names no
 backend.
@@ -24,11 +24,11 @@ from nxjax.trace.boundary import boundary
 from nxjax.trace.core import EVAL, Array, current_trace, the_watcher
 from nxjax.transforms import retrace
 from nxjax.transforms.call import jit_call
+from nxjax.transforms.jit_arguments import Arguments
 from nxjax.transforms.jit_entry import Entry, are_plain, scope
 from nxjax.transforms.jit_options import OPTIONS, given_sharding, resolve
-from nxjax.transforms.jit_parameters import Parameters
 from nxjax.transforms.jit_stages import Lowered, Traced
-from nxjax.transforms.jit_trace import Call, traced
+from nxjax.transforms.jit_trace import TracedCall, traced
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -66,14 +66,14 @@ class Jitted(Generic[P, R]):
 
     __name__: str
 
-    def __init__(self, parameters: Parameters, device: Any, inline: bool, out_shardings: Any = None) -> None:
-        functools.update_wrapper(self, parameters.fun)
-        self.fun = parameters.fun
-        self.parameters = parameters
+    def __init__(self, arguments: Arguments, device: Any, inline: bool, out_shardings: Any = None) -> None:
+        functools.update_wrapper(self, arguments.fun)
+        self.fun = arguments.fun
+        self.arguments = arguments
         self.device = device
         self.inline = inline
         self.out_shardings = out_shardings
-        self._plain = parameters.are_plain
+        self._plain = arguments.are_plain
         self._entries: dict[Any, Entry] = {}
         # The entry of the last call of arrays by position.
         self._recent: Entry | None = None
@@ -119,24 +119,24 @@ class Jitted(Generic[P, R]):
         if mode is not None and current_settings().disable_jit:
             return self.fun(*args, **kwargs)
         # Tree and types.
-        statics = None if self._plain else self.parameters.statics(args, kwargs)
-        leaves, in_tree = tree.flatten((args, kwargs) if statics is None else self.parameters.dynamic(args, kwargs))
+        statics = None if self._plain else self.arguments.statics(args, kwargs)
+        leaves, in_tree = tree.flatten((args, kwargs) if statics is None else self.arguments.dynamic(args, kwargs))
         try:
             values = [x if isinstance(x, Array) else as_value(x, "jit") for x in leaves]
         except DtypeError as error:
-            raise self.parameters.no_array(error, args, kwargs, leaves) from None
+            raise self.arguments.no_array(error, args, kwargs, leaves) from None
         types = tuple([x.type for x in values])
         # Program: one of each tree, types, static arguments and state.
         state = scope()
         key = (in_tree, types, statics, state)
         entry = self._entries.get(key)
         if entry is None or (entry.borrows and not entry.alive()):
-            entry = self._entries[key] = self._entry(Call(args, kwargs, in_tree, types, statics, state))
+            entry = self._entries[key] = self._entry(TracedCall(args, kwargs, in_tree, types, statics, state))
         # Executable and call: while somebody watches, on the default device, where the arguments are; or no call at
         # all, but equations of the trace around it: those of the program, or one that holds it.
         trace = current_trace()
         if mode is not None and trace is EVAL and not entry.borrows and the_watcher() is not None:
-            out = entry.watched(values, self.device, self.parameters.name)
+            out = entry.watched(values, self.device, self.arguments.name)
         elif trace is EVAL and entry.direct and are_plain(values):
             out = entry.run(values, self.device)  # shortcut "held arguments"
             entry.tell(self, args, kwargs, leaves, frozenset([name for name, _, _ in statics or ()]))
@@ -147,11 +147,11 @@ class Jitted(Generic[P, R]):
         elif self.inline:
             out = entry.traced.program(*values)
         else:
-            out = jit_call(*entry.consts, *values, program=entry.opened, name=self.parameters.name)
+            out = jit_call(*entry.consts, *values, program=entry.opened, name=self.arguments.name)
         return entry.out_tree.unflatten(out)
 
     @boundary
-    def _entry(self, call: Call) -> Entry:
+    def _entry(self, call: TracedCall) -> Entry:
         """``call``, traced."""
         if len(self._entries) >= _MOST:
             for old in list(self._entries)[: _MOST // 2]:
@@ -164,13 +164,13 @@ class Jitted(Generic[P, R]):
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Trace for arguments of these types (arrays or `ShapeDtypeStruct`); gives `Traced`."""
-        statics = None if self._plain else self.parameters.statics(args, kwargs)
-        leaves, in_tree = tree.flatten(self.parameters.dynamic(args, kwargs))
+        statics = None if self._plain else self.arguments.statics(args, kwargs)
+        leaves, in_tree = tree.flatten(self.arguments.dynamic(args, kwargs))
         try:
             types = tuple(type_of(x, "jit") for x in leaves)
         except DtypeError as error:
-            raise self.parameters.no_array(error, args, kwargs, leaves) from None
-        found = self._entry(Call(args, kwargs, in_tree, types, statics, scope())).traced
+            raise self.arguments.no_array(error, args, kwargs, leaves) from None
+        found = self._entry(TracedCall(args, kwargs, in_tree, types, statics, scope())).traced
         found.given = tuple(given_sharding(x) for x in leaves)
         return found
 
@@ -192,7 +192,7 @@ class Jitted(Generic[P, R]):
 
     @property
     def static_argnums(self) -> tuple[int, ...]:
-        return self.parameters.static_argnums
+        return self.arguments.static_argnums
 
 
 @overload
@@ -288,5 +288,5 @@ def jit(
         raise ParameterError(f"jit() got an unexpected keyword argument {min(unknown)!r}", expected=", ".join(OPTIONS))
     nums, names = resolve(fun, static_argnums, static_argnames, "static")
     donated_nums, donated_names = resolve(fun, donate_argnums, donate_argnames, "donate")
-    parameters = Parameters(fun, nums, frozenset(names), donated_nums, frozenset(donated_names), in_shardings)
-    return Jitted(parameters, device if device is not None else backend, inline, out_shardings)
+    arguments = Arguments(fun, nums, frozenset(names), donated_nums, frozenset(donated_names), in_shardings)
+    return Jitted(arguments, device if device is not None else backend, inline, out_shardings)

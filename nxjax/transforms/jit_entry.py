@@ -2,7 +2,7 @@
 
 A call on concrete arrays is direct (nothing was put anywhere), at a place, or watched while somebody debugs. Direct
 calls settle once how they run: what depends on closed-over arrays alone is computed before the second one. Knows no
-signature of Python's and no options; those are `jit_parameters`' and `jit_options`'.
+signature of Python's and no options; those are `jit_arguments`' and `jit_options`'.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nxjax.trace.mesh import current_mesh
 from nxjax.trace.shortcuts import may
 from nxjax.transforms import retrace
 from nxjax.transforms.jit_stages import Executable, Repeated, Traced, the_compiler
-from nxjax.transforms.jit_trace import Call
+from nxjax.transforms.jit_trace import TracedCall
 
 # After how many calls of one program its executor is told of it: the second, then ever more seldom.
 _TOLD: Final = frozenset((2, 3, *(4**n for n in range(2, 16))))
@@ -49,7 +49,7 @@ class Entry:
         "traced", "types", "way",
     )  # fmt: skip
 
-    def __init__(self, traced: Traced, call: Call) -> None:
+    def __init__(self, traced: Traced, call: TracedCall) -> None:
         self.traced = traced
         self.types = list(call.types)
         self.state = call.state

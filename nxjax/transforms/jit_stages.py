@@ -375,7 +375,7 @@ class Traced:
         return self.program._repr_html_()
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return self._jitted.parameters.dynamic(args, kwargs)
+        return self._jitted.arguments.dynamic(args, kwargs)
 
     def lower(self, lowering_platforms: Any = None) -> Lowered:
         opened, consts = self.program.close_over()

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 @final
-class Call(NamedTuple):
+class TracedCall(NamedTuple):
     """What a trace takes from a call.
 
     Attributes:
         args, kwargs: the arguments.
         in_tree, types: of those that are not static, flat.
-        statics: the others, as `Parameters.statics` gives them.
+        statics: the others, as `Arguments.statics` gives them.
         state: what a program depends on besides.
     """
 
@@ -41,13 +41,13 @@ class Call(NamedTuple):
     state: Any
 
 
-def traced(jitted: Jitted[..., Any], call: Call) -> Traced:
+def traced(jitted: Jitted[..., Any], call: TracedCall) -> Traced:
     """The program of ``jitted`` for the types of ``call``."""
     args, kwargs, in_tree, types, statics, _ = call
-    parameters = jitted.parameters
+    arguments = jitted.arguments
     if current_settings().no_tracing:
         raise TransformDisabledError(
-            f"jit: {parameters.name} would be traced, and `no_tracing` is set",
+            f"jit: {arguments.name} would be traced, and `no_tracing` is set",
             got=", ".join(map(str, types)),
             fix="call it with arguments of these types before, or see nx.explain_retrace(f)",
         )
@@ -68,12 +68,12 @@ def traced(jitted: Jitted[..., Any], call: Call) -> Traced:
         outs[:] = shardings_of(jitted.out_shardings, result, "jit: out_shardings")
         return [constrained(y, s) for y, s in zip(ys, outs, strict=True)] if outs else ys
 
-    names = parameters.names(args, kwargs)
+    names = arguments.names(args, kwargs)
     names = names if len(names) == len(types) else []
-    ins, outs = parameters.shardings(args, kwargs), list[Sharding | None]()
+    ins, outs = arguments.shardings(args, kwargs), list[Sharding | None]()
     for i, (s, t) in enumerate(zip(ins, types, strict=False)):
         if s is not None:
             s.check(t.shape, f"jit: in_shardings of argument {names[i] if i < len(names) else i}")
-    program = stage(flat, types, parameters.name, names)
-    donate = parameters.donated(args, kwargs)
+    program = stage(flat, types, arguments.name, names)
+    donate = arguments.donated(args, kwargs)
     return Traced(program, in_tree, out_trees[0], jitted, donate, Asked(ins, outs, names))

@@ -22,7 +22,7 @@ from nxjax.errors import ParameterError, user_source
 from nxjax.trace.types import ArrayType
 
 if TYPE_CHECKING:
-    from nxjax.transforms.jit_trace import Call
+    from nxjax.transforms.jit_trace import TracedCall
 
 _KEPT: Final = 256  # signatures of one function; the oldest go
 _KEPT_OF_CODE: Final = 16  # of all functions that were jitted of one code
@@ -49,7 +49,7 @@ class Signature:
 
     __slots__ = ("borrows", "compiling", "in_tree", "name", "names", "source", "state", "statics", "tracing", "types")
 
-    def __init__(self, call: Call, names: Sequence[str], borrows: bool, tracing: float) -> None:
+    def __init__(self, call: TracedCall, names: Sequence[str], borrows: bool, tracing: float) -> None:
         self.name = ""
         self.names = tuple(names) or tuple(f"leaf {i}" for i in range(len(call.types)))
         self.types = call.types

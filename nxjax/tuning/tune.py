@@ -195,11 +195,11 @@ class _Tuning:
 
     def _made(self, place: Any, donate: bool = False) -> Jitted[Any, Any]:
         j = self.jitted
-        parameters = j.parameters._replace(in_shardings=None)
+        arguments = j.arguments._replace(in_shardings=None)
         if not donate:
-            parameters = parameters._replace(donate_argnums=(), donate_argnames=frozenset())
+            arguments = arguments._replace(donate_argnums=(), donate_argnames=frozenset())
         device = place.device if isinstance(place, CpuBackend) else place
-        return Jitted(parameters, device, j.inline)
+        return Jitted(arguments, device, j.inline)
 
     def _call(self, way: Jitted[Any, Any]) -> Callable[[], Any]:
         return lambda: block_until_ready(way(*self.args, **self.kwargs))

@@ -239,13 +239,13 @@ class Hybrid:
                 inner: Any = fun
                 options: dict[str, Any] = {}
                 if isinstance(fun, Jitted):
-                    inner, told = fun.fun, fun.parameters
+                    inner, told = fun.fun, fun.arguments
                     options = {"static_argnums": told.static_argnums, "static_argnames": tuple(told.static_argnames)}
                 found = self._jitted[fun] = jit(inner, device=self, **options)
             jitted = found
-        leaves, treedef = tree.flatten(jitted.parameters.dynamic(args, kwargs))
+        leaves, treedef = tree.flatten(jitted.arguments.dynamic(args, kwargs))
         types = tuple([as_value(x, "Hybrid").type for x in leaves])
-        key = (treedef, types, jitted.parameters.statics(args, kwargs))
+        key = (treedef, types, jitted.arguments.statics(args, kwargs))
         known = self._calls.setdefault(jitted, {})
         if key not in known:
             known[key] = _Call(jitted.trace(*args, **kwargs), self)

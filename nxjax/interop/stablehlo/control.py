@@ -16,7 +16,7 @@ from nxjax.trace.core import Array
 from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
 from nxjax.transforms.control.cond import cond_op
-from nxjax.transforms.control.loop import Loop, Operands
+from nxjax.transforms.control.loop import LoopParams, Operands
 from nxjax.transforms.control.while_loop import while_op
 
 
@@ -75,7 +75,7 @@ def _while(scope: Scope, op: Operation, *xs: Any) -> Any:
     if found is not None:
         return found
     test, turn = op.regions
-    loop = Loop(scope.staged(turn, "body"), 0, len(xs), test=scope.staged(test, "cond"))
+    loop = LoopParams(scope.staged(turn, "body"), 0, len(xs), test=scope.staged(test, "cond"))
     args, params = loop.bound(Operands((), (), xs, ()))
     return while_op(*args, **params)
 

@@ -17,7 +17,7 @@ from nxjax.trace.core import Array, Op
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.control.cond import choose
-from nxjax.transforms.control.loop import Loop
+from nxjax.transforms.control.loop import LoopParams
 from nxjax.transforms.inline import CALLS
 from nxjax.transforms.nested import branch_of
 
@@ -135,7 +135,7 @@ class _Flattener:
 
     def _one_turn(self, e: Equation, inputs: Sequence[Atom], scope: str, source: Any) -> list[Atom]:
         """A scan of one step: its body, on the only slices there are."""
-        loop = Loop.of(e.params)
+        loop = LoopParams.of(e.params)
         operands, slices = loop.split(inputs), list[Atom]()
         for x in operands.xs:
             shape = x.type.shape[1:]

@@ -14,7 +14,7 @@ from nxjax.lower.passes.dce import dead_code_eliminated
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
-from nxjax.transforms.control.loop import Loop, Operands
+from nxjax.transforms.control.loop import LoopParams, Operands
 from nxjax.transforms.nested import Mask, either, fixed_point, parted, picked
 
 HOLDERS: Final = frozenset(("scan", "while", "cond"))
@@ -53,7 +53,7 @@ def lifted(e: Equation) -> tuple[Equation, Made]:
             opened.append(Program((*own, *p.inputs), p.equations, p.outputs, name=p.name))
         operands = (e.inputs[0], *(v for v, _ in made), *e.inputs[1:])
         return e.replaced(operands, e.outputs, {**params, "branches": tuple(opened)}), made
-    loop = Loop.of(params)
+    loop = LoopParams.of(params)
     held = [p for p in (loop.test, loop.body) if p is not None]
     made = [(Var(v.type), x) for p in held for v, x in zip(p.constvars, p.values, strict=True)]
     given = [v for v, _ in made]
@@ -64,7 +64,7 @@ def lifted(e: Equation) -> tuple[Equation, Made]:
 
 
 def _reading(
-    e: Equation, loop: Loop, test: Program | None, first: Sequence[Var], body: Program, second: Sequence[Var]
+    e: Equation, loop: LoopParams, test: Program | None, first: Sequence[Var], body: Program, second: Sequence[Var]
 ) -> Equation:
     """The loop ``e`` with programs that take more consts, before those that they had."""
     x: Operands[Atom] = loop.split(e.inputs)
@@ -78,7 +78,7 @@ def _reading(
 
 def settled(e: Equation) -> tuple[Equation, dict[Var, Atom]]:
     """``e`` without carries that each turn hands on as they are; and what the results for them are."""
-    loop = Loop.of(e.params)
+    loop = LoopParams.of(e.params)
     fixed = loop.constant()
     if not any(fixed):
         return e, {}
@@ -97,7 +97,7 @@ def hoisted(e: Equation) -> tuple[list[Equation], Equation]:
 
     The body of a loop that may take no turn may hold what would never end: that stays where it is.
     """
-    loop = Loop.of(e.params)
+    loop = LoopParams.of(e.params)
     x = loop.split(e.inputs)
     early, test, first = [], None, []
     if loop.test is not None:
@@ -191,7 +191,7 @@ def _reached(p: Program, outputs: Sequence[Atom]) -> set[Atom]:
 
 
 def _trimmed_loop(e: Equation, read: Collection[Var]) -> Equation:
-    loop = Loop.of(e.params)
+    loop = LoopParams.of(e.params)
     body, test = loop.body, loop.test
     inner = loop.inside(body.inputs)
     carry, ys = loop.results([v in read for v in e.outputs])

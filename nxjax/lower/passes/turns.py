@@ -23,7 +23,7 @@ from nxjax.ops.dot import free
 from nxjax.trace import dtypes
 from nxjax.trace.program import Atom, Equation, Program, Var
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.control.loop import Loop
+from nxjax.transforms.control.loop import LoopParams
 
 # Rows of a turn's product with a matrix of at least `LARGE` bytes, rows with any matrix, and depth of a product that is
 # summed, above which it is no slower than a large one.
@@ -52,7 +52,7 @@ def _bytes(t: ArrayType) -> int:
 @final
 class _Stages:
     def __init__(self, e: Equation) -> None:
-        loop = Loop.of(e.params)
+        loop = LoopParams.of(e.params)
         inner = loop.inside(loop.body.inputs)
         self.e = e
         self.body = loop.body

@@ -15,7 +15,7 @@ from nxjax.transforms.bucketing.interpret import interpret, rule, size_of
 from nxjax.transforms.bucketing.sizes import Extent
 from nxjax.transforms.bucketing.values import Context, Step, Val
 from nxjax.transforms.control.cond import choose, switch
-from nxjax.transforms.control.loop import Loop, Operands
+from nxjax.transforms.control.loop import LoopParams, Operands
 from nxjax.transforms.control.scan import scan
 from nxjax.transforms.control.while_loop import while_loop
 
@@ -49,7 +49,7 @@ def _kept(c: Context, s: Step, carry: Sequence[Val], new: Sequence[Val]) -> list
 
 @rule("scan", differing=("body", "length"))
 def _scan(c: Context, s: Step, *xs: Val) -> Vals:
-    loop, bodies = Loop.of(s.params), s.each("body")
+    loop, bodies = LoopParams.of(s.params), s.each("body")
     _, consts, carry, sequences = loop.split(xs)
     length = size_of(c, s.each("length"), [x.sizes[0] for x in sequences], s)
     y_sizes: list[tuple[Extent, ...]] = []
@@ -77,7 +77,7 @@ def _scan(c: Context, s: Step, *xs: Val) -> Vals:
 
 @rule("while", differing=("cond", "body"))
 def _while(c: Context, s: Step, *xs: Val) -> Vals:
-    operands = Loop.of(s.params).split(xs)
+    operands = LoopParams.of(s.params).split(xs)
     carry, conds, bodies = operands.carry, s.each("cond"), s.each("body")
 
     def after(state: Sequence[Array]) -> Operands[Val]:

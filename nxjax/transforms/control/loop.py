@@ -36,7 +36,7 @@ from nxjax.transforms.vmap import batched
 
 T = TypeVar("T")
 R = TypeVar("R")
-# The parameters of a scan, in the order of `Loop`.
+# The parameters of a scan, in the order of `LoopParams`.
 _SCAN: Final = ("body", "num_consts", "num_carry", "length", "reverse", "unroll")
 
 
@@ -72,7 +72,7 @@ def negated(mask: Operands[bool]) -> Operands[bool]:
 
 
 @final
-class Loop(NamedTuple):
+class LoopParams(NamedTuple):
     """The parameters of a loop. ``length``: how many turns it takes; None, where ``test`` says it."""
 
     body: Program
@@ -85,12 +85,14 @@ class Loop(NamedTuple):
     num_test_consts: int = 0
 
     @staticmethod
-    def of(params: Mapping[str, Any]) -> Loop:
+    def of(params: Mapping[str, Any]) -> LoopParams:
         """The loop that an equation's parameters describe."""
         if "cond" not in params:
-            return Loop(**params)
+            return LoopParams(**params)
         body, test = params["body"], params["cond"]
-        return Loop(body, params["body_nconsts"], len(body.outputs), test=test, num_test_consts=params["cond_nconsts"])
+        return LoopParams(
+            body, params["body_nconsts"], len(body.outputs), test=test, num_test_consts=params["cond_nconsts"]
+        )
 
     @property
     def params(self) -> dict[str, Any]:
@@ -134,7 +136,7 @@ class Loop(NamedTuple):
         body, held = loop.body.close_over()
         test, test_held = (None, ()) if loop.test is None else loop.test.close_over()
         first, second = [*test_held, *test_consts], [*held, *consts]
-        loop = Loop(
+        loop = LoopParams(
             body, len(second), len(carry), loop.length, loop.reverse, loop.unroll, test, num_test_consts=len(first)
         )
         return [*first, *second, *carry, *xs], loop.params
@@ -155,7 +157,7 @@ class Loop(NamedTuple):
         sources = handed_on(self.body)[: self.num_carry]
         return tuple([i == self.num_consts + k for k, i in enumerate(sources)])
 
-    def narrowed(self, operands: Operands[bool], results: Sequence[bool]) -> Loop:
+    def narrowed(self, operands: Operands[bool], results: Sequence[bool]) -> LoopParams:
         """The loop with the operands and results that are marked only; nothing that is left needs the others."""
         body, test = self.body, self.test
         return self._replace(
@@ -166,7 +168,7 @@ class Loop(NamedTuple):
             num_test_consts=sum(operands.test_consts),
         )
 
-    def with_consts(self, carries: Mask, operands: Sequence[T]) -> tuple[Loop, Operands[T]]:
+    def with_consts(self, carries: Mask, operands: Sequence[T]) -> tuple[LoopParams, Operands[T]]:
         """The loop whose ``carries``, that no turn changes, are the first consts of its programs; and its operands."""
         if not any(carries):
             return self, self.split(operands)
@@ -194,7 +196,7 @@ class LoopOp(Nested):
     """The rules of a loop that its turns decide, and not what ends it."""
 
     def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
-        loop = Loop.of(params)
+        loop = LoopParams.of(params)
         (pushed, varies), mask = loop.fixed_point(present(tangents), lambda mask: _jvp_body(loop, mask))
         ts = [instantiate(t, x) if m else None for x, t, m in zip(primals, tangents, mask.flat, strict=True)]
         x, t = loop.split(primals), loop.split(ts)
@@ -214,7 +216,7 @@ class LoopOp(Nested):
     def batch_axis(
         self, axis_name: Any, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any
     ) -> tuple[Any, Any]:
-        loop = Loop.of(params)
+        loop = LoopParams.of(params)
 
         def turn(mask: Operands[bool]) -> tuple[Any, Mask]:
             force = (*mask.carry, *(False,) * (len(loop.body.outputs) - loop.num_carry))
@@ -240,7 +242,7 @@ class LoopOp(Nested):
         return self(*args, **params), (*(0 if m else None for m in mask.carry), *(1 if m else None for m in ys_mask))
 
     def with_token(self, params: dict[str, Any], thread: Thread) -> tuple[dict[str, Any], int, int]:
-        loop = Loop.of(params)
+        loop = LoopParams.of(params)
         test, at = loop.test, loop.num_test_consts
         if test is not None:
             inputs = [*test.inputs[:at], Var(ArrayType((), dtypes.bool_)), *test.inputs[at:]]
@@ -250,7 +252,7 @@ class LoopOp(Nested):
         return loop.params, at + loop.num_consts, 0
 
 
-def _jvp_body(loop: Loop, mask: Operands[bool]) -> tuple[tuple[Program, Mask], Mask]:
+def _jvp_body(loop: LoopParams, mask: Operands[bool]) -> tuple[tuple[Program, Mask], Mask]:
     """The body on values and tangents, with which of its results vary; and the carries that do after a turn.
 
     Inputs are consts, their tangents, carry, its tangents, slices, their tangents; results likewise.

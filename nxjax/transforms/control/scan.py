@@ -22,7 +22,7 @@ from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, Var, run
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.control.carry import carry_of_one_type
-from nxjax.transforms.control.loop import Loop, LoopOp, Operands, negated
+from nxjax.transforms.control.loop import LoopOp, LoopParams, Operands, negated
 from nxjax.transforms.control.scan_bodies import cut_body, transposed_body
 from nxjax.transforms.nested import Mask, either, handed_on, merged, narrowed, needed, picked, present, reached, spread
 from nxjax.transforms.partial_eval import PartialTrace
@@ -57,7 +57,7 @@ class Scan(LoopOp):
         return (*out[:num_carry], *(t.with_shape((length, *t.shape)) for t in out[num_carry:]))
 
     def eval(self, *xs: NDArray, **params: Any) -> tuple[NDArray, ...]:
-        loop = Loop.of(params)
+        loop = LoopParams.of(params)
         x = loop.split(xs)
         carry = x.carry
         columns = [np.zeros((len(loop.order()), *t.shape), t.dtype) for t in loop.results(loop.body.out_types)[1]]
@@ -68,7 +68,7 @@ class Scan(LoopOp):
         return (*carry, *columns)
 
     def partial_eval(self, trace: PartialTrace, args: Sequence[Array], known: Mask, **params: Any) -> tuple[Array, ...]:
-        loop = Loop.of(params)
+        loop = LoopParams.of(params)
         cut = cut_body(loop, known)
         x = loop.split(args)
         early, late = x.picked(cut.mask), x.picked(negated(cut.mask))
@@ -86,7 +86,7 @@ class Scan(LoopOp):
         return tuple(merged(out, trace.write(self, *loop.bound(late, body=cut.rest)), cut.known_out))
 
     def transpose(self, cts: Sequence[Array | None], *args: Any, **params: Any) -> Sequence[Array | None]:
-        loop = Loop.of(params)
+        loop = LoopParams.of(params)
         given = tuple(isinstance(x, Linear) for x in args)
         _, linear = loop.fixed_point(
             given, lambda m: (None, either(m.carry, reached(loop.body, m.body)[: loop.num_carry]))
@@ -104,7 +104,7 @@ class Scan(LoopOp):
         every = spread(self(*inputs, **params), linear.flat)
         return [ct if g else None for ct, g in zip(every, given, strict=True)]
 
-    def _known_carries(self, loop: Loop, x: Operands[Any], known: Operands[bool]) -> Sequence[Array]:
+    def _known_carries(self, loop: LoopParams, x: Operands[Any], known: Operands[bool]) -> Sequence[Array]:
         """What the carries that are ``known`` hold at the start of each step; found by running them alone."""
         if not any(known.carry):
             return []
@@ -123,7 +123,7 @@ class Scan(LoopOp):
         return self(*args, **params)[sum(known.carry) :]
 
     def stablehlo(self, b: Any, out: tuple[ArrayType, ...], *xs: Any, **params: Any) -> Any:
-        loop = Loop.of(params)
+        loop = LoopParams.of(params)
         _, consts, carry, sequences = loop.split(xs)
         length, count = len(loop.order()), loop.num_carry
         ys = [b.constant(0, t) for t in out[count:]]
@@ -245,7 +245,7 @@ def scan(
         unroll = max(n, 1)
     elif not isinstance(unroll, int) or unroll < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ParameterError("scan: unroll", got=unroll, expected="a positive int, or a bool")
-    loop = Loop(opened, len(consts), len(carry), n, bool(reverse), max(int(unroll), 1))
+    loop = LoopParams(opened, len(consts), len(carry), n, bool(reverse), max(int(unroll), 1))
     # A carry that every step hands on as it is need not be carried, and a ``y`` that is an ``x`` need not be stacked.
     same, first = loop.constant(), len(opened.inputs) - len(sequences)
     taken = [i - first if i is not None and i >= first else None for i in handed_on(opened)[len(carry) :]]
@@ -266,7 +266,7 @@ def scan_program(
     body: Program, consts: Sequence[Array], carry: Sequence[Array], xs: Sequence[Array], *, length: int, **how: Any
 ) -> tuple[Array, ...]:
     """The final carry and ys of a body that is a program; ``how``: reverse, unroll."""
-    args, params = Loop(body, len(consts), len(carry), length, **how).bound(Operands((), consts, carry, xs))
+    args, params = LoopParams(body, len(consts), len(carry), length, **how).bound(Operands((), consts, carry, xs))
     return scan_op(*args, **params)
 
 

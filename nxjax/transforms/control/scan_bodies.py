@@ -13,7 +13,7 @@ from nxjax.ops.base import zeros
 from nxjax.trace.core import Array
 from nxjax.trace.program import Literal, Program, Var
 from nxjax.trace.stage import stage
-from nxjax.transforms.control.loop import Loop, Operands, negated
+from nxjax.transforms.control.loop import LoopParams, Operands, negated
 from nxjax.transforms.nested import Groups, Mask, narrowed, needed, picked, spread
 from nxjax.transforms.partial_eval import Halves, partial_eval
 from nxjax.transforms.transpose import backward
@@ -41,11 +41,11 @@ class CutBody(NamedTuple):
     rest: Program
 
 
-def cut_body(loop: Loop, known: Mask) -> CutBody:
+def cut_body(loop: LoopParams, known: Mask) -> CutBody:
     return loop.body.derive(("scan cut", known, loop.num_consts, loop.num_carry), lambda: _cut(loop, known))
 
 
-def _cut(loop: Loop, known: Mask) -> CutBody:
+def _cut(loop: LoopParams, known: Mask) -> CutBody:
     body, free = loop.body, (False,) * (len(loop.body.outputs) - loop.num_carry)
 
     def turn(mask: Operands[bool]) -> tuple[Halves, Mask]:
@@ -93,7 +93,7 @@ def _cut(loop: Loop, known: Mask) -> CutBody:
     return CutBody(mask, halves.known_out, value, prelude, positions, rest)
 
 
-def transposed_body(loop: Loop, linear: Operands[bool], nonzero: Mask) -> Program:
+def transposed_body(loop: LoopParams, linear: Operands[bool], nonzero: Mask) -> Program:
     """(known consts; cts of linear consts, of carry; known slices, known carries, cts of ys) to
     (cts of linear consts, of carry; cts of linear slices)."""
     body, known = loop.body, negated(linear)

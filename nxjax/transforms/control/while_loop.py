@@ -25,7 +25,7 @@ from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.control.carry import carry_of_one_type
-from nxjax.transforms.control.loop import Loop, LoopOp
+from nxjax.transforms.control.loop import LoopOp, LoopParams
 from nxjax.transforms.control.scan import scan
 from nxjax.transforms.nested import Mask, both, either, merged, narrowed, picked, spread
 from nxjax.transforms.partial_eval import PartialTrace, partial_eval
@@ -54,14 +54,14 @@ class While(LoopOp):
         return body.out_types
 
     def eval(self, *xs: NDArray, **params: Any) -> tuple[NDArray, ...]:
-        loop = Loop.of(params)
+        loop = LoopParams.of(params)
         x = loop.split(xs)
         while evaluate(params["cond"], x.test)[0]:
             x = x._replace(carry=evaluate(loop.body, x.body))
         return tuple(x.carry)
 
     def partial_eval(self, trace: PartialTrace, args: Sequence[Array], known: Mask, **params: Any) -> tuple[Array, ...]:
-        loop = Loop.of(params)
+        loop = LoopParams.of(params)
         body, test = loop.body, params["cond"]
         # How many values the unknown carries will need is not known, so nothing is kept: the staged loop finds the
         # known ones again beside them. It can be run forwards, and not transposed.
@@ -87,7 +87,7 @@ class While(LoopOp):
         )
 
     def stablehlo(self, b: Any, out: tuple[ArrayType, ...], *xs: Any, **params: Any) -> Any:
-        loop = Loop.of(params)
+        loop = LoopParams.of(params)
         x = loop.split(xs)
         # StableHLO's loop needs something to carry.
         carry = x.carry or [b.constant(False, ArrayType((), dtypes.bool_))]
@@ -160,7 +160,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     cond, cond_consts = cond.close_over()
     body, body_consts = body.close_over()
     # What every step hands on as it is, the loop need not carry: it has the gradient of a value that no loop touched.
-    loop = Loop(body, len(body_consts), len(carry), test=cond, num_test_consts=len(cond_consts))
+    loop = LoopParams(body, len(body_consts), len(carry), test=cond, num_test_consts=len(cond_consts))
     same = loop.constant()
     loop, operands = loop.with_consts(same, [*cond_consts, *body_consts, *carry])
     args, params = loop.bound(operands)

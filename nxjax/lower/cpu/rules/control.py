@@ -23,7 +23,7 @@ from nxjax.lower.cpu.tape import Branch, Buffer, Copy, Counter, Ref, Repeat, Ste
 from nxjax.lower.passes.turns import staged
 from nxjax.trace.program import Equation
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.control.loop import Loop
+from nxjax.transforms.control.loop import LoopParams
 
 
 @contextmanager
@@ -80,7 +80,7 @@ def scan(b: Builder, e: Equation, *xs: Any) -> Sequence[Any]:
     program = None if isa.current().reproducible else staged(e)
     if program is not None:
         return inline(b, program, xs)
-    loop = Loop.of(e.params)
+    loop = LoopParams.of(e.params)
     x = loop.split(xs)
     consts = [_given(b, c) for c in x.consts]
     sequences = [b.view(s) for s in x.xs]
@@ -111,7 +111,7 @@ def _row(x: View, counter: Counter, reverse: bool) -> View:
 @rule("while")
 def while_(b: Builder, e: Equation, *xs: Any) -> Sequence[Any]:
     """The body, as long as the condition says."""
-    loop = Loop.of(e.params)
+    loop = LoopParams.of(e.params)
     x = loop.split(xs)
     test_consts = [_given(b, c) for c in x.test_consts]
     consts = [_given(b, c) for c in x.consts]

@@ -24,11 +24,11 @@ from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
 from nxjax.trace.program import Equation, Program
 from nxjax.transforms.control.cond import choose
-from nxjax.transforms.control.loop import Loop
+from nxjax.transforms.control.loop import LoopParams
 
 
 def while_(b: Builder, e: Equation, *xs: View) -> tuple[View, ...]:
-    loop = Loop.of(e.params)
+    loop = LoopParams.of(e.params)
     operands = loop.split(xs)
     operands = operands._replace(carry=[kept(b, x) for x in operands.carry])
     predicate = b.variable((1,), np.bool_, None, b.fresh("predicate"))
@@ -42,7 +42,7 @@ def while_(b: Builder, e: Equation, *xs: View) -> tuple[View, ...]:
 
 
 def scan(b: Builder, e: Equation, *xs: View) -> tuple[View, ...]:
-    loop = Loop.of(e.params)
+    loop = LoopParams.of(e.params)
     length, reverse = loop.length, loop.reverse
     _, consts, init, sequences = loop.split(xs)
     outs = [*zip(loop.results(e.outputs)[1], loop.results(loop.body.out_types)[1], strict=True)]

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from nxjax.lower.npu.builder import Builder, Rule, Unsupported, Value
 from nxjax.trace.program import Program
-from nxjax.transforms.control.loop import Loop
+from nxjax.transforms.control.loop import LoopParams
 from nxjax.transforms.nested import branch_of
 
 
 def _while(b: Builder, out: Any, *xs: Value, **params: Any) -> Sequence[Value]:
-    loop = Loop.of(params)
+    loop = LoopParams.of(params)
     operands = loop.split(xs)
     for _ in range(b.unroll + 1):
         more = b.program(params["cond"], operands.test)[0].scalar()

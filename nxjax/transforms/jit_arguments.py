@@ -1,4 +1,4 @@
-"""The parameters of a jitted function: which are static, donated or placed, and what the arguments of calls are called.
+"""The arguments of a jitted function: which are static, donated or placed, and what those of a call are called.
 
 Knows nothing of how a function is traced or run.
 """
@@ -17,8 +17,8 @@ from nxjax.transforms.jit_options import exactly, shardings_of
 
 
 @final
-class Parameters(NamedTuple):
-    """What `jit` was told of the parameters of ``fun``, by position and by name."""
+class Arguments(NamedTuple):
+    """What `jit` was told of the arguments of ``fun``, by position and by name."""
 
     fun: Callable[..., Any]
     static_argnums: tuple[int, ...] = ()
