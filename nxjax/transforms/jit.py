@@ -132,9 +132,9 @@ class Jitted(Generic[P, R]):
         entry = self._entries.get(key)
         if entry is None or (entry.borrows and not entry.alive()):
             entry = self._entries[key] = self._entry(TracedCall(args, kwargs, in_tree, types, statics, state))
-        # Executable and call: while somebody watches, on the default device, or where the arguments are; shortcuts
-        # "held arguments", "first run" and "hurried code" are the executable's. Under another trace no call, but its
-        # equations: those of the program, or one that holds it.
+        # Executable and call: while somebody watches, on the default device, or where the arguments are. Shortcut "held
+        # arguments" is `Entry.run`'s, "first run" and "hurried code" are the executable's. Under another trace no call,
+        # but its equations: those of the program, or one that holds it.
         trace = current_trace()
         if mode is not None and trace is EVAL and not entry.borrows and the_watcher() is not None:
             out = entry.watched(values, self.device, self.arguments.name)
