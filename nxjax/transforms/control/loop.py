@@ -126,19 +126,25 @@ class LoopParams(NamedTuple):
         order = range(self.length or 0)
         return order[::-1] if self.reverse else order
 
-    def bound(self, operands: Operands[Any], **changes: Any) -> tuple[list[Any], dict[str, Any]]:
-        """Operands and parameters of an equation: this loop, with ``changes``, of ``operands``, which it counts anew.
+    def bound(
+        self,
+        operands: Operands[Any],
+        body: Program | None = None,
+        test: Program | None = None,
+        reverse: bool | None = None,
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """Operands and parameters of an equation: this loop of other ``operands``, programs or direction.
 
-        What its programs hold becomes the first consts.
+        What the programs hold becomes the first consts.
         """
-        loop = self._replace(**changes)
         test_consts, consts, carry, xs = operands
-        body, held = loop.body.close_over()
-        test, test_held = (None, ()) if loop.test is None else loop.test.close_over()
+        body, held = (body or self.body).close_over()
+        test, test_held = test or self.test, ()
+        if test is not None:
+            test, test_held = test.close_over()
         first, second = [*test_held, *test_consts], [*held, *consts]
-        loop = LoopParams(
-            body, len(second), len(carry), loop.length, loop.reverse, loop.unroll, test, num_test_consts=len(first)
-        )
+        way = self.reverse if reverse is None else reverse
+        loop = LoopParams(body, len(second), len(carry), self.length, way, self.unroll, test, len(first))
         return [*first, *second, *carry, *xs], loop.params
 
     def fixed_point(

@@ -96,7 +96,7 @@ def _cut(loop: LoopParams, known: Mask) -> CutBody:
 def transposed_body(loop: LoopParams, linear: Operands[bool], nonzero: Mask) -> Program:
     """(known consts; cts of linear consts, of carry; known slices, known carries, cts of ys) to
     (cts of linear consts, of carry; cts of linear slices)."""
-    body, known = loop.body, negated(linear)
+    body, known, inner = loop.body, negated(linear), loop.inside(loop.body.inputs)
 
     def flat(*args: Array) -> Sequence[Array]:
         rest = Groups(args)
@@ -108,12 +108,8 @@ def transposed_body(loop: LoopParams, linear: Operands[bool], nonzero: Mask) -> 
         sums = [
             c if f is None else add(c, f) for c, f in zip(ct_consts, picked(found.consts, linear.consts), strict=True)
         ]
-        t = loop.inside(body.in_types)
-        others = [
-            zeros(t) if ct is None else ct
-            for ct, t, m in zip((*found.carry, *found.xs), (*t.carry, *t.xs), (*linear.carry, *linear.xs), strict=True)
-            if m
-        ]
+        columns = (*found.carry, *found.xs), (*inner.carry, *inner.xs), (*linear.carry, *linear.xs)
+        others = [zeros(v.type) if ct is None else ct for ct, v, m in zip(*columns, strict=True) if m]
         return [*sums, *others]
 
     def make() -> Program:
