@@ -6,6 +6,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 
@@ -186,8 +187,28 @@ def test_tests_draw_the_same_numbers_in_any_order(case):
     assert RNG.random() == np.random.Generator(np.random.default_rng(0).bit_generator.jumped()).random()
 
 
-# Imports inside functions, which keep a start quick, a package optional, or two files from importing each other.
-INNER = 207
+# Imports inside functions: why they stay there -> the files that have them, with their number. May only go down.
+INNER: dict[str, str] = {
+    "a program that does not use it starts without it": """
+        __init__*4 __main__*7 checkpoints/processes*2 checkpoints/restoring*2 commands/info debug/progress
+        debug/sharding_text deploy/loading distributed/joining*5 distributed/preemption export/body*4
+        export/exported*3 export/lowering*2 generation/genai*3 hardware/hybrid hardware/npu_ops hardware/optimize
+        hardware/simulate interop/alias interop/jax*4 interop/stablehlo/function lax/sharding lax/staging*2
+        lower/cpu/lower lower/cpu/rules/scatter nn/modules/base numpy/__init__ numpy/at numpy/creation
+        numpy/elementwise numpy/methods*8 numpy/placement*4 numpy/standard numpy/tensor predict/features
+        predict/predictor runtime/__init__ runtime/device sharding*2 trace/program*4 trace/types*3 transforms/jit
+        transforms/jit_stages*2 transforms/control/scan*3 transforms/control/while_loop*6
+        """,
+    "where the package or the chip is, or the kernel is wanted, it is loaded": """
+        backends/memory/unified backends/npu/openvino_run backends/tpu/topologies*2 backends/xla/client
+        kernels/cpu/nest_emit*3
+        """,
+    "the other file needs this one": """
+        backends/base backends/ipu/memory backends/memory/pool backends/npu/xrt_runtime backends/placing
+        backends/xla/executable kernels/aie/spec kernels/cpu/nest*2 lax/linalg lower/aie/plan*3
+        lower/npu/formats/onnx_read profiling/rows*2 scipy/special/reductions*2 trace/core
+        """,
+}
 # How Python asks whether something is there at all.
 ASKING = ("getattr", "hasattr")
 
@@ -206,10 +227,11 @@ def test_what_ops_can_do_is_declared_and_they_import_at_the_top():
                     asked.append(f"{named(path)}:{node.lineno}")
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            inner += [(named(path), node.lineno) for name in names if name.startswith("nxjax")]
+            inner += [named(path).removesuffix(".py") for name in names if name.startswith("nxjax")]
     assert not asked
-    assert not [place for place in inner if place[0].startswith("ops/")]
-    assert len(inner) <= INNER
+    listed = [word.partition("*") for files in INNER.values() for word in files.split()]
+    assert not Counter(inner) - Counter({file: int(number or 1) for file, _, number in listed})
+    assert len(inner) < 150
 
 
 # Public classes that share their name with an earlier one, over the package. May only go down.

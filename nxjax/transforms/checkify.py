@@ -25,6 +25,7 @@ from nxjax.ops.reduce import reduce_or
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.ops.slicing import concatenate, dynamic_slice
+from nxjax.ops.slicing import slice as slice_op
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.boundary import boundary
@@ -333,11 +334,9 @@ def _columns(e: Equation) -> Callable[[Sequence[Array]], list[tuple[Array, int, 
 
 
 def _column(table: Array, k: int) -> Array:
-    from nxjax.ops.slicing import slice
-
     start = (*(0 for _ in table.shape[:-1]), k)
     limit = (*table.shape[:-1], k + 1)
-    return slice(table, start_indices=start, limit_indices=limit, strides=(1,) * table.ndim)
+    return slice_op(table, start_indices=start, limit_indices=limit, strides=(1,) * table.ndim)
 
 
 # --- the walk ---
