@@ -7,11 +7,13 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from functools import lru_cache
+from functools import lru_cache, reduce
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from nxjax.trace.core import find_op
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "nxjax"
@@ -232,6 +234,90 @@ def test_what_ops_can_do_is_declared_and_they_import_at_the_top():
     listed = [word.partition("*") for files in INNER.values() for word in files.split()]
     assert not Counter(inner) - Counter({file: int(number or 1) for file, _, number in listed})
     assert len(inner) < 150
+
+
+# How often an op is asked for its name, or whether it is a certain one, by folder: where a pattern is recognized, as a
+# product or a comparison with zero, and in passes for one op. May only go down: what an op can do is declared, and what
+# a pass knows of one op is a row of its table.
+BY_NAME = {
+    "backends": 1, "debug": 5, "extend": 1, "interop": 5, "lax": 4, "lower": 28, "nn": 1, "quant": 26, "transforms": 9,
+}  # fmt: skip
+FAMILY = ("op", "primitive")
+
+
+def is_op(node: ast.expr) -> bool:
+    return getattr(node, "attr" if isinstance(node, ast.Attribute) else "id", None) in FAMILY
+
+
+def is_name(node: ast.expr, names: set[str]) -> bool:
+    if isinstance(node, ast.Name):
+        return node.id in names
+    return isinstance(node, ast.Attribute) and node.attr == "name" and is_op(node.value)
+
+
+def names_an_op(node: ast.expr) -> bool:
+    """A name of an op, or several; those of other dialects have a dot."""
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str) and "." not in node.value
+    return isinstance(node, (ast.Tuple, ast.List, ast.Set)) and any(map(names_an_op, node.elts))
+
+
+def named_ops(function: ast.FunctionDef) -> set[str]:
+    """Local variables that are names of ops."""
+    found: set[str] = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign):
+            target, value = node.targets[0], node.value
+            several = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
+            pairs = zip(target.elts, value.elts, strict=False) if several else [(target, value)]
+            found |= {a.id for a, b in pairs if isinstance(a, ast.Name) and is_name(b, set())}
+    return found
+
+
+def asks_by_name(node: ast.AST, names: set[str]) -> bool:
+    if isinstance(node, ast.Match):
+        return is_name(node.subject, names)
+    if not isinstance(node, ast.Compare):
+        return False
+    sides = [node.left, *node.comparators]
+    if isinstance(node.ops[0], (ast.Is, ast.IsNot)):
+        ops = list(map(is_op, sides))
+        return any(ops) and not all(ops) and not any(isinstance(side, ast.Constant) for side in sides)
+    return any(is_name(side, names) for side in sides) and any(map(names_an_op, sides))
+
+
+def table_of(node: ast.AST) -> ast.expr | None:
+    """The table that is asked for the row of an op."""
+    if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)) and is_name(node.left, set()):
+        return node.comparators[0]
+    if isinstance(node, ast.Subscript) and is_name(node.slice, set()):
+        return node.value
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get":
+        return node.func.value if node.args and is_name(node.args[0], set()) else None
+    return None
+
+
+def test_ops_are_asked_what_they_can_do():
+    asked: Counter[str] = Counter()
+    for path in FILES:
+        functions = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.FunctionDef)]
+        found = {id(n) for f in functions for names in [named_ops(f)] for n in ast.walk(f) if asks_by_name(n, names)}
+        asked[room(path)] += len(found)
+    assert not asked - Counter(BY_NAME)
+
+
+def test_tables_by_op_have_rows_for_ops_only():
+    """A row for a name that no op has is never found."""
+    importlib.import_module("nxjax.export")
+    wrong: list[str] = []
+    for path in FILES:
+        tables = {ast.unparse(t) for n in ast.walk(ast.parse(path.read_text())) if (t := table_of(n)) is not None}
+        for table in sorted(t for t in tables if t.split(".")[-1].isupper()):
+            module = importlib.import_module(".".join(("nxjax", *path.relative_to(PACKAGE).with_suffix("").parts)))
+            rows = reduce(getattr, table.split("."), module)
+            names = [row for row in rows if isinstance(row, str) and "." not in row]
+            wrong += [f"{named(path)}: {table}: {name}" for name in names if find_op(name) is None]
+    assert not wrong
 
 
 # Public classes that share their name with an earlier one, over the package. May only go down.

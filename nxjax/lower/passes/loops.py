@@ -15,7 +15,8 @@ from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 
-HOLDERS: Final = frozenset(("scan", "while", "cond"))
+LOOPS: Final = frozenset(("scan", "while"))
+HOLDERS: Final = LOOPS | {"cond"}
 # Computing one of these again costs less than keeping what it gives.
 _CHEAP: Final = frozenset(("broadcast_in_dim", "reshape", "transpose", "iota", "rev"))
 _BYTES: Final = (dtypes.int8, dtypes.uint8)
