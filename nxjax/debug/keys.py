@@ -28,7 +28,7 @@ NDArray = np.ndarray[Any, Any]
 _FREE: Final = frozenset(("random_clone", "random_wrap", "random_unwrap", "random_seed", "random_fold_in"))
 # Ops that move elements and nothing else: done to numbers, they say where each has come from.
 _MOVES: Final = frozenset((
-    "broadcast_in_dim", "copy", "expand_dims", "reshape", "rev", "slice", "squeeze", "transpose", "stop_gradient",
+    "broadcast_in_dim", "copy", "reshape", "rev", "slice", "transpose", "stop_gradient",
     "sharding_constraint",
 ))  # fmt: skip
 # Between a typed key and its two words.
