@@ -11,7 +11,6 @@ from typing import Any, Final
 from nxjax.config import config
 from nxjax.errors import ProgramError
 from nxjax.trace.program import Equation, Literal, Program
-from nxjax.transforms.nested import branch_of
 
 
 def passed(before: Program, after: Program, *, used: bool = False) -> Program:
@@ -82,7 +81,9 @@ def _of_choice(e: Equation) -> Iterable[Any]:
     index = e.inputs[0]
     if not isinstance(index, Literal):
         return _of_held(e)
-    return effects(branch_of(e.params["branches"], int(index.value.numpy())))  # pyright: ignore[reportAttributeAccessIssue]
+    branches: Sequence[Program] = e.params["branches"]
+    at = int(index.value.numpy())  # pyright: ignore[reportAttributeAccessIssue]
+    return effects(branches[min(max(at, 0), len(branches) - 1)])
 
 
 def _of_scan(e: Equation) -> Iterable[Any]:
