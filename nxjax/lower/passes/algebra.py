@@ -363,7 +363,7 @@ def _reduce(e: Equation, known: Known) -> Atom | Equation | None:
 
 
 @_row("reduce_sum")
-def _reduce_sum(e: Equation, known: Known) -> Atom | Equation | None:
+def _reduce_sum(e: Equation, known: Known) -> Found:
     # The sum of -0.0 alone is 0.0.
     return _reduce(e, known) if e.inputs[0].type.dtype in dtypes.INTEGER else None
 
