@@ -199,7 +199,10 @@ INNER: dict[str, str] = {
         lower/cpu/lower lower/cpu/rules/scatter nn/modules/base numpy/__init__ numpy/at numpy/creation
         numpy/elementwise numpy/methods*8 numpy/placement*4 numpy/standard numpy/tensor predict/features
         predict/predictor runtime/__init__ runtime/device sharding*2 trace/program*4 trace/types*3 transforms/jit
-        transforms/jit_stages*2 transforms/control/scan*3 transforms/control/while_loop*6
+        transforms/jit_stages*2
+        """,
+    "what most loops do not need": """
+        transforms/control/loop*2 transforms/control/scan*3 transforms/control/while_loop*6
         """,
     "where the package or the chip is, or the kernel is wanted, it is loaded": """
         backends/memory/unified backends/npu/openvino_run backends/tpu/topologies*2 backends/xla/client
