@@ -7,7 +7,9 @@ import secrets
 import sys
 from collections.abc import Sequence
 
+import nxjax
 from nxjax.commands.command import command
+from nxjax.errors import NxError
 
 
 @command
@@ -40,8 +42,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
 
     if options.version:
-        import nxjax
-
         print(nxjax.__version__)
     elif options.command == "generate":
         from nxjax.generation import command
@@ -62,7 +62,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     elif options.command == "power":
         return _power(options.mode, options.device)
     elif options.command == "fuzz":
-        from nxjax.errors import NxError
         from nxjax.testing import fuzz
 
         seed = secrets.randbelow(2**40) if options.seed is None else options.seed
@@ -83,7 +82,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _power(mode: str | None, device: str) -> int:
-    from nxjax.errors import NxError
     from nxjax.hardware import power
 
     try:

@@ -11,6 +11,7 @@ from nxjax.numpy.scalar_types import bfloat16 as bfloat16
 from nxjax.numpy.scalar_types import issubdtype as issubdtype
 from nxjax.numpy.scalar_types import promoted
 from nxjax.trace import dtypes as _dtypes
+from nxjax.trace.array import type_of as _type_of
 
 # The dtype of random keys; `issubdtype(x.dtype, prng_key)` asks for it.
 prng_key = _dtypes.key
@@ -54,9 +55,7 @@ def scalar_type_of(x: Any) -> type:
     >>> scalar_type_of(np.float32(1))
     <class 'float'>
     """
-    from nxjax.trace.array import type_of
-
-    dtype = type_of(x, "scalar_type_of").dtype
+    dtype = _type_of(x, "scalar_type_of").dtype
     kinds = ((_dtypes.BOOL, bool), (_dtypes.INTEGER, int), (_dtypes.FLOAT, float), (_dtypes.COMPLEX, complex))
     for kind, scalar in kinds:
         if dtype in kind:

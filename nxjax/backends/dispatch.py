@@ -76,7 +76,7 @@ def _alone(op: Op, args: Sequence[DeviceArray], params: dict[str, Any]) -> Any:
 
 
 def _nested(op: Op, args: Sequence[DeviceArray], params: dict[str, Any]) -> tuple[DeviceArray, ...]:
-    program: Program | None = params.get("program") if op.name == "jit" else None
+    program: Program | None = params.get("program") if op.plain_call else None
     if program is None:
         program = one_equation(op, args, params)
     return tuple(compiler.call(program, args))

@@ -7,7 +7,11 @@ import platform
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Final
 
+import nxjax
+from nxjax.backends import cache, registry
 from nxjax.commands.command import command
+from nxjax.config import config
+from nxjax.config.table import NAMES
 
 _CORE: Final = ("numpy", "ml_dtypes", "optree", "opt_einsum")
 
@@ -61,11 +65,6 @@ def _targets() -> dict[tuple[str, str], list[str]]:
 
 def text() -> str:
     """Versions, devices, backends, targets and extras with the reason for each that is missing, cache, settings."""
-    import nxjax
-    from nxjax.backends import cache, registry
-    from nxjax.config import config
-    from nxjax.config.table import NAMES
-
     lines = [f"nxjax {nxjax.__version__}", "", "versions"]
     lines += _table([("python", platform.python_version()), *((p, _version(p) or "missing") for p in _CORE)])
     lines += [f"  {platform.platform()}, {os.cpu_count()} CPUs", "", "devices"]

@@ -9,7 +9,7 @@ a key that a second turn finds used was used again. Raw keys are followed like t
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, final
 
 import numpy as np
@@ -29,9 +29,14 @@ NDArray = np.ndarray[Any, Any]
 _FREE: Final = frozenset(("random_clone", "random_wrap", "random_unwrap", "random_seed", "random_fold_in"))
 # Ops that move elements and nothing else: done to numbers, they say where each has come from.
 _MOVES: Final = frozenset((
-    "broadcast_in_dim", "copy", "expand_dims", "reshape", "rev", "slice", "squeeze", "transpose", "stop_gradient",
+    "broadcast_in_dim", "copy", "reshape", "rev", "slice", "transpose", "stop_gradient",
     "sharding_constraint",
 ))  # fmt: skip
+# Between a typed key and its two words.
+_WRAPPING: Final[dict[str, Callable[[NDArray], NDArray]]] = {
+    "random_wrap": lambda ids: ids[..., 0],
+    "random_unwrap": lambda ids: ids[..., None] + np.zeros(2, np.int64),
+}
 
 
 class Keys(NamedTuple):
@@ -180,11 +185,8 @@ class _Walk:
             return []
         if op.name in _MOVES:
             return [Keys(first.owner, np.asarray(op.eval(first.ids, **params)))]
-        if op.name == "random_wrap":
-            return [Keys(first.owner, first.ids[..., 0])]
-        if op.name == "random_unwrap":
-            return [Keys(first.owner, first.ids[..., None] + np.zeros(2, np.int64))]
-        return []
+        wrapped = _WRAPPING.get(op.name)
+        return [] if wrapped is None else [Keys(first.owner, wrapped(first.ids))]
 
     def scan(self, given: Sequence[Keys | None], loop: LoopParams) -> Sequence[Keys | None]:
         x = loop.split(given)

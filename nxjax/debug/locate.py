@@ -9,7 +9,7 @@ of a loop that goes wrong, the branch that was taken. Knows no trace and no exec
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, final
+from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 
@@ -132,12 +132,9 @@ class _Run:
 def enter(e: Equation, xs: Sequence[NDArray], place: int, test: Test) -> Made | Given | None:
     """As `locate`, of result ``place`` of an op that holds programs; None: it holds none that can be entered."""
     p = e.params
-    if e.op.name == "scan":
-        return _scan(e, xs, test)
-    if e.op.name == "while":
-        return _while(e, xs, test)
-    if e.op.name == "cond":
-        return _cond(e, xs, place, test)
+    own = _ENTERED.get(e.op.name)
+    if own is not None:
+        return own(e, xs, place, test)
     program: Program | None = p.get("program")
     if not e.op.nested or program is None or len(program.inputs) != len(xs):
         return None
@@ -186,6 +183,13 @@ def _cond(e: Equation, xs: Sequence[NDArray], place: int, test: Test) -> Made | 
         if found is not None:
             return found._replace(index=found.index + 1) if found.index >= 0 else found
     return None
+
+
+_ENTERED: Final[dict[str, Callable[[Equation, Sequence[NDArray], int, Test], Made | Given | None]]] = {
+    "scan": lambda e, xs, place, test: _scan(e, xs, test),
+    "while": lambda e, xs, place, test: _while(e, xs, test),
+    "cond": _cond,
+}
 
 
 def describe(x: NDArray, test: Test) -> str:

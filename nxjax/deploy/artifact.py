@@ -15,6 +15,7 @@ from nxjax.deploy import files
 from nxjax.deploy.deviation import Deviation, measured
 from nxjax.deploy.report import Report
 from nxjax.deploy.trace import Signature, Subject, stored_inputs
+from nxjax.display import page
 from nxjax.errors import ExecutionError, NxError, ParameterError
 from nxjax.lower.npu.graph import NpuGraph
 from nxjax.lower.npu.placement import Cost
@@ -181,7 +182,5 @@ class Artifact:
         return "\n".join([*lines, *(f"  note: {n}" for n in self.notes)])
 
     def _repr_html_(self) -> str:
-        from nxjax.display import page
-
         deviation = page.page(page.text(str(self.deviation))) if self.deviation is not None else ""
         return self.report._repr_html_() + deviation  # pyright: ignore[reportPrivateUsage]

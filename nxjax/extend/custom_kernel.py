@@ -23,6 +23,7 @@ from nxjax.lower.npu import custom as npu
 from nxjax.lower.npu.builder import Builder, Unsupported, Value
 from nxjax.lower.npu.graph import NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
+from nxjax.lower.npu.rules.table import RULES
 from nxjax.ops.quant_grid import Grid, asymmetric
 from nxjax.testing.comparison import first_difference, many, tolerance
 from nxjax.trace import dtypes
@@ -232,8 +233,6 @@ def _graph(
     target: str,
 ) -> NpuGraph | None:
     """The kernel's nodes as a graph, or None where it does not apply."""
-    from nxjax.lower.npu.rules.table import RULES
-
     tensors = [
         Tensor(f"x{i}", a.shape, g.dtype if g else np.float32 if a.dtype in dtypes.FLOAT else a.dtype, g)
         for i, (a, g) in enumerate(zip(args, grids, strict=True))

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from nxjax import random
 from nxjax.errors import NxError, ParameterError
 from nxjax.generation.genai import load_genai
 from nxjax.generation.generator import Generator
@@ -49,7 +50,5 @@ def _pieces(given: argparse.Namespace) -> Any:
         return load_genai(given.folder, given.provider).stream(prompt, seed=given.seed, **common)
     if given.provider is not None:
         raise ParameterError("a provider is for folders of onnxruntime-genai", got=given.provider)
-    from nxjax import random
-
     params, config, tokenizer = load(given.folder)
     return Generator(params, config, tokenizer).stream(prompt, key=random.key(given.seed), **common)

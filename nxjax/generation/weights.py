@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nxjax import tree
+from nxjax import quant, tree
 from nxjax.errors import InvalidFileError, ParameterError
 from nxjax.files import safe_io
 from nxjax.generation.config import DecoderConfig
@@ -45,12 +45,10 @@ def quantize_weights(params: Params, config: DecoderConfig, policy: Any = "int8-
     >>> small["layers"][0]["attention"]["qkv"], nbytes(params), nbytes(small)
     (QArray(i4[64,16], 2x16 scales), 15360, 3432)
     """
-    from nxjax.quant import quantize
-
     if (isinstance(policy, str) and policy not in POLICIES) or getattr(policy, "activations", None) is not None:
         raise ParameterError("quantize_weights: activations stay float", got=policy, expected=" or ".join(POLICIES))
     few = np.zeros((1, 2), np.int32)
-    return quantize(lambda p, t: forward(p, t, config), policy).quantize_params(params, few)
+    return quant.quantize(lambda p, t: forward(p, t, config), policy).quantize_params(params, few)
 
 
 @entry
@@ -83,12 +81,10 @@ def save(folder: str | os.PathLike[str], params: Params, config: DecoderConfig, 
     >>> load(folder)[1] == config
     True
     """
-    from nxjax.quant import save as save_tree
-
     check(params, config)
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
-    save_tree(place / WEIGHTS, params)
+    quant.save(place / WEIGHTS, params)
     if tokenizer is not None:
         tokenizer.save(place)
     safe_io.write(place / CONFIG, json.dumps(config.to_dict(), indent=2).encode())
@@ -107,14 +103,12 @@ def load(folder: str | os.PathLike[str]) -> tuple[Params, DecoderConfig, Tokeniz
         ...
     nxjax.errors.InvalidFileError: ...
     """
-    from nxjax.quant import load as load_tree
-
     place = Path(folder)
     try:
         config = DecoderConfig.from_dict(safe_io.described(place / CONFIG))
     except (ValueError, TypeError, OSError) as error:
         raise InvalidFileError(f"{place.name}: no folder of a decoder", got=str(error), fix="generation.save") from None
-    params = load_tree(place / WEIGHTS)
+    params = quant.load(place / WEIGHTS)
     try:
         check(params, config)
     except ParameterError as error:

@@ -17,6 +17,7 @@ from nxjax.backends.ipu.pipeline import Pipeline
 from nxjax.backends.ipu.poplar import PoplarProject
 from nxjax.deploy.artifact import Artifact
 from nxjax.deploy.compile import compile as compiled
+from nxjax.display import page
 from nxjax.errors import ExecutionError, ParameterError, Shown, TileMemoryError
 from nxjax.kernels.ipu.chip import System
 from nxjax.lower.ipu.builder import Options
@@ -150,8 +151,6 @@ class CompiledModel:
         return "\n".join(self.lines())
 
     def _repr_html_(self) -> str:
-        from nxjax.display import page
-
         made = self.pipeline if self.pipeline is not None else self.artifact.analysis if self.artifact else None
         return page.page(page.text(str(self)), page.scroll(made.svg()) if made is not None else "")
 

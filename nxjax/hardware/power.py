@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from typing import Final
 
 from nxjax.backends.npu import xrt_power
+from nxjax.backends.sensors import read
 from nxjax.backends.sensors.reading import Roots
+from nxjax.backends.sensors.thermal import DEFAULT
 from nxjax.errors import ExecutionError, NxError, ParameterError, Shown
 
 MODES: Final = xrt_power.MODES
@@ -135,9 +137,6 @@ class AdvancedNPUOptimizer(Shown):
 
     def _set(self, mode: str) -> None:
         if self.thermal_monitoring and mode in ("performance", "turbo"):
-            from nxjax.backends.sensors import read
-            from nxjax.backends.sensors.thermal import DEFAULT
-
             reading = read("npu", "amd", self._roots)
             if reading.celsius is not None and reading.celsius > DEFAULT.warning:
                 raise ExecutionError(
@@ -150,8 +149,6 @@ class AdvancedNPUOptimizer(Shown):
 
     def status(self) -> dict[str, str]:
         """The mode that holds and the NPU's sensors, as text; "unavailable" and why where nobody says."""
-        from nxjax.backends.sensors import read
-
         try:
             mode = get(self.device, roots=self._roots)
         except NxError as error:

@@ -149,10 +149,9 @@ def _name_of(computation: Callable[..., Any], treedef: Any, type: ArrayType) -> 
         (equation,) = program.equations
         if set(equation.inputs) != set(program.inputs) or program.outputs != equation.outputs:
             return None
-        inner = equation.params.get("program")
-        if equation.op.name != "jit" or inner is None:
+        if not equation.op.plain_call:
             return equation.op.name
-        program = inner
+        program = equation.params["program"]
     return None
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Final
 
 from nxjax.lower.turns import within
 from nxjax.trace.program import Equation
@@ -18,14 +20,26 @@ def macs(e: Equation) -> int:
     >>> [macs(e) for e in nx.make_jaxpr(lambda x: (x @ x).sum())(np.ones((4, 4))).equations]
     [64, 0]
     """
-    p = e.params
-    if e.op.name in ("dot_general", "qdot", "qmatmul"):
-        x, (contracting, _) = e.inputs[0].type, p["dimension_numbers"][0]
-        return e.outputs[0].type.size * math.prod(x.shape[d] for d in contracting)
-    if e.op.name in ("conv_general_dilated", "qconv"):
-        w, out_channels = e.inputs[1].type, p["dimension_numbers"].rhs_spec[0]
-        # Holes of a dilated input multiply nothing.
-        dense = e.outputs[0].type.size * (w.size // max(w.shape[out_channels], 1))
-        return dense // math.prod(p["lhs_dilation"] or (1,))
+    own = _ROWS.get(e.op.name)
+    if own is not None:
+        return own(e)
     found = within(e, macs)
     return sum(macs(i) for held in e.programs() for i in held.equations) if found is None else int(found)
+
+
+def _product(e: Equation) -> int:
+    x, (contracting, _) = e.inputs[0].type, e.params["dimension_numbers"][0]
+    return e.outputs[0].type.size * math.prod(x.shape[d] for d in contracting)
+
+
+def _convolution(e: Equation) -> int:
+    w, out_channels = e.inputs[1].type, e.params["dimension_numbers"].rhs_spec[0]
+    # Holes of a dilated input multiply nothing.
+    dense = e.outputs[0].type.size * (w.size // max(w.shape[out_channels], 1))
+    return dense // math.prod(e.params["lhs_dilation"] or (1,))
+
+
+_ROWS: Final[dict[str, Callable[[Equation], int]]] = {
+    **dict.fromkeys(("dot_general", "qdot", "qmatmul"), _product),
+    **dict.fromkeys(("conv_general_dilated", "qconv"), _convolution),
+}

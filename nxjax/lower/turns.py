@@ -60,13 +60,20 @@ def within(e: Equation, one: Callable[[Equation], float]) -> float | None:
     A loop takes what its equations take in all of its turns (in one, where their number is not known), a choice what
     its dearest branch does.
     """
-    if e.op.name not in ("scan", "while", "cond"):
-        return None
-    inner = [sum(map(one, held.equations)) for held in e.programs()]
-    if e.op.name == "cond":
-        return max(inner, default=0.0)
+    whole = _WITHIN.get(e.op.name)
+    return None if whole is None else whole(e, [sum(map(one, held.equations)) for held in e.programs()])
+
+
+def _of_turns(e: Equation, inner: Sequence[float]) -> float:
     often = turns(e)
     return sum(inner) * (1 if often is None else often)
+
+
+_WITHIN: Final[dict[str, Callable[[Equation, Sequence[float]], float]]] = {
+    "scan": _of_turns,
+    "while": _of_turns,
+    "cond": lambda e, inner: max(inner, default=0.0),
+}
 
 
 def count(first: int, step: int, direction: str, bound: int) -> int | None:
@@ -102,20 +109,34 @@ def _value(env: Mapping[Var, Affine], a: Atom) -> Affine | None:
     return None if number is None else (None, number)
 
 
+def _sum(e: Equation, xs: Sequence[Affine | None]) -> Affine | None:
+    x, y = xs
+    return _moved(x, y, 1) or _moved(y, x, 1)
+
+
+def _moved(x: Affine | None, by: Affine | None, sign: int) -> Affine | None:
+    """``x`` plus or less a number, if ``by`` is one."""
+    return None if x is None or by is None or by[0] is not None else (x[0], x[1] + sign * by[1])
+
+
+def _converted(e: Equation, xs: Sequence[Affine | None]) -> Affine | None:
+    return xs[0] if np.issubdtype(e.outputs[0].type.dtype, np.integer) else None
+
+
+_ROWS: Final[dict[str, Callable[[Equation, Sequence[Affine | None]], Affine | None]]] = {
+    "add": _sum,
+    "sub": lambda e, xs: _moved(xs[0], xs[1], -1),
+    "convert_element_type": _converted,
+}
+
+
 def _environment(program: Program, known: Sequence[int | None]) -> dict[Var, Affine]:
     """Every value that is a number or an input plus one; ``known`` are numbers of the first inputs."""
     env: dict[Var, Affine] = {v: (v, 0) for v in program.inputs}
     env |= {v: (None, n) for v, n in zip(program.inputs, known, strict=False) if n is not None}
     for e in program.equations:
-        found: Affine | None = None
-        if e.op.name in ("add", "sub"):
-            a, b = (_value(env, x) for x in e.inputs)
-            if a is not None and b is not None and b[0] is None:
-                found = a[0], a[1] + (b[1] if e.op.name == "add" else -b[1])
-            elif a is not None and b is not None and a[0] is None and e.op.name == "add":
-                found = b[0], a[1] + b[1]
-        elif e.op.name == "convert_element_type" and np.issubdtype(e.outputs[0].type.dtype, np.integer):
-            found = _value(env, e.inputs[0])
+        row = _ROWS.get(e.op.name)
+        found = None if row is None else row(e, [_value(env, x) for x in e.inputs])
         if found is not None:
             env[e.outputs[0]] = found
     return env

@@ -8,31 +8,27 @@ from __future__ import annotations
 
 from typing import Any
 
-
-def _face() -> Any:
-    from nxjax import numpy as face
-
-    return face
+from nxjax import numpy as jnp
 
 
 def all(self: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Any:
-    return _face().all(self, axis, out, keepdims, where=where)
+    return jnp.all(self, axis, out, keepdims, where=where)
 
 
 def any(self: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Any:
-    return _face().any(self, axis, out, keepdims, where=where)
+    return jnp.any(self, axis, out, keepdims, where=where)
 
 
 def argmax(self: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Any:
-    return _face().argmax(self, axis, out, keepdims)
+    return jnp.argmax(self, axis, out, keepdims)
 
 
 def argmin(self: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Any:
-    return _face().argmin(self, axis, out, keepdims)
+    return jnp.argmin(self, axis, out, keepdims)
 
 
 def argpartition(self: Any, kth: int, axis: int = -1) -> Any:
-    return _face().argpartition(self, kth, axis)
+    return jnp.argpartition(self, kth, axis)
 
 
 def argsort(
@@ -44,15 +40,15 @@ def argsort(
     stable: bool = True,
     descending: bool = False,
 ) -> Any:
-    return _face().argsort(self, axis, kind=kind, order=order, stable=stable, descending=descending)
+    return jnp.argsort(self, axis, kind=kind, order=order, stable=stable, descending=descending)
 
 
 def choose(self: Any, choices: Any, out: None = None, mode: str = "raise") -> Any:
-    return _face().choose(self, choices, out, mode)
+    return jnp.choose(self, choices, out, mode)
 
 
 def clip(self: Any, min: Any = None, max: Any = None) -> Any:
-    return _face().clip(self, min, max)
+    return jnp.clip(self, min, max)
 
 
 def compress(
@@ -64,53 +60,53 @@ def compress(
     size: int | None = None,
     fill_value: Any = 0,
 ) -> Any:
-    return _face().compress(condition, self, axis, out=out, size=size, fill_value=fill_value)
+    return jnp.compress(condition, self, axis, out=out, size=size, fill_value=fill_value)
 
 
 def conj(self: Any) -> Any:
-    return _face().conj(self)
+    return jnp.conj(self)
 
 
 def conjugate(self: Any) -> Any:
-    return _face().conjugate(self)
+    return jnp.conjugate(self)
 
 
 def cumprod(self: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Any:
-    return _face().cumprod(self, axis, dtype, out)
+    return jnp.cumprod(self, axis, dtype, out)
 
 
 def cumsum(self: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Any:
-    return _face().cumsum(self, axis, dtype, out)
+    return jnp.cumsum(self, axis, dtype, out)
 
 
 def diagonal(self: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
-    return _face().diagonal(self, offset, axis1, axis2)
+    return jnp.diagonal(self, offset, axis1, axis2)
 
 
 def dot(self: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
-    return _face().dot(self, b, precision=precision, preferred_element_type=preferred_element_type)
+    return jnp.dot(self, b, precision=precision, preferred_element_type=preferred_element_type)
 
 
 def max(
     self: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Any:
-    return _face().max(self, axis, out, keepdims, initial, where)
+    return jnp.max(self, axis, out, keepdims, initial, where)
 
 
 def mean(
     self: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
 ) -> Any:
-    return _face().mean(self, axis, dtype, out, keepdims, where=where)
+    return jnp.mean(self, axis, dtype, out, keepdims, where=where)
 
 
 def min(
     self: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Any:
-    return _face().min(self, axis, out, keepdims, initial, where)
+    return jnp.min(self, axis, out, keepdims, initial, where)
 
 
 def nonzero(self: Any, *, fill_value: Any = None, size: int | None = None) -> Any:
-    return _face().nonzero(self, size=size, fill_value=fill_value)
+    return jnp.nonzero(self, size=size, fill_value=fill_value)
 
 
 def prod(
@@ -123,15 +119,15 @@ def prod(
     where: Any = None,
     promote_integers: bool = True,
 ) -> Any:
-    return _face().prod(self, axis, dtype, out, keepdims, initial, where, promote_integers)
+    return jnp.prod(self, axis, dtype, out, keepdims, initial, where, promote_integers)
 
 
 def ptp(self: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:
-    return _face().ptp(self, axis, out, keepdims)
+    return jnp.ptp(self, axis, out, keepdims)
 
 
 def ravel(self: Any, order: str = "C", *, out_sharding: Any = None) -> Any:
-    return _face().ravel(self, order, out_sharding=out_sharding)
+    return jnp.ravel(self, order, out_sharding=out_sharding)
 
 
 def repeat(
@@ -142,15 +138,15 @@ def repeat(
     total_repeat_length: int | None = None,
     out_sharding: Any = None,
 ) -> Any:
-    return _face().repeat(self, repeats, axis, total_repeat_length=total_repeat_length, out_sharding=out_sharding)
+    return jnp.repeat(self, repeats, axis, total_repeat_length=total_repeat_length, out_sharding=out_sharding)
 
 
 def round(self: Any, decimals: int = 0, out: None = None) -> Any:
-    return _face().round(self, decimals, out)
+    return jnp.round(self, decimals, out)
 
 
 def searchsorted(self: Any, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan") -> Any:
-    return _face().searchsorted(self, v, side, sorter, method=method)
+    return jnp.searchsorted(self, v, side, sorter, method=method)
 
 
 def sort(
@@ -162,11 +158,11 @@ def sort(
     stable: bool = True,
     descending: bool = False,
 ) -> Any:
-    return _face().sort(self, axis, kind=kind, order=order, stable=stable, descending=descending)
+    return jnp.sort(self, axis, kind=kind, order=order, stable=stable, descending=descending)
 
 
 def squeeze(self: Any, axis: Any = None) -> Any:
-    return _face().squeeze(self, axis)
+    return jnp.squeeze(self, axis)
 
 
 def std(
@@ -180,7 +176,7 @@ def std(
     where: Any = None,
     correction: float | None = None,
 ) -> Any:
-    return _face().std(self, axis, dtype, out, ddof, keepdims, where=where, correction=correction)
+    return jnp.std(self, axis, dtype, out, ddof, keepdims, where=where, correction=correction)
 
 
 def sum(
@@ -193,11 +189,11 @@ def sum(
     where: Any = None,
     promote_integers: bool = True,
 ) -> Any:
-    return _face().sum(self, axis, dtype, out, keepdims, initial, where, promote_integers)
+    return jnp.sum(self, axis, dtype, out, keepdims, initial, where, promote_integers)
 
 
 def swapaxes(self: Any, axis1: int, axis2: int) -> Any:
-    return _face().swapaxes(self, axis1, axis2)
+    return jnp.swapaxes(self, axis1, axis2)
 
 
 def take(
@@ -210,11 +206,11 @@ def take(
     indices_are_sorted: bool = False,
     fill_value: Any = None,
 ) -> Any:
-    return _face().take(self, indices, axis, out, mode, unique_indices, indices_are_sorted, fill_value)
+    return jnp.take(self, indices, axis, out, mode, unique_indices, indices_are_sorted, fill_value)
 
 
 def trace(self: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None) -> Any:
-    return _face().trace(self, offset, axis1, axis2, dtype, out)
+    return jnp.trace(self, offset, axis1, axis2, dtype, out)
 
 
 def var(
@@ -228,7 +224,7 @@ def var(
     where: Any = None,
     correction: float | None = None,
 ) -> Any:
-    return _face().var(self, axis, dtype, out, ddof, keepdims, where=where, correction=correction)
+    return jnp.var(self, axis, dtype, out, ddof, keepdims, where=where, correction=correction)
 
 
 _METHODS = (

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.numpy.elementwise import divide, equal, exp, floor, less_equal, log, multiply, sign, subtract
 from nxjax.numpy.promotion import (
@@ -560,11 +561,9 @@ def logspace(
     >>> jnp.logspace(0, 3, 4).round(2)
     Array([   1.,   10.,  100., 1000.], dtype=float32)
     """
-    from nxjax.numpy.powers import power
-
     wanted = None if dtype is None else dtypes.as_dtype(dtype)
     work = None if wanted is None else dtypes.to_inexact(wanted)
-    out = power(base, linspace(start, stop, num, endpoint, dtype=work, axis=axis))
+    out = jnp.power(base, linspace(start, stop, num, endpoint, dtype=work, axis=axis))
     return out if wanted is None else astype(out, wanted)
 
 
@@ -577,8 +576,6 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
     >>> jnp.geomspace(-16, -1, 3).round(2)
     Array([-16.,  -4.,  -1.], dtype=float32)
     """
-    from nxjax.numpy.powers import log10, power
-
     a, b = broadcast("geomspace", *promote_inexact("geomspace", start, stop))
     if dtype is not None:
         work = dtypes.to_inexact(dtypes.as_dtype(dtype))
@@ -593,15 +590,15 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
         s = sign(a)
         one = ops.mul(s, s)  # or 0, which makes nan of all
         a, b = ops.div(ops.mul(a, one), one), ops.div(ops.mul(b, one), one)
-        out = multiply(s, power(10.0, linspace(log10(multiply(a, s)), log10(multiply(b, s)), num, endpoint)))
+        out = multiply(
+            s, jnp.power(10.0, linspace(jnp.log10(multiply(a, s)), jnp.log10(multiply(b, s)), num, endpoint))
+        )
         if num > 0:
-            from nxjax.numpy.joining import concatenate
-
             first = expand_dims(a, 0)
             if num > 1 and endpoint:
-                out = concatenate([first, out[1:-1], expand_dims(b, 0)])
+                out = jnp.concatenate([first, out[1:-1], expand_dims(b, 0)])
             else:
-                out = concatenate([first, out[1:]])
+                out = jnp.concatenate([first, out[1:]])
     out = moveaxis(out, 0, as_axis("geomspace", axis, out.ndim))
     return out if dtype is None else astype(out, dtype)
 
@@ -675,14 +672,12 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
     Array([[1, 2],
            [1, 3]], dtype=int32)
     """
-    from nxjax.numpy.powers import power
-
     v = value(x, "vander")
     if v.ndim != 1:
         raise ShapeError("vander: x is one-dimensional", got=v.type)
     n = v.shape[0] if N is None else static_int("vander", N)
     exponents = wrap(np.arange(n) if increasing else np.arange(n)[::-1].copy())
-    return power(expand_dims(v, -1), convert(exponents, v.dtype if v.dtype in dtypes.INTEGER else dtypes.int32))
+    return jnp.power(expand_dims(v, -1), convert(exponents, v.dtype if v.dtype in dtypes.INTEGER else dtypes.int32))
 
 
 # --- printing: NumPy's own ---

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from nxjax import numpy as jnp
 from nxjax.errors import DtypeError
 from nxjax.numpy import eager
 from nxjax.numpy.promotion import (
@@ -281,12 +282,10 @@ def trunc(x: Any) -> Array:
     >>> jnp.trunc(jnp.array([-1.7, 1.7]))
     Array([-1.,  1.], dtype=float32)
     """
-    from nxjax.numpy.selection import where
-
     v = value(x, "trunc")
     if v.dtype in dtypes.BITS:
         return v
-    return where(ops.lt(v, 0), ops.ceil(v), ops.floor(v))
+    return jnp.where(ops.lt(v, 0), ops.ceil(v), ops.floor(v))
 
 
 # --- comparison ---

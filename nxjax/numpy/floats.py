@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nxjax.errors import DtypeError
+from nxjax.errors import DtypeError, ShapeError
 from nxjax.numpy.creation import asarray, filled
 from nxjax.numpy.elementwise import equal, greater, less, logical_and, logical_not, maximum, minimum
 from nxjax.numpy.promotion import (
@@ -236,8 +236,6 @@ def array_equiv(a1: Any, a2: Any) -> Array:
     >>> jnp.array_equiv(jnp.array([2, 2]), 2)
     Array(True, dtype=bool)
     """
-    from nxjax.errors import ShapeError
-
     try:
         x, y = operands("array_equiv", asarray(a1), asarray(a2))
     except ShapeError:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.numpy.promotion import as_axis, broadcast_shape, value
 from nxjax.numpy.shapes import expand_dims, moveaxis, squeeze
@@ -193,6 +194,4 @@ def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: An
     >>> larger.reduce(jnp.array([1, 5, 2]))
     Array(5, dtype=int32)
     """
-    from nxjax.numpy.ufuncs import ufunc
-
-    return ufunc(func, nin, nout, identity=identity)
+    return jnp.ufunc(func, nin, nout, identity=identity)

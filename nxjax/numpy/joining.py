@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError, described
 from nxjax.numpy.creation import ones
 from nxjax.numpy.indexing import take
@@ -328,11 +329,9 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
 
 def _without(x: Array, indices: Array, i: int) -> Array:
     """``x`` without traced ``indices`` along ``i``, of which no two are the same."""
-    from nxjax.numpy.sorting import argsort
-
     n = x.shape[i]
     kept = ones(n, "bool").at[indices].set(False)
-    return take(x, argsort(~kept)[: n - indices.shape[0]], axis=i)
+    return take(x, jnp.argsort(~kept)[: n - indices.shape[0]], axis=i)
 
 
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from nxjax import numpy as jnp
 from nxjax.errors import (
     ConcretizationTypeError,
     ImmutableArrayError,
@@ -125,7 +126,7 @@ def _tolist(self: Any) -> Any:
 
 
 def _round(self: Any, ndigits: int | None = None) -> Any:
-    out = _face().round(self, ndigits or 0)
+    out = jnp.round(self, ndigits or 0)
     return out if ndigits is not None else out.astype(int)
 
 
@@ -191,7 +192,7 @@ def _array_namespace(self: Any, /, *, api_version: str | None = None) -> Any:
 
     if api_version is not None and api_version not in VERSIONS:
         raise ValueError(f"__array_namespace__: unknown version {api_version!r}")
-    return _face()
+    return jnp
 
 
 def _rebuild(data: np.ndarray[Any, Any], weak: bool) -> DeviceArray:
@@ -289,12 +290,6 @@ def _at(self: Any) -> Any:
 # --- NumPy's methods ---
 
 
-def _face() -> Any:
-    from nxjax import numpy as face
-
-    return face
-
-
 def _astype(self: Any, dtype: Any, copy: bool = False, device: Any = None) -> Any:
     """By value in another dtype.
 
@@ -302,7 +297,7 @@ def _astype(self: Any, dtype: Any, copy: bool = False, device: Any = None) -> An
     >>> jnp.array([0.5, 2.0]).astype(int)
     Array([0, 2], dtype=int32)
     """
-    return _face().astype(self, dtype, copy=copy, device=device)
+    return jnp.astype(self, dtype, copy=copy, device=device)
 
 
 def _reshape(self: Any, *args: Any, order: str = "C", copy: bool | None = None, out_sharding: Any = None) -> Any:
@@ -314,7 +309,7 @@ def _reshape(self: Any, *args: Any, order: str = "C", copy: bool | None = None, 
            [2, 3]], dtype=int32)
     """
     shape = args[0] if len(args) == 1 else args
-    return _face().reshape(self, shape, order)
+    return jnp.reshape(self, shape, order)
 
 
 def _transpose(self: Any, *args: Any) -> Any:
@@ -325,7 +320,7 @@ def _transpose(self: Any, *args: Any) -> Any:
     (3, 2, 4)
     """
     axes = None if not args else args[0] if len(args) == 1 else args
-    return _face().transpose(self, (axes,) if isinstance(axes, int) else axes)
+    return jnp.transpose(self, (axes,) if isinstance(axes, int) else axes)
 
 
 def _flatten(self: Any, order: str = "C", *, out_sharding: Any = None) -> Any:
@@ -335,7 +330,7 @@ def _flatten(self: Any, order: str = "C", *, out_sharding: Any = None) -> Any:
     >>> jnp.array([[1, 2], [3, 4]]).flatten(order="F")
     Array([1, 3, 2, 4], dtype=int32)
     """
-    return _face().ravel(self, order)
+    return jnp.ravel(self, order)
 
 
 def _copy_method(self: Any) -> Any:
@@ -345,7 +340,7 @@ def _copy_method(self: Any) -> Any:
     >>> jnp.arange(2).copy()
     Array([0, 1], dtype=int32)
     """
-    return _face().copy(self)
+    return jnp.copy(self)
 
 
 def _view(self: Any, dtype: Any = None, type: None = None) -> Any:
@@ -398,11 +393,11 @@ def _tobytes(self: Any, order: str = "C") -> bytes:
 
 
 def _property(name: str, doc: str) -> property:
-    return property(lambda self: getattr(_face(), name)(self), doc=doc)
+    return property(lambda self: getattr(jnp, name)(self), doc=doc)
 
 
 def _mT(self: Any) -> Any:
-    return _face().matrix_transpose(self)
+    return jnp.matrix_transpose(self)
 
 
 def _itemsize(self: Any) -> int:

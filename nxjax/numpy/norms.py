@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from nxjax import numpy as jnp
 from nxjax.numpy.floats import conjugate, real
 from nxjax.numpy.promotion import as_axes, convert, promote_inexact, value
 from nxjax.numpy.reductions import max as max_
@@ -33,8 +34,6 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     >>> jnp.linalg.norm(jnp.array([[3.0, 4.0], [6.0, 8.0]]), ord=1)
     Array(12., dtype=float32)
     """
-    from nxjax.numpy.linalg import svdvals
-
     (v,) = promote_inexact("norm", x)
     if axis is None and ord is None:
         y = ops.sqrt(sum_(real(v * conjugate(v)), keepdims=keepdims))
@@ -59,7 +58,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
             else min_(sums, axes, keepdims=keepdims)
         )
     if ord in (2, -2, "nuc"):
-        s = svdvals(moveaxis(v, axes, (-2, -1)))
+        s = jnp.linalg.svdvals(moveaxis(v, axes, (-2, -1)))
         y = sum_(s, -1) if ord == "nuc" else max_(s, -1, initial=_of_nothing(s)) if ord == 2 else min_(s, -1)
         return expand_dims(y, axes) if keepdims else y
     raise ValueError(f"Invalid order '{ord}' for matrix norm.")

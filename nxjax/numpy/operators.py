@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from nxjax import numpy as jnp
 from nxjax.numpy.eager import BITS, COMPARED, FLOATS, NUMBERS, binary, product, unary
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.core import Array
@@ -38,9 +39,7 @@ def _binary(symbol: str, name: str, ufunc: Any = None, allowed: frozenset[DType]
         if not _accepts(other):
             _refused(symbol, other)
             return NotImplemented
-        from nxjax import numpy as face
-
-        return getattr(face, name)(a, b)
+        return getattr(jnp, name)(a, b)
 
     if ufunc is None:
 
@@ -77,9 +76,7 @@ def _unary(name: str, ufunc: Any = None) -> Any:
             y = unary(self, ufunc, NUMBERS)
             if y is not None:
                 return y
-        from nxjax import numpy as face
-
-        return getattr(face, name)(self)
+        return getattr(jnp, name)(self)
 
     return method
 
@@ -104,30 +101,22 @@ def _equality(symbol: str, name: str, ufunc: Any) -> Any:
 
 
 def _divmod(self: Any, other: Any) -> Any:
-    from nxjax import numpy as face
-
-    return face.divmod(self, other) if _accepts(other) else NotImplemented
+    return jnp.divmod(self, other) if _accepts(other) else NotImplemented
 
 
 def _rdivmod(self: Any, other: Any) -> Any:
-    from nxjax import numpy as face
-
-    return face.divmod(other, self) if _accepts(other) else NotImplemented
+    return jnp.divmod(other, self) if _accepts(other) else NotImplemented
 
 
 def _pow(self: Any, other: Any) -> Any:
-    from nxjax.numpy.powers import power
-
     if not _accepts(other):
         _refused("**", other)
         return NotImplemented
-    return power(self, other)
+    return jnp.power(self, other)
 
 
 def _rpow(self: Any, other: Any) -> Any:
-    from nxjax.numpy.powers import power
-
-    return power(other, self) if _accepts(other) else NotImplemented
+    return jnp.power(other, self) if _accepts(other) else NotImplemented
 
 
 def operators() -> dict[str, Any]:

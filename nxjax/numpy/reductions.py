@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, ShapeError
 from nxjax.numpy.creation import full
 from nxjax.numpy.eager import reduction
@@ -253,9 +254,7 @@ def _complex_extremum(name: str, x: Array, axes: Axes) -> Array:
         moveaxis(x, tuple(rest), tuple(range(len(rest)))),
         shape=(*(x.shape[i] for i in rest), math.prod(x.shape[i] for i in axes)),
     )
-    from nxjax.numpy.sorting import sort
-
-    ordered = sort(flat, axis=-1)
+    ordered = jnp.sort(flat, axis=-1)
     last = ordered[..., -1]  # nan, if there is one
     return last if "max" in name else ops.select_n(ops.ne(last, last), ordered[..., 0], last)
 
@@ -529,9 +528,7 @@ def _arg(name: str, op: str, doc: str) -> Any:
         if x.shape[i] == 0:
             raise ValueError(f"attempt to get {name} of an empty sequence")
         if x.dtype in dtypes.COMPLEX:
-            from nxjax.numpy.sorting import argsort
-
-            y = argsort(x, axis=i)[(*(slice(None),) * i, -1 if name == "argmax" else 0)]
+            y = jnp.argsort(x, axis=i)[(*(slice(None),) * i, -1 if name == "argmax" else 0)]
         else:
             if x.dtype == dtypes.bool_:
                 x = convert(x, dtypes.int8)

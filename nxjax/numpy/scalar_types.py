@@ -8,7 +8,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from nxjax import numpy as jnp
 from nxjax.config import config
+from nxjax.errors import ParameterError
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
@@ -27,9 +29,7 @@ class ScalarType(type):
     dtype: DType
 
     def __call__(cls, x: Any = 0) -> Array:
-        from nxjax.numpy.creation import asarray
-
-        return asarray(x, dtype=cls.dtype)
+        return jnp.asarray(x, dtype=cls.dtype)
 
     def __eq__(cls, other: object) -> bool:
         return cls is other or (not isinstance(other, ScalarType) and cls.dtype == other)
@@ -160,8 +160,6 @@ def isdtype(dtype: Any, kind: Any) -> bool:  # type: ignore[valid-type]
     >>> jnp.isdtype(jnp.int8, "signed integer"), jnp.isdtype(jnp.bool_, ("numeric", jnp.bool_))
     (True, True)
     """
-    from nxjax.errors import ParameterError
-
     own = dtypes.as_dtype(dtype)
     for k in kind if isinstance(kind, tuple) else (kind,):
         if isinstance(k, str) and k in _KINDS:
@@ -189,8 +187,6 @@ def result_type(*args: Any) -> DType:
 
 def promoted(*args: Any) -> tuple[DType, bool]:
     """What the arguments of `result_type` promote to, and whether it is weak."""
-    from nxjax.errors import ParameterError
-
     if not args:
         raise ParameterError("result_type: at least one array or dtype is required")
     pairs: list[Any] = []

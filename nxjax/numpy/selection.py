@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.numpy import eager
 from nxjax.numpy.creation import asarray, full, full_like, iota, zeros
@@ -153,10 +154,6 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array
     >>> jnp.choose(jnp.array([0, 1, 5]), [jnp.array([1, 2, 3]), 10], mode="clip")
     Array([ 1, 10, 10], dtype=int32)
     """
-    from nxjax.numpy.indexing import take_along_axis
-    from nxjax.numpy.joining import stack
-    from nxjax.numpy.powers import remainder
-
     index = value(a, "choose")
     if index.dtype not in dtypes.INTEGER:
         raise DtypeError("`a` array must be integer typed", got=index.type)
@@ -168,15 +165,13 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array
         if data.size and (data.min() < 0 or data.max() >= n):
             raise ValueError("invalid entry in choice array")
     elif mode == "wrap":
-        index = remainder(widened(index), n)
+        index = jnp.remainder(widened(index), n)
     elif mode == "clip":
-        from nxjax.numpy.floats import clip
-
-        index = clip(widened(index), 0, n - 1)
+        index = jnp.clip(widened(index), 0, n - 1)
     else:
         raise ValueError(f"mode={mode!r} not understood. Must be 'raise', 'wrap', or 'clip'")
-    table = stack(items)
-    return take_along_axis(table, ops.reshape(index, shape=(1, *index.shape)), 0)[0]
+    table = jnp.stack(items)
+    return jnp.take_along_axis(table, ops.reshape(index, shape=(1, *index.shape)), 0)[0]
 
 
 def extract(condition: Any, arr: Any, *, size: int | None = None, fill_value: Any = 0) -> Array:
@@ -215,8 +210,6 @@ def compress(
     >>> jnp.compress(jnp.array([False, True]), jnp.array([[1, 2], [3, 4]]), axis=0)
     Array([[3, 4]], dtype=int32)
     """
-    from nxjax.numpy.indexing import take
-
     c = _mask(condition, "compress")
     if c.ndim != 1:
         raise ShapeError("condition must be a 1D array", got=c.type)
@@ -229,9 +222,9 @@ def compress(
         kept = np.flatnonzero(concrete("compress", c, "it decides the length of the result; or give size="))
         if kept.size and kept.max() >= x.shape[i]:
             raise ValueError("condition contains entries that are out of bounds")
-        return take(x, kept.astype(np.int32), axis=i)
+        return jnp.take(x, kept.astype(np.int32), axis=i)
     (index,) = nonzero(c[:n], size=size, fill_value=n)
-    rows = moveaxis(take(x, index, axis=i, mode="clip"), i, 0)
+    rows = moveaxis(jnp.take(x, index, axis=i, mode="clip"), i, 0)
     valid = ops.reshape(ops.lt(index, n), shape=(size,) + (1,) * (rows.ndim - 1))
     return moveaxis(where(valid, rows, full_like(rows, fill_value)), 0, i)
 
@@ -322,10 +315,8 @@ def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Arra
     Array([[0, 1],
            [1, 0]], dtype=int32)
     """
-    from nxjax.numpy.joining import stack
-
     x = value(a, "argwhere")
     if x.ndim == 0:
         n = len(nonzero(ravel(x), size=size)[0]) if size is None else size
         return zeros((n, 0), int)
-    return stack(nonzero(x, size=size, fill_value=fill_value), axis=-1)
+    return jnp.stack(nonzero(x, size=size, fill_value=fill_value), axis=-1)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from nxjax import numpy as jnp
 from nxjax.errors import AxisError, ParameterError, ShapeError
 from nxjax.numpy.elementwise import trunc
 from nxjax.numpy.promotion import (
@@ -522,14 +523,12 @@ def _rolled(x: Array, by: Any, axis: int) -> Array:
         if start == 0:
             return x
         return ops.concatenate(_part(x, axis, start, n), _part(x, axis, 0, start), dimension=axis)
-    from nxjax.numpy.powers import remainder
-
     by = trunc(by) if by.dtype in dtypes.FLOAT else by  # as int() does with what is known
     twice = ops.concatenate(x, x, dimension=axis)
     zero = wrap(np.asarray(0, np.int32))
     starts = [zero] * x.ndim
     # The shift is taken from the size: a dtype without a sign has no negative shift.
-    starts[axis] = ops.sub(wrap(np.asarray(n, np.int32)), convert(remainder(widened(by), n), dtypes.int32))
+    starts[axis] = ops.sub(wrap(np.asarray(n, np.int32)), convert(jnp.remainder(widened(by), n), dtypes.int32))
     return ops.dynamic_slice(twice, *starts, slice_sizes=x.shape)
 
 
@@ -612,22 +611,16 @@ def repeat(
         where = np.repeat(np.arange(n), np.broadcast_to(counts, (n,)))
         if total_repeat_length is not None:
             where = _cut(where, total_repeat_length, n)
-        from nxjax.numpy.indexing import take
-
-        return take(x, where.astype(np.int32), axis=i)
+        return jnp.take(x, where.astype(np.int32), axis=i)
     if total_repeat_length is None:
         concrete("repeat", repeats, "the counts decide the length of the result; or give total_repeat_length=")
-    from nxjax.numpy.indexing import take
-    from nxjax.numpy.reductions import cumsum
-    from nxjax.numpy.sorting import searchsorted
-
     counts_v = widened(broadcast_to(repeats, (n,)))
     if not n:
         return x
-    ends = cumsum(counts_v)
+    ends = jnp.cumsum(counts_v)
     positions = wrap(np.arange(total_repeat_length, dtype=np.int32))
-    where_v = searchsorted(ends, positions, side="right")
-    return take(x, where_v, axis=i, mode="clip")
+    where_v = jnp.searchsorted(ends, positions, side="right")
+    return jnp.take(x, where_v, axis=i, mode="clip")
 
 
 def _cut(where: np.ndarray[Any, Any], length: int, n: int) -> np.ndarray[Any, Any]:
@@ -660,9 +653,7 @@ def resize(a: Any, new_shape: Any) -> Array:
     x = ravel(a)
     total = math.prod(sizes)
     if x.size == 0:
-        from nxjax.numpy.creation import filled
-
-        return filled(sizes, 0, x.dtype)
+        return jnp.zeros(sizes, x.dtype)
     return reshape(_part(tile(x, math.ceil(total / x.size)), 0, 0, total) if total else x[:0], sizes)
 
 

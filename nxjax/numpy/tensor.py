@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, final
 
+from nxjax import numpy as jnp
 from nxjax.trace.core import Array
 
 
@@ -11,13 +12,11 @@ class _TensorType(type):
     """Calling the class makes an array; every array is an instance of it."""
 
     def __call__(cls, data: Any, dtype: Any = None, *, device: Any = None) -> Array:
-        from nxjax.numpy.creation import array
-
         if device is None:
-            return array(data, dtype=dtype)
+            return jnp.array(data, dtype=dtype)
         from nxjax.runtime import device_put
 
-        return device_put(array(data, dtype=dtype), device)
+        return device_put(jnp.array(data, dtype=dtype), device)
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, Array)

@@ -6,7 +6,7 @@ Operands have equal shapes and dtypes; promotion and broadcasting belong to `nxj
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import ml_dtypes
 import numpy as np
@@ -27,7 +27,7 @@ from nxjax.ops.base import (
     like,
 )
 from nxjax.ops.bitwise import and_, not_, or_
-from nxjax.ops.compare import eq, ge, gt, lt, ne
+from nxjax.ops.compare import Compare, eq, ge, gt, lt, ne
 from nxjax.ops.convert import bitcast_convert_type
 from nxjax.ops.rounding import truncate
 from nxjax.ops.select import select_n
@@ -302,6 +302,7 @@ class _Extremum(Differentiable, Binary):
     """The larger or smaller of two; NaN if either is. Tangents of equal operands are averaged."""
 
     allowed = dtypes.NUMERIC
+    beats: ClassVar[Compare]
 
     def tangents(self, out: Array, x: Array, y: Array) -> Sequence[Tangent | None]:
         return (lambda t: mul(t, _share(self, out, x, y)), lambda t: mul(t, _share(self, out, y, x)))
@@ -314,7 +315,7 @@ class _Extremum(Differentiable, Binary):
     def _by_parts(self, x: Array, y: Array) -> Array:
         """By real part, then imaginary part; a NaN wins, the first of two."""
         a, b, c, d = ops.real(x), ops.imag(x), ops.real(y), ops.imag(y)
-        beats = gt if self is max else lt
+        beats = self.beats
         second = or_(beats(c, a), and_(eq(c, a), beats(d, b)))
         return select_n(and_(or_(second, or_nan(c, d)), not_(or_nan(a, b))), x, y)
 
@@ -323,7 +324,7 @@ def _share(op: _Extremum, out: Array, x: Array, y: Array) -> Array:
     """1 where ``x`` is the extremum, 1/2 where both are, 0 elsewhere."""
     if x.dtype in dtypes.COMPLEX:  # which have an order here, but no comparisons
         return select_n(eq(x, y), select_n(eq(x, out), like(x, 0), like(x, 1)), like(x, 0.5))
-    wins = gt(x, y) if op is max else lt(x, y)
+    wins = op.beats(x, y)
     return select_n(wins, select_n(eq(x, y), like(x, 0), like(x, 0.5)), like(x, 1))
 
 
@@ -332,6 +333,7 @@ class Max(_Extremum):
     """The larger of x and y"""
 
     name = "max"
+    beats = gt
     hlo = "maximum"
     ufunc = _second_of_equals(np.maximum)
     example = "jnp.array([1.0, jnp.nan]), 3.0", "Array([ 3., nan], dtype=float32)"
@@ -342,6 +344,7 @@ class Min(_Extremum):
     """The smaller of x and y"""
 
     name = "min"
+    beats = lt
     hlo = "minimum"
     ufunc = _second_of_equals(np.minimum)
     example = "jnp.array([1.0, jnp.nan]), 3.0", "Array([ 1., nan], dtype=float32)"

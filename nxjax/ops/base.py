@@ -277,6 +277,10 @@ class Differentiable(Op):
         return y, total
 
 
+class Contraction(Differentiable):
+    """Sums of products of two operands, as of matrices or in convolutions."""
+
+
 class RoundedSlope(Differentiable):
     """Of one operand. The slope of a narrow float is computed in float32 and rounded once, as the function itself is.
 

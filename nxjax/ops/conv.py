@@ -17,7 +17,7 @@ import numpy as np
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.ops.arithmetic import add, sub
 from nxjax.ops.base import (
-    Differentiable,
+    Contraction,
     NDArray,
     Tangent,
     all_weak,
@@ -155,7 +155,7 @@ def _inverse(spec: Spec) -> Spec:
 
 
 @final
-class ConvGeneralDilated(Differentiable):
+class ConvGeneralDilated(Contraction):
     """Correlation of an input with a kernel over spatial dimensions, summed over input features.
 
     With ``feature_group_count`` the features are cut into groups that do not mix; with ``batch_group_count`` each group

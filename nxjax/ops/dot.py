@@ -15,7 +15,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import DtypeError, ParameterError, ShapeError
-from nxjax.ops.base import Differentiable, NDArray, Tangent, all_weak, equal_dtypes, of_dtype, own_axes
+from nxjax.ops.base import Contraction, NDArray, Tangent, all_weak, equal_dtypes, of_dtype, own_axes
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.shape import transpose
 from nxjax.trace import dtypes
@@ -177,7 +177,7 @@ def free(ndim: int, *used: Axes) -> Axes:
 
 
 @final
-class DotGeneral(Differentiable):
+class DotGeneral(Contraction):
     """Sum of products over contracting dimensions, for each index of the batch dimensions.
 
     The result has the batch dimensions, then x's free dimensions, then y's. ``preferred_element_type`` is the dtype of

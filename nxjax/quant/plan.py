@@ -5,7 +5,7 @@ Made from types, scopes and the policy alone, so that calibration and quantizati
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, final
 
@@ -251,7 +251,7 @@ class _Expanding:
 
 def _in_pieces(e: Equation) -> bool:
     """Whether integer arithmetic knows an op by its pieces only; an op that a program defined may say so itself."""
-    if e.op is cumsum:
+    if e.op in PIECES:
         x = e.inputs[0].type
         return x.dtype == dtypes.float32 and 0 < x.shape[e.params["axis"]] <= LONGEST
     return e.op in EXPANDED or e.op.quantized == "expand" or _tabulated(e)
@@ -264,7 +264,7 @@ def _tabulated(e: Equation) -> bool:
 
 def _pieces(e: Equation, *xs: Array) -> Array:
     """What ``e`` computes, in the ops that integer arithmetic knows."""
-    return running_sum(xs[0], **e.params) if e.op is cumsum else e.op.expand(*xs, **e.params)
+    return PIECES.get(e.op, e.op.expand)(*xs, **e.params)
 
 
 def running_sum(x: Array, axis: int, reverse: bool) -> Array:
@@ -276,6 +276,10 @@ def running_sum(x: Array, axis: int, reverse: bool) -> Array:
     y = dot_general(x, ones, dimension_numbers=(((axis,), (0,)), ((), ())))
     order = [*rest, axis]
     return transpose(y, permutation=tuple(order.index(i) for i in range(x.ndim)))
+
+
+# What has pieces here that are not its expansion.
+PIECES: Final[dict[Op, Callable[..., Array]]] = {cumsum: running_sum}
 
 
 def _computes(program: Program) -> bool:
@@ -342,23 +346,27 @@ class _Sites:
 
     def _masking(self, e: Equation) -> None:
         """Mark what a mask makes very low, and what is made of it; the calibration data may have nothing to mask."""
-        y, number = e.outputs[0], self.view.number
+        y = e.outputs[0]
         if y not in self.plan.masked:
             return
-        if e.op.name == "select_n":
-            low = any((number(a) or 0.0) <= -LARGEST_FACTOR for a in e.inputs[1:])
-        elif e.op.name == "mul":
-            x, factor = e.inputs if number(e.inputs[0]) is None else e.inputs[::-1]
-            value = number(factor) or 0.0
-            low = abs(value) >= LARGEST_FACTOR
-            while low and isinstance(x, Var):
-                self.plan.least[x] = (0.0, 1.0) if value < 0 else (-1.0, 0.0)
-                made = self.view.producer.get(x)
-                x = made.inputs[0] if made is not None and made.op.name in MOVES else None
-        else:
-            low = False
+        masks = _MASKING.get(e.op.name)
+        low = masks is not None and masks(self, e)
         if low or any(a in self.plan.masking for a in e.inputs):
             self.plan.masking.add(y)
+
+    def masks_by_choice(self, e: Equation) -> bool:
+        return any((self.view.number(a) or 0.0) <= -LARGEST_FACTOR for a in e.inputs[1:])
+
+    def masks_by_product(self, e: Equation) -> bool:
+        number = self.view.number
+        x, factor = e.inputs if number(e.inputs[0]) is None else e.inputs[::-1]
+        value = number(factor) or 0.0
+        low = abs(value) >= LARGEST_FACTOR
+        while low and isinstance(x, Var):
+            self.plan.least[x] = (0.0, 1.0) if value < 0 else (-1.0, 0.0)
+            made = self.view.producer.get(x)
+            x = made.inputs[0] if made is not None and made.op.name in MOVES else None
+        return low
 
     def _masked(self, a: Atom, margin: float, made: dict[Var, Group]) -> None:
         """Mark what enters a softmax, and what masks are added to on the way there."""
@@ -397,3 +405,7 @@ def check_inputs(plan: Plan, what: str) -> None:
             else "check the policy, and that the function computes in float32",
             source=product.source if product is not None else None,
         )
+
+
+# Whether an op makes a mask, by a very low number.
+_MASKING: Final = {"select_n": _Sites.masks_by_choice, "mul": _Sites.masks_by_product}

@@ -6,29 +6,25 @@ And what only moves values, and so keeps their grid; and what needs several oper
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax.ops.arithmetic import div, integer_pow, neg, square
+from nxjax.ops.arithmetic import div
 from nxjax.ops.base import Unary, constant, like
-from nxjax.ops.composite_softmax import softmax
 from nxjax.ops.fixed.elementwise import wide_enough
 from nxjax.ops.fixed.functions import FUNCTIONS, representable
 from nxjax.ops.fixed.softmax import softmax_grid, softmax_operand
-from nxjax.ops.prelu import prelu
 from nxjax.ops.quant_elementwise import has_table, qadd, qmul, qsub, qunary
 from nxjax.ops.quant_grid import Grid
 from nxjax.ops.quant_reduce import qavgpool, qmean, qsum
 from nxjax.ops.quant_resize import qresize
 from nxjax.ops.quant_snap import quantize_dequantize, requantize
 from nxjax.ops.quant_softmax import qsoftmax
-from nxjax.ops.reduce import reduce_sum
-from nxjax.ops.resize import resize
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.ops.slicing import pad
-from nxjax.ops.window import reduce_window_sum
 from nxjax.quant.groups import Clamp, Group, Values, Walk
 from nxjax.quant.products import clamping, followed
 from nxjax.quant.scheme import Scheme
@@ -39,6 +35,7 @@ from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Atom, Equation, Var
 
+Operands = tuple[Atom, ...]
 BINARY: Final = {"add": qadd, "sub": qsub, "mul": qmul}
 # Functions of 16-bit integers that chips have; the others stay float between two grids, having no table.
 SIXTEEN: Final = frozenset(("logistic", "tanh", "gelu", "leaky_relu", "exp", "log", "sqrt", "rsqrt", "abs"))
@@ -51,8 +48,15 @@ MOVES: Final = frozenset(
         "reduce_max", "reduce_min", "reduce_window_max", "reduce_window_min", "name", "cummax", "cummin",
     )
 )  # fmt: skip
-# Several operands that have to lie on the grid of the result.
-UNIFIES: Final = frozenset(("concatenate", "select_n", "dynamic_update_slice", "max", "min", "pad"))
+# Several operands that have to lie on the grid of the result: which.
+UNIFIES: Final = {
+    **dict.fromkeys(("concatenate", "max", "min"), slice(None)),
+    "select_n": slice(1, None),
+    "dynamic_update_slice": slice(2),
+    "pad": slice(1),
+}
+# Functions of one operand that no table stands for.
+UNTABLED: Final = frozenset(("convert_element_type", "reduce_precision", "neg", "is_finite"))
 
 
 def logistic_grid(dtype: DType) -> Grid:
@@ -279,7 +283,7 @@ class Unify(Group):
             shared = None
         out = shared if shared is not None and shared.dtype == self.dtype else walk.result_grid(self.output, self.dtype)
         xs = [walk.moved_to(a, out) if i in self.positions else walk.value(a) for i, a in enumerate(e.inputs)]
-        if e.op.name == "pad":
+        if self.border is not None:
             xs[1] = quantize_dequantize(xs[1], grid=out)
         return e.op(*xs, **e.params), out
 
@@ -317,68 +321,113 @@ def match_pointwise(view: View, e: Equation, scheme: Scheme) -> Group | None:
     if not scheme.integer or e.op.multi or not e.inputs or not view.is_float(e.outputs[0]):
         return None
     name, y = e.op.name, e.outputs[0]
-    active = tuple(a for a in e.inputs if view.is_float(a) and not view.is_weight(a))
+    active: Operands = tuple(a for a in e.inputs if view.is_float(a) and not view.is_weight(a))
     if not active and name != "gather":
         return None
-    if name == "mul" and any(abs(view.number(a) or 0.0) >= LARGEST_FACTOR for a in e.inputs):
-        return None
-    if name in BINARY:
-        chain, _, clamp = followed(view, e, None)
-        return Binary(chain, e.inputs, chain[-1].outputs[0], scheme, clamp)
-    if e.op is square or (e.op is integer_pow and e.params["y"] == 2):
-        return Binary((e,), (e.inputs[0], e.inputs[0]), y, scheme, Clamp())
-    if e.op is neg:
-        return Negative((e,), active, y, scheme)
-    if name == "div" and view.is_weight(e.inputs[1]):
-        reciprocal = Var(e.inputs[1].type)
-        return Quotient((e,), (e.inputs[0], reciprocal), y, scheme, reciprocal)
-    if e.op is prelu and view.is_weight(e.inputs[1]):
-        return Sloped((e,), e.inputs, y, scheme)
-    if e.op is softmax:
-        return Softmax((e,), active, y, scheme)
-    if e.op is reduce_sum:
-        return _match_total(view, e, scheme)
-    if e.op is reduce_window_sum:
-        return _match_pool(view, e, scheme) or _match_window_sum(view, e, scheme)
+    own = _MATCHES.get(name)
+    if own is not None:
+        return own(view, e, scheme, active)
     bound = clamping(view, e, active[0]) if active and isinstance(active[0], Var) else None
     if bound is not None:
         return Bound((e,), active[:1], y, scheme, bound)
-    if e.op is resize and e.params["method"] == "linear":
-        return Resize((e,), active, y, scheme) if len(e.params["axes"]) <= 2 <= active[0].type.ndim else None
-    if name in MOVES or e.op is resize:
+    if name in MOVES:
         return Move((e,), e.inputs[:1], y, scheme)
     if name in UNIFIES:
-        return _match_unify(view, e, scheme)
-    if scheme.activations == dtypes.int16 and name not in SIXTEEN:
-        return None
-    if (name in FUNCTIONS and isinstance(e.op, Unary)) or (len(e.inputs) == 1 and _by_table(e)):
-        return Function((e,), active, y, scheme, tuple(sorted(e.params.items())))
-    return None
+        return _match_unify(e, scheme)
+    return _match_function(view, e, scheme, active)
 
 
 def _by_table(e: Equation) -> bool:
     """Whether a table of the op can stand for it: elementwise ops that users declared, and float functions."""
-    return has_table(e.op.name) and e.op.name not in ("convert_element_type", "reduce_precision", "neg", "is_finite")
+    return has_table(e.op.name) and e.op.name not in UNTABLED
 
 
-def _match_total(view: View, e: Equation, scheme: Scheme) -> Group:
+def _match_binary(view: View, e: Equation, scheme: Scheme, active: Operands) -> Group | None:
+    chain, _, clamp = followed(view, e, None)
+    return Binary(chain, e.inputs, chain[-1].outputs[0], scheme, clamp)
+
+
+def _match_multiplied(view: View, e: Equation, scheme: Scheme, active: Operands) -> Group | None:
+    masking = any(abs(view.number(a) or 0.0) >= LARGEST_FACTOR for a in e.inputs)
+    return None if masking else _match_binary(view, e, scheme, active)
+
+
+def _match_square(view: View, e: Equation, scheme: Scheme, active: Operands) -> Group | None:
+    (x,) = e.inputs
+    return Binary((e,), (x, x), e.outputs[0], scheme, Clamp())
+
+
+def _match_power(view: View, e: Equation, scheme: Scheme, active: Operands) -> Group | None:
+    return (_match_square if e.params["y"] == 2 else _match_function)(view, e, scheme, active)
+
+
+def _match_quotient(view: View, e: Equation, scheme: Scheme, active: Operands) -> Group | None:
+    if not view.is_weight(e.inputs[1]):
+        return None
+    reciprocal = Var(e.inputs[1].type)
+    return Quotient((e,), (e.inputs[0], reciprocal), e.outputs[0], scheme, reciprocal)
+
+
+def _match_sloped(view: View, e: Equation, scheme: Scheme, active: Operands) -> Group | None:
+    return Sloped((e,), e.inputs, e.outputs[0], scheme) if view.is_weight(e.inputs[1]) else None
+
+
+def _match_resize(view: View, e: Equation, scheme: Scheme, active: Operands) -> Group | None:
+    if e.params["method"] != "linear":
+        return Move((e,), e.inputs[:1], e.outputs[0], scheme)
+    few = len(e.params["axes"]) <= 2 <= active[0].type.ndim
+    return Resize((e,), active, e.outputs[0], scheme) if few else None
+
+
+def _match_function(view: View, e: Equation, scheme: Scheme, active: Operands) -> Group | None:
+    """A function of one value, by a table or by chips' own arithmetic."""
+    name = e.op.name
+    if scheme.activations == dtypes.int16 and name not in SIXTEEN:
+        return None
+    if (name in FUNCTIONS and isinstance(e.op, Unary)) or (len(e.inputs) == 1 and _by_table(e)):
+        return Function((e,), active, e.outputs[0], scheme, tuple(sorted(e.params.items())))
+    return None
+
+
+def _match_total(view: View, e: Equation, scheme: Scheme, active: Operands) -> Group:
     """A sum, or with the division that follows it a mean; a reshape may stand between (``keepdims``)."""
     count = math.prod(e.inputs[0].type.shape[a] for a in e.params["axes"])
     chain = [e]
     user = view.only_user(e.outputs[0])
-    if user is not None and user.op.name == "reshape":
+    if user is not None and user.op is reshape:
         chain.append(user)
         user = view.only_user(user.outputs[0])
-    if user is not None and user.op.name in ("div", "mul"):
-        last: Var = chain[-1].outputs[0]
-        other = view.other(user, last)
-        number = None if other is None or (user.op.name == "div" and user.inputs[0] is not last) else view.number(other)
-        if number is not None:
-            divisor = number if user.op.name == "div" else 1 / number if number else math.inf
-            if abs(divisor - count) <= 1e-6 * count:
-                chain.append(user)
-                return Total(tuple(chain), e.inputs, user.outputs[0], scheme, True)
+    divisor = _divisor(view, user, chain[-1].outputs[0])
+    if user is not None and divisor is not None and abs(divisor - count) <= 1e-6 * count:
+        chain.append(user)
+        return Total(tuple(chain), e.inputs, user.outputs[0], scheme, True)
     return Total((e,), e.inputs, e.outputs[0], scheme, False)
+
+
+def _quotient(view: View, user: Equation, y: Var) -> Atom | None:
+    """What ``user`` divides ``y`` by."""
+    return user.inputs[1] if user.inputs[0] is y and user.inputs[1] is not y else None
+
+
+# The number that a value is divided by, in a quotient or in a product with the reciprocal.
+_DIVISORS: Final[dict[str, tuple[Callable[[View, Equation, Var], Atom | None], Callable[[float], float]]]] = {
+    "div": (_quotient, lambda number: number),
+    "mul": (View.other, lambda number: 1 / number if number else math.inf),
+}
+
+
+def _divisor(view: View, user: Equation | None, y: Var) -> float | None:
+    """The number that ``user`` divides ``y`` by, if it does that."""
+    if user is None or user.op.name not in _DIVISORS:
+        return None
+    find, divisor = _DIVISORS[user.op.name]
+    other = find(view, user, y)
+    number = None if other is None else view.number(other)
+    return None if number is None else divisor(number)
+
+
+def _match_windows(view: View, e: Equation, scheme: Scheme, active: Operands) -> Group | None:
+    return _match_pool(view, e, scheme) or _match_window_sum(view, e, scheme)
 
 
 def _match_pool(view: View, e: Equation, scheme: Scheme) -> Group | None:
@@ -386,20 +435,17 @@ def _match_pool(view: View, e: Equation, scheme: Scheme) -> Group | None:
     user = view.only_user(e.outputs[0])
     params = e.params
     plain = all(d == 1 for d in (*params["base_dilation"], *params["window_dilation"]))
-    if user is None or user.op.name not in ("div", "mul") or not plain:
+    if user is None or not plain:
         return None
-    other = view.other(user, e.outputs[0])
-    if other is None or (user.op.name == "div" and user.inputs[0] is not e.outputs[0]):
-        return None
-    number = view.number(other)
     size = math.prod(params["window_dimensions"])
-    if number is not None:
-        divisor = number if user.op.name == "div" else 1 / number if number else math.inf
+    divisor = _divisor(view, user, e.outputs[0])
+    if divisor is not None:
         if abs(divisor - size) > 1e-6 * size:
             return None
         return AveragePool((e, user), e.inputs, user.outputs[0], scheme, True)
-    counts = _spread_from(view, other)
-    if user.op.name != "div" or counts is None or counts.op is not reduce_window_sum:
+    other = _quotient(view, user, e.outputs[0]) if user.op is div else None
+    counts = None if other is None else _spread_from(view, other)
+    if counts is None or counts.op is not e.op:
         return None
     if view.number(counts.inputs[0]) != 1.0 or not _same_windows(counts.params, params):
         return None
@@ -418,11 +464,9 @@ def _match_window_sum(view: View, e: Equation, scheme: Scheme) -> Group | None:
 
 def _spread_from(view: View, a: Atom) -> Equation | None:
     """The equation that makes ``a``, before it is only spread over more dimensions."""
-    e = view.producer.get(a) if isinstance(a, Var) else None
-    while e is not None and e.op.name in ("broadcast_in_dim", "reshape"):
-        inner = e.inputs[0]
-        e = view.producer.get(inner) if isinstance(inner, Var) else None
-    return e
+    while (e := view.made_by(a, "broadcast_in_dim", "reshape")) is not None:
+        a = e.inputs[0]
+    return view.producer.get(a) if isinstance(a, Var) else None
 
 
 def _same_windows(a: dict[str, Any], b: dict[str, Any]) -> bool:
@@ -435,19 +479,38 @@ def _same_windows(a: dict[str, Any], b: dict[str, Any]) -> bool:
     return trimmed(a) == trimmed(b)
 
 
-def _match_unify(view: View, e: Equation, scheme: Scheme) -> Group | None:
-    name = e.op.name
-    border: float | None = None
-    if name == "select_n":
-        positions = tuple(range(1, len(e.inputs)))
-    elif name == "pad":
-        positions = (0,)
-        border = view.number(e.inputs[1])
-        if border is None or not math.isfinite(border):
-            return None
-    elif name == "dynamic_update_slice":
-        positions = (0, 1)
-    else:
-        positions = tuple(range(len(e.inputs)))
+def _match_unify(e: Equation, scheme: Scheme, border: float | None = None) -> Group | None:
+    positions = tuple(range(len(e.inputs)))[UNIFIES[e.op.name]]
     wanted = tuple(e.inputs[i] for i in positions)
     return Unify((e,), wanted, e.outputs[0], scheme, positions, border)
+
+
+def _match_pad(view: View, e: Equation, scheme: Scheme, active: Operands) -> Group | None:
+    border = view.number(e.inputs[1])
+    return None if border is None or not math.isfinite(border) else _match_unify(e, scheme, border)
+
+
+def _match_negative(view: View, e: Equation, scheme: Scheme, active: Operands) -> Group | None:
+    return Negative((e,), active, e.outputs[0], scheme)
+
+
+def _match_softmax(view: View, e: Equation, scheme: Scheme, active: Operands) -> Group | None:
+    return Softmax((e,), active, e.outputs[0], scheme)
+
+
+# What computes on integers in a way of its own.
+_MATCHES: Final[dict[str, Callable[[View, Equation, Scheme, Operands], Group | None]]] = {
+    "add": _match_binary,
+    "sub": _match_binary,
+    "mul": _match_multiplied,
+    "square": _match_square,
+    "integer_pow": _match_power,
+    "neg": _match_negative,
+    "div": _match_quotient,
+    "prelu": _match_sloped,
+    "softmax": _match_softmax,
+    "reduce_sum": _match_total,
+    "reduce_window_sum": _match_windows,
+    "resize": _match_resize,
+    "pad": _match_pad,
+}

@@ -7,11 +7,12 @@ bias, and a relu-like function into the clamp.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, final
 
 from nxjax.ops.arithmetic import add, div, max, min, mul, neg
-from nxjax.ops.base import constant, like
+from nxjax.ops.base import Contraction, constant, like
 from nxjax.ops.conv import conv_general_dilated
 from nxjax.ops.dot import dot_general, free
 from nxjax.ops.quant_grid import Grid
@@ -267,8 +268,8 @@ def channel_step(view: View, e: Equation, y: Var, channels: Axes) -> Step | None
         return Step(e.op.name, other, ())
     inner: Atom = other
     dims: Axes = tuple(range(other.type.ndim))
-    source = view.producer.get(other)
-    if source is not None and source.op.name == "broadcast_in_dim":
+    source = view.made_by(other, "broadcast_in_dim")
+    if source is not None:
         inner, dims = source.inputs[0], source.params["broadcast_dimensions"]
     kept = tuple(d for d, n in zip(dims, inner.type.shape, strict=True) if n > 1)
     return Step(e.op.name, inner, kept) if set(kept) <= set(channels) else None
@@ -276,21 +277,37 @@ def channel_step(view: View, e: Equation, y: Var, channels: Axes) -> Step | None
 
 def clamping(view: View, e: Equation, y: Var) -> Clamp | None:
     """The bounds that ``e`` puts on ``y``, if it is a relu-like op."""
-    name = e.op.name
-    if name == "relu":
-        return Clamp(0.0, None)
-    if name == "relu6":
-        return Clamp(0.0, 6.0)
-    if name in ("max", "min"):
-        other = view.other(e, y)
-        bound = None if other is None else view.number(other)
-        if bound is None:
-            return None
-        return Clamp(bound, None) if name == "max" else Clamp(None, bound)
-    if name == "clamp" and e.inputs[1] is y:
-        low, high = view.number(e.inputs[0]), view.number(e.inputs[2])
-        return None if low is None or high is None else Clamp(low, high)
-    return None
+    bounds = _CLAMPING.get(e.op.name)
+    return None if bounds is None else bounds(view, e, y)
+
+
+def _bound(view: View, e: Equation, y: Var) -> float | None:
+    other = view.other(e, y)
+    return None if other is None else view.number(other)
+
+
+def _at_least(view: View, e: Equation, y: Var) -> Clamp | None:
+    low = _bound(view, e, y)
+    return None if low is None else Clamp(low, None)
+
+
+def _at_most(view: View, e: Equation, y: Var) -> Clamp | None:
+    high = _bound(view, e, y)
+    return None if high is None else Clamp(None, high)
+
+
+def _within(view: View, e: Equation, y: Var) -> Clamp | None:
+    low, high = view.number(e.inputs[0]), view.number(e.inputs[2])
+    return None if low is None or high is None or e.inputs[1] is not y else Clamp(low, high)
+
+
+_CLAMPING: Final[dict[str, Callable[[View, Equation, Var], Clamp | None]]] = {
+    "relu": lambda view, e, y: Clamp(0.0, None),
+    "relu6": lambda view, e, y: Clamp(0.0, 6.0),
+    "max": _at_least,
+    "min": _at_most,
+    "clamp": _within,
+}
 
 
 def followed(view: View, e: Equation, channels: Axes | None) -> tuple[tuple[Equation, ...], tuple[Step, ...], Clamp]:
@@ -314,11 +331,8 @@ def followed(view: View, e: Equation, channels: Axes | None) -> tuple[tuple[Equa
 
 def match_product(view: View, e: Equation, scheme: Scheme) -> Group | None:
     """The group that begins with ``e``, if it is a product that the scheme covers."""
-    if e.op is conv_general_dilated:
-        return _match_conv(view, e, scheme)
-    if e.op is dot_general:
-        return _match_dot(view, e, scheme)
-    return None
+    match = _MATCHES.get(e.op.name)
+    return None if match is None else match(view, e, scheme)
 
 
 def _match_conv(view: View, e: Equation, scheme: Scheme) -> Group | None:
@@ -356,5 +370,8 @@ def _match_dot(view: View, e: Equation, scheme: Scheme) -> Group | None:
     return Dot(chain, (activation,), chain[-1].outputs[0], scheme, weight, channels, steps, clamp, first)
 
 
+_MATCHES: Final = {"conv_general_dilated": _match_conv, "dot_general": _match_dot}
+
+
 def is_product(e: Equation) -> bool:
-    return e.op is conv_general_dilated or e.op is dot_general
+    return isinstance(e.op, Contraction)

@@ -13,7 +13,7 @@ Only where the policy wants integers: in float these are what they were. Knows n
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -40,6 +40,8 @@ READ: Final = frozenset(
     ("sqrt", "pow", "broadcast_in_dim", "reshape", "mul", "neg", "relu", "max", "min", "ge", "gt", "le", "lt")
 )
 
+# Comparisons with zero, and whether they hold above it.
+_ABOVE: Final = {"ge": True, "gt": True, "le": False, "lt": False}
 # log(exp(x) + exp(y)) as `numpy.logaddexp` computes it: of 0 it is softplus.
 LOGADDEXP: Final = ("max", "sub", "abs", "neg", "exp", "log1p", "add", "ne", "add", "select_n")
 
@@ -89,10 +91,8 @@ class _Speller:
         return Program(p.inputs, kept[::-1], p.outputs, p.constvars, p.values, p.name)
 
     def _found(self, e: Equation) -> bool:
-        name = e.op.name
-        if name not in ("div", "select_n", "add", "sub", "max", "pow", "custom_jvp_call") or not self.view.is_float(
-            e.outputs[0]
-        ):
+        rewrite = _SPELLED.get(e.op.name)
+        if rewrite is None or not self.view.is_float(e.outputs[0]):
             return False
         if all(self.view.is_weight(a) for a in e.inputs):
             return False
@@ -100,29 +100,11 @@ class _Speller:
         if scheme is None or not scheme.integer:
             return False
         # Of 16 bits there is a table of few functions only.
-        tables = scheme.activations == dtypes.int8
-        if name == "div":
-            return self._quotient(e, tables)
-        if name == "pow":
-            return self._power(e, tables)
-        if name == "custom_jvp_call":
-            return tables and self._softplus(e)
-        leaky = {"select_n": self._selected, "add": self._summed, "sub": self._summed, "max": self._larger}[name](e)
-        if leaky is None:
-            return False
-        x, slope = leaky
-        alpha = self.view.number(slope)
-        if alpha is not None:
-            self.equations.append(Equation(leaky_relu, (x,), e.outputs, {"alpha": alpha}, e.source, e.scope))
-        elif tables and slope.type.shape == x.type.shape:
-            self.equations.append(Equation(prelu, (x, slope), e.outputs, {}, e.source, e.scope))
-        else:
-            return False
-        return True
+        return rewrite(self, e, scheme.activations == dtypes.int8)
 
     # --- quotients ---
 
-    def _quotient(self, e: Equation, tables: bool) -> bool:
+    def quotient(self, e: Equation, tables: bool) -> bool:
         x, divisor = e.inputs
         if not isinstance(divisor, Var) or self.view.is_weight(divisor):
             return False
@@ -151,7 +133,7 @@ class _Speller:
 
     def _radicand(self, v: Var) -> Atom | None:
         """x of sqrt(x), or of x to the power 0.5."""
-        e = self._made(v, "sqrt", "pow")
+        e = self.view.made_by(v, "sqrt", "pow")
         return e.inputs[0] if e is not None and (e.op is sqrt or self.view.number(e.inputs[1]) == 0.5) else None
 
     def _added(self, e: Equation, new: Equation, what: str) -> Var:
@@ -162,7 +144,7 @@ class _Speller:
 
     # --- powers ---
 
-    def _power(self, e: Equation, tables: bool) -> bool:
+    def power(self, e: Equation, tables: bool) -> bool:
         x, y = e.inputs
         exponent, base = self.view.number(y), self.view.number(x)
         if exponent is not None and x.type.shape == e.outputs[0].type.shape:
@@ -183,10 +165,10 @@ class _Speller:
 
     # --- functions with derivatives of their own ---
 
-    def _softplus(self, e: Equation) -> bool:
+    def softplus(self, e: Equation, tables: bool) -> bool:
         """logaddexp(x, 0)"""
         (program,) = e.programs()
-        if len(e.inputs) != 2 or tuple(inner.op.name for inner in program.equations) != LOGADDEXP:
+        if not tables or len(e.inputs) != 2 or tuple(inner.op.name for inner in program.equations) != LOGADDEXP:
             return False
         for x, y in (e.inputs, e.inputs[::-1]):
             if self.view.number(y) == 0 and x.type.shape == e.outputs[0].type.shape:
@@ -196,22 +178,44 @@ class _Speller:
 
     # --- slopes ---
 
-    def _made(self, a: Atom, *ops: str) -> Equation | None:
-        e = self.view.producer.get(a) if isinstance(a, Var) else None
-        return e if e is not None and e.op.name in ops else None
+    def choice(self, e: Equation, tables: bool) -> bool:
+        return self._leaky(e, tables, self._selected(e))
+
+    def sum(self, e: Equation, tables: bool) -> bool:
+        return self._leaky(e, tables, self._summed((e.inputs, e.inputs[::-1]), lambda a: self._bounded(a, "min")))
+
+    def difference(self, e: Equation, tables: bool) -> bool:
+        return self._leaky(e, tables, self._summed((e.inputs,), self._turned))
+
+    def larger(self, e: Equation, tables: bool) -> bool:
+        return self._leaky(e, tables, self._larger(e))
+
+    def _leaky(self, e: Equation, tables: bool, found: tuple[Atom, Atom] | None) -> bool:
+        """``e`` as the function of a value and its slope below zero, which were found in it."""
+        if found is None:
+            return False
+        x, slope = found
+        alpha = self.view.number(slope)
+        if alpha is not None:
+            self.equations.append(Equation(leaky_relu, (x,), e.outputs, {"alpha": alpha}, e.source, e.scope))
+        elif tables and slope.type.shape == x.type.shape:
+            self.equations.append(Equation(prelu, (x, slope), e.outputs, {}, e.source, e.scope))
+        else:
+            return False
+        return True
 
     def _product(self, a: Atom) -> list[tuple[Atom, Atom]]:
         """``a`` as (activation, weight), if it is such a product."""
-        e = self._made(a, "mul")
+        e = self.view.made_by(a, "mul")
         pairs = [] if e is None else [e.inputs, e.inputs[::-1]]
         return [(x, w) for x, w in pairs if self.view.is_weight(w) and not self.view.is_weight(x)]
 
     def _bounded(self, a: Atom, *ops: str) -> Atom | None:
-        """x of max(x, 0) or min(x, 0)."""
-        e = self._made(a, *ops)
+        """x of max(x, 0) or min(x, 0), or of relu(x)."""
+        e = self.view.made_by(a, *ops)
         if e is None:
             return None
-        if e.op.name == "relu":
+        if len(e.inputs) == 1:
             return e.inputs[0]
         found = [x for x, bound in (e.inputs, e.inputs[::-1]) if self.view.number(bound) == 0]
         return found[0] if found else None
@@ -219,28 +223,30 @@ class _Speller:
     def _selected(self, e: Equation) -> tuple[Atom, Atom] | None:
         if len(e.inputs) != 3:
             return None
-        test = self._made(e.inputs[0], "ge", "gt", "le", "lt")
+        test = self.view.made_by(e.inputs[0], *_ABOVE)
         if test is None or self.view.number(test.inputs[1]) != 0:
             return None
         x = test.inputs[0]
-        below, above = e.inputs[1:] if test.op.name in ("ge", "gt") else e.inputs[:0:-1]
+        below, above = e.inputs[1:] if _ABOVE[test.op.name] else e.inputs[:0:-1]
         slopes = [w for v, w in self._product(below) if v is x]
         return (x, slopes[0]) if above is x and slopes else None
 
-    def _summed(self, e: Equation) -> tuple[Atom, Atom] | None:
-        for first, second in (e.inputs, e.inputs[::-1]) if e.op.name == "add" else (e.inputs,):
+    def _summed(
+        self, terms: Sequence[Sequence[Atom]], lower: Callable[[Atom], Atom | None]
+    ) -> tuple[Atom, Atom] | None:
+        for first, second in terms:
             x = self._bounded(first, "max", "relu")
             if x is None:
                 continue
             for part, slope in self._product(second):
-                if (self._bounded(part, "min") if e.op.name == "add" else self._turned(part)) is x:
+                if lower(part) is x:
                     return x, slope
         return None
 
     def _turned(self, a: Atom) -> Atom | None:
         """x of max(-x, 0)."""
         inner = self._bounded(a, "max", "relu")
-        turned = None if inner is None else self._made(inner, "neg")
+        turned = None if inner is None else self.view.made_by(inner, "neg")
         return None if turned is None else turned.inputs[0]
 
     def _larger(self, e: Equation) -> tuple[Atom, Atom] | None:
@@ -250,3 +256,15 @@ class _Speller:
                 if v is x and number is not None and 0 < number < 1:
                     return x, slope
         return None
+
+
+# What may be spelled out; and whether chips have tables of functions for it.
+_SPELLED: Final[dict[str, Callable[[_Speller, Equation, bool], bool]]] = {
+    "div": _Speller.quotient,
+    "pow": _Speller.power,
+    "custom_jvp_call": _Speller.softplus,
+    "select_n": _Speller.choice,
+    "add": _Speller.sum,
+    "sub": _Speller.difference,
+    "max": _Speller.larger,
+}

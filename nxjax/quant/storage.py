@@ -7,7 +7,7 @@ scales can take it as integers.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -88,12 +88,20 @@ def _is_read(plan: Plan, v: Var) -> bool:
 
 def _of_equation(plan: Plan, e: Equation, w: NDArray) -> Storage | None:
     """Through an equation that only arranges weights anew, and the scales back."""
-    if e.op.name == "transpose":
-        order = e.params["permutation"]
-        inner = how_stored(plan, e.outputs[0], w.transpose(order))
-        return None if inner is None else (inner[0].transpose(np.argsort(order)), inner[1])
-    if e.op.name == "reshape":
-        inner = how_stored(plan, e.outputs[0], w.reshape(e.params["shape"]))
-        back = None if inner is None else reshaped_blocks(inner[0].shape, e.params["shape"], w.shape)
-        return None if inner is None or back is None else (inner[0].reshape(back), inner[1])
-    return None
+    way = _ARRANGING.get(e.op.name)
+    return None if way is None else way(plan, e, w)
+
+
+def _transposed(plan: Plan, e: Equation, w: NDArray) -> Storage | None:
+    order = e.params["permutation"]
+    inner = how_stored(plan, e.outputs[0], w.transpose(order))
+    return None if inner is None else (inner[0].transpose(np.argsort(order)), inner[1])
+
+
+def _reshaped(plan: Plan, e: Equation, w: NDArray) -> Storage | None:
+    inner = how_stored(plan, e.outputs[0], w.reshape(e.params["shape"]))
+    back = None if inner is None else reshaped_blocks(inner[0].shape, e.params["shape"], w.shape)
+    return None if inner is None or back is None else (inner[0].reshape(back), inner[1])
+
+
+_ARRANGING: Final = {"transpose": _transposed, "reshape": _reshaped}

@@ -39,6 +39,11 @@ class View:
     def is_float(self, a: Atom) -> bool:
         return a.type.dtype == dtypes.float32
 
+    def made_by(self, a: Atom, *names: str) -> Equation | None:
+        """The equation that makes ``a``, if its op has one of these names."""
+        e = self.producer.get(a) if isinstance(a, Var) else None
+        return e if e is not None and e.op.name in names else None
+
     def only_user(self, v: Var) -> Equation | None:
         """The one equation that reads ``v``, if there is exactly one and ``v`` is no result."""
         users = self.users.get(v, [])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
@@ -204,13 +204,12 @@ class Quantizer(Walker):
 
     def plain(self, e: Equation) -> None:
         super().plain(e)
-        stored = self.weight_scale(e.inputs[0]) if e.inputs else None
-        if stored is not None and e.op is transpose:
-            self.stored[e.outputs[0]] = Stored(transpose(stored.scale, **e.params), stored.dtype)
-        elif stored is not None and e.op is reshape:
-            shape = reshaped_blocks(stored.scale.shape, e.inputs[0].type.shape, e.params["shape"])
-            if shape is not None:
-                self.stored[e.outputs[0]] = Stored(reshape(stored.scale, shape=shape), stored.dtype)
+        arranged = _ARRANGED.get(e.op.name)
+        stored = self.weight_scale(e.inputs[0]) if arranged is not None and e.inputs else None
+        if arranged is not None and stored is not None:
+            scale = arranged(e, stored.scale)
+            if scale is not None:
+                self.stored[e.outputs[0]] = Stored(scale, stored.dtype)
 
     def grid_of(self, a: Atom) -> Grid | None:
         return self.grids.get(a) if isinstance(a, Var) else None
@@ -297,3 +296,19 @@ def mapped(value: Any, change: Callable[[Program], Program]) -> Any:
     if isinstance(value, tuple) and any(isinstance(v, Program) for v in value):  # pyright: ignore[reportUnknownVariableType]
         return tuple(change(v) if isinstance(v, Program) else v for v in value)  # pyright: ignore[reportUnknownVariableType]
     return value
+
+
+def _transposed(e: Equation, scale: Array) -> Array:
+    return transpose(scale, **e.params)
+
+
+def _reshaped(e: Equation, scale: Array) -> Array | None:
+    shape = reshaped_blocks(scale.shape, e.inputs[0].type.shape, e.params["shape"])
+    return None if shape is None else reshape(scale, shape=shape)
+
+
+# The scales of weights that an op arranges anew.
+_ARRANGED: Final[dict[str, Callable[[Equation, Array], Array | None]]] = {
+    "transpose": _transposed,
+    "reshape": _reshaped,
+}

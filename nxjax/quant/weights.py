@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.errors import ParameterError
+from nxjax.ops.composite_norm import OverAxes
 from nxjax.ops.quant_snap import quantize_weight
 from nxjax.quant.layers import Layer, Layers
 from nxjax.quant.plan import Plan
@@ -280,7 +281,7 @@ def _normed(layers: Layers) -> list[tuple[list[int], list[Layer]]]:
     found: list[tuple[list[int], list[Layer]]] = []
     program = layers.plan.program
     for e in program.equations:
-        if e.op.name not in ("layer_norm", "rms_norm") or len(e.inputs) < 2:
+        if not isinstance(e.op, OverAxes) or len(e.inputs) < 2:
             continue
         y = e.outputs[0]
         leaves = [layers.places.get(a) if isinstance(a, Var) else None for a in e.inputs[1:]]

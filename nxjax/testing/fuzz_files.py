@@ -17,6 +17,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax import numpy as jnp
 from nxjax.backends import cache as disk
 from nxjax.checkpoints import restore, save
 from nxjax.checkpoints.index import _checksum
@@ -208,8 +209,6 @@ def _type(data: bytes) -> None:
 
 
 def _einsum(data: bytes) -> None:
-    import nxjax.numpy as jnp
-
     jnp.einsum(_text(data), np.ones((2, 2)), np.ones((2, 2)))
 
 
@@ -295,8 +294,6 @@ def _safetensors() -> list[bytes]:
 
 
 def _npy(data: bytes) -> None:
-    import nxjax.numpy as jnp
-
     found = jnp.load(io.BytesIO(data))
     if not isinstance(found, Array):
         for name in found.files:
@@ -312,8 +309,6 @@ def _npys() -> list[bytes]:
 
 
 def _fromstring(data: bytes) -> None:
-    import nxjax.numpy as jnp
-
     jnp.fromstring(_text(data), sep=" ")
 
 

@@ -116,6 +116,7 @@ class Op(ABC):
     multi: ClassVar[bool] = False  # gives a tuple of results
     effect: ClassVar[bool] = False  # must run even when no result is used
     nested: ClassVar[bool] = False  # holds programs; called eagerly, it is compiled as a whole
+    plain_call: ClassVar[bool] = False  # only calls ``program``, as `jit` does: the program may stand in its place
     # Only a host computes it, by its rule ``host``; its ``stablehlo`` rule says so in an error.
     host_only: ClassVar[bool] = False
     # `infer` says along which mesh axes results vary; of other ops they vary along those of the operands (`vma`).

@@ -52,6 +52,13 @@ class Var:
         return f"Var({self.type})"
 
 
+def _text() -> Any:
+    """How programs are written, loaded when the first one is."""
+    from nxjax.trace import text
+
+    return text
+
+
 @final
 class Literal:
     """A scalar written into the program.
@@ -77,9 +84,7 @@ class Literal:
         return self.value
 
     def __repr__(self) -> str:
-        from nxjax.trace.text import literal_text
-
-        return literal_text(self)
+        return _text().literal_text(self)
 
 
 Atom = Var | Literal
@@ -192,9 +197,7 @@ class Equation:
         return op.effect or (op.nested and any(p.effect for p in held_programs(self.params)))
 
     def __repr__(self) -> str:
-        from nxjax.trace.text import params_text
-
-        params = "" if next(self.programs(), None) else params_text(self.params)
+        params = "" if next(self.programs(), None) else _text().params_text(self.params)
         inputs = " ".join(str(a.type) if isinstance(a, Var) else repr(a) for a in self.inputs)
         text = f"{' '.join(str(v.type) for v in self.outputs)} = {self.op.name}{params} {inputs}"
         return text if self.source is None else f"{text}  # {self.source}"
@@ -322,9 +325,7 @@ class Program(_Lazy):
     @cached_property
     def fingerprint(self) -> str:
         """A hash of the content: equal for programs that print alike and hold equal constants."""
-        from nxjax.trace.text import canonical_text
-
-        digest = hashlib.sha256(canonical_text(self).encode())
+        digest = hashlib.sha256(_text().canonical_text(self).encode())
 
         def add_values(program: Program) -> None:
             for value in program.values:
@@ -352,17 +353,13 @@ class Program(_Lazy):
         return {**{name: self.__dict__[name] for name in parts}, "_derived": {}}
 
     def __str__(self) -> str:
-        from nxjax.trace.text import to_text
-
-        return to_text(self)
+        return _text().to_text(self)
 
     __repr__ = __str__
 
     def pretty_print(self, *, source: bool = False, **_: Any) -> str:
         """The text, with the user's source lines as comments if ``source``."""
-        from nxjax.trace.text import to_text
-
-        return to_text(self, source=source)
+        return _text().to_text(self, source=source)
 
     def _repr_html_(self) -> str:
         from nxjax.trace.picture import to_html

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import Any, final
 
 from nxjax.config import config
-from nxjax.trace import dtypes
+from nxjax.trace import dtypes, leaks
 from nxjax.trace.array import DeviceArray, another, as_value
 from nxjax.trace.core import AROUND, EVAL, Array, Op, Trace, Tracer, current_trace, escaped, under, use
 from nxjax.trace.depth import make_room
@@ -140,8 +140,6 @@ def stage(
     )
     program = trace.finish(outputs)
     if config.check_tracer_leaks:
-        from nxjax.trace import leaks
-
         del tracers, outputs
         leaks.check(trace, name or "the traced function")
     return program

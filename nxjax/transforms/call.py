@@ -24,6 +24,7 @@ class JitCall(Nested):
     """Call of ``program``, which has no consts."""
 
     name = "jit"
+    plain_call = True
     aliases = {"jaxpr": "program"}
 
     def infer(self, *types: ArrayType, program: Program, name: str) -> tuple[ArrayType, ...]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, ParamSpec, TypeVar, final, overload
 
 from nxjax.errors import ParameterError, Shown, needs_function
-from nxjax.ops.base import LinearOp, NDArray, fits
+from nxjax.ops.base import Contraction, LinearOp, NDArray, fits
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Linear, Op, use
@@ -340,12 +340,17 @@ def nothing_saveable(op: Op, *types: ArrayType, **params: Any) -> bool:
 
 def dots_saveable(op: Op, *types: ArrayType, **params: Any) -> bool:
     """Keep the results of matrix products and convolutions."""
-    return op.name in ("dot_general", "conv_general_dilated")
+    return isinstance(op, Contraction)
 
 
 def dots_with_no_batch_dims_saveable(op: Op, *types: ArrayType, **params: Any) -> bool:
     """Keep the results of matrix products without batch dimensions: those with weights, in most networks."""
     return op.name == "dot_general" and not any(params["dimension_numbers"][1])
+
+
+def _name_of(op: Op, params: dict[str, Any]) -> str | None:
+    """The name that `checkpoint_name` gives a value."""
+    return params["name"] if op is name_op else None
 
 
 @final
@@ -355,7 +360,7 @@ class SaveOnlyTheseNames:
     names: tuple[str, ...]
 
     def __call__(self, op: Op, *types: ArrayType, **params: Any) -> bool:
-        return op is name_op and params["name"] in self.names
+        return _name_of(op, params) in self.names
 
 
 @final
@@ -365,7 +370,8 @@ class SaveAnyNamesButThese:
     names: tuple[str, ...]
 
     def __call__(self, op: Op, *types: ArrayType, **params: Any) -> bool:
-        return op is name_op and params["name"] not in self.names
+        name = _name_of(op, params)
+        return name is not None and name not in self.names
 
 
 @final
@@ -375,7 +381,7 @@ class SaveAnythingExceptTheseNames:
     names: tuple[str, ...]
 
     def __call__(self, op: Op, *types: ArrayType, **params: Any) -> bool:
-        return not (op is name_op and params["name"] in self.names)
+        return _name_of(op, params) not in self.names
 
 
 @final

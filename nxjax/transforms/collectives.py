@@ -12,8 +12,10 @@ from nxjax.ops import exchanges
 from nxjax.ops.arithmetic import div
 from nxjax.ops.base import check_axis, like
 from nxjax.ops.collectives import Groups, row_major, varying
+from nxjax.ops.compare import eq
 from nxjax.ops.convert import convert_element_type
-from nxjax.ops.shape import reshape, transpose
+from nxjax.ops.select import select_n
+from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.trace import axes, dtypes, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Op
@@ -228,10 +230,6 @@ def pargmin(x: Any, axis_name: Any) -> Any:
 
 
 def _position_of(x: Array, extremum: Array, axis_name: Any) -> Array:
-    from nxjax.ops.compare import eq
-    from nxjax.ops.select import select_n
-    from nxjax.ops.shape import broadcast_in_dim
-
     place = broadcast_in_dim(axis_index(axis_name), shape=x.shape, broadcast_dimensions=())
     beyond = like(place, axis_size(axis_name))
     return pmin(select_n(eq(x, extremum), beyond, place), axis_name)
@@ -250,10 +248,6 @@ def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
     >>> nx.vmap(lambda x: lax.pbroadcast(x, "i", 2), axis_name="i")(jnp.array([5, 6, 7]))
     Array([7, 7, 7], dtype=int32)
     """
-    from nxjax.ops.compare import eq
-    from nxjax.ops.select import select_n
-    from nxjax.ops.shape import broadcast_in_dim
-
     names = _names(axis_name)
     if not 0 <= source < axis_size(names):
         raise ParameterError("pbroadcast: no such element", got=source, expected=f"0 to {axis_size(names) - 1}")

@@ -17,7 +17,7 @@ from nxjax.trace.core import Array
 from nxjax.trace.program import Program, run
 from nxjax.transforms.control.mapping import map as map_op
 from nxjax.transforms.custom_jvp import CustomCall, CustomFunction
-from nxjax.transforms.jvp import jvp_flat
+from nxjax.transforms.jvp import jvp_flat, zero_tangent
 from nxjax.transforms.nested import Mask, jvp_program, present, spread, to_front
 from nxjax.transforms.partial_eval import PartialTrace
 
@@ -180,8 +180,6 @@ class _JvpRule:
 
 
 def _zeros(y: Array) -> Array:
-    from nxjax.transforms.jvp import zero_tangent
-
     return zero_tangent(y.type)
 
 

@@ -9,7 +9,7 @@ from typing import Any, ParamSpec
 import numpy as np
 
 from nxjax.errors import GradientError
-from nxjax.ops.shape import reshape
+from nxjax.ops.shape import reshape, transpose
 from nxjax.ops.slicing import slice as slice_op
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
@@ -179,8 +179,6 @@ def _rows(x: Array, start: int, stop: int) -> Array:
 
 
 def _rows_last(x: Array) -> Array:
-    from nxjax.ops.shape import transpose
-
     return transpose(x, permutation=(*range(1, x.ndim), 0))
 
 

@@ -16,7 +16,8 @@ from nxjax.config import config, current_settings
 from nxjax.errors import DtypeError, ShapeError, TreeError, described
 from nxjax.ops import base
 from nxjax.ops.collectives import varying
-from nxjax.trace import dtypes, tree
+from nxjax.ops.convert import convert_element_type
+from nxjax.trace import dtypes, leaks, tree
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.boundary import boundary
 from nxjax.trace.core import Array, Op, Trace, Tracer, current_trace, under, use
@@ -109,8 +110,6 @@ def jvp_flat(
     ys = under(trace, lambda: [as_value(y, "jvp") for y in function(*xs)])
     pairs = [trace.split(y) for y in ys]
     if config.check_tracer_leaks:
-        from nxjax.trace import leaks
-
         del xs, ys
         leaks.check(trace, "the function under nx.jvp")
     return [y for y, _ in pairs], [t for _, t in pairs]
@@ -212,8 +211,6 @@ def checked_tangent(kind: ArrayType, t: Any, name: str) -> Array | None:
         raise ShapeError(f"jvp: tangent of {name}", got=value.type, expected=expected)
     if value.dtype != kind.dtype:
         if value.type.weak and value.dtype in dtypes.INEXACT:
-            from nxjax.ops.convert import convert_element_type
-
             return convert_element_type(value, dtype=kind.dtype)
         raise DtypeError(f"jvp: tangent of {name}", got=value.type, expected=expected)
     return value

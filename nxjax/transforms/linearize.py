@@ -12,7 +12,7 @@ from typing import Any
 
 from nxjax.config import config
 from nxjax.errors import needs_function
-from nxjax.trace import dtypes, tree
+from nxjax.trace import dtypes, leaks, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, current_trace, under
 from nxjax.trace.program import Program
@@ -39,8 +39,6 @@ def linearize_flat(
     ys = under(trace, lambda: [as_value(y, "linearize") for y in function(*xs)])
     pairs = [trace.split(y) for y in ys]
     if config.check_tracer_leaks:
-        from nxjax.trace import leaks
-
         del xs, ys
         leaks.check(trace, "the function under nx.grad")
     varies = [t is not None for _, t in pairs]

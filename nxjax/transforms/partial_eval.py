@@ -195,7 +195,7 @@ def _without_calls(program: Program) -> Program:
     """``program`` with calls of jitted functions written out, so that a policy sees their ops."""
 
     def make() -> Program:
-        if not any(e.op.name == "jit" for e in program.equations):
+        if not any(e.op.plain_call for e in program.equations):
             return program
         return stage(lambda *xs: _run_flat(program, xs), program.in_types, program.name)
 
@@ -212,7 +212,7 @@ def _run_flat(program: Program, args: Sequence[Array]) -> list[Array]:
 
     for e in program.equations:
         xs = [value(a) for a in e.inputs]
-        y: Any = _run_flat(e.params["program"], xs) if e.op.name == "jit" else trace.process(e.op, xs, e.params)
+        y: Any = _run_flat(e.params["program"], xs) if e.op.plain_call else trace.process(e.op, xs, e.params)
         env.update(zip(e.outputs, y if e.op.multi else (y,), strict=True))
     return [value(a) for a in program.outputs]
 

@@ -18,8 +18,9 @@ from nxjax.trace.array import wrap
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 from nxjax.trace.types import ArrayType, Shape
 
-# What is computed of the operand and the update, and what stands around the update then.
-AMID: Final[dict[str, tuple[Any, float]]] = {
+# What is computed of the operand and the update, and what stands around the update then; None: it takes the place.
+WRITES: Final[dict[str, tuple[Any, float] | None]] = {
+    "scatter": None,
     "scatter_add": (add, 0.0),
     "scatter_sub": (sub, 0.0),
     "scatter_mul": (mul, 1.0),
@@ -38,7 +39,7 @@ def placed(program: Program) -> Program:
     equations: list[Equation] = []
     changed = False
     for e in program.equations:
-        found = _written(e, known) if e.op.name == "scatter" or e.op.name in AMID else None
+        found = _written(e, known) if e.op.name in WRITES else None
         changed = changed or found is not None
         equations += [e] if found is None else found
     if not changed:
@@ -69,11 +70,12 @@ def _written(e: Equation, known: dict[Var, Any]) -> list[Equation] | None:
         return y
 
     whole: Atom = update if update.type.shape == size else step(reshape, (update,), size, shape=size)
-    if e.op.name == "scatter":
+    combined = WRITES[e.op.name]
+    if combined is None:
         places = tuple(Literal(wrap(np.asarray(s, dtypes.int32))) for s in starts)
         made.append(Equation(dynamic_update_slice, (x, whole, *places), e.outputs, {}, e.source, e.scope))
         return made
-    op, around = AMID[e.op.name]
+    op, around = combined
     config = tuple((s, m - s - k, 0) for s, k, m in zip(starts, size, x.type.shape, strict=True))
     number = Literal(wrap(np.asarray(around, update.type.dtype)))
     wide = step(pad, (whole, number), x.type.shape, padding_config=config)

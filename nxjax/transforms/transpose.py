@@ -14,6 +14,7 @@ from nxjax.errors import DtypeError, GradientError, needs_function
 from nxjax.ops.arithmetic import add
 from nxjax.ops.base import zeros
 from nxjax.ops.collectives import varying, with_vma
+from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, type_of
 from nxjax.trace.core import Array, Linear, current_trace, under
@@ -180,8 +181,6 @@ def cotangents(out_def: tree.TreeDef, types: Sequence[Any], cts: Any, where: str
         if x.shape != t.shape or (x.dtype != t.dtype and not x.type.weak):
             raise DtypeError(f"{where}: cotangent has another type than the result", got=x.type, expected=t)
         if x.dtype != t.dtype:
-            from nxjax.ops.convert import convert_element_type
-
             x = convert_element_type(x, dtype=t.dtype)
         found.append(x)
     return found

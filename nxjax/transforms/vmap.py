@@ -16,7 +16,7 @@ from nxjax.config import config, current_settings
 from nxjax.errors import AxisSpecError, DtypeError, NonFiniteError, ParameterError, ShapeError, described
 from nxjax.ops.base import move_batch
 from nxjax.ops.reduce import reduce_sum
-from nxjax.trace import tree
+from nxjax.trace import leaks, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.axes import batching_along, binding_axis, spmd_axis
 from nxjax.trace.boundary import boundary
@@ -176,8 +176,6 @@ def vmap_flat(
     ys = under(trace, values)
     pairs = [trace.split(y) for y in ys]
     if config.check_tracer_leaks:
-        from nxjax.trace import leaks
-
         del xs, ys
         leaks.check(trace, "the function under nx.vmap")
     return [y for y, _ in pairs], [d for _, d in pairs]

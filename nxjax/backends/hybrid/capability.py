@@ -34,17 +34,17 @@ BORDER: Final = frozenset(("quantize", "dequantize"))
 # What only moves values, so that they stay on their grid.
 _MOVES: Final = frozenset(
     (
-        "broadcast_in_dim", "concatenate", "copy", "expand_dims", "gather", "name", "reshape", "rev", "slice", "split",
-        "squeeze", "stop_gradient", "transpose",
+        "broadcast_in_dim", "concatenate", "copy", "gather", "name", "reshape", "rev", "slice", "split",
+        "stop_gradient", "transpose",
     )
 )  # fmt: skip
 # What computes on integers, or moves and chooses values, so that every exact unit has the same bits.
 _EXACT_MOVES: Final = frozenset(
     (
         "abs", "argmax", "argmin", "broadcast_in_dim", "clamp", "concatenate", "copy", "dynamic_slice",
-        "dynamic_update_slice", "eq", "expand_dims", "gather", "ge", "gt", "iota", "le", "lt", "max", "min",
+        "dynamic_update_slice", "eq", "gather", "ge", "gt", "iota", "le", "lt", "max", "min",
         "name", "ne", "neg", "pad", "quantize_dequantize", "quantize_weight", "reduce_max", "reduce_min",
-        "requantize", "reshape", "rev", "select_n", "slice", "sort", "split", "squeeze", "stop_gradient",
+        "requantize", "reshape", "rev", "select_n", "slice", "sort", "split", "stop_gradient",
         "top_k", "transpose",
     )
 )  # fmt: skip

@@ -58,10 +58,14 @@ def guarded(unit: Unit, do: Callable[[], T], seconds: float | None = None) -> T:
     return found[0]
 
 
+# What goes on for as long as its data say.
+_ENDLESS: Final = frozenset(("while", "custom_linear_solve", "custom_root"))
+
+
 def measurable(program: Program) -> bool:
     """Whether a region may be run on made-up inputs: it has no effect, and no loop that data could keep going."""
     for e in program.equations:
-        if e.effect or e.op.name in ("while", "custom_linear_solve", "custom_root"):
+        if e.effect or e.op.name in _ENDLESS:
             return False
         if not all(map(measurable, e.programs())):
             return False

@@ -17,6 +17,7 @@ import numpy as np
 from nxjax.backends.ipu.engine import Engine
 from nxjax.backends.ipu.executable import from_tiles, to_tiles
 from nxjax.backends.ipu.model import Model
+from nxjax.display import page
 from nxjax.errors import ExecutionError, ParameterError, TileMemoryError
 from nxjax.kernels.ipu.chip import Chip, System
 from nxjax.kernels.ipu.host import runner
@@ -441,6 +442,4 @@ class Pipeline:
         return "\n".join(self.lines())
 
     def _repr_html_(self) -> str:
-        from nxjax.display import page
-
         return page.page(page.text(str(self)), page.scroll(self.svg()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Final
 
 from nxjax.backends.iree import compiler
@@ -16,7 +17,7 @@ from nxjax.lower.stablehlo.support import verdict
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.program import Equation, Program
-from nxjax.trace.types import ArrayType
+from nxjax.trace.types import ArrayType, Shape
 
 # Operations of StableHLO that IREE's compiler has no code for (3.13).
 _NO_CODE: Final = frozenset(("cholesky", "fft", "triangular_solve"))
@@ -56,13 +57,17 @@ def _turns(e: Equation) -> int:
     x = e.inputs[0].type if e.inputs else None
     if x is None or not x.size:
         return 0
-    if e.op.name in ("sort", "top_k"):
-        return x.shape[e.params["dimension" if e.op.name == "sort" else "axis"]] ** 2
-    if e.op.name.startswith(("reduce_", "arg")):
-        return x.size // max(e.outputs[0].type.size, 1)
-    if e.op.name == "dot_general":
-        return math.prod(x.shape[d] for d in e.params["dimension_numbers"][0][0])
-    return 0
+    own = _LOOPS.get(e.op.name)
+    if own is not None:
+        return own(x.shape, e.params)
+    return x.size // max(e.outputs[0].type.size, 1) if e.op.name.startswith(("reduce_", "arg")) else 0
+
+
+_LOOPS: Final[dict[str, Callable[[Shape, dict[str, Any]], int]]] = {
+    "sort": lambda shape, params: shape[params["dimension"]] ** 2,
+    "top_k": lambda shape, params: shape[params["axis"]] ** 2,
+    "dot_general": lambda shape, params: math.prod(shape[d] for d in params["dimension_numbers"][0][0]),
+}
 
 
 def _check(program: Program, choice: Choice) -> None:

@@ -17,6 +17,7 @@ from nxjax.backends.npu import intel_compiler
 from nxjax.backends.npu.extras import installed
 from nxjax.backends.npu.openvino_program import OpenVinoExecutable
 from nxjax.backends.npu.openvino_run import core
+from nxjax.backends.npu.openvino_run import version as runtime_version
 from nxjax.errors import LoweringError
 from nxjax.lower.npu.lower import lower, lowerable
 from nxjax.trace.core import Op
@@ -98,6 +99,4 @@ def _version() -> str:
     try:
         return version("openvino")
     except PackageNotFoundError:  # built from source
-        from nxjax.backends.npu.openvino_run import version as own
-
-        return own()
+        return runtime_version()

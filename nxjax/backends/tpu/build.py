@@ -17,6 +17,7 @@ from nxjax.errors import DeviceMemoryError
 from nxjax.lower.passes.narrow import narrow
 from nxjax.lower.stablehlo.builder import lower
 from nxjax.lower.stablehlo.sharding import Shardings, partitioning
+from nxjax.ops.conv import ConvDimensionNumbers
 from nxjax.ops.quant_integer import integer_products
 from nxjax.trace.program import Equation, Program
 from nxjax.trace.types import ArrayType
@@ -76,7 +77,7 @@ def _images(program: Program) -> Iterator[tuple[str, str]]:
     """Lines and layouts of the convolutions whose images do not have their channels last."""
     for e in _everything(program):
         numbers = e.params.get("dimension_numbers")
-        if e.op.name not in ("conv_general_dilated", "qconv") or numbers is None:
+        if not isinstance(numbers, ConvDimensionNumbers):
             continue
         batch, channels, *spatial = numbers.lhs_spec
         rank = len(numbers.lhs_spec)

@@ -83,6 +83,11 @@ class _Recovery:
         i = self.made.get(a) if isinstance(a, Var) else None
         return None if i is None else self.equations[i]
 
+    def made_by(self, a: Atom, name: str) -> Equation | None:
+        """The equation that makes ``a``, if its op has this name."""
+        e = self.maker(a)
+        return e if e is not None and e.op.name == name else None
+
     def result(self) -> Program:
         p, changed = self.program, False
         for i in reversed(range(len(self.equations))):
@@ -104,8 +109,8 @@ class _Recovery:
         """A scalar, repeated or not."""
         if isinstance(a, Literal):
             return a.value.numpy()
-        e = self.maker(a)
-        if e is not None and e.op.name == "broadcast_in_dim" and isinstance(e.inputs[0], Literal):
+        e = self.made_by(a, "broadcast_in_dim")
+        if e is not None and isinstance(e.inputs[0], Literal):
             return e.inputs[0].value.numpy()
         return None
 
@@ -191,40 +196,41 @@ class _Recovery:
     # --- softmax ---
 
     def softmax(self, e: Equation) -> tuple[Op, Var, dict[str, Any]] | None:
-        if e.op.name not in ("div", "sub") or e.outputs[0].type.dtype not in (dtypes.float32, dtypes.float64):
+        pattern = _SOFTMAXES.get(e.op.name)
+        if pattern is None or e.outputs[0].type.dtype not in (dtypes.float32, dtypes.float64):
             return None
-        if e.op.name == "div":
-            top, total = self.maker(e.inputs[0]), self.spread(e.inputs[1])
-            if top is None or top.op.name != "exp" or total is None or total.op.name != "reduce_sum":
-                return None
-            if total.inputs[0] is not e.inputs[0]:
-                return None
-            return self._shifted(composite_softmax.softmax, top.inputs[0], total)
-        if e.op.name == "sub":
-            log = self.spread(e.inputs[1], through="log")
-            if log is None or log.op.name != "reduce_sum":
-                return None
-            exp = self.maker(log.inputs[0])
-            if exp is None or exp.op.name != "exp" or exp.inputs[0] is not e.inputs[0]:
-                return None
-            return self._shifted(composite_softmax.log_softmax, e.inputs[0], log)
-        return None
+        return pattern(self, e)
+
+    def quotient(self, e: Equation) -> tuple[Op, Var, dict[str, Any]] | None:
+        """exp(x) / sum(exp(x))"""
+        exp, total = self.made_by(e.inputs[0], "exp"), self.spread(e.inputs[1], "reduce_sum")
+        if exp is None or total is None or total.inputs[0] is not e.inputs[0]:
+            return None
+        return self._shifted(composite_softmax.softmax, exp.inputs[0], total)
+
+    def difference(self, e: Equation) -> tuple[Op, Var, dict[str, Any]] | None:
+        """x - log(sum(exp(x)))"""
+        total = self.spread(e.inputs[1], "reduce_sum", through="log")
+        exp = None if total is None else self.made_by(total.inputs[0], "exp")
+        if total is None or exp is None or exp.inputs[0] is not e.inputs[0]:
+            return None
+        return self._shifted(composite_softmax.log_softmax, e.inputs[0], total)
 
     def _shifted(self, op: Op, shifted: Atom, total: Equation) -> tuple[Op, Var, dict[str, Any]] | None:
         """``op`` if ``shifted`` is a value less its own maximum along the axis of ``total``."""
-        sub = self.maker(shifted)
+        sub = self.made_by(shifted, "sub")
         axes = total.params["axes"]
-        if sub is None or sub.op.name != "sub" or len(axes) != 1 or not isinstance(sub.inputs[0], Var):
+        if sub is None or len(axes) != 1 or not isinstance(sub.inputs[0], Var):
             return None
-        top = self.spread(sub.inputs[1])
-        if top is None or top.op.name != "reduce_max" or top.inputs[0] is not sub.inputs[0]:
+        top = self.spread(sub.inputs[1], "reduce_max")
+        if top is None or top.inputs[0] is not sub.inputs[0]:
             return None
         if top.params["axes"] != axes:
             return None
         return op, sub.inputs[0], {"axis": axes[0]}
 
-    def spread(self, a: Atom, through: str = "") -> Equation | None:
-        """The reduction that ``a`` repeats along the reduced axes, through `log` once if ``through`` says so."""
+    def spread(self, a: Atom, reduction: str, through: str = "") -> Equation | None:
+        """The ``reduction`` that ``a`` repeats along the reduced axes, through `log` once if ``through`` says so."""
         shape = a.type.shape
         dims: tuple[int | None, ...] = tuple(range(len(shape)))
         needed = through
@@ -253,7 +259,7 @@ class _Recovery:
                     return None
                 a = others[0]
                 continue
-            elif name in ("reduce_sum", "reduce_max"):
+            elif name == reduction:
                 axes = e.params["axes"]
                 kept = tuple(i for i in range(len(shape)) if i not in axes)
                 whole = e.inputs[0].type.shape == shape
@@ -262,6 +268,9 @@ class _Recovery:
             else:
                 return None
             a = e.inputs[0]
+
+
+_SOFTMAXES: Final = {"div": _Recovery.quotient, "sub": _Recovery.difference}
 
 
 def _is_lowest(number: NDArray | None) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
@@ -32,6 +32,9 @@ from nxjax.trace.program import Equation, Literal, Program, Var
 from nxjax.trace.scope import replaying
 from nxjax.trace.stage import stage
 from nxjax.transforms.inline import inlined
+
+# Elementwise, but for operands that may be scalars.
+_BESIDE_SCALARS: Final = frozenset(("clamp", "select_n"))
 
 
 def lower(
@@ -243,7 +246,7 @@ class _Lowering:
             if single is None:
                 raise Unsupported(*no_dtype(wide.FLOAT))
             return [single if out.dtype == wide.SINGLE else wide.converted(b, single, out.dtype)]
-        elementwise = isinstance(e.op, Elementwise) or e.op.name in ("clamp", "select_n")
+        elementwise = isinstance(e.op, Elementwise) or e.op.name in _BESIDE_SCALARS
         if wide.FLOAT in (out.dtype, *(a.type.dtype for a in e.inputs)) and elementwise:
             # Nothing computes it: it is there to be rounded.
             args = [self._filled(x, out.shape) for x in args]

@@ -10,7 +10,7 @@ is that operation in float32: 53 bits are more than twice 24 and two (Figueroa, 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
 import numpy as np
@@ -29,6 +29,8 @@ SINGLE: Final = np.dtype(np.float32)
 LOW, HIGH = -(2**31), 2**31 - 1
 
 Bounds = tuple[float, float]
+# Bounds of a result, from those of the integer operands.
+Row = Callable[[Equation, Sequence[Bounds]], Bounds]
 # The name of a lazy constant of float64 values that float32 cannot hold.
 FACTORS: Final = "float64 constants"
 
@@ -61,6 +63,7 @@ _MOVES: Final = frozenset(
 WORDS: Final = frozenset(
     ("reshape", "broadcast_in_dim", "transpose", "rev", "slice", "split", "concatenate", "dynamic_slice", "copy", "pad")
 )
+_OF_ONE: Final = WORDS - {"pad", "concatenate"}
 # One operation of float32 values that float64 guards.
 _SAFE: Final = frozenset(("add", "sub", "mul", "div", "sqrt"))
 
@@ -161,7 +164,7 @@ def moved(e: Equation, x: Lazy) -> Lazy | None:
     """A structural op on a constant that only this file knows."""
     if x.name not in (FACTORS, "literal") or e.op.multi or len(e.inputs) != 1:
         return None
-    if e.op.name not in WORDS or e.op.name in ("pad", "concatenate"):
+    if e.op.name not in _OF_ONE:
         return None
     data = x.params["value"] if x.name == "literal" else np.asarray(e.op.eval(x.params["value"], **e.params))
     return Lazy(x.name, (), {"value": data}, e.outputs[0].type.shape, x.dtype, x.source, x.scope)
@@ -375,25 +378,38 @@ def _product(p: float, q: float) -> float:
 
 def result_bounds(e: Equation, args: Sequence[Bounds]) -> Bounds | None:
     """Bounds of what a structural op gives, from those of its integer operands; None if nothing is known."""
-    low, high = min(a[0] for a in args) if args else 0, max(a[1] for a in args) if args else 0
-    if e.op.name in _MOVES or e.op.name in ("gather", "scatter"):
-        return low, high
-    if e.op.name in ("reduce_sum", "cumsum", "reduce_window_sum"):
-        inside, outside = e.inputs[0].type.size, max(1, e.outputs[0].type.size)
-        count = inside // outside if e.op.name == "reduce_sum" else e.inputs[0].type.shape[e.params.get("axis", 0)]
-        if e.op.name == "reduce_window_sum":
-            count = math.prod(e.params["window_dimensions"])
-        return min(low * count, 0), max(high * count, 0)
-    if e.op.name == "iota":
-        return 0, e.params["shape"][e.params["dimension"]]
-    if e.op.name in ("argmax", "argmin"):
-        return 0, max(e.inputs[0].type.shape)
-    if e.op.name == "dot_general":
-        (contract, _), _ = e.params["dimension_numbers"]
-        count = math.prod(e.inputs[0].type.shape[d] for d in contract)
-        ends = [_product(p, q) * count for p in args[0] for q in args[1]]
-        return min(*ends, 0), max(*ends, 0)
-    return None
+    row = _BOUNDS.get(e.op.name)
+    return None if row is None else row(e, args)
+
+
+def _of_all(e: Equation, args: Sequence[Bounds]) -> Bounds:
+    return min(a[0] for a in args) if args else 0, max(a[1] for a in args) if args else 0
+
+
+def _of_sum(count: Callable[[Equation], int]) -> Row:
+    def row(e: Equation, args: Sequence[Bounds]) -> Bounds:
+        (low, high), n = _of_all(e, args), count(e)
+        return min(low * n, 0), max(high * n, 0)
+
+    return row
+
+
+def _of_products(e: Equation, args: Sequence[Bounds]) -> Bounds:
+    (contract, _), _ = e.params["dimension_numbers"]
+    count = math.prod(e.inputs[0].type.shape[d] for d in contract)
+    ends = [_product(p, q) * count for p in args[0] for q in args[1]]
+    return min(*ends, 0), max(*ends, 0)
+
+
+_BOUNDS: Final[dict[str, Row]] = {
+    **dict.fromkeys((*_MOVES, "gather", "scatter"), _of_all),
+    "reduce_sum": _of_sum(lambda e: e.inputs[0].type.size // max(1, e.outputs[0].type.size)),
+    "cumsum": _of_sum(lambda e: e.inputs[0].type.shape[e.params["axis"]]),
+    "reduce_window_sum": _of_sum(lambda e: math.prod(e.params["window_dimensions"])),
+    "iota": lambda e, args: (0, e.params["shape"][e.params["dimension"]]),
+    **dict.fromkeys(("argmax", "argmin"), lambda e, args: (0, max(e.inputs[0].type.shape))),
+    "dot_general": _of_products,
+}
 
 
 def narrow_equation(e: Equation) -> Equation:

@@ -132,20 +132,28 @@ def _div(e: Equation, known: Known) -> Found:
     )
 
 
-@_row("max", "min", "and", "or")
+@_row("max", "min")
 def _idempotent(e: Equation, known: Known) -> Atom | Equation | None:
+    x, y = e.inputs
+    return x if x is y else None
+
+
+# Whether all bits set change nothing, and none set decide the result; or the other way round.
+_FULL: Final = {"and": True, "or": False}
+
+
+@_row(*_FULL)
+def _logic(e: Equation, known: Known) -> Atom | Equation | None:
     x, y = e.inputs
     if x is y:
         return x
-    if e.op.name in ("max", "min"):
-        return None
     for a, b in ((x, y), (y, x)):
         number = known.splat(b)
         if number is None:
             continue
         full = bool(number == ~number.dtype.type(0)) if number.dtype in dtypes.INTEGER else bool(number)
         if full or not number:
-            return a if full == (e.op.name == "and") else b
+            return a if full == _FULL[e.op.name] else b
     return None
 
 
@@ -311,13 +319,20 @@ def _rev(e: Equation, known: Known) -> Atom | Equation | None:
     return e.replaced(inner.inputs, e.outputs, {"dimensions": tuple(sorted(both))})
 
 
-@_row("slice", "pad", "dynamic_slice")
-def _whole(e: Equation, known: Known) -> Atom | Equation | None:
+@_row("pad")
+def _pad(e: Equation, known: Known) -> Atom | Equation | None:
+    return e.inputs[0] if all(not any(part) for part in e.params["padding_config"]) else None
+
+
+@_row("slice")
+def _slice(e: Equation, known: Known) -> Atom | Equation | None:
+    x, shape = e.inputs[0], e.outputs[0].type.shape
+    return x if x.type.shape == shape and 0 not in shape else None
+
+
+@_row("dynamic_slice")
+def _dynamic_slice(e: Equation, known: Known) -> Atom | Equation | None:
     x, y = e.inputs[0], e.outputs[0]
-    if e.op.name == "pad":
-        return x if all(not any(part) for part in e.params["padding_config"]) else None
-    if e.op.name == "slice":
-        return x if x.type.shape == y.type.shape and 0 not in y.type.shape else None
     if x.type.shape == y.type.shape:
         return x
     starts = [known.splat(i) for i in e.inputs[1:]]
@@ -341,13 +356,16 @@ def _concatenate(e: Equation, known: Known) -> Atom | Equation | None:
     return e.replaced(tuple(parts), e.outputs) if parts and len(parts) < len(e.inputs) else None
 
 
-@_row("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or", "reduce_xor")
+@_row("reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or", "reduce_xor")
 def _reduce(e: Equation, known: Known) -> Atom | Equation | None:
     x = e.inputs[0]
-    if any(x.type.shape[a] != 1 for a in e.params["axes"]):
-        return None
+    return None if any(x.type.shape[a] != 1 for a in e.params["axes"]) else _reshaped(e, x)
+
+
+@_row("reduce_sum")
+def _reduce_sum(e: Equation, known: Known) -> Found:
     # The sum of -0.0 alone is 0.0.
-    return None if e.op.name == "reduce_sum" and x.type.dtype not in dtypes.INTEGER else _reshaped(e, x)
+    return _reduce(e, known) if e.inputs[0].type.dtype in dtypes.INTEGER else None
 
 
 def rewritten(e: Equation, known: Known) -> Atom | tuple[Equation, ...] | None:

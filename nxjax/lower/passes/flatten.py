@@ -7,7 +7,7 @@ into them. Expansions are staged once per op, operand types and parameters, what
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, final
 
 from nxjax.ops.base import expansion
@@ -23,7 +23,6 @@ from nxjax.transforms.nested import branch_of
 
 # What gives its operand back; on one device a layout is one of them.
 IDENTITIES: Final = frozenset(("copy", "name", "stop_gradient", "sharding_constraint"))
-_OPENED: Final = CALLS | {"custom_linear_solve", "custom_root"}
 
 
 def flattened(program: Program, whole: Collection[str] = ()) -> Program:
@@ -89,37 +88,46 @@ class _Flattener:
 
     def _opened(self, e: Equation, inputs: Sequence[Atom], scope: str, source: Any) -> list[Atom] | None:
         """The results of an equation by those it stands for; None: it stays."""
-        name, params = e.op.name, e.params
-        if name in _OPENED:
-            if name == "custom_linear_solve":
-                # The program that solves, its constants, and the right-hand side.
-                counts: tuple[int, ...] = params["counts"]
-                start = sum(counts[:2])
-                given = [*inputs[start : start + counts[2]], *inputs[sum(counts) :]]
-                return self._call(params["programs"][2], given, scope)
-            if name == "custom_root":
-                return self._call(params["solve"], inputs[params["counts"][0] :], scope)
-            program: Program | None = e.op.called(**params)
-            if program is None:
-                return None
-            if name == "checkpoint" and params["differentiated"] and params["prevent_cse"] and inputs:
-                # What is computed again must not be found to be known already.
-                inputs = self._emit(optimization_barrier, inputs, scope, source, [a.type for a in inputs], {})
-            return self._call(program, inputs, scope)
-        if name == "cond":
-            index = inputs[0]
-            if index.type.shape:
-                return self._expanded(e, inputs, scope, source, _every_branch)
-            if isinstance(index, Literal):
-                branches: Sequence[Program] = params["branches"]
-                at = int(index.value.numpy())  # pyright: ignore[reportAttributeAccessIssue]
-                return self._call(branch_of(branches, at), inputs[1:], scope)
-            return None
-        if name == "scan" and params["length"] == 1:
-            return self._one_turn(e, inputs, scope, source)
-        if e.op.has("expand") and not e.op.effect and name not in self.whole:
+        return _OPENING.get(e.op.name, _Flattener.composite)(self, e, inputs, scope, source)
+
+    def composite(self, e: Equation, inputs: Sequence[Atom], scope: str, source: Any) -> list[Atom] | None:
+        if e.op.has("expand") and not e.op.effect and e.op.name not in self.whole:
             return self._expanded(e, inputs, scope, source, e.op.expand)
         return None
+
+    def call(self, e: Equation, inputs: Sequence[Atom], scope: str, source: Any) -> list[Atom] | None:
+        program: Program | None = e.op.called(**e.params)
+        return None if program is None else self._call(program, inputs, scope)
+
+    def recomputed(self, e: Equation, inputs: Sequence[Atom], scope: str, source: Any) -> list[Atom] | None:
+        if e.params["differentiated"] and e.params["prevent_cse"] and inputs:
+            # What is computed again must not be found to be known already.
+            inputs = self._emit(optimization_barrier, inputs, scope, source, [a.type for a in inputs], {})
+        return self.call(e, inputs, scope, source)
+
+    def linear_solve(self, e: Equation, inputs: Sequence[Atom], scope: str, source: Any) -> list[Atom]:
+        # The program that solves, its constants, and the right-hand side.
+        counts: tuple[int, ...] = e.params["counts"]
+        start = sum(counts[:2])
+        given = [*inputs[start : start + counts[2]], *inputs[sum(counts) :]]
+        return self._call(e.params["programs"][2], given, scope)
+
+    def root(self, e: Equation, inputs: Sequence[Atom], scope: str, source: Any) -> list[Atom]:
+        return self._call(e.params["solve"], inputs[e.params["counts"][0] :], scope)
+
+    def choice(self, e: Equation, inputs: Sequence[Atom], scope: str, source: Any) -> list[Atom] | None:
+        index = inputs[0]
+        if index.type.shape:
+            return self._expanded(e, inputs, scope, source, _every_branch)
+        if isinstance(index, Literal):
+            branches: Sequence[Program] = e.params["branches"]
+            at = int(index.value.numpy())  # pyright: ignore[reportAttributeAccessIssue]
+            return self._call(branch_of(branches, at), inputs[1:], scope)
+        return None
+
+    def loop(self, e: Equation, inputs: Sequence[Atom], scope: str, source: Any) -> list[Atom] | None:
+        opened = self._one_turn if e.params["length"] == 1 else self.composite
+        return opened(e, inputs, scope, source)
 
     def _call(self, p: Program, inputs: Sequence[Atom], scope: str, caller: Equation | None = None) -> list[Atom]:
         env: dict[Var, Atom] = dict(zip(p.inputs, inputs, strict=True))
@@ -169,6 +177,17 @@ class _Flattener:
             self.consts.append(found)
             self.values.append(value)  # also keeps id(value) from being reused
         return found
+
+
+# How an equation is written out that is no composite.
+_OPENING: Final[dict[str, Callable[..., list[Atom] | None]]] = {
+    **dict.fromkeys(CALLS, _Flattener.call),
+    "checkpoint": _Flattener.recomputed,
+    "custom_linear_solve": _Flattener.linear_solve,
+    "custom_root": _Flattener.root,
+    "cond": _Flattener.choice,
+    "scan": _Flattener.loop,
+}
 
 
 def _at(e: Equation, source: Any) -> Equation:

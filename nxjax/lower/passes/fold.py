@@ -7,7 +7,7 @@ multiplication and four bytes. Names no op but those that move dimensions of suc
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -86,8 +86,9 @@ def evaluated(
         return None
     if config.reproducible and not by_numpy(op, [*(x.data.dtype for x in xs), *(t.dtype for t in types)]):
         return None
-    if op is broadcast_in_dim:
-        return [_broadcast(xs[0], **params)]
+    own = _ROWS.get(op.name)
+    if own is not None:
+        return [own(xs[0], **params)]
     if isinstance(op, Elementwise):
         common = np.broadcast_shapes(*(x.data.shape for x in xs))
         if _too_large(math.prod(common), xs, largest):
@@ -112,6 +113,10 @@ def _broadcast(x: Known, shape: Shape, broadcast_dimensions: Sequence[int]) -> K
     for d, n in zip(broadcast_dimensions, x.data.shape, strict=True):
         sizes[d] = n
     return Known(x.data.transpose(order).reshape(sizes), shape)
+
+
+# Those that need not compute their elements.
+_ROWS: Final[dict[str, Callable[..., Known]]] = {"broadcast_in_dim": _broadcast}
 
 
 def folded(program: Program, keep: Collection[str] = (), largest: int = LARGEST) -> Program:

@@ -5,8 +5,8 @@ Equations themselves are checked by `trace.program.check`. Must not know what an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
 
 from nxjax.config import config
 from nxjax.errors import ProgramError
@@ -69,26 +69,44 @@ def _alike(new: Any, old: Any) -> bool:
 
 
 def _inside(e: Equation) -> Iterator[Any]:
-    name, params = e.op.name, e.params
-    if name == "cond" and isinstance(e.inputs[0], Literal):
-        branches: Sequence[Program] = params["branches"]
-        at = int(e.inputs[0].value.numpy())  # pyright: ignore[reportAttributeAccessIssue]
-        yield from effects(branches[min(max(at, 0), len(branches) - 1)])
-    elif name in ("scan", "while", "cond"):
-        rows = [list(effects(p)) for p in e.programs()]
-        once = name == "scan" and params["length"] < 2
-        yield from rows[0] * params["length"] if once else ((name, rows),)
-    else:
-        yield from effects(_called(e))
+    row = _ROWS.get(e.op.name)
+    yield from effects(_called(e)) if row is None else row(e)
+
+
+def _of_held(e: Equation) -> Iterable[Any]:
+    return [(e.op.name, [list(effects(p)) for p in e.programs()])]
+
+
+def _of_choice(e: Equation) -> Iterable[Any]:
+    index = e.inputs[0]
+    if not isinstance(index, Literal):
+        return _of_held(e)
+    branches: Sequence[Program] = e.params["branches"]
+    at = int(index.value.numpy())  # pyright: ignore[reportAttributeAccessIssue]
+    return effects(branches[min(max(at, 0), len(branches) - 1)])
+
+
+def _of_scan(e: Equation) -> Iterable[Any]:
+    length: int = e.params["length"]
+    return list(effects(e.params["body"])) * length if length < 2 else _of_held(e)
+
+
+_ROWS: Final[dict[str, Callable[[Equation], Iterable[Any]]]] = {
+    "cond": _of_choice,
+    "scan": _of_scan,
+    "while": _of_held,
+}
+# Of several programs the one that computes the results.
+_COMPUTING: Final[dict[str, Callable[[dict[str, Any]], Program]]] = {
+    "custom_linear_solve": lambda params: params["programs"][2],
+    "custom_root": lambda params: params["solve"],
+}
 
 
 def _called(e: Equation) -> Program:
     """The program that computes a call's results."""
-    if e.op.name == "custom_linear_solve":
-        return e.params["programs"][2]
-    if e.op.name == "custom_root":
-        return e.params["solve"]
-    return next(e.programs())
+    find = _COMPUTING.get(e.op.name)
+    return next(e.programs()) if find is None else find(e.params)
 
 
 def _apart(program: Program) -> bool:

@@ -17,7 +17,8 @@ from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 from nxjax.transforms.control.loop import LoopParams, Operands
 from nxjax.transforms.nested import Mask, either, fixed_point, parted, picked
 
-HOLDERS: Final = frozenset(("scan", "while", "cond"))
+LOOPS: Final = frozenset(("scan", "while"))
+HOLDERS: Final = LOOPS | {"cond"}
 # Computing one of these again costs less than keeping what it gives.
 _CHEAP: Final = frozenset(("broadcast_in_dim", "reshape", "transpose", "iota", "rev"))
 _BYTES: Final = (dtypes.int8, dtypes.uint8)

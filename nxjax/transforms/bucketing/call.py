@@ -140,12 +140,12 @@ def _in_step(programs: Programs, domain: Domain, known: tuple[Size, ...]) -> boo
 _LENGTH: Final = ArrayType((), dtypes.int32)
 
 
+_OWN_RULES: Final = frozenset(("custom_jvp_call", "custom_vjp_call", "custom_lin"))
+
+
 def _has_rules(program: Program) -> bool:
     """True when a derivative rule of the user's takes part, at any depth."""
-    return any(
-        e.op.name in ("custom_jvp_call", "custom_vjp_call", "custom_lin") or any(map(_has_rules, e.programs()))
-        for e in program.equations
-    )
+    return any(e.op.name in _OWN_RULES or any(map(_has_rules, e.programs())) for e in program.equations)
 
 
 @final

@@ -45,7 +45,7 @@ def _reduce(c: Context, s: Step, x: Val) -> Vals:
 def _argextremum(c: Context, s: Step, x: Val) -> Vals:
     # The first extremum wins, and padding comes last.
     axes: tuple[int, ...] = s.params["axes"]
-    fill = (lowest if s.op.name == "argmax" else highest)(x.array.dtype)
+    fill = (lowest if s.op.largest else highest)(x.array.dtype)  # type: ignore[attr-defined]
     return Val(called(s, [c.mask(x, axes, fill)]), _without(x.sizes, axes))
 
 

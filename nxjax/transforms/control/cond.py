@@ -16,9 +16,13 @@ import numpy as np
 
 from nxjax.config import config
 from nxjax.errors import BranchTypeError, DtypeError, ParameterError, ProgramError, ShapeError
+from nxjax.ops.arithmetic import max as maximum
+from nxjax.ops.arithmetic import min as minimum
 from nxjax.ops.base import NDArray, fits, move_batch, require, zeros
 from nxjax.ops.collectives import varying
+from nxjax.ops.compare import eq
 from nxjax.ops.convert import convert_element_type
+from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, transpose
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import DeviceArray, as_value, wrap
@@ -202,9 +206,6 @@ def _pick(index: NDArray, columns: Sequence[NDArray]) -> NDArray:
 
 def choose(index: Array, columns: Sequence[Array]) -> Array:
     """Element by element the entry of ``columns`` that ``index`` names, or the last; it has their leading axes."""
-    from nxjax.ops.compare import eq
-    from nxjax.ops.select import select_n
-
     *others, chosen = columns
     for i, column in enumerate(others):
         where = eq(index, i)
@@ -422,9 +423,6 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, o
         raise DtypeError("switch: the index must be an integer", got=value.type)
     if len(functions) == 1:
         return functions[0](*operands)
-    from nxjax.ops.arithmetic import max as maximum
-    from nxjax.ops.arithmetic import min as minimum
-
     if value.dtype != dtypes.int32:
         if value.dtype in dtypes.UNSIGNED:
             # The most that int32 holds, too, and no more than the index's own dtype does.

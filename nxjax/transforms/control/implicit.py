@@ -14,7 +14,7 @@ from nxjax.ops.arithmetic import neg, sub
 from nxjax.ops.base import NDArray, carried, counted, fits, move_batch, require
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, current_trace, use
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
@@ -22,7 +22,7 @@ from nxjax.trace.types import ArrayType
 from nxjax.transforms.jvp import instantiate
 from nxjax.transforms.nested import Groups, Mask, Nested, jvp_program, present, spread, to_front
 from nxjax.transforms.transpose import transposed
-from nxjax.transforms.vmap import batched
+from nxjax.transforms.vmap import BatchTrace, batched
 
 
 @final
@@ -342,8 +342,6 @@ class _BatchedTangentSolve:
         self.axis_name = axis_name
 
     def __call__(self, linear: Callable[..., list[Array]], rhs: Sequence[Array]) -> list[Array]:
-        from nxjax.transforms.vmap import BatchTrace, current_trace, use
-
         outer = current_trace()
         trace = BatchTrace(outer, self.size, self.axis_name)
 

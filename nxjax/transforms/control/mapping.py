@@ -8,7 +8,7 @@ from typing import Any
 from nxjax.errors import AxisError, ParameterError, ShapeError
 from nxjax.ops.base import check_axis
 from nxjax.ops.convert import convert_element_type
-from nxjax.ops.shape import reshape
+from nxjax.ops.shape import reshape, rev
 from nxjax.ops.slicing import concatenate
 from nxjax.ops.slicing import slice as slice_op
 from nxjax.trace import tree
@@ -143,6 +143,4 @@ def _part(x: Array, d: int, start: int, stop: int, step: int = 1) -> Array:
 
 
 def _flipped(x: Array, d: int) -> Array:
-    from nxjax.ops.shape import rev
-
     return rev(x, dimensions=(d,))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from nxjax.kernels.cpu import convert, isa
 from nxjax.kernels.cpu.choose import Choose, Slide
@@ -15,11 +15,14 @@ from nxjax.lower.cpu.rules.pool import joins
 from nxjax.trace import dtypes
 from nxjax.trace.program import Equation
 
+# Whether chosen places are written, not read.
+_SCATTERS: Final = {"select_and_gather_add": False, "select_and_scatter_add": True}
 
-@rule("select_and_gather_add", "select_and_scatter_add")
+
+@rule(*_SCATTERS)
 def choose(b: Builder, e: Equation, first: Any, x: Any) -> Sequence[Any]:
     type, p = e.outputs[0].type, e.params
-    dtype, scatter = type.dtype, e.op.name == "select_and_scatter_add"
+    dtype, scatter = type.dtype, _SCATTERS[e.op.name]
     if dtypes.bit_width(dtype) < 8 or not convert.known(dtype):
         raise NoKernel(f"windows of {dtype.name}")
     if not type.size:

@@ -84,16 +84,22 @@ def requantize(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
     return [values(b, step(b, steps.moved, [q], q.shape, dtypes.int16, **given), out)]
 
 
-@rule("qadd", "qsub", "qmul")
+# The step on integers, and its parameters.
+_BINARY: Final[dict[str, tuple[steps.Stored, dict[str, Any]]]] = {
+    "qadd": (steps.summed, {"sign": 1}),
+    "qsub": (steps.summed, {"sign": -1}),
+    "qmul": (steps.multiplied, {}),
+}
+
+
+@rule(*_BINARY)
 def binary(b: Builder, e: Equation, x: Any, y: Any) -> Sequence[Any]:
     p = dict(e.params)
     x_grid, y_grid, out = p["x_grid"], p["y_grid"], p.pop("out_grid")
     need_bytes(x_grid, y_grid, out)
     args = [integers(b, x, x_grid), integers(b, y, y_grid)]
-    what = steps.multiplied if e.op.name == "qmul" else steps.summed
-    if what is steps.summed:
-        p["sign"] = 1 if e.op.name == "qadd" else -1
-    return [values(b, step(b, what, args, args[0].shape, dtypes.int16, out=out, **p), out)]
+    what, more = _BINARY[e.op.name]
+    return [values(b, step(b, what, args, args[0].shape, dtypes.int16, out=out, **p, **more), out)]
 
 
 # --- windows ---

@@ -13,6 +13,7 @@ from nxjax.lower.ipu.builder import Builder
 from nxjax.lower.ipu.program import View
 from nxjax.lower.ipu.rules.rows import by_rows, cycles, fits
 from nxjax.lower.ipu.rules.table import Rule
+from nxjax.ops.composite_softmax import AlongAxis
 from nxjax.trace.program import Equation
 
 # What the compute sets of an expansion cost at least: exchange and sync of each.
@@ -49,7 +50,8 @@ def _worth(b: Builder, codelet: Codelet, rows: int, n: int, bytes_each: int, att
 
 
 def softmax(b: Builder, e: Equation, x: View) -> View:
-    axes: tuple[int, ...] = e.params["axes"] if e.op.name == "logsumexp" else (e.params["axis"],)
+    along = isinstance(e.op, AlongAxis)
+    axes: tuple[int, ...] = (e.params["axis"],) if along else e.params["axes"]
     out = e.outputs[0].type
     n = math.prod(x.shape[d] for d in axes)
     if not x.size or not axes:
@@ -59,7 +61,7 @@ def softmax(b: Builder, e: Equation, x: View) -> View:
     if not _worth(b, codelet, rows, n, 2 * n * x.dtype.itemsize, {"n": n}):
         return _expanded(b, e, (x,))
     moved, order = _axes_last(x, axes)
-    tail = () if e.op.name == "logsumexp" else (n,)
+    tail = (n,) if along else ()
     y = by_rows(b, codelet, {"x": b.reshaped(moved, (rows, n))}, {"y": (tail, x.dtype)}, {"n": n})["y"]
     if not tail:
         return b.reshaped(y, out.shape)

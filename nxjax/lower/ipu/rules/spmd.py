@@ -205,11 +205,10 @@ class _Devices:
     def _collective(self, e: Equation, env: dict[Var, Views]) -> Views:
         op: Any = e.op
         names: tuple[Any, ...] = e.params["axis_names"]
-        if op.name == "pvary":
-            return self._operand(e, env)
-        if op.name == "axis_index":
-            return self.each(lambda d: self.b.constant(np.asarray(self.places[d][names[0]], np.int32)))
-        values = self._operand(e, env)
+        alone = _ALONE.get(op.name)
+        if alone is not None:
+            return alone(self, e, env)
+        values = self.operand(e, env)
         # Reductions over several axes are done over one after the other; everything else names one.
         for name in names:
             params = {**e.params, "axis_names": (name,)}
@@ -219,7 +218,12 @@ class _Devices:
                 values = self._answered(op, values, name, params)
         return values
 
-    def _operand(self, e: Equation, env: dict[Var, Views]) -> Views:
+    def index(self, e: Equation, env: dict[Var, Views]) -> Views:
+        """The place of every device along an axis."""
+        name = e.params["axis_names"][0]
+        return self.each(lambda d: self.b.constant(np.asarray(self.places[d][name], np.int32)))
+
+    def operand(self, e: Equation, env: dict[Var, Views]) -> Views:
         (a,) = e.inputs
         return env[a] if isinstance(a, Var) else self.each(lambda d: self.b.constant(a.value.numpy()))
 
@@ -307,4 +311,6 @@ def merged(blocks: Sequence[Sequence[Step]]) -> list[Step]:
     return found
 
 
+# Collectives that exchange nothing.
+_ALONE: Final = {"pvary": _Devices.operand, "axis_index": _Devices.index}
 RULES: Final = {"shard_map": Rule(shard_map)}
