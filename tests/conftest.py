@@ -143,7 +143,7 @@ def _forgotten():
     """Compiled programs go with the file that made them.
 
     A process may have some 65,000 mappings on Linux and a compiled program takes up to three: JAX's for all files,
-    kept together, come near that. To free them takes longer than to keep them, so they stay for as long as there is room.
+    kept together, come near that. To free them takes longer than to keep them, so they stay while there is room.
     """
     yield
     if (jax := sys.modules.get("jax")) is not None and mappings() > 20_000:
