@@ -1,4 +1,4 @@
-"""`jax.lax`'s products, convolutions, windows and transforms, each thin over one op."""
+"""`jax.lax`'s products and Fourier transforms, each thin over one op."""
 
 from __future__ import annotations
 
@@ -8,33 +8,16 @@ from typing import Any
 import ml_dtypes
 
 from nxjax.errors import ParameterError, ShapeError
-from nxjax.lax import linalg
-from nxjax.lax.convolution import (
-    ConvGeneralDilatedDimensionNumbers,
-    conv,
-    conv_general_dilated,
-    conv_general_dilated_local,
-    conv_general_dilated_patches,
-    conv_general_permutations,
-    conv_general_shape_tuple,
-    conv_shape_tuple,
-    conv_transpose,
-    conv_transpose_shape_tuple,
-    conv_with_general_padding,
-    padtype_to_pads,
-)
-from nxjax.lax.windows import reduce_window, reduce_window_shape_tuple
 from nxjax.ops import dot as dot_ops
 from nxjax.ops import fft as fft_ops
 from nxjax.ops.arithmetic import mul, sub
 from nxjax.ops.base import require
 from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import ge, lt
-from nxjax.ops.conv import ConvDimensionNumbers, conv_dimension_numbers
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.create import iota
 from nxjax.ops.cumulative import cumsum
-from nxjax.ops.dot import DotDimensionNumbers, Precision, canonical_precision
+from nxjax.ops.dot import canonical_precision
 from nxjax.ops.fft import FftType
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
@@ -42,35 +25,6 @@ from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 
 PrecisionLike = Any
-
-__all__ = (
-    "ConvDimensionNumbers",
-    "ConvGeneralDilatedDimensionNumbers",
-    "DotDimensionNumbers",
-    "FftType",
-    "Precision",
-    "PrecisionLike",
-    "batch_matmul",
-    "conv",
-    "conv_dimension_numbers",
-    "conv_general_dilated",
-    "conv_general_dilated_local",
-    "conv_general_dilated_patches",
-    "conv_general_permutations",
-    "conv_general_shape_tuple",
-    "conv_shape_tuple",
-    "conv_transpose",
-    "conv_transpose_shape_tuple",
-    "conv_with_general_padding",
-    "dot",
-    "dot_general",
-    "fft",
-    "linalg",
-    "padtype_to_pads",
-    "ragged_dot",
-    "reduce_window",
-    "reduce_window_shape_tuple",
-)
 
 
 def _axes(values: Any) -> tuple[int, ...]:

@@ -311,9 +311,3 @@ def clamp(min: Any, x: Any, max: Any) -> Array:
     converted = iter(convert_element_type(v, cast[0].dtype) for v in scalars)
     low, high = (next(converted) if not v.shape else v for v in (low, high))
     return select_ops.clamp(low, cast[0], high)
-
-
-__all__ = [
-    "RoundingMethod", "add", "bitcast_convert_type", "clamp", "convert_element_type", "integer_pow", "mul", "mulhi",
-    "pow", "reciprocal", "reduce_precision", "round", "select", "select_n",
-]  # fmt: skip

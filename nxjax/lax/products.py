@@ -16,16 +16,6 @@ from nxjax.trace import dtypes
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 
-__all__ = (
-    "AccuracyMode",
-    "DotAlgorithm",
-    "DotAlgorithmPreset",
-    "RaggedDotDimensionNumbers",
-    "Tolerance",
-    "ragged_dot_general",
-    "scaled_dot",
-)
-
 
 class AccuracyMode(enum.Enum):
     """How exact an elementary function is asked to be. There is one way here, the most exact.

@@ -257,9 +257,3 @@ def argmin(operand: Any, axis: int, index_dtype: Any) -> Array:
     Array(1, dtype=uint8)
     """
     return _index_of(argreduce.argmin, operand, axis, index_dtype)
-
-
-__all__ = [
-    "argmax", "argmin", "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "reduce", "reduce_and", "reduce_max",
-    "reduce_min", "reduce_or", "reduce_prod", "reduce_sum", "reduce_xor",
-]  # fmt: skip

@@ -1,4 +1,4 @@
-"""`jax.lax`'s functions that make, move, index, reduce and sort data: sorting, identities, and the files beside."""
+"""`jax.lax`'s functions that sort, and those that give back what they get for transforms or compilers to see."""
 
 from __future__ import annotations
 
@@ -6,74 +6,11 @@ from typing import Any
 
 from nxjax.errors import ParameterError
 from nxjax.lax._operands import index
-from nxjax.lax.reductions import (
-    argmax,
-    argmin,
-    cumlogsumexp,
-    cummax,
-    cummin,
-    cumprod,
-    cumsum,
-    reduce,
-    reduce_and,
-    reduce_max,
-    reduce_min,
-    reduce_or,
-    reduce_prod,
-    reduce_sum,
-    reduce_xor,
-)
-from nxjax.lax.shapes import (
-    broadcast,
-    broadcast_in_dim,
-    broadcast_like,
-    broadcast_shapes,
-    broadcast_to_rank,
-    broadcasted_iota,
-    collapse,
-    concatenate,
-    empty,
-    expand_dims,
-    full,
-    full_like,
-    iota,
-    pad,
-    reshape,
-    rev,
-    shape_as_value,
-    split,
-    squeeze,
-    stack,
-    tile,
-    transpose,
-    unstack,
-)
-from nxjax.lax.slices import (
-    dynamic_index_in_dim,
-    dynamic_slice,
-    dynamic_slice_in_dim,
-    dynamic_update_index_in_dim,
-    dynamic_update_slice,
-    dynamic_update_slice_in_dim,
-    gather,
-    index_in_dim,
-    index_take,
-    scatter,
-    scatter_add,
-    scatter_apply,
-    scatter_max,
-    scatter_min,
-    scatter_mul,
-    scatter_sub,
-    slice,
-    slice_in_dim,
-)
 from nxjax.ops import identity
 from nxjax.ops import sort as sorts
 from nxjax.ops.arithmetic import neg
 from nxjax.ops.base import check_axis
 from nxjax.ops.convert import convert_element_type
-from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
 from nxjax.trace import tree as trees
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
@@ -221,17 +158,3 @@ def optimization_barrier(operand: Any, /) -> Any:
     """
     leaves, structure = trees.flatten(operand)
     return trees.unflatten(structure, identity.optimization_barrier(*(as_value(x) for x in leaves)))
-
-
-__all__ = [
-    "GatherDimensionNumbers", "GatherScatterMode", "ScatterDimensionNumbers", "approx_max_k", "approx_min_k",
-    "argmax", "argmin", "broadcast", "broadcast_in_dim", "broadcast_like", "broadcast_shapes", "broadcast_to_rank",
-    "broadcasted_iota", "collapse", "concatenate", "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum",
-    "dynamic_index_in_dim", "dynamic_slice", "dynamic_slice_in_dim", "dynamic_update_index_in_dim",
-    "dynamic_update_slice", "dynamic_update_slice_in_dim", "empty", "expand_dims", "full", "full_like", "gather",
-    "index_in_dim", "index_take", "iota", "optimization_barrier", "pad", "reduce", "reduce_and", "reduce_max",
-    "reduce_min", "reduce_or", "reduce_prod", "reduce_sum", "reduce_xor", "reshape", "rev", "scatter",
-    "scatter_add", "scatter_apply", "scatter_max", "scatter_min", "scatter_mul", "scatter_sub", "shape_as_value",
-    "slice", "slice_in_dim", "sort", "sort_key_val", "split", "squeeze", "stack", "stop_gradient", "tile", "top_k",
-    "transpose", "unstack",
-]  # fmt: skip

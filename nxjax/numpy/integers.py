@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import DtypeError
-from nxjax.lax.control import while_loop
 from nxjax.numpy.promotion import as_axis, convert, full_like, numeric_operands, operands, value
 from nxjax.numpy.reductions import any as any_
 from nxjax.numpy.shapes import moveaxis
@@ -15,6 +14,7 @@ from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
+from nxjax.transforms.control.while_loop import while_loop
 
 
 def _integers(where: str, *xs: Any, truths: bool = False) -> list[Array]:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ShapeError
-from nxjax.lax.control import scan
 from nxjax.numpy import linalg
 from nxjax.numpy.calculus import convolve
 from nxjax.numpy.contractions import dot, outer
@@ -35,6 +34,7 @@ from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
+from nxjax.transforms.control.scan import scan
 
 
 def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:

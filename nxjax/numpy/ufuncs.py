@@ -9,7 +9,6 @@ from typing import Any, final
 
 import numpy as np
 
-from nxjax.lax.control import fori_loop, scan
 from nxjax.numpy import reductions
 from nxjax.numpy.creation import full, iota
 from nxjax.numpy.functional import vectorize
@@ -22,6 +21,8 @@ from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Tracer
 from nxjax.trace.types import ShapeDtypeStruct
+from nxjax.transforms.control.scan import scan
+from nxjax.transforms.control.while_loop import fori_loop
 from nxjax.transforms.shapes import eval_shape
 
 
