@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 
 from nxjax.errors import ParameterError, ShapeError
+from nxjax.numpy.documented import example
 from nxjax.ops import dot as dot_ops
 from nxjax.ops import fft as fft_ops
 from nxjax.ops.arithmetic import mul, sub
@@ -211,6 +212,7 @@ def ragged_dot(
     return dot_general(spread, y, (((1, 2), (0, 1)), ((), ())), precision, preferred_element_type)
 
 
+@example('jnp.array([1.0, 0.0, -1.0, 0.0]), "rfft", (4,)', "Array([0.+0.j, 2.+0.j, 0.+0.j], dtype=complex64)")
 def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:
     """Fourier transform of the last ``len(fft_lengths)`` dimensions (at most 3).
 
@@ -222,11 +224,6 @@ def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:
     Raises:
         ShapeError: the lengths do not fit.
         ParameterError: there is no such transform, or more than 3 lengths.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.fft(jnp.array([1.0, 0.0, -1.0, 0.0]), "rfft", (4,))
-    Array([0.+0.j, 2.+0.j, 0.+0.j], dtype=complex64)
     """
     value = as_value(x, "fft")
     if isinstance(fft_type, str):

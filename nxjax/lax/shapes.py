@@ -10,6 +10,7 @@ import numpy as np
 
 from nxjax.errors import NxError, ParameterError, ShapeError
 from nxjax.lax._operands import axes_of, index, ints, sizes_of
+from nxjax.numpy.documented import example
 from nxjax.ops import create, slicing
 from nxjax.ops import shape as ops
 from nxjax.ops.base import check_axis
@@ -62,15 +63,11 @@ def broadcast_in_dim(
     return ops.broadcast_in_dim(x, shape=sizes, broadcast_dimensions=dims)
 
 
+@example("jnp.array([1, 2]), 3", "Array([[[1, 2]]], dtype=int32)")
 def broadcast_to_rank(x: Any, rank: int) -> Array:
     """The operand with leading dimensions of size 1 up to ``rank``.
 
     An operand of that rank is given back; a higher one can not be lowered.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.broadcast_to_rank(jnp.array([1, 2]), 3)
-    Array([[[1, 2]]], dtype=int32)
     """
     v = as_value(x, "broadcast_to_rank")
     return ops.reshape(v, shape=(1,) * (rank - v.ndim) + v.shape)
@@ -112,6 +109,7 @@ def broadcasted_iota(dtype: Any, shape: Sequence[int], dimension: int, *, out_sh
     )
 
 
+@example("jnp.float32, 3", "Array([0., 1., 2.], dtype=float32)")
 def iota(dtype: Any, size: int) -> Array:
     """0, 1, ..., size - 1
 
@@ -119,15 +117,11 @@ def iota(dtype: Any, size: int) -> Array:
 
     Raises:
         ShapeError: the size is negative.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.iota(jnp.float32, 3)
-    Array([0., 1., 2.], dtype=float32)
     """
     return create.iota(dtype=dtypes.as_dtype(dtype), shape=sizes_of((size,), "iota"), dimension=0)
 
 
+@example("(2,), 3.7, jnp.int32", "Array([3, 3], dtype=int32)")
 def full(shape: Sequence[int], fill_value: Any, dtype: Any = None, *, sharding: Any = None) -> Array:
     """``fill_value`` (a scalar) repeated into ``shape``.
 
@@ -135,11 +129,6 @@ def full(shape: Sequence[int], fill_value: Any, dtype: Any = None, *, sharding: 
 
     Raises:
         ShapeError: the value is no scalar, or a size is negative.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.full((2,), 3.7, jnp.int32)
-    Array([3, 3], dtype=int32)
     """
     x = as_value(fill_value, "full")
     if x.shape:
@@ -174,16 +163,12 @@ def full_like(
     return filled
 
 
+@example("(2,), jnp.int8", "Array([0, 0], dtype=int8)")
 def empty(shape: Sequence[int], dtype: Any, *, out_sharding: Any = None) -> Array:
     """Zeros: there is no uninitialized memory to see.
 
     Raises:
         ShapeError: a size is negative.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.empty((2,), jnp.int8)
-    Array([0, 0], dtype=int8)
     """
     return full(shape, 0, dtype)
 
@@ -251,6 +236,7 @@ def rev(operand: Any, dimensions: Sequence[int]) -> Array:
     return ops.rev(x, dimensions=axes_of(dimensions, x.ndim, "rev"))
 
 
+@example("jnp.array([[[1], [2]]]), (-1,)", "Array([[1, 2]], dtype=int32)")
 def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
     """The array without dimensions of size 1.
 
@@ -259,11 +245,6 @@ def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
     Raises:
         ShapeError: a dimension has another size.
         AxisError: there is no such dimension.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.squeeze(jnp.array([[[1], [2]]]), (-1,))
-    Array([[1, 2]], dtype=int32)
     """
     x = as_value(array, "squeeze")
     dims = axes_of(dimensions, x.ndim, "squeeze")
@@ -294,6 +275,7 @@ def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
     return ops.broadcast_in_dim(x, shape=tuple(sizes), broadcast_dimensions=kept)
 
 
+@example("jnp.array([[[1, 2], [3, 4]]]), 1", "Array([[1, 2, 3, 4]], dtype=int32)")
 def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = None) -> Array:
     """Dimensions ``start`` to ``stop`` (exclusive) as one.
 
@@ -301,11 +283,6 @@ def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = No
 
     Raises:
         ParameterError: ``stop`` is before ``start``.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.collapse(jnp.array([[[1, 2], [3, 4]]]), 1)
-    Array([[1, 2, 3, 4]], dtype=int32)
     """
     x = as_value(operand, "collapse")
     start, stop, _ = slice(start_dimension, stop_dimension).indices(x.ndim)
@@ -314,6 +291,7 @@ def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = No
     return ops.reshape(x, shape=(*x.shape[:start], math.prod(x.shape[start:stop]), *x.shape[stop:]))
 
 
+@example("[jnp.array([1, 2]), jnp.zeros(0, int), jnp.array([3])], 0", "Array([1, 2, 3], dtype=int32)")
 def concatenate(operands: Sequence[Any], dimension: int) -> Array:
     """The operands one after the other along ``dimension``.
 
@@ -323,11 +301,6 @@ def concatenate(operands: Sequence[Any], dimension: int) -> Array:
         ParameterError: there is no operand.
         DtypeError: the dtypes differ.
         ShapeError: the other sizes differ.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.concatenate([jnp.array([1, 2]), jnp.zeros(0, int), jnp.array([3])], 0)
-    Array([1, 2, 3], dtype=int32)
     """
     if not len(operands):
         raise ParameterError("concatenate: needs at least one operand", got="none")
@@ -335,6 +308,7 @@ def concatenate(operands: Sequence[Any], dimension: int) -> Array:
     return slicing.concatenate(*values, dimension=check_axis("concatenate", dimension, values[0].ndim))
 
 
+@example("jnp.array([1, 2, 3]), 0, [(1, -1, 1)]", "Array([0, 1, 0, 2, 0], dtype=int32)")
 def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Array:
     """The operand with a value around and between its elements: (low, high, interior) per dimension.
 
@@ -344,11 +318,6 @@ def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, in
         DtypeError: the value has another dtype.
         ShapeError: it is no scalar.
         ParameterError: there is not one triple per dimension.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.pad(jnp.array([1, 2, 3]), 0, [(1, -1, 1)])
-    Array([0, 1, 0, 2, 0], dtype=int32)
     """
     x = as_value(operand, "pad")
     value = as_value(padding_value, "pad")
@@ -416,16 +385,12 @@ def stack(operands: Sequence[Any], axis: int = 0) -> Array:
     return slicing.concatenate(*(expand_dims(v, (at,)) for v in values), dimension=at)
 
 
+@example("jnp.array([[1, 2], [3, 4]]), 1", "(Array([1, 3], dtype=int32), Array([2, 4], dtype=int32))")
 def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
     """The elements along an axis, which they lack.
 
     Raises:
         AxisError: there is no such axis.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.unstack(jnp.array([[1, 2], [3, 4]]), 1)
-    (Array([1, 3], dtype=int32), Array([2, 4], dtype=int32))
     """
     v = as_value(x, "unstack")
     at = check_axis("unstack", axis, v.ndim)

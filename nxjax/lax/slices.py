@@ -12,6 +12,7 @@ import numpy as np
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.lax._operands import axes_of, index, ints, named
 from nxjax.lax.shapes import aligned_dtypes, concatenate, expand_dims, squeeze
+from nxjax.numpy.documented import example
 from nxjax.ops import indexing, slicing
 from nxjax.ops import scatter as scatters
 from nxjax.ops import shape as shapes
@@ -50,6 +51,7 @@ def slice(
     return slicing.slice(as_value(operand, "slice"), start_indices=starts, limit_indices=limits, strides=steps)
 
 
+@example("jnp.array([1, 2, 3, 4]), -3, None, 2", "Array([2, 4], dtype=int32)")
 def slice_in_dim(
     operand: Any, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0
 ) -> Array:
@@ -60,11 +62,6 @@ def slice_in_dim(
     Raises:
         AxisError: there is no such axis.
         ParameterError: the stride is not positive.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.slice_in_dim(jnp.array([1, 2, 3, 4]), -3, None, 2)
-    Array([2, 4], dtype=int32)
     """
     x = as_value(operand, "slice_in_dim")
     axis = check_axis("slice_in_dim", axis, x.ndim)
@@ -156,6 +153,7 @@ def dynamic_slice(
     )
 
 
+@example("jnp.zeros(4), jnp.array([1.0, 2.0]), (3,)", "Array([0., 0., 1., 2.], dtype=float32)")
 def dynamic_update_slice(
     operand: Any, update: Any, start_indices: Any, *, allow_negative_indices: bool | Sequence[bool] = True
 ) -> Array:
@@ -166,11 +164,6 @@ def dynamic_update_slice(
     Raises:
         DtypeError: the dtypes differ.
         ShapeError: the block is larger than the operand.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.dynamic_update_slice(jnp.zeros(4), jnp.array([1.0, 2.0]), (3,))
-    Array([0., 0., 1., 2.], dtype=float32)
     """
     x, u = as_value(operand, "dynamic_update_slice"), as_value(update, "dynamic_update_slice")
     if u.dtype != x.dtype and u.type.weak:
@@ -272,6 +265,7 @@ def dynamic_update_index_in_dim(
     return dynamic_update_slice_in_dim(x, u, index, axis, allow_negative_indices=allow_negative_indices)
 
 
+@example("jnp.array([10, 20, 30]), [jnp.array([0, 2, 9])], (0,)", "Array([10, 30, 30], dtype=int32)")
 def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Array:
     """Elements at the indices along ``axes``; the index arrays' shape comes first in the result.
 
@@ -279,11 +273,6 @@ def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Array:
 
     Raises:
         AxisError: there is no such axis.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.index_take(jnp.array([10, 20, 30]), [jnp.array([0, 2, 9])], (0,))
-    Array([10, 30, 30], dtype=int32)
     """
     x = as_value(src, "index_take")
     arrays = [as_value(i, "index_take") for i in idxs]

@@ -6,6 +6,7 @@ from typing import Any
 
 from nxjax.errors import ParameterError
 from nxjax.lax._operands import index
+from nxjax.numpy.documented import example
 from nxjax.ops import identity
 from nxjax.ops import sort as sorts
 from nxjax.ops.arithmetic import neg
@@ -64,6 +65,7 @@ def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = 
     return sort((keys, values), dimension, is_stable, 1)
 
 
+@example("jnp.array([1, 9, 9, 4]), 2", "[Array([9, 9], dtype=int32), Array([1, 2], dtype=int32)]")
 def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Array]:
     """The k largest along an axis and their indices.
 
@@ -72,16 +74,12 @@ def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Array]:
     Raises:
         ShapeError: the axis has less than ``k`` elements.
         AxisError: there is no such axis.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.top_k(jnp.array([1, 9, 9, 4]), 2)
-    [Array([9, 9], dtype=int32), Array([1, 2], dtype=int32)]
     """
     x = as_value(operand, "top_k")
     return list(sorts.top_k(x, k=index(k, "top_k"), axis=check_axis("top_k", axis, x.ndim)))
 
 
+@example("jnp.array([1.0, 9.0, 4.0]), 2", "[Array([9., 4.], dtype=float32), Array([1, 2], dtype=int32)]")
 def approx_max_k(
     operand: Any,
     k: int,
@@ -93,15 +91,11 @@ def approx_max_k(
     """The k largest and their indices; exact here, whatever recall is asked for.
 
     As `top_k`, with floats.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.approx_max_k(jnp.array([1.0, 9.0, 4.0]), 2)
-    [Array([9., 4.], dtype=float32), Array([1, 2], dtype=int32)]
     """
     return top_k(operand, k, axis=reduction_dimension)
 
 
+@example("jnp.array([1.0, 9.0, 4.0]), 2", "[Array([1., 4.], dtype=float32), Array([0, 2], dtype=int32)]")
 def approx_min_k(
     operand: Any,
     k: int,
@@ -113,11 +107,6 @@ def approx_min_k(
     """The k smallest and their indices; exact here, whatever recall is asked for.
 
     Values rise; of equal ones the first comes first. Indices are int32.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.approx_min_k(jnp.array([1.0, 9.0, 4.0]), 2)
-    [Array([1., 4.], dtype=float32), Array([0, 2], dtype=int32)]
     """
     values, where = top_k(neg(as_value(operand, "approx_min_k")), k, axis=reduction_dimension)
     return [neg(values), where]
@@ -146,15 +135,11 @@ def _stopped(v: Any) -> Array:
     return identity.stop_gradient(x)
 
 
+@example('{"a": jnp.array([1, 2])}', "{'a': Array([1, 2], dtype=int32)}")
 def optimization_barrier(operand: Any, /) -> Any:
     """A tree of values behind which a compiler neither moves nor merges computation.
 
     Values, shapes and dtypes are unchanged.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.optimization_barrier({"a": jnp.array([1, 2])})
-    {'a': Array([1, 2], dtype=int32)}
     """
     leaves, structure = trees.flatten(operand)
     return trees.unflatten(structure, identity.optimization_barrier(*(as_value(x) for x in leaves)))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import DtypeError, ParameterError, ShapeError
+from nxjax.numpy.documented import example
 from nxjax.numpy.elementwise import divide, equal, exp, floor, less_equal, log, multiply, sign, subtract
 from nxjax.numpy.promotion import (
     as_axis,
@@ -229,13 +230,9 @@ def asarray(
     return array(a, dtype, bool(copy), order, device=device)
 
 
+@example("[1, 2]", "Array([1, 2], dtype=int32)")
 def copy(a: Any, order: str | None = None) -> Array:
-    """A copy; arrays are immutable, so it may share memory.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.copy([1, 2])
-    Array([1, 2], dtype=int32)
-    """
+    """A copy; arrays are immutable, so it may share memory."""
     return array(a, copy=True, order=order)
 
 
@@ -310,13 +307,9 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
     return placed(filled(as_shape("zeros", shape), 0, dtypes.as_dtype(float if dtype is None else dtype)), device)
 
 
+@example("2, dtype=bool", "Array([ True,  True], dtype=bool)")
 def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """Ones of ``shape`` in ``dtype``, float32 unless another is given; raises as `zeros`.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.ones(2, dtype=bool)
-    Array([ True,  True], dtype=bool)
-    """
+    """Ones of ``shape`` in ``dtype``, float32 unless another is given; raises as `zeros`."""
     return placed(filled(as_shape("ones", shape), 1, dtypes.as_dtype(float if dtype is None else dtype)), device)
 
 
@@ -380,37 +373,25 @@ def _beside(a: Any, sizes: Shape, device: Any, out_sharding: Any) -> Any:
     return a.sharding if type(a) is PlacedArray and a.shape == sizes and current_trace() is EVAL else None
 
 
+@example("jnp.arange(3)", "Array([0, 0, 0], dtype=int32)")
 def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """Zeros in the shape and dtype of ``a``, which may be a `ShapeDtypeStruct`, unless others are given.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.zeros_like(jnp.arange(3))
-    Array([0, 0, 0], dtype=int32)
-    """
+    """Zeros in the shape and dtype of ``a``, which may be a `ShapeDtypeStruct`, unless others are given."""
     sizes, wanted, weak = _like(a, shape, dtype, "zeros_like")
     return placed(filled(sizes, 0, wanted, weak), _beside(a, sizes, device, out_sharding))
 
 
+@example("jnp.arange(3), shape=(1, 2)", "Array([[1, 1]], dtype=int32)")
 def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """Ones in the shape and dtype of ``a``, unless others are given.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.ones_like(jnp.arange(3), shape=(1, 2))
-    Array([[1, 1]], dtype=int32)
-    """
+    """Ones in the shape and dtype of ``a``, unless others are given."""
     sizes, wanted, weak = _like(a, shape, dtype, "ones_like")
     return placed(filled(sizes, 1, wanted, weak), _beside(a, sizes, device, out_sharding))
 
 
+@example("jnp.arange(3), dtype=float", "Array([0., 0., 0.], dtype=float32)")
 def empty_like(
     prototype: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None
 ) -> Array:
-    """Zeros in the shape and dtype of ``prototype``: there is no uninitialized memory.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.empty_like(jnp.arange(3), dtype=float)
-    Array([0., 0., 0.], dtype=float32)
-    """
+    """Zeros in the shape and dtype of ``prototype``: there is no uninitialized memory."""
     return zeros_like(prototype, dtype, shape, device=device)
 
 
@@ -551,15 +532,11 @@ def linspace(
     return out, step
 
 
+@example("0, 3, 4).round(2", "Array([   1.,   10.,  100., 1000.], dtype=float32)")
 def logspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: int = 0
 ) -> Array:
-    """``base ** linspace(start, stop)``: powers with evenly spaced exponents.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.logspace(0, 3, 4).round(2)
-    Array([   1.,   10.,  100., 1000.], dtype=float32)
-    """
+    """``base ** linspace(start, stop)``: powers with evenly spaced exponents."""
     from nxjax.numpy.powers import power
 
     wanted = None if dtype is None else dtypes.as_dtype(dtype)

@@ -10,6 +10,7 @@ import numpy as np
 
 from nxjax.errors import ParameterError
 from nxjax.numpy.creation import asarray, filled, placed
+from nxjax.numpy.documented import example
 from nxjax.numpy.floats import conjugate
 from nxjax.numpy.promotion import as_axes, as_axis, convert, promote_inexact, static_int, value
 from nxjax.numpy.shapes import moveaxis, roll
@@ -120,6 +121,7 @@ def _one(name: str, kind: str, a: Any, n: int | None, axis: int, norm: str | Non
     return _transform(name, kind, x, None if n is None else (n,), (as_axis(name, axis, x.ndim),), norm)
 
 
+@example("jnp.array([1.0, 0.0, 0.0, 0.0])", "Array([1.+0.j, 1.+0.j, 1.+0.j, 1.+0.j], dtype=complex64)")
 def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The discrete Fourier transform along ``axis``, complex; ``n`` first cuts it or fills it with zeros.
 
@@ -130,10 +132,6 @@ def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -
         ParameterError: no elements along the axis, or an ``n`` that is not positive.
         ValueError: another ``norm``, or several axes.
         AxisError: an axis that ``a`` does not have.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.fft.fft(jnp.array([1.0, 0.0, 0.0, 0.0]))
-    Array([1.+0.j, 1.+0.j, 1.+0.j, 1.+0.j], dtype=complex64)
     """
     return _one("fft", "FFT", a, n, axis, norm)
 
@@ -148,26 +146,19 @@ def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
     return _one("ifft", "IFFT", a, n, axis, norm)
 
 
+@example("jnp.array([1.0, 1.0, 1.0, 1.0])", "Array([4.+0.j, 0.+0.j, 0.+0.j], dtype=complex64)")
 def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """`fft` of real input: the ``n // 2 + 1`` frequencies that are not mirrored; raises as `fft`.
 
     Raises:
         ValueError: complex input.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.fft.rfft(jnp.array([1.0, 1.0, 1.0, 1.0]))
-    Array([4.+0.j, 0.+0.j, 0.+0.j], dtype=complex64)
     """
     return _one("rfft", "RFFT", a, n, axis, norm)
 
 
+@example("jnp.fft.rfft(jnp.array([1.0, 2.0, 3.0])), n=3).round(4", "Array([1., 2., 3.], dtype=float32)")
 def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The inverse of `rfft`, real; ``n`` is the length of the result, by default the even one.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.fft.irfft(jnp.fft.rfft(jnp.array([1.0, 2.0, 3.0])), n=3).round(4)
-    Array([1., 2., 3.], dtype=float32)
-    """
+    """The inverse of `rfft`, real; ``n`` is the length of the result, by default the even one."""
     return _one("irfft", "IRFFT", a, n, axis, norm)
 
 
@@ -274,13 +265,9 @@ def irfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None)
 _OTHER_WAY = {None: "forward", "backward": "forward", "forward": "backward", "ortho": "ortho"}
 
 
+@example("jnp.array([1.0, 2.0, 1.0])", "Array([ 6.,  0., -2.,  0.], dtype=float32)")
 def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The transform of a signal with Hermitian symmetry, of which the first half is given: real.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.fft.hfft(jnp.array([1.0, 2.0, 1.0]))
-    Array([ 6.,  0., -2.,  0.], dtype=float32)
-    """
+    """The transform of a signal with Hermitian symmetry, of which the first half is given: real."""
     return irfft(conjugate(value(a, "hfft")), n, axis, _OTHER_WAY.get(norm, norm))
 
 
@@ -309,13 +296,9 @@ def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> A
     return _frequencies("fftfreq", n, d, dtype, device, np.fft.fftfreq)
 
 
+@example("4", "Array([0.  , 0.25, 0.5 ], dtype=float32)")
 def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
-    """The frequencies of `rfft`'s results, for samples ``d`` apart; none is negative.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.fft.rfftfreq(4)
-    Array([0.  , 0.25, 0.5 ], dtype=float32)
-    """
+    """The frequencies of `rfft`'s results, for samples ``d`` apart; none is negative."""
     return _frequencies("rfftfreq", n, d, dtype, device, np.fft.rfftfreq)
 
 
@@ -329,23 +312,15 @@ def _frequencies(name: str, n: Any, d: Any, dtype: Any, device: Any, plain: Any)
     return placed(convert(frequencies, dtypes.to_inexact(wanted) if name == "rfftfreq" else wanted), device)
 
 
+@example("jnp.fft.fftfreq(4)", "Array([-0.5 , -0.25,  0.  ,  0.25], dtype=float32)")
 def fftshift(x: Any, axes: Any = None) -> Array:
-    """The zero frequency moved to the middle, along ``axes`` or all.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.fft.fftshift(jnp.fft.fftfreq(4))
-    Array([-0.5 , -0.25,  0.  ,  0.25], dtype=float32)
-    """
+    """The zero frequency moved to the middle, along ``axes`` or all."""
     return _shifted("fftshift", x, axes, lambda n: n // 2)
 
 
+@example("jnp.fft.fftshift(jnp.arange(5))", "Array([0, 1, 2, 3, 4], dtype=int32)")
 def ifftshift(x: Any, axes: Any = None) -> Array:
-    """The inverse of `fftshift`; not itself where a size is odd.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.fft.ifftshift(jnp.fft.fftshift(jnp.arange(5)))
-    Array([0, 1, 2, 3, 4], dtype=int32)
-    """
+    """The inverse of `fftshift`; not itself where a size is odd."""
     return _shifted("ifftshift", x, axes, lambda n: -(n // 2))
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from nxjax.errors import ParameterError, ShapeError, Shown
 from nxjax.numpy.creation import arange, asarray, eye, linspace, ones, tri, zeros
+from nxjax.numpy.documented import example
 from nxjax.numpy.joining import concatenate, stack
 from nxjax.numpy.promotion import as_axes, as_shape, broadcast_to_shape, concrete, convert, full_like, static_int, value
 from nxjax.numpy.scalar_types import result_type
@@ -19,16 +20,13 @@ from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
 
 
+@example("jnp.array([[1, 2, 3], [4, 5, 6]]), offset=1", "Array([2, 6], dtype=int32)")
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """The elements with equal indices along two axes (``offset`` apart), in a last axis.
 
     Raises:
         ShapeError: fewer than two axes.
         AxisError: an axis that ``a`` does not have, or one axis twice.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.diagonal(jnp.array([[1, 2, 3], [4, 5, 6]]), offset=1)
-    Array([2, 6], dtype=int32)
     """
     x = value(a, "diagonal")
     if x.ndim < 2:
@@ -130,13 +128,9 @@ def _pair(rows: Any, columns: Any) -> tuple[Array, Array]:
     return wrap(rows.astype(index)), wrap(columns.astype(index))
 
 
+@example("2", "(Array([0, 1, 1], dtype=int32), Array([0, 0, 1], dtype=int32))")
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
-    """Rows and columns of the lower triangle of an n by m matrix.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.tril_indices(2)
-    (Array([0, 1, 1], dtype=int32), Array([0, 0, 1], dtype=int32))
-    """
+    """Rows and columns of the lower triangle of an n by m matrix."""
     return _pair(*np.tril_indices(static_int("tril_indices", n), k, m))
 
 
@@ -220,14 +214,11 @@ def diag_indices_from(arr: Any) -> tuple[Array, ...]:
     return diag_indices(shape[0], len(shape))
 
 
+@example("2, jnp.triu", "(Array([0, 0, 1], dtype=int32), Array([0, 1, 1], dtype=int32))")
 def mask_indices(n: int, mask_func: Any, k: int = 0, *, size: int | None = None) -> tuple[Array, Array]:
     """Where ``mask_func(ones((n, n)), k)`` is not zero: rows and columns.
 
     ``size`` fixes how many there are, which `jit` needs.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.mask_indices(2, jnp.triu)
-    (Array([0, 0, 1], dtype=int32), Array([0, 1, 1], dtype=int32))
     """
     rows, columns = nonzero(mask_func(ones((n, n)), k), size=size)
     return rows, columns

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ParameterError, ShapeError
+from nxjax.numpy.documented import example
 from nxjax.numpy.floats import clip
 from nxjax.numpy.powers import remainder
 from nxjax.numpy.promotion import (
@@ -242,15 +243,12 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
     return ops.reshape(where(flat, picked, ravel(x)), shape=x.shape)
 
 
+@example("jnp.array([1, 5, 99]), (2, 3)", "(Array([0, 1, 1], dtype=int32), Array([1, 2, 2], dtype=int32))")
 def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     """Coordinates in an array of ``shape`` of flat ``indices``, clamped to the array.
 
     Raises:
         TypeError: indices that are no integers.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.unravel_index(jnp.array([1, 5, 99]), (2, 3))
-    (Array([0, 1, 1], dtype=int32), Array([1, 2, 2], dtype=int32))
     """
     sizes = as_shape("unravel_index", shape)
     index = value(indices, "unravel_index")
@@ -265,16 +263,13 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     return tuple(convert(x, index.dtype, index.type.weak) for x in reversed(out))
 
 
+@example("(jnp.array([0, 1]), jnp.array([2, 1])), (2, 3)", "Array([2, 4], dtype=int32)")
 def ravel_multi_index(
     multi_index: Any, dims: Any, mode: str = "raise", order: str = "C", *, dtype: Any = None
 ) -> Array:
     """Flat indices of coordinates in an array of shape ``dims``, as ``dtype`` or the default integer.
 
     Modes: ``raise`` for coordinates outside, which needs concrete ones, ``clip``, ``wrap`` and ``ignore``.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.ravel_multi_index((jnp.array([0, 1]), jnp.array([2, 1])), (2, 3))
-    Array([2, 4], dtype=int32)
     """
     sizes = as_shape("ravel_multi_index", dims)
     if len(multi_index) != len(sizes):

@@ -10,6 +10,7 @@ import numpy as np
 
 from nxjax.errors import ParameterError, ShapeError, described
 from nxjax.numpy.creation import ones
+from nxjax.numpy.documented import example
 from nxjax.numpy.indexing import take
 from nxjax.numpy.promotion import as_axis, concrete, convert, no_out, promote, static_int, value
 from nxjax.numpy.shapes import atleast_1d, atleast_2d, atleast_3d, broadcast_to, expand_dims, moveaxis, ravel
@@ -73,13 +74,9 @@ def concatenate(arrays: Any, axis: Any = 0, dtype: Any = None) -> Array:
     return xs[0] if len(xs) == 1 else ops.concatenate(*xs, dimension=i)
 
 
+@example("[jnp.array([[1, 2]]), jnp.array([[3]])], axis=None", "Array([1, 2, 3], dtype=int32)")
 def concat(arrays: Any, /, *, axis: int | None = 0) -> Array:
-    """Arrays one after the other along ``axis``: `concatenate` under its name in the Array API.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.concat([jnp.array([[1, 2]]), jnp.array([[3]])], axis=None)
-    Array([1, 2, 3], dtype=int32)
-    """
+    """Arrays one after the other along ``axis``: `concatenate` under its name in the Array API."""
     return concatenate(arrays, axis)
 
 
@@ -228,13 +225,9 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     return _split("split", ary, indices_or_sections, axis, False)
 
 
+@example("jnp.arange(5), 3", "[Array([0, 1], dtype=int32), Array([2, 3], dtype=int32), Array([4], dtype=int32)]")
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
-    """As `split`, but the sizes may differ by one: the first parts are the larger ones.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.array_split(jnp.arange(5), 3)
-    [Array([0, 1], dtype=int32), Array([2, 3], dtype=int32), Array([4], dtype=int32)]
-    """
+    """As `split`, but the sizes may differ by one: the first parts are the larger ones."""
     return _split("array_split", ary, indices_or_sections, axis, True)
 
 
@@ -409,13 +402,9 @@ def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Array:
     return x
 
 
+@example("jnp.array([1, 4, 9]), to_end=0", "Array([3, 5, 0], dtype=int32)")
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
-    """Differences of neighbours in the flattened array, with values put before and after.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.ediff1d(jnp.array([1, 4, 9]), to_end=0)
-    Array([3, 5, 0], dtype=int32)
-    """
+    """Differences of neighbours in the flattened array, with values put before and after."""
     x = ravel(ary)
     parts = [ops.sub(x[1:], x[:-1])] if x.size else [x]
     if to_begin is not None:

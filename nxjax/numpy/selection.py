@@ -11,6 +11,7 @@ import numpy as np
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.numpy import eager
 from nxjax.numpy.creation import asarray, full, full_like, iota, zeros
+from nxjax.numpy.documented import example
 from nxjax.numpy.methods import known
 from nxjax.numpy.promotion import (
     as_axis,
@@ -136,6 +137,7 @@ def _cast_like(y: Any, v: Array) -> Array:
     return broadcast_to_shape(convert(asarray(y), v.dtype), v.shape)
 
 
+@example('jnp.array([0, 1, 5]), [jnp.array([1, 2, 3]), 10], mode="clip"', "Array([ 1, 10, 10], dtype=int32)")
 def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array:
     """``choices[a[i]][i]`` for every i; all broadcast together.
 
@@ -148,10 +150,6 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array
         DtypeError: ``a`` is not of integers.
         ValueError: a number out of range under ``"raise"``, or another ``mode``.
         ConcretizationTypeError: ``a`` is traced under ``"raise"``.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.choose(jnp.array([0, 1, 5]), [jnp.array([1, 2, 3]), 10], mode="clip")
-    Array([ 1, 10, 10], dtype=int32)
     """
     from nxjax.numpy.indexing import take_along_axis
     from nxjax.numpy.joining import stack
@@ -193,6 +191,7 @@ def extract(condition: Any, arr: Any, *, size: int | None = None, fill_value: An
     )  # type: ignore[attr-defined]
 
 
+@example("jnp.array([False, True]), jnp.array([[1, 2], [3, 4]]), axis=0", "Array([[3, 4]], dtype=int32)")
 def compress(
     condition: Any,
     a: Any,
@@ -210,10 +209,6 @@ def compress(
         ShapeError: ``condition`` is not one-dimensional.
         ValueError: it holds past the end of the axis.
         ConcretizationTypeError: it is traced and ``size`` is not given.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.compress(jnp.array([False, True]), jnp.array([[1, 2], [3, 4]]), axis=0)
-    Array([[3, 4]], dtype=int32)
     """
     from nxjax.numpy.indexing import take
 
@@ -304,13 +299,9 @@ def _sized(index: np.ndarray[Any, Any], size: int, fill: Any) -> np.ndarray[Any,
     return out
 
 
+@example("jnp.array([[0, 7], [8, 0]])", "Array([1, 2], dtype=int32)")
 def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
-    """Indices of nonzero elements in the flattened array; ``size`` and ``fill_value`` as in `nonzero`.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.flatnonzero(jnp.array([[0, 7], [8, 0]]))
-    Array([1, 2], dtype=int32)
-    """
+    """Indices of nonzero elements in the flattened array; ``size`` and ``fill_value`` as in `nonzero`."""
     return nonzero(ravel(a), size=size, fill_value=fill_value)[0]
 
 

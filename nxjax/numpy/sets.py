@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nxjax.numpy.creation import filled, full, iota, zeros
+from nxjax.numpy.documented import example
 from nxjax.numpy.indexing import take
 from nxjax.numpy.joining import concatenate
 from nxjax.numpy.promotion import as_axis, concrete, convert, promote, static_int, value
@@ -201,13 +202,9 @@ def unique_inverse(x: Any, /, *, size: int | None = None, fill_value: Any = None
     return UniqueInverse(*unique(x, return_inverse=True, equal_nan=False, size=size, fill_value=fill_value))
 
 
+@example("jnp.array([3, 1, 3])", "Array([1, 3], dtype=int32)")
 def unique_values(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> Array:
-    """Distinct elements, sorted; every nan is one of its own.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.unique_values(jnp.array([3, 1, 3]))
-    Array([1, 3], dtype=int32)
-    """
+    """Distinct elements, sorted; every nan is one of its own."""
     return unique(x, equal_nan=False, size=size, fill_value=fill_value)
 
 
@@ -232,15 +229,12 @@ def isin(
     return ops.not_(found) if invert else found
 
 
+@example("jnp.array([3, 1]), jnp.array([2, 3])", "Array([1, 2, 3], dtype=int32)")
 def union1d(ar1: Any, ar2: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
     """The sorted distinct elements of both; ``size`` and ``fill_value`` as in `unique`.
 
     Raises:
         ConcretizationTypeError: an operand is traced and ``size`` is not given.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.union1d(jnp.array([3, 1]), jnp.array([2, 3]))
-    Array([1, 2, 3], dtype=int32)
     """
     return unique(concatenate([ravel(ar1), ravel(ar2)]), size=size, fill_value=fill_value)
 
@@ -340,6 +334,7 @@ def _top(v: Array) -> Any:
     return max_(v)
 
 
+@example("jnp.array([3, 1, 2]), jnp.array([2, 3, 4])", "Array([1, 4], dtype=int32)")
 def setxor1d(
     ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None, fill_value: Any = None
 ) -> Array:
@@ -349,10 +344,6 @@ def setxor1d(
 
     Raises:
         ConcretizationTypeError: an operand is traced and ``size`` is not given.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.setxor1d(jnp.array([3, 1, 2]), jnp.array([2, 3, 4]))
-    Array([1, 4], dtype=int32)
     """
     x, y = promote("setxor1d", ar1, ar2)
     x, y = ravel(x), ravel(y)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import AxisError, ParameterError, ShapeError
+from nxjax.numpy.documented import example, named
 from nxjax.numpy.elementwise import trunc
 from nxjax.numpy.promotion import (
     as_axes,
@@ -17,7 +18,6 @@ from nxjax.numpy.promotion import (
     broadcast_to_shape,
     concrete,
     convert,
-    named,
     static_int,
     value,
     widened,
@@ -29,13 +29,9 @@ from nxjax.trace.core import Array, Tracer
 from nxjax.trace.types import Shape
 
 
+@example("jnp.zeros((2, 0))), jnp.shape(5", "((2, 0), ())")
 def shape(a: Any) -> Shape:
-    """The sizes along all axes, as a tuple of ints; known while tracing too.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.shape(jnp.zeros((2, 0))), jnp.shape(5)
-    ((2, 0), ())
-    """
+    """The sizes along all axes, as a tuple of ints; known while tracing too."""
     if hasattr(a, "shape"):
         return tuple(a.shape)
     if not isinstance(a, (list, tuple)):
@@ -46,37 +42,26 @@ def shape(a: Any) -> Shape:
     return (len(a), *next(iter(inner), ()))
 
 
+@example("jnp.zeros((2, 0))), jnp.ndim(5", "(2, 0)")
 def ndim(a: Any) -> int:
-    """The number of axes.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.ndim(jnp.zeros((2, 0))), jnp.ndim(5)
-    (2, 0)
-    """
+    """The number of axes."""
     return len(shape(a))
 
 
+@example("jnp.zeros((2, 3))), jnp.size(jnp.zeros((2, 3)), axis=1", "(6, 3)")
 def size(a: Any, axis: Any = None) -> int:
     """The number of elements, or the size along ``axis`` or axes.
 
     Raises:
         AxisError: ``axis`` is none of ``a``'s, or is named twice.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.size(jnp.zeros((2, 3))), jnp.size(jnp.zeros((2, 3)), axis=1)
-    (6, 3)
     """
     sizes = shape(a)
     return math.prod(sizes[i] for i in as_axes("size", axis, len(sizes)))
 
 
+@example("[1, 2]), jnp.iterable(jnp.arange(3)), jnp.iterable(2", "(True, True, False)")
 def iterable(y: Any) -> bool:
-    """Whether ``iter(y)`` works.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.iterable([1, 2]), jnp.iterable(jnp.arange(3)), jnp.iterable(2)
-    (True, True, False)
-    """
+    """Whether ``iter(y)`` works."""
     try:
         iter(y)
     except TypeError:
@@ -137,15 +122,12 @@ def _resolved(x: Array, shape: Any) -> Shape:
     return tuple(sizes)
 
 
+@example('jnp.array([[1, 2], [3, 4]]), order="F"', "Array([1, 3, 2, 4], dtype=int32)")
 def ravel(a: Any, order: str = "C", *, out_sharding: Any = None) -> Array:
     """One-dimensional: rows one after the other, or columns with ``order="F"``.
 
     Raises:
         NotImplementedError: ``order="K"``, since arrays have no other order in memory.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.ravel(jnp.array([[1, 2], [3, 4]]), order="F")
-    Array([1, 3, 2, 4], dtype=int32)
     """
     if order == "K":
         raise NotImplementedError("Ravel not implemented for order='K'.")
@@ -313,15 +295,12 @@ def squeeze(a: Any, axis: Any = None) -> Array:
     return ops.reshape(x, shape=tuple(n for i, n in enumerate(x.shape) if i not in axes)) if axes else another(x)
 
 
+@example("(5, 1), (3,), ()", "(5, 3)")
 def broadcast_shapes(*shapes: Any) -> Shape:
     """The shape that operands of these shapes are repeated into.
 
     Raises:
         ShapeError: sizes on one axis differ, and none of them is 1.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.broadcast_shapes((5, 1), (3,), ())
-    (5, 3)
     """
     return broadcast_shape("broadcast_shapes", *(as_shape("broadcast_shapes", s) for s in shapes))
 
@@ -666,16 +645,13 @@ def resize(a: Any, new_shape: Any) -> Array:
     return reshape(_part(tile(x, math.ceil(total / x.size)), 0, 0, total) if total else x[:0], sizes)
 
 
+@example("jnp.array([[1, 2], [3, 4]]), axis=1", "(Array([1, 3], dtype=int32), Array([2, 4], dtype=int32))")
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Array, ...]:
     """The slices along ``axis``, as a tuple: the inverse of `stack`.
 
     Raises:
         ShapeError: no axis.
         AxisError: an axis that ``x`` does not have.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.unstack(jnp.array([[1, 2], [3, 4]]), axis=1)
-    (Array([1, 3], dtype=int32), Array([2, 4], dtype=int32))
     """
     v = value(x, "unstack")
     if v.ndim == 0:

@@ -10,6 +10,7 @@ import numpy as np
 from nxjax.errors import DtypeError, ShapeError
 from nxjax.numpy.calculus import diff
 from nxjax.numpy.contractions import dot
+from nxjax.numpy.documented import example
 from nxjax.numpy.floats import clip, conjugate, imag, real
 from nxjax.numpy.grids import diagonal
 from nxjax.numpy.indexing import take_along_axis
@@ -72,6 +73,7 @@ def quantile(
     return _quantile("quantile", a, q, axis, out, overwrite_input, method, keepdims, False, weights)
 
 
+@example("jnp.array([1.0, jnp.nan, 3.0]), jnp.array([0.0, 0.5])", "Array([1., 2.], dtype=float32)")
 def nanquantile(
     a: Any,
     q: Any,
@@ -83,15 +85,11 @@ def nanquantile(
     *,
     weights: Any = None,
 ) -> Array:
-    """As `quantile`, nan left out; nan where nothing is left.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.nanquantile(jnp.array([1.0, jnp.nan, 3.0]), jnp.array([0.0, 0.5]))
-    Array([1., 2.], dtype=float32)
-    """
+    """As `quantile`, nan left out; nan where nothing is left."""
     return _quantile("nanquantile", a, q, axis, out, overwrite_input, method, keepdims, True, weights)
 
 
+@example('jnp.array([1, 2, 3, 4]), 50, method="higher"', "Array(3., dtype=float32)")
 def percentile(
     a: Any,
     q: Any,
@@ -104,16 +102,12 @@ def percentile(
     weights: Any = None,
     out_sharding: Any = None,
 ) -> Array:
-    """As `quantile`, with ``q`` in percent.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.percentile(jnp.array([1, 2, 3, 4]), 50, method="higher")
-    Array(3., dtype=float32)
-    """
+    """As `quantile`, with ``q`` in percent."""
     (share,) = promote_inexact("percentile", q)
     return _quantile("percentile", a, share / 100, axis, out, overwrite_input, method, keepdims, False, weights)
 
 
+@example("jnp.array([1.0, jnp.nan, 3.0]), 50", "Array(2., dtype=float32)")
 def nanpercentile(
     a: Any,
     q: Any,
@@ -125,12 +119,7 @@ def nanpercentile(
     *,
     weights: Any = None,
 ) -> Array:
-    """As `percentile`, nan left out; nan where nothing is left.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.nanpercentile(jnp.array([1.0, jnp.nan, 3.0]), 50)
-    Array(2., dtype=float32)
-    """
+    """As `percentile`, nan left out; nan where nothing is left."""
     (share,) = promote_inexact("nanpercentile", q)
     return _quantile("nanpercentile", a, share / 100, axis, out, overwrite_input, method, keepdims, True, weights)
 
@@ -150,15 +139,11 @@ def median(a: Any, axis: Any = None, out: None = None, overwrite_input: bool = F
     return _quantile("median", a, 0.5, axis, out, overwrite_input, "midpoint", keepdims, False)
 
 
+@example("jnp.array([1.0, jnp.nan, 3.0])", "Array(2., dtype=float32)")
 def nanmedian(
     a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
 ) -> Array:
-    """As `median`, nan left out; nan where nothing is left.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.nanmedian(jnp.array([1.0, jnp.nan, 3.0]))
-    Array(2., dtype=float32)
-    """
+    """As `median`, nan left out; nan where nothing is left."""
     return _quantile("nanmedian", a, 0.5, axis, out, overwrite_input, "midpoint", keepdims, True)
 
 
@@ -384,6 +369,7 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> A
     return clip(c, -1, 1)
 
 
+@example("jnp.array([0, 3, 2, 5]), period=4", "Array([ 0, -1, -2, -3], dtype=int32)")
 def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * math.pi) -> Array:
     """Angles without jumps: multiples of ``period`` are added where neighbours differ by more than half of it.
 
@@ -391,10 +377,6 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * math.p
 
     Raises:
         DtypeError: complex input.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.unwrap(jnp.array([0, 3, 2, 5]), period=4)
-    Array([ 0, -1, -2, -3], dtype=int32)
     """
     x = promote("unwrap", p, period)[0]
     if x.dtype in dtypes.COMPLEX:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from nxjax.numpy.promotion import named, promote_inexact
+from nxjax.numpy.documented import named
+from nxjax.numpy.promotion import promote_inexact
 from nxjax.ops.vocabulary import functions
 from nxjax.scipy.special.operands import described_text, real
 from nxjax.trace import dtypes
