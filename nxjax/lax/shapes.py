@@ -20,6 +20,7 @@ from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 
 
+@example("jnp.array([1, 2]), (2,)", "Array([[1, 2],\n       [1, 2]], dtype=int32)")
 def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -> Array:
     """The operand repeated over new leading dimensions.
 
@@ -27,18 +28,13 @@ def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -
 
     Raises:
         ShapeError: a size is negative.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.broadcast(jnp.array([1, 2]), (2,))
-    Array([[1, 2],
-           [1, 2]], dtype=int32)
     """
     x, sizes = as_value(operand, "broadcast"), sizes_of(sizes, "broadcast")
     dims = tuple(range(len(sizes), len(sizes) + x.ndim))
     return ops.broadcast_in_dim(x, shape=(*sizes, *x.shape), broadcast_dimensions=dims)
 
 
+@example("jnp.array([1, 2]), (2, 3), (0,)", "Array([[1, 1, 1],\n       [2, 2, 2]], dtype=int32)")
 def broadcast_in_dim(
     operand: Any, shape: Sequence[int], broadcast_dimensions: Sequence[int], *, out_sharding: Any = None
 ) -> Array:
@@ -49,12 +45,6 @@ def broadcast_in_dim(
     Raises:
         ShapeError: the sizes do not fit.
         ParameterError: there is not one dimension of the result per dimension of the operand.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.broadcast_in_dim(jnp.array([1, 2]), (2, 3), (0,))
-    Array([[1, 1, 1],
-           [2, 2, 2]], dtype=int32)
     """
     x = as_value(operand, "broadcast_in_dim")
     dims, sizes = ints(broadcast_dimensions, "broadcast_in_dim"), sizes_of(shape, "broadcast_in_dim")
@@ -91,17 +81,12 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
         raise ShapeError("broadcast_shapes: Incompatible shapes for broadcasting", got=shapes) from None
 
 
+@example("jnp.int8, (2, 3), 1", "Array([[0, 1, 2],\n       [0, 1, 2]], dtype=int8)")
 def broadcasted_iota(dtype: Any, shape: Sequence[int], dimension: int, *, out_sharding: Any = None) -> Array:
     """The index along ``dimension``, repeated over ``shape``.
 
     Raises:
         ShapeError: a size is negative.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.broadcasted_iota(jnp.int8, (2, 3), 1)
-    Array([[0, 1, 2],
-           [0, 1, 2]], dtype=int8)
     """
     sizes = sizes_of(shape, "broadcasted_iota")
     return create.iota(
@@ -202,22 +187,17 @@ def reshape(
     return ops.reshape(x, shape=sizes)
 
 
+@example("jnp.array([[1, 2, 3], [4, 5, 6]]), (1, 0)", "Array([[1, 4],\n       [2, 5],\n       [3, 6]], dtype=int32)")
 def transpose(operand: Any, permutation: Sequence[int]) -> Array:
     """Result dimension i is operand dimension ``permutation[i]``.
 
     Raises:
         ParameterError: ``permutation`` is not one of all dimensions.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.transpose(jnp.array([[1, 2, 3], [4, 5, 6]]), (1, 0))
-    Array([[1, 4],
-           [2, 5],
-           [3, 6]], dtype=int32)
     """
     return ops.transpose(as_value(operand, "transpose"), permutation=ints(permutation, "transpose"))
 
 
+@example("jnp.array([[1, 2], [3, 4]]), (-1,)", "Array([[2, 1],\n       [4, 3]], dtype=int32)")
 def rev(operand: Any, dimensions: Sequence[int]) -> Array:
     """The elements in reverse order along ``dimensions``.
 
@@ -225,12 +205,6 @@ def rev(operand: Any, dimensions: Sequence[int]) -> Array:
 
     Raises:
         AxisError: there is no such dimension, or one is named twice.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.rev(jnp.array([[1, 2], [3, 4]]), (-1,))
-    Array([[2, 1],
-           [4, 3]], dtype=int32)
     """
     x = as_value(operand, "rev")
     return ops.rev(x, dimensions=axes_of(dimensions, x.ndim, "rev"))
@@ -253,17 +227,12 @@ def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
     return ops.reshape(x, shape=tuple(n for d, n in enumerate(x.shape) if d not in dims))
 
 
+@example("jnp.array([1, 2]), (0, -1)", "Array([[[1],\n        [2]]], dtype=int32)")
 def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
     """The array with new dimensions of size 1 at these places of the result.
 
     Raises:
         AxisError: the result has no such dimension, or one is named twice.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.expand_dims(jnp.array([1, 2]), (0, -1))
-    Array([[[1],
-            [2]]], dtype=int32)
     """
     x = as_value(array, "expand_dims")
     rank = x.ndim + len(ints(dimensions, "expand_dims"))
@@ -362,6 +331,7 @@ def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Array]:
     return list(slicing.split(x, sizes=lengths, axis=axis))
 
 
+@example("[jnp.array([1, 2]), jnp.array([3, 4])], -1", "Array([[1, 3],\n       [2, 4]], dtype=int32)")
 def stack(operands: Sequence[Any], axis: int = 0) -> Array:
     """Operands of one shape along a new axis.
 
@@ -369,12 +339,6 @@ def stack(operands: Sequence[Any], axis: int = 0) -> Array:
         ParameterError: there are none.
         DtypeError: the dtypes differ.
         ShapeError: the shapes differ.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.stack([jnp.array([1, 2]), jnp.array([3, 4])], -1)
-    Array([[1, 3],
-           [2, 4]], dtype=int32)
     """
     if not operands:
         raise ParameterError("stack: needs at least one operand", got="none")
@@ -397,17 +361,12 @@ def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
     return tuple(squeeze(piece, (at,)) for piece in split(v, (1,) * v.shape[at], at))
 
 
+@example("jnp.array([[1, 2]]), (2, 2)", "Array([[1, 2, 1, 2],\n       [1, 2, 1, 2]], dtype=int32)")
 def tile(operand: Any, reps: Sequence[int]) -> Array:
     """The operand repeated ``reps[i]`` times along dimension i.
 
     Raises:
         ParameterError: there is not one number per dimension.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.tile(jnp.array([[1, 2]]), (2, 2))
-    Array([[1, 2, 1, 2],
-           [1, 2, 1, 2]], dtype=int32)
     """
     x, times = as_value(operand, "tile"), sizes_of(reps, "tile")
     if len(times) != x.ndim:
@@ -418,6 +377,7 @@ def tile(operand: Any, reps: Sequence[int]) -> Array:
     return ops.reshape(y, shape=tuple(t * n for t, n in zip(times, x.shape, strict=True)))
 
 
+@example("jnp.array([1, 2]), jnp.zeros((2, 2))", "Array([[1, 2],\n       [1, 2]], dtype=int32)")
 def broadcast_like(arr: Any, like_arr: Any) -> Array:
     """The array repeated into the shape of another, aligned at the last dimension.
 
@@ -425,12 +385,6 @@ def broadcast_like(arr: Any, like_arr: Any) -> Array:
 
     Raises:
         ShapeError: ``arr`` has more dimensions, or its sizes do not fit.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.broadcast_like(jnp.array([1, 2]), jnp.zeros((2, 2)))
-    Array([[1, 2],
-           [1, 2]], dtype=int32)
     """
     x, shape = as_value(arr, "broadcast_like"), as_value(like_arr, "broadcast_like").shape
     if len(shape) < x.ndim:

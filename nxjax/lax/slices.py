@@ -31,6 +31,7 @@ from nxjax.transforms.control.while_loop import fori_loop
 slice_ = builtins.slice  # `slice` is lax's own below
 
 
+@example("jnp.array([[1, 2, 3], [4, 5, 6]]), (0, 0), (2, 3), (1, 2)", "Array([[1, 3],\n       [4, 6]], dtype=int32)")
 def slice(
     operand: Any, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None
 ) -> Array:
@@ -39,12 +40,6 @@ def slice(
     Raises:
         ParameterError: there is not one index per dimension.
         ShapeError: an index lies outside, or a limit before its start.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.slice(jnp.array([[1, 2, 3], [4, 5, 6]]), (0, 0), (2, 3), (1, 2))
-    Array([[1, 3],
-           [4, 6]], dtype=int32)
     """
     starts, limits = ints(start_indices, "slice"), ints(limit_indices, "slice")
     steps = None if strides is None else ints(strides, "slice")
@@ -175,6 +170,7 @@ def dynamic_update_slice(
     )
 
 
+@example("jnp.array([[1, 2, 3], [4, 5, 6]]), 2, 2, axis=1", "Array([[2, 3],\n       [5, 6]], dtype=int32)")
 def dynamic_slice_in_dim(
     operand: Any, start_index: Any, slice_size: int, axis: int = 0, *, allow_negative_indices: bool = True
 ) -> Array:
@@ -185,12 +181,6 @@ def dynamic_slice_in_dim(
     Raises:
         AxisError: there is no such axis.
         ShapeError: the block is larger than the operand.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.dynamic_slice_in_dim(jnp.array([[1, 2, 3], [4, 5, 6]]), 2, 2, axis=1)
-    Array([[2, 3],
-           [5, 6]], dtype=int32)
     """
     x = as_value(operand, "dynamic_slice_in_dim")
     axis = check_axis("dynamic_slice_in_dim", axis, x.ndim)
@@ -220,6 +210,7 @@ def dynamic_index_in_dim(
     return y if keepdims else squeeze(y, (axis,))
 
 
+@example("jnp.zeros((2, 3)), jnp.ones((2, 1)), 1, axis=1", "Array([[0., 1., 0.],\n       [0., 1., 0.]], dtype=float32)")
 def dynamic_update_slice_in_dim(
     operand: Any, update: Any, start_index: Any, axis: int, *, allow_negative_indices: bool = True
 ) -> Array:
@@ -228,12 +219,6 @@ def dynamic_update_slice_in_dim(
     Raises:
         AxisError: there is no such axis.
         DtypeError: the dtypes differ.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.dynamic_update_slice_in_dim(jnp.zeros((2, 3)), jnp.ones((2, 1)), 1, axis=1)
-    Array([[0., 1., 0.],
-           [0., 1., 0.]], dtype=float32)
     """
     x = as_value(operand, "dynamic_update_slice_in_dim")
     axis = check_axis("dynamic_update_slice_in_dim", axis, x.ndim)
@@ -241,6 +226,7 @@ def dynamic_update_slice_in_dim(
     return dynamic_update_slice(x, update, starts, allow_negative_indices=allow_negative_indices)
 
 
+@example("jnp.zeros((2, 2)), jnp.array([1.0, 2.0]), -1, axis=0", "Array([[0., 0.],\n       [1., 2.]], dtype=float32)")
 def dynamic_update_index_in_dim(
     operand: Any, update: Any, index: Any, axis: int, *, allow_negative_indices: bool = True
 ) -> Array:
@@ -251,12 +237,6 @@ def dynamic_update_index_in_dim(
     Raises:
         AxisError: there is no such axis.
         DtypeError: the dtypes differ.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.dynamic_update_index_in_dim(jnp.zeros((2, 2)), jnp.array([1.0, 2.0]), -1, axis=0)
-    Array([[0., 0.],
-           [1., 2.]], dtype=float32)
     """
     x, u = as_value(operand, "dynamic_update_index_in_dim"), as_value(update, "dynamic_update_index_in_dim")
     axis = check_axis("dynamic_update_index_in_dim", axis, x.ndim)

@@ -186,16 +186,12 @@ def matmul(
     return _dot(x, y, ((n + 1,), (n,)), (batch, batch), precision, preferred, "matmul")
 
 
+@example("jnp.array([[1, 2], [3, 4]]), jnp.array([[1, 0], [0, 1]])", "Array([[1, 3],\n       [2, 4]], dtype=int32)")
 def matvec(x1: Any, x2: Any, /) -> Array:
     """Matrices ``x1`` (..., m, n) times vectors ``x2`` (..., n); leading axes broadcast.
 
     Raises:
         ShapeError: too few axes, or sizes that do not fit.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.matvec(jnp.array([[1, 2], [3, 4]]), jnp.array([[1, 0], [0, 1]]))
-    Array([[1, 3],
-           [2, 4]], dtype=int32)
     """
     x, y = _operands("matvec", x1, x2, None)
     if x.ndim < 2 or y.ndim < 1:
@@ -270,14 +266,9 @@ def inner(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any 
     return _dot(x, y, ((x.ndim - 1,), (y.ndim - 1,)), ((), ()), precision, preferred, "inner")
 
 
+@example("jnp.array([1, 2]), jnp.array([3, 4, 5])", "Array([[ 3,  4,  5],\n       [ 6,  8, 10]], dtype=int32)")
 def outer(a: Any, b: Any, out: None = None) -> Array:
-    """Products of all pairs of elements of the flattened operands.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.outer(jnp.array([1, 2]), jnp.array([3, 4, 5]))
-    Array([[ 3,  4,  5],
-           [ 6,  8, 10]], dtype=int32)
-    """
+    """Products of all pairs of elements of the flattened operands."""
     no_out("outer", out)
     x, y = promote("outer", ravel(a), ravel(b))
     return multiply(ops.reshape(x, shape=(x.size, 1)), ops.reshape(y, shape=(1, y.size)))

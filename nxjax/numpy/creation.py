@@ -313,13 +313,9 @@ def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any
     return placed(filled(as_shape("ones", shape), 1, dtypes.as_dtype(float if dtype is None else dtype)), device)
 
 
+@example("(0, 3)", "(0, 3)", then=".shape")
 def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """Zeros: there is no uninitialized memory. Parameters and errors of `zeros`.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.empty((0, 3)).shape
-    (0, 3)
-    """
+    """Zeros: there is no uninitialized memory. Parameters and errors of `zeros`."""
     return zeros(shape, dtype, device=device)
 
 
@@ -532,7 +528,7 @@ def linspace(
     return out, step
 
 
-@example("0, 3, 4).round(2", "Array([   1.,   10.,  100., 1000.], dtype=float32)")
+@example("0, 3, 4", "Array([   1.,   10.,  100., 1000.], dtype=float32)", then=".round(2)")
 def logspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: int = 0
 ) -> Array:
@@ -592,16 +588,12 @@ def _rows_minus_columns(n: int, m: int) -> Array:
     return ops.sub(columns, rows)
 
 
+@example("2, 3, k=1", "Array([[0., 1., 0.],\n       [0., 0., 1.]], dtype=float32)")
 def eye(N: Any, M: Any = None, k: Any = 0, dtype: Any = None, *, device: Any = None) -> Array:
     """Ones on the ``k``-th diagonal of an N by M matrix, zeros elsewhere.
 
     Raises:
         ShapeError: a negative size.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.eye(2, 3, k=1)
-    Array([[0., 1., 0.],
-           [0., 0., 1.]], dtype=float32)
     """
     n, m = as_shape("eye", (N, N if M is None else M))
     wanted = dtypes.as_dtype(float if dtype is None else dtype)
@@ -611,25 +603,15 @@ def eye(N: Any, M: Any = None, k: Any = 0, dtype: Any = None, *, device: Any = N
     return placed(convert(equal(_rows_minus_columns(n, m), k), wanted), device)
 
 
+@example("2, dtype=int", "Array([[1, 0],\n       [0, 1]], dtype=int32)")
 def identity(n: Any, dtype: Any = None) -> Array:
-    """The n by n identity matrix.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.identity(2, dtype=int)
-    Array([[1, 0],
-           [0, 1]], dtype=int32)
-    """
+    """The n by n identity matrix."""
     return eye(n, dtype=dtype)
 
 
+@example("2, 3", "Array([[1., 0., 0.],\n       [1., 1., 0.]], dtype=float32)")
 def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = None) -> Array:
-    """Ones at and below the ``k``-th diagonal, zeros above.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.tri(2, 3)
-    Array([[1., 0., 0.],
-           [1., 1., 0.]], dtype=float32)
-    """
+    """Ones at and below the ``k``-th diagonal, zeros above."""
     n, m = as_shape("tri", (N, N if M is None else M))
     wanted = dtypes.float32 if dtype is None else dtypes.as_dtype(dtype)
     if current_trace() is EVAL:

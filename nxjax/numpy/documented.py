@@ -13,21 +13,25 @@ _IMPORTS = {
 }
 
 
-def with_calls(doc: str, module: str, name: str, calls: tuple[str, ...]) -> str:
+def with_calls(doc: str, module: str, name: str, calls: tuple[str, ...], then: str = "") -> str:
     """A docstring, and behind it calls of a function of ``module``."""
     package, _, file = module.rpartition(".")
     face = "lax" if package == "nxjax.lax" else "jnp"
     home = f"{face}.{file}" if file in ("linalg", "fft") else face
-    lines = (f">>> {home}.{name}({args})\n{shown}\n" for args, shown in zip(calls[::2], calls[1::2], strict=True))
+    lines = (f">>> {home}.{name}({args}){then}\n{shown}\n" for args, shown in zip(calls[::2], calls[1::2], strict=True))
     return f"{inspect.cleandoc(doc)}\n\n{_IMPORTS[face]}{''.join(lines)}"
 
 
-def example(*calls: str) -> Callable[[F], F]:
-    """Decorator that shows calls of a function in its docstring: for each what stands between the parentheses, and then
-    the representation of the result."""
+def example(*calls: str, then: str = "") -> Callable[[F], F]:
+    """Decorator that shows calls of a function in its docstring.
+
+    Args:
+        calls: for each what stands between the parentheses, and then the representation of the result.
+        then: what is asked of the result, such as ``.shape``.
+    """
 
     def complete(function: F) -> F:
-        function.__doc__ = with_calls(function.__doc__ or "", function.__module__, function.__name__, calls)
+        function.__doc__ = with_calls(function.__doc__ or "", function.__module__, function.__name__, calls, then)
         return function
 
     return complete

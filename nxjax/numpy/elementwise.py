@@ -210,9 +210,13 @@ def positive(x: Any, /) -> Array:
     return another(value(x, "positive"))
 
 
-@example("jnp.array([12, 20], jnp.uint8)), jnp.square(True", "(Array([144, 144], dtype=uint8), Array(1, dtype=int32))")
 def square(x: Any, /) -> Array:
-    """x * x. Keeps the dtype, but booleans become integers."""
+    """x * x. Keeps the dtype, but booleans become integers.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.square(jnp.array([12, 20], jnp.uint8)), jnp.square(True)
+    (Array([144, 144], dtype=uint8), Array(1, dtype=int32))
+    """
     v = value(x, "square")
     return ops.square(convert(v, dtypes.int32) if v.dtype == dtypes.bool_ else v)
 

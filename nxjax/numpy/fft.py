@@ -136,13 +136,9 @@ def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -
     return _one("fft", "FFT", a, n, axis, norm)
 
 
+@example("jnp.array([4.0, 0.0, 0.0, 0.0])", "Array([1., 1., 1., 1.], dtype=float32)", then=".real")
 def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The inverse of `fft`, with its arguments and errors; complex.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.fft.ifft(jnp.array([4.0, 0.0, 0.0, 0.0])).real
-    Array([1., 1., 1., 1.], dtype=float32)
-    """
+    """The inverse of `fft`, with its arguments and errors; complex."""
     return _one("ifft", "IFFT", a, n, axis, norm)
 
 
@@ -156,58 +152,42 @@ def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
     return _one("rfft", "RFFT", a, n, axis, norm)
 
 
-@example("jnp.fft.rfft(jnp.array([1.0, 2.0, 3.0])), n=3).round(4", "Array([1., 2., 3.], dtype=float32)")
+@example("jnp.fft.rfft(jnp.array([1.0, 2.0, 3.0])), n=3", "Array([1., 2., 3.], dtype=float32)", then=".round(4)")
 def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The inverse of `rfft`, real; ``n`` is the length of the result, by default the even one."""
     return _one("irfft", "IRFFT", a, n, axis, norm)
 
 
+@example("jnp.ones((2, 2))", "Array([[4., 0.],\n       [0., 0.]], dtype=float32)", then=".real")
 def fftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Array:
     """The discrete Fourier transform along several axes, all by default, or the last ones if sizes ``s`` are given.
 
     Raises:
         ParameterError: an axis without elements, a size that is not positive, or not one size per axis.
         ValueError: another ``norm``.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.fft.fftn(jnp.ones((2, 2))).real
-    Array([[4., 0.],
-           [0., 0.]], dtype=float32)
     """
     return _transform("fftn", "FFT", a, s, axes, norm)
 
 
+@example("jnp.fft.fftn(jnp.eye(2))", "Array([[1., 0.],\n       [0., 1.]], dtype=float32)", then=".real")
 def ifftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Array:
-    """The inverse of `fftn`, with its arguments and errors.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.fft.ifftn(jnp.fft.fftn(jnp.eye(2))).real
-    Array([[1., 0.],
-           [0., 1.]], dtype=float32)
-    """
+    """The inverse of `fftn`, with its arguments and errors."""
     return _transform("ifftn", "IFFT", a, s, axes, norm)
 
 
+@example("jnp.ones((4, 4))", "(4, 3)", then=".shape")
 def rfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Array:
     """`fftn` of real input; the last axis is halved as by `rfft`.
 
     Raises:
         ValueError: complex input.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.fft.rfftn(jnp.ones((4, 4))).shape
-    (4, 3)
     """
     return _transform("rfftn", "RFFT", a, s, axes, norm)
 
 
+@example("jnp.fft.rfftn(jnp.ones((3, 3))), s=(3, 3)", "(3, 3)", then=".shape")
 def irfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Array:
-    """The inverse of `rfftn`, real; ``s`` is the shape of the result.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.fft.irfftn(jnp.fft.rfftn(jnp.ones((3, 3))), s=(3, 3)).shape
-    (3, 3)
-    """
+    """The inverse of `rfftn`, real; ``s`` is the shape of the result."""
     return _transform("irfftn", "IRFFT", a, s, axes, norm)
 
 
@@ -217,48 +197,31 @@ def _two(name: str, kind: str, a: Any, s: Any, axes: Any, norm: str | None) -> A
     return _transform(name, kind, a, s, axes, norm)
 
 
+@example("jnp.ones((5, 2, 2))", "(5, 2, 2)", then=".shape")
 def fft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Array:
     """`fftn` over two axes, by default the last ones.
 
     Raises:
         ValueError: another number of axes.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.fft.fft2(jnp.ones((5, 2, 2))).shape
-    (5, 2, 2)
     """
     return _two("fft2", "FFT", a, s, axes, norm)
 
 
+@example("jnp.fft.fft2(jnp.eye(2))", "Array([[1., 0.],\n       [0., 1.]], dtype=float32)", then=".real")
 def ifft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Array:
-    """`ifftn` over two axes, by default the last ones.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.fft.ifft2(jnp.fft.fft2(jnp.eye(2))).real
-    Array([[1., 0.],
-           [0., 1.]], dtype=float32)
-    """
+    """`ifftn` over two axes, by default the last ones."""
     return _two("ifft2", "IFFT", a, s, axes, norm)
 
 
+@example("jnp.ones((2, 4))", "Array([[8., 0., 0.],\n       [0., 0., 0.]], dtype=float32)", then=".real")
 def rfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Array:
-    """`rfftn` over two axes, by default the last ones.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.fft.rfft2(jnp.ones((2, 4))).real
-    Array([[8., 0., 0.],
-           [0., 0., 0.]], dtype=float32)
-    """
+    """`rfftn` over two axes, by default the last ones."""
     return _two("rfft2", "RFFT", a, s, axes, norm)
 
 
+@example("jnp.fft.rfft2(jnp.ones((2, 4)))", "(2, 4)", then=".shape")
 def irfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Array:
-    """`irfftn` over two axes, by default the last ones.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.fft.irfft2(jnp.fft.rfft2(jnp.ones((2, 4)))).shape
-    (2, 4)
-    """
+    """`irfftn` over two axes, by default the last ones."""
     return _two("irfft2", "IRFFT", a, s, axes, norm)
 
 
@@ -271,13 +234,9 @@ def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
     return irfft(conjugate(value(a, "hfft")), n, axis, _OTHER_WAY.get(norm, norm))
 
 
+@example("jnp.array([6.0, 0.0, -2.0, 0.0])", "Array([1., 2., 1.], dtype=float32)", then=".real")
 def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The inverse of `hfft`: of a real signal, half of one with Hermitian symmetry.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.fft.ihfft(jnp.array([6.0, 0.0, -2.0, 0.0])).real
-    Array([1., 2., 1.], dtype=float32)
-    """
+    """The inverse of `hfft`: of a real signal, half of one with Hermitian symmetry."""
     return conjugate(rfft(asarray(a), n, axis, _OTHER_WAY.get(norm, norm)))
 
 

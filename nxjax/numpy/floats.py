@@ -125,9 +125,13 @@ def isrealobj(x: Any) -> bool:
     return not iscomplexobj(x)
 
 
-@example("3.0), jnp.isscalar(jnp.array(3.0)), jnp.isscalar(jnp.array([3.0])", "(True, True, False)")
 def isscalar(element: Any) -> bool:
-    """Whether ``element`` is a number or a 0-d array."""
+    """Whether ``element`` is a number or a 0-d array.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.isscalar(3.0), jnp.isscalar(jnp.array(3.0)), jnp.isscalar(jnp.array([3.0]))
+    (True, True, False)
+    """
     return element.ndim == 0 if isinstance(element, Array) else bool(np.isscalar(element))
 
 

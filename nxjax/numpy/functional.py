@@ -159,7 +159,7 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
     return tree.map(back, function(rows))
 
 
-@example("jnp.sum, jnp.ones((2, 3, 4)), [0, 2]).tolist(", "[[[8.0], [8.0], [8.0]]]")
+@example("jnp.sum, jnp.ones((2, 3, 4)), [0, 2]", "[[[8.0], [8.0], [8.0]]]", then=".tolist()")
 def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Array:
     """``func(x, axis)`` for one axis after the other, the axis kept with size 1.
 

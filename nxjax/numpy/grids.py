@@ -72,14 +72,9 @@ def _on_diagonal(n: int, k: int) -> Array:
     return convert(eye(n, k=k), dtypes.bool_)
 
 
+@example("jnp.array([[1, 2]])", "Array([[1, 0],\n       [0, 2]], dtype=int32)")
 def diagflat(v: Any, k: int = 0) -> Array:
-    """The matrix with the flattened input on its ``k``-th diagonal.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.diagflat(jnp.array([[1, 2]]))
-    Array([[1, 0],
-           [0, 2]], dtype=int32)
-    """
+    """The matrix with the flattened input on its ``k``-th diagonal."""
     x = ravel(v)
     return diag(convert(x, x.dtype), k)
 
@@ -95,30 +90,22 @@ def _triangle(name: str, m: Any, k: Any, lower: bool) -> Array:
     return ops.select_n(below, zero, x) if lower else ops.select_n(below, x, zero)
 
 
+@example("jnp.array([[1, 2], [3, 4]])", "Array([[1, 0],\n       [3, 4]], dtype=int32)")
 def tril(m: Any, k: int = 0) -> Array:
     """Zeros above the ``k``-th diagonal.
 
     Raises:
         ShapeError: fewer than two axes.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.tril(jnp.array([[1, 2], [3, 4]]))
-    Array([[1, 0],
-           [3, 4]], dtype=int32)
     """
     return _triangle("tril", m, k, True)
 
 
+@example("jnp.array([[1, 2], [3, 4]]), k=1", "Array([[0, 2],\n       [0, 0]], dtype=int32)")
 def triu(m: Any, k: int = 0) -> Array:
     """Zeros below the ``k``-th diagonal.
 
     Raises:
         ShapeError: fewer than two axes.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.triu(jnp.array([[1, 2], [3, 4]]), k=1)
-    Array([[0, 2],
-           [0, 0]], dtype=int32)
     """
     return _triangle("triu", m, k, False)
 
@@ -224,18 +211,13 @@ def mask_indices(n: int, mask_func: Any, k: int = 0, *, size: int | None = None)
     return rows, columns
 
 
+@example("jnp.zeros((3, 2)), 7, inplace=False", "Array([[7., 0.],\n       [0., 7.],\n       [0., 0.]], dtype=float32)")
 def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True) -> Array:
     """``a`` with ``val``, repeated, on its main diagonal; needs ``inplace=False``.
 
     Raises:
         NotImplementedError: without ``inplace=False``, or with ``wrap``.
         ValueError: fewer than two axes.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.fill_diagonal(jnp.zeros((3, 2)), 7, inplace=False)
-    Array([[7., 0.],
-           [0., 7.],
-           [0., 0.]], dtype=float32)
     """
     if inplace:
         raise NotImplementedError("fill_diagonal: arrays are immutable, so inplace=False is needed")

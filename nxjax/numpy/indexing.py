@@ -185,6 +185,9 @@ def put_along_axis(
     return x.at[entries].set(values, mode=mode)
 
 
+@example(
+    "jnp.zeros((2, 2)), jnp.array([0, -1]), 5, inplace=False", "Array([[5., 0.],\n       [0., 5.]], dtype=float32)"
+)
 def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = True) -> Array:
     """``a`` with ``v``, repeated as needed, at the flat indices ``ind``; needs ``inplace=False``.
 
@@ -192,11 +195,6 @@ def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Tr
 
     Raises:
         ValueError: without ``inplace=False``, or another mode.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.put(jnp.zeros((2, 2)), jnp.array([0, -1]), 5, inplace=False)
-    Array([[5., 0.],
-           [0., 5.]], dtype=float32)
     """
     if inplace:
         raise ValueError("put: arrays are immutable, so inplace=False is needed")

@@ -107,15 +107,11 @@ def stack(arrays: Any, axis: int = 0, out: None = None, dtype: Any = None) -> Ar
     return concatenate([expand_dims(x, i) for x in xs], i)
 
 
+@example(
+    "[jnp.array([1, 2]), jnp.array([[3, 4], [5, 6]])]", "Array([[1, 2],\n       [3, 4],\n       [5, 6]], dtype=int32)"
+)
 def vstack(tup: Any, dtype: Any = None) -> Array:
-    """Rows under each other: `concatenate` along axis 0, of vectors as rows.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.vstack([jnp.array([1, 2]), jnp.array([[3, 4], [5, 6]])])
-    Array([[1, 2],
-           [3, 4],
-           [5, 6]], dtype=int32)
-    """
+    """Rows under each other: `concatenate` along axis 0, of vectors as rows."""
     return concatenate([atleast_2d(x) for x in _items("vstack", tup)], 0, dtype)
 
 
@@ -133,25 +129,15 @@ def hstack(tup: Any, dtype: Any = None) -> Array:
     return concatenate(xs, 0 if xs[0].ndim == 1 else 1, dtype)
 
 
+@example("[jnp.array([1, 2]), jnp.array([3, 4])]", "Array([[[1, 3],\n        [2, 4]]], dtype=int32)")
 def dstack(tup: Any, dtype: Any = None) -> Array:
-    """Behind each other: along axis 2.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.dstack([jnp.array([1, 2]), jnp.array([3, 4])])
-    Array([[[1, 3],
-            [2, 4]]], dtype=int32)
-    """
+    """Behind each other: along axis 2."""
     return concatenate([atleast_3d(x) for x in _items("dstack", tup)], 2, dtype)
 
 
+@example("[jnp.array([1, 2]), jnp.array([[3, 4], [5, 6]])]", "Array([[1, 3, 4],\n       [2, 5, 6]], dtype=int32)")
 def column_stack(tup: Any) -> Array:
-    """Vectors as columns, matrices as they are, side by side.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.column_stack([jnp.array([1, 2]), jnp.array([[3, 4], [5, 6]])])
-    Array([[1, 3, 4],
-           [2, 5, 6]], dtype=int32)
-    """
+    """Vectors as columns, matrices as they are, side by side."""
     xs = [value(x, "column_stack") for x in _items("column_stack", tup)]
     return concatenate([x if x.ndim > 1 else ops.reshape(x, shape=(x.size, 1)) for x in xs], 1)
 

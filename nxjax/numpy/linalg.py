@@ -253,15 +253,12 @@ def eig(a: Any) -> EigResult:
     return EigResult(*ops.eig(_matrix("eig", a), left=False, right=True, derivative=False))
 
 
+@example("jnp.array([[0.0, -1.0], [1.0, 0.0]])", "dtype('complex64')", then=".dtype")
 def eigvals(a: Any) -> Array:
     """Eigenvalues, complex, in no order.
 
     Raises:
         ShapeError: no square matrices.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.linalg.eigvals(jnp.array([[0.0, -1.0], [1.0, 0.0]])).dtype
-    dtype('complex64')
     """
     return ops.eig(_matrix("eigvals", a), left=False, right=False, derivative=False)[0]
 
@@ -310,16 +307,12 @@ def solve(a: Any, b: Any) -> Array:
     return ops.reshape(out, shape=out.shape[:-1]) if vector else out
 
 
+@example("jnp.array([[2.0, 0.0], [0.0, 4.0]])", "Array([[0.5 , 0.  ],\n       [0.  , 0.25]], dtype=float32)")
 def inv(a: Any) -> Array:
     """The inverse of square matrices; inf or nan where there is none.
 
     Raises:
         ShapeError: no square matrices.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.linalg.inv(jnp.array([[2.0, 0.0], [0.0, 4.0]]))
-    Array([[0.5 , 0.  ],
-           [0.  , 0.25]], dtype=float32)
     """
     x = _matrix("inv", a)
     n = x.shape[-1]
@@ -376,6 +369,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None, *, numpy_resid: bool = False) -> tu
     return out, residuals, rank, s
 
 
+@example("jnp.array([[2.0, 0.0], [0.0, 0.0]])", "Array([[0.5, 0. ],\n       [0. , 0. ]], dtype=float32)")
 def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None) -> Array:
     """The Moore-Penrose inverse; singular values below ``rtol`` times the largest count as zero.
 
@@ -383,11 +377,6 @@ def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None
 
     Raises:
         ShapeError: no matrices.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.linalg.pinv(jnp.array([[2.0, 0.0], [0.0, 0.0]]))
-    Array([[0.5, 0. ],
-           [0. , 0. ]], dtype=float32)
     """
     x = _matrix("pinv", a, square=hermitian)
     cut = rcond if rtol is None else rtol

@@ -117,17 +117,14 @@ def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array,
     return q, x
 
 
+@example(
+    "jnp.array([1, 2, 3])", "Array([2., 2.], dtype=float32)", "jnp.array([1, 2, 3]), m=2", "Array([2.], dtype=float32)"
+)
 def polyder(p: Any, m: int = 1) -> Array:
     """The ``m``-th derivative, in float or complex.
 
     Raises:
         ValueError: ``m`` is negative.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.polyder(jnp.array([1, 2, 3]))
-    Array([2., 2.], dtype=float32)
-    >>> jnp.polyder(jnp.array([1, 2, 3]), m=2)
-    Array([2.], dtype=float32)
     """
     (c,) = promote_inexact("polyder", p)
     m = static_int("polyder", m)

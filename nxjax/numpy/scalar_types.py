@@ -9,7 +9,6 @@ import ml_dtypes
 import numpy as np
 
 from nxjax.config import config
-from nxjax.numpy.documented import example
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
@@ -131,9 +130,13 @@ _KINDS: dict[str, frozenset[DType]] = {
 }
 
 
-@example("jnp.bfloat16, jnp.floating), jnp.issubdtype(jnp.int32, jnp.int64", "(True, False)")
 def issubdtype(arg1: Any, arg2: Any) -> bool:  # type: ignore[valid-type]
-    """Whether dtype ``arg1`` is ``arg2`` or of its kind; bfloat16, float8 and int4 count as their kinds."""
+    """Whether dtype ``arg1`` is ``arg2`` or of its kind; bfloat16, float8 and int4 count as their kinds.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.issubdtype(jnp.bfloat16, jnp.floating), jnp.issubdtype(jnp.int32, jnp.int64)
+    (True, False)
+    """
     if arg1 in _ABSTRACT or arg1 in (np.flexible, np.character, np.object_):
         return np.issubdtype(arg1, arg2) if isinstance(arg2, type) else False
     if arg1 == dtypes.key or arg1 == dtypes.float0:
@@ -147,12 +150,15 @@ def issubdtype(arg1: Any, arg2: Any) -> bool:  # type: ignore[valid-type]
     return own == (arg2.dtype if isinstance(arg2, ScalarType) else np.dtype(arg2))
 
 
-@example('jnp.int8, "signed integer"), jnp.isdtype(jnp.bool_, ("numeric", jnp.bool_)', "(True, True)")
 def isdtype(dtype: Any, kind: Any) -> bool:  # type: ignore[valid-type]
     """Whether ``dtype`` is of a kind named as in the Array API, is a dtype, or either of a tuple of them.
 
     Raises:
         ParameterError: a kind that the Array API does not name.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.isdtype(jnp.int8, "signed integer"), jnp.isdtype(jnp.bool_, ("numeric", jnp.bool_))
+    (True, True)
     """
     from nxjax.errors import ParameterError
 
@@ -208,15 +214,23 @@ def _is_data(x: Any) -> Any:
     return isinstance(x, (np.ndarray, np.generic))
 
 
-@example("jnp.int8, jnp.uint8), jnp.promote_types(jnp.bfloat16, jnp.float16", "(dtype('int16'), dtype('float32'))")
 def promote_types(a: Any, b: Any) -> DType:
-    """The dtype that operands of dtypes ``a`` and ``b`` are brought to, which depends on no value; see JEP 9407."""
+    """The dtype that operands of dtypes ``a`` and ``b`` are brought to, which depends on no value; see JEP 9407.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.promote_types(jnp.int8, jnp.uint8), jnp.promote_types(jnp.bfloat16, jnp.float16)
+    (dtype('int16'), dtype('float32'))
+    """
     return dtypes.promote_types(a, b)
 
 
-@example('jnp.int16, jnp.float32), jnp.can_cast(jnp.float32, jnp.int32, casting="same_kind"', "(True, False)")
 def can_cast(from_: Any, to: Any, casting: str = "safe") -> Any:
-    """Whether NumPy calls the cast ``safe``, ``same_kind``, ... ."""
+    """Whether NumPy calls the cast ``safe``, ``same_kind``, ... .
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.can_cast(jnp.int16, jnp.float32), jnp.can_cast(jnp.float32, jnp.int32, casting="same_kind")
+    (True, False)
+    """
     own = from_.dtype if hasattr(from_, "dtype") else from_
     return np.can_cast(own, dtypes.as_dtype(to), casting=casting)  # type: ignore[arg-type]
 

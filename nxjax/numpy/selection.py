@@ -305,14 +305,9 @@ def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> A
     return nonzero(ravel(a), size=size, fill_value=fill_value)[0]
 
 
+@example("jnp.array([[0, 7], [8, 0]])", "Array([[0, 1],\n       [1, 0]], dtype=int32)")
 def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
-    """Indices of nonzero elements, one row per element; ``size`` and ``fill_value`` as in `nonzero`.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.argwhere(jnp.array([[0, 7], [8, 0]]))
-    Array([[0, 1],
-           [1, 0]], dtype=int32)
-    """
+    """Indices of nonzero elements, one row per element; ``size`` and ``fill_value`` as in `nonzero`."""
     from nxjax.numpy.joining import stack
 
     x = value(a, "argwhere")

@@ -170,23 +170,15 @@ def _empty(
     return out[0] if len(out) == 1 else tuple(out)
 
 
+@example("jnp.array([3, 1, 3])", "Array([1, 0, 1], dtype=int32)", then=".inverse_indices")
 def unique_all(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueAll:
-    """Distinct elements with first places, inverse and counts; every nan is one of its own.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.unique_all(jnp.array([3, 1, 3])).inverse_indices
-    Array([1, 0, 1], dtype=int32)
-    """
+    """Distinct elements with first places, inverse and counts; every nan is one of its own."""
     return UniqueAll(*unique(x, True, True, True, equal_nan=False, size=size, fill_value=fill_value))
 
 
+@example("jnp.array([1.0, jnp.nan, jnp.nan])", "Array([1, 1, 1], dtype=int32)", then=".counts")
 def unique_counts(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueCounts:
-    """Distinct elements with counts; every nan is one of its own.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.unique_counts(jnp.array([1.0, jnp.nan, jnp.nan])).counts
-    Array([1, 1, 1], dtype=int32)
-    """
+    """Distinct elements with counts; every nan is one of its own."""
     return UniqueCounts(*unique(x, return_counts=True, equal_nan=False, size=size, fill_value=fill_value))
 
 
@@ -208,6 +200,9 @@ def unique_values(x: Any, /, *, size: int | None = None, fill_value: Any = None)
     return unique(x, equal_nan=False, size=size, fill_value=fill_value)
 
 
+@example(
+    "jnp.array([[1, 2], [3, 4]]), jnp.array([2, 3])", "Array([[False,  True],\n       [ True, False]], dtype=bool)"
+)
 def isin(
     element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, method: str = "auto"
 ) -> Array:
@@ -215,11 +210,6 @@ def isin(
 
     Returns:
         Booleans of the shape of ``element``.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.isin(jnp.array([[1, 2], [3, 4]]), jnp.array([2, 3]))
-    Array([[False,  True],
-           [ True, False]], dtype=bool)
     """
     x, y = promote("isin", element, test_elements)
     if y.size == 0 or x.size == 0:

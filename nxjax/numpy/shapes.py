@@ -29,9 +29,13 @@ from nxjax.trace.core import Array, Tracer
 from nxjax.trace.types import Shape
 
 
-@example("jnp.zeros((2, 0))), jnp.shape(5", "((2, 0), ())")
 def shape(a: Any) -> Shape:
-    """The sizes along all axes, as a tuple of ints; known while tracing too."""
+    """The sizes along all axes, as a tuple of ints; known while tracing too.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.shape(jnp.zeros((2, 0))), jnp.shape(5)
+    ((2, 0), ())
+    """
     if hasattr(a, "shape"):
         return tuple(a.shape)
     if not isinstance(a, (list, tuple)):
@@ -42,26 +46,37 @@ def shape(a: Any) -> Shape:
     return (len(a), *next(iter(inner), ()))
 
 
-@example("jnp.zeros((2, 0))), jnp.ndim(5", "(2, 0)")
 def ndim(a: Any) -> int:
-    """The number of axes."""
+    """The number of axes.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.ndim(jnp.zeros((2, 0))), jnp.ndim(5)
+    (2, 0)
+    """
     return len(shape(a))
 
 
-@example("jnp.zeros((2, 3))), jnp.size(jnp.zeros((2, 3)), axis=1", "(6, 3)")
 def size(a: Any, axis: Any = None) -> int:
     """The number of elements, or the size along ``axis`` or axes.
 
     Raises:
         AxisError: ``axis`` is none of ``a``'s, or is named twice.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.size(jnp.zeros((2, 3))), jnp.size(jnp.zeros((2, 3)), axis=1)
+    (6, 3)
     """
     sizes = shape(a)
     return math.prod(sizes[i] for i in as_axes("size", axis, len(sizes)))
 
 
-@example("[1, 2]), jnp.iterable(jnp.arange(3)), jnp.iterable(2", "(True, True, False)")
 def iterable(y: Any) -> bool:
-    """Whether ``iter(y)`` works."""
+    """Whether ``iter(y)`` works.
+
+    >>> import nxjax.numpy as jnp
+    >>> jnp.iterable([1, 2]), jnp.iterable(jnp.arange(3)), jnp.iterable(2)
+    (True, True, False)
+    """
     try:
         iter(y)
     except TypeError:
@@ -142,18 +157,13 @@ def _own(x: Any, found: Array) -> Array:
     return another(found) if found is x else found
 
 
+@example("jnp.zeros((2, 3, 4))", "(4, 3, 2)", "jnp.zeros((2, 3, 4)), (0, -1, 1)", "(2, 4, 3)", then=".shape")
 def transpose(a: Any, axes: Any = None) -> Array:
     """Axes in the order ``axes``; reversed by default.
 
     Raises:
         AxisError: an axis that ``a`` does not have.
         ParameterError: not every axis once.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.transpose(jnp.zeros((2, 3, 4))).shape
-    (4, 3, 2)
-    >>> jnp.transpose(jnp.zeros((2, 3, 4)), (0, -1, 1)).shape
-    (2, 4, 3)
     """
     x = value(a, "transpose")
     if axes is None:
@@ -165,25 +175,18 @@ def transpose(a: Any, axes: Any = None) -> Array:
     return x if order == tuple(range(x.ndim)) else ops.transpose(x, permutation=order)
 
 
+@example("jnp.zeros((2, 3, 4)), (2, 0, 1)", "(4, 2, 3)", then=".shape")
 def permute_dims(a: Any, /, axes: Any) -> Array:
-    """Axes in the order ``axes``; `transpose` of the Array API, which always names them.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.permute_dims(jnp.zeros((2, 3, 4)), (2, 0, 1)).shape
-    (4, 2, 3)
-    """
+    """Axes in the order ``axes``; `transpose` of the Array API, which always names them."""
     return transpose(a, axes)
 
 
+@example("jnp.zeros((5, 2, 3))", "(5, 3, 2)", then=".shape")
 def matrix_transpose(x: Any, /) -> Array:
     """The last two axes swapped.
 
     Raises:
         ShapeError: fewer than two axes.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.matrix_transpose(jnp.zeros((5, 2, 3))).shape
-    (5, 3, 2)
     """
     v = value(x, "matrix_transpose")
     if v.ndim < 2:
@@ -191,6 +194,7 @@ def matrix_transpose(x: Any, /) -> Array:
     return swapaxes(v, -1, -2)
 
 
+@example("jnp.zeros((2, 3, 4)), 0, -1", "(4, 3, 2)", then=".shape")
 def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
     """Two axes exchanged.
 
@@ -200,10 +204,6 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
 
     Raises:
         AxisError: an axis that ``a`` does not have.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.swapaxes(jnp.zeros((2, 3, 4)), 0, -1).shape
-    (4, 3, 2)
     """
     x = value(a, "swapaxes")
     i, j = as_axis("swapaxes", axis1, x.ndim), as_axis("swapaxes", axis2, x.ndim)
@@ -212,18 +212,15 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
     return _own(x, transpose(x, order))
 
 
+@example(
+    "jnp.zeros((2, 3, 4)), 0, -1", "(3, 4, 2)", "jnp.zeros((2, 3, 4)), (0, 1), (-1, -2)", "(4, 3, 2)", then=".shape"
+)
 def moveaxis(a: Any, source: Any, destination: Any) -> Array:
     """Axes ``source`` put at ``destination``; the others keep their order.
 
     Raises:
         AxisError: an axis that ``a`` does not have, or one named twice.
         ParameterError: ``source`` and ``destination`` differ in number.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.moveaxis(jnp.zeros((2, 3, 4)), 0, -1).shape
-    (3, 4, 2)
-    >>> jnp.moveaxis(jnp.zeros((2, 3, 4)), (0, 1), (-1, -2)).shape
-    (4, 3, 2)
     """
     x = value(a, "moveaxis")
     src, dst = as_axes("moveaxis", source, x.ndim), as_axes("moveaxis", destination, x.ndim)
@@ -235,17 +232,12 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Array:
     return _own(x, transpose(x, order))
 
 
+@example("jnp.zeros((2, 3, 4)), 2", "(4, 2, 3)", "jnp.zeros((2, 3, 4)), 0, 3", "(3, 4, 2)", then=".shape")
 def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
     """Axis ``axis`` put before ``start``; `moveaxis` says the same more clearly.
 
     Raises:
         AxisError: an axis that ``a`` does not have, or ``start`` beyond its axes.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.rollaxis(jnp.zeros((2, 3, 4)), 2).shape
-    (4, 2, 3)
-    >>> jnp.rollaxis(jnp.zeros((2, 3, 4)), 0, 3).shape
-    (3, 4, 2)
     """
     n = ndim(a)
     i = as_axis("rollaxis", axis, n)
@@ -255,15 +247,12 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
     return moveaxis(a, i, to - 1 if i < to else to)
 
 
+@example("jnp.zeros((2, 3)), (0, -1)", "(1, 2, 3, 1)", then=".shape")
 def expand_dims(a: Any, axis: Any) -> Array:
     """New axes of size 1 at these positions of the result.
 
     Raises:
         AxisError: a position beyond the axes of the result, or one named twice.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.expand_dims(jnp.zeros((2, 3)), (0, -1)).shape
-    (1, 2, 3, 1)
     """
     x = value(a, "expand_dims")
     axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
@@ -272,18 +261,13 @@ def expand_dims(a: Any, axis: Any) -> Array:
     return ops.reshape(x, shape=tuple(1 if i in new else next(rest) for i in range(x.ndim + len(new))))
 
 
+@example("jnp.zeros((1, 3, 1))", "(3,)", "jnp.zeros((1, 3, 1)), axis=0", "(3, 1)", then=".shape")
 def squeeze(a: Any, axis: Any = None) -> Array:
     """Without axes of size 1: all of them, or those named.
 
     Raises:
         ShapeError: an axis that is named is not of size 1.
         AxisError: an axis that ``a`` does not have.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.squeeze(jnp.zeros((1, 3, 1))).shape
-    (3,)
-    >>> jnp.squeeze(jnp.zeros((1, 3, 1)), axis=0).shape
-    (3, 1)
     """
     x = value(a, "squeeze")
     axes = tuple(i for i, n in enumerate(x.shape) if n == 1) if axis is None else as_axes("squeeze", axis, x.ndim)
@@ -305,6 +289,7 @@ def broadcast_shapes(*shapes: Any) -> Shape:
     return broadcast_shape("broadcast_shapes", *(as_shape("broadcast_shapes", s) for s in shapes))
 
 
+@example("jnp.array([1, 2]), (2, 2)", "Array([[1, 2],\n       [1, 2]], dtype=int32)")
 def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Array:
     """``array`` repeated into ``shape`` by the rules of broadcasting.
 
@@ -314,11 +299,6 @@ def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Array:
 
     Raises:
         ShapeError: a size is neither 1 nor the one asked for.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.broadcast_to(jnp.array([1, 2]), (2, 2))
-    Array([[1, 2],
-           [1, 2]], dtype=int32)
     """
     x = value(array, "broadcast_to")
     sizes = as_shape("broadcast_to", shape)
@@ -396,30 +376,22 @@ def flip(m: Any, axis: Any = None) -> Array:
     return _own(x, ops.rev(x, dimensions=axes) if axes else x)
 
 
+@example("jnp.array([[1, 2], [3, 4]])", "Array([[2, 1],\n       [4, 3]], dtype=int32)")
 def fliplr(m: Any) -> Array:
     """Reversed along axis 1: columns from right to left.
 
     Raises:
         AxisError: fewer than two axes.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.fliplr(jnp.array([[1, 2], [3, 4]]))
-    Array([[2, 1],
-           [4, 3]], dtype=int32)
     """
     return flip(m, 1)
 
 
+@example("jnp.array([[1, 2], [3, 4]])", "Array([[3, 4],\n       [1, 2]], dtype=int32)")
 def flipud(m: Any) -> Array:
     """Reversed along axis 0: rows from the last to the first.
 
     Raises:
         AxisError: no axis.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.flipud(jnp.array([[1, 2], [3, 4]]))
-    Array([[3, 4],
-           [1, 2]], dtype=int32)
     """
     return flip(m, 0)
 
@@ -624,16 +596,12 @@ def _repeated(x: Array, count: int, axis: int) -> Array:
     return ops.reshape(out, shape=(*x.shape[:axis], x.shape[axis] * count, *x.shape[axis + 1 :]))
 
 
+@example("jnp.array([1, 2, 3]), (2, 4)", "Array([[1, 2, 3, 1],\n       [2, 3, 1, 2]], dtype=int32)")
 def resize(a: Any, new_shape: Any) -> Array:
     """``new_shape`` filled with the elements of ``a`` in order, again and again; zeros where ``a`` has none.
 
     Raises:
         ShapeError: a negative size.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.resize(jnp.array([1, 2, 3]), (2, 4))
-    Array([[1, 2, 3, 1],
-           [2, 3, 1, 2]], dtype=int32)
     """
     sizes = as_shape("resize", new_shape)
     x = ravel(a)

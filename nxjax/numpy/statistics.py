@@ -267,6 +267,7 @@ def _inverted_cdf(ordered: Array, w: Array | None, points: Array, count: Array, 
     return ops.select_n(broadcast_to_shape(spoilt, y.shape), y, full_like(y, math.nan))
 
 
+@example("jnp.array([[1, 2, 3], [6, 4, 2]])", "Array([[ 1., -2.],\n       [-2.,  4.]], dtype=float32)")
 def cov(
     m: Any,
     y: Any = None,
@@ -292,11 +293,6 @@ def cov(
         ShapeError: more than two axes.
         TypeError: ``fweights`` is not of integers.
         RuntimeError: weights do not fit the samples.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.cov(jnp.array([[1, 2, 3], [6, 4, 2]]))
-    Array([[ 1., -2.],
-           [-2.,  4.]], dtype=float32)
     """
     xs = promote_inexact("cov", m) if y is None else promote_inexact("cov", m, y)
     if dtype is not None:
@@ -351,14 +347,9 @@ def _checked_weights(name: str, w: Array, n: int) -> Array:
     return ops.abs(w)
 
 
+@example("jnp.array([1.0, 2.0]), jnp.array([5.0, 3.0])", "Array([[ 1., -1.],\n       [-1.,  1.]], dtype=float32)")
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> Array:
-    """Correlation coefficients: the covariance matrix scaled to ones on the diagonal.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.corrcoef(jnp.array([1.0, 2.0]), jnp.array([5.0, 3.0]))
-    Array([[ 1., -1.],
-           [-1.,  1.]], dtype=float32)
-    """
+    """Correlation coefficients: the covariance matrix scaled to ones on the diagonal."""
     c = cov(x, y, rowvar, dtype=dtype)
     if c.ndim == 0:
         return c / c
