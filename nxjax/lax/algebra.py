@@ -96,11 +96,7 @@ def dot_general(
         z = dot_ops.dot_general(x, y, dimension_numbers=numbers, precision=canonical_precision(precision))
         return convert_element_type(z, dtype=wanted)
     return dot_ops.dot_general(
-        x,
-        y,
-        dimension_numbers=numbers,
-        precision=canonical_precision(precision),
-        preferred_element_type=wanted,
+        x, y, dimension_numbers=numbers, precision=canonical_precision(precision), preferred_element_type=wanted
     )
 
 

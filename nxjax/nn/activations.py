@@ -196,8 +196,7 @@ _squareplus = custom_jvp(_squareplus_of)
 # With r = sqrt(x^2 + b), the slope is (1 + x / r) / 2: for x < 0 that is a difference. It is b / (2 r (r - x)) there,
 # and 1 less that of -x elsewhere. Its own slopes are b / (2 r^3) and, in b, -x / (4 r^3).
 _squareplus.defjvps(
-    lambda t, y, x, b: t * _squareplus_slope(x, b),
-    lambda t, y, x, b: t / (4 * jnp.sqrt(jnp.square(x) + b)),
+    lambda t, y, x, b: t * _squareplus_slope(x, b), lambda t, y, x, b: t / (4 * jnp.sqrt(jnp.square(x) + b))
 )
 
 

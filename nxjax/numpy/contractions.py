@@ -16,15 +16,7 @@ from nxjax.numpy.elementwise import multiply
 from nxjax.numpy.floats import conjugate
 from nxjax.numpy.grids import diagonal
 from nxjax.numpy.joining import stack
-from nxjax.numpy.promotion import (
-    as_axis,
-    broadcast_shape,
-    broadcast_to_shape,
-    convert,
-    no_out,
-    promote,
-    static_int,
-)
+from nxjax.numpy.promotion import as_axis, broadcast_shape, broadcast_to_shape, convert, no_out, promote, static_int
 from nxjax.numpy.reductions import sum as sum_
 from nxjax.numpy.shapes import moveaxis, ravel
 from nxjax.ops import vocabulary as ops

@@ -421,13 +421,7 @@ def iota(n: int, dtype: DType) -> Array:
 
 
 def arange(
-    start: Any,
-    stop: Any = None,
-    step: Any = None,
-    dtype: Any = None,
-    *,
-    device: Any = None,
-    out_sharding: Any = None,
+    start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None, out_sharding: Any = None
 ) -> Array:
     """``start``, ``start + step``, ... below ``stop``; ``arange(n)`` counts from 0.
 

@@ -551,11 +551,7 @@ Raises:
 
 
 def _running(name: str, op: str, doc: str) -> Any:
-    @named(
-        name,
-        doc + _FLAT,
-        *_EXAMPLES[name],
-    )
+    @named(name, doc + _FLAT, *_EXAMPLES[name])
     def function(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Array:
         no_out(name, out)
         x = value(a, name)

@@ -193,13 +193,7 @@ def extract(condition: Any, arr: Any, *, size: int | None = None, fill_value: An
 
 @example("jnp.array([False, True]), jnp.array([[1, 2], [3, 4]]), axis=0", "Array([[3, 4]], dtype=int32)")
 def compress(
-    condition: Any,
-    a: Any,
-    axis: int | None = None,
-    *,
-    size: int | None = None,
-    fill_value: Any = 0,
-    out: None = None,
+    condition: Any, a: Any, axis: int | None = None, *, size: int | None = None, fill_value: Any = 0, out: None = None
 ) -> Array:
     """The slices of ``a`` along ``axis`` where ``condition`` holds; ``size`` fixes how many.
 

@@ -158,9 +158,7 @@ def _empty(
     x: Array, axis: int, shape: Any, named_axis: Any, size: Any, fill: Any, index: bool, inverse: bool, counts: bool
 ) -> Any:
     n = 0 if size is None else static_int("unique", size)
-    out: list[Any] = [
-        full((*x.shape[:axis], n, *x.shape[axis + 1 :]), 0 if fill is None else fill, x.dtype),
-    ]
+    out: list[Any] = [full((*x.shape[:axis], n, *x.shape[axis + 1 :]), 0 if fill is None else fill, x.dtype)]
     if index:
         out.append(zeros((n,), int))
     if inverse:

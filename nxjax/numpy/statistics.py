@@ -10,7 +10,7 @@ import numpy as np
 from nxjax.errors import DtypeError, ShapeError
 from nxjax.numpy.calculus import diff
 from nxjax.numpy.contractions import dot
-from nxjax.numpy.documented import example
+from nxjax.numpy.documented import example, named
 from nxjax.numpy.floats import clip, conjugate, imag, real
 from nxjax.numpy.grids import diagonal
 from nxjax.numpy.indexing import take_along_axis
@@ -73,22 +73,6 @@ def quantile(
     return _quantile("quantile", a, q, axis, out, overwrite_input, method, keepdims, False, weights)
 
 
-@example("jnp.array([1.0, jnp.nan, 3.0]), jnp.array([0.0, 0.5])", "Array([1., 2.], dtype=float32)")
-def nanquantile(
-    a: Any,
-    q: Any,
-    axis: Any = None,
-    out: None = None,
-    overwrite_input: bool = False,
-    method: str = "linear",
-    keepdims: bool = False,
-    *,
-    weights: Any = None,
-) -> Array:
-    """As `quantile`, nan left out; nan where nothing is left."""
-    return _quantile("nanquantile", a, q, axis, out, overwrite_input, method, keepdims, True, weights)
-
-
 @example('jnp.array([1, 2, 3, 4]), 50, method="higher"', "Array(3., dtype=float32)")
 def percentile(
     a: Any,
@@ -107,21 +91,30 @@ def percentile(
     return _quantile("percentile", a, share / 100, axis, out, overwrite_input, method, keepdims, False, weights)
 
 
-@example("jnp.array([1.0, jnp.nan, 3.0]), 50", "Array(2., dtype=float32)")
-def nanpercentile(
-    a: Any,
-    q: Any,
-    axis: Any = None,
-    out: None = None,
-    overwrite_input: bool = False,
-    method: str = "linear",
-    keepdims: bool = False,
-    *,
-    weights: Any = None,
-) -> Array:
-    """As `percentile`, nan left out; nan where nothing is left."""
-    (share,) = promote_inexact("nanpercentile", q)
-    return _quantile("nanpercentile", a, share / 100, axis, out, overwrite_input, method, keepdims, True, weights)
+def _nan_quantile(name: str, of: str, whole: int, args: str, shown: str) -> Any:
+    @named(name, f"As `{of}`, nan left out; nan where nothing is left.", args, shown)
+    def function(
+        a: Any,
+        q: Any,
+        axis: Any = None,
+        out: None = None,
+        overwrite_input: bool = False,
+        method: str = "linear",
+        keepdims: bool = False,
+        *,
+        weights: Any = None,
+    ) -> Array:
+        share = q if whole == 1 else promote_inexact(name, q)[0] / whole
+        return _quantile(name, a, share, axis, out, overwrite_input, method, keepdims, True, weights)
+
+    return function
+
+
+_NAN = "jnp.array([1.0, jnp.nan, 3.0])"
+nanquantile = _nan_quantile(
+    "nanquantile", "quantile", 1, f"{_NAN}, jnp.array([0.0, 0.5])", "Array([1., 2.], dtype=float32)"
+)
+nanpercentile = _nan_quantile("nanpercentile", "percentile", 100, f"{_NAN}, 50", "Array(2., dtype=float32)")
 
 
 def median(a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False) -> Array:

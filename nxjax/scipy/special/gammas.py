@@ -404,8 +404,7 @@ def _boxcox(x: Array, power: Array) -> Array:
 
 
 _boxcox.defjvps(
-    lambda t, y, x, power: t * exp((power - 1) * log(x)),
-    lambda t, y, x, power: t * _slope_by_power(y, power, log(x)),
+    lambda t, y, x, power: t * exp((power - 1) * log(x)), lambda t, y, x, power: t * _slope_by_power(y, power, log(x))
 )
 
 

@@ -215,8 +215,7 @@ def _hyp2f1_by_x(a: Array, b: Array, c: Array, x: Array) -> Array:
 
 
 _hyp2f1 = differentiable(
-    _hyp2f1_value,
-    {0: slope_of(_regular, 0), 1: slope_of(_regular, 1), 2: slope_of(_regular, 2), 3: _hyp2f1_by_x},
+    _hyp2f1_value, {0: slope_of(_regular, 0), 1: slope_of(_regular, 1), 2: slope_of(_regular, 2), 3: _hyp2f1_by_x}
 )
 
 
