@@ -48,6 +48,7 @@ def _holds(wanted: dtypes.DType, dtype: dtypes.DType) -> bool:
     return dtype in dtypes.INEXACT and wanted in (dtypes.COMPLEX if dtype in dtypes.COMPLEX else dtypes.INEXACT)
 
 
+@example("jnp.ones((2, 3)), jnp.ones((4, 3)), (((1,), (1,)), ((), ()))", "(2, 4)", then=".shape")
 def dot_general(
     lhs: Any,
     rhs: Any,
@@ -70,10 +71,6 @@ def dot_general(
 
     Raises:
         ShapeError: paired dimensions differ in size.
-
-    >>> import nxjax as nx
-    >>> dot_general(nx.ones((2, 3)), nx.ones((4, 3)), (((1,), (1,)), ((), ()))).shape
-    (2, 4)
     """
     x, y = as_value(lhs, "dot_general"), as_value(rhs, "dot_general")
     if x.dtype != y.dtype:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from nxjax import numpy as jnp
 from nxjax.errors import ShapeError
+from nxjax.numpy.documented import example
 from nxjax.numpy.promotion import as_axis, convert, promote_inexact, value
 from nxjax.ops import composite_activation as ops
 from nxjax.ops.elementary import logistic
@@ -47,14 +48,12 @@ def _is_number(x: Any) -> bool:
     return isinstance(x, (int, float))
 
 
+@example("jnp.array([1, 2])", "Array([1, 2], dtype=int32)")
 def identity(x: Any) -> Array:
     """``x`` as an array.
 
     Args:
         x: array or number of any dtype, which stays.
-
-    >>> identity(jnp.array([1, 2]))
-    Array([1, 2], dtype=int32)
     """
     return another(value(x, "identity"))
 
@@ -73,14 +72,12 @@ def relu(x: Any) -> Array:
     return ops.relu(v) if v.dtype in ops.REAL else jnp.maximum(v, 0)
 
 
+@example("jnp.array([-1.0, 3.0, 8.0])", "Array([0., 3., 6.], dtype=float32)")
 def relu6(x: Any) -> Array:
     """min(max(x, 0), 6); the derivative at 0 and 6 is 0. Integers become float.
 
     Args:
         x: array of any shape.
-
-    >>> relu6(jnp.array([-1.0, 3.0, 8.0]))
-    Array([0., 3., 6.], dtype=float32)
     """
     v = value(x, "relu6")
     return ops.relu6(v) if v.dtype in dtypes.FLOAT else jnp.minimum(jnp.maximum(v, 0), 6.0)
@@ -158,15 +155,13 @@ def _soft_sign_slope(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Arr
     return _soft_sign(x), t * part * part
 
 
+@example("jnp.array([-1.5, 0.0, 1.5])", "Array([0.5, 1. , 2. ], dtype=float32)")
 def squareplus(x: Any, b: Any = 4) -> Array:
     """(x + sqrt(x^2 + b)) / 2 (Barron, 2021).
 
     Args:
         x: array of any shape; integers become float.
         b: number or array; 0 gives `relu`.
-
-    >>> squareplus(jnp.array([-1.5, 0.0, 1.5]))
-    Array([0.5, 1. , 2. ], dtype=float32)
     """
     v = value(x, "squareplus")
     if not (isinstance(v, Tracer) or isinstance(b, Tracer)) or v.dtype in dtypes.COMPLEX:
@@ -250,15 +245,13 @@ def celu(x: Any, alpha: Any = 1.0) -> Array:
     return jnp.maximum(v, 0.0) + alpha * jnp.expm1(jnp.minimum(v, 0.0) / alpha)
 
 
+@example("jnp.array([-2.0, 0.0, 2.0]), 0.5", "Array([-1.,  0.,  2.], dtype=float32)")
 def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Array:
     """x for x >= 0, else negative_slope * x.
 
     Args:
         x: array of any shape; integers become float.
         negative_slope: number or array.
-
-    >>> leaky_relu(jnp.array([-2.0, 0.0, 2.0]), 0.5)
-    Array([-1.,  0.,  2.], dtype=float32)
     """
     v = value(x, "leaky_relu")
     if _is_number(negative_slope) and v.dtype in dtypes.FLOAT:
@@ -266,14 +259,12 @@ def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Array:
     return jnp.where(v >= 0, v, negative_slope * v)
 
 
+@example("jnp.array([-2.0, 0.5, 2.0])", "Array([-1. ,  0.5,  1. ], dtype=float32)")
 def hard_tanh(x: Any) -> Array:
     """x, at least -1 and at most 1.
 
     Args:
         x: array of any shape; integers stay integers.
-
-    >>> hard_tanh(jnp.array([-2.0, 0.5, 2.0]))
-    Array([-1. ,  0.5,  1. ], dtype=float32)
     """
     v = value(x, "hard_tanh")
     return jnp.where(v > 1, 1, jnp.where(v < -1, -1, v))
@@ -295,6 +286,7 @@ def hard_silu(x: Any) -> Array:
 hard_swish = hard_silu
 
 
+@example("jnp.array([2.0, 4.0, 0.0, jnp.inf])", "Array([1., 4.], dtype=float32)")
 def glu(x: Any, axis: int = -1) -> Array:
     """The first half along ``axis`` times the sigmoid of the second half.
 
@@ -304,9 +296,6 @@ def glu(x: Any, axis: int = -1) -> Array:
 
     Raises:
         ShapeError: the axis has odd size.
-
-    >>> glu(jnp.array([2.0, 4.0, 0.0, jnp.inf]))
-    Array([1., 4.], dtype=float32)
     """
     v = value(x, "glu")
     size = v.shape[as_axis("glu", axis, v.ndim)]

@@ -1,4 +1,4 @@
-"""Docstrings of functions of `jax.numpy` and `jax.lax`: calls that show them. Knows none of these functions."""
+"""Docstrings of the faces' functions: calls that show them. Knows none of these functions."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
 _IMPORTS = {
-    "jnp": ">>> import nxjax.numpy as jnp\n",
-    "lax": ">>> import nxjax.numpy as jnp\n>>> from nxjax import lax\n",
+    "nxjax.numpy": ("jnp.", ">>> import nxjax.numpy as jnp\n"),
+    "nxjax.lax": ("lax.", ">>> import nxjax.numpy as jnp\n>>> from nxjax import lax\n"),
 }
 
 
 def with_calls(doc: str, module: str, name: str, calls: tuple[str, ...], then: str = "") -> str:
     """A docstring, and behind it calls of a function of ``module``."""
     package, _, file = module.rpartition(".")
-    face = "lax" if package == "nxjax.lax" else "jnp"
-    home = f"{face}.{file}" if file in ("linalg", "fft") else face
-    lines = (f">>> {home}.{name}({args}){then}\n{shown}\n" for args, shown in zip(calls[::2], calls[1::2], strict=True))
-    return f"{inspect.cleandoc(doc)}\n\n{_IMPORTS[face]}{''.join(lines)}"
+    face, imports = _IMPORTS.get(package, ("", ""))
+    home = f"{face}{file}." if face and file in ("linalg", "fft") else face
+    lines = (f">>> {home}{name}({args}){then}\n{shown}\n" for args, shown in zip(calls[::2], calls[1::2], strict=True))
+    return f"{inspect.cleandoc(doc)}\n\n{imports}{''.join(lines)}"
 
 
 def example(*calls: str, then: str = "") -> Callable[[F], F]:
