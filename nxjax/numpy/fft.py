@@ -13,7 +13,8 @@ from nxjax.numpy.creation import asarray, filled, placed
 from nxjax.numpy.documented import example
 from nxjax.numpy.floats import conjugate
 from nxjax.numpy.promotion import as_axes, as_axis, convert, promote_inexact, static_int, value
-from nxjax.numpy.shapes import moveaxis, roll
+from nxjax.numpy.rearranging import roll
+from nxjax.numpy.shapes import moveaxis
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.fft import FftType
 from nxjax.trace import dtypes

@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ParameterError, ShapeError, Shown
-from nxjax.numpy.creation import arange, asarray, eye, linspace, ones, tri, zeros
+from nxjax.numpy.creation import asarray, ones, zeros
 from nxjax.numpy.documented import example
 from nxjax.numpy.joining import concatenate, stack
 from nxjax.numpy.promotion import as_axes, as_shape, broadcast_to_shape, concrete, convert, full_like, static_int, value
+from nxjax.numpy.ranges import arange, eye, linspace, tri
+from nxjax.numpy.rearranging import resize
 from nxjax.numpy.scalar_types import result_type
 from nxjax.numpy.selection import nonzero
-from nxjax.numpy.shapes import moveaxis, ravel, resize
+from nxjax.numpy.shapes import moveaxis, ravel
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap

@@ -23,10 +23,11 @@ from nxjax.numpy.promotion import (
     value,
     widened,
 )
+from nxjax.numpy.rearranging import resize
 from nxjax.numpy.reductions import cumsum
 from nxjax.numpy.scalar_types import result_type
 from nxjax.numpy.selection import where
-from nxjax.numpy.shapes import ravel, resize
+from nxjax.numpy.shapes import ravel
 from nxjax.numpy.subscripts import read, wrapped
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes

@@ -9,7 +9,7 @@ import numpy as np
 
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.numpy.contractions import vecdot
-from nxjax.numpy.creation import eye, filled, iota
+from nxjax.numpy.creation import filled
 from nxjax.numpy.documented import example
 from nxjax.numpy.floats import conjugate, isnan, real
 from nxjax.numpy.grids import diagonal as _diagonal
@@ -26,6 +26,7 @@ from nxjax.numpy.promotion import (
     static_int,
     value,
 )
+from nxjax.numpy.ranges import eye, iota
 from nxjax.numpy.reductions import any as any_
 from nxjax.numpy.reductions import max as max_
 from nxjax.numpy.reductions import prod

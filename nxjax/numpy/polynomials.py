@@ -11,7 +11,7 @@ from nxjax.errors import ShapeError
 from nxjax.numpy import linalg
 from nxjax.numpy.calculus import convolve
 from nxjax.numpy.contractions import dot, outer
-from nxjax.numpy.creation import filled, vander
+from nxjax.numpy.creation import filled
 from nxjax.numpy.documented import example
 from nxjax.numpy.elementwise import absolute
 from nxjax.numpy.indexing import take
@@ -26,10 +26,12 @@ from nxjax.numpy.promotion import (
     static_int,
     value,
 )
+from nxjax.numpy.ranges import vander
+from nxjax.numpy.rearranging import roll
 from nxjax.numpy.reductions import argmax
 from nxjax.numpy.reductions import sum as sum_
 from nxjax.numpy.selection import where
-from nxjax.numpy.shapes import atleast_1d, roll
+from nxjax.numpy.shapes import atleast_1d
 from nxjax.numpy.sorting import argsort
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes

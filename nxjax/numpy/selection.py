@@ -10,7 +10,7 @@ import numpy as np
 
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.numpy import eager
-from nxjax.numpy.creation import asarray, full, full_like, iota, zeros
+from nxjax.numpy.creation import asarray, full, full_like, zeros
 from nxjax.numpy.documented import example
 from nxjax.numpy.methods import known
 from nxjax.numpy.promotion import (
@@ -27,6 +27,7 @@ from nxjax.numpy.promotion import (
     widened,
 )
 from nxjax.numpy.promotion import result_type_of as _result_type_of
+from nxjax.numpy.ranges import iota
 from nxjax.numpy.reductions import cumsum
 from nxjax.numpy.shapes import moveaxis, ravel
 from nxjax.ops import vocabulary as ops

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nxjax.numpy.creation import filled, full, iota, zeros
+from nxjax.numpy.creation import filled, full, zeros
 from nxjax.numpy.documented import example
 from nxjax.numpy.indexing import take
 from nxjax.numpy.joining import concatenate
 from nxjax.numpy.promotion import as_axis, concrete, convert, promote, static_int, value
+from nxjax.numpy.ranges import iota
 from nxjax.numpy.reductions import cumsum
 from nxjax.numpy.reductions import max as max_
 from nxjax.numpy.reductions import sum as sum_

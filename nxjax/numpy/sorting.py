@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ShapeError
-from nxjax.numpy.creation import asarray, filled, iota, linspace
+from nxjax.numpy.creation import asarray, filled
 from nxjax.numpy.documented import example
 from nxjax.numpy.elementwise import less
 from nxjax.numpy.indexing import take
@@ -25,6 +25,7 @@ from nxjax.numpy.promotion import (
     static_int,
     value,
 )
+from nxjax.numpy.ranges import iota, linspace
 from nxjax.numpy.reductions import max as max_
 from nxjax.numpy.reductions import min as min_
 from nxjax.numpy.reductions import sum as sum_

@@ -10,11 +10,12 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.numpy import reductions
-from nxjax.numpy.creation import full, iota
+from nxjax.numpy.creation import full
 from nxjax.numpy.functional import vectorize
 from nxjax.numpy.joining import concatenate
 from nxjax.numpy.methods import known
 from nxjax.numpy.promotion import as_axes, as_axis, concrete, convert, no_out, value
+from nxjax.numpy.ranges import iota
 from nxjax.numpy.selection import where as _where
 from nxjax.numpy.shapes import broadcast_to, moveaxis, ravel
 from nxjax.ops import vocabulary as ops
