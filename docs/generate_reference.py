@@ -73,8 +73,6 @@ def public(module: ModuleType) -> list[str]:
     if module.__name__ == "nxjax.ops":
         # The rest of it is the vocabulary, which docs/ops.md lists.
         listed = importlib.import_module("nxjax.lax.segments").__all__
-    if hasattr(module, "_PARTS"):
-        listed = [n for part in module._PARTS for n in importlib.import_module(f"{module.__name__}.{part}").__all__]
     if listed is None:
         listed = [n for n, v in vars(module).items() if getattr(v, "__module__", None) == module.__name__]
     return [n for n in sorted(listed) if not n.startswith("_") and not inspect.ismodule(getattr(module, n))]
@@ -84,8 +82,6 @@ def rooms(module: ModuleType) -> dict[str, list[str]]:
     """Title of a page -> names on it: by file where a face has many, else all on one page."""
     names = public(module)
     table: dict[str, str] = dict(getattr(module, "_HOMES", {}))
-    for part in getattr(module, "_PARTS", ()):
-        table |= dict.fromkeys(importlib.import_module(f"{module.__name__}.{part}").__all__, part)
     if len(names) <= 60 or module is nxjax:
         return {"": names}
     found: dict[str, list[str]] = {}

@@ -6,7 +6,7 @@ Every table is a truncated Chebyshev series of a smooth function on [-1, 1], fro
 
 from __future__ import annotations
 
-import subprocess
+import textwrap
 from pathlib import Path
 
 import mpmath as mp
@@ -176,20 +176,28 @@ Numbers only; what each is a series of stands above it. DLMF chapters 6, 7 and 2
 
 from __future__ import annotations
 
+# fmt: off
 '''
 
 
+def packed(row, indent):
+    """The numbers of a row, as many to a line as fit."""
+    return textwrap.fill(", ".join(map(repr, row)) + ",", 119, initial_indent=indent, subsequent_indent=indent)
+
+
+def table(name, what, rows):
+    """The text of one table; rows of several are filled up with zeros."""
+    longest = max(map(len, rows))
+    if len(rows) == 1:
+        body = packed(rows[0], " " * 4)
+    else:
+        body = "\n".join(f"    (\n{packed([*r, *[0.0] * (longest - len(r))], ' ' * 8)}\n    )," for r in rows)
+    return f"# {what}\n{name} = (\n{body}\n)\n"
+
+
 def main() -> None:
-    text = HEAD
-    for name, (what, functions) in TABLES.items():
-        rows = [series(f) for f in functions]
-        longest = max(len(r) for r in rows)
-        body = [f"({', '.join(map(repr, r + [0.0] * (longest - len(r))))})" for r in rows]
-        value = body[0] if len(body) == 1 else f"({', '.join(body)})"
-        text += f"# {what}\n{name} = {value}\n"
-    TO.write_text(text)
-    for command in (["format"], ["check", "--fix"]):
-        subprocess.run(["ruff", *command, str(TO)], check=True)
+    tables = (table(name, what, [series(f) for f in functions]) for name, (what, functions) in TABLES.items())
+    TO.write_text(HEAD + "".join(tables))
 
 
 if __name__ == "__main__":

@@ -219,7 +219,7 @@ def by_file(package: str) -> dict[str, str]:
     """Public name -> defining module, for a package with a table ``_HOMES`` of file names; functions of ops."""
     found = importlib.import_module(package)
     ops = {name: getattr(found, name).__module__ for name in LISTED.get(package.removeprefix("nxjax."), ())}
-    return {name: f"{package}.{file}" for name, file in found._HOMES.items()} | ops
+    return {name: f if f.startswith("nxjax.") else f"{package}.{f}" for name, f in found._HOMES.items()} | ops
 
 
 def by_name(module: str) -> dict[str, str]:
@@ -260,11 +260,6 @@ def scipy_stubs() -> dict[Path, str]:
 
 def stubs() -> dict[Path, str]:
     """Path -> text, for every lazy package and for the methods of arrays."""
-    lax = importlib.import_module("nxjax.lax")
-    lax_homes = dict.fromkeys(LISTED["lax"], "nxjax.lax.elementwise")
-    for part in lax._PARTS:
-        for name in importlib.import_module(f"nxjax.lax.{part}").__all__:
-            lax_homes.setdefault(name, f"nxjax.lax.{part}")
     numpy_homes = by_file("nxjax.numpy")
     own = dict(nxjax._HOMES)
     modules = [nxjax._PLACES.get(f"nxjax.{m}", f"nxjax.{m}") for m in nxjax._MODULES if m not in own]
@@ -289,10 +284,7 @@ def stubs() -> dict[Path, str]:
         ),
         ROOT / "numpy/fft.pyi": typed("nxjax.numpy.fft", by_name("nxjax.numpy.fft"), "`jax.numpy.fft` on nxjax."),
         ROOT / "lax/__init__.pyi": typed(
-            "nxjax.lax",
-            {n: h for n, h in lax_homes.items() if n != "linalg"},
-            "`jax.lax` on nxjax.",
-            ("nxjax.lax.linalg",),
+            "nxjax.lax", by_file("nxjax.lax"), "`jax.lax` on nxjax.", ("nxjax.lax.linalg",)
         ),
         ROOT / "nn/__init__.pyi": typed(
             "nxjax.nn", by_file("nxjax.nn"), "`jax.nn` on nxjax.", ("nxjax.nn.initializers",)

@@ -75,7 +75,10 @@ _HOMES: dict[str, str] = {
          "transfer_guard_device_to_device", "transfer_guard_device_to_host", "transfer_guard_host_to_device"),
         "nxjax.config.contexts",
     ),
-    **dict.fromkeys(("scan", "associative_scan", "while_loop", "fori_loop", "cond", "switch"), "nxjax.lax.control"),
+    **dict.fromkeys(("scan",), "nxjax.transforms.control.scan"),
+    **dict.fromkeys(("associative_scan",), "nxjax.transforms.control.mapping"),
+    **dict.fromkeys(("while_loop", "fori_loop"), "nxjax.transforms.control.while_loop"),
+    **dict.fromkeys(("cond", "switch"), "nxjax.transforms.control.cond"),
     **dict.fromkeys(
         ("devices", "local_devices", "device_count", "local_device_count", "default_backend", "default_device", "device_put", "device_get",
          "block_until_ready", "ensure_compile_time_eval", "clear_caches", "disable_jit", "enable_x64", "process_index", "process_count", "process_indices"),

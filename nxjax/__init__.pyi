@@ -94,12 +94,6 @@ from nxjax.extend.custom_kernel import kernel as kernel
 from nxjax.extend.custom_operator import custom_op as custom_op
 from nxjax.hardware.simulate import simulate as simulate
 from nxjax.hybrid import Hybrid as Hybrid
-from nxjax.lax.control import associative_scan as associative_scan
-from nxjax.lax.control import cond as cond
-from nxjax.lax.control import fori_loop as fori_loop
-from nxjax.lax.control import scan as scan
-from nxjax.lax.control import switch as switch
-from nxjax.lax.control import while_loop as while_loop
 from nxjax.numpy import ComplexWarning as ComplexWarning
 from nxjax.numpy import abs as abs
 from nxjax.numpy import absolute as absolute
@@ -569,6 +563,12 @@ from nxjax.transforms.callback import pure_callback as pure_callback
 from nxjax.transforms.checkpoint import checkpoint as checkpoint
 from nxjax.transforms.checkpoint import checkpoint_policies as checkpoint_policies
 from nxjax.transforms.checkpoint import remat as remat
+from nxjax.transforms.control.cond import cond as cond
+from nxjax.transforms.control.cond import switch as switch
+from nxjax.transforms.control.mapping import associative_scan as associative_scan
+from nxjax.transforms.control.scan import scan as scan
+from nxjax.transforms.control.while_loop import fori_loop as fori_loop
+from nxjax.transforms.control.while_loop import while_loop as while_loop
 from nxjax.transforms.custom_jvp import custom_jvp as custom_jvp
 from nxjax.transforms.custom_vjp import closure_convert as closure_convert
 from nxjax.transforms.custom_vjp import custom_gradient as custom_gradient

@@ -9,11 +9,10 @@ import numpy as np
 
 import nxjax as nx
 import nxjax.numpy as jnp
-from nxjax.lax import control
 
 ours = SimpleNamespace(
     np=jnp,
-    lax=control,
+    lax=nx.lax,
     jit=nx.jit,
     grad=nx.grad,
     vmap=nx.vmap,

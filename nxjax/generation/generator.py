@@ -22,9 +22,9 @@ from nxjax.generation.config import DecoderConfig
 from nxjax.generation.model import Params, check, extend
 from nxjax.generation.result import Generated, Row, listed
 from nxjax.generation.sampling import Sampler, marked, sample
-from nxjax.lax.control import while_loop
 from nxjax.trace.boundary import entry
 from nxjax.trace.core import Array
+from nxjax.transforms.control.while_loop import while_loop
 from nxjax.transforms.jit import jit
 from nxjax.transforms.vmap import vmap
 

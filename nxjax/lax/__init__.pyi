@@ -11,12 +11,8 @@ import numpy as np
 from nxjax.trace.core import Array as Array
 from nxjax.typing import ArrayLike, DTypeLike
 from nxjax.lax import linalg as linalg
-from nxjax.lax.algebra import ConvDimensionNumbers as ConvDimensionNumbers
-from nxjax.lax.algebra import ConvGeneralDilatedDimensionNumbers as ConvGeneralDilatedDimensionNumbers
-from nxjax.lax.algebra import DotDimensionNumbers as DotDimensionNumbers
-from nxjax.lax.algebra import FftType as FftType
-from nxjax.lax.algebra import Precision as Precision
 from nxjax.lax.algebra import PrecisionLike as PrecisionLike
+from nxjax.lax.convolution import ConvGeneralDilatedDimensionNumbers as ConvGeneralDilatedDimensionNumbers
 from nxjax.lax.elementwise import RoundingMethod as RoundingMethod
 from nxjax.lax.generators import RandomAlgorithm as RandomAlgorithm
 from nxjax.lax.products import AccuracyMode as AccuracyMode
@@ -24,9 +20,13 @@ from nxjax.lax.products import DotAlgorithm as DotAlgorithm
 from nxjax.lax.products import DotAlgorithmPreset as DotAlgorithmPreset
 from nxjax.lax.products import RaggedDotDimensionNumbers as RaggedDotDimensionNumbers
 from nxjax.lax.products import Tolerance as Tolerance
-from nxjax.lax.structural import GatherDimensionNumbers as GatherDimensionNumbers
-from nxjax.lax.structural import GatherScatterMode as GatherScatterMode
-from nxjax.lax.structural import ScatterDimensionNumbers as ScatterDimensionNumbers
+from nxjax.ops.conv import ConvDimensionNumbers as ConvDimensionNumbers
+from nxjax.ops.dimension_numbers import GatherDimensionNumbers as GatherDimensionNumbers
+from nxjax.ops.dimension_numbers import GatherScatterMode as GatherScatterMode
+from nxjax.ops.dimension_numbers import ScatterDimensionNumbers as ScatterDimensionNumbers
+from nxjax.ops.dot import DotDimensionNumbers as DotDimensionNumbers
+from nxjax.ops.dot import Precision as Precision
+from nxjax.ops.fft import FftType as FftType
 
 C = TypeVar("C")
 X = TypeVar("X")

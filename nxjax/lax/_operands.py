@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nxjax.errors import DtypeError, ShapeError
+from nxjax.numpy.documented import with_calls
 from nxjax.ops.base import Elementwise, check_axes
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.shape import broadcast_in_dim
@@ -65,11 +66,9 @@ def named(function: Any, name: str, module: str, doc: str, example: tuple[str, s
 
     ``example`` is what stands between the parentheses of a call, and the representation of its result.
     """
-    args, shown = example
     function.__name__ = function.__qualname__ = name
     function.__module__ = module
-    call = f">>> import nxjax.numpy as jnp\n>>> from nxjax import lax\n>>> lax.{name}({args})\n{shown}\n"
-    function.__doc__ = f"{doc.rstrip()}\n\n{call}"
+    function.__doc__ = with_calls(doc, module, name, example)
     return function
 
 

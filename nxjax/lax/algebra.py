@@ -1,4 +1,4 @@
-"""`jax.lax`'s products, convolutions, windows and transforms, each thin over one op."""
+"""`jax.lax`'s products and Fourier transforms, each thin over one op."""
 
 from __future__ import annotations
 
@@ -8,33 +8,17 @@ from typing import Any
 import ml_dtypes
 
 from nxjax.errors import ParameterError, ShapeError
-from nxjax.lax import linalg
-from nxjax.lax.convolution import (
-    ConvGeneralDilatedDimensionNumbers,
-    conv,
-    conv_general_dilated,
-    conv_general_dilated_local,
-    conv_general_dilated_patches,
-    conv_general_permutations,
-    conv_general_shape_tuple,
-    conv_shape_tuple,
-    conv_transpose,
-    conv_transpose_shape_tuple,
-    conv_with_general_padding,
-    padtype_to_pads,
-)
-from nxjax.lax.windows import reduce_window, reduce_window_shape_tuple
+from nxjax.numpy.documented import example
 from nxjax.ops import dot as dot_ops
 from nxjax.ops import fft as fft_ops
 from nxjax.ops.arithmetic import mul, sub
 from nxjax.ops.base import require
 from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import ge, lt
-from nxjax.ops.conv import ConvDimensionNumbers, conv_dimension_numbers
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.create import iota
 from nxjax.ops.cumulative import cumsum
-from nxjax.ops.dot import DotDimensionNumbers, Precision, canonical_precision
+from nxjax.ops.dot import canonical_precision
 from nxjax.ops.fft import FftType
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
@@ -42,35 +26,6 @@ from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 
 PrecisionLike = Any
-
-__all__ = (
-    "ConvDimensionNumbers",
-    "ConvGeneralDilatedDimensionNumbers",
-    "DotDimensionNumbers",
-    "FftType",
-    "Precision",
-    "PrecisionLike",
-    "batch_matmul",
-    "conv",
-    "conv_dimension_numbers",
-    "conv_general_dilated",
-    "conv_general_dilated_local",
-    "conv_general_dilated_patches",
-    "conv_general_permutations",
-    "conv_general_shape_tuple",
-    "conv_shape_tuple",
-    "conv_transpose",
-    "conv_transpose_shape_tuple",
-    "conv_with_general_padding",
-    "dot",
-    "dot_general",
-    "fft",
-    "linalg",
-    "padtype_to_pads",
-    "ragged_dot",
-    "reduce_window",
-    "reduce_window_shape_tuple",
-)
 
 
 def _axes(values: Any) -> tuple[int, ...]:
@@ -93,6 +48,7 @@ def _holds(wanted: dtypes.DType, dtype: dtypes.DType) -> bool:
     return dtype in dtypes.INEXACT and wanted in (dtypes.COMPLEX if dtype in dtypes.COMPLEX else dtypes.INEXACT)
 
 
+@example("jnp.ones((2, 3)), jnp.ones((4, 3)), (((1,), (1,)), ((), ()))", "(2, 4)", then=".shape")
 def dot_general(
     lhs: Any,
     rhs: Any,
@@ -115,10 +71,6 @@ def dot_general(
 
     Raises:
         ShapeError: paired dimensions differ in size.
-
-    >>> import nxjax as nx
-    >>> dot_general(nx.ones((2, 3)), nx.ones((4, 3)), (((1,), (1,)), ((), ()))).shape
-    (2, 4)
     """
     x, y = as_value(lhs, "dot_general"), as_value(rhs, "dot_general")
     if x.dtype != y.dtype:
@@ -141,11 +93,7 @@ def dot_general(
         z = dot_ops.dot_general(x, y, dimension_numbers=numbers, precision=canonical_precision(precision))
         return convert_element_type(z, dtype=wanted)
     return dot_ops.dot_general(
-        x,
-        y,
-        dimension_numbers=numbers,
-        precision=canonical_precision(precision),
-        preferred_element_type=wanted,
+        x, y, dimension_numbers=numbers, precision=canonical_precision(precision), preferred_element_type=wanted
     )
 
 
@@ -257,6 +205,7 @@ def ragged_dot(
     return dot_general(spread, y, (((1, 2), (0, 1)), ((), ())), precision, preferred_element_type)
 
 
+@example('jnp.array([1.0, 0.0, -1.0, 0.0]), "rfft", (4,)', "Array([0.+0.j, 2.+0.j, 0.+0.j], dtype=complex64)")
 def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:
     """Fourier transform of the last ``len(fft_lengths)`` dimensions (at most 3).
 
@@ -268,11 +217,6 @@ def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:
     Raises:
         ShapeError: the lengths do not fit.
         ParameterError: there is no such transform, or more than 3 lengths.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.fft(jnp.array([1.0, 0.0, -1.0, 0.0]), "rfft", (4,))
-    Array([0.+0.j, 2.+0.j, 0.+0.j], dtype=complex64)
     """
     value = as_value(x, "fft")
     if isinstance(fft_type, str):

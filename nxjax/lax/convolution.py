@@ -373,14 +373,7 @@ def conv_general_dilated_local(
     x, y = as_value(lhs, "conv_general_dilated_local"), as_value(rhs, "conv_general_dilated_local")
     pair = canonical_precision(precision)
     patches = conv_general_dilated_patches(
-        x,
-        filter_shape,
-        window_strides,
-        padding,
-        lhs_dilation,
-        rhs_dilation,
-        dimension_numbers,
-        pair and pair[0],
+        x, filter_shape, window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers, pair and pair[0]
     )
     _, rhs_spec, out_spec = conv_dimension_numbers(x.shape, (1, 1, *filter_shape), dimension_numbers)
     both = sorted(zip(out_spec[2:], rhs_spec[2:], strict=True))
@@ -406,11 +399,7 @@ def conv_general_permutations(dimension_numbers: Any) -> tuple[tuple[int, ...], 
 
 
 def conv_shape_tuple(
-    lhs_shape: Sequence[int],
-    rhs_shape: Sequence[int],
-    strides: Sequence[int],
-    pads: Any,
-    batch_group_count: int = 1,
+    lhs_shape: Sequence[int], rhs_shape: Sequence[int], strides: Sequence[int], pads: Any, batch_group_count: int = 1
 ) -> tuple[int, ...]:
     """Shape of a convolution of shapes in the order NC..., OI...
 

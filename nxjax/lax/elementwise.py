@@ -9,6 +9,7 @@ import enum
 from typing import Any
 
 from nxjax.lax._operands import aligned, face, refuse_truths
+from nxjax.numpy.documented import example
 from nxjax.ops import arithmetic, bitwise, compare, convert, rounding
 from nxjax.ops import select as select_ops
 from nxjax.ops.base import require
@@ -33,6 +34,7 @@ class RoundingMethod(enum.IntEnum):
     TO_NEAREST_EVEN = rounding.TO_NEAREST_EVEN
 
 
+@example("jnp.array([250, 1], jnp.uint8), jnp.array([10, 1], jnp.uint8)", "Array([4, 2], dtype=uint8)")
 def add(x: Any, y: Any) -> Array:
     """x + y
 
@@ -42,11 +44,6 @@ def add(x: Any, y: Any) -> Array:
     Raises:
         DtypeError: the operands differ in dtype, or are of another kind.
         ShapeError: the shapes do not fit.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.add(jnp.array([250, 1], jnp.uint8), jnp.array([10, 1], jnp.uint8))
-    Array([4, 2], dtype=uint8)
     """
     a, b = aligned("add", x, y)
     refuse_truths("add", a)
@@ -77,17 +74,13 @@ def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Array:
     return arithmetic.mul(a, b)
 
 
+@example("jnp.array([100, -1], jnp.int8), jnp.array([100, 1], jnp.int8)", "Array([39, -1], dtype=int8)")
 def mulhi(x: Any, y: Any, /) -> Array:
     """The upper half of the bits of an integer product.
 
     Raises:
         DtypeError: the dtypes differ.
         ParameterError: they are no integers.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.mulhi(jnp.array([100, -1], jnp.int8), jnp.array([100, 1], jnp.int8))
-    Array([39, -1], dtype=int8)
     """
     a, b = aligned("mulhi", x, y)
     require("mulhi", a.dtype in dtypes.INTEGER, "operands are integers", a.type)
@@ -158,6 +151,7 @@ def integer_pow(x: Any, y: int) -> Array:
     return arithmetic.integer_pow(as_value(x, "integer_pow"), y=y.__index__())
 
 
+@example("jnp.array([4.0, 0.0, -jnp.inf])", "Array([ 0.25,   inf, -0.  ], dtype=float32)")
 def reciprocal(x: Any) -> Array:
     """1 / x
 
@@ -165,11 +159,6 @@ def reciprocal(x: Any) -> Array:
 
     Raises:
         DtypeError: the operand is an integer or boolean.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.reciprocal(jnp.array([4.0, 0.0, -jnp.inf]))
-    Array([ 0.25,   inf, -0.  ], dtype=float32)
     """
     return integer_pow(x, -1)
 
@@ -192,6 +181,7 @@ def round(x: Any, rounding_method: RoundingMethod | int = RoundingMethod.AWAY_FR
     return rounding.round(as_value(x, "round"), rounding_method=int(rounding_method))
 
 
+@example("jnp.array([1.001, 70000.0]), 5, 10", "Array([1.0009766,       inf], dtype=float32)")
 def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Array:
     """The operand rounded to a float format of that many bits, kept in its dtype.
 
@@ -199,11 +189,6 @@ def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Ar
 
     Raises:
         DtypeError: the operand is no float.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.reduce_precision(jnp.array([1.001, 70000.0]), 5, 10)
-    Array([1.0009766,       inf], dtype=float32)
     """
     x = as_value(operand, "reduce_precision")
     return rounding.reduce_precision(x, exponent_bits=int(exponent_bits), mantissa_bits=int(mantissa_bits))
@@ -253,6 +238,7 @@ def bitcast_convert_type(operand: Any, new_dtype: Any) -> Array:
     )
 
 
+@example("jnp.array([True, False]), jnp.array([1, 2]), jnp.array([-1, -2])", "Array([ 1, -2], dtype=int32)")
 def select(pred: Any, on_true: Any, on_false: Any) -> Array:
     """``on_true`` where ``pred``, else ``on_false``.
 
@@ -261,11 +247,6 @@ def select(pred: Any, on_true: Any, on_false: Any) -> Array:
     Raises:
         DtypeError: the dtypes differ.
         ShapeError: the shapes differ.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.select(jnp.array([True, False]), jnp.array([1, 2]), jnp.array([-1, -2]))
-    Array([ 1, -2], dtype=int32)
     """
     return select_ops.select_n(as_value(pred, "select"), *aligned("select", on_false, on_true))
 
@@ -311,9 +292,3 @@ def clamp(min: Any, x: Any, max: Any) -> Array:
     converted = iter(convert_element_type(v, cast[0].dtype) for v in scalars)
     low, high = (next(converted) if not v.shape else v for v in (low, high))
     return select_ops.clamp(low, cast[0], high)
-
-
-__all__ = [
-    "RoundingMethod", "add", "bitcast_convert_type", "clamp", "convert_element_type", "integer_pow", "mul", "mulhi",
-    "pow", "reciprocal", "reduce_precision", "round", "select", "select_n",
-]  # fmt: skip

@@ -24,8 +24,6 @@ from nxjax.trace.core import Array
 from nxjax.trace.types import ShapeDtypeStruct
 from nxjax.transforms.callback import io_callback
 
-__all__ = ("RandomAlgorithm", "rng_bit_generator", "rng_uniform")
-
 _MULTIPLIERS: Final = (0xD2511F53, 0xCD9E8D57)
 _WEYL: Final = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS: Final = 10

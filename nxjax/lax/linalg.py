@@ -9,6 +9,7 @@ from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.lax import primitives
 from nxjax.lax._tridiagonal import solve
+from nxjax.numpy.documented import example
 from nxjax.ops import linalg_eigen, linalg_hessenberg, linalg_lu, linalg_qr, linalg_schur, linalg_svd, linalg_triangular
 from nxjax.ops.arithmetic import add, mul, sub
 from nxjax.ops.base import require
@@ -105,6 +106,7 @@ class EigImplementation(Enum):
     LAPACK = "lapack"
 
 
+@example("jnp.array([[4.0, 2.0], [2.0, 5.0]])", "[[2.0, 0.0], [1.0, 2.0]]", then=".tolist()")
 def cholesky(x: Any, *, symmetrize_input: bool = True) -> Array:
     """The lower triangular L with L L^H = x; NaN where x is not positive definite.
 
@@ -114,10 +116,6 @@ def cholesky(x: Any, *, symmetrize_input: bool = True) -> Array:
 
     Raises:
         ShapeError: ``x`` is not square; DtypeError: it is no float or complex number.
-
-    >>> import nxjax as nx
-    >>> cholesky(nx.array([[4.0, 2.0], [2.0, 5.0]])).tolist()
-    [[2.0, 0.0], [1.0, 2.0]]
     """
     a = as_value(x, "cholesky")
     linalg_triangular.cholesky.infer(a.type)
@@ -179,6 +177,7 @@ def lu(x: Any) -> list[Array]:
     return list(linalg_lu.lu(as_value(x, "lu")))
 
 
+@example("jnp.array([2, 1]), 3", "[2, 1, 0]", then=".tolist()")
 def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Array:
     """The permutation that row swaps make.
 
@@ -188,10 +187,6 @@ def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Array:
 
     Raises:
         DtypeError: pivots are not int32; ParameterError: there are fewer rows than swaps.
-
-    >>> import nxjax as nx
-    >>> lu_pivots_to_permutation(nx.array([2, 1]), 3).tolist()
-    [2, 1, 0]
     """
     return linalg_lu.lu_pivots_to_permutation(
         as_value(pivots, "lu_pivots_to_permutation"), permutation_size=int(permutation_size)
@@ -211,6 +206,7 @@ def geqrf(a: Any) -> tuple[Array, Array]:
     return linalg_qr.geqrf(as_value(a, "geqrf"))
 
 
+@example("*lax.linalg.geqrf(jnp.array([[0.0], [2.0]]))", "[[0.0], [-1.0]]", then=".tolist()")
 def householder_product(a: Any, taus: Any) -> Array:
     """The product of reflectors as `geqrf` packs them: orthonormal columns ``[..., m, n]``.
 
@@ -220,10 +216,6 @@ def householder_product(a: Any, taus: Any) -> Array:
 
     Raises:
         ShapeError: reflectors and scalars do not fit; DtypeError: they are no floats or complex numbers.
-
-    >>> import nxjax as nx
-    >>> householder_product(*geqrf(nx.array([[0.0], [2.0]]))).tolist()
-    [[0.0], [-1.0]]
     """
     return linalg_qr.householder_product(as_value(a, "householder_product"), as_value(taus, "householder_product"))
 
@@ -338,6 +330,7 @@ def eig(
     )
 
 
+@example("jnp.array([[3.0, 0.0], [0.0, 4.0]]), compute_uv=False", "[4.0, 3.0]", then=".tolist()")
 def svd(
     x: Any,
     *,
@@ -356,10 +349,6 @@ def svd(
     Raises:
         ShapeError: ``x`` is no matrix; DtypeError: it is no float or complex number.
         ParameterError: there are no such singular values.
-
-    >>> import nxjax as nx
-    >>> svd(nx.array([[3.0, 0.0], [0.0, 4.0]]), compute_uv=False).tolist()
-    [4.0, 3.0]
     """
     a = as_value(x, "svd")
     found = linalg_svd.svd(a, full_matrices=bool(full_matrices), compute_uv=bool(compute_uv))
@@ -411,6 +400,7 @@ def lu_solve(lu: Any, permutation: Any, b: Any, trans: int = 0) -> Array:
     return reshape(x, shape=x.shape[:-1]) if vector else x
 
 
+@example("jnp.array([[1.0, 2.0]]), jnp.array([[1.0]]), beta=1.0", "[[6.0]]", then=".tolist()")
 def symmetric_product(
     a_matrix: Any, c_matrix: Any, *, alpha: float = 1.0, beta: float = 0.0, symmetrize_output: bool = False
 ) -> Array:
@@ -424,10 +414,6 @@ def symmetric_product(
 
     Raises:
         ShapeError: the operands do not fit; DtypeError: they are not of one float dtype.
-
-    >>> import nxjax as nx
-    >>> symmetric_product(nx.array([[1.0, 2.0]]), nx.array([[1.0]]), beta=1.0).tolist()
-    [[6.0]]
     """
     name = "symmetric_product"
     a, c = as_value(a_matrix, name), as_value(c_matrix, name)
@@ -439,6 +425,7 @@ def symmetric_product(
     return add(tril(y), t(tril(y, -1))) if symmetrize_output else y
 
 
+@example("jnp.array([[3.0]]), jnp.array([4.0])", "[[5.0]]", then=".tolist()")
 def cholesky_update(r_matrix: Any, w_vector: Any) -> Array:
     """The R of R^T R + w w^T, by Givens rotations (Golub and Van Loan, "Matrix Computations", 6.5.4).
 
@@ -448,10 +435,6 @@ def cholesky_update(r_matrix: Any, w_vector: Any) -> Array:
 
     Raises:
         ShapeError: the operands do not fit; DtypeError: they are not of one float dtype.
-
-    >>> import nxjax as nx
-    >>> cholesky_update(nx.array([[3.0]]), nx.array([4.0])).tolist()
-    [[5.0]]
     """
     name = "cholesky_update"
     r, w = as_value(r_matrix, name), as_value(w_vector, name)

@@ -12,19 +12,10 @@ import numpy
 from nxjax import numpy as np
 from nxjax.errors import AxisError, DtypeError, ParameterError, ShapeError, Shown
 from nxjax.lax.algebra import dot_general
+from nxjax.numpy.documented import example
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
-
-__all__ = (
-    "AccuracyMode",
-    "DotAlgorithm",
-    "DotAlgorithmPreset",
-    "RaggedDotDimensionNumbers",
-    "Tolerance",
-    "ragged_dot_general",
-    "scaled_dot",
-)
 
 
 class AccuracyMode(enum.Enum):
@@ -252,6 +243,7 @@ def _membership(x: Array, sizes: Array, ragged: int, outer: Sequence[int]) -> Ar
     return np.broadcast_to((place >= spread(ends - sizes)) & (place < spread(ends)), full)
 
 
+@example("jnp.ones((1, 4)), jnp.ones((4, 1)), lhs_scale=jnp.array([[1.0, 2.0]])", "[[6.0]]", then=".tolist()")
 def scaled_dot(
     lhs: Any,
     rhs: Any,
@@ -271,10 +263,6 @@ def scaled_dot(
 
     Raises:
         ShapeError: a scale does not fit.
-
-    >>> import nxjax as nx
-    >>> scaled_dot(nx.ones((1, 4)), nx.ones((4, 1)), lhs_scale=nx.array([[1.0, 2.0]])).tolist()
-    [[6.0]]
     """
     x, y = as_value(lhs, "scaled_dot"), as_value(rhs, "scaled_dot")
     if dimension_numbers is None:

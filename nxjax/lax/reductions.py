@@ -11,6 +11,7 @@ from nxjax import numpy as jnp
 from nxjax.errors import ParameterError
 from nxjax.lax import elementwise
 from nxjax.lax._operands import axes_of, named
+from nxjax.numpy.documented import example
 from nxjax.ops import argreduce, cumulative
 from nxjax.ops import reduce as reduces
 from nxjax.ops.base import check_axis
@@ -90,6 +91,7 @@ def _over_axes(op: Op) -> Callable[..., Array]:
     return _named(function, op, _OVER_AXES)
 
 
+@example("jnp.array([[200, 100], [1, 2]], jnp.uint8), (1,)", "Array([44,  3], dtype=uint8)")
 def reduce_sum(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -> Array:
     """Sum along ``axes``.
 
@@ -98,11 +100,6 @@ def reduce_sum(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -
     Raises:
         AxisError: there is no such axis, or one is named twice.
         DtypeError: the operand is boolean.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.reduce_sum(jnp.array([[200, 100], [1, 2]], jnp.uint8), (1,))
-    Array([44,  3], dtype=uint8)
     """
     x = as_value(operand, "reduce_sum")
     return reduces.reduce_sum(x, axes=axes_of(axes, x.ndim, "reduce_sum"))
@@ -223,6 +220,7 @@ def _index_of(op: Op, operand: Any, axis: int, index_dtype: Any) -> Array:
     return op(x, axes=(check_axis(op, axis, x.ndim),), index_dtype=dtype)
 
 
+@example("jnp.array([[1, 7, 7], [5, 0, 2]]), 1, jnp.int32", "Array([1, 0], dtype=int32)")
 def argmax(operand: Any, axis: int, index_dtype: Any) -> Array:
     """Index of the first largest element along ``axis``.
 
@@ -232,15 +230,11 @@ def argmax(operand: Any, axis: int, index_dtype: Any) -> Array:
         AxisError: there is no such axis.
         ParameterError: ``index_dtype`` is no integer dtype.
         ShapeError: the axis is empty.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.argmax(jnp.array([[1, 7, 7], [5, 0, 2]]), 1, jnp.int32)
-    Array([1, 0], dtype=int32)
     """
     return _index_of(argreduce.argmax, operand, axis, index_dtype)
 
 
+@example("jnp.array([1.0, jnp.nan, -2.0]), 0, jnp.uint8", "Array(1, dtype=uint8)")
 def argmin(operand: Any, axis: int, index_dtype: Any) -> Array:
     """Index of the first smallest element along ``axis``.
 
@@ -250,16 +244,5 @@ def argmin(operand: Any, axis: int, index_dtype: Any) -> Array:
         AxisError: there is no such axis.
         ParameterError: ``index_dtype`` is no integer dtype.
         ShapeError: the axis is empty.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.argmin(jnp.array([1.0, jnp.nan, -2.0]), 0, jnp.uint8)
-    Array(1, dtype=uint8)
     """
     return _index_of(argreduce.argmin, operand, axis, index_dtype)
-
-
-__all__ = [
-    "argmax", "argmin", "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "reduce", "reduce_and", "reduce_max",
-    "reduce_min", "reduce_or", "reduce_prod", "reduce_sum", "reduce_xor",
-]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,22 +21,12 @@ from nxjax.ops.scatter import Scatter
 from nxjax.ops.shape import reshape
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Tracer
-from nxjax.trace.dtypes import DType
 
 
 def _segmented(
-    name: str,
-    op: Scatter,
-    start: Any,
-    data: Any,
-    segment_ids: Any,
-    num_segments: Any,
-    unique: bool,
-    sorted_: bool,
-    bucket_size: int | None,
-    mode: Any,
-    out_sharding: Any,
-) -> Array:
+    name: str, op: Scatter, start: Any, total: Any, data: Any, segment_ids: Any, num_segments: Any, sorted_: bool,
+    unique: bool, bucket_size: int | None, mode: Any, out_sharding: Any,
+) -> Array:  # fmt: skip
     """Rows scattered into their segments; of each bucket of ``bucket_size`` rows apart first, if that is given."""
     x, ids = as_value(data, name), as_value(segment_ids, name)
     if ids.shape != x.shape[: ids.ndim] or not ids.ndim:
@@ -73,7 +64,7 @@ def _segmented(
             unique_indices=unique,
             mode=how,
         )
-        return _TOTAL[name](whole, axes=(0,))
+        return total(whole, axes=(0,))
     inner = x.shape[ids.ndim :]
     rows = reshape(x, shape=(ids.size, *inner))
     numbers = ScatterDimensionNumbers(tuple(range(1, len(inner) + 1)), (0,), (0,))
@@ -91,141 +82,68 @@ def _segmented(
     return with_sharding_constraint(y, out_sharding)
 
 
-_TOTAL = {
-    "segment_sum": reduces.reduce_sum,
-    "segment_prod": reduces.reduce_prod,
-    "segment_max": reduces.reduce_max,
-    "segment_min": reduces.reduce_min,
-}
+def _segments(name: str, op: Scatter, start: Any, total: Any, line: str, call: str, shown: str) -> Callable[..., Array]:
+    """The function ``name``: ``op`` from ``start`` on, and ``total`` of what is reduced apart."""
+
+    def function(
+        data: Any,
+        segment_ids: Any,
+        num_segments: int | None = None,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        bucket_size: int | None = None,
+        mode: Any = None,
+        out_sharding: Any = None,
+    ) -> Array:
+        promises = indices_are_sorted, unique_indices
+        return _segmented(
+            name, op, start, total, data, segment_ids, num_segments, *promises, bucket_size, mode, out_sharding
+        )
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = _TEXT.format(line=line, name=name, call=call, shown=shown)
+    return function
 
 
-def segment_sum(
-    data: Any,
-    segment_ids: Any,
-    num_segments: int | None = None,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    bucket_size: int | None = None,
-    mode: Any = None,
-    out_sharding: Any = None,
-) -> Array:
-    """Sum of the rows of ``data`` with equal ids; ids out of range are dropped.
+_TEXT = """{line}
 
-    Args:
-        data: array; its leading dimensions are those of ``segment_ids``.
-        segment_ids: integers.
-        num_segments: size of the result; by default the highest id and one more, which a traced id cannot say.
-        indices_are_sorted, unique_indices: promises about the ids.
-        bucket_size: sum so many rows at a time first, which rounds less.
-        mode: what ids out of range do, as in `.at`: "drop" by default.
-        out_sharding: how the result is laid out over devices.
+Args:
+    data: array; its leading dimensions are those of ``segment_ids``.
+    segment_ids: integers.
+    num_segments: size of the result; by default the highest id and one more, which a traced id cannot say.
+    indices_are_sorted, unique_indices: promises about the ids.
+    bucket_size: reduce so many rows at a time first, which rounds less.
+    mode: what ids out of range do, as in `.at`: "drop" by default.
+    out_sharding: how the result is laid out over devices.
 
-    Raises:
-        ShapeError: the ids do not fit the data, or are traced and ``num_segments`` is not given.
+Raises:
+    ShapeError: the ids do not fit the data, or are traced and ``num_segments`` is not given.
 
-    >>> import nxjax as nx
-    >>> nx.ops.segment_sum(nx.arange(4.0), nx.array([0, 1, 0, 1]), 2).tolist()
-    [2.0, 4.0]
-    """
-    return _segmented(
-        "segment_sum",
-        scatters.scatter_add,
-        _zero,
-        data,
-        segment_ids,
-        num_segments,
-        unique_indices,
-        indices_are_sorted,
-        bucket_size,
-        mode,
-        out_sharding,
-    )
+>>> import nxjax as nx
+>>> nx.ops.{name}({call}).tolist()
+{shown}
+"""
 
-
-def segment_prod(
-    data: Any,
-    segment_ids: Any,
-    num_segments: int | None = None,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    bucket_size: int | None = None,
-    mode: Any = None,
-    out_sharding: Any = None,
-) -> Array:
-    """Product of the rows of ``data`` with equal ids; 1 for a segment without rows."""
-    return _segmented(
-        "segment_prod",
-        scatters.scatter_mul,
-        _one,
-        data,
-        segment_ids,
-        num_segments,
-        unique_indices,
-        indices_are_sorted,
-        bucket_size,
-        mode,
-        out_sharding,
-    )
-
-
-def segment_max(
-    data: Any,
-    segment_ids: Any,
-    num_segments: int | None = None,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    bucket_size: int | None = None,
-    mode: Any = None,
-    out_sharding: Any = None,
-) -> Array:
-    """Largest of the rows of ``data`` with equal ids; the lowest value of the dtype for a segment without rows."""
-    return _segmented(
-        "segment_max",
-        scatters.scatter_max,
-        lowest,
-        data,
-        segment_ids,
-        num_segments,
-        unique_indices,
-        indices_are_sorted,
-        bucket_size,
-        mode,
-        out_sharding,
-    )
-
-
-def segment_min(
-    data: Any,
-    segment_ids: Any,
-    num_segments: int | None = None,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    bucket_size: int | None = None,
-    mode: Any = None,
-    out_sharding: Any = None,
-) -> Array:
-    """Smallest of the rows of ``data`` with equal ids; the highest value of the dtype for a segment without rows."""
-    return _segmented(
-        "segment_min",
-        scatters.scatter_min,
-        highest,
-        data,
-        segment_ids,
-        num_segments,
-        unique_indices,
-        indices_are_sorted,
-        bucket_size,
-        mode,
-        out_sharding,
-    )
-
-
-def _zero(dtype: DType) -> Any:
-    return 0
-
-
-def _one(dtype: DType) -> Any:
-    return 1
+segment_sum = _segments(
+    "segment_sum", scatters.scatter_add, lambda dtype: 0, reduces.reduce_sum,
+    "Sum of the rows of ``data`` with equal ids; ids out of range are dropped.",
+    "nx.arange(4.0), nx.array([0, 1, 0, 1]), 2", "[2.0, 4.0]",
+)  # fmt: skip
+segment_prod = _segments(
+    "segment_prod", scatters.scatter_mul, lambda dtype: 1, reduces.reduce_prod,
+    "Product of the rows of ``data`` with equal ids; 1 for a segment without rows.",
+    "nx.array([2, 3, 4]), nx.array([0, 0, 2]), 3", "[6, 1, 4]",
+)  # fmt: skip
+segment_max = _segments(
+    "segment_max", scatters.scatter_max, lowest, reduces.reduce_max,
+    "Largest of the rows of ``data`` with equal ids; the lowest value of the dtype for a segment without rows.",
+    "nx.array([2.0, 3.0]), nx.array([0, 0]), 2", "[3.0, -inf]",
+)  # fmt: skip
+segment_min = _segments(
+    "segment_min", scatters.scatter_min, highest, reduces.reduce_min,
+    "Smallest of the rows of ``data`` with equal ids; the highest value of the dtype for a segment without rows.",
+    "nx.array([2.0, 3.0]), nx.array([0, 0]), 2", "[2.0, inf]",
+)  # fmt: skip
 
 
 __all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]

@@ -10,6 +10,7 @@ import numpy as np
 
 from nxjax.errors import NxError, ParameterError, ShapeError
 from nxjax.lax._operands import axes_of, index, ints, sizes_of
+from nxjax.numpy.documented import example
 from nxjax.ops import create, slicing
 from nxjax.ops import shape as ops
 from nxjax.ops.base import check_axis
@@ -19,6 +20,7 @@ from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 
 
+@example("jnp.array([1, 2]), (2,)", "Array([[1, 2],\n       [1, 2]], dtype=int32)")
 def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -> Array:
     """The operand repeated over new leading dimensions.
 
@@ -26,18 +28,13 @@ def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -
 
     Raises:
         ShapeError: a size is negative.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.broadcast(jnp.array([1, 2]), (2,))
-    Array([[1, 2],
-           [1, 2]], dtype=int32)
     """
     x, sizes = as_value(operand, "broadcast"), sizes_of(sizes, "broadcast")
     dims = tuple(range(len(sizes), len(sizes) + x.ndim))
     return ops.broadcast_in_dim(x, shape=(*sizes, *x.shape), broadcast_dimensions=dims)
 
 
+@example("jnp.array([1, 2]), (2, 3), (0,)", "Array([[1, 1, 1],\n       [2, 2, 2]], dtype=int32)")
 def broadcast_in_dim(
     operand: Any, shape: Sequence[int], broadcast_dimensions: Sequence[int], *, out_sharding: Any = None
 ) -> Array:
@@ -48,12 +45,6 @@ def broadcast_in_dim(
     Raises:
         ShapeError: the sizes do not fit.
         ParameterError: there is not one dimension of the result per dimension of the operand.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.broadcast_in_dim(jnp.array([1, 2]), (2, 3), (0,))
-    Array([[1, 1, 1],
-           [2, 2, 2]], dtype=int32)
     """
     x = as_value(operand, "broadcast_in_dim")
     dims, sizes = ints(broadcast_dimensions, "broadcast_in_dim"), sizes_of(shape, "broadcast_in_dim")
@@ -62,15 +53,11 @@ def broadcast_in_dim(
     return ops.broadcast_in_dim(x, shape=sizes, broadcast_dimensions=dims)
 
 
+@example("jnp.array([1, 2]), 3", "Array([[[1, 2]]], dtype=int32)")
 def broadcast_to_rank(x: Any, rank: int) -> Array:
     """The operand with leading dimensions of size 1 up to ``rank``.
 
     An operand of that rank is given back; a higher one can not be lowered.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.broadcast_to_rank(jnp.array([1, 2]), 3)
-    Array([[[1, 2]]], dtype=int32)
     """
     v = as_value(x, "broadcast_to_rank")
     return ops.reshape(v, shape=(1,) * (rank - v.ndim) + v.shape)
@@ -94,17 +81,12 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
         raise ShapeError("broadcast_shapes: Incompatible shapes for broadcasting", got=shapes) from None
 
 
+@example("jnp.int8, (2, 3), 1", "Array([[0, 1, 2],\n       [0, 1, 2]], dtype=int8)")
 def broadcasted_iota(dtype: Any, shape: Sequence[int], dimension: int, *, out_sharding: Any = None) -> Array:
     """The index along ``dimension``, repeated over ``shape``.
 
     Raises:
         ShapeError: a size is negative.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.broadcasted_iota(jnp.int8, (2, 3), 1)
-    Array([[0, 1, 2],
-           [0, 1, 2]], dtype=int8)
     """
     sizes = sizes_of(shape, "broadcasted_iota")
     return create.iota(
@@ -112,6 +94,7 @@ def broadcasted_iota(dtype: Any, shape: Sequence[int], dimension: int, *, out_sh
     )
 
 
+@example("jnp.float32, 3", "Array([0., 1., 2.], dtype=float32)")
 def iota(dtype: Any, size: int) -> Array:
     """0, 1, ..., size - 1
 
@@ -119,15 +102,11 @@ def iota(dtype: Any, size: int) -> Array:
 
     Raises:
         ShapeError: the size is negative.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.iota(jnp.float32, 3)
-    Array([0., 1., 2.], dtype=float32)
     """
     return create.iota(dtype=dtypes.as_dtype(dtype), shape=sizes_of((size,), "iota"), dimension=0)
 
 
+@example("(2,), 3.7, jnp.int32", "Array([3, 3], dtype=int32)")
 def full(shape: Sequence[int], fill_value: Any, dtype: Any = None, *, sharding: Any = None) -> Array:
     """``fill_value`` (a scalar) repeated into ``shape``.
 
@@ -135,11 +114,6 @@ def full(shape: Sequence[int], fill_value: Any, dtype: Any = None, *, sharding: 
 
     Raises:
         ShapeError: the value is no scalar, or a size is negative.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.full((2,), 3.7, jnp.int32)
-    Array([3, 3], dtype=int32)
     """
     x = as_value(fill_value, "full")
     if x.shape:
@@ -174,16 +148,12 @@ def full_like(
     return filled
 
 
+@example("(2,), jnp.int8", "Array([0, 0], dtype=int8)")
 def empty(shape: Sequence[int], dtype: Any, *, out_sharding: Any = None) -> Array:
     """Zeros: there is no uninitialized memory to see.
 
     Raises:
         ShapeError: a size is negative.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.empty((2,), jnp.int8)
-    Array([0, 0], dtype=int8)
     """
     return full(shape, 0, dtype)
 
@@ -217,22 +187,17 @@ def reshape(
     return ops.reshape(x, shape=sizes)
 
 
+@example("jnp.array([[1, 2, 3], [4, 5, 6]]), (1, 0)", "Array([[1, 4],\n       [2, 5],\n       [3, 6]], dtype=int32)")
 def transpose(operand: Any, permutation: Sequence[int]) -> Array:
     """Result dimension i is operand dimension ``permutation[i]``.
 
     Raises:
         ParameterError: ``permutation`` is not one of all dimensions.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.transpose(jnp.array([[1, 2, 3], [4, 5, 6]]), (1, 0))
-    Array([[1, 4],
-           [2, 5],
-           [3, 6]], dtype=int32)
     """
     return ops.transpose(as_value(operand, "transpose"), permutation=ints(permutation, "transpose"))
 
 
+@example("jnp.array([[1, 2], [3, 4]]), (-1,)", "Array([[2, 1],\n       [4, 3]], dtype=int32)")
 def rev(operand: Any, dimensions: Sequence[int]) -> Array:
     """The elements in reverse order along ``dimensions``.
 
@@ -240,17 +205,12 @@ def rev(operand: Any, dimensions: Sequence[int]) -> Array:
 
     Raises:
         AxisError: there is no such dimension, or one is named twice.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.rev(jnp.array([[1, 2], [3, 4]]), (-1,))
-    Array([[2, 1],
-           [4, 3]], dtype=int32)
     """
     x = as_value(operand, "rev")
     return ops.rev(x, dimensions=axes_of(dimensions, x.ndim, "rev"))
 
 
+@example("jnp.array([[[1], [2]]]), (-1,)", "Array([[1, 2]], dtype=int32)")
 def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
     """The array without dimensions of size 1.
 
@@ -259,11 +219,6 @@ def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
     Raises:
         ShapeError: a dimension has another size.
         AxisError: there is no such dimension.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.squeeze(jnp.array([[[1], [2]]]), (-1,))
-    Array([[1, 2]], dtype=int32)
     """
     x = as_value(array, "squeeze")
     dims = axes_of(dimensions, x.ndim, "squeeze")
@@ -272,17 +227,12 @@ def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
     return ops.reshape(x, shape=tuple(n for d, n in enumerate(x.shape) if d not in dims))
 
 
+@example("jnp.array([1, 2]), (0, -1)", "Array([[[1],\n        [2]]], dtype=int32)")
 def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
     """The array with new dimensions of size 1 at these places of the result.
 
     Raises:
         AxisError: the result has no such dimension, or one is named twice.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.expand_dims(jnp.array([1, 2]), (0, -1))
-    Array([[[1],
-            [2]]], dtype=int32)
     """
     x = as_value(array, "expand_dims")
     rank = x.ndim + len(ints(dimensions, "expand_dims"))
@@ -294,6 +244,7 @@ def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
     return ops.broadcast_in_dim(x, shape=tuple(sizes), broadcast_dimensions=kept)
 
 
+@example("jnp.array([[[1, 2], [3, 4]]]), 1", "Array([[1, 2, 3, 4]], dtype=int32)")
 def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = None) -> Array:
     """Dimensions ``start`` to ``stop`` (exclusive) as one.
 
@@ -301,11 +252,6 @@ def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = No
 
     Raises:
         ParameterError: ``stop`` is before ``start``.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.collapse(jnp.array([[[1, 2], [3, 4]]]), 1)
-    Array([[1, 2, 3, 4]], dtype=int32)
     """
     x = as_value(operand, "collapse")
     start, stop, _ = slice(start_dimension, stop_dimension).indices(x.ndim)
@@ -314,6 +260,7 @@ def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = No
     return ops.reshape(x, shape=(*x.shape[:start], math.prod(x.shape[start:stop]), *x.shape[stop:]))
 
 
+@example("[jnp.array([1, 2]), jnp.zeros(0, int), jnp.array([3])], 0", "Array([1, 2, 3], dtype=int32)")
 def concatenate(operands: Sequence[Any], dimension: int) -> Array:
     """The operands one after the other along ``dimension``.
 
@@ -323,11 +270,6 @@ def concatenate(operands: Sequence[Any], dimension: int) -> Array:
         ParameterError: there is no operand.
         DtypeError: the dtypes differ.
         ShapeError: the other sizes differ.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.concatenate([jnp.array([1, 2]), jnp.zeros(0, int), jnp.array([3])], 0)
-    Array([1, 2, 3], dtype=int32)
     """
     if not len(operands):
         raise ParameterError("concatenate: needs at least one operand", got="none")
@@ -335,6 +277,7 @@ def concatenate(operands: Sequence[Any], dimension: int) -> Array:
     return slicing.concatenate(*values, dimension=check_axis("concatenate", dimension, values[0].ndim))
 
 
+@example("jnp.array([1, 2, 3]), 0, [(1, -1, 1)]", "Array([0, 1, 0, 2, 0], dtype=int32)")
 def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Array:
     """The operand with a value around and between its elements: (low, high, interior) per dimension.
 
@@ -344,11 +287,6 @@ def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, in
         DtypeError: the value has another dtype.
         ShapeError: it is no scalar.
         ParameterError: there is not one triple per dimension.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.pad(jnp.array([1, 2, 3]), 0, [(1, -1, 1)])
-    Array([0, 1, 0, 2, 0], dtype=int32)
     """
     x = as_value(operand, "pad")
     value = as_value(padding_value, "pad")
@@ -393,6 +331,7 @@ def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Array]:
     return list(slicing.split(x, sizes=lengths, axis=axis))
 
 
+@example("[jnp.array([1, 2]), jnp.array([3, 4])], -1", "Array([[1, 3],\n       [2, 4]], dtype=int32)")
 def stack(operands: Sequence[Any], axis: int = 0) -> Array:
     """Operands of one shape along a new axis.
 
@@ -400,12 +339,6 @@ def stack(operands: Sequence[Any], axis: int = 0) -> Array:
         ParameterError: there are none.
         DtypeError: the dtypes differ.
         ShapeError: the shapes differ.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.stack([jnp.array([1, 2]), jnp.array([3, 4])], -1)
-    Array([[1, 3],
-           [2, 4]], dtype=int32)
     """
     if not operands:
         raise ParameterError("stack: needs at least one operand", got="none")
@@ -416,33 +349,24 @@ def stack(operands: Sequence[Any], axis: int = 0) -> Array:
     return slicing.concatenate(*(expand_dims(v, (at,)) for v in values), dimension=at)
 
 
+@example("jnp.array([[1, 2], [3, 4]]), 1", "(Array([1, 3], dtype=int32), Array([2, 4], dtype=int32))")
 def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
     """The elements along an axis, which they lack.
 
     Raises:
         AxisError: there is no such axis.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.unstack(jnp.array([[1, 2], [3, 4]]), 1)
-    (Array([1, 3], dtype=int32), Array([2, 4], dtype=int32))
     """
     v = as_value(x, "unstack")
     at = check_axis("unstack", axis, v.ndim)
     return tuple(squeeze(piece, (at,)) for piece in split(v, (1,) * v.shape[at], at))
 
 
+@example("jnp.array([[1, 2]]), (2, 2)", "Array([[1, 2, 1, 2],\n       [1, 2, 1, 2]], dtype=int32)")
 def tile(operand: Any, reps: Sequence[int]) -> Array:
     """The operand repeated ``reps[i]`` times along dimension i.
 
     Raises:
         ParameterError: there is not one number per dimension.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.tile(jnp.array([[1, 2]]), (2, 2))
-    Array([[1, 2, 1, 2],
-           [1, 2, 1, 2]], dtype=int32)
     """
     x, times = as_value(operand, "tile"), sizes_of(reps, "tile")
     if len(times) != x.ndim:
@@ -453,6 +377,7 @@ def tile(operand: Any, reps: Sequence[int]) -> Array:
     return ops.reshape(y, shape=tuple(t * n for t, n in zip(times, x.shape, strict=True)))
 
 
+@example("jnp.array([1, 2]), jnp.zeros((2, 2))", "Array([[1, 2],\n       [1, 2]], dtype=int32)")
 def broadcast_like(arr: Any, like_arr: Any) -> Array:
     """The array repeated into the shape of another, aligned at the last dimension.
 
@@ -460,12 +385,6 @@ def broadcast_like(arr: Any, like_arr: Any) -> Array:
 
     Raises:
         ShapeError: ``arr`` has more dimensions, or its sizes do not fit.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.broadcast_like(jnp.array([1, 2]), jnp.zeros((2, 2)))
-    Array([[1, 2],
-           [1, 2]], dtype=int32)
     """
     x, shape = as_value(arr, "broadcast_like"), as_value(like_arr, "broadcast_like").shape
     if len(shape) < x.ndim:

@@ -12,8 +12,6 @@ from nxjax.trace.core import EVAL, Array, current_trace
 from nxjax.trace.mesh import Mesh, current_mesh
 from nxjax.trace.sharding import NamedSharding, Sharding, SingleDeviceSharding, as_sharding
 
-__all__ = ["with_sharding_constraint"]
-
 
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     """``x`` itself, which the compiler lays out over devices as ``shardings`` say.

@@ -12,6 +12,7 @@ import numpy as np
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.lax._operands import axes_of, index, ints, named
 from nxjax.lax.shapes import aligned_dtypes, concatenate, expand_dims, squeeze
+from nxjax.numpy.documented import example
 from nxjax.ops import indexing, slicing
 from nxjax.ops import scatter as scatters
 from nxjax.ops import shape as shapes
@@ -30,6 +31,7 @@ from nxjax.transforms.control.while_loop import fori_loop
 slice_ = builtins.slice  # `slice` is lax's own below
 
 
+@example("jnp.array([[1, 2, 3], [4, 5, 6]]), (0, 0), (2, 3), (1, 2)", "Array([[1, 3],\n       [4, 6]], dtype=int32)")
 def slice(
     operand: Any, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None
 ) -> Array:
@@ -38,18 +40,13 @@ def slice(
     Raises:
         ParameterError: there is not one index per dimension.
         ShapeError: an index lies outside, or a limit before its start.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.slice(jnp.array([[1, 2, 3], [4, 5, 6]]), (0, 0), (2, 3), (1, 2))
-    Array([[1, 3],
-           [4, 6]], dtype=int32)
     """
     starts, limits = ints(start_indices, "slice"), ints(limit_indices, "slice")
     steps = None if strides is None else ints(strides, "slice")
     return slicing.slice(as_value(operand, "slice"), start_indices=starts, limit_indices=limits, strides=steps)
 
 
+@example("jnp.array([1, 2, 3, 4]), -3, None, 2", "Array([2, 4], dtype=int32)")
 def slice_in_dim(
     operand: Any, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0
 ) -> Array:
@@ -60,11 +57,6 @@ def slice_in_dim(
     Raises:
         AxisError: there is no such axis.
         ParameterError: the stride is not positive.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.slice_in_dim(jnp.array([1, 2, 3, 4]), -3, None, 2)
-    Array([2, 4], dtype=int32)
     """
     x = as_value(operand, "slice_in_dim")
     axis = check_axis("slice_in_dim", axis, x.ndim)
@@ -156,6 +148,7 @@ def dynamic_slice(
     )
 
 
+@example("jnp.zeros(4), jnp.array([1.0, 2.0]), (3,)", "Array([0., 0., 1., 2.], dtype=float32)")
 def dynamic_update_slice(
     operand: Any, update: Any, start_indices: Any, *, allow_negative_indices: bool | Sequence[bool] = True
 ) -> Array:
@@ -166,11 +159,6 @@ def dynamic_update_slice(
     Raises:
         DtypeError: the dtypes differ.
         ShapeError: the block is larger than the operand.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.dynamic_update_slice(jnp.zeros(4), jnp.array([1.0, 2.0]), (3,))
-    Array([0., 0., 1., 2.], dtype=float32)
     """
     x, u = as_value(operand, "dynamic_update_slice"), as_value(update, "dynamic_update_slice")
     if u.dtype != x.dtype and u.type.weak:
@@ -182,6 +170,7 @@ def dynamic_update_slice(
     )
 
 
+@example("jnp.array([[1, 2, 3], [4, 5, 6]]), 2, 2, axis=1", "Array([[2, 3],\n       [5, 6]], dtype=int32)")
 def dynamic_slice_in_dim(
     operand: Any, start_index: Any, slice_size: int, axis: int = 0, *, allow_negative_indices: bool = True
 ) -> Array:
@@ -192,12 +181,6 @@ def dynamic_slice_in_dim(
     Raises:
         AxisError: there is no such axis.
         ShapeError: the block is larger than the operand.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.dynamic_slice_in_dim(jnp.array([[1, 2, 3], [4, 5, 6]]), 2, 2, axis=1)
-    Array([[2, 3],
-           [5, 6]], dtype=int32)
     """
     x = as_value(operand, "dynamic_slice_in_dim")
     axis = check_axis("dynamic_slice_in_dim", axis, x.ndim)
@@ -227,6 +210,7 @@ def dynamic_index_in_dim(
     return y if keepdims else squeeze(y, (axis,))
 
 
+@example("jnp.zeros((2, 3)), jnp.ones((2, 1)), 1, axis=1", "Array([[0., 1., 0.],\n       [0., 1., 0.]], dtype=float32)")
 def dynamic_update_slice_in_dim(
     operand: Any, update: Any, start_index: Any, axis: int, *, allow_negative_indices: bool = True
 ) -> Array:
@@ -235,12 +219,6 @@ def dynamic_update_slice_in_dim(
     Raises:
         AxisError: there is no such axis.
         DtypeError: the dtypes differ.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.dynamic_update_slice_in_dim(jnp.zeros((2, 3)), jnp.ones((2, 1)), 1, axis=1)
-    Array([[0., 1., 0.],
-           [0., 1., 0.]], dtype=float32)
     """
     x = as_value(operand, "dynamic_update_slice_in_dim")
     axis = check_axis("dynamic_update_slice_in_dim", axis, x.ndim)
@@ -248,6 +226,7 @@ def dynamic_update_slice_in_dim(
     return dynamic_update_slice(x, update, starts, allow_negative_indices=allow_negative_indices)
 
 
+@example("jnp.zeros((2, 2)), jnp.array([1.0, 2.0]), -1, axis=0", "Array([[0., 0.],\n       [1., 2.]], dtype=float32)")
 def dynamic_update_index_in_dim(
     operand: Any, update: Any, index: Any, axis: int, *, allow_negative_indices: bool = True
 ) -> Array:
@@ -258,12 +237,6 @@ def dynamic_update_index_in_dim(
     Raises:
         AxisError: there is no such axis.
         DtypeError: the dtypes differ.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.dynamic_update_index_in_dim(jnp.zeros((2, 2)), jnp.array([1.0, 2.0]), -1, axis=0)
-    Array([[0., 0.],
-           [1., 2.]], dtype=float32)
     """
     x, u = as_value(operand, "dynamic_update_index_in_dim"), as_value(update, "dynamic_update_index_in_dim")
     axis = check_axis("dynamic_update_index_in_dim", axis, x.ndim)
@@ -272,6 +245,7 @@ def dynamic_update_index_in_dim(
     return dynamic_update_slice_in_dim(x, u, index, axis, allow_negative_indices=allow_negative_indices)
 
 
+@example("jnp.array([10, 20, 30]), [jnp.array([0, 2, 9])], (0,)", "Array([10, 30, 30], dtype=int32)")
 def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Array:
     """Elements at the indices along ``axes``; the index arrays' shape comes first in the result.
 
@@ -279,11 +253,6 @@ def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Array:
 
     Raises:
         AxisError: there is no such axis.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.index_take(jnp.array([10, 20, 30]), [jnp.array([0, 2, 9])], (0,))
-    Array([10, 30, 30], dtype=int32)
     """
     x = as_value(src, "index_take")
     arrays = [as_value(i, "index_take") for i in idxs]

@@ -17,8 +17,6 @@ from nxjax.trace.core import Array, Tracer
 from nxjax.transforms.callback import debug_callback
 from nxjax.transforms.composite import composite_call
 
-__all__ = ("after_all", "composite", "create_token", "dce_sink", "dtype", "platform_dependent", "stage")
-
 T = TypeVar("T")
 
 

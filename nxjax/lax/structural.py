@@ -1,4 +1,4 @@
-"""`jax.lax`'s functions that make, move, index, reduce and sort data: sorting, identities, and the files beside."""
+"""`jax.lax`'s functions that sort, and those that give back what they get for transforms or compilers to see."""
 
 from __future__ import annotations
 
@@ -6,74 +6,12 @@ from typing import Any
 
 from nxjax.errors import ParameterError
 from nxjax.lax._operands import index
-from nxjax.lax.reductions import (
-    argmax,
-    argmin,
-    cumlogsumexp,
-    cummax,
-    cummin,
-    cumprod,
-    cumsum,
-    reduce,
-    reduce_and,
-    reduce_max,
-    reduce_min,
-    reduce_or,
-    reduce_prod,
-    reduce_sum,
-    reduce_xor,
-)
-from nxjax.lax.shapes import (
-    broadcast,
-    broadcast_in_dim,
-    broadcast_like,
-    broadcast_shapes,
-    broadcast_to_rank,
-    broadcasted_iota,
-    collapse,
-    concatenate,
-    empty,
-    expand_dims,
-    full,
-    full_like,
-    iota,
-    pad,
-    reshape,
-    rev,
-    shape_as_value,
-    split,
-    squeeze,
-    stack,
-    tile,
-    transpose,
-    unstack,
-)
-from nxjax.lax.slices import (
-    dynamic_index_in_dim,
-    dynamic_slice,
-    dynamic_slice_in_dim,
-    dynamic_update_index_in_dim,
-    dynamic_update_slice,
-    dynamic_update_slice_in_dim,
-    gather,
-    index_in_dim,
-    index_take,
-    scatter,
-    scatter_add,
-    scatter_apply,
-    scatter_max,
-    scatter_min,
-    scatter_mul,
-    scatter_sub,
-    slice,
-    slice_in_dim,
-)
+from nxjax.numpy.documented import example
 from nxjax.ops import identity
 from nxjax.ops import sort as sorts
 from nxjax.ops.arithmetic import neg
 from nxjax.ops.base import check_axis
 from nxjax.ops.convert import convert_element_type
-from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
 from nxjax.trace import tree as trees
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
@@ -127,6 +65,7 @@ def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = 
     return sort((keys, values), dimension, is_stable, 1)
 
 
+@example("jnp.array([1, 9, 9, 4]), 2", "[Array([9, 9], dtype=int32), Array([1, 2], dtype=int32)]")
 def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Array]:
     """The k largest along an axis and their indices.
 
@@ -135,16 +74,12 @@ def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Array]:
     Raises:
         ShapeError: the axis has less than ``k`` elements.
         AxisError: there is no such axis.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.top_k(jnp.array([1, 9, 9, 4]), 2)
-    [Array([9, 9], dtype=int32), Array([1, 2], dtype=int32)]
     """
     x = as_value(operand, "top_k")
     return list(sorts.top_k(x, k=index(k, "top_k"), axis=check_axis("top_k", axis, x.ndim)))
 
 
+@example("jnp.array([1.0, 9.0, 4.0]), 2", "[Array([9., 4.], dtype=float32), Array([1, 2], dtype=int32)]")
 def approx_max_k(
     operand: Any,
     k: int,
@@ -156,15 +91,11 @@ def approx_max_k(
     """The k largest and their indices; exact here, whatever recall is asked for.
 
     As `top_k`, with floats.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.approx_max_k(jnp.array([1.0, 9.0, 4.0]), 2)
-    [Array([9., 4.], dtype=float32), Array([1, 2], dtype=int32)]
     """
     return top_k(operand, k, axis=reduction_dimension)
 
 
+@example("jnp.array([1.0, 9.0, 4.0]), 2", "[Array([1., 4.], dtype=float32), Array([0, 2], dtype=int32)]")
 def approx_min_k(
     operand: Any,
     k: int,
@@ -176,11 +107,6 @@ def approx_min_k(
     """The k smallest and their indices; exact here, whatever recall is asked for.
 
     Values rise; of equal ones the first comes first. Indices are int32.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.approx_min_k(jnp.array([1.0, 9.0, 4.0]), 2)
-    [Array([1., 4.], dtype=float32), Array([0, 2], dtype=int32)]
     """
     values, where = top_k(neg(as_value(operand, "approx_min_k")), k, axis=reduction_dimension)
     return [neg(values), where]
@@ -209,29 +135,11 @@ def _stopped(v: Any) -> Array:
     return identity.stop_gradient(x)
 
 
+@example('{"a": jnp.array([1, 2])}', "{'a': Array([1, 2], dtype=int32)}")
 def optimization_barrier(operand: Any, /) -> Any:
     """A tree of values behind which a compiler neither moves nor merges computation.
 
     Values, shapes and dtypes are unchanged.
-
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> lax.optimization_barrier({"a": jnp.array([1, 2])})
-    {'a': Array([1, 2], dtype=int32)}
     """
     leaves, structure = trees.flatten(operand)
     return trees.unflatten(structure, identity.optimization_barrier(*(as_value(x) for x in leaves)))
-
-
-__all__ = [
-    "GatherDimensionNumbers", "GatherScatterMode", "ScatterDimensionNumbers", "approx_max_k", "approx_min_k",
-    "argmax", "argmin", "broadcast", "broadcast_in_dim", "broadcast_like", "broadcast_shapes", "broadcast_to_rank",
-    "broadcasted_iota", "collapse", "concatenate", "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum",
-    "dynamic_index_in_dim", "dynamic_slice", "dynamic_slice_in_dim", "dynamic_update_index_in_dim",
-    "dynamic_update_slice", "dynamic_update_slice_in_dim", "empty", "expand_dims", "full", "full_like", "gather",
-    "index_in_dim", "index_take", "iota", "optimization_barrier", "pad", "reduce", "reduce_and", "reduce_max",
-    "reduce_min", "reduce_or", "reduce_prod", "reduce_sum", "reduce_xor", "reshape", "rev", "scatter",
-    "scatter_add", "scatter_apply", "scatter_max", "scatter_min", "scatter_mul", "scatter_sub", "shape_as_value",
-    "slice", "slice_in_dim", "sort", "sort_key_val", "split", "squeeze", "stack", "stop_gradient", "tile", "top_k",
-    "transpose", "unstack",
-]  # fmt: skip

@@ -6,8 +6,8 @@ modules (`Sequential`, `Conv2d`, `Linear`, ...): networks as pytrees over these 
 
 from __future__ import annotations
 
-import importlib as _importlib
-from typing import Any as _Any
+from nxjax.trace.lazy import homes as _homes
+from nxjax.trace.lazy import lazy as _lazy
 
 _FILES = {
     "activations": "celu elu gelu glu hard_sigmoid hard_silu hard_swish hard_tanh identity leaky_relu log1mexp "
@@ -25,22 +25,7 @@ _FILES = {
     "modules.pooling": "AdaptiveAvgPool2d AvgPool2d MaxPool2d",
     "modules.normalization": "BatchNorm2d LayerNorm fold_batch_norms",
 }
-_HOMES = {name: file for file, names in _FILES.items() for name in names.split()}
+_HOMES = _homes(_FILES)
 
 __all__ = sorted((*_HOMES, "initializers"))
-
-
-def __getattr__(name: str) -> _Any:
-    file = _HOMES.get(name)
-    if file is not None:
-        found = getattr(_importlib.import_module(f"nxjax.nn.{file}"), name)
-    elif name == "initializers":
-        found = _importlib.import_module("nxjax.nn.initializers")
-    else:
-        raise AttributeError(f"module 'nxjax.nn' has no attribute {name!r}")
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    return [*__all__]
+__getattr__, __dir__ = _lazy(__name__, _HOMES, ("initializers",))

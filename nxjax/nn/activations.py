@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from nxjax import numpy as jnp
 from nxjax.errors import ShapeError
+from nxjax.numpy.documented import example
 from nxjax.numpy.promotion import as_axis, convert, promote_inexact, value
 from nxjax.ops import composite_activation as ops
 from nxjax.ops.elementary import logistic
@@ -13,6 +15,27 @@ from nxjax.trace import dtypes
 from nxjax.trace.array import another
 from nxjax.trace.core import Array, Tracer
 from nxjax.transforms.custom_jvp import custom_jvp
+
+F = TypeVar("F", bound=Callable[..., Array])
+
+
+def _described(args: str, shown: str, *others: str, rounded: bool = False) -> Callable[[F], F]:
+    """Decorator for functions of floats: what they take and an example come behind the first line of their docstrings.
+
+    Args:
+        args: what stands between the parentheses of the example's call.
+        shown: what it prints, as an array or ``rounded`` to four digits.
+        others: the parameters beside ``x``.
+    """
+
+    def complete(function: F) -> F:
+        call = f"{function.__name__}({args})"
+        takes = "\n    ".join(("x: array of any shape; integers become float.", *others))
+        example = f">>> print({call}.round(4))" if rounded else f">>> {call}"
+        function.__doc__ = f"{function.__doc__}\n\nArgs:\n    {takes}\n\n{example}\n{shown}\n"
+        return function
+
+    return complete
 
 
 def _inexact(name: str, x: Any) -> Array:
@@ -25,14 +48,12 @@ def _is_number(x: Any) -> bool:
     return isinstance(x, (int, float))
 
 
+@example("jnp.array([1, 2])", "Array([1, 2], dtype=int32)")
 def identity(x: Any) -> Array:
     """``x`` as an array.
 
     Args:
         x: array or number of any dtype, which stays.
-
-    >>> identity(jnp.array([1, 2]))
-    Array([1, 2], dtype=int32)
     """
     return another(value(x, "identity"))
 
@@ -51,40 +72,26 @@ def relu(x: Any) -> Array:
     return ops.relu(v) if v.dtype in ops.REAL else jnp.maximum(v, 0)
 
 
+@example("jnp.array([-1.0, 3.0, 8.0])", "Array([0., 3., 6.], dtype=float32)")
 def relu6(x: Any) -> Array:
     """min(max(x, 0), 6); the derivative at 0 and 6 is 0. Integers become float.
 
     Args:
         x: array of any shape.
-
-    >>> relu6(jnp.array([-1.0, 3.0, 8.0]))
-    Array([0., 3., 6.], dtype=float32)
     """
     v = value(x, "relu6")
     return ops.relu6(v) if v.dtype in dtypes.FLOAT else jnp.minimum(jnp.maximum(v, 0), 6.0)
 
 
+@_described("jnp.array([-jnp.inf, 0.0, jnp.inf])", "Array([0. , 0.5, 1. ], dtype=float32)")
 def sigmoid(x: Any) -> Array:
-    """1 / (1 + exp(-x))
-
-    Args:
-        x: array of any shape; integers become float.
-
-    >>> sigmoid(jnp.array([-jnp.inf, 0.0, jnp.inf]))
-    Array([0. , 0.5, 1. ], dtype=float32)
-    """
+    """1 / (1 + exp(-x))"""
     return logistic(_inexact("sigmoid", x))
 
 
+@_described("jnp.array([-1.0, 0.0, 1.0])", "[-0.2689  0.      0.7311]", rounded=True)
 def silu(x: Any) -> Array:
-    """x * sigmoid(x), also called swish (Ramachandran et al., 2017).
-
-    Args:
-        x: array of any shape; integers become float.
-
-    >>> print(silu(jnp.array([-1.0, 0.0, 1.0])).round(4))
-    [-0.2689  0.      0.7311]
-    """
+    """x * sigmoid(x), also called swish (Ramachandran et al., 2017)."""
     v = _inexact("silu", x)
     return ops.silu(v) if v.dtype in dtypes.FLOAT else v * logistic(v)
 
@@ -110,51 +117,27 @@ def gelu(x: Any, approximate: bool = True) -> Array:
     return ops.gelu(convert(v, v.dtype), approximate=bool(approximate))
 
 
+@_described("jnp.array([-jnp.inf, 0.0, jnp.inf])", "Array([-1.,  0.,  1.], dtype=float32)")
 def tanh(x: Any, /) -> Array:
-    """Hyperbolic tangent.
-
-    Args:
-        x: array of any shape; integers become float.
-
-    >>> tanh(jnp.array([-jnp.inf, 0.0, jnp.inf]))
-    Array([-1.,  0.,  1.], dtype=float32)
-    """
+    """Hyperbolic tangent."""
     return jnp.tanh(x)
 
 
+@_described("jnp.array([-1.0, 0.0, 1000.0])", "[3.133e-01 6.931e-01 1.000e+03]", rounded=True)
 def softplus(x: Any) -> Array:
-    """log(1 + exp(x)), without overflow.
-
-    Args:
-        x: array of any shape; integers become float.
-
-    >>> print(softplus(jnp.array([-1.0, 0.0, 1000.0])).round(4))
-    [3.133e-01 6.931e-01 1.000e+03]
-    """
+    """log(1 + exp(x)), without overflow."""
     return jnp.logaddexp(x, 0)
 
 
+@_described("jnp.array([-1000.0, 0.0])", "[-1.000e+03 -6.931e-01]", rounded=True)
 def log_sigmoid(x: Any) -> Array:
-    """log(sigmoid(x)), without underflow.
-
-    Args:
-        x: array of any shape; integers become float.
-
-    >>> print(log_sigmoid(jnp.array([-1000.0, 0.0])).round(4))
-    [-1.000e+03 -6.931e-01]
-    """
+    """log(sigmoid(x)), without underflow."""
     return -softplus(-value(x, "log_sigmoid"))
 
 
+@_described("jnp.array([-1.0, 0.0, 3.0])", "Array([-0.5 ,  0.  ,  0.75], dtype=float32)")
 def soft_sign(x: Any) -> Array:
-    """x / (|x| + 1)
-
-    Args:
-        x: array of any shape; integers become float.
-
-    >>> soft_sign(jnp.array([-1.0, 0.0, 3.0]))
-    Array([-0.5 ,  0.  ,  0.75], dtype=float32)
-    """
+    """x / (|x| + 1)"""
     (v,) = promote_inexact("soft_sign", x)
     return _soft_sign(v) if isinstance(v, Tracer) and v.dtype not in dtypes.COMPLEX else v / (jnp.abs(v) + 1)
 
@@ -172,15 +155,13 @@ def _soft_sign_slope(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Arr
     return _soft_sign(x), t * part * part
 
 
+@example("jnp.array([-1.5, 0.0, 1.5])", "Array([0.5, 1. , 2. ], dtype=float32)")
 def squareplus(x: Any, b: Any = 4) -> Array:
     """(x + sqrt(x^2 + b)) / 2 (Barron, 2021).
 
     Args:
         x: array of any shape; integers become float.
         b: number or array; 0 gives `relu`.
-
-    >>> squareplus(jnp.array([-1.5, 0.0, 1.5]))
-    Array([0.5, 1. , 2. ], dtype=float32)
     """
     v = value(x, "squareplus")
     if not (isinstance(v, Tracer) or isinstance(b, Tracer)) or v.dtype in dtypes.COMPLEX:
@@ -196,8 +177,7 @@ _squareplus = custom_jvp(_squareplus_of)
 # With r = sqrt(x^2 + b), the slope is (1 + x / r) / 2: for x < 0 that is a difference. It is b / (2 r (r - x)) there,
 # and 1 less that of -x elsewhere. Its own slopes are b / (2 r^3) and, in b, -x / (4 r^3).
 _squareplus.defjvps(
-    lambda t, y, x, b: t * _squareplus_slope(x, b),
-    lambda t, y, x, b: t / (4 * jnp.sqrt(jnp.square(x) + b)),
+    lambda t, y, x, b: t * _squareplus_slope(x, b), lambda t, y, x, b: t / (4 * jnp.sqrt(jnp.square(x) + b))
 )
 
 
@@ -215,54 +195,29 @@ def _squareplus_bend(primals: tuple[Array, Array], tangents: tuple[Array, Array]
     return _squareplus_slope(x, b), t * (b / r / r / r / 2) - u * (x / r / r / r / 4)
 
 
+@_described("jnp.array([-2.0, 0.0, 2.0])", "Array([0.  , 0.25, 2.  ], dtype=float32)")
 def sparse_plus(x: Any) -> Array:
-    """0 below -1, x above 1, (x + 1)^2 / 4 between.
-
-    Args:
-        x: array of any shape; integers become float.
-
-    >>> sparse_plus(jnp.array([-2.0, 0.0, 2.0]))
-    Array([0.  , 0.25, 2.  ], dtype=float32)
-    """
+    """0 below -1, x above 1, (x + 1)^2 / 4 between."""
     v = value(x, "sparse_plus")
     return jnp.where(v <= -1.0, 0.0, jnp.where(v >= 1.0, v, (v + 1.0) ** 2 / 4))
 
 
+@_described("jnp.array([-2.0, 0.0, 2.0])", "Array([0. , 0.5, 1. ], dtype=float32)")
 def sparse_sigmoid(x: Any) -> Array:
-    """0 below -1, 1 above 1, (x + 1) / 2 between: the derivative of `sparse_plus`.
-
-    Args:
-        x: array of any shape; integers become float.
-
-    >>> sparse_sigmoid(jnp.array([-2.0, 0.0, 2.0]))
-    Array([0. , 0.5, 1. ], dtype=float32)
-    """
+    """0 below -1, 1 above 1, (x + 1) / 2 between: the derivative of `sparse_plus`."""
     return 0.5 * jnp.clip(value(x, "sparse_sigmoid") + 1.0, 0.0, 2.0)
 
 
+@_described("jnp.array([-1.0, 0.0, 1.0])", "[-0.3034  0.      0.8651]", rounded=True)
 def mish(x: Any) -> Array:
-    """x * tanh(softplus(x)) (Misra, 2019).
-
-    Args:
-        x: array of any shape; integers become float.
-
-    >>> print(mish(jnp.array([-1.0, 0.0, 1.0])).round(4))
-    [-0.3034  0.      0.8651]
-    """
+    """x * tanh(softplus(x)) (Misra, 2019)."""
     v = value(x, "mish")
     return v * jnp.tanh(softplus(v))
 
 
+@_described("jnp.array([-1.0, 0.0, 2.0])", "[-0.6321  0.      2.    ]", "alpha: number or array.", rounded=True)
 def elu(x: Any, alpha: Any = 1.0) -> Array:
-    """x for x > 0, else alpha * (exp(x) - 1) (Clevert et al., 2015).
-
-    Args:
-        x: array of any shape; integers become float.
-        alpha: number or array.
-
-    >>> print(elu(jnp.array([-1.0, 0.0, 2.0])).round(4))
-    [-0.6321  0.      2.    ]
-    """
+    """x for x > 0, else alpha * (exp(x) - 1) (Clevert et al., 2015)."""
     v = value(x, "elu")
     if _is_number(alpha) and alpha == 1 and v.dtype in dtypes.FLOAT:
         return ops.elu(v)
@@ -270,15 +225,9 @@ def elu(x: Any, alpha: Any = 1.0) -> Array:
     return jnp.where(v > 0, v, alpha * jnp.expm1(jnp.where(v > 0, 0.0, v)))
 
 
+@_described("jnp.array([-1.0, 0.0, 2.0])", "[-1.1113  0.      2.1014]", rounded=True)
 def selu(x: Any) -> Array:
-    """Self-normalizing `elu` (Klambauer et al., 2017).
-
-    Args:
-        x: array of any shape; integers become float.
-
-    >>> print(selu(jnp.array([-1.0, 0.0, 2.0])).round(4))
-    [-1.1113  0.      2.1014]
-    """
+    """Self-normalizing `elu` (Klambauer et al., 2017)."""
     return 1.0507009873554804934193349852946 * elu(x, 1.6732632423543772848170429916717)
 
 
@@ -296,15 +245,13 @@ def celu(x: Any, alpha: Any = 1.0) -> Array:
     return jnp.maximum(v, 0.0) + alpha * jnp.expm1(jnp.minimum(v, 0.0) / alpha)
 
 
+@example("jnp.array([-2.0, 0.0, 2.0]), 0.5", "Array([-1.,  0.,  2.], dtype=float32)")
 def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Array:
     """x for x >= 0, else negative_slope * x.
 
     Args:
         x: array of any shape; integers become float.
         negative_slope: number or array.
-
-    >>> leaky_relu(jnp.array([-2.0, 0.0, 2.0]), 0.5)
-    Array([-1.,  0.,  2.], dtype=float32)
     """
     v = value(x, "leaky_relu")
     if _is_number(negative_slope) and v.dtype in dtypes.FLOAT:
@@ -312,40 +259,26 @@ def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Array:
     return jnp.where(v >= 0, v, negative_slope * v)
 
 
+@example("jnp.array([-2.0, 0.5, 2.0])", "Array([-1. ,  0.5,  1. ], dtype=float32)")
 def hard_tanh(x: Any) -> Array:
     """x, at least -1 and at most 1.
 
     Args:
         x: array of any shape; integers stay integers.
-
-    >>> hard_tanh(jnp.array([-2.0, 0.5, 2.0]))
-    Array([-1. ,  0.5,  1. ], dtype=float32)
     """
     v = value(x, "hard_tanh")
     return jnp.where(v > 1, 1, jnp.where(v < -1, -1, v))
 
 
+@_described("jnp.array([-4.0, 0.0, 4.0])", "Array([0. , 0.5, 1. ], dtype=float32)")
 def hard_sigmoid(x: Any) -> Array:
-    """relu6(x + 3) / 6
-
-    Args:
-        x: array of any shape; integers become float.
-
-    >>> hard_sigmoid(jnp.array([-4.0, 0.0, 4.0]))
-    Array([0. , 0.5, 1. ], dtype=float32)
-    """
+    """relu6(x + 3) / 6"""
     return relu6(value(x, "hard_sigmoid") + 3.0) / 6.0
 
 
+@_described("jnp.array([-4.0, 0.0, 3.0])", "Array([-0.,  0.,  3.], dtype=float32)")
 def hard_silu(x: Any) -> Array:
-    """x * hard_sigmoid(x) (Howard et al., MobileNetV3, 2019).
-
-    Args:
-        x: array of any shape; integers become float.
-
-    >>> hard_silu(jnp.array([-4.0, 0.0, 3.0]))
-    Array([-0.,  0.,  3.], dtype=float32)
-    """
+    """x * hard_sigmoid(x) (Howard et al., MobileNetV3, 2019)."""
     v = value(x, "hard_silu")
     return ops.hard_swish(v) if v.dtype in dtypes.FLOAT else v * hard_sigmoid(v)
 
@@ -353,6 +286,7 @@ def hard_silu(x: Any) -> Array:
 hard_swish = hard_silu
 
 
+@example("jnp.array([2.0, 4.0, 0.0, jnp.inf])", "Array([1., 4.], dtype=float32)")
 def glu(x: Any, axis: int = -1) -> Array:
     """The first half along ``axis`` times the sigmoid of the second half.
 
@@ -362,9 +296,6 @@ def glu(x: Any, axis: int = -1) -> Array:
 
     Raises:
         ShapeError: the axis has odd size.
-
-    >>> glu(jnp.array([2.0, 4.0, 0.0, jnp.inf]))
-    Array([1., 4.], dtype=float32)
     """
     v = value(x, "glu")
     size = v.shape[as_axis("glu", axis, v.ndim)]

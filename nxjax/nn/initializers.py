@@ -12,6 +12,7 @@ from nxjax import numpy as jnp
 from nxjax import random
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.lax.sharding import with_sharding_constraint
+from nxjax.numpy.documented import example
 from nxjax.numpy.promotion import as_shape
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -19,6 +20,14 @@ from nxjax.trace.dtypes import DType
 from nxjax.typing import ArrayLike, DTypeLike
 
 Axes = int | Sequence[int]
+
+
+class _ByFan(Protocol):
+    """What `glorot_uniform` and its like are."""
+
+    def __call__(
+        self, in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: DTypeLike | None = None
+    ) -> Initializer: ...
 
 
 class Initializer(Protocol):
@@ -86,15 +95,13 @@ def ones(
     return _laid_out(jnp.ones(shape, _dtype(dtype)), out_sharding)
 
 
+@example("3", "Array([3, 3], dtype=int32)", then="(random.key(0), (2,), int)")
 def constant(value: ArrayLike, dtype: DTypeLike | None = None) -> Initializer:
     """``value`` everywhere.
 
     Args:
         value: number or array that broadcasts to the shape.
         dtype: used where ``init`` is given none; float32 by default.
-
-    >>> constant(3)(random.key(0), (2,), int)
-    Array([3, 3], dtype=int32)
     """
 
     def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
@@ -255,92 +262,43 @@ def _truncated_disk(key: Any, shape: Any, dtype: DType) -> Array:
     return _polar(key, shape, dtype, lambda u: jnp.sqrt(-jnp.log1p(-(1 - math.exp(-4)) * u)))
 
 
-def glorot_uniform(
-    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: DTypeLike | None = None
-) -> Initializer:
-    """Glorot and Bengio (2010), uniform.
+def _by_fan(
+    name: str, paper: str, scale: float, mode: str, distribution: str, variance: str, shown: tuple[str, float]
+) -> _ByFan:
+    """`variance_scaling` as a paper proposes it; ``shown`` is the example's variance as a quotient, and its root."""
 
-    Arguments as `variance_scaling`; the variance is 2 / (inputs + outputs).
+    def function(
+        in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: DTypeLike | None = None
+    ) -> Initializer:
+        return variance_scaling(scale, mode, distribution, in_axis, out_axis, batch_axis, dtype)
 
-    >>> x = glorot_uniform()(random.key(0), (100, 50))
-    >>> round(float(x.std()), 2), round((2 / 150) ** 0.5, 2)
-    (0.12, 0.12)
-    """
-    return variance_scaling(1.0, "fan_avg", "uniform", in_axis, out_axis, batch_axis, dtype)
+    quotient, deviation = shown
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"""{paper}, {distribution.replace("_", " ")}.
 
+Arguments as `variance_scaling`; the variance is {variance}.
 
-def glorot_normal(
-    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: DTypeLike | None = None
-) -> Initializer:
-    """Glorot and Bengio (2010), truncated normal.
-
-    Arguments as `variance_scaling`; the variance is 2 / (inputs + outputs).
-
-    >>> x = glorot_normal()(random.key(0), (100, 50))
-    >>> round(float(x.std()), 2), round((2 / 150) ** 0.5, 2)
-    (0.12, 0.12)
-    """
-    return variance_scaling(1.0, "fan_avg", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
+>>> x = {name}()(random.key(0), (100, 50))
+>>> round(float(x.std()), 2), round(({quotient}) ** 0.5, 2)
+({deviation}, {deviation})
+"""
+    return function
 
 
-def lecun_uniform(
-    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: DTypeLike | None = None
-) -> Initializer:
-    """LeCun et al. (1998), uniform.
-
-    Arguments as `variance_scaling`; the variance is 1 / inputs.
-
-    >>> x = lecun_uniform()(random.key(0), (100, 50))
-    >>> round(float(x.std()), 2), round((1 / 100) ** 0.5, 2)
-    (0.1, 0.1)
-    """
-    return variance_scaling(1.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
+def _pair(name: str, paper: str, scale: float, mode: str, variance: str, *shown: Any) -> tuple[_ByFan, _ByFan]:
+    """The uniform and the normal one."""
+    kinds = (("uniform", "uniform"), ("normal", "truncated_normal"))
+    uniform, normal = (_by_fan(f"{name}_{n}", paper, scale, mode, kind, variance, shown) for n, kind in kinds)
+    return uniform, normal
 
 
-def lecun_normal(
-    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: DTypeLike | None = None
-) -> Initializer:
-    """LeCun et al. (1998), truncated normal.
-
-    Arguments as `variance_scaling`; the variance is 1 / inputs.
-
-    >>> x = lecun_normal()(random.key(0), (100, 50))
-    >>> round(float(x.std()), 2), round((1 / 100) ** 0.5, 2)
-    (0.1, 0.1)
-    """
-    return variance_scaling(1.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
-
-
-def he_uniform(
-    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: DTypeLike | None = None
-) -> Initializer:
-    """He et al. (2015), uniform.
-
-    Arguments as `variance_scaling`; the variance is 2 / inputs.
-
-    >>> x = he_uniform()(random.key(0), (100, 50))
-    >>> round(float(x.std()), 2), round((2 / 100) ** 0.5, 2)
-    (0.14, 0.14)
-    """
-    return variance_scaling(2.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
-
-
-def he_normal(
-    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: DTypeLike | None = None
-) -> Initializer:
-    """He et al. (2015), truncated normal.
-
-    Arguments as `variance_scaling`; the variance is 2 / inputs.
-
-    >>> x = he_normal()(random.key(0), (100, 50))
-    >>> round(float(x.std()), 2), round((2 / 100) ** 0.5, 2)
-    (0.14, 0.14)
-    """
-    return variance_scaling(2.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
-
-
-xavier_uniform, xavier_normal = glorot_uniform, glorot_normal
-kaiming_uniform, kaiming_normal = he_uniform, he_normal
+glorot_uniform, glorot_normal = xavier_uniform, xavier_normal = _pair(
+    "glorot", "Glorot and Bengio (2010)", 1.0, "fan_avg", "2 / (inputs + outputs)", "2 / 150", 0.12
+)
+lecun_uniform, lecun_normal = _pair("lecun", "LeCun et al. (1998)", 1.0, "fan_in", "1 / inputs", "1 / 100", 0.1)
+he_uniform, he_normal = kaiming_uniform, kaiming_normal = _pair(
+    "he", "He et al. (2015)", 2.0, "fan_in", "2 / inputs", "2 / 100", 0.14
+)
 
 
 def orthogonal(scale: ArrayLike = 1.0, column_axis: int = -1, dtype: DTypeLike | None = None) -> Initializer:

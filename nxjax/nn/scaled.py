@@ -17,6 +17,7 @@ from nxjax import numpy as np
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.lax.algebra import dot_general
 from nxjax.lax.products import block_scaled
+from nxjax.numpy.documented import example
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
@@ -80,6 +81,7 @@ def _wide(scales: Any) -> Any:
     return as_value(scales, "scaled_matmul").astype("float32")
 
 
+@example('"mxfp8"', "32", then=".block_size")
 def get_scaled_dot_general_config(mode: Literal["nvfp4", "mxfp8"], global_scale: Any = None) -> BlockScaleConfig:
     """How `scaled_dot_general` quantizes an operand.
 
@@ -89,9 +91,6 @@ def get_scaled_dot_general_config(mode: Literal["nvfp4", "mxfp8"], global_scale:
 
     Raises:
         ParameterError: another mode.
-
-    >>> get_scaled_dot_general_config("mxfp8").block_size
-    32
     """
     if mode != "mxfp8":
         raise ParameterError("get_scaled_dot_general_config: mode", got=repr(mode), expected="'mxfp8'")

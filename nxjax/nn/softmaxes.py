@@ -9,6 +9,7 @@ import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax.lax import stop_gradient
+from nxjax.numpy.documented import example
 from nxjax.numpy.promotion import as_axes, convert, promote_inexact
 from nxjax.ops import composite_softmax as ops
 from nxjax.ops.shape import reshape, transpose
@@ -32,12 +33,9 @@ def softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
     return _normalized("softmax", ops.softmax, x, axis, where, 0)
 
 
+@example("jnp.array([0.0, 1000.0])", "Array([-1000.,     0.], dtype=float32)")
 def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
-    """log(softmax(x)) without underflow; arguments as `softmax`. Masked elements give -inf.
-
-    >>> log_softmax(jnp.array([0.0, 1000.0]))
-    Array([-1000.,     0.], dtype=float32)
-    """
+    """log(softmax(x)) without underflow; arguments as `softmax`. Masked elements give -inf."""
     return _normalized("log_softmax", ops.log_softmax, x, axis, where, -np.inf)
 
 
@@ -73,6 +71,7 @@ def _on_axes(name: str, op: Op, v: Array, axis: Any) -> Array:
     return transpose(y, permutation=tuple(sorted(range(v.ndim), key=order.__getitem__)))
 
 
+@example("jnp.array([1000.0, 1000.0])", "Array(1000., dtype=float32)")
 def logmeanexp(x: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Array:
     """log(mean(exp(x))) over ``axis``; ``where`` masks elements out of sum and count.
 
@@ -81,9 +80,6 @@ def logmeanexp(x: Any, axis: Any = None, where: Any = None, keepdims: bool = Fal
         axis: an axis, a tuple of axes, or None for all.
         where: boolean mask that broadcasts to ``x``.
         keepdims: keep the axes, of size 1.
-
-    >>> logmeanexp(jnp.array([1000.0, 1000.0]))
-    Array(1000., dtype=float32)
     """
     total = logsumexp(x, axis=axis, where=where, keepdims=keepdims)
     (v,) = promote_inexact("logmeanexp", x)

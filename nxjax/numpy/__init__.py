@@ -22,10 +22,10 @@ _FILES: dict[str, str] = {
         ComplexWarning can_cast finfo iinfo e pi inf nan euler_gamma newaxis
         """,
     "creation": """
-        array asarray copy astype fromfunction zeros ones empty full zeros_like ones_like empty_like full_like arange
-        linspace logspace geomspace eye identity tri vander array_repr array_str set_printoptions get_printoptions
-        printoptions
+        array asarray copy astype zeros ones empty full zeros_like ones_like empty_like full_like array_repr array_str
+        set_printoptions get_printoptions printoptions
         """,
+    "ranges": "arange linspace logspace geomspace fromfunction eye identity tri vander",
     "buffers": "fromfile fromiter fromstring frombuffer from_dlpack",
     "files": "load save savez",
     "elementwise": """
@@ -44,9 +44,9 @@ _FILES: dict[str, str] = {
         """,
     "shapes": """
         shape ndim size iterable reshape ravel transpose permute_dims matrix_transpose swapaxes moveaxis rollaxis
-        expand_dims squeeze broadcast_shapes broadcast_to broadcast_arrays atleast_1d atleast_2d atleast_3d flip
-        fliplr flipud rot90 roll tile repeat resize unstack
+        expand_dims squeeze broadcast_shapes broadcast_to broadcast_arrays atleast_1d atleast_2d atleast_3d unstack
         """,
+    "rearranging": "flip fliplr flipud rot90 roll tile repeat resize",
     "joining": """
         concatenate concat stack vstack hstack dstack column_stack block split array_split vsplit hsplit dsplit
         append delete insert trim_zeros ediff1d

@@ -339,9 +339,7 @@ def write(x: Array, index: Any, values: Any, op: str, options: Options) -> Array
         starts,
         v,
         dimension_numbers=ScatterDimensionNumbers(
-            update_window_dims=plan.offsets,
-            inserted_window_dims=plan.collapsed,
-            scatter_dims_to_operand_dims=axes,
+            update_window_dims=plan.offsets, inserted_window_dims=plan.collapsed, scatter_dims_to_operand_dims=axes
         ),
         indices_are_sorted=options.indices_are_sorted or plan.unique,
         unique_indices=options.unique_indices or plan.unique,

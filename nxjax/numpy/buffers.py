@@ -8,6 +8,7 @@ import numpy as np
 
 from nxjax.errors import ParameterError
 from nxjax.numpy.creation import from_data, placed
+from nxjax.numpy.documented import example
 from nxjax.trace import dtypes
 from nxjax.trace.array import check_unmasked, wrap
 from nxjax.trace.core import Array
@@ -29,13 +30,9 @@ def fromfile(
     return from_data(data, dtypes.as_dtype(dtype))
 
 
+@example("(n * n for n in range(4)), dtype=int", "Array([0, 1, 4, 9], dtype=int32)")
 def fromiter(iter: Any, dtype: Any = float, count: int = -1, *, like: Any = None) -> Array:
-    """The numbers that an iterator gives; float32 unless another dtype is given.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.fromiter((n * n for n in range(4)), dtype=int)
-    Array([0, 1, 4, 9], dtype=int32)
-    """
+    """The numbers that an iterator gives; float32 unless another dtype is given."""
     wanted = dtypes.as_dtype(dtype)
     return from_data(np.fromiter(iter, wanted, count), wanted)
 
@@ -58,15 +55,12 @@ def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) ->
         ) from None
 
 
+@example('b"abc", dtype=jnp.uint8', "Array([97, 98, 99], dtype=uint8)")
 def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Array:
     """The bytes of ``buffer`` read as ``dtype``.
 
     Raises:
         ValueError: the bytes are no whole number of elements, or fewer than ``count``.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.frombuffer(b"abc", dtype=jnp.uint8)
-    Array([97, 98, 99], dtype=uint8)
     """
     data = np.frombuffer(buffer, dtype=dtypes.as_stored(dtype), count=count, offset=offset)
     return from_data(data, dtypes.as_dtype(dtype))

@@ -8,6 +8,7 @@ import numpy as np
 
 from nxjax.errors import ShapeError
 from nxjax.numpy.contractions import of_other_kind, precision_of
+from nxjax.numpy.documented import example
 from nxjax.numpy.elementwise import not_equal, subtract
 from nxjax.numpy.floats import clip, conjugate, i0
 from nxjax.numpy.indexing import take
@@ -129,16 +130,13 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = N
     return out[0] if len(out) == 1 else out
 
 
+@example("jnp.array([0, 1, 4]), x=jnp.array([0, 1, 2])", "Array(3., dtype=float32)")
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
     """The integral of samples along ``axis`` by the trapezoidal rule.
 
     Args:
         y: samples; integers become float.
         x: their places, a vector or of the shape of ``y``; without it they are ``dx`` apart.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.trapezoid(jnp.array([0, 1, 4]), x=jnp.array([0, 1, 2]))
-    Array(3., dtype=float32)
     """
     if x is None:
         (v,), step = promote_inexact("trapezoid", y), value(dx, "trapezoid")
@@ -250,6 +248,7 @@ def _convolution(x: Array, y: Array, mode: str, precision: Any, preferred: Any, 
     return _windows_dot(padded, ops.rev(y, dimensions=(0,)), precision, preferred)
 
 
+@example("jnp.array([1, 2, 3]), jnp.array([1, 10])", "Array([21., 32.], dtype=float32)")
 def correlate(
     a: Any, v: Any, mode: str = "valid", *, precision: Any = None, preferred_element_type: Any = None
 ) -> Array:
@@ -258,10 +257,6 @@ def correlate(
     Raises:
         ShapeError: not vectors.
         ValueError: one is empty, or ``mode`` is not ``"full"``, ``"same"`` or ``"valid"``.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.correlate(jnp.array([1, 2, 3]), jnp.array([1, 10]))
-    Array([21., 32.], dtype=float32)
     """
     x, y = _vectors("correlate", a, v)
     kernel = ops.rev(conjugate(y), dimensions=(0,))
@@ -302,13 +297,9 @@ def _finished(x: np.ndarray[Any, Any]) -> Array:
     return wrap(x.astype(dtypes.as_dtype(float)))
 
 
+@example("5", "Array([0. , 0.5, 1. , 0.5, 0. ], dtype=float32)")
 def bartlett(M: int) -> Array:
-    """The triangular window of ``M`` points that is zero at both ends.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.bartlett(5)
-    Array([0. , 0.5, 1. , 0.5, 0. ], dtype=float32)
-    """
+    """The triangular window of ``M`` points that is zero at both ends."""
     return _finished(np.bartlett(_window("bartlett", M)))
 
 
@@ -323,35 +314,23 @@ def blackman(M: int) -> Array:
     return _finished(np.blackman(_window("blackman", M)))
 
 
+@example("3", "Array([0.08, 1.  , 0.08], dtype=float32)")
 def hamming(M: int) -> Array:
-    """The Hamming window of ``M`` points: 0.54 - 0.46 cos.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.hamming(3)
-    Array([0.08, 1.  , 0.08], dtype=float32)
-    """
+    """The Hamming window of ``M`` points: 0.54 - 0.46 cos."""
     check_written("jnp.hamming")
     return _finished(np.hamming(_window("hamming", M)))
 
 
+@example("5", "Array([0. , 0.5, 1. , 0.5, 0. ], dtype=float32)")
 def hanning(M: int) -> Array:
-    """The von Hann window of ``M`` points: 0.5 - 0.5 cos.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.hanning(5)
-    Array([0. , 0.5, 1. , 0.5, 0. ], dtype=float32)
-    """
+    """The von Hann window of ``M`` points: 0.5 - 0.5 cos."""
     check_written("jnp.hanning")
     return _finished(np.hanning(_window("hanning", M)))
 
 
+@example("3, 0.0", "Array([1., 1., 1.], dtype=float32)")
 def kaiser(M: int, beta: Any) -> Array:
-    """The Kaiser window of ``M`` points: a ratio of Bessel functions of shape ``beta``, which may be traced.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.kaiser(3, 0.0)
-    Array([1., 1., 1.], dtype=float32)
-    """
+    """The Kaiser window of ``M`` points: a ratio of Bessel functions of shape ``beta``, which may be traced."""
     n = _window("kaiser", M)
     if n == 1:
         return _finished(np.ones(1))

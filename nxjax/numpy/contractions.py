@@ -10,20 +10,13 @@ import numpy as np
 
 from nxjax.config import config
 from nxjax.errors import DtypeError, ParameterError, ShapeError
+from nxjax.numpy.documented import example
 from nxjax.numpy.eager import product
 from nxjax.numpy.elementwise import multiply
 from nxjax.numpy.floats import conjugate
 from nxjax.numpy.grids import diagonal
 from nxjax.numpy.joining import stack
-from nxjax.numpy.promotion import (
-    as_axis,
-    broadcast_shape,
-    broadcast_to_shape,
-    convert,
-    no_out,
-    promote,
-    static_int,
-)
+from nxjax.numpy.promotion import as_axis, broadcast_shape, broadcast_to_shape, convert, no_out, promote, static_int
 from nxjax.numpy.reductions import sum as sum_
 from nxjax.numpy.shapes import moveaxis, ravel
 from nxjax.ops import vocabulary as ops
@@ -185,16 +178,12 @@ def matmul(
     return _dot(x, y, ((n + 1,), (n,)), (batch, batch), precision, preferred, "matmul")
 
 
+@example("jnp.array([[1, 2], [3, 4]]), jnp.array([[1, 0], [0, 1]])", "Array([[1, 3],\n       [2, 4]], dtype=int32)")
 def matvec(x1: Any, x2: Any, /) -> Array:
     """Matrices ``x1`` (..., m, n) times vectors ``x2`` (..., n); leading axes broadcast.
 
     Raises:
         ShapeError: too few axes, or sizes that do not fit.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.matvec(jnp.array([[1, 2], [3, 4]]), jnp.array([[1, 0], [0, 1]]))
-    Array([[1, 3],
-           [2, 4]], dtype=int32)
     """
     x, y = _operands("matvec", x1, x2, None)
     if x.ndim < 2 or y.ndim < 1:
@@ -203,15 +192,12 @@ def matvec(x1: Any, x2: Any, /) -> Array:
     return ops.reshape(out, shape=out.shape[:-1])
 
 
+@example("jnp.array([1j, 1]), jnp.array([[1, 2], [3, 4]])", "Array([3.-1.j, 4.-2.j], dtype=complex64)")
 def vecmat(x1: Any, x2: Any, /) -> Array:
     """Conjugated vectors ``x1`` (..., m) times matrices ``x2`` (..., m, n); leading axes broadcast.
 
     Raises:
         ShapeError: too few axes, or sizes that do not fit.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.vecmat(jnp.array([1j, 1]), jnp.array([[1, 2], [3, 4]]))
-    Array([3.-1.j, 4.-2.j], dtype=complex64)
     """
     x, y = _operands("vecmat", x1, x2, None)
     if x.ndim < 1 or y.ndim < 2:
@@ -220,6 +206,7 @@ def vecmat(x1: Any, x2: Any, /) -> Array:
     return ops.reshape(out, shape=(*out.shape[:-2], out.shape[-1]))
 
 
+@example("jnp.array([1j, 2]), jnp.array([1j, 3])", "Array(7.+0.j, dtype=complex64)")
 def vdot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """Sum of conj(a) * b over all elements of the flattened operands.
 
@@ -229,23 +216,16 @@ def vdot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any =
 
     Raises:
         ShapeError: they differ in size.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.vdot(jnp.array([1j, 2]), jnp.array([1j, 3]))
-    Array(7.+0.j, dtype=complex64)
     """
     return dot(conjugate(ravel(a)), ravel(b), precision=precision, preferred_element_type=preferred_element_type)
 
 
+@example("jnp.array([[1, 2], [3, 4]]), jnp.array([10, 1])", "Array([12, 34], dtype=int32)")
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """Sum of conj(x1) * x2 along ``axis``; the other axes broadcast.
 
     Raises:
         ShapeError: the axis differs in size, or the others do not broadcast.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.vecdot(jnp.array([[1, 2], [3, 4]]), jnp.array([10, 1]))
-    Array([12, 34], dtype=int32)
     """
     x, y = _operands("vecdot", x1, x2, None)
     i, j = as_axis("vecdot", axis, x.ndim), as_axis("vecdot", axis, y.ndim)
@@ -260,6 +240,7 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None, prefer
     return _dot(x, y, ((n,), (n,)), (batch, batch), precision, _preferred(preferred_element_type), "vecdot")
 
 
+@example("jnp.array([[1, 2], [3, 4]]), jnp.array([10, 1])", "Array([12, 34], dtype=int32)")
 def inner(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """Sum of products over the last axis of both; without conjugation.
 
@@ -269,10 +250,6 @@ def inner(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any 
 
     Raises:
         ShapeError: the last axes differ in size.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.inner(jnp.array([[1, 2], [3, 4]]), jnp.array([10, 1]))
-    Array([12, 34], dtype=int32)
     """
     preferred = _preferred(preferred_element_type)
     x, y = _operands("inner", a, b, preferred)
@@ -281,14 +258,9 @@ def inner(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any 
     return _dot(x, y, ((x.ndim - 1,), (y.ndim - 1,)), ((), ()), precision, preferred, "inner")
 
 
+@example("jnp.array([1, 2]), jnp.array([3, 4, 5])", "Array([[ 3,  4,  5],\n       [ 6,  8, 10]], dtype=int32)")
 def outer(a: Any, b: Any, out: None = None) -> Array:
-    """Products of all pairs of elements of the flattened operands.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.outer(jnp.array([1, 2]), jnp.array([3, 4, 5]))
-    Array([[ 3,  4,  5],
-           [ 6,  8, 10]], dtype=int32)
-    """
+    """Products of all pairs of elements of the flattened operands."""
     no_out("outer", out)
     x, y = promote("outer", ravel(a), ravel(b))
     return multiply(ops.reshape(x, shape=(x.size, 1)), ops.reshape(y, shape=(1, y.size)))
@@ -333,13 +305,9 @@ def tensordot(
     return _dot(x, y, (xc, yc), ((), ()), precision, _preferred(preferred_element_type), "tensordot")
 
 
+@example("jnp.array([1, 10]), jnp.array([1, 2, 3])", "Array([ 1,  2,  3, 10, 20, 30], dtype=int32)")
 def kron(a: Any, b: Any) -> Array:
-    """Kronecker product: a block of ``b`` for every element of ``a``.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.kron(jnp.array([1, 10]), jnp.array([1, 2, 3]))
-    Array([ 1,  2,  3, 10, 20, 30], dtype=int32)
-    """
+    """Kronecker product: a block of ``b`` for every element of ``a``."""
     x, y = promote("kron", a, b)
     rank = max(x.ndim, y.ndim)
     xs, ys = (1,) * (rank - x.ndim) + x.shape, (1,) * (rank - y.ndim) + y.shape

@@ -1,39 +1,30 @@
-"""Making arrays: from data, filled, counted, and the small matrices of zeros and ones.
+"""Making arrays: from data, or filled.
 
 What needs no traced value is a broadcast literal or an `iota` inside a trace, never a large constant.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, ParameterError, ShapeError
-from nxjax.numpy.elementwise import divide, equal, exp, floor, less_equal, log, multiply, sign, subtract
+from nxjax.numpy.documented import example
 from nxjax.numpy.promotion import (
-    as_axis,
     as_shape,
-    broadcast,
-    concrete,
     convert,
-    promote_inexact,
-    result_type_of,
-    static_int,
     value,
 )
-from nxjax.numpy.scalar_types import result_type
-from nxjax.numpy.shapes import broadcast_to, expand_dims, moveaxis
+from nxjax.numpy.shapes import broadcast_to
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import PlacedArray, another, as_numpy, as_value, check_items, from_numpy, frozen, scalar, wrap
-from nxjax.trace.core import EVAL, Array, Tracer, current_trace
+from nxjax.trace.core import EVAL, Array, current_trace
 from nxjax.trace.dtypes import DType
+from nxjax.trace.lazy import lazy
 from nxjax.trace.types import ArrayType, Shape, ShapeDtypeStruct
-from nxjax.transforms.vmap import vmap
 
 _PYTHON_SCALARS = (bool, int, float, complex)
 
@@ -230,13 +221,9 @@ def asarray(
     return array(a, dtype, bool(copy), order, device=device)
 
 
+@example("[1, 2]", "Array([1, 2], dtype=int32)")
 def copy(a: Any, order: str | None = None) -> Array:
-    """A copy; arrays are immutable, so it may share memory.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.copy([1, 2])
-    Array([1, 2], dtype=int32)
-    """
+    """A copy; arrays are immutable, so it may share memory."""
     return array(a, copy=True, order=order)
 
 
@@ -260,26 +247,6 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> 
         v = ops.real(v)
     y = convert(v, wanted)
     return placed(another(y) if copy and y is x else y, device)
-
-
-def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
-    """``function`` of the coordinate arrays of ``shape``, mapped over them one coordinate at a time by `vmap`.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.fromfunction(lambda row, column: 10 * row + column, (2, 3), dtype=int)
-    Array([[ 0,  1,  2],
-           [10, 11, 12]], dtype=int32)
-    """
-    sizes = as_shape("fromfunction", shape)
-    for axis in range(len(sizes) - 1, -1, -1):
-        in_axes = tuple(0 if i == axis else None for i in range(len(sizes)))
-        function = vmap(_with_kwargs(function, kwargs), in_axes=in_axes)
-        kwargs = {}
-    return function(*(arange(n, dtype=dtype) for n in sizes))
-
-
-def _with_kwargs(function: Callable[..., Any], kwargs: dict[str, Any]) -> Callable[..., Any]:
-    return (lambda *xs: function(*xs, **kwargs)) if kwargs else function
 
 
 # --- filled ---
@@ -311,23 +278,15 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
     return placed(filled(as_shape("zeros", shape), 0, dtypes.as_dtype(float if dtype is None else dtype)), device)
 
 
+@example("2, dtype=bool", "Array([ True,  True], dtype=bool)")
 def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """Ones of ``shape`` in ``dtype``, float32 unless another is given; raises as `zeros`.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.ones(2, dtype=bool)
-    Array([ True,  True], dtype=bool)
-    """
+    """Ones of ``shape`` in ``dtype``, float32 unless another is given; raises as `zeros`."""
     return placed(filled(as_shape("ones", shape), 1, dtypes.as_dtype(float if dtype is None else dtype)), device)
 
 
+@example("(0, 3)", "(0, 3)", then=".shape")
 def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """Zeros: there is no uninitialized memory. Parameters and errors of `zeros`.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.empty((0, 3)).shape
-    (0, 3)
-    """
+    """Zeros: there is no uninitialized memory. Parameters and errors of `zeros`."""
     return zeros(shape, dtype, device=device)
 
 
@@ -381,37 +340,25 @@ def _beside(a: Any, sizes: Shape, device: Any, out_sharding: Any) -> Any:
     return a.sharding if type(a) is PlacedArray and a.shape == sizes and current_trace() is EVAL else None
 
 
+@example("jnp.arange(3)", "Array([0, 0, 0], dtype=int32)")
 def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """Zeros in the shape and dtype of ``a``, which may be a `ShapeDtypeStruct`, unless others are given.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.zeros_like(jnp.arange(3))
-    Array([0, 0, 0], dtype=int32)
-    """
+    """Zeros in the shape and dtype of ``a``, which may be a `ShapeDtypeStruct`, unless others are given."""
     sizes, wanted, weak = _like(a, shape, dtype, "zeros_like")
     return placed(filled(sizes, 0, wanted, weak), _beside(a, sizes, device, out_sharding))
 
 
+@example("jnp.arange(3), shape=(1, 2)", "Array([[1, 1]], dtype=int32)")
 def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """Ones in the shape and dtype of ``a``, unless others are given.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.ones_like(jnp.arange(3), shape=(1, 2))
-    Array([[1, 1]], dtype=int32)
-    """
+    """Ones in the shape and dtype of ``a``, unless others are given."""
     sizes, wanted, weak = _like(a, shape, dtype, "ones_like")
     return placed(filled(sizes, 1, wanted, weak), _beside(a, sizes, device, out_sharding))
 
 
+@example("jnp.arange(3), dtype=float", "Array([0., 0., 0.], dtype=float32)")
 def empty_like(
     prototype: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None
 ) -> Array:
-    """Zeros in the shape and dtype of ``prototype``: there is no uninitialized memory.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.empty_like(jnp.arange(3), dtype=float)
-    Array([0., 0., 0.], dtype=float32)
-    """
+    """Zeros in the shape and dtype of ``prototype``: there is no uninitialized memory."""
     return zeros_like(prototype, dtype, shape, device=device)
 
 
@@ -434,253 +381,16 @@ def full_like(
     return placed(convert(x, wanted, weak) if weak else x, _beside(a, sizes, device, out_sharding))
 
 
-# --- counted ---
-
-
-def iota(n: int, dtype: DType) -> Array:
-    """0, 1, ..., n - 1."""
-    if current_trace() is EVAL:
-        return wrap(np.arange(n).astype(dtype))
-    return ops.iota(dtype=dtype, shape=(n,), dimension=0)
-
-
-def arange(
-    start: Any,
-    stop: Any = None,
-    step: Any = None,
-    dtype: Any = None,
-    *,
-    device: Any = None,
-    out_sharding: Any = None,
-) -> Array:
-    """``start``, ``start + step``, ... below ``stop``; ``arange(n)`` counts from 0.
-
-    Args:
-        start, stop, step: numbers; one alone is ``stop``.
-        dtype: of the result; by default what the numbers promote to, int32 or float32.
-
-    Raises:
-        ShapeError: a bound that is no scalar.
-        ConcretizationTypeError: a traced bound: the size would depend on it.
-        ZeroDivisionError: ``step`` is 0.
-
-    >>> arange(3)
-    Array([0, 1, 2], dtype=int32)
-    """
-    given = [x for x in (start, stop, step) if x is not None]
-    for x in given:
-        concrete("arange", x, "it decides the length")
-        if np.ndim(x if not isinstance(x, Array) else x.numpy()):  # type: ignore[attr-defined]
-            raise ShapeError("arange: bounds are scalars", got=np.shape(x))
-    if dtype is None:
-        wanted = result_type(*given)
-    else:
-        wanted = dtypes.as_dtype(dtype)
-    first, last, by = ((x.numpy()[()] if isinstance(x, Array) else x) for x in (start, stop, step))  # type: ignore[attr-defined]
-    if last is None:
-        first, last = 0, first
-    by = 1 if by is None else by
-    if by == 0:
-        raise ZeroDivisionError("arange: step must not be zero")
-    if wanted == dtypes.bool_ and math.ceil((last - first) / by) > 2:
-        raise DtypeError("arange: no more than two booleans", got=math.ceil((last - first) / by))
-    if first == 0 and by == 1 and not isinstance(last, complex):
-        return placed(iota(max(0, math.ceil(last)), wanted), device)
-    if all(isinstance(v, (int, np.integer)) for v in (first, last, by)):
-        data = np.arange(int(first), int(last), int(by))
-    else:
-        data = np.arange(first, last, by, dtype=wanted if wanted in (dtypes.float32, dtypes.float64) else None)
-    return placed(wrap(data.astype(wanted)), device)
-
-
-def linspace(
-    start: Any,
-    stop: Any,
-    num: int = 50,
-    endpoint: bool = True,
-    retstep: bool = False,
-    dtype: Any = None,
-    axis: int = 0,
-    *,
-    device: Any = None,
-) -> Any:
-    """``num`` values from ``start`` to ``stop``, evenly spaced along a new ``axis``; with ``retstep``, the step too.
-
-    Raises:
-        ParameterError: ``num`` is negative.
-        ConcretizationTypeError: ``num`` is traced; ``start`` and ``stop`` may be.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.linspace(0, 1, 5)
-    Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
-    >>> jnp.linspace(0, 1, 4, endpoint=False, retstep=True)
-    (Array([0.  , 0.25, 0.5 , 0.75], dtype=float32), Array(0.25, dtype=float32))
-    """
-    num = static_int("linspace", num)
-    if num < 0:
-        raise ParameterError("linspace: num must be non-negative", got=num)
-
-    default = dtypes.to_inexact(result_type_of((start, stop), "linspace")[0])
-    wanted = default if dtype is None else dtypes.as_dtype(dtype)
-    work = dtypes.to_inexact(wanted)
-    # A Python number is read in the dtype that was asked for, not in the default one first.
-    exact = (full((), v, work) if type(v) in _PYTHON_SCALARS else v for v in (start, stop))
-    a, b = broadcast("linspace", *(astype(v, work) for v in promote_inexact("linspace", *exact)))
-    parts = num - 1 if endpoint else num
-    column = (num,) + (1,) * a.ndim
-    if num == 0:
-        out = filled((0, *a.shape), 0, work)
-    elif num == 1:
-        out = ops.reshape(a, shape=(1, *a.shape))
-    else:
-        real = dtypes.real_part(work)
-        t = ops.reshape(ops.div(iota(num, real), filled((num,), parts, real)), shape=column)
-        t = convert(t, work)
-        lo, hi, t = broadcast("linspace", ops.reshape(a, shape=(1, *a.shape)), ops.reshape(b, shape=(1, *b.shape)), t)
-        out = ops.add(ops.mul(lo, ops.sub(filled(t.shape, 1, work), t)), ops.mul(hi, t))
-        if endpoint:
-            # The last value is exactly `stop`, whatever the rounding of the others.
-            body = ops.slice(out, start_indices=(0,) * out.ndim, limit_indices=(num - 1, *a.shape), strides=None)
-            out = ops.concatenate(body, ops.reshape(b, shape=(1, *b.shape)), dimension=0)
-    if wanted in dtypes.INTEGER:
-        out = floor(out)
-    out = placed(moveaxis(convert(out, wanted), 0, as_axis("linspace", axis, out.ndim)), device)
-    if not retstep:
-        return out
-
-    step = divide(subtract(b, a), parts) if parts else filled(a.shape, math.nan, work)
-    return out, step
-
-
-def logspace(
-    start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: int = 0
-) -> Array:
-    """``base ** linspace(start, stop)``: powers with evenly spaced exponents.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.logspace(0, 3, 4).round(2)
-    Array([   1.,   10.,  100., 1000.], dtype=float32)
-    """
-    wanted = None if dtype is None else dtypes.as_dtype(dtype)
-    work = None if wanted is None else dtypes.to_inexact(wanted)
-    out = jnp.power(base, linspace(start, stop, num, endpoint, dtype=work, axis=axis))
-    return out if wanted is None else astype(out, wanted)
-
-
-def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Array:
-    """``num`` values from ``start``, exactly, to ``stop`` in equal ratios; of one sign (nan otherwise), or complex.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.geomspace(1, 1000, 4).round(2)
-    Array([   1.,   10.,  100., 1000.], dtype=float32)
-    >>> jnp.geomspace(-16, -1, 3).round(2)
-    Array([-16.,  -4.,  -1.], dtype=float32)
-    """
-    a, b = broadcast("geomspace", *promote_inexact("geomspace", start, stop))
-    if dtype is not None:
-        work = dtypes.to_inexact(dtypes.as_dtype(dtype))
-        a, b = astype(a, work), astype(b, work)
-    if a.dtype in dtypes.COMPLEX:
-        ratio = log(divide(b, a))
-        t = linspace(0, 1, num, endpoint, dtype=dtypes.real_part(a.dtype))
-        t = ops.reshape(t, shape=(num,) + (1,) * a.ndim)
-        out = multiply(a, exp(multiply(t, ratio)))
-    else:
-        # All of one sign: the sign is taken out, then the exponents are evenly spaced.
-        s = sign(a)
-        one = ops.mul(s, s)  # or 0, which makes nan of all
-        a, b = ops.div(ops.mul(a, one), one), ops.div(ops.mul(b, one), one)
-        out = multiply(
-            s, jnp.power(10.0, linspace(jnp.log10(multiply(a, s)), jnp.log10(multiply(b, s)), num, endpoint))
-        )
-        if num > 0:
-            first = expand_dims(a, 0)
-            if num > 1 and endpoint:
-                out = jnp.concatenate([first, out[1:-1], expand_dims(b, 0)])
-            else:
-                out = jnp.concatenate([first, out[1:]])
-    out = moveaxis(out, 0, as_axis("geomspace", axis, out.ndim))
-    return out if dtype is None else astype(out, dtype)
-
-
-# --- matrices ---
-
-
-def _rows_minus_columns(n: int, m: int) -> Array:
-    rows = ops.broadcast_in_dim(iota(n, dtypes.int32), shape=(n, m), broadcast_dimensions=(0,))
-    columns = ops.broadcast_in_dim(iota(m, dtypes.int32), shape=(n, m), broadcast_dimensions=(1,))
-    return ops.sub(columns, rows)
-
-
-def eye(N: Any, M: Any = None, k: Any = 0, dtype: Any = None, *, device: Any = None) -> Array:
-    """Ones on the ``k``-th diagonal of an N by M matrix, zeros elsewhere.
-
-    Raises:
-        ShapeError: a negative size.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.eye(2, 3, k=1)
-    Array([[0., 1., 0.],
-           [0., 0., 1.]], dtype=float32)
-    """
-    n, m = as_shape("eye", (N, N if M is None else M))
-    wanted = dtypes.as_dtype(float if dtype is None else dtype)
-    if current_trace() is EVAL and not isinstance(k, Tracer):
-        return placed(wrap(np.eye(n, m, static_int("eye", k)).astype(wanted)), device)
-
-    return placed(convert(equal(_rows_minus_columns(n, m), k), wanted), device)
-
-
-def identity(n: Any, dtype: Any = None) -> Array:
-    """The n by n identity matrix.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.identity(2, dtype=int)
-    Array([[1, 0],
-           [0, 1]], dtype=int32)
-    """
-    return eye(n, dtype=dtype)
-
-
-def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = None) -> Array:
-    """Ones at and below the ``k``-th diagonal, zeros above.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.tri(2, 3)
-    Array([[1., 0., 0.],
-           [1., 1., 0.]], dtype=float32)
-    """
-    n, m = as_shape("tri", (N, N if M is None else M))
-    wanted = dtypes.float32 if dtype is None else dtypes.as_dtype(dtype)
-    if current_trace() is EVAL:
-        return wrap(np.tri(n, m, static_int("tri", k)).astype(wanted))
-
-    return convert(less_equal(_rows_minus_columns(n, m), k), wanted)
-
-
-def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
-    """Powers of the elements of ``x`` in columns, falling unless ``increasing``.
-
-    Raises:
-        ShapeError: ``x`` is not one-dimensional.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.vander(jnp.array([2, 3]), 4)
-    Array([[ 8,  4,  2,  1],
-           [27,  9,  3,  1]], dtype=int32)
-    >>> jnp.vander(jnp.array([2, 3]), increasing=True)
-    Array([[1, 2],
-           [1, 3]], dtype=int32)
-    """
-    v = value(x, "vander")
-    if v.ndim != 1:
-        raise ShapeError("vander: x is one-dimensional", got=v.type)
-    n = v.shape[0] if N is None else static_int("vander", N)
-    exponents = wrap(np.arange(n) if increasing else np.arange(n)[::-1].copy())
-    return jnp.power(expand_dims(v, -1), convert(exponents, v.dtype if v.dtype in dtypes.INTEGER else dtypes.int32))
-
-
 # --- printing: NumPy's own ---
 
 array_repr, array_str = np.array_repr, np.array_str
 set_printoptions, get_printoptions, printoptions = np.set_printoptions, np.get_printoptions, np.printoptions
+
+# Older pickles look for them here.
+__getattr__, _ = lazy(
+    __name__,
+    dict.fromkeys(
+        ["arange", "eye", "fromfunction", "geomspace", "identity", "linspace", "logspace", "tri", "vander"],
+        "nxjax.numpy.ranges",
+    ),
+)

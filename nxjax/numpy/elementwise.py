@@ -14,6 +14,7 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.errors import DtypeError
 from nxjax.numpy import eager
+from nxjax.numpy.documented import example, named
 from nxjax.numpy.promotion import (
     broadcast_shape,
     broadcast_to_shape,
@@ -21,7 +22,6 @@ from nxjax.numpy.promotion import (
     dtype_of,
     full_like,
     inexact_operands,
-    named,
     only_all,
     operands,
     promote_inexact,
@@ -205,13 +205,9 @@ bitwise_not = _plain("bitwise_not", "not_", "~x, bit by bit, of integers or bool
 bitwise_invert = invert = bitwise_not
 
 
+@example("jnp.array([-1, 2], jnp.int8)", "Array([-1,  2], dtype=int8)")
 def positive(x: Any, /) -> Array:
-    """x itself, of any numeric dtype.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.positive(jnp.array([-1, 2], jnp.int8))
-    Array([-1,  2], dtype=int8)
-    """
+    """x itself, of any numeric dtype."""
     return another(value(x, "positive"))
 
 
@@ -226,23 +222,15 @@ def square(x: Any, /) -> Array:
     return ops.square(convert(v, dtypes.int32) if v.dtype == dtypes.bool_ else v)
 
 
+@example("jnp.array([-2.5, 0.0, jnp.nan])", "Array([-1.,  0., nan], dtype=float32)")
 def sign(x: Any, /) -> Array:
-    """-1, 0 or 1 in the dtype of x; nan for nan, x / abs(x) for complex x.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.sign(jnp.array([-2.5, 0.0, jnp.nan]))
-    Array([-1.,  0., nan], dtype=float32)
-    """
+    """-1, 0 or 1 in the dtype of x; nan for nan, x / abs(x) for complex x."""
     return ops.sign(value(x, "sign"))
 
 
+@example("jnp.array([3 + 4j, -1])", "Array([5., 1.], dtype=float32)")
 def absolute(x: Any, /) -> Array:
-    """The absolute value. Real for complex x; unsigned integers and booleans are themselves.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.absolute(jnp.array([3 + 4j, -1]))
-    Array([5., 1.], dtype=float32)
-    """
+    """The absolute value. Real for complex x; unsigned integers and booleans are themselves."""
     v = value(x, "absolute")
     return v if v.dtype == dtypes.bool_ or v.dtype in dtypes.UNSIGNED else ops.abs(v)
 
@@ -250,13 +238,9 @@ def absolute(x: Any, /) -> Array:
 abs = absolute
 
 
+@example("jnp.array([-1, 2])", "Array([1., 2.], dtype=float32)")
 def fabs(x: Any, /) -> Array:
-    """The absolute value as a float.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.fabs(jnp.array([-1, 2]))
-    Array([1., 2.], dtype=float32)
-    """
+    """The absolute value as a float."""
     return ops.abs(*promote_inexact("fabs", x))
 
 
@@ -275,13 +259,9 @@ floor = _rounding("floor", "floor", "The largest integer not above x.")
 ceil = _rounding("ceil", "ceil", "The smallest integer not below x.")
 
 
+@example("jnp.array([-1.7, 1.7])", "Array([-1.,  1.], dtype=float32)")
 def trunc(x: Any) -> Array:
-    """x without its fraction. Integers and booleans are themselves.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.trunc(jnp.array([-1.7, 1.7]))
-    Array([-1.,  1.], dtype=float32)
-    """
+    """x without its fraction. Integers and booleans are themselves."""
     v = value(x, "trunc")
     if v.dtype in dtypes.BITS:
         return v
@@ -355,11 +335,7 @@ logical_or = with_methods(False)(_logical("logical_or", "or_", "x or y."))
 logical_xor = with_methods(False)(_logical("logical_xor", "xor", "Either x or y."))
 
 
+@example("jnp.array([0.0, -2.0, jnp.nan])", "Array([ True, False, False], dtype=bool)")
 def logical_not(x: Any, /) -> Array:
-    """Whether x is zero, as booleans.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.logical_not(jnp.array([0.0, -2.0, jnp.nan]))
-    Array([ True, False, False], dtype=bool)
-    """
+    """Whether x is zero, as booleans."""
     return ops.not_(boolean(x, "logical_not"))

@@ -9,6 +9,7 @@ from typing import Any
 
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
+from nxjax.numpy.documented import example
 from nxjax.numpy.promotion import as_axis, broadcast_shape, value
 from nxjax.numpy.shapes import expand_dims, moveaxis, squeeze
 from nxjax.trace import tree
@@ -159,15 +160,12 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
     return tree.map(back, function(rows))
 
 
+@example("jnp.sum, jnp.ones((2, 3, 4)), [0, 2]", "[[[8.0], [8.0], [8.0]]]", then=".tolist()")
 def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Array:
     """``func(x, axis)`` for one axis after the other, the axis kept with size 1.
 
     Raises:
         ShapeError: the function neither keeps nor drops the axis.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.apply_over_axes(jnp.sum, jnp.ones((2, 3, 4)), [0, 2]).tolist()
-    [[[8.0], [8.0], [8.0]]]
     """
     x = value(a, "apply_over_axes")
     for axis in axes if isinstance(axes, (tuple, list)) else (axes,):

@@ -7,28 +7,28 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ParameterError, ShapeError, Shown
-from nxjax.numpy.creation import arange, asarray, eye, linspace, ones, tri, zeros
+from nxjax.numpy.creation import asarray, ones, zeros
+from nxjax.numpy.documented import example
 from nxjax.numpy.joining import concatenate, stack
 from nxjax.numpy.promotion import as_axes, as_shape, broadcast_to_shape, concrete, convert, full_like, static_int, value
+from nxjax.numpy.ranges import arange, eye, linspace, tri
+from nxjax.numpy.rearranging import resize
 from nxjax.numpy.scalar_types import result_type
 from nxjax.numpy.selection import nonzero
-from nxjax.numpy.shapes import moveaxis, ravel, resize
+from nxjax.numpy.shapes import moveaxis, ravel
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
 
 
+@example("jnp.array([[1, 2, 3], [4, 5, 6]]), offset=1", "Array([2, 6], dtype=int32)")
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """The elements with equal indices along two axes (``offset`` apart), in a last axis.
 
     Raises:
         ShapeError: fewer than two axes.
         AxisError: an axis that ``a`` does not have, or one axis twice.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.diagonal(jnp.array([[1, 2, 3], [4, 5, 6]]), offset=1)
-    Array([2, 6], dtype=int32)
     """
     x = value(a, "diagonal")
     if x.ndim < 2:
@@ -74,14 +74,9 @@ def _on_diagonal(n: int, k: int) -> Array:
     return convert(eye(n, k=k), dtypes.bool_)
 
 
+@example("jnp.array([[1, 2]])", "Array([[1, 0],\n       [0, 2]], dtype=int32)")
 def diagflat(v: Any, k: int = 0) -> Array:
-    """The matrix with the flattened input on its ``k``-th diagonal.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.diagflat(jnp.array([[1, 2]]))
-    Array([[1, 0],
-           [0, 2]], dtype=int32)
-    """
+    """The matrix with the flattened input on its ``k``-th diagonal."""
     x = ravel(v)
     return diag(convert(x, x.dtype), k)
 
@@ -97,30 +92,22 @@ def _triangle(name: str, m: Any, k: Any, lower: bool) -> Array:
     return ops.select_n(below, zero, x) if lower else ops.select_n(below, x, zero)
 
 
+@example("jnp.array([[1, 2], [3, 4]])", "Array([[1, 0],\n       [3, 4]], dtype=int32)")
 def tril(m: Any, k: int = 0) -> Array:
     """Zeros above the ``k``-th diagonal.
 
     Raises:
         ShapeError: fewer than two axes.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.tril(jnp.array([[1, 2], [3, 4]]))
-    Array([[1, 0],
-           [3, 4]], dtype=int32)
     """
     return _triangle("tril", m, k, True)
 
 
+@example("jnp.array([[1, 2], [3, 4]]), k=1", "Array([[0, 2],\n       [0, 0]], dtype=int32)")
 def triu(m: Any, k: int = 0) -> Array:
     """Zeros below the ``k``-th diagonal.
 
     Raises:
         ShapeError: fewer than two axes.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.triu(jnp.array([[1, 2], [3, 4]]), k=1)
-    Array([[0, 2],
-           [0, 0]], dtype=int32)
     """
     return _triangle("triu", m, k, False)
 
@@ -130,13 +117,9 @@ def _pair(rows: Any, columns: Any) -> tuple[Array, Array]:
     return wrap(rows.astype(index)), wrap(columns.astype(index))
 
 
+@example("2", "(Array([0, 1, 1], dtype=int32), Array([0, 0, 1], dtype=int32))")
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
-    """Rows and columns of the lower triangle of an n by m matrix.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.tril_indices(2)
-    (Array([0, 1, 1], dtype=int32), Array([0, 0, 1], dtype=int32))
-    """
+    """Rows and columns of the lower triangle of an n by m matrix."""
     return _pair(*np.tril_indices(static_int("tril_indices", n), k, m))
 
 
@@ -220,31 +203,23 @@ def diag_indices_from(arr: Any) -> tuple[Array, ...]:
     return diag_indices(shape[0], len(shape))
 
 
+@example("2, jnp.triu", "(Array([0, 0, 1], dtype=int32), Array([0, 1, 1], dtype=int32))")
 def mask_indices(n: int, mask_func: Any, k: int = 0, *, size: int | None = None) -> tuple[Array, Array]:
     """Where ``mask_func(ones((n, n)), k)`` is not zero: rows and columns.
 
     ``size`` fixes how many there are, which `jit` needs.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.mask_indices(2, jnp.triu)
-    (Array([0, 0, 1], dtype=int32), Array([0, 1, 1], dtype=int32))
     """
     rows, columns = nonzero(mask_func(ones((n, n)), k), size=size)
     return rows, columns
 
 
+@example("jnp.zeros((3, 2)), 7, inplace=False", "Array([[7., 0.],\n       [0., 7.],\n       [0., 0.]], dtype=float32)")
 def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True) -> Array:
     """``a`` with ``val``, repeated, on its main diagonal; needs ``inplace=False``.
 
     Raises:
         NotImplementedError: without ``inplace=False``, or with ``wrap``.
         ValueError: fewer than two axes.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.fill_diagonal(jnp.zeros((3, 2)), 7, inplace=False)
-    Array([[7., 0.],
-           [0., 7.],
-           [0., 0.]], dtype=float32)
     """
     if inplace:
         raise NotImplementedError("fill_diagonal: arrays are immutable, so inplace=False is needed")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ParameterError, ShapeError
+from nxjax.numpy.documented import example
 from nxjax.numpy.floats import clip
 from nxjax.numpy.powers import remainder
 from nxjax.numpy.promotion import (
@@ -22,10 +23,11 @@ from nxjax.numpy.promotion import (
     value,
     widened,
 )
+from nxjax.numpy.rearranging import resize
 from nxjax.numpy.reductions import cumsum
 from nxjax.numpy.scalar_types import result_type
 from nxjax.numpy.selection import where
-from nxjax.numpy.shapes import ravel, resize
+from nxjax.numpy.shapes import ravel
 from nxjax.numpy.subscripts import read, wrapped
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
@@ -184,6 +186,9 @@ def put_along_axis(
     return x.at[entries].set(values, mode=mode)
 
 
+@example(
+    "jnp.zeros((2, 2)), jnp.array([0, -1]), 5, inplace=False", "Array([[5., 0.],\n       [0., 5.]], dtype=float32)"
+)
 def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = True) -> Array:
     """``a`` with ``v``, repeated as needed, at the flat indices ``ind``; needs ``inplace=False``.
 
@@ -191,11 +196,6 @@ def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Tr
 
     Raises:
         ValueError: without ``inplace=False``, or another mode.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.put(jnp.zeros((2, 2)), jnp.array([0, -1]), 5, inplace=False)
-    Array([[5., 0.],
-           [0., 5.]], dtype=float32)
     """
     if inplace:
         raise ValueError("put: arrays are immutable, so inplace=False is needed")
@@ -242,15 +242,12 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
     return ops.reshape(where(flat, picked, ravel(x)), shape=x.shape)
 
 
+@example("jnp.array([1, 5, 99]), (2, 3)", "(Array([0, 1, 1], dtype=int32), Array([1, 2, 2], dtype=int32))")
 def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     """Coordinates in an array of ``shape`` of flat ``indices``, clamped to the array.
 
     Raises:
         TypeError: indices that are no integers.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.unravel_index(jnp.array([1, 5, 99]), (2, 3))
-    (Array([0, 1, 1], dtype=int32), Array([1, 2, 2], dtype=int32))
     """
     sizes = as_shape("unravel_index", shape)
     index = value(indices, "unravel_index")
@@ -265,16 +262,13 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     return tuple(convert(x, index.dtype, index.type.weak) for x in reversed(out))
 
 
+@example("(jnp.array([0, 1]), jnp.array([2, 1])), (2, 3)", "Array([2, 4], dtype=int32)")
 def ravel_multi_index(
     multi_index: Any, dims: Any, mode: str = "raise", order: str = "C", *, dtype: Any = None
 ) -> Array:
     """Flat indices of coordinates in an array of shape ``dims``, as ``dtype`` or the default integer.
 
     Modes: ``raise`` for coordinates outside, which needs concrete ones, ``clip``, ``wrap`` and ``ignore``.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.ravel_multi_index((jnp.array([0, 1]), jnp.array([2, 1])), (2, 3))
-    Array([2, 4], dtype=int32)
     """
     sizes = as_shape("ravel_multi_index", dims)
     if len(multi_index) != len(sizes):

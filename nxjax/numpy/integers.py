@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import DtypeError
-from nxjax.lax.control import while_loop
+from nxjax.numpy.documented import example
 from nxjax.numpy.promotion import as_axis, convert, full_like, numeric_operands, operands, value
 from nxjax.numpy.reductions import any as any_
 from nxjax.numpy.shapes import moveaxis
@@ -15,6 +15,7 @@ from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
+from nxjax.transforms.control.while_loop import while_loop
 
 
 def _integers(where: str, *xs: Any, truths: bool = False) -> list[Array]:
@@ -25,28 +26,22 @@ def _integers(where: str, *xs: Any, truths: bool = False) -> list[Array]:
     return out
 
 
+@example("jnp.array([1, 127], jnp.int8), 1", "Array([ 2, -2], dtype=int8)")
 def left_shift(x: Any, y: Any, /) -> Array:
     """x * 2**y by moving bits; what leaves at the top is lost. Broadcasts and promotes.
 
     Raises:
         DtypeError: not integers.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.left_shift(jnp.array([1, 127], jnp.int8), 1)
-    Array([ 2, -2], dtype=int8)
     """
     return ops.shift_left(*_integers("left_shift", x, y, truths=True))
 
 
+@example("jnp.array([7, -7]), 1", "Array([ 3, -4], dtype=int32)")
 def right_shift(x: Any, y: Any, /) -> Array:
     """x divided by 2**y, rounded down, by moving bits; the sign stays. Broadcasts and promotes.
 
     Raises:
         DtypeError: not integers.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.right_shift(jnp.array([7, -7]), 1)
-    Array([ 3, -4], dtype=int32)
     """
     a, b = _integers("right_shift", x, y, truths=True)
     return (ops.shift_right_logical if a.dtype in dtypes.UNSIGNED else ops.shift_right_arithmetic)(a, b)
@@ -55,15 +50,12 @@ def right_shift(x: Any, y: Any, /) -> Array:
 bitwise_left_shift, bitwise_right_shift = left_shift, right_shift
 
 
+@example("jnp.array([7, -7, 8])", "Array([3, 3, 1], dtype=uint8)")
 def bitwise_count(x: Any, /) -> Array:
     """The number of ones among the bits of |x|, as uint8.
 
     Raises:
         DtypeError: neither integers nor booleans.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.bitwise_count(jnp.array([7, -7, 8]))
-    Array([3, 3, 1], dtype=uint8)
     """
     v = value(x, "bitwise_count")
     if v.dtype == dtypes.bool_:
@@ -73,15 +65,12 @@ def bitwise_count(x: Any, /) -> Array:
     return convert(ops.population_count(ops.abs(v) if v.dtype in dtypes.SIGNED else v), dtypes.uint8)
 
 
+@example("jnp.array([12, -12, 0]), 18", "Array([ 6,  6, 18], dtype=int32)")
 def gcd(x1: Any, x2: Any) -> Array:
     """Greatest common divisor, by Euclid's algorithm; never negative. Broadcasts and promotes.
 
     Raises:
         DtypeError: not integers.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.gcd(jnp.array([12, -12, 0]), 18)
-    Array([ 6,  6, 18], dtype=int32)
     """
     a, b = _integers("gcd", x1, x2)
     zero = full_like(a, 0)
@@ -103,15 +92,12 @@ def gcd(x1: Any, x2: Any) -> Array:
     return while_loop(running, step, (a, b))[0]
 
 
+@example("jnp.array([4, -4, 0]), 6", "Array([12, 12,  0], dtype=int32)")
 def lcm(x1: Any, x2: Any) -> Array:
     """Least common multiple; never negative, 0 where either is. Broadcasts and promotes.
 
     Raises:
         DtypeError: not integers.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.lcm(jnp.array([4, -4, 0]), 6)
-    Array([12, 12,  0], dtype=int32)
     """
     a, b = _integers("lcm", x1, x2)
     if a.dtype in dtypes.SIGNED:
@@ -157,16 +143,13 @@ def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Array:
     return moveaxis(ops.reduce_sum(ops.mul(x, w), axes=(x.ndim - 1,)), -1, i)
 
 
+@example("jnp.array([160], jnp.uint8), count=4", "Array([1, 0, 1, 0], dtype=uint8)")
 def unpackbits(a: Any, axis: int | None = None, count: Any = None, bitorder: str = "big") -> Array:
     """Each byte into its eight bits along ``axis``, as uint8 zeros and ones; the first ``count`` of them.
 
     Raises:
         TypeError: not uint8.
         ValueError: another ``bitorder`` than ``"big"`` and ``"little"``.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.unpackbits(jnp.array([160], jnp.uint8), count=4)
-    Array([1, 0, 1, 0], dtype=uint8)
     """
     x = value(a, "unpackbits")
     if x.dtype != dtypes.uint8:

@@ -11,6 +11,7 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError, described
 from nxjax.numpy.creation import ones
+from nxjax.numpy.documented import example
 from nxjax.numpy.indexing import take
 from nxjax.numpy.promotion import as_axis, concrete, convert, no_out, promote, static_int, value
 from nxjax.numpy.shapes import atleast_1d, atleast_2d, atleast_3d, broadcast_to, expand_dims, moveaxis, ravel
@@ -74,13 +75,9 @@ def concatenate(arrays: Any, axis: Any = 0, dtype: Any = None) -> Array:
     return xs[0] if len(xs) == 1 else ops.concatenate(*xs, dimension=i)
 
 
+@example("[jnp.array([[1, 2]]), jnp.array([[3]])], axis=None", "Array([1, 2, 3], dtype=int32)")
 def concat(arrays: Any, /, *, axis: int | None = 0) -> Array:
-    """Arrays one after the other along ``axis``: `concatenate` under its name in the Array API.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.concat([jnp.array([[1, 2]]), jnp.array([[3]])], axis=None)
-    Array([1, 2, 3], dtype=int32)
-    """
+    """Arrays one after the other along ``axis``: `concatenate` under its name in the Array API."""
     return concatenate(arrays, axis)
 
 
@@ -111,15 +108,11 @@ def stack(arrays: Any, axis: int = 0, out: None = None, dtype: Any = None) -> Ar
     return concatenate([expand_dims(x, i) for x in xs], i)
 
 
+@example(
+    "[jnp.array([1, 2]), jnp.array([[3, 4], [5, 6]])]", "Array([[1, 2],\n       [3, 4],\n       [5, 6]], dtype=int32)"
+)
 def vstack(tup: Any, dtype: Any = None) -> Array:
-    """Rows under each other: `concatenate` along axis 0, of vectors as rows.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.vstack([jnp.array([1, 2]), jnp.array([[3, 4], [5, 6]])])
-    Array([[1, 2],
-           [3, 4],
-           [5, 6]], dtype=int32)
-    """
+    """Rows under each other: `concatenate` along axis 0, of vectors as rows."""
     return concatenate([atleast_2d(x) for x in _items("vstack", tup)], 0, dtype)
 
 
@@ -137,25 +130,15 @@ def hstack(tup: Any, dtype: Any = None) -> Array:
     return concatenate(xs, 0 if xs[0].ndim == 1 else 1, dtype)
 
 
+@example("[jnp.array([1, 2]), jnp.array([3, 4])]", "Array([[[1, 3],\n        [2, 4]]], dtype=int32)")
 def dstack(tup: Any, dtype: Any = None) -> Array:
-    """Behind each other: along axis 2.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.dstack([jnp.array([1, 2]), jnp.array([3, 4])])
-    Array([[[1, 3],
-            [2, 4]]], dtype=int32)
-    """
+    """Behind each other: along axis 2."""
     return concatenate([atleast_3d(x) for x in _items("dstack", tup)], 2, dtype)
 
 
+@example("[jnp.array([1, 2]), jnp.array([[3, 4], [5, 6]])]", "Array([[1, 3, 4],\n       [2, 5, 6]], dtype=int32)")
 def column_stack(tup: Any) -> Array:
-    """Vectors as columns, matrices as they are, side by side.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.column_stack([jnp.array([1, 2]), jnp.array([[3, 4], [5, 6]])])
-    Array([[1, 3, 4],
-           [2, 5, 6]], dtype=int32)
-    """
+    """Vectors as columns, matrices as they are, side by side."""
     xs = [value(x, "column_stack") for x in _items("column_stack", tup)]
     return concatenate([x if x.ndim > 1 else ops.reshape(x, shape=(x.size, 1)) for x in xs], 1)
 
@@ -229,13 +212,9 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     return _split("split", ary, indices_or_sections, axis, False)
 
 
+@example("jnp.arange(5), 3", "[Array([0, 1], dtype=int32), Array([2, 3], dtype=int32), Array([4], dtype=int32)]")
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
-    """As `split`, but the sizes may differ by one: the first parts are the larger ones.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.array_split(jnp.arange(5), 3)
-    [Array([0, 1], dtype=int32), Array([2, 3], dtype=int32), Array([4], dtype=int32)]
-    """
+    """As `split`, but the sizes may differ by one: the first parts are the larger ones."""
     return _split("array_split", ary, indices_or_sections, axis, True)
 
 
@@ -408,13 +387,9 @@ def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Array:
     return x
 
 
+@example("jnp.array([1, 4, 9]), to_end=0", "Array([3, 5, 0], dtype=int32)")
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
-    """Differences of neighbours in the flattened array, with values put before and after.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.ediff1d(jnp.array([1, 4, 9]), to_end=0)
-    Array([3, 5, 0], dtype=int32)
-    """
+    """Differences of neighbours in the flattened array, with values put before and after."""
     x = ravel(ary)
     parts = [ops.sub(x[1:], x[:-1])] if x.size else [x]
     if to_begin is not None:

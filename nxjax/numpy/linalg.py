@@ -9,7 +9,8 @@ import numpy as np
 
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.numpy.contractions import vecdot
-from nxjax.numpy.creation import eye, filled, iota
+from nxjax.numpy.creation import filled
+from nxjax.numpy.documented import example
 from nxjax.numpy.floats import conjugate, isnan, real
 from nxjax.numpy.grids import diagonal as _diagonal
 from nxjax.numpy.indexing import take_along_axis
@@ -25,6 +26,7 @@ from nxjax.numpy.promotion import (
     static_int,
     value,
 )
+from nxjax.numpy.ranges import eye, iota
 from nxjax.numpy.reductions import any as any_
 from nxjax.numpy.reductions import max as max_
 from nxjax.numpy.reductions import prod
@@ -202,13 +204,9 @@ def svd(
     return SVDResult(u, s, vh)
 
 
+@example("jnp.diag(jnp.array([3.0, -4.0]))", "Array([4., 3.], dtype=float32)")
 def svdvals(x: Any, /) -> Array:
-    """Singular values in falling order.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.linalg.svdvals(jnp.diag(jnp.array([3.0, -4.0])))
-    Array([4., 3.], dtype=float32)
-    """
+    """Singular values in falling order."""
     return svd(x, compute_uv=False)
 
 
@@ -235,13 +233,9 @@ def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> Eigh
     return EighResult(w, v)
 
 
+@example("jnp.array([[2.0, 0.0], [0.0, 1.0]])", "Array([1., 2.], dtype=float32)")
 def eigvalsh(a: Any, UPLO: str | None = "L", *, symmetrize_input: bool = True) -> Array:
-    """Eigenvalues of a symmetric or Hermitian matrix in rising order, real; raises as `eigh`.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.linalg.eigvalsh(jnp.array([[2.0, 0.0], [0.0, 1.0]]))
-    Array([1., 2.], dtype=float32)
-    """
+    """Eigenvalues of a symmetric or Hermitian matrix in rising order, real; raises as `eigh`."""
     return eigh(a, UPLO, symmetrize_input)[0]
 
 
@@ -260,15 +254,12 @@ def eig(a: Any) -> EigResult:
     return EigResult(*ops.eig(_matrix("eig", a), left=False, right=True, derivative=False))
 
 
+@example("jnp.array([[0.0, -1.0], [1.0, 0.0]])", "dtype('complex64')", then=".dtype")
 def eigvals(a: Any) -> Array:
     """Eigenvalues, complex, in no order.
 
     Raises:
         ShapeError: no square matrices.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.linalg.eigvals(jnp.array([[0.0, -1.0], [1.0, 0.0]])).dtype
-    dtype('complex64')
     """
     return ops.eig(_matrix("eigvals", a), left=False, right=False, derivative=False)[0]
 
@@ -290,15 +281,12 @@ def _solve_matrix(a: Array, b: Array) -> Array:
     return _triangular(lu, _triangular(lu, b, lower=True, unit=True), lower=False)
 
 
+@example("jnp.array([[2.0, 0.0], [0.0, 4.0]]), jnp.array([2.0, 2.0])", "Array([1. , 0.5], dtype=float32)")
 def solve(a: Any, b: Any) -> Array:
     """The solution x of a x = b for ``a`` ``[..., n, n]``; a vector ``b`` gives a vector, a singular ``a`` inf or nan.
 
     Raises:
         ShapeError: ``a`` is not square, or ``b`` has other than n rows.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.linalg.solve(jnp.array([[2.0, 0.0], [0.0, 4.0]]), jnp.array([2.0, 2.0]))
-    Array([1. , 0.5], dtype=float32)
     """
     x, y = promote_inexact("solve", a, b)
     x, y = _matrix("solve", x), y
@@ -320,16 +308,12 @@ def solve(a: Any, b: Any) -> Array:
     return ops.reshape(out, shape=out.shape[:-1]) if vector else out
 
 
+@example("jnp.array([[2.0, 0.0], [0.0, 4.0]])", "Array([[0.5 , 0.  ],\n       [0.  , 0.25]], dtype=float32)")
 def inv(a: Any) -> Array:
     """The inverse of square matrices; inf or nan where there is none.
 
     Raises:
         ShapeError: no square matrices.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.linalg.inv(jnp.array([[2.0, 0.0], [0.0, 4.0]]))
-    Array([[0.5 , 0.  ],
-           [0.  , 0.25]], dtype=float32)
     """
     x = _matrix("inv", a)
     n = x.shape[-1]
@@ -386,6 +370,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None, *, numpy_resid: bool = False) -> tu
     return out, residuals, rank, s
 
 
+@example("jnp.array([[2.0, 0.0], [0.0, 0.0]])", "Array([[0.5, 0. ],\n       [0. , 0. ]], dtype=float32)")
 def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None) -> Array:
     """The Moore-Penrose inverse; singular values below ``rtol`` times the largest count as zero.
 
@@ -393,11 +378,6 @@ def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None
 
     Raises:
         ShapeError: no matrices.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.linalg.pinv(jnp.array([[2.0, 0.0], [0.0, 0.0]]))
-    Array([[0.5, 0. ],
-           [0. , 0. ]], dtype=float32)
     """
     x = _matrix("pinv", a, square=hermitian)
     cut = rcond if rtol is None else rtol
@@ -463,15 +443,12 @@ def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
     return SlogdetResult(convert(sign, dtype), convert(sum_(ops.log(ops.abs(d)), -1), dtypes.real_part(dtype)))
 
 
+@example("jnp.array([[1.0, 2.0], [3.0, 4.0]])", "Array(-2., dtype=float32)")
 def det(a: Any) -> Array:
     """The determinant. Beyond size 3 its derivative needs a regular matrix.
 
     Raises:
         ShapeError: no square matrices.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.linalg.det(jnp.array([[1.0, 2.0], [3.0, 4.0]]))
-    Array(-2., dtype=float32)
     """
     x = _matrix("det", a)
     return convert(_det(x), dtypes.to_inexact(value(a, "det").dtype))
@@ -491,6 +468,7 @@ def _det(x: Array) -> Array:
     return _lu_sign(lu, pivots) * prod(_diagonal(lu, 0, -2, -1), -1)
 
 
+@example("jnp.ones((3, 3))", "Array(1, dtype=int32)")
 def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any = None) -> Array:
     """The number of singular values above ``rtol`` times the largest, or above ``tol``, as int32.
 
@@ -498,10 +476,6 @@ def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any =
 
     Raises:
         ValueError: both ``rtol`` and ``tol``.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.linalg.matrix_rank(jnp.ones((3, 3)))
-    Array(1, dtype=int32)
     """
     if tol is not None and rtol is not None:
         raise ValueError("matrix_rank: only one of tol or rtol may be specified.")
@@ -517,15 +491,12 @@ def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any =
     return sum_(convert(s > value(tol, "matrix_rank")[..., None], dtypes.int32), -1)
 
 
+@example("jnp.diag(jnp.array([8.0, 2.0]))", "Array(4., dtype=float32)")
 def cond(x: Any, p: Any = None) -> Array:
     """The condition number: the norm of x times that of its inverse; for 2-norms, a ratio of singular values.
 
     Raises:
         ShapeError: no matrices; with another norm than 2 and -2, no square ones.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.linalg.cond(jnp.diag(jnp.array([8.0, 2.0])))
-    Array(4., dtype=float32)
     """
     v = _matrix("cond", x, square=p not in (None, 2, -2))
     if p in (None, 2, -2):
@@ -596,15 +567,12 @@ def tensorinv(a: Any, ind: int = 2) -> Array:
     return ops.reshape(inv(ops.reshape(x, shape=(n, m))), shape=(*right, *left))
 
 
+@example("2 * jnp.eye(6).reshape(2, 3, 6), jnp.ones((2, 3))", "Array([0.5, 0.5, 0.5, 0.5, 0.5, 0.5], dtype=float32)")
 def tensorsolve(a: Any, b: Any, axes: Any = None) -> Array:
     """The x with tensordot(a, x, x.ndim) = b.
 
     Raises:
         ValueError: shapes that do not fit.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.linalg.tensorsolve(2 * jnp.eye(6).reshape(2, 3, 6), jnp.ones((2, 3)))
-    Array([0.5, 0.5, 0.5, 0.5, 0.5, 0.5], dtype=float32)
     """
     x, y = promote_inexact("tensorsolve", a, b)
     if axes is not None:

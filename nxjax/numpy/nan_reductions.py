@@ -8,14 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from nxjax.numpy.documented import example, named
 from nxjax.numpy.elementwise import boolean, logical_not
 from nxjax.numpy.floats import isnan
-from nxjax.numpy.promotion import (
-    convert,
-    named,
-    no_out,
-    value,
-)
+from nxjax.numpy.promotion import convert, no_out, value
 from nxjax.numpy.reductions import (
     all,
     argmax,
@@ -42,6 +38,8 @@ from nxjax.trace.dtypes import DType
 
 # What stands between the parentheses of a function's example, and what the call prints.
 _EXAMPLES: dict[str, tuple[str, str]] = {
+    "nansum": ("jnp.array([1.0, jnp.nan, 3.0])", "Array(4., dtype=float32)"),
+    "nanprod": ("jnp.array([2.0, jnp.nan, 3.0])", "Array(6., dtype=float32)"),
     "nanmax": ("jnp.array([1.0, jnp.nan, 3.0])", "Array(3., dtype=float32)"),
     "nanmin": ("jnp.array([jnp.nan, jnp.nan])", "Array(nan, dtype=float32)"),
     "nanargmax": ("jnp.array([1.0, jnp.nan, 3.0])", "Array(2, dtype=int32)"),
@@ -57,48 +55,29 @@ def _both(mask: Array, where: Any) -> Array:
     return mask if where is None else mask & boolean(where, "where")
 
 
-def nansum(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    out: None = None,
-    keepdims: bool = False,
-    initial: Any = None,
-    where: Any = None,
-) -> Array:
-    """Sum over ``axis``, nan as 0.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.nansum(jnp.array([1.0, jnp.nan, 3.0]))
-    Array(4., dtype=float32)
-    """
-    x = value(a, "nansum")
-    x = _where(_nan_mask(x), x, _zero_like(x)) if x.dtype in dtypes.INEXACT else x
-    return sum(x, axis, dtype, out, keepdims, initial, where)
+def _without_nan(name: str, a: Any, fill: float) -> Array:
+    x = value(a, name)
+    return _where(_nan_mask(x), x, like(x, fill)) if x.dtype in dtypes.INEXACT else x
 
 
-def nanprod(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    out: None = None,
-    keepdims: bool = False,
-    initial: Any = None,
-    where: Any = None,
-) -> Array:
-    """Product over ``axis``, nan as 1.
+def _nan_total(name: str, plain: Any, fill: int, doc: str) -> Any:
+    @named(name, doc, *_EXAMPLES[name])
+    def function(
+        a: Any,
+        axis: Any = None,
+        dtype: Any = None,
+        out: None = None,
+        keepdims: bool = False,
+        initial: Any = None,
+        where: Any = None,
+    ) -> Array:
+        return plain(_without_nan(name, a, fill), axis, dtype, out, keepdims, initial, where)
 
-    >>> import nxjax.numpy as jnp
-    >>> jnp.nanprod(jnp.array([2.0, jnp.nan, 3.0]))
-    Array(6., dtype=float32)
-    """
-    x = value(a, "nanprod")
-    x = _where(_nan_mask(x), x, like(x, 1)) if x.dtype in dtypes.INEXACT else x
-    return prod(x, axis, dtype, out, keepdims, initial, where)
+    return function
 
 
-def _zero_like(x: Array) -> Array:
-    return like(x, 0)
+nansum = _nan_total("nansum", sum, 0, "Sum over ``axis``, nan as 0.")
+nanprod = _nan_total("nanprod", prod, 1, "Product over ``axis``, nan as 1.")
 
 
 def _nan_extremum(name: str, plain: Any, identity: Callable[[DType], Any]) -> Any:
@@ -121,16 +100,13 @@ nanmax = _nan_extremum("nanmax", max, lowest)
 nanmin = _nan_extremum("nanmin", min, highest)
 
 
+@example("jnp.array([[1.0, jnp.nan], [jnp.nan, jnp.nan]]), axis=1", "Array([ 1., nan], dtype=float32)")
 def nanmean(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, where: Any = None
 ) -> Array:
     """Mean over ``axis`` of what is not nan; nan where nothing is left.
 
     Half precision is averaged in single; integers become float.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.nanmean(jnp.array([[1.0, jnp.nan], [jnp.nan, jnp.nan]]), axis=1)
-    Array([ 1., nan], dtype=float32)
     """
     no_out("nanmean", out)
     x = value(a, "nanmean")
@@ -143,6 +119,7 @@ def nanmean(
     return convert(nansum(x, axis, work, None, keepdims, where=where) / count, wanted)
 
 
+@example("jnp.array([1.0, jnp.nan, 3.0])", "Array(1., dtype=float32)")
 def nanvar(
     a: Any,
     axis: Any = None,
@@ -153,12 +130,7 @@ def nanvar(
     where: Any = None,
     mean: Any = None,
 ) -> Array:
-    """Variance over ``axis`` of what is not nan; nan where ``n - ddof`` is not positive. Parameters as in `var`.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.nanvar(jnp.array([1.0, jnp.nan, 3.0]))
-    Array(1., dtype=float32)
-    """
+    """Variance over ``axis`` of what is not nan; nan where ``n - ddof`` is not positive. Parameters as in `var`."""
     no_out("nanvar", out)
     x = value(a, "nanvar")
     if x.dtype not in dtypes.INEXACT:
@@ -168,7 +140,7 @@ def nanvar(
     x = convert(x, work)
     mask = _both(_nan_mask(x), where)
     center = nanmean(x, axis, keepdims=True, where=where) if mean is None else convert(value(mean, "nanvar"), work)
-    centered = _where(mask, x - center, _zero_like(x))
+    centered = _where(mask, x - center, like(x, 0))
     squared = (
         ops.add(ops.square(ops.real(centered)), ops.square(ops.imag(centered)))
         if work in dtypes.COMPLEX
@@ -180,6 +152,7 @@ def nanvar(
     return convert(y, dtypes.real_part(wanted) if dtype is None else wanted)
 
 
+@example("jnp.array([1.0, jnp.nan, 3.0])", "Array(1., dtype=float32)")
 def nanstd(
     a: Any,
     axis: Any = None,
@@ -190,12 +163,7 @@ def nanstd(
     where: Any = None,
     mean: Any = None,
 ) -> Array:
-    """Standard deviation over ``axis`` of what is not nan: the square root of `nanvar`.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.nanstd(jnp.array([1.0, jnp.nan, 3.0]))
-    Array(1., dtype=float32)
-    """
+    """Standard deviation over ``axis`` of what is not nan: the square root of `nanvar`."""
     return ops.sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where, mean))
 
 
@@ -217,23 +185,13 @@ nanargmax = _nan_arg("nanargmax", argmax, -np.inf)
 nanargmin = _nan_arg("nanargmin", argmin, np.inf)
 
 
+@example("jnp.array([1.0, jnp.nan, 3.0])", "Array([1., 1., 4.], dtype=float32)")
 def nancumsum(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Array:
-    """Running sum along ``axis``, nan as 0; without an axis, of the flattened array.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.nancumsum(jnp.array([1.0, jnp.nan, 3.0]))
-    Array([1., 1., 4.], dtype=float32)
-    """
-    x = value(a, "nancumsum")
-    return cumsum(_where(_nan_mask(x), x, _zero_like(x)) if x.dtype in dtypes.INEXACT else x, axis, dtype, out)
+    """Running sum along ``axis``, nan as 0; without an axis, of the flattened array."""
+    return cumsum(_without_nan("nancumsum", a, 0), axis, dtype, out)
 
 
+@example("jnp.array([2.0, jnp.nan, 3.0])", "Array([2., 2., 6.], dtype=float32)")
 def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Array:
-    """Running product along ``axis``, nan as 1; without an axis, of the flattened array.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.nancumprod(jnp.array([2.0, jnp.nan, 3.0]))
-    Array([2., 2., 6.], dtype=float32)
-    """
-    x = value(a, "nancumprod")
-    return cumprod(_where(_nan_mask(x), x, like(x, 1)) if x.dtype in dtypes.INEXACT else x, axis, dtype, out)
+    """Running product along ``axis``, nan as 1; without an axis, of the flattened array."""
+    return cumprod(_without_nan("nancumprod", a, 1), axis, dtype, out)

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ParameterError
-from nxjax.numpy.creation import linspace
 from nxjax.numpy.functional import apply_along_axis
 from nxjax.numpy.indexing import take
 from nxjax.numpy.powers import rint
 from nxjax.numpy.promotion import concrete, convert, value
+from nxjax.numpy.ranges import linspace
 from nxjax.numpy.reductions import max as max_
 from nxjax.numpy.reductions import mean
 from nxjax.numpy.reductions import min as min_

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ShapeError
-from nxjax.lax.control import scan
 from nxjax.numpy import linalg
 from nxjax.numpy.calculus import convolve
 from nxjax.numpy.contractions import dot, outer
-from nxjax.numpy.creation import filled, vander
+from nxjax.numpy.creation import filled
+from nxjax.numpy.documented import example
 from nxjax.numpy.elementwise import absolute
 from nxjax.numpy.indexing import take
 from nxjax.numpy.joining import concatenate, trim_zeros
@@ -26,17 +26,21 @@ from nxjax.numpy.promotion import (
     static_int,
     value,
 )
+from nxjax.numpy.ranges import vander
+from nxjax.numpy.rearranging import roll
 from nxjax.numpy.reductions import argmax
 from nxjax.numpy.reductions import sum as sum_
 from nxjax.numpy.selection import where
-from nxjax.numpy.shapes import atleast_1d, roll
+from nxjax.numpy.shapes import atleast_1d
 from nxjax.numpy.sorting import argsort
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
+from nxjax.transforms.control.scan import scan
 
 
+@example("jnp.array([1, 0, -2]), jnp.array([2, 3])", "Array([2, 7], dtype=int32)")
 def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
     """The value at ``x``, by Horner's rule.
 
@@ -47,10 +51,6 @@ def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
 
     Raises:
         ShapeError: ``p`` has no axis, or its further ones do not broadcast with ``x``.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.polyval(jnp.array([1, 0, -2]), jnp.array([2, 3]))
-    Array([2, 7], dtype=int32)
     """
     c, v = promote("polyval", p, x)
     if c.ndim == 0:
@@ -70,13 +70,9 @@ def _padded(x: Array, n: int) -> Array:
     return ops.pad(x, wrap(np.zeros((), x.dtype), x.type.weak), padding_config=((n - x.shape[0], 0, 0),))
 
 
+@example("jnp.array([1, 2, 3]), jnp.array([10])", "Array([ 1,  2, 13], dtype=int32)")
 def polyadd(a1: Any, a2: Any) -> Array:
-    """The sum of two polynomials; the shorter vector gets leading zeros.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.polyadd(jnp.array([1, 2, 3]), jnp.array([10]))
-    Array([ 1,  2, 13], dtype=int32)
-    """
+    """The sum of two polynomials; the shorter vector gets leading zeros."""
     x, y = promote("polyadd", a1, a2)
     x, y = (ops.reshape(v, shape=(1,)) if v.ndim == 0 else v for v in (x, y))
     if x.ndim != 1 or y.ndim != 1:  # rows of several polynomials
@@ -86,24 +82,16 @@ def polyadd(a1: Any, a2: Any) -> Array:
     return ops.add(_padded(x, n), _padded(y, n))
 
 
+@example("jnp.array([1, 2, 3]), jnp.array([1, 2])", "Array([1, 1, 1], dtype=int32)")
 def polysub(a1: Any, a2: Any) -> Array:
-    """The difference of two polynomials; leading zeros stay.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.polysub(jnp.array([1, 2, 3]), jnp.array([1, 2]))
-    Array([1, 1, 1], dtype=int32)
-    """
+    """The difference of two polynomials; leading zeros stay."""
     x, y = promote("polysub", a1, a2)
     return polyadd(x, ops.neg(y))
 
 
+@example("jnp.array([1, 1]), jnp.array([1, -1])", "Array([ 1.,  0., -1.], dtype=float32)")
 def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Array:
-    """The product of two polynomials, in float or complex; ``trim_leading_zeros`` needs concrete input.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.polymul(jnp.array([1, 1]), jnp.array([1, -1]))
-    Array([ 1.,  0., -1.], dtype=float32)
-    """
+    """The product of two polynomials, in float or complex; ``trim_leading_zeros`` needs concrete input."""
     x, y = promote_inexact("polymul", a1, a2)
     if trim_leading_zeros and (x.size > 1 or y.size > 1):
         x, y = trim_zeros(x, "f"), trim_zeros(y, "f")
@@ -131,17 +119,14 @@ def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array,
     return q, x
 
 
+@example(
+    "jnp.array([1, 2, 3])", "Array([2., 2.], dtype=float32)", "jnp.array([1, 2, 3]), m=2", "Array([2.], dtype=float32)"
+)
 def polyder(p: Any, m: int = 1) -> Array:
     """The ``m``-th derivative, in float or complex.
 
     Raises:
         ValueError: ``m`` is negative.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.polyder(jnp.array([1, 2, 3]))
-    Array([2., 2.], dtype=float32)
-    >>> jnp.polyder(jnp.array([1, 2, 3]), m=2)
-    Array([2.], dtype=float32)
     """
     (c,) = promote_inexact("polyder", p)
     m = static_int("polyder", m)
@@ -156,15 +141,12 @@ def polyder(p: Any, m: int = 1) -> Array:
     return c[: max(c.shape[0] - m, 0)] * wrap(factors[: max(c.shape[0] - m, 0)].astype(c.dtype))
 
 
+@example("jnp.array([3, 2]), k=7", "Array([1.5, 2. , 7. ], dtype=float32)")
 def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
     """The ``m``-th integral, with the constants ``k`` (a number, or ``m`` of them; zeros by default).
 
     Raises:
         ValueError: ``m`` is negative, or ``k`` has another length.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.polyint(jnp.array([3, 2]), k=7)
-    Array([1.5, 2. , 7. ], dtype=float32)
     """
     m = static_int("polyint", m)
     if m < 0:
@@ -247,15 +229,12 @@ def polyfit(
     return c, base[:, :, None] * factor
 
 
+@example("jnp.array([1.0, -2.0])", "Array([ 1.,  1., -2.], dtype=float32)")
 def poly(seq_of_zeros: Any) -> Array:
     """The coefficients of the polynomial with these roots (for a square matrix: its eigenvalues).
 
     Raises:
         ValueError: neither a vector nor a square matrix.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.poly(jnp.array([1.0, -2.0]))
-    Array([ 1.,  1., -2.], dtype=float32)
     """
     (z,) = promote_inexact("poly", seq_of_zeros)
     if z.ndim == 2 and z.shape[0] == z.shape[1] and z.shape[0]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import DtypeError
+from nxjax.numpy.documented import example
 from nxjax.numpy.elementwise import exp, log1p, maximum, trunc, with_methods
 from nxjax.numpy.floats import copysign, isposinf
 from nxjax.numpy.promotion import (
@@ -108,54 +109,34 @@ def _general_power(x: Any, y: Any) -> Array:
     return convert(out, dtype) if own in dtypes.INTEGER and not own_weak else out
 
 
+@example("jnp.array([4.0, 9.0]), 0.5", "Array([2., 3.], dtype=float32)")
 def pow(x: Any, y: Any, /) -> Array:
-    """x to the power y; see `power`.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.pow(jnp.array([4.0, 9.0]), 0.5)
-    Array([2., 3.], dtype=float32)
-    """
+    """x to the power y; see `power`."""
     return power(x, y)
 
 
+@example("2, jnp.array([-1, 3])", "Array([0.5, 8. ], dtype=float32)")
 def float_power(x: Any, y: Any, /) -> Array:
-    """x to the power y in float or complex arithmetic, so that integers may have negative exponents. Broadcasts.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.float_power(2, jnp.array([-1, 3]))
-    Array([0.5, 8. ], dtype=float32)
-    """
+    """x to the power y in float or complex arithmetic, so that integers may have negative exponents. Broadcasts."""
     return ops.pow(*inexact_operands("float_power", x, y))
 
 
+@example("jnp.array([4, 0])", "Array([0.25,  inf], dtype=float32)")
 def reciprocal(x: Any, /) -> Array:
-    """1 / x; integers and booleans become float.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.reciprocal(jnp.array([4, 0]))
-    Array([0.25,  inf], dtype=float32)
-    """
+    """1 / x; integers and booleans become float."""
     (v,) = promote_inexact("reciprocal", x)
     return ops.integer_pow(v, y=-1)
 
 
+@example("jnp.array([8, 1, 0])", "Array([  3.,   0., -inf], dtype=float32)")
 def log2(x: Any, /) -> Array:
-    """Logarithm to the base 2; integers and booleans become float.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.log2(jnp.array([8, 1, 0]))
-    Array([  3.,   0., -inf], dtype=float32)
-    """
+    """Logarithm to the base 2; integers and booleans become float."""
     return _log_base("log2", x, 2.0)
 
 
+@example("jnp.array([1.0, 0.0, -1.0])", "Array([  0., -inf,  nan], dtype=float32)")
 def log10(x: Any, /) -> Array:
-    """Logarithm to the base 10; integers and booleans become float.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.log10(jnp.array([1.0, 0.0, -1.0]))
-    Array([  0., -inf,  nan], dtype=float32)
-    """
+    """Logarithm to the base 10; integers and booleans become float."""
     return _log_base("log10", x, 10.0)
 
 
@@ -166,25 +147,17 @@ def _log_base(name: str, x: Any, base: float) -> Array:
 
 
 @with_methods(-np.inf)
+@example("jnp.array([1000.0, -jnp.inf]), jnp.array([-1000.0, -jnp.inf])", "Array([1000.,  -inf], dtype=float32)")
 def logaddexp(x1: Any, x2: Any, /, *, out: None = None, where: None = None) -> Array:
-    """log(exp(x1) + exp(x2)) without overflow. Broadcasts; integers become float.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.logaddexp(jnp.array([1000.0, -jnp.inf]), jnp.array([-1000.0, -jnp.inf]))
-    Array([1000.,  -inf], dtype=float32)
-    """
+    """log(exp(x1) + exp(x2)) without overflow. Broadcasts; integers become float."""
     only_all("logaddexp", out, where)
     return _log_of_sum("logaddexp", *inexact_operands("logaddexp", x1, x2))
 
 
 @with_methods(-np.inf)
+@example("jnp.array([3.0, 0.0]), jnp.array([3.0, -jnp.inf])", "Array([4., 0.], dtype=float32)")
 def logaddexp2(x1: Any, x2: Any, /, *, out: None = None, where: None = None) -> Array:
-    """log2(2**x1 + 2**x2) without overflow. Broadcasts; integers become float.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.logaddexp2(jnp.array([3.0, 0.0]), jnp.array([3.0, -jnp.inf]))
-    Array([4., 0.], dtype=float32)
-    """
+    """log2(2**x1 + 2**x2) without overflow. Broadcasts; integers become float."""
     only_all("logaddexp2", out, where)
     a, b = inexact_operands("logaddexp2", x1, x2)
     # Strong, unless of weak numbers alone.
@@ -236,15 +209,12 @@ def _with_weights(custom_jvp: Any, unit: float) -> Any:
     return rule
 
 
+@example("jnp.array([3.0, 3e30]), jnp.array([4.0, 4e30])", "Array([5.e+00, 5.e+30], dtype=float32)")
 def hypot(x1: Any, x2: Any, /) -> Array:
     """sqrt(x1**2 + x2**2) without overflow. Broadcasts; integers become float.
 
     Raises:
         DtypeError: complex input.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.hypot(jnp.array([3.0, 3e30]), jnp.array([4.0, 4e30]))
-    Array([5.e+00, 5.e+30], dtype=float32)
     """
     a, b = inexact_operands("hypot", x1, x2)
     if a.dtype in dtypes.COMPLEX:
@@ -268,15 +238,12 @@ def hypot(x1: Any, x2: Any, /) -> Array:
 # --- quotients and remainders ---
 
 
+@example("jnp.array([7, -7]), 2", "Array([ 3, -4], dtype=int32)")
 def floor_divide(x1: Any, x2: Any, /) -> Array:
     """The quotient rounded down, toward minus infinity. Broadcasts and keeps integers.
 
     Raises:
         DtypeError: complex input.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.floor_divide(jnp.array([7, -7]), 2)
-    Array([ 3, -4], dtype=int32)
     """
     a, b = numeric_operands("floor_divide", x1, x2)
     if a.dtype in dtypes.COMPLEX:
@@ -326,13 +293,9 @@ def _zero_signed_as(b: Array, r: Array) -> Array:
 mod = remainder
 
 
+@example("jnp.array([7, -7]), 3", "Array([ 1, -1], dtype=int32)")
 def fmod(x1: Any, x2: Any, /) -> Array:
-    """The remainder with the sign of x1, as in C; of integers by 0, 0. Broadcasts and promotes.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.fmod(jnp.array([7, -7]), 3)
-    Array([ 1, -1], dtype=int32)
-    """
+    """The remainder with the sign of x1, as in C; of integers by 0, 0. Broadcasts and promotes."""
     a, b = numeric_operands("fmod", x1, x2)
     return ops.rem(a, _no_zero(b))
 
@@ -356,15 +319,12 @@ def _float_divmod(a: Array, b: Array) -> tuple[Array, Array]:
     return ops.stop_gradient(q), _zero_signed_as(b, r)  # whole numbers do not move
 
 
+@example("jnp.array([7, -7]), 3", "(Array([ 2, -3], dtype=int32), Array([1, 2], dtype=int32))")
 def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
     """``(x1 // x2, x1 % x2)``. Broadcasts and promotes.
 
     Raises:
         DtypeError: complex input.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.divmod(jnp.array([7, -7]), 3)
-    (Array([ 2, -3], dtype=int32), Array([1, 2], dtype=int32))
     """
     a, b = operands("divmod", x1, x2)
     if a.dtype in dtypes.FLOAT:
@@ -372,13 +332,9 @@ def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
     return floor_divide(a, b), remainder(a, b)
 
 
+@example("jnp.array([1.5, -2.25])", "(Array([ 0.5 , -0.25], dtype=float32), Array([ 1., -2.], dtype=float32))")
 def modf(x: Any, /, out: None = None) -> tuple[Array, Array]:
-    """The fraction and the whole part, both with the sign of x; integers become float.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.modf(jnp.array([1.5, -2.25]))
-    (Array([ 0.5 , -0.25], dtype=float32), Array([ 1., -2.], dtype=float32))
-    """
+    """The fraction and the whole part, both with the sign of x; integers become float."""
     (v,) = promote_inexact("modf", x)
     whole = trunc(v)
     return ops.sub(v, whole), whole
@@ -427,13 +383,9 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Array:
 around = round
 
 
+@example("jnp.array([0.5, 1.5, 2.6])", "Array([0., 2., 3.], dtype=float32)")
 def rint(x: Any, /) -> Array:
-    """Rounded to an integer, halves to even; integers become float.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.rint(jnp.array([0.5, 1.5, 2.6]))
-    Array([0., 2., 3.], dtype=float32)
-    """
+    """Rounded to an integer, halves to even; integers become float."""
     v = value(x, "rint")
     if v.dtype in dtypes.BITS:
         return convert(v, dtypes.as_dtype(float))
@@ -442,11 +394,7 @@ def rint(x: Any, /) -> Array:
     return ops.round(v, rounding_method=_TO_EVEN)
 
 
+@example("jnp.array([-1.7, 1.7])", "Array([-1.,  1.], dtype=float32)")
 def fix(x: Any, out: None = None) -> Array:
-    """Rounded toward zero, as `trunc`.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.fix(jnp.array([-1.7, 1.7]))
-    Array([-1.,  1.], dtype=float32)
-    """
+    """Rounded toward zero, as `trunc`."""
     return trunc(x)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -281,18 +281,3 @@ def as_axes(where: str, axis: Any, ndim: int) -> tuple[int, ...]:
 def as_axis(where: str, axis: Any, ndim: int) -> int:
     """One axis, counted from the front."""
     return check_axis(where, static_int(where, axis), ndim)
-
-
-def named(name: str, doc: str, args: str = "", shown: str = "") -> Callable[[Any], Any]:
-    """Decorator for functions that a factory makes: their public name, docstring, and a call with what it prints.
-
-    ``args`` is what stands between the parentheses of the call, ``shown`` the representation of its result.
-    """
-
-    def mark(function: Any) -> Any:
-        function.__name__ = function.__qualname__ = name
-        example = f"\n\n>>> import nxjax.numpy as jnp\n>>> jnp.{name}({args})\n{shown}\n"
-        function.__doc__ = doc.rstrip() + example if shown else doc
-        return function
-
-    return mark

@@ -11,6 +11,7 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, ShapeError
 from nxjax.numpy.creation import full
+from nxjax.numpy.documented import example, named
 from nxjax.numpy.eager import reduction
 from nxjax.numpy.elementwise import boolean, subtract
 from nxjax.numpy.promotion import (
@@ -20,7 +21,6 @@ from nxjax.numpy.promotion import (
     convert,
     full_like,
     index_dtype,
-    named,
     no_out,
     promote_inexact,
     promote_to,
@@ -148,6 +148,7 @@ def sum(
     return _accumulate("sum", "reduce_sum", a, axis, dtype, keepdims, initial, where, 0, "add", promote_integers)
 
 
+@example("jnp.array([2, 3, 7]), where=jnp.array([True, True, False])", "Array(6, dtype=int32)")
 def prod(
     a: Any,
     axis: Any = None,
@@ -162,10 +163,6 @@ def prod(
 
     Raises:
         AxisError, NotImplementedError: as `sum`.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.prod(jnp.array([2, 3, 7]), where=jnp.array([True, True, False]))
-    Array(6, dtype=int32)
     """
     no_out("prod", out)
     return _accumulate("prod", "reduce_prod", a, axis, dtype, keepdims, initial, where, 1, "mul", promote_integers)
@@ -300,27 +297,20 @@ all = _truth("all", "reduce_and", True, "Whether all elements over ``axis`` are 
 any = _truth("any", "reduce_or", False, "Whether any element over ``axis`` is true.")
 
 
+@example("jnp.array([[0, 7], [8, 9]]), axis=1", "Array([1, 2], dtype=int32)")
 def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
-    """The number of elements over ``axis`` that are not zero, as the default integer.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.count_nonzero(jnp.array([[0, 7], [8, 9]]), axis=1)
-    Array([1, 2], dtype=int32)
-    """
+    """The number of elements over ``axis`` that are not zero, as the default integer."""
     x = boolean(a, "count_nonzero")
     counted = math.prod(x.shape[i] for i in as_axes("count_nonzero", axis, x.ndim))
     return sum(convert(x, index_dtype(counted)), axis, keepdims=keepdims)
 
 
+@example("jnp.array([[1, 5], [2, 9]]), axis=1", "Array([4, 7], dtype=int32)")
 def ptp(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Array:
     """Largest minus smallest over ``axis``; nan where there is one.
 
     Raises:
         ValueError: no elements.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.ptp(jnp.array([[1, 5], [2, 9]]), axis=1)
-    Array([4, 7], dtype=int32)
     """
     no_out("ptp", out)
 
@@ -476,6 +466,7 @@ def var(
     return y if n - ddof > 0 else full_like(y, math.nan)
 
 
+@example("jnp.array([[1.0, 3.0], [2.0, 8.0]]), axis=1", "Array([1., 3.], dtype=float32)")
 def std(
     a: Any,
     axis: Any = None,
@@ -492,10 +483,6 @@ def std(
 
     Raises:
         AxisError, NotImplementedError: as `mean`.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.std(jnp.array([[1.0, 3.0], [2.0, 8.0]]), axis=1)
-    Array([1., 3.], dtype=float32)
     """
     no_out("std", out)
     if dtype is not None and dtypes.as_dtype(dtype) not in dtypes.INEXACT:
@@ -561,11 +548,7 @@ Raises:
 
 
 def _running(name: str, op: str, doc: str) -> Any:
-    @named(
-        name,
-        doc + _FLAT,
-        *_EXAMPLES[name],
-    )
+    @named(name, doc + _FLAT, *_EXAMPLES[name])
     def function(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Array:
         no_out(name, out)
         x = value(a, name)

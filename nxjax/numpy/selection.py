@@ -11,7 +11,8 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.numpy import eager
-from nxjax.numpy.creation import asarray, full, full_like, iota, zeros
+from nxjax.numpy.creation import asarray, full, full_like, zeros
+from nxjax.numpy.documented import example
 from nxjax.numpy.methods import known
 from nxjax.numpy.promotion import (
     as_axis,
@@ -27,6 +28,7 @@ from nxjax.numpy.promotion import (
     widened,
 )
 from nxjax.numpy.promotion import result_type_of as _result_type_of
+from nxjax.numpy.ranges import iota
 from nxjax.numpy.reductions import cumsum
 from nxjax.numpy.shapes import moveaxis, ravel
 from nxjax.ops import vocabulary as ops
@@ -137,6 +139,7 @@ def _cast_like(y: Any, v: Array) -> Array:
     return broadcast_to_shape(convert(asarray(y), v.dtype), v.shape)
 
 
+@example('jnp.array([0, 1, 5]), [jnp.array([1, 2, 3]), 10], mode="clip"', "Array([ 1, 10, 10], dtype=int32)")
 def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array:
     """``choices[a[i]][i]`` for every i; all broadcast together.
 
@@ -149,10 +152,6 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array
         DtypeError: ``a`` is not of integers.
         ValueError: a number out of range under ``"raise"``, or another ``mode``.
         ConcretizationTypeError: ``a`` is traced under ``"raise"``.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.choose(jnp.array([0, 1, 5]), [jnp.array([1, 2, 3]), 10], mode="clip")
-    Array([ 1, 10, 10], dtype=int32)
     """
     index = value(a, "choose")
     if index.dtype not in dtypes.INTEGER:
@@ -188,14 +187,9 @@ def extract(condition: Any, arr: Any, *, size: int | None = None, fill_value: An
     )  # type: ignore[attr-defined]
 
 
+@example("jnp.array([False, True]), jnp.array([[1, 2], [3, 4]]), axis=0", "Array([[3, 4]], dtype=int32)")
 def compress(
-    condition: Any,
-    a: Any,
-    axis: int | None = None,
-    *,
-    size: int | None = None,
-    fill_value: Any = 0,
-    out: None = None,
+    condition: Any, a: Any, axis: int | None = None, *, size: int | None = None, fill_value: Any = 0, out: None = None
 ) -> Array:
     """The slices of ``a`` along ``axis`` where ``condition`` holds; ``size`` fixes how many.
 
@@ -205,10 +199,6 @@ def compress(
         ShapeError: ``condition`` is not one-dimensional.
         ValueError: it holds past the end of the axis.
         ConcretizationTypeError: it is traced and ``size`` is not given.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.compress(jnp.array([False, True]), jnp.array([[1, 2], [3, 4]]), axis=0)
-    Array([[3, 4]], dtype=int32)
     """
     c = _mask(condition, "compress")
     if c.ndim != 1:
@@ -297,24 +287,15 @@ def _sized(index: np.ndarray[Any, Any], size: int, fill: Any) -> np.ndarray[Any,
     return out
 
 
+@example("jnp.array([[0, 7], [8, 0]])", "Array([1, 2], dtype=int32)")
 def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
-    """Indices of nonzero elements in the flattened array; ``size`` and ``fill_value`` as in `nonzero`.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.flatnonzero(jnp.array([[0, 7], [8, 0]]))
-    Array([1, 2], dtype=int32)
-    """
+    """Indices of nonzero elements in the flattened array; ``size`` and ``fill_value`` as in `nonzero`."""
     return nonzero(ravel(a), size=size, fill_value=fill_value)[0]
 
 
+@example("jnp.array([[0, 7], [8, 0]])", "Array([[0, 1],\n       [1, 0]], dtype=int32)")
 def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
-    """Indices of nonzero elements, one row per element; ``size`` and ``fill_value`` as in `nonzero`.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.argwhere(jnp.array([[0, 7], [8, 0]]))
-    Array([[0, 1],
-           [1, 0]], dtype=int32)
-    """
+    """Indices of nonzero elements, one row per element; ``size`` and ``fill_value`` as in `nonzero`."""
     x = value(a, "argwhere")
     if x.ndim == 0:
         n = len(nonzero(ravel(x), size=size)[0]) if size is None else size

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nxjax.numpy.creation import filled, full, iota, zeros
+from nxjax.numpy.creation import filled, full, zeros
+from nxjax.numpy.documented import example
 from nxjax.numpy.indexing import take
 from nxjax.numpy.joining import concatenate
 from nxjax.numpy.promotion import as_axis, concrete, convert, promote, static_int, value
+from nxjax.numpy.ranges import iota
 from nxjax.numpy.reductions import cumsum
 from nxjax.numpy.reductions import max as max_
 from nxjax.numpy.reductions import sum as sum_
@@ -157,9 +159,7 @@ def _empty(
     x: Array, axis: int, shape: Any, named_axis: Any, size: Any, fill: Any, index: bool, inverse: bool, counts: bool
 ) -> Any:
     n = 0 if size is None else static_int("unique", size)
-    out: list[Any] = [
-        full((*x.shape[:axis], n, *x.shape[axis + 1 :]), 0 if fill is None else fill, x.dtype),
-    ]
+    out: list[Any] = [full((*x.shape[:axis], n, *x.shape[axis + 1 :]), 0 if fill is None else fill, x.dtype)]
     if index:
         out.append(zeros((n,), int))
     if inverse:
@@ -169,23 +169,15 @@ def _empty(
     return out[0] if len(out) == 1 else tuple(out)
 
 
+@example("jnp.array([3, 1, 3])", "Array([1, 0, 1], dtype=int32)", then=".inverse_indices")
 def unique_all(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueAll:
-    """Distinct elements with first places, inverse and counts; every nan is one of its own.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.unique_all(jnp.array([3, 1, 3])).inverse_indices
-    Array([1, 0, 1], dtype=int32)
-    """
+    """Distinct elements with first places, inverse and counts; every nan is one of its own."""
     return UniqueAll(*unique(x, True, True, True, equal_nan=False, size=size, fill_value=fill_value))
 
 
+@example("jnp.array([1.0, jnp.nan, jnp.nan])", "Array([1, 1, 1], dtype=int32)", then=".counts")
 def unique_counts(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueCounts:
-    """Distinct elements with counts; every nan is one of its own.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.unique_counts(jnp.array([1.0, jnp.nan, jnp.nan])).counts
-    Array([1, 1, 1], dtype=int32)
-    """
+    """Distinct elements with counts; every nan is one of its own."""
     return UniqueCounts(*unique(x, return_counts=True, equal_nan=False, size=size, fill_value=fill_value))
 
 
@@ -201,16 +193,15 @@ def unique_inverse(x: Any, /, *, size: int | None = None, fill_value: Any = None
     return UniqueInverse(*unique(x, return_inverse=True, equal_nan=False, size=size, fill_value=fill_value))
 
 
+@example("jnp.array([3, 1, 3])", "Array([1, 3], dtype=int32)")
 def unique_values(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> Array:
-    """Distinct elements, sorted; every nan is one of its own.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.unique_values(jnp.array([3, 1, 3]))
-    Array([1, 3], dtype=int32)
-    """
+    """Distinct elements, sorted; every nan is one of its own."""
     return unique(x, equal_nan=False, size=size, fill_value=fill_value)
 
 
+@example(
+    "jnp.array([[1, 2], [3, 4]]), jnp.array([2, 3])", "Array([[False,  True],\n       [ True, False]], dtype=bool)"
+)
 def isin(
     element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, method: str = "auto"
 ) -> Array:
@@ -218,11 +209,6 @@ def isin(
 
     Returns:
         Booleans of the shape of ``element``.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.isin(jnp.array([[1, 2], [3, 4]]), jnp.array([2, 3]))
-    Array([[False,  True],
-           [ True, False]], dtype=bool)
     """
     x, y = promote("isin", element, test_elements)
     if y.size == 0 or x.size == 0:
@@ -232,15 +218,12 @@ def isin(
     return ops.not_(found) if invert else found
 
 
+@example("jnp.array([3, 1]), jnp.array([2, 3])", "Array([1, 2, 3], dtype=int32)")
 def union1d(ar1: Any, ar2: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
     """The sorted distinct elements of both; ``size`` and ``fill_value`` as in `unique`.
 
     Raises:
         ConcretizationTypeError: an operand is traced and ``size`` is not given.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.union1d(jnp.array([3, 1]), jnp.array([2, 3]))
-    Array([1, 2, 3], dtype=int32)
     """
     return unique(concatenate([ravel(ar1), ravel(ar2)]), size=size, fill_value=fill_value)
 
@@ -340,6 +323,7 @@ def _top(v: Array) -> Any:
     return max_(v)
 
 
+@example("jnp.array([3, 1, 2]), jnp.array([2, 3, 4])", "Array([1, 4], dtype=int32)")
 def setxor1d(
     ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None, fill_value: Any = None
 ) -> Array:
@@ -349,10 +333,6 @@ def setxor1d(
 
     Raises:
         ConcretizationTypeError: an operand is traced and ``size`` is not given.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.setxor1d(jnp.array([3, 1, 2]), jnp.array([2, 3, 4]))
-    Array([1, 4], dtype=int32)
     """
     x, y = promote("setxor1d", ar1, ar2)
     x, y = ravel(x), ravel(y)

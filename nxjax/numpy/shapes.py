@@ -1,4 +1,4 @@
-"""Shape, order of axes and repetition of the same elements: reshape, transpose, broadcast, flip, roll, tile, repeat."""
+"""Shape and order of axes of the same elements: reshape, transpose, squeeze, broadcast."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from nxjax import numpy as jnp
 from nxjax.errors import AxisError, ParameterError, ShapeError
-from nxjax.numpy.elementwise import trunc
+from nxjax.numpy.documented import example, named
 from nxjax.numpy.promotion import (
     as_axes,
     as_axis,
@@ -17,16 +16,13 @@ from nxjax.numpy.promotion import (
     broadcast_shape,
     broadcast_to_shape,
     concrete,
-    convert,
-    named,
     static_int,
     value,
-    widened,
 )
 from nxjax.ops import vocabulary as ops
-from nxjax.trace import dtypes
-from nxjax.trace.array import another, as_numpy, wrap
+from nxjax.trace.array import another
 from nxjax.trace.core import Array, Tracer
+from nxjax.trace.lazy import lazy
 from nxjax.trace.types import Shape
 
 
@@ -138,22 +134,19 @@ def _resolved(x: Array, shape: Any) -> Shape:
     return tuple(sizes)
 
 
+@example('jnp.array([[1, 2], [3, 4]]), order="F"', "Array([1, 3, 2, 4], dtype=int32)")
 def ravel(a: Any, order: str = "C", *, out_sharding: Any = None) -> Array:
     """One-dimensional: rows one after the other, or columns with ``order="F"``.
 
     Raises:
         NotImplementedError: ``order="K"``, since arrays have no other order in memory.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.ravel(jnp.array([[1, 2], [3, 4]]), order="F")
-    Array([1, 3, 2, 4], dtype=int32)
     """
     if order == "K":
         raise NotImplementedError("Ravel not implemented for order='K'.")
-    return _own(a, reshape(a, -1 if size(a) else (0,), order))
+    return own(a, reshape(a, -1 if size(a) else (0,), order))
 
 
-def _own(x: Any, found: Array) -> Array:
+def own(x: Any, found: Array) -> Array:
     """``found``, an array of its own where it is ``x`` unchanged: who deletes one, or gives it away, keeps the other.
 
     As JAX has it: some functions return what they were given, these do not.
@@ -161,18 +154,13 @@ def _own(x: Any, found: Array) -> Array:
     return another(found) if found is x else found
 
 
+@example("jnp.zeros((2, 3, 4))", "(4, 3, 2)", "jnp.zeros((2, 3, 4)), (0, -1, 1)", "(2, 4, 3)", then=".shape")
 def transpose(a: Any, axes: Any = None) -> Array:
     """Axes in the order ``axes``; reversed by default.
 
     Raises:
         AxisError: an axis that ``a`` does not have.
         ParameterError: not every axis once.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.transpose(jnp.zeros((2, 3, 4))).shape
-    (4, 3, 2)
-    >>> jnp.transpose(jnp.zeros((2, 3, 4)), (0, -1, 1)).shape
-    (2, 4, 3)
     """
     x = value(a, "transpose")
     if axes is None:
@@ -184,25 +172,18 @@ def transpose(a: Any, axes: Any = None) -> Array:
     return x if order == tuple(range(x.ndim)) else ops.transpose(x, permutation=order)
 
 
+@example("jnp.zeros((2, 3, 4)), (2, 0, 1)", "(4, 2, 3)", then=".shape")
 def permute_dims(a: Any, /, axes: Any) -> Array:
-    """Axes in the order ``axes``; `transpose` of the Array API, which always names them.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.permute_dims(jnp.zeros((2, 3, 4)), (2, 0, 1)).shape
-    (4, 2, 3)
-    """
+    """Axes in the order ``axes``; `transpose` of the Array API, which always names them."""
     return transpose(a, axes)
 
 
+@example("jnp.zeros((5, 2, 3))", "(5, 3, 2)", then=".shape")
 def matrix_transpose(x: Any, /) -> Array:
     """The last two axes swapped.
 
     Raises:
         ShapeError: fewer than two axes.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.matrix_transpose(jnp.zeros((5, 2, 3))).shape
-    (5, 3, 2)
     """
     v = value(x, "matrix_transpose")
     if v.ndim < 2:
@@ -210,6 +191,7 @@ def matrix_transpose(x: Any, /) -> Array:
     return swapaxes(v, -1, -2)
 
 
+@example("jnp.zeros((2, 3, 4)), 0, -1", "(4, 3, 2)", then=".shape")
 def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
     """Two axes exchanged.
 
@@ -219,30 +201,23 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
 
     Raises:
         AxisError: an axis that ``a`` does not have.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.swapaxes(jnp.zeros((2, 3, 4)), 0, -1).shape
-    (4, 3, 2)
     """
     x = value(a, "swapaxes")
     i, j = as_axis("swapaxes", axis1, x.ndim), as_axis("swapaxes", axis2, x.ndim)
     order = list(range(x.ndim))
     order[i], order[j] = j, i
-    return _own(x, transpose(x, order))
+    return own(x, transpose(x, order))
 
 
+@example(
+    "jnp.zeros((2, 3, 4)), 0, -1", "(3, 4, 2)", "jnp.zeros((2, 3, 4)), (0, 1), (-1, -2)", "(4, 3, 2)", then=".shape"
+)
 def moveaxis(a: Any, source: Any, destination: Any) -> Array:
     """Axes ``source`` put at ``destination``; the others keep their order.
 
     Raises:
         AxisError: an axis that ``a`` does not have, or one named twice.
         ParameterError: ``source`` and ``destination`` differ in number.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.moveaxis(jnp.zeros((2, 3, 4)), 0, -1).shape
-    (3, 4, 2)
-    >>> jnp.moveaxis(jnp.zeros((2, 3, 4)), (0, 1), (-1, -2)).shape
-    (4, 3, 2)
     """
     x = value(a, "moveaxis")
     src, dst = as_axes("moveaxis", source, x.ndim), as_axes("moveaxis", destination, x.ndim)
@@ -251,20 +226,15 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Array:
     order = [i for i in range(x.ndim) if i not in src]
     for d, s in sorted(zip(dst, src, strict=True)):
         order.insert(d, s)
-    return _own(x, transpose(x, order))
+    return own(x, transpose(x, order))
 
 
+@example("jnp.zeros((2, 3, 4)), 2", "(4, 2, 3)", "jnp.zeros((2, 3, 4)), 0, 3", "(3, 4, 2)", then=".shape")
 def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
     """Axis ``axis`` put before ``start``; `moveaxis` says the same more clearly.
 
     Raises:
         AxisError: an axis that ``a`` does not have, or ``start`` beyond its axes.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.rollaxis(jnp.zeros((2, 3, 4)), 2).shape
-    (4, 2, 3)
-    >>> jnp.rollaxis(jnp.zeros((2, 3, 4)), 0, 3).shape
-    (3, 4, 2)
     """
     n = ndim(a)
     i = as_axis("rollaxis", axis, n)
@@ -274,15 +244,12 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
     return moveaxis(a, i, to - 1 if i < to else to)
 
 
+@example("jnp.zeros((2, 3)), (0, -1)", "(1, 2, 3, 1)", then=".shape")
 def expand_dims(a: Any, axis: Any) -> Array:
     """New axes of size 1 at these positions of the result.
 
     Raises:
         AxisError: a position beyond the axes of the result, or one named twice.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.expand_dims(jnp.zeros((2, 3)), (0, -1)).shape
-    (1, 2, 3, 1)
     """
     x = value(a, "expand_dims")
     axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
@@ -291,18 +258,13 @@ def expand_dims(a: Any, axis: Any) -> Array:
     return ops.reshape(x, shape=tuple(1 if i in new else next(rest) for i in range(x.ndim + len(new))))
 
 
+@example("jnp.zeros((1, 3, 1))", "(3,)", "jnp.zeros((1, 3, 1)), axis=0", "(3, 1)", then=".shape")
 def squeeze(a: Any, axis: Any = None) -> Array:
     """Without axes of size 1: all of them, or those named.
 
     Raises:
         ShapeError: an axis that is named is not of size 1.
         AxisError: an axis that ``a`` does not have.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.squeeze(jnp.zeros((1, 3, 1))).shape
-    (3,)
-    >>> jnp.squeeze(jnp.zeros((1, 3, 1)), axis=0).shape
-    (3, 1)
     """
     x = value(a, "squeeze")
     axes = tuple(i for i, n in enumerate(x.shape) if n == 1) if axis is None else as_axes("squeeze", axis, x.ndim)
@@ -314,19 +276,17 @@ def squeeze(a: Any, axis: Any = None) -> Array:
     return ops.reshape(x, shape=tuple(n for i, n in enumerate(x.shape) if i not in axes)) if axes else another(x)
 
 
+@example("(5, 1), (3,), ()", "(5, 3)")
 def broadcast_shapes(*shapes: Any) -> Shape:
     """The shape that operands of these shapes are repeated into.
 
     Raises:
         ShapeError: sizes on one axis differ, and none of them is 1.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.broadcast_shapes((5, 1), (3,), ())
-    (5, 3)
     """
     return broadcast_shape("broadcast_shapes", *(as_shape("broadcast_shapes", s) for s in shapes))
 
 
+@example("jnp.array([1, 2]), (2, 2)", "Array([[1, 2],\n       [1, 2]], dtype=int32)")
 def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Array:
     """``array`` repeated into ``shape`` by the rules of broadcasting.
 
@@ -336,11 +296,6 @@ def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Array:
 
     Raises:
         ShapeError: a size is neither 1 nor the one asked for.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.broadcast_to(jnp.array([1, 2]), (2, 2))
-    Array([[1, 2],
-           [1, 2]], dtype=int32)
     """
     x = value(array, "broadcast_to")
     sizes = as_shape("broadcast_to", shape)
@@ -396,143 +351,7 @@ atleast_2d = _atleast("atleast_2d", 2, "jnp.arange(3)", "Array([[0, 1, 2]], dtyp
 atleast_3d = _atleast("atleast_3d", 3, "jnp.array([1, 2])", "Array([[[1],\n        [2]]], dtype=int32)")
 
 
-# --- order along axes ---
-
-
-def flip(m: Any, axis: Any = None) -> Array:
-    """Reversed along ``axis``, axes, or all.
-
-    Raises:
-        AxisError: an axis that ``m`` does not have, or one named twice.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.flip(jnp.array([[1, 2], [3, 4]]))
-    Array([[4, 3],
-           [2, 1]], dtype=int32)
-    >>> jnp.flip(jnp.array([[1, 2], [3, 4]]), axis=0)
-    Array([[3, 4],
-           [1, 2]], dtype=int32)
-    """
-    x = value(m, "flip")
-    axes = as_axes("flip", axis, x.ndim)
-    return _own(x, ops.rev(x, dimensions=axes) if axes else x)
-
-
-def fliplr(m: Any) -> Array:
-    """Reversed along axis 1: columns from right to left.
-
-    Raises:
-        AxisError: fewer than two axes.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.fliplr(jnp.array([[1, 2], [3, 4]]))
-    Array([[2, 1],
-           [4, 3]], dtype=int32)
-    """
-    return flip(m, 1)
-
-
-def flipud(m: Any) -> Array:
-    """Reversed along axis 0: rows from the last to the first.
-
-    Raises:
-        AxisError: no axis.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.flipud(jnp.array([[1, 2], [3, 4]]))
-    Array([[3, 4],
-           [1, 2]], dtype=int32)
-    """
-    return flip(m, 0)
-
-
-def rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> Array:
-    """Turned by 90 degrees ``k`` times in the plane of ``axes``, from the first toward the second.
-
-    Raises:
-        AxisError: an axis that ``m`` does not have, or one axis twice.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.rot90(jnp.array([[1, 2], [3, 4]]))
-    Array([[2, 4],
-           [1, 3]], dtype=int32)
-    >>> jnp.rot90(jnp.array([[1, 2], [3, 4]]), k=-1)
-    Array([[3, 1],
-           [4, 2]], dtype=int32)
-    """
-    x = value(m, "rot90")
-    i, j = as_axes("rot90", tuple(axes), x.ndim)
-    turns = static_int("rot90", k) % 4
-    if turns == 0:
-        return x
-    if turns == 2:
-        return flip(x, (i, j))
-    return swapaxes(flip(x, j), i, j) if turns == 1 else flip(swapaxes(x, i, j), j)
-
-
-def roll(a: Any, shift: Any, axis: Any = None) -> Array:
-    """Elements moved along ``axis`` by ``shift``, around the end; without an axis, in row-major order.
-
-    ``shift`` may be traced, and a tuple for several axes; a negative one moves to the front.
-
-    Raises:
-        AxisError: an axis that ``a`` does not have.
-        ShapeError: ``shift`` and ``axis`` differ in number.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.roll(jnp.arange(5), 2)
-    Array([3, 4, 0, 1, 2], dtype=int32)
-    >>> jnp.roll(jnp.array([[1, 2], [3, 4]]), -1, axis=1)
-    Array([[2, 1],
-           [4, 3]], dtype=int32)
-    """
-    x = value(a, "roll")
-    if axis is None:
-        return reshape(roll(ravel(x), shift, 0), x.shape)
-    axes = [as_axis("roll", i, x.ndim) for i in (axis if isinstance(axis, (tuple, list)) else (axis,))]
-    shifts = _shifts(shift, len(axes))
-    axes = axes * len(shifts) if len(axes) == 1 else axes
-    found = x
-    for by, i in zip(shifts, axes, strict=True):
-        found = _rolled(found, by, i)
-    return _own(x, found)
-
-
-def _shifts(shift: Any, n: int) -> list[Any]:
-    if isinstance(shift, (tuple, list)):
-        shifts = list(shift)
-    elif isinstance(shift, Array) and shift.ndim:
-        shifts = [shift[i] for i in range(shift.shape[0])]
-    elif isinstance(shift, np.ndarray) and shift.ndim:
-        shifts = shift.tolist()
-    else:
-        shifts = [shift]
-    if len(shifts) != n and n != 1:
-        if len(shifts) != 1:
-            raise ShapeError("roll: shift and axis differ in number", got=f"{len(shifts)} and {n}")
-        shifts = shifts * n
-    return shifts
-
-
-def _rolled(x: Array, by: Any, axis: int) -> Array:
-    n = x.shape[axis]
-    if n == 0:
-        return x
-    if not isinstance(by, Tracer):
-        start = -int(by if not isinstance(by, Array) else by.numpy()) % n  # type: ignore[attr-defined]
-        if start == 0:
-            return x
-        return ops.concatenate(_part(x, axis, start, n), _part(x, axis, 0, start), dimension=axis)
-    by = trunc(by) if by.dtype in dtypes.FLOAT else by  # as int() does with what is known
-    twice = ops.concatenate(x, x, dimension=axis)
-    zero = wrap(np.asarray(0, np.int32))
-    starts = [zero] * x.ndim
-    # The shift is taken from the size: a dtype without a sign has no negative shift.
-    starts[axis] = ops.sub(wrap(np.asarray(n, np.int32)), convert(jnp.remainder(widened(by), n), dtypes.int32))
-    return ops.dynamic_slice(twice, *starts, slice_sizes=x.shape)
-
-
-def _part(x: Array, axis: int, start: int, stop: int) -> Array:
+def part(x: Array, axis: int, start: int, stop: int) -> Array:
     """``x[start:stop]`` along one axis."""
     return ops.slice(
         x,
@@ -542,135 +361,27 @@ def _part(x: Array, axis: int, start: int, stop: int) -> Array:
     )
 
 
-part = _part
+part = part
 
 
-# --- repetition ---
-
-
-def tile(A: Any, reps: Any) -> Array:
-    """``A`` side by side, ``reps`` times along each axis.
-
-    Raises:
-        ShapeError: a negative count.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.tile(jnp.array([1, 2]), 2)
-    Array([1, 2, 1, 2], dtype=int32)
-    >>> jnp.tile(jnp.array([1, 2]), (2, 1))
-    Array([[1, 2],
-           [1, 2]], dtype=int32)
-    """
-    x = value(A, "tile")
-    counts = as_shape("tile", reps)
-    rank = max(len(counts), x.ndim)
-    counts = (1,) * (rank - len(counts)) + counts
-    sizes = (1,) * (rank - x.ndim) + x.shape
-    pairs = [n for r, s in zip(counts, sizes, strict=True) for n in (r, s)]
-    wide = ops.broadcast_in_dim(
-        ops.reshape(x, shape=sizes), shape=tuple(pairs), broadcast_dimensions=tuple(range(1, 2 * rank, 2))
-    )
-    return ops.reshape(wide, shape=tuple(r * s for r, s in zip(counts, sizes, strict=True)))
-
-
-def repeat(
-    a: Any, repeats: Any, axis: Any = None, *, total_repeat_length: int | None = None, out_sharding: Any = None
-) -> Array:
-    """Each element (along ``axis``) ``repeats`` times; traced counts need ``total_repeat_length``.
-
-    Nothing stays nothing, whatever ``total_repeat_length`` is.
-
-    Raises:
-        ShapeError: neither one count nor one per element.
-        ValueError: a negative count.
-        ConcretizationTypeError: traced counts, without ``total_repeat_length``.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.repeat(jnp.array([7, 8, 9]), jnp.array([2, 0, 1]))
-    Array([7, 7, 9], dtype=int32)
-    >>> jnp.repeat(jnp.array([[1, 2]]), 2, axis=0)
-    Array([[1, 2],
-           [1, 2]], dtype=int32)
-    """
-    x = value(a, "repeat")
-    if axis is None:
-        x, axis = ravel(x), 0
-    x = ops.reshape(x, shape=(1,)) if x.ndim == 0 else x
-    i = as_axis("repeat", axis, x.ndim)
-    n = x.shape[i]
-    if not isinstance(repeats, Tracer):
-        counts = repeats.numpy() if isinstance(repeats, Array) else as_numpy(repeats, "repeat")  # type: ignore[attr-defined]
-        if counts.ndim > 1:
-            raise ShapeError("repeat: repeats is a number or a vector", got=counts.shape)
-        if counts.size == 1 and total_repeat_length is None:
-            return _repeated(x, int(counts.reshape(())[()]), i)
-        if counts.size not in (1, n):
-            raise ShapeError("repeat: one count per element", got=counts.size, expected=n)
-        if not n:
-            return x
-        where = np.repeat(np.arange(n), np.broadcast_to(counts, (n,)))
-        if total_repeat_length is not None:
-            where = _cut(where, total_repeat_length, n)
-        return jnp.take(x, where.astype(np.int32), axis=i)
-    if total_repeat_length is None:
-        concrete("repeat", repeats, "the counts decide the length of the result; or give total_repeat_length=")
-    counts_v = widened(broadcast_to(repeats, (n,)))
-    if not n:
-        return x
-    ends = jnp.cumsum(counts_v)
-    positions = wrap(np.arange(total_repeat_length, dtype=np.int32))
-    where_v = jnp.searchsorted(ends, positions, side="right")
-    return jnp.take(x, where_v, axis=i, mode="clip")
-
-
-def _cut(where: np.ndarray[Any, Any], length: int, n: int) -> np.ndarray[Any, Any]:
-    if len(where) >= length:
-        return where[:length]
-    return np.concatenate([where, np.full(length - len(where), max(n - 1, 0))])
-
-
-def _repeated(x: Array, count: int, axis: int) -> Array:
-    if count < 0:
-        raise ParameterError("repeat: counts are not negative", got=count)
-    wide = (*x.shape[: axis + 1], count, *x.shape[axis + 1 :])
-    kept = tuple(i for i in range(x.ndim + 1) if i != axis + 1)
-    out = ops.broadcast_in_dim(x, shape=wide, broadcast_dimensions=kept)
-    return ops.reshape(out, shape=(*x.shape[:axis], x.shape[axis] * count, *x.shape[axis + 1 :]))
-
-
-def resize(a: Any, new_shape: Any) -> Array:
-    """``new_shape`` filled with the elements of ``a`` in order, again and again; zeros where ``a`` has none.
-
-    Raises:
-        ShapeError: a negative size.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.resize(jnp.array([1, 2, 3]), (2, 4))
-    Array([[1, 2, 3, 1],
-           [2, 3, 1, 2]], dtype=int32)
-    """
-    sizes = as_shape("resize", new_shape)
-    x = ravel(a)
-    total = math.prod(sizes)
-    if x.size == 0:
-        return jnp.zeros(sizes, x.dtype)
-    return reshape(_part(tile(x, math.ceil(total / x.size)), 0, 0, total) if total else x[:0], sizes)
-
-
+@example("jnp.array([[1, 2], [3, 4]]), axis=1", "(Array([1, 3], dtype=int32), Array([2, 4], dtype=int32))")
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Array, ...]:
     """The slices along ``axis``, as a tuple: the inverse of `stack`.
 
     Raises:
         ShapeError: no axis.
         AxisError: an axis that ``x`` does not have.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.unstack(jnp.array([[1, 2], [3, 4]]), axis=1)
-    (Array([1, 3], dtype=int32), Array([2, 4], dtype=int32))
     """
     v = value(x, "unstack")
     if v.ndim == 0:
         raise ShapeError("unstack: needs an axis to take apart", got=v.type)
     i = as_axis("unstack", axis, v.ndim)
     sizes = (*v.shape[:i], *v.shape[i + 1 :])
-    return tuple(ops.reshape(_part(v, i, k, k + 1), shape=sizes) for k in range(v.shape[i]))
+    return tuple(ops.reshape(part(v, i, k, k + 1), shape=sizes) for k in range(v.shape[i]))
+
+
+# Older pickles look for them here.
+__getattr__, _ = lazy(
+    __name__,
+    dict.fromkeys(["flip", "fliplr", "flipud", "repeat", "resize", "roll", "rot90", "tile"], "nxjax.numpy.rearranging"),
+)

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ShapeError
-from nxjax.numpy.creation import asarray, filled, iota, linspace
+from nxjax.numpy.creation import asarray, filled
+from nxjax.numpy.documented import example
 from nxjax.numpy.elementwise import less
 from nxjax.numpy.indexing import take
 from nxjax.numpy.joining import concatenate, stack
@@ -24,6 +25,7 @@ from nxjax.numpy.promotion import (
     static_int,
     value,
 )
+from nxjax.numpy.ranges import iota, linspace
 from nxjax.numpy.reductions import max as max_
 from nxjax.numpy.reductions import min as min_
 from nxjax.numpy.reductions import sum as sum_
@@ -146,17 +148,14 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
     return ops.sort(*reversed(xs), places, dimension=i, is_stable=True, num_keys=len(xs))[-1]
 
 
+@example("jnp.array([2, 1 + 1j, 1 - 1j])", "Array([1.-1.j, 1.+1.j, 2.+0.j], dtype=complex64)")
 def sort_complex(a: Any) -> Array:
-    """Sorted by real part, then imaginary part, as complex numbers.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.sort_complex(jnp.array([2, 1 + 1j, 1 - 1j]))
-    Array([1.-1.j, 1.+1.j, 2.+0.j], dtype=complex64)
-    """
+    """Sorted by real part, then imaginary part, as complex numbers."""
     x = sort(value(a, "sort_complex"))
     return x if x.dtype in dtypes.COMPLEX else convert(x, dtypes.complex_of(dtypes.to_inexact(x.dtype)))
 
 
+@example("jnp.array([5, 1, 4, 2]), 1", "Array([1, 2, 5, 4], dtype=int32)")
 def partition(a: Any, kth: int, axis: int = -1) -> Array:
     """A reordering in which the ``kth`` element is the one of the sorted array, no larger one before it.
 
@@ -164,10 +163,6 @@ def partition(a: Any, kth: int, axis: int = -1) -> Array:
 
     Raises:
         AxisError: ``kth`` is out of range.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.partition(jnp.array([5, 1, 4, 2]), 1)
-    Array([1, 2, 5, 4], dtype=int32)
     """
     x, i = _along("partition", a, axis)
     n = x.shape[i]
@@ -176,14 +171,11 @@ def partition(a: Any, kth: int, axis: int = -1) -> Array:
     return ops.concatenate(_part(y, i, 0, kth + 1), ops.rev(_part(y, i, kth + 1, n), dimensions=(i,)), dimension=i)
 
 
+@example("jnp.array([5, 1, 4, 2]), 1", "Array([1, 3, 0, 2], dtype=int32)")
 def argpartition(a: Any, kth: int, axis: int = -1) -> Array:
     """Indices of a `partition`: smaller elements come before place ``kth``, larger ones after it.
 
     As in JAX, those up to ``kth`` are in order of their elements, the others in their own.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.argpartition(jnp.array([5, 1, 4, 2]), 1)
-    Array([1, 3, 0, 2], dtype=int32)
     """
     x, i = _along("argpartition", a, axis)
     n = x.shape[i]
@@ -257,6 +249,7 @@ def _precedes(x: Array, y: Array) -> Array:
     return ops.or_(ops.lt(x, y), ops.and_(ops.ne(y, y), ops.eq(x, x)))
 
 
+@example("jnp.array([-1.0, 1.0, 5.0]), jnp.array([0.0, 1.0, 2.0])", "Array([0, 2, 3], dtype=int32)")
 def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = None) -> Array:
     """The bin of each element: ``bins[i - 1] <= x < bins[i]``; ``bins`` rises or falls.
 
@@ -264,10 +257,6 @@ def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = Non
 
     Raises:
         ShapeError: ``bins`` is not one-dimensional.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.digitize(jnp.array([-1.0, 1.0, 5.0]), jnp.array([0.0, 1.0, 2.0]))
-    Array([0, 2, 3], dtype=int32)
     """
     v, edges = value(x, "digitize"), value(bins, "digitize")
     if edges.ndim != 1:
@@ -365,6 +354,7 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
     return convert(linspace(low, high, n + 1), x.dtype)
 
 
+@example("jnp.array([0, 1, 1, 4]), bins=2", "(Array([3., 1.], dtype=float32), Array([0., 2., 4.], dtype=float32))")
 def histogram(
     a: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None
 ) -> tuple[Array, Array]:
@@ -377,10 +367,6 @@ def histogram(
 
     Raises:
         ValueError: ``weights`` has another shape than ``a``, or ``range`` is not a pair.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.histogram(jnp.array([0, 1, 1, 4]), bins=2)
-    (Array([3., 1.], dtype=float32), Array([0., 2., 4.], dtype=float32))
     """
     if weights is None:
         (x,) = promote_inexact("histogram", ravel(a))

@@ -10,6 +10,7 @@ import numpy as np
 from nxjax.errors import DtypeError, ShapeError
 from nxjax.numpy.calculus import diff
 from nxjax.numpy.contractions import dot
+from nxjax.numpy.documented import example, named
 from nxjax.numpy.floats import clip, conjugate, imag, real
 from nxjax.numpy.grids import diagonal
 from nxjax.numpy.indexing import take_along_axis
@@ -72,26 +73,7 @@ def quantile(
     return _quantile("quantile", a, q, axis, out, overwrite_input, method, keepdims, False, weights)
 
 
-def nanquantile(
-    a: Any,
-    q: Any,
-    axis: Any = None,
-    out: None = None,
-    overwrite_input: bool = False,
-    method: str = "linear",
-    keepdims: bool = False,
-    *,
-    weights: Any = None,
-) -> Array:
-    """As `quantile`, nan left out; nan where nothing is left.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.nanquantile(jnp.array([1.0, jnp.nan, 3.0]), jnp.array([0.0, 0.5]))
-    Array([1., 2.], dtype=float32)
-    """
-    return _quantile("nanquantile", a, q, axis, out, overwrite_input, method, keepdims, True, weights)
-
-
+@example('jnp.array([1, 2, 3, 4]), 50, method="higher"', "Array(3., dtype=float32)")
 def percentile(
     a: Any,
     q: Any,
@@ -104,35 +86,35 @@ def percentile(
     weights: Any = None,
     out_sharding: Any = None,
 ) -> Array:
-    """As `quantile`, with ``q`` in percent.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.percentile(jnp.array([1, 2, 3, 4]), 50, method="higher")
-    Array(3., dtype=float32)
-    """
+    """As `quantile`, with ``q`` in percent."""
     (share,) = promote_inexact("percentile", q)
     return _quantile("percentile", a, share / 100, axis, out, overwrite_input, method, keepdims, False, weights)
 
 
-def nanpercentile(
-    a: Any,
-    q: Any,
-    axis: Any = None,
-    out: None = None,
-    overwrite_input: bool = False,
-    method: str = "linear",
-    keepdims: bool = False,
-    *,
-    weights: Any = None,
-) -> Array:
-    """As `percentile`, nan left out; nan where nothing is left.
+def _nan_quantile(name: str, of: str, whole: int, args: str, shown: str) -> Any:
+    @named(name, f"As `{of}`, nan left out; nan where nothing is left.", args, shown)
+    def function(
+        a: Any,
+        q: Any,
+        axis: Any = None,
+        out: None = None,
+        overwrite_input: bool = False,
+        method: str = "linear",
+        keepdims: bool = False,
+        *,
+        weights: Any = None,
+    ) -> Array:
+        share = q if whole == 1 else promote_inexact(name, q)[0] / whole
+        return _quantile(name, a, share, axis, out, overwrite_input, method, keepdims, True, weights)
 
-    >>> import nxjax.numpy as jnp
-    >>> jnp.nanpercentile(jnp.array([1.0, jnp.nan, 3.0]), 50)
-    Array(2., dtype=float32)
-    """
-    (share,) = promote_inexact("nanpercentile", q)
-    return _quantile("nanpercentile", a, share / 100, axis, out, overwrite_input, method, keepdims, True, weights)
+    return function
+
+
+_NAN = "jnp.array([1.0, jnp.nan, 3.0])"
+nanquantile = _nan_quantile(
+    "nanquantile", "quantile", 1, f"{_NAN}, jnp.array([0.0, 0.5])", "Array([1., 2.], dtype=float32)"
+)
+nanpercentile = _nan_quantile("nanpercentile", "percentile", 100, f"{_NAN}, 50", "Array(2., dtype=float32)")
 
 
 def median(a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False) -> Array:
@@ -150,15 +132,11 @@ def median(a: Any, axis: Any = None, out: None = None, overwrite_input: bool = F
     return _quantile("median", a, 0.5, axis, out, overwrite_input, "midpoint", keepdims, False)
 
 
+@example("jnp.array([1.0, jnp.nan, 3.0])", "Array(2., dtype=float32)")
 def nanmedian(
     a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
 ) -> Array:
-    """As `median`, nan left out; nan where nothing is left.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.nanmedian(jnp.array([1.0, jnp.nan, 3.0]))
-    Array(2., dtype=float32)
-    """
+    """As `median`, nan left out; nan where nothing is left."""
     return _quantile("nanmedian", a, 0.5, axis, out, overwrite_input, "midpoint", keepdims, True)
 
 
@@ -282,6 +260,7 @@ def _inverted_cdf(ordered: Array, w: Array | None, points: Array, count: Array, 
     return ops.select_n(broadcast_to_shape(spoilt, y.shape), y, full_like(y, math.nan))
 
 
+@example("jnp.array([[1, 2, 3], [6, 4, 2]])", "Array([[ 1., -2.],\n       [-2.,  4.]], dtype=float32)")
 def cov(
     m: Any,
     y: Any = None,
@@ -307,11 +286,6 @@ def cov(
         ShapeError: more than two axes.
         TypeError: ``fweights`` is not of integers.
         RuntimeError: weights do not fit the samples.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.cov(jnp.array([[1, 2, 3], [6, 4, 2]]))
-    Array([[ 1., -2.],
-           [-2.,  4.]], dtype=float32)
     """
     xs = promote_inexact("cov", m) if y is None else promote_inexact("cov", m, y)
     if dtype is not None:
@@ -366,14 +340,9 @@ def _checked_weights(name: str, w: Array, n: int) -> Array:
     return ops.abs(w)
 
 
+@example("jnp.array([1.0, 2.0]), jnp.array([5.0, 3.0])", "Array([[ 1., -1.],\n       [-1.,  1.]], dtype=float32)")
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> Array:
-    """Correlation coefficients: the covariance matrix scaled to ones on the diagonal.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.corrcoef(jnp.array([1.0, 2.0]), jnp.array([5.0, 3.0]))
-    Array([[ 1., -1.],
-           [-1.,  1.]], dtype=float32)
-    """
+    """Correlation coefficients: the covariance matrix scaled to ones on the diagonal."""
     c = cov(x, y, rowvar, dtype=dtype)
     if c.ndim == 0:
         return c / c
@@ -384,6 +353,7 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> A
     return clip(c, -1, 1)
 
 
+@example("jnp.array([0, 3, 2, 5]), period=4", "Array([ 0, -1, -2, -3], dtype=int32)")
 def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * math.pi) -> Array:
     """Angles without jumps: multiples of ``period`` are added where neighbours differ by more than half of it.
 
@@ -391,10 +361,6 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * math.p
 
     Raises:
         DtypeError: complex input.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.unwrap(jnp.array([0, 3, 2, 5]), period=4)
-    Array([ 0, -1, -2, -3], dtype=int32)
     """
     x = promote("unwrap", p, period)[0]
     if x.dtype in dtypes.COMPLEX:

@@ -9,19 +9,21 @@ from typing import Any, final
 
 import numpy as np
 
-from nxjax.lax.control import fori_loop, scan
 from nxjax.numpy import reductions
-from nxjax.numpy.creation import full, iota
+from nxjax.numpy.creation import full
 from nxjax.numpy.functional import vectorize
 from nxjax.numpy.joining import concatenate
 from nxjax.numpy.methods import known
 from nxjax.numpy.promotion import as_axes, as_axis, concrete, convert, no_out, value
+from nxjax.numpy.ranges import iota
 from nxjax.numpy.selection import where as _where
 from nxjax.numpy.shapes import broadcast_to, moveaxis, ravel
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Tracer
 from nxjax.trace.types import ShapeDtypeStruct
+from nxjax.transforms.control.scan import scan
+from nxjax.transforms.control.while_loop import fori_loop
 from nxjax.transforms.shapes import eval_shape
 
 

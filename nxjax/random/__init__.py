@@ -13,6 +13,9 @@ from __future__ import annotations
 import importlib as _importlib
 from typing import Any as _Any
 
+from nxjax.trace.lazy import homes as _homes
+from nxjax.trace.lazy import lazy as _lazy
+
 _FILES = {
     "keys": "PRNGKey clone fold_in key key_data key_dtype key_impl split wrap_key_data",
     "uniforms": "bernoulli bits rademacher randint uniform",
@@ -24,20 +27,13 @@ _FILES = {
     "orders": "choice permutation",
     "matrices": "multivariate_normal orthogonal",
 }
-_HOMES = {name: file for file, names in _FILES.items() for name in names.split()}
+_HOMES = _homes(_FILES)
 
 __all__ = sorted(_HOMES)
+_find, __dir__ = _lazy(__name__, _HOMES)
 
 
 def __getattr__(name: str) -> _Any:
-    file = _HOMES.get(name)
     if name == "random_gamma_p":
         return _importlib.import_module("nxjax.lax.primitives").find(name)
-    if file is None:
-        raise AttributeError(f"module 'nxjax.random' has no attribute {name!r}")
-    found = globals()[name] = getattr(_importlib.import_module(f"nxjax.random.{file}"), name)
-    return found
-
-
-def __dir__() -> list[str]:
-    return [*__all__]
+    return _find(name)

@@ -35,7 +35,7 @@ def categorical(key: ArrayLike, logits: ArrayLike, axis: int = -1, shape: int | 
 def cauchy(key: ArrayLike, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """Cauchy: density 1 / (pi (1 + x^2))."""
 def chisquare(key: ArrayLike, df: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
-    """Chi-square with ``df`` degrees of freedom; arguments as `gamma`."""
+    """Chi-square with ``df`` degrees of freedom."""
 def choice(key: ArrayLike, a: ArrayLike, shape: int | Sequence[int] = ..., replace: bool = True, p: ArrayLike | None = None, axis: int = 0, mode: str | None = None) -> Array:
     """Random elements of ``a``."""
 def clone(key: Any) -> Array:
@@ -95,19 +95,19 @@ def rademacher(key: ArrayLike, shape: int | Sequence[int] = ..., dtype: DTypeLik
 def randint(key: ArrayLike, shape: int | Sequence[int], minval: ArrayLike, maxval: ArrayLike, dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """Uniform random integers in [minval, maxval)."""
 def rayleigh(key: ArrayLike, scale: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
-    """Rayleigh: ``scale`` times the length of a vector of two normal numbers; other arguments as `pareto`."""
+    """Rayleigh: ``scale`` times the length of a vector of two normal numbers."""
 def split(key: ArrayLike, num: int | tuple[int, ...] = 2) -> Array:
     """``num`` new keys from one: ``key<fry>[num]``, or of shape ``num`` if that is a tuple. Do not use ``key`` again."""
 def t(key: ArrayLike, df: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
-    """Student's t with ``df`` degrees of freedom; arguments as `gamma`."""
+    """Student's t with ``df`` degrees of freedom."""
 def triangular(key: ArrayLike, left: ArrayLike, mode: Any, right: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
-    """Triangular between ``left`` and ``right`` with the top at ``mode``; other arguments as `pareto`."""
+    """Triangular between ``left`` and ``right`` with the top at ``mode``."""
 def truncated_normal(key: ArrayLike, lower: ArrayLike, upper: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """Normal numbers given that they lie in (lower, upper)."""
 def uniform(key: ArrayLike, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None, minval: ArrayLike = 0.0, maxval: ArrayLike = 1.0, *, out_sharding: Any = None) -> Array:
     """Uniform random floats in [minval, maxval)."""
 def wald(key: ArrayLike, mean: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
-    """Wald, the inverse Gaussian distribution, with mean ``mean`` and scale 1; other arguments as `pareto`."""
+    """Wald, the inverse Gaussian distribution, with mean ``mean`` and scale 1."""
 def weibull_min(key: ArrayLike, scale: ArrayLike, concentration: ArrayLike, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None) -> Array:
     """Weibull: density proportional to (x / scale)^(c - 1) exp(-(x / scale)^c) with c the ``concentration``."""
 def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: DTypeLike | None = None) -> Array:

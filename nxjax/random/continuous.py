@@ -5,7 +5,7 @@ Each draws with the formula JAX draws with, so that equal keys give equal number
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,41 +16,26 @@ from nxjax.ops.elementary import exp, log, log1p, tan
 from nxjax.ops.select import select_n
 from nxjax.random.keys import as_key
 from nxjax.random.normals import standard_normal
-from nxjax.random.sampler import as_dtype_value, as_shape, checked_shape, compiled, float_dtype, one_of, placed, spread
+from nxjax.random.sampler import (
+    as_dtype_value,
+    as_shape,
+    checked_shape,
+    compiled,
+    described,
+    drawn,
+    float_dtype,
+    one_of,
+    placed,
+)
 from nxjax.random.uniforms import pick, rademacher, split_key, uniform_in, unit
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import Shape
 
-_SHAPED = """
 
-Args:
-    key: a single key.
-    shape: of the result.
-    dtype: a float dtype; float32 by default.
-
-Raises:
-    KeyTypeError: ``key`` is not a single key.
-    DtypeError: ``dtype`` is not a float dtype.
-
->>> import nxjax as nx
->>> x = nx.random.{name}(nx.random.key(0), (10000,))
->>> x.dtype.name, {shown}
-('float32', {result})
-"""
-# A statistic of ten thousand numbers, and what it is.
-_EXAMPLES = {
-    "exponential": ("bool((x >= 0).all()), round(float(x.mean()), 1)", "True, 1.0"),
-    "cauchy": ("round(float((abs(x) < 1).mean()), 1)", "0.5"),
-    "laplace": ("round(float(abs(x).mean()), 1)", "1.0"),
-    "logistic": ("round(float(x.std()), 1), round(np.pi / 3**0.5, 1)", "1.8, 1.8"),
-    "maxwell": ("round(float(x.mean()), 1), round(2 * (2 / np.pi) ** 0.5, 1)", "1.6, 1.6"),
-}
-
-
-def _standard(name: str, doc: str, draw: Callable[[Array, Shape, DType], Array]) -> Callable[..., Array]:
-    """A sampler without parameters."""
+def _standard(name: str, doc: str, draw: Callable[[Array, Shape, DType], Array], shown: str, result: str) -> Any:
+    """A sampler without parameters; ``shown`` is a statistic of ten thousand numbers, ``result`` what it is."""
 
     @compiled
     def drawn(key: Array, *, shape: Shape, dtype: DType) -> Array:
@@ -61,23 +46,9 @@ def _standard(name: str, doc: str, draw: Callable[[Array, Shape, DType], Array])
         return drawn(typed, shape=as_shape(name, shape), dtype=float_dtype(name, dtype))
 
     sampler.__name__ = sampler.__qualname__ = name
-    shown, result = _EXAMPLES[name]
-    sampler.__doc__ = doc + _SHAPED.format(name=name, shown=shown, result=result)
-    return placed(sampler)
-
-
-@compiled
-def _parametric(key: Array, parameters: tuple[Array, ...], *, draw: Any, shape: Shape, dtype: DType) -> Array:
-    return draw(key, shape, dtype, *(spread(v, shape) for v in parameters))
-
-
-def _drawn(name: str, draw: Callable[..., Array], key: Any, parameters: Sequence[Any], shape: Any, dtype: Any) -> Array:
-    """A sampler whose parameters broadcast to its shape."""
-    typed, _ = as_key(name, key)
-    found = float_dtype(name, dtype)
-    full = checked_shape(name, shape, *parameters)
-    values = tuple(as_dtype_value(name, v, found) for v in parameters)
-    return _parametric(typed, values, draw=draw, shape=full, dtype=found)
+    example = f">>> x = nx.random.{name}(nx.random.key(0), (10000,))\n>>> x.dtype.name, {shown}\n('float32', {result})"
+    sampler.__doc__ = f"{doc}\n\n{example}"
+    return placed(described()(sampler))
 
 
 def standard_exponential(key: Array, shape: Shape, dtype: DType) -> Array:
@@ -106,11 +77,22 @@ def _maxwell(key: Array, shape: Shape, dtype: DType) -> Array:
     return jnp.sqrt(jnp.sum(x * x, axis=-1))
 
 
-exponential = _standard("exponential", "Exponential with rate 1: density exp(-x) for x >= 0.", standard_exponential)
-cauchy = _standard("cauchy", "Cauchy: density 1 / (pi (1 + x^2)).", _cauchy)
-laplace = _standard("laplace", "Laplace: density exp(-|x|) / 2.", _laplace)
-logistic = _standard("logistic", "Logistic: density exp(-x) / (1 + exp(-x))^2.", _logistic)
-maxwell = _standard("maxwell", "Maxwell: the length of a vector of three normal numbers.", _maxwell)
+exponential = _standard(
+    "exponential", "Exponential with rate 1: density exp(-x) for x >= 0.", standard_exponential,
+    "bool((x >= 0).all()), round(float(x.mean()), 1)", "True, 1.0",
+)  # fmt: skip
+cauchy = _standard(
+    "cauchy", "Cauchy: density 1 / (pi (1 + x^2)).", _cauchy, "round(float((abs(x) < 1).mean()), 1)", "0.5"
+)
+laplace = _standard("laplace", "Laplace: density exp(-|x|) / 2.", _laplace, "round(float(abs(x).mean()), 1)", "1.0")
+logistic = _standard(
+    "logistic", "Logistic: density exp(-x) / (1 + exp(-x))^2.", _logistic,
+    "round(float(x.std()), 1), round(np.pi / 3**0.5, 1)", "1.8, 1.8",
+)  # fmt: skip
+maxwell = _standard(
+    "maxwell", "Maxwell: the length of a vector of three normal numbers.", _maxwell,
+    "round(float(x.mean()), 1), round(2 * (2 / np.pi) ** 0.5, 1)", "1.6, 1.6",
+)  # fmt: skip
 
 
 def _pareto(key: Array, shape: Shape, dtype: DType, b: Array) -> Array:
@@ -141,77 +123,51 @@ def _wald(key: Array, shape: Shape, dtype: DType, mean: Array) -> Array:
 
 
 @placed
+@described("b: exponent, a number or an array.")
 def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Pareto: density b / x^(b + 1) for x >= 1.
 
-    Args:
-        key: a single key.
-        b: exponent, a number or an array.
-        shape: of the result; that of ``b`` by default.
-        dtype: a float dtype; float32 by default.
-
-    Raises:
-        KeyTypeError: ``key`` is not a single key.
-        DtypeError: ``dtype`` is not a float dtype.
-        ShapeError: the parameters do not broadcast to ``shape``.
-
-    >>> import nxjax as nx
     >>> x = nx.random.pareto(nx.random.key(0), 3.0, (10000,))
     >>> x.dtype.name, bool(x.min() >= 1), round(float(x.mean()), 1)
     ('float32', True, 1.5)
     """
-    return _drawn("pareto", _pareto, key, (b,), shape, dtype)
+    return drawn("pareto", _pareto, key, (b,), shape, dtype)
 
 
 @placed
+@described("scale: number or array.")
 def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Rayleigh: ``scale`` times the length of a vector of two normal numbers; other arguments as `pareto`.
+    """Rayleigh: ``scale`` times the length of a vector of two normal numbers.
 
-    Raises:
-        KeyTypeError: ``key`` is not a single key.
-        DtypeError: ``dtype`` is not a float dtype.
-        ShapeError: the parameters do not broadcast to ``shape``.
-
-    >>> import nxjax as nx
     >>> x = nx.random.rayleigh(nx.random.key(0), 2.0, (10000,))
     >>> x.dtype.name, round(float(x.mean()), 1), round(2 * (np.pi / 2) ** 0.5, 1)
     ('float32', 2.5, 2.5)
     """
-    return _drawn("rayleigh", _rayleigh, key, (scale,), shape, dtype)
+    return drawn("rayleigh", _rayleigh, key, (scale,), shape, dtype)
 
 
 @placed
+@described("left, mode, right: numbers or arrays.")
 def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Triangular between ``left`` and ``right`` with the top at ``mode``; other arguments as `pareto`.
+    """Triangular between ``left`` and ``right`` with the top at ``mode``.
 
-    Raises:
-        KeyTypeError: ``key`` is not a single key.
-        DtypeError: ``dtype`` is not a float dtype.
-        ShapeError: the parameters do not broadcast to ``shape``.
-
-    >>> import nxjax as nx
     >>> x = nx.random.triangular(nx.random.key(0), 0.0, 1.0, 2.0, (10000,))
     >>> x.dtype.name, bool((x >= 0).all() and (x <= 2).all()), round(float(x.mean()), 1)
     ('float32', True, 1.0)
     """
-    return _drawn("triangular", _triangular, key, (left, mode, right), shape, dtype)
+    return drawn("triangular", _triangular, key, (left, mode, right), shape, dtype)
 
 
 @placed
+@described("mean: positive number or array.")
 def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Wald, the inverse Gaussian distribution, with mean ``mean`` and scale 1; other arguments as `pareto`.
+    """Wald, the inverse Gaussian distribution, with mean ``mean`` and scale 1.
 
-    Raises:
-        KeyTypeError: ``key`` is not a single key.
-        DtypeError: ``dtype`` is not a float dtype.
-        ShapeError: the parameters do not broadcast to ``shape``.
-
-    >>> import nxjax as nx
     >>> x = nx.random.wald(nx.random.key(0), 2.0, (10000,))
     >>> x.dtype.name, bool((x > 0).all()), round(float(x.mean()), 1)
     ('float32', True, 2.0)
     """
-    return _drawn("wald", _wald, key, (mean,), shape, dtype)
+    return drawn("wald", _wald, key, (mean,), shape, dtype)
 
 
 @placed

@@ -19,7 +19,17 @@ from nxjax.ops.select import select_n
 from nxjax.ops.special import lgamma
 from nxjax.random.continuous import standard_gumbel
 from nxjax.random.keys import as_key, split
-from nxjax.random.sampler import as_dtype_value, checked_shape, compiled, float_dtype, int_dtype, one_of, placed, spread
+from nxjax.random.sampler import (
+    as_dtype_value,
+    checked_shape,
+    compiled,
+    described,
+    float_dtype,
+    int_dtype,
+    one_of,
+    placed,
+    spread,
+)
 from nxjax.random.uniforms import split_key, unit
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value
@@ -90,21 +100,10 @@ def _categorical(key: Array, logits: Array, *, axis: int, shape: Shape, replace:
 
 
 @placed
+@described("p: float or array of probabilities.", kind="integer")
 def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
     """The number of tosses up to the first success of probability ``p``.
 
-    Args:
-        key: a single key.
-        p: float or array of probabilities.
-        shape: of the result; that of ``p`` by default.
-        dtype: an integer dtype; int32 by default.
-
-    Raises:
-        KeyTypeError: ``key`` is not a single key.
-        DtypeError: ``dtype`` is not an integer dtype.
-        ShapeError: the parameters do not broadcast to ``shape``.
-
-    >>> import nxjax as nx
     >>> x = nx.random.geometric(nx.random.key(0), 0.5, (10000,))
     >>> x.dtype.name, int(x.min()), round(float(x.mean()), 1)
     ('int32', 1, 2.0)
@@ -124,23 +123,12 @@ def _geometric(key: Array, p: Array, *, shape: Shape, dtype: DType) -> Array:
 
 
 @placed
+@described("lam: number or array.", kind="integer")
 def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Poisson with mean ``lam``.
 
     Below 10 by Knuth's products of uniform numbers, above by Hörmann's transformed rejection (1993).
 
-    Args:
-        key: a single key.
-        lam: number or array.
-        shape: of the result; that of ``lam`` by default.
-        dtype: an integer dtype; int32 by default.
-
-    Raises:
-        KeyTypeError: ``key`` is not a single key.
-        DtypeError: ``dtype`` is not an integer dtype.
-        ShapeError: the parameters do not broadcast to ``shape``.
-
-    >>> import nxjax as nx
     >>> x = nx.random.poisson(nx.random.key(0), 3.0, (2000,))
     >>> x.dtype.name, int(x.min()), round(float(x.mean()), 1)
     ('int32', 0, 3.0)
@@ -213,23 +201,12 @@ def _zero(dtype: DType) -> Array:
 # --- binomial ---
 
 
+@described("n, p: numbers or arrays.")
 def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
     """The number of successes among ``n`` tosses of probability ``p``, as a float.
 
     Sums of geometric numbers where n p <= 10, else transformed rejection (Hörmann, 1993).
 
-    Args:
-        key: a single key.
-        n, p: numbers or arrays.
-        shape: of the result; that of the parameters by default.
-        dtype: a float dtype; float32 by default.
-
-    Raises:
-        KeyTypeError: ``key`` is not a single key.
-        DtypeError: ``dtype`` is not a float dtype.
-        ShapeError: the parameters do not broadcast to ``shape``.
-
-    >>> import nxjax as nx
     >>> x = nx.random.binomial(nx.random.key(0), 10, 0.3, (2000,))
     >>> x.dtype.name, bool((x <= 10).all()), round(float(x.mean()), 1)
     ('float32', True, 3.0)

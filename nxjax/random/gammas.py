@@ -21,7 +21,17 @@ from nxjax.ops.slicing import slice as slice_
 from nxjax.random.continuous import standard_exponential
 from nxjax.random.keys import as_key
 from nxjax.random.normals import standard_normal
-from nxjax.random.sampler import as_dtype_value, as_shape, checked_shape, compiled, float_dtype, placed, spread
+from nxjax.random.sampler import (
+    as_dtype_value,
+    as_shape,
+    checked_shape,
+    compiled,
+    described,
+    drawn,
+    float_dtype,
+    placed,
+    spread,
+)
 from nxjax.random.uniforms import rademacher, split_key, unit
 from nxjax.scipy.special.incomplete import gamma_sample_slope
 from nxjax.trace import dtypes
@@ -129,94 +139,55 @@ def gamma_values(key: Array, a: Array, shape: Shape, log_space: bool) -> Array:
     return _samplers[log_space](key, spread(a, shape))
 
 
-@compiled
-def _gamma(key: Array, a: Array, *, shape: Shape, log_space: bool) -> Array:
-    return gamma_values(key, a, shape, log_space)
+def _gamma(key: Array, shape: Shape, dtype: DType, a: Array) -> Array:
+    return gamma_values(key, a, shape, False)
+
+
+def _loggamma(key: Array, shape: Shape, dtype: DType, a: Array) -> Array:
+    return gamma_values(key, a, shape, True)
 
 
 @placed
+@described("a: positive number or array.")
 def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Gamma with shape parameter ``a`` and scale 1: density proportional to x^(a - 1) exp(-x).
 
-    Args:
-        key: a single key.
-        a: positive number or array.
-        shape: of the result; that of ``a`` by default.
-        dtype: a float dtype; float32 by default.
-
     Samples are differentiable in ``a``. Very small ``a`` underflow; see `loggamma`.
 
-    Raises:
-        KeyTypeError: ``key`` is not a single key.
-        DtypeError: ``dtype`` is not a float dtype.
-        ShapeError: the parameters do not broadcast to ``shape``.
-
-    >>> import nxjax as nx
     >>> x = nx.random.gamma(nx.random.key(0), 3.0, (2000,))
     >>> x.dtype.name, bool((x > 0).all()), round(float(x.mean()), 1)
     ('float32', True, 3.0)
     """
-    typed, _ = as_key("gamma", key)
-    found = float_dtype("gamma", dtype)
-    return _gamma(typed, as_dtype_value("gamma", a, found), shape=checked_shape("gamma", shape, a), log_space=False)
+    return drawn("gamma", _gamma, key, (a,), shape, dtype)
 
 
 @placed
+@described("a: positive number or array.")
 def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
     """The logarithm of `gamma`, accurate for small ``a``.
 
-    Args:
-        key: a single key.
-        a: positive number or array.
-        shape: of the result; that of ``a`` by default.
-        dtype: a float dtype; float32 by default.
-
-    Raises:
-        KeyTypeError: ``key`` is not a single key.
-        DtypeError: ``dtype`` is not a float dtype.
-        ShapeError: the parameters do not broadcast to ``shape``.
-
-    >>> import nxjax as nx
     >>> key = nx.random.key(0)
     >>> float(nx.random.gamma(key, 1e-4, (100,)).min())
     0.0
     >>> bool(nx.random.loggamma(key, 1e-4, (100,)).min() > -jnp.inf)
     True
     """
-    typed, _ = as_key("loggamma", key)
-    found = float_dtype("loggamma", dtype)
-    full = checked_shape("loggamma", shape, a)
-    return _gamma(typed, as_dtype_value("loggamma", a, found), shape=full, log_space=True)
+    return drawn("loggamma", _loggamma, key, (a,), shape, dtype)
 
 
 @placed
+@described("a, b: positive numbers or arrays.")
 def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Beta: density proportional to x^(a - 1) (1 - x)^(b - 1) on [0, 1].
 
-    Args:
-        key: a single key.
-        a, b: positive numbers or arrays.
-        shape: of the result; that of the parameters by default.
-        dtype: a float dtype; float32 by default.
-
-    Raises:
-        KeyTypeError: ``key`` is not a single key.
-        DtypeError: ``dtype`` is not a float dtype.
-        ShapeError: the parameters do not broadcast to ``shape``.
-
-    >>> import nxjax as nx
     >>> x = nx.random.beta(nx.random.key(0), 2.0, 3.0, (2000,))
     >>> x.dtype.name, bool((x >= 0).all() and (x <= 1).all()), round(float(x.mean()), 1)
     ('float32', True, 0.4)
     """
-    typed, _ = as_key("beta", key)
-    found = float_dtype("beta", dtype)
-    values = [as_dtype_value("beta", v, found) for v in (a, b)]
-    return _beta(typed, *values, shape=checked_shape("beta", shape, a, b))
+    return drawn("beta", _beta, key, (a, b), shape, dtype)
 
 
-@compiled
-def _beta(key: Array, a: Array, b: Array, *, shape: Shape) -> Array:
+def _beta(key: Array, shape: Shape, dtype: DType, a: Array, b: Array) -> Array:
     ka, kb = split_key(key)
     x, y = gamma_values(ka, a, shape, True), gamma_values(kb, b, shape, True)
     top = jnp.maximum(x, y)
@@ -258,106 +229,62 @@ def _dirichlet(key: Array, alpha: Array, *, shape: Shape) -> Array:
     return softmax(gamma_values(key, alpha, shape, True), axis=len(shape) - 1)
 
 
-def _chi2(key: Array, df: Array, shape: Shape) -> Array:
+def _chi2(key: Array, shape: Shape, dtype: DType, df: Array) -> Array:
     return exp(gamma_values(key, df / 2, shape, True)) * 2
 
 
 @placed
+@described("df: positive number or array.")
 def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Chi-square with ``df`` degrees of freedom; arguments as `gamma`.
+    """Chi-square with ``df`` degrees of freedom.
 
-    Raises:
-        KeyTypeError: ``key`` is not a single key.
-        DtypeError: ``dtype`` is not a float dtype.
-        ShapeError: the parameters do not broadcast to ``shape``.
-
-    >>> import nxjax as nx
     >>> x = nx.random.chisquare(nx.random.key(0), 3.0, (2000,))
     >>> x.dtype.name, bool((x > 0).all()), round(float(x.mean()))
     ('float32', True, 3)
     """
-    typed, _ = as_key("chisquare", key)
-    value = as_dtype_value("chisquare", df, float_dtype("chisquare", dtype))
-    return _chisquare(typed, value, shape=checked_shape("chisquare", shape, df))
-
-
-@compiled
-def _chisquare(key: Array, df: Array, *, shape: Shape) -> Array:
-    return _chi2(key, df, shape)
+    return drawn("chisquare", _chi2, key, (df,), shape, dtype)
 
 
 @placed
+@described("dfnum, dfden: positive numbers or arrays.")
 def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None) -> Array:
     """F distribution: a ratio of mean squares with ``dfnum`` and ``dfden`` degrees of freedom.
 
-    Args:
-        key: a single key.
-        dfnum, dfden: positive numbers or arrays.
-        shape: of the result; that of the parameters by default.
-        dtype: a float dtype; float32 by default.
-
-    Raises:
-        KeyTypeError: ``key`` is not a single key.
-        DtypeError: ``dtype`` is not a float dtype.
-        ShapeError: the parameters do not broadcast to ``shape``.
-
-    >>> import nxjax as nx
     >>> x = nx.random.f(nx.random.key(0), 4.0, 40.0, (2000,))
     >>> x.dtype.name, bool((x > 0).all()), round(float(x.mean()))
     ('float32', True, 1)
     """
-    typed, _ = as_key("f", key)
-    values = [as_dtype_value("f", v, float_dtype("f", dtype)) for v in (dfnum, dfden)]
-    return _f(typed, *values, shape=checked_shape("f", shape, dfnum, dfden))
+    return drawn("f", _f, key, (dfnum, dfden), shape, dtype)
 
 
-@compiled
-def _f(key: Array, dfnum: Array, dfden: Array, *, shape: Shape) -> Array:
+def _f(key: Array, shape: Shape, dtype: DType, dfnum: Array, dfden: Array) -> Array:
     below, above = split_key(key)
-    return (_chi2(above, dfnum, shape) / dfnum) / (_chi2(below, dfden, shape) / dfden)
+    return (_chi2(above, shape, dtype, dfnum) / dfnum) / (_chi2(below, shape, dtype, dfden) / dfden)
 
 
 @placed
+@described("df: positive number or array.")
 def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Student's t with ``df`` degrees of freedom; arguments as `gamma`.
+    """Student's t with ``df`` degrees of freedom.
 
-    Raises:
-        KeyTypeError: ``key`` is not a single key.
-        DtypeError: ``dtype`` is not a float dtype.
-        ShapeError: the parameters do not broadcast to ``shape``.
-
-    >>> import nxjax as nx
     >>> x = nx.random.t(nx.random.key(0), 10.0, (2000,))
     >>> x.dtype.name, round(float(x.std()), 1), round((10 / 8) ** 0.5, 1)
     ('float32', 1.1, 1.1)
     """
-    typed, _ = as_key("t", key)
-    value = as_dtype_value("t", df, float_dtype("t", dtype))
-    return _t(typed, value, shape=checked_shape("t", shape, df))
+    return drawn("t", _t, key, (df,), shape, dtype)
 
 
-@compiled
-def _t(key: Array, df: Array, *, shape: Shape) -> Array:
+def _t(key: Array, shape: Shape, dtype: DType, df: Array) -> Array:
     kn, kg = split_key(key)
     half = df / 2
-    return standard_normal(kn, shape, df.dtype) * jnp.sqrt(half / gamma_values(kg, half, shape, False))
+    return standard_normal(kn, shape, dtype) * jnp.sqrt(half / gamma_values(kg, half, shape, False))
 
 
 @placed
+@described("p: positive number.")
 def generalized_normal(key: Any, p: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Density proportional to exp(-|x|^p).
 
-    Args:
-        key: a single key.
-        p: positive number.
-        shape: of the result.
-        dtype: a float dtype; float32 by default.
-
-    Raises:
-        KeyTypeError: ``key`` is not a single key.
-        DtypeError: ``dtype`` is not a float dtype.
-
-    >>> import nxjax as nx
     >>> x = nx.random.generalized_normal(nx.random.key(0), 2.0, (2000,))
     >>> x.dtype.name, round(float(x.std()), 1), round(0.5**0.5, 1)
     ('float32', 0.7, 0.7)

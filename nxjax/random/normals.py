@@ -16,7 +16,16 @@ from nxjax.ops.complex import complex as complex_
 from nxjax.ops.elementary import exp
 from nxjax.ops.special import erf, erf_inv
 from nxjax.random.keys import as_key
-from nxjax.random.sampler import as_dtype_value, as_shape, checked_shape, compiled, float_dtype, placed, spread
+from nxjax.random.sampler import (
+    as_dtype_value,
+    as_shape,
+    checked_shape,
+    compiled,
+    described,
+    float_dtype,
+    placed,
+    spread,
+)
 from nxjax.random.uniforms import split_key, uniform_in
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -64,21 +73,10 @@ def _normal(key: Array, *, shape: Shape, dtype: DType) -> Array:
 
 
 @placed
+@described("lower, upper: bounds, floats or arrays.", of="the bounds")
 def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Normal numbers given that they lie in (lower, upper).
 
-    Args:
-        key: a single key.
-        lower, upper: bounds, floats or arrays.
-        shape: of the result; that of the bounds by default.
-        dtype: a float dtype; float32 by default.
-
-    Raises:
-        KeyTypeError: ``key`` is not a single key.
-        DtypeError: ``dtype`` is not a float dtype.
-        ShapeError: the parameters do not broadcast to ``shape``.
-
-    >>> import nxjax as nx
     >>> x = nx.random.truncated_normal(nx.random.key(0), -1.0, 2.0, (10000,))
     >>> x.dtype.name, bool((x > -1).all() and (x < 2).all()), round(float(x.mean()), 2)
     ('float32', True, 0.23)
@@ -101,21 +99,10 @@ def _truncated_normal(key: Array, lower: Array, upper: Array, *, shape: Shape, d
 
 
 @placed
+@described("sigma: number or array.", kind="float or complex")
 def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) -> Array:
     """exp(sigma * n) with n normal.
 
-    Args:
-        key: a single key.
-        sigma: number or array.
-        shape: of the result; that of ``sigma`` by default.
-        dtype: a float or complex dtype; float32 by default.
-
-    Raises:
-        KeyTypeError: ``key`` is not a single key.
-        DtypeError: ``dtype`` is not a float or complex dtype.
-        ShapeError: the parameters do not broadcast to ``shape``.
-
-    >>> import nxjax as nx
     >>> x = nx.random.lognormal(nx.random.key(0), 0.5, (10000,))
     >>> x.dtype.name, round(float(nx.numpy.log(x).std()), 1)
     ('float32', 0.5)

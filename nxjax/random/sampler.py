@@ -1,10 +1,10 @@
-"""What all samplers share: checking of keys, shapes and dtypes, and compilation of what is drawn."""
+"""What all samplers share: docstrings, checking of keys, shapes and dtypes, and compilation of what is drawn."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,6 +13,7 @@ from nxjax.errors import DtypeError, ParameterError, SamplerDtypeError, ShapeErr
 from nxjax.lax.sharding import with_sharding_constraint
 from nxjax.numpy import promotion
 from nxjax.numpy.promotion import broadcast_shape, broadcast_to_shape, convert
+from nxjax.random.keys import as_key
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Trace, current_trace
@@ -53,6 +54,37 @@ def compiled(function: F) -> F:
         return whole(*args, **kwargs)
 
     return call  # type: ignore[return-value]
+
+
+def described(*parameters: str, kind: str = "float", of: str = "the parameters") -> Callable[[F], F]:
+    """Decorator for samplers: what all of them take and raise comes before the example of their docstrings.
+
+    Args:
+        parameters: a line for each parameter of the distribution, or for several that are alike.
+        kind: of the dtypes that are taken.
+        of: what has the default shape, where several parameters are described.
+    """
+    article, default = ("an", "int32") if kind == "integer" else ("a", "float32")
+    names = [p.split(":")[0] for p in parameters]
+    of = f"``{names[0]}``" if len(names) == 1 and "," not in names[0] else of
+
+    def complete(sampler: F) -> F:
+        says, _, example = inspect.cleandoc(sampler.__doc__ or "").partition(">>> ")
+        takes = [
+            "key: a single key.",
+            *parameters,
+            "shape: of the result.",
+            f"dtype: {article} {kind} dtype; {default} by default.",
+        ]
+        raises = ["KeyTypeError: ``key`` is not a single key.", f"DtypeError: ``dtype`` is not {article} {kind} dtype."]
+        if inspect.signature(sampler).parameters["shape"].default is None:
+            takes[-2] = f"shape: of the result; that of {of} by default."
+            raises.append("ShapeError: the parameters do not broadcast to ``shape``.")
+        sections = (f"{title}:\n    " + "\n    ".join(lines) for title, lines in (("Args", takes), ("Raises", raises)))
+        sampler.__doc__ = "\n\n".join([says.rstrip(), *sections, f">>> import nxjax as nx\n>>> {example}\n"])
+        return sampler
+
+    return complete
 
 
 def placed(sampler: F) -> F:
@@ -130,3 +162,17 @@ def spread(x: Array, shape: Shape) -> Array:
 def one_of(where: str, name: str, value: Any, allowed: tuple[Any, ...]) -> None:
     if value not in allowed:
         raise ParameterError(f"random.{where}: {name}", got=repr(value), expected=" or ".join(map(repr, allowed)))
+
+
+@compiled
+def _parametric(key: Array, *parameters: Array, draw: Any, shape: Shape) -> Array:
+    return draw(key, shape, parameters[0].dtype, *(spread(v, shape) for v in parameters))
+
+
+def drawn(name: str, draw: Callable[..., Array], key: Any, parameters: Sequence[Any], shape: Any, dtype: Any) -> Array:
+    """A sampler whose parameters broadcast to its shape."""
+    typed, _ = as_key(name, key)
+    found = float_dtype(name, dtype)
+    full = checked_shape(name, shape, *parameters)
+    values = tuple(as_dtype_value(name, v, found) for v in parameters)
+    return _parametric(typed, *values, draw=draw, shape=full)

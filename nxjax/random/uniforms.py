@@ -24,6 +24,7 @@ from nxjax.random.sampler import (
     as_shape,
     checked_shape,
     compiled,
+    described,
     float_dtype,
     int_dtype,
     one_of,
@@ -120,20 +121,10 @@ def _uniform(key: Array, low: Array, high: Array, *, shape: Shape, dtype: DType)
 
 
 @placed
+@described("minval, maxval: bounds; arrays must broadcast to ``shape``.")
 def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0) -> Array:
     """Uniform random floats in [minval, maxval).
 
-    Args:
-        key: a single key.
-        shape: of the result.
-        dtype: a float dtype; float32 by default.
-        minval, maxval: bounds; arrays must broadcast to ``shape``.
-
-    Raises:
-        DtypeError: ``dtype`` is not a float dtype.
-        KeyTypeError: ``key`` is not a single key.
-
-    >>> import nxjax as nx
     >>> x = nx.random.uniform(nx.random.key(0), (1000,))
     >>> bool((x >= 0).all() and (x < 1).all())
     True

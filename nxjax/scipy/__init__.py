@@ -2,32 +2,11 @@
 
 from __future__ import annotations
 
-import importlib as _importlib
-from typing import Any as _Any
+from nxjax.trace.lazy import lazy as _lazy
 
-_MODULES = (
-    "cluster",
-    "fft",
-    "integrate",
-    "interpolate",
-    "linalg",
-    "ndimage",
-    "optimize",
-    "signal",
-    "sparse",
-    "spatial",
-    "special",
-    "stats",
+_MODULES = tuple(
+    "cluster fft integrate interpolate linalg ndimage optimize signal sparse spatial special stats".split()  # noqa: SIM905
 )
 
-__all__ = list(_MODULES)
-
-
-def __getattr__(name: str) -> _Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'nxjax.scipy' has no attribute {name!r}")
-    return _importlib.import_module(f"nxjax.scipy.{name}")
-
-
-def __dir__() -> list[str]:
-    return [*__all__]
+__all__ = [*_MODULES]
+__getattr__, __dir__ = _lazy(__name__, {}, _MODULES)

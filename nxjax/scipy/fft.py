@@ -14,6 +14,7 @@ import numpy as np
 from nxjax import lax
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
+from nxjax.numpy.documented import example
 from nxjax.numpy.promotion import as_axes, as_axis, promote_inexact
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -98,6 +99,7 @@ def _many(name: str, x: Array, s: Any, axes: Any, norm: str | None, step: Any) -
     return _each_part(every, x)
 
 
+@example("jnp.array([1.0, 1.0])", "[4.0, 0.0]", then=".tolist()")
 def dct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The cosine transform along an axis: ``y[k] = 2 sum_j x[j] cos(pi k (2 j + 1) / (2 n))``.
 
@@ -106,22 +108,17 @@ def dct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str |
         type: 2.
         n: x is cut or padded with zeros to this length.
         norm: ``"ortho"`` makes it orthonormal; None and ``"backward"`` are the formula.
-
-    >>> dct(jnp.array([1.0, 1.0])).tolist()
-    [4.0, 0.0]
     """
     return _one("dct", _checked("dct", x, type, norm), n, axis, norm, _forward)
 
 
+@example("jnp.array([4.0, 0.0])", "[1.0, 1.0]", then=".tolist()")
 def idct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The inverse of `dct`, with the same arguments.
-
-    >>> idct(jnp.array([4.0, 0.0])).tolist()
-    [1.0, 1.0]
-    """
+    """The inverse of `dct`, with the same arguments."""
     return _one("idct", _checked("idct", x, type, norm), n, axis, norm, _inverse)
 
 
+@example("jnp.ones((1, 2))", "[[8.0, 0.0]]", then=".tolist()")
 def dctn(x: Any, type: int = 2, s: Any = None, axes: Any = None, norm: str | None = None) -> Array:
     """`dct` along several axes.
 
@@ -130,17 +127,11 @@ def dctn(x: Any, type: int = 2, s: Any = None, axes: Any = None, norm: str | Non
         s: lengths that x is cut or padded to along ``axes`` (the last ones by default).
         axes: all by default.
         type, norm: as of `dct`.
-
-    >>> dctn(jnp.ones((1, 2))).tolist()
-    [[8.0, 0.0]]
     """
     return _many("dctn", _checked("dctn", x, type, norm), s, axes, norm, _forward)
 
 
+@example("jnp.array([[8.0, 0.0]])", "[[1.0, 1.0]]", then=".tolist()")
 def idctn(x: Any, type: int = 2, s: Any = None, axes: Any = None, norm: str | None = None) -> Array:
-    """The inverse of `dctn`, with the same arguments.
-
-    >>> idctn(jnp.array([[8.0, 0.0]])).tolist()
-    [[1.0, 1.0]]
-    """
+    """The inverse of `dctn`, with the same arguments."""
     return _many("idctn", _checked("idctn", x, type, norm), s, axes, norm, _inverse)

@@ -10,6 +10,7 @@ from typing import Any, Final
 from nxjax import lax
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError
+from nxjax.numpy.documented import example
 from nxjax.numpy.promotion import value
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -35,6 +36,7 @@ def _rounded(x: Array) -> Array:
     return x if x.dtype in dtypes.INTEGER else lax.round(x)
 
 
+@example("jnp.array([0.0, 10.0, 20.0]), [jnp.array([0.5, 5.0])], order=1", "[5.0, 0.0]", then=".tolist()")
 def map_coordinates(
     input: Any, coordinates: Sequence[Any], order: int, mode: str = "constant", cval: Any = 0.0
 ) -> Array:
@@ -46,9 +48,6 @@ def map_coordinates(
         order: 0 for the nearest sample, 1 for linear interpolation.
         mode: what lies outside: ``"constant"`` (``cval``), ``"nearest"``, ``"wrap"``, ``"mirror"`` or ``"reflect"``.
         cval: Python number.
-
-    >>> map_coordinates(jnp.array([0.0, 10.0, 20.0]), [jnp.array([0.5, 5.0])], order=1).tolist()
-    [5.0, 0.0]
     """
     where = "scipy.ndimage.map_coordinates"
     x = value(input, where) if not isinstance(input, (list, tuple)) else jnp.asarray(input)

@@ -28,7 +28,6 @@ from nxjax.errors import MissingExtraError, NxError
 from nxjax.export import deserialize, export
 from nxjax.extend.custom_signature import Signature
 from nxjax.interop import from_stablehlo
-from nxjax.lax.control import cond, scan
 from nxjax.nn import relu
 from nxjax.numpy.elementwise import sin
 from nxjax.quant.files import loads
@@ -38,6 +37,8 @@ from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
 from nxjax.trace.text import parse_program, to_text
 from nxjax.trace.types import parse_type
+from nxjax.transforms.control.cond import cond
+from nxjax.transforms.control.scan import scan
 from nxjax.transforms.grad import grad
 from nxjax.transforms.jit import jit
 from nxjax.transforms.shapes import make_jaxpr

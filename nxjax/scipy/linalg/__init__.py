@@ -6,8 +6,8 @@ Operands are batches ``[..., m, n]``; integers become float. The arguments ``ove
 
 from __future__ import annotations
 
-import importlib as _importlib
-from typing import Any as _Any
+from nxjax.trace.lazy import homes as _homes
+from nxjax.trace.lazy import lazy as _lazy
 
 _FILES = {
     "systems": "cho_factor cho_solve cholesky det inv lu lu_factor lu_solve solve solve_triangular",
@@ -16,18 +16,7 @@ _FILES = {
     "structured": "block_diag circulant companion convolution_matrix dft fiedler fiedler_companion hadamard hankel "
     "helmert hilbert invhilbert invpascal leslie pascal toeplitz",
 }
-_HOMES = {name: file for file, names in _FILES.items() for name in names.split()}
+_HOMES = _homes(_FILES)
 
 __all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> _Any:
-    file = _HOMES.get(name)
-    if file is None:
-        raise AttributeError(f"module 'nxjax.scipy.linalg' has no attribute {name!r}")
-    found = globals()[name] = getattr(_importlib.import_module(f"nxjax.scipy.linalg.{file}"), name)
-    return found
-
-
-def __dir__() -> list[str]:
-    return [*__all__]
+__getattr__, __dir__ = _lazy(__name__, _HOMES)

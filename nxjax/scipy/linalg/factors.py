@@ -9,6 +9,7 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.lax import linalg as _lax
+from nxjax.numpy.documented import example
 from nxjax.numpy.promotion import promote_inexact, value
 from nxjax.scipy.linalg.systems import adjoint, square
 from nxjax.trace import dtypes
@@ -17,6 +18,7 @@ from nxjax.transforms.control.cond import cond
 from nxjax.transforms.control.while_loop import fori_loop
 
 
+@example("jnp.array([[3.0, 0.0], [0.0, 4.0]]), compute_uv=False", "[4.0, 3.0]", then=".tolist()")
 def svd(
     a: Any,
     full_matrices: bool = True,
@@ -31,14 +33,12 @@ def svd(
         a: ``[..., m, n]``.
         full_matrices: U and V are square.
         compute_uv: give U and V^H too.
-
-    >>> svd(jnp.array([[3.0, 0.0], [0.0, 4.0]]), compute_uv=False).tolist()
-    [4.0, 3.0]
     """
     found = jnp.linalg.svd(a, full_matrices=full_matrices, compute_uv=compute_uv)
     return tuple(found) if compute_uv else found
 
 
+@example("jnp.array([[2.0, 0.0], [0.0, 1.0]]), eigvals_only=True", "[1.0, 2.0]", then=".tolist()")
 def eigh(
     a: Any,
     b: Any = None,
@@ -61,9 +61,6 @@ def eigh(
     Raises:
         ShapeError: no square matrices.
         NotImplementedError: ``b``, ``eigvals`` or another ``type``.
-
-    >>> eigh(jnp.array([[2.0, 0.0], [0.0, 1.0]]), eigvals_only=True).tolist()
-    [1.0, 2.0]
     """
     if b is not None or eigvals is not None or type != 1:
         raise NotImplementedError("scipy.linalg.eigh: only b=None, eigvals=None and type=1")
@@ -72,6 +69,7 @@ def eigh(
     return w if eigvals_only else (w, vectors)
 
 
+@example("jnp.array([0.0, 0.0]), jnp.array([1.0]), eigvals_only=True", "[-1.0, 1.0]", then=".tolist()")
 def eigh_tridiagonal(
     d: Any,
     e: Any,
@@ -96,9 +94,6 @@ def eigh_tridiagonal(
         DtypeError: dtypes that differ, or no floats.
         ParameterError: another ``select``, or no pair ``select_range``.
         NotImplementedError: ``select="v"``, whose results have shapes that depend on values.
-
-    >>> eigh_tridiagonal(jnp.array([0.0, 0.0]), jnp.array([1.0]), eigvals_only=True).tolist()
-    [-1.0, 1.0]
     """
     name = "scipy.linalg.eigh_tridiagonal"
     diagonal, above = value(d, name), value(e, name)

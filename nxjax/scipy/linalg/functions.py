@@ -11,6 +11,7 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.lax import linalg as _lax
+from nxjax.numpy.documented import example
 from nxjax.numpy.promotion import promote_inexact, value
 from nxjax.scipy.linalg.factors import rsf2csf, schur
 from nxjax.scipy.linalg.systems import adjoint, solve_triangular, square
@@ -42,6 +43,7 @@ def _pade(order: int) -> list[float]:
     ]
 
 
+@example("jnp.zeros((2, 2))", "[[1.0, 0.0], [0.0, 1.0]]", then=".tolist()")
 def expm(A: Any, *, upper_triangular: bool = False, max_squarings: int = 16) -> Array:
     """The matrix exponential, by scaling and squaring; NaN if more than ``max_squarings`` are needed.
 
@@ -49,9 +51,6 @@ def expm(A: Any, *, upper_triangular: bool = False, max_squarings: int = 16) -> 
         A: ``[..., n, n]``.
         upper_triangular: A is upper triangular, and so are its tangents.
         max_squarings: Python int.
-
-    >>> expm(jnp.zeros((2, 2))).tolist()
-    [[1.0, 0.0], [0.0, 1.0]]
     """
     (a,) = square("expm", A)
     order, limit = _ORDERS[dtypes.real_part(a.dtype) == dtypes.float64][-1]
@@ -81,6 +80,7 @@ def expm(A: Any, *, upper_triangular: bool = False, max_squarings: int = 16) -> 
     return jnp.where((needed > max_squarings)[..., None, None], np.nan, result)
 
 
+@example("jnp.zeros((1, 1)), jnp.ones((1, 1)), compute_expm=False", "[[1.0]]", then=".tolist()")
 def expm_frechet(A: Any, E: Any, *, method: str | None = None, compute_expm: bool = True) -> Any:
     """``(expm(A), its derivative at A in direction E)``, or the derivative alone.
 
@@ -91,9 +91,6 @@ def expm_frechet(A: Any, E: Any, *, method: str | None = None, compute_expm: boo
 
     Raises:
         ShapeError: ``A`` and ``E`` differ in shape, or are not square.
-
-    >>> expm_frechet(jnp.zeros((1, 1)), jnp.ones((1, 1)), compute_expm=False).tolist()
-    [[1.0]]
     """
     a, e = square("expm_frechet", A, E)
     if a.shape != e.shape:
@@ -102,6 +99,7 @@ def expm_frechet(A: Any, E: Any, *, method: str | None = None, compute_expm: boo
     return (y, t) if compute_expm else t
 
 
+@example("jnp.array([[4.0, 0.0], [0.0, 9.0]])", "[[2.0, 0.0], [0.0, 3.0]]", then=".real.tolist()")
 def sqrtm(A: Any, blocksize: int = 1) -> Array:
     """The principal square root of one matrix, complex, by its Schur form (A. Bjorck and S. Hammarling, 1983).
 
@@ -112,9 +110,6 @@ def sqrtm(A: Any, blocksize: int = 1) -> Array:
     Raises:
         ShapeError: no square matrix, or several.
         NotImplementedError: another ``blocksize``.
-
-    >>> sqrtm(jnp.array([[4.0, 0.0], [0.0, 9.0]])).real.tolist()
-    [[2.0, 0.0], [0.0, 3.0]]
     """
     if blocksize > 1:
         raise NotImplementedError("scipy.linalg.sqrtm: only blocksize=1")
@@ -146,6 +141,7 @@ def _triangular_root(t: Array) -> Array:
     return fori_loop(0, n * n, element, jnp.diag(diagonal)) if n else t
 
 
+@example("jnp.array([[1.0, 0.0], [0.0, 4.0]]), jnp.sqrt", "[[1.0, 0.0], [0.0, 2.0]]", then=".real.tolist()")
 def funm(A: Any, func: Callable[[Array], Array], disp: bool = True) -> Any:
     """A function of one matrix, complex, from what it makes of numbers: Parlett's recurrence on the Schur form.
 
@@ -155,9 +151,6 @@ def funm(A: Any, func: Callable[[Array], Array], disp: bool = True) -> Any:
         A: ``[n, n]``, n > 0.
         func: of a vector of eigenvalues.
         disp: without it, the result is ``(F, an estimate of the relative error)``.
-
-    >>> funm(jnp.array([[1.0, 0.0], [0.0, 4.0]]), jnp.sqrt).real.tolist()
-    [[1.0, 0.0], [0.0, 2.0]]
     """
     (a,) = square("funm", A)
     if a.ndim != 2 or not a.size:

@@ -11,6 +11,7 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.numpy import known
+from nxjax.numpy.documented import example
 from nxjax.numpy.promotion import promote, promote_inexact, value
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -28,6 +29,7 @@ def _at_least(name: str, x: Array, count: int) -> None:
         )
 
 
+@example("jnp.ones((1, 2)), 3.0", "[[1.0, 1.0, 0.0], [0.0, 0.0, 3.0]]", then=".tolist()")
 def block_diag(*arrs: Any) -> Array:
     """A matrix with the given ones along its diagonal, zeros elsewhere.
 
@@ -36,9 +38,6 @@ def block_diag(*arrs: Any) -> Array:
 
     Raises:
         ShapeError: a block of more than 2 dimensions.
-
-    >>> block_diag(jnp.ones((1, 2)), 3.0).tolist()
-    [[1.0, 1.0, 0.0], [0.0, 0.0, 3.0]]
     """
     blocks = [jnp.atleast_2d(x) for x in promote("scipy.linalg.block_diag", *(arrs or (jnp.zeros((1, 0)),)))]
     for x in blocks:
@@ -65,15 +64,13 @@ def _pair(name: str, c: Array, r: Array) -> tuple[Array, Array]:
     return jnp.broadcast_to(c, (*lead, c.shape[-1])), jnp.broadcast_to(r, (*lead, r.shape[-1]))
 
 
+@example("jnp.array([1, 2, 3]), jnp.array([0, 4])", "[[1, 4], [2, 1], [3, 2]]", then=".tolist()")
 def toeplitz(c: Any, r: Any = None) -> Array:
     """Constant along diagonals, with first column ``c`` and first row ``r``.
 
     Args:
         c: ``[..., m]``.
         r: ``[..., n]``, whose first entry is not read; by default the conjugate of ``c``.
-
-    >>> toeplitz(jnp.array([1, 2, 3]), jnp.array([0, 4])).tolist()
-    [[1, 4], [2, 1], [3, 2]]
     """
     (column,) = _vectors("toeplitz", c)
     (row,) = (jnp.conj(column),) if r is None else _vectors("toeplitz", r)
@@ -85,6 +82,7 @@ def toeplitz(c: Any, r: Any = None) -> Array:
     return _constant_along(jnp.concatenate([jnp.flip(column, -1), row[..., 1:]], -1), index)
 
 
+@example("jnp.array([1, 2]), jnp.array([0, 3, 4])", "[[1, 2, 3], [2, 3, 4]]", then=".tolist()")
 def hankel(c: Any, r: Any = None) -> Array:
     """Constant along antidiagonals, with first column ``c`` and last row ``r``.
 
@@ -94,9 +92,6 @@ def hankel(c: Any, r: Any = None) -> Array:
 
     Raises:
         ShapeError: a scalar.
-
-    >>> hankel(jnp.array([1, 2]), jnp.array([0, 3, 4])).tolist()
-    [[1, 2, 3], [2, 3, 4]]
     """
     column = value(c, "scipy.linalg.hankel")
     row = jnp.zeros_like(column) if r is None else value(r, "scipy.linalg.hankel")
@@ -110,17 +105,15 @@ def hankel(c: Any, r: Any = None) -> Array:
     return _constant_along(jnp.concatenate([column, row[..., 1:]], -1), np.arange(m)[:, None] + np.arange(n)[None, :])
 
 
+@example("jnp.array([1, 2, 3])", "[[1, 3, 2], [2, 1, 3], [3, 2, 1]]", then=".tolist()")
 def circulant(c: Any) -> Array:
-    """Every column is the one before, shifted down by one, round the end; the first one is ``c`` ``[..., n]``.
-
-    >>> circulant(jnp.array([1, 2, 3])).tolist()
-    [[1, 3, 2], [2, 1, 3], [3, 2, 1]]
-    """
+    """Every column is the one before, shifted down by one, round the end; the first one is ``c`` ``[..., n]``."""
     (x,) = _vectors("circulant", c)
     i = np.arange(x.shape[-1])
     return _constant_along(x, (i[:, None] - i[None, :]) % max(len(i), 1))
 
 
+@example("jnp.array([0.0, 2.0]), jnp.array([0.5])", "[[0.0, 2.0], [0.5, 0.0]]", then=".tolist()")
 def leslie(f: Any, s: Any) -> Array:
     """The matrix of a population by age: first row ``f`` (fecundity), below the diagonal ``s`` (survival).
 
@@ -130,9 +123,6 @@ def leslie(f: Any, s: Any) -> Array:
 
     Raises:
         ShapeError: ``s`` is not one shorter than ``f``.
-
-    >>> leslie(jnp.array([0.0, 2.0]), jnp.array([0.5])).tolist()
-    [[0.0, 2.0], [0.5, 0.0]]
     """
     first, below = _vectors("leslie", f, s)
     _at_least("leslie", first, 2)
@@ -149,14 +139,12 @@ def _first_row(first: Array, below: Array) -> Array:
     return jnp.concatenate([first[..., None, :], rest], -2)
 
 
+@example("jnp.array([1.0, -3.0, 2.0])", "[[3.0, -2.0], [1.0, 0.0]]", then=".tolist()")
 def companion(a: Any) -> Array:
     """The matrix with the characteristic polynomial ``a[0] x^(n-1) + ... + a[n-1]``.
 
     Args:
         a: coefficients ``[..., n]``, n > 1, of which the first is not 0; integers become float.
-
-    >>> companion(jnp.array([1.0, -3.0, 2.0])).tolist()
-    [[3.0, -2.0], [1.0, 0.0]]
     """
     (x,) = _vectors("companion", *promote_inexact("scipy.linalg.companion", a))
     _at_least("companion", x, 2)
@@ -164,16 +152,14 @@ def companion(a: Any) -> Array:
     return _first_row(first, jnp.ones((*first.shape[:-1], first.shape[-1] - 1), first.dtype))
 
 
+@example("jnp.array([1, 4])", "[[0, 3], [3, 0]]", then=".tolist()")
 def fiedler(a: Any) -> Array:
-    """The symmetric matrix ``|a_i - a_j|`` of ``a`` ``[..., n]``.
-
-    >>> fiedler(jnp.array([1, 4])).tolist()
-    [[0, 3], [3, 0]]
-    """
+    """The symmetric matrix ``|a_i - a_j|`` of ``a`` ``[..., n]``."""
     (x,) = _vectors("fiedler", a)
     return jnp.abs(x[..., :, None] - x[..., None, :])
 
 
+@example("jnp.array([1.0, -3.0, 2.0])", "[[3.0, -2.0], [1.0, 0.0]]", then=".tolist()")
 def fiedler_companion(a: Any) -> Array:
     """A matrix of five diagonals with the characteristic polynomial ``a[0] x^(n-1) + ... + a[n-1]``.
 
@@ -181,9 +167,6 @@ def fiedler_companion(a: Any) -> Array:
 
     Args:
         a: coefficients ``[..., n]``, n > 0, of which the first is not 0; integers become float.
-
-    >>> fiedler_companion(jnp.array([1.0, -3.0, 2.0])).tolist()
-    [[3.0, -2.0], [1.0, 0.0]]
     """
     (x,) = _vectors("fiedler_companion", *promote_inexact("scipy.linalg.fiedler_companion", a))
     _at_least("fiedler_companion", x, 1)
@@ -208,6 +191,7 @@ def fiedler_companion(a: Any) -> Array:
     return _constant_along(jnp.concatenate([one, -x[..., 1:] / x[..., :1], 0 * one], -1), source)
 
 
+@example("jnp.array([1, 2]), 2", "[[1, 0], [2, 1], [0, 2]]", then=".tolist()")
 def convolution_matrix(a: Any, n: int, mode: str = "full") -> Array:
     """The matrix whose product with a vector of length ``n`` is its convolution with ``a``.
 
@@ -219,9 +203,6 @@ def convolution_matrix(a: Any, n: int, mode: str = "full") -> Array:
     Raises:
         ParameterError: ``n`` is not positive, or another ``mode``.
         ShapeError: ``a`` is empty or a scalar.
-
-    >>> convolution_matrix(jnp.array([1, 2]), 2).tolist()
-    [[1, 0], [2, 1], [0, 2]]
     """
     count = operator.index(n)
     if count <= 0:
@@ -239,22 +220,16 @@ def convolution_matrix(a: Any, n: int, mode: str = "full") -> Array:
     return _constant_along(padded, np.where((index >= 0) & (index < m), index, m))
 
 
+@example("2", "[[1.0, 0.5], [0.5, 0.3333333432674408]]", then=".tolist()")
 def hilbert(n: int) -> Array:
-    """The matrix 1 / (i + j + 1) of ``n`` rows, float.
-
-    >>> hilbert(2).tolist()
-    [[1.0, 0.5], [0.5, 0.3333333432674408]]
-    """
+    """The matrix 1 / (i + j + 1) of ``n`` rows, float."""
     i = np.arange(n)
     return jnp.asarray(1 / (i[:, None] + i[None, :] + 1), float)
 
 
+@example("2", "[[4.0, -6.0], [-6.0, 12.0]]", then=".tolist()")
 def invhilbert(n: int) -> Array:
-    """The inverse of `hilbert`, whose entries are whole numbers, rounded to float.
-
-    >>> invhilbert(2).tolist()
-    [[4.0, -6.0], [-6.0, 12.0]]
-    """
+    """The inverse of `hilbert`, whose entries are whole numbers, rounded to float."""
     c = math.comb
     entries = [
         [(-1) ** (i + j) * (i + j + 1) * c(n + i, n - j - 1) * c(n + j, n - i - 1) * c(i + j, i) ** 2 for j in range(n)]
@@ -271,32 +246,28 @@ def _binomials(n: int, name: str, kind: str | None, sign: int) -> tuple[np.ndarr
     return np.array(rows, object).reshape(n, n), chosen
 
 
+@example("3", "[[1.0, 1.0, 1.0], [1.0, 2.0, 3.0], [1.0, 3.0, 6.0]]", then=".tolist()")
 def pascal(n: int, kind: str | None = None) -> Array:
     """Pascal's matrix, float32: binomials (i + j over i), or its triangular factors, (i over j) and its transpose.
 
     Args:
         n: number of rows.
         kind: ``"symmetric"`` (the default), ``"lower"`` or ``"upper"``.
-
-    >>> pascal(3).tolist()
-    [[1.0, 1.0, 1.0], [1.0, 2.0, 3.0], [1.0, 3.0, 6.0]]
     """
     low, kind = _binomials(n, "pascal", kind, 1)
     found = {"symmetric": low @ low.T, "lower": low, "upper": low.T}[kind]
     return jnp.asarray(found.astype(np.float64), np.float32)
 
 
+@example("2", "[[2.0, -1.0], [-1.0, 1.0]]", then=".tolist()")
 def invpascal(n: int, kind: str | None = None) -> Array:
-    """The inverse of `pascal`, float.
-
-    >>> invpascal(2).tolist()
-    [[2.0, -1.0], [-1.0, 1.0]]
-    """
+    """The inverse of `pascal`, float."""
     low, kind = _binomials(n, "invpascal", kind, -1)
     found = {"symmetric": low.T @ low, "lower": low, "upper": low.T}[kind]
     return jnp.asarray(found.astype(np.float64), float)
 
 
+@example("2", "[[0.7071067690849304, -0.7071067690849304]]", then=".tolist()")
 def helmert(n: int, full: bool = False) -> Array:
     """Orthonormal rows of which row i compares entry i + 1 with the mean of those before it, float.
 
@@ -306,9 +277,6 @@ def helmert(n: int, full: bool = False) -> Array:
 
     Raises:
         ParameterError: ``n`` is not positive.
-
-    >>> helmert(2).tolist()
-    [[0.7071067690849304, -0.7071067690849304]]
     """
     if n < 1:
         raise ParameterError("scipy.linalg.helmert: n", got=n, expected="a positive integer")
@@ -319,14 +287,12 @@ def helmert(n: int, full: bool = False) -> Array:
     return jnp.asarray(whole, float)
 
 
+@example("2", "[[1, 1], [1, -1]]", then=".tolist()")
 def hadamard(n: int, dtype: Any = int) -> Array:
     """Sylvester's matrix of ones and minus ones with orthogonal rows; ``n`` is a power of 2.
 
     Raises:
         ParameterError: ``n`` is no power of 2.
-
-    >>> hadamard(2).tolist()
-    [[1, 1], [1, -1]]
     """
     if n < 1 or n & (n - 1):
         raise ParameterError("scipy.linalg.hadamard: n", got=n, expected="a power of 2")

@@ -8,6 +8,7 @@ from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.lax import linalg as _lax
 from nxjax.lax import stop_gradient
+from nxjax.numpy.documented import example
 from nxjax.numpy.promotion import promote_inexact
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -28,14 +29,12 @@ def adjoint(a: Array) -> Array:
     return jnp.conj(jnp.swapaxes(a, -1, -2))
 
 
+@example("jnp.array([[4.0, 2.0], [2.0, 5.0]])", "[[2.0, 1.0], [0.0, 2.0]]", then=".tolist()")
 def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     """The triangular factor of a positive definite matrix: U with U^H U = a, or L with L L^H = a if ``lower``.
 
     Args:
         a: ``[..., n, n]``, of which one triangle is read.
-
-    >>> cholesky(jnp.array([[4.0, 2.0], [2.0, 5.0]])).tolist()
-    [[2.0, 1.0], [0.0, 2.0]]
     """
     (v,) = square("cholesky", a)
     root = _lax.cholesky(v if lower else adjoint(v), symmetrize_input=False)
@@ -51,15 +50,13 @@ def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_fin
     return cholesky(a, lower), lower
 
 
+@example("cho_factor(jnp.array([[4.0]])), jnp.array([2.0])", "[0.5]", then=".tolist()")
 def cho_solve(c_and_lower: Any, b: Any, overwrite_b: bool = False, check_finite: bool = True) -> Array:
     """The solution of a x = b from `cho_factor` of a.
 
     Args:
         c_and_lower: a factor ``[..., n, n]``, and if it is the lower one.
         b: ``[n]`` or ``[..., n, k]``.
-
-    >>> cho_solve(cho_factor(jnp.array([[4.0]])), jnp.array([2.0])).tolist()
-    [0.5]
     """
     c, lower = c_and_lower
     first = solve_triangular(c, b, trans=0 if lower else 2, lower=bool(lower))
@@ -71,6 +68,7 @@ def _is_vector(m: Array, b: Array) -> bool:
     return b.ndim == 1 or (m.ndim == b.ndim + 1 and m.shape[-1] == b.shape[-1])
 
 
+@example("jnp.array([[2.0, 9.0], [1.0, 1.0]]), jnp.array([2.0, 3.0]), lower=True", "[1.0, 2.0]", then=".tolist()")
 def solve_triangular(
     a: Any,
     b: Any,
@@ -93,9 +91,6 @@ def solve_triangular(
     Raises:
         ShapeError: no square matrices, or a right-hand side of another size.
         ParameterError: another ``trans``.
-
-    >>> solve_triangular(jnp.array([[2.0, 9.0], [1.0, 1.0]]), jnp.array([2.0, 3.0]), lower=True).tolist()
-    [1.0, 2.0]
     """
     m, v = square("solve_triangular", a, b)
     kinds = {0: 0, "N": 0, 1: 1, "T": 1, 2: 2, "C": 2}
@@ -121,6 +116,7 @@ def solve_triangular(
     return x[..., 0] if vector else x
 
 
+@example('jnp.array([[2.0, 0.0], [0.0, 4.0]]), jnp.array([2.0, 2.0]), assume_a="pos"', "[1.0, 0.5]", then=".tolist()")
 def solve(
     a: Any,
     b: Any,
@@ -142,9 +138,6 @@ def solve(
     Raises:
         ShapeError: no square matrices, or a right-hand side of another size.
         ParameterError: another ``assume_a``.
-
-    >>> solve(jnp.array([[2.0, 0.0], [0.0, 4.0]]), jnp.array([2.0, 2.0]), assume_a="pos").tolist()
-    [1.0, 0.5]
     """
     if assume_a not in ("gen", "sym", "her", "pos"):
         raise ParameterError("scipy.linalg.solve: assume_a", got=repr(assume_a), expected="gen, sym, her or pos")
@@ -171,14 +164,12 @@ def _fitted(m: Array, columns: Array) -> Array:
     return jnp.broadcast_to(columns, (*lead, *columns.shape[-2:]))
 
 
+@example("jnp.array([[4.0]])", "[[0.25]]", then=".tolist()")
 def inv(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     """The inverse of ``a`` ``[..., n, n]``.
 
     Raises:
         ShapeError: no square matrices.
-
-    >>> inv(jnp.array([[4.0]])).tolist()
-    [[0.25]]
     """
     return jnp.linalg.inv(*square("inv", a))
 
@@ -209,15 +200,13 @@ def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> t
     return factors, pivots
 
 
+@example("lu_factor(jnp.array([[1.0, 0.0], [4.0, 4.0]])), jnp.array([1.0, 8.0])", "[1.0, 1.0]", then=".tolist()")
 def lu_solve(lu_and_piv: Any, b: Any, trans: int = 0, overwrite_b: bool = False, check_finite: bool = True) -> Array:
     """The solution of a x = b from `lu_factor` of a; ``trans`` 1 and 2 are for its transpose and adjoint.
 
     Args:
         lu_and_piv: factors ``[..., n, n]`` and exchanges ``[..., n]``.
         b: ``[n]`` or ``[..., n, k]``.
-
-    >>> lu_solve(lu_factor(jnp.array([[1.0, 0.0], [4.0, 4.0]])), jnp.array([1.0, 8.0])).tolist()
-    [1.0, 1.0]
     """
     factors, pivots = lu_and_piv
     m, v = square("lu_solve", factors, b)

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import importlib as _importlib
-from typing import Any as _Any
+from nxjax.trace.lazy import homes as _homes
+from nxjax.trace.lazy import lazy as _lazy
 
 _FILES = {
     "filtering": "convolve convolve2d correlate correlate2d detrend fftconvolve",
     "spectra": "csd istft stft welch",
 }
-_HOMES = {name: file for file, names in _FILES.items() for name in names.split()}
+_HOMES = _homes(_FILES)
 
 __all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> _Any:
-    file = _HOMES.get(name)
-    if file is None:
-        raise AttributeError(f"module 'nxjax.scipy.signal' has no attribute {name!r}")
-    found = globals()[name] = getattr(_importlib.import_module(f"nxjax.scipy.signal.{file}"), name)
-    return found
-
-
-def __dir__() -> list[str]:
-    return [*__all__]
+__getattr__, __dir__ = _lazy(__name__, _HOMES)

@@ -10,6 +10,7 @@ import numpy as np
 from nxjax import lax
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
+from nxjax.numpy.documented import example
 from nxjax.numpy.promotion import as_axes, as_axis, promote_inexact
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -59,6 +60,7 @@ def _part(name: str, full: Array, x: Array, y: Array, mode: str, late: int = 0) 
     return full[tuple(slice(a, a + s) for a, s in zip(starts, sizes, strict=True))]
 
 
+@example("jnp.array([1.0, 2.0]), jnp.array([1.0, 1.0])", "[1.0, 3.0, 2.0]", then=".tolist()")
 def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto", precision: Any = None) -> Array:
     """The convolution of two arrays of one rank.
 
@@ -67,9 +69,6 @@ def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto", preci
         mode: ``"full"``; ``"same"``, the middle of the size of ``in1``; ``"valid"``, where one lies in the other.
         method: ``"direct"``, ``"fft"`` or ``"auto"`` (direct).
         precision: of the products.
-
-    >>> convolve(jnp.array([1.0, 2.0]), jnp.array([1.0, 1.0])).tolist()
-    [1.0, 3.0, 2.0]
     """
     if method not in ("auto", "direct", "fft"):
         raise ParameterError("scipy.signal.convolve: method", got=repr(method), expected="auto, direct or fft")
@@ -79,12 +78,9 @@ def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto", preci
     return _part("convolve", _full(x, y, precision), x, y, mode)
 
 
+@example("jnp.array([1.0, 2.0]), jnp.array([0.0, 1.0])", "[1.0, 2.0, 0.0]", then=".tolist()")
 def correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto", precision: Any = None) -> Array:
-    """The correlation: `convolve` with ``in2`` reversed and conjugated, and its other arguments.
-
-    >>> correlate(jnp.array([1.0, 2.0]), jnp.array([0.0, 1.0])).tolist()
-    [1.0, 2.0, 0.0]
-    """
+    """The correlation: `convolve` with ``in2`` reversed and conjugated, and its other arguments."""
     return convolve(in1, jnp.flip(jnp.conj(in2)), mode, method, precision)
 
 
@@ -95,26 +91,20 @@ def _two_dimensional(name: str, in1: Any, in2: Any, boundary: str, fillvalue: An
         raise ShapeError(f"scipy.signal.{name}: operands have 2 dimensions", got=f"{np.shape(in1)}, {np.shape(in2)}")
 
 
+@example('jnp.ones((2, 2)), jnp.ones((1, 2)), mode="valid"', "[[2.0], [2.0]]", then=".tolist()")
 def convolve2d(
     in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: Any = 0, precision: Any = None
 ) -> Array:
-    """`convolve` of matrices; other values of ``boundary`` and ``fillvalue`` than these are not available.
-
-    >>> convolve2d(jnp.ones((2, 2)), jnp.ones((1, 2)), mode="valid").tolist()
-    [[2.0], [2.0]]
-    """
+    """`convolve` of matrices; other values of ``boundary`` and ``fillvalue`` than these are not available."""
     _two_dimensional("convolve2d", in1, in2, boundary, fillvalue)
     return convolve(in1, in2, mode, "direct", precision)
 
 
+@example('jnp.ones((2, 2)), jnp.ones((1, 2)), mode="valid"', "[[2.0], [2.0]]", then=".tolist()")
 def correlate2d(
     in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: Any = 0, precision: Any = None
 ) -> Array:
-    """`correlate` of matrices; other values of ``boundary`` and ``fillvalue`` than these are not available.
-
-    >>> correlate2d(jnp.ones((2, 2)), jnp.ones((1, 2)), mode="valid").tolist()
-    [[2.0], [2.0]]
-    """
+    """`correlate` of matrices; other values of ``boundary`` and ``fillvalue`` than these are not available."""
     _two_dimensional("correlate2d", in1, in2, boundary, fillvalue)
     x, y = _operands("correlate2d", in1, jnp.flip(jnp.conj(in2)), mode)
     found = _part("correlate2d", _full(x, y, precision), x, y, mode, late=1)
@@ -153,15 +143,13 @@ def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Any = None) -> Arr
     return _part("fftconvolve", full.astype(x.dtype), x, y, mode)
 
 
+@example("jnp.array([1.0, 2.0, 3.0])", "[0.0, 0.0, 0.0]", then=".tolist()")
 def detrend(data: Any, axis: int = -1, type: str = "linear", bp: Any = 0, overwrite_data: None = None) -> Array:
     """``data`` less its mean (``type="constant"``) or its straight line of best fit (``"linear"``) along ``axis``.
 
     Args:
         data: integers become float.
         bp: positions where a line ends and the next one begins.
-
-    >>> detrend(jnp.array([1.0, 2.0, 3.0])).tolist()
-    [0.0, 0.0, 0.0]
     """
     if overwrite_data is not None:
         raise NotImplementedError("scipy.signal.detrend: only overwrite_data=None")

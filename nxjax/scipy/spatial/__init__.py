@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-import importlib as _importlib
-from typing import Any as _Any
+from nxjax.trace.lazy import lazy as _lazy
 
 __all__ = ["transform"]
-
-
-def __getattr__(name: str) -> _Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'nxjax.scipy.spatial' has no attribute {name!r}")
-    return _importlib.import_module(f"nxjax.scipy.spatial.{name}")
-
-
-def __dir__() -> list[str]:
-    return [*__all__]
+__getattr__, __dir__ = _lazy(__name__, {}, __all__)

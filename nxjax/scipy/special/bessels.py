@@ -10,7 +10,7 @@ from nxjax.errors import ParameterError
 from nxjax.numpy.promotion import promote_inexact, static_int
 from nxjax.ops import special as ops
 from nxjax.ops.elementary import exp
-from nxjax.scipy.special.operands import reals, widened
+from nxjax.scipy.special.operands import described, reals, widened
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.transforms.custom_jvp import custom_jvp
@@ -49,33 +49,15 @@ _i0.defjvps(lambda t, y, x: t * _i1(x))
 _i1.defjvps(_i1_slope)
 
 
+@described("2.0", "2.2796")
 def i0(x: Any) -> Array:
-    """The modified Bessel function I_0(x) (DLMF 10.25.2).
-
-    Args:
-        x: real array of any shape; integers become float.
-
-    Returns:
-        Array of the shape of ``x`` and float dtype.
-
-    >>> print(round(float(i0(2.0)), 4))
-    2.2796
-    """
+    """The modified Bessel function I_0(x) (DLMF 10.25.2)."""
     return _i0(_float("i0", x))
 
 
+@described("2.0", "1.5906")
 def i1(x: Any) -> Array:
-    """The modified Bessel function I_1(x) (DLMF 10.25.2).
-
-    Args:
-        x: real array of any shape; integers become float.
-
-    Returns:
-        Array of the shape of ``x`` and float dtype.
-
-    >>> print(round(float(i1(2.0)), 4))
-    1.5906
-    """
+    """The modified Bessel function I_1(x) (DLMF 10.25.2)."""
     return _i1(_float("i1", x))
 
 

@@ -10,7 +10,7 @@ from nxjax import numpy as jnp
 from nxjax.errors import DtypeError
 from nxjax.numpy.promotion import convert, inexact_operands
 from nxjax.ops.elementary import log, log1p
-from nxjax.scipy.special.operands import alike, reals
+from nxjax.scipy.special.operands import alike, described, reals
 from nxjax.trace.core import Array
 from nxjax.transforms.custom_jvp import custom_jvp
 
@@ -51,18 +51,9 @@ def _xlogy(x: Array, y: Array) -> Array:
 _xlogy.defjvps(lambda t, _, x, y: t * log(y), lambda t, _, x, y: t * x / y)
 
 
+@described("2.0, 3.0", "2.1972")
 def xlogy(x: Any, y: Any) -> Array:
-    """x log(y), 0 where x is 0 and y is no NaN.
-
-    Args:
-        x, y: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(xlogy(2.0, 3.0)), 4))
-    2.1972
-    """
+    """x log(y), 0 where x is 0 and y is no NaN."""
     return _xlogy(*alike("xlogy", x, y))
 
 
@@ -75,18 +66,9 @@ def _xlog1py(x: Array, y: Array) -> Array:
 _xlog1py.defjvps(lambda t, _, x, y: t * log1p(y), lambda t, _, x, y: t * x / (1 + y))
 
 
+@described("2.0, 3.0", "2.7726")
 def xlog1py(x: Any, y: Any) -> Array:
-    """x log(1 + y), 0 where x is 0 and y is no NaN.
-
-    Args:
-        x, y: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(xlog1py(2.0, 3.0)), 4))
-    2.7726
-    """
+    """x log(1 + y), 0 where x is 0 and y is no NaN."""
     return _xlog1py(*alike("xlog1py", x, y))
 
 
@@ -98,34 +80,16 @@ def _xlogx(x: Array) -> Array:
 _xlogx.defjvps(lambda t, _, x: t * (log(x) + 1))
 
 
+@described("0.5", "0.3466")
 def entr(x: Any) -> Array:
-    """The entropy -x log(x); 0 at 0, -inf for negative x.
-
-    Args:
-        x: real array of any shape; integers become float.
-
-    Returns:
-        Array of the shape of ``x`` and float dtype.
-
-    >>> print(round(float(entr(0.5)), 4))
-    0.3466
-    """
+    """The entropy -x log(x); 0 at 0, -inf for negative x."""
     (v,) = _real("entr", x)
     return jnp.where(v < 0, -np.inf, -_xlogx(v))
 
 
+@described("0.5, 0.2", "0.4581")
 def rel_entr(p: Any, q: Any) -> Array:
-    """p log(p / q) for positive p and q; 0 for p = 0 <= q, nan of nan, infinite elsewhere.
-
-    Args:
-        p, q: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(rel_entr(0.5, 0.2)), 4))
-    0.4581
-    """
+    """p log(p / q) for positive p and q; 0 for p = 0 <= q, nan of nan, infinite elsewhere."""
     scalar = not np.ndim(p)
     p, q = _real("rel_entr", p, q)
     both = (p > 0) & (q > 0)
@@ -137,17 +101,8 @@ def rel_entr(p: Any, q: Any) -> Array:
     return convert(y, y.dtype, y.weak_type and scalar)
 
 
+@described("0.5, 0.2", "0.1581")
 def kl_div(p: Any, q: Any) -> Array:
-    """`rel_entr` - p + q, the elementwise Kullback-Leibler divergence.
-
-    Args:
-        p, q: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(kl_div(0.5, 0.2)), 4))
-    0.1581
-    """
+    """`rel_entr` - p + q, the elementwise Kullback-Leibler divergence."""
     x, y = _real("kl_div", p, q)
     return rel_entr(p, q) - x + y

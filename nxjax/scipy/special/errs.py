@@ -14,7 +14,7 @@ from nxjax import numpy as jnp
 from nxjax.errors import ParameterError
 from nxjax.ops import special as ops
 from nxjax.ops.elementary import exp, log, log1p
-from nxjax.scipy.special.operands import real, reals, strong
+from nxjax.scipy.special.operands import described, real, reals, strong
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.transforms.custom_jvp import custom_jvp
@@ -27,18 +27,9 @@ def _strong(name: str, x: Any) -> Array:
     return strong(real(name, x))
 
 
+@described("1.0", "0.8413")
 def ndtr(x: Any) -> Array:
-    """The probability of a standard normal number below ``x``, erfc(-x / sqrt(2)) / 2 (DLMF 7.18).
-
-    Args:
-        x: real array of any shape; integers become float.
-
-    Returns:
-        Array of the shape of ``x`` and float dtype.
-
-    >>> print(round(float(ndtr(1.0)), 4))
-    0.8413
-    """
+    """The probability of a standard normal number below ``x``, erfc(-x / sqrt(2)) / 2 (DLMF 7.18)."""
     v = _strong("ndtr", x)
     scaled = v * _ROOT_HALF
     # erfc keeps the digits of small probabilities, erf those near one half.

@@ -4,23 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from nxjax.numpy.promotion import named, promote_inexact
+from nxjax.numpy.documented import named
+from nxjax.numpy.promotion import promote_inexact
 from nxjax.ops.vocabulary import functions
-from nxjax.scipy.special.operands import real
+from nxjax.scipy.special.operands import described_text, real
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
-
-_TEXT = """{line}
-
-Args:
-    x: {takes}; integers become float.
-
-Returns:
-    Array of the shape of ``x`` and float dtype{beyond}.
-
->>> print(round(float({name}({args})), 4))
-{shown}
-"""
 
 
 def _made(op: Any) -> Any:
@@ -28,9 +17,9 @@ def _made(op: Any) -> Any:
     only_real = op.allowed == dtypes.FLOAT
     takes = "real array of any shape" if only_real else "array of any shape, also complex"
 
-    @named(
-        name, _TEXT.format(line=line, takes=takes, beyond=beyond and f", {beyond}", name=name, args=args, shown=shown)
-    )
+    text = described_text(line, "x", takes, beyond and f", {beyond}")
+
+    @named(name, f"{text}\n\n>>> print(round(float({name}({args})), 4))\n{shown}\n")
     def function(x: Any) -> Array:
         return op(real(name, x)) if only_real else op(*promote_inexact(name, x))
 

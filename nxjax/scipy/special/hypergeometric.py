@@ -15,7 +15,7 @@ from nxjax import numpy as jnp
 from nxjax.ops.elementary import exp, log, log1p
 from nxjax.ops.special import digamma, lgamma
 from nxjax.scipy.special.gammas import gammasgn
-from nxjax.scipy.special.operands import differentiable, eps, reals, slope_of, widened
+from nxjax.scipy.special.operands import described, differentiable, eps, reals, slope_of, widened
 from nxjax.trace.core import Array
 from nxjax.transforms.control.while_loop import while_loop
 
@@ -89,20 +89,12 @@ def _hyp1f1_by_x(a: Array, b: Array, x: Array) -> Array:
 _hyp1f1 = differentiable(_hyp1f1_value, {0: slope_of(_confluent, 0), 1: slope_of(_confluent, 1), 2: _hyp1f1_by_x})
 
 
+@described("1.0, 2.0, 1.0", "1.71828", gives=", with derivatives in all operands; inf for b = 0, -1, ..", digits=5)
 def hyp1f1(a: Any, b: Any, x: Any) -> Array:
     """Kummer's function M(a, b, x), the sum of (a)_k x^k / ((b)_k k!) (DLMF 13.2.2).
 
-    Args:
-        a, b, x: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype, with derivatives in all operands; inf for b = 0, -1, ...
-
     Raises:
         ParameterError: for complex operands.
-
-    >>> print(round(float(hyp1f1(1.0, 2.0, 1.0)), 5))
-    1.71828
     """
     a, b, x = reals("hyp1f1", a, b, x)
     return widened(_hyp1f1, a, b, x)
@@ -223,8 +215,7 @@ def _hyp2f1_by_x(a: Array, b: Array, c: Array, x: Array) -> Array:
 
 
 _hyp2f1 = differentiable(
-    _hyp2f1_value,
-    {0: slope_of(_regular, 0), 1: slope_of(_regular, 1), 2: slope_of(_regular, 2), 3: _hyp2f1_by_x},
+    _hyp2f1_value, {0: slope_of(_regular, 0), 1: slope_of(_regular, 1), 2: slope_of(_regular, 2), 3: _hyp2f1_by_x}
 )
 
 

@@ -1,10 +1,11 @@
-"""What the special functions share: their operands, narrow floats, and derivatives by the function's own recurrence."""
+"""What the special functions share: operands, docstrings, narrow floats, and derivatives by their own recurrences."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,6 +17,39 @@ from nxjax.trace.core import Array
 from nxjax.transforms.custom_jvp import custom_jvp
 from nxjax.transforms.jvp import jvp_flat
 from nxjax.transforms.symbolic_zero import SymbolicZero
+
+F = TypeVar("F", bound=Callable[..., Array])
+
+
+def described(args: str, shown: str, *, takes: str = "real", gives: str = "", digits: int = 4) -> Callable[[F], F]:
+    """Decorator for functions of numbers: what they have in common comes behind the first line of their docstrings.
+
+    Args:
+        args: what stands between the parentheses of the call that the example shows.
+        shown: what the example prints, which is the result rounded to ``digits``.
+        takes: of which numbers.
+        gives: what more there is to say of the result, and how it goes on.
+    """
+
+    def complete(function: F) -> F:
+        code = function.__code__
+        names = code.co_varnames[: code.co_argcount]
+        several = "arrays, which broadcast" if len(names) > 1 else "array of any shape"
+        text = described_text(function.__doc__ or "", names, f"{takes} {several}", gives)
+        example = f">>> print(round(float({function.__name__}({args})), {digits}))\n{shown}\n"
+        function.__doc__ = f"{text}\n\n{example}"
+        return function
+
+    return complete
+
+
+def described_text(doc: str, names: Sequence[str], takes: str, gives: str) -> str:
+    """A docstring with its operands and its result."""
+    first, _, rest = inspect.cleandoc(doc).partition("\n\n")
+    shape = "common shape" if len(names) > 1 else f"shape of ``{names[0]}``"
+    operands = f"Args:\n    {', '.join(names)}: {takes}; integers become float."
+    result = f"Returns:\n    Array of the {shape} and float dtype{gives}."
+    return "\n\n".join(filter(None, (first, operands, result, rest)))
 
 
 def real(name: str, x: Any) -> Array:

@@ -6,22 +6,13 @@ from typing import Any
 
 from nxjax import numpy as jnp
 from nxjax.scipy.special.entropies import xlog1py, xlogy
-from nxjax.scipy.stats.family import as_strong_as, inside, mass, operands
+from nxjax.scipy.stats.family import as_strong_as, described, inside, mass, operands
 from nxjax.trace.core import Array
 
 
+@described("1, 0.3", "-1.204")
 def logpmf(k: Any, p: Any, loc: Any = 0) -> Array:
-    """Logarithm of the probability of ``k - loc``, which is 1 with probability ``p`` and else 0.
-
-    Args:
-        k, p, loc: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(logpmf(1, 0.3)), 4))
-    -1.204
-    """
+    """Logarithm of the probability of ``k - loc``, which is 1 with probability ``p`` and else 0."""
     v, p, loc = operands("bernoulli.logpmf", k, p, loc)
     x = v - loc
     return as_strong_as(k, inside((x == 0) | (x == 1) | jnp.isnan(x), xlogy(x, p) + xlog1py(1 - x, -p)))
@@ -30,36 +21,18 @@ def logpmf(k: Any, p: Any, loc: Any = 0) -> Array:
 pmf = mass(logpmf, "1, 0.3", "0.3")
 
 
+@described("1, 0.3", "1.0")
 def cdf(k: Any, p: Any) -> Array:
-    """Probability of a number at most ``k``.
-
-    Args:
-        k, p: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(cdf(1, 0.3)), 4))
-    1.0
-    """
+    """Probability of a number at most ``k``."""
     k, p = operands("bernoulli.cdf", k, p)
     return jnp.where(
         (p < 0) | (p > 1) | jnp.isnan(k + p), float("nan"), jnp.where(k < 0, 0.0, jnp.where(k < 1, 1 - p, 1.0))
     )
 
 
+@described("0.4, 0.3", "0.0")
 def ppf(q: Any, p: Any) -> Array:
-    """The smallest number with `cdf` at least ``q``; NaN outside [0, 1].
-
-    Args:
-        q, p: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(ppf(0.4, 0.3)), 4))
-    0.0
-    """
+    """The smallest number with `cdf` at least ``q``; NaN outside [0, 1]."""
     q, p = operands("bernoulli.ppf", q, p)
     valid = (q >= 0) & (q <= 1) & (p >= 0) & (p <= 1)
     return jnp.where(valid, jnp.where(q <= 1 - p, 0.0, 1.0), float("nan")).astype(q.dtype)

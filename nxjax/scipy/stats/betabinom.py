@@ -7,22 +7,13 @@ from typing import Any
 from nxjax import numpy as jnp
 from nxjax.scipy.special.gammas import betaln
 from nxjax.scipy.special.operands import widened
-from nxjax.scipy.stats.family import as_strong_as, inside, log, mass, operands
+from nxjax.scipy.stats.family import as_strong_as, described, inside, log, mass, operands
 from nxjax.trace.core import Array
 
 
+@described("1, 5, 1.2, 2.3", "-1.4034")
 def logpmf(k: Any, n: Any, a: Any, b: Any, loc: Any = 0) -> Array:
-    """Logarithm of the probability of ``k - loc`` successes in ``n`` tosses whose probability is beta(a, b).
-
-    Args:
-        k, n, a, b, loc: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(logpmf(1, 5, 1.2, 2.3)), 4))
-    -1.4034
-    """
+    """Logarithm of the probability of ``k - loc`` successes in ``n`` tosses whose probability is beta(a, b)."""
     v, n, a, b, loc = operands("betabinom.logpmf", k, n, a, b, loc)
     return as_strong_as(k, widened(_logpmf, v, n, a, b, loc))
 

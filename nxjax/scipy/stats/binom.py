@@ -7,22 +7,13 @@ from typing import Any
 from nxjax import numpy as jnp
 from nxjax.ops.special import lgamma
 from nxjax.scipy.special.entropies import xlog1py, xlogy
-from nxjax.scipy.stats.family import inside, mass, operands
+from nxjax.scipy.stats.family import described, inside, mass, operands
 from nxjax.trace.core import Array
 
 
+@described("1, 5, 0.3", "-1.0212")
 def logpmf(k: Any, n: Any, p: Any, loc: Any = 0) -> Array:
-    """Logarithm of the probability of ``k - loc`` successes in ``n`` tosses of probability ``p``.
-
-    Args:
-        k, n, p, loc: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(logpmf(1, 5, 0.3)), 4))
-    -1.0212
-    """
+    """Logarithm of the probability of ``k - loc`` successes in ``n`` tosses of probability ``p``."""
     k, n, p, loc = operands("binom.logpmf", k, n, p, loc)
     y = k - loc
     ways = lgamma(n + 1) - lgamma(y + 1) - lgamma(n - y + 1)

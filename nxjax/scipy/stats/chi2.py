@@ -7,22 +7,13 @@ from typing import Any
 import numpy as np
 
 from nxjax.scipy.stats import gamma as _gamma
-from nxjax.scipy.stats.family import density, inside, logarithm, operands
+from nxjax.scipy.stats.family import density, described, inside, logarithm, operands
 from nxjax.trace.core import Array
 
 
+@described("0.7, 3.0", "-1.4473")
 def logpdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Logarithm of the density with ``df`` degrees of freedom.
-
-    Args:
-        x, df, loc, scale: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(logpdf(0.7, 3.0)), 4))
-    -1.4473
-    """
+    """Logarithm of the density with ``df`` degrees of freedom."""
     x, df, loc, scale = operands("chi2.logpdf", x, df, loc, scale)
     return inside((abs(df) != np.inf) | (x < loc), _gamma.logpdf(x, df / 2, loc, 2 * scale), float("nan"))
 
@@ -30,34 +21,16 @@ def logpdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
 pdf = density(logpdf, "0.7, 3.0", "0.2352")
 
 
+@described("0.7, 3.0", "0.1268")
 def cdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Probability of a number at most ``x``.
-
-    Args:
-        x, df, loc, scale: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(cdf(0.7, 3.0)), 4))
-    0.1268
-    """
+    """Probability of a number at most ``x``."""
     x, df, loc, scale = operands("chi2.cdf", x, df, loc, scale)
     return _gamma.cdf(x, df / 2, loc, 2 * scale)
 
 
+@described("0.7, 3.0", "0.8732")
 def sf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Probability of a number above ``x``.
-
-    Args:
-        x, df, loc, scale: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(sf(0.7, 3.0)), 4))
-    0.8732
-    """
+    """Probability of a number above ``x``."""
     x, df, loc, scale = operands("chi2.sf", x, df, loc, scale)
     return _gamma.sf(x, df / 2, loc, 2 * scale)
 

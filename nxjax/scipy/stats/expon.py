@@ -5,22 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from nxjax import numpy as jnp
-from nxjax.scipy.stats.family import density, exp, exponential, inside, log, log1p, operands
+from nxjax.scipy.stats.family import density, described, exp, exponential, inside, log, log1p, operands
 from nxjax.trace.core import Array
 
 
+@described("0.7, 0.3, 1.7", "-0.7659")
 def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Logarithm of the density exp(-(x - loc) / scale) / scale for x >= loc.
-
-    Args:
-        x, loc, scale: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(logpdf(0.7, 0.3, 1.7)), 4))
-    -0.7659
-    """
+    """Logarithm of the density exp(-(x - loc) / scale) / scale for x >= loc."""
     x, loc, scale = operands("expon.logpdf", x, loc, scale)
     return inside(~(x < loc), -(x - loc) / scale - log(scale))
 
@@ -28,18 +19,9 @@ def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 pdf = density(logpdf, "0.7, 0.3, 1.7", "0.4649")
 
 
+@described("0.7, 0.3, 1.7", "-0.2353")
 def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Logarithm of the probability of a number above ``x``.
-
-    Args:
-        x, loc, scale: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(logsf(0.7, 0.3, 1.7)), 4))
-    -0.2353
-    """
+    """Logarithm of the probability of a number above ``x``."""
     x, loc, scale = operands("expon.logsf", x, loc, scale)
     return inside(~(x < loc), -(x - loc) / scale, 0.0)
 
@@ -47,50 +29,23 @@ def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 sf = exponential(logsf, "sf", "0.7, 0.3, 1.7", "0.7903")
 
 
+@described("0.7, 0.3, 1.7", "0.2097")
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Probability of a number at most ``x``.
-
-    Args:
-        x, loc, scale: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(cdf(0.7, 0.3, 1.7)), 4))
-    0.2097
-    """
+    """Probability of a number at most ``x``."""
     x, loc, scale = operands("expon.cdf", x, loc, scale)
     return inside(~(x < loc), -jnp.expm1(-(x - loc) / scale), 0.0)
 
 
+@described("0.7, 0.3, 1.7", "-1.5623")
 def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Logarithm of `cdf`.
-
-    Args:
-        x, loc, scale: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(logcdf(0.7, 0.3, 1.7)), 4))
-    -1.5623
-    """
+    """Logarithm of `cdf`."""
     x, loc, scale = operands("expon.logcdf", x, loc, scale)
     z = jnp.where(x < loc, 0, (x - loc) / scale)
     return log1p(-exp(-z))
 
 
+@described("0.4, 0.3, 1.7", "1.1684")
 def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The number with `cdf` ``q``; NaN outside [0, 1].
-
-    Args:
-        q, loc, scale: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(ppf(0.4, 0.3, 1.7)), 4))
-    1.1684
-    """
+    """The number with `cdf` ``q``; NaN outside [0, 1]."""
     q, loc, scale = operands("expon.ppf", q, loc, scale)
     return inside((q >= 0) & (q <= 1), loc - scale * log1p(-q), float("nan"))

@@ -10,7 +10,7 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.numpy.promotion import dtype_of
 from nxjax.ops.elementary import exp, log, log1p
-from nxjax.scipy.special.operands import alike, strong
+from nxjax.scipy.special.operands import alike, described, strong
 from nxjax.trace.core import Array
 
 
@@ -82,16 +82,6 @@ def inside(condition: Array, value: Array, outside: float = -np.inf) -> Array:
 
 
 __all__ = [
-    "as_strong_as",
-    "density",
-    "derived",
-    "exp",
-    "exponential",
-    "inside",
-    "log",
-    "log1p",
-    "log_of_rest",
-    "logarithm",
-    "mass",
-    "operands",
-]
+    "as_strong_as", "density", "derived", "described", "exp", "exponential", "inside", "log", "log1p", "log_of_rest",
+    "logarithm", "mass", "operands",
+]  # fmt: skip

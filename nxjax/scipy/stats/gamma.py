@@ -11,22 +11,13 @@ from nxjax.ops.select import clamp
 from nxjax.ops.special import lgamma
 from nxjax.scipy.special.entropies import xlogy
 from nxjax.scipy.special.incomplete import gammainc, gammaincc
-from nxjax.scipy.stats.family import density, inside, log, logarithm, operands
+from nxjax.scipy.stats.family import density, described, inside, log, logarithm, operands
 from nxjax.trace.core import Array
 
 
+@described("0.7, 2.3", "-1.3179")
 def logpdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Logarithm of the density z^(a - 1) exp(-z) / (gamma(a) scale), z = (x - loc) / scale.
-
-    Args:
-        x, a, loc, scale: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(logpdf(0.7, 2.3)), 4))
-    -1.3179
-    """
+    """Logarithm of the density z^(a - 1) exp(-z) / (gamma(a) scale), z = (x - loc) / scale."""
     x, a, loc, scale = operands("gamma.logpdf", x, a, loc, scale)
     within = ~(x < loc)
     z = jnp.where(within, (x - loc) / scale, 1)
@@ -42,34 +33,16 @@ def _within(function: Callable[[Array, Array], Array], a: Array, z: Array) -> Ar
     return jnp.where(a == 0, float("nan"), value)
 
 
+@described("0.7, 2.3", "0.102")
 def cdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Probability of a number at most ``x``.
-
-    Args:
-        x, a, loc, scale: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(cdf(0.7, 2.3)), 4))
-    0.102
-    """
+    """Probability of a number at most ``x``."""
     x, a, loc, scale = operands("gamma.cdf", x, a, loc, scale)
     return _within(gammainc, a, (x - loc) / scale)
 
 
+@described("0.7, 2.3", "0.898")
 def sf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Probability of a number above ``x``.
-
-    Args:
-        x, a, loc, scale: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(sf(0.7, 2.3)), 4))
-    0.898
-    """
+    """Probability of a number above ``x``."""
     x, a, loc, scale = operands("gamma.sf", x, a, loc, scale)
     return _within(gammaincc, a, (x - loc) / scale)
 

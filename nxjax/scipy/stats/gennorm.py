@@ -7,22 +7,13 @@ from typing import Any
 from nxjax import numpy as jnp
 from nxjax.ops.special import lgamma
 from nxjax.scipy.special.incomplete import gammainc
-from nxjax.scipy.stats.family import density, log, operands
+from nxjax.scipy.stats.family import density, described, log, operands
 from nxjax.trace.core import Array
 
 
+@described("0.7, 1.5", "-1.1765")
 def logpdf(x: Any, beta: Any) -> Array:
-    """Logarithm of the density proportional to exp(-|x|^beta).
-
-    Args:
-        x, beta: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(logpdf(0.7, 1.5)), 4))
-    -1.1765
-    """
+    """Logarithm of the density proportional to exp(-|x|^beta)."""
     x, beta = operands("gennorm.logpdf", x, beta)
     return log(0.5 * beta) - lgamma(1 / beta) - abs(x) ** beta
 
@@ -30,17 +21,8 @@ def logpdf(x: Any, beta: Any) -> Array:
 pdf = density(logpdf, "0.7, 1.5", "0.3084")
 
 
+@described("0.7, 1.5", "0.8114")
 def cdf(x: Any, beta: Any) -> Array:
-    """Probability of a number at most ``x``.
-
-    Args:
-        x, beta: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(cdf(0.7, 1.5)), 4))
-    0.8114
-    """
+    """Probability of a number at most ``x``."""
     x, beta = operands("gennorm.cdf", x, beta)
     return 0.5 * (1 + jnp.sign(x) * gammainc(1 / beta, abs(x) ** beta))

@@ -5,22 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from nxjax import numpy as jnp
-from nxjax.scipy.stats.family import density, exp, log, operands
+from nxjax.scipy.stats.family import density, described, exp, log, operands
 from nxjax.trace.core import Array
 
 
+@described("0.7, 0.3, 1.7", "-1.4591")
 def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Logarithm of the density exp(-|x - loc| / scale) / (2 scale).
-
-    Args:
-        x, loc, scale: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(logpdf(0.7, 0.3, 1.7)), 4))
-    -1.4591
-    """
+    """Logarithm of the density exp(-|x - loc| / scale) / (2 scale)."""
     x, loc, scale = operands("laplace.logpdf", x, loc, scale)
     return -abs(x - loc) / scale - log(2 * scale)
 
@@ -28,18 +19,9 @@ def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 pdf = density(logpdf, "0.7, 0.3, 1.7", "0.2325")
 
 
+@described("0.7, 0.3, 1.7", "0.6048")
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Probability of a number at most ``x``.
-
-    Args:
-        x, loc, scale: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(cdf(0.7, 0.3, 1.7)), 4))
-    0.6048
-    """
+    """Probability of a number at most ``x``."""
     x, loc, scale = operands("laplace.cdf", x, loc, scale)
     z = (x - loc) / scale
     return jnp.where(z <= 0, 0.5 * exp(z), 1 - 0.5 * exp(-z))

@@ -6,22 +6,13 @@ from typing import Any
 
 from nxjax.ops.special import lgamma
 from nxjax.scipy.special.entropies import xlog1py, xlogy
-from nxjax.scipy.stats.family import as_strong_as, inside, mass, operands
+from nxjax.scipy.stats.family import as_strong_as, described, inside, mass, operands
 from nxjax.trace.core import Array
 
 
+@described("1, 5, 0.3", "-4.7671")
 def logpmf(k: Any, n: Any, p: Any, loc: Any = 0) -> Array:
-    """Logarithm of the probability of ``k - loc`` failures before the ``n``-th success.
-
-    Args:
-        k, n, p, loc: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(logpmf(1, 5, 0.3)), 4))
-    -4.7671
-    """
+    """Logarithm of the probability of ``k - loc`` failures before the ``n``-th success."""
     v, n, p, loc = operands("nbinom.logpmf", k, n, p, loc)
     y = v - loc
     ways = lgamma(n + y) - lgamma(n) - lgamma(y + 1)

@@ -9,23 +9,14 @@ from nxjax import numpy as jnp
 from nxjax.ops.special import lgamma
 from nxjax.scipy.special.entropies import xlogy
 from nxjax.scipy.special.incomplete import gammaincc
-from nxjax.scipy.stats.family import as_strong_as, exp, inside, log, mass, operands
+from nxjax.scipy.stats.family import as_strong_as, described, exp, inside, log, mass, operands
 from nxjax.trace.core import Array
 from nxjax.transforms.control.while_loop import fori_loop
 
 
+@described("1, 2.3", "-1.4671")
 def logpmf(k: Any, mu: Any, loc: Any = 0) -> Array:
-    """Logarithm of the probability of ``k - loc`` with mean ``mu``.
-
-    Args:
-        k, mu, loc: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(logpmf(1, 2.3)), 4))
-    -1.4671
-    """
+    """Logarithm of the probability of ``k - loc`` with mean ``mu``."""
     k, mu, loc = operands("poisson.logpmf", k, mu, loc)
     x = k - loc
     outside = (x < 0) | (x - jnp.floor(x) > 0)  # nan is not, and stays
@@ -35,18 +26,9 @@ def logpmf(k: Any, mu: Any, loc: Any = 0) -> Array:
 pmf = mass(logpmf, "1, 2.3", "0.2306")
 
 
+@described("1, 2.3", "0.3309")
 def cdf(k: Any, mu: Any, loc: Any = 0) -> Array:
-    """Probability of a number at most ``k``.
-
-    Args:
-        k, mu, loc: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(cdf(1, 2.3)), 4))
-    0.3309
-    """
+    """Probability of a number at most ``k``."""
     v, mu, loc = operands("poisson.cdf", k, mu, loc)
     x = v - loc
     return as_strong_as(k, inside(~(x < 0), gammaincc(jnp.maximum(jnp.floor(x + 1), 1), mu), 0.0))

@@ -7,7 +7,7 @@ from typing import Any
 from nxjax import numpy as jnp
 from nxjax.scipy.special.errs import log_ndtr
 from nxjax.scipy.stats import norm as _norm
-from nxjax.scipy.stats.family import density, exp, exponential, inside, log, log1p, operands
+from nxjax.scipy.stats.family import density, described, exp, exponential, inside, log, log1p, operands
 from nxjax.trace.core import Array
 
 
@@ -31,18 +31,9 @@ def _standard(name: str, x: Any, a: Any, b: Any, loc: Any, scale: Any) -> tuple[
     return (x - loc) / scale, a, b, scale
 
 
+@described("0.7, -1.0, 1.5", "-0.9084")
 def logpdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Logarithm of the density; ``a`` and ``b`` are the bounds in units of ``scale`` from ``loc``.
-
-    Args:
-        x, a, b, loc, scale: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(logpdf(0.7, -1.0, 1.5)), 4))
-    -0.9084
-    """
+    """Logarithm of the density; ``a`` and ``b`` are the bounds in units of ``scale`` from ``loc``."""
     z, a, b, scale = _standard("logpdf", x, a, b, loc, scale)
     value = inside(~((z < a) | (z > b)), _norm.logpdf(z) - log(scale) - _log_mass(a, b))
     return jnp.where(a < b, value, float("nan"))
@@ -51,36 +42,18 @@ def logpdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
 pdf = density(logpdf, "0.7, -1.0, 1.5", "0.4031")
 
 
+@described("0.7, -1.0, 1.5", "-0.2564")
 def logcdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Logarithm of the probability of a number at most ``x``.
-
-    Args:
-        x, a, b, loc, scale: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(logcdf(0.7, -1.0, 1.5)), 4))
-    -0.2564
-    """
+    """Logarithm of the probability of a number at most ``x``."""
     z, a, b, _ = _standard("logcdf", x, a, b, loc, scale)
     safe = jnp.clip(z, a, b)
     value = jnp.where(z <= a, -jnp.inf, jnp.where(z >= b, 0.0, _log_mass(a, safe) - _log_mass(a, b)))
     return jnp.where(a < b, value, float("nan"))
 
 
+@described("0.7, -1.0, 1.5", "-1.4866")
 def logsf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Logarithm of the probability of a number above ``x``.
-
-    Args:
-        x, a, b, loc, scale: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(logsf(0.7, -1.0, 1.5)), 4))
-    -1.4866
-    """
+    """Logarithm of the probability of a number above ``x``."""
     z, a, b, _ = _standard("logsf", x, a, b, loc, scale)
     return logcdf(-z, -b, -a)
 

@@ -6,22 +6,13 @@ from typing import Any
 
 from nxjax import numpy as jnp
 from nxjax.scipy.special.operands import strong
-from nxjax.scipy.stats.family import density, inside, log, operands
+from nxjax.scipy.stats.family import density, described, inside, log, operands
 from nxjax.trace.core import Array
 
 
+@described("0.7, 0.3, 1.7", "-0.5306")
 def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Logarithm of the density 1 / scale on [loc, loc + scale].
-
-    Args:
-        x, loc, scale: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(logpdf(0.7, 0.3, 1.7)), 4))
-    -0.5306
-    """
+    """Logarithm of the density 1 / scale on [loc, loc + scale]."""
     x, loc, scale = operands("uniform.logpdf", x, loc, scale)
     z = (x - loc) / scale
     # Nan is not outside, and stays.
@@ -31,35 +22,17 @@ def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 pdf = density(logpdf, "0.7, 0.3, 1.7", "0.5882")
 
 
+@described("0.7, 0.3, 1.7", "0.2353")
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """Probability of a number at most ``x``.
-
-    Args:
-        x, loc, scale: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(cdf(0.7, 0.3, 1.7)), 4))
-    0.2353
-    """
+    """Probability of a number at most ``x``."""
     x, loc, scale = operands("uniform.cdf", x, loc, scale)
     end = loc + scale
     value = inside(~(x > end), (x - loc) / scale, 1.0)
     return strong(inside(~(x < loc), value, 0.0))
 
 
+@described("0.4, 0.3, 1.7", "0.98")
 def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
-    """The number with `cdf` ``q``; NaN outside [0, 1].
-
-    Args:
-        q, loc, scale: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(ppf(0.4, 0.3, 1.7)), 4))
-    0.98
-    """
+    """The number with `cdf` ``q``; NaN outside [0, 1]."""
     q, loc, scale = operands("uniform.ppf", q, loc, scale)
     return inside((q >= 0) & (q <= 1), q * scale + loc, float("nan"))

@@ -7,22 +7,13 @@ from typing import Any
 
 from nxjax import numpy as jnp
 from nxjax.ops.special import bessel_i0e
-from nxjax.scipy.stats.family import density, log, operands
+from nxjax.scipy.stats.family import density, described, log, operands
 from nxjax.trace.core import Array
 
 
+@described("0.7, 1.5", "-1.1894")
 def logpdf(x: Any, kappa: Any) -> Array:
-    """Logarithm of the density exp(kappa cos x) / (2 pi i0(kappa)); NaN for kappa <= 0.
-
-    Args:
-        x, kappa: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(logpdf(0.7, 1.5)), 4))
-    -1.1894
-    """
+    """Logarithm of the density exp(kappa cos x) / (2 pi i0(kappa)); NaN for kappa <= 0."""
     x, kappa = operands("vonmises.logpdf", x, kappa)
     # cos x - 1, without overflow of i0
     value = kappa * (jnp.cos(x) - 1) - log(2 * math.pi * bessel_i0e(kappa))

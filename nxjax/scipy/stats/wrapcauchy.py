@@ -6,22 +6,13 @@ import math
 from typing import Any
 
 from nxjax import numpy as jnp
-from nxjax.scipy.stats.family import density, inside, log, operands
+from nxjax.scipy.stats.family import density, described, inside, log, operands
 from nxjax.trace.core import Array
 
 
+@described("0.7, 0.4", "-1.411")
 def logpdf(x: Any, c: Any) -> Array:
-    """Logarithm of the density (1 - c^2) / (2 pi (1 + c^2 - 2 c cos x)) on [0, 2 pi), 0 < c < 1.
-
-    Args:
-        x, c: real arrays, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype.
-
-    >>> print(round(float(logpdf(0.7, 0.4)), 4))
-    -1.411
-    """
+    """Logarithm of the density (1 - c^2) / (2 pi (1 + c^2 - 2 c cos x)) on [0, 2 pi), 0 < c < 1."""
     x, c = operands("wrapcauchy.logpdf", x, c)
     value = log(1 - c * c) - math.log(2 * math.pi) - log(1 + c * c - 2 * c * jnp.cos(x))
     value = inside(~((x < 0) | (x > 2 * math.pi)), value)
