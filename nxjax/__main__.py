@@ -62,12 +62,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     elif options.command == "power":
         return _power(options.mode, options.device)
     elif options.command == "fuzz":
+<<<<<<< HEAD
         from nxjax.testing import fuzz
+=======
+        from nxjax.errors import NxError
+        from nxjax.testing import fuzzing
+>>>>>>> attack
 
         seed = secrets.randbelow(2**40) if options.seed is None else options.seed
-        print(f"seed {seed}", flush=True)
+        asked = options.seconds, seed, options.what
+        more = {"cases": options.cases, "jobs": options.jobs, "out": options.out}
         try:
-            found = fuzz(options.seconds, seed, options.what, cases=options.cases, jobs=options.jobs, out=options.out)
+            fuzzing.checked(*asked, **more)
+            print(f"seed {seed}", flush=True)
+            found = fuzzing.fuzz(*asked, **more)
         except NxError as error:
             print(error, file=sys.stderr)
             return 2

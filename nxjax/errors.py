@@ -17,7 +17,8 @@ from typing import Final, final
 _PACKAGE: Final = os.path.dirname(os.path.abspath(__file__)) + os.sep
 # Frames of these files are never "the user's own line", though they may call back into user code.
 _FOREIGN: Final = (os.sep + "optree" + os.sep, os.sep + "contextlib.py", os.sep + "functools.py", "<frozen")
-_TRANSPARENT: Final = (os.path.join(_PACKAGE, "demo"), os.path.join(_PACKAGE, "testing"))
+_DEMOS: Final = (os.path.join(_PACKAGE, "demo"),)
+_TRANSPARENT: Final = (*_DEMOS, os.path.join(_PACKAGE, "testing"))
 
 
 @final
@@ -83,10 +84,10 @@ def is_internal(filename: str) -> int:
     return known
 
 
-def user_source(*, own: bool = True) -> Source | None:
+def user_source(*, own: tuple[str, ...] = _TRANSPARENT) -> Source | None:
     """The innermost frame outside nxjax, or None when there is none.
 
-    ``own``: demos and what tests functions count as outside.
+    ``own``: folders of nxjax that count as outside, of demos and of what tests functions.
     """
     frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
@@ -95,7 +96,11 @@ def user_source(*, own: bool = True) -> Source | None:
         if internal is None:
             internal = is_internal(code.co_filename)
         # What `dataclass` writes has no file, and is nobody's line.
-        if not internal and not code.co_qualname.startswith("__create_fn__") and (own or not _is_own(code)):
+        if (
+            not internal
+            and not code.co_qualname.startswith("__create_fn__")
+            and (own is _TRANSPARENT or _is_outside(code, own))
+        ):
             return Source(code, frame.f_lasti)
         if internal == _COMMAND:
             return None
@@ -103,8 +108,9 @@ def user_source(*, own: bool = True) -> Source | None:
     return None
 
 
-def _is_own(code: CodeType) -> bool:
-    return os.path.abspath(code.co_filename).startswith(_PACKAGE)
+def _is_outside(code: CodeType, own: tuple[str, ...]) -> bool:
+    path = os.path.abspath(code.co_filename)
+    return path.startswith(own) or not path.startswith(_PACKAGE)
 
 
 def described(x: object) -> str:
@@ -155,7 +161,7 @@ class NxError(Exception):
         self.expected = expected
         self.fix = fix
         # Who calls a function of nxjax's has given it what is wrong, even if that function is written as a user's is.
-        self.source = source or user_source(own=False) or user_source()
+        self.source = source or user_source(own=()) or user_source(own=_DEMOS)
         super().__init__(self._message())
 
     def _message(self) -> str:

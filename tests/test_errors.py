@@ -383,7 +383,14 @@ def test_a_command_has_no_line_of_the_user(tmp_path):
     script = tmp_path / "nxjax"
     script.write_text("import sys\nfrom nxjax.__main__ import main\nsys.exit(main())\n")
     here = {**os.environ, "PYTHONPATH": str(Path(nx.__file__).parents[1])}
-    for arguments in (["generate", str(tmp_path / "none"), "hi"], ["power", "nonsense"]):
+    (tmp_path / "file").touch()
+    for arguments in (
+        ["generate", str(tmp_path / "none"), "hi"],
+        ["power", "nonsense"],
+        ["fuzz", "--seconds", "0"],
+        ["fuzz", "--what", "nonsense"],
+        ["fuzz", "--out", str(tmp_path / "file")],
+    ):
         run = subprocess.run(
             [sys.executable, script, *arguments], capture_output=True, text=True, check=False, env=here
         )

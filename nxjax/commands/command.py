@@ -12,14 +12,16 @@ from typing import Any, Final, ParamSpec
 
 _P = ParamSpec("_P")
 
-# What a shell says of a command that a closed pipe has ended.
+# What a shell says of a command that a closed pipe has ended, and of one that Ctrl-C has.
 CLOSED: Final = 128 + getattr(signal, "SIGPIPE", 13)
+STOPPED: Final = 128 + signal.SIGINT
 
 
 def command(main: Callable[_P, int]) -> Callable[_P, int]:
     """Decorator of a command's function, which gives its status: it ends in silence where nobody reads on (``| head``).
 
     Not by the signal that other programs let this end them with: it would also come of other pipes and sockets.
+    Ctrl-C ends it with one line.
     """
 
     @functools.wraps(main)
@@ -32,6 +34,9 @@ def command(main: Callable[_P, int]) -> Callable[_P, int]:
                 raise
             sys.stdout.flush()
             return status
+        except KeyboardInterrupt:
+            print("stopped", file=sys.stderr)
+            return STOPPED
         except BrokenPipeError:
             closed = [s for s in (sys.stdout, sys.stderr) if _is_closed(s)]
             if not closed:

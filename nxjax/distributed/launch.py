@@ -218,7 +218,4 @@ def _asked(*_: object) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, _asked)
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
+    sys.exit(main())

@@ -17,6 +17,13 @@ def _concrete(x: Any, what: str) -> DeviceArray:
     return x
 
 
+def _held(x: Any, what: str) -> DeviceArray:
+    """Of an array that is not deleted; how it lay on devices is known of others, too."""
+    if _concrete(x, what).is_deleted():
+        x.numpy()  # says so
+    return x
+
+
 def _sharding(self: Any) -> Any:
     """How the array lies on devices: `nx.sharding.Sharding`."""
     from nxjax.runtime import sharding_of
@@ -26,13 +33,13 @@ def _sharding(self: Any) -> Any:
 
 def _device(self: Any) -> Any:
     """The device of the array; its sharding, if it is on several."""
-    sharding = _sharding(_concrete(self, "the device"))
+    sharding = _sharding(_held(self, "the device"))
     return sharding.device_list[0] if sharding.num_devices == 1 else sharding
 
 
 def _devices(self: Any) -> set[Any]:
     """The devices of the array."""
-    return _sharding(_concrete(self, "the devices")).device_set
+    return _sharding(_held(self, "the devices")).device_set
 
 
 def _addressable_shards(self: Any) -> list[Any]:
@@ -89,7 +96,7 @@ def _block_until_ready(self: Any) -> Any:
 
 def _is_ready(self: Any) -> bool:
     """Whether the computation is done."""
-    raw = getattr(_concrete(self, "whether ready").buffer, "raw", None)
+    raw = getattr(_held(self, "whether ready").buffer, "raw", None)
     return True if raw is None else bool(raw.is_ready())
 
 

@@ -49,7 +49,8 @@ def live_arrays(platform: str | None = None) -> list[DeviceArray]:
         except RuntimeError:  # changed by another thread meanwhile
             continue
     arrays = list(found.values())
-    return arrays if platform is None else [x for x in arrays if {d.platform for d in x.devices()} == {platform}]
+    places = lambda x: {d.platform for d in x.sharding.device_set}
+    return arrays if platform is None else [x for x in arrays if places(x) == {platform}]
 
 
 def copy_to_host_async(x: Any) -> None:

@@ -66,7 +66,7 @@ class Fuzzed:
             rows.append(f"not installed, so left out: {', '.join(self.without)}")
         end = "no failure" if any(self.tried.values()) else "nothing was tried"
         if self.failures:
-            end = f"{len(self.failures)} failures, in {self.failed} cases"
+            end = f"{_counted(len(self.failures), 'failure')}, in {_counted(self.failed, 'case')}"
         return "\n".join([*rows, end, *(f"\n{f}" for f in self.failures)])
 
 
@@ -104,16 +104,9 @@ def fuzz(
     >>> found.failures
     []
     """
+    chosen = checked(seconds, seed, what, cases=cases, jobs=jobs, out=out)
     if seconds is None:
         seconds = 10.0 if cases is None else math.inf
-    for name, value, least in (("seed", seed, 0), ("jobs", jobs, 0), ("cases", 1 if cases is None else cases, 1)):
-        if value < least:
-            raise ParameterError(f"fuzz: {name}", got=value, expected=f"a whole number from {least}")
-    if not seconds > 0:
-        raise ParameterError("fuzz: seconds", got=seconds, expected="more than 0")
-    chosen = targets(what)
-    if out is not None:
-        _writable(out)
     result = Fuzzed(dict.fromkeys(chosen, 0), seed=seed, without=_without(what))
     begun = time.monotonic()
     seen: list[tuple[tuple[str, str], frozenset[str]]] = []
@@ -151,6 +144,31 @@ def fuzz(
             bar.close()
     result.seconds = time.monotonic() - begun
     return result
+
+
+def checked(
+    seconds: float | None,
+    seed: int,
+    what: str,
+    *,
+    cases: int | None,
+    jobs: int,
+    out: str | os.PathLike[str] | None,
+) -> dict[str, tuple[int, Try]]:
+    """The `targets` of `fuzz`, whose arguments these are. Raises what it raises for wrong ones."""
+    for name, value, least in (("seed", seed, 0), ("jobs", jobs, 0), ("cases", 1 if cases is None else cases, 1)):
+        if value < least:
+            raise ParameterError(f"fuzz: {name}", got=value, expected=f"a whole number from {least}")
+    if seconds is not None and not seconds > 0:
+        raise ParameterError("fuzz: seconds", got=seconds, expected="more than 0")
+    chosen = targets(what)
+    if out is not None:
+        _writable(out)
+    return chosen
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"
 
 
 def _kind(failure: str) -> tuple[str, frozenset[str]]:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from nxjax.commands.command import CLOSED, command
+from nxjax.commands.command import CLOSED, STOPPED, command
 
 _POSIX = pytest.mark.skipif(sys.platform == "win32", reason="pipes of other systems do not tell")
 _LONG = "print('x' * 2**20)"
@@ -76,6 +76,36 @@ def test_other_pipes_are_errors():
     done = subprocess.run([sys.executable, *_program(body)], capture_output=True, text=True)
     assert done.returncode == 1
     assert "BrokenPipeError" in done.stderr
+
+
+def test_ctrl_c_ends_a_command_with_one_line(capsys):
+    @command
+    def main():
+        raise KeyboardInterrupt
+
+    assert main() == STOPPED == 130
+    assert capsys.readouterr().err == "stopped\n"
+
+
+@_POSIX
+@pytest.mark.parametrize("module", ["nxjax.testing", "nxjax.testing.fuzzing"])
+def test_ctrl_c_while_a_command_imports(module):
+    program = f"""
+import signal, sys
+from importlib.abc import MetaPathFinder
+from nxjax.__main__ import main
+
+class Finder(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == {module!r}:
+            signal.raise_signal(signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Finder())
+sys.exit(main(["fuzz"]))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (STOPPED, "", "stopped\n")
 
 
 def test_a_command_gives_its_status():

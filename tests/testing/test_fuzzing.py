@@ -62,7 +62,8 @@ def test_what_tries_nothing_or_never_ends_is_refused(wrong, capsys):
         fuzz(what="type", **wrong)
     name, value = next(iter(wrong.items()))
     assert main(["fuzz", "--what", "type", f"--{name}={value}"]) == 2
-    assert f"fuzz: {name}" in capsys.readouterr().err
+    told = capsys.readouterr()
+    assert f"fuzz: {name}" in told.err and not told.out
     assert str(Fuzzed({"type": 0})).endswith("nothing was tried")
 
 
@@ -114,5 +115,8 @@ def test_the_command(capsys):
     assert "seed 3" in (told := capsys.readouterr().out) and "no failure" in told
     with pytest.raises(ParameterError, match="'exported function, hash renewed'"):
         fuzz(1, what="nothing")
-    assert main(["fuzz", "--what", "nothing"]) == 2 and "fuzz: what is to be tried" in capsys.readouterr().err
+    assert main(["fuzz", "--what", "nothing"]) == 2
+    told = capsys.readouterr()
+    assert "fuzz: what is to be tried" in told.err and not told.out
+    assert str(Fuzzed({"type": 1}, ["x"], failed=1)).splitlines()[1] == "1 failure, in 1 case"
     assert str(Fuzzed()) == "nothing was tried" and "no failure" in str(Fuzzed({"type": 1}))

@@ -182,6 +182,21 @@ def test_copies_outlive_what_they_are_copies_of():
         assert y.tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("put", [lambda x: x, lambda x: nx.device_put(x, nx.devices()[0])], ids=["nowhere", "placed"])
+def test_a_deleted_array_is_on_no_device(put):
+    donated = put(jnp.arange(4.0))
+    nx.jit(lambda x: x + 1, donate_argnums=0)(donated)
+    deleted = put(jnp.arange(4.0))
+    deleted.delete()
+    gone = [donated, deleted]
+    for x in gone:
+        for ask in (lambda x: x.devices(), lambda x: x.device, lambda x: x.is_ready(), lambda x: x.addressable_shards):
+            with pytest.raises(RuntimeError, match="Array has been deleted"):
+                ask(x)
+        assert (x.shape, x.nbytes, x.sharding.num_devices) == ((4,), 16, 1), "what JAX says of it, too"
+    nx.live_arrays("cpu")  # does not ask them
+
+
 def test_a_masked_array_is_refused():
     """Its mask would be lost without a word. Machine code that knows plain arrays lets none through either."""
     x = np.ones(3, np.float32)

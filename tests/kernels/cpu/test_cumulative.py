@@ -49,6 +49,23 @@ def test_floats_are_right_to_the_last_bits_however_long_a_row_is(shape, reverse,
     np.testing.assert_array_less(abs(y.astype(np.longdouble) - wanted), 2 * eps * abs(wanted) + 1e-300)
 
 
+@pytest.mark.parametrize("name", ISAS)
+@pytest.mark.parametrize("reproducible", [False, True])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("columns", [False, True])
+def test_sums_that_become_infinite_stay_so(columns, reverse, dtype, reproducible, name):
+    """Until an infinity of the other sign comes: then they are NaN."""
+    rows = np.ones((60, 9), dtype)
+    rows[:20, 3], rows[20:40, 3], rows[40:, 3] = np.inf, -np.inf, np.inf
+    rows[40:, 6] = -np.inf
+    x = np.ascontiguousarray(rows.T)[None] if columns else rows[..., None]
+    with config.using(reproducible=reproducible), np.errstate(invalid="ignore"):
+        (y,) = run(Cumulative("add", x.dtype, *x.shape, reverse), x, name=name)
+        wanted = np.cumsum(x[:, ::-1], 1, x.dtype)[:, ::-1] if reverse else np.cumsum(x, 1, x.dtype)
+    np.testing.assert_array_equal(y, wanted)
+
+
 def test_code_is_shared_by_nothing_that_differs():
     keys = {Cumulative(op, np.dtype(d), 2, 3, 4, r).key for op in ("add", "max") for d in ("f4", "i4") for r in (0, 1)}
     assert len(keys) == 8
