@@ -62,12 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     elif options.command == "power":
         return _power(options.mode, options.device)
     elif options.command == "fuzz":
-<<<<<<< HEAD
-        from nxjax.testing import fuzz
-=======
-        from nxjax.errors import NxError
         from nxjax.testing import fuzzing
->>>>>>> attack
 
         seed = secrets.randbelow(2**40) if options.seed is None else options.seed
         asked = options.seconds, seed, options.what
