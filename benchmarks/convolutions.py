@@ -39,10 +39,10 @@ def with_onnx(f: Callable[..., Any], params: Any, x: Any) -> dict[str, Work]:
     runtime, openvino = package("onnxruntime"), package("openvino")
     if runtime is None and openvino is None:
         return {}
-    from nxjax.deploy.trace import Bound
+    from nxjax.deploy.trace import BoundFunction
     from nxjax.lower.npu.formats import onnx_writer
 
-    graph = Bound(f, (params, x), {}, None).graph("float", 0)
+    graph = BoundFunction(f, (params, x), {}, None).graph("float", 0)
     data, name = onnx_writer.write(graph, style="float"), graph.inputs[0].name
     found: dict[str, Work] = {}
     if runtime is not None:

@@ -40,13 +40,13 @@ def calibration(name: str) -> Figure:
 def conversion() -> Figure:
     """Calibrate on eight images, quantize, lower, write; and ``quantize_static`` on the same network and images."""
     import nxjax as nx
-    from nxjax.deploy.trace import Bound
+    from nxjax.deploy.trace import BoundFunction
     from nxjax.lower.npu.formats import onnx_writer
 
     model = MODELS["mobilenet_v2"]
     params = model.init(0)
     images = [model.example(i) for i in range(IMAGES)]
-    graph = Bound(model.apply, (params, images[0]), {}, None).graph("float", 0)
+    graph = BoundFunction(model.apply, (params, images[0]), {}, None).graph("float", 0)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "float.onnx"
         source.write_bytes(onnx_writer.write(graph, style="float"))

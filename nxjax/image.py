@@ -10,8 +10,8 @@ import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
-from nxjax.numpy import known
-from nxjax.numpy.promotion import convert, promote_inexact, value
+from nxjax.numpy import host_functions
+from nxjax.numpy.promotion import as_operand, convert, promote_inexact
 from nxjax.ops import resize as ops
 from nxjax.ops.dot import Precision
 from nxjax.trace.core import Array
@@ -73,7 +73,7 @@ def _keys(a: float) -> Callable[..., Any]:
 
 def _lanczos(radius: float) -> Callable[..., Any]:
     def kernel(x: Any, m: Any = np) -> Any:
-        sin = known.sin if m is np else m.sin
+        sin = host_functions.sin if m is np else m.sin
         y = radius * sin(np.pi * x) * sin(np.pi * x / radius)
         out = m.where(x > 1e-3, y / m.where(x != 0, np.pi**2 * x**2, 1), 1)
         return m.where(x > radius, 0.0, out)
@@ -116,7 +116,7 @@ def resize(
     [0.0, 1.0, 3.0, 4.0]
     """
     chosen = ResizeMethod.from_string(method) if isinstance(method, str) else method
-    x = value(image, "resize")
+    x = as_operand(image, "resize")
     if len(shape) != x.ndim:
         raise ShapeError("resize: one size per dimension", got=tuple(shape), expected=f"{x.ndim} sizes for {x.type}")
     sizes = tuple(int(n) for n in shape)
@@ -213,13 +213,13 @@ def scale_and_translate(
     [0.0, 1.0, 2.0]
     """
     chosen = ResizeMethod.from_string(method) if isinstance(method, str) else method
-    (x,) = promote_inexact("scale_and_translate", value(image, "scale_and_translate"))
+    (x,) = promote_inexact("scale_and_translate", as_operand(image, "scale_and_translate"))
     if len(shape) != x.ndim:
         raise ShapeError("scale_and_translate: one size per dimension", got=tuple(shape), expected=f"{x.ndim} sizes")
     if chosen is ResizeMethod.NEAREST:
         raise ParameterError("scale_and_translate: method", got="nearest", expected="a method that interpolates")
     scales, moves = promote_inexact(
-        "scale_and_translate", value(scale, "scale_and_translate"), value(translation, "scale_and_translate")
+        "scale_and_translate", as_operand(scale, "scale_and_translate"), as_operand(translation, "scale_and_translate")
     )
     for i, d in enumerate(spatial_dims):
         axis = d % x.ndim if -x.ndim <= d < x.ndim else d

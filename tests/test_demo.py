@@ -56,8 +56,8 @@ def test_the_split_is_fixed_and_disjoint():
 
 def test_rows_are_aligned():
     rows = [
-        table.Row("cpu:0", "xla", "float32", "hardware", 0.98765, 1.5, "x", 359),
-        table.Row("a", "b", "c", "host", 1.0, 12.0, "", 359),
+        table.ChipRow("cpu:0", "xla", "float32", "hardware", 0.98765, 1.5, "x", 359),
+        table.ChipRow("a", "b", "c", "host", 1.0, 12.0, "", 359),
     ]
     lines = table.render(rows).splitlines()
     assert lines[2].index("98.77 % of 359") + len("98.77 % of 359") == lines[0].index("accuracy") + len("accuracy")
@@ -92,7 +92,7 @@ def test_an_accuracy_is_of_all_images_whatever_the_batch(batch):
             # Wrong on the last image alone.
             return np.where(x == 9, 1 - right, right)
 
-    assert deploy._accuracy(Parity(), data.Split(images, labels), batch) == 0.9
+    assert deploy._accuracy(Parity(), data.DataSplit(images, labels), batch) == 0.9
 
 
 def test_what_could_not_be_compiled_has_no_label(monkeypatch):
@@ -103,5 +103,5 @@ def test_what_could_not_be_compiled_has_no_label(monkeypatch):
         raise nx.errors.LoweringError("chip: no")
 
     monkeypatch.setattr(nx, "compile", lambda *args, **kwargs: refuse)
-    row = deploy.target_row(Target, None, {}, data.Split(np.zeros((2, 8, 8, 1), np.float32), np.zeros(2, np.int32)))
+    row = deploy.target_row(Target, None, {}, data.DataSplit(np.zeros((2, 8, 8, 1), np.float32), np.zeros(2, np.int32)))
     assert row.label == "" and row.accuracy is None and "no" in row.note

@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import nxjax as nx
 from nxjax.backends import registry
-from nxjax.backends.cpu.engine import Engine
+from nxjax.backends.cpu.engine import KernelCache
 from nxjax.config import config
 
 
@@ -44,7 +44,7 @@ class Way:
             if not self.hurried:
                 yield
                 return
-            with patch.object(Engine, "has", lambda self, kernels: False):
+            with patch.object(KernelCache, "has", lambda self, kernels: False):
                 yield
 
     def put(self, x: Any) -> Any:

@@ -162,7 +162,7 @@ class Executable(Shown, ABC):
         """Do now what may be left for the first runs: somebody compiles ahead of time."""
         return
 
-    def holding(self, held: Sequence[DeviceArray]) -> tuple[Executable, list[DeviceArray]] | None:
+    def bind_leading(self, held: Sequence[DeviceArray]) -> tuple[Executable, list[DeviceArray]] | None:
         """An executable for calls whose first arguments are always ``held``, and what it takes in their place.
 
         None: knowing them makes no difference.

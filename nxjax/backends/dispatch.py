@@ -13,13 +13,13 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from nxjax.backends import large, placing, registry
+from nxjax.backends import eager_kernels, placing, registry
 from nxjax.backends.base import Backend, Executable, Placement
 from nxjax.backends.reference.quiet import quiet
 from nxjax.config import current_settings
 from nxjax.lower.reproducible import by_numpy, check_program, refused
 from nxjax.trace.array import LARGE, DeviceArray
-from nxjax.trace.core import Op, Tracer, escaped
+from nxjax.trace.core import Op, Tracer, escaped_tracer_error
 from nxjax.trace.program import Equation, Program, Var, check_sizes
 from nxjax.trace.sharding import Sharding, SingleDeviceSharding
 
@@ -29,7 +29,7 @@ def execute(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
     if op.nested:
         for x in args:
             if isinstance(x, Tracer):
-                raise escaped(x, op.name)
+                raise escaped_tracer_error(x, op.name)
         return _nested(op, args, params)
     for x in args:
         if type(x) is not DeviceArray:
@@ -41,8 +41,8 @@ def execute(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
     ):
         return _alone(op, args, params)
     xs = [x.numpy() if x._data is None else x._data for x in args]
-    if not op.multi and max([x.size for x in xs], default=0) >= LARGE and large.applies(op, types):
-        y = large.run(op, args, params, out)
+    if not op.multi and max([x.size for x in xs], default=0) >= LARGE and eager_kernels.applies(op, types):
+        y = eager_kernels.run(op, args, params, out)
         if y is not None:
             return y
     with quiet():

@@ -19,7 +19,7 @@ from nxjax.errors import ParameterError, ShardingError
 from nxjax.lower.reproducible import by_numpy
 from nxjax.lower.stablehlo.sharding import partitioning, program_layouts
 from nxjax.trace.array import DeviceArray, PlacedArray
-from nxjax.trace.core import Op, Tracer, escaped
+from nxjax.trace.core import Op, Tracer, escaped_tracer_error
 from nxjax.trace.mesh import BaseMesh, Mesh, process_index
 from nxjax.trace.partition import PartitionSpec
 from nxjax.trace.program import Program
@@ -27,7 +27,7 @@ from nxjax.trace.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from nxjax.trace.types import ArrayType
 
 
-class Compiler(Protocol):
+class PlacedCompiler(Protocol):
     def compile_placed(self, program: Program, placement: Placement, donate: tuple[int, ...] = ()) -> Executable: ...
 
 
@@ -224,7 +224,7 @@ def backend_of(sharding: Sharding) -> Backend:
 
 
 @final
-class Placed(Executable):
+class CommittedExecutable(Executable):
     """An executable that knows one place, with its results put there by name."""
 
     __slots__ = ("input_shardings", "made", "output_shardings")
@@ -252,7 +252,7 @@ class Placed(Executable):
 
 def at_place(made: Executable, placement: Placement) -> Executable:
     """``made``, with results that say where they are."""
-    return made if made.output_shardings or not placement.outs else Placed(made, placement)
+    return made if made.output_shardings or not placement.outs else CommittedExecutable(made, placement)
 
 
 # Executables of single ops, by op, types, places and parameters.
@@ -269,11 +269,11 @@ def _wrapped(data: Any, type: ArrayType, place: Sharding | None) -> DeviceArray:
     return DeviceArray(data, type) if place is None else PlacedArray(data, type, None, place)
 
 
-def execute(compiler: Compiler, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+def execute(compiler: PlacedCompiler, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
     """One op on arrays that were put somewhere: in NumPy on one CPU device, compiled for all others."""
     for x in args:
         if isinstance(x, Tracer):
-            raise escaped(x, op.name)
+            raise escaped_tracer_error(x, op.name)
     found = {s for x in args if (s := of(x)) is not None}
     alone = next(iter(found)) if len(found) == 1 else None
     one_cpu = isinstance(alone, SingleDeviceSharding) and alone.device.platform == "cpu" and alone.is_fully_addressable

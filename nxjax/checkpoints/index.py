@@ -24,7 +24,7 @@ Scalar = bool | int | float | complex | str
 
 @final
 @dataclass(frozen=True)
-class Stored:
+class StoredPart:
     """A part of an array in a file."""
 
     file: int
@@ -39,7 +39,7 @@ class Stored:
 
 @final
 @dataclass(frozen=True)
-class Leaf:
+class LeafEntry:
     """A leaf of the tree: an array in parts, or a value of Python's that stands in the index."""
 
     path: tuple[Any, ...]
@@ -47,7 +47,7 @@ class Leaf:
     shape: tuple[int, ...] = ()
     weak: bool = False
     sharding: Any = None
-    parts: tuple[Stored, ...] = ()
+    parts: tuple[StoredPart, ...] = ()
     value: Scalar | None = None
 
     @property
@@ -57,7 +57,7 @@ class Leaf:
 
 @final
 @dataclass(frozen=True)
-class Index:
+class CheckpointIndex:
     """All of a step but the elements of its arrays.
 
     Attributes:
@@ -69,10 +69,10 @@ class Index:
     step: int
     files: tuple[tuple[str, int], ...]
     tree: Any
-    leaves: tuple[Leaf, ...]
+    leaves: tuple[LeafEntry, ...]
     metadata: Any = None
     processes: int = 1
-    by_path: dict[tuple[Any, ...], Leaf] = field(default_factory=dict, compare=False)
+    by_path: dict[tuple[Any, ...], LeafEntry] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         self.by_path.update({leaf.path: leaf for leaf in self.leaves})
@@ -108,7 +108,7 @@ def described_sharding(sharding: Any) -> Any:
     return {"mesh": [[str(n), int(sizes[n])] for n in mesh.axis_names], "spec": entries}
 
 
-def written(index: Index) -> bytes:
+def written(index: CheckpointIndex) -> bytes:
     """The bytes of the file."""
     leaves: list[dict[str, Any]] = []
     for leaf in index.leaves:
@@ -165,7 +165,7 @@ def _scalar(row: list[str]) -> Scalar:
     return str(texts[0])
 
 
-def read(folder: Path, handle: int | None = None) -> Index:
+def read(folder: Path, handle: int | None = None) -> CheckpointIndex:
     """The index of a step.
 
     Args:
@@ -195,14 +195,14 @@ def read(folder: Path, handle: int | None = None) -> Index:
             fail("a file outside the folder")
         leaves = tuple(_leaf(row, len(files), str(path)) for row in body["leaves"])
         _check_sizes(leaves, files)
-        return Index(int(body["step"]), files, body["tree"], leaves, body["metadata"], int(body["processes"]))
+        return CheckpointIndex(int(body["step"]), files, body["tree"], leaves, body["metadata"], int(body["processes"]))
     except InvalidFileError:
         raise
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError) as error:
         fail(repr(error))
 
 
-def _check_sizes(leaves: tuple[Leaf, ...], files: tuple[tuple[str, int], ...]) -> None:
+def _check_sizes(leaves: tuple[LeafEntry, ...], files: tuple[tuple[str, int], ...]) -> None:
     """A short index cannot ask for many copies of one part."""
     parts = [(p, leaf) for leaf in leaves for p in leaf.parts]
     asked = sum(tensors.nbytes(leaf.dtype, p.shape) for p, leaf in parts if leaf.dtype is not None)
@@ -211,23 +211,23 @@ def _check_sizes(leaves: tuple[Leaf, ...], files: tuple[tuple[str, int], ...]) -
         raise ValueError(f"arrays of {asked} bytes in {len(parts)} parts, in files of {stored} bytes")
 
 
-def _leaf(row: dict[str, Any], files: int, where: str) -> Leaf:
+def _leaf(row: dict[str, Any], files: int, where: str) -> LeafEntry:
     path = tuple(row["path"])
     if any(type(k) not in (str, int) for k in path):
         raise ValueError("a path of something else than strings and integers")
     if "python" in row:
-        return Leaf(path, value=_scalar(row["python"]))
+        return LeafEntry(path, value=_scalar(row["python"]))
     dtype, shape = tensors.dtype_named(row["dtype"], where), tuple(row["shape"])
     if len(shape) > 64 or any(type(n) is not int or n < 0 for n in shape):
         raise ValueError(f"{name_of(path)} of shape {shape}")
-    parts: list[Stored] = []
+    parts: list[StoredPart] = []
     for p in row["parts"]:
         box = tuple((int(a), int(b)) for a, b in p["box"])
         if len(box) != len(shape) or not all(0 <= a <= b <= n for (a, b), n in zip(box, shape, strict=True)):
             raise ValueError(f"{name_of(path)} has a part at {box} of {shape}")
         if not 0 <= int(p["file"]) < files:
             raise ValueError(f"{name_of(path)} has a part in file {p['file']} of {files}")
-        parts.append(Stored(int(p["file"]), str(p["tensor"]), box, int(p["crc32"], 16)))
+        parts.append(StoredPart(int(p["file"]), str(p["tensor"]), box, int(p["crc32"], 16)))
     if sum(math.prod(p.shape) for p in parts) != math.prod(shape) or not parts:
         raise ValueError(f"the parts of {name_of(path)} do not make up {shape}")
-    return Leaf(path, dtype, shape, bool(row["weak"]), row["sharding"], tuple(parts))
+    return LeafEntry(path, dtype, shape, bool(row["weak"]), row["sharding"], tuple(parts))

@@ -14,7 +14,7 @@ from nxjax.checkpoints.restoring import metadata, restore
 from nxjax.checkpoints.saving import checked, snapshot, write
 from nxjax.config import with_current_settings
 from nxjax.errors import ParameterError, Shown
-from nxjax.trace.boundary import boundary, entry
+from nxjax.trace.boundary import api_boundary, entry
 
 
 @final
@@ -75,7 +75,7 @@ class CheckpointManager(Shown):
         last = self.latest_step()
         return number % self.save_interval_steps == 0 and (last is None or number > last)
 
-    @boundary
+    @api_boundary
     def save(self, step: int, tree: Any, metadata: Any = None, *, force: bool = False) -> bool:
         """Write a step, if it is due; waits for the one before.
 

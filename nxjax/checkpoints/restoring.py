@@ -15,7 +15,7 @@ import numpy as np
 
 from nxjax.checkpoints import index as indexes
 from nxjax.checkpoints import steps
-from nxjax.checkpoints.index import Index, Leaf, Stored
+from nxjax.checkpoints.index import CheckpointIndex, LeafEntry, StoredPart
 from nxjax.checkpoints.parts import Box, box_of, gathered
 from nxjax.checkpoints.progress import Progress
 from nxjax.checkpoints.structure import built, described, name_of
@@ -24,7 +24,7 @@ from nxjax.errors import InvalidFileError, ShapeError, TreeError
 from nxjax.trace import dtypes
 from nxjax.trace import tree as trees
 from nxjax.trace.array import as_value, wrap
-from nxjax.trace.boundary import boundary, entry
+from nxjax.trace.boundary import api_boundary, entry
 
 NDArray = np.ndarray[Any, Any]
 _MANY: Final = 12
@@ -33,7 +33,7 @@ _TRIES: Final = 100
 
 
 @entry
-@boundary
+@api_boundary
 def restore(
     directory: str | os.PathLike[str],
     like: Any = None,
@@ -131,7 +131,7 @@ def _is_at(handle: int, folder: Path) -> bool:
 class _Reader:
     """One step being read."""
 
-    def __init__(self, folder: Path, index: Index, verify: bool, handle: int | None = None) -> None:
+    def __init__(self, folder: Path, index: CheckpointIndex, verify: bool, handle: int | None = None) -> None:
         self.folder = folder
         self.handle = handle
         self.index = index
@@ -191,7 +191,7 @@ class _Reader:
             structure, [self._as(leaf, x, s) for (leaf, x), s in zip(rows, chosen, strict=True)], mixed_keys=True
         )
 
-    def _as(self, leaf: Leaf, x: Any, sharding: Any) -> Any:
+    def _as(self, leaf: LeafEntry, x: Any, sharding: Any) -> Any:
         """A leaf in the kind of ``x``."""
         if isinstance(x, str) or leaf.dtype is None:
             value: Any = leaf.value
@@ -210,7 +210,7 @@ class _Reader:
             sharding = own if own is not None and len(own.device_set) > 1 else None
         return self.leaf(leaf, sharding)
 
-    def leaf(self, leaf: Leaf, sharding: Any) -> Any:
+    def leaf(self, leaf: LeafEntry, sharding: Any) -> Any:
         """A leaf as a nxjax array, or Python's value."""
         if leaf.dtype is None:
             return leaf.value
@@ -226,13 +226,13 @@ class _Reader:
 
         return device_put(wrap(self.block(leaf, _all(leaf)), leaf.weak), sharding)
 
-    def block(self, leaf: Leaf, box: Box) -> NDArray:
+    def block(self, leaf: LeafEntry, box: Box) -> NDArray:
         """The elements of a leaf in ``box``; only the parts that it meets are read."""
         assert leaf.dtype is not None
         known = [(p.box, lambda p=p: self.part(leaf, p)) for p in leaf.parts]
         return gathered(box, leaf.dtype, known, f"{self.folder}, {leaf.name}")
 
-    def part(self, leaf: Leaf, part: Stored) -> NDArray:
+    def part(self, leaf: LeafEntry, part: StoredPart) -> NDArray:
         key = (part.file, part.tensor)
         if key not in self._read:
             assert leaf.dtype is not None
@@ -266,11 +266,11 @@ class _Number:
         self.i = i
 
 
-def _all(leaf: Leaf) -> Box:
+def _all(leaf: LeafEntry) -> Box:
     return tuple((0, n) for n in leaf.shape)
 
 
-def _nbytes(leaf: Leaf) -> int:
+def _nbytes(leaf: LeafEntry) -> int:
     return 0 if leaf.dtype is None else math.prod(leaf.shape) * leaf.dtype.itemsize
 
 
@@ -287,7 +287,7 @@ def _chosen(shardings: Any, like: Any, count: int) -> list[Any]:
     )
 
 
-def _difference(leaf: Leaf, x: Any) -> str | None:
+def _difference(leaf: LeafEntry, x: Any) -> str | None:
     """How a leaf differs from what is asked for, in words."""
     if leaf.dtype is None:
         kind = type(leaf.value)
@@ -314,7 +314,7 @@ def _difference(leaf: Leaf, x: Any) -> str | None:
     return None
 
 
-def _text(leaf: Leaf) -> str:
+def _text(leaf: LeafEntry) -> str:
     assert leaf.dtype is not None
     return f"{dtypes.short_name(leaf.dtype)}[{','.join(map(str, leaf.shape))}]"
 

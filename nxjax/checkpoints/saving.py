@@ -20,14 +20,14 @@ import numpy as np
 from nxjax.checkpoints import index as indexes
 from nxjax.checkpoints import processes, steps, tensors
 from nxjax.checkpoints.disk import disk
-from nxjax.checkpoints.index import Index, Leaf, Stored
+from nxjax.checkpoints.index import CheckpointIndex, LeafEntry, StoredPart
 from nxjax.checkpoints.parts import Part, parts_of
 from nxjax.checkpoints.progress import Progress
 from nxjax.checkpoints.structure import described, name_of
 from nxjax.errors import ExecutionError, ParameterError, TreeError
 from nxjax.trace import dtypes
 from nxjax.trace.array import from_numpy
-from nxjax.trace.boundary import boundary, entry
+from nxjax.trace.boundary import api_boundary, entry
 from nxjax.trace.core import Array, Tracer
 
 NDArray = np.ndarray[Any, Any]
@@ -43,7 +43,7 @@ class Snapshot:
     """
 
     tree: Any
-    rows: list[tuple[Leaf, list[Part]]]
+    rows: list[tuple[LeafEntry, list[Part]]]
 
     @property
     def nbytes(self) -> int:
@@ -61,10 +61,10 @@ def snapshot(tree: Any, copy: bool) -> Snapshot:
         DtypeError: an element type that files do not hold.
     """
     structure, leaves = described(tree)
-    rows: list[tuple[Leaf, list[Part]]] = []
+    rows: list[tuple[LeafEntry, list[Part]]] = []
     for path, x in leaves:
         if type(x) in (bool, int, float, complex, str):
-            rows.append((Leaf(path, value=x), []))
+            rows.append((LeafEntry(path, value=x), []))
             continue
         value = _array(x, path)
         dtype, shape = np.dtype(value.dtype), tuple(value.shape)
@@ -72,7 +72,7 @@ def snapshot(tree: Any, copy: bool) -> Snapshot:
         parts = parts_of(value, shape)
         if copy:
             parts = [Part(p.box, p.owner, None if p.data is None else np.array(p.data, copy=True)) for p in parts]
-        leaf = Leaf(path, dtype, shape, bool(getattr(value, "weak_type", False)), _sharding(value))
+        leaf = LeafEntry(path, dtype, shape, bool(getattr(value, "weak_type", False)), _sharding(value))
         rows.append((leaf, parts))
     return Snapshot(structure, rows)
 
@@ -124,7 +124,7 @@ def _sharding(x: Any) -> Any:
 
 
 @entry
-@boundary
+@api_boundary
 def save(
     directory: str | os.PathLike[str],
     tree: Any,
@@ -268,7 +268,7 @@ def _named(what: Snapshot) -> list[tuple[str, Part]]:
     return found
 
 
-def _index(folder: Path, what: Snapshot, step: int, metadata: Any, checksums: Sequence[int]) -> Index:
+def _index(folder: Path, what: Snapshot, step: int, metadata: Any, checksums: Sequence[int]) -> CheckpointIndex:
     """The index of all processes' files; the checksums of the others stand in their headers."""
     count = processes.count()
     named = _named(what)
@@ -281,17 +281,17 @@ def _index(folder: Path, what: Snapshot, step: int, metadata: Any, checksums: Se
         known.update({n: (process, c) for n, c in zip(names, sums, strict=True)})
         files.append((path.name, path.stat().st_size))
     rest = iter(named)
-    leaves: list[Leaf] = []
+    leaves: list[LeafEntry] = []
     for leaf, parts in what.rows:
-        stored: list[Stored] = []
+        stored: list[StoredPart] = []
         for _ in parts:
             name, part = next(rest)
-            stored.append(Stored(known[name][0], name, part.box, known[name][1]))
-        leaves.append(Leaf(leaf.path, leaf.dtype, leaf.shape, leaf.weak, leaf.sharding, tuple(stored), leaf.value))
-    return Index(step, tuple(files), what.tree, tuple(leaves), metadata, count)
+            stored.append(StoredPart(known[name][0], name, part.box, known[name][1]))
+        leaves.append(LeafEntry(leaf.path, leaf.dtype, leaf.shape, leaf.weak, leaf.sharding, tuple(stored), leaf.value))
+    return CheckpointIndex(step, tuple(files), what.tree, tuple(leaves), metadata, count)
 
 
-def _commit(directory: Path, folder: Path, step: int, index: Index, overwrite: bool) -> None:
+def _commit(directory: Path, folder: Path, step: int, index: CheckpointIndex, overwrite: bool) -> None:
     """The index, and then the name. Others may give or take it meanwhile: the last one to come has it."""
     file = disk().create(folder / steps.INDEX)
     try:

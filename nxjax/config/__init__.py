@@ -64,19 +64,19 @@ _watchers: dict[str, list[Callable[[Any], None]]] = {}
 _mode_watchers: list[Callable[[frozenset[str]], None]] = []
 
 
-def watch(name: str, told: Callable[[Any], None]) -> None:
-    """``told`` is called with each new value of the process's setting, before it is set; what it raises refuses it."""
-    _watchers.setdefault(name, []).append(told)
+def watch(name: str, callback: Callable[[Any], None]) -> None:
+    """``callback`` is called with each new value of the process's setting, before it is set; what it raises refuses it."""
+    _watchers.setdefault(name, []).append(callback)
 
 
-def watch_modes(told: Callable[[frozenset[str]], None]) -> None:
-    """``told`` is called with the settings of `MODE` that are not at rest in some thread, now and when they change."""
-    _mode_watchers.append(told)
+def watch_modes(callback: Callable[[frozenset[str]], None]) -> None:
+    """``callback`` is called with the settings of `MODE` that are not at rest in some thread, now and when they change."""
+    _mode_watchers.append(callback)
     config.notice()
 
 
 @final
-class Settings(Declared):
+class ConfigValues(Declared):
     """What all settings are in one place: for the process, or where some are overridden.
 
     Attributes:
@@ -156,7 +156,7 @@ class Config(Declared):
     __slots__ = ("_here", "_lock", "_overriding", "_process")
 
     def __init__(self) -> None:
-        made = Settings()
+        made = ConfigValues()
         made.own, made.idle = {}, dict(IDLE)
         for name in NAMES:
             setattr(made, name, first(name))
@@ -165,23 +165,23 @@ class Config(Declared):
         put(self, "_process", made)
         put(self, "_here", ContextVar("nxjax_settings", default=made))
         # All others that somebody may still have. They follow the process's where they do not override it.
-        put(self, "_overriding", weakref.WeakSet[Settings]())
+        put(self, "_overriding", weakref.WeakSet[ConfigValues]())
         put(self, "_lock", threading.RLock())
         if hasattr(os, "register_at_fork"):  # a thread that is not in the child may have held the lock
             os.register_at_fork(after_in_child=lambda: put(self, "_lock", threading.RLock()))
 
-    _process: Settings
-    _here: ContextVar[Settings]
-    _overriding: weakref.WeakSet[Settings]
+    _process: ConfigValues
+    _here: ContextVar[ConfigValues]
+    _overriding: weakref.WeakSet[ConfigValues]
     _lock: Any
 
     @property
-    def process(self) -> Settings:
+    def process(self) -> ConfigValues:
         """The settings of the process: what holds where nothing is overridden."""
         return self._process
 
     @property
-    def here(self) -> ContextVar[Settings]:
+    def here(self) -> ContextVar[ConfigValues]:
         """The context variable that holds what `current_settings` gives."""
         return self._here
 
@@ -255,13 +255,13 @@ class Config(Declared):
         """
         return Override(self, dict(checked(name, value) for name, value in values.items()))
 
-    def overridden(self, base: Settings, changes: dict[str, Any]) -> Settings:
+    def overridden(self, base: ConfigValues, changes: dict[str, Any]) -> ConfigValues:
         """``base`` with other overrides; what is `_NOT` is one no more."""
         with self._lock:
             own = {n: v for n, v in {**base.own, **changes}.items() if v is not _NOT}
             if not own:
                 return self._process
-            made = Settings()
+            made = ConfigValues()
             for name, value in zip(_COPIED, _copied(self._process), strict=True):
                 setattr(made, name, value)
             made.own, made.idle = own, dict(made.idle)
@@ -293,7 +293,7 @@ class Override(ContextDecorator):
         self._shared = {n: v for n, v in values.items() if n in OF_THE_PROCESS}
         self._own = {n: v for n, v in values.items() if n not in OF_THE_PROCESS and n not in FIXED}
         # For each block that was entered and not left: the settings outside and inside, and the process's before.
-        self._entered: list[tuple[Settings, Settings, dict[str, Any]]] = []
+        self._entered: list[tuple[ConfigValues, ConfigValues, dict[str, Any]]] = []
 
     def __repr__(self) -> str:
         values = ", ".join(f"{n}={v!r}" for n, v in {**self._shared, **self._own}.items())

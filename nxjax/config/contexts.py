@@ -11,7 +11,7 @@ from nxjax.config import Override, config
 
 
 @final
-class Setting:
+class ScopedSetting:
     """A setting that can be had for a while: ``with setting(value):``, or as a decorator ``@setting(value)``.
 
     Attributes:
@@ -92,7 +92,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'nxjax.config.contexts' has no attribute {name!r}")
     shown = _SHOWN.get(name, True)
     example = f">>> import nxjax as nx\n>>> with nx.{name}({shown!r}):\n...     nx.{name}.value\n{shown!r}\n"
-    made = globals()[name] = Setting(name, f"{doc}\n\n{example}")
+    made = globals()[name] = ScopedSetting(name, f"{doc}\n\n{example}")
     return made
 
 
@@ -103,4 +103,4 @@ def checking_leaks() -> Any:
     ...     config.check_tracer_leaks
     True
     """
-    return Setting("check_tracer_leaks", "")(True)
+    return ScopedSetting("check_tracer_leaks", "")(True)

@@ -46,7 +46,7 @@ class Keys(NamedTuple):
     ids: NDArray
 
 
-class Use(NamedTuple):
+class KeyUse(NamedTuple):
     """How keys were used up."""
 
     ids: NDArray
@@ -55,7 +55,7 @@ class Use(NamedTuple):
 
 
 # By the `id` of the memory that keys lie in: a reference to it, and their uses.
-_used: dict[int, tuple[weakref.ref[Any], list[Use]]] = {}
+_used: dict[int, tuple[weakref.ref[Any], list[KeyUse]]] = {}
 
 
 def uses(x: Op, types: Sequence[ArrayType]) -> bool:
@@ -114,7 +114,7 @@ class _Walk:
     """One walk through what runs."""
 
     def __init__(self) -> None:
-        self.local: dict[int, list[Use]] = {}
+        self.local: dict[int, list[KeyUse]] = {}
         self.fresh = -1
         self.source = user_source()
         self.again = False  # inside a recomputation: its uses are the first ones
@@ -125,7 +125,7 @@ class _Walk:
         for before in known:
             if np.intersect1d(before.ids, ids, assume_unique=True).size and not self.again:
                 raise _reused(op, source, before)
-        known.append(Use(ids, op, source))
+        known.append(KeyUse(ids, op, source))
 
     def new(self, t: ArrayType) -> Keys | None:
         """Keys that nobody has used."""
@@ -208,7 +208,7 @@ class _Walk:
         owners = {k.owner for k in given if k is not None}
         lists = [_used[o][1] if o in _used else self.local.setdefault(o, []) for o in owners]
         before = [len(uses) for uses in lists]
-        added: list[list[Use]] = [[] for _ in lists]
+        added: list[list[KeyUse]] = [[] for _ in lists]
         for branch in branches:
             self.program(branch, given)
             for uses_, n, more in zip(lists, before, added, strict=True):
@@ -223,7 +223,7 @@ def _is_derived(program: Program) -> bool:
     return program.name.startswith(("transpose(", "tangent(", "jvp("))
 
 
-def _reused(op: str, source: Source | None, before: Use) -> KeyReuseError:
+def _reused(op: str, source: Source | None, before: KeyUse) -> KeyReuseError:
     verb = {"random_split": "split", "random_bits": "drawn from"}
     here = user_source()
     rows = [("first use", before.source.shown())] if before.source is not None else []

@@ -18,7 +18,7 @@ from nxjax.trace import dtypes
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Atom, Equation, Program, Var
 from nxjax.transforms.control.loop import LoopParams
-from nxjax.transforms.nested import branch_of
+from nxjax.transforms.nested import clamped_branch
 
 NDArray = np.ndarray[Any, Any]
 Test = Callable[[NDArray], NDArray]
@@ -177,7 +177,7 @@ def _cond(e: Equation, xs: Sequence[NDArray], place: int, test: Test) -> Made | 
     p = e.params
     index, operands = xs[0], xs[1:]
     for i in sorted(set(index.ravel().tolist())):
-        found = locate(branch_of(p["branches"], i), operands, test, [place])
+        found = locate(clamped_branch(p["branches"], i), operands, test, [place])
         if isinstance(found, Made):
             return found.inside(f"cond, branch {i} of {len(p['branches'])}", e.source)
         if found is not None:

@@ -21,7 +21,7 @@ from nxjax.trace.array import DeviceArray
 from nxjax.trace.core import Array, Op
 from nxjax.trace.program import Equation, Program, Var
 from nxjax.trace.scope import current_source
-from nxjax.transforms.callback import muted
+from nxjax.transforms.callback import callbacks_disabled
 from nxjax.transforms.vmap import added_dims
 
 WATCHED = ("debug_nans", "debug_infs", "debug_key_reuse", "no_execution")
@@ -29,7 +29,7 @@ WATCHED = ("debug_nans", "debug_infs", "debug_key_reuse", "no_execution")
 
 def changed(asked: frozenset[str]) -> None:
     """These settings are not at rest in some thread from now on."""
-    core.install_watcher(Watcher() if asked.intersection(WATCHED) else None)
+    core.install_watcher(DebugWatcher() if asked.intersection(WATCHED) else None)
     eager.close(bool(asked.intersection((*WATCHED, "numpy_rank_promotion", "fast_calls", "reproducible"))))
 
 
@@ -57,18 +57,18 @@ def _asked() -> _Asked:
 
 
 @final
-class Watcher:
+class DebugWatcher:
     """Checks what runs; see `trace.core.Watcher`."""
 
     def execute(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
         if current_settings().mode is None:
-            return core.unwatched()(op, args, params)
+            return core.installed_execute()(op, args, params)
         asked = _asked()
         if asked.nothing:
             raise TransformDisabledError(f"{op.name}: runs, and `no_execution` is set")
         if asked.reuse:
             keys.check_eager(op, args, params)
-        y = core.unwatched()(op, args, params)
+        y = core.installed_execute()(op, args, params)
         if asked.reuse and op.name == "random_clone":
             return keys.cloned(y)
         ys = y if op.multi else (y,)
@@ -113,7 +113,7 @@ def _fail(
     names: Sequence[str] = (),
 ) -> None:
     """Raise the error that says where it comes from."""
-    with np.errstate(all="ignore"), muted():
+    with np.errstate(all="ignore"), callbacks_disabled():
         found = locate.locate(program, [x.numpy() for x in args], test)
     here = user_source()
     if found is None:

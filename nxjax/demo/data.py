@@ -9,14 +9,14 @@ import numpy as np
 from nxjax.errors import MissingExtraError
 
 
-class Split(NamedTuple):
+class DataSplit(NamedTuple):
     """Images [n, 8, 8, 1] float32 in [0, 1] and labels [n] int32."""
 
     images: np.ndarray[Any, Any]
     labels: np.ndarray[Any, Any]
 
 
-def load(test_fraction: float = 0.2, seed: int = 0) -> tuple[Split, Split]:
+def load(test_fraction: float = 0.2, seed: int = 0) -> tuple[DataSplit, DataSplit]:
     """Training and test images, shuffled with ``seed``."""
     try:
         from sklearn.datasets import load_digits  # type: ignore[import-not-found]
@@ -30,4 +30,4 @@ def load(test_fraction: float = 0.2, seed: int = 0) -> tuple[Split, Split]:
     order = np.random.default_rng(seed).permutation(len(images))
     held_out = int(len(images) * test_fraction)
     test, train = order[:held_out], order[held_out:]
-    return Split(images[train], labels[train]), Split(images[test], labels[test])
+    return DataSplit(images[train], labels[train]), DataSplit(images[test], labels[test])

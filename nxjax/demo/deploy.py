@@ -10,7 +10,7 @@ import numpy as np
 
 import nxjax as nx
 from nxjax.demo import model
-from nxjax.demo.data import Split
+from nxjax.demo.data import DataSplit
 from nxjax.demo.table import aligned, share
 
 # A simulator takes milliseconds a run, whatever the batch.
@@ -43,7 +43,7 @@ def chips() -> list[Any]:
     return [t for t in found if t.name.rpartition("-")[0] not in names and shown(t.name)]
 
 
-def target_row(target: Any, quantized: Callable[..., Any], params: Any, data: Split) -> TargetRow:
+def target_row(target: Any, quantized: Callable[..., Any], params: Any, data: DataSplit) -> TargetRow:
     """Compile for one target and, where something here runs it, classify the test images."""
     integer = "int8" in target.precision
     predict = quantized if integer else model.predict
@@ -74,7 +74,7 @@ def _said(error: nx.errors.NxError) -> str:
     return f"{error.what}; {error.fix}" if missing else error.what
 
 
-def _accuracy(artifact: Any, data: Split, batch: int) -> float:
+def _accuracy(artifact: Any, data: DataSplit, batch: int) -> float:
     """Share of all images classified right; the last batch is filled up with images that do not count."""
     n = len(data.images)
     images = np.concatenate([data.images, data.images[: -n % batch]])
@@ -82,7 +82,7 @@ def _accuracy(artifact: Any, data: Split, batch: int) -> float:
     return float((np.concatenate(logits)[:n].argmax(-1) == data.labels).mean())
 
 
-def rows(quantized: Callable[..., Any], params: Any, data: Split) -> Iterable[TargetRow]:
+def rows(quantized: Callable[..., Any], params: Any, data: DataSplit) -> Iterable[TargetRow]:
     """A row for every target, as they come."""
     return (target_row(t, quantized, params, data) for t in chips())
 

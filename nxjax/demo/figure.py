@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from nxjax.demo.data import Split
+from nxjax.demo.data import DataSplit
 
 
-def save(path: Path, losses: Sequence[float], logits: np.ndarray[Any, Any], data: Split, shown: int = 12) -> None:
+def save(path: Path, losses: Sequence[float], logits: np.ndarray[Any, Any], data: DataSplit, shown: int = 12) -> None:
     """Write the figure to ``path``, atomically."""
     import matplotlib  # type: ignore[import-not-found]
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 import nxjax as nx
-from nxjax.demo.data import Split
-from nxjax.demo.table import Row
+from nxjax.demo.data import DataSplit
+from nxjax.demo.table import ChipRow
 
 # By priority: what is a chip where there is one, LiteRT's integer kernels where there is none, and the CPU.
 UNITS = ("npu", "gpu", "tflite", "cpu")
@@ -20,7 +20,7 @@ UNITS = ("npu", "gpu", "tflite", "cpu")
 OFFLOADED = ("conv1", "conv2")
 
 
-def run(quantized: Callable[..., Any], params: Any, data: Split, batch: int = 64) -> tuple[Row, nx.hybrid.Plan]:
+def run(quantized: Callable[..., Any], params: Any, data: DataSplit, batch: int = 64) -> tuple[ChipRow, nx.hybrid.Plan]:
     """The test images as a stream through the network, several batches under way; and the plan that they ran by."""
     first = nx.Hybrid(*UNITS).units[0].name
     pins = {**dict.fromkeys(OFFLOADED, first), "dense": "cpu", "out": "cpu"}
@@ -43,7 +43,7 @@ def run(quantized: Callable[..., Any], params: Any, data: Split, batch: int = 64
     alone = nx.jit(quantized)
     same = all(np.array_equal(y, alone(*given)) for y, given in zip(logits, inputs(), strict=True))
     labels = [p.on[p.unit].step().label for p in plan.places]
-    row = Row(
+    row = ChipRow(
         device=str(device.device),
         executor="+".join(dict.fromkeys(plan.assignment)),
         program="int8",

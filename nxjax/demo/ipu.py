@@ -10,7 +10,7 @@ import numpy as np
 
 import nxjax as nx
 from nxjax.demo import model
-from nxjax.demo.data import Split
+from nxjax.demo.data import DataSplit
 from nxjax.demo.train import adam_init, adam_update
 
 TARGET = "ipu-bow"
@@ -47,7 +47,7 @@ class Trained:
         )
 
 
-def trained(training: Split, test: Split, seed: int = 0, batch: int = 48, rate: float = 4e-3) -> Trained:
+def trained(training: DataSplit, test: DataSplit, seed: int = 0, batch: int = 48, rate: float = 4e-3) -> Trained:
     """A network trained for one epoch on the IPU model, and what it cost."""
     params = model.init(nx.random.key(seed))
     state = adam_init(params)

@@ -17,11 +17,11 @@ import numpy as np
 import nxjax as nx
 from nxjax.backends import registry
 from nxjax.demo import model
-from nxjax.demo.data import Split
+from nxjax.demo.data import DataSplit
 
 
 @dataclass(frozen=True)
-class Row:
+class ChipRow:
     """One line of the table. ``label`` says what the figures mean for the chip (see docs/extending.md).
 
     ``accuracy`` is of so many ``images``.
@@ -37,7 +37,7 @@ class Row:
     images: int = 0
 
 
-def accuracy(predict: Callable[[Any], Any], data: Split) -> float:
+def accuracy(predict: Callable[[Any], Any], data: DataSplit) -> float:
     """Share of images whose largest logit is the label's."""
     logits = np.asarray(predict(data.images))
     return float((logits.argmax(-1) == data.labels).mean())
@@ -54,12 +54,14 @@ def milliseconds(run: Callable[[], Any], repeats: int = 20) -> float:
     return 1000 * statistics.median(times)
 
 
-def executor_row(name: str, program: str, function: Callable[..., Any], params: Any, data: Split, batch: int) -> Row:
+def executor_row(
+    name: str, program: str, function: Callable[..., Any], params: Any, data: DataSplit, batch: int
+) -> ChipRow:
     """The network, as ``function`` computes it, on one executor of this machine."""
     backend = registry.get(name)
     predict = nx.jit(function, device=name)
     images = nx.asarray(data.images[:batch])
-    return Row(
+    return ChipRow(
         device=str(backend.devices()[0]),
         executor=name,
         program=program,
@@ -71,7 +73,7 @@ def executor_row(name: str, program: str, function: Callable[..., Any], params: 
     )
 
 
-def rows(params: Any, quantized: Callable[..., Any], data: Split, batch: int = 64) -> list[Row]:
+def rows(params: Any, quantized: Callable[..., Any], data: DataSplit, batch: int = 64) -> list[ChipRow]:
     """For every executor that runs on something real here, the float network and the integer one."""
     names = [n for n in registry.names() if registry.get(n).available()[0] and registry.get(n).label == "hardware"]
     programs = (("float32", model.predict), ("int8", quantized))
@@ -83,7 +85,7 @@ def missing() -> list[str]:
     return [f"{n}: {registry.get(n).available()[1]}" for n in registry.names() if not registry.get(n).available()[0]]
 
 
-def render(table: Sequence[Row]) -> str:
+def render(table: Sequence[ChipRow]) -> str:
     """The rows as aligned text."""
     head = ("device", "executor", "program", "label", "accuracy", "ms/batch", "note")
     body = [

@@ -9,7 +9,7 @@ import numpy as np
 
 import nxjax as nx
 from nxjax.demo import model
-from nxjax.demo.data import Split
+from nxjax.demo.data import DataSplit
 
 
 class Adam(NamedTuple):
@@ -45,7 +45,7 @@ def train_step(params: Any, state: Adam, images: Any, labels: Any) -> tuple[Any,
     return params, state, value
 
 
-class Result(NamedTuple):
+class TrainResult(NamedTuple):
     """Trained parameters, the loss after every step, and the wall time in seconds."""
 
     params: Any
@@ -53,7 +53,7 @@ class Result(NamedTuple):
     seconds: float
 
 
-def train(data: Split, epochs: int = 12, batch: int = 64, seed: int = 0, progress: bool = True) -> Result:
+def train(data: DataSplit, epochs: int = 12, batch: int = 64, seed: int = 0, progress: bool = True) -> TrainResult:
     """Train from scratch; deterministic for a seed."""
     from tqdm import tqdm  # type: ignore[import-untyped]
 
@@ -72,4 +72,4 @@ def train(data: Split, epochs: int = 12, batch: int = 64, seed: int = 0, progres
                 losses.append(float(value))
                 bar.update()
                 bar.set_postfix(loss=f"{losses[-1]:.3f}", refresh=False)
-    return Result(params, losses, time.perf_counter() - start)
+    return TrainResult(params, losses, time.perf_counter() - start)

@@ -14,7 +14,7 @@ from nxjax.backends.target import Build
 from nxjax.deploy import files
 from nxjax.deploy.deviation import Deviation, measured
 from nxjax.deploy.report import Report
-from nxjax.deploy.trace import Signature, Subject, stored_inputs
+from nxjax.deploy.trace import CallSignature, Subject, stored_inputs
 from nxjax.display import page
 from nxjax.errors import ExecutionError, NxError, ParameterError
 from nxjax.lower.npu.graph import NpuGraph
@@ -46,7 +46,7 @@ class Artifact:
     ('tflite', [[2.0, 2.0, 2.0]])
     """
 
-    def __init__(self, target: str, signature: Signature, subject: Subject, build: Build, report: Report) -> None:
+    def __init__(self, target: str, signature: CallSignature, subject: Subject, build: Build, report: Report) -> None:
         self.target = target
         self.graph = subject.form if isinstance(subject.form, NpuGraph) else None
         self.report = report

@@ -11,8 +11,8 @@ from nxjax.backends.base import LABELS
 from nxjax.backends.target import Build, Target
 from nxjax.deploy.artifact import RUNNING, Artifact
 from nxjax.deploy.report import Report
-from nxjax.deploy.spread import input_names, output_names, spread
-from nxjax.deploy.trace import IO, Bound, Positions, Signature, Subject
+from nxjax.deploy.shardings import input_names, output_names, spread
+from nxjax.deploy.trace import IO, BoundFunction, CallSignature, Positions, Subject
 from nxjax.display.progress import Phases
 from nxjax.errors import ExecutionError, LoweringError, MemoryLimitError, PlacementError, UnsupportedOpsError
 from nxjax.lower.npu.lower import UNROLL, refusals
@@ -76,7 +76,7 @@ def compile(
     def compiled(*args: Any, **kwargs: Any) -> Artifact:
         with Phases(f"compiling for {chosen.name}", PHASES, progress, "compile") as phase:
             phase("tracing")
-            bound = Bound(fun, args, kwargs, _constants(chosen, fun, constants))
+            bound = BoundFunction(fun, args, kwargs, _constants(chosen, fun, constants))
             phase("lowering")
             subject = bound.subject(chosen, io, unroll)
             return built(chosen, bound, subject, spread(fun, bound, options), strict, verify, phase)
@@ -91,7 +91,7 @@ def _constants(target: Target[Any], fun: object, given: Positions) -> Positions:
 
 def built(
     target: Target[Any],
-    signature: Signature,
+    signature: CallSignature,
     subject: Subject,
     options: dict[str, object],
     strict: bool,
@@ -129,7 +129,7 @@ def _report(target: Target[Any], build: Build) -> Report:
 
 def _name(build: Build, signature: object) -> None:
     """Call what a compiler says of arguments and results by the user's own names."""
-    if build.analysis is not None and isinstance(signature, Bound):
+    if build.analysis is not None and isinstance(signature, BoundFunction):
         build.analysis.named(input_names(signature), output_names(signature))
 
 
@@ -183,7 +183,7 @@ def explain(
 
     def report(phase: Callable[[str], None], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Report:
         phase("tracing")
-        bound = Bound(fun, args, kwargs, _constants(chosen, fun, constants))
+        bound = BoundFunction(fun, args, kwargs, _constants(chosen, fun, constants))
         phase("lowering")
         try:
             form = bound.subject(chosen, io, unroll).form
@@ -207,7 +207,7 @@ def explain(
     return explained
 
 
-def _refused(target: Target[Any], bound: Bound, unroll: int) -> Report:
+def _refused(target: Target[Any], bound: BoundFunction, unroll: int) -> Report:
     rows = [
         Placement(r.op, r.types, "host", r.source, r.scope, r.reason, r.suggestion)
         for r in refusals(bound.program, unroll=unroll, format=target.format)

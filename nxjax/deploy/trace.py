@@ -53,7 +53,7 @@ class Subject:
     meaning: Meaning
 
 
-class Signature(Protocol):
+class CallSignature(Protocol):
     """How the arguments of a call become inputs as they are stored, and stored results what the call gives."""
 
     @property
@@ -67,7 +67,7 @@ class Signature(Protocol):
 
 
 @final
-class Bound:
+class BoundFunction:
     """A traced function whose parameters are constants.
 
     Attributes:

@@ -9,7 +9,7 @@ import html
 from dataclasses import dataclass, field
 from typing import Final, final
 
-from nxjax.display.layers import Layout, place
+from nxjax.display.layers import GraphLayout, place
 
 COLOURS: Final = {
     "value": "#3a7ca5",
@@ -29,7 +29,7 @@ _EDGE: Final = 3.0  # between a frame and the ports on it
 
 @final
 @dataclass(slots=True)
-class Box:
+class GraphNode:
     """A node.
 
     Attributes:
@@ -43,12 +43,12 @@ class Box:
     kind: str
     note: str = ""
     tip: str = ""
-    inside: Graph | None = None
+    inside: DrawnGraph | None = None
 
 
 @final
 @dataclass(slots=True)
-class Edge:
+class GraphEdge:
     """From the ``out``-th result of box ``start`` to the ``into``-th operand of box ``end``."""
 
     start: int
@@ -59,7 +59,7 @@ class Edge:
 
 @final
 @dataclass(slots=True)
-class Graph:
+class DrawnGraph:
     """Boxes in an order in which edges lead onwards.
 
     Attributes:
@@ -67,13 +67,13 @@ class Graph:
         inputs, outputs: which boxes are ports on the upper and the lower frame, or values that come in and go out.
     """
 
-    boxes: list[Box] = field(default_factory=list["Box"])
-    edges: list[Edge] = field(default_factory=list["Edge"])
+    boxes: list[GraphNode] = field(default_factory=list["GraphNode"])
+    edges: list[GraphEdge] = field(default_factory=list["GraphEdge"])
     labels: list[list[str]] = field(default_factory=list[list[str]])
     inputs: list[int] = field(default_factory=list[int])
     outputs: list[int] = field(default_factory=list[int])
 
-    def add(self, box: Box, labels: list[str]) -> int:
+    def add(self, box: GraphNode, labels: list[str]) -> int:
         self.boxes.append(box)
         self.labels.append(labels)
         return len(self.boxes) - 1
@@ -83,14 +83,14 @@ class Graph:
 class _Drawn:
     """A graph that was laid out: its size, and its boxes' corners, sizes and contents."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: DrawnGraph) -> None:
         self.graph = graph
         self.inner = [None if b.inside is None else _Drawn(b.inside) for b in graph.boxes]
         self.sizes = [self._size(i) for i in range(len(graph.boxes))]
         pairs = list(dict.fromkeys((e.start, e.end, e.out) for e in graph.edges))
         ports = any(graph.boxes[i].kind == "port" for i in (*graph.inputs, *graph.outputs))
         first = graph.inputs if ports else ()
-        self.layout: Layout = place(self.sizes, pairs, first=first, last=graph.outputs)
+        self.layout: GraphLayout = place(self.sizes, pairs, first=first, last=graph.outputs)
         self.routes = dict(zip(pairs, self.layout.routes, strict=True))
         self.width, self.height = self.layout.width, max(0.0, self.layout.height)
 
@@ -185,7 +185,7 @@ def _path(points: list[tuple[float, float]], arrow: bool) -> str:
     return f'<path class="e" d="{"".join(parts)}"/>{head}'
 
 
-def _box(box: Box, x: float, y: float, w: float, h: float, frame: bool) -> str:
+def _box(box: GraphNode, x: float, y: float, w: float, h: float, frame: bool) -> str:
     colour = COLOURS[box.kind]
     tip = f"<title>{html.escape(box.tip)}</title>" if box.tip else ""
     label = html.escape(box.label)
@@ -217,7 +217,7 @@ _STYLE: Final = (
 _ALONE: Final = "<style>.nxg{color:#1f2328}@media (prefers-color-scheme:dark){.nxg{color:#e6edf3}}</style>"
 
 
-def draw(graph: Graph, *, alone: bool = False) -> str:
+def draw(graph: DrawnGraph, *, alone: bool = False) -> str:
     """The graph as one ``<svg>``; with ``alone``, as the text of a file."""
     drawn = _Drawn(graph)
     out: list[str] = []

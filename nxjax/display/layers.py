@@ -18,7 +18,7 @@ _GAP: Final = 18.0  # between neighbours of a layer
 
 @final
 @dataclass(slots=True)
-class Layout:
+class GraphLayout:
     """A node's left upper corner and an edge's points, per node and edge; and the size of all."""
 
     corners: list[tuple[float, float]]
@@ -34,7 +34,7 @@ def place(
     between: float = 34.0,
     first: Sequence[int] = (),
     last: Sequence[int] = (),
-) -> Layout:
+) -> GraphLayout:
     """Lay nodes of these (width, height) out; an edge (i, j, k), from i's k-th result, has i < j and leads downwards.
 
     Args:
@@ -80,7 +80,7 @@ def place(
             points += [(x[v], tops[k]), (x[v], tops[k] + heights[k])]
         routes.append(points)
     width = max((corners[v][0] + sizes[v][0] for v in range(count)), default=0.0)
-    return Layout(corners, routes, max(width, max((p[0] for r in routes for p in r), default=0.0)), top - between)
+    return GraphLayout(corners, routes, max(width, max((p[0] for r in routes for p in r), default=0.0)), top - between)
 
 
 def _bent(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, final
 
-from nxjax.backends.tpu.hlo import Instruction, Module
+from nxjax.backends.tpu.hlo import HloModule, Instruction
 from nxjax.errors import ParameterError
 
 # Of a whole of S bytes over n devices: bytes that each sends, and the messages one after another.
@@ -150,7 +150,7 @@ def communication(compiled: Any) -> Communication:
                 fix="nx.jit(f).lower(...).compile() has the collectives",
             )
         return Communication(())
-    module = Module(text)
+    module = HloModule(text)
     return Communication(tuple(_collectives(module, module.entry, 1, True, _devices(text))))
 
 
@@ -161,7 +161,7 @@ def _devices(text: str) -> int:
     return max(counts, default=1)
 
 
-def _collectives(module: Module, name: str, times: int, sure: bool, every: int) -> Iterator[Collective]:
+def _collectives(module: HloModule, name: str, times: int, sure: bool, every: int) -> Iterator[Collective]:
     for i in module.computations.get(name, ()):
         kind = i.opcode.removesuffix("-start")
         if kind in _RING:

@@ -16,7 +16,7 @@ from nxjax.trace.scope import current_source
 from nxjax.trace.tree_nodes import register_pytree_node
 from nxjax.transforms import checkify as _rules
 from nxjax.transforms.checkify import CheckError as JaxRuntimeError
-from nxjax.transforms.checkify import DivisionByZeroError, FailedCheckError, NaNError, OOBError, Site, State
+from nxjax.transforms.checkify import CheckSite, CheckState, DivisionByZeroError, FailedCheckError, NaNError, OOBError
 
 ErrorCategory = type[JaxRuntimeError]
 
@@ -38,7 +38,7 @@ class Error:
     None
     """
 
-    def __init__(self, sites: tuple[Site, ...], state: State) -> None:
+    def __init__(self, sites: tuple[CheckSite, ...], state: CheckState) -> None:
         self._sites = sites
         self._state = state
 
@@ -86,14 +86,14 @@ class Error:
         return "Error(traced)" if isinstance(self._state.failed, Tracer) else f"Error({self.get()})"
 
 
-def _unflatten(sites: tuple[Site, ...], children: Any) -> Error:
-    return Error(sites, State(*children))
+def _unflatten(sites: tuple[CheckSite, ...], children: Any) -> Error:
+    return Error(sites, CheckState(*children))
 
 
 register_pytree_node(Error, lambda e: (tuple(e._state), e._sites), _unflatten)
 
 # Nothing has failed.
-init_error = Error((), _rules.nothing(()))
+init_error = Error((), _rules.initial_state(()))
 
 
 def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs: Any) -> None:
@@ -118,11 +118,11 @@ def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs
         if not isinstance(x, (Array, np.ndarray, np.generic, bool, int, float, complex)):
             raise DtypeError("check: what is formatted has to be arrays", got=f"{x!r} of type {type(x).__name__}")
     values = [as_value(x, "check") for x in leaves]
-    site = Site(FailedCheckError, msg, tuple(x.type.strong() for x in values), in_def, current_source())
+    site = CheckSite(FailedCheckError, msg, tuple(x.type.strong() for x in values), in_def, current_source())
     _emit(ok, values, site, debug)
 
 
-def _emit(ok: Array, values: list[Array], site: Site, debug: bool) -> None:
+def _emit(ok: Array, values: list[Array], site: CheckSite, debug: bool) -> None:
     _rules.check_op(ok, *values, callback=site, result_types=(), out_def=None, debug=debug)
 
 
@@ -150,8 +150,8 @@ def check_error(error: Error) -> None:
     values = [as_value(x, "check_error") for x in (state.code, *(x for p in state.payload for x in p))]
     failed = as_value(state.failed, "check_error")
     for _ in range(failed.ndim):  # of a batch, the first that failed
-        failed, *values = _rules.first_rows([failed, *values])
-    site = Site(FailedCheckError, "", tuple(x.type.strong() for x in values), None, None, sites)
+        failed, *values = _rules.first_failed_rows([failed, *values])
+    site = CheckSite(FailedCheckError, "", tuple(x.type.strong() for x in values), None, None, sites)
     _emit(_rules.not_(failed), values, site, False)
 
 

@@ -30,7 +30,7 @@ from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.call import jit_call
 from nxjax.transforms.control.scan import scan_program
-from nxjax.transforms.vmap import batched
+from nxjax.transforms.vmap import batch_program
 
 
 def physical(type: ArrayType) -> ArrayType:
@@ -41,7 +41,7 @@ def physical(type: ArrayType) -> ArrayType:
 
 
 @final
-class Body:
+class ExportedBody:
     """A module with what a call of it must know. Equal bodies are equal by content.
 
     Attributes:
@@ -76,7 +76,7 @@ class Body:
         self._programs: dict[tuple[ArrayType, ...], Program | None] = {}
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Body) and self.key == other.key
+        return isinstance(other, ExportedBody) and self.key == other.key
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -173,16 +173,16 @@ def _typed(y: Array, type: ArrayType) -> Array:
 
 @final
 class CallExported(Op):
-    """Call of a `Body`."""
+    """Call of a `ExportedBody`."""
 
     name = "call_exported"
     multi = True
     nested = True
 
-    def infer(self, *types: ArrayType, body: Body) -> tuple[ArrayType, ...]:
+    def infer(self, *types: ArrayType, body: ExportedBody) -> tuple[ArrayType, ...]:
         return body.results(types)
 
-    def eval(self, *xs: NDArray, body: Body) -> tuple[NDArray, ...]:
+    def eval(self, *xs: NDArray, body: ExportedBody) -> tuple[NDArray, ...]:
         # Only XLA reads the module, whatever executes the program around it.
         types = tuple(wrap(x).type for x in xs)
         compiled = body._compiled.get(types)
@@ -193,12 +193,14 @@ class CallExported(Op):
             compiled = body._compiled[types] = registry.get("xla").compile(program)
         return tuple(y.numpy() for y in compiled([wrap(np.ascontiguousarray(x).reshape(x.shape)) for x in xs]))
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, body: Body) -> tuple[Any, Any]:
+    def batch(
+        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, body: ExportedBody
+    ) -> tuple[Any, Any]:
         types = [x.type if d is None else _without(x.type, d) for x, d in zip(args, dims, strict=True)]
         program = body.program(types)
         if program is not None:
             mask = tuple(d is not None for d in dims)
-            mapped, out = batched(program, size, mask)
+            mapped, out = batch_program(program, size, mask)
             moved = [x if d is None else move_batch(x, d, size) for x, d in zip(args, dims, strict=True)]
             opened, consts = mapped.close_over()
             ys = jit_call(*consts, *moved, program=opened, name=f"vmap({body.name})")
@@ -215,7 +217,7 @@ class CallExported(Op):
         ys = scan_program(stage(step, types, self.name), fixed, (), moving, length=size)
         return ys, (0,) * len(ys)
 
-    def expand(self, *xs: Array, body: Body) -> tuple[Array, ...]:
+    def expand(self, *xs: Array, body: ExportedBody) -> tuple[Array, ...]:
         program = body.program([x.type for x in xs])
         if program is None:
             raise LoweringError(
@@ -225,14 +227,14 @@ class CallExported(Op):
             )
         return tuple(run(program, xs))
 
-    def called(self, *, body: Body) -> Program | None:
+    def called(self, *, body: ExportedBody) -> Program | None:
         """What is computed, for those who look inside; None where it is known to XLA alone."""
         return None if body.dynamic else body.program(body.in_types)
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], *, body: Body) -> tuple[Any, Any]:
+    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], *, body: ExportedBody) -> tuple[Any, Any]:
         raise LoweringError("call_exported: has no derivative of its own", fix="call it by exported.call(...)")
 
-    def stablehlo(self, b: Any, out: tuple[ArrayType, ...], *xs: Any, body: Body) -> Any:
+    def stablehlo(self, b: Any, out: tuple[ArrayType, ...], *xs: Any, body: ExportedBody) -> Any:
         if body.spread:
             return b.inline(self.expand, xs, {"body": body})
         types = tuple(x.type for x in xs)

@@ -15,11 +15,11 @@ import numpy as np
 
 from nxjax.backends import registry
 from nxjax.errors import GradientError, MissingExtraError, ParameterError, ShapeError, TreeError
-from nxjax.export.body import Body, call_exported
+from nxjax.export.body import ExportedBody, call_exported
 from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes, tree
-from nxjax.trace.array import as_value, frozen, wrap
-from nxjax.trace.boundary import boundary
+from nxjax.trace.array import as_value, readonly, wrap
+from nxjax.trace.boundary import api_boundary
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
@@ -212,7 +212,7 @@ class Exported:
 
         return serialize(self, vjp_order)
 
-    @boundary
+    @api_boundary
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function; also inside `nx.jit`, `nx.grad` (see `has_vjp`) and `nx.vmap`.
 
@@ -231,7 +231,7 @@ class Exported:
     def _value(self, x: Any, said: ExportedType) -> Array:
         """An argument as a value: 64-bit NumPy arrays stay so where they were exported, Python's numbers yield."""
         if isinstance(x, (np.ndarray, np.generic)) and x.dtype == said.dtype:
-            return wrap(frozen(np.asarray(x)))
+            return wrap(readonly(np.asarray(x)))
         value = as_value(x, f"call of {self.fun_name}")
         if value.weak_type and not value.shape and value.dtype != said.dtype:
             kinds = (dtypes.INTEGER, dtypes.FLOAT, dtypes.COMPLEX)
@@ -240,13 +240,13 @@ class Exported:
         return value
 
     @cached_property
-    def body(self) -> Body:
+    def body(self) -> ExportedBody:
         """What the op `call_exported` holds."""
         index = None
         if len(self.platforms) > 1:
             here = _platform()
             index = self.platforms.index(here) if here in self.platforms else 0
-        return Body(
+        return ExportedBody(
             self.mlir_module_serialized, self.module_kept_var_idx, self.in_avals, self.out_avals, index, self.fun_name
         )
 

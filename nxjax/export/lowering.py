@@ -15,11 +15,11 @@ from nxjax.export.body import physical
 from nxjax.export.exported import DisabledSafetyCheck, Exported, _need_jaxlib
 from nxjax.lower.passes.dce import dead_code_eliminated
 from nxjax.lower.passes.order import in_order
-from nxjax.lower.stablehlo.builder import Module, Row
+from nxjax.lower.stablehlo.builder import ModuleBuilder, Row
 from nxjax.lower.stablehlo.sharding import Partitioning, partitioning
 from nxjax.ops.random import random_unwrap, random_wrap
 from nxjax.trace import dtypes
-from nxjax.trace.boundary import boundary
+from nxjax.trace.boundary import api_boundary
 from nxjax.trace.core import Array
 from nxjax.trace.program import Equation, Program, run
 from nxjax.trace.sharding import NamedSharding, Sharding
@@ -84,7 +84,7 @@ def export(
             expected="nx.export.DisabledSafetyCheck.platform() or .custom_call(name)",
         )
 
-    @boundary
+    @api_boundary
     def exported(*args: Any, **kwargs: Any) -> Exported:
         _need_jaxlib()
         return _exported(fun_jit.trace(*args, **kwargs), fun_jit._name(), chosen, checks)
@@ -167,7 +167,7 @@ def _text(
     spread = partitioning(whole, ins, outs)
     takes = ['jax.global_constant = "_platform_index"'] * several + _attributes(spread, ins, types)
     gives = _attributes(spread, outs, whole.out_types)
-    module = Module(_rows(platforms), spread)
+    module = ModuleBuilder(_rows(platforms), spread)
     module.function(whole, "main", True, takes, gives)
     if module.callbacks:
         raise LoweringError(f"export: {name} calls back into Python", fix="leave the callback out of what is exported")

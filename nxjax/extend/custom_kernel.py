@@ -30,7 +30,7 @@ from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import EVAL, OPS, Array, use
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.custom_op import CustomOp, Kernel
+from nxjax.transforms.custom_op import CustomKernel, CustomOp
 from nxjax.transforms.jit import jit
 
 NDArray = np.ndarray[Any, Any]
@@ -73,7 +73,7 @@ def kernel(op: Any, target: str = "cpu", *, supports: Callable[..., bool] | None
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         with DEFINING, use(EVAL):
             if target in EXECUTORS:
-                _give(op, target, Kernel(function, supports))
+                _give(op, target, CustomKernel(function, supports))
             else:
                 found = npu.NpuKernel(function, supports)
                 _examine_nodes(op, target, found)
@@ -87,7 +87,7 @@ def kernel(op: Any, target: str = "cpu", *, supports: Callable[..., bool] | None
 # --- kernels of executors ---
 
 
-def _give(op: CustomOp, target: str, kernel: Kernel) -> None:
+def _give(op: CustomOp, target: str, kernel: CustomKernel) -> None:
     before = op.kernels.get(target)
     op.kernels[target] = kernel
     try:
@@ -99,7 +99,7 @@ def _give(op: CustomOp, target: str, kernel: Kernel) -> None:
         raise
 
 
-def _examine(op: CustomOp, target: str, kernel: Kernel) -> None:
+def _examine(op: CustomOp, target: str, kernel: CustomKernel) -> None:
     """The op as the executor runs it, with the kernel, against its meaning."""
     if target == "xla" and not registry.get("xla").available()[0]:
         return  # nothing here would use it
@@ -126,7 +126,7 @@ def _examine(op: CustomOp, target: str, kernel: Kernel) -> None:
 
 
 def _run(
-    op: CustomOp, target: str, kernel: Kernel, args: Sequence[NDArray], settings: dict[str, Any]
+    op: CustomOp, target: str, kernel: CustomKernel, args: Sequence[NDArray], settings: dict[str, Any]
 ) -> tuple[Any, ...] | None:
     """The kernel's results; None where it writes nothing."""
     if target == "cpu":
@@ -138,7 +138,7 @@ def _run(
         wrote.append(found is not None)
         return found
 
-    op.kernels["xla"] = Kernel(noted, kernel.supports)
+    op.kernels["xla"] = CustomKernel(noted, kernel.supports)
     try:
         forget_results()
         found = many(jit(lambda *xs: op(*xs, **settings), device="xla")(*map(wrap, args)))

@@ -16,7 +16,7 @@ import numpy as np
 
 from nxjax.backends import dispatch
 from nxjax.errors import KernelError, NxError, ParameterError, TracerArrayConversionError
-from nxjax.extend.custom_signature import Signature, draw
+from nxjax.extend.custom_signature import OperatorSignature, draw
 from nxjax.lower.npu import custom as npu
 from nxjax.ops import quant_elementwise
 from nxjax.ops.base import Elementwise
@@ -128,7 +128,7 @@ def _defined(
         expected = "'table', 'expand' or 'float'"
         raise ParameterError(f"custom_op {name}: quantize", got=repr(quantize), expected=expected)
     parameters = Parameters.of(function, name)
-    declared = Signature.parse(type, name) if isinstance(type, str) and type != "elementwise" else type
+    declared = OperatorSignature.parse(type, name) if isinstance(type, str) and type != "elementwise" else type
     tests, program, multi = _probed(function, parameters, name, declared, samples)
     if program is None and declared is None:
         raise ParameterError(
@@ -156,7 +156,7 @@ def _candidates(parameters: Parameters, name: str, declared: Any, samples: Any) 
         found = [s if isinstance(s, Sample) else Sample(tuple(map(np.asarray, s))) for s in rows]
     else:
         rng = np.random.default_rng(0)
-        if isinstance(declared, Signature):
+        if isinstance(declared, OperatorSignature):
             drawn = declared.samples(rng)
         else:
             drawn = [tuple(draw(rng, s, dtypes.float32, d) for _ in parameters.operands) for s, d in DRAWN]
@@ -220,7 +220,7 @@ def _probed(
             # A function may refuse settings that nobody asked for.
             if usual or samples is not None:
                 raise
-    drawn_freely = samples is None and not isinstance(declared, Signature)
+    drawn_freely = samples is None and not isinstance(declared, OperatorSignature)
     if not fit or (problem is not None and not drawn_freely):
         raise ParameterError(
             f"custom_op {name}: its function does not take the samples it is tested with",

@@ -29,7 +29,7 @@ _TYPE: Final = re.compile(r"\s*([a-z][a-z0-9_]*)\s*(?:\[([^\]]*)\])?\s*")
 
 @final
 @dataclass(frozen=True)
-class Pattern:
+class OperandPattern:
     """One operand or result: a dtype word, dimensions, and whether others may stand before them."""
 
     word: str
@@ -37,7 +37,7 @@ class Pattern:
     leading: bool
 
     @classmethod
-    def parse(cls, text: str, where: str) -> Pattern:
+    def parse(cls, text: str, where: str) -> OperandPattern:
         match = _TYPE.fullmatch(text)
         if match is None:
             raise ParameterError(f"{where}: type", got=repr(text), expected="such as 'float[n,k]'")
@@ -57,7 +57,7 @@ class Pattern:
 
 @final
 @dataclass(frozen=True)
-class Signature:
+class OperatorSignature:
     """Patterns of operands and results. Called with types, gives the types of the results.
 
     >>> s = Signature.parse("float[n,k], float[k] -> float[n]", "product")
@@ -66,16 +66,16 @@ class Signature:
     """
 
     op: str
-    operands: tuple[Pattern, ...]
-    results: tuple[Pattern, ...]
+    operands: tuple[OperandPattern, ...]
+    results: tuple[OperandPattern, ...]
 
     @classmethod
-    def parse(cls, text: str, op: str) -> Signature:
+    def parse(cls, text: str, op: str) -> OperatorSignature:
         sides = text.split("->")
         if len(sides) != 2:
             raise ParameterError(f"custom_op {op}: type", got=repr(text), expected="'operands -> results'")
         parts = [re.split(r",(?![^\[]*\])", side) for side in sides]
-        left, right = (tuple(Pattern.parse(p, f"custom_op {op}") for p in side) for side in parts)
+        left, right = (tuple(OperandPattern.parse(p, f"custom_op {op}") for p in side) for side in parts)
         bound = {d for p in left for d in p.dims}
         words = {p.word for p in left}
         for p in right:
@@ -115,12 +115,12 @@ class Signature:
         ]
         return tuple(out) if len(out) > 1 else out[0]
 
-    def _bind_dtype(self, t: ArrayType, p: Pattern, kinds: dict[str, DType]) -> None:
+    def _bind_dtype(self, t: ArrayType, p: OperandPattern, kinds: dict[str, DType]) -> None:
         fits = t.dtype in _CLASSES[p.word][0] if p.word in _CLASSES else t.dtype == dtypes.from_short_name(p.word)
         if not fits or kinds.setdefault(p.word, t.dtype) != t.dtype:
             raise DtypeError(f"{self.op}: dtype of an operand", got=t, expected=str(self))
 
-    def _unfit(self, t: ArrayType, p: Pattern, why: str = "") -> ShapeError:
+    def _unfit(self, t: ArrayType, p: OperandPattern, why: str = "") -> ShapeError:
         return ShapeError(
             f"{self.op}: shape of an operand", got=f"{t} for {p}{', where ' + why if why else ''}", expected=str(self)
         )

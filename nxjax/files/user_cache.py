@@ -115,7 +115,7 @@ def discard(name: str) -> None:
             os.unlink(folder / name)
 
 
-class Entry(NamedTuple):
+class CacheEntry(NamedTuple):
     """A file that is kept, by when it was last used."""
 
     used: float
@@ -123,7 +123,7 @@ class Entry(NamedTuple):
     path: Path
 
 
-def entries() -> list[Entry]:
+def entries() -> list[CacheEntry]:
     """All that is kept."""
     folder = _folder()
     return [] if folder is None else list(_entries(folder))
@@ -262,13 +262,13 @@ def _open_to_others(path: str, user: int) -> str:
 # --- its size ---
 
 
-def _entries(folder: Path) -> Iterator[Entry]:
+def _entries(folder: Path) -> Iterator[CacheEntry]:
     with contextlib.suppress(OSError), os.scandir(folder) as found:
         for entry in found:
             if _KEPT.fullmatch(entry.name):
                 with contextlib.suppress(OSError):
                     status = entry.stat(follow_symlinks=False)
-                    yield Entry(status.st_mtime, status.st_size, folder / entry.name)
+                    yield CacheEntry(status.st_mtime, status.st_size, folder / entry.name)
 
 
 def _note(folder: Path) -> Path:

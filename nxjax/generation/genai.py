@@ -17,7 +17,7 @@ import numpy as np
 from nxjax.errors import ParameterError
 from nxjax.generation.config import DecoderConfig
 from nxjax.generation.model import Params, check, rotations
-from nxjax.generation.result import Generated, Row, listed
+from nxjax.generation.result import Generated, GeneratedSequence, listed
 from nxjax.generation.sampling import Sampler
 from nxjax.generation.tokenizer import FILE, Tokenizer
 from nxjax.trace.boundary import entry
@@ -153,9 +153,9 @@ class GenaiModel:
 
     @entry
     def __init__(self, path: str | os.PathLike[str], provider: str | None = None) -> None:
-        from nxjax.backends.npu.genai import Session
+        from nxjax.backends.npu.genai import GenaiSession
 
-        self._session = Session(path, provider)
+        self._session = GenaiSession(path, provider)
         self.label, self.provider = self._session.label, self._session.provider
         model = self._session.config["model"]
         self.room: int = model["context_length"]
@@ -207,7 +207,9 @@ class GenaiModel:
         rows, several = self._rows(prompts, max_tokens, stop)
         return self._pieces(rows, several, sampler, seed)
 
-    def _pieces(self, rows: list[Row], several: bool, sampler: Sampler, seed: int | None) -> Iterator[Any]:
+    def _pieces(
+        self, rows: list[GeneratedSequence], several: bool, sampler: Sampler, seed: int | None
+    ) -> Iterator[Any]:
         for tokens, _ in self._steps(rows, sampler, seed):
             for i, (row, token) in enumerate(zip(rows, tokens, strict=True)):
                 piece = row.put(token) if row.reason is None else ""
@@ -220,7 +222,9 @@ class GenaiModel:
         """Of the next token after these, float32 [vocab_size]; the last is padding's in folders of `export_genai`."""
         return self._session.logits(tokens)
 
-    def _steps(self, rows: list[Row], sampler: Sampler, seed: int | None) -> Iterator[tuple[list[int], float]]:
+    def _steps(
+        self, rows: list[GeneratedSequence], sampler: Sampler, seed: int | None
+    ) -> Iterator[tuple[list[int], float]]:
         if sampler.min_p:
             raise ParameterError("onnxruntime-genai has no min_p", got=sampler, fix="top_p")
         longest = max(len(r.prompt) for r in rows)
@@ -239,7 +243,7 @@ class GenaiModel:
                 search["random_seed"] = seed
         return self._session.steps([r.prompt for r in rows], self._pad, **search)
 
-    def _rows(self, prompts: Any, max_tokens: int, stop: Sequence[str]) -> tuple[list[Row], bool]:
+    def _rows(self, prompts: Any, max_tokens: int, stop: Sequence[str]) -> tuple[list[GeneratedSequence], bool]:
         given, several = listed(prompts)
         if self.tokenizer is None and (stop or any(isinstance(p, str) for p in given)):
             raise ParameterError("texts need a tokenizer", got="a folder without tokenizer.json", fix="give tokens")
@@ -254,7 +258,7 @@ class GenaiModel:
             )
         longest = max(map(len, lists))
         limit = min(max_tokens, self.room - longest)
-        return [Row(tokens, limit, self.ends, self.tokenizer, stop) for tokens in lists], several
+        return [GeneratedSequence(tokens, limit, self.ends, self.tokenizer, stop) for tokens in lists], several
 
     def __repr__(self) -> str:
         return f"GenaiModel(provider {self.provider}, {self.label})"

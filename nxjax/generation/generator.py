@@ -20,7 +20,7 @@ from nxjax.errors import ParameterError
 from nxjax.generation.cache import Cache, init_cache
 from nxjax.generation.config import DecoderConfig
 from nxjax.generation.model import Params, check, extend
-from nxjax.generation.result import Generated, Row, listed
+from nxjax.generation.result import Generated, GeneratedSequence, listed
 from nxjax.generation.sampling import Sampler, marked, sample
 from nxjax.trace.boundary import entry
 from nxjax.trace.core import Array
@@ -301,7 +301,10 @@ class _Run:
         stop: Sequence[str],
     ) -> None:
         self.owner, self.sampler, self.key, self.several = owner, sampler, key, several
-        self.rows = [Row(p, min(max_tokens, owner.room - len(p)), owner.ends, owner.tokenizer, stop) for p in prompts]
+        self.rows = [
+            GeneratedSequence(p, min(max_tokens, owner.room - len(p)), owner.ends, owner.tokenizer, stop)
+            for p in prompts
+        ]
         self.longest = max(map(len, prompts))
         self.prompt_seconds = self.seconds = 0.0
         self.steps = 0

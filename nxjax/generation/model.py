@@ -19,7 +19,7 @@ from nxjax.config import config as settings
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.generation.cache import Cache
 from nxjax.generation.config import DecoderConfig
-from nxjax.numpy import known
+from nxjax.numpy import host_functions
 from nxjax.quant.qarray import QArray
 from nxjax.trace import dtypes
 from nxjax.trace.boundary import entry
@@ -142,9 +142,9 @@ def rotations(config: DecoderConfig) -> tuple[np.ndarray[Any, Any], np.ndarray[A
 @lru_cache(maxsize=8)
 def _rotations(config: DecoderConfig, _: bool) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     half = config.head_size // 2
-    rates = known.power(np.full(half, float(config.rope_base)), -np.arange(half) / half)
+    rates = host_functions.power(np.full(half, float(config.rope_base)), -np.arange(half) / half)
     angles = np.arange(config.context)[:, None] * rates
-    return known.cos(angles).astype(np.float32), known.sin(angles).astype(np.float32)
+    return host_functions.cos(angles).astype(np.float32), host_functions.sin(angles).astype(np.float32)
 
 
 def rotated(x: Array, cos: Array, sin: Array) -> Array:

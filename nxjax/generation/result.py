@@ -38,7 +38,7 @@ def listed(prompts: Any) -> tuple[list[str | list[int]], bool]:
 
 
 @final
-class Row:
+class GeneratedSequence:
     """One sequence: its prompt, what was added, and why it ended."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Generated:
     steps: int
 
     @classmethod
-    def of(cls, rows: Sequence[Row], prompt_seconds: float, seconds: float, steps: int) -> Generated:
+    def of(cls, rows: Sequence[GeneratedSequence], prompt_seconds: float, seconds: float, steps: int) -> Generated:
         """From rows that ended."""
         streams = [row.stream for row in rows]
         texts = [s.text for s in streams if s is not None]

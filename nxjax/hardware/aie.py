@@ -12,7 +12,7 @@ from typing import Any, Literal, final
 import numpy as np
 
 from nxjax.backends.aie import model
-from nxjax.backends.aie.model import Trace
+from nxjax.backends.aie.model import SimulatedRun
 from nxjax.backends.aie.picture import svg
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.kernels.aie.chip import ARRAYS
@@ -49,7 +49,7 @@ class MatmulDesign:
         self.source: str = source_file(kernels)
         self.cycles: Cycles = matmul_cycles(plan)
         self._design: Design = verify(parse(self.mlir))
-        self.trace: Trace | None = None
+        self.trace: SimulatedRun | None = None
 
     def run(self, a: Any, b: Any) -> np.ndarray[Any, Any]:
         """``a [m, k] @ b [k, n]`` by our model of the array, which runs the text; `trace` then has its cycles.

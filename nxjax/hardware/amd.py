@@ -6,9 +6,11 @@ What is not here is an error that says what is missing.
 
 from nxjax.backends.npu.vitisai_session import HybridSession, hybrid_session
 from nxjax.backends.npu.xrt import Npu, devices, unavailable
-from nxjax.backends.npu.xrt_artifact import Artifact, Buffer
+from nxjax.backends.npu.xrt_artifact import XrtArtifact as Artifact
+from nxjax.backends.npu.xrt_artifact import XrtBuffer as Buffer
 from nxjax.backends.npu.xrt_program import XrtProgram
-from nxjax.backends.npu.xrt_runtime import Runtime, close_shared
+from nxjax.backends.npu.xrt_runtime import XrtRuntime as Runtime
+from nxjax.backends.npu.xrt_runtime import close_shared
 from nxjax.hardware.power import AdvancedNPUOptimizer
 
 __all__ = [

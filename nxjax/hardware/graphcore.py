@@ -13,9 +13,9 @@ from typing import Any, Final, Literal, Self, final
 from nxjax.backends.base import Label
 from nxjax.backends.ipu.detect import Hardware, hardware
 from nxjax.errors import ExecutionError, ParameterError, TileMemoryError
-from nxjax.hardware.graphcore_model import CompiledModel, PipelinedTraining, Setting, make
-from nxjax.kernels.ipu.chip import System, system
-from nxjax.lower.ipu.builder import Options
+from nxjax.hardware.graphcore_model import CompiledModel, ManagerSetting, PipelinedTraining, make
+from nxjax.kernels.ipu.chip import IpuSystem, system
+from nxjax.lower.ipu.builder import IpuOptions
 from nxjax.lower.pipeline.schedule import Kind
 
 PRECISIONS: Final = ("float32", "float16", "mixed")
@@ -108,7 +108,7 @@ class GraphCoreManager:
                 "GraphCoreManager: memory_proportion", got=repr(memory_proportion), expected="in (0, 1]"
             )
         self._system = _system(system, num_ipus)
-        self._options = Options(
+        self._options = IpuOptions(
             precision,
             "float16" if enable_half_partials else "float32",
             float(memory_proportion),
@@ -320,15 +320,15 @@ class GraphCoreManager:
             loss, params, batch, self._setting(), micro_batches, schedule, recompute, stages, replicas
         )
 
-    def _setting(self) -> Setting:
-        return Setting(self._system, self._options, self.compile_only, self._tries_hardware)
+    def _setting(self) -> ManagerSetting:
+        return ManagerSetting(self._system, self._options, self.compile_only, self._tries_hardware)
 
     def __repr__(self) -> str:
         state = "initialized" if self.is_initialized else "not initialized"
         return f"GraphCoreManager({self.num_ipus} x {self._system.chip.title}, {self.label}, {state})"
 
 
-def _system(name: str, ipus: int) -> System:
+def _system(name: str, ipus: int) -> IpuSystem:
     found = system(name)
     if found.ipus > 1 and ipus > found.ipus:
         raise ParameterError(

@@ -19,8 +19,8 @@ from nxjax.deploy.artifact import Artifact
 from nxjax.deploy.compile import compile as compiled
 from nxjax.display import page
 from nxjax.errors import ExecutionError, ParameterError, Shown, TileMemoryError
-from nxjax.kernels.ipu.chip import System
-from nxjax.lower.ipu.builder import Options
+from nxjax.kernels.ipu.chip import IpuSystem
+from nxjax.lower.ipu.builder import IpuOptions
 from nxjax.lower.pipeline.schedule import Kind
 from nxjax.numpy.creation import asarray
 from nxjax.trace import tree
@@ -37,7 +37,7 @@ DEPTH = 4
 
 @final
 @dataclass(frozen=True)
-class Setting:
+class ManagerSetting:
     """What a manager was made with.
 
     Attributes:
@@ -47,8 +47,8 @@ class Setting:
         hardware: IPUs are listed here, and the SDK's compiler answers: what fits one of them is tried there.
     """
 
-    system: System
-    options: Options
+    system: IpuSystem
+    options: IpuOptions
     compile_only: bool
     hardware: bool
 
@@ -72,8 +72,8 @@ class CompiledModel:
 
     function: Callable[..., Any]
     execution: Execution
-    setting: Setting
-    signature: Signature
+    setting: ManagerSetting
+    signature: ModelSignature
     cycles: float
     seconds: float
     memory: tuple[int, ...]
@@ -156,7 +156,7 @@ class CompiledModel:
 
 
 @final
-class Signature(Shown):
+class ModelSignature(Shown):
     """Trees and types of a model's inputs and results.
 
     Args:
@@ -281,7 +281,7 @@ def _check_mean(loss: Callable[..., Sequence[Any]], types: Sequence[ArrayType], 
         )
 
 
-def make(function: Callable[..., Any], inputs: Sequence[Any], setting: Setting, execution: str) -> CompiledModel:
+def make(function: Callable[..., Any], inputs: Sequence[Any], setting: ManagerSetting, execution: str) -> CompiledModel:
     """``function`` compiled for the IPUs of ``setting``.
 
     Args:
@@ -297,7 +297,7 @@ def make(function: Callable[..., Any], inputs: Sequence[Any], setting: Setting, 
         raise ParameterError("compile_model: execution", got=repr(execution), expected=", ".join(known))
     if not callable(function):
         raise ParameterError("compile_model: model", got=type(function).__name__, expected="a function or a Module")
-    signature = Signature(function, inputs)
+    signature = ModelSignature(function, inputs)
     ipus = setting.system.ipus
     if execution == "single" or (execution == "auto" and ipus == 1):
         return _single(signature, inputs, setting)
@@ -328,7 +328,7 @@ def make(function: Callable[..., Any], inputs: Sequence[Any], setting: Setting, 
     return _staged(signature, setting, "pipelined", stages, 1, micros)
 
 
-def _single(signature: Signature, inputs: Sequence[Any], setting: Setting) -> CompiledModel:
+def _single(signature: ModelSignature, inputs: Sequence[Any], setting: ManagerSetting) -> CompiledModel:
     o = setting.options
     made = compiled(
         signature.function,
@@ -357,7 +357,12 @@ def _single(signature: Signature, inputs: Sequence[Any], setting: Setting) -> Co
 
 
 def _staged(
-    signature: Signature, setting: Setting, execution: Execution, stages: int | None, replicas: int, micros: int
+    signature: ModelSignature,
+    setting: ManagerSetting,
+    execution: Execution,
+    stages: int | None,
+    replicas: int,
+    micros: int,
 ) -> CompiledModel:
     program = signature.program(signature.batch // micros)
     pipeline = Pipeline(
@@ -372,13 +377,15 @@ def _staged(
     return _of_pipeline(signature, setting, execution, pipeline)
 
 
-def _whole(signature: Signature, setting: Setting) -> CompiledModel:
+def _whole(signature: ModelSignature, setting: ManagerSetting) -> CompiledModel:
     program = signature.program()
     pipeline = Pipeline(program, setting.system, setting.options, micro_batches=1, batched=[True] * len(program.inputs))
     return _of_pipeline(signature, setting, "pipelined", pipeline)
 
 
-def _of_pipeline(signature: Signature, setting: Setting, execution: Execution, pipeline: Pipeline) -> CompiledModel:
+def _of_pipeline(
+    signature: ModelSignature, setting: ManagerSetting, execution: Execution, pipeline: Pipeline
+) -> CompiledModel:
     memory = tuple(m.peak for m in pipeline.memory) * pipeline.replicas
     return CompiledModel(
         signature.function,
@@ -412,7 +419,7 @@ class PipelinedTraining(Shown):
         loss: Callable[..., Any],
         params: Any,
         batch: Sequence[Any],
-        setting: Setting,
+        setting: ManagerSetting,
         micro_batches: int,
         schedule: Kind = "1f1b",
         recompute: Literal["auto", True, False] = "auto",

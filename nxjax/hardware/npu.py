@@ -23,11 +23,11 @@ from nxjax.errors import (
     UnexpectedTracerError,
 )
 from nxjax.hardware import chips
-from nxjax.hardware.npu_ops import Chip, Engine, Run, Simulator, TensorOperations, policy_of
+from nxjax.hardware.npu_ops import Chip, OpsEngine, Run, Simulator, TensorOperations, policy_of
 from nxjax.hardware.optimize import AIMS, OptimizedModel, Wish, best_batch, input_shape, most, optimize
 from nxjax.hardware.simulate import simulated
 from nxjax.lower.npu.chips import CHIPS
-from nxjax.lower.npu.chips import Chip as Figures
+from nxjax.lower.npu.chips import ChipLimits as Figures
 from nxjax.lower.npu.memory import MemoryLimitError
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Tracer
@@ -98,7 +98,7 @@ class NPUBackend(TensorOperations):
         self.error = ""
         self.last_run: Run | None = None
         self._simulation = simulated("npu")
-        self._engine: Engine | None = None
+        self._engine: OpsEngine | None = None
         self._limit: int | None = None
         self._saving = False
         if self._simulation is None and chips.why_none():
@@ -134,7 +134,7 @@ class NPUBackend(TensorOperations):
             return False
         return True
 
-    def _opened(self) -> Engine:
+    def _opened(self) -> OpsEngine:
         name = self.target
         if self._simulation is not None:
             return Simulator(None if name is None else registry.npu(name, "NPUBackend"), lambda: self._limit)
@@ -151,7 +151,7 @@ class NPUBackend(TensorOperations):
             )
         return engine
 
-    def _ready(self, what: str) -> Engine:
+    def _ready(self, what: str) -> OpsEngine:
         if self._engine is None:
             raise ExecutionError(
                 f"{what}: the NPU backend is not initialized",

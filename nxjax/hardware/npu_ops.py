@@ -1,6 +1,6 @@
 """The tensor operations of an NPU backend, one function each, and where and how one of them runs.
 
-`Engine` decides: a chip runs what `nx.compile` makes of the operation; a simulator runs the graph that would be written
+`OpsEngine` decides: a chip runs what `nx.compile` makes of the operation; a simulator runs the graph that would be written
 for it, integers and grids exactly as NPUs do, once the target has been asked for every node of it. What they do not
 compute runs on the host, which the label says.
 """
@@ -17,7 +17,7 @@ import numpy as np
 from nxjax import nn
 from nxjax import numpy as jnp
 from nxjax.backends.base import Label
-from nxjax.deploy.trace import Bound
+from nxjax.deploy.trace import BoundFunction
 from nxjax.errors import ParameterError, Shown, UnsupportedOpsError
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret, interpret_all
@@ -75,7 +75,7 @@ class Run:
         return f"{self.op}: {self.label}{f' ({self.reason})' if self.reason else ''}"
 
 
-class Engine(ABC):
+class OpsEngine(ABC):
     """What carries out a function of arrays for a backend. Abstract."""
 
     @abstractmethod
@@ -84,7 +84,7 @@ class Engine(ABC):
 
 
 @final
-class Simulator(Engine):
+class Simulator(OpsEngine):
     """The exact integer arithmetic of an NPU graph; float and what ``target`` refuses run on the host.
 
     What it labels "simulator" is what `interpret` made of the graph, and nothing else. Of a target whose vendor does
@@ -104,7 +104,7 @@ class Simulator(Engine):
         whole = all(x.dtype in dtypes.INTEGER for x in args)
         as_is = whole or policy is None
         chosen = f if as_is else quantize(f, policy, calibrate=[tuple(args)], params=(), progress=False)
-        bound = Bound(chosen, tuple(args), {}, ())
+        bound = BoundFunction(chosen, tuple(args), {}, ())
         try:
             graph = bound.graph("float", UNROLL)
         except UnsupportedOpsError as error:
@@ -181,7 +181,7 @@ def _overflown(graph: NpuGraph, values: dict[Tensor, NDArray]) -> bool:
 
 
 @final
-class Chip(Engine):
+class Chip(OpsEngine):
     """A real chip: operations are compiled for its target and run by the vendor's runtime.
 
     Args:

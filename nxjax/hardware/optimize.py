@@ -17,10 +17,10 @@ import numpy as np
 from nxjax.backends import target_registry as registry
 from nxjax.backends.base import Label
 from nxjax.deploy.report import Report
-from nxjax.deploy.trace import Bound
+from nxjax.deploy.trace import BoundFunction
 from nxjax.errors import NxError, ParameterError, Shown, UnsupportedOpsError
 from nxjax.hardware.npu_ops import on_integers, policy_of
-from nxjax.lower.npu.chips import Chip
+from nxjax.lower.npu.chips import ChipLimits
 from nxjax.lower.npu.cost import estimate
 from nxjax.lower.npu.graph import NpuGraph
 from nxjax.lower.npu.lower import UNROLL
@@ -55,7 +55,7 @@ WORTH: Final = 1.9
 
 
 @final
-class Arena(Shown):
+class ActivationPlanner(Shown):
     """Plans what a function's activations take for the shapes of a call, and holds that against the limit of now.
 
     Args:
@@ -88,7 +88,7 @@ class Arena(Shown):
             blanks = iter([np.zeros(x.shape, x.dtype) for x in arrays])
             example = tree.map(lambda _: next(blanks), args)
             try:
-                found = self.laid_out(Bound(self.function, example, {}, None).graph("integer", UNROLL))
+                found = self.laid_out(BoundFunction(self.function, example, {}, None).graph("integer", UNROLL))
             except UnsupportedOpsError:
                 return  # nothing of it is an NPU's
             self._plans[key] = found
@@ -122,7 +122,7 @@ class OptimizedModel:
     artifact: Any = None
     snr: float = math.inf
     notes: list[str] = field(default_factory=list[str])
-    arena: Arena | None = None
+    arena: ActivationPlanner | None = None
 
     def __post_init__(self) -> None:
         self._compiled = jit(self.function)
@@ -165,18 +165,20 @@ class OptimizedModel:
 
 
 def best_batch(
-    made: OptimizedModel, sample: Sequence[int], on: Chip, limit: Callable[[], int | None], saving: bool
+    made: OptimizedModel, sample: Sequence[int], on: ChipLimits, limit: Callable[[], int | None], saving: bool
 ) -> tuple[int, str] | None:
     """How many samples at once a chip's cost model advises, and why; None where it cannot say.
 
     Twice as many are better while they take less than `WORTH` times as long. Where these do not fit the limit, it is as
     many as do.
     """
-    arena = Arena(made.function, saving, limit)
+    arena = ActivationPlanner(made.function, saving, limit)
     best: tuple[int, float] | None = None
 
     def graph_of(batch: int) -> NpuGraph:
-        graph = Bound(made.function, (np.zeros((batch, *sample), np.float32),), {}, None).graph("integer", UNROLL)
+        graph = BoundFunction(made.function, (np.zeros((batch, *sample), np.float32),), {}, None).graph(
+            "integer", UNROLL
+        )
         arena.laid_out(graph)
         return graph
 
@@ -267,7 +269,7 @@ def optimize(
         if limit() is not None:
             # Refused before a long calibration: shapes and dtypes do not depend on the ranges.
             early = quantized(folded, policy, calibrate=[example], params=(), progress=False)
-            Arena(early, save, limit).check(example)
+            ActivationPlanner(early, save, limit).check(example)
         function, snr = _quantized(folded, policy, data, wish.aim, notes)
     artifact, report, graph = _placed(function, example, target, wish.strict)
     # Ranges of each call's own values are found in float: what an NPU takes of that is nothing that counts. Nor are the
@@ -279,7 +281,7 @@ def optimize(
         label = artifact.label
     elif not exact:
         notes.append(f"{target}: nothing simulates it bit for bit; called here, the reference computes")
-    arena = Arena(function, save, limit)
+    arena = ActivationPlanner(function, save, limit)
     memory = arena.laid_out(graph)
     notes += report.notes
     precision = wish.precision if policy is not None else "float32"
@@ -308,7 +310,7 @@ def _placed(
         artifact = compile(function, target=registry.npu(target, "optimize_model").name, strict=strict)(*example)
         assert artifact.graph is not None
         return artifact, artifact.report, artifact.graph
-    graph = Bound(function, example, {}, None).graph("integer", UNROLL)
+    graph = BoundFunction(function, example, {}, None).graph("integer", UNROLL)
     rows = place(graph, on_integers)
     return None, Report("npu simulator", "whole numbers of an NPU graph", "simulator", rows), graph
 

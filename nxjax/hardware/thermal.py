@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, final
 
-from nxjax.backends.sensors import Reading, Sampler
+from nxjax.backends.sensors import Reading, SensorSampler
 from nxjax.backends.sensors.thermal import STRATEGIES, Action, State, Thresholds, policy
 from nxjax.errors import NxError, ParameterError, Shown
 from nxjax.hardware import power
@@ -31,7 +31,7 @@ class ThermalMonitor(Shown):
     """
 
     def __init__(self, read: Mapping[str, Read] | None = None) -> None:
-        self.read: dict[str, Read] = dict(read) if read is not None else {u: Sampler(u) for u in _UNITS}
+        self.read: dict[str, Read] = dict(read) if read is not None else {u: SensorSampler(u) for u in _UNITS}
 
     def get_state(self) -> dict[str, Reading]:
         """A reading for every unit; ``celsius`` is None, and ``why`` says the reason, where nobody measures."""

@@ -20,13 +20,13 @@ from nxjax.ops.convert import convert_element_type
 from nxjax.ops.random import random_unwrap, random_wrap
 from nxjax.random.keys import wrap_key_data
 from nxjax.trace import dtypes
-from nxjax.trace.array import as_value, frozen, wrap
-from nxjax.trace.boundary import boundary
+from nxjax.trace.array import as_value, readonly, wrap
+from nxjax.trace.boundary import api_boundary
 from nxjax.trace.core import Array
 from nxjax.trace.types import ArrayType, ShapeDtypeStruct
 from nxjax.transforms.custom_vjp import custom_vjp
 from nxjax.transforms.jit import jit
-from nxjax.transforms.jit_options import exactly
+from nxjax.transforms.jit_options import static_key
 
 
 def _jax() -> Any:
@@ -39,7 +39,7 @@ def _jax() -> Any:
     return jax
 
 
-@boundary
+@api_boundary
 def from_jax(
     fun: Callable[..., Any],
     *,
@@ -94,7 +94,7 @@ class FromJax:
         functools.update_wrapper(self, fun, updated=())
         self.__name__ = getattr(fun, "__name__", type(fun).__name__)
 
-    @boundary
+    @api_boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         jax = self.jax
         fixed = {i % len(args) for i in self._nums if -len(args) <= i < len(args)} if args else set[int]()
@@ -109,7 +109,7 @@ class FromJax:
         types = tuple(x.type for x in values)
         x64 = _wide(jax, types)
         try:
-            exact = exactly((statics, static_names))
+            exact = static_key((statics, static_names))
             found = self._known.get(key := (treedef, types, statics, static_names, exact, x64))
         except TypeError as error:
             raise StaticArgumentError(
@@ -163,7 +163,7 @@ def _value(jax: Any, x: Any, name: str) -> Array:
         # 64-bit arrays say so themselves.
 
         data = np.asarray(x)
-        return wrap(frozen(data))
+        return wrap(readonly(data))
     return as_value(x, f"from_jax: an argument of {name}")
 
 
@@ -277,7 +277,7 @@ class _WithVjp(_Imported):
         return self.marked(self._apply(*raw))
 
 
-@boundary
+@api_boundary
 def to_jax(fun: Callable[..., Any], *, derivatives: int = 1) -> Callable[..., Any]:
     """A function of nxjax as a function of JAX: it runs under `jax.jit`, and `jax.grad` differentiates it.
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final, final
 
 from nxjax.ops.vocabulary import FUNCTIONS, LISTED
-from nxjax.trace.core import op_named
+from nxjax.trace.core import get_op
 
 # Ops that JAX calls as we do, beside those that are a function of `lax`; and those that it calls otherwise.
 _SAME: Final = """
@@ -149,11 +149,11 @@ def find(name: str, module: str = "nxjax.lax") -> Any:
     """
     own = name.removesuffix("_p")
     if name in _OPS:
-        value: Any = op_named(_OPS[name])
+        value: Any = get_op(_OPS[name])
     elif own in _SPELLED and name.endswith("_p"):
         value = Spelled(own, *_SPELLED[own])
     elif own in FUNCTIONS["lax"] and own not in _NONE and name.endswith("_p"):  # an op that was made later
-        value = op_named(FUNCTIONS["lax"][own])
+        value = get_op(FUNCTIONS["lax"][own])
     else:
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
     globals()[name] = value

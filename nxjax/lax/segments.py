@@ -11,7 +11,7 @@ from nxjax.errors import ParameterError, ShapeError
 from nxjax.lax._operands import index
 from nxjax.lax.shapes import concatenate
 from nxjax.lax.sharding import with_sharding_constraint
-from nxjax.numpy.promotion import widened
+from nxjax.numpy.promotion import widen_index
 from nxjax.ops import reduce as reduces
 from nxjax.ops import scatter as scatters
 from nxjax.ops.base import constant
@@ -47,7 +47,7 @@ def _segmented(
         if bucket_size < 1:
             raise ParameterError(f"{name}: bucket_size", got=bucket_size, expected="1 or more")
         buckets = -(-ids.size // bucket_size)
-        ids = widened(ids)  # which holds the number of buckets, too
+        ids = widen_index(ids)  # which holds the number of buckets, too
         rows = reshape(x, shape=(ids.size, *x.shape[ids.ndim :]))
         whole = op(
             constant(start(x.dtype), x.dtype, (buckets, count, *rows.shape[1:])),

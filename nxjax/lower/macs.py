@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from nxjax.lower.turns import within
+from nxjax.lower.trip_count import trip_counts_within
 from nxjax.trace.program import Equation
 
 
@@ -23,7 +23,7 @@ def macs(e: Equation) -> int:
     own = _ROWS.get(e.op.name)
     if own is not None:
         return own(e)
-    found = within(e, macs)
+    found = trip_counts_within(e, macs)
     return sum(macs(i) for held in e.programs() for i in held.equations) if found is None else int(found)
 
 

@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 from nxjax import numpy as jnp
 from nxjax.errors import ShapeError
 from nxjax.numpy.documented import example
-from nxjax.numpy.promotion import as_axis, convert, promote_inexact, value
+from nxjax.numpy.promotion import as_axis, as_operand, convert, promote_inexact
 from nxjax.ops import composite_activation as ops
 from nxjax.ops.elementary import logistic
 from nxjax.trace import dtypes
-from nxjax.trace.array import another
+from nxjax.trace.array import copied
 from nxjax.trace.core import Array, Tracer
 from nxjax.transforms.custom_jvp import custom_jvp
 
@@ -55,7 +55,7 @@ def identity(x: Any) -> Array:
     Args:
         x: array or number of any dtype, which stays.
     """
-    return another(value(x, "identity"))
+    return copied(as_operand(x, "identity"))
 
 
 def relu(x: Any) -> Array:
@@ -68,7 +68,7 @@ def relu(x: Any) -> Array:
     >>> relu(nx.array([-1.0, 0.0, 2.0])).tolist()
     [0.0, 0.0, 2.0]
     """
-    v = value(x, "relu")
+    v = as_operand(x, "relu")
     return ops.relu(v) if v.dtype in ops.REAL else jnp.maximum(v, 0)
 
 
@@ -79,7 +79,7 @@ def relu6(x: Any) -> Array:
     Args:
         x: array of any shape.
     """
-    v = value(x, "relu6")
+    v = as_operand(x, "relu6")
     return ops.relu6(v) if v.dtype in dtypes.FLOAT else jnp.minimum(jnp.maximum(v, 0), 6.0)
 
 
@@ -132,7 +132,7 @@ def softplus(x: Any) -> Array:
 @_described("jnp.array([-1000.0, 0.0])", "[-1.000e+03 -6.931e-01]", rounded=True)
 def log_sigmoid(x: Any) -> Array:
     """log(sigmoid(x)), without underflow."""
-    return -softplus(-value(x, "log_sigmoid"))
+    return -softplus(-as_operand(x, "log_sigmoid"))
 
 
 @_described("jnp.array([-1.0, 0.0, 3.0])", "Array([-0.5 ,  0.  ,  0.75], dtype=float32)")
@@ -163,7 +163,7 @@ def squareplus(x: Any, b: Any = 4) -> Array:
         x: array of any shape; integers become float.
         b: number or array; 0 gives `relu`.
     """
-    v = value(x, "squareplus")
+    v = as_operand(x, "squareplus")
     if not (isinstance(v, Tracer) or isinstance(b, Tracer)) or v.dtype in dtypes.COMPLEX:
         return _squareplus_of(v, b)
     return _squareplus(*promote_inexact("squareplus", v, b))
@@ -198,27 +198,27 @@ def _squareplus_bend(primals: tuple[Array, Array], tangents: tuple[Array, Array]
 @_described("jnp.array([-2.0, 0.0, 2.0])", "Array([0.  , 0.25, 2.  ], dtype=float32)")
 def sparse_plus(x: Any) -> Array:
     """0 below -1, x above 1, (x + 1)^2 / 4 between."""
-    v = value(x, "sparse_plus")
+    v = as_operand(x, "sparse_plus")
     return jnp.where(v <= -1.0, 0.0, jnp.where(v >= 1.0, v, (v + 1.0) ** 2 / 4))
 
 
 @_described("jnp.array([-2.0, 0.0, 2.0])", "Array([0. , 0.5, 1. ], dtype=float32)")
 def sparse_sigmoid(x: Any) -> Array:
     """0 below -1, 1 above 1, (x + 1) / 2 between: the derivative of `sparse_plus`."""
-    return 0.5 * jnp.clip(value(x, "sparse_sigmoid") + 1.0, 0.0, 2.0)
+    return 0.5 * jnp.clip(as_operand(x, "sparse_sigmoid") + 1.0, 0.0, 2.0)
 
 
 @_described("jnp.array([-1.0, 0.0, 1.0])", "[-0.3034  0.      0.8651]", rounded=True)
 def mish(x: Any) -> Array:
     """x * tanh(softplus(x)) (Misra, 2019)."""
-    v = value(x, "mish")
+    v = as_operand(x, "mish")
     return v * jnp.tanh(softplus(v))
 
 
 @_described("jnp.array([-1.0, 0.0, 2.0])", "[-0.6321  0.      2.    ]", "alpha: number or array.", rounded=True)
 def elu(x: Any, alpha: Any = 1.0) -> Array:
     """x for x > 0, else alpha * (exp(x) - 1) (Clevert et al., 2015)."""
-    v = value(x, "elu")
+    v = as_operand(x, "elu")
     if _is_number(alpha) and alpha == 1 and v.dtype in dtypes.FLOAT:
         return ops.elu(v)
     # The exponential sees no large x, whose infinite derivative would be multiplied by 0.
@@ -241,7 +241,7 @@ def celu(x: Any, alpha: Any = 1.0) -> Array:
     >>> print(celu(jnp.array([-1.0, 0.0, 2.0]), alpha=2.0).round(4))
     [-0.7869  0.      2.    ]
     """
-    v = value(x, "celu")
+    v = as_operand(x, "celu")
     return jnp.maximum(v, 0.0) + alpha * jnp.expm1(jnp.minimum(v, 0.0) / alpha)
 
 
@@ -253,7 +253,7 @@ def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Array:
         x: array of any shape; integers become float.
         negative_slope: number or array.
     """
-    v = value(x, "leaky_relu")
+    v = as_operand(x, "leaky_relu")
     if _is_number(negative_slope) and v.dtype in dtypes.FLOAT:
         return ops.leaky_relu(v, alpha=float(negative_slope))
     return jnp.where(v >= 0, v, negative_slope * v)
@@ -266,20 +266,20 @@ def hard_tanh(x: Any) -> Array:
     Args:
         x: array of any shape; integers stay integers.
     """
-    v = value(x, "hard_tanh")
+    v = as_operand(x, "hard_tanh")
     return jnp.where(v > 1, 1, jnp.where(v < -1, -1, v))
 
 
 @_described("jnp.array([-4.0, 0.0, 4.0])", "Array([0. , 0.5, 1. ], dtype=float32)")
 def hard_sigmoid(x: Any) -> Array:
     """relu6(x + 3) / 6"""
-    return relu6(value(x, "hard_sigmoid") + 3.0) / 6.0
+    return relu6(as_operand(x, "hard_sigmoid") + 3.0) / 6.0
 
 
 @_described("jnp.array([-4.0, 0.0, 3.0])", "Array([-0.,  0.,  3.], dtype=float32)")
 def hard_silu(x: Any) -> Array:
     """x * hard_sigmoid(x) (Howard et al., MobileNetV3, 2019)."""
-    v = value(x, "hard_silu")
+    v = as_operand(x, "hard_silu")
     return ops.hard_swish(v) if v.dtype in dtypes.FLOAT else v * hard_sigmoid(v)
 
 
@@ -297,7 +297,7 @@ def glu(x: Any, axis: int = -1) -> Array:
     Raises:
         ShapeError: the axis has odd size.
     """
-    v = value(x, "glu")
+    v = as_operand(x, "glu")
     size = v.shape[as_axis("glu", axis, v.ndim)]
     if size % 2:
         raise ShapeError("glu: axis size must be divisible by 2", got=v.type)

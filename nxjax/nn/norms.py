@@ -6,7 +6,7 @@ from typing import Any
 
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError
-from nxjax.numpy.promotion import as_axes, as_axis, convert, promote_inexact, value
+from nxjax.numpy.promotion import as_axes, as_axis, as_operand, convert, promote_inexact
 from nxjax.ops import composite_norm as ops
 from nxjax.ops.arithmetic import rsqrt
 from nxjax.ops.base import like
@@ -52,7 +52,7 @@ def standardize(
             variance = jnp.mean(jnp.square(v), axis, keepdims=True, where=where) - jnp.square(mean)
             # Cancellation may leave it below 0, which has no square root.
             variance = jnp.maximum(variance, 0)
-    return (v - mean) * rsqrt(value(variance + epsilon, "standardize"))
+    return (v - mean) * rsqrt(as_operand(variance + epsilon, "standardize"))
 
 
 def _parameters(name: str, x: Any, axes: tuple[int, ...], given: list[tuple[Any, float]]) -> list[Array]:
@@ -60,7 +60,7 @@ def _parameters(name: str, x: Any, axes: tuple[int, ...], given: list[tuple[Any,
     shape = tuple(x.shape[a] for a in axes)
     neutral = ArrayType(shape, x.dtype)
     return [
-        like(neutral, default) if p is None else jnp.broadcast_to(convert(value(p, name), x.dtype), shape)
+        like(neutral, default) if p is None else jnp.broadcast_to(convert(as_operand(p, name), x.dtype), shape)
         for p, default in given
     ]
 

@@ -17,7 +17,7 @@ from nxjax.lax import while_loop
 from nxjax.numpy.creation import asarray
 from nxjax.numpy.elementwise import divide, negative
 from nxjax.numpy.powers import power
-from nxjax.numpy.promotion import broadcast_to_shape, convert, python_scalar, value
+from nxjax.numpy.promotion import as_operand, broadcast_to_shape, convert, python_scalar
 from nxjax.numpy.selection import where
 from nxjax.numpy.shapes import broadcast_to
 from nxjax.numpy.subscripts import canonical, make_plan, mode_name, read, refuse_absent, stacked_starts
@@ -30,7 +30,7 @@ from nxjax.trace.core import Array, Tracer
 from nxjax.trace.dtypes import DType
 
 
-class Options(NamedTuple):
+class UpdateOptions(NamedTuple):
     """What every update takes: two promises that a faster kernel may use, and how odd indices count."""
 
     indices_are_sorted: bool
@@ -40,7 +40,7 @@ class Options(NamedTuple):
 
 
 class Update(Protocol):
-    """A method of `Place` that gives the array with other values there."""
+    """A method of `IndexedArray` that gives the array with other values there."""
 
     def __call__(
         self,
@@ -54,11 +54,11 @@ class Update(Protocol):
     ) -> Array: ...
 
 
-def _update(step: Callable[[Place, Any, Options], Array]) -> Update:
+def _update(step: Callable[[IndexedArray, Any, UpdateOptions], Array]) -> Update:
     """The method that takes JAX's options one by one."""
 
     def method(
-        self: Place,
+        self: IndexedArray,
         values: Any,
         *,
         indices_are_sorted: bool = False,
@@ -67,7 +67,7 @@ def _update(step: Callable[[Place, Any, Options], Array]) -> Update:
         out_sharding: Any = None,
         wrap_negative_indices: bool = True,
     ) -> Array:
-        return step(self, values, Options(indices_are_sorted, unique_indices, mode, wrap_negative_indices))
+        return step(self, values, UpdateOptions(indices_are_sorted, unique_indices, mode, wrap_negative_indices))
 
     method.__name__, method.__qualname__, method.__doc__ = step.__name__, step.__qualname__, step.__doc__
     return cast(Update, method)
@@ -90,15 +90,15 @@ class At:
     def __init__(self, array: Array) -> None:
         self.array = array
 
-    def __getitem__(self, index: Any) -> Place:
-        return Place(self.array, index)
+    def __getitem__(self, index: Any) -> IndexedArray:
+        return IndexedArray(self.array, index)
 
     def __repr__(self) -> str:
         return f"_IndexUpdateHelper({self.array!r})"
 
 
 @final
-class Place:
+class IndexedArray:
     """``x.at[index]``: elements to read or to update.
 
     Every method takes JAX's options ``indices_are_sorted``, ``unique_indices``, ``mode`` and ``wrap_negative_indices``;
@@ -149,7 +149,7 @@ class Place:
         return read(self.array, self.index, mode, fill_value, indices_are_sorted, unique_indices, wrap_negative_indices)
 
     @_update
-    def set(self, values: Any, options: Options) -> Array:
+    def set(self, values: Any, options: UpdateOptions) -> Array:
         """``x[index] = values``; where an index occurs more than once, one of the values is left.
 
         >>> import nxjax.numpy as jnp
@@ -160,7 +160,7 @@ class Place:
         return write(self.array, self.index, values, "scatter", options)
 
     @_update
-    def add(self, values: Any, options: Options) -> Array:
+    def add(self, values: Any, options: UpdateOptions) -> Array:
         """``x[index] += values``; where an index occurs more than once, all values are added.
 
         >>> import nxjax.numpy as jnp
@@ -170,7 +170,7 @@ class Place:
         return write(self.array, self.index, values, "scatter_add", options)
 
     @_update
-    def subtract(self, values: Any, options: Options) -> Array:
+    def subtract(self, values: Any, options: UpdateOptions) -> Array:
         """``x[index] -= values``.
 
         >>> import nxjax.numpy as jnp
@@ -182,7 +182,7 @@ class Place:
         return write(self.array, self.index, less, "scatter_add", options)
 
     @_update
-    def multiply(self, values: Any, options: Options) -> Array:
+    def multiply(self, values: Any, options: UpdateOptions) -> Array:
         """``x[index] *= values``.
 
         >>> import nxjax.numpy as jnp
@@ -195,7 +195,7 @@ class Place:
     sub = subtract
 
     @_update
-    def divide(self, values: Any, options: Options) -> Array:
+    def divide(self, values: Any, options: UpdateOptions) -> Array:
         """``x[index] /= values``.
 
         >>> import nxjax.numpy as jnp
@@ -205,7 +205,7 @@ class Place:
         return divide(self.array, write(ones_of(self.array), self.index, values, "scatter_mul", options))
 
     @_update
-    def power(self, values: Any, options: Options) -> Array:
+    def power(self, values: Any, options: UpdateOptions) -> Array:
         """``x[index] **= values``.
 
         >>> import nxjax.numpy as jnp
@@ -223,7 +223,7 @@ class Place:
         return convert(powers, x.dtype, x.type.weak) if whole else powers
 
     @_update
-    def min(self, values: Any, options: Options) -> Array:
+    def min(self, values: Any, options: UpdateOptions) -> Array:
         """``x[index] = minimum(x[index], values)``.
 
         >>> import nxjax.numpy as jnp
@@ -233,7 +233,7 @@ class Place:
         return write(self.array, self.index, values, "scatter_min", options)
 
     @_update
-    def max(self, values: Any, options: Options) -> Array:
+    def max(self, values: Any, options: UpdateOptions) -> Array:
         """``x[index] = maximum(x[index], values)``.
 
         >>> import nxjax.numpy as jnp
@@ -257,7 +257,7 @@ class Place:
         >>> jnp.array([1.0, 4.0, 9.0]).at[1:].apply(jnp.sqrt)
         Array([1., 2., 3.], dtype=float32)
         """
-        options = Options(indices_are_sorted, unique_indices, mode, wrap_negative_indices)
+        options = UpdateOptions(indices_are_sorted, unique_indices, mode, wrap_negative_indices)
         x, index = self.array, self.index
         old = read(x, index, mode, None, indices_are_sorted, unique_indices, wrap_negative_indices)
         once = write(x, index, func(old), "scatter", options)
@@ -276,7 +276,7 @@ def ones_of(x: Array) -> Array:
     return convert(like(x, 1), x.dtype, x.type.weak)
 
 
-def _again(x: Array, index: Any, func: Callable[[Any], Any], once: Array, options: Options) -> Array:
+def _again(x: Array, index: Any, func: Callable[[Any], Any], once: Array, options: UpdateOptions) -> Array:
     """``once``, and ``func`` applied again where an element is named more than once."""
     from nxjax.runtime import ensure_compile_time_eval
 
@@ -287,7 +287,7 @@ def _again(x: Array, index: Any, func: Callable[[Any], Any], once: Array, option
         most = ops.reduce_max(times, axes=tuple(range(x.ndim)))
 
     def more(k: Any, y: Array) -> Array:
-        return where(k < times, convert(value(func(y), "apply"), y.dtype, y.type.weak), y)
+        return where(k < times, convert(as_operand(func(y), "apply"), y.dtype, y.type.weak), y)
 
     if traced or int(most) > _UNROLLED:
         start = wrap(np.asarray(1, np.int32))
@@ -297,7 +297,7 @@ def _again(x: Array, index: Any, func: Callable[[Any], Any], once: Array, option
     return once
 
 
-def write(x: Array, index: Any, values: Any, op: str, options: Options) -> Array:
+def write(x: Array, index: Any, values: Any, op: str, options: UpdateOptions) -> Array:
     """``x`` with ``values``, which broadcast, scattered to ``index``."""
     v = _given(values, x.dtype)
     _check_cast(x, v)
@@ -359,7 +359,7 @@ def _given(values: Any, dtype: DType) -> Array:
         return asarray(values)
     if type(values) is int and dtype in dtypes.INTEGER:
         return python_scalar(values, dtype, True)
-    return value(values, "scatter")
+    return as_operand(values, "scatter")
 
 
 def _whole(x: Array, v: Array, op: str) -> Array:

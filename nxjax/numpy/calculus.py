@@ -14,7 +14,7 @@ from nxjax.numpy.floats import clip, conjugate, i0
 from nxjax.numpy.indexing import take
 from nxjax.numpy.joining import concatenate
 from nxjax.numpy.powers import remainder
-from nxjax.numpy.promotion import as_axes, as_axis, convert, promote_inexact, static_int, value
+from nxjax.numpy.promotion import as_axes, as_axis, as_operand, convert, promote_inexact, static_int
 from nxjax.numpy.reductions import sum as sum_
 from nxjax.numpy.selection import where
 from nxjax.numpy.shapes import broadcast_to, moveaxis
@@ -22,9 +22,9 @@ from nxjax.numpy.sorting import argsort, searchsorted
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.conv import ConvDimensionNumbers
 from nxjax.trace import dtypes
-from nxjax.trace.array import another, wrap
+from nxjax.trace.array import copied, wrap
 from nxjax.trace.core import Array
-from nxjax.trace.promise import check_written
+from nxjax.trace.reproducible import check_transcendental
 
 
 def _cut(x: Array, axis: int, start: int | None, stop: int | None, step: int | None = None) -> Array:
@@ -50,10 +50,10 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     >>> jnp.diff(jnp.array([3, 5]), prepend=0)
     Array([3, 2], dtype=int32)
     """
-    x = value(a, "diff")
+    x = as_operand(a, "diff")
     n = static_int("diff", n)
     if n == 0:
-        return another(x)
+        return copied(x)
     if n < 0:
         raise ValueError(f"order must be non-negative but got {n}")
     if x.ndim == 0:
@@ -62,7 +62,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     parts: list[Any] = [x]
     for extra, at in ((prepend, 0), (append, len(parts) + 1)):
         if extra is not None:
-            e = value(extra, "diff")
+            e = as_operand(extra, "diff")
             if e.ndim == 0:
                 e = broadcast_to(e, tuple(1 if d == i else s for d, s in enumerate(x.shape)))
             parts.insert(at, e)
@@ -114,7 +114,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = N
             middle = (_cut(x, i, 2, None) - _cut(x, i, None, -2)) * 0.5
             out.append(concatenate([first, middle, last], i) / h)
             continue
-        c = value(h, "gradient")
+        c = as_operand(h, "gradient")
         if c.shape != (x.shape[i],):
             raise ValueError(
                 "Spacing arrays must have the same length as the dimension along which the gradient is calculated."
@@ -139,7 +139,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
         x: their places, a vector or of the shape of ``y``; without it they are ``dx`` apart.
     """
     if x is None:
-        (v,), step = promote_inexact("trapezoid", y), value(dx, "trapezoid")
+        (v,), step = promote_inexact("trapezoid", y), as_operand(dx, "trapezoid")
         v = moveaxis(v, axis, -1)
     else:
         v, c = promote_inexact("trapezoid", y, x)
@@ -310,21 +310,21 @@ def blackman(M: int) -> Array:
     >>> jnp.round(jnp.blackman(5), 2)
     Array([-0.  ,  0.34,  1.  ,  0.34, -0.  ], dtype=float32)
     """
-    check_written("jnp.blackman")
+    check_transcendental("jnp.blackman")
     return _finished(np.blackman(_window("blackman", M)))
 
 
 @example("3", "Array([0.08, 1.  , 0.08], dtype=float32)")
 def hamming(M: int) -> Array:
     """The Hamming window of ``M`` points: 0.54 - 0.46 cos."""
-    check_written("jnp.hamming")
+    check_transcendental("jnp.hamming")
     return _finished(np.hamming(_window("hamming", M)))
 
 
 @example("5", "Array([0. , 0.5, 1. , 0.5, 0. ], dtype=float32)")
 def hanning(M: int) -> Array:
     """The von Hann window of ``M`` points: 0.5 - 0.5 cos."""
-    check_written("jnp.hanning")
+    check_transcendental("jnp.hanning")
     return _finished(np.hanning(_window("hanning", M)))
 
 

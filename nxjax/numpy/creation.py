@@ -13,14 +13,14 @@ import numpy as np
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.numpy.documented import example
 from nxjax.numpy.promotion import (
+    as_operand,
     as_shape,
     convert,
-    value,
 )
 from nxjax.numpy.shapes import broadcast_to
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
-from nxjax.trace.array import PlacedArray, another, as_numpy, as_value, check_items, from_numpy, frozen, scalar, wrap
+from nxjax.trace.array import PlacedArray, as_numpy, as_value, check_items, copied, from_numpy, readonly, scalar, wrap
 from nxjax.trace.core import EVAL, Array, current_trace
 from nxjax.trace.dtypes import DType
 from nxjax.trace.lazy import lazy
@@ -80,7 +80,7 @@ def array(
         x = _cast(x, wanted)
     if ndmin > x.ndim:
         x = ops.reshape(x, shape=(1,) * (ndmin - x.ndim) + x.shape)
-    return placed(another(x) if copy and x is object else x, device)
+    return placed(copied(x) if copy and x is object else x, device)
 
 
 def _cast(x: Array, dtype: DType) -> Array:
@@ -131,7 +131,7 @@ def _numpy_as(x: Any, dtype: DType) -> np.ndarray[Any, Any]:
     data = np.asarray(x)
     with np.errstate(all="ignore"):
         y = np.asarray(ops.convert_element_type.eval(data, dtype=dtype))
-    return y if y.base is None else frozen(y)  # the real part is a view
+    return y if y.base is None else readonly(y)  # the real part is a view
 
 
 def _leaves(x: Any) -> list[Any]:
@@ -241,12 +241,12 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> 
     >>> jnp.astype(jnp.array([0, 2]), bool)
     Array([False,  True], dtype=bool)
     """
-    v = value(x, "astype")
+    v = as_operand(x, "astype")
     wanted = dtypes.as_dtype(float if dtype is None else dtype)
     if v.dtype in dtypes.COMPLEX and wanted in dtypes.FLOAT | dtypes.INTEGER:
         v = ops.real(v)
     y = convert(v, wanted)
-    return placed(another(y) if copy and y is x else y, device)
+    return placed(copied(y) if copy and y is x else y, device)
 
 
 # --- filled ---

@@ -16,6 +16,7 @@ from nxjax.errors import DtypeError
 from nxjax.numpy import eager
 from nxjax.numpy.documented import example, named
 from nxjax.numpy.promotion import (
+    as_operand,
     broadcast_shape,
     broadcast_to_shape,
     convert,
@@ -27,7 +28,6 @@ from nxjax.numpy.promotion import (
     promote_inexact,
     promote_to,
     result_type_of,
-    value,
 )
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.arithmetic import Square
@@ -35,7 +35,7 @@ from nxjax.ops.base import Unary as OpUnary
 from nxjax.ops.elementary import Expm1, Log1p, Smooth
 from nxjax.ops.vocabulary import functions
 from nxjax.trace import dtypes
-from nxjax.trace.array import DeviceArray, another, wrap
+from nxjax.trace.array import DeviceArray, copied, wrap
 from nxjax.trace.core import Array
 
 Unary = Callable[[Any], Array]
@@ -115,7 +115,7 @@ def _plain(name: str, op: str, doc: str) -> Unary:
     def function(x: Any, /, *, out: None = None, where: None = None) -> Array:
         if out is not None or where is not None:
             only_all(name, out, where)
-        return getattr(ops, op)(value(x, name))
+        return getattr(ops, op)(as_operand(x, name))
 
     return function
 
@@ -153,7 +153,7 @@ def _masked(x: Any, y: Any) -> Any:
     if dtype not in dtypes.INEXACT:
         return None
     (v,) = promote_to("multiply", (rest,), dtype, weak)
-    which = value(mask, "multiply")
+    which = as_operand(mask, "multiply")
     shape = broadcast_shape("multiply", which.type.shape, v.type.shape)
     if which.type.shape != shape:
         return None
@@ -208,7 +208,7 @@ bitwise_invert = invert = bitwise_not
 @example("jnp.array([-1, 2], jnp.int8)", "Array([-1,  2], dtype=int8)")
 def positive(x: Any, /) -> Array:
     """x itself, of any numeric dtype."""
-    return another(value(x, "positive"))
+    return copied(as_operand(x, "positive"))
 
 
 def square(x: Any, /) -> Array:
@@ -218,20 +218,20 @@ def square(x: Any, /) -> Array:
     >>> jnp.square(jnp.array([12, 20], jnp.uint8)), jnp.square(True)
     (Array([144, 144], dtype=uint8), Array(1, dtype=int32))
     """
-    v = value(x, "square")
+    v = as_operand(x, "square")
     return ops.square(convert(v, dtypes.int32) if v.dtype == dtypes.bool_ else v)
 
 
 @example("jnp.array([-2.5, 0.0, jnp.nan])", "Array([-1.,  0., nan], dtype=float32)")
 def sign(x: Any, /) -> Array:
     """-1, 0 or 1 in the dtype of x; nan for nan, x / abs(x) for complex x."""
-    return ops.sign(value(x, "sign"))
+    return ops.sign(as_operand(x, "sign"))
 
 
 @example("jnp.array([3 + 4j, -1])", "Array([5., 1.], dtype=float32)")
 def absolute(x: Any, /) -> Array:
     """The absolute value. Real for complex x; unsigned integers and booleans are themselves."""
-    v = value(x, "absolute")
+    v = as_operand(x, "absolute")
     return v if v.dtype == dtypes.bool_ or v.dtype in dtypes.UNSIGNED else ops.abs(v)
 
 
@@ -247,7 +247,7 @@ def fabs(x: Any, /) -> Array:
 def _rounding(name: str, op: str, doc: str) -> Unary:
     @named(name, doc + " Integers and booleans are themselves.", *_EXAMPLES[name])
     def function(x: Any, /) -> Array:
-        v = value(x, name)
+        v = as_operand(x, name)
         if v.dtype in dtypes.BITS:
             return v
         return getattr(ops, op)(v)
@@ -262,7 +262,7 @@ ceil = _rounding("ceil", "ceil", "The smallest integer not below x.")
 @example("jnp.array([-1.7, 1.7])", "Array([-1.,  1.], dtype=float32)")
 def trunc(x: Any) -> Array:
     """x without its fraction. Integers and booleans are themselves."""
-    v = value(x, "trunc")
+    v = as_operand(x, "trunc")
     if v.dtype in dtypes.BITS:
         return v
     return jnp.where(ops.lt(v, 0), ops.ceil(v), ops.floor(v))
@@ -316,7 +316,7 @@ greater_equal = _ordering("greater_equal", "ge", "x >= y.")
 
 def boolean(x: Any, where: str) -> Array:
     """``x != 0``."""
-    v = value(x, where)
+    v = as_operand(x, where)
     return v if v.dtype == dtypes.bool_ else convert(v, dtypes.bool_)
 
 

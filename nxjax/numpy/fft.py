@@ -12,7 +12,7 @@ from nxjax.errors import ParameterError
 from nxjax.numpy.creation import asarray, filled, placed
 from nxjax.numpy.documented import example
 from nxjax.numpy.floats import conjugate
-from nxjax.numpy.promotion import as_axes, as_axis, convert, promote_inexact, static_int, value
+from nxjax.numpy.promotion import as_axes, as_axis, as_operand, convert, promote_inexact, static_int
 from nxjax.numpy.rearranging import roll
 from nxjax.numpy.shapes import moveaxis
 from nxjax.ops import vocabulary as ops
@@ -118,7 +118,7 @@ def _runs(x: Array, kind: Any, name: str, sizes: Sequence[int]) -> Array:
 def _one(name: str, kind: str, a: Any, n: int | None, axis: int, norm: str | None) -> Array:
     if isinstance(axis, (list, tuple)):
         raise ValueError(f"jax.numpy.fft.{name} does not support multiple axes. Use jax.numpy.fft.{name}n.")
-    x = value(a, name)
+    x = as_operand(a, name)
     return _transform(name, kind, x, None if n is None else (n,), (as_axis(name, axis, x.ndim),), norm)
 
 
@@ -232,7 +232,7 @@ _OTHER_WAY = {None: "forward", "backward": "forward", "forward": "backward", "or
 @example("jnp.array([1.0, 2.0, 1.0])", "Array([ 6.,  0., -2.,  0.], dtype=float32)")
 def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The transform of a signal with Hermitian symmetry, of which the first half is given: real."""
-    return irfft(conjugate(value(a, "hfft")), n, axis, _OTHER_WAY.get(norm, norm))
+    return irfft(conjugate(as_operand(a, "hfft")), n, axis, _OTHER_WAY.get(norm, norm))
 
 
 @example("jnp.array([6.0, 0.0, -2.0, 0.0])", "Array([1., 2., 1.], dtype=float32)", then=".real")
@@ -268,7 +268,7 @@ def _frequencies(name: str, n: Any, d: Any, dtype: Any, device: Any, plain: Any)
     wanted = dtypes.as_dtype(float if dtype is None else dtype)
     n = static_int(name, int(n) if isinstance(n, float) and n.is_integer() else n)
     whole = plain(n) * n if n > 0 else np.zeros(1 if n == 0 and name == "rfftfreq" else 0)  # 0 / 0: nan
-    frequencies = wrap(whole.astype(dtypes.to_inexact(wanted))) / value(d * n, name)
+    frequencies = wrap(whole.astype(dtypes.to_inexact(wanted))) / as_operand(d * n, name)
     return placed(convert(frequencies, dtypes.to_inexact(wanted) if name == "rfftfreq" else wanted), device)
 
 
@@ -285,6 +285,6 @@ def ifftshift(x: Any, axes: Any = None) -> Array:
 
 
 def _shifted(name: str, x: Any, axes: Any, by: Any) -> Array:
-    v = value(x, name)
+    v = as_operand(x, name)
     where = as_axes(name, axes, v.ndim)
     return roll(v, tuple(by(v.shape[i]) for i in where), where) if where else v

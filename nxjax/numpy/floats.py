@@ -12,6 +12,7 @@ from nxjax.numpy.creation import asarray, filled
 from nxjax.numpy.documented import example
 from nxjax.numpy.elementwise import equal, greater, less, logical_and, logical_not, maximum, minimum
 from nxjax.numpy.promotion import (
+    as_operand,
     broadcast,
     convert,
     dtype_of,
@@ -21,14 +22,13 @@ from nxjax.numpy.promotion import (
     promote,
     promote_inexact,
     promote_to,
-    value,
 )
 from nxjax.numpy.reductions import all as all_
 from nxjax.numpy.selection import where
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import constant
 from nxjax.trace import dtypes
-from nxjax.trace.array import another, wrap
+from nxjax.trace.array import copied, wrap
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
 from nxjax.transforms.custom_jvp import custom_jvp
@@ -39,7 +39,7 @@ from nxjax.transforms.custom_jvp import custom_jvp
 @example("jnp.array([1.0, jnp.inf, jnp.nan])", "Array([ True, False, False], dtype=bool)")
 def isfinite(x: Any, /) -> Array:
     """Whether x is neither infinite nor nan; true of all integers."""
-    v = value(x, "isfinite")
+    v = as_operand(x, "isfinite")
     if v.dtype in dtypes.FLOAT:
         return ops.is_finite(v)
     if v.dtype in dtypes.COMPLEX:
@@ -50,21 +50,21 @@ def isfinite(x: Any, /) -> Array:
 @example("jnp.array([1.0, jnp.inf, jnp.nan])", "Array([False, False,  True], dtype=bool)")
 def isnan(x: Any, /) -> Array:
     """Whether x is not a number; a complex number where either part is."""
-    v = value(x, "isnan")
+    v = as_operand(x, "isnan")
     return ops.ne(v, v) if v.dtype in dtypes.INEXACT else _constant(v, False)
 
 
 @example("jnp.array([-jnp.inf, 1.0, jnp.nan])", "Array([ True, False, False], dtype=bool)")
 def isinf(x: Any, /) -> Array:
     """Whether x is positive or negative infinity; a complex number where either part is."""
-    v = value(x, "isinf")
+    v = as_operand(x, "isinf")
     if v.dtype in dtypes.COMPLEX:
         return ops.or_(isinf(ops.real(v)), isinf(ops.imag(v)))
     return ops.eq(ops.abs(v), full_like(v, np.inf)) if v.dtype in dtypes.FLOAT else _constant(v, False)
 
 
 def _infinity(name: str, x: Any, sign: float) -> Array:
-    v = value(x, name)
+    v = as_operand(x, name)
     if v.dtype in dtypes.COMPLEX:
         raise DtypeError(f"{name}: not defined for complex values", got=v.type)
     return ops.eq(v, full_like(v, sign * np.inf)) if v.dtype in dtypes.FLOAT else _constant(v, False)
@@ -97,7 +97,7 @@ def _constant(v: Array, truth: bool) -> Array:
 @example("jnp.array([1 + 0j, 1j])", "Array([ True, False], dtype=bool)")
 def isreal(x: Any) -> Array:
     """Whether the imaginary part is zero, element by element."""
-    v = value(x, "isreal")
+    v = as_operand(x, "isreal")
     if v.dtype not in dtypes.COMPLEX:
         return _constant(v, True)
     i = ops.imag(v)
@@ -209,22 +209,22 @@ def array_equiv(a1: Any, a2: Any) -> Array:
 @example("jnp.array([3 + 4j])", "Array([3.], dtype=float32)")
 def real(x: Any, /) -> Array:
     """The real part; real x is itself."""
-    v = value(x, "real")
-    return ops.real(v) if v.dtype in dtypes.COMPLEX else another(v)
+    v = as_operand(x, "real")
+    return ops.real(v) if v.dtype in dtypes.COMPLEX else copied(v)
 
 
 @example("jnp.array([3, 4])", "Array([0, 0], dtype=int32)")
 def imag(x: Any, /) -> Array:
     """The imaginary part; zeros of the dtype for real x."""
-    v = value(x, "imag")
+    v = as_operand(x, "imag")
     return ops.imag(v) if v.dtype in dtypes.COMPLEX else full_like(v, 0)
 
 
 @example("jnp.array([3 + 4j, 2])", "Array([3.-4.j, 2.-0.j], dtype=complex64)")
 def conjugate(x: Any, /) -> Array:
     """The complex conjugate; real x is itself."""
-    v = value(x, "conjugate")
-    return ops.complex(ops.real(v), ops.neg(ops.imag(v))) if v.dtype in dtypes.COMPLEX else another(v)
+    v = as_operand(x, "conjugate")
+    return ops.complex(ops.real(v), ops.neg(ops.imag(v))) if v.dtype in dtypes.COMPLEX else copied(v)
 
 
 conj = conjugate
@@ -234,7 +234,7 @@ conj = conjugate
 def angle(z: Any, deg: bool = False) -> Array:
     """The argument of a complex number, from -pi to pi, or in degrees with ``deg``."""
     (v,) = promote_inexact("angle", z)
-    given = value(z, "angle").dtype
+    given = as_operand(z, "angle").dtype
     if given in dtypes.BITS or (given in dtypes.FLOAT and not v.ndim):
         v = convert(v, dtypes.as_dtype(float))  # of these the default float: a choice that JAX made
     out = ops.atan2(imag(v), real(v))
@@ -258,7 +258,7 @@ def signbit(x: Any, /) -> Array:
     Raises:
         DtypeError: complex input.
     """
-    v = value(x, "signbit")
+    v = as_operand(x, "signbit")
     if v.dtype in dtypes.UNSIGNED or v.dtype == dtypes.bool_:
         return _constant(v, False)
     if v.dtype in dtypes.SIGNED:
@@ -337,7 +337,7 @@ def ldexp(x1: Any, x2: Any, /) -> Array:
     (a,) = promote_inexact("ldexp", x1)
     if a.dtype in dtypes.COMPLEX:
         raise ValueError("ldexp: complex x1 is not supported")
-    a, n = broadcast("ldexp", a, convert(value(x2, "ldexp"), dtypes.int32))
+    a, n = broadcast("ldexp", a, convert(as_operand(x2, "ldexp"), dtypes.int32))
     # In two steps, so that neither factor overflows before the product does.
     half = ops.shift_right_arithmetic(n, full_like(n, 1))
     rest = ops.sub(n, half)
@@ -358,7 +358,7 @@ def spacing(x: Any, /) -> Array:
 @example("jnp.array([jnp.nan, jnp.inf, 1.0]), posinf=9.0", "Array([0., 9., 1.], dtype=float32)")
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Array:
     """nan and infinities replaced by finite numbers: by default 0, the largest and the lowest of the dtype."""
-    v = value(x, "nan_to_num")
+    v = as_operand(x, "nan_to_num")
     if v.dtype in dtypes.BITS:
         return v
     if v.dtype in dtypes.COMPLEX:
@@ -520,11 +520,11 @@ def clip(
     arr = a if arr is None else arr
     lower = a_min if min is None else min
     upper = a_max if max is None else max
-    v = value(arr, "clip")
+    v = as_operand(arr, "clip")
     if any(dtype_of(x, "clip")[0] in dtypes.COMPLEX for x in (v, lower, upper) if x is not None):
         raise ValueError("Clip received a complex value either through the input or the min/max keywords.")
     if lower is not None:
         v = maximum(lower, v)
     if upper is not None:
         v = minimum(upper, v)
-    return another(v) if v is arr else v
+    return copied(v) if v is arr else v

@@ -10,7 +10,7 @@ from typing import Any
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.numpy.documented import example
-from nxjax.numpy.promotion import as_axis, broadcast_shape, value
+from nxjax.numpy.promotion import as_axis, as_operand, broadcast_shape
 from nxjax.numpy.shapes import expand_dims, moveaxis, squeeze
 from nxjax.trace import tree
 from nxjax.trace.core import Array
@@ -56,7 +56,9 @@ def vectorize(
             )
         positions = [i for i in range(len(args)) if i not in skipped]
         names = list(free_words)
-        xs = [value(args[i], "vectorize") for i in positions] + [value(free_words[k], "vectorize") for k in names]
+        xs = [as_operand(args[i], "vectorize") for i in positions] + [
+            as_operand(free_words[k], "vectorize") for k in names
+        ]
 
         def core(*vs: Any) -> Any:
             full = list(args)
@@ -124,7 +126,7 @@ def _checked(core: Callable[..., Any], outputs: list[tuple[str, ...]], sizes: di
         if len(ys) != len(outputs):
             raise TypeError(f"wrong number of output arguments: expected {len(outputs)}, got {len(ys)}")
         for y, names in zip(ys, outputs, strict=True):
-            shape = tuple(value(y, "vectorize").shape)
+            shape = tuple(as_operand(y, "vectorize").shape)
             if len(shape) != len(names):
                 raise ValueError(f"output shape {shape} does not match core dimensions {names}")
             for name, n in zip(names, shape, strict=True):
@@ -144,7 +146,7 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
     >>> jnp.apply_along_axis(jnp.diag, 0, jnp.ones((2, 3))).shape
     (2, 2, 3)
     """
-    x = value(arr, "apply_along_axis")
+    x = as_operand(arr, "apply_along_axis")
     i = as_axis("apply_along_axis", axis, x.ndim)
     rows = moveaxis(x, i, -1)
     function: Callable[..., Any] = lambda row: func1d(row, *args, **kwargs)
@@ -167,7 +169,7 @@ def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Array:
     Raises:
         ShapeError: the function neither keeps nor drops the axis.
     """
-    x = value(a, "apply_over_axes")
+    x = as_operand(a, "apply_over_axes")
     for axis in axes if isinstance(axes, (tuple, list)) else (axes,):
         y = func(x, axis)
         if y.ndim != x.ndim:

@@ -10,7 +10,16 @@ from nxjax.errors import ParameterError, ShapeError, Shown
 from nxjax.numpy.creation import asarray, ones, zeros
 from nxjax.numpy.documented import example
 from nxjax.numpy.joining import concatenate, stack
-from nxjax.numpy.promotion import as_axes, as_shape, broadcast_to_shape, concrete, convert, full_like, static_int, value
+from nxjax.numpy.promotion import (
+    as_axes,
+    as_operand,
+    as_shape,
+    broadcast_to_shape,
+    concrete,
+    convert,
+    full_like,
+    static_int,
+)
 from nxjax.numpy.ranges import arange, eye, linspace, tri
 from nxjax.numpy.rearranging import resize
 from nxjax.numpy.scalar_types import result_type
@@ -30,7 +39,7 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
         ShapeError: fewer than two axes.
         AxisError: an axis that ``a`` does not have, or one axis twice.
     """
-    x = value(a, "diagonal")
+    x = as_operand(a, "diagonal")
     if x.ndim < 2:
         raise ShapeError("diagonal requires an array of at least two dimensions.", got=x.type)
     i, j = as_axes("diagonal", (axis1, axis2), x.ndim)
@@ -56,7 +65,7 @@ def diag(v: Any, k: int = 0) -> Array:
     >>> jnp.diag(jnp.array([[1, 2], [3, 4]]))
     Array([1, 4], dtype=int32)
     """
-    x = value(v, "diag")
+    x = as_operand(v, "diag")
     k = static_int("diag", k)
     if x.ndim == 2:
         return convert(diagonal(x, k), x.dtype)
@@ -82,7 +91,7 @@ def diagflat(v: Any, k: int = 0) -> Array:
 
 
 def _triangle(name: str, m: Any, k: Any, lower: bool) -> Array:
-    x = value(m, name)
+    x = as_operand(m, name)
     if x.ndim < 2:
         raise ShapeError(f"Argument to jax.numpy.{name} must be at least 2D", got=x.type)
     n, c = x.shape[-2:]
@@ -226,11 +235,11 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True)
     if wrap:
         raise NotImplementedError("wrap=True not implemented, must pass wrap=False")
 
-    x = value(a, "fill_diagonal")
+    x = as_operand(a, "fill_diagonal")
     if x.ndim < 2:
         raise ValueError("array must be at least 2-d")
     n = min(x.shape)
-    v = value(val, "fill_diagonal")
+    v = as_operand(val, "fill_diagonal")
     v = v if v.ndim == 0 else resize(ravel(v), (n,))
     return x.at[diag_indices(n, x.ndim)].set(v)
 
@@ -260,7 +269,7 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
         raise ValueError(f"Valid values for indexing are 'xy' and 'ij', got {indexing}")
     if not copy:
         raise ValueError("jax.numpy.meshgrid only supports copy=True")
-    xs = [value(x, "meshgrid") for x in xi]
+    xs = [as_operand(x, "meshgrid") for x in xi]
     if any(x.ndim > 1 for x in xs):
         raise ShapeError("Arguments to jax.numpy.meshgrid must be 1D", got=", ".join(str(x.type) for x in xs))
     sizes = [x.size for x in xs]
@@ -291,7 +300,7 @@ def ix_(*args: Any) -> tuple[Array, ...]:
     out: list[Array] = []
     n = len(args)
     for i, a in enumerate(args):
-        x = value(a if not isinstance(a, (list, tuple)) else np.asarray(a), "ix_")
+        x = as_operand(a if not isinstance(a, (list, tuple)) else np.asarray(a), "ix_")
         if x.ndim != 1:
             raise ValueError(f"Arguments to jax.numpy.ix_ must be 1-dimensional, got shape {x.shape}")
         if x.dtype == dtypes.bool_:

@@ -13,6 +13,7 @@ from nxjax.numpy.floats import clip
 from nxjax.numpy.powers import remainder
 from nxjax.numpy.promotion import (
     as_axis,
+    as_operand,
     as_shape,
     broadcast,
     broadcast_shape,
@@ -20,8 +21,7 @@ from nxjax.numpy.promotion import (
     concrete,
     convert,
     no_out,
-    value,
-    widened,
+    widen_index,
 )
 from nxjax.numpy.rearranging import resize
 from nxjax.numpy.reductions import cumsum
@@ -64,8 +64,8 @@ def take(
     Array([1., 1., 2.], dtype=float32)
     """
     no_out("take", out)
-    x = value(a, "take")
-    index = value(indices, "take")
+    x = as_operand(a, "take")
+    index = as_operand(indices, "take")
     if mode == "raise":
         raise NotImplementedError("The 'raise' mode to jnp.take is not supported.")
     if index.dtype not in dtypes.INTEGER:
@@ -77,11 +77,11 @@ def take(
     if n == 0 and index.size:
         raise IndexError("take: cannot do a non-empty take from an empty axis.")
     if mode == "wrap":
-        index, mode = remainder(widened(index), n), "clip"
+        index, mode = remainder(widen_index(index), n), "clip"
     elif mode == "clip":
         # Clipping looks at the index as written: -1 is below the range.
 
-        index = clip(widened(index), 0, n - 1)
+        index = clip(widen_index(index), 0, n - 1)
     return read(
         x,
         (*(slice(None),) * i, index),
@@ -113,7 +113,7 @@ def take_along_axis(
     Array([[1, 2, 3],
            [4, 5, 6]], dtype=int32)
     """
-    x, index = value(arr, "take_along_axis"), value(indices, "take_along_axis")
+    x, index = as_operand(arr, "take_along_axis"), as_operand(indices, "take_along_axis")
     if index.dtype not in dtypes.INTEGER:
         raise ParameterError("take_along_axis: indices must have an integer type", got=index.type)
     if axis is None:
@@ -171,7 +171,7 @@ def put_along_axis(
     """
     if inplace:
         raise ValueError("put_along_axis: arrays are immutable, so inplace=False is needed")
-    x, index = value(arr, "put_along_axis"), value(indices, "put_along_axis")
+    x, index = as_operand(arr, "put_along_axis"), as_operand(indices, "put_along_axis")
     if axis is None:
         flat = ops.reshape(x, shape=(x.size,))
         return ops.reshape(
@@ -200,7 +200,7 @@ def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Tr
     if inplace:
         raise ValueError("put: arrays are immutable, so inplace=False is needed")
 
-    x, index = value(a, "put"), widened(ravel(ind))
+    x, index = as_operand(a, "put"), widen_index(ravel(ind))
     values = ravel(v)
     if not index.size or not values.size or not x.size:
         return x
@@ -229,7 +229,7 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
     if inplace:
         raise ValueError("place: arrays are immutable, so inplace=False is needed")
 
-    x, m, v = value(arr, "place"), value(mask, "place"), ravel(vals)
+    x, m, v = as_operand(arr, "place"), as_operand(mask, "place"), ravel(vals)
     if m.size != x.size:
         raise ShapeError("place: arr and mask must be the same size", got=f"{x.type} and {m.type}")
     if not v.size:
@@ -250,7 +250,7 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
         TypeError: indices that are no integers.
     """
     sizes = as_shape("unravel_index", shape)
-    index = value(indices, "unravel_index")
+    index = as_operand(indices, "unravel_index")
     if index.dtype not in dtypes.INTEGER:
         raise TypeError(f"unravel_index: indices must be integers, got {index.dtype.name}")
     total = math.prod(sizes)
@@ -273,7 +273,7 @@ def ravel_multi_index(
     sizes = as_shape("ravel_multi_index", dims)
     if len(multi_index) != len(sizes):
         raise AssertionError(f"len(multi_index)={len(multi_index)} != len(dims)={len(sizes)}")
-    columns = [value(i, "ravel_multi_index") for i in multi_index]
+    columns = [as_operand(i, "ravel_multi_index") for i in multi_index]
     wanted = dtypes.as_dtype(result_type(int, *columns) if dtype is None else dtype)
     if wanted not in dtypes.INTEGER:
         raise ValueError(f"dtype={wanted} is not an integer type.")
@@ -288,9 +288,9 @@ def ravel_multi_index(
             if data.size and (data.min() < 0 or data.max() >= n):
                 raise ValueError("invalid entry in coords array")
     elif mode == "clip":
-        columns = [clip(widened(c), 0, n - 1) for c, n in zip(columns, sizes, strict=True)]
+        columns = [clip(widen_index(c), 0, n - 1) for c, n in zip(columns, sizes, strict=True)]
     elif mode == "wrap":
-        columns = [remainder(widened(c), n) for c, n in zip(columns, sizes, strict=True)]
+        columns = [remainder(widen_index(c), n) for c, n in zip(columns, sizes, strict=True)]
     elif mode != "ignore":
         raise ValueError(f"invalid mode={mode!r}. Expected 'raise', 'wrap', 'clip', or 'ignore'.")
     if order not in ("C", "F"):

@@ -8,7 +8,7 @@ import numpy as np
 
 from nxjax.errors import DtypeError
 from nxjax.numpy.documented import example
-from nxjax.numpy.promotion import as_axis, convert, full_like, numeric_operands, operands, value
+from nxjax.numpy.promotion import as_axis, as_operand, convert, full_like, numeric_operands, operands
 from nxjax.numpy.reductions import any as any_
 from nxjax.numpy.shapes import moveaxis
 from nxjax.ops import vocabulary as ops
@@ -57,7 +57,7 @@ def bitwise_count(x: Any, /) -> Array:
     Raises:
         DtypeError: neither integers nor booleans.
     """
-    v = value(x, "bitwise_count")
+    v = as_operand(x, "bitwise_count")
     if v.dtype == dtypes.bool_:
         return convert(v, dtypes.uint8)
     if v.dtype not in dtypes.INTEGER:
@@ -126,7 +126,7 @@ def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Array:
     >>> jnp.packbits(jnp.array([True, False, True]), bitorder="little")
     Array([5], dtype=uint8)
     """
-    x = value(a, "packbits")
+    x = as_operand(a, "packbits")
     if x.dtype not in dtypes.BITS:
         raise TypeError("Expected an input array of integer or boolean data type")
     weights = _weights(bitorder)
@@ -151,7 +151,7 @@ def unpackbits(a: Any, axis: int | None = None, count: Any = None, bitorder: str
         TypeError: not uint8.
         ValueError: another ``bitorder`` than ``"big"`` and ``"little"``.
     """
-    x = value(a, "unpackbits")
+    x = as_operand(a, "unpackbits")
     if x.dtype != dtypes.uint8:
         raise TypeError(f"Expected an input array of unsigned byte data type, got {x.dtype.name}")
     shifts = np.log2(_weights(bitorder)).astype(np.uint8)

@@ -13,7 +13,7 @@ from nxjax.errors import ParameterError, ShapeError, described
 from nxjax.numpy.creation import ones
 from nxjax.numpy.documented import example
 from nxjax.numpy.indexing import take
-from nxjax.numpy.promotion import as_axis, concrete, convert, no_out, promote, static_int, value
+from nxjax.numpy.promotion import as_axis, as_operand, concrete, convert, no_out, promote, static_int
 from nxjax.numpy.shapes import atleast_1d, atleast_2d, atleast_3d, broadcast_to, expand_dims, moveaxis, ravel
 from nxjax.numpy.shapes import part as _part
 from nxjax.ops import vocabulary as ops
@@ -34,7 +34,7 @@ def _items(where: str, arrays: Any) -> list[Any]:
 def _typed(where: str, arrays: Sequence[Any], dtype: Any) -> list[Array]:
     if dtype is not None:
         wanted = dtypes.as_dtype(dtype)
-        return [convert(value(a, where), wanted) for a in arrays]
+        return [convert(as_operand(a, where), wanted) for a in arrays]
     return promote(where, *arrays)
 
 
@@ -57,7 +57,7 @@ def concatenate(arrays: Any, axis: Any = 0, dtype: Any = None) -> Array:
             "concatenate: axis", got=described(axis), expected="an int or None", fix="concatenate([x, y]), of one list"
         )
     if isinstance(arrays, (Array, np.ndarray)) and np.ndim(arrays) >= 2 and axis == 0 and dtype is None:
-        x = value(arrays, "concatenate")
+        x = as_operand(arrays, "concatenate")
         return ops.reshape(x, shape=(x.shape[0] * x.shape[1], *x.shape[2:]))
     xs = _typed("concatenate", _items("concatenate", arrays), dtype)
     if axis is None:
@@ -139,7 +139,7 @@ def dstack(tup: Any, dtype: Any = None) -> Array:
 @example("[jnp.array([1, 2]), jnp.array([[3, 4], [5, 6]])]", "Array([[1, 3, 4],\n       [2, 5, 6]], dtype=int32)")
 def column_stack(tup: Any) -> Array:
     """Vectors as columns, matrices as they are, side by side."""
-    xs = [value(x, "column_stack") for x in _items("column_stack", tup)]
+    xs = [as_operand(x, "column_stack") for x in _items("column_stack", tup)]
     return concatenate([x if x.ndim > 1 else ops.reshape(x, shape=(x.size, 1)) for x in xs], 1)
 
 
@@ -163,7 +163,7 @@ def _block(x: Any) -> tuple[Array, int]:
     if isinstance(x, tuple):
         raise ValueError("block: tuples are not allowed, use lists")
     if not isinstance(x, list):
-        return value(x, "block"), 1
+        return as_operand(x, "block"), 1
     if not x:
         raise ValueError("block: lists cannot be empty")
     parts, depths = zip(*map(_block, x), strict=True)
@@ -176,7 +176,7 @@ def _block(x: Any) -> tuple[Array, int]:
 
 
 def _split(name: str, ary: Any, indices_or_sections: Any, axis: Any, uneven: bool) -> list[Array]:
-    x = value(ary, name)
+    x = as_operand(ary, name)
     i = as_axis(name, axis, x.ndim)
     n = x.shape[i]
     spec = indices_or_sections
@@ -281,7 +281,7 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
     Array([[1],
            [3]], dtype=int32)
     """
-    x = value(arr, "delete")
+    x = as_operand(arr, "delete")
     if axis is None:
         x, axis = ravel(x), 0
     i = as_axis("delete", axis, x.ndim)
@@ -328,8 +328,8 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     Array([[1, 2, 0],
            [3, 4, 0]], dtype=int32)
     """
-    x = value(arr, "insert")
-    v = convert(value(values, "insert"), x.dtype, x.type.weak)
+    x = as_operand(arr, "insert")
+    v = convert(as_operand(values, "insert"), x.dtype, x.type.weak)
     if axis is None:
         x, axis = ravel(x), 0
     i = as_axis("insert", axis, x.ndim)
@@ -377,7 +377,7 @@ def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Array:
     >>> jnp.trim_zeros(jnp.array([0, 0, 1, 0, 2, 0]), "b")
     Array([0, 0, 1, 0, 2], dtype=int32)
     """
-    x = value(filt, "trim_zeros")
+    x = as_operand(filt, "trim_zeros")
     nonzero = np.argwhere(concrete("trim_zeros", x) != 0)
     axes = range(x.ndim) if axis is None else [as_axis("trim_zeros", a, x.ndim) for a in np.atleast_1d(axis)]
     for i in axes:

@@ -19,12 +19,12 @@ from nxjax.numpy.methods import known
 from nxjax.numpy.norms import matrix_norm, norm, vector_norm
 from nxjax.numpy.promotion import (
     as_axis,
+    as_operand,
     broadcast_shape,
     broadcast_to_shape,
     convert,
     promote_inexact,
     static_int,
-    value,
 )
 from nxjax.numpy.ranges import eye, iota
 from nxjax.numpy.reductions import any as any_
@@ -406,7 +406,7 @@ def _pinv(x: Array, cut: Any, hermitian: bool) -> Array:
     if cut is None:
         cut = 10.0 * max(m, n) * float(dtypes.float_info(x.dtype).eps)
     u, s, vh = svd(x, full_matrices=False, hermitian=hermitian)
-    limit = value(cut, "pinv")
+    limit = as_operand(cut, "pinv")
     limit = convert(limit, s.dtype)[..., None] * s[..., :1]
     inverse = where(s > limit, 1 / where(s > limit, s, 1), 0)
     return matmul(_adjoint(vh) * convert(inverse, x.dtype)[..., None, :], _adjoint(u))
@@ -439,7 +439,7 @@ def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
     lu, pivots, _ = ops.lu(x)
     d = _diagonal(lu, 0, -2, -1)
     sign = _lu_sign(lu, pivots) * prod(ops.sign(d), -1)
-    dtype = dtypes.to_inexact(value(a, "slogdet").dtype)
+    dtype = dtypes.to_inexact(as_operand(a, "slogdet").dtype)
     return SlogdetResult(convert(sign, dtype), convert(sum_(ops.log(ops.abs(d)), -1), dtypes.real_part(dtype)))
 
 
@@ -451,7 +451,7 @@ def det(a: Any) -> Array:
         ShapeError: no square matrices.
     """
     x = _matrix("det", a)
-    return convert(_det(x), dtypes.to_inexact(value(a, "det").dtype))
+    return convert(_det(x), dtypes.to_inexact(as_operand(a, "det").dtype))
 
 
 def _det(x: Array) -> Array:
@@ -488,7 +488,7 @@ def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any =
         if rtol is None:
             rtol = float(dtypes.float_info(x.dtype).eps) * np.max(x.shape[-2:])
         tol = max_(s, -1) * rtol
-    return sum_(convert(s > value(tol, "matrix_rank")[..., None], dtypes.int32), -1)
+    return sum_(convert(s > as_operand(tol, "matrix_rank")[..., None], dtypes.int32), -1)
 
 
 @example("jnp.diag(jnp.array([8.0, 2.0]))", "Array(4., dtype=float32)")
@@ -525,7 +525,7 @@ def matrix_power(a: Any, n: int) -> Array:
     Array([[0.5 , 0.  ],
            [0.  , 0.25]], dtype=float32)
     """
-    x = value(a, "matrix_power")
+    x = as_operand(a, "matrix_power")
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
         raise ShapeError("linalg.matrix_power: needs square matrices", got=x.type)
     n = static_int("matrix_power", n)
@@ -556,7 +556,7 @@ def tensorinv(a: Any, ind: int = 2) -> Array:
     >>> jnp.tensordot(jnp.linalg.tensorinv(x), jnp.ones((2, 3)), 2).shape
     (6,)
     """
-    x = value(a, "tensorinv")
+    x = as_operand(a, "tensorinv")
     ind = static_int("tensorinv", ind)
     if ind <= 0:
         raise ValueError(f"ind must be a positive integer; got {ind=}")

@@ -9,7 +9,7 @@ from nxjax.errors import ShapeError
 from nxjax.numpy import contractions as _products
 from nxjax.numpy.contractions import cross as _cross
 from nxjax.numpy.grids import diagonal as _diagonal
-from nxjax.numpy.promotion import value
+from nxjax.numpy.promotion import as_operand
 from nxjax.trace.core import Array
 
 
@@ -23,7 +23,7 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     >>> jnp.linalg.cross(jnp.array([1, 0, 0]), jnp.array([0, 1, 0]))
     Array([0, 0, 1], dtype=int32)
     """
-    a, b = value(x1, "cross"), value(x2, "cross")
+    a, b = as_operand(x1, "cross"), as_operand(x2, "cross")
     if a.shape[axis] != 3 or b.shape[axis] != 3:
         raise ShapeError("linalg.cross: both inputs must have 3 components", got=f"{a.type} and {b.type}")
     return _cross(a, b, axis=axis)
@@ -79,7 +79,7 @@ def outer(x1: Any, x2: Any, /) -> Array:
     Array([[3, 4],
            [6, 8]], dtype=int32)
     """
-    a, b = value(x1, "outer"), value(x2, "outer")
+    a, b = as_operand(x1, "outer"), as_operand(x2, "outer")
     if a.ndim != 1 or b.ndim != 1:
         raise ShapeError("linalg.outer: both inputs must have one axis", got=f"{a.type} and {b.type}")
     return _products.outer(a, b)
@@ -117,7 +117,7 @@ def multi_dot(arrays: Any, *, precision: Any = None) -> Array:
     >>> jnp.linalg.multi_dot([jnp.ones(100), jnp.ones((100, 3)), jnp.ones((3, 2))])
     Array([300., 300.], dtype=float32)
     """
-    xs = [value(x, "multi_dot") for x in arrays]
+    xs = [as_operand(x, "multi_dot") for x in arrays]
     if len(xs) < 2:
         raise ValueError(f"multi_dot requires at least two arrays; got len(arrays)={len(xs)}")
     if any(x.ndim != 2 for x in xs[1:-1]) or any(x.ndim not in (1, 2) for x in (xs[0], xs[-1])):

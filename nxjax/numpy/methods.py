@@ -22,7 +22,7 @@ from nxjax.errors import (
 from nxjax.numpy import array_functions, placement
 from nxjax.numpy.operators import operators
 from nxjax.trace import dtypes
-from nxjax.trace.array import DeviceArray, another, frozen, shown, wrap
+from nxjax.trace.array import DeviceArray, copied, readonly, readonly_view, wrap
 from nxjax.trace.core import Array, Tracer
 
 # --- Python scalars ---
@@ -173,7 +173,7 @@ def _array(self: Any, dtype: Any = None, copy: bool | None = None) -> np.ndarray
         )
     if dtype is not None and np.dtype(dtype) != data.dtype:
         return data.astype(dtype)
-    return data.copy() if copy else shown(data)
+    return data.copy() if copy else readonly_view(data)
 
 
 def _dlpack(self: Any, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> Any:
@@ -196,21 +196,21 @@ def _array_namespace(self: Any, /, *, api_version: str | None = None) -> Any:
 
 
 def _rebuild(data: np.ndarray[Any, Any], weak: bool) -> DeviceArray:
-    return wrap(frozen(data), weak)
+    return wrap(readonly(data), weak)
 
 
 def _reduce(self: Any) -> Any:
     if isinstance(self, Tracer):
         raise _traced(ConcretizationTypeError, self, "pickling a traced value", "return it from the function")
-    return _rebuild, (shown(self.numpy()), self.type.weak)
+    return _rebuild, (readonly_view(self.numpy()), self.type.weak)
 
 
 def _copy(self: Any) -> Any:
-    return another(self)
+    return copied(self)
 
 
 def _deepcopy(self: Any, memo: Any) -> Any:
-    return another(self)
+    return copied(self)
 
 
 # --- printing ---

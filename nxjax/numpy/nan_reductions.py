@@ -11,7 +11,7 @@ import numpy as np
 from nxjax.numpy.documented import example, named
 from nxjax.numpy.elementwise import boolean, logical_not
 from nxjax.numpy.floats import isnan
-from nxjax.numpy.promotion import convert, no_out, value
+from nxjax.numpy.promotion import as_operand, convert, no_out
 from nxjax.numpy.reductions import (
     all,
     argmax,
@@ -56,7 +56,7 @@ def _both(mask: Array, where: Any) -> Array:
 
 
 def _without_nan(name: str, a: Any, fill: float) -> Array:
-    x = value(a, name)
+    x = as_operand(a, name)
     return _where(_nan_mask(x), x, like(x, fill)) if x.dtype in dtypes.INEXACT else x
 
 
@@ -85,7 +85,7 @@ def _nan_extremum(name: str, plain: Any, identity: Callable[[DType], Any]) -> An
     def function(
         a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
     ) -> Array:
-        x = value(a, name)
+        x = as_operand(a, name)
         if x.dtype not in dtypes.INEXACT:
             return plain(x, axis, out, keepdims, initial, where)
         kept = _nan_mask(x)
@@ -109,7 +109,7 @@ def nanmean(
     Half precision is averaged in single; integers become float.
     """
     no_out("nanmean", out)
-    x = value(a, "nanmean")
+    x = as_operand(a, "nanmean")
     if x.dtype not in dtypes.INEXACT:
         return mean(x, axis, dtype, out, keepdims, where=where)
     wanted = float_for(x, dtype)
@@ -132,14 +132,14 @@ def nanvar(
 ) -> Array:
     """Variance over ``axis`` of what is not nan; nan where ``n - ddof`` is not positive. Parameters as in `var`."""
     no_out("nanvar", out)
-    x = value(a, "nanvar")
+    x = as_operand(a, "nanvar")
     if x.dtype not in dtypes.INEXACT:
         return var(x, axis, dtype, out, ddof, keepdims, where=where, mean=mean)
     wanted = float_for(x, dtype)
     work = wide(wanted)
     x = convert(x, work)
     mask = _both(_nan_mask(x), where)
-    center = nanmean(x, axis, keepdims=True, where=where) if mean is None else convert(value(mean, "nanvar"), work)
+    center = nanmean(x, axis, keepdims=True, where=where) if mean is None else convert(as_operand(mean, "nanvar"), work)
     centered = _where(mask, x - center, like(x, 0))
     squared = (
         ops.add(ops.square(ops.real(centered)), ops.square(ops.imag(centered)))
@@ -170,7 +170,7 @@ def nanstd(
 def _nan_arg(name: str, plain: Any, fill: float) -> Any:
     @named(name, f"As `{name[3:]}`, nan left out; -1 where nothing is left.", *_EXAMPLES[name])
     def function(a: Any, axis: Any = None, out: None = None, keepdims: bool | None = None) -> Array:
-        x = value(a, name)
+        x = as_operand(a, name)
         if x.dtype not in dtypes.INEXACT:
             return plain(x, axis, out, keepdims)
         kept = _nan_mask(x)

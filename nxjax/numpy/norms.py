@@ -8,7 +8,7 @@ import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax.numpy.floats import conjugate, real
-from nxjax.numpy.promotion import as_axes, convert, promote_inexact, value
+from nxjax.numpy.promotion import as_axes, as_operand, convert, promote_inexact
 from nxjax.numpy.reductions import max as max_
 from nxjax.numpy.reductions import min as min_
 from nxjax.numpy.reductions import sum as sum_
@@ -77,7 +77,7 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
     >>> jnp.linalg.vector_norm(jnp.array([3.0, 0.0]), ord=0)
     Array(1., dtype=float32)
     """
-    v = value(x, "vector_norm")
+    v = as_operand(x, "vector_norm")
     axes = as_axes("vector_norm", axis, v.ndim)
     if isinstance(ord, str):
         raise ValueError(f"Invalid order '{ord}' for vector norm.")

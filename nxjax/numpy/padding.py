@@ -11,7 +11,7 @@ from nxjax.errors import ParameterError
 from nxjax.numpy.functional import apply_along_axis
 from nxjax.numpy.indexing import take
 from nxjax.numpy.powers import rint
-from nxjax.numpy.promotion import concrete, convert, value
+from nxjax.numpy.promotion import as_operand, concrete, convert
 from nxjax.numpy.ranges import linspace
 from nxjax.numpy.reductions import max as max_
 from nxjax.numpy.reductions import mean
@@ -82,7 +82,7 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Ar
     >>> jnp.pad(jnp.array([1, 2, 3]), (-1, 1), constant_values=9)
     Array([2, 3, 9], dtype=int32)
     """
-    x = value(array, "pad")
+    x = as_operand(array, "pad")
     if isinstance(pad_width, dict):
         rows: list[Any] = [(0, 0)] * x.ndim
         for axis, w in pad_width.items():
@@ -131,7 +131,7 @@ def _constant(x: Array, widths: Any, values: Any) -> Array:
     pairs = _pairs(values, x.ndim, "constant_values")
     simple = not isinstance(values, (list, tuple)) and np.ndim(values) == 0
     if simple or not x.ndim:
-        fill = convert(value(pairs[0][0] if pairs else values, "pad"), x.dtype, x.type.weak)
+        fill = convert(as_operand(pairs[0][0] if pairs else values, "pad"), x.dtype, x.type.weak)
         config = tuple((a, b, 0) for a, b in widths)
         return ops.pad(x, fill, padding_config=config) if x.ndim else x
     for axis, ((before, after), (low, high)) in enumerate(zip(widths, pairs, strict=True)):
@@ -139,7 +139,7 @@ def _constant(x: Array, widths: Any, values: Any) -> Array:
             row = tuple(
                 (count if front else 0, 0 if front else count, 0) if i == axis else (0, 0, 0) for i in range(x.ndim)
             )
-            x = ops.pad(x, convert(value(fill, "pad"), x.dtype, x.type.weak), padding_config=row)
+            x = ops.pad(x, convert(as_operand(fill, "pad"), x.dtype, x.type.weak), padding_config=row)
     return x
 
 

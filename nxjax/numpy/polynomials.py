@@ -17,6 +17,7 @@ from nxjax.numpy.elementwise import absolute
 from nxjax.numpy.indexing import take
 from nxjax.numpy.joining import concatenate, trim_zeros
 from nxjax.numpy.promotion import (
+    as_operand,
     broadcast_shape,
     broadcast_to_shape,
     concrete,
@@ -24,7 +25,6 @@ from nxjax.numpy.promotion import (
     promote,
     promote_inexact,
     static_int,
-    value,
 )
 from nxjax.numpy.ranges import vander
 from nxjax.numpy.rearranging import roll
@@ -214,7 +214,7 @@ def polyfit(
     c, residuals, rank, s = linalg.lstsq(left / scale[None, :], right, rcond)
     c = (c.T / scale).T
     if full:
-        return c, residuals, rank, s, value(rcond, "polyfit")
+        return c, residuals, rank, s, as_operand(rcond, "polyfit")
     if not cov:
         return c
     base = linalg.inv(dot(left.T, left) / outer(scale, scale)) / outer(scale, scale)

@@ -11,6 +11,7 @@ from nxjax.numpy.documented import example
 from nxjax.numpy.elementwise import exp, log1p, maximum, trunc, with_methods
 from nxjax.numpy.floats import copysign, isposinf
 from nxjax.numpy.promotion import (
+    as_operand,
     broadcast,
     convert,
     dtype_of,
@@ -24,7 +25,6 @@ from nxjax.numpy.promotion import (
     promote_to,
     result_type_of,
     static_int,
-    value,
 )
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
@@ -58,7 +58,7 @@ def power(x: Any, y: Any, /) -> Array:
         y = int(y)
     fixed = _fixed_integer(y)
     if fixed is not None:
-        v = value(x, "power")
+        v = as_operand(x, "power")
         if v.dtype == dtypes.bool_:
             v = convert(v, dtypes.int32)
         if fixed < 0 and v.dtype in dtypes.INTEGER:
@@ -75,7 +75,7 @@ def power(x: Any, y: Any, /) -> Array:
         and abs_float(y) < 2**31
         and not isinstance(x, (float, complex))
     ):
-        return ops.integer_pow(value(x, "power"), y=int(y)) if y in (2.0, 3.0) else _general_power(x, y)
+        return ops.integer_pow(as_operand(x, "power"), y=int(y)) if y in (2.0, 3.0) else _general_power(x, y)
     return _general_power(x, y)
 
 
@@ -360,7 +360,7 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Array:
     Array([1200, 1400], dtype=int32)
     """
     no_out("round", out)
-    v = value(a, "round")
+    v = as_operand(a, "round")
     places = static_int("round", decimals)
     if v.dtype == dtypes.bool_:
         v = convert(v, dtypes.as_dtype(int))
@@ -386,7 +386,7 @@ around = round
 @example("jnp.array([0.5, 1.5, 2.6])", "Array([0., 2., 3.], dtype=float32)")
 def rint(x: Any, /) -> Array:
     """Rounded to an integer, halves to even; integers become float."""
-    v = value(x, "rint")
+    v = as_operand(x, "rint")
     if v.dtype in dtypes.BITS:
         return convert(v, dtypes.as_dtype(float))
     if v.dtype in dtypes.COMPLEX:

@@ -29,7 +29,7 @@ _PYTHON_SCALARS = (bool, int, float, complex)
 _scalars: dict[tuple[Any, ...], tuple[np.ndarray[Any, Any], ArrayType]] = {}
 
 
-def value(x: Any, where: str) -> Array:
+def as_operand(x: Any, where: str) -> Array:
     """``x`` as a value; lists and other containers are refused with an error that names ``where``."""
     return x if isinstance(x, Array) else as_value(x, where)
 
@@ -44,14 +44,14 @@ def convert(x: Array, dtype: DType, weak: bool = False) -> Array:
         if old.weak == weak:
             return x
         if isinstance(x, DeviceArray):
-            return x.retyped(ArrayType(old.shape, dtype, weak))
+            return x.with_type(ArrayType(old.shape, dtype, weak))
     elif type(x) is DeviceArray and not old.shape:
         with use(EVAL):
             return ops.convert_element_type(x, dtype=dtype, weak=weak)
     return ops.convert_element_type(x, dtype=dtype, weak=weak)
 
 
-def widened(index: Array) -> Array:
+def widen_index(index: Array) -> Array:
     """Whole numbers of at least 32 bits: a narrow dtype does not hold the sizes that an index is compared with."""
     return convert(index, dtypes.int32) if index.dtype.itemsize < 4 else index
 
@@ -84,7 +84,7 @@ def dtype_of(x: Any, where: str) -> tuple[DType, bool]:
     kind = type(x)
     if kind in _PYTHON_SCALARS:
         return dtypes.as_dtype(kind), kind is not bool
-    t = value(x, where).type
+    t = as_operand(x, where).type
     return t.dtype, t.weak
 
 
@@ -101,7 +101,7 @@ def promote_to(where: str, xs: Sequence[Any], dtype: DType, weak: bool = False) 
         if kind in _PYTHON_SCALARS:
             out.append(python_scalar(x, dtype, kind is not bool or weak))
             continue
-        v = value(x, where)
+        v = as_operand(x, where)
         t = v.type
         out.append(v if t.dtype == dtype and (t.weak == weak or not weak) else convert(v, dtype, weak))
     return out

@@ -15,6 +15,7 @@ from nxjax.numpy.documented import example
 from nxjax.numpy.elementwise import divide, equal, exp, floor, less_equal, log, multiply, sign, subtract
 from nxjax.numpy.promotion import (
     as_axis,
+    as_operand,
     as_shape,
     broadcast,
     concrete,
@@ -22,7 +23,6 @@ from nxjax.numpy.promotion import (
     promote_inexact,
     result_type_of,
     static_int,
-    value,
 )
 from nxjax.numpy.scalar_types import result_type
 from nxjax.numpy.shapes import expand_dims, moveaxis
@@ -267,7 +267,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
     Array([[1, 2],
            [1, 3]], dtype=int32)
     """
-    v = value(x, "vander")
+    v = as_operand(x, "vander")
     if v.ndim != 1:
         raise ShapeError("vander: x is one-dimensional", got=v.type)
     n = v.shape[0] if N is None else static_int("vander", N)

@@ -15,12 +15,12 @@ from nxjax.numpy.elementwise import trunc
 from nxjax.numpy.promotion import (
     as_axes,
     as_axis,
+    as_operand,
     as_shape,
     concrete,
     convert,
     static_int,
-    value,
-    widened,
+    widen_index,
 )
 from nxjax.numpy.shapes import broadcast_to, own, part, ravel, reshape, swapaxes
 from nxjax.ops import vocabulary as ops
@@ -45,7 +45,7 @@ def flip(m: Any, axis: Any = None) -> Array:
     Array([[3, 4],
            [1, 2]], dtype=int32)
     """
-    x = value(m, "flip")
+    x = as_operand(m, "flip")
     axes = as_axes("flip", axis, x.ndim)
     return own(x, ops.rev(x, dimensions=axes) if axes else x)
 
@@ -84,7 +84,7 @@ def rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> Array:
     Array([[3, 1],
            [4, 2]], dtype=int32)
     """
-    x = value(m, "rot90")
+    x = as_operand(m, "rot90")
     i, j = as_axes("rot90", tuple(axes), x.ndim)
     turns = static_int("rot90", k) % 4
     if turns == 0:
@@ -110,7 +110,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Array:
     Array([[2, 1],
            [4, 3]], dtype=int32)
     """
-    x = value(a, "roll")
+    x = as_operand(a, "roll")
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), x.shape)
     axes = [as_axis("roll", i, x.ndim) for i in (axis if isinstance(axis, (tuple, list)) else (axis,))]
@@ -152,7 +152,7 @@ def _rolled(x: Array, by: Any, axis: int) -> Array:
     zero = wrap(np.asarray(0, np.int32))
     starts = [zero] * x.ndim
     # The shift is taken from the size: a dtype without a sign has no negative shift.
-    starts[axis] = ops.sub(wrap(np.asarray(n, np.int32)), convert(jnp.remainder(widened(by), n), dtypes.int32))
+    starts[axis] = ops.sub(wrap(np.asarray(n, np.int32)), convert(jnp.remainder(widen_index(by), n), dtypes.int32))
     return ops.dynamic_slice(twice, *starts, slice_sizes=x.shape)
 
 
@@ -172,7 +172,7 @@ def tile(A: Any, reps: Any) -> Array:
     Array([[1, 2],
            [1, 2]], dtype=int32)
     """
-    x = value(A, "tile")
+    x = as_operand(A, "tile")
     counts = as_shape("tile", reps)
     rank = max(len(counts), x.ndim)
     counts = (1,) * (rank - len(counts)) + counts
@@ -203,7 +203,7 @@ def repeat(
     Array([[1, 2],
            [1, 2]], dtype=int32)
     """
-    x = value(a, "repeat")
+    x = as_operand(a, "repeat")
     if axis is None:
         x, axis = ravel(x), 0
     x = ops.reshape(x, shape=(1,)) if x.ndim == 0 else x
@@ -225,7 +225,7 @@ def repeat(
         return jnp.take(x, where.astype(np.int32), axis=i)
     if total_repeat_length is None:
         concrete("repeat", repeats, "the counts decide the length of the result; or give total_repeat_length=")
-    counts_v = widened(broadcast_to(repeats, (n,)))
+    counts_v = widen_index(broadcast_to(repeats, (n,)))
     if not n:
         return x
     ends = jnp.cumsum(counts_v)

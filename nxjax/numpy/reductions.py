@@ -17,6 +17,7 @@ from nxjax.numpy.elementwise import boolean, subtract
 from nxjax.numpy.promotion import (
     as_axes,
     as_axis,
+    as_operand,
     broadcast_to_shape,
     convert,
     full_like,
@@ -24,13 +25,12 @@ from nxjax.numpy.promotion import (
     no_out,
     promote_inexact,
     promote_to,
-    value,
 )
 from nxjax.numpy.shapes import broadcast_to, moveaxis, size
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import like
 from nxjax.trace import dtypes
-from nxjax.trace.array import another, wrap
+from nxjax.trace.array import copied, wrap
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
 
@@ -87,7 +87,7 @@ def _accumulate(
     combine: str,
     promote_integers: bool = True,
 ) -> Array:
-    x = value(a, where_)
+    x = as_operand(a, where_)
     if x.dtype not in dtypes.NUMERIC:
         raise DtypeError(f"{where_}: does not take this dtype", got=x.type)
     weak = x.type.weak and dtype is None and x.dtype in dtypes.INEXACT
@@ -100,7 +100,7 @@ def _accumulate(
     if wanted == dtypes.bool_:
         # Of truths the sum is "or", the product "and".
         op, combine = ("reduce_or", "or_") if identity == 0 else ("reduce_and", "and_")
-    y = getattr(ops, op)(x, axes=axes) if axes else another(x)
+    y = getattr(ops, op)(x, axes=axes) if axes else copied(x)
     if initial is not None:
         (start,) = promote_to(where_, (initial,), wanted)
         y = getattr(ops, combine)(broadcast_to_shape(start, y.shape), y)
@@ -205,7 +205,7 @@ def _extremum(name: str, ufunc: Any, op: str, combine: str, identity: Callable[[
             quick = reduction(a, ufunc, axis, keepdims)
             if quick is not None:
                 return quick if not quick.type.weak else convert(quick, quick.dtype)  # as JAX's: strong
-        x = value(a, name)
+        x = as_operand(a, name)
         axes = as_axes(name, axis, x.ndim)
         if where is not None and initial is None:
             raise ValueError(
@@ -224,13 +224,9 @@ def _extremum(name: str, ufunc: Any, op: str, combine: str, identity: Callable[[
             if where is not None:
                 x = _masked(x, where, identity(x.dtype))
             if x.dtype == dtypes.bool_:
-                y = (
-                    getattr(ops, "reduce_or" if combine == "max" else "reduce_and")(x, axes=axes)
-                    if axes
-                    else another(x)
-                )
+                y = getattr(ops, "reduce_or" if combine == "max" else "reduce_and")(x, axes=axes) if axes else copied(x)
             else:
-                y = getattr(ops, op)(x, axes=axes) if axes else another(x)
+                y = getattr(ops, op)(x, axes=axes) if axes else copied(x)
         if initial is not None:
             (start,) = promote_to(name, (initial,), y.dtype)
             start = broadcast_to_shape(start, y.shape)
@@ -287,7 +283,7 @@ def _truth(name: str, op: str, identity: bool, doc: str) -> Any:
         axes = as_axes(name, axis, x.ndim)
         if where is not None:
             x = _masked(x, where, identity)
-        y = getattr(ops, op)(x, axes=axes) if axes else another(x)
+        y = getattr(ops, op)(x, axes=axes) if axes else copied(x)
         return _keep(y, x.shape, axes) if keepdims else y
 
     return function
@@ -360,7 +356,7 @@ def mean(
         total = reduction(a, np.add, axis, keepdims)
         if total is not None and total.size:
             return total / (a.size // total.size)
-    x = value(a, "mean")
+    x = as_operand(a, "mean")
     wanted = float_for(x, dtype)
     axes = as_axes("mean", axis, x.ndim)
     work = wide(wanted)
@@ -441,14 +437,16 @@ def var(
         if ddof != 0:
             raise ValueError("ddof and correction can't be provided simultaneously.")
         ddof = correction
-    x = value(a, "var")
+    x = as_operand(a, "var")
     if dtype is not None and x.dtype in dtypes.COMPLEX and dtypes.as_dtype(dtype) not in dtypes.COMPLEX:
         raise DtypeError("var: a complex input needs a complex dtype", got=x.type)
     wanted = float_for(x, dtype)
     work = wide(wanted)
     x = convert(x, work)
     axes = as_axes("var", axis, x.ndim)
-    centered = x - (_mean(x, axes, keepdims=True, where=where) if mean is None else convert(value(mean, "var"), work))
+    centered = x - (
+        _mean(x, axes, keepdims=True, where=where) if mean is None else convert(as_operand(mean, "var"), work)
+    )
     squared = (
         ops.add(ops.square(ops.real(centered)), ops.square(ops.imag(centered)))
         if work in dtypes.COMPLEX
@@ -506,7 +504,7 @@ def _arg(name: str, op: str, doc: str) -> Any:
     @named(name, doc + _FIRST, *_EXAMPLES[name])
     def function(a: Any, axis: Any = None, out: None = None, keepdims: bool | None = None) -> Array:
         no_out(name, out)
-        x = value(a, name)
+        x = as_operand(a, name)
         shape = x.shape
         if axis is None:
             i, x = 0, ops.reshape(x, shape=(x.size,))
@@ -551,7 +549,7 @@ def _running(name: str, op: str, doc: str) -> Any:
     @named(name, doc + _FLAT, *_EXAMPLES[name])
     def function(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Array:
         no_out(name, out)
-        x = value(a, name)
+        x = as_operand(a, name)
         if axis is None:
             x, i = ops.reshape(x, shape=(x.size,)) if x.ndim != 1 else x, 0
         else:
@@ -582,7 +580,7 @@ Raises:
 def _cumulative(name: str, plain: Any, start: int, doc: str) -> Any:
     @named(name, doc + _ONE_AXIS, *_EXAMPLES[name])
     def function(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
-        v = value(x, name)
+        v = as_operand(x, name)
         if v.ndim == 0:
             raise ShapeError("The input must be non-scalar to take a cumulative sum or product", got=v.type)
         if axis is None:

@@ -16,6 +16,7 @@ from nxjax.numpy.documented import example
 from nxjax.numpy.methods import known
 from nxjax.numpy.promotion import (
     as_axis,
+    as_operand,
     broadcast,
     broadcast_to_shape,
     concrete,
@@ -24,8 +25,7 @@ from nxjax.numpy.promotion import (
     promote,
     promote_to,
     static_int,
-    value,
-    widened,
+    widen_index,
 )
 from nxjax.numpy.promotion import result_type_of as _result_type_of
 from nxjax.numpy.ranges import iota
@@ -38,7 +38,7 @@ from nxjax.trace.core import Array, Tracer
 
 
 def _mask(x: Any, where: str) -> Array:
-    v = value(x, where)
+    v = as_operand(x, where)
     return v if v.dtype == dtypes.bool_ else ops.ne(v, 0)
 
 
@@ -97,7 +97,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     dtype, weak = _result_type_of((default, *choicelist), "select")
     out: Any = promote_to("select", (default,), dtype, weak)[0]
     for condition, choice in zip(reversed(condlist), reversed(choicelist), strict=True):
-        v = value(condition, "select")
+        v = as_operand(condition, "select")
         if v.dtype != dtypes.bool_:
             raise DtypeError("select: conditions are boolean", got=v.type)
         out = where(v, promote_to("select", (choice,), dtype, weak)[0], out)
@@ -116,7 +116,7 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
     >>> jnp.piecewise(jnp.array([-2.0, 0.0, 3.0]), [jnp.array([True, False, False])], [lambda x: -x, 7])
     Array([2., 7., 7.], dtype=float32)
     """
-    v = value(x, "piecewise")
+    v = as_operand(x, "piecewise")
     if isinstance(condlist, (Array, np.ndarray)):
         conditions = [condlist] if np.ndim(condlist) == 0 or np.ndim(condlist) == v.ndim else list(condlist)
     else:
@@ -153,7 +153,7 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array
         ValueError: a number out of range under ``"raise"``, or another ``mode``.
         ConcretizationTypeError: ``a`` is traced under ``"raise"``.
     """
-    index = value(a, "choose")
+    index = as_operand(a, "choose")
     if index.dtype not in dtypes.INTEGER:
         raise DtypeError("`a` array must be integer typed", got=index.type)
     items = promote("choose", *choices)
@@ -164,9 +164,9 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array
         if data.size and (data.min() < 0 or data.max() >= n):
             raise ValueError("invalid entry in choice array")
     elif mode == "wrap":
-        index = jnp.remainder(widened(index), n)
+        index = jnp.remainder(widen_index(index), n)
     elif mode == "clip":
-        index = jnp.clip(widened(index), 0, n - 1)
+        index = jnp.clip(widen_index(index), 0, n - 1)
     else:
         raise ValueError(f"mode={mode!r} not understood. Must be 'raise', 'wrap', or 'clip'")
     table = jnp.stack(items)
@@ -183,7 +183,7 @@ def extract(condition: Any, arr: Any, *, size: int | None = None, fill_value: An
     Array([ 1,  3, -1, -1], dtype=int32)
     """
     return compress(
-        value(condition, "extract").ravel(), value(arr, "extract").ravel(), size=size, fill_value=fill_value
+        as_operand(condition, "extract").ravel(), as_operand(arr, "extract").ravel(), size=size, fill_value=fill_value
     )  # type: ignore[attr-defined]
 
 
@@ -203,7 +203,7 @@ def compress(
     c = _mask(condition, "compress")
     if c.ndim != 1:
         raise ShapeError("condition must be a 1D array", got=c.type)
-    x = value(a, "compress")
+    x = as_operand(a, "compress")
     if axis is None:
         x, axis = ravel(x), 0
     i = as_axis("compress", axis, x.ndim)
@@ -234,7 +234,7 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     >>> jnp.nonzero(jnp.array([0, 7]), size=3, fill_value=-1)
     (Array([ 1, -1, -1], dtype=int32),)
     """
-    x = value(a, "nonzero")
+    x = as_operand(a, "nonzero")
     x = known(x)
     if x.ndim == 0:
         raise ValueError("nonzero: a 0-d array has no indices; fix: nonzero(nx.numpy.atleast_1d(x))")
@@ -265,7 +265,7 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     valid = ops.lt(iota(size, word), promote_to("nonzero", (total,), word)[0] * np.ones(size, word))
     for n, stride, fill in zip(x.shape, strides, fills, strict=True):
         index = (flat // stride) % n  # type: ignore[operator]
-        out.append(convert(where(valid, index, convert(value(fill, "nonzero"), word)), index_dtype(n - 1)))
+        out.append(convert(where(valid, index, convert(as_operand(fill, "nonzero"), word)), index_dtype(n - 1)))
     return tuple(out)
 
 
@@ -296,7 +296,7 @@ def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> A
 @example("jnp.array([[0, 7], [8, 0]])", "Array([[0, 1],\n       [1, 0]], dtype=int32)")
 def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
     """Indices of nonzero elements, one row per element; ``size`` and ``fill_value`` as in `nonzero`."""
-    x = value(a, "argwhere")
+    x = as_operand(a, "argwhere")
     if x.ndim == 0:
         n = len(nonzero(ravel(x), size=size)[0]) if size is None else size
         return zeros((n, 0), int)

@@ -13,7 +13,7 @@ from nxjax.numpy.creation import filled, full, zeros
 from nxjax.numpy.documented import example
 from nxjax.numpy.indexing import take
 from nxjax.numpy.joining import concatenate
-from nxjax.numpy.promotion import as_axis, concrete, convert, promote, static_int, value
+from nxjax.numpy.promotion import as_axis, as_operand, concrete, convert, promote, static_int
 from nxjax.numpy.ranges import iota
 from nxjax.numpy.reductions import cumsum
 from nxjax.numpy.reductions import max as max_
@@ -86,7 +86,7 @@ def unique(
     >>> jnp.unique(jnp.array([3, 1, 3]), size=4, fill_value=0)
     Array([1, 3, 0, 0], dtype=int32)
     """
-    x = value(ar, "unique")
+    x = as_operand(ar, "unique")
     if size is None and isinstance(x, Tracer):
         x = wrap(concrete("unique", x, "it decides the length of the result; or give size="), x.type.weak)
     shape = x.shape
@@ -264,7 +264,7 @@ def setdiff1d(
     >>> jnp.setdiff1d(jnp.array([3, 1, 2]), jnp.array([2]), size=3, fill_value=-1)
     Array([ 1,  3, -1], dtype=int32)
     """
-    x, y = value(ar1, "setdiff1d"), value(ar2, "setdiff1d")
+    x, y = as_operand(ar1, "setdiff1d"), as_operand(ar2, "setdiff1d")
     if size is None:
         found = ravel(x) if assume_unique else unique(x)
         return _filtered(found, isin(found, y, invert=True), None, fill_value)

@@ -12,15 +12,15 @@ from nxjax.numpy.documented import example, named
 from nxjax.numpy.promotion import (
     as_axes,
     as_axis,
+    as_operand,
     as_shape,
     broadcast_shape,
     broadcast_to_shape,
     concrete,
     static_int,
-    value,
 )
 from nxjax.ops import vocabulary as ops
-from nxjax.trace.array import another
+from nxjax.trace.array import copied
 from nxjax.trace.core import Array, Tracer
 from nxjax.trace.lazy import lazy
 from nxjax.trace.types import Shape
@@ -36,7 +36,7 @@ def shape(a: Any) -> Shape:
     if hasattr(a, "shape"):
         return tuple(a.shape)
     if not isinstance(a, (list, tuple)):
-        return value(a, "shape").shape
+        return as_operand(a, "shape").shape
     inner = {shape(x) for x in a}
     if len(inner) > 1:
         raise ShapeError("shape: the nested lists differ in length", got=str(a)[:80])
@@ -99,7 +99,7 @@ def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, o
            [1, 4],
            [2, 5]], dtype=int32)
     """
-    x = value(a, "reshape")
+    x = as_operand(a, "reshape")
     if order not in ("C", "F"):
         raise ValueError(f"reshape: Unexpected value for 'order' argument: {order}.")
     sizes = _resolved(x, shape)
@@ -151,7 +151,7 @@ def own(x: Any, found: Array) -> Array:
 
     As JAX has it: some functions return what they were given, these do not.
     """
-    return another(found) if found is x else found
+    return copied(found) if found is x else found
 
 
 @example("jnp.zeros((2, 3, 4))", "(4, 3, 2)", "jnp.zeros((2, 3, 4)), (0, -1, 1)", "(2, 4, 3)", then=".shape")
@@ -162,7 +162,7 @@ def transpose(a: Any, axes: Any = None) -> Array:
         AxisError: an axis that ``a`` does not have.
         ParameterError: not every axis once.
     """
-    x = value(a, "transpose")
+    x = as_operand(a, "transpose")
     if axes is None:
         order = tuple(range(x.ndim - 1, -1, -1))
     else:
@@ -185,7 +185,7 @@ def matrix_transpose(x: Any, /) -> Array:
     Raises:
         ShapeError: fewer than two axes.
     """
-    v = value(x, "matrix_transpose")
+    v = as_operand(x, "matrix_transpose")
     if v.ndim < 2:
         raise ShapeError("matrix_transpose: x must be at least two-dimensional", got=v.type)
     return swapaxes(v, -1, -2)
@@ -202,7 +202,7 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
     Raises:
         AxisError: an axis that ``a`` does not have.
     """
-    x = value(a, "swapaxes")
+    x = as_operand(a, "swapaxes")
     i, j = as_axis("swapaxes", axis1, x.ndim), as_axis("swapaxes", axis2, x.ndim)
     order = list(range(x.ndim))
     order[i], order[j] = j, i
@@ -219,7 +219,7 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Array:
         AxisError: an axis that ``a`` does not have, or one named twice.
         ParameterError: ``source`` and ``destination`` differ in number.
     """
-    x = value(a, "moveaxis")
+    x = as_operand(a, "moveaxis")
     src, dst = as_axes("moveaxis", source, x.ndim), as_axes("moveaxis", destination, x.ndim)
     if len(src) != len(dst):
         raise ParameterError("moveaxis: source and destination differ in number", got=f"{source}, {destination}")
@@ -251,7 +251,7 @@ def expand_dims(a: Any, axis: Any) -> Array:
     Raises:
         AxisError: a position beyond the axes of the result, or one named twice.
     """
-    x = value(a, "expand_dims")
+    x = as_operand(a, "expand_dims")
     axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
     new = as_axes("expand_dims", axes, x.ndim + len(axes))
     rest = iter(x.shape)
@@ -266,14 +266,14 @@ def squeeze(a: Any, axis: Any = None) -> Array:
         ShapeError: an axis that is named is not of size 1.
         AxisError: an axis that ``a`` does not have.
     """
-    x = value(a, "squeeze")
+    x = as_operand(a, "squeeze")
     axes = tuple(i for i, n in enumerate(x.shape) if n == 1) if axis is None else as_axes("squeeze", axis, x.ndim)
     if any(x.shape[i] != 1 for i in axes):
         raise ShapeError(
             "squeeze: cannot select an axis to squeeze out which has size not equal to one",
             got=f"axis {axis} of {x.type}",
         )
-    return ops.reshape(x, shape=tuple(n for i, n in enumerate(x.shape) if i not in axes)) if axes else another(x)
+    return ops.reshape(x, shape=tuple(n for i, n in enumerate(x.shape) if i not in axes)) if axes else copied(x)
 
 
 @example("(5, 1), (3,), ()", "(5, 3)")
@@ -297,7 +297,7 @@ def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Array:
     Raises:
         ShapeError: a size is neither 1 nor the one asked for.
     """
-    x = value(array, "broadcast_to")
+    x = as_operand(array, "broadcast_to")
     sizes = as_shape("broadcast_to", shape)
     fits = len(sizes) >= x.ndim and all(n in (1, m) for n, m in zip(x.shape, sizes[len(sizes) - x.ndim :], strict=True))
     if not fits:
@@ -324,15 +324,15 @@ def broadcast_arrays(*args: Any) -> list[Array]:
     >>> columns.dtype, columns.shape
     (dtype('float32'), (2, 2))
     """
-    xs = [value(x, "broadcast_arrays") for x in args]
+    xs = [as_operand(x, "broadcast_arrays") for x in args]
     sizes = broadcast_shape("broadcast_arrays", *(x.shape for x in xs))
-    return [another(x) if x.shape == sizes else broadcast_to_shape(x, sizes) for x in xs]
+    return [copied(x) if x.shape == sizes else broadcast_to_shape(x, sizes) for x in xs]
 
 
 def _atleast(name: str, rank: int, args: str, shown: str) -> Any:
     @named(name, f"Arrays with at least {rank} axes; one array gives an array, several a list.", args, shown)
     def function(*arys: Any) -> Any:
-        out = [_padded(value(a, name), rank) for a in arys]
+        out = [_padded(as_operand(a, name), rank) for a in arys]
         return out[0] if len(out) == 1 else out
 
     return function
@@ -340,7 +340,7 @@ def _atleast(name: str, rank: int, args: str, shown: str) -> Any:
 
 def _padded(x: Array, rank: int) -> Array:
     if x.ndim >= rank:
-        return another(x)
+        return copied(x)
     if rank == 3 and x.ndim:
         return ops.reshape(x, shape=(1, *x.shape, 1) if x.ndim == 1 else (*x.shape, 1))
     return ops.reshape(x, shape=(1,) * (rank - x.ndim) + x.shape)
@@ -372,7 +372,7 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Array, ...]:
         ShapeError: no axis.
         AxisError: an axis that ``x`` does not have.
     """
-    v = value(x, "unstack")
+    v = as_operand(x, "unstack")
     if v.ndim == 0:
         raise ShapeError("unstack: needs an axis to take apart", got=v.type)
     i = as_axis("unstack", axis, v.ndim)

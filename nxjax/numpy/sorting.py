@@ -16,6 +16,7 @@ from nxjax.numpy.indexing import take
 from nxjax.numpy.joining import concatenate, stack
 from nxjax.numpy.promotion import (
     as_axis,
+    as_operand,
     concrete,
     convert,
     full_like,
@@ -23,7 +24,6 @@ from nxjax.numpy.promotion import (
     promote,
     promote_inexact,
     static_int,
-    value,
 )
 from nxjax.numpy.ranges import iota, linspace
 from nxjax.numpy.reductions import max as max_
@@ -46,7 +46,7 @@ def _checked(where: str, kind: Any, order: Any) -> None:
 
 
 def _along(where: str, a: Any, axis: Any) -> tuple[Array, int]:
-    x = value(a, where)
+    x = as_operand(a, where)
     if axis is None:
         return (ops.reshape(x, shape=(x.size,)) if x.ndim != 1 else x), 0
     return x, as_axis(where, axis, x.ndim)
@@ -136,7 +136,7 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
     >>> jnp.lexsort((first, last))
     Array([2, 1, 0], dtype=int32)
     """
-    xs = [value(k, "lexsort") for k in keys]
+    xs = [as_operand(k, "lexsort") for k in keys]
     if not xs:
         raise TypeError("need sequence of keys with len > 0 in lexsort")
     if any(x.shape != xs[0].shape for x in xs):
@@ -151,7 +151,7 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
 @example("jnp.array([2, 1 + 1j, 1 - 1j])", "Array([1.-1.j, 1.+1.j, 2.+0.j], dtype=complex64)")
 def sort_complex(a: Any) -> Array:
     """Sorted by real part, then imaginary part, as complex numbers."""
-    x = sort(value(a, "sort_complex"))
+    x = sort(as_operand(a, "sort_complex"))
     return x if x.dtype in dtypes.COMPLEX else convert(x, dtypes.complex_of(dtypes.to_inexact(x.dtype)))
 
 
@@ -258,7 +258,7 @@ def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = Non
     Raises:
         ShapeError: ``bins`` is not one-dimensional.
     """
-    v, edges = value(x, "digitize"), value(bins, "digitize")
+    v, edges = as_operand(x, "digitize"), as_operand(bins, "digitize")
     if edges.ndim != 1:
         raise ShapeError("digitize: bins must be a 1-dimensional array", got=edges.type)
     n = edges.shape[0]
@@ -297,7 +297,7 @@ def bincount(
     >>> jnp.bincount(jnp.array([1, 1, 3]), weights=jnp.array([0.5, 0.25, 9.0]), length=2)
     Array([0.  , 0.75], dtype=float32)
     """
-    v = value(x, "bincount")
+    v = as_operand(x, "bincount")
     if v.dtype not in dtypes.BITS:
         raise TypeError(f"x argument to bincount must have an integer type; got {v.dtype.name}")
     if v.ndim != 1:
@@ -313,7 +313,7 @@ def bincount(
     if weights is None:
         w = filled(v.shape, 1, dtypes.as_dtype(int))
     else:
-        w = value(weights, "bincount")
+        w = as_operand(weights, "bincount")
         if w.shape != v.shape:
             raise ShapeError("shape of weights must match shape of x.", got=w.type, expected=v.shape)
     # Negative elements count as 0, those past the end are dropped.
@@ -449,7 +449,7 @@ def histogramdd(
         edges.append(e)
     shape = tuple(e.size - 1 for e in edges)
     total = math.prod(shape)
-    w = None if weights is None else convert(value(weights, "histogramdd"), x.dtype)
+    w = None if weights is None else convert(as_operand(weights, "histogramdd"), x.dtype)
     counts = ops.reshape(bincount(where(outside, total, flat), w, length=total), shape=shape)
     if density:
         counts = counts / sum_(counts)

@@ -19,6 +19,7 @@ from nxjax.numpy.powers import floor_divide, remainder
 from nxjax.numpy.promotion import (
     as_axes,
     as_axis,
+    as_operand,
     broadcast_to_shape,
     convert,
     full_like,
@@ -26,7 +27,6 @@ from nxjax.numpy.promotion import (
     promote,
     promote_inexact,
     promote_to,
-    value,
 )
 from nxjax.numpy.reductions import average, cumsum
 from nxjax.numpy.reductions import sum as sum_
@@ -158,7 +158,7 @@ def _quantile(
     if method not in _METHODS:
         raise ValueError(f"method can only be {', '.join(map(repr, _METHODS))}")
     (x,), (share,) = promote_inexact(name, a), promote_inexact(name, q)
-    w = None if weights is None else value(weights, name)
+    w = None if weights is None else as_operand(weights, name)
     if w is not None:
         if w.dtype in dtypes.COMPLEX:
             raise ValueError("Weights cannot be complex types.")
@@ -308,12 +308,12 @@ def cov(
     ddof = (1 if not bias else 0) if ddof is None else int(ddof)
     weights: Any = None
     if fweights is not None:
-        f = value(fweights, "cov")
+        f = as_operand(fweights, "cov")
         if f.dtype not in dtypes.INTEGER:
             raise TypeError("fweights must be integer.")
         weights = _checked_weights("fweights", f, x.shape[1])
     if aweights is not None:
-        w = _checked_weights("aweights", value(aweights, "cov"), x.shape[1])
+        w = _checked_weights("aweights", as_operand(aweights, "cov"), x.shape[1])
         weights = w if weights is None else weights * w
     mean, total = average(x, 1, weights, returned=True)
     total = total[0]
@@ -324,7 +324,7 @@ def cov(
     elif aweights is None:
         factor = total - ddof
     else:
-        factor = total - ddof * sum_(weights * value(aweights, "cov")) / total
+        factor = total - ddof * sum_(weights * as_operand(aweights, "cov")) / total
     centered = x - mean[:, None]
     right = ops.transpose(centered if weights is None else centered * weights, permutation=(1, 0))
     out = dot(centered, conjugate(right)) / factor

@@ -1,6 +1,6 @@
 """Subscripts: what ``x[index]`` means, in terms of slice, dynamic_slice and gather.
 
-An index is first brought to one `Plan`, which reading (`getitem`) and writing (`at`) share:
+An index is first brought to one `IndexPlan`, which reading (`getitem`) and writing (`at`) share:
 
 * every axis of the array is taken whole, cut by a contiguous window, or addressed by integer arrays;
 * integer arrays broadcast together; a strided slice is an integer array with an axis of its own.
@@ -23,7 +23,7 @@ from nxjax.errors import (
     ParameterError,
     TracerIntegerConversionError,
 )
-from nxjax.numpy.promotion import broadcast_shape, convert, value, widened
+from nxjax.numpy.promotion import as_operand, broadcast_shape, convert, widen_index
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode
 from nxjax.trace import dtypes
@@ -97,7 +97,7 @@ def _entry(entry: Any) -> list[Any]:
             "Using a non-tuple sequence for multidimensional indexing is not allowed; use `arr[array(seq)]` instead "
             "of `arr[seq]`."
         )
-    x = value(entry, "index")
+    x = as_operand(entry, "index")
     if x.dtype == dtypes.bool_:
         return _from_mask(x)
     if x.dtype not in dtypes.INTEGER:
@@ -125,7 +125,7 @@ def _from_mask(x: Array) -> list[Any]:
 # --- the plan ---
 
 
-class Plan(NamedTuple):
+class IndexPlan(NamedTuple):
     """How to address ``x``: what `gather` and `scatter` need to know.
 
     Attributes:
@@ -182,7 +182,7 @@ def wrapped(index: Any, n: int) -> Any:
     """Negative indices counted from the end."""
     if isinstance(index, int):
         return index + n if index < 0 else index
-    v = widened(index)
+    v = widen_index(index)
     if index.dtype in dtypes.UNSIGNED:
         return v
     if isinstance(v, DeviceArray) and current_trace() is not EVAL:
@@ -191,7 +191,7 @@ def wrapped(index: Any, n: int) -> Any:
     return ops.select_n(ops.lt(v, 0), v, ops.add(v, n))
 
 
-def make_plan(shape: Shape, entries: Sequence[Any], wrap_negative: bool = True) -> Plan:
+def make_plan(shape: Shape, entries: Sequence[Any], wrap_negative: bool = True) -> IndexPlan:
     """The plan for canonical ``entries`` on an array of ``shape``."""
     advanced = [i for i, e in enumerate(entries) if isinstance(e, (Array, _Mask, _Truth))]
     truths = [e for e in entries if isinstance(e, _Truth)]
@@ -304,7 +304,7 @@ def make_plan(shape: Shape, entries: Sequence[Any], wrap_negative: bool = True) 
     for a in collapsed:
         windows[a] = 1
     unique = all(isinstance(e, int) for _, e in arrays)
-    return Plan(
+    return IndexPlan(
         [v for _, v in starts],
         tuple(a for a, _ in starts),
         tuple(windows),
@@ -329,7 +329,7 @@ def _spread(v: Array, shape: Shape, dims: tuple[int, ...]) -> Array:
     return ops.broadcast_in_dim(v, shape=shape, broadcast_dimensions=dims)
 
 
-def stacked_starts(plan: Plan) -> Array:
+def stacked_starts(plan: IndexPlan) -> Array:
     """The index vectors, in a last axis."""
     if not plan.starts:
         return wrap(np.zeros((0,), np.int32))

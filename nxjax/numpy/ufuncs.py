@@ -14,7 +14,7 @@ from nxjax.numpy.creation import full
 from nxjax.numpy.functional import vectorize
 from nxjax.numpy.joining import concatenate
 from nxjax.numpy.methods import known
-from nxjax.numpy.promotion import as_axes, as_axis, concrete, convert, no_out, value
+from nxjax.numpy.promotion import as_axes, as_axis, as_operand, concrete, convert, no_out
 from nxjax.numpy.ranges import iota
 from nxjax.numpy.selection import where as _where
 from nxjax.numpy.shapes import broadcast_to, moveaxis, ravel
@@ -111,7 +111,7 @@ class ufunc:
         no_out(f"{self.__name__}.reduce", out)
         if self._reduce is not None:
             return self._reduce(a, axis=axis, dtype=dtype, keepdims=keepdims, initial=initial, where=where)
-        x = value(a, self.__name__)
+        x = as_operand(a, self.__name__)
         x = convert(x, self._result(x) if dtype is None else dtypes.as_dtype(dtype))
         axes = as_axes(self.__name__, axis, x.ndim)
         if len(axes) > 1 and self.identity is None:
@@ -179,7 +179,7 @@ class ufunc:
         if self._accumulate is not None:
             return self._accumulate(a, axis=axis, dtype=dtype)
 
-        x = value(a, self.__name__)
+        x = as_operand(a, self.__name__)
         x = convert(x, self._result(x) if dtype is None else dtypes.as_dtype(dtype))
         i = as_axis(self.__name__, axis, x.ndim)
         rows = moveaxis(x, i, 0)
@@ -202,7 +202,7 @@ class ufunc:
                [ 1,  0]], dtype=int32)
         """
         self._binary("outer")
-        x, y = value(a, self.__name__), value(b, self.__name__)
+        x, y = as_operand(a, self.__name__), as_operand(b, self.__name__)
         return self._call(ops.reshape(x, shape=x.shape + (1,) * y.ndim), y)
 
     def at(self, a: Any, indices: Any, b: Any = None, /, *, inplace: bool = True) -> Array:
@@ -217,7 +217,7 @@ class ufunc:
         """
         if inplace:
             raise NotImplementedError("ufunc.at: arrays are immutable, so inplace=False is needed")
-        x = value(a, self.__name__)
+        x = as_operand(a, self.__name__)
         if not x.size:  # every index is outside
             return x
         if self.nin == 1:
@@ -249,10 +249,10 @@ class ufunc:
         self._binary("reduceat")
         no_out(f"{self.__name__}.reduceat", out)
 
-        x = value(a, self.__name__)
+        x = as_operand(a, self.__name__)
         x = x if dtype is None else convert(x, dtypes.as_dtype(dtype))
         i = as_axis(self.__name__, axis, x.ndim)
-        starts = value(indices if isinstance(indices, Array) else np.asarray(indices), "reduceat")
+        starts = as_operand(indices if isinstance(indices, Array) else np.asarray(indices), "reduceat")
         rows = moveaxis(x, i, 0)
         n = rows.shape[0]
         starts = _where(starts < 0, starts + n, starts)
@@ -299,7 +299,7 @@ def ufunc_of(function: Any, identity: Any) -> ufunc:
 
 def _without_dtype(function: Callable[..., Any], boolean: bool) -> Callable[..., Any]:
     def reduce(a: Any, *, axis: Any, dtype: Any, keepdims: bool, initial: Any, where: Any) -> Any:
-        x = a if dtype is None else convert(value(a, "reduce"), dtypes.as_dtype(dtype))
+        x = a if dtype is None else convert(as_operand(a, "reduce"), dtypes.as_dtype(dtype))
         if boolean:
             return function(x, axis, keepdims=keepdims, where=where)
         return function(x, axis, keepdims=keepdims, initial=initial, where=where)

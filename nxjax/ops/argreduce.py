@@ -8,7 +8,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from nxjax.errors import ShapeError
-from nxjax.ops.base import NDArray, Nondifferentiable, like, of_dtype, own_axes, require
+from nxjax.ops.base import NDArray, Nondifferentiable, check_counted_axes, check_dtype, like, require
 from nxjax.ops.bitwise import or_
 from nxjax.ops.compare import eq, ne
 from nxjax.ops.convert import convert_element_type
@@ -28,10 +28,10 @@ class _ArgExtremum(Nondifferentiable, Op):
     largest: ClassVar[bool]
 
     def infer(self, x: ArrayType, /, *, axes: tuple[int, ...], index_dtype: DType) -> ArrayType:
-        of_dtype(self, dtypes.NUMERIC - dtypes.COMPLEX, x)
+        check_dtype(self, dtypes.NUMERIC - dtypes.COMPLEX, x)
         require(self, len(axes) == 1, "takes one axis", axes)
         require(self, index_dtype in dtypes.INTEGER, "index_dtype is an integer dtype", index_dtype)
-        (axis,) = own_axes(self, axes, x.ndim)
+        (axis,) = check_counted_axes(self, axes, x.ndim)
         if x.shape[axis] == 0:
             raise ShapeError(f"{self}: there is no extremum of nothing", got=f"{x} along axis {axis}")
         require(

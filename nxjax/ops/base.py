@@ -56,7 +56,7 @@ def equal_dtypes(op: Op, *types: ArrayType) -> DType:
     return first
 
 
-def of_dtype(op: Op, allowed: frozenset[DType], *types: ArrayType) -> None:
+def check_dtype(op: Op, allowed: frozenset[DType], *types: ArrayType) -> None:
     """Refuse operands whose dtype the op has no meaning for."""
     for t in types:
         if t.dtype not in allowed:
@@ -91,7 +91,7 @@ def check_axes(op: Op | str, axes: Sequence[int], ndim: int) -> tuple[int, ...]:
     return found
 
 
-def own_axis(op: Op | str, axis: int, ndim: int) -> int:
+def check_counted_axis(op: Op | str, axis: int, ndim: int) -> int:
     """``axis``, which an op takes counted from the front: code is made from it as it stands."""
     if not 0 <= axis < ndim:
         raise AxisError(
@@ -103,35 +103,35 @@ def own_axis(op: Op | str, axis: int, ndim: int) -> int:
     return axis
 
 
-def own_axes(op: Op | str, axes: Sequence[int], ndim: int) -> Sequence[int]:
+def check_counted_axes(op: Op | str, axes: Sequence[int], ndim: int) -> Sequence[int]:
     """Distinct axes, each counted from the front."""
     for axis in axes:
-        own_axis(op, axis, ndim)
+        check_counted_axis(op, axis, ndim)
     if len(set(axes)) != len(axes):
         raise AxisError(f"{op}: an axis is named twice", got=tuple(axes))
     return axes
 
 
-def own_shape(op: Op | str, shape: Sequence[int], what: str = "shape") -> None:
+def check_shape(op: Op | str, shape: Sequence[int], what: str = "shape") -> None:
     """Sizes, none of them negative."""
     if shape and min(shape) < 0:
         raise ShapeError(f"{op}: a size is negative", got=f"{what}={tuple(shape)}", expected="0 or more")
 
 
-def fits(op: Op | str, types: Sequence[ArrayType], program: Program, what: str = "program") -> None:
+def check_operands(op: Op | str, types: Sequence[ArrayType], program: Program, what: str = "program") -> None:
     """Operands that a program held by an op takes."""
     wanted = program.in_types
     if len(types) != len(wanted) or not all(a.same(b) for a, b in zip(types, wanted, strict=True)):
         raise ProgramError(f"{op}: operands do not fit the {what}", got=tuple(types), expected=wanted)
 
 
-def carried(op: Op | str, before: Sequence[ArrayType], after: Sequence[ArrayType]) -> None:
+def check_carry(op: Op | str, before: Sequence[ArrayType], after: Sequence[ArrayType]) -> None:
     """What a turn of a loop gives is what the next one takes."""
     if len(before) != len(after) or not all(a.same(b) for a, b in zip(before, after, strict=True)):
         raise ProgramError(f"{op}: the carry changes its types", got=tuple(after), expected=tuple(before))
 
 
-def counted(op: Op | str, what: str, count: int, most: int) -> int:
+def check_count(op: Op | str, what: str, count: int, most: int) -> int:
     """How many of ``most`` operands or results are of a kind."""
     if not 0 <= count <= most:
         raise ParameterError(f"{op}: {what}", got=count, expected=f"0 to {most}")
@@ -334,7 +334,7 @@ class Unary(Elementwise):
     ufunc: ClassVar[Callable[..., Any] | None] = None
 
     def infer(self, x: ArrayType, /, **params: Any) -> ArrayType:
-        of_dtype(self, self.allowed, x)
+        check_dtype(self, self.allowed, x)
         return x
 
     def eval(self, x: NDArray, /, **params: Any) -> NDArray:
@@ -379,7 +379,7 @@ class Binary(Elementwise):
         if x.dtype != y.dtype:
             equal_dtypes(self, x, y)
         if x.dtype not in self.allowed:
-            of_dtype(self, self.allowed, x)
+            check_dtype(self, self.allowed, x)
         return x if not x.weak or y.weak else y
 
     def eval(self, x: NDArray, y: NDArray, /, **params: Any) -> NDArray:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final, final
 import numpy as np
 
 from nxjax.ops.arithmetic import add, div, mul
-from nxjax.ops.base import LinearOp, NDArray, Nondifferentiable, like, move_batch, of_dtype
+from nxjax.ops.base import LinearOp, NDArray, Nondifferentiable, check_dtype, like, move_batch
 from nxjax.ops.compare import eq
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.create import iota
@@ -74,7 +74,7 @@ def rows(x: Array, places: Iterable[int]) -> Array:
     return concatenate(*found, dimension=0)
 
 
-def by_groups(
+def per_group(
     answer: Callable[[int, Array], tuple[Array, int | None]], size: int, x: Array, groups: tuple[tuple[int, ...], ...]
 ) -> Array:
     """``answer(group size, rows of a group)`` for each group, put back in the places of the axis (in dimension 0)."""
@@ -97,7 +97,7 @@ class Reduction(Collective):
     hlo: ClassVar[str]
 
     def infer(self, x: ArrayType, /, *, axis_names: Names, groups: Groups = None) -> ArrayType:
-        of_dtype(self, self.allowed, x)
+        check_dtype(self, self.allowed, x)
         return x.strong()
 
     def combined(self, x: Array, dim: int) -> Array:
@@ -121,7 +121,7 @@ class Reduction(Collective):
         (x,), (d,) = args, dims
         if groups is not None:
             x = move_batch(x, d, size)
-            return by_groups(lambda n, part: (self.combined(part, 0), None), size, x, groups), 0
+            return per_group(lambda n, part: (self.combined(part, 0), None), size, x, groups), 0
         y = self.shared(x, size) if d is None else self.combined(x, d)
         left = tuple(n for n in axis_names if n != axis_name)
         return (self(y, axis_names=left) if left else y), None
@@ -282,18 +282,18 @@ pvary: Final = Pvary()
 axis_index: Final = AxisIndex()
 
 
-def varying(x: Array, vma: Iterable[Any]) -> Array:
+def as_varying(x: Array, vma: Iterable[Any]) -> Array:
     """``x`` as a value that varies along ``vma`` too."""
     missing = frozenset(vma) - x.type.vma
     return pvary(x, axis_names=tuple(sorted(missing, key=str))) if missing else x
 
 
-def with_vma(x: Array, vma: frozenset[Any]) -> Array:
+def psum_to_vma(x: Array, vma: frozenset[Any]) -> Array:
     """A cotangent for a value that varies along ``vma``: devices that share the value add up their parts."""
     parts = x.type.vma - vma
     if parts:
         x = psum_invariant(x, axis_names=tuple(sorted(parts, key=str)))
-    return varying(x, vma)
+    return as_varying(x, vma)
 
 
 def row_major(indices: Sequence[Array], sizes: Sequence[int]) -> Array:

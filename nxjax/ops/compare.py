@@ -7,7 +7,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from nxjax.ops.base import Elementwise, NDArray, Nondifferentiable, equal_dtypes, equal_shapes, of_dtype
+from nxjax.ops.base import Elementwise, NDArray, Nondifferentiable, check_dtype, equal_dtypes, equal_shapes
 from nxjax.trace import dtypes
 from nxjax.trace.types import ArrayType
 
@@ -24,7 +24,7 @@ class Compare(Nondifferentiable, Elementwise):
     def infer(self, x: ArrayType, y: ArrayType, /) -> ArrayType:
         equal_shapes(self, x, y)
         equal_dtypes(self, x, y)
-        of_dtype(self, self.allowed, x)
+        check_dtype(self, self.allowed, x)
         return ArrayType(x.shape, dtypes.bool_)
 
     def eval(self, x: NDArray, y: NDArray, /) -> NDArray:

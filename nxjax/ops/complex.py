@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.ops.arithmetic import neg
-from nxjax.ops.base import Elementwise, LinearOp, NDArray, equal_dtypes, equal_shapes, of_dtype, zeros
+from nxjax.ops.base import Elementwise, LinearOp, NDArray, check_dtype, equal_dtypes, equal_shapes, zeros
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Linear
 from nxjax.trace.types import ArrayType
@@ -19,7 +19,7 @@ class _Part(LinearOp, Elementwise):
     gives = " (giving floats)"
 
     def infer(self, x: ArrayType, /) -> ArrayType:
-        of_dtype(self, self.allowed, x)
+        check_dtype(self, self.allowed, x)
         return ArrayType(x.shape, dtypes.real_part(x.dtype), x.weak)
 
 
@@ -71,7 +71,7 @@ class Complex(LinearOp, Elementwise):
     def infer(self, x: ArrayType, y: ArrayType, /) -> ArrayType:
         equal_shapes(self, x, y)
         equal_dtypes(self, x, y)
-        of_dtype(self, frozenset((dtypes.float32, dtypes.float64)), x)
+        check_dtype(self, frozenset((dtypes.float32, dtypes.float64)), x)
         return ArrayType(x.shape, dtypes.complex_of(x.dtype), x.weak and y.weak)
 
     def eval(self, x: NDArray, y: NDArray, /) -> NDArray:
@@ -99,7 +99,7 @@ class Conj(LinearOp, Elementwise):
     example = "jnp.array([1 + 2j, 3 - 4j])", "Array([1.-2.j, 3.+4.j], dtype=complex64)"
 
     def infer(self, x: ArrayType, /) -> ArrayType:
-        of_dtype(self, self.allowed, x)
+        check_dtype(self, self.allowed, x)
         return ArrayType(x.shape, dtypes.complex_of(x.dtype), x.weak)
 
     def eval(self, x: NDArray, /) -> NDArray:

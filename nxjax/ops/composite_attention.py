@@ -10,7 +10,7 @@ from typing import Any, final
 
 from nxjax.errors import DtypeError, ShapeError
 from nxjax.ops.arithmetic import add, mul
-from nxjax.ops.base import Composite, equal_dtypes, like, move_batch, of_dtype, require
+from nxjax.ops.base import Composite, check_dtype, equal_dtypes, like, move_batch, require
 from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import ge, le
 from nxjax.ops.composite_softmax import softmax
@@ -51,7 +51,7 @@ class DotProductAttention(Composite):
         has_bias: bool,
         has_mask: bool,
     ) -> ArrayType:
-        of_dtype(self, dtypes.FLOAT, query, key, value)
+        check_dtype(self, dtypes.FLOAT, query, key, value)
         equal_dtypes(self, query, key, value)
         if not query.ndim == key.ndim == value.ndim == 4:
             raise ShapeError(

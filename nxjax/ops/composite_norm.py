@@ -11,7 +11,15 @@ from typing import Any, final
 
 from nxjax.errors import ShapeError
 from nxjax.ops.arithmetic import add, mul, rsqrt, square, sub
-from nxjax.ops.base import Composite, equal_dtypes, like, move_batch, of_dtype, own_axes, own_axis
+from nxjax.ops.base import (
+    Composite,
+    check_counted_axes,
+    check_counted_axis,
+    check_dtype,
+    equal_dtypes,
+    like,
+    move_batch,
+)
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.reduce import reduce_sum
 from nxjax.ops.shape import broadcast_in_dim, reshape
@@ -39,9 +47,9 @@ def _narrow(x: Array, like_x: Array) -> Array:
 
 
 def _check_parameters(op: Op, x: ArrayType, axis: Axes, parameters: Sequence[ArrayType]) -> None:
-    of_dtype(op, dtypes.FLOAT, x, *parameters)
+    check_dtype(op, dtypes.FLOAT, x, *parameters)
     equal_dtypes(op, x, *parameters)
-    own_axes(op, axis, x.ndim)
+    check_counted_axes(op, axis, x.ndim)
     shape = tuple(x.shape[a] for a in axis)
     for p in parameters:
         if p.shape != shape:
@@ -170,7 +178,7 @@ class BatchNormInference(Composite):
         axis: int,
         epsilon: float,
     ) -> ArrayType:
-        own_axis(self, axis, x.ndim)
+        check_counted_axis(self, axis, x.ndim)
         _check_parameters(self, x, (axis,), (scale, offset, mean, variance))
         return x
 

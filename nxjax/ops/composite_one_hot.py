@@ -7,7 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
-from nxjax.ops.base import Composite, NDArray, Nondifferentiable, of_dtype, own_axis, require
+from nxjax.ops.base import Composite, NDArray, Nondifferentiable, check_counted_axis, check_dtype, require
 from nxjax.ops.compare import eq
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.create import iota
@@ -25,9 +25,9 @@ class OneHot(Nondifferentiable, Composite):
     name = "one_hot"
 
     def infer(self, x: ArrayType, /, *, num_classes: int, dtype: DType, axis: int) -> ArrayType:
-        of_dtype(self, dtypes.NUMBER - dtypes.COMPLEX, x)
+        check_dtype(self, dtypes.NUMBER - dtypes.COMPLEX, x)
         require(self, num_classes >= 0, "num_classes is negative", num_classes)
-        own_axis(self, axis, x.ndim + 1)
+        check_counted_axis(self, axis, x.ndim + 1)
         return ArrayType(self._shape(x.shape, num_classes, axis), dtype)
 
     def _shape(self, shape: Shape, num_classes: int, axis: int) -> Shape:

@@ -13,11 +13,11 @@ from nxjax.ops.base import (
     Differentiable,
     NDArray,
     Tangent,
+    check_counted_axes,
+    check_counted_axis,
+    check_dtype,
     eval_by_expand,
     like,
-    of_dtype,
-    own_axes,
-    own_axis,
 )
 from nxjax.ops.elementary import exp, log
 from nxjax.ops.reduce import reduce_max, reduce_sum
@@ -39,8 +39,8 @@ class AlongAxis(Differentiable, Composite):
     """One float operand and one ``axis``, which is counted from the front; result of the operand's type."""
 
     def infer(self, x: ArrayType, /, *, axis: int) -> ArrayType:
-        of_dtype(self, dtypes.FLOAT, x)
-        own_axis(self, axis, x.ndim)
+        check_dtype(self, dtypes.FLOAT, x)
+        check_counted_axis(self, axis, x.ndim)
         return x
 
     def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axis: int) -> tuple[Any, Any]:
@@ -102,8 +102,8 @@ class LogSumExp(Differentiable, Composite):
     name = "logsumexp"
 
     def infer(self, x: ArrayType, /, *, axes: tuple[int, ...]) -> ArrayType:
-        of_dtype(self, dtypes.FLOAT, x)
-        own_axes(self, axes, x.ndim)
+        check_dtype(self, dtypes.FLOAT, x)
+        check_counted_axes(self, axes, x.ndim)
         return x.with_shape(tuple(n for i, n in enumerate(x.shape) if i not in axes))
 
     def _back(self, y: Array, x: Array, axes: tuple[int, ...]) -> Array:

@@ -28,7 +28,7 @@ from nxjax.ops.base import (
 from nxjax.ops.complex import complex as complex_
 from nxjax.ops.complex import imag, real
 from nxjax.ops.convert import convert_element_type
-from nxjax.ops.dot import PrecisionPair, align_dtypes, narrowed, precision_text, product_type, working_dtype
+from nxjax.ops.dot import PrecisionPair, accumulation_dtype, align_dtypes, precision_text, product_type, to_result_dtype
 from nxjax.ops.shape import reshape, rev, transpose
 from nxjax.ops.slicing import pad
 from nxjax.trace import dtypes
@@ -266,7 +266,7 @@ class ConvGeneralDilated(Contraction):
         out_dtype = preferred_element_type or lhs.dtype
         kernel = rhs.transpose(rhs_spec)
         depth = math.prod(kernel.shape[1:])
-        work = working_dtype(lhs.dtype, out_dtype, depth)
+        work = accumulation_dtype(lhs.dtype, out_dtype, depth)
         x, kernel = lhs.transpose(lhs_spec).astype(work, copy=False), kernel.astype(work, copy=False)
         if any(d > 1 for d in lhs_dilation):
             sizes = (
@@ -287,7 +287,7 @@ class ConvGeneralDilated(Contraction):
                     rhs_dilation=dilations, feature_group_count=feature_group_count,
                     batch_group_count=batch_group_count, dimension_numbers=same, preferred_element_type=np.dtype(work),
                 )  # fmt: skip
-            return narrowed(y.transpose(_inverse(out_spec)), lhs.dtype, out_dtype)
+            return to_result_dtype(y.transpose(_inverse(out_spec)), lhs.dtype, out_dtype)
         config = ((0, 0, 0),) * 2 + tuple((l, h, 0) for l, h in padding)
         if any(c != (0, 0, 0) for c in config):
             # Padded in the layout it has, so that the copy below runs along memory.
@@ -318,7 +318,7 @@ class ConvGeneralDilated(Contraction):
         )
         # y [g, n, o, spatial]
         y = y.swapaxes(0, 1).reshape(batch, out_features, *out_sizes)
-        return narrowed(y.transpose(_inverse(out_spec)), lhs.dtype, out_dtype)
+        return to_result_dtype(y.transpose(_inverse(out_spec)), lhs.dtype, out_dtype)
 
     def tangents(self, out: Array, lhs: Array, rhs: Array, **params: Any) -> Sequence[Tangent | None]:
         return (lambda t: self(t, rhs, **params), lambda t: self(lhs, t, **params))

@@ -7,7 +7,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.errors import DtypeError
-from nxjax.ops.base import NDArray, own_axis, own_shape
+from nxjax.ops.base import NDArray, check_counted_axis, check_shape
 from nxjax.trace import dtypes
 from nxjax.trace.core import Op
 from nxjax.trace.dtypes import DType
@@ -25,8 +25,8 @@ class Iota(Op):
             raise DtypeError(
                 "iota: counts in numbers", got=dtypes.short_name(dtype), expected="an integer or float dtype"
             )
-        own_axis(self, dimension, len(shape))
-        own_shape(self, shape)
+        check_counted_axis(self, dimension, len(shape))
+        check_shape(self, shape)
         return ArrayType(shape, dtype)
 
     def eval(self, *, dtype: DType, shape: Shape, dimension: int) -> NDArray:

@@ -17,7 +17,7 @@ import numpy as np
 from nxjax.ops.arithmetic import add, div, mul, neg, sub
 from nxjax.ops.arithmetic import max as max_
 from nxjax.ops.arithmetic import min as min_
-from nxjax.ops.base import Combining, LinearOp, NDArray, like, of_dtype, own_axis
+from nxjax.ops.base import Combining, LinearOp, NDArray, check_counted_axis, check_dtype, like
 from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import eq, ne
 from nxjax.ops.convert import convert_element_type
@@ -43,8 +43,8 @@ class Cumulative(Combining):
     allowed: ClassVar[frozenset[DType]] = dtypes.NUMBER
 
     def infer(self, x: ArrayType, /, *, axis: int, reverse: bool = False) -> ArrayType:
-        of_dtype(self, self.allowed, x)
-        own_axis(self, axis, x.ndim)
+        check_dtype(self, self.allowed, x)
+        check_counted_axis(self, axis, x.ndim)
         return x
 
     @abstractmethod

@@ -15,7 +15,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import DtypeError, ParameterError, ShapeError
-from nxjax.ops.base import Contraction, NDArray, Tangent, all_weak, equal_dtypes, of_dtype, own_axes
+from nxjax.ops.base import Contraction, NDArray, Tangent, all_weak, check_counted_axes, check_dtype, equal_dtypes
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.shape import transpose
 from nxjax.trace import dtypes
@@ -103,7 +103,7 @@ def precision_text(precision: PrecisionPair) -> str:
 def product_type(op: Any, x: ArrayType, y: ArrayType, preferred: DType | None) -> DType:
     """The result dtype of a sum of products, and the check that ``preferred`` can be one."""
     dtype = equal_dtypes(op, x, y)
-    of_dtype(op, dtypes.NUMERIC, x)
+    check_dtype(op, dtypes.NUMERIC, x)
     if preferred is None or preferred == dtype:
         return dtype
     if dtype in dtypes.INTEGER:
@@ -120,7 +120,7 @@ def product_type(op: Any, x: ArrayType, y: ArrayType, preferred: DType | None) -
     )
 
 
-def working_dtype(dtype: DType, out: DType, depth: int) -> DType:
+def accumulation_dtype(dtype: DType, out: DType, depth: int) -> DType:
     """The dtype in which NumPy sums ``depth`` products of ``dtype``, so that sums come out as on a device.
 
     Short floats accumulate in float32. Only floats have a fast product in NumPy, and they are exact for short integers:
@@ -135,7 +135,7 @@ def working_dtype(dtype: DType, out: DType, depth: int) -> DType:
     return dtypes.float32 if wide in dtypes.FLOAT and dtypes.bit_width(wide) < 32 else wide
 
 
-def narrowed(z: NDArray, dtype: DType, out: DType) -> NDArray:
+def to_result_dtype(z: NDArray, dtype: DType, out: DType) -> NDArray:
     """A sum of products of ``dtype`` in its result dtype; integers wrap around."""
     if dtype in dtypes.INTEGER and out in dtypes.INTEGER and z.dtype in dtypes.FLOAT:
         z = z.astype(np.int64)
@@ -143,20 +143,20 @@ def narrowed(z: NDArray, dtype: DType, out: DType) -> NDArray:
 
 
 def matrix_product(x: NDArray, y: NDArray, out: DType) -> NDArray:
-    """``np.matmul`` that accumulates as `working_dtype` says."""
-    work = working_dtype(x.dtype, out, x.shape[-1])
+    """``np.matmul`` that accumulates as `accumulation_dtype` says."""
+    work = accumulation_dtype(x.dtype, out, x.shape[-1])
     x, y, dtype = x.astype(work, copy=False), y.astype(work, copy=False), x.dtype
     deep = x.shape[-1] // DEEP
     rows, columns = x.shape[-2], y.shape[-1]
     if deep < 2 or work.kind not in "fc" or deep * rows * columns > rows * x.shape[-1]:
-        return narrowed(np.matmul(x, y), dtype, out)
+        return to_result_dtype(np.matmul(x, y), dtype, out)
     # Long sums in parts of `DEEP` products, or they lose digits.
     whole = deep * DEEP
     parts = np.matmul(
         np.moveaxis(x[..., :whole].reshape(*x.shape[:-1], deep, DEEP), -2, -3),
         y[..., :whole, :].reshape(*y.shape[:-2], deep, DEEP, columns),
     )
-    return narrowed(parts.sum(-3) + np.matmul(x[..., whole:], y[..., whole:, :]), dtype, out)
+    return to_result_dtype(parts.sum(-3) + np.matmul(x[..., whole:], y[..., whole:, :]), dtype, out)
 
 
 def align_dtypes(x: Array, y: Array) -> tuple[Array, Array]:
@@ -341,7 +341,7 @@ def _infer(x: ArrayType, y: ArrayType, dimension_numbers: DotDimensionNumbers, p
                 f"dot_general: {what} dimensions differ in number", got=f"{a} and {b}", expected="pairs"
             )
     for axes, t in (((*xc, *xb), x), ((*yc, *yb), y)):
-        own_axes(dot_general, axes, t.ndim)
+        check_counted_axes(dot_general, axes, t.ndim)
     for what, a, b in (("contracting", xc, yc), ("batch", xb, yb)):
         sizes, wanted = tuple(x.shape[i] for i in a), tuple(y.shape[i] for i in b)
         if sizes != wanted:

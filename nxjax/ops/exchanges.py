@@ -7,8 +7,8 @@ from typing import Any, Final, final
 
 from nxjax.errors import ShapeError
 from nxjax.ops.arithmetic import mul
-from nxjax.ops.base import LinearOp, like, move_batch, of_dtype, own_axis, require, zeros
-from nxjax.ops.collectives import Collective, Groups, Names, by_groups
+from nxjax.ops.base import LinearOp, check_counted_axis, check_dtype, like, move_batch, require, zeros
+from nxjax.ops.collectives import Collective, Groups, Names, per_group
 from nxjax.ops.reduce import reduce_sum
 from nxjax.ops.slicing import concatenate
 from nxjax.ops.slicing import slice as slice_op
@@ -28,7 +28,7 @@ class AllGather(LinearOp, Collective):
     def infer(
         self, x: ArrayType, /, *, axis_names: Names, axis_size: int, all_gather_dimension: int, groups: Groups = None
     ) -> ArrayType:
-        own_axis(self, all_gather_dimension, x.ndim + 1)
+        check_counted_axis(self, all_gather_dimension, x.ndim + 1)
         at = all_gather_dimension
         return x.strong().with_shape((*x.shape[:at], axis_size, *x.shape[at:]))
 
@@ -48,7 +48,7 @@ class AllGather(LinearOp, Collective):
         if groups is not None:
             x = move_batch(x, d, size)
             at = all_gather_dimension
-            return by_groups(lambda n, part: (move_batch(part, 0, n, at), None), size, x, groups), 0
+            return per_group(lambda n, part: (move_batch(part, 0, n, at), None), size, x, groups), 0
         return move_batch(x, d, size, all_gather_dimension), None
 
     def batch(
@@ -86,8 +86,8 @@ class ReduceScatter(LinearOp, Collective):
     def infer(
         self, x: ArrayType, /, *, axis_names: Names, axis_size: int, scatter_dimension: int, groups: Groups = None
     ) -> ArrayType:
-        of_dtype(self, dtypes.NUMBER, x)
-        at = own_axis(self, scatter_dimension, x.ndim)
+        check_dtype(self, dtypes.NUMBER, x)
+        at = check_counted_axis(self, scatter_dimension, x.ndim)
         if x.shape[at] != axis_size:
             raise ShapeError(
                 "reduce_scatter: the scattered dimension is not the axis size", got=x, expected=f"size {axis_size}"
@@ -109,7 +109,7 @@ class ReduceScatter(LinearOp, Collective):
         (x,), (d,) = args, dims
         if groups is not None:
             x = move_batch(x, d, size)
-            return by_groups(lambda n, part: (reduce_sum(part, axes=(0,)), scatter_dimension), size, x, groups), 0
+            return per_group(lambda n, part: (reduce_sum(part, axes=(0,)), scatter_dimension), size, x, groups), 0
         total = mul(x, like(x, size)) if d is None else reduce_sum(x, axes=(d,))
         return total, scatter_dimension
 
@@ -156,8 +156,8 @@ class AllToAll(LinearOp, Collective):
         concat_axis: int,
         groups: Groups = None,
     ) -> ArrayType:
-        at = own_axis(self, split_axis, x.ndim)
-        own_axis(self, concat_axis, x.ndim)
+        at = check_counted_axis(self, split_axis, x.ndim)
+        check_counted_axis(self, concat_axis, x.ndim)
         if x.shape[at] != axis_size:
             raise ShapeError("all_to_all: the split axis is not the axis size", got=x, expected=f"size {axis_size}")
         rest = x.shape[:at] + x.shape[at + 1 :]
@@ -181,7 +181,7 @@ class AllToAll(LinearOp, Collective):
             return move_batch(move_batch(x, split_axis + 1, n), 1, n, concat_axis + 1), 0
 
         x = move_batch(args[0], dims[0], size)
-        return exchanged(size, x) if groups is None else (by_groups(exchanged, size, x, groups), 0)
+        return exchanged(size, x) if groups is None else (per_group(exchanged, size, x, groups), 0)
 
     def batch(
         self, size: int, args: Sequence[Array], dims: Dims, *, split_axis: int, concat_axis: int, **params: Any

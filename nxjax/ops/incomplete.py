@@ -14,7 +14,7 @@ import numpy as np
 
 from nxjax.ops import arithmetic, elementary, special
 from nxjax.ops.arithmetic import mul, neg
-from nxjax.ops.base import Differentiable, Elementwise, Face, NDArray, Tangent, equal_dtypes, equal_shapes, of_dtype
+from nxjax.ops.base import Differentiable, Elementwise, Face, NDArray, Tangent, check_dtype, equal_dtypes, equal_shapes
 from nxjax.ops.recurrence import (
     Recurrence,
     away,
@@ -124,7 +124,7 @@ class _Incomplete(Differentiable, Elementwise):
             raise TypeError(f"{self.name} takes {self.count} operands but {len(types)} were given")
         equal_shapes(self, *types)
         equal_dtypes(self, *types)
-        of_dtype(self, self.allowed, *types)
+        check_dtype(self, self.allowed, *types)
         return next((t for t in types if not t.weak), types[0])
 
     def prepared(self, *xs: Any) -> Sequence[Sequence[Any]]:

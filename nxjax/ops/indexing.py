@@ -26,7 +26,7 @@ from nxjax.trace.core import Array, Linear, Op
 from nxjax.trace.types import ArrayType, Shape
 
 
-def shifted(dims: Sequence[int]) -> tuple[int, ...]:
+def shift_dims(dims: Sequence[int]) -> tuple[int, ...]:
     """Dimensions after one was put in front."""
     return tuple(d + 1 for d in dims)
 
@@ -231,10 +231,10 @@ class Gather(LinearOp):
         (x, indices), n = args, dimension_numbers
         if dims[1] is None:
             numbers = GatherDimensionNumbers(
-                (0, *shifted(n.offset_dims)),
-                shifted(n.collapsed_slice_dims),
-                shifted(n.start_index_map),
-                shifted(n.operand_batching_dims),
+                (0, *shift_dims(n.offset_dims)),
+                shift_dims(n.collapsed_slice_dims),
+                shift_dims(n.start_index_map),
+                shift_dims(n.operand_batching_dims),
                 n.start_indices_batching_dims,
             )
             x = move_batch(x, dims[0], size)
@@ -242,19 +242,19 @@ class Gather(LinearOp):
         indices = move_batch(indices, dims[1], size)
         if dims[0] is None:
             numbers = GatherDimensionNumbers(
-                shifted(n.offset_dims),
+                shift_dims(n.offset_dims),
                 n.collapsed_slice_dims,
                 n.start_index_map,
                 n.operand_batching_dims,
-                shifted(n.start_indices_batching_dims),
+                shift_dims(n.start_indices_batching_dims),
             )
             return self(x, indices, dimension_numbers=numbers, slice_sizes=slice_sizes, **params), 0
         numbers = GatherDimensionNumbers(
-            shifted(n.offset_dims),
-            shifted(n.collapsed_slice_dims),
-            shifted(n.start_index_map),
-            (0, *shifted(n.operand_batching_dims)),
-            (0, *shifted(n.start_indices_batching_dims)),
+            shift_dims(n.offset_dims),
+            shift_dims(n.collapsed_slice_dims),
+            shift_dims(n.start_index_map),
+            (0, *shift_dims(n.operand_batching_dims)),
+            (0, *shift_dims(n.start_indices_batching_dims)),
         )
         x = move_batch(x, dims[0], size)
         return self(x, indices, dimension_numbers=numbers, slice_sizes=(1, *slice_sizes), **params), 0

@@ -13,7 +13,7 @@ import numpy as np
 
 from nxjax.errors import ShapeError
 from nxjax.ops.arithmetic import add, mul, sub
-from nxjax.ops.base import NDArray, like, move_batch, of_dtype, zeros
+from nxjax.ops.base import NDArray, check_dtype, like, move_batch, zeros
 from nxjax.ops.compare import eq, ge, le
 from nxjax.ops.complex import conj as conjugate
 from nxjax.ops.complex import real as real_part
@@ -42,7 +42,7 @@ class MatrixOp(Op):
     def matrix(self, *types: ArrayType, square: bool = False) -> tuple[Shape, int, int]:
         """Batch, rows and columns of the first operand, checked."""
         x = types[0]
-        of_dtype(self, self.allowed, *types)
+        check_dtype(self, self.allowed, *types)
         if x.ndim < 2:
             raise ShapeError(f"{self}: not a matrix", got=x, expected="at least 2 dimensions")
         *batch, m, n = x.shape
@@ -55,7 +55,9 @@ class MatrixOp(Op):
         return y, (0,) * len(y) if self.multi else 0
 
 
-def each(function: Callable[[NDArray], Sequence[NDArray]], x: NDArray, outs: Sequence[ArrayType]) -> list[NDArray]:
+def map_matrices(
+    function: Callable[[NDArray], Sequence[NDArray]], x: NDArray, outs: Sequence[ArrayType]
+) -> list[NDArray]:
     """``function`` of each matrix of the batch; NaN where it has no answer."""
     batch = x.shape[:-2]
     ys = [np.empty(t.shape, t.dtype) for t in outs]
@@ -201,7 +203,7 @@ def loop(b: Any, count: int, body: Callable[..., Sequence[Array]], *carry: Any) 
     return out[1:]
 
 
-def at(i: Array, shape: Shape, dimension: int) -> Array:
+def position_mask(i: Array, shape: Shape, dimension: int) -> Array:
     """Mask of the places whose position along ``dimension`` is the scalar ``i``."""
     places = index(shape, dimension)
     return eq(places, broadcast_in_dim(i, shape=shape, broadcast_dimensions=()))

@@ -23,12 +23,12 @@ from nxjax.ops.linalg_base import (
     column,
     conj,
     diagonal,
-    each,
     eye,
     finite,
     h,
     index,
     loop,
+    map_matrices,
     mm,
     real,
     symmetrized,
@@ -75,7 +75,7 @@ class Eigh(MatrixOp):
             w, v = np.linalg.eigh(a, "L" if lower else "U")
             return v, w
 
-        v, w = each(one, x, self.infer(ArrayType(x.shape, x.dtype), lower=lower))
+        v, w = map_matrices(one, x, self.infer(ArrayType(x.shape, x.dtype), lower=lower))
         return v, w
 
     def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], *, lower: bool) -> tuple[Any, Any]:
@@ -209,7 +209,7 @@ class Eig(MatrixOp):
             return [*found, v] if right else found
 
         types = self.infer(ArrayType(x.shape, x.dtype), left=left, right=right, derivative=derivative)
-        return tuple(each(one, x, types))
+        return tuple(map_matrices(one, x, types))
 
     def jvp(
         self,

@@ -13,7 +13,7 @@ import numpy as np
 
 from nxjax.errors import LoweringError, ShapeError
 from nxjax.ops.base import NDArray, Nondifferentiable
-from nxjax.ops.linalg_base import MatrixOp, each
+from nxjax.ops.linalg_base import MatrixOp, map_matrices
 from nxjax.trace import dtypes
 from nxjax.trace.types import ArrayType
 
@@ -94,7 +94,7 @@ class Hessenberg(HostMatrixOp):
             return packed, taus
 
         with np.errstate(all="ignore"):
-            return tuple(each(one, x, self.infer(ArrayType(x.shape, x.dtype))))
+            return tuple(map_matrices(one, x, self.infer(ArrayType(x.shape, x.dtype))))
 
 
 @final
@@ -120,7 +120,7 @@ class Tridiagonal(HostMatrixOp):
             return _below(np.array(a)) if lower else _above(np.array(a))
 
         with np.errstate(all="ignore"):
-            return tuple(each(one, x, self.infer(ArrayType(x.shape, x.dtype), lower=lower)))
+            return tuple(map_matrices(one, x, self.infer(ArrayType(x.shape, x.dtype), lower=lower)))
 
 
 def _whole(a: NDArray, lower: bool) -> NDArray:
@@ -179,7 +179,7 @@ class QrPivots(Nondifferentiable, HostMatrixOp):
 
     def eval(self, x: NDArray, /) -> tuple[NDArray, ...]:
         with np.errstate(all="ignore"):
-            return tuple(each(lambda a: [_pivots(np.array(a))], x, self.infer(ArrayType(x.shape, x.dtype))))
+            return tuple(map_matrices(lambda a: [_pivots(np.array(a))], x, self.infer(ArrayType(x.shape, x.dtype))))
 
 
 def _pivots(a: NDArray) -> NDArray:

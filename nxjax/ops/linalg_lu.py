@@ -22,12 +22,12 @@ from nxjax.ops.linalg_base import (
     MatrixOp,
     along_columns,
     along_rows,
-    at,
     column,
     eye,
     index,
     loop,
     mm,
+    position_mask,
     resized,
     row,
     tril,
@@ -124,25 +124,25 @@ def _lu_step(k: Array, a: Array, pivots: Array, permutation: Array) -> Sequence[
     rows = index(c.shape, -1)
     done = lt(rows, spread(k, c.shape))
     p = argmax(where(done, like(size, -1), size), axes=(size.ndim - 1,), index_dtype=dtypes.int32)
-    here, there = at(k, a.shape, -2), eq(index(a.shape, -2), spread(p, a.shape))
+    here, there = position_mask(k, a.shape, -2), eq(index(a.shape, -2), spread(p, a.shape))
     first = row(a, k)
     other = reduce_sum(where(there, a, zeros(a.type)), axes=(a.ndim - 2,))
     # Row k last, since p may be k.
     a = where(here, along_rows(other, a.shape), where(there, along_rows(first, a.shape), a))
-    at_k, at_p = at(k, permutation.shape, -1), eq(index(permutation.shape, -1), spread(p, permutation.shape))
+    at_k, at_p = position_mask(k, permutation.shape, -1), eq(index(permutation.shape, -1), spread(p, permutation.shape))
     total = lambda mask: reduce_sum(where(mask, permutation, zeros(permutation.type)), axes=(permutation.ndim - 1,))
     one, two = spread(total(at_k), permutation.shape), spread(total(at_p), permutation.shape)
     permutation = where(at_k, two, where(at_p, one, permutation))
-    pivots = where(at(k, pivots.shape, -1), spread(p, pivots.shape), pivots)
+    pivots = where(position_mask(k, pivots.shape, -1), spread(p, pivots.shape), pivots)
     c = column(a, k)
     below = gt(rows, spread(k, c.shape))
-    pivot = spread(reduce_sum(where(at(k, c.shape, -1), c, zeros(c.type)), axes=(c.ndim - 1,)), c.shape)
+    pivot = spread(reduce_sum(where(position_mask(k, c.shape, -1), c, zeros(c.type)), axes=(c.ndim - 1,)), c.shape)
     safe = where(eq(pivot, 0), like(pivot, 1), pivot)
     factors = where(below, div(c, safe), zeros(c.type))
     after = gt(index(other.shape, -1), spread(k, other.shape))
     update = mul(along_columns(factors, a.shape), along_rows(where(after, other, zeros(other.type)), a.shape))
     packed = along_columns(where(below, factors, c), a.shape)
-    return where(at(k, a.shape, -1), packed, sub(a, update)), pivots, permutation
+    return where(position_mask(k, a.shape, -1), packed, sub(a, update)), pivots, permutation
 
 
 def _leading_eye(x: Array, n: int, k: int) -> Array:
@@ -220,9 +220,9 @@ class LuPivotsToPermutation(Nondifferentiable, MatrixOp):
 def _swap(k: Array, y: Array, pivots: Array) -> Sequence[Array]:
     last = (y.ndim - 1,)
     spread = lambda v: broadcast_in_dim(v, shape=y.shape, broadcast_dimensions=tuple(range(v.ndim)))
-    p = reduce_sum(where(at(k, pivots.shape, -1), pivots, zeros(pivots.type)), axes=last)
+    p = reduce_sum(where(position_mask(k, pivots.shape, -1), pivots, zeros(pivots.type)), axes=last)
     p = clamp(constant(0, p.dtype), p, constant(y.shape[-1] - 1, p.dtype))
-    at_k, at_p = at(k, y.shape, -1), eq(index(y.shape, -1), spread(p))
+    at_k, at_p = position_mask(k, y.shape, -1), eq(index(y.shape, -1), spread(p))
     one, two = (spread(reduce_sum(where(mask, y, zeros(y.type)), axes=last)) for mask in (at_k, at_p))
     return where(at_k, two, where(at_p, one, y)), pivots
 

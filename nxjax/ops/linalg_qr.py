@@ -18,7 +18,6 @@ from nxjax.ops.linalg_base import (
     MatrixOp,
     along_columns,
     along_rows,
-    at,
     cast,
     column,
     conj,
@@ -28,6 +27,7 @@ from nxjax.ops.linalg_base import (
     index,
     loop,
     mm,
+    position_mask,
     real,
     resized,
     sub_columns,
@@ -80,7 +80,7 @@ def _reflect(k: Array, a: Array, taus: Array) -> Sequence[Array]:
 
     c = column(a, k)
     rows = index(c.shape, -1)
-    here, below = at(k, c.shape, -1), gt(rows, spread(k, c))
+    here, below = position_mask(k, c.shape, -1), gt(rows, spread(k, c))
     zero = zeros(c.type)
     tail = where(below, c, zero)
     alpha = reduce_sum(where(here, c, zero), axes=last)
@@ -105,7 +105,7 @@ def _reflect(k: Array, a: Array, taus: Array) -> Sequence[Array]:
     a = sub(a, update)
     corner = spread(where(idle, alpha, cast(beta, a.dtype)), c)
     packed = where(below, v, where(here, corner, column(a, k)))
-    return with_column(a, k, packed), where(at(k, taus.shape, -1), spread(tau, taus), taus)
+    return with_column(a, k, packed), where(position_mask(k, taus.shape, -1), spread(tau, taus), taus)
 
 
 # Reflectors that the meaning applies at once, as products of matrices.
@@ -172,9 +172,9 @@ def _apply(k: Array, q: Array, packed: Array, taus: Array) -> Array:
     c = column(packed, k)
     spread = lambda v: broadcast_in_dim(v, shape=c.shape, broadcast_dimensions=tuple(range(v.ndim)))
     below = gt(index(c.shape, -1), spread(k))
-    v = where(at(k, c.shape, -1), like(c, 1), where(below, c, zeros(c.type)))
+    v = where(position_mask(k, c.shape, -1), like(c, 1), where(below, c, zeros(c.type)))
     inner = reduce_sum(mul(along_columns(conj(v), q.shape), q), axes=(q.ndim - 2,))
-    tau = reduce_sum(where(at(k, taus.shape, -1), taus, zeros(taus.type)), axes=(taus.ndim - 1,))
+    tau = reduce_sum(where(position_mask(k, taus.shape, -1), taus, zeros(taus.type)), axes=(taus.ndim - 1,))
     return sub(q, mul(along_columns(mul(spread(tau), v), q.shape), along_rows(inner, q.shape)))
 
 

@@ -15,7 +15,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.ops.base import NDArray
-from nxjax.ops.linalg_base import each, finite
+from nxjax.ops.linalg_base import finite, map_matrices
 from nxjax.ops.linalg_hessenberg import HostMatrixOp, moderate, reduce_hessenberg, reflector, with_one
 from nxjax.trace import dtypes
 from nxjax.trace.types import ArrayType
@@ -41,7 +41,7 @@ class Schur(HostMatrixOp):
             return factorize(a)[: 2 if vectors else 1]
 
         with np.errstate(all="ignore"):
-            return tuple(each(one, x, self.infer(ArrayType(x.shape, x.dtype), vectors=vectors)))
+            return tuple(map_matrices(one, x, self.infer(ArrayType(x.shape, x.dtype), vectors=vectors)))
 
 
 def factorize(x: NDArray) -> tuple[NDArray, NDArray]:

@@ -19,12 +19,12 @@ from nxjax.ops.linalg_base import (
     column,
     conj,
     diagonal,
-    each,
     eye,
     finite,
     h,
     index,
     loop,
+    map_matrices,
     mm,
     real,
     sub_columns,
@@ -68,7 +68,7 @@ class Svd(MatrixOp):
             return s, u, vh
 
         types = self.infer(ArrayType(x.shape, x.dtype), full_matrices=full_matrices, compute_uv=compute_uv)
-        return tuple(each(one, x, types))
+        return tuple(map_matrices(one, x, types))
 
     def jvp(
         self, primals: Sequence[Array], tangents: Sequence[Array | None], *, full_matrices: bool, compute_uv: bool

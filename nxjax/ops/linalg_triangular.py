@@ -10,7 +10,7 @@ import numpy as np
 from nxjax.errors import ShapeError
 from nxjax.ops.arithmetic import mul, neg, sub
 from nxjax.ops.base import Differentiable, NDArray, Tangent, equal_dtypes, like, move_batch
-from nxjax.ops.linalg_base import MatrixOp, conj, each, eye, mm, t, tril, triu
+from nxjax.ops.linalg_base import MatrixOp, conj, eye, map_matrices, mm, t, tril, triu
 from nxjax.ops.shape import reshape
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Linear
@@ -171,7 +171,7 @@ class Cholesky(Differentiable, MatrixOp):
         return x
 
     def eval(self, x: NDArray, /) -> NDArray:
-        (y,) = each(lambda a: [np.linalg.cholesky(a)], x, [ArrayType(x.shape, x.dtype)])
+        (y,) = map_matrices(lambda a: [np.linalg.cholesky(a)], x, [ArrayType(x.shape, x.dtype)])
         return np.tril(y)
 
     def tangents(self, y: Array, x: Array, /) -> Sequence[Tangent | None]:

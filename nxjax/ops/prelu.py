@@ -8,13 +8,13 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.ops.arithmetic import max, min, mul, sub
-from nxjax.ops.base import Differentiable, Elementwise, NDArray, Tangent, equal_dtypes, equal_shapes, like, of_dtype
+from nxjax.ops.base import Differentiable, Elementwise, NDArray, Tangent, check_dtype, equal_dtypes, equal_shapes, like
 from nxjax.ops.compare import ge
 from nxjax.ops.fixed.elementwise import scale_of
 from nxjax.ops.fixed.functions import prelu as fixed_prelu
-from nxjax.ops.quant_base import Quantized, total
+from nxjax.ops.quant_base import Quantized, sum_tangents
 from nxjax.ops.quant_grid import Grid, Rounding
-from nxjax.ops.quant_traced import cast, rescale_static, settled, wrapped
+from nxjax.ops.quant_traced import cast, rescale_static, to_output_grid, wrap_int32
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -30,7 +30,7 @@ class Prelu(Differentiable, Elementwise):
     def infer(self, x: ArrayType, alpha: ArrayType, /) -> ArrayType:
         equal_shapes(self, x, alpha)
         equal_dtypes(self, x, alpha)
-        of_dtype(self, dtypes.INTEGER | dtypes.FLOAT, x)
+        check_dtype(self, dtypes.INTEGER | dtypes.FLOAT, x)
         return x.strong()
 
     def eval(self, x: NDArray, alpha: NDArray, /) -> NDArray:
@@ -69,13 +69,13 @@ class QPrelu(Quantized, Elementwise):
             plain = scale_of(x_grid) / scale_of(out_grid)
             sloped = scale_of(x_grid) * scale_of(y_grid) / scale_of(out_grid)
         above = rescale_static(max(x, like(x, 0)), plain, rounding)
-        below = rescale_static(wrapped(mul(min(x, like(x, 0)), alpha)), sloped, rounding)
-        return settled(select_n(ge(x, like(x, 0)), below, above), out_grid, *out_grid.limits)
+        below = rescale_static(wrap_int32(mul(min(x, like(x, 0)), alpha)), sloped, rounding)
+        return to_output_grid(select_n(ge(x, like(x, 0)), below, above), out_grid, *out_grid.limits)
 
     def tangent(self, y: Array, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
         (x, alpha), (t, s) = primals, tangents
         slope = select_n(ge(x, like(x, 0)), alpha, like(x, 1))
-        return total([None if t is None else mul(t, slope), None if s is None else mul(s, min(x, like(x, 0)))])
+        return sum_tangents([None if t is None else mul(t, slope), None if s is None else mul(s, min(x, like(x, 0)))])
 
 
 prelu = Prelu()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from nxjax.ops.base import expansion
-from nxjax.trace.core import op_named
+from nxjax.trace.core import get_op
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Atom, Equation, Literal, Program
 from nxjax.trace.types import ArrayType
@@ -39,7 +39,7 @@ def decomposition(name: str, dtypes: Sequence[DType], params: Mapping[str, Any])
     """The op ``name`` of `DECOMPOSED` as a program on scalars of these dtypes; None for others."""
     if name not in DECOMPOSED:
         return None
-    return expansion(op_named(name), [ArrayType((), d) for d in dtypes], params)
+    return expansion(get_op(name), [ArrayType((), d) for d in dtypes], params)
 
 
 def replayed(

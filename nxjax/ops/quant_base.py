@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 from nxjax.ops.arithmetic import add
-from nxjax.ops.base import NDArray, of_dtype, require
+from nxjax.ops.base import NDArray, check_dtype, require
 from nxjax.ops.quant_grid import ROUNDINGS, Grid
-from nxjax.ops.quant_traced import from_stored, masked, recovered
+from nxjax.ops.quant_traced import from_stored, grid_integers, straight_through
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Op
 from nxjax.trace.types import ArrayType
@@ -44,7 +44,7 @@ class Quantized(Op):
 
     def check(self, *types: ArrayType, **params: Any) -> None:
         """What every `infer` checks."""
-        of_dtype(self, FLOAT32, *types)
+        check_dtype(self, FLOAT32, *types)
         for name in (*self.operands, self.result):
             grid = params[name]
             fine = isinstance(grid, Grid) and grid.axis is None and grid.dtype in STORED
@@ -67,7 +67,7 @@ class Quantized(Op):
 
     def expand(self, *xs: Array, **params: Any) -> Array:
         n = len(self.operands)
-        stored = [recovered(x, params[g]) for g, x in zip(self.operands, xs, strict=False)]
+        stored = [grid_integers(x, params[g]) for g, x in zip(self.operands, xs, strict=False)]
         return from_stored(self.traced(*stored, *xs[n:], **params), params[self.result])
 
     def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
@@ -75,13 +75,13 @@ class Quantized(Op):
         if all(t is None for t in tangents):
             return y, None
         t = self.tangent(y, primals, tangents, **params)
-        return y, None if t is None else masked(t, y, params[self.result], *self.limits(**params))
+        return y, None if t is None else straight_through(t, y, params[self.result], *self.limits(**params))
 
     def stablehlo(self, b: Any, out: ArrayType, *xs: Any, **params: Any) -> Any:
         return b.inline(self.expand, xs, params)
 
 
-def total(parts: Sequence[Array | None]) -> Array | None:
+def sum_tangents(parts: Sequence[Array | None]) -> Array | None:
     """The sum of the tangents that are there."""
     found: Array | None = None
     for part in parts:

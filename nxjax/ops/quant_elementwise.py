@@ -18,12 +18,12 @@ from nxjax.ops.elementary import exp
 from nxjax.ops.fixed import elementwise as fixed
 from nxjax.ops.fixed.elementwise import scale_of
 from nxjax.ops.fixed.functions import FUNCTIONS, table, unary
-from nxjax.ops.quant_base import Quantized, total
+from nxjax.ops.quant_base import Quantized, sum_tangents
 from nxjax.ops.quant_grid import Grid, Rounding
-from nxjax.ops.quant_traced import cast, every_integer, look_up, rescale_static, settled, wrapped
+from nxjax.ops.quant_traced import all_grid_integers, cast, look_up, rescale_static, to_output_grid, wrap_int32
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, find_op, op_named
+from nxjax.trace.core import Array, find_op, get_op
 from nxjax.trace.types import ArrayType
 
 
@@ -68,7 +68,7 @@ class _Binary(Quantized, Elementwise):
         rounding: Rounding,
     ) -> Array:
         left, right = (cast(sub(v, like(v, g.zero_point)), dtypes.int64) for v, g in ((p, x_grid), (q, y_grid)))
-        return settled(self.combined(left, right, x_grid, y_grid, out_grid, rounding), out_grid, lo, hi)
+        return to_output_grid(self.combined(left, right, x_grid, y_grid, out_grid, rounding), out_grid, lo, hi)
 
     @abstractmethod
     def combined(self, p: Array, q: Array, x: Grid, y: Grid, out: Grid, rounding: Rounding) -> Array:
@@ -80,11 +80,11 @@ def _summed(p: Array, q: Array, x: Grid, y: Grid, out: Grid, rounding: Rounding,
     left = 15 if out.dtype == dtypes.int16 else 20
     twice = np.float64(np.float32(2) * np.maximum(scale_of(x), scale_of(y)))
     parts = [
-        rescale_static(wrapped(shift_left(v, like(v, left))), np.float64(scale_of(g)) / twice, rounding)
+        rescale_static(wrap_int32(shift_left(v, like(v, left))), np.float64(scale_of(g)) / twice, rounding)
         for v, g in ((p, x), (q, y))
     ]
     real = twice / np.float64(np.float32(2**left) * scale_of(out))
-    return rescale_static(wrapped((add if sign > 0 else sub)(*parts)), real, rounding)
+    return rescale_static(wrap_int32((add if sign > 0 else sub)(*parts)), real, rounding)
 
 
 @final
@@ -98,7 +98,7 @@ class QAdd(_Binary):
         return _summed(p, q, x, y, out, rounding, 1)
 
     def tangent(self, y: Array, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
-        return total(tangents)
+        return sum_tangents(tangents)
 
 
 @final
@@ -113,7 +113,7 @@ class QSub(_Binary):
 
     def tangent(self, y: Array, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
         t, s = tangents
-        return total([t, None if s is None else neg(s)])
+        return sum_tangents([t, None if s is None else neg(s)])
 
 
 @final
@@ -126,11 +126,11 @@ class QMul(_Binary):
     def combined(self, p: Array, q: Array, x: Grid, y: Grid, out: Grid, rounding: Rounding) -> Array:
         with np.errstate(under="ignore"):
             real = scale_of(x) * scale_of(y) / scale_of(out)
-        return rescale_static(wrapped(mul(p, q)), real, rounding)
+        return rescale_static(wrap_int32(mul(p, q)), real, rounding)
 
     def tangent(self, y: Array, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
         (a, b), (ta, tb) = primals, tangents
-        return total([None if ta is None else mul(ta, b), None if tb is None else mul(a, tb)])
+        return sum_tangents([None if ta is None else mul(ta, b), None if tb is None else mul(a, tb)])
 
 
 def _leaky_slope(x: Array, alpha: float) -> Array:
@@ -163,10 +163,10 @@ def _table(
     function: str, x_grid: Grid, y_grid: Grid, rounding: Rounding, parameters: tuple[tuple[str, Any], ...]
 ) -> NDArray:
     """The stored result for every stored argument."""
-    stored = every_integer(x_grid)
+    stored = all_grid_integers(x_grid)
     if function in FUNCTIONS:
         return unary(function, stored, x_grid, y_grid, rounding, **dict(parameters))
-    op = op_named(function)
+    op = get_op(function)
     real = lambda x: np.asarray(op.eval(x, **dict(parameters)), np.float32)
     if x_grid.dtype == dtypes.int16:
         return y_grid.quantize(real(x_grid.dequantize(stored)))
@@ -251,7 +251,7 @@ class QUnary(Quantized, Elementwise):
         assert t is not None
         if function in SLOPES:
             return mul(t, SLOPES[function](x, **dict(parameters)))
-        return op_named(function).jvp((x,), (t,), **dict(parameters))[1]
+        return get_op(function).jvp((x,), (t,), **dict(parameters))[1]
 
 
 qadd = QAdd()

@@ -26,7 +26,7 @@ from nxjax.ops.conv import ConvDimensionNumbers, Pairs, conv_general_dilated, fo
 from nxjax.ops.dot import Axes, DotDimensionNumbers, Precision, dot_general, free, shifted
 from nxjax.ops.fixed.point import quantize_multiplier, wrap32
 from nxjax.ops.fixed.product import Kind, factor, requantize_products
-from nxjax.ops.quant_base import Quantized, total
+from nxjax.ops.quant_base import Quantized, sum_tangents
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.ops.quant_snap import check_blocks, quantize_weight, weight_integers
 from nxjax.ops.quant_traced import (
@@ -38,9 +38,9 @@ from nxjax.ops.quant_traced import (
     multiplier_of,
     rescale_static,
     rescale_wide,
-    settled,
     stored_weights,
-    wrapped,
+    to_output_grid,
+    wrap_int32,
 )
 from nxjax.ops.rounding import AWAY_FROM_ZERO, TO_NEAREST_EVEN, round
 from nxjax.ops.select import select_n
@@ -98,7 +98,7 @@ def _requantized(
     over = lambda v: broadcast_in_dim(v, shape=acc.shape, broadcast_dimensions=dims)
     summed = add(acc, over(bias))
     if kind == "dense" and rounding == "double":
-        summed = summed if y_grid.dtype == dtypes.int16 else wrapped(summed)
+        summed = summed if y_grid.dtype == dtypes.int16 else wrap_int32(summed)
         scaled = mul(cast(summed, dtypes.float64), over(real))
         whole = clipped(round(scaled, rounding_method=AWAY_FROM_ZERO), -(2.0**31), 2.0**31 - 1)
         # Saturated sums stay at their end: nothing wraps when the zero point is added.
@@ -108,8 +108,8 @@ def _requantized(
     if y_grid.dtype == dtypes.int16:
         scaled = rescale_wide(summed, over(mantissa), over(exponent))
     else:
-        scaled = Factor(mantissa, exponent, rounding).applied(wrapped(summed), over)
-    return settled(scaled, y_grid, lo, hi)
+        scaled = Factor(mantissa, exponent, rounding).applied(wrap_int32(summed), over)
+    return to_output_grid(scaled, y_grid, lo, hi)
 
 
 def _largest(grid: Grid) -> int:
@@ -131,7 +131,7 @@ class _Weighted(Quantized):
         parts = [None if tx is None else by_x(tx), None if tw is None else by_w(tw)]
         if tb is not None:
             parts.append(broadcast_in_dim(tb, shape=y.shape, broadcast_dimensions=self.bias_dims(y, b, **params)))
-        return total(parts)
+        return sum_tangents(parts)
 
     @abstractmethod
     def plain(self, x: Array, w: Array, **params: Any) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
@@ -570,8 +570,8 @@ class QMatmul(Quantized):
             mantissa, exponent = quantize_multiplier(real, rounding)
             scaled = rescale_wide(acc, like(acc, int(mantissa)), like(acc, int(exponent)))
         else:
-            scaled = rescale_static(wrapped(acc), real, rounding)
-        return settled(scaled, out_grid, lo, hi)
+            scaled = rescale_static(wrap_int32(acc), real, rounding)
+        return to_output_grid(scaled, out_grid, lo, hi)
 
     def tangent(
         self,
@@ -584,7 +584,7 @@ class QMatmul(Quantized):
     ) -> Array | None:
         (p, q), (tp, tq) = primals, tangents
         product = lambda a, b: dot_general(a, b, dimension_numbers=dimension_numbers)
-        return total([None if tp is None else product(tp, q), None if tq is None else product(p, tq)])
+        return sum_tangents([None if tp is None else product(tp, q), None if tq is None else product(p, tq)])
 
     def batch(
         self,

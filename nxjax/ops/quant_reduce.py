@@ -10,7 +10,7 @@ import numpy as np
 
 from nxjax.errors import ShapeError
 from nxjax.ops.arithmetic import abs, add, div, mul, sub
-from nxjax.ops.base import NDArray, constant, like, move_batch, own_axes
+from nxjax.ops.base import NDArray, check_counted_axes, constant, like, move_batch
 from nxjax.ops.bitwise import shift_right_arithmetic
 from nxjax.ops.compare import gt
 from nxjax.ops.fixed import reduce as fixed
@@ -18,7 +18,7 @@ from nxjax.ops.fixed.elementwise import scale_of
 from nxjax.ops.fixed.point import quantize_multiplier
 from nxjax.ops.quant_base import Quantized
 from nxjax.ops.quant_grid import Grid, Rounding
-from nxjax.ops.quant_traced import cast, clipped, rescale_by, settled, wrapped
+from nxjax.ops.quant_traced import cast, clipped, rescale_by, to_output_grid, wrap_int32
 from nxjax.ops.reduce import reduce_sum
 from nxjax.ops.select import select_n
 from nxjax.ops.window import Pairs, reduce_window_sum, window_shape
@@ -34,7 +34,7 @@ class _Total(Quantized):
 
     def infer(self, x: ArrayType, /, *, axes: Axes, x_grid: Grid, y_grid: Grid, rounding: Rounding) -> ArrayType:
         self.check(x, x_grid=x_grid, y_grid=y_grid, rounding=rounding)
-        gone = own_axes(self, axes, x.ndim)
+        gone = check_counted_axes(self, axes, x.ndim)
         return ArrayType(tuple(n for i, n in enumerate(x.shape) if i not in gone), x.dtype)
 
     def factor(self, count: int, x_grid: Grid, y_grid: Grid, rounding: Rounding) -> tuple[int, int]:
@@ -44,9 +44,9 @@ class _Total(Quantized):
 
     def traced(self, q: Array, /, *, axes: Axes, x_grid: Grid, y_grid: Grid, rounding: Rounding) -> Array:
         count = math.prod(q.shape[a] for a in axes)
-        total = wrapped(reduce_sum(cast(q, dtypes.int64), axes=axes))
-        total = wrapped(sub(total, like(total, x_grid.zero_point * count)))
-        return settled(
+        total = wrap_int32(reduce_sum(cast(q, dtypes.int64), axes=axes))
+        total = wrap_int32(sub(total, like(total, x_grid.zero_point * count)))
+        return to_output_grid(
             rescale_by(total, *self.factor(count, x_grid, y_grid, rounding), rounding), y_grid, *y_grid.limits
         )
 

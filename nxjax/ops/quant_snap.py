@@ -9,20 +9,20 @@ import numpy as np
 
 from nxjax.errors import ShapeError
 from nxjax.ops.arithmetic import abs, mul, sub
-from nxjax.ops.base import Elementwise, NDArray, like, move_batch, of_dtype, require
+from nxjax.ops.base import Elementwise, NDArray, check_dtype, like, move_batch, require
 from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import ge, gt, le
 from nxjax.ops.fixed import elementwise as fixed
 from nxjax.ops.quant_base import FLOAT32, Quantized
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.ops.quant_traced import (
+    broadcast_blocks,
     cast,
     from_stored,
     rescale_static,
-    settled,
-    spread_blocks,
     stored_weights,
     symmetric_limit,
+    to_output_grid,
     to_stored,
 )
 from nxjax.ops.select import select_n
@@ -85,7 +85,7 @@ class Requantize(Quantized, Elementwise):
     def traced(self, q: Array, /, *, x_grid: Grid, y_grid: Grid, lo: int, hi: int, rounding: Rounding) -> Array:
         real = fixed.requantize_factor(x_grid, y_grid, lo, hi)
         centred = cast(sub(q, like(q, x_grid.zero_point)), dtypes.int64)
-        return settled(rescale_static(centred, real, rounding), y_grid, lo, hi)
+        return to_output_grid(rescale_static(centred, real, rounding), y_grid, lo, hi)
 
     def tangent(self, y: Array, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
         return tangents[0]
@@ -105,7 +105,7 @@ class QuantizeWeight(Op):
     name = "quantize_weight"
 
     def infer(self, w: ArrayType, scale: ArrayType, /, *, dtype: DType) -> ArrayType:
-        of_dtype(self, FLOAT32, w, scale)
+        check_dtype(self, FLOAT32, w, scale)
         check_blocks(self, w, scale)
         stored = ", ".join(dtypes.short_name(d) for d in STORED)
         require(self, dtype in STORED, "storage dtype", dtypes.short_name(dtype), stored)
@@ -119,7 +119,7 @@ class QuantizeWeight(Op):
         if dtype not in dtypes.FLOAT:
             # Integers have one zero, floats two.
             stored = cast(cast(stored, dtypes.int32), dtypes.float32)
-        return mul(stored, spread_blocks(scale, w.shape))
+        return mul(stored, broadcast_blocks(scale, w.shape))
 
     def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], *, dtype: DType) -> tuple[Any, Any]:
         (w, scale), t = primals, tangents[0]
@@ -127,7 +127,7 @@ class QuantizeWeight(Op):
         if t is None:
             return y, None
         # Half a step beyond the last value still rounds to it: the weight that gave its scale is not clipped.
-        bound = mul(spread_blocks(scale, w.shape), like(w, symmetric_limit(dtype) + 0.5))
+        bound = mul(broadcast_blocks(scale, w.shape), like(w, symmetric_limit(dtype) + 0.5))
         return y, select_n(gt(abs(w), bound), t, like(t, 0))
 
     def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, dtype: DType) -> tuple[Any, Any]:

@@ -9,17 +9,17 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.ops.arithmetic import add, div, max, min, mul, sub
-from nxjax.ops.base import NDArray, like, own_axis, require
+from nxjax.ops.base import NDArray, check_counted_axis, like, require
 from nxjax.ops.bitwise import and_, clz, shift_left, shift_right_arithmetic
 from nxjax.ops.compare import ge, gt, lt
 from nxjax.ops.composite_softmax import softmax as float_softmax
 from nxjax.ops.fixed.functions import lookup
 from nxjax.ops.fixed.point import divide_by_power, quantize_multiplier, rescale
 from nxjax.ops.fixed.series import raw
-from nxjax.ops.fixed.softmax import SUM_BITS, exps_of, needs, softmax, softmax_grid, tables16
+from nxjax.ops.fixed.softmax import SUM_BITS, check_softmax, exps_of, softmax, softmax_grid, tables16
 from nxjax.ops.quant_base import Quantized
 from nxjax.ops.quant_grid import Grid, Rounding
-from nxjax.ops.quant_traced import cast, clipped, taken
+from nxjax.ops.quant_traced import cast, clipped, take_row
 from nxjax.ops.reduce import reduce_max, reduce_sum
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim
@@ -98,9 +98,9 @@ class QSoftmax(Quantized):
 
     def infer(self, x: ArrayType, /, *, axis: int, x_grid: Grid, y_grid: Grid, rounding: Rounding) -> ArrayType:
         self.check(x, x_grid=x_grid, y_grid=y_grid, rounding=rounding)
-        own_axis(self, axis, x.ndim)
+        check_counted_axis(self, axis, x.ndim)
         require(self, x_grid.dtype == y_grid.dtype, "grids differ in dtype", (x_grid, y_grid), "equal dtypes")
-        needs(self.name, y_grid, softmax_grid(y_grid.dtype))
+        check_softmax(self.name, y_grid, softmax_grid(y_grid.dtype))
         return x.strong()
 
     def exact(self, q: NDArray, /, *, axis: int, x_grid: Grid, y_grid: Grid, rounding: Rounding) -> NDArray:
@@ -111,7 +111,7 @@ class QSoftmax(Quantized):
         over = lambda row: broadcast_in_dim(row, shape=q.shape, broadcast_dimensions=kept)
         diff = sub(over(reduce_max(q, axes=(axis,))), q)
         if x_grid.dtype == dtypes.int16:
-            exps = taken(_exps16(x_grid, rounding), diff)
+            exps = take_row(_exps16(x_grid, rounding), diff)
             total = reduce_sum(exps, axes=(axis,))
             zeros = _leading_zeros(total)
             one = like(total, 1)
@@ -119,13 +119,13 @@ class QSoftmax(Quantized):
                 add(shift_left(total, sub(zeros, one)), like(total, 1 << 13)), like(total, 14)
             )
             above = clipped(sub(lifted, like(total, (1 << 15) + (1 << 16))), -32768, 32767)
-            inverse = over(taken(_inverses16(), cast(add(above, like(above, 32768)), dtypes.int32)))
+            inverse = over(take_row(_inverses16(), cast(add(above, like(above, 32768)), dtypes.int32)))
             shift = over(sub(like(total, 31), zeros))
             nudge = shift_left(like(shift, 1), sub(shift, like(shift, 1)))
             found = shift_right_arithmetic(add(mul(exps, inverse), nudge), shift)
             return cast(clipped(found, 0, 32767), dtypes.int32)
         table, shares, counts = _tables8(x_grid, rounding)
-        exps, share, counted = (taken(t, diff) for t in (table, shares, counts))
+        exps, share, counted = (take_row(t, diff) for t in (table, shares, counts))
         total = reduce_sum(share, axes=(axis,))
         zeros = _leading_zeros(total)
         inverse = _one_over_one_plus(sub(shift_left(total, zeros), like(total, 1 << 31)))

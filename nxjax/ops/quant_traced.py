@@ -55,7 +55,7 @@ def to_stored(x: Array, grid: Grid) -> Array:
     return _placed(ratio, grid)
 
 
-def recovered(x: Array, grid: Grid) -> Array:
+def grid_integers(x: Array, grid: Grid) -> Array:
     """The integers of a value that lies on the grid, as int32: a product instead of `to_stored`'s division."""
     assert not isinstance(grid.scale, tuple)
     low, high = grid.limits
@@ -128,7 +128,7 @@ def rescale_by(x: Array, mantissa: int, exponent: int, rounding: Rounding) -> Ar
     if rounding == "single":
         return _rounded_shift(mul(x, like(x, mantissa)), 31 - exponent)
     if exponent > 0:
-        x = wrapped(shift_left(x, like(x, exponent & 31)))
+        x = wrap_int32(shift_left(x, like(x, exponent & 31)))
     high = _rounded_shift(mul(x, like(x, mantissa)), 31)
     return _divided(high, -exponent) if exponent < 0 else high
 
@@ -144,7 +144,7 @@ def _divided(x: Array, bits: int) -> Array:
     return shift_right_arithmetic(add(half, shift_right_arithmetic(x, like(x, 63))), like(x, bits))
 
 
-def wrapped(x: Array) -> Array:
+def wrap_int32(x: Array) -> Array:
     """The low 32 bits of int64 ``x`` as a signed number, in int64."""
     return cast(cast(x, dtypes.int32), dtypes.int64)
 
@@ -175,7 +175,7 @@ class Factor:
         if self.rounding == "single":
             return shift_right_arithmetic(add(mul(x, over(self.mantissa)), over(self.parts[0])), over(self.right))
         left, half, negative = map(over, self.parts)
-        high = _rounded_shift(mul(wrapped(shift_left(x, left)), over(self.mantissa)), 31)
+        high = _rounded_shift(mul(wrap_int32(shift_left(x, left)), over(self.mantissa)), 31)
         less = and_(shift_right_arithmetic(high, like(x, 63)), negative)
         return shift_right_arithmetic(add(add(high, half), less), over(self.right))
 
@@ -189,18 +189,18 @@ def rescale_wide(x: Array, mantissa: Array, exponent: Array) -> Array:
     short = select_n(lt(mantissa, like(x, 0x7FFF0000)), like(x, 0x7FFF), rounded)
     total = max(sub(like(x, 15), exponent), like(x, 1))
     nudge = shift_left(like(x, 1), sub(total, like(x, 1)))
-    return wrapped(shift_right_arithmetic(add(mul(x, short), nudge), total))
+    return wrap_int32(shift_right_arithmetic(add(mul(x, short), nudge), total))
 
 
-def settled(x: Array, out: Grid, low: int, high: int) -> Array:
+def to_output_grid(x: Array, out: Grid, low: int, high: int) -> Array:
     """Rescaled int64 values on the output grid: zero point added, clamped, as int32."""
-    return cast(clipped(wrapped(_with_zero(x, out)), low, high), dtypes.int32)
+    return cast(clipped(wrap_int32(_with_zero(x, out)), low, high), dtypes.int32)
 
 
 def stored_weights(w: Array, scale: Array, dtype: DType) -> Array:
     """Weights as ``dtype`` stores them, in float32: ``rint(w / scale)`` in the symmetric range, or float8 values."""
     last = symmetric_limit(dtype)
-    ratio = clipped(quotient(w, spread_blocks(scale, w.shape)), -last, last)
+    ratio = clipped(quotient(w, broadcast_blocks(scale, w.shape)), -last, last)
     if dtype in dtypes.FLOAT:
         return cast(cast(ratio, dtype), dtypes.float32)
     # Where this is folded it leaves one zero, as integers have; compilers drop it, and integer results do not notice.
@@ -213,7 +213,7 @@ def symmetric_limit(dtype: DType) -> float:
     return float(info.max)
 
 
-def spread_blocks(scale: Array, shape: tuple[int, ...]) -> Array:
+def broadcast_blocks(scale: Array, shape: tuple[int, ...]) -> Array:
     """``scale`` over ``shape``: each of its entries stands for a block of equal size along every axis."""
     if scale.shape == shape:
         return scale
@@ -227,7 +227,7 @@ def spread_blocks(scale: Array, shape: tuple[int, ...]) -> Array:
     return reshape(blocks, shape=shape)
 
 
-def taken(table: NDArray, index: Array) -> Array:
+def take_row(table: NDArray, index: Array) -> Array:
     """``table[index]`` for a row of values and int32 indices within it."""
     return gather(
         wrap(table),
@@ -240,20 +240,20 @@ def taken(table: NDArray, index: Array) -> Array:
 
 def look_up(q: Array, table: NDArray, grid: Grid) -> Array:
     """``table[q - least]`` for stored int32 ``q``: any function of one quantized tensor."""
-    return taken(table, sub(q, like(q, grid.limits[0])))
+    return take_row(table, sub(q, like(q, grid.limits[0])))
 
 
-def every_integer(grid: Grid) -> NDArray:
+def all_grid_integers(grid: Grid) -> NDArray:
     """All stored integers of the grid's dtype, ascending: the arguments that a table is made for."""
     low, high = grid.limits
     return np.arange(low, high + 1).astype(grid.dtype)
 
 
-def inside(y: Array, grid: Grid, low: int, high: int) -> Array:
+def within_clamp(y: Array, grid: Grid, low: int, high: int) -> Array:
     """Where ``y`` is not clamped: the straight-through estimator lets tangents pass only there."""
     least, most = (np.float32(v - grid.zero_point) * np.float32(grid.scale) for v in (low, high))  # pyright: ignore[reportArgumentType]
     return and_(gt(y, like(y, least)), lt(y, like(y, most)))
 
 
-def masked(t: Any, y: Array, grid: Grid, low: int, high: int) -> Any:
-    return select_n(inside(y, grid, low, high), like(t, 0), t)
+def straight_through(t: Any, y: Array, grid: Grid, low: int, high: int) -> Any:
+    return select_n(within_clamp(y, grid, low, high), like(t, 0), t)

@@ -21,10 +21,10 @@ from nxjax.ops.base import (
     Elementwise,
     NDArray,
     Nondifferentiable,
+    check_shape,
     constant,
     equal_shapes,
     move_batch,
-    own_shape,
     require,
 )
 from nxjax.ops.bitwise import and_, or_, shift_left, shift_right_logical, xor
@@ -281,7 +281,7 @@ class RandomBits(OnKeys):
     def infer(self, keys: ArrayType, /, *, bit_width: int, shape: Shape) -> ArrayType:
         _need_keys(self, keys)
         require(self, bit_width in _UINT, "bit_width", bit_width, "8, 16, 32 or 64")
-        own_shape(self, shape)
+        check_shape(self, shape)
         return ArrayType((*keys.shape, *shape), _UINT[bit_width])
 
     def eval(self, keys: NDArray, /, *, bit_width: int, shape: Shape) -> NDArray:
@@ -307,7 +307,7 @@ class RandomSplit(OnKeys):
 
     def infer(self, keys: ArrayType, /, *, shape: Shape) -> ArrayType:
         _need_keys(self, keys)
-        own_shape(self, shape)
+        check_shape(self, shape)
         return ArrayType((*keys.shape, *shape), dtypes.key)
 
     def eval(self, keys: NDArray, /, *, shape: Shape) -> NDArray:

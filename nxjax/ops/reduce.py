@@ -10,7 +10,16 @@ import numpy as np
 
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.arithmetic import abs, div, max, mul
-from nxjax.ops.base import Combining, LinearOp, NDArray, Nondifferentiable, constant, like, of_dtype, own_axes
+from nxjax.ops.base import (
+    Combining,
+    LinearOp,
+    NDArray,
+    Nondifferentiable,
+    check_counted_axes,
+    check_dtype,
+    constant,
+    like,
+)
 from nxjax.ops.compare import eq, ge, gt, le
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.select import select_n
@@ -29,8 +38,8 @@ class Reduce(Combining):
     wide: ClassVar[bool] = False  # 16-bit and smaller floats accumulate in float32
 
     def infer(self, x: ArrayType, /, *, axes: tuple[int, ...]) -> ArrayType:
-        of_dtype(self, self.allowed, x)
-        own_axes(self, axes, x.ndim)
+        check_dtype(self, self.allowed, x)
+        check_counted_axes(self, axes, x.ndim)
         return x.with_shape(tuple(n for i, n in enumerate(x.shape) if i not in axes))
 
     def batch(

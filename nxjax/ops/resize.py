@@ -12,7 +12,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.ops.arithmetic import add, mul
-from nxjax.ops.base import Composite, of_dtype, own_axes, require
+from nxjax.ops.base import Composite, check_counted_axes, check_dtype, require
 from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode
 from nxjax.ops.fixed.resize import nearest_index, real_positions
 from nxjax.ops.indexing import gather
@@ -49,11 +49,11 @@ class Resize(Composite):
     name = "resize"
 
     def infer(self, x: ArrayType, /, *, axes: tuple[int, ...], sizes: tuple[int, ...], method: str) -> ArrayType:
-        own_axes(self, axes, x.ndim)
+        check_counted_axes(self, axes, x.ndim)
         require(self, method in METHODS, "method", method, " or ".join(METHODS))
         require(self, len(sizes) == len(axes) and all(n > 0 for n in sizes), "sizes", sizes, f"one per axis {axes}")
         if method == "linear":
-            of_dtype(self, dtypes.FLOAT, x)
+            check_dtype(self, dtypes.FLOAT, x)
         shape = list(x.shape)
         for a, n in zip(axes, sizes, strict=True):
             shape[a] = n

@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.ops import vocabulary as ops
-from nxjax.ops.base import LinearOp, NDArray, Nondifferentiable, Unary, like, of_dtype, require
+from nxjax.ops.base import LinearOp, NDArray, Nondifferentiable, Unary, check_dtype, like, require
 from nxjax.ops.compare import lt
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
@@ -76,7 +76,7 @@ class IsFinite(Nondifferentiable, Unary):
     example = "jnp.array([1.0, jnp.inf, jnp.nan])", "Array([ True, False, False], dtype=bool)"
 
     def infer(self, x: ArrayType, /) -> ArrayType:
-        of_dtype(self, self.allowed, x)
+        check_dtype(self, self.allowed, x)
         return ArrayType(x.shape, dtypes.bool_)
 
     def eval(self, x: NDArray, /) -> NDArray:

@@ -20,7 +20,7 @@ from nxjax.ops import arithmetic
 from nxjax.ops.arithmetic import add, div, mul, neg
 from nxjax.ops.arithmetic import max as max_
 from nxjax.ops.arithmetic import min as min_
-from nxjax.ops.base import NDArray, all_weak, constant, equal_dtypes, like, move_batch, of_dtype, require, zeros
+from nxjax.ops.base import NDArray, all_weak, check_dtype, constant, equal_dtypes, like, move_batch, require, zeros
 from nxjax.ops.compare import eq, ne
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.create import iota
@@ -32,7 +32,7 @@ from nxjax.ops.indexing import (
     check_dims,
     check_indices,
     gather,
-    shifted,
+    shift_dims,
     upper_bounds,
     window_starts,
 )
@@ -69,7 +69,7 @@ class Scatter(Op):
     ) -> ArrayType:
         n = dimension_numbers
         equal_dtypes(self, x, updates)
-        of_dtype(self, self.allowed, x)
+        check_dtype(self, self.allowed, x)
         check_indices(self, indices, len(n.scatter_dims_to_operand_dims))
         check_batching(self, x, indices, n.operand_batching_dims, n.scatter_indices_batching_dims)
         check_dims(self, "update_window_dims", n.update_window_dims, updates.ndim)
@@ -138,19 +138,19 @@ class Scatter(Op):
         x, updates = move_batch(args[0], dims[0], size), move_batch(args[2], dims[2], size)
         if dims[1] is None:
             numbers = ScatterDimensionNumbers(
-                (0, *shifted(n.update_window_dims)),
-                shifted(n.inserted_window_dims),
-                shifted(n.scatter_dims_to_operand_dims),
-                shifted(n.operand_batching_dims),
+                (0, *shift_dims(n.update_window_dims)),
+                shift_dims(n.inserted_window_dims),
+                shift_dims(n.scatter_dims_to_operand_dims),
+                shift_dims(n.operand_batching_dims),
                 n.scatter_indices_batching_dims,
             )
             return self(x, args[1], updates, dimension_numbers=numbers, **params), 0
         numbers = ScatterDimensionNumbers(
-            shifted(n.update_window_dims),
-            shifted(n.inserted_window_dims),
-            shifted(n.scatter_dims_to_operand_dims),
-            (0, *shifted(n.operand_batching_dims)),
-            (0, *shifted(n.scatter_indices_batching_dims)),
+            shift_dims(n.update_window_dims),
+            shift_dims(n.inserted_window_dims),
+            shift_dims(n.scatter_dims_to_operand_dims),
+            (0, *shift_dims(n.operand_batching_dims)),
+            (0, *shift_dims(n.scatter_indices_batching_dims)),
         )
         indices = move_batch(args[1], dims[1], size)
         return self(x, indices, updates, dimension_numbers=numbers, **params), 0

@@ -14,10 +14,10 @@ from nxjax.ops.base import (
     NDArray,
     Tangent,
     all_weak,
+    check_dtype,
     equal_dtypes,
     equal_shapes,
     move_batch,
-    of_dtype,
     zeros,
 )
 from nxjax.ops.bitwise import and_
@@ -111,7 +111,7 @@ class Clamp(Differentiable, Op):
 
     def infer(self, low: ArrayType, x: ArrayType, high: ArrayType, /) -> ArrayType:
         equal_dtypes(self, low, x, high)
-        of_dtype(self, dtypes.NUMERIC - dtypes.COMPLEX, x)
+        check_dtype(self, dtypes.NUMERIC - dtypes.COMPLEX, x)
         for bound in (low, high):
             if bound.shape not in ((), x.shape):
                 raise ShapeError("clamp: a bound is a scalar or of the operand's shape", got=f"{bound} for {x}")

@@ -10,7 +10,7 @@ import numpy as np
 
 from nxjax.errors import ShapeError
 from nxjax.ops import vocabulary as ops
-from nxjax.ops.base import LinearOp, NDArray, move_batch, own_axes, own_shape, require
+from nxjax.ops.base import LinearOp, NDArray, check_counted_axes, check_shape, move_batch, require
 from nxjax.trace.core import Array, Linear
 from nxjax.trace.types import ArrayType, Shape
 
@@ -25,8 +25,8 @@ class BroadcastInDim(LinearOp):
         require(
             self, len(broadcast_dimensions) == x.ndim, "one dimension per operand dimension", broadcast_dimensions, x
         )
-        own_axes(self, broadcast_dimensions, len(shape))
-        own_shape(self, shape)
+        check_counted_axes(self, broadcast_dimensions, len(shape))
+        check_shape(self, shape)
         for n, d in zip(x.shape, broadcast_dimensions, strict=True):
             if n not in (1, shape[d]):
                 raise ShapeError(
@@ -85,7 +85,7 @@ class Reshape(LinearOp):
     aliases = {"new_sizes": "shape"}
 
     def infer(self, x: ArrayType, /, *, shape: Shape) -> ArrayType:
-        own_shape(self, shape)
+        check_shape(self, shape)
         if math.prod(shape) != x.size:
             raise ShapeError(
                 f"{self}: sizes differ", got=f"{x} ({x.size} elements) to {shape} ({math.prod(shape)} elements)"
@@ -142,7 +142,7 @@ class Rev(LinearOp):
     name = "rev"
 
     def infer(self, x: ArrayType, /, *, dimensions: tuple[int, ...]) -> ArrayType:
-        own_axes(self, dimensions, x.ndim)
+        check_counted_axes(self, dimensions, x.ndim)
         return x
 
     def eval(self, x: NDArray, /, *, dimensions: tuple[int, ...]) -> NDArray:

@@ -13,7 +13,7 @@ from nxjax.trace.sharding import NamedSharding
 from nxjax.trace.types import ArrayType
 
 
-def inserted(sharding: NamedSharding, dim: int, entry: Any) -> NamedSharding:
+def insert_dim(sharding: NamedSharding, dim: int, entry: Any) -> NamedSharding:
     """``sharding`` for a value with one more dimension, at ``dim``, that is cut as ``entry`` says."""
     spec = sharding.spec
     padded = (*spec.partitions, *(None,) * (dim - len(spec)))
@@ -42,7 +42,7 @@ class ShardingConstraint(LinearOp):
         (x,), (d,) = args, dims
         assert d is not None
         named = spmd_axis()
-        return self(x, sharding=inserted(sharding, d, UNCONSTRAINED if named is None else named)), d
+        return self(x, sharding=insert_dim(sharding, d, UNCONSTRAINED if named is None else named)), d
 
     def stablehlo(self, b: Any, out: ArrayType, x: Any, /, *, sharding: NamedSharding) -> Any:
         return b.constrain(x, sharding)

@@ -12,7 +12,17 @@ import numpy as np
 from nxjax.errors import DtypeError, ShapeError
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.arithmetic import sub
-from nxjax.ops.base import LinearOp, NDArray, all_weak, constant, equal_dtypes, move_batch, own_axis, require, zeros
+from nxjax.ops.base import (
+    LinearOp,
+    NDArray,
+    all_weak,
+    check_counted_axis,
+    constant,
+    equal_dtypes,
+    move_batch,
+    require,
+    zeros,
+)
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
 from nxjax.ops.reduce import reduce_sum
@@ -196,7 +206,7 @@ class Concatenate(LinearOp):
     def infer(self, first: ArrayType, /, *others: ArrayType, dimension: int) -> ArrayType:
         types = (first, *others)
         equal_dtypes(self, *types)
-        own_axis(self, dimension, first.ndim)
+        check_counted_axis(self, dimension, first.ndim)
         rest = first.shape[:dimension] + first.shape[dimension + 1 :]
         if any(t.ndim != first.ndim or t.shape[:dimension] + t.shape[dimension + 1 :] != rest for t in types):
             raise ShapeError(
@@ -239,7 +249,7 @@ class Split(LinearOp):
     multi = True
 
     def infer(self, x: ArrayType, /, *, sizes: Shape, axis: int) -> tuple[ArrayType, ...]:
-        own_axis(self, axis, x.ndim)
+        check_counted_axis(self, axis, x.ndim)
         if any(n < 0 for n in sizes) or sum(sizes) != x.shape[axis]:
             raise ShapeError(
                 "split: the sizes do not add up", got=sizes, expected=f"a sum of {x.shape[axis]}, axis {axis} of {x}"

@@ -9,7 +9,7 @@ import numpy as np
 
 from nxjax.errors import ShapeError
 from nxjax.ops.arithmetic import sub
-from nxjax.ops.base import NDArray, constant, equal_shapes, like, move_batch, of_dtype, own_axis, require
+from nxjax.ops.base import NDArray, check_counted_axis, check_dtype, constant, equal_shapes, like, move_batch, require
 from nxjax.ops.bitwise import and_, not_, or_, shift_left, xor
 from nxjax.ops.compare import eq, lt, ne
 from nxjax.ops.convert import bitcast_convert_type, convert_element_type
@@ -56,9 +56,9 @@ class Sort(Op):
     ) -> tuple[ArrayType, ...]:
         types = (first, *others)
         equal_shapes(self, *types)
-        own_axis(self, dimension, first.ndim)
+        check_counted_axis(self, dimension, first.ndim)
         require(self, 1 <= num_keys <= len(types), "num_keys", num_keys, f"1 to {len(types)}")
-        of_dtype(self, dtypes.NUMERIC, *types[:num_keys])
+        check_dtype(self, dtypes.NUMERIC, *types[:num_keys])
         return types
 
     def eval(self, *xs: NDArray, dimension: int, is_stable: bool = True, num_keys: int = 1) -> tuple[NDArray, ...]:
@@ -234,8 +234,8 @@ class TopK(Op):
     multi = True
 
     def infer(self, x: ArrayType, /, *, k: int, axis: int) -> tuple[ArrayType, ArrayType]:
-        of_dtype(self, dtypes.NUMERIC - dtypes.COMPLEX, x)
-        own_axis(self, axis, x.ndim)
+        check_dtype(self, dtypes.NUMERIC - dtypes.COMPLEX, x)
+        check_counted_axis(self, axis, x.ndim)
         if not 0 <= k <= x.shape[axis]:
             raise ShapeError("top_k: k is larger than the axis", got=f"k={k} of {x} along axis {axis}")
         require(self, x.shape[axis] <= 2**31, "indices are int32, which does not hold the last one", x)

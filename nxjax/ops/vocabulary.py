@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from nxjax.ops.index import FACES, FILES
-from nxjax.trace.core import OPS, Op, op_named
+from nxjax.trace.core import OPS, Op, get_op
 
 _HOMES: Final = {name: file for file, names in FILES.items() for name in names.split()}
 # Module below `nxjax` -> public name -> the op that is this function; an op that is made later adds its own.
@@ -40,11 +40,11 @@ def functions(package: str, file: str, namespace: dict[str, Any], made: Callable
     def find(name: str) -> Any:
         if name not in FUNCTIONS[package]:
             raise AttributeError(f"module {file!r} has no attribute {name!r}")
-        add(op_named(FUNCTIONS[package][name]))
+        add(get_op(FUNCTIONS[package][name]))
         return namespace[name]
 
     for name in dict.fromkeys(FUNCTIONS[package].values()):
-        add(op_named(name))
+        add(get_op(name))
     return find
 
 

@@ -17,11 +17,11 @@ from nxjax.ops.base import (
     Combining,
     LinearOp,
     NDArray,
+    check_dtype,
     constant,
     equal_dtypes,
     like,
     move_batch,
-    of_dtype,
     require,
     zeros,
 )
@@ -102,7 +102,7 @@ class ReduceWindow(Combining):
     ufunc: ClassVar[Callable[..., Any]]
 
     def infer(self, x: ArrayType, /, **params: Any) -> ArrayType:
-        of_dtype(self, self.allowed, x)
+        check_dtype(self, self.allowed, x)
         return x.with_shape(window_shape(self, x, **params))
 
     def eval(
@@ -237,7 +237,7 @@ class _Selecting(Op):
 
     def _check(self, select_prim: str, *types: ArrayType) -> None:
         equal_dtypes(self, *types)
-        of_dtype(self, dtypes.NUMERIC - dtypes.COMPLEX, *types)
+        check_dtype(self, dtypes.NUMERIC - dtypes.COMPLEX, *types)
         require(self, select_prim in ("ge", "le"), "select_prim", repr(select_prim), "'ge' or 'le'")
 
     def jvp(

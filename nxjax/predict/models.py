@@ -17,7 +17,7 @@ _TREES: Final = {"n_estimators": 150, "max_depth": 3, "learning_rate": 0.08, "su
 _LEAST: Final = 1e-12  # seconds
 
 
-class Model(Shown, ABC):
+class TimeModel(Shown, ABC):
     """``model(x)``: seconds [n] of features [n, d], of which the last is what our own model says, or 0."""
 
     name: ClassVar[str]
@@ -42,7 +42,7 @@ class Model(Shown, ABC):
 
 
 @final
-class Scaled(Model):
+class Scaled(TimeModel):
     """Our own model of the target, times a factor."""
 
     name = "scaled"
@@ -67,7 +67,7 @@ class Scaled(Model):
 
 
 @final
-class Linear(Model):
+class LinearModel(TimeModel):
     """Seconds per unit of each feature, none negative: least squares of relative errors."""
 
     name = "linear"
@@ -95,20 +95,20 @@ class Linear(Model):
 
 
 @final
-class Boosted(Model):
+class Boosted(TimeModel):
     """The linear model, corrected by gradient-boosted trees (Friedman, 2001) of the logarithms of the features."""
 
     name = "boosted"
     least = 40
 
-    def __init__(self, base: Linear, start: float, trees: list[dict[str, NDArray]]) -> None:
+    def __init__(self, base: LinearModel, start: float, trees: list[dict[str, NDArray]]) -> None:
         self.base = base
         self.start = start
         self.trees = trees
 
     @classmethod
     def fit(cls, x: NDArray, seconds: NDArray) -> Self:
-        base = Linear.fit(x, seconds)
+        base = LinearModel.fit(x, seconds)
         target = np.log(seconds / base(x))
         model = _sklearn("ensemble").GradientBoostingRegressor(random_state=0, **_TREES)
         model.fit(_seen(x, base), target)
@@ -152,10 +152,10 @@ class Boosted(Model):
             for side in ("left", "right"):
                 if not ((t[side][inner] > np.flatnonzero(inner)) & (t[side][inner] < size)).all():
                     raise ValueError("a tree that is none")
-        return cls(Linear.of(data["base"]), float(data["start"]), trees)
+        return cls(LinearModel.of(data["base"]), float(data["start"]), trees)
 
 
-def _seen(x: NDArray, base: Linear) -> NDArray:
+def _seen(x: NDArray, base: LinearModel) -> NDArray:
     """What trees see: in float32, as scikit-learn's do."""
     return np.concatenate([np.log1p(np.maximum(x[:, :-1], 0)), np.log(base(x))[:, None]], 1).astype(np.float32)
 
@@ -170,4 +170,4 @@ def _sklearn(module: str) -> Any:
     return {"ensemble": ensemble, "linear_model": linear_model}[module]
 
 
-MODELS: Final[tuple[type[Model], ...]] = (Scaled, Linear, Boosted)
+MODELS: Final[tuple[type[TimeModel], ...]] = (Scaled, LinearModel, Boosted)

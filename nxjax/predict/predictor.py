@@ -17,7 +17,7 @@ from nxjax.errors import InvalidFileError, ParameterError
 from nxjax.files import safe_io
 from nxjax.lower.npu.placement import Figure
 from nxjax.predict.features import features
-from nxjax.predict.models import MODELS, Model
+from nxjax.predict.models import MODELS, TimeModel
 from nxjax.predict.programs import Program, programs
 from nxjax.predict.samples import Sample, gather
 from nxjax.predict.scores import Scores, score
@@ -91,7 +91,7 @@ class Predictor:
     chosen: str
     _names: tuple[str, ...] = field(repr=False)
     _most: NDArray = field(repr=False)
-    _models: dict[str, Model] = field(repr=False)
+    _models: dict[str, TimeModel] = field(repr=False)
 
     def __call__(self, fun: Callable[..., Any]) -> Callable[..., Prediction]:
         """A callable of ``fun``'s arguments that gives its time. ``fun`` is quantized where the target needs it."""
@@ -206,7 +206,7 @@ def fit(
     x = np.stack([_row(s.features, s.modelled, names) for s in samples])
     t = np.array([s.seconds for s in samples])
     scores: dict[str, Scores] = {}
-    models: dict[str, Model] = {}
+    models: dict[str, TimeModel] = {}
     for kind in MODELS:
         if len(samples) >= kind.least and (modelled or kind.name != "scaled"):
             scores[kind.name] = score(t, _held_out(kind, x, t))
@@ -224,7 +224,7 @@ def _row(values: dict[str, float], modelled: float | None, names: Sequence[str])
     return np.array([*(values.get(n, 0.0) for n in names[:-1]), (modelled or 0.0) * (names[-1] == "modelled")])
 
 
-def _held_out(kind: type[Model], x: NDArray, t: NDArray) -> NDArray:
+def _held_out(kind: type[TimeModel], x: NDArray, t: NDArray) -> NDArray:
     """What is predicted for each sample by a model that has not seen it."""
     count = len(t)
     folds = count if count <= _ALONE else _FOLDS

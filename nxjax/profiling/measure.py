@@ -7,16 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 from nxjax.backends.cpu.engine import engine
-from nxjax.backends.cpu.interpret import Interpreter, empty, run_kernel
+from nxjax.backends.cpu.interpret import TapeInterpreter, empty, run_kernel
 from nxjax.backends.cpu.native.runtime import runtime
 from nxjax.backends.reference.quiet import quiet
 from nxjax.errors import ParameterError
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.probe import StreamCopy
 from nxjax.lower.cpu.lower import lower, lower_parts
-from nxjax.lower.cpu.tape import Branch, Call, Copy, CpuProgram, Host, Repeat, Step, While, walk
+from nxjax.lower.cpu.tape import Branch, Call, Copy, CpuProgram, HostStep, Repeat, TapeStep, While, walk
 from nxjax.profiling.peaks import peaks
-from nxjax.profiling.rows import Profile, Row, Span
+from nxjax.profiling.rows import Profile, ProfileRow, StepSpan
 from nxjax.trace import tree
 from nxjax.trace.array import DeviceArray, as_value, wrap
 from nxjax.trace.boundary import entry
@@ -55,7 +55,7 @@ def profile(fun: Callable[..., Any], *, repeats: int = 5) -> Callable[..., Profi
         rows = _rows(program)
         interpreter, spans = _watched(program, rows)
         xs = [v.numpy() for v in values]
-        best: tuple[float, list[Span]] | None = None
+        best: tuple[float, list[StepSpan]] | None = None
         ys: list[Any] = []
         for repeat in range(repeats + 1):
             spans.clear()
@@ -124,7 +124,7 @@ def _lowered(
     if parts is None:
         return traced, lower(opened), [*held, *leaves]
     # As calls run from the second on: what depends on constants alone was done before.
-    made = [] if types else Interpreter(parts.preparation, engine(isa.current()))([x.numpy() for x in held])
+    made = [] if types else TapeInterpreter(parts.preparation, engine(isa.current()))([x.numpy() for x in held])
     return traced, parts.main, [*(held[i] for i in parts.kept), *map(wrap, made), *leaves]
 
 
@@ -149,37 +149,37 @@ def _profile(name: str, program: CpuProgram, measured: bool) -> Profile:
     )
 
 
-def _leaves(program: CpuProgram) -> list[Step]:
+def _leaves(program: CpuProgram) -> list[TapeStep]:
     """The steps that do something themselves, in program order."""
-    return [s for s in walk(program.steps) if isinstance(s, (Call, Copy, Host))]
+    return [s for s in walk(program.steps) if isinstance(s, (Call, Copy, HostStep))]
 
 
-def _rows(program: CpuProgram) -> list[Row]:
-    rows: list[Row] = []
+def _rows(program: CpuProgram) -> list[ProfileRow]:
+    rows: list[ProfileRow] = []
     for s in _leaves(program):
         e = s.equation
         source = "" if e is None or e.source is None else str(e.source)
         scope = "" if e is None else e.scope
         if isinstance(s, Call):
-            rows.append(Row(s.kernel.title, s.kernel.key, source, scope))
-        elif isinstance(s, Host):
-            rows.append(Row(f"host {'?' if e is None else e.op.name}", s.why, source, scope))
+            rows.append(ProfileRow(s.kernel.title, s.kernel.key, source, scope))
+        elif isinstance(s, HostStep):
+            rows.append(ProfileRow(f"host {'?' if e is None else e.op.name}", s.why, source, scope))
         else:
-            rows.append(Row("copy", "copy", source, scope))
+            rows.append(ProfileRow("copy", "copy", source, scope))
     return rows
 
 
-def _watched(program: CpuProgram, rows: list[Row]) -> tuple[Interpreter, list[Span]]:
-    spans: list[Span] = []
+def _watched(program: CpuProgram, rows: list[ProfileRow]) -> tuple[TapeInterpreter, list[StepSpan]]:
+    spans: list[StepSpan] = []
     number = {id(s): i for i, s in enumerate(_leaves(program))}
     overhead = _overhead()
 
-    def watch(step: Step, start: float, seconds: float) -> None:
+    def watch(step: TapeStep, start: float, seconds: float) -> None:
         i = number.get(id(step))
         if i is not None:
-            spans.append(Span(i, start, max(seconds - overhead, 0.0)))
+            spans.append(StepSpan(i, start, max(seconds - overhead, 0.0)))
 
-    return Interpreter(program, engine(isa.current()), watch), spans
+    return TapeInterpreter(program, engine(isa.current()), watch), spans
 
 
 def _overhead() -> float:
@@ -196,12 +196,12 @@ def _overhead() -> float:
     return found
 
 
-def _from_zero(spans: list[Span]) -> list[Span]:
+def _from_zero(spans: list[StepSpan]) -> list[StepSpan]:
     first = min((s.start for s in spans), default=0.0)
-    return [Span(s.row, s.start - first, s.seconds) for s in spans]
+    return [StepSpan(s.row, s.start - first, s.seconds) for s in spans]
 
 
-def _count(program: CpuProgram, rows: list[Row]) -> None:
+def _count(program: CpuProgram, rows: list[ProfileRow]) -> None:
     """Operations and bytes: a kernel's own, times its calls."""
     for s, r in zip(_leaves(program), rows, strict=True):
         if isinstance(s, Call):
@@ -209,16 +209,16 @@ def _count(program: CpuProgram, rows: list[Row]) -> None:
             r.flops, r.read, r.written = c.flops * r.calls, c.read * r.calls, c.written * r.calls
         elif isinstance(s, Copy):
             r.read = r.written = float(s.nbytes * r.calls)
-        elif isinstance(s, Host):
+        elif isinstance(s, HostStep):
             r.read = float(r.calls * sum(t.size * t.dtype.itemsize for t in s.in_types))
             r.written = float(r.calls * sum(t.size * t.dtype.itemsize for t in s.out_types))
 
 
-def _estimate(program: CpuProgram, rows: list[Row], notes: list[str]) -> None:
+def _estimate(program: CpuProgram, rows: list[ProfileRow], notes: list[str]) -> None:
     """How often each step runs."""
     number = {id(s): i for i, s in enumerate(_leaves(program))}
 
-    def add(steps: list[Step], times: int) -> None:
+    def add(steps: list[TapeStep], times: int) -> None:
         for s in steps:
             match s:
                 case Repeat():
@@ -238,11 +238,11 @@ def _estimate(program: CpuProgram, rows: list[Row], notes: list[str]) -> None:
     add(program.steps, 1)
 
 
-def _at(step: Step) -> str:
+def _at(step: TapeStep) -> str:
     return "" if step.source is None else f": {step.source}"
 
 
-def _weight(steps: list[Step]) -> float:
+def _weight(steps: list[TapeStep]) -> float:
     """About how dear steps are: bytes and operations of their kernels."""
     costs = [s.kernel.cost() for s in walk(steps) if isinstance(s, Call)]
-    return sum(c.flops + c.read + c.written for c in costs) + sum(isinstance(s, Host) for s in walk(steps))
+    return sum(c.flops + c.read + c.written for c in costs) + sum(isinstance(s, HostStep) for s in walk(steps))

@@ -17,7 +17,7 @@ _HEAD: Final = ("kernel", "calls", "time", "share", "GB/s", "GFLOP/s", "roofline
 
 @final
 @dataclass(slots=True)
-class Row:
+class ProfileRow:
     """One step of the program.
 
     Attributes:
@@ -70,7 +70,7 @@ class Row:
 
 @final
 @dataclass(slots=True)
-class Span:
+class StepSpan:
     """One run of one step: when it began (seconds from the start of the run) and how long it took."""
 
     row: int
@@ -96,8 +96,8 @@ class Profile:
     """
 
     name: str
-    rows: list[Row]
-    spans: list[Span]
+    rows: list[ProfileRow]
+    spans: list[StepSpan]
     seconds: float
     arena: int
     arguments: int
@@ -122,7 +122,7 @@ class Profile:
         """Arguments, results and temporaries together."""
         return self.arena + self.arguments + self.results
 
-    def top(self, count: int = 10) -> list[Row]:
+    def top(self, count: int = 10) -> list[ProfileRow]:
         """The rows that take longest."""
         return sorted(self.rows, key=lambda r: -r.seconds)[:count]
 
@@ -157,7 +157,7 @@ class Profile:
     def __repr__(self) -> str:
         return f"<{'profile' if self.measured else 'cost'} of {self.summary()}>"
 
-    def _cells(self, r: Row) -> tuple[str, ...]:
+    def _cells(self, r: ProfileRow) -> tuple[str, ...]:
         share = r.seconds / self.seconds if self.seconds else 0.0
         rate = (lambda x: f"{x / r.seconds / 1e9:.1f}") if r.seconds else (lambda _: "")
         return (

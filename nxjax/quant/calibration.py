@@ -11,9 +11,9 @@ import numpy as np
 
 from nxjax.display.progress import bars
 from nxjax.errors import ParameterError, Shown
-from nxjax.quant.observe import Histograms, Ranges, Recorder
+from nxjax.quant.observe import Histograms, Ranges, Statistics
 from nxjax.quant.observers import Observer, Range, as_observer
-from nxjax.quant.planned import Call
+from nxjax.quant.planned import PlannedCall
 from nxjax.quant.scheme import Policy, as_policy
 from nxjax.transforms.jit import jit
 
@@ -41,7 +41,7 @@ def calibrate(
 
     @functools.wraps(fun)
     def observed(*args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
-        call = Call(fun, args, kwargs, params)
+        call = PlannedCall(fun, args, kwargs, params)
         return call.observed(call.plan(answered, "calibrate"), Ranges())
 
     return observed
@@ -97,10 +97,10 @@ def arguments(batch: Any) -> tuple[Any, ...]:
 
 
 def _compiled(
-    fun: Callable[..., Any], policy: Policy, params: Sequence[int] | int | None, recorder: Recorder
+    fun: Callable[..., Any], policy: Policy, params: Sequence[int] | int | None, recorder: Statistics
 ) -> Callable[..., Any]:
     def stats(*args: Any) -> Any:
-        call = Call(fun, args, {}, params)
+        call = PlannedCall(fun, args, {}, params)
         return call.observed(call.plan(policy, "quantize"), recorder)[1]
 
     return jit(stats)

@@ -13,11 +13,11 @@ from nxjax.display import page
 from nxjax.errors import MissingExtraError, ParameterError, Source
 from nxjax.quant.calibration import arguments
 from nxjax.quant.function import Quantized
-from nxjax.quant.groups import Group
-from nxjax.quant.observe import Observer, Ranges
-from nxjax.quant.plan import Inner, Plan
-from nxjax.quant.planned import Call
-from nxjax.quant.products import Conv, Dot, Matmul
+from nxjax.quant.groups import FusedGroup
+from nxjax.quant.observe import Ranges, StatisticsTrace
+from nxjax.quant.plan import Inner, QuantPlan
+from nxjax.quant.planned import PlannedCall
+from nxjax.quant.products import Dot, QuantConv, QuantMatmul
 from nxjax.quant.walk import Quantizer
 from nxjax.trace import dtypes
 from nxjax.trace.boundary import entry
@@ -29,7 +29,7 @@ NDArray = np.ndarray[Any, Any]
 
 @final
 @dataclass
-class Layer:
+class LayerDifference:
     """One layer's result in float and quantized, over all data.
 
     Attributes:
@@ -84,11 +84,11 @@ class Comparison:
     """
 
     @entry
-    def __init__(self, layers: Sequence[Layer], batches: int) -> None:
+    def __init__(self, layers: Sequence[LayerDifference], batches: int) -> None:
         self.layers = list(layers)
         self.batches = batches
 
-    def __getitem__(self, name: str) -> Layer:
+    def __getitem__(self, name: str) -> LayerDifference:
         for layer in self.layers:
             if layer.name == name:
                 return layer
@@ -101,7 +101,7 @@ class Comparison:
         return len(self.layers)
 
     @property
-    def worst(self) -> Layer:
+    def worst(self) -> LayerDifference:
         """The layer with the least SQNR."""
         return min(self.layers, key=lambda layer: layer.sqnr)
 
@@ -193,26 +193,26 @@ def compare(fun: Callable[..., Any], quantized: Quantized, data: Iterable[Any]) 
     grids: list[float | None] = []
 
     def both(*args: Any) -> Any:
-        call = Call(fun, args, {}, quantized.params)
+        call = PlannedCall(fun, args, {}, quantized.params)
         plan = quantized.plan(call)
         rows[:] = _rows_of(plan)
         walk = Quantizer(plan, quantized.ranges, call.stored(plan))
         walk.run(call.values)
-        plain = Observer(plan, Ranges())
+        plain = StatisticsTrace(plan, Ranges())
         plain.run(call.values)
         found = [walk.grid_of(row.value) for row in rows]
         grids[:] = [None if grid is None else float(np.asarray(grid.scale)) for grid in found]
         return [(plain.env[row.value], walk.env[row.value]) for row in rows]
 
     run = jit(both)
-    layers: list[Layer] = []
+    layers: list[LayerDifference] = []
     n = 0
     for batch in data:
         pairs = run(*arguments(batch))
         n += 1
         if not layers:
             layers = [
-                Layer(row.name, row.op, row.source, scale, macs=row.macs)
+                LayerDifference(row.name, row.op, row.source, scale, macs=row.macs)
                 for row, scale in zip(rows, grids, strict=True)
             ]
         for layer, (x, q) in zip(layers, pairs, strict=True):
@@ -232,11 +232,11 @@ class _Row(NamedTuple):
     macs: int
 
 
-def _rows_of(plan: Plan) -> list[_Row]:
+def _rows_of(plan: QuantPlan) -> list[_Row]:
     """A row per group, and per float result of an equation that holds programs."""
     rows: list[_Row] = []
     for step in plan.steps:
-        if isinstance(step, Group):
+        if isinstance(step, FusedGroup):
             e = step.equations[0]
             rows.append(_Row(plan.layer(step), e.op.name, e.source, step.output, macs(step)))
         elif isinstance(step, Inner):
@@ -250,10 +250,10 @@ def macs(group: Any) -> int:
     """Multiply-accumulates of a group's product; 0 for other groups."""
     e = group.equations[0]
     out = e.outputs[0].type.size
-    if isinstance(group, Conv):
+    if isinstance(group, QuantConv):
         w, spec = e.inputs[1].type, e.params["dimension_numbers"].rhs_spec
         return out * (w.size // w.shape[spec[0]])
-    if isinstance(group, (Dot, Matmul)):
+    if isinstance(group, (Dot, QuantMatmul)):
         (xc, _), _ = e.params["dimension_numbers"]
         return out * int(np.prod([e.inputs[0].type.shape[i] for i in xc], dtype=np.int64))
     return 0

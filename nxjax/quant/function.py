@@ -12,11 +12,11 @@ from nxjax.errors import ParameterError
 from nxjax.ops.quant_snap import weight_integers
 from nxjax.quant import calibration
 from nxjax.quant.observers import Range
-from nxjax.quant.plan import Plan
-from nxjax.quant.planned import Call
+from nxjax.quant.plan import QuantPlan
+from nxjax.quant.planned import PlannedCall
 from nxjax.quant.qarray import QArray, leaves_of
 from nxjax.quant.scheme import as_policy
-from nxjax.quant.storage import how_stored
+from nxjax.quant.storage import weight_storage
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.program import Var
@@ -56,11 +56,11 @@ class Quantized:
         call = self.traced(*args, **kwargs)
         return call.quantized(self.plan(call), self.ranges)
 
-    def traced(self, *args: Any, **kwargs: Any) -> Call:
+    def traced(self, *args: Any, **kwargs: Any) -> PlannedCall:
         """One call of the float function, traced."""
-        return Call(self.fun, args, kwargs, self.params)
+        return PlannedCall(self.fun, args, kwargs, self.params)
 
-    def plan(self, call: Call) -> Plan:
+    def plan(self, call: PlannedCall) -> QuantPlan:
         """How ``call`` is quantized; refused if it needs ranges that calibration did not see."""
         # Where something was quantized in calibration, nothing may be left in a loop of no steps.
         plan = call.plan(self.policy, "quantize", bool(self.ranges))
@@ -125,17 +125,17 @@ def _span(site: str, span: Any) -> Range:
     return low, high
 
 
-def _parameters(call: Call, plan: Plan) -> list[tuple[Var, Any, bool]]:
+def _parameters(call: PlannedCall, plan: QuantPlan) -> list[tuple[Var, Any, bool]]:
     """Variable, leaf, and whether it holds weights, of each leaf of the arguments."""
     return list(zip(plan.program.inputs, call.leaves, call.weights, strict=True))
 
 
-def _stored(plan: Plan, v: Var, leaf: Any) -> Any:
+def _stored(plan: QuantPlan, v: Var, leaf: Any) -> Any:
     """A parameter as the products that read it store it; itself if anything else reads it, or they differ."""
     if leaf is None or (not isinstance(leaf, QArray) and as_value(leaf, "quantize").dtype != dtypes.float32):
         return leaf
     w = np.asarray(leaf, np.float32)
-    found = how_stored(plan, v, w)
+    found = weight_storage(plan, v, w)
     if found is None or (isinstance(leaf, QArray) and leaf.dtype == found[1]):
         return leaf
     scale, dtype = found

@@ -19,7 +19,7 @@ from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Atom, Equation, Var
 
 
-class Stored(NamedTuple):
+class StoredWeight(NamedTuple):
     """How a weight comes that is quantized: its scales and the dtype of what they scale."""
 
     scale: Array
@@ -34,7 +34,7 @@ class Values(Protocol):
         ...
 
 
-class Walk(Values, Protocol):
+class GridWalk(Values, Protocol):
     """The interpreter on grids, as groups see it."""
 
     def on_grid(self, a: Atom, dtype: DType) -> tuple[Array, Grid]:
@@ -53,13 +53,13 @@ class Walk(Values, Protocol):
         """The grid that the range of ``v`` gives."""
         ...
 
-    def weight_scale(self, a: Atom) -> Stored | None:
+    def weight_scale(self, a: Atom) -> StoredWeight | None:
         """How a weight that comes quantized is stored; the scales are of its own rank."""
         ...
 
 
 @dataclass(eq=False)
-class Group(ABC):
+class FusedGroup(ABC):
     """Equations that are computed as one.
 
     Attributes:
@@ -94,13 +94,13 @@ class Group(ABC):
         return False
 
     @abstractmethod
-    def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
+    def emit(self, walk: GridWalk) -> tuple[Array, Grid | None]:
         """The value of ``output``, and its grid if it lies on one."""
 
 
 @final
 @dataclass(frozen=True)
-class Clamp:
+class FusedClamp:
     """A fused activation: bounds in real numbers, None where there is none."""
 
     low: float | None = None
@@ -115,8 +115,8 @@ class Clamp:
             most = min(most, int(grid.quantize(np.asarray([self.high], np.float32))[0]))
         return least, max(least, most)
 
-    def within(self, low: float | None, high: float | None) -> Clamp:
+    def within(self, low: float | None, high: float | None) -> FusedClamp:
         """This clamp and then another."""
         lows = [v for v in (self.low, low) if v is not None]
         highs = [v for v in (self.high, high) if v is not None]
-        return Clamp(max(lows, default=None), min(highs, default=None))
+        return FusedClamp(max(lows, default=None), min(highs, default=None))

@@ -11,10 +11,10 @@ import numpy as np
 from nxjax.errors import ParameterError
 from nxjax.ops.conv import ConvDimensionNumbers, conv_general_dilated
 from nxjax.quant.calibration import arguments
-from nxjax.quant.observe import Observer, Ranges
-from nxjax.quant.plan import Plan
-from nxjax.quant.planned import Call
-from nxjax.quant.products import Conv, Dot, Weighted
+from nxjax.quant.observe import Ranges, StatisticsTrace
+from nxjax.quant.plan import QuantPlan
+from nxjax.quant.planned import PlannedCall
+from nxjax.quant.products import Dot, QuantConv, Weighted
 from nxjax.quant.qarray import QArray, leaves_of
 from nxjax.quant.scheme import as_policy
 from nxjax.trace import tree
@@ -27,7 +27,7 @@ NDArray = np.ndarray[Any, Any]
 
 @final
 @dataclass(eq=False)
-class Layer:
+class WeightLayer:
     """A product whose weights are a leaf of the arguments.
 
     Attributes:
@@ -46,7 +46,7 @@ class Layer:
 
     @property
     def grouped(self) -> bool:
-        return isinstance(self.group, Conv) and self.group.product.params["feature_group_count"] > 1
+        return isinstance(self.group, QuantConv) and self.group.product.params["feature_group_count"] > 1
 
     def matrix(self, w: NDArray) -> NDArray:
         """Weights in the product's layout as [outputs, summed]; see `restored`."""
@@ -67,7 +67,7 @@ class Layer:
 
     def summed(self) -> tuple[int, ...]:
         """Dimensions of the product's weights that are summed over; of a convolution features, then the window."""
-        if isinstance(self.group, Conv):
+        if isinstance(self.group, QuantConv):
             return tuple(self.group.product.params["dimension_numbers"].rhs_spec[1:])
         assert isinstance(self.group, Dot)
         return self.group.summed_in_order()
@@ -91,8 +91,8 @@ class Layers:
         self.params = params
         args = arguments(batch)
         self.leaves, self.treedef = leaves_of(args, {})
-        call = Call(fun, args, {}, params)
-        self.plan: Plan = call.plan(self.policy, "weights")
+        call = PlannedCall(fun, args, {}, params)
+        self.plan: QuantPlan = call.plan(self.policy, "weights")
         self.places = {v: i for i, v in enumerate(self.plan.program.inputs)}
         self.producer: dict[Var, Equation] = {v: e for e in self.plan.program.equations for v in e.outputs}
         self.layers = [layer for g in self.plan.groups() if isinstance(g, Weighted) and (layer := self._layer(g))]
@@ -103,14 +103,14 @@ class Layers:
                 fix="pass the parameters as an argument instead of closing over them",
             )
 
-    def _layer(self, group: Weighted) -> Layer | None:
+    def _layer(self, group: Weighted) -> WeightLayer | None:
         found = self._leaf(group.weight)
         if found is None:
             return None
         leaf, order = found
         biases = [self._leaf(s.operand) for s in group.steps if s.op == "add"]
         bias = biases[0][0] if len(group.steps) == 1 and len(biases) == 1 and biases[0] is not None else None
-        return Layer(self.plan.layer(group), group, leaf, order, bias)
+        return WeightLayer(self.plan.layer(group), group, leaf, order, bias)
 
     def _leaf(self, a: Atom) -> tuple[int, tuple[int, ...]] | None:
         """The leaf that ``a`` is, and the permutation on the way."""
@@ -125,16 +125,16 @@ class Layers:
                 return inner[0], tuple(inner[1][i] for i in e.params["permutation"])
         return None
 
-    def weight(self, layer: Layer) -> NDArray:
+    def weight(self, layer: WeightLayer) -> NDArray:
         """The layer's weights in its product's layout."""
         x = self.leaves[layer.leaf]
         return np.asarray(np.asarray(x), np.float32).transpose(layer.order)
 
-    def set_weight(self, layer: Layer, w: NDArray) -> None:
+    def set_weight(self, layer: WeightLayer, w: NDArray) -> None:
         back = w.transpose(np.argsort(layer.order))
         self.leaves[layer.leaf] = wrap(np.ascontiguousarray(back, np.float32))
 
-    def set_stored(self, layer: Layer, values: NDArray, scale: NDArray) -> None:
+    def set_stored(self, layer: WeightLayer, values: NDArray, scale: NDArray) -> None:
         """Quantized weights, in the product's layout."""
         back = np.argsort(layer.order)
         self.leaves[layer.leaf] = QArray(
@@ -154,14 +154,14 @@ class Layers:
             start += n
         return args[holding[0]] if len(holding) == 1 else tuple(args[i] for i in holding)
 
-    def observe(self, data: Iterable[Any], take: Callable[[Layer, NDArray], None]) -> None:
+    def observe(self, data: Iterable[Any], take: Callable[[WeightLayer, NDArray], None]) -> None:
         """Call ``take`` with every layer's float input, batch by batch."""
         wanted = self.layers
 
         def inputs(*args: Any) -> list[Any]:
-            call = Call(self.fun, args, {}, self.params)
+            call = PlannedCall(self.fun, args, {}, self.params)
             plan = call.plan(self.policy, "weights")
-            walk = Observer(plan, Ranges())
+            walk = StatisticsTrace(plan, Ranges())
             walk.run(call.values)
             groups = {plan.layer(g): g for g in plan.groups()}
             return [walk.value(groups[layer.name].activations[0]) for layer in wanted]

@@ -14,9 +14,9 @@ from nxjax.quant import calibration
 from nxjax.quant.calibration import arguments
 from nxjax.quant.comparison import macs
 from nxjax.quant.function import Quantized
-from nxjax.quant.plan import Inner, Plan
-from nxjax.quant.planned import Call
-from nxjax.quant.products import Matmul, Weighted
+from nxjax.quant.plan import Inner, QuantPlan
+from nxjax.quant.planned import PlannedCall
+from nxjax.quant.products import QuantMatmul, Weighted
 from nxjax.quant.scheme import Layered, Policy, Scheme, as_policy
 from nxjax.trace import tree
 from nxjax.trace.types import ArrayType
@@ -101,12 +101,12 @@ def _products(
     fun: Callable[..., Any], batch: Any, policy: Policy, params: Sequence[int] | int | None
 ) -> list[tuple[str, Scheme, int, list[str]]]:
     """Name, scheme, multiply-accumulates, and names of what is fused, of every product, in inner programs too."""
-    plan = Call(fun, arguments(batch), {}, params).plan(policy, "sensitivity")
+    plan = PlannedCall(fun, arguments(batch), {}, params).plan(policy, "sensitivity")
     found: list[tuple[str, Scheme, int, list[str]]] = []
 
-    def visit(plan: Plan, times: int) -> None:
+    def visit(plan: QuantPlan, times: int) -> None:
         for step in plan.steps:
-            if isinstance(step, (Weighted, Matmul)):
+            if isinstance(step, (Weighted, QuantMatmul)):
                 fused = [plan.names[e.outputs[0]] for e in step.equations[1:]]
                 found.append((plan.layer(step), step.scheme, times * macs(step), fused))
             elif isinstance(step, Inner):

@@ -26,9 +26,9 @@ from nxjax.ops.rounding import is_finite
 from nxjax.ops.scatter import scatter_add
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape
-from nxjax.quant.groups import Group
-from nxjax.quant.inner import CUSTOM
-from nxjax.quant.plan import Inner, Plan
+from nxjax.quant.groups import FusedGroup
+from nxjax.quant.plan import Inner, QuantPlan
+from nxjax.quant.subprograms import CUSTOM
 from nxjax.quant.walk import Range, Walker, mapped
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
@@ -42,7 +42,7 @@ BINS: Final = 2048
 MASKED: Final = 500.0
 
 
-class Recorder(ABC):
+class Statistics(ABC):
     """What is kept of the values at one site, and how two of it become one."""
 
     size: int
@@ -69,7 +69,7 @@ class Recorder(ABC):
 
 
 @final
-class Ranges(Recorder):
+class Ranges(Statistics):
     """The least and the greatest value."""
 
     size = 2
@@ -110,7 +110,7 @@ def _ends(x: Array, kept: Array) -> tuple[Array, Array]:
 
 
 @final
-class Histograms(Recorder):
+class Histograms(Statistics):
     """How many values lie in each of `BINS` equal bins of |x|, from 0 to the largest magnitude of the range."""
 
     size = 1
@@ -154,10 +154,10 @@ class Histograms(Recorder):
 
 
 @final
-class Observer(Walker):
+class StatisticsTrace(Walker):
     """Computes in float and keeps statistics by site name."""
 
-    def __init__(self, plan: Plan, recorder: Recorder) -> None:
+    def __init__(self, plan: QuantPlan, recorder: Statistics) -> None:
         super().__init__(plan)
         self.recorder = recorder
         self.stats: dict[str, Stat] = {}
@@ -201,7 +201,7 @@ class Observer(Walker):
                 ends = wrap(np.asarray(plan.least[v], np.float32))
                 self.stats[site] = recorder.joined(self.stats[site], recorder.record(site, ends))
 
-    def group(self, group: Group) -> None:
+    def group(self, group: FusedGroup) -> None:
         for v, x in group.prepare(self).items():
             self.define(v, x)
         for e in group.equations:
@@ -216,13 +216,13 @@ class Observer(Walker):
         # The call as it is keeps its own derivative; beside it, the same in the open.
         self.plain(step.equation)
         (plan,) = step.plans
-        walk = Observer(plan, self.recorder)
+        walk = StatisticsTrace(plan, self.recorder)
         walk.run([stop_gradient(self.value(a)) for a in step.equation.inputs])
         self.stats.update(walk.stats)
 
     def _checkpoint(self, step: Inner) -> None:
         (plan,) = step.plans
-        walk = Observer(plan, self.recorder)
+        walk = StatisticsTrace(plan, self.recorder)
         self.results(step.equation, walk.run([self.value(a) for a in step.equation.inputs]))
         self.stats.update(walk.stats)
 
@@ -258,7 +258,7 @@ class Observer(Walker):
 
         def carried(*xs: Array) -> Sequence[Array]:
             given, before = xs[: len(xs) - size], self._grouped(sites, xs[len(xs) - size :])
-            walk = Observer(body, self.recorder)
+            walk = StatisticsTrace(body, self.recorder)
             y = walk.run(given)
             joined = [self.recorder.joined(before[s], walk.stats[s]) for s in sites]
             return [*y, *(part for stat in joined for part in stat)]
@@ -272,11 +272,11 @@ class Observer(Walker):
         self.results(e, y[: len(e.outputs)])
         self.stats.update(self._grouped(sites, y[len(e.outputs) :]))
 
-    def _with_stats(self, plan: Plan, sites: Sequence[str]) -> Program:
+    def _with_stats(self, plan: QuantPlan, sites: Sequence[str]) -> Program:
         """The plan's program with the statistics of ``sites`` as last results."""
 
         def flat(*xs: Array) -> Sequence[Array]:
-            walk = Observer(plan, self.recorder)
+            walk = StatisticsTrace(plan, self.recorder)
             y = walk.run(xs)
             return [*y, *(part for s in sites for part in walk.stats.get(s, self.recorder.neutral()))]
 

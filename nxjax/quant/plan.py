@@ -20,13 +20,13 @@ from nxjax.ops.create import iota
 from nxjax.ops.cumulative import cumsum
 from nxjax.ops.dot import dot_general
 from nxjax.ops.shape import transpose
-from nxjax.quant.groups import Group
-from nxjax.quant.inner import HOLDING, LOOPS
-from nxjax.quant.pointwise import LARGEST_FACTOR, MOVES, Binary, Move, Softmax, Unify, match_pointwise
+from nxjax.quant.groups import FusedGroup
+from nxjax.quant.patterns import fuse_patterns
+from nxjax.quant.pointwise import LARGEST_FACTOR, MOVES, GridKeeping, QuantBinary, QuantSoftmax, Unify, match_pointwise
 from nxjax.quant.products import is_product, match_product
-from nxjax.quant.scheme import Policy, decided
-from nxjax.quant.spelled import spelled
-from nxjax.quant.view import View
+from nxjax.quant.scheme import Policy, resolve_policy
+from nxjax.quant.subprograms import HOLDING, LOOPS
+from nxjax.quant.view import WeightView
 from nxjax.quant.weight_groups import match_lookup
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Op
@@ -36,7 +36,7 @@ from nxjax.trace.stage import stage
 from nxjax.transforms.control.loop import LoopParams
 from nxjax.transforms.custom_op import CustomOp
 from nxjax.transforms.inline import inlined
-from nxjax.transforms.placed import placed
+from nxjax.transforms.slice_updates import use_slice_updates
 
 # Known whole to devices, but to integer arithmetic only by their pieces (hard_swish to that of 16 bits).
 EXPANDED: Final[frozenset[Op]] = frozenset(
@@ -57,15 +57,15 @@ class Inner:
     """An equation that holds programs, and their plans in parameter order."""
 
     equation: Equation
-    plans: tuple[Plan, ...]
+    plans: tuple[QuantPlan, ...]
 
 
-Step = Group | Inner | Equation
+Step = FusedGroup | Inner | Equation
 
 
 @final
 @dataclass(eq=False)
-class Plan:
+class QuantPlan:
     """How to walk a program.
 
     Attributes:
@@ -96,13 +96,13 @@ class Plan:
     )
     left: list[tuple[Equation, str]] = field(default_factory=list[tuple[Equation, str]])
 
-    def layer(self, group: Group) -> str:
+    def layer(self, group: FusedGroup) -> str:
         """What policies and reports call a group: the name of what its first equation makes."""
         return self.names[group.equations[0].outputs[0]]
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[FusedGroup]:
         """The groups at this level, in order."""
-        return [s for s in self.steps if isinstance(s, Group)]
+        return [s for s in self.steps if isinstance(s, FusedGroup)]
 
     def all_sites(self) -> list[str]:
         """Names of this plan's sites and those of its inner plans."""
@@ -114,7 +114,7 @@ class Plan:
         return names
 
 
-def planned(program: Program, weights: Sequence[bool], policy: Policy) -> Plan:
+def make_plan(program: Program, weights: Sequence[bool], policy: Policy) -> QuantPlan:
     """The plan of ``program``, whose inputs marked in ``weights`` hold weights."""
     return _Planner(policy).plan(program, weights, "")
 
@@ -124,12 +124,12 @@ class _Planner:
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
 
-    def plan(self, program: Program, weights: Sequence[bool], prefix: str) -> Plan:
+    def plan(self, program: Program, weights: Sequence[bool], prefix: str) -> QuantPlan:
         program, names = self._prepared(program, weights, prefix)
-        view = View(program, weights)
-        plan = Plan(program, names)
+        view = WeightView(program, weights)
+        plan = QuantPlan(program, names)
         taken: set[Equation] = set()
-        starts: dict[Equation, Group] = {}
+        starts: dict[Equation, FusedGroup] = {}
         for e in program.equations:
             if e in taken or e.op.nested or all(view.is_weight(a) for a in e.inputs):
                 continue
@@ -143,26 +143,26 @@ class _Planner:
         return plan
 
     def _prepared(self, program: Program, weights: Sequence[bool], prefix: str) -> tuple[Program, dict[Var, str]]:
-        program = placed(inlined(program, 0, JIT))
+        program = use_slice_updates(inlined(program, 0, JIT))
         names = {v: f"{prefix}in_{i}" for i, v in enumerate(program.inputs)}
         names.update((v, f"{prefix}const_{i}") for i, v in enumerate(program.constvars))
         _name(program.equations, prefix, names)
         if any(map(_in_pieces, program.equations)):
             program = _Expanding(program, self.policy, names).program()
-        program = spelled(program, weights, self.policy, names)
+        program = fuse_patterns(program, weights, self.policy, names)
         return _alive(program), names
 
-    def _group(self, plan: Plan, view: View, e: Equation) -> Group | None:
-        scheme = decided(self.policy, e, plan.names)
+    def _group(self, plan: QuantPlan, view: WeightView, e: Equation) -> FusedGroup | None:
+        scheme = resolve_policy(self.policy, e, plan.names)
         if scheme is None:
             return None
         return match_product(view, e, scheme) or match_lookup(view, e, scheme) or match_pointwise(view, e, scheme)
 
     def _steps(
         self,
-        plan: Plan,
-        view: View,
-        starts: dict[Equation, Group],
+        plan: QuantPlan,
+        view: WeightView,
+        starts: dict[Equation, FusedGroup],
         taken: set[Equation],
     ) -> None:
         for e in plan.program.equations:
@@ -227,7 +227,7 @@ class _Expanding:
             e = e.replaced(tuple(map(atom, e.inputs)), e.outputs)
             scheme = None
             if _in_pieces(e):
-                scheme = decided(self.policy, e, self.names)
+                scheme = resolve_policy(self.policy, e, self.names)
             if scheme is None or scheme.activations is None or not (scheme.integer or e.op is dot_product_attention):
                 equations.append(e)
                 continue
@@ -309,19 +309,19 @@ def _inner_weights(e: Equation, outer: Sequence[bool]) -> list[list[bool]]:
 class _Sites:
     """Which values need a range: results of groups whose grid no specification fixes, and operands not on a grid."""
 
-    def __init__(self, plan: Plan, view: View) -> None:
+    def __init__(self, plan: QuantPlan, view: WeightView) -> None:
         self.plan = plan
         self.view = view
         self.on: dict[Var, DType] = {}
 
     def find(self) -> None:
-        made: dict[Var, Group] = {}
+        made: dict[Var, FusedGroup] = {}
         for step in self.plan.steps:
-            if isinstance(step, Group) and step.scheme.integer:
+            if isinstance(step, FusedGroup) and step.scheme.integer:
                 self._group(step)
                 made[step.output] = step
         for step in self.plan.steps:
-            if isinstance(step, Softmax) and step.scheme.integer:
+            if isinstance(step, QuantSoftmax) and step.scheme.integer:
                 self._masked(step.activations[0], MARGINS[step.dtype], made)
         for e in self.plan.program.equations:
             self._masking(e)
@@ -368,20 +368,20 @@ class _Sites:
             x = made.inputs[0] if made is not None and made.op.name in MOVES else None
         return low
 
-    def _masked(self, a: Atom, margin: float, made: dict[Var, Group]) -> None:
+    def _masked(self, a: Atom, margin: float, made: dict[Var, FusedGroup]) -> None:
         """Mark what enters a softmax, and what masks are added to on the way there."""
         if not isinstance(a, Var) or a in self.plan.masked:
             return
         self.plan.masked[a] = margin
         group = made.get(a)
-        if isinstance(group, (Move, Unify)):
+        if isinstance(group, (GridKeeping, Unify)):
             for operand in group.activations:
                 self._masked(operand, margin, made)
-        elif isinstance(group, Binary) and group.equations[0].op.name == "add":
+        elif isinstance(group, QuantBinary) and group.equations[0].op.name == "add":
             for operand in group.activations:
                 self._masked(operand, ADDED, made)
 
-    def _group(self, group: Group) -> None:
+    def _group(self, group: FusedGroup) -> None:
         # Operands that share the result's grid go there directly.
         for a in () if isinstance(group, Unify) else group.activations:
             if isinstance(a, Var) and self.on.get(a) != group.dtype:
@@ -391,9 +391,9 @@ class _Sites:
         self.on[group.output] = group.dtype
 
 
-def check_inputs(plan: Plan, what: str) -> None:
+def check_inputs(plan: QuantPlan, what: str) -> None:
     """Refuse a plan in which nothing is quantized."""
-    if not any(isinstance(s, (Group, Inner)) for s in plan.steps):
+    if not any(isinstance(s, (FusedGroup, Inner)) for s in plan.steps):
         used = sorted({f"{e.op.name} in {dtypes.short_name(e.outputs[0].type.dtype)}" for e in plan.program.equations})
         product = next((e for e in plan.program.equations if is_product(e)), None)
         raise ParameterError(

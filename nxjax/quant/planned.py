@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 from nxjax.errors import ParameterError
-from nxjax.quant.groups import Stored
-from nxjax.quant.observe import Observer, Recorder, Stat
-from nxjax.quant.plan import Plan, check_inputs, planned
+from nxjax.quant.groups import StoredWeight
+from nxjax.quant.observe import Stat, Statistics, StatisticsTrace
+from nxjax.quant.plan import QuantPlan, check_inputs, make_plan
 from nxjax.quant.qarray import QArray, float_leaf, is_quantized, leaves_of
 from nxjax.quant.scheme import Policy
 from nxjax.quant.walk import Quantizer, Range
@@ -21,7 +21,7 @@ from nxjax.trace.stage import stage
 
 
 @final
-class Call:
+class PlannedCall:
     """One call of a function, traced.
 
     Attributes:
@@ -54,25 +54,25 @@ class Call:
         self.program: Program = stage(flat, [x.type for x in self.values], name, names)
         self.out_tree = store[0]
 
-    def plan(self, policy: Policy, what: str, calibrated: bool = False) -> Plan:
+    def plan(self, policy: Policy, what: str, calibrated: bool = False) -> QuantPlan:
         """How the traced program is quantized; refused if nothing is, unless it was so in calibration."""
-        plan = planned(self.program, self.weights, policy)
+        plan = make_plan(self.program, self.weights, policy)
         if not calibrated:
             check_inputs(plan, what)
         return plan
 
-    def stored(self, plan: Plan) -> dict[Var, Stored]:
+    def stored(self, plan: QuantPlan) -> dict[Var, StoredWeight]:
         """How the parameters are stored that come quantized."""
         pairs = zip(plan.program.inputs, self.leaves, strict=True)
-        return {v: Stored(as_value(x.scale, "QArray"), x.dtype) for v, x in pairs if isinstance(x, QArray)}
+        return {v: StoredWeight(as_value(x.scale, "QArray"), x.dtype) for v, x in pairs if isinstance(x, QArray)}
 
-    def quantized(self, plan: Plan, ranges: Mapping[str, Range]) -> Any:
+    def quantized(self, plan: QuantPlan, ranges: Mapping[str, Range]) -> Any:
         """The results, computed on grids."""
         return tree.unflatten(self.out_tree, Quantizer(plan, ranges, self.stored(plan)).run(self.values))
 
-    def observed(self, plan: Plan, recorder: Recorder) -> tuple[Any, dict[str, Stat]]:
+    def observed(self, plan: QuantPlan, recorder: Statistics) -> tuple[Any, dict[str, Stat]]:
         """The float results, and statistics by site."""
-        walk = Observer(plan, recorder)
+        walk = StatisticsTrace(plan, recorder)
         y = walk.run(self.values)
         return tree.unflatten(self.out_tree, y), {s: walk.stats[s] for s in plan.all_sites()}
 

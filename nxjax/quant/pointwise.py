@@ -25,11 +25,11 @@ from nxjax.ops.quant_snap import quantize_dequantize, requantize
 from nxjax.ops.quant_softmax import qsoftmax
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.ops.slicing import pad
-from nxjax.quant.groups import Clamp, Group, Values, Walk
-from nxjax.quant.products import clamping, followed
+from nxjax.quant.groups import FusedClamp, FusedGroup, GridWalk, Values
+from nxjax.quant.patterns import Sloped
+from nxjax.quant.products import match_clamp, match_epilogue
 from nxjax.quant.scheme import Scheme
-from nxjax.quant.spelled import Sloped
-from nxjax.quant.view import View
+from nxjax.quant.view import WeightView
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
@@ -74,12 +74,12 @@ FIXED: Final = {"logistic": logistic_grid, "tanh": tanh_grid}
 
 @final
 @dataclass(eq=False)
-class Binary(Group):
+class QuantBinary(FusedGroup):
     """Sum, difference or product of two values, at least one of them an activation."""
 
-    clamp: Clamp
+    clamp: FusedClamp
 
-    def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
+    def emit(self, walk: GridWalk) -> tuple[Array, Grid | None]:
         (x, x_grid), (y, y_grid) = (walk.on_grid(a, self.dtype) for a in self.activations)
         out = walk.result_grid(self.output, self.dtype)
         # A square has one operand, and is written with two.
@@ -94,7 +94,7 @@ class Binary(Group):
 
 @final
 @dataclass(eq=False)
-class Quotient(Group):
+class QuantQuotient(FusedGroup):
     """Division by weights or a number: a product with the reciprocal, which is taken in float."""
 
     reciprocal: Var
@@ -103,7 +103,7 @@ class Quotient(Group):
         divisor = walk.value(self.equations[0].inputs[1])
         return {self.reciprocal: div(like(divisor, 1), divisor)}
 
-    def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
+    def emit(self, walk: GridWalk) -> tuple[Array, Grid | None]:
         (x, x_grid), (y, y_grid) = (walk.on_grid(a, self.dtype) for a in self.activations)
         out = walk.result_grid(self.output, self.dtype)
         lo, hi = out.limits
@@ -113,10 +113,10 @@ class Quotient(Group):
 
 @final
 @dataclass(eq=False)
-class Negative(Group):
+class Negative(FusedGroup):
     """-x as a product with -1, which every NPU has; where few have a NEG of 8 bits."""
 
-    def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
+    def emit(self, walk: GridWalk) -> tuple[Array, Grid | None]:
         x, x_grid = walk.on_grid(self.activations[0], self.dtype)
         out, one = walk.result_grid(self.output, self.dtype), Grid(self.dtype, 1.0)
         lo, hi = out.limits
@@ -127,7 +127,7 @@ class Negative(Group):
 
 @final
 @dataclass(eq=False)
-class Function(Group):
+class TableFunction(FusedGroup):
     """A function of one value, by table."""
 
     parameters: tuple[tuple[str, Any], ...] = ()
@@ -140,7 +140,7 @@ class Function(Group):
         made = FIXED.get(self.function)
         return None if made is None else made(self.dtype)
 
-    def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
+    def emit(self, walk: GridWalk) -> tuple[Array, Grid | None]:
         x, x_grid = walk.on_grid(self.activations[0], self.dtype)
         out = self.fixed_grid() or representable(self.function, x_grid, walk.result_grid(self.output, self.dtype))
         value = qunary(
@@ -156,12 +156,12 @@ class Function(Group):
 
 @final
 @dataclass(eq=False)
-class Bound(Group):
+class ClampedGrid(FusedGroup):
     """A relu-like function that follows no product: a change of grid with a clamp."""
 
-    clamp: Clamp
+    clamp: FusedClamp
 
-    def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
+    def emit(self, walk: GridWalk) -> tuple[Array, Grid | None]:
         x, x_grid = walk.on_grid(self.activations[0], self.dtype)
         out = walk.result_grid(self.output, self.dtype)
         lo, hi = self.clamp.stored(out)
@@ -170,13 +170,13 @@ class Bound(Group):
 
 @final
 @dataclass(eq=False)
-class Softmax(Group):
+class QuantSoftmax(FusedGroup):
     """softmax along an axis."""
 
     def fixed_grid(self) -> Grid | None:
         return softmax_grid(self.dtype)
 
-    def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
+    def emit(self, walk: GridWalk) -> tuple[Array, Grid | None]:
         _, own = walk.on_grid(self.activations[0], self.dtype)
         x_grid = softmax_operand(own)
         x = walk.moved_to(self.activations[0], x_grid)
@@ -187,12 +187,12 @@ class Softmax(Group):
 
 @final
 @dataclass(eq=False)
-class Total(Group):
+class Total(FusedGroup):
     """Sum or mean over axes."""
 
     mean: bool
 
-    def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
+    def emit(self, walk: GridWalk) -> tuple[Array, Grid | None]:
         x, x_grid = walk.on_grid(self.activations[0], self.dtype)
         out = walk.result_grid(self.output, self.dtype)
         op = qmean if self.mean else qsum
@@ -204,7 +204,7 @@ class Total(Group):
 
 @final
 @dataclass(eq=False)
-class AveragePool(Group):
+class AveragePool(FusedGroup):
     """Mean of windows; ``counted`` says that padding is part of the mean."""
 
     counted: bool
@@ -213,7 +213,7 @@ class AveragePool(Group):
     def moves(self) -> bool:
         return True
 
-    def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
+    def emit(self, walk: GridWalk) -> tuple[Array, Grid | None]:
         x, grid = walk.on_grid(self.activations[0], self.dtype)
         return pooled(x, grid, self.equations[0].params, self.counted), grid
 
@@ -231,7 +231,7 @@ def pooled(x: Array, grid: Grid, params: dict[str, Any], counted: bool) -> Array
 
 @final
 @dataclass(eq=False)
-class WindowSum(Group):
+class WindowSum(FusedGroup):
     """Sum of windows: as many times their mean."""
 
     size: Var
@@ -241,7 +241,7 @@ class WindowSum(Group):
         shape = self.size.type.shape
         return {self.size: broadcast_in_dim(constant(count, dtypes.float32), shape=shape, broadcast_dimensions=())}
 
-    def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
+    def emit(self, walk: GridWalk) -> tuple[Array, Grid | None]:
         x, grid = walk.on_grid(self.activations[0], self.dtype)
         out = walk.result_grid(self.output, self.dtype)
         means = pooled(x, grid, self.equations[0].params, counted=True)
@@ -253,14 +253,14 @@ class WindowSum(Group):
 
 @final
 @dataclass(eq=False)
-class Move(Group):
+class GridKeeping(FusedGroup):
     """An op that keeps values, and so their grid."""
 
     @property
     def moves(self) -> bool:
         return True
 
-    def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
+    def emit(self, walk: GridWalk) -> tuple[Array, Grid | None]:
         x, grid = walk.on_grid(self.activations[0], self.dtype)
         e = self.equations[0]
         return e.op(x, *(walk.value(a) for a in e.inputs[1:]), **e.params), grid
@@ -268,14 +268,14 @@ class Move(Group):
 
 @final
 @dataclass(eq=False)
-class Unify(Group):
+class Unify(FusedGroup):
     """An op whose operands have to share the grid of its result."""
 
     positions: tuple[int, ...] = field(default=())
     # What padding is made of.
     border: float | None = None
 
-    def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
+    def emit(self, walk: GridWalk) -> tuple[Array, Grid | None]:
         e = self.equations[0]
         grids = {walk.grid_of(a) for a in self.activations}
         shared = grids.pop() if len(grids) == 1 else None
@@ -297,14 +297,14 @@ def _holds(grid: Grid, value: float) -> bool:
 
 @final
 @dataclass(eq=False)
-class Resize(Group):
+class QuantResize(FusedGroup):
     """Linear resizing of one or two dimensions; its grid stays."""
 
     @property
     def moves(self) -> bool:
         return True
 
-    def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
+    def emit(self, walk: GridWalk) -> tuple[Array, Grid | None]:
         x, grid = walk.on_grid(self.activations[0], self.dtype)
         params = self.equations[0].params
         axes, sizes = tuple(params["axes"]), tuple(params["sizes"])
@@ -316,7 +316,7 @@ class Resize(Group):
         return qresize(x, axes=axes, sizes=sizes, grid=grid, rounding=self.scheme.rounding), grid
 
 
-def match_pointwise(view: View, e: Equation, scheme: Scheme) -> Group | None:
+def match_pointwise(view: WeightView, e: Equation, scheme: Scheme) -> FusedGroup | None:
     """The group that begins with ``e``, if it computes on integers and is no product with weights."""
     if not scheme.integer or e.op.multi or not e.inputs or not view.is_float(e.outputs[0]):
         return None
@@ -327,11 +327,11 @@ def match_pointwise(view: View, e: Equation, scheme: Scheme) -> Group | None:
     own = _MATCHES.get(name)
     if own is not None:
         return own(view, e, scheme, active)
-    bound = clamping(view, e, active[0]) if active and isinstance(active[0], Var) else None
+    bound = match_clamp(view, e, active[0]) if active and isinstance(active[0], Var) else None
     if bound is not None:
-        return Bound((e,), active[:1], y, scheme, bound)
+        return ClampedGrid((e,), active[:1], y, scheme, bound)
     if name in MOVES:
-        return Move((e,), e.inputs[:1], y, scheme)
+        return GridKeeping((e,), e.inputs[:1], y, scheme)
     if name in UNIFIES:
         return _match_unify(e, scheme)
     return _match_function(view, e, scheme, active)
@@ -342,54 +342,54 @@ def _by_table(e: Equation) -> bool:
     return has_table(e.op.name) and e.op.name not in UNTABLED
 
 
-def _match_binary(view: View, e: Equation, scheme: Scheme, active: Operands) -> Group | None:
-    chain, _, clamp = followed(view, e, None)
-    return Binary(chain, e.inputs, chain[-1].outputs[0], scheme, clamp)
+def _match_binary(view: WeightView, e: Equation, scheme: Scheme, active: Operands) -> FusedGroup | None:
+    chain, _, clamp = match_epilogue(view, e, None)
+    return QuantBinary(chain, e.inputs, chain[-1].outputs[0], scheme, clamp)
 
 
-def _match_multiplied(view: View, e: Equation, scheme: Scheme, active: Operands) -> Group | None:
+def _match_multiplied(view: WeightView, e: Equation, scheme: Scheme, active: Operands) -> FusedGroup | None:
     masking = any(abs(view.number(a) or 0.0) >= LARGEST_FACTOR for a in e.inputs)
     return None if masking else _match_binary(view, e, scheme, active)
 
 
-def _match_square(view: View, e: Equation, scheme: Scheme, active: Operands) -> Group | None:
+def _match_square(view: WeightView, e: Equation, scheme: Scheme, active: Operands) -> FusedGroup | None:
     (x,) = e.inputs
-    return Binary((e,), (x, x), e.outputs[0], scheme, Clamp())
+    return QuantBinary((e,), (x, x), e.outputs[0], scheme, FusedClamp())
 
 
-def _match_power(view: View, e: Equation, scheme: Scheme, active: Operands) -> Group | None:
+def _match_power(view: WeightView, e: Equation, scheme: Scheme, active: Operands) -> FusedGroup | None:
     return (_match_square if e.params["y"] == 2 else _match_function)(view, e, scheme, active)
 
 
-def _match_quotient(view: View, e: Equation, scheme: Scheme, active: Operands) -> Group | None:
+def _match_quotient(view: WeightView, e: Equation, scheme: Scheme, active: Operands) -> FusedGroup | None:
     if not view.is_weight(e.inputs[1]):
         return None
     reciprocal = Var(e.inputs[1].type)
-    return Quotient((e,), (e.inputs[0], reciprocal), e.outputs[0], scheme, reciprocal)
+    return QuantQuotient((e,), (e.inputs[0], reciprocal), e.outputs[0], scheme, reciprocal)
 
 
-def _match_sloped(view: View, e: Equation, scheme: Scheme, active: Operands) -> Group | None:
+def _match_sloped(view: WeightView, e: Equation, scheme: Scheme, active: Operands) -> FusedGroup | None:
     return Sloped((e,), e.inputs, e.outputs[0], scheme) if view.is_weight(e.inputs[1]) else None
 
 
-def _match_resize(view: View, e: Equation, scheme: Scheme, active: Operands) -> Group | None:
+def _match_resize(view: WeightView, e: Equation, scheme: Scheme, active: Operands) -> FusedGroup | None:
     if e.params["method"] != "linear":
-        return Move((e,), e.inputs[:1], e.outputs[0], scheme)
+        return GridKeeping((e,), e.inputs[:1], e.outputs[0], scheme)
     few = len(e.params["axes"]) <= 2 <= active[0].type.ndim
-    return Resize((e,), active, e.outputs[0], scheme) if few else None
+    return QuantResize((e,), active, e.outputs[0], scheme) if few else None
 
 
-def _match_function(view: View, e: Equation, scheme: Scheme, active: Operands) -> Group | None:
+def _match_function(view: WeightView, e: Equation, scheme: Scheme, active: Operands) -> FusedGroup | None:
     """A function of one value, by a table or by chips' own arithmetic."""
     name = e.op.name
     if scheme.activations == dtypes.int16 and name not in SIXTEEN:
         return None
     if (name in FUNCTIONS and isinstance(e.op, Unary)) or (len(e.inputs) == 1 and _by_table(e)):
-        return Function((e,), active, e.outputs[0], scheme, tuple(sorted(e.params.items())))
+        return TableFunction((e,), active, e.outputs[0], scheme, tuple(sorted(e.params.items())))
     return None
 
 
-def _match_total(view: View, e: Equation, scheme: Scheme, active: Operands) -> Group:
+def _match_total(view: WeightView, e: Equation, scheme: Scheme, active: Operands) -> FusedGroup:
     """A sum, or with the division that follows it a mean; a reshape may stand between (``keepdims``)."""
     count = math.prod(e.inputs[0].type.shape[a] for a in e.params["axes"])
     chain = [e]
@@ -404,19 +404,19 @@ def _match_total(view: View, e: Equation, scheme: Scheme, active: Operands) -> G
     return Total((e,), e.inputs, e.outputs[0], scheme, False)
 
 
-def _quotient(view: View, user: Equation, y: Var) -> Atom | None:
+def _quotient(view: WeightView, user: Equation, y: Var) -> Atom | None:
     """What ``user`` divides ``y`` by."""
     return user.inputs[1] if user.inputs[0] is y and user.inputs[1] is not y else None
 
 
 # The number that a value is divided by, in a quotient or in a product with the reciprocal.
-_DIVISORS: Final[dict[str, tuple[Callable[[View, Equation, Var], Atom | None], Callable[[float], float]]]] = {
+_DIVISORS: Final[dict[str, tuple[Callable[[WeightView, Equation, Var], Atom | None], Callable[[float], float]]]] = {
     "div": (_quotient, lambda number: number),
-    "mul": (View.other, lambda number: 1 / number if number else math.inf),
+    "mul": (WeightView.other, lambda number: 1 / number if number else math.inf),
 }
 
 
-def _divisor(view: View, user: Equation | None, y: Var) -> float | None:
+def _divisor(view: WeightView, user: Equation | None, y: Var) -> float | None:
     """The number that ``user`` divides ``y`` by, if it does that."""
     if user is None or user.op.name not in _DIVISORS:
         return None
@@ -426,11 +426,11 @@ def _divisor(view: View, user: Equation | None, y: Var) -> float | None:
     return None if number is None else divisor(number)
 
 
-def _match_windows(view: View, e: Equation, scheme: Scheme, active: Operands) -> Group | None:
+def _match_windows(view: WeightView, e: Equation, scheme: Scheme, active: Operands) -> FusedGroup | None:
     return _match_pool(view, e, scheme) or _match_window_sum(view, e, scheme)
 
 
-def _match_pool(view: View, e: Equation, scheme: Scheme) -> Group | None:
+def _match_pool(view: WeightView, e: Equation, scheme: Scheme) -> FusedGroup | None:
     """A window sum with the division by the window's size, or by the number of elements in it."""
     user = view.only_user(e.outputs[0])
     params = e.params
@@ -452,7 +452,7 @@ def _match_pool(view: View, e: Equation, scheme: Scheme) -> Group | None:
     return AveragePool((e, user), e.inputs, user.outputs[0], scheme, False)
 
 
-def _match_window_sum(view: View, e: Equation, scheme: Scheme) -> Group | None:
+def _match_window_sum(view: WeightView, e: Equation, scheme: Scheme) -> FusedGroup | None:
     """A window sum of at most two dimensions, which is what chips take the mean of."""
     params, y = e.params, e.outputs[0]
     plain = all(d == 1 for d in (*params["base_dilation"], *params["window_dilation"]))
@@ -462,7 +462,7 @@ def _match_window_sum(view: View, e: Equation, scheme: Scheme) -> Group | None:
     return WindowSum((e,), (e.inputs[0], size), y, scheme, size)
 
 
-def _spread_from(view: View, a: Atom) -> Equation | None:
+def _spread_from(view: WeightView, a: Atom) -> Equation | None:
     """The equation that makes ``a``, before it is only spread over more dimensions."""
     while (e := view.made_by(a, "broadcast_in_dim", "reshape")) is not None:
         a = e.inputs[0]
@@ -479,27 +479,27 @@ def _same_windows(a: dict[str, Any], b: dict[str, Any]) -> bool:
     return trimmed(a) == trimmed(b)
 
 
-def _match_unify(e: Equation, scheme: Scheme, border: float | None = None) -> Group | None:
+def _match_unify(e: Equation, scheme: Scheme, border: float | None = None) -> FusedGroup | None:
     positions = tuple(range(len(e.inputs)))[UNIFIES[e.op.name]]
     wanted = tuple(e.inputs[i] for i in positions)
     return Unify((e,), wanted, e.outputs[0], scheme, positions, border)
 
 
-def _match_pad(view: View, e: Equation, scheme: Scheme, active: Operands) -> Group | None:
+def _match_pad(view: WeightView, e: Equation, scheme: Scheme, active: Operands) -> FusedGroup | None:
     border = view.number(e.inputs[1])
     return None if border is None or not math.isfinite(border) else _match_unify(e, scheme, border)
 
 
-def _match_negative(view: View, e: Equation, scheme: Scheme, active: Operands) -> Group | None:
+def _match_negative(view: WeightView, e: Equation, scheme: Scheme, active: Operands) -> FusedGroup | None:
     return Negative((e,), active, e.outputs[0], scheme)
 
 
-def _match_softmax(view: View, e: Equation, scheme: Scheme, active: Operands) -> Group | None:
-    return Softmax((e,), active, e.outputs[0], scheme)
+def _match_softmax(view: WeightView, e: Equation, scheme: Scheme, active: Operands) -> FusedGroup | None:
+    return QuantSoftmax((e,), active, e.outputs[0], scheme)
 
 
 # What computes on integers in a way of its own.
-_MATCHES: Final[dict[str, Callable[[View, Equation, Scheme, Operands], Group | None]]] = {
+_MATCHES: Final[dict[str, Callable[[WeightView, Equation, Scheme, Operands], FusedGroup | None]]] = {
     "add": _match_binary,
     "sub": _match_binary,
     "mul": _match_multiplied,

@@ -19,9 +19,9 @@ from nxjax.ops.quant_grid import Grid
 from nxjax.ops.quant_products import qconv, qdot, qmatmul
 from nxjax.ops.quant_snap import quantize_weight
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
-from nxjax.quant.groups import Clamp, Group, Walk
+from nxjax.quant.groups import FusedClamp, FusedGroup, GridWalk
 from nxjax.quant.scheme import Scheme
-from nxjax.quant.view import View
+from nxjax.quant.view import WeightView
 from nxjax.quant.weight_groups import Axes, Storing, weight_scale
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -33,7 +33,7 @@ AFFINE: Final = frozenset(("add", "sub", "mul", "div"))
 
 @final
 @dataclass(frozen=True)
-class Step:
+class ChannelStep:
     """One per-channel step after a product: ``op`` with a value that varies along ``dims`` of the result only.
 
     The value may have further dimensions of size 1.
@@ -55,14 +55,14 @@ class Weighted(Storing):
     """
 
     channels: Axes
-    steps: tuple[Step, ...]
-    clamp: Clamp
+    steps: tuple[ChannelStep, ...]
+    clamp: FusedClamp
 
     @property
     def product(self) -> Equation:
         return self.equations[0]
 
-    def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
+    def emit(self, walk: GridWalk) -> tuple[Array, Grid | None]:
         w = walk.value(self.weight)
         shape = tuple(self.product.outputs[0].type.shape[d] for d in self.channels)
         w, b = self._folded(walk, w, shape)
@@ -81,7 +81,7 @@ class Weighted(Storing):
             return self.integer(x, w, scale, b, shared), y_grid
         x = walk.value(self.activations[0])
         if scheme.activations is not None:
-            x = dynamic(x, scheme.activations)
+            x = dynamic_grid(x, scheme.activations)
         if scheme.weights is not None:
             w = quantize_weight(w, self.scale_of(walk, w), dtype=scheme.weights)
         return self._finished(self.plain(x, w), b), None
@@ -123,7 +123,7 @@ class Weighted(Storing):
             y = min(y, like(y, self.clamp.high))
         return y
 
-    def _folded(self, walk: Walk, w: Array, shape: tuple[int, ...]) -> tuple[Array, Array | None]:
+    def _folded(self, walk: GridWalk, w: Array, shape: tuple[int, ...]) -> tuple[Array, Array | None]:
         """Weights and bias with all steps in them."""
         scale: Array | None = None
         b: Array | None = None
@@ -148,7 +148,7 @@ class Weighted(Storing):
 
 @final
 @dataclass(eq=False)
-class Conv(Weighted):
+class QuantConv(Weighted):
     """Convolution with constant weights."""
 
     @property
@@ -221,17 +221,17 @@ class Dot(Weighted):
 
 @final
 @dataclass(eq=False)
-class Matmul(Group):
+class QuantMatmul(FusedGroup):
     """Product of two activations."""
 
-    clamp: Clamp
+    clamp: FusedClamp
 
-    def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
+    def emit(self, walk: GridWalk) -> tuple[Array, Grid | None]:
         x, y = self.activations
         numbers = self.equations[0].params["dimension_numbers"]
         if not self.scheme.integer:
             assert self.scheme.activations is not None
-            left, right = (dynamic(walk.value(a), self.scheme.activations) for a in (x, y))
+            left, right = (dynamic_grid(walk.value(a), self.scheme.activations) for a in (x, y))
             return dot_general(left, right, dimension_numbers=numbers), None
         (left, x_grid), (right, y_grid) = walk.on_grid(x, self.dtype), walk.on_grid(y, self.dtype)
         out = walk.result_grid(self.output, self.dtype)
@@ -250,7 +250,7 @@ class Matmul(Group):
         return value, out
 
 
-def dynamic(x: Array, dtype: DType) -> Array:
+def dynamic_grid(x: Array, dtype: DType) -> Array:
     """An activation on a symmetric grid of its own largest value."""
     scale = weight_scale(x, tuple(range(x.ndim)), dtypes.int8 if dtype in dtypes.INTEGER else dtype, None, ())
     return quantize_weight(x, scale, dtype=dtypes.int8 if dtype in dtypes.INTEGER else dtype)
@@ -259,69 +259,71 @@ def dynamic(x: Array, dtype: DType) -> Array:
 # --- matching ---
 
 
-def channel_step(view: View, e: Equation, y: Var, channels: Axes) -> Step | None:
+def channel_step(view: WeightView, e: Equation, y: Var, channels: Axes) -> ChannelStep | None:
     """``e`` as a step per channel on ``y``, if it is one."""
     other = view.other(e, y)
     if other is None or not view.is_weight(other) or (e.op.name in ("sub", "div") and e.inputs[0] is not y):
         return None
     if not isinstance(other, Var):
-        return Step(e.op.name, other, ())
+        return ChannelStep(e.op.name, other, ())
     inner: Atom = other
     dims: Axes = tuple(range(other.type.ndim))
     source = view.made_by(other, "broadcast_in_dim")
     if source is not None:
         inner, dims = source.inputs[0], source.params["broadcast_dimensions"]
     kept = tuple(d for d, n in zip(dims, inner.type.shape, strict=True) if n > 1)
-    return Step(e.op.name, inner, kept) if set(kept) <= set(channels) else None
+    return ChannelStep(e.op.name, inner, kept) if set(kept) <= set(channels) else None
 
 
-def clamping(view: View, e: Equation, y: Var) -> Clamp | None:
+def match_clamp(view: WeightView, e: Equation, y: Var) -> FusedClamp | None:
     """The bounds that ``e`` puts on ``y``, if it is a relu-like op."""
     bounds = _CLAMPING.get(e.op.name)
     return None if bounds is None else bounds(view, e, y)
 
 
-def _bound(view: View, e: Equation, y: Var) -> float | None:
+def _bound(view: WeightView, e: Equation, y: Var) -> float | None:
     other = view.other(e, y)
     return None if other is None else view.number(other)
 
 
-def _at_least(view: View, e: Equation, y: Var) -> Clamp | None:
+def _at_least(view: WeightView, e: Equation, y: Var) -> FusedClamp | None:
     low = _bound(view, e, y)
-    return None if low is None else Clamp(low, None)
+    return None if low is None else FusedClamp(low, None)
 
 
-def _at_most(view: View, e: Equation, y: Var) -> Clamp | None:
+def _at_most(view: WeightView, e: Equation, y: Var) -> FusedClamp | None:
     high = _bound(view, e, y)
-    return None if high is None else Clamp(None, high)
+    return None if high is None else FusedClamp(None, high)
 
 
-def _within(view: View, e: Equation, y: Var) -> Clamp | None:
+def _within(view: WeightView, e: Equation, y: Var) -> FusedClamp | None:
     low, high = view.number(e.inputs[0]), view.number(e.inputs[2])
-    return None if low is None or high is None or e.inputs[1] is not y else Clamp(low, high)
+    return None if low is None or high is None or e.inputs[1] is not y else FusedClamp(low, high)
 
 
-_CLAMPING: Final[dict[str, Callable[[View, Equation, Var], Clamp | None]]] = {
-    "relu": lambda view, e, y: Clamp(0.0, None),
-    "relu6": lambda view, e, y: Clamp(0.0, 6.0),
+_CLAMPING: Final[dict[str, Callable[[WeightView, Equation, Var], FusedClamp | None]]] = {
+    "relu": lambda view, e, y: FusedClamp(0.0, None),
+    "relu6": lambda view, e, y: FusedClamp(0.0, 6.0),
     "max": _at_least,
     "min": _at_most,
     "clamp": _within,
 }
 
 
-def followed(view: View, e: Equation, channels: Axes | None) -> tuple[tuple[Equation, ...], tuple[Step, ...], Clamp]:
+def match_epilogue(
+    view: WeightView, e: Equation, channels: Axes | None
+) -> tuple[tuple[Equation, ...], tuple[ChannelStep, ...], FusedClamp]:
     """The chain after ``e`` that its group takes in: steps per channel, then a relu-like function."""
-    chain, steps, clamp = [e], list[Step](), Clamp()
+    chain, steps, clamp = [e], list[ChannelStep](), FusedClamp()
     while (user := view.only_user(chain[-1].outputs[0])) is not None:
         y = chain[-1].outputs[0]
-        if channels is not None and clamp == Clamp() and user.op.name in AFFINE:
+        if channels is not None and clamp == FusedClamp() and user.op.name in AFFINE:
             step = channel_step(view, user, y, channels)
             if step is None:
                 break
             steps.append(step)
         else:
-            bound = clamping(view, user, y)
+            bound = match_clamp(view, user, y)
             if bound is None:
                 break
             clamp = clamp.within(bound.low, bound.high)
@@ -329,24 +331,24 @@ def followed(view: View, e: Equation, channels: Axes | None) -> tuple[tuple[Equa
     return tuple(chain), tuple(steps), clamp
 
 
-def match_product(view: View, e: Equation, scheme: Scheme) -> Group | None:
+def match_product(view: WeightView, e: Equation, scheme: Scheme) -> FusedGroup | None:
     """The group that begins with ``e``, if it is a product that the scheme covers."""
     match = _MATCHES.get(e.op.name)
     return None if match is None else match(view, e, scheme)
 
 
-def _match_conv(view: View, e: Equation, scheme: Scheme) -> Group | None:
+def _match_conv(view: WeightView, e: Equation, scheme: Scheme) -> FusedGroup | None:
     x, w = e.inputs
     if not (view.is_float(x) and view.is_float(w) and view.is_weight(w)) or view.is_weight(x):
         return None
     if e.params["batch_group_count"] != 1 or not view.is_float(e.outputs[0]):
         return None
     channels = (e.params["dimension_numbers"].out_spec[1],)
-    chain, steps, clamp = followed(view, e, channels)
-    return Conv(chain, (x,), chain[-1].outputs[0], scheme, w, channels, steps, clamp)
+    chain, steps, clamp = match_epilogue(view, e, channels)
+    return QuantConv(chain, (x,), chain[-1].outputs[0], scheme, w, channels, steps, clamp)
 
 
-def _match_dot(view: View, e: Equation, scheme: Scheme) -> Group | None:
+def _match_dot(view: WeightView, e: Equation, scheme: Scheme) -> FusedGroup | None:
     x, y = e.inputs
     if not (view.is_float(x) and view.is_float(y) and view.is_float(e.outputs[0])):
         return None
@@ -357,15 +359,15 @@ def _match_dot(view: View, e: Equation, scheme: Scheme) -> Group | None:
     if not first and not second:
         if scheme.activations is None:
             return None
-        chain, _, clamp = followed(view, e, None) if scheme.integer else ((e,), (), Clamp())
-        return Matmul(chain, (x, y), chain[-1].outputs[0], scheme, clamp)
+        chain, _, clamp = match_epilogue(view, e, None) if scheme.integer else ((e,), (), FusedClamp())
+        return QuantMatmul(chain, (x, y), chain[-1].outputs[0], scheme, clamp)
     n = len(xb)
     rows = len(free(x.type.ndim, xc, xb))
     if second:
         channels = (*range(n), *range(n + rows, e.outputs[0].type.ndim))
     else:
         channels = (*range(n), *range(n, n + rows))
-    chain, steps, clamp = followed(view, e, channels)
+    chain, steps, clamp = match_epilogue(view, e, channels)
     activation, weight = (y, x) if first else (x, y)
     return Dot(chain, (activation,), chain[-1].outputs[0], scheme, weight, channels, steps, clamp, first)
 

@@ -10,7 +10,7 @@ import numpy as np
 from nxjax.errors import DtypeError, ShapeError
 from nxjax.ops.arithmetic import mul
 from nxjax.ops.quant_snap import blocks
-from nxjax.ops.quant_traced import cast, spread_blocks
+from nxjax.ops.quant_traced import broadcast_blocks, cast
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
@@ -73,7 +73,7 @@ class QArray:
         """The float32 array it stands for."""
         self.checked()
         values, scale = as_value(self.values, "QArray"), as_value(self.scale, "QArray")
-        return mul(cast(values, dtypes.float32), spread_blocks(scale, values.shape))
+        return mul(cast(values, dtypes.float32), broadcast_blocks(scale, values.shape))
 
     # Where an array is wanted, as in the float function, it is what it stands for.
     __nx_array__ = dequantize

@@ -14,7 +14,7 @@ import numpy as np
 from nxjax.errors import ParameterError
 from nxjax.ops.quant_snap import blocks
 from nxjax.ops.quant_traced import symmetric_limit
-from nxjax.quant.layers import Layer, Layers
+from nxjax.quant.layers import Layers, WeightLayer
 from nxjax.trace import dtypes
 
 NDArray = np.ndarray[Any, Any]
@@ -96,7 +96,7 @@ def _rounded(
     layers = Layers(fun, policy, params, batches[0])
     squares: dict[str, NDArray] = {}
 
-    def take(layer: Layer, x: NDArray) -> None:
+    def take(layer: WeightLayer, x: NDArray) -> None:
         if not layer.grouped:
             rows = layer.inputs(x).astype(np.float64)
             squares[layer.name] = squares.get(layer.name, 0) + rows.T @ rows

@@ -170,7 +170,7 @@ class Layered(Shown):
         return self.base(op, scope, types)
 
 
-def decided(policy: Policy, e: Equation, names: Mapping[Var, str]) -> Scheme | None:
+def resolve_policy(policy: Policy, e: Equation, names: Mapping[Var, str]) -> Scheme | None:
     """The policy's answer for one equation."""
     op, types = e.op.name, tuple(a.type for a in e.inputs)
     if isinstance(policy, Layered):

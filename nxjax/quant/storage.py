@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from nxjax.quant.groups import Group
-from nxjax.quant.inner import handed
-from nxjax.quant.plan import Inner, Plan
+from nxjax.quant.groups import FusedGroup
+from nxjax.quant.plan import Inner, QuantPlan
+from nxjax.quant.subprograms import inner_operands
 from nxjax.quant.walk import reshaped_blocks
 from nxjax.quant.weight_groups import Storing
 from nxjax.trace.dtypes import DType
@@ -23,7 +23,7 @@ NDArray = np.ndarray[Any, Any]
 Storage = tuple[NDArray, DType]
 
 
-def how_stored(plan: Plan, v: Var, w: NDArray) -> Storage | None:
+def weight_storage(plan: QuantPlan, v: Var, w: NDArray) -> Storage | None:
     """Scales and dtype with which everything that reads ``v``, whose value is ``w``, stores it.
 
     None where something needs it as it is, where products differ, and where nothing reads it.
@@ -40,9 +40,9 @@ def how_stored(plan: Plan, v: Var, w: NDArray) -> Storage | None:
     return found
 
 
-def _of_readers(plan: Plan, v: Var, w: NDArray) -> Iterator[Storage | None]:
+def _of_readers(plan: QuantPlan, v: Var, w: NDArray) -> Iterator[Storage | None]:
     for step in plan.steps:
-        if isinstance(step, Group):
+        if isinstance(step, FusedGroup):
             if any(v in e.inputs for e in step.equations) or v in step.activations:
                 yield _of_group(step, v, w)
         elif isinstance(step, Inner):
@@ -52,7 +52,7 @@ def _of_readers(plan: Plan, v: Var, w: NDArray) -> Iterator[Storage | None]:
             yield _of_equation(plan, step, w)
 
 
-def _of_group(group: Group, v: Var, w: NDArray) -> Storage | None:
+def _of_group(group: FusedGroup, v: Var, w: NDArray) -> Storage | None:
     if not isinstance(group, Storing) or group.weight is not v or group.scheme.weights is None:
         return None
     others = [a for e in group.equations for a in e.inputs if a is v]
@@ -63,7 +63,7 @@ def _of_group(group: Group, v: Var, w: NDArray) -> Storage | None:
 
 def _of_inner(step: Inner, v: Var, w: NDArray) -> Iterator[Storage | None]:
     taken = 0
-    for plan, hands in zip(step.plans, handed(step.equation), strict=True):
+    for plan, hands in zip(step.plans, inner_operands(step.equation), strict=True):
         for h in hands:
             if step.equation.inputs[h.operand] is not v:
                 continue
@@ -72,9 +72,9 @@ def _of_inner(step: Inner, v: Var, w: NDArray) -> Iterator[Storage | None]:
             if not _is_read(plan, inner):
                 continue
             if not h.stepped:
-                yield how_stored(plan, inner, w)
+                yield weight_storage(plan, inner, w)
                 continue
-            rows = [how_stored(plan, inner, row) for row in w]
+            rows = [weight_storage(plan, inner, row) for row in w]
             known = [row for row in rows if row is not None]
             yield (np.stack([scale for scale, _ in known]), known[0][1]) if known and len(known) == len(rows) else None
     if not taken:
@@ -82,24 +82,24 @@ def _of_inner(step: Inner, v: Var, w: NDArray) -> Iterator[Storage | None]:
         yield None
 
 
-def _is_read(plan: Plan, v: Var) -> bool:
+def _is_read(plan: QuantPlan, v: Var) -> bool:
     return v in plan.program.outputs or any(v in e.inputs for e in plan.program.equations)
 
 
-def _of_equation(plan: Plan, e: Equation, w: NDArray) -> Storage | None:
+def _of_equation(plan: QuantPlan, e: Equation, w: NDArray) -> Storage | None:
     """Through an equation that only arranges weights anew, and the scales back."""
     way = _ARRANGING.get(e.op.name)
     return None if way is None else way(plan, e, w)
 
 
-def _transposed(plan: Plan, e: Equation, w: NDArray) -> Storage | None:
+def _transposed(plan: QuantPlan, e: Equation, w: NDArray) -> Storage | None:
     order = e.params["permutation"]
-    inner = how_stored(plan, e.outputs[0], w.transpose(order))
+    inner = weight_storage(plan, e.outputs[0], w.transpose(order))
     return None if inner is None else (inner[0].transpose(np.argsort(order)), inner[1])
 
 
-def _reshaped(plan: Plan, e: Equation, w: NDArray) -> Storage | None:
-    inner = how_stored(plan, e.outputs[0], w.reshape(e.params["shape"]))
+def _reshaped(plan: QuantPlan, e: Equation, w: NDArray) -> Storage | None:
+    inner = weight_storage(plan, e.outputs[0], w.reshape(e.params["shape"]))
     back = None if inner is None else reshaped_blocks(inner[0].shape, e.params["shape"], w.shape)
     return None if inner is None or back is None else (inner[0].reshape(back), inner[1])
 

@@ -15,7 +15,7 @@ _SPREADING = frozenset(("broadcast_in_dim", "reshape", "convert_element_type", "
 
 
 @final
-class View:
+class WeightView:
     """A program with the inputs marked that hold weights."""
 
     def __init__(self, program: Program, weights: Sequence[bool]) -> None:

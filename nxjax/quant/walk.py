@@ -15,11 +15,11 @@ import numpy as np
 from nxjax.errors import ParameterError
 from nxjax.ops.quant_grid import Grid, Rounding, asymmetric, symmetric
 from nxjax.ops.quant_snap import quantize_dequantize, requantize
-from nxjax.ops.quant_traced import spread_blocks
+from nxjax.ops.quant_traced import broadcast_blocks
 from nxjax.ops.shape import reshape, transpose
-from nxjax.quant.groups import Group, Stored
-from nxjax.quant.inner import Handed, called, handed
-from nxjax.quant.plan import Inner, Plan
+from nxjax.quant.groups import FusedGroup, StoredWeight
+from nxjax.quant.plan import Inner, QuantPlan
+from nxjax.quant.subprograms import Handed, inner_operands, rebuild_call
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
@@ -34,7 +34,7 @@ Range = tuple[float, float]
 class Walker(ABC):
     """Runs a plan's steps in order. ``env`` holds the float value of every variable made so far."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: QuantPlan) -> None:
         self.plan = plan
         self.env: dict[Var, Array] = {}
 
@@ -47,7 +47,7 @@ class Walker(ABC):
         for v, x in zip((*program.constvars, *program.inputs), (*program.values, *args), strict=True):
             self.define(v, x)
         for step in self.plan.steps:
-            if isinstance(step, Group):
+            if isinstance(step, FusedGroup):
                 # The op itself, not the bias or the activation that became part of it.
                 first = step.equations[0]
                 with replaying(first.scope, first.source):
@@ -73,7 +73,7 @@ class Walker(ABC):
             self.define(v, part)
 
     @abstractmethod
-    def group(self, group: Group) -> None:
+    def group(self, group: FusedGroup) -> None:
         """A group of equations."""
 
     @abstractmethod
@@ -87,9 +87,9 @@ class Quantizer(Walker):
 
     def __init__(
         self,
-        plan: Plan,
+        plan: QuantPlan,
         ranges: Mapping[str, Range],
-        stored: Mapping[Var, Stored] | None = None,
+        stored: Mapping[Var, StoredWeight] | None = None,
         grids: Mapping[Var, Grid] | None = None,
         wanted: Mapping[Var, Grid] | None = None,
     ) -> None:
@@ -101,7 +101,7 @@ class Quantizer(Walker):
         self._snapped: dict[tuple[Var, Grid], Array] = {}
         self._rounding: Rounding = "double"
 
-    def group(self, group: Group) -> None:
+    def group(self, group: FusedGroup) -> None:
         self._rounding = group.scheme.rounding
         for v, x in group.prepare(self).items():
             self.define(v, x)
@@ -112,7 +112,7 @@ class Quantizer(Walker):
 
     def inner(self, step: Inner) -> None:
         e = step.equation
-        operands = handed(e)
+        operands = inner_operands(e)
         first = e.params.get("num_consts", 0)
         # The scales of weights that come quantized go in beside them.
         scaled = {h.operand: h.stepped for hs in operands for h in hs if self._stored_as(e, h) is not None}
@@ -121,7 +121,7 @@ class Quantizer(Walker):
         carried = self._carried(step)
         made: list[Quantizer] = []
 
-        def program_of(plan: Plan, hands: Sequence[Handed]) -> Any:
+        def program_of(plan: QuantPlan, hands: Sequence[Handed]) -> Any:
             """Makes the program that computes ``plan`` on grids."""
 
             def staged(types: Sequence[ArrayType], split: Callable[..., Any]) -> Program:
@@ -130,11 +130,11 @@ class Quantizer(Walker):
 
                 def walk(*xs: Array) -> Sequence[Array]:
                     given, scales = split(xs)
-                    stored, grids = dict[Var, Stored](), {inputs[i]: grid for i, grid in carried.items()}
+                    stored, grids = dict[Var, StoredWeight](), {inputs[i]: grid for i, grid in carried.items()}
                     for h in hands:
                         how, grid = self._stored_as(e, h), self.grid_of(e.inputs[h.operand])
                         if how is not None and scales[order[h.operand]] is not None:
-                            stored[inputs[h.input]] = Stored(scales[order[h.operand]], how.dtype)
+                            stored[inputs[h.input]] = StoredWeight(scales[order[h.operand]], how.dtype)
                         if grid is not None:
                             grids[inputs[h.input]] = grid
                     wanted = {v: grid for v, grid in loop.values() if isinstance(v, Var)}
@@ -154,7 +154,7 @@ class Quantizer(Walker):
 
         makers = [program_of(p, hs) for p, hs in zip(step.plans, operands, strict=True)]
         args = [self.moved_to(a, carried[i]) if i in carried else self.value(a) for i, a in enumerate(e.inputs)]
-        self.results(e, called(e, args, further, list(scaled.values()), makers))
+        self.results(e, rebuild_call(e, args, further, list(scaled.values()), makers))
         self.grids.update((e.outputs[i - first], grid) for i, grid in carried.items())
         if e.op.name == "while" or (e.op.name == "scan" and not e.params["length"]):
             # What a loop carries may leave it as it came.
@@ -188,7 +188,7 @@ class Quantizer(Walker):
                 found[i] = grid
         return found
 
-    def _stored_as(self, e: Equation, h: Handed) -> Stored | None:
+    def _stored_as(self, e: Equation, h: Handed) -> StoredWeight | None:
         """How the operand comes, if its scales can go where it goes."""
         stored = self.weight_scale(e.inputs[h.operand])
         rows = stored.scale.shape[0] if stored is not None and h.stepped else 1
@@ -200,7 +200,7 @@ class Quantizer(Walker):
         assert stored is not None
         scale = stored.scale
         shape = (e.params["length"], *scale.shape[1:]) if stepped else scale.shape
-        return scale if scale.shape == shape else spread_blocks(scale, shape)
+        return scale if scale.shape == shape else broadcast_blocks(scale, shape)
 
     def plain(self, e: Equation) -> None:
         super().plain(e)
@@ -209,7 +209,7 @@ class Quantizer(Walker):
         if arranged is not None and stored is not None:
             scale = arranged(e, stored.scale)
             if scale is not None:
-                self.stored[e.outputs[0]] = Stored(scale, stored.dtype)
+                self.stored[e.outputs[0]] = StoredWeight(scale, stored.dtype)
 
     def grid_of(self, a: Atom) -> Grid | None:
         return self.grids.get(a) if isinstance(a, Var) else None
@@ -249,7 +249,7 @@ class Quantizer(Walker):
             low = high = float(np.asarray(a.value.numpy()))
         return covering(low, high, dtype)
 
-    def weight_scale(self, a: Atom) -> Stored | None:
+    def weight_scale(self, a: Atom) -> StoredWeight | None:
         return self.stored.get(a) if isinstance(a, Var) else None
 
 

@@ -18,9 +18,9 @@ from nxjax.ops.quant_snap import quantize_weight
 from nxjax.ops.quant_traced import symmetric_limit
 from nxjax.ops.reduce import reduce_max
 from nxjax.ops.shape import reshape
-from nxjax.quant.groups import Group, Stored, Walk
+from nxjax.quant.groups import FusedGroup, GridWalk, StoredWeight
 from nxjax.quant.scheme import Scheme
-from nxjax.quant.view import View
+from nxjax.quant.view import WeightView
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
@@ -33,7 +33,7 @@ TINY: Final = 2.0**-100
 
 
 @dataclass(eq=False)
-class Storing(Group):
+class Storing(FusedGroup):
     """A group that stores weights.
 
     Attributes:
@@ -55,12 +55,12 @@ class Storing(Group):
         """Whether the group changes the weights before they are stored."""
         return False
 
-    def scale_of(self, walk: Walk, w: Array) -> Array:
+    def scale_of(self, walk: GridWalk, w: Array) -> Array:
         """The scales with which ``w`` is stored: those it comes with, or those of its largest values."""
         given = None if self.changes_weights else walk.weight_scale(self.weight)
         return given.scale if given is not None and self._suits(given, w.shape) else self._scale(w)
 
-    def _suits(self, given: Stored, shape: tuple[int, ...]) -> bool:
+    def _suits(self, given: StoredWeight, shape: tuple[int, ...]) -> bool:
         """Whether what is stored so can be stored so here: as wide a dtype, and scales where the product takes them."""
         wanted = self.scheme.weights
         if given.dtype != wanted and (given.dtype, wanted) != (dtypes.int4, dtypes.int8):
@@ -77,12 +77,12 @@ class Storing(Group):
 
 @final
 @dataclass(eq=False)
-class Lookup(Storing):
+class TableLookup(Storing):
     """Rows of a table of weights, such as an embedding: the table is stored in few bits, a row is float."""
 
     indices: Atom
 
-    def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
+    def emit(self, walk: GridWalk) -> tuple[Array, Grid | None]:
         assert self.scheme.weights is not None
         w = walk.value(self.weight)
         table = quantize_weight(w, self.scale_of(walk, w), dtype=self.scheme.weights)
@@ -97,14 +97,14 @@ class Lookup(Storing):
         return weight_scale(w, self.summed(), self.scheme.weights, self.scheme.group, self.summed())
 
 
-def match_lookup(view: View, e: Equation, scheme: Scheme) -> Group | None:
+def match_lookup(view: WeightView, e: Equation, scheme: Scheme) -> FusedGroup | None:
     """``e`` as a look-up in a table that is stored in few bits, if the scheme keeps activations off static grids."""
     if e.op is not gather or scheme.integer or scheme.weights is None:
         return None
     w, indices = e.inputs
     if not (view.is_weight(w) and view.is_float(w)) or view.is_weight(indices):
         return None
-    return Lookup((e,), (), e.outputs[0], scheme, w, indices)
+    return TableLookup((e,), (), e.outputs[0], scheme, w, indices)
 
 
 def weight_scale(w: Array, axes: Axes, dtype: DType, group: int | None, summed: Axes) -> Array:

@@ -13,10 +13,10 @@ import numpy as np
 from nxjax.errors import ParameterError
 from nxjax.ops.composite_norm import OverAxes
 from nxjax.ops.quant_snap import quantize_weight
-from nxjax.quant.layers import Layer, Layers
-from nxjax.quant.plan import Plan
-from nxjax.quant.pointwise import AveragePool, Move
-from nxjax.quant.products import Conv
+from nxjax.quant.layers import Layers, WeightLayer
+from nxjax.quant.plan import QuantPlan
+from nxjax.quant.pointwise import AveragePool, GridKeeping
+from nxjax.quant.products import QuantConv
 from nxjax.trace.array import wrap
 from nxjax.trace.program import Equation, Var
 
@@ -112,7 +112,7 @@ def correct_bias(
     layers = Layers(fun, policy, params, batches[0])
     sums: dict[str, tuple[NDArray, int]] = {}
 
-    def take(layer: Layer, x: NDArray) -> None:
+    def take(layer: WeightLayer, x: NDArray) -> None:
         if layer.bias is not None:
             rows = layer.inputs(x)
             total, n = sums.get(layer.name, (np.zeros(rows.shape[1]), 0))
@@ -174,7 +174,7 @@ def smooth(
         )
     peaks: dict[str, NDArray] = {}
 
-    def take(layer: Layer, x: NDArray) -> None:
+    def take(layer: WeightLayer, x: NDArray) -> None:
         top = np.abs(x).reshape(-1, x.shape[-1]).max(0)
         before = peaks.get(layer.name)
         peaks[layer.name] = top if before is None else np.maximum(before, top)
@@ -196,17 +196,17 @@ def smooth(
 # --- how layers follow each other ---
 
 
-def _pairs(layers: Layers) -> list[tuple[Layer, Layer]]:
+def _pairs(layers: Layers) -> list[tuple[WeightLayer, WeightLayer]]:
     """Layers whose whole result is one other layer's input, channel by channel."""
-    plan: Plan = layers.plan
-    by_output: dict[Var, Layer] = {layer.group.output: layer for layer in layers.layers}
+    plan: QuantPlan = layers.plan
+    by_output: dict[Var, WeightLayer] = {layer.group.output: layer for layer in layers.layers}
     for g in plan.groups():
         # A pool's result stands for its operand's.
-        passes = isinstance(g, AveragePool) or (isinstance(g, Move) and g.equations[0].op.name in _POOLS)
+        passes = isinstance(g, AveragePool) or (isinstance(g, GridKeeping) and g.equations[0].op.name in _POOLS)
         a = g.activations[0]
         if passes and isinstance(a, Var) and a in by_output and _readers(layers, a) == [g.equations[0]]:
             by_output[g.output] = by_output[a]
-    found: list[tuple[Layer, Layer]] = []
+    found: list[tuple[WeightLayer, WeightLayer]] = []
     for second in layers.layers:
         x = second.group.activations[0]
         first = by_output.get(x) if isinstance(x, Var) else None
@@ -226,34 +226,34 @@ def _readers(layers: Layers, v: Var) -> list[Equation]:
     return readers if v not in program.outputs else [*readers, *readers[:1], *readers[:1]]
 
 
-def _matching(first: Layer, second: Layer) -> bool:
+def _matching(first: WeightLayer, second: WeightLayer) -> bool:
     """Whether the first's output channels are the second's input features, one to one."""
     out = first.group.product.outputs[0].type
     channels = [out.shape[d] for d in first.group.channels]
     if len(channels) != 1:
         return False
-    if isinstance(second.group, Conv):
+    if isinstance(second.group, QuantConv):
         lhs = second.group.product.params["dimension_numbers"].lhs_spec
         return first.group.channels == (lhs[1],) and (not second.grouped or _depthwise(second))
     axes = second.group.input_axes()  # pyright: ignore[reportAttributeAccessIssue]
     return axes == first.group.channels
 
 
-def _depthwise(layer: Layer) -> bool:
+def _depthwise(layer: WeightLayer) -> bool:
     e = layer.group.product
     features = e.inputs[0].type.shape[e.params["dimension_numbers"].lhs_spec[1]]
     o = e.inputs[1].type.shape[e.params["dimension_numbers"].rhs_spec[0]]
     return e.params["feature_group_count"] == features == o
 
 
-def _out_axis(layer: Layer) -> int:
-    if isinstance(layer.group, Conv):
+def _out_axis(layer: WeightLayer) -> int:
+    if isinstance(layer.group, QuantConv):
         return layer.group.product.params["dimension_numbers"].rhs_spec[0]
     return next(i for i in range(len(layer.order)) if i not in layer.summed())
 
 
-def _in_axis(layer: Layer) -> int:
-    if isinstance(layer.group, Conv):
+def _in_axis(layer: WeightLayer) -> int:
+    if isinstance(layer.group, QuantConv):
         numbers = layer.group.product.params["dimension_numbers"]
         return numbers.rhs_spec[0] if layer.grouped else numbers.rhs_spec[1]
     return layer.summed()[0]
@@ -267,7 +267,7 @@ def _along(s: NDArray, ndim: int, axis: int) -> NDArray:
     return s.reshape([-1 if i == axis else 1 for i in range(ndim)])
 
 
-def _product(layer: Layer, w: NDArray, mean: NDArray) -> NDArray:
+def _product(layer: WeightLayer, w: NDArray, mean: NDArray) -> NDArray:
     """``w`` times one column of inputs, per output channel."""
     m = layer.matrix(w)
     if not layer.grouped:
@@ -276,9 +276,9 @@ def _product(layer: Layer, w: NDArray, mean: NDArray) -> NDArray:
     return np.concatenate([a @ b for a, b in zip(np.split(m, groups), np.split(mean, groups), strict=True)])
 
 
-def _normed(layers: Layers) -> list[tuple[list[int], list[Layer]]]:
+def _normed(layers: Layers) -> list[tuple[list[int], list[WeightLayer]]]:
     """Norms whose parameters are leaves, read by products alone: (leaves, the products)."""
-    found: list[tuple[list[int], list[Layer]]] = []
+    found: list[tuple[list[int], list[WeightLayer]]] = []
     program = layers.plan.program
     for e in program.equations:
         if not isinstance(e.op, OverAxes) or len(e.inputs) < 2:

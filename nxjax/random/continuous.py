@@ -19,12 +19,12 @@ from nxjax.random.normals import standard_normal
 from nxjax.random.sampler import (
     as_dtype_value,
     as_shape,
+    check_choice,
     checked_shape,
     compiled,
     described,
     drawn,
     float_dtype,
-    one_of,
     placed,
 )
 from nxjax.random.uniforms import pick, rademacher, split_key, uniform_in, unit
@@ -190,7 +190,7 @@ def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None
     >>> x.dtype.name, round(float(x.mean()), 1), round(np.euler_gamma, 1)
     ('float32', 0.6, 0.6)
     """
-    one_of("gumbel", "mode", mode, (None, "low", "high"))
+    check_choice("gumbel", "mode", mode, (None, "low", "high"))
     typed, _ = as_key("gumbel", key)
     return _gumbel(typed, shape=as_shape("gumbel", shape), dtype=float_dtype("gumbel", dtype), mode=mode or "low")
 

@@ -21,12 +21,12 @@ from nxjax.random.continuous import standard_gumbel
 from nxjax.random.keys import as_key, split
 from nxjax.random.sampler import (
     as_dtype_value,
+    check_choice,
     checked_shape,
     compiled,
     described,
     float_dtype,
     int_dtype,
-    one_of,
     placed,
     spread,
 )
@@ -66,7 +66,7 @@ def categorical(
     >>> nx.random.categorical(nx.random.key(0), nx.zeros((4, 10))).shape
     (4,)
     """
-    one_of("categorical", "mode", mode, (None, "low", "high"))
+    check_choice("categorical", "mode", mode, (None, "low", "high"))
     typed, _ = as_key("categorical", key)
     (values,) = promote_inexact("random.categorical", logits)
     float_dtype("categorical", values.dtype)

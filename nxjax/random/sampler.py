@@ -159,7 +159,7 @@ def spread(x: Array, shape: Shape) -> Array:
     return broadcast_to_shape(x, shape)
 
 
-def one_of(where: str, name: str, value: Any, allowed: tuple[Any, ...]) -> None:
+def check_choice(where: str, name: str, value: Any, allowed: tuple[Any, ...]) -> None:
     if value not in allowed:
         raise ParameterError(f"random.{where}: {name}", got=repr(value), expected=" or ".join(map(repr, allowed)))
 

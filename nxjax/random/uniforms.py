@@ -22,12 +22,12 @@ from nxjax.random.keys import as_key
 from nxjax.random.sampler import (
     as_dtype_value,
     as_shape,
+    check_choice,
     checked_shape,
     compiled,
     described,
     float_dtype,
     int_dtype,
-    one_of,
     placed,
     spread,
 )
@@ -239,7 +239,7 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> A
     >>> round(float(nx.random.bernoulli(nx.random.key(0), 0.3, (10000,)).mean()), 2)
     0.3
     """
-    one_of("bernoulli", "mode", mode, ("low", "high"))
+    check_choice("bernoulli", "mode", mode, ("low", "high"))
     typed, _ = as_key("bernoulli", key)
     chance = as_value(p, "random.bernoulli")
     if chance.dtype not in dtypes.FLOAT:

@@ -18,12 +18,12 @@ from nxjax.config import Override, config
 from nxjax.errors import DtypeError, ExecutionError, ParameterError
 from nxjax.ops.sharding import sharding_constraint
 from nxjax.trace import dtypes, tree
-from nxjax.trace.array import DeviceArray, another, as_value, shown, wrap
+from nxjax.trace.array import DeviceArray, as_value, copied, readonly_view, wrap
 from nxjax.trace.boundary import entry
 from nxjax.trace.core import Array, Tracer
 from nxjax.trace.mesh import process_index as _process_index
 from nxjax.trace.sharding import NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding, as_sharding
-from nxjax.trace.stage import computing_at_once
+from nxjax.trace.stage import evaluating_eagerly
 
 
 @entry
@@ -196,11 +196,11 @@ def _place(device: Any) -> Sharding | None:
 def _put(x: Any, place: Sharding | None, may_alias: Any) -> Array:
     value = as_value(x, "device_put")
     if place is None:
-        return another(value) if may_alias is False else value
+        return copied(value) if may_alias is False else value
     if not isinstance(value, DeviceArray):
         return sharding_constraint(value, sharding=place) if isinstance(place, NamedSharding) else value
     if may_alias is False:
-        value = value.retyped(value.type)
+        value = value.with_type(value.type)
         if place == placing.of(value):
             value = wrap(value.numpy().copy(), value.weak_type)
     return placing.put(value, place)
@@ -218,7 +218,7 @@ def device_get(x: Any) -> Any:
         if isinstance(leaf, Tracer):
             return np.asarray(leaf)  # the array's own error says what to do
         if isinstance(leaf, Array):
-            return leaf if leaf.dtype == dtypes.key else shown(leaf.numpy())
+            return leaf if leaf.dtype == dtypes.key else readonly_view(leaf.numpy())
         return np.asarray(leaf) if hasattr(leaf, "__array__") else leaf
 
     return tree.map(fetch, x)
@@ -328,5 +328,5 @@ def ensure_compile_time_eval() -> Iterator[None]:
     >>> f(2.0)
     Array(6., dtype=float32, weak_type=True)
     """
-    with computing_at_once():
+    with evaluating_eagerly():
         yield

@@ -9,7 +9,7 @@ import numpy as np
 
 from nxjax.backends import placing
 from nxjax.errors import ExecutionError, ShardingError
-from nxjax.trace.array import DeviceArray, PlacedArray, as_numpy, as_value, from_numpy, frozen, wrap
+from nxjax.trace.array import DeviceArray, PlacedArray, as_numpy, as_value, from_numpy, readonly, wrap
 from nxjax.trace.mesh import process_index
 from nxjax.trace.sharding import NamedSharding, Sharding, SingleDeviceSharding, as_sharding
 from nxjax.trace.types import ArrayType, Shape
@@ -126,7 +126,7 @@ def _part(x: Any, dtype: Any, where: str) -> np.ndarray[Any, Any]:
         return data if dtype is None or data.dtype == dtype else data.astype(dtype)
     # Not through the canonical dtype: 64-bit parts of a 64-bit array keep all of their bits.
     data = as_numpy(x, where)
-    return frozen(data) if data.dtype == dtype else data.astype(dtype)
+    return readonly(data) if data.dtype == dtype else data.astype(dtype)
 
 
 def make_array_from_process_local_data(

@@ -11,7 +11,7 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax import tree_util
 from nxjax.errors import DtypeError, ParameterError, ShapeError, Shown
-from nxjax.numpy.promotion import promote_inexact, value
+from nxjax.numpy.promotion import as_operand, promote_inexact
 from nxjax.trace.core import Array
 
 __all__ = ["RegularGridInterpolator"]
@@ -49,7 +49,7 @@ class RegularGridInterpolator(Shown):
                 "RegularGridInterpolator: more point arrays than dimensions", got=f"{len(points)}, {self.values.type}"
             )
         if fill_value is not None:
-            fill_value = value(fill_value, "RegularGridInterpolator")
+            fill_value = as_operand(fill_value, "RegularGridInterpolator")
             if not np.can_cast(fill_value.dtype, self.values.dtype, "same_kind"):
                 raise DtypeError(
                     "RegularGridInterpolator: fill_value does not fit", got=fill_value.type, expected=self.values.type
@@ -57,7 +57,7 @@ class RegularGridInterpolator(Shown):
         self.method = method
         self.bounds_error = bounds_error
         self.fill_value = fill_value
-        self.grid = tuple(value(p, "RegularGridInterpolator") for p in points)
+        self.grid = tuple(as_operand(p, "RegularGridInterpolator") for p in points)
 
     def __call__(self, xi: Any, method: str | None = None) -> Array:
         """The values at ``xi``.
@@ -119,7 +119,7 @@ def _coordinates(xi: Any, count: int) -> Array:
     if isinstance(xi, tuple):
         parts = jnp.broadcast_arrays(*(jnp.asarray(x) for x in xi))
         return jnp.stack([x.astype(float) for x in parts], -1)
-    x = value(xi, "RegularGridInterpolator")
+    x = as_operand(xi, "RegularGridInterpolator")
     return x.reshape(-1, count) if x.ndim == 1 else x
 
 

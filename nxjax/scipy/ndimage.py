@@ -11,7 +11,7 @@ from nxjax import lax
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError
 from nxjax.numpy.documented import example
-from nxjax.numpy.promotion import value
+from nxjax.numpy.promotion import as_operand
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 
@@ -50,7 +50,7 @@ def map_coordinates(
         cval: Python number.
     """
     where = "scipy.ndimage.map_coordinates"
-    x = value(input, where) if not isinstance(input, (list, tuple)) else jnp.asarray(input)
+    x = as_operand(input, where) if not isinstance(input, (list, tuple)) else jnp.asarray(input)
     places = [jnp.asarray(c) for c in coordinates]
     outside = jnp.asarray(cval, x.dtype)
     if len(places) != x.ndim:

@@ -26,7 +26,7 @@ from nxjax.deploy import load
 from nxjax.deploy.compile import compile as compile_
 from nxjax.errors import MissingExtraError, NxError
 from nxjax.export import deserialize, export
-from nxjax.extend.custom_signature import Signature
+from nxjax.extend.custom_signature import OperatorSignature
 from nxjax.interop import from_stablehlo
 from nxjax.nn import relu
 from nxjax.numpy.elementwise import sin
@@ -55,7 +55,7 @@ _SLOW: Final = 45.0
 
 @final
 @dataclass(frozen=True)
-class Reader:
+class FileReader:
     """Something that reads bytes.
 
     Attributes:
@@ -99,7 +99,7 @@ def mutated(data: bytes, rng: np.random.Generator) -> bytes:
     return bytes(b)
 
 
-def one(reader: Reader, seed: int) -> str:
+def one(reader: FileReader, seed: int) -> str:
     """Read one damaged file; gives a report if that goes wrong, otherwise an empty text."""
     rng = np.random.default_rng(seed)
     files = reader.valid()
@@ -129,38 +129,38 @@ def names() -> list[str]:
 
 
 @cache
-def readers(name: str | None = None) -> dict[str, Reader]:
+def readers(name: str | None = None) -> dict[str, FileReader]:
     """The readers of nxjax by name, or the one of that ``name``; those whose packages are missing are left out."""
     return {r.name: r for r in _all() if name in (None, r.name) and _there(r)}
 
 
-def _all() -> tuple[Reader, ...]:
+def _all() -> tuple[FileReader, ...]:
     return (
-        Reader("program text", _program, _programs, 20),
-        Reader("type", _type, lambda: [b"f32[3,4]*", b"key[]", b"f8_e4m3fn[2]{V:x}"], 5),
-        Reader("einsum", _einsum, lambda: [b"ij,jk->ik", b"...a,a...->...", b"i i->i"], 5),
-        Reader(
+        FileReader("program text", _program, _programs, 20),
+        FileReader("type", _type, lambda: [b"f32[3,4]*", b"key[]", b"f8_e4m3fn[2]{V:x}"], 5),
+        FileReader("einsum", _einsum, lambda: [b"ij,jk->ik", b"...a,a...->...", b"i i->i"], 5),
+        FileReader(
             "signature of a custom op",
             _signature,
             lambda: [b"float[n,k], float[k] -> float[n]", b"int32[...] -> int32"],
             5,
         ),
-        Reader("exported function", _exported, _exports, 10),
-        Reader("exported function, hash renewed", _rehashed, _exports, 10),
-        Reader("stablehlo", _stablehlo, _modules, 1),
-        Reader("checkpoint index", _index, lambda: [_checkpoint()[0]], 10),
-        Reader("checkpoint index, checksum renewed", _rechecked, lambda: [_checkpoint()[0]], 10),
-        Reader("checkpoint shard", _shard, lambda: [_checkpoint()[1]], 10),
-        Reader("safetensors", _tensors, _safetensors, 10),
-        Reader("npy and npz", _npy, _npys, 10),
-        Reader("fromstring", _fromstring, lambda: [b"1 2 3", b"0.5, nan"], 3),
-        Reader("tflite", _deployed, lambda: [_network("tflite")], 10),
-        Reader("onnx", _deployed, lambda: [_network("onnx")], 10),
-        Reader("executable cache", _cached, lambda: [b"payload" * 9], 3),
+        FileReader("exported function", _exported, _exports, 10),
+        FileReader("exported function, hash renewed", _rehashed, _exports, 10),
+        FileReader("stablehlo", _stablehlo, _modules, 1),
+        FileReader("checkpoint index", _index, lambda: [_checkpoint()[0]], 10),
+        FileReader("checkpoint index, checksum renewed", _rechecked, lambda: [_checkpoint()[0]], 10),
+        FileReader("checkpoint shard", _shard, lambda: [_checkpoint()[1]], 10),
+        FileReader("safetensors", _tensors, _safetensors, 10),
+        FileReader("npy and npz", _npy, _npys, 10),
+        FileReader("fromstring", _fromstring, lambda: [b"1 2 3", b"0.5, nan"], 3),
+        FileReader("tflite", _deployed, lambda: [_network("tflite")], 10),
+        FileReader("onnx", _deployed, lambda: [_network("onnx")], 10),
+        FileReader("executable cache", _cached, lambda: [b"payload" * 9], 3),
     )
 
 
-def _there(reader: Reader) -> bool:
+def _there(reader: FileReader) -> bool:
     try:
         reader.read(reader.valid()[0])
     except MissingExtraError:
@@ -214,7 +214,7 @@ def _einsum(data: bytes) -> None:
 
 
 def _signature(data: bytes) -> None:
-    Signature.parse(_text(data), "fuzzed")
+    OperatorSignature.parse(_text(data), "fuzzed")
 
 
 def _exported(data: bytes) -> None:

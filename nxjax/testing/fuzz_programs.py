@@ -30,7 +30,7 @@ from nxjax.testing.inputs import Argument, values
 from nxjax.testing.judge import Bounds, Results, widened
 from nxjax.testing.productions import ROWS
 from nxjax.testing.smaller import smaller
-from nxjax.testing.steps import Block, Program, Refused
+from nxjax.testing.steps import GeneratedFunction, GeneratedProgram, StepRefused
 from nxjax.testing.ways import Broken, Way, elsewhere, has_jax, in_64_bits, op_by_op, random_ways, run
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
@@ -55,7 +55,7 @@ _ALARM: Final = 20
 
 
 @dataclass(frozen=True)
-class Attempt:
+class ProgramOutcome:
     """What became of one random program.
 
     Attributes:
@@ -83,7 +83,7 @@ def failure(
     Args:
         text: defines ``f``.
         args: NumPy arrays and Python numbers.
-        rounds, once: see `nxjax.testing.steps.Program`.
+        rounds, once: see `nxjax.testing.steps.GeneratedProgram`.
         bounds: what it must give, if that is known.
         sure: what is wrong is judged again by wider bounds before it is said.
     """
@@ -170,7 +170,7 @@ def check(
         raise Broken(wrong)
 
 
-def _drawn(seed: int, others: float = 1.0) -> tuple[Program, list[Way]]:
+def _drawn(seed: int, others: float = 1.0) -> tuple[GeneratedProgram, list[Way]]:
     """The random program of ``seed``, and the ways to run it."""
     rng = random.Random(f"ways of {seed}")
     program = random_text(ROWS, seed, _taken_by_jax)
@@ -204,7 +204,7 @@ def _has_denormals(x: Any) -> bool:
         return bool(((x != 0) & (np.abs(widened(x)) < least)).any())
 
 
-def attempt(seed: int, begun: Callable[[str | None], None] | None = None, others: float = 1.0) -> Attempt:
+def attempt(seed: int, begun: Callable[[str | None], None] | None = None, others: float = 1.0) -> ProgramOutcome:
     """The random program of ``seed``, run in the ways of ``seed``.
 
     Args:
@@ -214,10 +214,10 @@ def attempt(seed: int, begun: Callable[[str | None], None] | None = None, others
     """
     try:
         program, ways = _drawn(seed, others)
-    except Refused as error:
+    except StepRefused as error:
         text, given = error.args
-        refused = Program(given, Block(tuple(a.name for a in given), (), ()), text=text)
-        return Attempt(report(refused, Way("eager"), f"raises here and not in JAX: {error.__cause__!r}", seed))
+        refused = GeneratedProgram(given, GeneratedFunction(tuple(a.name for a in given), (), ()), text=text)
+        return ProgramOutcome(report(refused, Way("eager"), f"raises here and not in JAX: {error.__cause__!r}", seed))
     args = program.values()
     features = set(program.features) | {_dtype(a) for a in args} | ({"x64"} if program.x64 else set())
     if begun:
@@ -225,7 +225,7 @@ def attempt(seed: int, begun: Callable[[str | None], None] | None = None, others
     try:
         bounds = _bounds(program.text, args, program.rounds, program.x64, program.once)
     except Exception as error:
-        return Attempt(report(program, ways[0], f"the reference raised {type(error).__name__}: {error}"))
+        return ProgramOutcome(report(program, ways[0], f"the reference raised {type(error).__name__}: {error}"))
     for way in ways:
         features |= set(way.features)
         if begun and way is not ways[0]:
@@ -236,8 +236,8 @@ def attempt(seed: int, begun: Callable[[str | None], None] | None = None, others
             again = lambda p, w, kind=kind: kind_of(_failure(p, w, sure=False)) == kind
             little = smaller(ROWS, program, way, again)
             least = next((x for x in (little, (program, way)) if _failure(*x)), (program, way))
-            return Attempt(report(*least, _failure(*least) or wrong, seed), frozenset(features))
-    return Attempt("", frozenset(features))
+            return ProgramOutcome(report(*least, _failure(*least) or wrong, seed), frozenset(features))
+    return ProgramOutcome("", frozenset(features))
 
 
 def ended(seed: int, seconds: float = 60.0) -> str:
@@ -254,7 +254,7 @@ def ended(seed: int, seconds: float = 60.0) -> str:
     return ""
 
 
-def _ends(program: Program, way: Way) -> bool:
+def _ends(program: GeneratedProgram, way: Way) -> bool:
     """Whether a process that runs a program is ended by a signal, that of a clock included."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # there may be threads, which the child does not have
@@ -280,7 +280,7 @@ def _taken_by_jax(text: str, args: Sequence[Argument], x64: bool) -> bool:
     return True
 
 
-def _failure(program: Program, way: Way, sure: bool = True) -> str:
+def _failure(program: GeneratedProgram, way: Way, sure: bool = True) -> str:
     return failure(program.text, program.values(), way, program.rounds, program.x64, program.once, sure=sure)
 
 
@@ -309,7 +309,7 @@ def _dtype(x: Any) -> str:
     return x.dtype.name if isinstance(x, np.ndarray) else "Python number"
 
 
-def report(program: Program, way: Way, wrong: str, seed: int | None = None) -> str:
+def report(program: GeneratedProgram, way: Way, wrong: str, seed: int | None = None) -> str:
     """A Python text that fails in the same way."""
     rounds = {n: float(f"{v:.3g}") for n, v in program.rounds.items()}
     more = (

@@ -21,7 +21,7 @@ from nxjax.files.safe_io import write
 from nxjax.runtime import clear_caches
 from nxjax.testing import fuzz_files, fuzz_programs
 from nxjax.testing.comparison import executors
-from nxjax.testing.fuzz_programs import Attempt
+from nxjax.testing.fuzz_programs import ProgramOutcome
 from nxjax.testing.ways import has_jax
 from nxjax.testing.workers import KEPT, Try, Workers, serve
 
@@ -113,7 +113,7 @@ def fuzz(
     make = bars(progress, "fuzz") if math.isfinite(seconds) else None
     bar = make(total=round(seconds), unit="s", bar_format="{l_bar}{bar}| {n:.0f}/{total} s{postfix}") if make else None
 
-    def took(name: str, one: Attempt) -> None:
+    def took(name: str, one: ProgramOutcome) -> None:
         result.tried[name] += 1
         result.features.update(one.features)
         result.failed += bool(one.failure)
@@ -224,7 +224,7 @@ def targets(what: str) -> dict[str, tuple[int, Try]]:
     found: dict[str, tuple[int, Try]] = {}
     if what in ("all", "programs"):
         found["programs"] = 10, fuzz_programs.attempt
-        found["quantized networks"] = 1, lambda seed, begun: Attempt(fuzz_programs.quantized(seed))
+        found["quantized networks"] = 1, lambda seed, begun: ProgramOutcome(fuzz_programs.quantized(seed))
     if what != "programs":
         readers = fuzz_files.readers(None if what in ("all", "parsers") else what)
         if not readers and what in fuzz_files.names():
@@ -233,5 +233,5 @@ def targets(what: str) -> dict[str, tuple[int, Try]]:
             names = map(repr, (*WHAT, *fuzz_files.names()))
             raise ParameterError("fuzz: what is to be tried", got=repr(what), expected=", ".join(names))
         for r in readers.values():
-            found[r.name] = r.share, lambda seed, begun, r=r: Attempt(fuzz_files.one(r, seed))
+            found[r.name] = r.share, lambda seed, begun, r=r: ProgramOutcome(fuzz_files.one(r, seed))
     return found

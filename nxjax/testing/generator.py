@@ -18,8 +18,8 @@ import numpy as np
 import nxjax
 from nxjax.backends.reference.quiet import quiet
 from nxjax.testing.inputs import Argument
-from nxjax.testing.steps import KINDS, Program, Refused, Row, Unfit, names_of, without_dead
-from nxjax.testing.writer import MEDIUM, Writer
+from nxjax.testing.steps import KINDS, GeneratedProgram, Production, StepRefused, Unfit, names_of, without_dead
+from nxjax.testing.writer import MEDIUM, ProgramWriter
 
 _DIMS: Final = (1, 2, 2, 3, 3, 4, 5, 5, 7, 8, 16, 17, 33)
 _RARE_DIMS: Final = (0, 1, 64, 65, 100, 129, 1000, 1025)
@@ -86,8 +86,8 @@ def _data(rng: random.Random, dtype: str, shape: tuple[int, ...], special: bool)
 
 
 def random_text(
-    rows: Sequence[Row], seed: int, refused: Callable[[str, Sequence[Argument], bool], bool] | None = None
-) -> Program:
+    rows: Sequence[Production], seed: int, refused: Callable[[str, Sequence[Argument], bool], bool] | None = None
+) -> GeneratedProgram:
     """The random program of ``seed``.
 
     Args:
@@ -96,7 +96,7 @@ def random_text(
     for attempt in range(20):
         rng = random.Random(f"{seed}/{attempt}")
         x64 = rng.random() < 0.12
-        writer = Writer(rows, rng.getrandbits(62))
+        writer = ProgramWriter(rows, rng.getrandbits(62))
         with nxjax.config.using(enable_x64=x64, executor="reference"), quiet():
             try:
                 large = rng.random() < 0.06
@@ -105,20 +105,20 @@ def random_text(
                 return used(rows, writer.program(args, None, x64, steps))
             except Unfit:
                 continue
-            except Refused as error:
+            except StepRefused as error:
                 text, given = error.args
                 if refused is not None and refused(text, given, x64):
                     raise
     raise Unfit(f"no program for seed {seed}")
 
 
-def written(rows: Sequence[Row], program: Program) -> Program:
+def written(rows: Sequence[Production], program: GeneratedProgram) -> GeneratedProgram:
     """``program``, whose steps or arguments were changed, written again; raises `Unfit` if it cannot be."""
     with nxjax.config.using(enable_x64=program.x64, executor="reference"), quiet():
-        return Writer(rows, 0).program(program.args, program.body, program.x64)
+        return ProgramWriter(rows, 0).program(program.args, program.body, program.x64)
 
 
-def used(rows: Sequence[Row], program: Program) -> Program:
+def used(rows: Sequence[Production], program: GeneratedProgram) -> GeneratedProgram:
     """``program`` without steps, results of inner functions and arguments that nothing needs."""
     body = without_dead(program.body)
     needed = names_of(body)

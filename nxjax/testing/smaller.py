@@ -10,15 +10,15 @@ import numpy as np
 
 from nxjax.testing.generator import used
 from nxjax.testing.inputs import Argument, scalar
-from nxjax.testing.steps import Block, Program, Refused, Row, Step, Unfit
+from nxjax.testing.steps import GeneratedFunction, GeneratedProgram, GeneratedStep, Production, StepRefused, Unfit
 from nxjax.testing.ways import Way
 
-Fails = Callable[[Program, Way], bool]
+Fails = Callable[[GeneratedProgram, Way], bool]
 
 
 def smaller(
-    rows: Sequence[Row], program: Program, way: Way, fails: Fails, seconds: float = 30.0
-) -> tuple[Program, Way]:
+    rows: Sequence[Production], program: GeneratedProgram, way: Way, fails: Fails, seconds: float = 30.0
+) -> tuple[GeneratedProgram, Way]:
     """A program with fewer lines and smaller arguments, run in a simpler way, that still fails."""
     end = time.monotonic() + seconds
     found = True
@@ -33,7 +33,7 @@ def smaller(
                 break
             try:
                 made = used(rows, candidate)
-            except (Unfit, Refused):
+            except (Unfit, StepRefused):
                 continue
             fitting = _fitting(way, program, made)
             if _size(made) < _size(program) and fails(made, fitting):
@@ -42,14 +42,14 @@ def smaller(
     return program, way
 
 
-def _size(program: Program) -> tuple[int, int, int]:
+def _size(program: GeneratedProgram) -> tuple[int, int, int]:
     """What is made smaller: lines first, then elements, then what is special about them."""
     lines = program.text.count("\n") + len(program.body.results)
     elements = sum(int(np.prod(a.shape)) + len(a.shape) for a in program.args)
     return lines, elements, sum(a.data != "plain" for a in program.args)
 
 
-def _fitting(way: Way, before: Program, after: Program) -> Way:
+def _fitting(way: Way, before: GeneratedProgram, after: GeneratedProgram) -> Way:
     """``way`` for the arguments that are left."""
     places = {a.name: i for i, a in enumerate(before.args)}
     old = [places.get(a.name) for a in after.args]
@@ -71,7 +71,7 @@ def _ways(way: Way) -> Iterator[Way]:
         yield replace(way, calls=2)
 
 
-def _programs(program: Program) -> Iterator[Program]:
+def _programs(program: GeneratedProgram) -> Iterator[GeneratedProgram]:
     body = program.body
     if len(body.results) > 1:
         for name in body.results:
@@ -103,7 +103,7 @@ def _programs(program: Program) -> Iterator[Program]:
                 )
 
 
-def _renamed(block: Block, old: str, new: str) -> Block:
+def _renamed(block: GeneratedFunction, old: str, new: str) -> GeneratedFunction:
     """``block`` with another variable instead of ``old`` and its parts."""
 
     def name(n: str) -> str:
@@ -116,17 +116,17 @@ def _renamed(block: Block, old: str, new: str) -> Block:
     return replace(block, steps=steps, results=tuple(map(name, block.results)))
 
 
-def _without(block: Block, step: Step, operand: str) -> Block:
+def _without(block: GeneratedFunction, step: GeneratedStep, operand: str) -> GeneratedFunction:
     """``block`` with ``operand`` instead of what ``step`` gives."""
 
-    def dropped(b: Block) -> Block:
+    def dropped(b: GeneratedFunction) -> GeneratedFunction:
         steps = (s for s in b.steps if s.name != step.name)
         return replace(b, steps=tuple(replace(s, blocks=tuple(map(dropped, s.blocks))) for s in steps))
 
     return _renamed(dropped(block), step.name, operand)
 
 
-def _cut(program: Program, step: Step) -> Iterator[Program]:
+def _cut(program: GeneratedProgram, step: GeneratedStep) -> Iterator[GeneratedProgram]:
     """What ``step`` gives as an argument."""
     body = program.body
     steps = tuple(s for s in body.steps if s.name != step.name)
@@ -140,7 +140,7 @@ def _cut(program: Program, step: Step) -> Iterator[Program]:
                 yield replace(program, args=(*program.args, made), body=body_)
 
 
-def names_full(block: Block) -> set[str]:
+def names_full(block: GeneratedFunction) -> set[str]:
     """The variables that a function uses, with the part that is used."""
     found = set(block.results)
     for step in block.walk():
@@ -150,7 +150,7 @@ def names_full(block: Block) -> set[str]:
     return found
 
 
-def _inlined(program: Program, step: Step, block: Block) -> Iterator[Program]:
+def _inlined(program: GeneratedProgram, step: GeneratedStep, block: GeneratedFunction) -> Iterator[GeneratedProgram]:
     """The inner function's lines in the place of the step, where its parameters stand for values like them."""
     if len(step.operands) < len(block.params):
         return
@@ -159,7 +159,7 @@ def _inlined(program: Program, step: Step, block: Block) -> Iterator[Program]:
         inner = _renamed(inner, param, operand)
     body = program.body
     at = body.steps.index(step)
-    rest = Block(body.params, body.steps[at + 1 :], body.results)
+    rest = GeneratedFunction(body.params, body.steps[at + 1 :], body.results)
     for result in dict.fromkeys(inner.results):
         moved = _renamed(rest, step.name, result)
         yield replace(program, body=replace(moved, steps=(*body.steps[:at], *inner.steps, *moved.steps)))

@@ -26,19 +26,19 @@ class Unfit(Exception):
     """A step cannot be written for these operands."""
 
 
-class Refused(Exception):
+class StepRefused(Exception):
     """An eager line raised; the message is the program up to it, beside its arguments."""
 
 
 @dataclass(frozen=True)
-class Block:
+class GeneratedFunction:
     """A function: its parameters, its steps, and the names of its results."""
 
     params: tuple[str, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[GeneratedStep, ...]
     results: tuple[str, ...]
 
-    def walk(self) -> Iterator[Step]:
+    def walk(self) -> Iterator[GeneratedStep]:
         """All steps, those of inner functions too."""
         for step in self.steps:
             yield step
@@ -47,7 +47,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Step:
+class GeneratedStep:
     """One line, and the functions defined for it.
 
     Attributes:
@@ -62,11 +62,11 @@ class Step:
     row: int
     seed: int
     operands: tuple[str, ...] = ()
-    blocks: tuple[Block, ...] = ()
+    blocks: tuple[GeneratedFunction, ...] = ()
 
 
 @dataclass(frozen=True)
-class Row:
+class Production:
     """A way to make a value of others: a row of the table of productions.
 
     Attributes:
@@ -89,7 +89,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Program:
+class GeneratedProgram:
     """A random program: arguments, steps, and whether 64 bits are on.
 
     Attributes:
@@ -101,7 +101,7 @@ class Program:
     """
 
     args: tuple[Argument, ...]
-    body: Block
+    body: GeneratedFunction
     x64: bool = False
     text: str = ""
     rounds: dict[str, float] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class Program:
         return [values(a) for a in self.args]
 
 
-class Var(str):
+class GeneratedVar(str):
     """A variable's name, with what is known of its value."""
 
     value: Any
@@ -155,13 +155,13 @@ KINDS: Final[dict[str, str]] = {
 }
 
 
-def variable(name: str, value: Any) -> Var:
+def variable(name: str, value: Any) -> GeneratedVar:
     """``name``, with what is known of ``value``.
 
     >>> variable("x", np.ones((2, 3))).shape
     (2, 3)
     """
-    v = Var(name)
+    v = GeneratedVar(name)
     v.value = value
     v.shape = tuple(value.shape)
     v.kind = KINDS.get(str(value.dtype), "o")
@@ -183,10 +183,10 @@ def precision(value: Any) -> float:
     return found
 
 
-def without_dead(block: Block) -> Block:
+def without_dead(block: GeneratedFunction) -> GeneratedFunction:
     """``block`` without steps whose values nothing uses."""
     alive = {n.split("[")[0] for n in block.results}
-    kept: list[Step] = []
+    kept: list[GeneratedStep] = []
     for step in reversed(block.steps):
         if step.name in alive:
             step = replace(step, blocks=tuple(map(without_dead, step.blocks)))
@@ -197,7 +197,7 @@ def without_dead(block: Block) -> Block:
     return replace(block, steps=tuple(reversed(kept)))
 
 
-def names_of(block: Block) -> set[str]:
+def names_of(block: GeneratedFunction) -> set[str]:
     """The variables that a function uses, its own too."""
     found = {n.split("[")[0] for n in block.results}
     for step in block.walk():

@@ -20,12 +20,12 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any, Final
 
 from nxjax.runtime import clear_caches
-from nxjax.testing.fuzz_programs import Attempt
+from nxjax.testing.fuzz_programs import ProgramOutcome
 
 Case = tuple[str, int]
 # Told the text that is about to run; None: what runs is another library's, whose end is no failure.
 Begun = Callable[[str | None], None]
-Try = Callable[[int, Begun | None], Attempt]
+Try = Callable[[int, Begun | None], ProgramOutcome]
 # Seconds that a case may take, making it smaller included.
 LIMIT: Final = 180.0
 # Cases after which machine code is dropped, and after which a process makes room for a new one.
@@ -56,7 +56,7 @@ def serve(tries: Mapping[str, Try], ended: Mapping[str, Callable[[int], str]]) -
     for k, line in enumerate(sys.stdin):
         name, seed, again = json.loads(line)
         if again:
-            found = Attempt(ended[name](seed) if name in ended else "")
+            found = ProgramOutcome(ended[name](seed) if name in ended else "")
         else:
             found = tries[name](seed, begun)
         out.write(json.dumps({"failure": found.failure, "features": sorted(found.features)}) + "\n")
@@ -73,9 +73,9 @@ class Workers:
         self._stopped = False
         self._running: set[subprocess.Popen[str]] = set()
 
-    def run(self, cases: Iterator[Case], took: Callable[[str, Attempt], None]) -> None:
+    def run(self, cases: Iterator[Case], took: Callable[[str, ProgramOutcome], None]) -> None:
         """Try all ``cases``; ``took`` is told of each, in this thread."""
-        answers: queue.Queue[tuple[str, Attempt] | BaseException | None] = queue.Queue()
+        answers: queue.Queue[tuple[str, ProgramOutcome] | BaseException | None] = queue.Queue()
         threads = [threading.Thread(target=self._work, args=(cases, answers), daemon=True) for _ in range(self._jobs)]
         for thread in threads:
             thread.start()
@@ -101,7 +101,9 @@ class Workers:
         with self._lock:
             return None if self._stopped else next(cases, None)
 
-    def _work(self, cases: Iterator[Case], answers: queue.Queue[tuple[str, Attempt] | BaseException | None]) -> None:
+    def _work(
+        self, cases: Iterator[Case], answers: queue.Queue[tuple[str, ProgramOutcome] | BaseException | None]
+    ) -> None:
         try:
             case = self._next(cases)
             while case is not None:
@@ -142,7 +144,7 @@ class Workers:
         errors: Any,
         case: Case | None,
         cases: Iterator[Case],
-        answers: queue.Queue[tuple[str, Attempt] | BaseException | None],
+        answers: queue.Queue[tuple[str, ProgramOutcome] | BaseException | None],
     ) -> Case | None:
         """Cases that one process tries; gives the first that it didn't."""
         for _ in range(_LIFE):
@@ -152,7 +154,9 @@ class Workers:
             if answer is None and self._stopped:
                 return None
             if answer is None:
-                answer = Attempt() if text is None else Attempt(self._ended(process, errors, case, text, hung))
+                answer = (
+                    ProgramOutcome() if text is None else ProgramOutcome(self._ended(process, errors, case, text, hung))
+                )
                 answers.put((case[0], answer))
                 return self._next(cases)
             answers.put((case[0], answer))
@@ -171,12 +175,14 @@ class Workers:
         return "\n".join((text, f"# {what}: {case[0]}, seed {case[1]}", *last))
 
 
-def _asked(process: subprocess.Popen[str], case: Case, ended: bool = False) -> tuple[Attempt | None, str | None, bool]:
+def _asked(
+    process: subprocess.Popen[str], case: Case, ended: bool = False
+) -> tuple[ProgramOutcome | None, str | None, bool]:
     """A process's answer, the last that it said before, and whether it took too long."""
     assert process.stdin is not None and process.stdout is not None
     late = threading.Timer(LIMIT, process.kill)
     late.start()
-    answer: Attempt | None = None
+    answer: ProgramOutcome | None = None
     text: str | None = ""
     with contextlib.suppress(BrokenPipeError, ValueError):
         process.stdin.write(json.dumps([*case, ended]) + "\n")
@@ -184,7 +190,7 @@ def _asked(process: subprocess.Popen[str], case: Case, ended: bool = False) -> t
         for line in process.stdout:
             told = json.loads(line)
             if "begun" not in told:
-                answer = Attempt(told["failure"], frozenset(told["features"]))
+                answer = ProgramOutcome(told["failure"], frozenset(told["features"]))
                 break
             text = told["begun"]
     hung = late.finished.is_set() and answer is None

@@ -19,7 +19,18 @@ from nxjax import lax as nx_lax
 from nxjax import numpy as nx_numpy
 from nxjax.backends.reference.quiet import quiet
 from nxjax.testing.inputs import Argument, scalar, values
-from nxjax.testing.steps import Block, Program, Refused, Row, Step, Unfit, Var, names_of, precision, variable
+from nxjax.testing.steps import (
+    GeneratedFunction,
+    GeneratedProgram,
+    GeneratedStep,
+    GeneratedVar,
+    Production,
+    StepRefused,
+    Unfit,
+    names_of,
+    precision,
+    variable,
+)
 
 # Elements that a value may have, and those that a value may have which becomes several times as large.
 LARGE: Final = 20_000
@@ -40,11 +51,11 @@ class _Line:
 
 
 @dataclass
-class Scope:
+class WriterScope:
     """The variables that a line may use: those of its function, and those around it."""
 
     env: dict[str, Any]
-    vars: dict[str, Var]
+    vars: dict[str, GeneratedVar]
     lines: list[_Line]
     smooth: bool = False
     indent: int = 1
@@ -64,9 +75,9 @@ class Scope:
         self.vars[name] = variable(name, value)
         self.own.append(name)
 
-    def inner(self, params: Sequence[str], samples: Sequence[Any], smooth: bool, alone: bool) -> Scope:
+    def inner(self, params: Sequence[str], samples: Sequence[Any], smooth: bool, alone: bool) -> WriterScope:
         env = {**self.env, **dict(zip(params, samples, strict=True))}
-        scope = Scope(env, {} if alone else dict(self.vars), [], smooth, self.indent + 1)
+        scope = WriterScope(env, {} if alone else dict(self.vars), [], smooth, self.indent + 1)
         for name, sample in zip(params, samples, strict=True):
             scope.vars.pop(name, None)
             scope.add(name, sample)
@@ -76,12 +87,12 @@ class Scope:
 class Draw:
     """What a row is written with: operands, inner functions, and choices that are the same when it is written again."""
 
-    def __init__(self, writer: Writer, scope: Scope, step: Step, again: bool) -> None:
+    def __init__(self, writer: ProgramWriter, scope: WriterScope, step: GeneratedStep, again: bool) -> None:
         self._writer, self._scope, self._again = writer, scope, again
         self._given = iter(step.operands), iter(step.blocks)
         self.r = random.Random(step.seed)
         self.operands: list[str] = []
-        self.blocks: list[Block] = []
+        self.blocks: list[GeneratedFunction] = []
 
     def pick(
         self,
@@ -89,14 +100,14 @@ class Draw:
         rank: int = 0,
         *,
         most: int = LARGE,
-        like: Var | None = None,
+        like: GeneratedVar | None = None,
         huge: bool = False,
-        test: Callable[[Var], bool] | None = None,
+        test: Callable[[GeneratedVar], bool] | None = None,
         own: bool = False,
-    ) -> Var:
+    ) -> GeneratedVar:
         """A variable of one of ``kinds`` that has ``rank`` dimensions at least."""
 
-        def fits(v: Var) -> bool:
+        def fits(v: GeneratedVar) -> bool:
             return (
                 v.kind in kinds
                 and v.ndim >= rank
@@ -128,7 +139,7 @@ class Draw:
     def block(
         self,
         samples: Sequence[Any],
-        wanted: Sequence[str | Var | tuple[Any, ...]],
+        wanted: Sequence[str | GeneratedVar | tuple[Any, ...]],
         *,
         smooth: bool = False,
         alone: bool = False,
@@ -160,7 +171,7 @@ class Draw:
         """What an inner function gives for these values."""
         return self._scope.env[name](*args)
 
-    def axis(self, v: Var) -> int:
+    def axis(self, v: GeneratedVar) -> int:
         """An axis, counted from the end now and then."""
         if not v.ndim:
             raise Unfit
@@ -168,10 +179,10 @@ class Draw:
         return axis - v.ndim if self.r.random() < 0.3 else axis
 
 
-class Writer:
+class ProgramWriter:
     """Writes the steps of one program, and grows them if there are none yet."""
 
-    def __init__(self, rows: Sequence[Row], seed: int | None) -> None:
+    def __init__(self, rows: Sequence[Production], seed: int | None) -> None:
         self._rows = rows
         self.rng = random.Random(seed)
         self.long = False
@@ -183,12 +194,14 @@ class Writer:
         # Steps that may still be grown: a program of loops in one another stays small.
         self._left = 24
 
-    def program(self, args: Sequence[Argument], body: Block | None, x64: bool, steps: int = 0) -> Program:
+    def program(
+        self, args: Sequence[Argument], body: GeneratedFunction | None, x64: bool, steps: int = 0
+    ) -> GeneratedProgram:
         """Write ``body`` for ``args``, or grow one of ``steps`` steps."""
         self._args = args
         self.most = max([LARGE, *(math.prod(a.shape) for a in args)])
         env: dict[str, Any] = {"jax": nxjax, "jnp": nx_numpy, "lax": nx_lax, "np": np}
-        scope = Scope(env, {}, [])
+        scope = WriterScope(env, {}, [])
         given = [values(a) for a in args]
         for a, v in zip(args, given, strict=True):
             # A Python number becomes an array in the program, and stays weakly typed.
@@ -209,10 +222,10 @@ class Writer:
         once = len(rounded) == 1 and rounded[0].once and rounded[0].indent == 1
         features = frozenset(self._rows[s.row].feature for s in body.walk())
         rounds = {line.name: line.noise for line in rounded}
-        return Program(tuple(args), body, x64, text, rounds, once, self._rough, features)
+        return GeneratedProgram(tuple(args), body, x64, text, rounds, once, self._rough, features)
 
-    def _grown(self, scope: Scope, params: tuple[str, ...], steps: int) -> Block:
-        made: list[Step] = []
+    def _grown(self, scope: WriterScope, params: tuple[str, ...], steps: int) -> GeneratedFunction:
+        made: list[GeneratedStep] = []
         if self.rng.random() < 0.45:
             self.long = True
             made += self._some(scope, 1, lambda row: row.nested)
@@ -228,9 +241,11 @@ class Writer:
         others = [n for n in names if n not in results]
         results += [n for n in others if n not in taken and self.rng.random() < 0.5][:3]
         results += [n for n in others if n in taken and self.rng.random() < 0.1][:2]
-        return Block(params, tuple(made), tuple(results))
+        return GeneratedFunction(params, tuple(made), tuple(results))
 
-    def _some(self, scope: Scope, count: int, test: Callable[[Row], bool] = lambda row: True) -> list[Step]:
+    def _some(
+        self, scope: WriterScope, count: int, test: Callable[[Production], bool] = lambda row: True
+    ) -> list[GeneratedStep]:
         """``count`` new steps; fewer where nothing fits."""
         rows = [
             (i, row)
@@ -240,12 +255,12 @@ class Writer:
         weights = [row.weight for _, row in rows]
         if not any(weights):
             return []
-        made: list[Step] = []
+        made: list[GeneratedStep] = []
         for _ in range(count * 6):
             if len(made) == count or self._left <= 0:
                 break
             (i, _), self._count = self.rng.choices(rows, weights)[0], self._count + 1
-            step = Step(f"v{self._count}", i, self.rng.getrandbits(31))
+            step = GeneratedStep(f"v{self._count}", i, self.rng.getrandbits(31))
             length, left, own = len(scope.lines), self._left, len(scope.own)
             try:
                 made.append(self._step(scope, step, False))
@@ -258,7 +273,7 @@ class Writer:
                 self._left = left
         return made
 
-    def _step(self, scope: Scope, step: Step, again: bool) -> Step:
+    def _step(self, scope: WriterScope, step: GeneratedStep, again: bool) -> GeneratedStep:
         row = self._rows[step.row]
         draw = Draw(self, scope, step, again)
         text = row.write(draw)
@@ -271,7 +286,9 @@ class Writer:
             if self._depth:
                 raise Unfit from error
             head = f"def f({', '.join(a.name for a in self._args)}):"
-            raise Refused("\n".join([head, *map(str, scope.lines), f"    return {text},", ""]), self._args) from error
+            raise StepRefused(
+                "\n".join([head, *map(str, scope.lines), f"    return {text},", ""]), self._args
+            ) from error
         if any(np.size(leaf) > 4 * self.most for leaf in nxjax.tree.leaves(value)):
             raise Unfit
         digits = precision(value)
@@ -285,13 +302,13 @@ class Writer:
 
     def function(
         self,
-        scope: Scope,
+        scope: WriterScope,
         samples: Sequence[Any],
-        wanted: Sequence[str | Var | tuple[Any, ...]],
+        wanted: Sequence[str | GeneratedVar | tuple[Any, ...]],
         smooth: bool,
-        given: Block | None,
+        given: GeneratedFunction | None,
         alone: bool,
-    ) -> tuple[str, Block]:
+    ) -> tuple[str, GeneratedFunction]:
         """Define an inner function in ``scope``; its name and its block."""
         if given is None:
             self._count += 1
@@ -306,7 +323,7 @@ class Writer:
             if given is None:
                 long, self.long = self.long, False
                 steps = tuple(self._some(inner, self.rng.randint(2, 8) if long else self.rng.randint(1, 4)))
-                block = Block(params, steps, ())
+                block = GeneratedFunction(params, steps, ())
                 block = self._results(inner, block, wanted)
             else:
                 steps = tuple(self._step(inner, s, True) for s in given.steps)
@@ -325,7 +342,9 @@ class Writer:
         scope.lines += lines
         return name, block
 
-    def _results(self, scope: Scope, block: Block, wanted: Sequence[str | Var | tuple[Any, ...]]) -> Block:
+    def _results(
+        self, scope: WriterScope, block: GeneratedFunction, wanted: Sequence[str | GeneratedVar | tuple[Any, ...]]
+    ) -> GeneratedFunction:
         results: list[str] = []
         steps = list(block.steps)
         for k, want in enumerate(wanted):
@@ -338,7 +357,7 @@ class Writer:
                 other = own[-1] if own else None
                 if like and other:
                     self._count += 1
-                    step = Step(f"v{self._count}", fit, 0, (like[0], other))
+                    step = GeneratedStep(f"v{self._count}", fit, 0, (like[0], other))
                     try:
                         steps.append(self._step(scope, step, True))
                         found = [step.name]
@@ -349,7 +368,7 @@ class Writer:
                 raise Unfit
             # Several results of one kind are different ones, where there are.
             results.append(found[-1 - (k % len(found) if isinstance(want, str) else 0)])
-        return Block(block.params, tuple(steps), tuple(results))
+        return GeneratedFunction(block.params, tuple(steps), tuple(results))
 
 
 def _tree(names: Sequence[str]) -> str:
@@ -365,9 +384,9 @@ def _tree(names: Sequence[str]) -> str:
     return trees[which] if which < len(trees) else tuple_
 
 
-def _wanted(v: Var | None, want: str | Var | tuple[Any, ...]) -> bool:
+def _wanted(v: GeneratedVar | None, want: str | GeneratedVar | tuple[Any, ...]) -> bool:
     if v is None:
         return False
-    if isinstance(want, Var):
+    if isinstance(want, GeneratedVar):
         return v.type == want.type
     return v.kind in want if isinstance(want, str) else v.type == want

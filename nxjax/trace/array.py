@@ -48,7 +48,7 @@ class DeviceArray(Array):
         self.type = type
         self.buffer = buffer
 
-    def retyped(self, type: ArrayType) -> DeviceArray:
+    def with_type(self, type: ArrayType) -> DeviceArray:
         """The same elements in a type that differs in strength only."""
         return DeviceArray(self._data, type, self.buffer)
 
@@ -66,7 +66,7 @@ class DeviceArray(Array):
             if self.buffer is buffer:  # another thread may have deleted the array meanwhile
                 self._data = data
         elif data.flags.writeable:
-            shown(data)
+            readonly_view(data)
         return data
 
     def delete(self) -> None:
@@ -92,13 +92,13 @@ class PlacedArray(DeviceArray):
         super().__init__(data, type, buffer)
         self.sharding = sharding
 
-    def retyped(self, type: ArrayType) -> PlacedArray:
+    def with_type(self, type: ArrayType) -> PlacedArray:
         return PlacedArray(self._data, type, self.buffer, self.sharding)
 
 
-def another(x: Array) -> Array:
+def copied(x: Array) -> Array:
     """The same elements in an array of their own, which stays when ``x`` is deleted or donated; a tracer as it is."""
-    return x.retyped(x.type) if isinstance(x, DeviceArray) else x
+    return x.with_type(x.type) if isinstance(x, DeviceArray) else x
 
 
 # Members of the class, as functions of C's.
@@ -107,7 +107,7 @@ _FIELDS: Final = tuple(
 )
 
 
-def taken(arrays: Sequence[DeviceArray]) -> list[DeviceArray]:
+def donate_arrays(arrays: Sequence[DeviceArray]) -> list[DeviceArray]:
     """Delete ``arrays``; others in their place have their elements.
 
     All or none, whatever else goes on: the elements are taken by one call of a function of C's, in which no signal's
@@ -126,13 +126,13 @@ def taken(arrays: Sequence[DeviceArray]) -> list[DeviceArray]:
         if d is None and b is None:
             deque(chain(*[map(put, arrays, old) for (_, put), old in zip(_FIELDS, (data, buffers), strict=True)]), 0)
             x.numpy()  # says so
-        made = x.retyped(x.type)
+        made = x.with_type(x.type)
         made._data, made.buffer = d, b
         found.append(made)
     return found
 
 
-def given(inputs: Sequence[Any], donate: Sequence[int]) -> list[Any]:
+def donate_arguments(inputs: Sequence[Any], donate: Sequence[int]) -> list[Any]:
     """What a call runs with: arguments that are given away are gone from here on, also if it fails.
 
     Raises:
@@ -142,7 +142,7 @@ def given(inputs: Sequence[Any], donate: Sequence[int]) -> list[Any]:
         if x.is_deleted():
             x.numpy()
     gone = {id(x): x for x in (inputs[i] for i in donate)}
-    fresh = dict(zip(gone, taken([*gone.values()]), strict=True))
+    fresh = dict(zip(gone, donate_arrays([*gone.values()]), strict=True))
     return [fresh.get(id(x), x) for x in inputs]
 
 
@@ -156,7 +156,7 @@ def wrap(data: Any, weak: bool = False) -> DeviceArray:
 UNCHANGING: Final[set[type]] = {bytes}
 
 
-def frozen(data: NDArray) -> NDArray:
+def readonly(data: NDArray) -> NDArray:
     """``data`` where nobody can write to its memory, else a copy: what comes from outside enters an array so.
 
     That a view cannot be written through says nothing: the array it is a view of may be, its owner may allow it again,
@@ -170,7 +170,7 @@ def frozen(data: NDArray) -> NDArray:
     return data if type(owner) in UNCHANGING else np.array(data, order="C")
 
 
-def shown(data: NDArray) -> NDArray:
+def readonly_view(data: NDArray) -> NDArray:
     """An array's elements for others to read: a view that cannot be made writable. ``data`` is read-only then."""
     owner: Any = data
     while isinstance(owner, np.ndarray):
@@ -303,7 +303,7 @@ def from_numpy(x: Any, where: str = "array") -> DeviceArray:
         with np.errstate(all="ignore"):
             data = data.astype(dtype)
     elif isinstance(x, np.ndarray):
-        data = frozen(data)
+        data = readonly(data)
     return wrap(data)
 
 

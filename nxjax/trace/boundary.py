@@ -19,7 +19,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def boundary(function: Callable[P, R]) -> Callable[P, R]:
+def api_boundary(function: Callable[P, R]) -> Callable[P, R]:
     """Decorator of public functions that call user code: errors of nxjax leave without the frames inside nxjax.
 
     ``nx.config.update("traceback_filtering", False)`` shows them all. Other exceptions pass as they are.

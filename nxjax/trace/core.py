@@ -99,7 +99,7 @@ class Tracer(Array):
 
     def numpy(self) -> NoReturn:
         """Asked for by the outermost trace, which no tracer can reach unless it has escaped."""
-        raise escaped(self, "eager execution")
+        raise escaped_tracer_error(self, "eager execution")
 
 
 class Op(ABC):
@@ -201,7 +201,7 @@ class Op(ABC):
 
     def __reduce__(self) -> Any:
         """Copies and pickles are the op itself, found by its name: what an op is compared by is its identity."""
-        return op_named, (self.name,)
+        return get_op, (self.name,)
 
     def __deepcopy__(self, memo: Any) -> Self:
         return self
@@ -312,7 +312,7 @@ class Trace(Shown, ABC):
     def process(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
         """Apply ``op``."""
 
-    def lineage(self) -> list[Trace]:
+    def ancestors(self) -> list[Trace]:
         """This trace and all above it."""
         found: list[Trace] = []
         trace: Trace | None = self
@@ -330,7 +330,7 @@ class Watcher(Protocol):
     """Looks at everything that runs, while somebody debugs."""
 
     def execute(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
-        """As the hook of `install_execute`, which `unwatched` gives."""
+        """As the hook of `install_execute`, which `installed_execute` gives."""
         ...
 
     def call(
@@ -359,11 +359,11 @@ def install_watcher(watcher: Watcher | None) -> None:
     _execute = _unwatched if watcher is None else watcher.execute
 
 
-def the_watcher() -> Watcher | None:
+def current_watcher() -> Watcher | None:
     return _watcher
 
 
-def unwatched() -> Callable[[Op, Sequence[Array], dict[str, Any]], Any]:
+def installed_execute() -> Callable[[Op, Sequence[Array], dict[str, Any]], Any]:
     """What `install_execute` was given."""
     return _unwatched
 
@@ -388,7 +388,7 @@ def find_op(name: str) -> Op | None:
     return OPS.get(name)
 
 
-def op_named(name: str) -> Op:
+def get_op(name: str) -> Op:
     """As `find_op`, where the op has to be there."""
     op = find_op(name)
     if op is None:
@@ -405,7 +405,7 @@ def install_compiler(find: Callable[[], Any]) -> None:
     _compiler = find
 
 
-def the_compiler() -> Any:
+def current_compiler() -> Any:
     """What `install_compiler` was given; see `transforms.jit.Compiler` for its contract."""
     if _compiler is None:
         raise NxError("jit: no compiler is installed", fix="import nxjax before using its parts")
@@ -451,7 +451,7 @@ class use(Shown):
 AROUND: Final[list[ContextVar[Any]]] = []
 
 
-def under(trace: Trace, function: Callable[[], R]) -> R:
+def run_in_trace(trace: Trace, function: Callable[[], R]) -> R:
     """What ``function`` gives where ``trace`` is the current one.
 
     Unlike `use`, whose methods are Python's, it leaves nothing behind wherever a signal's handler raises. So what
@@ -470,7 +470,7 @@ def under(trace: Trace, function: Callable[[], R]) -> R:
         _current.set(outer)  # one call of C's, so that nothing is raised before it is done
 
 
-def escaped(x: Tracer, where: str) -> UnexpectedTracerError:
+def escaped_tracer_error(x: Tracer, where: str) -> UnexpectedTracerError:
     """The error for a tracer met outside its trace."""
     return UnexpectedTracerError(
         f"{where}: a traced value has left the function it was traced in",

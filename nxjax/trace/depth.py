@@ -23,7 +23,7 @@ _lock: Final = threading.Lock()
 _before: int | None = None
 
 
-def make_room(level: int, what: str) -> None:
+def raise_recursion_limit(level: int, what: str) -> None:
     """Called where ``level`` begins, counted from 1: raises Python's bound of recursion where the levels need it.
 
     The bound stays raised: what was made so deep is walked over later.

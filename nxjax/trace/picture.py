@@ -13,9 +13,9 @@ from typing import Any, Final, final
 
 from nxjax.display import graph as drawing
 from nxjax.display import page
-from nxjax.display.graph import Box, Edge, Graph
+from nxjax.display.graph import DrawnGraph, GraphEdge, GraphNode
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
-from nxjax.trace.text import letters, literal_text, params_text, to_text
+from nxjax.trace.text import literal_text, params_text, to_text, variable_name
 
 _READABLE: Final = 110  # boxes of one picture
 _NOTE: Final = 30  # characters of what stands under an op's name
@@ -96,7 +96,7 @@ class _Picture:
         )
         self.names: dict[Var, str] = {}
         for v in (*program.constvars, *program.inputs, *(v for e in program.equations for v in e.outputs)):
-            self.names[v] = letters(len(self.names))
+            self.names[v] = variable_name(len(self.names))
         self.readers: dict[Var, int] = {}
         for i, e in enumerate(program.equations):
             for v in e.inputs:
@@ -125,7 +125,7 @@ class _Picture:
     def label(self, v: Var) -> str:
         return f"{self.names[v]}:{v.type}"
 
-    def graph(self) -> Graph:
+    def graph(self) -> DrawnGraph:
         """The whole picture."""
         program, whole = self.program, self.last - self.first == len(self.program.equations)
         if whole:
@@ -134,22 +134,22 @@ class _Picture:
         else:
             sources = [(v, "") for v in self._read(self.first, self.last)]
             results = self._exported(self.first, self.last)
-        g = Graph()
+        g = DrawnGraph()
         made: dict[Var, tuple[int, int]] = {}
         for v, note in sources:
-            i = g.add(Box(self.label(v), "value", note, "a captured array" if note else "an input"), [""])
+            i = g.add(GraphNode(self.label(v), "value", note, "a captured array" if note else "an input"), [""])
             made[v] = i, 0
             g.inputs.append(i)
         self._fill(g, self.items, made)
         for a in results:
             text = self.label(a) if isinstance(a, Var) else literal_text(a)
-            i = g.add(Box(text, "value", "", "a result"), [])
+            i = g.add(GraphNode(text, "value", "", "a result"), [])
             if isinstance(a, Var):
-                g.edges.append(Edge(*made[a], i, 0))
+                g.edges.append(GraphEdge(*made[a], i, 0))
             g.outputs.append(i)
         return g
 
-    def _fill(self, g: Graph, items: Sequence[_Run | int], made: dict[Var, tuple[int, int]]) -> None:
+    def _fill(self, g: DrawnGraph, items: Sequence[_Run | int], made: dict[Var, tuple[int, int]]) -> None:
         for item in items:
             if isinstance(item, _Run):
                 first, last = item.first, item.last
@@ -161,40 +161,40 @@ class _Picture:
                 box = self._equation(e)
             # Names stand where values are made, not again where they leave a frame.
             i = g.add(box, [self.label(v) if box.inside is None else "" for v in gives])
-            g.edges += [Edge(*made[v], i, k) for k, v in enumerate(reads)]
+            g.edges += [GraphEdge(*made[v], i, k) for k, v in enumerate(reads)]
             made.update((v, (i, k)) for k, v in enumerate(gives))
 
-    def _frame(self, run: _Run, reads: Sequence[Var], gives: Sequence[Var]) -> Box:
-        inner = Graph()
+    def _frame(self, run: _Run, reads: Sequence[Var], gives: Sequence[Var]) -> GraphNode:
+        inner = DrawnGraph()
         made: dict[Var, tuple[int, int]] = {}
         for v in reads:
-            i = inner.add(Box("", "port"), [""])
+            i = inner.add(GraphNode("", "port"), [""])
             made[v] = i, 0
             inner.inputs.append(i)
         self._fill(inner, run.items, made)
         for v in gives:
-            i = inner.add(Box("", "port"), [""])
-            inner.edges.append(Edge(*made[v], i, 0))
+            i = inner.add(GraphNode("", "port"), [""])
+            inner.edges.append(GraphEdge(*made[v], i, 0))
             inner.outputs.append(i)
-        return Box(run.name, "group", tip=f"{run.name}: {_count(run.last - run.first)}", inside=inner)
+        return GraphNode(run.name, "group", tip=f"{run.name}: {_count(run.last - run.first)}", inside=inner)
 
-    def _fold(self, run: _Run) -> Box:
+    def _fold(self, run: _Run) -> GraphNode:
         self.folded.append(run)
         ops: dict[str, int] = {}
         for e in self.program.equations[run.first : run.last]:
             ops[e.op.name] = ops.get(e.op.name, 0) + 1
         most = sorted(ops.items(), key=lambda kv: -kv[1])
         tip = ", ".join(f"{n} {name}" for name, n in most[:12])
-        return Box(run.name, "fold", _count(run.last - run.first), tip)
+        return GraphNode(run.name, "fold", _count(run.last - run.first), tip)
 
-    def _equation(self, e: Equation) -> Box:
+    def _equation(self, e: Equation) -> GraphNode:
         note = " ".join(literal_text(a) for a in e.inputs if isinstance(a, Literal))
         nested = any(True for _ in e.programs())
         params = params_text({k: v for k, v in e.params.items() if not nested or k in ("name", "length")})
         if len(note) + len(params) <= _NOTE:
             note = f"{note} {params}".strip()
         tip = [f"{e.op.name}{params}", f"scope {e.scope}" if e.scope else "", str(e.source) if e.source else ""]
-        return Box(
+        return GraphNode(
             e.op.name,
             _kind(e),
             note if len(note) <= _NOTE else note[: _NOTE - 1] + "…",

@@ -17,7 +17,7 @@ import numpy as np
 
 from nxjax.config import config
 from nxjax.errors import MemoryLimitError, ParameterError, ProgramError, Source
-from nxjax.trace.core import EVAL, Array, Op, Trace, current_trace, under
+from nxjax.trace.core import EVAL, Array, Op, Trace, current_trace, run_in_trace
 from nxjax.trace.kinds import check_params
 from nxjax.trace.scope import replaying
 from nxjax.trace.types import ArrayType
@@ -90,7 +90,7 @@ class Literal:
 Atom = Var | Literal
 
 
-def held_programs(params: dict[str, Any]) -> Iterator[Program]:
+def subprograms(params: dict[str, Any]) -> Iterator[Program]:
     """The programs among an op's parameters, in parameter order."""
     for value in params.values():
         if isinstance(value, Program):
@@ -101,7 +101,7 @@ def held_programs(params: dict[str, Any]) -> Iterator[Program]:
 
 def axis_names(params: dict[str, Any]) -> frozenset[Any]:
     """The named axes that an op's parameters mention, in programs they hold included, and that the op does not bind."""
-    found = frozenset(params.get("axis_names", ())).union(*(p.axis_names for p in held_programs(params)))
+    found = frozenset(params.get("axis_names", ())).union(*(p.axis_names for p in subprograms(params)))
     return found - frozenset(params["manual_axes"]) if found and "manual_axes" in params else found
 
 
@@ -188,13 +188,13 @@ class Equation:
 
     def programs(self) -> Iterator[Program]:
         """The programs this equation holds, in parameter order."""
-        return held_programs(self.params)
+        return subprograms(self.params)
 
     @property
     def effect(self) -> bool:
         """True when it must run even if nothing uses its results."""
         op = self.op
-        return op.effect or (op.nested and any(p.effect for p in held_programs(self.params)))
+        return op.effect or (op.nested and any(p.effect for p in subprograms(self.params)))
 
     def __repr__(self) -> str:
         params = "" if next(self.programs(), None) else _text().params_text(self.params)
@@ -401,7 +401,7 @@ def run(program: Program, args: Sequence[Array]) -> list[Array]:
     if len(args) != len(program.inputs):
         raise ProgramError("program: wrong number of arguments", got=len(args), expected=len(program.inputs))
     trace = current_trace()
-    return under(trace, lambda: _run(program, args, trace)) if trace is EVAL else _run(program, args, trace)
+    return run_in_trace(trace, lambda: _run(program, args, trace)) if trace is EVAL else _run(program, args, trace)
 
 
 def _run(program: Program, args: Sequence[Array], trace: Trace) -> list[Array]:

@@ -2,7 +2,7 @@
 
 A call of a jitted function takes the general way unless one of these answers it: look at the settings, flatten the
 arguments, find the program of their types, run what its backend has compiled of it. Knows no shortcut itself: who has
-one asks `may` before it takes it, or makes it.
+one asks `is_allowed` before it takes it, or makes it.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from nxjax.config import current_settings
 # By name: where it is, and what it leaves out.
 SHORTCUTS: Final = {
     "eager ufunc": "numpy/eager.py: an op on concrete arrays of one dtype is NumPy's function, without a trace",
-    "eager kernel": "backends/large.py: an op on large arrays is a kernel where that gives NumPy's bits",
+    "eager kernel": "backends/eager_kernels.py: an op on large arrays is a kernel where that gives NumPy's bits",
     "recent entry": "transforms/jit.py: a call of arrays by position of the types of the last one looks nothing up",
     "held arguments": "transforms/jit_entry.py: what depends on closed-over arrays alone is computed once",
     "plan": "backends/cpu/call.py: machine code recognizes the arguments of a repeated call and runs it without Python",
-    "first run": "backends/cpu/first.py: a small program's first run is NumPy's, op by op, before it is compiled",
+    "first run": "backends/cpu/first_run.py: a small program's first run is NumPy's, op by op, before it is compiled",
     "hurried code": "backends/cpu/executable.py: the first code of a short program is made quickly, and replaced later",
 }
 
 
-def may(name: str) -> bool:
+def is_allowed(name: str) -> bool:
     """Whether the settings of this thread allow the shortcut ``name``."""
     assert name in SHORTCUTS
     return current_settings().fast_calls

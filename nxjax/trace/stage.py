@@ -9,9 +9,20 @@ from typing import Any, final
 
 from nxjax.config import config
 from nxjax.trace import dtypes, leaks
-from nxjax.trace.array import DeviceArray, another, as_value
-from nxjax.trace.core import AROUND, EVAL, Array, Op, Trace, Tracer, current_trace, escaped, under, use
-from nxjax.trace.depth import make_room
+from nxjax.trace.array import DeviceArray, as_value, copied
+from nxjax.trace.core import (
+    AROUND,
+    EVAL,
+    Array,
+    Op,
+    Trace,
+    Tracer,
+    current_trace,
+    escaped_tracer_error,
+    run_in_trace,
+    use,
+)
+from nxjax.trace.depth import raise_recursion_limit
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var, axis_names
 from nxjax.trace.scope import current_scope, current_source
 from nxjax.trace.types import ArrayType
@@ -47,7 +58,7 @@ AROUND.append(_at_once)
 
 
 @contextmanager
-def computing_at_once() -> Generator[None]:
+def evaluating_eagerly() -> Generator[None]:
     """Inside, ops of concrete values are computed, also while a program is being written."""
     token = _at_once.set(True)
     try:
@@ -73,7 +84,7 @@ class StageTrace(Trace):
         while above is not None and not isinstance(above, StageTrace):
             above = above.parent
         self.level: int = 1 if above is None else above.level + 1
-        make_room(self.level, name or "tracing")
+        raise_recursion_limit(self.level, name or "tracing")
 
     def input(self, type: ArrayType, name: str = "") -> StageTracer:
         """A new argument."""
@@ -104,14 +115,14 @@ class StageTrace(Trace):
         if isinstance(x, StageTracer) and x.owner is self:
             return x.variable
         if isinstance(x, DeviceArray) and not x.type.shape and x.type.dtype in dtypes.NUMERIC:
-            return Literal(another(x))
+            return Literal(copied(x))
         var = self._captured.get(id(x))
         if var is None:
             if isinstance(x, Tracer):
                 above: Trace | None = self
                 while above is not x.owner:
                     if above is None:
-                        raise escaped(x, where)
+                        raise escaped_tracer_error(x, where)
                     above = above.parent
             var = self._captured[id(x)] = Var(x.type)
             self.consts.append(var)
@@ -135,7 +146,7 @@ def stage(
     trace = StageTrace(current_trace(), name)
     names = arg_names or [""] * len(types)
     tracers = [trace.input(t, n) for t, n in zip(types, names, strict=True)]
-    outputs = under(
+    outputs = run_in_trace(
         trace, lambda: [as_value(y, f"result of {name or 'the traced function'}") for y in function(*tracers)]
     )
     program = trace.finish(outputs)

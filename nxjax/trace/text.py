@@ -23,7 +23,7 @@ from nxjax.errors import NxError, ProgramError
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array, find_op
-from nxjax.trace.depth import make_room
+from nxjax.trace.depth import raise_recursion_limit
 from nxjax.trace.params import PARAM_CLASSES, param_class
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 from nxjax.trace.types import ArrayType, parse_type
@@ -31,7 +31,7 @@ from nxjax.trace.types import ArrayType, parse_type
 __all__ = ["canonical_text", "param_class", "parse_program", "to_text"]
 
 
-def letters(n: int) -> str:
+def variable_name(n: int) -> str:
     name = ""
     n += 1
     while n:
@@ -58,7 +58,7 @@ class _Printer:
         names: dict[Var, str] = {}
 
         def bind(v: Var) -> str:
-            names[v] = letters(len(names))
+            names[v] = variable_name(len(names))
             return f"{names[v]}:{v.type}"
 
         def atom(a: Atom) -> str:
@@ -246,7 +246,7 @@ class _Parser:
     def program(self, values: Sequence[Array]) -> Program:
         env: dict[str, Var] = {}
         self.level += 1
-        make_room(self.level, "program text")
+        raise_recursion_limit(self.level, "program text")
         self.expect("{")
         self.expect("lambda")
         consts = list(self.bindings(env, ";"))

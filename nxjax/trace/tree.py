@@ -47,10 +47,10 @@ def unflatten(treedef: TreeDef, leaves: Iterable[Any], *, mixed_keys: bool = Fal
     >>> unflatten(structure({"b": 0, "a": 0}), [1, 2])
     {'a': 1, 'b': 2}
     """
-    return optree.tree_unflatten(in_order(treedef, mixed_keys=mixed_keys), leaves)
+    return optree.tree_unflatten(with_sorted_keys(treedef, mixed_keys=mixed_keys), leaves)
 
 
-def in_order(treedef: TreeDef, *, mixed_keys: bool = False) -> TreeDef:
+def with_sorted_keys(treedef: TreeDef, *, mixed_keys: bool = False) -> TreeDef:
     """The same structure, whose dicts are made with their keys in order.
 
     optree remembers the order of insertion, which two structures that are equal may differ in: a function that takes

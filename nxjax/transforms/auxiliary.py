@@ -11,7 +11,7 @@ from nxjax.trace.core import Array
 _HOLE: Final = object()
 
 
-def taken_apart(aux: Any) -> tuple[list[Array], Callable[[Sequence[Array]], Any]]:
+def split_aux(aux: Any) -> tuple[list[Array], Callable[[Sequence[Array]], Any]]:
     """The arrays in a tree, and the function that makes the tree of other arrays in their places."""
     leaves, treedef = tree.flatten(aux)
     arrays = [x for x in leaves if isinstance(x, Array)]

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, final
 
-from nxjax.ops.base import NDArray, fits
+from nxjax.ops.base import NDArray, check_operands
 from nxjax.trace.core import Array, Linear
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, run
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.nested import Mask, Nested, jvp_program, present, to_front
-from nxjax.transforms.partial_eval import PartialTrace, call_halves
-from nxjax.transforms.transpose import transposed
-from nxjax.transforms.vmap import batched
+from nxjax.transforms.nested import Mask, Nested, batch_to_front, jvp_program, not_none_mask
+from nxjax.transforms.partial_eval import PartialTrace, partial_eval_call
+from nxjax.transforms.transpose import transpose_program
+from nxjax.transforms.vmap import batch_program
 
 
 @final
@@ -28,7 +28,7 @@ class JitCall(Nested):
     aliases = {"jaxpr": "program"}
 
     def infer(self, *types: ArrayType, program: Program, name: str) -> tuple[ArrayType, ...]:
-        fits(self, types, program)
+        check_operands(self, types, program)
         return program.out_types
 
     def eval(self, *xs: NDArray, program: Program, name: str) -> tuple[NDArray, ...]:
@@ -49,12 +49,12 @@ class JitCall(Nested):
         return out[:n], tuple(next(rest) if v else None for v in varies)
 
     def partial_eval(self, trace: PartialTrace, args: Sequence[Array], known: Mask, **params: Any) -> Any:
-        return call_halves(self, trace, args, known, params)
+        return partial_eval_call(self, trace, args, known, params)
 
     def transpose(self, cts: Sequence[Array | None], *args: Any, program: Program, name: str) -> Sequence[Array | None]:
         linear = tuple(isinstance(x, Linear) for x in args)
         nonzero = tuple(ct is not None for ct in cts)
-        back = transposed(program, linear, nonzero)
+        back = transpose_program(program, linear, nonzero)
         known = [x for x, l in zip(args, linear, strict=True) if not l]
         opened, consts = back.close_over()
         found = iter(
@@ -72,9 +72,9 @@ class JitCall(Nested):
         program: Program,
         name: str,
     ) -> tuple[Any, Any]:
-        mapped, out = batched(program, size, present(dims), name=axis_name)
+        mapped, out = batch_program(program, size, not_none_mask(dims), name=axis_name)
         mapped, consts = mapped.close_over()
-        ys = self(*consts, *to_front(args, dims, size), program=mapped, name=f"vmap({name})")
+        ys = self(*consts, *batch_to_front(args, dims, size), program=mapped, name=f"vmap({name})")
         return ys, tuple(0 if b else None for b in out)
 
     def stablehlo(self, b: Any, out: Any, *xs: Any, program: Program, name: str) -> Any:

@@ -19,7 +19,7 @@ from nxjax.errors import GradientError, ParameterError, ShapeError, TreeError
 from nxjax.ops.base import NDArray, move_batch
 from nxjax.ops.shape import reshape
 from nxjax.trace import tree
-from nxjax.trace.array import as_numpy, as_value, frozen, wrap
+from nxjax.trace.array import as_numpy, as_value, readonly, wrap
 from nxjax.trace.core import EVAL, Array, Op, use
 from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
@@ -33,7 +33,7 @@ VMAP_METHODS = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_a
 _made: WeakValueDictionary[Any, Any] = WeakValueDictionary()
 
 
-def one_object(kind: type[T], *args: Any) -> T:
+def interned(kind: type[T], *args: Any) -> T:
     """``kind(*args)``, the same object for equal arguments while it is in use.
 
     Programs hold these by identity: the same call traced twice gives equal programs, which compile once.
@@ -48,7 +48,7 @@ def one_object(kind: type[T], *args: Any) -> T:
 
 
 @final
-class Host:
+class HostFunction:
     """A user's function on the flat arguments it was called with."""
 
     def __init__(self, function: Callable[..., Any], in_def: tree.TreeDef) -> None:
@@ -58,7 +58,7 @@ class Host:
         self._key = (function, in_def)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Host) and self._key == other._key
+        return isinstance(other, HostFunction) and self._key == other._key
 
     def __hash__(self) -> int:
         return hash(self.in_def)
@@ -92,7 +92,13 @@ class Callback(Op):
         return (xs[0], *self.call(xs[1:], **params)) if threaded else self.call(xs, **params)
 
     def call(
-        self, xs: Sequence[NDArray], *, callback: Host, result_types: tuple[ArrayType, ...], out_def: Any, **_: Any
+        self,
+        xs: Sequence[NDArray],
+        *,
+        callback: HostFunction,
+        result_types: tuple[ArrayType, ...],
+        out_def: Any,
+        **_: Any,
     ) -> tuple[NDArray, ...]:
         """What the callback gives, checked against ``result_types``."""
         leaves, found_def = tree.flatten(callback(xs))
@@ -104,7 +110,7 @@ class Callback(Op):
             )
         return tuple(self._checked(y, t, callback) for y, t in zip(leaves, result_types, strict=True))
 
-    def _checked(self, y: Any, type: ArrayType, callback: Host) -> NDArray:
+    def _checked(self, y: Any, type: ArrayType, callback: HostFunction) -> NDArray:
         data = y.numpy() if isinstance(y, Array) else as_numpy(y, self.name)
         if data.shape != type.shape:
             raise ShapeError(
@@ -119,7 +125,7 @@ class Callback(Op):
                 expected=type,
             )
         # The user's memory, or that of an operand, which a later step may write over.
-        return frozen(np.asarray(data, type.dtype))
+        return readonly(np.asarray(data, type.dtype))
 
     def sequential(
         self, size: int, args: Sequence[Array], dims: Sequence[int | None], params: dict[str, Any], unroll: int = 1
@@ -172,7 +178,7 @@ class PureCallback(Callback):
         args: Sequence[Array],
         dims: Sequence[int | None],
         *,
-        callback: Host,
+        callback: HostFunction,
         result_types: tuple[ArrayType, ...],
         out_def: Structure,
         vmap_method: str | None,
@@ -225,7 +231,7 @@ _muted: ContextVar[bool] = ContextVar("nxjax_muted", default=False)
 
 
 @contextmanager
-def muted() -> Generator[None]:
+def callbacks_disabled() -> Generator[None]:
     """Inside, debug callbacks are not called: a program is run again to find something out."""
     token = _muted.set(True)
     try:
@@ -241,7 +247,7 @@ class DebugCallback(Callback):
     name = "debug_callback"
     effect = True
 
-    def call(self, xs: Sequence[NDArray], *, callback: Host, **_: Any) -> tuple[NDArray, ...]:
+    def call(self, xs: Sequence[NDArray], *, callback: HostFunction, **_: Any) -> tuple[NDArray, ...]:
         if not _muted.get():
             callback(xs)
         return ()
@@ -267,11 +273,11 @@ debug_callback_op = DebugCallback()
 
 def _flat(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], where: str
-) -> tuple[Host, list[Array]]:
+) -> tuple[HostFunction, list[Array]]:
     if not callable(function):
         raise ParameterError(f"{where}: needs a function", got=type(function).__name__)
     leaves, in_def = tree.flatten((args, kwargs))
-    return one_object(Host, function, in_def), [as_value(x, where) for x in leaves]
+    return interned(HostFunction, function, in_def), [as_value(x, where) for x in leaves]
 
 
 def _results(result_shape_dtypes: Any, where: str) -> tuple[tuple[ArrayType, ...], Structure]:
@@ -286,7 +292,7 @@ def _results(result_shape_dtypes: Any, where: str) -> tuple[tuple[ArrayType, ...
             )
         struct = ShapeDtypeStruct(leaf.shape, leaf.dtype)
         types.append(ArrayType(struct.shape, struct.dtype))
-    return tuple(types), one_object(Structure, out_def)
+    return tuple(types), interned(Structure, out_def)
 
 
 def pure_callback(
@@ -366,7 +372,7 @@ def debug_callback(
     """
     host, xs = _flat(callback, args, kwargs, "debug.callback")
     debug_callback_op(
-        *xs, callback=host, result_types=(), out_def=one_object(Structure, tree.structure(None)), ordered=bool(ordered)
+        *xs, callback=host, result_types=(), out_def=interned(Structure, tree.structure(None)), ordered=bool(ordered)
     )
 
 
@@ -417,7 +423,7 @@ def debug_print(
         raise ParameterError("debug.print: the format is a string", got=type(fmt).__name__)
     if not skip_format_check:
         _check_format(fmt, args, kwargs)
-    debug_callback(one_object(_Printer, fmt), *args, ordered=ordered, **kwargs)
+    debug_callback(interned(_Printer, fmt), *args, ordered=ordered, **kwargs)
 
 
 def _check_format(fmt: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

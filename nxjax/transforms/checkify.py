@@ -18,7 +18,7 @@ from nxjax.ops.argreduce import argmax
 from nxjax.ops.arithmetic import div
 from nxjax.ops.base import NDArray, move_batch
 from nxjax.ops.bitwise import and_, not_, or_
-from nxjax.ops.collectives import varying
+from nxjax.ops.collectives import as_varying
 from nxjax.ops.compare import eq, gt, lt, ne
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.identity import stop_gradient
@@ -29,10 +29,10 @@ from nxjax.ops.slicing import concatenate, dynamic_slice
 from nxjax.ops.slicing import slice as slice_op
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
-from nxjax.trace.boundary import boundary
+from nxjax.trace.boundary import api_boundary
 from nxjax.trace.core import Array
 from nxjax.trace.partition import PartitionSpec
-from nxjax.trace.program import Equation, Program, Var, held_programs
+from nxjax.trace.program import Equation, Program, Var, subprograms
 from nxjax.trace.scope import replaying
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
@@ -42,7 +42,7 @@ from nxjax.transforms.control.cond import choose, switch
 from nxjax.transforms.control.loop import LoopParams
 from nxjax.transforms.control.scan import scan
 from nxjax.transforms.control.while_loop import while_loop
-from nxjax.transforms.shard_map_op import inside, shard_map_op
+from nxjax.transforms.shard_map_op import manual_axes_context, shard_map_op
 
 
 class CheckError(NxError, ValueError):
@@ -74,7 +74,7 @@ Categories = frozenset[Category]
 
 
 @final
-class Site:
+class CheckSite:
     """A place where something may go wrong: what is said then, of the arrays that are handed on with the failure.
 
     ``among``: the sites of an error that is checked once more; the first of the arrays says which of them it is.
@@ -87,7 +87,7 @@ class Site:
         types: tuple[ArrayType, ...],
         in_def: Any = None,
         source: Source | None = None,
-        among: tuple[Site, ...] = (),
+        among: tuple[CheckSite, ...] = (),
     ) -> None:
         self.kind = kind
         self.text = text
@@ -99,12 +99,12 @@ class Site:
         self._key = (kind, text, types, in_def, among)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Site) and self._key == other._key
+        return isinstance(other, CheckSite) and self._key == other._key
 
     def __hash__(self) -> int:
         return hash((self.kind, self.text))
 
-    def chosen(self, payload: Sequence[Array]) -> tuple[Site, Sequence[Array]]:
+    def chosen(self, payload: Sequence[Array]) -> tuple[CheckSite, Sequence[Array]]:
         """The site itself that failed, and its arrays."""
         if not self.among:
             return self, payload
@@ -133,7 +133,7 @@ class Site:
 class Check(Callback):
     """Raises unless its first operand is true. `checkify` takes it out of a program; elsewhere Python looks.
 
-    ``callback`` is the `Site`. With ``debug`` it does nothing where nobody checkifies.
+    ``callback`` is the `CheckSite`. With ``debug`` it does nothing where nobody checkifies.
     """
 
     name = "check"
@@ -173,7 +173,7 @@ def first_failed(failed: Array, payload: Sequence[Array]) -> list[Array]:
     ]
 
 
-def first_rows(columns: Sequence[Array]) -> list[Array]:
+def first_failed_rows(columns: Sequence[Array]) -> list[Array]:
     """Of columns of batches, whose first says what failed, the row in which something failed first."""
     failed = columns[0]
     inner = _any(failed) if failed.ndim == 1 else reduce_or(failed, axes=tuple(range(1, failed.ndim)))
@@ -184,45 +184,45 @@ def first_rows(columns: Sequence[Array]) -> list[Array]:
 
 
 @final
-class State(NamedTuple):
+class CheckState(NamedTuple):
     """Whether something failed, which site was first, and what each site handed on."""
 
     failed: Array
     code: Array
     payload: tuple[tuple[Array, ...], ...]
 
-    def noted(self, i: int, code: int, failed: Array, payload: Sequence[Array]) -> State:
+    def noted(self, i: int, code: int, failed: Array, payload: Sequence[Array]) -> CheckState:
         """With site ``i``, whose code is ``code``, found ``failed`` unless an earlier one has."""
         new = and_(failed, not_(self.failed))
         kept = tuple(_chosen(new, old, x) for old, x in zip(self.payload[i], map(_plain, payload), strict=True))
         mine = wrap(np.asarray(code, np.int32))
-        return State(
+        return CheckState(
             or_(self.failed, failed),
             select_n(new, self.code, mine),
             (*self.payload[:i], kept, *self.payload[i + 1 :]),
         )
 
-    def then(self, later: State) -> State:
+    def then(self, later: CheckState) -> CheckState:
         """The state after ``later``, of the same sites, which counts unless something failed before."""
         new = and_(later.failed, not_(self.failed))
         rows = tuple(
             tuple(_chosen(new, old, x) for old, x in zip(*row, strict=True))
             for row in zip(self.payload, later.payload, strict=True)
         )
-        return State(or_(self.failed, later.failed), _chosen(new, self.code, later.code), rows)
+        return CheckState(or_(self.failed, later.failed), _chosen(new, self.code, later.code), rows)
 
-    def part(self, start: int, count: int) -> State:
-        return State(self.failed, self.code, self.payload[start : start + count])
+    def part(self, start: int, count: int) -> CheckState:
+        return CheckState(self.failed, self.code, self.payload[start : start + count])
 
-    def joined(self, start: int, part: State) -> State:
+    def joined(self, start: int, part: CheckState) -> CheckState:
         before, after = self.payload[:start], self.payload[start + len(part.payload) :]
-        return State(part.failed, part.code, (*before, *part.payload, *after))
+        return CheckState(part.failed, part.code, (*before, *part.payload, *after))
 
 
-def nothing(sites: Sequence[Site]) -> State:
+def initial_state(sites: Sequence[CheckSite]) -> CheckState:
     """The state before anything was done."""
     zeros = tuple(tuple(wrap(np.zeros(t.shape, t.dtype)) for t in s.types) for s in sites)
-    return State(wrap(np.asarray(False)), wrap(np.asarray(0, np.int32)), zeros)
+    return CheckState(wrap(np.asarray(False)), wrap(np.asarray(0, np.int32)), zeros)
 
 
 def _chosen(new: Array, old: Array, x: Array) -> Array:
@@ -282,22 +282,22 @@ def _outside(columns: Sequence[tuple[Array, int, int, int]]) -> tuple[Array, Seq
     return _any(every), first_failed(every, [concatenate(*r, dimension=0) for r in rows])
 
 
-def _looks(e: Equation, wanted: Categories) -> list[tuple[Site, Look]]:
+def _looks(e: Equation, wanted: Categories) -> list[tuple[CheckSite, Look]]:
     """What is looked at by itself in an equation that holds no program."""
     name = e.op.name
     divides = e.op is div
-    found: list[tuple[Site, Look]] = []
+    found: list[tuple[CheckSite, Look]] = []
     makes_floats = any(v.type.dtype in dtypes.FLOAT or v.type.dtype in dtypes.COMPLEX for v in e.outputs)
     if divides and DivisionByZeroError in wanted and e.outputs[0].type.size:
-        found.append((Site(DivisionByZeroError, "division by zero", (), source=e.source), _divided))
+        found.append((CheckSite(DivisionByZeroError, "division by zero", (), source=e.source), _divided))
     if NaNError in wanted and makes_floats and (name not in _MOVES or divides):
-        found.append((Site(NaNError, f"nan generated by primitive: {name}.", (), source=e.source), _made_nan))
+        found.append((CheckSite(NaNError, f"nan generated by primitive: {name}.", (), source=e.source), _made_nan))
     columns = _columns(e) if OOBError in wanted else None
     if columns is not None:
         shape = str(e.inputs[0].type.shape).replace("{", "{{").replace("}", "}}")
         text = f"out-of-bounds indexing for array of shape {shape}: "
         text += "index {} is out of bounds for axis {} with size {}. "
-        found.append((Site(OOBError, text, (_INT,) * 3, source=e.source), lambda xs, _: _outside(columns(xs))))
+        found.append((CheckSite(OOBError, text, (_INT,) * 3, source=e.source), lambda xs, _: _outside(columns(xs))))
     return found
 
 
@@ -365,36 +365,36 @@ def _column(table: Array, k: int) -> Array:
 
 
 @final
-class Step(NamedTuple):
+class CheckStep(NamedTuple):
     """An equation: where its sites begin among the program's, what is looked at, the plans of what it holds."""
 
     equation: Equation
     start: int
-    looks: tuple[tuple[Site, Look], ...]
-    inner: tuple[Plan, ...]
+    looks: tuple[tuple[CheckSite, Look], ...]
+    inner: tuple[CheckPlan, ...]
 
 
 @final
-class Plan(NamedTuple):
+class CheckPlan(NamedTuple):
     program: Program
-    steps: tuple[Step, ...]
-    sites: tuple[Site, ...]
+    steps: tuple[CheckStep, ...]
+    sites: tuple[CheckSite, ...]
 
 
-def planned(program: Program, wanted: Categories) -> Plan:
+def plan_checks(program: Program, wanted: Categories) -> CheckPlan:
     """Everything in ``program`` that is looked at."""
     return program.derive(("checkify", wanted), lambda: _planned(program, wanted))
 
 
-def _planned(program: Program, wanted: Categories) -> Plan:
-    sites: list[Site] = []
-    steps: list[Step] = []
+def _planned(program: Program, wanted: Categories) -> CheckPlan:
+    sites: list[CheckSite] = []
+    steps: list[CheckStep] = []
     for e in program.equations:
         start = len(sites)
-        looks: list[tuple[Site, Look]] = []
-        inner: tuple[Plan, ...] = ()
+        looks: list[tuple[CheckSite, Look]] = []
+        inner: tuple[CheckPlan, ...] = ()
         if _is_check(e):
-            site: Site = e.params["callback"]
+            site: CheckSite = e.params["callback"]
             if site.kinds() & wanted:
                 sites.append(site)
             else:
@@ -403,14 +403,14 @@ def _planned(program: Program, wanted: Categories) -> Plan:
             held: Sequence[Program] = list(e.programs()) if e.op.name in _RULES else ()
             if "program" in e.params:  # beside it, a custom rule may hold further ones
                 held = held[:1] and [e.params["program"]]
-            inner = tuple(planned(p, wanted) for p in held)
+            inner = tuple(plan_checks(p, wanted) for p in held)
             sites += [s for p in inner for s in p.sites]
             e = e.replaced(e.inputs, e.outputs, _without_checks(e.params))
         else:
             looks = _looks(e, wanted)
             sites += [s for s, _ in looks]
-        steps.append(Step(e, start, tuple(looks), inner if len(sites) > start else ()))
-    return Plan(program, tuple(steps), tuple(sites))
+        steps.append(CheckStep(e, start, tuple(looks), inner if len(sites) > start else ()))
+    return CheckPlan(program, tuple(steps), tuple(sites))
 
 
 def _is_check(e: Equation) -> bool:
@@ -432,10 +432,10 @@ def _without_checks(params: dict[str, Any]) -> dict[str, Any]:
         ]
         return Program(value.inputs, equations, value.outputs, value.constvars, value.values, value.name)
 
-    return {k: stripped(v) for k, v in params.items()} if any(p.effect for p in held_programs(params)) else params
+    return {k: stripped(v) for k, v in params.items()} if any(p.effect for p in subprograms(params)) else params
 
 
-def walk(plan: Plan, args: Sequence[Array], state: State, base: int) -> tuple[list[Array], State]:
+def walk(plan: CheckPlan, args: Sequence[Array], state: CheckState, base: int) -> tuple[list[Array], CheckState]:
     """The results of the plan's program, and what happened; its first site has the code ``base``."""
     program = plan.program
     env: dict[Var, Array] = dict(zip(program.inputs, args, strict=True))
@@ -459,7 +459,7 @@ def walk(plan: Plan, args: Sequence[Array], state: State, base: int) -> tuple[li
     return [env[v] if isinstance(v, Var) else v.value for v in program.outputs], state
 
 
-def _inside(step: Step, xs: list[Array], state: State, base: int) -> tuple[list[Array], State]:
+def _inside(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tuple[list[Array], CheckState]:
     """An equation whose programs are looked into."""
     name, start = step.equation.op.name, step.start
     count = sum(len(p.sites) for p in step.inner)
@@ -467,18 +467,18 @@ def _inside(step: Step, xs: list[Array], state: State, base: int) -> tuple[list[
     return ys, state.joined(start, part)
 
 
-def _call(step: Step, xs: list[Array], state: State, base: int) -> tuple[list[Array], State]:
+def _call(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tuple[list[Array], CheckState]:
     return walk(step.inner[0], xs, state, base)
 
 
-def _custom(step: Step, xs: list[Array], state: State, base: int) -> tuple[list[Array], State]:
+def _custom(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tuple[list[Array], CheckState]:
     # Its results are its own, with its own derivative; the function is looked into beside it.
     e = step.equation
     _, state = walk(step.inner[0], [stop_gradient(x) for x in xs], state, base)
     return list(e.op(*xs, **e.params)), state
 
 
-def _jit(step: Step, xs: list[Array], state: State, base: int) -> tuple[list[Array], State]:
+def _jit(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tuple[list[Array], CheckState]:
     (plan,) = step.inner
     leaves, structure = tree.flatten(state)
 
@@ -492,7 +492,7 @@ def _jit(step: Step, xs: list[Array], state: State, base: int) -> tuple[list[Arr
     return list(out[len(leaves) :]), tree.unflatten(structure, out[: len(leaves)])
 
 
-def _scan(step: Step, xs: list[Array], state: State, base: int) -> tuple[list[Array], State]:
+def _scan(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tuple[list[Array], CheckState]:
     (plan,), loop = step.inner, LoopParams.of(step.equation.params)
     _, consts, carry, sequences = loop.split(xs)
 
@@ -513,7 +513,7 @@ def _scan(step: Step, xs: list[Array], state: State, base: int) -> tuple[list[Ar
     return [*last, *ys], after
 
 
-def _while(step: Step, xs: list[Array], state: State, base: int) -> tuple[list[Array], State]:
+def _while(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tuple[list[Array], CheckState]:
     p = step.equation.params
     # Plans are in the order of the parameters.
     order = [k for k, v in p.items() if isinstance(v, Program)]
@@ -521,12 +521,12 @@ def _while(step: Step, xs: list[Array], state: State, base: int) -> tuple[list[A
     plans = dict(zip(order, step.inner, strict=True))
     operands = LoopParams.of(p).split(xs)
 
-    def run(name: str, args: Sequence[Array], before: State) -> tuple[list[Array], State]:
+    def run(name: str, args: Sequence[Array], before: CheckState) -> tuple[list[Array], CheckState]:
         plan, start = plans[name], starts[name]
         ys, part = walk(plan, args, before.part(start, len(plan.sites)), base + start)
         return ys, before.joined(start, part)
 
-    def holds(before: State, values: Sequence[Array]) -> tuple[Array, State]:
+    def holds(before: CheckState, values: Sequence[Array]) -> tuple[Array, CheckState]:
         (keep,), after = run("cond", operands._replace(carry=values).test, before)
         return keep, after
 
@@ -541,11 +541,11 @@ def _while(step: Step, xs: list[Array], state: State, base: int) -> tuple[list[A
     return list(last), state
 
 
-def _cond(step: Step, xs: list[Array], state: State, base: int) -> tuple[list[Array], State]:
+def _cond(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tuple[list[Array], CheckState]:
     index, operands = xs[0], xs[1:]
     starts = np.cumsum([0, *(len(p.sites) for p in step.inner)]).tolist()
 
-    def branch(i: int, before: State) -> tuple[list[Array], State]:
+    def branch(i: int, before: CheckState) -> tuple[list[Array], CheckState]:
         plan = step.inner[i]
         ys, part = walk(plan, operands, before.part(starts[i], len(plan.sites)), base + starts[i])
         return ys, before.joined(starts[i], part)
@@ -561,18 +561,18 @@ def _cond(step: Step, xs: list[Array], state: State, base: int) -> tuple[list[Ar
     return list(ys), state
 
 
-def _shard_map(step: Step, xs: list[Array], state: State, base: int) -> tuple[list[Array], State]:
+def _shard_map(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tuple[list[Array], CheckState]:
     # Every device has a state of its own; afterwards the first of them that failed counts.
     p, (plan,) = step.equation.params, step.inner
     axes: tuple[Any, ...] = p["manual_axes"]
-    leaves, structure = tree.flatten(nothing(plan.sites))
+    leaves, structure = tree.flatten(initial_state(plan.sites))
 
     def flat(*parts: Array) -> Sequence[Array]:
-        own = [varying(x, axes) for x in leaves] if p["checked"] else leaves
+        own = [as_varying(x, axes) for x in leaves] if p["checked"] else leaves
         ys, after = walk(plan, parts, tree.unflatten(structure, own), base)
         return [*ys, *(reshape(x, shape=(1, *x.shape)) for x in tree.leaves(after))]
 
-    with inside(p["mesh"], axes, p["checked"]):
+    with manual_axes_context(p["mesh"], axes, p["checked"]):
         opened, consts = stage(flat, plan.program.in_types, plan.program.name).close_over()
     count = len(plan.program.outputs)
     out = shard_map_op(
@@ -585,10 +585,10 @@ def _shard_map(step: Step, xs: list[Array], state: State, base: int) -> tuple[li
             "out_specs": (*p["out_specs"], *(PartitionSpec(axes),) * len(leaves)),
         },
     )
-    return list(out[:count]), state.then(tree.unflatten(structure, first_rows(out[count:])))
+    return list(out[:count]), state.then(tree.unflatten(structure, first_failed_rows(out[count:])))
 
 
-_RULES: Final[dict[str, Callable[..., tuple[list[Array], State]]]] = {
+_RULES: Final[dict[str, Callable[..., tuple[list[Array], CheckState]]]] = {
     "jit": _jit,
     "checkpoint": _call,
     "custom_jvp_call": _custom,
@@ -600,10 +600,10 @@ _RULES: Final[dict[str, Callable[..., tuple[list[Array], State]]]] = {
 }
 
 
-@boundary
+@api_boundary
 def checked(
     fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], wanted: Categories
-) -> tuple[tuple[Site, ...], State, Any]:
+) -> tuple[tuple[CheckSite, ...], CheckState, Any]:
     """``fun``'s result, with what happened at the sites that it has."""
     leaves, in_def = tree.flatten((args, kwargs))
     values = [as_value(x, "checkify") for x in leaves]
@@ -616,6 +616,6 @@ def checked(
         return found
 
     program = stage(flat, [x.type for x in values], getattr(fun, "__name__", ""))
-    plan = planned(program, wanted)
-    ys, state = walk(plan, values, nothing(plan.sites), 0)
+    plan = plan_checks(program, wanted)
+    ys, state = walk(plan, values, initial_state(plan.sites), 0)
     return plan.sites, state, tree.unflatten(out_defs[-1], ys)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, ParamSpec, TypeVar, final, overload
 
 from nxjax.errors import ParameterError, Shown, needs_function
-from nxjax.ops.base import Contraction, LinearOp, NDArray, fits
+from nxjax.ops.base import Contraction, LinearOp, NDArray, check_operands
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Linear, Op, use
@@ -23,12 +23,21 @@ from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
 from nxjax.trace.text import param_class
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.custom_jvp import eager
+from nxjax.transforms.custom_jvp import is_eager
 from nxjax.transforms.linearize import linearize_flat
-from nxjax.transforms.nested import Mask, Nested, jvp_program, merged, picked, present, spread, to_front
+from nxjax.transforms.nested import (
+    Mask,
+    Nested,
+    batch_to_front,
+    expand_by_mask,
+    jvp_program,
+    merge_by_mask,
+    not_none_mask,
+    select_by_mask,
+)
 from nxjax.transforms.partial_eval import PartialTrace, Policy, partial_eval
-from nxjax.transforms.transpose import transposed
-from nxjax.transforms.vmap import batched
+from nxjax.transforms.transpose import transpose_program
+from nxjax.transforms.vmap import batch_program
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,7 +53,7 @@ class Checkpoint(Nested):
     def infer(
         self, *types: ArrayType, program: Program, prevent_cse: bool, policy: Policy | None, differentiated: bool
     ) -> tuple[ArrayType, ...]:
-        fits(self, types, program)
+        check_operands(self, types, program)
         return program.out_types
 
     def eval(self, *xs: NDArray, program: Program, **_: Any) -> tuple[NDArray, ...]:
@@ -56,11 +65,11 @@ class Checkpoint(Nested):
     def jvp(
         self, primals: Sequence[Array], tangents: Sequence[Array | None], *, program: Program, **options: Any
     ) -> tuple[Any, Any]:
-        pushed, varies = jvp_program(program, present(tangents))
+        pushed, varies = jvp_program(program, not_none_mask(tangents))
         pushed, consts = pushed.close_over()
         out = self(*consts, *primals, *(t for t in tangents if t is not None), program=pushed, **options)
         n = len(program.outputs)
-        return out[:n], tuple(spread(out[n:], varies))
+        return out[:n], tuple(expand_by_mask(out[n:], varies))
 
     def partial_eval(
         self,
@@ -73,16 +82,16 @@ class Checkpoint(Nested):
         **rest: Any,
     ) -> tuple[Array, ...]:
         halves = partial_eval(program, known, policy or nothing_saveable)
-        inputs = picked(args, known)
+        inputs = select_by_mask(args, known)
         assert trace.parent is not None
         with use(trace.parent):
             out = run(halves.known, inputs)
         if not halves.is_cut:
             return tuple(out)
         again, consts = halves.unknown.close_over()
-        operands = [*consts, *halves.residuals(inputs, out), *picked(args, [not k for k in known])]
+        operands = [*consts, *halves.residuals(inputs, out), *select_by_mask(args, [not k for k in known])]
         late = trace.write(self, operands, {**rest, "program": again, "policy": policy, "differentiated": True})
-        return tuple(merged(out, late, halves.known_out))
+        return tuple(merge_by_mask(out, late, halves.known_out))
 
     def transpose(
         self,
@@ -94,7 +103,7 @@ class Checkpoint(Nested):
         differentiated: bool,
     ) -> Sequence[Array | None]:
         linear = tuple(isinstance(x, Linear) for x in args)
-        back, consts = transposed(program, linear, present(cts)).close_over()
+        back, consts = transpose_program(program, linear, not_none_mask(cts)).close_over()
         known = [x for x in args if not isinstance(x, Linear)]
         found = self(
             *consts,
@@ -105,7 +114,7 @@ class Checkpoint(Nested):
             policy=policy,
             differentiated=True,
         )
-        return spread(found, linear)
+        return expand_by_mask(found, linear)
 
     def batch_axis(
         self,
@@ -117,9 +126,9 @@ class Checkpoint(Nested):
         program: Program,
         **options: Any,
     ) -> tuple[Any, Any]:
-        mapped, out = batched(program, size, present(dims), name=axis_name)
+        mapped, out = batch_program(program, size, not_none_mask(dims), name=axis_name)
         mapped, consts = mapped.close_over()
-        ys = self(*consts, *to_front(args, dims, size), program=mapped, **options)
+        ys = self(*consts, *batch_to_front(args, dims, size), program=mapped, **options)
         return ys, tuple(0 if b else None for b in out)
 
     def stablehlo(
@@ -264,7 +273,7 @@ def checkpoint(
             whole = [a if i in static else next(rest) for i, a in enumerate(args)]
             return fun(*whole, **named, **python)
 
-        if eager(leaves):
+        if is_eager(leaves):
             return called(xs)
         out_defs: list[tree.TreeDef] = []
 

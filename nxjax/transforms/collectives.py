@@ -11,7 +11,7 @@ from nxjax.ops import collectives as ops
 from nxjax.ops import exchanges
 from nxjax.ops.arithmetic import div
 from nxjax.ops.base import check_axis, like
-from nxjax.ops.collectives import Groups, row_major, varying
+from nxjax.ops.collectives import Groups, as_varying, row_major
 from nxjax.ops.compare import eq
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.select import select_n
@@ -92,11 +92,11 @@ def _total(x: Array, names: tuple[Any, ...], groups: Groups) -> Array:
     """The sum, by the op that each name asks for."""
     checked = _checked_names(names)
     if groups is not None:
-        return ops.psum(varying(x, checked), axis_names=names, groups=groups)
+        return ops.psum(as_varying(x, checked), axis_names=names, groups=groups)
     plain = tuple(n for n in names if n not in checked)
     if plain:
         x = ops.psum(x, axis_names=plain)
-    return ops.psum_invariant(varying(x, checked), axis_names=checked) if checked else x
+    return ops.psum_invariant(as_varying(x, checked), axis_names=checked) if checked else x
 
 
 def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
@@ -161,7 +161,7 @@ def _extremum(op: Op, x: Any, axis_name: Any, axis_index_groups: Any) -> Any:
     groups = _groups(op.name, names, axis_index_groups, equal=False)
 
     def one(leaf: Any) -> Any:
-        value = varying(as_value(leaf, op.name), _checked_names(names))
+        value = as_varying(as_value(leaf, op.name), _checked_names(names))
         return op(value, axis_names=names, **_given(groups)) if names else value
 
     return tree.map(one, x)
@@ -258,7 +258,7 @@ def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
         mine = broadcast_in_dim(eq(index, like(index, source)), shape=value.shape, broadcast_dimensions=())
         masked = select_n(mine, like(value, 0), value)
         # A value for each element, as every collective that moves gives: JAX's type.
-        return varying(psum(masked, names), _checked_names(names))
+        return as_varying(psum(masked, names), _checked_names(names))
 
     return tree.map(one, x)
 
@@ -278,7 +278,7 @@ def pvary(x: Any, axis_name: Any) -> Any:
     Array([1, 2], dtype=int32)
     """
     names = _names(axis_name)
-    return tree.map(lambda leaf: varying(as_value(leaf, "pvary"), _checked_names(names)), x)
+    return tree.map(lambda leaf: as_varying(as_value(leaf, "pvary"), _checked_names(names)), x)
 
 
 def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
@@ -337,7 +337,7 @@ def all_gather(
     size = axis_size(names) if groups is None else len(groups[0])
 
     def one(leaf: Any) -> Array:
-        value = varying(as_value(leaf, "all_gather"), _checked_names(names))
+        value = as_varying(as_value(leaf, "all_gather"), _checked_names(names))
         at = check_axis("all_gather", axis, value.ndim if tiled else value.ndim + 1)
         shape = value.shape
         for name in reversed(names):
@@ -374,7 +374,7 @@ def psum_scatter(
     size = axis_size(names) if groups is None else len(groups[0])
 
     def one(leaf: Any) -> Array:
-        value = varying(as_value(leaf, "psum_scatter"), _checked_names(names))
+        value = as_varying(as_value(leaf, "psum_scatter"), _checked_names(names))
         at = check_axis("psum_scatter", scatter_dimension, value.ndim)
         if tiled:
             value = _divided("psum_scatter", value, at, size)
@@ -428,7 +428,7 @@ def all_to_all(
     size = axis_size(names) if groups is None else len(groups[0])
 
     def one(leaf: Any) -> Array:
-        value = varying(as_value(leaf, "all_to_all"), _checked_names(names))
+        value = as_varying(as_value(leaf, "all_to_all"), _checked_names(names))
         split = check_axis("all_to_all", split_axis, value.ndim)
         concat = check_axis("all_to_all", concat_axis, value.ndim)
         if tiled:
@@ -490,7 +490,7 @@ def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
 
     def one(leaf: Any) -> Array:
         return exchanges.ppermute(
-            varying(as_value(leaf, "ppermute"), _checked_names(names)), axis_names=names, perm=pairs
+            as_varying(as_value(leaf, "ppermute"), _checked_names(names)), axis_names=names, perm=pairs
         )
 
     return tree.map(one, x)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, final
 
 from nxjax.errors import ParameterError
-from nxjax.ops.base import NDArray, fits
+from nxjax.ops.base import NDArray, check_operands
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
@@ -14,8 +14,8 @@ from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.nested import Nested, present, to_front
-from nxjax.transforms.vmap import batched
+from nxjax.transforms.nested import Nested, batch_to_front, not_none_mask
+from nxjax.transforms.vmap import batch_program
 
 
 @final
@@ -27,7 +27,7 @@ class Composite(Nested):
     aliases = {"jaxpr": "program"}
 
     def infer(self, *types: ArrayType, program: Program, **_: Any) -> tuple[ArrayType, ...]:
-        fits(self, types, program)
+        check_operands(self, types, program)
         return program.out_types
 
     def eval(self, *xs: NDArray, program: Program, **_: Any) -> tuple[NDArray, ...]:
@@ -46,9 +46,9 @@ class Composite(Nested):
     def batch_axis(
         self, axis_name: Any, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any
     ) -> tuple[Any, Any]:
-        mapped, out = batched(params["program"], size, present(dims), name=axis_name)
+        mapped, out = batch_program(params["program"], size, not_none_mask(dims), name=axis_name)
         mapped, consts = mapped.close_over()
-        ys = self(*consts, *to_front(args, dims, size), **{**params, "program": mapped})
+        ys = self(*consts, *batch_to_front(args, dims, size), **{**params, "program": mapped})
         return ys, tuple(0 if b else None for b in out)
 
     def stablehlo(self, b: Any, out: Any, *xs: Any, program: Program, **_: Any) -> Any:

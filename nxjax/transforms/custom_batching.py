@@ -18,7 +18,7 @@ from nxjax.trace.program import Program, run
 from nxjax.transforms.control.mapping import map as map_op
 from nxjax.transforms.custom_jvp import CustomCall, CustomFunction
 from nxjax.transforms.jvp import jvp_flat, zero_tangent
-from nxjax.transforms.nested import Mask, jvp_program, present, spread, to_front
+from nxjax.transforms.nested import Mask, batch_to_front, expand_by_mask, jvp_program, not_none_mask
 from nxjax.transforms.partial_eval import PartialTrace
 
 P = ParamSpec("P")
@@ -48,7 +48,7 @@ class CustomVmapCall(CustomCall):
         num_consts: int,
         rule: Rule,
     ) -> tuple[Any, Any]:
-        varying = present(tangents)
+        varying = not_none_mask(tangents)
         pushed, varies = jvp_program(program, varying)
         opened, consts = pushed.close_over()
         lifted = _JvpRule(rule, len(consts), num_consts, varying, varies)
@@ -61,7 +61,7 @@ class CustomVmapCall(CustomCall):
             rule=lifted,
         )
         n = len(program.outputs)
-        return out[:n], tuple(spread(out[n:], varies))
+        return out[:n], tuple(expand_by_mask(out[n:], varies))
 
     def partial_eval(
         self, trace: PartialTrace, args: Sequence[Array], known: Mask, *, program: Program, num_consts: int, rule: Rule
@@ -79,14 +79,14 @@ class CustomVmapCall(CustomCall):
         num_consts: int,
         rule: Rule,
     ) -> tuple[Any, Any]:
-        mask = present(dims)
+        mask = not_none_mask(dims)
         if any(mask[:num_consts]) and not isinstance(rule, _JvpRule):
             raise ParameterError(
                 f"custom_vmap: {program.name or 'the function'} closes over a value that is batched",
                 got="a traced value that is not an argument",
                 fix="pass it as an argument of the function, so that the rule can answer for it",
             )
-        front = to_front(args, dims, size)
+        front = batch_to_front(args, dims, size)
         if isinstance(rule, _JvpRule):
             ys, out = rule(size, mask, front)
         else:
@@ -152,9 +152,9 @@ class _JvpRule:
 
     def __call__(self, size: int, mask: Mask, args: Sequence[Array]) -> tuple[list[Array], Mask]:
         n = len(self.varying)
-        primals, ts = list(args[self.new_consts :][:n]), spread(args[self.new_consts + n :], self.varying)
+        primals, ts = list(args[self.new_consts :][:n]), expand_by_mask(args[self.new_consts + n :], self.varying)
         batched_p = list(mask[self.new_consts :][:n])
-        batched_t = spread(mask[self.new_consts + n :], self.varying)
+        batched_t = expand_by_mask(mask[self.new_consts + n :], self.varying)
         for i, t in enumerate(ts):
             if t is not None and batched_t[i] != batched_p[i]:  # both vary, or none does
                 if batched_p[i]:

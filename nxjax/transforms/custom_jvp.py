@@ -15,7 +15,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, final, o
 
 from nxjax.errors import DtypeError, GradientError, MissingRuleError, ParameterError, TreeError, described
 from nxjax.ops.arithmetic import add
-from nxjax.ops.base import NDArray, counted, fits, move_batch
+from nxjax.ops.base import NDArray, check_count, check_operands, move_batch
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.shape import reshape
 from nxjax.ops.slicing import slice as slice_op
@@ -28,11 +28,11 @@ from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.jvp import instantiate, zero_tangent
 from nxjax.transforms.linearize import linearize_flat
-from nxjax.transforms.nested import Mask, Nested, Thread, present, spread, to_front
+from nxjax.transforms.nested import Mask, Nested, Thread, batch_to_front, expand_by_mask, not_none_mask
 from nxjax.transforms.partial_eval import PartialTrace
-from nxjax.transforms.symbolic_zero import SymbolicZero, symbolic
-from nxjax.transforms.transpose import transposed
-from nxjax.transforms.vmap import batched, vmap_flat
+from nxjax.transforms.symbolic_zero import SymbolicZero, as_symbolic_zeros
+from nxjax.transforms.transpose import transpose_program
+from nxjax.transforms.vmap import batch_program, vmap_flat
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -45,8 +45,8 @@ class CustomCall(Nested):
     """Call of ``program`` with a derivative rule of its own; the first ``num_consts`` operands have none."""
 
     def infer(self, *types: ArrayType, program: Program, num_consts: int, rule: Rule) -> tuple[ArrayType, ...]:
-        fits(self, types, program)
-        counted(self, "num_consts", num_consts, len(types))
+        check_operands(self, types, program)
+        check_count(self, "num_consts", num_consts, len(types))
         return program.out_types
 
     def eval(self, *xs: NDArray, program: Program, num_consts: int, rule: Any) -> tuple[NDArray, ...]:
@@ -60,8 +60,8 @@ class CustomCall(Nested):
     ) -> Sequence[Array | None]:
         linear = tuple(isinstance(x, Linear) for x in args)
         known = [x for x in args if not isinstance(x, Linear)]
-        back = transposed(program, linear, present(cts))
-        return spread(run(back, [*known, *(ct for ct in cts if ct is not None)]), linear)
+        back = transpose_program(program, linear, not_none_mask(cts))
+        return expand_by_mask(run(back, [*known, *(ct for ct in cts if ct is not None)]), linear)
 
     def with_token(self, params: dict[str, Any], thread: Thread) -> tuple[dict[str, Any], int, int]:
         return {**params, "program": thread(params["program"]), "num_consts": params["num_consts"] + 1}, 0, 0
@@ -70,14 +70,14 @@ class CustomCall(Nested):
         return tuple(b.program(program, xs))
 
 
-def batched_whole(program: Program, size: int, mask: Mask, axis_name: Any) -> tuple[Program, Mask]:
+def batch_all_results(program: Program, size: int, mask: Mask, axis_name: Any) -> tuple[Program, Mask]:
     """``program`` with a batch in every result, as rules give them, and which results differ in it."""
     force = (True,) * len(program.outputs)
-    varies = batched(program, size, mask, None, axis_name)[1] if size else force
-    return batched(program, size, mask, force, axis_name)[0], varies
+    varies = batch_program(program, size, mask, None, axis_name)[1] if size else force
+    return batch_program(program, size, mask, force, axis_name)[0], varies
 
 
-def shared_once(ys: Sequence[Array], varies: Mask) -> tuple[tuple[Array, ...], tuple[int | None, ...]]:
+def unbatch_shared(ys: Sequence[Array], varies: Mask) -> tuple[tuple[Array, ...], tuple[int | None, ...]]:
     """Batched results and where their batch is: of one that is the same in all elements, the first element."""
     found = tuple(y if v else _first(y) for y, v in zip(ys, varies, strict=True))
     return found, tuple(0 if v else None for v in varies)
@@ -89,7 +89,9 @@ def _first(y: Array) -> Array:
     return reshape(row, shape=shape)
 
 
-def refuse_closed_over(name: str, program: Program, tangents: Sequence[Array | None], num_consts: int) -> None:
+def check_no_closed_over_tangents(
+    name: str, program: Program, tangents: Sequence[Array | None], num_consts: int
+) -> None:
     """A rule knows the arguments only: what the function closes over cannot be differentiated."""
     if any(t is not None for t in tangents[:num_consts]):
         raise GradientError(
@@ -115,16 +117,16 @@ class CustomJvpCall(CustomCall):
         num_consts: int,
         rule: Rule,
     ) -> tuple[Any, Any]:
-        refuse_closed_over("custom_jvp", program, tangents, num_consts)
+        check_no_closed_over_tangents("custom_jvp", program, tangents, num_consts)
         xs, ts = primals[num_consts:], tangents[num_consts:]
         if getattr(rule, "symbolic_zeros", False):
-            filled: list[Any] = symbolic(ts, [x.type for x in xs])
+            filled: list[Any] = as_symbolic_zeros(ts, [x.type for x in xs])
         else:
             filled = [instantiate(t, x) for x, t in zip(xs, ts, strict=True)]
         ys, dys = rule(xs, filled)
         trace = current_trace()
         if isinstance(trace, PartialTrace) and staged(ys, trace) and not staged(xs, trace):
-            ys, dys = _told_apart(rule, xs, filled, trace)
+            ys, dys = _stage_tangents_only(rule, xs, filled, trace)
         check_results("custom_jvp", program, ys)
         return tuple(ys), tuple(dys)
 
@@ -139,11 +141,11 @@ class CustomJvpCall(CustomCall):
         num_consts: int,
         rule: Rule,
     ) -> tuple[Any, Any]:
-        mask = present(dims)
-        mapped, varies = batched_whole(program, size, mask, axis_name)
+        mask = not_none_mask(dims)
+        mapped, varies = batch_all_results(program, size, mask, axis_name)
         lifted = BatchedJvp(rule, size, mask[num_consts:], axis_name)
-        ys = self(*to_front(args, dims, size), program=mapped, num_consts=num_consts, rule=lifted)
-        return shared_once(ys, varies)
+        ys = self(*batch_to_front(args, dims, size), program=mapped, num_consts=num_consts, rule=lifted)
+        return unbatch_shared(ys, varies)
 
 
 def staged(xs: Sequence[Any], trace: PartialTrace) -> bool:
@@ -151,7 +153,7 @@ def staged(xs: Sequence[Any], trace: PartialTrace) -> bool:
     return any(isinstance(x, Tracer) and x.owner is trace for x in xs)
 
 
-def _told_apart(
+def _stage_tangents_only(
     rule: Rule, xs: Sequence[Array], ts: Sequence[Any], trace: PartialTrace
 ) -> tuple[Sequence[Array], Sequence[Array | None]]:
     """What ``rule`` gives, where it computes values and tangents in one loop or branch: the tangents alone are staged.
@@ -164,7 +166,7 @@ def _told_apart(
     def flat(*given: Array) -> Sequence[Array]:
         rest = iter(given)
         ys, dys = rule(xs, [next(rest) if m else t for t, m in zip(ts, moving, strict=True)])
-        known[:] = [present(dys)]
+        known[:] = [not_none_mask(dys)]
         return [*ys, *(t for t in dys if t is not None)]
 
     assert trace.parent is not None
@@ -175,7 +177,7 @@ def _told_apart(
     pushed = iter(run(tangent, [*residuals, *(t for t, m in zip(ts, moving, strict=True) if m)]))
     values = [next(pushed) if v else y for y, v in zip(found, varies, strict=True)]
     count = len(found) - sum(known[0])
-    return found[:count], spread(values[count:], known[0])
+    return found[:count], expand_by_mask(values[count:], known[0])
 
 
 custom_jvp_call = CustomJvpCall()
@@ -196,14 +198,14 @@ class BatchedJvp:
 
         def flat(*xs: Array) -> Sequence[Array]:
             ys, ts = self.rule(xs[: len(primals)], xs[len(primals) :])
-            varies[:] = [present(ts)]
+            varies[:] = [not_none_mask(ts)]
             return [*ys, *(t for t in ts if t is not None)]
 
         dims = [0 if d else None for d in self.dims]
         out, found = vmap_flat(flat, self.size, [*primals, *tangents], [*dims, *dims], self.axis_name)
         moved = [move_batch(y, d, self.size) for y, d in zip(out, found, strict=True)]
         n = len(varies[0])
-        return moved[:n], spread(moved[n:], varies[0])
+        return moved[:n], expand_by_mask(moved[n:], varies[0])
 
 
 def check_results(where: str, program: Program, ys: Sequence[Array]) -> None:
@@ -307,7 +309,7 @@ def nondiff_positions(fun: Callable[..., Any], nums: Sequence[int], names: Seque
     return tuple(sorted(set(found)))
 
 
-def eager(leaves: Sequence[Any]) -> bool:
+def is_eager(leaves: Sequence[Any]) -> bool:
     """True when nothing is being traced, so that the function can simply be called."""
     return current_trace() is EVAL and not any(isinstance(x, Tracer) for x in leaves)
 
@@ -362,7 +364,7 @@ class CustomFunction(Generic[P, R]):
         nondiff = {i % len(full) for i in self.nondiff} if full else set[int]()
         varying = tuple(a for i, a in enumerate(full) if i not in nondiff)
         leaves, in_def = tree.flatten(varying)
-        if eager([*leaves, *(x for i in nondiff for x in tree.leaves(full[i]))]):
+        if is_eager([*leaves, *(x for i in nondiff for x in tree.leaves(full[i]))]):
             return self.fun(*full)
         xs = [as_value(x, self.transform) for x in leaves]
         out_defs: list[tree.TreeDef] = []

@@ -19,7 +19,7 @@ from nxjax.ops.arithmetic import add, mul
 from nxjax.ops.base import Elementwise, NDArray, equal_dtypes, equal_shapes, eval_by_expand, infer_by_expand, like
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.shape import broadcast_in_dim, reshape
-from nxjax.trace.array import as_value, frozen, shown
+from nxjax.trace.array import as_value, readonly, readonly_view
 from nxjax.trace.core import Array, Op, Tracer
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType, Shape, ShapeDtypeStruct
@@ -27,7 +27,7 @@ from nxjax.transforms.callback import pure_callback
 from nxjax.transforms.custom_jvp import custom_jvp_call
 from nxjax.transforms.custom_vjp import Forward, Pull, custom_lin, custom_vjp_call
 from nxjax.transforms.jvp import instantiate, jvp_flat
-from nxjax.transforms.nested import present
+from nxjax.transforms.nested import not_none_mask
 
 NO_DEFAULT: Final = inspect.Parameter.empty
 
@@ -101,7 +101,7 @@ def _check_setting(op: str, name: str, value: Any) -> None:
 
 @final
 @dataclass(frozen=True)
-class Kernel:
+class CustomKernel:
     """Another way to compute an op on one executor: ``run``, and when it may be used."""
 
     run: Callable[..., Any]
@@ -122,7 +122,7 @@ class CustomOp(Op):
         batching: ``(op, size, args, dims, **settings) -> (results, dims)``, or None to derive it.
         quantized: in quantized programs, ``"table"`` (by its values on the grid), ``"expand"`` (by the ops it is made
             of) or ``"float"``.
-        kernels: executor -> `Kernel`; ``"cpu"`` runs on NumPy arrays, ``"xla"`` writes StableHLO.
+        kernels: executor -> `CustomKernel`; ``"cpu"`` runs on NumPy arrays, ``"xla"`` writes StableHLO.
         pushes, pulls: the forward or reverse derivative that was given, at most one of them.
     """
 
@@ -145,7 +145,7 @@ class CustomOp(Op):
         self.declared = declared
         self.batching = batching
         self.quantized = quantized
-        self.kernels: dict[str, Kernel] = {}
+        self.kernels: dict[str, CustomKernel] = {}
         self.samples: Sequence[Any] = ()  # operands and settings that it is tested with
         self.examine: Callable[[CustomOp], None] | None = None  # compares the derivative with differences
         self.pushes: Callable[..., Any] | None = None
@@ -211,9 +211,12 @@ class CustomOp(Op):
         self, run: Callable[..., Any], xs: Sequence[NDArray], types: Sequence[ArrayType], params: dict[str, Any]
     ) -> list[NDArray]:
         """What a NumPy function gives, in the dtypes that the op says."""
-        ys = [np.asarray(v.numpy() if isinstance(v, Array) else v) for v in self.many(run(*map(shown, xs), **params))]
+        ys = [
+            np.asarray(v.numpy() if isinstance(v, Array) else v)
+            for v in self.many(run(*map(readonly_view, xs), **params))
+        ]
         # An operand, or memory that the function keeps, is no result: both have other users.
-        return [frozen(y.astype(t.dtype, copy=False)) for y, t in zip(ys, types, strict=True)]
+        return [readonly(y.astype(t.dtype, copy=False)) for y, t in zip(ys, types, strict=True)]
 
     def meaning(self, *xs: NDArray, **params: Any) -> Any:
         """The function itself on NumPy arrays, whatever kernels there are."""
@@ -259,7 +262,7 @@ class CustomOp(Op):
             *residuals,
             *(t for t in tangents if t is not None),
             num_residuals=len(residuals),
-            varying=present(tangents),
+            varying=not_none_mask(tangents),
             pull=pull,
             out_types=tuple(y.type.strong() for y in ys),
         )

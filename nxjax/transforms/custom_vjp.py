@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar, final
 
 from nxjax.errors import GradientError, ParameterError, ShapeError, Shown, TreeError, described, needs_function
 from nxjax.ops.arithmetic import mul
-from nxjax.ops.base import NDArray, counted, like, move_batch, require
+from nxjax.ops.base import NDArray, check_count, like, move_batch, require
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.reduce import reduce_sum
 from nxjax.trace import dtypes, tree
@@ -26,14 +26,14 @@ from nxjax.trace.types import ArrayType
 from nxjax.transforms.custom_jvp import (
     CustomCall,
     CustomFunction,
-    batched_whole,
+    batch_all_results,
+    check_no_closed_over_tangents,
     check_results,
-    refuse_closed_over,
-    shared_once,
+    unbatch_shared,
 )
 from nxjax.transforms.jvp import zero_tangent
-from nxjax.transforms.nested import Mask, picked, present, spread, to_front
-from nxjax.transforms.symbolic_zero import SymbolicZero, symbolic
+from nxjax.transforms.nested import Mask, batch_to_front, expand_by_mask, not_none_mask, select_by_mask
+from nxjax.transforms.symbolic_zero import SymbolicZero, as_symbolic_zeros
 from nxjax.transforms.vmap import vmap_flat
 
 P = ParamSpec("P")
@@ -51,7 +51,7 @@ class Forward:
     def __call__(self, primals: Sequence[Array]) -> tuple[list[Array], list[Array], Pull]:
         raise NotImplementedError
 
-    def knowing(self, perturbed: Mask) -> Forward:
+    def with_perturbed(self, perturbed: Mask) -> Forward:
         """The rule when it is known which primals are being differentiated."""
         return self
 
@@ -72,9 +72,9 @@ class CustomVjpCall(CustomCall):
         num_consts: int,
         rule: Forward,
     ) -> tuple[Any, Any]:
-        refuse_closed_over("custom_vjp", program, tangents, num_consts)
-        mask = present(tangents[num_consts:])
-        ys, residuals, pull = rule.knowing(mask)(primals[num_consts:])
+        check_no_closed_over_tangents("custom_vjp", program, tangents, num_consts)
+        mask = not_none_mask(tangents[num_consts:])
+        ys, residuals, pull = rule.with_perturbed(mask)(primals[num_consts:])
         check_results("custom_vjp", program, ys)
         differentiable = tuple(dtypes.is_differentiable(y.dtype) for y in ys)
         found = custom_lin(
@@ -98,11 +98,11 @@ class CustomVjpCall(CustomCall):
         num_consts: int,
         rule: Forward,
     ) -> tuple[Any, Any]:
-        mask = present(dims)
-        mapped, varies = batched_whole(program, size, mask, axis_name)
+        mask = not_none_mask(dims)
+        mapped, varies = batch_all_results(program, size, mask, axis_name)
         lifted = BatchedForward(rule, size, mask[num_consts:], axis_name)
-        ys = self(*to_front(args, dims, size), program=mapped, num_consts=num_consts, rule=lifted)
-        return shared_once(ys, varies)
+        ys = self(*batch_to_front(args, dims, size), program=mapped, num_consts=num_consts, rule=lifted)
+        return unbatch_shared(ys, varies)
 
 
 @final
@@ -120,7 +120,7 @@ class CustomLin(Op):
         pull: Pull,
         out_types: tuple[ArrayType, ...],
     ) -> tuple[ArrayType, ...]:
-        tangents = len(types) - counted(self, "num_residuals", num_residuals, len(types))
+        tangents = len(types) - check_count(self, "num_residuals", num_residuals, len(types))
         require(self, tangents == sum(varying), "tangents", tangents, f"{sum(varying)}, one per argument that varies")
         return out_types
 
@@ -143,10 +143,10 @@ class CustomLin(Op):
         out_types: tuple[ArrayType, ...],
     ) -> Sequence[Array | None]:
         if getattr(pull, "symbolic_zeros", False):
-            filled: list[Any] = symbolic(cts, out_types)
+            filled: list[Any] = as_symbolic_zeros(cts, out_types)
         else:
             filled = [zero_tangent(t) if ct is None else ct for ct, t in zip(cts, out_types, strict=True)]
-        found = picked(pull(args[:num_residuals], filled), varying)
+        found = select_by_mask(pull(args[:num_residuals], filled), varying)
         return [
             *(None,) * num_residuals,
             *(ct if isinstance(x, Linear) else None for x, ct in zip(args[num_residuals:], found, strict=True)),
@@ -182,8 +182,8 @@ class BatchedForward(Forward):
     def __hash__(self) -> int:
         return hash(self._key)
 
-    def knowing(self, perturbed: Mask) -> Forward:
-        return BatchedForward(self.rule.knowing(perturbed), self.size, self.dims, self.axis_name)
+    def with_perturbed(self, perturbed: Mask) -> Forward:
+        return BatchedForward(self.rule.with_perturbed(perturbed), self.size, self.dims, self.axis_name)
 
     def __call__(self, primals: Sequence[Array]) -> tuple[list[Array], list[Array], Pull]:
         store: list[Any] = []
@@ -216,12 +216,12 @@ class _BatchedPull:
 
         def flat(*xs: Array) -> Sequence[Array]:
             found = self.pull(xs[: len(residuals)], xs[len(residuals) :])
-            store[:] = [present(found)]
+            store[:] = [not_none_mask(found)]
             return [ct for ct in found if ct is not None]
 
         dims = [*self.residual_dims, *(0,) * len(cts)]
         out, out_dims = vmap_flat(flat, self.size, [*residuals, *cts], dims, self.axis_name)
-        values, places = spread(out, store[0]), spread(out_dims, store[0])
+        values, places = expand_by_mask(out, store[0]), expand_by_mask(out_dims, store[0])
         return [
             None if ct is None else self._placed(ct, d, batched)
             for ct, d, batched in zip(values, places, self.dims, strict=True)
@@ -279,7 +279,7 @@ class _UserForward(Forward):
         self.perturbed = perturbed
         self.__qualname__ = f"vjp of {owner.__name__}"
 
-    def knowing(self, perturbed: Mask) -> Forward:
+    def with_perturbed(self, perturbed: Mask) -> Forward:
         if not self.owner.symbolic_zeros:
             return self
         return _UserForward(self.owner, self.args, self.in_def, perturbed)

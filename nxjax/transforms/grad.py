@@ -14,13 +14,13 @@ from nxjax.ops.base import constant, zeros
 from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
-from nxjax.trace.boundary import boundary
+from nxjax.trace.boundary import api_boundary
 from nxjax.trace.core import Array
 from nxjax.trace.tree_partial import Partial
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.auxiliary import taken_apart
+from nxjax.transforms.auxiliary import split_aux
 from nxjax.transforms.linearize import linearize_flat
-from nxjax.transforms.transpose import backward, cotangents
+from nxjax.transforms.transpose import backward_pass, flatten_cotangents
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -98,10 +98,10 @@ def value_and_grad(
         raise ParameterError("grad: needs a function", got=type(fun).__name__)
     called: Callable[..., Any] = fun
 
-    @boundary
+    @api_boundary
     @functools.wraps(fun)
     def with_gradient(*args: P.args, **kwargs: P.kwargs) -> Any:
-        chosen = positions("grad", argnums, len(args))
+        chosen = argnum_positions("grad", argnums, len(args))
         picked = tuple(args[i] for i in chosen)
         leaves, treedef = tree.flatten(picked)
         xs = [as_value(x, "grad") for x in leaves]
@@ -122,7 +122,7 @@ def value_and_grad(
                 y, aux = y  # pyright: ignore[reportUnknownVariableType]
             else:
                 aux = None
-            arrays, rebuilt = taken_apart(aux)
+            arrays, rebuilt = split_aux(aux)
             store[:] = [rebuilt]
             return [_check_output(y, holomorphic), *arrays]
 
@@ -130,23 +130,23 @@ def value_and_grad(
         (value, *aux), program, varies = linearize_flat(flat, xs, varying)
         seed = constant(1, value.dtype)
         cts = [seed if i == 0 else None for i, v in enumerate(varies) if v]
-        found = iter(backward(program, [None] * len(program.inputs), cts))
+        found = iter(backward_pass(program, [None] * len(program.inputs), cts))
         gradients = [_gradient(x.type, next(found) if v else None) for x, v in zip(xs, varying, strict=True)]
         grads = tree.unflatten(treedef, gradients)
         result = (value, store[0](aux)) if has_aux else value
-        return result, grads[0] if is_one(argnums) else grads
+        return result, grads[0] if is_single_argnum(argnums) else grads
 
     return with_gradient
 
 
-def positions(where: str, argnums: int | Sequence[int], n: int) -> tuple[int, ...]:
+def argnum_positions(where: str, argnums: int | Sequence[int], n: int) -> tuple[int, ...]:
     """``argnums`` of ``n`` positional arguments, counted from the front.
 
     Raises:
         ParameterError: it holds something else than integers, names no argument, or names one twice.
     """
     try:
-        wanted = tuple(map(operator.index, (argnums,) if is_one(argnums) else argnums))  # pyright: ignore[reportArgumentType]
+        wanted = tuple(map(operator.index, (argnums,) if is_single_argnum(argnums) else argnums))  # pyright: ignore[reportArgumentType]
     except TypeError:
         raise ParameterError(
             f"{where}: argnums",
@@ -173,7 +173,7 @@ def positions(where: str, argnums: int | Sequence[int], n: int) -> tuple[int, ..
     return found
 
 
-def is_one(argnums: object) -> bool:
+def is_single_argnum(argnums: object) -> bool:
     """Whether ``argnums`` is one position, whose gradient stands alone, and no sequence of them."""
     return hasattr(argnums, "__index__")
 
@@ -239,7 +239,7 @@ def vjp(
 ) -> tuple[R, Callable[..., tuple[Any, ...]], Any]: ...
 @overload
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool, reduce_axes: Sequence[Any] = ()) -> Any: ...
-@boundary
+@api_boundary
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_axes: Sequence[Any] = ()) -> Any:
     """Value of ``fun(*primals)`` and the map from the result's cotangent to those of the arguments.
 
@@ -268,7 +268,7 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_ax
         y = fun(*tree.unflatten(treedef, values))
         y, aux = y if has_aux else (y, None)
         y_leaves, y_def = tree.flatten(y)
-        arrays, rebuilt = taken_apart(aux)
+        arrays, rebuilt = split_aux(aux)
         store[:] = [y_def, len(y_leaves), rebuilt]
         return [*y_leaves, *arrays]
 
@@ -280,10 +280,10 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_ax
 
     def pull(*args: Any) -> tuple[Any, ...]:
         (cts,) = args[kept:]
-        given = cotangents(y_def, out_types, cts, "vjp")
+        given = flatten_cotangents(y_def, out_types, cts, "vjp")
         flat_cts = [ct for ct, v in zip([*given, *([None] * (results - n))], varies, strict=True) if v]
         known = [as_value(x, "vjp") for x in args[:kept]]
-        found = iter(backward(linear, [*known, *([None] * (len(linear.inputs) - kept))], flat_cts)[kept:])
+        found = iter(backward_pass(linear, [*known, *([None] * (len(linear.inputs) - kept))], flat_cts)[kept:])
         return tree.unflatten(
             treedef, [_gradient(t, next(found) if v else None) for t, v in zip(in_types, varying, strict=True)]
         )

@@ -18,7 +18,7 @@ from nxjax.trace.core import Array, Op
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.control.loop import LoopParams
-from nxjax.transforms.nested import branch_of
+from nxjax.transforms.nested import clamped_branch
 
 CALLS: Final = frozenset(("jit", "bucketed", "checkpoint", "custom_jvp_call", "custom_vjp_call", "call_exported"))
 
@@ -88,7 +88,7 @@ class _Inliner:
             index = inputs[0]
             assert isinstance(index, Literal)
             branches: Sequence[Program] = e.params["branches"]
-            return self._call(branch_of(branches, int(index.value.numpy())), inputs[1:], scope)  # pyright: ignore
+            return self._call(clamped_branch(branches, int(index.value.numpy())), inputs[1:], scope)  # pyright: ignore
         program: Program | None = e.op.called(**e.params)
         return None if program is None else self._call(program, inputs, scope)
 

@@ -14,7 +14,7 @@ from nxjax.ops.slicing import slice as slice_op
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.core import Array
-from nxjax.transforms.grad import is_one, positions, vjp
+from nxjax.transforms.grad import argnum_positions, is_single_argnum, vjp
 from nxjax.transforms.jvp import jvp
 from nxjax.transforms.vmap import vmap
 
@@ -139,7 +139,7 @@ def _of_argnums(
     fun: Callable[..., Any], argnums: int | Sequence[int], args: tuple[Any, ...], kwargs: dict[str, Any], where: str
 ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """``fun`` as a function of the chosen arguments only, and those."""
-    places = positions(where, argnums, len(args))
+    places = argnum_positions(where, argnums, len(args))
 
     def inner(*chosen: Any) -> Any:
         full = list(args)
@@ -199,4 +199,4 @@ def _argument_tree(in_def: tree.TreeDef, xs: Sequence[Array], whole: Array, argn
 
 
 def _single(arguments: tuple[Any, ...], argnums: int | Sequence[int]) -> Any:
-    return arguments[0] if is_one(argnums) else arguments
+    return arguments[0] if is_single_argnum(argnums) else arguments

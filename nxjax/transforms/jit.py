@@ -20,13 +20,13 @@ from nxjax.config import current_settings
 from nxjax.errors import DtypeError, ParameterError, described
 from nxjax.trace import tree
 from nxjax.trace.array import DeviceArray, as_value, type_of
-from nxjax.trace.boundary import boundary
-from nxjax.trace.core import EVAL, Array, current_trace, the_watcher
+from nxjax.trace.boundary import api_boundary
+from nxjax.trace.core import EVAL, Array, current_trace, current_watcher
 from nxjax.transforms import retrace
 from nxjax.transforms.call import jit_call
 from nxjax.transforms.jit_arguments import Arguments
-from nxjax.transforms.jit_entry import Entry, are_plain, scope
-from nxjax.transforms.jit_options import OPTIONS, given_sharding, resolve
+from nxjax.transforms.jit_entry import Entry, are_uncommitted, trace_context
+from nxjax.transforms.jit_options import OPTIONS, given_sharding, resolve_argnums
 from nxjax.transforms.jit_stages import Lowered, Traced
 from nxjax.transforms.jit_trace import TracedCall, traced
 
@@ -79,7 +79,7 @@ class Jitted(Generic[P, R]):
         self._recent: Entry | None = None
         self._plans = None
         self.trace_count = 0
-        self.history: list[retrace.Signature] = []  # of traces, for `nx.explain_retrace`
+        self.history: list[retrace.TraceRecord] = []  # of traces, for `nx.explain_retrace`
 
     @overload
     def __get__(self, instance: None, owner: Any = None) -> Self: ...
@@ -110,7 +110,7 @@ class Jitted(Generic[P, R]):
         entry = self._recent
         if entry is not None and not kwargs and current_trace() is EVAL:
             types = [x.type for x in args if type(x) is DeviceArray]
-            if types == entry.types and len(types) == len(args) and scope() == entry.state:
+            if types == entry.types and len(types) == len(args) and trace_context() == entry.state:
                 out = entry.run([*args], self.device)
                 entry.tell(self, args, kwargs, args)
                 return entry.out_tree.unflatten(out)
@@ -127,7 +127,7 @@ class Jitted(Generic[P, R]):
             raise self.arguments.no_array(error, args, kwargs, leaves) from None
         types = tuple([x.type for x in values])
         # Program: one of each tree, types, static arguments and state.
-        state = scope()
+        state = trace_context()
         key = (in_tree, types, statics, state)
         entry = self._entries.get(key)
         if entry is None or (entry.borrows and not entry.alive()):
@@ -136,9 +136,9 @@ class Jitted(Generic[P, R]):
         # arguments" is `Entry.run`'s, "first run" and "hurried code" are the executable's. Under another trace no call,
         # but its equations: those of the program, or one that holds it.
         trace = current_trace()
-        if mode is not None and trace is EVAL and not entry.borrows and the_watcher() is not None:
+        if mode is not None and trace is EVAL and not entry.borrows and current_watcher() is not None:
             out = entry.watched(values, self.device, self.arguments.name)
-        elif trace is EVAL and entry.direct and are_plain(values):
+        elif trace is EVAL and entry.direct and are_uncommitted(values):
             out = entry.run(values, self.device)
             entry.tell(self, args, kwargs, leaves, frozenset([name for name, _, _ in statics or ()]))
             if entry.flat:
@@ -151,7 +151,7 @@ class Jitted(Generic[P, R]):
             out = jit_call(*entry.consts, *values, program=entry.opened, name=self.arguments.name)
         return entry.out_tree.unflatten(out)
 
-    @boundary
+    @api_boundary
     def _entry(self, call: TracedCall) -> Entry:
         """``call``, traced."""
         if len(self._entries) >= _MOST:
@@ -159,8 +159,8 @@ class Jitted(Generic[P, R]):
                 self._entries.pop(old, None)  # another thread may have been here
         begin = perf_counter()
         entry = Entry(traced(self, call), call)
-        entry.record = retrace.Signature(call, entry.traced.asked.names, entry.borrows, perf_counter() - begin)
-        retrace.remember(self, entry.record)
+        entry.record = retrace.TraceRecord(call, entry.traced.asked.names, entry.borrows, perf_counter() - begin)
+        retrace.record_trace(self, entry.record)
         return entry
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
@@ -171,7 +171,7 @@ class Jitted(Generic[P, R]):
             types = tuple(type_of(x, "jit") for x in leaves)
         except DtypeError as error:
             raise self.arguments.no_array(error, args, kwargs, leaves) from None
-        found = self._entry(TracedCall(args, kwargs, in_tree, types, statics, scope())).traced
+        found = self._entry(TracedCall(args, kwargs, in_tree, types, statics, trace_context())).traced
         found.given = tuple(given_sharding(x) for x in leaves)
         return found
 
@@ -287,7 +287,7 @@ def jit(
     unknown = unused.keys() - {"abstracted_axes"}
     if unknown:
         raise ParameterError(f"jit() got an unexpected keyword argument {min(unknown)!r}", expected=", ".join(OPTIONS))
-    nums, names = resolve(fun, static_argnums, static_argnames, "static")
-    donated_nums, donated_names = resolve(fun, donate_argnums, donate_argnames, "donate")
+    nums, names = resolve_argnums(fun, static_argnums, static_argnames, "static")
+    donated_nums, donated_names = resolve_argnums(fun, donate_argnums, donate_argnames, "donate")
     arguments = Arguments(fun, nums, frozenset(names), donated_nums, frozenset(donated_names), in_shardings)
     return Jitted(arguments, device if device is not None else backend, inline, out_shardings)

@@ -13,7 +13,7 @@ from nxjax.errors import DtypeError, ParameterError, StaticArgumentError
 from nxjax.trace import tree
 from nxjax.trace.array import type_of
 from nxjax.trace.sharding import Sharding
-from nxjax.transforms.jit_options import exactly, shardings_of
+from nxjax.transforms.jit_options import shardings_of, static_key
 
 
 @final
@@ -63,7 +63,7 @@ class Arguments(NamedTuple):
                     expected="a value with __hash__ and __eq__",
                     fix="pass a tuple instead of a list, or make the argument traced",
                 ) from None
-        return tuple((name, exactly(value), value) for name, value in found)
+        return tuple((name, static_key(value), value) for name, value in found)
 
     def names(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
         """What the flat arguments that are not static are called."""

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, final
 
 from nxjax.config import current_settings
-from nxjax.trace.array import DeviceArray, PlacedArray, another, given
+from nxjax.trace.array import DeviceArray, PlacedArray, copied, donate_arguments
 from nxjax.trace.axes import axes_in_scope
-from nxjax.trace.boundary import boundary
-from nxjax.trace.core import Array, Tracer, current_trace, the_watcher
+from nxjax.trace.boundary import api_boundary
+from nxjax.trace.core import Array, Tracer, current_trace, current_watcher
 from nxjax.trace.mesh import current_mesh
-from nxjax.trace.shortcuts import may
+from nxjax.trace.shortcuts import is_allowed
 from nxjax.transforms import retrace
-from nxjax.transforms.jit_stages import Executable, Repeated, Traced, the_compiler
+from nxjax.transforms.jit_stages import ExecutableProtocol, Repeated, Traced, current_compiler
 from nxjax.transforms.jit_trace import TracedCall
 
 # After how many calls of one program its executor is told of it: the second, then ever more seldom.
@@ -34,7 +34,7 @@ class _Way(NamedTuple):
         final: whether further calls run like this.
     """
 
-    executable: Executable
+    executable: ExecutableProtocol
     leading: Sequence[Any]
     donate: tuple[int, ...]
     final: bool
@@ -56,22 +56,22 @@ class Entry:
         self.calls = 0
         self.opened, consts = traced.program.close_over()
         # Its own: what a function closes over lives on when the array is deleted, or donated to the function itself.
-        self.consts = tuple(map(another, consts))
+        self.consts = tuple(map(copied, consts))
         self.out_tree = traced.out_tree
         self.donate = tuple(i + len(self.consts) for i in traced.donate)
         # What `retrace` knows of this signature.
-        self.record: retrace.Signature | None = None
+        self.record: retrace.TraceRecord | None = None
         # How direct calls run, once they did.
         self.way: _Way | None = None
         # A function that closes over tracers of a surrounding trace is good for that trace only.
         self.borrows = any(isinstance(c, Tracer) for c in self.consts)
-        self.places: dict[Any, Executable] = {}
+        self.places: dict[Any, ExecutableProtocol] = {}
         placed = bool(traced.asked) or any(type(c) is PlacedArray for c in self.consts)
         # Whether a call with arguments that are nowhere in particular is one on the default device.
-        self.direct = not self.borrows and not placed and not the_compiler().is_placed(self.opened, traced.device)
+        self.direct = not self.borrows and not placed and not current_compiler().is_placed(self.opened, traced.device)
         # Whether calls of arrays by position may be known by their types alone.
         self.flat = (
-            may("recent entry")
+            is_allowed("recent entry")
             and current_settings().mode is None
             and self.direct
             and call.statics is None
@@ -86,29 +86,33 @@ class Entry:
             way = self.way = self._way(device)
         inputs: list[Any] = [*way.leading, *values] if way.leading else values
         if way.donate:
-            inputs = given(inputs, way.donate)
+            inputs = donate_arguments(inputs, way.donate)
         out = way.executable(inputs)
         self.calls += 1
         return out
 
     def _way(self, device: Any) -> _Way:
         """How the next call runs. From the second on, what depends on consts alone was done before."""
-        with retrace.compiling(self.record):
-            executable = the_compiler().compile(self.opened, device=device, donate=self.donate)
-        held = executable.holding(self.consts) if self.calls and self.consts and may("held arguments") else None
+        with retrace.time_compilation(self.record):
+            executable = current_compiler().compile(self.opened, device=device, donate=self.donate)
+        held = (
+            executable.bind_leading(self.consts)
+            if self.calls and self.consts and is_allowed("held arguments")
+            else None
+        )
         if held is None:
             return _Way(executable, self.consts, self.donate, final=self.calls > 0 or not self.consts)
         shift = len(held[1]) - len(self.consts)
         return _Way(*held, tuple(i + shift for i in self.donate), final=True)
 
-    def _placed(self, inputs: Sequence[Any]) -> Executable:
+    def _placed(self, inputs: Sequence[Any]) -> ExecutableProtocol:
         """The executable for where these arguments were put."""
         key = tuple([x.sharding if type(x) is PlacedArray else None for x in inputs])
         found = self.places.get(key)
         if found is None:
             placement = self.traced.place(key)
-            with retrace.compiling(self.record):
-                found = self.places[key] = the_compiler().compile_placed(self.opened, placement, self.donate)
+            with retrace.time_compilation(self.record):
+                found = self.places[key] = current_compiler().compile_placed(self.opened, placement, self.donate)
         return found
 
     def tell(
@@ -120,7 +124,7 @@ class Entry:
         statics: frozenset[Any] = frozenset(),
     ) -> None:
         """Now and then: let the executor know of a repeated call, which it may answer before it gets here."""
-        if self.calls not in _TOLD or not may("plan"):
+        if self.calls not in _TOLD or not is_allowed("plan"):
             return
         way = self.way
         assert way is not None
@@ -140,35 +144,35 @@ class Entry:
             ),
         )
 
-    @boundary
+    @api_boundary
     def watched(self, values: list[Any], device: Any, name: str) -> Sequence[Array]:
         """The results, while somebody looks at everything that runs; arguments live until they have."""
-        watcher, inputs = the_watcher(), list[Any]([*self.consts, *values])
+        watcher, inputs = current_watcher(), list[Any]([*self.consts, *values])
         assert watcher is not None
-        if self.direct and are_plain(values):
-            executable = the_compiler().compile(self.opened, device=device)
+        if self.direct and are_uncommitted(values):
+            executable = current_compiler().compile(self.opened, device=device)
         else:
             key = tuple([x.sharding if type(x) is PlacedArray else None for x in inputs])
-            executable = the_compiler().compile_placed(self.opened, self.traced.place(key))
+            executable = current_compiler().compile_placed(self.opened, self.traced.place(key))
         names = self.traced.asked.names or [f"argument {i}" for i in range(len(values))]
         out = watcher.call(self.opened, inputs, lambda: executable(inputs), name, names)
-        given(inputs, self.donate)
+        donate_arguments(inputs, self.donate)
         return out
 
-    @boundary
+    @api_boundary
     def at_place(self, values: Sequence[Any]) -> Sequence[Array]:
         """The results where the arguments were put, or the function was told to run."""
         inputs: list[Any] = [*self.consts, *values]
         executable = self._placed(inputs)
-        return executable(given(inputs, self.donate) if self.donate else inputs)
+        return executable(donate_arguments(inputs, self.donate) if self.donate else inputs)
 
     def alive(self) -> bool:
         """True when every borrowed tracer belongs to a trace we are in."""
-        around = current_trace().lineage()
+        around = current_trace().ancestors()
         return all(c.owner in around for c in self.consts if isinstance(c, Tracer))
 
 
-def are_plain(values: Sequence[Array]) -> bool:
+def are_uncommitted(values: Sequence[Array]) -> bool:
     """Whether all are concrete and nowhere in particular."""
     for x in values:  # noqa: SIM110 (`all` takes twice the time)
         if type(x) is not DeviceArray:
@@ -176,6 +180,6 @@ def are_plain(values: Sequence[Array]) -> bool:
     return True
 
 
-def scope() -> Any:
+def trace_context() -> Any:
     """What a program depends on besides its arguments."""
     return axes_in_scope(), current_mesh(), current_settings().call

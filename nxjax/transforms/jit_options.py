@@ -27,17 +27,17 @@ OPTIONS: Final = (
 )  # fmt: skip
 
 
-def exactly(value: Any) -> Any:
+def static_key(value: Any) -> Any:
     """What tells equal static arguments apart: 1, 1.0 and True are different programs, 0.0 and -0.0, and in tuples."""
     kind = type(value)
     if isinstance(value, (float, np.floating)):
         return (kind, math.copysign(1, value)) if not value else kind
     if isinstance(value, (complex, np.complexfloating)):
-        return kind, exactly(value.real), exactly(value.imag)
+        return kind, static_key(value.real), static_key(value.imag)
     if isinstance(value, tuple):
-        return (kind, *map(exactly, value))  # pyright: ignore[reportUnknownArgumentType]
+        return (kind, *map(static_key, value))  # pyright: ignore[reportUnknownArgumentType]
     if isinstance(value, frozenset):
-        return kind, frozenset((x, exactly(x)) for x in value)  # pyright: ignore[reportUnknownVariableType]
+        return kind, frozenset((x, static_key(x)) for x in value)  # pyright: ignore[reportUnknownVariableType]
     return kind
 
 
@@ -63,7 +63,7 @@ def given_sharding(x: Any) -> Sharding | None:
     return x.sharding if type(x) is PlacedArray else None
 
 
-def constrained(x: Any, sharding: Sharding | None) -> Any:
+def with_sharding(x: Any, sharding: Sharding | None) -> Any:
     """``x`` with its layout written into the program, where other transforms will find it."""
     if not isinstance(sharding, NamedSharding):
         return x
@@ -80,7 +80,9 @@ def _names(value: Any) -> tuple[Any, ...]:
     return () if value is None else (value,) if isinstance(value, str) else tuple(value)
 
 
-def resolve(fun: Callable[..., Any], nums: Any, names: Any, what: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
+def resolve_argnums(
+    fun: Callable[..., Any], nums: Any, names: Any, what: str
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Positions and names of the same parameters: naming one way names both."""
     try:
         positions, words = _ints(nums), _names(names)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
 from nxjax.config import config
 from nxjax.errors import ParameterError, ShardingError
 from nxjax.trace import core, tree
-from nxjax.trace.array import DeviceArray, PlacedArray, another, as_value, given
+from nxjax.trace.array import DeviceArray, PlacedArray, as_value, copied, donate_arguments
 from nxjax.trace.program import Program
-from nxjax.trace.promise import check_made
+from nxjax.trace.reproducible import check_compiled
 from nxjax.trace.sharding import Sharding
-from nxjax.trace.shortcuts import may
+from nxjax.trace.shortcuts import is_allowed
 from nxjax.trace.types import ArrayType, ShapeDtypeStruct
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Repeated(NamedTuple):
-    """A call that a compiled program has answered before and may be asked for again: see `Executable.shortcut`.
+    """A call that a compiled program has answered before and may be asked for again: see `ExecutableProtocol.shortcut`.
 
     Attributes:
         args, kwargs: the arguments.
@@ -47,10 +47,10 @@ class Repeated(NamedTuple):
     out_types: Sequence[ArrayType]
 
 
-class Executable(Protocol):
+class ExecutableProtocol(Protocol):
     """What a backend makes of a program, and what a call of it may be relied on for.
 
-    However a call is answered (by this, by a `shortcut`, by what `holding` gave), this holds; ``tests/ways.py`` has all
+    However a call is answered (by this, by a `shortcut`, by what `bind_leading` gave), this holds; ``tests/ways.py`` has all
     ways, and ``tests/transforms/test_jit_ways.py`` asks every one of them.
 
     Arguments: one array per input, of its type; the caller has checked that. Their memory may be strided, unaligned,
@@ -93,7 +93,7 @@ class Executable(Protocol):
         """Do now what may be left for the first runs: somebody compiles ahead of time."""
         ...
 
-    def holding(self, held: Sequence[Any]) -> tuple[Executable, list[DeviceArray]] | None:
+    def bind_leading(self, held: Sequence[Any]) -> tuple[ExecutableProtocol, list[DeviceArray]] | None:
         """An executable for calls whose first arguments are always ``held``, and what it takes in their place.
 
         None: knowing them makes no difference.
@@ -108,7 +108,7 @@ class Executable(Protocol):
 class Compiler(Protocol):
     """What compiles programs; set from outside by `trace.core.install_compiler`."""
 
-    def compile(self, program: Program, *, device: Any = None, donate: tuple[int, ...] = ()) -> Executable: ...
+    def compile(self, program: Program, *, device: Any = None, donate: tuple[int, ...] = ()) -> ExecutableProtocol: ...
 
     def lower(self, program: Program, *, device: Any = None, donate: tuple[int, ...] = ()) -> str: ...
 
@@ -127,15 +127,15 @@ class Compiler(Protocol):
         names: Sequence[str] = (),
     ) -> Any: ...
 
-    def compile_placed(self, program: Program, placement: Any, donate: tuple[int, ...] = ()) -> Executable: ...
+    def compile_placed(self, program: Program, placement: Any, donate: tuple[int, ...] = ()) -> ExecutableProtocol: ...
 
     def lower_placed(self, program: Program, placement: Any, donate: tuple[int, ...] = ()) -> str: ...
 
     def default_sharding(self) -> Sharding: ...
 
 
-def the_compiler() -> Compiler:
-    return core.the_compiler()
+def current_compiler() -> Compiler:
+    return core.current_compiler()
 
 
 @final
@@ -148,20 +148,20 @@ class Compiled:
     [2.0, 2.0, 2.0]
     """
 
-    def __init__(self, traced: Traced, executable: Executable) -> None:
+    def __init__(self, traced: Traced, executable: ExecutableProtocol) -> None:
         self._traced = traced
         self.in_tree, self.out_tree = traced.in_tree, traced.out_tree
         self.executable = executable
         self._promised = bool(config.reproducible)
         _, consts = traced.program.close_over()
-        self._leading: Sequence[Any] = tuple(map(another, consts))
-        if may("held arguments") and all(type(x) is DeviceArray for x in self._leading):
-            held = executable.holding(self._leading)
+        self._leading: Sequence[Any] = tuple(map(copied, consts))
+        if is_allowed("held arguments") and all(type(x) is DeviceArray for x in self._leading):
+            held = executable.bind_leading(self._leading)
             if held is not None:
                 self.executable, self._leading = held
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        check_made(self._promised)
+        check_compiled(self._promised)
         dynamic = self._traced.bind(args, kwargs)
         leaves, treedef = tree.flatten(dynamic)
         values = [as_value(x, "compiled call") for x in leaves]
@@ -192,7 +192,7 @@ class Compiled:
                     fix="nx.device_put(x, compiled.input_shardings[0][i])",
                 )
         if self._traced.donate:
-            values = given(values, self._traced.donate)
+            values = donate_arguments(values, self._traced.donate)
         out = self.executable([*self._leading, *values])  # pyright: ignore[reportArgumentType]
         return self._traced.out_tree.unflatten(out)
 
@@ -213,7 +213,7 @@ class Compiled:
     def input_shardings(self) -> tuple[Any, dict[str, Any]]:
         """Where arguments have to be: shardings in the place of arrays, in ``(args, kwargs)``."""
         opened, consts = self._traced.program.close_over()
-        found = self.executable.input_shardings or (the_compiler().default_sharding(),) * len(opened.inputs)
+        found = self.executable.input_shardings or (current_compiler().default_sharding(),) * len(opened.inputs)
         return tree.unflatten(self._traced.in_tree, list(found[len(consts) :]))
 
     @property
@@ -221,7 +221,7 @@ class Compiled:
         """Where results will be: shardings in the place of arrays."""
         found = self.executable.output_shardings
         count = len(self._traced.program.outputs)
-        return tree.unflatten(self._traced.out_tree, list(found or (the_compiler().default_sharding(),) * count))
+        return tree.unflatten(self._traced.out_tree, list(found or (current_compiler().default_sharding(),) * count))
 
     def as_text(self) -> str:
         """The executor's own text of the optimized program."""
@@ -283,10 +283,10 @@ class Lowered:
         """
         opened, _ = self._traced.program.close_over()
         if dialect is not None and (self._placement is None or dialect == "program"):
-            return the_compiler().text(opened, dialect, device=self._device, donate=self._donate)
+            return current_compiler().text(opened, dialect, device=self._device, donate=self._donate)
         if self._placement is not None:
-            return the_compiler().lower_placed(opened, self._placement, self._donate)
-        return the_compiler().lower(opened, device=self._device, donate=self._donate)
+            return current_compiler().lower_placed(opened, self._placement, self._donate)
+        return current_compiler().lower(opened, device=self._device, donate=self._donate)
 
     def compiler_ir(self, dialect: str | None = None) -> str | None:
         """The text that `as_text` gives, or None, as in JAX, where there is no such stage."""
@@ -298,9 +298,9 @@ class Lowered:
     def compile(self, compiler_options: Any = None) -> Compiled:
         opened, _ = self._traced.program.close_over()
         if self._placement is not None:
-            made = the_compiler().compile_placed(opened, self._placement, self._donate)
+            made = current_compiler().compile_placed(opened, self._placement, self._donate)
         else:
-            made = the_compiler().compile(opened, device=self._device, donate=self._donate)
+            made = current_compiler().compile(opened, device=self._device, donate=self._donate)
         made.prepare()
         return Compiled(self._traced, made)
 
@@ -381,15 +381,15 @@ class Traced:
         opened, consts = self.program.close_over()
         donate = tuple(i + len(consts) for i in self.donate)
         device, placement = self._jitted.device, None
-        if self.asked or any(self.given) or the_compiler().is_placed(opened, device):
+        if self.asked or any(self.given) or current_compiler().is_placed(opened, device):
             placement = self.place([*(None,) * len(consts), *self.given])
         return Lowered(self, device, donate, placement)
 
     def place(self, given: Sequence[Sharding | None]) -> Any:
-        """Where a call takes place whose arguments (consts first) were put as ``given`` says."""
+        """Where a call takes place whose arguments (consts first) were put as ``donate_arguments`` says."""
         opened, consts = self.program.close_over()
         asked = self.asked
-        return the_compiler().place(
+        return current_compiler().place(
             opened,
             given,
             device=self._jitted.device,

@@ -15,7 +15,7 @@ from nxjax.trace.core import Array
 from nxjax.trace.sharding import Sharding
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.jit_options import constrained, shardings_of
+from nxjax.transforms.jit_options import shardings_of, with_sharding
 from nxjax.transforms.jit_stages import Asked, Traced
 
 if TYPE_CHECKING:
@@ -57,16 +57,16 @@ def traced(jitted: Jitted[..., Any], call: TracedCall) -> Traced:
 
     def flat(*xs: Array) -> Sequence[Any]:
         if ins:
-            xs = tuple(constrained(x, s) for x, s in zip(xs, ins, strict=True))
+            xs = tuple(with_sharding(x, s) for x, s in zip(xs, ins, strict=True))
         dynamic_args, dynamic_kwargs = tree.unflatten(in_tree, xs)
         rest = iter(dynamic_args)
         full = [fixed[i] if i in fixed else next(rest) for i in range(len(args))]
         named = {k: v for k, v in fixed.items() if isinstance(k, str)}
         result = jitted.fun(*full, **dynamic_kwargs, **named)
         ys, out_tree = tree.flatten(result)
-        out_trees.append(tree.in_order(out_tree))
+        out_trees.append(tree.with_sorted_keys(out_tree))
         outs[:] = shardings_of(jitted.out_shardings, result, "jit: out_shardings")
-        return [constrained(y, s) for y, s in zip(ys, outs, strict=True)] if outs else ys
+        return [with_sharding(y, s) for y, s in zip(ys, outs, strict=True)] if outs else ys
 
     names = arguments.names(args, kwargs)
     names = names if len(names) == len(types) else []

@@ -15,15 +15,15 @@ import numpy as np
 from nxjax.config import config, current_settings
 from nxjax.errors import DtypeError, ShapeError, TreeError, described
 from nxjax.ops import base
-from nxjax.ops.collectives import varying
+from nxjax.ops.collectives import as_varying
 from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes, leaks, tree
 from nxjax.trace.array import as_value, wrap
-from nxjax.trace.boundary import boundary
-from nxjax.trace.core import Array, Op, Trace, Tracer, current_trace, under, use
+from nxjax.trace.boundary import api_boundary
+from nxjax.trace.core import Array, Op, Trace, Tracer, current_trace, run_in_trace, use
 from nxjax.trace.scope import current_scope, current_source, replaying
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.auxiliary import taken_apart
+from nxjax.transforms.auxiliary import split_aux
 
 R = TypeVar("R")
 
@@ -87,7 +87,7 @@ class JVPTrace(Trace):
             return primal
         if primal.type.vma and tangent.type.vma != primal.type.vma:
             with use(self.outer):
-                tangent = varying(tangent, primal.type.vma)
+                tangent = as_varying(tangent, primal.type.vma)
         return JVPTracer(self, primal, tangent)
 
     def split(self, y: Array) -> tuple[Array, Array | None]:
@@ -107,7 +107,7 @@ def jvp_flat(
     """Results and tangents of a function of flat sequences, in the current trace."""
     trace = JVPTrace(current_trace())
     xs = [trace.join(x, t) for x, t in zip(primals, tangents, strict=True)]
-    ys = under(trace, lambda: [as_value(y, "jvp") for y in function(*xs)])
+    ys = run_in_trace(trace, lambda: [as_value(y, "jvp") for y in function(*xs)])
     pairs = [trace.split(y) for y in ys]
     if config.check_tracer_leaks:
         del xs, ys
@@ -141,7 +141,7 @@ def jvp(
 ) -> tuple[R, R, Any]: ...
 @overload
 def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool) -> Any: ...
-@boundary
+@api_boundary
 def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
     """Value of ``fun(*primals)`` and its derivative in the direction ``tangents``.
 
@@ -180,9 +180,9 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
         y = fun(*tree.unflatten(treedef, args))
         if has_aux:
             y, aux = y
-            arrays, rebuilt = taken_apart(aux)
+            arrays, rebuilt = split_aux(aux)
         else:
-            arrays, rebuilt = taken_apart(None)
+            arrays, rebuilt = split_aux(None)
         y_leaves, y_def = tree.flatten(y)
         store[:] = [y_def, len(y_leaves), rebuilt]
         return [*y_leaves, *arrays]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, final
 
 from nxjax.errors import GradientError, TreeError
-from nxjax.ops.base import NDArray, counted, fits, move_batch, zeros
+from nxjax.ops.base import NDArray, check_count, check_operands, move_batch, zeros
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
@@ -14,8 +14,8 @@ from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.nested import Nested, Thread, present, to_front
-from nxjax.transforms.vmap import batched
+from nxjax.transforms.nested import Nested, Thread, batch_to_front, not_none_mask
+from nxjax.transforms.vmap import batch_program
 
 # Gives the program (consts..., residuals..., cotangents...) -> cotangents of the linear operands, and its consts.
 Back = Callable[[], tuple[Program, Sequence[Array]]]
@@ -31,9 +31,9 @@ class LinearCall(Nested):
     def infer(
         self, *types: ArrayType, program: Program, num_consts: int, num_res: int, back: Back
     ) -> tuple[ArrayType, ...]:
-        fits(self, types, program)
-        counted(self, "num_consts", num_consts, len(types))
-        counted(self, "num_res", num_res, len(types) - num_consts)
+        check_operands(self, types, program)
+        check_count(self, "num_consts", num_consts, len(types))
+        check_count(self, "num_res", num_res, len(types) - num_consts)
         return program.out_types
 
     def eval(self, *xs: NDArray, program: Program, **_: Any) -> tuple[NDArray, ...]:
@@ -100,10 +100,10 @@ class LinearCall(Nested):
         back: Back,
     ) -> tuple[Any, Any]:
         n = num_consts + num_res
-        front = to_front(args, dims, size)
+        front = batch_to_front(args, dims, size)
         front[n:] = [move_batch(x, d, size) for x, d in zip(args[n:], dims[n:], strict=True)]
-        mask = (*present(dims[:n]), *(True,) * (len(args) - n))
-        mapped, _ = batched(program, size, mask, (True,) * len(program.outputs), axis_name)
+        mask = (*not_none_mask(dims[:n]), *(True,) * (len(args) - n))
+        mapped, _ = batch_program(program, size, mask, (True,) * len(program.outputs), axis_name)
         opened, consts = mapped.close_over()
         lifted = _BatchedBack(back, size, mask[num_consts:n], axis_name)
         ys = self(*consts, *front, program=opened, num_consts=len(consts) + num_consts, num_res=num_res, back=lifted)
@@ -145,7 +145,7 @@ class _BatchedBack:
         program, consts = self.back()
         cts = len(program.inputs) - len(consts) - len(self.mask)
         dims = (*(False,) * len(consts), *self.mask, *(True,) * cts)
-        mapped, _ = batched(program, self.size, dims, (True,) * len(program.outputs), self.axis_name)
+        mapped, _ = batch_program(program, self.size, dims, (True,) * len(program.outputs), self.axis_name)
         opened, more = mapped.close_over()
         return opened, (*more, *consts)
 

@@ -14,10 +14,10 @@ from nxjax.config import config
 from nxjax.errors import needs_function
 from nxjax.trace import dtypes, leaks, tree
 from nxjax.trace.array import as_value
-from nxjax.trace.core import Array, current_trace, under
+from nxjax.trace.core import Array, current_trace, run_in_trace
 from nxjax.trace.program import Program
 from nxjax.trace.tree_partial import Partial
-from nxjax.transforms.auxiliary import taken_apart
+from nxjax.transforms.auxiliary import split_aux
 from nxjax.transforms.jvp import JVPTrace, checked_tangent, zero_tangent
 from nxjax.transforms.nested import Mask, jvp_program
 from nxjax.transforms.partial_eval import Halves, PartialTrace, partial_eval
@@ -36,7 +36,7 @@ def linearize_flat(
     xs = [
         trace.join(x, tangent_trace.input(x.type.strong())) if v else x for x, v in zip(primals, varying, strict=True)
     ]
-    ys = under(trace, lambda: [as_value(y, "linearize") for y in function(*xs)])
+    ys = run_in_trace(trace, lambda: [as_value(y, "linearize") for y in function(*xs)])
     pairs = [trace.split(y) for y in ys]
     if config.check_tracer_leaks:
         del xs, ys
@@ -45,7 +45,7 @@ def linearize_flat(
     return [y for y, _ in pairs], tangent_trace.finish([t for _, t in pairs if t is not None]), varies
 
 
-def linearized(program: Program, varying: Mask) -> tuple[Halves, Mask]:
+def linearize_program(program: Program, varying: Mask) -> tuple[Halves, Mask]:
     """The program on values and tangents, cut between them, and which results vary.
 
     The known half maps inputs to results and residuals, the unknown one residuals and the ``varying`` inputs' tangents
@@ -84,7 +84,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
         y = fun(*tree.unflatten(treedef, args))
         y, aux = y if has_aux else (y, None)
         y_leaves, y_def = tree.flatten(y)
-        arrays, rebuilt = taken_apart(aux)
+        arrays, rebuilt = split_aux(aux)
         store[:] = [y_def, len(y_leaves), rebuilt]
         return [*y_leaves, *arrays]
 

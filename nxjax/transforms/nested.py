@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, final
 
 from nxjax.ops.base import move_batch
-from nxjax.ops.collectives import varying
+from nxjax.ops.collectives import as_varying
 from nxjax.trace.core import Array, Op
 from nxjax.trace.program import Equation, Program, Var, run
 from nxjax.trace.stage import stage
@@ -40,47 +40,47 @@ class Nested(Op):
         return {**params, "program": thread(params["program"])}, 0, 0
 
 
-def branch_of(branches: Sequence[Program], index: int) -> Program:
+def clamped_branch(branches: Sequence[Program], index: int) -> Program:
     """The branch that runs: the last one for an index out of range, as StableHLO has it."""
     return branches[index if 0 <= index < len(branches) else -1]
 
 
-def picked(values: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
+def select_by_mask(values: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
     """The entries of ``values`` that ``mask`` marks."""
     return [x for x, m in zip(values, mask, strict=True) if m]
 
 
-def parted(values: Sequence[Any], mask: Sequence[bool]) -> tuple[list[Any], list[Any]]:
+def split_by_mask(values: Sequence[Any], mask: Sequence[bool]) -> tuple[list[Any], list[Any]]:
     """The entries of ``values`` that ``mask`` marks, and the others."""
-    return picked(values, mask), picked(values, [not m for m in mask])
+    return select_by_mask(values, mask), select_by_mask(values, [not m for m in mask])
 
 
-def spread(values: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
-    """The inverse of `picked`, with None where ``mask`` is False."""
+def expand_by_mask(values: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
+    """The inverse of `select_by_mask`, with None where ``mask`` is False."""
     rest = iter(values)
     return [next(rest) if m else None for m in mask]
 
 
-def merged(yes: Sequence[Any], no: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
+def merge_by_mask(yes: Sequence[Any], no: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
     """One list of both: the next of ``yes`` where ``mask`` is True, else the next of ``no``."""
     a, b = iter(yes), iter(no)
     return [next(a) if m else next(b) for m in mask]
 
 
-def either(a: Sequence[bool], b: Sequence[bool]) -> Mask:
+def mask_or(a: Sequence[bool], b: Sequence[bool]) -> Mask:
     return tuple(x or y for x, y in zip(a, b, strict=True))
 
 
-def both(a: Sequence[bool], b: Sequence[bool]) -> Mask:
+def mask_and(a: Sequence[bool], b: Sequence[bool]) -> Mask:
     return tuple(x and y for x, y in zip(a, b, strict=True))
 
 
-def present(values: Sequence[Any]) -> Mask:
+def not_none_mask(values: Sequence[Any]) -> Mask:
     """Which entries are not None."""
     return tuple(x is not None for x in values)
 
 
-def to_front(args: Sequence[Array], dims: Sequence[int | None], size: int) -> list[Array]:
+def batch_to_front(args: Sequence[Array], dims: Sequence[int | None], size: int) -> list[Array]:
     """Batched arguments with their batch at dimension 0, the others as they are."""
     return [x if d is None else move_batch(x, d, size) for x, d in zip(args, dims, strict=True)]
 
@@ -93,11 +93,11 @@ def jvp_program(program: Program, varying: Mask) -> tuple[Program, Mask]:
         n = len(program.inputs)
 
         def flat(*xs: Array) -> Sequence[Array]:
-            ys, ts = jvp_flat(program, xs[:n], spread(xs[n:], varying))
-            store[:] = [present(ts)]
+            ys, ts = jvp_flat(program, xs[:n], expand_by_mask(xs[n:], varying))
+            store[:] = [not_none_mask(ts)]
             return [*ys, *(t for t in ts if t is not None)]
 
-        t_types = [t.strong() for t in picked(program.in_types, varying)]
+        t_types = [t.strong() for t in select_by_mask(program.in_types, varying)]
         return stage(flat, [*program.in_types, *t_types], f"jvp({program.name})"), store[0]
 
     return program.derive(("jvp", varying), make)
@@ -115,7 +115,7 @@ def fixed_point(start: T, step: Callable[[T], tuple[R, T]]) -> tuple[R, T]:
         start = after
 
 
-def reached(program: Program, inputs: Sequence[bool]) -> Mask:
+def dependent_results(program: Program, inputs: Sequence[bool]) -> Mask:
     """Which results depend on the marked inputs."""
     marked = {v for v, m in zip(program.inputs, inputs, strict=True) if m}
     for e in program.equations:
@@ -124,25 +124,25 @@ def reached(program: Program, inputs: Sequence[bool]) -> Mask:
     return tuple(isinstance(a, Var) and a in marked for a in program.outputs)
 
 
-def handed_on(program: Program) -> list[int | None]:
+def forwarded_inputs(program: Program) -> list[int | None]:
     """Per result the position of the input that it is, also through calls; None for what is computed or a const."""
     place = {v: i for i, v in enumerate(program.inputs)}
     for e in program.equations:
         if e.op.name == "jit":
-            for v, i in zip(e.outputs, handed_on(e.params["program"]), strict=True):
+            for v, i in zip(e.outputs, forwarded_inputs(e.params["program"]), strict=True):
                 source = None if i is None else e.inputs[i]
                 if isinstance(source, Var) and source in place:
                     place[v] = place[source]
     return [place.get(a) if isinstance(a, Var) else None for a in program.outputs]
 
 
-def narrowed(program: Program, inputs: Sequence[Var], keep: Sequence[bool]) -> Program:
+def select_inputs_and_results(program: Program, inputs: Sequence[Var], keep: Sequence[bool]) -> Program:
     """``program`` with its inputs in another order, or with more of them, and the results that ``keep`` marks only."""
-    outputs = picked(program.outputs, keep)
+    outputs = select_by_mask(program.outputs, keep)
     return Program(inputs, program.equations, outputs, program.constvars, program.values, program.name)
 
 
-def needed(equations: Sequence[Equation], wanted: set[Var], given: set[Var]) -> list[Equation]:
+def required_equations(equations: Sequence[Equation], wanted: set[Var], given: set[Var]) -> list[Equation]:
     """The equations that ``wanted`` takes when ``given`` are known. Grows ``wanted`` by every variable they read."""
     kept: list[Equation] = []
     for e in reversed(equations):
@@ -152,18 +152,18 @@ def needed(equations: Sequence[Equation], wanted: set[Var], given: set[Var]) -> 
     return kept[::-1]
 
 
-def said_to_vary(program: Program, vmas: Sequence[frozenset[Any]]) -> Program:
+def pvary_results(program: Program, vmas: Sequence[frozenset[Any]]) -> Program:
     """``program`` with results of types that vary along the mesh axes ``vmas`` too."""
     if all(t.vma >= vma for t, vma in zip(program.out_types, vmas, strict=True)):
         return program
 
     def flat(*xs: Array) -> list[Array]:
-        return [varying(y, vma) for y, vma in zip(run(program, xs), vmas, strict=True)]
+        return [as_varying(y, vma) for y, vma in zip(run(program, xs), vmas, strict=True)]
 
     return program.derive(("said to vary", tuple(vmas)), lambda: stage(flat, program.in_types, program.name))
 
 
-def taken_to_vary(program: Program, vmas: Sequence[frozenset[Any]]) -> Program:
+def pvary_inputs(program: Program, vmas: Sequence[frozenset[Any]]) -> Program:
     """``program`` for inputs of types that vary along the mesh axes ``vmas`` too."""
     types = [t.with_vma(t.vma | vma) for t, vma in zip(program.in_types, vmas, strict=True)]
     if all(t.vma == u.vma for t, u in zip(types, program.in_types, strict=True)):

@@ -15,7 +15,7 @@ from nxjax.trace.core import Array, Op, current_trace, use
 from nxjax.trace.program import Atom, Equation, Program, Var
 from nxjax.trace.scope import replaying
 from nxjax.trace.stage import StageTrace, StageTracer, stage
-from nxjax.transforms.nested import Mask, merged, needed, parted, picked
+from nxjax.transforms.nested import Mask, merge_by_mask, required_equations, select_by_mask, split_by_mask
 
 # policy(op, *operand types, **parameters): whether the op's results may be kept.
 Policy = Callable[..., bool]
@@ -100,16 +100,16 @@ def _cut(program: Program, known: Mask, policy: Policy | None, late: Mask) -> Ha
     names = _names(program.name)
     first, outputs, rest, unknown = whole.derive(("apart", known), lambda: _apart(whole, known))
     ready = tuple(a not in unknown and not l for a, l in zip(outputs, late, strict=True))
-    results, delayed = parted(outputs, ready)
+    results, delayed = split_by_mask(outputs, ready)
     read = [*delayed, *(a for e in rest for a in e.inputs)]
     wanted = {a for a in read if isinstance(a, Var) and a not in unknown}
     made = [v for e in first.equations for v in e.outputs]
-    again = needed(first.equations, wanted, _may_be_kept(first, policy))
+    again = required_equations(first.equations, wanted, _may_be_kept(first, policy))
     remade = {v for e in again for v in e.outputs}
     kept = [v for v in (*first.inputs, *made) if v in wanted and v not in remade]
     consts = [(c, x) for c, x in zip(first.constvars, first.values, strict=True) if c in wanted]
     unknown_half = Program(
-        [*kept, *picked(whole.inputs, [not k for k in known])],
+        [*kept, *select_by_mask(whole.inputs, [not k for k in known])],
         [*again, *rest],
         delayed,
         [c for c, _ in consts],
@@ -137,7 +137,7 @@ def _apart(program: Program, known: Mask) -> tuple[Program, Sequence[Atom], Sequ
     Equations stay as they are, but for those that hold programs of both: these are cut by their ops' rules.
     """
     first = StageTrace(current_trace(), program.name)
-    first.inputs += picked(program.inputs, known)
+    first.inputs += select_by_mask(program.inputs, known)
     first.consts += program.constvars
     first.values += program.values
     rest = PartialTrace(first, program.name)
@@ -187,7 +187,7 @@ def _with_effects(program: Program, outputs: Sequence[Atom]) -> list[Equation]:
     """The equations that ``outputs`` take and, in the program's order, all that must run, with what they read."""
     effects = [e for e in program.equations if e.effect]
     wanted = {a for a in (*outputs, *(a for e in effects for a in e.inputs)) if isinstance(a, Var)}
-    chosen = {id(e) for e in (*effects, *needed(program.equations, wanted, set(program.inputs)))}
+    chosen = {id(e) for e in (*effects, *required_equations(program.equations, wanted, set(program.inputs)))}
     return [e for e in program.equations if id(e) in chosen]
 
 
@@ -217,20 +217,20 @@ def _run_flat(program: Program, args: Sequence[Array]) -> list[Array]:
     return [value(a) for a in program.outputs]
 
 
-def call_halves(
+def partial_eval_call(
     op: Op, trace: PartialTrace, args: Sequence[Array], known: Mask, params: dict[str, Any]
 ) -> tuple[Array, ...]:
     """`Op.partial_eval` of a call of ``program`` that takes its operands as they are: a call of each half."""
     halves = partial_eval(params["program"], known)
-    inputs = picked(args, known)
+    inputs = select_by_mask(args, known)
     names = _names(params["name"])
     first, consts = halves.known.close_over()
     out: Sequence[Array] = ()
     if first.outputs or first.effect:
         out = trace.outside(op, [*consts, *inputs], {**params, "program": first, "name": names[0]})
     rest, consts = halves.unknown.close_over()
-    operands = [*consts, *halves.residuals(inputs, out), *picked(args, [not k for k in known])]
+    operands = [*consts, *halves.residuals(inputs, out), *select_by_mask(args, [not k for k in known])]
     late: Sequence[Array] = ()
     if halves.is_cut:
         late = trace.write(op, operands, {**params, "program": rest, "name": names[1]})
-    return tuple(merged(out, late, halves.known_out))
+    return tuple(merge_by_mask(out, late, halves.known_out))

@@ -18,7 +18,7 @@ from nxjax.errors import LoweringError, ParameterError
 from nxjax.ops.base import NDArray, zeros
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value, wrap
-from nxjax.trace.core import EVAL, Array, Linear, Op, Tracer, current_trace, find_op, the_compiler, use
+from nxjax.trace.core import EVAL, Array, Linear, Op, Tracer, current_compiler, current_trace, find_op, use
 from nxjax.trace.types import ArrayType, ShapeDtypeStruct
 from nxjax.transforms.callback import pure_callback
 
@@ -177,7 +177,7 @@ class Primitive(Op, metaclass=_Kind):
         before = _MADE.get(name)
         if before is not None:
             before.name = f"{name}_{id(before):x}"  # pyright: ignore[reportIncompatibleVariableOverride]
-            the_compiler().clear()  # compiled programs are found by text
+            current_compiler().clear()  # compiled programs are found by text
         self.name = f"{name}_" if find_op(name) else name  # pyright: ignore[reportIncompatibleVariableOverride]
         self.multi = False
         self.impl: Callable[..., Any] | None = None

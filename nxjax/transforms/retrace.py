@@ -1,6 +1,6 @@
 """Why a jitted function was traced again: what `nx.explain_retrace` says, and `explain_cache_misses` logs.
 
-`jit` leaves a `Signature` here per trace, which costs nothing where a call finds its program. All else happens when
+`jit` leaves a `TraceRecord` here per trace, which costs nothing where a call finds its program. All else happens when
 somebody asks. Knows types, trees and settings; not how anything is traced or compiled.
 """
 
@@ -35,7 +35,7 @@ _STATE: Final = (
 
 
 @final
-class Signature:
+class TraceRecord:
     """One trace of a function.
 
     Attributes:
@@ -75,12 +75,12 @@ class Reason(NamedTuple):
 
 
 # Per code, what was jitted of it: the same line that runs `jit` again makes a function that nobody knows yet.
-_of_code: WeakKeyDictionary[CodeType, list[tuple[ref[Any], Signature]]] = WeakKeyDictionary()
+_of_code: WeakKeyDictionary[CodeType, list[tuple[ref[Any], TraceRecord]]] = WeakKeyDictionary()
 
 
-def remember(jitted: Any, new: Signature) -> None:
+def record_trace(jitted: Any, new: TraceRecord) -> None:
     """Keep ``new`` with the function; log what is asked for."""
-    history: list[Signature] = jitted.history
+    history: list[TraceRecord] = jitted.history
     new.name = getattr(jitted.fun, "__name__", "function")
     code = _code(jitted.fun)
     others = _of_code.setdefault(code, []) if code is not None else []
@@ -99,7 +99,7 @@ def remember(jitted: Any, new: Signature) -> None:
 
 
 @contextmanager
-def compiling(signature: Signature | None) -> Generator[None]:
+def time_compilation(signature: TraceRecord | None) -> Generator[None]:
     """Count the time of compiling."""
     begin = perf_counter()
     yield
@@ -117,7 +117,7 @@ def _code(fun: Any) -> CodeType | None:
         return None
 
 
-def explain(new: Signature, earlier: Sequence[Signature], jitted: Any, others: Sequence[Any] = ()) -> list[Reason]:
+def explain(new: TraceRecord, earlier: Sequence[TraceRecord], jitted: Any, others: Sequence[Any] = ()) -> list[Reason]:
     """Why ``new`` was traced although ``earlier`` were; empty for a first trace."""
     if earlier:
         old = min(reversed(earlier), key=lambda s: len(_differences(s, new)) + 10 * (s.in_tree != new.in_tree))
@@ -146,7 +146,7 @@ def explain(new: Signature, earlier: Sequence[Signature], jitted: Any, others: S
     return []
 
 
-def _differences(old: Signature, new: Signature) -> list[Reason]:
+def _differences(old: TraceRecord, new: TraceRecord) -> list[Reason]:
     found: list[Reason] = []
     if old.in_tree != new.in_tree:
         found.append(_tree(old, new))
@@ -199,7 +199,7 @@ def _type(name: str, a: ArrayType, b: ArrayType) -> Reason:
     return Reason(f"{name}: {a} -> {b}", "give it one type in all calls")
 
 
-def _tree(old: Signature, new: Signature) -> Reason:
+def _tree(old: TraceRecord, new: TraceRecord) -> Reason:
     gone = [n for n in old.names if n not in new.names]
     come = [n for n in new.names if n not in old.names]
     if gone or come:
@@ -249,7 +249,7 @@ class RetraceReport:
         reasons: per trace, why; empty for a first one.
     """
 
-    def __init__(self, name: str, signatures: Sequence[Signature], reasons: Sequence[Sequence[Reason]]) -> None:
+    def __init__(self, name: str, signatures: Sequence[TraceRecord], reasons: Sequence[Sequence[Reason]]) -> None:
         self.name = name
         self.signatures = tuple(signatures)
         self.reasons = tuple(tuple(r) for r in reasons)
@@ -325,7 +325,7 @@ def explain_retrace(fun: Any) -> RetraceReport:
     while isinstance(fun, functools.partial):
         fun = fun.func
     name = getattr(fun, "__name__", type(fun).__name__)
-    history: list[Signature] | None = getattr(fun, "history", None)
+    history: list[TraceRecord] | None = getattr(fun, "history", None)
     code = _code(fun)
     others = _of_code.get(code, []) if code is not None else []
     if isinstance(history, list) and hasattr(fun, "trace_count"):

@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, final
 
 from nxjax.errors import ParameterError, ShardingError
-from nxjax.ops.collectives import varying
+from nxjax.ops.collectives import as_varying
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.axes import axes_in_scope
-from nxjax.trace.boundary import boundary
+from nxjax.trace.boundary import api_boundary
 from nxjax.trace.core import Array
 from nxjax.trace.mesh import BaseMesh, current_mesh
 from nxjax.trace.partition import UNCONSTRAINED, PartitionSpec
 from nxjax.trace.sharding import check_spec
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.shard_map_op import inside, shard_map_op, shard_type
+from nxjax.transforms.shard_map_op import manual_axes_context, shard_map_op, shard_type
 
 
 @final
@@ -81,7 +81,7 @@ def shard_map(
         raise ParameterError("shard_map: needs a function", got=type(f).__name__)
     name = getattr(f, "__name__", type(f).__name__)
 
-    @boundary
+    @api_boundary
     @functools.wraps(f)
     def mapped(*args: Any) -> Any:
         place = _Place(mesh, axis_names, check_vma)
@@ -115,7 +115,7 @@ def shard_map(
             out_flat[:] = tree.broadcast_leaves(out_specs, y, "shard_map: out_specs")
             return place.results(name, [as_value(v, "shard_map") for v in ys], out_flat, y)
 
-        with inside(place.mesh, place.axes, check_vma):
+        with manual_axes_context(place.mesh, place.axes, check_vma):
             program = stage(flat, types, name, labels)
         opened, consts = program.close_over()
         out = shard_map_op(
@@ -207,7 +207,7 @@ class _Place:
                 )
             if self.checked:
                 self._check_same(name, label, v.type, spec)
-                v = varying(v, spec.names)
+                v = as_varying(v, spec.names)
             found.append(v)
         return found
 
@@ -230,7 +230,7 @@ def in_manual_axes() -> bool:
     return any(bound[2] is not None for bound in axes_in_scope())
 
 
-@boundary
+@api_boundary
 def shard_map_with_rep(
     f: Callable[..., Any],
     mesh: BaseMesh,

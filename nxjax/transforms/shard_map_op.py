@@ -23,7 +23,7 @@ from nxjax.ops.base import NDArray, eval_by_expand, like, zeros
 from nxjax.ops.collectives import psum
 from nxjax.ops.shape import reshape
 from nxjax.ops.shape import transpose as transpose_op
-from nxjax.ops.sharding import inserted
+from nxjax.ops.sharding import insert_dim
 from nxjax.ops.slicing import slice as slice_op
 from nxjax.trace.axes import binding_axis, spmd_axis
 from nxjax.trace.core import Array, Linear
@@ -37,19 +37,19 @@ from nxjax.transforms.nested import (
     Mask,
     Nested,
     Thread,
+    batch_to_front,
+    expand_by_mask,
     jvp_program,
-    merged,
-    parted,
-    picked,
-    present,
-    said_to_vary,
-    spread,
-    taken_to_vary,
-    to_front,
+    merge_by_mask,
+    not_none_mask,
+    pvary_inputs,
+    pvary_results,
+    select_by_mask,
+    split_by_mask,
 )
 from nxjax.transforms.partial_eval import PartialTrace, partial_eval
-from nxjax.transforms.transpose import backward
-from nxjax.transforms.vmap import batched
+from nxjax.transforms.transpose import backward_pass
+from nxjax.transforms.vmap import batch_program
 
 Specs = tuple[PartitionSpec, ...]
 Axes = tuple[Any, ...]
@@ -62,7 +62,7 @@ def shard_type(type: ArrayType, mesh: BaseMesh, spec: PartitionSpec, checked: bo
     return type.with_shape(shape).with_vma(type.vma | frozenset(spec.names) if checked else type.vma)
 
 
-def whole_type(type: ArrayType, mesh: BaseMesh, spec: PartitionSpec, axes: Axes) -> ArrayType:
+def global_type(type: ArrayType, mesh: BaseMesh, spec: PartitionSpec, axes: Axes) -> ArrayType:
     """The type of the value that parts of ``type`` make."""
     shape = tuple(n * _parts(mesh, spec, dim) for dim, n in enumerate(type.shape))
     return type.with_shape(shape).with_vma(type.vma - frozenset(axes))
@@ -72,7 +72,7 @@ def _parts(mesh: BaseMesh, spec: PartitionSpec, dim: int) -> int:
     return math.prod(mesh.shape[n] for n in spec.axes(dim))
 
 
-def inside(mesh: BaseMesh, axes: Axes, checked: bool) -> ExitStack:
+def manual_axes_context(mesh: BaseMesh, axes: Axes, checked: bool) -> ExitStack:
     """The context of a body: its axes have names, and they are manual axes of the current mesh.
 
     Transforms of a body take place in it too, since rules of the user's own (`custom_vjp`) run then.
@@ -107,7 +107,7 @@ class ShardMap(Nested):
         for t, spec, inside in zip(types, in_specs, program.in_types, strict=True):
             if not shard_type(t, mesh, spec, checked, "shard_map").same(inside):
                 raise ShardingError("shard_map: an operand does not fit the program", got=t, expected=inside)
-        return tuple(whole_type(t, mesh, s, manual_axes) for t, s in zip(program.out_types, out_specs, strict=True))
+        return tuple(global_type(t, mesh, s, manual_axes) for t, s in zip(program.out_types, out_specs, strict=True))
 
     def eval(self, *xs: NDArray, **params: Any) -> tuple[NDArray, ...]:
         return eval_by_expand(self, xs, params)
@@ -128,7 +128,7 @@ class ShardMap(Nested):
         for name in reversed(axes):
             dims = tuple(name in s.names for s in in_specs)
             force = tuple(name in s.names for s in out_specs)
-            mapped, stacked = batched(mapped, mesh.shape[name], dims, force, name)
+            mapped, stacked = batch_program(mapped, mesh.shape[name], dims, force, name)
             for names, is_stacked in zip(held, stacked, strict=True):
                 if is_stacked:
                     names.insert(0, name)
@@ -148,25 +148,27 @@ class ShardMap(Nested):
         checked: bool,
         **place: Any,
     ) -> tuple[Any, Any]:
-        mask = present(tangents)
-        with inside(place["mesh"], place["manual_axes"], checked):
+        mask = not_none_mask(tangents)
+        with manual_axes_context(place["mesh"], place["manual_axes"], checked):
             pushed, varies = jvp_program(program, mask)
-        outs = (*out_specs, *picked(out_specs, varies))
+        outs = (*out_specs, *select_by_mask(out_specs, varies))
         if checked:
-            pushed = said_to_vary(pushed, [t.vma for t in (*program.out_types, *picked(program.out_types, varies))])
+            pushed = pvary_results(
+                pushed, [t.vma for t in (*program.out_types, *select_by_mask(program.out_types, varies))]
+            )
         pushed, consts = pushed.close_over()
         found = self(
             *consts,
             *primals,
             *(t for t in tangents if t is not None),
             program=pushed,
-            in_specs=(*(PartitionSpec(),) * len(consts), *in_specs, *picked(in_specs, mask)),
+            in_specs=(*(PartitionSpec(),) * len(consts), *in_specs, *select_by_mask(in_specs, mask)),
             out_specs=outs,
             checked=checked,
             **place,
         )
         n = len(out_specs)
-        return found[:n], tuple(spread(found[n:], varies))
+        return found[:n], tuple(expand_by_mask(found[n:], varies))
 
     def partial_eval(
         self,
@@ -182,10 +184,10 @@ class ShardMap(Nested):
         checked: bool,
     ) -> tuple[Array, ...]:
         place: dict[str, Any] = {"mesh": mesh, "manual_axes": manual_axes, "checked": checked}
-        with inside(mesh, manual_axes, checked):
+        with manual_axes_context(mesh, manual_axes, checked):
             halves = partial_eval(program, known)
-        (inputs, late), (specs, late_specs) = parted(args, known), parted(in_specs, known)
-        ready_specs, late_out_specs = parted(out_specs, halves.known_out)
+        (inputs, late), (specs, late_specs) = split_by_mask(args, known), split_by_mask(in_specs, known)
+        ready_specs, late_out_specs = split_by_mask(out_specs, halves.known_out)
         n = sum(halves.known_out)
         value, kept_specs = _residuals_stacked(halves.known, n, mesh, manual_axes, checked)
         value, consts = value.close_over()
@@ -198,8 +200,8 @@ class ShardMap(Nested):
         residual_specs = halves.residuals(specs, [*ready_specs, *kept_specs])
         rest = _residuals_unstacked(halves.unknown, tuple(i is None for i in halves.sources))
         if checked:
-            types = picked(program.out_types, [not k for k in halves.known_out])
-            rest = said_to_vary(rest, [t.vma for t in types])
+            types = select_by_mask(program.out_types, [not k for k in halves.known_out])
+            rest = pvary_results(rest, [t.vma for t in types])
         rest, consts = rest.close_over()
         params = {
             "program": rest,
@@ -208,7 +210,7 @@ class ShardMap(Nested):
             **place,
         }
         found = trace.write(self, [*consts, *halves.residuals(inputs, out), *late], params)
-        return tuple(merged(out, found, halves.known_out))
+        return tuple(merge_by_mask(out, found, halves.known_out))
 
     # --- backwards ---
 
@@ -224,7 +226,7 @@ class ShardMap(Nested):
         checked: bool,
     ) -> Sequence[Array | None]:
         linear = tuple(isinstance(x, Linear) for x in args)
-        nonzero = present(cts)
+        nonzero = not_none_mask(cts)
 
         def unmentioned(spec: PartitionSpec) -> Axes:
             return tuple(n for n in mesh.axis_names if n in manual_axes and n not in spec.names)
@@ -232,9 +234,11 @@ class ShardMap(Nested):
         def flat(*xs: Array) -> Sequence[Array]:
             known, given = xs[: linear.count(False)], xs[linear.count(False) :]
             if not checked:
-                shares = [math.prod(mesh.shape[a] for a in unmentioned(s)) for s in picked(out_specs, nonzero)]
+                shares = [math.prod(mesh.shape[a] for a in unmentioned(s)) for s in select_by_mask(out_specs, nonzero)]
                 given = [ct if n == 1 else div(ct, like(ct, n)) for ct, n in zip(given, shares, strict=True)]
-            found = backward(program, spread(known, [not l for l in linear]), spread(given, nonzero))
+            found = backward_pass(
+                program, expand_by_mask(known, [not l for l in linear]), expand_by_mask(given, nonzero)
+            )
             totals: list[Array] = []
             for ct, t, spec, l in zip(found, program.in_types, in_specs, linear, strict=True):
                 if l:
@@ -245,26 +249,26 @@ class ShardMap(Nested):
 
         def make() -> Program:
             known_types = [t for t, l in zip(program.in_types, linear, strict=True) if not l]
-            ct_types = [t.strong() for t in picked(program.out_types, nonzero)]
-            with inside(mesh, manual_axes, checked):
+            ct_types = [t.strong() for t in select_by_mask(program.out_types, nonzero)]
+            with manual_axes_context(mesh, manual_axes, checked):
                 back = stage(flat, [*known_types, *ct_types], f"transpose({program.name})")
-            return said_to_vary(back, [t.vma for t in picked(program.in_types, linear)]) if checked else back
+            return pvary_results(back, [t.vma for t in select_by_mask(program.in_types, linear)]) if checked else back
 
         back = program.derive(("shard_map transpose", linear, nonzero, mesh, in_specs, out_specs), make)
         back, consts = back.close_over()
-        known_specs = picked(in_specs, [not l for l in linear])
+        known_specs = select_by_mask(in_specs, [not l for l in linear])
         found = self(
             *consts,
             *(x for x, l in zip(args, linear, strict=True) if not l),
             *(ct for ct in cts if ct is not None),
             program=back,
             mesh=mesh,
-            in_specs=(*(PartitionSpec(),) * len(consts), *known_specs, *picked(out_specs, nonzero)),
-            out_specs=tuple(picked(in_specs, linear)),
+            in_specs=(*(PartitionSpec(),) * len(consts), *known_specs, *select_by_mask(out_specs, nonzero)),
+            out_specs=tuple(select_by_mask(in_specs, linear)),
             manual_axes=manual_axes,
             checked=checked,
         )
-        return spread(found, linear)
+        return expand_by_mask(found, linear)
 
     # --- batches ---
 
@@ -282,7 +286,7 @@ class ShardMap(Nested):
         manual_axes: Axes,
         checked: bool,
     ) -> tuple[Any, Any]:
-        mask = present(dims)
+        mask = not_none_mask(dims)
         along = spmd_axis()
         names: Axes = () if along is None else along if isinstance(along, tuple) else (along,)
         own = tuple(n for n in names if n in manual_axes)
@@ -297,25 +301,25 @@ class ShardMap(Nested):
         if per_device * math.prod(mesh.shape[n] for n in own) != size:
             raise ShardingError("vmap: spmd_axis_name does not divide the mapped axis", got=size, expected=own)
         if own and checked:
-            program = taken_to_vary(program, [frozenset(own) if m else frozenset() for m in mask])
-        with inside(mesh, manual_axes, checked):
-            mapped, out = batched(program, per_device, mask, name=axis_name)
+            program = pvary_inputs(program, [frozenset(own) if m else frozenset() for m in mask])
+        with manual_axes_context(mesh, manual_axes, checked):
+            mapped, out = batch_program(program, per_device, mask, name=axis_name)
         entry = None if not own else own[0] if len(own) == 1 else own
 
         def cut(specs: Specs, which: Sequence[bool]) -> Specs:
             return tuple(
-                inserted(NamedSharding(mesh, s), 0, entry).spec if w else s for s, w in zip(specs, which, strict=True)
+                insert_dim(NamedSharding(mesh, s), 0, entry).spec if w else s for s, w in zip(specs, which, strict=True)
             )
 
         outs = cut(out_specs, out)
         if checked:
-            mapped = said_to_vary(
+            mapped = pvary_results(
                 mapped, [t.vma | frozenset(s.names) for t, s in zip(mapped.out_types, outs, strict=True)]
             )
         mapped, consts = mapped.close_over()
         ys = self(
             *consts,
-            *to_front(args, dims, size),
+            *batch_to_front(args, dims, size),
             program=mapped,
             mesh=mesh,
             in_specs=(*(PartitionSpec(),) * len(consts), *cut(in_specs, mask)),

@@ -54,6 +54,6 @@ def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
     return tree.map(zero, val)
 
 
-def symbolic(tangents: Sequence[Array | None], types: Sequence[ArrayType]) -> list[Any]:
+def as_symbolic_zeros(tangents: Sequence[Array | None], types: Sequence[ArrayType]) -> list[Any]:
     """``tangents`` with a `SymbolicZero` for each None."""
     return [SymbolicZero(tangent_type(type)) if t is None else t for t, type in zip(tangents, types, strict=True)]

@@ -13,18 +13,18 @@ from nxjax.config import current_settings
 from nxjax.errors import DtypeError, GradientError, needs_function
 from nxjax.ops.arithmetic import add
 from nxjax.ops.base import zeros
-from nxjax.ops.collectives import varying, with_vma
+from nxjax.ops.collectives import as_varying, psum_to_vma
 from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, type_of
-from nxjax.trace.core import Array, Linear, current_trace, under
+from nxjax.trace.core import Array, Linear, current_trace, run_in_trace
 from nxjax.trace.program import Atom, Equation, Program, Var
 from nxjax.trace.scope import replaying
 from nxjax.trace.stage import stage
 from nxjax.transforms.jvp import DERIVATIVE
 
 
-def backward(program: Program, args: Sequence[Array | None], cts: Sequence[Array | None]) -> list[Array | None]:
+def backward_pass(program: Program, args: Sequence[Array | None], cts: Sequence[Array | None]) -> list[Array | None]:
     """Cotangents of the linear inputs.
 
     Args:
@@ -35,7 +35,7 @@ def backward(program: Program, args: Sequence[Array | None], cts: Sequence[Array
     Returns:
         One cotangent per input: None for inputs that are not linear, or whose cotangent is zero.
     """
-    return under(current_trace(), lambda: _backward(program, args, cts))
+    return run_in_trace(current_trace(), lambda: _backward(program, args, cts))
 
 
 def _backward(program: Program, args: Sequence[Array | None], cts: Sequence[Array | None]) -> list[Array | None]:
@@ -73,9 +73,9 @@ def _backward(program: Program, args: Sequence[Array | None], cts: Sequence[Arra
     def total(v: Var) -> Array | None:
         ct = collected.pop(v, None)
         for part in parts.pop(v, {}).values():
-            whole = with_vma(part, v.type.vma)
+            whole = psum_to_vma(part, v.type.vma)
             ct = whole if ct is None else add(ct, whole)
-        return ct if ct is None or not v.type.vma else varying(ct, v.type.vma)
+        return ct if ct is None or not v.type.vma else as_varying(ct, v.type.vma)
 
     for a, ct in zip(program.outputs, cts, strict=True):
         collect(a, ct)
@@ -106,7 +106,7 @@ _FIXES = {
 }
 
 
-def transposed(program: Program, linear: tuple[bool, ...], nonzero: tuple[bool, ...]) -> Program:
+def transpose_program(program: Program, linear: tuple[bool, ...], nonzero: tuple[bool, ...]) -> Program:
     """The program (known inputs..., cotangents of the ``nonzero`` results...) -> cotangents of the linear inputs.
 
     Zero cotangents are written out. Kept with ``program``.
@@ -120,7 +120,7 @@ def transposed(program: Program, linear: tuple[bool, ...], nonzero: tuple[bool, 
             known = iter(xs[: len(known_types)])
             cts = iter(xs[len(known_types) :])
             args = [None if l else next(known) for l in linear]
-            found = backward(program, args, [next(cts) if n else None for n in nonzero])
+            found = backward_pass(program, args, [next(cts) if n else None for n in nonzero])
             return [
                 ct if ct is not None else zeros(t)
                 for ct, t, l in zip(found, program.in_types, linear, strict=True)
@@ -163,14 +163,14 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
     program = stage(flat, types, getattr(fun, "__name__", "function"))
 
     def transpose(cts: Any) -> tuple[Any, ...]:
-        flat_cts = cotangents(out_defs[0], program.out_types, cts, "linear_transpose")
-        found = backward(program, [None] * len(types), flat_cts)
+        flat_cts = flatten_cotangents(out_defs[0], program.out_types, cts, "linear_transpose")
+        found = backward_pass(program, [None] * len(types), flat_cts)
         return tree.unflatten(treedef, [zeros(t) if ct is None else ct for ct, t in zip(found, types, strict=True)])
 
     return transpose
 
 
-def cotangents(out_def: tree.TreeDef, types: Sequence[Any], cts: Any, where: str) -> list[Array | None]:
+def flatten_cotangents(out_def: tree.TreeDef, types: Sequence[Any], cts: Any, where: str) -> list[Array | None]:
     """Leaves of ``cts``, checked against the results' types; float0 leaves are zero."""
     found: list[Array | None] = []
     for t, ct in zip(types, tree.flatten_up_to(out_def, cts, f"{where}: cotangent"), strict=True):

@@ -19,8 +19,8 @@ from nxjax.ops.reduce import reduce_sum
 from nxjax.trace import leaks, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.axes import batching_along, binding_axis, spmd_axis
-from nxjax.trace.boundary import boundary
-from nxjax.trace.core import Array, Op, Trace, Tracer, current_trace, under, use
+from nxjax.trace.boundary import api_boundary
+from nxjax.trace.core import Array, Op, Trace, Tracer, current_trace, run_in_trace, use
 from nxjax.trace.program import Program, Var, axis_names
 from nxjax.trace.stage import StageTracer, stage
 
@@ -173,7 +173,7 @@ def vmap_flat(
         with nullcontext() if name is None else binding_axis(name, size):
             return [as_value(y, "vmap") for y in function(*xs)]
 
-    ys = under(trace, values)
+    ys = run_in_trace(trace, values)
     pairs = [trace.split(y) for y in ys]
     if config.check_tracer_leaks:
         del xs, ys
@@ -181,7 +181,7 @@ def vmap_flat(
     return [y for y, _ in pairs], [d for _, d in pairs]
 
 
-def batched(
+def batch_program(
     program: Program, size: int, dims: tuple[bool, ...], force: tuple[bool, ...] | None = None, name: Any = None
 ) -> tuple[Program, tuple[bool, ...]]:
     """The program on inputs batched in dimension 0 where ``dims`` says so, and which results are batched (in 0).
@@ -249,7 +249,7 @@ def vmap(
         raise ParameterError("vmap: needs a function", got=described(fun), expected="vmap(f)(x), not vmap(f(x))")
     called: Callable[..., Any] = fun
 
-    @boundary
+    @api_boundary
     @functools.wraps(fun)
     def mapped(*args: P.args, **kwargs: P.kwargs) -> Any:
         if isinstance(in_axes, tuple) and len(in_axes) != len(args):

@@ -40,7 +40,7 @@ _LAST: Final = 0.15
 
 @final
 @dataclass(frozen=True)
-class Attempt:
+class TuningAttempt:
     """One way that was tried.
 
     Attributes:
@@ -78,7 +78,7 @@ class Tuned(Generic[P, R]):
     choices: dict[str, int]
     device: str
     speedup: float
-    attempts: tuple[Attempt, ...] = ()
+    attempts: tuple[TuningAttempt, ...] = ()
     seconds: float = 0.0
     cached: bool = False
     difference: float = 0.0
@@ -188,7 +188,7 @@ class _Tuning:
         self.seconds = seconds
         self.program: Program = jitted.trace(*args, **kwargs).program.close_over()[0]
         self.usual = self._made(CpuBackend())
-        self.attempts: list[Attempt] = []
+        self.attempts: list[TuningAttempt] = []
         self.wanted: list[Any] = []
 
     # --- ways ---
@@ -307,7 +307,7 @@ class _Tuning:
         longest: float = _LONGEST,
     ) -> bool:
         """Whether a way is faster than the best one for sure, and allowed; it is noted either way."""
-        note = lambda ratio, kept, why="": self.attempts.append(Attempt(choices, device, ratio, kept, why))
+        note = lambda ratio, kept, why="": self.attempts.append(TuningAttempt(choices, device, ratio, kept, why))
         try:
             difference = self._difference(way)
         except NxError as error:
@@ -331,7 +331,9 @@ class _Tuning:
             self._call(self.usual), self._call(best), most=100, seconds=max(_LAST * self.seconds, 0.05)
         )
         if not pair.faster:
-            self.attempts.append(Attempt(choices, device, pair.ratio, False, "did not win against the usual way again"))
+            self.attempts.append(
+                TuningAttempt(choices, device, pair.ratio, False, "did not win against the usual way again")
+            )
             return 1.0, {}, "cpu"
         return 1 / pair.ratio, choices, device
 

@@ -329,12 +329,12 @@ def test_watching_ends_with_the_last_block_that_asks():
     thread.start()
     gates[0].wait()
     with nx.debug_infs(True):
-        assert core.the_watcher() is not None
-    assert core.the_watcher() is not None
+        assert core.current_watcher() is not None
+    assert core.current_watcher() is not None
     gates[1].wait()
     thread.join()
     gc.collect()
-    assert core.the_watcher() is None
+    assert core.current_watcher() is None
 
 
 def test_promotion_is_strict_for_the_thread_that_asked():

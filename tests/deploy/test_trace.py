@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import nxjax as nx
 import nxjax.numpy as jnp
-from nxjax.deploy.trace import Bound, converted, refuse_traced, stored_inputs
+from nxjax.deploy.trace import BoundFunction, converted, refuse_traced, stored_inputs
 from nxjax.errors import DtypeError, ParameterError, TreeError
 from nxjax.lower.npu.graph import Tensor
 from nxjax.ops.quant_grid import Grid
@@ -17,7 +17,7 @@ W, X = jnp.arange(6.0).reshape(3, 2), jnp.arange(12.0).reshape(4, 3)
 
 
 def bound(fun, *args, constants=None, **kwargs):
-    return Bound(fun, args, kwargs, constants)
+    return BoundFunction(fun, args, kwargs, constants)
 
 
 def test_trees_are_bound_and_leaves_are_inputs():

@@ -18,7 +18,7 @@ import pytest
 
 import nxjax as nx
 from nxjax.demo.parallel.model import Size
-from nxjax.demo.parallel.train import Result, train
+from nxjax.demo.parallel.train import ParallelResult, train
 from tests.distributed.jobs import PATIENCE, QUICKLY, Job, losses
 
 SMALL = Size(layers=4, width=16, hidden=32, words=32, length=6, batch=16)
@@ -63,22 +63,24 @@ except nx.errors.ProcessLostError as error:
 
 
 @pytest.fixture(scope="module")
-def alone() -> Result:
+def alone() -> ParallelResult:
     return train("data", STEPS, SMALL, devices=nx.devices("cpu")[:1], dtype=np.float64)
 
 
-def same(found: dict[int, float], alone: Result) -> None:
+def same(found: dict[int, float], alone: ParallelResult) -> None:
     for n, loss in found.items():
         assert abs(loss - alone.losses[n]) < 1e-12, n
 
 
-def check_end(folder: Path, alone: Result) -> None:
+def check_end(folder: Path, alone: ParallelResult) -> None:
     last = nx.checkpoints.restore(folder, like=alone.state, step=STEPS)
     for a, b in zip(nx.tree.leaves(last), nx.tree.leaves(alone.state), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)
 
 
-def test_a_run_whose_worker_was_killed_goes_on_with_another_number_of_processes(alone: Result, tmp_path: Path) -> None:
+def test_a_run_whose_worker_was_killed_goes_on_with_another_number_of_processes(
+    alone: ParallelResult, tmp_path: Path
+) -> None:
     folder = tmp_path / "run"
     job = Job(tmp_path, 2, ["-c", TRAIN, str(folder), str(random.uniform(0.001, 0.2))])
     codes = job.codes()
@@ -94,7 +96,7 @@ def test_a_run_whose_worker_was_killed_goes_on_with_another_number_of_processes(
     check_end(folder, alone)
 
 
-def test_launch_starts_those_that_are_left_and_the_run_goes_on(alone: Result, tmp_path: Path) -> None:
+def test_launch_starts_those_that_are_left_and_the_run_goes_on(alone: ParallelResult, tmp_path: Path) -> None:
     folder, program = tmp_path / "run", tmp_path / "train.py"
     program.write_text(TRAIN)
     command = [sys.executable, "-m", "nxjax.launch", "-n", "2", "--devices", "2", "--restarts", "2", "--at-least", "1"]

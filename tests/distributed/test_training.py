@@ -13,8 +13,8 @@ import pytest
 
 import nxjax as nx
 from nxjax.demo.parallel import model
-from nxjax.demo.parallel.model import Size, State
-from nxjax.demo.parallel.train import Result, train
+from nxjax.demo.parallel.model import Size, TrainState
+from nxjax.demo.parallel.train import ParallelResult, train
 from nxjax.demo.parallel.ways import WAYS, bytes_per_device, mesh_of, spread
 from tests.distributed.jobs import Job, losses
 
@@ -24,18 +24,18 @@ SMALL = Size(layers=4, width=16, hidden=32, words=32, length=6, batch=16)
 
 
 @pytest.fixture(scope="module")
-def alone() -> Result:
+def alone() -> ParallelResult:
     """One device."""
     return train("data", STEPS, SMALL, devices=nx.devices("cpu")[:1], dtype=np.float64)
 
 
-def check(found: State, expected: State) -> None:
+def check(found: TrainState, expected: TrainState) -> None:
     for name, a, b in zip(nx.tree_util.tree_leaves_with_path(expected), *map(nx.tree.leaves, (found, expected))):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=0, atol=EXACT, err_msg=str(name[0]))
 
 
 @pytest.mark.parametrize(("way", "count"), [*[(way, 8) for way in WAYS], ("tensor", 4), ("pipeline", 4)])
-def test_every_way_has_the_numbers_of_one_device(way: str, count: int, alone: Result) -> None:
+def test_every_way_has_the_numbers_of_one_device(way: str, count: int, alone: ParallelResult) -> None:
     found = train(way, STEPS, SMALL, devices=nx.devices("cpu")[:count], dtype=np.float64)
     np.testing.assert_allclose(list(found.losses.values()), list(alone.losses.values()), rtol=0, atol=EXACT)
     check(found.state, alone.state)
@@ -72,7 +72,7 @@ def test_states_stay_where_they_are_and_the_old_one_is_given_up() -> None:
 
 @pytest.mark.parametrize(("ways", "count"), [(("zero3", "pipeline"), 2), (("tensor",), 4)])
 def test_several_processes_have_the_numbers_of_one_device(
-    ways: tuple[str, ...], count: int, alone: Result, tmp_path: Path
+    ways: tuple[str, ...], count: int, alone: ParallelResult, tmp_path: Path
 ) -> None:
     program = f"""
 import numpy as np, nxjax as nx

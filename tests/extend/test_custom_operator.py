@@ -23,7 +23,7 @@ from nxjax.ops.fixed.functions import table
 from nxjax.ops.quant_elementwise import qunary
 from nxjax.ops.quant_grid import Grid, asymmetric
 from nxjax.testing import executors, sample
-from nxjax.trace.core import OPS, op_named
+from nxjax.trace.core import OPS, get_op
 from nxjax.transforms.custom_op import CustomOp
 
 rng = np.random.default_rng(0)
@@ -365,11 +365,11 @@ def test_a_failed_definition_leaves_no_name():
 def test_names():
     with pytest.raises(ParameterError, match="an op 'sin' already"):
         nx.custom_op(lambda x: x, name="sin")
-    assert op_named("sin")(nx.ones(())) != 1
+    assert get_op("sin")(nx.ones(())) != 1
     with pytest.raises(ParameterError, match="pass name="):
         nx.custom_op(lambda x: x)
     op = nx.custom_op(lambda x: x * 2, name="twice")
-    assert op_named("twice") is op
+    assert get_op("twice") is op
     with pytest.raises(ParameterError, match="already"):
 
         @nx.custom_op(name="twice")
@@ -407,7 +407,7 @@ def test_defining_again_replaces_and_forgets():
     x = grid.dequantize(grid.quantize(np.float32([1.0])))
     before = float(tabulated(nx.array(x))[0])
     second = define(3.0)
-    assert op_named("scaled") is second
+    assert get_op("scaled") is second
     assert run(second) == 3.0
     assert run(first) == 2.0
     close([before, float(tabulated(nx.array(x))[0])], [2 * x[0], 3 * x[0]], atol=0.04)
@@ -810,7 +810,7 @@ def test_batching_that_fails_is_refused(wrong):
 
 def test_ops_are_copied_and_pickled_as_themselves():
     op = swish_op()
-    for one in (op, op_named("add")):
+    for one in (op, get_op("add")):
         assert copy.copy(one) is copy.deepcopy(one) is pickle.loads(pickle.dumps(one)) is one
     data = pickle.dumps(op)
     del OPS[op.name]
@@ -830,7 +830,7 @@ def test_definitions_on_many_threads():
                 return x * 2
 
             nx.kernel(doubled_somewhere)(lambda x: x + x)
-            found.append(float(nx.jit(lambda v: op_named("doubled_somewhere")(v))(2.0)))
+            found.append(float(nx.jit(lambda v: get_op("doubled_somewhere")(v))(2.0)))
         except Exception as error:
             # Another thread may have defined it anew in between.
             if isinstance(error, ParameterError) and "made by nx.custom_op" in str(error):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nxjax.errors import DtypeError, ParameterError, ShapeError
-from nxjax.extend.custom_signature import Signature, draw
+from nxjax.extend.custom_signature import OperatorSignature, draw
 from nxjax.trace.types import ArrayType
 
 
@@ -26,13 +26,13 @@ def t(dtype, *shape):
     ],
 )
 def test_what_follows(text, types, result):
-    signature = Signature.parse(text, "op")
+    signature = OperatorSignature.parse(text, "op")
     assert str(signature) == text
     assert repr(signature(*types)) == result
 
 
 def test_several_results():
-    first, second = Signature.parse("float[n,m] -> float[n], i32[m]", "op")(t("float32", 2, 3))
+    first, second = OperatorSignature.parse("float[n,m] -> float[n], i32[m]", "op")(t("float32", 2, 3))
     assert (repr(first), repr(second)) == ("f32[2]", "i32[3]")
 
 
@@ -51,7 +51,7 @@ def test_several_results():
 )
 def test_what_does_not_fit(text, types, error, says):
     with pytest.raises(error, match=says) as caught:
-        Signature.parse(text, "some_op")(*types)
+        OperatorSignature.parse(text, "some_op")(*types)
     assert "some_op" in str(caught.value)
 
 
@@ -70,12 +70,12 @@ def test_what_does_not_fit(text, types, error, says):
 )
 def test_what_is_no_signature(text):
     with pytest.raises(ParameterError, match="custom_op some_op"):
-        Signature.parse(text, "some_op")
+        OperatorSignature.parse(text, "some_op")
 
 
 def test_unknown_dtypes():
     with pytest.raises(DtypeError, match="no dtype"):
-        Signature.parse("f31[n] -> f31[n]", "op")
+        OperatorSignature.parse("f31[n] -> f31[n]", "op")
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_unknown_dtypes():
     ["float[n,k], float[k] -> float[n]", "float[...,n], i32[...] -> float[...]", "bool[3], c64[n,n] -> c64[n]"],
 )
 def test_samples_fit(text):
-    signature = Signature.parse(text, "op")
+    signature = OperatorSignature.parse(text, "op")
     drawn = signature.samples(np.random.default_rng(0))
     assert len(drawn) >= 2
     for xs in drawn:

@@ -22,7 +22,7 @@ def small(monkeypatch):
 
     def make(memory: int, tiles: int = 8):
         one = replace(chip.BOW, tiles=tiles, memory=memory)
-        system = chip.System("bow", "small IPUs", one, 1)
+        system = chip.IpuSystem("bow", "small IPUs", one, 1)
         monkeypatch.setitem(chip.SYSTEMS, "bow", system)
         monkeypatch.setattr(type(target_registry.get("ipu-bow")), "system", system)
 

@@ -10,7 +10,7 @@ import nxjax as nx
 from nxjax.ops import vocabulary
 from nxjax.ops.base import Unary
 from nxjax.trace import dtypes
-from nxjax.trace.core import op_named
+from nxjax.trace.core import get_op
 
 DIGITS = 700
 MEANING = {
@@ -75,7 +75,7 @@ def is_near(found, wanted, info):
 @pytest.mark.parametrize("dtype", [dtypes.complex64, dtypes.complex128], ids=str)
 @pytest.mark.parametrize("name", NAMES)
 def test_any_size(name, dtype):
-    op, params = op_named(name), PARAMS.get(name, {})
+    op, params = get_op(name), PARAMS.get(name, {})
     meaning = MEANING.get(name) or getattr(mpmath, name)
     x = numbers(dtype, name in BOUNDED)
     with nx.enable_x64(), np.errstate(all="ignore"):

@@ -65,13 +65,13 @@ class Case:
     right: Any
 
     def __call__(self, *xs):
-        return core.op_named(self.name)(*xs, **self.params)
+        return core.get_op(self.name)(*xs, **self.params)
 
 
 def of_type(name, params, ins):
     """The dtype of the op's result; None where the op has no meaning for ``ins``."""
     try:
-        return core.op_named(name).infer(*(ArrayType((2,), d) for d in ins), **params).dtype
+        return core.get_op(name).infer(*(ArrayType((2,), d) for d in ins), **params).dtype
     except NxError:
         return None
 
@@ -197,9 +197,9 @@ def test_choices(dtype, way):
     d, wides = Kind(dtype), [wide(x) for x in cube]
     which = np.resize(np.array([-7, 0, 1, 2, 9], np.int32), len(cube[0]))
     functions = [
-        core.op_named("clamp"),
-        lambda *xs: core.op_named("select_n")(wrap(which), *xs),
-        lambda *xs: core.op_named("select_n")(wrap(which % 2 == 0), *xs[1:]),
+        core.get_op("clamp"),
+        lambda *xs: core.get_op("select_n")(wrap(which), *xs),
+        lambda *xs: core.get_op("select_n")(wrap(which % 2 == 0), *xs[1:]),
     ]
     clamped, chosen, one = computed(way, functions, cube)
     bad = unlike(clamped, ROWS["clamp"].meaning(d, *wides), dtype, EXACT)
@@ -222,7 +222,7 @@ def all_converted(dtype):
 def test_conversions(dtype, way):
     x, wants = all_converted(dtype)
     turned = [
-        lambda v, d=new: core.op_named("convert_element_type")(v, dtype=d)
+        lambda v, d=new: core.get_op("convert_element_type")(v, dtype=d)
         for new in (*REAL, *sorted(dtypes.COMPLEX, key=str))
     ]
     results = computed(way, turned, [x])
@@ -249,7 +249,7 @@ def test_bits_of_every_value(dtype, way):
     """NaN keep their payload, too."""
     x = words(dtype)
     others = [d for d in REAL if d != dtypes.bool_ and dtypes.bit_width(d) == dtypes.bit_width(dtype)]
-    turned = [lambda v, d=new: core.op_named("bitcast_convert_type")(v, dtype=d) for new in others]
+    turned = [lambda v, d=new: core.get_op("bitcast_convert_type")(v, dtype=d) for new in others]
     for new, got in zip(others, computed(way, turned, [x]), strict=True):
         bad = got.view(f"u{new.itemsize}") != x.view(f"u{new.itemsize}")
         assert not bad.any(), listed(f"{dtype.name} as {new.name}", bad, [x], got, x)
@@ -299,7 +299,7 @@ def test_functions_of_several_operands(name, dtype):
     assert (here & known).sum() > 50
     outside = kinds(rounded(want, dtype))
     for way in WAYS[:2]:
-        (got,) = computed(way, [core.op_named(name)], xs)
+        (got,) = computed(way, [core.get_op(name)], xs)
         assert got.dtype == dtype
         units = errors(got, want, dtype)
         near = np.abs(got.astype(np.float64) - want) * (1 - ROUNDED / units) <= peer.off
@@ -312,7 +312,7 @@ def slopes(dtype):
 
     def slope(name):
         params = {"approximate": False} if name == "gelu" else {}
-        return lambda x: nx.jvp(lambda v: core.op_named(name)(v, **params), (x,), (nx.numpy.ones_like(x),))[1]
+        return lambda x: nx.jvp(lambda v: core.get_op(name)(v, **params), (x,), (nx.numpy.ones_like(x),))[1]
 
     return {name: slope(name) for name in SLOPES}
 
@@ -445,7 +445,7 @@ def test_every_pair_on_grids(way):
     x, y = (((v - g.zero_point) * np.float32(g.scale)).astype(np.float32) for v, g in zip(q, (X, Y), strict=True))
     two = ("qadd", "qsub", "qmul", "qprelu")
     functions = [
-        lambda a, b, n=n, p=p: core.op_named(n)(*((a, b) if n in two else (a,)), **p) for n, (p, _) in ON_GRIDS.items()
+        lambda a, b, n=n, p=p: core.get_op(n)(*((a, b) if n in two else (a,)), **p) for n, (p, _) in ON_GRIDS.items()
     ]
     for (name, (_, real)), got, eager in zip(
         ON_GRIDS.items(), computed(way, functions, [x, y]), computed("eager", functions, [x, y]), strict=True

@@ -15,7 +15,7 @@ import nxjax as nx
 from nxjax import predict
 from nxjax.errors import InvalidFileError, MissingExtraError, ParameterError
 from nxjax.predict import models
-from nxjax.predict.models import Boosted, Linear
+from nxjax.predict.models import Boosted, LinearModel
 from nxjax.predict.predictor import Predictor
 from nxjax.predict.published import SOURCE
 from nxjax.predict.samples import Sample
@@ -82,7 +82,7 @@ def test_trees_correct_what_no_sum_can_say_and_are_those_of_scikit_learn(tmp_pat
     assert predictor.of({"runs": 1.0, "macs": 1e10}).basis.startswith("linear")
     x = np.stack([[*s.features.values(), 0.0] for s in known])
     t = np.array([s.seconds for s in known])
-    base, ours = Linear.fit(x, t), Boosted.fit(x, t)
+    base, ours = LinearModel.fit(x, t), Boosted.fit(x, t)
     seen = np.concatenate([np.log1p(x[:, :-1]), np.log(base(x))[:, None]], 1).astype(np.float32)
     theirs = GradientBoostingRegressor(random_state=0, **models._TREES).fit(seen, np.log(t / base(x)))
     np.testing.assert_allclose(ours(x), base(x) * np.exp(theirs.predict(seen)), rtol=1e-9)

@@ -7,17 +7,19 @@ import pytest
 from nxjax.errors import ParameterError
 from nxjax.profiling.peaks import Peaks
 from nxjax.profiling.perfetto import events, save
-from nxjax.profiling.rows import Profile, Row, Span
+from nxjax.profiling.rows import Profile, ProfileRow, StepSpan
 
 PEAKS = Peaks(1e9, 1e10, 2, "avx2")
 
 
 def profile(measured=True):
     rows = [
-        Row("product", "product(3)", "net.py:4", "layer", calls=2, seconds=0.3, flops=1e9, read=1e6, written=1e6),
-        Row("copy", "copy(<b>)", "", "", calls=1, seconds=0.1, read=4e7, written=4e7),
+        ProfileRow(
+            "product", "product(3)", "net.py:4", "layer", calls=2, seconds=0.3, flops=1e9, read=1e6, written=1e6
+        ),
+        ProfileRow("copy", "copy(<b>)", "", "", calls=1, seconds=0.1, read=4e7, written=4e7),
     ]
-    spans = [Span(0, 0.0, 0.1), Span(1, 0.1, 0.1), Span(0, 0.2, 0.2)] if measured else []
+    spans = [StepSpan(0, 0.0, 0.1), StepSpan(1, 0.1, 0.1), StepSpan(0, 0.2, 0.2)] if measured else []
     return Profile("f", rows, spans, 0.4, 100, 20, 3, PEAKS, measured)
 
 

@@ -11,7 +11,7 @@ import nxjax.numpy as jnp
 from nxjax import lax, nn
 from nxjax.errors import ParameterError
 from nxjax.quant import PRESETS, compare
-from nxjax.quant.comparison import Layer
+from nxjax.quant.comparison import LayerDifference
 
 R = np.random.default_rng(0)
 
@@ -62,7 +62,7 @@ def test_inner_layers_are_compared_too():
 
 
 def test_layers_of_no_error():
-    layer = Layer("a", "b", None, 0.5)
+    layer = LayerDifference("a", "b", None, 0.5)
     layer.add(np.array([1.0, 2.0]), np.array([1.0, 2.0]))
     assert layer.sqnr == np.inf and layer.lsb == {0: 2} and layer.max_error == 0
     layer.add(np.zeros((0,)), np.zeros((0,)))

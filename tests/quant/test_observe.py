@@ -10,7 +10,7 @@ import nxjax.numpy as jnp
 from nxjax import lax
 from nxjax.errors import ParameterError
 from nxjax.quant.observe import BINS, Histograms, Ranges
-from nxjax.quant.planned import Call
+from nxjax.quant.planned import PlannedCall
 from nxjax.quant.scheme import preset
 
 R = np.random.default_rng(0)
@@ -89,7 +89,7 @@ def test_a_condition_that_computes_products_is_refused():
 
 
 def histogram(f: Any, spans: dict[str, Any], *args: Any) -> dict[str, np.ndarray]:
-    call = Call(f, args, {}, None)
+    call = PlannedCall(f, args, {}, None)
     _, found = call.observed(call.plan(preset("int8"), "test"), Histograms(spans))
     return {k: np.asarray(v) for k, (v,) in found.items()}
 

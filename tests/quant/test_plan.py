@@ -9,8 +9,8 @@ import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax import lax, nn
 from nxjax.errors import ParameterError
-from nxjax.quant.plan import Inner, Plan
-from nxjax.quant.planned import Call
+from nxjax.quant.plan import Inner, QuantPlan
+from nxjax.quant.planned import PlannedCall
 from nxjax.quant.scheme import Layered, as_policy
 
 R = np.random.default_rng(0)
@@ -22,8 +22,8 @@ X = R.standard_normal((2, 8)).astype(np.float32)
 I = R.standard_normal((1, 6, 6, 8)).astype(np.float32)
 
 
-def plan(f: Any, *args: Any, policy: Any = "int8", **kwargs: Any) -> Plan:
-    return Call(f, args or (P, X), kwargs, None).plan(as_policy(policy), "test")
+def plan(f: Any, *args: Any, policy: Any = "int8", **kwargs: Any) -> QuantPlan:
+    return PlannedCall(f, args or (P, X), kwargs, None).plan(as_policy(policy), "test")
 
 
 def groups(f: Any, *args: Any, policy: Any = "int8") -> list[tuple[str, ...]]:

@@ -9,7 +9,7 @@ import pytest
 
 import nxjax as nx
 from nxjax.errors import NxError, ParameterError
-from nxjax.quant.scheme import PRESETS, Layered, Scheme, as_policy, decided, preset
+from nxjax.quant.scheme import PRESETS, Layered, Scheme, as_policy, preset, resolve_policy
 
 
 def equations(f: Any, *args: Any) -> Any:
@@ -81,13 +81,13 @@ def test_policies_from_what_users_give():
         (lambda *args: own if args[0] == "add" else None, own),
         (Scheme(activations=None, weights=None), None),
     ):
-        assert decided(as_policy(given), e, names) == wanted
+        assert resolve_policy(as_policy(given), e, names) == wanted
     for wrong in ("int9", 8, None, lambda op: None, lambda op, scope, types, more: None):
         with pytest.raises(ParameterError, match="int8, int16x8, dynamic-int8, int8-weights, int4-weights, fp8"):
             as_policy(wrong)
     for answer in (8, "int9", Scheme):
         with pytest.raises(ParameterError):
-            decided(lambda op, scope, types, answer=answer: answer, e, names)
+            resolve_policy(lambda op, scope, types, answer=answer: answer, e, names)
 
 
 def test_policies_see_op_scope_and_types():
@@ -97,7 +97,7 @@ def test_policies_see_op_scope_and_types():
 
     ((e,), names) = equations(f, X)
     seen: list[Any] = []
-    decided(lambda *args: seen.append(args), e, names)
+    resolve_policy(lambda *args: seen.append(args), e, names)
     ((op, scope, types),) = seen
     assert (op, scope) == ("relu", "a/b") and [(t.shape, t.dtype.name) for t in types] == [((2, 3), "float32")]
 

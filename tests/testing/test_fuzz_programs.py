@@ -18,10 +18,10 @@ from nxjax.testing.inputs import Argument, values
 from nxjax.testing.judge import Bounds
 from nxjax.testing.numeric import Numeric, TooLarge
 from nxjax.testing.productions import ROWS
-from nxjax.testing.steps import Refused, Unfit
+from nxjax.testing.steps import StepRefused, Unfit
 from nxjax.testing.through import THROUGH
 from nxjax.testing.ways import Broken, Way
-from nxjax.testing.writer import Writer
+from nxjax.testing.writer import ProgramWriter
 
 
 @pytest.fixture(autouse=True)
@@ -238,7 +238,9 @@ def test_floats_that_jump_have_no_slope_to_be_judged():
     smooth = next(r for r in ROWS if getattr(r.write, "text", "") == "jnp.sin({x})" and r.smooth)
     compared = next(r for r in ROWS if getattr(r.write, "text", "") == "{x} > {y}")
     for row, rough in ((jumping, True), (smooth, False), (compared, False)):
-        drawn = [Writer((replace(row, weight=1.0),), 0).program([Argument("x", (3,), "float32")], None, False, 1)]
+        drawn = [
+            ProgramWriter((replace(row, weight=1.0),), 0).program([Argument("x", (3,), "float32")], None, False, 1)
+        ]
         assert [p.rough for p in drawn] == [rough], row
 
 
@@ -283,11 +285,11 @@ def test_every_row_of_the_table_makes_lines():
             args = [Argument(f"{n}{dtype}", s, dtype) for n, s in shapes.items()]
             args += [Argument(f"{n}_int", s, "int32", "small") for n, s in shapes.items()]
             args.append(Argument("mask", (2, 4), "bool"))
-            writer = Writer(rows, seed)
+            writer = ProgramWriter(rows, seed)
             with nx.config.using(executor="reference"), quiet():
                 try:
                     made = writer.program(args, None, False, 3)
-                except (Unfit, Refused):
+                except (Unfit, StepRefused):
                     return False
             return any(step.row == 0 for step in made.body.walk())
 

@@ -8,8 +8,8 @@ import pytest
 from nxjax.__main__ import main
 from nxjax.errors import MissingExtraError, ParameterError
 from nxjax.testing import fuzz, fuzz_files
-from nxjax.testing.fuzz_files import Reader
-from nxjax.testing.fuzz_programs import Attempt
+from nxjax.testing.fuzz_files import FileReader
+from nxjax.testing.fuzz_programs import ProgramOutcome
 from nxjax.testing.fuzzing import Fuzzed, _without
 
 
@@ -27,14 +27,14 @@ def test_readers_take_or_refuse(name):
 
 
 def test_a_reader_that_leaks_an_error_is_found():
-    reader = Reader("wrong", lambda data: data[100], lambda: [bytes(range(50))])
+    reader = FileReader("wrong", lambda data: data[100], lambda: [bytes(range(50))])
     assert "IndexError" in fuzz_files.one(reader, 0)
     assert any(fuzz_files.mutated(b"abc" * 9, np.random.default_rng(s)) != b"abc" * 9 for s in range(3))
 
 
 def test_failures_are_told_once_and_written(monkeypatch, tmp_path):
     told = iter(["x = 1\n# seed 3\n# wrong value: 0.25", "x = 2\n# seed 4\n# wrong value: 0.75", "", "y\n# other bits"])
-    tries = {"programs": (4, lambda seed, begun: Attempt(next(told), frozenset({"scan"})))}
+    tries = {"programs": (4, lambda seed, begun: ProgramOutcome(next(told), frozenset({"scan"})))}
     monkeypatch.setattr("nxjax.testing.fuzzing.targets", lambda what: tries)
     found = fuzz(600, seed=3, cases=1, out=tmp_path)
     assert len(found.failures) == 2 and found.features == {"scan": 4} and "2 failures, in 3 cases" in str(found)
@@ -45,7 +45,7 @@ def test_failures_of_other_functions_are_other_failures(monkeypatch):
     text = "text = '''\ndef f(x0):\n    v1 = {}\n    return v1,\n'''\ncheck(text)\n# seed {}\n# wrong value: {}"
     lines = ("jnp.sort(x0)", "lax.cumsum(x0, 0)", "jnp.sort(jnp.sin(x0))", "x0.sum()", "x0.max()")
     told = iter(["import numpy\n" + text.format(line, 90 + k, k / 7) for k, line in enumerate(lines)])
-    tries = {"programs": (5, lambda seed, begun: Attempt(next(told)))}
+    tries = {"programs": (5, lambda seed, begun: ProgramOutcome(next(told)))}
     monkeypatch.setattr("nxjax.testing.fuzzing.targets", lambda what: tries)
     found = fuzz(cases=1)
     assert found.failed == 5
@@ -86,7 +86,7 @@ def test_what_is_not_installed_is_said(monkeypatch, capsys):
         assert fuzz_files.missing() == ["onnx"] and "onnx" not in fuzz_files.readers()
         assert _without("all") == ["xla", "jax", "onnx"] and _without("type") == []
         assert "left out: xla, jax" in str(Fuzzed({"programs": 1}, without=["xla", "jax"]))
-        missing = Reader("onnx", _no_package, lambda: [b""], 1)
+        missing = FileReader("onnx", _no_package, lambda: [b""], 1)
         monkeypatch.setattr(fuzz_files, "_all", lambda: (missing,))
         fuzz_files.readers.cache_clear()
         with pytest.raises(MissingExtraError, match="not installed"):
@@ -104,7 +104,7 @@ def test_ctrl_c_ends_a_run_with_what_was_found(monkeypatch):
     def interrupted(seed, begun):
         if seed == 2:
             raise KeyboardInterrupt
-        return Attempt()
+        return ProgramOutcome()
 
     monkeypatch.setattr("nxjax.testing.fuzzing.targets", lambda what: {"programs": (10, interrupted)})
     assert fuzz(600, cases=1).tried == {"programs": 2}

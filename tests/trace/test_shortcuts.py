@@ -12,15 +12,15 @@ import pytest
 
 import nxjax as nx
 import nxjax.numpy as jnp
-from nxjax.backends import large
-from nxjax.backends.cpu.engine import Engine
+from nxjax.backends import eager_kernels
+from nxjax.backends.cpu.engine import KernelCache
 from nxjax.backends.cpu.executable import CpuExecutable
-from nxjax.backends.cpu.first import FirstByMeaning
+from nxjax.backends.cpu.first_run import FirstByMeaning
 from nxjax.config import config
 from nxjax.numpy import eager
 from nxjax.trace.array import LARGE
 from nxjax.trace.core import EVAL
-from nxjax.trace.shortcuts import SHORTCUTS, may
+from nxjax.trace.shortcuts import SHORTCUTS, is_allowed
 from nxjax.transforms.jit import Jitted
 
 PACKAGE = Path(nx.__file__).parent
@@ -58,14 +58,14 @@ def _first(_: Any) -> bool:
 
 
 def _hurried(patch: pytest.MonkeyPatch) -> bool:
-    patch.setattr(Engine, "has", lambda self, kernels: False)
+    patch.setattr(KernelCache, "has", lambda self, kernels: False)
     nx.clear_caches()  # executables are found by content
     return _executable(nx.jit(lambda x: x * 3 + 1))._quick
 
 
 def _held(patch: pytest.MonkeyPatch) -> bool:
     asked: list[Any] = []
-    patch.setattr(CpuExecutable, "holding", lambda self, held: asked.append(held))
+    patch.setattr(CpuExecutable, "bind_leading", lambda self, held: asked.append(held))
     f = nx.jit(lambda x, c=nx.asarray(X): x + c * 2)
     f(X)
     f(X)
@@ -77,10 +77,10 @@ def _ufunc(_: Any) -> bool:
 
 
 def _kernel(patch: pytest.MonkeyPatch) -> bool:
-    patch.setattr(large, "_found", {})
+    patch.setattr(eager_kernels, "_found", {})
     x = nx.zeros(LARGE, "float16")
     _ = x + x
-    return bool(large._found) and large._found != {None: None}
+    return bool(eager_kernels._found) and eager_kernels._found != {None: None}
 
 
 _TAKEN = {
@@ -97,9 +97,9 @@ _TAKEN = {
 @pytest.mark.parametrize("name", SHORTCUTS)
 def test_one_setting_removes_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with config.using(executor="cpu"):
-        assert may(name) and taken(name, monkeypatch)
+        assert is_allowed(name) and taken(name, monkeypatch)
         with config.using(fast_calls=False):
-            assert not may(name) and not taken(name, monkeypatch)
+            assert not is_allowed(name) and not taken(name, monkeypatch)
         assert taken(name, monkeypatch)
 
 

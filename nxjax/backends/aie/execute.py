@@ -19,7 +19,7 @@ from nxjax.lower.npu.interpret import interpret
 
 @final
 @dataclass(frozen=True, eq=False)
-class Runner:
+class ModelRunner:
     """A graph whose nodes run on the model where they have a dispatch.
 
     Attributes:

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import Final, final
 
 from nxjax.backends.npu import xrt, xrt_runtime
-from nxjax.backends.npu.xrt_artifact import Artifact, Buffer
+from nxjax.backends.npu.xrt_artifact import XrtArtifact, XrtBuffer
 from nxjax.backends.sensors import amdxdna
 from nxjax.backends.sensors.reading import Roots
 from nxjax.errors import NxError
-from nxjax.kernels.aie.chip import Array
+from nxjax.kernels.aie.chip import AieArray
 from nxjax.kernels.aie.spec import NDArray
 from nxjax.lower.aie.lower import Dispatch
 from nxjax.lower.npu.graph import Node
@@ -22,12 +22,14 @@ from nxjax.lower.npu.graph import Node
 KERNEL: Final = "MLIR_AIE"
 
 
-def artifact(one: Dispatch, stem: str, files: Mapping[str, bytes]) -> Artifact:
+def artifact(one: Dispatch, stem: str, files: Mapping[str, bytes]) -> XrtArtifact:
     """A dispatch's program: ``stem.xclbin``, ``stem.insts.bin`` and the arguments of its design's sequence."""
     arguments = one.design.sequence.arguments
     result = arguments[-1][0]
-    buffers = tuple(Buffer(name, (t.size,), str(t.dtype), "out" if name == result else "in") for name, t in arguments)
-    return Artifact(files[f"{stem}.xclbin"], files[f"{stem}.insts.bin"], buffers, KERNEL)
+    buffers = tuple(
+        XrtBuffer(name, (t.size,), str(t.dtype), "out" if name == result else "in") for name, t in arguments
+    )
+    return XrtArtifact(files[f"{stem}.xclbin"], files[f"{stem}.insts.bin"], buffers, KERNEL)
 
 
 @final
@@ -38,7 +40,7 @@ class Launcher:
         title: what runs them, for people.
     """
 
-    def __init__(self, artifacts: Mapping[Node, Artifact], npu: xrt.Npu) -> None:
+    def __init__(self, artifacts: Mapping[Node, XrtArtifact], npu: xrt.Npu) -> None:
         self.artifacts = artifacts
         self.npu = npu
         self.title = f"{npu.name} through XRT"
@@ -50,7 +52,7 @@ class Launcher:
         buffers.update((b.name, y) for b, y in zip(rows.outputs, results, strict=True))
 
 
-def missing(array: Array) -> str:
+def missing(array: AieArray) -> str:
     """Why this machine's NPU, if it has one, cannot run designs for an array; empty if it can. Opens nothing."""
     reason = xrt.unavailable()
     names = [d.name for d in amdxdna.devices(Roots())]
@@ -60,7 +62,7 @@ def missing(array: Array) -> str:
 
 
 def launcher(
-    dispatches: Mapping[Node, Dispatch], stems: Mapping[Node, str], files: Mapping[str, bytes], array: Array
+    dispatches: Mapping[Node, Dispatch], stems: Mapping[Node, str], files: Mapping[str, bytes], array: AieArray
 ) -> Launcher | str:
     """What runs compiled dispatches here, or why nothing does."""
     reason = xrt.unavailable()
@@ -74,6 +76,6 @@ def launcher(
     if npu is None:
         return f"the NPU here is {', '.join(n.name for n in found) or 'none that is known'}, not {array.name}"
     # Equal designs are one program, so that they share their memory on the chip.
-    known: dict[str, Artifact] = {}
+    known: dict[str, XrtArtifact] = {}
     made = {node: known.setdefault(stems[node], artifact(one, stems[node], files)) for node, one in dispatches.items()}
     return Launcher(made, npu)

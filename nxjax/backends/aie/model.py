@@ -43,7 +43,7 @@ class Condition:
 
 @final
 @dataclass
-class Pool:
+class ObjectPool:
     """Places for objects at one end of a fifo, written and read in order, by one or several parts each."""
 
     tile: str
@@ -79,7 +79,7 @@ class Pool:
 
 @final
 @dataclass(frozen=True)
-class Trace:
+class SimulatedRun:
     """What a run of the model gives.
 
     Attributes:
@@ -100,7 +100,7 @@ class Trace:
         return sum(self.busy.values()) / (len(self.busy) * self.cycles) if self.cycles and self.busy else 0.0
 
 
-def run(design: Design, arguments: Mapping[str, NDArray], *, values: bool = True) -> Trace:
+def run(design: Design, arguments: Mapping[str, NDArray], *, values: bool = True) -> SimulatedRun:
     """Run ``design`` on host buffers, in place.
 
     Args:
@@ -137,8 +137,8 @@ class _Machine:
         self.tiles = {t.name: t for t in design.tiles}
         self.fifos = {f.name: f for f in design.fifos}
         self.links = {s: link for link in design.links for s in link.sources}
-        self.produced: dict[str, tuple[Pool, str, int]] = {}
-        self.consumed: dict[tuple[str, str], tuple[Pool, str, int]] = {}
+        self.produced: dict[str, tuple[ObjectPool, str, int]] = {}
+        self.consumed: dict[tuple[str, str], tuple[ObjectPool, str, int]] = {}
         self.copies: dict[str, deque[_Pending]] = {f.name: deque() for f in design.fifos}
         self.in_flight: dict[tuple[str, int], _Pending] = {}
         self.tokens = {f.name: 0 for f in design.fifos}
@@ -155,21 +155,21 @@ class _Machine:
             whole = max([*ins, *outs], key=lambda f: f.type.nbytes)
             tile = outs[0].producer
             depth = max(f.depth for f in (*ins, *outs))
-            pool = Pool(tile, depth, whole.type.nbytes, [f.name for f in ins], [f.name for f in outs])
+            pool = ObjectPool(tile, depth, whole.type.nbytes, [f.name for f in ins], [f.name for f in outs])
             for f, o in zip(ins, link.source_offsets or (0,) * len(ins), strict=True):
                 self.consumed[f.name, tile] = pool, f.name, o * f.type.dtype.itemsize
             for f, o in zip(outs, link.target_offsets or (0,) * len(outs), strict=True):
                 self.produced[f.name] = pool, f.name, o * f.type.dtype.itemsize
         for f in self.design.fifos:
             if f.name not in self.produced and self.tiles[f.producer].kind != "shim":
-                self.produced[f.name] = Pool(f.producer, f.depth, f.type.nbytes, ["core"], ["dma"]), "dma", 0
+                self.produced[f.name] = ObjectPool(f.producer, f.depth, f.type.nbytes, ["core"], ["dma"]), "dma", 0
             for c in f.consumers:
                 if (f.name, c) not in self.consumed and self.tiles[c].kind != "shim":
-                    self.consumed[f.name, c] = Pool(c, f.depth, f.type.nbytes, ["dma"], ["core"]), "dma", 0
+                    self.consumed[f.name, c] = ObjectPool(c, f.depth, f.type.nbytes, ["dma"], ["core"]), "dma", 0
 
     # --- time ---
 
-    def run(self) -> Trace:
+    def run(self) -> SimulatedRun:
         processes: list[tuple[str, Process]] = [("the sequence", self._sequence())]
         processes += [(f"the DMA of @{f.name}", self._stream(f)) for f in self.design.fifos]
         processes += [(f"the core of %{c.tile}", self._core(c)) for c in self.design.cores]
@@ -205,7 +205,7 @@ class _Machine:
                     held.append((name, process, condition))
             waiting = held
         self._ended(waiting)
-        return Trace(int(finished), dict(self.busy), dict(self.moved), self.host_bytes)
+        return SimulatedRun(int(finished), dict(self.busy), dict(self.moved), self.host_bytes)
 
     def _ended(self, waiting: Sequence[tuple[str, Process, Condition]]) -> None:
         if not self.done:
@@ -275,7 +275,7 @@ class _Machine:
             return self._to_host(f)
         return self._between(f)
 
-    def _targets(self, f: Fifo) -> list[tuple[Pool, str, int]]:
+    def _targets(self, f: Fifo) -> list[tuple[ObjectPool, str, int]]:
         return [self.consumed[f.name, c] for c in f.consumers]
 
     def _arrive(self, f: Fifo, data: NDArray | None) -> None:
@@ -391,7 +391,7 @@ class _Machine:
             else:
                 yield self._call(core, s, values)
 
-    def _end(self, core: Core, fifo: str, port: str) -> tuple[Pool, Callable[[], NDArray]]:
+    def _end(self, core: Core, fifo: str, port: str) -> tuple[ObjectPool, Callable[[], NDArray]]:
         if port == "Consume":
             pool = self.consumed[fifo, core.tile][0]
             return pool, lambda: pool.to_read("core")

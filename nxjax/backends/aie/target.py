@@ -13,15 +13,15 @@ from dataclasses import replace
 from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.aie import aiecc
-from nxjax.backends.aie.execute import Runner
+from nxjax.backends.aie.execute import ModelRunner
 from nxjax.backends.aie.launch import KERNEL, launcher, missing
 from nxjax.backends.aie.picture import filled, svg
 from nxjax.backends.base import Label
 from nxjax.backends.target import Build, NpuTarget, Site, file_name, only
 from nxjax.errors import ExecutionError, LoweringError, ParameterError
-from nxjax.kernels.aie.chip import LIMITS, NPU1, NPU2, Array
+from nxjax.kernels.aie.chip import LIMITS, NPU1, NPU2, AieArray
 from nxjax.lower.aie.design import Design
-from nxjax.lower.aie.lower import Dispatch, Settings, dispatch, verdict
+from nxjax.lower.aie.lower import AieOptions, Dispatch, dispatch, verdict
 from nxjax.lower.aie.parse import parse
 from nxjax.lower.aie.text import mlir
 from nxjax.lower.aie.verify import verify
@@ -43,7 +43,7 @@ class Aie(NpuTarget):
     ``aiecc``: False leaves mlir-aie's compiler alone where it is installed.
     """
 
-    array: ClassVar[Array]
+    array: ClassVar[AieArray]
     chip: ClassVar[str]
     format: ClassVar[str] = "aie-mlir"
     site: ClassVar[Site] = "edge"
@@ -59,12 +59,12 @@ class Aie(NpuTarget):
         return "emitted", "mlir-aie's compiler (aiecc) is not on the PATH"
 
     def supports(self, node: Node) -> Verdict:
-        return self._supports(node, "double", Settings())
+        return self._supports(node, "double", AieOptions())
 
     def placed(self, subject: NpuGraph) -> list[Placement]:
-        return place(subject, lambda n: self._supports(n, subject.rounding, Settings()))
+        return place(subject, lambda n: self._supports(n, subject.rounding, AieOptions()))
 
-    def _supports(self, node: Node, rounding: Rounding, settings: Settings) -> Verdict:
+    def _supports(self, node: Node, rounding: Rounding, settings: AieOptions) -> Verdict:
         if node.op == "reshape":
             return Verdict(True, "a view: nothing is computed")
         if node.op in _EDGES and (node.output.grid is None or node.operand().grid is None):
@@ -96,26 +96,26 @@ class Aie(NpuTarget):
         build.notes += self._notes(graph, made)
         if made and _flag(self.name, options, "aiecc", True):
             self._compile(build, designs)
-        build.run = Runner(graph, made, designs.parsed)
+        build.run = ModelRunner(graph, made, designs.parsed)
         model = f"nxjax array model of {self.array.name}"
         build.runs_on = model if made else "nxjax's NumPy kernels on the host"
         if build.label == "vendor-compiled":
             self._launch(build, build.run, designs)
-        build.analysis = Placed(designs, self.array)
+        build.analysis = DesignAnalysis(designs, self.array)
         return build
 
-    def _settings(self, options: dict[str, object]) -> Settings:
+    def _settings(self, options: dict[str, object]) -> AieOptions:
         columns, tile = options.get("columns"), options.get("tile")
         if columns is not None and (isinstance(columns, bool) or not isinstance(columns, int)):
             raise ParameterError(f"{self.name}: columns", got=repr(columns), expected=f"1 to {self.array.columns}")
         if isinstance(columns, int):
             self.array.device_name(columns)
         if tile is None:
-            return Settings(columns)
+            return AieOptions(columns)
         sizes: list[Any] = list(tile) if isinstance(tile, (tuple, list)) else []  # pyright: ignore[reportUnknownArgumentType]
         if len(sizes) != 3 or not all(isinstance(n, int) and n > 0 for n in sizes):
             raise ParameterError(f"{self.name}: tile", got=repr(tile), expected="(m, k, n), three positive integers")
-        return Settings(columns, (sizes[0], sizes[1], sizes[2]))
+        return AieOptions(columns, (sizes[0], sizes[1], sizes[2]))
 
     def _notes(self, graph: NpuGraph, made: dict[Node, Dispatch]) -> list[str]:
         found: list[str] = []
@@ -150,7 +150,7 @@ class Aie(NpuTarget):
         build.label = "vendor-compiled"
         build.notes.append(f"compiled by {tools.aiecc}")
 
-    def _launch(self, build: Build, model: Runner, designs: _Designs) -> None:
+    def _launch(self, build: Build, model: ModelRunner, designs: _Designs) -> None:
         """Run on this machine's NPU, if it has one of the generation."""
         found = launcher(designs.made, designs.stems, build.files, self.array)
         if isinstance(found, str):
@@ -219,10 +219,10 @@ class _Designs:
 
 
 @final
-class Placed:
+class DesignAnalysis:
     """What a report says of the designs: `nxjax.backends.target.Analysis`."""
 
-    def __init__(self, designs: _Designs, array: Array) -> None:
+    def __init__(self, designs: _Designs, array: AieArray) -> None:
         self._designs = designs
         self._array = array
 
@@ -279,7 +279,7 @@ def _flag(target: str, options: dict[str, object], name: str, default: bool) -> 
     return value
 
 
-def _costs(build: Build, made: dict[Node, Dispatch], array: Array, launch: float) -> None:
+def _costs(build: Build, made: dict[Node, Dispatch], array: AieArray, launch: float) -> None:
     if not made:
         return
     cycles = [d.cycles for d in made.values()]
@@ -303,7 +303,7 @@ class AieNpu1(Aie):
     name: ClassVar[str] = "aie-npu1"
     title: ClassVar[str] = "AMD XDNA array (Phoenix, Hawk Point), AIE MLIR"
     aliases: ClassVar[tuple[str, ...]] = ("aie-phoenix", "xdna1")
-    array: ClassVar[Array] = NPU1
+    array: ClassVar[AieArray] = NPU1
     chip: ClassVar[str] = "xdna1"
 
 
@@ -314,7 +314,7 @@ class AieNpu2(Aie):
     name: ClassVar[str] = "aie-npu2"
     title: ClassVar[str] = "AMD XDNA 2 array (Strix, Strix Halo, Krackan), AIE MLIR"
     aliases: ClassVar[tuple[str, ...]] = ("aie-npu4", "aie-strix", "xdna2")
-    array: ClassVar[Array] = NPU2
+    array: ClassVar[AieArray] = NPU2
     chip: ClassVar[str] = "xdna2"
 
 

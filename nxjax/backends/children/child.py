@@ -20,7 +20,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, Final, final
 
-from nxjax.backends.children.wire import PROTOCOL, Arena, Channel, Closed, WireError, pack, room, unpack
+from nxjax.backends.children.wire import (
+    PROTOCOL,
+    Channel,
+    ConnectionClosed,
+    SharedMemory,
+    WireError,
+    pack,
+    room,
+    unpack,
+)
 from nxjax.errors import ExecutionError, LoweringError
 
 _SERVE: Final = str(Path(__file__).with_name("serve.py"))
@@ -46,7 +55,7 @@ def _end(process: subprocess.Popen[bytes], owner: int) -> None:
 
 
 def _finish(
-    process: subprocess.Popen[bytes], owner: int, sock: socket.socket, log: IO[bytes], arenas: dict[str, Arena]
+    process: subprocess.Popen[bytes], owner: int, sock: socket.socket, log: IO[bytes], arenas: dict[str, SharedMemory]
 ) -> None:
     """Kill a child, and give back what the parent held for it."""
     _end(process, owner)
@@ -82,7 +91,7 @@ class Child:
         self._owner = os.getpid()
         self._lock = threading.Lock()
         self._seq = 0
-        self._arenas: dict[str, Arena] = {}
+        self._arenas: dict[str, SharedMemory] = {}
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the child)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._channel = Channel(ours)
@@ -132,7 +141,7 @@ class Child:
         try:
             rows: list[Any] = []
             parts: Sequence[bytes] = ()
-            attach: list[tuple[str, Arena]] = []
+            attach: list[tuple[str, SharedMemory]] = []
             if arrays:
                 needed = room(arrays)
                 if needed and (self._arenas.get("in") is None or self._arenas["in"].size < needed):
@@ -159,12 +168,12 @@ class Child:
         finally:
             self._lock.release()
 
-    def _arena(self, which: str, size: int) -> Arena:
+    def _arena(self, which: str, size: int) -> SharedMemory:
         old = self._arenas.pop(which, None)
         if old is not None:
             old.close()
         page = 4096
-        self._arenas[which] = made = Arena(-(-int(size * _SPARE) // page) * page)
+        self._arenas[which] = made = SharedMemory(-(-int(size * _SPARE) // page) * page)
         return made
 
     def _exchange(
@@ -173,7 +182,7 @@ class Child:
         parts: Sequence[bytes],
         until: float | None,
         when: str,
-        attach: Sequence[tuple[str, Arena]] = (),
+        attach: Sequence[tuple[str, SharedMemory]] = (),
     ) -> tuple[dict[str, Any], bytes]:
         """Send one frame (none: only listen) and take one."""
         if self.lost:
@@ -187,7 +196,7 @@ class Child:
         except TimeoutError:
             self._give_up(f"did not answer in time {when}", "silence")
             raise
-        except Closed:
+        except ConnectionClosed:
             self._give_up(f"ended {when}", None)
             raise
         except WireError as error:

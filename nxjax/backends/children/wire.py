@@ -36,11 +36,11 @@ class WireError(Exception):
     """What came is no message, or says what cannot be."""
 
 
-class Closed(WireError):
+class ConnectionClosed(WireError):
     """The other side is gone."""
 
 
-class Arena:
+class SharedMemory:
     """Memory that two processes see. It has no name, so nothing is left of it when they die.
 
     Args:
@@ -80,7 +80,7 @@ def room(arrays: Sequence[Any]) -> int:
     return sum(-(-a.nbytes // _ALIGN) * _ALIGN for a in arrays if a.nbytes >= LARGE)
 
 
-def pack(arrays: Sequence[Any], arena: Arena | None) -> tuple[list[list[Any]], list[bytes]]:
+def pack(arrays: Sequence[Any], arena: SharedMemory | None) -> tuple[list[list[Any]], list[bytes]]:
     """Rows (dtype, shape, place, offset) and what goes into the body; large arrays are written into ``arena``."""
     rows: list[list[Any]] = []
     parts: list[bytes] = []
@@ -99,7 +99,7 @@ def pack(arrays: Sequence[Any], arena: Arena | None) -> tuple[list[list[Any]], l
     return rows, parts
 
 
-def unpack(rows: Any, body: bytes, arena: Arena | None, own: bool = True) -> list[Any]:
+def unpack(rows: Any, body: bytes, arena: SharedMemory | None, own: bool = True) -> list[Any]:
     """Arrays of their own memory; without ``own`` they lie where they came, and are not to be written to.
 
     Raises:
@@ -170,7 +170,7 @@ class Channel:
         except TimeoutError:
             raise
         except OSError as error:
-            raise Closed(str(error)) from None
+            raise ConnectionClosed(str(error)) from None
 
     def receive(self, until: float | None = None) -> tuple[dict[str, Any], bytes, list[int]]:
         """The next message: head, body, open files.
@@ -208,9 +208,9 @@ class Channel:
             except TimeoutError:
                 raise
             except OSError as error:
-                raise Closed(str(error)) from None
+                raise ConnectionClosed(str(error)) from None
             if not part:
-                raise Closed("in the middle of a message" if found else "")
+                raise ConnectionClosed("in the middle of a message" if found else "")
             found += part
         return found, fds
 

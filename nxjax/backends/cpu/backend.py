@@ -10,7 +10,7 @@ from nxjax.backends import registry
 from nxjax.backends.base import Backend, Device, Executable
 from nxjax.backends.cpu.engine import clear, engine
 from nxjax.backends.cpu.executable import CpuExecutable
-from nxjax.backends.cpu.first import FirstByMeaning, simple
+from nxjax.backends.cpu.first_run import FirstByMeaning, simple
 from nxjax.backends.cpu.native import runtime
 from nxjax.config import config
 from nxjax.kernels.cpu import isa
@@ -20,7 +20,7 @@ from nxjax.lower.cpu.lower import lower, lower_parts, prepared
 from nxjax.lower.cpu.tape import CpuProgram
 from nxjax.lower.reproducible import check_rounding
 from nxjax.trace.program import Program
-from nxjax.trace.shortcuts import may
+from nxjax.trace.shortcuts import is_allowed
 
 
 @final
@@ -77,10 +77,10 @@ class CpuBackend(Backend):
                 return CpuExecutable(self.lowered(program, donate), part, hurry=hurry)
 
         # Which of two zeros NumPy takes for the larger one is up to the processor.
-        form = simple(program) if may("first run") and not config.reproducible else None
+        form = simple(program) if is_allowed("first run") and not config.reproducible else None
         # What is called a second time will be called often.
         if form is None:
-            return make(hurry=may("hurried code"))
+            return make(hurry=is_allowed("hurried code"))
         return FirstByMeaning(program, form, lambda: make(hurry=False))
 
     def lowered(self, program: Program, donate: tuple[int, ...] = ()) -> CpuProgram:

@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.backends.cpu import call_layout
-from nxjax.backends.cpu.call_layout import Layout, Unknown
-from nxjax.backends.cpu.call_plan import Native, NoPlan, Plan
+from nxjax.backends.cpu.call_layout import ObjectLayout, Unknown
+from nxjax.backends.cpu.call_plan import CallPlan, Native, NoPlan
 from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.locks import COMPILING
 from nxjax.backends.cpu.memory import CpuBuffer, constant
@@ -50,7 +50,7 @@ _why: list[str] = []  # why there is no native call path: empty while nobody has
 _alive: list[Any] = []  # what the machine code's table names
 
 
-def text(layout: Layout) -> str:
+def text(layout: ObjectLayout) -> str:
     """The code in LLVM's language."""
     module = Module()
     objects.table_function(module)
@@ -65,7 +65,7 @@ def shortcut(program: CpuProgram, tape: Tape, jitted: Any, call: Repeated) -> No
     if install(type(jitted)):
         return
     try:
-        plan = Plan(call, _native(program, tape))
+        plan = CallPlan(call, _native(program, tape))
     except NoPlan:
         return
     with COMPILING:

@@ -16,8 +16,8 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax.backends.cpu.memory import Block, CpuBuffer
-from nxjax.config import Settings, current_settings
+from nxjax.backends.cpu.memory import CpuBuffer, PoolBlock
+from nxjax.config import ConfigValues, current_settings
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.types import ArrayType
 
@@ -29,7 +29,7 @@ _NUMPY: Final = (16, 24, 32, 56, 64)  # of an array: data, ndim, dims, dtype, fl
 
 @final
 @dataclass(frozen=True)
-class Layout:
+class ObjectLayout:
     """Offsets in bytes from the beginning of an object.
 
     Attributes:
@@ -40,7 +40,7 @@ class Layout:
         array_data, array_type, array_buffer: slots of `DeviceArray`; array_weak: its list of weak references.
         type_shape, type_dtype, type_weak, type_vma: slots of `ArrayType`.
         block: slot of `CpuBuffer`; address: slot of its block.
-        settings_call: slot of `Settings` that sums up what decides what a call means.
+        settings_call: slot of `ConfigValues` that sums up what decides what a call means.
     """
 
     python: tuple[int, int]
@@ -142,7 +142,7 @@ def _header() -> int:
     return object.__basicsize__
 
 
-def find(jitted: type) -> Layout:
+def find(jitted: type) -> ObjectLayout:
     """The layout of this process; ``jitted`` is the class of jitted functions.
 
     Raises:
@@ -167,11 +167,11 @@ def find(jitted: type) -> Layout:
     _check_numpy()
     data, type_, buffer = _slots(DeviceArray, "_data", "type", "buffer")
     shape, dtype, weak, vma = _slots(ArrayType, "shape", "dtype", "weak", "vma")
-    (settings_call,) = _slots(Settings, "call")
+    (settings_call,) = _slots(ConfigValues, "call")
     here = current_settings()
     _check(word(id(here) + settings_call) == id(here.call), "settings")
     (plans,) = _slots(jitted, "_plans")
-    return Layout(
+    return ObjectLayout(
         python=(sys.version_info.major, sys.version_info.minor),
         tuple_items=tuple_items,
         list_items=24,
@@ -186,7 +186,7 @@ def find(jitted: type) -> Layout:
         type_weak=weak,
         type_vma=vma,
         block=_slots(CpuBuffer, "block")[0],
-        address=_offset(Block(1), "address"),
+        address=_offset(PoolBlock(1), "address"),
         settings_call=settings_call,
     )
 

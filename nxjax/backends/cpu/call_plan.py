@@ -57,7 +57,7 @@ class Native(NamedTuple):
 
 
 @final
-class Plan:
+class CallPlan:
     """The words of one plan, and all that they name."""
 
     __slots__ = ("address", "keeps", "key")

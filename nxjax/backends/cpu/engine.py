@@ -15,14 +15,14 @@ from weakref import WeakValueDictionary
 
 from nxjax.backends import cache
 from nxjax.backends.cpu.locks import COMPILING
-from nxjax.backends.cpu.native.loading import Address, Code, Unlinkable, keep, room
+from nxjax.backends.cpu.native.loading import Address, LoadedCode, Unlinkable, keep, room
 from nxjax.errors import LoweringError
 from nxjax.kernels import cpu as kernels
-from nxjax.kernels.cpu.apart import Closed, apart
 from nxjax.kernels.cpu.base import Kernel
 from nxjax.kernels.cpu.intrinsics import needed
 from nxjax.kernels.cpu.ir import Module
 from nxjax.kernels.cpu.isa import Isa
+from nxjax.kernels.cpu.llvm_thread import LlvmHandle, apart
 from nxjax.lower.reproducible import check_rounding
 
 _T = TypeVar("_T")
@@ -52,7 +52,7 @@ _RECENT: Final = 256
 
 
 @final
-class Engine:
+class KernelCache:
     """Compiles and holds the kernels of one instruction set.
 
     Args:
@@ -68,13 +68,13 @@ class Engine:
         self._llvm: Any = llvm
         self._version = f"{_emitters()} {llvmlite.__version__} {isa.name} {isa.cpu} {isa.features} {level}"
         self._level = level
-        self._machine = apart(lambda: Closed(self._new_machine()))
+        self._machine = apart(lambda: LlvmHandle(self._new_machine()))
         # Where functions of the process are that code has asked for.
         self._outside: dict[str, int] = {}
         # Of each symbol, while somebody holds it.
-        self._code: WeakValueDictionary[str, Code] = WeakValueDictionary()
+        self._code: WeakValueDictionary[str, LoadedCode] = WeakValueDictionary()
         # What was asked for last stays: functions that are made anew in a loop have most of their kernels in common.
-        self._recent: dict[Code, None] = {}
+        self._recent: dict[LoadedCode, None] = {}
         # How many modules this process has compiled; one that finds everything in the cache leaves it at zero.
         self.compilations = 0
 
@@ -155,7 +155,7 @@ class Engine:
             keep(code)
             return [code.addresses[s] for s in symbols]
 
-    def _load_listed(self, listing: str, wanted: Container[str], held: dict[str, Code]) -> None:
+    def _load_listed(self, listing: str, wanted: Container[str], held: dict[str, LoadedCode]) -> None:
         """Load the files that an earlier process found a program's kernels in, as far as they are still there."""
         for key in (cache.load(listing) or b"").decode(errors="replace").split():
             data = cache.load(key)
@@ -172,7 +172,7 @@ class Engine:
             cache.store(key, data)
         return key, data
 
-    def _load_file(self, file: tuple[str, bytes], wanted: Container[str], held: dict[str, Code]) -> None:
+    def _load_file(self, file: tuple[str, bytes], wanted: Container[str], held: dict[str, LoadedCode]) -> None:
         """Add what a file has of the symbols ``wanted`` to ``held``, as far as it is not there."""
         key, data = file
         head, _, object_ = data.partition(b"\n")
@@ -206,7 +206,7 @@ class Engine:
             place.check()
         return self._translated(text, self._machine.held.emit_object)
 
-    def _loaded(self, data: bytes, symbols: Sequence[str]) -> Code:
+    def _loaded(self, data: bytes, symbols: Sequence[str]) -> LoadedCode:
         """An object file in memory."""
         place = room()
         if place is not None:
@@ -227,25 +227,25 @@ class Engine:
                 self._outside[name] = found
         return found
 
-    def _loaded_by_llvm(self, data: bytes, symbols: Sequence[str]) -> Code:
+    def _loaded_by_llvm(self, data: bytes, symbols: Sequence[str]) -> LoadedCode:
         """LLVM's own loader takes every kind of object, and a few mappings for each."""
         loader: Any = self._llvm.create_mcjit_compiler(self._llvm.parse_assembly(""), self._new_machine())
-        held = Closed(loader)
+        held = LlvmHandle(loader)
         loader.add_object_file(self._llvm.ObjectFileRef.from_data(data))
         loader.finalize_object()
-        return Code({s: loader.get_function_address(s) for s in symbols}, held)
+        return LoadedCode({s: loader.get_function_address(s) for s in symbols}, held)
 
 
-_engines: dict[tuple[str, int], Engine] = {}
+_engines: dict[tuple[str, int], KernelCache] = {}
 
 
-def engine(isa: Isa, level: int = 2) -> Engine:
+def engine(isa: Isa, level: int = 2) -> KernelCache:
     """The engine for ``isa``; one per process and level."""
     key = (isa.name, level)
     found = _engines.get(key)
     if found is None:
         with COMPILING:
-            found = _engines.get(key) or _engines.setdefault(key, Engine(isa, level))
+            found = _engines.get(key) or _engines.setdefault(key, KernelCache(isa, level))
     return found
 
 

@@ -14,7 +14,7 @@ from nxjax.backends.cpu import guarded_tape
 from nxjax.backends.cpu.call import shortcut
 from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.locks import COMPILING
-from nxjax.backends.cpu.memory import Block, CpuBuffer, constant
+from nxjax.backends.cpu.memory import CpuBuffer, PoolBlock, constant
 from nxjax.backends.cpu.native.abi import NO_MEMORY
 from nxjax.backends.cpu.native.runtime import out_of_memory, runtime
 from nxjax.backends.cpu.native.tape import Tape, time_of
@@ -23,7 +23,7 @@ from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.lower.cpu.analysis import MemoryAnalysis, cost_of, memory_of
 from nxjax.lower.cpu.held import Parts
-from nxjax.lower.cpu.tape import Call, CpuProgram, Host, walk
+from nxjax.lower.cpu.tape import Call, CpuProgram, HostStep, walk
 from nxjax.trace.array import DeviceArray
 from nxjax.transforms.jit_stages import Repeated
 
@@ -39,7 +39,7 @@ class CpuExecutable(Executable):
 
     Args:
         program: what runs.
-        part: the program in two parts, for so many held arguments; see `holding`.
+        part: the program in two parts, for so many held arguments; see `bind_leading`.
         shown: what `text` gives, if that is more than the program.
         hurry: the first code of a short program is made quickly.
         target: what code is made for; None: as the settings say.
@@ -69,7 +69,7 @@ class CpuExecutable(Executable):
         self._ins = ctypes.c_void_p * len(program.inputs)
         self._outs = ctypes.c_void_p * len(program.outputs)
 
-    def __call__(self, args: Sequence[DeviceArray], into: Sequence[Block | None] = ()) -> list[DeviceArray]:
+    def __call__(self, args: Sequence[DeviceArray], into: Sequence[PoolBlock | None] = ()) -> list[DeviceArray]:
         """``into``: for each result the memory that it shall be written to, where that is not new.
 
         Nothing that is read may lie there. A result that is an argument, a constant or another result stays what it is.
@@ -81,17 +81,19 @@ class CpuExecutable(Executable):
         tape = self._guarded(guard) if guard else self.tape
         held: list[Any] = []
         ins, outs = self._ins(), self._outs()
-        owned: dict[int, Block] = {}
+        owned: dict[int, PoolBlock] = {}
         # What is read is held first, as it is now: another thread may delete it meanwhile, and an array that is also
         # given away is seen to have another user.
         read = args
         if tape.passed:
-            read = [x.retyped(x.type) if i in tape.passed else x for i, x in enumerate(args)]
+            read = [x.with_type(x.type) if i in tape.passed else x for i, x in enumerate(args)]
         for i, x in enumerate(read):
             if i not in tape.overwritten:
                 ins[i] = _address(x, held)
         asked = (not guard and into) or (None,) * len(tape.results)
-        blocks = [(b or Block(r.nbytes)) if r.kind == "new" else None for r, b in zip(tape.results, asked, strict=True)]
+        blocks = [
+            (b or PoolBlock(r.nbytes)) if r.kind == "new" else None for r, b in zip(tape.results, asked, strict=True)
+        ]
         for i, block in enumerate(blocks):
             outs[i] = block and block.address
         if tape.overwritten:
@@ -113,11 +115,11 @@ class CpuExecutable(Executable):
         results: list[DeviceArray] = []
         for r, block, type in zip(tape.results, blocks, self.program.out_types, strict=True):
             if r.kind == "result":
-                results.append(results[r.index].retyped(type))
+                results.append(results[r.index].with_type(type))
             elif r.kind == "const":
                 results.append(DeviceArray(constant(tape.constants[r.index], type), type))
             elif block is None and r.index not in owned:
-                results.append(read[r.index].retyped(type))
+                results.append(read[r.index].with_type(type))
             else:
                 results.append(DeviceArray(None, type, CpuBuffer(block or owned[r.index], type)))
         return results
@@ -138,7 +140,7 @@ class CpuExecutable(Executable):
             self.tape = Tape(self.program, engine(self._isa), self._runtime)
             self._quick = False
 
-    def holding(self, held: Sequence[DeviceArray]) -> tuple[Executable, list[DeviceArray]] | None:
+    def bind_leading(self, held: Sequence[DeviceArray]) -> tuple[Executable, list[DeviceArray]] | None:
         if self._part is None:
             return None
         count = len(held)
@@ -159,7 +161,7 @@ class CpuExecutable(Executable):
     @property
     def is_native(self) -> bool:
         """Whether no op of it runs by its NumPy meaning."""
-        return not any(isinstance(s, Host) for s in walk(self.program.steps))
+        return not any(isinstance(s, HostStep) for s in walk(self.program.steps))
 
     def shortcut(self, jitted: Any, call: Repeated) -> None:
         """Machine code answers the next call that is like this one; better code, where the first was made quickly."""
@@ -205,7 +207,7 @@ def _address(x: DeviceArray, held: list[Any]) -> int:
     return data.__array_interface__["data"][0]
 
 
-def _own(x: DeviceArray) -> Block:
+def _own(x: DeviceArray) -> PoolBlock:
     """Memory with the elements of a donated argument that may be written over: its own if nobody else sees it.
 
     The array has let go of it before that is asked: another thread could look at it meanwhile. An array whose memory
@@ -224,9 +226,9 @@ def _own(x: DeviceArray) -> Block:
     return _copied(buffer.to_numpy())
 
 
-def _copied(data: NDArray) -> Block:
+def _copied(data: NDArray) -> PoolBlock:
     """New memory with these elements."""
-    block = Block(data.nbytes)
+    block = PoolBlock(data.nbytes)
     if data.nbytes:
         dense = np.ascontiguousarray(data)  # has a name: its memory lives until it was copied
         ctypes.memmove(block.address, dense.ctypes.data, data.nbytes)

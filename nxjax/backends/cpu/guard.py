@@ -110,7 +110,7 @@ def address_of(text: bytes) -> int:
 
 
 @final
-class Piece:
+class GuardedMemory:
     """``nbytes`` of memory, filled with `fault.PATTERN`, between forbidden pages.
 
     Args:
@@ -235,9 +235,9 @@ def kernel() -> int:
     return _room().functions.guarded
 
 
-def copied(address: int, nbytes: int, name: str) -> Piece:
+def copied(address: int, nbytes: int, name: str) -> GuardedMemory:
     """Memory with the same bytes as that at ``address``, which may only be read."""
-    piece = Piece(nbytes, name)
+    piece = GuardedMemory(nbytes, name)
     if nbytes:
         ctypes.memmove(piece.address, address, nbytes)
     piece.seal()

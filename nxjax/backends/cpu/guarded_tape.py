@@ -14,21 +14,21 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax.backends.cpu.engine import Engine
-from nxjax.backends.cpu.guard import Piece, address_of, copied, fill, kernel, reported, runs
-from nxjax.backends.cpu.memory import Block
+from nxjax.backends.cpu.engine import KernelCache
+from nxjax.backends.cpu.guard import GuardedMemory, address_of, copied, fill, kernel, reported, runs
+from nxjax.backends.cpu.memory import PoolBlock
 from nxjax.backends.cpu.native.runtime import Runtime
-from nxjax.backends.cpu.native.tape import Tape, Writer
+from nxjax.backends.cpu.native.tape import Tape, TapeEncoder
 from nxjax.config import config
 from nxjax.lower.cpu.memory_offsets import depth
 from nxjax.lower.cpu.memory_uses import Uses
-from nxjax.lower.cpu.tape import ALIGN, Buffer, Call, Copy, CpuProgram, Ref, Step
+from nxjax.lower.cpu.tape import ALIGN, Buffer, Call, Copy, CpuProgram, Ref, TapeStep
 
 NDArray = np.ndarray[Any, Any]
 _LONGEST: Final = 2000  # characters of a step in a report
 
 
-def _lists(steps: Sequence[Step], path: tuple[int, ...] = ()) -> dict[tuple[int, ...], int]:
+def _lists(steps: Sequence[TapeStep], path: tuple[int, ...] = ()) -> dict[tuple[int, ...], int]:
     """The identity of each list of steps by the path that its steps have before their number."""
     found = {path: id(steps)}
     for i, step in enumerate(steps):
@@ -37,7 +37,7 @@ def _lists(steps: Sequence[Step], path: tuple[int, ...] = ()) -> dict[tuple[int,
     return found
 
 
-class GuardedWriter(Writer):
+class GuardedWriter(TapeEncoder):
     """Writes the tape of a program whose memory is guarded.
 
     Attributes:
@@ -47,12 +47,14 @@ class GuardedWriter(Writer):
 
     shares_arena = False  # whether temporaries lie where they were planned to
 
-    def __init__(self, program: CpuProgram, engine: Engine, runtime: Runtime, constants: list[NDArray]) -> None:
+    def __init__(self, program: CpuProgram, engine: KernelCache, runtime: Runtime, constants: list[NDArray]) -> None:
         super().__init__(program, engine, runtime, constants)
         self._begins = int(config.guard == "begin")
         self._head: tuple[int, ...] = ()
         self.temporaries: list[tuple[int, str, int]] = []
-        self._held: list[Piece] = [copied(c.ctypes.data, c.nbytes, f"constant {i}") for i, c in enumerate(constants)]
+        self._held: list[GuardedMemory] = [
+            copied(c.ctypes.data, c.nbytes, f"constant {i}") for i, c in enumerate(constants)
+        ]
         self._scratch = self._arena = 0  # of the machine's own memory
         self._slots: dict[Buffer, tuple[int, int]] = {}
         # What is first needed by a step, and last: by the list that the step is in and its number there.
@@ -85,7 +87,7 @@ class GuardedWriter(Writer):
             case _:
                 return super()._place(b)
 
-    def steps(self, steps: Sequence[Step]) -> None:
+    def steps(self, steps: Sequence[TapeStep]) -> None:
         for i, step in enumerate(steps):
             self._poison(self._born[id(steps), i])
             self._step(step)
@@ -103,13 +105,13 @@ class GuardedWriter(Writer):
 
         self._python(poison, [Ref(b) for b in buffers])
 
-    def _step(self, step: Step) -> None:
+    def _step(self, step: TapeStep) -> None:
         if not isinstance(step, Call):  # kernels say it themselves, in the thread that runs them
             text = self._text(step)
             self._python(lambda _: runs(text))
         super()._step(step)
 
-    def _text(self, step: Step) -> int:
+    def _text(self, step: TapeStep) -> int:
         source = "" if step.source is None else f"  # {step.source}"
         text = repr(step)[:_LONGEST].encode() + source.encode()
         self._kept.append(text)
@@ -145,14 +147,16 @@ def writer(mode: str) -> type[GuardedWriter]:
     return ArenaWriter if mode == "poison" else GuardedWriter
 
 
-def run(tape: Tape, program: CpuProgram, runtime: Runtime, ins: Any, outs: Any, results: Sequence[Block | None]) -> int:
+def run(
+    tape: Tape, program: CpuProgram, runtime: Runtime, ins: Any, outs: Any, results: Sequence[PoolBlock | None]
+) -> int:
     """Run a tape that such a writer wrote; the arguments are copied first. See `abi` for what is given back.
 
     Raises:
         ExecutionError: a kernel wrote beside memory, near enough for no fault.
     """
     assert isinstance(tape.writer, GuardedWriter)
-    pieces: list[Piece] = []
+    pieces: list[GuardedMemory] = []
     for i, (address, t) in enumerate(zip(ins, program.in_types, strict=True)):
         if i not in tape.overwritten:
             pieces.append(copied(address, t.size * t.dtype.itemsize, f"argument {i}, {t}"))
@@ -161,7 +165,7 @@ def run(tape: Tape, program: CpuProgram, runtime: Runtime, ins: Any, outs: Any, 
         if block and block.piece:
             block.piece.name(f"result {i}, {program.out_types[i]}")
             pieces.append(block.piece)
-    own = [Piece(nbytes, name, align) for nbytes, name, align in tape.writer.temporaries]
+    own = [GuardedMemory(nbytes, name, align) for nbytes, name, align in tape.writer.temporaries]
     every = (ctypes.c_void_p * (len(ins) + len(own)))(*ins, *(p.address for p in own))
     with reported(None):
         status = runtime.run(tape.address, every, outs)

@@ -9,13 +9,13 @@ from typing import Any, final
 
 import numpy as np
 
-from nxjax.backends.cpu.engine import Engine
-from nxjax.backends.cpu.guard import Piece
+from nxjax.backends.cpu.engine import KernelCache
+from nxjax.backends.cpu.guard import GuardedMemory
 from nxjax.backends.cpu.native.runtime import runtime
 from nxjax.backends.cpu.native.tape import chunk_of, is_parallel
 from nxjax.config import config
 from nxjax.kernels.cpu.base import Kernel
-from nxjax.lower.cpu.tape import Branch, Call, Copy, Counter, CpuProgram, Host, Ref, Repeat, Step, While
+from nxjax.lower.cpu.tape import Branch, Call, Copy, Counter, CpuProgram, HostStep, Ref, Repeat, TapeStep, While
 from nxjax.trace.types import ArrayType
 
 NDArray = np.ndarray[Any, Any]
@@ -31,13 +31,13 @@ _PARALLEL = ctypes.CFUNCTYPE(
     ctypes.c_void_p,
 )
 # A step, when it began (`time.perf_counter`), and the seconds it took.
-Watch = Callable[[Step, float, float], None]
+Watch = Callable[[TapeStep, float, float], None]
 
 
 def empty(nbytes: int) -> NDArray:
     """Bytes that begin at a multiple of 64; in guard mode, guarded ones."""
     if config.guard:
-        piece = Piece(nbytes, "memory of the interpreter", 64)
+        piece = GuardedMemory(nbytes, "memory of the interpreter", 64)
         memory: Any = (ctypes.c_uint8 * nbytes).from_address(piece.address)
         memory.piece = piece  # lives as long as the array
         return np.frombuffer(memory, np.uint8) if nbytes else np.empty(0, np.uint8)
@@ -54,10 +54,10 @@ def run_kernel(address: int, kernel: Kernel, words: Sequence[int], lo: int = 0, 
 
 
 @final
-class Interpreter:
+class TapeInterpreter:
     """Runs one program; ``watch`` is told of each step."""
 
-    def __init__(self, program: CpuProgram, engine: Engine, watch: Watch | None = None) -> None:
+    def __init__(self, program: CpuProgram, engine: KernelCache, watch: Watch | None = None) -> None:
         self.program = program
         self.engine = engine
         self.watch = watch
@@ -103,21 +103,21 @@ class Interpreter:
         raw = (ctypes.c_uint8 * nbytes).from_address(self._address(ref))
         return np.ctypeslib.as_array(raw).view(type.dtype).reshape(type.shape)
 
-    def _run(self, steps: Sequence[Step]) -> None:
+    def _run(self, steps: Sequence[TapeStep]) -> None:
         for step in steps:
             start = time.perf_counter()
             self._step(step)
             if self.watch is not None:
                 self.watch(step, start, time.perf_counter() - start)
 
-    def _step(self, step: Step) -> None:
+    def _step(self, step: TapeStep) -> None:
         match step:
             case Call():
                 words = [*map(self._address, (*step.ins, *step.outs)), *step.kernel.integers]
                 self._kernel(self._addresses[step.kernel.symbol], step.kernel, words)
             case Copy():
                 ctypes.memmove(self._address(step.target), self._address(step.source_ref), step.nbytes)
-            case Host():
+            case HostStep():
                 ys = step.run([self._array(r, t).copy() for r, t in zip(step.ins, step.in_types, strict=True)])
                 for ref, type, y in zip(step.outs, step.out_types, ys, strict=True):
                     self._array(ref, type)[...] = y

@@ -10,7 +10,7 @@ import os
 import threading
 from typing import Final
 
-from nxjax.kernels.cpu.apart import after_fork, before_fork
+from nxjax.kernels.cpu.llvm_thread import after_fork, before_fork
 
 COMPILING: Final = threading.RLock()
 

@@ -9,7 +9,7 @@ from typing import Any, final
 
 import numpy as np
 
-from nxjax.backends.cpu.guard import Piece
+from nxjax.backends.cpu.guard import GuardedMemory
 from nxjax.backends.cpu.native.runtime import out_of_memory, runtime
 from nxjax.config import config
 from nxjax.trace.array import UNCHANGING
@@ -22,7 +22,7 @@ def _kept(address: int) -> None:
     """A guarded piece goes by itself."""
 
 
-class Block:
+class PoolBlock:
     """Memory of the pool, 64-byte aligned; returned to it by its end. In guard mode, a guarded piece.
 
     Args:
@@ -40,10 +40,10 @@ class Block:
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
         self.address = 0
-        self.piece: Piece | None = None
+        self.piece: GuardedMemory | None = None
         if config.guard:
             self._release = _kept
-            self.piece = Piece(nbytes, "an array")
+            self.piece = GuardedMemory(nbytes, "an array")
             self.address = self.piece.address
             return
         r = runtime()
@@ -66,12 +66,12 @@ class Block:
 
 
 @final
-class Lease(Block):
+class Lease(PoolBlock):
     """Another block's memory, held for it: arrays of a lease can be counted, and the block outlives them."""
 
     __slots__ = ("__weakref__", "owner")
 
-    def __init__(self, owner: Block, nbytes: int) -> None:
+    def __init__(self, owner: PoolBlock, nbytes: int) -> None:
         self._release = owner._release
         self.owner = owner
         self.piece = owner.piece
@@ -82,7 +82,7 @@ class Lease(Block):
         """The memory goes with its owner."""
 
 
-UNCHANGING.update((Block, Lease))
+UNCHANGING.update((PoolBlock, Lease))
 
 
 @final
@@ -91,7 +91,7 @@ class CpuBuffer:
 
     __slots__ = ("block", "type")
 
-    def __init__(self, block: Block, type: ArrayType) -> None:
+    def __init__(self, block: PoolBlock, type: ArrayType) -> None:
         self.block = block
         self.type = type
 

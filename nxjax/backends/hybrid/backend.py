@@ -12,7 +12,7 @@ from nxjax.backends.base import LABELS, Backend, Device, Executable, Label
 from nxjax.backends.hybrid.engine import Engine
 from nxjax.backends.hybrid.executable import HybridExecutable
 from nxjax.backends.hybrid.history import History
-from nxjax.backends.hybrid.planner import Options
+from nxjax.backends.hybrid.planner import PlanOptions
 from nxjax.backends.hybrid.policy import HEAT, FaultPolicy, HeatLimits, LaneOptions
 from nxjax.backends.hybrid.unit import Unit
 from nxjax.backends.hybrid.units import BackendUnit
@@ -43,7 +43,7 @@ class HybridBackend(Backend):
         self,
         units: Sequence[Unit],
         missing: Sequence[tuple[str, str]],
-        options: Options,
+        options: PlanOptions,
         policy: FaultPolicy | None = None,
         heat: dict[str, HeatLimits] | None = None,
         history: History | None = None,
@@ -89,7 +89,7 @@ class HybridBackend(Backend):
     def _lanes(self, unit: Unit) -> LaneOptions:
         sensor: Callable[[], Any] | None = None
         if unit.label == "hardware" and unit.platform in sensors.KINDS:
-            sensor = sensors.Sampler(unit.platform)
+            sensor = sensors.SensorSampler(unit.platform)
         usual = HEAT.get(unit.platform, HEAT["npu"])
         return LaneOptions(
             lanes=unit.lanes,

@@ -18,13 +18,13 @@ from typing import Any, Final, Literal, final
 from nxjax.backends.hybrid import blame
 from nxjax.backends.hybrid.carry import NotMoved, carry_out, frozen
 from nxjax.backends.hybrid.deadlines import Deadlines
-from nxjax.backends.hybrid.events import Log
+from nxjax.backends.hybrid.events import EventLog
 from nxjax.backends.hybrid.jobs import Graph, Job, Outcome, Value
 from nxjax.backends.hybrid.lanes import Lane, Watch, current
 from nxjax.backends.hybrid.member import Member
 from nxjax.backends.hybrid.policy import FaultPolicy, LaneOptions
 from nxjax.backends.hybrid.readmit import Ward
-from nxjax.backends.hybrid.run import Attempt, Run
+from nxjax.backends.hybrid.run import Attempt, GraphRun
 from nxjax.backends.hybrid.verify import Verifier
 from nxjax.config import config
 from nxjax.errors import ExecutionError
@@ -38,7 +38,7 @@ _clock = time.perf_counter
 
 
 @final
-class Core:
+class EngineCore:
     """See the module. Made by `Engine`, which is what users hold; the threads hold this."""
 
     def __init__(
@@ -51,15 +51,15 @@ class Core:
         self.lock = threading.Lock()
         self.policy = policy
         self.program_error = program_error
-        self.log = Log()
+        self.log = EventLog()
         self.deadlines = Deadlines(policy)
         self.units = {name: Member(name, options, policy, now) for name, options in units.items()}
         for unit in self.units.values():
             others = (o for o in self.units.values() if o is not unit and o.options.group == unit.options.group)
             unit.group = tuple(others) if unit.options.group else ()
-        self.active: dict[int, Run] = {}
+        self.active: dict[int, GraphRun] = {}
         # Jobs that wait for a unit to come back: (run, job, epoch).
-        self.parked: list[tuple[Run, int, int]] = []
+        self.parked: list[tuple[GraphRun, int, int]] = []
         self.verifier = Verifier(self)
         self.ward = Ward(self)
         self.watch = Watch(self._look, "nxjax-watch")
@@ -71,7 +71,7 @@ class Core:
 
     # In and out.
 
-    def submit(self, engine: Any, graph: Graph, inputs: list[Value]) -> Run:
+    def submit(self, engine: Any, graph: Graph, inputs: list[Value]) -> GraphRun:
         unknown = {job.unit for job in graph.jobs if not any(u in self.units for u in job.runs)}
         if unknown:
             raise ExecutionError("no unit of this engine runs a job", got=", ".join(sorted(unknown)))
@@ -80,7 +80,7 @@ class Core:
         with self.lock:
             if self.closed:
                 raise ExecutionError("the engine is closed", fix="make a new one")
-            run = Run(self, engine, graph, given, next(self._numbers), _clock())
+            run = GraphRun(self, engine, graph, given, next(self._numbers), _clock())
             self.active[run.number] = run
             self.ward.wake()
             for i in graph.first:
@@ -90,7 +90,7 @@ class Core:
         self.log.deliver()
         return run
 
-    def cancel(self, run: Run, error: BaseException) -> bool:
+    def cancel(self, run: GraphRun, error: BaseException) -> bool:
         with self.lock:
             if run.over:
                 return False
@@ -129,7 +129,7 @@ class Core:
 
     # Placing.
 
-    def place(self, run: Run, i: int) -> Member | None:
+    def place(self, run: GraphRun, i: int) -> Member | None:
         """Give a job whose inputs are there to a unit: that unit, or None if it waits for one or has failed."""
         job = run.graph.jobs[i]
         unit = self.units.get(job.unit)
@@ -145,7 +145,7 @@ class Core:
         names = [job.unit, *(name for name in job.runs if name != job.unit)]
         return [self.units[name] for name in names if name in self.units]
 
-    def _choose(self, run: Run, i: int, job: Job) -> Member | None:
+    def _choose(self, run: GraphRun, i: int, job: Job) -> Member | None:
         """The best unit that is left for a job; else it is parked until one is back, or the run fails."""
         tried = run.tried.get(i, {})
         order = self.candidates(job)
@@ -184,7 +184,7 @@ class Core:
                 return other
         return first
 
-    def _park(self, run: Run, i: int, waited_for: list[Member]) -> bool:
+    def _park(self, run: GraphRun, i: int, waited_for: list[Member]) -> bool:
         """Keep a job until one of ``waited_for`` is back, which is asked at once; False if there are none."""
         if not waited_for:
             return False
@@ -370,7 +370,7 @@ class Core:
         start, moved = attempt.start, attempt.moved
         attempt.run.taken.append((attempt.job, lane, start, moved, now, outcome, lane.unit.name))
 
-    def _done(self, run: Run, i: int, unit: Member, values: list[Value], nan: bool) -> None:
+    def _done(self, run: GraphRun, i: int, unit: Member, values: list[Value], nan: bool) -> None:
         """A job has its results: give those to units that waited for them."""
         run.values[i] = values
         run.by[i] = unit
@@ -389,7 +389,7 @@ class Core:
         if not run.left:
             self.maybe_end(run)
 
-    def maybe_end(self, run: Run) -> None:
+    def maybe_end(self, run: GraphRun) -> None:
         """Deliver, if all is done and nothing is in doubt."""
         if run.left or run.checks or run.over:
             return
@@ -423,7 +423,7 @@ class Core:
             run.blamed.setdefault(i, []).append((unit, unit.outs))
         self._redo(run, i, unit)
 
-    def _not_moved(self, unit: Member, run: Run, i: int, error: NotMoved) -> BaseException | None:
+    def _not_moved(self, unit: Member, run: GraphRun, i: int, error: NotMoved) -> BaseException | None:
         """An input did not come: it is lost with the unit that made it, and made again elsewhere.
 
         The second time, and where it lay in the host's memory, it is the fault of the unit that fetches it.
@@ -445,12 +445,12 @@ class Core:
         except Exception:
             return False
 
-    def _tried(self, run: Run, i: int, unit: Member, what: str, error: BaseException | None) -> None:
+    def _tried(self, run: GraphRun, i: int, unit: Member, what: str, error: BaseException | None) -> None:
         tried = run.tried.setdefault(i, {})
         tried[unit.name] = tried.get(unit.name, 0) + 1
         run.errors.setdefault(i, []).append((unit.name, what, error))
 
-    def _redo(self, run: Run, i: int, away: Member, said: bool = True) -> None:
+    def _redo(self, run: GraphRun, i: int, away: Member, said: bool = True) -> None:
         """Place a job again, which ``away`` had; an answer to it that is under way is not waited for."""
         run.epoch[i] += 1
         unit = self.place(run, i)
@@ -464,7 +464,7 @@ class Core:
         unit: Member,
         reason: str,
         *,
-        run: Run | None = None,
+        run: GraphRun | None = None,
         job: str = "",
         drop: bool = False,
         lied: bool = False,
@@ -502,7 +502,7 @@ class Core:
             elif attempt.wanted():
                 self._redo(attempt.run, attempt.job, unit, bool(attempt.dropped))
 
-    def _acquit(self, run: Run, i: int) -> None:
+    def _acquit(self, run: GraphRun, i: int) -> None:
         """All units failed in the same way: none of them was at fault."""
         name = run.graph.jobs[i].name
         for unit, outs in run.blamed.pop(i, []):
@@ -515,7 +515,7 @@ class Core:
                 self.log.add(unit.name, "reinstated", text, job=name, run=run.number)
                 self.unpark()
 
-    def _nobody(self, run: Run, i: int, job: Job) -> ExecutionError:
+    def _nobody(self, run: GraphRun, i: int, job: Job) -> ExecutionError:
         """The error of a job that no unit is left for."""
         happened: dict[str, str] = {}
         for name, what, _ in run.errors.get(i, []):
@@ -536,7 +536,7 @@ class Core:
         error.__cause__ = next((e for _, _, e in run.errors.get(i, []) if e is not None), None)
         return error
 
-    def fail(self, run: Run, error: BaseException) -> None:
+    def fail(self, run: GraphRun, error: BaseException) -> None:
         """The run ends with an error."""
         if run.over:
             return

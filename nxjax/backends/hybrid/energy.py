@@ -13,7 +13,7 @@ from math import inf
 from typing import Final
 
 from nxjax.backends.hybrid import chain, exact, heft
-from nxjax.backends.hybrid.placing import Placed, Problem, finished, place
+from nxjax.backends.hybrid.placing import Assignment, Problem, finished, place
 from nxjax.backends.hybrid.schedule import Schedule
 from nxjax.backends.hybrid.search import EFFORT, improved, starts
 from nxjax.backends.hybrid.work import Work
@@ -79,7 +79,7 @@ def front(work: Work, *, count: int = 24, effort: int = EFFORT, nodes: int = NOD
     work.check()
     known, notes = _known(work)
     problem = Problem(known)
-    found: list[tuple[Placed, str, bool]] = []
+    found: list[tuple[Assignment, str, bool]] = []
     if chain.is_chain(problem):
         ways, whole = chain.front(problem)
         picked = _spread(ways, count)
@@ -94,8 +94,8 @@ def front(work: Work, *, count: int = 24, effort: int = EFFORT, nodes: int = NOD
     return tuple(kept)
 
 
-def _by_deadlines(problem: Problem, count: int, effort: int, nodes: int) -> list[tuple[Placed, str, bool]]:
-    found: list[tuple[Placed, str, bool]] = []
+def _by_deadlines(problem: Problem, count: int, effort: int, nodes: int) -> list[tuple[Assignment, str, bool]]:
+    found: list[tuple[Assignment, str, bool]] = []
     fastest = heft.best(problem, effort)
     placed, by, proved = _least(problem, inf, effort, nodes)
     step = 0.0 if placed is None else (placed.makespan - fastest.makespan) / count
@@ -141,7 +141,7 @@ def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
-def _least(problem: Problem, deadline: float, effort: int, nodes: int) -> tuple[Placed | None, str, bool]:
+def _least(problem: Problem, deadline: float, effort: int, nodes: int) -> tuple[Assignment | None, str, bool]:
     """The placing of least joules, the algorithm, and whether it is proved; None where none meets the deadline."""
     if chain.is_chain(problem):
         if deadline == inf:

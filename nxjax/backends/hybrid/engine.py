@@ -15,18 +15,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, final
 
 from nxjax.backends.hybrid.blame import is_programs
-from nxjax.backends.hybrid.core import Core
+from nxjax.backends.hybrid.core import EngineCore
 from nxjax.backends.hybrid.events import Event
 from nxjax.backends.hybrid.health import NO_SENSOR, UnitHealth
 from nxjax.backends.hybrid.jobs import Graph, Job, Value
 from nxjax.backends.hybrid.policy import FaultPolicy, LaneOptions
-from nxjax.backends.hybrid.run import Run
+from nxjax.backends.hybrid.run import GraphRun
 from nxjax.errors import ParameterError
 
 # After so many periods without a reading the last one is not shown any more.
 _STALE: Final = 10
 
-_cores: weakref.WeakSet[Core] = weakref.WeakSet()
+_cores: weakref.WeakSet[EngineCore] = weakref.WeakSet()
 
 
 def _close_all() -> None:
@@ -79,7 +79,7 @@ class Engine:
         if not units:
             raise ParameterError("Engine: needs a unit")
         self.policy = policy or FaultPolicy()
-        self._core = Core(units, self.policy, program_error)
+        self._core = EngineCore(units, self.policy, program_error)
         _cores.add(self._core)
         # The threads hold the core, and nobody but the user this.
         weakref.finalize(self, self._core.close)
@@ -88,7 +88,7 @@ class Engine:
     def units(self) -> tuple[str, ...]:
         return tuple(self._core.units)
 
-    def submit(self, graph: Graph | Sequence[Job], inputs: Sequence[Value] = ()) -> Run:
+    def submit(self, graph: Graph | Sequence[Job], inputs: Sequence[Value] = ()) -> GraphRun:
         """Begin to run a graph; several may be under way.
 
         Args:
@@ -119,7 +119,7 @@ class Engine:
         return self._streamed(made, iter(inputs), ahead)
 
     def _streamed(self, graph: Graph, inputs: Iterator[Sequence[Value]], ahead: int) -> Iterator[list[Value]]:
-        runs: deque[Run] = deque()
+        runs: deque[GraphRun] = deque()
         try:
             for given in inputs:
                 runs.append(self.submit(graph, given))

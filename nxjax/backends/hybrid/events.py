@@ -61,7 +61,7 @@ class Event:
 
 
 @final
-class Log:
+class EventLog:
     """The last `KEPT` events, and listeners. A listener is called by the thread that delivers, never under a lock."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from math import inf
 from typing import Final, final
 
 from nxjax.backends.hybrid import heft
-from nxjax.backends.hybrid.placing import AT_HOST, Placed, Problem, finished, place
+from nxjax.backends.hybrid.placing import AT_HOST, Assignment, Problem, finished, place
 from nxjax.backends.hybrid.schedule import Schedule
 from nxjax.backends.hybrid.work import CALLER, Work
 from nxjax.errors import ParameterError
@@ -56,7 +56,7 @@ def exact(work: Work, *, nodes: int = NODES) -> Schedule:
     return finished(problem, found, "latency", "exact", exact=True)
 
 
-def least_seconds(problem: Problem, known: Placed, nodes: int = NODES) -> tuple[Placed, bool]:
+def least_seconds(problem: Problem, known: Assignment, nodes: int = NODES) -> tuple[Assignment, bool]:
     """The placing of least makespan, begun with a known one; and whether all was searched within so many steps."""
     search = _Search(problem, known, nodes)
     complete = search.run()
@@ -64,8 +64,8 @@ def least_seconds(problem: Problem, known: Placed, nodes: int = NODES) -> tuple[
 
 
 def least_joules(
-    problem: Problem, known: Placed | None, deadline: float = inf, nodes: int = NODES
-) -> tuple[Placed | None, bool]:
+    problem: Problem, known: Assignment | None, deadline: float = inf, nodes: int = NODES
+) -> tuple[Assignment | None, bool]:
     """As `least_seconds`, of least joules among those within the deadline; None where there are none."""
     search = _Search(problem, known, nodes, deadline)
     complete = search.run()
@@ -76,7 +76,7 @@ def least_joules(
 class _Search:
     """Units, task by task. Without a deadline (which may be infinite) for seconds, with one for joules."""
 
-    def __init__(self, problem: Problem, known: Placed | None, nodes: int, deadline: float | None = None) -> None:
+    def __init__(self, problem: Problem, known: Assignment | None, nodes: int, deadline: float | None = None) -> None:
         self.problem = problem
         self.found = known
         self.left = nodes
@@ -112,7 +112,7 @@ class _Search:
         if self.left < 0:
             raise Spent
 
-    def keep(self, placed: Placed) -> None:
+    def keep(self, placed: Assignment) -> None:
         self.found = placed
         if self.deadline is None:
             self.limit = placed.makespan
@@ -287,7 +287,7 @@ class Conflicts:
                 targets = [CALLER]
             moves[v, a, b, targets[0]] = heads[p.count + k]
         makespan = max(h + s for h, s in zip(heads, self.seconds, strict=True))
-        self.search.keep(Placed(list(self.units), lanes, heads[: p.count], moves, makespan))
+        self.search.keep(Assignment(list(self.units), lanes, heads[: p.count], moves, makespan))
 
 
 def least_interval(problem: Problem, known: Sequence[int], nodes: int = NODES) -> tuple[list[int], bool]:

@@ -22,8 +22,8 @@ from nxjax.backends.hybrid.history import History, form
 from nxjax.backends.hybrid.jobs import CALLER, Graph, Job
 from nxjax.backends.hybrid.measuring import guarded
 from nxjax.backends.hybrid.plan import Place, Plan
-from nxjax.backends.hybrid.planner import Options, Planner
-from nxjax.backends.hybrid.run import Run
+from nxjax.backends.hybrid.planner import Planner, PlanOptions
+from nxjax.backends.hybrid.run import GraphRun
 from nxjax.backends.hybrid.unit import RegionRefused, Unit
 from nxjax.backends.hybrid.units import BackendUnit
 from nxjax.errors import ExecutionError, LoweringError, PlacementError
@@ -70,7 +70,7 @@ class Begun(NamedTuple):
     """A call under way; without a run it is over, and here are its results."""
 
     state: _State | None
-    run: Run | None
+    run: GraphRun | None
     results: Sequence[DeviceArray]
 
 
@@ -91,7 +91,7 @@ class HybridExecutable(Executable):
         donate: tuple[int, ...],
         units: Sequence[Unit],
         missing: Sequence[tuple[str, str]],
-        options: Options,
+        options: PlanOptions,
         history: History,
         engine: Callable[[], Engine],
     ) -> None:
@@ -223,10 +223,10 @@ class HybridExecutable(Executable):
                 'nx.Hybrid(..., redo="exact") lets those that have the exact results'
             )
 
-    def _submitted(self, state: _State, args: Sequence[DeviceArray]) -> Run:
+    def _submitted(self, state: _State, args: Sequence[DeviceArray]) -> GraphRun:
         return self._engine().submit(state.graph, [args[i] for i in state.source])
 
-    def _ran(self, state: _State, run: Run) -> None:
+    def _ran(self, state: _State, run: GraphRun) -> None:
         """Remember what a call took; look at the plan again now and then."""
         spans = run.spans
         state.plan.spans = spans
@@ -258,9 +258,9 @@ class HybridExecutable(Executable):
 
     # --- what others ask of an executable ---
 
-    def holding(self, held: Sequence[DeviceArray]) -> tuple[Executable, list[DeviceArray]] | None:
+    def bind_leading(self, held: Sequence[DeviceArray]) -> tuple[Executable, list[DeviceArray]] | None:
         direct = self._state.direct if self._state is not None else None
-        return direct.holding(held) if direct is not None else None
+        return direct.bind_leading(held) if direct is not None else None
 
     def shortcut(self, jitted: Any, call: Any) -> None:
         direct = self._state.direct if self._state is not None else None

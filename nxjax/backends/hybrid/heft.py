@@ -8,7 +8,7 @@ unit alone give is then improved by changes of units and of the order in which t
 
 from __future__ import annotations
 
-from nxjax.backends.hybrid.placing import Board, Placed, Problem, finished, place
+from nxjax.backends.hybrid.placing import Assignment, Board, Problem, finished, place
 from nxjax.backends.hybrid.schedule import Schedule
 from nxjax.backends.hybrid.search import EFFORT, improved, reordered, starts
 from nxjax.backends.hybrid.work import Work
@@ -38,7 +38,7 @@ def heft(work: Work, *, effort: int = EFFORT) -> Schedule:
     return finished(problem, best(problem, effort), "latency", "heft")
 
 
-def best(problem: Problem, effort: int = EFFORT) -> Placed:
+def best(problem: Problem, effort: int = EFFORT) -> Assignment:
     """As `heft`, placed."""
     tries = [ranked_placing(problem), *(place(problem, units) for units in starts(problem))]
     tries.sort(key=lambda x: x.makespan)
@@ -50,7 +50,7 @@ def best(problem: Problem, effort: int = EFFORT) -> Placed:
     return min((_improved(problem, x, effort // len(tries)) for x in tries), key=lambda x: x.makespan)
 
 
-def _improved(problem: Problem, found: Placed, effort: int) -> Placed:
+def _improved(problem: Problem, found: Assignment, effort: int) -> Assignment:
     """Better units, then a better order for them, then better units in that order, each with a third of the effort."""
     share = effort // 3
     units, _ = improved(problem, found.units, lambda units: place(problem, units).makespan, share)
@@ -60,7 +60,7 @@ def _improved(problem: Problem, found: Placed, effort: int) -> Placed:
     return min(found, place(problem, units, order), key=lambda x: x.makespan)
 
 
-def ranked_placing(problem: Problem) -> Placed:
+def ranked_placing(problem: Problem) -> Assignment:
     """HEFT as it was published."""
     board = Board(problem)
     for i in problem.order(problem.ranks()):

@@ -107,7 +107,7 @@ class Graph:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Span:
+class AttemptSpan:
     """One attempt at a job. Times are seconds since the run was submitted.
 
     Attributes:

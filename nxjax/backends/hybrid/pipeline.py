@@ -22,7 +22,7 @@ from typing import Final, final
 import numpy as np
 
 from nxjax.backends.hybrid import chain, exact
-from nxjax.backends.hybrid.placing import AT_HOST, Placed, Problem, finished, place
+from nxjax.backends.hybrid.placing import AT_HOST, Assignment, Problem, finished, place
 from nxjax.backends.hybrid.schedule import Schedule
 from nxjax.backends.hybrid.search import EFFORT, improved, starts
 from nxjax.backends.hybrid.work import CALLER, Work
@@ -86,7 +86,7 @@ def throughput(work: Work, *, deadline: float = inf, effort: int = EFFORT, nodes
     return finished(problem, placed, "throughput", by, exact=proved, interval=interval)
 
 
-def _within(problem: Problem, units: Sequence[int], deadline: float) -> tuple[Placed, float]:
+def _within(problem: Problem, units: Sequence[int], deadline: float) -> tuple[Assignment, float]:
     """A larger interval, for less latency than a deadline."""
 
     def late(trial: Sequence[int]) -> tuple[float, float]:
@@ -267,7 +267,7 @@ class _Turns:
         return behind >= length - slack and behind + seconds <= self.span + slack
 
 
-def periodic(problem: Problem, units: Sequence[int], interval: float) -> Placed:
+def periodic(problem: Problem, units: Sequence[int], interval: float) -> Assignment:
     """One input's tasks on their units, so that inputs an interval apart do not meet; the interval must hold the loads.
 
     Of gaps filled and of everything packed, what has less latency.
@@ -278,24 +278,24 @@ def periodic(problem: Problem, units: Sequence[int], interval: float) -> Placed:
     packed: set[tuple[bool, int]] = set()
     while True:
         found = _turns(problem, units, order, interval, packed)
-        if isinstance(found, Placed):
+        if isinstance(found, Assignment):
             break
         # Its gaps were too short: one behind the other, this one.
         packed.add(found)
     every = {(True, u) for u in problem.units} | {(False, k) for k in range(len(problem.links))}
     other = _turns(problem, units, order, interval, every)
-    assert isinstance(other, Placed)
+    assert isinstance(other, Assignment)
     return min(found, other, key=lambda x: x.makespan)
 
 
 def _turns(
     problem: Problem, units: Sequence[int], order: Sequence[int], interval: float, packed: set[tuple[bool, int]]
-) -> Placed | tuple[bool, int]:
+) -> Assignment | tuple[bool, int]:
     p = problem
     rows = [_Turns(n, interval, (True, u) in packed) for u, n in enumerate(p.lanes)]
     links = [_Turns(1, interval, (False, k) in packed) for k in range(len(p.links))]
     there = [[inf] * len(p.memories) for _ in p.edges]
-    placed = Placed(list(units), [0] * p.count, [0.0] * p.count, {}, 0.0)
+    placed = Assignment(list(units), [0] * p.count, [0.0] * p.count, {}, 0.0)
     for v, source in enumerate(p.source):
         if source == CALLER:
             there[v][AT_HOST] = 0.0

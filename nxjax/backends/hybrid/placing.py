@@ -158,7 +158,7 @@ class Problem:
 
 
 @final
-class Row:
+class LaneSchedule:
     """What a lane or a link does when."""
 
     __slots__ = ("ends", "starts")
@@ -195,7 +195,7 @@ class Row:
 
 @final
 @dataclass(slots=True)
-class Placed:
+class Assignment:
     """Per task its unit, lane and start; per move (value, from memory, to memory, target) its start; the last end."""
 
     units: list[int]
@@ -211,8 +211,8 @@ class Board:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.rows = [[Row() for _ in range(n)] for n in problem.lanes]
-        self.links = [Row() for _ in problem.links]
+        self.rows = [[LaneSchedule() for _ in range(n)] for n in problem.lanes]
+        self.links = [LaneSchedule() for _ in problem.links]
         # When a value is in a memory; infinite while it is not.
         self.there = [[inf] * len(problem.memories) for _ in problem.edges]
         for v, source in enumerate(problem.source):
@@ -220,7 +220,7 @@ class Board:
                 self.there[v][AT_HOST] = 0.0
         self.home = [AT_HOST] * len(problem.edges)
         count = problem.count
-        self.placed = Placed([-1] * count, [0] * count, [0.0] * count, {}, 0.0)
+        self.placed = Assignment([-1] * count, [0] * count, [0.0] * count, {}, 0.0)
 
     def _move(self, v: int, a: int, b: int, target: int) -> tuple[int, int, int, int]:
         p = self.problem
@@ -302,7 +302,7 @@ class Board:
             self.home[v] = p.memory[u]
             self.there[v][p.memory[u]] = end
 
-    def finish(self) -> Placed:
+    def finish(self) -> Assignment:
         """Move the caller's results that are elsewhere, in the gaps that the links have left."""
         for v, wanted in enumerate(self.problem.wanted):
             if wanted:
@@ -312,7 +312,7 @@ class Board:
         return self.placed
 
 
-def place(problem: Problem, units: Sequence[int], order: Iterable[int] | None = None) -> Placed:
+def place(problem: Problem, units: Sequence[int], order: Iterable[int] | None = None) -> Assignment:
     """Tasks on their units, in an order in which each comes after those that it needs; by falling rank without one."""
     board = Board(problem)
     for i in problem.order(problem.ranks(units)) if order is None else order:
@@ -322,7 +322,7 @@ def place(problem: Problem, units: Sequence[int], order: Iterable[int] | None = 
 
 def finished(
     problem: Problem,
-    placed: Placed,
+    placed: Assignment,
     objective: Objective,
     by: str,
     *,

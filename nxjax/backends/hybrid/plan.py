@@ -23,7 +23,7 @@ from nxjax.lower.partition.regions import Partition, Region
 from nxjax.trace.program import Program
 
 if TYPE_CHECKING:
-    from nxjax.backends.hybrid.jobs import Span
+    from nxjax.backends.hybrid.jobs import AttemptSpan
 
 # Why a unit does not take what the user has put elsewhere.
 PINNED: Final = "pinned elsewhere"
@@ -156,7 +156,7 @@ class Plan:
     work: Work
     schedule: Schedule
     notes: tuple[str, ...] = ()
-    spans: Sequence[Span] = field(default_factory=tuple)
+    spans: Sequence[AttemptSpan] = field(default_factory=tuple)
     constants: tuple[int, ...] = ()
 
     @property
@@ -226,7 +226,7 @@ class Plan:
     def to_svg(self) -> str:
         return self.timeline()
 
-    def _ran(self) -> list[Span]:
+    def _ran(self) -> list[AttemptSpan]:
         return [s for s in self.spans if s.job < len(self.places)]  # behind the regions stand constants
 
     def _repr_html_(self) -> str:

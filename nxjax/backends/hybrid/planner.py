@@ -38,7 +38,7 @@ _ORDER: Final = 1 << 20
 
 @final
 @dataclass(frozen=True)
-class Options:
+class PlanOptions:
     """What the user asked for: see `nx.Hybrid`."""
 
     objective: Objective = "latency"
@@ -73,7 +73,7 @@ class Planner:
         program: Program,
         units: Sequence[Unit],
         missing: Sequence[tuple[str, str]],
-        options: Options,
+        options: PlanOptions,
         history: History,
     ) -> None:
         self.program = settled(program, compute)

@@ -13,7 +13,7 @@ from nxjax.backends.hybrid import blame
 from nxjax.backends.hybrid.lanes import Thermometer, aside
 
 if TYPE_CHECKING:
-    from nxjax.backends.hybrid.core import Core
+    from nxjax.backends.hybrid.core import EngineCore
     from nxjax.backends.hybrid.member import Member
 
 _clock = time.perf_counter
@@ -35,7 +35,7 @@ class Probe:
 class Ward:
     """Looks after the units that are out. Under the engine's lock, where the name does not say otherwise."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: EngineCore) -> None:
         self._core = core
         self._thermometers: list[Thermometer] = []
         self._make_thermometers()

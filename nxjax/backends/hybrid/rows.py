@@ -49,7 +49,7 @@ class Bar:
 
 @final
 @dataclass(slots=True)
-class Row:
+class LaneRow:
     """A lane or a link. ``unit`` is empty for a link."""
 
     name: str
@@ -114,16 +114,16 @@ def inputs_shown(work: Work, schedule: Schedule, items: int | None) -> tuple[Sch
     return (schedule if items == 1 else schedule.unrolled(work, items)), items
 
 
-def schedule_rows(work: Work, schedule: Schedule) -> list[Row]:
-    lanes: dict[tuple[str, int], Row] = {}
+def schedule_rows(work: Work, schedule: Schedule) -> list[LaneRow]:
+    lanes: dict[tuple[str, int], LaneRow] = {}
     for s in schedule.slots:
         name = work.tasks[s.task].name
         energy = work.tasks[s.task].joules.get(s.unit)
         tip = f"{name} on {s.unit}: {duration(s.finish - s.start)} estimated, from {duration(s.start)} on"
         tip += f", {energy:.3g} J" if energy is not None else ""
-        row = lanes.setdefault((s.unit, s.lane), Row(_lane(work, s.unit, s.lane), s.unit))
+        row = lanes.setdefault((s.unit, s.lane), LaneRow(_lane(work, s.unit, s.lane), s.unit))
         row.bars.append(Bar(s.start, s.finish, s.task, name, tip, "task", s.item))
-    links: dict[str, Row] = {}
+    links: dict[str, LaneRow] = {}
     for t in schedule.transfers:
         if t.finish == t.start:
             continue  # takes no time, so there is nothing to see
@@ -132,7 +132,7 @@ def schedule_rows(work: Work, schedule: Schedule) -> list[Row]:
         what = f"argument {t.value}" if t.source == CALLER else f"{work.tasks[t.source].name} (value {t.value})"
         tip = f"{what}, {_size(t.nbytes)} from {t.from_unit} to {t.to_unit}: {duration(t.finish - t.start)} estimated"
         name = f"{UP if t.to_unit == HOST else DOWN} {_size(t.nbytes)}"
-        row = links.setdefault(link, Row(f"{link} link", ""))
+        row = links.setdefault(link, LaneRow(f"{link} link", ""))
         row.bars.append(Bar(t.start, t.finish, max(t.source, 0), name, tip, "transfer", t.item))
     memories = [work.memory_of(u) for u in work.units]
     # Links in the order of the units behind them.
@@ -141,15 +141,15 @@ def schedule_rows(work: Work, schedule: Schedule) -> list[Row]:
     return [*(lanes[key] for key in ordered), *(links[link] for link in order if link in links)]
 
 
-def measured_rows(work: Work, measured: Sequence[Measured]) -> list[Row]:
+def measured_rows(work: Work, measured: Sequence[Measured]) -> list[LaneRow]:
     """Rows of what was measured, from the first start on."""
-    lanes: dict[tuple[str, int], Row] = {}
+    lanes: dict[tuple[str, int], LaneRow] = {}
     zero = min((m.start for m in measured), default=0.0)
     for m in measured:
         outcome, item = str(getattr(m, "outcome", "done")), int(getattr(m, "item", 0))
         start, moved, finish = m.start - zero, float(getattr(m, "moved", m.start)) - zero, m.finish - zero
         name = work.tasks[m.job].name if m.job < len(work.tasks) else str(m.job)
-        row = lanes.setdefault((m.unit, m.lane), Row(_lane(work, m.unit, m.lane), m.unit, measured=True))
+        row = lanes.setdefault((m.unit, m.lane), LaneRow(_lane(work, m.unit, m.lane), m.unit, measured=True))
         if moved > start:
             tip = f"inputs of {name} to {m.unit}: {duration(moved - start)} measured"
             row.bars.append(Bar(start, moved, m.job, "", tip, "moved", item))
@@ -170,9 +170,9 @@ def _place(work: Work, unit: str, lane: int) -> tuple[int, str, int]:
     return (work.units.index(unit) if unit in work.units else len(work.units)), unit, lane
 
 
-def interleaved(estimated: Sequence[Row], ran: Sequence[Row]) -> list[Row]:
+def interleaved(estimated: Sequence[LaneRow], ran: Sequence[LaneRow]) -> list[LaneRow]:
     """Rows of one picture: what was measured under what was estimated of the same lane, links last."""
-    found: list[Row] = []
+    found: list[LaneRow] = []
     left = {r.name: r for r in ran}
     lanes = [r for r in estimated if r.unit]
     for row in lanes:
@@ -182,6 +182,6 @@ def interleaved(estimated: Sequence[Row], ran: Sequence[Row]) -> list[Row]:
     return [*found, *left.values(), *(r for r in estimated if not r.unit)]
 
 
-def differ(estimated: Sequence[Row], ran: Sequence[Row]) -> bool:
+def differ(estimated: Sequence[LaneRow], ran: Sequence[LaneRow]) -> bool:
     one, other = max((r.span for r in estimated), default=0.0), max((r.span for r in ran), default=0.0)
     return bool(one and other) and not 1 / _APART <= one / other <= _APART

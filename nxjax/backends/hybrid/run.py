@@ -7,14 +7,14 @@ from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, final
 
 from nxjax.backends.hybrid.events import Event
-from nxjax.backends.hybrid.jobs import CALLER, Graph, Outcome, Span, Value
+from nxjax.backends.hybrid.jobs import CALLER, AttemptSpan, Graph, Outcome, Value
 from nxjax.backends.hybrid.lanes import Lane, current
 from nxjax.config import config, current_settings
 from nxjax.errors import user_source
 
 if TYPE_CHECKING:
-    from nxjax.backends.hybrid.core import Core
-    from nxjax.backends.hybrid.verify import Check
+    from nxjax.backends.hybrid.core import EngineCore
+    from nxjax.backends.hybrid.verify import AnswerCheck
 
 
 @final
@@ -30,7 +30,7 @@ class Attempt:
 
     __slots__ = ("check", "dropped", "epoch", "group", "job", "moved", "nan", "run", "start", "unit")
 
-    def __init__(self, run: Run, job: int, epoch: int, unit: Any, check: Check | None = None) -> None:
+    def __init__(self, run: GraphRun, job: int, epoch: int, unit: Any, check: AnswerCheck | None = None) -> None:
         self.run = run
         self.job = job
         self.epoch = epoch
@@ -50,7 +50,7 @@ class Attempt:
 
 
 @final
-class Run:
+class GraphRun:
     """A graph under way: a future.
 
     Attributes:
@@ -64,7 +64,9 @@ class Run:
         "unmoved", "values",
     )  # fmt: skip
 
-    def __init__(self, core: Core, engine: Any, graph: Graph, inputs: list[Value], number: int, started: float) -> None:
+    def __init__(
+        self, core: EngineCore, engine: Any, graph: Graph, inputs: list[Value], number: int, started: float
+    ) -> None:
         n = len(graph.jobs)
         self._core = core
         # Whoever waits for a run keeps its engine alive.
@@ -88,7 +90,7 @@ class Run:
         self.blamed: dict[int, list[tuple[Any, int]]] = {}
         # Jobs whose inputs did not come, and to which units.
         self.unmoved: dict[int, set[str]] = {}
-        self.checks: dict[int, Check] = {}
+        self.checks: dict[int, AnswerCheck] = {}
         self.taken: list[tuple[int, Lane, float, float, float, Outcome, str]] = []
         self.over = False
         self.error: BaseException | None = None
@@ -156,11 +158,11 @@ class Run:
         return self._core.cancel(self, CancelledError("the run was cancelled"))
 
     @property
-    def spans(self) -> list[Span]:
+    def spans(self) -> list[AttemptSpan]:
         """All attempts that have ended so far, by their ends."""
         jobs, t = self.graph.jobs, self.started
         return [
-            Span(i, jobs[i].name, unit, lane.number, start - t, moved - t, finish - t, outcome)
+            AttemptSpan(i, jobs[i].name, unit, lane.number, start - t, moved - t, finish - t, outcome)
             for i, lane, start, moved, finish, outcome, unit in list(self.taken)
         ]
 

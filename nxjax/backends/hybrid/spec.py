@@ -15,7 +15,7 @@ from nxjax.backends.hybrid.executable import Begun, HybridExecutable, streamed
 from nxjax.backends.hybrid.health import UnitHealth
 from nxjax.backends.hybrid.history import History
 from nxjax.backends.hybrid.plan import Plan
-from nxjax.backends.hybrid.planner import Options
+from nxjax.backends.hybrid.planner import PlanOptions
 from nxjax.backends.hybrid.policy import FaultPolicy, HeatLimits
 from nxjax.backends.hybrid.schedule import OBJECTIVES, Objective
 from nxjax.backends.hybrid.unit import Unit
@@ -24,7 +24,7 @@ from nxjax.errors import ParameterError
 from nxjax.trace import tree
 from nxjax.trace.array import DeviceArray, as_value
 from nxjax.transforms.jit import Jitted, jit
-from nxjax.transforms.jit_stages import Executable, Traced, the_compiler
+from nxjax.transforms.jit_stages import ExecutableProtocol, Traced, current_compiler
 
 
 def _positive(what: str, value: Any, expected: str) -> None:
@@ -119,7 +119,7 @@ class Hybrid:
                 expected="the power of each unit while it computes",
                 fix=f"watts={{{', '.join(f'{u.name!r}: ...' for u in found)}}}, from a meter or a data sheet",
             )
-        options = Options(objective, deadline, dict(pin or {}), measure, redo, watts=dict(watts or {}))
+        options = PlanOptions(objective, deadline, dict(pin or {}), measure, redo, watts=dict(watts or {}))
         self.backend = HybridBackend(found, missing, options, policy, dict(heat or {}), history)
         self._names = tuple(u if isinstance(u, str) else u.name for u in units)
         self._calls: WeakKeyDictionary[Any, dict[Any, _Call]] = WeakKeyDictionary()
@@ -260,7 +260,7 @@ class _Call:
         self.traced = traced
         opened, self.leading = traced.program.close_over()
         self.opened = opened
-        self.executable: Executable = the_compiler().compile(opened, device=hybrid)
+        self.executable: ExecutableProtocol = current_compiler().compile(opened, device=hybrid)
 
     def values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[DeviceArray]:
         leaves = tree.leaves(self.traced.bind(args, kwargs))

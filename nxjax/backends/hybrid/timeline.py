@@ -15,8 +15,8 @@ from nxjax.backends.hybrid.rows import (
     UP,
     Bar,
     Kind,
+    LaneRow,
     Measured,
-    Row,
     differ,
     duration,
     inputs_shown,
@@ -74,7 +74,7 @@ def text(
     lines = [summary(schedule, measured), *_table(work, schedule, measured)]
     lines += [f"note: {note}" for note in schedule.notes]
     estimated, ran = schedule_rows(work, shown), measured_rows(work, measured)
-    panels: list[tuple[str, list[Row]]] = [("estimate", estimated)]
+    panels: list[tuple[str, list[LaneRow]]] = [("estimate", estimated)]
     if ran and not differ(estimated, ran):
         panels = [("estimate (=) and measured (~)", interleaved(estimated, ran))]
     elif ran:
@@ -91,7 +91,7 @@ def text(
     return "\n".join(lines)
 
 
-def _characters(row: Row, span: float, width: int, items: bool) -> str:
+def _characters(row: LaneRow, span: float, width: int, items: bool) -> str:
     cells = ["."] * width
     for b in row.bars:
         if b.finish <= b.start or span <= 0:
@@ -185,7 +185,7 @@ def svg(
     """
     shown, count = inputs_shown(work, schedule, items)
     estimated, ran = schedule_rows(work, shown), measured_rows(work, measured)
-    panels: list[tuple[str, list[Row]]] = [("", estimated)]
+    panels: list[tuple[str, list[LaneRow]]] = [("", estimated)]
     if ran and not differ(estimated, ran):
         panels = [("", interleaved(estimated, ran))]
     elif ran:
@@ -213,7 +213,7 @@ def _panel(
     work: Work,
     schedule: Schedule,
     title: str,
-    rows: Sequence[Row],
+    rows: Sequence[LaneRow],
     top: float,
     left: float,
     width: float,
@@ -227,7 +227,7 @@ def _panel(
     if title:
         out.append(f'<text class="l" x="8" y="{top + 12:.1f}">{title}</text>')
         top += 20
-    places: list[tuple[Row, float, float]] = []
+    places: list[tuple[LaneRow, float, float]] = []
     y = top
     for k, r in enumerate(rows):
         follows = k > 0 and r.measured and rows[k - 1].name == r.name
@@ -255,7 +255,7 @@ def _panel(
     return bottom + _AXIS
 
 
-def _bar(b: Bar, work: Work, row: Row, x: float, y: float, w: float, h: float, several: bool) -> str:
+def _bar(b: Bar, work: Work, row: LaneRow, x: float, y: float, w: float, h: float, several: bool) -> str:
     fill, edge = _LOOKS[b.kind]
     colour = _colour(b, work, row, several)
     w = max(w, 0.8)
@@ -273,7 +273,7 @@ def _bar(b: Bar, work: Work, row: Row, x: float, y: float, w: float, h: float, s
     )
 
 
-def _colour(b: Bar, work: Work, row: Row, several: bool) -> str:
+def _colour(b: Bar, work: Work, row: LaneRow, several: bool) -> str:
     if b.kind == "wrong":
         return _RED
     if several:
@@ -313,7 +313,7 @@ def _ticks(span: float) -> tuple[tuple[float, str], list[float]]:
 
 def _legend(
     out: list[str],
-    panels: Iterable[tuple[str, Sequence[Row]]],
+    panels: Iterable[tuple[str, Sequence[LaneRow]]],
     y: float,
     left: float,
     width: float,

@@ -22,7 +22,7 @@ from nxjax.backends.target import NpuTarget
 from nxjax.errors import NxError, ParameterError
 from nxjax.lower.macs import macs
 from nxjax.lower.npu.placement import YES, Verdict
-from nxjax.lower.turns import within
+from nxjax.lower.trip_count import trip_counts_within
 from nxjax.ops.arithmetic import add
 from nxjax.ops.dot import dot_general
 from nxjax.trace.array import DeviceArray, PlacedArray, wrap
@@ -55,7 +55,7 @@ def roofline(program: Program, rates: tuple[float, float]) -> float:
 
 def seconds_of(e: Equation, rates: tuple[float, float] = PLAIN_RATES) -> float:
     """One equation's part of `roofline`; a loop's is that of its equations in all turns."""
-    inner = within(e, lambda i: seconds_of(i, rates))
+    inner = trip_counts_within(e, lambda i: seconds_of(i, rates))
     if inner is not None:
         return inner
     nbytes = sum(a.type.size * a.type.dtype.itemsize for a in (*e.inputs, *e.outputs))
@@ -94,7 +94,7 @@ class ExecutableStep(Step):
         values: list[Any] = list(consts)
         try:
             made = backend.compile(opened)
-            held = made.holding(values) if values else None
+            held = made.bind_leading(values) if values else None
         except NxError as error:
             got = f": {error.got}"[:300] if error.got else ""
             raise RegionRefused(f"{backend.name} cannot compile it: {error.what}{got}") from error

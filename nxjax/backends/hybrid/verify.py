@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final, final
 from nxjax.backends.hybrid import blame
 from nxjax.backends.hybrid.answers import agree
 from nxjax.backends.hybrid.jobs import Job, Value
-from nxjax.backends.hybrid.run import Attempt, Run
+from nxjax.backends.hybrid.run import Attempt, GraphRun
 from nxjax.errors import ExecutionError
 
 if TYPE_CHECKING:
-    from nxjax.backends.hybrid.core import Core
+    from nxjax.backends.hybrid.core import EngineCore
     from nxjax.backends.hybrid.member import Member
 
 # So many times as patient with a third unit that is to settle a dispute, for otherwise the run fails.
@@ -25,7 +25,7 @@ _DISPUTE: Final = 4
 
 
 @final
-class Check:
+class AnswerCheck:
     """One job's answers by several units. The first is the one that the run goes on with.
 
     Attributes:
@@ -65,22 +65,22 @@ class Check:
 class Verifier:
     """Asks second units, and draws the consequences. Under the engine's lock."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: EngineCore) -> None:
         self._core = core
         self._draw = random.Random(core.policy.seed).random
 
-    def consider(self, run: Run, i: int, unit: Member, values: list[Value], nan: bool) -> None:
+    def consider(self, run: GraphRun, i: int, unit: Member, values: list[Value], nan: bool) -> None:
         """A job is done: is its answer to be looked at?"""
         job, policy = run.graph.jobs[i], self._core.policy
         if not job.pure or unit.options.trusted:
             return
         drawn = policy.verify > 0 and (job.exact or policy.tolerance is not None) and self._draw() < policy.verify
         if drawn or nan:
-            check = Check(job, unit, values, policy.tolerance)
+            check = AnswerCheck(job, unit, values, policy.tolerance)
             run.checks[i] = check
             self._settle(run, i, check)
 
-    def _ask(self, run: Run, i: int, check: Check) -> bool:
+    def _ask(self, run: GraphRun, i: int, check: AnswerCheck) -> bool:
         """One more unit, or wait for one that is out; False if there is none. One that has failed is asked again."""
         core = self._core
         answered = {unit.name for unit, _ in check.answers}
@@ -137,7 +137,7 @@ class Verifier:
             check.asked[attempt.unit.name] -= 1
         self._settle(attempt.run, attempt.job, check)
 
-    def _settle(self, run: Run, i: int, check: Check) -> None:
+    def _settle(self, run: GraphRun, i: int, check: AnswerCheck) -> None:
         job = run.graph.jobs[i]
         truth = check.trusted()
         if truth is None:
@@ -170,12 +170,12 @@ class Verifier:
             self._convict(unit, run, job, others)
         self._core.maybe_end(run)
 
-    def _close(self, run: Run, i: int, *, end: bool = True) -> None:
+    def _close(self, run: GraphRun, i: int, *, end: bool = True) -> None:
         run.checks.pop(i, None)
         if end:
             self._core.maybe_end(run)
 
-    def _convict(self, liar: Member, run: Run, job: Job, others: str) -> None:
+    def _convict(self, liar: Member, run: GraphRun, job: Job, others: str) -> None:
         """A unit gave wrong results: it goes, and so does all that stands on its answers."""
         core = self._core
         reason = f"wrong results in {job.name}: {others} differ{'' if ' and ' in others else 's'}"
@@ -189,14 +189,14 @@ class Verifier:
                 if check.answers[0][0] is not liar and any(unit is liar for unit, _ in check.answers):
                     # Its vote does not count: ask again.
                     unit, values = check.answers[0]
-                    new = Check(other.graph.jobs[j], unit, values, core.policy.tolerance)
+                    new = AnswerCheck(other.graph.jobs[j], unit, values, core.policy.tolerance)
                     other.checks[j] = new
                     self._settle(other, j, new)
             told = [j for j, unit in enumerate(other.by) if unit is liar]
             if told and not other.over:
                 self.reset(other, told, liar)
 
-    def reset(self, run: Run, wrong: list[int], liar: Member, begun: int = -1) -> None:
+    def reset(self, run: GraphRun, wrong: list[int], liar: Member, begun: int = -1) -> None:
         """Forget what jobs gave, and what was made of it; do it again.
 
         Args:

@@ -16,7 +16,7 @@ from nxjax.backends.ipu.detect import hardware, without_hardware
 from nxjax.backends.ipu.executable import IpuExecutable
 from nxjax.config import config
 from nxjax.errors import UnsupportedOpsError
-from nxjax.kernels.ipu.chip import System, system
+from nxjax.kernels.ipu.chip import IpuSystem, system
 from nxjax.lower.ipu.lower import lower
 from nxjax.trace.core import Op
 from nxjax.trace.program import Program
@@ -26,7 +26,7 @@ from nxjax.trace.types import ArrayType
 DEFAULT: Final = "bow"
 
 
-def chosen() -> System:
+def chosen() -> IpuSystem:
     """The system that the user named, or one Bow IPU."""
     return system(config.ipu_model or DEFAULT)
 
@@ -59,7 +59,7 @@ class IpuBackend(Backend):
             return False, str(error.got)
         return True, ""
 
-    def _one(self) -> System:
+    def _one(self) -> IpuSystem:
         """A device is one IPU of the system."""
         s = chosen()
         return s if s.ipus == 1 else replace(s, ipus=1, title=f"one of the IPUs of {s.title}")

@@ -14,7 +14,7 @@ import numpy as np
 
 from nxjax.backends.ipu.exchange import Exchange, ExchangeCycles, Traffic
 from nxjax.errors import Source
-from nxjax.kernels.ipu.chip import Chip, System
+from nxjax.kernels.ipu.chip import IpuChip, IpuSystem
 from nxjax.lower.ipu.program import (
     Call,
     Copy,
@@ -74,7 +74,7 @@ class StepCycles:
         return self.compute + self.exchange.total + self.control
 
 
-def vertex_cycles(g: Group, chip: Chip) -> NDArray:
+def vertex_cycles(g: Group, chip: IpuChip) -> NDArray:
     """Cycles of each vertex of a group: int64 [n]."""
     return _each(g, lambda attributes: g.codelet.cycles(g.sizes(), attributes, chip))
 
@@ -98,7 +98,7 @@ def _each(g: Group, figure: Callable[[Mapping[str, Any]], int]) -> NDArray:
     return found[inverse.reshape(-1)]
 
 
-def tile_cycles(step: Execute, chip: Chip, tiles: int) -> NDArray:
+def tile_cycles(step: Execute, chip: IpuChip, tiles: int) -> NDArray:
     """Cycles that each tile is busy with a compute set: int64 [tiles].
 
     Vertices that use all workers, or the supervisor, run one after the other. Vertices of one worker are dealt to the
@@ -174,7 +174,7 @@ def step_cycles(step: Step, exchange: Exchange, t: Traffic | None) -> StepCycles
 
 @final
 @dataclass(frozen=True, eq=False)
-class Row:
+class LineCycles:
     """Steps of one line of the user's program, or of one op, together.
 
     Attributes:
@@ -226,7 +226,7 @@ class CycleCount:
     _busy: NDArray | None = field(default=None, repr=False)
 
     @property
-    def system(self) -> System:
+    def system(self) -> IpuSystem:
         return self.program.system
 
     @property
@@ -270,19 +270,19 @@ class CycleCount:
             self._busy = found
         return self._busy
 
-    def rows(self, by: str = "line") -> list[Row]:
+    def rows(self, by: str = "line") -> list[LineCycles]:
         """Steps put together by "line" of the user's program, "op" or "scope", the most expensive first."""
         keys: dict[Any, list[tuple[StepCycles, int]]] = {}
         for s, times in self.steps:
             at = (s.source.file, s.source.line) if s.source is not None else None
             key = {"line": (at, s.scope, s.name), "op": s.name, "scope": s.scope}[by]
             keys.setdefault(key, []).append((s, times))
-        found: list[Row] = []
+        found: list[LineCycles] = []
         for group in keys.values():
             s = group[0][0]
             add = partial(_summed, group)
             found.append(
-                Row(
+                LineCycles(
                     s.name if by != "scope" else "",
                     s.scope if by != "op" else "",
                     s.source if by == "line" else None,

@@ -14,7 +14,7 @@ import numpy as np
 
 from nxjax.backends.ipu.arena import allocate
 from nxjax.errors import ExecutionError
-from nxjax.kernels.ipu.host import Launch, Place, Runner, Strided, runner
+from nxjax.kernels.ipu.host import CodeletRunner, Launch, Strided, VertexBoxes, runner
 from nxjax.lower.ipu.program import (
     Call,
     Copy,
@@ -32,7 +32,7 @@ from nxjax.lower.ipu.program import (
 
 
 @final
-class Engine:
+class IpuEngine:
     """A program ready to run, again and again; state stays from run to run.
 
     May be called from several threads: runs happen one after the other.
@@ -42,7 +42,7 @@ class Engine:
         how: what runs codelets; by default they are compiled, or run by their meanings where there is no compiler.
     """
 
-    def __init__(self, program: IpuProgram, how: Runner | None = None) -> None:
+    def __init__(self, program: IpuProgram, how: CodeletRunner | None = None) -> None:
         self.program = program
         self.how = how or runner(program.codelets())
         self._lock = threading.Lock()
@@ -159,7 +159,7 @@ class Engine:
 
     def _group(self, g: Group) -> Launch:
         places = {
-            name: Place(self.memory[id(e.variable)], e.boxes.offsets, e.boxes.sizes, e.boxes.strides)
+            name: VertexBoxes(self.memory[id(e.variable)], e.boxes.offsets, e.boxes.sizes, e.boxes.strides)
             for name, e in g.edges.items()
         }
         return self.how.prepare(g.codelet, len(g.tiles), places, g.attributes)

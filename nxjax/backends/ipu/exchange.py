@@ -13,9 +13,9 @@ from typing import Final, final
 
 import numpy as np
 
-from nxjax.backends.ipu.layout import Cut, Runs, covered, cut, distinct, ordered, runs_of, view_ranges
+from nxjax.backends.ipu.layout import RunCut, Runs, covered, cut, distinct, ordered, runs_of, view_ranges
 from nxjax.backends.ipu.likeness import Likeness
-from nxjax.kernels.ipu.chip import System
+from nxjax.kernels.ipu.chip import IpuSystem
 from nxjax.lower.ipu.program import Boxes, Copy, Execute, NDArray, Variable
 
 # Bytes a cycle of a copy within a tile: one 64-bit load and store in turn by all workers (poplibs' planner,
@@ -94,7 +94,7 @@ class ExchangeCycles:
 class Exchange:
     """Counts traffic on a system; keeps the runs of the variables it has seen."""
 
-    def __init__(self, system: System) -> None:
+    def __init__(self, system: IpuSystem) -> None:
         self.system = system
         self.per_ipu = system.chip.tiles
         self.tiles = self.per_ipu * system.ipus
@@ -372,7 +372,7 @@ class _Wanted:
     sizes: NDArray
     low: NDArray
     high: NDArray
-    parts: Cut
+    parts: RunCut
     first: NDArray
     owner: NDArray
     kept: NDArray
@@ -451,7 +451,7 @@ def _wanted(runs: Runs, edges: Sequence[tuple[NDArray, Boxes]], size: int, tiles
         distinct_sizes,
         low,
         high,
-        Cut(part_box, starts, stops, run),
+        RunCut(part_box, starts, stops, run),
         np.r_[0, np.cumsum(parts)],
         owner,
         kept.astype(np.int64),
@@ -464,7 +464,7 @@ def _wanted(runs: Runs, edges: Sequence[tuple[NDArray, Boxes]], size: int, tiles
 
 
 def _in_one_piece(
-    runs: Runs, offsets: NDArray, sizes: tuple[int, ...], strides: tuple[int, ...], box: NDArray, c: Cut
+    runs: Runs, offsets: NDArray, sizes: tuple[int, ...], strides: tuple[int, ...], box: NDArray, c: RunCut
 ) -> tuple[NDArray, NDArray]:
     """Which boxes lie on one tile, each element behind the one before it; and the tile of each box's first element."""
     relative, length = ordered(sizes, strides)

@@ -9,9 +9,9 @@ import numpy as np
 
 from nxjax.backends.base import Executable
 from nxjax.backends.ipu import emit
-from nxjax.backends.ipu.engine import Engine
+from nxjax.backends.ipu.engine import IpuEngine
 from nxjax.backends.ipu.memory import MemoryUse
-from nxjax.backends.ipu.model import Model
+from nxjax.backends.ipu.model import CycleModel
 from nxjax.lower.ipu.keys import as_words, is_key
 from nxjax.lower.ipu.program import IpuProgram, NDArray
 from nxjax.trace import dtypes
@@ -43,9 +43,9 @@ class IpuExecutable(Executable):
 
     def __init__(self, program: IpuProgram, out_types: Sequence[ArrayType]) -> None:
         self.program = program
-        self.model = Model(program)
+        self.model = CycleModel(program)
         self.model.memory.check()
-        self.engine = Engine(program)
+        self.engine = IpuEngine(program)
         self.out_types = tuple(out_types)
 
     def __call__(self, args: Sequence[DeviceArray]) -> list[DeviceArray]:

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from nxjax.backends.ipu.model import Model
+from nxjax.backends.ipu.model import CycleModel
 from nxjax.errors import TileMemoryError
-from nxjax.kernels.ipu.chip import System
-from nxjax.lower.ipu.builder import Options
+from nxjax.kernels.ipu.chip import IpuSystem
+from nxjax.lower.ipu.builder import IpuOptions
 from nxjax.lower.ipu.lower import lower
 from nxjax.trace.program import Program
 
 
 def fitted(
-    program: Program, system: System, options: Options, donate: Sequence[int] = (), name: str = ""
-) -> tuple[Model, int]:
+    program: Program, system: IpuSystem, options: IpuOptions, donate: Sequence[int] = (), name: str = ""
+) -> tuple[CycleModel, int]:
     """The program for a system, and how many of its IPUs hold it.
 
     What the program itself spreads (`nx.shard_map` over as many devices as there are IPUs) stays as it is spread, if it
@@ -36,7 +36,7 @@ def fitted(
         made = lower(program, whole, options, donate, name)
         made.system = system
         try:
-            model = Model(made)
+            model = CycleModel(made)
             model.memory.check()
         except TileMemoryError as error:
             refused = error

@@ -35,7 +35,7 @@ class Runs:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Cut:
+class RunCut:
     """Ranges of elements cut where runs end.
 
     Attributes:
@@ -131,15 +131,15 @@ def runs_of(v: Variable) -> Runs:
     return Runs(s[heads], np.add.reduceat(n, heads), t[heads], a[heads])
 
 
-def cut(runs: Runs, begins: NDArray, ends: NDArray) -> Cut:
+def cut(runs: Runs, begins: NDArray, ends: NDArray) -> RunCut:
     """Ranges of elements ``begins`` to ``ends`` (none empty), cut at the borders of ``runs``."""
     if len(runs.starts) == 1:
-        return Cut(np.arange(len(begins)), begins, ends, np.zeros(len(begins), np.int64))
+        return RunCut(np.arange(len(begins)), begins, ends, np.zeros(len(begins), np.int64))
     first = np.searchsorted(runs.starts, begins, "right") - 1
     counts = np.searchsorted(runs.starts, ends, "left") - first
     which = np.repeat(np.arange(len(begins)), counts)
     run = np.arange(len(which)) + np.repeat(first - (np.cumsum(counts) - counts), counts)
-    return Cut(
+    return RunCut(
         which,
         np.maximum(begins[which], runs.starts[run]),
         np.minimum(ends[which], runs.starts[run] + runs.lengths[run]),

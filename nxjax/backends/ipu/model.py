@@ -23,7 +23,7 @@ _NOTHING: Final = Footprint(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zer
 
 
 @final
-class Model:
+class CycleModel:
     """Memory and cycles of an IPU program, as `nx.compile`'s report has them. An estimate, never a measurement.
 
     Raises:

@@ -14,14 +14,14 @@ from typing import Any, Final, Literal, final
 
 import numpy as np
 
-from nxjax.backends.ipu.engine import Engine
+from nxjax.backends.ipu.engine import IpuEngine
 from nxjax.backends.ipu.executable import from_tiles, to_tiles
-from nxjax.backends.ipu.model import Model
+from nxjax.backends.ipu.model import CycleModel
 from nxjax.display import page
 from nxjax.errors import ExecutionError, ParameterError, TileMemoryError
-from nxjax.kernels.ipu.chip import Chip, System
+from nxjax.kernels.ipu.chip import IpuChip, IpuSystem
 from nxjax.kernels.ipu.host import runner
-from nxjax.lower.ipu.builder import Options
+from nxjax.lower.ipu.builder import IpuOptions
 from nxjax.lower.ipu.lower import lower
 from nxjax.lower.ipu.precision import in_half
 from nxjax.lower.macs import macs
@@ -29,7 +29,7 @@ from nxjax.lower.passes.dce import dead_code_eliminated
 from nxjax.lower.pipeline.schedule import Kind, Timeline, order, timed
 from nxjax.lower.pipeline.stages import Stages, cut, nbytes
 from nxjax.lower.pipeline.training import Half, Micro, halves
-from nxjax.lower.turns import within
+from nxjax.lower.trip_count import trip_counts_within
 from nxjax.ops.arithmetic import add, mul
 from nxjax.ops.base import Elementwise, like
 from nxjax.trace import dtypes
@@ -53,15 +53,15 @@ _FREE: Final = frozenset(("reshape", "transpose", "broadcast_in_dim", "slice", "
 class Direction:
     """One direction of a stage on one IPU: its program of tiles, what it costs, and what runs it."""
 
-    def __init__(self, program: Program, system: System, options: Options) -> None:
+    def __init__(self, program: Program, system: IpuSystem, options: IpuOptions) -> None:
         self.program = in_half(program) if options.precision == "float16" else program
-        self.model = Model(lower(self.program, system, options, (), program.name))
+        self.model = CycleModel(lower(self.program, system, options, (), program.name))
         self._stochastic = options.stochastic_rounding
 
     @cached_property
-    def engine(self) -> Engine:
+    def engine(self) -> IpuEngine:
         made = self.model.program
-        return Engine(made, runner(made.codelets(), stochastic=self._stochastic))
+        return IpuEngine(made, runner(made.codelets(), stochastic=self._stochastic))
 
     @property
     def cycles(self) -> int:
@@ -117,7 +117,7 @@ class PlacedStage:
     """A stage on its IPU."""
 
     def __init__(
-        self, half: Half, program: Program, kept: int, system: System, options: Options, training: bool
+        self, half: Half, program: Program, kept: int, system: IpuSystem, options: IpuOptions, training: bool
     ) -> None:
         one = replace(system, ipus=1)
         self.half = half
@@ -140,12 +140,12 @@ class PlacedStage:
         return StageMemory(peaks[first], other, -(-gradients // tiles), -(-waiting // tiles), available)
 
 
-def cycles(e: Equation, chip: Chip) -> float:
+def cycles(e: Equation, chip: IpuChip) -> float:
     """About what an equation takes on one IPU: phases with their syncs, bytes through the exchange, products.
 
     Coarse, and fast: it decides where to cut; what the stages then take is the model's to say.
     """
-    inner = within(e, lambda i: cycles(i, chip))
+    inner = trip_counts_within(e, lambda i: cycles(i, chip))
     if inner is not None:
         return inner
     moved = sum(nbytes(a.type) for a in (*e.inputs, *e.outputs)) / chip.tiles
@@ -186,8 +186,8 @@ class Pipeline:
     def __init__(
         self,
         program: Program,
-        system: System,
-        options: Options | None = None,
+        system: IpuSystem,
+        options: IpuOptions | None = None,
         *,
         micro_batches: int,
         batched: Sequence[bool],
@@ -207,7 +207,7 @@ class Pipeline:
                 expected=f"{system.ipus} IPUs",
             )
         self.system = system
-        self.options = options or Options()
+        self.options = options or IpuOptions()
         self.program = dead_code_eliminated(inlined(program))
         self.micro_batches = micro_batches
         self.batched = tuple(batched)

@@ -16,9 +16,9 @@ from nxjax.backends import target_registry
 from nxjax.backends.base import Label
 from nxjax.backends.ipu.detect import hardware
 from nxjax.backends.ipu.executable import from_tiles, to_tiles
-from nxjax.backends.ipu.model import Model
+from nxjax.backends.ipu.model import CycleModel
 from nxjax.backends.ipu.poplar import LABELS, On, PoplarProject, sdk
-from nxjax.backends.ipu.target import OPTIONS, Settings, rows
+from nxjax.backends.ipu.target import OPTIONS, BuildOptions, rows
 from nxjax.backends.target import Build, OnChip, ProgramTarget, Site, Target, file_name, only
 from nxjax.errors import NxError, ParameterError
 from nxjax.kernels.ipu.chip import system
@@ -61,10 +61,10 @@ class Poplar(ProgramTarget):
         if not isinstance(chosen, str):
             raise ParameterError("poplar: system", got=repr(chosen), expected="a name such as 'bow' or 'pod16'")
         given = {k: v for k, v in options.items() if k != "system"}
-        how = Settings(self.name, replace(system(chosen), ipus=1), subject, given)
+        how = BuildOptions(self.name, replace(system(chosen), ipus=1), subject, given)
         program = in_half(subject) if how.options.precision == "float16" else subject
         made = lower(program, how.system, how.options, how.donate, subject.name)
-        model = Model(made)
+        model = CycleModel(made)
         model.memory.check()
         project = PoplarProject(made)
         made_by_popc, said = project.compiled_by_sdk()

@@ -16,15 +16,15 @@ from nxjax.backends.ipu import emit
 from nxjax.backends.ipu.backend import DEFAULT
 from nxjax.backends.ipu.cycles import CycleCount
 from nxjax.backends.ipu.detect import hardware, without_hardware
-from nxjax.backends.ipu.engine import Engine
+from nxjax.backends.ipu.engine import IpuEngine
 from nxjax.backends.ipu.executable import from_tiles, to_tiles
 from nxjax.backends.ipu.fit import fitted
-from nxjax.backends.ipu.model import Model
+from nxjax.backends.ipu.model import CycleModel
 from nxjax.backends.target import Build, OnChip, ProgramTarget, Run, Site, Target, file_name, only
 from nxjax.errors import ParameterError, UnsupportedOpsError
-from nxjax.kernels.ipu.chip import SYSTEMS, System
+from nxjax.kernels.ipu.chip import SYSTEMS, IpuSystem
 from nxjax.kernels.ipu.host import available, runner
-from nxjax.lower.ipu.builder import Options
+from nxjax.lower.ipu.builder import IpuOptions
 from nxjax.lower.ipu.lower import lower
 from nxjax.lower.ipu.precision import in_half
 from nxjax.lower.ipu.program import IpuProgram, NDArray
@@ -55,7 +55,7 @@ class IpuTarget(ProgramTarget):
     they stay on the chip between runs.
     """
 
-    system: ClassVar[System]
+    system: ClassVar[IpuSystem]
     format: ClassVar[str] = "ipu"
     site: ClassVar[Site] = "data center"
     precision: ClassVar[tuple[str, ...]] = ("float32", "float16", "int8")
@@ -80,7 +80,7 @@ class IpuTarget(ProgramTarget):
 
     def build(self, subject: Program, options: dict[str, object]) -> Build:
         only(self.name, options, OPTIONS)
-        how = Settings(self.name, self.system, subject, options)
+        how = BuildOptions(self.name, self.system, subject, options)
         program = in_half(subject) if how.options.precision == "float16" else subject
         model, ipus = fitted(program, how.system, how.options, how.donate, subject.name)
         made = model.program
@@ -101,7 +101,7 @@ class IpuTarget(ProgramTarget):
             )
         return build
 
-    def _notes(self, model: Model, how: Settings, ipus: int) -> list[str]:
+    def _notes(self, model: CycleModel, how: BuildOptions, ipus: int) -> list[str]:
         found = [f"cycles, times and bytes are those of a model, not measured; {without_hardware(hardware())}"]
         if ipus > 1:
             found.append(
@@ -131,10 +131,10 @@ class IpuTarget(ProgramTarget):
 
 
 @final
-class Settings:
+class BuildOptions:
     """The options of a build, checked."""
 
-    def __init__(self, name: str, system: System, program: Program, given: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, system: IpuSystem, program: Program, given: Mapping[str, Any]) -> None:
         def choice(key: str, known: Sequence[Any], default: Any) -> Any:
             value = given.get(key, default)
             if not any(value is k or (value == k and type(value) is type(k)) for k in known):
@@ -159,7 +159,7 @@ class Settings:
         if any(i >= len(program.inputs) for i in self.donate) or len(set(self.donate)) != len(self.donate):
             wanted = f"different inputs from 0 to {len(program.inputs) - 1}"
             raise ParameterError(f"{name}: donate", got=self.donate, expected=wanted)
-        self.options = Options(precision, _PARTIALS[partials], float(proportion), rounding)
+        self.options = IpuOptions(precision, _PARTIALS[partials], float(proportion), rounding)
 
     @property
     def macs(self) -> int:
@@ -176,12 +176,12 @@ def _integer(name: str, key: str, value: Any, least: int) -> int:
     return value
 
 
-def _engine(program: IpuProgram, how: Settings) -> Engine:
+def _engine(program: IpuProgram, how: BuildOptions) -> IpuEngine:
     stochastic = how.options.stochastic_rounding
-    return Engine(program, runner(program.codelets(), stochastic=stochastic, seed=how.seed))
+    return IpuEngine(program, runner(program.codelets(), stochastic=stochastic, seed=how.seed))
 
 
-def _runner(engine: Engine, model: Model, program: Program, build: Build, how: Settings) -> Run:
+def _runner(engine: IpuEngine, model: CycleModel, program: Program, build: Build, how: BuildOptions) -> Run:
     """What runs the model; a run whose loops were counted corrects the figures."""
     types = program.out_types
 
@@ -196,7 +196,7 @@ def _runner(engine: Engine, model: Model, program: Program, build: Build, how: S
     return run
 
 
-def _figures(cost: Cost, model: Model, how: Settings) -> None:
+def _figures(cost: Cost, model: CycleModel, how: BuildOptions) -> None:
     c: CycleCount = model.cycles
     m = model.memory
     cost.add("latency", c.seconds, "s", "model")
@@ -253,7 +253,7 @@ def summary(rows: Sequence[Placement]) -> dict[str, int]:
     return dict(Counter(r.reason for r in rows if r.device == "ipu"))
 
 
-def _target(s: System) -> type[IpuTarget]:
+def _target(s: IpuSystem) -> type[IpuTarget]:
     """The class of one system."""
     return type(
         f"Ipu{''.join(p.capitalize() for p in s.name.split('-'))}",

@@ -16,7 +16,7 @@ from nxjax.backends.base import Backend, Device, Executable, Label, Placement
 from nxjax.backends.iree import choose, compiler, drivers
 from nxjax.backends.iree.buffers import IreeBuffer, held
 from nxjax.backends.iree.programs import compiled, put, refusal, text_of
-from nxjax.backends.iree.session import Session
+from nxjax.backends.iree.session import IreeSession
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.trace.array import Buffer, DeviceArray
 from nxjax.trace.core import Op
@@ -26,7 +26,7 @@ from nxjax.trace.types import ArrayType
 
 if TYPE_CHECKING:
     from nxjax.backends.iree.choose import Choice
-    from nxjax.backends.iree.facts import Facts
+    from nxjax.backends.iree.facts import DeviceProperties
 
 
 @final
@@ -42,7 +42,7 @@ class VulkanBackend(Backend):
 
     def __init__(self) -> None:
         self._devices: list[Device] | None = None
-        self._sessions: dict[int, Session] = {}
+        self._sessions: dict[int, IreeSession] = {}
         self._failed = ""
         self._lock = threading.Lock()
 
@@ -87,7 +87,7 @@ class VulkanBackend(Backend):
             self._devices = made
         return list(self._devices)
 
-    def facts(self, device: Device | int = 0) -> Facts:
+    def facts(self, device: Device | int = 0) -> DeviceProperties:
         """What a device says of itself: limits, subgroup size, features, driver.
 
         Raises:
@@ -128,7 +128,7 @@ class VulkanBackend(Backend):
 
     # --- programs ---
 
-    def session(self, number: int = 0) -> Session:
+    def session(self, number: int = 0) -> IreeSession:
         """The runtime's device, made when it is first needed.
 
         Raises:
@@ -139,7 +139,7 @@ class VulkanBackend(Backend):
             if found is None:
                 f = self.facts(number)
                 try:
-                    found = self._sessions[number] = Session("vulkan", f.path)
+                    found = self._sessions[number] = IreeSession("vulkan", f.path)
                 except Exception as error:
                     raise ExecutionError(f"vulkan: {f.name} does not start", got=str(error)[:800]) from None
             return found
@@ -200,5 +200,5 @@ class VulkanBackend(Backend):
             session.allocator.trim()
 
 
-def _details(f: Facts) -> Any:
+def _details(f: DeviceProperties) -> Any:
     return SimpleNamespace(device_kind=f.name, facts=f)

@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.backends.base import Executable
-from nxjax.backends.iree.session import Session, element_type
+from nxjax.backends.iree.session import IreeSession, element_type
 from nxjax.errors import DeviceMemoryError, ExecutionError
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray
@@ -44,7 +44,7 @@ class IreeBuffer:
 
     __slots__ = ("name", "session", "type", "view")
 
-    def __init__(self, view: Any, type: ArrayType, session: Session, name: str) -> None:
+    def __init__(self, view: Any, type: ArrayType, session: IreeSession, name: str) -> None:
         self.view = view
         self.type = type
         self.session = session
@@ -70,7 +70,7 @@ class IreeBuffer:
         return data
 
 
-def held(x: DeviceArray, session: Session, name: str) -> IreeBuffer:
+def held(x: DeviceArray, session: IreeSession, name: str) -> IreeBuffer:
     """The array on the device of ``session``: where it is already, or copied there.
 
     Raises:
@@ -104,7 +104,13 @@ class IreeExecutable(Executable):
     """
 
     def __init__(
-        self, module: bytes, stablehlo: str, target: str, out_types: Sequence[ArrayType], session: Session, name: str
+        self,
+        module: bytes,
+        stablehlo: str,
+        target: str,
+        out_types: Sequence[ArrayType],
+        session: IreeSession,
+        name: str,
     ) -> None:
         self.stablehlo = stablehlo
         self.target = target

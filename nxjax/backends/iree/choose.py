@@ -13,7 +13,7 @@ from typing import Final, final
 
 from nxjax.backends import cache
 from nxjax.backends.iree import child, compiler, drivers, selftest, spec
-from nxjax.backends.iree.facts import Facts, parse
+from nxjax.backends.iree.facts import DeviceProperties, parse
 from nxjax.backends.iree.spec import Spec
 from nxjax.errors import ExecutionError
 from nxjax.trace import dtypes
@@ -33,7 +33,7 @@ class Choice:
         tried: targets before it, and what they got wrong.
     """
 
-    device: Facts
+    device: DeviceProperties
     spec: Spec
     tried: tuple[str, ...] = ()
 
@@ -49,7 +49,7 @@ class Choice:
 
 
 @lru_cache(4)
-def _found(fingerprint: str) -> tuple[list[Facts], str]:
+def _found(fingerprint: str) -> tuple[list[DeviceProperties], str]:
     """Devices and why there are none. Only what was found is kept on disk: a driver may be mended meanwhile."""
     key = cache.key_of("vulkan devices", compiler.version(), fingerprint)
     stored = cache.load(key)
@@ -67,13 +67,13 @@ def _found(fingerprint: str) -> tuple[list[Facts], str]:
     return real or facts, "" if facts else "the drivers find no device"
 
 
-def devices() -> tuple[list[Facts], str]:
+def devices() -> tuple[list[DeviceProperties], str]:
     """Vulkan's devices on this machine, and why there are none."""
     with _LOCK:
         return _found(drivers.fingerprint())
 
 
-def choice(f: Facts) -> Choice:
+def choice(f: DeviceProperties) -> Choice:
     """The target for a device: the first candidate that computes what NumPy does.
 
     Raises:
@@ -86,13 +86,13 @@ def choice(f: Facts) -> Choice:
         return _choice(f, wanted)
 
 
-def _key(what: str, f: Facts, *specs: Spec) -> str:
+def _key(what: str, f: DeviceProperties, *specs: Spec) -> str:
     # The driver's words say which shaders it runs, the descriptions all that the compiler is told.
     return cache.key_of(f"vulkan {what}", compiler.version(), f.path, f.text, *map(repr, specs))
 
 
 @lru_cache(16)
-def _choice(f: Facts, wanted: tuple[Spec, ...]) -> Choice:
+def _choice(f: DeviceProperties, wanted: tuple[Spec, ...]) -> Choice:
     key = _key("target", f, *wanted)
     stored = cache.load(key)
     if stored is not None:
@@ -114,7 +114,7 @@ def _choice(f: Facts, wanted: tuple[Spec, ...]) -> Choice:
 
 
 @lru_cache(64)
-def _refusal(f: Facts, s: Spec, name: str) -> str:
+def _refusal(f: DeviceProperties, s: Spec, name: str) -> str:
     key = _key(f"dtype {name}", f, s)
     stored = cache.load(key)
     if stored is None:
@@ -123,11 +123,11 @@ def _refusal(f: Facts, s: Spec, name: str) -> str:
     return stored.decode()
 
 
-def wrongs(f: Facts, s: Spec, module: str) -> str:
+def wrongs(f: DeviceProperties, s: Spec, module: str) -> str:
     """What one module of the self-test gets wrong on a device with a target; empty where it is right."""
     try:
         made = compiler.compile_text(s.applied(selftest.text(module)), s.flags)
-    except compiler.Refused as error:
+    except compiler.CompilationFailed as error:
         return f"the compiler says: {error.reason}"
     tests = [t for t in selftest.tests() if t.module == module]
     given = child.run(DRIVER, f.path, {module: made}, [(module, t.name, t.inputs, t.expected) for t in tests])

@@ -76,7 +76,7 @@ def tool() -> str:
 
 
 @final
-class Refused(Exception):
+class CompilationFailed(Exception):
     """The compiler made nothing.
 
     Attributes:
@@ -120,14 +120,14 @@ def compile_text(text: str, flags: Sequence[str], program: Sequence[str] = (), d
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise Refused(f"it does not end in {deadline:.0f} s", crashed=True) from None
+        raise CompilationFailed(f"it does not end in {deadline:.0f} s", crashed=True) from None
     except OSError as error:
-        raise Refused(f"it cannot be started: {error}", crashed=True) from None
+        raise CompilationFailed(f"it cannot be started: {error}", crashed=True) from None
     said = done.stderr.decode(errors="replace")
     if done.returncode < 0 or (os.name == "nt" and done.returncode > 0x7FFF):
-        raise Refused(f"it ended by {_signal(-done.returncode)}; {words(said)[0]}".rstrip("; "), crashed=True)
+        raise CompilationFailed(f"it ended by {_signal(-done.returncode)}; {words(said)[0]}".rstrip("; "), crashed=True)
     if done.returncode or not done.stdout:
-        raise Refused(*words(said))
+        raise CompilationFailed(*words(said))
     if not program:
         cache.store(key, done.stdout)
     return done.stdout
@@ -156,7 +156,7 @@ def words(said: str) -> tuple[str, int]:
     return (lines[0][:500] if lines else ""), 0
 
 
-def refused(name: str, error: Refused, located: str) -> LoweringError:
+def refused(name: str, error: CompilationFailed, located: str) -> LoweringError:
     """The error for a user, with the source line that ``located``, the text with places, has for it."""
     lines = located.splitlines()
     line = lines[error.line - 1].strip() if 0 < error.line <= len(lines) else ""

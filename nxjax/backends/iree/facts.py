@@ -21,7 +21,7 @@ _ARITHMETIC, _SHUFFLE = 0x4, 0x10
 
 @final
 @dataclass(frozen=True)
-class Facts:
+class DeviceProperties:
     """A device in its driver's words.
 
     Attributes:
@@ -71,7 +71,7 @@ class Facts:
         return feature in self.features
 
 
-def parse(name: str, path: str, text: str) -> Facts:
+def parse(name: str, path: str, text: str) -> DeviceProperties:
     """The facts in a driver's words; what is missing in them stays unknown.
 
     >>> parse("g", "p", "type: cpu\\nvendor_id: 0x8086\\nsubgroup: size=8 operations=0x14").subgroup
@@ -86,7 +86,7 @@ def parse(name: str, path: str, text: str) -> Facts:
         vendor = int(one("vendor_id") or "0", 0)
     except ValueError:
         vendor = 0
-    return Facts(
+    return DeviceProperties(
         one("name") or name,
         path,
         kind,

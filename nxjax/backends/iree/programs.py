@@ -10,7 +10,7 @@ from nxjax.backends.iree import compiler
 from nxjax.backends.iree.buffers import IreeBuffer, IreeExecutable, held
 from nxjax.backends.iree.choose import Choice
 from nxjax.backends.iree.rows import ROWS
-from nxjax.backends.iree.session import Session
+from nxjax.backends.iree.session import IreeSession
 from nxjax.errors import LoweringError, UnsupportedOpsError
 from nxjax.lower.stablehlo import builder
 from nxjax.lower.stablehlo.support import verdict
@@ -99,7 +99,7 @@ def text_of(program: Program, located: bool = False) -> str:
     return builder.lower(program, rows=ROWS, devices=(None,), located=located)[0]
 
 
-def compiled(program: Program, choice: Choice, session: Session, name: str) -> IreeExecutable:
+def compiled(program: Program, choice: Choice, session: IreeSession, name: str) -> IreeExecutable:
     """The program on the device of ``session``.
 
     Raises:
@@ -109,12 +109,12 @@ def compiled(program: Program, choice: Choice, session: Session, name: str) -> I
     text = text_of(program)
     try:
         module = compiler.compile_text(choice.spec.applied(text), choice.spec.flags)
-    except compiler.Refused as error:
+    except compiler.CompilationFailed as error:
         raise compiler.refused(name, error, text_of(program, located=True)) from None
     return IreeExecutable(module, text, choice.spec.name, program.out_types, session, name)
 
 
-def put(x: DeviceArray, choice: Choice, session: Session, name: str) -> IreeBuffer:
+def put(x: DeviceArray, choice: Choice, session: IreeSession, name: str) -> IreeBuffer:
     """An array in the device's memory."""
     check_dtype(x.type, choice)
     return held(x, session, name)

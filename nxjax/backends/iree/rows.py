@@ -29,7 +29,7 @@ from nxjax.ops.slicing import pad, zero
 from nxjax.ops.slicing import slice as slice_
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
-from nxjax.trace.core import Array, op_named
+from nxjax.trace.core import Array, get_op
 from nxjax.trace.types import ArrayType
 
 
@@ -37,7 +37,7 @@ def _expanded(name: str) -> Row:
     """The op in smaller ones, whatever rule it has."""
 
     def row(b: Any, out: Any, *xs: Any, **params: Any) -> Any:
-        op: Any = op_named(name)
+        op: Any = get_op(name)
         return b.inline(op.expand, xs, params, op.multi)
 
     return row
@@ -224,7 +224,7 @@ def _gather(b: Any, out: ArrayType, x: Any, indices: Any, /, **params: Any) -> A
         return None
     bounds = [x.type.shape[d] - sizes[d] for d in n.start_index_map]
     inside = b.inline(lambda i: clipped(_signed(i), bounds), (indices,))
-    op: Any = op_named("gather")
+    op: Any = get_op("gather")
     y = op.stablehlo(b, out, x, inside, **{**params, "mode": GatherScatterMode.CLIP})
     if mode is not GatherScatterMode.FILL_OR_DROP:
         return y
@@ -265,7 +265,7 @@ def _scatter(name: str) -> Row:
 
         padded = b.inline(lambda x: pad(x, zero(x), padding_config=room), (x,))
         moved = b.inline(redirected, (indices,))
-        op: Any = op_named(name)
+        op: Any = get_op(name)
         whole = {**params, "mode": GatherScatterMode.PROMISE_IN_BOUNDS}
         y = op.stablehlo(b, ArrayType(larger, out.dtype), padded, moved, updates, **whole)
         return b.inline(cut, (y,))

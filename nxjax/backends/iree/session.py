@@ -2,7 +2,7 @@
 
 Loading a graphics driver, and running code that a compiler made for the wrong chip, can end a process. So drivers are
 first met, and targets first tried, by a child that runs this file; the user's process loads what has passed. Imports
-nothing of nxjax: `Session` is shared, the rest is the child's.
+nothing of nxjax: `IreeSession` is shared, the rest is the child's.
 
 A request is a folder with ``request.json``: ``driver``, and ``device`` (its path) with ``tests``. Each test has a
 module's file, its function, and of its inputs the names in ``arrays.npz`` and the element types. ``answer.json`` gets
@@ -47,7 +47,7 @@ def devices(driver: str) -> list[dict[str, Any]]:
     return found
 
 
-class Session:
+class IreeSession:
     """A device with its memory. Calls wait for one another.
 
     Args:
@@ -146,7 +146,7 @@ def carried(data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def tried(place: Path, request: dict[str, Any]) -> list[dict[str, str]]:
     """Run the tests of a request; what is known is written after each, as the next may end the process."""
     arrays = dict(np.load(place / "arrays.npz"))
-    session = Session(request["driver"], request["device"])
+    session = IreeSession(request["driver"], request["device"])
     results: dict[str, np.ndarray[Any, Any]] = {}
     states: list[dict[str, str]] = []
     modules: dict[str, Any] = {}

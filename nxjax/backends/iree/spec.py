@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, final
 
-from nxjax.backends.iree.facts import Facts
+from nxjax.backends.iree.facts import DeviceProperties
 from nxjax.errors import ParameterError
 
 # What IREE's compiler knows by name; it ends its process on others.
@@ -71,7 +71,7 @@ def named(name: str) -> Spec:
     return Spec(name, ("--iree-hal-target-device=vulkan", f"--iree-vulkan-target={name}"))
 
 
-def described(f: Facts, subgroups: bool = True, dot: bool = True) -> Spec:
+def described(f: DeviceProperties, subgroups: bool = True, dot: bool = True) -> Spec:
     """A target from what the device says.
 
     Arithmetic of 8 and 16 bits is told of where shaders have it, 64-bit integers never (they are written in 32 bits,
@@ -109,7 +109,7 @@ def described(f: Facts, subgroups: bool = True, dot: bool = True) -> Spec:
     return Spec(title + ("" if together else ", each alone") + ("" if dots else ", no dot product"), (), text)
 
 
-def architecture(f: Facts) -> str:
+def architecture(f: DeviceProperties) -> str:
     """The name that IREE has for a device; empty where it has none.
 
     >>> architecture(Facts("AMD Radeon 780M (RADV PHOENIX)", ""))
@@ -120,7 +120,7 @@ def architecture(f: Facts) -> str:
     return next((n for pattern, n in _BY_NAME if re.search(pattern, f.name, re.IGNORECASE)), "")
 
 
-def candidates(f: Facts) -> list[Spec]:
+def candidates(f: DeviceProperties) -> list[Spec]:
     """Targets to try, best first.
 
     The one that the user names; the one that IREE has for the device, which may use its matrix units; the description,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final, final
 
 from nxjax.backends.cpu.executable import CpuExecutable
-from nxjax.backends.cpu.memory import Block
+from nxjax.backends.cpu.memory import PoolBlock
 from nxjax.backends.memory.unified import UnifiedBuffer
 from nxjax.errors import ExecutionError, ParameterError, ShapeError
 from nxjax.trace import tree
@@ -60,7 +60,7 @@ class WriteInto:
             b._check_free()
         if isinstance(executable, CpuExecutable) and all(type(x) is DeviceArray for x in given):
             self._check_apart(given)
-            blocks: list[Block | None] = [b._open() for b in self._buffers]
+            blocks: list[PoolBlock | None] = [b._open() for b in self._buffers]
             results = executable(given, blocks)
         else:
             results = executable(given)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final, final
 
 from nxjax.backends import placing
-from nxjax.backends.cpu.memory import Block
+from nxjax.backends.cpu.memory import PoolBlock
 from nxjax.backends.cpu.native.runtime import runtime
 from nxjax.backends.memory.statistics import Counters, MemoryStatistics, parse_size, shown
 from nxjax.errors import MemoryLimitError, ParameterError, Shown
@@ -110,7 +110,7 @@ class MemoryPool:
             fix=f"{largest} the limit: MemoryPools({self.kind}=...)",
         )
 
-    def block(self, nbytes: int, name: str = "", page: bool = False) -> tuple[Block, Reservation]:
+    def block(self, nbytes: int, name: str = "", page: bool = False) -> tuple[PoolBlock, Reservation]:
         """Memory of the host's pool, 64-byte aligned, or from the start of a page.
 
         Raises:
@@ -120,7 +120,7 @@ class MemoryPool:
         reservation = self.reserve(size, name)
         with self.counters.lock:
             before = runtime().statistics()["hits"]
-            block = Block(size)
+            block = PoolBlock(size)
             hit = runtime().statistics()["hits"] > before
             self.counters.hits += hit
             self.counters.misses += not hit

@@ -14,7 +14,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax.backends.cpu.memory import Block, CpuBuffer, Lease
+from nxjax.backends.cpu.memory import CpuBuffer, Lease, PoolBlock
 from nxjax.backends.memory.pool import MemoryPool, MemoryPools, default_pools
 from nxjax.backends.memory.statistics import shown
 from nxjax.errors import ExecutionError, ImmutableArrayError, ParameterError, ShapeError
@@ -57,7 +57,7 @@ class UnifiedBuffer:
         self.pool = pool
         self.name = name
         block, self._reservation = pool.block(self.nbytes, name or str(type), page)
-        self._block: Block | None = block
+        self._block: PoolBlock | None = block
         self._leases: weakref.WeakSet[Lease] = weakref.WeakSet()
         ctypes.memset(block.address, 0, self.nbytes)
 
@@ -79,7 +79,7 @@ class UnifiedBuffer:
         """Where the elements are: what every view of them has for its pointer."""
         return self._open().address
 
-    def _open(self) -> Block:
+    def _open(self) -> PoolBlock:
         if self._block is None:
             raise ExecutionError("unified buffer: it was closed", got=self.name or str(self.type))
         return self._block
@@ -185,12 +185,12 @@ class UnifiedBuffer:
 class _Shown:
     """Memory for NumPy to read, which no view of it can be made to write to."""
 
-    def __init__(self, block: Block, nbytes: int) -> None:
+    def __init__(self, block: PoolBlock, nbytes: int) -> None:
         self._block = block
         self.__array_interface__ = {"data": (block.address, True), "shape": (nbytes,), "typestr": "|u1", "version": 3}
 
 
-def _view(block: Block, t: ArrayType) -> NDArray:
+def _view(block: PoolBlock, t: ArrayType) -> NDArray:
     """The memory of a block as NumPy, to write to; the view keeps the block."""
     nbytes = t.size * t.dtype.itemsize
     if not nbytes:

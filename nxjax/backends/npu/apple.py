@@ -44,7 +44,7 @@ def has_core_ml() -> bool:
 
 
 @final
-class Session:
+class CoreMLSession:
     """A package loaded by Core ML for CPU and Neural Engine. macOS only.
 
     Attributes:
@@ -190,7 +190,7 @@ class AppleNeuralEngine(NpuTarget):
                 "placement here is an expectation"
             )
             return made
-        session = Session(graph, package.files)
+        session = CoreMLSession(graph, package.files)
         made.run, made.runs_on = session, "Core ML on this Mac, CPU and Neural Engine"
         made.ran_file = next(iter(made.files))
         if session.silent:

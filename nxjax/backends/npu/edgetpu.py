@@ -27,7 +27,7 @@ from nxjax.lower.npu.constraints.edge_tpu import TABLE
 from nxjax.lower.npu.constraints.tflite_table import Adapt
 from nxjax.lower.npu.cost import estimate
 from nxjax.lower.npu.formats import tflite, tflite_ops
-from nxjax.lower.npu.formats.tflite_ops import Operation
+from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.placement import Placement, Verdict, place, unknown
 from nxjax.ops.base import NDArray
@@ -44,7 +44,7 @@ _SIZE: Final = re.compile(r"^(?P<what>O\S+-chip memory .*?parameters): (?P<value
 
 @final
 @dataclass
-class Log:
+class CompilerLog:
     """What ``edgetpu_compiler -s`` prints.
 
     Attributes:
@@ -66,13 +66,13 @@ class Log:
         return "; ".join(dict.fromkeys(s for name, _, s in self.statuses if name == operator and s != _MAPPED))
 
 
-def parse(text: str) -> Log:
+def parse(text: str) -> CompilerLog:
     """The log in parts.
 
     >>> parse("Edge TPU Compiler version 16.0\\nNumber of operations that will run on Edge TPU: 3").npu
     3
     """
-    log = Log()
+    log = CompilerLog()
     for line in text.splitlines():
         line = line.strip()
         if line.startswith("Edge TPU Compiler version "):
@@ -184,10 +184,10 @@ class EdgeTpu(NpuTarget):
 def _placements(
     table: list[Placement],
     graph: NpuGraph,
-    operations: list[Operation],
+    operations: list[TFLiteOperator],
     data: bytes,
     model: bytes,
-    log: Log,
+    log: CompilerLog,
     notes: list[str],
 ) -> list[Placement]:
     """What the compiled file leaves to the host, with the log's status of that kind of operator."""
@@ -225,7 +225,7 @@ def _flags(options: dict[str, object]) -> list[str]:
     return [*flags, "-d"] if options.get("search_delegate") else flags
 
 
-def _compile(compiler: str, flags: list[str], data: bytes) -> tuple[bytes, Log]:
+def _compile(compiler: str, flags: list[str], data: bytes) -> tuple[bytes, CompilerLog]:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "model.tflite"
         source.write_bytes(data)

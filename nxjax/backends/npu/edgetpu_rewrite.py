@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from nxjax.lower.npu.formats.tflite_ops import Operation, bias_grid
+from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator, bias_grid
 from nxjax.lower.npu.formats.tflite_schema import VALID
 from nxjax.lower.npu.graph import Tensor
 from nxjax.ops.fixed import functions
@@ -22,39 +22,39 @@ from nxjax.trace.types import Shape
 _CONVOLUTIONS: Final = ("CONV_2D", "DEPTHWISE_CONV_2D")
 
 
-def one_dilation(operations: Sequence[Operation]) -> list[Operation]:
+def one_dilation(operations: Sequence[TFLiteOperator]) -> list[TFLiteOperator]:
     """Dilations that differ between directions, in one of which the kernel is 1 long, made equal: the same bits."""
     return [_one_dilation(o) if o.name in _CONVOLUTIONS else o for o in operations]
 
 
-def same_bits(operations: Sequence[Operation]) -> list[Operation]:
+def same_bits(operations: Sequence[TFLiteOperator]) -> list[TFLiteOperator]:
     """All rewrites that change no bit: dilations, leaky relus as PRELU with one slope, strides as a pooling of one."""
     return [_strides_as_pool(_leaky_as_prelu(o)) for o in one_dilation(operations)]
 
 
-def rows_as_pixels(operations: Sequence[Operation]) -> list[Operation]:
+def rows_as_pixels(operations: Sequence[TFLiteOperator]) -> list[TFLiteOperator]:
     """`same_bits`, and int8 dense layers of several rows as 1x1 convolutions over an image of one line.
 
     The sums are the same. A convolution rounds them in fixed point and a dense layer of LiteRT in floating point, so
     that results which lie half-way between two integers may differ by one.
     """
-    found: list[Operation] = []
+    found: list[TFLiteOperator] = []
     for o in same_bits(operations):
         found += _rows_as_pixels(o) if o.name == "FULLY_CONNECTED" else [o]
     return found
 
 
-def _one_dilation(o: Operation) -> Operation:
+def _one_dilation(o: TFLiteOperator) -> TFLiteOperator:
     weights = o.inputs[1]
     assert weights is not None
     keys = ("dilation_h_factor", "dilation_w_factor")
     used = {o.options[key] for key, size in zip(keys, weights.shape[1:3], strict=True) if size > 1}
     if len(used) != 1:
         return o
-    return Operation(o.name, o.inputs, o.outputs, {**o.options, **dict.fromkeys(keys, used.pop())}, o.node)
+    return TFLiteOperator(o.name, o.inputs, o.outputs, {**o.options, **dict.fromkeys(keys, used.pop())}, o.node)
 
 
-def _leaky_as_prelu(o: Operation) -> Operation:
+def _leaky_as_prelu(o: TFLiteOperator) -> TFLiteOperator:
     if o.name != "LEAKY_RELU" or o.inputs[0] is None:
         return o
     x, out, alpha = o.inputs[0], o.outputs[0], float(o.options["alpha"])
@@ -66,10 +66,10 @@ def _leaky_as_prelu(o: Operation) -> Operation:
     if not np.array_equal(functions.prelu(every, x.grid, one.reshape(1), grid, out.grid), wanted):
         return o
     slope = Tensor(f"{out.name}/slope", one.shape, dtypes.int8, grid, one)
-    return Operation("PRELU", [x, slope], [out], {}, o.node)
+    return TFLiteOperator("PRELU", [x, slope], [out], {}, o.node)
 
 
-def _strides_as_pool(o: Operation) -> Operation:
+def _strides_as_pool(o: TFLiteOperator) -> TFLiteOperator:
     """Every other row and column from the first on, as the maximum of one pixel."""
     if o.name != "STRIDED_SLICE" or o.inputs[0] is None:
         return o
@@ -87,10 +87,10 @@ def _strides_as_pool(o: Operation) -> Operation:
         "filter_width": 1,
         "fused_activation_function": 0,
     }
-    return Operation("MAX_POOL_2D", [x], o.outputs, options, o.node)
+    return TFLiteOperator("MAX_POOL_2D", [x], o.outputs, options, o.node)
 
 
-def _rows_as_pixels(o: Operation) -> list[Operation]:
+def _rows_as_pixels(o: TFLiteOperator) -> list[TFLiteOperator]:
     x, w, b = (*o.inputs, None)[:3]
     assert x is not None and w is not None
     out = o.outputs[0]
@@ -115,12 +115,12 @@ def _rows_as_pixels(o: Operation) -> list[Operation]:
     }
     return [
         _reshape(o, x, image),
-        Operation("CONV_2D", [image, weights, b], [made], options, o.node),
+        TFLiteOperator("CONV_2D", [image, weights, b], [made], options, o.node),
         _reshape(o, made, out),
     ]
 
 
-def _reshape(o: Operation, x: Tensor, out: Tensor) -> Operation:
+def _reshape(o: TFLiteOperator, x: Tensor, out: Tensor) -> TFLiteOperator:
     shape: Shape = out.shape
     target = Tensor(f"{out.name}/shape", (len(shape),), dtypes.int32, None, np.asarray(shape, np.int32))
-    return Operation("RESHAPE", [x, target], [out], {"new_shape": shape}, o.node)
+    return TFLiteOperator("RESHAPE", [x, target], [out], {"new_shape": shape}, o.node)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, Literal, final
 from nxjax.backends.base import Label
 from nxjax.backends.npu import ethosu_vela
 from nxjax.backends.npu.ethosu_rewrite import same_bits
-from nxjax.backends.npu.ethosu_vela import Compiled, Settings
+from nxjax.backends.npu.ethosu_vela import VelaOptions, VelaResult
 from nxjax.backends.npu.extras import installed
 from nxjax.backends.npu.tflite_compiled import host_reference, operator_names, recognized
 from nxjax.backends.target import Build, NpuTarget, Site, only
@@ -23,12 +23,12 @@ from nxjax.lower.npu.constraints import ethos_n, ethos_u
 from nxjax.lower.npu.constraints.tflite_table import Table
 from nxjax.lower.npu.cost import estimate
 from nxjax.lower.npu.formats import tflite, tflite_ops
-from nxjax.lower.npu.formats.tflite_ops import Operation
+from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.macs import macs
 from nxjax.lower.npu.placement import Placement, Verdict, unknown
 
-_SETTINGS: Final = tuple(f.name for f in fields(Settings) if f.name not in ("series", "size"))
+_SETTINGS: Final = tuple(f.name for f in fields(VelaOptions) if f.name not in ("series", "size"))
 
 
 class EthosU(NpuTarget):
@@ -111,7 +111,7 @@ class EthosU(NpuTarget):
         return [_row(n, "host", v.reason or why, v.suggestion) for n, v in zip(graph.nodes, verdicts, strict=True)]
 
     def _placements(
-        self, graph: NpuGraph, operations: list[Operation], data: bytes, compiled: Compiled
+        self, graph: NpuGraph, operations: list[TFLiteOperator], data: bytes, compiled: VelaResult
     ) -> list[Placement]:
         """One row per node: on the host if the compiled file leaves any operator of it there."""
         written = operator_names(data)
@@ -140,7 +140,7 @@ class EthosU(NpuTarget):
         return rows
 
 
-def layers_csv(graph: NpuGraph, operations: list[Operation], compiled: Compiled) -> bytes:
+def layers_csv(graph: NpuGraph, operations: list[TFLiteOperator], compiled: VelaResult) -> bytes:
     """Vela's cycles per node, with the user's lines. A node that was fused into another has none of its own."""
     cycles: dict[Node, int] = {}
     for i, operation in enumerate(operations):
@@ -157,14 +157,14 @@ def _row(n: Node, device: Literal["npu", "host"], reason: str = "", suggestion: 
     return Placement(n.op, n.name, device, n.source, n.scope, reason, suggestion, macs(n), "vendor")
 
 
-def _settings(target: str, series: str, size: int, options: dict[str, object]) -> Settings:
+def _settings(target: str, series: str, size: int, options: dict[str, object]) -> VelaOptions:
     only(target, options, _SETTINGS)
     given: dict[str, Any] = dict(options)
     for key, value in given.items():
         kind = int if key == "arena_cache_size" else str
         if not isinstance(value, kind) or isinstance(value, bool):
             raise ParameterError(f"{target}: option {key}", got=repr(value), expected=kind.__name__)
-    return Settings(series, size, **given)
+    return VelaOptions(series, size, **given)
 
 
 def _variant(series: str, size: int, short: bool) -> type[EthosU]:

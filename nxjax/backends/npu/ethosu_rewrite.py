@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nxjax.lower.npu.constraints.tflite_table import Adapt, Table, axes
-from nxjax.lower.npu.formats.tflite_ops import Operation
+from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
 from nxjax.lower.npu.formats.tflite_schema import TYPE_NUMBERS
 from nxjax.lower.npu.graph import Tensor
 from nxjax.ops.fixed import functions
@@ -30,8 +30,8 @@ _RANK = 4
 def same_bits(table: Table) -> Adapt:
     """The rewrite for a chip: means and functions that ``table`` refuses and takes in another form."""
 
-    def adapt(operations: Sequence[Operation]) -> list[Operation]:
-        found: list[Operation] = []
+    def adapt(operations: Sequence[TFLiteOperator]) -> list[TFLiteOperator]:
+        found: list[TFLiteOperator] = []
         for o in operations:
             make = _flat if o.name == "MEAN" else _looked_up if o.name in _FUNCTIONS else None
             other = make(o) if make is not None and not table.judge(o).ok else None
@@ -41,7 +41,7 @@ def same_bits(table: Table) -> Adapt:
     return adapt
 
 
-def _flat(o: Operation) -> list[Operation] | None:
+def _flat(o: TFLiteOperator) -> list[TFLiteOperator] | None:
     x, out = o.inputs[0], o.outputs[0]
     assert x is not None
     reduced = set(axes(o))
@@ -54,11 +54,11 @@ def _flat(o: Operation) -> list[Operation] | None:
     kept = [i for i in range(len(runs)) if i not in gone]
     if len(gone) == 0 or len(runs) > _RANK:
         return None
-    made: list[Operation] = []
+    made: list[TFLiteOperator] = []
 
     def step(name: str, source: Tensor, shape: Shape, what: str, values: Sequence[int], **options: object) -> Tensor:
         y = Tensor(f"{out.name}/{what}", shape, source.dtype, source.grid)
-        made.append(Operation(name, [source, _integers(f"{y.name}/of", values)], [y], dict(options), o.node))
+        made.append(TFLiteOperator(name, [source, _integers(f"{y.name}/of", values)], [y], dict(options), o.node))
         return y
 
     at = x
@@ -75,16 +75,18 @@ def _flat(o: Operation) -> list[Operation] | None:
     at = step("RESHAPE", at, shape, "rows", shape, new_shape=shape)
     flat = tuple(n for i, n in enumerate(shape) if i != axis)
     means = Tensor(f"{out.name}/means", flat, out.dtype, out.grid)
-    made.append(Operation("MEAN", [at, _integers(f"{means.name}/axis", [axis])], [means], {"keep_dims": False}, o.node))
     made.append(
-        Operation(
+        TFLiteOperator("MEAN", [at, _integers(f"{means.name}/axis", [axis])], [means], {"keep_dims": False}, o.node)
+    )
+    made.append(
+        TFLiteOperator(
             "RESHAPE", [means, _integers(f"{out.name}/shape", out.shape)], [out], {"new_shape": out.shape}, o.node
         )
     )
     return made
 
 
-def _looked_up(o: Operation) -> list[Operation] | None:
+def _looked_up(o: TFLiteOperator) -> list[TFLiteOperator] | None:
     """A function of int8 as its value for each of the 256 integers."""
     x, out = o.inputs[0], o.outputs[0]
     if x is None or x.grid is None or out.grid is None or x.dtype != dtypes.int8 or out.dtype != dtypes.int8:
@@ -96,9 +98,9 @@ def _looked_up(o: Operation) -> list[Operation] | None:
     half = Tensor(f"{out.name}/half", (), dtypes.int32, None, np.asarray(128, np.int32))
     kinds = {"in_data_type": TYPE_NUMBERS[x.dtype], "out_data_type": TYPE_NUMBERS[dtypes.int32]}
     return [
-        Operation("CAST", [x], [index], kinds, o.node),
-        Operation("ADD", [index, half], [shifted], {"fused_activation_function": 0}, o.node),
-        Operation("GATHER", [entries, shifted], [out], {"axis": 0}, o.node),
+        TFLiteOperator("CAST", [x], [index], kinds, o.node),
+        TFLiteOperator("ADD", [index, half], [shifted], {"fused_activation_function": 0}, o.node),
+        TFLiteOperator("GATHER", [entries, shifted], [out], {"axis": 0}, o.node),
     ]
 
 

@@ -46,7 +46,7 @@ _OTHER_INTERFACE: Final = re.compile(r"^(ImportError|ModuleNotFoundError|Attribu
 
 @final
 @dataclass(frozen=True)
-class Settings:
+class VelaOptions:
     """How Vela is to compile.
 
     Attributes:
@@ -81,7 +81,7 @@ class Settings:
 
 @final
 @dataclass
-class Compiled:
+class VelaResult:
     """What Vela made of a file.
 
     Attributes:
@@ -118,7 +118,7 @@ def constraints(series: str) -> dict[str, list[str]]:
     return regor.tflite_operator_constraints(f"Ethos{series.upper()}")
 
 
-def compile_model(model: bytes, settings: Settings) -> Compiled:
+def compile_model(model: bytes, settings: VelaOptions) -> VelaResult:
     """Compile a ``.tflite`` file.
 
     Raises:
@@ -176,7 +176,7 @@ def compile_model(model: bytes, settings: Settings) -> Compiled:
             raise _failed(f"its answer cannot be used: {_first_line(error)}") from error
 
 
-def _reported(model: bytes, result: bytes, report: dict[str, Any], log: str, clock: float) -> Compiled:
+def _reported(model: bytes, result: bytes, report: dict[str, Any], log: str, clock: float) -> VelaResult:
     """What the child wrote."""
     cost = Cost()
     cost.add("cycles", report["cycles"], "cycles", "vendor-estimate")
@@ -193,7 +193,7 @@ def _reported(model: bytes, result: bytes, report: dict[str, Any], log: str, clo
     return compiled
 
 
-def by_command(model: bytes, settings: Settings) -> Compiled:
+def by_command(model: bytes, settings: VelaOptions) -> VelaResult:
     """The same by ``python -m ethosu.vela`` in a folder of its own."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
@@ -220,7 +220,7 @@ def by_command(model: bytes, settings: Settings) -> Compiled:
             raise _failed(f"its answer cannot be used: {_first_line(error)}") from error
 
 
-def _summarized(model: bytes, result: bytes, row: dict[str, str], log: str) -> Compiled:
+def _summarized(model: bytes, result: bytes, row: dict[str, str], log: str) -> VelaResult:
     """What the command line wrote: a file, and a table of one row."""
     cost = Cost()
     cost.add("cycles", float(row["cycles_total"]), "cycles", "vendor-estimate")
@@ -250,7 +250,7 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {said}".splitlines()[0]
 
 
-def _answer(written: bytes, model: bytes, log: str, cost: Cost, clock: float, npu: int) -> Compiled:
+def _answer(written: bytes, model: bytes, log: str, cost: Cost, clock: float, npu: int) -> VelaResult:
     refuse_other(written, model)
     reasons = {m["name"]: _reason(m["reason"]) for m in _WARNING.finditer(log)}
     host, calls = left_for_host(model, _NPU_OPERATOR)
@@ -258,7 +258,7 @@ def _answer(written: bytes, model: bytes, log: str, cost: Cost, clock: float, np
         npu = 0
     if calls:
         cost.add("npu latency" if host else "latency", cost["cycles"].value / clock, "s", "vendor-estimate")
-    return Compiled(model, host, reasons, npu, cost, clock)
+    return VelaResult(model, host, reasons, npu, cost, clock)
 
 
 def _reason(text: str) -> str:
@@ -277,7 +277,7 @@ def _config_file() -> str:
     return os.path.join(os.path.dirname(os.path.dirname(package.__file__)), "config_files", "Arm", "vela.ini")
 
 
-def _config_text(settings: Settings) -> str:
+def _config_text(settings: VelaOptions) -> str:
     path = settings.config or _config_file()
     try:
         with open(path, encoding="utf-8") as f:
@@ -286,7 +286,7 @@ def _config_text(settings: Settings) -> str:
         raise ParameterError("ethos-u: the configuration file cannot be read", got=f"{path}: {e.strerror}") from None
 
 
-def _parsed(text: str, settings: Settings) -> configparser.ConfigParser:
+def _parsed(text: str, settings: VelaOptions) -> configparser.ConfigParser:
     config = configparser.ConfigParser()
     config.read_string(text)
     for kind, name in (("System_Config", settings.system_config), ("Memory_Mode", settings.memory_mode)):

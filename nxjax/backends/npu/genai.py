@@ -80,7 +80,7 @@ def write_folder(path: str | os.PathLike[str], files: Mapping[str, bytes]) -> No
 
 
 @final
-class Session:
+class GenaiSession:
     """A model folder loaded into the runtime.
 
     Attributes:

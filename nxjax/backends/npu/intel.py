@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Final, final
 from nxjax.backends.base import Label
 from nxjax.backends.npu import intel_compiler, intel_power
 from nxjax.backends.npu.extras import installed
-from nxjax.backends.npu.intel_compiler import Answer
-from nxjax.backends.npu.openvino_run import CPU, EXTRA, Session, core, has_vnni, open_session, openvino, version
+from nxjax.backends.npu.intel_compiler import CompilerReply
+from nxjax.backends.npu.openvino_run import CPU, EXTRA, OpenVINOSession, core, has_vnni, open_session, openvino, version
 from nxjax.backends.target import Build, NpuTarget, Site, only
 from nxjax.errors import ExecutionError, LoweringError, ParameterError
 from nxjax.lower.npu.constraints import intel as table
@@ -111,7 +111,7 @@ class OpenVinoTarget(NpuTarget):
         cost.add("file", sum(map(len, files.values())), "bytes", "measured")
         return model, Build(files, "host", [], cost)
 
-    def on_host(self, graph: NpuGraph, model: Any, made: Build, config: dict[str, str]) -> Session:
+    def on_host(self, graph: NpuGraph, model: Any, made: Build, config: dict[str, str]) -> OpenVINOSession:
         """Give ``made`` the CPU plugin to run on, with notes on what it computes in."""
         session = open_session(model, "CPU", CPU | config)
         made.run, made.runs_on = session, f"OpenVINO {version()} CPU plugin on the host ({session.title})"
@@ -259,7 +259,7 @@ class IntelNpu(OpenVinoTarget):
         if device and self.runs_here(platform):
             asked, note = intel_power.applied(power, core().get_property("NPU", "SUPPORTED_PROPERTIES"))
             made.notes += [note] if power != "default" else []
-            session = Session(core().import_model(answer.blob, "NPU", config | asked), "NPU")
+            session = OpenVINOSession(core().import_model(answer.blob, "NPU", config | asked), "NPU")
             made.label, made.before, made.run = "hardware", "vendor-compiled", session
             made.runs_on, made.ran_file = f"{session.title} through OpenVINO {version()}", next(iter(made.files))
             made.cost.timed(measure, session.measure)
@@ -271,7 +271,7 @@ class IntelNpu(OpenVinoTarget):
         """Whether this machine's NPU is of the platform that was compiled for."""
         return not platform or str(core().get_property("NPU", "DEVICE_ARCHITECTURE")) == platform
 
-    def compiled(self, graph: NpuGraph, made: Build, answer: Answer, platform: str) -> None:
+    def compiled(self, graph: NpuGraph, made: Build, answer: CompilerReply, platform: str) -> None:
         """Everything runs on the NPU: its compiler has no other device to put an op on."""
         assert answer.blob is not None
         made.label = "vendor-compiled"
@@ -288,7 +288,7 @@ class IntelNpu(OpenVinoTarget):
             whole, real = (answer.cost[k].value for k in ("integer operations", "float operations"))
             made.notes.append(f"the NPU compiler counts {whole:.0f} integer and {real:.0f} float operations")
 
-    def refused(self, graph: NpuGraph, made: Build, answer: Answer, config: dict[str, str]) -> None:
+    def refused(self, graph: NpuGraph, made: Build, answer: CompilerReply, config: dict[str, str]) -> None:
         """Nothing runs on the NPU. Find the nodes to blame by compiling each alone; equal ones once."""
         made.notes.append(f"Intel's NPU compiler refuses the model: {answer.error}")
         names = {name: i for i, name in enumerate(node_names(graph))}

@@ -69,7 +69,7 @@ def gpu_present() -> bool:
 
 @final
 @dataclass
-class Answer:
+class CompilerReply:
     """What the compiler said of one model.
 
     Attributes:
@@ -89,7 +89,7 @@ class Answer:
     cost: Cost = field(default_factory=Cost)
 
 
-def compile_model(xml: bytes, weights: bytes, config: Mapping[str, str]) -> Answer:
+def compile_model(xml: bytes, weights: bytes, config: Mapping[str, str]) -> CompilerReply:
     """Ask for one model; never raises for what the compiler does."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
@@ -110,17 +110,17 @@ def compile_model(xml: bytes, weights: bytes, config: Mapping[str, str]) -> Answ
             report = json.loads(path.read_text()) if path.exists() else {}
             data = blob.read_bytes() if report.get("compiled") else b""
         except (OSError, ValueError) as error:
-            return Answer(None, f"its answer cannot be read: {error}")
+            return CompilerReply(None, f"its answer cannot be read: {error}")
         found = report.get("supported")
         supported = None if found is None else frozenset(map(str, found))
         devices = tuple(map(str, report.get("devices", ())))
         if report.get("refused"):
             why = words(report["refused"])
-            return Answer(None, why, supported, devices, refused=not _ELSEWHERE.search(why))
+            return CompilerReply(None, why, supported, devices, refused=not _ELSEWHERE.search(why))
         if not data or done.returncode:
             ended = f"its process ended with status {done.returncode}"
-            return Answer(None, f"{ended}: {words(said)[-500:] or 'it said nothing'}", supported, devices)
-        return Answer(data, "", supported, devices, cost=estimates(said))
+            return CompilerReply(None, f"{ended}: {words(said)[-500:] or 'it said nothing'}", supported, devices)
+        return CompilerReply(data, "", supported, devices, cost=estimates(said))
 
 
 def words(text: str) -> str:

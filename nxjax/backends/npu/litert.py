@@ -21,7 +21,7 @@ from nxjax.backends.npu.extras import installed, need
 from nxjax.backends.target import Build, NpuTarget, only
 from nxjax.errors import ExecutionError, LoweringError, ParameterError
 from nxjax.lower.npu.formats import tflite, tflite_kernels, tflite_ops
-from nxjax.lower.npu.formats.tflite_ops import Operation
+from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.macs import macs
 from nxjax.lower.npu.placement import Cost, Placement, Verdict
@@ -43,7 +43,7 @@ def version() -> str:
     return ""
 
 
-def _mistaken(o: Operation) -> str:
+def _mistaken(o: TFLiteOperator) -> str:
     """What LiteRT's reference kernels do not compute as the file says; empty for all else.
 
     Their SUM takes every tensor on a grid for uint8, and their ELU is older than that of int8.
@@ -57,7 +57,7 @@ def _mistaken(o: Operation) -> str:
 
 
 @final
-class Session:
+class LiteRTSession:
     """A model in LiteRT's interpreter; calls are serialized, since an interpreter has one set of tensors.
 
     Args:
@@ -76,7 +76,7 @@ class Session:
         LoweringError: LiteRT has no kernel for an operation; it names the user's line.
     """
 
-    def __init__(self, data: bytes, operations: Sequence[Operation], kernels: str = "reference", threads: int = 1):
+    def __init__(self, data: bytes, operations: Sequence[TFLiteOperator], kernels: str = "reference", threads: int = 1):
         self.runtime = need("ai_edge_litert.interpreter", "litert", "the TFLite runtime")
         # Some of what has no kernel ends the process instead of failing.
         refuse([o.node for o in operations if o.node is not None], "tflite")
@@ -249,7 +249,7 @@ class LiteRt(NpuTarget):
         files = {f"{graph.name or 'model'}.tflite": data}
         if not installed("ai_edge_litert"):
             return Build(files, "emitted", self.placed(graph), cost, notes=[self.available()[1]])
-        session = Session(data, operations, kernels, threads)
+        session = LiteRTSession(data, operations, kernels, threads)
         cost.add("arena", session.arena(), "bytes", "measured")
         cost.timed(options.get("measure"), session.measure)
         notes = list(session.notes)
@@ -290,7 +290,7 @@ def _on_host(n: Node, reason: str, suggestion: str = "") -> Placement:
     return Placement(n.op, n.name, "host", n.source, n.scope, reason, suggestion, macs(n))
 
 
-def _placements(graph: NpuGraph, session: Session) -> list[Placement]:
+def _placements(graph: NpuGraph, session: LiteRTSession) -> list[Placement]:
     """One row per node, with the kernel that LiteRT chose."""
     numbers: dict[Node, list[int]] = {}
     for i, o in enumerate(session.operations):

@@ -28,7 +28,7 @@ from nxjax.errors import InvalidFileError, ParameterError
 from nxjax.lower.npu.constraints import litert_plugins
 from nxjax.lower.npu.constraints.tflite_table import Table
 from nxjax.lower.npu.formats import tflite, tflite_ops
-from nxjax.lower.npu.formats.tflite_ops import Operation
+from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.placement import Placement, Verdict, unknown
 
@@ -57,7 +57,7 @@ _OPTIONS: Final = ("soc_model", "sdk")
 
 @final
 @dataclass
-class Compiled:
+class AotResult:
     """What the front end said and made.
 
     Attributes:
@@ -184,7 +184,7 @@ class AotTarget(NpuTarget):
         return soc, self.libraries() if sdk is None else [str(sdk)]
 
     def _placed(
-        self, graph: NpuGraph, operations: list[Operation], data: bytes, compiled: Compiled, notes: list[str]
+        self, graph: NpuGraph, operations: list[TFLiteOperator], data: bytes, compiled: AotResult, notes: list[str]
     ) -> list[Placement]:
         """What the compiled file leaves to the host; the front end's own count is held against it."""
         left, parts = ([], 0) if compiled.model is None else left_for_host(compiled.model, _DISPATCH)
@@ -215,14 +215,14 @@ class AotTarget(NpuTarget):
 
 def run_compiler(
     data: bytes, plugin: str, manufacturer: str, soc: str, folders: list[str], links: dict[str, str]
-) -> Compiled:
+) -> AotResult:
     """Run LiteRT's front end on a file; what it made, or why it made nothing."""
     spec = importlib.util.find_spec("ai_edge_litert")
     assert spec is not None and spec.origin is not None
     root = Path(spec.origin).parent
     compiler = root / _COMPILER
     if not compiler.exists():
-        return Compiled(None, "this build of LiteRT has no compiler front end")
+        return AotResult(None, "this build of LiteRT has no compiler front end")
     with tempfile.TemporaryDirectory(prefix="nxjax_aot_") as work:
         source, made = Path(work, "model.tflite"), Path(work, "compiled.tflite")
         source.write_bytes(data)
@@ -246,13 +246,13 @@ def run_compiler(
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            return Compiled(None, f"the front end did not run: {error}")
+            return AotResult(None, f"the front end did not run: {error}")
         log = done.stdout.decode(errors="replace")
         model = made.read_bytes() if made.exists() else b""
     return _read(log, done.returncode, model)
 
 
-def _read(log: str, code: int, model: bytes) -> Compiled:
+def _read(log: str, code: int, model: bytes) -> AotResult:
     """The front end's account. It can end well and leave an empty file, or the other way round."""
     counts = [tuple(map(int, row)) for row in _PARTITION.findall(log)]
     selected, total, parts = (sum(row[i] for row in counts) for i in range(3))
@@ -260,11 +260,11 @@ def _read(log: str, code: int, model: bytes) -> Compiled:
     try:
         left_for_host(model, _DISPATCH)
     except InvalidFileError:
-        return Compiled(None, _reason(log, code), selected, total, parts, refusals=refusals)
+        return AotResult(None, _reason(log, code), selected, total, parts, refusals=refusals)
     if code:
-        return Compiled(None, _reason(log, code), selected, total, parts, refusals=refusals)
+        return AotResult(None, _reason(log, code), selected, total, parts, refusals=refusals)
     traffic = {what: sum(map(int, pattern.findall(log))) for what, pattern in _TRAFFIC.items() if pattern.search(log)}
-    return Compiled(model, "", selected, total, parts, traffic, refusals)
+    return AotResult(model, "", selected, total, parts, traffic, refusals)
 
 
 def _refusals(log: str) -> dict[int, str]:

@@ -14,9 +14,9 @@ from nxjax.backends.npu.extras import installed, need
 from nxjax.backends.target import Build, NpuTarget, Run, Site, file_name, only
 from nxjax.errors import ExecutionError, LoweringError, ParameterError
 from nxjax.lower.npu.cost import estimate
-from nxjax.lower.npu.formats.onnx_build import Options
+from nxjax.lower.npu.formats.onnx_build import OnnxOptions
 from nxjax.lower.npu.formats.onnx_ops import EMIT
-from nxjax.lower.npu.formats.onnx_writer import Written, emit
+from nxjax.lower.npu.formats.onnx_writer import OnnxModel, emit
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.placement import YES, Verdict
 from nxjax.ops.base import NDArray
@@ -28,7 +28,7 @@ NO_COMPILER: Final = (
 )
 
 
-def host(written: Written, extra: str = EXTRA) -> tuple[Run, str]:
+def host(written: OnnxModel, extra: str = EXTRA) -> tuple[Run, str]:
     """ONNX Runtime's host kernels for a model, and their name.
 
     Optimizations are off: they would fuse QDQ units into int8 kernels that saturate on CPUs without VNNI.
@@ -62,7 +62,7 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().split("\n")[0][:300]
 
 
-def run_on_host(build: Build, written: Written, through: Callable[[Run], Run] = lambda run: run) -> None:
+def run_on_host(build: Build, written: OnnxModel, through: Callable[[Run], Run] = lambda run: run) -> None:
     """Give ``build`` what runs its file here, or say why nothing does."""
     try:
         run, build.runs_on = host(written)
@@ -92,7 +92,7 @@ class OnnxTarget(NpuTarget):
     format: ClassVar[str] = "onnx"
     extra: ClassVar[str] = EXTRA
     precision: ClassVar[tuple[str, ...]] = ("int8", "int16x8", "float32", "float16")
-    options: ClassVar[Options] = Options(17)
+    options: ClassVar[OnnxOptions] = OnnxOptions(17)
     # Neither vendor publishes what its chip takes of ONNX.
     rules: ClassVar[str] = ""
 
@@ -113,7 +113,7 @@ class OnnxTarget(NpuTarget):
         opset, style, unsigned = (options.get(k, getattr(o, k)) for k in ("opset", "style", "unsigned"))
         if not isinstance(opset, int) or style not in ("qdq", "qdq-pow2", "float") or not isinstance(unsigned, bool):
             raise ParameterError(f"{self.name}: options", got=options, expected="opset int, style name, unsigned bool")
-        written = emit(graph, Options(opset, style, unsigned))
+        written = emit(graph, OnnxOptions(opset, style, unsigned))
         build = Build(
             {file_name(graph.name, "onnx"): written.data}, "emitted", self.placed(graph), notes=list(written.notes)
         )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from nxjax.lower.npu.formats.onnx_writer import Written
+from nxjax.lower.npu.formats.onnx_writer import OnnxModel
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.macs import macs
 from nxjax.lower.npu.placement import Device, Placement, unknown
@@ -18,7 +18,7 @@ _EDGES: Final = ("QuantizeLinear", "DequantizeLinear")
 
 def placements(
     graph: NpuGraph,
-    written: Written,
+    written: OnnxModel,
     where: Mapping[str, Sequence[str]],
     reasons: Mapping[str, str],
     provider: str,

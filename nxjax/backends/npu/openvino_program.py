@@ -9,7 +9,7 @@ from typing import Final, final
 import numpy as np
 
 from nxjax.backends.base import Executable
-from nxjax.backends.npu.openvino_run import CPU, Session, open_session
+from nxjax.backends.npu.openvino_run import CPU, OpenVINOSession, open_session
 from nxjax.lower.npu.bind import bind
 from nxjax.lower.npu.formats.openvino_writer import build
 from nxjax.lower.npu.lower import lower, lowerable
@@ -43,10 +43,10 @@ class OpenVinoExecutable(Executable):
         self.device = device
         self._weights: tuple[int, ...] | None = None
         # By the identity of the weights, which are kept with their model so that it stays theirs.
-        self._sessions: dict[tuple[int, ...], tuple[Session, list[DeviceArray]]] = {}
+        self._sessions: dict[tuple[int, ...], tuple[OpenVINOSession, list[DeviceArray]]] = {}
         self._lock = threading.Lock()
 
-    def _session(self, args: Sequence[DeviceArray]) -> Session:
+    def _session(self, args: Sequence[DeviceArray]) -> OpenVINOSession:
         with self._lock:
             if self._weights is None:
                 self._weights = weights_of(self.program)
@@ -75,7 +75,7 @@ class OpenVinoExecutable(Executable):
         found = zip(session(given), self.program.out_types, strict=True)
         return [DeviceArray(y.astype(t.dtype, copy=False).reshape(t.shape), t) for y, t in found]
 
-    def holding(self, held: Sequence[DeviceArray]) -> tuple[Executable, list[DeviceArray]] | None:
+    def bind_leading(self, held: Sequence[DeviceArray]) -> tuple[Executable, list[DeviceArray]] | None:
         """The model with what is held as constants of it."""
         return OpenVinoExecutable(bind(self.program, dict(enumerate(held))), self.device), []
 

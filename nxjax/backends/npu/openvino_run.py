@@ -61,7 +61,7 @@ def has_vnni() -> bool | None:
 
 
 @final
-class Session:
+class OpenVINOSession:
     """A compiled model and its request. Calling it takes and gives arrays; calls wait for one another.
 
     Attributes:
@@ -136,7 +136,7 @@ def text(info: Mapping[str, Any], key: str) -> str:
     return str(info[key].astype(str)) if key in info else ""
 
 
-def open_session(model: Any, device: str, config: Mapping[str, str]) -> Session:
+def open_session(model: Any, device: str, config: Mapping[str, str]) -> OpenVINOSession:
     """Compile for a device of this machine, by name: no virtual device chooses another one silently.
 
     Raises:
@@ -148,4 +148,4 @@ def open_session(model: Any, device: str, config: Mapping[str, str]) -> Session:
         from nxjax.backends.npu.intel_compiler import words
 
         raise ExecutionError(f"openvino: the {device} plugin refuses the model", got=words(str(error))) from error
-    return Session(compiled, device)
+    return OpenVINOSession(compiled, device)

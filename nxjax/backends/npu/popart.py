@@ -26,8 +26,8 @@ from nxjax.backends.npu.extras import installed
 from nxjax.backends.npu.onnx_emit import OnnxTarget, run_on_host
 from nxjax.backends.target import Build, NpuTarget, Site, file_name, only
 from nxjax.errors import ExecutionError, ParameterError
-from nxjax.lower.npu.formats.onnx_build import Options, package
-from nxjax.lower.npu.formats.onnx_writer import Written, emit
+from nxjax.lower.npu.formats.onnx_build import OnnxOptions, package
+from nxjax.lower.npu.formats.onnx_writer import OnnxModel, emit
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.placement import Verdict
 from nxjax.ops.base import NDArray
@@ -111,7 +111,7 @@ class GraphcorePopart(OnnxTarget):
     title: ClassVar[str] = "Graphcore IPU (PopART)"
     site: ClassVar[Site] = "data center"
     precision: ClassVar[tuple[str, ...]] = ("float32", "float16")
-    options: ClassVar[Options] = Options(10, "float")
+    options: ClassVar[OnnxOptions] = OnnxOptions(10, "float")
 
     def supports(self, node: Node) -> Verdict:
         for t in [*node.operands, *node.outputs]:
@@ -129,7 +129,7 @@ class GraphcorePopart(OnnxTarget):
     def build(self, graph: NpuGraph, options: dict[str, object]) -> Build:
         only(self.name, options, _OPTIONS)
         settings = _settings(options)
-        written = emit(graph, Options(settings.pop("opset"), "float"))
+        written = emit(graph, OnnxOptions(settings.pop("opset"), "float"))
         python = str(settings.pop("python"))
         name = file_name(graph.name, "onnx")
         settings["model"] = name
@@ -305,7 +305,7 @@ def _made(python: str, files: dict[str, bytes]) -> bytes:
         return made.read_bytes() if made.is_file() and not made.is_symlink() else b""
 
 
-def _run(python: str, files: dict[str, bytes], written: Written, args: Sequence[NDArray]) -> list[NDArray]:
+def _run(python: str, files: dict[str, bytes], written: OnnxModel, args: Sequence[NDArray]) -> list[NDArray]:
     with tempfile.TemporaryDirectory(prefix="nxjax-popart-") as name:
         folder = Path(name)
         np.savez(folder / "inputs.npz", **written.feeds(args))  # pyright: ignore[reportArgumentType]

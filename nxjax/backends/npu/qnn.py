@@ -17,10 +17,10 @@ from nxjax.backends.npu.onnx_placement import placements
 from nxjax.backends.npu.qnn_mend import mended
 from nxjax.backends.npu.qnn_ops import floating, verdict
 from nxjax.backends.npu.qnn_rank import merged
-from nxjax.backends.npu.qnn_worker import PROVIDER, Session, on_snapdragon
+from nxjax.backends.npu.qnn_worker import PROVIDER, QnnSession, on_snapdragon
 from nxjax.backends.target import Build, NpuTarget, Site, file_name, only
 from nxjax.errors import ExecutionError, ParameterError
-from nxjax.lower.npu.formats.onnx_build import Options
+from nxjax.lower.npu.formats.onnx_build import OnnxOptions
 from nxjax.lower.npu.formats.onnx_writer import emit
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.placement import Placement, Verdict, place
@@ -104,7 +104,7 @@ class QualcommHtp(NpuTarget):
         need("onnx", EXTRA, "Qualcomm's compiler")
         narrow, wide = merged(graph)
         other, origin, changed = mended(narrow, arch)
-        written = emit(other, Options(opset=21, unsigned=True))
+        written = emit(other, OnnxOptions(opset=21, unsigned=True))
         written.owners = {name: None if n is None else wide[origin[n]] for name, n in written.owners.items()}
         name = file_name(graph.name, "onnx")
         build = Build({name: written.data}, "emitted", self._table(graph, arch), notes=changed + written.notes)
@@ -122,7 +122,9 @@ class QualcommHtp(NpuTarget):
             # Otherwise quantizing inputs and dequantizing results would be the host's work.
             "offload_graph_io_quantization": "0",
         }
-        session = Session(written.data, provider, [p.name for p in written.inputs], [p.name for p in written.outputs])
+        session = QnnSession(
+            written.data, provider, [p.name for p in written.inputs], [p.name for p in written.outputs]
+        )
         build.notes += confirmed(session.answer["targets"], arch, soc)
         build.placements = placements(
             graph, written, session.answer["where"], session.answer["reasons"], PROVIDER, build.placements

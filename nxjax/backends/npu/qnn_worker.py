@@ -70,7 +70,7 @@ def on_snapdragon() -> bool:
     return any(os.path.exists(p) for p in ("/dev/fastrpc-cdsp", "/dev/adsprpc-smd"))
 
 
-class Refusal(Exception):
+class QnnRefusal(Exception):
     """What ONNX Runtime or its provider says against a model or a run; other failures are not their word."""
 
 
@@ -111,7 +111,7 @@ class Provider:
             so.add_provider_for_devices(self.devices, {**head["options"], **traced})
             try:
                 session = self._session(model, so)
-            except Refusal as e:
+            except QnnRefusal as e:
                 # A model of which nothing went to the NPU has no context, which is an error of its own.
                 if "context" not in str(e).lower():
                     raise
@@ -139,7 +139,7 @@ class Provider:
         try:
             return self.ort.InferenceSession(model, settings)
         except Exception as e:  # ONNX Runtime's errors have no class in common
-            raise Refusal(f"{type(e).__name__}: {e}") from e
+            raise QnnRefusal(f"{type(e).__name__}: {e}") from e
 
     def run(self, head: dict[str, Any], blobs: list[bytes]) -> Message:
         feeds = dict(zip(head["inputs"], unpack(head["arrays"], blobs), strict=True))
@@ -147,7 +147,7 @@ class Provider:
         try:
             results = session.run(head["outputs"], feeds)
         except Exception as e:
-            raise Refusal(f"{type(e).__name__}: {e}") from e
+            raise QnnRefusal(f"{type(e).__name__}: {e}") from e
         rows, data = pack(results)
         return {"arrays": rows}, data
 
@@ -164,7 +164,7 @@ def serve() -> None:
             for gone in head["drop"]:
                 provider.sessions.pop(gone, None)
             answer = provider.load(head, blobs[0]) if head["do"] == "load" else provider.run(head, blobs)
-        except Refusal as e:
+        except QnnRefusal as e:
             answer = ({"error": str(e), "refused": True}, [])
         except Exception as e:
             answer = ({"error": f"{type(e).__name__}: {e}"}, [])
@@ -256,7 +256,7 @@ _ids = itertools.count(1)
 
 
 @final
-class Session:
+class QnnSession:
     """A compiled model in the child. If the child dies it is compiled again in the next one.
 
     Attributes:

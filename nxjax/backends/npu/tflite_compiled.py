@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from nxjax.backends.npu.extras import installed
-from nxjax.backends.npu.litert import Session
+from nxjax.backends.npu.litert import LiteRTSession
 from nxjax.backends.target import Build
 from nxjax.errors import InvalidFileError, LoweringError
 from nxjax.lower.npu.formats import flatbuffer
-from nxjax.lower.npu.formats.tflite_ops import Operation
+from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
 from nxjax.lower.npu.formats.tflite_schema import BUILTIN_NAMES, IDENTIFIER, SCHEMA
 from nxjax.lower.npu.graph import NpuGraph
 
@@ -93,13 +93,13 @@ def recognized(host: Sequence[str], written: Sequence[tuple[str, list[str]]]) ->
     return found, strange
 
 
-def host_reference(build: Build, graph: NpuGraph, data: bytes, operations: list[Operation]) -> None:
+def host_reference(build: Build, graph: NpuGraph, data: bytes, operations: list[TFLiteOperator]) -> None:
     """Let a build be run on the host by LiteRT's reference kernels, which these chips' integers are specified by."""
     if not installed("ai_edge_litert"):
         build.notes.append("LiteRT is not installed, so that the file cannot be run here: pip install 'nxjax[litert]'")
         return
     try:
-        session = Session(data, operations)
+        session = LiteRTSession(data, operations)
     except LoweringError as e:
         build.notes.append(f"LiteRT on the host cannot run the file: {e.got}")
         return

@@ -22,9 +22,9 @@ from nxjax.backends.npu.onnx_placement import placements
 from nxjax.backends.npu.vitisai_ops import verdict
 from nxjax.backends.target import Build, NpuTarget, Run, Site, file_name, only
 from nxjax.errors import ParameterError
-from nxjax.lower.npu.formats.onnx_build import Options
+from nxjax.lower.npu.formats.onnx_build import OnnxOptions
 from nxjax.lower.npu.formats.onnx_pow2 import regrid, regular
-from nxjax.lower.npu.formats.onnx_writer import Written, emit
+from nxjax.lower.npu.formats.onnx_writer import OnnxModel, emit
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.placement import Verdict, place, unknown
 from nxjax.ops.base import NDArray
@@ -86,7 +86,7 @@ class AmdXdna(NpuTarget):
         if power and not all(regular(t.grid) for t in graph.tensors()):
             written_graph, notes = regrid(graph)
             notes.append("quantize with power-of-two grids, or build with power_of_two=False, to keep the integers")
-        written = emit(written_graph, Options(17, "qdq-pow2" if power else "qdq"))
+        written = emit(written_graph, OnnxOptions(17, "qdq-pow2" if power else "qdq"))
         provider = {"target": str(overlay), **{k: str(options[k]) for k in PASSED if options.get(k) is not None}}
         provider.setdefault("cache_key", "nxjax_" + hashlib.sha256(written.data).hexdigest()[:16])
         name = file_name(graph.name, "onnx")
@@ -129,7 +129,9 @@ def across(graph: NpuGraph, other: NpuGraph, run: Run) -> Run:
     return both
 
 
-def on_npu(build: Build, graph: NpuGraph, written_graph: NpuGraph, written: Written, provider: dict[str, str]) -> bool:
+def on_npu(
+    build: Build, graph: NpuGraph, written_graph: NpuGraph, written: OnnxModel, provider: dict[str, str]
+) -> bool:
     """Make a session with AMD's provider, if this ONNX Runtime has it; say what it placed.
 
     The label is "hardware" only if the provider says that it took nodes: it runs everything on the host otherwise, and

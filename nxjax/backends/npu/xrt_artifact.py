@@ -47,7 +47,7 @@ OPCODE: Final = 3
 
 @final
 @dataclass(frozen=True)
-class Buffer:
+class XrtBuffer:
     """One buffer of the host that the program reads or writes; the dtype is a name such as "int8" or "bfloat16"."""
 
     name: str
@@ -74,7 +74,7 @@ class Buffer:
 
 @final
 @dataclass(frozen=True)
-class Artifact:
+class XrtArtifact:
     """A program for the NPU.
 
     Attributes:
@@ -89,7 +89,7 @@ class Artifact:
 
     xclbin: bytes
     insts: bytes
-    buffers: tuple[Buffer, ...]
+    buffers: tuple[XrtBuffer, ...]
     kernel: str = ""
     chip: str = ""
     length: Literal["bytes", "words"] = "bytes"
@@ -114,15 +114,15 @@ class Artifact:
         return len(self.insts) if self.length == "bytes" else len(self.insts) // 4
 
     @property
-    def inputs(self) -> list[Buffer]:
+    def inputs(self) -> list[XrtBuffer]:
         return [b for b in self.buffers if b.role != "out"]
 
     @property
-    def outputs(self) -> list[Buffer]:
+    def outputs(self) -> list[XrtBuffer]:
         return [b for b in self.buffers if b.role != "in"]
 
     @classmethod
-    def of(cls, xclbin: str | Path, insts: str | Path, buffers: Sequence[Buffer], **given: Any) -> Artifact:
+    def of(cls, xclbin: str | Path, insts: str | Path, buffers: Sequence[XrtBuffer], **given: Any) -> XrtArtifact:
         """What AMD's compiler left: two files by name, with the buffers in the order of the design's arguments.
 
         ``given`` are the other attributes. Errors are those of `instructions`, and OSError where a file is missing.
@@ -142,7 +142,7 @@ class Artifact:
         return place
 
     @classmethod
-    def load(cls, folder: str | Path) -> Artifact:
+    def load(cls, folder: str | Path) -> XrtArtifact:
         """Read what `save` wrote.
 
         Raises:
@@ -154,7 +154,7 @@ class Artifact:
             if manifest["format"] != _FORMAT:
                 raise InvalidFileError(f"xrt: {place / MANIFEST}", got=manifest["format"], expected=_FORMAT)
             buffers = tuple(
-                Buffer(str(r["name"]), tuple(r["shape"]), str(r["dtype"]), r["role"]) for r in manifest["buffers"]
+                XrtBuffer(str(r["name"]), tuple(r["shape"]), str(r["dtype"]), r["role"]) for r in manifest["buffers"]
             )
             xclbin, insts = (safe_io.read(place / name, _LARGEST) for name in (XCLBIN, INSTS))
             given = {k: manifest[k] for k in ("kernel", "chip", "length", "opcode")}
@@ -192,7 +192,7 @@ def instructions(path: str | Path) -> bytes:
     return np.array(words, np.dtype("<u4")).tobytes()
 
 
-def filled(buffer: Buffer, x: object) -> NDArray:
+def filled(buffer: XrtBuffer, x: object) -> NDArray:
     """``x`` as the bytes of a buffer; `ParameterError` where its shape or dtype is another."""
     array = cast("NDArray", np.asarray(x))
     if array.shape != buffer.shape or array.dtype != buffer.numpy:

@@ -27,7 +27,7 @@ def checked(mode: str) -> str:
     return mode
 
 
-def device(roots: Roots, bdf: str = "") -> amdxdna.Device | None:
+def device(roots: Roots, bdf: str = "") -> amdxdna.AmdxdnaDevice | None:
     """The NPU at a PCI address, or the first one; None where Linux shows none.
 
     Raises:
@@ -104,7 +104,7 @@ def tell(mode: str, roots: Roots, bdf: str = "") -> None:
         raise ExecutionError(f"power: {mode} was taken, and does not hold", got=said, expected=mode)
 
 
-def _to_driver(mode: str, roots: Roots, one: amdxdna.Device) -> None:
+def _to_driver(mode: str, roots: Roots, one: amdxdna.AmdxdnaDevice) -> None:
     try:
         amdxdna.set_power_mode(roots, one.node, mode)
     except OSError as error:
@@ -114,7 +114,9 @@ def _to_driver(mode: str, roots: Roots, one: amdxdna.Device) -> None:
         xrt_smi.configure(roots, mode, one.bdf)
 
 
-def _refused(mode: str, roots: Roots, one: amdxdna.Device | None, error: OSError, command: str) -> ExecutionError:
+def _refused(
+    mode: str, roots: Roots, one: amdxdna.AmdxdnaDevice | None, error: OSError, command: str
+) -> ExecutionError:
     if error.errno in (errno.EACCES, errno.EPERM) or isinstance(error, PermissionError):
         return ExecutionError(
             f"power: {mode} needs privilege",
@@ -132,7 +134,7 @@ def _refused(mode: str, roots: Roots, one: amdxdna.Device | None, error: OSError
     return ExecutionError(f"power: {mode} cannot be set", got=got)
 
 
-def _whose(roots: Roots, one: amdxdna.Device | None) -> str:
+def _whose(roots: Roots, one: amdxdna.AmdxdnaDevice | None) -> str:
     if one is None:
         return ""
     try:

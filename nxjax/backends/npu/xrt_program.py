@@ -13,8 +13,8 @@ from datetime import timedelta
 from typing import Any, Final, TypeVar, final
 
 from nxjax.backends.npu.xrt import first_line
-from nxjax.backends.npu.xrt_artifact import Artifact, filled
-from nxjax.backends.npu.xrt_runtime import Buffers, Context, Loaded, Runtime
+from nxjax.backends.npu.xrt_artifact import XrtArtifact, filled
+from nxjax.backends.npu.xrt_runtime import Buffers, Loaded, XrtContext, XrtRuntime
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.ops.base import NDArray
 
@@ -40,7 +40,7 @@ class XrtProgram:
 
     label: Final = "hardware"
 
-    def __init__(self, runtime: Runtime, artifact: Artifact) -> None:
+    def __init__(self, runtime: XrtRuntime, artifact: XrtArtifact) -> None:
         self.runtime = runtime
         self.artifact = artifact
         states = runtime.pyxrt.ert_cmd_state
@@ -112,7 +112,7 @@ class XrtProgram:
         finally:
             runtime.leave(context)
 
-    def _lists(self, context: Context) -> bool:
+    def _lists(self, context: XrtContext) -> bool:
         """Whether lists of runs can be waited for with a deadline.
 
         The package has the method, but not in every build what turns Python's durations into C++'s; a wait without a
@@ -149,7 +149,7 @@ class _Flight:
     def __init__(
         self,
         program: XrtProgram,
-        context: Context,
+        context: XrtContext,
         loaded: Loaded,
         batch: Sequence[Sequence[object]],
         seconds: float,
@@ -157,7 +157,7 @@ class _Flight:
     ) -> None:
         self.program = program
         self.runtime = program.runtime
-        self.artifact: Artifact = program.artifact
+        self.artifact: XrtArtifact = program.artifact
         self.context = context
         self.loaded = loaded
         self.seconds = seconds

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import numpy as np
 
 from nxjax.backends.npu.xrt import Npu, devices, first_line, memlock, package, unavailable
-from nxjax.backends.npu.xrt_artifact import LEADING, Artifact
+from nxjax.backends.npu.xrt_artifact import LEADING, XrtArtifact
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.ops.base import NDArray
 
@@ -45,7 +45,7 @@ class Buffers:
 class Loaded:
     """A program in a context: its kernel, its instructions on the chip, and sets of buffers that nobody uses."""
 
-    artifact: Artifact
+    artifact: XrtArtifact
     kernel: Any
     insts: Any
     free: list[Buffers] = field(default_factory=list[Buffers])
@@ -53,7 +53,7 @@ class Loaded:
 
 @final
 @dataclass(eq=False)
-class Context:
+class XrtContext:
     """A hardware context and the programs in it, all of which go when it goes."""
 
     xclbin: Any
@@ -72,7 +72,7 @@ class Buried:
 
 
 @final
-class Runtime:
+class XrtRuntime:
     """One NPU, opened. A context manager: leaving it gives the hardware contexts back.
 
     Args:
@@ -101,9 +101,9 @@ class Runtime:
         except Exception as error:
             raise ExecutionError(f"xrt: {npu.name} cannot be opened", got=first_line(error), fix=memlock()) from error
         self.change = threading.Condition()
-        self._contexts: OrderedDict[str, Context] = OrderedDict()
+        self._contexts: OrderedDict[str, XrtContext] = OrderedDict()
         # Every context that exists: also one that has been retired, as long as anything of it is in use.
-        self._alive: weakref.WeakSet[Context] = weakref.WeakSet()
+        self._alive: weakref.WeakSet[XrtContext] = weakref.WeakSet()
         self._buried: list[Buried] = []
         self._closed = False
         _RUNTIMES.add(self)
@@ -122,7 +122,7 @@ class Runtime:
             self.sweep()
             return len(self._buried)
 
-    def open(self, artifact: Artifact) -> XrtProgram:
+    def open(self, artifact: XrtArtifact) -> XrtProgram:
         """The program, ready to be called; its context is made with the first call.
 
         Raises:
@@ -143,7 +143,7 @@ class Runtime:
             self.sweep()
             self.change.notify_all()
 
-    def __enter__(self) -> Runtime:
+    def __enter__(self) -> XrtRuntime:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -163,14 +163,14 @@ class Runtime:
             self._buried.append(Buried(ended, keeps))
             _KEPT.add(self)
 
-    def retire(self, context: Context) -> None:
+    def retire(self, context: XrtContext) -> None:
         """Never use a context again: the next call of its programs makes a new one."""
         with self.change:
             for key in [k for k, c in self._contexts.items() if c is context]:
                 del self._contexts[key]
             self.change.notify_all()
 
-    def enter(self, artifact: Artifact, until: float) -> tuple[Context, Loaded]:
+    def enter(self, artifact: XrtArtifact, until: float) -> tuple[XrtContext, Loaded]:
         """The context of a program, made if need be, and the program in it; nobody takes it away before `leave`.
 
         Raises:
@@ -199,7 +199,7 @@ class Runtime:
             context.users += 1
             return context, loaded
 
-    def leave(self, context: Context) -> None:
+    def leave(self, context: XrtContext) -> None:
         """The other end of `enter`."""
         with self.change:
             context.users -= 1
@@ -233,7 +233,7 @@ class Runtime:
                 return True
         return False
 
-    def _made(self, artifact: Artifact) -> Context:
+    def _made(self, artifact: XrtArtifact) -> XrtContext:
         with tempfile.TemporaryDirectory(prefix="nxjax_xrt_") as folder:
             # The package takes a file by its name, and reads it whole.
             path = Path(folder, "final.xclbin")
@@ -245,7 +245,7 @@ class Runtime:
                 raise ExecutionError(f"xrt: {self.npu.name} does not take the xclbin", got=first_line(error)) from error
         while True:
             try:
-                made = Context(xclbin, self.pyxrt.hw_context(self.device, xclbin.get_uuid()))
+                made = XrtContext(xclbin, self.pyxrt.hw_context(self.device, xclbin.get_uuid()))
             except Exception as error:
                 # Other processes have contexts too: fewer may be left than the chip has.
                 if self._evict():
@@ -259,7 +259,7 @@ class Runtime:
             self._alive.add(made)
             return made
 
-    def _load(self, context: Context, artifact: Artifact) -> Loaded:
+    def _load(self, context: XrtContext, artifact: XrtArtifact) -> Loaded:
         kernels = {str(k.get_name()): k for k in context.xclbin.get_kernels()}
         name = artifact.kernel or next(iter(kernels), "")
         if name not in kernels:
@@ -289,11 +289,11 @@ class Runtime:
             ) from error
 
 
-_RUNTIMES: Final[weakref.WeakSet[Runtime]] = weakref.WeakSet()
+_RUNTIMES: Final[weakref.WeakSet[XrtRuntime]] = weakref.WeakSet()
 
 
 # Those with runs that hang: they live until these have ended, whoever lets go of them.
-_KEPT: Final[set[Runtime]] = set()
+_KEPT: Final[set[XrtRuntime]] = set()
 # Seconds that the process waits at its end: longer than the driver's own watch over a command.
 _LAST: Final = 3.0
 
@@ -309,18 +309,18 @@ def leave_nothing_running(seconds: float = _LAST) -> None:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(runtime))
 
 
-_SHARED: Final[dict[int, Runtime]] = {}
+_SHARED: Final[dict[int, XrtRuntime]] = {}
 _SHARING: Final = threading.Lock()
 
 
-def shared(npu: Npu) -> Runtime:
+def shared(npu: Npu) -> XrtRuntime:
     """The process's one runtime of an NPU, opened when it is first asked for, or again after `close_shared`.
 
     What is compiled runs in it, so that all of it shares the chip's contexts.
     """
     with _SHARING:
         if npu.index not in _SHARED:
-            _SHARED[npu.index] = Runtime(npu)
+            _SHARED[npu.index] = XrtRuntime(npu)
         return _SHARED[npu.index]
 
 

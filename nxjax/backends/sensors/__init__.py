@@ -1,6 +1,6 @@
 """Temperatures, powers, loads and clocks of this machine's chips, measured, or the reason why not."""
 
 from nxjax.backends.sensors.reading import Reading, Roots
-from nxjax.backends.sensors.ways import KINDS, Sampler, read
+from nxjax.backends.sensors.ways import KINDS, SensorSampler, read
 
-__all__ = ["KINDS", "Reading", "Roots", "Sampler", "read"]
+__all__ = ["KINDS", "Reading", "Roots", "SensorSampler", "read"]

@@ -83,7 +83,7 @@ class Resources(ctypes.Structure):
     )
 
 
-class Context(ctypes.Structure):
+class DriverContext(ctypes.Structure):
     """One hardware context and whose it is."""
 
     _fields_ = (
@@ -147,7 +147,7 @@ SET_STATE: Final = request(8)
 
 @final
 @dataclass(frozen=True)
-class Device:
+class AmdxdnaDevice:
     """An NPU that the driver shows: its device file, its PCI address, what it calls itself, its firmware."""
 
     node: Path
@@ -157,16 +157,18 @@ class Device:
     folder: Path
 
 
-def devices(roots: Roots) -> list[Device]:
+def devices(roots: Roots) -> list[AmdxdnaDevice]:
     """The NPUs of AMD that Linux lists, in its order."""
-    found: list[Device] = []
+    found: list[AmdxdnaDevice] = []
     for entry in sorted((roots.sys / "class/accel").glob("accel*")):
         folder = (entry / "device").resolve()
         if (folder / "driver").resolve().name != DRIVER:
             continue
         name = text(folder / "vbnv") or "AMD NPU"
         found.append(
-            Device(roots.dev / "accel" / entry.name, folder.name, name, text(folder / "fw_version") or "", folder)
+            AmdxdnaDevice(
+                roots.dev / "accel" / entry.name, folder.name, name, text(folder / "fw_version") or "", folder
+            )
         )
     return found
 
@@ -227,9 +229,9 @@ def set_power_mode(roots: Roots, node: Path, mode: str) -> None:
         roots.ioctl(handle, SET_STATE, told)
 
 
-def contexts(roots: Roots, node: Path) -> list[Context]:
+def contexts(roots: Roots, node: Path) -> list[DriverContext]:
     """The hardware contexts of this user's processes, or of all for the superuser."""
-    return many(roots, node, CONTEXTS, Context, _MOST_CONTEXTS)
+    return many(roots, node, CONTEXTS, DriverContext, _MOST_CONTEXTS)
 
 
 def context_limit(roots: Roots, node: Path) -> int | None:
@@ -251,7 +253,7 @@ def refusal(error: OSError, node: Path) -> str:
     return f"{node}: {error.strerror or error}"
 
 
-def reading(roots: Roots, device: Device) -> tuple[Reading, bool]:
+def reading(roots: Roots, device: AmdxdnaDevice) -> tuple[Reading, bool]:
     """What the driver says, and whether it answered at all."""
     reasons: list[str] = []
     figures: dict[str, float] = {}

@@ -25,7 +25,7 @@ _NOT_TRUE: Final = ("Tctl",)
 
 @final
 @dataclass(frozen=True)
-class Channel:
+class SensorChannel:
     """One sensor: ``kind`` is "temp", "power", "freq" or "energy"; ``value`` in °C, W, MHz or J."""
 
     kind: str
@@ -44,9 +44,9 @@ def folders(roots: Roots, names: Sequence[str], device: Path | None = None) -> l
     return found
 
 
-def channels(folder: Path) -> list[Channel]:
+def channels(folder: Path) -> list[SensorChannel]:
     """Every sensor of a monitor that answers now; an average stands for a value that is not there."""
-    found: dict[tuple[str, int], Channel] = {}
+    found: dict[tuple[str, int], SensorChannel] = {}
     try:
         files = sorted(folder.iterdir(), key=lambda p: p.name.endswith("average"))
     except OSError:
@@ -61,11 +61,11 @@ def channels(folder: Path) -> list[Channel]:
         if value is None or (kind, index) in found or number(folder / f"{kind}{index}_fault"):
             continue
         label = text(folder / f"{kind}{index}_label") or f"{kind}{index}"
-        found[kind, index] = Channel(kind, label, value * _SCALE[kind])
+        found[kind, index] = SensorChannel(kind, label, value * _SCALE[kind])
     return [found[key] for key in sorted(found)]
 
 
-def hottest(found: Sequence[Channel]) -> float | None:
+def hottest(found: Sequence[SensorChannel]) -> float | None:
     """The chip's temperature: that of the sensor for the whole of it, or the highest."""
     temperatures = [c for c in found if c.kind == "temp"]
     for label in _WHOLE:

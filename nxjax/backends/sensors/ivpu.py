@@ -20,24 +20,24 @@ _NONE: Final = "temperature: intel_vpu has no file for it; power: intel_vpu has 
 
 @final
 @dataclass(frozen=True)
-class Device:
+class IvpuDevice:
     """An NPU that the driver shows."""
 
     name: str
     folder: Path
 
 
-def devices(roots: Roots) -> list[Device]:
+def devices(roots: Roots) -> list[IvpuDevice]:
     """The NPUs of Intel that Linux lists."""
-    found: list[Device] = []
+    found: list[IvpuDevice] = []
     for entry in sorted((roots.sys / "class/accel").glob("accel*")):
         folder = entry / "device"
         if (folder / "driver").resolve().name == DRIVER:
-            found.append(Device("Intel NPU", folder))
+            found.append(IvpuDevice("Intel NPU", folder))
     return found
 
 
-def reading(device: Device, rates: Rates) -> Reading:
+def reading(device: IvpuDevice, rates: Rates) -> Reading:
     """What sysfs says; how busy it is takes two looks, a second or more apart."""
     reasons = [_NONE]
     busy = None

@@ -1,4 +1,4 @@
-"""`read`: one chip's sensors, whichever of the ways there are leads to them; `Sampler`: again and again.
+"""`read`: one chip's sensors, whichever of the ways there are leads to them; `SensorSampler`: again and again.
 
 Nothing is estimated: a figure is what a sensor said, or None with the reason.
 """
@@ -93,7 +93,7 @@ def _npu(vendor: str | None, roots: Roots, rates: Rates) -> Reading:
     return Reading(why=f"no NPU with {drivers} driver on this machine ({platform.system()} {platform.machine()})")
 
 
-def _xdna(roots: Roots, rates: Rates, device: amdxdna.Device) -> Reading:
+def _xdna(roots: Roots, rates: Rates, device: amdxdna.AmdxdnaDevice) -> Reading:
     parts = [hwmon.reading(roots, (amdxdna.DRIVER,), rates, device.folder)]
     answer, answered = amdxdna.reading(roots, device)
     parts.append(answer)
@@ -115,10 +115,10 @@ def _tool(roots: Roots, rates: Rates, bdf: str) -> Reading:
 
 @final
 @dataclass
-class Sampler:
+class SensorSampler:
     """One chip's sensors, read again and again: load and counted power are those since the reading before.
 
-    It is what a watch over a chip's health calls: `Sampler("npu")()`.
+    It is what a watch over a chip's health calls: `SensorSampler("npu")()`.
 
     >>> watch = Sampler("cpu")
     >>> first, second = watch(), watch()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from nxjax.backends.tpu.analysis import Buffer, TpuAnalysis
+    from nxjax.backends.tpu.analysis import HloBuffer, TpuAnalysis
 
 # Less than this is not worth a user's time.
 _SHARE: Final = 0.1
@@ -35,7 +35,7 @@ def _padding(a: TpuAnalysis) -> Iterator[str]:
         )
 
 
-def _rounding(b: Buffer) -> str:
+def _rounding(b: HloBuffer) -> str:
     s = b.shape
     words: list[str] = []
     for d in s.order[: len(s.tiles[0])]:

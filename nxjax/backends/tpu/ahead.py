@@ -12,7 +12,7 @@ from nxjax.backends.base import Executable
 from nxjax.backends.tpu.analysis import TpuAnalysis
 from nxjax.backends.tpu.build import built
 from nxjax.backends.tpu.chips import Topology
-from nxjax.backends.tpu.compiler import Memory
+from nxjax.backends.tpu.compiler import ModuleMemory
 from nxjax.backends.tpu.topologies import nothing_runs
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.program import Program
@@ -46,5 +46,5 @@ class AheadExecutable(Executable):
     def cost_analysis(self) -> dict[str, float]:
         return self.analysis.counts
 
-    def memory_analysis(self) -> Memory:
+    def memory_analysis(self) -> ModuleMemory:
         return self.analysis.memory

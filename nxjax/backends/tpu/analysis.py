@@ -14,10 +14,10 @@ from typing import Any, Final, final
 from nxjax.backends.tpu import picture
 from nxjax.backends.tpu.advice import advice
 from nxjax.backends.tpu.chips import Topology
-from nxjax.backends.tpu.compiler import Compiled, Memory
-from nxjax.backends.tpu.hlo import FREE, Instruction, Module
+from nxjax.backends.tpu.compiler import CompiledModule, ModuleMemory
+from nxjax.backends.tpu.hlo import FREE, HloModule, Instruction
 from nxjax.backends.tpu.layout import Shape
-from nxjax.backends.tpu.loops import BYTES, FLOPS, SECONDS, Loops
+from nxjax.backends.tpu.loops import BYTES, FLOPS, SECONDS, HloLoops
 from nxjax.backends.tpu.roofline import Roofline
 
 COLLECTIVES: Final = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
@@ -28,7 +28,7 @@ _INTEGERS: Final = ("s8", "u8", "s4", "u4")
 
 @final
 @dataclass
-class Buffer:
+class HloBuffer:
     """An argument or a result as it lies in a device's memory."""
 
     name: str
@@ -58,7 +58,7 @@ class Buffer:
 
 @final
 @dataclass(frozen=True)
-class Piece:
+class HloInstruction:
     """An instruction that moves or computes something, with the bytes that it reads and writes in one run.
 
     ``times``: how often it runs, inside of loops whose turns are known; ``cycles`` are of each time.
@@ -98,11 +98,11 @@ class TpuAnalysis:
     """
 
     topology: Topology
-    compiled: Compiled
+    compiled: CompiledModule
     partitions: int
-    module: Module = field(repr=False)
-    arguments: list[Buffer] = field(default_factory=list[Buffer])
-    results: list[Buffer] = field(default_factory=list[Buffer])
+    module: HloModule = field(repr=False)
+    arguments: list[HloBuffer] = field(default_factory=list[HloBuffer])
+    results: list[HloBuffer] = field(default_factory=list[HloBuffer])
     image_layouts: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     loops_written: int = 0
     advice: list[str] = field(default_factory=list[str])
@@ -113,7 +113,7 @@ class TpuAnalysis:
         return self.compiled.hlo
 
     @property
-    def memory(self) -> Memory:
+    def memory(self) -> ModuleMemory:
         """Bytes on one device, after padding."""
         return self.compiled.memory
 
@@ -138,9 +138,9 @@ class TpuAnalysis:
         return found if found > 0 else None
 
     @cached_property
-    def turns(self) -> Loops:
+    def turns(self) -> HloLoops:
         """How often loops go round, and computations run."""
-        return Loops(self.module)
+        return HloLoops(self.module)
 
     @cached_property
     def counts(self) -> dict[str, float]:
@@ -166,7 +166,7 @@ class TpuAnalysis:
         return sum(n for kind, n in self.products.items() if all(k in _INTEGERS for k in kind.split("x")))
 
     @cached_property
-    def copies(self) -> list[Piece]:
+    def copies(self) -> list[HloInstruction]:
         """Copies into another layout and transpositions that run on their own, the largest first."""
         return self._pieces(i for i in self.module.scheduled() if self._moves(i))
 
@@ -180,7 +180,7 @@ class TpuAnalysis:
         return not given or (given[0].order, given[0].tiles) != (i.results[0].order, i.results[0].tiles)
 
     @cached_property
-    def loops(self) -> list[Piece]:
+    def loops(self) -> list[HloInstruction]:
         """Loops of the optimized program."""
         return self._pieces(i for i in self.module.scheduled() if i.opcode == "while")
 
@@ -203,14 +203,14 @@ class TpuAnalysis:
         return found
 
     @cached_property
-    def top(self) -> list[Piece]:
+    def top(self) -> list[HloInstruction]:
         """Instructions by the bytes that they read and write, the largest first."""
         return self._pieces(i for i in self.module.scheduled() if i.opcode not in FREE)
 
-    def _pieces(self, found: Iterable[Instruction]) -> list[Piece]:
+    def _pieces(self, found: Iterable[Instruction]) -> list[HloInstruction]:
         places, times = self._places, self.turns.times
         pieces = [
-            Piece(
+            HloInstruction(
                 i.name, i.opcode, self._moved(i) * max(times[places[i.name]], 1), i.at, i.scope, i.cycles,
                 max((len(s.dims) for s in i.results), default=0), times[places[i.name]],
             )
@@ -338,16 +338,16 @@ class TpuAnalysis:
         return "\n".join(self.lines())
 
 
-def analysed(topology: Topology, compiled: Compiled, partitions: int) -> TpuAnalysis:
+def analysed(topology: Topology, compiled: CompiledModule, partitions: int) -> TpuAnalysis:
     """The analysis of what the compiler made of one program."""
-    module = Module(compiled.hlo)
-    named = lambda kind, found: [Buffer(f"{kind} {i}", s) for i, s in enumerate(found)]
+    module = HloModule(compiled.hlo)
+    named = lambda kind, found: [HloBuffer(f"{kind} {i}", s) for i, s in enumerate(found)]
     return TpuAnalysis(
         topology, compiled, partitions, module, named("argument", module.arguments), named("result", module.results)
     )
 
 
-def _table(buffers: Sequence[Buffer]) -> list[str]:
+def _table(buffers: Sequence[HloBuffer]) -> list[str]:
     shown = sorted(buffers, key=lambda b: b.logical - b.padded)[:12]
     shown = [b for b in buffers if b in shown]
     head = ("", "type", "layout", "bytes", "of numbers", "filled up")

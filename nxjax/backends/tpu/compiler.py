@@ -48,7 +48,7 @@ _ALLOCATION: Final = re.compile(rf"Size: {_SIZE}\n(.*?)(?=\n\s*={{5,}}|\Z)", re.
 
 @final
 @dataclass(frozen=True)
-class Memory:
+class ModuleMemory:
     """Bytes on one device, after the compiler's padding.
 
     Attributes:
@@ -80,7 +80,7 @@ class Memory:
 
 @final
 @dataclass(frozen=True)
-class Compiled:
+class CompiledModule:
     """What the compiler made of one module.
 
     Attributes:
@@ -94,7 +94,7 @@ class Compiled:
 
     executable: bytes
     hlo: str
-    memory: Memory
+    memory: ModuleMemory
     cost: dict[str, float] = field(repr=False)
     seconds: float
     version: str
@@ -132,7 +132,7 @@ def compile_texts(
     devices: Sequence[int] = (),
     options: Mapping[str, Any] | None = None,
     timeout: float = TIMEOUT,
-) -> list[Compiled | NxError]:
+) -> list[CompiledModule | NxError]:
     """Compile several modules in one child process; what is refused is an error in its place.
 
     Args:
@@ -153,23 +153,23 @@ def compile_texts(
         for name, text in zip(names, texts, strict=True):
             (place / name).write_text(text)
         answer = _asked(place, topology, names, devices=list(devices), options=dict(options or {}), timeout=timeout)
-        found: list[Compiled | NxError] = []
+        found: list[CompiledModule | NxError] = []
         for name, said in zip(names, answer["modules"], strict=True):
             if "error" in said:
                 found.append(refused(str(said["error"]), topology))
                 continue
             m = said["memory"]
-            memory = Memory(
+            memory = ModuleMemory(
                 m["argument_size"], m["output_size"], m["temp_size"], m["generated_code_size"], m["alias_size"],
                 m["peak_memory"],
             )  # fmt: skip
             binary, hlo = (place / f"{name}.bin").read_bytes(), (place / f"{name}.hlo").read_text()
             aside = tuple(said["switched_off"])
-            found.append(Compiled(binary, hlo, memory, said["cost"], said["seconds"], answer["version"], aside))
+            found.append(CompiledModule(binary, hlo, memory, said["cost"], said["seconds"], answer["version"], aside))
         return found
 
 
-def compile_text(text: str, topology: Topology, **how: Any) -> Compiled:
+def compile_text(text: str, topology: Topology, **how: Any) -> CompiledModule:
     """One module, as `compile_texts`; what is refused is raised.
 
     Raises:

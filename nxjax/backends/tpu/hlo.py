@@ -1,6 +1,6 @@
 """The compiler's optimized program, read from its text: instructions, what they give, and the user's line each is from.
 
-Knows HLO's text alone. A computation that another calls (a fusion's body, a loop's) is one of `Module.computations`.
+Knows HLO's text alone. A computation that another calls (a fusion's body, a loop's) is one of `HloModule.computations`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Instruction:
 
 
 @final
-class Module:
+class HloModule:
     """An optimized module.
 
     Attributes:

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from nxjax.backends.tpu.hlo import FREE, Instruction, Module
-from nxjax.lower.turns import SWAPPED, count
+from nxjax.backends.tpu.hlo import FREE, HloModule, Instruction
+from nxjax.lower.trip_count import SWAPPED, count
 
 # An int that is known (None, n), or element ``k`` of a loop's state plus n; of a tuple a list; None: not known.
 Value = tuple[int | None, int] | list["Value"] | None
@@ -62,7 +62,7 @@ TRANSCENDENTALS: Final = "transcendentals"
 
 @final
 @dataclass(frozen=True)
-class Loop:
+class HloLoop:
     """A loop of the optimized program.
 
     Attributes:
@@ -75,7 +75,7 @@ class Loop:
 
 
 @final
-class Loops:
+class HloLoops:
     """The loops of a module.
 
     Attributes:
@@ -83,9 +83,9 @@ class Loops:
         times: how often each computation runs in one run of the module. Loops whose turns are not known count once.
     """
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: HloModule) -> None:
         self.module = module
-        self.found: list[Loop] = []
+        self.found: list[HloLoop] = []
         self.times: dict[str, int] = defaultdict(int)
         self._once: dict[str, int] = defaultdict(int)
         self._bodies = {name: {i.name: i for i in body} for name, body in module.computations.items()}
@@ -144,7 +144,7 @@ class Loops:
                 start = value(i.operands[0]) if i.operands else None
                 said = _KNOWN.search(i.attributes)
                 turns = int(said[1]) if said else self._turns(condition, inner, start)
-                self.found.append(Loop(i, turns))
+                self.found.append(HloLoop(i, turns))
                 many = times * (1 if turns is None else turns)
                 kept = self._kept(inner, start)
                 self._visit(inner, once, many, [kept])

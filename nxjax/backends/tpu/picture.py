@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from nxjax.backends.tpu.analysis import Buffer
+    from nxjax.backends.tpu.analysis import HloBuffer
     from nxjax.backends.tpu.roofline import Roofline
 
 _FULL: Final = "#3b7dd8"
@@ -24,7 +24,7 @@ def _open(width: float, height: float, title: str) -> str:
     )
 
 
-def layouts(buffers: Sequence[Buffer], columns: int = 3, side: float = 180) -> str:
+def layouts(buffers: Sequence[HloBuffer], columns: int = 3, side: float = 180) -> str:
     """Each buffer's two fastest dimensions to scale: what it holds in blue, what its tiles fill up in orange."""
     rows = max(1, -(-len(buffers) // columns))
     cell_w, cell_h = side + 60, side + 64
@@ -35,7 +35,7 @@ def layouts(buffers: Sequence[Buffer], columns: int = 3, side: float = 180) -> s
     return "".join([*parts, "</svg>"])
 
 
-def _one(b: Buffer, x: float, y: float, side: float) -> list[str]:
+def _one(b: HloBuffer, x: float, y: float, side: float) -> list[str]:
     s = b.shape
     real = (1, 1, *s.physical)[-2:]
     full = (1, 1, *s.filled)[-2:]

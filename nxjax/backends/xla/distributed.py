@@ -42,7 +42,7 @@ _PATIENCE: Final = 2.0  # seconds that a result may take after a process that it
 
 
 @final
-class Group:
+class ProcessGroup:
     """The processes that have joined, as this one sees them."""
 
     def __init__(
@@ -316,10 +316,10 @@ def _numbered(found: list[tuple[str, str]]) -> dict[int, str]:
     return {int(key.rpartition("/")[2]): value for key, value in found}
 
 
-_group: list[Group] = []
+_group: list[ProcessGroup] = []
 
 
-def group() -> Group | None:
+def group() -> ProcessGroup | None:
     """The processes joined, or None."""
     return _group[0] if _group else None
 
@@ -352,7 +352,7 @@ def join(
         service = _start(bind_address, numbers, initialization_timeout, secret)
     try:
         _answer(coordinator_address, process_id, num_processes, initialization_timeout, secret)
-        members = Group(None, num_processes, process_id, service, collective_timeout)
+        members = ProcessGroup(None, num_processes, process_id, service, collective_timeout)
         host, _, port = coordinator_address.rpartition(":")
         relay = Relay(host.strip("[]"), int(port), members.coordinator_lost)
         _without_proxy()

@@ -12,8 +12,8 @@ import numpy as np
 
 from nxjax.backends.base import Executable, Placement
 from nxjax.backends.registry import default
-from nxjax.backends.tpu.hlo import Module
-from nxjax.backends.tpu.loops import Loops
+from nxjax.backends.tpu.hlo import HloModule
+from nxjax.backends.tpu.loops import HloLoops
 from nxjax.backends.xla import accounting
 from nxjax.backends.xla.buffers import ShardedBuffer, XlaBuffer, waiting
 from nxjax.backends.xla.callbacks import take_error
@@ -151,7 +151,7 @@ class _Compiled(Executable):
     def cost_analysis(self) -> dict[str, float]:
         """XLA's counts. The body of a loop counts as often as it goes round, where that is known, else once."""
         found: Any = self.raw.cost_analysis()
-        return Loops(Module(self.text)).totals(dict(found[0] if isinstance(found, (list, tuple)) else found))
+        return HloLoops(HloModule(self.text)).totals(dict(found[0] if isinstance(found, (list, tuple)) else found))
 
     def memory_analysis(self) -> Any:
         return self.raw.get_compiled_memory_stats()

@@ -29,7 +29,7 @@ _SHARDING: Final = ("sdy.sharding", "mhlo.sharding", "sdy.sharding_rule", "mhlo.
 
 @final
 @dataclass(frozen=True)
-class Functions:
+class PrivateFunctions:
     """Text of private functions, the symbol of the one to call, and the tensor types that it takes and gives."""
 
     text: str
@@ -130,7 +130,7 @@ def _signature(function: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(map(str, kind.inputs)), tuple(map(str, kind.results))
 
 
-def functions(data: bytes, prefix: str, in_types: Sequence[ArrayType], platform: int | None = None) -> Functions:
+def functions(data: bytes, prefix: str, in_types: Sequence[ArrayType], platform: int | None = None) -> PrivateFunctions:
     """The functions of a module, to be called with arguments of ``in_types``.
 
     Args:
@@ -165,7 +165,7 @@ def functions(data: bytes, prefix: str, in_types: Sequence[ArrayType], platform:
         if any("?" in t for t in (*takes, *gives)):
             raise LoweringError("stablehlo: a result has a dimension that the arguments do not say", got=gives)
         text = "\n".join(_printed(function) for function in _functions(module))
-        return Functions(text, f"{prefix}_main", takes, gives)
+        return PrivateFunctions(text, f"{prefix}_main", takes, gives)
 
 
 def is_spread(data: bytes) -> bool:

@@ -65,7 +65,7 @@ def read(data: bytes | str, trusted: bool = False) -> Module:
     try:
         if not trusted:
             data = _checked(data)
-        return Reader().module(read_module(data))
+        return ModuleReader().module(read_module(data))
     except (ir.MLIRError, ValueError, TypeError, KeyError, RecursionError, MemoryError) as error:
         if isinstance(error, (InvalidFileError, DtypeError, ShapeError, LoweringError)):
             raise
@@ -82,7 +82,7 @@ def read_parsed(module: Any) -> Module:
     Raises:
         DtypeError, ShapeError, LoweringError: as `read`.
     """
-    return Reader().module(module)
+    return ModuleReader().module(module)
 
 
 def _what(data: bytes) -> str:
@@ -113,7 +113,7 @@ def _checked(data: bytes) -> bytes:
     )
 
 
-class Reader:
+class ModuleReader:
     """One module's values and types by their MLIR counterparts."""
 
     def __init__(self) -> None:

@@ -9,14 +9,14 @@ from nxjax.backends.xla.callbacks import emit_callback
 from nxjax.lower.stablehlo.builder import Row
 from nxjax.ops.linalg_base import tril
 from nxjax.ops.linalg_lu import lu_pivots_to_permutation
-from nxjax.trace.core import op_named
+from nxjax.trace.core import get_op
 
 
 def callback(name: str) -> Row:
     """A row for an op with a method ``host(*arrays, **params)`` that gives its results as NumPy arrays."""
 
     def row(b: Any, out: Any, *xs: Any, **params: Any) -> Any:
-        op: Any = op_named(name)
+        op: Any = get_op(name)
         return emit_callback(b, lambda *arrays: op.host(*arrays, **params), xs, tuple(out))
 
     return row

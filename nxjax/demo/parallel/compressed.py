@@ -34,7 +34,7 @@ BATCH = 96  # of two, three, four and six devices
 RATE = 2e-3
 
 
-class State(NamedTuple):
+class CompressedState(NamedTuple):
     """What a step changes; the same on all devices, but for what compressors remember."""
 
     params: Any
@@ -42,30 +42,30 @@ class State(NamedTuple):
     memory: compress.Memory
 
 
-class Result(NamedTuple):
+class CompressedResult(NamedTuple):
     """The last state; losses of the steps made here by number; the share of test images that are recognized."""
 
-    state: State
+    state: CompressedState
     losses: dict[int, float]
     accuracy: float
     stopped: bool
 
 
-def init(compressor: compress.Compressor, devices: int) -> State:
+def init(compressor: compress.Compressor, devices: int) -> CompressedState:
     params = model.init(nx.random.key(0))
-    return State(params, adam_init(params), compressor.init(params, devices))
+    return CompressedState(params, adam_init(params), compressor.init(params, devices))
 
 
-def stepper(compressor: compress.Compressor, mesh: Any) -> tuple[Any, State, NamedSharding]:
+def stepper(compressor: compress.Compressor, mesh: Any) -> tuple[Any, CompressedState, NamedSharding]:
     """A jitted ``(state, images, labels) -> (state, loss)``, where the state lies, and where a batch does."""
 
-    def on_each(state: State, images: Any, labels: Any) -> tuple[State, Any]:
+    def on_each(state: CompressedState, images: Any, labels: Any) -> tuple[CompressedState, Any]:
         value, grads = nx.value_and_grad(model.loss)(state.params, images, labels)
         mean, memory = compressor(grads, state.memory)
         adam, params = adam_update(state.adam, state.params, mean, RATE)
-        return State(params, adam, memory), nx.lax.pmean(value, "data")
+        return CompressedState(params, adam, memory), nx.lax.pmean(value, "data")
 
-    specs, rows = State(P(), P(), compressor.specs), P("data")
+    specs, rows = CompressedState(P(), P(), compressor.specs), P("data")
     # Nothing is checked, so gradients are those of the device's own rows.
     whole = nx.shard_map(on_each, mesh=mesh, in_specs=(specs, rows, rows), out_specs=(specs, P()), check_vma=False)
     devices = mesh.devices.size
@@ -83,7 +83,7 @@ def train(
     every: int = 10,
     say: Callable[[int, float], None] = lambda step, loss: None,
     stop: Callable[[int], bool] = lambda step: False,
-) -> Result:
+) -> CompressedResult:
     """Train with one of the `WAYS` over ``devices`` (all of them, of all processes).
 
     With a ``folder`` the state is kept there every ``every`` steps, and when ``stop`` says so; a run goes on from the
@@ -121,7 +121,7 @@ def train(
         manager.close()
     params = nx.tree.map(lambda x: np.asarray(x.addressable_shards[0].data), state.params)
     guessed = np.asarray(nx.jit(model.predict)(params, test.images)).argmax(1)
-    return Result(state, losses, float((guessed == test.labels).mean()), stopped)
+    return CompressedResult(state, losses, float((guessed == test.labels).mean()), stopped)
 
 
 @command

@@ -20,7 +20,7 @@ class Size(NamedTuple):
     batch: int = 16
 
 
-class State(NamedTuple):
+class TrainState(NamedTuple):
     """All that a training step changes: parameters, Adam's two moments, and the number of steps."""
 
     params: Any
@@ -29,7 +29,7 @@ class State(NamedTuple):
     step: Any
 
 
-def init(size: Size, dtype: Any = jnp.float32, seed: int = 0) -> State:
+def init(size: Size, dtype: Any = jnp.float32, seed: int = 0) -> TrainState:
     """The state before the first step. The parameters of all layers lie in one array, the layer first."""
     n, d, h = size.layers, size.width, size.heads
     shapes = {
@@ -48,7 +48,7 @@ def init(size: Size, dtype: Any = jnp.float32, seed: int = 0) -> State:
         treedef, [nx.random.normal(k, s, dtype) * 0.1 for k, s in zip(keys, leaves, strict=True)]
     )
     zeros = nx.tree.map(jnp.zeros_like, params)
-    return State(params, zeros, zeros, jnp.zeros((), jnp.int32))
+    return TrainState(params, zeros, zeros, jnp.zeros((), jnp.int32))
 
 
 def batch(size: Size, step: int) -> Any:
@@ -84,7 +84,9 @@ def loss(params: Any, words: Any) -> Any:
     return cross_entropy(params["head"], x, words[:, 1:])
 
 
-def adam(state: State, grads: Any, rate: float = 3e-3, b1: float = 0.9, b2: float = 0.99, eps: float = 1e-6) -> State:
+def adam(
+    state: TrainState, grads: Any, rate: float = 3e-3, b1: float = 0.9, b2: float = 0.99, eps: float = 1e-6
+) -> TrainState:
     """The next state (Kingma and Ba, 2015, algorithm 1)."""
     step = state.step + 1
     mean = nx.tree.map(lambda m, g: b1 * m + (1 - b1) * g, state.mean, grads)
@@ -94,4 +96,4 @@ def adam(state: State, grads: Any, rate: float = 3e-3, b1: float = 0.9, b2: floa
         count = step.astype(p.dtype)
         return p - rate * (m / (1 - b1**count)) / (jnp.sqrt(s / (1 - b2**count)) + eps)
 
-    return State(nx.tree.map(moved, state.params, mean, square), mean, square, step)
+    return TrainState(nx.tree.map(moved, state.params, mean, square), mean, square, step)

@@ -9,14 +9,14 @@ import numpy as np
 
 import nxjax as nx
 from nxjax.demo.parallel import model
-from nxjax.demo.parallel.model import Size, State
+from nxjax.demo.parallel.model import Size, TrainState
 from nxjax.demo.parallel.ways import mesh_of, spread
 
 
-class Result(NamedTuple):
+class ParallelResult(NamedTuple):
     """The last state, and the losses of the steps made here by their numbers."""
 
-    state: State
+    state: TrainState
     losses: dict[int, float]
 
 
@@ -30,7 +30,7 @@ def train(
     folder: Any = None,
     every: int = 5,
     say: Callable[[int, float], None] = lambda step, loss: None,
-) -> Result:
+) -> ParallelResult:
     """Train in one of the `WAYS` over ``devices`` (all of them, of all processes).
 
     With a ``folder``, the state is kept there after every ``every`` steps, and a run that was killed goes on from the
@@ -54,4 +54,4 @@ def train(
             manager.save(n + 1, state)
     if manager is not None:
         manager.close()
-    return Result(state, losses)
+    return ParallelResult(state, losses)

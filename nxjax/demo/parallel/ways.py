@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import nxjax as nx
 from nxjax.demo.parallel import model
-from nxjax.demo.parallel.model import Size, State
+from nxjax.demo.parallel.model import Size, TrainState
 from nxjax.demo.parallel.pipeline import pipelined
 from nxjax.sharding import NamedSharding
 from nxjax.sharding import PartitionSpec as P
@@ -45,7 +45,7 @@ class Spread(NamedTuple):
     """
 
     step: Any
-    state: State
+    state: TrainState
     words: NamedSharding
 
 
@@ -93,13 +93,13 @@ def spread(way: str, size: Size, mesh: Any, dtype: Any = nx.numpy.float32) -> Sp
     grads = moments if way != "zero1" else whole
     objective: Callable[[Any, Any], Any] = pipelined(size, mesh) if way == "pipeline" else model.loss
 
-    def step(state: State, words: Any) -> tuple[State, Any]:
+    def step(state: TrainState, words: Any) -> tuple[TrainState, Any]:
         value, found = nx.value_and_grad(objective)(state.params, words)
         # Where gradients are cut, the devices' sums come in parts (reduce-scatter).
         return model.adam(state, nx.lax.with_sharding_constraint(found, grads)), value
 
     lone = NamedSharding(mesh, P())
-    placed, words = State(params, moments, moments, lone), NamedSharding(mesh, P("data"))
+    placed, words = TrainState(params, moments, moments, lone), NamedSharding(mesh, P("data"))
     jitted = nx.jit(step, in_shardings=(placed, words), out_shardings=(placed, lone), donate_argnums=0)
     return Spread(jitted, placed, words)
 

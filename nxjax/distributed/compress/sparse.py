@@ -13,7 +13,7 @@ from nxjax.errors import ParameterError
 
 
 @final
-class TopK(Compressor):
+class TopKCompressor(Compressor):
     """See `top_k`."""
 
     def __init__(self, axis_name: Any, ratio: float, error_feedback: bool) -> None:
@@ -78,4 +78,4 @@ def top_k(axis_name: Any, ratio: float = 0.01, *, error_feedback: bool = True) -
     >>> mean[0].tolist(), memory.own["unsent"][:, 0].tolist()
     ([2.0, 1.0], [[0.0, 1.0], [-1.0, 0.0]])
     """
-    return TopK(axis_name, ratio, error_feedback)
+    return TopKCompressor(axis_name, ratio, error_feedback)

@@ -20,7 +20,7 @@ from nxjax.trace import dtypes
 from nxjax.trace.array import as_value
 from nxjax.trace.axes import axes_in_scope
 from nxjax.trace.core import Array, Trace, current_trace, use
-from nxjax.trace.program import Program, check, held_programs
+from nxjax.trace.program import Program, check, subprograms
 from nxjax.trace.stage import StageTrace
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.primitive import Primitive
@@ -116,7 +116,7 @@ def check_jaxpr(jaxpr: Program) -> None:
 
 def jaxprs_in_params(params: dict[str, Any]) -> Iterator[Program]:
     """The programs among the parameters of an equation."""
-    return held_programs(params)
+    return subprograms(params)
 
 
 def subjaxprs(jaxpr: Program) -> Iterator[Program]:

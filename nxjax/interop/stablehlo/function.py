@@ -14,8 +14,8 @@ from nxjax.lower.stablehlo.module import Module, Opaque, TupleOf
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.random import random_unwrap
 from nxjax.trace import dtypes
-from nxjax.trace.array import as_value, frozen, wrap
-from nxjax.trace.boundary import boundary
+from nxjax.trace.array import as_value, readonly, wrap
+from nxjax.trace.boundary import api_boundary
 from nxjax.trace.core import Array
 from nxjax.trace.program import Program
 from nxjax.trace.types import ArrayType
@@ -62,7 +62,7 @@ class StablehloFunction:
         """Shapes and dtypes of the results."""
         return self.program.out_types
 
-    @boundary
+    @api_boundary
     def __call__(self, *args: Any) -> Any:
         """The result, or a tuple of them where there are several or none."""
         ys = self.flat(args)
@@ -87,7 +87,7 @@ class StablehloFunction:
                 raise DtypeError(f"{self.__name__}: {name} is not complex", got=x, expected=wanted)
             return wrap(np.asarray(x).astype(wanted.dtype))
         if isinstance(x, (np.ndarray, np.generic)) and x.dtype == wanted.dtype:
-            value: Array = wrap(frozen(np.asarray(x)))
+            value: Array = wrap(readonly(np.asarray(x)))
         else:
             value = as_value(x, f"{self.__name__}: {name}")
         if value.dtype == dtypes.key and wanted.dtype == dtypes.uint32 and value.shape == wanted.shape[:-1]:
@@ -110,7 +110,7 @@ class StablehloFunction:
         return f"{self.__name__}({', '.join(names)}) -> {', '.join(map(repr, self.out_types)) or '()'}"
 
 
-@boundary
+@api_boundary
 def from_stablehlo(
     data: bytes | str, *, function: str = "main", seed: int | None = None, trusted: bool = False
 ) -> StablehloFunction:

@@ -100,7 +100,7 @@ def _invariant(body: Block, j: int) -> bool:
 
 
 @final
-class Body:
+class LoopBody:
     """A loop body that is asked which rows it reads and writes."""
 
     def __init__(self, scope: Scope, block: Block, found: Steps) -> None:
@@ -258,7 +258,7 @@ def counted(scope: Scope, op: Operation, xs: Sequence[Array]) -> Sequence[Array]
     if not found.length:
         return tuple(xs)
     block = op.regions[1]
-    body = Body(scope, block, found)
+    body = LoopBody(scope, block, found)
     n = len(xs)
     reads = {o: r for o in block.operations if (r := body.read(o)) is not None}
     writes = {j: w for j in range(n) if j != found.counter and (w := body.written(j)) is not None}

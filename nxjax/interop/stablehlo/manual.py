@@ -24,7 +24,7 @@ from nxjax.trace.core import Array
 from nxjax.trace.mesh import AbstractMesh
 from nxjax.trace.partition import PartitionSpec
 from nxjax.transforms import collectives
-from nxjax.transforms.shard_map_op import inside, shard_map_op
+from nxjax.transforms.shard_map_op import manual_axes_context, shard_map_op
 
 Pattern = frozenset[tuple[int, ...]]
 Names = tuple[str, ...]
@@ -42,7 +42,7 @@ def _manual(scope: Scope, op: Operation, *xs: Array) -> Any:
         raise refused(op, "its shardings are not all of one mesh")
     mesh = scope.importer.mesh(names.pop() if names else next(iter(scope.importer.module.meshes)))
     axes = tuple(n for n in mesh.axis_names if n in manual)
-    with scope.importer.spread(mesh), inside(mesh, axes, False):
+    with scope.importer.spread(mesh), manual_axes_context(mesh, axes, False):
         program, consts = scope.staged(op.regions[0], "shard_map").close_over()
     own = [[PartitionSpec(*(_entry(dim, axes) for dim in dims)) for _, dims in given] for given in (ins, outs)]
     return shard_map_op(

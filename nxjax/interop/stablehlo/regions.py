@@ -123,7 +123,7 @@ def _rows(tables: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
     return [np.ascontiguousarray(g.reshape(-1)) for g in grid]
 
 
-class Key:
+class ComparedKey:
     """A sort key: an operand, how its values are ordered, and whether from the top."""
 
     def __init__(self, operand: int, mode: str, down: bool) -> None:
@@ -153,7 +153,7 @@ def _canonical(x: Array) -> Array:
     return select_n(ne(x, x), x, like(x, np.nan))
 
 
-def sort_keys(scope: Scope, block: Block) -> list[Key] | None:
+def sort_keys(scope: Scope, block: Block) -> list[ComparedKey] | None:
     """The keys of a sort comparator (arguments in pairs, one per operand), or None if it is no such order."""
     pairs = len(block.arguments) // 2
     if not only_orders(block) or len(block.results) != 1:
@@ -183,7 +183,7 @@ def sort_keys(scope: Scope, block: Block) -> list[Key] | None:
     for count in range(1, len(read) + 1):
         for order in itertools.permutations(range(len(read)), count):
             for down, mode in itertools.product((False, True), ("float", "total", "loose")):
-                keys = [Key(read[i], "total" if mode == "total" else "float", down) for i in order]
+                keys = [ComparedKey(read[i], "total" if mode == "total" else "float", down) for i in order]
                 expected = _less(keys, order, columns)
                 agree = truth == expected
                 if bool(np.all(agree | nan) if mode == "loose" else np.all(agree)):
@@ -199,7 +199,9 @@ def _thinned(table: np.ndarray[Any, Any], n: int, rng: np.random.Generator) -> n
     return wanted
 
 
-def _less(keys: Sequence[Key], order: Sequence[int], columns: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+def _less(
+    keys: Sequence[ComparedKey], order: Sequence[int], columns: Sequence[np.ndarray[Any, Any]]
+) -> np.ndarray[Any, Any]:
     """Whether the first of each pair comes before the second, by these keys in turn."""
     n = len(columns[0])
     less, equal = np.zeros(n, np.bool_), np.ones(n, np.bool_)

@@ -79,7 +79,7 @@ class Intrinsic:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Array:
+class AieArray:
     """One generation.
 
     Attributes:
@@ -122,7 +122,7 @@ class Array:
         return self.columns * CORE_ROWS * self.intrinsics["i8"].macs
 
 
-NPU1: Final = Array(
+NPU1: Final = AieArray(
     "npu1",
     "AMD XDNA (Phoenix, Hawk Point)",
     4,
@@ -134,7 +134,7 @@ NPU1: Final = Array(
     "aie2-none-unknown-elf",
     "NPU Phoenix",
 )
-NPU2: Final = Array(
+NPU2: Final = AieArray(
     "npu2",
     "AMD XDNA 2 (Strix, Strix Halo, Krackan)",
     8,
@@ -149,7 +149,7 @@ NPU2: Final = Array(
 ARRAYS: Final = {a.name: a for a in (NPU1, NPU2)}
 
 
-def of_device(name: str) -> tuple[Array, int]:
+def of_device(name: str) -> tuple[AieArray, int]:
     """The array and how many of its columns an MLIR device has.
 
     >>> of_device("npu2_3col")[1]

@@ -14,7 +14,7 @@ from typing import Final, Literal, final
 import ml_dtypes
 import numpy as np
 
-from nxjax.kernels.aie.chip import Array
+from nxjax.kernels.aie.chip import AieArray
 from nxjax.kernels.aie.spec import CALL, CoreKernel, MemRef, NDArray, words_of
 from nxjax.ops.fixed.point import rescale, wrap32
 
@@ -73,7 +73,7 @@ class Lookup(CoreKernel):
 }}
 """
 
-    def cycles(self, array: Array) -> int:
+    def cycles(self, array: AieArray) -> int:
         # Scalar: a load, an address, a load and a store, in a loop that the compiler overlaps.
         return CALL + 4 * self.size
 
@@ -116,7 +116,7 @@ class Sum(CoreKernel):
 }}
 """
 
-    def cycles(self, array: Array) -> int:
+    def cycles(self, array: AieArray) -> int:
         return CALL + 20 * self.size
 
 
@@ -156,7 +156,7 @@ class Product(CoreKernel):
 }}
 """
 
-    def cycles(self, array: Array) -> int:
+    def cycles(self, array: AieArray) -> int:
         return CALL + 18 * self.size
 
 
@@ -216,7 +216,7 @@ class Bfloat(CoreKernel):
 }}
 """
 
-    def cycles(self, array: Array) -> int:
+    def cycles(self, array: AieArray) -> int:
         return CALL + 3 * -(-self.size // 16)
 
 

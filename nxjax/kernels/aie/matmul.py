@@ -23,7 +23,7 @@ from typing import Final, Literal, final
 import ml_dtypes
 import numpy as np
 
-from nxjax.kernels.aie.chip import Array, Intrinsic
+from nxjax.kernels.aie.chip import AieArray, Intrinsic
 from nxjax.kernels.aie.spec import CALL, CTYPES, CoreKernel, MemRef, NDArray, words_of
 
 # Numbers before the columns' own in a block of requantization: zero point, low, high, shift, rounding, and three unused
@@ -96,7 +96,7 @@ class Zero(CoreKernel):
 }}
 """
 
-    def cycles(self, array: Array) -> int:
+    def cycles(self, array: AieArray) -> int:
         return CALL + -(-self.arguments[0].nbytes // array.store)
 
 
@@ -190,7 +190,7 @@ class Matmul(CoreKernel):
 }}
 """
 
-    def cycles(self, array: Array) -> int:
+    def cycles(self, array: AieArray) -> int:
         """Instructions of the inner loop, and for each two by two blocks the loads and stores of its sums."""
         each = -(-self.r * self.s * self.t // array.intrinsics[self.element].macs)
         blocks = (self.m // (2 * self.r)) * (self.n // (2 * self.t))
@@ -266,7 +266,7 @@ class Requantize(CoreKernel):
 }}
 """
 
-    def cycles(self, array: Array) -> int:
+    def cycles(self, array: AieArray) -> int:
         # Two products of 32-bit numbers, four passes of the 16-bit multipliers each, and some ten other instructions.
         return CALL + -(-self.m * self.n // 16) * 18
 

@@ -18,7 +18,7 @@ import ml_dtypes
 import numpy as np
 
 from nxjax.errors import ProgramError
-from nxjax.kernels.aie.chip import Array
+from nxjax.kernels.aie.chip import AieArray
 
 NDArray = np.ndarray[Any, Any]
 
@@ -89,7 +89,7 @@ class CoreKernel(ABC):
         """The function in C++ against the AIE API, without headers; helpers are in `PRELUDE`."""
 
     @abstractmethod
-    def cycles(self, array: Array) -> int:
+    def cycles(self, array: AieArray) -> int:
         """Estimated cycles of one call."""
 
     def __eq__(self, other: object) -> bool:

@@ -19,7 +19,7 @@ from typing import Final, final
 import numpy as np
 
 from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, Touches, integer
-from nxjax.kernels.cpu.gemm import Axis, Gemm, least
+from nxjax.kernels.cpu.gemm import BatchAxis, Gemm, least
 from nxjax.kernels.cpu.ir import Function, Module, Value
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.nest import Nest
@@ -202,7 +202,7 @@ def _dense(sizes: Sequence[int], strides: Sequence[int], step: int) -> bool:
     return True
 
 
-def _follow(batch: Sequence[Axis], strides: Sequence[int], step: int) -> bool:
+def _follow(batch: Sequence[BatchAxis], strides: Sequence[int], step: int) -> bool:
     return _dense([a.size for a in batch], strides, step)
 
 

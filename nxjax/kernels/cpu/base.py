@@ -107,7 +107,7 @@ def _span(box: Box) -> Span:
 
 @final
 @dataclass(frozen=True)
-class Written:
+class OutputEffect:
     """What a kernel does to the memory of one output.
 
     ``how``: "all" bytes of the boxes are written, whatever was there; or "some" of them, and old ones may be read; or
@@ -127,7 +127,7 @@ class Touches:
     """
 
     ins: tuple[tuple[Box, ...], ...]
-    outs: tuple[Written, ...]
+    outs: tuple[OutputEffect, ...]
 
     @cached_property
     def spans(self) -> tuple[tuple[tuple[Span, ...], ...], tuple[tuple[Span, ...], ...], tuple[int, ...]]:
@@ -150,7 +150,7 @@ def dense(*sizes: int) -> tuple[Box, ...]:
 
 def plain(ins: Sequence[Box], outs: Sequence[Box]) -> Touches:
     """One box for each operand; outputs are written whole."""
-    return Touches(tuple([(x,) for x in ins]), tuple([Written((y,)) for y in outs]))
+    return Touches(tuple([(x,) for x in ins]), tuple([OutputEffect((y,)) for y in outs]))
 
 
 class Kernel(ABC):

@@ -15,16 +15,16 @@ from typing import final
 from nxjax.kernels.cpu import convert
 from nxjax.kernels.cpu.ir import Value
 from nxjax.kernels.cpu.nest import ACCUMULATORS
-from nxjax.kernels.cpu.nest_emit import Here, Scope, Writer
+from nxjax.kernels.cpu.nest_emit import Here, LoopScope, NestEmitter
 
 
-def write(w: Writer, scope: Scope, block: Value | None) -> None:
+def write(w: NestEmitter, scope: LoopScope, block: Value | None) -> None:
     """The tiles of the lanes' dimension, or of one block of it."""
     first, end = bounds(w, block)
     tiles(w, first, end, lambda here: tile(w, scope, here))
 
 
-def bounds(w: Writer, block: Value | None) -> tuple[Value | int, Value | int]:
+def bounds(w: NestEmitter, block: Value | None) -> tuple[Value | int, Value | int]:
     """The first column of a block, and the one after its last; of all columns for None."""
     nest = w.nest
     n = nest.sizes[nest.lane]
@@ -35,7 +35,7 @@ def bounds(w: Writer, block: Value | None) -> tuple[Value | int, Value | int]:
     return first, after if n % nest.block == 0 else w.f.select(after.lt(n), after, n)
 
 
-def tiles(w: Writer, first: Value | int, end: Value | int, body: Callable[[Here], None]) -> None:
+def tiles(w: NestEmitter, first: Value | int, end: Value | int, body: Callable[[Here], None]) -> None:
     """``body`` for the columns from ``first`` to ``end``: whole tiles, then what is left of the last column's."""
     f, lanes = w.f, w.lanes
     n = w.nest.sizes[w.nest.lane]
@@ -65,7 +65,7 @@ def tiles(w: Writer, first: Value | int, end: Value | int, body: Callable[[Here]
                 body(Here(lanes, start, w.mask(n % lanes)))
 
 
-def prepared(w: Writer, scope: Scope, here: Here) -> Scope:
+def prepared(w: NestEmitter, scope: LoopScope, here: Here) -> LoopScope:
     """The scope of some columns, with everything that needs no reduction and no row."""
     facts = w.facts
     scope = scope.copy()
@@ -76,12 +76,12 @@ def prepared(w: Writer, scope: Scope, here: Here) -> Scope:
     return scope
 
 
-def tile(w: Writer, scope: Scope, here: Here) -> None:
+def tile(w: NestEmitter, scope: LoopScope, here: Here) -> None:
     """Everything for some columns."""
     nest, facts = w.nest, w.facts
     scope = prepared(w, scope, here)
 
-    def run(number: int, scope: Scope) -> None:
+    def run(number: int, scope: LoopScope) -> None:
         sums = w.reductions(number)
         if nest.fixed and sums:
             _Fixed(w, number, here).write(scope)
@@ -93,7 +93,9 @@ def tile(w: Writer, scope: Scope, here: Here) -> None:
     w.passes(scope, here, run)
 
 
-def _loops(w: Writer, scope: Scope, number: int, dim: int, totals: Sequence[Value], here: Here) -> Sequence[Value]:
+def _loops(
+    w: NestEmitter, scope: LoopScope, number: int, dim: int, totals: Sequence[Value], here: Here
+) -> Sequence[Value]:
     """The reduced loops from ``dim`` on."""
     nest, sums = w.nest, w.reductions(number)
     if dim == len(nest.sizes):
@@ -114,7 +116,7 @@ def _loops(w: Writer, scope: Scope, number: int, dim: int, totals: Sequence[Valu
 class _Fixed:
     """The reductions of one pass over one tile, by accumulators in memory."""
 
-    def __init__(self, w: Writer, number: int, here: Here) -> None:
+    def __init__(self, w: NestEmitter, number: int, here: Here) -> None:
         self.w, self.number, self.here = w, number, here
         self.sums = w.reductions(number)
         self.dtypes = [w.reduction(i).accumulator for i in self.sums]
@@ -141,7 +143,7 @@ class _Fixed:
         for p, d, lanes, v in zip(rooms, self.dtypes, self.lanes, values, strict=True):
             convert.store(f, isa, d, v, f.at(p, row, max(lanes, 1) * d.itemsize))
 
-    def write(self, scope: Scope) -> None:
+    def write(self, scope: LoopScope) -> None:
         w = self.w
         rooms = self._started()
         self._loops(scope, w.nest.kept, rooms)
@@ -149,7 +151,7 @@ class _Fixed:
         for k, i in enumerate(self.sums):
             w.finished(scope, i, w.gathered(i, [row[k] for row in rows]))
 
-    def _loops(self, scope: Scope, dim: int, rooms: Sequence[Value]) -> None:
+    def _loops(self, scope: LoopScope, dim: int, rooms: Sequence[Value]) -> None:
         """The reduced loops from ``dim`` on."""
         w = self.w
         size, parts = w.nest.sizes[dim], w.parts[dim - w.nest.kept]
@@ -179,7 +181,7 @@ class _Fixed:
         rooms: Sequence[Value],
         turn: Callable[[Value, Sequence[Value]], None],
     ) -> None:
-        """`Writer.chained`, of accumulators in memory."""
+        """`NestEmitter.chained`, of accumulators in memory."""
         w, f = self.w, self.w.f
         if not parts:
             with f.loop(lo, hi) as loop:

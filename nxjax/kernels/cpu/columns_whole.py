@@ -19,10 +19,10 @@ from nxjax.kernels.cpu import convert
 from nxjax.kernels.cpu.columns import bounds, prepared
 from nxjax.kernels.cpu.columns import tiles as tiles_of
 from nxjax.kernels.cpu.ir import Value
-from nxjax.kernels.cpu.nest_emit import Here, Scope, Writer
+from nxjax.kernels.cpu.nest_emit import Here, LoopScope, NestEmitter
 
 
-def write(w: Writer, scope: Scope, block: Value | None, scratch: Sequence[Value]) -> None:
+def write(w: NestEmitter, scope: LoopScope, block: Value | None, scratch: Sequence[Value]) -> None:
     """All columns, or one block of them; ``scratch``: where accumulators lie, of each reduction, then of its parts."""
     _Whole(w, block, scratch).write(scope)
 
@@ -31,7 +31,7 @@ def write(w: Writer, scope: Scope, block: Value | None, scratch: Sequence[Value]
 class _Whole:
     """All columns, or one block of them; ``level`` 0 has the accumulators of everything, the next one of its parts."""
 
-    def __init__(self, w: Writer, block: Value | None, scratch: Sequence[Value]) -> None:
+    def __init__(self, w: NestEmitter, block: Value | None, scratch: Sequence[Value]) -> None:
         self.w, self.block = w, block
         self.first, self.end = bounds(w, block)
         self.sums = w.reductions(0)
@@ -39,7 +39,7 @@ class _Whole:
         count = len(self.sums)
         self.levels = [scratch[k : k + count] for k in range(0, len(scratch), count)]
 
-    def write(self, scope: Scope) -> None:
+    def write(self, scope: LoopScope) -> None:
         w = self.w
 
         def finish(here: Here) -> None:
@@ -90,16 +90,16 @@ class _Whole:
 
     # --- loops ---
 
-    def _rows(self, scope: Scope, dim: int, level: int) -> None:
+    def _rows(self, scope: LoopScope, dim: int, level: int) -> None:
         """The reduced loops from ``dim`` on."""
         nest = self.w.nest
         size = self.w.limit(scope) if dim == nest.kept else nest.sizes[dim]
         self._chained(scope, dim, self.w.parts[dim - nest.kept], 0, size, level)
 
     def _chained(
-        self, scope: Scope, dim: int, parts: Sequence[int], lo: Value | int, hi: Value | int, level: int
+        self, scope: LoopScope, dim: int, parts: Sequence[int], lo: Value | int, hi: Value | int, level: int
     ) -> None:
-        """`Writer.chained`, of accumulators in memory."""
+        """`NestEmitter.chained`, of accumulators in memory."""
         w, f = self.w, self.w.f
         if parts:
             *shorter, part = parts
@@ -115,7 +115,7 @@ class _Whole:
             else:
                 self._tiles(lambda here: self._row(row, dim, level, here))
 
-    def _row(self, row: Scope, dim: int, level: int, here: Here) -> None:
+    def _row(self, row: LoopScope, dim: int, level: int, here: Here) -> None:
         w = self.w
         inner = prepared(w, row, here)
         _fetch_next(w, inner, dim, here)
@@ -124,7 +124,7 @@ class _Whole:
         self._store(level, here, [w.added(i, t, inner, None) for i, t in zip(self.sums, totals, strict=True)])
 
 
-def _fetch_next(w: Writer, scope: Scope, dim: int, here: Here) -> None:
+def _fetch_next(w: NestEmitter, scope: LoopScope, dim: int, here: Here) -> None:
     """Ask for what the next row reads here: at the beginning of a page the processor does not foresee it."""
     nest, f = w.nest, w.f
     for place, x in zip(scope.places, nest.inputs, strict=False):

@@ -16,7 +16,7 @@ piece of machine code serves all convolutions of one dtype, block and epilogue: 
 gradients of all of them. An item is a run of pixel blocks of one block of channels: the weights of a block stay in the
 cache while the pixels pass by.
 
-Knows no program and no dimension numbers; what they come down to is a `Problem`.
+Knows no program and no dimension numbers; what they come down to is a `ConvProblem`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import numpy as np
 
 from nxjax.kernels.cpu import convert, knobs
 from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, Touches, integer, plain, pointer
-from nxjax.kernels.cpu.conv_problem import Extra, Problem, ends, inputs, used
+from nxjax.kernels.cpu.conv_problem import ConvProblem, Extra, ends, inputs, used
 from nxjax.kernels.cpu.expression import Constant, Expression, identity
 from nxjax.kernels.cpu.intrinsics import needed
 from nxjax.kernels.cpu.ir import Function, Module, Value, vector
@@ -62,7 +62,7 @@ AHEAD: Final = 8  # features: how far ahead weights are asked for
 
 @final
 @dataclass(frozen=True, slots=True)
-class Block:
+class RegisterBlock:
     """What is held in registers: ``pixels`` times ``vectors`` of ``lanes`` channels."""
 
     pixels: int
@@ -88,18 +88,18 @@ def vectors_for(kind: Kind, isa: Isa, outputs: int) -> int:
     return min(order, key=lambda v: -(-outputs // (v * lanes)) * v)
 
 
-def block_for(kind: Kind, isa: Isa, outputs: int, pixels: int) -> Block:
+def block_for(kind: Kind, isa: Isa, outputs: int, pixels: int) -> RegisterBlock:
     """The block for so many output channels per group and pixels."""
     vectors = vectors_for(kind, isa, outputs)
     # Registers: the block, the weights of one feature, one repeated element (and a product, without fma).
     spare = vectors + (2 if kind in ("pairs", "i32", "i64") or not isa.fma else 1)
     most = min((isa.registers - spare) // vectors, 14)
     if pixels <= most:
-        return Block(max(pixels, 1), vectors, lanes_for(kind, isa))
+        return RegisterBlock(max(pixels, 1), vectors, lanes_for(kind, isa))
     # Of the larger sizes, the one that leaves the fewest places of the last block empty.
     choices = range(most, max(most * 2 // 3, 1) - 1, -2 if most > 6 else -1)
     best = min(choices, key=lambda p: (-(-pixels // p) * (p + 0.35), -p))
-    return Block(best, vectors, lanes_for(kind, isa))
+    return RegisterBlock(best, vectors, lanes_for(kind, isa))
 
 
 @final
@@ -118,9 +118,9 @@ class Conv(Kernel):
 
     def __init__(
         self,
-        problem: Problem,
+        problem: ConvProblem,
         kind: Kind,
-        block: Block,
+        block: RegisterBlock,
         dtype: DType,
         epilogue: Expression | None = None,
         extras: Sequence[Extra] = (),

@@ -19,7 +19,7 @@ DType = np.dtype[Any]
 
 @final
 @dataclass(frozen=True, slots=True)
-class Axis:
+class ConvAxis:
     """A spatial dimension; strides are in bytes.
 
     Output ``o`` sees, by tap ``k``, input ``o * step + k * dilation - low``, which is zero outside of [0, size).
@@ -49,7 +49,7 @@ class Axis:
         return 0, (self.size, self.x), (1, 0)
 
 
-NONE: Final = Axis(1, 1, 1, 1, 1, 0, 0, 0, 0)
+NONE: Final = ConvAxis(1, 1, 1, 1, 1, 0, 0, 0, 0)
 
 
 @final
@@ -79,7 +79,7 @@ class Extra:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ConvProblem:
     """A convolution in memory; strides are in bytes.
 
     Attributes:
@@ -96,7 +96,7 @@ class Problem:
     groups: int
     inputs: int
     outputs: int
-    axes: tuple[Axis, Axis, Axis]
+    axes: tuple[ConvAxis, ConvAxis, ConvAxis]
     x_n: int
     x_c: int
     x_group: int
@@ -116,7 +116,7 @@ class Problem:
         return math.prod(a.taps for a in self.axes)
 
 
-def inputs(p: Problem, size: int) -> tuple[Box, ...]:
+def inputs(p: ConvProblem, size: int) -> tuple[Box, ...]:
     """What is read of the input; elements, or pairs, have ``size`` bytes."""
     if not p.taps:
         return ()
@@ -131,7 +131,11 @@ def inputs(p: Problem, size: int) -> tuple[Box, ...]:
 
 
 def ends(
-    problem: Problem, extras: Sequence[Extra], more: Sequence[Extra], outs: Sequence[DType], channels: tuple[int, int]
+    problem: ConvProblem,
+    extras: Sequence[Extra],
+    more: Sequence[Extra],
+    outs: Sequence[DType],
+    channels: tuple[int, int],
 ) -> tuple[list[Box], list[Box]]:
     """What an epilogue touches of its operands and of the results; ``channels``: groups, and channels of each."""
     p = problem
@@ -145,6 +149,6 @@ def ends(
     return [box(e, e.dtype) for e in extras], results
 
 
-def used(problem: Problem) -> tuple[int, ...]:
+def used(problem: ConvProblem) -> tuple[int, ...]:
     """The spatial dimensions that do something; one at least."""
     return tuple(i for i, a in enumerate(problem.axes) if a != NONE) or (2,)

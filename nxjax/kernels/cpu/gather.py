@@ -12,12 +12,12 @@ from typing import Final, final
 
 import numpy as np
 
-from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, Touches, Written, pointer
-from nxjax.kernels.cpu.grid import Cut, Places, Side, joined, moved, walked
+from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, OutputEffect, Touches, pointer
+from nxjax.kernels.cpu.grid import ItemGrid, Places, Side, joined, moved, walked
 from nxjax.kernels.cpu.indices import Vectors
 from nxjax.kernels.cpu.ir import Function, Module, Value
 from nxjax.kernels.cpu.isa import Isa
-from nxjax.kernels.cpu.move import Move, Writer
+from nxjax.kernels.cpu.move import Move, MoveEmitter
 
 ITEM: Final = 32 << 10  # bytes that an item writes, about
 AT_ONCE: Final = 8
@@ -43,7 +43,7 @@ class Gather(Kernel):
         self.nbytes = self.points * window.nbytes
         sides = joined(sorted(batch, key=lambda s: -s.strides[1])) if self.nbytes else ()
         self._sides = sides
-        self._cut = Cut(sides, window.nbytes or 1, ITEM)
+        self._cut = ItemGrid(sides, window.nbytes or 1, ITEM)
         self.items = self._cut.items if self.nbytes else 0
         self.grain = max(1, 2 * ITEM // self._cut.weight)
 
@@ -81,11 +81,11 @@ class Gather(Kernel):
     def touches(self) -> Touches:
         w, sides = self.window, self._sides
         if not self.nbytes:
-            return Touches(((), ()), (Written(()),))
+            return Touches(((), ()), (OutputEffect(()),))
         sizes = tuple(s.size for s in sides)
         array = self.vectors.anywhere(w.size, (*sizes, *w.shape), (*(s.strides[2] for s in sides), *w.source))
         out = Box(w.size, (*sizes, *w.shape), (*(s.strides[1] for s in sides), *w.target))
-        return Touches(((array,), self.vectors.boxes(sides, 0)), (Written((out,)),))
+        return Touches(((array,), self.vectors.boxes(sides, 0)), (OutputEffect((out,)),))
 
     def cost(self) -> Cost:
         read = self.points * self.vectors.dtype.itemsize * len(self.vectors.components)
@@ -98,7 +98,7 @@ class Gather(Kernel):
             return
         places = (pointer(f, words, 1), pointer(f, words, 2), pointer(f, words, 0))
         single = self.window.single
-        writer = Writer(f, isa, self.window.size if single else self.window.element, False)
+        writer = MoveEmitter(f, isa, self.window.size if single else self.window.element, False)
         other: Value | None = None
         if self.fill is not None and not self.vectors.clip:
             other = f.alloca("i8", 16)
@@ -113,7 +113,7 @@ class Gather(Kernel):
                 walked(f, inside, begin, lambda at: self._windows(f, writer, at, other))
         f.ret()
 
-    def _elements(self, f: Function, writer: Writer, side: Side, at: Places, other: Value | None) -> None:
+    def _elements(self, f: Function, writer: MoveEmitter, side: Side, at: Places, other: Value | None) -> None:
         """One loop of windows of one element."""
         filler = f.load(writer.element, other, 1) if other is not None else None
 
@@ -136,7 +136,7 @@ class Gather(Kernel):
         if whole < side.size:
             group(f.constant("i64", whole), side.size - whole)
 
-    def _vectors(self, f: Function, writer: Writer, side: Side, at: Places, filler: Value | None) -> int:
+    def _vectors(self, f: Function, writer: MoveEmitter, side: Side, at: Places, filler: Value | None) -> int:
         """As many elements as fill vectors, by the instruction that reads them; how many they are.
 
         For words of four bytes side by side that int32 indices number; it is no quicker for anything else.
@@ -157,7 +157,7 @@ class Gather(Kernel):
             f.store(f.gather(type, places, mask, other), target, 1)
         return whole
 
-    def _windows(self, f: Function, writer: Writer, at: Places, other: Value | None) -> None:
+    def _windows(self, f: Function, writer: MoveEmitter, at: Places, other: Value | None) -> None:
         """One window of several elements."""
         vector, target, source = at
         place, fits = self.vectors.place(f, vector)
@@ -169,7 +169,7 @@ class Gather(Kernel):
         with f.if_(~fits):
             w = self.window
             filled = Move(w.shape, (0,) * len(w.shape), w.target, w.size)
-            filled.write(f, Writer(f, writer.isa, filled.element, False), other, target)
+            filled.write(f, MoveEmitter(f, writer.isa, filled.element, False), other, target)
 
 
 def _bytes(address: int, count: int) -> NDArray:

@@ -27,7 +27,7 @@ import numpy as np
 from nxjax.kernels.cpu import convert
 from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, Touches, integer, plain, pointer
 from nxjax.kernels.cpu.epilogue import Epilogue, finish_row
-from nxjax.kernels.cpu.gemm_tile import Mode, Tile, accumulate
+from nxjax.kernels.cpu.gemm_tile import GemmTile, Mode, accumulate
 from nxjax.kernels.cpu.ir import Function, Module, Value
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.trace import dtypes
@@ -43,7 +43,7 @@ _GAP: Final = 64
 
 @final
 @dataclass(frozen=True, slots=True)
-class Axis:
+class BatchAxis:
     """A batch dimension: its size, and bytes from one matrix to the next: left, right, further operands, results."""
 
     size: int
@@ -64,7 +64,7 @@ class Blocks:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Problem:
+class GemmProblem:
     """Sizes, and strides in bytes; the right operand's are not looked at where it is packed.
 
     ``others``: from row to row of the epilogue's operands, then of its results.
@@ -77,11 +77,11 @@ class Problem:
     left_depth: int
     right_depth: int
     others: tuple[int, ...]
-    batch: tuple[Axis, ...] = ()
+    batch: tuple[BatchAxis, ...] = ()
     right_column: int = 0
 
 
-def packed_dtype(tile: Tile) -> DType:
+def packed_dtype(tile: GemmTile) -> DType:
     """What elements are in panels."""
     if tile.mode == "pairs":
         return dtypes.int16
@@ -90,7 +90,7 @@ def packed_dtype(tile: Tile) -> DType:
     return {"float": dtypes.float32, "double": dtypes.float64, "i32": dtypes.int32, "i64": dtypes.int64}[tile.scalar]
 
 
-def sum_dtype(tile: Tile) -> DType:
+def sum_dtype(tile: GemmTile) -> DType:
     """What sums are."""
     return dtypes.int32 if tile.group > 1 else packed_dtype(tile)
 
@@ -100,7 +100,7 @@ def least(f: Function, x: Value, y: Value) -> Value:
     return f.select(x.lt(y), x, y)
 
 
-def to_panel(f: Function, isa: Isa, tile: Tile, x: Value, dtype: DType, left: bool) -> Value:
+def to_panel(f: Function, isa: Isa, tile: GemmTile, x: Value, dtype: DType, left: bool) -> Value:
     """Elements of an operand as panels hold them.
 
     For ``quads`` the left one is moved up by 128, which flips the top bit of a byte.
@@ -125,12 +125,12 @@ class Gemm(Kernel):
         own: how items make panels themselves, of a right operand as it lies; ``right`` is None then, too.
     """
 
-    tile: Tile
+    tile: GemmTile
     left: DType
     right: DType | None
     layout: Layout
     packed: bool
-    problem: Problem
+    problem: GemmProblem
     blocks: Blocks
     end: Epilogue
     most: int

@@ -13,8 +13,8 @@ from typing import final
 
 from nxjax.kernels.cpu import knobs
 from nxjax.kernels.cpu.epilogue import Epilogue
-from nxjax.kernels.cpu.gemm import Axis, Blocks, Gemm, Layout, Problem, mode_of, packed_dtype
-from nxjax.kernels.cpu.gemm_tile import GROUP, Mode, Tile, of_bytes
+from nxjax.kernels.cpu.gemm import BatchAxis, Blocks, Gemm, GemmProblem, Layout, mode_of, packed_dtype
+from nxjax.kernels.cpu.gemm_tile import GROUP, GemmTile, Mode, of_bytes
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.pack import Right
 from nxjax.trace import dtypes
@@ -41,7 +41,7 @@ class Matrix:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Plan:
+class GemmPlan:
     """``pack`` writes ``bytes`` that ``product`` reads in place of its right operand.
 
     None: it reads the operand, as it lies or into panels of its own.
@@ -55,7 +55,7 @@ class Plan:
         return 0 if self.pack is None else self.pack.count * self.pack.nbytes
 
 
-def tile_for(isa: Isa, mode: Mode, scalar: str, rows: int, columns: int) -> Tile:
+def tile_for(isa: Isa, mode: Mode, scalar: str, rows: int, columns: int) -> GemmTile:
     """The tile for so many rows and columns.
 
     Wide tiles need few loads per product; they are as high as registers allow, but no higher than the ways of the first
@@ -70,10 +70,10 @@ def tile_for(isa: Isa, mode: Mode, scalar: str, rows: int, columns: int) -> Tile
     most = min((free - vectors) // vectors, max(8, 14 // vectors))
     heights = range(max(1, most // 2), most + 1)
     height = min(heights, key=lambda h: (-(-rows // h) * (h * vectors + 0.5), -h))
-    return Tile(mode, scalar, min(height, rows), vectors, lanes)
+    return GemmTile(mode, scalar, min(height, rows), vectors, lanes)
 
 
-def blocks_for(tile: Tile, rows: int, columns: int, units: int, count: int, own: bool = False) -> Blocks:
+def blocks_for(tile: GemmTile, rows: int, columns: int, units: int, count: int, own: bool = False) -> Blocks:
     """Blocks of about equal size for ``count`` products: enough of them for many threads, none of them tiny.
 
     ``own``: items make panels themselves. They are high, since each column is packed once for all of an item's rows,
@@ -102,14 +102,14 @@ def plan(
     right: Matrix,
     end: Epilogue,
     others: Sequence[int],
-    batch: Sequence[Axis] = (),
+    batch: Sequence[BatchAxis] = (),
     constant: bool = False,
     narrow: bool = False,
     again: bool = False,
-) -> Plan:
+) -> GemmPlan:
     """Kernels for a product with at least one row and one column.
 
-    ``others`` are as in `Problem`. A right operand that is ``constant`` is packed wherever that makes products faster;
+    ``others`` are as in `GemmProblem`. A right operand that is ``constant`` is packed wherever that makes products faster;
     one that may be wanted ``again`` is packed as a whole. Integers of 16 bits that are ``narrow`` are differences of
     bytes.
     """
@@ -150,17 +150,17 @@ def plan(
         else:
             axes = _packed_axes(axes, pack.nbytes)
     steps = (0, 0) if pack is not None else (right.depth, right.free)
-    problem = Problem(rows, columns, depth, left.free, left.depth, steps[0], tuple(others), axes, steps[1])
+    problem = GemmProblem(rows, columns, depth, left.free, left.depth, steps[0], tuple(others), axes, steps[1])
     inner = right.dtype if direct else None
     gemm = Gemm(tile, left.dtype, inner, left.layout, packed, problem, blocks, end, knobs.GEMM_DEPTH(), own)
-    return Plan(pack, gemm)
+    return GemmPlan(pack, gemm)
 
 
-def _packed_axes(axes: tuple[Axis, ...], nbytes: int) -> tuple[Axis, ...]:
+def _packed_axes(axes: tuple[BatchAxis, ...], nbytes: int) -> tuple[BatchAxis, ...]:
     """Batch dimensions whose right operands are panels, matrix after matrix."""
-    found: list[Axis] = []
+    found: list[BatchAxis] = []
     for a in reversed(axes):
-        found.append(Axis(a.size, a.left, nbytes if a.right else 0, a.others))
+        found.append(BatchAxis(a.size, a.left, nbytes if a.right else 0, a.others))
         nbytes *= a.size if a.right else 1
     return tuple(reversed(found))
 

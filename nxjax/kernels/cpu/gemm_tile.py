@@ -35,7 +35,7 @@ GROUP: Final[dict[Mode, int]] = {"fma": 1, "mul": 1, "pairs": 2, "quads": 4, "do
 
 @final
 @dataclass(frozen=True, slots=True)
-class Tile:
+class GemmTile:
     """The shape and the arithmetic of a tile.
 
     Attributes:
@@ -79,7 +79,7 @@ def of_bytes(isa: Isa) -> Mode:
     return "dots" if isa.dots else "quads" if isa.vnni and isa.bits == 512 else "pairs"
 
 
-def step(f: Function, isa: Isa, tile: Tile, total: Value, x: Value, y: Value) -> Value:
+def step(f: Function, isa: Isa, tile: GemmTile, total: Value, x: Value, y: Value) -> Value:
     """``total`` and the products of the units ``x`` and ``y``, vectors of ``tile.scalar``."""
     if tile.mode == "fma":
         return f.fma(x, y, total)
@@ -109,7 +109,7 @@ def step(f: Function, isa: Isa, tile: Tile, total: Value, x: Value, y: Value) ->
 def accumulate(
     f: Function,
     isa: Isa,
-    tile: Tile,
+    tile: GemmTile,
     count: Value,
     left: Sequence[Value],
     left_at: Callable[[Sequence[Value], int], Value],

@@ -52,7 +52,7 @@ def walked(f: Function, sides: Sequence[Side], places: Places, body: Callable[[P
 
 
 @final
-class Cut:
+class ItemGrid:
     """``sides`` cut into items of about ``limit``, where a point counts ``weight``.
 
     An item is a block of one side with everything inside it. Blocks have one size, and the last is moved back so that

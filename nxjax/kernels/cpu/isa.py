@@ -9,7 +9,7 @@ from typing import Any, Final, final
 
 from nxjax.config import config
 from nxjax.errors import ParameterError
-from nxjax.kernels.cpu.apart import apart
+from nxjax.kernels.cpu.llvm_thread import apart
 
 
 @final

@@ -22,7 +22,7 @@ INVALID: Final = -float("nan") if platform.machine().lower() in ("x86_64", "amd6
 
 @final
 @dataclass(frozen=True, slots=True)
-class Layout:
+class FloatFormat:
     """The bits of ``float`` or ``double``."""
 
     word: str
@@ -33,12 +33,12 @@ class Layout:
 
 
 _LAYOUTS: Final = {
-    "float": Layout("i32", 23, 127, 1.5 * 2.0**23, 2.0**12 + 1),
-    "double": Layout("i64", 52, 1023, 1.5 * 2.0**52, 2.0**27 + 1),
+    "float": FloatFormat("i32", 23, 127, 1.5 * 2.0**23, 2.0**12 + 1),
+    "double": FloatFormat("i64", 52, 1023, 1.5 * 2.0**52, 2.0**27 + 1),
 }
 
 
-def layout(x: Value) -> Layout:
+def layout(x: Value) -> FloatFormat:
     return _LAYOUTS[element(x.type)]
 
 
@@ -111,7 +111,7 @@ def nearest(f: Function, isa: Isa, x: Value) -> Value:
     return (x + magic) - magic
 
 
-def whole(f: Function, n: Value) -> Value:
+def to_integer_word(f: Function, n: Value) -> Value:
     """An integer held as a float (below 2^22 in size), as a word of the same width."""
     if is_single(n):
         return n.convert(with_element(n.type, "i32"))
@@ -120,7 +120,7 @@ def whole(f: Function, n: Value) -> Value:
 
 
 def as_float(f: Function, n: Value) -> Value:
-    """The inverse of `whole`: an integer word (below 2^22 in size) as a float of its width."""
+    """The inverse of `to_integer_word`: an integer word (below 2^22 in size) as a float of its width."""
     if element(n.type) == "i32":
         return n.convert(with_element(n.type, "float"))
     magic = f.constant(with_element(n.type, "double"), _LAYOUTS["double"].magic)
@@ -149,7 +149,7 @@ def scaled(f: Function, isa: Isa, y: Value, n: Value) -> Value:
             size = lanes_of(parts[0].type)
             parts = [f.shuffle(p, q, range(2 * size)) for p, q in zip(parts[::2], parts[1::2], strict=True)]
         return parts[0]
-    n = whole(f, n)
+    n = to_integer_word(f, n)
     half = n >> 1
     return y * power_of_two(f, half) * power_of_two(f, n - half)
 

@@ -23,7 +23,7 @@ from nxjax.kernels.cpu.math_base import (
     power_of_two,
     product_error,
     scaled,
-    whole,
+    to_integer_word,
     words,
 )
 from nxjax.kernels.cpu.ops import formula
@@ -154,7 +154,7 @@ def expm1(f: Function, isa: Isa, x: Value) -> Value:
     r = f.fma(n, -c.ln2_low, first)
     rest = f.fma(n, -c.ln2_low, first - r)
     high, low = fast_two_sum(r, f.fma(r * r, polynomial(f, c.q, r), rest))
-    half = power_of_two(f, whole(f, n) - 1)
+    half = power_of_two(f, to_integer_word(f, n) - 1)
     first = half - 0.5
     lost = (half - first) - 0.5
     y, more = fast_two_sum(first, half * high)
@@ -196,7 +196,7 @@ def logistic(f: Function, isa: Isa, x: Value) -> Value:
     one = f.constant(x.type, 1.0)
     high, low = fast_two_sum(one, f.fma(r * r, polynomial(f, c.q, r), r))
     # In the denominator e^-|x| counts no more from 2^-60 on; as a numerator it may be subnormal, and is scaled last.
-    shift = power_of_two(f, whole(f, f.select(n.lt(-60.0), -60.0, n)))
+    shift = power_of_two(f, to_integer_word(f, f.select(n.lt(-60.0), -60.0, n)))
     bottom, lost = fast_two_sum(one, high * shift)
     below = x.lt(0.0)
     top = f.select(below, high, one), f.select(below, low, 0.0)

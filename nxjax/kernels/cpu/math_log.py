@@ -23,8 +23,8 @@ from nxjax.kernels.cpu.math_base import (
     polynomial,
     power_of_two,
     product_error,
+    to_integer_word,
     two_sum,
-    whole,
     words,
 )
 from nxjax.kernels.cpu.math_exp import constants
@@ -149,7 +149,7 @@ def cbrt(f: Function, isa: Isa, x: Value) -> Value:
     rest = exponent - third * 3.0
     y = polynomial(f, _CBRT, m)
     y = f.select(rest.eq(1.0), y * 2 ** (1 / 3), f.select(rest.eq(-1.0), y * 2 ** (-1 / 3), y))
-    m = m * power_of_two(f, whole(f, rest))
+    m = m * power_of_two(f, to_integer_word(f, rest))
     square = y * y
     y = y - (square * y - m) / (square * 3.0)
     # The residual y^3 - m without rounding errors of its own size.
@@ -157,6 +157,6 @@ def cbrt(f: Function, isa: Isa, x: Value) -> Value:
     cube = square * y
     low = f.fma(product_error(f, isa, y, y, square), y, product_error(f, isa, square, y, cube))
     y = y - ((cube - m) + low) / (square * 3.0)
-    y = y * power_of_two(f, whole(f, third - f.select(small, f.constant(x.type, 18.0), 0.0)))
+    y = y * power_of_two(f, to_integer_word(f, third - f.select(small, f.constant(x.type, 18.0), 0.0)))
     y = copysign(f, y, x)
     return f.select((size.gt(0.0)) & size.lt(float("inf")), y, x)

@@ -20,8 +20,8 @@ from nxjax.kernels.cpu.math_base import (
     nearest,
     polynomial,
     product_error,
+    to_integer_word,
     where_rare,
-    whole,
     words,
 )
 from nxjax.kernels.cpu.math_huge import one_by_one, quarters
@@ -53,7 +53,7 @@ def _reduced(f: Function, isa: Isa, x: Value) -> tuple[Value, Value, Value]:
     r = high - t
     low = f.fma(n, -c, (high - r) - t)
     y = r + low
-    return whole(f, n), y, (r - y) + low
+    return to_integer_word(f, n), y, (r - y) + low
 
 
 def _sine(f: Function, r: Value, low: Value, square: Value) -> Value:

@@ -37,7 +37,7 @@ SMALL: Final = 3  # strides up to this many elements are read by whole vectors
 
 @final
 @dataclass(frozen=True, slots=True)
-class Axis:
+class MoveAxis:
     """``size`` elements, so many bytes apart in the source and in the target."""
 
     size: int
@@ -50,7 +50,7 @@ class Axis:
 class Level:
     """A loop of ``count`` turns; turn i begins at element ``min(i * step, last)`` of ``axis``."""
 
-    axis: Axis
+    axis: MoveAxis
     count: int
     step: int
     last: int
@@ -58,7 +58,7 @@ class Level:
 
 def essential(
     shape: Sequence[int], source: Sequence[int], target: Sequence[int], size: int
-) -> tuple[tuple[Axis, ...], int]:
+) -> tuple[tuple[MoveAxis, ...], int]:
     """The loops that matter, largest stride of the target first, and the bytes of an element.
 
     >>> essential((2, 3, 4), (48, 16, 4), (48, 16, 4), 4)
@@ -66,12 +66,12 @@ def essential(
     >>> essential((5, 2), (40, 4), (8, 4), 4)  # pairs of four bytes
     ((Axis(size=5, source=40, target=8),), 8)
     """
-    axes = [Axis(*a) for a in zip(shape, source, target, strict=True) if a[0] != 1]
+    axes = [MoveAxis(*a) for a in zip(shape, source, target, strict=True) if a[0] != 1]
     axes.sort(key=lambda a: -a.target)
-    joined: list[Axis] = []
+    joined: list[MoveAxis] = []
     for a in axes:
         if joined and joined[-1].source == a.source * a.size and joined[-1].target == a.target * a.size:
-            joined[-1] = Axis(joined[-1].size * a.size, a.source, a.target)
+            joined[-1] = MoveAxis(joined[-1].size * a.size, a.source, a.target)
         else:
             joined.append(a)
     last = joined[-1] if len(joined) > 1 else None
@@ -80,7 +80,7 @@ def essential(
     return tuple(joined), size
 
 
-def split(axis: Axis, block: int, multiple: int = 1) -> tuple[Level, int]:
+def split(axis: MoveAxis, block: int, multiple: int = 1) -> tuple[Level, int]:
     """A loop over blocks of about ``block`` elements, all of one size; and that size."""
     multiple = multiple if axis.size % multiple == 0 else 1
     count = max(1, round(axis.size / block))
@@ -88,7 +88,7 @@ def split(axis: Axis, block: int, multiple: int = 1) -> tuple[Level, int]:
     return Level(axis, -(-axis.size // block), block, axis.size - block), block
 
 
-def whole(axis: Axis) -> Level:
+def whole(axis: MoveAxis) -> Level:
     """A loop over every element."""
     return Level(axis, axis.size, 1, axis.size - 1)
 
@@ -139,7 +139,7 @@ class Move(Kernel):
         """The loops in order, what is done in the innermost of them, and the bytes that it moves."""
         size = self.element
         if not self._axes:
-            return [], lambda w, s, t: w.elements(s, t, Axis(1, 0, 0)), size
+            return [], lambda w, s, t: w.elements(s, t, MoveAxis(1, 0, 0)), size
         *outer, q = self._axes
         levels = [whole(a) for a in outer]
         if q.target == size and q.source in (0, size):
@@ -159,11 +159,11 @@ class Move(Kernel):
         levels = [whole(a) for a in outer if a not in near]
         return (
             [*levels, level, *map(whole, near)],
-            lambda w, s, t: w.line(s, t, Axis(block, q.source, q.target)),
+            lambda w, s, t: w.line(s, t, MoveAxis(block, q.source, q.target)),
             (block * size),
         )
 
-    def _tiled(self, others: list[Axis], p: Axis, q: Axis, side: int) -> tuple[list[Level], _Body, int]:
+    def _tiled(self, others: list[MoveAxis], p: MoveAxis, q: MoveAxis, side: int) -> tuple[list[Level], _Body, int]:
         """Blocks of tiles; ``p`` runs along the source, ``q`` along the target.
 
         How large they are was found by measuring 4096 x 4096, 4097 x 4099 and [64, 56, 56, 64] of every size.
@@ -174,7 +174,7 @@ class Move(Kernel):
         long = (64, 1024 // size) if gathers else (SQUARE, 4 * SQUARE) if self._streams else (SQUARE, SQUARE)
         over_p, block_p = split(p, long[0], side)
         over_q, block_q = split(q, long[1], side)
-        block = (Axis(block_p, p.source, p.target), Axis(block_q, q.source, q.target))
+        block = (MoveAxis(block_p, p.source, p.target), MoveAxis(block_q, q.source, q.target))
         if gathers:
             self.scratch = block_p * (block_q * size + LINE)
         body: _Body = lambda w, s, t: w.block(s, t, *block, side)
@@ -190,7 +190,7 @@ class Move(Kernel):
             return
         source, target = self.places(f, words)
         streams = self._streams and isa.name in ("avx512", "avx2")
-        writer = Writer(f, isa, self.element, streams, scratch)
+        writer = MoveEmitter(f, isa, self.element, streams, scratch)
         with f.loop(lo, hi) as item:
             rest, s, t = item.index, source, target
             for level in reversed(self._levels[: self._outside]):
@@ -210,11 +210,11 @@ class Move(Kernel):
         """Whether one element is all."""
         return self.nbytes == self.size
 
-    def write(self, f: Function, writer: Writer, s: Value, t: Value) -> None:
+    def write(self, f: Function, writer: MoveEmitter, s: Value, t: Value) -> None:
         """All of it inside another kernel; the writer is for elements of `element` bytes."""
         self._inside(f, writer, self._levels, s, t)
 
-    def _inside(self, f: Function, writer: Writer, levels: list[Level], s: Value, t: Value) -> None:
+    def _inside(self, f: Function, writer: MoveEmitter, levels: list[Level], s: Value, t: Value) -> None:
         if not levels:
             self._body(writer, s, t)
         elif levels[0].count == 1:
@@ -235,11 +235,11 @@ def _begin(f: Function, level: Level, turn: Value, s: Value, t: Value) -> tuple[
     return (f.at(s, start * axis.source) if axis.source else s), f.at(t, start * axis.target)
 
 
-_Body = Callable[["Writer", Value, Value], None]
+_Body = Callable[["MoveEmitter", Value, Value], None]
 
 
 @final
-class Writer:
+class MoveEmitter:
     """Writes the innermost work: elements of ``size`` bytes, from ``s`` to ``t``."""
 
     def __init__(self, f: Function, isa: Isa, size: int, streams: bool, scratch: Value | None = None) -> None:
@@ -306,14 +306,14 @@ class Writer:
         if count % lanes:
             f.store(wide, f.at(t, count - lanes, self.size), 1)
 
-    def block(self, s: Value, t: Value, p: Axis, q: Axis, side: int) -> None:
+    def block(self, s: Value, t: Value, p: MoveAxis, q: MoveAxis, side: int) -> None:
         """``p.size`` x ``q.size`` elements in tiles; ``p`` is contiguous in the source, ``q`` in the target."""
         f = self.f
         side = min(side, self.bytes // self.size)
         row = q.size * self.size
         if self.streams and self.size < 4:
             pitch = row + LINE  # rows a power of two apart would share few places of the cache
-            self._tiles(s, self.scratch, Axis(p.size, p.source, pitch), q, side)
+            self._tiles(s, self.scratch, MoveAxis(p.size, p.source, pitch), q, side)
             with f.loop(0, p.size) as loop:
                 self.run(f.at(self.scratch, loop.index * pitch), f.at(t, loop.index * p.target), row)
         elif self.streams and side * self.size == LINE and q.size % side == 0 and p.target % LINE == 0:
@@ -325,7 +325,7 @@ class Writer:
         else:
             self._tiles(s, t, p, q, side)
 
-    def _tiles(self, s: Value, t: Value, p: Axis, q: Axis, side: int, *, stream: bool = False) -> None:
+    def _tiles(self, s: Value, t: Value, p: MoveAxis, q: MoveAxis, side: int, *, stream: bool = False) -> None:
         """Tiles of ``side`` rows of the source, each as long as a vector if there is room."""
         f = self.f
         lanes = self.bytes // self.size
@@ -343,7 +343,7 @@ class Writer:
                         part = f.shuffle(column, None, range(group, group + side)) if wide > side else column
                         f.store(part, f.at(d, (group + k) * p.target), LINE if stream else 1, stream=stream)
 
-    def line(self, s: Value, t: Value, axis: Axis) -> None:
+    def line(self, s: Value, t: Value, axis: MoveAxis) -> None:
         """One loop, by vectors if the strides allow it."""
         f, lanes = self.f, self.bytes // self.size
         lanes = min(lanes, 1 << axis.size.bit_length() - 1)
@@ -385,7 +385,7 @@ class Writer:
         assert y is not None
         return y
 
-    def elements(self, s: Value, t: Value, axis: Axis) -> None:
+    def elements(self, s: Value, t: Value, axis: MoveAxis) -> None:
         """One loop, element by element, four a turn."""
         f = self.f
         group = min(4, axis.size)

@@ -29,14 +29,14 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.kernels.cpu import knobs
-from nxjax.kernels.cpu.base import Box, Cost, Kernel, Touches, Written
+from nxjax.kernels.cpu.base import Box, Cost, Kernel, OutputEffect, Touches
 from nxjax.kernels.cpu.expression import Constant, Node
 from nxjax.kernels.cpu.ir import Module
 from nxjax.kernels.cpu.isa import Isa
-from nxjax.kernels.cpu.nest_plan import Plan, flaw
+from nxjax.kernels.cpu.nest_plan import NestPlan, flaw
 from nxjax.kernels.cpu.ops import DEAR
 from nxjax.trace import dtypes
-from nxjax.trace.core import op_named
+from nxjax.trace.core import get_op
 from nxjax.trace.dtypes import DType
 
 NDArray = np.ndarray[Any, Any]
@@ -132,7 +132,7 @@ class Nest(Kernel):
         fixed: reductions have the association that hangs on nothing but the sizes of the reduced dimensions.
     """
 
-    plan: Plan
+    plan: NestPlan
 
     def __init__(
         self,
@@ -265,8 +265,8 @@ class Nest(Kernel):
     # --- facts of values ---
 
     @cached_property
-    def facts(self) -> Facts:
-        return Facts(self)
+    def facts(self) -> Dependences:
+        return Dependences(self)
 
     def inside(self, out: Output) -> bool:
         """Whether an output has an element for each point of the whole space."""
@@ -306,7 +306,7 @@ class Nest(Kernel):
                         y = y + step * np.arange(self.sizes[i]).reshape([-1 if k == i else 1 for k in range(y.ndim)])
                     y = y.astype(node.dtype)
                 case Reduction():
-                    reduced = op_named(_REDUCERS[node.op]).eval(known[node.arg], axes=axes)
+                    reduced = get_op(_REDUCERS[node.op]).eval(known[node.arg], axes=axes)
                     kept = (*self.sizes[: self.kept], *(1 for _ in axes))
                     y = np.broadcast_to(reduced.reshape(kept), self.sizes)
                 case Node():
@@ -339,12 +339,12 @@ class Nest(Kernel):
 
     def touches(self) -> Touches:
         if not self.items:
-            return Touches(((),) * len(self.inputs), (Written(()),) * len(self.outputs))
+            return Touches(((),) * len(self.inputs), (OutputEffect(()),) * len(self.outputs))
         ins = tuple([self._boxes(x.strides, x.dtype.itemsize, len(self.sizes)) for x in self.inputs])
         # Results of reductions have elements of the kept dimensions; of what is empty along a reduced one, too.
         size = lambda y: self.dtype_of(y.value).itemsize
         has = lambda y: len(self.sizes) if self.inside(y) else self.kept
-        return Touches(ins, tuple([Written(self._boxes(y.strides, size(y), has(y))) for y in self.outputs]))
+        return Touches(ins, tuple([OutputEffect(self._boxes(y.strides, size(y), has(y))) for y in self.outputs]))
 
     def _boxes(self, strides: Sequence[int], size: int, ndim: int) -> tuple[Box, ...]:
         """The elements of an operand along the first ``ndim`` dimensions; of a cut dimension all that there are."""
@@ -381,7 +381,7 @@ _REDUCERS: Final = {
 
 
 @final
-class Facts:
+class Dependences:
     """What each value of a nest depends on, counted as arguments are.
 
     Attributes:

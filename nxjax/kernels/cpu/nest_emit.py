@@ -1,7 +1,7 @@
 """The machine code of a nest: its loops, and in what scope each value is made.
 
 A value is made in the loop of the last dimension along which it varies (`Facts.depth`), once for all that runs inside;
-as a scalar if it does not vary along the lanes, and spread over them where a vector needs it. A `Scope` holds what is
+as a scalar if it does not vary along the lanes, and spread over them where a vector needs it. A `LoopScope` holds what is
 known at one place of the loops: values, and the address of every operand for the indices so far.
 
     dealt items -> other kept loops -> columns: tiles of the lanes' dimension -> passes: reduced loops -> vectors
@@ -23,7 +23,7 @@ from nxjax.kernels.cpu.expression import Constant, Node
 from nxjax.kernels.cpu.ir import Function, Module, Value, bits_of, element, lanes_of, vector
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.nest import ACCUMULATORS, BLOCK, Iota, Nest, Output, Reduction
-from nxjax.kernels.cpu.nest_plan import TILE, Pass, Plan, Slot, uneven
+from nxjax.kernels.cpu.nest_plan import TILE, NestPlan, Pass, SavedValue, uneven
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 
@@ -52,19 +52,19 @@ def emit(nest: Nest, module: Module, isa: Isa) -> None:
             bits = bits | f.cast("ptrtoint", p, "i64")
         aligned = (bits & 63).eq(0)
         with f.if_(aligned):
-            _loops(Writer(nest, f, isa, True), places, lo, hi)
+            _loops(NestEmitter(nest, f, isa, True), places, lo, hi)
             f.line("fence seq_cst")  # they are seen by whoever is told that this is done
         with f.if_(~aligned):
-            _loops(Writer(nest, f, isa), places, lo, hi)
+            _loops(NestEmitter(nest, f, isa), places, lo, hi)
     else:
-        _loops(Writer(nest, f, isa), places, lo, hi)
+        _loops(NestEmitter(nest, f, isa), places, lo, hi)
     f.ret()
 
 
-def _loops(w: Writer, places: list[Value], lo: Value, hi: Value) -> None:
+def _loops(w: NestEmitter, places: list[Value], lo: Value, hi: Value) -> None:
     """The items from ``lo`` to ``hi``."""
     nest, f = w.nest, w.f
-    top = Scope({}, {}, places, [None] * len(nest.sizes))
+    top = LoopScope({}, {}, places, [None] * len(nest.sizes))
     w.make_depth(top, 0)
     with f.loop(lo, hi) as loop:
         item, scope = loop.index, top
@@ -177,16 +177,16 @@ def passes(nest: Nest, keep: Collection[int]) -> list[Pass]:
     return found
 
 
-def planned(nest: Nest) -> Plan:
+def planned(nest: Nest) -> NestPlan:
     """The passes, and where saved values lie in scratch memory."""
     keep = saved(nest)
-    slots: list[Slot] = []
+    slots: list[SavedValue] = []
     offset = 0
     for i in keep:
         nbytes = slot_bytes(nest, i)
-        slots.append(Slot(i, offset, nbytes, _slot_strides(nest, i)))
+        slots.append(SavedValue(i, offset, nbytes, _slot_strides(nest, i)))
         offset += nbytes
-    return Plan(tuple(passes(nest, keep)), tuple(slots))
+    return NestPlan(tuple(passes(nest, keep)), tuple(slots))
 
 
 def _slot_strides(nest: Nest, index: int) -> tuple[int, ...]:
@@ -267,7 +267,7 @@ def widths(nest: Nest, isa: Isa) -> tuple[int, int]:
 
 @final
 @dataclass(slots=True)
-class Scope:
+class LoopScope:
     """What is known at one place of the loops.
 
     Attributes:
@@ -282,8 +282,8 @@ class Scope:
     places: list[Value]
     index: list[Value | None]
 
-    def copy(self) -> Scope:
-        return Scope(dict(self.values), dict(self.spread), list(self.places), list(self.index))
+    def copy(self) -> LoopScope:
+        return LoopScope(dict(self.values), dict(self.spread), list(self.places), list(self.index))
 
 
 @final
@@ -298,7 +298,7 @@ class Here:
 
 
 @final
-class Writer:
+class NestEmitter:
     """Writes one nest; ``streams``: large outputs go past the caches."""
 
     def __init__(self, nest: Nest, f: Function, isa: Isa, streams: bool = False) -> None:
@@ -322,7 +322,7 @@ class Writer:
 
     # --- scopes ---
 
-    def moved(self, scope: Scope, dim: int, index: Value) -> Scope:
+    def moved(self, scope: LoopScope, dim: int, index: Value) -> LoopScope:
         """The scope inside the loop of ``dim``."""
         inner = scope.copy()
         inner.index[dim] = index
@@ -331,20 +331,20 @@ class Writer:
                 inner.places[k] = self.f.at(scope.places[k], index * strides[dim])
         return inner
 
-    def make_depth(self, scope: Scope, depth: int) -> None:
+    def make_depth(self, scope: LoopScope, depth: int) -> None:
         """Make the scalars that vary along dimension ``depth - 1`` and none after it, and need no reduction."""
         facts = self.facts
         for i in range(len(facts.depth)):
             if facts.depth[i] == depth and not (facts.level[i] or facts.wide[i] or facts.full[i]):
                 self.make(scope, i, Here(0, 0))
 
-    def make(self, scope: Scope, i: int, here: Here) -> None:
+    def make(self, scope: LoopScope, i: int, here: Here) -> None:
         """Make value ``i``."""
         if i >= self.count and isinstance(self.nest.nodes[i - self.count], Constant | Reduction):
             return
         self.known(scope, i, self._made(scope, i, here if self.facts.wide[i] else Here(0, here.at)))
 
-    def known(self, scope: Scope, i: int, y: Value) -> None:
+    def known(self, scope: LoopScope, i: int, y: Value) -> None:
         """Value ``i`` is ``y`` here."""
         scope.values[i] = y
         if not self.facts.wide[i] and self.lanes > 1 and any(self._spreads(u) for u in self.facts.users[i]):
@@ -353,7 +353,7 @@ class Writer:
     def _spreads(self, user: int) -> bool:
         return self.facts.wide[user] or isinstance(self.nest.nodes[user - self.count], Reduction)
 
-    def value(self, scope: Scope, i: int, lanes: int) -> Value:
+    def value(self, scope: LoopScope, i: int, lanes: int) -> Value:
         """Value ``i`` in as many lanes."""
         if i >= self.count and isinstance(node := self.nest.nodes[i - self.count], Constant):
             return convert.constant(self.f, node.dtype, node.array, lanes)
@@ -367,7 +367,7 @@ class Writer:
             return self.f.splat(y, lanes)
         return self.f.shuffle(one, None, [k % self.register for k in range(lanes)]) if lanes != self.register else one
 
-    def _made(self, scope: Scope, i: int, here: Here) -> Value:
+    def _made(self, scope: LoopScope, i: int, here: Here) -> Value:
         nest, f = self.nest, self.f
         if i < self.count:
             return self.load(nest.inputs[i].dtype, scope.places[i], nest.inputs[i].strides, here)
@@ -381,7 +381,7 @@ class Writer:
         ins = [nest.dtype_of(a) for a in node.args]
         return ops.emit(f, self.isa, node.op.name, dict(node.params), ins, node.dtype, xs)
 
-    def _iota(self, scope: Scope, node: Iota, here: Here) -> Value:
+    def _iota(self, scope: LoopScope, node: Iota, here: Here) -> Value:
         f, nest = self.f, self.nest
         ends = [node.offset + sum(s * (n - 1) for s, n in zip(node.steps, nest.sizes, strict=True) if s * k > 0)
                 for k in (1, -1)]  # fmt: skip
@@ -506,7 +506,7 @@ class Writer:
 
     # --- loops ---
 
-    def kept(self, scope: Scope, dim: int, block: Value | None) -> None:
+    def kept(self, scope: LoopScope, dim: int, block: Value | None) -> None:
         """The kept loops from ``dim`` on, and what is inside."""
         nest, f = self.nest, self.f
         end = nest.kept if nest.rows else nest.kept - 1
@@ -528,7 +528,7 @@ class Writer:
 
             write(self, scope, block)
 
-    def passes(self, scope: Scope, here: Here, run: Callable[[int, Scope], None]) -> None:
+    def passes(self, scope: LoopScope, here: Here, run: Callable[[int, LoopScope], None]) -> None:
         """Every pass, what is made of its reductions, and at last the outputs of the kept dimensions."""
         nest, facts = self.nest, self.facts
         for p in range(facts.passes):
@@ -538,13 +538,13 @@ class Writer:
             self.after(scope, here, p + 1)
         self.stored(scope, here)
 
-    def after(self, scope: Scope, here: Here, level: int) -> None:
+    def after(self, scope: LoopScope, here: Here, level: int) -> None:
         """What is made of the reductions of the pass before, and is not of the whole space."""
         for i in range(len(self.facts.depth)):
             if self.facts.level[i] == level and not self.facts.full[i]:
                 self.make(scope, i, here)
 
-    def stored(self, scope: Scope, here: Here) -> None:
+    def stored(self, scope: LoopScope, here: Here) -> None:
         """Store the outputs of the kept dimensions."""
         nest, facts = self.nest, self.facts
         for k, out in enumerate(nest.outputs):
@@ -562,7 +562,7 @@ class Writer:
         assert isinstance(node, Reduction)
         return node
 
-    def inside(self, scope: Scope, number: int, depth: int | None, here: Here) -> None:
+    def inside(self, scope: LoopScope, number: int, depth: int | None, here: Here) -> None:
         """Make or read back what pass ``number`` takes at this depth (None: what is left); then save and store."""
         nest, facts = self.nest, self.facts
         first = self.count + len(nest.outputs)
@@ -598,7 +598,7 @@ class Writer:
         r = self.reduction(index)
         return ops.emit(self.f, self.isa, r.op, {}, [r.accumulator] * 2, r.accumulator, [x, y])
 
-    def added(self, index: int, total: Value, scope: Scope, mask: Value | None) -> Value:
+    def added(self, index: int, total: Value, scope: LoopScope, mask: Value | None) -> Value:
         """``total`` with this turn's element or vector."""
         r, lanes = self.reduction(index), lanes_of(total.type)
         x, dtype = self.value(scope, r.arg, lanes), self.nest.dtype_of(r.arg)
@@ -609,7 +609,7 @@ class Writer:
         y = self.combine(index, total, x)
         return y if mask is None else self.f.select(mask, y, total)
 
-    def finished(self, scope: Scope, index: int, total: Value) -> None:
+    def finished(self, scope: LoopScope, index: int, total: Value) -> None:
         """The result of a reduction becomes a value."""
         r = self.reduction(index)
         if r.dtype != r.accumulator:
@@ -654,7 +654,7 @@ class Writer:
             totals = [self.combine(index, x, y) for x, y in zip(totals[:half], totals[half:], strict=True)]
         return totals[0]
 
-    def limit(self, scope: Scope) -> Value | int:
+    def limit(self, scope: LoopScope) -> Value | int:
         """How many elements the first reduced dimension has here."""
         nest = self.nest
         size = nest.sizes[nest.kept]
@@ -666,7 +666,7 @@ class Writer:
         return self.f.select(left.lt(size), left, size)
 
 
-def folded(w: Writer, index: int, total: Value) -> Value:
+def folded(w: NestEmitter, index: int, total: Value) -> Value:
     """One element out of a vector of accumulators, by halves."""
     f = w.f
     lanes = lanes_of(total.type)

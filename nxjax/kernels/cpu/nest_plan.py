@@ -35,7 +35,7 @@ class Pass:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Slot:
+class SavedValue:
     """Where a value is saved for later passes: ``nbytes`` from ``offset`` on, bytes from element to element."""
 
     value: int
@@ -46,11 +46,11 @@ class Slot:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Plan:
+class NestPlan:
     """The passes in order, and the saved values."""
 
     passes: tuple[Pass, ...]
-    slots: tuple[Slot, ...]
+    slots: tuple[SavedValue, ...]
 
 
 def flaw(nest: Nest) -> str:
@@ -79,7 +79,7 @@ def uneven(nest: Nest, lanes: int) -> str:
     return ""
 
 
-def _order(nest: Nest, plan: Plan) -> str:
+def _order(nest: Nest, plan: NestPlan) -> str:
     """Whether all that a pass takes is there by then."""
     first = len(nest.inputs)
     inside, since = _nature(nest)
@@ -139,7 +139,7 @@ def _reduced(node: Item) -> int | None:
     return getattr(node, "arg", None)
 
 
-def _places(nest: Nest, slots: Sequence[Slot]) -> str:
+def _places(nest: Nest, slots: Sequence[SavedValue]) -> str:
     """Whether saved values lie apart from one another, and their elements, too."""
     used = 0
     for s in sorted(slots, key=lambda s: s.offset):

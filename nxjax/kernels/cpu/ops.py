@@ -107,7 +107,7 @@ Refusal = Callable[[Mapping[str, Any], Sequence[DType], DType], str]
 
 @final
 @dataclass(frozen=True, slots=True)
-class Entry:
+class EmitRule:
     """An emitter, the dtypes of the last operand that it takes, and what else it refuses."""
 
     emitter: Emitter
@@ -116,7 +116,7 @@ class Entry:
     exact: bool
 
 
-_entries: dict[str, list[Entry]] = {}
+_entries: dict[str, list[EmitRule]] = {}
 _complete: set[str] = set()  # ops whose files have been imported
 
 
@@ -139,7 +139,7 @@ def op(
         raise AssertionError(f"MODULES does not say where {name} has code")
 
     def add(emitter: Emitter) -> Emitter:
-        entry = Entry(emitter, frozenset(allowed), refuses, exact)
+        entry = EmitRule(emitter, frozenset(allowed), refuses, exact)
         others = _entries.get(name, [])
         same = [e for e in others if entry.allowed & e.allowed]
         # An import that Ctrl-C ends is done again, with functions of the same places.
@@ -172,7 +172,7 @@ def formula(name: str, *, wide: bool = False) -> Callable[[Formula], Formula]:
     return add
 
 
-def entries(name: str) -> list[Entry]:
+def entries(name: str) -> list[EmitRule]:
     """The emitters of an op, for different dtypes; none for one that has no elementwise code."""
     if name not in _complete:
         for module, names in MODULES.items():
@@ -196,7 +196,7 @@ def supported(name: str, params: Mapping[str, Any], in_dtypes: Sequence[DType], 
     return f"no code for {', '.join(map(dtypes.short_name, in_dtypes))}"
 
 
-def _entry(name: str, last: DType) -> Entry | None:
+def _entry(name: str, last: DType) -> EmitRule | None:
     return next((e for e in entries(name) if last in e.allowed), None)
 
 

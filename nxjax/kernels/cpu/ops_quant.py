@@ -24,7 +24,7 @@ INT: Final = frozenset((dtypes.int16, dtypes.int32))
 
 
 @final
-class Stored:
+class StoredStep:
     """A step on stored values, in the place of an op: a name for its code and a meaning."""
 
     def __init__(self, name: str, eval: Callable[..., Any]) -> None:
@@ -43,8 +43,8 @@ def _real(q: NDArray, *, grid: Grid) -> NDArray:
     return np.asarray(q.astype(np.float32) * np.float32(grid.scale))  # pyright: ignore[reportArgumentType]
 
 
-quantized = Stored("stored_quantize", _quantized)
-real = Stored("stored_real", _real)
+quantized = StoredStep("stored_quantize", _quantized)
+real = StoredStep("stored_real", _real)
 
 
 @op("stored_quantize", (dtypes.float32,), exact=True)
@@ -82,8 +82,8 @@ def _pair(low: NDArray, high: NDArray, scale: NDArray, *, last: int) -> NDArray:
     return (_weight(low, scale, last) & 0xFFFF) | (_weight(high, scale, last) << 16)
 
 
-pair = Stored("stored_pair", _pair)
-single = Stored("stored_single", lambda w, scale, *, last: _weight(w, scale, last) & 0xFFFF)
+pair = StoredStep("stored_pair", _pair)
+single = StoredStep("stored_single", lambda w, scale, *, last: _weight(w, scale, last) & 0xFFFF)
 
 
 def _emitted_weight(f: Function, w: Value, scale: Value, last: int) -> Value:
@@ -124,13 +124,13 @@ def _exponent(w_scale: NDArray, x_scale: NDArray, y_scale: NDArray, *, rounding:
     return quantize_multiplier(_factor(w_scale, x_scale, y_scale), rounding)[1].astype(np.int32)
 
 
-bias = Stored("stored_bias", _bias)
-mantissa = Stored("stored_mantissa", _mantissa)
-exponent = Stored("stored_exponent", _exponent)
+bias = StoredStep("stored_bias", _bias)
+mantissa = StoredStep("stored_mantissa", _mantissa)
+exponent = StoredStep("stored_exponent", _exponent)
 # What `rescaled` makes of an exponent for each channel, made once: shifts to both sides, and what the right one cuts.
-left = Stored("stored_left", lambda e: np.maximum(e, 0) & 31)
-right = Stored("stored_right", lambda e: np.maximum(-e, 0))
-cut = Stored("stored_cut", lambda r: ((np.int64(1) << r) - 1).astype(np.int32))
+left = StoredStep("stored_left", lambda e: np.maximum(e, 0) & 31)
+right = StoredStep("stored_right", lambda e: np.maximum(-e, 0))
+cut = StoredStep("stored_cut", lambda r: ((np.int64(1) << r) - 1).astype(np.int32))
 
 
 @op("stored_bias", (dtypes.float32,), exact=True)
@@ -205,7 +205,7 @@ def _rescaled(acc: NDArray, b: NDArray, m: NDArray, *rest: NDArray, rounding: Ro
 
 
 # (sum, bias, mantissa, exponent, zero point, lo, hi), or for "double" rounding left, right and cut for the exponent.
-rescaled = Stored("stored_rescale", _rescaled)
+rescaled = StoredStep("stored_rescale", _rescaled)
 
 
 def high_product(f: Function, x: Value, m: Value) -> Value:
@@ -301,9 +301,9 @@ def _moved(p: NDArray, *, factor: float, out: Grid, lo: int, hi: int, rounding: 
     return _clipped(rescale(p.astype(np.int64), *quantize_multiplier(factor, rounding), rounding), out, lo, hi)
 
 
-summed = Stored("stored_sum", _sum)
-multiplied = Stored("stored_product", _product)
-moved = Stored("stored_move", _moved)
+summed = StoredStep("stored_sum", _sum)
+multiplied = StoredStep("stored_product", _product)
+moved = StoredStep("stored_move", _moved)
 
 
 def _wide(x: Value) -> Value:
@@ -344,7 +344,7 @@ def _average(total: NDArray, count: NDArray, *, grid: Grid) -> NDArray:
     return (average(stored, count, *grid.limits) - grid.zero_point).astype(np.int16)
 
 
-averaged = Stored("stored_average", _average)
+averaged = StoredStep("stored_average", _average)
 
 
 @op("stored_average", (dtypes.int32,), exact=True)

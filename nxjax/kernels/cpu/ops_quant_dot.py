@@ -8,7 +8,7 @@ import numpy as np
 
 from nxjax.kernels.cpu.ir import Value, with_element
 from nxjax.kernels.cpu.ops import Site, op
-from nxjax.kernels.cpu.ops_quant import NDArray, Stored, constant_factor, placed
+from nxjax.kernels.cpu.ops_quant import NDArray, StoredStep, constant_factor, placed
 from nxjax.ops.fixed.point import INT32_MAX, INT32_MIN, quantize_multiplier, rescale, round_away, wrap32
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.trace import dtypes
@@ -29,10 +29,10 @@ def _matmul(acc: NDArray, *, factor: float, out: Grid, lo: int, hi: int, roundin
     return (np.clip(wrap32(scaled + out.zero_point), lo, hi) - out.zero_point).astype(np.int16)
 
 
-factor: Final = Stored("stored_factor", _factor)
+factor: Final = StoredStep("stored_factor", _factor)
 # (sum, bias, factor, zero point, lo, hi): one product in float64, rounded once, halves away from zero.
-dense: Final = Stored("stored_dense", _dense)
-matmul: Final = Stored("stored_matmul", _matmul)
+dense: Final = StoredStep("stored_dense", _dense)
+matmul: Final = StoredStep("stored_matmul", _matmul)
 
 
 @op("stored_factor", (dtypes.float32,), exact=True)

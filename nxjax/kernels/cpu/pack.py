@@ -17,9 +17,9 @@ from typing import final
 import numpy as np
 
 from nxjax.kernels.cpu import convert
-from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, Touches, Written, dense, integer, pointer
+from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, OutputEffect, Touches, dense, integer, pointer
 from nxjax.kernels.cpu.gemm import Layout, least, packed_dtype, to_panel
-from nxjax.kernels.cpu.gemm_tile import Tile, step
+from nxjax.kernels.cpu.gemm_tile import GemmTile, step
 from nxjax.kernels.cpu.ir import Function, Module, Value, vector
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.trace.dtypes import DType
@@ -39,7 +39,7 @@ class Right(Kernel):
         batch: sizes and bytes from matrix to matrix.
     """
 
-    tile: Tile
+    tile: GemmTile
     dtype: DType
     layout: Layout
     depth: int
@@ -111,7 +111,7 @@ class Right(Kernel):
     def touches(self) -> Touches:
         shape = (*(n for n, _ in self.batch), self.depth, self.columns)
         source = Box(self.dtype.itemsize, shape, (*(s for _, s in self.batch), self.depth_step, self.column_step))
-        return Touches(((source,),), (Written(dense(self.count * self.nbytes), "own"),))
+        return Touches(((source,),), (OutputEffect(dense(self.count * self.nbytes), "own"),))
 
     def cost(self) -> Cost:
         n = float(self.count * self.depth * self.columns)

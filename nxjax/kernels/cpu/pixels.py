@@ -18,7 +18,7 @@ from nxjax.kernels.cpu.ir import Function, Value
 @final
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A spatial dimension as machine code reads it; see `conv.Axis`."""
+    """A spatial dimension as machine code reads it; see `conv.ConvAxis`."""
 
     size: Value
     outputs: Value

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from nxjax.kernels.cpu.ir import Value
-from nxjax.kernels.cpu.nest_emit import Here, Scope, Writer, folded
+from nxjax.kernels.cpu.nest_emit import Here, LoopScope, NestEmitter, folded
 
 
-def write(w: Writer, scope: Scope) -> None:
+def write(w: NestEmitter, scope: LoopScope) -> None:
     """All passes over one row."""
     lanes = w.lanes if w.lanes > 1 else 0
     one = Here(0, 0)
 
-    def run(number: int, scope: Scope) -> None:
+    def run(number: int, scope: LoopScope) -> None:
         sums = w.reductions(number)
         # Accumulators: vectors, and scalars for what is left of a row where there are no masks.
         starts = [w.start(i, lanes) for i in sums]
@@ -31,7 +31,7 @@ def write(w: Writer, scope: Scope) -> None:
     w.passes(scope, one, run)
 
 
-def _loops(w: Writer, scope: Scope, number: int, dim: int, totals: Sequence[Value]) -> Sequence[Value]:
+def _loops(w: NestEmitter, scope: LoopScope, number: int, dim: int, totals: Sequence[Value]) -> Sequence[Value]:
     """The reduced loops from ``dim`` on."""
     nest = w.nest
     size = w.limit(scope) if dim == nest.kept else nest.sizes[dim]
@@ -49,7 +49,7 @@ def _loops(w: Writer, scope: Scope, number: int, dim: int, totals: Sequence[Valu
     return w.chained(every, w.parts[dim - nest.kept] if sums else [], 0, size, 1, totals, turn)
 
 
-def _row(w: Writer, scope: Scope, number: int, n: Value | int, totals: Sequence[Value]) -> Sequence[Value]:
+def _row(w: NestEmitter, scope: LoopScope, number: int, n: Value | int, totals: Sequence[Value]) -> Sequence[Value]:
     """The elements of one row: whole vectors, then what is left."""
     f, sums = w.f, w.reductions(number)
     lanes = w.lanes

@@ -18,7 +18,7 @@ from typing import Final, final
 import numpy as np
 
 from nxjax.kernels.cpu import convert, ops
-from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, Touches, Written, pointer
+from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, OutputEffect, Touches, pointer
 from nxjax.kernels.cpu.grid import Places, Side, joined, moved, walked
 from nxjax.kernels.cpu.indices import Vectors
 from nxjax.kernels.cpu.ir import Function, Module, Value, vector
@@ -107,12 +107,12 @@ class Scatter(Kernel):
 
     def touches(self) -> Touches:
         if not self.nbytes:
-            return Touches(((), ()), (Written((), "some"),))
+            return Touches(((), ()), (OutputEffect((), "some"),))
         sides, size = (*self._shared, *self._batch, *self._window), self.dtype.itemsize
         shape = tuple(s.size for s in sides)
         updates = Box(size, shape, tuple(s.strides[1] for s in sides))
         array = self.vectors.anywhere(size, shape, [s.strides[2] for s in sides])
-        return Touches((self.vectors.boxes(sides, 0), (updates,)), (Written((array,), "some"),))
+        return Touches((self.vectors.boxes(sides, 0), (updates,)), (OutputEffect((array,), "some"),))
 
     def cost(self) -> Cost:
         read = self.points * self.vectors.dtype.itemsize * len(self.vectors.components)

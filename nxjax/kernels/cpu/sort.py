@@ -16,11 +16,11 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.kernels.cpu import convert
-from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, Touches, Written, dense, plain, pointer
+from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, OutputEffect, Touches, dense, plain, pointer
 from nxjax.kernels.cpu.ir import Function, Loop, Module, Value
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.move import transposed
-from nxjax.kernels.cpu.sort_keys import REAL, Key, is_ambiguous, keys_of, ordered, restored
+from nxjax.kernels.cpu.sort_keys import REAL, SortKey, is_ambiguous, keys_of, ordered, restored
 from nxjax.kernels.cpu.sort_network import WORD, network
 from nxjax.kernels.cpu.sort_radix import COUNTS, radix
 from nxjax.kernels.cpu.sort_top import AT_ONCE, room, select
@@ -133,7 +133,7 @@ class Sort(Kernel):
         kept = self.rows * self.kept
         sizes = [kept * d.itemsize for d in self.dtypes] + [kept * 4] * self.indexed
         found = plain(dense(*(self.rows * self.size * d.itemsize if kept else 0 for d in self.dtypes)), dense(*sizes))
-        return Touches(found.ins, (*found.outs, Written(dense(self.work), "own"))) if self.work else found
+        return Touches(found.ins, (*found.outs, OutputEffect(dense(self.work), "own"))) if self.work else found
 
     def cost(self) -> Cost:
         count = self.rows * self.size
@@ -182,11 +182,11 @@ class Sort(Kernel):
 
     # --- short rows ---
 
-    def _layout(self) -> list[list[tuple[Key | None, int]]]:
+    def _layout(self) -> list[list[tuple[SortKey | None, int]]]:
         """Which keys lie in which word, and how far up; None is the index, in the last word. Most significant first."""
-        parts: list[Key | None] = [*self._keys, None]
-        words: list[list[tuple[Key | None, int]]] = []
-        word: list[tuple[Key | None, int]] = []
+        parts: list[SortKey | None] = [*self._keys, None]
+        words: list[list[tuple[SortKey | None, int]]] = []
+        word: list[tuple[SortKey | None, int]] = []
         used = 0
         for part in reversed(parts):
             bits = self._index_bits if part is None else part.bits
@@ -342,7 +342,7 @@ class Sort(Kernel):
         index = lambda e: f.extract(e, 1) if wide else e & 0xFFFFFFFF
         for n, key in enumerate(reversed(self._keys)):
 
-            def first(i: Value, key: Key = key, n: int = n) -> Value:
+            def first(i: Value, key: SortKey = key, n: int = n) -> Value:
                 at = f.load("i32", f.at(order, i, 4)).convert("i64", signed=False) if n else i
                 k = key.read(f, isa, ins[key.operand], at, self.descending)
                 if not wide:

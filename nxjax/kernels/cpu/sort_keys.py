@@ -24,7 +24,7 @@ REAL: Final = dtypes.NUMERIC - dtypes.COMPLEX
 
 @final
 @dataclass(frozen=True, slots=True)
-class Key:
+class SortKey:
     """A real number inside each element of an operand.
 
     Attributes:
@@ -51,12 +51,12 @@ class Key:
         return key.convert("i64", signed=False)
 
 
-def keys_of(operand: int, dtype: DType) -> tuple[Key, ...]:
+def keys_of(operand: int, dtype: DType) -> tuple[SortKey, ...]:
     """The keys of an operand, most significant first."""
     if dtype in dtypes.COMPLEX:
         part, size = dtypes.real_part(dtype), dtype.itemsize
-        return Key(operand, part, size), Key(operand, part, size, size // 2)
-    return (Key(operand, dtype, dtype.itemsize),)
+        return SortKey(operand, part, size), SortKey(operand, part, size, size // 2)
+    return (SortKey(operand, dtype, dtype.itemsize),)
 
 
 def ordered(f: Function, isa: Isa, dtype: DType, raw: Value, total: bool = False) -> Value:

@@ -24,7 +24,7 @@ _PARITY: Final = 0x1BD11BDA
 
 
 @final
-class Draw(Op):
+class ThreefryDraw(Op):
     """What a key and a number below 2^32 give: ``dtype`` is an unsigned type, or a new key.
 
     An op of graphs that kernels compute, not of programs, and so in no table: `random_bits` and `random_split` are its
@@ -50,7 +50,7 @@ class Draw(Op):
         return np.asarray(high ^ low).astype(dtype)
 
 
-draw: Final = Draw()
+draw: Final = ThreefryDraw()
 
 
 def _rotated(f: Function, x: Value, bits: int) -> Value:

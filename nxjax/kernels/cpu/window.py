@@ -8,7 +8,7 @@ from typing import Literal, final
 
 import numpy as np
 
-from nxjax.kernels.cpu.base import Box, NDArray, Touches, Written, dense, pointer
+from nxjax.kernels.cpu.base import Box, NDArray, OutputEffect, Touches, dense, pointer
 from nxjax.kernels.cpu.ir import Function, Value
 from nxjax.kernels.cpu.move import Move
 
@@ -88,8 +88,8 @@ class MoveAt(Move):
         here = Box(self.size, self.shape, near)
         numbers = tuple([(x,) for x in dense(*(s.dtype.itemsize for s in self.starts))])
         if self.side == "source":
-            return Touches(((anywhere,), *numbers), (Written((here,)),))
-        return Touches(((here,), *numbers), (Written((anywhere,), "some"),))
+            return Touches(((anywhere,), *numbers), (OutputEffect((here,)),))
+        return Touches(((here,), *numbers), (OutputEffect((anywhere,), "some"),))
 
     def places(self, f: Function, words: Value) -> tuple[Value, Value]:
         moved = f.constant("i64", 0)

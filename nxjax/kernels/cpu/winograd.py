@@ -39,8 +39,8 @@ import numpy as np
 
 from nxjax.kernels.cpu import convert
 from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, Touches, dense, integer, plain, pointer
-from nxjax.kernels.cpu.conv import SCALAR, WORK, Block, Conv, Kind, multiply_add
-from nxjax.kernels.cpu.conv_problem import Extra, Problem, ends, inputs
+from nxjax.kernels.cpu.conv import SCALAR, WORK, Conv, Kind, RegisterBlock, multiply_add
+from nxjax.kernels.cpu.conv_problem import ConvProblem, Extra, ends, inputs
 from nxjax.kernels.cpu.expression import Expression, identity
 from nxjax.kernels.cpu.ir import Module, Value, is_float, vector
 from nxjax.kernels.cpu.isa import Isa
@@ -176,8 +176,8 @@ class Winograd(Kernel):
     def __init__(
         self,
         kind: Kind,
-        problem: Problem,
-        block: Block,
+        problem: ConvProblem,
+        block: RegisterBlock,
         run: int,
         share: int,
         dtype: DType,

@@ -16,7 +16,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.kernels.ipu import amp_cycles
-from nxjax.kernels.ipu.chip import Chip
+from nxjax.kernels.ipu.chip import IpuChip
 from nxjax.kernels.ipu.spec import CTYPES, Attribute, Codelet, Field, NDArray
 
 # Spatial dimensions of a box; a product has sizes 1, 1 and its rows.
@@ -217,7 +217,7 @@ class Amp(Codelet):
                     total = (total.astype(work) + sums.reshape(y.shape)).astype(partials)
         return {"y": total}
 
-    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: Chip) -> int:
+    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: IpuChip) -> int:
         groups, out_groups, batch, *out, _ = sizes["y"]
         kernel = sizes["w"][3:6]
         steps = [int(attributes[s]) for s in ("sd", "sh", "sw")]
@@ -232,7 +232,7 @@ class Amp(Codelet):
         out: Any,
         kernel: tuple[int, ...],
         steps: Any,
-        chip: Chip,
+        chip: IpuChip,
     ) -> Any:
         """`cycles` of boxes of these sizes; each may be an array."""
         rows = np.asarray(batch) * out[0] * out[1]
@@ -251,7 +251,7 @@ class Amp(Codelet):
         outputs = int(np.prod(sizes["y"]))
         return 0 if self.integer else 2 * outputs * sizes["x"][1] * self.depth * int(np.prod(sizes["w"][3:6]))
 
-    def code_bytes(self, chip: Chip) -> int:
+    def code_bytes(self, chip: IpuChip) -> int:
         # Of the order of poplibs' assembly of this vertex.
         return 1500
 
@@ -299,11 +299,11 @@ class Depthwise(Codelet):
                 total += part * w[(slice(None), *tap)].astype(work)[:, None, None, None, None]
             return {"y": total.astype(y.dtype)}
 
-    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: Chip) -> int:
+    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: IpuChip) -> int:
         batch, *out, channels = sizes["y"]
         return int(self.estimate(batch, out, channels, sizes["w"][:3], chip))
 
-    def estimate(self, batch: Any, out: Any, channels: Any, kernel: tuple[int, ...], chip: Chip) -> Any:
+    def estimate(self, batch: Any, out: Any, channels: Any, kernel: tuple[int, ...], chip: IpuChip) -> Any:
         """`cycles` of boxes of these sizes; each may be an array."""
         positions = np.asarray(batch) * out[0] * out[1] * out[2]
         taps = kernel[0] * kernel[1] * kernel[2]
@@ -314,5 +314,5 @@ class Depthwise(Codelet):
     def flops(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any]) -> int:
         return 0 if self.integer else 2 * int(np.prod(sizes["y"])) * int(np.prod(sizes["w"][:3]))
 
-    def code_bytes(self, chip: Chip) -> int:
+    def code_bytes(self, chip: IpuChip) -> int:
         return 800

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nxjax.kernels.ipu.chip import Chip
+from nxjax.kernels.ipu.chip import IpuChip
 
 # What a vertex takes beyond poplibs' estimate: launch and sync of its compute set, as the difference to 128 published
 # measurements on a Bow IPU (half products on all tiles) says; with it the mean error over them is 0.06 %.
@@ -19,7 +19,7 @@ LAUNCH: Final = 37
 Count = Any  # int or integer array
 
 
-def units(chip: Chip, halves: bool, half_partials: bool) -> int:
+def units(chip: IpuChip, halves: bool, half_partials: bool) -> int:
     """Output channels that one pass computes: of halves with float partials 8, else all that the chip has.
 
     >>> from nxjax.kernels.ipu.chip import BOW, GC2
@@ -39,7 +39,7 @@ def _load_cycles(passes_units: int) -> int:
     return passes_units * 32 // 16
 
 
-def _inner_1x1(rows: Count, zeroing: bool, halves: bool, half_partials: bool, n: int, chip: Chip) -> Count:
+def _inner_1x1(rows: Count, zeroing: bool, halves: bool, half_partials: bool, n: int, chip: IpuChip) -> Count:
     """All workers' passes over ``rows`` positions for one group of input and of output channels."""
     common = (halves and n == 16) or not half_partials
     zero = 8 if not halves and n == 16 else 2 if half_partials else 4
@@ -75,7 +75,7 @@ def _saved(halves: bool, half_partials: bool, n: int) -> tuple[int, int]:
 
 
 def product(
-    rows: Count, in_groups: Count, out_groups: Count, groups: Count, halves: bool, half_partials: bool, chip: Chip
+    rows: Count, in_groups: Count, out_groups: Count, groups: Count, halves: bool, half_partials: bool, chip: IpuChip
 ) -> Count:
     """Cycles of a tile for ``rows`` positions times all of its channels: ``poplin::ConvPartial1x1Out``.
 
@@ -119,7 +119,7 @@ def convolution(
     groups: Count,
     halves: bool,
     half_partials: bool,
-    chip: Chip,
+    chip: IpuChip,
 ) -> Count:
     """Cycles of a tile for a convolution with a kernel of several elements or strides: ``poplin::ConvPartialnx1``.
 
@@ -164,7 +164,7 @@ def convolution(
     )
 
 
-def depthwise(positions: Count, channels: Count, kernel: Count, halves: bool, chip: Chip) -> Count:
+def depthwise(positions: Count, channels: Count, kernel: Count, halves: bool, chip: IpuChip) -> Count:
     """Cycles of a tile whose outputs each sum ``kernel`` products of their own channel, on the vector unit.
 
     After poplibs' vertical multiply-accumulate vertex (``getConvPartialVerticalMac...``), which is for halves: 61 + 14
@@ -176,7 +176,7 @@ def depthwise(positions: Count, channels: Count, kernel: Count, halves: bool, ch
     return LAUNCH + 100 + chip.workers * (19 + vectors * (12 + 2 * np.asarray(kernel)))
 
 
-def integer(products_: Count, outputs: Count, chip: Chip) -> Count:
+def integer(products_: Count, outputs: Count, chip: IpuChip) -> Count:
     """Cycles of a tile for ``products_`` integer multiply-accumulates: there is no unit for them.
 
     A worker takes four instructions each (two loads, a product, a sum) and eight around each output.

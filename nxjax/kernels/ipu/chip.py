@@ -14,7 +14,7 @@ from nxjax.errors import ParameterError
 
 @final
 @dataclass(frozen=True)
-class Chip:
+class IpuChip:
     """One kind of IPU.
 
     Attributes:
@@ -50,7 +50,7 @@ class Chip:
     source: str = ""
 
 
-GC2: Final = Chip(
+GC2: Final = IpuChip(
     "gc2",
     "Graphcore Colossus Mk1 GC2 (C2 card)",
     "ipu1",
@@ -62,7 +62,7 @@ GC2: Final = Chip(
     host_bandwidth=16e9,
     source="Jia et al., arXiv:1912.03413",
 )
-GC200: Final = Chip(
+GC200: Final = IpuChip(
     "gc200",
     "Graphcore Colossus Mk2 GC200 (IPU-M2000)",
     "ipu2",
@@ -71,7 +71,7 @@ GC200: Final = Chip(
     1.325e9,
     source="IPU-M2000 data sheet; poplibs' planner",
 )
-BOW: Final = Chip(
+BOW: Final = IpuChip(
     "bow",
     "Graphcore Bow (Bow-2000)",
     "ipu2",
@@ -85,7 +85,7 @@ CHIPS: Final = {c.name: c for c in (GC2, GC200, BOW)}
 
 @final
 @dataclass(frozen=True)
-class System:
+class IpuSystem:
     """Several equal IPUs: a card, a machine or a rack.
 
     Attributes:
@@ -97,29 +97,29 @@ class System:
 
     name: str
     title: str
-    chip: Chip
+    chip: IpuChip
     ipus: int
 
 
 SYSTEMS: Final = {
     s.name: s
     for s in (
-        System("gc2", "one GC2 IPU", GC2, 1),
-        System("c2", "Graphcore C2 card, two GC2 IPUs", GC2, 2),
-        System("gc200", "one GC200 IPU", GC200, 1),
-        System("m2000", "IPU-M2000, four GC200 IPUs", GC200, 4),
-        System("pod4", "IPU-POD4, four GC200 IPUs", GC200, 4),
-        System("pod16", "IPU-POD16, sixteen GC200 IPUs", GC200, 16),
-        System("pod64", "IPU-POD64, sixty-four GC200 IPUs", GC200, 64),
-        System("bow", "one Bow IPU", BOW, 1),
-        System("bow2000", "Bow-2000, four Bow IPUs", BOW, 4),
-        System("bow-pod16", "Bow Pod16, sixteen Bow IPUs", BOW, 16),
-        System("bow-pod64", "Bow Pod64, sixty-four Bow IPUs", BOW, 64),
+        IpuSystem("gc2", "one GC2 IPU", GC2, 1),
+        IpuSystem("c2", "Graphcore C2 card, two GC2 IPUs", GC2, 2),
+        IpuSystem("gc200", "one GC200 IPU", GC200, 1),
+        IpuSystem("m2000", "IPU-M2000, four GC200 IPUs", GC200, 4),
+        IpuSystem("pod4", "IPU-POD4, four GC200 IPUs", GC200, 4),
+        IpuSystem("pod16", "IPU-POD16, sixteen GC200 IPUs", GC200, 16),
+        IpuSystem("pod64", "IPU-POD64, sixty-four GC200 IPUs", GC200, 64),
+        IpuSystem("bow", "one Bow IPU", BOW, 1),
+        IpuSystem("bow2000", "Bow-2000, four Bow IPUs", BOW, 4),
+        IpuSystem("bow-pod16", "Bow Pod16, sixteen Bow IPUs", BOW, 16),
+        IpuSystem("bow-pod64", "Bow Pod64, sixty-four Bow IPUs", BOW, 64),
     )
 }
 
 
-def system(name: str) -> System:
+def system(name: str) -> IpuSystem:
     """The system called ``name``, with or without the prefix ``ipu-``.
 
     Raises:

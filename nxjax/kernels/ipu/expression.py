@@ -16,12 +16,12 @@ from typing import Any, Final, Literal, final
 import numpy as np
 
 from nxjax.kernels.ipu import expression_cycles as cost
-from nxjax.kernels.ipu.chip import Chip
+from nxjax.kernels.ipu.chip import IpuChip
 from nxjax.kernels.ipu.expression_helpers import closure
 from nxjax.kernels.ipu.expression_ops import Emitter, held, number, supported, written
 from nxjax.kernels.ipu.spec import CTYPES, Attribute, Codelet, Field, NDArray
 from nxjax.ops import arithmetic, bitwise, compare, convert, elementary, incomplete, power, rounding, select, special
-from nxjax.trace.core import op_named
+from nxjax.trace.core import get_op
 
 __all__ = ["Expression", "Kind", "Node", "codelet", "literal", "supported"]
 
@@ -146,7 +146,7 @@ class Expression(Codelet):
                 values.append(np.broadcast_to(np.asarray(node.value).astype(node.dtype), box))
             else:
                 operands = [np.ascontiguousarray(values[j]) for j in node.args]
-                values.append(np.asarray(op_named(node.op).eval(*operands, **node.params)))
+                values.append(np.asarray(get_op(node.op).eval(*operands, **node.params)))
         return {f"y{i}": values[o].reshape(arrays[f"y{i}"].shape) for i, o in enumerate(self.outputs)}
 
     def _operand_dtype(self, number: int) -> DType:
@@ -157,7 +157,7 @@ class Expression(Codelet):
     def _ops(self) -> list[Node]:
         return [n for n in self.nodes if n.op != "literal"]
 
-    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: Chip) -> int:
+    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: IpuChip) -> int:
         count = int(np.prod(sizes["y0"]))
         ops = self._ops
         if len(ops) == 1 and len(self.outs) == 1 and not {"row", "column"} & set(self.kinds):
@@ -179,7 +179,7 @@ class Expression(Codelet):
     def flops(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any]) -> int:
         return int(np.prod(sizes["y0"])) * sum(n.dtype.kind == "f" for n in self._ops)
 
-    def code_bytes(self, chip: Chip) -> int:
+    def code_bytes(self, chip: IpuChip) -> int:
         # About two instructions an op, in a loop, beside the vertex's start; more where an op calls a function.
         calls = sum(cost.of_op(n.op, self._operand_dtype(n.args[-1]), n.params) > 20 for n in self._ops)
         return 96 + 8 * len(self.fields) + 16 * len(self._ops) + 200 * calls

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nxjax.kernels.ipu.chip import Chip
+from nxjax.kernels.ipu.chip import IpuChip
 from nxjax.kernels.ipu.spec import per_worker
 from nxjax.ops.primitives import decomposition
 
@@ -117,7 +117,7 @@ def of_op(name: str, dtype: DType, params: Any = None) -> float:
     return sum(of_op(e.op.name, e.inputs[-1].type.dtype, e.params) for e in parts.equations)
 
 
-def unary(name: str, count: int, dtype: DType, chip: Chip) -> int:
+def unary(name: str, count: int, dtype: DType, chip: IpuChip) -> int:
     """One op of one operand.
 
     >>> from nxjax.kernels.ipu.chip import BOW
@@ -134,7 +134,7 @@ def unary(name: str, count: int, dtype: DType, chip: Chip) -> int:
     return int(chip.workers * (base + -(-n // lanes(dtype)) * (each + 4)) + 20)
 
 
-def binary(name: str, count: int, dtype: DType, chip: Chip) -> int:
+def binary(name: str, count: int, dtype: DType, chip: IpuChip) -> int:
     """One op of two operands of ``count`` elements.
 
     >>> from nxjax.kernels.ipu.chip import BOW
@@ -147,7 +147,7 @@ def binary(name: str, count: int, dtype: DType, chip: Chip) -> int:
     return int(chip.workers * (base + loops * (of_op(name, dtype) * lanes(dtype) + more)) + 11)
 
 
-def with_scalar(name: str, count: int, dtype: DType, chip: Chip) -> int:
+def with_scalar(name: str, count: int, dtype: DType, chip: IpuChip) -> int:
     """One op of a vector and one number.
 
     >>> from nxjax.kernels.ipu.chip import BOW
@@ -159,7 +159,7 @@ def with_scalar(name: str, count: int, dtype: DType, chip: Chip) -> int:
     return int(chip.workers * (20 + loops * (of_op(name, dtype) * lanes(dtype) + more)) + 11)
 
 
-def cast(count: int, source: DType, target: DType, chip: Chip) -> int:
+def cast(count: int, source: DType, target: DType, chip: IpuChip) -> int:
     """A change of float type.
 
     >>> from nxjax.kernels.ipu.chip import BOW
@@ -170,7 +170,7 @@ def cast(count: int, source: DType, target: DType, chip: Chip) -> int:
     return chip.workers * (26 + max(-(-n // lanes(source)), -(-n // lanes(target))))
 
 
-def fused(ops: float, streams: Sequence[DType], count: int, rows: int, chip: Chip) -> int:
+def fused(ops: float, streams: Sequence[DType], count: int, rows: int, chip: IpuChip) -> int:
     """Several ops, ``ops`` cycles per element together; ``streams`` are the operands and results of a box's size.
 
     Each row of a box whose operands repeat begins a loop anew.

@@ -38,7 +38,7 @@ _ALIGN: Final = 64
 
 @final
 @dataclass(frozen=True, eq=False)
-class Place:
+class VertexBoxes:
     """Equal boxes of a variable's memory, one per vertex.
 
     Element (i0, i1, ...) of box v is ``memory[offsets[v] + i0 * strides[0] + i1 * strides[1] + ...]``.
@@ -83,12 +83,12 @@ class Strided:
         )
 
 
-class Runner(ABC):
+class CodeletRunner(ABC):
     """What runs codelets and copies: `Library` or `MeaningLibrary`."""
 
     @abstractmethod
     def prepare(
-        self, codelet: Codelet, count: int, fields: Mapping[str, Place], attributes: Mapping[str, Any]
+        self, codelet: Codelet, count: int, fields: Mapping[str, VertexBoxes], attributes: Mapping[str, Any]
     ) -> Launch:
         """A function that runs ``count`` vertices.
 
@@ -164,7 +164,7 @@ def _helpers(threads: int) -> ThreadPoolExecutor:
 
 
 @final
-class Library(Runner):
+class Library(CodeletRunner):
     """Codelets compiled by the host's C++ compiler.
 
     Args:
@@ -220,7 +220,7 @@ class Library(Runner):
         self._runs = 0
 
     def prepare(
-        self, codelet: Codelet, count: int, fields: Mapping[str, Place], attributes: Mapping[str, Any]
+        self, codelet: Codelet, count: int, fields: Mapping[str, VertexBoxes], attributes: Mapping[str, Any]
     ) -> Launch:
         function = self._functions[codelet]
         columns = (_Column * max(1, len(codelet.fields)))()
@@ -346,11 +346,11 @@ def simplified(shape: Shape, strides: Sequence[Shape]) -> list[tuple[int, tuple[
 
 
 @final
-class MeaningLibrary(Runner):
+class MeaningLibrary(CodeletRunner):
     """Codelets run by their NumPy meanings, all vertices of a launch at once: needs no compiler."""
 
     def prepare(
-        self, codelet: Codelet, count: int, fields: Mapping[str, Place], attributes: Mapping[str, Any]
+        self, codelet: Codelet, count: int, fields: Mapping[str, VertexBoxes], attributes: Mapping[str, Any]
     ) -> Launch:
         reads: list[tuple[str, NDArray, NDArray]] = []
         writes: list[tuple[str, NDArray, NDArray]] = []
@@ -387,7 +387,7 @@ class MeaningLibrary(Runner):
         return launch
 
 
-def runner(codelets: Sequence[Codelet], *, stochastic: bool = False, seed: int = 0) -> Runner:
+def runner(codelets: Sequence[Codelet], *, stochastic: bool = False, seed: int = 0) -> CodeletRunner:
     """A `Library` where there is a compiler, else a `MeaningLibrary` (which always rounds to nearest)."""
     if available()[0]:
         return Library(codelets, stochastic=stochastic, seed=seed)

@@ -10,9 +10,9 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax.kernels.ipu.chip import Chip
+from nxjax.kernels.ipu.chip import IpuChip
 from nxjax.kernels.ipu.spec import Attribute, Field, NDArray
-from nxjax.kernels.ipu.text import Written, unsigned
+from nxjax.kernels.ipu.text import TextCodelet, unsigned
 
 _CHOLESKY: Final = """
   bool compute(unsigned wid) {
@@ -112,12 +112,12 @@ _LU: Final = """
 """
 
 
-def _busy(matrices: int, flops: int, chip: Chip) -> int:
+def _busy(matrices: int, flops: int, chip: IpuChip) -> int:
     """Cycles: a worker's matrices one after the other, two loads, a product and a sum for each pair of operations."""
     return chip.workers * (40 + -(-matrices // chip.workers) * (60 + 2 * flops)) + 11
 
 
-class _Factorization(Written):
+class _Factorization(TextCodelet):
     @property
     def types(self) -> dict[str, str]:
         return {"T": "float32"}
@@ -126,7 +126,7 @@ class _Factorization(Written):
     def spans(self) -> tuple[str, ...]:
         return ("x",)
 
-    def code_bytes(self, chip: Chip) -> int:
+    def code_bytes(self, chip: IpuChip) -> int:
         return 600
 
 
@@ -164,7 +164,7 @@ class Cholesky(_Factorization):
         y[~definite] = np.tril(np.full((n, n), np.nan, y.dtype))
         return {"y": y.reshape(arrays["y"].shape)}
 
-    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: Chip) -> int:
+    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: IpuChip) -> int:
         n = int(np.max(attributes["n"]))
         return _busy(int(np.prod(sizes["x"])) // max(1, n * n), n**3 // 3 + 10 * n, chip)
 
@@ -227,7 +227,7 @@ class TriangularSolve(_Factorization):
                 x[:, i] /= a[:, i, i, None]
         return {"y": (x if self.left else x.swapaxes(1, 2)).reshape(arrays["y"].shape)}
 
-    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: Chip) -> int:
+    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: IpuChip) -> int:
         n, k = int(np.max(attributes["n"])), int(np.max(attributes["k"]))
         return _busy(int(np.prod(sizes["a"])) // max(1, n * n), n * n * k + 6 * n * k, chip)
 
@@ -277,7 +277,7 @@ class Lu(_Factorization):
         found = {"y": a, "pivots": pivots, "permutation": permutation}
         return {name: v.reshape(arrays[name].shape) for name, v in found.items()}
 
-    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: Chip) -> int:
+    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: IpuChip) -> int:
         m, n = int(np.max(attributes["rows"])), int(np.max(attributes["columns"]))
         return _busy(int(np.prod(sizes["x"])) // max(1, m * n), 2 * m * n * min(m, n) // 3 + 20 * m, chip)
 

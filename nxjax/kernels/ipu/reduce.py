@@ -11,9 +11,9 @@ from typing import Any, Final, Literal, final
 
 import numpy as np
 
-from nxjax.kernels.ipu.chip import Chip
+from nxjax.kernels.ipu.chip import IpuChip
 from nxjax.kernels.ipu.spec import Attribute, Field, NDArray
-from nxjax.kernels.ipu.text import Written, highest, lowest, unsigned
+from nxjax.kernels.ipu.text import TextCodelet, highest, lowest, unsigned
 
 ReduceKind = Literal["add", "mul", "max", "min", "and", "or", "xor"]
 UFUNCS: Final[dict[str, Any]] = {
@@ -72,7 +72,7 @@ def identity(kind: str, dtype: str) -> NDArray:
     return np.asarray(1 if kind == "mul" else 0, d)
 
 
-def _cycles(outputs: int, depth: int, source: str, target: str, chip: Chip) -> int:
+def _cycles(outputs: int, depth: int, source: str, target: str, chip: IpuChip) -> int:
     """poplibs' estimate: vectors of accumulators, ``depth`` loads into each, over the workers.
 
     >>> from nxjax.kernels.ipu.chip import BOW
@@ -143,7 +143,7 @@ _REDUCE: Final = """
 
 
 @final
-class Reduce(Written):
+class Reduce(TextCodelet):
     """``y[o, i]`` of ``x[o, :, i]``: fields ``x`` [outer, depth, inner] (any shape of that size), ``y`` [outer, inner].
 
     Args:
@@ -201,7 +201,7 @@ class Reduce(Written):
             sums = ufunc(sums[..., :lanes], sums[..., lanes : 2 * lanes])
         return {"y": sums.astype(self.out).reshape(y.shape)}
 
-    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: Chip) -> int:
+    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: IpuChip) -> int:
         outputs = int(np.prod(sizes["y"]))
         depth = int(np.prod(sizes["x"])) // max(1, outputs)
         return _cycles(outputs, depth, self.dtype, self.out, chip)
@@ -209,7 +209,7 @@ class Reduce(Written):
     def flops(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any]) -> int:
         return int(np.prod(sizes["x"])) if np.dtype(self.dtype).kind == "f" else 0
 
-    def code_bytes(self, chip: Chip) -> int:
+    def code_bytes(self, chip: IpuChip) -> int:
         return 400
 
 
@@ -251,7 +251,7 @@ _ARG: Final = """
 
 
 @final
-class ArgReduce(Written):
+class ArgReduce(TextCodelet):
     """The extremum of ``x[o, :, i]`` and where it is; a NaN counts as the extremum, of equals the first wins.
 
     Fields: ``x`` [outer, depth, inner], ``y`` and ``index`` (int32) [outer, inner]. Indices count from the attribute
@@ -315,11 +315,11 @@ class ArgReduce(Written):
             "index": index.astype(np.int32).reshape(arrays["index"].shape),
         }
 
-    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: Chip) -> int:
+    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: IpuChip) -> int:
         outputs = int(np.prod(sizes["y"]))
         depth = int(np.prod(sizes["x"])) // max(1, outputs)
         # A load, a comparison, two moves and the loop; no vector instruction keeps an index.
         return chip.workers * (30 + -(-outputs // chip.workers) * (12 + 6 * depth)) + 33
 
-    def code_bytes(self, chip: Chip) -> int:
+    def code_bytes(self, chip: IpuChip) -> int:
         return 300

@@ -7,9 +7,9 @@ from typing import Any, Final, Literal, final
 
 import numpy as np
 
-from nxjax.kernels.ipu.chip import Chip
+from nxjax.kernels.ipu.chip import IpuChip
 from nxjax.kernels.ipu.spec import Attribute, Field, NDArray
-from nxjax.kernels.ipu.text import Written, unsigned
+from nxjax.kernels.ipu.text import TextCodelet, unsigned
 
 SoftmaxKind = Literal["softmax", "log_softmax", "logsumexp"]
 NormKind = Literal["layer_norm", "rms_norm"]
@@ -93,7 +93,7 @@ def _summed(x: NDArray) -> NDArray:
 
 
 @final
-class Softmax(Written):
+class Softmax(TextCodelet):
     """softmax, log_softmax ([rows, n] to [rows, n]) or logsumexp ([rows, n] to [rows]) of rows."""
 
     def __init__(self, kind: SoftmaxKind, dtype: str) -> None:
@@ -145,7 +145,7 @@ class Softmax(Written):
             found = np.log(total) + top
         return {"y": found.astype(y.dtype).reshape(y.shape)}
 
-    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: Chip) -> int:
+    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: IpuChip) -> int:
         n = int(np.max(attributes["n"]))
         rows = int(np.prod(sizes["x"])) // max(1, n)
         # Per float: a comparison, twice a subtraction and poplibs' exponential (three cycles), a division, loads.
@@ -155,12 +155,12 @@ class Softmax(Written):
     def flops(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any]) -> int:
         return 4 * int(np.prod(sizes["x"]))
 
-    def code_bytes(self, chip: Chip) -> int:
+    def code_bytes(self, chip: IpuChip) -> int:
         return 500
 
 
 @final
-class Norm(Written):
+class Norm(TextCodelet):
     """layer_norm (with a bias) or rms_norm of rows: ``x`` and ``y`` [rows, n], ``scale`` and ``bias`` [n]."""
 
     def __init__(self, kind: NormKind, dtype: str, parameters: str | None = None) -> None:
@@ -213,7 +213,7 @@ class Norm(Written):
             found = found + arrays["bias"].astype(np.float32).reshape(len(y), 1, n)
         return {"y": found.astype(y.dtype).reshape(y.shape)}
 
-    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: Chip) -> int:
+    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: IpuChip) -> int:
         n = int(np.max(attributes["n"]))
         rows = int(np.prod(sizes["x"])) // max(1, n)
         return chip.workers * (40 + -(-rows // chip.workers) * (80 + 7 * n)) + 11
@@ -221,5 +221,5 @@ class Norm(Written):
     def flops(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any]) -> int:
         return 7 * int(np.prod(sizes["x"]))
 
-    def code_bytes(self, chip: Chip) -> int:
+    def code_bytes(self, chip: IpuChip) -> int:
         return 450

@@ -10,10 +10,10 @@ from typing import Any, Final, Literal, final
 
 import numpy as np
 
-from nxjax.kernels.ipu.chip import Chip
+from nxjax.kernels.ipu.chip import IpuChip
 from nxjax.kernels.ipu.reduce import UFUNCS, join_text, work_dtype
 from nxjax.kernels.ipu.spec import Attribute, Field, NDArray
-from nxjax.kernels.ipu.text import Written, unsigned
+from nxjax.kernels.ipu.text import TextCodelet, unsigned
 
 ScanKind = Literal["add", "mul", "max", "min", "logsumexp"]
 
@@ -59,7 +59,7 @@ _BODY: Final = """
 
 
 @final
-class Cumulative(Written):
+class Cumulative(TextCodelet):
     """``y[o, k, i]`` of ``x[o, :k + 1, i]``, or of ``x[o, k:, i]`` if ``reverse``: fields of one shape."""
 
     def __init__(self, kind: ScanKind, dtype: str, reverse: bool = False) -> None:
@@ -109,7 +109,7 @@ class Cumulative(Written):
         y = ufunc.accumulate(wide, 2, dtype=wide.dtype)
         return {"y": (np.flip(y, 2) if self.reverse else y).astype(x.dtype).reshape(x.shape)}
 
-    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: Chip) -> int:
+    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: IpuChip) -> int:
         count = int(np.prod(sizes["x"]))
         columns = int(np.max(attributes["outer"])) * int(np.max(attributes["inner"]))
         depth = count // max(1, columns)
@@ -120,5 +120,5 @@ class Cumulative(Written):
     def flops(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any]) -> int:
         return int(np.prod(sizes["x"])) if np.dtype(self.dtype).kind == "f" else 0
 
-    def code_bytes(self, chip: Chip) -> int:
+    def code_bytes(self, chip: IpuChip) -> int:
         return 300

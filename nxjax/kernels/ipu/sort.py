@@ -10,10 +10,10 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax.kernels.ipu.chip import Chip
+from nxjax.kernels.ipu.chip import IpuChip
 from nxjax.kernels.ipu.reduce import work_dtype
 from nxjax.kernels.ipu.spec import Attribute, Field, Io, NDArray
-from nxjax.kernels.ipu.text import Written, unsigned
+from nxjax.kernels.ipu.text import TextCodelet, unsigned
 
 _LESS: Final = """template <typename A>
 inline int compared(A a, A b) {
@@ -103,7 +103,7 @@ _MERGE: Final = """
 """
 
 
-class _Ordered(Written):
+class _Ordered(TextCodelet):
     """Several operands of one shape, ordered by the first of them."""
 
     def __init__(self, dtypes: Sequence[str], keys: int) -> None:
@@ -171,14 +171,14 @@ class SortRows(_Ordered):
         # What is left in the scratch memory is nobody's business.
         return {**found, "order": order.astype(np.int32).reshape(shape), "scratch": arrays["scratch"]}
 
-    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: Chip) -> int:
+    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: IpuChip) -> int:
         n = int(np.max(attributes["n"]))
         rows = int(np.prod(sizes["order"])) // max(1, n)
         passes = max(0, (n - 1).bit_length())
         row = n * passes * (14 + 8 * self.keys) + n * (6 + 5 * len(self.dtypes))
         return chip.workers * (40 + -(-rows // chip.workers) * (20 + row)) + 11
 
-    def code_bytes(self, chip: Chip) -> int:
+    def code_bytes(self, chip: IpuChip) -> int:
         return 500 + 40 * len(self.dtypes)
 
 
@@ -231,13 +231,13 @@ class MergeBlocks(_Ordered):
         kept = np.where(upper, order[:, n:], order[:, :n])
         return {f"y{i}": np.take_along_axis(v, kept, 1).reshape(shape) for i, v in enumerate(both)}
 
-    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: Chip) -> int:
+    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: IpuChip) -> int:
         n = int(np.max(attributes["n"]))
         rows = int(np.prod(sizes["y0"])) // max(1, n)
         each = 12 + 8 * self.keys + 5 * len(self.dtypes)
         return chip.workers * (40 + -(-rows // chip.workers) * (20 + n * each)) + 11
 
-    def code_bytes(self, chip: Chip) -> int:
+    def code_bytes(self, chip: IpuChip) -> int:
         return 400 + 60 * len(self.dtypes)
 
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, Literal, final
 
 import numpy as np
 
-from nxjax.kernels.ipu.chip import Chip
+from nxjax.kernels.ipu.chip import IpuChip
 
 NDArray = np.ndarray[Any, Any]
 Io = Literal["in", "out", "inout"]
@@ -110,7 +110,7 @@ class Codelet(ABC):
         """
 
     @abstractmethod
-    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: Chip) -> int:
+    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: IpuChip) -> int:
         """Estimated cycles that the tile is busy with one vertex (all six workers of a "multi" one together).
 
         For a "worker" vertex: cycles of its own thread times the number of workers, i.e. as if it ran alone.
@@ -120,7 +120,7 @@ class Codelet(ABC):
         """Floating-point operations of one vertex; a multiply-add counts as two."""
         return 0
 
-    def code_bytes(self, chip: Chip) -> int:
+    def code_bytes(self, chip: IpuChip) -> int:
         """Bytes of machine code that a tile holds to run it; an estimate from the length of the source."""
         return 16 * max(16, self.source.count(";"))
 
@@ -138,7 +138,7 @@ class Codelet(ABC):
         return self.name
 
 
-def per_worker(count: int, chip: Chip) -> int:
+def per_worker(count: int, chip: IpuChip) -> int:
     """Elements that the busiest of a tile's workers gets of ``count``.
 
     >>> from nxjax.kernels.ipu.chip import BOW

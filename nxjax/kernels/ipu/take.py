@@ -10,10 +10,10 @@ from typing import Any, Final, Literal, final
 
 import numpy as np
 
-from nxjax.kernels.ipu.chip import Chip
+from nxjax.kernels.ipu.chip import IpuChip
 from nxjax.kernels.ipu.reduce import UFUNCS, join_text, work_dtype
 from nxjax.kernels.ipu.spec import Attribute, Field, NDArray
-from nxjax.kernels.ipu.text import Written, unsigned
+from nxjax.kernels.ipu.text import TextCodelet, unsigned
 
 PutKind = Literal["set", "add", "sub", "mul", "max", "min"]
 
@@ -63,7 +63,7 @@ _PUT: Final = """
 
 
 @final
-class Take(Written):
+class Take(TextCodelet):
     """Rows of a table by number; those outside are zero.
 
     Fields: ``table`` [groups, rows, width], ``index`` int32 [groups, count], ``y`` [groups, count, width]. Attribute
@@ -107,18 +107,18 @@ class Take(Written):
         found = np.take_along_axis(table, np.where(inside, index, 0)[..., None], 2)
         return {"y": np.where(inside[..., None], found, np.zeros((), y.dtype)).reshape(y.shape)}
 
-    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: Chip) -> int:
+    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: IpuChip) -> int:
         lookups = int(np.prod(sizes["index"]))
         words = -(-int(np.prod(sizes["y"])) // max(1, lookups) * np.dtype(self.dtype).itemsize // 4)
         # A count of instructions, no published figure: about two cycles a word, and 25 a row.
         return chip.workers * (30 + -(-lookups // chip.workers) * (25 + 2 * words)) + 11
 
-    def code_bytes(self, chip: Chip) -> int:
+    def code_bytes(self, chip: IpuChip) -> int:
         return 250
 
 
 @final
-class Put(Written):
+class Put(TextCodelet):
     """Updates of a table's rows by number, one after the other; those outside are left out.
 
     Fields: ``table`` [groups, rows, width], changed; ``index`` int32 [groups, count]; ``updates`` [groups, count,
@@ -181,7 +181,7 @@ class Put(Written):
                 view[place] = ufunc(view[place], now)
         return {"table": table}
 
-    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: Chip) -> int:
+    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: IpuChip) -> int:
         lookups = int(np.prod(sizes["index"]))
         width = int(np.prod(sizes["updates"])) // max(1, lookups)
         itemsize = np.dtype(self.dtype).itemsize
@@ -194,5 +194,5 @@ class Put(Written):
         arithmetic = self.op in ("add", "sub", "mul") and np.dtype(self.dtype).kind == "f"
         return int(np.prod(sizes["updates"])) if arithmetic else 0
 
-    def code_bytes(self, chip: Chip) -> int:
+    def code_bytes(self, chip: IpuChip) -> int:
         return 300

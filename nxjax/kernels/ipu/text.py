@@ -31,7 +31,7 @@ inline unsigned grainOf(unsigned width, unsigned itemsize) { return width * item
 """
 
 
-class Written(Codelet):
+class TextCodelet(Codelet):
     """A codelet whose class is written out by `body`: types come from ``using``, members from the fields."""
 
     @property

@@ -11,10 +11,10 @@ from typing import Any, Final, Literal, final
 
 import numpy as np
 
-from nxjax.kernels.ipu.chip import Chip
+from nxjax.kernels.ipu.chip import IpuChip
 from nxjax.kernels.ipu.reduce import UFUNCS, identity, identity_text, join_text, work_dtype
 from nxjax.kernels.ipu.spec import Attribute, Field, NDArray
-from nxjax.kernels.ipu.text import Written, unsigned
+from nxjax.kernels.ipu.text import TextCodelet, unsigned
 
 WindowKind = Literal["add", "mul", "max", "min"]
 
@@ -133,7 +133,7 @@ def _taps(
 
 
 @final
-class ReduceWindow(Written):
+class ReduceWindow(TextCodelet):
     """Each window of ``x`` [batch, id, ih, iw, channels] reduced: ``y`` [batch, od, oh, ow, channels]."""
 
     def __init__(self, kind: WindowKind, dtype: str) -> None:
@@ -171,18 +171,18 @@ class ReduceWindow(Written):
                 UFUNCS[self.op](part, x[(v, slice(None), *places)], out=part)
         return {"y": total.astype(y.dtype)}
 
-    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: Chip) -> int:
+    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: IpuChip) -> int:
         return _cycles(sizes["y"], attributes, self.dtype, 2, chip)
 
     def flops(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any]) -> int:
         taps = int(np.prod(_numbers(attributes, "kd kh kw", 0)))
         return int(np.prod(sizes["y"])) * taps if np.dtype(self.dtype).kind == "f" else 0
 
-    def code_bytes(self, chip: Chip) -> int:
+    def code_bytes(self, chip: IpuChip) -> int:
         return 600
 
 
-def _cycles(out: tuple[int, ...], attributes: Mapping[str, Any], dtype: str, each: int, chip: Chip) -> int:
+def _cycles(out: tuple[int, ...], attributes: Mapping[str, Any], dtype: str, each: int, chip: IpuChip) -> int:
     """A count of instructions, no published figure: a vector's load and step per tap, 12 around a tap's channels."""
     *rows, channels = out
     lanes = {"float32": 2, "float16": 4}.get(dtype, 1)
@@ -192,7 +192,7 @@ def _cycles(out: tuple[int, ...], attributes: Mapping[str, Any], dtype: str, eac
 
 
 @final
-class SelectAndScatterAdd(Written):
+class SelectAndScatterAdd(TextCodelet):
     """Each element of ``source`` added where its window of ``x`` has its first largest (``greatest``) or smallest one.
 
     Fields: ``source`` [batch, od, oh, ow, channels], ``x`` and ``y`` [batch, id, ih, iw, channels]. Sums of halves are
@@ -248,12 +248,12 @@ class SelectAndScatterAdd(Written):
                 y[(v, slice(None), *places)] += chosen
         return {"y": y}
 
-    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: Chip) -> int:
+    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: IpuChip) -> int:
         *rows, channels = sizes["source"]
         taps = int(np.prod(_numbers(attributes, "kd kh kw", 0)))
         # Not a vector instruction in it: a load, a comparison, two moves per tap; the windows one after the other.
         mine = -(-channels // chip.workers)
         return chip.workers * (60 + int(np.prod(rows)) * (20 + mine * (10 + taps * 10))) + 11
 
-    def code_bytes(self, chip: Chip) -> int:
+    def code_bytes(self, chip: IpuChip) -> int:
         return 700

@@ -1,6 +1,6 @@
 """How the cycle model's fitted constants were found, and how well it then answers what it was not fitted on.
 
-Fitted: `Array.memory`, one number of each generation, on the two published throughputs of each (arXiv 2512.13282: int8
+Fitted: `AieArray.memory`, one number of each generation, on the two published throughputs of each (arXiv 2512.13282: int8
 6.76 and 38.05 TOPS, bfloat16 3.14 and 14.71 TOPS), in the mean of the logarithms. The published designs' tile sizes are
 not known here; they are taken to be the best by this model among those that fit, with results of the operands' width in
 one buffer. Designs made here keep exact sums of 32 bits instead and are slower for it. Held out: the throughput of one
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, final
 
-from nxjax.kernels.aie.chip import ARRAYS, CORE_ROWS, LIMITS, STREAM, Array
+from nxjax.kernels.aie.chip import ARRAYS, CORE_ROWS, LIMITS, STREAM, AieArray
 from nxjax.kernels.aie.matmul import Matmul, best_blocks
 from nxjax.kernels.aie.spec import DTYPES
 from nxjax.lower.aie.cycles import bursts
@@ -42,7 +42,7 @@ class Reference:
 
 
 @lru_cache(64)
-def reference(array: Array, element: Element, memory: float | None = None) -> Reference:
+def reference(array: AieArray, element: Element, memory: float | None = None) -> Reference:
     """The best design with results of the operands' width, for large products; ``memory`` is another bandwidth.
 
     >>> from nxjax.kernels.aie.chip import NPU1
@@ -61,7 +61,7 @@ def reference(array: Array, element: Element, memory: float | None = None) -> Re
     return best
 
 
-def _design(array: Array, element: Element, tile: tuple[int, int, int], memory: float) -> Reference | None:
+def _design(array: AieArray, element: Element, tile: tuple[int, int, int], memory: float) -> Reference | None:
     (m, k, n), width = tile, DTYPES[element].itemsize
     if (2 * (m * k + k * n) + m * n) * width + _STACK > LIMITS["core"].memory:
         return None
@@ -78,7 +78,7 @@ def _design(array: Array, element: Element, tile: tuple[int, int, int], memory: 
     return Reference(tile, 2 * macs / bounds[bound] * array.clock * array.columns * CORE_ROWS, bound)
 
 
-def one_core(array: Array, element: Element, tile: tuple[int, int, int]) -> float:
+def one_core(array: AieArray, element: Element, tile: tuple[int, int, int]) -> float:
     """Multiply-accumulates a cycle of one core whose operands are there, with results of the operands' width."""
     i = array.intrinsics[element]
     kernel = Matmul(element, *tile, i.m, i.k, i.n)

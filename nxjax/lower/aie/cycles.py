@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, final
 
-from nxjax.kernels.aie.chip import STREAM, Array
+from nxjax.kernels.aie.chip import STREAM, AieArray
 from nxjax.kernels.aie.elementwise import Bfloat
 from nxjax.kernels.aie.matmul import Matmul, Requantize, Zero
 from nxjax.kernels.aie.spec import CoreKernel
@@ -63,7 +63,7 @@ class Cycles:
 
 
 @lru_cache(4096)
-def _matmul_kernels(element: str, result: str, relu: bool, m: int, k: int, n: int, array: Array) -> tuple[int, int]:
+def _matmul_kernels(element: str, result: str, relu: bool, m: int, k: int, n: int, array: AieArray) -> tuple[int, int]:
     """Cycles of a step, and of what stands around the steps of a tile of the result."""
     kernels = matmul_kernels(element, result, relu, m, k, n, array)
     each = [kernel.cycles(array) for kernel in kernels]
@@ -71,7 +71,7 @@ def _matmul_kernels(element: str, result: str, relu: bool, m: int, k: int, n: in
 
 
 def matmul_kernels(
-    element: str, result: str, relu: bool, m: int, k: int, n: int, array: Array
+    element: str, result: str, relu: bool, m: int, k: int, n: int, array: AieArray
 ) -> tuple[CoreKernel, ...]:
     """Zeros, the product, and where there is one the kernel that makes the result of the sums."""
     i = array.intrinsics[element]

@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from nxjax.errors import LoweringError, NxError
-from nxjax.kernels.aie.chip import Array
+from nxjax.kernels.aie.chip import AieArray
 from nxjax.kernels.aie.elementwise import ENTRIES, Bfloat, Function, Lookup, Product, Sum
 from nxjax.kernels.aie.matmul import tiled
 from nxjax.kernels.aie.spec import CoreKernel, NDArray, source_file
@@ -43,7 +43,7 @@ _SUMS: Final = ("add", "sub")
 
 @final
 @dataclass(frozen=True)
-class Settings:
+class AieOptions:
     """What the user may say about plans: so many columns, tile sizes (m, k, n) of products."""
 
     columns: int | None = None
@@ -140,19 +140,19 @@ def scalar(t: Tensor) -> bool:
     return t.constant and t.size == 1
 
 
-def verdict(node: Node, array: Array, rounding: Rounding = "double", settings: Settings | None = None) -> Verdict:
+def verdict(node: Node, array: AieArray, rounding: Rounding = "double", settings: AieOptions | None = None) -> Verdict:
     """Whether the array's kernels compute a node; the reason where they do not."""
     refused = _kind(node)
     if refused:
         return refused
     try:
-        dispatch(node, array, rounding, settings or Settings())
+        dispatch(node, array, rounding, settings or AieOptions())
     except NxError as error:
         return Verdict(False, f"{error.what}: {error.got}", error.fix or "")
     return YES
 
 
-def dispatch(node: Node, array: Array, rounding: Rounding, settings: Settings) -> Dispatch:
+def dispatch(node: Node, array: AieArray, rounding: Rounding, settings: AieOptions) -> Dispatch:
     """The design of a node; `LoweringError` where a limit does not hold or no kernel has its bits."""
     refused = _kind(node)
     if refused:
@@ -223,7 +223,7 @@ def _matrix(t: Tensor, transposed: bool = False) -> tuple[int, int]:
     return (last, rows) if transposed else (rows, last)
 
 
-def _integer_product(node: Node, array: Array, rounding: Rounding, settings: Settings) -> Dispatch:
+def _integer_product(node: Node, array: AieArray, rounding: Rounding, settings: AieOptions) -> Dispatch:
     x, w = node.operand(0), node.operand(1)
     assert w.data is not None
     m, k = _matrix(x)
@@ -294,7 +294,7 @@ def packed(plan: MatmulPlan, b: NDArray, numbers: Columns | None = None) -> NDAr
     return np.frombuffer(b"".join(parts), dtype)
 
 
-def _product(node: Node, array: Array, settings: Settings) -> Dispatch:
+def _product(node: Node, array: AieArray, settings: AieOptions) -> Dispatch:
     x, y = node.operand(0), node.operand(1)
     m, k = _matrix(x, bool(node.attrs.get("adj_x")))
     activation = node.attrs.get("activation")
@@ -328,7 +328,7 @@ def _dispatch(node: Node, plan: MatmulPlan, constants: Mapping[str, NDArray], na
 
 
 def _elementwise(
-    node: Node, array: Array, kernel: Callable[[int], CoreKernel], constants: bytes | None, settings: Settings
+    node: Node, array: AieArray, kernel: Callable[[int], CoreKernel], constants: bytes | None, settings: AieOptions
 ) -> Dispatch:
     names = ("x", "y")[: sum(not scalar(t) for t in node.operands)]
     width = kernel(64).arguments[0].dtype.itemsize
@@ -357,7 +357,12 @@ def _flat(t: Tensor) -> Tensor:
 
 
 def _proved(
-    node: Node, array: Array, kernel: type[Sum] | type[Product], constants: NDArray, wanted: NDArray, settings: Settings
+    node: Node,
+    array: AieArray,
+    kernel: type[Sum] | type[Product],
+    constants: NDArray,
+    wanted: NDArray,
+    settings: AieOptions,
 ) -> Dispatch:
     """The dispatch, if its kernel is equal to the meaning for all pairs of numbers."""
     x, y = (g.reshape(-1) for g in np.meshgrid(*[np.arange(-128, 128, dtype=np.int8)] * 2, indexing="ij"))
@@ -368,11 +373,11 @@ def _proved(
     return _elementwise(node, array, kernel, constants.tobytes(), settings)
 
 
-def _table(node: Node, array: Array, rounding: Rounding, settings: Settings) -> Dispatch:
+def _table(node: Node, array: AieArray, rounding: Rounding, settings: AieOptions) -> Dispatch:
     return _elementwise(node, array, Lookup, _everything(node, rounding).tobytes(), settings)
 
 
-def _sum(node: Node, array: Array, rounding: Rounding, settings: Settings) -> Dispatch:
+def _sum(node: Node, array: AieArray, rounding: Rounding, settings: AieOptions) -> Dispatch:
     grids = [t.grid for t in (*node.operands, node.output)]
     x, y, out = (g for g in grids if g is not None)
     wanted = _everything(node, rounding)
@@ -389,7 +394,7 @@ def _sum(node: Node, array: Array, rounding: Rounding, settings: Settings) -> Di
     return _proved(node, array, Sum, constants, wanted, settings)
 
 
-def _multiply(node: Node, array: Array, rounding: Rounding, settings: Settings) -> Dispatch:
+def _multiply(node: Node, array: AieArray, rounding: Rounding, settings: AieOptions) -> Dispatch:
     grids = [t.grid for t in (*node.operands, node.output)]
     x, y, out = (g for g in grids if g is not None)
     wanted = _everything(node, rounding)
@@ -401,6 +406,6 @@ def _multiply(node: Node, array: Array, rounding: Rounding, settings: Settings) 
     return _proved(node, array, Product, constants, wanted, settings)
 
 
-def _float_elementwise(node: Node, array: Array, settings: Settings) -> Dispatch:
+def _float_elementwise(node: Node, array: AieArray, settings: AieOptions) -> Dispatch:
     function: Function = "relu" if node.op == "relu" else "mul" if node.op == "mul" else "add"
     return _elementwise(node, array, lambda size: Bfloat(function, size), None, settings)

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Final, Literal, final
 
 from nxjax.errors import LoweringError, ParameterError
-from nxjax.kernels.aie.chip import CORE_ROWS, ITERATIONS, LIMITS, STACK, Array
+from nxjax.kernels.aie.chip import CORE_ROWS, ITERATIONS, LIMITS, STACK, AieArray
 from nxjax.kernels.aie.matmul import best_blocks, parameters
 from nxjax.kernels.aie.spec import DTYPES
 
@@ -87,7 +87,7 @@ class MatmulPlan:
     """
 
     problem: MatmulProblem
-    array: Array
+    array: AieArray
     columns: int
     rows: int
     m: int
@@ -205,7 +205,7 @@ class MatmulPlan:
 
 def matmul_plan(
     problem: MatmulProblem,
-    array: Array,
+    array: AieArray,
     *,
     columns: int | None = None,
     tile: tuple[int, int, int] | None = None,
@@ -233,7 +233,7 @@ def matmul_plan(
 
 @lru_cache(512)
 def _planned(
-    problem: MatmulProblem, array: Array, columns: int | None, tile: tuple[int, int, int] | None
+    problem: MatmulProblem, array: AieArray, columns: int | None, tile: tuple[int, int, int] | None
 ) -> MatmulPlan:
     from nxjax.lower.aie.cycles import matmul_cycles
 
@@ -284,7 +284,7 @@ def _why(best: MatmulPlan, least: float, by_columns: dict[int, float]) -> tuple[
 
 
 def _candidates(
-    p: MatmulProblem, array: Array, columns: int | None, tile: tuple[int, int, int] | None
+    p: MatmulProblem, array: AieArray, columns: int | None, tile: tuple[int, int, int] | None
 ) -> Iterator[MatmulPlan]:
     um, uk, un = best_blocks(array.intrinsics[p.element])
     for c in (columns,) if columns else range(1, array.columns + 1):
@@ -330,7 +330,7 @@ class ElementwisePlan:
     elements: int
     operands: int
     width: int
-    array: Array
+    array: AieArray
     columns: int
     rows: int
     size: int
@@ -352,7 +352,13 @@ class ElementwisePlan:
 
 
 def elementwise_plan(
-    elements: int, operands: int, width: int, array: Array, cycles: Callable[[int], int], *, columns: int | None = None
+    elements: int,
+    operands: int,
+    width: int,
+    array: AieArray,
+    cycles: Callable[[int], int],
+    *,
+    columns: int | None = None,
 ) -> ElementwisePlan:
     """The fastest plan by the cycle model, for a kernel that takes ``cycles(size)`` for so many elements.
 

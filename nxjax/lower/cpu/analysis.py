@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from nxjax.lower.cpu.tape import ALIGN, Branch, Call, Copy, CpuProgram, Host, Repeat, Step, While, walk
+from nxjax.lower.cpu.tape import ALIGN, Branch, Call, Copy, CpuProgram, HostStep, Repeat, TapeStep, While, walk
 
 
 @final
@@ -58,11 +58,11 @@ def cost_of(program: CpuProgram) -> dict[str, float]:
         "flops": flops,
         "bytes accessed": moved,
         "kernel calls": calls,
-        "host steps": float(sum(isinstance(s, Host) for s in walk(program.steps))),
+        "host steps": float(sum(isinstance(s, HostStep) for s in walk(program.steps))),
     }
 
 
-def _cost(steps: Sequence[Step]) -> tuple[float, float, float]:
+def _cost(steps: Sequence[TapeStep]) -> tuple[float, float, float]:
     flops = moved = calls = 0.0
     for step in steps:
         match step:
@@ -71,7 +71,7 @@ def _cost(steps: Sequence[Step]) -> tuple[float, float, float]:
                 found = (cost.flops, cost.read + cost.written, 1.0)
             case Copy():
                 found = (0.0, 2.0 * step.nbytes, 0.0)
-            case Host():
+            case HostStep():
                 sizes = [t.size * t.dtype.itemsize for t in (*step.in_types, *step.out_types)]
                 found = (float(sum(t.size for t in step.out_types)), float(sum(sizes)), 0.0)
             case Repeat():

@@ -13,12 +13,12 @@ from nxjax.kernels.cpu import knobs
 from nxjax.kernels.cpu.attention import Attention, joins
 from nxjax.kernels.cpu.gemm import Gemm
 from nxjax.kernels.cpu.nest import Nest
-from nxjax.lower.cpu.tape import Buffer, Call, Ref, Step, walk
+from nxjax.lower.cpu.tape import Buffer, Call, Ref, TapeStep, walk
 
 
-def with_attention(steps: list[Step]) -> None:
+def with_attention(steps: list[TapeStep]) -> None:
     """Change ``steps``, before their memory is planned, such that attention is one call."""
-    lists, todo = list[list[Step]](), [steps]
+    lists, todo = list[list[TapeStep]](), [steps]
     while todo:
         some = todo.pop()
         lists.append(some)
@@ -34,11 +34,11 @@ def with_attention(steps: list[Step]) -> None:
             i += 1
 
 
-def _is(step: Step, kind: type) -> bool:
+def _is(step: TapeStep, kind: type) -> bool:
     return isinstance(step, Call) and isinstance(step.kernel, kind)
 
 
-def _joined(steps: list[Step], at: int, uses: Counter[Buffer]) -> bool:
+def _joined(steps: list[TapeStep], at: int, uses: Counter[Buffer]) -> bool:
     """Make one step of the product at ``at`` and what it is made of, if that pays and may be done."""
     last = steps[at]
     assert isinstance(last, Call)
@@ -60,7 +60,7 @@ def _joined(steps: list[Step], at: int, uses: Counter[Buffer]) -> bool:
         between = [s for i, s in enumerate(steps[first_at:at], first_at) if i not in (first_at, middle_at)]
         if any(r.buffer in moved for s in walk(between) for r in s.writes()):
             continue
-        before: list[Step] = []
+        before: list[TapeStep] = []
         (one, left), (two, right) = _packed(first, before), _packed(last, before)
         kernel = Attention(one, middle.kernel, two, place)
         joined = Call(kernel, (*left, *others, *right[1:]), last.outs, equation=middle.equation)
@@ -70,7 +70,7 @@ def _joined(steps: list[Step], at: int, uses: Counter[Buffer]) -> bool:
     return False
 
 
-def _packed(call: Call, before: list[Step]) -> tuple[Gemm, tuple[Ref, ...]]:
+def _packed(call: Call, before: list[TapeStep]) -> tuple[Gemm, tuple[Ref, ...]]:
     """A product and its operands; panels that its items make themselves would be made for each few rows, so they are
     made by a step ``before``."""
     kernel = call.kernel
@@ -83,7 +83,7 @@ def _packed(call: Call, before: list[Step]) -> tuple[Gemm, tuple[Ref, ...]]:
     return replace(kernel, own=None), (call.ins[0], panels, *call.ins[2:])
 
 
-def _maker(steps: list[Step], at: int, ref: Ref, uses: Counter[Buffer]) -> int:
+def _maker(steps: list[TapeStep], at: int, ref: Ref, uses: Counter[Buffer]) -> int:
     """Which step before ``at`` makes the temporary that only the step at ``at`` reads; -1 if there is none."""
     whole = Ref(ref.buffer)
     if ref.buffer.kind != "temp" or ref != whole or uses[ref.buffer] != 2:

@@ -23,11 +23,11 @@ from nxjax.kernels.cpu.base import Kernel
 from nxjax.kernels.cpu.move import Move
 from nxjax.lower.cpu.fuse import Apart, planned
 from nxjax.lower.cpu.lazy import (
-    Index,
     Lazy,
-    Leaf,
-    Product,
-    Reduce,
+    LazyIndex,
+    LazyLeaf,
+    LazyProduct,
+    LazyReduce,
     Scalar,
     Shaped,
     large_sources,
@@ -37,7 +37,7 @@ from nxjax.lower.cpu.lazy import (
 )
 from nxjax.lower.cpu.nests import target, write
 from nxjax.lower.cpu.registry import rule
-from nxjax.lower.cpu.tape import Buffer, Call, Host, Ref, Step
+from nxjax.lower.cpu.tape import Buffer, Call, HostStep, Ref, TapeStep
 from nxjax.lower.cpu.view import NoKernel, View, dense_strides, dense_view
 from nxjax.lower.reproducible import check_host
 from nxjax.trace.program import Equation
@@ -53,7 +53,7 @@ class Builder:
     """Collects the steps of one program, or of one body of a loop."""
 
     def __init__(self) -> None:
-        self.steps: list[Step] = []
+        self.steps: list[TapeStep] = []
         self.consts: list[NDArray] = []
         self._const_views: dict[Any, View] = {}
         self.equation: Equation | None = None
@@ -119,9 +119,9 @@ class Builder:
         if isinstance(x, Lazy):
             return x
         if isinstance(x, View):
-            return Leaf(x)
+            return LazyLeaf(x)
         array = np.asarray(x)
-        return Leaf(self.const(array)) if array.shape else Scalar(array.tobytes(), (), array.dtype)
+        return LazyLeaf(self.const(array)) if array.shape else Scalar(array.tobytes(), (), array.dtype)
 
     def claim(self, x: Any, times: int) -> None:
         """A value will be asked for so many times; see `drop`."""
@@ -135,10 +135,10 @@ class Builder:
 
     def _resolved(self, x: Lazy) -> View | None:
         """The memory of a value, if it takes no step to have it."""
-        if x.view is None and isinstance(x, Index | Shaped):
+        if x.view is None and isinstance(x, LazyIndex | Shaped):
             inner = self._resolved(x.args[0])
             if inner is not None:
-                if isinstance(x, Index):
+                if isinstance(x, LazyIndex):
                     x.settled(moved(inner, x.shape, x.places))
                 else:
                     strides = reshaped_strides(inner, x.shape)
@@ -153,7 +153,7 @@ class Builder:
             if not x.size:
                 x.settled(self._room(x))
                 break
-            if isinstance(x, Index) and isinstance(x.args[0], Product) and x.args[0].order is None:
+            if isinstance(x, LazyIndex) and isinstance(x.args[0], LazyProduct) and x.args[0].order is None:
                 x.args[0].order = permutation(x)
             before = self._kernel([x])
             if before is x:
@@ -186,7 +186,7 @@ class Builder:
         for x in xs:
             while isinstance(x, Shaped) and x.view is None:
                 x = x.args[0]
-            if not isinstance(x, Reduce) or x.view is not None or not x.size:
+            if not isinstance(x, LazyReduce) or x.view is not None or not x.size:
                 continue
             key, sources = (x.args[0].shape, x.axes), large_sources(x)
             for known, of, group in groups:
@@ -207,7 +207,7 @@ class Builder:
         for x in xs:
             self.view(x)
 
-    def product(self, x: Product) -> Product:
+    def product(self, x: LazyProduct) -> LazyProduct:
         """A value that a kernel of its own computes, after what is made of it has been seen (its epilogue)."""
         x.equation = self.equation
         return x
@@ -237,7 +237,7 @@ class Builder:
         ins = [self.dense(x) for x in xs]
         outs = [self.new(v.type) for v in e.outputs]
         self.steps.append(
-            Host(
+            HostStep(
                 tuple(v.ref for v in ins),
                 tuple(v.ref for v in outs),
                 tuple(a.type for a in e.inputs),

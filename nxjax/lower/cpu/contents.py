@@ -1,6 +1,6 @@
 """What lies in memory while a tape runs, by names of values in place of bytes.
 
-A `Run` says of some bytes which value they are part of, where that value begins, and whose memory they were written as.
+A `ByteRun` says of some bytes which value they are part of, where that value begins, and whose memory they were written as.
 Names are numbers: what a step makes of which names. So two tapes that leave the same names have computed the same
 thing, wherever their temporaries lie. Knows no step and no kernel.
 """
@@ -27,7 +27,7 @@ _FEW: Final = 64  # runs up to which a strided box is taken run by run
 _MOST: Final = 1 << 22  # cells of an extent, at most
 
 
-class Run(NamedTuple):
+class ByteRun(NamedTuple):
     """Bytes ``start`` to ``end``: those of value ``name`` that lies at ``base``, written as a part of ``owner``.
 
     ``owner``: None where only one buffer lies in the memory, so that copies of it have the very same runs.
@@ -40,44 +40,44 @@ class Run(NamedTuple):
     name: int
     base: int
     owner: Owner
-    pattern: Pattern | None = None
+    pattern: RunPattern | None = None
     era: int = 0
 
 
 @final
-class Pattern:
+class RunPattern:
     """Runs without number: ``ids`` of cells of ``size`` bytes from ``base`` on, into ``table``; 0 is a hole."""
 
     __slots__ = ("base", "ids", "size", "table")
 
-    def __init__(self, ids: Cells, size: int, base: int, table: list[Run | None]) -> None:
+    def __init__(self, ids: Cells, size: int, base: int, table: list[ByteRun | None]) -> None:
         self.ids, self.size, self.base, self.table = ids, size, base, table
 
 
 class Missing(Exception):
     """Bytes ``start`` to ``end`` are not what is read there: nothing (``run`` is None), or another buffer's."""
 
-    def __init__(self, start: int, end: int, run: Run | None) -> None:
+    def __init__(self, start: int, end: int, run: ByteRun | None) -> None:
         super().__init__(start, end, run)
         self.start, self.end, self.run = start, end, run
 
 
 @final
-class Space:
+class MemoryContents:
     """The runs of one memory, in order, and where each begins; what is in none of them has not been written."""
 
     __slots__ = ("runs", "starts")
 
-    def __init__(self, runs: Iterable[Run] = ()) -> None:
+    def __init__(self, runs: Iterable[ByteRun] = ()) -> None:
         self.runs = list(runs)
         self.starts = [r.start for r in self.runs]
 
-    def copied(self) -> Space:
-        other = object.__new__(Space)
+    def copied(self) -> MemoryContents:
+        other = object.__new__(MemoryContents)
         other.runs, other.starts = self.runs.copy(), self.starts.copy()
         return other
 
-    def whole(self, owner: Owner, lo: int, hi: int) -> Run | None:
+    def whole(self, owner: Owner, lo: int, hi: int) -> ByteRun | None:
         """The one value of ``owner`` that all from ``lo`` to ``hi`` is a part of, if there is one."""
         i = bisect.bisect_right(self.starts, lo)
         if i:
@@ -86,7 +86,7 @@ class Space:
                 return run
         return None
 
-    def within(self, lo: int, hi: int) -> list[Run]:
+    def within(self, lo: int, hi: int) -> list[ByteRun]:
         """The runs between ``lo`` and ``hi``, cut to them."""
         starts, runs = self.starts, self.runs
         i = bisect.bisect_right(starts, lo)
@@ -100,7 +100,7 @@ class Space:
                 found[-1] = found[-1]._replace(end=hi)
         return found
 
-    def lay(self, run: Run) -> None:
+    def lay(self, run: ByteRun) -> None:
         """``run`` in place of all that lies there."""
         lo, hi = run.start, run.end
         starts, runs = self.starts, self.runs
@@ -119,7 +119,7 @@ class Space:
         else:
             self.put([run], lo, hi)
 
-    def put(self, new: Iterable[Run], lo: int, hi: int) -> None:
+    def put(self, new: Iterable[ByteRun], lo: int, hi: int) -> None:
         """``new`` in place of all that lies between ``lo`` and ``hi``."""
         starts, runs = self.starts, self.runs
         i = bisect.bisect_right(starts, lo)
@@ -140,9 +140,9 @@ class Space:
 # --- reading ---
 
 
-def plain(runs: Iterable[Run]) -> list[Run]:
+def plain(runs: Iterable[ByteRun]) -> list[ByteRun]:
     """Runs without patterns, joined where one goes on with the other."""
-    found: list[Run] = []
+    found: list[ByteRun] = []
     for run in runs:
         for r in [run] if run.pattern is None else _spread(run, run.pattern):
             last = found[-1] if found else None
@@ -153,11 +153,11 @@ def plain(runs: Iterable[Run]) -> list[Run]:
     return found
 
 
-def _spread(run: Run, p: Pattern) -> list[Run]:
+def _spread(run: ByteRun, p: RunPattern) -> list[ByteRun]:
     first, last = (run.start - p.base) // p.size, -(-(run.end - p.base) // p.size)
     ids = p.ids[first:last]
     cuts = [0, *(np.flatnonzero(np.diff(ids)) + 1).tolist(), len(ids)]
-    found: list[Run] = []
+    found: list[ByteRun] = []
     for a, b in itertools.pairwise(cuts):
         of = p.table[int(ids[a])]
         if of is not None:
@@ -166,7 +166,7 @@ def _spread(run: Run, p: Pattern) -> list[Run]:
     return found
 
 
-def read(space: Space, owner: Owner, at: int, lo: int, hi: int, repeats: Repeats = (), top: int = 0) -> int:
+def read(space: MemoryContents, owner: Owner, at: int, lo: int, hi: int, repeats: Repeats = (), top: int = 0) -> int:
     """The name of all bytes of a box of ``owner``, as an operand at ``at`` sees them; raises `Missing`.
 
     The box is the run from ``lo`` to ``hi`` and its repetitions, up to ``top`` (found here, if it is 0). Which bytes a
@@ -179,7 +179,7 @@ def read(space: Space, owner: Owner, at: int, lo: int, hi: int, repeats: Repeats
     length = hi - lo
     few = not repeats or math.prod([n for n, _ in repeats]) <= _FEW
     if few:
-        pieces: list[tuple[int, Run]] = []
+        pieces: list[tuple[int, ByteRun]] = []
         for i, k in enumerate(sorted(starts(repeats))):
             found = space.within(lo + k, hi + k)
             if any(r.pattern is not None for r in found):
@@ -197,7 +197,7 @@ def read(space: Space, owner: Owner, at: int, lo: int, hi: int, repeats: Repeats
     for r, i in zip(runs, ids, strict=True):
         if r is None or r.owner is not owner:
             mask = np.zeros(made.ids.shape, np.bool_)
-            boxed(Pattern(mask, made.size, lo, []), 0, length, repeats)[...] = True  # pyright: ignore[reportArgumentType]
+            boxed(RunPattern(mask, made.size, lo, []), 0, length, repeats)[...] = True  # pyright: ignore[reportArgumentType]
             k = lo + int(np.flatnonzero((made.ids == i) & mask)[0]) * made.size
             raise Missing(k, k + made.size, r)
         if r.name == UNKNOWN:
@@ -211,7 +211,7 @@ def read(space: Space, owner: Owner, at: int, lo: int, hi: int, repeats: Repeats
     return hash((lo - at, top - at, (cuts * made.size).tobytes(), flat[cuts].tobytes()))
 
 
-def complete(runs: Sequence[Run], owner: Owner, lo: int, hi: int) -> None:
+def complete(runs: Sequence[ByteRun], owner: Owner, lo: int, hi: int) -> None:
     """Raise unless ``runs`` are all that is from ``lo`` to ``hi``, and parts of ``owner``."""
     at = lo
     for run in runs:
@@ -224,12 +224,12 @@ def complete(runs: Sequence[Run], owner: Owner, lo: int, hi: int) -> None:
         raise Missing(at, hi, None)
 
 
-def seen(run: Run, at: int) -> int:
+def seen(run: ByteRun, at: int) -> int:
     """The name of bytes of one value, as an operand at ``at`` sees it."""
     return run.name if run.base == at or run.name == UNKNOWN else hash((run.name, at - run.base))
 
 
-def _named(pieces: Sequence[tuple[int, Run]], at: int, lo: int, top: int) -> int:
+def _named(pieces: Sequence[tuple[int, ByteRun]], at: int, lo: int, top: int) -> int:
     """The name of runs, each at its position among the bytes of the box."""
     places: list[int] = []
     names: list[int] = []
@@ -245,8 +245,8 @@ def _named(pieces: Sequence[tuple[int, Run]], at: int, lo: int, top: int) -> int
     return hash((lo - at, top - at, array("q", places).tobytes(), array("q", names).tobytes()))
 
 
-def _joined(runs: Sequence[Run]) -> list[Run]:
-    found: list[Run] = []
+def _joined(runs: Sequence[ByteRun]) -> list[ByteRun]:
+    found: list[ByteRun] = []
     for r in runs:
         last = found[-1] if found else None
         if last is not None and last.end == r.start and last.name == r.name and last.base == r.base:
@@ -256,7 +256,7 @@ def _joined(runs: Sequence[Run]) -> list[Run]:
     return found
 
 
-def old(space: Space, at: int, boxes: Iterable[tuple[int, int, Repeats]]) -> int:
+def old(space: MemoryContents, at: int, boxes: Iterable[tuple[int, int, Repeats]]) -> int:
     """The name of whatever lies in ``boxes``, holes included; unknown if a part is."""
     found: list[tuple[int, ...]] = []
     for lo, hi, repeats in boxes:
@@ -272,30 +272,30 @@ def old(space: Space, at: int, boxes: Iterable[tuple[int, int, Repeats]]) -> int
 
 
 def write(
-    space: Space, owner: Owner, name: int, at: int, lo: int, hi: int, repeats: Repeats = (), era: int = 0
+    space: MemoryContents, owner: Owner, name: int, at: int, lo: int, hi: int, repeats: Repeats = (), era: int = 0
 ) -> None:
     """A box of ``owner`` becomes a part of value ``name``, which lies at ``at``."""
     if hi <= lo:
         return
     if not repeats:
-        space.lay(Run(lo, hi, name, at, owner, None, era))
+        space.lay(ByteRun(lo, hi, name, at, owner, None, era))
         return
     if math.prod(n for n, _ in repeats) <= _FEW:
         for k in starts(repeats):
-            space.lay(Run(lo + k, hi + k, name, at, owner, None, era))
+            space.lay(ByteRun(lo + k, hi + k, name, at, owner, None, era))
         return
     top = hi + sum((n - 1) * s for n, s in repeats)
     made = cells(space, lo, top, [hi - lo, *(s for _, s in repeats)])
     if made is None:
-        space.put([Run(lo, top, UNKNOWN, lo, owner)], lo, top)
+        space.put([ByteRun(lo, top, UNKNOWN, lo, owner)], lo, top)
         return
-    made.table.append(Run(lo, top, name, at, owner, None, era))
+    made.table.append(ByteRun(lo, top, name, at, owner, None, era))
     boxed(made, 0, hi - lo, repeats)[...] = len(made.table) - 1
     _store(space, owner, made, lo, top)
 
 
 def change(
-    space: Space, owner: Owner, name: int, at: int, lo: int, hi: int, repeats: Repeats = (), era: int = 0
+    space: MemoryContents, owner: Owner, name: int, at: int, lo: int, hi: int, repeats: Repeats = (), era: int = 0
 ) -> None:
     """As `write`, of what has been written only: nothing becomes whole by it."""
     top = hi + sum((n - 1) * s for n, s in repeats)
@@ -307,17 +307,17 @@ def change(
         return
     made = cells(space, lo, top, [hi - lo, *(s for _, s in repeats)])
     if made is None:
-        space.put([Run(lo, top, UNKNOWN, lo, owner)], lo, top)
+        space.put([ByteRun(lo, top, UNKNOWN, lo, owner)], lo, top)
         return
-    made.table.append(Run(lo, top, name, at, owner, None, era))
+    made.table.append(ByteRun(lo, top, name, at, owner, None, era))
     view = boxed(made, 0, hi - lo, repeats)
     view[view != 0] = len(made.table) - 1
     _store(space, owner, made, lo, top)
 
 
-def _store(space: Space, owner: Owner, made: Pattern, lo: int, top: int) -> None:
+def _store(space: MemoryContents, owner: Owner, made: RunPattern, lo: int, top: int) -> None:
     """The cells from ``lo`` to ``top`` as runs: a few, or one with a pattern."""
-    run = Run(lo, top, 0, lo, owner, made)
+    run = ByteRun(lo, top, 0, lo, owner, made)
     few = np.count_nonzero(np.diff(made.ids)) < _FEW
     space.put(plain([run]) if few else [run], lo, top)
 
@@ -330,7 +330,7 @@ def starts(repeats: Repeats) -> list[int]:
     return found
 
 
-def cells(space: Space, lo: int, hi: int, steps: Sequence[int]) -> Pattern | None:
+def cells(space: MemoryContents, lo: int, hi: int, steps: Sequence[int]) -> RunPattern | None:
     """All that lies between ``lo`` and ``hi`` as cells that ``steps`` are whole numbers of; None: too many."""
     runs = space.within(lo, hi)
     size = math.gcd(hi - lo, *steps)
@@ -340,7 +340,7 @@ def cells(space: Space, lo: int, hi: int, steps: Sequence[int]) -> Pattern | Non
             size = math.gcd(size, r.pattern.size, r.pattern.base - lo)
     if (hi - lo) // size > _MOST:
         return None
-    table: list[Run | None] = [None]
+    table: list[ByteRun | None] = [None]
     ids = np.zeros((hi - lo) // size, np.int32)
     for r in runs:
         part = slice((r.start - lo) // size, (r.end - lo) // size)
@@ -354,10 +354,10 @@ def cells(space: Space, lo: int, hi: int, steps: Sequence[int]) -> Pattern | Non
             numbers = theirs[first : first + (r.end - r.start) // size]
             ids[part] = np.where(numbers, numbers + (len(table) - 1), 0)
             table += p.table[1:]
-    return Pattern(ids, size, lo, table)
+    return RunPattern(ids, size, lo, table)
 
 
-def boxed(made: Pattern, first: int, length: int, repeats: Repeats) -> Cells:
+def boxed(made: RunPattern, first: int, length: int, repeats: Repeats) -> Cells:
     """The cells of a box that begins ``first`` bytes into ``made``."""
     size = made.ids.itemsize
     shape = (*(n for n, _ in reversed(repeats)), length // made.size)
@@ -365,7 +365,7 @@ def boxed(made: Pattern, first: int, length: int, repeats: Repeats) -> Cells:
     return np.lib.stride_tricks.as_strided(made.ids[first // made.size :], shape, strides)
 
 
-def repeat(space: Space, owner: Owner, lo: int, hi: int, stride: int, count: int) -> None:
+def repeat(space: MemoryContents, owner: Owner, lo: int, hi: int, stride: int, count: int) -> None:
     """What lies between ``lo`` and ``hi``, again ``count`` times, ``stride`` bytes further each."""
     if count <= 0 or hi <= lo:
         return
@@ -379,7 +379,7 @@ def repeat(space: Space, owner: Owner, lo: int, hi: int, stride: int, count: int
         moves = [k * stride for k in range(1, count + 1)]
         if whole and stride < 0:
             moves.reverse()
-        rows = [Run(r.start + m, r.end + m, r.name, r.base + m, owner, None, r.era) for m in moves for r in row]
+        rows = [ByteRun(r.start + m, r.end + m, r.name, r.base + m, owner, None, r.era) for m in moves for r in row]
         if whole:
             space.put(rows, first, last)
         else:
@@ -387,17 +387,17 @@ def repeat(space: Space, owner: Owner, lo: int, hi: int, stride: int, count: int
                 space.lay(r)
     elif whole and all(r.name != UNKNOWN for r in row):
         name = hash(("rows", *((r.start - lo, r.end - lo, r.name, lo - r.base) for r in _joined(row))))
-        space.put([Run(first, last, name, first, owner, None, min([r.era for r in row]))], first, last)
+        space.put([ByteRun(first, last, name, first, owner, None, min([r.era for r in row]))], first, last)
     else:
-        space.put([Run(first, last, UNKNOWN, first, owner)], first, last)
+        space.put([ByteRun(first, last, UNKNOWN, first, owner)], first, last)
 
 
 # --- two ways ---
 
 
-def merged(a: Space, b: Space, why: int) -> Space:
+def merged(a: MemoryContents, b: MemoryContents, why: int) -> MemoryContents:
     """What is sure where either ``a`` or ``b`` holds, by a choice named ``why``."""
-    found: list[Run] = []
+    found: list[ByteRun] = []
     left, right = plain(a.runs), plain(b.runs)
     i = k = 0
     while i < len(left) and k < len(right):
@@ -410,20 +410,20 @@ def merged(a: Space, b: Space, why: int) -> Space:
             else:
                 unknown = UNKNOWN in (x.name, y.name)
                 name = UNKNOWN if unknown else hash((why, x.name, y.name, x.base - y.base))
-                found.append(Run(start, end, name, x.base, x.owner, None, era))
+                found.append(ByteRun(start, end, name, x.base, x.owner, None, era))
         if x.end <= end:
             i += 1
         if y.end <= end:
             k += 1
-    return Space(plain(found))
+    return MemoryContents(plain(found))
 
 
-def varied(space: Space, was: Space, era: int, now: int, why: int) -> Space:
+def varied(space: MemoryContents, was: MemoryContents, era: int, now: int, why: int) -> MemoryContents:
     """``space`` with other names, made with ``why``, where another value was written since ``era`` and since ``now``.
 
     ``was``: what lay there just before ``now``.
     """
-    found: list[Run] = []
+    found: list[ByteRun] = []
     for run in space.runs:
         if run.pattern is not None or run.era < now:
             found.append(run)
@@ -438,4 +438,4 @@ def varied(space: Space, was: Space, era: int, now: int, why: int) -> Space:
                 at = r.end
         if at < run.end:
             found.append(run if at == run.start else run._replace(start=at))
-    return Space(found)
+    return MemoryContents(found)

@@ -8,7 +8,7 @@ value met on the way is looked at from the space: a `Lazy` at an affine index. T
     Apart     a value must be memory first: another reduction, a dear value that would be made over and over,
               a product of which only a part is read; it gets a kernel of its own, and the walk starts again
 
-The walk ends in a `Plan`; `nests` makes a kernel of it.
+The walk ends in a `FusionPlan`; `nests` makes a kernel of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,19 @@ from typing import Final, final
 
 from nxjax.kernels.cpu import isa, knobs
 from nxjax.kernels.cpu.expression import Constant
-from nxjax.lower.cpu.lazy import FIXED, Affine, Count, Index, Lazy, Map, Product, Reduce, Scalar, Shaped, groups
+from nxjax.lower.cpu.lazy import (
+    FIXED,
+    Affine,
+    Count,
+    Lazy,
+    LazyIndex,
+    LazyProduct,
+    LazyReduce,
+    Map,
+    Scalar,
+    Shaped,
+    groups,
+)
 from nxjax.lower.cpu.tape import Ref
 from nxjax.lower.cpu.view import View
 from nxjax.trace.dtypes import DType
@@ -56,11 +68,11 @@ class Counted:
     place: Affine
 
 
-What = Constant | Counted | Map | Reduce | Product
+What = Constant | Counted | Map | LazyReduce | LazyProduct
 
 
 @final
-class Plan:
+class FusionPlan:
     """One kernel in the making.
 
     Attributes:
@@ -86,7 +98,7 @@ class Plan:
         self.nodes: list[tuple[What, tuple[int, ...]]] = []
         self.made: dict[Lazy, tuple[Places, int]] = {}
         self.order: dict[Lazy, None] = {}
-        self.product: Product | None = None
+        self.product: LazyProduct | None = None
         self._reduced_sizes = reduced_sizes
         self._fixed = isa.current().reproducible
         self._open = True  # whether reduced dimensions may still be chosen
@@ -108,7 +120,7 @@ class Plan:
     def _visit(self, x: Lazy, at: Places) -> int:
         if x.view is not None:
             return self._view(x.view, at)
-        if isinstance(x, Index):
+        if isinstance(x, LazyIndex):
             found = self.visit(x.args[0], tuple([composed(p, at) for p in x.places]))
         elif isinstance(x, Shaped):
             found = self.visit(x.args[0], self._reshaped(x, at))
@@ -119,9 +131,9 @@ class Plan:
         else:
             if x in self.made and self.weight(x) > knobs.FUSE_AGAIN():
                 raise Apart(x)
-            if isinstance(x, Reduce):
+            if isinstance(x, LazyReduce):
                 found = self._reduce(x, at)
-            elif isinstance(x, Product):
+            elif isinstance(x, LazyProduct):
                 found = self._product(x, at)
             else:
                 assert isinstance(x, Map)
@@ -166,7 +178,7 @@ class Plan:
         found = self._weights.get(x)
         if found is None:
             found = x.own + sum([self.weight(a) for a in x.args])
-            if isinstance(x, Reduce):
+            if isinstance(x, LazyReduce):
                 found *= x.args[0].size // max(x.size, 1)
             self._weights[x] = found = min(found, 1 << 20)
         return found
@@ -183,7 +195,7 @@ class Plan:
         if again >= FEW and self.weight(x) > knobs.FUSE_AGAIN():
             raise Apart(x)
 
-    def _reduce(self, x: Reduce, at: Places) -> int:
+    def _reduce(self, x: LazyReduce, at: Places) -> int:
         if self.product is not None:
             raise Apart(self.product)
         arg = x.args[0]
@@ -221,7 +233,7 @@ class Plan:
         ref = self.visit(arg, full)
         return self._node(x, (ref,))
 
-    def _product(self, x: Product, at: Places) -> int:
+    def _product(self, x: LazyProduct, at: Places) -> int:
         """An element of a product that is still to be made; the kernel is then the product's own."""
         whole = tuple([FIXED if n == 1 else (0, ((d, 1),)) for d, n in enumerate(self.sizes)])
         if self.product is not None or self.reduced or at != whole or tuple(self.sizes) != x.shape:
@@ -322,7 +334,7 @@ class Plan:
             others = y is not x and y.refs - gone.get(y, 0) > 1
             if y.view is not None or (others and y.own > cheap and y in self.made and self._once(y)):
                 read += y.size * y.dtype.itemsize
-            elif isinstance(y, Reduce | Product):
+            elif isinstance(y, LazyReduce | LazyProduct):
                 return False
             else:
                 weight += y.own
@@ -374,7 +386,7 @@ def refined(sizes: Sequence[int], where: Places, dim: int, inner: int) -> tuple[
     return new, tuple([moved(p) for p in where])
 
 
-def planned(targets: Sequence[Lazy]) -> Plan:
+def planned(targets: Sequence[Lazy]) -> FusionPlan:
     """The plan for values of one shape.
 
     Raises:
@@ -385,7 +397,7 @@ def planned(targets: Sequence[Lazy]) -> Plan:
     reduced_sizes: Sequence[int] | None = None
     while True:
         try:
-            return Plan(targets, sizes, where, reduced_sizes)
+            return FusionPlan(targets, sizes, where, reduced_sizes)
         except Refine as cut:
             own = len(sizes)
             if cut.dim < own:

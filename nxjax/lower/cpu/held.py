@@ -19,9 +19,9 @@ from nxjax.lower.cpu.analysis import cost_of
 from nxjax.lower.cpu.invariant import without_repetition
 from nxjax.lower.cpu.memory import placed
 from nxjax.lower.cpu.memory_uses import replace
-from nxjax.lower.cpu.tape import Buffer, CpuProgram, Host, Ref, Step, walk
+from nxjax.lower.cpu.tape import Buffer, CpuProgram, HostStep, Ref, TapeStep, walk
 from nxjax.lower.cpu.verify import argument, trace, verify
-from nxjax.lower.cpu.verify_steps import Trace
+from nxjax.lower.cpu.verify_steps import TapeMeaning
 from nxjax.trace import dtypes
 from nxjax.trace.types import ArrayType
 
@@ -65,7 +65,7 @@ def parted(program: CpuProgram, count: int) -> Parts | None:
     crossing = [b for b in dict.fromkeys(b for s in before for b in _writes(s)) if b in read]
     bytes_of = [ArrayType((b.nbytes,), dtypes.uint8) for b in crossing]
     preparation = _program(before, program.consts, given[:count], types[:count], crossing, bytes_of)
-    simple = not any(isinstance(s, Host) or s.bodies() for s in before)
+    simple = not any(isinstance(s, HostStep) or s.bodies() for s in before)
     if simple and cost_of(preparation)["bytes accessed"] < _WORTH:
         return None
     if sum(b.nbytes for b in crossing) > _MOST * sum(b.nbytes for b in given[:count]):
@@ -86,7 +86,7 @@ def parted(program: CpuProgram, count: int) -> Parts | None:
     return parts
 
 
-def _verify(parts: Parts, whole: Trace, count: int) -> None:
+def _verify(parts: Parts, whole: TapeMeaning, count: int) -> None:
     """Raise where the two programs together do not what ``whole`` says that one did."""
     first, second = parts.preparation, parts.main
     made = verify(first, complete=False, turns=whole.turns)  # packed weights have padding
@@ -98,15 +98,15 @@ def _verify(parts: Parts, whole: Trace, count: int) -> None:
     verify(second, whole, arguments, ends=made.ends, lent=n + len(made.contents))
 
 
-def _reads(step: Step) -> set[Buffer]:
+def _reads(step: TapeStep) -> set[Buffer]:
     return {r.buffer for s in walk([step]) for r in s.reads()}
 
 
-def _writes(step: Step) -> set[Buffer]:
+def _writes(step: TapeStep) -> set[Buffer]:
     return {r.buffer for s in walk([step]) for r in s.writes()}
 
 
-def _fixed(steps: Sequence[Step], held: set[Buffer]) -> set[int]:
+def _fixed(steps: Sequence[TapeStep], held: set[Buffer]) -> set[int]:
     """Indices of the steps that do the same in every call, for the sake of something that is made of what is held."""
     reads, writes = [_reads(s) for s in steps], [_writes(s) for s in steps]
     last = len(steps)
@@ -155,13 +155,13 @@ def _asked(reads: list[set[Buffer]], writes: list[set[Buffer]], moving: set[int]
     return {i for i in rest if not made.isdisjoint(writes[i])}
 
 
-def _acts(step: Step) -> bool:
+def _acts(step: TapeStep) -> bool:
     """Whether a step may do more than write its results."""
-    return isinstance(step, Host) and (step.equation is None or step.equation.op.effect)
+    return isinstance(step, HostStep) and (step.equation is None or step.equation.op.effect)
 
 
 def _program(
-    steps: list[Step],
+    steps: list[TapeStep],
     consts: Sequence[NDArray],
     inputs: Sequence[Buffer],
     in_types: Sequence[ArrayType],

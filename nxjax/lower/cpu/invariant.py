@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from collections import Counter
 
-from nxjax.lower.cpu.tape import Buffer, Call, Ref, Repeat, Step, While, walk
+from nxjax.lower.cpu.tape import Buffer, Call, Ref, Repeat, TapeStep, While, walk
 
 
-def without_repetition(steps: list[Step]) -> None:
+def without_repetition(steps: list[TapeStep]) -> None:
     """Change ``steps`` so that calls in loops whose operands do not change stand before them."""
     _hoist(steps, _uses(steps))
 
 
-def _uses(steps: list[Step]) -> Counter[Buffer]:
+def _uses(steps: list[TapeStep]) -> Counter[Buffer]:
     return Counter(r.buffer for s in walk(steps) for r in (*s.reads(), *s.writes()))
 
 
-def _hoist(steps: list[Step], everywhere: Counter[Buffer]) -> None:
-    result: list[Step] = []
+def _hoist(steps: list[TapeStep], everywhere: Counter[Buffer]) -> None:
+    result: list[TapeStep] = []
     for step in steps:
         bodies = [b for b in step.bodies() if isinstance(b, list)]
         for body in bodies:
@@ -31,14 +31,14 @@ def _hoist(steps: list[Step], everywhere: Counter[Buffer]) -> None:
     steps[:] = result
 
 
-def _moved(loop: Repeat | While, bodies: list[list[Step]], everywhere: Counter[Buffer]) -> list[Step]:
+def _moved(loop: Repeat | While, bodies: list[list[TapeStep]], everywhere: Counter[Buffer]) -> list[TapeStep]:
     """Take out of ``bodies`` what each turn would repeat."""
     inside = [s for body in bodies for s in walk(body)]
     if not any(isinstance(s, Call) for s in inside):
         return []
     written = Counter(r.buffer for s in inside for r in s.writes())
     used = Counter(r.buffer for s in inside for r in (*s.reads(), *s.writes()))
-    found: list[Step] = []
+    found: list[TapeStep] = []
     for body in bodies:
         begun: set[Buffer] = set()  # used by a step that stays
         for step in list(body):

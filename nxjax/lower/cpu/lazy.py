@@ -100,7 +100,7 @@ class Lazy:
 
 
 @final
-class Leaf(Lazy):
+class LazyLeaf(Lazy):
     __slots__ = ()
 
     def __init__(self, view: View) -> None:
@@ -150,7 +150,7 @@ class Map(Lazy):
 
 
 @final
-class Index(Lazy):
+class LazyIndex(Lazy):
     """``arg`` at ``places``: per dimension of it, an affine function of this value's index."""
 
     __slots__ = ("places",)
@@ -169,7 +169,7 @@ class Shaped(Lazy):
 
 
 @final
-class Reduce(Lazy):
+class LazyReduce(Lazy):
     """``op`` (a binary op's name) over ``axes`` of ``arg``, beginning with ``start`` (see `nest.Reduction`)."""
 
     __slots__ = ("axes", "op", "start")
@@ -183,7 +183,7 @@ class Reduce(Lazy):
 
 
 @final
-class Product(Lazy):
+class LazyProduct(Lazy):
     """``emit(expression, operands, outputs)`` adds the kernel: input 0 of the expression is the product's element, the
     others are ``operands``, views of this value's shape (strides may be 0); ``outputs`` are views of this shape too."""
 
@@ -202,8 +202,8 @@ def indexed(x: Lazy, shape: Shape, places: tuple[Affine, ...]) -> Lazy:
     if isinstance(x, Scalar):
         return Scalar(x.data, shape, x.dtype)
     if x.view is not None:
-        return Leaf(moved(x.view, shape, places))
-    return Index(x, shape, places)
+        return LazyLeaf(moved(x.view, shape, places))
+    return LazyIndex(x, shape, places)
 
 
 def moved(v: View, shape: Shape, places: Sequence[Affine]) -> View:
@@ -218,7 +218,7 @@ def moved(v: View, shape: Shape, places: Sequence[Affine]) -> View:
     return View(Ref(v.ref.buffer, offset, v.ref.moves), shape, tuple(strides), v.dtype)
 
 
-def large_sources(x: Reduce) -> set[object]:
+def large_sources(x: LazyReduce) -> set[object]:
     """The buffers of at least half as many elements as ``x`` combines, and the products, that it is made of."""
     found, seen, todo = set[object](), set[Lazy](), list(x.args)
     while todo:
@@ -226,14 +226,14 @@ def large_sources(x: Reduce) -> set[object]:
         if y in seen:
             continue
         seen.add(y)
-        if y.view is None and not isinstance(y, Product):
+        if y.view is None and not isinstance(y, LazyProduct):
             todo += y.args
         elif 2 * y.size >= x.args[0].size:
             found.add(y if y.view is None else y.view.ref.buffer)
     return found
 
 
-def permutation(x: Index) -> tuple[int, ...] | None:
+def permutation(x: LazyIndex) -> tuple[int, ...] | None:
     """The operand's dimensions in the order of those of ``x``, if it only puts them in another order."""
     order = [-1] * len(x.shape)
     for k, (place, n) in enumerate(zip(x.places, x.args[0].shape, strict=True)):
@@ -256,7 +256,7 @@ def shaped(x: Lazy, shape: Shape) -> Lazy:
     if x.view is not None:
         strides = reshaped_strides(x.view, shape)
         if strides is not None:
-            return Leaf(View(x.view.ref, shape, strides, x.dtype))
+            return LazyLeaf(View(x.view.ref, shape, strides, x.dtype))
     return Shaped(x, shape)
 
 

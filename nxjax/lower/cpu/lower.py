@@ -14,7 +14,7 @@ from nxjax.lower.cpu.held import SMALL, Parts, parted
 from nxjax.lower.cpu.lazy import Lazy
 from nxjax.lower.cpu.memory import planned
 from nxjax.lower.cpu.registry import NAMES, rule_of
-from nxjax.lower.cpu.tape import Buffer, Call, Copy, CpuProgram, Ref, Step, walk
+from nxjax.lower.cpu.tape import Buffer, Call, Copy, CpuProgram, Ref, TapeStep, walk
 from nxjax.lower.passes.simplify import simplified
 from nxjax.ops.base import expansion
 from nxjax.trace.program import Equation, Literal, Program, Var
@@ -57,7 +57,7 @@ def _lowered(program: Program, donate: tuple[int, ...], held: int = 0) -> CpuPro
     return CpuProgram(program.in_types, program.out_types, inputs, outputs, b.consts, b.steps, donated=donate)
 
 
-def _join_products(steps: list[Step]) -> None:
+def _join_products(steps: list[TapeStep]) -> None:
     """Attention as one step, in programs that have two products; others need not import what knows of it."""
     # Blocks of keys would change the order of sums.
     several = sum(type(s.kernel).__name__ == "Gemm" for s in walk(steps) if isinstance(s, Call)) > 1

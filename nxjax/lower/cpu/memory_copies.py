@@ -14,11 +14,11 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable, Sequence
 
-from nxjax.lower.cpu.memory_uses import Path, Use, Uses
-from nxjax.lower.cpu.tape import Buffer, Call, Copy, CpuProgram, Ref, Step
+from nxjax.lower.cpu.memory_uses import BufferUse, Path, Uses
+from nxjax.lower.cpu.tape import Buffer, Call, Copy, CpuProgram, Ref, TapeStep
 
 
-def without_copies(steps: list[Step]) -> None:
+def without_copies(steps: list[TapeStep]) -> None:
     """Change ``steps`` so that as few copies as possible are left."""
     uses = Uses(steps)
     for path, step in uses.steps:
@@ -37,16 +37,16 @@ def _is_whole(ref: Ref) -> bool:
     return not ref.offset and not ref.moves
 
 
-def _span(uses: Sequence[Use], within: Path) -> tuple[int, int] | None:
+def _span(uses: Sequence[BufferUse], within: Path) -> tuple[int, int] | None:
     """The least and greatest index of uses in the list of steps ``within``; None if there are uses outside of it."""
     n = len(within)
     first, last = uses[0].path, uses[-1].path  # those between them are in that list, too
     return (first[n], last[n]) if first[:n] == within == last[:n] else None
 
 
-def _between(uses: Sequence[Use], within: Path, first: int, last: int) -> Sequence[Use]:
+def _between(uses: Sequence[BufferUse], within: Path, first: int, last: int) -> Sequence[BufferUse]:
     """The uses from step ``first`` to step ``last`` of the list ``within``, and in their bodies."""
-    path: Callable[[Use], Path] = lambda u: u.path
+    path: Callable[[BufferUse], Path] = lambda u: u.path
     start = bisect.bisect_left(uses, (*within, first), key=path)
     return uses[start : bisect.bisect_left(uses, (*within, last + 1), start, key=path)]
 
@@ -88,7 +88,7 @@ def _goes_forward(uses: Uses, path: Path, step: Copy | Call, source: Ref, target
     return True
 
 
-def _may_overwrite(reader: Use, mine: Sequence[Use], s: Buffer, target: Ref) -> bool:
+def _may_overwrite(reader: BufferUse, mine: Sequence[BufferUse], s: Buffer, target: Ref) -> bool:
     """Whether the step that reads ``target`` and begins to write ``s`` may do so when they are one place."""
     step = reader.step
     if not any(u.step is step and u.writes for u in mine) or any(u.path < reader.path for u in mine):
@@ -153,13 +153,13 @@ def _is_dead(uses: Uses, x: Buffer, out: Buffer) -> bool:
 def _is_changed(uses: Uses, x: Buffer, out: Buffer) -> bool:
     """Whether ``out`` gets anything but the bytes of ``x`` at their own places."""
 
-    def is_same(step: Step) -> bool:
+    def is_same(step: TapeStep) -> bool:
         return isinstance(step, Copy) and step.source_ref == Ref(x, step.target.offset, step.target.moves)
 
     return any(u.writes and not is_same(u.step) for u in uses.of[out])
 
 
-def _drop_empty(steps: list[Step]) -> None:
+def _drop_empty(steps: list[TapeStep]) -> None:
     """Take out copies of nothing, and of a place to itself."""
     steps[:] = [s for s in steps if not (isinstance(s, Copy) and (s.source_ref == s.target or not s.nbytes))]
     for step in steps:

@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Sequence
 from typing import Final
 
-from nxjax.lower.cpu.memory_uses import Use, Uses
+from nxjax.lower.cpu.memory_uses import BufferUse, Uses
 from nxjax.lower.cpu.tape import ALIGN, Buffer
 
 # First and last step (by number) at which a buffer is needed, and its bytes.
@@ -34,7 +34,7 @@ def lifetimes(uses: Uses) -> dict[Buffer, Life]:
     return found
 
 
-def depth(uses: Sequence[Use]) -> int:
+def depth(uses: Sequence[BufferUse]) -> int:
     """How much of their paths the uses have in common: the innermost list of steps that has all of them."""
     first, last = uses[0].path, uses[-1].path
     n = 0

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from nxjax.lower.cpu.tape import Branch, Buffer, Call, Copy, Host, Ref, Step, While
+from nxjax.lower.cpu.tape import Branch, Buffer, Call, Copy, HostStep, Ref, TapeStep, While
 
 # Where a step stands: its index in the program, then for each body around it the body's number and the index in it.
 # Tuples are ordered as steps run, but for branches, of which one runs.
@@ -16,11 +16,11 @@ Path = tuple[int, ...]
 
 @final
 @dataclass(frozen=True, slots=True)
-class Use:
+class BufferUse:
     """One step that reads or writes a buffer."""
 
     path: Path
-    step: Step
+    step: TapeStep
     writes: bool
 
 
@@ -28,17 +28,17 @@ class Use:
 class Uses:
     """Uses of each buffer, in the order of paths; follows buffers that are moved into others."""
 
-    def __init__(self, steps: Sequence[Step]) -> None:
-        self.of: dict[Buffer, list[Use]] = {}
-        self.steps: list[tuple[Path, Step]] = []
+    def __init__(self, steps: Sequence[TapeStep]) -> None:
+        self.of: dict[Buffer, list[BufferUse]] = {}
+        self.steps: list[tuple[Path, TapeStep]] = []
         for path, step in placed(steps):
             self.steps.append((path, step))
             for ref in step.reads():
-                self._add(ref, Use(path, step, False))
+                self._add(ref, BufferUse(path, step, False))
             for ref in step.writes():
-                self._add(ref, Use(path, step, True))
+                self._add(ref, BufferUse(path, step, True))
 
-    def _add(self, ref: Ref, use: Use) -> None:
+    def _add(self, ref: Ref, use: BufferUse) -> None:
         found = self.of.get(ref.buffer)
         if found is None:
             self.of[ref.buffer] = [use]
@@ -66,7 +66,7 @@ class Uses:
             bisect.insort(theirs, u, key=lambda u: u.path)
 
 
-def placed(steps: Sequence[Step], prefix: Path = ()) -> Iterator[tuple[Path, Step]]:
+def placed(steps: Sequence[TapeStep], prefix: Path = ()) -> Iterator[tuple[Path, TapeStep]]:
     """Every step with its path, those inside loops and branches included."""
     for i, step in enumerate(steps):
         path = (*prefix, i)
@@ -75,10 +75,10 @@ def placed(steps: Sequence[Step], prefix: Path = ()) -> Iterator[tuple[Path, Ste
             yield from placed(body, (*path, number))
 
 
-def replace(step: Step, by: Callable[[Ref], Ref]) -> None:
+def replace(step: TapeStep, by: Callable[[Ref], Ref]) -> None:
     """Change the places that a step itself names."""
     match step:
-        case Call() | Host():
+        case Call() | HostStep():
             step.ins = tuple(map(by, step.ins))
             step.outs = tuple(map(by, step.outs))
         case Copy():

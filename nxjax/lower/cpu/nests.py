@@ -20,8 +20,8 @@ from nxjax.kernels.cpu import convert, isa, knobs
 from nxjax.kernels.cpu.expression import Constant, Expression, Node
 from nxjax.kernels.cpu.move import Move
 from nxjax.kernels.cpu.nest import BLOCK, Input, Iota, Item, Nest, Output, Reduction
-from nxjax.lower.cpu.fuse import Apart, Counted, Places, Plan
-from nxjax.lower.cpu.lazy import Map, Product, Reduce
+from nxjax.lower.cpu.fuse import Apart, Counted, FusionPlan, Places
+from nxjax.lower.cpu.lazy import LazyProduct, LazyReduce, Map
 from nxjax.lower.cpu.tape import ALIGN, Buffer, Ref
 from nxjax.lower.cpu.view import NoKernel, View, dense_view
 from nxjax.ops.convert import convert_element_type
@@ -40,7 +40,7 @@ SHORT: Final = 8  # a row of no more elements is summed column by column, if the
 
 @final
 @dataclass(slots=True)
-class Target:
+class StoredOutput:
     """A value that is stored: the plan's number for it, and where its element at an index of the space lies."""
 
     value: int
@@ -48,17 +48,17 @@ class Target:
     strides: tuple[int, ...]
 
 
-def target(plan: Plan, value: int, at: Places, view: View) -> Target:
+def target(plan: FusionPlan, value: int, at: Places, view: View) -> StoredOutput:
     """``view`` is of the value's own shape, ``at`` its place for an index of the space."""
     strides, offset = [0] * len(plan.sizes), view.ref.offset
     for (start, steps), stride in zip(at, view.strides, strict=True):
         offset += start * stride
         for d, k in steps:
             strides[d] += k * stride
-    return Target(value, replace(view, ref=replace(view.ref, offset=offset)), tuple(strides))
+    return StoredOutput(value, replace(view, ref=replace(view.ref, offset=offset)), tuple(strides))
 
 
-def write(b: Builder, plan: Plan, targets: Sequence[Target]) -> None:
+def write(b: Builder, plan: FusionPlan, targets: Sequence[StoredOutput]) -> None:
     """Add the kernels of ``plan``."""
     if not math.prod(plan.sizes[d] for d in range(len(plan.sizes)) if d not in plan.reduced):
         return
@@ -70,14 +70,14 @@ def write(b: Builder, plan: Plan, targets: Sequence[Target]) -> None:
         _nest(b, _Nest(plan, targets))
 
 
-def _copy(b: Builder, plan: Plan, targets: Sequence[Target]) -> None:
+def _copy(b: Builder, plan: FusionPlan, targets: Sequence[StoredOutput]) -> None:
     (t,) = targets
     source = plan.views[-1 - t.value]
     kernel = Move(plan.sizes, plan.strides(source), t.strides, source.dtype.itemsize)
     b.call(kernel, [source], [t.view])
 
 
-def _epilogue(b: Builder, plan: Plan, product: Product, targets: Sequence[Target]) -> None:
+def _epilogue(b: Builder, plan: FusionPlan, product: LazyProduct, targets: Sequence[StoredOutput]) -> None:
     numbers: dict[int, int] = {-1 - i: 1 + i for i in range(len(plan.views))}
     nodes: list[Node | Constant] = []
     for i, (what, args) in enumerate(plan.nodes):
@@ -105,7 +105,7 @@ def _epilogue(b: Builder, plan: Plan, product: Product, targets: Sequence[Target
 class _Nest:
     """A nest in the making: dimensions in the order of the loops, and everything's strides along them."""
 
-    def __init__(self, plan: Plan, targets: Sequence[Target]) -> None:
+    def __init__(self, plan: FusionPlan, targets: Sequence[StoredOutput]) -> None:
         reduced = set(plan.reduced)
         self.kept = [d for d, n in enumerate(plan.sizes) if n != 1 and d not in reduced]
         self.reduced = [d for d in plan.reduced if plan.sizes[d] != 1]
@@ -114,7 +114,7 @@ class _Nest:
         self.dtypes = [v.dtype for v in plan.views]
         self.strides: list[tuple[int, ...]] = [plan.strides(v) for v in plan.views]
         self.nodes: list[Item] = []
-        self.reductions: dict[int, Reduce] = {}  # by value
+        self.reductions: dict[int, LazyReduce] = {}  # by value
         self.steps: dict[int, tuple[int, ...]] = {}  # of counts, by node
         n = len(plan.views)
         for i, (what, args) in enumerate(plan.nodes):
@@ -123,7 +123,7 @@ class _Nest:
                 self.nodes.append(Node(what.op, what.params, at, what.dtype))
             elif isinstance(what, Constant):
                 self.nodes.append(what)
-            elif isinstance(what, Reduce):
+            elif isinstance(what, LazyReduce):
                 self.reductions[n + i] = what
                 self.nodes.append(Reduction(what.op, at[0], what.start, what.dtype))
             else:
@@ -362,7 +362,7 @@ def _cut(b: Builder, n: _Nest, block: int) -> None:
             step *= part.size[k]
         buffer = Buffer(step, "temp")
         view = View(Ref(buffer), (step // dtype.itemsize,), (dtype.itemsize,), dtype)
-        part.targets.append((renumber[i], Target(0, view, tuple(strides))))
+        part.targets.append((renumber[i], StoredOutput(0, view, tuple(strides))))
         part.out_strides.append(tuple(strides))
         partial.append((Ref(buffer), dtype, tuple(strides)))
     part.call(b, total)

@@ -18,7 +18,7 @@ import numpy as np
 
 from nxjax.errors import Source
 from nxjax.kernels.cpu.base import Kernel
-from nxjax.lower.turns import turns
+from nxjax.lower.trip_count import trip_count
 from nxjax.trace.program import Equation
 from nxjax.trace.types import ArrayType
 
@@ -69,7 +69,7 @@ class Ref:
 
 
 @dataclass(eq=False, slots=True)
-class Step:
+class TapeStep:
     """One thing to do; ``equation`` is the user's, for errors, profiles and pictures."""
 
     equation: Equation | None = field(default=None, kw_only=True)
@@ -84,13 +84,13 @@ class Step:
     def writes(self) -> Sequence[Ref]:
         return ()
 
-    def bodies(self) -> Sequence[Sequence[Step]]:
+    def bodies(self) -> Sequence[Sequence[TapeStep]]:
         return ()
 
 
 @final
 @dataclass(eq=False, slots=True)
-class Call(Step):
+class Call(TapeStep):
     """``kernel`` on all its items. ``words``: its operands' places, then its integers."""
 
     kernel: Kernel
@@ -111,7 +111,7 @@ class Call(Step):
 
 @final
 @dataclass(eq=False, slots=True)
-class Copy(Step):
+class Copy(TapeStep):
     """``nbytes`` from one place to another; the places may be the same, not overlap otherwise."""
 
     source_ref: Ref
@@ -130,7 +130,7 @@ class Copy(Step):
 
 @final
 @dataclass(eq=False, slots=True)
-class Host(Step):
+class HostStep(TapeStep):
     """One equation by its NumPy meaning, with the interpreter's lock held: what has no kernel (``why``)."""
 
     ins: tuple[Ref, ...]
@@ -158,13 +158,13 @@ class Host(Step):
 
 @final
 @dataclass(eq=False, slots=True)
-class Repeat(Step):
+class Repeat(TapeStep):
     """``body``, ``counter.count`` times; its moving `Ref`s advance after each turn."""
 
     counter: Counter
-    body: list[Step]
+    body: list[TapeStep]
 
-    def bodies(self) -> Sequence[Sequence[Step]]:
+    def bodies(self) -> Sequence[Sequence[TapeStep]]:
         return (self.body,)
 
     def __repr__(self) -> str:
@@ -173,23 +173,23 @@ class Repeat(Step):
 
 @final
 @dataclass(eq=False, slots=True)
-class While(Step):
+class While(TapeStep):
     """``condition`` runs and leaves a bool at ``flag``; while it is true, ``body`` runs and it starts again."""
 
-    condition: list[Step]
+    condition: list[TapeStep]
     flag: Ref
-    body: list[Step]
+    body: list[TapeStep]
 
     def reads(self) -> Sequence[Ref]:
         return (self.flag,)
 
-    def bodies(self) -> Sequence[Sequence[Step]]:
+    def bodies(self) -> Sequence[Sequence[TapeStep]]:
         return (self.condition, self.body)
 
     @property
     def turns(self) -> int | None:
         """How often the body runs; None where that is not known before it does."""
-        return None if self.equation is None else turns(self.equation)
+        return None if self.equation is None else trip_count(self.equation)
 
     def __repr__(self) -> str:
         return f"while {self.flag!r}"
@@ -197,16 +197,16 @@ class While(Step):
 
 @final
 @dataclass(eq=False, slots=True)
-class Branch(Step):
+class Branch(TapeStep):
     """One of ``branches`` by the ``int32`` at ``index``, which is moved into range."""
 
     index: Ref
-    branches: list[list[Step]]
+    branches: list[list[TapeStep]]
 
     def reads(self) -> Sequence[Ref]:
         return (self.index,)
 
-    def bodies(self) -> Sequence[Sequence[Step]]:
+    def bodies(self) -> Sequence[Sequence[TapeStep]]:
         return self.branches
 
     def __repr__(self) -> str:
@@ -231,7 +231,7 @@ class CpuProgram:
     inputs: list[Buffer]
     outputs: list[Buffer]
     consts: list[np.ndarray[Any, Any]]
-    steps: list[Step]
+    steps: list[TapeStep]
     arena: int = 0
     donated: tuple[int, ...] = ()
 
@@ -247,7 +247,7 @@ class CpuProgram:
         return "\n".join(lines)
 
 
-def walk(steps: Sequence[Step]) -> Iterator[Step]:
+def walk(steps: Sequence[TapeStep]) -> Iterator[TapeStep]:
     """Steps in order, those inside loops and branches included."""
     for step in steps:
         yield step
@@ -259,7 +259,7 @@ def _list(items: Sequence[Any]) -> str:
     return ", ".join(map(repr, items)) or "()"
 
 
-def _print(steps: Sequence[Step], depth: int, lines: list[str]) -> None:
+def _print(steps: Sequence[TapeStep], depth: int, lines: list[str]) -> None:
     for step in steps:
         where = f"  # {step.source}" if step.source is not None else ""
         lines.append("  " * depth + repr(step) + where)

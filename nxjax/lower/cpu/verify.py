@@ -14,7 +14,7 @@ It is an error if
     overlap      operands of one call overlap where its kernel does not allow it, or temporaries lie outside the arena
     size         a call has more or fewer operands than its kernel
     kernel       a kernel's plan of its own scratch memory is wrong (`Kernel.flaw`)
-    changed      what the tape computes is not what it computed before its memory was planned (`Trace`)
+    changed      what the tape computes is not what it computed before its memory was planned (`TapeMeaning`)
 
 The last compares names: each says what a step makes of which others, so a copy that should have stayed, a step that is
 missing, or an argument that is overwritten before its last reader changes those of the results. Knows no kernel, and
@@ -26,43 +26,43 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from nxjax.errors import VerificationError
-from nxjax.lower.cpu.contents import UNKNOWN, Run
-from nxjax.lower.cpu.tape import Buffer, CpuProgram, Step
-from nxjax.lower.cpu.verify_steps import REPORT, Follower, Trace
+from nxjax.lower.cpu.contents import UNKNOWN, ByteRun
+from nxjax.lower.cpu.tape import Buffer, CpuProgram, TapeStep
+from nxjax.lower.cpu.verify_steps import REPORT, Follower, TapeMeaning
 
 
-def trace(program: CpuProgram) -> Trace:
+def trace(program: CpuProgram) -> TapeMeaning:
     """Follow ``program`` before its memory is planned; raises `VerificationError`."""
     return Follower(program, _arguments(program), planned=False).run()
 
 
-def argument(i: int, b: Buffer) -> list[Run]:
+def argument(i: int, b: Buffer) -> list[ByteRun]:
     """What argument ``i`` holds, where nobody says anything else."""
-    return [Run(0, b.nbytes, hash(("input", i)), 0, None)]
+    return [ByteRun(0, b.nbytes, hash(("input", i)), 0, None)]
 
 
-def _arguments(program: CpuProgram) -> list[list[Run]]:
+def _arguments(program: CpuProgram) -> list[list[ByteRun]]:
     return [argument(i, b) for i, b in enumerate(program.inputs)]
 
 
 def verify(
     program: CpuProgram,
-    before: Trace | None = None,
-    arguments: Sequence[Sequence[Run]] | None = None,
+    before: TapeMeaning | None = None,
+    arguments: Sequence[Sequence[ByteRun]] | None = None,
     *,
     complete: bool = True,
     ends: int = 0,
-    turns: Mapping[Step, Sequence[int]] | None = None,
+    turns: Mapping[TapeStep, Sequence[int]] | None = None,
     lent: int = 0,
-) -> Trace:
+) -> TapeMeaning:
     """Follow ``program``, whose memory is planned; raises `VerificationError`.
 
     Args:
         before: what it has to compute.
         arguments: what the arguments hold; by default each has a name of its own.
         complete: every byte of the results is written; otherwise they are what another tape reads.
-        ends: `Trace.ends` of a tape that ran before this one, where both together do what ``before`` did.
-        turns: `Trace.turns` of what it has to compute; by default those of ``before``.
+        ends: `TapeMeaning.ends` of a tape that ran before this one, where both together do what ``before`` did.
+        turns: `TapeMeaning.turns` of what it has to compute; by default those of ``before``.
         lent: how many arguments, the first ones, the next call gets again: nothing may be written there.
     """
     if turns is None and before is not None:

@@ -9,8 +9,8 @@ from typing import Any, Final, NoReturn, final
 
 from nxjax.config import config
 from nxjax.kernels.cpu.base import Box
-from nxjax.lower.cpu.contents import Missing, Owner, Repeats, Space, merged, read, repeat, varied
-from nxjax.lower.cpu.tape import Branch, Buffer, Counter, Ref, Repeat, Step, While
+from nxjax.lower.cpu.contents import MemoryContents, Missing, Owner, Repeats, merged, read, repeat, varied
+from nxjax.lower.cpu.tape import Branch, Buffer, Counter, Ref, Repeat, TapeStep, While
 
 # How deep loops lie in one another, at most, of which more than the first turn is followed in every turn of those
 # around them; and under `config.check`. In the first turns of those around them that is so for loops of any depth.
@@ -23,7 +23,7 @@ _CROSSING: Final = 64
 _CROSSING_ALL: Final = 4096
 
 Key = Buffer | None  # a memory: a buffer's own, or the arena
-Spaces = dict[Key, Space]
+Spaces = dict[Key, MemoryContents]
 
 
 @final
@@ -36,40 +36,40 @@ class _Written:
     buffers: set[Buffer] = field(default_factory=set[Buffer])
 
 
-class Loops(ABC):
+class LoopEffects(ABC):
     """What is in memory, and how steps with bodies change it; a subclass follows the others."""
 
-    def __init__(self, turns: Mapping[Step, Sequence[int]] | None) -> None:
+    def __init__(self, turns: Mapping[TapeStep, Sequence[int]] | None) -> None:
         self.spaces: Spaces = {}
         # Memories that nobody else holds, which may be changed.
         self.own: set[Key] = set()
         self.turn: dict[Counter, int] = {}
         self.effects = self.ends = 0
         self.era = 0
-        self.step: Step | None = None
+        self.step: TapeStep | None = None
         self.depth = 0
         self.later = 0  # how many loops are around this step that are not in their first turn
         # How many turns of each loop are followed, where another tape says it; and how many were.
         self.given = {loop: iter(counts) for loop, counts in (turns or {}).items()}
-        self.followed: dict[Step, list[int]] = {}
+        self.followed: dict[TapeStep, list[int]] = {}
         # What loops write at places that move: per counter and buffer and stride the extents in the first turn.
         self.moving: dict[Counter, dict[tuple[Buffer, int], list[tuple[int, int]]]] = {}
         # What loops read at places that move: the bytes of all turns of a counter, and of those inside; and the buffers
         # that they write.
         self.ranges: dict[Counter, tuple[set[tuple[Buffer, int, int, Repeats]], set[Buffer]]] = {}
-        self.written: dict[Step, _Written] = {}
+        self.written: dict[TapeStep, _Written] = {}
         # Arguments that results may be written to, and the results.
         self.donated: set[Buffer] = set()
         self.results: set[Buffer] = set()
 
     @abstractmethod
-    def steps(self, steps: Sequence[Step]) -> None: ...
+    def steps(self, steps: Sequence[TapeStep]) -> None: ...
 
     @abstractmethod
     def read(self, ref: Ref, box: Box) -> int: ...
 
     @abstractmethod
-    def space(self, b: Buffer, change: bool = False) -> Space: ...
+    def space(self, b: Buffer, change: bool = False) -> MemoryContents: ...
 
     @abstractmethod
     def missing(self, ref: Ref, e: Missing) -> NoReturn: ...
@@ -219,7 +219,7 @@ class Loops(ABC):
 
     # --- what bodies write ---
 
-    def writes(self, step: Step) -> _Written:
+    def writes(self, step: TapeStep) -> _Written:
         """What ``step`` and the steps in it write."""
         found = self.written.get(step)
         if found is None:
@@ -240,13 +240,13 @@ class Loops(ABC):
                             found.fixed.add(key)
         return found
 
-    def kept(self, step: Step) -> Spaces:
+    def kept(self, step: TapeStep) -> Spaces:
         """All that is known now of what ``step`` writes, to go back to."""
         keys = self.writes(step).keys
         self.own -= keys
         return {key: space for key in keys if (space := self.spaces.get(key)) is not None}
 
-    def _back(self, step: Step, spaces: Spaces) -> None:
+    def _back(self, step: TapeStep, spaces: Spaces) -> None:
         """What ``step`` writes is again as it was."""
         keys = self.writes(step).keys
         self.own -= keys
@@ -254,7 +254,7 @@ class Loops(ABC):
             self.spaces.pop(key, None)
         self.spaces.update(spaces)
 
-    def _joined(self, step: Step, spaces: Spaces, effects: int, why: int) -> None:
+    def _joined(self, step: TapeStep, spaces: Spaces, effects: int, why: int) -> None:
         """Only what is sure here and in ``spaces``, which differ by what ``step`` writes."""
         for key in self.writes(step).keys:
             space, other = self.spaces.get(key), spaces.get(key)
@@ -311,7 +311,7 @@ class Loops(ABC):
             found.add((ref.buffer, lo, hi, repeats))
 
 
-def _strides(step: Step, counter: Counter, *, reading: bool = False) -> Iterator[tuple[Buffer, int]]:
+def _strides(step: TapeStep, counter: Counter, *, reading: bool = False) -> Iterator[tuple[Buffer, int]]:
     """The buffers that the steps in ``step`` read or write, and by how much each place moves with ``counter``."""
     for body in step.bodies():
         for inner in body:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from nxjax.kernels.cpu.base import Box, Kernel
-from nxjax.lower.cpu.contents import Repeats, Space, boxed, cells
+from nxjax.lower.cpu.contents import MemoryContents, Repeats, boxed, cells
 
 
 def flaw(kernel: Kernel) -> str:
@@ -58,7 +58,7 @@ def _cross(x: Box, at: int, y: Box, there: int) -> bool:
         return False
     first, last = min(lo, low), max(at + x.end, there + y.end)
     steps = [length, other, lo - first, low - first, *(s for _, s in (*repeats, *again))]
-    made = cells(Space(), first, last, steps)
+    made = cells(MemoryContents(), first, last, steps)
     if made is None:
         return True
     boxed(made, lo - first, length, repeats)[...] = 1

@@ -10,11 +10,11 @@ from nxjax.errors import VerificationError
 from nxjax.kernels.cpu.base import Box
 from nxjax.lower.cpu.contents import (
     UNKNOWN,
+    ByteRun,
+    MemoryContents,
     Missing,
     Owner,
     Repeats,
-    Run,
-    Space,
     cells,
     change,
     complete,
@@ -24,8 +24,8 @@ from nxjax.lower.cpu.contents import (
     seen,
     write,
 )
-from nxjax.lower.cpu.tape import ALIGN, Branch, Buffer, Call, Copy, CpuProgram, Host, Ref, Repeat, Step, While
-from nxjax.lower.cpu.verify_loops import Key, Loops
+from nxjax.lower.cpu.tape import ALIGN, Branch, Buffer, Call, Copy, CpuProgram, HostStep, Ref, Repeat, TapeStep, While
+from nxjax.lower.cpu.verify_loops import Key, LoopEffects
 from nxjax.lower.cpu.verify_operands import collide, flaw
 
 _TOP: Final = 1 << 62  # beyond all places
@@ -37,22 +37,22 @@ REPORT: Final = "this is a defect of nxjax: please report it; NXJAX_VERIFY=0 run
 
 @final
 @dataclass(slots=True)
-class Trace:
+class TapeMeaning:
     """What a tape computes: names of its results, of what it did to the world, and of what each step read."""
 
     results: tuple[int, ...] = ()
     effects: int = 0
     ends: int = 0  # how often each `While` runs, and that it ends, in no order: a sum of names
     vague: bool = False  # something is not followed, so effects are not compared
-    reads: list[tuple[Step, int]] = field(default_factory=list[tuple[Step, int]])  # before memory is planned
-    turns: dict[Step, list[int]] = field(
-        default_factory=dict[Step, list[int]]
+    reads: list[tuple[TapeStep, int]] = field(default_factory=list[tuple[TapeStep, int]])  # before memory is planned
+    turns: dict[TapeStep, list[int]] = field(
+        default_factory=dict[TapeStep, list[int]]
     )  # of each loop, as often as it begins: how many are followed
-    contents: list[list[Run]] = field(default_factory=list[list[Run]])  # of each result
+    contents: list[list[ByteRun]] = field(default_factory=list[list[ByteRun]])  # of each result
 
 
 @final
-class Follower(Loops):
+class Follower(LoopEffects):
     """Follows one tape, once.
 
     Args:
@@ -65,16 +65,16 @@ class Follower(Loops):
     def __init__(
         self,
         program: CpuProgram,
-        arguments: Iterable[Sequence[Run]],
+        arguments: Iterable[Sequence[ByteRun]],
         planned: bool = True,
-        before: Trace | None = None,
-        turns: Mapping[Step, Sequence[int]] | None = None,
+        before: TapeMeaning | None = None,
+        turns: Mapping[TapeStep, Sequence[int]] | None = None,
     ) -> None:
         super().__init__(turns)
         self.program = program
         self.planned = planned
-        self.trace = Trace(turns=self.followed)
-        self.expected: dict[Step, set[int]] = {}
+        self.trace = TapeMeaning(turns=self.followed)
+        self.expected: dict[TapeStep, set[int]] = {}
         for step, name in before.reads if before is not None else ():
             self.expected.setdefault(step, set()).add(name)
         self.names = not planned or bool(self.expected)  # of what steps read are asked for
@@ -84,10 +84,10 @@ class Follower(Loops):
         # Of calls whose operands do not move.
         self.places: dict[Call, list[Place]] = {}
         for b, held in zip(program.inputs, arguments, strict=True):
-            self.spaces[b] = Space([r._replace(owner=None, era=0) if r.owner or r.era else r for r in held])
+            self.spaces[b] = MemoryContents([r._replace(owner=None, era=0) if r.owner or r.era else r for r in held])
             self.own.add(b)
 
-    def run(self, whole: bool = True) -> Trace:
+    def run(self, whole: bool = True) -> TapeMeaning:
         """Follow all steps; ``whole``: every byte of the results has to be written."""
         self.steps(self.program.steps)
         self.step = None
@@ -98,7 +98,7 @@ class Follower(Loops):
         trace.results, trace.effects, trace.ends = tuple(found), self.effects, self.ends
         return trace
 
-    def steps(self, steps: Sequence[Step]) -> None:
+    def steps(self, steps: Sequence[TapeStep]) -> None:
         for step in steps:
             self.step = step
             match step:
@@ -106,7 +106,7 @@ class Follower(Loops):
                     self._call(step)
                 case Copy():
                     self._copy(step)
-                case Host():
+                case HostStep():
                     self._host(step)
                 case Repeat():
                     self.repeat(step)
@@ -117,7 +117,7 @@ class Follower(Loops):
                 case _:
                     raise AssertionError(step)
 
-    def _seen(self, step: Step, name: int) -> None:
+    def _seen(self, step: TapeStep, name: int) -> None:
         """Step ``step`` reads what is called ``name``."""
         if not self.planned:
             self.trace.reads.append((step, name))
@@ -169,7 +169,7 @@ class Follower(Loops):
                 elif repeats:
                     write(space, owner, mine, at, at + low, at + high, repeats, self.era)
                 else:
-                    space.lay(Run(at + low, at + high, mine, at, owner, None, self.era))
+                    space.lay(ByteRun(at + low, at + high, mine, at, owner, None, self.era))
 
     def _found(self, step: Call) -> list[Place]:
         """Where the operands of ``step`` are at this turn; raises where they may not be."""
@@ -212,14 +212,16 @@ class Follower(Loops):
         if run is not None:
             if self.names:
                 self._seen(step, seen(run, at))
-            copy = Run(there, there + n, run.name, run.base + move, to, None, self.era)
+            copy = ByteRun(there, there + n, run.name, run.base + move, to, None, self.era)
             self.space(target.buffer, True).lay(copy)
         else:
             # Many values: who reads them says which they have to be.
             runs = self._moved(ref, space, owner, at, at + n, move, to)
             self.space(target.buffer, True).put(runs, there, there + n)
 
-    def _moved(self, ref: Ref, space: Space, owner: Owner, lo: int, hi: int, move: int, to: Owner) -> list[Run]:
+    def _moved(
+        self, ref: Ref, space: MemoryContents, owner: Owner, lo: int, hi: int, move: int, to: Owner
+    ) -> list[ByteRun]:
         """What lies from ``lo`` to ``hi``, as it lies ``move`` bytes further, in memory of ``to``."""
         runs, era = space.within(lo, hi), self.era
         if any(r.pattern is not None for r in runs):
@@ -230,16 +232,16 @@ class Follower(Loops):
                 made.table = [
                     None if r is None else r._replace(base=r.base + move, owner=to, era=era) for r in made.table
                 ]
-            return [Run(lo + move, hi + move, UNKNOWN, lo + move, to, made, era)]
+            return [ByteRun(lo + move, hi + move, UNKNOWN, lo + move, to, made, era)]
         try:
             complete(runs, owner, lo, hi)
         except Missing as e:
             self.missing(ref, e)
         if not move and to is owner and all(r.era == era for r in runs):
             return runs
-        return [Run(r.start + move, r.end + move, r.name, r.base + move, to, None, era) for r in runs]
+        return [ByteRun(r.start + move, r.end + move, r.name, r.base + move, to, None, era) for r in runs]
 
-    def _host(self, step: Host) -> None:
+    def _host(self, step: HostStep) -> None:
         assert step.equation is not None
         name: list[Any] = [id(step.equation), repr(step.in_types)]
         for ref, type in zip(step.ins, step.in_types, strict=True):
@@ -261,7 +263,7 @@ class Follower(Loops):
                 if first:
                     self.rows_written(ref, at, at + n)
                 mine = hash((*name, k)) if known else UNKNOWN
-                self.space(ref.buffer, True).lay(Run(at, at + n, mine, at, owner, None, self.era))
+                self.space(ref.buffer, True).lay(ByteRun(at, at + n, mine, at, owner, None, self.era))
 
     def _checks(self, step: Call, refs: Sequence[Ref], places: Sequence[Place]) -> None:
         """Raise where the kernel is wrong in itself, or its operands may not lie at ``places``."""
@@ -296,15 +298,15 @@ class Follower(Loops):
 
     # --- memory ---
 
-    def space(self, b: Buffer, change: bool = False) -> Space:
+    def space(self, b: Buffer, change: bool = False) -> MemoryContents:
         """The memory that ``b`` lies in; ``change``: it may be written."""
         key = None if b.offset >= 0 else b
         space = self.spaces.get(key)
         if space is None:
-            space = self.spaces[key] = Space()
+            space = self.spaces[key] = MemoryContents()
             self.own.add(key)
             if b.kind == "const":
-                space.lay(Run(0, b.nbytes, hash(("const", id(self.program.consts[b.index]))), 0, None))
+                space.lay(ByteRun(0, b.nbytes, hash(("const", id(self.program.consts[b.index]))), 0, None))
         elif change and key not in self.own:
             space = self.spaces[key] = space.copied()
             self.own.add(key)
@@ -332,7 +334,9 @@ class Follower(Loops):
             self.rows_read(ref, at + low, at + high, repeats)
         return self.named(ref, self.space(ref.buffer), owner, at + low, at + high, at, repeats)
 
-    def named(self, ref: Ref, space: Space, owner: Owner, lo: int, hi: int, at: int, repeats: Repeats = ()) -> int:
+    def named(
+        self, ref: Ref, space: MemoryContents, owner: Owner, lo: int, hi: int, at: int, repeats: Repeats = ()
+    ) -> int:
         """What `read` finds for ``ref``."""
         try:
             return read(space, owner, at, lo, hi, repeats)

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, final
 import numpy as np
 
 from nxjax.errors import Source
-from nxjax.kernels.ipu.chip import Chip, System
+from nxjax.kernels.ipu.chip import IpuChip, IpuSystem
 from nxjax.kernels.ipu.spec import CTYPES
 from nxjax.lower.ipu.mapping import linear
 from nxjax.lower.ipu.program import (
@@ -23,8 +23,8 @@ from nxjax.lower.ipu.program import (
     Copy,
     Execute,
     Group,
+    MappedRegion,
     NDArray,
-    Piece,
     Role,
     Shape,
     Step,
@@ -52,7 +52,7 @@ class Unsupported(Exception):
 
 @final
 @dataclass(frozen=True)
-class Options:
+class IpuOptions:
     """What the user chooses.
 
     Attributes:
@@ -84,9 +84,9 @@ class Builder:
         source, scope: of the equation that is being lowered.
     """
 
-    def __init__(self, system: System, options: Options | None = None, run: Run | None = None) -> None:
+    def __init__(self, system: IpuSystem, options: IpuOptions | None = None, run: Run | None = None) -> None:
         self.system = system
-        self.options = options or Options()
+        self.options = options or IpuOptions()
         self.first = 0
         self.tiles = system.chip.tiles
         self.steps: list[Step] = []
@@ -100,7 +100,7 @@ class Builder:
         self._names: dict[str, int] = {}
 
     @property
-    def chip(self) -> Chip:
+    def chip(self) -> IpuChip:
         return self.system.chip
 
     # --- variables ---
@@ -109,7 +109,7 @@ class Builder:
         self,
         shape: Sequence[int],
         dtype: Any,
-        pieces: Sequence[Piece] | None = None,
+        pieces: Sequence[MappedRegion] | None = None,
         name: str = "",
         role: Role = "temporary",
         value: NDArray | None = None,
@@ -172,7 +172,7 @@ class Builder:
             return None
         return value.reshape(-1)[view.offset]
 
-    def place(self, variable: Variable, pieces: Sequence[Piece]) -> bool:
+    def place(self, variable: Variable, pieces: Sequence[MappedRegion]) -> bool:
         """Put a variable elsewhere, if no step has touched it yet: inputs and constants go where they are first used.
 
         Returns:
@@ -202,7 +202,7 @@ class Builder:
             self.fixed.update(id(v.variable) for pair in kept for v in pair)
             self.steps.append(Copy(kept, name or self.op, self.source, self.scope))
 
-    def materialize(self, view: View, pieces: Sequence[Piece] | None = None, name: str = "") -> View:
+    def materialize(self, view: View, pieces: Sequence[MappedRegion] | None = None, name: str = "") -> View:
         """``view`` as a variable of its own, in row-major order; the same view if it is one already.
 
         With ``pieces`` it is always a new variable that lies there.

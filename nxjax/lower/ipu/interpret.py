@@ -40,11 +40,11 @@ def interpret(program: IpuProgram, inputs: Sequence[Any]) -> list[NDArray]:
     Returns:
         One array per output.
     """
-    return Interpreter(program).run(inputs)
+    return IpuInterpreter(program).run(inputs)
 
 
 @final
-class Interpreter:
+class IpuInterpreter:
     """Tile memory and what runs in it. Variables of role "state" keep their values from run to run."""
 
     def __init__(self, program: IpuProgram) -> None:

@@ -13,10 +13,10 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import LoweringError, UnsupportedOpsError
-from nxjax.kernels.ipu.chip import System
+from nxjax.kernels.ipu.chip import IpuSystem
 from nxjax.kernels.ipu.spec import CTYPES
 from nxjax.lower.ipu import wide
-from nxjax.lower.ipu.builder import Builder, Options, Unsupported, no_dtype
+from nxjax.lower.ipu.builder import Builder, IpuOptions, Unsupported, no_dtype
 from nxjax.lower.ipu.fuse import Fuser
 from nxjax.lower.ipu.keys import as_words, is_key, on_words, view_type
 from nxjax.lower.ipu.lazy import Lazy, Value
@@ -38,7 +38,7 @@ _BESIDE_SCALARS: Final = frozenset(("clamp", "select_n"))
 
 
 def lower(
-    program: Program, system: System, options: Options | None = None, donate: Sequence[int] = (), name: str = ""
+    program: Program, system: IpuSystem, options: IpuOptions | None = None, donate: Sequence[int] = (), name: str = ""
 ) -> IpuProgram:
     """``program`` as a program of tiles.
 
@@ -58,12 +58,12 @@ def lower(
     >>> [type(s).__name__ for s in p.steps]
     ['Execute']
     """
-    return _Lowering(system, options or Options()).lower(program, donate, name or program.name)
+    return _Lowering(system, options or IpuOptions()).lower(program, donate, name or program.name)
 
 
 @final
 class _Lowering:
-    def __init__(self, system: System, options: Options) -> None:
+    def __init__(self, system: IpuSystem, options: IpuOptions) -> None:
         self.b = Builder(system, options, self.run)
         self.fuser = Fuser(self.b)
         self.refused: dict[Any, tuple[str, Unsupported, Any]] = {}

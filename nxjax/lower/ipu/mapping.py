@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nxjax.lower.ipu.program import GRAIN, Boxes, NDArray, Piece, Shape, row_major
+from nxjax.lower.ipu.program import GRAIN, Boxes, MappedRegion, NDArray, Shape, row_major
 
 
 def parts(size: int, count: int, grain: int = 1) -> list[tuple[int, int, int]]:
@@ -39,25 +39,25 @@ def parts(size: int, count: int, grain: int = 1) -> list[tuple[int, int, int]]:
     return found
 
 
-def linear(size: int, itemsize: int, tiles: int, first: int = 0, grain: int = GRAIN) -> tuple[Piece, ...]:
+def linear(size: int, itemsize: int, tiles: int, first: int = 0, grain: int = GRAIN) -> tuple[MappedRegion, ...]:
     """Elements in order over tiles ``first`` to ``first + tiles``, at least ``grain`` bytes on each.
 
     >>> [(p.boxes.sizes, p.tiles.tolist()) for p in linear(80, 4, 1472)]
     [((32,), [0, 1]), ((16,), [2])]
     """
-    pieces: list[Piece] = []
+    pieces: list[MappedRegion] = []
     tile = first
     for start, length, many in parts(size, tiles, max(1, grain // itemsize)):
         offsets = start + length * np.arange(many, dtype=np.int64)
-        pieces.append(Piece(Boxes(offsets, (length,), (1,)), np.arange(tile, tile + many, dtype=np.int32)))
+        pieces.append(MappedRegion(Boxes(offsets, (length,), (1,)), np.arange(tile, tile + many, dtype=np.int32)))
         tile += many
     return tuple(pieces)
 
 
-def single(shape: Shape, tile: int = 0) -> tuple[Piece, ...]:
+def single(shape: Shape, tile: int = 0) -> tuple[MappedRegion, ...]:
     """Everything on one tile."""
     boxes = Boxes(np.zeros(1, np.int64), (math.prod(shape),), (1,))
-    return (Piece(boxes, np.asarray([tile], np.int32)),)
+    return (MappedRegion(boxes, np.asarray([tile], np.int32)),)
 
 
 def grid(shape: Shape, splits: Sequence[Sequence[tuple[int, int, int]]]) -> list[tuple[NDArray, Shape, NDArray]]:

@@ -15,7 +15,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.kernels.ipu.amp import Amp, Depthwise
-from nxjax.kernels.ipu.chip import Chip
+from nxjax.kernels.ipu.chip import IpuChip
 
 NDArray = np.ndarray[Any, Any]
 
@@ -28,7 +28,7 @@ MOST_WAYS: Final = 28
 
 @final
 @dataclass(frozen=True)
-class Problem:
+class ConvPartitionProblem:
     """A grouped convolution in blocks of channels; a matrix product has one kernel element and its rows as width.
 
     Attributes:
@@ -60,7 +60,7 @@ class Problem:
 
 @final
 @dataclass(frozen=True)
-class Plan:
+class ConvPartition:
     """A partition and what the model thinks of it.
 
     Attributes:
@@ -99,7 +99,7 @@ def ways(size: int, most: int) -> list[int]:
     return found
 
 
-def _candidates(problem: Problem, tiles: int) -> NDArray:
+def _candidates(problem: ConvPartitionProblem, tiles: int) -> NDArray:
     """Every combination of ways that needs at most so many tiles: [n, 7]."""
     rows = np.ones((1, 0), np.int64)
     used = np.ones(1, np.int64)
@@ -115,7 +115,7 @@ def _candidates(problem: Problem, tiles: int) -> NDArray:
     return rows
 
 
-def _priced(problem: Problem, parts: NDArray, chip: Chip) -> tuple[NDArray, NDArray]:
+def _priced(problem: ConvPartitionProblem, parts: NDArray, chip: IpuChip) -> tuple[NDArray, NDArray]:
     """Cycles and temporary bytes of the busiest tile for each candidate."""
     sizes = np.asarray(problem.sizes)
     g, b, od, oh, ow, o, i = np.moveaxis(-(-sizes // parts), -1, 0)
@@ -147,7 +147,7 @@ def _priced(problem: Problem, parts: NDArray, chip: Chip) -> tuple[NDArray, NDAr
 
 
 @lru_cache(4096)
-def planned(problem: Problem, chip: Chip, tiles: int, proportion: float) -> Plan:
+def planned(problem: ConvPartitionProblem, chip: IpuChip, tiles: int, proportion: float) -> ConvPartition:
     """The fastest partition of ``problem`` over at most ``tiles`` tiles.
 
     Args:
@@ -158,7 +158,7 @@ def planned(problem: Problem, chip: Chip, tiles: int, proportion: float) -> Plan
             smallest temporaries is taken, and the check of tile memory has the last word.
     """
     limit = chip.memory * proportion
-    least: Plan | None = None
+    least: ConvPartition | None = None
     turns = 1
     while True:
         blocks = -(-problem.sizes[5] // turns)
@@ -177,6 +177,6 @@ def planned(problem: Problem, chip: Chip, tiles: int, proportion: float) -> Plan
         turns = min(turns * 2, problem.sizes[5])
 
 
-def _plan(parts: NDArray, turns: int, cycles: Any, temporary: Any) -> Plan:
+def _plan(parts: NDArray, turns: int, cycles: Any, temporary: Any) -> ConvPartition:
     g, b, d, h, w, o, i = (int(n) for n in parts)
-    return Plan((g, b, d, h, w, o, i), turns, int(cycles) * turns, int(temporary))
+    return ConvPartition((g, b, d, h, w, o, i), turns, int(cycles) * turns, int(temporary))

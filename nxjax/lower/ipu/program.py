@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, final
 import numpy as np
 
 from nxjax.errors import LoweringError, Source
-from nxjax.kernels.ipu.chip import System
+from nxjax.kernels.ipu.chip import IpuSystem
 from nxjax.kernels.ipu.spec import CTYPES, Codelet
 
 NDArray = np.ndarray[Any, Any]
@@ -74,7 +74,7 @@ class Boxes:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Piece:
+class MappedRegion:
     """Equal boxes of a variable, each on a tile: ``tiles`` is int32 [n], counted through all IPUs of the system."""
 
     boxes: Boxes
@@ -99,7 +99,7 @@ class Variable:
     name: str
     shape: Shape
     dtype: np.dtype[Any]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[MappedRegion, ...]
     role: Role = "temporary"
     value: NDArray | None = None
     source: Source | None = None
@@ -189,7 +189,7 @@ class View:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Edge:
+class FieldConnection:
     """What a field of a group's vertices is connected to: vertex v to box v."""
 
     variable: Variable
@@ -202,7 +202,7 @@ class Group:
     """Vertices of one codelet and one size.
 
     A field whose elements are not all on the vertex's tile is brought there, in one piece, by the exchange before the
-    compute set. On a tile the elements of one box of a `Piece` lie next to each other, in the box's order: a field
+    compute set. On a tile the elements of one box of a `MappedRegion` lie next to each other, in the box's order: a field
     whose box is such a box needs no rearrangement, and neither does a contiguous part of one. What is written must be
     on the vertex's own tile.
 
@@ -215,7 +215,7 @@ class Group:
 
     codelet: Codelet
     tiles: NDArray
-    edges: Mapping[str, Edge]
+    edges: Mapping[str, FieldConnection]
     attributes: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def sizes(self) -> dict[str, Shape]:
@@ -312,7 +312,7 @@ class IpuProgram:
     """
 
     name: str
-    system: System
+    system: IpuSystem
     inputs: tuple[Variable, ...]
     outputs: tuple[Variable, ...]
     steps: tuple[Step, ...]

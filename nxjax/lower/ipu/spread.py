@@ -15,7 +15,18 @@ import numpy as np
 from nxjax.kernels.ipu.expression import Kind, Node, codelet
 from nxjax.lower.ipu.builder import Builder, collapsed
 from nxjax.lower.ipu.mapping import grid, linear, parts
-from nxjax.lower.ipu.program import GRAIN, Boxes, Edge, Group, NDArray, Piece, Shape, Variable, View, row_major
+from nxjax.lower.ipu.program import (
+    GRAIN,
+    Boxes,
+    FieldConnection,
+    Group,
+    MappedRegion,
+    NDArray,
+    Shape,
+    Variable,
+    View,
+    row_major,
+)
 
 # A mapping is taken over if no tile has more than so many times its share of it,
 UNEVEN: Final = 2.0
@@ -47,17 +58,17 @@ def spread(
     rows = row_major(size)
     for view in views:
         view.variable.pieces = tuple(
-            Piece(Boxes(starts @ np.asarray(rows), part, rows), tiles) for starts, part, tiles in boxes
+            MappedRegion(Boxes(starts @ np.asarray(rows), part, rows), tiles) for starts, part, tiles in boxes
         )
     groups: list[Group] = []
     for starts, part, tiles in boxes:
         cut, kinds = _kinds(part, strides)
-        edges: dict[str, Edge] = {}
+        edges: dict[str, FieldConnection] = {}
         for i, (x, steps, kind) in enumerate(zip(leaves, strides, kinds, strict=True)):
             offsets = x.offset + starts @ np.asarray(steps, np.int64)
-            edges[f"x{i}"] = Edge(x.variable, _operand(offsets, part, steps, kind, cut))
+            edges[f"x{i}"] = FieldConnection(x.variable, _operand(offsets, part, steps, kind, cut))
         for i, view in enumerate(views):
-            edges[f"y{i}"] = Edge(view.variable, Boxes(starts @ np.asarray(rows), part, rows))
+            edges[f"y{i}"] = FieldConnection(view.variable, Boxes(starts @ np.asarray(rows), part, rows))
         inner = math.prod(part[cut:])
         vertex, attributes = codelet([x.dtype for x in leaves], kinds, nodes, outputs, [v.dtype for v in views], inner)
         groups.append(Group(vertex, tiles, edges, attributes))

@@ -14,8 +14,8 @@ from nxjax.lower.ipu.program import (
     Boxes,
     Call,
     Copy,
-    Edge,
     Execute,
+    FieldConnection,
     Group,
     IpuProgram,
     NDArray,
@@ -146,7 +146,7 @@ class _Verifier:
             _need(len(edge.boxes.offsets) == len(g.tiles), f"{name}: {f.name} has not one box for each vertex")
             _need(edge.variable.dtype.name == f.dtype, f"{name}: {f.name} is {f.dtype}", edge.variable.dtype.name)
 
-    def _local(self, g: Group, edge: Edge, places: NDArray, name: str) -> None:
+    def _local(self, g: Group, edge: FieldConnection, places: NDArray, name: str) -> None:
         """What is written lies on the vertex's tile."""
         v = edge.variable
         _need(bool(np.all(v.tiles()[places] == g.tiles[:, None])), f"{name}: writes to another tile", v.name)

@@ -147,7 +147,7 @@ def rounded(x: Lazy) -> Lazy | None:
 def word(b: Builder, x: Value, number: int) -> Lazy:
     """The low (0) or high (1) 32 bits of a 64-bit integer, as int32."""
     assert isinstance(x, Lazy)
-    work = Work(b, x)
+    work = WideOps(b, x)
     return converted(b, work("shift_right_arithmetic", x, 32) if number else x, INT)
 
 
@@ -155,7 +155,7 @@ def joined(b: Builder, low: Value, high: Value, dtype: np.dtype[Any]) -> Lazy:
     """The 64-bit integer of two words."""
     upper = converted(b, high, INTEGERS[0], of_dtype(INT))
     lower = converted(b, low, INTEGERS[0], of_dtype(INT))
-    work = Work(b, upper)
+    work = WideOps(b, upper)
     whole = work("or", work("shift_left", upper, 32), work("and", lower, 2**32 - 1))
     return whole if dtype == INTEGERS[0] else converted(b, whole, dtype)
 
@@ -221,7 +221,7 @@ def _scaled(b: Builder, x: Value) -> Value | None:
     parts = [constant(b, np.ascontiguousarray(v)) for v in (mantissa >> 26, mantissa & ((1 << 26) - 1), right)]
     if any(v is None for v in parts):
         return None
-    work = Work(b, x)
+    work = WideOps(b, x)
     upper, lower, t = (v for v in parts if v is not None)
     size = work("abs", a)
     tail = work("mul", size, lower)
@@ -248,7 +248,7 @@ def _is_factor(x: Value) -> bool:
 
 
 @final
-class Work:
+class WideOps:
     """Writes lazy int64 ops; numbers among the operands are constants."""
 
     def __init__(self, b: Builder, like: Lazy) -> None:

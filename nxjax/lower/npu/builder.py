@@ -19,7 +19,7 @@ import numpy as np
 from nxjax.errors import NxError, Source
 from nxjax.lower.npu.graph import Node, Tensor
 from nxjax.lower.passes.dce import dead_code_eliminated
-from nxjax.lower.passes.fold import Known, evaluated
+from nxjax.lower.passes.fold import FoldedValue, evaluated
 from nxjax.ops.base import NDArray
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.trace import dtypes
@@ -109,12 +109,12 @@ class Value:
         return len(self.shape)
 
     @property
-    def known(self) -> Known | None:
+    def known(self) -> FoldedValue | None:
         """The real value, if it is a constant."""
         if self.data is None:
             return None
         data = self.data if self.grid is None else self.grid.dequantize(self.data)
-        return Known(data, self.shape)
+        return FoldedValue(data, self.shape)
 
     def full(self) -> NDArray:
         """All elements of a constant as they are stored."""

@@ -25,7 +25,7 @@ _XDNA_LAUNCH: Final = 84.2e-6
 
 @final
 @dataclass(frozen=True)
-class Chip:
+class ChipLimits:
     """What a roofline needs to know.
 
     Attributes:
@@ -60,8 +60,8 @@ class Chip:
     source: str = ""
 
 
-def _ethos(series: str, size: int, clock: float, bandwidth: float, where: str) -> Chip:
-    return Chip(
+def _ethos(series: str, size: int, clock: float, bandwidth: float, where: str) -> ChipLimits:
+    return ChipLimits(
         f"ethos-{series}-{size}",
         f"Arm Ethos-{series.upper()}-{size}",
         {"int8": size * clock, "int16": size * clock / 2},
@@ -74,7 +74,7 @@ def _ethos(series: str, size: int, clock: float, bandwidth: float, where: str) -
 
 
 _CHIPS: Final = [
-    Chip(
+    ChipLimits(
         "edgetpu",
         "Google Edge TPU on USB 3",
         {"int8": 2e12},
@@ -87,7 +87,7 @@ _CHIPS: Final = [
         source="coral.ai/docs/edgetpu/benchmarks and compiler: 4 TOPS, 8 MB on the chip of which 7 MiB for parameters "
         "in the compiler's logs; link from the published VGG16 and VGG19, time per run from the published SqueezeNet",
     ),
-    Chip(
+    ChipLimits(
         "xdna1",
         "AMD XDNA (Phoenix, Hawk Point)",
         {"int8": 4 * 1024 * 1.6e9, "float16": 4 * 512 * 1.6e9},
@@ -101,7 +101,7 @@ _CHIPS: Final = [
         "two 32-bit streams per column to memory, six from its memory tile; share from 6.76 TOPS of int8 products "
         "measured in arXiv 2512.13282; launch from the manual of Ryzen AI Software (Strix)",
     ),
-    Chip(
+    ChipLimits(
         "xdna2",
         "AMD XDNA 2 (Strix, Krackan)",
         {"int8": 8 * 2048 * 1.8e9, "float16": 8 * 1024 * 1.8e9},
@@ -115,7 +115,7 @@ _CHIPS: Final = [
         "streams per column to memory, six from its memory tile; share from 38.05 TOPS of int8 products measured in "
         "arXiv 2512.13282; launch from the manual of Ryzen AI Software",
     ),
-    Chip(
+    ChipLimits(
         "hexagon-x-elite",
         "Qualcomm Hexagon (Snapdragon X Elite)",
         {"int8": 22.5e12},
@@ -123,7 +123,7 @@ _CHIPS: Final = [
         launch=None,
         source="announced: 45 TOPS int8, 135 GB/s of memory shared with the processor",
     ),
-    Chip(
+    ChipLimits(
         "intel-npu-3720",
         "Intel NPU 3 (Meteor Lake)",
         {"int8": 2 * 2048 * 1.4e9, "float16": 2 * 1024 * 1.4e9},
@@ -132,7 +132,7 @@ _CHIPS: Final = [
         launch=None,
         source="announced: 2 engines of 2048 int8 MACs a cycle, 11.5 TOPS; memory LPDDR5x-7467 on 128 bits",
     ),
-    Chip(
+    ChipLimits(
         "intel-npu-4000",
         "Intel NPU 4 (Lunar Lake)",
         {"int8": 6 * 2048 * 1.95e9, "float16": 6 * 1024 * 1.95e9},
@@ -141,7 +141,7 @@ _CHIPS: Final = [
         launch=None,
         source="announced: 6 engines of 2048 int8 MACs a cycle, 48 TOPS; memory LPDDR5x-8533 on 128 bits",
     ),
-    Chip(
+    ChipLimits(
         "ane-m1",
         "Apple Neural Engine (M1)",
         {"float16": 5.5e12, "int8": 5.5e12},
@@ -149,7 +149,7 @@ _CHIPS: Final = [
         launch=None,
         source="announced: 11 trillion operations a second, 68.25 GB/s of memory shared with the processor",
     ),
-    Chip(
+    ChipLimits(
         "ane-m4",
         "Apple Neural Engine (M4)",
         {"float16": 9.5e12, "int8": 19e12},
@@ -164,7 +164,7 @@ _CHIPS: Final = [
 CHIPS: Final = {c.name: c for c in _CHIPS}
 
 
-def chip(name: str) -> Chip:
+def chip(name: str) -> ChipLimits:
     """The chip of that name.
 
     Raises:

@@ -15,7 +15,7 @@ from typing import Final, Literal, final
 import numpy as np
 
 from nxjax.errors import LoweringError
-from nxjax.lower.npu.chips import Chip, chip
+from nxjax.lower.npu.chips import ChipLimits, chip
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.macs import macs
 from nxjax.lower.npu.memory import plan
@@ -54,7 +54,7 @@ class NodeCost:
         return "compute" if self.compute >= self.memory else "memory"
 
 
-def breakdown(graph: NpuGraph, on: Chip | str, placements: Sequence[Placement] | None = None) -> list[NodeCost]:
+def breakdown(graph: NpuGraph, on: ChipLimits | str, placements: Sequence[Placement] | None = None) -> list[NodeCost]:
     """One row per node that runs on the chip: all, or those that ``placements`` (one per node) put on the NPU.
 
     Raises:
@@ -84,7 +84,7 @@ def breakdown(graph: NpuGraph, on: Chip | str, placements: Sequence[Placement] |
     return rows
 
 
-def estimate(graph: NpuGraph, on: Chip | str, placements: Sequence[Placement] | None = None) -> Cost:
+def estimate(graph: NpuGraph, on: ChipLimits | str, placements: Sequence[Placement] | None = None) -> Cost:
     """What one run of ``graph`` takes on a chip, by our model.
 
     Args:
@@ -124,7 +124,7 @@ def estimate(graph: NpuGraph, on: Chip | str, placements: Sequence[Placement] | 
     return cost
 
 
-def _rate(node: Node, on: Chip) -> float:
+def _rate(node: Node, on: ChipLimits) -> float:
     """Multiply-accumulates a second of the node's precision."""
     x = node.operands[0]
     kind = "int8" if bit_width(x.dtype) <= 8 else "int16" if np.issubdtype(x.dtype, np.integer) else str(x.dtype)
@@ -141,7 +141,7 @@ def _rate(node: Node, on: Chip) -> float:
     return rate * on.share
 
 
-def _filled(node: Node, on: Chip) -> float:
+def _filled(node: Node, on: ChipLimits) -> float:
     """The share of the array that a node's products fill: blocks of terms by blocks of outputs, the last in part."""
     terms = max(macs(node) // max(node.output.size, 1), 1)
     outputs = node.output.shape[-1] if node.output.shape else 1

@@ -41,7 +41,7 @@ REDUCTIONS: Final = frozenset(("mean", "sum", "reduce_max", "reduce_min", "reduc
 
 @final
 @dataclass(frozen=True)
-class View:
+class TransposedView:
     """``transpose(base, perm)``, not done."""
 
     base: Tensor
@@ -102,7 +102,7 @@ def _first(n: Node) -> Tensor:
 class _Pusher:
     def __init__(self, graph: NpuGraph) -> None:
         self.graph = graph
-        self.views: dict[Tensor, View] = {}
+        self.views: dict[Tensor, TransposedView] = {}
         self.nodes: list[Node] = []
         self.done: dict[tuple[Tensor, Perm], Tensor] = {}
         self.node: Node | None = None
@@ -123,13 +123,13 @@ class _Pusher:
             outputs.append(self.real(self.view(t)))
         return NpuGraph(g.name, g.inputs, outputs, self.nodes, g.rounding)
 
-    def view(self, t: Tensor) -> View:
+    def view(self, t: Tensor) -> TransposedView:
         found = self.views.get(t)
         if found is None:
-            found = self.views[t] = View(t, tuple(range(len(t.shape))))
+            found = self.views[t] = TransposedView(t, tuple(range(len(t.shape))))
         return found
 
-    def real(self, v: View) -> Tensor:
+    def real(self, v: TransposedView) -> Tensor:
         """The view as a tensor: the transpose is done, once per tensor and permutation."""
         if v.plain:
             return v.base
@@ -168,7 +168,7 @@ class _Pusher:
         """Lower ``n`` on stored tensors if it lets a permutation through."""
         v = self.view(_first(n))
         if n.op == "transpose":
-            self.views[n.output] = View(v.base, composed(v.perm, n.attrs["permutation"]))
+            self.views[n.output] = TransposedView(v.base, composed(v.perm, n.attrs["permutation"]))
             return True
         if n.op == "reshape":
             return self._reshape(n, v)
@@ -214,11 +214,11 @@ class _Pusher:
         outputs: list[Tensor] = []
         for t in n.outputs:
             stored = Tensor(t.name, _back(t.shape, perm), t.dtype, t.grid)
-            self.views[t] = View(stored, perm)
+            self.views[t] = TransposedView(stored, perm)
             outputs.append(stored)
         self.nodes.append(Node(n.op, tuple(inputs), tuple(outputs), attrs, n.source, n.scope, n.name))
 
-    def _reduce(self, n: Node, v: View, axes: tuple[int, ...], attrs: dict[str, Any]) -> None:
+    def _reduce(self, n: Node, v: TransposedView, axes: tuple[int, ...], attrs: dict[str, Any]) -> None:
         if attrs["keepdims"]:
             self._emit(n, [v.base], v.perm, {"axes": axes, **attrs})
             return
@@ -226,7 +226,7 @@ class _Pusher:
         perm = tuple(left.index(i) for i in v.perm if i in left)
         self._emit(n, [v.base], perm, {"axes": axes, **attrs})
 
-    def _arg(self, n: Node, v: View) -> None:
+    def _arg(self, n: Node, v: TransposedView) -> None:
         axis = v.perm[n.attrs["axis"]]
         left = [i for i in range(len(v.perm)) if i != axis]
         self._emit(n, [v.base], tuple(left.index(i) for i in v.perm if i != axis), {"axis": axis})
@@ -248,11 +248,11 @@ class _Pusher:
         self._emit(n, inputs, best, attrs)
         return True
 
-    def _needed(self, v: View, perm: Perm) -> View:
+    def _needed(self, v: TransposedView, perm: Perm) -> TransposedView:
         """The view that has to be real for ``v`` to be used under ``perm``."""
-        return View(v.base, composed(v.perm, inverse(perm)))
+        return TransposedView(v.base, composed(v.perm, inverse(perm)))
 
-    def _price(self, v: View, perm: Perm) -> int:
+    def _price(self, v: TransposedView, perm: Perm) -> int:
         """Elements moved to use ``v`` under ``perm``."""
         if not v.perm or v.base.constant:
             return 0
@@ -261,7 +261,7 @@ class _Pusher:
             return 0
         return w.base.size
 
-    def _under(self, v: View, perm: Perm) -> Tensor:
+    def _under(self, v: TransposedView, perm: Perm) -> Tensor:
         return v.base if not v.perm else self.real(self._needed(v, perm))
 
     def _matmul(self, n: Node) -> bool:
@@ -281,7 +281,7 @@ class _Pusher:
             self.nodes.append(Node(n.op, tuple(inputs), n.outputs, attrs, n.source, n.scope, n.name))
         return changed
 
-    def _reshape(self, n: Node, v: View) -> bool:
+    def _reshape(self, n: Node, v: TransposedView) -> bool:
         if v.plain or v.base.constant:
             return False
         through = reshape_through(v.base.shape, v.perm, n.output.shape)
@@ -289,7 +289,7 @@ class _Pusher:
             return False
         shape, perm = through
         if shape == v.base.shape:
-            self.views[n.output] = View(v.base, perm)
+            self.views[n.output] = TransposedView(v.base, perm)
         else:
             self._emit(n, [v.base], perm, {"shape": shape})
         return True

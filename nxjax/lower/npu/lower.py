@@ -23,7 +23,7 @@ from nxjax.ops.quant_grid import ROUNDINGS, Rounding
 from nxjax.trace.array import wrap
 from nxjax.trace.program import Equation, Program, Var
 from nxjax.transforms.inline import inlined
-from nxjax.transforms.placed import placed
+from nxjax.transforms.slice_updates import use_slice_updates
 
 # Scans of at most so many steps are written out; longer ones are loops, which NPUs do not have.
 UNROLL: Final = 64
@@ -31,7 +31,7 @@ UNROLL: Final = 64
 
 @final
 @dataclass(frozen=True)
-class Refusal:
+class RefusedEquation:
     """One equation that has no place in a graph."""
 
     op: str
@@ -87,7 +87,7 @@ def lower(
     return simplified(graph, io)
 
 
-def refusals(program: Program, *, unroll: int = UNROLL, format: str = "") -> list[Refusal]:
+def refusals(program: Program, *, unroll: int = UNROLL, format: str = "") -> list[RefusedEquation]:
     """The equations of ``program`` that `lower` would refuse, in program order."""
     return _raw(program, "", "double", unroll, format)[1]
 
@@ -107,11 +107,11 @@ def lowerable(equation: Equation, constants: Collection[Var] = ()) -> Verdict:
 
 def _raw(
     program: Program, name: str, rounding: Rounding, unroll: int, format: str = ""
-) -> tuple[NpuGraph, list[Refusal]]:
+) -> tuple[NpuGraph, list[RefusedEquation]]:
     """The graph as the rules make it, and the equations they refuse."""
-    flat = dead_code_eliminated(placed(inlined(program, unroll)))
+    flat = dead_code_eliminated(use_slice_updates(inlined(program, unroll)))
     b = Builder(rules_for(format, RULES), unroll)
-    refused: list[Refusal] = []
+    refused: list[RefusedEquation] = []
     env: dict[Var, Value] = known_consts(flat)
     inputs: list[Tensor] = []
     used = {a for e in flat.equations for a in e.inputs} | set(flat.outputs)
@@ -120,7 +120,7 @@ def _raw(
             if v in used:
                 check_dtype(v.type.dtype)
         except Unsupported as why:
-            refused.append(Refusal(f"input {i}", repr(v.type), why.reason, why.suggestion, None, ""))
+            refused.append(RefusedEquation(f"input {i}", repr(v.type), why.reason, why.suggestion, None, ""))
         inputs.append(Tensor("", v.type.shape, v.type.dtype))
         env[v] = Value(v.type.shape, inputs[-1])
     for e in flat.equations:
@@ -132,7 +132,7 @@ def _raw(
             found: Sequence[Value] = b.apply(e.op, xs, e.params, [v.type for v in e.outputs])
         except Unsupported as why:
             types = ", ".join(repr(a.type) for a in e.inputs) + " -> " + ", ".join(repr(v.type) for v in e.outputs)
-            refused.append(Refusal(e.op.name, types, why.reason, why.suggestion, e.source, e.scope))
+            refused.append(RefusedEquation(e.op.name, types, why.reason, why.suggestion, e.source, e.scope))
             # Stand-ins, so that what follows is looked at too.
             found = [Value(v.type.shape, Tensor("", v.type.shape, v.type.dtype)) for v in e.outputs]
         env.update(zip(e.outputs, found, strict=True))
@@ -151,7 +151,7 @@ def _raw(
     return NpuGraph(name, inputs, outputs, b.nodes, found_rounding), refused
 
 
-def _error(rows: Sequence[Refusal]) -> UnsupportedOpsError:
+def _error(rows: Sequence[RefusedEquation]) -> UnsupportedOpsError:
     many = f"{len(rows)} equations" if len(rows) > 1 else "an equation"
     listed = "".join(f"\n    - {row}" for row in rows)
     error = UnsupportedOpsError(

@@ -42,7 +42,7 @@ _STATES: Final = 20_000
 
 @final
 @dataclass(frozen=True, eq=False)
-class Block:
+class ArenaBlock:
     """Bytes of the arena, and the tensors that lie there: one after another (in place) or the same bytes (views).
 
     Attributes:
@@ -63,7 +63,7 @@ class Block:
     def end(self) -> int:
         return self.offset + self.size
 
-    def meets(self, other: Block) -> bool:
+    def meets(self, other: ArenaBlock) -> bool:
         """Whether both live at some step, so that they must not share a byte."""
         return self.first <= other.last and other.first <= self.last
 
@@ -86,7 +86,7 @@ class MemoryPlan:
 
     graph: NpuGraph
     align: int
-    blocks: list[Block]
+    blocks: list[ArenaBlock]
     lifetimes: dict[Tensor, tuple[int, int]]
     peak: int
     bound: int
@@ -96,7 +96,7 @@ class MemoryPlan:
         """The offset of each tensor."""
         return {t: b.offset for b in self.blocks for t in b.tensors}
 
-    def live(self, step: int) -> list[Block]:
+    def live(self, step: int) -> list[ArenaBlock]:
         """The blocks in use in a step."""
         return [b for b in self.blocks if b.first <= step <= b.last]
 
@@ -106,7 +106,7 @@ class MemoryPlan:
         alive = _alive(self.blocks, _steps(self.graph))
         return alive.index(max(alive))
 
-    def largest(self, count: int = 5) -> list[Block]:
+    def largest(self, count: int = 5) -> list[ArenaBlock]:
         """The largest blocks of the step in which most is alive."""
         return sorted(self.live(self.peak_step), key=lambda b: -b.size)[:count]
 
@@ -146,7 +146,7 @@ def plan(graph: NpuGraph, align: int = 16, in_place: bool = True) -> MemoryPlan:
         raise ParameterError("memory plan: the alignment is not a power of two", got=align)
     lifetimes = _lifetimes(graph)
     blocks = [
-        Block(
+        ArenaBlock(
             tuple(group),
             max(_padded(t, align) for t in group),
             min(lifetimes[t][0] for t in group),
@@ -155,12 +155,12 @@ def plan(graph: NpuGraph, align: int = 16, in_place: bool = True) -> MemoryPlan:
         for group in _groups(graph, lifetimes, in_place)
     ]
     bound = max(_alive(blocks, _steps(graph)))
-    orders: list[Callable[[Block], tuple[int, int]]] = [
+    orders: list[Callable[[ArenaBlock], tuple[int, int]]] = [
         lambda b: (-b.size, b.first),
         lambda b: (-b.size * (b.last - b.first + 1), b.first),
         lambda b: (b.first, -b.size),
     ]
-    best: list[Block] | None = None
+    best: list[ArenaBlock] | None = None
     for order in orders:
         placed = _place(sorted(blocks, key=order))
         if best is None or _top(placed) < _top(best):
@@ -228,7 +228,7 @@ def _steps(graph: NpuGraph) -> int:
     return len(graph.nodes) + 1
 
 
-def _alive(blocks: Sequence[Block], steps: int) -> list[int]:
+def _alive(blocks: Sequence[ArenaBlock], steps: int) -> list[int]:
     """Bytes alive in each step."""
     change = [0] * (steps + 1)
     for b in blocks:
@@ -289,15 +289,15 @@ def _groups(graph: NpuGraph, lifetimes: dict[Tensor, tuple[int, int]], in_place:
     return list({id(g): g for g in groups.values()}.values())
 
 
-def _at(block: Block, offset: int) -> Block:
-    return Block(block.tensors, block.size, block.first, block.last, offset)
+def _at(block: ArenaBlock, offset: int) -> ArenaBlock:
+    return ArenaBlock(block.tensors, block.size, block.first, block.last, offset)
 
 
-def _top(blocks: Sequence[Block]) -> int:
+def _top(blocks: Sequence[ArenaBlock]) -> int:
     return max((b.end for b in blocks), default=0)
 
 
-def _fit(block: Block, placed: Sequence[Block], snug: bool) -> Block:
+def _fit(block: ArenaBlock, placed: Sequence[ArenaBlock], snug: bool) -> ArenaBlock:
     """``block`` in a gap between the placed ones that it meets: the lowest, or the one that it fills best."""
     best, best_gap, floor = -1, -1, 0
     for other in sorted((p for p in placed if p.meets(block)), key=lambda p: p.offset):
@@ -308,17 +308,17 @@ def _fit(block: Block, placed: Sequence[Block], snug: bool) -> Block:
     return _at(block, best if best >= 0 else floor)
 
 
-def _place(order: Sequence[Block]) -> list[Block]:
-    placed: list[Block] = []
+def _place(order: Sequence[ArenaBlock]) -> list[ArenaBlock]:
+    placed: list[ArenaBlock] = []
     for block in order:
         placed.append(_fit(block, placed, snug=True))
     return placed
 
 
-def _every_order(blocks: list[Block], best: list[Block], bound: int) -> list[Block]:
+def _every_order(blocks: list[ArenaBlock], best: list[ArenaBlock], bound: int) -> list[ArenaBlock]:
     """The least arena. Placing blocks lowest-first in the order of an optimal plan's offsets gives that plan's peak."""
 
-    def place(rest: list[Block], placed: list[Block]) -> None:
+    def place(rest: list[ArenaBlock], placed: list[ArenaBlock]) -> None:
         nonlocal best
         if not rest:
             best = list(placed)
@@ -331,7 +331,7 @@ def _every_order(blocks: list[Block], best: list[Block], bound: int) -> list[Blo
     return best
 
 
-def _climbed(best: list[Block], bound: int) -> list[Block]:
+def _climbed(best: list[ArenaBlock], bound: int) -> list[ArenaBlock]:
     """Other orders of placing, each the best one so far with a block of the top moved ahead; kept if not worse."""
     # The same plan every time, wherever it is made.
     rng = random.Random(len(best))

@@ -7,12 +7,12 @@ from html import escape
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from nxjax.lower.npu.memory import Block, MemoryPlan
+    from nxjax.lower.npu.memory import ArenaBlock, MemoryPlan
 
 _LETTERS: Final = string.ascii_uppercase + string.ascii_lowercase + string.digits
 
 
-def _names(block: Block) -> str:
+def _names(block: ArenaBlock) -> str:
     names = [t.name for t in block.tensors]
     return " = ".join(names if len(names) <= 3 else [*names[:2], "...", names[-1]])
 

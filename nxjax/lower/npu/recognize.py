@@ -12,7 +12,7 @@ import numpy as np
 
 from nxjax.lower.npu.graph import Node, Tensor
 from nxjax.lower.npu.rewrite import Rewriter, constant, number, split_constant
-from nxjax.lower.npu.rules.window import Box, counts
+from nxjax.lower.npu.rules.window import WindowGeometry, counts
 from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes
 
@@ -220,7 +220,7 @@ def _average_with_padding(r: Rewriter, n: Node) -> Tensor | None:
     window, strides, padding = (pool.attrs[k] for k in ("window", "strides", "padding"))
     if not any(map(any, padding)):
         return None
-    box = Box((1, *window, 1), (1, *strides, 1), ((0, 0), *padding, (0, 0)))
+    box = WindowGeometry((1, *window, 1), (1, *strides, 1), ((0, 0), *padding, (0, 0)))
     share = counts(x.shape, box) / math.prod(window)
     factor = _data(pair[1])
     if factor.ndim != 4 or factor.shape != share.shape or not np.allclose(factor, share, rtol=CLOSE, atol=0):

@@ -22,7 +22,7 @@ from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Atom, Equation, Literal, Var
 
 
-class Known(Protocol):
+class OperandFacts(Protocol):
     """What a row may ask about operands."""
 
     def made_by(self, a: Atom, *names: str) -> Equation | None:
@@ -39,7 +39,7 @@ class Known(Protocol):
 
 
 Found = Atom | Equation | tuple[Equation, ...] | None
-Row = Callable[[Equation, Known], Found]
+Row = Callable[[Equation, OperandFacts], Found]
 ROWS: Final[dict[str, Row]] = {}
 
 
@@ -81,7 +81,7 @@ def _reshaped(e: Equation, x: Atom) -> Atom | Equation:
 
 
 @_row("add")
-def _add(e: Equation, known: Known) -> Atom | Equation | None:
+def _add(e: Equation, known: OperandFacts) -> Atom | Equation | None:
     x, y = e.inputs
     for a, b in ((x, y), (y, x)):
         if _is(known.splat(b), -0.0 if b.type.dtype in dtypes.FLOAT else 0):
@@ -90,7 +90,7 @@ def _add(e: Equation, known: Known) -> Atom | Equation | None:
 
 
 @_row("sub")
-def _sub(e: Equation, known: Known) -> Atom | Equation | None:
+def _sub(e: Equation, known: OperandFacts) -> Atom | Equation | None:
     x, y = e.inputs
     if _is(known.splat(y), 0.0):
         return x
@@ -98,7 +98,7 @@ def _sub(e: Equation, known: Known) -> Atom | Equation | None:
 
 
 @_row("mul")
-def _mul(e: Equation, known: Known) -> Atom | Equation | None:
+def _mul(e: Equation, known: OperandFacts) -> Atom | Equation | None:
     x, y = e.inputs
     for a, b in ((x, y), (y, x)):
         number = known.splat(b)
@@ -110,7 +110,7 @@ def _mul(e: Equation, known: Known) -> Atom | Equation | None:
 
 
 @_row("div")
-def _div(e: Equation, known: Known) -> Found:
+def _div(e: Equation, known: OperandFacts) -> Found:
     x, y = e.inputs
     number = known.splat(y)
     if _is(number, 1):
@@ -133,7 +133,7 @@ def _div(e: Equation, known: Known) -> Found:
 
 
 @_row("max", "min")
-def _idempotent(e: Equation, known: Known) -> Atom | Equation | None:
+def _idempotent(e: Equation, known: OperandFacts) -> Atom | Equation | None:
     x, y = e.inputs
     return x if x is y else None
 
@@ -143,7 +143,7 @@ _FULL: Final = {"and": True, "or": False}
 
 
 @_row(*_FULL)
-def _logic(e: Equation, known: Known) -> Atom | Equation | None:
+def _logic(e: Equation, known: OperandFacts) -> Atom | Equation | None:
     x, y = e.inputs
     if x is y:
         return x
@@ -158,19 +158,19 @@ def _logic(e: Equation, known: Known) -> Atom | Equation | None:
 
 
 @_row("xor", "shift_left", "shift_right_arithmetic", "shift_right_logical")
-def _by_nothing(e: Equation, known: Known) -> Atom | Equation | None:
+def _by_nothing(e: Equation, known: OperandFacts) -> Atom | Equation | None:
     x, y = e.inputs
     return x if _is(known.splat(y), 0) else None
 
 
 @_row("neg", "not")
-def _involution(e: Equation, known: Known) -> Atom | Equation | None:
+def _involution(e: Equation, known: OperandFacts) -> Atom | Equation | None:
     inner = known.made_by(e.inputs[0], e.op.name)
     return None if inner is None else inner.inputs[0]
 
 
 @_row("abs")
-def _abs(e: Equation, known: Known) -> Atom | Equation | None:
+def _abs(e: Equation, known: OperandFacts) -> Atom | Equation | None:
     if known.made_by(e.inputs[0], "abs") is not None:
         return e.inputs[0]
     if e.inputs[0].type.dtype in dtypes.UNSIGNED:
@@ -180,12 +180,12 @@ def _abs(e: Equation, known: Known) -> Atom | Equation | None:
 
 
 @_row("integer_pow")
-def _integer_pow(e: Equation, known: Known) -> Atom | Equation | None:
+def _integer_pow(e: Equation, known: OperandFacts) -> Atom | Equation | None:
     return e.inputs[0] if e.params.get("y") == 1 else None
 
 
 @_row("select_n")
-def _select_n(e: Equation, known: Known) -> Atom | Equation | None:
+def _select_n(e: Equation, known: OperandFacts) -> Atom | Equation | None:
     which, *cases = e.inputs
     if all(c is cases[0] for c in cases):
         return cases[0]
@@ -214,7 +214,7 @@ def _holds(wide: DType, narrow: DType) -> bool:
 
 
 @_row("convert_element_type")
-def _convert(e: Equation, known: Known) -> Atom | Equation | None:
+def _convert(e: Equation, known: OperandFacts) -> Atom | Equation | None:
     x, to = e.inputs[0], e.outputs[0].type.dtype
     if x.type.dtype == to:
         return x
@@ -240,7 +240,7 @@ def _convert(e: Equation, known: Known) -> Atom | Equation | None:
 
 
 @_row("reshape")
-def _reshape(e: Equation, known: Known) -> Atom | Equation | None:
+def _reshape(e: Equation, known: OperandFacts) -> Atom | Equation | None:
     x, shape = e.inputs[0], e.outputs[0].type.shape
     if x.type.shape == shape:
         return x
@@ -256,7 +256,7 @@ def _reshape(e: Equation, known: Known) -> Atom | Equation | None:
 
 
 @_row("broadcast_in_dim")
-def _broadcast(e: Equation, known: Known) -> Atom | Equation | None:
+def _broadcast(e: Equation, known: OperandFacts) -> Atom | Equation | None:
     (x,), shape, dims = e.inputs, e.params["shape"], tuple(e.params["broadcast_dimensions"])
     if x.type.shape == tuple(shape) and dims == tuple(range(len(shape))):
         return x
@@ -276,7 +276,7 @@ def _broadcast(e: Equation, known: Known) -> Atom | Equation | None:
 
 
 @_row("transpose")
-def _transpose(e: Equation, known: Known) -> Atom | Equation | None:
+def _transpose(e: Equation, known: OperandFacts) -> Atom | Equation | None:
     x, order = e.inputs[0], tuple(e.params["permutation"])
     if order == tuple(range(len(order))):
         return x
@@ -308,7 +308,7 @@ def _swapped_product(e: Equation, inner: Equation) -> Equation | None:
 
 
 @_row("rev")
-def _rev(e: Equation, known: Known) -> Atom | Equation | None:
+def _rev(e: Equation, known: OperandFacts) -> Atom | Equation | None:
     x, dims = e.inputs[0], {d % e.inputs[0].type.ndim for d in e.params["dimensions"]}
     if all(x.type.shape[d] <= 1 for d in dims):
         return x
@@ -320,18 +320,18 @@ def _rev(e: Equation, known: Known) -> Atom | Equation | None:
 
 
 @_row("pad")
-def _pad(e: Equation, known: Known) -> Atom | Equation | None:
+def _pad(e: Equation, known: OperandFacts) -> Atom | Equation | None:
     return e.inputs[0] if all(not any(part) for part in e.params["padding_config"]) else None
 
 
 @_row("slice")
-def _slice(e: Equation, known: Known) -> Atom | Equation | None:
+def _slice(e: Equation, known: OperandFacts) -> Atom | Equation | None:
     x, shape = e.inputs[0], e.outputs[0].type.shape
     return x if x.type.shape == shape and 0 not in shape else None
 
 
 @_row("dynamic_slice")
-def _dynamic_slice(e: Equation, known: Known) -> Atom | Equation | None:
+def _dynamic_slice(e: Equation, known: OperandFacts) -> Atom | Equation | None:
     x, y = e.inputs[0], e.outputs[0]
     if x.type.shape == y.type.shape:
         return x
@@ -348,7 +348,7 @@ def _dynamic_slice(e: Equation, known: Known) -> Atom | Equation | None:
 
 
 @_row("concatenate")
-def _concatenate(e: Equation, known: Known) -> Atom | Equation | None:
+def _concatenate(e: Equation, known: OperandFacts) -> Atom | Equation | None:
     axis = e.params["dimension"]
     parts = [a for a in e.inputs if a.type.shape[axis]]
     if len(parts) == 1:
@@ -357,18 +357,18 @@ def _concatenate(e: Equation, known: Known) -> Atom | Equation | None:
 
 
 @_row("reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or", "reduce_xor")
-def _reduce(e: Equation, known: Known) -> Atom | Equation | None:
+def _reduce(e: Equation, known: OperandFacts) -> Atom | Equation | None:
     x = e.inputs[0]
     return None if any(x.type.shape[a] != 1 for a in e.params["axes"]) else _reshaped(e, x)
 
 
 @_row("reduce_sum")
-def _reduce_sum(e: Equation, known: Known) -> Found:
+def _reduce_sum(e: Equation, known: OperandFacts) -> Found:
     # The sum of -0.0 alone is 0.0.
     return _reduce(e, known) if e.inputs[0].type.dtype in dtypes.INTEGER else None
 
 
-def rewritten(e: Equation, known: Known) -> Atom | tuple[Equation, ...] | None:
+def rewritten(e: Equation, known: OperandFacts) -> Atom | tuple[Equation, ...] | None:
     """What ``e`` may be replaced by: a value, or equations the last of which gives its results; None: nothing."""
     row = ROWS.get(e.op.name)
     found = None if row is None else row(e, known)

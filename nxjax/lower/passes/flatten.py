@@ -19,14 +19,14 @@ from nxjax.trace.types import ArrayType
 from nxjax.transforms.control.cond import choose
 from nxjax.transforms.control.loop import LoopParams
 from nxjax.transforms.inline import CALLS
-from nxjax.transforms.nested import branch_of
+from nxjax.transforms.nested import clamped_branch
 
 # What gives its operand back; on one device a layout is one of them.
 IDENTITIES: Final = frozenset(("copy", "name", "stop_gradient", "sharding_constraint"))
 
 
-def flattened(program: Program, whole: Collection[str] = ()) -> Program:
-    """``program`` with calls and composites written out, but for ops named in ``whole``. Kept with ``program``.
+def flattened(program: Program, opaque: Collection[str] = ()) -> Program:
+    """``program`` with calls and composites written out, but for ops named in ``opaque``. Kept with ``program``.
 
     Equations keep the user's source line and scope; those of a composite get its.
 
@@ -35,15 +35,15 @@ def flattened(program: Program, whole: Collection[str] = ()) -> Program:
     >>> [e.op.name for e in flattened(p).equations]
     ['max', 'add']
     """
-    kept = frozenset(whole)
+    kept = frozenset(opaque)
     return program.derive(("flat", kept), lambda: _Flattener(program, kept).result())
 
 
 @final
 class _Flattener:
-    def __init__(self, program: Program, whole: frozenset[str]) -> None:
+    def __init__(self, program: Program, opaque: frozenset[str]) -> None:
         self.program = program
-        self.whole = whole
+        self.opaque = opaque
         self.consts = list(program.constvars)
         self.values = list(program.values)
         self.equations: list[Equation] = []
@@ -91,7 +91,7 @@ class _Flattener:
         return _OPENING.get(e.op.name, _Flattener.composite)(self, e, inputs, scope, source)
 
     def composite(self, e: Equation, inputs: Sequence[Atom], scope: str, source: Any) -> list[Atom] | None:
-        if e.op.has("expand") and not e.op.effect and e.op.name not in self.whole:
+        if e.op.has("expand") and not e.op.effect and e.op.name not in self.opaque:
             return self._expanded(e, inputs, scope, source, e.op.expand)
         return None
 
@@ -122,7 +122,7 @@ class _Flattener:
         if isinstance(index, Literal):
             branches: Sequence[Program] = e.params["branches"]
             at = int(index.value.numpy())  # pyright: ignore[reportAttributeAccessIssue]
-            return self._call(branch_of(branches, at), inputs[1:], scope)
+            return self._call(clamped_branch(branches, at), inputs[1:], scope)
         return None
 
     def loop(self, e: Equation, inputs: Sequence[Atom], scope: str, source: Any) -> list[Atom] | None:

@@ -31,7 +31,7 @@ KEPT: Final = frozenset(("quantize_weight",))
 
 @final
 @dataclass(frozen=True)
-class Known:
+class FoldedValue:
     """A value known at compile time: ``data`` has the rank of ``shape`` and broadcasts to it."""
 
     data: NDArray
@@ -43,12 +43,12 @@ class Known:
         return np.broadcast_to(self.data, self.shape)
 
 
-def known(array: NDArray) -> Known:
+def known(array: NDArray) -> FoldedValue:
     """An array as it is."""
-    return Known(array, array.shape)
+    return FoldedValue(array, array.shape)
 
 
-def compact(array: NDArray) -> Known:
+def compact(array: NDArray) -> FoldedValue:
     """An array, with size 1 along the axes on which it repeats.
 
     >>> compact(np.ones((3, 4))).data.shape
@@ -58,7 +58,7 @@ def compact(array: NDArray) -> Known:
     for axis, n in enumerate(array.shape):
         if n > 1 and data.size and _repeats(data, axis):
             data = data[(slice(None),) * axis + (slice(0, 1),)]
-    return Known(np.ascontiguousarray(data).reshape(data.shape), array.shape)
+    return FoldedValue(np.ascontiguousarray(data).reshape(data.shape), array.shape)
 
 
 def _repeats(data: NDArray, axis: int) -> bool:
@@ -79,8 +79,8 @@ def _equal(x: NDArray, y: NDArray) -> bool:
 
 
 def evaluated(
-    op: Op, xs: Sequence[Known], params: dict[str, Any], types: Sequence[ArrayType], largest: int = LARGEST
-) -> list[Known] | None:
+    op: Op, xs: Sequence[FoldedValue], params: dict[str, Any], types: Sequence[ArrayType], largest: int = LARGEST
+) -> list[FoldedValue] | None:
     """The results of ``op``, or None if they are better left alone."""
     if op.effect or op.name in KEPT or not op.has("eval"):
         return None
@@ -95,7 +95,7 @@ def evaluated(
             return None
         with np.errstate(all="ignore"):
             y = np.asarray(op.eval(*(np.broadcast_to(x.data, common) for x in xs), **params))
-        return [Known(y, types[0].shape)]
+        return [FoldedValue(y, types[0].shape)]
     if any(_too_large(math.prod(t.shape), xs, largest) for t in (*types, *xs)):
         return None  # nor is one number repeated millions of times summed here
     with np.errstate(all="ignore"):
@@ -103,20 +103,20 @@ def evaluated(
     return [compact(np.asarray(y)) for y in (result if op.multi else (result,))]
 
 
-def _too_large(size: int, xs: Sequence[Known], largest: int) -> bool:
+def _too_large(size: int, xs: Sequence[FoldedValue], largest: int) -> bool:
     return size > largest and size > sum(x.data.size for x in xs)
 
 
-def _broadcast(x: Known, shape: Shape, broadcast_dimensions: Sequence[int]) -> Known:
+def _broadcast(x: FoldedValue, shape: Shape, broadcast_dimensions: Sequence[int]) -> FoldedValue:
     order = sorted(range(len(broadcast_dimensions)), key=broadcast_dimensions.__getitem__)
     sizes = [1] * len(shape)
     for d, n in zip(broadcast_dimensions, x.data.shape, strict=True):
         sizes[d] = n
-    return Known(x.data.transpose(order).reshape(sizes), shape)
+    return FoldedValue(x.data.transpose(order).reshape(sizes), shape)
 
 
 # Those that need not compute their elements.
-_ROWS: Final[dict[str, Callable[..., Known]]] = {"broadcast_in_dim": _broadcast}
+_ROWS: Final[dict[str, Callable[..., FoldedValue]]] = {"broadcast_in_dim": _broadcast}
 
 
 def folded(program: Program, keep: Collection[str] = (), largest: int = LARGEST) -> Program:
@@ -136,14 +136,14 @@ def folded(program: Program, keep: Collection[str] = (), largest: int = LARGEST)
 
 
 def _folded(program: Program, keep: frozenset[str], largest: int) -> Program:
-    values: dict[Var, Known] = {
+    values: dict[Var, FoldedValue] = {
         v: known(x.numpy())  # pyright: ignore[reportAttributeAccessIssue]
         for v, x in zip(program.constvars, program.values, strict=True)
     }
     made: set[Var] = set()
     left: list[Equation] = []
 
-    def value(a: Atom) -> Known | None:
+    def value(a: Atom) -> FoldedValue | None:
         return known(a.value.numpy()) if isinstance(a, Literal) else values.get(a)
 
     for e in program.equations:
@@ -162,7 +162,7 @@ def _folded(program: Program, keep: frozenset[str], largest: int) -> Program:
     return _rebuilt(program, left, values, made)
 
 
-def _rebuilt(program: Program, left: Sequence[Equation], values: dict[Var, Known], made: set[Var]) -> Program:
+def _rebuilt(program: Program, left: Sequence[Equation], values: dict[Var, FoldedValue], made: set[Var]) -> Program:
     """The equations that are left, with the values they read as literals, consts, or repeated ones."""
     consts, data = list(program.constvars), list(program.values)
     equations: list[Equation] = []
@@ -175,7 +175,7 @@ def _rebuilt(program: Program, left: Sequence[Equation], values: dict[Var, Known
             atoms[a] = constant(a, values[a], e)
         return atoms[a]
 
-    def constant(v: Var, x: Known, e: Equation | None) -> Atom:
+    def constant(v: Var, x: FoldedValue, e: Equation | None) -> Atom:
         if not x.shape:
             return Literal(wrap(x.data, v.type.weak))
         if x.data.size == x.full.size:

@@ -15,7 +15,7 @@ from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 from nxjax.transforms.control.loop import LoopParams, Operands
-from nxjax.transforms.nested import Mask, either, fixed_point, parted, picked
+from nxjax.transforms.nested import Mask, fixed_point, mask_or, select_by_mask, split_by_mask
 
 LOOPS: Final = frozenset(("scan", "while"))
 HOLDERS: Final = LOOPS | {"cond"}
@@ -84,8 +84,8 @@ def settled(e: Equation) -> tuple[Equation, dict[Var, Atom]]:
     if not any(fixed):
         return e, {}
     carry, ys = loop.results(e.outputs)
-    gone, kept = parted(carry, fixed)
-    known: dict[Var, Atom] = dict(zip(gone, picked(loop.split(e.inputs).carry, fixed), strict=True))
+    gone, kept = split_by_mask(carry, fixed)
+    known: dict[Var, Atom] = dict(zip(gone, select_by_mask(loop.split(e.inputs).carry, fixed), strict=True))
     loop, operands = loop.with_consts(fixed, e.inputs)
     return e.replaced(operands.flat, (*kept, *ys), loop.params), known
 
@@ -200,12 +200,12 @@ def _trimmed_loop(e: Equation, read: Collection[Var]) -> Equation:
     if test is not None:
         live = _reached(test, test.outputs)
         asked = [v in live for v in test.inputs]
-        wanted = either(carry, asked[loop.num_test_consts :])
+        wanted = mask_or(carry, asked[loop.num_test_consts :])
 
     def turn(carry: Mask) -> tuple[set[Atom], Mask]:
         """What the carries and ys that are wanted are computed from, and the carries among that."""
-        live = _reached(body, picked(body.outputs, (*carry, *ys)))
-        return live, either(carry, [v in live for v in inner.carry])
+        live = _reached(body, select_by_mask(body.outputs, (*carry, *ys)))
+        return live, mask_or(carry, [v in live for v in inner.carry])
 
     live, wanted = fixed_point(wanted, turn)
     consts, xs = [v in live for v in inner.consts], [v in live for v in inner.xs]
@@ -214,7 +214,7 @@ def _trimmed_loop(e: Equation, read: Collection[Var]) -> Equation:
         return e
     loop = loop.narrowed(taken, kept)
     loop = loop._replace(body=dead_code_eliminated(loop.body))
-    return e.replaced(tuple(picked(e.inputs, taken.flat)), tuple(picked(e.outputs, kept)), loop.params)
+    return e.replaced(tuple(select_by_mask(e.inputs, taken.flat)), tuple(select_by_mask(e.outputs, kept)), loop.params)
 
 
 def _trimmed_cond(e: Equation, read: Collection[Var]) -> Equation:

@@ -18,7 +18,7 @@ from nxjax.ops.arithmetic import mul
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.quant_base import Quantized
 from nxjax.ops.quant_snap import quantize_weight, weight_integers
-from nxjax.ops.quant_traced import spread_blocks
+from nxjax.ops.quant_traced import broadcast_blocks
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
@@ -88,7 +88,7 @@ def narrowed(program: Program) -> Program:
                 if e in weights:
                     w, scale = (_data(a, values) for a in e.inputs)
                     integers = _converted(weight_integers(w, scale, e.params["dtype"]), dtypes.float32)
-                    env[e.outputs[0]] = mul(integers, spread_blocks(wrap(scale), w.shape))
+                    env[e.outputs[0]] = mul(integers, broadcast_blocks(wrap(scale), w.shape))
                     continue
                 y: Any = e.op(*map(value, e.inputs), **e.params)
             env.update(zip(e.outputs, y if e.op.multi else (y,), strict=True))

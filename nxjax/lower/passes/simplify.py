@@ -30,24 +30,24 @@ LARGEST: Final = 1 << 16
 _SEPARATE: Final = frozenset(("optimization_barrier", "pure_callback"))
 
 
-def simplified(program: Program, whole: frozenset[str] = frozenset()) -> Program:
+def simplified(program: Program, opaque: frozenset[str] = frozenset()) -> Program:
     """``program``, flat and with less to do; results keep their bits, shapes and dtypes. Kept with ``program``.
 
-    ``whole`` names composites that a device has (see `flattened`).
+    ``opaque`` names composites that a device has (see `flattened`).
 
     >>> import nxjax as nx
     >>> p = nx.make_jaxpr(lambda x: nx.sin(x * 1.0) + nx.sin(x) * (2.0 - 1.0))(0.5)
     >>> [e.op.name for e in simplified(p).equations]
     ['sin', 'add']
     """
-    return program.derive(("simplified", whole, config.reproducible), lambda: _simplified(program, whole))
+    return program.derive(("simplified", opaque, config.reproducible), lambda: _simplified(program, opaque))
 
 
-def _simplified(program: Program, whole: frozenset[str]) -> Program:
+def _simplified(program: Program, opaque: frozenset[str]) -> Program:
     while True:
-        program = passed(program, flattened(program, whole))
+        program = passed(program, flattened(program, opaque))
         program = passed(program, folded(program, HOLDERS, LARGEST))
-        program = passed(program, _Simplifier(program, whole).result(), used=True)
+        program = passed(program, _Simplifier(program, opaque).result(), used=True)
         # A choice may be known only now.
         if not any(e.op.name == "cond" and isinstance(e.inputs[0], Literal) for e in program.equations):
             return program
@@ -55,9 +55,9 @@ def _simplified(program: Program, whole: frozenset[str]) -> Program:
 
 @final
 class _Simplifier:
-    def __init__(self, program: Program, whole: frozenset[str]) -> None:
+    def __init__(self, program: Program, opaque: frozenset[str]) -> None:
         self.program = program
-        self.whole = whole
+        self.opaque = opaque
         self.env: dict[Var, Atom] = {}
         self.makers: dict[Var, Equation] = {}
         self.splats: dict[Var, Any] = {}
@@ -127,7 +127,7 @@ class _Simplifier:
     def _held(self, value: Any) -> Any:
         """A parameter, with the programs in it simplified."""
         if isinstance(value, Program):
-            return simplified(value, self.whole)
+            return simplified(value, self.opaque)
         if isinstance(value, tuple) and any(isinstance(v, Program) for v in value):  # pyright: ignore[reportUnknownVariableType]
             return tuple(map(self._held, value))  # pyright: ignore[reportUnknownArgumentType]
         return value

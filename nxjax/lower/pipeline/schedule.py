@@ -20,7 +20,7 @@ KINDS: Final[tuple[Kind, ...]] = ("gpipe", "1f1b")
 
 @final
 @dataclass(frozen=True)
-class Task:
+class StageTask:
     """One direction of one stage for one micro-batch."""
 
     stage: int
@@ -30,10 +30,10 @@ class Task:
 
 @final
 @dataclass(frozen=True)
-class Slot:
+class StageSlot:
     """A task with its begin and end, in the unit of the times that were given."""
 
-    task: Task
+    task: StageTask
     begin: float
     end: float
 
@@ -48,7 +48,7 @@ class Timeline:
         span: from the first begin to the last end.
     """
 
-    slots: tuple[tuple[Slot, ...], ...]
+    slots: tuple[tuple[StageSlot, ...], ...]
 
     @property
     def span(self) -> float:
@@ -98,7 +98,7 @@ class Timeline:
         return "".join(parts)
 
 
-def order(kind: Kind, stages: int, micros: int, backward: bool = True) -> list[list[Task]]:
+def order(kind: Kind, stages: int, micros: int, backward: bool = True) -> list[list[StageTask]]:
     """Each stage's tasks, in the order in which it does them.
 
     Args:
@@ -117,10 +117,10 @@ def order(kind: Kind, stages: int, micros: int, backward: bool = True) -> list[l
         raise ParameterError("pipeline: no such schedule", got=repr(kind), expected=", ".join(KINDS))
     if stages < 1 or micros < 1:
         raise ParameterError("pipeline: needs stages and micro-batches", got=f"{stages} stages, {micros} micro-batches")
-    found: list[list[Task]] = []
+    found: list[list[StageTask]] = []
     for s in range(stages):
-        forwards = [Task(s, m, "forward") for m in range(micros)]
-        backwards = [Task(s, m, "backward") for m in range(micros)] if backward else []
+        forwards = [StageTask(s, m, "forward") for m in range(micros)]
+        backwards = [StageTask(s, m, "backward") for m in range(micros)] if backward else []
         if kind == "gpipe" or not backward:
             found.append(forwards + backwards)
             continue
@@ -134,7 +134,7 @@ def order(kind: Kind, stages: int, micros: int, backward: bool = True) -> list[l
 
 
 def timed(
-    tasks: Sequence[Sequence[Task]],
+    tasks: Sequence[Sequence[StageTask]],
     forward: Sequence[float],
     backward: Sequence[float],
     transfer: Sequence[float] = (),
@@ -148,10 +148,10 @@ def timed(
     """
     stages = len(tasks)
     moves = list(transfer) or [0.0] * max(stages - 1, 0)
-    ended: dict[Task, float] = {}
+    ended: dict[StageTask, float] = {}
     free = [0.0] * stages
     at = [0] * stages
-    rows: list[list[Slot]] = [[] for _ in range(stages)]
+    rows: list[list[StageSlot]] = [[] for _ in range(stages)]
     left = sum(map(len, tasks))
     while left:
         moved = False
@@ -163,7 +163,7 @@ def timed(
                     break
                 begin = max(free[s], ready)
                 end = begin + (forward if task.direction == "forward" else backward)[s]
-                rows[s].append(Slot(task, begin, end))
+                rows[s].append(StageSlot(task, begin, end))
                 ended[task] = free[s] = end
                 at[s] += 1
                 left -= 1
@@ -176,17 +176,17 @@ def timed(
     return Timeline(tuple(map(tuple, rows)))
 
 
-def _ready(task: Task, ended: dict[Task, float], moves: Sequence[float], stages: int) -> float | None:
+def _ready(task: StageTask, ended: dict[StageTask, float], moves: Sequence[float], stages: int) -> float | None:
     """When everything that a task needs is with its stage; None while something has not been computed."""
     s, m = task.stage, task.micro
-    needs: list[tuple[Task, float]] = []
+    needs: list[tuple[StageTask, float]] = []
     if task.direction == "forward":
         if s:
-            needs.append((Task(s - 1, m, "forward"), moves[s - 1]))
+            needs.append((StageTask(s - 1, m, "forward"), moves[s - 1]))
     else:
-        needs.append((Task(s, m, "forward"), 0.0))
+        needs.append((StageTask(s, m, "forward"), 0.0))
         if s + 1 < stages:
-            needs.append((Task(s + 1, m, "backward"), moves[s]))
+            needs.append((StageTask(s + 1, m, "backward"), moves[s]))
     if any(t not in ended for t, _ in needs):
         return None
     return max((ended[t] + move for t, move in needs), default=0.0)

@@ -14,7 +14,7 @@ import numpy as np
 from nxjax.errors import ParameterError
 from nxjax.lower.macs import macs
 from nxjax.lower.passes.dce import dead_code_eliminated
-from nxjax.lower.turns import within
+from nxjax.lower.trip_count import trip_counts_within
 from nxjax.trace import dtypes
 from nxjax.trace.program import Equation, Program, Var
 from nxjax.trace.types import ArrayType
@@ -27,7 +27,7 @@ _PER_BYTE: Final = 8
 
 @final
 @dataclass(frozen=True)
-class Source:
+class ValueSource:
     """Where a value comes from: input ``index`` of the whole program, or output ``index`` of stage ``stage``."""
 
     kind: Literal["input", "stage"]
@@ -46,7 +46,7 @@ class Stage:
     """
 
     program: Program
-    sources: tuple[Source, ...]
+    sources: tuple[ValueSource, ...]
 
 
 @final
@@ -60,7 +60,7 @@ class Stages:
     """
 
     stages: tuple[Stage, ...]
-    outputs: tuple[Source, ...]
+    outputs: tuple[ValueSource, ...]
 
     def __call__(self, *xs: object) -> list[object]:
         """All stages, one after the other: the same values as the program that was cut."""
@@ -82,7 +82,7 @@ def nbytes(t: ArrayType) -> int:
 
 def cost(e: Equation) -> float:
     """A device-independent estimate of the work of an equation, in multiply-accumulates."""
-    inner = within(e, cost)
+    inner = trip_counts_within(e, cost)
     if inner is not None:
         return inner
     moved = sum(nbytes(a.type) for a in e.inputs) + sum(nbytes(v.type) for v in e.outputs)
@@ -173,7 +173,7 @@ def _too_much(program: Program, limit: float) -> np.ndarray[Any, Any]:
 def _divided(program: Program, starts: Sequence[int]) -> Stages:
     n = len(program.equations)
     values = dict(zip(program.constvars, program.values, strict=True))
-    position = {v: Source("input", i) for i, v in enumerate(program.inputs)}
+    position = {v: ValueSource("input", i) for i, v in enumerate(program.inputs)}
     ends = [*starts[1:], n]
     ranges = [program.equations[a:b] for a, b in zip(starts, ends, strict=True)]
     # What later stages, or the results, read of each stage.
@@ -190,7 +190,7 @@ def _divided(program: Program, starts: Sequence[int]) -> Stages:
         outputs = [v for v in made if v in later]
         body = Program(free, part, outputs, consts, [values[v] for v in consts], f"{program.name}.{k}")
         stages.append(Stage(body, tuple(position[v] for v in free)))
-        position.update((v, Source("stage", i, k)) for i, v in enumerate(outputs))
+        position.update((v, ValueSource("stage", i, k)) for i, v in enumerate(outputs))
     # Results that no equation makes (an input, a constant) come from a last stage that passes them on.
     passed = [a for a in program.outputs if not isinstance(a, Var) or a not in position or position[a].kind == "input"]
     if passed:
@@ -203,9 +203,9 @@ def _divided(program: Program, starts: Sequence[int]) -> Stages:
         stages[-1] = Stage(body, (*stages[-1].sources, *(position[a] for a in more)))
     made_last = len(stages) - 1
     first_passed = len(stages[-1].program.outputs) - len(passed)
-    found: list[Source] = []
+    found: list[ValueSource] = []
     waiting = iter(range(first_passed, first_passed + len(passed)))
     for a in program.outputs:
         here = position.get(a) if isinstance(a, Var) else None
-        found.append(here if here and here.kind == "stage" else Source("stage", next(waiting), made_last))
+        found.append(here if here and here.kind == "stage" else ValueSource("stage", next(waiting), made_last))
     return Stages(tuple(stages), tuple(found))

@@ -17,8 +17,8 @@ from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
-from nxjax.transforms.linearize import linearized
-from nxjax.transforms.transpose import transposed
+from nxjax.transforms.linearize import linearize_program
+from nxjax.transforms.transpose import transpose_program
 
 Run = Callable[[Program, Sequence[Any]], Sequence[Any]]
 
@@ -76,13 +76,13 @@ def halves(stages: Stages, varying: Sequence[bool], recompute: bool = False) -> 
 
 
 def _half(program: Program, mask: tuple[bool, ...], recompute: bool) -> tuple[Half, list[bool]]:
-    halves, varies = linearized(program, mask)
+    halves, varies = linearize_program(program, mask)
     kept, source = halves.known, halves.sources
     n = len(program.outputs)
     wanted = tuple(i for i, m in enumerate(mask) if m)
     returned = tuple(i for i, v in enumerate(varies) if v)
     linear = (False,) * len(source) + (True,) * len(wanted)
-    back = transposed(halves.unknown, linear, (True,) * len(returned))
+    back = transpose_program(halves.unknown, linear, (True,) * len(returned))
     if recompute:
         again = tuple(range(len(program.inputs)))
 

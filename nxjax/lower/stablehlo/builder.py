@@ -15,7 +15,7 @@ from nxjax.errors import LoweringError
 from nxjax.lower.passes.dce import dead_code_eliminated
 from nxjax.lower.passes.order import in_order
 from nxjax.lower.stablehlo import types as mlir
-from nxjax.lower.stablehlo.communication import Communication, Manual
+from nxjax.lower.stablehlo.communication import CommunicationBuilder, Manual
 from nxjax.lower.stablehlo.sharding import Partitioning, Shardings, partitioning
 from nxjax.trace import dtypes
 from nxjax.trace.core import Op
@@ -27,7 +27,7 @@ Row = Callable[..., Any]
 
 
 @final
-class Ref:
+class SsaName:
     """An SSA name with its type.
 
     Attributes:
@@ -41,13 +41,13 @@ class Ref:
         self.name = name
         self.type = type
         self.op = ""
-        self.sources: Sequence[Ref] = ()
+        self.sources: Sequence[SsaName] = ()
 
     def __str__(self) -> str:
         return self.name
 
 
-Refs = Sequence[Ref]
+Refs = Sequence[SsaName]
 CALLED: Final = "call"
 
 # Of booleans they are the same by StableHLO's specification; XLA folds a sum of two constants as if it were "xor".
@@ -55,7 +55,7 @@ _LOGICAL: Final = {"add": "or", "multiply": "and"}
 
 
 @final
-class Module:
+class ModuleBuilder:
     """Functions written so far, the device's own rows, and the Python functions that compiled code calls.
 
     Attributes:
@@ -94,7 +94,7 @@ class Module:
             return self._names[key]
         symbol = self._names[key] = self._fresh(name)
         body = Builder(self, manual=manual)
-        args = [Ref(f"%arg{i}", t) for i, t in enumerate(program.in_types)]
+        args = [SsaName(f"%arg{i}", t) for i, t in enumerate(program.in_types)]
         for a in args:
             a.op = "" if public else CALLED
         results = body.program(program, args)
@@ -146,18 +146,22 @@ def _with_attributes(xs: Refs, attrs: Sequence[str]) -> list[str]:
     return [f"{mlir.tensor(x.type)} {{{a}}}" if a else mlir.tensor(x.type) for x, a in zip(xs, attrs, strict=True)]
 
 
-class Builder(Communication):
+class Builder(CommunicationBuilder):
     """Appends operations to a function body."""
 
     def __init__(
-        self, module: Module, indent: str = "    ", counter: list[int] | None = None, manual: Manual | None = None
+        self,
+        module: ModuleBuilder,
+        indent: str = "    ",
+        counter: list[int] | None = None,
+        manual: Manual | None = None,
     ) -> None:
         self.module = module
         self.lines: list[str] = []
         self.indent = indent
         self.counter = counter if counter is not None else [0]
-        self.outer: Ref | None = None
-        self._constants: dict[Any, Ref] = {}
+        self.outer: SsaName | None = None
+        self._constants: dict[Any, SsaName] = {}
         self.manual: Manual | None = manual
 
     # --- text of attributes ---
@@ -178,11 +182,11 @@ class Builder(Communication):
         """One line of text as it is."""
         self.lines.append(self.indent + text)
 
-    def simple(self, name: str, xs: Refs, out: ArrayType) -> Ref:
+    def simple(self, name: str, xs: Refs, out: ArrayType) -> SsaName:
         """``stablehlo.name`` in its short form: all operands and the result of one type, or one operand of another."""
         if out.dtype == dtypes.bool_:
             name = _LOGICAL.get(name, name)
-        ref = Ref(self.fresh(), out)
+        ref = SsaName(self.fresh(), out)
         names = ", ".join([x.name for x in xs])
         t = mlir.tensor(out)
         source = mlir.tensor(xs[0].type)
@@ -205,7 +209,7 @@ class Builder(Communication):
             xs: operands.
             out: a type, or a tuple of types for several results.
             attrs: ``key = value`` pairs.
-            regions: per region, the argument types and a function from `Ref` arguments to `Ref` results.
+            regions: per region, the argument types and a function from `SsaName` arguments to `SsaName` results.
         """
         many = isinstance(out, tuple)
         only: Any = out
@@ -224,8 +228,8 @@ class Builder(Communication):
         outs_text = mlir.tensor(outs[0]) if len(outs) == 1 else f"({', '.join(mlir.tensor(t) for t in outs)})"
         self.line(f"{head}{' {' + attrs + '}' if attrs else ''} : {types}{outs_text}")
         if not many:
-            return Ref(ref, only)
-        return tuple(Ref(f"{ref}#{i}" if len(outs) > 1 else ref, t) for i, t in enumerate(outs))
+            return SsaName(ref, only)
+        return tuple(SsaName(f"{ref}#{i}" if len(outs) > 1 else ref, t) for i, t in enumerate(outs))
 
     def inner(self, manual: Manual | None = None) -> Builder:
         """A builder for a block inside this one."""
@@ -233,7 +237,7 @@ class Builder(Communication):
 
     def region(self, arg_types: Sequence[ArrayType], body: Callable[..., Any]) -> None:
         """A block with its arguments, the operations of ``body`` and a return of its results."""
-        args = [Ref(self.fresh(), t) for t in arg_types]
+        args = [SsaName(self.fresh(), t) for t in arg_types]
         if args:
             self.line(f"^bb0({', '.join(f'{a}: {mlir.tensor(a.type)}' for a in args)}):")
         inner = self.inner()
@@ -246,7 +250,7 @@ class Builder(Communication):
 
     # --- common operations ---
 
-    def constant(self, value: Any, type: ArrayType) -> Ref:
+    def constant(self, value: Any, type: ArrayType) -> SsaName:
         """A constant of ``type``; a scalar fills it. The same constant is written once per block."""
         data = np.asarray(value) if not isinstance(value, np.ndarray) else value
         if type.dtype in dtypes.NUMERIC:
@@ -260,27 +264,27 @@ class Builder(Communication):
         key = (text, type.shape, type.dtype)
         found = self._constants.get(key)
         if found is None:
-            found = self._constants[key] = Ref(self.fresh(), type)
+            found = self._constants[key] = SsaName(self.fresh(), type)
             self.line(f"{found} = stablehlo.constant {text} : {mlir.tensor(type)}")
         return found
 
-    def compare(self, direction: str, x: Ref, y: Ref, out: ArrayType, total_order: bool = False) -> Ref:
+    def compare(self, direction: str, x: SsaName, y: SsaName, out: ArrayType, total_order: bool = False) -> SsaName:
         """``EQ NE LT LE GT GE`` of two operands."""
         dtype = x.type.dtype
         if dtype in dtypes.INEXACT:
             kind = "TOTALORDER" if total_order else "FLOAT"
         else:
             kind = "SIGNED" if dtype in dtypes.SIGNED else "UNSIGNED"
-        ref = Ref(self.fresh(), out)
+        ref = SsaName(self.fresh(), out)
         types = f"({mlir.tensor(x.type)}, {mlir.tensor(y.type)}) -> {mlir.tensor(out)}"
         self.line(f"{ref} = stablehlo.compare {direction}, {x}, {y}, {kind} : {types}")
         return ref
 
-    def convert(self, x: Ref, dtype: dtypes.DType) -> Ref:
+    def convert(self, x: SsaName, dtype: dtypes.DType) -> SsaName:
         """``x`` by value in another dtype."""
         return x if x.type.dtype == dtype else self.op("stablehlo.convert", (x,), ArrayType(x.type.shape, dtype))
 
-    def broadcast(self, x: Ref, shape: tuple[int, ...], dims: Sequence[int] = ()) -> Ref:
+    def broadcast(self, x: SsaName, shape: tuple[int, ...], dims: Sequence[int] = ()) -> SsaName:
         return self.op(
             "stablehlo.broadcast_in_dim",
             (x,),
@@ -288,9 +292,9 @@ class Builder(Communication):
             f"broadcast_dimensions = {mlir.ints(dims)}",
         )
 
-    def reduce(self, hlo: str, x: Ref, init: Ref, axes: Sequence[int], out: ArrayType) -> Ref:
+    def reduce(self, hlo: str, x: SsaName, init: SsaName, axes: Sequence[int], out: ArrayType) -> SsaName:
         """Reduction by one binary operation."""
-        ref = Ref(self.fresh(), out)
+        ref = SsaName(self.fresh(), out)
         dims = ", ".join(map(str, axes))
         types = f"({mlir.tensor(x.type)}, {mlir.tensor(init.type)}) -> {mlir.tensor(out)}"
         self.line(
@@ -327,15 +331,15 @@ class Builder(Communication):
         results = self.program(stage(flat, [x.type for x in xs]), xs, written=False)
         return tuple(results) if many[0] else results[0]
 
-    def program(self, program: Program, args: Refs, written: bool = True) -> list[Ref]:
+    def program(self, program: Program, args: Refs, written: bool = True) -> list[SsaName]:
         """The equations of a program, written in place. Those of a rule (not ``written`` by a user) have no place."""
         located = self.module.located and written
         program = dead_code_eliminated(program)
-        env: dict[Var, Ref] = dict(zip(program.inputs, args, strict=True))
+        env: dict[Var, SsaName] = dict(zip(program.inputs, args, strict=True))
         for var, value in zip(program.constvars, program.values, strict=True):
             env[var] = self.constant(value.numpy(), var.type)
 
-        def ref(a: Var | Literal) -> Ref:
+        def ref(a: Var | Literal) -> SsaName:
             return env[a] if isinstance(a, Var) else self.constant(a.value.numpy(), a.type)
 
         for e in program.equations:
@@ -358,11 +362,11 @@ class Builder(Communication):
             env.update(zip(e.outputs, results, strict=True))
         return [ref(a) for a in program.outputs]
 
-    def call(self, program: Program, xs: Refs, name: str) -> tuple[Ref, ...]:
+    def call(self, program: Program, xs: Refs, name: str) -> tuple[SsaName, ...]:
         """A call of a function of the module."""
         return self.call_symbol(self.module.function(program, name, manual=self.manual), xs, program.out_types)
 
-    def call_symbol(self, symbol: str, xs: Refs, outs: Sequence[ArrayType]) -> tuple[Ref, ...]:
+    def call_symbol(self, symbol: str, xs: Refs, outs: Sequence[ArrayType]) -> tuple[SsaName, ...]:
         """A call of a function that is known by its symbol."""
         types = f"({', '.join(mlir.tensor(x.type) for x in xs)}) -> ({', '.join(mlir.tensor(t) for t in outs)})"
         called = f"func.call @{symbol}({', '.join(x.name for x in xs)}) : {types}"
@@ -372,7 +376,7 @@ class Builder(Communication):
         ref = self.fresh()
         left = f"{ref}:{len(outs)}" if len(outs) > 1 else ref
         self.line(f"{left} = {called}")
-        return tuple(Ref(f"{ref}#{i}" if len(outs) > 1 else ref, t) for i, t in enumerate(outs))
+        return tuple(SsaName(f"{ref}#{i}" if len(outs) > 1 else ref, t) for i, t in enumerate(outs))
 
 
 def lower(
@@ -388,7 +392,7 @@ def lower(
     """The StableHLO module of ``program`` (function ``main``), and the Python functions that it calls back.
 
     Args:
-        rows: see `Module`.
+        rows: see `ModuleBuilder`.
         donate: positions of arguments whose memory results may take.
         in_shardings, out_shardings: per argument and per result a sharding, or None where the compiler chooses. Where
             these or the program itself name several devices, the module is for as many partitions (see
@@ -401,7 +405,7 @@ def lower(
         spread = partitioning(program, in_shardings or (), out_shardings or ())
     else:
         spread = Partitioning(len(devices), tuple(devices))
-    module = Module(rows, spread, located)
+    module = ModuleBuilder(rows, spread, located)
     arg_attrs = [""] * len(program.inputs)
     out_attrs = [""] * len(program.outputs)
     if spread.size > 1:

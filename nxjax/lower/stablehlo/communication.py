@@ -40,7 +40,7 @@ class Manual:
         return hash((self.mesh, self.axes))
 
 
-class Communication(ABC):
+class CommunicationBuilder(ABC):
     """The part of `Builder` that several devices need."""
 
     manual: Manual | None

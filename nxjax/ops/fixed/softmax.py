@@ -61,7 +61,7 @@ def softmax(
     >>> softmax(np.int8([10, 0, 0]), g, softmax_grid(g.dtype)).tolist()
     [19, -74, -74]
     """
-    needs("softmax", out, softmax_grid(out.dtype))
+    check_softmax("softmax", out, softmax_grid(out.dtype))
     if not x.size:
         return x.astype(out.dtype)
     moved = np.moveaxis(x, axis, -1).astype(np.int64)
@@ -69,7 +69,7 @@ def softmax(
     return np.moveaxis(kernel(moved, x_grid, out, beta, rounding), -1, axis).astype(out.dtype)
 
 
-def needs(name: str, out: Grid, expected: Grid) -> None:
+def check_softmax(name: str, out: Grid, expected: Grid) -> None:
     assert not isinstance(out.scale, tuple) and not isinstance(expected.scale, tuple)
     if out.zero_point != expected.zero_point or abs(out.scale - expected.scale) > 1e-3 * expected.scale:
         raise ParameterError(f"{name}: the kernels have one grid for the result", got=out, expected=expected)
@@ -131,7 +131,7 @@ def log_softmax(x: NDArray, x_grid: Grid, out: Grid, axis: int = -1, rounding: R
     >>> log_softmax(np.int8([10, 0, 0]), g, log_softmax_grid(g.dtype)).tolist()
     [118, 102, 102]
     """
-    needs("log_softmax", out, log_softmax_grid(out.dtype))
+    check_softmax("log_softmax", out, log_softmax_grid(out.dtype))
     moved = np.moveaxis(x, axis, -1).astype(np.int64)
     low, high = out.limits
     multiplier, shift, least = _scaled(x_grid, 1.0, rounding)

@@ -10,7 +10,7 @@ from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.lax import linalg as _lax
 from nxjax.numpy.documented import example
-from nxjax.numpy.promotion import promote_inexact, value
+from nxjax.numpy.promotion import as_operand, promote_inexact
 from nxjax.scipy.linalg.systems import adjoint, square
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -96,7 +96,7 @@ def eigh_tridiagonal(
         NotImplementedError: ``select="v"``, whose results have shapes that depend on values.
     """
     name = "scipy.linalg.eigh_tridiagonal"
-    diagonal, above = value(d, name), value(e, name)
+    diagonal, above = as_operand(d, name), as_operand(e, name)
     if diagonal.dtype != above.dtype or diagonal.dtype not in (dtypes.float32, dtypes.float64, *dtypes.COMPLEX):
         got = f"{diagonal.type}, {above.type}"
         raise DtypeError(f"{name}: diagonals are of one float or complex dtype", got=got)
@@ -236,7 +236,7 @@ def rsf2csf(T: Any, Z: Any, check_finite: bool = True) -> tuple[Array, Array]:
     >>> sorted(round(x.imag) for x in jnp.diag(t).tolist())
     [-2, 2]
     """
-    t, z = (value(x, "scipy.linalg.rsf2csf") for x in (T, Z))
+    t, z = (as_operand(x, "scipy.linalg.rsf2csf") for x in (T, Z))
     for x in (t, z):
         if x.ndim < 2 or x.shape[-1] != x.shape[-2] or x.shape[-1] != t.shape[-1]:
             raise ShapeError("scipy.linalg.rsf2csf: needs square matrices of one size", got=f"{t.type}, {z.type}")

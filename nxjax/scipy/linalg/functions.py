@@ -12,7 +12,7 @@ from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.lax import linalg as _lax
 from nxjax.numpy.documented import example
-from nxjax.numpy.promotion import promote_inexact, value
+from nxjax.numpy.promotion import as_operand, promote_inexact
 from nxjax.scipy.linalg.factors import rsf2csf, schur
 from nxjax.scipy.linalg.systems import adjoint, solve_triangular, square
 from nxjax.trace import dtypes
@@ -157,7 +157,7 @@ def funm(A: Any, func: Callable[[Array], Array], disp: bool = True) -> Any:
         raise ShapeError("scipy.linalg.funm: needs one matrix", got=a.type, expected="[n, n], n > 0")
     t, z = rsf2csf(*schur(a))
     n = t.shape[0]
-    f = jnp.diag(value(func(jnp.diagonal(t)), "funm")).astype(t.dtype)
+    f = jnp.diag(as_operand(func(jnp.diagonal(t)), "funm")).astype(t.dtype)
     places = jnp.arange(n)
 
     def element(step: Any, carry: tuple[Array, Array]) -> tuple[Array, Array]:

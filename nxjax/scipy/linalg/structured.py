@@ -10,16 +10,16 @@ import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
-from nxjax.numpy import known
+from nxjax.numpy import host_functions
 from nxjax.numpy.documented import example
-from nxjax.numpy.promotion import promote, promote_inexact, value
+from nxjax.numpy.promotion import as_operand, promote, promote_inexact
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 
 
 def _vectors(name: str, *xs: Any) -> list[Array]:
     """Operands with at least one dimension."""
-    return [jnp.atleast_1d(value(x, f"scipy.linalg.{name}")) for x in xs]
+    return [jnp.atleast_1d(as_operand(x, f"scipy.linalg.{name}")) for x in xs]
 
 
 def _at_least(name: str, x: Array, count: int) -> None:
@@ -93,8 +93,8 @@ def hankel(c: Any, r: Any = None) -> Array:
     Raises:
         ShapeError: a scalar.
     """
-    column = value(c, "scipy.linalg.hankel")
-    row = jnp.zeros_like(column) if r is None else value(r, "scipy.linalg.hankel")
+    column = as_operand(c, "scipy.linalg.hankel")
+    row = jnp.zeros_like(column) if r is None else as_operand(r, "scipy.linalg.hankel")
     for x in (column, row):
         if not x.ndim:
             raise ShapeError("scipy.linalg.hankel: needs vectors", got=x.type, expected="at least 1 dimension")
@@ -207,7 +207,7 @@ def convolution_matrix(a: Any, n: int, mode: str = "full") -> Array:
     count = operator.index(n)
     if count <= 0:
         raise ParameterError("scipy.linalg.convolution_matrix: n", got=n, expected="a positive integer")
-    x = value(a, "scipy.linalg.convolution_matrix")
+    x = as_operand(a, "scipy.linalg.convolution_matrix")
     if not x.ndim or not x.shape[-1]:
         raise ShapeError("scipy.linalg.convolution_matrix: a is empty or a scalar", got=x.type, expected="[..., m]")
     if mode not in ("full", "same", "valid"):
@@ -322,5 +322,5 @@ def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Array:
         raise ParameterError("scipy.linalg.dft: dtype", got=str(wanted), expected="a complex dtype")
     i = np.arange(n)
     angles = -2 * np.pi * ((i[:, None] * i[None, :]) % max(n, 1)) / max(n, 1)
-    whole = known.cos(angles) + 1j * known.sin(angles)
+    whole = host_functions.cos(angles) + 1j * host_functions.sin(angles)
     return jnp.asarray(whole / {None: 1, "sqrtn": np.sqrt(n), "n": n}[scale], wanted)

@@ -33,7 +33,7 @@ class Point(NamedTuple):
     slope: Array
 
 
-class Found(NamedTuple):
+class LineSearchResult(NamedTuple):
     """The step, value and gradient there; how many evaluations it took; 0, 1 (none in an interval) or 3 (too many)."""
 
     step: Array
@@ -106,7 +106,7 @@ def line_search(
     gradient: Array,
     limit: int,
     before: Array | None = None,
-) -> Found:
+) -> LineSearchResult:
     """The step along ``p`` from ``x``, where ``f`` gives a value and its gradient.
 
     Args:
@@ -191,7 +191,7 @@ def line_search(
         # Steps that rounding swallows would never end.
         step = jnp.where(jnp.abs(step) < 1e-8, jnp.sign(step) * 1e-8, step)
     status = jnp.where(s.failed, 1, jnp.where(s.i > limit, 3, 0))
-    found = Found(step, s.best.value, s.gradient, s.count, s.failed | ~s.done, status)
+    found = LineSearchResult(step, s.best.value, s.gradient, s.count, s.failed | ~s.done, status)
     return _bisected(at, value, slope, found)
 
 
@@ -205,7 +205,7 @@ class _Bracket(NamedTuple):
     done: Array
 
 
-def _bisected(at: Callable[[Array], Any], value: Array, slope: Array, found: Found) -> Found:
+def _bisected(at: Callable[[Array], Any], value: Array, slope: Array, found: LineSearchResult) -> LineSearchResult:
     """``found``, or where it failed a step that fulfills the weak conditions, by doubling and bisection.
 
     Rounding makes the strong conditions unreachable long before a minimum of single precision is (A. Lewis and M.
@@ -227,7 +227,7 @@ def _bisected(at: Callable[[Array], Any], value: Array, slope: Array, found: Fou
     one, origin = jnp.ones_like(value), Point(value * 0, value, slope)
     start = _Bracket(one, one * 0, one * np.inf, origin, found.gradient, jnp.zeros((), int), jnp.zeros((), bool))
     s = while_loop(unfinished, advance, start)
-    return Found(
+    return LineSearchResult(
         jnp.where(s.done, s.step, found.step),
         jnp.where(s.done, s.point.value, found.value),
         jnp.where(s.done, s.gradient, found.gradient),

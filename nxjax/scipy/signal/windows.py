@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ParameterError
-from nxjax.trace.promise import check_written
+from nxjax.trace.reproducible import check_transcendental
 
 Floats = np.ndarray[Any, Any]
 
@@ -93,7 +93,7 @@ _OTHERS: dict[str, tuple[int, int, Callable[..., Floats]]] = {  # with how many 
 
 def named(name: str, window: str | tuple[Any, ...], n: int) -> Floats:
     """A window of length ``n`` by its name, or by its name and parameters; ``name`` is of the function that asks."""
-    check_written(f"scipy.signal.{name}")
+    check_transcendental(f"scipy.signal.{name}")
     word, *rest = window if isinstance(window, tuple) else (window,)
     i = np.arange(n)
     if word in _COSINES and not rest:

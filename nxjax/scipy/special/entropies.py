@@ -10,7 +10,7 @@ from nxjax import numpy as jnp
 from nxjax.errors import DtypeError
 from nxjax.numpy.promotion import convert, inexact_operands
 from nxjax.ops.elementary import log, log1p
-from nxjax.scipy.special.operands import alike, described, reals
+from nxjax.scipy.special.operands import described, promote_alike, reals
 from nxjax.trace.core import Array
 from nxjax.transforms.custom_jvp import custom_jvp
 
@@ -54,7 +54,7 @@ _xlogy.defjvps(lambda t, _, x, y: t * log(y), lambda t, _, x, y: t * x / y)
 @described("2.0, 3.0", "2.1972")
 def xlogy(x: Any, y: Any) -> Array:
     """x log(y), 0 where x is 0 and y is no NaN."""
-    return _xlogy(*alike("xlogy", x, y))
+    return _xlogy(*promote_alike("xlogy", x, y))
 
 
 @custom_jvp
@@ -69,7 +69,7 @@ _xlog1py.defjvps(lambda t, _, x, y: t * log1p(y), lambda t, _, x, y: t * x / (1 
 @described("2.0, 3.0", "2.7726")
 def xlog1py(x: Any, y: Any) -> Array:
     """x log(1 + y), 0 where x is 0 and y is no NaN."""
-    return _xlog1py(*alike("xlog1py", x, y))
+    return _xlog1py(*promote_alike("xlog1py", x, y))
 
 
 @custom_jvp

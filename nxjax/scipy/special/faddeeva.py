@@ -16,7 +16,7 @@ from nxjax.scipy.special import tables
 from nxjax.scipy.special.operands import chebyshev, reals, strong, widened
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
-from nxjax.trace.promise import check_written
+from nxjax.trace.reproducible import check_transcendental
 from nxjax.transforms.custom_jvp import custom_jvp
 
 _TWO_BY_ROOT_PI = 2 / math.sqrt(math.pi)
@@ -106,7 +106,7 @@ def _weideman(terms: int) -> tuple[float, tuple[float, ...]]:
 
 def _upper(z: Array) -> Array:
     """The Faddeeva function of z with imaginary part >= 0."""
-    check_written("scipy.special.wofz")
+    check_transcendental("scipy.special.wofz")
     double = z.dtype == dtypes.complex128
     far_at = 6.5 if double else 5.0
     size = jnp.maximum(abs(jnp.real(z)), jnp.imag(z))

@@ -12,10 +12,10 @@ import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, ParameterError
-from nxjax.numpy.promotion import inexact_operands, promote_inexact, static_int, value
+from nxjax.numpy.promotion import as_operand, inexact_operands, promote_inexact, static_int
 from nxjax.ops import special as ops
 from nxjax.ops.elementary import exp, log, log1p
-from nxjax.scipy.special.operands import alike, described, differentiable, reals, slope_of, widened
+from nxjax.scipy.special.operands import described, differentiable, promote_alike, reals, slope_of, widened
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.transforms.custom_jvp import custom_jvp
@@ -134,8 +134,8 @@ def polygamma(n: Any, x: Any) -> Array:
     >>> print(round(float(polygamma(1, 2.0)), 4))
     0.6449
     """
-    if value(n, "polygamma").dtype not in dtypes.INTEGER:
-        raise DtypeError("polygamma: n is an integer", got=value(n, "polygamma").type)
+    if as_operand(n, "polygamma").dtype not in dtypes.INTEGER:
+        raise DtypeError("polygamma: n is an integer", got=as_operand(n, "polygamma").type)
     return ops.polygamma(*_refuses("polygamma", n, x))
 
 
@@ -431,7 +431,7 @@ def boxcox(x: Any, lmbda: Any) -> Array:
     >>> print(round(float(boxcox(2.0, 0.5)), 4))
     0.8284
     """
-    return _boxcox(*alike("boxcox", x, lmbda))
+    return _boxcox(*promote_alike("boxcox", x, lmbda))
 
 
 def boxcox1p(x: Any, lmbda: Any) -> Array:
@@ -446,4 +446,4 @@ def boxcox1p(x: Any, lmbda: Any) -> Array:
     >>> print(round(float(boxcox1p(1.0, 0.5)), 4))
     0.8284
     """
-    return _boxcox1p(*alike("boxcox1p", x, lmbda))
+    return _boxcox1p(*promote_alike("boxcox1p", x, lmbda))

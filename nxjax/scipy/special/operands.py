@@ -62,13 +62,13 @@ def real(name: str, x: Any) -> Array:
 
 def reals(name: str, *xs: Any, error: type[NxError] = ParameterError) -> list[Array]:
     """Operands as floats of one dtype, broadcast; complex ones are refused with ``error``."""
-    found = alike(name, *xs)
+    found = promote_alike(name, *xs)
     if found[0].dtype in dtypes.COMPLEX:
         raise error(f"{name}: does not take complex input", got=found[0].type, expected="float")
     return found
 
 
-def alike(name: str, *xs: Any) -> list[Array]:
+def promote_alike(name: str, *xs: Any) -> list[Array]:
     """Operands as floats or complex numbers of one dtype, broadcast; all of them strong where one is.
 
     Where an operand only decides, the result is that of the others: they must not yield when it does not.

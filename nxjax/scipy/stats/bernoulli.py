@@ -6,7 +6,7 @@ from typing import Any
 
 from nxjax import numpy as jnp
 from nxjax.scipy.special.entropies import xlog1py, xlogy
-from nxjax.scipy.stats.family import as_strong_as, described, inside, mass, operands
+from nxjax.scipy.stats.family import described, mass, match_weak_type, operands, within_support
 from nxjax.trace.core import Array
 
 
@@ -15,7 +15,7 @@ def logpmf(k: Any, p: Any, loc: Any = 0) -> Array:
     """Logarithm of the probability of ``k - loc``, which is 1 with probability ``p`` and else 0."""
     v, p, loc = operands("bernoulli.logpmf", k, p, loc)
     x = v - loc
-    return as_strong_as(k, inside((x == 0) | (x == 1) | jnp.isnan(x), xlogy(x, p) + xlog1py(1 - x, -p)))
+    return match_weak_type(k, within_support((x == 0) | (x == 1) | jnp.isnan(x), xlogy(x, p) + xlog1py(1 - x, -p)))
 
 
 pmf = mass(logpmf, "1, 0.3", "0.3")

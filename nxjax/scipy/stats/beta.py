@@ -11,7 +11,7 @@ from nxjax.scipy.special.entropies import xlog1py, xlogy
 from nxjax.scipy.special.gammas import betaln
 from nxjax.scipy.special.incomplete import betainc
 from nxjax.scipy.special.operands import widened
-from nxjax.scipy.stats.family import density, described, inside, log, logarithm, operands
+from nxjax.scipy.stats.family import density, described, log, logarithm, operands, within_support
 from nxjax.trace.core import Array
 
 
@@ -24,7 +24,7 @@ def logpdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
 def _logpdf(x: Array, a: Array, b: Array, loc: Array, scale: Array) -> Array:
     within = ~((x < loc) | (x > loc + scale))
     z = jnp.where(within, (x - loc) / scale, 0.5)
-    value = inside(within, xlogy(a - 1, z) + xlog1py(b - 1, -z) - betaln(a, b) - log(scale))
+    value = within_support(within, xlogy(a - 1, z) + xlog1py(b - 1, -z) - betaln(a, b) - log(scale))
     return jnp.where((a <= 0) | (b <= 0) | (scale <= 0), float("nan"), value)
 
 

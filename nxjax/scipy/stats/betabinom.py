@@ -7,7 +7,7 @@ from typing import Any
 from nxjax import numpy as jnp
 from nxjax.scipy.special.gammas import betaln
 from nxjax.scipy.special.operands import widened
-from nxjax.scipy.stats.family import as_strong_as, described, inside, log, mass, operands
+from nxjax.scipy.stats.family import described, log, mass, match_weak_type, operands, within_support
 from nxjax.trace.core import Array
 
 
@@ -15,13 +15,13 @@ from nxjax.trace.core import Array
 def logpmf(k: Any, n: Any, a: Any, b: Any, loc: Any = 0) -> Array:
     """Logarithm of the probability of ``k - loc`` successes in ``n`` tosses whose probability is beta(a, b)."""
     v, n, a, b, loc = operands("betabinom.logpmf", k, n, a, b, loc)
-    return as_strong_as(k, widened(_logpmf, v, n, a, b, loc))
+    return match_weak_type(k, widened(_logpmf, v, n, a, b, loc))
 
 
 def _logpmf(k: Array, n: Array, a: Array, b: Array, loc: Array) -> Array:
     y = jnp.floor(k) - loc
     value = betaln(y + a, n - y + b) - betaln(a, b) - log(n + 1) - betaln(n - y + 1, y + 1)
-    value = inside(~((y < 0) | (y > n)), value)
+    value = within_support(~((y < 0) | (y > n)), value)
     return jnp.where((n < 0) | (a <= 0) | (b <= 0), float("nan"), value)
 
 

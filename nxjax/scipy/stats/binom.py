@@ -7,7 +7,7 @@ from typing import Any
 from nxjax import numpy as jnp
 from nxjax.ops.special import lgamma
 from nxjax.scipy.special.entropies import xlog1py, xlogy
-from nxjax.scipy.stats.family import described, inside, mass, operands
+from nxjax.scipy.stats.family import described, mass, operands, within_support
 from nxjax.trace.core import Array
 
 
@@ -19,7 +19,7 @@ def logpmf(k: Any, n: Any, p: Any, loc: Any = 0) -> Array:
     ways = lgamma(n + 1) - lgamma(y + 1) - lgamma(n - y + 1)
     chance = xlogy(y, p) + xlog1py(n - y, -p)
     certain = (chance == 0) | ((y == 0) & (n == 0))
-    return inside(~((y < 0) | (y >= n + 1)), jnp.where(certain, 0, ways + chance))
+    return within_support(~((y < 0) | (y >= n + 1)), jnp.where(certain, 0, ways + chance))
 
 
 pmf = mass(logpmf, "1, 5, 0.3", "0.3601")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.scipy.stats import gamma as _gamma
-from nxjax.scipy.stats.family import density, described, inside, logarithm, operands
+from nxjax.scipy.stats.family import density, described, logarithm, operands, within_support
 from nxjax.trace.core import Array
 
 
@@ -15,7 +15,7 @@ from nxjax.trace.core import Array
 def logpdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the density with ``df`` degrees of freedom."""
     x, df, loc, scale = operands("chi2.logpdf", x, df, loc, scale)
-    return inside((abs(df) != np.inf) | (x < loc), _gamma.logpdf(x, df / 2, loc, 2 * scale), float("nan"))
+    return within_support((abs(df) != np.inf) | (x < loc), _gamma.logpdf(x, df / 2, loc, 2 * scale), float("nan"))
 
 
 pdf = density(logpdf, "0.7, 3.0", "0.2352")

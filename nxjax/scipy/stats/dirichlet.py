@@ -9,7 +9,7 @@ from nxjax.errors import ShapeError
 from nxjax.numpy.promotion import promote_inexact
 from nxjax.ops.special import lgamma
 from nxjax.scipy.special.entropies import xlogy
-from nxjax.scipy.stats.family import density, inside
+from nxjax.scipy.stats.family import density, within_support
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 
@@ -41,7 +41,7 @@ def logpdf(x: Any, alpha: Any) -> Array:
     value = lgamma(jnp.sum(alpha)) - jnp.sum(lgamma(alpha)) + jnp.sum(xlogy(column - 1, x), axis=0)
     near = 10 * float(dtypes.float_info(x.dtype).eps)
     outside = jnp.any(x <= 0, axis=0) | (abs(jnp.sum(x, axis=0) - 1) >= near)
-    return inside(~outside, value)
+    return within_support(~outside, value)
 
 
 pdf = density(logpdf, "jnp.array([0.2, 0.8]), jnp.array([2.0, 3.0])", "1.536")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nxjax import numpy as jnp
-from nxjax.scipy.stats.family import density, described, exp, exponential, inside, log, log1p, operands
+from nxjax.scipy.stats.family import density, described, exp, exponential, log, log1p, operands, within_support
 from nxjax.trace.core import Array
 
 
@@ -13,7 +13,7 @@ from nxjax.trace.core import Array
 def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the density exp(-(x - loc) / scale) / scale for x >= loc."""
     x, loc, scale = operands("expon.logpdf", x, loc, scale)
-    return inside(~(x < loc), -(x - loc) / scale - log(scale))
+    return within_support(~(x < loc), -(x - loc) / scale - log(scale))
 
 
 pdf = density(logpdf, "0.7, 0.3, 1.7", "0.4649")
@@ -23,7 +23,7 @@ pdf = density(logpdf, "0.7, 0.3, 1.7", "0.4649")
 def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the probability of a number above ``x``."""
     x, loc, scale = operands("expon.logsf", x, loc, scale)
-    return inside(~(x < loc), -(x - loc) / scale, 0.0)
+    return within_support(~(x < loc), -(x - loc) / scale, 0.0)
 
 
 sf = exponential(logsf, "sf", "0.7, 0.3, 1.7", "0.7903")
@@ -33,7 +33,7 @@ sf = exponential(logsf, "sf", "0.7, 0.3, 1.7", "0.7903")
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Probability of a number at most ``x``."""
     x, loc, scale = operands("expon.cdf", x, loc, scale)
-    return inside(~(x < loc), -jnp.expm1(-(x - loc) / scale), 0.0)
+    return within_support(~(x < loc), -jnp.expm1(-(x - loc) / scale), 0.0)
 
 
 @described("0.7, 0.3, 1.7", "-1.5623")
@@ -48,4 +48,4 @@ def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The number with `cdf` ``q``; NaN outside [0, 1]."""
     q, loc, scale = operands("expon.ppf", q, loc, scale)
-    return inside((q >= 0) & (q <= 1), loc - scale * log1p(-q), float("nan"))
+    return within_support((q >= 0) & (q <= 1), loc - scale * log1p(-q), float("nan"))

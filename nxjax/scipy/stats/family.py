@@ -10,16 +10,16 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.numpy.promotion import dtype_of
 from nxjax.ops.elementary import exp, log, log1p
-from nxjax.scipy.special.operands import alike, described, strong
+from nxjax.scipy.special.operands import described, promote_alike, strong
 from nxjax.trace.core import Array
 
 
 def operands(name: str, *xs: Any) -> list[Array]:
     """Arguments as floats of one dtype and shape."""
-    return alike(f"scipy.stats.{name}", *xs)
+    return promote_alike(f"scipy.stats.{name}", *xs)
 
 
-def as_strong_as(k: Any, y: Array) -> Array:
+def match_weak_type(k: Any, y: Array) -> Array:
     """``y``, which does not yield to other arrays where ``k`` did not, whatever it was promoted with."""
     return y if dtype_of(k, "scipy.stats")[1] else strong(y)
 
@@ -66,14 +66,14 @@ def exponential(function: Callable[..., Array], name: str, args: str, shown: str
     return derived(exp, function, name, doc, args, shown)
 
 
-def log_of_rest(logp: Array) -> Array:
+def log_complement(logp: Array) -> Array:
     """log(1 - exp(logp)), accurate for probabilities near 0 and near 1."""
     near = logp > -0.6931472
     few, much = jnp.where(near, logp, -1), jnp.where(near, -1, logp)
     return jnp.where(near, log(-jnp.expm1(few)), log1p(-exp(much)))
 
 
-def inside(condition: Array, value: Array, outside: float = -np.inf) -> Array:
+def within_support(condition: Array, value: Array, outside: float = -np.inf) -> Array:
     """``value`` where ``condition``, which is where the distribution lives.
 
     Conditions are written as the negation of being outside, so that NaN is inside and stays NaN.
@@ -82,6 +82,6 @@ def inside(condition: Array, value: Array, outside: float = -np.inf) -> Array:
 
 
 __all__ = [
-    "as_strong_as", "density", "derived", "described", "exp", "exponential", "inside", "log", "log1p", "log_of_rest",
+    "match_weak_type", "density", "derived", "described", "exp", "exponential", "within_support", "log", "log1p", "log_complement",
     "logarithm", "mass", "operands",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from nxjax.ops.select import clamp
 from nxjax.ops.special import lgamma
 from nxjax.scipy.special.entropies import xlogy
 from nxjax.scipy.special.incomplete import gammainc, gammaincc
-from nxjax.scipy.stats.family import density, described, inside, log, logarithm, operands
+from nxjax.scipy.stats.family import density, described, log, logarithm, operands, within_support
 from nxjax.trace.core import Array
 
 
@@ -21,7 +21,7 @@ def logpdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
     x, a, loc, scale = operands("gamma.logpdf", x, a, loc, scale)
     within = ~(x < loc)
     z = jnp.where(within, (x - loc) / scale, 1)
-    return inside(within, xlogy(a - 1, z) - z - lgamma(a) - log(scale))
+    return within_support(within, xlogy(a - 1, z) - z - lgamma(a) - log(scale))
 
 
 pdf = density(logpdf, "0.7, 2.3", "0.2677")

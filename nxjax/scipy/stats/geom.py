@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nxjax.scipy.special.entropies import xlog1py
-from nxjax.scipy.stats.family import as_strong_as, described, inside, log, mass, operands
+from nxjax.scipy.stats.family import described, log, mass, match_weak_type, operands, within_support
 from nxjax.trace.core import Array
 
 
@@ -14,7 +14,7 @@ def logpmf(k: Any, p: Any, loc: Any = 0) -> Array:
     """Logarithm of the probability that the first success is at toss ``k - loc``."""
     v, p, loc = operands("geom.logpmf", k, p, loc)
     x = v - loc
-    return as_strong_as(k, inside(~(x <= 0), xlog1py(x - 1, -p) + log(p)))
+    return match_weak_type(k, within_support(~(x <= 0), xlog1py(x - 1, -p) + log(p)))
 
 
 pmf = mass(logpmf, "1, 0.3", "0.3")

@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from nxjax import numpy as jnp
-from nxjax.scipy.stats.family import density, described, exp, exponential, inside, log, log1p, log_of_rest, operands
+from nxjax.scipy.stats.family import (
+    density,
+    described,
+    exp,
+    exponential,
+    log,
+    log1p,
+    log_complement,
+    operands,
+    within_support,
+)
 from nxjax.trace.core import Array
 
 
@@ -19,7 +29,7 @@ def _standard(name: str, x: Any, loc: Any, scale: Any) -> tuple[Array, Array, Ar
 def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the density exp(z - exp(z)) / scale, z = (x - loc) / scale."""
     z, scale, ok = _standard("logpdf", x, loc, scale)
-    return inside(ok, z - exp(z) - log(scale), float("nan"))
+    return within_support(ok, z - exp(z) - log(scale), float("nan"))
 
 
 pdf = density(logpdf, "0.7, 0.3, 1.7", "0.21")
@@ -29,7 +39,7 @@ pdf = density(logpdf, "0.7, 0.3, 1.7", "0.21")
 def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the probability of a number above ``x``."""
     z, _, ok = _standard("logsf", x, loc, scale)
-    return inside(ok, -exp(z), float("nan"))
+    return within_support(ok, -exp(z), float("nan"))
 
 
 sf = exponential(logsf, "sf", "0.7, 0.3, 1.7", "0.2822")
@@ -44,11 +54,11 @@ def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 @described("0.7, 0.3, 1.7", "-0.3315")
 def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of `cdf`."""
-    return log_of_rest(logsf(x, loc, scale))
+    return log_complement(logsf(x, loc, scale))
 
 
 @described("0.4, 0.3, 1.7", "-0.8419")
 def ppf(p: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The number with `cdf` ``p``; NaN outside [0, 1]."""
     p, loc, scale = operands("gumbel_l.ppf", p, loc, scale)
-    return inside((p >= 0) & (p <= 1), loc + scale * log(-log1p(-p)), float("nan"))
+    return within_support((p >= 0) & (p <= 1), loc + scale * log(-log1p(-p)), float("nan"))

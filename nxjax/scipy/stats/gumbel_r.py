@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nxjax import numpy as jnp
-from nxjax.scipy.stats.family import density, described, exp, exponential, inside, log, log_of_rest, operands
+from nxjax.scipy.stats.family import density, described, exp, exponential, log, log_complement, operands, within_support
 from nxjax.trace.core import Array
 
 
@@ -19,7 +19,7 @@ def _standard(name: str, x: Any, loc: Any, scale: Any) -> tuple[Array, Array, Ar
 def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the density exp(-z - exp(-z)) / scale, z = (x - loc) / scale."""
     z, scale, ok = _standard("logpdf", x, loc, scale)
-    return inside(ok, -z - exp(-z) - log(scale), float("nan"))
+    return within_support(ok, -z - exp(-z) - log(scale), float("nan"))
 
 
 pdf = density(logpdf, "0.7, 0.3, 1.7", "0.2109")
@@ -29,7 +29,7 @@ pdf = density(logpdf, "0.7, 0.3, 1.7", "0.2109")
 def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the probability of a number at most ``x``."""
     z, _, ok = _standard("logcdf", x, loc, scale)
-    return inside(ok, -exp(-z), float("nan"))
+    return within_support(ok, -exp(-z), float("nan"))
 
 
 cdf = exponential(logcdf, "cdf", "0.7, 0.3, 1.7", "0.4537")
@@ -44,11 +44,11 @@ def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 @described("0.7, 0.3, 1.7", "-0.6046")
 def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of `sf`."""
-    return log_of_rest(logcdf(x, loc, scale))
+    return log_complement(logcdf(x, loc, scale))
 
 
 @described("0.4, 0.3, 1.7", "0.4486")
 def ppf(p: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The number with `cdf` ``p``; NaN outside [0, 1]."""
     p, loc, scale = operands("gumbel_r.ppf", p, loc, scale)
-    return inside((p >= 0) & (p <= 1), loc - scale * log(-log(p)), float("nan"))
+    return within_support((p >= 0) & (p <= 1), loc - scale * log(-log(p)), float("nan"))

@@ -8,7 +8,7 @@ from nxjax import numpy as jnp
 from nxjax.numpy.promotion import promote_inexact
 from nxjax.ops.special import lgamma
 from nxjax.scipy.special.entropies import xlogy
-from nxjax.scipy.stats.family import inside, mass
+from nxjax.scipy.stats.family import mass, within_support
 from nxjax.trace.core import Array
 
 
@@ -25,7 +25,7 @@ def logpmf(x: Any, n: Any, p: Any) -> Array:
     """
     x, n, p = promote_inexact("scipy.stats.multinomial.logpmf", x, n, p)
     value = lgamma(n + 1) + jnp.sum(xlogy(x, p) - lgamma(x + 1), axis=-1)
-    return inside(~(abs(jnp.sum(x, axis=-1) - n) > 0), value)
+    return within_support(~(abs(jnp.sum(x, axis=-1) - n) > 0), value)
 
 
 pmf = mass(logpmf, "jnp.array([1, 2]), 3, jnp.array([0.3, 0.7])", "0.441")

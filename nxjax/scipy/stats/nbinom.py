@@ -6,7 +6,7 @@ from typing import Any
 
 from nxjax.ops.special import lgamma
 from nxjax.scipy.special.entropies import xlog1py, xlogy
-from nxjax.scipy.stats.family import as_strong_as, described, inside, mass, operands
+from nxjax.scipy.stats.family import described, mass, match_weak_type, operands, within_support
 from nxjax.trace.core import Array
 
 
@@ -16,7 +16,7 @@ def logpmf(k: Any, n: Any, p: Any, loc: Any = 0) -> Array:
     v, n, p, loc = operands("nbinom.logpmf", k, n, p, loc)
     y = v - loc
     ways = lgamma(n + y) - lgamma(n) - lgamma(y + 1)
-    return as_strong_as(k, inside(~(y < 0), ways + xlogy(n, p) + xlog1py(y, -p)))
+    return match_weak_type(k, within_support(~(y < 0), ways + xlogy(n, p) + xlog1py(y, -p)))
 
 
 pmf = mass(logpmf, "1, 5, 0.3", "0.0085")

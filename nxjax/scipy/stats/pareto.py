@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nxjax.scipy.stats.family import density, described, exp, exponential, inside, log, log1p, operands
+from nxjax.scipy.stats.family import density, described, exp, exponential, log, log1p, operands, within_support
 from nxjax.trace.core import Array
 
 
@@ -12,7 +12,7 @@ from nxjax.trace.core import Array
 def logpdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the density b / (scale z^(b + 1)), z = (x - loc) / scale >= 1."""
     x, b, loc, scale = operands("pareto.logpdf", x, b, loc, scale)
-    return inside(~(x < loc + scale), log(b / scale) - (b + 1) * log((x - loc) / scale))
+    return within_support(~(x < loc + scale), log(b / scale) - (b + 1) * log((x - loc) / scale))
 
 
 pdf = density(logpdf, "2.5, 1.5", "0.1518")
@@ -22,7 +22,7 @@ pdf = density(logpdf, "2.5, 1.5", "0.1518")
 def logsf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the probability of a number above ``x``."""
     x, b, loc, scale = operands("pareto.logsf", x, b, loc, scale)
-    return inside(~(x < loc + scale), -b * log((x - loc) / scale), 0.0)
+    return within_support(~(x < loc + scale), -b * log((x - loc) / scale), 0.0)
 
 
 sf = exponential(logsf, "sf", "2.5, 1.5", "0.253")
@@ -32,18 +32,18 @@ sf = exponential(logsf, "sf", "2.5, 1.5", "0.253")
 def logcdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of `cdf`."""
     x, b, loc, scale = operands("pareto.logcdf", x, b, loc, scale)
-    return inside(~(x < loc + scale), log1p(-(((x - loc) / scale) ** -b)))
+    return within_support(~(x < loc + scale), log1p(-(((x - loc) / scale) ** -b)))
 
 
 @described("2.5, 1.5", "0.747")
 def cdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Probability of a number at most ``x``."""
     x, b, loc, scale = operands("pareto.cdf", x, b, loc, scale)
-    return inside(~(x < loc + scale), 1 - ((x - loc) / scale) ** -b, 0.0)
+    return within_support(~(x < loc + scale), 1 - ((x - loc) / scale) ** -b, 0.0)
 
 
 @described("0.4, 1.5", "1.4057")
 def ppf(q: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The number with `cdf` ``q``; NaN outside [0, 1]."""
     q, b, loc, scale = operands("pareto.ppf", q, b, loc, scale)
-    return inside((q >= 0) & (q <= 1), loc + scale * exp(-log1p(-q) / b), float("nan"))
+    return within_support((q >= 0) & (q <= 1), loc + scale * exp(-log1p(-q) / b), float("nan"))

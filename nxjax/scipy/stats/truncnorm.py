@@ -7,7 +7,7 @@ from typing import Any
 from nxjax import numpy as jnp
 from nxjax.scipy.special.errs import log_ndtr
 from nxjax.scipy.stats import norm as _norm
-from nxjax.scipy.stats.family import density, described, exp, exponential, inside, log, log1p, operands
+from nxjax.scipy.stats.family import density, described, exp, exponential, log, log1p, operands, within_support
 from nxjax.trace.core import Array
 
 
@@ -35,7 +35,7 @@ def _standard(name: str, x: Any, a: Any, b: Any, loc: Any, scale: Any) -> tuple[
 def logpdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the density; ``a`` and ``b`` are the bounds in units of ``scale`` from ``loc``."""
     z, a, b, scale = _standard("logpdf", x, a, b, loc, scale)
-    value = inside(~((z < a) | (z > b)), _norm.logpdf(z) - log(scale) - _log_mass(a, b))
+    value = within_support(~((z < a) | (z > b)), _norm.logpdf(z) - log(scale) - _log_mass(a, b))
     return jnp.where(a < b, value, float("nan"))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from nxjax import numpy as jnp
 from nxjax.scipy.special.operands import strong
-from nxjax.scipy.stats.family import density, described, inside, log, operands
+from nxjax.scipy.stats.family import density, described, log, operands, within_support
 from nxjax.trace.core import Array
 
 
@@ -16,7 +16,7 @@ def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     x, loc, scale = operands("uniform.logpdf", x, loc, scale)
     z = (x - loc) / scale
     # Nan is not outside, and stays.
-    return inside(~((x < loc) | (x > loc + scale)), jnp.where(z == z, -log(scale), z))
+    return within_support(~((x < loc) | (x > loc + scale)), jnp.where(z == z, -log(scale), z))
 
 
 pdf = density(logpdf, "0.7, 0.3, 1.7", "0.5882")
@@ -27,12 +27,12 @@ def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Probability of a number at most ``x``."""
     x, loc, scale = operands("uniform.cdf", x, loc, scale)
     end = loc + scale
-    value = inside(~(x > end), (x - loc) / scale, 1.0)
-    return strong(inside(~(x < loc), value, 0.0))
+    value = within_support(~(x > end), (x - loc) / scale, 1.0)
+    return strong(within_support(~(x < loc), value, 0.0))
 
 
 @described("0.4, 0.3, 1.7", "0.98")
 def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The number with `cdf` ``q``; NaN outside [0, 1]."""
     q, loc, scale = operands("uniform.ppf", q, loc, scale)
-    return inside((q >= 0) & (q <= 1), q * scale + loc, float("nan"))
+    return within_support((q >= 0) & (q <= 1), q * scale + loc, float("nan"))

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from nxjax import numpy as jnp
-from nxjax.scipy.stats.family import density, described, inside, log, operands
+from nxjax.scipy.stats.family import density, described, log, operands, within_support
 from nxjax.trace.core import Array
 
 
@@ -15,7 +15,7 @@ def logpdf(x: Any, c: Any) -> Array:
     """Logarithm of the density (1 - c^2) / (2 pi (1 + c^2 - 2 c cos x)) on [0, 2 pi), 0 < c < 1."""
     x, c = operands("wrapcauchy.logpdf", x, c)
     value = log(1 - c * c) - math.log(2 * math.pi) - log(1 + c * c - 2 * c * jnp.cos(x))
-    value = inside(~((x < 0) | (x > 2 * math.pi)), value)
+    value = within_support(~((x < 0) | (x > 2 * math.pi)), value)
     return jnp.where((c > 0) & (c < 1), value, float("nan"))
 
 

@@ -10,13 +10,13 @@ from typing import Final
 import nxjax
 from nxjax.testing.productions.nested import any_, floats, function, points, scalar, tangents
 from nxjax.testing.productions.templates import Table, rows
-from nxjax.testing.steps import Row, Unfit, Var
+from nxjax.testing.steps import GeneratedVar, Production, Unfit
 from nxjax.testing.writer import MEDIUM, Draw
 
 _SMALL: Final = 300
 
 
-def _alone(draw: Draw) -> tuple[str, tuple[Var, ...]]:
+def _alone(draw: Draw) -> tuple[str, tuple[GeneratedVar, ...]]:
     """A function of floats that uses nothing from around it: what has a rule of its own may not."""
     xs = floats(draw)
     return draw.block([x.value for x in xs], ("f",), smooth=True, alone=True), xs
@@ -44,7 +44,7 @@ def _custom_vjp(draw: Draw) -> str:
     return _used(draw, made, xs, reverse=True)
 
 
-def _used(draw: Draw, made: str, xs: tuple[Var, ...], reverse: bool = False) -> str:
+def _used(draw: Draw, made: str, xs: tuple[GeneratedVar, ...], reverse: bool = False) -> str:
     """A function with a rule, called, and differentiated inside of other transforms."""
     given = ", ".join(xs)
     names = ", ".join("ab"[: len(xs)])
@@ -244,16 +244,16 @@ def _switched_grad(draw: Draw) -> str:
 
 
 CUSTOM: Final = (
-    Row(_custom_jvp, "custom_jvp", smooth=True, weight=1.5, nested=True),
-    Row(_custom_vjp, "custom_vjp", weight=1.5, nested=True),
-    Row(_scan_tree, "tree", smooth=True, weight=0.8, nested=True),
-    Row(_while_tree, "while_loop", weight=0.5, nested=True),
-    Row(_vmapped_scan, "vmap of grad", smooth=True, weight=0.6, nested=True),
-    Row(_vmap_axes, "vmap", smooth=True, weight=0.6, nested=True),
-    Row(_nested_vmap, "vmap", smooth=True, weight=0.5, nested=True),
-    Row(_third, "higher derivative", smooth=True, weight=0.6, nested=True),
-    Row(_switched_grad, "grad", weight=0.5, nested=True),
-    Row(_several, "several results", smooth=True, weight=0.6, nested=True),
-    Row(_reduce, "reduction", weight=1.0),
+    Production(_custom_jvp, "custom_jvp", smooth=True, weight=1.5, nested=True),
+    Production(_custom_vjp, "custom_vjp", weight=1.5, nested=True),
+    Production(_scan_tree, "tree", smooth=True, weight=0.8, nested=True),
+    Production(_while_tree, "while_loop", weight=0.5, nested=True),
+    Production(_vmapped_scan, "vmap of grad", smooth=True, weight=0.6, nested=True),
+    Production(_vmap_axes, "vmap", smooth=True, weight=0.6, nested=True),
+    Production(_nested_vmap, "vmap", smooth=True, weight=0.5, nested=True),
+    Production(_third, "higher derivative", smooth=True, weight=0.6, nested=True),
+    Production(_switched_grad, "grad", weight=0.5, nested=True),
+    Production(_several, "several results", smooth=True, weight=0.6, nested=True),
+    Production(_reduce, "reduction", weight=1.0),
     *rows(_RULES),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from nxjax.testing.productions.templates import Table, rows
-from nxjax.testing.steps import Row
+from nxjax.testing.steps import Production
 from nxjax.testing.writer import MEDIUM, Draw
 
 _TABLE: Final[Table] = (
@@ -178,4 +178,4 @@ def _functions(draw: Draw) -> str:
     return " + ".join(f"({text.format(**names)}).astype({x.jnp})" for text in draw.r.sample(_FUNCTIONS, 5))
 
 
-FLOATS: Final = (*rows(_TABLE), Row(_functions, "functions", smooth=True, weight=10))
+FLOATS: Final = (*rows(_TABLE), Production(_functions, "functions", smooth=True, weight=10))

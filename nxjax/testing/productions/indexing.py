@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from nxjax.testing.productions.templates import Table, rows
-from nxjax.testing.steps import Row
+from nxjax.testing.steps import Production
 from nxjax.testing.writer import MEDIUM, Draw
 
 _TABLE: Final[Table] = (
@@ -203,11 +203,11 @@ def _at_rows(draw: Draw) -> str:
 
 INDEXING: Final = (
     *rows(_TABLE),
-    Row(_take, "gather", smooth=True, exact=True, weight=3),
-    Row(_along, "gather", smooth=True, exact=True, weight=3),
-    Row(_at, "scatter", smooth=True, weight=3),
-    Row(_at_rows, "scatter", smooth=True, weight=3),
-    Row(_lax_gather, "gather", smooth=True, exact=True, weight=2),
-    Row(_lax_scatter, "scatter", smooth=True, weight=2),
-    Row(_dynamic, "dynamic slice", smooth=True, exact=True, weight=3),
+    Production(_take, "gather", smooth=True, exact=True, weight=3),
+    Production(_along, "gather", smooth=True, exact=True, weight=3),
+    Production(_at, "scatter", smooth=True, weight=3),
+    Production(_at_rows, "scatter", smooth=True, weight=3),
+    Production(_lax_gather, "gather", smooth=True, exact=True, weight=2),
+    Production(_lax_scatter, "scatter", smooth=True, weight=2),
+    Production(_dynamic, "dynamic slice", smooth=True, exact=True, weight=3),
 )

@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 import nxjax
-from nxjax.testing.steps import Row, Unfit, Var
+from nxjax.testing.steps import GeneratedVar, Production, Unfit
 from nxjax.testing.writer import MEDIUM, Draw
 
 _LOOPED: Final = 1_200
 
 
-def any_(draw: Draw, kinds: str = "fiucb", rank: int = 0, **more: Any) -> Var:
+def any_(draw: Draw, kinds: str = "fiucb", rank: int = 0, **more: Any) -> GeneratedVar:
     return draw.pick("f" if draw.smooth else kinds, rank, most=_LOOPED, **more)
 
 
@@ -113,7 +113,7 @@ def _vmap_two(draw: Draw) -> str:
     return f"jax.vmap({body}, in_axes=({axis}, None))({x}, {y})"
 
 
-def floats(draw: Draw) -> tuple[Var, ...]:
+def floats(draw: Draw) -> tuple[GeneratedVar, ...]:
     test = lambda v: not isinstance(v.value, (float, int))
     x = draw.pick("f", most=_LOOPED, test=test)
     if draw.r.random() < 0.5:
@@ -121,24 +121,24 @@ def floats(draw: Draw) -> tuple[Var, ...]:
     return (x, draw.pick("f", most=_LOOPED, test=test))
 
 
-def function(draw: Draw, xs: tuple[Var, ...]) -> str:
+def function(draw: Draw, xs: tuple[GeneratedVar, ...]) -> str:
     """A function of floats, plain, compiled, or computed anew for its derivative."""
     inner = draw.block([x.value for x in xs], ("f",), smooth=True)
     return draw.r.choice(("{}", "{}", "{}", "jax.checkpoint({})", "jax.jit({})")).format(inner)
 
 
-def scalar(function: str, xs: tuple[Var, ...], draw: Draw) -> str:
+def scalar(function: str, xs: tuple[GeneratedVar, ...], draw: Draw) -> str:
     """A function to one number, whose cotangents differ from element to element."""
     names = ", ".join("ab"[: len(xs)])
     total = draw.r.choice(("jnp.sin({}).sum()", "{}.sum()", "({} ** 2).sum() * 0.5", "jnp.tanh({}).mean()"))
     return f"lambda {names}: {total.format(f'{function}({names})')}"
 
 
-def tangents(xs: tuple[Var, ...]) -> str:
+def tangents(xs: tuple[GeneratedVar, ...]) -> str:
     return ", ".join(f"jnp.cos({x})" for x in xs) + ("," if len(xs) == 1 else "")
 
 
-def points(xs: tuple[Var, ...]) -> str:
+def points(xs: tuple[GeneratedVar, ...]) -> str:
     return ", ".join(xs) + ("," if len(xs) == 1 else "")
 
 
@@ -208,25 +208,25 @@ def _stop(draw: Draw) -> str:
 
 
 NESTED: Final = (
-    Row(_scan, "scan", smooth=True, weight=1.0, nested=True),
-    Row(_scan_two, "scan", smooth=True, weight=0.6, nested=True),
-    Row(_fori, "fori_loop", weight=0.6, nested=True),
-    Row(_while, "while_loop", weight=0.6, nested=True),
-    Row(_cond, "cond", smooth=True, weight=0.8, nested=True),
-    Row(_switch, "switch", smooth=True, weight=0.5, nested=True),
-    Row(_map, "map", smooth=True, weight=0.5, nested=True),
-    Row(_jit, "jit", smooth=True, weight=0.5, nested=True),
-    Row(_vmap, "vmap", smooth=True, weight=0.9, nested=True),
-    Row(_vmap_two, "vmap", smooth=True, weight=0.4, nested=True),
-    Row(_grad, "grad", smooth=True, weight=1.2, nested=True),
-    Row(_value_and_grad, "grad", smooth=True, weight=0.6, nested=True),
-    Row(_vmapped_grad, "vmap of grad", smooth=True, weight=0.5, nested=True),
-    Row(_second, "second derivative", smooth=True, weight=0.6, nested=True),
-    Row(_jvp, "jvp", smooth=True, weight=0.8, nested=True),
-    Row(_vjp, "vjp", smooth=True, weight=0.8, nested=True),
-    Row(_linearize, "linearize", smooth=True, weight=0.6, nested=True),
-    Row(_jacobian, "jacobian", smooth=True, weight=0.3, nested=True),
-    Row(_checkpoint, "checkpoint", smooth=True, weight=0.4, nested=True),
-    Row(_associative, "associative_scan", smooth=True, weight=0.4),
-    Row(_stop, "stop_gradient", smooth=True, weight=0.2),
+    Production(_scan, "scan", smooth=True, weight=1.0, nested=True),
+    Production(_scan_two, "scan", smooth=True, weight=0.6, nested=True),
+    Production(_fori, "fori_loop", weight=0.6, nested=True),
+    Production(_while, "while_loop", weight=0.6, nested=True),
+    Production(_cond, "cond", smooth=True, weight=0.8, nested=True),
+    Production(_switch, "switch", smooth=True, weight=0.5, nested=True),
+    Production(_map, "map", smooth=True, weight=0.5, nested=True),
+    Production(_jit, "jit", smooth=True, weight=0.5, nested=True),
+    Production(_vmap, "vmap", smooth=True, weight=0.9, nested=True),
+    Production(_vmap_two, "vmap", smooth=True, weight=0.4, nested=True),
+    Production(_grad, "grad", smooth=True, weight=1.2, nested=True),
+    Production(_value_and_grad, "grad", smooth=True, weight=0.6, nested=True),
+    Production(_vmapped_grad, "vmap of grad", smooth=True, weight=0.5, nested=True),
+    Production(_second, "second derivative", smooth=True, weight=0.6, nested=True),
+    Production(_jvp, "jvp", smooth=True, weight=0.8, nested=True),
+    Production(_vjp, "vjp", smooth=True, weight=0.8, nested=True),
+    Production(_linearize, "linearize", smooth=True, weight=0.6, nested=True),
+    Production(_jacobian, "jacobian", smooth=True, weight=0.3, nested=True),
+    Production(_checkpoint, "checkpoint", smooth=True, weight=0.4, nested=True),
+    Production(_associative, "associative_scan", smooth=True, weight=0.4),
+    Production(_stop, "stop_gradient", smooth=True, weight=0.2),
 )

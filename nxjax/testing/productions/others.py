@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from nxjax.testing.productions.templates import Table, rows
-from nxjax.testing.steps import Row
+from nxjax.testing.steps import Production
 from nxjax.testing.writer import Draw
 
 _TABLE: Final[Table] = (
@@ -70,5 +70,5 @@ def _fit(draw: Draw) -> str:
 OTHERS: Final = (
     *rows(_TABLE),
     # Written where an inner function must give a type that it has not.
-    Row(_fit, "fit", smooth=True, weight=0),
+    Production(_fit, "fit", smooth=True, weight=0),
 )

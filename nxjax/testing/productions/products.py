@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.testing.productions.templates import Table, rows
-from nxjax.testing.steps import Row, Unfit
+from nxjax.testing.steps import Production, Unfit
 from nxjax.testing.writer import MEDIUM, Draw
 
 _TABLE: Final[Table] = (
@@ -232,10 +232,10 @@ def _ragged(draw: Draw) -> str:
 
 PRODUCTS: Final = (
     *rows(_TABLE),
-    Row(_conv, "convolution", smooth=True, weight=2),
-    Row(_conv_any, "convolution", smooth=True, weight=2),
-    Row(_attention, "attention", smooth=True, weight=1),
-    Row(_dot_general, "product", smooth=True, weight=2),
-    Row(_einsum, "product", smooth=True, weight=2),
-    Row(_ragged, "ragged product", smooth=True, weight=1.5),
+    Production(_conv, "convolution", smooth=True, weight=2),
+    Production(_conv_any, "convolution", smooth=True, weight=2),
+    Production(_attention, "attention", smooth=True, weight=1),
+    Production(_dot_general, "product", smooth=True, weight=2),
+    Production(_einsum, "product", smooth=True, weight=2),
+    Production(_ragged, "ragged product", smooth=True, weight=1.5),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from nxjax.testing.productions.templates import Table, rows
-from nxjax.testing.steps import Row, Unfit
+from nxjax.testing.steps import Production, Unfit
 from nxjax.testing.writer import MEDIUM, Draw
 
 _TABLE: Final[Table] = (
@@ -141,6 +141,6 @@ def _sort(draw: Draw) -> str:
 
 REDUCTIONS: Final = (
     *rows(_TABLE),
-    Row(_reduce_window, "pool", smooth=True, weight=1.5),
-    Row(_sort, "sort", smooth=True, exact=True, weight=1.5),
+    Production(_reduce_window, "pool", smooth=True, weight=1.5),
+    Production(_sort, "sort", smooth=True, exact=True, weight=1.5),
 )

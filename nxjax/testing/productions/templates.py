@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nxjax.testing.steps import Row, Unfit, Var
+from nxjax.testing.steps import GeneratedVar, Production, Unfit
 from nxjax.testing.writer import LARGE, MEDIUM, Draw
 
 # feature -> flags, weight, kinds and rank of x, templates. Flags: s: smooth; e: exact; o: rounded once; g: what it gives
@@ -48,7 +48,7 @@ class _Fields(Mapping[str, Any]):
 
     def _make(self, key: str) -> Any:
         draw, r = self._draw, self._draw.r
-        x: Var = self._known["x"]
+        x: GeneratedVar = self._known["x"]
         match key:
             case "s":
                 return draw.pick(x.kind, like=x)
@@ -96,7 +96,7 @@ class _Fields(Mapping[str, Any]):
                 raise KeyError(key)
 
 
-def joins(x: Var, y: Var) -> bool:
+def joins(x: GeneratedVar, y: GeneratedVar) -> bool:
     """Whether they broadcast to something that isn't too large."""
     try:
         return bool(np.prod(np.broadcast_shapes(x.shape, y.shape)) <= max(LARGE, x.size, y.size))
@@ -124,11 +124,11 @@ class Template:
         return self.text.format_map(_Fields(draw, self.kinds, self.rank, self.most))
 
 
-def rows(table: Table) -> tuple[Row, ...]:
+def rows(table: Table) -> tuple[Production, ...]:
     """A row for each template."""
     most = lambda flags: 200 if "8" in flags else MEDIUM if "g" in flags else LARGE
     return tuple(
-        Row(
+        Production(
             Template(text, kinds, rank, most(flags)),
             feature,
             smooth="s" in flags,

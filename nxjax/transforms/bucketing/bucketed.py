@@ -19,12 +19,12 @@ from nxjax.ops.slicing import slice as slice_op
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.axes import axes_in_scope
-from nxjax.trace.boundary import boundary, entry
+from nxjax.trace.boundary import api_boundary, entry
 from nxjax.trace.core import Array, Tracer, current_trace
 from nxjax.trace.mesh import current_mesh
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.bucketing.call import Masked, Programs, bucketed_call, masked, opened
+from nxjax.transforms.bucketing.call import Masked, Programs, bucketed_call, masked, open_constants
 from nxjax.transforms.bucketing.sizes import Domain, Range, Size
 from nxjax.transforms.bucketing.values import zero
 from nxjax.transforms.jit import Jitted, jit
@@ -93,7 +93,7 @@ class _Entry:
         return masked(self.programs, self.domain, ())
 
     def alive(self) -> bool:
-        around = current_trace().lineage()
+        around = current_trace().ancestors()
         return all(c.owner in around for c in self.consts if isinstance(c, Tracer))
 
 
@@ -141,7 +141,7 @@ class Bucketed:
     def __repr__(self) -> str:
         return f"<bucketed {getattr(self.fun, '__qualname__', self.fun)}>"
 
-    @boundary
+    @api_boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if config.disable_jit:
             return self.fun(*args, **kwargs)
@@ -155,7 +155,7 @@ class Bucketed:
         ys = [_cut(y, sizes, lengths) for y, sizes in zip(out, entry.masked.sizes, strict=True)]
         return tree.unflatten(entry.out_tree, ys)
 
-    @boundary
+    @api_boundary
     def padded(self, lengths: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
         """The call on arguments that are at their buckets' sizes, with ``lengths`` as data; results are padded too.
 
@@ -300,7 +300,7 @@ class Bucketed:
         ]
         if any(t != out_trees[0] for t in out_trees):
             raise ParameterError("bucketed: the result's structure depends on a length", got=out_trees)
-        found, consts = opened(programs, domain)
+        found, consts = open_constants(programs, domain)
         entry = _Entry(found, consts, domain, out_trees[0])
         _ = entry.masked  # errors belong to the first call, not to whoever runs it
         return entry

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 from nxjax.errors import LoweringError
-from nxjax.ops.base import NDArray, fits, require
+from nxjax.ops.base import NDArray, check_operands, require
 from nxjax.trace import dtypes
 from nxjax.trace.core import EVAL, Array, Linear, current_trace
 from nxjax.trace.evaluate import evaluate
@@ -25,10 +25,19 @@ from nxjax.transforms.bucketing.interpret import DIVERGED, described, interpret,
 from nxjax.transforms.bucketing.sizes import Domain, Extent, Quotient, Range, Size, Solver
 from nxjax.transforms.bucketing.values import Context, Val
 from nxjax.transforms.call import jit_call
-from nxjax.transforms.nested import Mask, Nested, jvp_program, merged, parted, picked, present, to_front
-from nxjax.transforms.partial_eval import PartialTrace, call_halves, partial_eval
-from nxjax.transforms.transpose import transposed
-from nxjax.transforms.vmap import batched
+from nxjax.transforms.nested import (
+    Mask,
+    Nested,
+    batch_to_front,
+    jvp_program,
+    merge_by_mask,
+    not_none_mask,
+    select_by_mask,
+    split_by_mask,
+)
+from nxjax.transforms.partial_eval import PartialTrace, partial_eval, partial_eval_call
+from nxjax.transforms.transpose import transpose_program
+from nxjax.transforms.vmap import batch_program
 
 for _cls in (Range, Domain, Quotient, Size):
     param_class(_cls)
@@ -91,7 +100,7 @@ def _input_sizes(solver: Solver, types: Sequence[ArrayType]) -> tuple[Extent, ..
     return tuple(s for s in found if s is not None)
 
 
-def opened(programs: Sequence[Program], domain: Domain) -> tuple[Programs, list[Array]]:
+def open_constants(programs: Sequence[Program], domain: Domain) -> tuple[Programs, list[Array]]:
     """The programs with their captured arrays as leading inputs where that can be, and those of the first."""
     if len({len(p.constvars) for p in programs}) > 1:
         names = described(Context(solver_of(domain, ()), {}))
@@ -102,22 +111,22 @@ def opened(programs: Sequence[Program], domain: Domain) -> tuple[Programs, list[
     # Numbers that depend on a length stay where they can be compared.
     operands = [is_operand(column) for column in zip(*(p.values for p in programs), strict=True)]
     found = tuple(_opened(p, operands) for p in programs)
-    return found, picked(programs[0].values, operands)
+    return found, select_by_mask(programs[0].values, operands)
 
 
 def _opened(program: Program, operands: Sequence[bool]) -> Program:
     if not operands:
         return program
     kept = [not o for o in operands]
-    inputs = (*picked(program.constvars, operands), *program.inputs)
+    inputs = (*select_by_mask(program.constvars, operands), *program.inputs)
     return program.derive(
         ("bucketed operands", tuple(operands)),
         lambda: Program(
             inputs,
             program.equations,
             program.outputs,
-            picked(program.constvars, kept),
-            picked(program.values, kept),
+            select_by_mask(program.constvars, kept),
+            select_by_mask(program.values, kept),
             program.name,
         ),
     )
@@ -178,7 +187,7 @@ class BucketedCall(Nested):
         require(self, len(programs) == wanted, "programs", len(programs), f"{wanted}, one per length to trace at")
         first = programs[0]
         lengths, rest = types[: len(names)], types[len(names) :]
-        fits(self, rest, first)
+        check_operands(self, rest, first)
         scalars = len(lengths) == len(names) and all(map(_LENGTH.same, lengths))
         require(self, scalars, "lengths", lengths, f"{_LENGTH} for each dimension")
         for other in programs[1:]:
@@ -203,9 +212,9 @@ class BucketedCall(Nested):
         known: tuple[Size, ...],
     ) -> tuple[Any, Any]:
         k = len(domain.ranges)
-        varying = present(tangents[k:])
+        varying = not_none_mask(tangents[k:])
         pairs = [jvp_program(p, varying) for p in programs]
-        pushed, consts = opened([p for p, _ in pairs], domain)
+        pushed, consts = open_constants([p for p, _ in pairs], domain)
         if not _has_rules(programs[0]) and not _in_step(pushed, domain, known):
             program, captured = masked(programs, domain, known).program.close_over()
             primals, tangents = [*captured, *primals], [*(None for _ in captured), *tangents]
@@ -228,11 +237,11 @@ class BucketedCall(Nested):
     ) -> tuple[Array, ...]:
         k = len(domain.ranges)
         lengths = args[:k]
-        inputs, late = parted(args[k:], known_args[k:])
+        inputs, late = split_by_mask(args[k:], known_args[k:])
         halves = [partial_eval(p, known_args[k:]) for p in programs]
         first = halves[0]
-        values, consts = opened([h.known for h in halves], domain)
-        rest, captured = opened([h.unknown for h in halves], domain)
+        values, consts = open_constants([h.known for h in halves], domain)
+        rest, captured = open_constants([h.unknown for h in halves], domain)
         own = _has_rules(programs[0])
         in_step = own or _in_step(values, domain, known)
         # The unknown half meets sizes that only the other half can explain.
@@ -240,13 +249,13 @@ class BucketedCall(Nested):
         if not own and not (in_step and _in_step(rest, domain, learned)):
             program, consts = masked(programs, domain, known).program.close_over()
             params: dict[str, Any] = {"program": program, "name": self.name}
-            return call_halves(jit_call, trace, [*consts, *args], (*(True,) * len(consts), *known_args), params)
+            return partial_eval_call(jit_call, trace, [*consts, *args], (*(True,) * len(consts), *known_args), params)
         out = trace.outside(self, [*lengths, *consts, *inputs], {"programs": values, "domain": domain, "known": known})
         if not first.is_cut:
             return tuple(out)
         given = [*lengths, *captured, *first.residuals(inputs, out), *late]
         found = trace.write(self, given, {"programs": rest, "domain": domain, "known": learned})
-        return tuple(merged(out, found, first.known_out))
+        return tuple(merge_by_mask(out, found, first.known_out))
 
     def transpose(
         self,
@@ -258,8 +267,8 @@ class BucketedCall(Nested):
     ) -> Sequence[Array | None]:
         k = len(domain.ranges)
         linear = tuple(isinstance(x, Linear) for x in args)
-        nonzero = present(cts)
-        back, consts = opened([transposed(p, linear[k:], nonzero) for p in programs], domain)
+        nonzero = not_none_mask(cts)
+        back, consts = open_constants([transpose_program(p, linear[k:], nonzero) for p in programs], domain)
         given = [x for x, l in zip(args[k:], linear[k:], strict=True) if not l]
         operands = [*args[:k], *consts, *given, *(ct for ct in cts if ct is not None)]
         found = iter(self(*operands, programs=back, domain=domain, known=known))
@@ -279,13 +288,15 @@ class BucketedCall(Nested):
         k = len(domain.ranges)
         if any(d is not None for d in dims[:k]):
             # Every element has its own lengths: batch the program that reads them.
-            program, out = batched(masked(programs, domain, known).program, size, present(dims), name=axis_name)
+            program, out = batch_program(
+                masked(programs, domain, known).program, size, not_none_mask(dims), name=axis_name
+            )
             program, consts = program.close_over()
-            ys = jit_call(*consts, *to_front(args, dims, size), program=program, name="vmap(bucketed)")
+            ys = jit_call(*consts, *batch_to_front(args, dims, size), program=program, name="vmap(bucketed)")
             return ys, tuple(0 if b else None for b in out)
-        pairs = [batched(p, size, present(dims[k:]), name=axis_name) for p in programs]
-        mapped, consts = opened([p for p, _ in pairs], domain)
-        given = [*args[:k], *consts, *to_front(args[k:], dims[k:], size)]
+        pairs = [batch_program(p, size, not_none_mask(dims[k:]), name=axis_name) for p in programs]
+        mapped, consts = open_constants([p for p, _ in pairs], domain)
+        given = [*args[:k], *consts, *batch_to_front(args[k:], dims[k:], size)]
         ys = self(*given, programs=mapped, domain=domain, known=known)
         return ys, tuple(0 if b else None for b in pairs[0][1])
 

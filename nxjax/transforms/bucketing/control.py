@@ -13,7 +13,7 @@ from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.transforms.bucketing.interpret import interpret, rule, size_of
 from nxjax.transforms.bucketing.sizes import Extent
-from nxjax.transforms.bucketing.values import Context, Step, Val
+from nxjax.transforms.bucketing.values import Context, MemberStep, Val
 from nxjax.transforms.control.cond import choose, switch
 from nxjax.transforms.control.loop import LoopParams, Operands
 from nxjax.transforms.control.scan import scan
@@ -23,7 +23,7 @@ Vals = Sequence[Val]
 
 
 @rule("jit", "checkpoint", "custom_jvp_call", "custom_vjp_call", differing=("program", "rule", "policy", "name"))
-def _call(c: Context, s: Step, *xs: Val) -> Vals:
+def _call(c: Context, s: MemberStep, *xs: Val) -> Vals:
     # Derivatives were taken before padding was looked at: what is left of a custom rule is the function itself.
     return interpret(c, s.each("program"), xs)
 
@@ -32,7 +32,7 @@ def _arrays(vals: Sequence[Val]) -> tuple[Array, ...]:
     return tuple(v.array for v in vals)
 
 
-def _kept(c: Context, s: Step, carry: Sequence[Val], new: Sequence[Val]) -> list[Array]:
+def _kept(c: Context, s: MemberStep, carry: Sequence[Val], new: Sequence[Val]) -> list[Array]:
     """The next carry in the types of the last, whose sizes it must have."""
     found: list[Array] = []
     for old, v in zip(carry, new, strict=True):
@@ -48,7 +48,7 @@ def _kept(c: Context, s: Step, carry: Sequence[Val], new: Sequence[Val]) -> list
 
 
 @rule("scan", differing=("body", "length"))
-def _scan(c: Context, s: Step, *xs: Val) -> Vals:
+def _scan(c: Context, s: MemberStep, *xs: Val) -> Vals:
     loop, bodies = LoopParams.of(s.params), s.each("body")
     _, consts, carry, sequences = loop.split(xs)
     length = size_of(c, s.each("length"), [x.sizes[0] for x in sequences], s)
@@ -76,7 +76,7 @@ def _scan(c: Context, s: Step, *xs: Val) -> Vals:
 
 
 @rule("while", differing=("cond", "body"))
-def _while(c: Context, s: Step, *xs: Val) -> Vals:
+def _while(c: Context, s: MemberStep, *xs: Val) -> Vals:
     operands = LoopParams.of(s.params).split(xs)
     carry, conds, bodies = operands.carry, s.each("cond"), s.each("body")
 
@@ -93,7 +93,7 @@ def _while(c: Context, s: Step, *xs: Val) -> Vals:
 
 
 @rule("cond", differing=("branches",))
-def _cond(c: Context, s: Step, index: Val, *xs: Val) -> Vals:
+def _cond(c: Context, s: MemberStep, index: Val, *xs: Val) -> Vals:
     columns = list(zip(*s.each("branches"), strict=True))
     sizes: list[list[tuple[Extent, ...]]] = []
 

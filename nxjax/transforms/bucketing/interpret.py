@@ -25,9 +25,9 @@ from nxjax.trace.program import Atom, Literal, Program
 from nxjax.trace.scope import replaying
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.bucketing.sizes import Extent, Size, find_number, simple
-from nxjax.transforms.bucketing.values import Context, Step, Val, whole
-from nxjax.transforms.bucketing.walk import Walk
+from nxjax.transforms.bucketing.sizes import Extent, Size, find_number, simplify
+from nxjax.transforms.bucketing.values import Context, MemberStep, Val, unpadded
+from nxjax.transforms.bucketing.walk import MemberWalk
 
 # One value, or one per result of an op that gives several.
 Rule = Callable[..., "Val | Sequence[Val]"]
@@ -59,7 +59,7 @@ def rule(*names: str, differing: Sequence[str] = ()) -> Callable[[Rule], Rule]:
 
 def interpret(c: Context, programs: Sequence[Program], args: Sequence[Val]) -> list[Val]:
     """The results of the first of ``programs`` on ``args``, with padding kept out; runs under the current trace."""
-    walk = Walk(programs, lambda source=None: diverged(c, programs, source))
+    walk = MemberWalk(programs, lambda source=None: diverged(c, programs, source))
     env: list[Val] = [constant_of(c, column) for column in zip(*(p.values for p in programs), strict=True)]
     env += args
 
@@ -71,7 +71,7 @@ def interpret(c: Context, programs: Sequence[Program], args: Sequence[Val]) -> l
         return env[walk.slot(atoms, source)]
 
     for equations in walk.columns():
-        step, first = Step(equations), equations[0]
+        step, first = MemberStep(equations), equations[0]
         with replaying(first.scope, first.source):
             xs = [operand(atoms, first.source) for atoms in zip(*(e.inputs for e in equations), strict=True)]
             found = apply(c, step, xs)
@@ -79,11 +79,11 @@ def interpret(c: Context, programs: Sequence[Program], args: Sequence[Val]) -> l
     return [operand(atoms) for atoms in zip(*(p.outputs for p in programs), strict=True)]
 
 
-def apply(c: Context, step: Step, xs: Sequence[Val]) -> Sequence[Val]:
+def apply(c: Context, step: MemberStep, xs: Sequence[Val]) -> Sequence[Val]:
     """One equation."""
     op = step.op
     if not any(x.varying() for x in xs) and _unchanging(step):
-        return bound(step, xs)
+        return bind_unmasked(step, xs)
     found = RULES.get(op.name)
     if found is None and isinstance(op, Elementwise):
         found = elementwise
@@ -108,26 +108,26 @@ def apply(c: Context, step: Step, xs: Sequence[Val]) -> Sequence[Val]:
     return [y] if isinstance(y, Val) else y
 
 
-def bound(step: Step, xs: Sequence[Val], sizes: Sequence[Sequence[Extent]] | None = None) -> list[Val]:
+def bind_unmasked(step: MemberStep, xs: Sequence[Val], sizes: Sequence[Sequence[Extent]] | None = None) -> list[Val]:
     """The op as it is, on arrays that need no mask; results without padding unless ``sizes`` are given."""
     y = current_trace().process(step.op, [x.array for x in xs], step.params)
     ys: Sequence[Array] = y if step.op.multi else [y]
     if sizes is None:
-        return [whole(a) for a in ys]
+        return [unpadded(a) for a in ys]
     return [Val(a, tuple(s)) for a, s in zip(ys, sizes, strict=True)]
 
 
-def elementwise(c: Context, step: Step, *xs: Val) -> Sequence[Val]:
+def elementwise(c: Context, step: MemberStep, *xs: Val) -> Sequence[Val]:
     """Element by element: padding stays where it is."""
     shape = step.shapes()[0]
     sizes: list[Extent] = list(shape)
     for x in xs:
         if x.ndim == len(shape):
             sizes = [b if isinstance(a, int) else a for a, b in zip(sizes, x.sizes, strict=True)]
-    return bound(step, xs, [sizes] * len(step.equations[0].outputs))
+    return bind_unmasked(step, xs, [sizes] * len(step.equations[0].outputs))
 
 
-def expanded(c: Context, step: Step, xs: Sequence[Val]) -> Sequence[Val]:
+def expanded(c: Context, step: MemberStep, xs: Sequence[Val]) -> Sequence[Val]:
     """The op by its expansion, made for every member.
 
     Where that has numbers of no known formula, such as the fixed-point multiplier of an integer mean, it is made for
@@ -188,7 +188,7 @@ def constant_of(c: Context, values: Sequence[Array]) -> Val:
                 here = wrap((columns == column[:, None]).all(0).reshape(first.shape))
                 number = _literal(c, [Literal(wrap(n)) for n in column]).array
                 found = select_n(here, found, broadcast_in_dim(number, shape=first.shape, broadcast_dimensions=()))
-            return whole(found)
+            return unpadded(found)
     raise LoweringError(
         "bucketed: an array made outside of nxjax depends on a bucketed length",
         got=", ".join(f"{v.type} at {m}" for v, m in zip(values, described(c), strict=True)),
@@ -209,7 +209,7 @@ def _literal(c: Context, literals: Sequence[Literal]) -> Val:
     first = literals[0]
     numbers = [np.asarray(l.value.numpy()) for l in literals]
     if all(n.tobytes() == numbers[0].tobytes() for n in numbers):
-        return whole(first.value)
+        return unpadded(first.value)
     found: Array | None = None
     if first.type.dtype in dtypes.INTEGER:
         size = c.solver.find([int(n) for n in numbers])
@@ -220,7 +220,7 @@ def _literal(c: Context, literals: Sequence[Literal]) -> Val:
         if number is not None:
             found = c.number(number, first.type)
     if found is None and c.solver.complete:
-        found = looked_up(c, numbers, first.type)
+        found = lookup_by_length(c, numbers, first.type)
     if found is None:
         raise LoweringError(
             UNRECOGNIZED,
@@ -228,10 +228,10 @@ def _literal(c: Context, literals: Sequence[Literal]) -> Val:
             expected="a polynomial in the lengths, its reciprocal, root or logarithm, or a constant times a power",
             fix="compute it from the shape with nx functions: nx.asarray(x.shape[0]) instead of Python arithmetic",
         )
-    return whole(found)
+    return unpadded(found)
 
 
-def looked_up(c: Context, numbers: Sequence[np.ndarray[Any, Any]], type: ArrayType) -> Array:
+def lookup_by_length(c: Context, numbers: Sequence[np.ndarray[Any, Any]], type: ArrayType) -> Array:
     """The number of this length, from all of them."""
     ranges = c.solver.domain.ranges
     table = np.zeros([len(r.lengths()) for r in ranges], type.dtype)
@@ -247,17 +247,17 @@ def looked_up(c: Context, numbers: Sequence[np.ndarray[Any, Any]], type: ArrayTy
     return convert_element_type(found, dtype=type.dtype, weak=type.weak)
 
 
-def _unchanging(step: Step) -> bool:
+def _unchanging(step: MemberStep) -> bool:
     """No result and no parameter differs between the members."""
     first, *rest = step.equations
     types = [v.type for v in first.outputs]
     return all([v.type for v in e.outputs] == types for e in rest) and not any(map(step.differs, first.params))
 
 
-def _checked(c: Context, step: Step, i: int, y: Val) -> Val:
+def _checked(c: Context, step: MemberStep, i: int, y: Val) -> Val:
     """A result whose sizes fit what every member has there: the safety net under the rules."""
     shapes = step.shapes(i)
-    sizes = tuple(simple(s) for s in y.sizes)
+    sizes = tuple(simplify(s) for s in y.sizes)
     fits = y.array.shape == shapes[0] and len(sizes) == len(shapes[0])
     fits = fits and all(c.solver.values(s) == tuple(shape[d] for shape in shapes) for d, s in enumerate(sizes))
     if not fits:
@@ -306,7 +306,7 @@ def diverged(c: Context, programs: Sequence[Program], source: Source | None = No
     )
 
 
-def size_of(c: Context, values: Sequence[int], proposals: Sequence[Extent], step: Step) -> Extent:
+def size_of(c: Context, values: Sequence[int], proposals: Sequence[Extent], step: MemberStep) -> Extent:
     """The size that the members show, or the rule's error."""
     found = c.solver.find(values, proposals)
     if found is None:
@@ -318,7 +318,9 @@ def size_of(c: Context, values: Sequence[int], proposals: Sequence[Extent], step
     return found
 
 
-def sizes_of(c: Context, step: Step, proposals: Sequence[Sequence[Extent]], result: int = 0) -> tuple[Extent, ...]:
+def sizes_of(
+    c: Context, step: MemberStep, proposals: Sequence[Sequence[Extent]], result: int = 0
+) -> tuple[Extent, ...]:
     """The sizes of a result, with what the rule thinks each may be."""
     shapes = step.shapes(result)
     return tuple(size_of(c, [s[d] for s in shapes], p, step) for d, p in enumerate(proposals))

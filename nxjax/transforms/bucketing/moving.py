@@ -22,10 +22,10 @@ from nxjax.ops.slicing import slice as slice_op
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
-from nxjax.transforms.bucketing.interpret import bound, rule, size_of, sizes_of
+from nxjax.transforms.bucketing.interpret import bind_unmasked, rule, size_of, sizes_of
 from nxjax.transforms.bucketing.rules import called
-from nxjax.transforms.bucketing.sizes import Extent, Size, simple, total
-from nxjax.transforms.bucketing.values import Context, Step, Val, zero
+from nxjax.transforms.bucketing.sizes import Extent, Size, simplify, total
+from nxjax.transforms.bucketing.values import Context, MemberStep, Val, zero
 
 Vals = Val | Sequence[Val]
 
@@ -45,7 +45,7 @@ def _cut(c: Context, array: Array, axis: int, start: Extent, stride: int, count:
 
 
 @rule("slice", differing=("start_indices", "limit_indices"))
-def _slice(c: Context, s: Step, x: Val) -> Vals:
+def _slice(c: Context, s: MemberStep, x: Val) -> Vals:
     starts, limits = s.each("start_indices"), s.each("limit_indices")
     strides: tuple[int, ...] = s.params.get("strides") or (1,) * x.ndim
     shape = s.shapes()[0]
@@ -57,7 +57,7 @@ def _slice(c: Context, s: Step, x: Val) -> Vals:
         proposals: list[Extent] = [x.sizes[d]]
         limit = c.solver.find(_column(limits, d), [x.sizes[d]])
         if limit is not None:
-            proposals.append(simple((Size.of(limit) - start + (k - 1)) // k))
+            proposals.append(simplify((Size.of(limit) - start + (k - 1)) // k))
         sizes.append(size_of(c, _column(s.shapes(), d), proposals, s))
         if not isinstance(start, int):
             array = _cut(c, array, d, start, k, shape[d])
@@ -67,7 +67,7 @@ def _slice(c: Context, s: Step, x: Val) -> Vals:
 
 
 @rule("split", differing=("sizes",))
-def _split(c: Context, s: Step, x: Val) -> Vals:
+def _split(c: Context, s: MemberStep, x: Val) -> Vals:
     axis: int = s.params["axis"]
     found: list[Val] = []
     start: Extent = 0
@@ -80,7 +80,7 @@ def _split(c: Context, s: Step, x: Val) -> Vals:
 
 
 @rule("pad", differing=("padding_config",))
-def _pad(c: Context, s: Step, x: Val, value: Val) -> Vals:
+def _pad(c: Context, s: MemberStep, x: Val, value: Val) -> Vals:
     configs = s.each("padding_config")
     array, sizes = x.array, list[Extent]()
     rest: list[tuple[int, int, int]] = []
@@ -106,12 +106,12 @@ def _pad(c: Context, s: Step, x: Val, value: Val) -> Vals:
 
 
 @rule("concatenate")
-def _concatenate(c: Context, s: Step, *xs: Val) -> Vals:
+def _concatenate(c: Context, s: MemberStep, *xs: Val) -> Vals:
     axis: int = s.params["dimension"]
     sizes: list[Extent] = [next((x.sizes[d] for x in xs if x.varies(d)), xs[0].sizes[d]) for d in range(xs[0].ndim)]
     sizes[axis] = total(x.sizes[axis] for x in xs)
     if not any(x.varies(axis) for x in xs[:-1]):
-        return bound(s, xs, [sizes])
+        return bind_unmasked(s, xs, [sizes])
     # Each is written over the padding of the one before it.
     shape = s.shapes()[0]
     found = pad(xs[0].array, zero(xs[0].array), padding_config=_behind(xs[0].shape, shape))
@@ -132,7 +132,7 @@ def _behind(shape: Sequence[int], wanted: Sequence[int]) -> tuple[tuple[int, int
 
 def _limited(c: Context, start: Array, size: Extent, block: Extent) -> Array:
     """A start index moved so that a block stays inside what counts, as the op itself does at the true length."""
-    last = simple(Size.of(size) - block)
+    last = simplify(Size.of(size) - block)
     if last == 0:
         return like(start, 0)
     limit = c.value(last)
@@ -160,14 +160,14 @@ def _with_room(c: Context, x: Val, blocks: Sequence[Extent], shape: Sequence[int
 
 
 @rule("dynamic_slice", differing=("slice_sizes",))
-def _dynamic_slice(c: Context, s: Step, x: Val, *starts: Val) -> Vals:
+def _dynamic_slice(c: Context, s: MemberStep, x: Val, *starts: Val) -> Vals:
     sizes = sizes_of(c, s, [[n] for n in x.sizes])
     wide = _with_room(c, x, sizes, s.shapes()[0])
     return Val(called(s, [wide, *_starts(c, x, sizes, starts)]), sizes)
 
 
 @rule("dynamic_update_slice")
-def _dynamic_update_slice(c: Context, s: Step, x: Val, update: Val, *starts: Val) -> Vals:
+def _dynamic_update_slice(c: Context, s: MemberStep, x: Val, update: Val, *starts: Val) -> Vals:
     at = _starts(c, x, update.sizes, starts)
     wide = _with_room(c, x, update.sizes, update.shape)
     if wide is x.array:
@@ -199,7 +199,7 @@ def _indices(
     for k, d in enumerate(dims):
         if not moving[k]:
             continue
-        last = convert_element_type(c.value(simple(Size.of(x.sizes[d]) - sizes[d])), dtype=array.dtype)
+        last = convert_element_type(c.value(simplify(Size.of(x.sizes[d]) - sizes[d])), dtype=array.dtype)
         limit = broadcast_in_dim(last, shape=array.shape, broadcast_dimensions=())
         beyond = gt(array, limit)
         mine = broadcast_in_dim(wrap(columns == k), shape=array.shape, broadcast_dimensions=(place,))
@@ -208,7 +208,7 @@ def _indices(
 
 
 @rule("gather", differing=("slice_sizes",))
-def _gather(c: Context, s: Step, x: Val, indices: Val) -> Vals:
+def _gather(c: Context, s: MemberStep, x: Val, indices: Val) -> Vals:
     n, mode = s.params["dimension_numbers"], s.params["mode"]
     rows = s.each("slice_sizes")
     sizes = [size_of(c, _column(rows, d), [x.sizes[d]], s) for d in range(x.ndim)]
@@ -233,7 +233,7 @@ _NEUTRAL = {
 
 
 @rule("scatter", "scatter_add", "scatter_sub", "scatter_mul", "scatter_max", "scatter_min")
-def _scatter(c: Context, s: Step, x: Val, indices: Val, updates: Val) -> Vals:
+def _scatter(c: Context, s: MemberStep, x: Val, indices: Val, updates: Val) -> Vals:
     n, mode = s.params["dimension_numbers"], s.params["mode"]
     dims: tuple[int, ...] = n.scatter_dims_to_operand_dims
     window = n.window(x.ndim)
@@ -254,7 +254,7 @@ def _scatter(c: Context, s: Step, x: Val, indices: Val, updates: Val) -> Vals:
     clip = mode is not GatherScatterMode.FILL_OR_DROP
     if clip:
         low = like(at, 0)
-        limits = [simple(Size.of(x.sizes[d]) - sizes[d]) for d in dims]
+        limits = [simplify(Size.of(x.sizes[d]) - sizes[d]) for d in dims]
         for k, limit in enumerate(limits):
             bound_ = broadcast_in_dim(
                 convert_element_type(c.value(limit), dtype=at.dtype), shape=at.shape, broadcast_dimensions=()
@@ -281,7 +281,7 @@ def _scatter(c: Context, s: Step, x: Val, indices: Val, updates: Val) -> Vals:
     return Val(y, x.sizes)
 
 
-def _whole_windows(c: Context, s: Step, x: Array, at: Array, updates: Val, blocks: Sequence[int]) -> Array:
+def _whole_windows(c: Context, s: MemberStep, x: Array, at: Array, updates: Val, blocks: Sequence[int]) -> Array:
     """Updates whose windows have padding, with something in it that changes nothing."""
     n = s.params["dimension_numbers"]
     dims = updates.varying(n.update_window_dims)

@@ -14,16 +14,16 @@ import numpy as np
 from nxjax.ops.arithmetic import sub
 from nxjax.ops.base import like
 from nxjax.ops.quant_reduce import qmean
-from nxjax.ops.quant_traced import Factor, cast, from_stored, recovered, settled, wrapped
+from nxjax.ops.quant_traced import Factor, cast, from_stored, grid_integers, to_output_grid, wrap_int32
 from nxjax.ops.reduce import reduce_sum
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.bucketing.interpret import TABLE, bound, expanded, looked_up, rule
+from nxjax.transforms.bucketing.interpret import TABLE, bind_unmasked, expanded, lookup_by_length, rule
 from nxjax.transforms.bucketing.rules import called, product_of
 from nxjax.transforms.bucketing.sizes import Extent, Size, product
-from nxjax.transforms.bucketing.values import Context, Step, Val
+from nxjax.transforms.bucketing.values import Context, MemberStep, Val
 
 
 def _without(x: Val, axes: Sequence[int]) -> tuple[Extent, ...]:
@@ -31,7 +31,7 @@ def _without(x: Val, axes: Sequence[int]) -> tuple[Extent, ...]:
 
 
 @rule("qdot")
-def _qdot(c: Context, s: Step, x: Val, w: Val, *rest: Val) -> Val | Sequence[Val]:
+def _qdot(c: Context, s: MemberStep, x: Val, w: Val, *rest: Val) -> Val | Sequence[Val]:
     if w.varying():
         return expanded(c, s, [x, w, *rest])
     (xc, yc), _ = s.params["dimension_numbers"]
@@ -40,36 +40,36 @@ def _qdot(c: Context, s: Step, x: Val, w: Val, *rest: Val) -> Val | Sequence[Val
 
 
 @rule("qmatmul")
-def _qmatmul(c: Context, s: Step, x: Val, y: Val) -> Val | Sequence[Val]:
+def _qmatmul(c: Context, s: MemberStep, x: Val, y: Val) -> Val | Sequence[Val]:
     return product_of(c, s, x, y)
 
 
 @rule("qsoftmax")
-def _qsoftmax(c: Context, s: Step, x: Val) -> Val | Sequence[Val]:
-    return expanded(c, s, [x]) if x.varies(s.params["axis"]) else bound(s, [x], [x.sizes])
+def _qsoftmax(c: Context, s: MemberStep, x: Val) -> Val | Sequence[Val]:
+    return expanded(c, s, [x]) if x.varies(s.params["axis"]) else bind_unmasked(s, [x], [x.sizes])
 
 
 @rule("qsum")
-def _qsum(c: Context, s: Step, x: Val) -> Val | Sequence[Val]:
+def _qsum(c: Context, s: MemberStep, x: Val) -> Val | Sequence[Val]:
     axes: tuple[int, ...] = s.params["axes"]
     return Val(called(s, [c.mask(x, axes, 0)]), _without(x, axes))
 
 
 @rule("qavgpool")
-def _qavgpool(c: Context, s: Step, x: Val) -> Val | Sequence[Val]:
+def _qavgpool(c: Context, s: MemberStep, x: Val) -> Val | Sequence[Val]:
     still = [d for d in x.varying() if s.params["window_dimensions"][d] == s.params["window_strides"][d] == 1]
     if tuple(still) != x.varying():
         return expanded(c, s, [x])
-    return bound(s, [x], [[x.sizes[d] if d in still else n for d, n in enumerate(s.shapes()[0])]])
+    return bind_unmasked(s, [x], [[x.sizes[d] if d in still else n for d, n in enumerate(s.shapes()[0])]])
 
 
 @rule("qmean")
-def _qmean(c: Context, s: Step, x: Val) -> Val | Sequence[Val]:
+def _qmean(c: Context, s: MemberStep, x: Val) -> Val | Sequence[Val]:
     p = s.params
     axes, x_grid, y_grid, rounding = p["axes"], p["x_grid"], p["y_grid"], p["rounding"]
     sizes = _without(x, axes)
     if not x.varying(axes):
-        return bound(s, [x], [sizes])
+        return bind_unmasked(s, [x], [sizes])
     every = c.solver.everywhere(TABLE)
     if every is None:
         raise s.refuse(
@@ -77,15 +77,15 @@ def _qmean(c: Context, s: Step, x: Val) -> Val | Sequence[Val]:
         )
     count = Size.of(product(x.sizes[a] for a in axes))
     factors = [qmean.factor(int(count.at(n)), x_grid, y_grid, rounding) for n in every.lengths]
-    centred = cast(recovered(x.array, x_grid), dtypes.int64)
+    centred = cast(grid_integers(x.array, x_grid), dtypes.int64)
     centred = sub(centred, like(centred, x_grid.zero_point))
-    total = wrapped(reduce_sum(c.mask(Val(centred, x.sizes), axes, 0), axes=axes))
+    total = wrap_int32(reduce_sum(c.mask(Val(centred, x.sizes), axes, 0), axes=axes))
 
     def row(numbers: Sequence[int]) -> Array:
         columns = [np.asarray(n, np.int64) for n in numbers]
-        number = looked_up(Context(every, c.lengths), columns, ArrayType((), dtypes.int64))
+        number = lookup_by_length(Context(every, c.lengths), columns, ArrayType((), dtypes.int64))
         return broadcast_in_dim(number, shape=total.shape, broadcast_dimensions=())
 
     factor = Factor(row([m for m, _ in factors]), row([e for _, e in factors]), rounding)
-    stored = settled(factor.applied(total, lambda v: v), y_grid, *y_grid.limits)
+    stored = to_output_grid(factor.applied(total, lambda v: v), y_grid, *y_grid.limits)
     return Val(from_stored(stored, y_grid), sizes)

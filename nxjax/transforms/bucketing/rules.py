@@ -15,14 +15,14 @@ from nxjax.ops.reduce import highest, lowest
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, current_trace
-from nxjax.transforms.bucketing.interpret import bound, expanded, rule, size_of, sizes_of
-from nxjax.transforms.bucketing.sizes import Extent, Size, product, simple
-from nxjax.transforms.bucketing.values import Context, Step, Val
+from nxjax.transforms.bucketing.interpret import bind_unmasked, expanded, rule, size_of, sizes_of
+from nxjax.transforms.bucketing.sizes import Extent, Size, product, simplify
+from nxjax.transforms.bucketing.values import Context, MemberStep, Val
 
 Vals = Val | Sequence[Val]
 
 
-def called(step: Step, arrays: Sequence[Array], **changed: Any) -> Any:
+def called(step: MemberStep, arrays: Sequence[Array], **changed: Any) -> Any:
     """The op of ``step`` on other operands, some parameters changed."""
     return current_trace().process(step.op, arrays, {**step.params, **changed})
 
@@ -35,14 +35,14 @@ def _without(sizes: Sequence[Extent], axes: Sequence[int]) -> tuple[Extent, ...]
 
 
 @rule("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or", "reduce_xor")
-def _reduce(c: Context, s: Step, x: Val) -> Vals:
+def _reduce(c: Context, s: MemberStep, x: Val) -> Vals:
     axes: tuple[int, ...] = s.params["axes"]
     fill = s.op.identity(x.array.dtype)  # type: ignore[attr-defined]
     return Val(called(s, [c.mask(x, axes, fill)]), _without(x.sizes, axes))
 
 
 @rule("argmax", "argmin")
-def _argextremum(c: Context, s: Step, x: Val) -> Vals:
+def _argextremum(c: Context, s: MemberStep, x: Val) -> Vals:
     # The first extremum wins, and padding comes last.
     axes: tuple[int, ...] = s.params["axes"]
     fill = (lowest if s.op.largest else highest)(x.array.dtype)  # type: ignore[attr-defined]
@@ -50,19 +50,19 @@ def _argextremum(c: Context, s: Step, x: Val) -> Vals:
 
 
 @rule("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
-def _cumulative(c: Context, s: Step, x: Val) -> Vals:
+def _cumulative(c: Context, s: MemberStep, x: Val) -> Vals:
     if not s.params.get("reverse", False):
-        return bound(s, [x], [x.sizes])
+        return bind_unmasked(s, [x], [x.sizes])
     fill = s.op.identity(x.array.dtype)  # type: ignore[attr-defined]
     return Val(called(s, [c.mask(x, (s.params["axis"],), fill)]), x.sizes)
 
 
 @rule("sort")
-def _sort(c: Context, s: Step, *xs: Val) -> Vals:
+def _sort(c: Context, s: MemberStep, *xs: Val) -> Vals:
     axis: int = s.params["dimension"]
     sizes = elementwise_sizes(xs)
     if isinstance(sizes[axis], int):
-        return bound(s, xs, [sizes] * len(xs))
+        return bind_unmasked(s, xs, [sizes] * len(xs))
     shape = xs[0].shape
     inside = c.valid(sizes[axis], shape[axis])
     padding = convert_element_type(inside, dtype=dtypes.int32)
@@ -73,7 +73,7 @@ def _sort(c: Context, s: Step, *xs: Val) -> Vals:
 
 
 @rule("top_k", differing=("k",))
-def _top_k(c: Context, s: Step, x: Val) -> Vals:
+def _top_k(c: Context, s: MemberStep, x: Val) -> Vals:
     # Equal elements come in order of index, so padding is never before an element.
     axis: int = s.params["axis"]
     k = size_of(c, s.each("k"), [x.sizes[axis]], s)
@@ -92,7 +92,7 @@ def elementwise_sizes(xs: Sequence[Val]) -> tuple[Extent, ...]:
 
 
 @rule("dot_general")
-def product_of(c: Context, s: Step, x: Val, y: Val) -> Vals:
+def product_of(c: Context, s: MemberStep, x: Val, y: Val) -> Vals:
     """Sums of products: what is contracted is masked, the rest stays."""
     (xc, yc), (xb, yb) = s.params["dimension_numbers"]
     # Both sides: padding may be infinite, and infinity times zero is not zero.
@@ -105,37 +105,37 @@ def product_of(c: Context, s: Step, x: Val, y: Val) -> Vals:
 
 
 @rule("softmax", "log_softmax")
-def _softmax(c: Context, s: Step, x: Val) -> Vals:
+def _softmax(c: Context, s: MemberStep, x: Val) -> Vals:
     return Val(called(s, [c.mask(x, (s.params["axis"],), lowest(x.array.dtype))]), x.sizes)
 
 
 @rule("logsumexp")
-def _logsumexp(c: Context, s: Step, x: Val) -> Vals:
+def _logsumexp(c: Context, s: MemberStep, x: Val) -> Vals:
     axes: tuple[int, ...] = s.params["axes"]
     return Val(called(s, [c.mask(x, axes, lowest(x.array.dtype))]), _without(x.sizes, axes))
 
 
 @rule("layer_norm", "rms_norm", "batch_norm_inference")
-def _norm(c: Context, s: Step, x: Val, *parameters: Val) -> Vals:
+def _norm(c: Context, s: MemberStep, x: Val, *parameters: Val) -> Vals:
     axis: Any = s.params["axis"]
     if x.varying((axis,) if isinstance(axis, int) else axis):
         return expanded(c, s, [x, *parameters])
-    return bound(s, [x, *parameters], [x.sizes])
+    return bind_unmasked(s, [x, *parameters], [x.sizes])
 
 
 @rule("one_hot")
-def _one_hot(c: Context, s: Step, x: Val) -> Vals:
+def _one_hot(c: Context, s: MemberStep, x: Val) -> Vals:
     axis: int = s.params["axis"]
-    return bound(s, [x], [(*x.sizes[:axis], s.params["num_classes"], *x.sizes[axis:])])
+    return bind_unmasked(s, [x], [(*x.sizes[:axis], s.params["num_classes"], *x.sizes[axis:])])
 
 
 @rule("dot_product_attention")
-def _attention(c: Context, s: Step, q: Val, k: Val, v: Val, *extras: Val) -> Vals:
+def _attention(c: Context, s: MemberStep, q: Val, k: Val, v: Val, *extras: Val) -> Vals:
     p = s.params
     if q.varying((2, 3)) or k.varying((2, 3)):
         return expanded(c, s, [q, k, v, *extras])
     if not k.varies(1):
-        return bound(s, [q, k, v, *extras], [(k.sizes[0] if k.varies(0) else q.sizes[0], *q.sizes[1:])])
+        return bind_unmasked(s, [q, k, v, *extras], [(k.sizes[0] if k.varies(0) else q.sizes[0], *q.sizes[1:])])
     if extras or p["local_window_size"] is not None:
         # A query may see no key at all: it then weighs all keys equally, those of the padding too.
         return expanded(c, s, [q, k, v, *extras])
@@ -150,54 +150,54 @@ def _attention(c: Context, s: Step, q: Val, k: Val, v: Val, *extras: Val) -> Val
 
 
 @rule("select_n", "clamp", "copy", "stop_gradient", "name", "reduce_precision", "optimization_barrier")
-def _in_place(c: Context, s: Step, *xs: Val) -> Vals:
+def _in_place(c: Context, s: MemberStep, *xs: Val) -> Vals:
     shape = s.shapes()[0]
     if len(s.equations[0].outputs) > 1:
-        return bound(s, xs, [x.sizes for x in xs])
-    return bound(s, xs, [elementwise_sizes([x for x in xs if x.ndim == len(shape)])])
+        return bind_unmasked(s, xs, [x.sizes for x in xs])
+    return bind_unmasked(s, xs, [elementwise_sizes([x for x in xs if x.ndim == len(shape)])])
 
 
 @rule("bitcast_convert_type")
-def _bitcast(c: Context, s: Step, x: Val) -> Vals:
+def _bitcast(c: Context, s: MemberStep, x: Val) -> Vals:
     # A change of width adds or takes a last axis, which is not of a length.
     shape = s.shapes()[0]
-    return bound(s, [x], [[*x.sizes, *shape[x.ndim :]][: len(shape)]])
+    return bind_unmasked(s, [x], [[*x.sizes, *shape[x.ndim :]][: len(shape)]])
 
 
 @rule("broadcast_in_dim", differing=("shape",))
-def _broadcast(c: Context, s: Step, x: Val) -> Vals:
+def _broadcast(c: Context, s: MemberStep, x: Val) -> Vals:
     proposals: list[list[Extent]] = [[] for _ in s.shapes()[0]]
     for a, d in enumerate(s.params["broadcast_dimensions"]):
         proposals[d].append(x.sizes[a])
-    return bound(s, [x], [sizes_of(c, s, proposals)])
+    return bind_unmasked(s, [x], [sizes_of(c, s, proposals)])
 
 
 @rule("iota", differing=("shape",))
-def _iota(c: Context, s: Step) -> Vals:
-    return bound(s, [], [sizes_of(c, s, [[] for _ in s.shapes()[0]])])
+def _iota(c: Context, s: MemberStep) -> Vals:
+    return bind_unmasked(s, [], [sizes_of(c, s, [[] for _ in s.shapes()[0]])])
 
 
 @rule("transpose")
-def _transpose(c: Context, s: Step, x: Val) -> Vals:
-    return bound(s, [x], [tuple(x.sizes[a] for a in s.params["permutation"])])
+def _transpose(c: Context, s: MemberStep, x: Val) -> Vals:
+    return bind_unmasked(s, [x], [tuple(x.sizes[a] for a in s.params["permutation"])])
 
 
 @rule("rev")
-def _rev(c: Context, s: Step, x: Val) -> Vals:
+def _rev(c: Context, s: MemberStep, x: Val) -> Vals:
     y: Array = called(s, [x.array])
     for axis in x.varying(s.params["dimensions"]):
         # What was padding behind is now in front.
         n = x.shape[axis]
-        y = c.window(y, axis, simple(Size.of(n) - x.sizes[axis]), n)
+        y = c.window(y, axis, simplify(Size.of(n) - x.sizes[axis]), n)
     return Val(y, x.sizes)
 
 
 @rule("reshape", differing=("shape",))
-def _reshape(c: Context, s: Step, x: Val) -> Vals:
+def _reshape(c: Context, s: MemberStep, x: Val) -> Vals:
     before = [e.inputs[0].type.shape for e in s.equations]
     after = s.shapes()
     if any(0 in shape for shape in (*before, *after)):
-        return bound(s, [x], [sizes_of(c, s, [x.sizes for _ in after[0]])])
+        return bind_unmasked(s, [x], [sizes_of(c, s, [x.sizes for _ in after[0]])])
     sizes: list[Extent] = [1] * len(after[0])
     moved: list[tuple[Array, int]] = []  # per group to be packed anew: places, and which group
     lengths: list[int] = []
@@ -207,7 +207,7 @@ def _reshape(c: Context, s: Step, x: Val) -> Vals:
             rest = math.prod(after[0][o] for o in theirs if o != d)
             proposals = [*(x.sizes[a] for a in ours), whole_size]
             if rest > 1 and all(len({shape[o] for shape in after}) == 1 for o in theirs if o != d):
-                proposals.append(simple(Size.of(whole_size) // rest))
+                proposals.append(simplify(Size.of(whole_size) // rest))
             sizes[d] = size_of(c, [shape[d] for shape in after], proposals, s)
         new = [sizes[d] for d in theirs]
         old = [x.sizes[a] for a in ours]
@@ -266,7 +266,7 @@ def _places(
     padded = 1
     for size, extent in zip(reversed(new), reversed(new_shape), strict=True):
         coordinate = arithmetic.rem(arithmetic.div(flat, fixed(padded)), fixed(extent))
-        index = arithmetic.add(index, arithmetic.mul(coordinate, spread(c.value(simple(stride)))))
+        index = arithmetic.add(index, arithmetic.mul(coordinate, spread(c.value(simplify(stride)))))
         stride, padded = stride * size, padded * extent
     place, padded = fixed(0), 1
     for size, extent in zip(reversed(old), reversed(old_shape), strict=True):
@@ -285,7 +285,7 @@ def _places(
     "cholesky", "eigh", "eig", "svd", "qr", "lu", "geqrf", "householder_product", "triangular_solve", "fft",
     "lu_pivots_to_permutation",
 )  # fmt: skip
-def _batched(c: Context, s: Step, *xs: Val) -> Vals:
+def _batched(c: Context, s: MemberStep, *xs: Val) -> Vals:
     core = {"fft": len(s.params.get("fft_lengths", ())), "lu_pivots_to_permutation": 1}.get(s.op.name, 2)
     batch = xs[0].ndim - core
     if any(x.varying(range(min(batch, x.ndim), x.ndim)) for x in xs):
@@ -294,4 +294,4 @@ def _batched(c: Context, s: Step, *xs: Val) -> Vals:
             "give it an axis of fixed size, or compute it outside of nx.bucketed",
         )
     sizes = [(*xs[0].sizes[:batch], *v.type.shape[batch:]) for v in s.equations[0].outputs]
-    return bound(s, xs, sizes)
+    return bind_unmasked(s, xs, sizes)

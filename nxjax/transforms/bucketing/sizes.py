@@ -112,7 +112,7 @@ def _made(terms: Mapping[Monomial, int]) -> Size:
     return Size(tuple(sorted(kept, key=lambda t: (-len(t[0]), repr(t[0])))))
 
 
-def simple(value: Extent) -> Extent:
+def simplify(value: Extent) -> Extent:
     """An int where the size is one."""
     if isinstance(value, int):
         return value
@@ -125,7 +125,7 @@ def total(values: Iterable[Extent]) -> Extent:
     found = Size.of(0)
     for v in values:
         found = found + v
-    return simple(found)
+    return simplify(found)
 
 
 def product(values: Iterable[Extent]) -> Extent:
@@ -133,7 +133,7 @@ def product(values: Iterable[Extent]) -> Extent:
     found = Size.of(1)
     for v in values:
         found = found * v
-    return simple(found)
+    return simplify(found)
 
 
 @final
@@ -275,7 +275,7 @@ class Solver:
         if not found or any(not self.same(found[0], other) for other in found[1:]):
             return None
         self.learn(found[0])
-        return simple(found[0])
+        return simplify(found[0])
 
     def _polynomials(self, values: tuple[int, ...]) -> Iterator[Size]:
         """The simplest polynomial in the lengths."""

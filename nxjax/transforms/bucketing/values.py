@@ -29,7 +29,7 @@ from nxjax.trace.array import wrap
 from nxjax.trace.core import Array, Op, Trace, current_trace
 from nxjax.trace.program import Equation
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.bucketing.sizes import Extent, Number, Quotient, Size, Solver, simple
+from nxjax.transforms.bucketing.sizes import Extent, Number, Quotient, Size, Solver, simplify
 
 
 @final
@@ -57,14 +57,14 @@ class Val:
         return tuple(a for a in (range(self.ndim) if axes is None else axes) if self.varies(a))
 
 
-def whole(array: Array) -> Val:
+def unpadded(array: Array) -> Val:
     """A value without padding."""
     return Val(array, tuple(array.shape))
 
 
 @final
 @dataclass(frozen=True)
-class Step:
+class MemberStep:
     """One equation of all members side by side; the first member's is the one at the buckets' sizes."""
 
     equations: tuple[Equation, ...]
@@ -217,7 +217,7 @@ class Context:
         if least == most:
             cut = tuple((0, count - array.shape[axis] if a == axis else 0, 0) for a in range(x.ndim))
             return pad(array, value, padding_config=cut) if array.shape[axis] != count else array
-        return self.window(array, axis, simple(Size.of(most) - low), count)
+        return self.window(array, axis, simplify(Size.of(most) - low), count)
 
     def taken(self, x: Array, axis: int, index: Array) -> Array:
         """``x`` at the places ``index`` [n] along ``axis``; places outside are moved inside."""

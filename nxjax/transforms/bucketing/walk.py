@@ -15,7 +15,7 @@ from nxjax.trace.types import ArrayType
 
 
 @final
-class Walk:
+class MemberWalk:
     """Walks ``programs``; the variables of all of them are numbered alike: consts, inputs, then results in order."""
 
     def __init__(self, programs: Sequence[Program], wrong: Callable[..., Exception]) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 from nxjax.ops.conv import dilated
 from nxjax.ops.reduce import highest, lowest
 from nxjax.trace.core import Array
-from nxjax.transforms.bucketing.interpret import bound, expanded, rule, size_of
+from nxjax.transforms.bucketing.interpret import bind_unmasked, expanded, rule, size_of
 from nxjax.transforms.bucketing.rules import called
-from nxjax.transforms.bucketing.sizes import Extent, Size, simple
-from nxjax.transforms.bucketing.values import Context, Step, Val
+from nxjax.transforms.bucketing.sizes import Extent, Size, simplify
+from nxjax.transforms.bucketing.values import Context, MemberStep, Val
 
 Vals = Val | Sequence[Val]
 Pairs = Sequence[tuple[int, int]]
@@ -24,19 +24,19 @@ Pairs = Sequence[tuple[int, int]]
 def _same_padding(n: Extent, k: Extent, stride: int) -> list[Extent]:
     """What "SAME" and "SAME_LOWER" pad in front."""
     padding = ((Size.of(n) + (stride - 1)) // stride - 1) * stride + k - n
-    return [simple(padding // 2), simple(padding - padding // 2)]
+    return [simplify(padding // 2), simplify(padding - padding // 2)]
 
 
 class _Axis:
     """One spatial axis: its padding in every member and what is known of it."""
 
     def __init__(
-        self, c: Context, s: Step, size: Extent, kernel: Extent, pads: Sequence[Pairs], i: int, stride: int, holes: int,
+        self, c: Context, s: MemberStep, size: Extent, kernel: Extent, pads: Sequence[Pairs], i: int, stride: int, holes: int,
         kernel_holes: int, outs: Sequence[int],
     ) -> None:  # fmt: skip
         lows, highs = ([p[i][side] for p in pads] for side in range(2))
-        full = simple(Size.of(size) * holes - (holes - 1))
-        window = simple(Size.of(kernel) * kernel_holes - (kernel_holes - 1))
+        full = simplify(Size.of(size) * holes - (holes - 1))
+        window = simplify(Size.of(kernel) * kernel_holes - (kernel_holes - 1))
         low = c.solver.find(lows, _same_padding(full, window, stride))
         if low is None:
             raise s.refuse(
@@ -45,16 +45,16 @@ class _Axis:
                 got=lows,
             )
         high = c.solver.find(highs, _same_padding(full, window, stride))
-        proposals: list[Extent] = [size, simple((Size.of(size) + (stride - 1)) // stride)]
+        proposals: list[Extent] = [size, simplify((Size.of(size) + (stride - 1)) // stride)]
         if high is not None:
-            proposals.append(simple((Size.of(full) + low + high - window) // stride + 1))
+            proposals.append(simplify((Size.of(full) + low + high - window) // stride + 1))
         self.low = low
         self.size = size_of(c, outs, proposals, s)
         self.count = outs[0]
 
 
 @rule("conv_general_dilated", "qconv", differing=("padding",))
-def _conv(c: Context, s: Step, x: Val, w: Val, *rest: Val) -> Vals:
+def _conv(c: Context, s: MemberStep, x: Val, w: Val, *rest: Val) -> Vals:
     if rest and w.varying():
         return expanded(c, s, [x, w, *rest])
     p: dict[str, Any] = {"batch_group_count": 1, **s.params}
@@ -86,7 +86,7 @@ def _conv(c: Context, s: Step, x: Val, w: Val, *rest: Val) -> Vals:
     return Val(y, tuple(sizes))
 
 
-def _window_axes(c: Context, s: Step, x: Val, shapes: Sequence[Sequence[int]]) -> list[_Axis]:
+def _window_axes(c: Context, s: MemberStep, x: Val, shapes: Sequence[Sequence[int]]) -> list[_Axis]:
     """Every axis of a window reduction of ``x`` whose results have these shapes."""
     p = s.params
     found: list[_Axis] = []
@@ -107,7 +107,7 @@ def _window_axes(c: Context, s: Step, x: Val, shapes: Sequence[Sequence[int]]) -
     return found
 
 
-def _placed(c: Context, s: Step, x: Val, axes: Sequence[_Axis], fill: Any) -> tuple[Array, dict[str, Any]]:
+def _placed(c: Context, s: MemberStep, x: Val, axes: Sequence[_Axis], fill: Any) -> tuple[Array, dict[str, Any]]:
     """The operand with nothing but ``fill`` behind its end, and the parameters that then hold."""
     p = s.params
     padding, dilation = list(p["padding"]), list(p["base_dilation"])
@@ -127,18 +127,18 @@ _WINDOW_PARAMS = ("padding", "window_dimensions", "window_strides")
 
 
 @rule("reduce_window_sum", "reduce_window_max", "reduce_window_min", differing=_WINDOW_PARAMS)
-def _reduce_window(c: Context, s: Step, x: Val) -> Vals:
+def _reduce_window(c: Context, s: MemberStep, x: Val) -> Vals:
     axes = _window_axes(c, s, x, s.shapes())
     array, changed = _placed(c, s, x, axes, s.op.identity(x.array.dtype))  # type: ignore[attr-defined]
     return Val(called(s, [array], **changed), tuple(a.size for a in axes))
 
 
-def _worst(s: Step, x: Val) -> Any:
+def _worst(s: MemberStep, x: Val) -> Any:
     return (lowest if s.params["select_prim"] == "ge" else highest)(x.array.dtype)
 
 
 @rule("select_and_gather_add", differing=_WINDOW_PARAMS)
-def _select_and_gather(c: Context, s: Step, t: Val, x: Val) -> Vals:
+def _select_and_gather(c: Context, s: MemberStep, t: Val, x: Val) -> Vals:
     axes = _window_axes(c, s, x, s.shapes())
     array, changed = _placed(c, s, x, axes, _worst(s, x))
     tangent, _ = _placed(c, s, t, axes, 0)
@@ -146,9 +146,9 @@ def _select_and_gather(c: Context, s: Step, t: Val, x: Val) -> Vals:
 
 
 @rule("select_and_scatter_add", differing=_WINDOW_PARAMS)
-def _select_and_scatter(c: Context, s: Step, source: Val, x: Val) -> Vals:
+def _select_and_scatter(c: Context, s: MemberStep, source: Val, x: Val) -> Vals:
     if not x.varying():
-        return bound(s, [source, x], [x.sizes])
+        return bind_unmasked(s, [source, x], [x.sizes])
     axes = _window_axes(c, s, x, [e.inputs[0].type.shape for e in s.equations])
     array, changed = _placed(c, s, x, axes, _worst(s, x))
     y: Array = called(s, [c.mask(source, range(source.ndim), 0), array], **changed)
@@ -158,5 +158,5 @@ def _select_and_scatter(c: Context, s: Step, source: Val, x: Val) -> Vals:
         if s.params["base_dilation"][d] != 1:
             raise s.refuse("a dilated operand whose padding depends on a bucketed length", "give explicit padding")
         here = Val(y, tuple(y.shape))
-        y = c.placed(here, d, simple(-Size.of(axis.low)), x.shape[d], 0)
+        y = c.placed(here, d, simplify(-Size.of(axis.low)), x.shape[d], 0)
     return Val(y, x.sizes)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nxjax.errors import NxError
-from nxjax.ops.collectives import varying
+from nxjax.ops.collectives import as_varying
 from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
@@ -14,12 +14,12 @@ from nxjax.trace.core import Array
 from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.nested import said_to_vary
+from nxjax.transforms.nested import pvary_results
 
 Step = Callable[[Any, Sequence[Array]], tuple[Any, list[Any]]]
 
 
-def carry_of_one_type(
+def stage_loop_body(
     where: str, error: type[NxError], init: Any, extra: Sequence[ArrayType], step: Step, name: str
 ) -> tuple[list[Array], tree.TreeDef, Program]:
     """Stage ``step(carry, extra values) -> (carry, more leaves)`` so that the carry keeps its type.
@@ -44,7 +44,7 @@ def carry_of_one_type(
         if all(w == x.type for w, x in zip(wanted, values, strict=True)):
             break
         values = [
-            varying(x if w == x.type.with_vma(w.vma) else convert_element_type(x, dtype=w.dtype, weak=w.weak), w.vma)
+            as_varying(x if w == x.type.with_vma(w.vma) else convert_element_type(x, dtype=w.dtype, weak=w.weak), w.vma)
             for x, w in zip(values, wanted, strict=True)
         ]
     wrong = [(n, x.type, t) for n, x, t in zip(names, values, out_types, strict=True) if not x.type.same(t)]
@@ -56,7 +56,7 @@ def carry_of_one_type(
             fix=_fix(*wrong[0]),
         )
     whole = [*(x.type.vma for x in values), *(t.vma for t in program.out_types[count:])]
-    return values, carry_def, said_to_vary(program, whole)
+    return values, carry_def, pvary_results(program, whole)
 
 
 def _attempt(

@@ -18,15 +18,15 @@ from nxjax.config import config
 from nxjax.errors import BranchTypeError, DtypeError, ParameterError, ProgramError, ShapeError
 from nxjax.ops.arithmetic import max as maximum
 from nxjax.ops.arithmetic import min as minimum
-from nxjax.ops.base import NDArray, fits, move_batch, require, zeros
-from nxjax.ops.collectives import varying
+from nxjax.ops.base import NDArray, check_operands, move_batch, require, zeros
+from nxjax.ops.collectives import as_varying
 from nxjax.ops.compare import eq
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, transpose
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import DeviceArray, as_value, wrap
-from nxjax.trace.boundary import boundary
+from nxjax.trace.boundary import api_boundary
 from nxjax.trace.core import Array, Linear, use
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Literal, Program, Var, run
@@ -37,23 +37,23 @@ from nxjax.transforms.nested import (
     Mask,
     Nested,
     Thread,
-    both,
-    branch_of,
-    either,
-    handed_on,
+    clamped_branch,
+    expand_by_mask,
+    forwarded_inputs,
     jvp_program,
-    merged,
-    narrowed,
-    parted,
-    picked,
-    present,
-    said_to_vary,
-    spread,
-    taken_to_vary,
+    mask_and,
+    mask_or,
+    merge_by_mask,
+    not_none_mask,
+    pvary_inputs,
+    pvary_results,
+    select_by_mask,
+    select_inputs_and_results,
+    split_by_mask,
 )
 from nxjax.transforms.partial_eval import Halves, PartialTrace, partial_eval
-from nxjax.transforms.transpose import transposed
-from nxjax.transforms.vmap import batched
+from nxjax.transforms.transpose import transpose_program
+from nxjax.transforms.vmap import batch_program
 
 Branches = tuple[Program, ...]
 # For an operand that is left out; None is one.
@@ -74,7 +74,7 @@ class Cond(Nested):
             raise DtypeError("cond: the index must be int32", got=index)
         require(self, bool(branches), "no branches", branches, "at least one")
         for branch in branches:
-            fits(self, types, branch, "branch")
+            check_operands(self, types, branch, "branch")
         first, *rest = (b.out_types for b in branches)
         if any(len(o) != len(first) or not all(a.same(b) for a, b in zip(o, first, strict=True)) for o in rest):
             raise ProgramError("cond: branches give different types", got=rest, expected=first)
@@ -88,18 +88,18 @@ class Cond(Nested):
 
     def eval(self, index: NDArray, /, *xs: NDArray, branches: Branches) -> tuple[NDArray, ...]:
         if not index.ndim:
-            return tuple(evaluate(branch_of(branches, int(index)), xs))
+            return tuple(evaluate(clamped_branch(branches, int(index)), xs))
         results = [evaluate(b, xs) for b in branches]
         return tuple(_pick(index, columns) for columns in zip(*results, strict=True))
 
     def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], *, branches: Branches) -> tuple[Any, Any]:
         (index, *xs), (_, *ts) = primals, tangents
-        mask = present(ts)
+        mask = not_none_mask(ts)
         pushed, varies = _jvp_branches(branches, mask)
         pushed, captured = _opened(pushed)
         out = self(index, *captured, *xs, *(t for t in ts if t is not None), branches=pushed)
         n = len(varies)
-        return out[:n], tuple(spread(out[n:], varies))
+        return out[:n], tuple(expand_by_mask(out[n:], varies))
 
     def partial_eval(
         self, trace: PartialTrace, args: Sequence[Array], known: Mask, *, branches: Branches
@@ -110,9 +110,9 @@ class Cond(Nested):
         mask = tuple(rest)
         ready: Mask = (True,) * len(branches[0].outputs)
         for b in branches:
-            ready = both(ready, partial_eval(b, mask).known_out)
+            ready = mask_and(ready, partial_eval(b, mask).known_out)
         halves = [partial_eval(b, mask, unknown_out=tuple(not r for r in ready)) for b in branches]
-        inputs, late_inputs = parted(xs, mask)
+        inputs, late_inputs = split_by_mask(xs, mask)
         n = sum(ready)
         values = tuple(h.known for h in halves)
         if index.ndim:
@@ -134,25 +134,25 @@ class Cond(Nested):
             return tuple(results)
         # Residuals are slots, and operands that are residuals of any branch.
         order = list(dict.fromkeys(i for h in halves for i in h.sources if i is not None))
-        types = [*slots, *(picked(branches[0].in_types, mask)[i] for i in order)]
+        types = [*slots, *(select_by_mask(branches[0].in_types, mask)[i] for i in order)]
         pushed, captured = _opened(
             [_rewired(h, types, mine, len(slots), order) for h, mine in zip(halves, places, strict=True)]
         )
         operands = [index, *captured, *made, *(inputs[i] for i in order), *late_inputs]
-        return tuple(merged(results, trace.write(self, operands, {"branches": pushed}), ready))
+        return tuple(merge_by_mask(results, trace.write(self, operands, {"branches": pushed}), ready))
 
     def transpose(self, cts: Sequence[Array | None], index: Any, /, *args: Any, branches: Branches) -> Any:
         linear = tuple(isinstance(x, Linear) for x in args)
-        nonzero = present(cts)
+        nonzero = not_none_mask(cts)
         # A result varies where it does in any branch, and so does its cotangent in all.
         vmas = [
             frozenset[Any]().union(*(t.vma for t in column))
             for column in zip(*(b.out_types for b in branches), strict=True)
         ]
-        back, consts = _opened([transposed(said_to_vary(b, vmas), linear, nonzero) for b in branches])
+        back, consts = _opened([transpose_program(pvary_results(b, vmas), linear, nonzero) for b in branches])
         known = [x for x, l in zip(args, linear, strict=True) if not l]
         found = self(index, *consts, *known, *(ct for ct in cts if ct is not None), branches=back)
-        return [None, *spread(found, linear)]
+        return [None, *expand_by_mask(found, linear)]
 
     def batch_axis(
         self,
@@ -165,12 +165,12 @@ class Cond(Nested):
     ) -> tuple[Any, Any]:
         (index, *xs), (d_index, *d_xs) = args, dims
         if d_index is None:
-            mask = present(d_xs)
+            mask = not_none_mask(d_xs)
             n = len(branches[0].outputs)
             varies: Mask = (False,) * n
             for b in branches:
-                varies = either(varies, batched(b, size, mask, None, axis_name)[1])
-            mapped = [batched(b, size, mask, varies, axis_name)[0] for b in branches]
+                varies = mask_or(varies, batch_program(b, size, mask, None, axis_name)[1])
+            mapped = [batch_program(b, size, mask, varies, axis_name)[0] for b in branches]
             mapped, captured = _opened([_behind(b, varies, index.ndim) for b in mapped])
             operands = [x if d is None else move_batch(x, d, size) for x, d in zip(xs, d_xs, strict=True)]
             ys = self(index, *captured, *operands, branches=mapped)
@@ -178,7 +178,7 @@ class Cond(Nested):
         # An index per element: every operand is one per element too, so that no branch shares anything among them.
         everything = (True,) * len(xs)
         force = (True,) * len(branches[0].outputs)
-        mapped = tuple(batched(b, size, everything, force, axis_name)[0] for b in branches)
+        mapped = tuple(batch_program(b, size, everything, force, axis_name)[0] for b in branches)
         mapped, captured = _opened(mapped)
         which, *operands = [move_batch(x, d, size) for x, d in zip((index, *xs), dims, strict=True)]
         return self(which, *captured, *operands, branches=mapped), (0,) * len(force)
@@ -224,7 +224,7 @@ def _jvp_branches(branches: Branches, mask: Mask) -> tuple[Branches, Mask]:
     pushed = [jvp_program(b, mask) for b in branches]
     varies: Mask = (False,) * len(branches[0].outputs)
     for _, own in pushed:
-        varies = either(varies, own)
+        varies = mask_or(varies, own)
     return tuple(_filled(program, own, varies) for program, own in pushed), varies
 
 
@@ -236,7 +236,7 @@ def _filled(program: Program, own: Mask, varies: Mask) -> Program:
 
     def flat(*xs: Array) -> Sequence[Array]:
         ys = run(program, xs)
-        tangents = zip(ys[:n], spread(ys[n:], own), varies, strict=True)
+        tangents = zip(ys[:n], expand_by_mask(ys[n:], own), varies, strict=True)
         return [*ys[:n], *(instantiate(t, y) for y, t, v in tangents if v)]
 
     return program.derive(("cond filled", varies), lambda: stage(flat, program.in_types, program.name))
@@ -302,7 +302,7 @@ def _rewired(
     for v, i in zip(halves.unknown.inputs, halves.sources, strict=False):
         inputs[next(made) if i is None else slots + order.index(i)] = v
     every = [*inputs, *halves.unknown.inputs[count:]]
-    return narrowed(halves.unknown, every, (True,) * len(halves.unknown.outputs))
+    return select_inputs_and_results(halves.unknown, every, (True,) * len(halves.unknown.outputs))
 
 
 def _behind(program: Program, varies: Mask, axes: int) -> Program:
@@ -343,7 +343,7 @@ def _taking(program: Program, before: int, own: int, consts: Sequence[Array]) ->
 cond_op = Cond()
 
 
-@boundary
+@api_boundary
 def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any, **old: Any) -> Any:
     """``true_fun(*operands)`` if ``pred`` else ``false_fun(*operands)``; only one of them runs.
 
@@ -391,7 +391,7 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     return _choose_branch("cond", index, (false_fun, true_fun), operands, ("false_fun", "true_fun"))
 
 
-@boundary
+@api_boundary
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, operand: Any = _NOTHING) -> Any:
     """``branches[index](*operands)``; the index is clamped into range.
 
@@ -441,7 +441,7 @@ def _choose_branch(
         return functions[int(index.numpy())](*operands)
     leaves, treedef = tree.flatten(operands)
     vma = index.type.vma
-    xs = [varying(as_value(x, where), vma) for x in leaves]
+    xs = [as_varying(as_value(x, where), vma) for x in leaves]
     types = [x.type for x in xs]
     arg_names = tree.path_names(operands, "operands")
     out_defs: list[tree.TreeDef] = []
@@ -473,19 +473,19 @@ def _choose_branch(
     branches, consts = _opened([_converted(p, wanted) for p in programs])
     if vma:
         # Devices may take different branches: what they share with each other, they share outside.
-        branches = tuple(taken_to_vary(b, [vma] * len(b.inputs)) for b in branches)
-        consts = [varying(c, vma) for c in consts]
+        branches = tuple(pvary_inputs(b, [vma] * len(b.inputs)) for b in branches)
+        consts = [as_varying(c, vma) for c in consts]
     # What all branches hand on from one operand, or from outside, does not depend on the choice.
     every = (*consts, *xs)
     handed = [
         [
             a.value if isinstance(a, Literal) else None if i is None else every[i]
-            for a, i in zip(b.outputs, handed_on(b), strict=True)
+            for a, i in zip(b.outputs, forwarded_inputs(b), strict=True)
         ]
         for b in branches
     ]
     sources = [column[0] if all(_equal(x, column[0]) for x in column) else None for column in zip(*handed, strict=True)]
-    branches = tuple(narrowed(b, b.inputs, [x is None for x in sources]) for b in branches)
+    branches = tuple(select_inputs_and_results(b, b.inputs, [x is None for x in sources]) for b in branches)
     out = iter(cond_op(index, *every, branches=branches))
     return tree.unflatten(out_defs[0], [next(out) if x is None else x for x in sources])
 
@@ -526,7 +526,7 @@ def _converted(program: Program, wanted: Sequence[ArrayType]) -> Program:
     def flat(*xs: Array) -> Sequence[Array]:
         ys = run(opened, [*consts, *xs])
         return [
-            varying(y if y.type.same(w) else convert_element_type(y, dtype=w.dtype, weak=w.weak), w.vma)
+            as_varying(y if y.type.same(w) else convert_element_type(y, dtype=w.dtype, weak=w.weak), w.vma)
             for y, w in zip(ys, wanted, strict=True)
         ]
 

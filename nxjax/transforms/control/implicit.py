@@ -11,7 +11,7 @@ from typing import Any, final
 
 from nxjax.errors import ParameterError, TreeError
 from nxjax.ops.arithmetic import neg, sub
-from nxjax.ops.base import NDArray, carried, counted, fits, move_batch, require
+from nxjax.ops.base import NDArray, check_carry, check_count, check_operands, move_batch, require
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, current_trace, use
@@ -20,9 +20,9 @@ from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.jvp import instantiate
-from nxjax.transforms.nested import Groups, Mask, Nested, jvp_program, present, spread, to_front
-from nxjax.transforms.transpose import transposed
-from nxjax.transforms.vmap import BatchTrace, batched
+from nxjax.transforms.nested import Groups, Mask, Nested, batch_to_front, expand_by_mask, jvp_program, not_none_mask
+from nxjax.transforms.transpose import transpose_program
+from nxjax.transforms.vmap import BatchTrace, batch_program
 
 
 @final
@@ -40,15 +40,15 @@ class LinearSolve(Nested):
     ) -> tuple[ArrayType, ...]:
         require(self, len(programs) == len(counts) == 4, "programs", (len(programs), len(counts)), "4, and 4 counts")
         for n in counts:
-            counted(self, "counts", n, len(types))
+            check_count(self, "counts", n, len(types))
         require(self, sum(counts) <= len(types), "counts", counts, f"at most {len(types)} in all")
         groups = Groups(types)
         consts = [groups.take(n) for n in counts]
         b = groups.rest()
         for given, program in zip(consts, programs, strict=True):
-            fits(self, [*given, *b], program)
+            check_operands(self, [*given, *b], program)
         for program in programs:
-            carried(self, b, program.out_types[: len(b)])
+            check_carry(self, b, program.out_types[: len(b)])
         return programs[2].out_types
 
     def eval(
@@ -74,10 +74,10 @@ class LinearSolve(Nested):
         x, aux = out[:n], out[n:]
         rhs: list[Array | None] = list(b_t)
         if any(t is not None for t in consts_t[0]):
-            mask = (*present(consts_t[0]), *(False,) * n)
+            mask = (*not_none_mask(consts_t[0]), *(False,) * n)
             pushed, varies = jvp_program(programs[0], mask)
             given = [t for t in consts_t[0] if t is not None]
-            moved = spread(run(pushed, [*consts[0], *x, *given])[n:], varies)
+            moved = expand_by_mask(run(pushed, [*consts[0], *x, *given])[n:], varies)
             rhs = [r if m is None else neg(m) if r is None else sub(r, m) for r, m in zip(rhs, moved, strict=True)]
         if all(r is None for r in rhs):
             return out, (None,) * len(out)
@@ -126,10 +126,10 @@ class LinearSolve(Nested):
         masks, b_dims = _consts(dims, counts)
         mapped: list[Program] = []
         for program, group in zip(programs, masks, strict=True):
-            mask: Mask = (*present(group), *(True,) * (len(program.inputs) - len(group)))
-            mapped.append(batched(program, size, mask, (True,) * len(program.outputs), axis_name)[0])
+            mask: Mask = (*not_none_mask(group), *(True,) * (len(program.inputs) - len(group)))
+            mapped.append(batch_program(program, size, mask, (True,) * len(program.outputs), axis_name)[0])
         n = len(b_dims)
-        head = to_front(args[: len(args) - n], dims[: len(args) - n], size)
+        head = batch_to_front(args[: len(args) - n], dims[: len(args) - n], size)
         b = [move_batch(x, d, size) for x, d in zip(args[len(args) - n :], b_dims, strict=True)]
         ys = self(*head, *b, programs=tuple(mapped), counts=counts, transposable=transposable)
         return ys, (0,) * len(ys)
@@ -207,7 +207,7 @@ def custom_linear_solve(
     else:
         n = len(product_consts)
         linear = (*(False,) * n, *(True,) * len(types))
-        flipped, more = transposed(product, linear, (True,) * len(types)).close_over()
+        flipped, more = transpose_program(product, linear, (True,) * len(types)).close_over()
         vecmat, vecmat_consts = flipped, (*more, *product_consts)
     other, other_consts = forward, forward_consts
     if transpose_solve is not None:
@@ -246,13 +246,13 @@ class Root(Nested):
         tangent_solve: Callable[..., Any],
     ) -> tuple[ArrayType, ...]:
         require(self, len(counts) == 2, "counts", counts, "2")
-        counted(self, "counts", counts[0], len(types))
-        counted(self, "counts", counts[1], len(types) - counts[0])
+        check_count(self, "counts", counts[0], len(types))
+        check_count(self, "counts", counts[1], len(types) - counts[0])
         guess = types[sum(counts) :]
-        fits(self, [*types[: counts[0]], *guess], function, "function")
-        fits(self, types[counts[0] :], solve, "solver")
-        carried(self, guess, function.out_types)
-        carried(self, guess, solve.out_types[: len(guess)])
+        check_operands(self, [*types[: counts[0]], *guess], function, "function")
+        check_operands(self, types[counts[0] :], solve, "solver")
+        check_carry(self, guess, function.out_types)
+        check_carry(self, guess, solve.out_types[: len(guess)])
         return solve.out_types
 
     def eval(
@@ -278,12 +278,12 @@ class Root(Nested):
         consts, consts_t = primals[:n_consts], tangents[:n_consts]
         if all(t is None for t in consts_t):
             return out, (None,) * len(out)  # the root does not depend on the guess
-        pushed, varies = jvp_program(function, (*present(consts_t), *(False,) * n))
-        moved = spread(run(pushed, [*consts, *x, *(t for t in consts_t if t is not None)])[n:], varies)
+        pushed, varies = jvp_program(function, (*not_none_mask(consts_t), *(False,) * n))
+        moved = expand_by_mask(run(pushed, [*consts, *x, *(t for t in consts_t if t is not None)])[n:], varies)
         at_root, all_vary = jvp_program(function, (*(False,) * n_consts, *(True,) * n))
 
         def linear(*vs: Array) -> list[Array]:
-            ts = spread(run(at_root, [*consts, *x, *vs])[n:], all_vary)
+            ts = expand_by_mask(run(at_root, [*consts, *x, *vs])[n:], all_vary)
             return [instantiate(t, v) for t, v in zip(ts, x, strict=True)]
 
         dx = tangent_solve(linear, [instantiate(t, v) for t, v in zip(moved, x, strict=True)])
@@ -302,14 +302,14 @@ class Root(Nested):
         tangent_solve: Any,
     ) -> tuple[Any, Any]:
         whole = sum(counts)
-        mask = present(dims)
+        mask = not_none_mask(dims)
         everything = (True,) * (len(args) - whole)
-        mapped = batched(function, size, (*mask[: counts[0]], *everything), everything, axis_name)[0]
-        solved = batched(solve, size, (*mask[counts[0] : whole], *everything), (True,) * len(solve.outputs), axis_name)[
-            0
-        ]
+        mapped = batch_program(function, size, (*mask[: counts[0]], *everything), everything, axis_name)[0]
+        solved = batch_program(
+            solve, size, (*mask[counts[0] : whole], *everything), (True,) * len(solve.outputs), axis_name
+        )[0]
         operands = [
-            *to_front(args[:whole], dims[:whole], size),
+            *batch_to_front(args[:whole], dims[:whole], size),
             *(move_batch(x, d, size) for x, d in zip(args[whole:], dims[whole:], strict=True)),
         ]
         lifted = _BatchedTangentSolve(tangent_solve, size, axis_name)

@@ -23,16 +23,16 @@ from nxjax.transforms.nested import (
     Mask,
     Nested,
     Thread,
-    either,
+    batch_to_front,
+    expand_by_mask,
     fixed_point,
-    handed_on,
-    narrowed,
-    picked,
-    present,
-    spread,
-    to_front,
+    forwarded_inputs,
+    mask_or,
+    not_none_mask,
+    select_by_mask,
+    select_inputs_and_results,
 )
-from nxjax.transforms.vmap import batched
+from nxjax.transforms.vmap import batch_program
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -64,7 +64,7 @@ class Operands(NamedTuple, Generic[T]):
 
     def picked(self, mask: Operands[bool]) -> Operands[T]:
         """Those that ``mask`` marks."""
-        return Operands(*map(picked, self, mask))
+        return Operands(*map(select_by_mask, self, mask))
 
 
 def negated(mask: Operands[bool]) -> Operands[bool]:
@@ -160,17 +160,19 @@ class LoopParams(NamedTuple):
 
     def constant(self) -> Mask:
         """Which carries every turn hands on as they are."""
-        sources = handed_on(self.body)[: self.num_carry]
+        sources = forwarded_inputs(self.body)[: self.num_carry]
         return tuple([i == self.num_consts + k for k, i in enumerate(sources)])
 
     def narrowed(self, operands: Operands[bool], results: Sequence[bool]) -> LoopParams:
         """The loop with the operands and results that are marked only; nothing that is left needs the others."""
         body, test = self.body, self.test
         return self._replace(
-            body=narrowed(body, picked(body.inputs, operands.body), results),
+            body=select_inputs_and_results(body, select_by_mask(body.inputs, operands.body), results),
             num_consts=sum(operands.consts),
             num_carry=sum(operands.carry),
-            test=None if test is None else narrowed(test, picked(test.inputs, operands.test), (True,)),
+            test=None
+            if test is None
+            else select_inputs_and_results(test, select_by_mask(test.inputs, operands.test), (True,)),
             num_test_consts=sum(operands.test_consts),
         )
 
@@ -181,20 +183,22 @@ class LoopParams(NamedTuple):
         body, test, moves = self.body, self.test, [not c for c in carries]
 
         def moved(x: Operands[Any]) -> Operands[Any]:
-            first = picked(x.carry, carries)
+            first = select_by_mask(x.carry, carries)
             test_consts = () if test is None else (*first, *x.test_consts)
-            return Operands(test_consts, (*first, *x.consts), picked(x.carry, moves), x.xs)
+            return Operands(test_consts, (*first, *x.consts), select_by_mask(x.carry, moves), x.xs)
 
         kept = (*moves, *(True,) * (len(body.outputs) - len(moves)))
         loop = self._replace(
-            body=narrowed(body, moved(self.inside(body.inputs)).body, kept),
+            body=select_inputs_and_results(body, moved(self.inside(body.inputs)).body, kept),
             num_consts=self.num_consts + sum(carries),
             num_carry=sum(moves),
         )
         if test is not None:
             n = self.num_test_consts
             inputs = moved(Operands(test.inputs[:n], (), test.inputs[n:], ())).test
-            loop = loop._replace(test=narrowed(test, inputs, (True,)), num_test_consts=n + sum(carries))
+            loop = loop._replace(
+                test=select_inputs_and_results(test, inputs, (True,)), num_test_consts=n + sum(carries)
+            )
         return loop, moved(self.split(operands))
 
 
@@ -203,17 +207,17 @@ class LoopOp(Nested):
 
     def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
         loop = LoopParams.of(params)
-        (pushed, varies), mask = loop.fixed_point(present(tangents), lambda mask: _jvp_body(loop, mask))
+        (pushed, varies), mask = loop.fixed_point(not_none_mask(tangents), lambda mask: _jvp_body(loop, mask))
         ts = [instantiate(t, x) if m else None for x, t, m in zip(primals, tangents, mask.flat, strict=True)]
         x, t = loop.split(primals), loop.split(ts)
         # The test is boolean: it has no tangent.
-        groups = [(*a, *picked(b, m)) for a, b, m in zip(x[1:], t[1:], mask[1:], strict=True)]
+        groups = [(*a, *select_by_mask(b, m)) for a, b, m in zip(x[1:], t[1:], mask[1:], strict=True)]
         test = loop.test and _ignoring_tangents(loop.test, loop.num_test_consts, tuple(mask.carry))
         args, params = loop.bound(Operands(x.test_consts, *groups), body=pushed, test=test)
         out = Groups(self(*args, **params))
         moves, ys_vary = loop.results(varies)
-        carry, carry_t = out.take(len(moves)), spread(out.take(sum(mask.carry)), mask.carry)
-        ys, ys_t = out.take(len(ys_vary)), spread(out.rest(), ys_vary)
+        carry, carry_t = out.take(len(moves)), expand_by_mask(out.take(sum(mask.carry)), mask.carry)
+        ys, ys_t = out.take(len(ys_vary)), expand_by_mask(out.rest(), ys_vary)
         if loop.length:
             # Without a turn, tangents of carries stay those that came.
             carry_t = [t if m else None for t, m in zip(carry_t, moves, strict=True)]
@@ -226,17 +230,17 @@ class LoopOp(Nested):
 
         def turn(mask: Operands[bool]) -> tuple[Any, Mask]:
             force = (*mask.carry, *(False,) * (len(loop.body.outputs) - loop.num_carry))
-            mapped, out = batched(loop.body, size, mask.body, force, axis_name)
+            mapped, out = batch_program(loop.body, size, mask.body, force, axis_name)
             test, varies = None, False
             if loop.test is not None:
-                test, (varies,) = batched(loop.test, size, mask.test, None, axis_name)
+                test, (varies,) = batch_program(loop.test, size, mask.test, None, axis_name)
             return (mapped, out, test, varies), (True,) * loop.num_carry if varies else out[: loop.num_carry]
 
-        (mapped, out, test, varies), mask = loop.fixed_point(present(dims), turn)
+        (mapped, out, test, varies), mask = loop.fixed_point(not_none_mask(dims), turn)
         x, d = loop.split(args), loop.split(dims)
         operands = Operands(
-            to_front(x.test_consts, d.test_consts, size),
-            to_front(x.consts, d.consts, size),
+            batch_to_front(x.test_consts, d.test_consts, size),
+            batch_to_front(x.consts, d.consts, size),
             [move_batch(x, d, size) if m else x for x, d, m in zip(x.carry, d.carry, mask.carry, strict=True)],
             [x if d is None else move_batch(x, d, size, 1) for x, d in zip(x.xs, d.xs, strict=True)],
         )
@@ -252,7 +256,7 @@ class LoopOp(Nested):
         test, at = loop.test, loop.num_test_consts
         if test is not None:
             inputs = [*test.inputs[:at], Var(ArrayType((), dtypes.bool_)), *test.inputs[at:]]
-            test = narrowed(test, inputs, (True,))
+            test = select_inputs_and_results(test, inputs, (True,))
         body = thread(loop.body, loop.num_consts, 0)
         loop = loop._replace(body=body, test=test, num_carry=loop.num_carry + 1)
         return loop.params, at + loop.num_consts, 0
@@ -269,15 +273,15 @@ def _jvp_body(loop: LoopParams, mask: Operands[bool]) -> tuple[tuple[Program, Ma
         varies: list[Mask] = []
         types: list[ArrayType] = []
         for group, m in zip(loop.inside(body.in_types)[1:], mask[1:], strict=True):
-            types += [*group, *(t.strong() for t in picked(group, m))]
+            types += [*group, *(t.strong() for t in select_by_mask(group, m))]
 
         def flat(*args: Array) -> Sequence[Array]:
             rest, xs, ts = Groups(args), list[Array](), list[Array | None]()
             for m in mask[1:]:
                 xs += rest.take(len(m))
-                ts += spread(rest.take(sum(m)), m)
+                ts += expand_by_mask(rest.take(sum(m)), m)
             out, out_t = jvp_flat(body, xs, ts)
-            varies[:] = [present(out_t)]
+            varies[:] = [not_none_mask(out_t)]
             (carry, ys), (carry_t, ys_t) = loop.results(out), loop.results(out_t)
             filled = [instantiate(t, y) for y, t, m in zip(carry, carry_t, mask.carry, strict=True) if m]
             return [*carry, *filled, *ys, *(t for t in ys_t if t is not None)]
@@ -285,7 +289,7 @@ def _jvp_body(loop: LoopParams, mask: Operands[bool]) -> tuple[tuple[Program, Ma
         return stage(flat, types, f"jvp({body.name})"), varies[0]
 
     made = body.derive(("loop jvp", mask.body, loop.num_consts, loop.num_carry), make)
-    return made, either(mask.carry, made[1][: loop.num_carry])
+    return made, mask_or(mask.carry, made[1][: loop.num_carry])
 
 
 def _ignoring_tangents(test: Program, num_consts: int, mask: Mask) -> Program:
@@ -293,7 +297,7 @@ def _ignoring_tangents(test: Program, num_consts: int, mask: Mask) -> Program:
 
     def make() -> Program:
         n = len(test.inputs)
-        t_types = [t.strong() for t in picked(test.in_types[num_consts:], mask)]
+        t_types = [t.strong() for t in select_by_mask(test.in_types[num_consts:], mask)]
         return stage(lambda *xs: run(test, xs[:n]), [*test.in_types, *t_types], test.name)
 
     return test.derive(("loop jvp", num_consts, mask), make)

@@ -13,7 +13,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.errors import DtypeError
-from nxjax.ops.base import equal_shapes, eval_by_expand, own_axes, require
+from nxjax.ops.base import check_counted_axes, equal_shapes, eval_by_expand, require
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.ops.slicing import concatenate
 from nxjax.ops.slicing import slice as slice_op
@@ -42,7 +42,7 @@ class Reduce(Op):
         n = len(types) // 2
         xs, starts = types[:n], types[n:]
         equal_shapes(self, *xs)
-        own_axes(self, dimensions, xs[0].ndim)
+        check_counted_axes(self, dimensions, xs[0].ndim)
         if any(s.shape or s.dtype != x.dtype for x, s in zip(xs, starts, strict=True)):
             raise DtypeError(f"{self}: initial values are scalars of the operands' dtypes", got=types)
         scalars = [ArrayType((), x.dtype) for x in xs]

@@ -13,18 +13,29 @@ import numpy as np
 
 from nxjax.config import config
 from nxjax.errors import CarryTypeError, ParameterError, ShapeError, TreeError, described
-from nxjax.ops.base import NDArray, carried, counted, fits, require, zeros
+from nxjax.ops.base import NDArray, check_carry, check_count, check_operands, require, zeros
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
-from nxjax.trace.boundary import boundary
+from nxjax.trace.boundary import api_boundary
 from nxjax.trace.core import Array, Linear, use
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, Var, run
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.control.carry import carry_of_one_type
+from nxjax.transforms.control.carry import stage_loop_body
 from nxjax.transforms.control.loop import LoopOp, LoopParams, Operands, negated
-from nxjax.transforms.control.scan_bodies import cut_body, transposed_body
-from nxjax.transforms.nested import Mask, either, handed_on, merged, narrowed, needed, picked, present, reached, spread
+from nxjax.transforms.control.scan_bodies import partial_eval_body, transpose_body
+from nxjax.transforms.nested import (
+    Mask,
+    dependent_results,
+    expand_by_mask,
+    forwarded_inputs,
+    mask_or,
+    merge_by_mask,
+    not_none_mask,
+    required_equations,
+    select_by_mask,
+    select_inputs_and_results,
+)
 from nxjax.transforms.partial_eval import PartialTrace
 
 
@@ -45,15 +56,15 @@ class Scan(LoopOp):
         reverse: bool,
         unroll: int,
     ) -> tuple[ArrayType, ...]:
-        counted(self, "num_consts", num_consts, len(types))
-        counted(self, "num_carry", num_carry, len(types) - num_consts)
+        check_count(self, "num_consts", num_consts, len(types))
+        check_count(self, "num_carry", num_carry, len(types) - num_consts)
         require(self, length >= 0, "length", length, "0 or more")
         require(self, unroll >= 1, "unroll", unroll, "1 or more")
         whole, out = num_consts + num_carry, body.out_types
         if any(t.shape[:1] != (length,) for t in types[whole:]):
             raise ShapeError("scan: xs differ from the length", got=types[whole:], expected=f"leading size {length}")
-        fits(self, [*types[:whole], *(t.with_shape(t.shape[1:]) for t in types[whole:])], body, "body")
-        carried(self, types[num_consts:whole], out[:num_carry])
+        check_operands(self, [*types[:whole], *(t.with_shape(t.shape[1:]) for t in types[whole:])], body, "body")
+        check_carry(self, types[num_consts:whole], out[:num_carry])
         return (*out[:num_carry], *(t.with_shape((length, *t.shape)) for t in out[num_carry:]))
 
     def eval(self, *xs: NDArray, **params: Any) -> tuple[NDArray, ...]:
@@ -69,7 +80,7 @@ class Scan(LoopOp):
 
     def partial_eval(self, trace: PartialTrace, args: Sequence[Array], known: Mask, **params: Any) -> tuple[Array, ...]:
         loop = LoopParams.of(params)
-        cut = cut_body(loop, known)
+        cut = partial_eval_body(loop, known)
         x = loop.split(args)
         early, late = x.picked(cut.mask), x.picked(negated(cut.mask))
         out: Sequence[Array] = ()
@@ -83,25 +94,27 @@ class Scan(LoopOp):
         with use(trace.parent):
             hoisted = run(cut.prelude, early.consts)
         late = late._replace(consts=(*hoisted, *late.consts), xs=(*(early.xs[i] for i in cut.xs), *out[n:], *late.xs))
-        return tuple(merged(out, trace.write(self, *loop.bound(late, body=cut.rest)), cut.known_out))
+        return tuple(merge_by_mask(out, trace.write(self, *loop.bound(late, body=cut.rest)), cut.known_out))
 
     def transpose(self, cts: Sequence[Array | None], *args: Any, **params: Any) -> Sequence[Array | None]:
         loop = LoopParams.of(params)
         given = tuple(isinstance(x, Linear) for x in args)
         _, linear = loop.fixed_point(
-            given, lambda m: (None, either(m.carry, reached(loop.body, m.body)[: loop.num_carry]))
+            given, lambda m: (None, mask_or(m.carry, dependent_results(loop.body, m.body)[: loop.num_carry]))
         )
         x, known = loop.split(args), negated(linear)
         steps = self._known_carries(loop, x, known)
         ct_carry, ct_ys = loop.results(cts)
-        nonzero = present(ct_ys)
+        nonzero = not_none_mask(ct_ys)
         columns = zip((*x.consts, *x.carry), (*(None,) * len(x.consts), *ct_carry), strict=True)
-        sums = [zeros(x.type) if ct is None else ct for x, ct in picked([*columns], (*linear.consts, *linear.carry))]
-        xs = (*picked(x.xs, known.xs), *steps, *picked(ct_ys, nonzero))
-        operands = Operands((), picked(x.consts, known.consts), sums, xs)
-        inputs, params = loop.bound(operands, body=transposed_body(loop, linear, nonzero), reverse=not loop.reverse)
+        sums = [
+            zeros(x.type) if ct is None else ct for x, ct in select_by_mask([*columns], (*linear.consts, *linear.carry))
+        ]
+        xs = (*select_by_mask(x.xs, known.xs), *steps, *select_by_mask(ct_ys, nonzero))
+        operands = Operands((), select_by_mask(x.consts, known.consts), sums, xs)
+        inputs, params = loop.bound(operands, body=transpose_body(loop, linear, nonzero), reverse=not loop.reverse)
         # Cotangents of linear operands come in their order.
-        every = spread(self(*inputs, **params), linear.flat)
+        every = expand_by_mask(self(*inputs, **params), linear.flat)
         return [ct if g else None for ct, g in zip(every, given, strict=True)]
 
     def _known_carries(self, loop: LoopParams, x: Operands[Any], known: Operands[bool]) -> Sequence[Array]:
@@ -112,10 +125,10 @@ class Scan(LoopOp):
         def make() -> Program:
             body = loop.body
             after, before = body.outputs[: loop.num_carry], loop.inside(body.inputs).carry
-            outputs = [*picked(after, known.carry), *picked(before, known.carry)]
+            outputs = [*select_by_mask(after, known.carry), *select_by_mask(before, known.carry)]
             wanted = {a for a in outputs if isinstance(a, Var)}
-            inputs = picked(body.inputs, known.body)
-            equations = needed(body.equations, wanted, set(inputs))
+            inputs = select_by_mask(body.inputs, known.body)
+            equations = required_equations(body.equations, wanted, set(inputs))
             return Program(inputs, equations, outputs, body.constvars, body.values, f"known({body.name})")
 
         alone = loop.body.derive(("scan known", known.body, loop.num_consts, loop.num_carry), make)
@@ -182,7 +195,7 @@ def _put_row(b: Any, column: Any, y: Any, i: Any) -> Any:
 scan_op = Scan()
 
 
-@boundary
+@api_boundary
 def scan(
     f: Callable[[Any, Any], tuple[Any, Any]],
     init: Any,
@@ -239,7 +252,7 @@ def scan(
         y_defs[:] = [y_def]
         return result[0], ys
 
-    carry, carry_def, program = carry_of_one_type("scan", CarryTypeError, init, slices, step, _name(f))
+    carry, carry_def, program = stage_loop_body("scan", CarryTypeError, init, slices, step, _name(f))
     opened, consts = program.close_over()
     if unroll is True:
         unroll = max(n, 1)
@@ -248,16 +261,16 @@ def scan(
     loop = LoopParams(opened, len(consts), len(carry), n, bool(reverse), max(int(unroll), 1))
     # A carry that every step hands on as it is need not be carried, and a ``y`` that is an ``x`` need not be stacked.
     same, first = loop.constant(), len(opened.inputs) - len(sequences)
-    taken = [i - first if i is not None and i >= first else None for i in handed_on(opened)[len(carry) :]]
+    taken = [i - first if i is not None and i >= first else None for i in forwarded_inputs(opened)[len(carry) :]]
     loop, operands = loop.with_consts(same, [*consts, *carry, *sequences])
     if any(i is not None for i in taken):
         stacked = (*(True,) * loop.num_carry, *(i is None for i in taken))
-        loop = loop._replace(body=narrowed(loop.body, loop.body.inputs, stacked))
+        loop = loop._replace(body=select_inputs_and_results(loop.body, loop.body.inputs, stacked))
     args, params = loop.bound(operands)
     moved, ys = loop.results(scan_op(*args, **params))
     rest = iter(ys)
     return (
-        tree.unflatten(carry_def, merged(picked(carry, same), moved, same)),
+        tree.unflatten(carry_def, merge_by_mask(select_by_mask(carry, same), moved, same)),
         tree.unflatten(y_defs[0], [next(rest) if i is None else sequences[i] for i in taken]),
     )
 

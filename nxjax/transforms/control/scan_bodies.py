@@ -14,9 +14,16 @@ from nxjax.trace.core import Array
 from nxjax.trace.program import Literal, Program, Var
 from nxjax.trace.stage import stage
 from nxjax.transforms.control.loop import LoopParams, Operands, negated
-from nxjax.transforms.nested import Groups, Mask, narrowed, needed, picked, spread
+from nxjax.transforms.nested import (
+    Groups,
+    Mask,
+    expand_by_mask,
+    required_equations,
+    select_by_mask,
+    select_inputs_and_results,
+)
 from nxjax.transforms.partial_eval import Halves, partial_eval
-from nxjax.transforms.transpose import backward
+from nxjax.transforms.transpose import backward_pass
 
 
 @final
@@ -41,7 +48,7 @@ class CutBody(NamedTuple):
     rest: Program
 
 
-def cut_body(loop: LoopParams, known: Mask) -> CutBody:
+def partial_eval_body(loop: LoopParams, known: Mask) -> CutBody:
     return loop.body.derive(("scan cut", known, loop.num_consts, loop.num_carry), lambda: _cut(loop, known))
 
 
@@ -68,32 +75,32 @@ def _cut(loop: LoopParams, known: Mask) -> CutBody:
     slices = {v: i for i, v in enumerate(first.inputs[n_consts + n_carry :])}
     is_slice = [a in slices for a in residuals]
     stack = [not h and not s for h, s in zip(hoist, is_slice, strict=True)]
-    hoisted = picked(residuals, hoist)
+    hoisted = select_by_mask(residuals, hoist)
     prelude = Program(
         first.inputs[:n_consts],
-        needed(invariant, {a for a in hoisted if isinstance(a, Var)}, set()),
+        required_equations(invariant, {a for a in hoisted if isinstance(a, Var)}, set()),
         hoisted,
         first.constvars,
         first.values,
         f"prelude({body.name})",
     )
-    outputs = [*first.outputs[: sum(halves.known_out)], *picked(residuals, stack)]
+    outputs = [*first.outputs[: sum(halves.known_out)], *select_by_mask(residuals, stack)]
     value = Program(first.inputs, first.equations, outputs, first.constvars, first.values, first.name)
     late = Groups(halves.unknown.inputs[len(residuals) :])
     inputs = [
-        *picked(variables, hoist),
+        *select_by_mask(variables, hoist),
         *late.take(loop.num_consts - n_consts),
         *late.take(loop.num_carry - n_carry),
-        *picked(variables, is_slice),
-        *picked(variables, stack),
+        *select_by_mask(variables, is_slice),
+        *select_by_mask(variables, stack),
         *late.rest(),
     ]
-    rest = narrowed(halves.unknown, inputs, (True,) * len(halves.unknown.outputs))
+    rest = select_inputs_and_results(halves.unknown, inputs, (True,) * len(halves.unknown.outputs))
     positions = tuple(slices[a] for a, s in zip(residuals, is_slice, strict=True) if s)
     return CutBody(mask, halves.known_out, value, prelude, positions, rest)
 
 
-def transposed_body(loop: LoopParams, linear: Operands[bool], nonzero: Mask) -> Program:
+def transpose_body(loop: LoopParams, linear: Operands[bool], nonzero: Mask) -> Program:
     """(known consts; cts of linear consts, of carry; known slices, known carries, cts of ys) to
     (cts of linear consts, of carry; cts of linear slices)."""
     body, known, inner = loop.body, negated(linear), loop.inside(loop.body.inputs)
@@ -103,10 +110,15 @@ def transposed_body(loop: LoopParams, linear: Operands[bool], nonzero: Mask) -> 
         k_consts = rest.take(sum(known.consts))
         ct_consts, ct_carry = rest.take(sum(linear.consts)), rest.take(sum(linear.carry))
         k_xs, k_carry = rest.take(sum(known.xs)), rest.take(sum(known.carry))
-        values = spread([*k_consts, *k_carry, *k_xs], known.body)
-        found = loop.inside(backward(body, values, [*spread(ct_carry, linear.carry), *spread(rest.rest(), nonzero)]))
+        values = expand_by_mask([*k_consts, *k_carry, *k_xs], known.body)
+        found = loop.inside(
+            backward_pass(
+                body, values, [*expand_by_mask(ct_carry, linear.carry), *expand_by_mask(rest.rest(), nonzero)]
+            )
+        )
         sums = [
-            c if f is None else add(c, f) for c, f in zip(ct_consts, picked(found.consts, linear.consts), strict=True)
+            c if f is None else add(c, f)
+            for c, f in zip(ct_consts, select_by_mask(found.consts, linear.consts), strict=True)
         ]
         columns = (*found.carry, *found.xs), (*inner.carry, *inner.xs), (*linear.carry, *linear.xs)
         others = [zeros(v.type) if ct is None else ct for ct, v, m in zip(*columns, strict=True) if m]
@@ -120,7 +132,7 @@ def transposed_body(loop: LoopParams, linear: Operands[bool], nonzero: Mask) -> 
             *(t.strong() for t in (*l.consts, *l.carry)),
             *k.xs,
             *k.carry,
-            *(t.strong() for t in picked(loop.results(body.out_types)[1], nonzero)),
+            *(t.strong() for t in select_by_mask(loop.results(body.out_types)[1], nonzero)),
         ]
         return stage(flat, types, f"transpose({body.name})")
 

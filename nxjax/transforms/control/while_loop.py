@@ -14,20 +14,28 @@ import numpy as np
 
 from nxjax.config import config
 from nxjax.errors import CarryTypeError, DtypeError, ParameterError, ProgramError, ShapeError, TracerBoolConversionError
-from nxjax.ops.base import NDArray, carried, counted, fits
-from nxjax.ops.collectives import varying
+from nxjax.ops.base import NDArray, check_carry, check_count, check_operands
+from nxjax.ops.collectives import as_varying
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import DeviceArray, as_value
-from nxjax.trace.boundary import boundary
+from nxjax.trace.boundary import api_boundary
 from nxjax.trace.core import Array
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.control.carry import carry_of_one_type
+from nxjax.transforms.control.carry import stage_loop_body
 from nxjax.transforms.control.loop import LoopOp, LoopParams
 from nxjax.transforms.control.scan import scan
-from nxjax.transforms.nested import Mask, both, either, merged, narrowed, picked, spread
+from nxjax.transforms.nested import (
+    Mask,
+    expand_by_mask,
+    mask_and,
+    mask_or,
+    merge_by_mask,
+    select_by_mask,
+    select_inputs_and_results,
+)
 from nxjax.transforms.partial_eval import PartialTrace, partial_eval
 
 _TRUTH: Final = ArrayType((), dtypes.bool_)
@@ -43,12 +51,12 @@ class While(LoopOp):
     def infer(
         self, *types: ArrayType, cond: Program, cond_nconsts: int, body: Program, body_nconsts: int
     ) -> tuple[ArrayType, ...]:
-        counted(self, "cond_nconsts", cond_nconsts, len(types))
-        counted(self, "body_nconsts", body_nconsts, len(types) - cond_nconsts)
+        check_count(self, "cond_nconsts", cond_nconsts, len(types))
+        check_count(self, "body_nconsts", body_nconsts, len(types) - cond_nconsts)
         carry = types[cond_nconsts + body_nconsts :]
-        fits(self, (*types[:cond_nconsts], *carry), cond, "condition")
-        fits(self, types[cond_nconsts:], body, "body")
-        carried(self, carry, body.out_types)
+        check_operands(self, (*types[:cond_nconsts], *carry), cond, "condition")
+        check_operands(self, types[cond_nconsts:], body, "body")
+        check_carry(self, carry, body.out_types)
         if len(cond.outputs) != 1 or not cond.out_types[0].same(_TRUTH):
             raise ProgramError("while: the condition gives one bool", got=cond.out_types, expected=_TRUTH)
         return body.out_types
@@ -65,22 +73,22 @@ class While(LoopOp):
         body, test = loop.body, params["cond"]
         # How many values the unknown carries will need is not known, so nothing is kept: the staged loop finds the
         # known ones again beside them. It can be run forwards, and not transposed.
-        _, mask = loop.fixed_point(known, lambda m: (None, both(m.carry, partial_eval(body, m.body).known_out)))
+        _, mask = loop.fixed_point(known, lambda m: (None, mask_and(m.carry, partial_eval(body, m.body).known_out)))
         if not all((*mask.test_consts, *partial_eval(test, mask.test).known_out)):
             mask = mask._replace(carry=(False,) * loop.num_carry)
         ready, x = mask.carry, loop.split(args)
         # What every step hands on as it is needs no loop.
         still = loop.constant()
         late = ()
-        if not all(either(ready, still)) or partial_eval(body, mask.body).unknown.effect:
+        if not all(mask_or(ready, still)) or partial_eval(body, mask.body).unknown.effect:
             late = trace.write(self, args, params)
         out: Sequence[Array] = ()
         if any(ready):
             cut = partial_eval(body, mask.body, unknown_out=tuple(not r for r in ready)).known
-            cut = narrowed(cut, cut.inputs, [i < sum(ready) for i in range(len(cut.outputs))])
-            test = narrowed(test, picked(test.inputs, mask.test), (True,))
+            cut = select_inputs_and_results(cut, cut.inputs, [i < sum(ready) for i in range(len(cut.outputs))])
+            test = select_inputs_and_results(test, select_by_mask(test.inputs, mask.test), (True,))
             out = trace.outside(self, *loop.bound(x.picked(mask), body=cut, test=test))
-        computed = spread(out, ready)
+        computed = expand_by_mask(out, ready)
         return tuple(
             y if r else x if s else late[k]
             for k, (y, r, x, s) in enumerate(zip(computed, ready, x.carry, still, strict=True))
@@ -105,7 +113,7 @@ class While(LoopOp):
 while_op = While()
 
 
-@boundary
+@api_boundary
 def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
     """``body_fun`` applied to the carry again and again, while ``cond_fun`` of it holds.
 
@@ -136,7 +144,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         return body_fun(carry), []
 
     name = getattr(body_fun, "__name__", "body")
-    carry, carry_def, body = carry_of_one_type("while_loop", CarryTypeError, init_val, (), step, name)
+    carry, carry_def, body = stage_loop_body("while_loop", CarryTypeError, init_val, (), step, name)
     names = tree.path_names(init_val, "carry")
 
     def test(*xs: Array) -> Sequence[Any]:
@@ -156,7 +164,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         raise DtypeError("while_loop: cond_fun must give a boolean", got=type, expected="bool[]", fix="compare with 0")
     if not all(type.vma <= x.type.vma for x in carry):
         # Devices that go on for different numbers of steps end with different values.
-        return while_loop(cond_fun, body_fun, tree.unflatten(carry_def, [varying(x, type.vma) for x in carry]))
+        return while_loop(cond_fun, body_fun, tree.unflatten(carry_def, [as_varying(x, type.vma) for x in carry]))
     cond, cond_consts = cond.close_over()
     body, body_consts = body.close_over()
     # What every step hands on as it is, the loop need not carry: it has the gradient of a value that no loop touched.
@@ -164,7 +172,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     same = loop.constant()
     loop, operands = loop.with_consts(same, [*cond_consts, *body_consts, *carry])
     args, params = loop.bound(operands)
-    return tree.unflatten(carry_def, merged(picked(carry, same), while_op(*args, **params), same))
+    return tree.unflatten(carry_def, merge_by_mask(select_by_mask(carry, same), while_op(*args, **params), same))
 
 
 def _step_by_step(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], carry: Any) -> tuple[bool, Any]:
@@ -182,7 +190,7 @@ def _step_by_step(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any]
         carry = body_fun(carry)
 
 
-@boundary
+@api_boundary
 def fori_loop(
     lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, *, unroll: int | bool | None = None
 ) -> Any:

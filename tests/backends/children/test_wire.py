@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nxjax.backends.children.wire import LARGE, Arena, Channel, Closed, WireError, pack, room, unpack
+from nxjax.backends.children.wire import LARGE, Channel, ConnectionClosed, SharedMemory, WireError, pack, room, unpack
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="a system without memfd")
 
@@ -20,7 +20,7 @@ DTYPES = ["bool", "int8", "uint16", "int32", "int64", "float16", "float32", "com
 @given(st.lists(st.tuples(st.sampled_from(DTYPES), st.lists(st.integers(0, 40), max_size=3)), max_size=5))
 def test_arrays_come_back_from_the_body_and_from_shared_memory(kinds: list[tuple[str, list[int]]]):
     arrays = [np.arange(np.prod(shape), dtype=np.int64).reshape(shape).astype(name) for name, shape in kinds]
-    arena = Arena(max(room(arrays), 4096))
+    arena = SharedMemory(max(room(arrays), 4096))
     try:
         for where in (arena, None):
             rows, parts = pack(arrays, where)
@@ -77,17 +77,17 @@ def test_frames_carry_bytes_and_files_and_show_damage():
     ours, theirs = socket.socketpair()
     with ours, theirs:
         a, b = Channel(ours), Channel(theirs)
-        arena = Arena(LARGE)
+        arena = SharedMemory(LARGE)
         a.send({"n": 1}, [b"ab", b"c"], [arena.fd])
         head, body, (fd,) = b.receive()
         assert head == {"n": 1} and body == b"abc"
-        other = Arena(LARGE, fd)
+        other = SharedMemory(LARGE, fd)
         arena.memory[:3] = b"xyz"
         assert other.memory[:3] == b"xyz"
         with pytest.raises(OSError, match="not permitted"):
             os.ftruncate(other.fd, 1)  # nobody can take memory away that the other side reads
         with pytest.raises(WireError, match="smaller"):
-            Arena(2 * LARGE, os.dup(fd))
+            SharedMemory(2 * LARGE, os.dup(fd))
         other.close()
         arena.close()
         with pytest.raises(TimeoutError):
@@ -99,5 +99,5 @@ def test_frames_carry_bytes_and_files_and_show_damage():
         with pytest.raises(WireError, match="damaged"):
             b.receive()
         ours.close()
-        with pytest.raises(Closed):
+        with pytest.raises(ConnectionClosed):
             b.receive()

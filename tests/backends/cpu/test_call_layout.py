@@ -12,7 +12,7 @@ import pytest
 import nxjax as nx
 from nxjax.backends.cpu import call_layout
 from nxjax.backends.cpu.call_layout import Unknown, word
-from nxjax.backends.cpu.native.objects import Code
+from nxjax.backends.cpu.native.objects import ObjectCode
 from nxjax.config import config, current_settings
 from nxjax.kernels.cpu.ir import Module
 from nxjax.trace.array import DeviceArray
@@ -83,7 +83,7 @@ def test_immortal_objects_keep_their_counts(python):
     """From 3.12 on, a negative lower half of the count says that an object is one."""
     layout = dataclasses.replace(call_layout.find(Jitted), python=python)
     module = Module()
-    code = Code(module, layout, "f", ("ptr",), "i64")
+    code = ObjectCode(module, layout, "f", ("ptr",), "i64")
     (x,) = code.arguments
     code.incref(x)
     code.decref(x)

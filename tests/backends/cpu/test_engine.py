@@ -12,7 +12,7 @@ import pytest
 import nxjax
 import nxjax as nx
 from nxjax.backends.cpu import engine as engines
-from nxjax.backends.cpu.engine import Engine, engine
+from nxjax.backends.cpu.engine import KernelCache, engine
 from nxjax.config import config
 from nxjax.errors import LoweringError
 from nxjax.kernels.cpu import isa
@@ -32,7 +32,7 @@ def folder(tmp_path):
 
 
 def made():
-    return Engine(isa.current())
+    return KernelCache(isa.current())
 
 
 def test_equal_kernels_share_code(folder):
@@ -77,7 +77,7 @@ def test_instruction_sets_do_not_share_code(folder):
     if isa.current().name == "portable":
         pytest.skip("this machine has one instruction set")
     made().addresses([FIRST])
-    e = Engine(isa.named("portable"))
+    e = KernelCache(isa.named("portable"))
     e.addresses([FIRST])
     assert e.compilations == 1
 
@@ -120,7 +120,7 @@ def test_instructions_that_the_processor_has_not_are_refused():
         f.store(f.intrinsic("x86.avx512.vpdpbusd.512", wide.type, wide, wide, wide), pointer(f, words, 1), 4)
 
     with pytest.raises(LoweringError, match="avx512vnni"):
-        Engine(isa.named("portable")).addresses([Written(body, lambda x: [x])])
+        KernelCache(isa.named("portable")).addresses([Written(body, lambda x: [x])])
 
 
 def imported(path, root):

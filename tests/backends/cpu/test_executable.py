@@ -11,7 +11,7 @@ import nxjax as nx
 from nxjax.backends.cpu import executable
 from nxjax.backends.cpu.backend import CpuBackend
 from nxjax.backends.cpu.executable import CpuExecutable
-from nxjax.backends.cpu.memory import Block, CpuBuffer
+from nxjax.backends.cpu.memory import CpuBuffer, PoolBlock
 from nxjax.backends.cpu.native.runtime import runtime
 from nxjax.config import config
 from nxjax.errors import MemoryLimitError
@@ -86,7 +86,7 @@ def test_donated_memory_that_others_see_is_left_alone():
     viewed = ours(1000)
     data = viewed.numpy()
     shared = ours(1000)
-    other = shared.retyped(shared.type)
+    other = shared.with_type(shared.type)
     part = ours(1000)
     some = part.numpy()[3:5]
     part._data = None
@@ -155,7 +155,7 @@ def test_a_failed_run_takes_what_it_was_donated(monkeypatch):
 
 
 def test_a_block_says_what_it_is():
-    block = Block(100)
+    block = PoolBlock(100)
     array = DeviceArray(
         None, ArrayType((100,), np.dtype("uint8")), CpuBuffer(block, ArrayType((100,), np.dtype("uint8")))
     )

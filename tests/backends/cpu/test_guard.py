@@ -17,8 +17,8 @@ import pytest
 
 import nxjax as nx
 import nxjax.numpy as jnp
-from nxjax.backends.cpu.guard import PAGE, Piece, _room, is_guarded
-from nxjax.backends.cpu.memory import Block
+from nxjax.backends.cpu.guard import PAGE, GuardedMemory, _room, is_guarded
+from nxjax.backends.cpu.memory import PoolBlock
 from nxjax.errors import ExecutionError, ParameterError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="guard mode is for Linux and macOS")
@@ -151,21 +151,21 @@ def test_pieces():
     for mode in ("end", "begin"):
         with nx.config.using(guard=mode):
             for nbytes in (0, 1, 7, 4096, 5000, 3 * PAGE):
-                piece = Piece(nbytes, "a piece", 1)
+                piece = GuardedMemory(nbytes, "a piece", 1)
                 at = piece.address if mode == "begin" else piece.address + nbytes
                 assert at % PAGE == 0
-                assert bytes(Block(nbytes).__array_interface__["typestr"], "ascii") == b"|u1"
+                assert bytes(PoolBlock(nbytes).__array_interface__["typestr"], "ascii") == b"|u1"
                 piece.check()
     with nx.config.using(guard="end"):
-        assert Piece(100, "a piece", 64).address % PAGE == PAGE - 128
-        block = Block(8)
+        assert GuardedMemory(100, "a piece", 64).address % PAGE == PAGE - 128
+        block = PoolBlock(8)
         assert (np.asarray(block).view(np.float64) != np.asarray(block).view(np.float64)).all()
         assert (np.asarray(block).view(np.int32) > 2**30).all()
 
 
 def test_damage_is_told_once():
     with nx.config.using(guard="end"):
-        piece = Piece(12, "a piece")
+        piece = GuardedMemory(12, "a piece")
         np.frombuffer(memory(piece.address - 4, 4), np.uint8)[:] = 1
         with pytest.raises(ExecutionError, match="byte 1 before the beginning of a piece"):
             piece.check()

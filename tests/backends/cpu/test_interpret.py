@@ -6,7 +6,7 @@ import pytest
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.backends.cpu.engine import engine
-from nxjax.backends.cpu.interpret import Interpreter, empty
+from nxjax.backends.cpu.interpret import TapeInterpreter, empty
 from nxjax.kernels.cpu import isa
 from nxjax.lower.cpu.lower import lower
 
@@ -31,7 +31,9 @@ def test_it_gives_the_bits_of_the_compiled_program(name):
     f = PROGRAMS[name]
     program, consts = nx.make_jaxpr(f)(X).close_over()
     seen = []
-    run = Interpreter(lower(program), engine(isa.current()), lambda step, start, seconds: seen.append((step, seconds)))
+    run = TapeInterpreter(
+        lower(program), engine(isa.current()), lambda step, start, seconds: seen.append((step, seconds))
+    )
     got = run([X, *consts])
     with nx.config.using(executor="cpu", compile_first=True):
         wanted = nx.tree.leaves(nx.jit(f)(X))

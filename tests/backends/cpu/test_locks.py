@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import nxjax as nx
-from nxjax.backends.cpu import call, first, guard
+from nxjax.backends.cpu import call, first_run, guard
 from nxjax.backends.cpu import engine as engines
-from nxjax.backends.cpu.engine import Engine
+from nxjax.backends.cpu.engine import KernelCache
 from nxjax.backends.cpu.locks import COMPILING
 from nxjax.backends.cpu.native import runtime
 from nxjax.kernels.cpu import isa
@@ -41,7 +41,7 @@ def test_a_child_finds_the_lock_free():
 
 @pytest.mark.parametrize("what", ["addresses", "module"])
 def test_code_is_made_and_loaded_by_one_thread_at_a_time(what, tmp_path, monkeypatch):
-    engine, seen = Engine(isa.current()), []
+    engine, seen = KernelCache(isa.current()), []
     kernel = StreamCopy(1)
 
     def watched(name):
@@ -60,7 +60,7 @@ def test_code_is_made_and_loaded_by_one_thread_at_a_time(what, tmp_path, monkeyp
 
 def _compiled(make):
     program = nx.make_jaxpr(lambda x: x + 1)(np.ones(2, np.float32))
-    lazy = first.FirstByMeaning(program, program, make)
+    lazy = first_run.FirstByMeaning(program, program, make)
     return lambda: lazy.compiled
 
 
@@ -68,7 +68,7 @@ ONCE = {
     "runtime": (runtime, "Runtime", lambda make: runtime.runtime),
     "native calls": (call, "_install", lambda make: lambda: call.install(object)),
     "memory of guard mode": (guard, "_Room", lambda make: guard._room),
-    "engine": (engines, "Engine", lambda make: lambda: engines.engine(isa.current(), 1)),
+    "engine": (engines, "KernelCache", lambda make: lambda: engines.engine(isa.current(), 1)),
     "code of a first run": (None, "", _compiled),
 }
 

@@ -13,7 +13,7 @@ from nxjax.backends.hybrid import planner
 from nxjax.backends.hybrid.binding import settled, weight_inputs
 from nxjax.backends.hybrid.history import History, form, machine
 from nxjax.backends.hybrid.measuring import measurable
-from nxjax.backends.hybrid.planner import Options, Planner, coalesced, compute
+from nxjax.backends.hybrid.planner import Planner, PlanOptions, coalesced, compute
 from nxjax.backends.hybrid.units import BackendUnit, resolve
 from nxjax.config import config
 from nxjax.hybrid import Hybrid, Link, plan
@@ -35,7 +35,7 @@ def branches(x):
 def planned(f, args, *units, history=None, **options):
     program = nx.make_jaxpr(f)(*args)
     options = {"measure": False, "light": 0.0, **options}
-    return Planner(program, units, (), Options(**options), history or History(kept=False)).plan()
+    return Planner(program, units, (), PlanOptions(**options), history or History(kept=False)).plan()
 
 
 def test_a_faster_unit_gets_what_it_takes_unless_moving_costs_more():
@@ -211,7 +211,7 @@ def test_only_what_ends_and_has_no_effect_is_run_on_made_up_inputs():
 def test_objectives_reach_the_schedule(objective):
     chip = Fake("chip", lambda e: e.op.name != "tanh", seconds=1e-6)
     device = Hybrid(chip, "cpu", objective=objective, watts={"chip": 1.0, "cpu": 30.0}, measure=False)
-    device.backend.options = Options(objective, measure=False, light=0.0, watts={"chip": 1.0, "cpu": 30.0})
+    device.backend.options = PlanOptions(objective, measure=False, light=0.0, watts={"chip": 1.0, "cpu": 30.0})
     found = device.plan(branches)(ones(16, 16))
     found.schedule.check(found.work)
     assert found.schedule.objective == objective and found.schedule.joules is not None

@@ -8,7 +8,7 @@ import nxjax.numpy as jnp
 from nxjax.backends import target_registry
 from nxjax.backends.hybrid import checking
 from nxjax.backends.hybrid.capability import NpuStep, is_exact, verdicts
-from nxjax.backends.hybrid.planner import Options, Planner
+from nxjax.backends.hybrid.planner import Planner, PlanOptions
 from nxjax.backends.hybrid.unit import RegionRefused
 from nxjax.backends.hybrid.units import NpuUnit, host_rates, resolve
 from nxjax.errors import ParameterError
@@ -113,7 +113,7 @@ def test_a_target_says_of_each_equation_whether_it_takes_it(quantized):
     program = inlined(nx.make_jaxpr(f)(p, x))
     leaves = nx.tree.leaves(p)
     known = Planner(
-        bind(program, dict(enumerate(leaves))), resolve(("cpu",))[0], (), Options(), History(kept=False)
+        bind(program, dict(enumerate(leaves))), resolve(("cpu",))[0], (), PlanOptions(), History(kept=False)
     ).program
     said = {
         name: {

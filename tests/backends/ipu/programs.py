@@ -6,7 +6,19 @@ import numpy as np
 from hypothesis import strategies as st
 
 from nxjax.lower.ipu.mapping import single
-from nxjax.lower.ipu.program import Call, Copy, Edge, Execute, Group, IpuProgram, Repeat, Switch, Variable, View, While
+from nxjax.lower.ipu.program import (
+    Call,
+    Copy,
+    Execute,
+    FieldConnection,
+    Group,
+    IpuProgram,
+    Repeat,
+    Switch,
+    Variable,
+    View,
+    While,
+)
 from tests.backends.ipu.toys import Less, add, boxes, toy_system, variable
 
 SIZE = 12
@@ -64,7 +76,7 @@ def programs(draw, tiles: int = 4) -> IpuProgram:
         i = Variable(f"i{count}", (), np.dtype("int32"), single(()))
         p = Variable(f"p{count}", (), np.dtype("bool"), single(()))
         one = boxes([0], (), ())
-        g = Group(Less(limit), np.zeros(1, np.int32), {"x": Edge(i, one), "y": Edge(p, one)})
+        g = Group(Less(limit), np.zeros(1, np.int32), {"x": FieldConnection(i, one), "y": FieldConnection(p, one)})
         return [Copy(((zero.view(), i.view()),))], (Execute("less", (g,)),), p
 
     def block(written: set, depth: int) -> tuple:

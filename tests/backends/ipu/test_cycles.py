@@ -10,13 +10,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nxjax.backends.ipu.cycles import CALL_CYCLES, LOOP_CYCLES, host_cycles, tile_cycles, vertex_cycles
-from nxjax.backends.ipu.engine import Engine
-from nxjax.backends.ipu.model import Model
+from nxjax.backends.ipu.engine import IpuEngine
+from nxjax.backends.ipu.model import CycleModel
 from nxjax.errors import user_source
 from nxjax.kernels.ipu.host import MeaningLibrary
 from nxjax.kernels.ipu.spec import Attribute, Codelet, Field
 from nxjax.lower.ipu.mapping import single
-from nxjax.lower.ipu.program import Call, Copy, Edge, Execute, Group, IpuProgram, Repeat, Switch, Variable, While
+from nxjax.lower.ipu.program import (
+    Call,
+    Copy,
+    Execute,
+    FieldConnection,
+    Group,
+    IpuProgram,
+    Repeat,
+    Switch,
+    Variable,
+    While,
+)
 from tests.backends.ipu.toys import Add, Less, Sum, add, boxes, toy_system, variable
 
 CHIP = toy_system().chip
@@ -26,7 +37,7 @@ def test_vertices_of_all_workers_run_one_after_the_other():
     x, y = variable("x", (8,), 2), variable("y", (8,), 2)
     # Two tiles with four elements each, in two vertices of two.
     two = boxes([0, 2, 4, 6], (2,), (1,))
-    g = Group(Add(), np.asarray([0, 0, 1, 1], np.int32), {"x": Edge(x, two), "y": Edge(y, two)})
+    g = Group(Add(), np.asarray([0, 0, 1, 1], np.int32), {"x": FieldConnection(x, two), "y": FieldConnection(y, two)})
     assert tile_cycles(Execute("add", (g,)), CHIP, 4).tolist() == [40, 40, 0, 0]
 
 
@@ -39,13 +50,15 @@ def test_vertices_of_one_worker_share_the_tile():
     g = Group(
         Sum(),
         np.zeros(7, np.int32),
-        {"x": Edge(x, boxes(range(0, 14, 2), (2,), (1,))), "y": Edge(y, boxes(range(7), (), ()))},
+        {"x": FieldConnection(x, boxes(range(0, 14, 2), (2,), (1,))), "y": FieldConnection(y, boxes(range(7), (), ()))},
     )
     assert tile_cycles(Execute("sum", (g,)), CHIP, 4)[0] == 24
     # With a long one of 84, which keeps one worker busy, the others fit beside it.
     z = Variable("z", (), np.dtype("float32"), single(()))
     long = Group(
-        Sum(), np.zeros(1, np.int32), {"x": Edge(x, boxes([0], (14,), (1,))), "y": Edge(z, boxes([0], (), ()))}
+        Sum(),
+        np.zeros(1, np.int32),
+        {"x": FieldConnection(x, boxes([0], (14,), (1,))), "y": FieldConnection(z, boxes([0], (), ()))},
     )
     assert tile_cycles(Execute("sum", (g, long)), CHIP, 4)[0] == 84
 
@@ -70,7 +83,10 @@ class Spin(Codelet):
 def test_attributes_are_asked_once_for_equal_vertices():
     y = variable("y", (100,), 4)
     g = Group(
-        Spin(), np.arange(100, dtype=np.int32) % 4, {"y": Edge(y, boxes(range(100), (), ()))}, {"n": np.arange(100) % 5}
+        Spin(),
+        np.arange(100, dtype=np.int32) % 4,
+        {"y": FieldConnection(y, boxes(range(100), (), ()))},
+        {"n": np.arange(100) % 5},
     )
     assert vertex_cycles(g, CHIP).tolist() == [3 * (i % 5) for i in range(100)]
     assert Spin.asked == 5
@@ -82,7 +98,9 @@ def loops() -> IpuProgram:
     zero = Variable("zero", (), np.dtype("int32"), single(()), "constant", np.zeros((), np.int32))
     i, p = Variable("i", (), np.dtype("int32"), single(())), Variable("p", (), np.dtype("bool"), single(()))
     one = boxes([0], (), ())
-    less = Execute("less", (Group(Less(4), np.zeros(1, np.int32), {"x": Edge(i, one), "y": Edge(p, one)}),))
+    less = Execute(
+        "less", (Group(Less(4), np.zeros(1, np.int32), {"x": FieldConnection(i, one), "y": FieldConnection(p, one)}),)
+    )
     work = (add(x, a, source=user_source(), scope="layer"),)
     steps = (
         Copy(((zero.view(), i.view()),)),
@@ -95,7 +113,7 @@ def loops() -> IpuProgram:
 
 def test_loops_are_counted_as_they_ran():
     program = loops()
-    model, engine = Model(program), Engine(program, MeaningLibrary())
+    model, engine = CycleModel(program), IpuEngine(program, MeaningLibrary())
     assert not model.cycles.measured and "counted once" in str(model)
     engine.run([np.zeros(16, np.float32)])
     c = model.counted(engine.counts)
@@ -115,7 +133,7 @@ def test_loops_are_counted_as_they_ran():
 
 
 def test_rows_by_line_op_and_scope():
-    model = Model(loops())
+    model = CycleModel(loops())
     layer = next(r for r in model.cycles.rows() if r.scope == "layer")
     assert layer.source is not None and layer.source.function == "loops" and layer.cycles == 40
     assert sum(r.cycles for r in model.cycles.rows()) == model.cycles.device
@@ -125,7 +143,7 @@ def test_rows_by_line_op_and_scope():
 
 
 def test_unknown_loops_run_once_and_branches_the_longest_way():
-    c = Model(loops()).cycles
+    c = CycleModel(loops()).cycles
     # f three times; the loop's body once; both steps of the longer branch; two tests.
     assert c.compute == 40 * (3 + 1 + 2) + 2 * 6
 
@@ -139,7 +157,7 @@ def test_what_stays_is_not_streamed():
 
 
 def test_pictures_and_traces_of_a_run():
-    model = Model(loops())
+    model = CycleModel(loops())
     svg = model.svg()
     assert svg.count("<svg") == 3 and "compute" in svg and "tile 3" in svg
     events = json.loads(model.trace())["traceEvents"]
@@ -159,7 +177,10 @@ def test_workers_get_the_longest_first(kinds: list[tuple[int, int]]):
     for n, many in kinds:
         x = Variable("x", (n,), np.dtype("float32"), single((n,)))
         y = Variable("y", (many,), np.dtype("float32"), single((many,)))
-        edges = {"x": Edge(x, boxes([0] * many, (n,), (1,))), "y": Edge(y, boxes(range(many), (), ()))}
+        edges = {
+            "x": FieldConnection(x, boxes([0] * many, (n,), (1,))),
+            "y": FieldConnection(y, boxes(range(many), (), ())),
+        }
         groups.append(Group(Sum(), np.zeros(many, np.int32), edges))
         jobs += [6 * n] * many
     workers = [0] * 6

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nxjax.backends.ipu.engine import Engine
+from nxjax.backends.ipu.engine import IpuEngine
 from nxjax.errors import ExecutionError
-from nxjax.kernels.ipu.host import MeaningLibrary, Runner
-from nxjax.lower.ipu.interpret import Interpreter
-from nxjax.lower.ipu.program import Copy, Edge, Execute, Group, IpuProgram, Repeat
+from nxjax.kernels.ipu.host import CodeletRunner, MeaningLibrary
+from nxjax.lower.ipu.interpret import IpuInterpreter
+from nxjax.lower.ipu.program import Copy, Execute, FieldConnection, Group, IpuProgram, Repeat
 from tests.backends.ipu.programs import SIZE, programs
 from tests.backends.ipu.toys import Sum, add, boxes, plus, toy_system, variable
 
@@ -23,7 +23,7 @@ X = np.arange(SIZE, dtype=np.float32)
 @given(programs(), st.integers(0, 100))
 def test_engine_is_the_interpreter(program, seed):
     rng = np.random.default_rng(seed)
-    engine, oracle = Engine(program, MEANINGS), Interpreter(program)
+    engine, oracle = IpuEngine(program, MEANINGS), IpuInterpreter(program)
     for _ in range(2):
         xs = [rng.normal(size=SIZE).astype(np.float32) for _ in program.inputs]
         for got, wanted in zip(engine.run(xs), oracle.run(xs), strict=True):
@@ -39,19 +39,19 @@ def counting() -> IpuProgram:
 
 
 def test_state_stays_between_runs():
-    engine = Engine(counting(), MEANINGS)
+    engine = IpuEngine(counting(), MEANINGS)
     assert engine.run([X])[0].tolist() == (X + 3).tolist()
     assert engine.run([X])[0].tolist() == (X + 6).tolist()
 
 
 def test_two_engines_give_equal_results():
-    a, b = Engine(counting(), MEANINGS), Engine(counting(), MEANINGS)
+    a, b = IpuEngine(counting(), MEANINGS), IpuEngine(counting(), MEANINGS)
     assert a.run([X])[0].tobytes() == b.run([X])[0].tobytes()
 
 
 def test_bodies_are_counted():
     program = counting()
-    engine = Engine(program, MEANINGS)
+    engine = IpuEngine(program, MEANINGS)
     engine.run([X])
     repeat = program.steps[0]
     assert isinstance(repeat, Repeat)
@@ -59,7 +59,7 @@ def test_bodies_are_counted():
 
 
 def test_threads_take_turns():
-    engine = Engine(counting(), MEANINGS)
+    engine = IpuEngine(counting(), MEANINGS)
     seen = []
 
     def work():
@@ -77,7 +77,7 @@ def test_threads_take_turns():
 def test_an_interrupted_run_leaves_the_state_as_it_was():
     runs = 0
 
-    class Interrupted(Runner):
+    class Interrupted(CodeletRunner):
         def prepare(self, codelet, count, fields, attributes):
             launch = MEANINGS.prepare(codelet, count, fields, attributes)
 
@@ -93,14 +93,14 @@ def test_an_interrupted_run_leaves_the_state_as_it_was():
         def copies(self, pairs):
             return MEANINGS.copies(pairs)
 
-    engine = Engine(counting(), Interrupted())
+    engine = IpuEngine(counting(), Interrupted())
     with pytest.raises(KeyboardInterrupt):
         engine.run([X])
     assert engine.run([X])[0].tolist() == (X + 3).tolist()
 
 
 def test_inputs_are_checked():
-    engine = Engine(counting(), MEANINGS)
+    engine = IpuEngine(counting(), MEANINGS)
     with pytest.raises(ExecutionError, match="wrong number"):
         engine.run([])
     with pytest.raises(ExecutionError, match="another type"):
@@ -113,7 +113,9 @@ def test_irregular_boxes():
     x = variable("x", (16,), role="input")
     y = variable("y", (3,), 3, "output")
     at = boxes([9, 1, 4], (2, 2), (2, 1))
-    g = Group(Sum(), np.arange(3, dtype=np.int32), {"x": Edge(x, at), "y": Edge(y, y.pieces[0].boxes)})
+    g = Group(
+        Sum(), np.arange(3, dtype=np.int32), {"x": FieldConnection(x, at), "y": FieldConnection(y, y.pieces[0].boxes)}
+    )
     program = IpuProgram("p", toy_system(), (x,), (y,), (Execute("sum", (g,)),))
     v = np.arange(16, dtype=np.float32)
-    assert Engine(program, MEANINGS).run([v])[0].tolist() == v[at.elements()].sum((1, 2)).tolist()
+    assert IpuEngine(program, MEANINGS).run([v])[0].tolist() == v[at.elements()].sum((1, 2)).tolist()

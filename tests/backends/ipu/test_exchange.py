@@ -11,14 +11,31 @@ import nxjax.numpy as jnp
 from nxjax.backends.ipu.exchange import Exchange, ring_loads
 from nxjax.lower.ipu.lower import lower
 from nxjax.lower.ipu.mapping import grid, linear, parts, single
-from nxjax.lower.ipu.program import Boxes, Copy, Edge, Execute, Group, Piece, Variable, View, row_major
+from nxjax.lower.ipu.program import (
+    Boxes,
+    Copy,
+    Execute,
+    FieldConnection,
+    Group,
+    MappedRegion,
+    Variable,
+    View,
+    row_major,
+)
 from tests.backends.ipu.toys import Add, Sum, add, boxes, toy_system, variable
 
 
 def reading(v: Variable, tiles, b: Boxes) -> Execute:
     y = Variable("y", (len(tiles),), np.dtype("float32"), linear(len(tiles), 4, len(tiles), 0, 4))
     return Execute(
-        "read", (Group(Sum(), np.asarray(tiles, np.int32), {"x": Edge(v, b), "y": Edge(y, y.pieces[0].boxes)}),)
+        "read",
+        (
+            Group(
+                Sum(),
+                np.asarray(tiles, np.int32),
+                {"x": FieldConnection(v, b), "y": FieldConnection(y, y.pieces[0].boxes)},
+            ),
+        ),
     )
 
 
@@ -69,7 +86,9 @@ def test_rows_of_another_order_are_put_together_on_the_tile():
     # A row lies as it is.
     assert e.of_execute(reading(x, [0], boxes([4], (4,), (1,)))).copied[0] == 0
     # The column of a matrix that lies in columns, too.
-    columns = Variable("c", (4, 4), np.dtype("float32"), (Piece(boxes([0], (4, 4), (1, 4)), np.zeros(1, np.int32)),))
+    columns = Variable(
+        "c", (4, 4), np.dtype("float32"), (MappedRegion(boxes([0], (4, 4), (1, 4)), np.zeros(1, np.int32)),)
+    )
     assert e.of_execute(reading(columns, [0], boxes([1], (4,), (4,)))).copied[0] == 0
     assert e.of_execute(reading(columns, [0], boxes([4], (4,), (1,)))).copied[0] == 16
 
@@ -107,7 +126,7 @@ def mapped(draw, shape, tiles):
     elif kind == "scattered":
         where = np.asarray(draw(st.lists(st.integers(0, tiles - 1), min_size=size, max_size=size)), np.int32)
         order = np.asarray(draw(st.permutations(range(size))), np.int64)
-        pieces = (Piece(Boxes(order, (), ()), where),)
+        pieces = (MappedRegion(Boxes(order, (), ()), where),)
     else:
         splits = [parts(n, draw(st.integers(1, 3))) for n in shape]
         strides = row_major(shape)
@@ -117,7 +136,9 @@ def mapped(draw, shape, tiles):
                 sizes, steps = sizes[::-1], strides[::-1]
             else:
                 steps = strides
-            pieces.append(Piece(Boxes(starts @ np.asarray(strides), sizes, steps), (at % tiles).astype(np.int32)))
+            pieces.append(
+                MappedRegion(Boxes(starts @ np.asarray(strides), sizes, steps), (at % tiles).astype(np.int32))
+            )
         pieces = tuple(pieces)
     return Variable("v", shape, np.dtype("float32"), pieces)
 
@@ -236,9 +257,13 @@ def test_results_in_pieces_are_put_in_their_places():
     y = Variable("y", (4, 4), np.dtype("float32"), single((4, 4), 1))
     tile, column, row = np.asarray([1], np.int32), boxes([1], (4,), (4,)), boxes([4], (4,), (1,))
     e = Exchange(toy_system())
-    whole = e.of_execute(Execute("a", (Group(Add(), tile, {"x": Edge(x, row), "y": Edge(y, row)}),)))
+    whole = e.of_execute(
+        Execute("a", (Group(Add(), tile, {"x": FieldConnection(x, row), "y": FieldConnection(y, row)}),))
+    )
     assert whole.copied.sum() == whole.buffers.sum() == 0
-    apart = e.of_execute(Execute("a", (Group(Add(), tile, {"x": Edge(x, row), "y": Edge(y, column)}),)))
+    apart = e.of_execute(
+        Execute("a", (Group(Add(), tile, {"x": FieldConnection(x, row), "y": FieldConnection(y, column)}),))
+    )
     assert apart.copied.tolist() == [0, 16, 0, 0] and apart.buffers.tolist() == [0, 16, 0, 0] and apart.total == 0
 
 

@@ -7,7 +7,7 @@ from nxjax.backends.ipu.exchange import Exchange
 from nxjax.backends.ipu.memory import EXECUTE_BYTES, MESSAGE_BYTES, PHASE_BYTES, STACK_BYTES, measure
 from nxjax.errors import MemoryLimitError, TileMemoryError, user_source
 from nxjax.lower.ipu.mapping import single
-from nxjax.lower.ipu.program import Call, Edge, Execute, Group, IpuProgram, Repeat, Variable
+from nxjax.lower.ipu.program import Call, Execute, FieldConnection, Group, IpuProgram, Repeat, Variable
 from tests.backends.ipu.toys import Sum, add, boxes, toy_system, variable
 
 
@@ -45,7 +45,9 @@ def test_exchange_buffers_and_their_code():
     # Every tile sums up all of x: 8 floats, 2 per tile.
     x, y = variable("x", (8,), role="input"), variable("y", (4,), role="output")
     g = Group(
-        Sum(), np.arange(4, dtype=np.int32), {"x": Edge(x, boxes([0] * 4, (8,), (1,))), "y": Edge(y, y.pieces[0].boxes)}
+        Sum(),
+        np.arange(4, dtype=np.int32),
+        {"x": FieldConnection(x, boxes([0] * 4, (8,), (1,))), "y": FieldConnection(y, y.pieces[0].boxes)},
     )
     use = measured(IpuProgram("p", toy_system(), (x,), (y,), (Execute("sum", (g,)),)))
     assert use.kinds["exchange"].tolist() == [32] * 4
@@ -76,15 +78,23 @@ def test_too_much_names_the_tensors_and_lines():
     one = boxes([0], (4,), (1,))
     fill = lambda v: Execute(
         f"fill {v.name}",
-        (Group(Sum(), np.asarray([2], np.int32), {"x": Edge(x, one), "y": Edge(v, boxes([0], (v.size,), (1,)))}),),
+        (
+            Group(
+                Sum(),
+                np.asarray([2], np.int32),
+                {"x": FieldConnection(x, one), "y": FieldConnection(v, boxes([0], (v.size,), (1,)))},
+            ),
+        ),
     )
     read = Group(
         Sum(),
         np.asarray([2, 2], np.int32),
-        {"x": Edge(big, boxes([0, 1], (300,), (1,))), "y": Edge(y, boxes([2, 2], (), ()))},
+        {"x": FieldConnection(big, boxes([0, 1], (300,), (1,))), "y": FieldConnection(y, boxes([2, 2], (), ()))},
     )
     both = Group(
-        Sum(), np.asarray([2], np.int32), {"x": Edge(small, boxes([0], (300,), (1,))), "y": Edge(y, boxes([2], (), ()))}
+        Sum(),
+        np.asarray([2], np.int32),
+        {"x": FieldConnection(small, boxes([0], (300,), (1,))), "y": FieldConnection(y, boxes([2], (), ()))},
     )
     steps = (fill(big), fill(small), Execute("read", (read, both)))
     use = measured(IpuProgram("p", toy_system(), (x,), (y,), steps))

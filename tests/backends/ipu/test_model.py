@@ -7,7 +7,7 @@ import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.backends.ipu.cycles import step_cycles
 from nxjax.backends.ipu.exchange import Exchange
-from nxjax.backends.ipu.model import Model
+from nxjax.backends.ipu.model import CycleModel
 from nxjax.kernels.ipu.chip import SYSTEMS
 from nxjax.lower.ipu.lower import lower
 from nxjax.lower.ipu.program import Copy, Execute, IpuProgram, View
@@ -16,7 +16,7 @@ from tests.backends.ipu.toys import add, toy_system, variable
 
 
 def check(program: IpuProgram) -> None:
-    model, fresh = Model(program), Exchange(program.system)
+    model, fresh = CycleModel(program), Exchange(program.system)
     for step in program.walk():
         if isinstance(step, (Execute, Copy)):
             t = fresh.of_execute(step) if isinstance(step, Execute) else fresh.of_copy(step)
@@ -59,6 +59,6 @@ def test_what_differs_is_told_apart():
 
 def test_names_of_the_user_are_taken():
     x, y = variable("input 0", (16,), role="input"), variable("out", (16,), role="output")
-    model = Model(IpuProgram("p", toy_system(), (x,), (y,), (add(x, y),)))
+    model = CycleModel(IpuProgram("p", toy_system(), (x,), (y,), (add(x, y),)))
     model.named(["batch"], ["loss"])
     assert [h.name for h in model.memory.held()] == ["batch", "loss"] and "batch" in model.hlo

@@ -8,12 +8,12 @@ import pytest
 import nxjax as nx
 from nxjax.backends.ipu.pipeline import Pipeline
 from nxjax.errors import ExecutionError, ParameterError, TileMemoryError
-from nxjax.kernels.ipu.chip import BOW, System
-from nxjax.lower.ipu.builder import Options
+from nxjax.kernels.ipu.chip import BOW, IpuSystem
+from nxjax.lower.ipu.builder import IpuOptions
 
 
-def system(ipus: int, tiles: int = 16, memory: int = BOW.memory) -> System:
-    return System("small", "small IPUs", replace(BOW, tiles=tiles, memory=memory), ipus)
+def system(ipus: int, tiles: int = 16, memory: int = BOW.memory) -> IpuSystem:
+    return IpuSystem("small", "small IPUs", replace(BOW, tiles=tiles, memory=memory), ipus)
 
 
 RNG = np.random.default_rng(0)
@@ -80,7 +80,7 @@ def test_the_fewest_stages_that_fit():
 
 
 def test_half_precision():
-    pipeline = made(2, options=Options(precision="float16"))
+    pipeline = made(2, options=IpuOptions(precision="float16"))
     results, gradients = pipeline.run([*WS, X, T])
     value, want = expected()
     np.testing.assert_allclose(np.mean([float(r[0]) for r in results]), value, rtol=0.02)

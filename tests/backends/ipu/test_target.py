@@ -218,7 +218,7 @@ def test_results_do_not_depend_on_how_codelets_run():
 
     program = lower(nx.make_jaxpr(net)(X), SYSTEMS["bow"])
     oracle = interpret(program, [X])
-    for got, wanted in zip(engines.Engine(program, MeaningLibrary()).run([X]), oracle, strict=True):
+    for got, wanted in zip(engines.IpuEngine(program, MeaningLibrary()).run([X]), oracle, strict=True):
         assert got.tobytes() == wanted.tobytes()
 
 

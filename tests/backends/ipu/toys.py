@@ -7,15 +7,15 @@ from typing import Any, final
 
 import numpy as np
 
-from nxjax.kernels.ipu.chip import Chip, System
+from nxjax.kernels.ipu.chip import IpuChip, IpuSystem
 from nxjax.kernels.ipu.spec import Codelet, Field
 from nxjax.lower.ipu.mapping import linear
-from nxjax.lower.ipu.program import Boxes, Edge, Execute, Group, Variable
+from nxjax.lower.ipu.program import Boxes, Execute, FieldConnection, Group, Variable
 
 
-def toy_system(tiles: int = 4, ipus: int = 1, memory: int = 4096, **figures: Any) -> System:
+def toy_system(tiles: int = 4, ipus: int = 1, memory: int = 4096, **figures: Any) -> IpuSystem:
     figures = {"sync_cycles": 100, **figures}
-    return System("toy", "a toy", Chip("toy", "a toy", "ipu2", tiles, memory, 1e9, **figures), ipus)
+    return IpuSystem("toy", "a toy", IpuChip("toy", "a toy", "ipu2", tiles, memory, 1e9, **figures), ipus)
 
 
 @final
@@ -44,13 +44,13 @@ class Add(Codelet):
     def meaning(self, arrays: Mapping[str, Any], attributes: Mapping[str, Any]):
         return {"y": (arrays["x"] + self.c).astype(self.dtype)}
 
-    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: Chip) -> int:
+    def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: IpuChip) -> int:
         return 10 * int(np.prod(sizes["y"]))
 
     def flops(self, sizes, attributes):
         return int(np.prod(sizes["y"]))
 
-    def code_bytes(self, chip: Chip) -> int:
+    def code_bytes(self, chip: IpuChip) -> int:
         return 64
 
 
@@ -76,10 +76,10 @@ class Sum(Codelet):
         x = arrays["x"]
         return {"y": x.reshape(len(x), -1).sum(1).reshape(arrays["y"].shape)}
 
-    def cycles(self, sizes, attributes, chip: Chip) -> int:
+    def cycles(self, sizes, attributes, chip: IpuChip) -> int:
         return 6 * int(np.prod(sizes["x"]))
 
-    def code_bytes(self, chip: Chip) -> int:
+    def code_bytes(self, chip: IpuChip) -> int:
         return 32
 
 
@@ -107,10 +107,10 @@ class Less(Codelet):
     def meaning(self, arrays: Mapping[str, Any], attributes: Mapping[str, Any]):
         return {"x": arrays["x"] + np.int32(1), "y": arrays["x"] < self.limit}
 
-    def cycles(self, sizes, attributes, chip: Chip) -> int:
+    def cycles(self, sizes, attributes, chip: IpuChip) -> int:
         return 6
 
-    def code_bytes(self, chip: Chip) -> int:
+    def code_bytes(self, chip: IpuChip) -> int:
         return 16
 
 
@@ -122,7 +122,9 @@ def variable(name: str, shape, tiles: int = 4, role="temporary", dtype="float32"
 
 def each(codelet: Codelet, x: Variable, y: Variable) -> list[Group]:
     """A vertex for every box of y, which reads the same elements of x."""
-    return [Group(codelet, p.tiles, {"x": Edge(x, p.boxes), "y": Edge(y, p.boxes)}) for p in y.pieces]
+    return [
+        Group(codelet, p.tiles, {"x": FieldConnection(x, p.boxes), "y": FieldConnection(y, p.boxes)}) for p in y.pieces
+    ]
 
 
 def add(x: Variable, y: Variable, c: float = 1.0, **more) -> Execute:
@@ -152,12 +154,17 @@ class Plus(Codelet):
     def meaning(self, arrays: Mapping[str, Any], attributes: Mapping[str, Any]):
         return {"y": arrays["a"] + arrays["b"]}
 
-    def cycles(self, sizes, attributes, chip: Chip) -> int:
+    def cycles(self, sizes, attributes, chip: IpuChip) -> int:
         return int(np.prod(sizes["y"]))
 
 
 def plus(a: Variable, b: Variable, y: Variable, **more) -> Execute:
     groups = [
-        Group(Plus(), p.tiles, {"a": Edge(a, p.boxes), "b": Edge(b, p.boxes), "y": Edge(y, p.boxes)}) for p in y.pieces
+        Group(
+            Plus(),
+            p.tiles,
+            {"a": FieldConnection(a, p.boxes), "b": FieldConnection(b, p.boxes), "y": FieldConnection(y, p.boxes)},
+        )
+        for p in y.pieces
     ]
     return Execute("plus", tuple(groups), **more)

@@ -6,7 +6,7 @@ import pytest
 
 import nxjax as nx
 from nxjax.backends.iree import compiler
-from nxjax.backends.iree.compiler import Refused, compile_text
+from nxjax.backends.iree.compiler import CompilationFailed, compile_text
 from nxjax.errors import LoweringError, MissingExtraError
 from nxjax.lower.stablehlo.builder import lower
 
@@ -27,20 +27,20 @@ def test_a_compiler_that_crashes_takes_nobody_with_it():
 print("error: Unknown target", file=sys.stderr, flush=True)
 os.kill(os.getpid(), signal.SIGSEGV)
 """
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(CompilationFailed) as caught:
         compile_text(TEXT, (), script(body))
     assert caught.value.crashed
     assert caught.value.reason == "it ended by SIGSEGV; Unknown target"
 
 
 def test_a_compiler_that_does_not_end_is_ended():
-    with pytest.raises(Refused, match="does not end") as caught:
+    with pytest.raises(CompilationFailed, match="does not end") as caught:
         compile_text(TEXT, (), script("import time; time.sleep(60)"), deadline=0.3)
     assert caught.value.crashed
 
 
 def test_a_compiler_that_cannot_be_started_is_named():
-    with pytest.raises(Refused, match="cannot be started"):
+    with pytest.raises(CompilationFailed, match="cannot be started"):
         compile_text(TEXT, (), ("/nowhere/iree-compile",))
 
 
@@ -49,7 +49,7 @@ def test_a_refusal_names_the_users_line():
     located, _ = lower(program, devices=(None,), located=True)
     line = next(i for i, text in enumerate(located.splitlines(), 1) if "tanh" in text)
     body = f"import sys; print('<stdin>:{line}:5: error: no tanh here', file=sys.stderr); sys.exit(1)"
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(CompilationFailed) as caught:
         compile_text(located, (), script(body))
     assert (caught.value.reason, caught.value.line, caught.value.crashed) == ("no tanh here", line, False)
     error = compiler.refused("vulkan", caught.value, located)

@@ -1,6 +1,6 @@
 """What a driver says of a device is read, and a rasteriser is never taken for a GPU."""
 
-from nxjax.backends.iree.facts import Facts, parse
+from nxjax.backends.iree.facts import DeviceProperties, parse
 from tests.backends.iree.devices import BARE, LAVAPIPE, RADEON
 
 
@@ -21,7 +21,7 @@ def test_labels_are_honest():
     assert parse("g", "p", "").label == parse("g", "p", "type: other").label == "simulator"
     assert parse("", "", RADEON).label == "hardware"
     # One that calls itself something else is known by its name.
-    assert Facts("SwiftShader Device (Subzero)", "", "other").label == "simulator"
+    assert DeviceProperties("SwiftShader Device (Subzero)", "", "other").label == "simulator"
 
 
 def test_words_that_are_missing_stay_unknown():

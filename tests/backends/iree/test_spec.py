@@ -3,7 +3,7 @@
 import pytest
 
 from nxjax.backends.iree import spec
-from nxjax.backends.iree.facts import Facts, parse
+from nxjax.backends.iree.facts import DeviceProperties, parse
 from nxjax.errors import ParameterError
 from tests.backends.iree.devices import BARE, LAVAPIPE, RADEON
 
@@ -47,7 +47,7 @@ def test_a_description_goes_into_the_module():
     ],
 )
 def test_devices_are_known_by_name(device, name):
-    assert spec.architecture(Facts(device, "")) == name
+    assert spec.architecture(DeviceProperties(device, "")) == name
     assert not name or name in spec.NAMES
 
 

@@ -26,7 +26,7 @@ from nxjax.backends.npu.extras import installed
 from nxjax.backends.npu.tflite_compiled import recognized
 from nxjax.errors import ExecutionError, NxError, PlacementError
 from nxjax.lower.npu.formats import tflite
-from nxjax.lower.npu.formats.onnx_build import Options
+from nxjax.lower.npu.formats.onnx_build import OnnxOptions
 from nxjax.lower.npu.formats.onnx_writer import emit
 from nxjax.lower.npu.placement import place
 from tests.backends.npu.nets import Net
@@ -221,7 +221,7 @@ def test_compilers_of_tflite_that_answer_for_another_file(lie, monkeypatch, tmp_
     code = f"import sys, shutil\nshutil.copy({str(model)!r}, {folder} + '/model_edgetpu.tflite')\n"
     fails(tmp_path / "edgetpu_compiler", code + "print('Number of operations that will run on Edge TPU: 3')\n")
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    said = litert_aot.Compiled(model.read_bytes() if lie == "another model" else None, "", 3, 3, 1)
+    said = litert_aot.AotResult(model.read_bytes() if lie == "another model" else None, "", 3, 3, 1)
     monkeypatch.setattr(litert_aot, "run_compiler", lambda *_: said)
     for target in ("edgetpu", "qualcomm-litert"):
         artifact = compiled(target, "int8")
@@ -241,7 +241,7 @@ def test_an_intel_compiler_that_says_it_compiled_and_leaves_nothing(monkeypatch,
 
 def test_a_provider_that_names_other_operations():
     graph = Net(1, 8, 8, 4).conv(8).unary("relu").conv(8).graph()
-    written = emit(graph, Options(17))
+    written = emit(graph, OnnxOptions(17))
     table = place(graph, lambda n: registry.get("onnx").supports(n))
     said = lambda where: {
         (p.device, p.decided_by) for p in onnx_placement.placements(graph, written, where, {}, "NPU", table)
@@ -305,7 +305,7 @@ def test_a_simulator_that_answers_for_another_model(monkeypatch):
         def __call__(self, arrays):
             return [np.zeros((1, 7), np.float32)]
 
-    monkeypatch.setattr(qnn, "Session", Session)
+    monkeypatch.setattr(qnn, "QnnSession", Session)
     monkeypatch.setattr(qnn.QualcommHtp, "available", lambda self: ("simulator", ""))
     with pytest.raises(ExecutionError):
         nx.compile(quantized(), target="qualcomm-htp")(PARAMS, IMAGE)

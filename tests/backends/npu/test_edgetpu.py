@@ -316,7 +316,7 @@ def test_the_log_in_the_compilers_own_format():
         "On-chip memory remaining for caching model parameters": 1.21 * (1 << 20),
         "Off-chip memory used for streaming uncached model parameters": 7.75 * 1024,
     }
-    assert parse("") == edgetpu.Log()
+    assert parse("") == edgetpu.CompilerLog()
 
 
 # A stand-in: replaces the operators before the first SQRT by one custom operator, and logs as the real compiler does.

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nxjax.backends.npu import ethosu, ethosu_vela
-from nxjax.backends.npu.ethosu_vela import Settings
+from nxjax.backends.npu.ethosu_vela import VelaOptions
 from nxjax.errors import ExecutionError, MissingExtraError, NxError, ParameterError
 from nxjax.lower.npu.constraints import ethos_u
 from nxjax.lower.npu.formats import tflite
@@ -136,9 +136,9 @@ def test_a_file_that_vela_refuses_is_all_on_the_host_and_says_so():
 
 def test_vela_ends_its_own_process_not_ours():
     with pytest.raises(ExecutionError, match="Vela does not compile"):
-        ethosu_vela.compile_model(b"xx" * 30, Settings("u55", 128))
+        ethosu_vela.compile_model(b"xx" * 30, VelaOptions("u55", 128))
     with pytest.raises(ExecutionError, match="Vela does not compile"):
-        ethosu_vela.by_command(b"xx" * 30, Settings("u55", 128))
+        ethosu_vela.by_command(b"xx" * 30, VelaOptions("u55", 128))
 
 
 def test_a_file_that_ends_velas_process_is_a_refusal_too():
@@ -190,7 +190,7 @@ def test_wrong_options_are_errors_that_list_the_right_ones(tmp_path):
 def test_the_command_line_answers_the_same():
     data = tflite.write(Net(1, 16, 16, 4).conv(8).unary("sqrt").conv(8).graph())
     for series, size in SERIES.items():
-        settings = Settings(series, size)
+        settings = VelaOptions(series, size)
         a, b = ethosu_vela.compile_model(data, settings), ethosu_vela.by_command(data, settings)
         assert (a.model, a.host, a.reasons, a.clock) == (b.model, b.host, b.reasons, b.clock)
         for key in ("cycles", "npu cycles", "macs", "weights", "npu latency"):
@@ -223,7 +223,7 @@ def test_vela_missing_is_an_error_that_names_the_extra(monkeypatch):
 
     monkeypatch.setattr(extras, "installed", lambda name: False)
     with pytest.raises(MissingExtraError, match=r"nxjax\[ethosu\]"):
-        ethosu_vela.compile_model(b"", Settings("u55", 128))
+        ethosu_vela.compile_model(b"", VelaOptions("u55", 128))
 
 
 def test_without_litert_nothing_runs_here_and_the_build_says_so(monkeypatch):
@@ -267,7 +267,7 @@ def test_our_table_decides_as_vela_does_on_random_nodes(series, part):
                 continue
             verdict = table.verdict(g.nodes[0])
             try:
-                npu = not ethosu_vela.compile_model(data, Settings(series, SERIES[series])).host
+                npu = not ethosu_vela.compile_model(data, VelaOptions(series, SERIES[series])).host
             except ExecutionError:
                 npu = False
             seen.add(npu)
@@ -316,7 +316,7 @@ EDGES = {
 def test_the_edges_of_the_published_limits(edge):
     for g, inside in zip(EDGES[edge], (True, False), strict=True):
         assert ethos_u.U55.verdict(g.nodes[0]).ok is inside
-        made = ethosu_vela.compile_model(tflite.write(g), Settings("u55", 128))
+        made = ethosu_vela.compile_model(tflite.write(g), VelaOptions("u55", 128))
         assert (not made.host) is inside
 
 

@@ -331,7 +331,7 @@ def test_a_refused_model_is_taken_apart(monkeypatch):
         asked.append(config)
         bad = b"GroupConvolution" in xml
         said = "no kernel" if bad else ""
-        return intel_compiler.Answer(None if bad else b"blob", said, frozenset(("conv", "fc")), refused=bad)
+        return intel_compiler.CompilerReply(None if bad else b"blob", said, frozenset(("conv", "fc")), refused=bad)
 
     monkeypatch.setattr(intel_compiler, "libraries", lambda: ["libopenvino_intel_npu_compiler.so"])
     monkeypatch.setattr(intel_compiler, "compile_model", answer)

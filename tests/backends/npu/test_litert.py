@@ -105,7 +105,7 @@ def test_a_file_that_reads_otherwise_is_not_trusted():
     graph = dense()
     operations = tflite_ops.operations(graph)
     with pytest.raises(ExecutionError, match="other operators"):
-        litert.Session(tflite.encode(graph, operations), operations[:2])
+        litert.LiteRTSession(tflite.encode(graph, operations), operations[:2])
 
 
 def test_single_rounding_is_noted():
@@ -178,5 +178,5 @@ def test_what_would_end_the_process_is_refused_before_it_is_loaded(op, scales, a
     graph = NpuGraph("far", xs, [z], [Node(op, tuple(xs), (z,), attrs, user_source())])
     operations = tflite_ops.operations(graph)
     with pytest.raises(LoweringError, match=r"cannot go from a scale|has no bits for a scale") as caught:
-        litert.Session(tflite.encode(graph, operations), operations)
+        litert.LiteRTSession(tflite.encode(graph, operations), operations)
     assert "test_litert.py" in str(caught.value)

@@ -10,7 +10,7 @@ from nxjax.backends.npu.onnx_emit import TARGETS, Onnx, host
 from nxjax.backends.npu.popart import GraphcorePopart
 from nxjax.backends.npu.vitisai import AmdXdna
 from nxjax.errors import ExecutionError, MissingExtraError, ParameterError
-from nxjax.lower.npu.formats.onnx_build import Options
+from nxjax.lower.npu.formats.onnx_build import OnnxOptions
 from nxjax.lower.npu.formats.onnx_writer import emit
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
@@ -52,7 +52,7 @@ def test_popart_has_no_double():
 
 
 def test_missing_runtime_names_the_extra(monkeypatch):
-    written = emit(hybrid(), Options())
+    written = emit(hybrid(), OnnxOptions())
     monkeypatch.setattr("nxjax.backends.npu.extras.installed", lambda _: False)
     with pytest.raises(MissingExtraError, match=r"nxjax\[onnx\]"):
         host(written)

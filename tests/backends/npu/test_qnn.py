@@ -173,7 +173,7 @@ def test_the_child_is_started_again_when_it_dies(built):
 
 def test_a_model_that_is_none_is_an_error_of_ours():
     with pytest.raises(ExecutionError, match="refused"):
-        qnn_worker.Session(b"not a model", {"backend_type": "htp"}, [], [])
+        qnn_worker.QnnSession(b"not a model", {"backend_type": "htp"}, [], [])
 
 
 def test_without_the_wheel_the_file_is_emitted(monkeypatch):

@@ -7,19 +7,23 @@ import numpy as np
 import pytest
 
 from nxjax.backends.npu import xrt, xrt_runtime
-from nxjax.backends.npu.xrt_artifact import Artifact, Buffer, instructions
-from nxjax.backends.npu.xrt_runtime import Runtime, open_contexts
+from nxjax.backends.npu.xrt_artifact import XrtArtifact, XrtBuffer, instructions
+from nxjax.backends.npu.xrt_runtime import XrtRuntime, open_contexts
 from nxjax.errors import ExecutionError, InvalidFileError, MissingExtraError, ParameterError
 from tests.backends.npu.fake_pyxrt import machine, xclbin
 from tests.backends.sensors.trees import ANSWERS, Driver, roots, ryzen
 
-BUFFERS = (Buffer("a", (4,), "int32", "in"), Buffer("b", (4,), "int32", "in"), Buffer("c", (4,), "int32", "out"))
+BUFFERS = (
+    XrtBuffer("a", (4,), "int32", "in"),
+    XrtBuffer("b", (4,), "int32", "in"),
+    XrtBuffer("c", (4,), "int32", "out"),
+)
 A, B = np.arange(4, dtype=np.int32), np.full(4, 10, np.int32)
 
 
-def adding(kernel="MLIR_AIE", word=0, **options) -> Artifact:
+def adding(kernel="MLIR_AIE", word=0, **options) -> XrtArtifact:
     data = xclbin(kernel, "add", [[4]] * 3, ["int32"] * 3)
-    return Artifact(data, np.array([word, 7], "<i4").tobytes(), BUFFERS, **options)
+    return XrtArtifact(data, np.array([word, 7], "<i4").tobytes(), BUFFERS, **options)
 
 
 @pytest.fixture
@@ -33,7 +37,7 @@ def fake():
 
 
 def opened(fake, **options):
-    return Runtime(module=fake, **options)
+    return XrtRuntime(module=fake, **options)
 
 
 def test_names_of_chips_and_what_is_missing_here(tmp_path):
@@ -51,9 +55,9 @@ def test_names_of_chips_and_what_is_missing_here(tmp_path):
     assert xrt.devices(roots(tmp_path, ioctl=Driver(told)), machine())[0].contexts == 4
     assert "pyxrt" in xrt.unavailable(roots(tmp_path))
     with pytest.raises(MissingExtraError, match=r"xrt: AMD's runtime.*\n.*pyxrt"):
-        Runtime()
+        XrtRuntime()
     with pytest.raises(ExecutionError, match="xrt: no NPU"):
-        Runtime(module=machine(("xilinx_u250",)))
+        XrtRuntime(module=machine(("xilinx_u250",)))
 
 
 def test_a_program_runs_and_its_memory_is_used_again(fake):
@@ -80,14 +84,14 @@ def test_bfloat16_and_matrices(fake):
 
     x = np.arange(6, dtype=ml_dtypes.bfloat16).reshape(2, 3)
     shapes = [[2, 3], [2, 3]]
-    rows = tuple(Buffer(n, (2, 3), "bfloat16", r) for n, r in (("x", "in"), ("y", "out")))
-    double = Artifact(xclbin("d", "double", shapes, ["bfloat16"] * 2), bytes(4), rows)
+    rows = tuple(XrtBuffer(n, (2, 3), "bfloat16", r) for n, r in (("x", "in"), ("y", "out")))
+    double = XrtArtifact(xclbin("d", "double", shapes, ["bfloat16"] * 2), bytes(4), rows)
     (y,) = opened(fake).open(double)(x)
     assert y.dtype == x.dtype and (y == x * 2).all()
     shapes = ((5, 3), (3, 4), (5, 4))
     kinds = ("int8", "int8", "int32")
-    rows = tuple(Buffer(n, s, d, r) for n, s, d, r in zip("abc", shapes, kinds, ("in", "in", "out"), strict=True))
-    product = Artifact(xclbin("m", "matmul", shapes, kinds), bytes(4), rows)
+    rows = tuple(XrtBuffer(n, s, d, r) for n, s, d, r in zip("abc", shapes, kinds, ("in", "in", "out"), strict=True))
+    product = XrtArtifact(xclbin("m", "matmul", shapes, kinds), bytes(4), rows)
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-128, 128, s, dtype=np.int8) for s in shapes[:2])
     # A view that is not contiguous goes over as what it shows.
@@ -103,11 +107,11 @@ def test_arguments_that_xrt_would_drop_are_refused(fake):
     with pytest.raises(ParameterError, match="deadline"):
         add(A, B, deadline=0)
     assert not [e for e in fake.log if e[0] == "run"]
-    many = Artifact(xclbin(most=2), bytes(4), BUFFERS)
+    many = XrtArtifact(xclbin(most=2), bytes(4), BUFFERS)
     with pytest.raises(ParameterError, match="at most 2"):
         opened(fake).open(many)(A, B)
     with pytest.raises(ParameterError, match="no such kernel"):
-        opened(fake).open(Artifact(xclbin(), bytes(4), BUFFERS, kernel="other"))(A, B)
+        opened(fake).open(XrtArtifact(xclbin(), bytes(4), BUFFERS, kernel="other"))(A, B)
 
 
 @pytest.mark.parametrize("state", ["ERROR", "ABORT", "TIMEOUT", "NORESPONSE"])
@@ -235,7 +239,7 @@ def test_threads_have_their_own_buffers(fake):
 
 def test_artifacts_are_saved_whole_and_damage_is_found(tmp_path):
     made = adding(word=5, kernel="MLIR_AIE", chip="npu1", length="words")
-    assert Artifact.load(made.save(tmp_path / "add")) == made
+    assert XrtArtifact.load(made.save(tmp_path / "add")) == made
     assert sorted(p.name for p in (tmp_path / "add").iterdir()) == ["final.xclbin", "insts.bin", "xrt.json"]
     for name, content in (
         ("xrt.json", b"{}"),
@@ -246,19 +250,19 @@ def test_artifacts_are_saved_whole_and_damage_is_found(tmp_path):
         made.save(tmp_path / "bad")
         (tmp_path / "bad" / name).write_bytes(content)
         with pytest.raises((InvalidFileError, ParameterError), match="xrt: "):
-            Artifact.load(tmp_path / "bad")
+            XrtArtifact.load(tmp_path / "bad")
     with pytest.raises(InvalidFileError, match="holds no program"):
-        Artifact.load(tmp_path / "none")
+        XrtArtifact.load(tmp_path / "none")
     text = tmp_path / "insts.txt"
     text.write_text("06030100\n00000105\n")
     assert instructions(text) == np.array([0x06030100, 0x105], "<u4").tobytes()
     assert instructions(tmp_path / "add/insts.bin") == made.insts
     files = tmp_path / "add/final.xclbin", tmp_path / "add/insts.bin"
-    assert Artifact.of(*files, BUFFERS, chip="npu1", length="words") == made
+    assert XrtArtifact.of(*files, BUFFERS, chip="npu1", length="words") == made
     for wrong in ("xyz", "1" * 9):
         text.write_text(wrong)
         with pytest.raises(InvalidFileError, match="word 1"):
             instructions(text)
     for options in ({"role": "both"}, {"dtype": "int7"}, {"shape": (-1,)}):
         with pytest.raises((ParameterError, TypeError)):
-            Buffer(**({"name": "x", "shape": (1,), "dtype": "int8", "role": "in"} | options))
+            XrtBuffer(**({"name": "x", "shape": (1,), "dtype": "int8", "role": "in"} | options))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nxjax.backends.sensors import Sampler, read, xrt_smi
+from nxjax.backends.sensors import SensorSampler, read, xrt_smi
 from nxjax.backends.sensors.reading import joined
 from nxjax.errors import InvalidFileError, ParameterError
 from tests.backends.sensors.trees import ANSWERS, Clock, Driver, linked, roots, ryzen, written
@@ -92,7 +92,7 @@ def test_the_tool_is_asked_where_the_driver_is_silent(tmp_path):
         assert command[6:9] == ["-f", "JSON", "-o"] and len(tool.calls) == 2 - knows
     # A program is not run at every look.
     clock, tool = Clock(), Tool(json.dumps(REPORT))
-    watch = Sampler("npu", "amd", roots(tmp_path, ioctl=silent, clock=clock, **installed(tool)))
+    watch = SensorSampler("npu", "amd", roots(tmp_path, ioctl=silent, clock=clock, **installed(tool)))
     assert watch() == watch() and len(tool.calls) == 1
     clock.now += 6
     assert watch().celsius == 62.0 and len(tool.calls) == 2
@@ -121,7 +121,7 @@ def test_intel_npus_are_busy_over_a_second(tmp_path, fresh):
     linked(tmp_path, "sys/class/accel/accel0/device", folder)
     written(tmp_path, {f"{folder}/npu_busy_time_us": 1_000_000})
     clock = Clock()
-    watch = Sampler("npu", "intel", roots(tmp_path, clock=clock))
+    watch = SensorSampler("npu", "intel", roots(tmp_path, clock=clock))
     first = watch()
     assert not first.available and "busy: takes two readings" in first.why and "6.15" in first.why
     clock.now += 0.5
@@ -160,7 +160,7 @@ def test_the_processor_by_monitors_and_counters(tmp_path):
         },
     )
     clock = Clock()
-    watch = Sampler("cpu", roots=roots(tmp_path, clock=clock))
+    watch = SensorSampler("cpu", roots=roots(tmp_path, clock=clock))
     first = watch()
     assert (first.celsius, first.megahertz, first.watts, first.busy) == (71.0, 2000.0, None, None)
     assert "power: takes two readings" in first.why and ("Core 0", 74.0, "°C") in first.parts
@@ -243,7 +243,7 @@ def test_graphics_cards_by_their_drivers(tmp_path):
     written(tmp_path, {"sys/class/hwmon/hwmon4/name": "i915", "sys/class/hwmon/hwmon4/energy1_input": 5_000_000})
     written(tmp_path, {"sys/class/drm/card2/gt_act_freq_mhz": 1300})
     clock = Clock()
-    watch = Sampler("gpu", "intel", roots(tmp_path, clock=clock))
+    watch = SensorSampler("gpu", "intel", roots(tmp_path, clock=clock))
     assert watch().watts is None
     clock.now += 2.0
     written(tmp_path, {"sys/class/hwmon/hwmon4/energy1_input": 25_000_000})

@@ -1,6 +1,6 @@
 """Instructions, places and computations, read from an optimized module's text."""
 
-from nxjax.backends.tpu.hlo import Module
+from nxjax.backends.tpu.hlo import HloModule
 
 TEXT = """HloModule m, is_scheduled=true, entry_computation_layout={(f32[8,128]{1,0:T(8,128)}, s32[]{:T(128)})->(f32[8,128]{1,0:T(8,128)}, s32[]{:T(128)})}
 
@@ -39,7 +39,7 @@ ENTRY %main (a: f32[8,128], n: s32[]) -> (f32[8,128], s32[]) {
 
 
 def test_a_module_is_read():
-    m = Module(TEXT)
+    m = HloModule(TEXT)
     assert [s.type for s in m.arguments] == ["f32[8,128]", "s32[]"]
     assert [s.type for s in m.results] == ["f32[8,128]", "s32[]"]
     assert m.entry == "main" and set(m.computations) == {"fused", "body", "main"}
@@ -53,10 +53,10 @@ def test_a_module_is_read():
 
 
 def test_what_runs_are_all_instructions_but_those_inside_of_fusions():
-    names = {i.name for i in Module(TEXT).scheduled()}
+    names = {i.name for i in HloModule(TEXT).scheduled()}
     assert "inside" not in names and {"f", "w", "g", "c"} <= names
 
 
 def test_a_text_that_is_no_module_is_empty():
-    m = Module("nothing\n")
+    m = HloModule("nothing\n")
     assert m.arguments == () and m.main() == []

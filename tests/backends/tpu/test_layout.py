@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nxjax.backends.tpu import compiler
 from nxjax.backends.tpu.chips import parsed
-from nxjax.backends.tpu.hlo import Module
+from nxjax.backends.tpu.hlo import HloModule
 from nxjax.backends.tpu.layout import Shape, bits_of, shapes
 
 
@@ -73,7 +73,7 @@ def test_padded_sizes_are_the_compilers_own_on_any_shape(name):
     cases = [c for c in cases if math.prod(c[0]) < 10**7]
     made = compiler.compile_texts([module(*c) for c in cases], parsed(name))
     for case, found in zip(cases, made, strict=True):
-        assert isinstance(found, compiler.Compiled), (case, found)
-        m = Module(found.hlo)
+        assert isinstance(found, compiler.CompiledModule), (case, found)
+        m = HloModule(found.hlo)
         assert sum(s.padded for s in m.arguments) == found.memory.arguments, case
         assert sum(s.padded for s in m.results) == found.memory.results, case

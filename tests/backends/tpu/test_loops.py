@@ -6,8 +6,8 @@ import pytest
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax import lax
-from nxjax.backends.tpu.hlo import Module
-from nxjax.backends.tpu.loops import Loops
+from nxjax.backends.tpu.hlo import HloModule
+from nxjax.backends.tpu.loops import HloLoops
 
 # Two loops, the inner one's limit carried by the outer one, its counter added to inside of a fusion.
 TEXT = """HloModule nested, is_scheduled=true, entry_computation_layout={(f32[64,64]{1,0})->f32[64,64]{1,0}}
@@ -77,7 +77,7 @@ SAID = {"flops": 2.0 * 64**3 + 64**2 + 4, "bytes accessed": 1e5, "optimal_second
 
 
 def test_nested_loops_multiply():
-    loops = Loops(Module(TEXT.replace("LIMIT", "0")))
+    loops = HloLoops(HloModule(TEXT.replace("LIMIT", "0")))
     assert [(x.instruction.name, x.turns) for x in loops.found] == [("outer", 5), ("inner", 5)] and loops.known
     assert loops.times["inner_body"] == 25 and loops.times["outer_body"] == 5 and loops.times["main"] == 1
     found = loops.totals(SAID, 1e12, 1e12)
@@ -88,16 +88,16 @@ def test_nested_loops_multiply():
 
 def test_a_loop_of_unknown_length_counts_once():
     unknown = TEXT.replace("LIMIT", "0").replace("subtract(%i2, %two)", "multiply(%i2, %two)")
-    loops = Loops(Module(unknown))
+    loops = HloLoops(HloModule(unknown))
     assert [x.turns for x in loops.found] == [None, 5] and not loops.known
     assert loops.times["inner_body"] == 5
-    none = Loops(Module(unknown.replace("constant(5)", "custom-call()")))
+    none = HloLoops(HloModule(unknown.replace("constant(5)", "custom-call()")))
     assert [x.turns for x in none.found] == [None, None] and none.totals(SAID) == SAID
     said = unknown.replace("body=%outer_body", 'body=%outer_body, backend_config={"known_trip_count":{"n":"3"}}')
-    assert [x.turns for x in Loops(Module(said)).found] == [3, 5]
-    assert Loops(Module("")).totals(SAID) == SAID
+    assert [x.turns for x in HloLoops(HloModule(said)).found] == [3, 5]
+    assert HloLoops(HloModule("")).totals(SAID) == SAID
     # What the compiler has no estimate for stays below 0.
-    assert Loops(Module(said)).totals({"optimal_seconds": -2.0}) == {"optimal_seconds": -2.0}
+    assert HloLoops(HloModule(said)).totals({"optimal_seconds": -2.0}) == {"optimal_seconds": -2.0}
 
 
 def test_a_slice_of_an_array_moves_the_slice():
@@ -126,8 +126,8 @@ ENTRY %main (a: f32[100,64], n: s32[]) -> f32[1,64] {
   ROOT %h = f32[100,64]{1,0} negate(%g)
 }
 """
-    module = Module(text)
-    loops, named = Loops(module), {i.name: i for i in module.main()}
+    module = HloModule(text)
+    loops, named = HloLoops(module), {i.name: i for i in module.main()}
     assert [loops.traffic(named[n], "main") for n in "fgh"] == [256 + 256 + 4, 256 + 4 + 256, 2 * 25600]
 
 
@@ -161,11 +161,11 @@ def test_memory_that_is_only_given_is_not_moved():
   %back = f32[64,64]{1,0} copy-done(%there)
 """
     text = TEXT.replace("LIMIT", "0")
-    module = Module(text.replace("  %first", f"{big}{copies}  %first"))
-    loops, named = Loops(module), {i.name: i for i in module.main()}
+    module = HloModule(text.replace("  %first", f"{big}{copies}  %first"))
+    loops, named = HloLoops(module), {i.name: i for i in module.main()}
     assert [loops.traffic(named[n], "main") for n in ("big", "there", "back")] == [0, 2 * 16384, 2 * 16384]
-    more = Loops(Module(text.replace("  %first", f"{big}  %first")))
-    assert more.totals(SAID, 1e12, 1e12) == Loops(Module(text)).totals(SAID, 1e12, 1e12)
+    more = HloLoops(HloModule(text.replace("  %first", f"{big}  %first")))
+    assert more.totals(SAID, 1e12, 1e12) == HloLoops(HloModule(text)).totals(SAID, 1e12, 1e12)
 
 
 def _layers(x, w):

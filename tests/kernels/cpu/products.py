@@ -4,7 +4,7 @@ import numpy as np
 
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.epilogue import plain
-from nxjax.kernels.cpu.gemm import Axis
+from nxjax.kernels.cpu.gemm import BatchAxis
 from nxjax.kernels.cpu.gemm_plan import Matrix, plan
 from tests.kernels.cpu.running import run
 
@@ -19,7 +19,7 @@ def planned(x, y, out, name, end=None, operands=(), constant=False, again=False)
     dense = [np.empty(shape, d).strides for d in end.outs]
     for i, found in enumerate(strides):
         found.extend(s[i] for s in dense)
-    axes = [Axis(s, x.strides[i], y.strides[i], tuple(strides[i])) for i, s in enumerate(batch)]
+    axes = [BatchAxis(s, x.strides[i], y.strides[i], tuple(strides[i])) for i, s in enumerate(batch)]
     left, right = Matrix(x.dtype, *x.strides[-2:]), Matrix(y.dtype, y.strides[-1], y.strides[-2])
     return plan(isa.named(name), m, n, k, left, right, end, strides[-2], axes, constant=constant, again=again)
 

@@ -12,7 +12,7 @@ import itertools
 import numpy as np
 
 from nxjax.backends.cpu.engine import engine
-from nxjax.backends.cpu.guard import Piece, address_of, reported
+from nxjax.backends.cpu.guard import GuardedMemory, address_of, reported
 from nxjax.config import config
 from nxjax.kernels.cpu import isa
 from nxjax.lower.cpu.tape import ALIGN
@@ -23,7 +23,7 @@ _TYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, 
 
 def guarded(nbytes, fill, name, align=1):
     """Memory at such a page, and its bytes."""
-    piece = Piece(nbytes, name, align)
+    piece = GuardedMemory(nbytes, name, align)
     raw = np.frombuffer((ctypes.c_uint8 * nbytes).from_address(piece.address), np.uint8)
     raw[...] = fill
     return piece, raw

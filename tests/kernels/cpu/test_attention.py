@@ -6,7 +6,7 @@ import pytest
 from nxjax.kernels.cpu.attention import Attention, joins
 from nxjax.kernels.cpu.expression import Node
 from nxjax.kernels.cpu.nest import Input, Nest, Output, Reduction
-from nxjax.trace.core import op_named
+from nxjax.trace.core import get_op
 from tests.kernels.cpu.products import planned
 from tests.kernels.cpu.running import ISAS, run
 
@@ -20,8 +20,8 @@ def less_the_largest(rows, columns, bias=False):
     n = len(inputs)
     nodes = [
         Reduction("max", 0, np.float32(-np.inf).tobytes(), FLOAT),
-        Node(op_named("sub"), (), (0, n), FLOAT),
-        *[Node(op_named("add"), (), (n + 1, 1), FLOAT)] * bias,
+        Node(get_op("sub"), (), (0, n), FLOAT),
+        *[Node(get_op("add"), (), (n + 1, 1), FLOAT)] * bias,
     ]
     return Nest((rows, columns), 1, True, inputs, tuple(nodes), (Output(n + len(nodes) - 1, line),))
 

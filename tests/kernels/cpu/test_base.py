@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from nxjax.kernels.cpu.base import Box, Touches, dense
-from nxjax.kernels.cpu.base import Written as Stored
+from nxjax.kernels.cpu.base import OutputEffect as Stored
 from tests.kernels.cpu.running import bytes_of, run
 from tests.kernels.cpu.written import Written
 

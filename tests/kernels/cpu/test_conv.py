@@ -3,7 +3,7 @@ import pytest
 
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.conv import WORK, Conv, block_for, vectors_for
-from nxjax.kernels.cpu.conv_problem import NONE, Axis, Extra, Problem
+from nxjax.kernels.cpu.conv_problem import NONE, ConvAxis, ConvProblem, Extra
 from nxjax.kernels.cpu.expression import Expression, Node
 from nxjax.ops.arithmetic import add, max
 from tests.kernels.cpu.running import run
@@ -23,10 +23,10 @@ def prepared(kind, name, shape, outputs, taps, step, low, **more):
     out = outputs * size
     axes = (
         NONE,
-        Axis(h, oh, taps, step, 1, low, w * c * item, taps * inputs * row, ow * out),
-        Axis(w, ow, taps, step, 1, low, c * item, inputs * row, out),
+        ConvAxis(h, oh, taps, step, 1, low, w * c * item, taps * inputs * row, ow * out),
+        ConvAxis(w, ow, taps, step, 1, low, c * item, inputs * row, out),
     )
-    problem = Problem(
+    problem = ConvProblem(
         n, 1, inputs, outputs, axes, h * w * c * item, size, 0, row, taps * taps * inputs * row, 0, oh * ow * out, 0
     )
     rng = np.random.default_rng(0)

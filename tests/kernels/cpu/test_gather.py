@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from nxjax.kernels.cpu.gather import Gather
-from nxjax.kernels.cpu.grid import Cut, Side, joined
+from nxjax.kernels.cpu.grid import ItemGrid, Side, joined
 from nxjax.kernels.cpu.indices import Component, Vectors
 from nxjax.kernels.cpu.move import Move
 from tests.kernels.cpu.running import ISAS, run
@@ -47,9 +47,9 @@ def test_points_that_are_one_run_are_one_loop():
 
 
 def test_blocks_of_items_end_with_the_side():
-    cut = Cut([Side(10, (400,)), Side(100, (4,))], 4, 130)
+    cut = ItemGrid([Side(10, (400,)), Side(100, (4,))], 4, 130)
     assert cut.items == 10 * 3  # of 34 elements, the last moved back
-    assert Cut([Side(10, (4,))], 4, 160).items == 1
+    assert ItemGrid([Side(10, (4,))], 4, 160).items == 1
 
 
 MODES = [(clip, wrap) for clip in (False, True) for wrap in (False, True)]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nxjax.backends.cpu.engine import Engine
+from nxjax.backends.cpu.engine import KernelCache
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.epilogue import Epilogue, Operand
 from nxjax.kernels.cpu.expression import Expression, Node
@@ -238,7 +238,7 @@ def dots(monkeypatch):
         return "\n".join([*kept, SDOT]).replace("@llvm.aarch64.neon.sdot.v4i32.v16i8(", "@sdot(")
 
     monkeypatch.setattr(isa, "named", lambda name: found if name == "dots" else named(name))
-    monkeypatch.setattr(Engine, "texts", defined)
+    monkeypatch.setattr(KernelCache, "texts", defined)
     return found.name
 
 

@@ -3,7 +3,7 @@ import pytest
 
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.epilogue import plain
-from nxjax.kernels.cpu.gemm import Axis, mode_of
+from nxjax.kernels.cpu.gemm import BatchAxis, mode_of
 from nxjax.kernels.cpu.gemm_plan import Matrix, blocks_for, plan, sums_of, tile_for
 from nxjax.trace import dtypes
 from tests.kernels.cpu.products import multiply, planned
@@ -63,7 +63,7 @@ def test_a_large_right_operand_that_is_wanted_once_is_packed_by_items():
 
 
 def test_one_packing_serves_a_batch_with_one_right_operand():
-    axis = Axis(10, 4 * 2000 * 2000, 0, (4 * 2000 * 2000,))
+    axis = BatchAxis(10, 4 * 2000 * 2000, 0, (4 * 2000 * 2000,))
     made = dense(2000, 2000, 2000, batch=[axis])
     assert made.pack is not None
     assert made.pack.count == 1

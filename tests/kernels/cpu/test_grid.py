@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nxjax.kernels.cpu.base import pointer
-from nxjax.kernels.cpu.grid import Cut, Side, joined, walked
+from nxjax.kernels.cpu.grid import ItemGrid, Side, joined, walked
 from tests.kernels.cpu.running import run
 from tests.kernels.cpu.written import Written
 
@@ -40,7 +40,7 @@ def test_dense_loops_become_one():
 def test_items_cover_every_point(shape, limit):
     strides = np.zeros(shape, np.int32).strides
     sides = joined([Side(n, (s,)) for n, s in zip(shape, strides, strict=True)])
-    cut = Cut(sides, 1, limit)
+    cut = ItemGrid(sides, 1, limit)
     assert cut.weight <= 2 * limit or cut.items == np.prod(shape)
 
     def body(f, isa, words, scratch, index):

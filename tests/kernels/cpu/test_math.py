@@ -173,7 +173,7 @@ SMOOTH = [*BOUNDS, *AGAINST, "erf_inv"]
 @pytest.mark.parametrize("name", SMOOTH)
 def test_special_values_and_narrow_dtypes(name, isa_name):
     """Infinities, NaN, signed zeros and poles as `eval` has them; 16- and 8-bit floats within one of theirs."""
-    op = core.op_named(name)
+    op = core.get_op(name)
     for dtype in (d for d in dtypes._SHORT if d in dtypes.FLOAT):
         assert not ops.supported(name, {}, (dtype,), dtype)
         x = specials(dtype) if dtype != dtypes.bfloat16 else np.arange(0, 65536, 7).astype(np.uint16).view(dtype)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.interpret import run_kernel
 from nxjax.kernels.cpu import isa, move
-from nxjax.kernels.cpu.move import Axis, Move, essential
+from nxjax.kernels.cpu.move import Move, MoveAxis, essential
 from nxjax.lower.cpu.builder import dense_strides
 from tests.kernels.cpu.running import ISAS, run
 
@@ -114,10 +114,10 @@ def test_part_of_the_target(name):
 
 
 def test_loops_that_matter():
-    assert essential((4, 1, 8), (32, 7, 4), (32, 99, 4), 4) == ((Axis(32, 4, 4),), 4)
+    assert essential((4, 1, 8), (32, 7, 4), (32, 99, 4), 4) == ((MoveAxis(32, 4, 4),), 4)
     # [N, H, W, C] to [N, C, H, W]: rows and columns are one.
     axes, _ = essential((2, 3, 5, 7), (420, 4, 84, 12), (420, 140, 28, 4), 4)
-    assert axes == (Axis(2, 420, 420), Axis(3, 4, 140), Axis(35, 12, 4))
+    assert axes == (MoveAxis(2, 420, 420), MoveAxis(3, 4, 140), MoveAxis(35, 12, 4))
 
 
 def test_views_that_do_the_same_share_code():

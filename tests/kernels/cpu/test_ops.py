@@ -34,7 +34,7 @@ IDS = [f"{n}-{'-'.join(map(str, p.values()))}" for n, _, p in CASES]
 def result(name, ins, params):
     """The op's result dtype, or None where the op has no meaning for ``ins``."""
     try:
-        return core.op_named(name).infer(*(ArrayType((2,), d) for d in ins), **params).dtype
+        return core.get_op(name).infer(*(ArrayType((2,), d) for d in ins), **params).dtype
     except Exception:
         return None
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from nxjax.kernels.cpu import isa
-from nxjax.kernels.cpu.gemm_tile import Tile
+from nxjax.kernels.cpu.gemm_tile import GemmTile
 from nxjax.kernels.cpu.pack import Right, panels_of
 from tests.kernels.cpu.running import ISAS, run
 
@@ -34,7 +34,7 @@ def test_panels(name, layout, mode, scalar, dtype):
         return  # no such tile here
     rng = np.random.default_rng(0)
     lanes = {"avx512": 16, "avx512-base": 16, "avx2": 8}.get(name, 4) // (2 if scalar in ("double", "i64") else 1)
-    tile = Tile(mode, scalar, 4, 2, lanes)
+    tile = GemmTile(mode, scalar, 4, 2, lanes)
     for depth in (1, 7, 33, 64):
         x = rng.integers(-9 if dtype != "uint8" else 0, 99, (2, depth, 3 * tile.columns)).astype(dtype)
         if layout == "columns":
@@ -52,7 +52,7 @@ def test_panels(name, layout, mode, scalar, dtype):
 
 def test_constants_are_packed_alike():
     x = np.arange(6 * 20, dtype=np.float32).reshape(6, 20)
-    k = packed(Tile("fma", "float", 4, 1, 16), x, 4)
+    k = packed(GemmTile("fma", "float", 4, 1, 16), x, 4)
     panels = panels_of(x, k).view(np.float32)
     assert panels.nbytes == k.nbytes * k.count
     # The first block of depth, its first panel: rows of 16 columns.

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nxjax.kernels.cpu import isa
-from nxjax.kernels.cpu.conv_problem import NONE, Axis, Problem
+from nxjax.kernels.cpu.conv_problem import NONE, ConvAxis, ConvProblem
 from nxjax.kernels.cpu.pool import TAPS, Pool
 from tests.kernels.cpu.running import ISAS, run
 
@@ -15,10 +15,12 @@ def prepared(combine, dtype, channels, taps, lanes, block, out=None):
     low = taps // 2
     axes = (
         NONE,
-        Axis(h, h, taps, 1, 1, low, w * channels * item, taps * channels * out.itemsize, w * channels * out.itemsize),
-        Axis(w, w, taps, 1, 1, low, channels * item, channels * out.itemsize, channels * out.itemsize),
+        ConvAxis(
+            h, h, taps, 1, 1, low, w * channels * item, taps * channels * out.itemsize, w * channels * out.itemsize
+        ),
+        ConvAxis(w, w, taps, 1, 1, low, channels * item, channels * out.itemsize, channels * out.itemsize),
     )
-    problem = Problem(
+    problem = ConvProblem(
         n, channels, 1, 1, axes, h * w * channels * item, 0, 0, 0, 0, 0, h * w * channels * out.itemsize, 0
     )
     pad = {"max": -50, "min": 50}.get(combine, 0)

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from nxjax.kernels.cpu import isa
-from nxjax.kernels.cpu.conv import WORK, Block, Conv, block_for
-from nxjax.kernels.cpu.conv_problem import NONE, Axis, Extra, Problem
+from nxjax.kernels.cpu.conv import WORK, Conv, RegisterBlock, block_for
+from nxjax.kernels.cpu.conv_problem import NONE, ConvAxis, ConvProblem, Extra
 from nxjax.kernels.cpu.expression import Expression, Node
 from nxjax.kernels.cpu.winograd import FEATURES, Weights, Winograd
 from nxjax.ops.arithmetic import add, max
@@ -19,10 +19,10 @@ def problem(shape, outputs, low, high, channels):
     row, out = outputs * 4, outputs * 4
     axes = (
         NONE,
-        Axis(h, oh, 3, 1, 1, low, w * c * 4, 3 * c * row, ow * out),
-        Axis(w, ow, 3, 1, 1, low, c * 4, c * row, out),
+        ConvAxis(h, oh, 3, 1, 1, low, w * c * 4, 3 * c * row, ow * out),
+        ConvAxis(w, ow, 3, 1, 1, low, c * 4, c * row, out),
     )
-    found = Problem(n, 1, c, outputs, axes, h * w * c * 4, 4, 0, row, channels * 4, 0, oh * ow * out, 0)
+    found = ConvProblem(n, 1, c, outputs, axes, h * w * c * 4, 4, 0, row, channels * 4, 0, oh * ow * out, 0)
     return found, (n, oh, ow, outputs)
 
 
@@ -31,7 +31,7 @@ def made(name, shape, outputs, low=1, high=1, rows=3, vectors=1, run_=5, share=1
     lanes, dtype = isa.named(name).lanes(4), WORK[kind]
     p, out = problem(shape, outputs, low, high, vectors * lanes)
     first = Weights(kind, p.inputs, outputs, (p.w_c, p.axes[1].w, p.axes[2].w), vectors, lanes)
-    return first, Winograd(kind, p, Block(rows, vectors, lanes), run_, share, dtype, **more), out
+    return first, Winograd(kind, p, RegisterBlock(rows, vectors, lanes), run_, share, dtype, **more), out
 
 
 def computed(first, kernel, x, w, *extras, name, cuts=None):

@@ -12,7 +12,7 @@ from nxjax.kernels.ipu.expression_ops import RULES
 from nxjax.kernels.ipu.host import Library
 from nxjax.ops import vocabulary
 from nxjax.ops.primitives import DECOMPOSED
-from nxjax.trace.core import op_named
+from nxjax.trace.core import get_op
 
 from .vertices import both, same, ulps, warnings_of
 
@@ -74,7 +74,7 @@ def integers(dtype, n):
 def infer(op, types, params):
     from nxjax.trace.types import ArrayType
 
-    return op_named(op).infer(*(ArrayType((), t) for t in types), **params).dtype
+    return get_op(op).infer(*(ArrayType((), t) for t in types), **params).dtype
 
 
 def many(cases, leaves):
@@ -203,16 +203,16 @@ def test_random_graphs(data):
 
 def test_operands_that_are_not_contiguous():
     """Transposed, reversed and repeated boxes are packed around each vertex; results are unpacked."""
-    from nxjax.kernels.ipu.host import Place
+    from nxjax.kernels.ipu.host import VertexBoxes
 
     c, attributes = codelet([F32, F32], ["full", "full"], [Node("sub", (0, 1), F32, {})], [2], [F32], 3)
     library = Library([c], workers=6)
     x, z = np.arange(24, dtype=np.float32), np.arange(100, 124, dtype=np.float32)
     y = np.zeros(48, np.float32)
     places = {
-        "x0": Place(x, np.array([0, 1]), (4, 3), (2, 8)),
-        "x1": Place(z, np.array([23, 5]), (4, 3), (0, -1)),
-        "y0": Place(y, np.array([0, 1]), (4, 3), (12, 4)),
+        "x0": VertexBoxes(x, np.array([0, 1]), (4, 3), (2, 8)),
+        "x1": VertexBoxes(z, np.array([23, 5]), (4, 3), (0, -1)),
+        "y0": VertexBoxes(y, np.array([0, 1]), (4, 3), (12, 4)),
     }
     library.prepare(c, 2, places, attributes)()
     want = np.zeros(48, np.float32)

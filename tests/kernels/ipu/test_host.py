@@ -11,7 +11,7 @@ from nxjax import config
 from nxjax.errors import ExecutionError, KernelError
 from nxjax.kernels.ipu import host, host_compiler
 from nxjax.kernels.ipu.expression import Node, codelet
-from nxjax.kernels.ipu.host import Library, MeaningLibrary, Place, Strided, available, runner
+from nxjax.kernels.ipu.host import Library, MeaningLibrary, Strided, VertexBoxes, available, runner
 from nxjax.kernels.ipu.spec import Attribute, Codelet, Field
 
 F32, F16 = np.dtype("float32"), np.dtype("float16")
@@ -28,8 +28,8 @@ def halves(library, x, count=1):
     each = x.size // count
     offsets = np.arange(count) * each
     places = {
-        "x0": Place(x.reshape(-1), offsets, (each,), (1,)),
-        "y0": Place(y, offsets, (each,), (1,)),
+        "x0": VertexBoxes(x.reshape(-1), offsets, (each,), (1,)),
+        "y0": VertexBoxes(y, offsets, (each,), (1,)),
     }
     return library.prepare(c, count, places, attributes), y
 
@@ -115,9 +115,9 @@ def test_attributes_differ_per_vertex():
     table, index = np.arange(12, dtype=np.int32), np.array([1, 2], np.int32)
     y = np.zeros(3, np.int32)
     places = {
-        "table": Place(table, np.array([0, 4, 8]), (1, 4, 1), (4, 1, 1)),
-        "index": Place(index, np.array([0, 1, 0]), (1, 1), (1, 1)),
-        "y": Place(y, np.arange(3), (1, 1, 1), (1, 1, 1)),
+        "table": VertexBoxes(table, np.array([0, 4, 8]), (1, 4, 1), (4, 1, 1)),
+        "index": VertexBoxes(index, np.array([0, 1, 0]), (1, 1), (1, 1)),
+        "y": VertexBoxes(y, np.arange(3), (1, 1, 1), (1, 1, 1)),
     }
     attributes = {"groups": 1, "rows": 4, "first": np.array([0, 1, -2])}
     for library in (Library([Take("int32")]), MeaningLibrary()):
@@ -238,7 +238,7 @@ def test_halves(monkeypatch, flags):
         np.testing.assert_array_equal(y, x.astype(np.float16))
     c, attributes = cast(F32, F16)
     back = np.zeros(2**16, np.float32)
-    place = lambda m: Place(m, np.zeros(1, np.int64), (2**16,), (1,))
+    place = lambda m: VertexBoxes(m, np.zeros(1, np.int64), (2**16,), (1,))
     Library([c]).prepare(c, 1, {"x0": place(every.astype(np.float16)), "y0": place(back)}, attributes)()
     np.testing.assert_array_equal(back, every)
 
@@ -312,7 +312,7 @@ def test_speed_of_small_vertices():
     c, attributes = codelet([F32] * 2, ["full"] * 2, [Node("add", (0, 1), F32, {})], [2], [F32], 1)
     n = 1472
     x, y = np.ones(n * 16, np.float32), np.zeros(n * 16, np.float32)
-    place = lambda m: Place(m, np.arange(n) * 16, (16,), (1,))
+    place = lambda m: VertexBoxes(m, np.arange(n) * 16, (16,), (1,))
     launch = Library([c]).prepare(c, n, {"x0": place(x), "x1": place(x), "y0": place(y)}, attributes)
     launch()
     best = min(_timed(launch, time) for _ in range(20))

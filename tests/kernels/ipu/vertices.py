@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from nxjax.kernels.ipu import host_compiler
-from nxjax.kernels.ipu.host import Library, MeaningLibrary, Place
+from nxjax.kernels.ipu.host import Library, MeaningLibrary, VertexBoxes
 
 
 def contiguous(shape):
@@ -35,7 +35,7 @@ def run(runner, codelet, arrays, attributes, outs):
         flat = filled.reshape(-1)
         each = int(np.prod(sizes))
         memory[field.name] = flat.reshape(filled.shape)
-        places[field.name] = Place(flat, np.arange(count) * each, sizes, contiguous(sizes))
+        places[field.name] = VertexBoxes(flat, np.arange(count) * each, sizes, contiguous(sizes))
     runner.prepare(codelet, count, places, attributes)()
     return {f.name: memory[f.name] for f in codelet.fields if f.io != "in"}
 

@@ -5,7 +5,7 @@ import pytest
 
 from nxjax.backends.aie.model import run
 from nxjax.kernels.aie.chip import NPU1, NPU2
-from nxjax.lower.aie.lower import Settings, dispatch, verdict
+from nxjax.lower.aie.lower import AieOptions, dispatch, verdict
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
 from nxjax.ops.quant_grid import Grid
@@ -19,7 +19,7 @@ def grid(rng, low, high):
 
 def answers(node, array, rounding, values):
     """The result by the model of the array, and the meaning."""
-    made = dispatch(node, array, rounding, Settings())
+    made = dispatch(node, array, rounding, AieOptions())
     buffers = made.buffers(values)
     run(made.design, buffers)
     inputs = [t for t in node.operands if not t.constant]

@@ -9,12 +9,12 @@ import numpy as np
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.backends.cpu.engine import engine
-from nxjax.backends.cpu.interpret import Interpreter
+from nxjax.backends.cpu.interpret import TapeInterpreter
 from nxjax.errors import VerificationError
 from nxjax.kernels.cpu import isa
 from nxjax.lower.cpu import memory
 from nxjax.lower.cpu.lower import _lowered
-from nxjax.lower.cpu.tape import Branch, Call, Copy, Host, Repeat, While, walk
+from nxjax.lower.cpu.tape import Branch, Call, Copy, HostStep, Repeat, While, walk
 from nxjax.lower.cpu.verify import trace, verify
 from nxjax.testing.programs import random_program
 
@@ -96,7 +96,7 @@ def steps_of(tape, *kinds):
 
 def _refs(step):
     """The places that a step names, as (attribute, index or None)."""
-    if isinstance(step, Call | Host):
+    if isinstance(step, Call | HostStep):
         return [(name, i) for name in ("ins", "outs") for i in range(len(getattr(step, name)))]
     return {Copy: [("source_ref", None), ("target", None)], While: [("flag", None)], Branch: [("index", None)]}.get(
         type(step), []
@@ -204,7 +204,7 @@ def shorter(tape, pick):
 
 def exchange(tape, pick):
     """Two operands of a call, or two branches, in each other's place."""
-    calls = [s for s in steps_of(tape, Call, Host) if len(s.ins) > 1]
+    calls = [s for s in steps_of(tape, Call, HostStep) if len(s.ins) > 1]
     step = pick([*calls, *(s for s in steps_of(tape, Branch) if len(s.branches) > 1)])
     if isinstance(step, Branch):
         return changed(step, "branches", step.branches[::-1])
@@ -226,7 +226,7 @@ FAULTS = (drop, swap, reorder, again, shift, overlap, elsewhere, shorter, exchan
 
 def _run(tape, args):
     with np.errstate(all="ignore"):
-        return [y.tobytes() for y in Interpreter(tape, engine(isa.current()))(args)]
+        return [y.tobytes() for y in TapeInterpreter(tape, engine(isa.current()))(args)]
 
 
 def planted(seed, count):

@@ -5,7 +5,7 @@ import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax import tree
 from nxjax.backends.cpu.engine import engine
-from nxjax.backends.cpu.interpret import Interpreter
+from nxjax.backends.cpu.interpret import TapeInterpreter
 from nxjax.config import config
 from nxjax.kernels.cpu import isa, knobs
 from nxjax.lower.cpu.lower import lower
@@ -27,7 +27,7 @@ def names(program):
 
 
 def run(program, *xs):
-    return [np.array(y) for y in Interpreter(program, engine(isa.current()))([np.asarray(x) for x in xs])]
+    return [np.array(y) for y in TapeInterpreter(program, engine(isa.current()))([np.asarray(x) for x in xs])]
 
 
 def values(*shapes, dtype="float32"):

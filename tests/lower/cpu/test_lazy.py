@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from nxjax.lower.cpu.lazy import (
     FIXED,
-    Index,
-    Leaf,
+    LazyIndex,
+    LazyLeaf,
     Map,
     Shaped,
     groups,
@@ -25,7 +25,7 @@ F32 = np.dtype(np.float32)
 
 
 def leaf(*shape):
-    return Leaf(View(Ref(Buffer(4 * int(np.prod(shape)), "temp")), shape, dense_strides(shape, F32), F32))
+    return LazyLeaf(View(Ref(Buffer(4 * int(np.prod(shape)), "temp")), shape, dense_strides(shape, F32), F32))
 
 
 def plus(x, y):
@@ -82,26 +82,26 @@ def test_reshapes_of_views_are_numpys(order, shape):
 def test_memory_is_looked_at_otherwise():
     x = leaf(4, 5)
     y = indexed(x, (5, 2), ((3, ((1, -2),)), (0, ((0, 1),))))
-    assert isinstance(y, Leaf)
+    assert isinstance(y, LazyLeaf)
     assert y.view.strides == (4, -40)
     assert y.view.ref.offset == 60
     assert shaped(x, (20,)).view.strides == (4,)
     assert moved(x.view, (0, 5), (FIXED, (0, ((1, 1),)))).ref.offset == 0
-    assert isinstance(indexed(plus(x, x), (5, 4), ((0, ((1, 1),)), (0, ((0, 1),)))), Index)
+    assert isinstance(indexed(plus(x, x), (5, 4), ((0, ((1, 1),)), (0, ((0, 1),)))), LazyIndex)
     assert isinstance(shaped(plus(x, x), (20,)), Shaped)
 
 
 def test_permutations():
     x = plus(leaf(4, 5), leaf(4, 5))
-    turned = Index(x, (5, 4), ((0, ((1, 1),)), (0, ((0, 1),))))
+    turned = LazyIndex(x, (5, 4), ((0, ((1, 1),)), (0, ((0, 1),))))
     assert permutation(turned) == (1, 0)
-    assert permutation(Index(x, (5, 4), ((0, ((1, 1),)), (4, ((0, -1),))))) is None
-    assert permutation(Index(x, (5,), (FIXED, (0, ((0, 1),))))) is None
+    assert permutation(LazyIndex(x, (5, 4), ((0, ((1, 1),)), (4, ((0, -1),))))) is None
+    assert permutation(LazyIndex(x, (5,), (FIXED, (0, ((0, 1),))))) is None
 
 
 def test_layouts_are_inherited():
     last = View(Ref(Buffer(4 * 120, "temp")), (2, 3, 4, 5), (240, 4, 60, 12), F32)
-    x = Leaf(last)
+    x = LazyLeaf(last)
     assert x.order == (0, 2, 3, 1)
     assert plus(x, leaf(2, 3, 4, 5)).order == (0, 2, 3, 1)
     assert leaf(2, 3, 4).order is None

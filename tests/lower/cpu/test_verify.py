@@ -10,17 +10,17 @@ import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.errors import VerificationError
 from nxjax.kernels.cpu.base import Box, Touches, dense
-from nxjax.kernels.cpu.base import Written as Stored
+from nxjax.kernels.cpu.base import OutputEffect as Stored
 from nxjax.kernels.cpu.expression import Constant, Node
 from nxjax.kernels.cpu.nest import Input, Nest, Output, Reduction
-from nxjax.kernels.cpu.nest_plan import Pass, Plan, Slot
+from nxjax.kernels.cpu.nest_plan import NestPlan, Pass, SavedValue
 from nxjax.lower.cpu.lower import _lowered, lower, lower_parts
 from nxjax.lower.cpu.memory import placed
-from nxjax.lower.cpu.tape import Branch, Buffer, Call, Copy, Counter, CpuProgram, Ref, Repeat, Step, While
+from nxjax.lower.cpu.tape import Branch, Buffer, Call, Copy, Counter, CpuProgram, Ref, Repeat, TapeStep, While
 from nxjax.lower.cpu.verify import trace, verify
 from nxjax.lower.cpu.verify_operands import interleaved
 from nxjax.trace import dtypes
-from nxjax.trace.core import op_named
+from nxjax.trace.core import get_op
 from tests.kernels.cpu.written import Written
 from tests.lower.cpu.planted import FAULTS, planted
 
@@ -486,7 +486,7 @@ def test_a_turn_in_the_middle_overwrites_what_a_later_one_reads(reads, writes, c
     x, y, other = argument(nbytes=wide), result(nbytes=wide), result(1, 16 * count)
     take = call(ROW, [Ref(x, 16 * first, ((at, 16 * reads),))], [Ref(other, 0, ((at, 16),))])
     put = call(ROW, [Ref(x, wide - 16)], [Ref(y, 16 * begin, ((at, 16 * writes),))])
-    loop: Step = Repeat(at, [take, put])
+    loop: TapeStep = Repeat(at, [take, put])
     loop = Repeat(Counter(2), [loop]) if inner else loop
     before = trace(tape([x], [y, other], [Copy(Ref(x), Ref(y), wide), loop], donated=(0,)))
     put.outs = (Ref(x, 16 * begin, ((at, 16 * writes),)),)
@@ -510,7 +510,7 @@ def test_rows_that_are_read_before_they_are_overwritten(reads):
 
 def summed_twice(plan=None):
     """``(sum(x) * cos(x)).sum()`` of 16 rows of 64 floats, with its passes as ``plan`` says."""
-    op = lambda name: op_named(name)
+    op = lambda name: get_op(name)
     nodes = (
         Node(op("cos"), (), (0,), dtypes.float32),
         Reduction("add", 0, bytes(4), dtypes.float32),
@@ -526,8 +526,8 @@ def summed_twice(plan=None):
 
 # As it was planned: the second pass takes ``cos(x)`` (value 1) from scratch memory, where the first one, which did not
 # need it, has put nothing.
-SLOT = Slot(1, 0, 256, (0, 4))
-WRONG = Plan((Pass([0], frozenset()), Pass([1, 3], frozenset({1})), Pass([], frozenset())), (SLOT,))
+SLOT = SavedValue(1, 0, 256, (0, 4))
+WRONG = NestPlan((Pass([0], frozenset()), Pass([1, 3], frozenset({1})), Pass([], frozenset())), (SLOT,))
 
 
 def test_the_nest_that_read_what_no_pass_had_saved():
@@ -538,16 +538,25 @@ def test_the_nest_that_read_what_no_pass_had_saved():
 @pytest.mark.parametrize(
     ("plan", "why"),
     [
-        (Plan((Pass([0, 1], frozenset()), Pass([1, 3], frozenset({1})), Pass([], frozenset())), (SLOT,)), ""),
+        (NestPlan((Pass([0, 1], frozenset()), Pass([1, 3], frozenset({1})), Pass([], frozenset())), (SLOT,)), ""),
         (
-            Plan((Pass([0], frozenset()), Pass([1, 3], frozenset()), Pass([], frozenset())), (SLOT,)),
+            NestPlan((Pass([0], frozenset()), Pass([1, 3], frozenset()), Pass([], frozenset())), (SLOT,)),
             "of value 0",
         ),
-        (Plan((Pass([0], frozenset()), Pass([0, 1], frozenset()), Pass([], frozenset())), ()), "does not have value 3"),
-        (Plan((Pass([], frozenset()), Pass([0, 1, 3], frozenset()), Pass([], frozenset())), ()), "not have value 0"),
-        (Plan((Pass([0, 1, 3], frozenset()), Pass([], frozenset()), Pass([], frozenset())), (SLOT,)), "of value 2"),
-        (Plan((Pass([0], frozenset()),), ()), "made after them"),
-        (Plan((Pass([0, 1], frozenset()), Pass([1, 3], frozenset({1})), Pass([], frozenset())), ()), "has saved there"),
+        (
+            NestPlan((Pass([0], frozenset()), Pass([0, 1], frozenset()), Pass([], frozenset())), ()),
+            "does not have value 3",
+        ),
+        (
+            NestPlan((Pass([], frozenset()), Pass([0, 1, 3], frozenset()), Pass([], frozenset())), ()),
+            "not have value 0",
+        ),
+        (NestPlan((Pass([0, 1, 3], frozenset()), Pass([], frozenset()), Pass([], frozenset())), (SLOT,)), "of value 2"),
+        (NestPlan((Pass([0], frozenset()),), ()), "made after them"),
+        (
+            NestPlan((Pass([0, 1], frozenset()), Pass([1, 3], frozenset({1})), Pass([], frozenset())), ()),
+            "has saved there",
+        ),
     ],
 )
 def test_passes_have_what_they_take(plan, why):
@@ -560,22 +569,22 @@ def test_passes_have_what_they_take(plan, why):
 @pytest.mark.parametrize(
     ("slots", "scratch", "why"),
     [
-        ([Slot(1, 0, 192, (0, 4))], 192, "takes 256 bytes"),
-        ([Slot(1, 0, 256, (0, 2))], 256, "saved in the same place"),
+        ([SavedValue(1, 0, 192, (0, 4))], 192, "takes 256 bytes"),
+        ([SavedValue(1, 0, 256, (0, 2))], 256, "saved in the same place"),
         ([SLOT], 128, "of which there are 128"),
-        ([SLOT, Slot(3, 192, 256, (0, 4))], 448, "where another is"),
+        ([SLOT, SavedValue(3, 192, 256, (0, 4))], 448, "where another is"),
     ],
 )
 def test_saved_values_lie_apart(slots, scratch, why):
     passes = (Pass([0, 1], frozenset()), Pass([1, 3], frozenset({1})), Pass([], frozenset()))
-    program = summed_twice(Plan(passes, tuple(slots)))
+    program = summed_twice(NestPlan(passes, tuple(slots)))
     program.steps[0].kernel.scratch = scratch
     assert why in refused("kernel", program)
 
 
 def test_a_part_that_is_changed_in_place_keeps_what_lies_around_it():
     """``y = 1; y[::2] = -s``: the nest writes eight of the sixteen floats of ``y``, and ``s`` was made there whole."""
-    negative = (Node(op_named("neg"), (), (0,), dtypes.float32),)
+    negative = (Node(get_op("neg"), (), (0,), dtypes.float32),)
     kernel = Nest((8,), 1, False, (Input(dtypes.float32, (8,)),), negative, (Output(1, (8,)),))
     one = (Constant(np.float32(1).tobytes(), np.dtype(np.float32)),)
     ones = Nest((16,), 1, False, (), one, (Output(0, (4,)),))

@@ -5,17 +5,17 @@ import dataclasses
 import numpy as np
 
 import nxjax as nx
-from nxjax.kernels.ipu.chip import BOW, System
+from nxjax.kernels.ipu.chip import BOW, IpuSystem
 from nxjax.lower.ipu.interpret import interpret
 from nxjax.lower.ipu.keys import as_words
 from nxjax.lower.ipu.lower import lower
 from nxjax.lower.ipu.verify import verify
 
 lax = nx.lax
-TINY = System("tiny", "eight tiles", dataclasses.replace(BOW, tiles=8), 1)
-WHOLE = System("bow", "one Bow IPU", BOW, 1)
+TINY = IpuSystem("tiny", "eight tiles", dataclasses.replace(BOW, tiles=8), 1)
+WHOLE = IpuSystem("bow", "one Bow IPU", BOW, 1)
 # Room for a table in few columns: rows are cut, too.
-CRAMPED = System("cramped", "tiles of 2 KiB", dataclasses.replace(BOW, tiles=8, memory=2048), 1)
+CRAMPED = IpuSystem("cramped", "tiles of 2 KiB", dataclasses.replace(BOW, tiles=8, memory=2048), 1)
 RNG = np.random.default_rng(0)
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nxjax as nx
-from nxjax.lower.ipu.interpret import Interpreter
+from nxjax.lower.ipu.interpret import IpuInterpreter
 from nxjax.lower.ipu.lower import lower
 from nxjax.lower.ipu.program import Copy, Execute, Repeat
 from nxjax.lower.ipu.verify import verify
@@ -45,7 +45,7 @@ def test_parameters_stay_between_runs():
     )(*leaves, x, labels)
     lowered = verify(lower(program, TINY, donate=range(4)))
     assert lowered.aliases == {0: 0, 1: 1, 2: 2, 3: 3}
-    machine = Interpreter(lowered)
+    machine = IpuInterpreter(lowered)
     params = [np.asarray(p) for p in leaves]
     for _ in range(3):
         *params, value = machine.run([*params, x, labels])

@@ -9,13 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nxjax.kernels.ipu.chip import BOW, GC2
-from nxjax.lower.ipu.plan import MOST_WAYS, Problem, _candidates, _priced, planned, ways
+from nxjax.lower.ipu.plan import MOST_WAYS, ConvPartitionProblem, _candidates, _priced, planned, ways
 
 ONES = (1, 1, 1)
 
 
-def product(m: int, n: int, k: int, dtype: str = "float16", partials: str = "float16") -> Problem:
-    return Problem((1, 1, 1, 1, m, n, k), ONES, ONES, ONES, 16, 16 if dtype == "float16" else 8, dtype, partials)
+def product(m: int, n: int, k: int, dtype: str = "float16", partials: str = "float16") -> ConvPartitionProblem:
+    return ConvPartitionProblem(
+        (1, 1, 1, 1, m, n, k), ONES, ONES, ONES, 16, 16 if dtype == "float16" else 8, dtype, partials
+    )
 
 
 @given(st.integers(1, 3000), st.integers(1, 1472))
@@ -52,10 +54,12 @@ def test_large_products_are_near_the_units_rate():
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_other_chips_have_plans_of_their_own(dtype: str):
-    problem = Problem((1, 1, 1, 1, 512, 32, 32), ONES, ONES, ONES, 8, 16 if dtype == "float16" else 8, dtype, "float32")
+    problem = ConvPartitionProblem(
+        (1, 1, 1, 1, 512, 32, 32), ONES, ONES, ONES, 8, 16 if dtype == "float16" else 8, dtype, "float32"
+    )
     assert planned(problem, GC2, GC2.tiles, 0.6).cycles > 0
 
 
 def test_boxes_of_convolutions_have_their_halo():
-    problem = Problem((1, 1, 1, 9, 9, 1, 1), (1, 3, 5), (1, 2, 1), (1, 1, 2), 16, 16, "float16", "float16")
+    problem = ConvPartitionProblem((1, 1, 1, 9, 9, 1, 1), (1, 3, 5), (1, 2, 1), (1, 1, 2), 16, 16, "float16", "float16")
     assert [int(np.asarray(n)) for n in problem.box((1, 3, 4))] == [1, 7, 12]

@@ -9,7 +9,7 @@ import nxjax as nx
 from nxjax.errors import ProgramError
 from nxjax.lower.ipu.lower import lower
 from nxjax.lower.ipu.mapping import single
-from nxjax.lower.ipu.program import Boxes, Call, Copy, Edge, IpuProgram, Switch, Variable, While
+from nxjax.lower.ipu.program import Boxes, Call, Copy, FieldConnection, IpuProgram, Switch, Variable, While
 from nxjax.lower.ipu.verify import verify
 from tests.lower.ipu.cases import TINY, normal
 
@@ -59,14 +59,14 @@ def test_edges():
     def outside(p):
         edge = group(p).edges["x0"]
         boxes = Boxes(edge.boxes.offsets + 60, edge.boxes.sizes, edge.boxes.strides)
-        set_group(p, edges={**group(p).edges, "x0": Edge(edge.variable, boxes)})
+        set_group(p, edges={**group(p).edges, "x0": FieldConnection(edge.variable, boxes)})
 
     def missing(p):
         set_group(p, edges={k: e for k, e in group(p).edges.items() if k != "x0"})
 
     def other_dtype(p):
         v = Variable("v", (64,), np.dtype(np.int32), single((64,)))
-        set_group(p, edges={**group(p).edges, "x0": Edge(v, group(p).edges["x0"].boxes)})
+        set_group(p, edges={**group(p).edges, "x0": FieldConnection(v, group(p).edges["x0"].boxes)})
 
     def other_tile(p):
         set_group(p, tiles=group(p).tiles[::-1].copy())
@@ -87,13 +87,13 @@ def test_conflicts():
         e = g.edges["y0"]
         boxes = Boxes(e.boxes.offsets * 0, e.boxes.sizes, e.boxes.strides)
         e.variable.pieces = single((64,), 0)
-        set_group(p, edges={**g.edges, "y0": Edge(e.variable, boxes)}, tiles=g.tiles * 0)
+        set_group(p, edges={**g.edges, "y0": FieldConnection(e.variable, boxes)}, tiles=g.tiles * 0)
 
     def read_of_another(p):
         g = group(p)
         e = g.edges["y0"]
         boxes = Boxes(e.boxes.offsets[::-1].copy(), e.boxes.sizes, e.boxes.strides)
-        set_group(p, edges={**g.edges, "x0": Edge(e.variable, boxes)})
+        set_group(p, edges={**g.edges, "x0": FieldConnection(e.variable, boxes)})
 
     broken("two vertices write", same_element)
     broken("what another one writes", read_of_another)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nxjax.errors import LoweringError, ParameterError
-from nxjax.lower.npu.chips import CHIPS, Chip, chip
+from nxjax.lower.npu.chips import CHIPS, ChipLimits, chip
 from nxjax.lower.npu.cost import breakdown, estimate
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.placement import Placement
@@ -81,7 +81,7 @@ def test_edge_tpu_against_the_published_times(graph, published, within, weights,
     assert {f.basis for f in cost.figures.values()} == {"model"}
 
 
-SMALL = Chip("small", "a small chip", {"int8": 1e9}, bandwidth=1e6, on_chip=1 << 20, lanes=(16, 16))
+SMALL = ChipLimits("small", "a small chip", {"int8": 1e9}, bandwidth=1e6, on_chip=1 << 20, lanes=(16, 16))
 
 
 def test_a_product_is_bound_by_compute_or_by_memory():
@@ -105,14 +105,14 @@ def test_lanes_that_are_not_filled_cost_time():
 
 
 def test_activations_that_do_not_fit_are_traffic():
-    tiny = Chip("tiny", "t", {"int8": 1e9}, 1e6, on_chip=1000)
+    tiny = ChipLimits("tiny", "t", {"int8": 1e9}, 1e6, on_chip=1000)
     g = Net(1, 16, 16, 8).conv(8, size=1).graph()
     assert breakdown(g, SMALL)[0].traffic == 64
     assert breakdown(g, tiny)[0].traffic == 64 + 2 * 16 * 16 * 8
 
 
 def test_cached_parameters_are_not_sent():
-    cached = Chip("cached", "c", {"int8": 1e9}, 1e6, on_chip=1 << 20, cache=100)
+    cached = ChipLimits("cached", "c", {"int8": 1e9}, 1e6, on_chip=1 << 20, cache=100)
     g = Net(1, 16, 16, 8).conv(8, size=1).conv(8, size=1).graph()
     assert [r.traffic for r in breakdown(g, cached)] == [0, 128 - 100]
     assert estimate(g, cached)["parameter cache"].value == 100
@@ -130,9 +130,11 @@ def test_a_constant_that_two_nodes_read_is_sent_once():
 def test_launch_link_and_node_times_are_added():
     g = Net(1, 16, 16, 8).conv(8, size=1).graph()
     base = estimate(g, SMALL)["latency"].value
-    slow = Chip("slow", "s", {"int8": 1e9}, 1e6, on_chip=1 << 20, lanes=(16, 16), link=1e6, launch=0.5, per_node=0.25)
+    slow = ChipLimits(
+        "slow", "s", {"int8": 1e9}, 1e6, on_chip=1 << 20, lanes=(16, 16), link=1e6, launch=0.5, per_node=0.25
+    )
     assert estimate(g, slow)["latency"].value == pytest.approx(base + 0.5 + 0.25)
-    slow = Chip("slow", "s", {"int8": 1e9}, 1e6, on_chip=1 << 20, lanes=(16, 16), link=1e5)
+    slow = ChipLimits("slow", "s", {"int8": 1e9}, 1e6, on_chip=1 << 20, lanes=(16, 16), link=1e5)
     assert estimate(g, slow)["latency"].value == pytest.approx(base + 2 * 2048 / 1e5 - 2 * 2048 / 1e6)
 
 

@@ -134,7 +134,7 @@ def test_greedy_orders_alone_would_not_be_optimal():
         blocks = []
         for _ in range(6):
             first = int(rng.integers(0, 5))
-            blocks.append(memory.Block((), int(rng.integers(1, 7)) * 16, first, first + int(rng.integers(0, 4))))
+            blocks.append(memory.ArenaBlock((), int(rng.integers(1, 7)) * 16, first, first + int(rng.integers(0, 4))))
         greedy = memory._place(sorted(blocks, key=lambda b: (-b.size, b.first)))
         bound = max(sum(b.size for b in blocks if b.first <= i <= b.last) for i in range(10))
         exact = memory._every_order(blocks, greedy, bound)
@@ -153,7 +153,7 @@ def test_trying_other_orders_makes_plans_tighter():
         blocks = []
         for _ in range(25):
             first = int(rng.integers(0, 20))
-            blocks.append(memory.Block((), int(rng.integers(1, 40)) * 16, first, first + int(rng.integers(0, 8))))
+            blocks.append(memory.ArenaBlock((), int(rng.integers(1, 40)) * 16, first, first + int(rng.integers(0, 8))))
         greedy = memory._place(sorted(blocks, key=lambda b: (-b.size, b.first)))
         bound = max(memory._alive(blocks, 30))
         climbed = memory._climbed(greedy, bound)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nxjax.errors import ParameterError
-from nxjax.lower.pipeline.schedule import KINDS, Task, order, timed
+from nxjax.lower.pipeline.schedule import KINDS, StageTask, order, timed
 
 
 @given(st.sampled_from(KINDS), st.integers(1, 6), st.integers(1, 9), st.booleans())
@@ -20,9 +20,9 @@ def test_every_task_once_and_after_what_it_needs(kind, stages, micros, backward)
         assert all(a.end <= b.begin for a, b in itertools.pairwise(row))
     for task, slot in seen.items():
         if task.direction == "forward" and task.stage:
-            assert slot.begin >= seen[Task(task.stage - 1, task.micro, "forward")].end + 0.25
+            assert slot.begin >= seen[StageTask(task.stage - 1, task.micro, "forward")].end + 0.25
         if task.direction == "backward" and task.stage + 1 < stages:
-            assert slot.begin >= seen[Task(task.stage + 1, task.micro, "backward")].end + 0.25
+            assert slot.begin >= seen[StageTask(task.stage + 1, task.micro, "backward")].end + 0.25
 
 
 @pytest.mark.parametrize("kind", KINDS)

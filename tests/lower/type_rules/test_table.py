@@ -27,7 +27,7 @@ from nxjax.testing.judge import defined
 from nxjax.testing.productions import ROWS
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
-from nxjax.trace.core import op_named
+from nxjax.trace.core import get_op
 from nxjax.trace.kinds import _parameters
 from nxjax.trace.program import Equation, Literal, Program, Var
 from nxjax.trace.stage import stage
@@ -111,7 +111,7 @@ def examples():
     for line in PARAMETERS.read_text().splitlines():
         if re.search(r"= ([a-z_0-9]+)\[", line):
             found += equations(nx.parse_program(line))
-    found += [equation(op_named(name), *types) for name, types in OPERANDS.items()]
+    found += [equation(get_op(name), *types) for name, types in OPERANDS.items()]
     for op in every_op().values():
         if isinstance(op, Elementwise) and not _parameters(type(op))[0]:
             found += taken(op)[:2]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nxjax.trace import dtypes
-from nxjax.transforms.bucketing.sizes import Domain, Range, Size, Solver, find_number, product, simple, total
+from nxjax.transforms.bucketing.sizes import Domain, Range, Size, Solver, find_number, product, simplify, total
 
 N, M = Size.of("n"), Size.of("m")
 ints = st.integers(-6, 6)
@@ -28,15 +28,15 @@ def test_arithmetic_is_that_of_integers(a, b, k, n, m):
     assert (a * b).at(at) == a.at(at) * b.at(at)
     assert (a - b).at(at) == a.at(at) - b.at(at)
     assert (a // k).at(at) == a.at(at) // k
-    assert total([a, 3, b]) == simple(a + 3 + b)
-    assert product([a, 2]) == simple(a * 2)
+    assert total([a, 3, b]) == simplify(a + 3 + b)
+    assert product([a, 2]) == simplify(a * 2)
 
 
 def test_canonical_form():
     assert N + M == M + N
     assert (N * 6 + 4) // 2 == N * 3 + 2
     assert (N * 3 + 7) // 3 == N + 2
-    assert simple(N - N + 5) == 5
+    assert simplify(N - N + 5) == 5
     assert (N - N).constant == 0
     assert repr(N * 2 + 1) == "2 * n + 1"
     assert "floor" in repr(N // 2)
@@ -70,7 +70,7 @@ def test_polynomials_of_two_lengths_are_found_or_refused(size):
 def test_floor_quotients_are_told_apart(by, shift, a, b):
     s = solver(Range("n", 5, 64))
     size = (N + shift % by) // by * a + b
-    assert s.find(s.values(size)) == simple(size)
+    assert s.find(s.values(size)) == simplify(size)
 
 
 def test_an_unknown_function_is_not_found_before_it_is_learned():

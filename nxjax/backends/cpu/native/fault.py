@@ -271,16 +271,16 @@ def _install(module: Module, layout: _Signals) -> None:
     f.ret()
 
 
-class Functions(NamedTuple):
+class FaultFunctions(NamedTuple):
     """``guarded``: the address of the kernel that calls others; ``run``: note what this thread runs; what it ran."""
 
     guarded: int
     run: Callable[[int | None], int | None]
 
 
-def install(pieces: int, running: int) -> Functions:
+def install(pieces: int, running: int) -> FaultFunctions:
     """From now on faults are explained by the tables at these addresses, of `PIECES` and `THREADS` rows."""
     symbols = ["nx_fault_install", "nx_guarded", "nx_fault_run"]
     start, guarded, run = engine(isa.current()).module(text(), symbols)
     ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(start)(pieces, running)
-    return Functions(guarded, ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(run))
+    return FaultFunctions(guarded, ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(run))

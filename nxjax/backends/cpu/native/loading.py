@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import Any, Final, final
 
 from nxjax.backends.cpu.locks import COMPILING
-from nxjax.backends.cpu.native.relocations import PROCESSORS, Kind, Processor
+from nxjax.backends.cpu.native.relocations import PROCESSORS, Processor, RelocationKind
 from nxjax.errors import LoweringError, MemoryLimitError
 
 PAGE: Final = mmap.PAGESIZE
@@ -85,7 +85,7 @@ class _Slab:
 
 
 @final
-class Code:
+class LoadedCode:
     """The code of one object file. It stays in memory as long as this does.
 
     Attributes:
@@ -115,7 +115,7 @@ class _Pages:
         self._give(*self._run)
 
 
-def keep(code: Code) -> None:
+def keep(code: LoadedCode) -> None:
     """Leave code in memory to the very end: that of the interpreter itself may run it, when all modules are gone."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(code))
 
@@ -123,10 +123,10 @@ def keep(code: Code) -> None:
 class Address(int):
     """Where code begins; it stays in memory as long as this number does."""
 
-    code: Code
+    code: LoadedCode
 
     @classmethod
-    def of(cls, code: Code, symbol: str) -> Address:
+    def of(cls, code: LoadedCode, symbol: str) -> Address:
         made = cls(code.addresses[symbol])
         made.code = code
         return made
@@ -147,7 +147,7 @@ class Room:
         protect.argtypes, protect.restype = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int), ctypes.c_int
         self._protect = protect
 
-    def place(self, data: bytes, outside: Callable[[str], int | None]) -> Code:
+    def place(self, data: bytes, outside: Callable[[str], int | None]) -> LoadedCode:
         """The code of an object file, ready to run.
 
         Args:
@@ -173,7 +173,7 @@ class Room:
             except Unlinkable:
                 slab.put(first, pages)
                 raise
-        return Code(addresses, (_Pages(self._give, slab, first, pages), memory))
+        return LoadedCode(addresses, (_Pages(self._give, slab, first, pages), memory))
 
     def check(self) -> None:
         """See that there is memory to compile in: LLVM ends the process where it is refused some.
@@ -272,7 +272,7 @@ class _Linked:
         self._places: dict[int, tuple[int, int]] = {}
         self.symbols: dict[str, tuple[int, int]] = {}
         # Where, kind, and what is meant: image (None: an address of the process) and value.
-        self._relocations: list[tuple[tuple[int, int], Kind, int | None, int]] = []
+        self._relocations: list[tuple[tuple[int, int], RelocationKind, int | None, int]] = []
         # Of addresses that are reached through memory of ours: where that is, in the first image.
         self._slots: dict[tuple[str, int | None, int], int] = {}
         try:

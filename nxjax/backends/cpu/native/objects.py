@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Mapping
 from typing import Final, final
 
-from nxjax.backends.cpu.call_layout import Layout
+from nxjax.backends.cpu.call_layout import ObjectLayout
 from nxjax.kernels.cpu.ir import Function, Module, Value
 
 # Functions of CPython's C API that the code calls.
@@ -53,7 +53,7 @@ def fill(table: int, known: Mapping[str, int]) -> None:
 
 
 @final
-class Code:
+class ObjectCode:
     """A function that handles objects: `f`, with the instructions that all of them need.
 
     References are counted as the running version of CPython does; from 3.12 on some objects are immortal, which a
@@ -61,7 +61,13 @@ class Code:
     """
 
     def __init__(
-        self, module: Module, layout: Layout, name: str, parameters: tuple[str, ...], result: str, inside: bool = True
+        self,
+        module: Module,
+        layout: ObjectLayout,
+        name: str,
+        parameters: tuple[str, ...],
+        result: str,
+        inside: bool = True,
     ) -> None:
         self.f = Function(name, parameters, result, linkage="internal" if inside else "")
         self.layout = layout

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from nxjax.backends.cpu.call_layout import Layout
-from nxjax.backends.cpu.native.objects import KEPT, Code
+from nxjax.backends.cpu.call_layout import ObjectLayout
+from nxjax.backends.cpu.native.objects import KEPT, ObjectCode
 from nxjax.kernels.cpu.ir import Module, Value
 
 # Where a buffer object keeps the address of its bytes, their number, the `ArrayType` of what they are (a reference),
@@ -31,7 +31,7 @@ ARRAY: Final = "nx_array_new"
 ARRAY_DEALLOC: Final = "nx_array_dealloc"
 
 
-def buffer_functions(module: Module, layout: Layout) -> None:
+def buffer_functions(module: Module, layout: ObjectLayout) -> None:
     """Add `NEW`, `DEALLOC`, `GETBUFFER`, `TO_NUMPY` and `ARRAY_DEALLOC`, and `ARRAY` for the code of this module."""
     _new(module, layout)
     _dealloc(module, layout)
@@ -41,9 +41,9 @@ def buffer_functions(module: Module, layout: Layout) -> None:
     _array_dealloc(module, layout)
 
 
-def _new(module: Module, layout: Layout) -> None:
+def _new(module: Module, layout: ObjectLayout) -> None:
     """``ptr new(i64 nbytes, ptr type)``: a buffer of 64-byte aligned memory; null, with an exception set, for none."""
-    c = Code(module, layout, NEW, ("i64", "ptr"), "ptr", inside=False)
+    c = ObjectCode(module, layout, NEW, ("i64", "ptr"), "ptr", inside=False)
     f, (nbytes, type) = c.f, c.arguments
     f.branch_if(nbytes.le(INSIDE), "small", "large")
     f.label("small")
@@ -83,7 +83,7 @@ def _new(module: Module, layout: Layout) -> None:
     c.ret(x)
 
 
-def no_memory(c: Code, nbytes: Value) -> Value:
+def no_memory(c: ObjectCode, nbytes: Value) -> Value:
     """Set the exception for memory that there is not; null."""
     number = c.api("PyLong_FromLongLong", "ptr", nbytes)
     with c.f.if_(number.ne(0)):
@@ -93,9 +93,9 @@ def no_memory(c: Code, nbytes: Value) -> Value:
     return c.null()
 
 
-def _dealloc(module: Module, layout: Layout) -> None:
+def _dealloc(module: Module, layout: ObjectLayout) -> None:
     """``void dealloc(ptr buffer)``: the bytes go back to where they are from."""
-    c = Code(module, layout, DEALLOC, ("ptr",), "void", inside=False)
+    c = ObjectCode(module, layout, DEALLOC, ("ptr",), "void", inside=False)
     f, (x,) = c.f, c.arguments
     c.decref(c.pointer(x, TYPE))
     owned = c.pointer(x, OWNED)
@@ -107,17 +107,17 @@ def _dealloc(module: Module, layout: Layout) -> None:
     f.ret()
 
 
-def _getbuffer(module: Module, layout: Layout) -> None:
+def _getbuffer(module: Module, layout: ObjectLayout) -> None:
     """``int getbuffer(ptr buffer, ptr view, int flags)``: the bytes, not to be written to."""
-    c = Code(module, layout, GETBUFFER, ("ptr", "ptr", "i32"), "i32", inside=False)
+    c = ObjectCode(module, layout, GETBUFFER, ("ptr", "ptr", "i32"), "i32", inside=False)
     x, view, flags = c.arguments
     readonly = c.f.constant("i32", 1)
     c.ret(c.api("PyBuffer_FillInfo", "i32", view, x, c.pointer(x, DATA), c.word(x, NBYTES), readonly, flags))
 
 
-def _to_numpy(module: Module, layout: Layout) -> None:
+def _to_numpy(module: Module, layout: ObjectLayout) -> None:
     """``ptr to_numpy(ptr buffer, ptr)``: a method without arguments; the bytes as a NumPy array that keeps them."""
-    c = Code(module, layout, TO_NUMPY, ("ptr", "ptr"), "ptr", inside=False)
+    c = ObjectCode(module, layout, TO_NUMPY, ("ptr", "ptr"), "ptr", inside=False)
     f, (x, _) = c.f, c.arguments
     type = c.pointer(x, TYPE)
     shape, dtype = c.pointer(type, layout.type_shape), c.pointer(type, layout.type_dtype)
@@ -143,13 +143,13 @@ def _to_numpy(module: Module, layout: Layout) -> None:
     c.ret(made)
 
 
-def _array(module: Module, layout: Layout) -> None:
+def _array(module: Module, layout: ObjectLayout) -> None:
     """``ptr array(ptr type, ptr owner)``: a `DeviceArray` of a buffer's elements, or those of a NumPy array.
 
     Takes the reference to ``owner``, also where it fails. The array is not looked at by the garbage collector: what it
     refers to refers to nothing that could refer to it.
     """
-    c = Code(module, layout, ARRAY, ("ptr", "ptr"), "ptr")
+    c = ObjectCode(module, layout, ARRAY, ("ptr", "ptr"), "ptr")
     f, (type, owner) = c.f, c.arguments
     kept = Value(f, "ptr", "@nx_arrays")
     count, kind = c.word(kept), c.known("DeviceArray")
@@ -179,13 +179,13 @@ def _array(module: Module, layout: Layout) -> None:
     c.ret(x)
 
 
-def _array_dealloc(module: Module, layout: Layout) -> None:
+def _array_dealloc(module: Module, layout: ObjectLayout) -> None:
     """``void array_dealloc(ptr array)``: the end of a `DeviceArray`, or of that part of an instance of a subclass.
 
     What `subtype_dealloc` of CPython does for a class of slots without `__del__`, except that memory of arrays of
     exactly this class is kept for the next ones.
     """
-    c = Code(module, layout, ARRAY_DEALLOC, ("ptr",), "void", inside=False)
+    c = ObjectCode(module, layout, ARRAY_DEALLOC, ("ptr",), "void", inside=False)
     f, (x,) = c.f, c.arguments
     c.api("PyObject_GC_UnTrack", "void", x)
     with f.if_(c.pointer(x, layout.array_weak).ne(0)):

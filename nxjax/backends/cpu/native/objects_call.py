@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from nxjax.backends.cpu.call_layout import Layout
+from nxjax.backends.cpu.call_layout import ObjectLayout
 from nxjax.backends.cpu.native import abi
-from nxjax.backends.cpu.native.objects import Code
+from nxjax.backends.cpu.native.objects import ObjectCode
 from nxjax.backends.cpu.native.objects_buffer import DATA, NEW, TYPE, no_memory
 from nxjax.backends.cpu.native.objects_tree import (
     ARRAYS,
@@ -64,7 +64,7 @@ _OWNER: Final = "nx_owner"
 _ROOM: Final = 256  # words of a frame on the stack; what needs more asks for memory
 
 
-def call_functions(module: Module, layout: Layout) -> None:
+def call_functions(module: Module, layout: ObjectLayout) -> None:
     """Add `CALL`: ``ptr call(ptr self, ptr args, ptr kwargs)``, a class's slot for calls."""
     _variable(module, layout)
     _delete(module, layout)
@@ -74,9 +74,9 @@ def call_functions(module: Module, layout: Layout) -> None:
     _call(module, layout)
 
 
-def _variable(module: Module, layout: Layout) -> None:
+def _variable(module: Module, layout: ObjectLayout) -> None:
     """``ptr variable(ptr variable)``: the value of a context variable, borrowed; null where it has none."""
-    c = Code(module, layout, _VARIABLE, ("ptr",), "ptr")
+    c = ObjectCode(module, layout, _VARIABLE, ("ptr",), "ptr")
     f, (variable,) = c.f, c.arguments
     place = f.alloca("ptr", 1, 8)
     failed = c.api("PyContextVar_Get", "i32", variable, c.null(), place)
@@ -88,8 +88,8 @@ def _variable(module: Module, layout: Layout) -> None:
     c.ret(value)
 
 
-def _call(module: Module, layout: Layout) -> None:
-    c = Code(module, layout, CALL, ("ptr", "ptr", "ptr"), "ptr", inside=False)
+def _call(module: Module, layout: ObjectLayout) -> None:
+    c = ObjectCode(module, layout, CALL, ("ptr", "ptr", "ptr"), "ptr", inside=False)
     f, (self, args, kwargs) = c.f, c.arguments
     plans = c.pointer(self, layout.plans)
     f.branch_if(plans.ne(0), "some", "slow")
@@ -120,9 +120,9 @@ def _call(module: Module, layout: Layout) -> None:
     c.ret(c.api("slow", "ptr", self, args, kwargs))
 
 
-def _try(module: Module, layout: Layout) -> None:
+def _try(module: Module, layout: ObjectLayout) -> None:
     """``ptr try(ptr plan, ptr args, ptr kwargs)``: the result; null with an exception; `_OTHER`."""
-    c = Code(module, layout, _TRY, ("ptr", "ptr", "ptr"), "ptr")
+    c = ObjectCode(module, layout, _TRY, ("ptr", "ptr", "ptr"), "ptr")
     f, (plan, args, kwargs) = c.f, c.arguments
     ins, outs = c.word(plan, PLAN["ins"]), c.word(plan, PLAN["outs"])
     # Owners, arrays and buffers come first: these are cleared.
@@ -180,9 +180,9 @@ def _try(module: Module, layout: Layout) -> None:
     c.ret(result)
 
 
-def _delete(module: Module, layout: Layout) -> None:
+def _delete(module: Module, layout: ObjectLayout) -> None:
     """``void delete(ptr plan, ptr frame)``: arguments that are given away have no elements any more."""
-    c = Code(module, layout, _DELETE, ("ptr", "ptr"), "void")
+    c = ObjectCode(module, layout, _DELETE, ("ptr", "ptr"), "void")
     f, (plan, frame) = c.f, c.arguments
     count, gone, arrays = c.word(plan, PLAN["donated"]), c.pointer(plan, PLAN["gone"]), c.pointer(frame, ARRAYS)
     nothing = c.known("None")
@@ -198,9 +198,9 @@ def _delete(module: Module, layout: Layout) -> None:
     f.ret()
 
 
-def _execute(module: Module, layout: Layout) -> None:
+def _execute(module: Module, layout: ObjectLayout) -> None:
     """``ptr execute(ptr plan, ptr frame)``: run with the frame's arguments; the tree of results, or null."""
-    c = Code(module, layout, _EXECUTE, ("ptr", "ptr"), "ptr")
+    c = ObjectCode(module, layout, _EXECUTE, ("ptr", "ptr"), "ptr")
     f, (plan, frame) = c.f, c.arguments
     with f.if_(c.word(plan, PLAN["donated"]).ne(0)):
         f.call(_DELETE, "void", plan, frame)
@@ -229,13 +229,13 @@ def _execute(module: Module, layout: Layout) -> None:
     c.ret(f.call(BUILD, "ptr", cell, frame))
 
 
-def _owner(module: Module, layout: Layout) -> None:
+def _owner(module: Module, layout: ObjectLayout) -> None:
     """``ptr owner(ptr source, ptr frame, i64 size, ptr type)``: what holds a result that is not in new memory.
 
     A reference; null with an exception set. An argument that the program writes over has to be nobody else's, and one
     that is handed out must not be a NumPy array of the user's: copies take the place of those.
     """
-    c = Code(module, layout, _OWNER, ("ptr", "ptr", "i64", "ptr"), "ptr")
+    c = ObjectCode(module, layout, _OWNER, ("ptr", "ptr", "i64", "ptr"), "ptr")
     f, (source, frame, size, type) = c.f, c.arguments
     which = c.word(source, 8)
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from nxjax.backends.cpu.call_layout import Layout
-from nxjax.backends.cpu.native.objects import Code
+from nxjax.backends.cpu.call_layout import ObjectLayout
+from nxjax.backends.cpu.native.objects import ObjectCode
 from nxjax.backends.cpu.native.objects_buffer import ARRAY, DATA
 from nxjax.kernels.cpu.ir import Module, Value
 
@@ -59,7 +59,7 @@ _NUMPY_LEAF: Final = "nx_match_numpy"
 _DENSE: Final = 0x101  # NumPy's flags: row-major without gaps, and aligned
 
 
-def tree_functions(module: Module, layout: Layout) -> None:
+def tree_functions(module: Module, layout: ObjectLayout) -> None:
     """Add `MATCH` and `BUILD`."""
     _same_type(module, layout)
     _leaf(module, layout)
@@ -72,9 +72,9 @@ def tree_functions(module: Module, layout: Layout) -> None:
 # --- leaves ---
 
 
-def _same_type(module: Module, layout: Layout) -> None:
+def _same_type(module: Module, layout: ObjectLayout) -> None:
     """``i1 same(ptr a, ptr b)``: two `ArrayType`s that are not the same object, but equal."""
-    c = Code(module, layout, _SAME, ("ptr", "ptr"), "i1")
+    c = ObjectCode(module, layout, _SAME, ("ptr", "ptr"), "i1")
     a, b = c.arguments
     for offset in (layout.type_dtype, layout.type_weak, layout.type_vma):
         c.unless(c.pointer(a, offset).eq(c.pointer(b, offset)), 0)
@@ -85,7 +85,7 @@ def _same_type(module: Module, layout: Layout) -> None:
     c.ret(equal.gt(0))
 
 
-def _keep(c: Code, frame: Value, index: Value, data: Value, owner: Value, array: Value | None) -> None:
+def _keep(c: ObjectCode, frame: Value, index: Value, data: Value, owner: Value, array: Value | None) -> None:
     """Note where an argument's elements are, and hold on to what owns them."""
     f = c.f
     c.incref(owner)
@@ -96,9 +96,9 @@ def _keep(c: Code, frame: Value, index: Value, data: Value, owner: Value, array:
         f.store(array, f.at(c.pointer(frame, ARRAYS), index, 8), 8)
 
 
-def _leaf(module: Module, layout: Layout) -> None:
+def _leaf(module: Module, layout: ObjectLayout) -> None:
     """``i1 leaf(ptr words, ptr object, ptr frame)``: an array of the wanted type, its elements in this memory."""
-    c = Code(module, layout, _LEAF, ("ptr", "ptr", "ptr"), "i1")
+    c = ObjectCode(module, layout, _LEAF, ("ptr", "ptr", "ptr"), "i1")
     f, (words, x, frame) = c.f, c.arguments
     c.unless(c.is_exactly(x, "DeviceArray"), 0)
     index, wanted, type = c.word(words, 8), c.pointer(words, 16), c.pointer(x, layout.array_type)
@@ -126,9 +126,9 @@ def _leaf(module: Module, layout: Layout) -> None:
     c.ret(1)
 
 
-def _number(module: Module, layout: Layout) -> None:
+def _number(module: Module, layout: ObjectLayout) -> None:
     """``i1 number(ptr words, ptr object, ptr frame)``: a Python number that its default dtype can hold."""
-    c = Code(module, layout, _NUMBER, ("ptr", "ptr", "ptr"), "i1")
+    c = ObjectCode(module, layout, _NUMBER, ("ptr", "ptr", "ptr"), "i1")
     f, (words, x, frame) = c.f, c.arguments
     index = c.word(words, 8)
     place = f.at(c.pointer(frame, NUMBERS), index, 8)
@@ -163,9 +163,9 @@ def _number(module: Module, layout: Layout) -> None:
     c.ret(1)
 
 
-def _numpy(module: Module, layout: Layout) -> None:
+def _numpy(module: Module, layout: ObjectLayout) -> None:
     """``i1 numpy(ptr words, ptr object, ptr frame)``: a dense NumPy array of this dtype object and these sizes."""
-    c = Code(module, layout, _NUMPY_LEAF, ("ptr", "ptr", "ptr"), "i1")
+    c = ObjectCode(module, layout, _NUMPY_LEAF, ("ptr", "ptr", "ptr"), "i1")
     f, (words, x, frame) = c.f, c.arguments
     c.unless(c.is_exactly(x, "ndarray"), 0)
     c.unless(c.pointer(x, 56).eq(c.pointer(words, 16)), 0)
@@ -183,12 +183,12 @@ def _numpy(module: Module, layout: Layout) -> None:
 # --- trees ---
 
 
-def _match(module: Module, layout: Layout) -> None:
+def _match(module: Module, layout: ObjectLayout) -> None:
     """``ptr match(ptr words, ptr object, ptr frame)``: the words after those of ``object``; null: it is another.
 
     Null with an exception set: a node's own function raised it.
     """
-    c = Code(module, layout, MATCH, ("ptr", "ptr", "ptr"), "ptr")
+    c = ObjectCode(module, layout, MATCH, ("ptr", "ptr", "ptr"), "ptr")
     f, (words, x, frame) = c.f, c.arguments
     cases = [(LEAF, "leaf"), (NUMBER, "number"), (NUMPY, "numpy"), (NONE, "none"), (TUPLE, "tuple"), (LIST, "list")]
     f.switch(c.word(words), [*cases, (STATIC, "static"), (NODE, "node")], "dict")
@@ -217,7 +217,7 @@ def _match(module: Module, layout: Layout) -> None:
     _match_dict(c, words, x, frame)
 
 
-def _match_items(c: Code, words: Value, x: Value, frame: Value) -> None:
+def _match_items(c: ObjectCode, words: Value, x: Value, frame: Value) -> None:
     """Match the items of a tuple, whose number stands at ``words``."""
     f = c.f
     count = c.word(words)
@@ -230,7 +230,7 @@ def _match_items(c: Code, words: Value, x: Value, frame: Value) -> None:
     c.ret(loop.results[0])
 
 
-def _match_list(c: Code, words: Value, x: Value, frame: Value) -> None:
+def _match_list(c: ObjectCode, words: Value, x: Value, frame: Value) -> None:
     """As `_match_items`, for a list: Python code of a node, or another thread meanwhile, may change it."""
     f = c.f
     count = c.word(words)
@@ -242,7 +242,7 @@ def _match_list(c: Code, words: Value, x: Value, frame: Value) -> None:
     c.ret(loop.results[0])
 
 
-def _match_held(c: Code, words: Value, x: Value, frame: Value) -> Value:
+def _match_held(c: ObjectCode, words: Value, x: Value, frame: Value) -> Value:
     """Match an object that its container might lose meanwhile; the words after it."""
     c.incref(x)
     after = c.f.call(MATCH, "ptr", words, x, frame)
@@ -251,7 +251,7 @@ def _match_held(c: Code, words: Value, x: Value, frame: Value) -> Value:
     return after
 
 
-def _match_node(c: Code, words: Value, x: Value, frame: Value) -> None:
+def _match_node(c: ObjectCode, words: Value, x: Value, frame: Value) -> None:
     """Match a node of a registered class: its own function says the children and what else it is."""
     f = c.f
     c.unless(c.type_of(x).eq(c.pointer(words, 8)), c.null())
@@ -273,7 +273,7 @@ def _match_node(c: Code, words: Value, x: Value, frame: Value) -> None:
     _match_items(c, f.at(words, 32), children, frame)
 
 
-def _match_dict(c: Code, words: Value, x: Value, frame: Value) -> None:
+def _match_dict(c: ObjectCode, words: Value, x: Value, frame: Value) -> None:
     """Match a dict: in the order of insertion as long as its keys are the very objects, else each by its key."""
     f = c.f
     c.unless(c.is_exactly(x, "dict"), c.null())
@@ -301,12 +301,12 @@ def _match_dict(c: Code, words: Value, x: Value, frame: Value) -> None:
     c.ret(loop.results[0])
 
 
-def _build(module: Module, layout: Layout) -> None:
+def _build(module: Module, layout: ObjectLayout) -> None:
     """``ptr build(ptr cell, ptr frame)``: the tree that the words at ``*cell`` say; null with an exception set.
 
     ``*cell`` is left after those words. The references to the buffers of leaves are taken from the frame.
     """
-    c = Code(module, layout, BUILD, ("ptr", "ptr"), "ptr")
+    c = ObjectCode(module, layout, BUILD, ("ptr", "ptr"), "ptr")
     f, (cell, frame) = c.f, c.arguments
     words = c.pointer(cell)
     cases = [(LEAF, "leaf"), (NONE, "none"), (TUPLE, "tuple"), (LIST, "list"), (DICT, "dict")]
@@ -341,7 +341,7 @@ def _build(module: Module, layout: Layout) -> None:
     c.ret(result)
 
 
-def _build_tuple(c: Code, words: Value, cell: Value, frame: Value) -> Value:
+def _build_tuple(c: ObjectCode, words: Value, cell: Value, frame: Value) -> Value:
     """A tuple of as many children as ``words`` begins with."""
     count = c.word(words)
     made = c.api("PyTuple_New", "ptr", count)
@@ -350,7 +350,9 @@ def _build_tuple(c: Code, words: Value, cell: Value, frame: Value) -> Value:
     return made
 
 
-def _build_items(c: Code, made: Value, items: Value, count: Value, words: Value, cell: Value, frame: Value) -> None:
+def _build_items(
+    c: ObjectCode, made: Value, items: Value, count: Value, words: Value, cell: Value, frame: Value
+) -> None:
     """Build the items of a new tuple or list; where one fails give up the container and return null."""
     f = c.f
     c.put(words, cell)
@@ -362,7 +364,7 @@ def _build_items(c: Code, made: Value, items: Value, count: Value, words: Value,
         f.store(child, f.at(items, loop.index, 8), 8)
 
 
-def _build_dict(c: Code, words: Value, cell: Value, frame: Value) -> None:
+def _build_dict(c: ObjectCode, words: Value, cell: Value, frame: Value) -> None:
     """A copy of a dict that has the keys already (which is quicker than to let one grow), with the children in it."""
     f = c.f
     count = c.word(words, 8)

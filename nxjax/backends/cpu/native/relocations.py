@@ -10,7 +10,7 @@ from typing import Final, final
 
 @final
 @dataclass(frozen=True, slots=True)
-class Kind:
+class RelocationKind:
     """How an address is written.
 
     Attributes:
@@ -58,7 +58,7 @@ class Processor:
     """
 
     number: int
-    kinds: dict[int, Kind]
+    kinds: dict[int, RelocationKind]
     absolute: int
     jump: bytes = b""
     synchronized: bool = True
@@ -67,29 +67,33 @@ class Processor:
 _PAGE: Final = 4096  # of instructions that know pages, whatever the system's are
 _WORD, _HALF = ((0, 64, 0),), ((0, 32, 0),)
 _PAGES: Final = ((12, 2, 29), (14, 19, 5))
-_CALL: Final = Kind(4, ((2, 26, 0),), "place", 28, "call")
+_CALL: Final = RelocationKind(4, ((2, 26, 0),), "place", 28, "call")
 
 PROCESSORS: Final = {
     "x86_64": Processor(
         62,
-        {1: Kind(8, _WORD), **dict.fromkeys((2, 4), Kind(4, _HALF, "place", 32)), 24: Kind(8, _WORD, "place", 64)},
+        {
+            1: RelocationKind(8, _WORD),
+            **dict.fromkeys((2, 4), RelocationKind(4, _HALF, "place", 32)),
+            24: RelocationKind(8, _WORD, "place", 64),
+        },
         1,
     ),
     "aarch64": Processor(
         183,
         {
-            257: Kind(8, _WORD),
-            260: Kind(8, _WORD, "place", 64),
-            261: Kind(4, _HALF, "place", 32),
+            257: RelocationKind(8, _WORD),
+            260: RelocationKind(8, _WORD, "place", 64),
+            261: RelocationKind(4, _HALF, "place", 32),
             # Sixteen bits of an address in each of four instructions.
-            **{kind: Kind(4, ((16 * i, 16, 5),)) for i, kind in enumerate((264, 266, 268, 269))},
+            **{kind: RelocationKind(4, ((16 * i, 16, 5),)) for i, kind in enumerate((264, 266, 268, 269))},
             282: _CALL,
             283: _CALL,
             # Code that is made in a hurry reads constants of 2, 8 and 16 bytes by their page and their place in it.
-            275: Kind(4, _PAGES, "page", 33),
-            **{kind: Kind(4, ((i, 12 - i, 10),)) for i, kind in ((1, 284), (3, 286), (4, 299))},
-            311: Kind(4, _PAGES, "page", 33, "address"),
-            312: Kind(4, ((3, 9, 10),), slot="address"),
+            275: RelocationKind(4, _PAGES, "page", 33),
+            **{kind: RelocationKind(4, ((i, 12 - i, 10),)) for i, kind in ((1, 284), (3, 286), (4, 299))},
+            311: RelocationKind(4, _PAGES, "page", 33, "address"),
+            312: RelocationKind(4, ((3, 9, 10),), slot="address"),
         },
         257,
         bytes.fromhex("50000058 00021fd6"),  # ldr x16, [pc + 8]; br x16

@@ -14,14 +14,27 @@ from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 
-from nxjax.backends.cpu.engine import Engine
+from nxjax.backends.cpu.engine import KernelCache
 from nxjax.backends.cpu.native import machine as m
 from nxjax.backends.cpu.native.abi import COPY_BLOCK
 from nxjax.backends.cpu.native.runtime import Runtime
 from nxjax.backends.reference.quiet import quiet
 from nxjax.errors import ExecutionError, NxError
 from nxjax.kernels.cpu.base import Kernel
-from nxjax.lower.cpu.tape import ALIGN, Branch, Buffer, Call, Copy, Counter, CpuProgram, Host, Ref, Repeat, Step, While
+from nxjax.lower.cpu.tape import (
+    ALIGN,
+    Branch,
+    Buffer,
+    Call,
+    Copy,
+    Counter,
+    CpuProgram,
+    HostStep,
+    Ref,
+    Repeat,
+    TapeStep,
+    While,
+)
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.callback import Callback
 
@@ -46,7 +59,7 @@ _INSIDE: Final = 64 * 1024
 _PARALLEL: Final = m.OPCODES.index("parallel")
 
 
-class Result(NamedTuple):
+class ResultLocation(NamedTuple):
     """Where result i of a run is.
 
     ``kind``: ``new``: at ``outs[i]``, ``nbytes`` of it; ``input``: it is argument ``index``, as it was or, where the
@@ -69,18 +82,18 @@ class Tape:
         passed: arguments that are results as they were.
         nanoseconds: estimated time of a run; infinite where loops run until a condition says.
         constants: the program's, 64-byte aligned.
-        writer: what wrote the tables, a `Writer` or what ``writer`` names.
+        writer: what wrote the tables, a `TapeEncoder` or what ``writer`` names.
     """
 
     def __init__(
-        self, program: CpuProgram, engine: Engine, runtime: Runtime, writer: type[Writer] | None = None
+        self, program: CpuProgram, engine: KernelCache, runtime: Runtime, writer: type[TapeEncoder] | None = None
     ) -> None:
         self._runtime = runtime
         self.constants = [_aligned(c) for c in program.consts]
         self.results = _results(program)
         self.overwritten = frozenset(b.index for b in _written(program.steps) if b.kind == "input")
         self.passed = frozenset({r.index for r in self.results if r.kind == "input"}.difference(self.overwritten))
-        self.writer = written = (writer or Writer)(program, engine, runtime, self.constants)  # holds the tables
+        self.writer = written = (writer or TapeEncoder)(program, engine, runtime, self.constants)  # holds the tables
         written.steps(program.steps)
         written.emit("end")
         self.nanoseconds = written.time
@@ -94,19 +107,21 @@ class Tape:
             self._runtime.release(frame)
 
 
-def _results(program: CpuProgram) -> tuple[Result, ...]:
-    found: list[Result] = []
+def _results(program: CpuProgram) -> tuple[ResultLocation, ...]:
+    found: list[ResultLocation] = []
     seen: dict[Any, int] = {}
     for i, b in enumerate(program.outputs):
         if b.kind == "output":
-            found.append(Result("result", seen[b], b.nbytes) if b in seen else Result("new", i, b.nbytes))
+            found.append(
+                ResultLocation("result", seen[b], b.nbytes) if b in seen else ResultLocation("new", i, b.nbytes)
+            )
             seen.setdefault(b, i)
         else:
-            found.append(Result(b.kind, b.index, b.nbytes))
+            found.append(ResultLocation(b.kind, b.index, b.nbytes))
     return tuple(found)
 
 
-def _written(steps: Sequence[Step]) -> Any:
+def _written(steps: Sequence[TapeStep]) -> Any:
     for step in steps:
         yield from (r.buffer for r in step.writes())
         for body in step.bodies():
@@ -142,10 +157,10 @@ def chunk_of(kernel: Kernel) -> int:
     return grain * max(1, -(-kernel.items // (grain * _CHUNKS)))
 
 
-class Writer:
+class TapeEncoder:
     """Collects instructions, words and relocations. Guard mode has another (`guarded_tape`), by what is `protected`."""
 
-    def __init__(self, program: CpuProgram, engine: Engine, runtime: Runtime, constants: list[NDArray]) -> None:
+    def __init__(self, program: CpuProgram, engine: KernelCache, runtime: Runtime, constants: list[NDArray]) -> None:
         kernels = [c.kernel for c in program.calls()]
         at = engine.addresses(kernels)
         self._kernels = {k.symbol: a for k, a in zip(kernels, at, strict=True)}
@@ -209,17 +224,17 @@ class Writer:
     def _goes(self, instruction: int, to: int) -> None:
         self._jumps.append((instruction, m.TARGET // 8, to))
 
-    def steps(self, steps: Sequence[Step]) -> None:
+    def steps(self, steps: Sequence[TapeStep]) -> None:
         for step in steps:
             self._step(step)
 
-    def _step(self, step: Step) -> None:
+    def _step(self, step: TapeStep) -> None:
         match step:
             case Call():
                 self._call(step)
             case Copy():
                 self._copy(step)
-            case Host():
+            case HostStep():
                 self._python(_host(step), (*step.ins, *step.outs))
             case Repeat():
                 self._repeat(step)
@@ -367,7 +382,7 @@ class Writer:
 
 
 @contextmanager
-def callback_errors(step: Host) -> Generator[None]:
+def callback_errors(step: HostStep) -> Generator[None]:
     """What the user's function raises, as an error of the program that called it."""
     try:
         yield
@@ -381,7 +396,7 @@ def callback_errors(step: Host) -> Generator[None]:
         raise ExecutionError(what, got=f"{type(error).__name__}: {error}", source=source) from error
 
 
-def _host(step: Host) -> Callable[[int], None]:
+def _host(step: HostStep) -> Callable[[int], None]:
     """What the machine calls for an equation without kernel: its NumPy meaning, on the memory that the words name."""
     count = len(step.ins) + len(step.outs)
 

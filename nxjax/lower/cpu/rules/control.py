@@ -19,7 +19,7 @@ from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.move import Move
 from nxjax.lower.cpu.builder import Builder, View, rule
 from nxjax.lower.cpu.lower import inline
-from nxjax.lower.cpu.tape import Branch, Buffer, Copy, Counter, Ref, Repeat, Step, While
+from nxjax.lower.cpu.tape import Branch, Buffer, Copy, Counter, Ref, Repeat, TapeStep, While
 from nxjax.lower.passes.turns import staged
 from nxjax.trace.program import Equation
 from nxjax.trace.types import ArrayType
@@ -27,7 +27,7 @@ from nxjax.transforms.control.loop import LoopParams
 
 
 @contextmanager
-def _body(b: Builder) -> Generator[list[Step]]:
+def _body(b: Builder) -> Generator[list[TapeStep]]:
     """A list of steps of its own, to which everything inside is added."""
     outside, b.steps = b.steps, []
     b.inside += 1
@@ -135,7 +135,7 @@ def cond(b: Builder, e: Equation, which: Any, *xs: Any) -> Sequence[Any]:
     index = b.dense(which)
     given = [_given(b, x) for x in xs]
     results = [b.new(v.type) for v in e.outputs]
-    branches: list[list[Step]] = []
+    branches: list[list[TapeStep]] = []
     for branch in e.params["branches"]:
         with _body(b) as steps:
             out = inline(b, branch, given)

@@ -11,19 +11,19 @@ import numpy as np
 
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.conv import WORK, Conv, Kind, block_for, lanes_for, vectors_for
-from nxjax.kernels.cpu.conv_problem import NONE, Axis, Problem
+from nxjax.kernels.cpu.conv_problem import NONE, ConvAxis, ConvProblem
 from nxjax.kernels.cpu.expression import Expression, Node, identity
 from nxjax.kernels.cpu.nest import Input, Nest, Output
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
 from nxjax.lower.cpu.layout import channels_last, copy, ordered, shifted, transposed
-from nxjax.lower.cpu.lazy import Product
-from nxjax.lower.cpu.rules.conv_shape import Dim, Setup, setup, simplified
+from nxjax.lower.cpu.lazy import LazyProduct
+from nxjax.lower.cpu.rules.conv_shape import Setup, SpatialDim, setup, simplified
 from nxjax.lower.cpu.rules.conv_tail import Tail, at, tail, unit
 from nxjax.lower.cpu.rules.conv_winograd import pays, winograd
 from nxjax.lower.cpu.rules.pool import depthwise
 from nxjax.ops.arithmetic import add
 from nxjax.ops.convert import convert_element_type
-from nxjax.ops.dot import working_dtype
+from nxjax.ops.dot import accumulation_dtype
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Equation
@@ -49,7 +49,7 @@ def kind_of(dtype: DType, out: DType, depth: int) -> Kind:
             return "i64"
         short = dtype == dtypes.int16 or dtypes.bit_width(dtype) <= 8
         return "pairs" if short else "i32"
-    return "f64" if working_dtype(dtype, out, depth) == dtypes.float64 else "f32"
+    return "f64" if accumulation_dtype(dtype, out, depth) == dtypes.float64 else "f32"
 
 
 @rule("conv_general_dilated")
@@ -103,9 +103,9 @@ def roomy(b: Builder, v: View, last: int) -> View:
     return out
 
 
-def product(b: Builder, shape: Shape, dtype: DType, channel: int, emit: Any) -> Product:
+def product(b: Builder, shape: Shape, dtype: DType, channel: int, emit: Any) -> LazyProduct:
     """A value that a kernel with an epilogue computes, best with ``channel`` innermost in memory."""
-    y = Product(shape, dtype, emit)
+    y = LazyProduct(shape, dtype, emit)
     y.equation = b.equation
     if channel != len(shape) - 1:
         y.order = (*(i for i in range(len(shape)) if i != channel), channel)
@@ -183,9 +183,9 @@ def run(
     w_block = block.channels * WORK[kind].itemsize
     if b.is_held(w):
         s, w, w_block = in_blocks(b, s, w, WORK[kind], block.channels)
-    axes = [Axis(d.size, d.outputs, d.taps, d.step, d.dilation, d.low, d.x, d.w, d.y) for d in s.dims]
+    axes = [ConvAxis(d.size, d.outputs, d.taps, d.step, d.dilation, d.low, d.x, d.w, d.y) for d in s.dims]
     axes = [NONE] * (3 - len(axes)) + axes
-    problem = Problem(
+    problem = ConvProblem(
         s.batch, s.groups, s.inputs, s.outputs, (axes[0], axes[1], axes[2]), s.x_n, s.x_c, s.x_group,
         s.w_c, w_block, s.w_group, s.y_n, s.y_group, s.odd,
     )  # fmt: skip
@@ -307,8 +307,8 @@ def long(b: Builder, s: Setup, x: View, w: View, t: Tail, kind: Kind, dtype: DTy
         s, w = weights(b, s, w, kind, vectors_for(kind, target, s.outputs) * lanes_for(kind, target))
     d = s.dims[-1]
     s = replace(s, x_offset=s.x_offset - d.low * d.x)
-    row = Dim(1 << 30, d.outputs, s.inputs, d.step * d.x, s.x_c, 0, 1, s.w_c, d.y)
-    pixel = Dim(s.batch * 2, s.batch, 1, 1, 1, 0, s.x_n, 0, s.y_n)
+    row = SpatialDim(1 << 30, d.outputs, s.inputs, d.step * d.x, s.x_c, 0, 1, s.w_c, d.y)
+    pixel = SpatialDim(s.batch * 2, s.batch, 1, 1, 1, 0, s.x_n, 0, s.y_n)
     s = replace(s, batch=1, dims=(*s.dims[:-1], row, pixel), inputs=d.taps, x_c=d.x * d.dilation, w_c=d.w, x_n=0, y_n=0)
     for i, part in enumerate(cut(s, size)):
         if not i:

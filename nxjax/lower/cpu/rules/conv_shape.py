@@ -25,7 +25,7 @@ from nxjax.lower.cpu.builder import View
 
 @final
 @dataclass(frozen=True, slots=True)
-class Dim:
+class SpatialDim:
     """A spatial dimension of a convolution; ``x``, ``w``, ``y`` and ``more`` are strides in bytes.
 
     Output o sees, by tap k, input ``o * step + k * dilation - low``, which counts as zero outside of [0, size).
@@ -70,7 +70,7 @@ class Setup:
     groups: int
     inputs: int
     outputs: int
-    dims: tuple[Dim, ...]
+    dims: tuple[SpatialDim, ...]
     x_n: int
     x_c: int
     x_group: int
@@ -126,10 +126,10 @@ def setup(
         ws[rhs[1]], ws[rhs[0]], outputs * ws[rhs[0]], ys[out[0]], outputs * ys[out[1]],
         more_n=tuple(v.strides[out[0]] for v in more), more_group=tuple(outputs * v.strides[out[1]] for v in more),
     )  # fmt: skip
-    choices: list[list[tuple[Dim, int, int, tuple[int, ...]]]] = []
+    choices: list[list[tuple[SpatialDim, int, int, tuple[int, ...]]]] = []
     for i in range(len(lhs) - 2):
         l, k, o = lhs[i + 2], rhs[i + 2], out[i + 2]
-        dim = Dim(
+        dim = SpatialDim(
             x.shape[l], y.shape[o], w.shape[k], window_strides[i], rhs_dilation[i], padding[i][0], xs[l], ws[k], ys[o],
             tuple(v.strides[o] for v in more),
         )  # fmt: skip
@@ -143,7 +143,7 @@ def setup(
     return found
 
 
-def phases(d: Dim, holes: int) -> Iterator[tuple[Dim, int, int, tuple[int, ...]]]:
+def phases(d: SpatialDim, holes: int) -> Iterator[tuple[SpatialDim, int, int, tuple[int, ...]]]:
     """The phases of a dimension whose input is dilated by ``holes``, with bytes to their first tap and output.
 
     The last are the bytes to what else belongs to the first output.
@@ -157,7 +157,7 @@ def phases(d: Dim, holes: int) -> Iterator[tuple[Dim, int, int, tuple[int, ...]]
         first = first or 0
         low = -((r * d.step + first * d.dilation - d.low) // holes)
         yield (
-            Dim(
+            SpatialDim(
                 d.size, outputs, taps, every * d.step // holes, apart * d.dilation // holes, low,
                 d.x, apart * d.w, every * d.y, tuple(every * m for m in d.more),
             ),
@@ -170,7 +170,7 @@ def phases(d: Dim, holes: int) -> Iterator[tuple[Dim, int, int, tuple[int, ...]]
 def simplified(s: Setup) -> Setup:
     """Dimensions that do nothing left out, the others joined where they are one run of pixels."""
     dims = [d for d in s.dims if not d.trivial]
-    joined: list[Dim] = []
+    joined: list[SpatialDim] = []
     for d in dims:
         last = joined[-1] if joined else None
         plain = lambda v: v.taps == 1 and v.low == 0 and v.outputs * v.step <= v.size + v.step - 1 and not v.padded
@@ -183,7 +183,7 @@ def simplified(s: Setup) -> Setup:
             and last.more == tuple(d.outputs * m for m in d.more)
         ):
             n = last.outputs * d.outputs
-            joined[-1] = Dim(n * d.step, n, 1, d.step, 1, 0, d.x, d.w, d.y, d.more)
+            joined[-1] = SpatialDim(n * d.step, n, 1, d.step, 1, 0, d.x, d.w, d.y, d.more)
         else:
             joined.append(d)
     s = replace(s, dims=tuple(joined))
@@ -191,5 +191,5 @@ def simplified(s: Setup) -> Setup:
         step, n = d.step * d.x, s.batch * d.outputs
         same = s.more_n == tuple(d.outputs * m for m in d.more)
         if s.x_n == d.outputs * step and s.y_n == d.outputs * d.y and same:
-            s = replace(s, batch=1, dims=(Dim(n * d.step, n, 1, d.step, 1, 0, d.x, d.w, d.y, d.more),))
+            s = replace(s, batch=1, dims=(SpatialDim(n * d.step, n, 1, d.step, 1, 0, d.x, d.w, d.y, d.more),))
     return s

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from nxjax.kernels.cpu import isa, knobs
-from nxjax.kernels.cpu.conv import Block, Kind
-from nxjax.kernels.cpu.conv_problem import NONE, Axis, Problem
+from nxjax.kernels.cpu.conv import Kind, RegisterBlock
+from nxjax.kernels.cpu.conv_problem import NONE, ConvAxis, ConvProblem
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.winograd import FEATURES, Weights, Winograd
 from nxjax.lower.cpu.builder import Builder, View
@@ -42,14 +42,14 @@ def pays(b: Builder, s: Setup, w: View, kind: Kind) -> bool:
     return how == 2 or 9 * s.pixels > 18 * tiles_of(s) + (40 if b.is_held(w) else 160)
 
 
-def block_for(kind: Kind, target: Isa, tiles: int, outputs: int) -> Block:
+def block_for(kind: Kind, target: Isa, tiles: int, outputs: int) -> RegisterBlock:
     """The widest panel that outputs are whole panels of, as high as registers allow; the fewest empty rows."""
     lanes = target.lanes(4)
     most = 4 if target.registers >= 32 else 2
     vectors = next(v for v in range(most, 0, -1) if outputs % (v * lanes) == 0)
     high = min((target.registers - vectors - (1 if target.fma and kind == "f32" else 2)) // vectors, 12)
     rows = min(range(max(1, high // 2), high + 1), key=lambda h: (-(-tiles // h) * (h * vectors + 0.5), -h))
-    return Block(rows, vectors, lanes)
+    return RegisterBlock(rows, vectors, lanes)
 
 
 def winograd(b: Builder, s: Setup, x: View, w: View, t: Tail, kind: Kind, dtype: DType) -> None:
@@ -68,8 +68,8 @@ def winograd(b: Builder, s: Setup, x: View, w: View, t: Tail, kind: Kind, dtype:
     runs = max(runs, min(-(-knobs.CONV_ITEMS() // groups), tiles // (4 * block.pixels)))
     run = -(-tiles // (runs * block.pixels)) * block.pixels
     high, wide = s.dims
-    axes = [Axis(d.size, d.outputs, d.taps, d.step, d.dilation, d.low, d.x, d.w, d.y) for d in (high, wide)]
-    problem = Problem(
+    axes = [ConvAxis(d.size, d.outputs, d.taps, d.step, d.dilation, d.low, d.x, d.w, d.y) for d in (high, wide)]
+    problem = ConvProblem(
         s.batch, 1, s.inputs, s.outputs, (NONE, axes[0], axes[1]), s.x_n, s.x_c, 0, s.w_c, block.channels * 4, 0,
         s.y_n, 0, s.odd,
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 Dimensions that are one run in all views are joined. What is left is (batch, rows, depth, columns): further free
 dimensions are batches in which the other operand stands still. Rows and columns change places where the rows of the
-result lie side by side. What follows elementwise is computed before results are stored (`Product`).
+result lie side by side. What follows elementwise is computed before results are stored (`LazyProduct`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import numpy as np
 from nxjax.kernels.cpu import convert, gemv, isa, knobs
 from nxjax.kernels.cpu.epilogue import Epilogue, Operand, plain
 from nxjax.kernels.cpu.expression import Expression, identity
-from nxjax.kernels.cpu.gemm import Axis
+from nxjax.kernels.cpu.gemm import BatchAxis
 from nxjax.kernels.cpu.gemm_plan import Matrix, plan, sums_of
 from nxjax.kernels.cpu.move import Move
 from nxjax.kernels.cpu.pack import panels_of
 from nxjax.lower.cpu.builder import Builder, rule
-from nxjax.lower.cpu.lazy import Map, Product
+from nxjax.lower.cpu.lazy import LazyProduct, Map
 from nxjax.lower.cpu.rules.dot_complex import parts, real_numbers, squares
 from nxjax.lower.cpu.tape import Buffer, Ref
 from nxjax.lower.cpu.view import NoKernel, View, dense_strides
@@ -50,7 +50,7 @@ def dot_general(b: Builder, e: Equation, x: Any, y: Any) -> Sequence[Any]:
     def emit(expression: Expression, operands: Sequence[View], outs: Sequence[View]) -> None:
         contraction(b, left, right, numbers, out.dtype, expression, operands, outs)
 
-    y = Product(out.shape, out.dtype, emit)
+    y = LazyProduct(out.shape, out.dtype, emit)
     y.equation = e
     return [y]
 
@@ -92,7 +92,7 @@ def check(left: DType, right: DType, out: DType) -> None:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Known:
+class PackedOperand:
     """A right operand whose numbers are known, dense: it may be packed now, and need not be stored as it is."""
 
     array: NDArray
@@ -107,14 +107,14 @@ class Known:
         return View(Ref(Buffer(a.nbytes, "const")), a.shape, dense_strides(a.shape, a.dtype), a.dtype)
 
 
-def known(x: Any) -> Known | None:
+def known(x: Any) -> PackedOperand | None:
     """What is known when the program is lowered."""
-    return Known(np.asarray(x, order="C")) if isinstance(x, np.ndarray | np.generic) else None
+    return PackedOperand(np.asarray(x, order="C")) if isinstance(x, np.ndarray | np.generic) else None
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Dim:
+class ContractionDim:
     """A dimension of a contraction: its size, and bytes in left, right, then the others; 0 where it is not there."""
 
     size: int
@@ -127,18 +127,18 @@ class Dim:
         return (self.left, self.right, *self.others)
 
     @property
-    def flipped(self) -> Dim:
-        return Dim(self.size, self.right, self.left, self.others)
+    def flipped(self) -> ContractionDim:
+        return ContractionDim(self.size, self.right, self.left, self.others)
 
 
-def joined(dims: Sequence[Dim]) -> list[Dim]:
+def joined(dims: Sequence[ContractionDim]) -> list[ContractionDim]:
     """Neighbours that are one run in all views as one dimension; sizes of 1 vanish."""
-    found: list[Dim] = []
+    found: list[ContractionDim] = []
     for d in dims:
         if d.size == 1:
             continue
         if found and all(a == s * d.size for a, s in zip(found[-1].strides, d.strides, strict=True)):
-            found[-1] = Dim(found[-1].size * d.size, d.left, d.right, d.others)
+            found[-1] = ContractionDim(found[-1].size * d.size, d.left, d.right, d.others)
         else:
             found.append(d)
     return found
@@ -146,35 +146,37 @@ def joined(dims: Sequence[Dim]) -> list[Dim]:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Space:
+class ContractionSpace:
     """A contraction's dimensions, joined: several of each kind are left where views do not allow fewer."""
 
-    batch: list[Dim]
-    rows: list[Dim]
-    columns: list[Dim]
-    depth: Dim
+    batch: list[ContractionDim]
+    rows: list[ContractionDim]
+    columns: list[ContractionDim]
+    depth: ContractionDim
 
     @property
-    def flipped(self) -> Space:
+    def flipped(self) -> ContractionSpace:
         """With the operands in the other order."""
         turned = lambda dims: [d.flipped for d in dims]
-        return Space(turned(self.batch), turned(self.columns), turned(self.rows), self.depth.flipped)
+        return ContractionSpace(turned(self.batch), turned(self.columns), turned(self.rows), self.depth.flipped)
 
 
-def space(left: View, right: View, numbers: DotDimensionNumbers, others: Sequence[View]) -> Space:
+def space(left: View, right: View, numbers: DotDimensionNumbers, others: Sequence[View]) -> ContractionSpace:
     """``others`` are views of the product's shape; contracted dimensions are one run in each operand."""
     (xc, yc), (xb, yb) = numbers
     xf, yf = free(len(left.shape), xc, xb), free(len(right.shape), yc, yb)
     n, m = len(xb), len(xf)
 
-    def dim(size: int, x: int | None, y: int | None, place: int) -> Dim:
+    def dim(size: int, x: int | None, y: int | None, place: int) -> ContractionDim:
         rest = tuple(v.strides[place] for v in others)
-        return Dim(size, 0 if x is None else left.strides[x], 0 if y is None else right.strides[y], rest)
+        return ContractionDim(size, 0 if x is None else left.strides[x], 0 if y is None else right.strides[y], rest)
 
     none = (0,) * len(others)
-    deep = joined([Dim(left.shape[i], left.strides[i], right.strides[j], none) for i, j in zip(xc, yc, strict=True)])
-    flat = Dim(math.prod(left.shape[i] for i in xc), left.dtype.itemsize, right.dtype.itemsize, none)
-    return Space(
+    deep = joined(
+        [ContractionDim(left.shape[i], left.strides[i], right.strides[j], none) for i, j in zip(xc, yc, strict=True)]
+    )
+    flat = ContractionDim(math.prod(left.shape[i] for i in xc), left.dtype.itemsize, right.dtype.itemsize, none)
+    return ContractionSpace(
         joined([dim(left.shape[i], i, j, p) for p, (i, j) in enumerate(zip(xb, yb, strict=True))]),
         joined([dim(left.shape[i], i, None, n + p) for p, i in enumerate(xf)]),
         joined([dim(right.shape[j], None, j, n + m + p) for p, j in enumerate(yf)]),
@@ -185,7 +187,7 @@ def space(left: View, right: View, numbers: DotDimensionNumbers, others: Sequenc
 def contraction(
     b: Builder,
     left: View,
-    right: View | Known,
+    right: View | PackedOperand,
     numbers: DotDimensionNumbers,
     product: DType,
     expression: Expression,
@@ -203,20 +205,20 @@ def contraction(
         return
     (xc, yc), (xb, yb) = numbers
     left = _one_run(b, left, xc, xb)
-    if isinstance(right, Known) and len(_run(right.outline, yc)) > 1:
+    if isinstance(right, PackedOperand) and len(_run(right.outline, yc)) > 1:
         right = right.view(b)
-    right = right if isinstance(right, Known) else _one_run(b, right, yc, yb)
+    right = right if isinstance(right, PackedOperand) else _one_run(b, right, yc, yb)
 
     def again(operands: Sequence[View], outs: Sequence[View]) -> None:
         contraction(b, left, right, numbers, product, expression, operands, outs, narrow=narrow)
 
-    outline = right.outline if isinstance(right, Known) else right
+    outline = right.outline if isinstance(right, PackedOperand) else right
     s = space(left, outline, numbers, [*operands, *outs])
     _Products(b, product, expression, operands, outs, again, narrow).write(left, right, s)
 
 
-def _run(x: View, axes: Axes) -> list[Dim]:
-    return joined([Dim(x.shape[i], x.strides[i], 0, ()) for i in axes])
+def _run(x: View, axes: Axes) -> list[ContractionDim]:
+    return joined([ContractionDim(x.shape[i], x.strides[i], 0, ()) for i in axes])
 
 
 def _one_run(b: Builder, x: View, contracted: Axes, batch: Axes) -> View:
@@ -249,21 +251,21 @@ class _Products:
         self.b, self.product, self.expression = b, product, expression
         self.operands, self.outs, self.again, self.narrow = operands, outs, again, narrow
         self.part = part
-        self.nothing = Dim(1, 0, 0, (0,) * (len(operands) + len(outs)))
+        self.nothing = ContractionDim(1, 0, 0, (0,) * (len(operands) + len(outs)))
 
-    def beside(self, d: Dim) -> bool:
+    def beside(self, d: ContractionDim) -> bool:
         """Whether results lie side by side along ``d``."""
         strides = d.others[len(self.operands) :]
         return all(s == v.dtype.itemsize for s, v in zip(strides, self.outs, strict=True))
 
-    def packed_before(self, right: View | Known) -> bool:
+    def packed_before(self, right: View | PackedOperand) -> bool:
         """Whether packing an operand takes no time when the program runs."""
-        return isinstance(right, Known) or self.b.is_held(right)
+        return isinstance(right, PackedOperand) or self.b.is_held(right)
 
-    def write(self, left: View, right: View | Known, s: Space) -> None:
+    def write(self, left: View, right: View | PackedOperand, s: ContractionSpace) -> None:
         if not any(map(self.beside, s.columns)):
             if any(map(self.beside, s.rows)):
-                right = right.view(self.b) if isinstance(right, Known) else right
+                right = right.view(self.b) if isinstance(right, PackedOperand) else right
                 self.cut(right, left, s.flipped)
                 return
             if s.rows or s.columns:
@@ -271,7 +273,7 @@ class _Products:
                 return
         self.cut(left, right, s)
 
-    def cut(self, left: View, right: View | Known, s: Space) -> None:
+    def cut(self, left: View, right: View | PackedOperand, s: ContractionSpace) -> None:
         """One dimension of each kind, all others in the batch."""
         rows, columns = list(s.rows) or [self.nothing], list(s.columns) or [self.nothing]
         n = max(columns, key=lambda d: (self.beside(d), d.size))
@@ -287,7 +289,16 @@ class _Products:
         end = Epilogue(self.product, self.expression, tuple(kept))
         self.one(left, right, [*s.batch, *rows, *columns], m, n, s.depth, end)
 
-    def one(self, left: View, right: View | Known, batch: list[Dim], m: Dim, n: Dim, depth: Dim, end: Epilogue) -> None:
+    def one(
+        self,
+        left: View,
+        right: View | PackedOperand,
+        batch: list[ContractionDim],
+        m: ContractionDim,
+        n: ContractionDim,
+        depth: ContractionDim,
+        end: Epilogue,
+    ) -> None:
         """A batch of products of matrices, by the kernel for so many rows."""
         # Integers give the same in any order, and pairs of them take fewer instructions.
         whole = self.narrow and self.packed_before(right)
@@ -305,7 +316,14 @@ class _Products:
             b.call(Move(v.shape, v.strides, out.strides, v.dtype.itemsize), [v], [out])
 
     def matrices(
-        self, left: View, right: View | Known, batch: list[Dim], m: Dim, n: Dim, depth: Dim, end: Epilogue
+        self,
+        left: View,
+        right: View | PackedOperand,
+        batch: list[ContractionDim],
+        m: ContractionDim,
+        n: ContractionDim,
+        depth: ContractionDim,
+        end: Epilogue,
     ) -> None:
         b = self.b
         sums = sums_of(left.dtype, dtype_of(right), end.product, depth.size)
@@ -322,14 +340,14 @@ class _Products:
             Matrix(dtype_of(right), n.right, depth.right),
             end,
             m.others,
-            [Axis(d.size, d.left, d.right, d.others) for d in batch],
+            [BatchAxis(d.size, d.left, d.right, d.others) for d in batch],
             constant=self.packed_before(right),
             narrow=self.narrow,
             again=b.inside > 0,  # what no turn changes is packed before the loop (`lower.cpu.invariant`)
         )
         if made.pack is None:
-            right = right.view(b) if isinstance(right, Known) else right
-        elif isinstance(right, Known):
+            right = right.view(b) if isinstance(right, PackedOperand) else right
+        elif isinstance(right, PackedOperand):
             sizes = [*(a.size for a in batch if a.right), depth.size, n.size]
             strides = [*(a.right for a in batch if a.right), depth.right, n.right]
             right = b.const(panels_of(np.lib.stride_tricks.as_strided(right.array, sizes, strides), made.pack))
@@ -340,7 +358,14 @@ class _Products:
         b.call(made.product, [left, right, *self.operands], self.outs)
 
     def few_rows(
-        self, left: View, right: View | Known, batch: list[Dim], m: Dim, n: Dim, depth: Dim, end: Epilogue
+        self,
+        left: View,
+        right: View | PackedOperand,
+        batch: list[ContractionDim],
+        m: ContractionDim,
+        n: ContractionDim,
+        depth: ContractionDim,
+        end: Epilogue,
     ) -> bool:
         """A product with few rows by `gemv`, if its matrix lies right for that."""
         b = self.b
@@ -375,18 +400,18 @@ class _Products:
             end,
             tuple((d.size, s, d.right, *d.others) for d, s in zip(batch, steps, strict=True)),
         )
-        many = right.view(b) if isinstance(right, Known) else right
+        many = right.view(b) if isinstance(right, PackedOperand) else right
         b.call(kernel, [few, many, *self.operands], self.outs)
         return True
 
     def in_pieces(
         self,
         left: View,
-        right: View | Known,
-        batch: list[Dim],
-        m: Dim,
-        n: Dim,
-        depth: Dim,
+        right: View | PackedOperand,
+        batch: list[ContractionDim],
+        m: ContractionDim,
+        n: ContractionDim,
+        depth: ContractionDim,
         end: Epilogue,
         pieces: int,
     ) -> None:
@@ -396,7 +421,7 @@ class _Products:
         matrix whole for any number of threads.
         """
         b = self.b
-        right = right.view(b) if isinstance(right, Known) else right
+        right = right.view(b) if isinstance(right, PackedOperand) else right
         sums = sums_of(left.dtype, right.dtype, end.product, depth.size)
         deep = -(-depth.size // pieces)
         whole, rest = divmod(depth.size, deep)
@@ -405,14 +430,15 @@ class _Products:
         part = _Products(b, sums, identity(sums), [], [parts], self.again, self.narrow, True)
         steps = (deep * depth.left, deep * depth.right, parts.strides[0])
         *inner, row, column = (
-            Dim(d.size, d.left, d.right, (step,)) for d, step in zip((*batch, m, n), parts.strides[1:], strict=True)
+            ContractionDim(d.size, d.left, d.right, (step,))
+            for d, step in zip((*batch, m, n), parts.strides[1:], strict=True)
         )
         for first, times, size in ((0, whole, deep), (whole, 1, rest)):
             if size:
                 x, y, out = (_after(v, first * step) for v, step in zip((left, right, parts), steps, strict=True))
                 part.outs = [out]
-                turns = [Dim(times, steps[0], steps[1], steps[2:])] if times > 1 else []
-                sizes = Dim(size, depth.left, depth.right, ())
+                turns = [ContractionDim(times, steps[0], steps[1], steps[2:])] if times > 1 else []
+                sizes = ContractionDim(size, depth.left, depth.right, ())
                 part.one(x, y, [*turns, *inner], row, column, sizes, plain(sums))
         # The sum of the parts: each row of the result is ones times the parts of that row.
         kernel = gemv.Gemv(
@@ -433,8 +459,8 @@ class _Products:
         b.call(kernel, [b.const(np.ones(shape[0], sums)), parts, *self.operands], self.outs)
 
 
-def dtype_of(right: View | Known) -> DType:
-    return right.array.dtype if isinstance(right, Known) else right.dtype
+def dtype_of(right: View | PackedOperand) -> DType:
+    return right.array.dtype if isinstance(right, PackedOperand) else right.dtype
 
 
 def _after(v: View, offset: int) -> View:

@@ -13,7 +13,7 @@ from nxjax.kernels.cpu.grid import Side
 from nxjax.kernels.cpu.indices import Component, Vectors
 from nxjax.kernels.cpu.move import Move
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
-from nxjax.lower.cpu.lazy import Index, Lazy, Map, Scalar, Shaped, indexed, shaped
+from nxjax.lower.cpu.lazy import Lazy, LazyIndex, Map, Scalar, Shaped, indexed, shaped
 from nxjax.lower.cpu.rules.slicing import part
 from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode
 from nxjax.ops.indexing import default_fill
@@ -33,9 +33,9 @@ def plain(b: Builder, indices: Any) -> tuple[View, int]:
 
     NumPy's meaning of negative indices is written as ``where(i < 0, i + n, i)``, which is not worth a kernel.
     """
-    way: list[Index | Shaped] = []
+    way: list[LazyIndex | Shaped] = []
     x = indices
-    while isinstance(x, Index | Shaped) and x.view is None:
+    while isinstance(x, LazyIndex | Shaped) and x.view is None:
         way.append(x)
         x = x.args[0]
     if not (isinstance(x, Map) and x.view is None and x.op.name == "select_n"):

@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 from nxjax.kernels.cpu import convert, isa
-from nxjax.kernels.cpu.conv_problem import NONE, Axis, Problem
+from nxjax.kernels.cpu.conv_problem import NONE, ConvAxis, ConvProblem
 from nxjax.kernels.cpu.expression import Expression, identity
 from nxjax.kernels.cpu.pool import Combine, Pool, accumulator
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
 from nxjax.lower.cpu.layout import copy, ordered, shifted
-from nxjax.lower.cpu.rules.conv_shape import Dim, Setup, phases
+from nxjax.lower.cpu.rules.conv_shape import Setup, SpatialDim, phases
 from nxjax.lower.cpu.rules.conv_tail import Tail
 from nxjax.ops.reduce import highest, lowest
 from nxjax.trace import dtypes
@@ -89,7 +89,7 @@ def pooled(
     dims = [
         list(
             phases(
-                Dim(
+                SpatialDim(
                     v.shape[i], shape[i], windows[i], steps[i], spread[i], padding[i][0], v.strides[i], 0, y.strides[i],
                     tuple(u.strides[i] for u in operands),
                 ),
@@ -125,13 +125,13 @@ def channelwise(b: Builder, s: Setup, x: View, w: View | None, t: Tail, combine:
     if s.inputs > 1:
         # Where sums have one order, features are innermost, as in all other convolutions.
         at = len(dims) if target.reproducible else 0
-        dims.insert(at, Dim(s.inputs, 1, s.inputs, 1, 1, 0, s.x_c, s.w_c, 0, (0,) * len(t.more)))
+        dims.insert(at, SpatialDim(s.inputs, 1, s.inputs, 1, 1, 0, s.x_c, s.w_c, 0, (0,) * len(t.more)))
     if len(dims) > 3:
         raise NoKernel("too many dimensions of windows")
     s = replace(s, dims=tuple(dims))
-    axes = [Axis(d.size, d.outputs, d.taps, d.step, d.dilation, d.low, d.x, d.w, d.y) for d in dims]
+    axes = [ConvAxis(d.size, d.outputs, d.taps, d.step, d.dilation, d.low, d.x, d.w, d.y) for d in dims]
     axes = [NONE] * (3 - len(axes)) + axes
-    problem = Problem(
+    problem = ConvProblem(
         s.batch, s.groups, 1, 1, (axes[0], axes[1], axes[2]), s.x_n, dtype.itemsize, dtype.itemsize,
         0, 0, 0, s.y_n, 0,
     )  # fmt: skip

@@ -19,7 +19,7 @@ from nxjax.kernels.cpu.expression import Expression, Node
 from nxjax.kernels.cpu.nest import Input, Nest, Output
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
 from nxjax.lower.cpu.layout import channels_last, copy, ordered, shifted
-from nxjax.lower.cpu.lazy import Lazy, Leaf, Map
+from nxjax.lower.cpu.lazy import Lazy, LazyLeaf, Map
 from nxjax.lower.cpu.rules.conv import is_single, one, roomy
 from nxjax.lower.cpu.rules.conv_shape import Setup, setup, simplified
 from nxjax.lower.cpu.rules.conv_tail import tail, unit
@@ -42,7 +42,7 @@ def need_bytes(*grids: Grid) -> None:
         raise NoKernel("grids of more than eight bits")
 
 
-def step(b: Builder, what: steps.Stored, args: Sequence[Lazy], shape: Shape, dtype: DType, **params: Any) -> Lazy:
+def step(b: Builder, what: steps.StoredStep, args: Sequence[Lazy], shape: Shape, dtype: DType, **params: Any) -> Lazy:
     """One step on elements, as part of a graph."""
     op: Any = what
     y = Map(op, tuple(sorted(params.items())), tuple(args), shape, dtype)
@@ -85,7 +85,7 @@ def requantize(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
 
 
 # The step on integers, and its parameters.
-_BINARY: Final[dict[str, tuple[steps.Stored, dict[str, Any]]]] = {
+_BINARY: Final[dict[str, tuple[steps.StoredStep, dict[str, Any]]]] = {
     "qadd": (steps.summed, {"sign": 1}),
     "qsub": (steps.summed, {"sign": -1}),
     "qmul": (steps.multiplied, {}),
@@ -128,10 +128,10 @@ def qavgpool(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
     node: Any = Node(_op(steps.averaged), (("grid", grid),), (0, 1), dtypes.int16)
     expression = Expression((dtypes.int32, dtypes.int32), (node,), (2,))
     y = pooled(b, b.view(integers(b, x, grid)), type.shape, "sum", 0, dtypes.int32, windows, expression, (count,))
-    return [values(b, Leaf(y), grid)]
+    return [values(b, LazyLeaf(y), grid)]
 
 
-def _op(what: steps.Stored) -> Any:
+def _op(what: steps.StoredStep) -> Any:
     return what
 
 
@@ -175,7 +175,7 @@ def qconv(b: Builder, e: Equation, x: Any, w: Any, w_scale: Any, bias: Any) -> S
                 depthwise(b, s, left, singles, t, dtypes.int32)
             else:
                 one(b, s, left, right, t, "pairs", dtypes.int32, pack, narrow=True)
-    return [values(b, Leaf(y), y_grid)]
+    return [values(b, LazyLeaf(y), y_grid)]
 
 
 def _stride(v: View, dim: int) -> int:
@@ -251,7 +251,7 @@ class _Pack:
         return replace(s, dims=dims, w_group=4, w_offset=0), out
 
     def _call(
-        self, b: Builder, what: steps.Stored, sizes: Shape, ins: Sequence[View], scales: Sequence[int], out: View
+        self, b: Builder, what: steps.StoredStep, sizes: Shape, ins: Sequence[View], scales: Sequence[int], out: View
     ) -> None:
         inputs = [Input(v.dtype, v.strides) for v in ins] + [Input(self.scale.dtype, tuple(scales))]
         node: Any = Node(_op(what), self.last, tuple(range(len(inputs))), dtypes.int32)

@@ -16,8 +16,8 @@ from nxjax.kernels.cpu import ops_quant as steps
 from nxjax.kernels.cpu import ops_quant_dot as endings
 from nxjax.kernels.cpu.expression import Expression
 from nxjax.lower.cpu.builder import Builder, rule
-from nxjax.lower.cpu.lazy import Lazy, Leaf, Map, Product
-from nxjax.lower.cpu.rules.dot import Known, contraction
+from nxjax.lower.cpu.lazy import Lazy, LazyLeaf, LazyProduct, Map
+from nxjax.lower.cpu.rules.dot import PackedOperand, contraction
 from nxjax.lower.cpu.rules.quant import integers, need_bytes, step, values
 from nxjax.lower.cpu.view import NoKernel, View
 from nxjax.ops.convert import convert_element_type
@@ -47,7 +47,7 @@ def qdot(b: Builder, e: Equation, x: Any, w: Any, w_scale: Any, bias: Any) -> Se
     places = (*range(len(wb)), *range(len(shape) - len(sizes) + len(wb), len(shape)))
     scale = b.view(w_scale)
     strides = tuple(scale.strides[i] if scale.shape[i] > 1 else 0 for i in channels)
-    row = Leaf(View(scale.ref, sizes, strides, scale.dtype))
+    row = LazyLeaf(View(scale.ref, sizes, strides, scale.dtype))
     grids = b.const(np.array([x_grid.scale, y_grid.scale], np.float32))
     x_scale, y_scale = (_repeated(grids, 4 * i, sizes) for i in range(2))
     limits = b.const(np.array([y_grid.zero_point, p["lo"], p["hi"]], np.int32))
@@ -77,26 +77,26 @@ def qmatmul(b: Builder, e: Equation, x: Any, y: Any) -> Sequence[Any]:
     return [values(b, step(b, endings.matmul, [acc], e.outputs[0].type.shape, dtypes.int16, **given), out)]
 
 
-def _sums(b: Builder, e: Equation, x: Lazy, right: View | Known, numbers: DotDimensionNumbers) -> Product:
+def _sums(b: Builder, e: Equation, x: Lazy, right: View | PackedOperand, numbers: DotDimensionNumbers) -> LazyProduct:
     """The sums of products as int32."""
     left = b.view(x)
 
     def emit(expression: Expression, operands: Sequence[View], outs: Sequence[View]) -> None:
         contraction(b, left, right, numbers, dtypes.int32, expression, operands, outs, narrow=True)
 
-    y = Product(e.outputs[0].type.shape, dtypes.int32, emit)
+    y = LazyProduct(e.outputs[0].type.shape, dtypes.int32, emit)
     y.equation = e
     return y
 
 
-def _weights(b: Builder, e: Equation, w: Any, w_scale: Any) -> View | Known:
+def _weights(b: Builder, e: Equation, w: Any, w_scale: Any) -> View | PackedOperand:
     """Weights as int16: at once where they are known."""
     w_dtype: DType = e.params["w_dtype"]
     if all(isinstance(v, np.ndarray | np.generic) for v in (w, w_scale)):
-        return Known(weight_integers(w, w_scale, w_dtype).astype(np.int16))
+        return PackedOperand(weight_integers(w, w_scale, w_dtype).astype(np.int16))
     scale, shape = b.view(w_scale), e.inputs[1].type.shape
     strides = tuple(s if n > 1 else 0 for n, s in zip(scale.shape, scale.strides, strict=True))
-    spread = Leaf(View(scale.ref, shape, strides, scale.dtype))
+    spread = LazyLeaf(View(scale.ref, shape, strides, scale.dtype))
     last = int(symmetric_limit(w_dtype))
     whole = step(b, steps.single, [b.lazy(w), spread], shape, dtypes.int32, last=last)
     short = Map(convert_element_type, (("dtype", dtypes.int16),), (whole,), shape, dtypes.int16)
@@ -104,15 +104,15 @@ def _weights(b: Builder, e: Equation, w: Any, w_scale: Any) -> View | Known:
     return b.view(short)
 
 
-def _repeated(v: View, offset: int, shape: Shape) -> Leaf:
+def _repeated(v: View, offset: int, shape: Shape) -> LazyLeaf:
     """The element ``offset`` bytes into ``v``, in every place of ``shape``."""
-    return Leaf(View(replace(v.ref, offset=v.ref.offset + offset), shape, (0,) * len(shape), v.dtype))
+    return LazyLeaf(View(replace(v.ref, offset=v.ref.offset + offset), shape, (0,) * len(shape), v.dtype))
 
 
-def _along(b: Builder, x: Lazy, places: Sequence[int], shape: Shape) -> Leaf:
+def _along(b: Builder, x: Lazy, places: Sequence[int], shape: Shape) -> LazyLeaf:
     """One number per channel, made now, in the dimensions ``places`` of ``shape``."""
     v = b.view(x)
     strides = [0] * len(shape)
     for d, s in zip(places, v.strides, strict=True):
         strides[d] = s
-    return Leaf(View(v.ref, shape, tuple(strides), v.dtype))
+    return LazyLeaf(View(v.ref, shape, tuple(strides), v.dtype))

@@ -10,7 +10,7 @@ import numpy as np
 
 from nxjax.kernels.cpu import ops
 from nxjax.lower.cpu.builder import Builder, NoKernel, rule
-from nxjax.lower.cpu.lazy import Reduce, Scalar, shaped
+from nxjax.lower.cpu.lazy import LazyReduce, Scalar, shaped
 from nxjax.lower.cpu.rules.elementwise import lowered
 from nxjax.ops.base import Combining
 from nxjax.trace import dtypes
@@ -50,4 +50,4 @@ def reduction(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
     if count == 0:
         nothing = np.asarray(e.op.identity(dtype)).astype(dtype)
         return (Scalar(nothing.tobytes(), e.outputs[0].type.shape, dtype),)
-    return (lowered(b, Reduce(op, b.lazy(x), axes, start.tobytes())),)
+    return (lowered(b, LazyReduce(op, b.lazy(x), axes, start.tobytes())),)

@@ -21,8 +21,8 @@ from nxjax.lower.ipu.program import (
     Execute,
     Group,
     IpuProgram,
+    MappedRegion,
     NDArray,
-    Piece,
     Repeat,
     Shape,
     Step,
@@ -108,7 +108,7 @@ class _Writer:
                 made = f"s.variable(poplar::{kind}, {v.size}, {label}{pieces})"
             self.line(f"poplar::Tensor {self.name(v)} = {made};  // {_shape(v.shape)}")
 
-    def piece(self, p: Piece) -> str:
+    def piece(self, p: MappedRegion) -> str:
         return f"{{{self.boxes(p.boxes)}, {self.table(p.tiles.astype(np.int32))}}}"
 
     def boxes(self, b: Boxes) -> str:

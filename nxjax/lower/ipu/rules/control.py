@@ -13,7 +13,7 @@ from nxjax.lower.ipu.program import Repeat, Step, Switch, Variable, View, While,
 from nxjax.lower.ipu.rules.carry import assign, copied, kept
 from nxjax.lower.ipu.rules.table import Rule
 from nxjax.lower.ipu.rules.take import put, table_pieces, take
-from nxjax.lower.turns import turns
+from nxjax.lower.trip_count import trip_count
 from nxjax.ops.arithmetic import add
 from nxjax.ops.base import like
 from nxjax.ops.bitwise import or_
@@ -37,7 +37,7 @@ def while_(b: Builder, e: Equation, *xs: View) -> tuple[View, ...]:
         copied(b, [(b.reshaped(test, (1,)), predicate.view())])
     with b.block() as body:
         assign(b, b.program(loop.body, operands.body), operands.carry)
-    b.steps.append(While(tuple(condition), predicate, tuple(body), b.source, turns(e)))
+    b.steps.append(While(tuple(condition), predicate, tuple(body), b.source, trip_count(e)))
     return tuple(operands.carry)
 
 

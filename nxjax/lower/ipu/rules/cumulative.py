@@ -10,7 +10,7 @@ import numpy as np
 from nxjax.kernels.ipu.scan import Cumulative, ScanKind
 from nxjax.lower.ipu.builder import Builder
 from nxjax.lower.ipu.mapping import grid, parts
-from nxjax.lower.ipu.program import Boxes, Edge, Group, Piece, View, row_major
+from nxjax.lower.ipu.program import Boxes, FieldConnection, Group, MappedRegion, View, row_major
 from nxjax.lower.ipu.rules.shape import cut
 from nxjax.lower.ipu.rules.table import Rule
 from nxjax.ops.shape import broadcast_in_dim
@@ -94,12 +94,12 @@ def _local(b: Builder, e: Equation, x: View, reverse: bool) -> View:
     by_inner = parts(inner, max(1, b.tiles // sum(many for *_, many in by_outer)))
     codelet = Cumulative(KINDS[e.op.name], x.dtype.name, reverse)
     groups: list[Group] = []
-    pieces: list[Piece] = []
+    pieces: list[MappedRegion] = []
     for starts, sizes, place in grid(x.shape, [by_outer, parts(n, 1), by_inner]):
         tiles = (b.first + place).astype(np.int32)
         to = Boxes(starts @ np.asarray(ys, np.int64), sizes, ys)
-        edges = {"x": Edge(x.variable, x.boxes(starts, sizes)), "y": Edge(y, to)}
-        pieces.append(Piece(to, tiles))
+        edges = {"x": FieldConnection(x.variable, x.boxes(starts, sizes)), "y": FieldConnection(y, to)}
+        pieces.append(MappedRegion(to, tiles))
         groups.append(Group(codelet, tiles, edges, {"outer": sizes[0], "inner": sizes[2]}))
     y.pieces = tuple(pieces)
     b.execute(groups)

@@ -11,7 +11,7 @@ import numpy as np
 from nxjax.kernels.ipu.linalg import Cholesky, Lu, TriangularSolve
 from nxjax.lower.ipu.builder import Builder
 from nxjax.lower.ipu.mapping import parts
-from nxjax.lower.ipu.program import Boxes, Edge, Group, NDArray, Piece, Shape, View
+from nxjax.lower.ipu.program import Boxes, FieldConnection, Group, MappedRegion, NDArray, Shape, View
 from nxjax.lower.ipu.rules import portable
 from nxjax.lower.ipu.rules.rows import by_rows, fits
 from nxjax.lower.ipu.rules.table import Rule
@@ -66,14 +66,14 @@ def _by_sides(b: Builder, codelet: TriangularSolve, a: View, x: View, split: lis
             return Boxes(v.offset + batch * v.strides[0] + first * v.strides[axis], sizes, v.strides)
 
         edges = {
-            "a": Edge(a.variable, Boxes(a.offset + batch * a.strides[0], (1, n, n), a.strides)),
-            "b": Edge(x.variable, box(x)),
-            "y": Edge(y, box(y.view())),
+            "a": FieldConnection(a.variable, Boxes(a.offset + batch * a.strides[0], (1, n, n), a.strides)),
+            "b": FieldConnection(x.variable, box(x)),
+            "y": FieldConnection(y, box(y.view())),
         }
         tiles = np.arange(tile, tile + len(batch), dtype=np.int32)
         tile += len(batch)
         groups.append(Group(codelet, tiles, edges, {"n": n, "k": length}))
-    y.pieces = tuple(Piece(g.edges["y"].boxes, g.tiles) for g in groups)
+    y.pieces = tuple(MappedRegion(g.edges["y"].boxes, g.tiles) for g in groups)
     b.execute(groups)
     return y.view()
 

@@ -1,6 +1,6 @@
 """Ops whose portable rule is a few loops around ops: that rule, run on views instead of StableHLO.
 
-`Writer` understands what these rules say: constants, comparisons, `while` with two regions, functions written in place.
+`PortableWriter` understands what these rules say: constants, comparisons, `while` with two regions, functions written in place.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nxjax.ops import arithmetic, bitwise, compare, reduce
 from nxjax.ops.base import constant
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.create import iota
-from nxjax.ops.linalg_base import along_columns, at, column, diagonal, loop, row, t, tril, where, with_row
+from nxjax.ops.linalg_base import along_columns, column, diagonal, loop, position_mask, row, t, tril, where, with_row
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -43,7 +43,7 @@ _COMPARE: Final[dict[str, Any]] = {
 
 
 @final
-class Ref:
+class TypedView:
     """A view with its type."""
 
     __slots__ = ("type", "view")
@@ -54,46 +54,50 @@ class Ref:
 
 
 @final
-class Writer:
+class PortableWriter:
     """What a portable rule is given as ``b``."""
 
     def __init__(self, b: Builder) -> None:
         self.b = b
 
-    def constant(self, value: Any, type: ArrayType) -> Ref:
-        return Ref(self.b.constant(np.broadcast_to(np.asarray(value).astype(type.dtype), type.shape)))
+    def constant(self, value: Any, type: ArrayType) -> TypedView:
+        return TypedView(self.b.constant(np.broadcast_to(np.asarray(value).astype(type.dtype), type.shape)))
 
     def inline(
-        self, function: Callable[..., Any], xs: Sequence[Ref], params: dict[str, Any] | None = None, multi: Any = None
+        self,
+        function: Callable[..., Any],
+        xs: Sequence[TypedView],
+        params: dict[str, Any] | None = None,
+        multi: Any = None,
     ) -> Any:
         y = self.b.inline(function, [x.view for x in xs], **(params or {}))
-        return tuple(map(Ref, y)) if isinstance(y, tuple) else Ref(y)
+        return tuple(map(TypedView, y)) if isinstance(y, tuple) else TypedView(y)
 
-    def simple(self, name: str, xs: Sequence[Ref], out: ArrayType) -> Ref:
+    def simple(self, name: str, xs: Sequence[TypedView], out: ArrayType) -> TypedView:
         return self.inline(_SIMPLE[name], xs)
 
-    def compare(self, direction: str, x: Ref, y: Ref, out: ArrayType) -> Ref:
+    def compare(self, direction: str, x: TypedView, y: TypedView, out: ArrayType) -> TypedView:
         return self.inline(_COMPARE[direction], (x, y))
 
-    def convert(self, x: Ref, dtype: Any) -> Ref:
+    def convert(self, x: TypedView, dtype: Any) -> TypedView:
         return x if x.type.dtype == dtype else self.inline(lambda v: convert_element_type(v, dtype=dtype), (x,))
 
-    def broadcast(self, x: Ref, shape: tuple[int, ...], dims: Sequence[int] = ()) -> Ref:
+    def broadcast(self, x: TypedView, shape: tuple[int, ...], dims: Sequence[int] = ()) -> TypedView:
         return self.inline(lambda v: broadcast_in_dim(v, shape=shape, broadcast_dimensions=tuple(dims)), (x,))
 
-    def reduce(self, hlo: str, x: Ref, init: Ref, axes: Sequence[int], out: ArrayType) -> Ref:
+    def reduce(self, hlo: str, x: TypedView, init: TypedView, axes: Sequence[int], out: ArrayType) -> TypedView:
         assert hlo == "or", hlo
         return self.inline(lambda v: reduce.reduce_or(v, axes=tuple(axes)), (x,))
 
     def op(
-        self, name: str, xs: Sequence[Ref], out: Any, attrs: str = "", regions: Sequence[tuple[Any, Any]] = ()
+        self, name: str, xs: Sequence[TypedView], out: Any, attrs: str = "", regions: Sequence[tuple[Any, Any]] = ()
     ) -> Any:
         if name != "stablehlo.while":
             raise Unsupported(f"tiles have no {name.split('.')[-1]}")
         b = self.b
         (_, test), (_, turn) = regions
         carry = [kept(b, x.view) for x in xs]
-        refs = [Ref(c) for c in carry]
+        refs = [TypedView(c) for c in carry]
         predicate = b.variable((1,), np.bool_, None, b.fresh("predicate"))
         with b.block() as condition:
             assign(b, [b.reshaped(test(self, *refs).view, (1,))], [predicate.view()])
@@ -105,7 +109,7 @@ class Writer:
 
 def portable(b: Builder, e: Equation, *xs: View) -> Any:
     out = tuple(v.type for v in e.outputs) if e.op.multi else e.outputs[0].type
-    y = e.op.stablehlo(Writer(b), out, *map(Ref, xs), **e.params)
+    y = e.op.stablehlo(PortableWriter(b), out, *map(TypedView, xs), **e.params)
     return tuple(r.view for r in y) if e.op.multi else y.view
 
 
@@ -120,7 +124,7 @@ def cholesky(b: Builder, e: Equation, x: View) -> View:
 
     def step(i: Array, a: Array, l: Array) -> Sequence[Array]:
         c = column(a, i)
-        here = at(i, c.shape, c.ndim - 1)
+        here = position_mask(i, c.shape, c.ndim - 1)
         d = reduce.reduce_sum(where(here, c, zero_like(c)), axes=(c.ndim - 1,))
         root = arithmetic.sqrt(d)
         c = arithmetic.div(c, along_columns(root, c.shape))
@@ -128,12 +132,12 @@ def cholesky(b: Builder, e: Equation, x: View) -> View:
         c = where(below, c, zero_like(c))
         wide = along_columns(c, a.shape)
         tall = broadcast_in_dim(c, shape=a.shape, broadcast_dimensions=(*range(a.ndim - 2), a.ndim - 1))
-        at_i = at(i, a.shape, a.ndim - 1)
+        at_i = position_mask(i, a.shape, a.ndim - 1)
         return arithmetic.sub(a, arithmetic.mul(wide, tall)), where(at_i, wide, l)
 
-    w = Writer(b)
+    w = PortableWriter(b)
     start = b.constant(np.zeros(x.shape, x.dtype))
-    _, l = loop(w, n, step, Ref(x), Ref(start))
+    _, l = loop(w, n, step, TypedView(x), TypedView(start))
 
     def finish(l: Array) -> Array:
         # A matrix that is not positive has no factor at all.
@@ -174,7 +178,7 @@ def triangular_solve(b: Builder, e: Equation, a: View, y: View) -> View:
     def step(i: Array, a: Array, y: Array, x: Array) -> Sequence[Array]:
         k = i if forward else arithmetic.sub(constant(n - 1, i.dtype), i)
         r = row(a, k)
-        here = at(k, r.shape, r.ndim - 1)
+        here = position_mask(k, r.shape, r.ndim - 1)
         d = reduce.reduce_sum(where(here, r, zero_like(r)), axes=(r.ndim - 1,))
         # Rows that come later are still zero.
         products = arithmetic.mul(along_columns(r, x.shape), x)
@@ -183,7 +187,7 @@ def triangular_solve(b: Builder, e: Equation, a: View, y: View) -> View:
             found = arithmetic.div(found, along_columns(d, found.shape))
         return a, y, with_row(x, k, found)
 
-    _, _, x = (r.view for r in loop(Writer(b), n, step, Ref(a), Ref(y), Ref(x)))
+    _, _, x = (r.view for r in loop(PortableWriter(b), n, step, TypedView(a), TypedView(y), TypedView(x)))
     return x if p["left_side"] else b.inline(t, [x])
 
 

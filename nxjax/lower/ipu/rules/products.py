@@ -1,4 +1,4 @@
-"""A grouped convolution on tiles: operands in blocks of channels, boxes of a `Plan`, partial sums reduced.
+"""A grouped convolution on tiles: operands in blocks of channels, boxes of a `ConvPartition`, partial sums reduced.
 
 `dot` and `conv` bring their operands into the one form that is known here:
 ``x`` [groups, batch, id, ih, iw, in], ``w`` [groups, out, kd, kh, kw, in], result [groups, batch, od, oh, ow, out].
@@ -16,8 +16,8 @@ from nxjax.kernels.ipu import amp_cycles
 from nxjax.kernels.ipu.amp import Amp, Depthwise
 from nxjax.lower.ipu.builder import Builder, Unsupported
 from nxjax.lower.ipu.mapping import grid, parts
-from nxjax.lower.ipu.plan import Plan, Problem, planned
-from nxjax.lower.ipu.program import Boxes, Edge, Group, Piece, Shape, Variable, View, row_major
+from nxjax.lower.ipu.plan import ConvPartition, ConvPartitionProblem, planned
+from nxjax.lower.ipu.program import Boxes, FieldConnection, Group, MappedRegion, Shape, Variable, View, row_major
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.reduce import reduce_sum
 from nxjax.ops.slicing import pad
@@ -89,19 +89,21 @@ def _product_of(b: Builder, x: View, y: View, partials: np.dtype[Any]) -> View:
     return View(z.variable, z.offset, (g, m, n), (z.strides[0], *z.strides[4:]))
 
 
-def _rows(b: Builder, x: Shape, y: Shape, dtype: np.dtype[Any], partials: np.dtype[Any]) -> Problem:
+def _rows(b: Builder, x: Shape, y: Shape, dtype: np.dtype[Any], partials: np.dtype[Any]) -> ConvPartitionProblem:
     """The problem of a matrix product of [g, m, k] and [g, n, k]."""
     units, depth = _block(b, dtype, partials)
     sizes = (x[0], 1, 1, 1, x[1], -(-y[1] // units), -(-x[2] // depth))
-    return Problem(sizes, _ONES, _ONES, _ONES, units, depth, dtype.name, partials.name)
+    return ConvPartitionProblem(sizes, _ONES, _ONES, _ONES, units, depth, dtype.name, partials.name)
 
 
-def _direct(b: Builder, x: View, w: View, steps: Three, holes: Three, shape: Shape, partials: np.dtype[Any]) -> Problem:
+def _direct(
+    b: Builder, x: View, w: View, steps: Three, holes: Three, shape: Shape, partials: np.dtype[Any]
+) -> ConvPartitionProblem:
     units, depth = _block(b, x.dtype, partials)
     outs, ins = -(-shape[5] // units), -(-x.shape[5] // depth)
     sizes = (shape[0], shape[1], shape[2], shape[3], shape[4], outs, ins)
     kernel = (w.shape[2], w.shape[3], w.shape[4])
-    return Problem(sizes, kernel, steps, holes, units, depth, x.dtype.name, partials.name)
+    return ConvPartitionProblem(sizes, kernel, steps, holes, units, depth, x.dtype.name, partials.name)
 
 
 def _unrolling_pays(
@@ -181,7 +183,7 @@ def _block(b: Builder, dtype: np.dtype[Any], partials: np.dtype[Any]) -> tuple[i
     return amp_cycles.units(b.chip, halves, partials == np.float16), amp_cycles.depth(halves)
 
 
-def _planned(b: Builder, problem: Problem) -> Plan:
+def _planned(b: Builder, problem: ConvPartitionProblem) -> ConvPartition:
     return planned(problem, b.chip, b.tiles, b.options.available_memory_proportion)
 
 
@@ -225,7 +227,7 @@ def _blocks(
 
 def _executed(b: Builder, y: Variable, groups: list[Group]) -> None:
     """The vertices that give ``y``, or more of it, which lies where they are."""
-    y.pieces = (*y.pieces, *(Piece(g.edges["y"].boxes, g.tiles) for g in groups))
+    y.pieces = (*y.pieces, *(MappedRegion(g.edges["y"].boxes, g.tiles) for g in groups))
     b.execute(groups)
 
 
@@ -234,7 +236,15 @@ def _each(start: int, length: int, many: int) -> list[tuple[int, int]]:
 
 
 def _vertices(
-    b: Builder, problem: Problem, plan: Plan, x: View, w: View, y: Variable, first: int, to: int, cut: int
+    b: Builder,
+    problem: ConvPartitionProblem,
+    plan: ConvPartition,
+    x: View,
+    w: View,
+    y: Variable,
+    first: int,
+    to: int,
+    cut: int,
 ) -> list[Group]:
     """The vertices of one turn, which computes output blocks from ``first``; they are those of y from ``to``."""
     codelet = Amp(problem.dtype, problem.partials, problem.units, problem.depth)
@@ -249,7 +259,7 @@ def _vertices(
         start_g, start_n, start_d, start_h, start_w, start_o, start_i = starts.T
         box = [int(size) for size in problem.box((od, oh, ow))]
         from_x = [start_g, start_n, *(s * k for s, k in zip((start_d, start_h, start_w), problem.steps, strict=True))]
-        x_edge = Edge(
+        x_edge = FieldConnection(
             x.variable,
             Boxes(
                 x.offset + _dot(from_x, x.strides[:5]) + start_i * depth * x.strides[5],
@@ -257,7 +267,7 @@ def _vertices(
                 (x.strides[0], depth * x.strides[5], *x.strides[1:]),
             ),
         )
-        w_edge = Edge(
+        w_edge = FieldConnection(
             w.variable,
             Boxes(
                 w.offset
@@ -269,7 +279,7 @@ def _vertices(
             ),
         )
         part = place % into if cut > 1 else np.zeros(len(place), np.int64)
-        y_edge = Edge(
+        y_edge = FieldConnection(
             y,
             Boxes(
                 part * whole
@@ -303,7 +313,7 @@ def _depthwise(
     channels = groups * outs
     kernel = (w.shape[0], w.shape[1], w.shape[2])
     sizes = (channels, shape[1], shape[2], shape[3], shape[4], 1, 1)
-    problem = Problem(sizes, kernel, steps, holes, 1, 1, x.dtype.name, partials.name, depthwise=True)
+    problem = ConvPartitionProblem(sizes, kernel, steps, holes, 1, 1, x.dtype.name, partials.name, depthwise=True)
     plan = _planned(b, problem)
     y = Variable(b.fresh(), (*shape[1:5], channels), partials, (), source=b.source)
     ys = row_major(y.shape)
@@ -315,13 +325,13 @@ def _depthwise(
         box = [int(size) for size in problem.box((od, oh, ow))]
         from_x = [start_n, *(s * k for s, k in zip(at, steps, strict=True)), start_c]
         edges = {
-            "x": Edge(x.variable, Boxes(x.offset + _dot(from_x, x.strides), (n, *box, c), x.strides)),
-            "w": Edge(w.variable, Boxes(w.offset + start_c * w.strides[3], (*kernel, c), w.strides)),
-            "y": Edge(y, Boxes(_dot([start_n, *at, start_c], ys), (n, od, oh, ow, c), ys)),
+            "x": FieldConnection(x.variable, Boxes(x.offset + _dot(from_x, x.strides), (n, *box, c), x.strides)),
+            "w": FieldConnection(w.variable, Boxes(w.offset + start_c * w.strides[3], (*kernel, c), w.strides)),
+            "y": FieldConnection(y, Boxes(_dot([start_n, *at, start_c], ys), (n, od, oh, ow, c), ys)),
         }
         attributes = {**_box_attributes(problem, box, (od, oh, ow)), "channels": c, "batch": n}
         found.append(Group(codelet, (b.first + place).astype(np.int32), edges, attributes))
-    y.pieces = tuple(Piece(g.edges["y"].boxes, g.tiles) for g in found)
+    y.pieces = tuple(MappedRegion(g.edges["y"].boxes, g.tiles) for g in found)
     b.execute(found)
     strides = (outs * ys[4], *ys[:4], ys[4])
     return View(y, 0, shape, strides)
@@ -334,7 +344,7 @@ def _dot(starts: list[Any], strides: tuple[int, ...]) -> NDArray:
     return np.asarray(total, np.int64)
 
 
-def _box_attributes(problem: Problem, box: list[int], out: tuple[int, int, int]) -> dict[str, int]:
+def _box_attributes(problem: ConvPartitionProblem, box: list[int], out: tuple[int, int, int]) -> dict[str, int]:
     named: dict[str, int] = {}
     for d, letter in enumerate("dhw"):
         named["i" + letter], named["o" + letter] = box[d], out[d]
@@ -349,7 +359,7 @@ def _settle(b: Builder, x: View, w: View, groups: list[Group]) -> None:
         boxes = [g.edges[name].boxes for g in groups]
         needed = sum(len(g.tiles) * box.count for g, box in zip(groups, boxes, strict=True))
         if view.variable.role != "temporary" and needed == view.variable.size and _once(view):
-            b.place(view.variable, [Piece(box, g.tiles) for g, box in zip(groups, boxes, strict=True)])
+            b.place(view.variable, [MappedRegion(box, g.tiles) for g, box in zip(groups, boxes, strict=True)])
 
 
 def _once(view: View) -> bool:

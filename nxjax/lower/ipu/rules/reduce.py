@@ -11,7 +11,7 @@ import numpy as np
 from nxjax.kernels.ipu.reduce import Reduce, ReduceKind
 from nxjax.lower.ipu.builder import Builder, collapsed
 from nxjax.lower.ipu.mapping import grid, parts
-from nxjax.lower.ipu.program import Boxes, Edge, Group, Piece, Shape, View, row_major
+from nxjax.lower.ipu.program import Boxes, FieldConnection, Group, MappedRegion, Shape, View, row_major
 from nxjax.lower.ipu.rules.table import Rule
 from nxjax.ops.base import Combining
 from nxjax.ops.convert import convert_element_type
@@ -80,7 +80,7 @@ def reduced(b: Builder, x: View, axes: Sequence[int], kind: ReduceKind) -> View:
     y = b.variable(shape, out_dtype, ())
     ys = row_major(shape)
     groups: list[Group] = []
-    pieces: list[Piece] = []
+    pieces: list[MappedRegion] = []
     for starts, sizes, place in grid(dims.shape, splits):
         order, outer, inner = _arranged(sizes, kept, gone, strides)
         offsets = x.offset + starts @ np.asarray(strides, np.int64)
@@ -91,8 +91,8 @@ def reduced(b: Builder, x: View, axes: Sequence[int], kind: ReduceKind) -> View:
         ranked = [d for d in order if d in kept]
         target = Boxes(to, tuple(sizes[d] for d in ranked), tuple(ys[len(gone) + kept.index(d)] for d in ranked))
         tiles = (b.first + place).astype(np.int32)
-        pieces.append(Piece(target, tiles))
-        edges = {"x": Edge(x.variable, source), "y": Edge(y, target)}
+        pieces.append(MappedRegion(target, tiles))
+        edges = {"x": FieldConnection(x.variable, source), "y": FieldConnection(y, target)}
         groups.append(Group(Reduce(kind, x.dtype.name, out_dtype.name), tiles, edges, {"outer": outer, "inner": inner}))
     y.pieces = tuple(pieces)
     b.execute(groups)

@@ -11,7 +11,7 @@ import numpy as np
 from nxjax.kernels.ipu.spec import Codelet
 from nxjax.lower.ipu.builder import Builder
 from nxjax.lower.ipu.mapping import parts
-from nxjax.lower.ipu.program import Boxes, Edge, Group, Piece, Shape, View, row_major
+from nxjax.lower.ipu.program import Boxes, FieldConnection, Group, MappedRegion, Shape, View, row_major
 
 
 def fits(b: Builder, bytes_each: int) -> bool:
@@ -50,20 +50,20 @@ def by_rows(
     for name, (tail, dtype) in outs.items():
         found[name] = b.variable((rows, *tail), dtype, ()).view()
     groups: list[Group] = []
-    pieces: dict[str, list[Piece]] = {name: [] for name in outs}
+    pieces: dict[str, list[MappedRegion]] = {name: [] for name in outs}
     tile = b.first
     for start, length, many in parts(rows, b.tiles):
         first = start + length * np.arange(many, dtype=np.int64)
         tiles = np.arange(tile, tile + many, dtype=np.int32)
         tile += many
-        edges: dict[str, Edge] = {}
+        edges: dict[str, FieldConnection] = {}
         for name, x in ins.items():
             sizes = (1 if name in once else length, *x.shape[1:])
-            edges[name] = Edge(x.variable, Boxes(x.offset + first * x.strides[0], sizes, x.strides))
+            edges[name] = FieldConnection(x.variable, Boxes(x.offset + first * x.strides[0], sizes, x.strides))
         for name, y in found.items():
             boxes = Boxes(first * math.prod(y.shape[1:]), (length, *y.shape[1:]), row_major(y.shape))
-            edges[name] = Edge(y.variable, boxes)
-            pieces[name].append(Piece(boxes, tiles))
+            edges[name] = FieldConnection(y.variable, boxes)
+            pieces[name].append(MappedRegion(boxes, tiles))
         groups.append(Group(codelet, tiles, edges, attributes))
     for name, y in found.items():
         y.variable.pieces = tuple(pieces[name])

@@ -13,7 +13,7 @@ import numpy as np
 
 from nxjax.kernels.ipu.sort import MergeBlocks, SortRows
 from nxjax.lower.ipu.builder import Builder
-from nxjax.lower.ipu.program import Boxes, Edge, Group, Piece, View
+from nxjax.lower.ipu.program import Boxes, FieldConnection, Group, MappedRegion, View
 from nxjax.lower.ipu.rules.rows import by_rows, cycles, fits
 from nxjax.lower.ipu.rules.shape import cut
 from nxjax.lower.ipu.rules.table import Rule
@@ -121,7 +121,7 @@ def _stage(b: Builder, codelet: MergeBlocks, xs: Sequence[View], blocks: int, si
     count, length = xs[0].shape
     ys = [b.variable(x.shape, x.dtype, ()) for x in xs]
     groups: list[Group] = []
-    pieces: list[Piece] = []
+    pieces: list[MappedRegion] = []
     for start, many in _spread(b, count):
         here = start + np.arange(many, dtype=np.int64)
         number = here % blocks
@@ -129,12 +129,12 @@ def _stage(b: Builder, codelet: MergeBlocks, xs: Sequence[View], blocks: int, si
         upper = ((number & step) != 0) == ((number & size) == 0)
         tiles = (b.first + np.arange(many) % b.tiles).astype(np.int32)
         mine = Boxes(here * length, (1, length), (length, 1))
-        edges: dict[str, Edge] = {}
+        edges: dict[str, FieldConnection] = {}
         for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
-            edges[f"x{i}"] = Edge(x.variable, mine)
-            edges[f"z{i}"] = Edge(x.variable, Boxes(partner * length, (1, length), (length, 1)))
-            edges[f"y{i}"] = Edge(y, mine)
-        pieces.append(Piece(mine, tiles))
+            edges[f"x{i}"] = FieldConnection(x.variable, mine)
+            edges[f"z{i}"] = FieldConnection(x.variable, Boxes(partner * length, (1, length), (length, 1)))
+            edges[f"y{i}"] = FieldConnection(y, mine)
+        pieces.append(MappedRegion(mine, tiles))
         groups.append(Group(codelet, tiles, edges, {"n": length, "upper": upper.astype(np.int64)}))
     for y in ys:
         y.pieces = tuple(pieces)

@@ -17,7 +17,7 @@ import numpy as np
 
 from nxjax.lower.ipu.builder import Builder
 from nxjax.lower.ipu.mapping import linear
-from nxjax.lower.ipu.program import Boxes, Copy, Execute, Piece, Repeat, Step, View, row_major
+from nxjax.lower.ipu.program import Boxes, Copy, Execute, MappedRegion, Repeat, Step, View, row_major
 from nxjax.lower.ipu.rules.table import Rule
 from nxjax.ops.base import move_batch
 from nxjax.ops.collectives import Collective
@@ -130,7 +130,7 @@ class _Devices:
         cut = [d for d in range(len(x.shape)) if spec.axes(d)]
         if cut != [0] or not x.whole or v.role == "temporary" or not v.size:
             return
-        pieces: list[Piece] = []
+        pieces: list[MappedRegion] = []
         seen: set[int] = set()
         for d, at in enumerate(self.places):
             part = self._part(x, spec, at)
@@ -140,7 +140,7 @@ class _Devices:
             tiles = self.b.chip.tiles
             for piece in linear(part.size, v.dtype.itemsize, tiles, d * tiles):
                 boxes = replace(piece.boxes, offsets=piece.boxes.offsets + part.offset)
-                pieces.append(Piece(boxes, piece.tiles))
+                pieces.append(MappedRegion(boxes, piece.tiles))
         self.b.place(v, pieces)
 
     def _joined(self, parts: Views, spec: Any) -> View:
@@ -149,7 +149,7 @@ class _Devices:
             return parts[0]
         shape = tuple(n * self._index(spec, d, self.places[0])[1] for d, n in enumerate(parts[0].shape))
         whole = self.b.variable(shape, parts[0].dtype, ())
-        pieces: list[Piece] = []
+        pieces: list[MappedRegion] = []
         pairs: list[tuple[View, View]] = []
         seen: set[int] = set()
         for d, (part, at) in enumerate(zip(parts, self.places, strict=True)):
@@ -163,7 +163,7 @@ class _Devices:
         self.b.copy(pairs, "joined")
         return whole.view()
 
-    def _rows(self, target: View, device: int) -> list[Piece]:
+    def _rows(self, target: View, device: int) -> list[MappedRegion]:
         """Contiguous runs of a part of a variable over the tiles of a device."""
         tiles = self.b.chip.tiles
         inner = len(target.shape)
@@ -172,7 +172,7 @@ class _Devices:
             inner -= 1
             run *= target.shape[inner]
         starts = Boxes(np.zeros(1, np.int64), target.shape[:inner], target.strides[:inner]).elements().reshape(-1)
-        found: list[Piece] = []
+        found: list[MappedRegion] = []
         for piece in linear(target.size, target.dtype.itemsize, tiles, device * tiles):
             # Elements in the order of the part; each box is cut where a run ends.
             for begin, tile in zip(piece.boxes.offsets.tolist(), piece.tiles.tolist(), strict=True):
@@ -181,7 +181,7 @@ class _Devices:
                     row, within = divmod(begin, run)
                     length = min(run - within, end - begin)
                     offset = np.asarray([target.offset + starts[row] + within], np.int64)
-                    found.append(Piece(Boxes(offset, (length,), (1,)), np.asarray([tile], np.int32)))
+                    found.append(MappedRegion(Boxes(offset, (length,), (1,)), np.asarray([tile], np.int32)))
                     begin += length
         return found
 

@@ -15,7 +15,7 @@ import numpy as np
 from nxjax.kernels.ipu.take import Put, PutKind, Take
 from nxjax.lower.ipu.builder import Builder
 from nxjax.lower.ipu.mapping import grid, parts
-from nxjax.lower.ipu.program import Boxes, Edge, Group, Piece, Shape, Variable, View, row_major
+from nxjax.lower.ipu.program import Boxes, FieldConnection, Group, MappedRegion, Shape, Variable, View, row_major
 from nxjax.lower.ipu.rules.shape import cut
 from nxjax.lower.ipu.rules.table import Rule
 from nxjax.ops.arithmetic import add, div, max, min, mul
@@ -74,12 +74,14 @@ def _least(x: int, y: int) -> int:
     return x if x < y else y
 
 
-def table_pieces(b: Builder, shape: Shape, itemsize: int) -> tuple[Piece, ...]:
+def table_pieces(b: Builder, shape: Shape, itemsize: int) -> tuple[MappedRegion, ...]:
     """Where a table [rows, width] lies best for being read at one row at a time."""
     splits = _table_splits(b, 1, shape[0], shape[1], itemsize, False)
-    found: list[Piece] = []
+    found: list[MappedRegion] = []
     for starts, sizes, place in grid((1, *shape), splits):
-        found.append(Piece(Boxes(starts @ np.asarray((0, shape[1], 1)), sizes[1:], (shape[1], 1)), _tiles(b, place)))
+        found.append(
+            MappedRegion(Boxes(starts @ np.asarray((0, shape[1], 1)), sizes[1:], (shape[1], 1)), _tiles(b, place))
+        )
     return tuple(found)
 
 
@@ -123,8 +125,8 @@ def take(b: Builder, table: View, index: View) -> View:
     y = b.variable((cuts, *shape) if cuts > 1 else shape, table.dtype, ())
     ys = row_major(shape)
     found: list[Group] = []
-    pieces: list[Piece] = []
-    homes: list[Piece] = []
+    pieces: list[MappedRegion] = []
+    homes: list[MappedRegion] = []
     for starts, sizes, place in grid((groups, rows, width, count), [by_group, by_row, by_column, by_count]):
         g, r, w, k = starts.T
         sg, sr, sw, sk = sizes
@@ -136,13 +138,13 @@ def take(b: Builder, table: View, index: View) -> View:
         number = r // by_row[0][1]
         to = Boxes(number * math.prod(shape) + g * ys[0] + k * ys[1] + w, (sg, sk, sw), ys)
         edges = {
-            "table": Edge(table.variable, read),
-            "index": Edge(index.variable, asked),
-            "y": Edge(y, to),
+            "table": FieldConnection(table.variable, read),
+            "index": FieldConnection(index.variable, asked),
+            "y": FieldConnection(y, to),
         }
         found.append(Group(Take(table.dtype.name), tiles, edges, {"groups": sg, "rows": sr, "first": r}))
-        pieces.append(Piece(to, tiles))
-        homes.append(Piece(read, tiles))
+        pieces.append(MappedRegion(to, tiles))
+        homes.append(MappedRegion(read, tiles))
     if _count(by_count) == 1 and table.variable.role in ("input", "constant") and _covers(table):
         b.place(table.variable, homes)
     y.pieces = tuple(pieces)
@@ -200,7 +202,7 @@ def put(b: Builder, x: View, index: View, updates: View, kind: PutKind, into: Va
     xs = row_major(x.shape)
     boxes = list(grid(x.shape, splits))
     if into is None:
-        pieces = tuple(Piece(Boxes(s @ np.asarray(xs), z, xs), _tiles(b, place)) for s, z, place in boxes)
+        pieces = tuple(MappedRegion(Boxes(s @ np.asarray(xs), z, xs), _tiles(b, place)) for s, z, place in boxes)
         into = b.variable(x.shape, x.dtype, pieces)
         b.copy([(x, into.view())])
     each = splits[0][0][1] * splits[2][0][1] * x.dtype.itemsize
@@ -218,12 +220,12 @@ def _writes(
     for starts, (sg, sr, sw), place in boxes:
         g, r, w = starts.T
         edges = {
-            "table": Edge(into, Boxes(starts @ np.asarray(xs), (sg, sr, sw), xs)),
-            "index": Edge(
+            "table": FieldConnection(into, Boxes(starts @ np.asarray(xs), (sg, sr, sw), xs)),
+            "index": FieldConnection(
                 index.variable,
                 Boxes(index.offset + g * index.strides[0] + first * index.strides[1], (sg, count), index.strides),
             ),
-            "updates": Edge(
+            "updates": FieldConnection(
                 updates.variable,
                 Boxes(
                     updates.offset + g * updates.strides[0] + first * updates.strides[1] + w * updates.strides[2],

@@ -13,7 +13,7 @@ import numpy as np
 from nxjax.kernels.ipu.window import SelectAndScatterAdd
 from nxjax.lower.ipu.builder import Builder
 from nxjax.lower.ipu.mapping import grid, parts
-from nxjax.lower.ipu.program import Boxes, Edge, Group, Piece, View, row_major
+from nxjax.lower.ipu.program import Boxes, FieldConnection, Group, MappedRegion, View, row_major
 from nxjax.lower.ipu.rules.rows import fits
 from nxjax.lower.ipu.rules.table import Rule
 from nxjax.ops.arithmetic import add, max, min
@@ -215,7 +215,7 @@ def select_and_scatter_add(b: Builder, e: Equation, source: View, x: View) -> Vi
     y = b.variable(x.shape, codelet.out, ())
     ys = row_major(x.shape)
     groups: list[Group] = []
-    pieces: list[Piece] = []
+    pieces: list[MappedRegion] = []
     for starts, sizes, place in boxes:
         tiles = (b.first + place).astype(np.int32)
         outs = tuple(source.shape[d] if d in moving else sizes[d] for d in range(len(sizes)))
@@ -226,11 +226,11 @@ def select_and_scatter_add(b: Builder, e: Equation, source: View, x: View) -> Vi
 
         to = turned(0, sizes, ys)
         edges = {
-            "source": Edge(source.variable, turned(source.offset, outs, source.strides)),
-            "x": Edge(x.variable, turned(x.offset, sizes, x.strides)),
-            "y": Edge(y, to),
+            "source": FieldConnection(source.variable, turned(source.offset, outs, source.strides)),
+            "x": FieldConnection(x.variable, turned(x.offset, sizes, x.strides)),
+            "y": FieldConnection(y, to),
         }
-        pieces.append(Piece(to, tiles))
+        pieces.append(MappedRegion(to, tiles))
         groups.append(Group(codelet, tiles, edges, _attributes(e, moving, sizes, outs, order)))
     y.pieces = tuple(pieces)
     b.execute(groups)

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from nxjax.lower.npu.constraints.tflite_table import Limit, Table, axes, dilation, every_map, first, weights
-from nxjax.lower.npu.formats.tflite_ops import Operation
+from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
 from nxjax.trace import dtypes
 
 _SOFTMAX: Final = 16_000
@@ -29,37 +29,37 @@ def _one_dimensional(shape: tuple[int, ...]) -> bool:
     return math.prod(shape[:-1]) == 1
 
 
-def _params(o: Operation) -> bool:
+def _params(o: TFLiteOperator) -> bool:
     if o.name in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV"):
         return all(t is None or t.constant or t is first(o) for t in o.inputs)
     return True
 
 
-def _batch_kept(o: Operation) -> bool:
+def _batch_kept(o: TFLiteOperator) -> bool:
     x = first(o)
     return all(_inner(x.shape, a) < 3 for a in axes(o))
 
 
-def _mean_depth(o: Operation) -> bool:
+def _mean_depth(o: TFLiteOperator) -> bool:
     x = first(o)
     return all(_inner(x.shape, a) != 0 or x.shape[a] % 4 == 0 for a in axes(o))
 
 
-def _no_batch_padding(o: Operation) -> bool:
+def _no_batch_padding(o: TFLiteOperator) -> bool:
     pads = o.inputs[1]
     assert pads is not None and pads.data is not None
     rank = len(pads.data)
     return all(rank - 1 - i < 3 or not row.any() for i, row in enumerate(pads.data))
 
 
-def _batch_not_split(o: Operation) -> bool:
+def _batch_not_split(o: TFLiteOperator) -> bool:
     axis = o.inputs[0 if o.name == "SPLIT" else 2]
     assert axis is not None and axis.data is not None
     rank = len(first(o).shape)
     return _inner(first(o).shape, int(axis.data.reshape(-1)[0]) % rank) < 3
 
 
-def _zeros_appended(o: Operation) -> bool:
+def _zeros_appended(o: TFLiteOperator) -> bool:
     constants = [t for t in o.inputs if t is not None and t.data is not None]
     if not constants:
         return True
@@ -67,13 +67,13 @@ def _zeros_appended(o: Operation) -> bool:
     return len(o.inputs) == 2 and all(bool((t.data == z).all()) for t, z in zip(constants, zero, strict=True))
 
 
-def _unit_steps(o: Operation) -> bool:
+def _unit_steps(o: TFLiteOperator) -> bool:
     steps = o.inputs[3]
     assert steps is not None and steps.data is not None
     return bool((np.asarray(steps.data) == 1).all())
 
 
-def _alpha(o: Operation) -> bool:
+def _alpha(o: TFLiteOperator) -> bool:
     return _one_dimensional(weights(o).shape)
 
 

@@ -21,7 +21,7 @@ from nxjax.lower.npu.constraints.tflite_table import (
     stride,
     weights,
 )
-from nxjax.lower.npu.formats.tflite_ops import Operation
+from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
 from nxjax.lower.npu.formats.tflite_schema import SAME, VALID
 from nxjax.lower.npu.graph import Tensor
 from nxjax.trace import dtypes
@@ -37,7 +37,7 @@ def _scale(t: Tensor) -> float:
     return float(np.max(t.grid.scale))
 
 
-def _factor(o: Operation) -> bool:
+def _factor(o: TFLiteOperator) -> bool:
     x, w, out = first(o), weights(o), o.outputs[0]
     if x.grid is None or w.grid is None or out.grid is None:
         return False
@@ -45,12 +45,12 @@ def _factor(o: Operation) -> bool:
     return bool((factors >= _LEAST_FACTOR).all() and (factors < 1).all())
 
 
-def _strided(o: Operation) -> bool:
+def _strided(o: TFLiteOperator) -> bool:
     h, w = stride(o)
     return h == w and h in (1, 2) and (max(kernel(o)) <= 7 or h == 1) and dilation(o) == (1, 1)
 
 
-def _sixteens(o: Operation) -> bool:
+def _sixteens(o: TFLiteOperator) -> bool:
     """Pieces along the channels are multiples of 16 wide; inputs of a concatenation, results of a split."""
     parts: list[Tensor | None] = [*(o.inputs if o.name == "CONCATENATION" else o.outputs)]
     sizes = {t.shape for t in parts if t is not None}
@@ -58,37 +58,37 @@ def _sixteens(o: Operation) -> bool:
     return not along_channels or all(s[-1] % 16 == 0 for s in sizes)
 
 
-def _even_result(o: Operation) -> bool:
+def _even_result(o: TFLiteOperator) -> bool:
     pairs = list(zip(first(o).shape[1:3], o.outputs[0].shape[1:3], strict=True))
     return all(m in (2 * n, 2 * n - 1) for n, m in pairs) and pairs[0][1] % 2 == pairs[1][1] % 2
 
 
-def _max_pool(o: Operation) -> bool:
+def _max_pool(o: TFLiteOperator) -> bool:
     x, k = first(o).shape[1:3], kernel(o)
     parity = {VALID: 0, SAME: 1}[o.options["padding"]]
     fits = k in ((2, 2), (3, 3)) and stride(o) == (2, 2) and all(n % 2 == parity and n >= k[0] for n in x)
     return fits and (k == (2, 2) or x[1] <= _WIDEST_POOL)
 
 
-def _average_pool(o: Operation) -> bool:
+def _average_pool(o: TFLiteOperator) -> bool:
     x, k = first(o).shape[1:3], kernel(o)
     if k in ((7, 7), (8, 8)):
         return x == k
     return k == (3, 3) and stride(o) == (1, 1) and o.options["padding"] == SAME and x[0] * x[1] <= _LARGEST_AVERAGE
 
 
-def _mean(o: Operation) -> bool:
+def _mean(o: TFLiteOperator) -> bool:
     x = first(o)
     return len(x.shape) == 4 and axes(o) == (1, 2) and x.shape[1:3] in ((7, 7), (8, 8))
 
 
-def _channels_constant(o: Operation) -> bool:
+def _channels_constant(o: TFLiteOperator) -> bool:
     """A product with one constant per channel becomes a depthwise convolution."""
     channels = o.outputs[0].shape[-1:]
     return any(t is not None and t.constant and t.shape[-1:] == channels and t.size == channels[0] for t in o.inputs)
 
 
-def _no_batch_moved(o: Operation) -> bool:
+def _no_batch_moved(o: TFLiteOperator) -> bool:
     p = o.inputs[1]
     assert p is not None and p.data is not None
     return len(p.data) < 4 or int(p.data[0]) == 0

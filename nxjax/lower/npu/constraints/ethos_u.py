@@ -24,7 +24,7 @@ from nxjax.lower.npu.constraints.tflite_table import (
     stride,
     weights,
 )
-from nxjax.lower.npu.formats.tflite_ops import Operation
+from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
 from nxjax.lower.npu.formats.tflite_schema import SAME, VALID
 from nxjax.lower.npu.graph import Tensor
 from nxjax.trace import dtypes
@@ -34,11 +34,11 @@ _QUANTIZE: Final = "quantize it: nx.quantize(f, 'int8')"
 _AXIS: Final = 1 << 16
 
 
-def _kinds(*kinds: DType) -> Callable[[Operation], bool]:
+def _kinds(*kinds: DType) -> Callable[[TFLiteOperator], bool]:
     return lambda o: all(t.dtype in kinds for t in every_map(o))
 
 
-def _first_is(*kinds: DType) -> Callable[[Operation], bool]:
+def _first_is(*kinds: DType) -> Callable[[TFLiteOperator], bool]:
     return lambda o: first(o).dtype in kinds and o.outputs[0].dtype == first(o).dtype
 
 
@@ -46,7 +46,7 @@ def _int(t: Tensor) -> bool:
     return t.dtype in (dtypes.int8, dtypes.uint8, dtypes.int16)
 
 
-def _volume(o: Operation) -> bool:
+def _volume(o: TFLiteOperator) -> bool:
     """A strided slice steps over height and width only; axes count from the end: ..., h, w, c."""
     step = o.inputs[3]
     assert step is not None and step.data is not None
@@ -54,8 +54,8 @@ def _volume(o: Operation) -> bool:
     return all(s == 1 for i, s in enumerate(reversed(steps)) if i not in (1, 2)) and min(steps) > 0
 
 
-def _weight_sum(limit16: int) -> Callable[[Operation], bool]:
-    def holds(o: Operation) -> bool:
+def _weight_sum(limit16: int) -> Callable[[TFLiteOperator], bool]:
+    def holds(o: TFLiteOperator) -> bool:
         w = weights(o)
         if w.data is None:
             return True
@@ -66,8 +66,8 @@ def _weight_sum(limit16: int) -> Callable[[Operation], bool]:
     return holds
 
 
-def _bias(bits: int) -> Callable[[Operation], bool]:
-    def holds(o: Operation) -> bool:
+def _bias(bits: int) -> Callable[[TFLiteOperator], bool]:
+    def holds(o: TFLiteOperator) -> bool:
         b = o.inputs[3] if o.name == "TRANSPOSE_CONV" else o.inputs[2]
         if b is None:
             return True
@@ -78,7 +78,7 @@ def _bias(bits: int) -> Callable[[Operation], bool]:
     return holds
 
 
-def _products(o: Operation) -> bool:
+def _products(o: TFLiteOperator) -> bool:
     """Products of two feature maps: of int8, with at most 2^16 terms and results a row."""
     if o.name == "FULLY_CONNECTED" and weights(o).constant:
         return True
@@ -87,14 +87,14 @@ def _products(o: Operation) -> bool:
     return x.dtype == dtypes.int8 and max(rows) <= _AXIS
 
 
-def _transposed_shape(o: Operation) -> bool:
+def _transposed_shape(o: TFLiteOperator) -> bool:
     x, out = first(o).shape[1:3], o.outputs[0].shape[1:3]
     if o.options["padding"] == SAME:
         return all(n == m * s for n, m, s in zip(out, x, stride(o), strict=True))
     return all(n == m * s + max(k - s, 0) for n, m, s, k in zip(out, x, stride(o), kernel(o), strict=True))
 
 
-def _transposed_stride(o: Operation) -> bool:
+def _transposed_stride(o: TFLiteOperator) -> bool:
     (h, w), x, k = stride(o), first(o).shape[1:3], kernel(o)
     return (
         (h, w) in ((1, 1), (2, 2))
@@ -103,7 +103,7 @@ def _transposed_stride(o: Operation) -> bool:
     )
 
 
-def _scale(o: Operation) -> tuple[tuple[int, int], tuple[int, int]]:
+def _scale(o: TFLiteOperator) -> tuple[tuple[int, int], tuple[int, int]]:
     """The factors of a resize, as fractions."""
     less = 1 if o.options["align_corners"] else 0
     pairs = zip(o.outputs[0].shape[1:3], first(o).shape[1:3], strict=True)
@@ -111,8 +111,8 @@ def _scale(o: Operation) -> tuple[tuple[int, int], tuple[int, int]]:
     return h, w
 
 
-def _resize_u55(halves: tuple[int, ...]) -> Callable[[Operation], bool]:
-    def holds(o: Operation) -> bool:
+def _resize_u55(halves: tuple[int, ...]) -> Callable[[TFLiteOperator], bool]:
+    def holds(o: TFLiteOperator) -> bool:
         size, made = first(o).shape[1:3], o.outputs[0].shape[1:3]
         if size == (1, 1) or (size == made and not (o.options["half_pixel_centers"] and len(halves) == 1)):
             return True
@@ -132,14 +132,14 @@ def _resize_u55(halves: tuple[int, ...]) -> Callable[[Operation], bool]:
     return holds
 
 
-def _resize_limit(o: Operation) -> bool:
+def _resize_limit(o: TFLiteOperator) -> bool:
     if first(o).shape[1:3] == o.outputs[0].shape[1:3]:
         return True
     most = 2048 if o.options["align_corners"] else 1024
     return all(n / math.gcd(n, d) <= most for n, d in _scale(o))
 
 
-def _powers(o: Operation) -> bool:
+def _powers(o: TFLiteOperator) -> bool:
     if first(o).shape[1:3] in ((1, 1), o.outputs[0].shape[1:3]):
         return True
     return all(n % d == 0 and (n // d).bit_count() == 1 for n, d in _scale(o))
@@ -149,25 +149,25 @@ def _hwc(t: Tensor) -> tuple[int, ...]:
     return (1,) * (4 - len(t.shape)) + t.shape if len(t.shape) < 4 else t.shape
 
 
-def _mean_depth(o: Operation) -> bool:
+def _mean_depth(o: TFLiteOperator) -> bool:
     x, reduced = first(o), axes(o)
     shape = _hwc(x)
     last = len(x.shape) - 1
     return last not in reduced or x.shape[last] == 1 or 1 in shape[-3:]
 
 
-def _mean_batch(o: Operation) -> bool:
+def _mean_batch(o: TFLiteOperator) -> bool:
     x = first(o)
     return len(x.shape) < 4 or x.shape[0] == 1
 
 
-def _mean_count(o: Operation) -> bool:
+def _mean_count(o: TFLiteOperator) -> bool:
     x = first(o)
     count = math.prod(x.shape[a] for a in axes(o))
     return count <= {dtypes.int8: 1 << 24, dtypes.uint8: 1 << 23}.get(x.dtype, 1 << 16)
 
 
-def _permutation(o: Operation) -> bool:
+def _permutation(o: TFLiteOperator) -> bool:
     """Int32 is moved by few permutations; 8 and 16 bits by all, while two axes' product stays under 2^16."""
     x, p = first(o), o.inputs[1]
     assert p is not None and p.data is not None
@@ -187,13 +187,13 @@ def _permutation(o: Operation) -> bool:
     return full == (0, 1, 3, 2) and n * h <= _AXIS and max(w, c) <= _AXIS
 
 
-def _window_stride(o: Operation) -> bool:
+def _window_stride(o: TFLiteOperator) -> bool:
     """Strides to 3; longer ones without padding and dilation. Where there is one step only, its length is nothing."""
     steps = [s for s, n in zip(stride(o), o.outputs[0].shape[1:3], strict=True) if n > 1]
     return max(steps, default=1) <= 3 or (dilation(o) == (1, 1) and o.options["padding"] == VALID)
 
 
-def _average_kernel(o: Operation) -> bool:
+def _average_kernel(o: TFLiteOperator) -> bool:
     h, w = kernel(o)
     return (h * w <= _AXIS and h <= 256) if o.options["padding"] == VALID else max(h, w) <= 8
 

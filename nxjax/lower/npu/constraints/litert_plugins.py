@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from nxjax.lower.npu.constraints.tflite_table import Limit, Table
-from nxjax.lower.npu.formats.tflite_ops import Operation
+from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
 from nxjax.lower.npu.formats.tflite_schema import BUILTINS
 from nxjax.lower.npu.graph import Tensor
 from nxjax.trace import dtypes
@@ -57,7 +57,7 @@ def _neuron_type(t: Tensor) -> bool:
     return t.dtype in _PLAIN or (t.dtype == dtypes.int64 and t.constant)
 
 
-def _neuron_types(o: Operation) -> bool:
+def _neuron_types(o: TFLiteOperator) -> bool:
     return all(map(_neuron_type, [t for t in (*o.inputs, *o.outputs) if t is not None]))
 
 

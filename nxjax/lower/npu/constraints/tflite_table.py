@@ -13,7 +13,7 @@ from typing import Final, final
 import numpy as np
 
 from nxjax.errors import LoweringError
-from nxjax.lower.npu.formats.tflite_ops import Operation, operations
+from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator, operations
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.placement import YES, Verdict
 
@@ -33,7 +33,7 @@ ACTIVATIONS: Final = (
 )
 
 # Says operators in another form that means the same.
-Adapt = Callable[[Sequence[Operation]], list[Operation]]
+Adapt = Callable[[Sequence[TFLiteOperator]], list[TFLiteOperator]]
 
 
 @final
@@ -41,7 +41,7 @@ Adapt = Callable[[Sequence[Operation]], list[Operation]]
 class Limit:
     """One published rule: whether it holds, why not, and what to write instead."""
 
-    holds: Callable[[Operation], bool]
+    holds: Callable[[TFLiteOperator], bool]
     reason: str
     suggestion: str = ""
 
@@ -61,7 +61,7 @@ class Table:
     limits: Mapping[str, tuple[Limit, ...]]
     instead: Mapping[str, str]
 
-    def judge(self, operation: Operation) -> Verdict:
+    def judge(self, operation: TFLiteOperator) -> Verdict:
         """Whether the chip takes one operator."""
         limits = self.limits.get(operation.name)
         if limits is None:
@@ -97,31 +97,31 @@ class Table:
         return YES
 
 
-def maps(o: Operation) -> list[Tensor]:
+def maps(o: TFLiteOperator) -> list[Tensor]:
     """The feature maps that an operator reads."""
     places = _MAPS.get(o.name)
     found = o.inputs if places is None else [o.inputs[i] for i in places]
     return [t for t in found if t is not None]
 
 
-def every_map(o: Operation) -> list[Tensor]:
+def every_map(o: TFLiteOperator) -> list[Tensor]:
     """The feature maps that it reads and writes."""
     return [*maps(o), *o.outputs]
 
 
-def first(o: Operation) -> Tensor:
+def first(o: TFLiteOperator) -> Tensor:
     """The feature map that it reads first."""
     return maps(o)[0]
 
 
-def weights(o: Operation) -> Tensor:
+def weights(o: TFLiteOperator) -> Tensor:
     """The weights of a convolution or a fully connected layer."""
     found = o.inputs[1]
     assert found is not None
     return found
 
 
-def axes(o: Operation) -> tuple[int, ...]:
+def axes(o: TFLiteOperator) -> tuple[int, ...]:
     """The axes of a reduction, from 0 up."""
     values = o.inputs[1]
     assert values is not None and values.data is not None
@@ -134,7 +134,7 @@ def same_grid(*tensors: Tensor) -> bool:
     return all(t.grid == tensors[0].grid for t in tensors)
 
 
-def kernel(o: Operation) -> tuple[int, int]:
+def kernel(o: TFLiteOperator) -> tuple[int, int]:
     """Height and width of a window."""
     if "filter_height" in o.options:
         return o.options["filter_height"], o.options["filter_width"]
@@ -142,11 +142,11 @@ def kernel(o: Operation) -> tuple[int, int]:
     return shape[1], shape[2]
 
 
-def stride(o: Operation) -> tuple[int, int]:
+def stride(o: TFLiteOperator) -> tuple[int, int]:
     """Vertical and horizontal stride of a window."""
     return o.options["stride_h"], o.options["stride_w"]
 
 
-def dilation(o: Operation) -> tuple[int, int]:
+def dilation(o: TFLiteOperator) -> tuple[int, int]:
     """Vertical and horizontal dilation of a window."""
     return o.options.get("dilation_h_factor", 1), o.options.get("dilation_w_factor", 1)

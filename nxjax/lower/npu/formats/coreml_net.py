@@ -74,7 +74,7 @@ def last_axis(rank: int, axis: int, first: bool) -> int:
 
 
 @final
-class Builder:
+class MilBuilder:
     """coremltools' builder; every operation gets a name of the node that is being written."""
 
     def __init__(self, make: Any) -> None:
@@ -114,7 +114,7 @@ class Net:
         from coremltools.converters.mil import Builder as make
         from coremltools.converters.mil.mil import types
 
-        self.op: Any = Builder(make)
+        self.op: Any = MilBuilder(make)
         self.types: Any = types
         self.real = real
         self.notes: list[str] = []

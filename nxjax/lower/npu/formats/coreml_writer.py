@@ -240,7 +240,7 @@ def undated(ct: Any, data: bytes) -> bytes:
 
 @final
 @dataclass(frozen=True)
-class Operation:
+class PackageOperation:
     """One operation of a package that was read back: its type, name, and the shapes and types of its results."""
 
     type: str
@@ -263,7 +263,7 @@ class Contents:
     version: str
     inputs: tuple[tuple[str, Shape, str], ...]
     outputs: tuple[tuple[str, Shape, str], ...]
-    operations: tuple[Operation, ...]
+    operations: tuple[PackageOperation, ...]
     weights: dict[str, int]
 
 
@@ -286,11 +286,13 @@ def read(files: Mapping[str, bytes]) -> Contents:
         except Exception as error:  # protobuf's own errors have no stable home
             raise LoweringError("coreml: not a Core ML package", got=error) from error
         kinds: Any = ct.proto.MIL_pb2.DataType
-        operations: list[Operation] = []
+        operations: list[PackageOperation] = []
         weights: dict[str, int] = {}
         for o in block.operations:
             results = tuple((r.name, *tensor_type(r.type, kinds)) for r in o.outputs)
-            operations.append(Operation(o.type, o.attributes["name"].immediateValue.tensor.strings.values[0], results))
+            operations.append(
+                PackageOperation(o.type, o.attributes["name"].immediateValue.tensor.strings.values[0], results)
+            )
             for key, value in [*o.attributes.items(), *literals(o)]:
                 if value.WhichOneof("value") == "blobFileValue":
                     size = blob(files.get(_WEIGHTS, b""), value, kinds)

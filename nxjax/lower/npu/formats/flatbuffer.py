@@ -47,7 +47,7 @@ Fields = dict[str, Any]
 
 @final
 @dataclass(frozen=True)
-class Field:
+class TableField:
     """One field of a table: its slot, its name, its kind and, for a scalar, its default."""
 
     slot: int
@@ -67,14 +67,16 @@ class Schema:
 
     def __init__(self, text: str, unions: Mapping[str, Sequence[str]]) -> None:
         self.unions = {name: tuple(members) for name, members in unions.items()}
-        self.tables: dict[str, tuple[Field, ...]] = {}
+        self.tables: dict[str, tuple[TableField, ...]] = {}
         for line in filter(None, text.replace("\n  ", " ").splitlines()):
             name, _, words = line.partition(":")
-            slot, fields = 0, list[Field]()
+            slot, fields = 0, list[TableField]()
             for word in words.split():
                 field, kind = word.split(":")
                 kind, _, default = kind.partition("=")
-                fields.append(Field(slot, field, kind, int(default or 0) if kind != "f32" else float(default or 0)))
+                fields.append(
+                    TableField(slot, field, kind, int(default or 0) if kind != "f32" else float(default or 0))
+                )
                 slot += 2 if kind in self.unions else 1
             self.tables[name] = tuple(fields)
 

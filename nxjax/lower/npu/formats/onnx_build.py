@@ -52,7 +52,7 @@ def identity(rank: int) -> Layout:
 
 @final
 @dataclass(frozen=True)
-class Options:
+class OnnxOptions:
     """How a graph is written.
 
     Attributes:
@@ -98,10 +98,10 @@ class Port:
         return self.tensor.grid if self.dtype in dtypes.FLOAT else None
 
 
-class Builder:
+class OnnxBuilder:
     """The file being written: nodes, constants, and where each tensor of the graph is held."""
 
-    def __init__(self, onnx: Any, graph: NpuGraph, options: Options) -> None:
+    def __init__(self, onnx: Any, graph: NpuGraph, options: OnnxOptions) -> None:
         self.onnx = onnx
         self.options = options
         self.opset = options.opset

@@ -6,13 +6,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from nxjax.lower.npu.formats.onnx_build import NCHW, Builder, identity
+from nxjax.lower.npu.formats.onnx_build import NCHW, OnnxBuilder, identity
 from nxjax.lower.npu.formats.onnx_parts import Emit, element, given, operand, pads
 from nxjax.lower.npu.graph import Node
 from nxjax.trace import dtypes
 
 
-def reshape(b: Builder, n: Node) -> None:
+def reshape(b: OnnxBuilder, n: Node) -> None:
     """A layout that moves only dimensions of size 1 has the same memory order: no transpose needed there."""
     x = given(n, 0)
     layout = identity(len(x.shape))
@@ -22,7 +22,7 @@ def reshape(b: Builder, n: Node) -> None:
     b.result(n.output, b.op("Reshape", [b.real(x, layout), b.constant(n.output.shape)]))
 
 
-def transpose(b: Builder, n: Node) -> None:
+def transpose(b: OnnxBuilder, n: Node) -> None:
     """Nothing is written: the result is held where the operand is, its dimensions under other names."""
     x, y = given(n, 0), n.output
     perm = [int(p) for p in n.attrs["permutation"]]
@@ -33,14 +33,14 @@ def transpose(b: Builder, n: Node) -> None:
     return None
 
 
-def concatenation(b: Builder, n: Node) -> None:
+def concatenation(b: OnnxBuilder, n: Node) -> None:
     rank = len(n.output.shape)
     layout = b.agree(n.operands, rank)
     axis = layout.index(int(n.attrs["axis"]) % rank)
     b.result(n.output, b.op("Concat", [b.real(t, layout) for t in n.operands], axis=axis), layout)
 
 
-def split(b: Builder, n: Node) -> None:
+def split(b: OnnxBuilder, n: Node) -> None:
     x = given(n, 0)
     layout = b.agree([x], len(x.shape))
     axis = layout.index(int(n.attrs["axis"]) % len(x.shape))
@@ -53,7 +53,7 @@ def split(b: Builder, n: Node) -> None:
         b.result(t, value, layout)
 
 
-def _slices(b: Builder, n: Node, begin: Any, end: Any, steps: Any) -> None:
+def _slices(b: OnnxBuilder, n: Node, begin: Any, end: Any, steps: Any) -> None:
     x = given(n, 0)
     layout = b.agree([x], len(x.shape))
     rows = [b.constant([int(part[a]) for a in layout]) for part in (begin, end, identity(len(layout)), steps)]
@@ -61,17 +61,17 @@ def _slices(b: Builder, n: Node, begin: Any, end: Any, steps: Any) -> None:
     b.result(n.output, b.op("Slice", [b.real(x, layout), *rows]), layout)
 
 
-def slice_(b: Builder, n: Node) -> None:
+def slice_(b: OnnxBuilder, n: Node) -> None:
     begin = n.attrs["begin"]
     end = [p + s for p, s in zip(begin, n.attrs["size"], strict=True)]
     _slices(b, n, begin, end, [1] * len(end))
 
 
-def strided_slice(b: Builder, n: Node) -> None:
+def strided_slice(b: OnnxBuilder, n: Node) -> None:
     _slices(b, n, n.attrs["begin"], n.attrs["end"], n.attrs["strides"])
 
 
-def reverse(b: Builder, n: Node) -> None:
+def reverse(b: OnnxBuilder, n: Node) -> None:
     shape = given(n, 0).shape
     turned = {int(a) % len(shape) for a in n.attrs["axes"]}
     begin = [s - 1 if a in turned else 0 for a, s in enumerate(shape)]
@@ -80,7 +80,7 @@ def reverse(b: Builder, n: Node) -> None:
     _slices(b, n, begin, end, [-1 if a in turned else 1 for a in range(len(shape))])
 
 
-def pad(b: Builder, n: Node) -> None:
+def pad(b: OnnxBuilder, n: Node) -> None:
     x = given(n, 0)
     layout = b.agree([x], len(x.shape))
     padding = [n.attrs["padding"][a] for a in layout]
@@ -93,25 +93,25 @@ def pad(b: Builder, n: Node) -> None:
     return b.result(n.output, b.op("Pad", inputs), layout)
 
 
-def broadcast_to(b: Builder, n: Node) -> None:
+def broadcast_to(b: OnnxBuilder, n: Node) -> None:
     x, shape = given(n, 0), n.output.shape
     layout = b.agree([x], len(shape))
     b.result(n.output, b.op("Expand", [operand(b, x, layout), b.constant([shape[a] for a in layout])]), layout)
 
 
-def tile(b: Builder, n: Node) -> None:
+def tile(b: OnnxBuilder, n: Node) -> None:
     x = given(n, 0)
     layout = b.agree([x], len(x.shape))
     counts = b.constant([int(n.attrs["multiples"][a]) for a in layout])
     b.result(n.output, b.op("Tile", [b.real(x, layout), counts]), layout)
 
 
-def gather(b: Builder, n: Node) -> None:
+def gather(b: OnnxBuilder, n: Node) -> None:
     x, indices = given(n, 0), given(n, 1)
     b.result(n.output, b.op("Gather", [b.real(x), b.real(indices)], axis=int(n.attrs["axis"]) % len(x.shape)))
 
 
-def one_hot(b: Builder, n: Node) -> None:
+def one_hot(b: OnnxBuilder, n: Node) -> None:
     """A comparison with 0, 1, ...: indices outside give zeros, which OneHot would wrap around."""
     x, y = given(n, 0), n.output
     axis = int(n.attrs["axis"]) % len(y.shape)
@@ -124,7 +124,7 @@ def one_hot(b: Builder, n: Node) -> None:
 
 
 def resize(mode: str) -> Emit:
-    def emit(b: Builder, n: Node) -> None:
+    def emit(b: OnnxBuilder, n: Node) -> None:
         x, y = given(n, 0), n.output
         align, half = bool(n.attrs.get("align_corners")), bool(n.attrs.get("half_pixel_centers"))
         if b.opset < 11:

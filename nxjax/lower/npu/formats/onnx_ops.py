@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nxjax.lower.npu.formats.onnx_build import NCHW, Builder, Layout, identity
+from nxjax.lower.npu.formats.onnx_build import NCHW, Layout, OnnxBuilder, identity
 from nxjax.lower.npu.formats.onnx_moves import MOVES
 from nxjax.lower.npu.formats.onnx_parts import Emit, element, given, operand, pads
 from nxjax.lower.npu.graph import Node, Tensor
@@ -25,7 +25,7 @@ CLIPS: Final = {"relu": (0.0, math.inf), "relu6": (0.0, 6.0), "relu_n1_to_1": (-
 # Activations.
 
 
-def clip(b: Builder, value: str, bounds: tuple[float, float], t: Tensor, suffix: str = "") -> str:
+def clip(b: OnnxBuilder, value: str, bounds: tuple[float, float], t: Tensor, suffix: str = "") -> str:
     """Values kept between two bounds; an infinite one is no bound."""
     low, high = bounds
     if bounds == CLIPS["relu"]:
@@ -51,7 +51,7 @@ def beyond(grid: Grid, kind: str) -> tuple[float, float]:
     return bottom, top
 
 
-def finish(b: Builder, n: Node, value: str, layout: Layout | None = None) -> None:
+def finish(b: OnnxBuilder, n: Node, value: str, layout: Layout | None = None) -> None:
     """The fused activation as its own node, then the result.
 
     With a grid the sum is brought onto the output grid first: it saturates there, and clamping that to the
@@ -70,7 +70,7 @@ def finish(b: Builder, n: Node, value: str, layout: Layout | None = None) -> Non
     return b.result(t, clip(b, value, bounds, t, kind), layout)
 
 
-def on_grid(b: Builder, value: str, grid: Grid, layout: Layout, suffix: str) -> str:
+def on_grid(b: OnnxBuilder, value: str, grid: Grid, layout: Layout, suffix: str) -> str:
     """Real values that went through a grid: the pair that ends one QDQ unit and starts the next."""
     stored, _ = b.stored_grid(grid)
     return b.dequantize(b.quantize(value, stored, layout, suffix + "_q"), stored, layout, suffix + "_dq")
@@ -79,7 +79,7 @@ def on_grid(b: Builder, value: str, grid: Grid, layout: Layout, suffix: str) -> 
 # Products.
 
 
-def bias(b: Builder, n: Node) -> list[str]:
+def bias(b: OnnxBuilder, n: Node) -> list[str]:
     """The bias as real values: none, a float constant, or int32 on the grid of the products."""
     t = n.inputs[2] if len(n.inputs) > 2 else None
     if t is None:
@@ -98,7 +98,7 @@ def bias(b: Builder, n: Node) -> list[str]:
     return [b.dequantize(b.constant(t.data, np.int32, b.names[t]), grid, (0,))]
 
 
-def _convolution(b: Builder, n: Node, weights: Layout, groups: int) -> None:
+def _convolution(b: OnnxBuilder, n: Node, weights: Layout, groups: int) -> None:
     x, w = given(n, 0), given(n, 1)
     kernel = [w.shape[1], w.shape[2]]
     value = b.op(
@@ -113,15 +113,15 @@ def _convolution(b: Builder, n: Node, weights: Layout, groups: int) -> None:
     finish(b, n, value, NCHW)
 
 
-def conv_2d(b: Builder, n: Node) -> None:
+def conv_2d(b: OnnxBuilder, n: Node) -> None:
     _convolution(b, n, NCHW, int(n.attrs.get("groups", 1)))
 
 
-def depthwise_conv_2d(b: Builder, n: Node) -> None:
+def depthwise_conv_2d(b: OnnxBuilder, n: Node) -> None:
     _convolution(b, n, (3, 0, 1, 2), given(n, 0).shape[3])
 
 
-def transpose_conv(b: Builder, n: Node) -> None:
+def transpose_conv(b: OnnxBuilder, n: Node) -> None:
     x, w = given(n, 0), given(n, 1)
     padding = [(int(low), int(high)) for low, high in n.attrs["padding"]]
     if any(low < 0 for low, _ in padding):
@@ -141,14 +141,14 @@ def transpose_conv(b: Builder, n: Node) -> None:
     finish(b, n, value, NCHW)
 
 
-def moved(b: Builder, value: str, t: Tensor, shape: Sequence[int], suffix: str) -> str:
+def moved(b: OnnxBuilder, value: str, t: Tensor, shape: Sequence[int], suffix: str) -> str:
     """``value`` on ``t``'s grid, in another shape: in QDQ files data movement is a unit of its own."""
     value = b.op("Reshape", [value, b.constant(shape)], suffix)
     grid = b.grid(t)
     return value if grid is None else on_grid(b, value, grid, identity(len(shape)), suffix)
 
 
-def unfolded(b: Builder, n: Node, value: str) -> None:
+def unfolded(b: OnnxBuilder, n: Node, value: str) -> None:
     """The result of a product that was computed in another shape."""
     grid = b.grid(n.output)
     if grid is not None:
@@ -156,7 +156,7 @@ def unfolded(b: Builder, n: Node, value: str) -> None:
     finish(b, n, b.op("Reshape", [value, b.constant(n.output.shape)], "unfold"))
 
 
-def fully_connected(b: Builder, n: Node) -> None:
+def fully_connected(b: OnnxBuilder, n: Node) -> None:
     """Gemm, which has a bias; more than two dimensions are folded into rows around it."""
     x, w = given(n, 0), given(n, 1)
     rows = x.size // x.shape[-1] if x.shape[-1] else 0
@@ -172,7 +172,7 @@ def fully_connected(b: Builder, n: Node) -> None:
         unfolded(b, n, value)
 
 
-def batch_matmul(b: Builder, n: Node) -> None:
+def batch_matmul(b: OnnxBuilder, n: Node) -> None:
     """MatMul; batches of more than two dimensions are folded into one where both sides have the same."""
     x, y = given(n, 0), given(n, 1)
     fold = len(x.shape) > 4 and x.shape[:-2] == y.shape[:-2]
@@ -197,7 +197,7 @@ def batch_matmul(b: Builder, n: Node) -> None:
 
 
 def nary(kind: str) -> Emit:
-    def emit(b: Builder, n: Node) -> None:
+    def emit(b: OnnxBuilder, n: Node) -> None:
         rank = len(n.output.shape)
         layout = b.agree(n.operands, rank)
         finish(b, n, b.op(kind, [operand(b, t, layout) for t in n.operands]), layout)
@@ -208,7 +208,7 @@ def nary(kind: str) -> Emit:
 def unary(*kinds: str, **attrs: str) -> Emit:
     """ONNX operators applied one after another; ``attrs`` names the graph's attributes that the first one takes."""
 
-    def emit(b: Builder, n: Node) -> None:
+    def emit(b: OnnxBuilder, n: Node) -> None:
         x = given(n, 0)
         layout = b.agree([x], len(x.shape))
         given_attrs: dict[str, Any] = {k: float(n.attrs[v]) for k, v in attrs.items()}
@@ -230,7 +230,7 @@ FIXED: Final = {
 def squashing(kind: str) -> Emit:
     """Sigmoid and Tanh: 16-bit results go over the fixed grid, if that is not theirs."""
 
-    def formula(b: Builder, n: Node, x: str) -> str:
+    def formula(b: OnnxBuilder, n: Node, x: str) -> str:
         value, grid, fixed = b.op(kind, [x]), b.grid(n.output), FIXED[n.op]
         if grid is None or not b.options.unsigned or grid.dtype != dtypes.int16 or b.stored_grid(grid)[0] == fixed:
             return value
@@ -239,8 +239,8 @@ def squashing(kind: str) -> Emit:
     return composed(formula)
 
 
-def composed(formula: Callable[[Builder, Node, str], str]) -> Emit:
-    def emit(b: Builder, n: Node) -> None:
+def composed(formula: Callable[[OnnxBuilder, Node, str], str]) -> Emit:
+    def emit(b: OnnxBuilder, n: Node) -> None:
         x = given(n, 0)
         layout = b.agree([x], len(x.shape))
         b.result(n.output, formula(b, n, b.real(x, layout)), layout)
@@ -248,26 +248,26 @@ def composed(formula: Callable[[Builder, Node, str], str]) -> Emit:
     return emit
 
 
-def _number(b: Builder, n: Node, value: float) -> str:
+def _number(b: OnnxBuilder, n: Node, value: float) -> str:
     return b.constant(value, dtypes.float32 if n.output.grid is not None else n.output.dtype, "number")
 
 
-def hard_swish(b: Builder, n: Node) -> None:
-    def product(b: Builder, _: Node, x: str) -> str:
+def hard_swish(b: OnnxBuilder, n: Node) -> None:
+    def product(b: OnnxBuilder, _: Node, x: str) -> str:
         return b.op("Mul", [x, b.op("HardSigmoid", [x], "gate", alpha=1 / 6, beta=0.5)])
 
     composed(product if b.opset < 14 else lambda b, _, x: b.op("HardSwish", [x]))(b, n)
 
 
-def gelu(b: Builder, n: Node) -> None:
+def gelu(b: OnnxBuilder, n: Node) -> None:
     approximate = bool(n.attrs.get("approximate"))
 
-    def exact(b: Builder, n: Node, x: str) -> str:
+    def exact(b: OnnxBuilder, n: Node, x: str) -> str:
         inner = b.op("Erf", [b.op("Mul", [x, _number(b, n, math.sqrt(0.5))], "scaled")], "erf")
         weight = b.op("Mul", [b.op("Add", [inner, _number(b, n, 1.0)], "plus"), _number(b, n, 0.5)], "half")
         return b.op("Mul", [x, weight])
 
-    def by_tanh(b: Builder, n: Node, x: str) -> str:
+    def by_tanh(b: OnnxBuilder, n: Node, x: str) -> str:
         # 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), Hendrycks and Gimpel 2016.
         cube = b.op("Mul", [b.op("Mul", [x, x], "square"), x], "cube")
         inner = b.op("Add", [x, b.op("Mul", [cube, _number(b, n, 0.044715)], "small")], "sum")
@@ -275,7 +275,7 @@ def gelu(b: Builder, n: Node) -> None:
         weight = b.op("Mul", [b.op("Add", [tanh, _number(b, n, 1.0)], "plus"), _number(b, n, 0.5)], "half")
         return b.op("Mul", [x, weight])
 
-    def native(b: Builder, n: Node, x: str) -> str:
+    def native(b: OnnxBuilder, n: Node, x: str) -> str:
         return b.op("Gelu", [x], approximate="tanh" if approximate else "none")
 
     composed(native if b.opset >= 20 else by_tanh if approximate else exact)(b, n)
@@ -288,7 +288,7 @@ def activation(kind: str) -> Emit:
 def compare(kind: str, opposite: str, since: int) -> Emit:
     """A comparison, by its opposite where the operator set does not have it yet (which is true of NaN)."""
 
-    def emit(b: Builder, n: Node) -> None:
+    def emit(b: OnnxBuilder, n: Node) -> None:
         if b.opset >= since:
             return nary(kind)(b, n)
         layout = b.agree(n.operands, len(n.output.shape))
@@ -301,7 +301,7 @@ def compare(kind: str, opposite: str, since: int) -> Emit:
 def since(opset: int, emit: Emit) -> Emit:
     """An operator that older operator sets do not have."""
 
-    def checked(b: Builder, n: Node) -> None:
+    def checked(b: OnnxBuilder, n: Node) -> None:
         if b.opset < opset:
             raise b.refuse(f"{n.op} before opset {opset}", "compute it on the host, or write a newer opset")
         emit(b, n)
@@ -309,7 +309,7 @@ def since(opset: int, emit: Emit) -> Emit:
     return checked
 
 
-def _same(b: Builder, n: Node, layout: Layout) -> str:
+def _same(b: OnnxBuilder, n: Node, layout: Layout) -> str:
     """Whether operands are equal. Floats have no Equal before opset 11: neither less nor greater, nor NaN."""
     xs = [operand(b, t, layout) for t in n.operands]
     if b.opset >= 11 or not any(t.dtype in dtypes.FLOAT or t.grid is not None for t in n.operands):
@@ -319,19 +319,19 @@ def _same(b: Builder, n: Node, layout: Layout) -> str:
     return b.op("Not", [b.op("Or", [apart, unordered], "other")], "equal")
 
 
-def equal(b: Builder, n: Node) -> None:
+def equal(b: OnnxBuilder, n: Node) -> None:
     layout = b.agree(n.operands, len(n.output.shape))
     same = _same(b, n, layout)
     b.result(n.output, same if n.op == "equal" else b.op("Not", [same]), layout)
 
 
-def squared_difference(b: Builder, n: Node) -> None:
+def squared_difference(b: OnnxBuilder, n: Node) -> None:
     layout = b.agree(n.operands, len(n.output.shape))
     value = b.op("Sub", [operand(b, t, layout) for t in n.operands], "difference")
     b.result(n.output, b.op("Mul", [value, value]), layout)
 
 
-def table(b: Builder, n: Node) -> None:
+def table(b: OnnxBuilder, n: Node) -> None:
     """A lookup: the stored integers, moved to start at 0, index the stored outputs."""
     x, y = given(n, 0), n.output
     if b.options.style == "float":
@@ -345,7 +345,7 @@ def table(b: Builder, n: Node) -> None:
     b.result(y, b.op("Gather", [b.real(values), index], axis=0), layout)
 
 
-def cast(b: Builder, n: Node) -> None:
+def cast(b: OnnxBuilder, n: Node) -> None:
     """Of a tensor on a grid its stored integers, as TFLite's CAST takes them, which knows no scales."""
     x = given(n, 0)
     layout = b.agree([x], len(x.shape))
@@ -362,7 +362,7 @@ def cast(b: Builder, n: Node) -> None:
     b.result(n.output, b.op("Cast", [b.real(x, layout)], to=element(b, n.output.dtype)), layout)
 
 
-def convert(b: Builder, n: Node) -> None:
+def convert(b: OnnxBuilder, n: Node) -> None:
     """quantize, dequantize: reading gives real values, holding puts them on the result's grid."""
     x = given(n, 0)
     layout = b.agree([x], len(x.shape))
@@ -377,7 +377,7 @@ def convert(b: Builder, n: Node) -> None:
     return b.hold(n.output, b.dequantize(b.stored(x, layout), stored, layout, ""), layout)
 
 
-def softmax(b: Builder, n: Node) -> None:
+def softmax(b: OnnxBuilder, n: Node) -> None:
     x = given(n, 0)
     # Older softmaxes go over the given dimension and all behind it.
     layout = b.agree([x], len(x.shape)) if b.opset >= 13 else identity(len(x.shape))
@@ -388,7 +388,7 @@ def softmax(b: Builder, n: Node) -> None:
     b.result(n.output, b.op("LogSoftmax" if n.op == "log_softmax" else "Softmax", [value], axis=axis), layout)
 
 
-def select(b: Builder, n: Node) -> None:
+def select(b: OnnxBuilder, n: Node) -> None:
     layout = b.agree(n.operands, len(n.output.shape))
     b.result(n.output, b.op("Where", [operand(b, t, layout) for t in n.operands]), layout)
 
@@ -397,7 +397,7 @@ def select(b: Builder, n: Node) -> None:
 
 
 def pool(kind: str, **fixed: Any) -> Emit:
-    def emit(b: Builder, n: Node) -> None:
+    def emit(b: OnnxBuilder, n: Node) -> None:
         value = b.op(
             kind,
             [b.real(given(n, 0), NCHW)],
@@ -418,7 +418,7 @@ def without(layout: Layout, axes: set[int]) -> Layout:
 
 
 def reduction(kind: str, axes_are_input_since: int) -> Emit:
-    def emit(b: Builder, n: Node) -> None:
+    def emit(b: OnnxBuilder, n: Node) -> None:
         x = given(n, 0)
         rank = len(x.shape)
         axes = {int(a) % rank for a in n.attrs["axes"]} if rank else set[int]()
@@ -437,7 +437,7 @@ def reduction(kind: str, axes_are_input_since: int) -> Emit:
 
 
 def arg(kind: str) -> Emit:
-    def emit(b: Builder, n: Node) -> None:
+    def emit(b: OnnxBuilder, n: Node) -> None:
         x = given(n, 0)
         axis = int(n.attrs["axis"]) % len(x.shape)
         layout = b.agree([x], len(x.shape))
@@ -447,7 +447,7 @@ def arg(kind: str) -> Emit:
     return emit
 
 
-def cumsum(b: Builder, n: Node) -> None:
+def cumsum(b: OnnxBuilder, n: Node) -> None:
     x = given(n, 0)
     layout = b.agree([x], len(x.shape))
     axis = b.constant(layout.index(int(n.attrs["axis"]) % len(x.shape)), np.int64, "axis")

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from nxjax.lower.npu.formats.onnx_build import Builder, Layout
+from nxjax.lower.npu.formats.onnx_build import Layout, OnnxBuilder
 from nxjax.lower.npu.graph import Node, Tensor
 
-Emit = Callable[[Builder, Node], None]
+Emit = Callable[[OnnxBuilder, Node], None]
 
 
 def given(n: Node, i: int) -> Tensor:
@@ -19,7 +19,7 @@ def given(n: Node, i: int) -> Tensor:
     return t
 
 
-def operand(b: Builder, t: Tensor, layout: Layout) -> str:
+def operand(b: OnnxBuilder, t: Tensor, layout: Layout) -> str:
     """An operand that broadcasts: constants follow the layout, others are held in it or in their own order."""
     if t.constant or len(t.shape) == len(layout):
         return b.real(t, layout)
@@ -31,5 +31,5 @@ def pads(padding: Any) -> list[int]:
     return [int(low) for low, _ in padding] + [int(high) for _, high in padding]
 
 
-def element(b: Builder, dtype: Any) -> int:
+def element(b: OnnxBuilder, dtype: Any) -> int:
     return int(b.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))

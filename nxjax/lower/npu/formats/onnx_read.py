@@ -62,7 +62,7 @@ def read(data: bytes, folder: str | Path | None = None) -> NpuGraph:
     _refuse_unknown(model, frozenset(READ))
     _inside(model, folder)
     try:
-        return Reader(_checked(model), READ).graph()
+        return OnnxReader(_checked(model), READ).graph()
     except (InvalidFileError, LoweringError):
         raise
     except NxError as e:
@@ -173,7 +173,7 @@ def _checked(model: Any) -> Any:
 
 @final
 @dataclass(frozen=True)
-class View:
+class LayoutView:
     """A value of the file: a tensor of the graph, dimension j of the value being ``layout[j]`` of the tensor.
 
     ``stored`` values are the tensor's integers plus ``offset``; others its real values.
@@ -185,10 +185,10 @@ class View:
     offset: int = 0
 
 
-Rule = Callable[["Reader", Any], None]
+Rule = Callable[["OnnxReader", Any], None]
 
 
-class Reader:
+class OnnxReader:
     """The graph being made, and what each value of the file is in it."""
 
     def __init__(self, model: Any, rules: dict[str, Rule]) -> None:
@@ -203,7 +203,7 @@ class Reader:
         for n in body.node:
             for name in dict.fromkeys(n.input):
                 self.readers.setdefault(name, []).append(n)
-        self.views: dict[str, View] = {}
+        self.views: dict[str, LayoutView] = {}
         self.nodes: list[Node] = []
         self.done: set[int] = set()
         self._moved: dict[tuple[Tensor, Layout], Tensor] = {}
@@ -277,7 +277,7 @@ class Reader:
 
     # Operands.
 
-    def view(self, name: str) -> View | None:
+    def view(self, name: str) -> LayoutView | None:
         """The view of a computed value; None for constants."""
         return self.views.get(name)
 
@@ -380,9 +380,9 @@ class Reader:
             kept = grid if not real else None
             t = Tensor(name, own, kept.dtype if kept else dtype or self.dtype(name), kept)
             made.append(t)
-            self.views[name] = View(t, order)
+            self.views[name] = LayoutView(t, order)
             if kept is not None:
-                self.views[q.output[0]] = View(t, order, stored=True)
+                self.views[q.output[0]] = LayoutView(t, order, stored=True)
                 self.done.add(id(q))
         self.nodes.append(Node(op, tuple(ins), tuple(made), attrs or {}, name=self._label))
 
@@ -418,7 +418,7 @@ class Reader:
             elif dtype in SIGNED or dtype in UNSIGNED:
                 grid = Grid(signed, 1.0, -offset)
             inputs.append(Tensor(v.name, self.shape(v.name), signed, grid))
-            self.views[v.name] = View(inputs[-1], identity(len(inputs[-1].shape)), stored=grid is not None)
+            self.views[v.name] = LayoutView(inputs[-1], identity(len(inputs[-1].shape)), stored=grid is not None)
         for n in body.node:
             if id(n) not in self.done:
                 self._label = n.name

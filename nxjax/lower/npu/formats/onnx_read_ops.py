@@ -15,7 +15,7 @@ import numpy as np
 from nxjax.errors import LoweringError
 from nxjax.lower.npu.formats.onnx_build import NCHW, Layout, identity
 from nxjax.lower.npu.formats.onnx_ops import CLIPS, without
-from nxjax.lower.npu.formats.onnx_read import Reader, Rule, View, invalid
+from nxjax.lower.npu.formats.onnx_read import LayoutView, OnnxReader, Rule, invalid
 from nxjax.lower.npu.graph import Node, Tensor
 from nxjax.ops.base import NDArray
 from nxjax.ops.quant_grid import Grid
@@ -34,7 +34,7 @@ def name_at(n: Any, i: int) -> str | None:
     return (n.input[i] or None) if i < len(n.input) else None
 
 
-def numbers(r: Reader, n: Any, i: int, attr: str | None = None) -> list[int] | None:
+def numbers(r: OnnxReader, n: Any, i: int, attr: str | None = None) -> list[int] | None:
     """Integers that are a constant operand, or in older operator sets an attribute."""
     name = name_at(n, i)
     if name is not None:
@@ -43,7 +43,7 @@ def numbers(r: Reader, n: Any, i: int, attr: str | None = None) -> list[int] | N
     return None if found is None else [int(v) for v in found]
 
 
-def own_layout(r: Reader, name: str) -> Layout:
+def own_layout(r: OnnxReader, name: str) -> Layout:
     view = r.view(name)
     return view.layout if view is not None and not view.tensor.constant else identity(len(r.shape(name)))
 
@@ -51,22 +51,22 @@ def own_layout(r: Reader, name: str) -> Layout:
 # Quantization.
 
 
-def dequantize(r: Reader, n: Any) -> None:
+def dequantize(r: OnnxReader, n: Any) -> None:
     name, grid = n.input[0], r.grid(n)
     if name in r.constants:
         data = r.signed(r.constants[name])
         if data.dtype != grid.dtype:
             raise refuse(n, "of a constant of another dtype than its zero point's")
         t = Tensor(name, data.shape, data.dtype, grid, data)
-        r.views[n.output[0]] = View(t, identity(data.ndim))
+        r.views[n.output[0]] = LayoutView(t, identity(data.ndim))
         return
     view = r.view(name)
     if view is None or not view.stored or view.offset or view.tensor.grid != grid:
         raise refuse(n, "on another grid than its operand's")
-    r.views[n.output[0]] = View(view.tensor, view.layout)
+    r.views[n.output[0]] = LayoutView(view.tensor, view.layout)
 
 
-def quantize(r: Reader, n: Any) -> None:
+def quantize(r: OnnxReader, n: Any) -> None:
     """A quantizer that ends no operator: of an input, from one grid to another, or of something only moved."""
     grid, name = r.grid(n), n.input[0]
     if r.is_constant(name):
@@ -75,17 +75,17 @@ def quantize(r: Reader, n: Any) -> None:
     if view is None or view.stored:
         raise refuse(n, "of stored integers")
     if view.tensor.grid == grid:
-        r.views[n.output[0]] = View(view.tensor, view.layout, stored=True)
+        r.views[n.output[0]] = LayoutView(view.tensor, view.layout, stored=True)
         return
     t = Tensor(n.output[0], view.tensor.shape, grid.dtype, grid)
     r.nodes.append(Node("quantize", (view.tensor,), (t,), name=n.name))
-    r.views[n.output[0]] = View(t, view.layout, stored=True)
+    r.views[n.output[0]] = LayoutView(t, view.layout, stored=True)
 
 
 # Activations fused into what they follow.
 
 
-def bounds(r: Reader, n: Any) -> tuple[float, float] | None:
+def bounds(r: OnnxReader, n: Any) -> tuple[float, float] | None:
     """The limits of a Relu or Clip; None if they are computed."""
     if n.op_type == "Relu":
         return CLIPS["relu"]
@@ -108,7 +108,7 @@ def kept_by(grid: Grid | None, wanted: tuple[float, float], have: tuple[float, f
     return bottom and (have[1] == wanted[1] or (have[1] == math.inf and ends[1] >= high))
 
 
-def fused(r: Reader, name: str) -> tuple[str | None, str]:
+def fused(r: OnnxReader, name: str) -> tuple[str | None, str]:
     """The activation that follows a value and nothing else does, and the value after it."""
     after, grid, q = name, *r.next_grid(name)
     taken: list[Any] = []
@@ -131,7 +131,7 @@ def fused(r: Reader, name: str) -> tuple[str | None, str]:
 # Products.
 
 
-def _pads(r: Reader, n: Any, spatial: int) -> list[tuple[int, int]]:
+def _pads(r: OnnxReader, n: Any, spatial: int) -> list[tuple[int, int]]:
     a = r.attributes(n)
     if a.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
         raise refuse(n, f"with auto_pad {a['auto_pad'].decode(errors='replace')}")
@@ -141,7 +141,7 @@ def _pads(r: Reader, n: Any, spatial: int) -> list[tuple[int, int]]:
     return list(zip(pads[:spatial], pads[spatial:], strict=True))
 
 
-def _weights(r: Reader, n: Any) -> tuple[int, ...]:
+def _weights(r: OnnxReader, n: Any) -> tuple[int, ...]:
     if not r.is_constant(n.input[1]):
         raise refuse(n, "with computed weights")
     shape = r.shape(n.input[1])
@@ -155,7 +155,7 @@ def _pair(a: dict[str, Any], key: str) -> tuple[int, int]:
     return int(first), int(second)
 
 
-def convolution(r: Reader, n: Any) -> None:
+def convolution(r: OnnxReader, n: Any) -> None:
     a, shape = r.attributes(n), _weights(r, n)
     groups, channels = int(a.get("group", 1)), r.shape(n.input[0])[1]
     attrs: dict[str, Any] = {
@@ -173,7 +173,7 @@ def convolution(r: Reader, n: Any) -> None:
     r.emit("conv_2d", [(n.input[0], NCHW), (n.input[1], _OIHW), bias], [out], NCHW, attrs)
 
 
-def transposed_convolution(r: Reader, n: Any) -> None:
+def transposed_convolution(r: OnnxReader, n: Any) -> None:
     a = r.attributes(n)
     _weights(r, n)
     if int(a.get("group", 1)) != 1 or _pair(a, "dilations") != (1, 1) or "output_shape" in a:
@@ -187,7 +187,7 @@ def transposed_convolution(r: Reader, n: Any) -> None:
     r.emit("transpose_conv", operands, [out], NCHW, attrs)
 
 
-def gemm(r: Reader, n: Any) -> None:
+def gemm(r: OnnxReader, n: Any) -> None:
     a = r.attributes(n)
     if a.get("alpha", 1.0) != 1.0 or a.get("beta", 1.0) != 1.0 or a.get("transA", 0):
         raise refuse(n, "with alpha, beta or transA")
@@ -200,7 +200,7 @@ def gemm(r: Reader, n: Any) -> None:
     r.emit("fully_connected", operands, [out], identity(2), {"activation": kind})
 
 
-def matmul(r: Reader, n: Any) -> None:
+def matmul(r: OnnxReader, n: Any) -> None:
     x, y = n.input
     out = n.output[0]
     if r.is_constant(y) and len(r.shape(y)) == 2 and not r.is_constant(x) and len(r.shape(x)) >= 2:
@@ -224,7 +224,7 @@ def matmul(r: Reader, n: Any) -> None:
 
 
 def elementwise(op: str, activated: bool = False) -> Rule:
-    def rule(r: Reader, n: Any) -> None:
+    def rule(r: OnnxReader, n: Any) -> None:
         kind, out = fused(r, n.output[0]) if activated else (None, n.output[0])
         rank = len(r.shape(out))
         layout = r.layout(n.input, rank)
@@ -238,7 +238,7 @@ def elementwise(op: str, activated: bool = False) -> Rule:
 
 
 def extreme(op: str) -> Rule:
-    def rule(r: Reader, n: Any) -> None:
+    def rule(r: OnnxReader, n: Any) -> None:
         if len(n.input) != 2:
             raise refuse(n, f"of {len(n.input)} operands")
         elementwise(op)(r, n)
@@ -247,7 +247,7 @@ def extreme(op: str) -> Rule:
 
 
 def unary(op: str, attributes: Callable[[dict[str, Any]], dict[str, Any]] | None = None) -> Rule:
-    def rule(r: Reader, n: Any) -> None:
+    def rule(r: OnnxReader, n: Any) -> None:
         layout = own_layout(r, n.input[0])
         attrs = {} if attributes is None else attributes(r.attributes(n))
         r.emit(op, [(n.input[0], layout)], [n.output[0]], layout, attrs)
@@ -255,13 +255,13 @@ def unary(op: str, attributes: Callable[[dict[str, Any]], dict[str, Any]] | None
     return rule
 
 
-def elu(r: Reader, n: Any) -> None:
+def elu(r: OnnxReader, n: Any) -> None:
     if r.attributes(n).get("alpha", 1.0) != 1.0:
         raise refuse(n, "with another alpha than 1")
     unary("elu")(r, n)
 
 
-def clip(r: Reader, n: Any) -> None:
+def clip(r: OnnxReader, n: Any) -> None:
     found = bounds(r, n)
     if found is None:
         raise refuse(n, "with computed limits")
@@ -279,11 +279,11 @@ def clip(r: Reader, n: Any) -> None:
     r.constants[name] = value
     if grid is not None and view.tensor.grid == grid:
         t = Tensor(name, (), grid.dtype, grid, grid.quantize(value))
-        r.views[name] = View(t, ())
+        r.views[name] = LayoutView(t, ())
     r.emit(op, [(n.input[0], layout), (name, layout)], [n.output[0]], layout)
 
 
-def square_root(r: Reader, n: Any) -> None:
+def square_root(r: OnnxReader, n: Any) -> None:
     inverse = r.sole_reader(n.output[0], "Reciprocal")
     layout = own_layout(r, n.input[0])
     if inverse is None:
@@ -293,14 +293,14 @@ def square_root(r: Reader, n: Any) -> None:
     r.emit("rsqrt", [(n.input[0], layout)], [inverse.output[0]], layout)
 
 
-def reciprocal(r: Reader, n: Any) -> None:
+def reciprocal(r: OnnxReader, n: Any) -> None:
     one, layout = f"{n.name}/one", own_layout(r, n.input[0])
     r.constants[one] = np.ones((), r.dtype(n.output[0]))
     r.emit("div", [(one, None), (n.input[0], layout)], [n.output[0]], layout, {"activation": None})
 
 
 def softmax(op: str) -> Rule:
-    def rule(r: Reader, n: Any) -> None:
+    def rule(r: OnnxReader, n: Any) -> None:
         if r.opset < 13:
             raise refuse(n, "before opset 13, which flattens")
         rank = len(r.shape(n.input[0]))
@@ -319,7 +319,7 @@ def softmax(op: str) -> Rule:
 
 
 def pool(op: str) -> Rule:
-    def rule(r: Reader, n: Any) -> None:
+    def rule(r: OnnxReader, n: Any) -> None:
         a = r.attributes(n)
         if len(r.shape(n.input[0])) != 4:
             raise refuse(n, f"over {len(r.shape(n.input[0])) - 2} dimensions")
@@ -340,7 +340,7 @@ def pool(op: str) -> Rule:
 
 
 def reduction(op: str) -> Rule:
-    def rule(r: Reader, n: Any) -> None:
+    def rule(r: OnnxReader, n: Any) -> None:
         rank = len(r.shape(n.input[0]))
         axes = numbers(r, n, 1, "axes")
         a = r.attributes(n)
@@ -357,7 +357,7 @@ def reduction(op: str) -> Rule:
 
 
 def arg(op: str) -> Rule:
-    def rule(r: Reader, n: Any) -> None:
+    def rule(r: OnnxReader, n: Any) -> None:
         a = r.attributes(n)
         to = r.sole_reader(n.output[0], "Cast")
         if a.get("keepdims", 1) or a.get("select_last_index", 0) or to is None or r.dtype(to.output[0]) != dtypes.int32:
@@ -371,7 +371,7 @@ def arg(op: str) -> Rule:
     return rule
 
 
-def cumsum(r: Reader, n: Any) -> None:
+def cumsum(r: OnnxReader, n: Any) -> None:
     a, layout = r.attributes(n), own_layout(r, n.input[0])
     axis = layout[int(r.constant(n.input[1]).reshape(-1)[0]) % len(layout)]
     attrs = {"axis": axis, "exclusive": bool(a.get("exclusive", 0)), "reverse": bool(a.get("reverse", 0))}
@@ -381,7 +381,7 @@ def cumsum(r: Reader, n: Any) -> None:
 # Data movement.
 
 
-def reshape(r: Reader, n: Any) -> None:
+def reshape(r: OnnxReader, n: Any) -> None:
     out, view = n.output[0], r.view(n.input[0])
     shape = r.shape(out)
     layout = identity(len(r.shape(n.input[0])))
@@ -392,7 +392,7 @@ def reshape(r: Reader, n: Any) -> None:
     r.emit("reshape", [(n.input[0], layout)], [out], identity(len(shape)), {"shape": shape})
 
 
-def transpose(r: Reader, n: Any) -> None:
+def transpose(r: OnnxReader, n: Any) -> None:
     view, rank = r.view(n.input[0]), len(r.shape(n.input[0]))
     perm = [int(p) for p in r.attributes(n).get("perm", range(rank)[::-1])]
     if sorted(perm) != list(range(rank)):
@@ -400,10 +400,10 @@ def transpose(r: Reader, n: Any) -> None:
     if view is None or view.tensor.constant:
         r.emit("transpose", [(n.input[0], None)], [n.output[0]], identity(rank), {"permutation": tuple(perm)})
         return
-    r.views[n.output[0]] = View(view.tensor, tuple(view.layout[p] for p in perm), view.stored)
+    r.views[n.output[0]] = LayoutView(view.tensor, tuple(view.layout[p] for p in perm), view.stored)
 
 
-def alias(r: Reader, n: Any) -> None:
+def alias(r: OnnxReader, n: Any) -> None:
     name, out = n.input[0], n.output[0]
     if name in r.constants:
         r.constants[out] = r.constants[name]
@@ -414,28 +414,28 @@ def alias(r: Reader, n: Any) -> None:
     r.views[out] = view
 
 
-def constant(r: Reader, n: Any) -> None:
+def constant(r: OnnxReader, n: Any) -> None:
     a = r.attributes(n)
     if "value" not in a:
         raise refuse(n, "other than of a tensor")
     r.constants[n.output[0]] = r.onnx.numpy_helper.to_array(a["value"])
 
 
-def concatenation(r: Reader, n: Any) -> None:
+def concatenation(r: OnnxReader, n: Any) -> None:
     rank = len(r.shape(n.output[0]))
     layout = r.layout(n.input, rank)
     axis = layout[int(r.attributes(n)["axis"]) % rank]
     r.emit("concatenation", [(name, layout) for name in n.input], [n.output[0]], layout, {"axis": axis})
 
 
-def split(r: Reader, n: Any) -> None:
+def split(r: OnnxReader, n: Any) -> None:
     layout = own_layout(r, n.input[0])
     axis = int(r.attributes(n).get("axis", 0)) % len(layout)
     sizes = tuple(r.shape(o)[axis] for o in n.output)
     r.emit("split", [(n.input[0], layout)], list(n.output), layout, {"axis": layout[axis], "sizes": sizes})
 
 
-def slices(r: Reader, n: Any) -> None:
+def slices(r: OnnxReader, n: Any) -> None:
     shape, layout = r.shape(n.input[0]), own_layout(r, n.input[0])
     begin, end = numbers(r, n, 1, "starts"), numbers(r, n, 2, "ends")
     if begin is None or end is None:
@@ -465,7 +465,7 @@ def slices(r: Reader, n: Any) -> None:
     r.emit("strided_slice", [(n.input[0], layout)], [n.output[0]], layout, attrs)
 
 
-def pad(r: Reader, n: Any) -> None:
+def pad(r: OnnxReader, n: Any) -> None:
     rank, fill = len(r.shape(n.input[0])), name_at(n, 2)
     pads = numbers(r, n, 1, "pads")
     if r.attributes(n).get("mode", b"constant") != b"constant" or name_at(n, 3) or pads is None:
@@ -480,7 +480,7 @@ def pad(r: Reader, n: Any) -> None:
     r.emit("pad", [(n.input[0], layout)], [n.output[0]], layout, attrs)
 
 
-def expand(r: Reader, n: Any) -> None:
+def expand(r: OnnxReader, n: Any) -> None:
     shape = r.shape(n.output[0])
     full = len(r.shape(n.input[0])) == len(shape)
     layout = own_layout(r, n.input[0]) if full else identity(len(shape))
@@ -488,13 +488,13 @@ def expand(r: Reader, n: Any) -> None:
     r.emit("broadcast_to", [(n.input[0], layout if full else None)], [n.output[0]], layout, attrs)
 
 
-def tile(r: Reader, n: Any) -> None:
+def tile(r: OnnxReader, n: Any) -> None:
     layout, counts = own_layout(r, n.input[0]), numbers(r, n, 1) or []
     attrs = {"multiples": tuple(counts[layout.index(i)] for i in range(len(layout)))}
     r.emit("tile", [(n.input[0], layout)], [n.output[0]], layout, attrs)
 
 
-def gather(r: Reader, n: Any) -> None:
+def gather(r: OnnxReader, n: Any) -> None:
     data, indices = n.input
     out, axis = n.output[0], int(r.attributes(n).get("axis", 0))
     view, rank = r.view(indices), len(r.shape(data))
@@ -508,7 +508,7 @@ def gather(r: Reader, n: Any) -> None:
     r.emit("gather", [(data, None), (indices, None)], [out], identity(len(r.shape(out))), attrs)
 
 
-def _table(r: Reader, n: Any, view: View) -> None:
+def _table(r: OnnxReader, n: Any, view: LayoutView) -> None:
     """A gather by the stored integers of a tensor, from 256 stored values."""
     out = n.output[0]
     grid, q = r.next_grid(out)
@@ -527,11 +527,11 @@ def _table(r: Reader, n: Any, view: View) -> None:
     t = Tensor(out, view.tensor.shape, grid.dtype, grid)
     attrs: dict[str, Any] = {"function": "table", "values": values}
     r.nodes.append(Node("table", (view.tensor,), (t,), attrs, name=n.name))
-    r.views[q.output[0]] = View(t, view.layout, stored=True)
+    r.views[q.output[0]] = LayoutView(t, view.layout, stored=True)
     r.done.add(id(q))
 
 
-def cast(r: Reader, n: Any) -> None:
+def cast(r: OnnxReader, n: Any) -> None:
     view, out = r.view(n.input[0]), n.output[0]
     if view is None or not view.stored:
         unary("cast")(r, n)
@@ -539,10 +539,10 @@ def cast(r: Reader, n: Any) -> None:
     if r.dtype(out) != dtypes.int32:
         raise refuse(n, "of stored integers to another dtype than int32")
     offset = 128 if r.dtype(n.input[0]) == dtypes.uint8 else 0
-    r.views[out] = View(view.tensor, view.layout, stored=True, offset=offset)
+    r.views[out] = LayoutView(view.tensor, view.layout, stored=True, offset=offset)
 
 
-def add(r: Reader, n: Any) -> None:
+def add(r: OnnxReader, n: Any) -> None:
     view = r.view(n.input[0])
     if view is None or not view.stored:
         elementwise("add", activated=True)(r, n)
@@ -551,10 +551,10 @@ def add(r: Reader, n: Any) -> None:
     if by.size != 1:
         raise refuse(n, "of stored integers and several numbers")
     moved = view.offset + int(by.reshape(-1)[0])
-    r.views[n.output[0]] = View(view.tensor, view.layout, stored=True, offset=moved)
+    r.views[n.output[0]] = LayoutView(view.tensor, view.layout, stored=True, offset=moved)
 
 
-def resize(r: Reader, n: Any) -> None:
+def resize(r: OnnxReader, n: Any) -> None:
     a, shape = r.attributes(n), r.shape(n.output[0])
     where = a.get("coordinate_transformation_mode", b"half_pixel").decode(errors="replace")
     mode = a.get("mode", b"nearest").decode(errors="replace")

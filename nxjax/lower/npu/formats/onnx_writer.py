@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
 from nxjax.errors import LoweringError, ParameterError
-from nxjax.lower.npu.formats.onnx_build import Builder, Options, Port, Style, package
+from nxjax.lower.npu.formats.onnx_build import OnnxBuilder, OnnxOptions, Port, Style, package
 from nxjax.lower.npu.formats.onnx_ops import EMIT
 from nxjax.lower.npu.formats.onnx_pow2 import regular, said
 from nxjax.lower.npu.graph import Node, NpuGraph
@@ -30,7 +30,7 @@ _LIMIT: Final = 2**31 - 1
 
 @final
 @dataclass
-class Written:
+class OnnxModel:
     """A model and how it answers to the graph.
 
     Attributes:
@@ -72,10 +72,10 @@ def write(graph: NpuGraph, opset: int = 17, style: Style = "qdq", unsigned: bool
         LoweringError: an operator or a constant that ONNX has no form for.
         ParameterError: an opset out of range; another scale than a power of two under "qdq-pow2".
     """
-    return emit(graph, Options(opset, style, unsigned)).data
+    return emit(graph, OnnxOptions(opset, style, unsigned)).data
 
 
-def emit(graph: NpuGraph, options: Options) -> Written:
+def emit(graph: NpuGraph, options: OnnxOptions) -> OnnxModel:
     """Like `write`, with the names that map a runtime's answers back to the graph."""
     oldest = OLDEST_FLOAT if options.style == "float" else OLDEST
     if not oldest <= options.opset <= 23:
@@ -88,7 +88,7 @@ def emit(graph: NpuGraph, options: Options) -> Written:
         # Without grids nothing saturates: activations that grids were have to be said.
         origin = {said(n, replace(n)): n for n in graph.nodes}
         graph = replace(graph, nodes=list(origin))
-    b = Builder(onnx, graph, options)
+    b = OnnxBuilder(onnx, graph, options)
     inputs = [b.port_in(t) for t in graph.inputs]
     for n in graph.nodes:
         rule = EMIT.get(n.op)
@@ -105,7 +105,7 @@ def emit(graph: NpuGraph, options: Options) -> Written:
         raise LoweringError("onnx: the model is larger than one file can be", got=f"{model.ByteSize()} bytes")
     owners = {name: n if n is None else origin[n] for name, n in b.owners.items()}
     _check(onnx, model, owners)
-    return Written(model.SerializeToString(), owners, inputs, outputs, b.notes)
+    return OnnxModel(model.SerializeToString(), owners, inputs, outputs, b.notes)
 
 
 def _check(onnx: Any, model: Any, owners: dict[str, Node | None]) -> None:
@@ -123,7 +123,7 @@ def _check(onnx: Any, model: Any, owners: dict[str, Node | None]) -> None:
         ) from e
 
 
-def _model(onnx: Any, b: Builder, graph: NpuGraph, inputs: list[Port], outputs: list[Port]) -> Any:
+def _model(onnx: Any, b: OnnxBuilder, graph: NpuGraph, inputs: list[Port], outputs: list[Port]) -> Any:
     helper = onnx.helper
 
     def info(p: Port) -> Any:

@@ -87,7 +87,7 @@ def unique_name(value: Value) -> str:
 
 
 @final
-class Recorder:
+class OpsetRecorder:
     """An operation set that remembers what was made with it."""
 
     def __init__(self, opset: Any) -> None:
@@ -116,7 +116,7 @@ class Net:
 
     def __init__(self) -> None:
         self.ov: Any = package()
-        self.op: Any = Recorder(self.ov.opset13)
+        self.op: Any = OpsetRecorder(self.ov.opset13)
         self.principal: str | None = None
         # Per tensor: channels first or not -> value.
         self.values: dict[Tensor, dict[bool, Value]] = {}

@@ -12,7 +12,7 @@ import numpy as np
 
 from nxjax.errors import DtypeError, ShapeError
 from nxjax.lower.npu.formats import flatbuffer, tflite_ops, tflite_versions
-from nxjax.lower.npu.formats.tflite_ops import Operation
+from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
 from nxjax.lower.npu.formats.tflite_schema import BUILTINS, IDENTIFIER, SCHEMA, TYPE_NUMBERS
 from nxjax.lower.npu.graph import NpuGraph, Tensor
 from nxjax.ops.base import NDArray
@@ -43,7 +43,7 @@ def write(graph: NpuGraph) -> bytes:
     return encode(graph, tflite_ops.operations(graph))
 
 
-def encode(graph: NpuGraph, operations: list[Operation]) -> bytes:
+def encode(graph: NpuGraph, operations: list[TFLiteOperator]) -> bytes:
     """The bytes of a model of ``operations``, which say ``graph``."""
     operands = (t for o in operations for t in o.inputs if t is not None)
     results = (t for o in operations for t in o.outputs)

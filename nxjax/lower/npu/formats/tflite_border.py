@@ -20,7 +20,7 @@ Emit = Callable[..., None]
 
 @final
 @dataclass(frozen=True)
-class Run:
+class WindowRun:
     """Neighbouring windows of one size along one axis: how many, what they read, their size and stride."""
 
     count: int
@@ -30,22 +30,22 @@ class Run:
     stride: int
 
 
-def runs(n: int, window: int, stride: int, low: int, count: int) -> list[Run] | None:
+def runs(n: int, window: int, stride: int, low: int, count: int) -> list[WindowRun] | None:
     """The windows along an axis of ``n`` elements; None if one of them is all border.
 
     >>> [(r.count, r.begin, r.window) for r in runs(8, 3, 2, 1, 4)]
     [(1, 0, 2), (3, 1, 3)]
     """
-    found: list[Run] = []
+    found: list[WindowRun] = []
     for i in range(count):
         begin, end = max(i * stride - low, 0), min(i * stride - low + window, n)
         if begin >= end:
             return None
         last = found[-1] if found else None
         if last is not None and last.window == end - begin == window:
-            found[-1] = Run(last.count + 1, last.begin, last.size + stride, window, stride)
+            found[-1] = WindowRun(last.count + 1, last.begin, last.size + stride, window, stride)
         else:
-            found.append(Run(1, begin, end - begin, end - begin, stride if end - begin == window else 1))
+            found.append(WindowRun(1, begin, end - begin, end - begin, stride if end - begin == window else 1))
     return found
 
 

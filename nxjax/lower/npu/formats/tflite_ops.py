@@ -28,7 +28,7 @@ Pads = tuple[tuple[int, int], ...]
 
 @final
 @dataclass(eq=False)
-class Operation:
+class TFLiteOperator:
     """One TFLite operator: its name there, operands and results in the file's order, options, and whose node it is."""
 
     name: str
@@ -71,17 +71,17 @@ _FUNCTIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
 
 
 @final
-class Writer:
+class TFLiteWriter:
     """Collects the operators of a graph, and the constants and intermediate tensors they need."""
 
     def __init__(self, graph: NpuGraph) -> None:
         self.graph = graph
-        self.operations: list[Operation] = []
+        self.operations: list[TFLiteOperator] = []
         self.shared: dict[tuple[str, Shape, bytes], Tensor] = {}
         self.node: Node | None = None
 
     def emit(self, name: str, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], **options: Any) -> None:
-        self.operations.append(Operation(name, list(inputs), list(outputs), options, self.node))
+        self.operations.append(TFLiteOperator(name, list(inputs), list(outputs), options, self.node))
 
     def constant(self, values: Any, dtype: DType = dtypes.int32, grid: Grid | None = None) -> Tensor:
         """A constant of ours, such as a shape; equal ones without a grid are one tensor."""
@@ -176,11 +176,11 @@ def _activation(node: Node) -> int:
     return ACTIVATIONS.index(node.attrs.get("activation"))
 
 
-def _plain(w: Writer, node: Node) -> None:
+def _plain(w: TFLiteWriter, node: Node) -> None:
     w.emit(node.op.upper(), node.inputs, node.outputs)
 
 
-def _conv(w: Writer, node: Node) -> None:
+def _conv(w: TFLiteWriter, node: Node) -> None:
     x, weights = node.operands[:2]
     b = w.bias(node, x, weights)
     channels = x.shape[-1]
@@ -199,7 +199,7 @@ def _conv(w: Writer, node: Node) -> None:
     w.emit(node.op.upper(), [x, weights, b], node.outputs, **options)
 
 
-def _transpose_conv(w: Writer, node: Node) -> None:
+def _transpose_conv(w: TFLiteWriter, node: Node) -> None:
     x, weights = node.operands[:2]
     b = w.bias(node, x, weights)
     out, strides, cuts = node.output, node.attrs["strides"], tuple(tuple(p) for p in node.attrs["padding"])
@@ -229,7 +229,7 @@ def _transpose_conv(w: Writer, node: Node) -> None:
         w.emit("SLICE", [made, w.constant(begin), w.constant(out.shape)], [out])
 
 
-def _fully_connected(w: Writer, node: Node) -> None:
+def _fully_connected(w: TFLiteWriter, node: Node) -> None:
     x, weights = node.operands[:2]
     has_bias = len(node.inputs) > 2 and node.inputs[2] is not None
     b = w.bias(node, x, weights) if has_bias else None
@@ -238,12 +238,12 @@ def _fully_connected(w: Writer, node: Node) -> None:
     w.emit("FULLY_CONNECTED", [x, weights, b], node.outputs, **options)
 
 
-def _batch_matmul(w: Writer, node: Node) -> None:
+def _batch_matmul(w: TFLiteWriter, node: Node) -> None:
     adjoint = {"adj_x": bool(node.attrs.get("adj_x")), "adj_y": bool(node.attrs.get("adj_y"))}
     w.emit("BATCH_MATMUL", node.inputs, node.outputs, **adjoint)
 
 
-def _arithmetic(w: Writer, node: Node) -> None:
+def _arithmetic(w: TFLiteWriter, node: Node) -> None:
     options: dict[str, Any] = {"fused_activation_function": _activation(node)}
     if node.op in ("add", "sub") and node.output.dtype == dtypes.int16 and node.output.grid is not None:
         # Scales need not be powers of two.
@@ -259,7 +259,7 @@ def _said(node: Node) -> bool:
     return not any(map(any, pads)) or pads == tuple(same_padding(*row) for row in rows)
 
 
-def _pool(w: Writer, node: Node) -> None:
+def _pool(w: TFLiteWriter, node: Node) -> None:
     if node.op == "average_pool_2d" and not _said(node) and border_means(w.emit, w.constant, node, _activation(node)):
         return
     x, padding = w.window(node, node.operands[0], -np.inf)
@@ -277,12 +277,12 @@ def _pool(w: Writer, node: Node) -> None:
     )
 
 
-def _reduce(w: Writer, node: Node) -> None:
+def _reduce(w: TFLiteWriter, node: Node) -> None:
     axes = w.constant(node.attrs["axes"])
     w.emit(node.op.upper(), [node.operands[0], axes], node.outputs, keep_dims=bool(node.attrs.get("keepdims")))
 
 
-def _arg(w: Writer, node: Node) -> None:
+def _arg(w: TFLiteWriter, node: Node) -> None:
     name = "ARG_MAX" if node.op == "argmax" else "ARG_MIN"
     kind, x = TYPE_NUMBERS[node.output.dtype], node.operands[0]
     if x.grid is not None and x.dtype == dtypes.int16:
@@ -293,19 +293,19 @@ def _arg(w: Writer, node: Node) -> None:
     w.emit(name, [x, w.constant(node.attrs["axis"])], node.outputs, output_type=kind)
 
 
-def _softmax(w: Writer, node: Node) -> None:
+def _softmax(w: TFLiteWriter, node: Node) -> None:
     w.emit("SOFTMAX", node.inputs, node.outputs, beta=float(node.attrs.get("beta", 1.0)))
 
 
-def _leaky_relu(w: Writer, node: Node) -> None:
+def _leaky_relu(w: TFLiteWriter, node: Node) -> None:
     w.emit("LEAKY_RELU", node.inputs, node.outputs, alpha=float(node.attrs["alpha"]))
 
 
-def _gelu(w: Writer, node: Node) -> None:
+def _gelu(w: TFLiteWriter, node: Node) -> None:
     w.emit("GELU", node.inputs, node.outputs, approximate=bool(node.attrs.get("approximate")))
 
 
-def _real(w: Writer, node: Node) -> None:
+def _real(w: TFLiteWriter, node: Node) -> None:
     x, out = node.operands[0], node.output
     if x.grid is None or out.grid is None:
         if node.op == "erf":
@@ -324,7 +324,7 @@ def _negates(x: Grid, out: Grid) -> bool:
     return x.scale == out.scale and x.zero_point == out.zero_point == 0
 
 
-def _table(w: Writer, node: Node) -> None:
+def _table(w: TFLiteWriter, node: Node) -> None:
     x, out, function = node.operands[0], node.output, node.attrs["function"]
     values = np.asarray(node.attrs["values"], out.dtype)
     if function in _FUNCTIONS and x.grid is not None and out.grid is not None:
@@ -337,7 +337,7 @@ def _table(w: Writer, node: Node) -> None:
     _look_up(w, x, out, values)
 
 
-def _look_up(w: Writer, x: Tensor, out: Tensor, values: NDArray) -> None:
+def _look_up(w: TFLiteWriter, x: Tensor, out: Tensor, values: NDArray) -> None:
     """``out`` from its value for each of the 256 integers: index + 128 looks it up, exactly."""
     index, shifted = (Tensor(f"{out.name}/{part}", x.shape, dtypes.int32) for part in ("index", "shifted"))
     entries = w.constant(values, out.dtype, out.grid)
@@ -346,17 +346,17 @@ def _look_up(w: Writer, x: Tensor, out: Tensor, values: NDArray) -> None:
     w.emit("GATHER", [entries, shifted], [out], axis=0)
 
 
-def _reshape(w: Writer, node: Node) -> None:
+def _reshape(w: TFLiteWriter, node: Node) -> None:
     shape = node.output.shape
     w.emit("RESHAPE", [node.operands[0], w.constant(shape)], node.outputs, new_shape=shape)
 
 
-def _concatenation(w: Writer, node: Node) -> None:
+def _concatenation(w: TFLiteWriter, node: Node) -> None:
     options = {"axis": node.attrs["axis"], "fused_activation_function": 0}
     w.emit("CONCATENATION", node.inputs, node.outputs, **options)
 
 
-def _split(w: Writer, node: Node) -> None:
+def _split(w: TFLiteWriter, node: Node) -> None:
     x, axis, sizes = node.operands[0], w.constant(node.attrs["axis"]), node.attrs["sizes"]
     if len(set(sizes)) == 1:
         w.emit("SPLIT", [axis, x], node.outputs, num_splits=len(sizes))
@@ -364,11 +364,11 @@ def _split(w: Writer, node: Node) -> None:
         w.emit("SPLIT_V", [x, w.constant(sizes), axis], node.outputs, num_splits=len(sizes))
 
 
-def _pad(w: Writer, node: Node) -> None:
+def _pad(w: TFLiteWriter, node: Node) -> None:
     w.pad(node.operands[0], node.attrs["padding"], node.attrs.get("value"), node.output)
 
 
-def _reverse(w: Writer, node: Node) -> None:
+def _reverse(w: TFLiteWriter, node: Node) -> None:
     # One axis each: the operator takes only neighbouring axes together.
     x, axes = node.operands[0], list(node.attrs["axes"])
     for i, axis in enumerate(axes):
@@ -377,47 +377,47 @@ def _reverse(w: Writer, node: Node) -> None:
         x = out
 
 
-def _gather(w: Writer, node: Node) -> None:
+def _gather(w: TFLiteWriter, node: Node) -> None:
     w.emit("GATHER", node.inputs, node.outputs, axis=node.attrs["axis"], batch_dims=0)
 
 
-def _one_hot(w: Writer, node: Node) -> None:
+def _one_hot(w: TFLiteWriter, node: Node) -> None:
     out = node.output
     on, off = (np.asarray(v) if out.grid is None else out.grid.quantize(np.asarray(v, np.float32)) for v in (1, 0))
     ends = [w.constant(v, out.dtype, out.grid) for v in (on, off)]
     w.emit("ONE_HOT", [node.operands[0], w.constant(node.attrs["depth"]), *ends], [out], axis=node.attrs["axis"])
 
 
-def _cumsum(w: Writer, node: Node) -> None:
+def _cumsum(w: TFLiteWriter, node: Node) -> None:
     options = {key: bool(node.attrs.get(key)) for key in ("exclusive", "reverse")}
     w.emit("CUMSUM", [node.operands[0], w.constant(node.attrs["axis"])], node.outputs, **options)
 
 
-def _resize(w: Writer, node: Node) -> None:
+def _resize(w: TFLiteWriter, node: Node) -> None:
     name = "RESIZE_BILINEAR" if node.op == "resize_bilinear" else "RESIZE_NEAREST_NEIGHBOR"
     options = {key: bool(node.attrs.get(key)) for key in ("align_corners", "half_pixel_centers")}
     w.emit(name, [node.operands[0], w.constant(node.attrs["size"])], node.outputs, **options)
 
 
-def _cast(w: Writer, node: Node) -> None:
+def _cast(w: TFLiteWriter, node: Node) -> None:
     kinds = {"in_data_type": node.operands[0].dtype, "out_data_type": node.output.dtype}
     w.emit("CAST", node.inputs, node.outputs, **{key: TYPE_NUMBERS[dtype] for key, dtype in kinds.items()})
 
 
-def _select(w: Writer, node: Node) -> None:
+def _select(w: TFLiteWriter, node: Node) -> None:
     w.emit("SELECT_V2", node.inputs, node.outputs)
 
 
-def _with_constants(name: str, *keys: str) -> Callable[[Writer, Node], None]:
+def _with_constants(name: str, *keys: str) -> Callable[[TFLiteWriter, Node], None]:
     """A rule for an operator whose attributes are int32 operands behind the first."""
 
-    def rule(w: Writer, node: Node) -> None:
+    def rule(w: TFLiteWriter, node: Node) -> None:
         w.emit(name, [node.operands[0], *(w.constant(node.attrs[key]) for key in keys)], node.outputs)
 
     return rule
 
 
-_RULES: Final[dict[str, Callable[[Writer, Node], None]]] = {
+_RULES: Final[dict[str, Callable[[TFLiteWriter, Node], None]]] = {
     **dict.fromkeys(_PLAIN, _plain),
     **dict.fromkeys(_REAL, _real),
     **dict.fromkeys(("conv_2d", "depthwise_conv_2d"), _conv),
@@ -451,7 +451,7 @@ _RULES: Final[dict[str, Callable[[Writer, Node], None]]] = {
 }
 
 
-def operations(graph: NpuGraph) -> list[Operation]:
+def operations(graph: NpuGraph) -> list[TFLiteOperator]:
     """The operators that say ``graph``, in its order.
 
     Raises:
@@ -461,7 +461,7 @@ def operations(graph: NpuGraph) -> list[Operation]:
     >>> [o.name for o in operations(NpuGraph("g", [x], [y], [Node("tanh", (x,), (y,))]))]
     ['TANH']
     """
-    writer = Writer(graph)
+    writer = TFLiteWriter(graph)
     for node in graph.nodes:
         rule = _RULES.get(node.op)
         if rule is None:

@@ -62,7 +62,7 @@ class Operator:
 
 @final
 @dataclass
-class Model:
+class TFLiteModel:
     """A file's first subgraph: tensors and operators by number, checked, but not yet in any vocabulary."""
 
     name: str
@@ -80,7 +80,7 @@ def _bad(why: str, got: object = None) -> InvalidFileError:
     )
 
 
-def parse(data: bytes) -> Model:
+def parse(data: bytes) -> TFLiteModel:
     """The tables of a ``.tflite`` file, every number in them checked to be in range.
 
     Raises:
@@ -119,14 +119,14 @@ def parse(data: bytes) -> Model:
         operators.append(Operator(name, custom, inputs, outputs, options))
     ends = numbers(graph["inputs"]), numbers(graph["outputs"])
     view = memoryview(data).cast("B")
-    return Model(graph["name"] or "main", tensors, root["buffers"] or [], operators, *ends, view)
+    return TFLiteModel(graph["name"] or "main", tensors, root["buffers"] or [], operators, *ends, view)
 
 
 @final
 class _Reader:
     """Makes tensors and nodes from a parsed file."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: TFLiteModel) -> None:
         self.model = model
         self.flat: dict[tuple[int, DType, int], NDArray] = {}
         self.tensors = [self.tensor(row, i) for i, row in enumerate(model.tensors)]

@@ -8,7 +8,7 @@ from typing import Any, Final
 from nxjax.lower.npu.builder import Builder, Rule, Unsupported, Value
 from nxjax.trace.program import Program
 from nxjax.transforms.control.loop import LoopParams
-from nxjax.transforms.nested import branch_of
+from nxjax.transforms.nested import clamped_branch
 
 
 def _while(b: Builder, out: Any, *xs: Value, **params: Any) -> Sequence[Value]:
@@ -45,7 +45,7 @@ def _cond(b: Builder, out: Any, index: Value, *xs: Value, branches: tuple[Progra
             "which branch runs is data, and NPU graphs have no branches",
             "compute both and choose with nx.numpy.where, or compile the branches apart",
         )
-    return b.program(branch_of(branches, int(number)), xs)
+    return b.program(clamped_branch(branches, int(number)), xs)
 
 
 RULES: Final[dict[str, Rule]] = {"while": _while, "scan": _scan, "cond": _cond}

@@ -24,7 +24,7 @@ Pairs = tuple[tuple[int, int], ...]
 
 @final
 @dataclass(frozen=True)
-class Box:
+class WindowGeometry:
     """A window with its steps and padding, one entry per dimension."""
 
     sizes: Shape
@@ -37,10 +37,10 @@ class Box:
         rows = zip(self.sizes, self.strides, self.padding, strict=True)
         return [i for i, (k, s, p) in enumerate(rows) if k > 1 or s > 1 or p != (0, 0)]
 
-    def only(self, dims: Sequence[int]) -> Box:
+    def only(self, dims: Sequence[int]) -> WindowGeometry:
         """The same in ``dims``, and a single point elsewhere."""
         keep = range(len(self.sizes))
-        return Box(
+        return WindowGeometry(
             tuple(self.sizes[i] if i in dims else 1 for i in keep),
             tuple(self.strides[i] if i in dims else 1 for i in keep),
             tuple(self.padding[i] if i in dims else (0, 0) for i in keep),
@@ -54,19 +54,19 @@ def box_of(
     padding: Pairs,
     base_dilation: Shape | None = None,
     window_dilation: Shape | None = None,
-) -> Box:
+) -> WindowGeometry:
     """The parameters of an op, or why there is no pool for them."""
     if any(d != 1 and n > 1 for d, n in zip(base_dilation or (), x.shape)):
         raise Unsupported("pools of a dilated input have no NPU instruction", "leave base_dilation at 1")
     if any(d != 1 and k > 1 for d, k in zip(window_dilation or (), window_dimensions)):
         raise Unsupported("pools with holes have no NPU instruction", "leave window_dilation at 1")
-    return Box(window_dimensions, window_strides, padding)
+    return WindowGeometry(window_dimensions, window_strides, padding)
 
 
-def pooled(b: Builder, node: str, x: Value, box: Box, kind: DType | Grid) -> Value:
+def pooled(b: Builder, node: str, x: Value, box: WindowGeometry, kind: DType | Grid) -> Value:
     """``node`` over a box of any rank; padding is not counted."""
     x = b.pad(x, [(min(l, 0), min(h, 0)) for l, h in box.padding])
-    box = Box(box.sizes, box.strides, tuple((max(l, 0), max(h, 0)) for l, h in box.padding))
+    box = WindowGeometry(box.sizes, box.strides, tuple((max(l, 0), max(h, 0)) for l, h in box.padding))
     dims = box.busy
     if len(dims) > 2:
         # A box is pooled by two dimensions at a time; averages stay exact only where nothing is left out of them.
@@ -79,7 +79,7 @@ def pooled(b: Builder, node: str, x: Value, box: Box, kind: DType | Grid) -> Val
     return _pool_2d(b, node, x, box, dims, kind)
 
 
-def _pool_2d(b: Builder, node: str, x: Value, box: Box, dims: Sequence[int], kind: DType | Grid) -> Value:
+def _pool_2d(b: Builder, node: str, x: Value, box: WindowGeometry, dims: Sequence[int], kind: DType | Grid) -> Value:
     if len(dims) == 2:
         window = tuple(dims)
     else:
@@ -106,7 +106,7 @@ def _pool_2d(b: Builder, node: str, x: Value, box: Box, dims: Sequence[int], kin
     return b.transpose(b.reshape(y, tuple(shape)), [order.index(i) for i in range(x.ndim)])
 
 
-def counts(x: Shape, box: Box) -> np.ndarray[Any, Any]:
+def counts(x: Shape, box: WindowGeometry) -> np.ndarray[Any, Any]:
     """How many elements of the operand lie in each window, as an array that broadcasts against the result."""
     total = np.ones((1,) * len(x), np.int64)
     for i in box.busy:
@@ -129,7 +129,7 @@ def _sum(b: Builder, out: ArrayType, x: Value, **params: Any) -> Value:
         # A window of nothing but padding has no average.
         zeros = [(max(l, 0), max(h, 0)) for l, h in box.padding]
         x = b.pad(x, zeros)
-        box = Box(box.sizes, box.strides, tuple((min(l, 0), min(h, 0)) for l, h in box.padding))
+        box = WindowGeometry(box.sizes, box.strides, tuple((min(l, 0), min(h, 0)) for l, h in box.padding))
         inside = counts(x.shape, box)
     y = pooled(b, "average_pool_2d", x, box, out.dtype)
     if (inside == inside.flat[0]).all():

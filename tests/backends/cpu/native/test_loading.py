@@ -15,7 +15,7 @@ import pytest
 
 import nxjax as nx
 from nxjax.backends.cpu import engine as engines
-from nxjax.backends.cpu.engine import Engine
+from nxjax.backends.cpu.engine import KernelCache
 from nxjax.backends.cpu.native import loading
 from nxjax.backends.cpu.native.loading import PAGE, Room, Unlinkable, _Slab, room
 from nxjax.config import config
@@ -127,7 +127,7 @@ def test_code_that_runs_stays():
 
 @packed
 def test_code_is_freed_by_its_last_address():
-    e = Engine(isa.current())
+    e = KernelCache(isa.current())
     before = used()
     first = e.addresses([StreamCopy(11), PeakFma(1, np.dtype(np.float32))])
     again = e.addresses([StreamCopy(11)])
@@ -144,7 +144,7 @@ def test_code_is_freed_by_its_last_address():
 
 def test_llvms_own_loader_does_the_same(monkeypatch):
     monkeypatch.setattr(engines, "room", lambda: None)
-    e = Engine(isa.current())
+    e = KernelCache(isa.current())
     (address,) = e.addresses([StreamCopy(12)])
     assert address and e.has([StreamCopy(12)])
     del address
@@ -187,10 +187,10 @@ def test_memory_that_the_system_refuses_is_an_error(monkeypatch):
 
 def _objects(monkeypatch):
     found = []
-    e = Engine(isa.current())
-    loaded = Engine._loaded
+    e = KernelCache(isa.current())
+    loaded = KernelCache._loaded
     with monkeypatch.context() as m:
-        m.setattr(Engine, "_loaded", lambda self, data, symbols: found.append(data) or loaded(self, data, symbols))
+        m.setattr(KernelCache, "_loaded", lambda self, data, symbols: found.append(data) or loaded(self, data, symbols))
         e.addresses([StreamCopy(13)])
     return found
 
@@ -253,7 +253,7 @@ def test_a_function_that_the_process_does_not_have_is_an_error():
     """LLVM's loader takes it for one at address 0."""
     text = "declare void @no_such_function()\ndefine void @k() {\n  call void @no_such_function()\n  ret void\n}"
     with pytest.raises(LoweringError, match="no_such_function"):
-        Engine(isa.current()).module(text, ["k"])
+        KernelCache(isa.current()).module(text, ["k"])
 
 
 def test_runs_of_pages_are_joined_again():

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nxjax as nx
-from nxjax.backends.cpu.memory import Block, CpuBuffer
+from nxjax.backends.cpu.memory import CpuBuffer, PoolBlock
 from nxjax.backends.cpu.native.pool import STATISTICS
 from nxjax.backends.cpu.native.runtime import runtime
 from nxjax.backends.registry import get
@@ -66,7 +66,7 @@ def test_of_larger_blocks_the_smaller_one_serves(pool, order):
 
 def test_memory_can_be_written_to_its_end(pool):
     for nbytes in (1, 63, 64, 65, 4095, 2**18, 2**18 + 1, 5 * 2**20 + 3):
-        block = Block(nbytes)
+        block = PoolBlock(nbytes)
         data = CpuBuffer(block, ArrayType((nbytes,), np.dtype("uint8"))).to_numpy()
         import ctypes
 
@@ -139,7 +139,7 @@ def test_wrong_releases_are_noticed(pool):
 def test_no_memory_is_said_in_words(pool):
     before = pool.statistics()
     with pytest.raises(MemoryLimitError, match=r"(?s)70,368,744,177,664 bytes.*are in use.*fix"):
-        Block(2**46)
+        PoolBlock(2**46)
     assert pool.acquire(2**62) is None and pool.acquire(-1) is None
     after = pool.statistics()
     assert (after["in_use"], after["peak"], after["blocks"]) == (before["in_use"], before["peak"], before["blocks"])
@@ -193,7 +193,7 @@ def test_statistics_and_clear_caches(pool):
 
 def test_views_keep_their_memory(pool):
     used = pool.statistics()["in_use"]
-    data = CpuBuffer(Block(4000), ArrayType((1000,), np.dtype("float32"))).to_numpy()
+    data = CpuBuffer(PoolBlock(4000), ArrayType((1000,), np.dtype("float32"))).to_numpy()
     assert data.dtype == np.float32 and data.shape == (1000,) and not data.flags.writeable
     with pytest.raises(ValueError, match="read-only"):
         data[0] = 1
@@ -209,8 +209,8 @@ def test_views_keep_their_memory(pool):
 def test_arrays_without_bytes_and_of_ml_dtypes(pool):
     import ml_dtypes
 
-    assert CpuBuffer(Block(0), ArrayType((0, 3), np.dtype("float32"))).to_numpy().shape == (0, 3)
-    data = CpuBuffer(Block(6), ArrayType((3,), np.dtype(ml_dtypes.bfloat16))).to_numpy()
+    assert CpuBuffer(PoolBlock(0), ArrayType((0, 3), np.dtype("float32"))).to_numpy().shape == (0, 3)
+    data = CpuBuffer(PoolBlock(6), ArrayType((3,), np.dtype(ml_dtypes.bfloat16))).to_numpy()
     assert data.dtype == ml_dtypes.bfloat16 and data.shape == (3,)
 
 
@@ -253,6 +253,6 @@ def test_large_pages_do_not_reach_beyond_what_was_asked_for(pool):
     resident = lambda: int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     nbytes = 2**24 + 100_000  # of a class of 18 MiB
     before = resident()
-    block = Block(nbytes)
+    block = PoolBlock(nbytes)
     ctypes.memset(block.address, 1, nbytes)
     assert nbytes - 500_000 < resident() - before < nbytes + 1_000_000

@@ -7,7 +7,7 @@ import llvmlite.binding as llvm
 import pytest
 
 from nxjax.backends.cpu.native.loading import Unlinkable, _Linked
-from nxjax.backends.cpu.native.relocations import PROCESSORS, Kind
+from nxjax.backends.cpu.native.relocations import PROCESSORS, RelocationKind
 
 ARM = PROCESSORS["aarch64"]
 TEXT = """
@@ -132,4 +132,4 @@ def test_the_rest_of_an_instruction_stays():
         covered = sum(((1 << bits) - 1) << at for _, bits, at in kind.parts)
         assert word == ((1 << 8 * kind.size) - 1) & ~covered
         assert kind.written(word, -1) == (1 << 8 * kind.size) - 1
-    assert Kind(4, ((3, 9, 10),)).written(0, 0xFF8) == 0x1FF << 10
+    assert RelocationKind(4, ((3, 9, 10),)).written(0, 0xFF8) == 0x1FF << 10

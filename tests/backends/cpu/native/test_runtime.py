@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from nxjax.backends.cpu.engine import Engine, engine
+from nxjax.backends.cpu.engine import KernelCache, engine
 from nxjax.backends.cpu.native import runtime as runtimes
 from nxjax.backends.cpu.native import sync
 from nxjax.backends.cpu.native.abi import Addresses
@@ -125,7 +125,7 @@ def test_a_system_without_threads_pages_and_clock():
     """The runtime of such a system, here: kernels run on the caller, memory is the C library's."""
     system = sync.System("posix", threads=False, map_flags=0, huge_advice=0, page=4096, clock=-1)
     symbols = ("nx_acquire", "nx_release", "nx_parallel_for", "nx_threads_set", "nx_threads_reset", "nx_pool_limit")
-    apart = Engine(isa.current())  # with symbols of its own; its code lives as long
+    apart = KernelCache(isa.current())  # with symbols of its own; its code lives as long
     found = dict(zip(symbols, apart.module(text(system), symbols), strict=True))
     i64, ptr = ctypes.c_int64, ctypes.c_void_p
     acquire = ctypes.CFUNCTYPE(ptr, i64)(found["nx_acquire"])

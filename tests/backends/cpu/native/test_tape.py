@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 import nxjax as nx
 from nxjax.backends.cpu.engine import engine
-from nxjax.backends.cpu.interpret import Interpreter
+from nxjax.backends.cpu.interpret import TapeInterpreter
 from nxjax.backends.cpu.native import tape as tapes
 from nxjax.backends.cpu.native.abi import NO_MEMORY, OK
 from nxjax.backends.cpu.native.runtime import runtime
 from nxjax.backends.cpu.native.tape import Tape, chunk_of, is_parallel
 from nxjax.config import config
 from nxjax.kernels.cpu import isa
-from nxjax.lower.cpu.tape import Branch, Buffer, Call, Copy, Counter, CpuProgram, Host, Ref, Repeat, While
+from nxjax.lower.cpu.tape import Branch, Buffer, Call, Copy, Counter, CpuProgram, HostStep, Ref, Repeat, While
 from nxjax.trace.types import ArrayType
 from tests.backends.cpu.native.kernels import Add, Affine, Busy, Less
 
@@ -238,7 +238,7 @@ def programs(draw):
 @given(programs())
 def test_nested_programs_do_what_the_interpreter_does(p):
     data = np.arange(64) % 6 - 2
-    (wanted,) = Interpreter(p, engine(isa.current()))([data])
+    (wanted,) = TapeInterpreter(p, engine(isa.current()))([data])
     run = machine(p)
     for _ in range(3):
         np.testing.assert_array_equal(run(data)[0], wanted)
@@ -252,7 +252,7 @@ def host(op, x, y, n):
     from nxjax.trace.program import Equation, Var
 
     inside, outside = Var(rows(n)), Var(rows(n))
-    return Host((Ref(x),), (Ref(y),), (rows(n),), (rows(n),), equation=Equation(op, (inside,), (outside,), {}))
+    return HostStep((Ref(x),), (Ref(y),), (rows(n),), (rows(n),), equation=Equation(op, (inside,), (outside,), {}))
 
 
 class Op:

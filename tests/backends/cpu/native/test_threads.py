@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nxjax.backends.cpu.engine import engine
-from nxjax.backends.cpu.memory import Block
+from nxjax.backends.cpu.memory import PoolBlock
 from nxjax.backends.cpu.native import sync
 from nxjax.backends.cpu.native.runtime import processors, runtime, text
 from nxjax.config import config
@@ -28,7 +28,7 @@ def parallel_for(kernel, words, chunk):
     """By the native function, with the interpreter's lock given back."""
     (code,) = engine(isa.current()).addresses([kernel])
     table = np.array(words, np.uint64)
-    scratch = Block(kernel.scratch or 64)
+    scratch = PoolBlock(kernel.scratch or 64)
     call = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 3, *[ctypes.c_void_p] * 2)
     return call(runtime().addresses.parallel_for)(
         code, table.ctypes.data, kernel.items, chunk, kernel.scratch, scratch.address, None

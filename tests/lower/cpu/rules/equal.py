@@ -4,10 +4,10 @@ import numpy as np
 
 import nxjax as nx
 from nxjax.backends.cpu.engine import engine
-from nxjax.backends.cpu.interpret import Interpreter
+from nxjax.backends.cpu.interpret import TapeInterpreter
 from nxjax.kernels.cpu import isa
 from nxjax.lower.cpu.lower import lower
-from nxjax.lower.cpu.tape import Host, walk
+from nxjax.lower.cpu.tape import HostStep, walk
 
 ISAS = isa.possible()
 
@@ -20,14 +20,14 @@ def tape(op, *xs, **params):
 
 def hosted(program):
     """The names of the ops that run by their NumPy meaning."""
-    return [s.equation.op.name for s in walk(program.steps) if isinstance(s, Host)]
+    return [s.equation.op.name for s in walk(program.steps) if isinstance(s, HostStep)]
 
 
 def results(op, *xs, name=None, **params):
     """What machine code gives; no step of ``op`` may run on the host."""
     program = tape(op, *xs, **params)
     assert op.name not in hosted(program), str(program)
-    return Interpreter(program, engine(isa.named(name) if name else isa.current()))(xs)
+    return TapeInterpreter(program, engine(isa.named(name) if name else isa.current()))(xs)
 
 
 def meant(op, *xs, **params):

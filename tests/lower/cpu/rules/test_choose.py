@@ -5,7 +5,7 @@ import pytest
 import nxjax as nx
 from nxjax.kernels.cpu import isa
 from nxjax.lower.cpu.lower import lower
-from nxjax.lower.cpu.tape import Host, walk
+from nxjax.lower.cpu.tape import HostStep, walk
 from nxjax.ops.window import select_and_gather_add, select_and_scatter_add, window_shape
 from nxjax.trace.types import ArrayType
 from tests.lower.cpu.rules.windows import compiled, numbers
@@ -92,7 +92,7 @@ def test_gradients_of_pools_run_native(window):
     forward = lambda x: nx.jvp(pool, (x,), (x + 1,))
     for f in (back, forward):
         found = lower(nx.make_jaxpr(f)(nx.ShapeDtypeStruct(x.shape, x.dtype)))
-        assert not [s for s in walk(found.steps) if isinstance(s, Host)], str(found)
+        assert not [s for s in walk(found.steps) if isinstance(s, HostStep)], str(found)
         with nx.config.using(executor="cpu"):
             ys = nx.tree.leaves(nx.jit(f)(x))
         with nx.config.using(executor="reference"):

@@ -5,10 +5,10 @@ import pytest
 
 import nxjax as nx
 from nxjax.backends.cpu.engine import engine
-from nxjax.backends.cpu.interpret import Interpreter
+from nxjax.backends.cpu.interpret import TapeInterpreter
 from nxjax.kernels.cpu import isa, knobs
 from nxjax.lower.cpu.lower import lower
-from nxjax.lower.cpu.tape import Call, Host, walk
+from nxjax.lower.cpu.tape import Call, HostStep, walk
 from nxjax.ops.conv import ConvDimensionNumbers, conv_general_dilated
 from tests.lower.cpu.rules.windows import DTYPES, NAMES, close, compiled, convolution, numbers
 
@@ -20,8 +20,8 @@ def program(function, *xs):
 
 
 def ran(found, *xs):
-    assert not [s for s in walk(found.steps) if isinstance(s, Host)], str(found)
-    return Interpreter(found, engine(isa.current()))(list(xs))
+    assert not [s for s in walk(found.steps) if isinstance(s, HostStep)], str(found)
+    return TapeInterpreter(found, engine(isa.current()))(list(xs))
 
 
 def kernels(found):

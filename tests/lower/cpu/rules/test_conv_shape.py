@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nxjax.lower.cpu.rules.conv_shape import Dim, phases
+from nxjax.lower.cpu.rules.conv_shape import SpatialDim, phases
 
 SMALL = st.integers(1, 5)
 
@@ -19,7 +19,9 @@ def test_phases_meet_every_element_once(size, outputs, taps, step, dilation, hol
                 wanted.add((o, k, place // holes))
     found = set()
     written = []
-    for d, w_at, y_at, (more_at,) in phases(Dim(size, outputs, taps, step, dilation, low, 1, 1, 1, (10,)), holes):
+    for d, w_at, y_at, (more_at,) in phases(
+        SpatialDim(size, outputs, taps, step, dilation, low, 1, 1, 1, (10,)), holes
+    ):
         assert (d.y, more_at) == (d.more[0] // 10, 10 * y_at)
         for t in range(d.outputs):
             written.append(y_at + t * d.y)

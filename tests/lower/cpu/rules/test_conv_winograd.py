@@ -3,12 +3,12 @@ import pytest
 
 import nxjax as nx
 from nxjax.backends.cpu.engine import engine
-from nxjax.backends.cpu.interpret import Interpreter
+from nxjax.backends.cpu.interpret import TapeInterpreter
 from nxjax.kernels.cpu import isa, knobs
 from nxjax.kernels.cpu.winograd import Weights, Winograd
 from nxjax.lower.cpu.lower import lower, lower_parts
 from nxjax.lower.cpu.rules.conv_winograd import block_for
-from nxjax.lower.cpu.tape import Call, Host, walk
+from nxjax.lower.cpu.tape import Call, HostStep, walk
 from tests.lower.cpu.rules.windows import NAMES
 
 NHWC = ("NHWC", "HWIO", "NHWC")
@@ -17,7 +17,7 @@ NCHW = ("NCHW", "OIHW", "NCHW")
 
 def program(function, *xs):
     found = lower(nx.make_jaxpr(function)(*(nx.ShapeDtypeStruct(x.shape, x.dtype) for x in xs)))
-    assert not [s for s in walk(found.steps) if isinstance(s, Host)], str(found)
+    assert not [s for s in walk(found.steps) if isinstance(s, HostStep)], str(found)
     return found
 
 
@@ -38,7 +38,7 @@ def compare(f, xs, times, name, exact=False):
     with nx.config.using(cpu_isa=name):
         found = program(f, *xs)
         assert count(found) == times, str(found)
-        ys = Interpreter(found, engine(isa.current()))(list(xs))
+        ys = TapeInterpreter(found, engine(isa.current()))(list(xs))
     with nx.config.using(executor="reference"):
         wanted = f(*map(nx.numpy.asarray, xs))
     for y, z in zip(ys, wanted if isinstance(wanted, tuple) else (wanted,), strict=True):

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.backends.cpu.engine import engine
-from nxjax.backends.cpu.interpret import Interpreter
+from nxjax.backends.cpu.interpret import TapeInterpreter
 from nxjax.config import config
 from nxjax.kernels.cpu import isa
 from nxjax.lower.cpu.lower import lower
-from nxjax.lower.cpu.tape import Call, Host, walk
+from nxjax.lower.cpu.tape import Call, HostStep, walk
 from nxjax.ops.dot import dot_general
 from nxjax.trace import dtypes
 
@@ -30,9 +30,9 @@ def run(function, *xs, name=None, host=()):
     """The results of ``function`` by machine code for ``name``; only ``host`` ops may run on the host."""
     with config.using(cpu_isa=name or ""):
         program = lowered(function, *xs)
-        names = {s.equation.op.name for s in walk(program.steps) if isinstance(s, Host)}
+        names = {s.equation.op.name for s in walk(program.steps) if isinstance(s, HostStep)}
         assert names <= set(host), str(program)
-        return Interpreter(program, engine(isa.current()))([np.asarray(x) for x in xs])
+        return TapeInterpreter(program, engine(isa.current()))([np.asarray(x) for x in xs])
 
 
 def kernels(function, *xs):

@@ -3,10 +3,10 @@ import pytest
 
 import nxjax as nx
 from nxjax.backends.cpu.engine import engine
-from nxjax.backends.cpu.interpret import Interpreter
+from nxjax.backends.cpu.interpret import TapeInterpreter
 from nxjax.kernels.cpu import isa
 from nxjax.lower.cpu.lower import lower
-from nxjax.lower.cpu.tape import Call, Host, walk
+from nxjax.lower.cpu.tape import Call, HostStep, walk
 from nxjax.ops.quant_elementwise import qadd, qmul, qsub
 from nxjax.ops.quant_products import qconv
 from nxjax.ops.quant_reduce import qavgpool
@@ -121,9 +121,9 @@ def test_a_network_stays_in_integers(name):
     q = nx.quantize(f, "int8", calibrate=[(params, x)], progress=False)
     with nx.config.using(cpu_isa=name):
         program = lower(nx.make_jaxpr(lambda *v: q(list(v[:3]), v[3]))(*params, x))
-        assert not [s for s in walk(program.steps) if isinstance(s, Host)], str(program)
+        assert not [s for s in walk(program.steps) if isinstance(s, HostStep)], str(program)
         keys = [s.kernel.key for s in walk(program.steps) if isinstance(s, Call)]
         assert sum("stored_quantize" in k for k in keys) == 1, keys
-        (y,) = Interpreter(program, engine(isa.current()))([*params, x])
+        (y,) = TapeInterpreter(program, engine(isa.current()))([*params, x])
     with nx.config.using(executor="reference"):
         np.testing.assert_array_equal(y, np.asarray(q(params, x)))

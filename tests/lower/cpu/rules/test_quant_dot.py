@@ -6,11 +6,11 @@ import pytest
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.backends.cpu.engine import engine
-from nxjax.backends.cpu.interpret import Interpreter
+from nxjax.backends.cpu.interpret import TapeInterpreter
 from nxjax.config import config
 from nxjax.kernels.cpu import isa
 from nxjax.lower.cpu.lower import lower
-from nxjax.lower.cpu.tape import Call, Host, walk
+from nxjax.lower.cpu.tape import Call, HostStep, walk
 from nxjax.ops.quant_grid import Grid
 from nxjax.ops.quant_products import qdot, qmatmul
 from nxjax.trace import dtypes
@@ -28,8 +28,8 @@ def run(function, *xs, name=None):
     with config.using(cpu_isa=name or ""):
         types = [nx.ShapeDtypeStruct(x.shape, x.dtype) for x in xs]
         program = lower(nx.make_jaxpr(function)(*types))
-        assert not [s for s in walk(program.steps) if isinstance(s, Host)], str(program)
-        return Interpreter(program, engine(isa.current()))(list(xs))[0], program
+        assert not [s for s in walk(program.steps) if isinstance(s, HostStep)], str(program)
+        return TapeInterpreter(program, engine(isa.current()))(list(xs))[0], program
 
 
 def activations(rng, shape, grid):

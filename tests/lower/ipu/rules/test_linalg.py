@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import nxjax as nx
-from nxjax.backends.ipu.model import Model
+from nxjax.backends.ipu.model import CycleModel
 from nxjax.lower.ipu.lower import lower
 from tests.lower.ipu.cases import TINY, WHOLE, check, normal
 
@@ -28,4 +28,4 @@ def test_sides_are_solved_side_by_side():
     made = lower(nx.make_jaxpr(solve)(*types), WHOLE)
     (step,) = (s for s in made.steps if hasattr(s, "groups"))
     assert sum(len(g.tiles) for g in step.groups) == 200
-    assert Model(made).cycles.device < 200_000
+    assert CycleModel(made).cycles.device < 200_000

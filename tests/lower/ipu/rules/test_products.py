@@ -8,21 +8,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nxjax as nx
-from nxjax.kernels.ipu.chip import BOW, System
-from nxjax.lower.ipu.builder import Options
+from nxjax.kernels.ipu.chip import BOW, IpuSystem
+from nxjax.lower.ipu.builder import IpuOptions
 from nxjax.lower.ipu.interpret import interpret
 from nxjax.lower.ipu.lower import lower
 from nxjax.lower.ipu.program import Copy, Execute
 from nxjax.lower.ipu.verify import verify
 
 
-def system(tiles: int, memory: int = BOW.memory) -> System:
-    return System("small", "small IPU", replace(BOW, tiles=tiles, memory=memory), 1)
+def system(tiles: int, memory: int = BOW.memory) -> IpuSystem:
+    return IpuSystem("small", "small IPU", replace(BOW, tiles=tiles, memory=memory), 1)
 
 
 def run(f, *args, tiles: int = 16, memory: int = BOW.memory, tolerance: float = 1e-4, **options):
     program = nx.make_jaxpr(f)(*args)
-    found = lower(program, system(tiles, memory), Options(**options))
+    found = lower(program, system(tiles, memory), IpuOptions(**options))
     verify(found)
     (y,) = interpret(found, list(args))
     want = np.asarray(f(*args))
@@ -132,7 +132,7 @@ def test_half_partials_round_once_per_block():
     """Sums are single inside of a block of 16, half between blocks: Graphcore's instruction set."""
     x, y = numbers(0, 8, 64).astype(np.float16), numbers(1, 64, 16).astype(np.float16)
     program = nx.make_jaxpr(lambda a, b: a @ b)(x, y)
-    (got,) = interpret(lower(program, system(1), Options(partials="float16")), [x, y])
+    (got,) = interpret(lower(program, system(1), IpuOptions(partials="float16")), [x, y])
     total = np.zeros((8, 16), np.float16)
     for k in range(0, 64, 16):
         block = x[:, k : k + 16].astype(np.float32) @ y[k : k + 16].astype(np.float32)

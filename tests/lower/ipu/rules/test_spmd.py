@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import nxjax as nx
-from nxjax.kernels.ipu.chip import BOW, System
+from nxjax.kernels.ipu.chip import BOW, IpuSystem
 from nxjax.lower.ipu.interpret import interpret
 from nxjax.lower.ipu.lower import lower
 from nxjax.lower.ipu.program import Execute
@@ -20,8 +20,8 @@ W = RNG.standard_normal((12, 16)).astype(np.float32)
 V = RNG.standard_normal((16, 12)).astype(np.float32)
 
 
-def small(ipus: int) -> System:
-    return System("small", "small IPUs", replace(BOW, tiles=8), ipus)
+def small(ipus: int) -> IpuSystem:
+    return IpuSystem("small", "small IPUs", replace(BOW, tiles=8), ipus)
 
 
 def mapped(f, mesh, in_specs, out_specs):

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nxjax as nx
-from nxjax.backends.ipu.model import Model
+from nxjax.backends.ipu.model import CycleModel
 from nxjax.lower.ipu.lower import lower
 from tests.lower.ipu.cases import CRAMPED, WHOLE, check, integers, normal
 
@@ -39,6 +39,6 @@ def test_places_outside_of_long_tables(rows: int, count: int):
 @pytest.mark.parametrize(("rows", "width", "count"), [(5000, 128, 4096), (500_000, 1, 100_000)])
 def test_look_ups_are_spread_over_the_chip(rows: int, width: int, count: int):
     types = nx.ShapeDtypeStruct((rows, width), np.float32), nx.ShapeDtypeStruct((count,), np.int32)
-    model = Model(lower(nx.make_jaxpr(lambda t, i: t[i])(*types), WHOLE))
+    model = CycleModel(lower(nx.make_jaxpr(lambda t, i: t[i])(*types), WHOLE))
     used = model.memory.per_tile
     assert model.memory.fits and used.max() < 2 * used.mean()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import nxjax as nx
-from nxjax.backends.ipu.model import Model
+from nxjax.backends.ipu.model import CycleModel
 from nxjax.lower.ipu.lower import lower
 from nxjax.lower.ipu.program import Execute
 from tests.lower.ipu.cases import WHOLE, check, normal
@@ -19,7 +19,7 @@ def test_gradients_of_pools_use_the_chip(shape: tuple[int, ...], whole: bool):
     made = lower(nx.make_jaxpr(gradient)(nx.ShapeDtypeStruct(shape, np.float32)), WHOLE)
     names = {g.codelet.name for s in made.walk() if isinstance(s, Execute) for g in s.groups}
     assert any("Scatter" in n for n in names) == whole
-    model = Model(made)
+    model = CycleModel(made)
     assert model.cycles.device < 100_000 and model.memory.per_tile.max() < 2 * model.memory.per_tile.mean()
 
 

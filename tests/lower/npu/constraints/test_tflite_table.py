@@ -3,7 +3,7 @@
 import numpy as np
 
 from nxjax.lower.npu.constraints.tflite_table import Limit, Table, axes, every_map, first, kernel, maps
-from nxjax.lower.npu.formats.tflite_ops import Operation, operations
+from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator, operations
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.ops.quant_grid import Grid
 
@@ -79,4 +79,4 @@ def test_words_about_operators():
     pool = {"window": (2, 3), "strides": (1, 1), "padding": ((0, 0), (0, 0)), "activation": None}
     [pooled] = parts(Node("max_pool_2d", (x,), (t("p", 1, 3, 2, 4),), pool))
     assert kernel(pooled) == (2, 3)
-    assert isinstance(pooled, Operation)
+    assert isinstance(pooled, TFLiteOperator)

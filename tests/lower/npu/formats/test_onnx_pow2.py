@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nxjax.errors import ParameterError
-from nxjax.lower.npu.formats.onnx_build import Options
+from nxjax.lower.npu.formats.onnx_build import OnnxOptions
 from nxjax.lower.npu.formats.onnx_pow2 import covering, power_of_two, regrid, regular
 from nxjax.lower.npu.formats.onnx_writer import emit
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
@@ -44,7 +44,7 @@ def test_regridded_graphs_are_near_the_originals(case):
     for want, got, t in zip(real(graph, feeds), real(other, moved), other.outputs):
         span = np.abs(want).max()
         assert np.abs(want - got).max() <= max(0.1 * span, 3 * t.grid.scale)
-    emit(other, Options(style="qdq-pow2"))
+    emit(other, OnnxOptions(style="qdq-pow2"))
 
 
 def test_tables_are_read_at_the_new_values():
@@ -106,4 +106,4 @@ def test_per_channel_scales_stay_per_channel_when_asked():
 def test_other_scales_are_refused_not_changed():
     graph, _, _ = int8_graph(next(c for c in cases() if c.op == "add"))
     with pytest.raises(ParameterError, match="not powers of two"):
-        emit(graph, Options(style="qdq-pow2"))
+        emit(graph, OnnxOptions(style="qdq-pow2"))

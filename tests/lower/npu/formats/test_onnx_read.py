@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from nxjax.errors import InvalidFileError, LoweringError
-from nxjax.lower.npu.formats.onnx_build import Options
+from nxjax.lower.npu.formats.onnx_build import OnnxOptions
 from nxjax.lower.npu.formats.onnx_read import read
 from nxjax.lower.npu.formats.onnx_writer import emit, write
 from nxjax.lower.npu.interpret import interpret
@@ -42,7 +42,7 @@ SPELLED = ("squared_difference", "gelu", "softmax")
 @pytest.mark.parametrize("case", CASES, ids=repr)
 def test_quantized_files_read_back_bit_for_bit(case, unsigned):
     graph, feeds, _ = int8_graph(case)
-    other = read(emit(graph, Options(17, "qdq", unsigned)).data)
+    other = read(emit(graph, OnnxOptions(17, "qdq", unsigned)).data)
     assert [(t.shape, t.grid) for t in other.inputs] == [(t.shape, t.grid) for t in graph.inputs]
     (want,), (got,) = interpret(graph, feeds), interpret(other, feeds)
     assert got.dtype == want.dtype
@@ -53,7 +53,7 @@ def test_quantized_files_read_back_bit_for_bit(case, unsigned):
 @pytest.mark.parametrize("unsigned", [False, True])
 def test_int16_files_read_back(op, unsigned):
     graph, feeds, _ = int8_graph(next(c for c in CASES if c.op == op), I16)
-    other = read(emit(graph, Options(17, "qdq", unsigned)).data)
+    other = read(emit(graph, OnnxOptions(17, "qdq", unsigned)).data)
     (want,), (got,) = interpret(graph, feeds), interpret(other, feeds)
     assert got.dtype == want.dtype
     assert np.abs(got.astype(int) - want.astype(int)).max() <= 1
@@ -62,7 +62,7 @@ def test_int16_files_read_back(op, unsigned):
 @pytest.mark.parametrize("quantized", [False, True])
 def test_operators_with_other_operands_read_back(quantized):
     for graph, feeds, expected in mixed(quantized):
-        other = read(emit(graph, Options(17, "qdq", quantized)).data)
+        other = read(emit(graph, OnnxOptions(17, "qdq", quantized)).data)
         for got, want in zip(interpret(other, feeds), expected, strict=True):
             np.testing.assert_array_equal(got, want, err_msg=graph.nodes[0].op)
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nxjax.errors import LoweringError, ParameterError
-from nxjax.lower.npu.formats.onnx_build import Options
+from nxjax.lower.npu.formats.onnx_build import OnnxOptions
 from nxjax.lower.npu.formats.onnx_writer import emit, write
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
@@ -49,7 +49,7 @@ def run(written, args):
 @pytest.mark.parametrize("case", CASES, ids=repr)
 def test_float_files_compute_the_operator(case, opset):
     graph = float_graph(case)
-    (got,) = run(emit(graph, Options(opset)), [a for i, a in enumerate(case.arrays) if i not in case.constant])
+    (got,) = run(emit(graph, OnnxOptions(opset)), [a for i, a in enumerate(case.arrays) if i not in case.constant])
     assert got.dtype == graph.outputs[0].dtype
     np.testing.assert_allclose(got, case.expected(), rtol=1e-5, atol=2e-5)
 
@@ -59,7 +59,7 @@ def test_float_files_compute_the_operator(case, opset):
 @pytest.mark.parametrize("case", CASES, ids=repr)
 def test_quantized_files_are_within_one_step(case, dtype, unsigned):
     graph, feeds, y = int8_graph(case, dtype)
-    (got,) = run(emit(graph, Options(17, "qdq", unsigned)), feeds)
+    (got,) = run(emit(graph, OnnxOptions(17, "qdq", unsigned)), feeds)
     grid = graph.outputs[0].grid
     assert got.dtype == grid.dtype
     assert steps(got, y, grid) <= 1
@@ -68,7 +68,7 @@ def test_quantized_files_are_within_one_step(case, dtype, unsigned):
 @pytest.mark.parametrize("case", [c for c in CASES if c.op in WEIGHTED], ids=repr)
 def test_weights_with_one_scale_have_biases_with_one_scale(case):
     graph, feeds, y = int8_graph(case, channels=False)
-    written = emit(graph, Options())
+    written = emit(graph, OnnxOptions())
     (got,) = run(written, feeds)
     assert steps(got, y, graph.outputs[0].grid) <= 1
     model = onnx.load_from_string(written.data)
@@ -78,7 +78,7 @@ def test_weights_with_one_scale_have_biases_with_one_scale(case):
 def test_float_files_say_the_activations_that_grids_were():
     x, y = Tensor("x", (256,), I8, Grid(I8, 0.06, 0)), Tensor("y", (256,), I8, Grid(I8, 6 / 255, -128))
     graph = NpuGraph("g", [x], [y], [Node("add", (x, x), (y,), {"activation": None}, name="add")])
-    written = emit(graph, Options(style="float"))
+    written = emit(graph, OnnxOptions(style="float"))
     stored = np.arange(-128, 128).astype(I8)
     (want,), (got,) = interpret(graph, [stored]), run(written, [stored])
     assert got.dtype == I8
@@ -94,7 +94,7 @@ def names_of(written):
 
 def test_node_names_are_the_graphs():
     graph = cnn()
-    written = emit(graph, Options(17, "qdq", unsigned=True))
+    written = emit(graph, OnnxOptions(17, "qdq", unsigned=True))
     assert set(names_of(written)) == set(written.owners)
     assert {n.name for n in graph.nodes} <= set(names_of(written))
     assert {n.name for n in written.owners.values()} == {n.name for n in graph.nodes}
@@ -117,7 +117,7 @@ def test_transposes_of_the_graph_cancel():
         Node("transpose", (b,), (y,), {"permutation": (0, 3, 1, 2)}),
     ]
     graph = NpuGraph("g", [x], [y], nodes).check()
-    written = emit(graph, Options())
+    written = emit(graph, OnnxOptions())
     assert [n.op_type for n in onnx.load_from_string(written.data).graph.node] == ["MaxPool"]
     values = np.random.default_rng(0).standard_normal(x.shape).astype(np.float32)
     np.testing.assert_array_equal(run(written, [values])[0], interpret(graph, [values])[0])
@@ -127,14 +127,14 @@ def test_inputs_and_constants_may_be_outputs():
     x, c = Tensor("x", (2,), np.dtype("float32")), Tensor("c", (2,), np.dtype("float32"))
     c.data = np.ones(2, np.float32)
     graph = NpuGraph("g", [x], [x, c, x], [])
-    got = run(emit(graph, Options()), [np.zeros(2, np.float32)])
+    got = run(emit(graph, OnnxOptions()), [np.zeros(2, np.float32)])
     assert [g.tolist() for g in got] == [[0, 0], [1, 1], [0, 0]]
 
 
 def test_equal_names_are_told_apart():
     x, y, z = (Tensor("t", (2,), np.dtype("float32")) for _ in range(3))
     graph = NpuGraph("g", [x], [z], [Node("abs", (x,), (y,), name="n"), Node("neg", (y,), (z,), name="n")])
-    written = emit(graph, Options())
+    written = emit(graph, OnnxOptions())
     assert run(written, [np.float32([1, -2])])[0].tolist() == [-1, -2]
     assert names_of(written) == ["n", "n_1"]
 
@@ -157,7 +157,7 @@ def test_int4_weights_are_written_in_either_opset():
     want = values @ grid.dequantize(w.data).T
     sizes = []
     for opset in (17, 21):
-        written = emit(graph, Options(opset))
+        written = emit(graph, OnnxOptions(opset))
         np.testing.assert_allclose(run(written, [values])[0], want, rtol=1e-5, atol=1e-5)
         sizes.append(len(written.data))
     assert sizes[1] < sizes[0]
@@ -182,7 +182,7 @@ def test_random_convolutions_against_the_integer_reference(shape, out, kernel, s
     case = Case("depthwise_conv_2d" if depthwise else "conv_2d", [x, w, b], means, attrs, (1, 2))
     graph, feeds, _ = int8_graph(case, channels=data.draw(st.booleans()))
     (want,) = interpret(graph, feeds)
-    (got,) = run(emit(graph, Options(17, "qdq", unsigned)), feeds)
+    (got,) = run(emit(graph, OnnxOptions(17, "qdq", unsigned)), feeds)
     assert np.abs(got.astype(int) - want.astype(int)).max() <= 1
 
 
@@ -191,7 +191,7 @@ def test_random_convolutions_against_the_integer_reference(shape, out, kernel, s
 def test_random_networks_against_the_meaning_of_graphs(seed, unsigned):
     """Chains of operators that move, sum and clamp, in whatever order: layouts have to follow."""
     graph, feeds = chain(seed)
-    written = emit(graph, Options(17, "qdq", unsigned))
+    written = emit(graph, OnnxOptions(17, "qdq", unsigned))
     for got, want in zip(run(written, feeds), interpret(graph, feeds), strict=True):
         assert np.abs(got.astype(int) - want.astype(int)).max(initial=0) <= 1
 
@@ -200,7 +200,7 @@ def test_random_networks_against_the_meaning_of_graphs(seed, unsigned):
 @pytest.mark.parametrize("quantized", [False, True])
 def test_operators_with_other_operands_are_exact(quantized, opset):
     for graph, feeds, expected in mixed(quantized):
-        written = emit(graph, Options(opset, "qdq", quantized))
+        written = emit(graph, OnnxOptions(opset, "qdq", quantized))
         for got, want in zip(run(written, feeds), expected, strict=True):
             assert got.dtype == want.dtype
             np.testing.assert_array_equal(got, want, err_msg=graph.nodes[0].op)
@@ -214,7 +214,7 @@ def test_a_cast_takes_the_stored_integers(unsigned, to):
     graph = NpuGraph("c", [x], [y], [Node("cast", (x,), (y,))])
     stored = np.int8([[-128, -7, 0, 5, 127]])
     (want,) = interpret(graph, [stored])
-    (got,) = run(emit(graph, Options(17, "qdq", unsigned)), [stored])
+    (got,) = run(emit(graph, OnnxOptions(17, "qdq", unsigned)), [stored])
     assert got.dtype == want.dtype and got.tolist() == want.tolist() == stored.astype(to).tolist()
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nxjax.backends.npu.litert import Session
+from nxjax.backends.npu.litert import LiteRTSession
 from nxjax.errors import DtypeError, LoweringError, user_source
 from nxjax.lower.npu.formats import tflite, tflite_kernels, tflite_ops, tflite_read, tflite_schema, tflite_versions
-from nxjax.lower.npu.formats.tflite_ops import Operation
+from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
 from nxjax.ops.fixed import functions
@@ -45,7 +45,7 @@ def parsed(data: bytes):
 
 def run(graph: NpuGraph, args, kernels="reference"):
     operations = tflite_ops.operations(graph)
-    return Session(tflite.encode(graph, operations), operations, kernels)(args)
+    return LiteRTSession(tflite.encode(graph, operations), operations, kernels)(args)
 
 
 @pytest.mark.parametrize("op", sorted(KINDS))
@@ -283,7 +283,7 @@ def test_fully_connected_of_many_dimensions_is_read_with_its_reshape():
     x, y = Tensor("x", (2, 3, 4), F32), Tensor("y", (6, 5), F32)
     w = Tensor("w", (5, 4), F32, None, rng.normal(size=(5, 4)).astype(np.float32))
     options = {"fused_activation_function": 0, "keep_num_dims": False}
-    data = tflite.encode(NpuGraph("f", [x], [y], []), [Operation("FULLY_CONNECTED", [x, w, None], [y], options)])
+    data = tflite.encode(NpuGraph("f", [x], [y], []), [TFLiteOperator("FULLY_CONNECTED", [x, w, None], [y], options)])
     graph = tflite_read.read(data)
     assert [n.op for n in graph.nodes] == ["reshape", "fully_connected"]
     value = rng.normal(size=(2, 3, 4)).astype(np.float32)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nxjax.errors import InvalidFileError
 from nxjax.lower.npu.formats import flatbuffer, tflite, tflite_read
-from nxjax.lower.npu.formats.tflite_ops import Operation
+from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
 from nxjax.lower.npu.formats.tflite_schema import IDENTIFIER, SCHEMA
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
@@ -206,7 +206,7 @@ def test_the_masks_of_strided_slice_are_read():
         for n, v in zip("bes", ([1, 2, 9], [0, 3, -9], [1, 1, 1]), strict=True)
     ]
     masks = {"begin_mask": 4, "end_mask": 5, "shrink_axis_mask": 2}
-    data = tflite.encode(NpuGraph("s", [x], [y], []), [Operation("STRIDED_SLICE", [x, *ends], [y], masks)])
+    data = tflite.encode(NpuGraph("s", [x], [y], []), [TFLiteOperator("STRIDED_SLICE", [x, *ends], [y], masks)])
     graph = tflite_read.read(data)
     assert [n.op for n in graph.nodes] == ["strided_slice", "reshape"]
     assert graph.nodes[0].attrs["begin"] == (1, 2, 0) and graph.nodes[0].attrs["end"] == (4, 3, 6)
@@ -221,7 +221,7 @@ def test_the_masks_of_strided_slice_are_read():
 
 def test_squeeze_is_a_reshape():
     x, y = Tensor("x", (1, 4, 1), F32), Tensor("y", (4,), F32)
-    data = tflite.encode(NpuGraph("s", [x], [y], []), [Operation("SQUEEZE", [x], [y], {"squeeze_dims": [0, 2]})])
+    data = tflite.encode(NpuGraph("s", [x], [y], []), [TFLiteOperator("SQUEEZE", [x], [y], {"squeeze_dims": [0, 2]})])
     assert tflite_read.read(data).nodes[0].attrs == {"shape": (4,)}
 
 

@@ -26,9 +26,9 @@ from nxjax.ops.power import power
 from nxjax.ops.prelu import prelu, qprelu
 from nxjax.ops.quant_grid import Grid
 from nxjax.ops.shape import broadcast_in_dim
-from nxjax.quant.groups import Group, Walk
-from nxjax.quant.scheme import Policy, decided
-from nxjax.quant.view import View
+from nxjax.quant.groups import FusedGroup, GridWalk
+from nxjax.quant.scheme import Policy, resolve_policy
+from nxjax.quant.view import WeightView
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
@@ -48,16 +48,16 @@ LOGADDEXP: Final = ("max", "sub", "abs", "neg", "exp", "log1p", "add", "ne", "ad
 
 @final
 @dataclass(eq=False)
-class Sloped(Group):
+class Sloped(FusedGroup):
     """A prelu whose slopes are weights."""
 
-    def emit(self, walk: Walk) -> tuple[Array, Grid | None]:
+    def emit(self, walk: GridWalk) -> tuple[Array, Grid | None]:
         (x, x_grid), (y, y_grid) = (walk.on_grid(a, self.dtype) for a in self.activations)
         out = walk.result_grid(self.output, self.dtype)
         return qprelu(x, y, x_grid=x_grid, y_grid=y_grid, out_grid=out, rounding=self.scheme.rounding), out
 
 
-def spelled(program: Program, weights: Sequence[bool], policy: Policy, names: dict[Var, str]) -> Program:
+def fuse_patterns(program: Program, weights: Sequence[bool], policy: Policy, names: dict[Var, str]) -> Program:
     """``program`` in those words. ``names`` gets the names of what is new."""
     return _Speller(program, weights, policy, names).program()
 
@@ -66,7 +66,7 @@ def spelled(program: Program, weights: Sequence[bool], policy: Policy, names: di
 class _Speller:
     def __init__(self, program: Program, weights: Sequence[bool], policy: Policy, names: dict[Var, str]) -> None:
         self.source = program
-        self.view = View(program, weights)
+        self.view = WeightView(program, weights)
         self.policy = policy
         self.names = names
         self.equations: list[Equation] = []
@@ -96,7 +96,7 @@ class _Speller:
             return False
         if all(self.view.is_weight(a) for a in e.inputs):
             return False
-        scheme = decided(self.policy, e, self.names)
+        scheme = resolve_policy(self.policy, e, self.names)
         if scheme is None or not scheme.integer:
             return False
         # Of 16 bits there is a table of few functions only.

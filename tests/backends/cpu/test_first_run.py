@@ -11,7 +11,7 @@ import pytest
 
 import nxjax as nx
 from nxjax.backends.cpu.engine import engine
-from nxjax.backends.cpu.first import FirstByMeaning, is_simple
+from nxjax.backends.cpu.first_run import FirstByMeaning, is_simple
 from nxjax.kernels.cpu import isa
 
 X = np.array([0.1, -2.5, 3e30, 0.0], np.float32)

@@ -13,13 +13,13 @@ from nxjax.config import config
 from nxjax.ops import vocabulary as ops
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Op
-from nxjax.trace.stage import computing_at_once
+from nxjax.trace.stage import evaluating_eagerly
 
 NDArray = np.ndarray[Any, Any]
 
 
 def _known(op: Op, *xs: NDArray) -> NDArray:
-    with computing_at_once():
+    with evaluating_eagerly():
         found: Any = op(*map(wrap, xs))
         return found.numpy()
 

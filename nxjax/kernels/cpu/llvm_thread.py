@@ -101,7 +101,7 @@ _HELD: Final[dict[int, Any]] = {}
 
 
 @final
-class Closed:
+class LlvmHandle:
     """Something of LLVM's; this object's end closes it, where no handler runs."""
 
     __slots__ = ("held",)

@@ -9,7 +9,7 @@ import operator
 from collections.abc import Callable
 from typing import Any, Final
 
-from nxjax.deploy.trace import Bound
+from nxjax.deploy.trace import BoundFunction
 from nxjax.errors import ParameterError, ShardingError, TreeError
 from nxjax.trace import tree
 from nxjax.trace.sharding import PartitionSpec, Sharding, as_sharding
@@ -18,7 +18,7 @@ from nxjax.trace.types import ShapeDtypeStruct
 SPREAD: Final = ("in_shardings", "out_shardings", "donate_argnums")
 
 
-def spread(fun: Callable[..., Any], bound: Bound, options: dict[str, Any]) -> dict[str, Any]:
+def spread(fun: Callable[..., Any], bound: BoundFunction, options: dict[str, Any]) -> dict[str, Any]:
     """``options`` with its shardings and donations flat: what `nx.jit` would understand of them.
 
     Args:
@@ -54,7 +54,7 @@ def _own(x: Any) -> Sharding | None:
     return getattr(x, "sharding", None) if isinstance(x, ShapeDtypeStruct) else None
 
 
-def _per_argument(prefix: Any, bound: Bound, free: list[int]) -> list[Sharding | None]:
+def _per_argument(prefix: Any, bound: BoundFunction, free: list[int]) -> list[Sharding | None]:
     where = "compile: in_shardings"
     if isinstance(prefix, (tuple, list)):
         if len(prefix) not in (len(bound.args), len(free)):
@@ -88,7 +88,7 @@ def _flat(prefix: Any, full: Any, where: str) -> list[Sharding | None]:
     return [None if s is None else as_sharding(s, where) for s in found]
 
 
-def _donated(given: Any, bound: Bound, free: list[int]) -> tuple[int, ...]:
+def _donated(given: Any, bound: BoundFunction, free: list[int]) -> tuple[int, ...]:
     """Inputs of the program that belong to the donated arguments."""
     try:
         chosen = {operator.index(i) for i in (given if isinstance(given, (tuple, list)) else (given,))}
@@ -108,13 +108,13 @@ def _donated(given: Any, bound: Bound, free: list[int]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def input_names(bound: Bound) -> list[str]:
+def input_names(bound: BoundFunction) -> list[str]:
     """What each input of the program is called in the user's own arguments, such as ``argument 0['w']``."""
     free = [n for n in range(len(bound.args)) if n not in bound.constants]
     return [name for n in free for name in tree.path_names(bound.args[n], f"argument {n}")]
 
 
-def output_names(bound: Bound) -> list[str]:
+def output_names(bound: BoundFunction) -> list[str]:
     """What each result of the program is called in what the function gives."""
     whole = tree.unflatten(bound.out_tree, list(range(bound.out_tree.num_leaves)))
     return tree.path_names(whole, "result")

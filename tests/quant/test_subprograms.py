@@ -9,7 +9,7 @@ import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax import lax, nn
 from nxjax.quant import QArray, walk
-from nxjax.quant.inner import called
+from nxjax.quant.subprograms import rebuild_call
 
 R = np.random.default_rng(0)
 INTEGER = ("int8", "int16x8")
@@ -38,12 +38,12 @@ def test_the_program_that_is_quantized_stays_what_it_was(monkeypatch: pytest.Mon
 
     def watched(e: Any, *args: Any) -> Any:
         before = dict(e.params)
-        made = called(e, *args)
+        made = rebuild_call(e, *args)
         assert all(e.params[k] is v for k, v in before.items()) and len(e.params) == len(before)
         seen.append(e.op.name)
         return made
 
-    monkeypatch.setattr(walk, "called", watched)
+    monkeypatch.setattr(walk, "rebuild_call", watched)
 
     def f(p: Any, x: Any) -> Any:
         layer = nx.checkpoint(lambda y: nn.relu(y @ p["w"]))

@@ -33,7 +33,7 @@ class Handed(NamedTuple):
     stepped: bool = False
 
 
-def handed(e: Equation) -> list[list[Handed]]:
+def inner_operands(e: Equation) -> list[list[Handed]]:
     """Per held program, the operands that its inputs are. What loops carry is none of them: it changes."""
     n = len(e.inputs)
     if e.op.name in LOOPS:
@@ -47,7 +47,7 @@ def handed(e: Equation) -> list[list[Handed]]:
     return [[Handed(i, i) for i in range(n)] for _ in e.programs()]
 
 
-def called(
+def rebuild_call(
     e: Equation, args: Sequence[Array], further: Sequence[Array], stepped: Sequence[bool], made: Sequence[Any]
 ) -> Any:
     """The results of ``e`` with other programs, which take ``further`` operands too.

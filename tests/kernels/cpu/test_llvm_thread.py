@@ -13,9 +13,9 @@ import llvmlite.binding as llvm
 import pytest
 
 import nxjax as nx
-from nxjax.backends.cpu.engine import Engine
-from nxjax.kernels.cpu import apart, isa
-from nxjax.kernels.cpu.apart import Closed
+from nxjax.backends.cpu.engine import KernelCache
+from nxjax.kernels.cpu import isa, llvm_thread
+from nxjax.kernels.cpu.llvm_thread import LlvmHandle
 
 
 class _Stop(BaseException):
@@ -44,7 +44,7 @@ def test_compiling_may_be_stopped_anywhere():
                 sys.setprofile(None)
                 raise _Stop
 
-    Engine(isa.current())  # what is made once
+    KernelCache(isa.current())  # what is made once
     stopped, places = True, 0
     while stopped:
         places += 1
@@ -53,7 +53,7 @@ def test_compiling_may_be_stopped_anywhere():
         made = None
         try:
             sys.setprofile(at)
-            made = Engine(isa.current())
+            made = KernelCache(isa.current())
             made._loaded(made._emitted(text), [f"f{places}"])
             stopped = False
         except _Stop:
@@ -89,13 +89,13 @@ def test_what_was_stopped_goes_on_for_nobody():
         thread = threading.Thread(target=stop)
         thread.start()
         with pytest.raises(_Stop):
-            apart.apart(work)
+            llvm_thread.apart(work)
         thread.join(60)
     finally:
         signal.signal(signal.SIGINT, old)
     assert not ended
     may.set()
-    assert apart.apart(lambda: ended) == [1]
+    assert llvm_thread.apart(lambda: ended) == [1]
 
 
 def test_failures_come_back_without_what_their_frames_hold():
@@ -106,7 +106,7 @@ def test_failures_come_back_without_what_their_frames_hold():
         raise ValueError("here")
 
     with pytest.raises(ValueError, match="here") as found:
-        apart.apart(work)
+        llvm_thread.apart(work)
     assert thread != [threading.get_ident()]
     assert all(entry.name != "work" for entry in found.traceback)
 
@@ -115,16 +115,16 @@ def test_a_system_without_threads_works_here(monkeypatch):
     def none(*_: Any) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(apart, "_helper", apart._Helper())
-    monkeypatch.setattr(apart._thread, "start_new_thread", none)
-    assert apart.apart(threading.get_ident) == threading.get_ident()
+    monkeypatch.setattr(llvm_thread, "_helper", llvm_thread._Helper())
+    monkeypatch.setattr(llvm_thread._thread, "start_new_thread", none)
+    assert llvm_thread.apart(threading.get_ident) == threading.get_ident()
 
 
 def test_a_program_of_threads_with_small_stacks_works_here(monkeypatch):
-    monkeypatch.setattr(apart, "_helper", apart._Helper())
+    monkeypatch.setattr(llvm_thread, "_helper", llvm_thread._Helper())
     old = threading.stack_size(128 * 1024)
     try:
-        assert apart.apart(threading.get_ident) == threading.get_ident()
+        assert llvm_thread.apart(threading.get_ident) == threading.get_ident()
     finally:
         threading.stack_size(old)
 
@@ -137,9 +137,9 @@ def test_what_llvm_holds_is_closed_elsewhere():
             closed.append(threading.get_ident())
             raise OSError
 
-    held = Closed(Held())
+    held = LlvmHandle(Held())
     del held
-    assert apart.apart(lambda: 1) == 1
+    assert llvm_thread.apart(lambda: 1) == 1
     assert len(closed) == 1
     assert closed[0] != threading.get_ident()
 
@@ -157,14 +157,14 @@ def test_garbage_of_a_cycle_is_closed_once(main):
             ended.append(1)
 
     def collected() -> bool:
-        cycle: list[Any] = [Closed(Held())]
+        cycle: list[Any] = [LlvmHandle(Held())]
         cycle.append(cycle)
         del cycle
         gc.collect()
         return True
 
     assert collected() if main else _elsewhere(collected)
-    assert apart.apart(lambda: 1) == 1
+    assert llvm_thread.apart(lambda: 1) == 1
     gc.collect()
     assert closed == [[]] and ended == [1]
 
@@ -179,17 +179,17 @@ def test_a_fork_waits_for_who_works():
         may.wait(60)
         ended.append(1)
 
-    apart._helper.do(work)
+    llvm_thread._helper.do(work)
     assert begun.wait(60)
     threading.Timer(0.2, may.set).start()
     child = os.fork()
     if not child:
-        right = ended == [1] and apart.apart(lambda: threading.get_ident()) != threading.get_ident()
+        right = ended == [1] and llvm_thread.apart(lambda: threading.get_ident()) != threading.get_ident()
         os._exit(0 if right else 1)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
 
     def is_free() -> bool:
-        return apart._helper.working.acquire(blocking=False) and not apart._helper.working.release()
+        return llvm_thread._helper.working.acquire(blocking=False) and not llvm_thread._helper.working.release()
 
     assert _elsewhere(lambda: [is_free()]) == [True]  # for the parent's helper, too

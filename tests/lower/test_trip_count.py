@@ -6,7 +6,7 @@ import pytest
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax import lax
-from nxjax.lower.turns import turns
+from nxjax.lower.trip_count import trip_count
 
 W = np.eye(16, dtype=np.float32)
 
@@ -18,7 +18,7 @@ def loop(test, step, first, dtype=np.int32):
 
 
 def told(f, *args):
-    return [turns(e) for e in nx.make_jaxpr(f)(*args).equations if e.op.name in ("while", "scan")]
+    return [trip_count(e) for e in nx.make_jaxpr(f)(*args).equations if e.op.name in ("while", "scan")]
 
 
 KNOWN = {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import nxjax as nx
-from nxjax.backends import large
+from nxjax.backends import eager_kernels
 from nxjax.trace.array import LARGE
 
 N = LARGE + 3
@@ -18,15 +18,15 @@ X = np.linspace(-3, 3, N, dtype=np.float32)
 
 @pytest.fixture(autouse=True)
 def _on_the_cpu() -> Iterator[None]:
-    large._found.clear()
+    eager_kernels._found.clear()
     with nx.config.using(executor="cpu"):
         yield
-    large._found.clear()
+    eager_kernels._found.clear()
 
 
 def compiled() -> list[str]:
     """Names of ops that have been compiled."""
-    return sorted({key[0].name for key, found in large._found.items() if found not in (None, 1)})
+    return sorted({key[0].name for key, found in eager_kernels._found.items() if found not in (None, 1)})
 
 
 def bits(x: Any) -> tuple[Any, bytes]:
@@ -79,9 +79,9 @@ def test_repeated_elements_are_not_copied() -> None:
     for _ in range(3):
         assert [np.asarray(x * row).tobytes(), np.asarray(x + one).tobytes()] == wanted
     assert {"mul", "add"} <= set(compiled())
-    shapes = [t.shape for key in large._found for t in key[1] if key[0].name == "mul"]
+    shapes = [t.shape for key in eager_kernels._found for t in key[1] if key[0].name == "mul"]
     assert shapes
-    assert any(dims for key in large._found for dims in key[3])
+    assert any(dims for key in eager_kernels._found for dims in key[3])
 
 
 def test_strides() -> None:

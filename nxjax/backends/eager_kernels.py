@@ -21,9 +21,9 @@ from nxjax.config import config, current_settings
 from nxjax.ops.base import RoundedSlope
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray
-from nxjax.trace.core import Op, op_named
+from nxjax.trace.core import Op, get_op
 from nxjax.trace.program import Equation, Program, Var
-from nxjax.trace.shortcuts import may
+from nxjax.trace.shortcuts import is_allowed
 from nxjax.trace.types import ArrayType
 
 # Rounded once or not at all: NumPy and kernels agree.
@@ -69,7 +69,7 @@ def run(op: Op, args: Sequence[DeviceArray], params: dict[str, Any], out: ArrayT
         known = _found.get(key, 0)
     except TypeError:
         return None
-    if same and not may("eager kernel"):
+    if same and not is_allowed("eager kernel"):
         return None
     if known == 0 and same:
         _remember(key, 1)
@@ -122,7 +122,7 @@ def _compiled(
         if dims:
             full = Var(x.type)
             spread = {"shape": x.shape, "broadcast_dimensions": tuple(range(len(shape)))}
-            equations.append(Equation(op_named("broadcast_in_dim"), (v,), (full,), spread))
+            equations.append(Equation(get_op("broadcast_in_dim"), (v,), (full,), spread))
             v = full
         operands.append(v)
     result = Var(out)

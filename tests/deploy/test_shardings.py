@@ -4,8 +4,8 @@ import pytest
 
 import nxjax as nx
 import nxjax.numpy as jnp
-from nxjax.deploy.spread import input_names, output_names, spread
-from nxjax.deploy.trace import Bound
+from nxjax.deploy.shardings import input_names, output_names, spread
+from nxjax.deploy.trace import BoundFunction
 from nxjax.errors import ParameterError, ShardingError
 from nxjax.sharding import AbstractMesh, NamedSharding
 from nxjax.sharding import PartitionSpec as P
@@ -21,7 +21,7 @@ def f(p, x):
 
 
 def bound(constants=()):
-    return Bound(f, ARGS, {}, constants)
+    return BoundFunction(f, ARGS, {}, constants)
 
 
 def test_prefixes_are_spread_over_trees():
@@ -51,7 +51,7 @@ def test_a_jitted_functions_own_shardings_hold_where_none_are_given():
 
 def test_types_say_where_their_arguments_lie():
     x = nx.ShapeDtypeStruct((8, 6), "float32", sharding=ROWS)
-    made = Bound(f, (ARGS[0], x), {}, ())
+    made = BoundFunction(f, (ARGS[0], x), {}, ())
     assert spread(f, made, {})["in_shardings"] == [None, None, ROWS]
     assert made.inputs is None and len(bound().inputs) == 3
 

@@ -7,7 +7,7 @@ import nxjax as nx
 from nxjax.errors import UnsupportedOpsError
 from nxjax.trace.core import EVAL, use
 from nxjax.trace.program import Var
-from nxjax.transforms.placed import placed
+from nxjax.transforms.slice_updates import use_slice_updates
 
 R = np.random.default_rng(0)
 X, U = R.normal(size=(1, 6, 5, 4)).astype(np.float32), R.normal(size=(1, 2, 5, 4)).astype(np.float32)
@@ -26,7 +26,7 @@ WRITES = {
 def test_the_same_in_float_on_grids_and_compiled(write):
     f, op = WRITES[write]
     program = nx.make_jaxpr(f)(X)
-    other = placed(program).check()
+    other = use_slice_updates(program).check()
     assert not any(e.op.name.startswith("scatter") for e in other.equations)
     assert op in [e.op.name for e in other.equations] and all(e.source for e in other.equations)
     wanted = np.asarray(f(nx.asarray(X)))
@@ -53,6 +53,6 @@ def test_what_is_not_one_known_place_stays():
         (lambda y: y.at[:, 9].set(0.0, mode="drop"), (X,)),
     ):
         program = nx.make_jaxpr(f)(*args)
-        assert placed(program) is program
+        assert use_slice_updates(program) is program
     with pytest.raises(UnsupportedOpsError, match="computed places"):
         nx.compile(lambda y: y.at[:, ::2].set(0.0), target="tflite")(X)

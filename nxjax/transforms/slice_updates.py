@@ -27,7 +27,7 @@ WRITES: Final[dict[str, tuple[Any, float] | None]] = {
 }
 
 
-def placed(program: Program) -> Program:
+def use_slice_updates(program: Program) -> Program:
     """``program`` with its writes at known places in those words.
 
     >>> import nxjax as nx

@@ -142,8 +142,8 @@ class FirstByMeaning(Executable):
                 return [DeviceArray(y, t) for y, t in zip(ys, self._out_types, strict=True)]
         return self.compiled(args)
 
-    def holding(self, held: Sequence[DeviceArray]) -> tuple[Executable, list[DeviceArray]] | None:
-        return self.compiled.holding(held)
+    def bind_leading(self, held: Sequence[DeviceArray]) -> tuple[Executable, list[DeviceArray]] | None:
+        return self.compiled.bind_leading(held)
 
     def shortcut(self, jitted: Any, call: Repeated) -> None:
         self.compiled.shortcut(jitted, call)

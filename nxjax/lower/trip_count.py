@@ -19,7 +19,7 @@ DIRECTIONS: Final = {"lt": "LT", "le": "LE", "gt": "GT", "ge": "GE", "ne": "NE"}
 SWAPPED: Final = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE", "NE": "NE"}
 
 
-def turns(e: Equation) -> int | None:
+def trip_count(e: Equation) -> int | None:
     """How often the body of a ``while`` or ``scan`` runs; None where that is not known.
 
     >>> import nxjax as nx
@@ -54,7 +54,7 @@ def turns(e: Equation) -> int | None:
     return found if found is None or info.min <= first + found * step[1] <= info.max else None
 
 
-def within(e: Equation, one: Callable[[Equation], float]) -> float | None:
+def trip_counts_within(e: Equation, one: Callable[[Equation], float]) -> float | None:
     """What a loop or a choice takes, where ``one`` gives that of one equation; None for all others.
 
     A loop takes what its equations take in all of its turns (in one, where their number is not known), a choice what
@@ -65,7 +65,7 @@ def within(e: Equation, one: Callable[[Equation], float]) -> float | None:
 
 
 def _of_turns(e: Equation, inner: Sequence[float]) -> float:
-    often = turns(e)
+    often = trip_count(e)
     return sum(inner) * (1 if often is None else often)
 
 

@@ -10,7 +10,7 @@ from nxjax.config import config
 from nxjax.errors import LoweringError
 
 
-def check_written(name: str) -> None:
+def check_transcendental(name: str) -> None:
     """Raise for the function ``name``, whose numbers NumPy's transcendental functions make, if these are promised."""
     if config.reproducible:
         raise LoweringError(
@@ -21,7 +21,7 @@ def check_written(name: str) -> None:
         )
 
 
-def check_made(promised: bool) -> None:
+def check_compiled(promised: bool) -> None:
     """Raise for a call of what was compiled ahead, ``promised`` or not, if it would not give the bits of everywhere."""
     if config.reproducible and not promised:
         raise LoweringError(
