@@ -332,19 +332,19 @@ def test_tables_by_op_have_rows_for_ops_only():
     assert not wrong
 
 
-# Public classes that share their name with an earlier one, over the package. May only go down.
-SHARED = 259
-# Words of the glossary that still name several classes, and how many. May only go down.
-AMBIGUOUS = {
-    "Trace": 3,
-    "Program": 2,
-    "Site": 3,
-    "Executable": 2,
-    "Device": 4,
-    "Placement": 2,
-    "Plan": 9,
-    "Target": 3,
-    "Artifact": 2,
+# Words of the glossary that name two classes, since both names are public.
+AMBIGUOUS = {"Device": 2, "Placement": 2, "Target": 2, "Site": 2}
+# Public classes that share their name with an earlier one: how many, which may only go down, and why they may.
+SHARED = 68
+SHARING: dict[str, str] = {
+    "public names, or names that the documentation imports": """
+        Device Target Site Module Linear Softmax Tanh LayerNorm Tensor Chip Link Choose Sample Quantized Collective
+        Placement Cost Plugin Size""",
+    "an op, and the kernel, codelet or step of a tape that computes it": """
+        Cholesky Lu Geqrf HouseholderProduct TriangularSolve Cumulative Reduce Reduction ReduceWindow
+        SelectAndScatterAdd Gather Scatter Sort Iota Requantize Sum Zero While Copy Composite""",
+    "the same part of several compilers, each read beside its own kind": """
+        Builder Buffer Call Expression Function Lazy Loop Net Node Repeat Unsupported Value View""",
 }
 TERM = re.compile(r"^\| ([\w ]+) \| .* \| `(\w+)` in `([\w/.]+)` \|$", re.MULTILINE)
 
@@ -362,4 +362,6 @@ def test_a_word_of_the_glossary_is_a_class_and_names_few():
         assert cls.lower() == word and file in places.get(cls, []), f"{word}: no {cls} in {file}"
     several = {cls: len(places[cls]) for _, cls, _ in terms if len(places[cls]) > 1}
     assert not {cls: n for cls, n in several.items() if n > AMBIGUOUS.get(cls, 1)}
-    assert sum(len(found) - 1 for found in places.values()) <= SHARED
+    shared = {cls: len(found) for cls, found in places.items() if len(found) > 1}
+    assert not shared.keys() - set(" ".join(SHARING.values()).split())
+    assert sum(shared.values()) - len(shared) <= SHARED

@@ -141,7 +141,7 @@ class Placement(Shown):
 
 
 class Executable(Shown, ABC):
-    """A compiled program: takes and gives arrays, flat. `transforms.jit_stages.Executable` is its contract."""
+    """A compiled program: takes and gives arrays, flat. `transforms.jit_stages.ExecutableProtocol` is its contract."""
 
     @abstractmethod
     def __call__(self, args: Sequence[DeviceArray]) -> list[DeviceArray]: ...
@@ -170,7 +170,7 @@ class Executable(Shown, ABC):
         return None
 
     def shortcut(self, jitted: Any, call: Any) -> None:
-        """Told, now and then, that a jitted function runs this again; see `transforms.jit_stages.Executable`."""
+        """Told, now and then, that this runs again; see `transforms.jit_stages.ExecutableProtocol`."""
         return
 
     # Where arguments and results are, flat; empty where the executor knows one place only.

@@ -65,12 +65,12 @@ _mode_watchers: list[Callable[[frozenset[str]], None]] = []
 
 
 def watch(name: str, callback: Callable[[Any], None]) -> None:
-    """``callback`` is called with each new value of the process's setting, before it is set; what it raises refuses it."""
+    """Call ``callback`` with each new value of the process's setting, before it is set; what it raises refuses it."""
     _watchers.setdefault(name, []).append(callback)
 
 
 def watch_modes(callback: Callable[[frozenset[str]], None]) -> None:
-    """``callback`` is called with the settings of `MODE` that are not at rest in some thread, now and when they change."""
+    """Call ``callback`` with the settings of `MODE` that are not at rest in some thread, now and when they change."""
     _mode_watchers.append(callback)
     config.notice()
 

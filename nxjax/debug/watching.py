@@ -2,7 +2,7 @@
 
 Installed and taken away as the settings change (`changed`), so that nothing of this costs anything while they are at
 rest in all threads. What is watched is what the settings of the thread that runs say. Knows no executor: what runs is
-what `trace.core.unwatched` gives.
+what `trace.core.installed_execute` gives.
 """
 
 from __future__ import annotations

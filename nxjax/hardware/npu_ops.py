@@ -1,8 +1,8 @@
 """The tensor operations of an NPU backend, one function each, and where and how one of them runs.
 
-`OpsEngine` decides: a chip runs what `nx.compile` makes of the operation; a simulator runs the graph that would be written
-for it, integers and grids exactly as NPUs do, once the target has been asked for every node of it. What they do not
-compute runs on the host, which the label says.
+`OpsEngine` decides: a chip runs what `nx.compile` makes of the operation; a simulator runs the graph that would be
+written for it, integers and grids exactly as NPUs do, once the target has been asked for every node of it. What they do
+not compute runs on the host, which the label says.
 """
 
 from __future__ import annotations

@@ -406,7 +406,7 @@ def install_compiler(find: Callable[[], Any]) -> None:
 
 
 def current_compiler() -> Any:
-    """What `install_compiler` was given; see `transforms.jit.Compiler` for its contract."""
+    """What `install_compiler` was given; see `transforms.jit_stages.Compiler` for its contract."""
     if _compiler is None:
         raise NxError("jit: no compiler is installed", fix="import nxjax before using its parts")
     return _compiler()

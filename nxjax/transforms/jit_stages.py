@@ -50,8 +50,8 @@ class Repeated(NamedTuple):
 class ExecutableProtocol(Protocol):
     """What a backend makes of a program, and what a call of it may be relied on for.
 
-    However a call is answered (by this, by a `shortcut`, by what `bind_leading` gave), this holds; ``tests/ways.py`` has all
-    ways, and ``tests/transforms/test_jit_ways.py`` asks every one of them.
+    However a call is answered (by this, by a `shortcut`, by what `bind_leading` gave), this holds; ``tests/ways.py``
+    has all ways, and ``tests/transforms/test_jit_ways.py`` asks every one of them.
 
     Arguments: one array per input, of its type; the caller has checked that. Their memory may be strided, unaligned,
     read-only or a mapped file. It is not written to, and is not kept when the call has returned, but by a result.

@@ -107,7 +107,7 @@ def test_each_is_asked_for_where_it_says() -> None:
     asked = {
         name: path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")
-        for name in re.findall(r'may\("([^"]+)"\)', path.read_text())
+        for name in re.findall(r'is_allowed\("([^"]+)"\)', path.read_text())
     }
     assert asked.keys() == SHORTCUTS.keys() - {"eager ufunc"}  # which `eager.close` closes
     for says in SHORTCUTS.values():

@@ -109,9 +109,9 @@ def plan(
 ) -> GemmPlan:
     """Kernels for a product with at least one row and one column.
 
-    ``others`` are as in `GemmProblem`. A right operand that is ``constant`` is packed wherever that makes products faster;
-    one that may be wanted ``again`` is packed as a whole. Integers of 16 bits that are ``narrow`` are differences of
-    bytes.
+    ``others`` are as in `GemmProblem`. A right operand that is ``constant`` is packed wherever that makes products
+    faster; one that may be wanted ``again`` is packed as a whole. Integers of 16 bits that are ``narrow`` are
+    differences of bytes.
     """
     mode, scalar = mode_of(left.dtype, right.dtype, end.product, depth, of_bytes(isa))
     if narrow and left.dtype == right.dtype == dtypes.int16:

@@ -1,8 +1,8 @@
 """The machine code of a nest: its loops, and in what scope each value is made.
 
-A value is made in the loop of the last dimension along which it varies (`Facts.depth`), once for all that runs inside;
-as a scalar if it does not vary along the lanes, and spread over them where a vector needs it. A `LoopScope` holds what is
-known at one place of the loops: values, and the address of every operand for the indices so far.
+A value is made in the loop of the last dimension along which it varies (`Dependences.depth`), once for all that runs
+inside; as a scalar if it does not vary along the lanes, and spread over them where a vector needs it. A `LoopScope`
+holds what is known at one place of the loops: values, and the address of every operand for the indices so far.
 
     dealt items -> other kept loops -> columns: tiles of the lanes' dimension -> passes: reduced loops -> vectors
                                     -> rows:                                     passes: reduced loops -> vectors

@@ -1,10 +1,10 @@
 """How the cycle model's fitted constants were found, and how well it then answers what it was not fitted on.
 
-Fitted: `AieArray.memory`, one number of each generation, on the two published throughputs of each (arXiv 2512.13282: int8
-6.76 and 38.05 TOPS, bfloat16 3.14 and 14.71 TOPS), in the mean of the logarithms. The published designs' tile sizes are
-not known here; they are taken to be the best by this model among those that fit, with results of the operands' width in
-one buffer. Designs made here keep exact sums of 32 bits instead and are slower for it. Held out: the throughput of one
-core (University of Jena, "Hello XDNA", 2026: 398 GFLOPS of bfloat16, 86 % of the peak, on XDNA).
+Fitted: `AieArray.memory`, one number of each generation, on the two published throughputs of each (arXiv 2512.13282:
+int8 6.76 and 38.05 TOPS, bfloat16 3.14 and 14.71 TOPS), in the mean of the logarithms. The published designs' tile
+sizes are not known here; they are taken to be the best by this model among those that fit, with results of the
+operands' width in one buffer. Designs made here keep exact sums of 32 bits instead and are slower for it. Held out: the
+throughput of one core (University of Jena, "Hello XDNA", 2026: 398 GFLOPS of bfloat16, 86 % of the peak, on XDNA).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What lies in memory while a tape runs, by names of values in place of bytes.
 
-A `ByteRun` says of some bytes which value they are part of, where that value begins, and whose memory they were written as.
-Names are numbers: what a step makes of which names. So two tapes that leave the same names have computed the same
+A `ByteRun` says of some bytes which value they are part of, where that value begins, and whose memory they were written
+as. Names are numbers: what a step makes of which names. So two tapes that leave the same names have computed the same
 thing, wherever their temporaries lie. Knows no step and no kernel.
 """
 

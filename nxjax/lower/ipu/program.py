@@ -202,9 +202,9 @@ class Group:
     """Vertices of one codelet and one size.
 
     A field whose elements are not all on the vertex's tile is brought there, in one piece, by the exchange before the
-    compute set. On a tile the elements of one box of a `MappedRegion` lie next to each other, in the box's order: a field
-    whose box is such a box needs no rearrangement, and neither does a contiguous part of one. What is written must be
-    on the vertex's own tile.
+    compute set. On a tile the elements of one box of a `MappedRegion` lie next to each other, in the box's order: a
+    field whose box is such a box needs no rearrangement, and neither does a contiguous part of one. What is written
+    must be on the vertex's own tile.
 
     Attributes:
         codelet: what they run.

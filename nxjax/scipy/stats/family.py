@@ -82,6 +82,6 @@ def within_support(condition: Array, value: Array, outside: float = -np.inf) -> 
 
 
 __all__ = [
-    "match_weak_type", "density", "derived", "described", "exp", "exponential", "within_support", "log", "log1p", "log_complement",
-    "logarithm", "mass", "operands",
+    "density", "derived", "described", "exp", "exponential", "log", "log1p", "log_complement", "logarithm", "mass",
+    "match_weak_type", "operands", "within_support",
 ]  # fmt: skip

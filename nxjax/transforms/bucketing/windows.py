@@ -31,8 +31,8 @@ class _Axis:
     """One spatial axis: its padding in every member and what is known of it."""
 
     def __init__(
-        self, c: Context, s: MemberStep, size: Extent, kernel: Extent, pads: Sequence[Pairs], i: int, stride: int, holes: int,
-        kernel_holes: int, outs: Sequence[int],
+        self, c: Context, s: MemberStep, size: Extent, kernel: Extent, pads: Sequence[Pairs], i: int, stride: int,
+        holes: int, kernel_holes: int, outs: Sequence[int],
     ) -> None:  # fmt: skip
         lows, highs = ([p[i][side] for p in pads] for side in range(2))
         full = simplify(Size.of(size) * holes - (holes - 1))

@@ -28,7 +28,10 @@ WRONG = {
     "result of the caller": (work(Task("a", ON), results=(Edge(CALLER, 1),)), "the caller needs"),
     "bytes": (work(Task("a", ON, after=(Edge(CALLER, -1),))), "bytes of value 0"),
     "two sizes": (work(Task("a", ON), results=(Edge(0, 1), Edge(0, 2))), "two sizes"),
-    "circle": (work(Task("a", ON, after=(Edge(1, 1),)), Task("b", ON, after=(Edge(0, 1),))), "in a circle.*'a', 'b'"),
+    "circle": (
+        work(Task("a", ON, after=(Edge(1, 1),)), Task("b", ON, after=(Edge(0, 1),))),
+        "in a circle.*'a', 'b'",
+    ),
     "itself": (work(Task("a", ON, after=(Edge(0, 1),))), "in a circle"),
     "order": (work(Task("a", ON, after=(Edge(1, 1),)), Task("b", ON)), "stands before"),
     "transfer": (

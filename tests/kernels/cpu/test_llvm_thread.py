@@ -34,7 +34,7 @@ def _elsewhere(work: Any) -> Any:
 
 def test_compiling_may_be_stopped_anywhere():
     """Python runs handlers where a function begins and where one of C's has returned: each such place, one by one."""
-    files = ("ffi.py", "engine.py", "apart.py")
+    files = ("ffi.py", "engine.py", "llvm_thread.py")
     left = [0]
 
     def at(frame: Any, event: str, _: Any) -> None:

@@ -1,6 +1,7 @@
 """Ops whose portable rule is a few loops around ops: that rule, run on views instead of StableHLO.
 
-`PortableWriter` understands what these rules say: constants, comparisons, `while` with two regions, functions written in place.
+`PortableWriter` understands what these rules say: constants, comparisons, `while` with two regions, functions written
+in place.
 """
 
 from __future__ import annotations
