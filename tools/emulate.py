@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Run nxjax on processors that are not here: ARM's, and older ones of x86-64, emulated by QEMU.
 
-    python tools/emulate.py setup                       # once: downloads some 120 MB into a cache folder
+    python tools/emulate.py setup                       # once: downloads what it needs into a cache folder
     python tools/emulate.py setup jax mpmath            # and other packages: many tests compare with these
     python tools/emulate.py run script.py arguments     # a script (or -c, -m) on the emulated machine
     python tools/emulate.py test                        # the tests of the CPU compiler
     python tools/emulate.py test tests/ops -x           # or any other arguments of pytest
     python tools/emulate.py --every 20 test             # a sample: one test of twenty, from all files
-    python tools/emulate.py --host-llvm test            # machine code made here, by the same LLVM: faster
+    python tools/emulate.py --host-llvm test            # faster: by the LLVM of the project's own Python
     python tools/emulate.py fuzz --seconds 600          # random programs: the arguments of `nxjax fuzz`
     python tools/emulate.py --machine arm64-new test    # another machine: `--help` lists them
 

@@ -1,9 +1,9 @@
 """Plant faults one at a time, and see who notices: the tests that call the function, then random programs.
 
 Tests come in the order of how soon they may tell: one case of each test that calls the function, the quick ones first;
-then all files with such tests; then the generator, for what is left of the time. Who fails, crashes or does not end has
-caught the fault. Who crashed or did not end is asked again without the fault. All times are the processor's, so that a
-busy machine changes nothing.
+then all files with such tests; then the generator, for a time of its own. Who fails, crashes or does not end has caught
+the fault. Who crashed or did not end is asked again without the fault. All times are the processor's, so that a busy
+machine changes nothing.
 """
 
 from __future__ import annotations
