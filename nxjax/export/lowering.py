@@ -87,7 +87,7 @@ def export(
     @api_boundary
     def exported(*args: Any, **kwargs: Any) -> Exported:
         _need_jaxlib()
-        return _exported(fun_jit.trace(*args, **kwargs), fun_jit._name(), chosen, checks)
+        return _exported(fun_jit.trace(*args, **kwargs), fun_jit.arguments.name, chosen, checks)
 
     return exported
 
