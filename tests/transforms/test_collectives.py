@@ -123,6 +123,8 @@ def test_errors() -> None:
         mapped(lambda x: nx.lax.ppermute(x, "i", [(0, 1), (0, 2)]))
     with pytest.raises(ParameterError, match="not there"):
         mapped(lambda x: nx.lax.ppermute(x, "i", [(0, 7)]))
+    with pytest.raises(ParameterError, match="its results vary along the axis"):
+        nx.vmap(lambda x: nx.lax.all_gather(x, "i", to="reduced"), axis_name="i")(X)
     with pytest.raises(ParameterError, match="axis_index_groups"):
         mapped(lambda x: nx.lax.psum(x, "i", axis_index_groups=[[0], [1]]))
 

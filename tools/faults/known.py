@@ -35,4 +35,5 @@ EQUIVALENT: Final[dict[str, str]] = {
     "42c327d0a1": "numbers that are their floor are their ceiling",
     "8e9f10065b": "weights that are no whole vectors are read by masks, which is slower",
     "cc1319f082": "a fresh array is copied once more",
+    "673c6f5a3f": "a tuple instead of a list: whoever finishes the block takes its values one by one",
 }
