@@ -173,7 +173,7 @@ def _typed(y: Array, type: ArrayType) -> Array:
 
 @final
 class CallExported(Op):
-    """Call of a `ExportedBody`."""
+    """Call of an `ExportedBody`."""
 
     name = "call_exported"
     multi = True

@@ -60,7 +60,7 @@ class OperandPattern:
 class OperatorSignature:
     """Patterns of operands and results. Called with types, gives the types of the results.
 
-    >>> s = Signature.parse("float[n,k], float[k] -> float[n]", "product")
+    >>> s = OperatorSignature.parse("float[n,k], float[k] -> float[n]", "product")
     >>> s(ArrayType((2, 3), np.dtype("float32")), ArrayType((3,), np.dtype("float32")))
     f32[2]
     """

@@ -24,7 +24,7 @@ def trip_count(e: Equation) -> int | None:
 
     >>> import nxjax as nx
     >>> f = lambda x: nx.lax.while_loop(lambda s: s[0] < 20, lambda s: (s[0] + 3, s[1] * 2), (0, x))
-    >>> [turns(e) for e in nx.make_jaxpr(f)(1.0).equations if e.op.name == "while"]
+    >>> [trip_count(e) for e in nx.make_jaxpr(f)(1.0).equations if e.op.name == "while"]
     [7]
     """
     if e.op.name == "scan":

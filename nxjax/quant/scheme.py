@@ -146,7 +146,7 @@ class Layered(Shown):
 
     Attributes:
         base: the policy of all other layers.
-        exceptions: layer name (what makes its result, as `Plan.names` has it) -> its answer.
+        exceptions: layer name (what makes its result, as `QuantPlan.names` has it) -> its answer.
 
     >>> policy = Layered(as_policy("int8"), {"dot_general_1": "int16x8"})
     >>> policy.of_layer("dot_general_1", "dot_general", "", ()), policy("dot_general", "", ()) == preset("int8")

@@ -59,7 +59,7 @@ class Jitted(Generic[P, R]):
     (True, 2.0, 1)
     """
 
-    # A slot, for machine code to find: None, or what an executor left there (`Executable.shortcut`).
+    # A slot, for machine code to find: None, or what an executor left there (`ExecutableProtocol.shortcut`).
     __slots__ = ("__dict__", "__weakref__", "_plans")
     __signature__ = _Signature()
     _plans: Any

@@ -386,7 +386,7 @@ class Traced:
         return Lowered(self, device, donate, placement)
 
     def place(self, given: Sequence[Sharding | None]) -> Any:
-        """Where a call takes place whose arguments (consts first) were put as ``donate_arguments`` says."""
+        """Where a call takes place whose arguments (consts first) were put as ``given`` says."""
         opened, consts = self.program.close_over()
         asked = self.asked
         return current_compiler().place(

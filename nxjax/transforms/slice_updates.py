@@ -32,7 +32,7 @@ def use_slice_updates(program: Program) -> Program:
 
     >>> import nxjax as nx
     >>> p = nx.make_jaxpr(lambda x: x.at[1:3].set(0.0))(np.zeros(5, np.float32))
-    >>> [e.op.name for e in placed(p).equations]
+    >>> [e.op.name for e in use_slice_updates(p).equations]
     ['broadcast_in_dim', 'dynamic_update_slice']
     """
     known = dict(zip(program.constvars, program.values, strict=True))

@@ -9,7 +9,7 @@ from nxjax.testing.workers import Workers
 
 CHILD = """
 import os, time
-from nxjax.testing.fuzz_programs import Attempt
+from nxjax.testing.fuzz_programs import ProgramOutcome
 from nxjax.testing.workers import serve
 
 def attempt(seed, begun):
@@ -19,7 +19,7 @@ def attempt(seed, begun):
         os.abort()
     if seed == 5:
         time.sleep(1000)
-    return Attempt(f"wrong {seed}" if seed == 1 else "", frozenset({"odd"} if seed % 2 else ()))
+    return ProgramOutcome(f"wrong {seed}" if seed == 1 else "", frozenset({"odd"} if seed % 2 else ()))
 
 serve({"number": attempt}, {"number": lambda seed: "less" if seed == 6 else ""})
 """

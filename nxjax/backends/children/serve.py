@@ -68,14 +68,14 @@ class Server:
         while True:
             try:
                 head, body, fds = self.channel.receive()
-            except self.wire.Closed:
+            except self.wire.ConnectionClosed:
                 return
             seq = head.get("seq")
             try:
                 for (name, size), fd in zip(head.get("attach", ()), fds, strict=True):
                     if name in self.arenas:
                         self.arenas.pop(name).close()
-                    self.arenas[name] = self.wire.Arena(size, fd)
+                    self.arenas[name] = self.wire.SharedMemory(size, fd)
                 answer, parts = self.answer(head, body)
             except Exception as error:
                 own = bool(getattr(error, "program", False))

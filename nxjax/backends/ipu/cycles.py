@@ -368,7 +368,7 @@ def count(
     Args:
         program: which.
         cost: of each step.
-        counts: how often each body ran, by its identity (`Engine.counts`); None assumes that loops of unknown length
+        counts: how often each body ran, by its identity (`IpuEngine.counts`); None assumes that loops of unknown length
             run once and branches take the longest way.
     """
     known = counts if counts is not None else _assumed(program, cost)

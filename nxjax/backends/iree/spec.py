@@ -112,9 +112,9 @@ def described(f: DeviceProperties, subgroups: bool = True, dot: bool = True) -> 
 def architecture(f: DeviceProperties) -> str:
     """The name that IREE has for a device; empty where it has none.
 
-    >>> architecture(Facts("AMD Radeon 780M (RADV PHOENIX)", ""))
+    >>> architecture(DeviceProperties("AMD Radeon 780M (RADV PHOENIX)", ""))
     'rdna3'
-    >>> architecture(Facts("Intel(R) Graphics (MTL)", ""))
+    >>> architecture(DeviceProperties("Intel(R) Graphics (MTL)", ""))
     ''
     """
     return next((n for pattern, n in _BY_NAME if re.search(pattern, f.name, re.IGNORECASE)), "")

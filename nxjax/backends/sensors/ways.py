@@ -120,7 +120,7 @@ class SensorSampler:
 
     It is what a watch over a chip's health calls: `SensorSampler("npu")()`.
 
-    >>> watch = Sampler("cpu")
+    >>> watch = SensorSampler("cpu")
     >>> first, second = watch(), watch()
     >>> bool(second.missing) == bool(second.why)
     True

@@ -220,7 +220,7 @@ def unsafe_am_i_under_a_jit_DO_NOT_USE() -> bool:
     >>> unsafe_am_i_under_a_jit_DO_NOT_USE()
     False
     """
-    return any(isinstance(t, StageTrace) for t in current_trace().lineage())
+    return any(isinstance(t, StageTrace) for t in current_trace().ancestors())
 
 
 def unsafe_am_i_under_a_vmap_DO_NOT_USE() -> bool:
@@ -229,7 +229,7 @@ def unsafe_am_i_under_a_vmap_DO_NOT_USE() -> bool:
     >>> unsafe_am_i_under_a_vmap_DO_NOT_USE()
     False
     """
-    return any(isinstance(t, BatchTrace) for t in current_trace().lineage())
+    return any(isinstance(t, BatchTrace) for t in current_trace().ancestors())
 
 
 def unsafe_get_axis_names_DO_NOT_USE() -> list[Any]:

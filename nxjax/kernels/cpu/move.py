@@ -62,9 +62,9 @@ def essential(
     """The loops that matter, largest stride of the target first, and the bytes of an element.
 
     >>> essential((2, 3, 4), (48, 16, 4), (48, 16, 4), 4)
-    ((Axis(size=24, source=4, target=4),), 4)
+    ((MoveAxis(size=24, source=4, target=4),), 4)
     >>> essential((5, 2), (40, 4), (8, 4), 4)  # pairs of four bytes
-    ((Axis(size=5, source=40, target=8),), 8)
+    ((MoveAxis(size=5, source=40, target=8),), 8)
     """
     axes = [MoveAxis(*a) for a in zip(shape, source, target, strict=True) if a[0] != 1]
     axes.sort(key=lambda a: -a.target)

@@ -78,8 +78,8 @@ def test_planted_faults(fault, mode):
 def test_the_first_piece_has_a_row_too():
     code = """
 import ctypes
-from nxjax.backends.cpu.guard import Piece
-p = Piece(64, "the first")
+from nxjax.backends.cpu.guard import GuardedMemory
+p = GuardedMemory(64, "the first")
 assert p._row == 0
 p.seal()
 ctypes.memset(p.address, 1, 1)
