@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, final
 
 import numpy as np
 
 from nxjax.ops import vocabulary as ops
-from nxjax.ops.arithmetic import abs, div, max, mul
+from nxjax.ops.arithmetic import abs, add, div, mul, neg, sub
 from nxjax.ops.base import (
     Combining,
     LinearOp,
@@ -20,7 +20,7 @@ from nxjax.ops.base import (
     constant,
     like,
 )
-from nxjax.ops.compare import eq, ge, gt, le
+from nxjax.ops.compare import eq, gt, lt
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
@@ -111,8 +111,8 @@ class ReduceProd(Reduce):
 def products_of_others(x: Array, axes: tuple[int, ...]) -> Array:
     """For every element, the product of the other elements along ``axes``.
 
-    Exclusive products from the left times those from the right, so that no division is needed. Where one of these may
-    be infinite or lose digits, and the whole product is a normal number, it is that over the element.
+    Exclusive products from the left times those from the right, so that no division is needed, of `balanced` elements,
+    so that none of these products leaves the range of the dtype.
     """
     kept = [i for i in range(x.ndim) if i not in axes]
     order = (*kept, *axes)
@@ -120,26 +120,20 @@ def products_of_others(x: Array, axes: tuple[int, ...]) -> Array:
     n = math.prod(x.shape[a] for a in axes)
     rows = math.prod(x.shape[i] for i in kept)
     flat = reshape(moved, shape=(rows, n))
+    one = constant(1, x.dtype)
+    m, e = balanced(flat) if n > 2 else (flat, None)
 
-    def products(flat: Array) -> Array:
-        one = constant(1, x.dtype)
+    def exclusive(reverse: bool) -> Array:
+        lo, hi = ((1, n), (0, 1)) if reverse else ((0, n - 1), (1, 0))
+        start, limit = lo
+        part = ops.slice(m, start_indices=(0, start), limit_indices=(rows, limit))
+        padded = ops.pad(part, one, padding_config=((0, 0, 0), (hi[0], hi[1], 0)))
+        return ops.cumprod(padded, axis=1, reverse=reverse)
 
-        def exclusive(reverse: bool) -> Array:
-            lo, hi = ((1, n), (0, 1)) if reverse else ((0, n - 1), (1, 0))
-            start, limit = lo
-            part = ops.slice(flat, start_indices=(0, start), limit_indices=(rows, limit))
-            padded = ops.pad(part, one, padding_config=((0, 0, 0), (hi[0], hi[1], 0)))
-            return ops.cumprod(padded, axis=1, reverse=reverse)
-
-        return mul(exclusive(False), exclusive(True))
-
-    if n < 3:
-        others = products(flat) if n else flat
-    else:
-        each = lambda row: broadcast_in_dim(row, shape=(rows, n), broadcast_dimensions=(0,))
-        y = reduce_prod(flat, axes=(1,))
-        divided = each(may_leave_range(y, reduce_sum(magnitude(flat), axes=(1,))))
-        others = or_divided(divided, each(y), flat, products)
+    others = mul(exclusive(False), exclusive(True)) if n else flat
+    if e is not None:
+        total = broadcast_in_dim(reduce_sum(e, axes=(1,)), shape=e.shape, broadcast_dimensions=(0,))
+        others = scaled(others, sub(total, e))
     inverse = sorted(range(x.ndim), key=order.__getitem__)
     return transpose(reshape(others, shape=moved.shape), permutation=tuple(inverse))
 
@@ -150,24 +144,39 @@ def widened(x: Array) -> Array:
     return convert_element_type(x, dtype=dtypes.float32) if narrow else x
 
 
-def magnitude(x: Array) -> Array:
-    """abs(log(abs(x))), and the largest such number for zero: sums of it bound every product of some of the ``x``."""
+def balanced(x: Array) -> tuple[Array, Array]:
+    """``x`` as ``m * 2**e`` with whole numbers ``e`` (int32), so that products of neighbours among ``m`` are near 1.
+
+    The running sum of log2(abs(x)) along the last axis is rounded, and ``e`` are its steps. Zeros and what is not
+    finite count as 1. ``e`` are constants to derivatives.
+    """
     size = abs(x)
-    return abs(ops.log(max(size, like(size, np.finfo(size.dtype).tiny))))
+    known = ops.and_(gt(size, like(size, 0)), lt(size, like(size, np.inf)))
+    powers = mul(ops.log(select_n(known, like(size, 1), size)), like(size, 1 / math.log(2)))
+    axis = x.ndim - 1
+    sums = ops.floor(add(ops.cumsum(powers, axis=axis, reverse=False), like(size, 0.5)))
+    after = convert_element_type(sums, dtype=dtypes.int32)
+    width = x.shape[axis]
+    first = ops.slice(after, start_indices=(0,) * x.ndim, limit_indices=(*x.shape[:-1], width - 1))
+    before = ops.pad(first, constant(0, dtypes.int32), padding_config=((0, 0, 0),) * axis + ((1, 0, 0),))
+    e = sub(after, before)
+    return scaled(x, neg(e)), e
 
 
-def may_leave_range(y: Array, magnitudes: Array) -> Array:
-    """Whether a product of some factors of ``y`` may overflow or underflow, though ``y`` itself is a normal number."""
-    info, size = np.finfo(magnitudes.dtype), abs(y)
-    normal = ops.and_(ge(size, like(size, info.tiny)), le(size, like(size, info.max)))
-    return ops.and_(normal, gt(magnitudes, like(magnitudes, (-info.minexp - 2) * math.log(2))))
-
-
-def or_divided(divided: Array, y: Array, x: Array, products: Callable[[Array], Array]) -> Array:
-    """``y / x`` where ``divided`` says so, else ``products(x)``; neither sees the numbers that are the other's."""
-    one = like(x, 1)
-    quotients = div(y, select_n(divided, one, x))
-    return select_n(divided, products(select_n(divided, x, one)), quotients)
+def scaled(x: Array, e: Array) -> Array:
+    """``x * 2**e``, rounded once; ``e`` are whole numbers (int32), which are no operand to derivatives."""
+    real = dtypes.real_part(x.dtype)
+    info = np.finfo(real)
+    word = {4: dtypes.int32, 8: dtypes.int64}[real.itemsize]
+    most = 2 * info.maxexp - 2  # powers beyond leave nothing of any number
+    e = ops.max(ops.min(e, like(e, most)), like(e, -most))
+    half = ops.shift_right_arithmetic(e, like(e, 1))
+    for part in (half, sub(e, half)):
+        whole = convert_element_type(part, dtype=word)
+        bits = ops.shift_left(add(whole, like(whole, info.maxexp - 1)), like(whole, info.nmant))
+        power = ops.bitcast_convert_type(bits, dtype=real)
+        x = mul(x, power if x.dtype == real else convert_element_type(power, dtype=x.dtype))
+    return x
 
 
 class _Extremum(Reduce):

@@ -10,14 +10,13 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, ClassVar, final
 
 import numpy as np
 
 from nxjax.errors import ShapeError
 from nxjax.ops import arithmetic
-from nxjax.ops.arithmetic import add, div, mul, neg
+from nxjax.ops.arithmetic import add, div, mul, neg, sub
 from nxjax.ops.arithmetic import max as max_
 from nxjax.ops.arithmetic import min as min_
 from nxjax.ops.base import NDArray, all_weak, check_dtype, constant, equal_dtypes, like, move_batch, require, zeros
@@ -36,7 +35,7 @@ from nxjax.ops.indexing import (
     upper_bounds,
     window_starts,
 )
-from nxjax.ops.reduce import magnitude, may_leave_range, or_divided, widened
+from nxjax.ops.reduce import balanced, scaled, widened
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import reshape
 from nxjax.ops.slicing import concatenate
@@ -297,35 +296,21 @@ class ScatterMul(Scatter):
         if tu is not None:
             others = read(x, indices, updates, params)
             if not params.get("unique_indices"):
-                others = self._others(y, x, indices, updates, params)
+                others = self._others(x, indices, updates, params)
             base = zeros(x.type) if t is None else t
             t = scatter_add(base, indices, mul(tu, others), **params)
         return y, t
 
-    def _others(self, y: Array, x: Array, indices: Array, updates: Array, params: dict[str, Any]) -> Array:
+    def _others(self, x: Array, indices: Array, updates: Array, params: dict[str, Any]) -> Array:
         """For every update, the product of the element it meets and all other updates of that element.
 
-        No division: factors may be zero, and derivatives of any order hold there. But where some of these products may
-        overflow or underflow, though all together do not (`may_leave_range`), it is their product over the update.
-        """
-        n, narrow = updates.size, updates.dtype
-        if not n or not x.size:
-            return zeros(updates.type)
-        if narrow in dtypes.FLOAT and narrow.itemsize < 4:
-            x, updates = widened(x), widened(updates)
-            y = self(x, indices, updates, **params)
-        at = lambda v: read(v, indices, updates, params)
-        sizes = scatter_add(magnitude(x), indices, magnitude(updates), **params)
-        divided = may_leave_range(at(y), at(sizes))
-        met = partial(self._products, x, indices, params)
-        return convert_element_type(or_divided(divided, at(y), updates, met), dtype=narrow)
-
-    def _products(self, x: Array, indices: Array, params: dict[str, Any], updates: Array) -> Array:
-        """The same without division.
-
         Updates are sorted by the element they meet, and each is given the product of those before it in its run times
-        that of those after it.
+        that of those after it, of `balanced` numbers. No division: factors may be zero, and derivatives of any order
+        hold there.
         """
+        if not updates.size or not x.size:
+            return zeros(updates.type)
+        narrow, x, updates = updates.dtype, widened(x), widened(updates)
         n = updates.size
         flat = lambda v: reshape(v, shape=(n,))
         word = dtypes.int32 if max(n, x.size) < 2**31 - 1 else dtypes.int64
@@ -340,6 +325,8 @@ class ScatterMul(Scatter):
             """``values`` where elements that are ``k`` apart are met by one another's updates, and 1 elsewhere."""
             return select_n(eq(*shift(met, k)), like(values, 1), values)
 
+        own, powers = balanced(own)
+        factor, power = (reshape(v, shape=(n,)) for v in balanced(reshape(factor, shape=(n, 1))))
         one = like(part(own, 0, 0, 1), 1)
         # The first of a run meets the operand's element itself.
         first = concatenate(constant(True, dtypes.bool_, (1,)), ne(*shift(met, 1)), dimension=0)
@@ -352,8 +339,11 @@ class ScatterMul(Scatter):
             low, high = shift(after, k)
             after = concatenate(mul(low, same_run(k, high)), part(after, 0, n - k, n), dimension=0)
             k *= 2
-        _, others = sort(place, mul(before, after), dimension=0, num_keys=1)
-        return reshape(others, shape=updates.shape)
+        found = sort(place, mul(before, after), powers, power, dimension=0, num_keys=1)
+        others, powers, power = (reshape(v, shape=updates.shape) for v in found[1:])
+        totals = scatter_add(zeros(ArrayType(x.shape, dtypes.int32)), indices, powers, **params)
+        total = read(totals, indices, powers, params)
+        return convert_element_type(scaled(others, add(sub(total, powers), power)), dtype=narrow)
 
     def transpose(self, ct: Array, x: Any, indices: Array, updates: Any, /, **params: Any) -> Sequence[Array | None]:
         return (self(ct, indices, updates, **params), None, None)

@@ -140,6 +140,15 @@ def test_products_whose_parts_leave_the_range_have_derivatives(name, dtype):
             np.testing.assert_array_equal(second, (1 / np.outer(x, x)) * (1 - np.eye(x.size)))
 
 
+@pytest.mark.parametrize("name", ["prod", "at"])
+def test_second_derivatives_of_large_and_small_factors(name):
+    f = nx.numpy.prod if name == "prod" else lambda u: nx.numpy.ones(2).at[np.zeros(4, int)].multiply(u)[0]
+    x = np.array([1, 1, 1e20, 1e-20], np.float32)
+    for run in (lambda f: f, nx.jit):
+        np.testing.assert_allclose(run(nx.hessian(f))(x)[3], [1e20, 1e20, 1, 0], rtol=1e-5)
+        assert not np.asarray(run(nx.grad(f))(np.array([0, 0, 1e30, 1e30], np.float32))).any()
+
+
 def test_zeros_among_factors_that_leave_the_range():
     x = np.array([1e30, 0, 1e-30, 1e30, 1e-30, 1e-30, 1e30, 3], np.float32)
     back = nx.grad(nx.numpy.prod)(x)
