@@ -27,16 +27,17 @@ modules.setdefault("openvino_telemetry", None)
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 
-def compile_jax_quickly() -> None:
+def compile_jax_quickly() -> Any:
     """JAX lowers in one MLIR context, and XLA emits its loops in the older way: half of the time for small programs.
 
-    This holds for programs that JAX compiles in this process, not for nxjax's own XLA executor.
+    This holds for programs that JAX compiles in this process, not for nxjax's own XLA executor. Gives what it
+    replaces.
     """
     try:
         from jax._src import compiler
         from jax._src.interpreters import mlir
     except ImportError:  # the core's tests run without JAX
-        return
+        return None
     options = compiler.get_compile_options
 
     def quick(*args: Any, **kwargs: Any) -> Any:
@@ -46,9 +47,18 @@ def compile_jax_quickly() -> None:
 
     compiler.get_compile_options = quick
     mlir.make_ir_context = functools.cache(mlir.make_ir_context)
+    return options
 
 
-compile_jax_quickly()
+JAX_OPTIONS = compile_jax_quickly()
+
+
+@pytest.fixture
+def shipped_jax(monkeypatch: pytest.MonkeyPatch) -> None:
+    """JAX as users have it: the older loops of XLA make infinity of NaN where no bits of a mantissa are left."""
+    monkeypatch.setattr("jax._src.compiler.get_compile_options", JAX_OPTIONS)
+    sys.modules["jax"].clear_caches()
+
 
 # A test that calls a function once is about machine code.
 config.update("compile_first", True)

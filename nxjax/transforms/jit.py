@@ -192,6 +192,11 @@ class Jitted(Generic[P, R]):
         return len(self._entries)
 
     @property
+    def in_shardings(self) -> Any:
+        """Where arguments are taken to, as it was given."""
+        return self.arguments.in_shardings
+
+    @property
     def static_argnums(self) -> tuple[int, ...]:
         return self.arguments.static_argnums
 

@@ -378,6 +378,7 @@ def known_there(case, xs):
     return ~np.any([np.isnan(x) for x in xs], axis=0) if case.name == "pow" else np.True_
 
 
+@pytest.mark.usefixtures("shipped_jax")
 @pytest.mark.parametrize("dtype", [*INTEGERS[2:], dtypes.float16], ids=lambda d: d.name)
 def test_conventions_are_those_of_jax(dtype):
     """Integers are equal; of floats NaN and infinities stand where they stand in JAX, which takes subnormals for 0."""

@@ -29,6 +29,7 @@ def test_round(method):
     )
 
 
+@pytest.mark.usefixtures("shipped_jax")
 @pytest.mark.parametrize(("exponent", "mantissa"), [(5, 10), (8, 7), (4, 3), (5, 2), (8, 0), (3, 0), (2, 1)])
 def test_reduce_precision(exponent, mantissa):
     x = np.random.default_rng(0).normal(size=50).astype(np.float32) * np.float32(10.0) ** np.arange(-25, 25)

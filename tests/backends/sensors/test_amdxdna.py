@@ -20,7 +20,7 @@ C = {
     "Clocks": "struct Clock mp_npu_clock, h_clock;",
     "Mode": "uint8_t power_mode; uint8_t pad[7];",
     "Resources": "uint64_t npu_clk_max, npu_tops_max, npu_task_max, npu_tops_curr, npu_task_curr;",
-    "Context": "uint32_t context_id, start_col, num_col, pad; int64_t pid;"
+    "DriverContext": "uint32_t context_id, start_col, num_col, pad; int64_t pid;"
     " uint64_t command_submissions, command_completions, migrations, preemptions, errors;",
     "Version": "uint32_t major, minor, patch, build;",
     "Tiles": "uint16_t row_count, row_start, dma_channel_count, lock_count, event_reg_count; uint16_t pad[3];",
