@@ -21,7 +21,7 @@ from nxjax.ops.base import (
     move_batch,
 )
 from nxjax.ops.convert import convert_element_type
-from nxjax.ops.reduce import reduce_sum
+from nxjax.ops.reduce import reduce_sum, widened
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Op
@@ -36,10 +36,6 @@ def _mean(x: Array, axis: Axes) -> Array:
     n = math.prod(x.shape[a] for a in axis)
     mean = mul(reduce_sum(x, axes=axis), 1 / n if n else math.nan)
     return broadcast_in_dim(mean, shape=x.shape, broadcast_dimensions=kept)
-
-
-def _wide(x: Array) -> Array:
-    return convert_element_type(x, dtype=dtypes.float32) if x.dtype.itemsize < 4 else x
 
 
 def _narrow(x: Array, like_x: Array) -> Array:
@@ -74,7 +70,7 @@ class OverAxes(Composite):
         raise NotImplementedError
 
     def expand(self, x: Array, /, *parameters: Array, axis: Axes, epsilon: float) -> Array:
-        y, _ = self.normalized(_wide(x), axis, epsilon)
+        y, _ = self.normalized(widened(x), axis, epsilon)
         return _narrow(self._scaled(y, parameters, axis), x)
 
     def _scaled(self, y: Array, parameters: Sequence[Array], axis: Axes) -> Array:
@@ -82,18 +78,18 @@ class OverAxes(Composite):
         return add(mul(y, scale), bias[0]) if bias else mul(y, scale)
 
     def _spread(self, p: Array, y: Array, axis: Axes) -> Array:
-        return broadcast_in_dim(_wide(p), shape=y.shape, broadcast_dimensions=axis)
+        return broadcast_in_dim(widened(p), shape=y.shape, broadcast_dimensions=axis)
 
     def jvp(
         self, primals: Sequence[Array], tangents: Sequence[Array | None], *, axis: Axes, epsilon: float
     ) -> tuple[Any, Any]:
         y = self(*primals, axis=axis, epsilon=epsilon)
         x, scale = primals[0], primals[1]
-        xhat, factor = self.normalized(_wide(x), axis, epsilon)
+        xhat, factor = self.normalized(widened(x), axis, epsilon)
         tx, tscale, *tbias = tangents
         parts: list[Array] = []
         if tx is not None:
-            parts.append(mul(self.pushed(xhat, factor, _wide(tx), axis), self._spread(scale, xhat, axis)))
+            parts.append(mul(self.pushed(xhat, factor, widened(tx), axis), self._spread(scale, xhat, axis)))
         if tscale is not None:
             parts.append(mul(xhat, self._spread(tscale, xhat, axis)))
         parts += [self._spread(t, xhat, axis) for t in tbias if t is not None]
@@ -186,10 +182,10 @@ class BatchNormInference(Composite):
         self, x: Array, scale: Array, offset: Array, mean: Array, variance: Array, /, *, axis: int, epsilon: float
     ) -> Array:
         # Scale and statistics join before they meet the large operand.
-        factor = mul(_wide(scale), rsqrt(add(_wide(variance), epsilon)))
-        shift = sub(_wide(offset), mul(_wide(mean), factor))
+        factor = mul(widened(scale), rsqrt(add(widened(variance), epsilon)))
+        shift = sub(widened(offset), mul(widened(mean), factor))
         factor, shift = (broadcast_in_dim(p, shape=x.shape, broadcast_dimensions=(axis,)) for p in (factor, shift))
-        return _narrow(add(mul(_wide(x), factor), shift), x)
+        return _narrow(add(mul(widened(x), factor), shift), x)
 
     def batch(
         self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axis: int, epsilon: float

@@ -164,7 +164,10 @@ def balanced(x: Array) -> tuple[Array, Array]:
 
 
 def scaled(x: Array, e: Array) -> Array:
-    """``x * 2**e``, rounded once; ``e`` are whole numbers (int32), which are no operand to derivatives."""
+    """``x * 2**e`` for whole ``e`` (int32), exact but among subnormal numbers. Derivatives take ``e`` as constants.
+
+    The power is two factors, since it may be out of range where the result is not.
+    """
     real = dtypes.real_part(x.dtype)
     info = np.finfo(real)
     word = {4: dtypes.int32, 8: dtypes.int64}[real.itemsize]
