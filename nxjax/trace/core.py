@@ -383,8 +383,8 @@ def install_vocabulary(load: Callable[[str], None]) -> None:
 
 def find_op(name: str) -> Op | None:
     """The op of this name, whose module is imported if nobody has needed it so far; None if there is none."""
-    if name not in OPS:
-        _load(name)
+    # Also where it is there: another thread may be in the middle of its module.
+    _load(name)
     return OPS.get(name)
 
 

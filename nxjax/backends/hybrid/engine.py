@@ -21,21 +21,22 @@ from nxjax.backends.hybrid.health import NO_SENSOR, UnitHealth
 from nxjax.backends.hybrid.jobs import Graph, Job, Value
 from nxjax.backends.hybrid.policy import FaultPolicy, LaneOptions
 from nxjax.backends.hybrid.run import GraphRun
+from nxjax.config.living import Living
 from nxjax.errors import ParameterError
 
 # After so many periods without a reading the last one is not shown any more.
 _STALE: Final = 10
 
-_cores: weakref.WeakSet[EngineCore] = weakref.WeakSet()
+_cores: Living[EngineCore] = Living()
 
 
 def _close_all() -> None:
-    for core in tuple(_cores):
+    for core in _cores:
         core.close()
 
 
 def _forked() -> None:
-    for core in tuple(_cores):
+    for core in _cores:
         core.forked()
 
 

@@ -7,7 +7,6 @@ vendor: their tensors are made in `nxjax.backends.npu.shared_tensors`.
 from __future__ import annotations
 
 import ctypes
-import weakref
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, Final, final
@@ -17,6 +16,7 @@ import numpy as np
 from nxjax.backends.cpu.memory import CpuBuffer, Lease, PoolBlock
 from nxjax.backends.memory.pool import MemoryPool, MemoryPools, default_pools
 from nxjax.backends.memory.statistics import shown
+from nxjax.config.living import Living
 from nxjax.errors import ExecutionError, ImmutableArrayError, ParameterError, ShapeError
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray
@@ -58,7 +58,7 @@ class UnifiedBuffer:
         self.name = name
         block, self._reservation = pool.block(self.nbytes, name or str(type), page)
         self._block: PoolBlock | None = block
-        self._leases: weakref.WeakSet[Lease] = weakref.WeakSet()
+        self._leases: Living[Lease] = Living()
         ctypes.memset(block.address, 0, self.nbytes)
 
     @property

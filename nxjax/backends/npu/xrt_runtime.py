@@ -13,7 +13,6 @@ import ctypes
 import tempfile
 import threading
 import time
-import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ import numpy as np
 
 from nxjax.backends.npu.xrt import Npu, devices, first_line, memlock, package, unavailable
 from nxjax.backends.npu.xrt_artifact import LEADING, XrtArtifact
+from nxjax.config.living import Living
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.ops.base import NDArray
 
@@ -103,7 +103,7 @@ class XrtRuntime:
         self.change = threading.Condition()
         self._contexts: OrderedDict[str, XrtContext] = OrderedDict()
         # Every context that exists: also one that has been retired, as long as anything of it is in use.
-        self._alive: weakref.WeakSet[XrtContext] = weakref.WeakSet()
+        self._alive: Living[XrtContext] = Living()
         self._buried: list[Buried] = []
         self._closed = False
         _RUNTIMES.add(self)
@@ -289,7 +289,7 @@ class XrtRuntime:
             ) from error
 
 
-_RUNTIMES: Final[weakref.WeakSet[XrtRuntime]] = weakref.WeakSet()
+_RUNTIMES: Final[Living[XrtRuntime]] = Living()
 
 
 # Those with runs that hang: they live until these have ended, whoever lets go of them.
@@ -334,4 +334,4 @@ def close_shared() -> None:
 
 def open_contexts() -> int:
     """How many hardware contexts this process holds."""
-    return sum(r.held for r in list(_RUNTIMES))
+    return sum(r.held for r in _RUNTIMES)

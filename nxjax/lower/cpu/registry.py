@@ -43,6 +43,7 @@ _HOMES: Final = {name: file for file, names in MODULES.items() for name in names
 NAMES: Final = frozenset(_HOMES)
 
 _rules: dict[str, Rule] = {}
+_ready: set[str] = set()  # ops whose file has been imported to its end
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
@@ -68,8 +69,8 @@ def _place(rule: Rule) -> tuple[str, str]:
 
 def rule_of(name: str) -> Rule | None:
     """The rule for the op ``name``."""
-    found = _rules.get(name)
-    if found is None and name in _HOMES:
+    if name not in _ready and name in _HOMES:
+        # Another thread may be in the middle of the file: a rule is there then, and what it calls is not.
         importlib.import_module(f"nxjax.lower.cpu.rules.{_HOMES[name]}")
-        found = _rules[name]
-    return found
+        _ready.add(name)
+    return _rules.get(name)

@@ -105,3 +105,70 @@ assert "two rules" in fails(registry.rule("reduce_sum"), lambda b, e, x: [x])
 print("well")
 """
     well(code)
+
+
+HALF = """
+import pathlib, sys, tempfile, threading
+from nxjax.lower.cpu import registry, rules
+from nxjax.ops import vocabulary
+from nxjax.trace import core
+folder = tempfile.mkdtemp()
+half, go = threading.Event(), threading.Event()
+sys.modules["gate"] = type(sys)("gate")
+sys.modules["gate"].half, sys.modules["gate"].go = half, go
+
+def asked(find):
+    '''What ``find`` gives a second thread while a first one is in the middle of the import.'''
+    half.clear(), go.clear()
+    first = threading.Thread(target=find)
+    first.start()
+    assert half.wait(60)
+    found = []
+    second = threading.Thread(target=lambda: found.append(find()))
+    second.start()
+    second.join(0.3)
+    early = list(found)
+    go.set()
+    first.join(), second.join()
+    assert not early, "given before its file had been read to the end"
+    return found[0]
+"""
+
+
+def test_a_rule_is_given_when_its_file_has_been_read_to_the_end():
+    code = """
+rules.__path__.append(folder)
+pathlib.Path(folder, "half.py").write_text('''
+import gate
+from nxjax.lower.cpu.registry import rule
+@rule("half")
+def half_rule():
+    return helper()
+gate.half.set(); gate.go.wait(60)
+def helper():
+    return "whole"
+''')
+registry._HOMES["half"], registry.NAMES = "half", registry.NAMES | {"half"}
+assert asked(lambda: registry.rule_of("half"))() == "whole"
+print("well")
+"""
+    well(HALF + code)
+
+
+def test_an_op_is_given_when_its_file_has_been_read_to_the_end():
+    code = """
+import nxjax.ops
+nxjax.ops.__path__.append(folder)
+pathlib.Path(folder, "half.py").write_text('''
+import gate
+from nxjax.trace.core import OPS
+OPS["half"] = lambda: helper()
+gate.half.set(); gate.go.wait(60)
+def helper():
+    return "whole"
+''')
+vocabulary._HOMES["half"] = "ops.half"
+assert asked(lambda: core.find_op("half"))() == "whole"
+print("well")
+"""
+    well(HALF + code)
