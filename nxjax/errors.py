@@ -362,9 +362,13 @@ class ExecutionError(NxError, RuntimeError):
 
     Attributes:
         refused: whether ``got`` is the tool's own word against the program; if not, it did not come to answer.
+        command: how the tool was called; empty where none was.
+        status: the tool's exit status; None where it has none.
     """
 
     refused: bool = False
+    command: str = ""
+    status: int | None = None
 
 
 class FigureError(NxError, KeyError):

@@ -31,7 +31,7 @@ def test_the_whole_demo(tmp_path: Path, capsys):
         assert target in rows, f"no row for {target}"
     assert "98." in rows["tflite"] and " 0 LSB" in rows["tflite"]
     assert "vendor-compiled" in rows["ethos-u55"] and "5 of 5 ops" in rows["ethos-u55"]
-    assert "simulator" in rows["qualcomm-htp"]
+    assert "vendor-simulator" in rows["qualcomm-htp"]
     for target in ("tpu-v4", "tpu-v5e"):
         assert "vendor-compiled" in rows[target] and "us (vendor-estimate)" in rows[target]
     # Every accuracy says of how many images it is: all of the test set, whatever the batch.

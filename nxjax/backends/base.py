@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Final, Literal, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 from nxjax.errors import ParameterError, Shown
 from nxjax.trace.array import Buffer, DeviceArray
@@ -14,10 +14,8 @@ from nxjax.trace.program import Program
 from nxjax.trace.sharding import NamedSharding, Sharding
 from nxjax.trace.types import ArrayType
 
-# How much a result says about the chip: ran on it; on the vendor's simulator; compiled by the vendor's compiler; only
-# written out in its format; ran on the host instead.
-Label = Literal["hardware", "simulator", "vendor-compiled", "emitted", "host"]
-LABELS: Final[tuple[Label, ...]] = ("hardware", "simulator", "vendor-compiled", "emitted", "host")
+if TYPE_CHECKING:
+    from nxjax.backends.evidence import Label
 
 
 @final

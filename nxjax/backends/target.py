@@ -12,13 +12,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, final
 
-from nxjax.backends.base import Label
-from nxjax.errors import ParameterError, Shown
+import numpy as np
+
+from nxjax.backends.evidence import Act, By, Label, Record, digest, label
+from nxjax.errors import ExecutionError, ParameterError, Shown
 from nxjax.lower.macs import macs
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.placement import UNKNOWN, Cost, Placement, Verdict, place
 from nxjax.ops.base import NDArray
 from nxjax.trace.program import Equation, Program
+from nxjax.trace.types import Shape
 from nxjax.transforms.inline import inlined
 
 # Graph inputs to graph outputs, in order, each in its tensor's storage dtype and shape.
@@ -31,33 +34,107 @@ Subject = TypeVar("Subject", NpuGraph, Program)
 
 
 @final
+@dataclass(frozen=True)
+class Runner:
+    """What executes an artifact.
+
+    Attributes:
+        run: graph inputs to graph outputs.
+        title: what it is, e.g. "QNN HTP simulator 2.51.0" or "LiteRT 2.3.0 reference kernels on the host".
+        by: what kind of thing that is.
+        took: digests of the files that it loaded (`nxjax.backends.evidence.digests`).
+    """
+
+    run: Run
+    title: str
+    by: By = "host"
+    took: tuple[str, ...] = ()
+
+
+@final
 @dataclass
 class Build:
-    """What a target's tools made of a graph.
+    """What a target's tools made of a graph, and the records of what they did.
 
     Attributes:
         files: file name to bytes; the first is the artifact itself. A name with "/" lies in a folder (``.mlpackage``).
-        label: how far it goes: hardware, simulator, vendor-compiled, emitted or host.
         placements: one per node of the graph.
         cost: figures, each with who says so.
-        run: executes it (on the chip, the vendor's simulator or a host runtime), or None where nothing here can.
-        runs_on: what `run` is, e.g. "QNN HTP simulator 2.51.0" or "LiteRT 2.3.0 reference kernels on the host".
+        runner: executes it (on the chip, the vendor's simulator or a host runtime), or None where nothing here can.
         notes: what the user should know: tools not found, options chosen, conversions added.
-        ran_file: which of the files `run` runs, byte for byte; empty where it runs none of them.
-        before: the label until something has run, where ``label`` is one of what runs: "hardware", "simulator".
         analysis: what the compiler itself found out about the program, for targets that tell more than costs.
+        evidence: what tools did, in order.
+        host: whether the target's device is this machine's processor.
     """
 
     files: dict[str, bytes]
-    label: Label
     placements: list[Placement]
     cost: Cost = field(default_factory=Cost)
-    run: Run | None = None
-    runs_on: str = ""
+    runner: Runner | None = None
     notes: list[str] = field(default_factory=list[str])
     analysis: Analysis | None = None
-    ran_file: str = ""
-    before: Label = "emitted"
+    evidence: list[Record] = field(default_factory=list[Record])
+    host: bool = False
+
+    @property
+    def label(self) -> Label:
+        """How far towards silicon it went, by the records."""
+        unknown = any(r.device == "unknown" for r in self.placements)
+        on_chip = any(r.on_chip for r in self.placements) or (None if unknown else False)
+        return label(self.evidence, self.files, on_chip, self.host)
+
+    @property
+    def run(self) -> Run | None:
+        """What runs it; None where nothing here can."""
+        return self.runner.run if self.runner is not None else None
+
+    @property
+    def runs_on(self) -> str:
+        """What runs it, in words; empty where nothing here can."""
+        return self.runner.title if self.runner is not None else ""
+
+    @property
+    def ran_file(self) -> str:
+        """Which of the files the runner runs, byte for byte; empty where it runs others."""
+        took = self.runner.took if self.runner is not None else ()
+        return next((name for name, data in self.files.items() if digest(data) in took), "")
+
+    def record(self, act: Act, by: By, tool: str, **more: Any) -> Record:
+        """Note what a tool did; arguments as of `Record`."""
+        self.evidence.append(made := Record(act, by, tool, **more))
+        return made
+
+    def blame(self, error: ExecutionError, by: By, tool: str, took: tuple[str, ...]) -> None:
+        """Note a tool that gave no files: it refused these, or it failed."""
+        act: Act = "refused" if error.refused else "failed"
+        more = {"command": error.command, "status": error.status, "answer": str(error.got or error.what)}
+        self.record(act, by, tool, took=took, **more)
+
+    def execute(self, args: Sequence[NDArray], shapes: Sequence[Shape]) -> list[NDArray]:
+        """Run it, and note the first run that gave results of these shapes.
+
+        Raises:
+            ExecutionError: the results are of other shapes.
+        """
+        assert self.runner is not None
+        results = [np.asarray(y) for y in self.runner.run(args)]
+        if (given := [y.shape for y in results]) != list(shapes):
+            raise ExecutionError(f"{self.runs_on} gave results of other shapes", got=given, expected=list(shapes))
+        if not any(r.act == "ran" for r in self.evidence):
+            types = ", ".join(f"{y.dtype}{list(y.shape)}" for y in results)
+            gave = tuple(digest(np.ascontiguousarray(y).tobytes()) for y in results)
+            self.record("ran", self.runner.by, self.runner.title, took=self.runner.took, gave=gave, answer=types)
+        return results
+
+    def check(self, name: str) -> None:
+        """Raise `ExecutionError` where an adapter says more than its records.
+
+        A build has files, and what is placed on the word of the vendor's tool has a record of what that tool said.
+        """
+        vendor = any(r.decided_by == "vendor" for r in self.placements)
+        if not self.files or (vendor and not any(r.answered for r in self.evidence)):
+            got = "no files" if not self.files else "ops that the vendor's tool placed, and no record of that tool"
+            raise ExecutionError(f"{name}: the target's adapter is at fault", got=got, expected="files, and records")
 
 
 class Analysis(Protocol):

@@ -48,7 +48,7 @@ def target_row(target: Any, quantized: Callable[..., Any], params: Any, data: Da
     integer = "int8" in target.precision
     predict = quantized if integer else model.predict
     program = "int8" if integer else target.precision[0]
-    batch = SIMULATED if target.label == "simulator" else 1
+    batch = SIMULATED if target.label == "vendor-simulator" else 1
     try:
         artifact = nx.compile(predict, target=target.name)(params, data.images[:batch])
     except nx.errors.NxError as error:

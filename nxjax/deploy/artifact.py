@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, final
 
 import numpy as np
 
-from nxjax.backends.base import Label
+from nxjax.backends.evidence import Label, Record
 from nxjax.backends.target import Build
 from nxjax.deploy import files
 from nxjax.deploy.deviation import Deviation, measured
@@ -21,8 +21,6 @@ from nxjax.lower.npu.graph import NpuGraph
 from nxjax.lower.npu.placement import Cost
 
 NDArray = np.ndarray[Any, Any]
-# Labels of what has run.
-RUNNING: Final[tuple[Label, ...]] = ("hardware", "simulator")
 
 
 @final
@@ -32,8 +30,11 @@ class Artifact:
     Attributes:
         target: the target's name.
         files: file name to bytes; the first is the artifact itself.
-        label: hardware, simulator, vendor-compiled, emitted or host. It is "hardware" or "simulator" once something
-            has run there: with ``verify=False``, or from types alone, not before `run` has.
+        label: hardware, vendor-simulator, vendor-compiled, own-model, emitted or host, by the records in ``evidence``.
+            What only a run can show is not said before one: with ``verify=False``, or from types alone, not before
+            `run`.
+        evidence: what tools did with the files: which tool, its version, command and status, digests of the bytes that
+            it was given and gave, its answer, and when.
         report: where each op runs.
         cost: latency, memory, bytes; each figure is labelled measured, vendor-estimate or model.
         deviation: differences to the exact reference on the example arguments; None where nothing here can run it.
@@ -54,7 +55,6 @@ class Artifact:
         self._signature = signature
         self._subject = subject
         self._build = build
-        self._ran = False
 
     @property
     def files(self) -> dict[str, bytes]:
@@ -67,8 +67,11 @@ class Artifact:
 
     @property
     def label(self) -> Label:
-        claimed = self._build.label
-        return claimed if self._ran or claimed not in RUNNING else self._build.before
+        return self._build.label
+
+    @property
+    def evidence(self) -> list[Record]:
+        return self._build.evidence
 
     @property
     def cost(self) -> Cost:
@@ -116,7 +119,7 @@ class Artifact:
 
         Floats in and out; they are put on the grids of integer inputs and results here.
         """
-        if self._build.run is None:
+        if self._build.runner is None:
             raise ExecutionError(
                 f"{self.target}: nothing on this machine can run the artifact",
                 got=f"label {self.label!r}",
@@ -138,21 +141,13 @@ class Artifact:
 
     def _executed(self, stored: Sequence[NDArray]) -> list[NDArray]:
         """Results as they are stored, of the shapes that they have to be of; the label counts from here on."""
-        run = self._build.run
-        assert run is not None
         try:
-            got = [np.asarray(y) for y in run(stored)]
+            got = self._build.execute(stored, [t.shape for t in self._subject.outputs])
         except NxError:
             raise
         except Exception as error:  # vendors' runtimes have no class of errors in common
             said = f"{type(error).__name__}: {error}"
             raise ExecutionError(f"{self.target}: it failed while it ran on {self.runs_on}", got=said) from error
-        shapes, wanted = [y.shape for y in got], [t.shape for t in self._subject.outputs]
-        if shapes != wanted:
-            raise ExecutionError(
-                f"{self.target}: {self.runs_on} gave results of other shapes", got=shapes, expected=wanted
-            )
-        self._ran = True
         self.report.label = self.label
         return got
 
@@ -179,6 +174,7 @@ class Artifact:
         lines += [f"  {name}: {f.value:,.6g} {f.unit} ({f.basis})" for name, f in self.cost.figures.items()]
         if self.deviation is not None:
             lines += [f"  {line}" for line in str(self.deviation).splitlines()]
+        lines += [f"  evidence: {r}" for r in self.evidence]
         return "\n".join([*lines, *(f"  note: {n}" for n in self.notes)])
 
     def _repr_html_(self) -> str:

@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from nxjax.backends import target_registry as registry
-from nxjax.backends.base import LABELS
 from nxjax.backends.target import Build, Target
-from nxjax.deploy.artifact import RUNNING, Artifact
+from nxjax.deploy.artifact import Artifact
 from nxjax.deploy.report import Report
 from nxjax.deploy.shardings import input_names, output_names, spread
 from nxjax.deploy.trace import IO, BoundFunction, CallSignature, Positions, Subject
 from nxjax.display.progress import Phases
-from nxjax.errors import ExecutionError, LoweringError, MemoryLimitError, PlacementError, UnsupportedOpsError
+from nxjax.errors import LoweringError, MemoryLimitError, PlacementError, UnsupportedOpsError
 from nxjax.lower.npu.lower import UNROLL, refusals
 from nxjax.lower.npu.placement import Cost, Placement
 from nxjax.quant.function import Quantized
@@ -104,27 +103,21 @@ def built(
         # What the published rules refuse need not be compiled to be refused.
         _check_strict(target, target.placed(subject.form))
     build = target.build(subject.form, options)
-    if not build.files or build.label not in LABELS:
-        raise ExecutionError(
-            f"{target.name}: the target gave no files, or a label that is none",
-            got=f"{len(build.files)} files, {build.label!r}",
-            expected=", ".join(LABELS),
-        )
+    build.check(target.name)
     if strict and not target.host:
         _check_strict(target, build.placements)
     _name(build, signature)
     artifact = Artifact(target.name, signature, subject, build, _report(target, build))
-    if verify and build.run is not None and signature.inputs is not None:
+    if verify and build.runner is not None and signature.inputs is not None:
         phase("verifying")
         artifact.verify(signature.inputs)
     return artifact
 
 
 def _report(target: Target[Any], build: Build) -> Report:
-    """The report of a build of which nothing has run yet."""
-    label = build.before if build.label in RUNNING else build.label
     found = (build.placements, build.cost, build.notes, build.analysis)
-    return Report(target.name, target.title, label, *found, rules=target.rules)
+    more = {"rules": target.rules, "evidence": build.evidence, "host": build.host}
+    return Report(target.name, target.title, build.label, *found, **more)
 
 
 def _name(build: Build, signature: object) -> None:

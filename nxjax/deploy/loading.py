@@ -17,7 +17,8 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.backends import target_registry as registry
-from nxjax.backends.target import Build
+from nxjax.backends.evidence import digests
+from nxjax.backends.target import Build, Runner
 from nxjax.deploy.artifact import Artifact
 from nxjax.deploy.compile import PHASES, built
 from nxjax.deploy.files import safe_name
@@ -103,8 +104,11 @@ def load(
     cost.add("file", len(data), "bytes", "measured")
     cost.add("macs", sum(map(macs, graph.nodes)), "MAC", "model")
     rows = [Placement(n.op, n.name, "host", n.source, n.scope, _REFERENCE, "", macs(n)) for n in graph.nodes]
-    build = Build({name: data}, "host", rows, cost, partial(_run, name, graph), _REFERENCE)
-    report = Report("file", f"{name}, read from its file", "host", rows, cost, build.notes)
+    build = Build({name: data}, rows, cost, Runner(partial(_run, name, graph), _REFERENCE, "host"), host=True)
+    build.record("loaded", "host", _REFERENCE, took=digests(build.files))
+    report = Report(
+        "file", f"{name}, read from its file", build.label, rows, cost, build.notes, evidence=build.evidence
+    )
     return Artifact("file", ends, subject, build, report)
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, final
+from typing import Any, Final, Literal, final
 
-from nxjax.backends.base import Label
+from nxjax.backends.evidence import Label, Record
 from nxjax.backends.target import Analysis
 from nxjax.display import page
 from nxjax.errors import ParameterError
 from nxjax.lower.npu.placement import Cost, Placement
+
+Status = Literal["placed", "refused", "by published rules", "unknown"]
 
 
 @final
@@ -26,6 +28,8 @@ class Report:
         notes: what else a user should know.
         analysis: the compiler's own answer about the whole program, where a target gives one.
         rules: which table placed what no tool of the vendor's did.
+        evidence: what tools did with the files, and what they answered; label and placement rest on it.
+        host: whether the target's device is this machine's processor, so that ops on the host are where they belong.
 
     >>> import nxjax as nx
     >>> report = nx.explain(lambda x: nx.nn.relu(x * 2), target="tflite")(nx.ones((1, 3)))
@@ -41,6 +45,8 @@ class Report:
     notes: list[str] = field(default_factory=list[str])
     analysis: Analysis | None = None
     rules: str = ""
+    evidence: list[Record] = field(default_factory=list[Record])
+    host: bool = False
 
     def __post_init__(self) -> None:
         if not self.cost.why and "latency" not in self.cost:
@@ -88,6 +94,13 @@ class Report:
         words = {"vendor": "the vendor's own tool", "table": f"{table}, no tool was asked", "nobody": "nothing"}
         return "; ".join(text for said, text in words.items() if any(r.decided_by == said for r in self.rows))
 
+    def status(self, row: Placement) -> Status:
+        """What is known of one row: the vendor's tool "placed" it on the chip or "refused" it, it goes "by published
+        rules", or it is "unknown"."""
+        if row.decided_by == "vendor":
+            return "placed" if row.on_chip or self.host else "refused"
+        return "by published rules" if row.decided_by == "table" else "unknown"
+
     @property
     def host_rows(self) -> list[Placement]:
         """The ops that run on the host and not on the NPU."""
@@ -128,12 +141,13 @@ class Report:
                 {
                     "op": r.op, "name": r.name, "device": r.device, "at": str(r.source) if r.source else None,
                     "scope": r.scope, "reason": r.reason, "suggestion": r.suggestion, "macs": r.macs,
-                    "decided_by": r.decided_by,
+                    "decided_by": r.decided_by, "status": self.status(r),
                 }
                 for r in self.rows
             ],
             "cost": {k: {"value": f.value, "unit": f.unit, "basis": f.basis} for k, f in self.cost.figures.items()},
             "notes": list(self.notes),
+            "evidence": [r.to_dict() for r in self.evidence],
             **({"analysis": self.analysis.to_dict()} if self.analysis is not None else {}),
         }  # fmt: skip
 
@@ -141,7 +155,7 @@ class Report:
         for r in self.rows:
             at = str(r.source) if r.source else ""
             why = r.reason + (f" -> {r.suggestion}" if r.suggestion else "")
-            yield r.device, r.op, r.name, r.scope, at, why, r.decided_by
+            yield r.device, r.op, r.name, r.scope, at, why, self.status(r)
 
     def _columns(self) -> tuple[Sequence[str], list[Sequence[str]]]:
         """Head and rows; without the scopes where there are none."""
@@ -160,6 +174,7 @@ class Report:
             parts += ["", *str(self.cost).splitlines()]
         if self.analysis is not None:
             parts += ["", *self.analysis.lines()]
+        parts += [f"evidence: {r}" for r in self.evidence]
         return "\n".join([*parts, *(f"note: {n}" for n in self.notes)])
 
     __repr__ = __str__
@@ -173,9 +188,18 @@ class Report:
             page.table(("cost", "", "", "basis"), cost) if cost else "",
             page.text("\n".join(self.analysis.lines())) if self.analysis is not None else "",
             *map(page.paragraph, self.notes),
+            page.details("evidence", page.table(_RECORD, [_cells(r) for r in self.evidence])) if self.evidence else "",
         )
 
 
+_RECORD: Final = ("tool", "what it did", "status", "sha256 of what it was given", "when", "answer")
+
+
+def _cells(r: Record) -> tuple[str, ...]:
+    took = " ".join(d[:12] for d in r.took)
+    return r.tool, r.act, "" if r.status is None else str(r.status), took, r.when, r.answer
+
+
 _CLASSES: Final = {"host": "bad", "unknown": ""}
-_HEAD: Final = ("runs on", "op", "name", "scope", "your line", "why", "says")
+_HEAD: Final = ("runs on", "op", "name", "scope", "your line", "why", "status")
 _SCOPE: Final = _HEAD.index("scope")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import final
 
 from nxjax.backends import target_registry as registry
-from nxjax.backends.base import Label
+from nxjax.backends.evidence import Label
 from nxjax.display import page
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Self, final
 
-from nxjax.backends.base import Label
+from nxjax.backends.evidence import Label
 from nxjax.backends.ipu.detect import Hardware, hardware
 from nxjax.errors import ExecutionError, ParameterError, TileMemoryError
 from nxjax.hardware.graphcore_model import CompiledModel, ManagerSetting, PipelinedTraining, make
@@ -156,8 +156,8 @@ class GraphCoreManager:
 
     @property
     def label(self) -> Label:
-        """How far towards silicon results went: "hardware" once a model has run on IPUs, else "simulator"."""
-        return "hardware" if self._ran else "simulator"
+        """How far towards silicon results went: "hardware" once a model has run on IPUs, else "own-model"."""
+        return "hardware" if self._ran else "own-model"
 
     @property
     def _tries_hardware(self) -> bool:

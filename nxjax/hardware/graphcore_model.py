@@ -12,7 +12,7 @@ from typing import Any, Literal, final
 
 import numpy as np
 
-from nxjax.backends.base import Label
+from nxjax.backends.evidence import Label
 from nxjax.backends.ipu.pipeline import Pipeline
 from nxjax.backends.ipu.poplar import PoplarProject
 from nxjax.deploy.artifact import Artifact
@@ -61,7 +61,7 @@ class CompiledModel:
     Attributes:
         function: the model.
         execution: "single", "replicated" (each IPU takes its share of the batch) or "pipelined" (stages).
-        label: "emitted" until it has run; then "hardware" where IPUs ran it, "simulator" where a model of the chip did.
+        label: "emitted" until it has run; then "hardware" where IPUs ran it, "own-model" where a model of the chip did.
         cycles, seconds: of one call, as the model has them.
         memory: bytes of the fullest tile, on each IPU that is used.
         memory_available: bytes of one tile.
@@ -104,11 +104,11 @@ class CompiledModel:
                 self.label = "hardware"
                 return found
             found = self.artifact.run(*inputs)
-            self.label = "simulator"
+            self.label = "own-model"
             return found
         found = self._in_stages(leaves, self.pipeline)
         # Stages run on the model, whatever the machine has.
-        self.label = "simulator"
+        self.label = "own-model"
         return found
 
     def _in_stages(self, leaves: Sequence[Array], pipeline: Pipeline) -> Any:
@@ -467,8 +467,8 @@ class PipelinedTraining(Shown):
 
     @property
     def label(self) -> Label:
-        """ "simulator" once the model of the chip has run it, before that "emitted"."""
-        return "simulator" if self._ran else "emitted"
+        """ "own-model" once the model of the chip has run it, before that "emitted"."""
+        return "own-model" if self._ran else "emitted"
 
     def value_and_grad(self, params: Any, *batch: Any) -> tuple[Array, Any]:
         """The mean loss over the batch, and its gradient in the structure of ``params``."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax.backends import target_registry as registry
-from nxjax.backends.base import Label
+from nxjax.backends.evidence import Label
 from nxjax.backends.target import Site
 from nxjax.errors import (
     ExecutionError,
@@ -84,11 +84,11 @@ class NPUBackend(TensorOperations):
     >>> with nx.simulate("npu"):
     ...     npu = NPUBackend()
     >>> npu.initialize(), npu.label
-    (True, 'simulator')
+    (True, 'own-model')
     >>> npu.add(nx.Tensor([[1, 2], [3, 4]]), nx.Tensor([[5, 6], [7, 8]])).tolist()
     [[6, 8], [10, 12]]
     >>> npu.last_run.label
-    'simulator'
+    'own-model'
     """
 
     def __init__(self, device: int = 0, precision: str = "float32") -> None:
@@ -116,7 +116,7 @@ class NPUBackend(TensorOperations):
         if self._simulation is None:
             return "host" if self._engine is None else "hardware"
         name = self._simulation.target
-        return "simulator" if name is None or registry.get(name).simulated else "host"
+        return "own-model" if name is None or registry.get(name).simulated else "host"
 
     @property
     def target(self) -> str | None:

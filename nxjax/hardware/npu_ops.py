@@ -16,7 +16,7 @@ import numpy as np
 
 from nxjax import nn
 from nxjax import numpy as jnp
-from nxjax.backends.base import Label
+from nxjax.backends.evidence import Label
 from nxjax.deploy.trace import BoundFunction
 from nxjax.errors import ParameterError, Shown, UnsupportedOpsError
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
@@ -87,7 +87,7 @@ class OpsEngine(ABC):
 class Simulator(OpsEngine):
     """The exact integer arithmetic of an NPU graph; float and what ``target`` refuses run on the host.
 
-    What it labels "simulator" is what `interpret` made of the graph, and nothing else. Of a target whose vendor does
+    What it labels "own-model" is what `interpret` made of the graph, and nothing else. Of a target whose vendor does
     not specify its integers bit for bit there is no simulator here, and all runs on the host.
 
     Args:
@@ -120,7 +120,7 @@ class Simulator(OpsEngine):
         values = interpret_all(graph, inputs)
         if _overflown(graph, values):
             return chosen(*args), Run(name, "host", "a result is beyond its integers, where chips differ")
-        return bound.result(graph.outputs, [values[t] for t in graph.outputs]), Run(name, "simulator")
+        return bound.result(graph.outputs, [values[t] for t in graph.outputs]), Run(name, "own-model")
 
     def _refused(self, graph: NpuGraph, whole: bool, policy: str | None) -> str:
         """Why a graph is not the simulator's; empty if it is."""

@@ -15,7 +15,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.backends import target_registry as registry
-from nxjax.backends.base import Label
+from nxjax.backends.evidence import Label
 from nxjax.deploy.report import Report
 from nxjax.deploy.trace import BoundFunction
 from nxjax.errors import NxError, ParameterError, Shown, UnsupportedOpsError
@@ -276,7 +276,7 @@ def optimize(
     # integers here those of a chip whose vendor does not specify them.
     exact = target is None or registry.npu(target, "optimize_model").simulated
     whole = exact and policy not in (None, "dynamic-int8") and any(r.on_chip for r in report.rows)
-    label: Label = "simulator" if whole else "host"
+    label: Label = "own-model" if whole else "host"
     if chip:
         label = artifact.label
     elif not exact:
@@ -312,7 +312,7 @@ def _placed(
         return artifact, artifact.report, artifact.graph
     graph = BoundFunction(function, example, {}, None).graph("integer", UNROLL)
     rows = place(graph, on_integers)
-    return None, Report("npu simulator", "whole numbers of an NPU graph", "simulator", rows), graph
+    return None, Report("npu simulator", "whole numbers of an NPU graph", "own-model", rows), graph
 
 
 @final

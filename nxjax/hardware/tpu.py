@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, Self, final
 import numpy as np
 
 from nxjax.backends import registry, target_registry
-from nxjax.backends.base import Label
+from nxjax.backends.evidence import Label
 from nxjax.backends.tpu import compiler
 from nxjax.backends.tpu.chips import Topology, parsed
 from nxjax.deploy import files

@@ -9,7 +9,8 @@ import pytest
 
 import nxjax as nx
 from nxjax.backends import registry
-from nxjax.backends.base import LABELS, Backend, Device
+from nxjax.backends.base import Backend, Device
+from nxjax.backends.evidence import LABELS
 from nxjax.backends.reference.backend import ReferenceBackend
 from nxjax.config import config
 from nxjax.errors import ParameterError

@@ -12,6 +12,7 @@ import nxjax as nx
 from nxjax.backends import target_registry as registry
 from nxjax.backends.target import Build, NpuTarget
 from nxjax.errors import ExecutionError, ParameterError
+from nxjax.lower.npu.placement import Placement
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 
@@ -146,7 +147,10 @@ def test_registering_replaces_what_is_known_by_that_name(monkeypatch):
     assert "test-chip" not in registry.names()
 
 
-@pytest.mark.parametrize("build", [Build({}, "emitted", []), Build({"f": b"x"}, "surely on the chip", [])])
+BOASTS = Build({"f": b"x"}, [Placement("add", "", "npu", decided_by="vendor")])
+
+
+@pytest.mark.parametrize("build", [Build({}, []), BOASTS])
 def test_what_a_target_gives_is_looked_at(monkeypatch, build):
     class Careless(NpuTarget):
         name, title, format = "careless", "a target", "none"
@@ -156,7 +160,9 @@ def test_what_a_target_gives_is_looked_at(monkeypatch, build):
             return build
 
     monkeypatch.setitem(registry._classes(), "careless", Careless)
-    with pytest.raises(ExecutionError, match=r"careless: the target gave no files(.|\n)*hardware, simulator"):
+    with pytest.raises(
+        ExecutionError, match=r"careless: the target's adapter is at fault(.|\n)*(no files|no record of that tool)"
+    ):
         nx.compile(lambda x: x * 2, target="careless")(nx.numpy.ones(3))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import nxjax as nx
 import nxjax.numpy as jnp
-from nxjax.backends.base import LABELS
+from nxjax.backends.evidence import LABELS
 from nxjax.backends.target import Build
 from nxjax.deploy.artifact import Artifact
 from nxjax.errors import DtypeError, ExecutionError, ParameterError
@@ -179,7 +179,7 @@ def test_text_and_html_say_the_same(artifacts, target):
 
 def test_names_cannot_write_into_a_page(artifacts):
     one = artifacts["tflite"]
-    build = Build({"<b>.tflite": b"x"}, "emitted", [], notes=["<script>alert(1)</script>"])
+    build = Build({"<b>.tflite": b"x"}, [], notes=["<script>alert(1)</script>"])
     report = type(one.report)("<i>", "<u>", "emitted", one.report.rows, build.cost, build.notes)
     page = Artifact("<i>", one._signature, one._subject, build, report)._repr_html_()
     assert "<script>" not in page and "&lt;script&gt;" in page and "<u>" not in page and "<i></i>" not in page

@@ -12,7 +12,7 @@ import pytest
 
 import nxjax as nx
 from nxjax.backends import target_registry as registry
-from nxjax.backends.base import LABELS
+from nxjax.backends.evidence import LABELS
 from nxjax.deploy import Target, Targets
 from tests.deploy.test_artifact import shown
 
@@ -142,8 +142,8 @@ def bare():
 
 
 def reachable(name: str) -> str:
-    """The label without any vendor's package: the model of IPUs needs none."""
-    return "simulator" if name.startswith("ipu-") else "emitted"
+    """The label without any vendor's package: our models of IPUs and of AMD's array need none."""
+    return "own-model" if name.startswith(("ipu-", "aie-")) else "emitted"
 
 
 def test_without_any_vendors_package_all_are_listed_and_say_what_to_install(bare):

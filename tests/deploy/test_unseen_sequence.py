@@ -285,7 +285,7 @@ def test_other_formats_stay_close(name, target):
 def test_the_simulator_of_the_hexagon(name):
     _, q, p, data = model(name)
     artifact = nx.compile(q, target="qualcomm-htp")(p, *data(2))
-    assert artifact.label == "simulator" and artifact.report.share == 1.0
+    assert artifact.label == "vendor-simulator" and artifact.report.share == 1.0
     assert artifact.deviation.max_lsb <= 6
 
 

@@ -142,7 +142,7 @@ def test_training_in_stages(options):
         np.testing.assert_allclose(float(value), float(want), rtol=1e-5)
         for g, w in zip(grads, wanted, strict=True):
             np.testing.assert_allclose(np.asarray(g), w, rtol=1e-4, atol=1e-6)
-        assert "bubble" in str(training) and training.label == "simulator"
+        assert "bubble" in str(training) and training.label == "own-model"
         with pytest.raises(ParameterError, match="micro-batches"):
             ipu.pipeline(loss, WS, X, T, micro_batches=3)
 

@@ -142,8 +142,8 @@ def test_the_manager(capsys):
 def test_without_ipus_results_are_a_models():
     names = run(MANAGER)
     info = names["ipu_info"]
-    assert info["label"] == "simulator" and info["hardware_ipus"] == 0 and info["hardware"]
-    assert names["compiled_model"].label == "simulator"
+    assert info["label"] == "own-model" and info["hardware_ipus"] == 0 and info["hardware"]
+    assert names["compiled_model"].label == "own-model"
 
 
 def test_the_global_manager(capsys):

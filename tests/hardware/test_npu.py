@@ -1,5 +1,6 @@
 """The NPU backend: its simulator against NumPy, a chip through its target, what is refused, and what the labels say."""
 
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -8,8 +9,9 @@ import pytest
 import nxjax as nx
 from nxjax import nn
 from nxjax.backends import target_registry as registry
+from nxjax.backends.evidence import digests
 from nxjax.backends.npu.extras import installed
-from nxjax.backends.target import Build, NpuTarget
+from nxjax.backends.target import Build, NpuTarget, Runner
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.hardware import chips
 from nxjax.hardware.npu import NPUBackend, OptimizedModel
@@ -77,10 +79,10 @@ def test_a_backend_keeps_its_simulator_and_must_be_initialized():
         npu.relu(array(2))
     assert npu.initialize()
     assert npu.initialize()
-    assert npu.label == "simulator"
+    assert npu.label == "own-model"
     assert npu.get_device_count() == 1
     info = npu.get_device_info(0)
-    assert info["label"] == "simulator"
+    assert info["label"] == "own-model"
     assert "simulator" in info["name"]
     with pytest.raises(ParameterError, match="index"):
         npu.get_device_info(1)
@@ -145,7 +147,7 @@ def test_operations_on_integers_run_exactly_in_the_simulator(name, ours, theirs)
     step = (max(want.max(), 0) - min(want.min(), 0)) / 255
     reach = 2 * step + 0.05 * np.abs(want).max() * (name in ("matmul", "linear", "conv2d", "mul", "gelu", "silu"))
     assert np.abs(got - want).max() <= max(reach, 0.03)
-    assert npu.last_run.label == "simulator", npu.last_run
+    assert npu.last_run.label == "own-model", npu.last_run
 
 
 def test_integers_are_computed_as_they_are():
@@ -154,7 +156,7 @@ def test_integers_are_computed_as_they_are():
     c = npu.add(a, b)
     assert c.tolist() == [[6, 8], [10, 12]]
     assert c.dtype == np.int32
-    assert npu.last_run.label == "simulator"
+    assert npu.last_run.label == "own-model"
     npu.add(a * 100000, b)
     assert npu.last_run.label == "host"
     assert "16 bits" in str(npu.last_run)
@@ -232,7 +234,7 @@ def test_what_leaves_nothing_to_compute_was_not_simulated(target):
     assert npu.last_run.label == "host" and "nothing of it is left" in npu.last_run.reason
     # From one grid to another is work, which a target may refuse.
     assert float(npu.relu(-one)) == 0
-    assert npu.last_run.label == ("simulator" if target is None else "host")
+    assert npu.last_run.label == ("own-model" if target is None else "host")
     for y in (whole.reshape(nx.Tensor([1, 2]), (2,)), whole.concatenate([nx.Tensor([1, 2])])):
         assert y.tolist() == [1, 2] and whole.last_run.label == "host"
 
@@ -246,7 +248,7 @@ def test_what_the_simulator_gives_is_what_the_graph_means(monkeypatch):
     monkeypatch.setattr(npu_ops, "interpret_all", lambda g, xs: ran.append(g) or whole(g, xs))
     npu = backend(precision="int8")
     npu.add(X, Y)
-    assert npu.last_run.label == "simulator" and [n.op for n in ran[0]] == ["quantize", "quantize", "add", "dequantize"]
+    assert npu.last_run.label == "own-model" and [n.op for n in ran[0]] == ["quantize", "quantize", "add", "dequantize"]
 
 
 def test_a_memory_limit_bounds_operations():
@@ -285,7 +287,7 @@ def test_an_optimized_model_is_the_model_on_integers():
     data = [array(4, 1, 8, 8) for _ in range(2)]
     fast = npu.optimize_model(model, calibration_data=data)
     assert isinstance(fast, OptimizedModel)
-    assert fast.label == "simulator"
+    assert fast.label == "own-model"
     want, got = np.asarray(model(data[0])), np.asarray(fast(data[0]))
     assert np.abs(got - want).max() < 0.05 * np.abs(want).max()
     assert fast.snr > 25
@@ -479,13 +481,13 @@ def test_a_simulated_target_is_compiled_by_its_vendor(tmp_path):
         npu = NPUBackend(precision="int8")
     npu.initialize()
     fast = npu.optimize_model(network(), calibration_data=[array(1, 1, 8, 8)], strict=True)
-    assert fast.label == "simulator"
+    assert fast.label == "own-model"
     assert fast.artifact.label == "vendor-compiled"
     assert fast.report.share == 1
     saved = fast.save(tmp_path / "model")
     assert fast.artifact.bytes in {f.read_bytes() for f in saved.iterdir()}
     npu.relu(X)
-    assert npu.last_run.label == "simulator"
+    assert npu.last_run.label == "own-model"
 
 
 # --- chips ---
@@ -509,7 +511,9 @@ class Fake(NpuTarget):
     def build(self, graph, options):
         self.built.append(graph)
         run = lambda xs: interpret(graph, xs)
-        return Build({"model.bin": b"x"}, "hardware", place(graph, self.supports), run=run, runs_on="fake chip")
+        build = Build({"model.bin": b"x"}, place(graph, self.supports))
+        build.runner = Runner(run, "fake chip", "chip", digests(build.files))
+        return build
 
 
 @pytest.fixture
@@ -560,7 +564,7 @@ def test_a_runtime_that_turns_to_the_host_in_silence_is_no_chip(monkeypatch):
 
     def silent(self, graph, options):
         made = build(self, graph, options)
-        made.label = "host"
+        made.runner = replace(made.runner, by="host")
         return made
 
     monkeypatch.setattr(Fake, "build", silent)
@@ -576,12 +580,12 @@ def test_a_simulated_target_has_its_rules():
     npu.initialize()
     assert npu.get_device_info()["name"] == "simulator of Fake NPU"
     npu.relu(X)
-    assert npu.last_run.label == "simulator"
+    assert npu.last_run.label == "own-model"
     npu.tanh(X)
     assert npu.last_run.label == "host"
     assert "no tanh here" in npu.last_run.reason
     fast = npu.optimize_model(lambda x: nn.relu(x) + nx.tanh(x), calibration_data=[X])
-    assert fast.label == "simulator"
+    assert fast.label == "own-model"
     assert [r.op for r in fast.report.host_rows] == ["tanh"]
     with pytest.raises(nx.errors.PlacementError, match="no tanh here"):
         npu.optimize_model(lambda x: nx.tanh(x), calibration_data=[X], strict=True)

@@ -166,7 +166,7 @@ def test_device_information(capsys):
     run(INFO)
     out = capsys.readouterr().out
     assert "Available NPU devices: 1\n" in out
-    assert "'label': 'simulator'" in out
+    assert "'label': 'own-model'" in out
 
 
 @pytest.mark.usefixtures("simulator")

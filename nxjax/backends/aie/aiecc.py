@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,11 +17,10 @@ from pathlib import Path
 from typing import Final, final
 
 from nxjax.backends.npu.xrt_artifact import refused_instructions, refused_xclbin
+from nxjax.backends.tools import ask
 from nxjax.errors import ExecutionError
 
 NAMES: Final = ("aiecc", "aiecc.py")
-# Seconds for one design; a design of all cores takes minutes.
-TIMEOUT: Final = 1800
 # An object file: how it begins, bytes of the header of its 32-bit kind, and the number of its type.
 _ELF: Final = b"\x7fELF"
 _ELF_HEADER: Final = 52
@@ -120,19 +118,10 @@ def _refused_object(data: bytes) -> str:
 
 
 def _run(command: Sequence[str], folder: str) -> None:
-    name = Path(command[0]).name
-    try:
-        done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=TIMEOUT, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise ExecutionError(f"{name}: it takes longer than {TIMEOUT} s", got=" ".join(command)) from error
-    except OSError as error:
-        raise ExecutionError(f"{name}: it cannot be started", got=error) from error
-    if done.returncode:
-        said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        words = "\n".join(said[-_LINES:]) or "nothing was said"
-        raise ExecutionError(f"{name} fails with {done.returncode}", got=words, more=[("command", " ".join(command))])
+    done, name = ask(command, folder), Path(command[0]).name
+    if done.trouble:
+        said = [line for line in done.said.splitlines() if line.strip()]
+        raise done.error(f"{name}: {done.trouble}", "\n".join(said[-_LINES:]) or "nothing was said")
 
 
 def script(stems: Sequence[str], triple: str) -> bytes:

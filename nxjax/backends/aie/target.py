@@ -1,8 +1,8 @@
 """AMD's XDNA arrays as targets of `nx.compile`: AIE MLIR text and C++ kernels, one design for every node they take.
 
 The text is the artifact: it is read back, checked by our verifier and run by our model of the array. Where mlir-aie's
-``aiecc`` is installed it compiles the designs, and the label is ``vendor-compiled``; else ``emitted``. The model's
-answers never make it more than that.
+``aiecc`` is installed it compiles the designs, and the label is ``vendor-compiled``. Else it is ``own-model`` once the
+model has run, and ``emitted`` before.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from nxjax.backends.aie import aiecc
 from nxjax.backends.aie.execute import ModelRunner
 from nxjax.backends.aie.launch import KERNEL, launcher, missing
 from nxjax.backends.aie.picture import filled, svg
-from nxjax.backends.base import Label
-from nxjax.backends.target import Build, NpuTarget, Site, file_name, only
+from nxjax.backends.evidence import Label, digests
+from nxjax.backends.target import Build, NpuTarget, Runner, Site, file_name, only
 from nxjax.errors import ExecutionError, LoweringError, ParameterError
 from nxjax.kernels.aie.chip import LIMITS, NPU1, NPU2, AieArray
 from nxjax.lower.aie.design import Design
@@ -56,7 +56,7 @@ class Aie(NpuTarget):
             if not reason:
                 return "hardware", ""
             return "vendor-compiled", f"aiecc compiles designs; nothing here runs them: {reason}"
-        return "emitted", "mlir-aie's compiler (aiecc) is not on the PATH"
+        return "own-model", "mlir-aie's compiler (aiecc) is not on the PATH: our model of the array runs the designs"
 
     def supports(self, node: Node) -> Verdict:
         return self._supports(node, "double", AieOptions())
@@ -88,19 +88,20 @@ class Aie(NpuTarget):
                 made[node] = dispatch(node, self.array, graph.rounding, settings)
         base = file_name(graph.name, "").strip(".") or "graph"
         designs = _Designs(base, made, legacy)
-        build = Build(designs.files, "emitted" if made else "host", rows if made else [_left(r) for r in rows])
+        build = Build(designs.files, rows if made else [_left(r) for r in rows])
         build.files[f"{base}.json"] = json.dumps(self._manifest(graph, designs), indent=1).encode()
         if made:
             build.files["build.sh"] = aiecc.script(list(designs.texts), self.array.triple)
         _costs(build, made, self.array, chip(self.chip).launch or 0.0)
         build.notes += self._notes(graph, made)
-        if made and _flag(self.name, options, "aiecc", True):
-            self._compile(build, designs)
-        build.run = ModelRunner(graph, made, designs.parsed)
-        model = f"nxjax array model of {self.array.name}"
-        build.runs_on = model if made else "nxjax's NumPy kernels on the host"
-        if build.label == "vendor-compiled":
-            self._launch(build, build.run, designs)
+        run = ModelRunner(graph, made, designs.parsed)
+        title = f"nxjax array model of {self.array.name}" if made else "nxjax's NumPy kernels on the host"
+        build.runner = Runner(run, title, "own-model" if made else "host", digests(designs.written))
+        if not made:
+            build.host = True
+            build.record("loaded", "host", title)
+        if made and _flag(self.name, options, "aiecc", True) and self._compile(build, designs):
+            self._launch(build, run, designs)
         build.analysis = DesignAnalysis(designs, self.array)
         return build
 
@@ -133,22 +134,28 @@ class Aie(NpuTarget):
             found.append("the array takes no op of this graph: everything runs on the host")
         return found
 
-    def _compile(self, build: Build, designs: _Designs) -> None:
+    def _compile(self, build: Build, designs: _Designs) -> bool:
+        """Whether aiecc compiled every design."""
         tools = aiecc.found()
         if tools is None:
             build.notes.append("aiecc is not on the PATH: build.sh compiles the designs on a machine that has it")
-            return
+            return False
         files: dict[str, bytes] = {}
         try:
             for stem in designs.texts:
                 files.update(aiecc.compile_design(tools, stem, build.files, self.array.triple))
         except ExecutionError as error:
+            build.blame(error, "vendor-compiler", tools.aiecc, digests(designs.written))
             said = [f"{error.what}: {error.got or ''}".strip(": ")]
             build.notes.append(f"{tools.aiecc} did not compile the designs, which stay emitted text: {said[0]}")
-            return
+            return False
         build.files.update(files)
-        build.label = "vendor-compiled"
+        build.record(
+            "compiled", "vendor-compiler", tools.aiecc, took=digests(designs.written), gave=digests(files), status=0,
+            answer=f"{len(designs.texts)} designs",
+        )  # fmt: skip
         build.notes.append(f"compiled by {tools.aiecc}")
+        return True
 
     def _launch(self, build: Build, model: ModelRunner, designs: _Designs) -> None:
         """Run on this machine's NPU, if it has one of the generation."""
@@ -156,8 +163,8 @@ class Aie(NpuTarget):
         if isinstance(found, str):
             build.notes.append(f"the model runs the text, not the binaries: {found}")
             return
-        build.run, build.runs_on, build.label = replace(model, launch=found), found.title, "hardware"
-        build.before = "vendor-compiled"
+        binaries = [name for name in build.files if name.endswith((".xclbin", ".insts.bin"))]
+        build.runner = Runner(replace(model, launch=found), found.title, "chip", digests(build.files, binaries))
 
     def _manifest(self, graph: NpuGraph, designs: _Designs) -> dict[str, Any]:
         """What a runtime needs: the steps in order, each with its files and the order of its buffers."""
@@ -190,12 +197,18 @@ class Aie(NpuTarget):
 
 @final
 class _Designs:
-    """The texts of dispatches, equal designs once, each read back and checked."""
+    """The texts of dispatches, equal designs once, each read back and checked.
+
+    Attributes:
+        files: all that the artifact has of them.
+        written: the designs and the kernels, which are what aiecc compiles.
+    """
 
     def __init__(self, base: str, made: dict[Node, Dispatch], legacy: bool) -> None:
         self.made = made
         self.texts: dict[str, str] = {}
         self.files: dict[str, bytes] = {}
+        self.written: dict[str, bytes] = {}
         self.stems: dict[Node, str] = {}
         self.numbers: dict[Node, str] = {}
         self.parsed: dict[Node, Design] = {}
@@ -215,6 +228,7 @@ class _Designs:
             self.parsed[node] = self.checked[stem]
             for name, x in one.constants.items():
                 data[f"{self.numbers[node]}_{name}.bin"] = x.tobytes()
+        self.written = dict(self.files)
         self.files.update(data)
 
 

@@ -8,7 +8,8 @@ from threading import Lock
 from typing import Any, ClassVar, Final, final
 
 from nxjax.backends import sensors
-from nxjax.backends.base import LABELS, Backend, Device, Executable, Label
+from nxjax.backends.base import Backend, Device, Executable
+from nxjax.backends.evidence import LABELS, Label
 from nxjax.backends.hybrid.engine import Engine
 from nxjax.backends.hybrid.executable import HybridExecutable
 from nxjax.backends.hybrid.history import History
@@ -20,7 +21,7 @@ from nxjax.trace.program import Program
 
 _numbers: Final = count()
 # The least that a result through several units says of a chip.
-_WORST: Final = ("emitted", "vendor-compiled", "simulator", "host", "hardware")
+_WORST: Final = ("emitted", "vendor-compiled", "own-model", "vendor-simulator", "host", "hardware")
 
 
 @final

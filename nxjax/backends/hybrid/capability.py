@@ -14,8 +14,9 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax.backends.evidence import Label
 from nxjax.backends.hybrid.unit import Estimate, RegionRefused, Step
-from nxjax.backends.target import Build, NpuTarget, Run
+from nxjax.backends.target import Build, NpuTarget
 from nxjax.errors import NxError, Source
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.lower import lower, lowerable
@@ -171,27 +172,32 @@ class NpuStep(Step):
                 f"{len(left)} of {len(build.placements)} operations would not run on {target.name} ({listed})",
                 _blamed(program, [(r.source, r.scope) for r in left]),
             )
-        if build.run is None:
+        if build.runner is None:
             raise RegionRefused(f"nothing here runs what {target.name} built: {'; '.join(build.notes)[:300]}")
-        # What only a run can show is said once there was one.
-        self.label = "emitted" if build.label in ("hardware", "simulator") else build.label
         self.runs_on = build.runs_on
         self.notes = tuple(build.notes)
         self.build = build
         self.estimate = _estimate(build)
-        self._idle: SimpleQueue[Run] = SimpleQueue()
-        self._idle.put(build.run)
+        self._idle: SimpleQueue[Build] = SimpleQueue()
+        self._idle.put(build)
         self._more = sessions - 1
         self._lock = threading.Lock()
 
-    def _session(self) -> Run:
+    @property
+    def label(self) -> Label:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """What its records earn: more once it has run."""
+        return self.build.label
+
+    def _session(self) -> Build:
         """One that nobody uses; another one, while there may be more."""
         with self._lock:
             more = self._idle.empty() and self._more > 0
             self._more -= more
         if more:
-            another = self._target.build(self.graph, {}).run
-            if another is not None:
+            another = self._target.build(self.graph, {})
+            if another.runner is not None:
+                # One record of evidence for all: they run the same files.
+                another.evidence = self.build.evidence
                 return another
         return self._idle.get()
 
@@ -200,12 +206,11 @@ class NpuStep(Step):
             t.grid.quantize(x.numpy()) if t.grid is not None else np.asarray(x.numpy(), t.dtype).reshape(t.shape)
             for t, x in zip(self.graph.inputs, args, strict=True)
         ]
-        run = self._session()
+        session = self._session()
         try:
-            out = run(stored)
-            self.label = self.build.label
+            out = session.execute(stored, [t.shape for t in self.graph.outputs])
         finally:
-            self._idle.put(run)
+            self._idle.put(session)
         made: list[DeviceArray] = []
         for v, t, q in zip(self.program.outputs, self.graph.outputs, out, strict=True):
             y: NDArray = np.asarray(q)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast, final
 
-from nxjax.backends.base import LABELS, Label
+from nxjax.backends.evidence import LABELS, Label
 from nxjax.backends.hybrid.checking import NOT_INTEGERS, comparable, compared, small
 from nxjax.backends.hybrid.remote import Remote, RemoteStep
 from nxjax.backends.hybrid.unit import Estimate, RegionRefused, Step, Unit

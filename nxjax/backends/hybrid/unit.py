@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from nxjax.backends.base import Label
+from nxjax.backends.evidence import Label
 from nxjax.errors import Shown
 from nxjax.lower.npu.placement import Basis, Verdict
 from nxjax.ops.arithmetic import add

@@ -204,7 +204,7 @@ class NpuUnit(Unit):
         return self.target.name
 
     def available(self) -> tuple[bool, str]:
-        return self.label in ("hardware", "simulator") or self.target.host, self._why
+        return self.label in ("hardware", "vendor-simulator") or self.target.host, self._why
 
     def supports(self, program: Program) -> list[Verdict]:
         return verdicts(self.target, program)
@@ -345,10 +345,10 @@ def _npu(simulators: bool) -> Unit | str:
         reachable.setdefault(label, name)
         if label == "hardware":
             return NpuUnit("npu", target)
-    if simulators and "simulator" in reachable:
-        target = target_registry.npu(reachable["simulator"], "Hybrid")
+    if simulators and "vendor-simulator" in reachable:
+        target = target_registry.npu(reachable["vendor-simulator"], "Hybrid")
         return NpuUnit("npu", target)
     why = "no NPU on this machine"
-    if "simulator" in reachable:
-        why += f" (simulators=True takes a simulator, here {reachable['simulator']})"
+    if "vendor-simulator" in reachable:
+        why += f" (simulators=True takes a simulator, here {reachable['vendor-simulator']})"
     return why

@@ -1,4 +1,4 @@
-"""The IPU model as a device: `nx.jit(f, device="ipu")` runs on modelled tiles. Its label is ``simulator``.
+"""The IPU model as a device: `nx.jit(f, device="ipu")` runs on modelled tiles. Its label is ``own-model``.
 
 It is listed among `nx.devices()` only where the user asked for it: by ``nx.devices("ipu")``, or by naming a system in
 ``NXJAX_IPU_MODEL`` or ``nx.config.update("ipu_model", ...)``. Imports nothing heavy before something is compiled.
@@ -35,7 +35,7 @@ def chosen() -> IpuSystem:
 class IpuBackend(Backend):
     name = "ipu"
     platform = "ipu"
-    label = "simulator"
+    label = "own-model"
     priority = 0
 
     def available(self) -> tuple[bool, str]:

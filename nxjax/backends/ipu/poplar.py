@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, final
 
 import numpy as np
 
-from nxjax.backends.base import Label
+from nxjax.backends.evidence import By
 from nxjax.backends.ipu.detect import CODELETS, codelets_compiled
 from nxjax.backends.ipu.detect import compiler as popc_here
 from nxjax.errors import ExecutionError, LoweringError, MissingExtraError
@@ -29,11 +29,11 @@ NDArray = np.ndarray[Any, Any]
 # "ipu": hardware; "model": the SDK's IPUModel; "cpu": the SDK's CPU device; "offline": compiled by the SDK only;
 # "host": built against our shim, which computes and checks and measures nothing.
 On = Literal["ipu", "model", "cpu", "offline", "host"]
-LABELS: Final[dict[On, Label]] = {
-    "ipu": "hardware",
-    "model": "simulator",
+RUNS: Final[dict[On, By]] = {
+    "ipu": "chip",
+    "model": "vendor-simulator",
     "cpu": "host",
-    "offline": "vendor-compiled",
+    "offline": "vendor-compiler",
     "host": "host",
 }
 
@@ -74,7 +74,7 @@ class PoplarProject:
 
         Args:
             inputs: an array per input of the program, of its shape and dtype.
-            on: see `LABELS` for what a result says.
+            on: see `RUNS` for what a result says.
             runs: how often; states stay from run to run.
             timeout: seconds for each command.
 

@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import Any, ClassVar, Final, final
 
 from nxjax.backends import target_registry
-from nxjax.backends.base import Label
+from nxjax.backends.evidence import Label, digests
 from nxjax.backends.ipu.detect import hardware
 from nxjax.backends.ipu.executable import from_tiles, to_tiles
 from nxjax.backends.ipu.model import CycleModel
-from nxjax.backends.ipu.poplar import LABELS, On, PoplarProject, sdk
+from nxjax.backends.ipu.poplar import RUNS, On, PoplarProject, sdk
 from nxjax.backends.ipu.target import OPTIONS, BuildOptions, rows
-from nxjax.backends.target import Build, OnChip, ProgramTarget, Site, Target, file_name, only
+from nxjax.backends.target import Build, OnChip, ProgramTarget, Runner, Site, Target, file_name, only
 from nxjax.errors import NxError, ParameterError
 from nxjax.kernels.ipu.chip import system
 from nxjax.kernels.ipu.host_compiler import compiler
@@ -70,8 +70,10 @@ class Poplar(ProgramTarget):
         made_by_popc, said = project.compiled_by_sdk()
         folder = file_name(subject.name, "poplar")
         files = {f"{folder}/{name}": data for name, data in project.files.items()}
-        label: Label = "vendor-compiled" if made_by_popc else "emitted"
-        build = Build(files, label, rows(subject), notes=[said], analysis=model)
+        build = Build(files, rows(subject), notes=[said], analysis=model)
+        if made_by_popc:
+            codelets = [name for name in files if name.startswith(f"{folder}/codelet_") and name.endswith(".cpp")]
+            build.record("compiled", "vendor-compiler", "popc", status=0, took=digests(files, codelets), answer=said)
         build.cost.add("latency", model.cycles.seconds, "s", "model")
         build.cost.add("cycles", model.cycles.total, "cycles", "model")
         if not how.compile_only:
@@ -79,7 +81,7 @@ class Poplar(ProgramTarget):
         return build
 
     def _run(self, build: Build, project: PoplarProject, made_by_popc: bool, subject: Program) -> None:
-        """What runs it here, and what a run says of the label."""
+        """What runs it here."""
         on: On = "host"
         if made_by_popc and sdk()[0]:
             try:
@@ -90,18 +92,14 @@ class Poplar(ProgramTarget):
                 build.notes.append(f"the SDK runs nothing of it here: {error.what}: {error.got or ''}"[:600])
         if on == "host" and not compiler()[0]:
             return
-        build.runs_on = _ON[on]
         inputs, types = project.program.inputs, subject.out_types
 
         def run(args: Sequence[NDArray]) -> list[NDArray]:
-            given = [to_tiles(x, v.dtype) for x, v in zip(args, inputs, strict=True)]
-            found = [from_tiles(y, t) for y, t in zip(project.run(given, on), types, strict=True)]
-            if on == "ipu":
-                build.label = LABELS[on]
-            return found
+            fed = [to_tiles(x, v.dtype) for x, v in zip(args, inputs, strict=True)]
+            return [from_tiles(y, t) for y, t in zip(project.run(fed, on), types, strict=True)]
 
-        build.run = run
-        build.notes.append(f"run: {build.runs_on}; the label of its results is {LABELS[on]!r}")
+        build.runner = Runner(run, _ON[on], RUNS[on], digests(build.files))
+        build.notes.append(f"run: {build.runs_on}")
 
 
 _ON: Final[dict[On, str]] = {

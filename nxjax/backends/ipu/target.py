@@ -1,4 +1,4 @@
-"""IPU systems as targets of `nx.compile`: a program of tiles, run and counted by the model. The label: ``simulator``.
+"""IPU systems as targets of `nx.compile`: a program of tiles, run and counted by the model. The label: ``own-model``.
 
 What it says is a model's answer, as that of Graphcore's own IPUModel device: values as the codelets compute them,
 cycles and bytes as published figures and estimates have them. Nothing ran on an IPU.
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final, Literal, final
 
-from nxjax.backends.base import Label
+from nxjax.backends.evidence import Label
 from nxjax.backends.ipu import emit
 from nxjax.backends.ipu.backend import DEFAULT
 from nxjax.backends.ipu.cycles import CycleCount
@@ -20,7 +20,7 @@ from nxjax.backends.ipu.engine import IpuEngine
 from nxjax.backends.ipu.executable import from_tiles, to_tiles
 from nxjax.backends.ipu.fit import fitted
 from nxjax.backends.ipu.model import CycleModel
-from nxjax.backends.target import Build, OnChip, ProgramTarget, Run, Site, Target, file_name, only
+from nxjax.backends.target import Build, OnChip, ProgramTarget, Run, Runner, Site, Target, file_name, only
 from nxjax.errors import ParameterError, UnsupportedOpsError
 from nxjax.kernels.ipu.chip import SYSTEMS, IpuSystem
 from nxjax.kernels.ipu.host import available, runner
@@ -63,7 +63,7 @@ class IpuTarget(ProgramTarget):
     binds: ClassVar[bool] = False
 
     def available(self) -> tuple[Label, str]:
-        return "simulator", without_hardware(hardware())
+        return "own-model", without_hardware(hardware())
 
     def supports(self, equation: Equation) -> Verdict:
         rows = self.placed(Program(*_alone(equation)))
@@ -88,17 +88,14 @@ class IpuTarget(ProgramTarget):
         _figures(cost, model, how)
         build = Build(
             emit.files(made, file_name(subject.name, "").strip(".") or "graph"),
-            "simulator",
             rows(subject),
             cost,
             notes=self._notes(model, how, ipus),
             analysis=model,
         )
         if not how.compile_only:
-            build.run, build.runs_on = (
-                _runner(_engine(made, how), model, subject, build, how),
-                f"the model of {how.system.title}",
-            )
+            run = _runner(_engine(made, how), model, subject, build, how)
+            build.runner = Runner(run, f"the model of {how.system.title}", "own-model")
         return build
 
     def _notes(self, model: CycleModel, how: BuildOptions, ipus: int) -> list[str]:

@@ -1,6 +1,6 @@
 """The backend ``vulkan``: StableHLO through IREE on GPUs that have a Vulkan driver, and on a software rasteriser.
 
-A rasteriser (Mesa's llvmpipe, SwiftShader) runs the same code on the host's CPU. It is labelled ``simulator``, listed
+A rasteriser (Mesa's llvmpipe, SwiftShader) runs the same code on the host's CPU. It is labelled ``host``, listed
 only where it is named, and never taken for ``device="gpu"``. The rest of this folder is imported once somebody asks
 for more than whether a GPU was seen, since `nx.devices` asks all backends that.
 """
@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
-from nxjax.backends.base import Backend, Device, Executable, Label, Placement
+from nxjax.backends.base import Backend, Device, Executable, Placement
+from nxjax.backends.evidence import Label
 from nxjax.backends.iree import choose, compiler, drivers
 from nxjax.backends.iree.buffers import IreeBuffer, held
 from nxjax.backends.iree.programs import compiled, put, refusal, text_of
@@ -48,11 +49,11 @@ class VulkanBackend(Backend):
 
     @property
     def label(self) -> Label:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """``hardware`` on a GPU, ``simulator`` on a rasteriser. Where no GPU was seen nobody is asked."""
+        """``hardware`` on a GPU, ``host`` on a rasteriser. Where no GPU was seen nobody is asked."""
         if not drivers.gpu_seen():
-            return "simulator"
+            return "host"
         found = [] if self._missing() else choose.devices()[0]
-        return found[0].label if found else "simulator"
+        return found[0].label if found else "host"
 
     @property
     def listed(self) -> bool:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, final
 
-from nxjax.backends.base import Label
+from nxjax.backends.evidence import Label
 
 # PCI's numbers, and Khronos' for those without one.
 VENDORS: Final = {
@@ -60,7 +60,7 @@ class DeviceProperties:
     @property
     def label(self) -> Label:
         """``hardware`` for what says that it is a GPU; what does not say its kind is not taken for one."""
-        return "simulator" if self.is_software or self.kind == "other" else "hardware"
+        return "host" if self.is_software or self.kind == "other" else "hardware"
 
     @property
     def shuffles(self) -> bool:

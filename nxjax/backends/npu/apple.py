@@ -17,9 +17,9 @@ from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
-from nxjax.backends.base import Label
+from nxjax.backends.evidence import By, Label, digests
 from nxjax.backends.npu.extras import installed, need
-from nxjax.backends.target import Build, NpuTarget, Site, only
+from nxjax.backends.target import Build, NpuTarget, Runner, Site, only
 from nxjax.errors import ExecutionError, ParameterError, ShapeError
 from nxjax.lower.npu.constraints import apple as table
 from nxjax.lower.npu.formats.coreml_net import clean, node_names, port_names
@@ -182,7 +182,7 @@ class AppleNeuralEngine(NpuTarget):
         # The program first: it is what ``Artifact.bytes`` gives of the package.
         names = sorted(package.files, key=lambda name: (not name.endswith(".mlmodel"), name))
         files = {f"{stem}/{name}": package.files[name] for name in names}
-        made = Build(files, "emitted", place(graph, self.supports), cost, notes=list(package.notes))
+        made = Build(files, place(graph, self.supports), cost, notes=list(package.notes))
         made.notes += sorted({r for n in graph.nodes if (r := table.remarks(n))})
         if not has_core_ml():
             made.notes.append(
@@ -191,16 +191,18 @@ class AppleNeuralEngine(NpuTarget):
             )
             return made
         session = CoreMLSession(graph, package.files)
-        made.run, made.runs_on = session, "Core ML on this Mac, CPU and Neural Engine"
-        made.ran_file = next(iter(made.files))
+        title, took = "Core ML on this Mac, CPU and Neural Engine", digests(files)
         if session.silent:
-            made.label, made.placements = "host", [unknown(n, session.silent) for n in graph.nodes]
+            made.placements = [unknown(n, session.silent) for n in graph.nodes]
             made.notes.append(session.silent)
-            return made
-        made.placements = self.as_planned(graph, session.placed)
+        else:
+            made.placements = self.as_planned(graph, session.placed)
         # What is expected has not run there: only Core ML's own plan counts.
-        planned = any(p.on_chip and p.decided_by == "vendor" for p in made.placements)
-        made.label, made.before = "hardware" if planned else "host", "vendor-compiled"
+        planned = sum(p.on_chip and p.decided_by == "vendor" for p in made.placements)
+        by: By = "chip" if planned else "host"
+        said = session.silent or f"Core ML plans {planned} of {len(made.placements)} ops for the Neural Engine"
+        made.record("compiled", "vendor-compiler", "Core ML", took=took, answer=said)
+        made.runner = Runner(session, title, by, took)
         return made
 
     def as_planned(self, graph: NpuGraph, planned: Mapping[str, bool]) -> list[Placement]:

@@ -10,18 +10,18 @@ import ctypes.util
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, final
 
-from nxjax.backends.base import Label
+from nxjax.backends.evidence import Label, digest
 from nxjax.backends.npu.edgetpu_rewrite import rows_as_pixels, same_bits
 from nxjax.backends.npu.extras import installed, need
 from nxjax.backends.npu.tflite_compiled import host_reference, left_for_host, operator_names, recognized, refuse_other
-from nxjax.backends.target import Build, NpuTarget, Run, Site, only
+from nxjax.backends.target import Build, NpuTarget, Run, Runner, Site, only
+from nxjax.backends.tools import Answer, ask
 from nxjax.errors import ExecutionError, InvalidFileError, ParameterError
 from nxjax.lower.npu.constraints.edge_tpu import TABLE
 from nxjax.lower.npu.constraints.tflite_table import Adapt
@@ -36,7 +36,6 @@ COMPILER: Final = "edgetpu_compiler"
 _OPERATOR: Final = "edgetpu-custom-op"
 _LIBRARY: Final = "libedgetpu.so.1"
 _MAPPED: Final = "Mapped to Edge TPU"
-_SECONDS: Final = 600
 _UNITS: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _ROW: Final = re.compile(r"^(?P<op>[A-Z][A-Z0-9_a-z-]*)\s+(?P<count>\d+)\s+(?P<status>\S.*?)\s*$")
 _SIZE: Final = re.compile(r"^(?P<what>O\S+-chip memory .*?parameters): (?P<value>[\d.]+)(?P<unit>B|KiB|MiB|GiB)$")
@@ -152,7 +151,7 @@ class EdgeTpu(NpuTarget):
         adapt = rows_as_pixels if options.get("rows_as_pixels") else same_bits
         operations = adapt(tflite_ops.operations(graph))
         data = tflite.encode(graph, operations)
-        build = Build({f"{name}.tflite": data}, "emitted", self._placed(graph, adapt))
+        build = Build({f"{name}.tflite": data}, self._placed(graph, adapt))
         host_reference(build, graph, data, operations)
         compiler = shutil.which(COMPILER)
         if compiler is None:
@@ -163,20 +162,24 @@ class EdgeTpu(NpuTarget):
             )
             return build
         try:
-            model, log = _compile(compiler, flags, data)
+            model, log, done = _compile(compiler, flags, data)
         except ExecutionError as e:
+            build.blame(e, "vendor-compiler", COMPILER, (digest(data),))
             build.cost = estimate(graph, "edgetpu", build.placements)
             build.notes.append(f"{COMPILER} made no file of it; placed by Google's published table: {e.got}")
             return build
         build.files = {f"{name}_edgetpu.tflite": model, **build.files}
         build.placements = _placements(build.placements, graph, operations, data, model, log, build.notes)
-        on_chip = any(p.device == "npu" for p in build.placements)
-        build.label = "vendor-compiled" if on_chip else "host"
+        build.record(
+            "compiled", "vendor-compiler", f"{COMPILER} {log.version}".strip(), command=done.command,
+            status=done.status, took=(digest(data),), gave=(digest(model),),
+            answer=f"{log.npu} operations on the Edge TPU, {log.host} on the host, as it counts them",
+        )  # fmt: skip
         build.cost = estimate(graph, "edgetpu", build.placements)
         for what, value in log.sizes.items():
             build.cost.add(what.lower(), value, "bytes", "vendor-estimate")
         build.notes.append(f"compiled by {COMPILER} {log.version}; latency is our own model's")
-        if on_chip:
+        if any(p.device == "npu" for p in build.placements):
             _use_chip(build, model)
         return build
 
@@ -225,34 +228,23 @@ def _flags(options: dict[str, object]) -> list[str]:
     return [*flags, "-d"] if options.get("search_delegate") else flags
 
 
-def _compile(compiler: str, flags: list[str], data: bytes) -> tuple[bytes, CompilerLog]:
+def _compile(compiler: str, flags: list[str], data: bytes) -> tuple[bytes, CompilerLog, Answer]:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "model.tflite"
         source.write_bytes(data)
         command = [os.path.abspath(compiler), "-s", "-o", folder, *flags, str(source)]
-        try:
-            done = subprocess.run(
-                command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False
-            )
-        except subprocess.TimeoutExpired:
-            raise _failed(f"no answer in {_SECONDS} s") from None
-        except OSError as error:
-            raise _failed(f"it cannot be started: {error}") from None
+        done = ask(command, folder)
         made = Path(folder) / "model_edgetpu.tflite"
-        said = (done.stdout + done.stderr).strip()[-1000:] or "without a word"
-        if done.returncode:
-            raise _failed(f"it ended with status {done.returncode}: {said}")
+        what = f"edgetpu: {COMPILER} does not compile the file"
+        if done.trouble:
+            raise done.error(what)
         try:
             model = made.read_bytes()
             refuse_other(data, model)
             left_for_host(model, _OPERATOR)
         except (OSError, InvalidFileError) as error:
-            raise _failed(f"it ended well, and its file cannot be used: {error}") from None
-        return model, parse(done.stdout)
-
-
-def _failed(why: str) -> ExecutionError:
-    return ExecutionError(f"edgetpu: {COMPILER} does not compile the file", got=why)
+            raise done.error(what, f"it ended well, and its file cannot be used: {error}") from None
+        return model, parse(done.out), done
 
 
 def _device() -> str:
@@ -265,12 +257,11 @@ def _use_chip(build: Build, model: bytes) -> None:
         build.notes.append(f"{_LIBRARY} is not installed: the file is run on the host")
         return
     try:
-        build.run = _delegated(model)
+        run = _delegated(model)
     except (ValueError, OSError, RuntimeError) as e:
         build.notes.append(f"no Edge TPU answers ({e}): the file is run on the host")
         return
-    build.label, build.before = "hardware", "vendor-compiled"
-    build.runs_on, build.ran_file = f"Edge TPU by {_LIBRARY}", next(iter(build.files))
+    build.runner = Runner(run, f"Edge TPU by {_LIBRARY}", "chip", (digest(model),))
 
 
 def _delegated(model: bytes) -> Run:

@@ -11,7 +11,7 @@ import io
 from dataclasses import fields
 from typing import Any, ClassVar, Final, Literal, final
 
-from nxjax.backends.base import Label
+from nxjax.backends.evidence import Label, digest
 from nxjax.backends.npu import ethosu_vela
 from nxjax.backends.npu.ethosu_rewrite import same_bits
 from nxjax.backends.npu.ethosu_vela import VelaOptions, VelaResult
@@ -69,33 +69,38 @@ class EthosU(NpuTarget):
         name = graph.name or "model"
         operations = same_bits(ethos_u.table(self.series))(tflite_ops.operations(graph))
         data = tflite.encode(graph, operations)
-        build = Build({f"{name}.tflite": data}, "emitted", [])
+        build = Build({f"{name}.tflite": data}, [])
         host_reference(build, graph, data, operations)
         if not installed("ethosu"):
             return self._modelled(build, graph, self.available()[1])
+        took, tool = (digest(data),), f"Vela {ethosu_vela.version()}"
         try:
             compiled = ethosu_vela.compile_model(data, settings)
         except ExecutionError as e:
+            build.blame(e, "vendor-compiler", tool, took)
             if not e.refused:
-                return self._modelled(build, graph, f"Vela {ethosu_vela.version()} gave no answer ({e.got})")
+                return self._modelled(build, graph, f"{tool} gave no answer ({e.got})")
             build.placements = self._refused(graph, f"Vela refuses the whole file: {e.got}")
-            build.notes.append(f"Vela {ethosu_vela.version()} refuses the file, nothing of it runs on the NPU: {e.got}")
+            build.notes.append(f"{tool} refuses the file, nothing of it runs on the NPU: {e.got}")
             return build
         build.files = {f"{name}_vela.tflite": compiled.model, **build.files}
+        build.record(
+            "compiled", "vendor-compiler", tool, command=compiled.command, status=compiled.status, took=took,
+            gave=(digest(compiled.model),),
+            answer=f"{compiled.npu} operators on the NPU, {len(compiled.host)} left to the host",
+        )  # fmt: skip
         build.placements = self._placements(graph, operations, data, compiled)
         if compiled.layers:
             build.files[f"{name}_vela_layers.csv"] = layers_csv(graph, operations, compiled)
         build.cost = compiled.cost
         build.notes += compiled.notes
         if compiled.npu:
-            build.label = "vendor-compiled"
             build.notes.append(
-                f"costs are estimates of Vela {ethosu_vela.version()} at {compiled.clock / 1e6:g} MHz, "
+                f"costs are estimates of {tool} at {compiled.clock / 1e6:g} MHz, "
                 f"{settings.system_config}, {settings.memory_mode}"
             )
         else:
-            build.label = "host"
-            build.notes.append(f"Vela {ethosu_vela.version()} placed nothing on the NPU: all runs on the host")
+            build.notes.append(f"{tool} placed nothing on the NPU: all runs on the host")
         return build
 
     def _modelled(self, build: Build, graph: NpuGraph, why: str) -> Build:
@@ -204,7 +209,7 @@ class EthosN(NpuTarget):
         only(self.name, options, ())
         operations = tflite_ops.operations(graph)
         data = tflite.encode(graph, operations)
-        build = Build({f"{graph.name or 'model'}.tflite": data}, "emitted", self.placed(graph))
+        build = Build({f"{graph.name or 'model'}.tflite": data}, self.placed(graph))
         host_reference(build, graph, data, operations)
         build.cost.add("file", len(data), "bytes", "measured")
         build.notes.append("placed by Arm's published constraints; Arm NN on the device decides")

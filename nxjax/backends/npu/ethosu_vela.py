@@ -11,8 +11,6 @@ import csv
 import json
 import os
 import re
-import signal
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass, field
@@ -22,6 +20,7 @@ from typing import Any, Final, final
 from nxjax.backends.npu import ethosu_child
 from nxjax.backends.npu.extras import need
 from nxjax.backends.npu.tflite_compiled import left_for_host, refuse_other
+from nxjax.backends.tools import Answer, ask
 from nxjax.errors import ExecutionError, InvalidFileError, ParameterError
 from nxjax.lower.npu.placement import Cost
 
@@ -91,6 +90,8 @@ class VelaResult:
         npu: how many operators run on the NPU.
         cost: Vela's estimates.
         clock: cycles a second that they reckon with.
+        command: how Vela was called.
+        status: its exit status.
         layers: cycles by the number of an operator in the file that was compiled; empty if Vela does not say.
         notes: what does not fit together in Vela's answer, if anything.
     """
@@ -101,6 +102,8 @@ class VelaResult:
     npu: int
     cost: Cost
     clock: float
+    command: str = ""
+    status: int | None = None
     layers: dict[int, int] = field(default_factory=dict[int, int])
     notes: list[str] = field(default_factory=list[str])
 
@@ -149,31 +152,27 @@ def compile_model(model: bytes, settings: VelaOptions) -> VelaResult:
         place = Path(folder)
         (place / "model.tflite").write_bytes(model)
         (place / "request.json").write_text(json.dumps(request))
-        done = subprocess.run(
-            [sys.executable, "-I", ethosu_child.__file__, site, folder],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-        )
+        done = ask([sys.executable, "-I", ethosu_child.__file__, site, folder], folder)
         if (place / "refused.txt").exists():
-            raise _refused((place / "refused.txt").read_text())
-        if done.returncode < 0 and (place / "asked").exists():
-            raise _refused(f"its process ended with {signal.Signals(-done.returncode).name}")
-        if done.returncode and _OTHER_INTERFACE.search(done.stderr):
+            raise _refused(done, (place / "refused.txt").read_text())
+        if done.status is not None and done.status < 0 and (place / "asked").exists():
+            raise _refused(done, f"its process ended: {done.trouble}")
+        if done.status and _OTHER_INTERFACE.search(done.err):
             # An older or newer Vela, whose in-process interface is not this one.
             made = by_command(model, settings)
             made.notes.append(f"Vela {version()} has another in-process interface; its command line was used")
             return made
-        if done.returncode:
-            raise _failed((done.stderr.strip().splitlines() or [f"status {done.returncode}, without a word"])[-1])
+        if done.trouble:
+            raise _failed(done, (done.err.strip().splitlines() or [f"{done.trouble}, without a word"])[-1])
         try:
             result = (place / "model_vela.tflite").read_bytes()
             report = json.loads((place / "report.json").read_text())
             clock = float(config[f"System_Config.{settings.system_config}"]["core_clock"])
-            return _reported(model, result, report, done.stdout, clock)
+            made = _reported(model, result, report, done.out, clock)
+            made.command, made.status = done.command, done.status
+            return made
         except (OSError, ValueError, LookupError, TypeError, InvalidFileError) as error:
-            raise _failed(f"its answer cannot be used: {_first_line(error)}") from error
+            raise _failed(done, f"its answer cannot be used: {_first_line(error)}") from error
 
 
 def _reported(model: bytes, result: bytes, report: dict[str, Any], log: str, clock: float) -> VelaResult:
@@ -205,19 +204,21 @@ def by_command(model: bytes, settings: VelaOptions) -> VelaResult:
         command += ["--optimise", settings.optimise]
         if settings.arena_cache_size is not None:
             command += ["--arena-cache-size", str(settings.arena_cache_size)]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
-        said = (done.stdout + done.stderr)[-2000:]
-        if done.returncode and _SAYS.search(said):
-            raise _refused(said)
-        if done.returncode:
-            raise _failed(said.strip() or f"status {done.returncode}, without a word")
+        done = ask(command, folder)
+        said = done.said[-2000:]
+        if done.status and _SAYS.search(said):
+            raise _refused(done, said)
+        if done.trouble:
+            raise _failed(done, said.strip() or f"{done.trouble}, without a word")
         try:
             result = (place / "model_vela.tflite").read_bytes()
             with next(place.glob("model_summary*.csv")).open(newline="") as f:
                 row = next(csv.DictReader(f))
-            return _summarized(model, result, row, done.stdout)
+            made = _summarized(model, result, row, done.out)
+            made.command, made.status = done.command, done.status
+            return made
         except (OSError, ValueError, LookupError, TypeError, StopIteration, InvalidFileError) as error:
-            raise _failed(f"its answer cannot be used: {_first_line(error)}") from error
+            raise _failed(done, f"its answer cannot be used: {_first_line(error)}") from error
 
 
 def _summarized(model: bytes, result: bytes, row: dict[str, str], log: str) -> VelaResult:
@@ -235,14 +236,12 @@ def _summarized(model: bytes, result: bytes, row: dict[str, str], log: str) -> V
     return _answer(model, result, log, cost, float(row["core_clock"]), int(found[1]) if found else 0)
 
 
-def _refused(why: str) -> ExecutionError:
-    error = ExecutionError("ethos-u: Vela does not compile the file", got=why.strip() or "no reason given")
-    error.refused = True
-    return error
+def _refused(done: Answer, why: str) -> ExecutionError:
+    return done.error("ethos-u: Vela does not compile the file", why.strip() or "no reason given", refused=True)
 
 
-def _failed(why: str) -> ExecutionError:
-    return ExecutionError("ethos-u: Vela does not compile the file: it gave no answer", got=why)
+def _failed(done: Answer, why: str) -> ExecutionError:
+    return done.error("ethos-u: Vela does not compile the file: it gave no answer", why)
 
 
 def _first_line(error: Exception) -> str:

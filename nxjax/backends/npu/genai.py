@@ -16,7 +16,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax.backends.base import Label
+from nxjax.backends.evidence import Label
 from nxjax.backends.npu.extras import need
 from nxjax.errors import ExecutionError, InvalidFileError, ParameterError
 from nxjax.files import safe_io

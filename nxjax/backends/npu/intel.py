@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final, final
 
-from nxjax.backends.base import Label
+from nxjax.backends.evidence import Label, digest, digests
 from nxjax.backends.npu import intel_compiler, intel_power
 from nxjax.backends.npu.extras import installed
 from nxjax.backends.npu.intel_compiler import CompilerReply
 from nxjax.backends.npu.openvino_run import CPU, EXTRA, OpenVINOSession, core, has_vnni, open_session, openvino, version
-from nxjax.backends.target import Build, NpuTarget, Site, only
+from nxjax.backends.target import Build, NpuTarget, Runner, Site, only
 from nxjax.errors import ExecutionError, LoweringError, ParameterError
 from nxjax.lower.npu.constraints import intel as table
 from nxjax.lower.npu.formats.openvino_net import node_names, owner
@@ -109,13 +109,14 @@ class OpenVinoTarget(NpuTarget):
         cost = Cost()
         cost.add("weights", sum(t.nbytes for t in graph.constants()), "bytes", "model")
         cost.add("file", sum(map(len, files.values())), "bytes", "measured")
-        return model, Build(files, "host", [], cost)
+        return model, Build(files, [], cost, host=self.host)
 
     def on_host(self, graph: NpuGraph, model: Any, made: Build, config: dict[str, str]) -> OpenVINOSession:
         """Give ``made`` the CPU plugin to run on, with notes on what it computes in."""
         session = open_session(model, "CPU", CPU | config)
-        made.run, made.runs_on = session, f"OpenVINO {version()} CPU plugin on the host ({session.title})"
-        made.ran_file = ran_file(made)
+        title = f"OpenVINO {version()} CPU plugin on the host ({session.title})"
+        made.runner = Runner(session, title, "host", model_files(made))
+        made.record("loaded", "host", title, took=made.runner.took)
         names = {name: i for i, name in enumerate(node_names(graph))}
         made.notes += host_notes(graph, session.precisions(lambda name: owner(name, names)))
         return session
@@ -126,7 +127,6 @@ class OpenVinoTarget(NpuTarget):
             self.on_host(graph, model, made, {})
         except ExecutionError as error:
             made.notes.append(f"the host cannot stand in for the device: {error.got}")
-            made.label = "emitted" if made.label == "host" else made.label
 
 
 @final
@@ -171,7 +171,7 @@ class OpenVinoGpu(OpenVinoTarget):
             return "emitted", _MISSING
         if intel_compiler.gpu_present():
             return "hardware", ""
-        return "host", "no Intel GPU here: OpenVINO's CPU plugin computes the same model"
+        return "emitted", "no Intel GPU here: OpenVINO's CPU plugin computes the same model"
 
     def build(self, graph: NpuGraph, options: dict[str, object]) -> Build:
         config, measure, _ = checked(self.name, options)
@@ -182,8 +182,8 @@ class OpenVinoGpu(OpenVinoTarget):
             self.instead(graph, model, made)
             return made
         session = open_session(model, "GPU", {"PERFORMANCE_HINT": "LATENCY"} | config)
-        made.label, made.before, made.run, made.ran_file = "hardware", "vendor-compiled", session, ran_file(made)
-        made.runs_on = f"{session.title} through OpenVINO {version()}"
+        made.runner = Runner(session, f"{session.title} through OpenVINO {version()}", "chip", model_files(made))
+        made.record("compiled", "chip", made.runs_on, took=made.runner.took)
         made.placements = [row(n, True) for n in graph.nodes]
         made.cost.timed(measure, session.measure)
         return made
@@ -209,7 +209,7 @@ class IntelNpu(OpenVinoTarget):
                 "vendor-compiled",
                 "no Intel NPU here: its compiler makes the blob, the CPU plugin computes the model",
             )
-        return "host", "no Intel NPU and no NPU compiler here: OpenVINO's CPU plugin computes the same model"
+        return "emitted", "no Intel NPU and no NPU compiler here: OpenVINO's CPU plugin computes the same model"
 
     def supports(self, node: Node) -> Verdict:
         known = super().supports(node)
@@ -247,6 +247,12 @@ class IntelNpu(OpenVinoTarget):
             config = {"NPU_COMPILER_TYPE": "PLUGIN"} | config
         xml, weights = made.files.values()
         answer = intel_compiler.compile_model(xml, weights, config)
+        made.record(
+            "compiled" if answer.blob is not None else "refused" if answer.refused else "failed", "vendor-compiler",
+            f"Intel's NPU compiler of OpenVINO {version()}", command=answer.command, status=answer.status,
+            took=model_files(made), gave=() if answer.blob is None else (digest(answer.blob),),
+            answer=answer.error or str(answer.cost),
+        )  # fmt: skip
         if answer.blob is None:
             if answer.refused:
                 self.refused(graph, made, answer, config)
@@ -260,8 +266,8 @@ class IntelNpu(OpenVinoTarget):
             asked, note = intel_power.applied(power, core().get_property("NPU", "SUPPORTED_PROPERTIES"))
             made.notes += [note] if power != "default" else []
             session = OpenVINOSession(core().import_model(answer.blob, "NPU", config | asked), "NPU")
-            made.label, made.before, made.run = "hardware", "vendor-compiled", session
-            made.runs_on, made.ran_file = f"{session.title} through OpenVINO {version()}", next(iter(made.files))
+            title = f"{session.title} through OpenVINO {version()}"
+            made.runner = Runner(session, title, "chip", (digest(answer.blob),))
             made.cost.timed(measure, session.measure)
         else:
             self.instead(graph, model, made)
@@ -274,7 +280,6 @@ class IntelNpu(OpenVinoTarget):
     def compiled(self, graph: NpuGraph, made: Build, answer: CompilerReply, platform: str) -> None:
         """Everything runs on the NPU: its compiler has no other device to put an op on."""
         assert answer.blob is not None
-        made.label = "vendor-compiled"
         made.files = {f"{graph.name or 'model'}.blob": answer.blob} | made.files
         made.placements = [row(n, True) for n in graph.nodes]
         for name, figure in answer.cost.figures.items():
@@ -325,9 +330,9 @@ def reread(files: dict[str, bytes]) -> Any:
     return core().read_model(xml, weights)
 
 
-def ran_file(made: Build) -> str:
-    """The file of the model that is run on the host or a GPU."""
-    return next(name for name in made.files if name.endswith(".xml"))
+def model_files(made: Build) -> tuple[str, ...]:
+    """Digests of the model's two files."""
+    return digests(made.files, [name for name in made.files if name.endswith((".xml", ".bin"))])
 
 
 def alone(n: Node, config: dict[str, str]) -> str:

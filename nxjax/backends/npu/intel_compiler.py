@@ -11,15 +11,16 @@ import importlib.util
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final, final
 
 from nxjax.backends.npu import intel_child
+from nxjax.backends.tools import ask
 from nxjax.lower.npu.placement import Cost
 
 _COMPILER: Final = "*openvino_intel_npu_compiler*"
@@ -79,6 +80,8 @@ class CompilerReply:
         supported: the operations that ``query_model`` says the NPU takes; None if it was not reached.
         devices: what OpenVINO found on the machine.
         cost: the compiler's estimates.
+        command: how its process was called.
+        status: that process's exit status.
     """
 
     blob: bytes | None
@@ -87,6 +90,8 @@ class CompilerReply:
     devices: Sequence[str] = ()
     refused: bool = False
     cost: Cost = field(default_factory=Cost)
+    command: str = ""
+    status: int | None = None
 
 
 def compile_model(xml: bytes, weights: bytes, config: Mapping[str, str]) -> CompilerReply:
@@ -96,31 +101,26 @@ def compile_model(xml: bytes, weights: bytes, config: Mapping[str, str]) -> Comp
         (place / "model.xml").write_bytes(xml)
         (place / "model.bin").write_bytes(weights)
         (place / "request.json").write_text(json.dumps(dict(config)))
-        done = subprocess.run(
-            [sys.executable, intel_child.__file__, folder],
-            capture_output=True,
-            text=True,
-            check=False,
-            errors="replace",
-        )
-        said = done.stdout + done.stderr
+        done = ask([sys.executable, intel_child.__file__, folder], folder)
+        said = done.said
         path = place / "report.json"
         blob = place / "model.blob"
+        reply = partial(CompilerReply, command=done.command, status=done.status)
         try:
             report = json.loads(path.read_text()) if path.exists() else {}
             data = blob.read_bytes() if report.get("compiled") else b""
         except (OSError, ValueError) as error:
-            return CompilerReply(None, f"its answer cannot be read: {error}")
+            return reply(None, f"its answer cannot be read: {error}")
         found = report.get("supported")
         supported = None if found is None else frozenset(map(str, found))
         devices = tuple(map(str, report.get("devices", ())))
         if report.get("refused"):
             why = words(report["refused"])
-            return CompilerReply(None, why, supported, devices, refused=not _ELSEWHERE.search(why))
-        if not data or done.returncode:
-            ended = f"its process ended with status {done.returncode}"
-            return CompilerReply(None, f"{ended}: {words(said)[-500:] or 'it said nothing'}", supported, devices)
-        return CompilerReply(data, "", supported, devices, cost=estimates(said))
+            return reply(None, why, supported, devices, refused=not _ELSEWHERE.search(why))
+        if not data or done.trouble:
+            ended = done.trouble or "its process ended with status 0"
+            return reply(None, f"{ended}: {words(said)[-500:] or 'it said nothing'}", supported, devices)
+        return reply(data, "", supported, devices, cost=estimates(said))
 
 
 def words(text: str) -> str:

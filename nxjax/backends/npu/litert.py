@@ -16,9 +16,9 @@ from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
-from nxjax.backends.base import Label
+from nxjax.backends.evidence import Label, digests
 from nxjax.backends.npu.extras import installed, need
-from nxjax.backends.target import Build, NpuTarget, only
+from nxjax.backends.target import Build, NpuTarget, Runner, only
 from nxjax.errors import ExecutionError, LoweringError, ParameterError
 from nxjax.lower.npu.formats import tflite, tflite_kernels, tflite_ops
 from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
@@ -248,7 +248,7 @@ class LiteRt(NpuTarget):
         cost.add("file", len(data), "bytes", "measured")
         files = {f"{graph.name or 'model'}.tflite": data}
         if not installed("ai_edge_litert"):
-            return Build(files, "emitted", self.placed(graph), cost, notes=[self.available()[1]])
+            return Build(files, self.placed(graph), cost, notes=[self.available()[1]], host=True)
         session = LiteRTSession(data, operations, kernels, threads)
         cost.add("arena", session.arena(), "bytes", "measured")
         cost.timed(options.get("measure"), session.measure)
@@ -258,7 +258,10 @@ class LiteRt(NpuTarget):
                 "LiteRT rounds twice ('double'): results may differ by one unit from this graph's single rounding"
             )
         rows = _placements(graph, session)
-        return Build(files, "host", rows, cost, session, session.runs_on, notes, ran_file=next(iter(files)))
+        took = digests(files)
+        build = Build(files, rows, cost, Runner(session, session.runs_on, "host", took), notes, host=True)
+        build.record("loaded", "host", session.runs_on, took=took, answer=f"{len(operations)} operators read")
+        return build
 
 
 def checked(options: dict[str, object]) -> tuple[str, int]:

@@ -12,18 +12,18 @@ import importlib
 import importlib.util
 import os
 import re
-import subprocess
 import tempfile
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Final, final
 
-from nxjax.backends.base import Label
+from nxjax.backends.evidence import Label, digest
 from nxjax.backends.npu.extras import installed
 from nxjax.backends.npu.litert import version
 from nxjax.backends.npu.tflite_compiled import host_reference, left_for_host, operator_names, recognized, refuse_other
 from nxjax.backends.target import Build, NpuTarget, Site, only
+from nxjax.backends.tools import ask
 from nxjax.errors import InvalidFileError, ParameterError
 from nxjax.lower.npu.constraints import litert_plugins
 from nxjax.lower.npu.constraints.tflite_table import Table
@@ -35,7 +35,6 @@ from nxjax.lower.npu.placement import Placement, Verdict, unknown
 _COMPILER: Final = Path("tools") / "apply_plugin_main"
 # The custom operator that stands for a compiled part.
 _DISPATCH: Final = "DISPATCH_OP"
-_SECONDS: Final = 900
 _PARTITION: Final = re.compile(
     r"Partitioned subgraph<\d+>, selected (\d+) ops, from a total of (\d+) ops\. resulted in (\d+)"
 )
@@ -67,6 +66,8 @@ class AotResult:
         total: operators that it says there are.
         partitions: parts that it says they make.
         traffic: bytes by direction, as the vendor plans them.
+        command: how it was called; empty if it was not.
+        status: its exit status.
         refusals: why the vendor's library refused an operator, by the operator's number in the file.
     """
 
@@ -76,6 +77,8 @@ class AotResult:
     total: int = 0
     partitions: int = 0
     traffic: dict[str, int] = field(default_factory=dict[str, int])
+    command: str = ""
+    status: int | None = None
     refusals: dict[int, str] = field(default_factory=dict[int, str])
 
     @property
@@ -141,14 +144,17 @@ class AotTarget(NpuTarget):
         name = graph.name or "model"
         operations = tflite_ops.operations(graph)
         data = tflite.encode(graph, operations)
-        build = Build({f"{name}.tflite": data}, "emitted", self.placed(graph))
+        build = Build({f"{name}.tflite": data}, self.placed(graph))
         build.cost.add("file", len(data), "bytes", "measured")
         host_reference(build, graph, data, operations)
         if not installed("ai_edge_litert"):
             build.notes.append(f"{self.available()[1]}; placed by {self.rules}")
             return build
         compiled = run_compiler(data, self.plugin, self.manufacturer, self.soc_word(soc), folders, self.links())
+        tool = f"LiteRT {version()}, {self.manufacturer} plugin"
+        noted = {"command": compiled.command, "status": compiled.status, "took": (digest(data),)}
         if compiled.model is None and not compiled.refused:
+            build.record("failed", "vendor-compiler", tool, **noted, answer=compiled.why)
             what = "" if folders else f"; {self.missing}"
             build.notes.append(f"{self.name}: not compiled: {compiled.why}{what}. Placed by {self.rules}")
             return build
@@ -156,19 +162,20 @@ class AotTarget(NpuTarget):
             try:
                 refuse_other(data, compiled.model)
             except InvalidFileError as error:
+                build.record("failed", "vendor-compiler", tool, **noted, answer=error.what)
                 build.notes.append(f"{self.name}: not compiled: {error.what}. Placed by {self.rules}")
                 return build
         build.placements = self._placed(graph, operations, data, compiled, build.notes)
+        said = f"{compiled.selected} of {compiled.total} operators in {compiled.partitions} parts"
         if compiled.model is None or not any(p.device == "npu" for p in build.placements):
-            build.label = "host"
+            build.record("compiled", "vendor-compiler", tool, **noted, answer=said)
             build.notes.append(f"{self.name}: the vendor's compiler took no operation")
             return build
-        build.label = "vendor-compiled"
+        build.record("compiled", "vendor-compiler", tool, **noted, gave=(digest(compiled.model),), answer=said)
         build.files = {f"{name}_{soc.lower()}.tflite": compiled.model, **build.files}
         build.cost.add("compiled file", len(compiled.model), "bytes", "measured")
         for what, amount in compiled.traffic.items():
             build.cost.add(what, amount, "bytes", "vendor-estimate")
-        said = f"{compiled.selected} of {compiled.total} operators in {compiled.partitions} parts"
         build.notes.append(f"compiled for {soc} by LiteRT {version()}'s {self.manufacturer} plugin: {said}")
         return build
 
@@ -235,21 +242,13 @@ def run_compiler(
         flags |= {"err": "--", "libs": root / "vendors" / plugin / "compiler"}
         command = [str(compiler), *(f"--{key}={value}" for key, value in flags.items())]
         env = {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(filter(None, found))}
-        try:
-            done = subprocess.run(
-                command,
-                env=env,
-                cwd=work,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                timeout=_SECONDS,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return AotResult(None, f"the front end did not run: {error}")
-        log = done.stdout.decode(errors="replace")
+        done = ask(command, work, env=env)
         model = made.read_bytes() if made.exists() else b""
-    return _read(log, done.returncode, model)
+    if done.status is None:
+        return AotResult(None, f"the front end did not run: {done.trouble}", command=done.command)
+    found = _read(done.said, done.status, model)
+    found.command, found.status = done.command, done.status
+    return found
 
 
 def _read(log: str, code: int, model: bytes) -> AotResult:
@@ -264,7 +263,7 @@ def _read(log: str, code: int, model: bytes) -> AotResult:
     if code:
         return AotResult(None, _reason(log, code), selected, total, parts, refusals=refusals)
     traffic = {what: sum(map(int, pattern.findall(log))) for what, pattern in _TRAFFIC.items() if pattern.search(log)}
-    return AotResult(model, "", selected, total, parts, traffic, refusals)
+    return AotResult(model, "", selected, total, parts, traffic, refusals=refusals)
 
 
 def _refusals(log: str) -> dict[int, str]:

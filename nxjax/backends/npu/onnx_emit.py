@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final, final
 
-from nxjax.backends.base import Label
+from nxjax.backends.evidence import Label, digest
 from nxjax.backends.npu.extras import installed, need
-from nxjax.backends.target import Build, NpuTarget, Run, Site, file_name, only
+from nxjax.backends.target import Build, NpuTarget, Run, Runner, Site, file_name, only
 from nxjax.errors import ExecutionError, LoweringError, ParameterError
 from nxjax.lower.npu.cost import estimate
 from nxjax.lower.npu.formats.onnx_build import OnnxOptions
@@ -65,12 +65,11 @@ def _first_line(error: Exception) -> str:
 def run_on_host(build: Build, written: OnnxModel, through: Callable[[Run], Run] = lambda run: run) -> None:
     """Give ``build`` what runs its file here, or say why nothing does."""
     try:
-        run, build.runs_on = host(written)
+        run, title = host(written)
     except LoweringError as error:
         build.notes.append(f"the host cannot run the file: {error.got}")
         return
-    build.run = through(run)
-    build.ran_file = next((name for name, data in build.files.items() if data == written.data), "")
+    build.runner = Runner(through(run), title, "host", (digest(written.data),))
 
 
 def modelled(build: Build, graph: NpuGraph, chip: str) -> None:
@@ -114,9 +113,7 @@ class OnnxTarget(NpuTarget):
         if not isinstance(opset, int) or style not in ("qdq", "qdq-pow2", "float") or not isinstance(unsigned, bool):
             raise ParameterError(f"{self.name}: options", got=options, expected="opset int, style name, unsigned bool")
         written = emit(graph, OnnxOptions(opset, style, unsigned))
-        build = Build(
-            {file_name(graph.name, "onnx"): written.data}, "emitted", self.placed(graph), notes=list(written.notes)
-        )
+        build = Build({file_name(graph.name, "onnx"): written.data}, self.placed(graph), notes=list(written.notes))
         build.cost.add("file", len(written.data), "bytes", "measured")
         build.notes.append(self.available()[1])
         if installed("onnxruntime"):

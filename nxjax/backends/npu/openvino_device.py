@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, Final, final
 
-from nxjax.backends.base import Backend, Device, Executable, Label
+from nxjax.backends.base import Backend, Device, Executable
+from nxjax.backends.evidence import Label
 from nxjax.backends.npu import intel_compiler
 from nxjax.backends.npu.extras import installed
 from nxjax.backends.npu.openvino_program import OpenVinoExecutable

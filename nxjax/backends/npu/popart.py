@@ -11,20 +11,21 @@ import contextlib
 import json
 import os
 import shutil
-import subprocess
 import tempfile
 import zipfile
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
-from nxjax.backends.base import Label
+from nxjax.backends.evidence import By, Label, digest, digests
 from nxjax.backends.npu.extras import installed
 from nxjax.backends.npu.onnx_emit import OnnxTarget, run_on_host
-from nxjax.backends.target import Build, NpuTarget, Site, file_name, only
+from nxjax.backends.target import Build, NpuTarget, Runner, Site, file_name, only
+from nxjax.backends.tools import Answer, ask
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.npu.formats.onnx_build import OnnxOptions, package
 from nxjax.lower.npu.formats.onnx_writer import OnnxModel, emit
@@ -42,9 +43,9 @@ _OPTIONS: Final = (
     "opset", "num_ipus", "partials", "available_memory_proportion", "pipeline", "batches_per_step",
     "gradient_accumulation", "replicas", "recompute", "stochastic_rounding", "device", "python",
 )  # fmt: skip
-# What a run on each device makes the label; on IPUs that are not here PopART only compiles.
-LABELS: Final[dict[str, Label]] = {"ipu": "hardware", "model": "simulator", "cpu": "host", "offline": "vendor-compiled"}
-DEVICES: Final = tuple(LABELS)
+# What runs the model on each device; for IPUs that are not here ("offline") PopART only compiles.
+RUNS: Final[dict[str, By]] = {"ipu": "chip", "model": "vendor-simulator", "cpu": "host"}
+DEVICES: Final = (*RUNS, "offline")
 COMPILED: Final = "model.popef"
 # Bytes that are no model.
 _DAMAGED: Final = b"\xff" * 64
@@ -122,7 +123,7 @@ class GraphcorePopart(OnnxTarget):
     def available(self) -> tuple[Label, str]:
         found, reason = popart_python("")
         if found:
-            return "simulator", f"PopART through {found}"
+            return "vendor-simulator", f"PopART through {found}"
         label, more = super().available()
         return label, f"{reason}; {more}"
 
@@ -137,23 +138,30 @@ class GraphcorePopart(OnnxTarget):
         data = _with_attributes(written.data, settings.pop("products"))
         text = json.dumps(settings, indent=1, sort_keys=True) + "\n"
         files = {name: data, "popart.json": text.encode(), "run_popart.py": _SCRIPT.encode()}
-        build = Build(files, "emitted", self.placed(graph), notes=list(written.notes))
+        build = Build(files, self.placed(graph), notes=list(written.notes), host=settings["device"] == "cpu")
         build.cost.add("file", len(data), "bytes", "measured")
         found, reason = popart_python(python)
         if found and settings["device"] == "offline":
-            files[COMPILED] = _compiled(found, files)
-            build.label = LABELS["offline"]
+            took = digests(files)
+            files[COMPILED], done = _compiled(found, files)
+            build.record(
+                "compiled", "vendor-compiler", f"PopART through {found}", command=done.command, status=done.status,
+                took=took, gave=(digest(files[COMPILED]),),
+            )  # fmt: skip
+            # PopART has no other device than what it was told to compile for.
+            build.placements = [
+                replace(r, device="ipu", reason="", decided_by="vendor") if r.device == "unknown" else r
+                for r in build.placements
+            ]
             build.notes.append(f"compiled by PopART through {found} for IPUs that are not here; nothing was run")
             return build
         if found:
-            build.runs_on = f"PopART on its device {settings['device']!r}"
+            device = str(settings["device"])
 
             def run(args: Sequence[NDArray]) -> list[NDArray]:
-                results = _run(found, files, written, args)
-                build.label = LABELS[str(settings["device"])]
-                return results
+                return _run(found, files, written, args)
 
-            build.run = run
+            build.runner = Runner(run, f"PopART on its device {device!r}", RUNS[device], digests(files))
             return build
         build.notes.append(reason)
         build.notes.append(self.available()[1])
@@ -245,16 +253,13 @@ def _imports(path: str, changed: int, where: str) -> bool:
         code = "import popart; print(popart.DeviceManager.__name__)"
         # In an empty folder: a file popart.py in the user's own would be imported.
         with tempfile.TemporaryDirectory(prefix="nxjax-popart-") as folder:
-            command = [path, "-c", code]
-            done = subprocess.run(
-                command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=120, check=False
-            )
-    except (OSError, ValueError, subprocess.TimeoutExpired):
+            done = ask([path, "-c", code], folder, 120)
+    except OSError:
         return False
-    return done.returncode == 0 and done.stdout.split()[-1:] == ["DeviceManager"]
+    return not done.trouble and done.out.split()[-1:] == ["DeviceManager"]
 
 
-def _script(python: str, folder: Path, files: dict[str, bytes], *arguments: str) -> None:
+def _script(python: str, folder: Path, files: dict[str, bytes], *arguments: str) -> Answer:
     """Run the script beside the files in a folder.
 
     Raises:
@@ -262,23 +267,18 @@ def _script(python: str, folder: Path, files: dict[str, bytes], *arguments: str)
     """
     for file, data in files.items():
         (folder / file).write_bytes(data)
-    command, failed = [python, "run_popart.py", *arguments], "graphcore-popart: PopART failed"
-    try:
-        done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=3600, check=False
-        )
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        raise ExecutionError(failed, got=str(error), expected=f"{python} with PopART") from error
-    if done.returncode:
-        raise ExecutionError(failed, got=(done.stderr or done.stdout)[-2000:] or f"it ended with {done.returncode}")
+    done = ask([python, "run_popart.py", *arguments], folder, 3600)
+    if done.trouble:
+        raise done.error("graphcore-popart: PopART failed")
+    return done
 
 
-def _compiled(python: str, files: dict[str, bytes]) -> bytes:
+def _compiled(python: str, files: dict[str, bytes]) -> tuple[bytes, Answer]:
     """What PopART compiles of the model.
 
     How PopEF's headers are written is not published. That what wrote it compiles shows in what it refuses.
     """
-    data, refused = _made(python, files), ""
+    (data, done), refused = _made(python, files), ""
     if not data:
         refused = f"an end without an error and without {COMPILED}"
     elif data in files.values():
@@ -286,7 +286,7 @@ def _compiled(python: str, files: dict[str, bytes]) -> bytes:
     else:
         model = json.loads(files["popart.json"])["model"]
         with contextlib.suppress(ExecutionError):
-            if _made(python, {**files, model: _DAMAGED}):
+            if _made(python, {**files, model: _DAMAGED})[0]:
                 refused = f"{COMPILED} of a file that is no model too"
     if refused:
         raise ExecutionError(
@@ -294,15 +294,15 @@ def _compiled(python: str, files: dict[str, bytes]) -> bytes:
             got=refused,
             fix="look at the SDK's installation, or leave device='offline' out to have the files written only",
         )
-    return data
+    return data, done
 
 
-def _made(python: str, files: dict[str, bytes]) -> bytes:
+def _made(python: str, files: dict[str, bytes]) -> tuple[bytes, Answer]:
     with tempfile.TemporaryDirectory(prefix="nxjax-popart-") as name:
         folder = Path(name)
-        _script(python, folder, files)
+        done = _script(python, folder, files)
         made = folder / COMPILED
-        return made.read_bytes() if made.is_file() and not made.is_symlink() else b""
+        return made.read_bytes() if made.is_file() and not made.is_symlink() else b"", done
 
 
 def _run(python: str, files: dict[str, bytes], written: OnnxModel, args: Sequence[NDArray]) -> list[NDArray]:

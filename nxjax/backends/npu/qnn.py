@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final, final
 
-from nxjax.backends.base import Label
+from nxjax.backends.evidence import By, Label, digest
 from nxjax.backends.npu.extras import installed, need
 from nxjax.backends.npu.onnx_emit import modelled, run_on_host
 from nxjax.backends.npu.onnx_placement import placements
@@ -18,7 +18,7 @@ from nxjax.backends.npu.qnn_mend import mended
 from nxjax.backends.npu.qnn_ops import floating, verdict
 from nxjax.backends.npu.qnn_rank import merged
 from nxjax.backends.npu.qnn_worker import PROVIDER, QnnSession, on_snapdragon
-from nxjax.backends.target import Build, NpuTarget, Site, file_name, only
+from nxjax.backends.target import Build, NpuTarget, Runner, Site, file_name, only
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.npu.formats.onnx_build import OnnxOptions
 from nxjax.lower.npu.formats.onnx_writer import emit
@@ -92,7 +92,7 @@ class QualcommHtp(NpuTarget):
             return "emitted", f"pip install 'nxjax[{EXTRA}]' brings Qualcomm's compiler and simulator"
         if on_snapdragon():
             return "hardware", ""
-        return "simulator", "no Snapdragon here: Qualcomm's simulator of the HTP executes"
+        return "vendor-simulator", "no Snapdragon here: Qualcomm's simulator of the HTP executes"
 
     def supports(self, node: Node) -> Verdict:
         return verdict(node, self.arch)
@@ -107,7 +107,7 @@ class QualcommHtp(NpuTarget):
         written = emit(other, OnnxOptions(opset=21, unsigned=True))
         written.owners = {name: None if n is None else wide[origin[n]] for name, n in written.owners.items()}
         name = file_name(graph.name, "onnx")
-        build = Build({name: written.data}, "emitted", self._table(graph, arch), notes=changed + written.notes)
+        build = Build({name: written.data}, self._table(graph, arch), notes=changed + written.notes)
         build.cost.add("file", len(written.data), "bytes", "measured")
         label, why = self.available()
         if label == "emitted":
@@ -132,21 +132,24 @@ class QualcommHtp(NpuTarget):
         if soc in CHIPS:
             modelled(build, graph, CHIPS[soc])
         hardware = bool(session.answer["hardware"])
+        tool = f"ONNX Runtime {session.answer['runtime']} QNN provider"
+        taken = sum(provider == PROVIDER for provider, _ in session.answer["where"].values())
+        said = f"{taken} of {len(session.answer['where'])} operations on the HTP; {session.answer['targets']}"
+        gave = (digest(session.context),) if session.context else ()
+        build.record("compiled", "vendor-compiler", tool, took=(digest(written.data),), gave=gave, answer=said)
         if session.context:
             build.files[name.replace(".onnx", "_ctx.onnx")] = session.context
             build.cost.add("context binary", len(session.context), "bytes", "measured")
-            build.label, build.before = "hardware" if hardware else "simulator", "vendor-compiled"
         else:
-            build.label = "host"
             build.notes.append("nothing was placed on the HTP: ONNX Runtime's host kernels execute")
-        _notes(build, graph, arch)
+        by: By = "host" if not session.context else "chip" if hardware else "vendor-simulator"
+        _notes(build, graph, arch, by)
         where = "HTP" if hardware else "HTP simulator"
-        build.runs_on = f"ONNX Runtime {session.answer['runtime']} QNN provider, {where} v{arch}, SoC {soc}"
 
         def run(args: Sequence[NDArray]) -> list[NDArray]:
             return written.fetched(session(list(written.feeds(args).values())))
 
-        build.run, build.ran_file = run, name
+        build.runner = Runner(run, f"{tool}, {where} v{arch}, SoC {soc}", by, (digest(written.data),))
         return build
 
     def _table(self, graph: NpuGraph, arch: int) -> list[Placement]:
@@ -161,12 +164,12 @@ def confirmed(targets: list[dict[str, Any]], arch: int, soc: int) -> list[str]:
     return [] if targets else ["the provider did not say which chip it compiled for"]
 
 
-def _notes(build: Build, graph: NpuGraph, arch: int) -> None:
+def _notes(build: Build, graph: NpuGraph, arch: int, by: By) -> None:
     wrong = [n for n in graph.nodes if not (v := verdict(n, arch)).ok and "wrongly" in v.reason]
     build.notes += [f"{n.name or n.op}: {verdict(n, arch).reason}" for n in wrong]
     if arch == 68 and any(map(floating, graph.nodes)):
         build.notes.append("the simulator computes floats of a v68 in float32, which that chip does not do")
-    if build.label == "simulator":
+    if by == "vendor-simulator":
         build.notes.append("no latency is given: the simulator's time is the host's")
 
 

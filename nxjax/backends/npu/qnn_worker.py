@@ -24,6 +24,7 @@ from typing import IO, Any, Final, final
 
 import numpy as np
 
+from nxjax.backends import tools
 from nxjax.errors import ExecutionError
 from nxjax.ops.base import NDArray
 
@@ -204,13 +205,19 @@ class Worker:
         assert stdin is not None and stdout is not None
         with self._lock:
             drop, self.gone[:] = list(self.gone), []
+            late = threading.Timer(tools.TIMEOUT, self._process.kill)
+            late.daemon = True
+            late.start()
             try:
                 send(stdin, {**head, "drop": drop}, blobs)
                 answer = receive(stdout)
             except BrokenPipeError:
                 answer = None
+            finally:
+                hung = late.finished.is_set()
+                late.cancel()
         if answer is None:
-            last = self.log()
+            last = f"it took longer than {tools.TIMEOUT:g} s" if hung else self.log()
             self.close()
             raise ExecutionError("qnn: the process that runs Qualcomm's libraries ended", got=last or "no message")
         if "error" in answer[0]:

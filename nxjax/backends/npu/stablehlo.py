@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
-from nxjax.backends.base import Label
+from nxjax.backends.evidence import Label, digests
 from nxjax.backends.npu.extras import need
 from nxjax.backends.npu.onnx_emit import NO_COMPILER
-from nxjax.backends.target import Build, ProgramTarget, Run, Site, Target, file_name, only
+from nxjax.backends.target import Build, ProgramTarget, Run, Runner, Site, Target, file_name, only
 from nxjax.backends.xla import client, portable
 from nxjax.backends.xla.executable import XlaExecutable, compile_text
 from nxjax.errors import ParameterError
@@ -64,7 +64,7 @@ class StablehloTarget(ProgramTarget):
         check_portable(self.name, rows)
         text, _ = lower(narrow(inlined(subject)))
         name = file_name(subject.name, "mlir")
-        build = Build({name: text.encode()}, "emitted", rows, notes=[self.available()[1]])
+        build = Build({name: text.encode()}, rows, notes=[self.available()[1]])
         if form == "portable" or client.available()[0]:
             need("jaxlib", self.extra, "checking StableHLO and writing portable artifacts")
             self._checked(build, text, subject, str(form), version)
@@ -83,8 +83,8 @@ class StablehloTarget(ProgramTarget):
             build.notes.append(f"portable artifact of StableHLO {version}")
         else:
             build.files = {name: text.encode() for name in build.files}
-        build.run, build.runs_on = host(text, program), f"XLA on the host, jaxlib {client.jaxlib_version()}"
-        build.ran_file = next(iter(build.files))
+        title = f"XLA on the host, jaxlib {client.jaxlib_version()}"
+        build.runner = Runner(host(text, program), title, "host", digests(build.files))
 
 
 def host(text: str, program: Program) -> Run:

@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
+from nxjax.backends.evidence import digest
 from nxjax.backends.npu.extras import installed
 from nxjax.backends.npu.litert import LiteRTSession
-from nxjax.backends.target import Build
+from nxjax.backends.target import Build, Runner
 from nxjax.errors import InvalidFileError, LoweringError
 from nxjax.lower.npu.formats import flatbuffer
 from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
@@ -103,9 +104,8 @@ def host_reference(build: Build, graph: NpuGraph, data: bytes, operations: list[
     except LoweringError as e:
         build.notes.append(f"LiteRT on the host cannot run the file: {e.got}")
         return
-    build.run = session
-    build.ran_file = next(name for name, held in build.files.items() if held == data)
-    build.runs_on = f"host reference of {build.ran_file} ({session.runs_on})"
+    name = next(name for name, held in build.files.items() if held == data)
+    build.runner = Runner(session, f"host reference of {name} ({session.runs_on})", "host", (digest(data),))
     build.notes += session.notes
     if graph.rounding == "single":
         build.notes.append(

@@ -15,12 +15,12 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final, final
 
-from nxjax.backends.base import Label
+from nxjax.backends.evidence import Label, digest
 from nxjax.backends.npu.extras import installed, need
 from nxjax.backends.npu.onnx_emit import modelled, run_on_host
 from nxjax.backends.npu.onnx_placement import placements
 from nxjax.backends.npu.vitisai_ops import verdict
-from nxjax.backends.target import Build, NpuTarget, Run, Site, file_name, only
+from nxjax.backends.target import Build, NpuTarget, Run, Runner, Site, file_name, only
 from nxjax.errors import ParameterError
 from nxjax.lower.npu.formats.onnx_build import OnnxOptions
 from nxjax.lower.npu.formats.onnx_pow2 import regrid, regular
@@ -92,7 +92,7 @@ class AmdXdna(NpuTarget):
         name = file_name(graph.name, "onnx")
         config = {"providers": [PROVIDER], "provider_options": [provider]}
         files = {name: written.data, name.replace(".onnx", ".vitisai.json"): json.dumps(config, indent=2).encode()}
-        build = Build(files, "emitted", table, notes=notes + written.notes)
+        build = Build(files, table, notes=notes + written.notes)
         modelled(build, graph, CHIPS[str(overlay)])
         build.cost.add("file", len(written.data), "bytes", "measured")
         if not installed("onnxruntime"):
@@ -144,10 +144,12 @@ def on_npu(
     settings = {**provider, "cache_dir": folder, "enable_cache_file_io_in_mem": "0"}
     so = ort.SessionOptions()
     so.log_severity_level = 3
+    took, tool = (digest(written.data),), f"{PROVIDER} of ONNX Runtime {ort.__version__}"
     with reporting():
         try:
             session = ort.InferenceSession(written.data, so, providers=[PROVIDER], provider_options=[settings])
         except Exception as error:  # ONNX Runtime's errors have no class in common
+            build.record("failed", "vendor-compiler", tool, took=took, answer=str(error))
             build.notes.append(f"{PROVIDER} makes no session of the file: {str(error).strip()[:300]}")
             return False
     names = [p.name for p in written.outputs]
@@ -155,8 +157,6 @@ def on_npu(
     def run(args: Sequence[NDArray]) -> list[NDArray]:
         return written.fetched(session.run(names, written.feeds(args)))
 
-    build.run = across(graph, written_graph, run)
-    build.ran_file = next(iter(build.files))
     report = next(iter(sorted(Path(folder, provider["cache_key"]).glob(f"**/{REPORT}"))), None)
     where: dict[str, tuple[str, str]] = {}
     lost = "left none"
@@ -166,16 +166,17 @@ def on_npu(
             lost = "left one that names no operation of this file"
         except (OSError, ValueError, TypeError, AttributeError) as error:
             lost = f"left one that cannot be read ({type(error).__name__})"
-    build.runs_on = f"ONNX Runtime {ort.__version__} with {', '.join(session.get_providers())}"
+    taken = sum(device == PROVIDER for device, _ in where.values())
+    said = f"{taken} of {len(where)} operations on the NPU" if where else f"of {REPORT} it {lost}"
+    build.record("compiled", "vendor-compiler", tool, took=took, answer=said)
+    title = f"ONNX Runtime {ort.__version__} with {', '.join(session.get_providers())}"
+    build.runner = Runner(across(graph, written_graph, run), title, "chip" if taken else "host", took)
     if not where:
-        build.label = "host"
         build.placements = [unknown(n, f"{PROVIDER} did not say where it runs") for n in graph.nodes]
         build.notes.append(f"of {REPORT} the provider {lost}, so nothing is known to have run on the NPU")
         return True
     build.placements = placements(written_graph, written, where, {}, PROVIDER, build.placements)
-    taken = sum(device == PROVIDER for device, _ in where.values())
-    build.label, build.before = "hardware" if taken else "host", "vendor-compiled"
-    build.notes.append(f"the provider's report: {taken} of {len(where)} operations on the NPU")
+    build.notes.append(f"the provider's report: {said}")
     return True
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast, final
 
-from nxjax.backends.base import Label
+from nxjax.backends.evidence import Label
 from nxjax.backends.npu.extras import need
 from nxjax.backends.npu.vitisai import EXTRA, OVERLAYS, PASSED, PROVIDER, REPORT, read_report, reporting
 from nxjax.display import page

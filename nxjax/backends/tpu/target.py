@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, final
 
-from nxjax.backends.base import Label
+from nxjax.backends.evidence import Label, digests
 from nxjax.backends.target import Build, OnChip, ProgramTarget, Site, Target, file_name, only
 from nxjax.backends.tpu import compiler
 from nxjax.backends.tpu.analysis import TpuAnalysis
@@ -75,10 +75,14 @@ class TpuTarget(ProgramTarget):
             file_name(subject.name, "mlir"): text.encode(),
             file_name(subject.name, "hlo.txt"): analysis.hlo.encode(),
         }
-        return Build(
-            files, "vendor-compiled", [_by_vendor(r) for r in rows], _cost(analysis), notes=self._notes(analysis),
-            analysis=analysis,
+        rows = [_by_vendor(r) for r in rows]
+        build = Build(files, rows, _cost(analysis), notes=self._notes(analysis), analysis=analysis)
+        binary, source, hlo = files
+        build.record(
+            "compiled", "vendor-compiler", compiler.available()[1], took=digests(files, [source]),
+            gave=digests(files, [binary, hlo]), status=0, answer=f"for {self.topology}",
         )  # fmt: skip
+        return build
 
     def _notes(self, analysis: TpuAnalysis) -> list[str]:
         found = [

@@ -10,7 +10,8 @@ from functools import lru_cache
 from typing import Any, ClassVar, final
 
 from nxjax.backends import cache
-from nxjax.backends.base import Backend, Device, Executable, Label, Placement
+from nxjax.backends.base import Backend, Device, Executable, Placement
+from nxjax.backends.evidence import Label
 from nxjax.backends.xla import accounting, client, serialize
 from nxjax.backends.xla.buffers import ShardedBuffer, XlaBuffer
 from nxjax.backends.xla.client import Client

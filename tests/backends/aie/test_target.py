@@ -34,7 +34,7 @@ def quantized():
 @pytest.mark.parametrize(("target", "options"), [("aie-npu1", {}), ("xdna2", {"columns": 3}), ("aie-npu4", {})])
 def test_a_quantized_network_has_the_bits_of_its_integer_graph(quantized, target, options):
     artifact = nx.compile(quantized, target=target, **options)(PARAMS, X)
-    assert artifact.label == "emitted" and "array model" in artifact.runs_on
+    assert artifact.label == "own-model" and "array model" in artifact.runs_on
     assert artifact.deviation.exact
     assert all(r.device == "npu" for r in artifact.report.rows)
     other = RNG.normal(size=X.shape).astype(np.float32) * 3

@@ -30,7 +30,7 @@ class Vendor:
         self.calls = 0
 
     def describe(self):
-        return {"device": "fake", "label": "simulator", "pid": os.getpid()}
+        return {"device": "fake", "label": "vendor-simulator", "pid": os.getpid()}
 
     def prepare(self, form, payload, options, arrays):
         if form != "name":

@@ -18,7 +18,7 @@ class Chip:
     def describe(self):
         return {
             "device": "program chip",
-            "label": "simulator",
+            "label": "vendor-simulator",
             "exact": True,
             "form": self.options.get("form", "nxjax"),
             "ops": ["mul", "add", "dot_general", "broadcast_in_dim", "convert_element_type"],

@@ -17,7 +17,7 @@ from nxjax.trace.program import Equation, Program
 class Fake(Unit):
     """A chip that is none: computes by the host's compiler and counts what it is given."""
 
-    label = "simulator"
+    label = "vendor-simulator"
     platform = "npu"
 
     def __init__(
@@ -63,7 +63,7 @@ class Fake(Unit):
 
 
 class FakeStep(Step):
-    label = "simulator"
+    label = "vendor-simulator"
     runs_on = "a test's chip"
 
     def __init__(self, unit: Fake, program: Program) -> None:

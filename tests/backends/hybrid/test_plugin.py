@@ -35,7 +35,7 @@ def f(x: nx.Array) -> nx.Array:
 def test_the_numbers_are_those_of_the_host(fault: str, tmp_path: Path):
     options = {"flag": str(tmp_path / "flag"), **({} if fault == "none" else {fault: 3})}
     chip = Plugin(VENDOR, "chip", options=options)
-    assert chip.label == "simulator" and chip.exact
+    assert chip.label == "vendor-simulator" and chip.exact
     policy = nx.hybrid.FaultPolicy(verify=1.0 if fault == "lies" else 0.0, backoff=0.05)
     hybrid = nx.Hybrid(chip, "cpu", policy=policy, measure=False)
 

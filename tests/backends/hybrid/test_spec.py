@@ -69,7 +69,7 @@ def test_a_network_over_two_units_has_the_cpus_results(made):
         assert np.array_equal(f(more, x), nx.jit(net)(more, x))
     assert plan(f)(params, x).constants == ()
     text = str(plan(f)(params, x))
-    assert "npu is missing: no NPU" in text and "simulator" in text and "chip does not take" in text
+    assert "npu is missing: no NPU" in text and "vendor-simulator" in text and "chip does not take" in text
 
 
 class Constants(Fake):

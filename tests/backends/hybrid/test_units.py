@@ -81,15 +81,15 @@ def test_a_simulator_is_taken_by_name_only_and_never_stands_in(quantized):
     _, missing = resolve(("npu", "cpu"))
     assert missing[0][0] == "npu" and "simulators=True" in missing[0][1]
     (allowed, _), _ = resolve(("npu", "cpu"), simulators=True)
-    assert (allowed.name, allowed.label, allowed.exact) == ("npu", "simulator", False)
+    assert (allowed.name, allowed.label, allowed.exact) == ("npu", "vendor-simulator", False)
     device = Hybrid("qualcomm-htp", "cpu", pin={"dense": "qualcomm-htp"}, measure=False, history=History(kept=False))
     g = nx.jit(f, device=device)
     got, want = g(p, x), nx.jit(f)(p, x)
     step = np.abs(np.asarray(want[1])).max() / 100
     assert np.abs(np.asarray(got[1]) - np.asarray(want[1])).max() < 2 * step
     place = next(q for q in plan(g)(p, x).places if q.unit == "qualcomm-htp")
-    assert place.takers == ("qualcomm-htp", "cpu") and place.on["qualcomm-htp"].prepared.label == "simulator"
-    assert "simulator" in str(plan(g)(p, x))
+    assert place.takers == ("qualcomm-htp", "cpu") and place.on["qualcomm-htp"].prepared.label == "vendor-simulator"
+    assert "vendor-simulator" in str(plan(g)(p, x))
     device.close()
 
 

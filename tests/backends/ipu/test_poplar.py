@@ -243,13 +243,13 @@ def test_a_manager_says_hardware_once_a_model_ran_there(tmp_path, monkeypatch):
         nx.compile(lambda x: nx.sinh(x), target="ipu-bow")(X)
     monkeypatch.setenv("CXX", "")
     with GraphCoreManager(num_ipus=2) as ipu:
-        assert ipu.label == ipu.get_ipu_info()["label"] == "simulator" and ipu.get_ipu_count() == 2
+        assert ipu.label == ipu.get_ipu_info()["label"] == "own-model" and ipu.get_ipu_count() == 2
         stages = ipu.compile_model(lambda x: nx.tanh(nx.sin(x)), X, execution="pipelined")
         one = ipu.compile_model(lambda x: nx.where(x > 0, x, x), X, execution="single")
         assert stages.label == one.label == "emitted"
         ipu.execute_model(stages, X)
         # Stages run on the model of the IPU, though 64 of them are listed.
-        assert stages.label == ipu.label == "simulator"
+        assert stages.label == ipu.label == "own-model"
         monkeypatch.setenv("CXX", str(tmp_path / "cxx"))
         np.testing.assert_array_equal(np.asarray(ipu.execute_model(one, X)), X)
         assert one.label == ipu.label == "hardware" and ipu.get_ipu_count() == 64

@@ -39,13 +39,13 @@ def layer(w, x):
 def test_every_system_is_a_target():
     found = {t.name: t for t in nx.targets() if t.format == "ipu"}
     assert set(found) == {f"ipu-{s}" for s in SYSTEMS}
-    assert all(t.label == "simulator" and "model" in t.title for t in found.values())
+    assert all(t.label == "own-model" and "model" in t.title for t in found.values())
 
 
 @pytest.mark.parametrize("name", ["ipu-gc2", "ipu-gc200", "ipu-bow", "ipu"])
 def test_compile_and_run(name: str):
     a = nx.compile(layer, target=name)(W, X)
-    assert a.label == "simulator" and "model" in a.runs_on
+    assert a.label == "own-model" and "model" in a.runs_on
     np.testing.assert_allclose(np.asarray(a.run(W, X)), np.tanh(X @ W), rtol=1e-5, atol=1e-6)
     assert a.deviation is not None and a.deviation.max_error < 1e-5
     assert np.asarray(a.run(W, X)).tobytes() == np.asarray(a.run(W, X)).tobytes()
@@ -61,7 +61,7 @@ def test_reports_name_lines_and_scopes():
     assert {r.device for r in a.report.rows} == {"ipu"} and {r.scope for r in a.report.rows} == {"layer"}
     assert {r.reason for r in a.report.rows} <= {"rule", "fused elementwise", "expansion"}
     text = str(a.report)
-    assert "test_target.py" in text and "cycles (model)" in text and "tile memory" in text and "(simulator)" in text
+    assert "test_target.py" in text and "cycles (model)" in text and "tile memory" in text and "(own-model)" in text
     data = json.loads(json.dumps(a.report.to_dict()))
     assert data["analysis"]["system"]["tiles"] == 1472
     assert a.report.svg().startswith("<svg") and a.report._repr_html_()

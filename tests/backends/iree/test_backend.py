@@ -56,7 +56,7 @@ def test_nobody_is_asked_where_no_gpu_was_seen(monkeypatch):
     monkeypatch.setattr(drivers, "gpu_seen", lambda: False)
     monkeypatch.setattr(choose, "devices", lambda: pytest.fail("the drivers were asked"))
     backend = VulkanBackend()
-    assert backend.label == "simulator"
+    assert backend.label == "host"
     assert not backend.listed
     assert all(d.backend.name != "vulkan" for d in nx.devices())
 
@@ -73,7 +73,7 @@ def test_a_full_device_is_told_from_a_broken_one():
 
 def test_the_rasteriser_is_a_simulator_and_stands_in_for_nothing(vulkan, monkeypatch):
     (device,) = nx.devices("vulkan")
-    assert (str(device), device.platform, device.backend.label) == ("vulkan:0", "gpu", "simulator")
+    assert (str(device), device.platform, device.backend.label) == ("vulkan:0", "gpu", "host")
     assert "software rasteriser" in vulkan.available()[1]
     facts = vulkan.facts(device)
     assert facts.name == device.device_kind

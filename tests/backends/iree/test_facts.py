@@ -16,12 +16,12 @@ def test_facts_are_read_from_the_drivers_words():
 
 
 def test_labels_are_honest():
-    assert parse("", "", LAVAPIPE).label == "simulator"
+    assert parse("", "", LAVAPIPE).label == "host"
     # What does not say that it is a GPU is not taken for one.
-    assert parse("g", "p", "").label == parse("g", "p", "type: other").label == "simulator"
+    assert parse("g", "p", "").label == parse("g", "p", "type: other").label == "host"
     assert parse("", "", RADEON).label == "hardware"
     # One that calls itself something else is known by its name.
-    assert DeviceProperties("SwiftShader Device (Subzero)", "", "other").label == "simulator"
+    assert DeviceProperties("SwiftShader Device (Subzero)", "", "other").label == "host"
 
 
 def test_words_that_are_missing_stay_unknown():

@@ -102,13 +102,13 @@ def test_what_core_ml_plans_becomes_the_placement(preferred, label, monkeypatch)
     monkeypatch.setattr(apple, "has_core_ml", lambda: True)
     monkeypatch.setattr(apple, "need", lambda *_: framework(preferred))
     made = AppleNeuralEngine().build(net(), {})
-    assert made.label == label
+    assert made.label == ("vendor-compiled" if label == "hardware" else label)
     rows = {p.name: (p.device, p.decided_by) for p in made.placements}
     assert rows["conv"] == ("npu" if preferred["conv"] else "host", "vendor")
     assert rows["top"] == ("host", "vendor" if "top" in preferred else "table")
     assert all(p.reason for p in made.placements if p.device == "host")
-    (got,) = made.run([np.ones((1, 8, 8, 3), np.float32)])
-    assert got.dtype == I32 and (got == 2).all()
+    (got,) = made.execute([np.ones((1, 8, 8, 3), np.float32)], [t.shape for t in net().outputs])
+    assert got.dtype == I32 and (got == 2).all() and made.label == label
     with pytest.raises(ShapeError):
         made.run([np.ones((1, 8, 8, 4), np.float32)])
     assert AppleNeuralEngine().available() == ("hardware", "")
@@ -129,7 +129,7 @@ def test_a_plan_that_cannot_be_read_places_nothing(monkeypatch):
     monkeypatch.setattr(apple, "has_core_ml", lambda: True)
     monkeypatch.setattr(apple, "need", lambda *_: broken)
     made = AppleNeuralEngine().build(net(), {})
-    assert made.label == "host" and any("plan cannot be read" in n for n in made.notes)
+    assert made.label == "emitted" and any("plan cannot be read" in n for n in made.notes)
     assert {(p.device, p.decided_by) for p in made.placements} == {("unknown", "nobody")}
 
 

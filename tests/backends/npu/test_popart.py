@@ -114,7 +114,7 @@ def test_the_script_runs_in_an_interpreter_that_has_popart(tmp_path):
     python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
     python.chmod(python.stat().st_mode | stat.S_IEXEC)
     artifact = make(python=str(python), device="model", available_memory_proportion=0.3)
-    assert artifact.label == "simulator" and "model" in artifact.runs_on
+    assert artifact.label == "vendor-simulator" and "model" in artifact.runs_on
     np.testing.assert_allclose(np.asarray(artifact.run(X)), net(X), rtol=1e-5, atol=1e-6)
     with pytest.raises(ExecutionError, match="no 8 free IPUs"):
         make(python=str(python), num_ipus=8)

@@ -140,8 +140,10 @@ def test_placement_is_what_the_providers_report_says(monkeypatch, tmp_path, repo
     build = AmdXdna().build(cnn(), {"cache_dir": str(tmp_path)})
     assert PROVIDER in build.runs_on
     if not report:
-        assert build.label == "host"
+        assert build.label == "emitted"
         return
+    assert build.label == "vendor-compiled"
+    build.execute([images()], [t.shape for t in cnn().outputs])
     assert build.label == "hardware"
     assert [p.op for p in build.placements if p.device == "host"] == ["softmax"]
     assert all(p.decided_by == "vendor" for p in build.placements)

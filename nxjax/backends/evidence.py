@@ -1,0 +1,118 @@
+"""Evidence: records of what tools did with the bytes of an artifact, and the label that follows from them.
+
+A record is written after the act, by the adapter that called the tool. Labels are computed from records and from the
+files alone: what a tool did with other bytes says nothing of the artifact. Knows no vendor and no format.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, final
+
+# How much a result says about the chip: it ran on the chip; on the vendor's simulator of it; the vendor's compiler took
+# the files; our own model of the chip ran it; the files were only written; all of it runs on the host.
+Label = Literal["hardware", "vendor-simulator", "vendor-compiled", "own-model", "emitted", "host"]
+LABELS: Final[tuple[Label, ...]] = ("hardware", "vendor-simulator", "vendor-compiled", "own-model", "emitted", "host")
+
+Act = Literal["compiled", "refused", "failed", "loaded", "ran"]
+By = Literal["chip", "vendor-simulator", "vendor-compiler", "own-model", "host"]
+_EARNED: Final[Mapping[By, Label]] = {
+    "chip": "hardware", "vendor-simulator": "vendor-simulator", "own-model": "own-model",
+}  # fmt: skip
+_WORDS: Final = 300
+
+
+def digest(data: bytes) -> str:
+    """SHA-256 of some bytes, in hexadecimal.
+
+    >>> digest(b"")[:8]
+    'e3b0c442'
+    """
+    return hashlib.sha256(data).hexdigest()
+
+
+@final
+@dataclass(frozen=True)
+class Record:
+    """One act of one tool.
+
+    Attributes:
+        act: "compiled" (it took the files and ended well), "refused" (its own word against them), "failed" (it gave no
+            usable answer), "loaded" (a runtime took the files), "ran".
+        by: what kind of tool it is.
+        tool: its name and version.
+        command: how it was called.
+        status: its exit status; None where it is no process of its own, or did not end.
+        took: SHA-256 of each file that it was given.
+        gave: SHA-256 of each file, or of each result of a run.
+        answer: what it said, cut to a few words.
+        when: UTC, ISO 8601.
+
+    >>> record = Record("compiled", "vendor-compiler", "Vela 5.2.0", took=(digest(b"model"),), gave=(digest(b"made"),))
+    >>> label([record], {"model.tflite": b"model", "model_vela.tflite": b"made"}, on_chip=True)
+    'vendor-compiled'
+    >>> label([record], {"model.tflite": b"another", "model_vela.tflite": b"made"}, on_chip=True)
+    'emitted'
+    """
+
+    act: Act
+    by: By
+    tool: str
+    command: str = ""
+    status: int | None = None
+    took: tuple[str, ...] = ()
+    gave: tuple[str, ...] = ()
+    answer: str = ""
+    when: str = field(default_factory=lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+
+    def __post_init__(self) -> None:
+        said = " ".join(self.answer.split())
+        object.__setattr__(self, "answer", said if len(said) <= _WORDS else said[:_WORDS] + "...")
+
+    @property
+    def answered(self) -> bool:
+        """Whether the tool itself said something about the files."""
+        return self.act != "failed"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    def __str__(self) -> str:
+        parts = [f"{self.tool} {self.act}"]
+        parts += [f"sha256 {', '.join(d[:12] for d in self.took)}"] if self.took else []
+        parts += [f"status {self.status}"] if self.status is not None else []
+        parts += [self.when, *([self.answer] if self.answer else [])]
+        return "; ".join(parts)
+
+
+def label(records: Iterable[Record], files: Mapping[str, bytes], on_chip: bool | None, host: bool = False) -> Label:
+    """The label that records earn.
+
+    Args:
+        records: what happened so far.
+        files: those of the artifact. A record counts only if its tool was given these bytes, and gave these bytes.
+        on_chip: whether any op is placed on the chip; None where nobody says.
+        host: whether the target's device is this machine's processor.
+    """
+    held = {digest(data) for data in files.values()}
+    # What runs here may run the program that the files were written from: it claims nothing of a vendor's tool.
+    counted = [r for r in records if held.issuperset(r.took) and (r.took or r.by in ("own-model", "host"))]
+    earned: set[Label] = {_EARNED[r.by] for r in counted if r.act == "ran" and r.by in _EARNED}
+    compiled = any(
+        r.act == "compiled" and r.by in ("vendor-compiler", "chip") and held.issuperset(r.gave) for r in counted
+    )
+    if compiled and on_chip:
+        earned.add("vendor-compiled")
+    if earned:
+        return min(earned, key=LABELS.index)
+    loaded = host and any(r.by == "host" and r.act in ("loaded", "ran") for r in counted)
+    return "host" if loaded or (compiled and on_chip is False) else "emitted"
+
+
+def digests(files: Mapping[str, bytes], names: Sequence[str] = ()) -> tuple[str, ...]:
+    """Digests of some files, or of all."""
+    return tuple(digest(files[name]) for name in (names or files))

@@ -1,0 +1,102 @@
+"""Vendors' tools as processes: started in a folder, ended when they take too long, and what came of it.
+
+Nothing that a tool does is an error here: an answer says whether it could be started, how it ended and what it printed.
+Knows no vendor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, final
+
+from nxjax.errors import ExecutionError
+
+# Seconds; the largest networks take vendors' compilers minutes.
+TIMEOUT: Final = 1800.0
+
+
+@final
+@dataclass(frozen=True)
+class Answer:
+    """How a tool ended.
+
+    Attributes:
+        command: what was run, without the folder's own path.
+        status: its exit status, negative for a signal; None if it could not be started or did not end in time.
+        out: what it printed.
+        err: what it printed on standard error.
+        trouble: why it has no status, or which signal or status it ended with; empty if it ended well.
+    """
+
+    command: str
+    status: int | None
+    out: str
+    err: str
+    trouble: str
+
+    @property
+    def said(self) -> str:
+        """All that it printed."""
+        return self.out + self.err
+
+    def error(self, what: str, got: object = None, *, refused: bool = False) -> ExecutionError:
+        """An error about this call; ``got`` is by default how it ended and the end of what it printed."""
+        said = self.said.strip()[-2000:] or "without a word"
+        made = ExecutionError(what, got=f"{self.trouble}: {said}" if got is None else got)
+        made.refused, made.command, made.status = refused, self.command, self.status
+        return made
+
+
+def ask(
+    command: Sequence[str],
+    folder: str | os.PathLike[str],
+    seconds: float | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Answer:
+    """Run a tool in ``folder``; it and all that it started end after ``seconds``, by default `TIMEOUT`.
+
+    >>> import sys, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     answer = ask([sys.executable, "-c", "raise SystemExit(3)"], folder)
+    >>> answer.status, answer.trouble
+    (3, 'it ended with status 3')
+    """
+    shown = shlex.join(Path(command[0]).name if i == 0 else word for i, word in enumerate(command))
+    shown = shown.replace(f"{os.fspath(folder)}/", "").replace(os.fspath(folder), ".")
+    seconds = TIMEOUT if seconds is None else seconds
+    try:
+        process = subprocess.Popen(
+            command, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, errors="replace", start_new_session=True,
+        )  # fmt: skip
+    except (OSError, ValueError) as error:
+        return Answer(shown, None, "", "", f"it cannot be started: {error}")
+    try:
+        out, err = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        _end(process)
+        out, err = process.communicate()
+        return Answer(shown, None, out, err, f"it took longer than {seconds:g} s")
+    except BaseException:
+        _end(process)
+        process.wait()
+        raise
+    code = process.returncode
+    if not code:
+        return Answer(shown, code, out, err, "")
+    how = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
+    return Answer(shown, code, out, err, f"it ended with {how}")
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Kill a process with all that it started, where the system has groups of processes."""
+    with contextlib.suppress(ProcessLookupError, PermissionError, AttributeError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
