@@ -107,7 +107,7 @@ def load(
     build = Build({name: data}, rows, cost, Runner(partial(_run, name, graph), _REFERENCE, "host"), host=True)
     build.record("loaded", "host", _REFERENCE, took=digests(build.files))
     report = Report(
-        "file", f"{name}, read from its file", build.label, rows, cost, build.notes, evidence=build.evidence
+        "file", f"{name}, read from its file", build.label, rows, cost, build.notes, evidence=build.evidence, host=True
     )
     return Artifact("file", ends, subject, build, report)
 

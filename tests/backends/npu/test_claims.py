@@ -11,6 +11,8 @@ import pytest
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.backends import target_registry as registry
+from nxjax.backends import tools
+from nxjax.backends.evidence import digest
 from nxjax.backends.npu import (
     edgetpu,
     ethosu_vela,
@@ -79,8 +81,15 @@ def check(artifact, target):
         assert np.isfinite(figure.value) and figure.value >= 0, name
         # No chip does anything in no time.
         assert "latency" not in name or figure.value > 1e-9, (name, figure)
+    assert artifact.evidence is report.evidence and all(r.tool and r.when for r in artifact.evidence)
+    held = {digest(data) for data in artifact.files.values()}
     if artifact.label in RUNNING:
         assert deviation is not None, "a label of what ran, and nothing ran"
+        assert any(r.act == "ran" and held.issuperset(r.took) for r in artifact.evidence)
+    if artifact.label == "vendor-compiled":
+        assert any(r.act == "compiled" and held.issuperset((*r.took, *r.gave)) for r in artifact.evidence)
+    if any(r.decided_by == "vendor" for r in report.rows):
+        assert any(r.answered for r in artifact.evidence)
     if deviation is None:
         return
     assert not deviation.file or deviation.file in artifact.files
@@ -190,6 +199,24 @@ def test_a_tool_that_fails_has_said_nothing(target):
     assert artifact.label in ("emitted", "host") and {r.decided_by for r in artifact.report.rows} == {"table"}
     said = " ".join(artifact.notes)
     assert "refuses" not in said and ("no answer" in said or "made no file" in said or "not compiled" in said), said
+
+
+@pytest.mark.parametrize("target", ["edgetpu", "ethos-u55", "intel-npu", "qualcomm-litert", "aie-npu1"])
+def test_a_tool_that_hangs_has_said_nothing(target, monkeypatch, tmp_path):
+    code = "import time\ntime.sleep(600)\n"
+    for name in ("edgetpu_compiler", "aiecc", "clang++", "apply_plugin_main"):
+        fails(tmp_path / name, code)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(ethosu_vela.ethosu_child, "__file__", str(fails(tmp_path / "vela.py", code)))
+    monkeypatch.setattr(intel_compiler.intel_child, "__file__", str(fails(tmp_path / "intel.py", code)))
+    monkeypatch.setattr(intel_compiler, "libraries", lambda: ["libopenvino_intel_npu_compiler.so"])
+    monkeypatch.setattr(litert_aot, "_COMPILER", tmp_path / "apply_plugin_main")
+    monkeypatch.setattr(tools, "TIMEOUT", 1.0)
+    artifact = compiled(target, "int8")
+    check(artifact, target)
+    assert artifact.label in ("emitted", "own-model") and {r.decided_by for r in artifact.report.rows} == {"table"}
+    failed = [r for r in artifact.evidence if r.act == "failed"]
+    assert len(failed) == 1 and failed[0].status is None and "longer than 1 s" in failed[0].answer
 
 
 def other() -> bytes:

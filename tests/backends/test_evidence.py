@@ -1,0 +1,68 @@
+"""Labels against records: what a tool did with other bytes, or did not do, earns nothing."""
+
+import numpy as np
+import pytest
+
+from nxjax.backends.evidence import LABELS, Record, digest, digests, label
+from nxjax.backends.target import Build, Runner
+from nxjax.errors import ExecutionError
+from nxjax.lower.npu.placement import Placement
+
+FILES = {"model.tflite": b"written", "model_vela.tflite": b"compiled"}
+WRITTEN, COMPILED, OTHER = (digest(x) for x in (b"written", b"compiled", b"other"))
+X = np.ones((2, 3), np.float32)
+
+
+def record(act, by, took=(WRITTEN,), gave=()):
+    return Record(act, by, "a tool", took=took, gave=gave)
+
+
+CASES = [
+    ([], True, False, "emitted"),
+    ([record("compiled", "vendor-compiler", gave=(COMPILED,))], True, False, "vendor-compiled"),
+    ([record("compiled", "vendor-compiler", gave=(COMPILED,))], False, False, "host"),
+    ([record("compiled", "vendor-compiler", gave=(COMPILED,))], None, False, "emitted"),
+    # It was given another file, or what it gave is not what is handed over.
+    ([record("compiled", "vendor-compiler", (OTHER,), (COMPILED,))], True, False, "emitted"),
+    ([record("compiled", "vendor-compiler", gave=(OTHER,))], True, False, "emitted"),
+    ([record("compiled", "vendor-compiler", took=())], True, False, "emitted"),
+    ([record("refused", "vendor-compiler"), record("failed", "vendor-compiler")], True, False, "emitted"),
+    ([record("ran", "chip", (COMPILED,))], True, False, "hardware"),
+    ([record("ran", "chip", (OTHER,))], True, False, "emitted"),
+    ([record("loaded", "chip", (COMPILED,))], True, False, "emitted"),
+    ([record("ran", "vendor-simulator")], True, False, "vendor-simulator"),
+    ([record("ran", "vendor-simulator", (OTHER,))], True, False, "emitted"),
+    ([record("ran", "own-model", ())], True, False, "own-model"),
+    ([record("compiled", "vendor-compiler"), record("ran", "own-model")], True, False, "vendor-compiled"),
+    ([record("ran", "host")], True, False, "emitted"),
+    ([record("ran", "host")], False, True, "host"),
+    ([record("loaded", "host")], False, True, "host"),
+    ([record("failed", "host")], False, True, "emitted"),
+]
+
+
+@pytest.mark.parametrize(("records", "on_chip", "host", "expected"), CASES)
+def test_a_label_is_what_records_earn(records, on_chip, host, expected):
+    assert label(records, FILES, on_chip, host) == expected and expected in LABELS
+
+
+def test_a_run_is_noted_once_it_has_given_results_of_the_right_shapes():
+    results = [X[:, 0]]
+    build = Build(dict(FILES), [Placement("add", "", "npu")])
+    build.runner = Runner(lambda args: results, "a chip", "chip", digests(FILES, ["model.tflite"]))
+    with pytest.raises(ExecutionError, match="other shapes"):
+        build.execute([X], [X.shape])
+    assert build.label == "emitted" and not build.evidence
+    for _ in range(2):
+        build.execute([X], [results[0].shape])
+    (made,) = build.evidence
+    assert build.label == "hardware" and build.ran_file == "model.tflite"
+    assert (made.act, made.by, made.took, made.gave) == ("ran", "chip", (WRITTEN,), (digest(results[0].tobytes()),))
+    # Files that are changed afterwards are no longer those that ran.
+    build.files["model.tflite"] = b"changed"
+    assert build.label == "emitted"
+
+
+def test_long_answers_are_cut_and_all_is_plain_data():
+    made = Record("refused", "vendor-compiler", "a tool", status=1, took=(WRITTEN,), answer="no\n" * 1000)
+    assert len(made.answer) < 400 and made.to_dict()["status"] == 1 and "status 1" in str(made)
