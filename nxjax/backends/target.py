@@ -107,8 +107,8 @@ class Build:
     def blame(self, error: ExecutionError, by: By, tool: str, took: tuple[str, ...]) -> None:
         """Note a tool that gave no files: it refused these, or it failed."""
         act: Act = "refused" if error.refused else "failed"
-        more = {"command": error.command, "status": error.status, "answer": str(error.got or error.what)}
-        self.record(act, by, tool, took=took, **more)
+        said = ": ".join(filter(None, (error.what, str(error.got or ""))))
+        self.record(act, by, tool, took=took, command=error.command, status=error.status, answer=said)
 
     def execute(self, args: Sequence[NDArray], shapes: Sequence[Shape]) -> list[NDArray]:
         """Run it, and note the first run that gave results of these shapes.

@@ -24,7 +24,7 @@ TIMEOUT: Final = 1800.0
 
 @final
 @dataclass(frozen=True)
-class Answer:
+class ToolAnswer:
     """How a tool ended.
 
     Attributes:
@@ -59,7 +59,7 @@ def ask(
     folder: str | os.PathLike[str],
     seconds: float | None = None,
     env: Mapping[str, str] | None = None,
-) -> Answer:
+) -> ToolAnswer:
     """Run a tool in ``folder``; it and all that it started end after ``seconds``, by default `TIMEOUT`.
 
     >>> import sys, tempfile
@@ -77,22 +77,22 @@ def ask(
             text=True, errors="replace", start_new_session=True,
         )  # fmt: skip
     except (OSError, ValueError) as error:
-        return Answer(shown, None, "", "", f"it cannot be started: {error}")
+        return ToolAnswer(shown, None, "", "", f"it cannot be started: {error}")
     try:
         out, err = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         _end(process)
         out, err = process.communicate()
-        return Answer(shown, None, out, err, f"it took longer than {seconds:g} s")
+        return ToolAnswer(shown, None, out, err, f"it took longer than {seconds:g} s")
     except BaseException:
         _end(process)
         process.wait()
         raise
     code = process.returncode
     if not code:
-        return Answer(shown, code, out, err, "")
+        return ToolAnswer(shown, code, out, err, "")
     how = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
-    return Answer(shown, code, out, err, f"it ended with {how}")
+    return ToolAnswer(shown, code, out, err, f"it ended with {how}")
 
 
 def _end(process: subprocess.Popen[str]) -> None:

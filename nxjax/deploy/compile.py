@@ -116,8 +116,9 @@ def built(
 
 def _report(target: Target[Any], build: Build) -> Report:
     found = (build.placements, build.cost, build.notes, build.analysis)
-    more = {"rules": target.rules, "evidence": build.evidence, "host": build.host}
-    return Report(target.name, target.title, build.label, *found, **more)
+    report = Report(target.name, target.title, build.label, *found, rules=target.rules)
+    report.evidence, report.host = build.evidence, build.host
+    return report
 
 
 def _name(build: Build, signature: object) -> None:

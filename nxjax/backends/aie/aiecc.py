@@ -121,7 +121,8 @@ def _run(command: Sequence[str], folder: str) -> None:
     done, name = ask(command, folder), Path(command[0]).name
     if done.trouble:
         said = [line for line in done.said.splitlines() if line.strip()]
-        raise done.error(f"{name}: {done.trouble}", "\n".join(said[-_LINES:]) or "nothing was said")
+        what = f"{name} fails with {done.status}" if done.status else f"{name}: {done.trouble}"
+        raise done.error(what, "\n".join(said[-_LINES:]) or "nothing was said")
 
 
 def script(stems: Sequence[str], triple: str) -> bytes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.aie import aiecc
@@ -145,14 +146,14 @@ class Aie(NpuTarget):
             for stem in designs.texts:
                 files.update(aiecc.compile_design(tools, stem, build.files, self.array.triple))
         except ExecutionError as error:
-            build.blame(error, "vendor-compiler", tools.aiecc, digests(designs.written))
+            build.blame(error, "vendor-compiler", Path(tools.aiecc).name, digests(designs.written))
             said = [f"{error.what}: {error.got or ''}".strip(": ")]
             build.notes.append(f"{tools.aiecc} did not compile the designs, which stay emitted text: {said[0]}")
             return False
         build.files.update(files)
         build.record(
-            "compiled", "vendor-compiler", tools.aiecc, took=digests(designs.written), gave=digests(files), status=0,
-            answer=f"{len(designs.texts)} designs",
+            "compiled", "vendor-compiler", Path(tools.aiecc).name, took=digests(designs.written),
+            gave=digests(files), status=0, answer=f"{len(designs.texts)} designs",
         )  # fmt: skip
         build.notes.append(f"compiled by {tools.aiecc}")
         return True

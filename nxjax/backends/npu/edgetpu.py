@@ -21,7 +21,7 @@ from nxjax.backends.npu.edgetpu_rewrite import rows_as_pixels, same_bits
 from nxjax.backends.npu.extras import installed, need
 from nxjax.backends.npu.tflite_compiled import host_reference, left_for_host, operator_names, recognized, refuse_other
 from nxjax.backends.target import Build, NpuTarget, Run, Runner, Site, only
-from nxjax.backends.tools import Answer, ask
+from nxjax.backends.tools import ToolAnswer, ask
 from nxjax.errors import ExecutionError, InvalidFileError, ParameterError
 from nxjax.lower.npu.constraints.edge_tpu import TABLE
 from nxjax.lower.npu.constraints.tflite_table import Adapt
@@ -228,7 +228,7 @@ def _flags(options: dict[str, object]) -> list[str]:
     return [*flags, "-d"] if options.get("search_delegate") else flags
 
 
-def _compile(compiler: str, flags: list[str], data: bytes) -> tuple[bytes, CompilerLog, Answer]:
+def _compile(compiler: str, flags: list[str], data: bytes) -> tuple[bytes, CompilerLog, ToolAnswer]:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "model.tflite"
         source.write_bytes(data)

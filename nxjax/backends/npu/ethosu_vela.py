@@ -20,7 +20,7 @@ from typing import Any, Final, final
 from nxjax.backends.npu import ethosu_child
 from nxjax.backends.npu.extras import need
 from nxjax.backends.npu.tflite_compiled import left_for_host, refuse_other
-from nxjax.backends.tools import Answer, ask
+from nxjax.backends.tools import ToolAnswer, ask
 from nxjax.errors import ExecutionError, InvalidFileError, ParameterError
 from nxjax.lower.npu.placement import Cost
 
@@ -236,11 +236,11 @@ def _summarized(model: bytes, result: bytes, row: dict[str, str], log: str) -> V
     return _answer(model, result, log, cost, float(row["core_clock"]), int(found[1]) if found else 0)
 
 
-def _refused(done: Answer, why: str) -> ExecutionError:
+def _refused(done: ToolAnswer, why: str) -> ExecutionError:
     return done.error("ethos-u: Vela does not compile the file", why.strip() or "no reason given", refused=True)
 
 
-def _failed(done: Answer, why: str) -> ExecutionError:
+def _failed(done: ToolAnswer, why: str) -> ExecutionError:
     return done.error("ethos-u: Vela does not compile the file: it gave no answer", why)
 
 

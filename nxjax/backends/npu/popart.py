@@ -25,7 +25,7 @@ from nxjax.backends.evidence import By, Label, digest, digests
 from nxjax.backends.npu.extras import installed
 from nxjax.backends.npu.onnx_emit import OnnxTarget, run_on_host
 from nxjax.backends.target import Build, NpuTarget, Runner, Site, file_name, only
-from nxjax.backends.tools import Answer, ask
+from nxjax.backends.tools import ToolAnswer, ask
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.npu.formats.onnx_build import OnnxOptions, package
 from nxjax.lower.npu.formats.onnx_writer import OnnxModel, emit
@@ -145,7 +145,7 @@ class GraphcorePopart(OnnxTarget):
             took = digests(files)
             files[COMPILED], done = _compiled(found, files)
             build.record(
-                "compiled", "vendor-compiler", f"PopART through {found}", command=done.command, status=done.status,
+                "compiled", "vendor-compiler", "PopART", command=done.command, status=done.status,
                 took=took, gave=(digest(files[COMPILED]),),
             )  # fmt: skip
             # PopART has no other device than what it was told to compile for.
@@ -259,7 +259,7 @@ def _imports(path: str, changed: int, where: str) -> bool:
     return not done.trouble and done.out.split()[-1:] == ["DeviceManager"]
 
 
-def _script(python: str, folder: Path, files: dict[str, bytes], *arguments: str) -> Answer:
+def _script(python: str, folder: Path, files: dict[str, bytes], *arguments: str) -> ToolAnswer:
     """Run the script beside the files in a folder.
 
     Raises:
@@ -273,7 +273,7 @@ def _script(python: str, folder: Path, files: dict[str, bytes], *arguments: str)
     return done
 
 
-def _compiled(python: str, files: dict[str, bytes]) -> tuple[bytes, Answer]:
+def _compiled(python: str, files: dict[str, bytes]) -> tuple[bytes, ToolAnswer]:
     """What PopART compiles of the model.
 
     How PopEF's headers are written is not published. That what wrote it compiles shows in what it refuses.
@@ -297,7 +297,7 @@ def _compiled(python: str, files: dict[str, bytes]) -> tuple[bytes, Answer]:
     return data, done
 
 
-def _made(python: str, files: dict[str, bytes]) -> tuple[bytes, Answer]:
+def _made(python: str, files: dict[str, bytes]) -> tuple[bytes, ToolAnswer]:
     with tempfile.TemporaryDirectory(prefix="nxjax-popart-") as name:
         folder = Path(name)
         done = _script(python, folder, files)
