@@ -37,6 +37,6 @@ EQUIVALENT: Final[dict[str, str]] = {
     "cc1319f082": "a fresh array is copied once more",
     "673c6f5a3f": "a tuple instead of a list: whoever finishes the block takes its values one by one",
     "85856675a6": "who has a structure of a type has registered it",
-    "b8e759f8ea": "inputs are filled up to whole vectors, so that 1 element less makes as many turns; nobody reads the number",
+    "b8e759f8ea": "inputs are filled up to whole vectors: one less makes as many turns, and nobody reads the number",
     "0d8f6938f4": "what is rescaled lies in the range of int32, where a shift by 0 changes nothing",
 }
