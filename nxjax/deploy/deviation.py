@@ -4,6 +4,7 @@ plain integers that differ, and in real numbers. A measure that does not apply i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, final
@@ -32,6 +33,8 @@ class Deviation:
         integers: difference -> number of elements, for results that are plain integers or booleans.
         floats: elements of results that are neither.
         file: which of the artifact's files ran; empty where that is not known.
+        sqnr: signal to noise in decibels, 10 log10(sum of y^2 / sum of (x - y)^2), of the results that are real numbers:
+            x is what ran, y the reference. Infinite where all are equal; None where all results are plain integers.
 
     >>> import nxjax as nx
     >>> artifact = nx.compile(lambda x: nx.nn.relu(x * 2), target="tflite")(nx.ones((1, 3)))
@@ -47,6 +50,7 @@ class Deviation:
     integers: dict[int, int] = field(default_factory=dict[int, int])
     floats: int = 0
     file: str = ""
+    sqnr: float | None = None
 
     @property
     def max_lsb(self) -> int | None:
@@ -73,6 +77,8 @@ class Deviation:
             parts.append(f"{self.unequal} of {sum(self.integers.values())} integers")
         if self.floats:
             parts.append(f"{self.max_error / self.scale if self.scale else self.max_error:.0e} in float")
+        if self.sqnr is not None and np.isfinite(self.sqnr):
+            parts.append(f"{self.sqnr:.0f} dB")
         return ", ".join(parts) or "no elements"
 
     def __str__(self) -> str:
@@ -91,6 +97,8 @@ class Deviation:
         if self.floats or not lines:
             error = f"{self.max_error:.3g} (values up to {self.scale:.3g})"
             lines.append(f"float results differ by at most {error} on {self.runs_on}")
+        if self.sqnr is not None and np.isfinite(self.sqnr):
+            lines[0] = f"signal to noise {self.sqnr:.1f} dB; {lines[0]}"
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -124,6 +132,7 @@ def measured(
     histogram: dict[int, int] = {}
     integers: dict[int, int] = {}
     squared, count, floats, largest, scale = 0.0, 0, 0, 0.0, 0.0
+    signal, noise, real = 0.0, 0.0, False
     for tensor, a, b in zip(outputs, got, wanted, strict=True):
         a, b = np.asarray(a), np.asarray(b)
         whole = _whole(a) and _whole(b)
@@ -142,11 +151,22 @@ def measured(
             # A NaN beside a number is as far off as can be.
             error = np.where(same, 0.0, np.nan_to_num(np.abs(x - y), nan=np.inf, posinf=np.inf))
             squared += float(np.sum(error**2))
+            if tensor.grid is not None or not whole:
+                real = True
+                signal += float(np.sum(np.abs(y[np.isfinite(y)]) ** 2))
+                noise += float(np.sum(error**2))
         count += error.size
         largest = max(largest, float(error.max(initial=0.0)))
         scale = max(scale, float(np.abs(y[np.isfinite(y)]).max(initial=0.0)))
     rms = float(np.sqrt(squared / max(count, 1)))
-    return Deviation(runs_on, histogram, largest, rms, scale, integers, floats, file)
+    sqnr = _decibels(signal, noise) if real else None
+    return Deviation(runs_on, histogram, largest, rms, scale, integers, floats, file, sqnr)
+
+
+def _decibels(signal: float, noise: float) -> float:
+    if not noise:
+        return math.inf
+    return 10.0 * math.log10(signal / noise) if 0 < signal < math.inf > noise else -math.inf
 
 
 def _whole(x: NDArray) -> bool:

@@ -146,3 +146,18 @@ def test_many_differences_are_shown_in_ranges_that_lose_none():
     assert "-1023 to -512 LSB" in shown
     few = dict.fromkeys(range(-8, 9), 1)
     assert len(str(Deviation("somewhere", few, 1.0, 1.0, 1.0)).splitlines()) == 18
+
+
+def test_signal_to_noise_is_of_real_numbers_alone():
+    y = np.float32([3, 0, 0, 4])
+    found = measured("chip", [F], [y + np.float32([0, 0.5, 0, 0])], [y])
+    assert found.sqnr == pytest.approx(20.0) and "20 dB" in found.short and "20.0 dB" in str(found)
+    stored = np.int8([3, 5, 3, 3])
+    assert measured("chip", [Q], [stored], [stored]).sqnr == np.inf
+    assert measured("chip", [Q], [stored + np.int8(1)], [np.int8([3, 3, 3, 3])]).sqnr == -np.inf
+    whole = Tensor("i", (4,), "int32")
+    labels = np.int32([1, 2, 3, 4])
+    assert measured("chip", [whole], [labels], [labels + 1]).sqnr is None
+    both = measured("chip", [whole, F], [labels, y + np.float32(0.25)], [labels + 7, y])
+    assert both.sqnr == pytest.approx(20.0)
+    assert measured("chip", [F], [np.float32([np.nan, 0, 0, 4])], [y]).sqnr == -np.inf
