@@ -33,7 +33,7 @@ class Deviation:
         integers: difference -> number of elements, for results that are plain integers or booleans.
         floats: elements of results that are neither.
         file: which of the artifact's files ran; empty where that is not known.
-        sqnr: signal to noise in decibels, 10 log10(sum of y^2 / sum of (x - y)^2), of the results that are real numbers:
+        sqnr: signal to noise in decibels, 10 log10(sum of y^2 / sum of (x - y)^2), of results that are real numbers:
             x is what ran, y the reference. Infinite where all are equal; None where all results are plain integers.
 
     >>> import nxjax as nx
