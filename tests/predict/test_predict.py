@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from dataclasses import replace
@@ -13,8 +14,8 @@ import pytest
 
 import nxjax as nx
 from nxjax import predict
-from nxjax.errors import InvalidFileError, MissingExtraError, ParameterError
-from nxjax.predict import models
+from nxjax.errors import ExecutionError, InvalidFileError, MissingExtraError, ParameterError
+from nxjax.predict import models, samples
 from nxjax.predict.models import Boosted, LinearModel
 from nxjax.predict.predictor import Predictor
 from nxjax.predict.published import SOURCE
@@ -163,3 +164,15 @@ def test_wrong_use_is_named(tmp_path: Path) -> None:
         with pytest.raises(InvalidFileError, match=r"predict\.load"):
             predict.load(path)
     assert isinstance(modelled, Predictor)
+
+
+def test_a_machine_that_is_busy_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds in which the system takes the processor away do not count; where hardly any is left, nothing is said."""
+    taken = itertools.count()
+    monkeypatch.setattr(samples, "_taken_away", lambda: next(taken))
+    with pytest.raises(ExecutionError, match=r"too busy(.|\n)*0 of 400 rounds"):
+        predict.gather("cpu", [("a sum", lambda x: x.sum(), (nx.ones(10),))])
+    some = itertools.cycle([0, 0, 0, 1])
+    monkeypatch.setattr(samples, "_taken_away", lambda: next(some))
+    (found,) = predict.gather("cpu", [("a sum", lambda x: x.sum(), (nx.ones(10),))])
+    assert found.basis == "measured" and found.seconds > 0
