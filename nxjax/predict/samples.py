@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, final
 
+from nxjax.backends.cpu.native.runtime import processors
+from nxjax.config import current_settings
 from nxjax.deploy.compile import compile
 from nxjax.display.progress import bars
-from nxjax.errors import ExecutionError, ParameterError
+from nxjax.errors import ParameterError
 from nxjax.lower.npu.placement import Basis
 from nxjax.predict.features import deployed, features, is_host
 from nxjax.predict.programs import Program
@@ -17,14 +19,7 @@ from nxjax.runtime import block_until_ready
 from nxjax.trace.boundary import entry
 from nxjax.transforms.jit import jit
 
-try:
-    import resource
-except ImportError:  # Windows
-    resource = None
-
 _ROUNDS: Final = 40
-_LEAST: Final = 5  # rounds that nobody interrupted
-_TRIES: Final = 400
 _ROUND: Final = 0.001  # seconds that a round of calls lasts, at least
 
 
@@ -66,7 +61,6 @@ def gather(target: str, programs: Iterable[Program], *, progress: bool | None = 
 
     Raises:
         ParameterError: the target gives no latency that is measured or its vendor's.
-        ExecutionError: this machine is too busy to be measured.
 
     >>> import nxjax as nx
     >>> [sample] = gather("cpu", [("a sum", lambda x: x.sum(), (nx.ones(100),))])
@@ -87,41 +81,24 @@ def gather(target: str, programs: Iterable[Program], *, progress: bool | None = 
 def _measured(fun: Callable[..., Any], args: tuple[Any, ...]) -> tuple[float, Basis]:
     """Seconds of a call, once it is compiled: the least of many short rounds, since others only add to it.
 
-    A round in which the system took a processor away from this process says nothing and is left out.
-
-    Raises:
-        ExecutionError: too few rounds were left alone: the machine is busy.
+    Times are the processor's: what other programs take of it does not count. A call lasts as long as the thread that
+    makes it works, or as long as each of several threads works that share it evenly, whichever is longer.
     """
     jitted = jit(fun)
     for _ in range(3):
         block_until_ready(jitted(*args))
-    start = time.perf_counter()
-    block_until_ready(jitted(*args))
-    calls = max(1, int(_ROUND / max(time.perf_counter() - start, 1e-7)))
-    rounds: list[float] = []
-    tried, y = 0, None
-    while len(rounds) < _ROUNDS and tried < _TRIES:
-        tried += 1
-        taken, start = _taken_away(), time.perf_counter()
+    threads = current_settings().num_threads or processors()
+
+    def lasted(calls: int) -> float:
+        own, together = time.thread_time(), time.process_time()
+        y = None
         for _ in range(calls):
             y = jitted(*args)
         block_until_ready(y)
-        seconds = time.perf_counter() - start
-        if _taken_away() == taken:
-            rounds.append(seconds / calls)
-    if len(rounds) < _LEAST:
-        raise ExecutionError(
-            "predict: this machine is too busy to measure a call",
-            got=f"{len(rounds)} of {tried} rounds without an interruption",
-            expected=f"at least {_LEAST}",
-            fix="stop what else runs here, and call it again",
-        )
-    return min(rounds), "measured"
+        return max(time.thread_time() - own, (time.process_time() - together) / threads) / calls
 
-
-def _taken_away() -> int:
-    """How often the system has taken a processor away from this process; always 0 where it does not count that."""
-    return 0 if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+    calls = max(1, int(_ROUND / max(lasted(1), 1e-7)))
+    return min(lasted(calls) for _ in range(_ROUNDS)), "measured"
 
 
 def _estimated(target: str, fun: Callable[..., Any], args: tuple[Any, ...]) -> tuple[float, Basis] | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,12 @@ import pytest
 
 import nxjax as nx
 from nxjax import predict
-from nxjax.errors import ExecutionError, InvalidFileError, MissingExtraError, ParameterError
-from nxjax.predict import models, samples
+from nxjax.errors import InvalidFileError, MissingExtraError, ParameterError
+from nxjax.predict import models
 from nxjax.predict.models import Boosted, LinearModel
 from nxjax.predict.predictor import Predictor
 from nxjax.predict.published import SOURCE
-from nxjax.predict.samples import Sample
+from nxjax.predict.samples import Sample, _measured
 from nxjax.predict.scores import score, spearman
 
 
@@ -166,13 +166,14 @@ def test_wrong_use_is_named(tmp_path: Path) -> None:
     assert isinstance(modelled, Predictor)
 
 
-def test_a_machine_that_is_busy_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rounds in which the system takes the processor away do not count; where hardly any is left, nothing is said."""
-    taken = itertools.count()
-    monkeypatch.setattr(samples, "_taken_away", lambda: next(taken))
-    with pytest.raises(ExecutionError, match=r"too busy(.|\n)*0 of 400 rounds"):
-        predict.gather("cpu", [("a sum", lambda x: x.sum(), (nx.ones(10),))])
-    some = itertools.cycle([0, 0, 0, 1])
-    monkeypatch.setattr(samples, "_taken_away", lambda: next(some))
-    (found,) = predict.gather("cpu", [("a sum", lambda x: x.sum(), (nx.ones(10),))])
-    assert found.basis == "measured" and found.seconds > 0
+def test_what_else_the_machine_does_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that waits for others, as on a busy machine, takes no time of the processor."""
+    waited = 0.05
+
+    def slow(x: Any) -> Any:
+        time.sleep(waited)
+        return x
+
+    monkeypatch.setattr("nxjax.predict.samples.jit", lambda fun: slow)
+    seconds, basis = _measured(lambda x: x, (nx.ones(10),))
+    assert basis == "measured" and seconds < waited / 5
