@@ -90,3 +90,21 @@ def test_immortal_objects_keep_their_counts(python):
     code.ret(0)
     assert ("load i32" in module.text) == (python > (3, 11))
     assert module.text.count("load i32") == (2 if python > (3, 11) else 0)
+
+
+def test_each_thing_that_is_asked_for_can_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every check ends the search where it does not hold."""
+    expected = (
+        "another Python|no global lock|a debug build|not 64 bits, little end first|type|count of references|tuple|list"
+        "|bytes|NumPy: data|NumPy: type|NumPy: flags|slot _data|slot type|slot buffer|slot shape|slot dtype|slot weak"
+        "|slot vma|slot call|settings|slot _plans|no weak references|weak references|slot block|slot address"
+    ).split("|")
+    for wrong in expected:
+
+        def check(condition: bool, what: str, wrong: str = wrong) -> None:
+            if not condition or what == wrong:
+                raise Unknown(what)
+
+        monkeypatch.setattr(call_layout, "_check", check)
+        with pytest.raises(Unknown, match=f"^{wrong}$"):
+            call_layout.find(Jitted)
