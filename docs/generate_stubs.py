@@ -110,7 +110,7 @@ def members() -> str:
     }
     known = Types(frozenset())
     lines: list[str] = []
-    for name, member in sorted(vars(Array).items()):
+    for name, member in [(name, getattr(Array, name)) for name in sorted(vars(Array))]:
         hidden = name.startswith("_") and not name.startswith("__")
         if (
             hidden
