@@ -171,16 +171,31 @@ def guessed(owner: str, p: inspect.Parameter, home: str) -> str:
     return found
 
 
+def parameter_type(function: Callable[..., Any], name: str, p: inspect.Parameter, known: Types) -> str:
+    written = known.text(hints(function).get(p.name, Any))
+    found = guessed(name, p, function.__module__) if written == "Any" else written
+    return f"{found} | None" if p.default is None and found != "Any" and "None" not in found.split(" | ") else found
+
+
+def typed_at_home(name: str, function: Callable[..., Any]) -> bool:
+    """Whether the function's own annotations say what a stub would, so that a stub can import it as it is."""
+    scope = function.__globals__
+    known = Types(frozenset(scope) & vars(builtins).keys())
+    given = hints(function)
+    said = [known.text(given.get(p, Any)) for p in (*inspect.signature(function).parameters, "return")]
+    told = [parameter_type(function, name, p, known) for p in inspect.signature(function).parameters.values()]
+    written_out = function.__code__.co_name == name and not hasattr(function, "__wrapped__")
+    if not written_out or written_for(name, function) is not None or any("builtins." in t for t in said):
+        return False
+    return said == [*told, result(function, name, known)]
+
+
 def parameters(function: Callable[..., Any], name: str, known: Types, skip: int = 0) -> str:
     """The parameter list."""
-    given = hints(function)
     parts: list[str] = []
     kinds = [p.kind for p in inspect.signature(function).parameters.values()][skip:]
     for i, p in enumerate(list(inspect.signature(function).parameters.values())[skip:]):
-        written = known.text(given.get(p.name, Any))
-        type = guessed(name, p, function.__module__) if written == "Any" else written
-        if p.default is None and type != "Any" and "None" not in type.split(" | "):
-            type += " | None"
+        type = parameter_type(function, name, p, known)
         star = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
         if p.kind is p.KEYWORD_ONLY and not any(k in (p.KEYWORD_ONLY, p.VAR_POSITIONAL) for k in kinds[:i]):
             parts.append("*")

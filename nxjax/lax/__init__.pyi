@@ -13,20 +13,65 @@ from nxjax.typing import ArrayLike, DTypeLike
 from nxjax.lax import linalg as linalg
 from nxjax.lax.algebra import PrecisionLike as PrecisionLike
 from nxjax.lax.convolution import ConvGeneralDilatedDimensionNumbers as ConvGeneralDilatedDimensionNumbers
+from nxjax.lax.convolution import conv_general_permutations as conv_general_permutations
+from nxjax.lax.convolution import conv_general_shape_tuple as conv_general_shape_tuple
+from nxjax.lax.convolution import conv_shape_tuple as conv_shape_tuple
+from nxjax.lax.convolution import conv_transpose_shape_tuple as conv_transpose_shape_tuple
+from nxjax.lax.convolution import padtype_to_pads as padtype_to_pads
 from nxjax.lax.elementwise import RoundingMethod as RoundingMethod
+from nxjax.lax.elementwise import select as select
+from nxjax.lax.elementwise import select_n as select_n
 from nxjax.lax.generators import RandomAlgorithm as RandomAlgorithm
 from nxjax.lax.products import AccuracyMode as AccuracyMode
 from nxjax.lax.products import DotAlgorithm as DotAlgorithm
 from nxjax.lax.products import DotAlgorithmPreset as DotAlgorithmPreset
 from nxjax.lax.products import RaggedDotDimensionNumbers as RaggedDotDimensionNumbers
 from nxjax.lax.products import Tolerance as Tolerance
+from nxjax.lax.reductions import reduce as reduce
+from nxjax.lax.shapes import broadcast_shapes as broadcast_shapes
+from nxjax.lax.shapes import concatenate as concatenate
+from nxjax.lax.shapes import expand_dims as expand_dims
+from nxjax.lax.shapes import shape_as_value as shape_as_value
+from nxjax.lax.shapes import squeeze as squeeze
+from nxjax.lax.shapes import stack as stack
+from nxjax.lax.sharding import with_sharding_constraint as with_sharding_constraint
+from nxjax.lax.slices import index_take as index_take
+from nxjax.lax.staging import after_all as after_all
+from nxjax.lax.staging import composite as composite
+from nxjax.lax.staging import create_token as create_token
+from nxjax.lax.staging import dce_sink as dce_sink
+from nxjax.lax.staging import dtype as dtype
+from nxjax.lax.staging import platform_dependent as platform_dependent
+from nxjax.lax.structural import sort as sort
+from nxjax.lax.windows import reduce_window as reduce_window
+from nxjax.lax.windows import reduce_window_shape_tuple as reduce_window_shape_tuple
 from nxjax.ops.conv import ConvDimensionNumbers as ConvDimensionNumbers
+from nxjax.ops.conv import conv_dimension_numbers as conv_dimension_numbers
 from nxjax.ops.dimension_numbers import GatherDimensionNumbers as GatherDimensionNumbers
 from nxjax.ops.dimension_numbers import GatherScatterMode as GatherScatterMode
 from nxjax.ops.dimension_numbers import ScatterDimensionNumbers as ScatterDimensionNumbers
 from nxjax.ops.dot import DotDimensionNumbers as DotDimensionNumbers
 from nxjax.ops.dot import Precision as Precision
 from nxjax.ops.fft import FftType as FftType
+from nxjax.transforms.collectives import all_gather as all_gather
+from nxjax.transforms.collectives import all_to_all as all_to_all
+from nxjax.transforms.collectives import axis_index as axis_index
+from nxjax.transforms.collectives import axis_size as axis_size
+from nxjax.transforms.collectives import pargmax as pargmax
+from nxjax.transforms.collectives import pargmin as pargmin
+from nxjax.transforms.collectives import pbroadcast as pbroadcast
+from nxjax.transforms.collectives import pcast as pcast
+from nxjax.transforms.collectives import pmax as pmax
+from nxjax.transforms.collectives import pmean as pmean
+from nxjax.transforms.collectives import pmin as pmin
+from nxjax.transforms.collectives import ppermute as ppermute
+from nxjax.transforms.collectives import pshuffle as pshuffle
+from nxjax.transforms.collectives import psum as psum
+from nxjax.transforms.collectives import psum_scatter as psum_scatter
+from nxjax.transforms.collectives import pswapaxes as pswapaxes
+from nxjax.transforms.collectives import pvary as pvary
+from nxjax.transforms.control.implicit import custom_linear_solve as custom_linear_solve
+from nxjax.transforms.control.implicit import custom_root as custom_root
 
 C = TypeVar("C")
 X = TypeVar("X")
@@ -42,12 +87,6 @@ def acosh(x: ArrayLike) -> Array:
     """The inverse of cosh, for x >= 1"""
 def add(x: ArrayLike, y: ArrayLike) -> Array:
     """x + y"""
-def after_all(*operands: Any) -> Any:
-    """One token that stands for all of ``operands``."""
-def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False, to: str = 'varying') -> Any:
-    """The values of all elements along the named axes, in a new dimension ``axis``, or joined in it if ``tiled``."""
-def all_to_all(x: Any, axis_name: Any, split_axis: int, concat_axis: int, *, axis_index_groups: Any = None, tiled: bool = False) -> Any:
-    """Element i gets part i along ``split_axis`` of every element, along ``concat_axis``."""
 def approx_max_k(operand: ArrayLike, k: int, reduction_dimension: int = -1, recall_target: float = 0.95, reduction_input_size_override: int = -1, aggregate_to_topk: bool = True) -> list[Array]:
     """The k largest and their indices; exact here, whatever recall is asked for."""
 def approx_min_k(operand: ArrayLike, k: int, reduction_dimension: int = -1, recall_target: float = 0.95, reduction_input_size_override: int = -1, aggregate_to_topk: bool = True) -> list[Array]:
@@ -68,10 +107,6 @@ def atan2(x: ArrayLike, y: ArrayLike) -> Array:
     """The angle of the point (y, x) in (-pi, pi], continued to complex numbers; operands in the order (y, x)."""
 def atanh(x: ArrayLike) -> Array:
     """The inverse of tanh, for -1 < x < 1"""
-def axis_index(axis_name: Any) -> Array:
-    """The element's own position along the named axis (int32); row-major over a tuple of axes."""
-def axis_size(axis_name: Any) -> int:
-    """The number of elements along one or several named axes, as a Python int."""
 def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: Any = None) -> Array:
     """Matrix products over equal leading dimensions: ``[..., m, k]`` and ``[..., k, n]`` to ``[..., m, n]``."""
 def bessel_i0e(x: ArrayLike) -> Array:
@@ -96,8 +131,6 @@ def broadcast_in_dim(operand: ArrayLike, shape: Sequence[int], broadcast_dimensi
     """The operand repeated into ``shape``; its dimension i is ``broadcast_dimensions[i]`` of the result."""
 def broadcast_like(arr: ArrayLike, like_arr: Any) -> Array:
     """The array repeated into the shape of another, aligned at the last dimension."""
-def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
-    """The shape that arrays of these shapes broadcast to."""
 def broadcast_to_rank(x: ArrayLike, rank: int) -> Array:
     """The operand with leading dimensions of size 1 up to ``rank``."""
 def broadcasted_iota(dtype: DTypeLike | None, shape: Sequence[int], dimension: int, *, out_sharding: Any = None) -> Array:
@@ -114,10 +147,6 @@ def collapse(operand: ArrayLike, start_dimension: int, stop_dimension: int | Non
     """Dimensions ``start`` to ``stop`` (exclusive) as one."""
 def complex(x: ArrayLike, y: ArrayLike) -> Array:
     """x + iy of two real operands"""
-def composite(decomposition: Callable[..., Any], name: str, version: int = 0) -> Callable[..., Any]:
-    """A function that is one unit with a name, and means what ``decomposition`` does."""
-def concatenate(operands: Sequence[Any], dimension: int) -> Array:
-    """The operands one after the other along ``dimension``."""
 @overload
 def cond(pred: ArrayLike, true_fun: Callable[P, Y], false_fun: Callable[P, Y], *operands: P.args, **old: P.kwargs) -> Y: ...
 @overload
@@ -127,24 +156,14 @@ def conj(x: ArrayLike) -> Array:
     """Complex conjugate; of a real operand, the complex number itself. Linear over the reals."""
 def conv(lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding: str, precision: Any = None, preferred_element_type: DTypeLike | None = None) -> Array:
     """`conv_general_dilated` in the layout NCHW, OIHW, without dilation."""
-def conv_dimension_numbers(lhs_shape: Sequence[int], rhs_shape: Sequence[int], dimension_numbers: Any = None) -> ConvDimensionNumbers:
-    """``dimension_numbers`` in the form that ops take."""
 def conv_general_dilated(lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding: str | Sequence[tuple[int, int]], lhs_dilation: Sequence[int] | None = None, rhs_dilation: Sequence[int] | None = None, dimension_numbers: Any = None, feature_group_count: int = 1, batch_group_count: int = 1, precision: Any = None, preferred_element_type: DTypeLike | None = None, out_sharding: Any = None) -> Array:
     """Convolution (correlation) with any layout, strides, dilations and groups."""
 def conv_general_dilated_local(lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding: str | Sequence[tuple[int, int]], filter_shape: Sequence[int], lhs_dilation: Sequence[int] | None = None, rhs_dilation: Sequence[int] | None = None, dimension_numbers: Any = None, precision: Any = None) -> Array:
     """A convolution with its own kernel at each place of the result (a locally connected layer)."""
 def conv_general_dilated_patches(lhs: ArrayLike, filter_shape: Sequence[int], window_strides: Sequence[int], padding: str | Sequence[tuple[int, int]], lhs_dilation: Sequence[int] | None = None, rhs_dilation: Sequence[int] | None = None, dimension_numbers: Any = None, precision: Any = None, preferred_element_type: DTypeLike | None = None) -> Array:
     """The windows that a convolution sees, flattened into its output features: features first, then window."""
-def conv_general_permutations(dimension_numbers: Any) -> tuple[tuple[int, ...], ...]:
-    """The three specs of string dimension numbers."""
-def conv_general_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int], window_strides: Sequence[int], padding: Any, dimension_numbers: Any) -> tuple[int, ...]:
-    """Shape of a convolution in any layout."""
-def conv_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int], strides: Sequence[int], pads: Any, batch_group_count: int = 1) -> tuple[int, ...]:
-    """Shape of a convolution of shapes in the order NC..., OI..."""
 def conv_transpose(lhs: ArrayLike, rhs: ArrayLike, strides: Sequence[int], padding: str | Sequence[tuple[int, int]], rhs_dilation: Sequence[int] | None = None, dimension_numbers: Any = None, transpose_kernel: bool = False, precision: Any = None, preferred_element_type: DTypeLike | None = None, use_consistent_padding: bool = False) -> Array:
     """Fractionally strided (\"transposed\") convolution; channels last unless ``dimension_numbers`` says otherwise."""
-def conv_transpose_shape_tuple(lhs_shape: Sequence[int], rhs_shape: Sequence[int], window_strides: Sequence[int], padding: Any, dimension_numbers: Any) -> tuple[int, ...]:
-    """Shape of a transposed convolution in any layout."""
 def conv_with_general_padding(lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding: str | Sequence[tuple[int, int]], lhs_dilation: Sequence[int] | None, rhs_dilation: Sequence[int] | None, precision: Any = None, preferred_element_type: DTypeLike | None = None) -> Array:
     """`conv_general_dilated` in the layout NCHW, OIHW."""
 def convert_element_type(operand: ArrayLike, new_dtype: DTypeLike | None = None) -> Array:
@@ -153,8 +172,6 @@ def cos(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """cos x, x in radians"""
 def cosh(x: ArrayLike) -> Array:
     """(e^x + e^-x) / 2"""
-def create_token(_: Any = None) -> Any:
-    """A token: what `after_all` and ordered effects pass along."""
 def cumlogsumexp(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     """Running log of the sum of exponentials, without overflow"""
 def cummax(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
@@ -165,12 +182,6 @@ def cumprod(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     """Running product"""
 def cumsum(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
     """Running sum"""
-def custom_linear_solve(matvec: Callable[[Any], Any], b: Any, solve: Callable[..., Any], transpose_solve: Callable[..., Any] | None = None, symmetric: bool = False, has_aux: bool = False) -> Any:
-    """``solve(matvec, b)``, differentiated through the equation ``matvec(x) == b``."""
-def custom_root(f: Callable[[Any], Any], initial_guess: Any, solve: Callable[..., Any], tangent_solve: Callable[..., Any], has_aux: bool = False) -> Any:
-    """A root of ``f``, differentiated with respect to what ``f`` closes over through ``f(root) == 0``."""
-def dce_sink(val: Any, *, prevent_mlir_dce: bool = False) -> None:
-    """Keep what computes ``val``, a tree of arrays, although nothing uses it."""
 def digamma(x: ArrayLike) -> Array:
     """The derivative of log Gamma(x); NaN at the poles (DLMF 5.2.2)"""
 def div(x: ArrayLike, y: ArrayLike) -> Array:
@@ -179,8 +190,6 @@ def dot(lhs: ArrayLike, rhs: ArrayLike, *, dimension_numbers: Any = None, precis
     """Product of vectors and matrices, or `dot_general` if ``dimension_numbers`` are given."""
 def dot_general(lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: Any, precision: Any = None, preferred_element_type: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """Sum of products over contracting dimensions, for each index of the batch dimensions."""
-def dtype(x: Any) -> np.dtype[Any]:
-    """The dtype of a value, or the one that a Python or NumPy type stands for."""
 def dynamic_index_in_dim(operand: ArrayLike, index: Any, axis: int = 0, keepdims: bool = True, *, allow_negative_indices: bool = True) -> Array:
     """One element along an axis at a dynamic index."""
 def dynamic_slice(operand: ArrayLike, start_indices: Any, slice_sizes: Sequence[int], *, allow_negative_indices: bool | Sequence[bool] = True) -> Array:
@@ -207,8 +216,6 @@ def exp(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """e to the power x"""
 def exp2(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """2 to the power x"""
-def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
-    """The array with new dimensions of size 1 at these places of the result."""
 def expm1(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """e^x - 1, exact near zero"""
 def fft(x: ArrayLike, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:
@@ -242,8 +249,6 @@ def imag(x: ArrayLike) -> Array:
     """Imaginary part of a complex number"""
 def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool = True) -> Array:
     """One element along an axis, which stays with size 1 or goes."""
-def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Array:
-    """Elements at the indices along ``axes``; the index arrays' shape comes first in the result."""
 def integer_pow(x: ArrayLike, y: int) -> Array:
     """x to a power that is a Python int."""
 def iota(dtype: DTypeLike | None, size: int) -> Array:
@@ -285,42 +290,12 @@ def optimization_barrier(operand: C, /) -> C:
     """A tree of values behind which a compiler neither moves nor merges computation."""
 def pad(operand: ArrayLike, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Array:
     """The operand with a value around and between its elements: (low, high, interior) per dimension."""
-def padtype_to_pads(in_shape: Sequence[int], window_shape: Sequence[int], window_strides: Sequence[int], padding: str) -> list[tuple[int, int]]:
-    """The (low, high) padding per dimension that a name stands for."""
-def pargmax(x: Any, axis_name: Any) -> Any:
-    """The position along the named axis of the maximum; the first of several."""
-def pargmin(x: Any, axis_name: Any) -> Any:
-    """The position along the named axis of the minimum; the first of several."""
-def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
-    """The value of element ``source``, for all elements of the named axis."""
-def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
-    """`pvary` under its newer name: ``to=\"varying\"``."""
-def platform_dependent(*args: Any, default: Callable[..., Any] | None = None, **per_platform: Callable[..., Any]) -> Any:
-    """The result of the function for the platform that programs run on, looked up when one is written."""
-def pmax(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
-    """Maximum over the named axes. As `psum`."""
-def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
-    """Mean over the named axes. As `psum`."""
-def pmin(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
-    """Minimum over the named axes. As `psum`."""
 def polygamma(m: ArrayLike, x: ArrayLike) -> Array:
     """The derivative of order ``m`` (a whole float) of digamma."""
 def population_count(x: ArrayLike) -> Array:
     """Number of set bits"""
 def pow(x: ArrayLike, y: ArrayLike) -> Array:
     """x to the power y, for float or complex x; an integer y is converted to the dtype of x."""
-def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
-    """Send values along the named axis: ``perm`` holds pairs (source, target); who receives nothing gets zeros."""
-def pshuffle(x: Any, axis_name: Any, perm: Sequence[int]) -> Any:
-    """Element i gets the value of element ``perm[i]``."""
-def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
-    """Sum over the named axes; a Python number gives a Python number."""
-def psum_scatter(x: Any, axis_name: Any, *, scatter_dimension: int = 0, axis_index_groups: Any = None, tiled: bool = False) -> Any:
-    """The sum over the named axes, of which each element keeps its own part along ``scatter_dimension``."""
-def pswapaxes(x: Any, axis_name: Any, axis: int, *, axis_index_groups: Any = None) -> Any:
-    """Exchange the named axis with the positional ``axis``."""
-def pvary(x: Any, axis_name: Any) -> Any:
-    """``x`` itself, taken as a value that may differ along the named mesh axes (see `nx.shard_map`)."""
 def ragged_dot(lhs: ArrayLike, rhs: ArrayLike, group_sizes: Any, precision: Any = None, preferred_element_type: DTypeLike | None = None, group_offset: Any = None, out_sharding: Any = None) -> Array:
     """Rows of ``lhs``, in consecutive groups, times the matrix of their group; zero for rows of no group."""
 def ragged_dot_general(lhs: ArrayLike, rhs: ArrayLike, group_sizes: Any, ragged_dot_dimension_numbers: RaggedDotDimensionNumbers, precision: Any = None, preferred_element_type: DTypeLike | None = None, group_offset: Any = None, out_sharding: Any = None) -> Array:
@@ -331,8 +306,6 @@ def real(x: ArrayLike) -> Array:
     """Real part of a complex number"""
 def reciprocal(x: ArrayLike) -> Array:
     """1 / x"""
-def reduce(operands: Any, init_values: Any, computation: Callable[..., Any], dimensions: Sequence[int], out_sharding: Any = None) -> Any:
-    """Arrays reduced along ``dimensions`` by an associative function of (accumulated, next)."""
 def reduce_and(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """Bitwise (logical) and along ``axes``."""
 def reduce_max(operand: ArrayLike, axes: Sequence[int]) -> Array:
@@ -347,10 +320,6 @@ def reduce_prod(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """Product along ``axes``."""
 def reduce_sum(operand: ArrayLike, axes: Sequence[int], *, out_sharding: Any = None) -> Array:
     """Sum along ``axes``."""
-def reduce_window(operand: Any, init_value: Any, computation: Callable[..., Any], window_dimensions: Sequence[int], window_strides: Sequence[int] | None = None, padding: str | Sequence[tuple[int, int]] = 'VALID', base_dilation: Sequence[int] | None = None, window_dilation: Sequence[int] | None = None) -> Any:
-    """Reduce each window of an array, or of a tree of arrays of one shape, with an associative function."""
-def reduce_window_shape_tuple(operand_shape: Sequence[int], window_dimensions: Sequence[int], window_strides: Sequence[int], padding: Any, base_dilation: Sequence[int] | None = None, window_dilation: Sequence[int] | None = None) -> tuple[int, ...]:
-    """Number of windows per dimension."""
 def reduce_xor(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """Bitwise (logical) exclusive or along ``axes``."""
 def rem(x: ArrayLike, y: ArrayLike) -> Array:
@@ -390,12 +359,6 @@ def scatter_mul(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
     """Multiplies. Windows of the operand at ``scatter_indices`` take ``updates``."""
 def scatter_sub(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike, dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None) -> Array:
     """Subtracts. Windows of the operand at ``scatter_indices`` take ``updates``."""
-def select(pred: Any, on_true: Any, on_false: Any) -> Array:
-    """``on_true`` where ``pred``, else ``on_false``."""
-def select_n(which: Any, *cases: Any) -> Array:
-    """``cases[which]``, element by element."""
-def shape_as_value(shape: Sequence[int]) -> Array:
-    """A shape as a row of int32."""
 def shift_left(x: ArrayLike, y: ArrayLike) -> Array:
     """x << y, zeros coming in."""
 def shift_right_arithmetic(x: ArrayLike, y: ArrayLike) -> Array:
@@ -412,8 +375,6 @@ def slice(operand: ArrayLike, start_indices: Sequence[int], limit_indices: Seque
     """``operand[start:limit:stride]`` in every dimension."""
 def slice_in_dim(operand: ArrayLike, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0) -> Array:
     """``operand[start:limit:stride]`` along one axis."""
-def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
-    """One array, or a sequence of arrays sorted together by the first ``num_keys`` of them."""
 def sort_key_val(keys: ArrayLike, values: ArrayLike, dimension: int = -1, is_stable: bool = True) -> tuple[Array, Array]:
     """Keys in order, and values moved along with them."""
 def split(operand: ArrayLike, sizes: Sequence[int], axis: int = 0) -> list[Array]:
@@ -422,10 +383,6 @@ def sqrt(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """Square root; NaN below zero."""
 def square(x: ArrayLike) -> Array:
     """x * x"""
-def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
-    """The array without dimensions of size 1."""
-def stack(operands: Sequence[Any], axis: int = 0) -> Array:
-    """Operands of one shape along a new axis."""
 def stage(x: ArrayLike, /) -> Array:
     """``x`` as an array; while a program is written, as a value of that program."""
 def stop_gradient(x: C) -> C:
@@ -453,7 +410,5 @@ def while_loop(cond_fun: Callable[[C], ArrayLike], body_fun: Callable[[C], C], i
 @overload
 def while_loop(cond_fun: Callable[[C], ArrayLike], body_fun: Callable[[C], C], init_val: Any) -> C:
     """``body_fun`` applied to the carry again and again, while ``cond_fun`` of it holds."""
-def with_sharding_constraint(x: Any, shardings: Any) -> Any:
-    """``x`` itself, which the compiler lays out over devices as ``shardings`` say."""
 def zeta(x: ArrayLike, q: ArrayLike) -> Array:
     """The Hurwitz zeta function: the sum of (q + k)^-x over k >= 0."""

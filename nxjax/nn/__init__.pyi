@@ -19,6 +19,7 @@ from nxjax.nn.modules.activation import Sigmoid as Sigmoid
 from nxjax.nn.modules.activation import Softmax as Softmax
 from nxjax.nn.modules.activation import Tanh as Tanh
 from nxjax.nn.modules.base import Module as Module
+from nxjax.nn.modules.base import seed as seed
 from nxjax.nn.modules.containers import Dropout as Dropout
 from nxjax.nn.modules.containers import Flatten as Flatten
 from nxjax.nn.modules.containers import Identity as Identity
@@ -31,9 +32,11 @@ from nxjax.nn.modules.dense import Embedding as Embedding
 from nxjax.nn.modules.dense import Linear as Linear
 from nxjax.nn.modules.normalization import BatchNorm2d as BatchNorm2d
 from nxjax.nn.modules.normalization import LayerNorm as LayerNorm
+from nxjax.nn.modules.normalization import fold_batch_norms as fold_batch_norms
 from nxjax.nn.modules.pooling import AdaptiveAvgPool2d as AdaptiveAvgPool2d
 from nxjax.nn.modules.pooling import AvgPool2d as AvgPool2d
 from nxjax.nn.modules.pooling import MaxPool2d as MaxPool2d
+from nxjax.nn.scaled import get_scaled_dot_general_config as get_scaled_dot_general_config
 from nxjax.nn.scaled import BlockScaleConfig
 
 C = TypeVar("C")
@@ -41,6 +44,8 @@ X = TypeVar("X")
 Y = TypeVar("Y")
 P = ParamSpec("P")
 
+hard_swish = hard_silu
+swish = silu
 
 def batch_norm_inference(x: ArrayLike, scale: ArrayLike, offset: Any, mean: ArrayLike, variance: ArrayLike, axis: int = -1, epsilon: float = 1e-05) -> Array:
     """(x - mean) / sqrt(variance + epsilon) * scale + offset, one of each per feature along ``axis``."""
@@ -53,19 +58,13 @@ def dot_product_attention(query: ArrayLike, key: ArrayLike, value: ArrayLike, bi
     """softmax(query key^T * scale + bias) value, head by head; logits and softmax in float32."""
 def elu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
     """x for x > 0, else alpha * (exp(x) - 1) (Clevert et al., 2015)."""
-def fold_batch_norms(model: Module) -> Module:
-    """The same network without the batch norms that follow a convolution or a `Linear` directly."""
 def gelu(x: ArrayLike, approximate: bool = True) -> Array:
     """x times the normal distribution function of x (Hendrycks and Gimpel, 2016)."""
-def get_scaled_dot_general_config(mode: Literal['nvfp4', 'mxfp8'], global_scale: Any = None) -> BlockScaleConfig:
-    """How `scaled_dot_general` quantizes an operand."""
 def glu(x: ArrayLike, axis: int = -1) -> Array:
     """The first half along ``axis`` times the sigmoid of the second half."""
 def hard_sigmoid(x: ArrayLike) -> Array:
     """relu6(x + 3) / 6"""
 def hard_silu(x: ArrayLike) -> Array:
-    """x * hard_sigmoid(x) (Howard et al., MobileNetV3, 2019)."""
-def hard_swish(x: ArrayLike) -> Array:
     """x * hard_sigmoid(x) (Howard et al., MobileNetV3, 2019)."""
 def hard_tanh(x: ArrayLike) -> Array:
     """x, at least -1 and at most 1."""
@@ -102,8 +101,6 @@ def scaled_dot_general(lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: Any, p
     """`lax.dot_general` of operands that are quantized block by block; so are those of its gradients."""
 def scaled_matmul(lhs: ArrayLike, rhs: ArrayLike, lhs_scales: Any, rhs_scales: Any, preferred_element_type: DTypeLike | None = ...) -> Array:
     """Batched products over the last dimension of both operands, each element times the scale of its block."""
-def seed(value: int = 0) -> None:
-    """Restart the keys of layers that are made without ``key=``; the same layers made after it are equal."""
 def selu(x: ArrayLike) -> Array:
     """Self-normalizing `elu` (Klambauer et al., 2017)."""
 def sigmoid(x: ArrayLike) -> Array:
@@ -124,7 +121,5 @@ def squareplus(x: ArrayLike, b: ArrayLike = 4) -> Array:
     """(x + sqrt(x^2 + b)) / 2 (Barron, 2021)."""
 def standardize(x: ArrayLike, axis: int | Sequence[int] | None = -1, mean: ArrayLike | None = None, variance: ArrayLike | None = None, epsilon: Any = 1e-05, where: ArrayLike | None = None, *, algorithm: str = 'fast') -> Array:
     """(x - mean) / sqrt(variance + epsilon) along ``axis``."""
-def swish(x: ArrayLike) -> Array:
-    """x * sigmoid(x), also called swish (Ramachandran et al., 2017)."""
 def tanh(x: ArrayLike, /) -> Array:
     """Hyperbolic tangent."""

@@ -12,17 +12,49 @@ from nxjax.trace.core import Array as Array
 from nxjax.typing import ArrayLike, DTypeLike
 from nxjax.numpy import fft as fft
 from nxjax.numpy import linalg as linalg
+from nxjax.numpy.buffers import from_dlpack as from_dlpack
+from nxjax.numpy.calculus import bartlett as bartlett
+from nxjax.numpy.calculus import blackman as blackman
+from nxjax.numpy.calculus import hamming as hamming
+from nxjax.numpy.calculus import hanning as hanning
+from nxjax.numpy.calculus import kaiser as kaiser
+from nxjax.numpy.contractions import einsum as einsum
+from nxjax.numpy.contractions import einsum_path as einsum_path
 from nxjax.numpy.creation import array_repr as array_repr
 from nxjax.numpy.creation import array_str as array_str
+from nxjax.numpy.creation import copy as copy
 from nxjax.numpy.creation import get_printoptions as get_printoptions
 from nxjax.numpy.creation import printoptions as printoptions
 from nxjax.numpy.creation import set_printoptions as set_printoptions
+from nxjax.numpy.files import load as load
+from nxjax.numpy.files import save as save
+from nxjax.numpy.files import savez as savez
+from nxjax.numpy.floats import angle as angle
+from nxjax.numpy.floats import array_equal as array_equal
+from nxjax.numpy.floats import array_equiv as array_equiv
+from nxjax.numpy.floats import isscalar as isscalar
+from nxjax.numpy.functional import apply_along_axis as apply_along_axis
+from nxjax.numpy.functional import apply_over_axes as apply_over_axes
+from nxjax.numpy.functional import frompyfunc as frompyfunc
+from nxjax.numpy.functional import vectorize as vectorize
 from nxjax.numpy.grids import c_ as c_
+from nxjax.numpy.grids import diag_indices as diag_indices
 from nxjax.numpy.grids import index_exp as index_exp
+from nxjax.numpy.grids import ix_ as ix_
+from nxjax.numpy.grids import mask_indices as mask_indices
+from nxjax.numpy.grids import meshgrid as meshgrid
 from nxjax.numpy.grids import mgrid as mgrid
 from nxjax.numpy.grids import ogrid as ogrid
 from nxjax.numpy.grids import r_ as r_
 from nxjax.numpy.grids import s_ as s_
+from nxjax.numpy.grids import tril_indices as tril_indices
+from nxjax.numpy.grids import triu_indices as triu_indices
+from nxjax.numpy.joining import block as block
+from nxjax.numpy.joining import column_stack as column_stack
+from nxjax.numpy.joining import concat as concat
+from nxjax.numpy.padding import pad as pad
+from nxjax.numpy.polynomials import poly as poly
+from nxjax.numpy.rearranging import tile as tile
 from nxjax.numpy.scalar_types import ComplexWarning as ComplexWarning
 from nxjax.numpy.scalar_types import character as character
 from nxjax.numpy.scalar_types import complexfloating as complexfloating
@@ -34,13 +66,25 @@ from nxjax.numpy.scalar_types import inexact as inexact
 from nxjax.numpy.scalar_types import integer as integer
 from nxjax.numpy.scalar_types import number as number
 from nxjax.numpy.scalar_types import object_ as object_
+from nxjax.numpy.scalar_types import promote_types as promote_types
+from nxjax.numpy.scalar_types import result_type as result_type
 from nxjax.numpy.scalar_types import signedinteger as signedinteger
 from nxjax.numpy.scalar_types import unsignedinteger as unsignedinteger
+from nxjax.numpy.selection import choose as choose
+from nxjax.numpy.selection import piecewise as piecewise
+from nxjax.numpy.selection import select as select
+from nxjax.numpy.shapes import broadcast_arrays as broadcast_arrays
+from nxjax.numpy.shapes import broadcast_shapes as broadcast_shapes
+from nxjax.numpy.shapes import iterable as iterable
+from nxjax.numpy.shapes import ndim as ndim
+from nxjax.numpy.shapes import shape as shape
+from nxjax.numpy.shapes import size as size
+from nxjax.numpy.sorting import sort as sort
+from nxjax.numpy.standard import __array_namespace_info__ as __array_namespace_info__
 from nxjax.numpy.ufuncs import ufunc as ufunc
 from nxjax.numpy.sets import UniqueAll
 from nxjax.numpy.sets import UniqueCounts
 from nxjax.numpy.sets import UniqueInverse
-from nxjax.numpy.standard import ArrayNamespaceInfo
 from nxjax.numpy.scalar_types import ScalarType
 from nxjax.typing import BinaryUfunc, UnaryUfunc
 
@@ -49,10 +93,24 @@ X = TypeVar("X")
 Y = TypeVar("Y")
 P = ParamSpec("P")
 
+abs = absolute
+acos = arccos
+acosh = arccosh
 add: BinaryUfunc
+amax = max
+amin = min
+around = round
+asin = arcsin
+asinh = arcsinh
+atan = arctan
+atan2 = arctan2
+atanh = arctanh
 bfloat16: ScalarType
 bitwise_and: BinaryUfunc
+bitwise_invert = bitwise_not
+bitwise_left_shift = left_shift
 bitwise_or: BinaryUfunc
+bitwise_right_shift = right_shift
 bitwise_xor: BinaryUfunc
 bool: ScalarType
 bool_: ScalarType
@@ -60,7 +118,9 @@ cdouble: ScalarType
 complex128: ScalarType
 complex64: ScalarType
 complex_: ScalarType
+conj = conjugate
 csingle: ScalarType
+degrees = rad2deg
 double: ScalarType
 e: float
 euler_gamma: float
@@ -88,6 +148,7 @@ int4: ScalarType
 int64: ScalarType
 int8: ScalarType
 int_: ScalarType
+invert = bitwise_not
 logaddexp: BinaryUfunc
 logaddexp2: BinaryUfunc
 logical_and: BinaryUfunc
@@ -95,13 +156,16 @@ logical_or: BinaryUfunc
 logical_xor: BinaryUfunc
 maximum: BinaryUfunc
 minimum: BinaryUfunc
+mod = remainder
 multiply: BinaryUfunc
 nan: float
 negative: UnaryUfunc
 newaxis: None
 pi: float
+radians = deg2rad
 single: ScalarType
 subtract: BinaryUfunc
+true_divide = divide
 uint: ScalarType
 uint1: ScalarType
 uint16: ScalarType
@@ -111,34 +175,16 @@ uint4: ScalarType
 uint64: ScalarType
 uint8: ScalarType
 
-def __array_namespace_info__() -> ArrayNamespaceInfo:
-    """The namespace's answers to the Array API standard's questions."""
-def abs(x: ArrayLike, /) -> Array:
-    """The absolute value. Real for complex x; unsigned integers and booleans are themselves."""
 def absolute(x: ArrayLike, /) -> Array:
     """The absolute value. Real for complex x; unsigned integers and booleans are themselves."""
-def acos(x: ArrayLike, /) -> Array:
-    """Inverse cosine. Integers and booleans become float."""
-def acosh(x: ArrayLike, /) -> Array:
-    """Inverse hyperbolic cosine. Integers and booleans become float."""
 def all(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool = False, *, where: ArrayLike | None = None) -> Array:
     """Whether all elements over ``axis`` are true. Numbers count as true unless zero."""
 def allclose(a: ArrayLike, b: ArrayLike, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: builtins.bool = False) -> Array:
     """Whether `isclose` holds everywhere, as a 0-d boolean array."""
-def amax(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
-    """The largest element over ``axis``; nan if there is one."""
-def amin(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
-    """The smallest element over ``axis``; nan if there is one."""
-def angle(z: Any, deg: builtins.bool = False) -> Array:
-    """The argument of a complex number, from -pi to pi, or in degrees with ``deg``."""
 def any(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool = False, *, where: ArrayLike | None = None) -> Array:
     """Whether any element over ``axis`` is true. Numbers count as true unless zero."""
 def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
     """``values`` after ``arr`` along ``axis``, as a new array; None flattens both."""
-def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Array:
-    """``func1d`` of every row along ``axis``; what it gives replaces that axis. It is traced once, by `vmap`."""
-def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Array:
-    """``func(x, axis)`` for one axis after the other, the axis kept with size 1."""
 def arange(start: ArrayLike, stop: ArrayLike | None = None, step: Any = None, dtype: DTypeLike | None = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """``start``, ``start + step``, ... below ``stop``; ``arange(n)`` counts from 0."""
 def arccos(x: ArrayLike, /) -> Array:
@@ -165,30 +211,14 @@ def argsort(a: ArrayLike, axis: int | Sequence[int] | None = -1, *, kind: Any = 
     """Indices that sort ``a`` along ``axis``; equal elements keep their order. None flattens first."""
 def argwhere(a: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
     """Indices of nonzero elements, one row per element; ``size`` and ``fill_value`` as in `nonzero`."""
-def around(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
-    """Rounded to ``decimals`` places, halves to even; keeps the dtype."""
 def array(object: Any, dtype: DTypeLike | None = None, copy: builtins.bool = True, order: str | None = 'K', ndmin: int = 0, *, device: Any = None, out_sharding: Any = None) -> Array:
     """An array of what ``object`` holds: a number, a nested list, a NumPy array or anything with ``__array__``."""
-def array_equal(a1: Any, a2: Any, equal_nan: builtins.bool = False) -> Array:
-    """Whether both have the same shape and the same elements, as a 0-d boolean array."""
-def array_equiv(a1: Any, a2: Any) -> Array:
-    """Whether both have the same elements after broadcasting; false where they do not broadcast."""
 def array_split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     """As `split`, but the sizes may differ by one: the first parts are the larger ones."""
 def asarray(a: Any, dtype: DTypeLike | None = None, order: str | None = None, *, copy: builtins.bool | None = None, device: Any = None, out_sharding: Any = None) -> Array:
     """``a`` as an array of ``dtype``, or of its own; an array that has it already is given back as it is."""
-def asin(x: ArrayLike, /) -> Array:
-    """Inverse sine. Integers and booleans become float."""
-def asinh(x: ArrayLike, /) -> Array:
-    """Inverse hyperbolic sine. Integers and booleans become float."""
 def astype(x: ArrayLike, dtype: DTypeLike | None, /, *, copy: builtins.bool = False, device: Any = None) -> Array:
     """``x`` by value in ``dtype``; None is the default float."""
-def atan(x: ArrayLike, /) -> Array:
-    """Inverse tangent. Integers and booleans become float."""
-def atan2(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """Angle of the point (y, x): arctan2(y, x). Broadcasts; integers and booleans become float."""
-def atanh(x: ArrayLike, /) -> Array:
-    """Inverse hyperbolic tangent. Integers and booleans become float."""
 def atleast_1d(*arys: Any) -> Any:
     """Arrays with at least 1 axes; one array gives an array, several a list."""
 def atleast_2d(*arys: Any) -> Any:
@@ -200,28 +230,12 @@ def average(a: ArrayLike, axis: int | Sequence[int] | None = None, weights: Arra
 @overload
 def average(a: ArrayLike, axis: int | Sequence[int] | None = None, weights: ArrayLike | None = None, *, returned: Literal[True], keepdims: builtins.bool = False) -> tuple[Array, Array]:
     """Mean over ``axis``, weighted by ``weights``; with ``returned``, also the sum of the weights."""
-def bartlett(M: int) -> Array:
-    """The triangular window of ``M`` points that is zero at both ends."""
 def bincount(x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0, *, length: int | None = None, out_sharding: Any = None) -> Array:
     """How often each of 0, 1, ... occurs in ``x``, or the sum of its ``weights``; under `jit`, ``length`` is needed."""
 def bitwise_count(x: ArrayLike, /) -> Array:
     """The number of ones among the bits of |x|, as uint8."""
-def bitwise_invert(x: ArrayLike, /, *, out: None = None, where: None = None) -> Array:
-    """~x, bit by bit, of integers or booleans. Keeps the dtype."""
-def bitwise_left_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """x * 2**y by moving bits; what leaves at the top is lost. Broadcasts and promotes."""
 def bitwise_not(x: ArrayLike, /, *, out: None = None, where: None = None) -> Array:
     """~x, bit by bit, of integers or booleans. Keeps the dtype."""
-def bitwise_right_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """x divided by 2**y, rounded down, by moving bits; the sign stays. Broadcasts and promotes."""
-def blackman(M: int) -> Array:
-    """The Blackman window of ``M`` points: three terms of cosines."""
-def block(arrays: Any) -> Array:
-    """An array from nested lists of blocks; the innermost lists join along the last axis."""
-def broadcast_arrays(*args: Any) -> list[Array]:
-    """Operands repeated into their common shape; dtypes stay."""
-def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
-    """The shape that operands of these shapes are repeated into."""
 def broadcast_to(array: Any, shape: int | Sequence[int], *, out_sharding: Any = None) -> Array:
     """``array`` repeated into ``shape`` by the rules of broadcasting."""
 def can_cast(from_: Any, to: Any, casting: str = 'safe') -> builtins.bool:
@@ -230,26 +244,16 @@ def cbrt(x: ArrayLike, /) -> Array:
     """Cube root. Integers and booleans become float."""
 def ceil(x: ArrayLike, /) -> Array:
     """The smallest integer not below x. Integers and booleans are themselves."""
-def choose(a: Any, choices: Any, out: None = None, mode: str = 'raise') -> Array:
-    """``choices[a[i]][i]`` for every i; all broadcast together."""
 def clip(arr: ArrayLike | None = None, /, min: ArrayLike | None = None, max: ArrayLike | None = None, *, a: ArrayLike | None = None, a_min: Any = None, a_max: Any = None) -> Array:
     """``arr`` kept between ``min`` and ``max``, either of which may be None; all broadcast and promote."""
-def column_stack(tup: Any) -> Array:
-    """Vectors as columns, matrices as they are, side by side."""
 def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None, *, size: int | None = None, fill_value: ArrayLike = 0, out: None = None) -> Array:
     """The slices of ``a`` along ``axis`` where ``condition`` holds; ``size`` fixes how many."""
-def concat(arrays: Any, /, *, axis: int | None = 0) -> Array:
-    """Arrays one after the other along ``axis``: `concatenate` under its name in the Array API."""
 def concatenate(arrays: Any, axis: Any = 0, dtype: DTypeLike | None = None) -> Array:
     """Arrays one after the other along ``axis``, in their common dtype or ``dtype``; None flattens them first."""
-def conj(x: ArrayLike, /) -> Array:
-    """The complex conjugate; real x is itself."""
 def conjugate(x: ArrayLike, /) -> Array:
     """The complex conjugate; real x is itself."""
 def convolve(a: ArrayLike, v: ArrayLike, mode: str = 'full', *, precision: Any = None, preferred_element_type: DTypeLike | None = None) -> Array:
     """The convolution of two vectors, in float or complex."""
-def copy(a: Any, order: str | None = None) -> Array:
-    """A copy; arrays are immutable, so it may share memory."""
 def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """|x1| with the sign of x2. Broadcasts; integers become float."""
 def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: builtins.bool = True, dtype: DTypeLike | None = None) -> Array:
@@ -276,14 +280,10 @@ def cumulative_sum(x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike
     """Running sum; ``include_initial`` puts a 0 before it. Integers are widened as in `sum`."""
 def deg2rad(x: ArrayLike, /) -> Array:
     """Degrees to radians; integers become float."""
-def degrees(x: ArrayLike, /) -> Array:
-    """Radians to degrees; integers become float."""
 def delete(arr: ArrayLike, obj: Any, axis: int | None = None, *, assume_unique_indices: builtins.bool = False) -> Array:
     """Without the entries ``obj`` (index, slice, indices or mask) along ``axis``; None flattens first."""
 def diag(v: ArrayLike, k: int = 0) -> Array:
     """The ``k``-th diagonal of a matrix, or the matrix with a vector there."""
-def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
-    """Indices of the main diagonal of an array of ``ndim`` axes of size n."""
 def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
     """Indices of the main diagonal of ``arr``."""
 def diagflat(v: ArrayLike, k: int = 0) -> Array:
@@ -306,10 +306,6 @@ def dstack(tup: Any, dtype: DTypeLike | None = None) -> Array:
     """Behind each other: along axis 2."""
 def ediff1d(ary: ArrayLike, to_end: Any = None, to_begin: Any = None) -> Array:
     """Differences of neighbours in the flattened array, with values put before and after."""
-def einsum(subscripts: Any, /, *operands: Any, out: None = None, optimize: Any = 'auto', precision: Any = None, preferred_element_type: Any = None, _dot_general: Any = None, out_sharding: Any = None) -> Array:
-    """Einstein's summation: indices named in ``subscripts`` that the result lacks are summed over."""
-def einsum_path(subscripts: Any, /, *operands: Any, optimize: Any = 'auto') -> Any:
-    """The order of contractions and a report of its cost, by opt_einsum."""
 def empty(shape: int | Sequence[int], dtype: DTypeLike | None = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """Zeros: there is no uninitialized memory. Parameters and errors of `zeros`."""
 def empty_like(prototype: Any, dtype: DTypeLike | None = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
@@ -358,8 +354,6 @@ def fmod(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """The remainder with the sign of x1, as in C; of integers by 0, 0. Broadcasts and promotes."""
 def frexp(x: ArrayLike, /) -> tuple[Array, Array]:
     """Mantissa in [0.5, 1) and exponent (int32): x = mantissa * 2**exponent; zeros, nan and infinities have exponent 0."""
-def from_dlpack(x: Any, /, *, device: Any = None, copy: builtins.bool | None = None) -> Array:
-    """An array that another library made, through DLPack."""
 def frombuffer(buffer: Any, dtype: DTypeLike | None = ..., count: int = -1, offset: int = 0) -> Array:
     """The bytes of ``buffer`` read as ``dtype``."""
 def fromfile(file: Any, dtype: DTypeLike | None = ..., count: int = -1, sep: str = '', offset: int = 0, *, like: Any = None) -> Array:
@@ -368,8 +362,6 @@ def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: DTypeLike |
     """``function`` of the coordinate arrays of ``shape``, mapped over them one coordinate at a time by `vmap`."""
 def fromiter(iter: Any, dtype: DTypeLike | None = ..., count: int = -1, *, like: Any = None) -> Array:
     """The numbers that an iterator gives; float32 unless another dtype is given."""
-def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: Any = None) -> Any:
-    """A ufunc made of a traceable Python function of scalars."""
 def fromstring(string: str, dtype: DTypeLike | None = ..., count: int = -1, *, sep: str) -> Array:
     """The numbers of a text, between which ``sep`` stands."""
 def full(shape: int | Sequence[int], fill_value: ArrayLike, dtype: DTypeLike | None = None, *, device: Any = None, out_sharding: Any = None) -> Array:
@@ -386,10 +378,6 @@ def greater(x: ArrayLike, y: ArrayLike, /) -> Array:
     """x > y. Complex numbers are ordered by real part, then imaginary part."""
 def greater_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
     """x >= y. Complex numbers are ordered by real part, then imaginary part."""
-def hamming(M: int) -> Array:
-    """The Hamming window of ``M`` points: 0.54 - 0.46 cos."""
-def hanning(M: int) -> Array:
-    """The von Hann window of ``M`` points: 0.5 - 0.5 cos."""
 def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """0 for negative x1, x2 for zero, 1 for positive; nan for nan. Broadcasts; integers become float."""
 def histogram(a: ArrayLike, bins: Any = 10, range: Any = None, weights: ArrayLike | None = None, density: builtins.bool | None = None) -> tuple[Array, Array]:
@@ -424,8 +412,6 @@ def interp(x: ArrayLike, xp: Any, fp: Any, left: Any = None, right: Any = None, 
     """Values at ``x`` of the function through the points (xp, fp), straight between them."""
 def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: builtins.bool = False, return_indices: builtins.bool = False, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Any:
     """The sorted distinct elements that are in both; with ``return_indices``, also their first places in each."""
-def invert(x: ArrayLike, /, *, out: None = None, where: None = None) -> Array:
-    """~x, bit by bit, of integers or booleans. Keeps the dtype."""
 def isclose(a: ArrayLike, b: ArrayLike, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: builtins.bool = False) -> Array:
     """|a - b| <= atol + rtol * |b|, element by element. Equal infinities are close, nan is with ``equal_nan``."""
 def iscomplex(x: ArrayLike) -> Array:
@@ -450,16 +436,8 @@ def isreal(x: ArrayLike) -> Array:
     """Whether the imaginary part is zero, element by element."""
 def isrealobj(x: ArrayLike) -> builtins.bool:
     """Whether the dtype is not complex; a Python bool."""
-def isscalar(element: Any) -> builtins.bool:
-    """Whether ``element`` is a number or a 0-d array."""
 def issubdtype(arg1: Any, arg2: Any) -> builtins.bool:
     """Whether dtype ``arg1`` is ``arg2`` or of its kind; bfloat16, float8 and int4 count as their kinds."""
-def iterable(y: Any) -> builtins.bool:
-    """Whether ``iter(y)`` works."""
-def ix_(*args: Any) -> tuple[Array, ...]:
-    """Vectors as an open grid for indexing; masks become the indices of their true elements."""
-def kaiser(M: int, beta: Any) -> Array:
-    """The Kaiser window of ``M`` points: a ratio of Bessel functions of shape ``beta``, which may be traced."""
 def kron(a: ArrayLike, b: ArrayLike) -> Array:
     """Kronecker product: a block of ``b`` for every element of ``a``."""
 def lcm(x1: ArrayLike, x2: ArrayLike) -> Array:
@@ -481,8 +459,6 @@ def linspace(start: ArrayLike, stop: ArrayLike, num: int, endpoint: builtins.boo
 @overload
 def linspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: builtins.bool = True, *, retstep: Literal[True], dtype: DTypeLike | None = None, axis: int = 0, device: Any = None) -> tuple[Array, Array]:
     """``num`` values from ``start`` to ``stop``, evenly spaced along a new ``axis``; with ``retstep``, the step too."""
-def load(file: Any, *args: Any, memory_limit: int | None = None, **kwargs: Any) -> Any:
-    """Arrays saved with `save` or NumPy; extended dtypes such as bfloat16 are read back by their width."""
 def log(x: ArrayLike, /) -> Array:
     """Natural logarithm. Integers and booleans become float."""
 def log10(x: ArrayLike, /) -> Array:
@@ -495,8 +471,6 @@ def logical_not(x: ArrayLike, /) -> Array:
     """Whether x is zero, as booleans."""
 def logspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: builtins.bool = True, base: Any = 10.0, dtype: DTypeLike | None = None, axis: int = 0) -> Array:
     """``base ** linspace(start, stop)``: powers with evenly spaced exponents."""
-def mask_indices(n: int, mask_func: Any, k: int = 0, *, size: int | None = None) -> tuple[Array, Array]:
-    """Where ``mask_func(ones((n, n)), k)`` is not zero: rows and columns."""
 def matmul(a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: DTypeLike | None = None, out_sharding: Any = None) -> Array:
     """Matrix product over the last two axes; leading axes broadcast, a vector is a row or a column."""
 def matrix_transpose(x: ArrayLike, /) -> Array:
@@ -509,12 +483,8 @@ def mean(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike
     """Arithmetic mean over ``axis``. Half precision is averaged in single; integers become float; nan where nothing is."""
 def median(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, overwrite_input: builtins.bool = False, keepdims: builtins.bool = False) -> Array:
     """The middle element, or the mean of the middle two; nan where there is one. Integers become float."""
-def meshgrid(*xi: Any, copy: builtins.bool = True, sparse: builtins.bool = False, indexing: str = 'xy') -> list[Array]:
-    """Coordinate arrays from coordinate vectors; ``xy`` swaps the first two axes."""
 def min(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
     """The smallest element over ``axis``; nan if there is one."""
-def mod(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 - floor(x1 / x2) * x2: the remainder with the sign of x2. Broadcasts and promotes."""
 def modf(x: ArrayLike, /, out: None = None) -> tuple[Array, Array]:
     """The fraction and the whole part, both with the sign of x; integers become float."""
 def moveaxis(a: ArrayLike, source: Any, destination: Any) -> Array:
@@ -549,8 +519,6 @@ def nansum(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLi
     """Sum over ``axis``, nan as 0."""
 def nanvar(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0, keepdims: builtins.bool = False, where: ArrayLike | None = None, mean: ArrayLike | None = None) -> Array:
     """Variance over ``axis`` of what is not nan; nan where ``n - ddof`` is not positive. Parameters as in `var`."""
-def ndim(a: Any) -> int:
-    """The number of axes."""
 def nextafter(x: ArrayLike, y: ArrayLike, /) -> Array:
     """The next float after x in the direction of y. Broadcasts; integers and booleans become float."""
 def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None) -> tuple[Array, ...]:
@@ -565,20 +533,14 @@ def outer(a: ArrayLike, b: ArrayLike, out: None = None) -> Array:
     """Products of all pairs of elements of the flattened operands."""
 def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = 'big') -> Array:
     """Eight truths into each byte along ``axis`` (of the flattened array without one), zeros at the end."""
-def pad(array: Any, pad_width: Any, mode: Any = 'constant', **kwargs: Any) -> Array:
-    """``array`` with ``pad_width`` elements before and after along every axis."""
 def partition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
     """A reordering in which the ``kth`` element is the one of the sorted array, no larger one before it."""
 def percentile(a: ArrayLike, q: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, overwrite_input: builtins.bool = False, method: str = 'linear', keepdims: builtins.bool = False, *, weights: ArrayLike | None = None, out_sharding: Any = None) -> Array:
     """As `quantile`, with ``q`` in percent."""
 def permute_dims(a: ArrayLike, /, axes: Any) -> Array:
     """Axes in the order ``axes``; `transpose` of the Array API, which always names them."""
-def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Array:
-    """``funclist[i](x)`` where ``condlist[i]`` is the last to hold; one more function is the default (else 0)."""
 def place(arr: ArrayLike, mask: Any, vals: Any, *, inplace: builtins.bool = True) -> Array:
     """``arr`` with ``vals``, repeated in order, where ``mask`` holds; needs ``inplace=False``."""
-def poly(seq_of_zeros: Any) -> Array:
-    """The coefficients of the polynomial with these roots (for a square matrix: its eigenvalues)."""
 def polyadd(a1: ArrayLike, a2: ArrayLike) -> Array:
     """The sum of two polynomials; the shorter vector gets leading zeros."""
 def polyder(p: ArrayLike, m: int = 1) -> Array:
@@ -603,8 +565,6 @@ def power(x: ArrayLike, y: ArrayLike, /) -> Array:
     """x to the power y. A Python or concrete integer exponent of float x is exact repeated multiplication."""
 def prod(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, keepdims: builtins.bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None, promote_integers: builtins.bool = True) -> Array:
     """Product over ``axis``; integers narrower than 32 bits are multiplied in 32. Parameters as in `sum`."""
-def promote_types(a: Any, b: Any) -> np.dtype[Any]:
-    """The dtype that operands of dtypes ``a`` and ``b`` are brought to, which depends on no value; see JEP 9407."""
 def ptp(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool = False) -> Array:
     """Largest minus smallest over ``axis``; nan where there is one."""
 def put(a: ArrayLike, ind: Any, v: ArrayLike, mode: str | None = None, *, inplace: builtins.bool = True) -> Array:
@@ -615,8 +575,6 @@ def quantile(a: ArrayLike, q: ArrayLike, axis: int | Sequence[int] | None = None
     """The value below which a share ``q`` of the elements lies; ``method`` says how to choose between two."""
 def rad2deg(x: ArrayLike, /) -> Array:
     """Radians to degrees; integers become float."""
-def radians(x: ArrayLike, /) -> Array:
-    """Degrees to radians; integers become float."""
 def ravel(a: ArrayLike, order: str = 'C', *, out_sharding: Any = None) -> Array:
     """One-dimensional: rows one after the other, or columns with ``order=\"F\"``."""
 def ravel_multi_index(multi_index: Any, dims: Any, mode: str = 'raise', order: str = 'C', *, dtype: DTypeLike | None = None) -> Array:
@@ -633,8 +591,6 @@ def reshape(a: ArrayLike, shape: int | Sequence[int], order: str = 'C', *, copy:
     """The same elements in another shape; one size may be -1. ``order=\"F\"`` counts columns first."""
 def resize(a: ArrayLike, new_shape: Any) -> Array:
     """``new_shape`` filled with the elements of ``a`` in order, again and again; zeros where ``a`` has none."""
-def result_type(*args: Any) -> np.dtype[Any]:
-    """The dtype that the arguments (arrays, scalars or dtypes) promote to."""
 def right_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
     """x divided by 2**y, rounded down, by moving bits; the sign stays. Broadcasts and promotes."""
 def rint(x: ArrayLike, /) -> Array:
@@ -649,20 +605,12 @@ def rot90(m: ArrayLike, k: int = 1, axes: Any = ...) -> Array:
     """Turned by 90 degrees ``k`` times in the plane of ``axes``, from the first toward the second."""
 def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
     """Rounded to ``decimals`` places, halves to even; keeps the dtype."""
-def save(file: Any, arr: Any, allow_pickle: builtins.bool = True) -> None:
-    """Write one array in NumPy's ``.npy`` format."""
-def savez(file: Any, *args: Any, allow_pickle: builtins.bool = True, **kwds: Any) -> None:
-    """Write several arrays in NumPy's ``.npz`` format, under their keywords, or ``arr_0``, ``arr_1``, ..."""
 def searchsorted(a: ArrayLike, v: ArrayLike, side: str = 'left', sorter: Any = None, *, method: str = 'scan') -> Array:
     """Where ``v`` would be inserted into the sorted vector ``a``; ``side`` says on which side of equal elements."""
-def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Array:
-    """From each choice where its condition is the first to hold; ``default`` where none does."""
 def setdiff1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: builtins.bool = False, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
     """The sorted distinct elements of ``ar1`` that are not in ``ar2``; under `jit`, ``size`` is needed."""
 def setxor1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: builtins.bool = False, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
     """The sorted elements that are in exactly one of both; under `jit`, ``size`` is needed."""
-def shape(a: Any) -> tuple[int, ...]:
-    """The sizes along all axes, as a tuple of ints; known while tracing too."""
 def sign(x: ArrayLike, /) -> Array:
     """-1, 0 or 1 in the dtype of x; nan for nan, x / abs(x) for complex x."""
 def signbit(x: ArrayLike, /) -> Array:
@@ -673,10 +621,6 @@ def sinc(x: ArrayLike, /) -> Array:
     """sin(pi x) / (pi x), 1 at 0, with all its derivatives there; integers become float."""
 def sinh(x: ArrayLike, /) -> Array:
     """Hyperbolic sine. Integers and booleans become float."""
-def size(a: Any, axis: Any = None) -> int:
-    """The number of elements, or the size along ``axis`` or axes."""
-def sort(a: Any, axis: Any = -1, *, kind: Any = None, order: None = None, stable: builtins.bool = True, descending: builtins.bool = False) -> Array:
-    """Sorted along ``axis``; nan last. None flattens first."""
 def sort_complex(a: ArrayLike) -> Array:
     """Sorted by real part, then imaginary part, as complex numbers."""
 def spacing(x: ArrayLike, /) -> Array:
@@ -707,8 +651,6 @@ def tanh(x: ArrayLike, /) -> Array:
     """Hyperbolic tangent. Integers and booleans become float."""
 def tensordot(a: ArrayLike, b: ArrayLike, axes: Any = 2, *, precision: Any = None, preferred_element_type: DTypeLike | None = None, out_sharding: Any = None) -> Array:
     """Sum of products over ``axes``: how many trailing and leading axes, or a list of them for each operand."""
-def tile(A: Any, reps: Any) -> Array:
-    """``A`` side by side, ``reps`` times along each axis."""
 def trace(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike | None = None, out: None = None) -> Array:
     """Sum of a diagonal, of the planes along ``axis1`` and ``axis2``; ``offset`` is counted above the main one."""
 def transpose(a: ArrayLike, axes: Any = None) -> Array:
@@ -719,20 +661,14 @@ def tri(N: ArrayLike, M: Any = None, k: int = 0, dtype: DTypeLike | None = None)
     """Ones at and below the ``k``-th diagonal, zeros above."""
 def tril(m: ArrayLike, k: int = 0) -> Array:
     """Zeros above the ``k``-th diagonal."""
-def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
-    """Rows and columns of the lower triangle of an n by m matrix."""
 def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
     """Rows and columns of the lower triangle of ``arr``."""
 def trim_zeros(filt: Any, trim: str = 'fb', axis: int | Sequence[int] | None = None) -> Array:
     """Without leading (``f``) and trailing (``b``) zeros, along ``axis`` or all axes."""
 def triu(m: ArrayLike, k: int = 0) -> Array:
     """Zeros below the ``k``-th diagonal."""
-def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
-    """Rows and columns of the upper triangle of an n by m matrix."""
 def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
     """Rows and columns of the upper triangle of ``arr``."""
-def true_divide(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """x / y, always inexact. Broadcasts; integers and booleans become float."""
 def trunc(x: ArrayLike) -> Array:
     """x without its fraction. Integers and booleans are themselves."""
 def union1d(ar1: ArrayLike, ar2: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
@@ -768,8 +704,6 @@ def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, precision: Any = 
     """Sum of conj(x1) * x2 along ``axis``; the other axes broadcast."""
 def vecmat(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Conjugated vectors ``x1`` (..., m) times matrices ``x2`` (..., m, n); leading axes broadcast."""
-def vectorize(pyfunc: Callable[..., Any], *, excluded: Any = ..., signature: str | None = None) -> Callable[..., Any]:
-    """``pyfunc`` of scalars (or of the core arrays that ``signature`` names) as a function that broadcasts, by `vmap`."""
 def vsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Array]:
     """Parts along axis 0, as `split`."""
 def vstack(tup: Any, dtype: DTypeLike | None = None) -> Array:

@@ -10,7 +10,8 @@ import numpy as np
 
 from nxjax.trace.core import Array as Array
 from nxjax.typing import ArrayLike, DTypeLike
-
+from nxjax.numpy.linalg import matrix_rank as matrix_rank
+from nxjax.numpy.matrix_products import multi_dot as multi_dot
 
 C = TypeVar("C")
 X = TypeVar("X")
@@ -46,12 +47,8 @@ def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: Any = 'fro') ->
     """A norm of matrices in the last two axes; ``ord`` as in `norm`."""
 def matrix_power(a: ArrayLike, n: int) -> Array:
     """``a`` times itself ``n`` times, by squaring; negative powers by the inverse."""
-def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any = None) -> Array:
-    """The number of singular values above ``rtol`` times the largest, or above ``tol``, as int32."""
 def matrix_transpose(x: ArrayLike, /) -> Array:
     """The last two axes swapped."""
-def multi_dot(arrays: Any, *, precision: Any = None) -> Array:
-    """The product of several matrices, in the cheapest order; the first and last may be vectors."""
 def norm(x: ArrayLike, ord: Any = None, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Array:
     """A norm of vectors (one axis) or matrices (two axes); of the flattened array by default."""
 def outer(x1: ArrayLike, x2: ArrayLike, /) -> Array:

@@ -10,7 +10,11 @@ import numpy as np
 
 from nxjax.trace.core import Array as Array
 from nxjax.typing import ArrayLike, DTypeLike
-
+from nxjax.random.keys import PRNGKey as PRNGKey
+from nxjax.random.keys import clone as clone
+from nxjax.random.keys import key_data as key_data
+from nxjax.random.keys import key_dtype as key_dtype
+from nxjax.random.keys import key_impl as key_impl
 
 C = TypeVar("C")
 X = TypeVar("X")
@@ -18,8 +22,6 @@ Y = TypeVar("Y")
 P = ParamSpec("P")
 
 
-def PRNGKey(seed: Any, *, impl: Any = None) -> Array:
-    """A raw key, ``u32[2]``, from an integer seed. New programs use `key`."""
 def ball(key: ArrayLike, d: int, p: ArrayLike = 2, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """Uniform in the unit ball of the p-norm in ``d`` dimensions; the result has shape (*shape, d)."""
 def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: int | Sequence[int] | None = None, mode: str = 'low', *, out_sharding: Any = None) -> Array:
@@ -38,8 +40,6 @@ def chisquare(key: ArrayLike, df: ArrayLike, shape: int | Sequence[int] | None =
     """Chi-square with ``df`` degrees of freedom."""
 def choice(key: ArrayLike, a: ArrayLike, shape: int | Sequence[int] = ..., replace: bool = True, p: ArrayLike | None = None, axis: int = 0, mode: str | None = None) -> Array:
     """Random elements of ``a``."""
-def clone(key: Any) -> Array:
-    """The same key, to be used a second time on purpose."""
 def dirichlet(key: ArrayLike, alpha: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """Dirichlet: vectors of positive numbers with sum 1."""
 def double_sided_maxwell(key: ArrayLike, loc: ArrayLike, scale: ArrayLike, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None) -> Array:
@@ -60,12 +60,6 @@ def gumbel(key: ArrayLike, shape: int | Sequence[int] = ..., dtype: DTypeLike | 
     """Gumbel: density exp(-(x + exp(-x)))."""
 def key(seed: Any, *, impl: Any = None, dtype: DTypeLike | None = None) -> Array:
     """A key, ``key<fry>[]``, from an integer seed."""
-def key_data(keys: Any) -> Array:
-    """The words of keys: ``u32[..., 2]``."""
-def key_dtype(impl_spec: Any = None) -> np.dtype[Any]:
-    """The dtype of keys."""
-def key_impl(keys: Any) -> str:
-    """The name of the keys' generator: always ``\"threefry2x32\"``."""
 def laplace(key: ArrayLike, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """Laplace: density exp(-|x|) / 2."""
 def loggamma(key: ArrayLike, a: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:

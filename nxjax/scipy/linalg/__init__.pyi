@@ -10,7 +10,12 @@ import numpy as np
 
 from nxjax.trace.core import Array as Array
 from nxjax.typing import ArrayLike, DTypeLike
-
+from nxjax.scipy.linalg.structured import block_diag as block_diag
+from nxjax.scipy.linalg.structured import helmert as helmert
+from nxjax.scipy.linalg.structured import hilbert as hilbert
+from nxjax.scipy.linalg.structured import invhilbert as invhilbert
+from nxjax.scipy.linalg.structured import invpascal as invpascal
+from nxjax.scipy.linalg.structured import pascal as pascal
 
 C = TypeVar("C")
 X = TypeVar("X")
@@ -18,8 +23,6 @@ Y = TypeVar("Y")
 P = ParamSpec("P")
 
 
-def block_diag(*arrs: Any) -> Array:
-    """A matrix with the given ones along its diagonal, zeros elsewhere."""
 def cho_factor(a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, bool]:
     """`cholesky` with ``lower``, for `cho_solve`."""
 def cho_solve(c_and_lower: Any, b: ArrayLike, overwrite_b: bool = False, check_finite: bool = True) -> Array:
@@ -54,18 +57,10 @@ def hadamard(n: int, dtype: DTypeLike | None = ...) -> Array:
     """Sylvester's matrix of ones and minus ones with orthogonal rows; ``n`` is a power of 2."""
 def hankel(c: ArrayLike, r: ArrayLike | None = None) -> Array:
     """Constant along antidiagonals, with first column ``c`` and last row ``r``."""
-def helmert(n: int, full: bool = False) -> Array:
-    """Orthonormal rows of which row i compares entry i + 1 with the mean of those before it, float."""
 def hessenberg(a: ArrayLike, *, calc_q: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Any:
     """Q^H a Q for a unitary Q, zero below the first subdiagonal; ``(H, Q)`` with ``calc_q``. Has no derivative."""
-def hilbert(n: int) -> Array:
-    """The matrix 1 / (i + j + 1) of ``n`` rows, float."""
 def inv(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     """The inverse of ``a`` ``[..., n, n]``."""
-def invhilbert(n: int) -> Array:
-    """The inverse of `hilbert`, whose entries are whole numbers, rounded to float."""
-def invpascal(n: int, kind: str | None = None) -> Array:
-    """The inverse of `pascal`, float."""
 def leslie(f: ArrayLike, s: Any) -> Array:
     """The matrix of a population by age: first row ``f`` (fecundity), below the diagonal ``s`` (survival)."""
 def lu(a: ArrayLike, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True, p_indices: bool = False) -> Any:
@@ -74,8 +69,6 @@ def lu_factor(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True
     """L and U in one matrix, and the row that each row was exchanged with (int32), for `lu_solve`."""
 def lu_solve(lu_and_piv: Any, b: ArrayLike, trans: int = 0, overwrite_b: bool = False, check_finite: bool = True) -> Array:
     """The solution of a x = b from `lu_factor` of a; ``trans`` 1 and 2 are for its transpose and adjoint."""
-def pascal(n: int, kind: str | None = None) -> Array:
-    """Pascal's matrix, float32: binomials (i + j over i), or its triangular factors, (i over j) and its transpose."""
 def polar(a: ArrayLike, side: str = 'right', *, method: str = 'qdwh', eps: float | None = None, max_iterations: int | None = None) -> tuple[Array, Array]:
     """``(U, P)`` with a = U P (or P U for ``side=\"left\"``), orthonormal U and positive semidefinite P."""
 def qr(a: ArrayLike, overwrite_a: bool = False, lwork: Any = None, mode: str = 'full', pivoting: bool = False, check_finite: bool = True) -> Any:

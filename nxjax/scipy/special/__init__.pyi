@@ -10,7 +10,7 @@ import numpy as np
 
 from nxjax.trace.core import Array as Array
 from nxjax.typing import ArrayLike, DTypeLike
-
+from nxjax.scipy.special.gammas import bernoulli as bernoulli
 
 C = TypeVar("C")
 X = TypeVar("X")
@@ -18,8 +18,6 @@ Y = TypeVar("Y")
 P = ParamSpec("P")
 
 
-def bernoulli(n: int) -> Array:
-    """The Bernoulli numbers B_0, ..., B_n, with B_1 = -1/2 (DLMF 24.2.1)."""
 def bessel_jn(z: ArrayLike, *, v: int, n_iter: int = 50) -> Array:
     """Bessel functions of the first kind J_0(z), ..., J_v(z) (DLMF 10.2.2), by Miller's backward recurrence."""
 def beta(a: ArrayLike, b: ArrayLike) -> Array:
