@@ -171,21 +171,13 @@ def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Array:
 
 
 @placed
+@described(
+    'mode: ``"low"`` (the default) draws one uniform number, ``"high"`` two, which reach further into the tail.',
+    raises=["ParameterError: another mode."],
+)
 def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None) -> Array:
     """Gumbel: density exp(-(x + exp(-x))).
 
-    Args:
-        key: a single key.
-        shape: of the result.
-        dtype: a float dtype; float32 by default.
-        mode: ``"low"`` (the default) draws one uniform number, ``"high"`` two, which reach further into the tail.
-
-    Raises:
-        KeyTypeError: ``key`` is not a single key.
-        DtypeError: ``dtype`` is not a float dtype.
-        ParameterError: another mode.
-
-    >>> import nxjax as nx
     >>> x = nx.random.gumbel(nx.random.key(0), (10000,))
     >>> x.dtype.name, round(float(x.mean()), 1), round(np.euler_gamma, 1)
     ('float32', 0.6, 0.6)
@@ -211,21 +203,14 @@ def standard_gumbel(key: Array, shape: Shape, dtype: DType, mode: str | None = N
     return -log(-log1p(-x))
 
 
+@described(
+    "scale, concentration: numbers or arrays that broadcast with ``shape``.",
+    "shape: of the uniform numbers drawn.",
+    raises=["ShapeError: the parameters do not broadcast to ``shape``."],
+)
 def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Weibull: density proportional to (x / scale)^(c - 1) exp(-(x / scale)^c) with c the ``concentration``.
 
-    Args:
-        key: a single key.
-        scale, concentration: numbers or arrays that broadcast with ``shape``.
-        shape: of the uniform numbers drawn.
-        dtype: a float dtype; float32 by default.
-
-    Raises:
-        KeyTypeError: ``key`` is not a single key.
-        DtypeError: ``dtype`` is not a float dtype.
-        ShapeError: the parameters do not broadcast to ``shape``.
-
-    >>> import nxjax as nx
     >>> x = nx.random.weibull_min(nx.random.key(0), 2.0, 1.0, (10000,))
     >>> x.dtype.name, bool((x >= 0).all()), round(float(x.mean()), 1)
     ('float32', True, 2.0)
@@ -242,20 +227,13 @@ def _weibull_min(key: Array, scale: Array, concentration: Array, *, shape: Shape
     return jnp.power(-log1p(-u), 1.0 / concentration) * scale
 
 
+@described(
+    "loc, scale: numbers or arrays.",
+    "shape: prefix of the result's shape, before that of the parameters; if empty, theirs twice, as in JAX.",
+)
 def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype: Any = None) -> Array:
     """A Maxwell number with a random sign, times ``scale`` plus ``loc``.
 
-    Args:
-        key: a single key.
-        loc, scale: numbers or arrays.
-        shape: prefix of the result's shape, before that of the parameters; if empty, theirs twice, as in JAX.
-        dtype: a float dtype; float32 by default.
-
-    Raises:
-        KeyTypeError: ``key`` is not a single key.
-        DtypeError: ``dtype`` is not a float dtype.
-
-    >>> import nxjax as nx
     >>> x = nx.random.double_sided_maxwell(nx.random.key(0), 1.0, 2.0, (10000,))
     >>> x.dtype.name, x.shape, round(float(abs(x - 1).mean()), 1), round(4 * (2 / np.pi) ** 0.5, 1)
     ('float32', (10000,), 3.2, 3.2)

@@ -317,23 +317,15 @@ def _binomial_by_rejection(key: Array, count: Array, p: Array, shape: Shape, dty
     return while_loop(unfinished, step, start)[1].astype(dtype)
 
 
+@described(
+    "n: number of draws; broadcasts to ``p.shape[:-1]``.",
+    "p: [..., outcomes].",
+    "unroll: steps of the scan over outcomes to write out.",
+    of="``p``",
+)
 def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = None, unroll: int | bool = 1) -> Array:
     """How often each outcome of probabilities ``p`` comes up in ``n`` draws, as floats along the last axis.
 
-    Args:
-        key: a single key.
-        n: number of draws; broadcasts to ``p.shape[:-1]``.
-        p: [..., outcomes].
-        shape: of the result; that of ``p`` by default.
-        dtype: a float dtype; float32 by default.
-        unroll: steps of the scan over outcomes to write out.
-
-    Raises:
-        KeyTypeError: ``key`` is not a single key.
-        DtypeError: ``dtype`` is not a float dtype.
-        ShapeError: the parameters do not broadcast to ``shape``.
-
-    >>> import nxjax as nx
     >>> x = nx.random.multinomial(nx.random.key(0), 100, jnp.array([0.2, 0.3, 0.5]))
     >>> x.shape, x.dtype.name, float(x.sum())
     ((3,), 'float32', 100.0)

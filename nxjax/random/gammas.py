@@ -196,21 +196,14 @@ def _beta(key: Array, shape: Shape, dtype: DType, a: Array, b: Array) -> Array:
 
 
 @placed
+@described(
+    "alpha: positive, [..., n].",
+    "shape: of the result without its last axis; that of ``alpha`` by default.",
+    raises=["ShapeError: ``alpha`` is a number, or does not broadcast to ``shape``."],
+)
 def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Dirichlet: vectors of positive numbers with sum 1.
 
-    Args:
-        key: a single key.
-        alpha: positive, [..., n].
-        shape: of the result without its last axis; that of ``alpha`` by default.
-        dtype: a float dtype; float32 by default.
-
-    Raises:
-        KeyTypeError: ``key`` is not a single key.
-        DtypeError: ``dtype`` is not a float dtype.
-        ShapeError: ``alpha`` is a number, or does not broadcast to ``shape``.
-
-    >>> import nxjax as nx
     >>> x = nx.random.dirichlet(nx.random.key(0), jnp.array([1.0, 2.0, 3.0]), (500,))
     >>> x.shape, bool(jnp.allclose(x.sum(-1), 1))
     ((500, 3), True)
@@ -302,23 +295,12 @@ def _generalized_normal(key: Array, p: Array, *, shape: Shape, dtype: DType) -> 
 
 
 @placed
+@described("d: number of dimensions.", "p: of the norm, positive.", "shape: of the result without its last axis.")
 def ball(key: Any, d: int, p: Any = 2, shape: Any = (), dtype: Any = None) -> Array:
     """Uniform in the unit ball of the p-norm in ``d`` dimensions; the result has shape (*shape, d).
 
     Barthe, Guedon, Mendelson and Naor, "A probabilistic approach to the geometry of the l_p^n-ball" (2005).
 
-    Args:
-        key: a single key.
-        d: number of dimensions.
-        p: of the norm, positive.
-        shape: of the result without its last axis.
-        dtype: a float dtype; float32 by default.
-
-    Raises:
-        KeyTypeError: ``key`` is not a single key.
-        DtypeError: ``dtype`` is not a float dtype.
-
-    >>> import nxjax as nx
     >>> x = nx.random.ball(nx.random.key(0), 3, shape=(500,))
     >>> x.shape, bool(((x * x).sum(-1) <= 1).all())
     ((500, 3), True)

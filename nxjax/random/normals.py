@@ -40,19 +40,13 @@ def standard_normal(key: Array, shape: Shape, dtype: DType) -> Array:
 
 
 @placed
+@described(
+    "dtype: a float or complex dtype; float32 by default. Complex numbers have variance 1 in both parts together.",
+    raises=["DtypeError: ``dtype`` is not a float or complex dtype."],
+)
 def normal(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Normal random numbers with mean 0 and variance 1.
 
-    Args:
-        key: a single key.
-        shape: of the result.
-        dtype: a float or complex dtype; float32 by default. Complex numbers have variance 1 in both parts together.
-
-    Raises:
-        KeyTypeError: ``key`` is not a single key.
-        DtypeError: ``dtype`` is not a float or complex dtype.
-
-    >>> import nxjax as nx
     >>> nx.random.normal(nx.random.key(0), (2, 3)).shape
     (2, 3)
     """

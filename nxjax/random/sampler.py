@@ -56,31 +56,38 @@ def compiled(function: F) -> F:
     return call  # type: ignore[return-value]
 
 
-def described(*parameters: str, kind: str = "float", of: str = "the parameters") -> Callable[[F], F]:
+def described(
+    *lines: str, kind: str = "float", of: str = "the parameters", raises: Sequence[str] = ()
+) -> Callable[[F], F]:
     """Decorator for samplers: what all of them take and raise comes before the example of their docstrings.
 
     Args:
-        parameters: a line for each parameter of the distribution, or for several that are alike.
+        lines: one for each parameter of the distribution, or for several that are alike; and for ``shape`` and
+            ``dtype`` where they mean something else than usual.
         kind: of the dtypes that are taken.
         of: what has the default shape, where several parameters are described.
+        raises: errors that others do not raise, or not for this reason.
     """
     article, default = ("an", "int32") if kind == "integer" else ("a", "float32")
-    names = [p.split(":")[0] for p in parameters]
+    names = [line.split(":")[0] for line in lines]
     of = f"``{names[0]}``" if len(names) == 1 and "," not in names[0] else of
 
     def complete(sampler: F) -> F:
         says, _, example = inspect.cleandoc(sampler.__doc__ or "").partition(">>> ")
-        takes = [
-            "key: a single key.",
-            *parameters,
-            "shape: of the result.",
-            f"dtype: {article} {kind} dtype; {default} by default.",
-        ]
-        raises = ["KeyTypeError: ``key`` is not a single key.", f"DtypeError: ``dtype`` is not {article} {kind} dtype."]
-        if inspect.signature(sampler).parameters["shape"].default is None:
-            takes[-2] = f"shape: of the result; that of {of} by default."
-            raises.append("ShapeError: the parameters do not broadcast to ``shape``.")
-        sections = (f"{title}:\n    " + "\n    ".join(lines) for title, lines in (("Args", takes), ("Raises", raises)))
+        parameters = inspect.signature(sampler).parameters
+        takes = {"key": "key: a single key.", "shape": "shape: of the result."}
+        errors = {"KeyTypeError": "KeyTypeError: ``key`` is not a single key."}
+        if "dtype" in parameters:
+            takes["dtype"] = f"dtype: {article} {kind} dtype; {default} by default."
+            errors["DtypeError"] = f"DtypeError: ``dtype`` is not {article} {kind} dtype."
+        if "shape" in parameters and parameters["shape"].default is None:
+            takes["shape"] = f"shape: of the result; that of {of} by default."
+            errors["ShapeError"] = "ShapeError: the parameters do not broadcast to ``shape``."
+        takes |= dict(zip(names, lines, strict=True))
+        errors |= {line.split(":")[0]: line for line in raises}
+        order = list(parameters)
+        rows = [takes[name] for name in sorted(takes, key=lambda name: order.index(name.split(",")[0]))]
+        sections = (f"{t}:\n    " + "\n    ".join(x) for t, x in (("Args", rows), ("Raises", errors.values())))
         sampler.__doc__ = "\n\n".join([says.rstrip(), *sections, f">>> import nxjax as nx\n>>> {example}\n"])
         return sampler
 

@@ -42,19 +42,13 @@ _MANY = 1 << 12
 
 
 @placed
+@described(
+    "dtype: uint8, uint16, uint32 or uint64; uint32 by default.",
+    raises=["DtypeError: ``dtype`` is not an unsigned integer dtype."],
+)
 def bits(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Uniform random bits as unsigned integers.
 
-    Args:
-        key: a single key.
-        shape: of the result.
-        dtype: uint8, uint16, uint32 or uint64; uint32 by default.
-
-    Raises:
-        KeyTypeError: ``key`` is not a single key.
-        DtypeError: ``dtype`` is not an unsigned integer dtype.
-
-    >>> import nxjax as nx
     >>> nx.random.bits(nx.random.key(0), (2,)).dtype.name
     'uint32'
     """
@@ -142,23 +136,16 @@ def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, max
 
 
 @placed
+@described(
+    "minval, maxval: integers or integer arrays that broadcast to ``shape``. Where maxval <= minval, gives minval.",
+    kind="integer",
+    raises=["ShapeError: the parameters do not broadcast to ``shape``."],
+)
 def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -> Array:
     """Uniform random integers in [minval, maxval).
 
     Twice the bits of ``dtype`` (at least 64) are drawn for each, which leaves a bias of at most 2**-32.
 
-    Args:
-        key: a single key.
-        shape: of the result.
-        minval, maxval: integers or integer arrays that broadcast to ``shape``. Where maxval <= minval, gives minval.
-        dtype: an integer dtype; int32 by default.
-
-    Raises:
-        KeyTypeError: ``key`` is not a single key.
-        DtypeError: ``dtype`` is not an integer dtype.
-        ShapeError: the parameters do not broadcast to ``shape``.
-
-    >>> import nxjax as nx
     >>> nx.random.randint(nx.random.key(0), (6,), 0, 10)
     Array([9, 0, 2, 3, 1, 7], dtype=int32)
     """
@@ -219,21 +206,15 @@ def _clipped(v: Array, dtype: DType) -> Array:
 
 
 @placed
+@described(
+    "p: float or float array of probabilities.",
+    'mode: ``"high"`` draws twice the bits, for probabilities near the resolution of the dtype.',
+    of="``p``",
+    raises=["DtypeError: ``p`` is not a float.", "ShapeError: ``p`` does not broadcast to ``shape``."],
+)
 def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> Array:
     """True with probability ``p``.
 
-    Args:
-        key: a single key.
-        p: float or float array of probabilities.
-        shape: of the result; that of ``p`` by default.
-        mode: ``"high"`` draws twice the bits, for probabilities near the resolution of the dtype.
-
-    Raises:
-        KeyTypeError: ``key`` is not a single key.
-        DtypeError: ``p`` is not a float.
-        ShapeError: ``p`` does not broadcast to ``shape``.
-
-    >>> import nxjax as nx
     >>> nx.random.bernoulli(nx.random.key(0), 0.5, (4,))
     Array([False, False,  True,  True], dtype=bool)
     >>> round(float(nx.random.bernoulli(nx.random.key(0), 0.3, (10000,)).mean()), 2)
