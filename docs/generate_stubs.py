@@ -52,13 +52,14 @@ def listing(modules: list[str], homes: dict[str, str], title: str) -> str:
 
 
 def typed(package: str, homes: dict[str, str], title: str, modules: tuple[str, ...] = (), more: str = "") -> str:
-    """A stub that says the signatures of public functions; what says its types itself comes from where it is defined."""
+    """A stub that says the signatures of public functions; what says its types itself is imported from its own file."""
     module = importlib.import_module(package)
     # `import nxjax.numpy as np` may name its functions like builtins, and the stub's own types mean the builtins.
     known = Types(frozenset(homes) & {"bool", "int", "float", "str", "complex", "list", "tuple", "type", "set", "dict"})
     imported: dict[str, str] = {}
     values: list[str] = []
     bodies: list[str] = []
+    aliases: list[str] = []
     for name in sorted(homes):
         value = getattr(module, name)
         if getattr(value, "reduceat", None) is not None and inspect.isfunction(value):
@@ -67,7 +68,7 @@ def typed(package: str, homes: dict[str, str], title: str, modules: tuple[str, .
             if typed_at_home(name, value):
                 imported[name] = value.__module__
             elif value.__name__ != name and getattr(module, value.__name__, None) is value:
-                values.append(f"{name} = {value.__name__}")
+                aliases.append(f"{name} = {value.__name__}")
             else:
                 bodies.append(function_stub(name, value, known))
         elif isinstance(value, ScalarType):
@@ -88,7 +89,7 @@ def typed(package: str, homes: dict[str, str], title: str, modules: tuple[str, .
     if any("Ufunc" in v for v in values):
         lines.append("from nxjax.typing import BinaryUfunc, UnaryUfunc")
     head, rest = lines[:4], lines[4:]
-    return "\n".join([*head, TYPING.rstrip(), *rest, VARIABLES, *values, "", *bodies]) + "\n" + more
+    return "\n".join([*head, TYPING.rstrip(), *rest, VARIABLES, *values, "", *bodies, *aliases]) + "\n" + more
 
 
 def named_tuple(cls: Any) -> str:

@@ -44,8 +44,6 @@ X = TypeVar("X")
 Y = TypeVar("Y")
 P = ParamSpec("P")
 
-hard_swish = hard_silu
-swish = silu
 
 def batch_norm_inference(x: ArrayLike, scale: ArrayLike, offset: Any, mean: ArrayLike, variance: ArrayLike, axis: int = -1, epsilon: float = 1e-05) -> Array:
     """(x - mean) / sqrt(variance + epsilon) * scale + offset, one of each per feature along ``axis``."""
@@ -123,3 +121,5 @@ def standardize(x: ArrayLike, axis: int | Sequence[int] | None = -1, mean: Array
     """(x - mean) / sqrt(variance + epsilon) along ``axis``."""
 def tanh(x: ArrayLike, /) -> Array:
     """Hyperbolic tangent."""
+hard_swish = hard_silu
+swish = silu

@@ -93,24 +93,10 @@ X = TypeVar("X")
 Y = TypeVar("Y")
 P = ParamSpec("P")
 
-abs = absolute
-acos = arccos
-acosh = arccosh
 add: BinaryUfunc
-amax = max
-amin = min
-around = round
-asin = arcsin
-asinh = arcsinh
-atan = arctan
-atan2 = arctan2
-atanh = arctanh
 bfloat16: ScalarType
 bitwise_and: BinaryUfunc
-bitwise_invert = bitwise_not
-bitwise_left_shift = left_shift
 bitwise_or: BinaryUfunc
-bitwise_right_shift = right_shift
 bitwise_xor: BinaryUfunc
 bool: ScalarType
 bool_: ScalarType
@@ -118,9 +104,7 @@ cdouble: ScalarType
 complex128: ScalarType
 complex64: ScalarType
 complex_: ScalarType
-conj = conjugate
 csingle: ScalarType
-degrees = rad2deg
 double: ScalarType
 e: float
 euler_gamma: float
@@ -148,7 +132,6 @@ int4: ScalarType
 int64: ScalarType
 int8: ScalarType
 int_: ScalarType
-invert = bitwise_not
 logaddexp: BinaryUfunc
 logaddexp2: BinaryUfunc
 logical_and: BinaryUfunc
@@ -156,16 +139,13 @@ logical_or: BinaryUfunc
 logical_xor: BinaryUfunc
 maximum: BinaryUfunc
 minimum: BinaryUfunc
-mod = remainder
 multiply: BinaryUfunc
 nan: float
 negative: UnaryUfunc
 newaxis: None
 pi: float
-radians = deg2rad
 single: ScalarType
 subtract: BinaryUfunc
-true_divide = divide
 uint: ScalarType
 uint1: ScalarType
 uint16: ScalarType
@@ -717,5 +697,25 @@ def zeros(shape: int | Sequence[int], dtype: DTypeLike | None = None, *, device:
     """Zeros of ``shape`` in ``dtype``, float32 unless another is given."""
 def zeros_like(a: Any, dtype: DTypeLike | None = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """Zeros in the shape and dtype of ``a``, which may be a `ShapeDtypeStruct`, unless others are given."""
+abs = absolute
+acos = arccos
+acosh = arccosh
+amax = max
+amin = min
+around = round
+asin = arcsin
+asinh = arcsinh
+atan = arctan
+atan2 = arctan2
+atanh = arctanh
+bitwise_invert = bitwise_not
+bitwise_left_shift = left_shift
+bitwise_right_shift = right_shift
+conj = conjugate
+degrees = rad2deg
+invert = bitwise_not
+mod = remainder
+radians = deg2rad
+true_divide = divide
 
 from nxjax.trace.core import Array as ndarray

@@ -37,12 +37,12 @@ def example(*calls: str, then: str = "") -> Callable[[F], F]:
     return complete
 
 
-def named(name: str, doc: str, args: str = "", shown: str = "") -> Callable[[F], F]:
-    """Decorator for functions that a factory makes: their public name, docstring, and a call with what it prints."""
+def named(name: str, doc: str, *calls: str) -> Callable[[F], F]:
+    """Decorator for functions that a factory makes: their public name, docstring, and calls with what they print."""
 
     def mark(function: F) -> F:
         function.__name__ = function.__qualname__ = name
-        function.__doc__ = with_calls(doc, function.__module__, name, (args, shown)) if shown else doc
+        function.__doc__ = with_calls(doc, function.__module__, name, calls) if calls else doc
         return function
 
     return mark

@@ -25,6 +25,7 @@ from nxjax.numpy.reductions import (
     mean,
     min,
     prod,
+    squares,
     sum,
     var,
     wide,
@@ -112,11 +113,8 @@ def nanmean(
     x = as_operand(a, "nanmean")
     if x.dtype not in dtypes.INEXACT:
         return mean(x, axis, dtype, out, keepdims, where=where)
-    wanted = float_for(x, dtype)
-    work = wide(wanted)
     mask = _both(_nan_mask(x), where)
-    count = sum(convert(mask, dtypes.real_part(work)), axis, keepdims=keepdims)
-    return convert(nansum(x, axis, work, None, keepdims, where=where) / count, wanted)
+    return mean(_without_nan("nanmean", x, 0), axis, dtype, out, keepdims, where=mask)
 
 
 @example("jnp.array([1.0, jnp.nan, 3.0])", "Array(1., dtype=float32)")
@@ -141,11 +139,7 @@ def nanvar(
     mask = _both(_nan_mask(x), where)
     center = nanmean(x, axis, keepdims=True, where=where) if mean is None else convert(as_operand(mean, "nanvar"), work)
     centered = _where(mask, x - center, like(x, 0))
-    squared = (
-        ops.add(ops.square(ops.real(centered)), ops.square(ops.imag(centered)))
-        if work in dtypes.COMPLEX
-        else ops.square(centered)
-    )
+    squared = squares(centered)
     n = sum(convert(mask, squared.dtype), axis, keepdims=keepdims) - ddof
     nothing = n <= 0
     y = _where(nothing, math.nan, sum(squared, axis, keepdims=keepdims)) / _where(nothing, 1, n)

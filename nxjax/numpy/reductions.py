@@ -37,7 +37,14 @@ from nxjax.trace.dtypes import DType
 Axes = tuple[int, ...]
 
 # What stands between the parentheses of a function's example, and what the call prints.
-_EXAMPLES: dict[str, tuple[str, str]] = {
+_EXAMPLES: dict[str, tuple[str, ...]] = {
+    "sum": (
+        "jnp.array([100, 100], jnp.int8)",
+        "Array(200, dtype=int32)",
+        "jnp.array([[1, 2], [3, 4]]), axis=0, keepdims=True",
+        "Array([[4, 6]], dtype=int32)",
+    ),
+    "prod": ("jnp.array([2, 3, 7]), where=jnp.array([True, True, False])", "Array(6, dtype=int32)"),
     "max": ("jnp.array([[1, 5], [7, 2]]), axis=1", "Array([5, 7], dtype=int32)"),
     "min": ("jnp.array([1.0, jnp.nan, 3.0])", "Array(nan, dtype=float32)"),
     "all": ("jnp.array([[1, 0], [2, 3]]), axis=1", "Array([False,  True], dtype=bool)"),
@@ -74,98 +81,82 @@ def _sum_dtype(dtype: DType, promote_integers: bool = True) -> DType:
     return default if dtypes.bit_width(dtype) < dtypes.bit_width(default) else dtype
 
 
-def _accumulate(
-    where_: str,
-    op: str,
-    a: Any,
-    axis: Any,
-    dtype: Any,
-    keepdims: bool,
-    initial: Any,
-    mask: Any,
-    identity: int,
-    combine: str,
-    promote_integers: bool = True,
-) -> Array:
-    x = as_operand(a, where_)
-    if x.dtype not in dtypes.NUMERIC:
-        raise DtypeError(f"{where_}: does not take this dtype", got=x.type)
-    weak = x.type.weak and dtype is None and x.dtype in dtypes.INEXACT
-    wanted = _sum_dtype(x.dtype, promote_integers) if dtype is None else dtypes.as_dtype(dtype)
-    axes = as_axes(where_, axis, x.ndim)
-    # Half precision is summed in single; the op itself sees to it.
-    x = convert(x, wanted)
-    if mask is not None:
-        x = _masked(x, mask, identity)
-    if wanted == dtypes.bool_:
-        # Of truths the sum is "or", the product "and".
-        op, combine = ("reduce_or", "or_") if identity == 0 else ("reduce_and", "and_")
-    y = getattr(ops, op)(x, axes=axes) if axes else copied(x)
-    if initial is not None:
-        (start,) = promote_to(where_, (initial,), wanted)
-        y = getattr(ops, combine)(broadcast_to_shape(start, y.shape), y)
-    if keepdims:
-        y = _keep(y, x.shape, axes)
-    return convert(y, wanted) if y.type.weak and not weak else y
+# The op that combines two results of a reduction; and the ones of truths, whose sum is "or" and whose product is "and".
+_COMBINED = {"reduce_sum": "add", "reduce_prod": "mul", "reduce_max": "max", "reduce_min": "min"}
+_TRUTHS = {"reduce_sum": "or", "reduce_prod": "and", "reduce_max": "or", "reduce_min": "and"}
 
 
-def sum(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    out: None = None,
-    keepdims: bool = False,
-    initial: Any = None,
-    where: Any = None,
-    promote_integers: bool = True,
-) -> Array:
-    """Sum over ``axis``; integers narrower than 32 bits are summed in 32.
-
-    Args:
-        a: array of any numeric dtype; half precision is summed in single.
-        axis: static integer, tuple of them, or None for all.
-        dtype: to sum in, and of the result.
-        keepdims: leave axes of size 1.
-        initial: what the sum starts from.
-        where: booleans that broadcast against ``a``; the others count as 0.
-        promote_integers: whether narrow integers are widened.
-
-    Raises:
-        AxisError: an axis that ``a`` does not have.
-        NotImplementedError: ``out`` is given.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.sum(jnp.array([100, 100], jnp.int8))
-    Array(200, dtype=int32)
-    >>> jnp.sum(jnp.array([[1, 2], [3, 4]]), axis=0, keepdims=True)
-    Array([[4, 6]], dtype=int32)
-    """
-    no_out("sum", out)
-    if dtype is None and initial is None and where is None:
-        quick = reduction(a, np.add, axis, keepdims)
-        if quick is not None:
-            return quick
-    return _accumulate("sum", "reduce_sum", a, axis, dtype, keepdims, initial, where, 0, "add", promote_integers)
+def _over(op: str, x: Array, axes: Axes) -> Array:
+    op = f"reduce_{_TRUTHS[op]}" if x.dtype == dtypes.bool_ and op in _TRUTHS else op
+    return getattr(ops, op)(x, axes=axes) if axes else copied(x)
 
 
-@example("jnp.array([2, 3, 7]), where=jnp.array([True, True, False])", "Array(6, dtype=int32)")
-def prod(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    out: None = None,
-    keepdims: bool = False,
-    initial: Any = None,
-    where: Any = None,
-    promote_integers: bool = True,
-) -> Array:
-    """Product over ``axis``; integers narrower than 32 bits are multiplied in 32. Parameters as in `sum`.
+def _from(name: str, op: str, initial: Any, y: Array) -> Array:
+    """The result ``y`` and what it starts from."""
+    if initial is None:
+        return y
+    (start,) = promote_to(name, (initial,), y.dtype)
+    combine = f"{_TRUTHS[op]}_" if y.dtype == dtypes.bool_ else _COMBINED[op]
+    return getattr(ops, combine)(broadcast_to_shape(start, y.shape), y)
 
-    Raises:
-        AxisError, NotImplementedError: as `sum`.
-    """
-    no_out("prod", out)
-    return _accumulate("prod", "reduce_prod", a, axis, dtype, keepdims, initial, where, 1, "mul", promote_integers)
+
+def _total(name: str, op: str, identity: int, ufunc: Any, doc: str) -> Any:
+    @named(name, doc, *_EXAMPLES[name])
+    def function(
+        a: Any,
+        axis: Any = None,
+        dtype: Any = None,
+        out: None = None,
+        keepdims: bool = False,
+        initial: Any = None,
+        where: Any = None,
+        promote_integers: bool = True,
+    ) -> Array:
+        no_out(name, out)
+        if ufunc is not None and dtype is None and initial is None and where is None:
+            quick = reduction(a, ufunc, axis, keepdims)
+            if quick is not None:
+                return quick
+        x = as_operand(a, name)
+        if x.dtype not in dtypes.NUMERIC:
+            raise DtypeError(f"{name}: does not take this dtype", got=x.type)
+        weak = x.type.weak and dtype is None and x.dtype in dtypes.INEXACT
+        wanted = _sum_dtype(x.dtype, promote_integers) if dtype is None else dtypes.as_dtype(dtype)
+        axes = as_axes(name, axis, x.ndim)
+        # Half precision is summed in single; the op itself sees to it.
+        x = convert(x, wanted)
+        if where is not None:
+            x = _masked(x, where, identity)
+        y = _from(name, op, initial, _over(op, x, axes))
+        if keepdims:
+            y = _keep(y, x.shape, axes)
+        return convert(y, wanted) if y.type.weak and not weak else y
+
+    return function
+
+
+_SUM = """Sum over ``axis``; integers narrower than 32 bits are summed in 32.
+
+Args:
+    a: array of any numeric dtype; half precision is summed in single.
+    axis: static integer, tuple of them, or None for all.
+    dtype: to sum in, and of the result.
+    keepdims: leave axes of size 1.
+    initial: what the sum starts from.
+    where: booleans that broadcast against ``a``; the others count as 0.
+    promote_integers: whether narrow integers are widened.
+
+Raises:
+    AxisError: an axis that ``a`` does not have.
+    NotImplementedError: ``out`` is given.
+"""
+_PROD = """Product over ``axis``; integers narrower than 32 bits are multiplied in 32. Parameters as in `sum`.
+
+Raises:
+    AxisError, NotImplementedError: as `sum`.
+"""
+sum = _total("sum", "reduce_sum", 0, np.add, _SUM)
+prod = _total("prod", "reduce_prod", 1, None, _PROD)
 
 
 def lowest(dtype: DType) -> Any:
@@ -195,7 +186,9 @@ Raises:
 """
 
 
-def _extremum(name: str, ufunc: Any, op: str, combine: str, identity: Callable[[DType], Any], doc: str) -> Any:
+def _extremum(name: str, ufunc: Any, identity: Callable[[DType], Any], doc: str) -> Any:
+    op = f"reduce_{name}"
+
     @named(name, doc + _NO_IDENTITY, *_EXAMPLES[name])
     def function(
         a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
@@ -221,19 +214,8 @@ def _extremum(name: str, ufunc: Any, op: str, combine: str, identity: Callable[[
         elif x.dtype in dtypes.COMPLEX:
             y = _complex_extremum(name, x if where is None else _masked(x, where, initial), axes)
         else:
-            if where is not None:
-                x = _masked(x, where, identity(x.dtype))
-            if x.dtype == dtypes.bool_:
-                y = getattr(ops, "reduce_or" if combine == "max" else "reduce_and")(x, axes=axes) if axes else copied(x)
-            else:
-                y = getattr(ops, op)(x, axes=axes) if axes else copied(x)
-        if initial is not None:
-            (start,) = promote_to(name, (initial,), y.dtype)
-            start = broadcast_to_shape(start, y.shape)
-            if y.dtype == dtypes.bool_:
-                y = getattr(ops, "or_" if combine == "max" else "and_")(start, y)
-            else:
-                y = getattr(ops, combine)(start, y)
+            y = _over(op, x if where is None else _masked(x, where, identity(x.dtype)), axes)
+        y = _from(name, op, initial, y)
         y = convert(y, y.dtype)
         return _keep(y, x.shape, axes) if keepdims else y
 
@@ -252,12 +234,8 @@ def _complex_extremum(name: str, x: Array, axes: Axes) -> Array:
     return last if "max" in name else ops.select_n(ops.ne(last, last), ordered[..., 0], last)
 
 
-max = _extremum(
-    "max", np.maximum, "reduce_max", "max", lowest, "The largest element over ``axis``; nan if there is one."
-)
-min = _extremum(
-    "min", np.minimum, "reduce_min", "min", highest, "The smallest element over ``axis``; nan if there is one."
-)
+max = _extremum("max", np.maximum, lowest, "The largest element over ``axis``; nan if there is one.")
+min = _extremum("min", np.minimum, highest, "The smallest element over ``axis``; nan if there is one.")
 amax, amin = max, min
 
 
@@ -283,7 +261,7 @@ def _truth(name: str, op: str, identity: bool, doc: str) -> Any:
         axes = as_axes(name, axis, x.ndim)
         if where is not None:
             x = _masked(x, where, identity)
-        y = getattr(ops, op)(x, axes=axes) if axes else copied(x)
+        y = _over(op, x, axes)
         return _keep(y, x.shape, axes) if keepdims else y
 
     return function
@@ -309,7 +287,6 @@ def ptp(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> A
         ValueError: no elements.
     """
     no_out("ptp", out)
-
     return subtract(max(a, axis, keepdims=keepdims), min(a, axis, keepdims=keepdims))
 
 
@@ -320,7 +297,6 @@ def _count(x: Array, axes: Axes, mask: Any, keepdims: bool, dtype: DType) -> Any
     """How many elements take part: a number, or an array under a mask."""
     if mask is None:
         return math.prod(x.shape[i] for i in axes)
-
     m = broadcast_to(boolean(mask, "where"), x.shape)
     return sum(convert(m, dtype), axes, keepdims=keepdims)
 
@@ -368,6 +344,13 @@ def mean(
 
 # `var` and `std` have a parameter of that name.
 _mean = mean
+
+
+def squares(x: Array) -> Array:
+    """|x|^2, real."""
+    if x.dtype in dtypes.COMPLEX:
+        return ops.add(ops.square(ops.real(x)), ops.square(ops.imag(x)))
+    return ops.square(x)
 
 
 def wide(dtype: DType) -> DType:
@@ -447,11 +430,7 @@ def var(
     centered = x - (
         _mean(x, axes, keepdims=True, where=where) if mean is None else convert(as_operand(mean, "var"), work)
     )
-    squared = (
-        ops.add(ops.square(ops.real(centered)), ops.square(ops.imag(centered)))
-        if work in dtypes.COMPLEX
-        else ops.square(centered)
-    )
+    squared = squares(centered)
     n = _count(x, axes, where, keepdims, dtypes.real_part(work))
     y = sum(squared, axes, keepdims=keepdims, where=where)
     if wanted in dtypes.INEXACT:
@@ -554,9 +533,8 @@ def _running(name: str, op: str, doc: str) -> Any:
             x, i = ops.reshape(x, shape=(x.size,)) if x.ndim != 1 else x, 0
         else:
             i = as_axis(name, axis, x.ndim)
-        wanted = dtypes.as_dtype(dtype) if dtype is not None else dtypes.int32 if x.dtype == dtypes.bool_ else x.dtype
-        if dtype is None and x.dtype == dtypes.bool_:
-            wanted = dtypes.as_dtype(int)
+        own = dtypes.as_dtype(int) if x.dtype == dtypes.bool_ else x.dtype
+        wanted = own if dtype is None else dtypes.as_dtype(dtype)
         x = boolean(x, name) if wanted == dtypes.bool_ else convert(x, wanted)
         if wanted == dtypes.bool_:
             return convert(getattr(ops, op)(convert(x, dtypes.int32), axis=i, reverse=False), dtypes.bool_)
