@@ -30,7 +30,6 @@ def precision_of(precision: Any) -> Any:
     """A pair of `Precision` from what JAX accepts: None, a name, a member, or a pair of them."""
     if precision is None:
         return None
-
     names = {"default": "DEFAULT", "high": "HIGH", "highest": "HIGHEST", "bfloat16": "DEFAULT", "fastest": "DEFAULT"}
     names |= {"bfloat16_3x": "HIGH", "tensorfloat32": "HIGH", "float32": "HIGHEST"}
 
@@ -159,18 +158,14 @@ def matmul(
             "matmul: operands have at least one axis", got=f"{x.type} and {y.type}", fix="use * for scalars"
         )
     inner = (x.ndim - 1, max(0, y.ndim - 2))
-    if x.ndim <= 2 and y.ndim <= 2:
-        return _dot(x, y, ((inner[0],), (inner[1],)), ((), ()), precision, preferred, "matmul")
     if y.ndim <= 2:
         # One matrix for the whole batch: no broadcasting needed.
         return _dot(x, y, ((inner[0],), (inner[1],)), ((), ()), precision, preferred, "matmul")
     if x.shape[-1] != y.shape[inner[1]]:
         _dot(x, y, ((inner[0],), (inner[1],)), where="matmul")
-    xb, yb = x.shape[:-2], y.shape[:-2]
-    lead = broadcast_shape("matmul", xb, yb)
+    lead = broadcast_shape("matmul", x.shape[:-2], y.shape[:-2])
     if x.ndim == 1:
-        out = _dot(y, x, ((y.ndim - 2,), (0,)), ((), ()), precision, preferred, "matmul")
-        return out
+        return _dot(y, x, ((y.ndim - 2,), (0,)), ((), ()), precision, preferred, "matmul")
     x = broadcast_to_shape(x, (*lead, *x.shape[-2:]))
     y = broadcast_to_shape(y, (*lead, *y.shape[-2:]))
     n = len(lead)

@@ -12,11 +12,7 @@ import numpy as np
 
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.numpy.documented import example
-from nxjax.numpy.promotion import (
-    as_operand,
-    as_shape,
-    convert,
-)
+from nxjax.numpy.promotion import as_operand, as_shape, convert
 from nxjax.numpy.shapes import broadcast_to
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
@@ -77,14 +73,10 @@ def array(
     wanted = None if dtype is None else dtypes.as_dtype(dtype)
     x = _from_object(object, wanted)
     if wanted is not None:
-        x = _cast(x, wanted)
+        x = convert(x, wanted)
     if ndmin > x.ndim:
         x = ops.reshape(x, shape=(1,) * (ndmin - x.ndim) + x.shape)
     return placed(copied(x) if copy and x is object else x, device)
-
-
-def _cast(x: Array, dtype: DType) -> Array:
-    return convert(x, dtype)
 
 
 def _from_object(x: Any, wanted: DType | None) -> Array:

@@ -367,13 +367,9 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     info = dtypes.float_info(v.dtype)
     posinf = float(info.max) if posinf is None else posinf
     neginf = float(info.min) if neginf is None else neginf
-    v = _kept(v, where(isnan(v), nan, v))
-    v = _kept(v, where(isposinf(v), posinf, v))
-    return _kept(v, where(isneginf(v), neginf, v))
-
-
-def _kept(old: Array, new: Array) -> Array:
-    return convert(new, old.dtype)
+    for special, number in ((isnan, nan), (isposinf, posinf), (isneginf, neginf)):
+        v = convert(where(special(v), number, v), v.dtype)
+    return v
 
 
 # --- others ---
@@ -405,18 +401,14 @@ degrees, radians = rad2deg, deg2rad
 def fmax(x1: Any, x2: Any) -> Array:
     """The larger of x1 and x2; the other one if one is nan. Broadcasts and promotes."""
     a, b = operands("fmax", x1, x2)
-    return where(logical_or_nan(greater(a, b), b), a, b)
+    return where(ops.or_(greater(a, b), isnan(b)), a, b)
 
 
 @example("jnp.array([1.0, jnp.nan]), jnp.array([3.0, 2.0])", "Array([1., 2.], dtype=float32)")
 def fmin(x1: Any, x2: Any) -> Array:
     """The smaller of x1 and x2; the other one if one is nan. Broadcasts and promotes."""
     a, b = operands("fmin", x1, x2)
-    return where(logical_or_nan(less(a, b), b), a, b)
-
-
-def logical_or_nan(condition: Array, v: Array) -> Array:
-    return ops.or_(condition, isnan(v))
+    return where(ops.or_(less(a, b), isnan(b)), a, b)
 
 
 @example("jnp.array([-2.0, 0.0, 3.0]), 0.5", "Array([0. , 0.5, 1. ], dtype=float32)")

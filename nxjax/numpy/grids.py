@@ -74,13 +74,9 @@ def diag(v: Any, k: int = 0) -> Array:
     n = x.shape[0] + abs(k)
     zero = wrap(np.zeros((), x.dtype), x.type.weak)
     column = ops.pad(x, zero, padding_config=((max(0, k), max(0, -k), 0),))
-    on = _on_diagonal(n, k)
+    on = eye(n, k=k, dtype=bool)
     spread = ops.broadcast_in_dim(column, shape=(n, n), broadcast_dimensions=(1,))
     return ops.select_n(on, full_like(spread, 0), spread)
-
-
-def _on_diagonal(n: int, k: int) -> Array:
-    return convert(eye(n, k=k), dtypes.bool_)
 
 
 @example("jnp.array([[1, 2]])", "Array([[1, 0],\n       [0, 2]], dtype=int32)")

@@ -33,7 +33,6 @@ from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
-from nxjax.trace.types import Shape
 
 
 def take(
@@ -80,7 +79,6 @@ def take(
         index, mode = remainder(widen_index(index), n), "clip"
     elif mode == "clip":
         # Clipping looks at the index as written: -1 is below the range.
-
         index = clip(widen_index(index), 0, n - 1)
     return read(
         x,
@@ -125,7 +123,8 @@ def take_along_axis(
             "take_along_axis: indices and arr must have the same number of dimensions", got=f"{index.ndim} vs. {x.ndim}"
         )
     i = as_axis("take_along_axis", axis, x.ndim)
-    shape = list(broadcast_shape("take_along_axis", *(_without(s, i) for s in (x.shape, index.shape))))
+    others = ((*s[:i], 1, *s[i + 1 :]) for s in (x.shape, index.shape))
+    shape = list(broadcast_shape("take_along_axis", *others))
     shape[i] = index.shape[i]
     index = broadcast_to_shape(index, tuple(shape))
     entries: list[Any] = []
@@ -143,10 +142,6 @@ def take_along_axis(
         fill_value=fill_value,
         wrap_negative_indices=mode != "promise_in_bounds" if wrap_negative_indices is None else wrap_negative_indices,
     )
-
-
-def _without(shape: Shape, axis: int) -> Shape:
-    return tuple(1 if i == axis else n for i, n in enumerate(shape))
 
 
 def _own_axis(axis: int, n: int, ndim: int) -> Array:

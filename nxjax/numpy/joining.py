@@ -14,8 +14,7 @@ from nxjax.numpy.creation import ones
 from nxjax.numpy.documented import example
 from nxjax.numpy.indexing import take
 from nxjax.numpy.promotion import as_axis, as_operand, concrete, convert, no_out, promote, static_int
-from nxjax.numpy.shapes import atleast_1d, atleast_2d, atleast_3d, broadcast_to, expand_dims, moveaxis, ravel
-from nxjax.numpy.shapes import part as _part
+from nxjax.numpy.shapes import atleast_1d, atleast_2d, atleast_3d, broadcast_to, expand_dims, moveaxis, part, ravel
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Tracer
@@ -192,7 +191,7 @@ def _split(name: str, ary: Any, indices_or_sections: Any, axis: Any, uneven: boo
             raise ValueError(f"array split does not result in an equal division: axis size {n}, {sections} sections")
         cuts = [k * size + min(k, rest) for k in range(1, sections)]
     edges = [0, *cuts, n]
-    return [_part(x, i, a, max(a, b)) for a, b in itertools.pairwise(edges)]
+    return [part(x, i, a, max(a, b)) for a, b in itertools.pairwise(edges)]
 
 
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
@@ -383,7 +382,7 @@ def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Array:
     for i in axes:
         first = int(nonzero[:, i].min()) if len(nonzero) and "f" in trim.lower() else 0
         last = int(nonzero[:, i].max()) + 1 if len(nonzero) and "b" in trim.lower() else x.shape[i]
-        x = _part(x, i, first, last) if len(nonzero) else _part(x, i, 0, 0)
+        x = part(x, i, first, last) if len(nonzero) else part(x, i, 0, 0)
     return x
 
 

@@ -93,10 +93,6 @@ def _matrix(where_: str, a: Any, square: bool = True) -> Array:
     return convert(x, dtypes.float32) if x.dtype.itemsize < 4 else x if not x.type.weak else convert(x, x.dtype)
 
 
-def _eye(n: int, dtype: Any) -> Array:
-    return eye(n, dtype=dtype)
-
-
 def _adjoint(x: Array) -> Array:
     return conjugate(matrix_transpose(x))
 
@@ -188,7 +184,6 @@ def svd(
     if hermitian:
         w, v = eigh(x)
         s = ops.abs(w)
-
         order = argsort(-s, axis=-1)
         s = take_along_axis(s, order, -1)
         if not compute_uv:
@@ -317,7 +312,7 @@ def inv(a: Any) -> Array:
     """
     x = _matrix("inv", a)
     n = x.shape[-1]
-    return solve(x, broadcast_to_shape(_eye(n, x.dtype), x.shape))
+    return solve(x, broadcast_to_shape(eye(n, dtype=x.dtype), x.shape))
 
 
 def lstsq(a: Any, b: Any, rcond: Any = None, *, numpy_resid: bool = False) -> tuple[Array, Array, Array, Array]:
@@ -530,7 +525,7 @@ def matrix_power(a: Any, n: int) -> Array:
         raise ShapeError("linalg.matrix_power: needs square matrices", got=x.type)
     n = static_int("matrix_power", n)
     if n == 0:
-        return broadcast_to_shape(_eye(x.shape[-1], x.dtype), x.shape)
+        return broadcast_to_shape(eye(x.shape[-1], dtype=x.dtype), x.shape)
     if n < 0:
         x, n = inv(x), -n
     out: Array | None = None

@@ -396,10 +396,6 @@ def _property(name: str, doc: str) -> property:
     return property(lambda self: getattr(jnp, name)(self), doc=doc)
 
 
-def _mT(self: Any) -> Any:
-    return jnp.matrix_transpose(self)
-
-
 def _itemsize(self: Any) -> int:
     return self.dtype.itemsize
 
@@ -437,53 +433,35 @@ def _hash(self: Any) -> int:
     )
 
 
+# By their names: `_len` is ``__len__``, and `_item` is ``item``.
+_SPECIAL = (
+    *(_bool, _index, _round, _len, _iter, _contains, _array, _dlpack, _dlpack_device, _array_namespace, _reduce),
+    *(_copy, _deepcopy, _repr, _str, _format, _getitem, _setitem),
+)
+_PLAIN = (_astype, _reshape, _transpose, _flatten, _tobytes, _view, _byteswap, _item, _tolist, _to_device)
+
+
 def attach() -> None:
     """Give `Array` its operators and methods."""
     members: dict[str, Any] = {
         **operators(),
         **array_functions.members(),
-        "__bool__": _bool,
+        **{f"_{f.__name__}__": f for f in _SPECIAL},
+        **{f.__name__[1:]: f for f in _PLAIN},
         "__int__": _scalar(int),
         "__float__": _scalar(float),
         "__complex__": _scalar(_complex),
-        "__index__": _index,
-        "__round__": _round,
-        "__len__": _len,
-        "__iter__": _iter,
-        "__contains__": _contains,
-        "__array__": _array,
-        "__dlpack__": _dlpack,
-        "__dlpack_device__": _dlpack_device,
-        "__array_namespace__": _array_namespace,
-        "__reduce__": _reduce,
-        "__copy__": _copy,
-        "__deepcopy__": _deepcopy,
-        "__repr__": _repr,
-        "__str__": _str,
         "_repr_html_": _repr_html,
-        "__format__": _format,
-        "__getitem__": _getitem,
-        "__setitem__": _setitem,
         "at": property(_at, doc="Indexed updates: ``x.at[index].set(value)`` gives a new array."),
         "T": _property("transpose", "Axes reversed."),
-        "mT": property(_mT, doc="The last two axes swapped."),
+        "mT": _property("matrix_transpose", "The last two axes swapped."),
         "real": _property("real", "The real part."),
         "imag": _property("imag", "The imaginary part."),
         "flat": _property("ravel", "One-dimensional."),
         "itemsize": property(_itemsize, doc="Bytes per element."),
         "nbytes": property(_nbytes, doc="Bytes of all elements."),
-        "astype": _astype,
-        "reshape": _reshape,
-        "transpose": _transpose,
-        "flatten": _flatten,
         "copy": _copy_method,
         "clone": _copy_method,
-        "tobytes": _tobytes,
-        "view": _view,
-        "byteswap": _byteswap,
-        "item": _item,
-        "tolist": _tolist,
-        "to_device": _to_device,
         **placement.members(),
     }
     for name, member in members.items():

@@ -36,12 +36,8 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     """
     (v,) = promote_inexact("norm", x)
     if axis is None and ord is None:
-        y = ops.sqrt(sum_(real(v * conjugate(v)), keepdims=keepdims))
-        return y
-    if axis is None:
-        axes = tuple(range(v.ndim))
-    else:
-        axes = as_axes("norm", axis, v.ndim)
+        return ops.sqrt(sum_(real(v * conjugate(v)), keepdims=keepdims))
+    axes = as_axes("norm", axis, v.ndim)
     if len(axes) == 1:
         return vector_norm(v, axis=axes[0], ord=2 if ord is None else ord, keepdims=keepdims)
     if len(axes) != 2:

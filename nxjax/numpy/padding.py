@@ -42,7 +42,7 @@ _OPTIONS: dict[str, set[str]] = {
 def _pairs(spec: Any, ndim: int, what: str) -> Pairs:
     """(before, after) per axis, from one number, one pair, or one pair per axis."""
     if isinstance(spec, (Array, np.ndarray)):
-        spec = as_numpy(spec, "pad").tolist() if not _traced(spec) else spec
+        spec = as_numpy(spec, "pad").tolist() if not isinstance(spec, Tracer) else spec
     if not isinstance(spec, (list, tuple)):
         return [(spec, spec)] * ndim
     rows = list(spec)
@@ -57,10 +57,6 @@ def _pairs(spec: Any, ndim: int, what: str) -> Pairs:
         if all(len(r) == 2 for r in full):
             return full * ndim if len(full) == 1 and ndim != 1 else full  # type: ignore[return-value]
     raise ValueError(f"pad: {what} must be a number, a pair, or one pair per axis; got {spec}")
-
-
-def _traced(x: Any) -> bool:
-    return isinstance(x, Tracer)
 
 
 def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Array:
@@ -89,7 +85,11 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Ar
             rows[axis] = tuple(w) if isinstance(w, (tuple, list)) else (w, w)
         pad_width = rows
     widths = [(int(concrete("pad", a)), int(concrete("pad", b))) for a, b in _pairs(pad_width, x.ndim, "pad_width")]
-    if any(np.asarray(w).dtype.kind == "f" for w in np.asarray(pad_width, dtype=object).ravel() if not _traced(w)):
+    if any(
+        np.asarray(w).dtype.kind == "f"
+        for w in np.asarray(pad_width, dtype=object).ravel()
+        if not isinstance(w, Tracer)
+    ):
         raise TypeError("`pad_width` must be of integral type.")
     if callable(mode):
         return _by_function(x, widths, mode, kwargs)
@@ -119,7 +119,8 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Ar
         elif mode == "linear_ramp":
             x = _ramp(x, axis, before, after, ends[axis])
         elif mode == "wrap":
-            x = _wrap(x, axis, before, after)
+            n = x.shape[axis]
+            x = _picked(x, axis, np.arange(-before, n + after) % n)
         elif mode in ("reflect", "symmetric"):
             x = _reflected(x, axis, before, after, mode == "symmetric", kind == "odd")
         else:
@@ -167,12 +168,6 @@ def _ramp(x: Array, axis: int, before: int, after: int, ends: tuple[Any, Any]) -
         return ramp if front else ops.rev(ramp, dimensions=(axis,))
 
     return _joined(x, axis, side(0, before, ends[0], True), side(n - 1, after, ends[1], False))
-
-
-def _wrap(x: Array, axis: int, before: int, after: int) -> Array:
-    n = x.shape[axis]
-    index = np.arange(-before, n + after) % n
-    return _picked(x, axis, index)
 
 
 def _picked(x: Array, axis: int, index: Any) -> Array:

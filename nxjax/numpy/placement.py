@@ -105,19 +105,13 @@ def _copy_to_host_async(self: Any) -> None:
 
 
 def members() -> dict[str, Any]:
-    """What `methods.attach` gives arrays."""
-    return {
-        "sharding": property(_sharding, doc=_sharding.__doc__),
-        "device": property(_device, doc=_device.__doc__),
-        "devices": _devices,
-        "addressable_shards": property(_addressable_shards, doc=_addressable_shards.__doc__),
-        "global_shards": property(_global_shards, doc=_global_shards.__doc__),
-        "addressable_data": _addressable_data,
-        "is_fully_addressable": property(_is_fully_addressable, doc=_is_fully_addressable.__doc__),
-        "is_fully_replicated": property(_is_fully_replicated, doc=_is_fully_replicated.__doc__),
-        "committed": property(_committed, doc=_committed.__doc__),
-        "on_device_size_in_bytes": _on_device_size_in_bytes,
-        "block_until_ready": _block_until_ready,
-        "is_ready": _is_ready,
-        "copy_to_host_async": _copy_to_host_async,
-    }
+    """What `methods.attach` gives arrays, under the functions' names."""
+    properties = (
+        *(_sharding, _device, _addressable_shards, _global_shards, _is_fully_addressable, _is_fully_replicated),
+        _committed,
+    )
+    methods = (
+        *(_devices, _addressable_data, _on_device_size_in_bytes, _block_until_ready, _is_ready),
+        _copy_to_host_async,
+    )
+    return {f.__name__[1:]: property(f) for f in properties} | {f.__name__[1:]: f for f in methods}

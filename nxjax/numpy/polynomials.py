@@ -304,7 +304,6 @@ def _roots_traced(c: Array) -> Array:
     moved = roll(c, -first)
     found = linalg.eigvals(_companion(moved, n))
     # The companion matrix of the moved coefficients has `first` extra roots 0, which are put last.
-
     found = take(found, argsort(-absolute(found)), mode="clip")
     places = wrap(np.arange(n))
     found = where(places < n - first - trailing, found, 0)

@@ -72,15 +72,11 @@ def power(x: Any, y: Any, /) -> Array:
         isinstance(y, float)
         and y.is_integer()
         and dtype_of(x, "power")[0] in dtypes.INEXACT
-        and abs_float(y) < 2**31
+        and -(2**31) < y < 2**31
         and not isinstance(x, (float, complex))
     ):
         return ops.integer_pow(as_operand(x, "power"), y=int(y)) if y in (2.0, 3.0) else _general_power(x, y)
     return _general_power(x, y)
-
-
-def abs_float(x: float) -> float:
-    return x if x >= 0 else -x
 
 
 def _fixed_integer(y: Any) -> int | None:
@@ -374,7 +370,7 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Array:
     if places == 0:
         return ops.round(v, rounding_method=_TO_EVEN)
     wide = convert(v, dtypes.float32) if v.dtype.itemsize < 4 else v
-    factor = full_like(wide, 10.0 ** abs_float(places))
+    factor = full_like(wide, 10.0 ** abs(places))
     up, down = (ops.mul, ops.div) if places > 0 else (ops.div, ops.mul)
     y = down(ops.round(up(wide, factor), rounding_method=_TO_EVEN), factor)
     return y if y.dtype == v.dtype else convert(y, v.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -65,10 +66,7 @@ def arange(
         concrete("arange", x, "it decides the length")
         if np.ndim(x if not isinstance(x, Array) else x.numpy()):  # type: ignore[attr-defined]
             raise ShapeError("arange: bounds are scalars", got=np.shape(x))
-    if dtype is None:
-        wanted = result_type(*given)
-    else:
-        wanted = dtypes.as_dtype(dtype)
+    wanted = result_type(*given) if dtype is None else dtypes.as_dtype(dtype)
     first, last, by = ((x.numpy()[()] if isinstance(x, Array) else x) for x in (start, stop, step))  # type: ignore[attr-defined]
     if last is None:
         first, last = 0, first
@@ -201,15 +199,11 @@ def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float
            [10, 11, 12]], dtype=int32)
     """
     sizes = as_shape("fromfunction", shape)
+    function = functools.partial(function, **kwargs) if kwargs else function
     for axis in range(len(sizes) - 1, -1, -1):
         in_axes = tuple(0 if i == axis else None for i in range(len(sizes)))
-        function = vmap(_with_kwargs(function, kwargs), in_axes=in_axes)
-        kwargs = {}
+        function = vmap(function, in_axes=in_axes)
     return function(*(arange(n, dtype=dtype) for n in sizes))
-
-
-def _with_kwargs(function: Callable[..., Any], kwargs: dict[str, Any]) -> Callable[..., Any]:
-    return (lambda *xs: function(*xs, **kwargs)) if kwargs else function
 
 
 # --- matrices ---

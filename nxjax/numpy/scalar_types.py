@@ -202,12 +202,9 @@ def promoted(*args: Any) -> tuple[DType, bool]:
             pairs.append((dtypes.as_dtype(x), True))
         else:
             weak = getattr(x, "weak_type", False)
-            pairs.append((dtypes.canonical(dtypes.as_dtype(x)) if _is_data(x) else dtypes.as_dtype(x), weak))
+            data = isinstance(x, (np.ndarray, np.generic))
+            pairs.append((dtypes.canonical(dtypes.as_dtype(x)) if data else dtypes.as_dtype(x), weak))
     return dtypes.promote(*pairs)
-
-
-def _is_data(x: Any) -> Any:
-    return isinstance(x, (np.ndarray, np.generic))
 
 
 def promote_types(a: Any, b: Any) -> DType:

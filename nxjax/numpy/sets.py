@@ -314,13 +314,9 @@ def intersect1d(
     if not return_indices:
         return out
 
-    table = v if size is None else unique(y, size=y.size, fill_value=_top(v))
+    table = v if size is None else unique(y, size=y.size, fill_value=max_(v))
     in_y = take(vi, searchsorted(table, u), mode="clip")
     return out, _filtered(ui, keep, size, x.size), _filtered(in_y, keep, size, y.size)
-
-
-def _top(v: Array) -> Any:
-    return max_(v)
 
 
 @example("jnp.array([3, 1, 2]), jnp.array([2, 3, 4])", "Array([1, 4], dtype=int32)")

@@ -361,9 +361,6 @@ def part(x: Array, axis: int, start: int, stop: int) -> Array:
     )
 
 
-part = part
-
-
 @example("jnp.array([[1, 2], [3, 4]]), axis=1", "(Array([1, 3], dtype=int32), Array([2, 4], dtype=int32))")
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Array, ...]:
     """The slices along ``axis``, as a tuple: the inverse of `stack`.

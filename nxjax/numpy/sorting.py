@@ -31,7 +31,7 @@ from nxjax.numpy.reductions import min as min_
 from nxjax.numpy.reductions import sum as sum_
 from nxjax.numpy.reductions import wide
 from nxjax.numpy.selection import where
-from nxjax.numpy.shapes import ravel
+from nxjax.numpy.shapes import part, ravel
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
@@ -168,7 +168,7 @@ def partition(a: Any, kth: int, axis: int = -1) -> Array:
     n = x.shape[i]
     kth = as_axis("partition", kth, n)
     y = sort(x, i)
-    return ops.concatenate(_part(y, i, 0, kth + 1), ops.rev(_part(y, i, kth + 1, n), dimensions=(i,)), dimension=i)
+    return ops.concatenate(part(y, i, 0, kth + 1), ops.rev(part(y, i, kth + 1, n), dimensions=(i,)), dimension=i)
 
 
 @example("jnp.array([5, 1, 4, 2]), 1", "Array([1, 3, 0, 2], dtype=int32)")
@@ -181,13 +181,7 @@ def argpartition(a: Any, kth: int, axis: int = -1) -> Array:
     n = x.shape[i]
     kth = as_axis("argpartition", kth, n)
     order = argsort(x, i, dtype=dtypes.int32 if n <= 2**31 else dtypes.int64)  # as JAX's, 32 bits where they do
-    return ops.concatenate(_part(order, i, 0, kth + 1), sort(_part(order, i, kth + 1, n), i), dimension=i)
-
-
-def _part(x: Array, i: int, start: int, stop: int) -> Array:
-    starts, stops = [0] * x.ndim, list(x.shape)
-    starts[i], stops[i] = start, stop
-    return ops.slice(x, start_indices=tuple(starts), limit_indices=tuple(stops), strides=(1,) * x.ndim)
+    return ops.concatenate(part(order, i, 0, kth + 1), sort(part(order, i, kth + 1, n), i), dimension=i)
 
 
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan") -> Array:

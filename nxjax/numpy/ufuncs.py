@@ -224,7 +224,7 @@ class ufunc:
             return x.at[indices].apply(self._call)
 
         # What is outside is left out, as by `x.at`.
-        spots = ops.reshape(_numbers(x), shape=x.shape).at[indices].get(mode="fill", fill_value=x.size)
+        spots = ops.reshape(iota(x.size, dtypes.int32), shape=x.shape).at[indices].get(mode="fill", fill_value=x.size)
         y = ravel(broadcast_to(b, spots.shape))
         flat = ravel(x)
         places = ravel(spots)
@@ -270,10 +270,6 @@ class ufunc:
         # Of all pieces their second elements, then their third ones, ...
         first = rows.at[starts].get(mode="fill")
         return moveaxis(fori_loop(1, max(longest, 1), step, first), 0, i)
-
-
-def _numbers(x: Array) -> Array:
-    return iota(x.size, dtypes.int32)
 
 
 # Functions without a reduction of their own that may combine elements in any order.
