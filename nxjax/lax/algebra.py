@@ -111,8 +111,7 @@ def dot(
     Raises:
         ShapeError: the operands have more than two dimensions, or do not fit.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
+    >>> from nxjax import lax, numpy as jnp
     >>> x = jnp.array([[1, 2], [3, 4]], jnp.int8)
     >>> lax.dot(x, x)
     Array([[ 7, 10],
@@ -139,8 +138,7 @@ def batch_matmul(lhs: Any, rhs: Any, precision: PrecisionLike = None) -> Array:
     Raises:
         ShapeError: the operands differ in rank, are no matrices, or do not fit.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
+    >>> from nxjax import lax, numpy as jnp
     >>> x = jnp.array([[[1, 2]], [[3, 4]]])
     >>> lax.batch_matmul(x, jnp.ones((2, 2, 1), int)).ravel()
     Array([3, 7], dtype=int32)
@@ -176,8 +174,7 @@ def ragged_dot(
     Raises:
         ShapeError: the operands do not fit.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
+    >>> from nxjax import lax, numpy as jnp
     >>> x = jnp.array([[1], [2], [3]])
     >>> lax.ragged_dot(x, jnp.array([[[1]], [[10]]]), jnp.array([1, 2]))
     Array([[ 1],

@@ -157,8 +157,7 @@ def conv(
     Raises:
         ShapeError: the input's features do not fit the kernel.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
+    >>> from nxjax import lax, numpy as jnp
     >>> x = jnp.array([[[1.0, 2.0, 3.0, 4.0]]])
     >>> kernel = jnp.array([[[1.0, -1.0]]])
     >>> lax.conv(x, kernel, (1,), "SAME")
@@ -184,8 +183,7 @@ def conv_with_general_padding(
     Raises:
         ShapeError: the input's features do not fit the kernel.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
+    >>> from nxjax import lax, numpy as jnp
     >>> x = jnp.array([[[1.0, 2.0, 3.0]]])
     >>> kernel = jnp.array([[[1.0, -1.0]]])
     >>> lax.conv_with_general_padding(x, kernel, (1,), [(1, 0)], (2,), (1,))
@@ -253,8 +251,7 @@ def conv_transpose(
     Raises:
         ShapeError: input and kernel differ in rank or features; ParameterError: no such padding.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
+    >>> from nxjax import lax, numpy as jnp
     >>> x = jnp.array([[[1.0], [2.0]]])
     >>> kernel = jnp.array([[[1.0]], [[10.0]]])
     >>> lax.conv_transpose(x, kernel, (2,), "SAME")
@@ -313,8 +310,7 @@ def conv_general_dilated_patches(
     Raises:
         ParameterError: there is not one window size per spatial dimension.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
+    >>> from nxjax import lax, numpy as jnp
     >>> x = jnp.array([[[1.0, 2.0, 3.0]]])
     >>> lax.conv_general_dilated_patches(x, (2,), (1,), "VALID")
     Array([[[1., 2.],
@@ -363,8 +359,7 @@ def conv_general_dilated_local(
     Raises:
         ShapeError: the kernels do not fit the windows.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
+    >>> from nxjax import lax, numpy as jnp
     >>> x = jnp.array([[[1.0, 2.0, 3.0]]])
     >>> kernels = jnp.array([[[1.0, 10.0], [1.0, -1.0]]])
     >>> lax.conv_general_dilated_local(x, kernels, (1,), "VALID", (2,))

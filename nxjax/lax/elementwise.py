@@ -24,8 +24,7 @@ __getattr__ = functions("lax", __name__, globals(), lambda op: face(op, __name__
 class RoundingMethod(enum.IntEnum):
     """How `round` treats halves.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
+    >>> from nxjax import lax, numpy as jnp
     >>> lax.round(jnp.array([0.5, 1.5, -2.5]), lax.RoundingMethod.TO_NEAREST_EVEN)
     Array([ 0.,  2., -2.], dtype=float32)
     """
@@ -59,8 +58,7 @@ def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Array:
         DtypeError: the dtypes differ, or are boolean.
         ShapeError: the shapes do not fit.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
+    >>> from nxjax import lax, numpy as jnp
     >>> x = jnp.array([100, 2], jnp.int8)
     >>> lax.mul(x, x)
     Array([16,  4], dtype=int8)
@@ -120,8 +118,7 @@ def pow(x: Any, y: Any) -> Array:
         DtypeError: ``x`` is an integer: see `integer_pow`; or the dtypes differ.
         ShapeError: the shapes differ.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
+    >>> from nxjax import lax, numpy as jnp
     >>> lax.pow(jnp.array([2.0, 0.0]), jnp.array([-1, 0]))
     Array([0.5, 1. ], dtype=float32)
     >>> lax.pow(-8.0, 1 / 3)
@@ -141,8 +138,7 @@ def integer_pow(x: Any, y: int) -> Array:
     Raises:
         DtypeError: the operand is no number, or an integer with a negative power.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
+    >>> from nxjax import lax, numpy as jnp
     >>> lax.integer_pow(jnp.array([2, -3]), 3)
     Array([  8, -27], dtype=int32)
     >>> lax.integer_pow(jnp.array([2.0, 0.0]), -1)
@@ -171,8 +167,7 @@ def round(x: Any, rounding_method: RoundingMethod | int = RoundingMethod.AWAY_FR
     Raises:
         DtypeError: the operand is no float.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
+    >>> from nxjax import lax, numpy as jnp
     >>> lax.round(jnp.array([0.5, 1.5, -2.5]))
     Array([ 1.,  2., -3.], dtype=float32)
     >>> lax.round(jnp.array([0.5, 1.5, -2.5]), lax.RoundingMethod.TO_NEAREST_EVEN)
@@ -202,8 +197,7 @@ def convert_element_type(operand: Any, new_dtype: Any = None) -> Array:
     Raises:
         DtypeError: there is no such dtype.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
+    >>> from nxjax import lax, numpy as jnp
     >>> lax.convert_element_type(jnp.array([-1.7, 300.0, jnp.nan]), jnp.int8)
     Array([ -1, 127,   0], dtype=int8)
     >>> lax.convert_element_type(jnp.array([257, -1]), jnp.uint8)
@@ -226,8 +220,7 @@ def bitcast_convert_type(operand: Any, new_dtype: Any) -> Array:
         DtypeError: a dtype has no bits to read: it is boolean or complex.
         ShapeError: the last dimension does not hold the bits of the wider dtype.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
+    >>> from nxjax import lax, numpy as jnp
     >>> lax.bitcast_convert_type(jnp.array([1.0, -0.0]), jnp.int32)
     Array([ 1065353216, -2147483648], dtype=int32)
     >>> lax.bitcast_convert_type(jnp.array([258]), jnp.uint8)
@@ -261,8 +254,7 @@ def select_n(which: Any, *cases: Any) -> Array:
         ShapeError: the shapes differ.
         ParameterError: there is no case.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
+    >>> from nxjax import lax, numpy as jnp
     >>> lax.select_n(jnp.array([0, 2, 1]), jnp.array([1, 2, 3]), jnp.array([10, 20, 30]), jnp.array([100, 200, 300]))
     Array([  1, 200,  30], dtype=int32)
     """
@@ -279,8 +271,7 @@ def clamp(min: Any, x: Any, max: Any) -> Array:
         DtypeError: the dtypes differ.
         ShapeError: a limit has another shape.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
+    >>> from nxjax import lax, numpy as jnp
     >>> lax.clamp(0.0, jnp.array([-1.0, 0.5, jnp.nan]), 1.0)
     Array([0. , 0.5, nan], dtype=float32)
     >>> lax.clamp(3, jnp.array([1, 9]), 2)

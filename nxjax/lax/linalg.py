@@ -63,8 +63,7 @@ __all__ = (
 class SvdAlgorithm(Enum):
     """Which method a device with several should prefer; every method gives the same decomposition.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
+    >>> from nxjax import lax, numpy as jnp
     >>> lax.linalg.svd(jnp.diag(jnp.array([4.0, 9.0])), compute_uv=False, algorithm=lax.linalg.SvdAlgorithm.QR)
     Array([9., 4.], dtype=float32)
     """
@@ -79,8 +78,7 @@ class SvdAlgorithm(Enum):
 class EighImplementation(Enum):
     """As `SvdAlgorithm`, for `eigh`.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
+    >>> from nxjax import lax, numpy as jnp
     >>> x = jnp.array([[9.0, 0.0], [0.0, 4.0]])
     >>> lax.linalg.eigh(x, implementation=lax.linalg.EighImplementation.JACOBI)[1]
     Array([4., 9.], dtype=float32)
@@ -94,8 +92,7 @@ class EighImplementation(Enum):
 class EigImplementation(Enum):
     """As `SvdAlgorithm`, for `eig`.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
+    >>> from nxjax import lax, numpy as jnp
     >>> x = jnp.array([[0.0, -1.0], [1.0, 0.0]])
     >>> lax.linalg.eig(x, implementation=lax.linalg.EigImplementation.LAPACK)[0].imag
     Array([ 1., -1.], dtype=float32)

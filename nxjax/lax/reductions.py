@@ -147,8 +147,7 @@ def reduce(
         AxisError: there is no such dimension.
         ShapeError: the arrays differ in shape.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
+    >>> from nxjax import lax, numpy as jnp
     >>> x = jnp.array([[1, 2, 3], [4, 5, 6]])
     >>> lax.reduce(x, 0, lambda x, y: x + y, (0,))
     Array([5, 7, 9], dtype=int32)

@@ -134,8 +134,7 @@ def full_like(
     Raises:
         ShapeError: the value is no scalar.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
+    >>> from nxjax import lax, numpy as jnp
     >>> lax.full_like(jnp.array([1, 2, 3]), 0.5)
     Array([0, 0, 0], dtype=int32)
     >>> lax.full_like(jnp.array([1, 2, 3]), 0.5, float)
@@ -168,8 +167,7 @@ def reshape(
     Raises:
         ShapeError: the number of elements changes.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
+    >>> from nxjax import lax, numpy as jnp
     >>> x = jnp.array([[1, 2, 3], [4, 5, 6]])
     >>> lax.reshape(x, (3, -1))
     Array([[1, 2],
@@ -321,8 +319,7 @@ def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Array]:
     Raises:
         ShapeError: the sizes do not add up to that of the axis.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
+    >>> from nxjax import lax, numpy as jnp
     >>> lax.split(jnp.array([1, 2, 3]), (1, 0, 2))
     [Array([1], dtype=int32), Array([], shape=(0,), dtype=int32), Array([2, 3], dtype=int32)]
     """

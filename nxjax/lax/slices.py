@@ -74,8 +74,7 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
     Raises:
         AxisError: there is no such axis, or no such index.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
+    >>> from nxjax import lax, numpy as jnp
     >>> lax.index_in_dim(jnp.array([[1, 2], [3, 4]]), -1)
     Array([[3, 4]], dtype=int32)
     >>> lax.index_in_dim(jnp.array([[1, 2], [3, 4]]), 0, axis=1, keepdims=False)
@@ -133,8 +132,7 @@ def dynamic_slice(
         ParameterError: there is not one start index per dimension.
         ShapeError: a block is larger than the operand.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
+    >>> from nxjax import lax, numpy as jnp
     >>> lax.dynamic_slice(jnp.arange(5), (4,), (3,))
     Array([2, 3, 4], dtype=int32)
     >>> lax.dynamic_slice(jnp.arange(5), (-2,), (2,))
@@ -199,8 +197,7 @@ def dynamic_index_in_dim(
     Raises:
         AxisError: there is no such axis.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
+    >>> from nxjax import lax, numpy as jnp
     >>> lax.dynamic_index_in_dim(jnp.array([1, 2, 3]), 7)
     Array([3], dtype=int32)
     >>> lax.dynamic_index_in_dim(jnp.array([1, 2, 3]), -1, keepdims=False)
@@ -293,8 +290,7 @@ def gather(
         DtypeError: the indices are no integers.
         ParameterError: there is not one size per dimension.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
+    >>> from nxjax import lax, numpy as jnp
     >>> numbers = lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
     >>> rows = jnp.array([[1.0, 2.0], [3.0, 4.0]])
     >>> lax.gather(rows, jnp.array([[1], [5]]), numbers, slice_sizes=(1, 2), mode="fill")
@@ -418,8 +414,7 @@ def scatter_apply(
     Raises:
         ShapeError: the function changes the shape.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
+    >>> from nxjax import lax, numpy as jnp
     >>> numbers = lax.ScatterDimensionNumbers((), (0,), (0,))
     >>> x, places = jnp.array([1, 2, 3]), jnp.array([[0], [2], [2]])
     >>> lax.scatter_apply(x, places, lambda x: x * 10, numbers, update_shape=(3,))

@@ -35,8 +35,7 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
         ShapeError: the shapes differ.
         AxisError: there is no such axis.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
+    >>> from nxjax import lax, numpy as jnp
     >>> lax.sort(jnp.array([2.0, jnp.nan, -1.0]))
     Array([-1.,  2., nan], dtype=float32)
     >>> lax.sort((jnp.array([1, 0, 1]), jnp.array([5, 4, 3])), num_keys=2)
@@ -57,8 +56,7 @@ def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = 
     Raises:
         ShapeError: the shapes differ.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
+    >>> from nxjax import lax, numpy as jnp
     >>> lax.sort_key_val(jnp.array([3, 1, 2]), jnp.array([30.0, 10.0, 20.0]))
     (Array([1, 2, 3], dtype=int32), Array([10., 20., 30.], dtype=float32))
     """

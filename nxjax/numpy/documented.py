@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 F = TypeVar("F", bound=Callable[..., Any])
 _IMPORTS = {
     "nxjax.numpy": ("jnp.", ">>> import nxjax.numpy as jnp\n"),
-    "nxjax.lax": ("lax.", ">>> import nxjax.numpy as jnp\n>>> from nxjax import lax\n"),
+    "nxjax.lax": ("lax.", ">>> from nxjax import lax, numpy as jnp\n"),
 }
 
 
