@@ -210,7 +210,7 @@ INNER: dict[str, str] = {
         """,
     "the other file needs this one": """
         backends/base backends/ipu/memory backends/memory/pool backends/npu/xrt_runtime backends/placing
-        backends/xla/executable kernels/aie/spec kernels/cpu/nest*2 lax/linalg lower/aie/plan*3
+        backends/xla/executable kernels/aie/spec kernels/cpu/nest*2 lower/aie/plan*3
         lower/npu/formats/onnx_read profiling/rows*2 scipy/special/reductions*2 trace/core
         """,
 }

@@ -1,4 +1,4 @@
-"""Tridiagonal systems by elimination with partial pivoting, for `linalg.tridiagonal_solve`; knows no checks."""
+"""`lax.linalg.tridiagonal_solve`: tridiagonal systems by elimination with partial pivoting."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 
 from nxjax import numpy as jnp
+from nxjax.errors import DtypeError, ShapeError
+from nxjax.ops.linalg_base import FACTORIZABLE
 from nxjax.trace import dtypes
+from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 from nxjax.transforms.control.implicit import custom_linear_solve
 from nxjax.transforms.control.scan import scan
@@ -61,7 +64,7 @@ def _eliminate(low: Array, mid: Array, high: Array, b: Array, perturb: bool) -> 
     return jnp.where(jnp.any(d == 0, axis=0)[..., None, None], np.nan, x)
 
 
-def solve(low: Array, mid: Array, high: Array, b: Array, perturb: bool) -> Array:
+def _solve(low: Array, mid: Array, high: Array, b: Array, perturb: bool) -> Array:
     """The x with A x = b, differentiable through this equation."""
     zero = jnp.zeros_like(low[..., :1])
     low = jnp.concatenate([zero, low[..., 1:]], -1)
@@ -79,3 +82,36 @@ def solve(low: Array, mid: Array, high: Array, b: Array, perturb: bool) -> Array
         return _eliminate(below, mid, above, ct, perturb)
 
     return custom_linear_solve(product, b, lambda _, r: _eliminate(low, mid, high, r, perturb), transposed)
+
+
+def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: bool = False) -> Array:
+    """x with A x = b, where A has diagonals ``dl`` (below), ``d`` and ``du`` (above); NaN where A is singular.
+
+    Elimination with partial pivoting, as LAPACK's gtsv; differentiated through the equation.
+
+    Args:
+        dl, d, du: ``[..., n]``; ``dl[..., 0]`` and ``du[..., -1]`` are not read.
+        b: ``[..., n, k]``.
+        perturb_singular: pivots that are zero but for rounding count as rounding, so that solutions are finite.
+
+    Raises:
+        ShapeError: the operands do not fit; DtypeError: their dtypes differ, or are no floats or complex numbers.
+
+    >>> import nxjax as nx
+    >>> one = nx.ones(2)
+    >>> tridiagonal_solve(0 * one, 2 * one, 0 * one, nx.ones((2, 1))).tolist()
+    [[0.5], [0.5]]
+    """
+    name = "tridiagonal_solve"
+    below, middle, above, rhs = (as_value(v, name) for v in (dl, d, du, b))
+    if len({v.dtype for v in (below, middle, above, rhs)}) > 1 or rhs.dtype not in FACTORIZABLE:
+        got = ", ".join(repr(v.type) for v in (below, middle, above, rhs))
+        raise DtypeError(f"{name}: operands differ in dtype, or are not float", got=got, expected="one float dtype")
+    shape = middle.shape
+    if not below.shape == above.shape == shape or rhs.ndim != middle.ndim + 1 or rhs.shape[:-1] != shape:
+        raise ShapeError(
+            f"{name}: diagonals and right-hand side do not fit",
+            got=", ".join(repr(v.type) for v in (below, middle, above, rhs)),
+            expected="three [..., n] and one [..., n, k]",
+        )
+    return _solve(below, middle, above, rhs, bool(perturb_singular)) if rhs.size else rhs

@@ -8,7 +8,9 @@ from typing import Any
 from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.lax import primitives
-from nxjax.lax._tridiagonal import solve
+from nxjax.lax._polar import qdwh
+from nxjax.lax._tridiagonal import tridiagonal_solve
+from nxjax.lax.slices import slice_in_dim
 from nxjax.numpy.documented import example
 from nxjax.ops import linalg_eigen, linalg_hessenberg, linalg_lu, linalg_qr, linalg_schur, linalg_svd, linalg_triangular
 from nxjax.ops.arithmetic import add, mul, sub
@@ -28,7 +30,6 @@ from nxjax.ops.linalg_base import (
     triu,
 )
 from nxjax.ops.shape import reshape
-from nxjax.ops.slicing import slice as slice_
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
@@ -275,7 +276,7 @@ def eigh(
     if subset_by_index is None:
         return v, w
     start, end = _subset("eigh", subset_by_index, w.shape[-1])
-    return _part(v, start, end), _part(w, start, end)
+    return slice_in_dim(v, start, end, axis=-1), slice_in_dim(w, start, end, axis=-1)
 
 
 def _subset(name: str, subset: Any, n: int) -> tuple[int, int]:
@@ -285,12 +286,6 @@ def _subset(name: str, subset: Any, n: int) -> tuple[int, int]:
         raise ParameterError(f"{name}: subset_by_index", got=repr(subset), expected="(start, end)") from None
     require(name, 0 <= start < end <= n, "subset_by_index", subset, f"0 <= start < end <= {n}")
     return start, end
-
-
-def _part(x: Array, start: int, end: int) -> Array:
-    """Entries start to end of the last dimension."""
-    front = (0,) * (x.ndim - 1)
-    return slice_(x, start_indices=(*front, start), limit_indices=(*x.shape[:-1], end))
 
 
 def eig(
@@ -354,14 +349,12 @@ def svd(
         start, end = _subset("svd", subset_by_index, s.shape[-1])
         whole = (start, end) == (0, s.shape[-1])
         require("svd", whole or not full_matrices, "full_matrices and subset_by_index are both set", subset_by_index)
-        s = _part(s, start, end)
+        s = slice_in_dim(s, start, end, axis=-1)
     if not compute_uv:
         return s
     _, u, vh = found
     if subset_by_index is not None and not full_matrices:
-        u = _part(u, start, end)
-        front = (0,) * (vh.ndim - 2)
-        vh = slice_(vh, start_indices=(*front, start, 0), limit_indices=(*vh.shape[:-2], end, vh.shape[-1]))
+        u, vh = slice_in_dim(u, start, end, axis=-1), slice_in_dim(vh, start, end, axis=-2)
     return u, s, vh
 
 
@@ -574,79 +567,6 @@ def _unit_upper(a: Array, b: Array, adjoint: bool) -> Array:
     return linalg_triangular.triangular_solve(
         a, b, transpose_a=adjoint, conjugate_a=adjoint and a.dtype in dtypes.COMPLEX, **options
     )
-
-
-def qdwh(
-    x: Any,
-    *,
-    is_hermitian: bool = False,
-    max_iterations: int | None = None,
-    eps: float | None = None,
-    dynamic_shape: tuple[int, int] | None = None,
-) -> tuple[Array, Array, Array, Array]:
-    """x = U H, orthonormal columns of U, positive semidefinite H; then the number of iterations, and if they converged.
-
-    The dynamically weighted Halley iteration (Y. Nakatsukasa, Z. Bai, F. Gygi, "Optimizing Halley's iteration for
-    computing the matrix polar decomposition", SIAM J. Matrix Anal. Appl. 31, 2010).
-
-    Args:
-        x: one matrix ``[m, n]``, m >= n.
-        is_hermitian: not looked at.
-        max_iterations: 10 by default.
-        eps: U is right to this, relatively; by default that of the dtype.
-        dynamic_shape: not available.
-
-    Raises:
-        ShapeError: ``x`` is wider than high; DtypeError: it is no float or complex number.
-
-    >>> import nxjax as nx
-    >>> u, h, _, converged = qdwh(nx.array([[0.0, 2.0], [1.0, 0.0]]))
-    >>> nx.numpy.round(nx.numpy.diag(h), 4).tolist(), bool(converged)
-    ([1.0, 2.0], True)
-    """
-    from nxjax.lax._polar import halley
-
-    if dynamic_shape is not None:
-        raise NotImplementedError("qdwh: only dynamic_shape=None")
-    a = as_value(x, "qdwh")
-    if a.ndim != 2 or a.shape[0] < a.shape[1]:
-        raise ShapeError("qdwh: needs one matrix with no more columns than rows", got=a.type, expected="[m, n], m >= n")
-    if a.dtype not in FACTORIZABLE:
-        raise DtypeError("qdwh: does not take this dtype", got=a.type, expected="float or complex")
-    return halley(a, 10 if max_iterations is None else int(max_iterations), eps)
-
-
-def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: bool = False) -> Array:
-    """x with A x = b, where A has diagonals ``dl`` (below), ``d`` and ``du`` (above); NaN where A is singular.
-
-    Elimination with partial pivoting, as LAPACK's gtsv; differentiated through the equation.
-
-    Args:
-        dl, d, du: ``[..., n]``; ``dl[..., 0]`` and ``du[..., -1]`` are not read.
-        b: ``[..., n, k]``.
-        perturb_singular: pivots that are zero but for rounding count as rounding, so that solutions are finite.
-
-    Raises:
-        ShapeError: the operands do not fit; DtypeError: their dtypes differ, or are no floats or complex numbers.
-
-    >>> import nxjax as nx
-    >>> one = nx.ones(2)
-    >>> tridiagonal_solve(0 * one, 2 * one, 0 * one, nx.ones((2, 1))).tolist()
-    [[0.5], [0.5]]
-    """
-    name = "tridiagonal_solve"
-    below, middle, above, rhs = (as_value(v, name) for v in (dl, d, du, b))
-    if len({v.dtype for v in (below, middle, above, rhs)}) > 1 or rhs.dtype not in FACTORIZABLE:
-        got = ", ".join(repr(v.type) for v in (below, middle, above, rhs))
-        raise DtypeError(f"{name}: operands differ in dtype, or are not float", got=got, expected="one float dtype")
-    shape = middle.shape
-    if not below.shape == above.shape == shape or rhs.ndim != middle.ndim + 1 or rhs.shape[:-1] != shape:
-        raise ShapeError(
-            f"{name}: diagonals and right-hand side do not fit",
-            got=", ".join(repr(v.type) for v in (below, middle, above, rhs)),
-            expected="three [..., n] and one [..., n, k]",
-        )
-    return solve(below, middle, above, rhs, bool(perturb_singular)) if rhs.size else rhs
 
 
 def __getattr__(name: str) -> Any:
