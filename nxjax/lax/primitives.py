@@ -44,16 +44,9 @@ def _lax(name: str, **renamed: str) -> Callable[..., Any]:
     return function
 
 
-def _several(name: str) -> Callable[..., Any]:
-    """As `_lax`, for a function of one list of arrays."""
-    return lambda *xs, **params: getattr(importlib.import_module("nxjax.lax"), name)(xs, **params)
-
-
 def _total_order(name: str) -> Callable[..., Any]:
     def function(x: Any, y: Any) -> Any:
-        lax = importlib.import_module("nxjax.lax")
-        keys = [_ordered(v) for v in (x, y)]
-        return getattr(lax, name)(*keys)
+        return _lax(name)(_ordered(x), _ordered(y))
 
     return function
 
@@ -80,39 +73,32 @@ def _random_gamma(key: Any, alpha: Any, *, log_space: bool = False, **_: Any) ->
     return (random.loggamma if log_space else random.gamma)(key, alpha, dtype=alpha.dtype)
 
 
+def _approx_top_k(x: Any, **params: Any) -> Any:
+    lax = importlib.import_module("nxjax.lax")
+    params.pop("fallback", None)
+    is_max = params.pop("is_max_k")
+    return (lax.approx_max_k if is_max else lax.approx_min_k)(x, **params)
+
+
+# Functions of `lax` that are primitives in JAX, with one result.
+_OF_LAX: Final = """
+    linalg.cholesky_update linalg.ormqr linalg.symmetric_product linalg.tridiagonal_solve mulhi rng_uniform squeeze
+    stage tile create_token after_all dce_sink
+"""
 # JAX's name -> what it computes, and whether the result is a list.
 _SPELLED: Final[dict[str, tuple[Callable[..., Any], bool]]] = {
-    "cholesky_update": (_lax("linalg.cholesky_update"), False),
-    "ormqr": (_lax("linalg.ormqr"), False),
-    "symmetric_product": (_lax("linalg.symmetric_product"), False),
-    "tridiagonal_solve": (_lax("linalg.tridiagonal_solve"), False),
-    "approx_top_k": (lambda x, **k: _approx_top_k(x, **k), True),
+    **{name.rpartition(".")[2]: (_lax(name), False) for name in _OF_LAX.split()},
+    "approx_top_k": (_approx_top_k, True),
     "device_put": (_device_put, True),
     "eq_to": (_total_order("eq"), False),
     "le_to": (_total_order("le"), False),
     "lt_to": (_total_order("lt"), False),
-    "mulhi": (_lax("mulhi"), False),
     "qr": (_lax("linalg.qr"), True),
     "random_gamma": (_random_gamma, False),
     "rng_bit_generator": (_lax("rng_bit_generator", out_sharding=""), True),
-    "rng_uniform": (_lax("rng_uniform"), False),
-    "squeeze": (_lax("squeeze"), False),
-    "stack": (_several("stack"), False),
-    "stage": (_lax("stage"), False),
-    "tile": (_lax("tile"), False),
+    "stack": (lambda *xs, **params: _lax("stack")(xs, **params), False),
     "unstack": (_lax("unstack"), True),
-    "create_token": (_lax("create_token"), False),
-    "after_all": (_lax("after_all"), False),
-    "dce_sink": (_lax("dce_sink"), False),
 }
-
-
-def _approx_top_k(x: Any, **params: Any) -> Any:
-    lax = importlib.import_module("nxjax.lax")
-    params = dict(params)
-    params.pop("fallback", None)
-    is_max = params.pop("is_max_k")
-    return (lax.approx_max_k if is_max else lax.approx_min_k)(x, **params)
 
 
 @final

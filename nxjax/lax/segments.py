@@ -43,43 +43,30 @@ def _segmented(
     if count < 0:
         raise ShapeError(f"{name}: num_segments is negative", got=count)
     how = GatherScatterMode.FILL_OR_DROP if mode is None else GatherScatterMode.from_any(mode)
+    rows = reshape(x, shape=(ids.size, *x.shape[ids.ndim :]))
+    sizes: tuple[int, ...] = (count,)
     if bucket_size is not None:
         if bucket_size < 1:
             raise ParameterError(f"{name}: bucket_size", got=bucket_size, expected="1 or more")
-        buckets = -(-ids.size // bucket_size)
+        sizes = (-(-ids.size // bucket_size), count)
         ids = widen_index(ids)  # which holds the number of buckets, too
-        rows = reshape(x, shape=(ids.size, *x.shape[ids.ndim :]))
-        whole = op(
-            constant(start(x.dtype), x.dtype, (buckets, count, *rows.shape[1:])),
-            concatenate(
-                [
-                    reshape(constant(np.arange(ids.size) // bucket_size, ids.dtype), shape=(ids.size, 1)),
-                    reshape(ids, shape=(ids.size, 1)),
-                ],
-                1,
-            ),
-            rows,
-            dimension_numbers=ScatterDimensionNumbers(tuple(range(1, rows.ndim)), (0, 1), (0, 1)),
-            indices_are_sorted=False,
-            unique_indices=unique,
-            mode=how,
-        )
-        return total(whole, axes=(0,))
-    inner = x.shape[ids.ndim :]
-    rows = reshape(x, shape=(ids.size, *inner))
-    numbers = ScatterDimensionNumbers(tuple(range(1, len(inner) + 1)), (0,), (0,))
+    places = reshape(ids, shape=(ids.size, 1))
+    if bucket_size is not None:
+        buckets = constant(np.arange(ids.size) // bucket_size, ids.dtype)
+        places = concatenate([reshape(buckets, shape=(ids.size, 1)), places], 1)
+    inner, outer = tuple(range(1, rows.ndim)), tuple(range(len(sizes)))
     y = op(
-        constant(start(x.dtype), x.dtype, (count, *inner)),
-        reshape(ids, shape=(ids.size, 1)),
+        constant(start(x.dtype), x.dtype, (*sizes, *rows.shape[1:])),
+        places,
         rows,
-        dimension_numbers=numbers,
-        indices_are_sorted=sorted_,
+        dimension_numbers=ScatterDimensionNumbers(inner, outer, outer),
+        indices_are_sorted=sorted_ and bucket_size is None,
         unique_indices=unique,
         mode=how,
     )
-    if out_sharding is None:
-        return y
-    return with_sharding_constraint(y, out_sharding)
+    if bucket_size is not None:
+        return total(y, axes=(0,))
+    return y if out_sharding is None else with_sharding_constraint(y, out_sharding)
 
 
 def _segments(name: str, op: Scatter, start: Any, total: Any, line: str, call: str, shown: str) -> Callable[..., Array]:

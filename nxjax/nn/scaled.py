@@ -69,16 +69,9 @@ def scaled_matmul(
             got=shapes,
             expected="[b, m, k], [b, n, k], [b, m, k / block] and [b, n, k / block]",
         )
-    x = block_scaled(as_value(lhs, "scaled_matmul"), _wide(lhs_scales), (2,), "float32")
-    y = block_scaled(as_value(rhs, "scaled_matmul"), _wide(rhs_scales), (2,), "float32")
+    x = block_scaled(as_value(lhs, "scaled_matmul"), lhs_scales, (2,), "float32")
+    y = block_scaled(as_value(rhs, "scaled_matmul"), rhs_scales, (2,), "float32")
     return dot_general(x, y, (((2,), (2,)), ((0,), (0,)))).astype(preferred_element_type)
-
-
-def _wide(scales: Any) -> Any:
-    # A dtype of powers of two alone, that arrays here do not have.
-    if getattr(scales, "dtype", None) == ml_dtypes.float8_e8m0fnu:
-        return numpy.asarray(scales).astype("float32")
-    return as_value(scales, "scaled_matmul").astype("float32")
 
 
 @example('"mxfp8"', "32", then=".block_size")
@@ -120,10 +113,10 @@ def _flat(x: Array, contract: Sequence[int], batch: Sequence[int]) -> tuple[Arra
     return np.transpose(x, (*batch, *free, *contract)).reshape(count), sizes
 
 
-def _product(x: Array, y: Array, numbers: Any, out: Any, first: BlockScaleConfig, second: BlockScaleConfig) -> Array:
+def _product(x: Array, y: Array, numbers: Any, out: Any, configs: Sequence[BlockScaleConfig]) -> Array:
     (xc, yc), (xb, yb) = numbers
     (a, free_x), (b, free_y) = _flat(x, xc, xb), _flat(y, yc, yb)
-    (qa, sa), (qb, sb) = _quantized(a, first), _quantized(b, second)
+    (qa, sa), (qb, sb) = _quantized(a, configs[0]), _quantized(b, configs[1])
     shape = (*(x.shape[d] for d in xb), *free_x, *free_y)
     return scaled_matmul(qa, qb, sa, sb, out).reshape(shape)
 
@@ -167,15 +160,11 @@ def scaled_dot_general(
     return _scaled(x, y, numbers, out, tuple(configs))
 
 
-def _call(x: Array, y: Array, numbers: Any, out: Any, configs: Any) -> Array:
-    return _product(x, y, numbers, out, configs[0], configs[1])
-
-
-_scaled: Any = custom_vjp(_call, nondiff_argnums=(2, 3, 4))
+_scaled: Any = custom_vjp(_product, nondiff_argnums=(2, 3, 4))
 
 
 def _forward(x: Array, y: Array, numbers: Any, out: Any, configs: Any) -> tuple[Array, Any]:
-    return _product(x, y, numbers, out, configs[0], configs[1]), (x, y)
+    return _product(x, y, numbers, out, configs), (x, y)
 
 
 def _backward(numbers: Any, out: Any, configs: Any, kept: Any, ct: Array) -> tuple[Array, Array]:
@@ -187,7 +176,7 @@ def _backward(numbers: Any, out: Any, configs: Any, kept: Any, ct: Array) -> tup
 
     def one(u: Array, v: Array, uc: Any, ub: Any, vc: Any, vb: Any, over: Any, config: Any) -> Array:
         kept_v = [d for d in range(v.ndim) if d not in (*vc, *vb)]
-        found = _product(ct, v, ((over, kept_v), (batch, vb)), out, configs[2], config)
+        found = _product(ct, v, ((over, kept_v), (batch, vb)), out, (configs[2], config))
         free = [d for d in range(u.ndim) if d not in (*uc, *ub)]
         order = [*ub, *free, *(uc[i] for i in sorted(range(len(vc)), key=lambda i: vc[i]))]
         return np.transpose(found, tuple(int(i) for i in numpy.argsort(order))).astype(u.dtype)
