@@ -22,10 +22,9 @@ from nxjax.random.sampler import (
     check_choice,
     checked_shape,
     compiled,
-    described,
     drawn,
     float_dtype,
-    placed,
+    sampler,
 )
 from nxjax.random.uniforms import pick, rademacher, split_key, uniform_in, unit
 from nxjax.trace import dtypes
@@ -41,14 +40,14 @@ def _standard(name: str, doc: str, draw: Callable[[Array, Shape, DType], Array],
     def drawn(key: Array, *, shape: Shape, dtype: DType) -> Array:
         return draw(key, shape, dtype)
 
-    def sampler(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+    def function(key: Any, shape: Any = (), dtype: Any = None) -> Array:
         typed, _ = as_key(name, key)
         return drawn(typed, shape=as_shape(name, shape), dtype=float_dtype(name, dtype))
 
-    sampler.__name__ = sampler.__qualname__ = name
+    function.__name__ = function.__qualname__ = name
     example = f">>> x = nx.random.{name}(nx.random.key(0), (10000,))\n>>> x.dtype.name, {shown}\n('float32', {result})"
-    sampler.__doc__ = f"{doc}\n\n{example}"
-    return placed(described()(sampler))
+    function.__doc__ = f"{doc}\n\n{example}"
+    return sampler()(function)
 
 
 def standard_exponential(key: Array, shape: Shape, dtype: DType) -> Array:
@@ -122,8 +121,7 @@ def _wald(key: Array, shape: Shape, dtype: DType, mean: Array) -> Array:
     return select_n(z <= mean / (mean + x), squared / x, x)
 
 
-@placed
-@described("b: exponent, a number or an array.")
+@sampler("b: exponent, a number or an array.")
 def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Pareto: density b / x^(b + 1) for x >= 1.
 
@@ -134,8 +132,7 @@ def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
     return drawn("pareto", _pareto, key, (b,), shape, dtype)
 
 
-@placed
-@described("scale: number or array.")
+@sampler("scale: number or array.")
 def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Rayleigh: ``scale`` times the length of a vector of two normal numbers.
 
@@ -146,8 +143,7 @@ def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Arra
     return drawn("rayleigh", _rayleigh, key, (scale,), shape, dtype)
 
 
-@placed
-@described("left, mode, right: numbers or arrays.")
+@sampler("left, mode, right: numbers or arrays.")
 def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Triangular between ``left`` and ``right`` with the top at ``mode``.
 
@@ -158,8 +154,7 @@ def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dt
     return drawn("triangular", _triangular, key, (left, mode, right), shape, dtype)
 
 
-@placed
-@described("mean: positive number or array.")
+@sampler("mean: positive number or array.")
 def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Wald, the inverse Gaussian distribution, with mean ``mean`` and scale 1.
 
@@ -170,8 +165,7 @@ def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Array:
     return drawn("wald", _wald, key, (mean,), shape, dtype)
 
 
-@placed
-@described(
+@sampler(
     'mode: ``"low"`` (the default) draws one uniform number, ``"high"`` two, which reach further into the tail.',
     raises=["ParameterError: another mode."],
 )
@@ -203,10 +197,11 @@ def standard_gumbel(key: Array, shape: Shape, dtype: DType, mode: str | None = N
     return -log(-log1p(-x))
 
 
-@described(
+@sampler(
     "scale, concentration: numbers or arrays that broadcast with ``shape``.",
     "shape: of the uniform numbers drawn.",
     raises=["ShapeError: the parameters do not broadcast to ``shape``."],
+    sharded=False,
 )
 def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Weibull: density proportional to (x / scale)^(c - 1) exp(-(x / scale)^c) with c the ``concentration``.
@@ -227,9 +222,10 @@ def _weibull_min(key: Array, scale: Array, concentration: Array, *, shape: Shape
     return jnp.power(-log1p(-u), 1.0 / concentration) * scale
 
 
-@described(
+@sampler(
     "loc, scale: numbers or arrays.",
     "shape: prefix of the result's shape, before that of the parameters; if empty, theirs twice, as in JAX.",
+    sharded=False,
 )
 def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype: Any = None) -> Array:
     """A Maxwell number with a random sign, times ``scale`` plus ``loc``.

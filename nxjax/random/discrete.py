@@ -24,10 +24,10 @@ from nxjax.random.sampler import (
     check_choice,
     checked_shape,
     compiled,
-    described,
     float_dtype,
     int_dtype,
     placed,
+    sampler,
     spread,
 )
 from nxjax.random.uniforms import split_key, unit
@@ -99,8 +99,7 @@ def _categorical(key: Array, logits: Array, *, axis: int, shape: Shape, replace:
     return jnp.moveaxis(chosen, -1, 0).reshape(shape)
 
 
-@placed
-@described("p: float or array of probabilities.", kind="integer")
+@sampler("p: float or array of probabilities.", kind="integer")
 def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
     """The number of tosses up to the first success of probability ``p``.
 
@@ -122,8 +121,7 @@ def _geometric(key: Array, p: Array, *, shape: Shape, dtype: DType) -> Array:
     return (floor(log(u) / spread(log1p(-p), shape)) + 1).astype(dtype)
 
 
-@placed
-@described("lam: number or array.", kind="integer")
+@sampler("lam: number or array.", kind="integer")
 def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Poisson with mean ``lam``.
 
@@ -201,7 +199,7 @@ def _zero(dtype: DType) -> Array:
 # --- binomial ---
 
 
-@described("n, p: numbers or arrays.")
+@sampler("n, p: numbers or arrays.", sharded=False)
 def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
     """The number of successes among ``n`` tosses of probability ``p``, as a float.
 
@@ -317,11 +315,12 @@ def _binomial_by_rejection(key: Array, count: Array, p: Array, shape: Shape, dty
     return while_loop(unfinished, step, start)[1].astype(dtype)
 
 
-@described(
+@sampler(
     "n: number of draws; broadcasts to ``p.shape[:-1]``.",
     "p: [..., outcomes].",
     "unroll: steps of the scan over outcomes to write out.",
     of="``p``",
+    sharded=False,
 )
 def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = None, unroll: int | bool = 1) -> Array:
     """How often each outcome of probabilities ``p`` comes up in ``n`` draws, as floats along the last axis.

@@ -26,10 +26,9 @@ from nxjax.random.sampler import (
     as_shape,
     checked_shape,
     compiled,
-    described,
     drawn,
     float_dtype,
-    placed,
+    sampler,
     spread,
 )
 from nxjax.random.uniforms import rademacher, split_key, unit
@@ -147,8 +146,7 @@ def _loggamma(key: Array, shape: Shape, dtype: DType, a: Array) -> Array:
     return gamma_values(key, a, shape, True)
 
 
-@placed
-@described("a: positive number or array.")
+@sampler("a: positive number or array.")
 def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Gamma with shape parameter ``a`` and scale 1: density proportional to x^(a - 1) exp(-x).
 
@@ -161,8 +159,7 @@ def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
     return drawn("gamma", _gamma, key, (a,), shape, dtype)
 
 
-@placed
-@described("a: positive number or array.")
+@sampler("a: positive number or array.")
 def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
     """The logarithm of `gamma`, accurate for small ``a``.
 
@@ -175,8 +172,7 @@ def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
     return drawn("loggamma", _loggamma, key, (a,), shape, dtype)
 
 
-@placed
-@described("a, b: positive numbers or arrays.")
+@sampler("a, b: positive numbers or arrays.")
 def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Beta: density proportional to x^(a - 1) (1 - x)^(b - 1) on [0, 1].
 
@@ -195,8 +191,7 @@ def _beta(key: Array, shape: Shape, dtype: DType, a: Array, b: Array) -> Array:
     return x / (x + y)
 
 
-@placed
-@described(
+@sampler(
     "alpha: positive, [..., n].",
     "shape: of the result without its last axis; that of ``alpha`` by default.",
     raises=["ShapeError: ``alpha`` is a number, or does not broadcast to ``shape``."],
@@ -226,8 +221,7 @@ def _chi2(key: Array, shape: Shape, dtype: DType, df: Array) -> Array:
     return exp(gamma_values(key, df / 2, shape, True)) * 2
 
 
-@placed
-@described("df: positive number or array.")
+@sampler("df: positive number or array.")
 def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Chi-square with ``df`` degrees of freedom.
 
@@ -238,8 +232,7 @@ def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
     return drawn("chisquare", _chi2, key, (df,), shape, dtype)
 
 
-@placed
-@described("dfnum, dfden: positive numbers or arrays.")
+@sampler("dfnum, dfden: positive numbers or arrays.")
 def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None) -> Array:
     """F distribution: a ratio of mean squares with ``dfnum`` and ``dfden`` degrees of freedom.
 
@@ -255,8 +248,7 @@ def _f(key: Array, shape: Shape, dtype: DType, dfnum: Array, dfden: Array) -> Ar
     return (_chi2(above, shape, dtype, dfnum) / dfnum) / (_chi2(below, shape, dtype, dfden) / dfden)
 
 
-@placed
-@described("df: positive number or array.")
+@sampler("df: positive number or array.")
 def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Student's t with ``df`` degrees of freedom.
 
@@ -273,8 +265,7 @@ def _t(key: Array, shape: Shape, dtype: DType, df: Array) -> Array:
     return standard_normal(kn, shape, dtype) * jnp.sqrt(half / gamma_values(kg, half, shape, False))
 
 
-@placed
-@described("p: positive number.")
+@sampler("p: positive number.")
 def generalized_normal(key: Any, p: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Density proportional to exp(-|x|^p).
 
@@ -294,8 +285,7 @@ def _generalized_normal(key: Array, p: Array, *, shape: Shape, dtype: DType) -> 
     return rademacher(k2, shape, dtype) * g ** (1 / p)
 
 
-@placed
-@described("d: number of dimensions.", "p: of the norm, positive.", "shape: of the result without its last axis.")
+@sampler("d: number of dimensions.", "p: of the norm, positive.", "shape: of the result without its last axis.")
 def ball(key: Any, d: int, p: Any = 2, shape: Any = (), dtype: Any = None) -> Array:
     """Uniform in the unit ball of the p-norm in ``d`` dimensions; the result has shape (*shape, d).
 

@@ -21,9 +21,8 @@ from nxjax.random.sampler import (
     as_shape,
     checked_shape,
     compiled,
-    described,
     float_dtype,
-    placed,
+    sampler,
     spread,
 )
 from nxjax.random.uniforms import split_key, uniform_in
@@ -39,8 +38,7 @@ def standard_normal(key: Array, shape: Shape, dtype: DType) -> Array:
     return mul(erf_inv(uniform_in(key, shape, dtype, low, 1)), float(np.sqrt(2)))
 
 
-@placed
-@described(
+@sampler(
     "dtype: a float or complex dtype; float32 by default. Complex numbers have variance 1 in both parts together.",
     raises=["DtypeError: ``dtype`` is not a float or complex dtype."],
 )
@@ -66,8 +64,7 @@ def _normal(key: Array, *, shape: Shape, dtype: DType) -> Array:
     return div(complex_(*parts), math.sqrt(2))
 
 
-@placed
-@described("lower, upper: bounds, floats or arrays.", of="the bounds")
+@sampler("lower, upper: bounds, floats or arrays.", of="the bounds")
 def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Normal numbers given that they lie in (lower, upper).
 
@@ -92,8 +89,7 @@ def _truncated_normal(key: Array, lower: Array, upper: Array, *, shape: Shape, d
     return min_(max_(out, spread(least, shape)), spread(most, shape))
 
 
-@placed
-@described("sigma: number or array.", kind="float or complex")
+@sampler("sigma: number or array.", kind="float or complex")
 def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) -> Array:
     """exp(sigma * n) with n normal.
 

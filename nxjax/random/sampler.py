@@ -56,8 +56,8 @@ def compiled(function: F) -> F:
     return call  # type: ignore[return-value]
 
 
-def described(
-    *lines: str, kind: str = "float", of: str = "the parameters", raises: Sequence[str] = ()
+def sampler(
+    *lines: str, kind: str = "float", of: str = "the parameters", raises: Sequence[str] = (), sharded: bool = True
 ) -> Callable[[F], F]:
     """Decorator for samplers: what all of them take and raise comes before the example of their docstrings.
 
@@ -67,14 +67,15 @@ def described(
         kind: of the dtypes that are taken.
         of: what has the default shape, where several parameters are described.
         raises: errors that others do not raise, or not for this reason.
+        sharded: whether they take ``out_sharding``, as in JAX.
     """
     article, default = ("an", "int32") if kind == "integer" else ("a", "float32")
     names = [line.split(":")[0] for line in lines]
     of = f"``{names[0]}``" if len(names) == 1 and "," not in names[0] else of
 
-    def complete(sampler: F) -> F:
-        says, _, example = inspect.cleandoc(sampler.__doc__ or "").partition(">>> ")
-        parameters = inspect.signature(sampler).parameters
+    def complete(function: F) -> F:
+        says, _, example = inspect.cleandoc(function.__doc__ or "").partition(">>> ")
+        parameters = inspect.signature(function).parameters
         takes = {"key": "key: a single key.", "shape": "shape: of the result."}
         errors = {"KeyTypeError": "KeyTypeError: ``key`` is not a single key."}
         if "dtype" in parameters:
@@ -88,8 +89,8 @@ def described(
         order = list(parameters)
         rows = [takes[name] for name in sorted(takes, key=lambda name: order.index(name.split(",")[0]))]
         sections = (f"{t}:\n    " + "\n    ".join(x) for t, x in (("Args", rows), ("Raises", errors.values())))
-        sampler.__doc__ = "\n\n".join([says.rstrip(), *sections, f">>> import nxjax as nx\n>>> {example}\n"])
-        return sampler
+        function.__doc__ = "\n\n".join([says.rstrip(), *sections, f">>> import nxjax as nx\n>>> {example}\n"])
+        return placed(function) if sharded else function
 
     return complete
 

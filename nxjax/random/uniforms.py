@@ -25,10 +25,10 @@ from nxjax.random.sampler import (
     check_choice,
     checked_shape,
     compiled,
-    described,
     float_dtype,
     int_dtype,
     placed,
+    sampler,
     spread,
 )
 from nxjax.trace import dtypes
@@ -41,8 +41,7 @@ from nxjax.trace.types import Shape
 _MANY = 1 << 12
 
 
-@placed
-@described(
+@sampler(
     "dtype: uint8, uint16, uint32 or uint64; uint32 by default.",
     raises=["DtypeError: ``dtype`` is not an unsigned integer dtype."],
 )
@@ -114,8 +113,7 @@ def _uniform(key: Array, low: Array, high: Array, *, shape: Shape, dtype: DType)
     return uniform_in(key, shape, dtype, low, high)
 
 
-@placed
-@described("minval, maxval: bounds; arrays must broadcast to ``shape``.")
+@sampler("minval, maxval: bounds; arrays must broadcast to ``shape``.")
 def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0) -> Array:
     """Uniform random floats in [minval, maxval).
 
@@ -135,8 +133,7 @@ def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, max
 # --- integers ---
 
 
-@placed
-@described(
+@sampler(
     "minval, maxval: integers or integer arrays that broadcast to ``shape``. Where maxval <= minval, gives minval.",
     kind="integer",
     raises=["ShapeError: the parameters do not broadcast to ``shape``."],
@@ -205,8 +202,7 @@ def _clipped(v: Array, dtype: DType) -> Array:
 # --- coin tosses ---
 
 
-@placed
-@described(
+@sampler(
     "p: float or float array of probabilities.",
     'mode: ``"high"`` draws twice the bits, for probabilities near the resolution of the dtype.',
     of="``p``",
