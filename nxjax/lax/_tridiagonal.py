@@ -97,9 +97,8 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: boo
     Raises:
         ShapeError: the operands do not fit; DtypeError: their dtypes differ, or are no floats or complex numbers.
 
-    >>> import nxjax as nx
-    >>> one = nx.ones(2)
-    >>> tridiagonal_solve(0 * one, 2 * one, 0 * one, nx.ones((2, 1))).tolist()
+    >>> one = jnp.ones(2)
+    >>> tridiagonal_solve(0 * one, 2 * one, 0 * one, jnp.ones((2, 1))).tolist()
     [[0.5], [0.5]]
     """
     name = "tridiagonal_solve"

@@ -139,9 +139,8 @@ def triangular_solve(
     Raises:
         ShapeError: the operands do not fit; DtypeError: they are no floats or complex numbers.
 
-    >>> import nxjax as nx
-    >>> a = nx.array([[2.0, 0.0], [1.0, 1.0]])
-    >>> triangular_solve(a, nx.array([[2.0], [3.0]]), left_side=True, lower=True).tolist()
+    >>> a = jnp.array([[2.0, 0.0], [1.0, 1.0]])
+    >>> triangular_solve(a, jnp.array([[2.0], [3.0]]), left_side=True, lower=True).tolist()
     [[1.0], [2.0]]
     """
     matrix, rhs = as_value(a, "triangular_solve"), as_value(b, "triangular_solve")
@@ -167,8 +166,7 @@ def lu(x: Any) -> list[Array]:
     Raises:
         ShapeError: ``x`` is no matrix; DtypeError: it is no float or complex number.
 
-    >>> import nxjax as nx
-    >>> factors, pivots, permutation = lu(nx.array([[1.0, 2.0], [4.0, 4.0]]))
+    >>> factors, pivots, permutation = lu(jnp.array([[1.0, 2.0], [4.0, 4.0]]))
     >>> factors.tolist(), permutation.tolist()
     ([[4.0, 4.0], [0.25, 1.0]], [1, 0])
     """
@@ -197,8 +195,7 @@ def geqrf(a: Any) -> tuple[Array, Array]:
     Raises:
         ShapeError: ``a`` is no matrix; DtypeError: it is no float or complex number.
 
-    >>> import nxjax as nx
-    >>> geqrf(nx.array([[0.0], [2.0]]))[0].tolist()
+    >>> geqrf(jnp.array([[0.0], [2.0]]))[0].tolist()
     [[-2.0], [1.0]]
     """
     return linalg_qr.geqrf(as_value(a, "geqrf"))
@@ -230,8 +227,7 @@ def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma:
     Raises:
         ShapeError: ``x`` is no matrix; DtypeError: it is no float or complex number.
 
-    >>> import nxjax as nx
-    >>> q, r = qr(nx.ones((4, 2)), full_matrices=False)
+    >>> q, r = qr(jnp.ones((4, 2)), full_matrices=False)
     >>> q.shape, r.shape
     ((4, 2), (2, 2))
     """
@@ -265,8 +261,7 @@ def eigh(
         ShapeError: ``x`` is not square; DtypeError: it is no float or complex number.
         ParameterError: there are no such eigenvalues.
 
-    >>> import nxjax as nx
-    >>> v, w = eigh(nx.array([[2.0, 0.0], [0.0, 1.0]]))
+    >>> v, w = eigh(jnp.array([[2.0, 0.0], [0.0, 1.0]]))
     >>> w.tolist()
     [1.0, 2.0]
     """
@@ -306,8 +301,7 @@ def eig(
     Raises:
         ShapeError: ``x`` is not square; DtypeError: it is no float or complex number.
 
-    >>> import nxjax as nx
-    >>> w, _, _ = eig(nx.array([[0.0, 1.0], [-1.0, 0.0]]))
+    >>> w, _, _ = eig(jnp.array([[0.0, 1.0], [-1.0, 0.0]]))
     >>> sorted(w.tolist(), key=lambda z: z.imag)
     [-1j, 1j]
     """
@@ -370,9 +364,8 @@ def lu_solve(lu: Any, permutation: Any, b: Any, trans: int = 0) -> Array:
         ShapeError: the matrix is not square, or ``b`` has another number of rows.
         ParameterError: ``trans`` is not 0, 1 or 2.
 
-    >>> import nxjax as nx
-    >>> factors, _, permutation = lu(nx.array([[2.0, 0.0], [0.0, 4.0]]))
-    >>> lu_solve(factors, permutation, nx.array([2.0, 4.0])).tolist()
+    >>> factors, _, permutation = lu(jnp.array([[2.0, 0.0], [0.0, 4.0]]))
+    >>> lu_solve(factors, permutation, jnp.array([2.0, 4.0])).tolist()
     [1.0, 1.0]
     """
     factors, order, rhs = (as_value(v, "lu_solve") for v in (lu, permutation, b))
@@ -459,8 +452,7 @@ def hessenberg(a: Any) -> tuple[Array, Array]:
     Raises:
         ShapeError: ``a`` is not square; DtypeError: it is no float or complex number.
 
-    >>> import nxjax as nx
-    >>> packed, taus = hessenberg(nx.ones((3, 3)))
+    >>> packed, taus = hessenberg(jnp.ones((3, 3)))
     >>> packed.shape, taus.shape
     ((3, 3), (2,))
     """
@@ -479,8 +471,7 @@ def tridiagonal(a: Any, *, lower: bool = True) -> tuple[Array, Array, Array, Arr
     Raises:
         ShapeError: ``a`` is not square; DtypeError: it is no float or complex number.
 
-    >>> import nxjax as nx
-    >>> _, d, e, _ = tridiagonal(nx.array([[2.0, 1.0], [1.0, 3.0]]))
+    >>> _, d, e, _ = tridiagonal(jnp.array([[2.0, 1.0], [1.0, 3.0]]))
     >>> d.tolist(), e.tolist()
     ([2.0, 3.0], [1.0])
     """
@@ -502,8 +493,7 @@ def schur(
     Raises:
         ShapeError: ``x`` is not square; DtypeError: it is no float or complex number.
 
-    >>> import nxjax as nx
-    >>> schur(nx.array([[1.0, 2.0], [0.0, 3.0]]))[0].tolist()
+    >>> schur(jnp.array([[1.0, 2.0], [0.0, 3.0]]))[0].tolist()
     [[1.0, 2.0], [0.0, 3.0]]
     """
     if sort_eig_vals:
@@ -525,8 +515,7 @@ def ormqr(a: Any, taus: Any, c: Any, *, left: bool = True, transpose: bool = Fal
     Raises:
         ShapeError: the operands do not fit; DtypeError: their dtypes differ, or are no floats or complex numbers.
 
-    >>> import nxjax as nx
-    >>> ormqr(*geqrf(nx.array([[0.0], [2.0]])), nx.array([[0.0], [2.0]]), transpose=True).tolist()
+    >>> ormqr(*geqrf(jnp.array([[0.0], [2.0]])), jnp.array([[0.0], [2.0]]), transpose=True).tolist()
     [[-2.0], [0.0]]
     """
     packed, scalars, x = (as_value(v, "ormqr") for v in (a, taus, c))

@@ -64,8 +64,7 @@ def relu(x: Any) -> Array:
     Args:
         x: array of any shape and real dtype, which stays; booleans become integers.
 
-    >>> import nxjax as nx
-    >>> relu(nx.array([-1.0, 0.0, 2.0])).tolist()
+    >>> relu(jnp.array([-1.0, 0.0, 2.0])).tolist()
     [0.0, 0.0, 2.0]
     """
     v = as_operand(x, "relu")

@@ -70,8 +70,7 @@ def zeros(
         dtype: float32 by default.
         out_sharding: how the result is laid out over devices.
 
-    >>> import nxjax as nx
-    >>> zeros(nx.random.key(0), (2,)).tolist()
+    >>> zeros(random.key(0), (2,)).tolist()
     [0.0, 0.0]
     """
     return _laid_out(jnp.zeros(shape, _dtype(dtype)), out_sharding)
@@ -88,8 +87,7 @@ def ones(
         dtype: float32 by default.
         out_sharding: how the result is laid out over devices.
 
-    >>> import nxjax as nx
-    >>> ones(nx.random.key(0), (2,)).tolist()
+    >>> ones(random.key(0), (2,)).tolist()
     [1.0, 1.0]
     """
     return _laid_out(jnp.ones(shape, _dtype(dtype)), out_sharding)
@@ -135,8 +133,7 @@ def normal(stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initiali
         stddev: number.
         dtype: used where ``init`` is given none; float32 by default.
 
-    >>> import nxjax as nx
-    >>> normal(0.1)(nx.random.key(0), (2, 3)).shape
+    >>> normal(0.1)(random.key(0), (2, 3)).shape
     (2, 3)
     """
 

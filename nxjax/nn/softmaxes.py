@@ -26,8 +26,7 @@ def softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
         axis: an axis, a tuple of axes, or None for all.
         where: boolean mask; elements where it is False count as -inf, and give 0.
 
-    >>> import nxjax as nx
-    >>> softmax(nx.zeros(4)).tolist()
+    >>> softmax(jnp.zeros(4)).tolist()
     [0.25, 0.25, 0.25, 0.25]
     """
     return _normalized("softmax", ops.softmax, x, axis, where, 0)

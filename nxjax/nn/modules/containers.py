@@ -148,8 +148,7 @@ class Lambda(Module):
 class Identity(Module):
     """The input as it is.
 
-    >>> import nxjax as nx
-    >>> Identity()(nx.array([1.0, 2.0])).tolist()
+    >>> Identity()(jnp.array([1.0, 2.0])).tolist()
     [1.0, 2.0]
     """
 
@@ -161,8 +160,7 @@ class Identity(Module):
 class Flatten(Module):
     """Dimensions ``start`` to ``end``, both included, as one.
 
-    >>> import nxjax as nx
-    >>> Flatten()(nx.ones((2, 3, 4, 5))).shape
+    >>> Flatten()(jnp.ones((2, 3, 4, 5))).shape
     (2, 60)
     """
 

@@ -36,8 +36,7 @@ class Linear(Module):
     Raises:
         ShapeError: the input has another number of features.
 
-    >>> import nxjax as nx
-    >>> Linear(64 * 8 * 8, 10)(nx.ones((2, 64, 8, 8))).shape
+    >>> Linear(64 * 8 * 8, 10)(jnp.ones((2, 64, 8, 8))).shape
     (2, 10)
     """
 
@@ -83,8 +82,7 @@ class Embedding(Module):
         num_embeddings, features: size of the table.
         key, dtype: as of `Linear`; values are normal with deviation 1.
 
-    >>> import nxjax as nx
-    >>> Embedding(100, 8)(nx.array([[1, 2, 3]])).shape
+    >>> Embedding(100, 8)(jnp.array([[1, 2, 3]])).shape
     (1, 3, 8)
     """
 

@@ -28,8 +28,7 @@ class BatchNorm2d(Module):
     Attributes:
         weight, bias, mean, variance: ``[num_features]``; ones, zeros, zeros, ones at first.
 
-    >>> import nxjax as nx
-    >>> BatchNorm2d(3)(nx.ones((1, 3, 2, 2))).shape
+    >>> BatchNorm2d(3)(jnp.ones((1, 3, 2, 2))).shape
     (1, 3, 2, 2)
     """
 
@@ -76,8 +75,7 @@ class LayerNorm(Module):
         shape: of the normalized last dimensions, an int or several.
         epsilon: added to the variance.
 
-    >>> import nxjax as nx
-    >>> LayerNorm(4)(nx.ones((2, 4))).shape
+    >>> LayerNorm(4)(jnp.ones((2, 4))).shape
     (2, 4)
     """
 

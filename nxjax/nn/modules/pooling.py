@@ -56,8 +56,7 @@ class MaxPool2d(_Pool):
         stride: of the window; ``kernel_size`` by default.
         padding: on each side, at most half of ``kernel_size``.
 
-    >>> import nxjax as nx
-    >>> MaxPool2d(2)(nx.arange(16.0).reshape(1, 1, 4, 4)).tolist()
+    >>> MaxPool2d(2)(jnp.arange(16.0).reshape(1, 1, 4, 4)).tolist()
     [[[[5.0, 7.0], [13.0, 15.0]]]]
     """
 
@@ -73,8 +72,7 @@ class AvgPool2d(_Pool):
         kernel_size, stride, padding: as of `MaxPool2d`.
         count_include_pad: whether padding counts as zeros, or not at all.
 
-    >>> import nxjax as nx
-    >>> AvgPool2d(2)(nx.arange(16.0).reshape(1, 1, 4, 4)).tolist()
+    >>> AvgPool2d(2)(jnp.arange(16.0).reshape(1, 1, 4, 4)).tolist()
     [[[[2.5, 4.5], [10.5, 12.5]]]]
     """
 
@@ -102,8 +100,7 @@ class AdaptiveAvgPool2d(Module):
 
     Window ``i`` of ``m`` over ``n`` rows goes from ``floor(i * n / m)`` to ``ceil((i + 1) * n / m)``, as in PyTorch.
 
-    >>> import nxjax as nx
-    >>> AdaptiveAvgPool2d(1)(nx.ones((2, 8, 7, 7))).shape
+    >>> AdaptiveAvgPool2d(1)(jnp.ones((2, 8, 7, 7))).shape
     (2, 8, 1, 1)
     """
 
