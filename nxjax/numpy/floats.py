@@ -22,6 +22,7 @@ from nxjax.numpy.promotion import (
     promote,
     promote_inexact,
     promote_to,
+    refuse_complex,
 )
 from nxjax.numpy.reductions import all as all_
 from nxjax.numpy.selection import where
@@ -278,8 +279,7 @@ def copysign(x1: Any, x2: Any, /) -> Array:
         DtypeError: complex input.
     """
     a, b = inexact_operands("copysign", x1, x2)
-    if a.dtype in dtypes.COMPLEX:
-        raise DtypeError("copysign: does not take complex input", got=a.type)
+    refuse_complex("copysign", a)
     size = ops.abs(convert(a, a.dtype, a.type.weak and b.type.weak))
     return ops.select_n(signbit(b), size, ops.neg(size))
 
@@ -295,8 +295,7 @@ def frexp(x: Any, /) -> tuple[Array, Array]:
     (Array([ 0.75, -0.5 ,  0.  ], dtype=float32), Array([ 3, -1,  0], dtype=int32))
     """
     (v,) = promote_inexact("frexp", x)
-    if v.dtype in dtypes.COMPLEX:
-        raise DtypeError("frexp: does not take complex input", got=v.type)
+    refuse_complex("frexp", v)
     info = dtypes.float_info(v.dtype)
     mantissa_bits, bias = info.nmant, 1 - info.minexp
     # Subnormals are scaled up first, since their exponent field says nothing.
@@ -420,8 +419,7 @@ def heaviside(x1: Any, x2: Any, /) -> Array:
     """
     first, second = promote_inexact("heaviside", x1, x2)
     a, b = broadcast("heaviside", first, second)
-    if a.dtype in dtypes.COMPLEX:
-        raise DtypeError("heaviside: does not take complex input", got=a.type)
+    refuse_complex("heaviside", a)
     zero = full_like(a, 0)
     y = where(ops.lt(a, zero), zero, where(ops.gt(a, zero), full_like(a, 1), b))
     # Strong, unless x1 is a weak number.

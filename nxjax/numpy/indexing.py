@@ -12,6 +12,7 @@ from nxjax.numpy.documented import example
 from nxjax.numpy.floats import clip
 from nxjax.numpy.powers import remainder
 from nxjax.numpy.promotion import (
+    along,
     as_axis,
     as_operand,
     as_shape,
@@ -69,9 +70,7 @@ def take(
         raise NotImplementedError("The 'raise' mode to jnp.take is not supported.")
     if index.dtype not in dtypes.INTEGER:
         raise ParameterError("take: indices must have an integer type", got=index.type)
-    if axis is None:
-        x, axis = ops.reshape(x, shape=(x.size,)) if x.ndim != 1 else x, 0
-    i = as_axis("take", axis, x.ndim)
+    x, i = along("take", x, axis)
     n = x.shape[i]
     if n == 0 and index.size:
         raise IndexError("take: cannot do a non-empty take from an empty axis.")

@@ -8,7 +8,7 @@ import numpy as np
 
 from nxjax.errors import DtypeError
 from nxjax.numpy.documented import example
-from nxjax.numpy.promotion import as_axis, as_operand, convert, full_like, numeric_operands, operands
+from nxjax.numpy.promotion import along, as_operand, convert, full_like, numeric_operands, operands
 from nxjax.numpy.reductions import any as any_
 from nxjax.numpy.shapes import moveaxis
 from nxjax.ops import vocabulary as ops
@@ -130,10 +130,7 @@ def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Array:
     if x.dtype not in dtypes.BITS:
         raise TypeError("Expected an input array of integer or boolean data type")
     weights = _weights(bitorder)
-    if axis is None:
-        x, i = ops.reshape(x, shape=(x.size,)), 0
-    else:
-        i = as_axis("packbits", axis, x.ndim)
+    x, i = along("packbits", x, axis)
     x = moveaxis(convert(ops.ne(x, 0), dtypes.uint8), i, -1)
     n = x.shape[-1]
     zero = wrap(np.zeros((), np.uint8))
@@ -155,10 +152,7 @@ def unpackbits(a: Any, axis: int | None = None, count: Any = None, bitorder: str
     if x.dtype != dtypes.uint8:
         raise TypeError(f"Expected an input array of unsigned byte data type, got {x.dtype.name}")
     shifts = np.log2(_weights(bitorder)).astype(np.uint8)
-    if axis is None:
-        x, i = ops.reshape(x, shape=(x.size,)), 0
-    else:
-        i = as_axis("unpackbits", axis, x.ndim)
+    x, i = along("unpackbits", x, axis)
     x = moveaxis(x, i, -1)
     shape = (*x.shape, 8)
     wide = ops.broadcast_in_dim(x, shape=shape, broadcast_dimensions=tuple(range(x.ndim)))

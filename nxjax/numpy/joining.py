@@ -13,7 +13,7 @@ from nxjax.errors import ParameterError, ShapeError, described
 from nxjax.numpy.creation import ones
 from nxjax.numpy.documented import example
 from nxjax.numpy.indexing import take
-from nxjax.numpy.promotion import as_axis, as_operand, concrete, convert, no_out, promote, static_int
+from nxjax.numpy.promotion import along, as_axis, as_operand, concrete, convert, no_out, promote, static_int
 from nxjax.numpy.shapes import atleast_1d, atleast_2d, atleast_3d, broadcast_to, expand_dims, moveaxis, part, ravel
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
@@ -281,9 +281,7 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
            [3]], dtype=int32)
     """
     x = as_operand(arr, "delete")
-    if axis is None:
-        x, axis = ravel(x), 0
-    i = as_axis("delete", axis, x.ndim)
+    x, i = along("delete", x, axis)
     n = x.shape[i]
     if assume_unique_indices and isinstance(obj, Tracer) and obj.dtype != dtypes.bool_:
         return _without(x, ravel(obj), i)
@@ -329,9 +327,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     """
     x = as_operand(arr, "insert")
     v = convert(as_operand(values, "insert"), x.dtype, x.type.weak)
-    if axis is None:
-        x, axis = ravel(x), 0
-    i = as_axis("insert", axis, x.ndim)
+    x, i = along("insert", x, axis)
     n = x.shape[i]
     if isinstance(obj, slice):
         where = np.arange(n)[obj]

@@ -23,6 +23,7 @@ from nxjax.numpy.promotion import (
     operands,
     promote_inexact,
     promote_to,
+    refuse_complex,
     result_type_of,
     static_int,
 )
@@ -213,8 +214,7 @@ def hypot(x1: Any, x2: Any, /) -> Array:
         DtypeError: complex input.
     """
     a, b = inexact_operands("hypot", x1, x2)
-    if a.dtype in dtypes.COMPLEX:
-        raise DtypeError("hypot: does not take complex input", got=a.type)
+    refuse_complex("hypot", a)
     a, b = ops.abs(a), ops.abs(b)
     infinite = ops.or_(isposinf(a), isposinf(b))
     big = ops.max(a, b)
@@ -242,8 +242,7 @@ def floor_divide(x1: Any, x2: Any, /) -> Array:
         DtypeError: complex input.
     """
     a, b = numeric_operands("floor_divide", x1, x2)
-    if a.dtype in dtypes.COMPLEX:
-        raise DtypeError("floor_divide: does not take complex input", got=a.type)
+    refuse_complex("floor_divide", a)
     q = ops.div(a, b)
     if a.dtype in dtypes.UNSIGNED:
         return q
@@ -267,8 +266,7 @@ def remainder(x1: Any, x2: Any, /) -> Array:
     Array([-0.5,  nan], dtype=float32)
     """
     a, b = numeric_operands("remainder", x1, x2)
-    if a.dtype in dtypes.COMPLEX:
-        raise DtypeError("remainder: does not take complex input", got=a.type)
+    refuse_complex("remainder", a)
     zero = full_like(a, 0)
     b = _no_zero(b)
     r = ops.rem(a, b)

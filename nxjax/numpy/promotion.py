@@ -116,13 +116,9 @@ def promote(where: str, *xs: Any) -> list[Array]:
 def promote_inexact(where: str, *xs: Any) -> list[Array]:
     """Operands in their common float or complex dtype: integers and booleans become float."""
     dtype, weak = dtypes.promote(*[dtype_of(x, where) for x in xs])
-    return promote_to(where, xs, numeric_to_inexact(where, dtype), weak)
-
-
-def numeric_to_inexact(where: str, dtype: DType) -> DType:
     if dtype not in dtypes.NUMERIC:
         raise DtypeError(f"{where}: does not take this dtype", got=dtypes.short_name(dtype), expected="a number")
-    return dtypes.to_inexact(dtype)
+    return promote_to(where, xs, dtypes.to_inexact(dtype), weak)
 
 
 def broadcast_shape(where: str, *shapes: Shape) -> Shape:
@@ -192,6 +188,11 @@ def numeric_operands(where: str, *xs: Any) -> list[Array]:
 def inexact_operands(where: str, *xs: Any) -> list[Array]:
     """Promoted to a float or complex dtype and broadcast."""
     return broadcast(where, *promote_inexact(where, *xs))
+
+
+def refuse_complex(where: str, x: Array) -> None:
+    if x.dtype in dtypes.COMPLEX:
+        raise DtypeError(f"{where}: does not take complex input", got=x.type)
 
 
 def full_like(x: Array, fill: Any) -> Array:
@@ -281,3 +282,10 @@ def as_axes(where: str, axis: Any, ndim: int) -> tuple[int, ...]:
 def as_axis(where: str, axis: Any, ndim: int) -> int:
     """One axis, counted from the front."""
     return check_axis(where, static_int(where, axis), ndim)
+
+
+def along(where: str, x: Array, axis: Any) -> tuple[Array, int]:
+    """An array and its axis; for None, the flattened array and its only one."""
+    if axis is not None:
+        return x, as_axis(where, axis, x.ndim)
+    return x if x.ndim == 1 else ops.reshape(x, shape=(x.size,)), 0

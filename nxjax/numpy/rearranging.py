@@ -13,6 +13,7 @@ from nxjax.numpy.creation import filled
 from nxjax.numpy.documented import example
 from nxjax.numpy.elementwise import trunc
 from nxjax.numpy.promotion import (
+    along,
     as_axes,
     as_axis,
     as_operand,
@@ -204,10 +205,7 @@ def repeat(
            [1, 2]], dtype=int32)
     """
     x = as_operand(a, "repeat")
-    if axis is None:
-        x, axis = ravel(x), 0
-    x = ops.reshape(x, shape=(1,)) if x.ndim == 0 else x
-    i = as_axis("repeat", axis, x.ndim)
+    x, i = along("repeat", x if x.ndim else ops.reshape(x, shape=(1,)), axis)
     n = x.shape[i]
     if not isinstance(repeats, Tracer):
         counts = repeats.numpy() if isinstance(repeats, Array) else as_numpy(repeats, "repeat")  # type: ignore[attr-defined]

@@ -15,6 +15,7 @@ from nxjax.numpy.documented import example, named
 from nxjax.numpy.eager import reduction
 from nxjax.numpy.elementwise import boolean, subtract
 from nxjax.numpy.promotion import (
+    along,
     as_axes,
     as_axis,
     as_operand,
@@ -485,10 +486,7 @@ def _arg(name: str, op: str, doc: str) -> Any:
         no_out(name, out)
         x = as_operand(a, name)
         shape = x.shape
-        if axis is None:
-            i, x = 0, ops.reshape(x, shape=(x.size,))
-        else:
-            i = as_axis(name, axis, x.ndim)
+        x, i = along(name, x, axis)
         if x.shape[i] == 0:
             raise ValueError(f"attempt to get {name} of an empty sequence")
         if x.dtype in dtypes.COMPLEX:
@@ -528,11 +526,7 @@ def _running(name: str, op: str, doc: str) -> Any:
     @named(name, doc + _FLAT, *_EXAMPLES[name])
     def function(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Array:
         no_out(name, out)
-        x = as_operand(a, name)
-        if axis is None:
-            x, i = ops.reshape(x, shape=(x.size,)) if x.ndim != 1 else x, 0
-        else:
-            i = as_axis(name, axis, x.ndim)
+        x, i = along(name, as_operand(a, name), axis)
         own = dtypes.as_dtype(int) if x.dtype == dtypes.bool_ else x.dtype
         wanted = own if dtype is None else dtypes.as_dtype(dtype)
         x = boolean(x, name) if wanted == dtypes.bool_ else convert(x, wanted)

@@ -15,7 +15,7 @@ from nxjax.numpy.creation import asarray, full, full_like, zeros
 from nxjax.numpy.documented import example
 from nxjax.numpy.methods import known
 from nxjax.numpy.promotion import (
-    as_axis,
+    along,
     as_operand,
     broadcast,
     broadcast_to_shape,
@@ -204,9 +204,7 @@ def compress(
     if c.ndim != 1:
         raise ShapeError("condition must be a 1D array", got=c.type)
     x = as_operand(a, "compress")
-    if axis is None:
-        x, axis = ravel(x), 0
-    i = as_axis("compress", axis, x.ndim)
+    x, i = along("compress", x, axis)
     n = min(c.shape[0], x.shape[i])
     if size is None:
         kept = np.flatnonzero(concrete("compress", c, "it decides the length of the result; or give size="))

@@ -13,7 +13,7 @@ from nxjax.numpy.creation import filled, full, zeros
 from nxjax.numpy.documented import example
 from nxjax.numpy.indexing import take
 from nxjax.numpy.joining import concatenate
-from nxjax.numpy.promotion import as_axis, as_operand, concrete, convert, promote, static_int
+from nxjax.numpy.promotion import along, as_operand, concrete, convert, promote, static_int
 from nxjax.numpy.ranges import iota
 from nxjax.numpy.reductions import cumsum
 from nxjax.numpy.reductions import max as max_
@@ -90,12 +90,7 @@ def unique(
     if size is None and isinstance(x, Tracer):
         x = wrap(concrete("unique", x, "it decides the length of the result; or give size="), x.type.weak)
     shape = x.shape
-    if axis is None:
-        flat = ops.reshape(x, shape=(x.size,)) if x.ndim != 1 else x
-        i = 0
-    else:
-        i = as_axis("unique", axis, x.ndim)
-        flat = x
+    flat, i = along("unique", x, axis)
     rows = _rows(flat, i)
     n = rows.shape[0]
     if n == 0:

@@ -15,6 +15,7 @@ from nxjax.numpy.elementwise import less
 from nxjax.numpy.indexing import take
 from nxjax.numpy.joining import concatenate, stack
 from nxjax.numpy.promotion import (
+    along,
     as_axis,
     as_operand,
     concrete,
@@ -45,13 +46,6 @@ def _checked(where: str, kind: Any, order: Any) -> None:
         raise ValueError(f"{where}: unknown kind {kind!r}")
 
 
-def _along(where: str, a: Any, axis: Any) -> tuple[Array, int]:
-    x = as_operand(a, where)
-    if axis is None:
-        return (ops.reshape(x, shape=(x.size,)) if x.ndim != 1 else x), 0
-    return x, as_axis(where, axis, x.ndim)
-
-
 def sort(
     a: Any, axis: Any = -1, *, kind: Any = None, order: None = None, stable: bool = True, descending: bool = False
 ) -> Array:
@@ -75,7 +69,7 @@ def sort(
     Array([3, 2, 1], dtype=int32)
     """
     _checked("sort", kind, order)
-    x, i = _along("sort", a, axis)
+    x, i = along("sort", as_operand(a, "sort"), axis)
     (y,) = ops.sort(x, dimension=i, is_stable=stable, num_keys=1)
     return ops.rev(y, dimensions=(i,)) if descending else y
 
@@ -102,7 +96,7 @@ def argsort(
     Array([0, 2, 1, 3], dtype=int32)
     """
     _checked("argsort", kind, order)
-    x, i = _along("argsort", a, axis)
+    x, i = along("argsort", as_operand(a, "argsort"), axis)
     wanted = index_dtype(x.shape[i] - 1) if dtype is None else dtypes.as_dtype(dtype)
     places = _places(x, i, wanted)
     if not descending:
@@ -164,7 +158,7 @@ def partition(a: Any, kth: int, axis: int = -1) -> Array:
     Raises:
         AxisError: ``kth`` is out of range.
     """
-    x, i = _along("partition", a, axis)
+    x, i = along("partition", as_operand(a, "partition"), axis)
     n = x.shape[i]
     kth = as_axis("partition", kth, n)
     y = sort(x, i)
@@ -177,7 +171,7 @@ def argpartition(a: Any, kth: int, axis: int = -1) -> Array:
 
     As in JAX, those up to ``kth`` are in order of their elements, the others in their own.
     """
-    x, i = _along("argpartition", a, axis)
+    x, i = along("argpartition", as_operand(a, "argpartition"), axis)
     n = x.shape[i]
     kth = as_axis("argpartition", kth, n)
     order = argsort(x, i, dtype=dtypes.int32 if n <= 2**31 else dtypes.int64)  # as JAX's, 32 bits where they do

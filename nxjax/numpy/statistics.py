@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nxjax.errors import DtypeError, ShapeError
+from nxjax.errors import ShapeError
 from nxjax.numpy.calculus import diff
 from nxjax.numpy.contractions import dot
 from nxjax.numpy.documented import example, named
@@ -27,6 +27,7 @@ from nxjax.numpy.promotion import (
     promote,
     promote_inexact,
     promote_to,
+    refuse_complex,
 )
 from nxjax.numpy.reductions import average, cumsum
 from nxjax.numpy.reductions import sum as sum_
@@ -363,8 +364,7 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * math.p
         DtypeError: complex input.
     """
     x = promote("unwrap", p, period)[0]
-    if x.dtype in dtypes.COMPLEX:
-        raise DtypeError("unwrap: does not take complex input", got=x.type)
+    refuse_complex("unwrap", x)
     whole = x.dtype in dtypes.INTEGER
     if x.ndim == 0:
         return x
