@@ -12,6 +12,9 @@ import numpy as np
 import pytest
 
 import nxjax as nx
+from nxjax.numpy import documented
+from nxjax.random import sampler
+from nxjax.scipy.special import operands
 from nxjax.trace.core import Op
 
 
@@ -54,6 +57,20 @@ def test_names_of_a_package(package):
     names = [n for n in dir(module) if not n.startswith("_")]
     assert len(names) >= 4
     assert all(getattr(module, n) is not None for n in names if n != "newaxis")
+
+
+def test_no_public_module_shows_what_completes_docstrings():
+    helpers = [documented.example, documented.named, documented.with_calls, operands.described]
+    helpers += [sampler.sampler, sampler.placed]
+    places = [nx._PLACES.get(f"nxjax.{m}", f"nxjax.{m}") for m in nx._MODULES]
+    inner = ["numpy.linalg", "numpy.fft", "lax.linalg", "nn.initializers"]
+    inner += [f"scipy.{m}" for m in nx.scipy._MODULES] + [f"scipy.stats.{m}" for m in nx.scipy.stats._MODULES]
+    faces = [importlib.import_module(name) for name in ["nxjax", *places, *(f"nxjax.{m}" for m in inner)]]
+    shown = {
+        face.__name__: [n for n, x in vars(face).items() if not n.startswith("_") and any(x is h for h in helpers)]
+        for face in faces
+    }
+    assert len(shown) > 60 and not any(shown.values()), {face: names for face, names in shown.items() if names}
 
 
 def test_unknown_names_are_attribute_errors():

@@ -11,7 +11,7 @@ from nxjax.lax import primitives
 from nxjax.lax._polar import qdwh
 from nxjax.lax._tridiagonal import tridiagonal_solve
 from nxjax.lax.slices import slice_in_dim
-from nxjax.numpy.documented import example
+from nxjax.numpy.documented import example as _example
 from nxjax.ops import linalg_eigen, linalg_hessenberg, linalg_lu, linalg_qr, linalg_schur, linalg_svd, linalg_triangular
 from nxjax.ops.arithmetic import add, mul, sub
 from nxjax.ops.base import require
@@ -104,7 +104,7 @@ class EigImplementation(Enum):
     LAPACK = "lapack"
 
 
-@example("jnp.array([[4.0, 2.0], [2.0, 5.0]])", "[[2.0, 0.0], [1.0, 2.0]]", then=".tolist()")
+@_example("jnp.array([[4.0, 2.0], [2.0, 5.0]])", "[[2.0, 0.0], [1.0, 2.0]]", then=".tolist()")
 def cholesky(x: Any, *, symmetrize_input: bool = True) -> Array:
     """The lower triangular L with L L^H = x; NaN where x is not positive definite.
 
@@ -173,7 +173,7 @@ def lu(x: Any) -> list[Array]:
     return list(linalg_lu.lu(as_value(x, "lu")))
 
 
-@example("jnp.array([2, 1]), 3", "[2, 1, 0]", then=".tolist()")
+@_example("jnp.array([2, 1]), 3", "[2, 1, 0]", then=".tolist()")
 def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Array:
     """The permutation that row swaps make.
 
@@ -201,7 +201,7 @@ def geqrf(a: Any) -> tuple[Array, Array]:
     return linalg_qr.geqrf(as_value(a, "geqrf"))
 
 
-@example("*lax.linalg.geqrf(jnp.array([[0.0], [2.0]]))", "[[0.0], [-1.0]]", then=".tolist()")
+@_example("*lax.linalg.geqrf(jnp.array([[0.0], [2.0]]))", "[[0.0], [-1.0]]", then=".tolist()")
 def householder_product(a: Any, taus: Any) -> Array:
     """The product of reflectors as `geqrf` packs them: orthonormal columns ``[..., m, n]``.
 
@@ -316,7 +316,7 @@ def eig(
     )
 
 
-@example("jnp.array([[3.0, 0.0], [0.0, 4.0]]), compute_uv=False", "[4.0, 3.0]", then=".tolist()")
+@_example("jnp.array([[3.0, 0.0], [0.0, 4.0]]), compute_uv=False", "[4.0, 3.0]", then=".tolist()")
 def svd(
     x: Any,
     *,
@@ -383,7 +383,7 @@ def lu_solve(lu: Any, permutation: Any, b: Any, trans: int = 0) -> Array:
     return reshape(x, shape=x.shape[:-1]) if vector else x
 
 
-@example("jnp.array([[1.0, 2.0]]), jnp.array([[1.0]]), beta=1.0", "[[6.0]]", then=".tolist()")
+@_example("jnp.array([[1.0, 2.0]]), jnp.array([[1.0]]), beta=1.0", "[[6.0]]", then=".tolist()")
 def symmetric_product(
     a_matrix: Any, c_matrix: Any, *, alpha: float = 1.0, beta: float = 0.0, symmetrize_output: bool = False
 ) -> Array:
@@ -408,7 +408,7 @@ def symmetric_product(
     return add(tril(y), t(tril(y, -1))) if symmetrize_output else y
 
 
-@example("jnp.array([[3.0]]), jnp.array([4.0])", "[[5.0]]", then=".tolist()")
+@_example("jnp.array([[3.0]]), jnp.array([4.0])", "[[5.0]]", then=".tolist()")
 def cholesky_update(r_matrix: Any, w_vector: Any) -> Array:
     """The R of R^T R + w w^T, by Givens rotations (Golub and Van Loan, "Matrix Computations", 6.5.4).
 

@@ -12,7 +12,7 @@ from nxjax import numpy as jnp
 from nxjax import random
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.lax.sharding import with_sharding_constraint
-from nxjax.numpy.documented import example
+from nxjax.numpy.documented import example as _example
 from nxjax.numpy.promotion import as_shape
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -93,7 +93,7 @@ def ones(
     return _laid_out(jnp.ones(shape, _dtype(dtype)), out_sharding)
 
 
-@example("3", "Array([3, 3], dtype=int32)", then="(random.key(0), (2,), int)")
+@_example("3", "Array([3, 3], dtype=int32)", then="(random.key(0), (2,), int)")
 def constant(value: ArrayLike, dtype: DTypeLike | None = None) -> Initializer:
     """``value`` everywhere.
 

@@ -64,7 +64,7 @@ def of_other_kind(x: Array, y: Array, preferred: DType | None) -> tuple[Array, A
     return x, y, preferred if fits or x.dtype not in dtypes.INEXACT else None
 
 
-def _operands(where: str, a: Any, b: Any, preferred: DType | None) -> tuple[Array, Array]:
+def _operands(where: str, a: Any, b: Any) -> tuple[Array, Array]:
     x, y = promote(where, a, b)
     if x.dtype not in dtypes.NUMERIC:
         raise DtypeError(f"{where}: does not take this dtype", got=x.type)
@@ -126,7 +126,7 @@ def dot(
     Array(20000, dtype=int32)
     """
     preferred = _preferred(preferred_element_type)
-    x, y = _operands("dot", a, b, preferred)
+    x, y = _operands("dot", a, b)
     if not x.ndim or not y.ndim:
         return _product(x, y, preferred)
     return _dot(x, y, ((x.ndim - 1,), (max(0, y.ndim - 2),)), ((), ()), precision, preferred)
@@ -152,7 +152,7 @@ def matmul(
     if quick is not None:
         return quick
     preferred = _preferred(preferred_element_type)
-    x, y = _operands("matmul", a, b, preferred)
+    x, y = _operands("matmul", a, b)
     if not x.ndim or not y.ndim:
         raise ShapeError(
             "matmul: operands have at least one axis", got=f"{x.type} and {y.type}", fix="use * for scalars"
@@ -180,7 +180,7 @@ def matvec(x1: Any, x2: Any, /) -> Array:
     Raises:
         ShapeError: too few axes, or sizes that do not fit.
     """
-    x, y = _operands("matvec", x1, x2, None)
+    x, y = _operands("matvec", x1, x2)
     if x.ndim < 2 or y.ndim < 1:
         raise ShapeError("matvec: needs a matrix and a vector", got=f"{x.type} and {y.type}")
     out = matmul(x, ops.reshape(y, shape=(*y.shape, 1)))
@@ -194,7 +194,7 @@ def vecmat(x1: Any, x2: Any, /) -> Array:
     Raises:
         ShapeError: too few axes, or sizes that do not fit.
     """
-    x, y = _operands("vecmat", x1, x2, None)
+    x, y = _operands("vecmat", x1, x2)
     if x.ndim < 1 or y.ndim < 2:
         raise ShapeError("vecmat: needs a vector and a matrix", got=f"{x.type} and {y.type}")
     out = matmul(ops.reshape(conjugate(x), shape=(*x.shape[:-1], 1, x.shape[-1])), y)
@@ -222,7 +222,7 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None, prefer
     Raises:
         ShapeError: the axis differs in size, or the others do not broadcast.
     """
-    x, y = _operands("vecdot", x1, x2, None)
+    x, y = _operands("vecdot", x1, x2)
     i, j = as_axis("vecdot", axis, x.ndim), as_axis("vecdot", axis, y.ndim)
     if x.shape[i] != y.shape[j]:
         raise ShapeError("vecdot: the axis differs in size", got=f"{x.type} and {y.type} along {axis}")
@@ -247,7 +247,7 @@ def inner(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any 
         ShapeError: the last axes differ in size.
     """
     preferred = _preferred(preferred_element_type)
-    x, y = _operands("inner", a, b, preferred)
+    x, y = _operands("inner", a, b)
     if not x.ndim or not y.ndim:
         return _product(x, y, preferred)
     return _dot(x, y, ((x.ndim - 1,), (y.ndim - 1,)), ((), ()), precision, preferred, "inner")
@@ -283,7 +283,7 @@ def tensordot(
     Array([[3, 4],
            [6, 8]], dtype=int32)
     """
-    x, y = _operands("tensordot", a, b, None)
+    x, y = _operands("tensordot", a, b)
     if isinstance(axes, (tuple, list)) or np.ndim(axes):
         if len(axes) != 2:
             raise TypeError(f"tensordot axes tuple/list must have length 2, got {len(axes)}")

@@ -10,7 +10,7 @@ import numpy as np
 
 from nxjax.errors import ParameterError
 from nxjax.numpy.creation import asarray, filled, placed
-from nxjax.numpy.documented import example
+from nxjax.numpy.documented import example as _example
 from nxjax.numpy.floats import conjugate
 from nxjax.numpy.promotion import as_axes, as_axis, as_operand, convert, promote_inexact, static_int
 from nxjax.numpy.rearranging import roll
@@ -122,7 +122,7 @@ def _one(name: str, kind: str, a: Any, n: int | None, axis: int, norm: str | Non
     return _transform(name, kind, x, None if n is None else (n,), (as_axis(name, axis, x.ndim),), norm)
 
 
-@example("jnp.array([1.0, 0.0, 0.0, 0.0])", "Array([1.+0.j, 1.+0.j, 1.+0.j, 1.+0.j], dtype=complex64)")
+@_example("jnp.array([1.0, 0.0, 0.0, 0.0])", "Array([1.+0.j, 1.+0.j, 1.+0.j, 1.+0.j], dtype=complex64)")
 def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The discrete Fourier transform along ``axis``, complex; ``n`` first cuts it or fills it with zeros.
 
@@ -137,13 +137,13 @@ def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -
     return _one("fft", "FFT", a, n, axis, norm)
 
 
-@example("jnp.array([4.0, 0.0, 0.0, 0.0])", "Array([1., 1., 1., 1.], dtype=float32)", then=".real")
+@_example("jnp.array([4.0, 0.0, 0.0, 0.0])", "Array([1., 1., 1., 1.], dtype=float32)", then=".real")
 def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The inverse of `fft`, with its arguments and errors; complex."""
     return _one("ifft", "IFFT", a, n, axis, norm)
 
 
-@example("jnp.array([1.0, 1.0, 1.0, 1.0])", "Array([4.+0.j, 0.+0.j, 0.+0.j], dtype=complex64)")
+@_example("jnp.array([1.0, 1.0, 1.0, 1.0])", "Array([4.+0.j, 0.+0.j, 0.+0.j], dtype=complex64)")
 def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """`fft` of real input: the ``n // 2 + 1`` frequencies that are not mirrored; raises as `fft`.
 
@@ -153,13 +153,13 @@ def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
     return _one("rfft", "RFFT", a, n, axis, norm)
 
 
-@example("jnp.fft.rfft(jnp.array([1.0, 2.0, 3.0])), n=3", "Array([1., 2., 3.], dtype=float32)", then=".round(4)")
+@_example("jnp.fft.rfft(jnp.array([1.0, 2.0, 3.0])), n=3", "Array([1., 2., 3.], dtype=float32)", then=".round(4)")
 def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The inverse of `rfft`, real; ``n`` is the length of the result, by default the even one."""
     return _one("irfft", "IRFFT", a, n, axis, norm)
 
 
-@example("jnp.ones((2, 2))", "Array([[4., 0.],\n       [0., 0.]], dtype=float32)", then=".real")
+@_example("jnp.ones((2, 2))", "Array([[4., 0.],\n       [0., 0.]], dtype=float32)", then=".real")
 def fftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Array:
     """The discrete Fourier transform along several axes, all by default, or the last ones if sizes ``s`` are given.
 
@@ -170,13 +170,13 @@ def fftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Ar
     return _transform("fftn", "FFT", a, s, axes, norm)
 
 
-@example("jnp.fft.fftn(jnp.eye(2))", "Array([[1., 0.],\n       [0., 1.]], dtype=float32)", then=".real")
+@_example("jnp.fft.fftn(jnp.eye(2))", "Array([[1., 0.],\n       [0., 1.]], dtype=float32)", then=".real")
 def ifftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Array:
     """The inverse of `fftn`, with its arguments and errors."""
     return _transform("ifftn", "IFFT", a, s, axes, norm)
 
 
-@example("jnp.ones((4, 4))", "(4, 3)", then=".shape")
+@_example("jnp.ones((4, 4))", "(4, 3)", then=".shape")
 def rfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Array:
     """`fftn` of real input; the last axis is halved as by `rfft`.
 
@@ -186,7 +186,7 @@ def rfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> A
     return _transform("rfftn", "RFFT", a, s, axes, norm)
 
 
-@example("jnp.fft.rfftn(jnp.ones((3, 3))), s=(3, 3)", "(3, 3)", then=".shape")
+@_example("jnp.fft.rfftn(jnp.ones((3, 3))), s=(3, 3)", "(3, 3)", then=".shape")
 def irfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Array:
     """The inverse of `rfftn`, real; ``s`` is the shape of the result."""
     return _transform("irfftn", "IRFFT", a, s, axes, norm)
@@ -198,7 +198,7 @@ def _two(name: str, kind: str, a: Any, s: Any, axes: Any, norm: str | None) -> A
     return _transform(name, kind, a, s, axes, norm)
 
 
-@example("jnp.ones((5, 2, 2))", "(5, 2, 2)", then=".shape")
+@_example("jnp.ones((5, 2, 2))", "(5, 2, 2)", then=".shape")
 def fft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Array:
     """`fftn` over two axes, by default the last ones.
 
@@ -208,19 +208,19 @@ def fft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -
     return _two("fft2", "FFT", a, s, axes, norm)
 
 
-@example("jnp.fft.fft2(jnp.eye(2))", "Array([[1., 0.],\n       [0., 1.]], dtype=float32)", then=".real")
+@_example("jnp.fft.fft2(jnp.eye(2))", "Array([[1., 0.],\n       [0., 1.]], dtype=float32)", then=".real")
 def ifft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Array:
     """`ifftn` over two axes, by default the last ones."""
     return _two("ifft2", "IFFT", a, s, axes, norm)
 
 
-@example("jnp.ones((2, 4))", "Array([[8., 0., 0.],\n       [0., 0., 0.]], dtype=float32)", then=".real")
+@_example("jnp.ones((2, 4))", "Array([[8., 0., 0.],\n       [0., 0., 0.]], dtype=float32)", then=".real")
 def rfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Array:
     """`rfftn` over two axes, by default the last ones."""
     return _two("rfft2", "RFFT", a, s, axes, norm)
 
 
-@example("jnp.fft.rfft2(jnp.ones((2, 4)))", "(2, 4)", then=".shape")
+@_example("jnp.fft.rfft2(jnp.ones((2, 4)))", "(2, 4)", then=".shape")
 def irfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Array:
     """`irfftn` over two axes, by default the last ones."""
     return _two("irfft2", "IRFFT", a, s, axes, norm)
@@ -229,13 +229,13 @@ def irfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None)
 _OTHER_WAY = {None: "forward", "backward": "forward", "forward": "backward", "ortho": "ortho"}
 
 
-@example("jnp.array([1.0, 2.0, 1.0])", "Array([ 6.,  0., -2.,  0.], dtype=float32)")
+@_example("jnp.array([1.0, 2.0, 1.0])", "Array([ 6.,  0., -2.,  0.], dtype=float32)")
 def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The transform of a signal with Hermitian symmetry, of which the first half is given: real."""
     return irfft(conjugate(as_operand(a, "hfft")), n, axis, _OTHER_WAY.get(norm, norm))
 
 
-@example("jnp.array([6.0, 0.0, -2.0, 0.0])", "Array([1., 2., 1.], dtype=float32)", then=".real")
+@_example("jnp.array([6.0, 0.0, -2.0, 0.0])", "Array([1., 2., 1.], dtype=float32)", then=".real")
 def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The inverse of `hfft`: of a real signal, half of one with Hermitian symmetry."""
     return conjugate(rfft(asarray(a), n, axis, _OTHER_WAY.get(norm, norm)))
@@ -256,7 +256,7 @@ def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> A
     return _frequencies("fftfreq", n, d, dtype, device, np.fft.fftfreq)
 
 
-@example("4", "Array([0.  , 0.25, 0.5 ], dtype=float32)")
+@_example("4", "Array([0.  , 0.25, 0.5 ], dtype=float32)")
 def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
     """The frequencies of `rfft`'s results, for samples ``d`` apart; none is negative."""
     return _frequencies("rfftfreq", n, d, dtype, device, np.fft.rfftfreq)
@@ -272,13 +272,13 @@ def _frequencies(name: str, n: Any, d: Any, dtype: Any, device: Any, plain: Any)
     return placed(convert(frequencies, dtypes.to_inexact(wanted) if name == "rfftfreq" else wanted), device)
 
 
-@example("jnp.fft.fftfreq(4)", "Array([-0.5 , -0.25,  0.  ,  0.25], dtype=float32)")
+@_example("jnp.fft.fftfreq(4)", "Array([-0.5 , -0.25,  0.  ,  0.25], dtype=float32)")
 def fftshift(x: Any, axes: Any = None) -> Array:
     """The zero frequency moved to the middle, along ``axes`` or all."""
     return _shifted("fftshift", x, axes, lambda n: n // 2)
 
 
-@example("jnp.fft.fftshift(jnp.arange(5))", "Array([0, 1, 2, 3, 4], dtype=int32)")
+@_example("jnp.fft.fftshift(jnp.arange(5))", "Array([0, 1, 2, 3, 4], dtype=int32)")
 def ifftshift(x: Any, axes: Any = None) -> Array:
     """The inverse of `fftshift`; not itself where a size is odd."""
     return _shifted("ifftshift", x, axes, lambda n: -(n // 2))

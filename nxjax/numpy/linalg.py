@@ -10,7 +10,7 @@ import numpy as np
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.numpy.contractions import vecdot
 from nxjax.numpy.creation import filled
-from nxjax.numpy.documented import example
+from nxjax.numpy.documented import example as _example
 from nxjax.numpy.floats import conjugate, isnan, real
 from nxjax.numpy.grids import diagonal as _diagonal
 from nxjax.numpy.indexing import take_along_axis
@@ -146,7 +146,7 @@ def qr(a: Any, mode: str = "reduced") -> Any:
         return QRResult(matrix_transpose(packed), taus)
     if mode not in ("reduced", "complete", "r", "full"):
         raise ValueError(f"Unsupported QR decomposition mode '{mode}'")
-    q, r = ops.qr(x, full_matrices=mode in ("complete",))
+    q, r = ops.qr(x, full_matrices=mode == "complete")
     return r if mode == "r" else QRResult(q, r)
 
 
@@ -199,7 +199,7 @@ def svd(
     return SVDResult(u, s, vh)
 
 
-@example("jnp.diag(jnp.array([3.0, -4.0]))", "Array([4., 3.], dtype=float32)")
+@_example("jnp.diag(jnp.array([3.0, -4.0]))", "Array([4., 3.], dtype=float32)")
 def svdvals(x: Any, /) -> Array:
     """Singular values in falling order."""
     return svd(x, compute_uv=False)
@@ -228,7 +228,7 @@ def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> Eigh
     return EighResult(w, v)
 
 
-@example("jnp.array([[2.0, 0.0], [0.0, 1.0]])", "Array([1., 2.], dtype=float32)")
+@_example("jnp.array([[2.0, 0.0], [0.0, 1.0]])", "Array([1., 2.], dtype=float32)")
 def eigvalsh(a: Any, UPLO: str | None = "L", *, symmetrize_input: bool = True) -> Array:
     """Eigenvalues of a symmetric or Hermitian matrix in rising order, real; raises as `eigh`."""
     return eigh(a, UPLO, symmetrize_input)[0]
@@ -249,7 +249,7 @@ def eig(a: Any) -> EigResult:
     return EigResult(*ops.eig(_matrix("eig", a), left=False, right=True, derivative=False))
 
 
-@example("jnp.array([[0.0, -1.0], [1.0, 0.0]])", "dtype('complex64')", then=".dtype")
+@_example("jnp.array([[0.0, -1.0], [1.0, 0.0]])", "dtype('complex64')", then=".dtype")
 def eigvals(a: Any) -> Array:
     """Eigenvalues, complex, in no order.
 
@@ -276,7 +276,7 @@ def _solve_matrix(a: Array, b: Array) -> Array:
     return _triangular(lu, _triangular(lu, b, lower=True, unit=True), lower=False)
 
 
-@example("jnp.array([[2.0, 0.0], [0.0, 4.0]]), jnp.array([2.0, 2.0])", "Array([1. , 0.5], dtype=float32)")
+@_example("jnp.array([[2.0, 0.0], [0.0, 4.0]]), jnp.array([2.0, 2.0])", "Array([1. , 0.5], dtype=float32)")
 def solve(a: Any, b: Any) -> Array:
     """The solution x of a x = b for ``a`` ``[..., n, n]``; a vector ``b`` gives a vector, a singular ``a`` inf or nan.
 
@@ -303,7 +303,7 @@ def solve(a: Any, b: Any) -> Array:
     return ops.reshape(out, shape=out.shape[:-1]) if vector else out
 
 
-@example("jnp.array([[2.0, 0.0], [0.0, 4.0]])", "Array([[0.5 , 0.  ],\n       [0.  , 0.25]], dtype=float32)")
+@_example("jnp.array([[2.0, 0.0], [0.0, 4.0]])", "Array([[0.5 , 0.  ],\n       [0.  , 0.25]], dtype=float32)")
 def inv(a: Any) -> Array:
     """The inverse of square matrices; inf or nan where there is none.
 
@@ -365,7 +365,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None, *, numpy_resid: bool = False) -> tu
     return out, residuals, rank, s
 
 
-@example("jnp.array([[2.0, 0.0], [0.0, 0.0]])", "Array([[0.5, 0. ],\n       [0. , 0. ]], dtype=float32)")
+@_example("jnp.array([[2.0, 0.0], [0.0, 0.0]])", "Array([[0.5, 0. ],\n       [0. , 0. ]], dtype=float32)")
 def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None) -> Array:
     """The Moore-Penrose inverse; singular values below ``rtol`` times the largest count as zero.
 
@@ -438,7 +438,7 @@ def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
     return SlogdetResult(convert(sign, dtype), convert(sum_(ops.log(ops.abs(d)), -1), dtypes.real_part(dtype)))
 
 
-@example("jnp.array([[1.0, 2.0], [3.0, 4.0]])", "Array(-2., dtype=float32)")
+@_example("jnp.array([[1.0, 2.0], [3.0, 4.0]])", "Array(-2., dtype=float32)")
 def det(a: Any) -> Array:
     """The determinant. Beyond size 3 its derivative needs a regular matrix.
 
@@ -463,7 +463,7 @@ def _det(x: Array) -> Array:
     return _lu_sign(lu, pivots) * prod(_diagonal(lu, 0, -2, -1), -1)
 
 
-@example("jnp.ones((3, 3))", "Array(1, dtype=int32)")
+@_example("jnp.ones((3, 3))", "Array(1, dtype=int32)")
 def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any = None) -> Array:
     """The number of singular values above ``rtol`` times the largest, or above ``tol``, as int32.
 
@@ -486,7 +486,7 @@ def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any =
     return sum_(convert(s > as_operand(tol, "matrix_rank")[..., None], dtypes.int32), -1)
 
 
-@example("jnp.diag(jnp.array([8.0, 2.0]))", "Array(4., dtype=float32)")
+@_example("jnp.diag(jnp.array([8.0, 2.0]))", "Array(4., dtype=float32)")
 def cond(x: Any, p: Any = None) -> Array:
     """The condition number: the norm of x times that of its inverse; for 2-norms, a ratio of singular values.
 
@@ -562,7 +562,7 @@ def tensorinv(a: Any, ind: int = 2) -> Array:
     return ops.reshape(inv(ops.reshape(x, shape=(n, m))), shape=(*right, *left))
 
 
-@example("2 * jnp.eye(6).reshape(2, 3, 6), jnp.ones((2, 3))", "Array([0.5, 0.5, 0.5, 0.5, 0.5, 0.5], dtype=float32)")
+@_example("2 * jnp.eye(6).reshape(2, 3, 6), jnp.ones((2, 3))", "Array([0.5, 0.5, 0.5, 0.5, 0.5, 0.5], dtype=float32)")
 def tensorsolve(a: Any, b: Any, axes: Any = None) -> Array:
     """The x with tensordot(a, x, x.ndim) = b.
 

@@ -391,7 +391,7 @@ def read(
             ),
             slice_sizes=plan.windows,
             mode=GatherScatterMode.from_any(mode_name(mode)),
-            fill_value=_fill(x, mode, fill_value),
+            fill_value=_fill(mode, fill_value),
             indices_are_sorted=indices_are_sorted or plan.unique,
             unique_indices=unique_indices or plan.unique,
         )
@@ -423,7 +423,7 @@ def mode_name(mode: Any) -> str:
     return _MODES[name]
 
 
-def _fill(x: Array, mode: Any, fill_value: Any) -> Any:
+def _fill(mode: Any, fill_value: Any) -> Any:
     if mode_name(mode) != "fill":
         return None
     if isinstance(fill_value, (Array, np.ndarray, np.generic)):

@@ -10,7 +10,7 @@ from typing import Any, Final
 from nxjax import lax
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError
-from nxjax.numpy.documented import example
+from nxjax.numpy.documented import example as _example
 from nxjax.numpy.promotion import as_operand
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -36,7 +36,7 @@ def _rounded(x: Array) -> Array:
     return x if x.dtype in dtypes.INTEGER else lax.round(x)
 
 
-@example("jnp.array([0.0, 10.0, 20.0]), [jnp.array([0.5, 5.0])], order=1", "[5.0, 0.0]", then=".tolist()")
+@_example("jnp.array([0.0, 10.0, 20.0]), [jnp.array([0.5, 5.0])], order=1", "[5.0, 0.0]", then=".tolist()")
 def map_coordinates(
     input: Any, coordinates: Sequence[Any], order: int, mode: str = "constant", cval: Any = 0.0
 ) -> Array:

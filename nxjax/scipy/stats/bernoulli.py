@@ -6,11 +6,12 @@ from typing import Any
 
 from nxjax import numpy as jnp
 from nxjax.scipy.special.entropies import xlog1py, xlogy
-from nxjax.scipy.stats.family import described, mass, match_weak_type, operands, within_support
+from nxjax.scipy.stats.family import described as _described
+from nxjax.scipy.stats.family import mass, match_weak_type, operands, within_support
 from nxjax.trace.core import Array
 
 
-@described("1, 0.3", "-1.204")
+@_described("1, 0.3", "-1.204")
 def logpmf(k: Any, p: Any, loc: Any = 0) -> Array:
     """Logarithm of the probability of ``k - loc``, which is 1 with probability ``p`` and else 0."""
     v, p, loc = operands("bernoulli.logpmf", k, p, loc)
@@ -21,7 +22,7 @@ def logpmf(k: Any, p: Any, loc: Any = 0) -> Array:
 pmf = mass(logpmf, "1, 0.3", "0.3")
 
 
-@described("1, 0.3", "1.0")
+@_described("1, 0.3", "1.0")
 def cdf(k: Any, p: Any) -> Array:
     """Probability of a number at most ``k``."""
     k, p = operands("bernoulli.cdf", k, p)
@@ -30,7 +31,7 @@ def cdf(k: Any, p: Any) -> Array:
     )
 
 
-@described("0.4, 0.3", "0.0")
+@_described("0.4, 0.3", "0.0")
 def ppf(q: Any, p: Any) -> Array:
     """The smallest number with `cdf` at least ``q``; NaN outside [0, 1]."""
     q, p = operands("bernoulli.ppf", q, p)

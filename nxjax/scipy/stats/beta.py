@@ -11,11 +11,12 @@ from nxjax.scipy.special.entropies import xlog1py, xlogy
 from nxjax.scipy.special.gammas import betaln
 from nxjax.scipy.special.incomplete import betainc
 from nxjax.scipy.special.operands import widened
-from nxjax.scipy.stats.family import density, described, log, logarithm, operands, within_support
+from nxjax.scipy.stats.family import density, log, logarithm, operands, within_support
+from nxjax.scipy.stats.family import described as _described
 from nxjax.trace.core import Array
 
 
-@described("0.7, 2.3, 1.4", "0.4482")
+@_described("0.7, 2.3, 1.4", "0.4482")
 def logpdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the density proportional to z^(a - 1) (1 - z)^(b - 1), z = (x - loc) / scale in [0, 1]."""
     return widened(_logpdf, *operands("beta.logpdf", x, a, b, loc, scale))
@@ -36,14 +37,14 @@ def _position(x: Array, loc: Array, scale: Array) -> Array:
     return clamp(like(z, 0), z, like(z, 1))
 
 
-@described("0.7, 2.3, 1.4", "0.5839")
+@_described("0.7, 2.3, 1.4", "0.5839")
 def cdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Probability of a number at most ``x``."""
     x, a, b, loc, scale = operands("beta.cdf", x, a, b, loc, scale)
     return betainc(a, b, _position(x, loc, scale))
 
 
-@described("0.7, 2.3, 1.4", "0.4161")
+@_described("0.7, 2.3, 1.4", "0.4161")
 def sf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Probability of a number above ``x``."""
     x, a, b, loc, scale = operands("beta.sf", x, a, b, loc, scale)

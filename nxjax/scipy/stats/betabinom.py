@@ -7,11 +7,12 @@ from typing import Any
 from nxjax import numpy as jnp
 from nxjax.scipy.special.gammas import betaln
 from nxjax.scipy.special.operands import widened
-from nxjax.scipy.stats.family import described, log, mass, match_weak_type, operands, within_support
+from nxjax.scipy.stats.family import described as _described
+from nxjax.scipy.stats.family import log, mass, match_weak_type, operands, within_support
 from nxjax.trace.core import Array
 
 
-@described("1, 5, 1.2, 2.3", "-1.4034")
+@_described("1, 5, 1.2, 2.3", "-1.4034")
 def logpmf(k: Any, n: Any, a: Any, b: Any, loc: Any = 0) -> Array:
     """Logarithm of the probability of ``k - loc`` successes in ``n`` tosses whose probability is beta(a, b)."""
     v, n, a, b, loc = operands("betabinom.logpmf", k, n, a, b, loc)

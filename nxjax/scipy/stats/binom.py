@@ -7,11 +7,12 @@ from typing import Any
 from nxjax import numpy as jnp
 from nxjax.ops.special import lgamma
 from nxjax.scipy.special.entropies import xlog1py, xlogy
-from nxjax.scipy.stats.family import described, mass, operands, within_support
+from nxjax.scipy.stats.family import described as _described
+from nxjax.scipy.stats.family import mass, operands, within_support
 from nxjax.trace.core import Array
 
 
-@described("1, 5, 0.3", "-1.0212")
+@_described("1, 5, 0.3", "-1.0212")
 def logpmf(k: Any, n: Any, p: Any, loc: Any = 0) -> Array:
     """Logarithm of the probability of ``k - loc`` successes in ``n`` tosses of probability ``p``."""
     k, n, p, loc = operands("binom.logpmf", k, n, p, loc)

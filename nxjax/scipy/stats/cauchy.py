@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from nxjax import numpy as jnp
-from nxjax.scipy.stats.family import density, derived, described, log, log1p, operands
+from nxjax.scipy.stats.family import density, derived, log, log1p, operands
+from nxjax.scipy.stats.family import described as _described
 from nxjax.trace.core import Array
 
 
-@described("0.7, 0.3, 1.7", "-1.7292")
+@_described("0.7, 0.3, 1.7", "-1.7292")
 def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the density 1 / (pi scale (1 + z^2)), z = (x - loc) / scale."""
     x, loc, scale = operands("cauchy.logpdf", x, loc, scale)
@@ -23,14 +24,14 @@ def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 pdf = density(logpdf, "0.7, 0.3, 1.7", "0.1774")
 
 
-@described("0.7, 0.3, 1.7", "0.5736")
+@_described("0.7, 0.3, 1.7", "0.5736")
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Probability of a number at most ``x``."""
     x, loc, scale = operands("cauchy.cdf", x, loc, scale)
     return _below((x - loc) / scale)
 
 
-@described("0.7, 0.3, 1.7", "0.4264")
+@_described("0.7, 0.3, 1.7", "0.4264")
 def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Probability of a number above ``x``."""
     x, loc, scale = operands("cauchy.sf", x, loc, scale)
@@ -54,7 +55,7 @@ logcdf, logsf = (
 )
 
 
-@described("0.4, 0.3, 1.7", "-0.2524")
+@_described("0.4, 0.3, 1.7", "-0.2524")
 def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The number with `cdf` ``q``; NaN outside [0, 1]."""
     q, loc, scale = operands("cauchy.ppf", q, loc, scale)
@@ -70,7 +71,7 @@ def _quantile(q: Array) -> Array:
     return jnp.where((q >= 0) & (q <= 1), z, np.nan)
 
 
-@described("0.4, 0.3, 1.7", "0.8524")
+@_described("0.4, 0.3, 1.7", "0.8524")
 def isf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The number with `sf` ``q``; NaN outside [0, 1]."""
     q, loc, scale = operands("cauchy.isf", q, loc, scale)

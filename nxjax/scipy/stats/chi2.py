@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from nxjax.scipy.stats import gamma as _gamma
-from nxjax.scipy.stats.family import density, described, logarithm, operands, within_support
+from nxjax.scipy.stats.family import density, logarithm, operands, within_support
+from nxjax.scipy.stats.family import described as _described
 from nxjax.trace.core import Array
 
 
-@described("0.7, 3.0", "-1.4473")
+@_described("0.7, 3.0", "-1.4473")
 def logpdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the density with ``df`` degrees of freedom."""
     x, df, loc, scale = operands("chi2.logpdf", x, df, loc, scale)
@@ -21,14 +22,14 @@ def logpdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
 pdf = density(logpdf, "0.7, 3.0", "0.2352")
 
 
-@described("0.7, 3.0", "0.1268")
+@_described("0.7, 3.0", "0.1268")
 def cdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Probability of a number at most ``x``."""
     x, df, loc, scale = operands("chi2.cdf", x, df, loc, scale)
     return _gamma.cdf(x, df / 2, loc, 2 * scale)
 
 
-@described("0.7, 3.0", "0.8732")
+@_described("0.7, 3.0", "0.8732")
 def sf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Probability of a number above ``x``."""
     x, df, loc, scale = operands("chi2.sf", x, df, loc, scale)

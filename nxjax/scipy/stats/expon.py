@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from nxjax import numpy as jnp
-from nxjax.scipy.stats.family import density, described, exp, exponential, log, log1p, operands, within_support
+from nxjax.scipy.stats.family import density, exp, exponential, log, log1p, operands, within_support
+from nxjax.scipy.stats.family import described as _described
 from nxjax.trace.core import Array
 
 
-@described("0.7, 0.3, 1.7", "-0.7659")
+@_described("0.7, 0.3, 1.7", "-0.7659")
 def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the density exp(-(x - loc) / scale) / scale for x >= loc."""
     x, loc, scale = operands("expon.logpdf", x, loc, scale)
@@ -19,7 +20,7 @@ def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 pdf = density(logpdf, "0.7, 0.3, 1.7", "0.4649")
 
 
-@described("0.7, 0.3, 1.7", "-0.2353")
+@_described("0.7, 0.3, 1.7", "-0.2353")
 def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the probability of a number above ``x``."""
     x, loc, scale = operands("expon.logsf", x, loc, scale)
@@ -29,14 +30,14 @@ def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 sf = exponential(logsf, "sf", "0.7, 0.3, 1.7", "0.7903")
 
 
-@described("0.7, 0.3, 1.7", "0.2097")
+@_described("0.7, 0.3, 1.7", "0.2097")
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Probability of a number at most ``x``."""
     x, loc, scale = operands("expon.cdf", x, loc, scale)
     return within_support(~(x < loc), -jnp.expm1(-(x - loc) / scale), 0.0)
 
 
-@described("0.7, 0.3, 1.7", "-1.5623")
+@_described("0.7, 0.3, 1.7", "-1.5623")
 def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of `cdf`."""
     x, loc, scale = operands("expon.logcdf", x, loc, scale)
@@ -44,7 +45,7 @@ def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     return log1p(-exp(-z))
 
 
-@described("0.4, 0.3, 1.7", "1.1684")
+@_described("0.4, 0.3, 1.7", "1.1684")
 def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The number with `cdf` ``q``; NaN outside [0, 1]."""
     q, loc, scale = operands("expon.ppf", q, loc, scale)

@@ -11,11 +11,12 @@ from nxjax.ops.select import clamp
 from nxjax.ops.special import lgamma
 from nxjax.scipy.special.entropies import xlogy
 from nxjax.scipy.special.incomplete import gammainc, gammaincc
-from nxjax.scipy.stats.family import density, described, log, logarithm, operands, within_support
+from nxjax.scipy.stats.family import density, log, logarithm, operands, within_support
+from nxjax.scipy.stats.family import described as _described
 from nxjax.trace.core import Array
 
 
-@described("0.7, 2.3", "-1.3179")
+@_described("0.7, 2.3", "-1.3179")
 def logpdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the density z^(a - 1) exp(-z) / (gamma(a) scale), z = (x - loc) / scale."""
     x, a, loc, scale = operands("gamma.logpdf", x, a, loc, scale)
@@ -33,14 +34,14 @@ def _within(function: Callable[[Array, Array], Array], a: Array, z: Array) -> Ar
     return jnp.where(a == 0, float("nan"), value)
 
 
-@described("0.7, 2.3", "0.102")
+@_described("0.7, 2.3", "0.102")
 def cdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Probability of a number at most ``x``."""
     x, a, loc, scale = operands("gamma.cdf", x, a, loc, scale)
     return _within(gammainc, a, (x - loc) / scale)
 
 
-@described("0.7, 2.3", "0.898")
+@_described("0.7, 2.3", "0.898")
 def sf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Probability of a number above ``x``."""
     x, a, loc, scale = operands("gamma.sf", x, a, loc, scale)

@@ -7,11 +7,12 @@ from typing import Any
 from nxjax import numpy as jnp
 from nxjax.ops.special import lgamma
 from nxjax.scipy.special.incomplete import gammainc
-from nxjax.scipy.stats.family import density, described, log, operands
+from nxjax.scipy.stats.family import density, log, operands
+from nxjax.scipy.stats.family import described as _described
 from nxjax.trace.core import Array
 
 
-@described("0.7, 1.5", "-1.1765")
+@_described("0.7, 1.5", "-1.1765")
 def logpdf(x: Any, beta: Any) -> Array:
     """Logarithm of the density proportional to exp(-|x|^beta)."""
     x, beta = operands("gennorm.logpdf", x, beta)
@@ -21,7 +22,7 @@ def logpdf(x: Any, beta: Any) -> Array:
 pdf = density(logpdf, "0.7, 1.5", "0.3084")
 
 
-@described("0.7, 1.5", "0.8114")
+@_described("0.7, 1.5", "0.8114")
 def cdf(x: Any, beta: Any) -> Array:
     """Probability of a number at most ``x``."""
     x, beta = operands("gennorm.cdf", x, beta)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from nxjax.scipy.special.entropies import xlog1py
-from nxjax.scipy.stats.family import described, log, mass, match_weak_type, operands, within_support
+from nxjax.scipy.stats.family import described as _described
+from nxjax.scipy.stats.family import log, mass, match_weak_type, operands, within_support
 from nxjax.trace.core import Array
 
 
-@described("1, 0.3", "-1.204")
+@_described("1, 0.3", "-1.204")
 def logpmf(k: Any, p: Any, loc: Any = 0) -> Array:
     """Logarithm of the probability that the first success is at toss ``k - loc``."""
     v, p, loc = operands("geom.logpmf", k, p, loc)

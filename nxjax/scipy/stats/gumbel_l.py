@@ -7,7 +7,6 @@ from typing import Any
 from nxjax import numpy as jnp
 from nxjax.scipy.stats.family import (
     density,
-    described,
     exp,
     exponential,
     log,
@@ -15,6 +14,9 @@ from nxjax.scipy.stats.family import (
     log_complement,
     operands,
     within_support,
+)
+from nxjax.scipy.stats.family import (
+    described as _described,
 )
 from nxjax.trace.core import Array
 
@@ -25,7 +27,7 @@ def _standard(name: str, x: Any, loc: Any, scale: Any) -> tuple[Array, Array, Ar
     return (x - loc) / scale, scale, scale > 0
 
 
-@described("0.7, 0.3, 1.7", "-1.5606")
+@_described("0.7, 0.3, 1.7", "-1.5606")
 def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the density exp(z - exp(z)) / scale, z = (x - loc) / scale."""
     z, scale, ok = _standard("logpdf", x, loc, scale)
@@ -35,7 +37,7 @@ def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 pdf = density(logpdf, "0.7, 0.3, 1.7", "0.21")
 
 
-@described("0.7, 0.3, 1.7", "-1.2653")
+@_described("0.7, 0.3, 1.7", "-1.2653")
 def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the probability of a number above ``x``."""
     z, _, ok = _standard("logsf", x, loc, scale)
@@ -45,19 +47,19 @@ def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 sf = exponential(logsf, "sf", "0.7, 0.3, 1.7", "0.2822")
 
 
-@described("0.7, 0.3, 1.7", "0.7178")
+@_described("0.7, 0.3, 1.7", "0.7178")
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Probability of a number at most ``x``."""
     return -jnp.expm1(logsf(x, loc, scale))
 
 
-@described("0.7, 0.3, 1.7", "-0.3315")
+@_described("0.7, 0.3, 1.7", "-0.3315")
 def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of `cdf`."""
     return log_complement(logsf(x, loc, scale))
 
 
-@described("0.4, 0.3, 1.7", "-0.8419")
+@_described("0.4, 0.3, 1.7", "-0.8419")
 def ppf(p: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The number with `cdf` ``p``; NaN outside [0, 1]."""
     p, loc, scale = operands("gumbel_l.ppf", p, loc, scale)

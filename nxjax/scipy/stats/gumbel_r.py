@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from nxjax import numpy as jnp
-from nxjax.scipy.stats.family import density, described, exp, exponential, log, log_complement, operands, within_support
+from nxjax.scipy.stats.family import density, exp, exponential, log, log_complement, operands, within_support
+from nxjax.scipy.stats.family import described as _described
 from nxjax.trace.core import Array
 
 
@@ -15,7 +16,7 @@ def _standard(name: str, x: Any, loc: Any, scale: Any) -> tuple[Array, Array, Ar
     return (x - loc) / scale, scale, scale > 0
 
 
-@described("0.7, 0.3, 1.7", "-1.5563")
+@_described("0.7, 0.3, 1.7", "-1.5563")
 def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the density exp(-z - exp(-z)) / scale, z = (x - loc) / scale."""
     z, scale, ok = _standard("logpdf", x, loc, scale)
@@ -25,7 +26,7 @@ def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 pdf = density(logpdf, "0.7, 0.3, 1.7", "0.2109")
 
 
-@described("0.7, 0.3, 1.7", "-0.7903")
+@_described("0.7, 0.3, 1.7", "-0.7903")
 def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the probability of a number at most ``x``."""
     z, _, ok = _standard("logcdf", x, loc, scale)
@@ -35,19 +36,19 @@ def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 cdf = exponential(logcdf, "cdf", "0.7, 0.3, 1.7", "0.4537")
 
 
-@described("0.7, 0.3, 1.7", "0.5463")
+@_described("0.7, 0.3, 1.7", "0.5463")
 def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Probability of a number above ``x``."""
     return -jnp.expm1(logcdf(x, loc, scale))
 
 
-@described("0.7, 0.3, 1.7", "-0.6046")
+@_described("0.7, 0.3, 1.7", "-0.6046")
 def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of `sf`."""
     return log_complement(logcdf(x, loc, scale))
 
 
-@described("0.4, 0.3, 1.7", "0.4486")
+@_described("0.4, 0.3, 1.7", "0.4486")
 def ppf(p: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The number with `cdf` ``p``; NaN outside [0, 1]."""
     p, loc, scale = operands("gumbel_r.ppf", p, loc, scale)

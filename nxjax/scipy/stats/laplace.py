@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from nxjax import numpy as jnp
-from nxjax.scipy.stats.family import density, described, exp, log, operands
+from nxjax.scipy.stats.family import density, exp, log, operands
+from nxjax.scipy.stats.family import described as _described
 from nxjax.trace.core import Array
 
 
-@described("0.7, 0.3, 1.7", "-1.4591")
+@_described("0.7, 0.3, 1.7", "-1.4591")
 def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the density exp(-|x - loc| / scale) / (2 scale)."""
     x, loc, scale = operands("laplace.logpdf", x, loc, scale)
@@ -19,7 +20,7 @@ def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 pdf = density(logpdf, "0.7, 0.3, 1.7", "0.2325")
 
 
-@described("0.7, 0.3, 1.7", "0.6048")
+@_described("0.7, 0.3, 1.7", "0.6048")
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Probability of a number at most ``x``."""
     x, loc, scale = operands("laplace.cdf", x, loc, scale)

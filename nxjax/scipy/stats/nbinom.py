@@ -6,11 +6,12 @@ from typing import Any
 
 from nxjax.ops.special import lgamma
 from nxjax.scipy.special.entropies import xlog1py, xlogy
-from nxjax.scipy.stats.family import described, mass, match_weak_type, operands, within_support
+from nxjax.scipy.stats.family import described as _described
+from nxjax.scipy.stats.family import mass, match_weak_type, operands, within_support
 from nxjax.trace.core import Array
 
 
-@described("1, 5, 0.3", "-4.7671")
+@_described("1, 5, 0.3", "-4.7671")
 def logpmf(k: Any, n: Any, p: Any, loc: Any = 0) -> Array:
     """Logarithm of the probability of ``k - loc`` failures before the ``n``-th success."""
     v, n, p, loc = operands("nbinom.logpmf", k, n, p, loc)

@@ -7,11 +7,12 @@ from typing import Any
 
 from nxjax.ops.elementary import log
 from nxjax.scipy.special.errs import log_ndtr, ndtr, ndtri
-from nxjax.scipy.stats.family import density, described, operands
+from nxjax.scipy.stats.family import density, operands
+from nxjax.scipy.stats.family import described as _described
 from nxjax.trace.core import Array
 
 
-@described("0.7, 0.3, 1.7", "-1.4772")
+@_described("0.7, 0.3, 1.7", "-1.4772")
 def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the density with mean ``loc`` and deviation ``scale``."""
     x, loc, scale = operands("norm.logpdf", x, loc, scale)
@@ -27,38 +28,38 @@ def _standard(name: str, x: Any, loc: Any, scale: Any) -> Array:
     return (x - loc) / scale
 
 
-@described("0.7, 0.3, 1.7", "0.593")
+@_described("0.7, 0.3, 1.7", "0.593")
 def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Probability of a number at most ``x``."""
     return ndtr(_standard("cdf", x, loc, scale))
 
 
-@described("0.7, 0.3, 1.7", "-0.5225")
+@_described("0.7, 0.3, 1.7", "-0.5225")
 def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of `cdf`, accurate in the tail."""
     return log_ndtr(_standard("logcdf", x, loc, scale))
 
 
-@described("0.7, 0.3, 1.7", "0.407")
+@_described("0.7, 0.3, 1.7", "0.407")
 def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Probability of a number above ``x``."""
     return ndtr(-_standard("sf", x, loc, scale))
 
 
-@described("0.7, 0.3, 1.7", "-0.899")
+@_described("0.7, 0.3, 1.7", "-0.899")
 def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of `sf`, accurate in the tail."""
     return log_ndtr(-_standard("logsf", x, loc, scale))
 
 
-@described("0.4, 0.3, 1.7", "-0.1307")
+@_described("0.4, 0.3, 1.7", "-0.1307")
 def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The number with `cdf` ``q``."""
     q, loc, scale = operands("norm.ppf", q, loc, scale)
     return ndtri(q) * scale + loc
 
 
-@described("0.4, 0.3, 1.7", "0.7307")
+@_described("0.4, 0.3, 1.7", "0.7307")
 def isf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The number with `sf` ``q``."""
     q, loc, scale = operands("norm.isf", q, loc, scale)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from nxjax.scipy.stats.family import density, described, exp, exponential, log, log1p, operands, within_support
+from nxjax.scipy.stats.family import density, exp, exponential, log, log1p, operands, within_support
+from nxjax.scipy.stats.family import described as _described
 from nxjax.trace.core import Array
 
 
-@described("2.5, 1.5", "-1.8853")
+@_described("2.5, 1.5", "-1.8853")
 def logpdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the density b / (scale z^(b + 1)), z = (x - loc) / scale >= 1."""
     x, b, loc, scale = operands("pareto.logpdf", x, b, loc, scale)
@@ -18,7 +19,7 @@ def logpdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
 pdf = density(logpdf, "2.5, 1.5", "0.1518")
 
 
-@described("2.5, 1.5", "-1.3744")
+@_described("2.5, 1.5", "-1.3744")
 def logsf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the probability of a number above ``x``."""
     x, b, loc, scale = operands("pareto.logsf", x, b, loc, scale)
@@ -28,21 +29,21 @@ def logsf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
 sf = exponential(logsf, "sf", "2.5, 1.5", "0.253")
 
 
-@described("2.5, 1.5", "-0.2917")
+@_described("2.5, 1.5", "-0.2917")
 def logcdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of `cdf`."""
     x, b, loc, scale = operands("pareto.logcdf", x, b, loc, scale)
     return within_support(~(x < loc + scale), log1p(-(((x - loc) / scale) ** -b)))
 
 
-@described("2.5, 1.5", "0.747")
+@_described("2.5, 1.5", "0.747")
 def cdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Probability of a number at most ``x``."""
     x, b, loc, scale = operands("pareto.cdf", x, b, loc, scale)
     return within_support(~(x < loc + scale), 1 - ((x - loc) / scale) ** -b, 0.0)
 
 
-@described("0.4, 1.5", "1.4057")
+@_described("0.4, 1.5", "1.4057")
 def ppf(q: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """The number with `cdf` ``q``; NaN outside [0, 1]."""
     q, b, loc, scale = operands("pareto.ppf", q, b, loc, scale)

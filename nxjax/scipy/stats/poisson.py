@@ -9,12 +9,13 @@ from nxjax import numpy as jnp
 from nxjax.ops.special import lgamma
 from nxjax.scipy.special.entropies import xlogy
 from nxjax.scipy.special.incomplete import gammaincc
-from nxjax.scipy.stats.family import described, exp, log, mass, match_weak_type, operands, within_support
+from nxjax.scipy.stats.family import described as _described
+from nxjax.scipy.stats.family import exp, log, mass, match_weak_type, operands, within_support
 from nxjax.trace.core import Array
 from nxjax.transforms.control.while_loop import fori_loop
 
 
-@described("1, 2.3", "-1.4671")
+@_described("1, 2.3", "-1.4671")
 def logpmf(k: Any, mu: Any, loc: Any = 0) -> Array:
     """Logarithm of the probability of ``k - loc`` with mean ``mu``."""
     k, mu, loc = operands("poisson.logpmf", k, mu, loc)
@@ -26,7 +27,7 @@ def logpmf(k: Any, mu: Any, loc: Any = 0) -> Array:
 pmf = mass(logpmf, "1, 2.3", "0.2306")
 
 
-@described("1, 2.3", "0.3309")
+@_described("1, 2.3", "0.3309")
 def cdf(k: Any, mu: Any, loc: Any = 0) -> Array:
     """Probability of a number at most ``k``."""
     v, mu, loc = operands("poisson.cdf", k, mu, loc)

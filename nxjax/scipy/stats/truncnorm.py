@@ -7,7 +7,8 @@ from typing import Any
 from nxjax import numpy as jnp
 from nxjax.scipy.special.errs import log_ndtr
 from nxjax.scipy.stats import norm as _norm
-from nxjax.scipy.stats.family import density, described, exp, exponential, log, log1p, operands, within_support
+from nxjax.scipy.stats.family import density, exp, exponential, log, log1p, operands, within_support
+from nxjax.scipy.stats.family import described as _described
 from nxjax.trace.core import Array
 
 
@@ -31,7 +32,7 @@ def _standard(name: str, x: Any, a: Any, b: Any, loc: Any, scale: Any) -> tuple[
     return (x - loc) / scale, a, b, scale
 
 
-@described("0.7, -1.0, 1.5", "-0.9084")
+@_described("0.7, -1.0, 1.5", "-0.9084")
 def logpdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the density; ``a`` and ``b`` are the bounds in units of ``scale`` from ``loc``."""
     z, a, b, scale = _standard("logpdf", x, a, b, loc, scale)
@@ -42,7 +43,7 @@ def logpdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
 pdf = density(logpdf, "0.7, -1.0, 1.5", "0.4031")
 
 
-@described("0.7, -1.0, 1.5", "-0.2564")
+@_described("0.7, -1.0, 1.5", "-0.2564")
 def logcdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the probability of a number at most ``x``."""
     z, a, b, _ = _standard("logcdf", x, a, b, loc, scale)
@@ -51,7 +52,7 @@ def logcdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     return jnp.where(a < b, value, float("nan"))
 
 
-@described("0.7, -1.0, 1.5", "-1.4866")
+@_described("0.7, -1.0, 1.5", "-1.4866")
 def logsf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
     """Logarithm of the probability of a number above ``x``."""
     z, a, b, _ = _standard("logsf", x, a, b, loc, scale)
