@@ -316,32 +316,14 @@ def _same_class(numbers: Any, cls: Any) -> Any:
     return cls(**{name: getattr(numbers, name) for name in fields})
 
 
-# What the arrays of a function's example are, and what the call prints.
-_EXAMPLES: dict[str, tuple[str, str]] = {
-    "scatter": (
-        "jnp.array([10, 10, 10]), jnp.array([[0], [7]]), jnp.array([1, 2])",
-        "Array([ 1, 10, 10], dtype=int32)",
-    ),
-    "scatter_add": (
-        "jnp.array([3, 3, 3]), jnp.array([[0], [0], [7]]), jnp.array([1, 2, 5])",
-        "Array([6, 3, 3], dtype=int32)",
-    ),
-    "scatter_sub": (
-        "jnp.array([3, 3, 3]), jnp.array([[0], [0], [7]]), jnp.array([1, 2, 5])",
-        "Array([0, 3, 3], dtype=int32)",
-    ),
-    "scatter_mul": (
-        "jnp.array([3, 3, 3]), jnp.array([[0], [0], [7]]), jnp.array([2, 5, 7])",
-        "Array([30,  3,  3], dtype=int32)",
-    ),
-    "scatter_min": (
-        "jnp.array([3, 3, 3]), jnp.array([[0], [0], [7]]), jnp.array([1, 2, 5])",
-        "Array([1, 3, 3], dtype=int32)",
-    ),
-    "scatter_max": (
-        "jnp.array([3, 3, 3]), jnp.array([[0], [0], [7]]), jnp.array([4, 2, 5])",
-        "Array([4, 3, 3], dtype=int32)",
-    ),
+# Of a function's example the operand, the updates, and what the call prints.
+_EXAMPLES: dict[str, tuple[str, str, str]] = {
+    "scatter": ("[10, 10, 10]", "[1, 2]", "Array([ 1, 10, 10], dtype=int32)"),
+    "scatter_add": ("[3, 3, 3]", "[1, 2, 5]", "Array([6, 3, 3], dtype=int32)"),
+    "scatter_sub": ("[3, 3, 3]", "[1, 2, 5]", "Array([0, 3, 3], dtype=int32)"),
+    "scatter_mul": ("[3, 3, 3]", "[2, 5, 7]", "Array([30,  3,  3], dtype=int32)"),
+    "scatter_min": ("[3, 3, 3]", "[1, 2, 5]", "Array([1, 3, 3], dtype=int32)"),
+    "scatter_max": ("[3, 3, 3]", "[4, 2, 5]", "Array([4, 3, 3], dtype=int32)"),
 }
 _SCATTERED = """{line} Windows of the operand at ``scatter_indices`` take ``updates``.
 
@@ -382,7 +364,9 @@ def _scatter_face(op: scatters.Scatter) -> Callable[..., Array]:
             mode=GatherScatterMode.from_any(mode),
         )
 
-    arrays, shown = _EXAMPLES[op.name]
+    operand, updates, shown = _EXAMPLES[op.name]
+    places = "[[0], [7]]" if op.name == "scatter" else "[[0], [0], [7]]"
+    arrays = ", ".join(f"jnp.array({x})" for x in (operand, places, updates))
     call = f"{arrays}, lax.ScatterDimensionNumbers((), (0,), (0,))"
     return named(function, op.name, __name__, _SCATTERED.format(line=type(op).__doc__), (call, shown))
 

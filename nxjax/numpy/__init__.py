@@ -10,6 +10,8 @@ import importlib as _importlib
 from typing import Any as _Any
 
 from nxjax.numpy import methods as _methods
+from nxjax.trace.lazy import homes as _homes
+from nxjax.trace.lazy import lazy as _lazy
 
 # file -> the public names it holds, but for those that ops say of themselves
 _FILES: dict[str, str] = {
@@ -87,8 +89,9 @@ _FILES: dict[str, str] = {
     "standard": "__array_namespace_info__",
     "selection": "where select piecewise choose extract compress nonzero flatnonzero argwhere",
 }
-_HOMES: dict[str, str] = {name: file for file, names in _FILES.items() for name in names.split()}
+_HOMES = _homes(_FILES)
 _MODULES = ("linalg", "fft")
+_find, _ = _lazy(__name__, _HOMES, _MODULES)
 
 _methods.attach()
 
@@ -100,20 +103,17 @@ def _of_ops() -> dict[str, str]:
 
 
 def __getattr__(name: str) -> _Any:
-    file = _HOMES.get(name)
-    if file is not None:
-        found = getattr(_importlib.import_module(f"nxjax.numpy.{file}"), name)
-    elif name == "ndarray":
-        from nxjax.trace.core import Array as found
-    elif name in _MODULES:
-        return _importlib.import_module(f"nxjax.numpy.{name}")
-    elif name == "__all__":
+    if name in _HOMES or name in _MODULES:
+        return _find(name)
+    if name == "__all__":
         listed = _importlib.import_module("nxjax.ops.vocabulary").LISTED["numpy"]
         return sorted({*_HOMES, *listed, *_MODULES, "ndarray"})
+    if name == "ndarray":
+        from nxjax.trace.core import Array as found
     elif name in _of_ops():
         found = getattr(_importlib.import_module("nxjax.numpy.elementwise"), name)
     else:
-        raise AttributeError(f"module 'nxjax.numpy' has no attribute {name!r}")
+        return _find(name)
     globals()[name] = found
     return found
 

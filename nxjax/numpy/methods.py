@@ -94,6 +94,12 @@ def _index(self: Any) -> int:
     return int(self.numpy()[()])
 
 
+def _elements(self: Any, what: str) -> np.ndarray[Any, Any]:
+    if isinstance(self, Tracer):
+        raise _traced(ConcretizationTypeError, self, f"{what} a traced value", "return it from the function")
+    return self.numpy()
+
+
 def _item(self: Any, *args: int) -> Any:
     """The element as a Python number: of an array with one element, or at the place that is given.
 
@@ -105,9 +111,7 @@ def _item(self: Any, *args: int) -> Any:
     >>> jnp.array([[5]]).item(), jnp.array([1.5, 2.5]).item(1)
     (5, 2.5)
     """
-    if isinstance(self, Tracer):
-        raise _traced(ConcretizationTypeError, self, "item() of a traced value", "return it from the function")
-    return self.numpy().item(*args)
+    return _elements(self, "item() of").item(*args)
 
 
 def _tolist(self: Any) -> Any:
@@ -120,9 +124,7 @@ def _tolist(self: Any) -> Any:
     >>> jnp.array([[1, 2], [3, 4]]).tolist(), jnp.array(5).tolist()
     ([[1, 2], [3, 4]], 5)
     """
-    if isinstance(self, Tracer):
-        raise _traced(ConcretizationTypeError, self, "tolist() of a traced value", "return it from the function")
-    return self.numpy().tolist()
+    return _elements(self, "tolist() of").tolist()
 
 
 def _round(self: Any, ndigits: int | None = None) -> Any:
@@ -200,9 +202,7 @@ def _rebuild(data: np.ndarray[Any, Any], weak: bool) -> DeviceArray:
 
 
 def _reduce(self: Any) -> Any:
-    if isinstance(self, Tracer):
-        raise _traced(ConcretizationTypeError, self, "pickling a traced value", "return it from the function")
-    return _rebuild, (readonly_view(self.numpy()), self.type.weak)
+    return _rebuild, (readonly_view(_elements(self, "pickling")), self.type.weak)
 
 
 def _copy(self: Any) -> Any:
@@ -387,9 +387,7 @@ def _tobytes(self: Any, order: str = "C") -> bytes:
     >>> jnp.array([1, 2], jnp.uint8).tobytes()
     b'\\x01\\x02'
     """
-    if isinstance(self, Tracer):
-        raise _traced(ConcretizationTypeError, self, "tobytes() of a traced value", "return it from the function")
-    return self.numpy().tobytes(order)
+    return _elements(self, "tobytes() of").tobytes(order)
 
 
 def _property(name: str, doc: str) -> property:

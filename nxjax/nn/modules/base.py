@@ -259,6 +259,11 @@ def pair(module: str, name: str, value: Any, least: int = 1) -> tuple[int, int]:
     return int(found[0]), int(found[1])
 
 
+def one(value: tuple[int, int]) -> str:
+    """A pair as `repr` shows it: one number for two equal ones."""
+    return str(value[0] if value[0] == value[1] else value)
+
+
 def positive(module: str, **sizes: Any) -> None:
     """Refuse sizes that are no positive ints."""
     for name, value in sizes.items():

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, final
 
 from nxjax import lax
 from nxjax.errors import ParameterError
-from nxjax.nn.modules.base import Module, keys, pair, per_image, positive, uniform
+from nxjax.nn.modules.base import Module, keys, one, pair, per_image, positive, uniform
 from nxjax.numpy.promotion import promote_inexact
 from nxjax.ops.shape import broadcast_in_dim, rev
 from nxjax.trace.core import Array
@@ -36,8 +37,24 @@ def conv2d(
     return y if bias is None else add_channels(y, bias)
 
 
-def _one(value: tuple[int, int]) -> str:
-    return str(value[0] if value[0] == value[1] else value)
+def _drawn(layer: Any, shape: tuple[int, ...], bias: bool, key: Any, dtype: Any) -> tuple[Array, Array | None]:
+    """Weight and bias."""
+    fan_in = math.prod(shape[1:])
+    first, second = keys(key, 2)
+    weight = uniform(first, shape, fan_in, dtype)
+    return weight, uniform(second, (layer.out_channels,), fan_in, dtype) if bias else None
+
+
+def _shown(layer: Any, **window: int) -> str:
+    """Sizes, and what is not as by default."""
+    words = [f"{layer.in_channels}, {layer.out_channels}, kernel_size={one(layer.kernel_size)}"]
+    for name, default in window.items():
+        value = getattr(layer, name)
+        if value != (default, default):
+            words.append(f"{name}={value.lower()!r}" if isinstance(value, str) else f"{name}={one(value)}")
+    if layer.groups != 1:
+        words.append(f"groups={layer.groups}")
+    return ", ".join([*words, *([] if layer.bias is not None else ["bias=False"])])
 
 
 def _padding(module: str, padding: Any) -> Any:
@@ -103,10 +120,9 @@ class Conv2d(Module):
         self.dilation = pair("Conv2d", "dilation", dilation)
         self.groups = int(groups)
         shape = (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
-        fan_in = shape[1] * shape[2] * shape[3]
-        first, second = keys(key, 2)
-        self.weight: Any = uniform(first, shape, fan_in, dtype)
-        self.bias: Any = uniform(second, (self.out_channels,), fan_in, dtype) if bias else None
+        weight, offset = _drawn(self, shape, bias, key, dtype)
+        self.weight: Any = weight
+        self.bias: Any = offset
 
     def __call__(self, x: Any) -> Array:
         return per_image(self, x, self._convolved, self.in_channels)
@@ -115,14 +131,7 @@ class Conv2d(Module):
         return conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
     def _settings(self) -> str:
-        words = [f"{self.in_channels}, {self.out_channels}, kernel_size={_one(self.kernel_size)}"]
-        for name, default in (("stride", (1, 1)), ("padding", (0, 0)), ("dilation", (1, 1))):
-            value = getattr(self, name)
-            if value != default:
-                words.append(f"{name}={value.lower()!r}" if isinstance(value, str) else f"{name}={_one(value)}")
-        if self.groups != 1:
-            words.append(f"groups={self.groups}")
-        return ", ".join([*words, *([] if self.bias is not None else ["bias=False"])])
+        return _shown(self, stride=1, padding=0, dilation=1)
 
 
 @final
@@ -171,10 +180,9 @@ class ConvTranspose2d(Module):
         if any(o >= max(s, d) for o, s, d in zip(self.output_padding, self.stride, self.dilation, strict=True)):
             raise ParameterError("ConvTranspose2d: output_padding", got=output_padding, expected="less than the stride")
         shape = (self.in_channels, self.out_channels // self.groups, *self.kernel_size)
-        fan_in = shape[1] * shape[2] * shape[3]
-        first, second = keys(key, 2)
-        self.weight: Any = uniform(first, shape, fan_in, dtype)
-        self.bias: Any = uniform(second, (self.out_channels,), fan_in, dtype) if bias else None
+        weight, offset = _drawn(self, shape, bias, key, dtype)
+        self.weight: Any = weight
+        self.bias: Any = offset
 
     def __call__(self, x: Any) -> Array:
         return per_image(self, x, self._convolved, self.in_channels)
@@ -195,11 +203,4 @@ class ConvTranspose2d(Module):
         return y if self.bias is None else add_channels(y, self.bias)
 
     def _settings(self) -> str:
-        words = [f"{self.in_channels}, {self.out_channels}, kernel_size={_one(self.kernel_size)}"]
-        for name, default in (("stride", 1), ("padding", 0), ("output_padding", 0), ("dilation", 1)):
-            value = getattr(self, name)
-            if value != (default, default):
-                words.append(f"{name}={_one(value)}")
-        if self.groups != 1:
-            words.append(f"groups={self.groups}")
-        return ", ".join([*words, *([] if self.bias is not None else ["bias=False"])])
+        return _shown(self, stride=1, padding=0, output_padding=0, dilation=1)

@@ -9,7 +9,7 @@ import numpy as np
 from nxjax import lax
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError
-from nxjax.nn.modules.base import Module, pair, per_image
+from nxjax.nn.modules.base import Module, one, pair, per_image
 from nxjax.numpy.promotion import promote_inexact
 from nxjax.ops import window
 from nxjax.ops.base import like
@@ -37,14 +37,10 @@ class _Pool(Module):
         }
 
     def _settings(self) -> str:
-        words = [f"kernel_size={_one(self.kernel_size)}"]
+        words = [f"kernel_size={one(self.kernel_size)}"]
         if self.stride != self.kernel_size:
-            words.append(f"stride={_one(self.stride)}")
-        return ", ".join([*words, *([f"padding={_one(self.padding)}"] if any(self.padding) else [])])
-
-
-def _one(value: tuple[int, int]) -> str:
-    return str(value[0] if value[0] == value[1] else value)
+            words.append(f"stride={one(self.stride)}")
+        return ", ".join([*words, *([f"padding={one(self.padding)}"] if any(self.padding) else [])])
 
 
 @final
@@ -121,7 +117,7 @@ class AdaptiveAvgPool2d(Module):
         return jnp.moveaxis(lax.dot_general(y, rows, (((2,), (1,)), ((), ()))), 3, 2)
 
     def _settings(self) -> str:
-        return _one(self.output_size)
+        return one(self.output_size)
 
 
 def _averages(n: int, m: int) -> np.ndarray[Any, Any]:
