@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nxjax.errors import DtypeError, ShapeError
-from nxjax.numpy.documented import with_calls
+from nxjax.numpy.documented import named
 from nxjax.ops.base import Elementwise, check_axes
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.shape import broadcast_in_dim
@@ -61,17 +61,6 @@ def spread(x: Array, shape: tuple[int, ...]) -> Array:
     return broadcast_in_dim(x, shape=shape, broadcast_dimensions=())
 
 
-def named(function: Any, name: str, module: str, doc: str, example: tuple[str, str]) -> Any:
-    """A function that a factory makes, with its public name, the module it belongs to, and what it says.
-
-    ``example`` is what stands between the parentheses of a call, and the representation of its result.
-    """
-    function.__name__ = function.__qualname__ = name
-    function.__module__ = module
-    function.__doc__ = with_calls(doc, module, name, example)
-    return function
-
-
 def face(op: Elementwise, module: str) -> Callable[..., Array]:
     """The function that an op is in `lax`, as a function of ``module``.
 
@@ -102,7 +91,8 @@ def face(op: Elementwise, module: str) -> Callable[..., Array]:
     text = _OF_ONE if len(names) == 1 else _OF_SEVERAL
     both = "both" if len(names) == 2 else "all"
     what = text.format(line=line, takes=_KINDS[op.allowed] + op.gives, both=both, beyond=beyond and f" {beyond}.")
-    return named(function, own, module, what, example)
+    function.__module__ = module
+    return named(own, what, *example)(function)
 
 
 # What operands are called.

@@ -10,8 +10,8 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError
 from nxjax.lax import elementwise
-from nxjax.lax._operands import axes_of, named
-from nxjax.numpy.documented import example
+from nxjax.lax._operands import axes_of
+from nxjax.numpy.documented import example, named
 from nxjax.ops import argreduce, cumulative
 from nxjax.ops import reduce as reduces
 from nxjax.ops.base import check_axis
@@ -70,12 +70,13 @@ def _takes(name: str) -> str:
     return "integers, floats or complex numbers" + (", or booleans" if name.endswith(("max", "min")) else "")
 
 
-def _named(function: Any, op: Op, text: str) -> Any:
+def _says(op: Op, text: str) -> Callable[[Any], Any]:
     line = (type(op).__doc__ or "").split("\n")[0]
-    return named(function, op.name, __name__, text.format(line=line, takes=_takes(op.name)), _EXAMPLES[op.name])
+    return named(op.name, text.format(line=line, takes=_takes(op.name)), *_EXAMPLES[op.name])
 
 
 def _over_axes(op: Op) -> Callable[..., Array]:
+    @_says(op, _OVER_AXES)
     def function(operand: Any, axes: Sequence[int]) -> Array:
         x = as_value(operand, op.name)
         found = axes_of(axes, x.ndim, op.name)
@@ -88,7 +89,7 @@ def _over_axes(op: Op) -> Callable[..., Array]:
             return (jnp.max if op.name == "reduce_max" else jnp.min)(x, axis=found)
         return op(x, axes=found)
 
-    return _named(function, op, _OVER_AXES)
+    return function
 
 
 @example("jnp.array([[200, 100], [1, 2]], jnp.uint8), (1,)", "Array([44,  3], dtype=uint8)")
@@ -194,6 +195,7 @@ _OF_COMPLEX = {"cummax": "maximum", "cummin": "minimum", "cumlogsumexp": "logadd
 
 
 def _running(op: Op) -> Callable[..., Array]:
+    @_says(op, _RUNNING)
     def function(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
         x = as_value(operand, op.name)
         dim = check_axis(op, axis, x.ndim)
@@ -201,7 +203,7 @@ def _running(op: Op) -> Callable[..., Array]:
             return associative_scan(getattr(jnp, _OF_COMPLEX[op.name]), x, reverse=bool(reverse), axis=dim)
         return op(x, axis=dim, reverse=bool(reverse))
 
-    return _named(function, op, _RUNNING)
+    return function
 
 
 cumsum = _running(cumulative.cumsum)

@@ -11,6 +11,7 @@ from nxjax.errors import ParameterError, ShapeError
 from nxjax.lax._operands import index
 from nxjax.lax.shapes import concatenate
 from nxjax.lax.sharding import with_sharding_constraint
+from nxjax.numpy.documented import named
 from nxjax.numpy.promotion import widen_index
 from nxjax.ops import reduce as reduces
 from nxjax.ops import scatter as scatters
@@ -72,6 +73,7 @@ def _segmented(
 def _segments(name: str, op: Scatter, start: Any, total: Any, line: str, call: str, shown: str) -> Callable[..., Array]:
     """The function ``name``: ``op`` from ``start`` on, and ``total`` of what is reduced apart."""
 
+    @named(name, _TEXT.format(line=line, name=name, call=call, shown=shown))
     def function(
         data: Any,
         segment_ids: Any,
@@ -87,8 +89,6 @@ def _segments(name: str, op: Scatter, start: Any, total: Any, line: str, call: s
             name, op, start, total, data, segment_ids, num_segments, *promises, bucket_size, mode, out_sharding
         )
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = _TEXT.format(line=line, name=name, call=call, shown=shown)
     return function
 
 

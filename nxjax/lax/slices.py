@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ParameterError, ShapeError
-from nxjax.lax._operands import axes_of, index, ints, named
+from nxjax.lax._operands import axes_of, index, ints
 from nxjax.lax.shapes import aligned_dtypes, concatenate, expand_dims, squeeze
-from nxjax.numpy.documented import example
+from nxjax.numpy.documented import example, named
 from nxjax.ops import indexing, slicing
 from nxjax.ops import scatter as scatters
 from nxjax.ops import shape as shapes
@@ -343,6 +343,12 @@ Raises:
 
 
 def _scatter_face(op: scatters.Scatter) -> Callable[..., Array]:
+    operand, updates, shown = _EXAMPLES[op.name]
+    places = "[[0], [7]]" if op.name == "scatter" else "[[0], [0], [7]]"
+    arrays = ", ".join(f"jnp.array({x})" for x in (operand, places, updates))
+    call = f"{arrays}, lax.ScatterDimensionNumbers((), (0,), (0,))"
+
+    @named(op.name, _SCATTERED.format(line=type(op).__doc__), call, shown)
     def function(
         operand: Any,
         scatter_indices: Any,
@@ -364,11 +370,7 @@ def _scatter_face(op: scatters.Scatter) -> Callable[..., Array]:
             mode=GatherScatterMode.from_any(mode),
         )
 
-    operand, updates, shown = _EXAMPLES[op.name]
-    places = "[[0], [7]]" if op.name == "scatter" else "[[0], [0], [7]]"
-    arrays = ", ".join(f"jnp.array({x})" for x in (operand, places, updates))
-    call = f"{arrays}, lax.ScatterDimensionNumbers((), (0,), (0,))"
-    return named(function, op.name, __name__, _SCATTERED.format(line=type(op).__doc__), (call, shown))
+    return function
 
 
 scatter = _scatter_face(scatters.scatter)

@@ -13,6 +13,7 @@ from nxjax import random
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.lax.sharding import with_sharding_constraint
 from nxjax.numpy.documented import example as _example
+from nxjax.numpy.documented import named as _named
 from nxjax.numpy.promotion import as_shape
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -263,15 +264,8 @@ def _by_fan(
     name: str, paper: str, scale: float, mode: str, distribution: str, variance: str, shown: tuple[str, float]
 ) -> _ByFan:
     """`variance_scaling` as a paper proposes it; ``shown`` is the example's variance as a quotient, and its root."""
-
-    def function(
-        in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: DTypeLike | None = None
-    ) -> Initializer:
-        return variance_scaling(scale, mode, distribution, in_axis, out_axis, batch_axis, dtype)
-
     quotient, deviation = shown
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"""{paper}, {distribution.replace("_", " ")}.
+    doc = f"""{paper}, {distribution.replace("_", " ")}.
 
 Arguments as `variance_scaling`; the variance is {variance}.
 
@@ -279,6 +273,13 @@ Arguments as `variance_scaling`; the variance is {variance}.
 >>> round(float(x.std()), 2), round(({quotient}) ** 0.5, 2)
 ({deviation}, {deviation})
 """
+
+    @_named(name, doc)
+    def function(
+        in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: DTypeLike | None = None
+    ) -> Initializer:
+        return variance_scaling(scale, mode, distribution, in_axis, out_axis, batch_axis, dtype)
+
     return function
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from nxjax import numpy as jnp
+from nxjax.numpy.documented import named
 from nxjax.ops.arithmetic import integer_pow, sign, sqrt, sub
 from nxjax.ops.elementary import exp, log, log1p, tan
 from nxjax.ops.select import select_n
@@ -36,18 +37,19 @@ from nxjax.trace.types import Shape
 def _standard(name: str, doc: str, draw: Callable[[Array, Shape, DType], Array], shown: str, result: str) -> Any:
     """A sampler without parameters; ``shown`` is a statistic of ten thousand numbers, ``result`` what it is."""
 
+    example = f">>> x = nx.random.{name}(nx.random.key(0), (10000,))\n>>> x.dtype.name, {shown}\n('float32', {result})"
+
     @compiled
     def drawn(key: Array, *, shape: Shape, dtype: DType) -> Array:
         return draw(key, shape, dtype)
 
+    @sampler()
+    @named(name, f"{doc}\n\n{example}")
     def function(key: Any, shape: Any = (), dtype: Any = None) -> Array:
         typed, _ = as_key(name, key)
         return drawn(typed, shape=as_shape(name, shape), dtype=float_dtype(name, dtype))
 
-    function.__name__ = function.__qualname__ = name
-    example = f">>> x = nx.random.{name}(nx.random.key(0), (10000,))\n>>> x.dtype.name, {shown}\n('float32', {result})"
-    function.__doc__ = f"{doc}\n\n{example}"
-    return sampler()(function)
+    return function
 
 
 def standard_exponential(key: Array, shape: Shape, dtype: DType) -> Array:
