@@ -197,7 +197,7 @@ INNER: dict[str, str] = {
         export/exported*3 export/lowering*2 generation/genai*3 hardware/hybrid hardware/npu_ops hardware/optimize
         hardware/simulate interop/alias interop/jax*4 interop/stablehlo/function lax/sharding lax/staging*2
         lower/cpu/lower lower/cpu/rules/scatter nn/modules/base numpy/__init__ numpy/at numpy/creation
-        numpy/elementwise numpy/methods*8 numpy/placement*4 numpy/standard numpy/tensor predict/features
+        numpy/elementwise numpy/methods*8 numpy/placement*4 numpy/standard predict/features
         predict/predictor runtime/__init__ runtime/device sharding*2 trace/program*4 trace/types*3 transforms/jit
         transforms/jit_stages*2
         """,

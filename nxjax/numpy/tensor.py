@@ -12,11 +12,7 @@ class _TensorType(type):
     """Calling the class makes an array; every array is an instance of it."""
 
     def __call__(cls, data: Any, dtype: Any = None, *, device: Any = None) -> Array:
-        if device is None:
-            return jnp.array(data, dtype=dtype)
-        from nxjax.runtime import device_put
-
-        return device_put(jnp.array(data, dtype=dtype), device)
+        return jnp.array(data, dtype=dtype, device=device)
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, Array)
