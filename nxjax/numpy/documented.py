@@ -7,6 +7,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
+# Errors of many functions, in the words of their docstrings.
+COMPLEX = "DtypeError: complex input."
+TWO_AXES = "ShapeError: fewer than two axes."
 _IMPORTS = {
     "nxjax.numpy": ("jnp.", ">>> import nxjax.numpy as jnp\n"),
     "nxjax.lax": ("lax.", ">>> from nxjax import lax, numpy as jnp\n"),
@@ -22,16 +25,19 @@ def with_calls(doc: str, module: str, name: str, calls: tuple[str, ...], then: s
     return f"{inspect.cleandoc(doc)}\n\n{imports}{''.join(lines)}"
 
 
-def example(*calls: str, then: str = "") -> Callable[[F], F]:
+def example(*calls: str, then: str = "", raises: str = "") -> Callable[[F], F]:
     """Decorator that shows calls of a function in its docstring.
 
     Args:
         calls: for each what stands between the parentheses, and then the representation of the result.
         then: what is asked of the result, such as ``.shape``.
+        raises: the one error that the function raises, and when.
     """
+    errors = f"\n\nRaises:\n    {raises}" if raises else ""
 
     def complete(function: F) -> F:
-        function.__doc__ = with_calls(function.__doc__ or "", function.__module__, function.__name__, calls, then)
+        doc = inspect.cleandoc(function.__doc__ or "") + errors
+        function.__doc__ = with_calls(doc, function.__module__, function.__name__, calls, then)
         return function
 
     return complete

@@ -27,6 +27,9 @@ __all__ = [
 ]  # fmt: skip
 
 
+_REAL = "ValueError: complex input."
+
+
 def _transform(name: str, kind: str, a: Any, s: Any, axes: Any, norm: str | None) -> Array:
     """Transform ``kind`` over ``axes``, after cutting or zero-padding them to the sizes ``s``."""
     if norm not in (None, "backward", "ortho", "forward"):
@@ -143,13 +146,9 @@ def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
     return _one("ifft", "IFFT", a, n, axis, norm)
 
 
-@_example("jnp.array([1.0, 1.0, 1.0, 1.0])", "Array([4.+0.j, 0.+0.j, 0.+0.j], dtype=complex64)")
+@_example("jnp.array([1.0, 1.0, 1.0, 1.0])", "Array([4.+0.j, 0.+0.j, 0.+0.j], dtype=complex64)", raises=_REAL)
 def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """`fft` of real input: the ``n // 2 + 1`` frequencies that are not mirrored; raises as `fft`.
-
-    Raises:
-        ValueError: complex input.
-    """
+    """`fft` of real input: the ``n // 2 + 1`` frequencies that are not mirrored; raises as `fft`."""
     return _one("rfft", "RFFT", a, n, axis, norm)
 
 
@@ -176,13 +175,9 @@ def ifftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> A
     return _transform("ifftn", "IFFT", a, s, axes, norm)
 
 
-@_example("jnp.ones((4, 4))", "(4, 3)", then=".shape")
+@_example("jnp.ones((4, 4))", "(4, 3)", then=".shape", raises=_REAL)
 def rfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Array:
-    """`fftn` of real input; the last axis is halved as by `rfft`.
-
-    Raises:
-        ValueError: complex input.
-    """
+    """`fftn` of real input; the last axis is halved as by `rfft`."""
     return _transform("rfftn", "RFFT", a, s, axes, norm)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from nxjax.errors import ParameterError, ShapeError, Shown
 from nxjax.numpy.creation import asarray, ones, zeros
-from nxjax.numpy.documented import example
+from nxjax.numpy.documented import TWO_AXES, example
 from nxjax.numpy.joining import concatenate, stack
 from nxjax.numpy.promotion import (
     as_axes,
@@ -97,23 +97,15 @@ def _triangle(name: str, m: Any, k: Any, lower: bool) -> Array:
     return ops.select_n(below, zero, x) if lower else ops.select_n(below, x, zero)
 
 
-@example("jnp.array([[1, 2], [3, 4]])", "Array([[1, 0],\n       [3, 4]], dtype=int32)")
+@example("jnp.array([[1, 2], [3, 4]])", "Array([[1, 0],\n       [3, 4]], dtype=int32)", raises=TWO_AXES)
 def tril(m: Any, k: int = 0) -> Array:
-    """Zeros above the ``k``-th diagonal.
-
-    Raises:
-        ShapeError: fewer than two axes.
-    """
+    """Zeros above the ``k``-th diagonal."""
     return _triangle("tril", m, k, True)
 
 
-@example("jnp.array([[1, 2], [3, 4]]), k=1", "Array([[0, 2],\n       [0, 0]], dtype=int32)")
+@example("jnp.array([[1, 2], [3, 4]]), k=1", "Array([[0, 2],\n       [0, 0]], dtype=int32)", raises=TWO_AXES)
 def triu(m: Any, k: int = 0) -> Array:
-    """Zeros below the ``k``-th diagonal.
-
-    Raises:
-        ShapeError: fewer than two axes.
-    """
+    """Zeros below the ``k``-th diagonal."""
     return _triangle("triu", m, k, False)
 
 

@@ -17,6 +17,8 @@ from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
 from nxjax.transforms.control.while_loop import while_loop
 
+_INTEGERS = "DtypeError: not integers."
+
 
 def _integers(where: str, *xs: Any, truths: bool = False) -> list[Array]:
     """Operands that are integers; ``truths``: or booleans, which become that, since bits move into more than one."""
@@ -26,23 +28,15 @@ def _integers(where: str, *xs: Any, truths: bool = False) -> list[Array]:
     return out
 
 
-@example("jnp.array([1, 127], jnp.int8), 1", "Array([ 2, -2], dtype=int8)")
+@example("jnp.array([1, 127], jnp.int8), 1", "Array([ 2, -2], dtype=int8)", raises=_INTEGERS)
 def left_shift(x: Any, y: Any, /) -> Array:
-    """x * 2**y by moving bits; what leaves at the top is lost. Broadcasts and promotes.
-
-    Raises:
-        DtypeError: not integers.
-    """
+    """x * 2**y by moving bits; what leaves at the top is lost. Broadcasts and promotes."""
     return ops.shift_left(*_integers("left_shift", x, y, truths=True))
 
 
-@example("jnp.array([7, -7]), 1", "Array([ 3, -4], dtype=int32)")
+@example("jnp.array([7, -7]), 1", "Array([ 3, -4], dtype=int32)", raises=_INTEGERS)
 def right_shift(x: Any, y: Any, /) -> Array:
-    """x divided by 2**y, rounded down, by moving bits; the sign stays. Broadcasts and promotes.
-
-    Raises:
-        DtypeError: not integers.
-    """
+    """x divided by 2**y, rounded down, by moving bits; the sign stays. Broadcasts and promotes."""
     a, b = _integers("right_shift", x, y, truths=True)
     return (ops.shift_right_logical if a.dtype in dtypes.UNSIGNED else ops.shift_right_arithmetic)(a, b)
 
@@ -65,13 +59,9 @@ def bitwise_count(x: Any, /) -> Array:
     return convert(ops.population_count(ops.abs(v) if v.dtype in dtypes.SIGNED else v), dtypes.uint8)
 
 
-@example("jnp.array([12, -12, 0]), 18", "Array([ 6,  6, 18], dtype=int32)")
+@example("jnp.array([12, -12, 0]), 18", "Array([ 6,  6, 18], dtype=int32)", raises=_INTEGERS)
 def gcd(x1: Any, x2: Any) -> Array:
-    """Greatest common divisor, by Euclid's algorithm; never negative. Broadcasts and promotes.
-
-    Raises:
-        DtypeError: not integers.
-    """
+    """Greatest common divisor, by Euclid's algorithm; never negative. Broadcasts and promotes."""
     a, b = _integers("gcd", x1, x2)
     zero = full_like(a, 0)
 
@@ -92,13 +82,9 @@ def gcd(x1: Any, x2: Any) -> Array:
     return while_loop(running, step, (a, b))[0]
 
 
-@example("jnp.array([4, -4, 0]), 6", "Array([12, 12,  0], dtype=int32)")
+@example("jnp.array([4, -4, 0]), 6", "Array([12, 12,  0], dtype=int32)", raises=_INTEGERS)
 def lcm(x1: Any, x2: Any) -> Array:
-    """Least common multiple; never negative, 0 where either is. Broadcasts and promotes.
-
-    Raises:
-        DtypeError: not integers.
-    """
+    """Least common multiple; never negative, 0 where either is. Broadcasts and promotes."""
     a, b = _integers("lcm", x1, x2)
     if a.dtype in dtypes.SIGNED:
         a, b = ops.abs(a), ops.abs(b)

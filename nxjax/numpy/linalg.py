@@ -82,6 +82,9 @@ class SlogdetResult(NamedTuple):
     logabsdet: Array
 
 
+_SQUARE = "ShapeError: no square matrices."
+
+
 def _matrix(where_: str, a: Any, square: bool = True) -> Array:
     """``a`` in an inexact dtype of at least single precision, checked to be (square) matrices."""
     (x,) = promote_inexact(where_, a)
@@ -249,13 +252,9 @@ def eig(a: Any) -> EigResult:
     return EigResult(*ops.eig(_matrix("eig", a), left=False, right=True, derivative=False))
 
 
-@_example("jnp.array([[0.0, -1.0], [1.0, 0.0]])", "dtype('complex64')", then=".dtype")
+@_example("jnp.array([[0.0, -1.0], [1.0, 0.0]])", "dtype('complex64')", then=".dtype", raises=_SQUARE)
 def eigvals(a: Any) -> Array:
-    """Eigenvalues, complex, in no order.
-
-    Raises:
-        ShapeError: no square matrices.
-    """
+    """Eigenvalues, complex, in no order."""
     return ops.eig(_matrix("eigvals", a), left=False, right=False, derivative=False)[0]
 
 
@@ -438,13 +437,9 @@ def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
     return SlogdetResult(convert(sign, dtype), convert(sum_(ops.log(ops.abs(d)), -1), dtypes.real_part(dtype)))
 
 
-@_example("jnp.array([[1.0, 2.0], [3.0, 4.0]])", "Array(-2., dtype=float32)")
+@_example("jnp.array([[1.0, 2.0], [3.0, 4.0]])", "Array(-2., dtype=float32)", raises=_SQUARE)
 def det(a: Any) -> Array:
-    """The determinant. Beyond size 3 its derivative needs a regular matrix.
-
-    Raises:
-        ShapeError: no square matrices.
-    """
+    """The determinant. Beyond size 3 its derivative needs a regular matrix."""
     x = _matrix("det", a)
     return convert(_det(x), dtypes.to_inexact(as_operand(a, "det").dtype))
 

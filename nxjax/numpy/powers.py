@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import DtypeError
-from nxjax.numpy.documented import example
+from nxjax.numpy.documented import COMPLEX, example
 from nxjax.numpy.elementwise import exp, log1p, maximum, trunc, with_methods
 from nxjax.numpy.floats import copysign, isposinf
 from nxjax.numpy.promotion import (
@@ -206,13 +206,9 @@ def _with_weights(custom_jvp: Any, unit: float) -> Any:
     return rule
 
 
-@example("jnp.array([3.0, 3e30]), jnp.array([4.0, 4e30])", "Array([5.e+00, 5.e+30], dtype=float32)")
+@example("jnp.array([3.0, 3e30]), jnp.array([4.0, 4e30])", "Array([5.e+00, 5.e+30], dtype=float32)", raises=COMPLEX)
 def hypot(x1: Any, x2: Any, /) -> Array:
-    """sqrt(x1**2 + x2**2) without overflow. Broadcasts; integers become float.
-
-    Raises:
-        DtypeError: complex input.
-    """
+    """sqrt(x1**2 + x2**2) without overflow. Broadcasts; integers become float."""
     a, b = inexact_operands("hypot", x1, x2)
     refuse_complex("hypot", a)
     a, b = ops.abs(a), ops.abs(b)
@@ -234,13 +230,9 @@ def hypot(x1: Any, x2: Any, /) -> Array:
 # --- quotients and remainders ---
 
 
-@example("jnp.array([7, -7]), 2", "Array([ 3, -4], dtype=int32)")
+@example("jnp.array([7, -7]), 2", "Array([ 3, -4], dtype=int32)", raises=COMPLEX)
 def floor_divide(x1: Any, x2: Any, /) -> Array:
-    """The quotient rounded down, toward minus infinity. Broadcasts and keeps integers.
-
-    Raises:
-        DtypeError: complex input.
-    """
+    """The quotient rounded down, toward minus infinity. Broadcasts and keeps integers."""
     a, b = numeric_operands("floor_divide", x1, x2)
     refuse_complex("floor_divide", a)
     q = ops.div(a, b)
@@ -313,13 +305,9 @@ def _float_divmod(a: Array, b: Array) -> tuple[Array, Array]:
     return ops.stop_gradient(q), _zero_signed_as(b, r)  # whole numbers do not move
 
 
-@example("jnp.array([7, -7]), 3", "(Array([ 2, -3], dtype=int32), Array([1, 2], dtype=int32))")
+@example("jnp.array([7, -7]), 3", "(Array([ 2, -3], dtype=int32), Array([1, 2], dtype=int32))", raises=COMPLEX)
 def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
-    """``(x1 // x2, x1 % x2)``. Broadcasts and promotes.
-
-    Raises:
-        DtypeError: complex input.
-    """
+    """``(x1 // x2, x1 % x2)``. Broadcasts and promotes."""
     a, b = operands("divmod", x1, x2)
     if a.dtype in dtypes.FLOAT:
         return _float_divmod(a, b)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import AxisError, ParameterError, ShapeError
-from nxjax.numpy.documented import example, named
+from nxjax.numpy.documented import TWO_AXES, example, named
 from nxjax.numpy.promotion import (
     as_axes,
     as_axis,
@@ -178,13 +178,9 @@ def permute_dims(a: Any, /, axes: Any) -> Array:
     return transpose(a, axes)
 
 
-@example("jnp.zeros((5, 2, 3))", "(5, 3, 2)", then=".shape")
+@example("jnp.zeros((5, 2, 3))", "(5, 3, 2)", then=".shape", raises=TWO_AXES)
 def matrix_transpose(x: Any, /) -> Array:
-    """The last two axes swapped.
-
-    Raises:
-        ShapeError: fewer than two axes.
-    """
+    """The last two axes swapped."""
     v = as_operand(x, "matrix_transpose")
     if v.ndim < 2:
         raise ShapeError("matrix_transpose: x must be at least two-dimensional", got=v.type)

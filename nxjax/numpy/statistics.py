@@ -10,7 +10,7 @@ import numpy as np
 from nxjax.errors import ShapeError
 from nxjax.numpy.calculus import diff
 from nxjax.numpy.contractions import dot
-from nxjax.numpy.documented import example, named
+from nxjax.numpy.documented import COMPLEX, example, named
 from nxjax.numpy.floats import clip, conjugate, imag, real
 from nxjax.numpy.grids import diagonal
 from nxjax.numpy.indexing import take_along_axis
@@ -354,14 +354,11 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> A
     return clip(c, -1, 1)
 
 
-@example("jnp.array([0, 3, 2, 5]), period=4", "Array([ 0, -1, -2, -3], dtype=int32)")
+@example("jnp.array([0, 3, 2, 5]), period=4", "Array([ 0, -1, -2, -3], dtype=int32)", raises=COMPLEX)
 def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * math.pi) -> Array:
     """Angles without jumps: multiples of ``period`` are added where neighbours differ by more than half of it.
 
     ``discont`` is the smallest difference that counts as a jump; integers with an integer ``period`` stay integers.
-
-    Raises:
-        DtypeError: complex input.
     """
     x = promote("unwrap", p, period)[0]
     refuse_complex("unwrap", x)
