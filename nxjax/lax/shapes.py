@@ -94,14 +94,11 @@ def broadcasted_iota(dtype: Any, shape: Sequence[int], dimension: int, *, out_sh
     )
 
 
-@example("jnp.float32, 3", "Array([0., 1., 2.], dtype=float32)")
+@example("jnp.float32, 3", "Array([0., 1., 2.], dtype=float32)", raises="ShapeError: the size is negative.")
 def iota(dtype: Any, size: int) -> Array:
     """0, 1, ..., size - 1
 
     A row of ``size`` elements of ``dtype``, which is a number.
-
-    Raises:
-        ShapeError: the size is negative.
     """
     return create.iota(dtype=dtypes.as_dtype(dtype), shape=sizes_of((size,), "iota"), dimension=0)
 
@@ -147,13 +144,9 @@ def full_like(
     return filled
 
 
-@example("(2,), jnp.int8", "Array([0, 0], dtype=int8)")
+@example("(2,), jnp.int8", "Array([0, 0], dtype=int8)", raises="ShapeError: a size is negative.")
 def empty(shape: Sequence[int], dtype: Any, *, out_sharding: Any = None) -> Array:
-    """Zeros: there is no uninitialized memory to see.
-
-    Raises:
-        ShapeError: a size is negative.
-    """
+    """Zeros: there is no uninitialized memory to see."""
     return full(shape, 0, dtype)
 
 

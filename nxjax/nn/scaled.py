@@ -74,16 +74,13 @@ def scaled_matmul(
     return dot_general(x, y, (((2,), (2,)), ((0,), (0,)))).astype(preferred_element_type)
 
 
-@example('"mxfp8"', "32", then=".block_size")
+@example('"mxfp8"', "32", then=".block_size", raises="ParameterError: another mode.")
 def get_scaled_dot_general_config(mode: Literal["nvfp4", "mxfp8"], global_scale: Any = None) -> BlockScaleConfig:
     """How `scaled_dot_general` quantizes an operand.
 
     Args:
         mode: "mxfp8". JAX's "nvfp4" needs 4-bit floats, which arrays here do not have.
         global_scale: of "nvfp4".
-
-    Raises:
-        ParameterError: another mode.
     """
     if mode != "mxfp8":
         raise ParameterError("get_scaled_dot_general_config: mode", got=repr(mode), expected="'mxfp8'")

@@ -193,13 +193,9 @@ def _two(name: str, kind: str, a: Any, s: Any, axes: Any, norm: str | None) -> A
     return _transform(name, kind, a, s, axes, norm)
 
 
-@_example("jnp.ones((5, 2, 2))", "(5, 2, 2)", then=".shape")
+@_example("jnp.ones((5, 2, 2))", "(5, 2, 2)", then=".shape", raises="ValueError: another number of axes.")
 def fft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Array:
-    """`fftn` over two axes, by default the last ones.
-
-    Raises:
-        ValueError: another number of axes.
-    """
+    """`fftn` over two axes, by default the last ones."""
     return _two("fft2", "FFT", a, s, axes, norm)
 
 

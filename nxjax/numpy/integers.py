@@ -44,13 +44,9 @@ def right_shift(x: Any, y: Any, /) -> Array:
 bitwise_left_shift, bitwise_right_shift = left_shift, right_shift
 
 
-@example("jnp.array([7, -7, 8])", "Array([3, 3, 1], dtype=uint8)")
+@example("jnp.array([7, -7, 8])", "Array([3, 3, 1], dtype=uint8)", raises="DtypeError: neither integers nor booleans.")
 def bitwise_count(x: Any, /) -> Array:
-    """The number of ones among the bits of |x|, as uint8.
-
-    Raises:
-        DtypeError: neither integers nor booleans.
-    """
+    """The number of ones among the bits of |x|, as uint8."""
     v = as_operand(x, "bitwise_count")
     if v.dtype == dtypes.bool_:
         return convert(v, dtypes.uint8)

@@ -458,14 +458,11 @@ def _det(x: Array) -> Array:
     return _lu_sign(lu, pivots) * prod(_diagonal(lu, 0, -2, -1), -1)
 
 
-@_example("jnp.ones((3, 3))", "Array(1, dtype=int32)")
+@_example("jnp.ones((3, 3))", "Array(1, dtype=int32)", raises="ValueError: both ``rtol`` and ``tol``.")
 def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any = None) -> Array:
     """The number of singular values above ``rtol`` times the largest, or above ``tol``, as int32.
 
     ``hermitian`` says that the matrix is, which is quicker.
-
-    Raises:
-        ValueError: both ``rtol`` and ``tol``.
     """
     if tol is not None and rtol is not None:
         raise ValueError("matrix_rank: only one of tol or rtol may be specified.")

@@ -61,13 +61,9 @@ def fliplr(m: Any) -> Array:
     return flip(m, 1)
 
 
-@example("jnp.array([[1, 2], [3, 4]])", "Array([[3, 4],\n       [1, 2]], dtype=int32)")
+@example("jnp.array([[1, 2], [3, 4]])", "Array([[3, 4],\n       [1, 2]], dtype=int32)", raises="AxisError: no axis.")
 def flipud(m: Any) -> Array:
-    """Reversed along axis 0: rows from the last to the first.
-
-    Raises:
-        AxisError: no axis.
-    """
+    """Reversed along axis 0: rows from the last to the first."""
     return flip(m, 0)
 
 

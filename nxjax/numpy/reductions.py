@@ -280,13 +280,9 @@ def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
     return sum(convert(x, index_dtype(counted)), axis, keepdims=keepdims)
 
 
-@example("jnp.array([[1, 5], [2, 9]]), axis=1", "Array([4, 7], dtype=int32)")
+@example("jnp.array([[1, 5], [2, 9]]), axis=1", "Array([4, 7], dtype=int32)", raises="ValueError: no elements.")
 def ptp(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Array:
-    """Largest minus smallest over ``axis``; nan where there is one.
-
-    Raises:
-        ValueError: no elements.
-    """
+    """Largest minus smallest over ``axis``; nan where there is one."""
     no_out("ptp", out)
     return subtract(max(a, axis, keepdims=keepdims), min(a, axis, keepdims=keepdims))
 

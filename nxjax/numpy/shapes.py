@@ -272,13 +272,9 @@ def squeeze(a: Any, axis: Any = None) -> Array:
     return ops.reshape(x, shape=tuple(n for i, n in enumerate(x.shape) if i not in axes)) if axes else copied(x)
 
 
-@example("(5, 1), (3,), ()", "(5, 3)")
+@example("(5, 1), (3,), ()", "(5, 3)", raises="ShapeError: sizes on one axis differ, and none of them is 1.")
 def broadcast_shapes(*shapes: Any) -> Shape:
-    """The shape that operands of these shapes are repeated into.
-
-    Raises:
-        ShapeError: sizes on one axis differ, and none of them is 1.
-    """
+    """The shape that operands of these shapes are repeated into."""
     return broadcast_shape("broadcast_shapes", *(as_shape("broadcast_shapes", s) for s in shapes))
 
 

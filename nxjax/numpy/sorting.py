@@ -149,14 +149,11 @@ def sort_complex(a: Any) -> Array:
     return x if x.dtype in dtypes.COMPLEX else convert(x, dtypes.complex_of(dtypes.to_inexact(x.dtype)))
 
 
-@example("jnp.array([5, 1, 4, 2]), 1", "Array([1, 2, 5, 4], dtype=int32)")
+@example("jnp.array([5, 1, 4, 2]), 1", "Array([1, 2, 5, 4], dtype=int32)", raises="AxisError: ``kth`` is out of range.")
 def partition(a: Any, kth: int, axis: int = -1) -> Array:
     """A reordering in which the ``kth`` element is the one of the sorted array, no larger one before it.
 
     As in JAX, those up to ``kth`` rise and those after it fall.
-
-    Raises:
-        AxisError: ``kth`` is out of range.
     """
     x, i = along("partition", as_operand(a, "partition"), axis)
     n = x.shape[i]
