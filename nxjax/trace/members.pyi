@@ -4,9 +4,7 @@
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Never
-
 import numpy as np
-
 from nxjax.trace.core import Array as Array
 from nxjax.typing import ArrayLike, DTypeLike
 from nxjax.numpy.at import At
