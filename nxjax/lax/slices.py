@@ -316,14 +316,14 @@ def _same_class(numbers: Any, cls: Any) -> Any:
     return cls(**{name: getattr(numbers, name) for name in fields})
 
 
-# Of a function's example the operand, the updates, and what the call prints.
-_EXAMPLES: dict[str, tuple[str, str, str]] = {
-    "scatter": ("[10, 10, 10]", "[1, 2]", "Array([ 1, 10, 10], dtype=int32)"),
-    "scatter_add": ("[3, 3, 3]", "[1, 2, 5]", "Array([6, 3, 3], dtype=int32)"),
-    "scatter_sub": ("[3, 3, 3]", "[1, 2, 5]", "Array([0, 3, 3], dtype=int32)"),
-    "scatter_mul": ("[3, 3, 3]", "[2, 5, 7]", "Array([30,  3,  3], dtype=int32)"),
-    "scatter_min": ("[3, 3, 3]", "[1, 2, 5]", "Array([1, 3, 3], dtype=int32)"),
-    "scatter_max": ("[3, 3, 3]", "[4, 2, 5]", "Array([4, 3, 3], dtype=int32)"),
+# Of a function's example the arrays, and what the call prints.
+_EXAMPLES: dict[str, tuple[tuple[str, str, str], str]] = {
+    "scatter": (("[10, 10, 10]", "[[0], [7]]", "[1, 2]"), "Array([ 1, 10, 10], dtype=int32)"),
+    "scatter_add": (("[3, 3, 3]", "[[0], [0], [7]]", "[1, 2, 5]"), "Array([6, 3, 3], dtype=int32)"),
+    "scatter_sub": (("[3, 3, 3]", "[[0], [0], [7]]", "[1, 2, 5]"), "Array([0, 3, 3], dtype=int32)"),
+    "scatter_mul": (("[3, 3, 3]", "[[0], [0], [7]]", "[2, 5, 7]"), "Array([30,  3,  3], dtype=int32)"),
+    "scatter_min": (("[3, 3, 3]", "[[0], [0], [7]]", "[1, 2, 5]"), "Array([1, 3, 3], dtype=int32)"),
+    "scatter_max": (("[3, 3, 3]", "[[0], [0], [7]]", "[4, 2, 5]"), "Array([4, 3, 3], dtype=int32)"),
 }
 _SCATTERED = """{line} Windows of the operand at ``scatter_indices`` take ``updates``.
 
@@ -343,10 +343,8 @@ Raises:
 
 
 def _scatter_face(op: scatters.Scatter) -> Callable[..., Array]:
-    operand, updates, shown = _EXAMPLES[op.name]
-    places = "[[0], [7]]" if op.name == "scatter" else "[[0], [0], [7]]"
-    arrays = ", ".join(f"jnp.array({x})" for x in (operand, places, updates))
-    call = f"{arrays}, lax.ScatterDimensionNumbers((), (0,), (0,))"
+    arrays, shown = _EXAMPLES[op.name]
+    call = f"{', '.join(f'jnp.array({x})' for x in arrays)}, lax.ScatterDimensionNumbers((), (0,), (0,))"
 
     @named(op.name, _SCATTERED.format(line=type(op).__doc__), call, shown)
     def function(
