@@ -51,32 +51,22 @@ def dot(self: Any, b: Any, *, precision: Any = None, preferred_element_type: Any
     return jnp.dot(self, b, precision=precision, preferred_element_type=preferred_element_type)
 
 
-def std(
-    self: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    out: None = None,
-    ddof: int = 0,
-    keepdims: bool = False,
-    *,
-    where: Any = None,
-    correction: float | None = None,
-) -> Any:
-    return jnp.std(self, axis, dtype, out, ddof, keepdims, where=where, correction=correction)
+def _moment(name: str) -> Any:
+    def method(
+        self: Any,
+        axis: Any = None,
+        dtype: Any = None,
+        out: None = None,
+        ddof: int = 0,
+        keepdims: bool = False,
+        *,
+        where: Any = None,
+        correction: float | None = None,
+    ) -> Any:
+        return getattr(jnp, name)(self, axis, dtype, out, ddof, keepdims, where=where, correction=correction)
 
-
-def var(
-    self: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    out: None = None,
-    ddof: int = 0,
-    keepdims: bool = False,
-    *,
-    where: Any = None,
-    correction: float | None = None,
-) -> Any:
-    return jnp.var(self, axis, dtype, out, ddof, keepdims, where=where, correction=correction)
+    method.__name__ = name
+    return method
 
 
 class _Method:
@@ -108,5 +98,5 @@ def _labelled(method: Any) -> Any:
 
 def members() -> dict[str, Any]:
     """The methods by name."""
-    written = (argsort, clip, compress, dot, std, var)
+    written = (argsort, clip, compress, dot, _moment("std"), _moment("var"))
     return {name: _Method(name) for name in _SAME.split()} | {f.__name__: _labelled(f) for f in written}
