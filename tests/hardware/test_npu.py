@@ -10,7 +10,7 @@ import nxjax as nx
 from nxjax import nn
 from nxjax.backends import target_registry as registry
 from nxjax.backends.evidence import digests
-from nxjax.backends.npu.extras import installed
+from nxjax.backends.extras import installed
 from nxjax.backends.target import Build, NpuTarget, Runner
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.hardware import chips
