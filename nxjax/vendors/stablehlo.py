@@ -18,8 +18,8 @@ from nxjax.backends.target import Build, ProgramTarget, Run, Runner, Site, Targe
 from nxjax.backends.xla import client, portable
 from nxjax.backends.xla.executable import XlaExecutable, compile_text
 from nxjax.errors import ParameterError
-from nxjax.lower.npu.placement import Verdict
 from nxjax.lower.passes.narrow import narrow
+from nxjax.lower.placement import Verdict
 from nxjax.lower.stablehlo.builder import lower
 from nxjax.lower.stablehlo.support import check_portable, verdict
 from nxjax.ops.base import NDArray

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from nxjax.lower.npu.graph import Node
-from nxjax.lower.npu.placement import YES, Verdict
+from nxjax.lower.placement import YES, Verdict
 from nxjax.trace import dtypes
 
 Mode = Literal["BF16", "A16W8", "A8W8", "XINT8"]

@@ -23,7 +23,8 @@ from nxjax.lower.npu.formats.onnx_build import OnnxOptions
 from nxjax.lower.npu.formats.onnx_pow2 import regrid, regular
 from nxjax.lower.npu.formats.onnx_writer import OnnxModel, emit
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
-from nxjax.lower.npu.placement import Verdict, place, unknown
+from nxjax.lower.npu.placement import place, unknown
+from nxjax.lower.placement import Verdict
 from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes
 from nxjax.vendors.amd.table import verdict

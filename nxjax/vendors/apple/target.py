@@ -26,7 +26,8 @@ from nxjax.lower.npu.formats.coreml_ops import RULES
 from nxjax.lower.npu.formats.coreml_writer import Contents, author, quiet, read
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.macs import macs
-from nxjax.lower.npu.placement import Cost, Device, Placement, Verdict, place, unknown
+from nxjax.lower.npu.placement import place, unknown
+from nxjax.lower.placement import Cost, Device, Placement, Verdict
 from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes
 from nxjax.vendors.apple import table

@@ -20,7 +20,8 @@ from nxjax.lower.npu.formats import tflite, tflite_ops
 from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.macs import macs
-from nxjax.lower.npu.placement import Placement, Verdict, unknown
+from nxjax.lower.npu.placement import unknown
+from nxjax.lower.placement import Placement, Verdict
 from nxjax.vendors.arm import ethosn_table as ethos_n
 from nxjax.vendors.arm import ethosu_table as ethos_u
 from nxjax.vendors.arm import vela as ethosu_vela

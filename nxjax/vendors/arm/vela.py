@@ -20,7 +20,7 @@ from typing import Any, Final, final
 from nxjax.backends.extras import need
 from nxjax.backends.tools import ToolAnswer, ask
 from nxjax.errors import ExecutionError, InvalidFileError, ParameterError
-from nxjax.lower.npu.placement import Cost
+from nxjax.lower.placement import Cost
 from nxjax.vendors.arm import vela_child as ethosu_child
 from nxjax.vendors.litert.compiled import left_for_host, refuse_other
 

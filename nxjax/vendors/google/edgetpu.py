@@ -25,7 +25,8 @@ from nxjax.lower.npu.cost import estimate
 from nxjax.lower.npu.formats import tflite, tflite_ops
 from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
-from nxjax.lower.npu.placement import Placement, Verdict, place, unknown
+from nxjax.lower.npu.placement import place, unknown
+from nxjax.lower.placement import Placement, Verdict
 from nxjax.ops.base import NDArray
 from nxjax.vendors.google.rewrite import rows_as_pixels, same_bits
 from nxjax.vendors.google.table import TABLE

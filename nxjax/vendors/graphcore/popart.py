@@ -29,7 +29,7 @@ from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.npu.formats.onnx_build import OnnxOptions, package
 from nxjax.lower.npu.formats.onnx_writer import OnnxModel, emit
 from nxjax.lower.npu.graph import Node, NpuGraph
-from nxjax.lower.npu.placement import Verdict
+from nxjax.lower.placement import Verdict
 from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import short_name

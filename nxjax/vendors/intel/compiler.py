@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, final
 
 from nxjax.backends.tools import ask
-from nxjax.lower.npu.placement import Cost
+from nxjax.lower.placement import Cost
 from nxjax.vendors.intel import child as intel_child
 
 _COMPILER: Final = "*openvino_intel_npu_compiler*"

@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import Final
 
 from nxjax.lower.npu.graph import Node, Tensor
-from nxjax.lower.npu.placement import YES, Rule, Verdict
+from nxjax.lower.npu.placement import Rule
+from nxjax.lower.placement import YES, Verdict
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import short_name
 

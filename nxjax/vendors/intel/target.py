@@ -19,7 +19,8 @@ from nxjax.lower.npu.formats.openvino_ops import RULES
 from nxjax.lower.npu.formats.openvino_writer import build, serialize
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.macs import macs
-from nxjax.lower.npu.placement import YES, Cost, Placement, Verdict, place
+from nxjax.lower.npu.placement import place
+from nxjax.lower.placement import YES, Cost, Placement, Verdict
 from nxjax.trace import dtypes
 from nxjax.vendors.intel import compiler as intel_compiler
 from nxjax.vendors.intel import power as intel_power

@@ -26,7 +26,8 @@ from nxjax.errors import InvalidFileError, ParameterError
 from nxjax.lower.npu.formats import tflite, tflite_ops
 from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
 from nxjax.lower.npu.graph import Node, NpuGraph
-from nxjax.lower.npu.placement import Placement, Verdict, unknown
+from nxjax.lower.npu.placement import unknown
+from nxjax.lower.placement import Placement, Verdict
 from nxjax.vendors.litert import plugins_table as litert_plugins
 from nxjax.vendors.litert.compiled import host_reference, left_for_host, operator_names, recognized, refuse_other
 from nxjax.vendors.litert.table import Table

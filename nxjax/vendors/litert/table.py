@@ -15,7 +15,7 @@ import numpy as np
 from nxjax.errors import LoweringError
 from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator, operations
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
-from nxjax.lower.npu.placement import YES, Verdict
+from nxjax.lower.placement import YES, Verdict
 
 # Places of an operator's inputs that are feature maps; the others are parameters (shapes, axes, weights, biases).
 _MAPS: Final[dict[str, tuple[int, ...]]] = {

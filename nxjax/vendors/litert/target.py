@@ -24,7 +24,7 @@ from nxjax.lower.npu.formats import tflite, tflite_kernels, tflite_ops
 from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.macs import macs
-from nxjax.lower.npu.placement import Cost, Placement, Verdict
+from nxjax.lower.placement import Cost, Placement, Verdict
 from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes
 

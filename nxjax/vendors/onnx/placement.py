@@ -9,7 +9,8 @@ from typing import Final
 from nxjax.lower.npu.formats.onnx_writer import OnnxModel
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.macs import macs
-from nxjax.lower.npu.placement import Device, Placement, unknown
+from nxjax.lower.npu.placement import unknown
+from nxjax.lower.placement import Device, Placement
 
 # What ONNX Runtime adds to names when it splits constants' readers and changes layouts.
 _SUFFIX: Final = re.compile(r"(/duplicated)?(_token_\d+)?$")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from nxjax.lower.npu.graph import Node, Tensor
-from nxjax.lower.npu.placement import YES, Verdict
+from nxjax.lower.placement import YES, Verdict
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import short_name
 

@@ -17,7 +17,8 @@ from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.npu.formats.onnx_build import OnnxOptions
 from nxjax.lower.npu.formats.onnx_writer import emit
 from nxjax.lower.npu.graph import Node, NpuGraph
-from nxjax.lower.npu.placement import Placement, Verdict, place
+from nxjax.lower.npu.placement import place
+from nxjax.lower.placement import Placement, Verdict
 from nxjax.ops.base import NDArray
 from nxjax.vendors.onnx.placement import placements
 from nxjax.vendors.onnx.target import modelled, run_on_host

@@ -25,7 +25,8 @@ from nxjax.lower.aie.verify import verify
 from nxjax.lower.npu.chips import chip
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.macs import macs
-from nxjax.lower.npu.placement import Placement, Verdict, place
+from nxjax.lower.npu.placement import place
+from nxjax.lower.placement import Placement, Verdict
 from nxjax.ops.quant_grid import Rounding
 from nxjax.vendors.amd.aie import aiecc
 from nxjax.vendors.amd.aie.execute import ModelRunner
