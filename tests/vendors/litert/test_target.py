@@ -48,7 +48,7 @@ def test_it_runs_the_graph_and_says_where(kernels):
     assert [p.op for p in build.placements] == ["fully_connected", "cumsum", "tanh"]
     assert {p.device for p in build.placements} == {"host"} and {p.decided_by for p in build.placements} == {"vendor"}
     assert [p.macs for p in build.placements] == [24, 0, 0]
-    assert build.placements[0].name == "dense" and "test_litert" in str(build.placements[0].source)
+    assert build.placements[0].name == "dense" and "test_target" in str(build.placements[0].source)
     kernel = [p.reason.split("LiteRT's ")[1] for p in build.placements]
     if kernels == "reference":
         assert kernel == ["reference kernel"] * 3
@@ -83,7 +83,7 @@ def test_every_operation_without_a_kernel_is_listed_with_its_line():
     text = str(caught.value)
     assert "2 of 2 operations" in text
     assert "LiteRT has no tanh of int32" in text and "LiteRT has no erf of int32" in text
-    assert text.count("test_litert.py") >= 2
+    assert text.count("test_target.py") >= 2
 
 
 def test_options_are_checked():
@@ -98,7 +98,7 @@ def test_what_litert_refuses_names_the_line():
     graph = NpuGraph("bad", [x], [y], [Node("softmax", (x,), (y,), {}, user_source())])
     with pytest.raises(LoweringError, match="failed to prepare") as caught:
         litert.LiteRt().build(graph, {})
-    assert "test_litert.py" in str(caught.value)
+    assert "test_target.py" in str(caught.value)
 
 
 def test_a_file_that_reads_otherwise_is_not_trusted():
@@ -179,4 +179,4 @@ def test_what_would_end_the_process_is_refused_before_it_is_loaded(op, scales, a
     operations = tflite_ops.operations(graph)
     with pytest.raises(LoweringError, match=r"cannot go from a scale|has no bits for a scale") as caught:
         litert.LiteRTSession(tflite.encode(graph, operations), operations)
-    assert "test_litert.py" in str(caught.value)
+    assert "test_target.py" in str(caught.value)
