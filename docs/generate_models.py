@@ -15,7 +15,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from nxjax.backends.npu.openvino_run import has_vnni  # noqa: E402
+from nxjax.vendors.intel.openvino_run import has_vnni  # noqa: E402
 
 PAGE = ROOT / "docs/models.md"
 TARGETS = (

@@ -32,6 +32,18 @@ ALLOWED: dict[str, set[str]] = {
     "kernels": {"errors", "config", "display", "files", "trace", "ops"},
     "lower": {"errors", "config", "display", "files", "trace", "ops", "transforms", "quant", "kernels"},
     "backends": {"errors", "config", "display", "files", "trace", "ops", "transforms", "kernels", "lower"},
+    "vendors": {
+        "errors",
+        "config",
+        "display",
+        "files",
+        "trace",
+        "ops",
+        "transforms",
+        "kernels",
+        "lower",
+        "backends",
+    },
 }
 CORE = set(ALLOWED)
 FACES = {
@@ -46,7 +58,7 @@ VENDORS = {
     "iree",
 }  # fmt: skip
 # Where a vendor's package may be named, inside functions.
-NPU = ("lower/npu/formats", "backends/npu")
+NPU = ("lower/npu/formats", "vendors")
 VENDOR_ROOMS = {
     "jaxlib": ("backends/xla", "backends/tpu"),
     "libtpu": ("backends/xla", "backends/tpu"),
@@ -205,11 +217,11 @@ INNER: dict[str, str] = {
         transforms/control/loop*2 transforms/control/scan*3 transforms/control/while_loop*6
         """,
     "where the package or the chip is, or the kernel is wanted, it is loaded": """
-        backends/memory/unified backends/npu/openvino_run backends/tpu/topologies*2 backends/xla/client
+        vendors/intel/openvino_run backends/tpu/topologies*2 backends/xla/client
         kernels/cpu/nest_emit*3
         """,
     "the other file needs this one": """
-        backends/base backends/ipu/memory backends/memory/pool backends/npu/xrt_runtime backends/placing
+        backends/base backends/ipu/memory backends/memory/pool vendors/amd/xrt_runtime backends/placing
         backends/xla/executable kernels/aie/spec kernels/cpu/nest*2 lower/aie/plan*3
         lower/npu/formats/onnx_read profiling/rows*2 scipy/special/reductions*2 trace/core
         """,

@@ -26,7 +26,7 @@ _BUILT_IN: Final = {
     "gpu": "nxjax.backends.xla.plugins:GpuBackend",
     "ipu": "nxjax.backends.ipu.backend:IpuBackend",
     "vulkan": "nxjax.backends.iree.backend:VulkanBackend",
-    "openvino-gpu": "nxjax.backends.npu.openvino_device:OpenVinoGpuBackend",
+    "openvino-gpu": "nxjax.vendors.intel.openvino_device:OpenVinoGpuBackend",
 }
 # Those for the CPU, by priority: the first that is available keeps the others from being imported.
 _FOR_CPU: Final = ("cpu", "xla", "reference")

@@ -18,7 +18,8 @@ from nxjax.backends.evidence import Act, By, Label, Record, digest, label
 from nxjax.errors import ExecutionError, ParameterError, Shown
 from nxjax.lower.macs import macs
 from nxjax.lower.npu.graph import Node, NpuGraph
-from nxjax.lower.npu.placement import UNKNOWN, Cost, Placement, Verdict, place
+from nxjax.lower.npu.placement import place
+from nxjax.lower.placement import UNKNOWN, Cost, Placement, Verdict
 from nxjax.ops.base import NDArray
 from nxjax.trace.program import Equation, Program
 from nxjax.trace.types import Shape

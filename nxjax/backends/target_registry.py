@@ -16,21 +16,21 @@ from nxjax.backends.target import NpuTarget, ProgramTarget, Target
 from nxjax.errors import ParameterError
 
 MODULES: Final = (
-    "npu.litert",
-    "npu.ethosu",
-    "npu.edgetpu",
-    "npu.qnn",
-    "npu.litert_aot",
-    "npu.intel",
-    "npu.apple",
-    "npu.vitisai",
-    "npu.onnx_emit",
-    "npu.popart",
-    "npu.stablehlo",
-    "tpu.target",
-    "aie.target",
-    "ipu.target",
-    "ipu.poplar_target",
+    "vendors.litert.target",
+    "vendors.arm.ethosu",
+    "vendors.google.edgetpu",
+    "vendors.qualcomm.target",
+    "vendors.litert.aot",
+    "vendors.intel.target",
+    "vendors.apple.target",
+    "vendors.amd.vitisai",
+    "vendors.onnx.target",
+    "vendors.graphcore.popart",
+    "vendors.stablehlo",
+    "backends.tpu.target",
+    "vendors.amd.aie.target",
+    "backends.ipu.target",
+    "backends.ipu.poplar_target",
 )
 GROUP: Final = "nxjax.targets"
 
@@ -56,7 +56,7 @@ def _checked(cls: object, where: object) -> type[AnyTarget]:
 def _classes() -> dict[str, type[AnyTarget]]:
     found: dict[str, type[AnyTarget]] = {}
     for name in MODULES:
-        module = importlib.import_module(f"nxjax.backends.{name}")
+        module = importlib.import_module(f"nxjax.{name}")
         targets: tuple[type[AnyTarget], ...] = module.TARGETS
         found.update((cls.name, cls) for cls in targets)
     for entry in entry_points(group=GROUP):

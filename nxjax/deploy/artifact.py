@@ -18,7 +18,7 @@ from nxjax.deploy.trace import CallSignature, Subject, stored_inputs
 from nxjax.display import page
 from nxjax.errors import ExecutionError, NxError, ParameterError
 from nxjax.lower.npu.graph import NpuGraph
-from nxjax.lower.npu.placement import Cost
+from nxjax.lower.placement import Cost
 
 NDArray = np.ndarray[Any, Any]
 

@@ -15,7 +15,7 @@ from nxjax.deploy.trace import IO, BoundFunction, CallSignature, Positions, Subj
 from nxjax.display.progress import Phases
 from nxjax.errors import LoweringError, MemoryLimitError, PlacementError, UnsupportedOpsError
 from nxjax.lower.npu.lower import UNROLL, refusals
-from nxjax.lower.npu.placement import Cost, Placement
+from nxjax.lower.placement import Cost, Placement
 from nxjax.quant.function import Quantized
 from nxjax.trace.boundary import entry
 

@@ -30,7 +30,7 @@ from nxjax.files import safe_io
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
 from nxjax.lower.npu.macs import macs
-from nxjax.lower.npu.placement import Cost, Placement
+from nxjax.lower.placement import Cost, Placement
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 

@@ -10,7 +10,7 @@ from nxjax.backends.evidence import Label, Record
 from nxjax.backends.target import Analysis
 from nxjax.display import page
 from nxjax.errors import ParameterError
-from nxjax.lower.npu.placement import Cost, Placement
+from nxjax.lower.placement import Cost, Placement
 
 Status = Literal["placed", "refused", "by published rules", "unknown"]
 

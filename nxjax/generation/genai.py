@@ -1,6 +1,6 @@
 """A decoder for ONNX Runtime's generator: its folder written from weights, and run with the options used here.
 
-The graph is `lower.npu.formats.onnx_decoder`, the runtime `backends.npu.genai`; this is where they meet a decoder, a
+The graph is `lower.npu.formats.onnx_decoder`, the runtime `vendors.onnx.genai`; this is where they meet a decoder, a
 tokenizer and a sampler.
 """
 
@@ -64,8 +64,8 @@ def export_genai(
     >>> sorted(export_genai(init(nx.random.key(0), config), config, None, folder))
     ['genai_config.json', 'model.onnx', 'model.onnx.data']
     """
-    from nxjax.backends.npu import genai
     from nxjax.lower.npu.formats import onnx_decoder
+    from nxjax.vendors.onnx import genai
 
     check(params, config)
     if options and provider == "cpu":
@@ -153,7 +153,7 @@ class GenaiModel:
 
     @entry
     def __init__(self, path: str | os.PathLike[str], provider: str | None = None) -> None:
-        from nxjax.backends.npu.genai import GenaiSession
+        from nxjax.vendors.onnx.genai import GenaiSession
 
         self._session = GenaiSession(path, provider)
         self.label, self.provider = self._session.label, self._session.provider

@@ -11,9 +11,6 @@ from typing import Any, Literal, final
 
 import numpy as np
 
-from nxjax.backends.aie import model
-from nxjax.backends.aie.model import SimulatedRun
-from nxjax.backends.aie.picture import svg
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.kernels.aie.chip import ARRAYS
 from nxjax.kernels.aie.spec import source_file
@@ -24,6 +21,9 @@ from nxjax.lower.aie.parse import parse
 from nxjax.lower.aie.plan import MatmulPlan, MatmulProblem, matmul_plan
 from nxjax.lower.aie.text import mlir
 from nxjax.lower.aie.verify import verify
+from nxjax.vendors.amd.aie import model
+from nxjax.vendors.amd.aie.model import SimulatedRun
+from nxjax.vendors.amd.aie.picture import svg
 
 __all__ = ["MatmulDesign", "matmul"]
 

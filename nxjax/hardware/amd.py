@@ -4,14 +4,14 @@ XDNA programs run through XRT (`Runtime`, `Artifact`), ONNX models through ONNX 
 What is not here is an error that says what is missing.
 """
 
-from nxjax.backends.npu.vitisai_session import HybridSession, hybrid_session
-from nxjax.backends.npu.xrt import Npu, devices, unavailable
-from nxjax.backends.npu.xrt_artifact import XrtArtifact as Artifact
-from nxjax.backends.npu.xrt_artifact import XrtBuffer as Buffer
-from nxjax.backends.npu.xrt_program import XrtProgram
-from nxjax.backends.npu.xrt_runtime import XrtRuntime as Runtime
-from nxjax.backends.npu.xrt_runtime import close_shared
 from nxjax.hardware.power import AdvancedNPUOptimizer
+from nxjax.vendors.amd.vitisai_session import HybridSession, hybrid_session
+from nxjax.vendors.amd.xrt import Npu, devices, unavailable
+from nxjax.vendors.amd.xrt_artifact import XrtArtifact as Artifact
+from nxjax.vendors.amd.xrt_artifact import XrtBuffer as Buffer
+from nxjax.vendors.amd.xrt_program import XrtProgram
+from nxjax.vendors.amd.xrt_runtime import XrtRuntime as Runtime
+from nxjax.vendors.amd.xrt_runtime import close_shared
 
 __all__ = [
     "AdvancedNPUOptimizer",

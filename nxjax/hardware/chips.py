@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, final
 
 from nxjax.backends import target_registry as registry
-from nxjax.backends.npu.extras import installed
+from nxjax.backends.extras import installed
 
 
 @final

@@ -23,7 +23,8 @@ from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret, interpret_all
 from nxjax.lower.npu.lower import UNROLL, lower
 from nxjax.lower.npu.memory import MemoryLimitError, check_limit, plan
-from nxjax.lower.npu.placement import YES, Placement, Verdict, place
+from nxjax.lower.npu.placement import place
+from nxjax.lower.placement import YES, Placement, Verdict
 from nxjax.nn.modules.base import pair
 from nxjax.nn.modules.convolution import conv2d as _conv2d
 from nxjax.ops.base import NDArray

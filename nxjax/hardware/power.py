@@ -11,11 +11,11 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from nxjax.backends.npu import xrt_power
 from nxjax.backends.sensors import read
 from nxjax.backends.sensors.reading import Roots
 from nxjax.backends.sensors.thermal import DEFAULT
 from nxjax.errors import ExecutionError, NxError, ParameterError, Shown
+from nxjax.vendors.amd import xrt_power
 
 MODES: Final = xrt_power.MODES
 # What programs call a profile -> the mode that it is.

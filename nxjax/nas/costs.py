@@ -14,7 +14,7 @@ import numpy as np
 from nxjax.backends import target_registry
 from nxjax.deploy.compile import compile
 from nxjax.errors import ParameterError, Shown
-from nxjax.lower.npu.placement import Basis
+from nxjax.lower.placement import Basis
 from nxjax.quant.function import quantize
 from nxjax.runtime import disable_jit
 from nxjax.trace import tree

@@ -15,7 +15,7 @@ import numpy as np
 
 from nxjax.errors import InvalidFileError, ParameterError
 from nxjax.files import safe_io
-from nxjax.lower.npu.placement import Figure
+from nxjax.lower.placement import Figure
 from nxjax.predict.features import features
 from nxjax.predict.models import MODELS, TimeModel
 from nxjax.predict.programs import Program, programs

@@ -12,7 +12,7 @@ from nxjax.config import current_settings
 from nxjax.deploy.compile import compile
 from nxjax.display.progress import bars
 from nxjax.errors import ParameterError
-from nxjax.lower.npu.placement import Basis
+from nxjax.lower.placement import Basis
 from nxjax.predict.features import deployed, features, is_host
 from nxjax.predict.programs import Program
 from nxjax.runtime import block_until_ready

@@ -6,7 +6,7 @@ import pytest
 from nxjax.backends.evidence import LABELS, Record, digest, digests, label
 from nxjax.backends.target import Build, Runner
 from nxjax.errors import ExecutionError
-from nxjax.lower.npu.placement import Placement
+from nxjax.lower.placement import Placement
 
 FILES = {"model.tflite": b"written", "model_vela.tflite": b"compiled"}
 WRITTEN, COMPILED, OTHER = (digest(x) for x in (b"written", b"compiled", b"other"))

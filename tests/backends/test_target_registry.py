@@ -12,7 +12,7 @@ import nxjax as nx
 from nxjax.backends import target_registry as registry
 from nxjax.backends.target import Build, NpuTarget
 from nxjax.errors import ExecutionError, ParameterError
-from nxjax.lower.npu.placement import Placement
+from nxjax.lower.placement import Placement
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 

@@ -10,7 +10,7 @@ import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.deploy import Report
 from nxjax.errors import FigureError
-from nxjax.lower.npu.placement import Cost, Placement
+from nxjax.lower.placement import Cost, Placement
 from tests.deploy.nets import IMAGE, PARAMS
 
 FILE = "test_report.py"

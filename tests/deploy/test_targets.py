@@ -85,7 +85,7 @@ import json, sys, time
 start = time.process_time()
 import nxjax as nx
 imported = time.process_time() - start
-before = sorted(m for m in sys.modules if m.startswith("nxjax.deploy") or m.startswith("nxjax.backends.npu"))
+before = sorted(m for m in sys.modules if m.startswith("nxjax.deploy") or m.startswith("nxjax.vendors"))
 start = time.process_time()
 names = [t.name for t in nx.targets()]
 listed = time.process_time() - start

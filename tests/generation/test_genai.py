@@ -127,7 +127,7 @@ def test_folders_are_replaced_whole_and_nothing_else_is(tmp_path, params, config
     place = tmp_path / "d"
     generation.export_genai(params, config, None, place)
     before = {f.name: f.read_bytes() for f in place.iterdir()}
-    from nxjax.backends.npu import genai
+    from nxjax.vendors.onnx import genai
 
     def full(fd):
         raise OSError("disk is full")

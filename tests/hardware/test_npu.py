@@ -10,7 +10,7 @@ import nxjax as nx
 from nxjax import nn
 from nxjax.backends import target_registry as registry
 from nxjax.backends.evidence import digests
-from nxjax.backends.npu.extras import installed
+from nxjax.backends.extras import installed
 from nxjax.backends.target import Build, NpuTarget, Runner
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.hardware import chips
@@ -19,7 +19,8 @@ from nxjax.hardware.optimize import input_shape
 from nxjax.hardware.simulate import simulated
 from nxjax.lower.npu.interpret import interpret
 from nxjax.lower.npu.memory import MemoryLimitError
-from nxjax.lower.npu.placement import YES, Verdict, place
+from nxjax.lower.npu.placement import place
+from nxjax.lower.placement import YES, Verdict
 
 rng = np.random.default_rng(0)
 close = np.testing.assert_allclose

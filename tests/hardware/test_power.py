@@ -9,10 +9,10 @@ import pytest
 from nxjax.__main__ import main
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.hardware import power
-from tests.backends.npu.fake_pyxrt import machine
-from tests.backends.npu.test_xrt import A, B, adding, opened
 from tests.backends.sensors.test_ways import REPORT, Tool, installed
 from tests.backends.sensors.trees import ANSWERS, Driver, roots, ryzen
+from tests.vendors.amd.fake_pyxrt import machine
+from tests.vendors.amd.test_xrt import A, B, adding, opened
 
 BDF = "0000:c5:00.1"
 

@@ -80,7 +80,7 @@ def test_an_op_without_a_rule_is_named():
 @pytest.mark.parametrize("dtype", sorted(dtypes.NUMERIC, key=str), ids=str)
 def test_constants_of_many_elements_are_bytes_and_keep_them(dtype):
     """MLIR reads the hexadecimal form; a NaN's payload and a negative zero are in it too."""
-    from nxjax.backends.npu.stablehlo import host
+    from nxjax.vendors.stablehlo import host
 
     values = (np.random.default_rng(0).standard_normal((3, 100)) * 3).astype(dtype)
     if dtype in (dtypes.float32, dtypes.float64):

@@ -20,7 +20,7 @@ from nxjax.backends.target import Build, NpuTarget
 from nxjax.errors import NxError, Source
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.lower import lower, lowerable
-from nxjax.lower.npu.placement import YES, Placement, Verdict
+from nxjax.lower.placement import YES, Placement, Verdict
 from nxjax.ops.base import NDArray
 from nxjax.ops.quant_base import Quantized
 from nxjax.ops.quant_grid import Grid

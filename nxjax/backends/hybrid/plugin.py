@@ -14,7 +14,7 @@ from nxjax.backends.hybrid.checking import NOT_INTEGERS, comparable, compared, s
 from nxjax.backends.hybrid.remote import Remote, RemoteStep
 from nxjax.backends.hybrid.unit import Estimate, RegionRefused, Step, Unit
 from nxjax.errors import ExecutionError, NxError, ParameterError
-from nxjax.lower.npu.placement import YES, Verdict
+from nxjax.lower.placement import YES, Verdict
 from nxjax.lower.stablehlo.builder import lower
 from nxjax.trace.array import DeviceArray, wrap
 from nxjax.trace.boundary import entry

@@ -13,7 +13,7 @@ from typing import Final, final
 
 from nxjax.backends.evidence import Label
 from nxjax.errors import Shown
-from nxjax.lower.npu.placement import Basis, Verdict
+from nxjax.lower.placement import Basis, Verdict
 from nxjax.ops.arithmetic import add
 from nxjax.trace.array import DeviceArray, wrap
 from nxjax.trace.program import Program

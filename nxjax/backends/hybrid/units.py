@@ -21,7 +21,7 @@ from nxjax.backends.hybrid.unit import Estimate, Link, RegionRefused, Step, Unit
 from nxjax.backends.target import NpuTarget
 from nxjax.errors import NxError, ParameterError
 from nxjax.lower.macs import macs
-from nxjax.lower.npu.placement import YES, Verdict
+from nxjax.lower.placement import YES, Verdict
 from nxjax.lower.trip_count import trip_counts_within
 from nxjax.ops.arithmetic import add
 from nxjax.ops.dot import dot_general
@@ -188,8 +188,6 @@ class NpuUnit(Unit):
     these leave an operation to the host.
     """
 
-    # Runtimes on the host whose integer kernels are the reference's, bit for bit (TFLite's specification).
-    _EXACT: Final = ("tflite",)
     wants_grids = True
 
     def __init__(self, name: str, target: NpuTarget) -> None:
@@ -197,7 +195,8 @@ class NpuUnit(Unit):
         self.target = target
         self.label, self._why = target.available()
         self.platform = "cpu" if target.host else "npu"
-        self.exact = target.name in self._EXACT
+        # A runtime on the host whose integer kernels are the reference's, bit for bit.
+        self.exact = target.exact and target.host
 
     @property
     def key(self) -> str:

@@ -26,7 +26,7 @@ from nxjax.kernels.ipu.host_compiler import compiler
 from nxjax.lower.ipu.lower import lower
 from nxjax.lower.ipu.precision import in_half
 from nxjax.lower.ipu.program import NDArray
-from nxjax.lower.npu.placement import Placement, Verdict
+from nxjax.lower.placement import Placement, Verdict
 from nxjax.trace.program import Equation, Program
 
 

@@ -30,7 +30,7 @@ from nxjax.lower.ipu.precision import in_half
 from nxjax.lower.ipu.program import IpuProgram, NDArray
 from nxjax.lower.ipu.rules import RULES
 from nxjax.lower.macs import macs
-from nxjax.lower.npu.placement import YES, Cost, Placement, Verdict
+from nxjax.lower.placement import YES, Cost, Placement, Verdict
 from nxjax.ops.base import Elementwise
 from nxjax.trace.program import Equation, Program, Var
 from nxjax.transforms.inline import inlined

@@ -1,7 +1,7 @@
 """One piece of the host's memory that executors see where it lies: arrays, NumPy, OpenVINO, ONNX Runtime, LiteRT.
 
 It is written to between runs; an array of it is immutable, so nobody writes while one exists. Knows no
-vendor: their tensors are made in `nxjax.backends.npu.shared_tensors`.
+vendor: their tensors are made in `nxjax.backends.memory.shared_tensors`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.backends.cpu.memory import CpuBuffer, Lease, PoolBlock
+from nxjax.backends.memory import shared_tensors
 from nxjax.backends.memory.pool import MemoryPool, MemoryPools, default_pools
 from nxjax.backends.memory.statistics import shown
 from nxjax.config.living import Living
@@ -163,8 +164,6 @@ class UnifiedBuffer:
             ParameterError: no such runtime, or one that cannot see this dtype where it lies.
             MissingExtraError: the runtime is not installed.
         """
-        from nxjax.backends.npu import shared_tensors
-
         if runtime not in RUNTIMES:
             raise ParameterError("unified buffer: no such runtime", got=runtime, expected=", ".join(RUNTIMES))
         made = shared_tensors.MAKERS[runtime](_view(self._open(), self.type))

@@ -17,7 +17,7 @@ from nxjax.backends.tpu.build import built
 from nxjax.backends.tpu.chips import GENERATIONS, Generation, Topology, parsed
 from nxjax.backends.tpu.loops import BYTES, FLOPS, SECONDS
 from nxjax.errors import ParameterError
-from nxjax.lower.npu.placement import Cost, Verdict
+from nxjax.lower.placement import Cost, Verdict
 from nxjax.lower.stablehlo.support import check_portable, verdict
 from nxjax.trace.program import Equation, Program
 

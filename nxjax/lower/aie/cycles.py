@@ -1,6 +1,6 @@
 """Cycles of a plan, in closed form: what the cores, the streams and the host's memory each need; the most counts.
 
-The model of the array (`nxjax.backends.aie.model`) counts the same by running a design event by event; this is what the
+The model of the array (`vendors.amd.aie.model`) counts the same by running a design event by event; this is what the
 planner can ask thousands of times. Rates are published (`chip`); the bytes a second that the array draws from the
 host's memory are fitted (`calibrate`). Not modelled: the time of a launch, and other users of the memory.
 """

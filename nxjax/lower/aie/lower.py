@@ -26,7 +26,7 @@ from nxjax.lower.aie.plan import ElementwisePlan, MatmulPlan, MatmulProblem, ele
 from nxjax.lower.aie.requantize import Columns, columns
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
-from nxjax.lower.npu.placement import YES, Verdict
+from nxjax.lower.placement import YES, Verdict
 from nxjax.ops.fixed.elementwise import centred, scale_of
 from nxjax.ops.fixed.point import quantize_multiplier, rescale, wrap32
 from nxjax.ops.fixed.product import factor, requantize_products

@@ -3,7 +3,7 @@
 What is checked without running it: tiles and what stands there, memory, buffer descriptors, locks and DMA channels, the
 ends and element types of fifos and links, what cores acquire and release on every way through their loops, copies'
 dimensions, alignment and bounds. Deadlocks and left-over objects are found by running it
-(`nxjax.backends.aie.model.run`). Counts are those of mlir-aie's lowering of object fifos: at each end with memory, as
+(`vendors.amd.aie.model.run`). Counts are those of mlir-aie's lowering of object fifos: at each end with memory, as
 many BDs as objects and a pair of locks; a link shares its buffers. Every refusal names the thing and the limit.
 """
 

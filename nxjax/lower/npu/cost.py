@@ -19,7 +19,7 @@ from nxjax.lower.npu.chips import ChipLimits, chip
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.macs import macs
 from nxjax.lower.npu.memory import plan
-from nxjax.lower.npu.placement import Cost, Placement
+from nxjax.lower.placement import Cost, Placement
 from nxjax.trace.dtypes import bit_width
 
 # Nodes that name bytes anew and move none.

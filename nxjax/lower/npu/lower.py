@@ -15,10 +15,10 @@ from nxjax.errors import ParameterError, ProgramError, Source, UnsupportedOpsErr
 from nxjax.lower.npu.builder import Builder, Unsupported, Value, check_dtype, known_consts, value_of
 from nxjax.lower.npu.custom import rules_for
 from nxjax.lower.npu.graph import NpuGraph, Tensor
-from nxjax.lower.npu.placement import YES, Verdict
 from nxjax.lower.npu.rules.table import RULES
 from nxjax.lower.npu.simplify import simplified
 from nxjax.lower.passes.dce import dead_code_eliminated
+from nxjax.lower.placement import YES, Verdict
 from nxjax.ops.quant_grid import ROUNDINGS, Rounding
 from nxjax.trace.array import wrap
 from nxjax.trace.program import Equation, Program, Var

@@ -1,127 +1,15 @@
-"""Where each node of a graph runs, why, and what it costs: the words of every report.
-
-Knows graphs, no vendor. A target's constraint table gives verdicts; a vendor's own answer is held against them.
-"""
+"""The placement of a graph by a constraint table, one row per node. Knows graphs, no vendor."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Final, Literal, final
+from collections.abc import Callable
 
-from nxjax.errors import FigureError, Source
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.macs import macs
+from nxjax.lower.placement import UNKNOWN, Device, Placement, Verdict
 
-# Who says what a figure is: measured here, the vendor's estimate, or our own model.
-Basis = Literal["measured", "vendor-estimate", "model"]
-# Where a node runs; "unknown" where nothing here can say.
-Device = Literal["npu", "tpu", "ipu", "host", "unknown"]
-# On what that rests: the answer of the vendor's own tool, a table of rules, or nothing.
-Said = Literal["vendor", "table", "nobody"]
-UNKNOWN: Final = "no tool of the vendor's is here, and no table of what its chip takes"
-
-
-@final
-@dataclass(frozen=True)
-class Verdict:
-    """Whether a device takes a node; if not, why not and what the user could write instead."""
-
-    ok: bool
-    reason: str = ""
-    suggestion: str = ""
-
-
-YES = Verdict(True)
 # A row of a constraint table: the verdict on one node.
 Rule = Callable[[Node], Verdict]
-
-
-@final
-@dataclass(frozen=True)
-class Placement:
-    """One node of the graph, where it runs, and why there.
-
-    Attributes:
-        op: the node's op.
-        device: the chip, by its kind, or "host"; "unknown" where nothing here can say.
-        source: the user's line it came from.
-        reason: why it is on the host; on the chip empty, or what runs it.
-        suggestion: what to write instead.
-        macs: multiply-accumulates of the node.
-        decided_by: "vendor" where the vendor's tool said so, "table" where only rules did, "nobody" where it is
-            unknown.
-    """
-
-    op: str
-    name: str
-    device: Device
-    source: Source | None = None
-    scope: str = ""
-    reason: str = ""
-    suggestion: str = ""
-    macs: int = 0
-    decided_by: Said = "table"
-
-    @property
-    def on_chip(self) -> bool:
-        """Whether it is known to run on the chip."""
-        return self.device not in ("host", "unknown")
-
-
-@final
-@dataclass(frozen=True)
-class Figure:
-    """A quantity, its unit, and who says so."""
-
-    value: float
-    unit: str
-    basis: Basis
-
-
-@final
-@dataclass
-class Cost(Mapping[str, Figure]):
-    """What running once takes: named figures such as latency (s), peak memory (bytes), weights (bytes), cycles.
-
-    ``why`` says why a latency is not among them.
-
-    Raises:
-        FigureError: a figure that nobody has said; the message says which are known.
-    """
-
-    figures: dict[str, Figure] = field(default_factory=dict[str, Figure])
-    why: str = ""
-
-    def add(self, name: str, value: float, unit: str, basis: Basis) -> None:
-        self.figures[name] = Figure(float(value), unit, basis)
-
-    def timed(self, wanted: object, seconds: Callable[[], float]) -> None:
-        """Measure the latency, where that is wanted."""
-        if wanted:
-            self.add("latency", seconds(), "s", "measured")
-        else:
-            self.why = "no run was timed; the option measure=True does that"
-
-    def __getitem__(self, name: str) -> Figure:
-        found = self.figures.get(name)
-        if found is None:
-            raise FigureError(
-                f"cost: {name} is not known here",
-                got=self.why if name == "latency" and self.why else None,
-                expected=", ".join(self.figures) or "nothing: no figure is known",
-                fix=f"{name!r} in cost tells beforehand",
-            )
-        return found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.figures)
-
-    def __len__(self) -> int:
-        return len(self.figures)
-
-    def __str__(self) -> str:
-        return "\n".join(f"{name}: {f.value:.6g} {f.unit} ({f.basis})" for name, f in self.figures.items())
 
 
 def place(graph: NpuGraph, rule: Rule, published: bool = True) -> list[Placement]:

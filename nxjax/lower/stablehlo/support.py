@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nxjax.errors import LoweringError
-from nxjax.lower.npu.placement import YES, Placement, Verdict
+from nxjax.lower.placement import YES, Placement, Verdict
 from nxjax.trace.program import Equation
 
 

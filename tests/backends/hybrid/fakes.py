@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from nxjax.backends import registry
 from nxjax.backends.hybrid.unit import Estimate, RegionRefused, Step, Unit
 from nxjax.backends.hybrid.units import ExecutableStep
-from nxjax.lower.npu.placement import YES, Verdict
+from nxjax.lower.placement import YES, Verdict
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.program import Equation, Program
 

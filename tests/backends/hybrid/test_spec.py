@@ -21,7 +21,7 @@ from nxjax.hybrid import (
     stream,
     timeline,
 )
-from nxjax.lower.npu.placement import Verdict
+from nxjax.lower.placement import Verdict
 from nxjax.testing import random_program
 from tests.backends.hybrid.fakes import Fake
 

@@ -14,7 +14,7 @@ from nxjax.backends.hybrid.units import NpuUnit, host_rates, resolve
 from nxjax.errors import ParameterError
 from nxjax.hybrid import History, Hybrid, plan
 from nxjax.lower.npu.bind import bind
-from nxjax.lower.npu.placement import Verdict
+from nxjax.lower.placement import Verdict
 from nxjax.trace.array import wrap
 from nxjax.transforms.inline import inlined
 

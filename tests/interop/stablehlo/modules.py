@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from nxjax.backends.npu.stablehlo import host
 from nxjax.backends.xla.portable import legalized
 from nxjax.interop import from_stablehlo
+from nxjax.vendors.stablehlo import host
 
 
 def T(*shape: int, e: str = "f32") -> str:

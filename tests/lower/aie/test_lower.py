@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from nxjax.backends.aie.model import run
 from nxjax.kernels.aie.chip import NPU1, NPU2
 from nxjax.lower.aie.lower import AieOptions, dispatch, verdict
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
 from nxjax.ops.quant_grid import Grid
+from nxjax.vendors.amd.aie.model import run
 
 INT8 = np.dtype("int8")
 

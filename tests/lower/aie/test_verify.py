@@ -5,7 +5,6 @@ import re
 import numpy as np
 import pytest
 
-from nxjax.backends.aie.model import run
 from nxjax.errors import ProgramError
 from nxjax.kernels.aie.chip import NPU1
 from nxjax.lower.aie.build import matmul_design
@@ -13,6 +12,7 @@ from nxjax.lower.aie.parse import parse
 from nxjax.lower.aie.plan import MatmulPlan, MatmulProblem
 from nxjax.lower.aie.text import mlir
 from nxjax.lower.aie.verify import verify
+from nxjax.vendors.amd.aie.model import run
 
 # Two columns of two cores, tiles 32 x 32 x 32, three steps.
 GOOD = mlir(matmul_design(MatmulPlan(MatmulProblem(64, 96, 64), NPU1, 2, 2, 32, 32, 32)))

@@ -7,7 +7,7 @@ from nxjax.errors import LoweringError, ParameterError
 from nxjax.lower.npu.chips import CHIPS, ChipLimits, chip
 from nxjax.lower.npu.cost import breakdown, estimate
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
-from nxjax.lower.npu.placement import Placement
+from nxjax.lower.placement import Placement
 
 
 class Net:

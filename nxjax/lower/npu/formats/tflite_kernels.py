@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from nxjax.lower.npu.graph import Node, Tensor
-from nxjax.lower.npu.placement import YES, Verdict
+from nxjax.lower.placement import YES, Verdict
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 

@@ -13,8 +13,8 @@ from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
 from nxjax.ops.quant_grid import Grid, asymmetric
 from nxjax.trace import dtypes
-from tests.backends.npu.single import OPS, single
 from tests.lower.npu.formats.mil_meaning import run
+from tests.vendors.single import OPS, single
 
 F32, I8, I32 = np.dtype("float32"), np.dtype("int8"), np.dtype("int32")
 # What integers wrap to, and what a function is outside of its domain, is nobody's business.

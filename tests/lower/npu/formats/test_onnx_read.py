@@ -14,8 +14,8 @@ from nxjax.lower.npu.formats.onnx_build import OnnxOptions
 from nxjax.lower.npu.formats.onnx_read import read
 from nxjax.lower.npu.formats.onnx_writer import emit, write
 from nxjax.lower.npu.interpret import interpret
-from tests.backends.npu.graphs import cnn, hybrid, images
 from tests.lower.npu.formats.onnx_cases import I16, cases, float_graph, int8_graph, mixed
+from tests.vendors.graphs import cnn, hybrid, images
 
 CASES = cases()
 

@@ -17,7 +17,6 @@ from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
-from tests.backends.npu.graphs import cnn
 from tests.lower.npu.formats.onnx_cases import (
     I8,
     I16,
@@ -32,6 +31,7 @@ from tests.lower.npu.formats.onnx_cases import (
     mixed,
     steps,
 )
+from tests.vendors.graphs import cnn
 
 CASES = cases()
 

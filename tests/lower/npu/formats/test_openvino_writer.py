@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from jax import lax
 
 import nxjax as nx
-from nxjax.backends.npu.openvino_run import CPU, has_vnni
 from nxjax.errors import LoweringError, ParameterError, ProgramError
 from nxjax.lower.npu.formats.openvino_net import node_names, owner
 from nxjax.lower.npu.formats.openvino_writer import build, write_ir
@@ -17,7 +16,8 @@ from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
 from nxjax.ops.quant_grid import Grid, asymmetric, symmetric
 from nxjax.trace import dtypes
-from tests.backends.npu.single import OPS, PRODUCTS, single
+from nxjax.vendors.intel.openvino_run import CPU, has_vnni
+from tests.vendors.single import OPS, PRODUCTS, single
 
 F32, I32, I8 = np.dtype("float32"), np.dtype("int32"), np.dtype("int8")
 CORE = openvino.Core()

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nxjax.backends.npu.litert import LiteRTSession
 from nxjax.errors import DtypeError, LoweringError, user_source
 from nxjax.lower.npu.formats import tflite, tflite_kernels, tflite_ops, tflite_read, tflite_schema, tflite_versions
 from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
@@ -16,6 +15,7 @@ from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
 from nxjax.ops.fixed import functions
 from nxjax.ops.quant_grid import Grid, asymmetric
+from nxjax.vendors.litert.target import LiteRTSession
 from tests.lower.npu.formats.tflite_samples import is_quantized, sample
 
 schema = pytest.importorskip("ai_edge_litert.schema_py_generated")

@@ -1,1 +1,0 @@
-"""AMD's AI Engine array: the target, the model of the array that runs parsed designs, and the vendor's compiler."""

@@ -1,0 +1,144 @@
+"""The power mode of an NPU of AMD: asked of the driver and told to it, or to ``xrt-smi`` where no way leads there.
+
+A mode holds for the whole machine until it is changed. It sets the range of the clocks (aie2_pm.c of github.com/amd/
+xdna-driver): powersaver the lowest level, balanced a middle one, performance the highest, turbo the highest with clocks
+that are never gated, default what the open contexts ask for.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import Final
+
+from nxjax.backends.sensors import amdxdna, ivpu, xrt_smi
+from nxjax.backends.sensors.reading import Roots
+from nxjax.errors import ExecutionError, InvalidFileError, ParameterError
+from nxjax.vendors.amd.xrt_runtime import open_contexts
+
+MODES: Final = amdxdna.MODES
+TURBO: Final = "turbo"
+_INTEL: Final = "an Intel NPU has no mode of its own: it is an option of what is compiled, nx.compile(..., power=...)"
+
+
+def checked(mode: str) -> str:
+    """A mode's name, or `ParameterError`."""
+    if mode not in MODES:
+        raise ParameterError("power: no such mode", got=repr(mode), expected=", ".join(MODES))
+    return mode
+
+
+def device(roots: Roots, bdf: str = "") -> amdxdna.AmdxdnaDevice | None:
+    """The NPU at a PCI address, or the first one; None where Linux shows none.
+
+    Raises:
+        ParameterError: there are NPUs, and none at that address.
+    """
+    found = amdxdna.devices(roots)
+    if not bdf or not found:
+        return found[0] if found else None
+    for one in found:
+        if one.bdf == bdf.lower():
+            return one
+    raise ParameterError("power: no NPU at this address", got=bdf, expected=", ".join(d.bdf for d in found))
+
+
+def _nowhere(roots: Roots) -> ExecutionError:
+    got = "no NPU with AMD's amdxdna driver, and " + xrt_smi.missing()
+    return ExecutionError("power: unavailable", got=got, fix=_INTEL if ivpu.devices(roots) else None)
+
+
+def current(roots: Roots, bdf: str = "") -> str:
+    """The mode that holds now.
+
+    Raises:
+        ExecutionError: there is no NPU of AMD, or nobody answers; the message says why.
+    """
+    one = device(roots, bdf)
+    if one is not None:
+        try:
+            return amdxdna.power_mode(roots, one.node)
+        except OSError as error:
+            refused = amdxdna.refusal(error, one.node)
+    elif xrt_smi.program(roots) is None:
+        raise _nowhere(roots)
+    else:
+        refused = ""
+    try:
+        mode = xrt_smi.power_mode(xrt_smi.examine(roots, bdf))
+    except (OSError, InvalidFileError) as error:
+        got = "; ".join(filter(None, (refused, str(error).split("\n")[0])))
+        raise ExecutionError("power: the mode cannot be read", got=got) from error
+    if mode is None:
+        raise ExecutionError("power: the mode cannot be read", got="xrt-smi reports none")
+    return mode
+
+
+def tell(mode: str, roots: Roots, bdf: str = "") -> None:
+    """Set the mode, and see that it holds.
+
+    Raises:
+        ParameterError: no such mode, or no NPU at that address.
+        ExecutionError: no NPU of AMD, no privilege, or turbo while hardware contexts are open.
+    """
+    checked(mode)
+    held = open_contexts()
+    if mode == TURBO and held:
+        raise ExecutionError(
+            "power: turbo is set before the NPU is opened",
+            got=f"{held} hardware contexts of this process are open",
+            fix="close the Runtime (amd.close_shared() for what nx.compile made), set the mode, open it again",
+        )
+    one = device(roots, bdf)
+    if one is None and xrt_smi.program(roots) is None:
+        raise _nowhere(roots)
+    command = f"sudo xrt-smi configure{f' -d {one.bdf}' if one is not None else ''} --pmode {mode}"
+    try:
+        if one is not None:
+            _to_driver(mode, roots, one)
+        else:
+            xrt_smi.configure(roots, mode, bdf)
+    except OSError as error:
+        raise _refused(mode, roots, one, error, command) from error
+    said = current(roots, bdf)
+    if said != mode:
+        raise ExecutionError(f"power: {mode} was taken, and does not hold", got=said, expected=mode)
+
+
+def _to_driver(mode: str, roots: Roots, one: amdxdna.AmdxdnaDevice) -> None:
+    try:
+        amdxdna.set_power_mode(roots, one.node, mode)
+    except OSError as error:
+        # A driver that does not know the question may know the tool's.
+        if error.errno not in (errno.EOPNOTSUPP, errno.ENOTTY) or xrt_smi.program(roots) is None:
+            raise
+        xrt_smi.configure(roots, mode, one.bdf)
+
+
+def _refused(
+    mode: str, roots: Roots, one: amdxdna.AmdxdnaDevice | None, error: OSError, command: str
+) -> ExecutionError:
+    if error.errno in (errno.EACCES, errno.EPERM) or isinstance(error, PermissionError):
+        return ExecutionError(
+            f"power: {mode} needs privilege",
+            got=str(error.strerror or error),
+            expected="CAP_SYS_ADMIN, which the driver asks for since the mode is the whole machine's",
+            fix=f"{command}; it holds until it is changed or the machine starts anew",
+        )
+    if error.errno == errno.EINVAL and mode == TURBO:
+        return ExecutionError(
+            "power: turbo is set before the NPU is opened",
+            got=f"the driver refuses it while hardware contexts are open{_whose(roots, one)}",
+            fix="end what runs on the NPU, set the mode, and start it again",
+        )
+    got = amdxdna.refusal(error, one.node) if one is not None and error.errno else str(error)
+    return ExecutionError(f"power: {mode} cannot be set", got=got)
+
+
+def _whose(roots: Roots, one: amdxdna.AmdxdnaDevice | None) -> str:
+    if one is None:
+        return ""
+    try:
+        pids = sorted({int(c.pid) for c in amdxdna.contexts(roots, one.node)})
+    except OSError:
+        return ""
+    return f" (processes {', '.join(map(str, pids))})" if pids else ""

@@ -1,0 +1,1 @@
+"""Apple's Neural Engine through Core ML."""

@@ -1,0 +1,1 @@
+"""Arm: Ethos-U through Vela, and Ethos-N."""

@@ -1,0 +1,230 @@
+"""Arm's microNPUs Ethos-U55, U65 and U85 through Vela, and Ethos-N through its TFLite delegate.
+
+Writes a ``.tflite`` file, has Vela compile it, and reports what Vela placed: the file that came out is asked, not the
+exit status, since to Vela a file with nothing on the NPU is a success too. Knows graphs and `ethosu_vela`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import fields
+from typing import Any, ClassVar, Final, Literal, final
+
+from nxjax.backends.evidence import Label, digest
+from nxjax.backends.extras import installed
+from nxjax.backends.target import Build, NpuTarget, Site, only
+from nxjax.errors import ExecutionError, ParameterError
+from nxjax.lower.npu.cost import estimate
+from nxjax.lower.npu.formats import tflite, tflite_ops
+from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
+from nxjax.lower.npu.graph import Node, NpuGraph
+from nxjax.lower.npu.macs import macs
+from nxjax.lower.npu.placement import unknown
+from nxjax.lower.placement import Placement, Verdict
+from nxjax.vendors.arm import ethosn_table as ethos_n
+from nxjax.vendors.arm import ethosu_table as ethos_u
+from nxjax.vendors.arm import vela as ethosu_vela
+from nxjax.vendors.arm.rewrite import same_bits
+from nxjax.vendors.arm.vela import VelaOptions, VelaResult
+from nxjax.vendors.litert.compiled import host_reference, operator_names, recognized
+from nxjax.vendors.litert.table import Table
+
+_SETTINGS: Final = tuple(f.name for f in fields(VelaOptions) if f.name not in ("series", "size"))
+
+
+class EthosU(NpuTarget):
+    """One configuration of Ethos-U.
+
+    Options of `build`: ``system_config``, ``memory_mode`` and ``config`` (sections of Vela's configuration file and
+    another such file), ``optimise`` ("Performance" or "Size"), ``arena_cache_size`` (bytes of fast memory).
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    format: ClassVar[str] = "tflite"
+    site: ClassVar[Site] = "edge"
+    extra: ClassVar[str] = ethosu_vela.EXTRA
+    precision: ClassVar[tuple[str, ...]] = ("int8", "int16x8")
+    rules: ClassVar[str] = "Arm's published constraints on operators, types and sizes"
+    exact: ClassVar[bool] = True
+    series: ClassVar[str]
+    size: ClassVar[int]
+
+    def available(self) -> tuple[Label, str]:
+        if installed("ethosu"):
+            return "vendor-compiled", f"Vela {ethosu_vela.version()} compiles; no Ethos-U is here to run it"
+        return "emitted", f"Vela is not installed: pip install 'nxjax[{self.extra}]'"
+
+    def supports(self, node: Node) -> Verdict:
+        table = ethos_u.table(self.series)
+        return table.verdict(node, same_bits(table))
+
+    def build(self, graph: NpuGraph, options: dict[str, object]) -> Build:
+        """Write the file, and let Vela compile and place it where Vela is installed.
+
+        Raises:
+            LoweringError: a node that TFLite has no operators for.
+            ParameterError: an option that this target has not, or a configuration that Vela has not.
+        """
+        settings = _settings(self.name, self.series, self.size, options)
+        name = graph.name or "model"
+        operations = same_bits(ethos_u.table(self.series))(tflite_ops.operations(graph))
+        data = tflite.encode(graph, operations)
+        build = Build({f"{name}.tflite": data}, [])
+        host_reference(build, graph, data, operations)
+        if not installed("ethosu"):
+            return self._modelled(build, graph, self.available()[1])
+        took, tool = (digest(data),), f"Vela {ethosu_vela.version()}"
+        try:
+            compiled = ethosu_vela.compile_model(data, settings)
+        except ExecutionError as e:
+            build.blame(e, "vendor-compiler", tool, took)
+            if not e.refused:
+                return self._modelled(build, graph, f"{tool} gave no answer ({e.got})")
+            build.placements = self._refused(graph, f"Vela refuses the whole file: {e.got}")
+            build.notes.append(f"{tool} refuses the file, nothing of it runs on the NPU: {e.got}")
+            return build
+        build.files = {f"{name}_vela.tflite": compiled.model, **build.files}
+        build.record(
+            "compiled", "vendor-compiler", tool, command=compiled.command, status=compiled.status, took=took,
+            gave=(digest(compiled.model),),
+            answer=f"{compiled.npu} operators on the NPU, {len(compiled.host)} left to the host",
+        )  # fmt: skip
+        build.placements = self._placements(graph, operations, data, compiled)
+        if compiled.layers:
+            build.files[f"{name}_vela_layers.csv"] = layers_csv(graph, operations, compiled)
+        build.cost = compiled.cost
+        build.notes += compiled.notes
+        if compiled.npu:
+            build.notes.append(
+                f"costs are estimates of {tool} at {compiled.clock / 1e6:g} MHz, "
+                f"{settings.system_config}, {settings.memory_mode}"
+            )
+        else:
+            build.notes.append(f"{tool} placed nothing on the NPU: all runs on the host")
+        return build
+
+    def _modelled(self, build: Build, graph: NpuGraph, why: str) -> Build:
+        """The build without Vela's answer."""
+        build.placements = self.placed(graph)
+        build.cost = estimate(graph, f"ethos-{self.series}-{self.size}", build.placements)
+        build.notes.append(f"{why}; placed by Arm's published constraints, cost by our own model")
+        return build
+
+    def _refused(self, graph: NpuGraph, why: str) -> list[Placement]:
+        """All on the host; nodes that break a published rule are told so."""
+        verdicts = [self.supports(n) for n in graph.nodes]
+        return [_row(n, "host", v.reason or why, v.suggestion) for n, v in zip(graph.nodes, verdicts, strict=True)]
+
+    def _placements(
+        self, graph: NpuGraph, operations: list[TFLiteOperator], data: bytes, compiled: VelaResult
+    ) -> list[Placement]:
+        """One row per node: on the host if the compiled file leaves any operator of it there."""
+        written = operator_names(data)
+        left, strange = recognized(compiled.host, written)
+        reasons: dict[Node, list[str]] = {}
+        for operation, (kind, results) in zip(operations, written, strict=True):
+            if left.intersection(results) and operation.node is not None:
+                said = compiled.reasons.get(results[0], "")
+                reasons.setdefault(operation.node, []).append(f"{kind}: {said}" if said else "")
+        if strange:
+            compiled.notes.append(f"the compiled file has host operators that were not written: {strange}")
+        rows: list[Placement] = []
+        for n in graph.nodes:
+            if n in reasons:
+                rule = self.supports(n)
+                said = "; ".join(dict.fromkeys(r for r in reasons[n] if r))
+                if n.op == "table":
+                    said = f"{n.attrs.get('function', 'it')} is a look-up in TFLite; {said}"
+                rows.append(_row(n, "host", said or rule.reason or "Vela gives no reason", rule.suggestion))
+            elif strange:
+                rows.append(unknown(n, "the compiled file leaves operators to the host that nothing here can name"))
+            elif not compiled.npu:
+                rows.append(_row(n, "host", "Vela folded it away; nothing of this file runs on the NPU"))
+            else:
+                rows.append(_row(n, "npu"))
+        return rows
+
+
+def layers_csv(graph: NpuGraph, operations: list[TFLiteOperator], compiled: VelaResult) -> bytes:
+    """Vela's cycles per node, with the user's lines. A node that was fused into another has none of its own."""
+    cycles: dict[Node, int] = {}
+    for i, operation in enumerate(operations):
+        if operation.node is not None:
+            cycles[operation.node] = cycles.get(operation.node, 0) + compiled.layers.get(i, 0)
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(["node", "op", "line", "multiply-accumulates", "cycles"])
+    rows.writerows([n.name, n.op, str(n.source or ""), macs(n), cycles.get(n, 0)] for n in graph.nodes)
+    return text.getvalue().encode()
+
+
+def _row(n: Node, device: Literal["npu", "host"], reason: str = "", suggestion: str = "") -> Placement:
+    return Placement(n.op, n.name, device, n.source, n.scope, reason, suggestion, macs(n), "vendor")
+
+
+def _settings(target: str, series: str, size: int, options: dict[str, object]) -> VelaOptions:
+    only(target, options, _SETTINGS)
+    given: dict[str, Any] = dict(options)
+    for key, value in given.items():
+        kind = int if key == "arena_cache_size" else str
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise ParameterError(f"{target}: option {key}", got=repr(value), expected=kind.__name__)
+    return VelaOptions(series, size, **given)
+
+
+def _variant(series: str, size: int, short: bool) -> type[EthosU]:
+    name = f"ethos-{series}" if short else f"ethos-{series}-{size}"
+    title = f"Arm Ethos-{series.upper()}, {size} multiply-accumulates a cycle"
+    doc = f"{title}. {EthosU.__doc__}"
+    words = {"name": name, "title": title, "series": series, "size": size, "__doc__": doc, "__module__": __name__}
+    return type(f"Ethos{series.upper()}{'' if short else f'_{size}'}", (EthosU,), words)
+
+
+@final
+class EthosN(NpuTarget):
+    """Arm Ethos-N: a ``.tflite`` file for Arm NN's delegate, whose compiler is part of the device's driver."""
+
+    name: ClassVar[str] = "ethos-n"
+    title: ClassVar[str] = "Arm Ethos-N78 (TFLite file for Arm NN)"
+    site: ClassVar[Site] = "edge"
+    format: ClassVar[str] = "tflite"
+    extra: ClassVar[str] = "litert"
+    precision: ClassVar[tuple[str, ...]] = ("int8",)
+    rules: ClassVar[str] = "Arm's published constraints on operators, types and sizes"
+    table: ClassVar[Table] = ethos_n.TABLE
+
+    def available(self) -> tuple[Label, str]:
+        return "emitted", "Arm NN compiles for Ethos-N on the device itself"
+
+    def supports(self, node: Node) -> Verdict:
+        return self.table.verdict(node)
+
+    def build(self, graph: NpuGraph, options: dict[str, object]) -> Build:
+        """Write the file; placements are by Arm's published constraints.
+
+        Raises:
+            LoweringError: a node that TFLite has no operators for.
+            ParameterError: any option; this target has none.
+        """
+        only(self.name, options, ())
+        operations = tflite_ops.operations(graph)
+        data = tflite.encode(graph, operations)
+        build = Build({f"{graph.name or 'model'}.tflite": data}, self.placed(graph))
+        host_reference(build, graph, data, operations)
+        build.cost.add("file", len(data), "bytes", "measured")
+        build.notes.append("placed by Arm's published constraints; Arm NN on the device decides")
+        return build
+
+
+# A series' own name means the size that its boards have most often.
+TARGETS: Final[tuple[type[NpuTarget], ...]] = (
+    _variant("u55", 128, True),
+    *(_variant("u55", size, False) for size in (32, 64, 128, 256)),
+    _variant("u65", 256, True),
+    *(_variant("u65", size, False) for size in (256, 512)),
+    _variant("u85", 256, True),
+    *(_variant("u85", size, False) for size in (128, 256, 512, 1024, 2048)),
+    EthosN,
+)

@@ -1,0 +1,528 @@
+"""What Arm's Ethos-U takes, as Vela 5 publishes it for its TFLite input, in our own words.
+
+Source: the constraints that Vela itself reports (``vela --supported-ops-report``, version 5.2). U55 and U65 share a
+table; U85 has its own. Where Vela is installed, its answer decides and the tests hold this table against it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
+from nxjax.lower.npu.formats.tflite_schema import SAME, VALID
+from nxjax.lower.npu.graph import Tensor
+from nxjax.trace import dtypes
+from nxjax.trace.dtypes import DType
+from nxjax.vendors.litert.table import (
+    Limit,
+    Table,
+    axes,
+    dilation,
+    every_map,
+    first,
+    kernel,
+    same_grid,
+    stride,
+    weights,
+)
+
+_QUANTIZE: Final = "quantize it: nx.quantize(f, 'int8')"
+_AXIS: Final = 1 << 16
+
+
+def _kinds(*kinds: DType) -> Callable[[TFLiteOperator], bool]:
+    return lambda o: all(t.dtype in kinds for t in every_map(o))
+
+
+def _first_is(*kinds: DType) -> Callable[[TFLiteOperator], bool]:
+    return lambda o: first(o).dtype in kinds and o.outputs[0].dtype == first(o).dtype
+
+
+def _int(t: Tensor) -> bool:
+    return t.dtype in (dtypes.int8, dtypes.uint8, dtypes.int16)
+
+
+def _volume(o: TFLiteOperator) -> bool:
+    """A strided slice steps over height and width only; axes count from the end: ..., h, w, c."""
+    step = o.inputs[3]
+    assert step is not None and step.data is not None
+    steps = [int(s) for s in step.data]
+    return all(s == 1 for i, s in enumerate(reversed(steps)) if i not in (1, 2)) and min(steps) > 0
+
+
+def _weight_sum(limit16: int) -> Callable[[TFLiteOperator], bool]:
+    def holds(o: TFLiteOperator) -> bool:
+        w = weights(o)
+        if w.data is None:
+            return True
+        channel = 3 if o.name == "DEPTHWISE_CONV_2D" else 0
+        sums = np.abs(w.data.astype(np.int64)).sum(tuple(i for i in range(w.data.ndim) if i != channel))
+        return bool((sums <= (limit16 if first(o).dtype == dtypes.int16 else 127 * _AXIS)).all())
+
+    return holds
+
+
+def _bias(bits: int) -> Callable[[TFLiteOperator], bool]:
+    def holds(o: TFLiteOperator) -> bool:
+        b = o.inputs[3] if o.name == "TRANSPOSE_CONV" else o.inputs[2]
+        if b is None:
+            return True
+        if b.data is None or b.dtype not in (dtypes.int32, dtypes.int64):
+            return False
+        return b.dtype != dtypes.int64 or bool((np.abs(b.data) < (1 << bits) - 1).all())
+
+    return holds
+
+
+def _products(o: TFLiteOperator) -> bool:
+    """Products of two feature maps: of int8, with at most 2^16 terms and results a row."""
+    if o.name == "FULLY_CONNECTED" and weights(o).constant:
+        return True
+    x, y = first(o), weights(o)
+    rows = (x.shape[-1], x.shape[-2] if len(x.shape) > 1 else 1, *y.shape[-2:])
+    return x.dtype == dtypes.int8 and max(rows) <= _AXIS
+
+
+def _transposed_shape(o: TFLiteOperator) -> bool:
+    x, out = first(o).shape[1:3], o.outputs[0].shape[1:3]
+    if o.options["padding"] == SAME:
+        return all(n == m * s for n, m, s in zip(out, x, stride(o), strict=True))
+    return all(n == m * s + max(k - s, 0) for n, m, s, k in zip(out, x, stride(o), kernel(o), strict=True))
+
+
+def _transposed_stride(o: TFLiteOperator) -> bool:
+    (h, w), x, k = stride(o), first(o).shape[1:3], kernel(o)
+    return (
+        (h, w) in ((1, 1), (2, 2))
+        or ((h, w) == (1, 2) and x[0] == k[0] == 1)
+        or ((h, w) == (2, 1) and x[1] == k[1] == 1)
+    )
+
+
+def _scale(o: TFLiteOperator) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The factors of a resize, as fractions."""
+    less = 1 if o.options["align_corners"] else 0
+    pairs = zip(o.outputs[0].shape[1:3], first(o).shape[1:3], strict=True)
+    h, w = ((max(n - less, 1), max(m - less, 1)) for n, m in pairs)
+    return h, w
+
+
+def _resize_u55(halves: tuple[int, ...]) -> Callable[[TFLiteOperator], bool]:
+    def holds(o: TFLiteOperator) -> bool:
+        size, made = first(o).shape[1:3], o.outputs[0].shape[1:3]
+        if size == (1, 1) or (size == made and not (o.options["half_pixel_centers"] and len(halves) == 1)):
+            return True
+        factors = halves if o.options["half_pixel_centers"] else (2, 4, 8)
+        (hn, hd), (wn, wd) = _scale(o)
+        if hn * wd != wn * hd:
+            # One axis of length 1 may stay so.
+            if 1 not in made or (o.options["half_pixel_centers"] and len(halves) == 1):
+                return False
+            one = made.index(1)
+            if size[one] != 1:
+                return False
+            n, d = ((wn, wd), (hn, hd))[one]
+            return n % d == 0 and n // d in factors
+        return hn % hd == 0 and hn // hd in factors
+
+    return holds
+
+
+def _resize_limit(o: TFLiteOperator) -> bool:
+    if first(o).shape[1:3] == o.outputs[0].shape[1:3]:
+        return True
+    most = 2048 if o.options["align_corners"] else 1024
+    return all(n / math.gcd(n, d) <= most for n, d in _scale(o))
+
+
+def _powers(o: TFLiteOperator) -> bool:
+    if first(o).shape[1:3] in ((1, 1), o.outputs[0].shape[1:3]):
+        return True
+    return all(n % d == 0 and (n // d).bit_count() == 1 for n, d in _scale(o))
+
+
+def _hwc(t: Tensor) -> tuple[int, ...]:
+    return (1,) * (4 - len(t.shape)) + t.shape if len(t.shape) < 4 else t.shape
+
+
+def _mean_depth(o: TFLiteOperator) -> bool:
+    x, reduced = first(o), axes(o)
+    shape = _hwc(x)
+    last = len(x.shape) - 1
+    return last not in reduced or x.shape[last] == 1 or 1 in shape[-3:]
+
+
+def _mean_batch(o: TFLiteOperator) -> bool:
+    x = first(o)
+    return len(x.shape) < 4 or x.shape[0] == 1
+
+
+def _mean_count(o: TFLiteOperator) -> bool:
+    x = first(o)
+    count = math.prod(x.shape[a] for a in axes(o))
+    return count <= {dtypes.int8: 1 << 24, dtypes.uint8: 1 << 23}.get(x.dtype, 1 << 16)
+
+
+def _permutation(o: TFLiteOperator) -> bool:
+    """Int32 is moved by few permutations; 8 and 16 bits by all, while two axes' product stays under 2^16."""
+    x, p = first(o), o.inputs[1]
+    assert p is not None and p.data is not None
+    order = tuple(int(i) for i in p.data)
+    if order == tuple(range(len(order))):
+        return x.dtype != dtypes.int32 or x.shape[-1] <= _AXIS
+    if x.dtype != dtypes.int32:
+        return max(
+            math.prod(x.shape) // max(x.shape[i] * x.shape[j], 1) for i in range(len(order)) for j in range(i)
+        ) <= (_AXIS)
+    if len(order) > 4:
+        return False
+    shape, full = _hwc(x), (*range(4 - len(order)), *(i + 4 - len(order) for i in order))
+    n, h, w, c = shape
+    if full == (0, 2, 1, 3):
+        return n == 1 and h <= _AXIS and w <= _AXIS and c <= 1 << 14
+    return full == (0, 1, 3, 2) and n * h <= _AXIS and max(w, c) <= _AXIS
+
+
+def _window_stride(o: TFLiteOperator) -> bool:
+    """Strides to 3; longer ones without padding and dilation. Where there is one step only, its length is nothing."""
+    steps = [s for s, n in zip(stride(o), o.outputs[0].shape[1:3], strict=True) if n > 1]
+    return max(steps, default=1) <= 3 or (dilation(o) == (1, 1) and o.options["padding"] == VALID)
+
+
+def _average_kernel(o: TFLiteOperator) -> bool:
+    h, w = kernel(o)
+    return (h * w <= _AXIS and h <= 256) if o.options["padding"] == VALID else max(h, w) <= 8
+
+
+_TWO: Final = (dtypes.int8, dtypes.int16)
+_LIMITS: Final[dict[str, Limit]] = {
+    "types": Limit(
+        _kinds(dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.int32, dtypes.int64),
+        "feature maps are 8, 16 or 32-bit integers",
+        _QUANTIZE,
+    ),
+    "types_bool": Limit(
+        _kinds(dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.int32, dtypes.int64, dtypes.bool_),
+        "feature maps are 8, 16 or 32-bit integers or bool",
+        _QUANTIZE,
+    ),
+    "ranked": Limit(
+        lambda o: all(t.shape != () for t in every_map(o) if not t.constant),
+        "a feature map has no dimensions",
+        "keep one axis: keepdims=True, or reshape to (1,)",
+    ),
+    "grids": Limit(
+        lambda o: all(t.grid is not None for t in every_map(o) if _int(t)),
+        "feature maps have a scale",
+        _QUANTIZE,
+    ),
+    "scales": Limit(
+        lambda o: all(float(np.max(t.grid.scale)) < 2.0**32 for t in every_map(o) if t.grid is not None),
+        "scales are under 2^32",
+        "mask with a number near the others, such as -30, in place of -inf or the least float",
+    ),
+    "narrow": Limit(
+        lambda o: all(t.dtype != dtypes.int32 for t in every_map(o)),
+        "32-bit feature maps are not taken",
+        "compute in int8 or int16; or Ethos-U85, which takes 32 bits",
+    ),
+    "tensorwise": Limit(
+        lambda o: all(t.grid is None or t.grid.axis is None for t in every_map(o)), "one scale per feature map"
+    ),
+    "int8": Limit(_first_is(dtypes.int8), "int8 in and out", _QUANTIZE),
+    "byte": Limit(_first_is(dtypes.int8, dtypes.uint8), "8 bits in and out", "use the int8 preset for this layer"),
+    "short": Limit(_first_is(*_TWO), "int8 or int16 in and out", _QUANTIZE),
+    "equal_shapes": Limit(lambda o: first(o).shape == o.outputs[0].shape, "operand and result have one shape"),
+    "weights": Limit(lambda o: weights(o).dtype in (dtypes.int8, dtypes.uint8), "weights are of 8 bits", _QUANTIZE),
+    "constant_weights": Limit(
+        lambda o: weights(o).constant, "weights are constants", "close over the weights instead of passing them"
+    ),
+    "weight_sum": Limit(_weight_sum(127 * _AXIS), "absolute weights of a channel add up to at most 127 * 65536"),
+    "weight_sum_u85": Limit(_weight_sum(32512 * _AXIS), "absolute weights of a channel add up to too much"),
+    "bias": Limit(_bias(40), "the bias is a constant, of 32 bits or under 2^40"),
+    "bias_u85": Limit(_bias(48), "the bias is a constant, of 32 bits or under 2^48"),
+    "stride3": Limit(
+        lambda o: max(stride(o)) <= 3, "strides are 1 to 3", "stride 1 to 3, or a pooling layer after a smaller stride"
+    ),
+    "stride3_valid": Limit(
+        _window_stride,
+        "strides over 3 go with no padding and no dilation",
+        "stride 1 to 3, or padding 'VALID' after nx.numpy.pad",
+    ),
+    "pool_kernel": Limit(
+        lambda o: math.prod(kernel(o)) <= _AXIS and kernel(o)[0] <= 256, "windows are at most 256 high, 65536 in all"
+    ),
+    "average_kernel": Limit(
+        _average_kernel,
+        "averaging windows are at most 8 x 8 with padding, 256 high and 65536 in all without",
+        "no padding, or a smaller window",
+    ),
+    "products": Limit(
+        _products, "products of two activations are of int8, at most 65536 long", "the int8 preset for this layer"
+    ),
+    "transposed_shape": Limit(
+        _transposed_shape,
+        "the result of a transposed convolution is operand * stride, without padding + (kernel - stride)",
+        "a kernel not smaller than its stride, and 'SAME' or 'VALID' padding",
+    ),
+    "transposed_stride": Limit(
+        _transposed_stride,
+        "transposed convolutions have stride 1 or 2 in both directions",
+        "stride (2, 2), several times if need be",
+    ),
+    "resize_nearest": Limit(
+        _resize_u55((2, 4, 8)), "resizing is by 2, 4 or 8, in both directions alike", "resize by 2 several times"
+    ),
+    "resize_bilinear": Limit(
+        _resize_u55((2,)),
+        "resizing is by 2, 4 or 8 (2 with half-pixel centres), in both directions alike",
+        "resize by 2 several times",
+    ),
+    "resize_batch": Limit(
+        lambda o: first(o).shape[0] == 1 or first(o).shape[1:3] in ((1, 1), o.outputs[0].shape[1:3]),
+        "the batch of a resize is 1",
+        "vmap over one image at a time",
+    ),
+    "resize_limit": Limit(_resize_limit, "resizing is by at most 1024, or 2048 with aligned corners"),
+    "resize_powers": Limit(_powers, "bilinear resizing is by powers of two", "resize by 2 several times"),
+    "resize_modes": Limit(
+        lambda o: not (o.options["align_corners"] and o.options["half_pixel_centers"]),
+        "aligned corners exclude half-pixel centres",
+    ),
+    "equal_grids": Limit(
+        lambda o: same_grid(*every_map(o)),
+        "operands and result have one scale and zero point",
+        "give operands and result one range when quantizing",
+    ),
+    "mean_types": Limit(lambda o: _int(first(o)), "means are of int8, uint8 or int16"),
+    "mean_depth": Limit(
+        _mean_depth,
+        "a mean over channels needs height, width or channels of 1",
+        "transpose first, or a 1x1 convolution with weights 1/channels",
+    ),
+    "mean_batch": Limit(_mean_batch, "the batch of a mean is 1", "vmap over one image at a time"),
+    # Vela says "less than 4096" and "less than 65536" of the next two, and takes the number itself too.
+    "mean_axis": Limit(lambda o: all(first(o).shape[a] <= 4096 for a in axes(o)), "a mean's axes are at most 4096"),
+    "softmax": Limit(
+        lambda o: math.prod(first(o).shape[-3:-1]) <= _AXIS, "a softmax has at most 65536 rows", "split the rows"
+    ),
+    "mean_count": Limit(_mean_count, "a mean is of too many elements", "two means, one after the other"),
+    "depth": Limit(
+        lambda o: axes(o) == (len(first(o).shape) - 1,),
+        "argmax is along the last axis",
+        "transpose the axis to the end",
+    ),
+    "depth127": Limit(lambda o: first(o).shape[-1] <= 127, "argmax is of at most 127 channels", "argmax on the host"),
+    "volume": Limit(
+        _volume, "strided slices step over height and width only", "reshape so that the axis is one of them"
+    ),
+    "rank8": Limit(lambda o: len(first(o).shape) <= 8, "at most 8 dimensions"),
+    "permutation": Limit(
+        _permutation, "this permutation is not taken at this width", "int8 in place of int32, or two transposes"
+    ),
+    "nothing_reversed": Limit(lambda o: False, "reversing along an axis is not taken", "reverse on the host"),
+    "gather_first": Limit(
+        lambda o: o.options["axis"] == o.options.get("batch_dims", 0),
+        "gathers are along the first axis",
+        "transpose the axis to the front",
+    ),
+    "one_image": Limit(
+        lambda o: len(first(o).shape) < 4 or first(o).shape[0] == 1, "the batch is 1", "reshape the batch into the rows"
+    ),
+}
+
+_CONVOLUTION: Final = "weights constant_weights weight_sum bias"
+_MEAN: Final = "mean_types mean_depth mean_batch mean_axis mean_count"
+# Operator: its limits besides the ones of all; "wide" says that it takes 32-bit feature maps on U55 and U65.
+_U55: Final = f"""
+ABS
+ADD wide
+ARG_MAX wide depth depth127 one_image
+AVERAGE_POOL_2D average_kernel stride3_valid
+BATCH_MATMUL wide products
+CONCATENATION
+CONV_2D {_CONVOLUTION} stride3_valid
+DEPTHWISE_CONV_2D {_CONVOLUTION} stride3
+ELU int8 equal_shapes
+EXP
+EXPAND_DIMS wide
+FULLY_CONNECTED wide weights weight_sum bias products
+GELU byte equal_shapes
+HARD_SWISH byte
+LEAKY_RELU
+LOG short equal_shapes
+LOGISTIC
+MAXIMUM equal_grids
+MAX_POOL_2D pool_kernel stride3_valid
+MEAN {_MEAN}
+MINIMUM equal_grids
+MIRROR_PAD wide
+MUL wide
+NEG wide
+PACK
+PAD
+PADV2
+PRELU
+QUANTIZE
+REDUCE_MAX
+REDUCE_MIN
+RELU
+RELU6
+RELU_0_TO_1
+RELU_N1_TO_1
+RESHAPE wide
+RESIZE_BILINEAR resize_bilinear resize_batch
+RESIZE_NEAREST_NEIGHBOR resize_nearest resize_batch
+REVERSE_V2 nothing_reversed
+RSQRT short
+SLICE
+SOFTMAX softmax
+SPLIT
+SPLIT_V
+SQUARED_DIFFERENCE
+SQUEEZE wide
+STRIDED_SLICE volume
+SUB wide
+SUM wide
+TANH
+TILE
+TRANSPOSE wide rank8 permutation
+TRANSPOSE_CONV {_CONVOLUTION} transposed_shape transposed_stride
+UNIDIRECTIONAL_SEQUENCE_LSTM
+UNPACK
+"""
+_U85: Final = f"""
+ABS
+ADD
+ARG_MAX
+ASSIGN_VARIABLE
+AVERAGE_POOL_2D average_kernel
+BATCH_MATMUL
+CAST
+CONCATENATION
+CONV_2D {_CONVOLUTION}
+DEPTHWISE_CONV_2D {_CONVOLUTION}
+DIV
+ELU int8 equal_shapes
+EQUAL
+EXP
+EXPAND_DIMS
+FULLY_CONNECTED weights weight_sum bias
+GATHER gather_first
+GELU byte equal_shapes
+GREATER
+GREATER_EQUAL
+HARD_SWISH byte
+LEAKY_RELU
+LESS
+LESS_EQUAL
+LOG short equal_shapes
+LOGICAL_AND
+LOGICAL_NOT
+LOGICAL_OR
+LOGISTIC
+MAXIMUM equal_grids
+MAX_POOL_2D pool_kernel
+MEAN {_MEAN}
+MINIMUM equal_grids
+MIRROR_PAD
+MUL
+NEG
+NOT_EQUAL
+PACK
+PAD
+PADV2
+PRELU
+QUANTIZE
+READ_VARIABLE
+REDUCE_ALL
+REDUCE_ANY
+REDUCE_MAX
+REDUCE_MIN
+RELU
+RELU6
+RELU_0_TO_1
+RELU_N1_TO_1
+RESHAPE
+RESIZE_BILINEAR resize_modes resize_limit resize_powers
+RESIZE_NEAREST_NEIGHBOR resize_modes resize_limit
+REVERSE_V2
+RSQRT short
+SCATTER_ND
+SELECT
+SELECT_V2
+SLICE
+SOFTMAX softmax
+SPLIT
+SPLIT_V
+SQUARED_DIFFERENCE
+SQUEEZE
+STRIDED_SLICE volume
+SUB
+SUM
+TANH
+TILE
+TRANSPOSE rank8
+TRANSPOSE_CONV {_CONVOLUTION} transposed_shape
+UNIDIRECTIONAL_SEQUENCE_LSTM
+UNPACK
+"""
+_INSTEAD: Final = {
+    "DEQUANTIZE": "let the result stay int8 and convert it on the host",
+    "CAST": "keep one dtype through the function",
+    "DIV": "multiply by a constant reciprocal",
+    "POW": "multiply, or exp and log",
+    "SQUARE": "x * x",
+    "SQRT": "x * rsqrt(x), or the int8 preset, which makes a table of it",
+    "SIN": "the int8 preset, which makes a table of it",
+    "COS": "the int8 preset, which makes a table of it",
+    "LOG_SOFTMAX": "softmax here, log on the host",
+    "GATHER": "slice and concatenate where the indices are constants; or Ethos-U85",
+    "SELECT_V2": "multiply with a mask of 0 and 1; or Ethos-U85",
+    "CUMSUM": "a product with a triangular matrix of ones",
+    "BROADCAST_TO": "let an add or multiply broadcast",
+    "ONE_HOT": "pass the one-hot array in",
+    **dict.fromkeys(
+        ("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"),
+        "arithmetic with clamps; or Ethos-U85",
+    ),
+    **dict.fromkeys(("LOGICAL_AND", "LOGICAL_OR", "LOGICAL_NOT"), "multiply and subtract 0 and 1; or Ethos-U85"),
+}
+
+
+# Operators that move numbers, whatever they mean, or bring them to another scale.
+_UNSCALED: Final = frozenset(
+    ["ARG_MAX", "EXPAND_DIMS", "GATHER", "MIRROR_PAD", "PAD", "PADV2", "QUANTIZE", "SELECT", "SELECT_V2", "TRANSPOSE"]
+)
+
+
+def _table(chip: str, text: str, u85: bool) -> Table:
+    everywhere = ["types_bool" if u85 else "types", "ranked"]
+    limits: dict[str, tuple[Limit, ...]] = {}
+    for line in text.strip().splitlines():
+        name, *own = line.split()
+        names = list(everywhere)
+        names += ["narrow"] if not u85 and "wide" not in own else []
+        names += ["grids", "tensorwise"]
+        names += ["scales"] if name not in _UNSCALED else []
+        for each in own:
+            names += [] if each == "wide" else [f"{each}_u85" if u85 and f"{each}_u85" in _LIMITS else each]
+        limits[name] = tuple(_LIMITS[n] for n in names)
+    return Table(chip, limits, _INSTEAD)
+
+
+U55: Final = _table("Ethos-U55/U65", _U55, u85=False)
+U85: Final = _table("Ethos-U85", _U85, u85=True)
+
+
+def table(series: str) -> Table:
+    """The table of a series: "u55", "u65" or "u85".
+
+    >>> "GATHER" in table("u55").limits, "GATHER" in table("u85").limits
+    (False, True)
+    """
+    return U85 if series == "u85" else U55

@@ -1,0 +1,108 @@
+"""Operators said in the form that Vela takes, where another form means the same: means, and functions by look-up.
+
+Vela reduces channels only where height or width is 1, and images one at a time. Rows of channels, which is what every
+layer norm reduces, are such images of one line. Works on TFLite operators between a graph and its file; each keeps the
+node that it says. Functions of 8 bits that Vela refuses are looked up where it takes look-ups (Ethos-U85).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
+from nxjax.lower.npu.formats.tflite_schema import TYPE_NUMBERS
+from nxjax.lower.npu.graph import Tensor
+from nxjax.ops.fixed import functions
+from nxjax.trace import dtypes
+from nxjax.trace.types import Shape
+from nxjax.vendors.litert.table import Adapt, Table, axes
+
+# Functions of one operand and no options.
+_FUNCTIONS = ("SQRT", "LOG", "RSQRT", "EXP", "ELU", "ABS")
+# Dimensions that are merged and brought in order are at most so many.
+_RANK = 4
+
+
+def same_bits(table: Table) -> Adapt:
+    """The rewrite for a chip: means and functions that ``table`` refuses and takes in another form."""
+
+    def adapt(operations: Sequence[TFLiteOperator]) -> list[TFLiteOperator]:
+        found: list[TFLiteOperator] = []
+        for o in operations:
+            make = _flat if o.name == "MEAN" else _looked_up if o.name in _FUNCTIONS else None
+            other = make(o) if make is not None and not table.judge(o).ok else None
+            found += other if other is not None and all(table.judge(part).ok for part in other) else [o]
+        return found
+
+    return adapt
+
+
+def _flat(o: TFLiteOperator) -> list[TFLiteOperator] | None:
+    x, out = o.inputs[0], o.outputs[0]
+    assert x is not None
+    reduced = set(axes(o))
+    # Neighbours that are all reduced, or all kept, are one dimension.
+    runs = [
+        (gone, [x.shape[a] for a in run]) for gone, run in itertools.groupby(range(len(x.shape)), reduced.__contains__)
+    ]
+    sizes = [math.prod(sizes) for _, sizes in runs]
+    gone = [i for i, (is_gone, _) in enumerate(runs) if is_gone]
+    kept = [i for i in range(len(runs)) if i not in gone]
+    if len(gone) == 0 or len(runs) > _RANK:
+        return None
+    made: list[TFLiteOperator] = []
+
+    def step(name: str, source: Tensor, shape: Shape, what: str, values: Sequence[int], **options: object) -> Tensor:
+        y = Tensor(f"{out.name}/{what}", shape, source.dtype, source.grid)
+        made.append(TFLiteOperator(name, [source, _integers(f"{y.name}/of", values)], [y], dict(options), o.node))
+        return y
+
+    at = x
+    if len(gone) > 1:
+        order = [*kept, *gone]
+        merged = tuple(sizes)
+        at = step("RESHAPE", at, merged, "merged", merged, new_shape=merged)
+        at = step("TRANSPOSE", at, tuple(merged[i] for i in order), "ordered", order)
+    count = math.prod(sizes[i] for i in gone)
+    last = len(gone) > 1 or gone[0] == len(runs) - 1
+    shape = (1, x.size // count, count) if last else (*sizes[: gone[0]], count, *sizes[gone[0] + 1 :])
+    shape = (1,) * (3 - len(shape)) + shape
+    axis = 2 if last else 1
+    at = step("RESHAPE", at, shape, "rows", shape, new_shape=shape)
+    flat = tuple(n for i, n in enumerate(shape) if i != axis)
+    means = Tensor(f"{out.name}/means", flat, out.dtype, out.grid)
+    made.append(
+        TFLiteOperator("MEAN", [at, _integers(f"{means.name}/axis", [axis])], [means], {"keep_dims": False}, o.node)
+    )
+    made.append(
+        TFLiteOperator(
+            "RESHAPE", [means, _integers(f"{out.name}/shape", out.shape)], [out], {"new_shape": out.shape}, o.node
+        )
+    )
+    return made
+
+
+def _looked_up(o: TFLiteOperator) -> list[TFLiteOperator] | None:
+    """A function of int8 as its value for each of the 256 integers."""
+    x, out = o.inputs[0], o.outputs[0]
+    if x is None or x.grid is None or out.grid is None or x.dtype != dtypes.int8 or out.dtype != dtypes.int8:
+        return None
+    every = np.arange(-128, 128, dtype=np.int16).astype(np.int8)
+    values = functions.unary(o.name.lower(), every, x.grid, out.grid, "double")
+    entries = Tensor(f"{out.name}/entries", (256,), out.dtype, out.grid, values)
+    index, shifted = (Tensor(f"{out.name}/{part}", x.shape, dtypes.int32) for part in ("index", "shifted"))
+    half = Tensor(f"{out.name}/half", (), dtypes.int32, None, np.asarray(128, np.int32))
+    kinds = {"in_data_type": TYPE_NUMBERS[x.dtype], "out_data_type": TYPE_NUMBERS[dtypes.int32]}
+    return [
+        TFLiteOperator("CAST", [x], [index], kinds, o.node),
+        TFLiteOperator("ADD", [index, half], [shifted], {"fused_activation_function": 0}, o.node),
+        TFLiteOperator("GATHER", [entries, shifted], [out], {"axis": 0}, o.node),
+    ]
+
+
+def _integers(name: str, values: Sequence[int]) -> Tensor:
+    return Tensor(name, (len(values),), dtypes.int32, None, np.asarray(values, np.int32))

@@ -1,0 +1,287 @@
+"""Google's Edge TPU (Coral): a full-int8 ``.tflite`` file, its compiler and its delegate where they are found.
+
+The compiler is a program of Google's own package archive. Where it is not on PATH the file is written, placed by the
+published table and the rule of one cut, and labelled as emitted; where it is, the file it makes and its log decide.
+"""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Final, final
+
+from nxjax.backends.evidence import Label, digest
+from nxjax.backends.extras import installed, need
+from nxjax.backends.target import Build, NpuTarget, Run, Runner, Site, only
+from nxjax.backends.tools import ToolAnswer, ask
+from nxjax.errors import ExecutionError, InvalidFileError, ParameterError
+from nxjax.lower.npu.cost import estimate
+from nxjax.lower.npu.formats import tflite, tflite_ops
+from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
+from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.placement import place, unknown
+from nxjax.lower.placement import Placement, Verdict
+from nxjax.ops.base import NDArray
+from nxjax.vendors.google.rewrite import rows_as_pixels, same_bits
+from nxjax.vendors.google.table import TABLE
+from nxjax.vendors.litert.compiled import host_reference, left_for_host, operator_names, recognized, refuse_other
+from nxjax.vendors.litert.table import Adapt
+
+COMPILER: Final = "edgetpu_compiler"
+_OPERATOR: Final = "edgetpu-custom-op"
+_LIBRARY: Final = "libedgetpu.so.1"
+_MAPPED: Final = "Mapped to Edge TPU"
+_UNITS: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_ROW: Final = re.compile(r"^(?P<op>[A-Z][A-Z0-9_a-z-]*)\s+(?P<count>\d+)\s+(?P<status>\S.*?)\s*$")
+_SIZE: Final = re.compile(r"^(?P<what>O\S+-chip memory .*?parameters): (?P<value>[\d.]+)(?P<unit>B|KiB|MiB|GiB)$")
+
+
+@final
+@dataclass
+class CompilerLog:
+    """What ``edgetpu_compiler -s`` prints.
+
+    Attributes:
+        version: of the compiler.
+        npu: operations that run on the Edge TPU, as it counts them; None if it does not say.
+        host: operations that run on the host.
+        statuses: (operator, count, status) rows.
+        sizes: bytes of on-chip and off-chip memory for parameters, by the log's words.
+    """
+
+    version: str = ""
+    npu: int | None = None
+    host: int | None = None
+    statuses: list[tuple[str, int, str]] = field(default_factory=list[tuple[str, int, str]])
+    sizes: dict[str, float] = field(default_factory=dict[str, float])
+
+    def reasons(self, operator: str) -> str:
+        """Why some operators of a kind were not mapped."""
+        return "; ".join(dict.fromkeys(s for name, _, s in self.statuses if name == operator and s != _MAPPED))
+
+
+def parse(text: str) -> CompilerLog:
+    """The log in parts.
+
+    >>> parse("Edge TPU Compiler version 16.0\\nNumber of operations that will run on Edge TPU: 3").npu
+    3
+    """
+    log = CompilerLog()
+    for line in text.splitlines():
+        line = line.strip()
+        if line.startswith("Edge TPU Compiler version "):
+            log.version = line.removeprefix("Edge TPU Compiler version ")
+        elif found := re.match(r"Number of operations that will run on (Edge TPU|CPU): (\d+)$", line):
+            if found[1] == "CPU":
+                log.host = int(found[2])
+            else:
+                log.npu = int(found[2])
+        elif found := _SIZE.match(line):
+            log.sizes[found["what"]] = float(found["value"]) * _UNITS[found["unit"]]
+        elif found := _ROW.match(line):
+            log.statuses.append((found["op"], int(found["count"]), found["status"]))
+    return log
+
+
+@final
+class EdgeTpu(NpuTarget):
+    """Google Edge TPU.
+
+    Options of `build`: ``min_runtime_version`` (10 to 16: what the oldest runtime that must load the file is),
+    ``search_delegate`` (True: let the compiler look for a later cut where the first fails), ``rows_as_pixels`` (True:
+    write dense layers of several rows as 1x1 convolutions, which the Edge TPU takes; results may differ by one unit).
+    """
+
+    name: ClassVar[str] = "edgetpu"
+    title: ClassVar[str] = "Google Edge TPU (Coral)"
+    site: ClassVar[Site] = "edge"
+    format: ClassVar[str] = "tflite"
+    extra: ClassVar[str] = "litert"
+    precision: ClassVar[tuple[str, ...]] = ("int8",)
+    rules: ClassVar[str] = "Google's published table of operators, types, sizes and the single cut"
+
+    def available(self) -> tuple[Label, str]:
+        if shutil.which(COMPILER) is None:
+            return "emitted", f"{COMPILER} is not on PATH (Google's package archive has it)"
+        return "vendor-compiled", f"{COMPILER} compiles; {_device()}"
+
+    def supports(self, node: Node) -> Verdict:
+        return TABLE.verdict(node, same_bits)
+
+    def placed(self, graph: NpuGraph) -> list[Placement]:
+        """Placement by the published table and one cut: what needs a result of the host's runs on the host too.
+
+        Conversions of float inputs stay on the host in front of the Edge TPU's part and cut nothing.
+        """
+        return self._placed(graph, same_bits)
+
+    def _placed(self, graph: NpuGraph, adapt: Adapt) -> list[Placement]:
+        rows: list[Placement] = []
+        behind: dict[Tensor, tuple[Node, str]] = {}
+        inputs = set(graph.inputs)
+        for node, row in zip(graph.nodes, place(graph, lambda n: TABLE.verdict(n, adapt)), strict=True):
+            entry = node.op == "quantize" and node.operands[0] in inputs and node.operands[0].grid is None
+            cause = next((behind[t] for t in node.operands if t in behind), None)
+            if row.device == "host" and not entry:
+                cause = cause or (node, row.suggestion)
+            elif cause is not None:
+                first = cause[0]
+                where = f" at {first.source}" if first.source else f" {first.name}" if first.name else ""
+                why = f"needs the result of {first.op}{where}, which runs on the host: the Edge TPU has one part only"
+                row = replace(row, device="host", reason=why, suggestion=cause[1])
+            if cause is not None:
+                behind.update((t, cause) for t in node.outputs)
+            rows.append(row)
+        return rows
+
+    def build(self, graph: NpuGraph, options: dict[str, object]) -> Build:
+        """Write the file, and compile and place it by Google's compiler where that is found.
+
+        Raises:
+            LoweringError: a node that TFLite has no operators for.
+            ParameterError: an option that this target has not.
+        """
+        flags = _flags(options)
+        name = graph.name or "model"
+        adapt = rows_as_pixels if options.get("rows_as_pixels") else same_bits
+        operations = adapt(tflite_ops.operations(graph))
+        data = tflite.encode(graph, operations)
+        build = Build({f"{name}.tflite": data}, self._placed(graph, adapt))
+        host_reference(build, graph, data, operations)
+        compiler = shutil.which(COMPILER)
+        if compiler is None:
+            build.cost = estimate(graph, "edgetpu", build.placements)
+            build.notes.append(
+                f"{COMPILER} is not on PATH: placed by Google's published table, cost by our own model, not verified "
+                "by the vendor's compiler"
+            )
+            return build
+        try:
+            model, log, done = _compile(compiler, flags, data)
+        except ExecutionError as e:
+            build.blame(e, "vendor-compiler", COMPILER, (digest(data),))
+            build.cost = estimate(graph, "edgetpu", build.placements)
+            build.notes.append(f"{COMPILER} made no file of it; placed by Google's published table: {e.got}")
+            return build
+        build.files = {f"{name}_edgetpu.tflite": model, **build.files}
+        build.placements = _placements(build.placements, graph, operations, data, model, log, build.notes)
+        build.record(
+            "compiled", "vendor-compiler", f"{COMPILER} {log.version}".strip(), command=done.command,
+            status=done.status, took=(digest(data),), gave=(digest(model),),
+            answer=f"{log.npu} operations on the Edge TPU, {log.host} on the host, as it counts them",
+        )  # fmt: skip
+        build.cost = estimate(graph, "edgetpu", build.placements)
+        for what, value in log.sizes.items():
+            build.cost.add(what.lower(), value, "bytes", "vendor-estimate")
+        build.notes.append(f"compiled by {COMPILER} {log.version}; latency is our own model's")
+        if any(p.device == "npu" for p in build.placements):
+            _use_chip(build, model)
+        return build
+
+
+def _placements(
+    table: list[Placement],
+    graph: NpuGraph,
+    operations: list[TFLiteOperator],
+    data: bytes,
+    model: bytes,
+    log: CompilerLog,
+    notes: list[str],
+) -> list[Placement]:
+    """What the compiled file leaves to the host, with the log's status of that kind of operator."""
+    host, calls = left_for_host(model, _OPERATOR)
+    if log.host is not None and log.host != len(host):
+        notes.append(f"{COMPILER} counts {log.host} host operations, its file holds {len(host)}")
+    written = operator_names(data)
+    left, strange = recognized(host, written)
+    if strange:
+        notes.append(f"the compiled file has host operators that were not written: {strange}")
+    reasons: dict[Node, list[str]] = {}
+    for operation, (kind, results) in zip(operations, written, strict=True):
+        if operation.node is not None and (left.intersection(results) or not calls):
+            reasons.setdefault(operation.node, []).append(f"{kind}: {log.reasons(kind) or 'no reason given'}")
+    rows: list[Placement] = []
+    for node, row in zip(graph.nodes, table, strict=True):
+        if node in reasons:
+            why = "; ".join(dict.fromkeys(reasons[node]))
+            rows.append(replace(row, device="host", reason=why, decided_by="vendor"))
+        elif strange:
+            rows.append(unknown(node, "the compiled file leaves operators to the host that nothing here can name"))
+        else:
+            rows.append(replace(row, device="npu", reason="", suggestion="", decided_by="vendor"))
+    return rows
+
+
+def _flags(options: dict[str, object]) -> list[str]:
+    only("edgetpu", options, ("min_runtime_version", "search_delegate", "rows_as_pixels"))
+    flags: list[str] = []
+    version = options.get("min_runtime_version")
+    if version is not None:
+        if not isinstance(version, int) or not 10 <= version <= 16:
+            raise ParameterError("edgetpu: option min_runtime_version", got=repr(version), expected="10 to 16")
+        flags += ["-m", str(version)]
+    return [*flags, "-d"] if options.get("search_delegate") else flags
+
+
+def _compile(compiler: str, flags: list[str], data: bytes) -> tuple[bytes, CompilerLog, ToolAnswer]:
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "model.tflite"
+        source.write_bytes(data)
+        command = [os.path.abspath(compiler), "-s", "-o", folder, *flags, str(source)]
+        done = ask(command, folder)
+        made = Path(folder) / "model_edgetpu.tflite"
+        what = f"edgetpu: {COMPILER} does not compile the file"
+        if done.trouble:
+            raise done.error(what)
+        try:
+            model = made.read_bytes()
+            refuse_other(data, model)
+            left_for_host(model, _OPERATOR)
+        except (OSError, InvalidFileError) as error:
+            raise done.error(what, f"it ended well, and its file cannot be used: {error}") from None
+        return model, parse(done.out), done
+
+
+def _device() -> str:
+    return "its runtime is here" if ctypes.util.find_library("edgetpu") else "its runtime is not here"
+
+
+def _use_chip(build: Build, model: bytes) -> None:
+    """Run on the Edge TPU itself, if its runtime is installed and a device answers."""
+    if not ctypes.util.find_library("edgetpu") or not installed("ai_edge_litert"):
+        build.notes.append(f"{_LIBRARY} is not installed: the file is run on the host")
+        return
+    try:
+        run = _delegated(model)
+    except (ValueError, OSError, RuntimeError) as e:
+        build.notes.append(f"no Edge TPU answers ({e}): the file is run on the host")
+        return
+    build.runner = Runner(run, f"Edge TPU by {_LIBRARY}", "chip", (digest(model),))
+
+
+def _delegated(model: bytes) -> Run:
+    runtime: Any = need("ai_edge_litert.interpreter", "litert", "the TFLite runtime")
+    # A library that does not load is an error here; LiteRT's loader would leave a half-made delegate behind.
+    ctypes.CDLL(_LIBRARY)
+    delegate = runtime.load_delegate(_LIBRARY)
+    interpreter = runtime.Interpreter(model_content=model, experimental_delegates=[delegate])
+    interpreter.allocate_tensors()
+    inputs = [d["index"] for d in interpreter.get_input_details()]
+    outputs = [d["index"] for d in interpreter.get_output_details()]
+
+    def run(args: Sequence[NDArray]) -> list[NDArray]:
+        for index, x in zip(inputs, args, strict=True):
+            interpreter.set_tensor(index, x)
+        interpreter.invoke()
+        return [interpreter.get_tensor(index) for index in outputs]
+
+    return run
+
+
+TARGETS: Final[tuple[type[NpuTarget], ...]] = (EdgeTpu,)

@@ -1,0 +1,189 @@
+"""What Google's Edge TPU takes, as Google publishes it, in our own words.
+
+Source: "TensorFlow models on the Edge TPU" (coral.ai/docs/edgetpu/models-intro), its requirements and its table of
+supported operations with known limitations, compiler version 16. The compiler's own tests go further and are not
+published: it leaves some operators to the host "due to some unspecified limitation".
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+
+from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
+from nxjax.trace import dtypes
+from nxjax.vendors.litert.table import Limit, Table, axes, dilation, every_map, first, weights
+
+_SOFTMAX: Final = 16_000
+_FUSED: Final = "give the relu its own range: quantize without fusing it into this layer"
+
+
+def _inner(shape: tuple[int, ...], axis: int) -> int:
+    """An axis counted from the innermost: 0 is z, 1 is x, 2 is y, 3 the batch."""
+    return len(shape) - 1 - axis
+
+
+def _one_dimensional(shape: tuple[int, ...]) -> bool:
+    return math.prod(shape[:-1]) == 1
+
+
+def _params(o: TFLiteOperator) -> bool:
+    if o.name in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV"):
+        return all(t is None or t.constant or t is first(o) for t in o.inputs)
+    return True
+
+
+def _batch_kept(o: TFLiteOperator) -> bool:
+    x = first(o)
+    return all(_inner(x.shape, a) < 3 for a in axes(o))
+
+
+def _mean_depth(o: TFLiteOperator) -> bool:
+    x = first(o)
+    return all(_inner(x.shape, a) != 0 or x.shape[a] % 4 == 0 for a in axes(o))
+
+
+def _no_batch_padding(o: TFLiteOperator) -> bool:
+    pads = o.inputs[1]
+    assert pads is not None and pads.data is not None
+    rank = len(pads.data)
+    return all(rank - 1 - i < 3 or not row.any() for i, row in enumerate(pads.data))
+
+
+def _batch_not_split(o: TFLiteOperator) -> bool:
+    axis = o.inputs[0 if o.name == "SPLIT" else 2]
+    assert axis is not None and axis.data is not None
+    rank = len(first(o).shape)
+    return _inner(first(o).shape, int(axis.data.reshape(-1)[0]) % rank) < 3
+
+
+def _zeros_appended(o: TFLiteOperator) -> bool:
+    constants = [t for t in o.inputs if t is not None and t.data is not None]
+    if not constants:
+        return True
+    zero = [t.grid.zero_point if t.grid is not None else 0 for t in constants]
+    return len(o.inputs) == 2 and all(bool((t.data == z).all()) for t, z in zip(constants, zero, strict=True))
+
+
+def _unit_steps(o: TFLiteOperator) -> bool:
+    steps = o.inputs[3]
+    assert steps is not None and steps.data is not None
+    return bool((np.asarray(steps.data) == 1).all())
+
+
+def _alpha(o: TFLiteOperator) -> bool:
+    return _one_dimensional(weights(o).shape)
+
+
+_BYTES: Final = (dtypes.int8, dtypes.uint8)
+_LIMITS: Final = {
+    "bytes": Limit(
+        lambda o: all(t.dtype in _BYTES and t.grid is not None for t in every_map(o)),
+        "tensors are quantized to 8 bits",
+        "quantize it: nx.quantize(f, 'int8')",
+    ),
+    "inner3": Limit(
+        lambda o: all(math.prod(t.shape[:-3]) == 1 for t in every_map(o)),
+        "only the three innermost dimensions may be over 1",
+        "a batch of one, or reshape to at most three dimensions",
+    ),
+    "constants": Limit(_params, "weights and biases are constants", "close over the weights instead of passing them"),
+    "unfused": Limit(
+        lambda o: not o.options.get("fused_activation_function"), "no activation may be fused into it", _FUSED
+    ),
+    "zeros": Limit(_zeros_appended, "a constant part must be zeros, and one of two parts", "nx.numpy.pad"),
+    "dilation": Limit(
+        lambda o: len(set(dilation(o))) == 1, "dilation is the same in both directions", "one dilation for both"
+    ),
+    "row": Limit(
+        lambda o: _one_dimensional(o.outputs[0].shape),
+        "the result has one dimension",
+        "the option rows_as_pixels=True, which writes a 1x1 convolution; or one row at a time",
+    ),
+    "mean": Limit(_batch_kept, "the batch is not reduced", "reduce the other axes only"),
+    "mean_depth": Limit(_mean_depth, "a mean over channels needs a multiple of 4 of them", "pad the channels to it"),
+    "padding": Limit(_no_batch_padding, "the batch is not padded", "pad the other axes only"),
+    "alpha": Limit(_alpha, "slopes are one per channel", "share the slope over height and width"),
+    "split": Limit(_batch_not_split, "the batch is not split", "slice the other axes only"),
+    "steps": Limit(_unit_steps, "strides are 1", "a pooling or convolution with a stride does the same"),
+    "softmax": Limit(
+        lambda o: _one_dimensional(first(o).shape) and first(o).shape[-1] <= _SOFTMAX,
+        "a softmax is of one row, of at most 16000 elements",
+        "softmax on the host, as the last operation",
+    ),
+}
+_OPERATORS: Final = """
+ADD
+AVERAGE_POOL_2D unfused
+CONCATENATION unfused zeros
+CONV_2D constants dilation
+DEPTHWISE_CONV_2D constants dilation
+EXPAND_DIMS
+FULLY_CONNECTED constants row
+L2_NORMALIZATION
+LOGISTIC
+LSTM
+MAXIMUM
+MAX_POOL_2D unfused
+MEAN mean mean_depth
+MINIMUM
+MUL
+PACK
+PAD padding
+PRELU alpha
+QUANTIZE
+REDUCE_MAX mean
+REDUCE_MIN mean
+RELU
+RELU6
+RELU_N1_TO_1
+RESHAPE
+RESIZE_BILINEAR
+RESIZE_NEAREST_NEIGHBOR
+RSQRT
+SLICE
+SOFTMAX softmax
+SPACE_TO_DEPTH
+SPLIT split
+SPLIT_V split
+SQUARED_DIFFERENCE
+SQUEEZE
+STRIDED_SLICE steps
+SUB
+SUM mean
+TANH
+TRANSPOSE
+TRANSPOSE_CONV constants
+"""
+_INSTEAD: Final = {
+    "DEQUANTIZE": "let the result stay int8 and convert it on the host",
+    "HARD_SWISH": "relu6, as MobileNetV2 has it",
+    "GELU": "relu or relu6",
+    "ELU": "relu or relu6",
+    "LEAKY_RELU": "prelu with one slope, or maximum(x, a * x)",
+    "PADV2": "pad with zero",
+    "DIV": "multiply by a constant reciprocal",
+    "SQUARE": "x * x",
+    "ABS": "maximum(x, -x)",
+    "NEG": "multiply by -1",
+    "ARG_MAX": "let the scores be the result, argmax on the host",
+    "GATHER": "slice and concatenate where the indices are constants",
+    "BATCH_MATMUL": "a layer with constant weights; products of two activations run on the host",
+    "LOG_SOFTMAX": "let the logits be the result",
+    "CAST": "keep int8 through the function",
+    "SELECT_V2": "multiply with a mask of 0 and 1",
+    **dict.fromkeys(
+        ("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"),
+        "pass the mask in as numbers, or arithmetic with clamps",
+    ),
+}
+
+
+def _limits() -> dict[str, tuple[Limit, ...]]:
+    rows = (line.split() for line in _OPERATORS.strip().splitlines())
+    return {name: tuple(_LIMITS[n] for n in ("bytes", "inner3", *own)) for name, *own in rows}
+
+
+TABLE: Final = Table("the Edge TPU", _limits(), _INSTEAD)

@@ -1,0 +1,1 @@
+"""Graphcore through PopART."""

@@ -1,0 +1,1 @@
+"""Intel's NPU, and its CPU and GPU, through OpenVINO."""

@@ -1,0 +1,1 @@
+"""TFLite files: LiteRT on the host, and phones' compilers behind it."""

@@ -1,0 +1,113 @@
+"""Compiled ``.tflite`` files: what a vendor's compiler left to the host, and the written file run on the host.
+
+A compiler replaces the part that its chip runs by operators of its own; the others it leaves as they were, under the
+names of their results. Knows files, no vendor.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+from nxjax.backends.evidence import digest
+from nxjax.backends.extras import installed
+from nxjax.backends.target import Build, Runner
+from nxjax.errors import InvalidFileError, LoweringError
+from nxjax.lower.npu.formats import flatbuffer
+from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
+from nxjax.lower.npu.formats.tflite_schema import BUILTIN_NAMES, IDENTIFIER, SCHEMA
+from nxjax.lower.npu.graph import NpuGraph
+from nxjax.vendors.litert.target import LiteRTSession
+
+_CUSTOM: Final = 32
+
+
+def left_for_host(model: bytes, custom: str) -> tuple[list[str], int]:
+    """Names of the first results of a file's operators that are not ``custom``, and how many are ``custom``.
+
+    Of a compiled ``.tflite``, whose part for the chip is one operator or several of that name.
+    """
+    fields = flatbuffer.read(SCHEMA, "Model", model, IDENTIFIER, "the compiled file")
+    codes = fields["operator_codes"] or []
+    host: list[str] = []
+    calls = 0
+    for graph in fields["subgraphs"] or []:
+        for operator in graph["operators"] or []:
+            code = codes[operator["opcode_index"]]
+            if code["builtin_code"] == _CUSTOM and str(code["custom_code"]) == custom:
+                calls += 1
+            else:
+                host.append(str(graph["tensors"][int(operator["outputs"][0])]["name"]))
+    return host, calls
+
+
+def refuse_other(written: bytes, compiled: bytes) -> None:
+    """Raise `InvalidFileError` where a compiled file does not take and give what the written one does.
+
+    A tool that was asked for one model and answers with another has said nothing of the first. Names may be others,
+    and inputs that nothing reads may be gone.
+    """
+    ends: list[dict[str, list[tuple[tuple[int, ...], int]]]] = []
+    for data in (written, compiled):
+        graphs = flatbuffer.read(SCHEMA, "Model", data, IDENTIFIER, "the compiled file")["subgraphs"] or []
+        if not graphs:
+            raise InvalidFileError("the compiled file holds no model")
+        tensors = graphs[0]["tensors"] or []
+        kind = lambda i, tensors=tensors: (tuple(_numbers(tensors[i]["shape"])), int(tensors[i]["type"]))
+        ends.append({part: [kind(i) for i in _numbers(graphs[0][part])] for part in ("inputs", "outputs")})
+    asked, given = ends
+    more = Counter(given["inputs"]) - Counter(asked["inputs"])
+    if more or given["outputs"] != asked["outputs"]:
+        raise InvalidFileError("the compiled file is of another model", got=given, expected=asked)
+
+
+def _numbers(vector: Any) -> list[int]:
+    return [] if vector is None else [int(i) for i in vector]
+
+
+def operator_names(model: bytes) -> list[tuple[str, list[str]]]:
+    """Each operator of a file's first subgraph: its builtin name, and the names of its results."""
+    fields = flatbuffer.read(SCHEMA, "Model", model, IDENTIFIER)
+    graph = fields["subgraphs"][0]
+    codes = [BUILTIN_NAMES.get(c["builtin_code"], str(c["builtin_code"])) for c in fields["operator_codes"] or []]
+    return [
+        (codes[o["opcode_index"]], [str(graph["tensors"][int(i)]["name"]) for i in o["outputs"]])
+        for o in graph["operators"] or []
+    ]
+
+
+def recognized(host: Sequence[str], written: Sequence[tuple[str, list[str]]]) -> tuple[set[str], list[str]]:
+    """The written results that operators left for the host stand for, and the operators that stand for none.
+
+    A compiler that moves an operator names its result anew, behind the name it had: ``select/Transpose/Transpose``.
+    """
+    known = {name for _, results in written for name in results}
+    found: set[str] = set()
+    strange: list[str] = []
+    for name in host:
+        parts = name.split("/")
+        whole = ("/".join(parts[:n]) for n in range(len(parts), 0, -1))
+        owner = next((start for start in whole if start in known), None)
+        strange += [name] if owner is None else []
+        found |= set() if owner is None else {owner}
+    return found, strange
+
+
+def host_reference(build: Build, graph: NpuGraph, data: bytes, operations: list[TFLiteOperator]) -> None:
+    """Let a build be run on the host by LiteRT's reference kernels, which these chips' integers are specified by."""
+    if not installed("ai_edge_litert"):
+        build.notes.append("LiteRT is not installed, so that the file cannot be run here: pip install 'nxjax[litert]'")
+        return
+    try:
+        session = LiteRTSession(data, operations)
+    except LoweringError as e:
+        build.notes.append(f"LiteRT on the host cannot run the file: {e.got}")
+        return
+    name = next(name for name, held in build.files.items() if held == data)
+    build.runner = Runner(session, f"host reference of {name} ({session.runs_on})", "host", (digest(data),))
+    build.notes += session.notes
+    if graph.rounding == "single":
+        build.notes.append(
+            "the host reference rounds twice: it may differ by one unit from this graph's single rounding"
+        )

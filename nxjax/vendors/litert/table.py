@@ -1,0 +1,152 @@
+"""Tables of constraints over TFLite's operators: the common part of chips that read TFLite files.
+
+A vendor's table says for each operator which limits it has; a node is taken if all its operators are. Knows how nodes
+become operators (`formats.tflite_ops`), no vendor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+import numpy as np
+
+from nxjax.errors import LoweringError
+from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator, operations
+from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.placement import YES, Verdict
+
+# Places of an operator's inputs that are feature maps; the others are parameters (shapes, axes, weights, biases).
+_MAPS: Final[dict[str, tuple[int, ...]]] = {
+    **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "RESHAPE", "TRANSPOSE", "PAD", "PADV2"), (0,)),
+    **dict.fromkeys(("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "ARG_MAX", "ARG_MIN"), (0,)),
+    **dict.fromkeys(("SLICE", "STRIDED_SLICE", "SPLIT_V", "TILE", "REVERSE_V2", "BROADCAST_TO", "CUMSUM"), (0,)),
+    **dict.fromkeys(("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR", "GATHER", "ONE_HOT"), (0,)),
+    "SPLIT": (1,),
+    "TRANSPOSE_CONV": (2,),
+}
+
+# What to write for a function that is a look-up in TFLite.
+ACTIVATIONS: Final = (
+    "an activation that is an operator: relu, relu6, tanh, sigmoid, or gelu and hard_swish on some chips"
+)
+
+# Says operators in another form that means the same.
+Adapt = Callable[[Sequence[TFLiteOperator]], list[TFLiteOperator]]
+
+
+@final
+@dataclass(frozen=True)
+class Limit:
+    """One published rule: whether it holds, why not, and what to write instead."""
+
+    holds: Callable[[TFLiteOperator], bool]
+    reason: str
+    suggestion: str = ""
+
+
+@final
+@dataclass(frozen=True)
+class Table:
+    """What a chip takes.
+
+    Attributes:
+        chip: its name, for reasons.
+        limits: the limits of each operator that the chip has, by the operator's name in TFLite.
+        instead: for operators that it has not, what to write.
+    """
+
+    chip: str
+    limits: Mapping[str, tuple[Limit, ...]]
+    instead: Mapping[str, str]
+
+    def judge(self, operation: TFLiteOperator) -> Verdict:
+        """Whether the chip takes one operator."""
+        limits = self.limits.get(operation.name)
+        if limits is None:
+            return Verdict(
+                False,
+                f"{self.chip} has no {operation.name}",
+                self.instead.get(operation.name, "compute it on the host"),
+            )
+        for limit in limits:
+            if not limit.holds(operation):
+                return Verdict(False, f"{operation.name}: {limit.reason}", limit.suggestion)
+        return YES
+
+    def verdict(self, node: Node, adapt: Adapt | None = None) -> Verdict:
+        """Whether the chip takes a node: all the operators that it becomes, as ``adapt`` says them for the chip."""
+        inputs = [t for t in dict.fromkeys(node.operands) if not t.constant]
+        try:
+            parts = operations(NpuGraph(node.name or node.op, inputs, list(node.outputs), [node]))
+        except LoweringError as e:
+            return Verdict(False, f"{e.what}: {e.got}", e.fix or "")
+        written = adapt(parts) if adapt is not None else parts
+        for part in written:
+            found = self.judge(part)
+            if not found.ok and node.op == "table":
+                said = f"{node.attrs.get('function', 'it')} has no operator of TFLite, and {self.chip} no look-up"
+                return Verdict(False, f"{said} ({found.reason})", ACTIVATIONS)
+            if not found.ok and len(written) > 1:
+                # The user wrote one op, and may not know that TFLite has to say it in several.
+                said = f"{node.op} is {', '.join(dict.fromkeys(o.name for o in written))} in TFLite; {found.reason}"
+                return Verdict(False, said, found.suggestion)
+            if not found.ok:
+                return found
+        return YES
+
+
+def maps(o: TFLiteOperator) -> list[Tensor]:
+    """The feature maps that an operator reads."""
+    places = _MAPS.get(o.name)
+    found = o.inputs if places is None else [o.inputs[i] for i in places]
+    return [t for t in found if t is not None]
+
+
+def every_map(o: TFLiteOperator) -> list[Tensor]:
+    """The feature maps that it reads and writes."""
+    return [*maps(o), *o.outputs]
+
+
+def first(o: TFLiteOperator) -> Tensor:
+    """The feature map that it reads first."""
+    return maps(o)[0]
+
+
+def weights(o: TFLiteOperator) -> Tensor:
+    """The weights of a convolution or a fully connected layer."""
+    found = o.inputs[1]
+    assert found is not None
+    return found
+
+
+def axes(o: TFLiteOperator) -> tuple[int, ...]:
+    """The axes of a reduction, from 0 up."""
+    values = o.inputs[1]
+    assert values is not None and values.data is not None
+    rank = len(first(o).shape)
+    return tuple(sorted({int(a) % rank for a in np.atleast_1d(values.data)}))
+
+
+def same_grid(*tensors: Tensor) -> bool:
+    """Whether all have one scale and zero point."""
+    return all(t.grid == tensors[0].grid for t in tensors)
+
+
+def kernel(o: TFLiteOperator) -> tuple[int, int]:
+    """Height and width of a window."""
+    if "filter_height" in o.options:
+        return o.options["filter_height"], o.options["filter_width"]
+    shape = weights(o).shape
+    return shape[1], shape[2]
+
+
+def stride(o: TFLiteOperator) -> tuple[int, int]:
+    """Vertical and horizontal stride of a window."""
+    return o.options["stride_h"], o.options["stride_w"]
+
+
+def dilation(o: TFLiteOperator) -> tuple[int, int]:
+    """Vertical and horizontal dilation of a window."""
+    return o.options.get("dilation_h_factor", 1), o.options.get("dilation_w_factor", 1)

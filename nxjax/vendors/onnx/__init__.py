@@ -1,0 +1,1 @@
+"""ONNX files for any vendor, and models of ONNX Runtime GenAI."""

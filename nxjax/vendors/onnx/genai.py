@@ -1,0 +1,147 @@
+"""ONNX Runtime's generator (onnxruntime-genai): its model folders, and decoders that run in it.
+
+A folder is a graph, its weights, ``genai_config.json``, and a tokenizer's files. The package is imported when a folder
+is loaded. Knows no decoder but by its sizes, and no sampling but by the runtime's names.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, final
+
+import numpy as np
+
+from nxjax.backends.evidence import Label
+from nxjax.backends.extras import need
+from nxjax.errors import ExecutionError, InvalidFileError, ParameterError
+from nxjax.files import safe_io
+from nxjax.ops.base import NDArray
+
+EXTRA: Final = "genai"
+CONFIG: Final = "genai_config.json"
+MODEL: Final = "model.onnx"
+# Providers by the names that the runtime's configuration has for them, and what a folder for each starts with. The
+# graph is the same; which of its operators a provider takes is the provider's to say.
+PROVIDERS: Final[Mapping[str, Mapping[str, str]]] = {
+    "cpu": {},
+    "qnn": {"backend_path": "QnnHtp.so", "htp_performance_mode": "burst"},
+    "OpenVINO": {"device_type": "NPU"},
+    "dml": {},
+    "RyzenAI": {},
+}
+# Public packages answer "Unknown provider name" (RyzenAI-SW issue 333), or ask for AMD's library (0.18).
+OWN_BUILD: Final = "AMD's Ryzen AI Software brings the provider and a build of onnxruntime-genai that goes with it"
+
+
+def provider_options(provider: str, options: Mapping[str, str] | None) -> list[dict[str, dict[str, str]]]:
+    """``provider_options`` of a configuration; none for the CPU.
+
+    Raises:
+        ParameterError: a provider that the runtime has no name for.
+    """
+    if provider not in PROVIDERS:
+        raise ParameterError("genai: provider", got=repr(provider), expected=", ".join(PROVIDERS))
+    if provider == "cpu":
+        return []
+    return [{provider: {**PROVIDERS[provider], **{k: str(v) for k, v in (options or {}).items()}}}]
+
+
+def write_folder(path: str | os.PathLike[str], files: Mapping[str, bytes]) -> None:
+    """A folder with these files, whole or not there; replaces one of ours, and refuses to replace anything else."""
+    target = Path(path)
+    if target.exists() and not (target.is_dir() and (not any(target.iterdir()) or (target / CONFIG).exists())):
+        raise ParameterError(
+            "genai: something else is at this path", got=target.name, expected=f"nothing, or a folder with {CONFIG}"
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        made.chmod(0o755)
+        for name, data in files.items():
+            with open(made / name, "xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        old = None
+        if target.exists():
+            old = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent)) / "old"
+            os.replace(target, old)
+        os.replace(made, target)
+        if old is not None:
+            shutil.rmtree(old.parent)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+
+
+@final
+class GenaiSession:
+    """A model folder loaded into the runtime.
+
+    Attributes:
+        label: "host" if the CPU runs it, else "vendor-compiled": the provider took the model, and the runtime does not
+            say which of its operations run on the chip.
+        provider: its name.
+        config: what ``genai_config.json`` says.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], provider: str | None = None) -> None:
+        place = Path(path)
+        try:
+            self.config: dict[str, Any] = safe_io.described(place / CONFIG)
+            given = self.config["model"]["decoder"]["session_options"]["provider_options"]
+            own = next(iter(given[0])) if given else "cpu"
+        except (OSError, ValueError, KeyError, TypeError, IndexError, StopIteration) as error:
+            raise InvalidFileError(f"{place.name}: no folder of onnxruntime-genai", got=repr(error)) from None
+        self.provider = own if provider is None else provider
+        og = need("onnxruntime_genai", EXTRA, "running a folder of onnxruntime-genai")
+        self._og = og
+        try:
+            settings = og.Config(str(place))
+            if self.provider != own:
+                settings.clear_providers()
+                for entry in provider_options(self.provider, None):
+                    for name, options in entry.items():
+                        settings.append_provider(name)
+                        for key, value in options.items():
+                            settings.set_provider_option(name, key, value)
+            self._model = og.Model(settings)
+        except (RuntimeError, ValueError) as error:
+            fix = OWN_BUILD if self.provider == "RyzenAI" else 'load_genai(path, provider="cpu") runs it on the host'
+            raise ExecutionError(
+                f"onnxruntime-genai does not load the folder with provider {self.provider}",
+                got=str(error).split("\n")[0],
+                fix=fix,
+            ) from None
+        self.label: Label = "host" if self.provider == "cpu" else "vendor-compiled"
+
+    def generator(self, rows: Sequence[Sequence[int]], pad: int, **search: Any) -> Any:
+        """The runtime's generator with prompts read; shorter ones are padded to the right."""
+        og = self._og
+        params = og.GeneratorParams(self._model)
+        params.set_search_options(batch_size=len(rows), **search)
+        made = og.Generator(self._model, params)
+        longest = max(map(len, rows))
+        made.append_tokens(np.array([list(r) + [pad] * (longest - len(r)) for r in rows], np.int32))
+        return made
+
+    def steps(self, rows: Sequence[Sequence[int]], pad: int, **search: Any) -> Iterator[tuple[list[int], float]]:
+        """The next token of each row and the seconds it took, until the runtime says that all ended."""
+        begin = time.perf_counter()
+        generator = self.generator(rows, pad, **search)
+        while not generator.is_done():
+            generator.generate_next_token()
+            tokens = [int(t) for t in generator.get_next_tokens()]
+            now = time.perf_counter()
+            yield tokens, now - begin
+            begin = time.perf_counter()
+
+    def logits(self, tokens: Sequence[int]) -> NDArray:
+        """Logits after the last of these tokens, float32 [vocabulary]."""
+        generator = self.generator([tokens], 0, max_length=len(tokens) + 1)
+        return np.asarray(generator.get_logits(), np.float32).reshape(-1)

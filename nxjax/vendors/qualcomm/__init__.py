@@ -1,0 +1,1 @@
+"""Qualcomm's Hexagon NPU through ONNX Runtime's QNN provider."""
