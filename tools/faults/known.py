@@ -39,4 +39,5 @@ EQUIVALENT: Final[dict[str, str]] = {
     "85856675a6": "who has a structure of a type has registered it",
     "b8e759f8ea": "inputs are filled up to whole vectors: one less makes as many turns, and nobody reads the number",
     "0d8f6938f4": "what is rescaled lies in the range of int32, where a shift by 0 changes nothing",
+    "d02a3690ac": "where no setting asks for anything, jit is not switched off: what is asked first is quicker",
 }

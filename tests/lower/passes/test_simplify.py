@@ -132,6 +132,10 @@ def test_exact_conversions_are_one():
     assert simple(lambda v: v.astype(np.int32).astype(np.float32), x) == ["convert_element_type"]
     y = special(ml_dtypes.bfloat16)
     assert simple(lambda v: v.astype(np.float32).astype("float64"), y) == ["convert_element_type"]
+    # A float holds the integers that fit its mantissa, and no wider ones.
+    assert simple(lambda v: v.astype(np.float32).astype(np.int32), x) == ["convert_element_type"]
+    wide = np.array([2**24 + 1, 7], np.int32)
+    assert len(simple(lambda v: v.astype(np.float32).astype(np.int32), wide)) == 2
     # 300 does not survive int8.
     assert len(simple(lambda v: v.astype(np.int8).astype(np.float32), np.array([300, 1], np.int32))) == 2
 
