@@ -190,6 +190,8 @@ class Target(Shown, ABC, Generic[Subject]):
         exact: whether the vendor specifies its integers as TFLite's reference kernels compute them, so that the exact
             reference gives the chip's own bits.
         simulated: whether these bits, computed here, simulate a chip.
+        quantizes: whether its compiler quantizes by itself. It is then given the float function, with calibration data
+            as the option ``calibrate``: a list of batches, each a list of arrays, one per input of the graph or program.
     """
 
     name: ClassVar[str]
@@ -205,6 +207,7 @@ class Target(Shown, ABC, Generic[Subject]):
     binds: ClassVar[bool] = True
     rules: ClassVar[str] = "the target's own rules"
     exact: ClassVar[bool] = False
+    quantizes: ClassVar[bool] = False
 
     @property
     def simulated(self) -> bool:

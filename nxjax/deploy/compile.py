@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from nxjax.backends import target_registry as registry
@@ -13,7 +13,7 @@ from nxjax.deploy.report import Report
 from nxjax.deploy.shardings import input_names, output_names, spread
 from nxjax.deploy.trace import IO, BoundFunction, CallSignature, Positions, Subject
 from nxjax.display.progress import Phases
-from nxjax.errors import LoweringError, MemoryLimitError, PlacementError, UnsupportedOpsError
+from nxjax.errors import LoweringError, MemoryLimitError, ParameterError, PlacementError, UnsupportedOpsError
 from nxjax.lower.npu.lower import UNROLL, refusals
 from nxjax.lower.placement import Cost, Placement
 from nxjax.quant.function import Quantized
@@ -51,7 +51,8 @@ def compile(
             exact reference.
         unroll: scans of at most so many steps are written out.
         progress: show the phases as a bar; by default on a terminal or in a notebook, where they take over a second.
-        **options: of the target; see docs/targets.md. Targets of several devices take ``in_shardings``,
+        **options: of the target; see docs/targets.md. Targets that quantize by themselves take the float function and
+            ``calibrate``, a list of batches of arguments. Targets of several devices take ``in_shardings``,
             ``out_shardings`` and ``donate_argnums``, as `jit` does; see docs/tpu.md.
 
     Returns:
@@ -78,7 +79,8 @@ def compile(
             bound = BoundFunction(fun, args, kwargs, _constants(chosen, fun, constants))
             phase("lowering")
             subject = bound.subject(chosen, io, unroll)
-            return built(chosen, bound, subject, spread(fun, bound, options), strict, verify, phase)
+            settings = calibrated(chosen, fun, bound, spread(fun, bound, options))
+            return built(chosen, bound, subject, settings, strict, verify, phase)
 
     return compiled
 
@@ -86,6 +88,30 @@ def compile(
 def _constants(target: Target[Any], fun: object, given: Positions) -> Positions:
     """Which arguments are bound: those that were named, else as the target has it; weights of quantized functions."""
     return () if given is None and not target.binds and not isinstance(fun, Quantized) else given
+
+
+def calibrated(target: Target[Any], fun: object, bound: BoundFunction, options: dict[str, object]) -> dict[str, object]:
+    """The options, with calibration data flat where the target's compiler quantizes by itself.
+
+    Raises:
+        ParameterError: such a target is given a function that is quantized already, or data that is no list of batches.
+    """
+    if not target.quantizes:
+        return options
+    if isinstance(fun, Quantized):
+        raise ParameterError(
+            f"compile: {target.name} quantizes by itself",
+            got="a quantized function",
+            expected="the float function, and calibrate=[batch, ...]",
+        )
+    given = options.get("calibrate", ())
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise ParameterError(
+            f"compile: calibrate of {target.name}", got=type(given).__name__, expected="a list of batches of arguments"
+        )
+    batches: list[Any] = list(given)  # pyright: ignore[reportUnknownArgumentType]
+    flat = [bound.flat_inputs(b if isinstance(b, (tuple, list)) else (b,), "calibrate") for b in batches]
+    return {**options, "calibrate": flat}
 
 
 def built(
@@ -185,7 +211,7 @@ def explain(
             return _refused(chosen, bound, unroll)
         phase("building")
         try:
-            build = chosen.build(form, spread(fun, bound, options))
+            build = chosen.build(form, calibrated(chosen, fun, bound, spread(fun, bound, options)))
             _name(build, bound)
         except LoweringError as error:
             # The file cannot be written; the published rules say where each op would run.

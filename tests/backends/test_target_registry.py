@@ -175,3 +175,73 @@ def test_targets_that_come_in_forms():
         registry.get("ethos-u55:256")
     with pytest.raises(ParameterError, match="no such target"):
         registry.get("tpu-v44:2x2x1")
+
+
+QUANTIZER = '''
+import numpy as np
+from nxjax.backends.evidence import digests
+from nxjax.backends.target import Build, NpuTarget, Runner, only
+from nxjax.lower.npu.interpret import interpret
+from nxjax.lower.placement import Verdict
+
+
+class SelfQuantizing(NpuTarget):
+    """A vendor whose compiler takes floats and calibration data, and finds the grids itself."""
+
+    name, title, format, precision, quantizes = "own-grids", "Own grids", "none", ("int8",), True
+
+    def available(self):
+        return "vendor-compiled", ""
+
+    def supports(self, node):
+        return Verdict(True)
+
+    def build(self, graph, options):
+        only(self.name, options, ("calibrate",))
+        batches = options["calibrate"]
+        assert all(t.grid is None for t in graph.tensors())
+        scale = max((float(np.abs(x).max()) for batch in batches for x in batch), default=1.0) / 127
+        snapped = lambda x: (np.round(x / scale) * scale).astype(np.float32)
+        run = lambda inputs: interpret(graph, [snapped(x) for x in inputs])
+        build = Build({"model.bin": repr((scale, len(batches))).encode()}, self.placed(graph))
+        took = digests(build.files)
+        build.record("compiled", "vendor-compiler", "own compiler", took=took, answer=f"{len(batches)} batches")
+        build.runner = Runner(run, "own simulator", "vendor-simulator", took)
+        return build
+'''
+
+
+def test_a_vendor_that_quantizes_by_itself_is_a_package_outside_of_the_tree(tmp_path):
+    installed(tmp_path / "site", "own-grids = my_package:SelfQuantizing", my_package=QUANTIZER)
+    code = """
+import nxjax as nx, nxjax.numpy as jnp
+f = lambda p, x: nx.nn.relu(x @ p["w"])
+p, x = {"w": jnp.ones((4, 2))}, jnp.arange(4.0)[None]
+made = nx.compile(f, target="own-grids")(p, x)
+assert made.label == "vendor-simulator" and made.bytes == b"(0.007874015748031496, 0)", made.bytes
+made = nx.compile(f, target="own-grids", calibrate=[(p, x), (x * 127 / 3,), x])(p, x)
+assert made.bytes == b"(1.0, 3)" and made.evidence[0].answer == "3 batches" and made.deviation.exact
+assert nx.explain(f, target="own-grids", calibrate=[x])(p, x).share == 1.0
+coarse = nx.compile(f, target="own-grids", calibrate=[x * 1000])(p, x)
+assert not coarse.deviation.exact and coarse.deviation.sqnr < 20
+for wrong in (3, "x", [(p, x, x)], [x[0]]):
+    try:
+        nx.compile(f, target="own-grids", calibrate=wrong)(p, x)
+    except nx.errors.ParameterError as error:
+        assert "calibrate" in str(error)
+    else:
+        raise AssertionError(wrong)
+q = nx.quantize(f, "int8", calibrate=[(p, x)])
+try:
+    nx.compile(q, target="own-grids")(p, x)
+except nx.errors.ParameterError as error:
+    assert "quantizes by itself" in str(error)
+else:
+    raise AssertionError
+try:
+    nx.compile(f, target="tflite", calibrate=[x])(p, x)
+except nx.errors.ParameterError as error:
+    print("well")
+"""
+    done = run(tmp_path / "site", code)
+    assert done.stdout == "well\n", done.stderr
