@@ -191,7 +191,7 @@ class Target(Shown, ABC, Generic[Subject]):
             reference gives the chip's own bits.
         simulated: whether these bits, computed here, simulate a chip.
         quantizes: whether its compiler quantizes by itself. It is then given the float function, with calibration data
-            as the option ``calibrate``: a list of batches, each a list of arrays, one per input of the graph or program.
+            as the option ``calibrate``: a list of batches, each a list of arrays, one for each of its inputs.
     """
 
     name: ClassVar[str]
