@@ -24,6 +24,7 @@ MODULES: Final = (
     "vendors.intel.target",
     "vendors.apple.target",
     "vendors.amd.vitisai",
+    "vendors.rockchip.target",
     "vendors.onnx.target",
     "vendors.graphcore.popart",
     "vendors.stablehlo",

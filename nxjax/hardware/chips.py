@@ -70,7 +70,7 @@ KINDS: Final = (
         extra="ethosu",
         target="ethos-u65",
     ),
-    Kind("Rockchip", "RKNPU", drivers=("rocket",), nodes=("dev/rknpu*",)),
+    Kind("Rockchip", "RKNPU", drivers=("rocket",), nodes=("dev/rknpu*",), target="rockchip"),
     Kind("Habana", "Gaudi", drivers=("habanalabs",), nodes=("dev/hl[0-9]*",), target="habana-gaudi"),
     Kind("Apple", "Neural Engine", module="coremltools", extra="coreml", target="apple-ane"),
 )

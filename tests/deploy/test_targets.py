@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 EXPECTED = {
     "tflite", "ethos-u55", "ethos-u65", "ethos-u85", "ethos-n", "edgetpu", "qualcomm-htp", "qualcomm-litert",
     "mediatek-apu", "samsung-exynos", "google-tensor", "intel-npu", "openvino-cpu", "openvino-gpu", "apple-ane",
-    "amd-xdna", "onnx", "stablehlo", "habana-gaudi", "groq", "graphcore-popart",
+    "amd-xdna", "rockchip", "onnx", "stablehlo", "habana-gaudi", "groq", "graphcore-popart",
     "tpu-v2", "tpu-v3", "tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu-v7x",
     "ipu-gc2", "ipu-gc200", "ipu-bow", "poplar",
 }  # fmt: skip
