@@ -237,8 +237,8 @@ CIRCLES: dict[str, str] = {
     "testing/steps testing/writer": "a step is told who draws it",
     "profiling/figure profiling/perfetto profiling/rows": "a profile shows itself",
     "kernels/aie/elementwise kernels/aie/matmul kernels/aie/spec": "a kernel is found by its text",
-    "kernels/cpu/columns kernels/cpu/columns_whole kernels/cpu/nest kernels/cpu/nest_emit kernels/cpu/nest_plan "
-    "kernels/cpu/rows": "a nest plans and writes itself",
+    "kernels/cpu/columns kernels/cpu/columns_whole kernels/cpu/nest kernels/cpu/nest_emit kernels/cpu/nest_passes "
+    "kernels/cpu/nest_plan kernels/cpu/rows": "a nest plans and writes itself",
     "kernels/cpu/gemm kernels/cpu/pack": "a product that packs as it goes is told by whom",
     "lower/cpu/builder lower/cpu/nests": "nests are found in what the builder has, for the builder",
     "lower/npu/formats/onnx_read lower/npu/formats/onnx_read_ops": "a reader has rules, and rules are told the reader",
