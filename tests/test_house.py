@@ -241,7 +241,6 @@ CIRCLES: dict[str, str] = {
     "kernels/cpu/nest_plan kernels/cpu/rows": "a nest plans and writes itself",
     "kernels/cpu/gemm kernels/cpu/pack": "a product that packs as it goes is told by whom",
     "lower/cpu/builder lower/cpu/nests": "nests are found in what the builder has, for the builder",
-    "lower/npu/formats/onnx_read lower/npu/formats/onnx_read_ops": "a reader has rules, and rules are told the reader",
     "lower/npu/memory lower/npu/memory_picture": "a plan of memory shows itself",
     "backends/base backends/registry": "a backend without StableHLO asks for the one that has it",
     "backends/hybrid/carry backends/hybrid/core backends/hybrid/member backends/hybrid/readmit backends/hybrid/run "
@@ -357,7 +356,7 @@ INNER: dict[str, str] = {
         """,
     "the other file needs this one": """
         backends/base backends/ipu/memory backends/memory/pool vendors/amd/xrt_runtime backends/xla/executable
-        kernels/aie/spec kernels/cpu/nest*2 lower/npu/formats/onnx_read profiling/rows*2 trace/core
+        kernels/aie/spec kernels/cpu/nest*2 profiling/rows*2 trace/core
         """,
 }
 # How Python asks whether something is there at all.
