@@ -232,7 +232,6 @@ CIRCLES: dict[str, str] = {
     "numpy/indexing numpy/integers numpy/joining numpy/methods numpy/operators numpy/powers numpy/promotion "
     "numpy/ranges numpy/rearranging numpy/reductions numpy/scalar_types numpy/selection numpy/shapes numpy/subscripts "
     "numpy/ufuncs": "arrays have the face's functions as methods, which the face finds by name",
-    "lax/_polar lax/linalg": "iterations of a function of the face, on other functions of it",
     "export/exported export/serialization": "an exported function writes itself",
     "testing/steps testing/writer": "a step is told who draws it",
     "profiling/figure profiling/perfetto profiling/rows": "a profile shows itself",
@@ -247,7 +246,7 @@ CIRCLES: dict[str, str] = {
     "backends/hybrid/verify": "parts of one engine, which hold it",
     "backends/ipu/memory backends/ipu/pictures": "a use of memory shows itself",
     "backends/memory/pool backends/memory/unified": "a pool gives unified buffers",
-    "backends/npu/xrt_program backends/npu/xrt_runtime": "a runtime gives programs, which hold it",
+    "vendors/amd/xrt_program vendors/amd/xrt_runtime": "a runtime gives programs, which hold it",
     "backends/tpu/advice backends/tpu/analysis backends/tpu/picture backends/tpu/roofline": "an analysis shows itself",
     "backends/tpu/ahead backends/tpu/build backends/tpu/topologies": "a topology compiles, for itself",
     "backends/xla/accounting backends/xla/backend backends/xla/buffers backends/xla/callbacks backends/xla/client "
