@@ -239,14 +239,8 @@ def by_name(module: str) -> dict[str, str]:
     return {name: getattr(getattr(found, name), "__module__", module) for name in found.__all__}
 
 
-def functions_of(module: str) -> dict[str, str]:
-    """Public name -> module, for a file without a list of its names: the functions that are made there."""
-    found = vars(importlib.import_module(module))
-    return {n: module for n, x in found.items() if not n.startswith("_") and getattr(x, "__module__", "") == module}
-
-
 def scipy_stubs() -> dict[Path, str]:
-    """Path -> text, for `nxjax.scipy`: its lazy packages, and its files of functions alone."""
+    """Path -> text, for the lazy packages of `nxjax.scipy`; its other files say their types themselves."""
     stats = importlib.import_module("nxjax.scipy.stats")
     found = {
         ROOT / "scipy/__init__.pyi": listing(
@@ -262,10 +256,6 @@ def scipy_stubs() -> dict[Path, str]:
         modules = distributions if name == "stats" else ()
         title = f"`jax.scipy.{name}` on nxjax."
         found[ROOT / f"scipy/{name}/__init__.pyi"] = typed(f"nxjax.scipy.{name}", homes, title, modules)
-    files = {m: by_name(m) for m in (f"nxjax.scipy.{n}" for n in ("fft", "integrate", "ndimage", "cluster.vq"))}
-    for module, homes in (files | {m: functions_of(m) for m in distributions}).items():
-        title = f"`jax{module.removeprefix('nxjax')}` on nxjax."
-        found[ROOT / f"{module.removeprefix('nxjax.').replace('.', '/')}.pyi"] = typed(module, homes, title)
     return found
 
 

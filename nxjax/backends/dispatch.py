@@ -15,12 +15,12 @@ import numpy as np
 
 from nxjax.backends import eager_kernels, placing, registry
 from nxjax.backends.base import Backend, Executable, Placement
-from nxjax.backends.reference.quiet import quiet
+from nxjax.backends.quiet import quiet
 from nxjax.config import current_settings
 from nxjax.lower.reproducible import by_numpy, check_program, refused
 from nxjax.trace.array import LARGE, DeviceArray
 from nxjax.trace.core import Op, Tracer, escaped_tracer_error
-from nxjax.trace.program import Equation, Program, Var, check_sizes
+from nxjax.trace.program import Program, check_sizes
 from nxjax.trace.sharding import Sharding, SingleDeviceSharding
 
 
@@ -66,7 +66,7 @@ def _alone(op: Op, args: Sequence[DeviceArray], params: dict[str, Any]) -> Any:
     except TypeError:  # a parameter that cannot be hashed
         key, known = None, None
     if known is None:
-        known = compiler.compile(one_equation(op, args, params))
+        known = compiler.compile(placing.one_equation(op, args, params))
         if key is not None:
             if len(_alone_known) >= _MOST:
                 _alone_known.clear()
@@ -78,15 +78,8 @@ def _alone(op: Op, args: Sequence[DeviceArray], params: dict[str, Any]) -> Any:
 def _nested(op: Op, args: Sequence[DeviceArray], params: dict[str, Any]) -> tuple[DeviceArray, ...]:
     program: Program | None = params.get("program") if op.plain_call else None
     if program is None:
-        program = one_equation(op, args, params)
+        program = placing.one_equation(op, args, params)
     return tuple(compiler.call(program, args))
-
-
-def one_equation(op: Op, args: Sequence[DeviceArray], params: dict[str, Any]) -> Program:
-    inputs = [Var(x.type) for x in args]
-    out = op.infer(*(v.type for v in inputs), **params)
-    outputs = tuple(Var(t) for t in (out if op.multi else (out,)))
-    return Program(inputs, [Equation(op, tuple(inputs), outputs, params)], outputs, name=op.name)
 
 
 def _check_promise(program: Program, backend: Backend) -> None:

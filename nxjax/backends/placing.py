@@ -13,7 +13,7 @@ import numpy as np
 
 from nxjax.backends import registry
 from nxjax.backends.base import Backend, Device, Executable, Placement
-from nxjax.backends.reference.quiet import quiet
+from nxjax.backends.quiet import quiet
 from nxjax.config import config
 from nxjax.errors import ParameterError, ShardingError
 from nxjax.lower.reproducible import by_numpy
@@ -22,7 +22,7 @@ from nxjax.trace.array import DeviceArray, PlacedArray
 from nxjax.trace.core import Op, Tracer, escaped_tracer_error
 from nxjax.trace.mesh import BaseMesh, Mesh, process_index
 from nxjax.trace.partition import PartitionSpec
-from nxjax.trace.program import Program
+from nxjax.trace.program import Equation, Program, Var
 from nxjax.trace.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from nxjax.trace.types import ArrayType
 
@@ -293,8 +293,6 @@ def execute(compiler: PlacedCompiler, op: Op, args: Sequence[Any], params: dict[
     except TypeError:  # a parameter that cannot be hashed
         key, known = None, None
     if known is None:
-        from nxjax.backends.dispatch import one_equation
-
         program = one_equation(op, args, params)
         placement = resolve(program, [of(x) for x in args], names=[f"{i} of {op.name}" for i in range(len(args))])
         known = compiler.compile_placed(program, placement)
@@ -304,3 +302,10 @@ def execute(compiler: PlacedCompiler, op: Op, args: Sequence[Any], params: dict[
             _eager[key] = known
     results = known(args)
     return tuple(results) if op.multi else results[0]
+
+
+def one_equation(op: Op, args: Sequence[DeviceArray], params: dict[str, Any]) -> Program:
+    inputs = [Var(x.type) for x in args]
+    out = op.infer(*(v.type for v in inputs), **params)
+    outputs = tuple(Var(t) for t in (out if op.multi else (out,)))
+    return Program(inputs, [Equation(op, tuple(inputs), outputs, params)], outputs, name=op.name)

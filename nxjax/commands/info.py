@@ -7,7 +7,7 @@ import platform
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Final
 
-import nxjax
+from nxjax import version as release
 from nxjax.backends import cache, registry
 from nxjax.commands.command import command
 from nxjax.config import config
@@ -65,7 +65,7 @@ def _targets() -> dict[tuple[str, str], list[str]]:
 
 def text() -> str:
     """Versions, devices, backends, targets and extras with the reason for each that is missing, cache, settings."""
-    lines = [f"nxjax {nxjax.__version__}", "", "versions"]
+    lines = [f"nxjax {release.__version__}", "", "versions"]
     lines += _table([("python", platform.python_version()), *((p, _version(p) or "missing") for p in _CORE)])
     lines += [f"  {platform.platform()}, {os.cpu_count()} CPUs", "", "devices"]
     lines += _table([(str(d), d.backend.name, d.backend.label) for d in registry.devices()])

@@ -16,7 +16,6 @@ import numpy as np
 
 from nxjax.backends import dispatch
 from nxjax.errors import KernelError, NxError, ParameterError, TracerArrayConversionError
-from nxjax.extend.custom_signature import OperatorSignature, draw
 from nxjax.lower.npu import custom as npu
 from nxjax.ops import quant_elementwise
 from nxjax.ops.base import Elementwise
@@ -29,6 +28,7 @@ from nxjax.trace.program import Program, Var
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.custom_op import NO_DEFAULT, CustomOp, Parameters, make
+from nxjax.transforms.custom_signature import OperatorSignature, draw
 from nxjax.transforms.grad import vjp
 from nxjax.transforms.inline import inlined
 from nxjax.transforms.jvp import jvp

@@ -18,7 +18,8 @@ from nxjax.lower.aie.build import matmul_design
 from nxjax.lower.aie.cycles import Cycles, matmul_cycles, matmul_kernels
 from nxjax.lower.aie.design import Design
 from nxjax.lower.aie.parse import parse
-from nxjax.lower.aie.plan import MatmulPlan, MatmulProblem, matmul_plan
+from nxjax.lower.aie.plan import MatmulPlan, MatmulProblem
+from nxjax.lower.aie.planner import matmul_plan
 from nxjax.lower.aie.text import mlir
 from nxjax.lower.aie.verify import verify
 from nxjax.vendors.amd.aie import model

@@ -22,7 +22,6 @@ from nxjax.errors import (
     TracerArrayConversionError,
     UnexpectedTracerError,
 )
-from nxjax.hardware import chips
 from nxjax.hardware.npu_ops import Chip, OpsEngine, Run, Simulator, TensorOperations, policy_of
 from nxjax.hardware.optimize import AIMS, OptimizedModel, Wish, best_batch, input_shape, most, optimize
 from nxjax.hardware.simulate import simulated
@@ -31,6 +30,7 @@ from nxjax.lower.npu.chips import ChipLimits as Figures
 from nxjax.lower.npu.memory import MemoryLimitError
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Tracer
+from nxjax.vendors import chips
 
 # What a device computes first.
 _PROBE: Final = (np.linspace(-1, 1, 16, dtype=np.float32).reshape(1, 16),) * 2

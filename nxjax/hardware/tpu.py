@@ -24,13 +24,13 @@ from nxjax.deploy import files
 from nxjax.deploy.artifact import Artifact
 from nxjax.deploy.compile import compile as compile_for
 from nxjax.errors import ExecutionError, MissingExtraError, NxError, ParameterError
-from nxjax.hardware import chips
 from nxjax.hardware.npu_ops import Run, TensorOperations
 from nxjax.runtime import device_get, device_put
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 from nxjax.transforms.jit import jit
+from nxjax.vendors import chips
 
 KINDS: Final = ("cloud", "edge")
 _EDGE: Final = "edgetpu"

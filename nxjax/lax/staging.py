@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, final
 
 import numpy as np
 
@@ -18,6 +18,19 @@ from nxjax.transforms.callback import debug_callback
 from nxjax.transforms.composite import composite_call
 
 T = TypeVar("T")
+
+
+@final
+class Token:
+    """What orders effects: no data, one kind.
+
+    >>> import nxjax as nx
+    >>> isinstance(nx.lax.create_token(), Token)
+    True
+    """
+
+    def __repr__(self) -> str:
+        return "Token()"
 
 
 def dtype(x: Any) -> dtypes.DType:
@@ -48,8 +61,6 @@ def create_token(_: Any = None) -> Any:
     >>> create_token()
     Token()
     """
-    from nxjax.extend.core import Token
-
     return Token()
 
 
@@ -62,8 +73,6 @@ def after_all(*operands: Any) -> Any:
     >>> after_all(create_token(), create_token())
     Token()
     """
-    from nxjax.extend.core import Token
-
     for x in operands:
         if not isinstance(x, Token):
             raise ParameterError("after_all: takes tokens", got=type(x).__name__, expected="what create_token gives")

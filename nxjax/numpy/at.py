@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, Protocol, cast, final
 import numpy as np
 
 from nxjax.errors import DtypeError
-from nxjax.lax import while_loop
 from nxjax.numpy.creation import asarray
 from nxjax.numpy.elementwise import divide, negative
 from nxjax.numpy.powers import power
@@ -28,6 +27,7 @@ from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array, Tracer
 from nxjax.trace.dtypes import DType
+from nxjax.transforms.control.while_loop import while_loop
 
 
 class UpdateOptions(NamedTuple):

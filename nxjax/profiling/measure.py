@@ -9,7 +9,7 @@ from typing import Any
 from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.interpret import TapeInterpreter, empty, run_kernel
 from nxjax.backends.cpu.native.runtime import runtime
-from nxjax.backends.reference.quiet import quiet
+from nxjax.backends.quiet import quiet
 from nxjax.errors import ParameterError
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.probe import StreamCopy

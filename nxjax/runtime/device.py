@@ -85,9 +85,9 @@ class Device:
             f"{b.name}: {b.available()[1]}" for b in map(registry.get, registry.names()) if b.platform == self.platform
         ]
         if self.type is DeviceType.NPU:
-            from nxjax.hardware.npu import npu_unavailable_reason
+            from nxjax.vendors.chips import why_none
 
-            reasons.append(npu_unavailable_reason())
+            reasons.append(why_none())
         return "; ".join(filter(None, reasons)) or f"no backend of nxjax drives a {self.type.name}"
 
     @property

@@ -8,9 +8,10 @@ from typing import Any
 
 from nxjax import runtime
 from nxjax.errors import AxisSpecError, ShapeError, ShardingError
-from nxjax.numpy import expand_dims, squeeze
+from nxjax.ops.shape import reshape
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
+from nxjax.trace.core import Array
 from nxjax.trace.mesh import Mesh
 from nxjax.trace.partition import PartitionSpec
 from nxjax.transforms.jit import jit
@@ -108,7 +109,7 @@ def pmap(
         out_defs: list[tree.TreeDef] = []
 
         def one(*parts: Any) -> Any:
-            own = [p if d is None else squeeze(p, d) for p, d in zip(parts, dims, strict=True)]
+            own = [p if d is None else _without(p, d) for p, d in zip(parts, dims, strict=True)]
             a, k = tree.unflatten(treedef, own)
             rest = iter(a)
             y = fun(*[args[i] if i in fixed else next(rest) for i in range(len(args))], **k)
@@ -118,7 +119,7 @@ def pmap(
             at = _axes(out_axes, y, "pmap: out_axes")
             places = [a if a is None else _checked(a, v.ndim + 1, "out_axes") for a, v in zip(at, ys, strict=True)]
             out_specs[:] = [_spec(p, name) for p in places]
-            return [v if p is None else expand_dims(v, p) for v, p in zip(ys, places, strict=True)]
+            return [v if p is None else _with(v, p) for v, p in zip(ys, places, strict=True)]
 
         mesh = Mesh(_devices(size, devices, backend), (name,))
         mapped = shard_map(one, mesh=mesh, in_specs=specs, out_specs=out_specs, check_vma=False)
@@ -126,6 +127,14 @@ def pmap(
         return tree.unflatten(out_defs[0], ys)
 
     return jit(whole, static_argnums=statics, donate_argnums=donate_argnums)
+
+
+def _without(x: Array, axis: int) -> Array:
+    return reshape(x, shape=(*x.shape[:axis], *x.shape[axis + 1 :]))
+
+
+def _with(x: Array, axis: int) -> Array:
+    return reshape(x, shape=(*x.shape[:axis], 1, *x.shape[axis:]))
 
 
 def _checked(axis: int, ndim: int, where: str) -> int:

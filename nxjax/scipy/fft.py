@@ -18,6 +18,7 @@ from nxjax.numpy.documented import example as _example
 from nxjax.numpy.promotion import as_axes, as_axis, promote_inexact
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
+from nxjax.typing import ArrayLike
 
 __all__ = ["dct", "dctn", "idct", "idctn"]
 
@@ -100,7 +101,7 @@ def _many(name: str, x: Array, s: Any, axes: Any, norm: str | None, step: Any) -
 
 
 @_example("jnp.array([1.0, 1.0])", "[4.0, 0.0]", then=".tolist()")
-def dct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+def dct(x: ArrayLike, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The cosine transform along an axis: ``y[k] = 2 sum_j x[j] cos(pi k (2 j + 1) / (2 n))``.
 
     Args:
@@ -113,13 +114,13 @@ def dct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str |
 
 
 @_example("jnp.array([4.0, 0.0])", "[1.0, 1.0]", then=".tolist()")
-def idct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+def idct(x: ArrayLike, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The inverse of `dct`, with the same arguments."""
     return _one("idct", _checked("idct", x, type, norm), n, axis, norm, _inverse)
 
 
 @_example("jnp.ones((1, 2))", "[[8.0, 0.0]]", then=".tolist()")
-def dctn(x: Any, type: int = 2, s: Any = None, axes: Any = None, norm: str | None = None) -> Array:
+def dctn(x: ArrayLike, type: int = 2, s: Any = None, axes: Any = None, norm: str | None = None) -> Array:
     """`dct` along several axes.
 
     Args:
@@ -132,6 +133,6 @@ def dctn(x: Any, type: int = 2, s: Any = None, axes: Any = None, norm: str | Non
 
 
 @_example("jnp.array([[8.0, 0.0]])", "[[1.0, 1.0]]", then=".tolist()")
-def idctn(x: Any, type: int = 2, s: Any = None, axes: Any = None, norm: str | None = None) -> Array:
+def idctn(x: ArrayLike, type: int = 2, s: Any = None, axes: Any = None, norm: str | None = None) -> Array:
     """The inverse of `dctn`, with the same arguments."""
     return _many("idctn", _checked("idctn", x, type, norm), s, axes, norm, _inverse)

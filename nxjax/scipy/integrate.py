@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from nxjax import numpy as jnp
 from nxjax.trace.core import Array
+from nxjax.typing import ArrayLike
 
 __all__ = ["trapezoid"]
 
 
-def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
+def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0, axis: int = -1) -> Array:
     """The integral of ``y`` along ``axis`` by the trapezoidal rule.
 
     Args:

@@ -14,6 +14,7 @@ from nxjax.numpy.documented import example as _example
 from nxjax.numpy.promotion import as_operand
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
+from nxjax.typing import ArrayLike
 
 __all__ = ["map_coordinates"]
 
@@ -38,7 +39,7 @@ def _rounded(x: Array) -> Array:
 
 @_example("jnp.array([0.0, 10.0, 20.0]), [jnp.array([0.5, 5.0])], order=1", "[5.0, 0.0]", then=".tolist()")
 def map_coordinates(
-    input: Any, coordinates: Sequence[Any], order: int, mode: str = "constant", cval: Any = 0.0
+    input: ArrayLike, coordinates: Sequence[Any], order: int, mode: str = "constant", cval: ArrayLike = 0.0
 ) -> Array:
     """Values of ``input`` at ``coordinates`` by the nearest sample or linear interpolation; of the dtype of ``input``.
 

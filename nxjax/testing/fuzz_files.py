@@ -26,7 +26,6 @@ from nxjax.deploy import load
 from nxjax.deploy.compile import compile as compile_
 from nxjax.errors import MissingExtraError, NxError
 from nxjax.export import deserialize, export
-from nxjax.extend.custom_signature import OperatorSignature
 from nxjax.interop import from_stablehlo
 from nxjax.nn import relu
 from nxjax.numpy.elementwise import sin
@@ -39,6 +38,7 @@ from nxjax.trace.text import parse_program, to_text
 from nxjax.trace.types import parse_type
 from nxjax.transforms.control.cond import cond
 from nxjax.transforms.control.scan import scan
+from nxjax.transforms.custom_signature import OperatorSignature
 from nxjax.transforms.grad import grad
 from nxjax.transforms.jit import jit
 from nxjax.transforms.shapes import make_jaxpr

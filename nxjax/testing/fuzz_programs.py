@@ -19,7 +19,7 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 
-from nxjax.backends.reference.quiet import quiet
+from nxjax.backends.quiet import quiet
 from nxjax.config import config
 from nxjax.errors import LoweringError, NxError
 from nxjax.ops import elementary

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 import nxjax
-from nxjax.backends.reference.quiet import quiet
+from nxjax.backends.quiet import quiet
 from nxjax.testing.inputs import Argument
 from nxjax.testing.steps import KINDS, GeneratedProgram, Production, StepRefused, Unfit, names_of, without_dead
 from nxjax.testing.writer import MEDIUM, ProgramWriter

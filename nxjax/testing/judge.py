@@ -18,7 +18,7 @@ import numpy as np
 import nxjax
 from nxjax import lax as nx_lax
 from nxjax import numpy as nx_numpy
-from nxjax.backends.reference.quiet import quiet
+from nxjax.backends.quiet import quiet
 from nxjax.errors import NxError
 from nxjax.testing.comparison import NDArray
 from nxjax.testing.numeric import Numeric, TooLarge

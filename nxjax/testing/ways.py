@@ -22,7 +22,7 @@ import numpy as np
 
 import nxjax
 from nxjax import numpy as nx_numpy
-from nxjax.backends.reference.quiet import quiet
+from nxjax.backends.quiet import quiet
 from nxjax.config import config, with_current_settings
 from nxjax.kernels.cpu import isa
 from nxjax.testing.comparison import executors

@@ -17,7 +17,7 @@ import numpy as np
 import nxjax
 from nxjax import lax as nx_lax
 from nxjax import numpy as nx_numpy
-from nxjax.backends.reference.quiet import quiet
+from nxjax.backends.quiet import quiet
 from nxjax.testing.inputs import Argument, scalar, values
 from nxjax.testing.steps import (
     GeneratedFunction,

@@ -13,7 +13,6 @@ from nxjax.backends.evidence import digests
 from nxjax.backends.extras import installed
 from nxjax.backends.target import Build, NpuTarget, Runner
 from nxjax.errors import ExecutionError, ParameterError
-from nxjax.hardware import chips
 from nxjax.hardware.npu import NPUBackend, OptimizedModel
 from nxjax.hardware.optimize import input_shape
 from nxjax.hardware.simulate import simulated
@@ -21,6 +20,7 @@ from nxjax.lower.npu.interpret import interpret
 from nxjax.lower.npu.memory import MemoryLimitError
 from nxjax.lower.npu.placement import place
 from nxjax.lower.placement import YES, Verdict
+from nxjax.vendors import chips
 
 rng = np.random.default_rng(0)
 close = np.testing.assert_allclose

@@ -5,8 +5,8 @@ import textwrap
 import pytest
 
 import nxjax as nx
-from nxjax.hardware.chips import why_none
 from nxjax.hardware.npu import is_npu_available
+from nxjax.vendors.chips import why_none
 
 AVAILABLE = """
     from nxjax.hardware.npu import is_npu_available

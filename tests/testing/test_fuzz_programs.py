@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import nxjax as nx
-from nxjax.backends.reference.quiet import quiet
+from nxjax.backends.quiet import quiet
 from nxjax.lower.cpu.rules import reduce
 from nxjax.ops import arithmetic, elementary, special
 from nxjax.runtime import clear_caches

@@ -17,7 +17,7 @@ from nxjax.backends.base import Executable
 from nxjax.backends.cpu import functions
 from nxjax.backends.cpu.executable import CpuExecutable
 from nxjax.backends.cpu.locks import COMPILING
-from nxjax.backends.reference.quiet import quiet
+from nxjax.backends.quiet import quiet
 from nxjax.config import config
 from nxjax.kernels.cpu.nest import Nest
 from nxjax.lower.cpu.lower import prepared

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
-from heapq import heappop, heappush
+from heapq import heappush
 from itertools import count
 from typing import Any, Final, Literal, final
 
@@ -200,9 +200,7 @@ class EngineCore:
             if run.over or run.epoch[i] != epoch:
                 continue
             if failed is not None and failed.name in run.graph.jobs[i].runs:
-                tried = run.tried.setdefault(i, {})
-                tried[failed.name] = tried.get(failed.name, 0) + 1
-                run.errors.setdefault(i, []).append((failed.name, failed.health.reason, None))
+                run.tried_on(i, failed.name, failed.health.reason, None)
             self.place(run, i)
         self.verifier.resume(failed)
 
@@ -212,21 +210,21 @@ class EngineCore:
         asking = self._asking
         if asking is not None and asking.unit is unit:
             self._asking = None
-        elif unit.idle:
+        elif not self._called(unit) and unit.group and attempt.check is None:
+            runs = attempt.run.graph.jobs[attempt.job].runs
+            for other in unit.group:
+                if other.fine and other.name in runs and self._called(other):
+                    break
+
+    def _called(self, unit: Member) -> bool:
+        """A parked lane of a unit comes for work, or one more; False if all that it may have are at work."""
+        if unit.idle:
             unit.idle.pop().wake()
         elif len(unit.lanes) < unit.options.lanes:
             self._hire(unit)
-        elif unit.group and attempt.check is None:
-            job = attempt.run.graph.jobs[attempt.job]
-            for other in unit.group:
-                if not other.fine or other.name not in job.runs:
-                    continue
-                if other.idle:
-                    other.idle.pop().wake()
-                    break
-                if len(other.lanes) < other.options.lanes:
-                    self._hire(other)
-                    break
+        else:
+            return False
+        return True
 
     def _hire(self, unit: Member) -> None:
         """One more thread for a unit."""
@@ -261,7 +259,7 @@ class EngineCore:
                     self._asking = None
                 if lane.abandoned or self.closed:
                     break
-                attempt = self._next(lane)
+                attempt = lane.unit.next()
                 if attempt is None:
                     if len(lane.unit.lanes) > lane.unit.options.lanes:  # one that was lent is back
                         lane.unit.lanes.remove(lane)
@@ -300,32 +298,6 @@ class EngineCore:
                 lane.unit.lanes.append(lane)
                 if lane.deadline < self.watch.at:
                     self.watch.by(lane.deadline)
-
-    def _next(self, lane: Lane) -> Attempt | None:
-        """What a lane does next: the first of its unit's queue, else of another's in its group."""
-        unit: Member = lane.unit
-        while unit.queue:
-            attempt = heappop(unit.queue)[-1]
-            if attempt.wanted():
-                return attempt
-        if unit.group and unit.fine:
-            for other in unit.group:
-                for place, entry in enumerate(other.queue):
-                    attempt = entry[-1]
-                    job = attempt.run.graph.jobs[attempt.job]
-                    tried = attempt.run.tried.get(attempt.job)
-                    if (
-                        attempt.wanted()
-                        and attempt.check is None
-                        and unit.name in job.runs
-                        and not (tried and unit.name in tried)
-                    ):
-                        other.queue[place] = other.queue[-1]
-                        other.queue.pop()
-                        other.queue.sort()
-                        attempt.unit = unit
-                        return attempt
-        return None
 
     def _begin(self, lane: Lane, attempt: Attempt) -> list[tuple[Value, Any]]:
         lane.work = attempt
@@ -417,7 +389,7 @@ class EngineCore:
             self.fail(run, error)
             return
         what = blame.line(error)
-        self._tried(run, i, unit, what, error)
+        run.tried_on(i, unit.name, what, error)
         if unit.health.fine and not blame.about_one_job(error):
             self.take_out(unit, f"{job.name}: {what}", run=run, job=job.name)
             run.blamed.setdefault(i, []).append((unit, unit.outs))
@@ -444,11 +416,6 @@ class EngineCore:
             return self.program_error(error)
         except Exception:
             return False
-
-    def _tried(self, run: GraphRun, i: int, unit: Member, what: str, error: BaseException | None) -> None:
-        tried = run.tried.setdefault(i, {})
-        tried[unit.name] = tried.get(unit.name, 0) + 1
-        run.errors.setdefault(i, []).append((unit.name, what, error))
 
     def _redo(self, run: GraphRun, i: int, away: Member, said: bool = True) -> None:
         """Place a job again, which ``away`` had; an answer to it that is under way is not waited for."""
@@ -517,24 +484,11 @@ class EngineCore:
 
     def _nobody(self, run: GraphRun, i: int, job: Job) -> ExecutionError:
         """The error of a job that no unit is left for."""
-        happened: dict[str, str] = {}
-        for name, what, _ in run.errors.get(i, []):
-            before = happened.get(name)
-            happened[name] = what if before is None or before == what else f"{before}; then {what}"
-        rows: list[tuple[str, object]] = []
-        for name in dict.fromkeys((job.unit, *job.runs)):
+        reasons: dict[str, str] = {}
+        for name in (job.unit, *job.runs):
             unit = self.units.get(name)
-            why = "is no unit of this engine" if unit is None else unit.health.reason or "not asked"
-            rows.append((name, happened.get(name, why)))
-        error = ExecutionError(
-            f"no unit is left that can run {job.name}",
-            got=f"{len(rows)} unit{'s' if len(rows) > 1 else ''}, each of which failed or is out",
-            more=rows,
-            fix="see the reasons; Engine.readmit(unit) takes a unit back at once",
-            source=run.source,
-        )
-        error.__cause__ = next((e for _, _, e in run.errors.get(i, []) if e is not None), None)
-        return error
+            reasons[name] = "is no unit of this engine" if unit is None else unit.health.reason or "not asked"
+        return run.nobody(i, reasons)
 
     def fail(self, run: GraphRun, error: BaseException) -> None:
         """The run ends with an error."""
@@ -602,7 +556,7 @@ class EngineCore:
         wanted, check = attempt.wanted(), attempt.check
         attempt.dropped = reason
         if wanted and check is None:
-            self._tried(run, attempt.job, unit, reason, None)
+            run.tried_on(attempt.job, unit.name, reason, None)
         self.ward.interrupt(unit)
         self.take_out(unit, reason, run=run, job=job.name, drop=True)
         if not wanted or run.over:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from heapq import heappop
 from itertools import count
 from typing import Any, final
 
@@ -52,3 +53,24 @@ class Member:
     @property
     def usable(self) -> bool:
         return self.health.fine and self.thermal.heat != "hot"
+
+    def next(self) -> Attempt | None:
+        """What a lane of it does next: the first of its queue, else of another's in its group."""
+        while self.queue:
+            attempt = heappop(self.queue)[-1]
+            if attempt.wanted():
+                return attempt
+        if not self.fine:
+            return None
+        for other in self.group:
+            for place, entry in enumerate(other.queue):
+                attempt = entry[-1]
+                run, i = attempt.run, attempt.job
+                ours = self.name in run.graph.jobs[i].runs and self.name not in run.tried.get(i, ())
+                if ours and attempt.check is None and attempt.wanted():
+                    other.queue[place] = other.queue[-1]
+                    other.queue.pop()
+                    other.queue.sort()
+                    attempt.unit = self
+                    return attempt
+        return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, final
 
@@ -10,7 +11,7 @@ from nxjax.backends.hybrid.events import Event
 from nxjax.backends.hybrid.jobs import CALLER, AttemptSpan, Graph, Outcome, Value
 from nxjax.backends.hybrid.lanes import Lane, current
 from nxjax.config import config, current_settings
-from nxjax.errors import user_source
+from nxjax.errors import ExecutionError, user_source
 
 if TYPE_CHECKING:
     from nxjax.backends.hybrid.core import EngineCore
@@ -183,6 +184,30 @@ class GraphRun:
                 assert there is not None, "a job was begun before what it needs"
                 found.append((there[n], by[source]))
         return found
+
+    def tried_on(self, job: int, unit: str, what: str, error: BaseException | None) -> None:
+        """A job has failed on a unit once more."""
+        tried = self.tried.setdefault(job, {})
+        tried[unit] = tried.get(unit, 0) + 1
+        self.errors.setdefault(job, []).append((unit, what, error))
+
+    def nobody(self, job: int, reasons: Mapping[str, str]) -> ExecutionError:
+        """The error of a job that no unit is left for, with why each of them does not run it."""
+        errors = self.errors.get(job, [])
+        happened: dict[str, str] = {}
+        for name, what, _ in errors:
+            before = happened.get(name)
+            happened[name] = what if before is None or before == what else f"{before}; then {what}"
+        rows = [(name, happened.get(name, why)) for name, why in reasons.items()]
+        error = ExecutionError(
+            f"no unit is left that can run {self.graph.jobs[job].name}",
+            got=f"{len(rows)} unit{'s' if len(rows) > 1 else ''}, each of which failed or is out",
+            more=rows,
+            fix="see the reasons; Engine.readmit(unit) takes a unit back at once",
+            source=self.source,
+        )
+        error.__cause__ = next((e for _, _, e in errors if e is not None), None)
+        return error
 
     def __repr__(self) -> str:
         state = "running" if not self.over else "done" if self.error is None else type(self.error).__name__

@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 
 from nxjax.backends.base import Backend, Device, Executable
-from nxjax.backends.reference.quiet import quiet
+from nxjax.backends.quiet import quiet
 from nxjax.errors import MemoryLimitError, NxError
 from nxjax.lower.passes.dce import dead_code_eliminated
 from nxjax.trace.array import DeviceArray

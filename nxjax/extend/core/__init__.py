@@ -11,11 +11,12 @@ listings, and are found under JAX's too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, final
+from typing import Any
 
 from nxjax.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Tracer, Var, eval_jaxpr
 from nxjax.errors import ConcretizationTypeError, InconclusiveDimensionOperation, NxError
 from nxjax.extend.core import primitives
+from nxjax.lax.staging import Token as Token
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value
 from nxjax.trace.axes import axes_in_scope
@@ -65,19 +66,6 @@ Effects = frozenset[str]
 no_effects: Effects = frozenset()
 array_types = frozenset({Array})
 set_current_trace = use
-
-
-@final
-class Token:
-    """What orders effects: no data, one kind.
-
-    >>> import nxjax as nx
-    >>> isinstance(nx.lax.create_token(), Token)
-    True
-    """
-
-    def __repr__(self) -> str:
-        return "Token()"
 
 
 def jaxpr_as_fun(closed_jaxpr: Program) -> Callable[..., list[Array]]:

@@ -9,76 +9,35 @@ what a kernel computes is what it says.
 
 from __future__ import annotations
 
-import math
-import struct
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Final, final
+from typing import final
 
 from nxjax.errors import LoweringError
 from nxjax.kernels.cpu.intrinsics import element, lanes_of, mangled, signature, vector
+from nxjax.kernels.cpu.ir_types import FLOATS, bits_of, is_float, number, with_element
 
 __all__ = [
     "FLOATS", "Function", "Loop", "Module", "Value", "bits_of", "element", "is_float", "lanes_of", "mangled", "number",
     "vector", "with_element",
 ]  # fmt: skip
 
-FLOATS: Final = ("half", "bfloat", "float", "double")
+
+def _integer(op: str) -> Callable[[Value, Value | int], Value]:
+    return lambda self, other: self.f.binary(op, self, other)
 
 
-@lru_cache(None)
-def with_element(type: str, scalar: str) -> str:
-    """``type`` with other elements and as many lanes."""
-    return vector(scalar, lanes_of(type))
+def _unsigned(op: str) -> Callable[[Value, Value | int], Value]:
+    return lambda self, other: self.f.compare(op, op, self, other)
 
 
-@lru_cache(None)
-def bits_of(scalar: str) -> int:
-    """Bits of a scalar type."""
-    known = {"half": 16, "bfloat": 16, "float": 32, "double": 64, "ptr": 64}
-    return known[scalar] if scalar in known else int(scalar[1:])
+def _arithmetic(floats: str, integers: str) -> Callable[[Value, Value | float], Value]:
+    return lambda self, other: self.f.binary(floats if is_float(self.type) else integers, self, other)
 
 
-@lru_cache(None)
-def is_float(type: str) -> bool:
-    return element(type) in FLOATS
-
-
-def number(scalar: str, value: float | int | bool) -> str:
-    """A constant as LLVM spells it; floats by their bits, so that nothing is rounded twice.
-
-    >>> number("double", 0.0) == number("double", -0.0)
-    False
-    """
-    # Zeros are told apart, which are equal as keys.
-    return _number(scalar, value, not value and math.copysign(1.0, value) < 0)
-
-
-@lru_cache(4096)
-def _number(scalar: str, value: float | int | bool, negative_zero: bool) -> str:
-    if scalar == "float":
-        (single,) = struct.unpack("<f", struct.pack("<f", _clipped(value)))
-        return f"0x{struct.unpack('<Q', struct.pack('<d', single))[0]:016X}"
-    if scalar == "double":
-        return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
-    if scalar == "half":
-        return f"0xH{struct.unpack('<H', struct.pack('<e', value))[0]:04X}"
-    if scalar == "bfloat":
-        (word,) = struct.unpack("<I", struct.pack("<f", _clipped(value)))
-        if word & 0xFFFF and value == value:
-            word += 0x7FFF + (word >> 16 & 1)  # to nearest even
-        return f"0xR{word >> 16:04X}"
-    if scalar == "i1":
-        return "true" if value else "false"
-    if scalar == "ptr":
-        return "null"
-    return str(int(value))
-
-
-def _clipped(value: float) -> float:
-    """``value``, or infinity where it is too large for float32."""
-    return value if abs(value) <= 3.4028235677973366e38 or value != value else float("inf") * (1 if value > 0 else -1)
+def _comparison(floats: str, integers: str) -> Callable[[Value, Value | float], Value]:
+    return lambda self, other: self.f.compare(floats, integers, self, other)
 
 
 @final
@@ -100,17 +59,29 @@ class Value:
     def __repr__(self) -> str:
         return f"{self.type} {self.name}"
 
-    def _with(self, other: Value | float, floats: str, integers: str) -> Value:
-        return self.f.binary(floats if is_float(self.type) else integers, self, other)
-
-    def __add__(self, other: Value | float) -> Value:
-        return self._with(other, "fadd", "add")
-
-    def __sub__(self, other: Value | float) -> Value:
-        return self._with(other, "fsub", "sub")
-
-    def __mul__(self, other: Value | float) -> Value:
-        return self._with(other, "fmul", "mul")
+    __add__ = _arithmetic("fadd", "add")
+    __sub__ = _arithmetic("fsub", "sub")
+    __mul__ = _arithmetic("fmul", "mul")
+    __and__ = _integer("and")
+    __or__ = _integer("or")
+    __xor__ = _integer("xor")
+    __lshift__ = _integer("shl")
+    __rshift__ = _integer("ashr")
+    lshr = _integer("lshr")
+    sdiv = _integer("sdiv")
+    udiv = _integer("udiv")
+    srem = _integer("srem")
+    urem = _integer("urem")
+    eq = _comparison("oeq", "eq")
+    ne = _comparison("une", "ne")
+    lt = _comparison("olt", "slt")
+    le = _comparison("ole", "sle")
+    gt = _comparison("ogt", "sgt")
+    ge = _comparison("oge", "sge")
+    ult = _unsigned("ult")
+    ule = _unsigned("ule")
+    ugt = _unsigned("ugt")
+    uge = _unsigned("uge")
 
     def __radd__(self, other: float) -> Value:
         return self.f.constant(self.type, other) + self
@@ -132,68 +103,8 @@ class Value:
             return self.f.emit(self.type, f"fneg {self.type} {self.name}")
         return self.f.constant(self.type, 0) - self
 
-    def __and__(self, other: Value | int) -> Value:
-        return self.f.binary("and", self, other)
-
-    def __or__(self, other: Value | int) -> Value:
-        return self.f.binary("or", self, other)
-
-    def __xor__(self, other: Value | int) -> Value:
-        return self.f.binary("xor", self, other)
-
     def __invert__(self) -> Value:
         return self.f.binary("xor", self, -1 if element(self.type) != "i1" else True)
-
-    def __lshift__(self, other: Value | int) -> Value:
-        return self.f.binary("shl", self, other)
-
-    def __rshift__(self, other: Value | int) -> Value:
-        return self.f.binary("ashr", self, other)
-
-    def lshr(self, other: Value | int) -> Value:
-        return self.f.binary("lshr", self, other)
-
-    def sdiv(self, other: Value | int) -> Value:
-        return self.f.binary("sdiv", self, other)
-
-    def udiv(self, other: Value | int) -> Value:
-        return self.f.binary("udiv", self, other)
-
-    def srem(self, other: Value | int) -> Value:
-        return self.f.binary("srem", self, other)
-
-    def urem(self, other: Value | int) -> Value:
-        return self.f.binary("urem", self, other)
-
-    def eq(self, other: Value | float) -> Value:
-        return self.f.compare("oeq", "eq", self, other)
-
-    def ne(self, other: Value | float) -> Value:
-        return self.f.compare("une", "ne", self, other)
-
-    def lt(self, other: Value | float) -> Value:
-        return self.f.compare("olt", "slt", self, other)
-
-    def le(self, other: Value | float) -> Value:
-        return self.f.compare("ole", "sle", self, other)
-
-    def gt(self, other: Value | float) -> Value:
-        return self.f.compare("ogt", "sgt", self, other)
-
-    def ge(self, other: Value | float) -> Value:
-        return self.f.compare("oge", "sge", self, other)
-
-    def ult(self, other: Value | int) -> Value:
-        return self.f.compare("ult", "ult", self, other)
-
-    def ule(self, other: Value | int) -> Value:
-        return self.f.compare("ule", "ule", self, other)
-
-    def ugt(self, other: Value | int) -> Value:
-        return self.f.compare("ugt", "ugt", self, other)
-
-    def uge(self, other: Value | int) -> Value:
-        return self.f.compare("uge", "uge", self, other)
 
     def is_nan(self) -> Value:
         return self.f.compare("uno", "ne", self, self)

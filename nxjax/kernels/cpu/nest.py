@@ -14,7 +14,8 @@ sums have one association for a shape and an instruction set. Where a nest is `f
 sizes of the reduced dimensions alone, in rows and in columns: element e along the last of them is combined into
 accumulator e % ACCUMULATORS, see `nest_emit`.
 
-Here are the data and the meaning; `nest_emit` has the loops, `rows` and `columns` what is in them. Knows no program.
+Here are the data and the meaning; `nest_passes` plans, `nest_emit` has the loops, `rows` and `columns` what is in
+them. Knows no program.
 """
 
 from __future__ import annotations
@@ -236,7 +237,7 @@ class Nest(Kernel):
         self._plan_scratch()
 
     def _plan_scratch(self) -> None:
-        from nxjax.kernels.cpu.nest_emit import last_reads, planned, scratch_sizes
+        from nxjax.kernels.cpu.nest_passes import last_reads, planned, scratch_sizes
 
         self.plan = planned(self)
         self.scratch = sum(scratch_sizes(self))

@@ -1,7 +1,7 @@
 """The passes of a nest as data, and whether they are right: what each makes, reads back and saves, and where.
 
-`nest_emit` plans and writes them. `flaw` looks at the result, by the graph and the strides alone: it shares no rule
-with what made the plan.
+`nest_passes` plans them, `nest_emit` writes them. `flaw` looks at the result, by the graph and the strides alone: it
+shares no rule with what made the plan.
 """
 
 from __future__ import annotations

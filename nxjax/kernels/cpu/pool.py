@@ -25,7 +25,7 @@ import numpy as np
 
 from nxjax.kernels.cpu import convert, ops
 from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, Touches, integer, plain, pointer
-from nxjax.kernels.cpu.conv import Kind, multiply_add
+from nxjax.kernels.cpu.conv_blocks import Kind, multiply_add
 from nxjax.kernels.cpu.conv_problem import ConvProblem, Extra, ends, inputs, used
 from nxjax.kernels.cpu.expression import Expression, identity
 from nxjax.kernels.cpu.ir import Module, Value, vector

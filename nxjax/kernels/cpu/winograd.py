@@ -39,7 +39,8 @@ import numpy as np
 
 from nxjax.kernels.cpu import convert
 from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, Touches, dense, integer, plain, pointer
-from nxjax.kernels.cpu.conv import SCALAR, WORK, Conv, Kind, RegisterBlock, multiply_add
+from nxjax.kernels.cpu.conv import Conv
+from nxjax.kernels.cpu.conv_blocks import SCALAR, WORK, Kind, RegisterBlock, multiply_add
 from nxjax.kernels.cpu.conv_problem import ConvProblem, Extra, ends, inputs
 from nxjax.kernels.cpu.expression import Expression, identity
 from nxjax.kernels.cpu.ir import Module, Value, is_float, vector

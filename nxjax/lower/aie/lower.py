@@ -22,7 +22,8 @@ from nxjax.kernels.aie.spec import CoreKernel, NDArray, source_file
 from nxjax.lower.aie.build import elementwise_design, matmul_design
 from nxjax.lower.aie.cycles import Cycles, elementwise_cycles, matmul_cycles, matmul_kernels
 from nxjax.lower.aie.design import Design
-from nxjax.lower.aie.plan import ElementwisePlan, MatmulPlan, MatmulProblem, elementwise_plan, matmul_plan
+from nxjax.lower.aie.plan import ElementwisePlan, MatmulPlan, MatmulProblem
+from nxjax.lower.aie.planner import elementwise_plan, matmul_plan
 from nxjax.lower.aie.requantize import Columns, columns
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret

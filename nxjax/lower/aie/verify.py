@@ -46,7 +46,8 @@ def verify(design: Design) -> Design:
 
     >>> from nxjax.kernels.aie.chip import NPU1
     >>> from nxjax.lower.aie.build import matmul_design
-    >>> from nxjax.lower.aie.plan import MatmulProblem, matmul_plan
+    >>> from nxjax.lower.aie.plan import MatmulProblem
+    >>> from nxjax.lower.aie.planner import matmul_plan
     >>> verify(matmul_design(matmul_plan(MatmulProblem(64, 64, 64), NPU1, columns=1))).device
     'npu1_1col'
     """

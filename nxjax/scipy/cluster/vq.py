@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from nxjax import numpy as jnp
 from nxjax.errors import ShapeError
 from nxjax.numpy.promotion import promote_inexact
 from nxjax.trace.core import Array
+from nxjax.typing import ArrayLike
 
 __all__ = ["vq"]
 
 
-def vq(obs: Any, code_book: Any, check_finite: bool = True) -> tuple[Array, Array]:
+def vq(obs: ArrayLike, code_book: ArrayLike, check_finite: bool = True) -> tuple[Array, Array]:
     """The number of the nearest code of each observation, and its distance.
 
     Args:

@@ -398,25 +398,22 @@ def _slope_by_power(y: Array, power: Array, logarithm: Array) -> Array:
     return jnp.where(zero, 0, jnp.where(near, series, far))
 
 
-@custom_jvp
-def _boxcox(x: Array, power: Array) -> Array:
-    return _power_by_log(power, log(x))
+def _box_cox(name: str, logarithm: Callable[[Array], Array]) -> Any:
+    """The transformation of what has this logarithm."""
+
+    def value(x: Array, power: Array) -> Array:
+        return _power_by_log(power, logarithm(x))
+
+    value.__name__ = name
+    function = custom_jvp(value)
+    function.defjvps(
+        lambda t, y, x, power: t * exp((power - 1) * logarithm(x)),
+        lambda t, y, x, power: t * _slope_by_power(y, power, logarithm(x)),
+    )
+    return function
 
 
-_boxcox.defjvps(
-    lambda t, y, x, power: t * exp((power - 1) * log(x)), lambda t, y, x, power: t * _slope_by_power(y, power, log(x))
-)
-
-
-@custom_jvp
-def _boxcox1p(x: Array, power: Array) -> Array:
-    return _power_by_log(power, log1p(x))
-
-
-_boxcox1p.defjvps(
-    lambda t, y, x, power: t * exp((power - 1) * log1p(x)),
-    lambda t, y, x, power: t * _slope_by_power(y, power, log1p(x)),
-)
+_boxcox, _boxcox1p = _box_cox("_boxcox", log), _box_cox("_boxcox1p", log1p)
 
 
 def boxcox(x: Any, lmbda: Any) -> Array:

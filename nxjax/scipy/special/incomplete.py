@@ -6,6 +6,7 @@ incomplete gamma function by differentiating the recurrences term by term.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from nxjax.ops.incomplete import igamma, igamma_grad_a, igammac, regularized_inc
 from nxjax.ops.special import digamma, lgamma
 from nxjax.scipy.special.entropies import xlog1py, xlogy
 from nxjax.scipy.special.gammas import betaln
-from nxjax.scipy.special.operands import differentiable, reals, slope_of
+from nxjax.scipy.special.operands import described, differentiable, reals, slope_of
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.transforms.control.while_loop import while_loop
@@ -86,38 +87,31 @@ def _fraction(a: Array, x: Array) -> tuple[Array, Array]:
     return state[4], state[7]
 
 
-def _gamma_parts(a: Array, x: Array) -> tuple[Array, Array, Array]:
-    """Lower and upper regularized function, and the derivative of the lower one in a."""
-    lower = x < a + 1
+def _parts(below: Array, a: Array, x: Array) -> tuple[Array, ...]:
+    """Operands, values and derivatives of the series where ``below``, and of the fraction elsewhere.
+
+    Each sees only operands it converges for.
+    """
+    sa, sx = jnp.where(below, a, 1), jnp.where(below, x, 0.5)
+    fa, fx = jnp.where(below, 1, a), jnp.where(below, 3, x)
+    return sa, sx, *_series(sa, sx), fa, fx, *_fraction(fa, fx)
+
+
+def _lower_slope(a: Array, x: Array) -> Array:
+    """The derivative of the regularized lower function in a."""
     inside = (x > 0) & (a > 0) & jnp.isfinite(x) & jnp.isfinite(a)
-    a_, x_ = jnp.where(inside, a, 1), jnp.where(inside, x, 0.5)
-    # Each branch sees only arguments it converges for.
-    below = jnp.where(inside, lower, True)
-    sa, sx = jnp.where(below, a_, 1), jnp.where(below, x_, 0.5)
-    fa, fx = jnp.where(below, 1, a_), jnp.where(below, 3, x_)
-    s, ds = _series(sa, sx)
-    f, df = _fraction(fa, fx)
-    log_s = sa * log(sx) - sx - lgamma(sa + 1)
-    log_f = fa * log(fx) - fx - lgamma(fa)
-    p = exp(log_s) * s
-    q = exp(log_f) * f
-    dp = exp(log_s) * (s * (log(sx) - digamma(sa + 1)) + ds)
-    dq = exp(log_f) * (f * (log(fx) - digamma(fa)) + df)
+    below = jnp.where(inside, x < a + 1, True)
+    sa, sx, s, ds, fa, fx, f, df = _parts(below, jnp.where(inside, a, 1), jnp.where(inside, x, 0.5))
+    by_series = exp(sa * log(sx) - sx - lgamma(sa + 1)) * (s * (log(sx) - digamma(sa + 1)) + ds)
+    by_fraction = exp(fa * log(fx) - fx - lgamma(fa)) * (f * (log(fx) - digamma(fa)) + df)
     bad = (x < 0) | (a < 0) | (x != x) | (a != a) | ((a == 0) & (x == 0))
-    full = (a == 0) | (jnp.isinf(x) & ~jnp.isinf(a))
-    at_edge = jnp.where(bad, np.nan, jnp.where(full, 1.0, 0.0))
-    p_all = jnp.where(inside, jnp.where(below, p, 1 - q), at_edge)
-    q_all = jnp.where(inside, jnp.where(below, 1 - p, q), 1 - at_edge)
-    return p_all, q_all, jnp.where(inside, jnp.where(below, dp, -dq), jnp.where(bad, np.nan, 0.0))
+    return jnp.where(inside, jnp.where(below, by_series, -by_fraction), jnp.where(bad, np.nan, 0.0))
 
 
 def gamma_sample_slope(a: Array, x: Array) -> Array:
     """How a gamma sample ``x`` moves with its parameter at a fixed quantile: -(dP/da) / density."""
     small = x < a + 1
-    sa, sx = jnp.where(small, a, 1), jnp.where(small, x, 0.5)
-    fa, fx = jnp.where(small, 1, a), jnp.where(small, 3, x)
-    s, ds = _series(sa, sx)
-    f, df = _fraction(fa, fx)
+    sa, sx, s, ds, fa, fx, f, df = _parts(small, a, x)
     tiny = float(dtypes.float_info(a.dtype).tiny)
     log_x = log(jnp.maximum(sx, tiny))
     by_series = -(sx / sa) * (s * (log_x - digamma(sa + 1)) + ds)
@@ -135,7 +129,7 @@ def _density(a: Array, x: Array) -> Array:
 _slope_a = differentiable(
     igamma_grad_a,
     {
-        0: slope_of(lambda a, x: _gamma_parts(a, x)[2], 0),
+        0: slope_of(_lower_slope, 0),
         1: differentiable(lambda a, x: _density(a, x) * (log(x) - digamma(a))),
     },
 )
@@ -144,39 +138,31 @@ _upper = differentiable(igammac, {0: lambda a, x: -_slope_a(a, x), 1: lambda a, 
 _lower_density = differentiable(_density)
 
 
+_incomplete = partial(
+    described,
+    takes="nonnegative real",
+    gives="; NaN for negative operands. Derivatives of all orders in both",
+    digits=5,
+)
+
+
+@_incomplete("2.0, 1.0", "0.26424")
 def gammainc(a: Any, x: Any) -> Array:
     """Regularized lower incomplete gamma function P(a, x): a gamma(a) number's chance to be below x (DLMF 8.2.4).
 
-    Args:
-        a, x: real arrays >= 0, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype; NaN for negative operands. Derivatives of all orders in both.
-
     Raises:
         ParameterError: for complex operands.
-
-    >>> print(round(float(gammainc(2.0, 1.0)), 5))
-    0.26424
     """
     a, x = reals("gammainc", a, x)
     return _lower(a, x)
 
 
+@_incomplete("2.0, 1.0", "0.73576")
 def gammaincc(a: Any, x: Any) -> Array:
     """Regularized upper incomplete gamma function Q(a, x) = 1 - P(a, x), without cancellation (DLMF 8.2.4).
 
-    Args:
-        a, x: real arrays >= 0, which broadcast; integers become float.
-
-    Returns:
-        Array of the common shape and float dtype; NaN for negative operands. Derivatives of all orders in both.
-
     Raises:
         ParameterError: for complex operands.
-
-    >>> print(round(float(gammaincc(2.0, 1.0)), 5))
-    0.73576
     """
     a, x = reals("gammaincc", a, x)
     return _upper(a, x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ from nxjax import numpy as jnp
 from nxjax.lax import stop_gradient
 from nxjax.numpy.promotion import as_axes, convert, promote_inexact
 from nxjax.ops import composite_softmax as ops
+from nxjax.ops.shape import reshape, transpose
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Op
 
 
 def logsumexp(
@@ -79,9 +81,7 @@ def softmax(x: Any, /, *, axis: Any = None) -> Array:
     >>> print(softmax(nx.array([0.0, 1.0])).round(4))
     [0.2689 0.7311]
     """
-    from nxjax.nn.softmaxes import softmax as function
-
-    return function(x, axis)
+    return normalized("softmax", ops.softmax, x, axis)
 
 
 def log_softmax(x: Any, /, *, axis: Any = None) -> Array:
@@ -98,6 +98,37 @@ def log_softmax(x: Any, /, *, axis: Any = None) -> Array:
     >>> print(log_softmax(nx.array([0.0, 1.0])).round(4))
     [-1.3133 -0.3133]
     """
-    from nxjax.nn.softmaxes import log_softmax as function
+    return normalized("log_softmax", ops.log_softmax, x, axis)
 
-    return function(x, axis)
+
+def normalized(name: str, op: Op, x: Any, axis: Any, where: Any = None, masked: float = 0) -> Array:
+    """``op``, which normalizes along one axis, along any; the mask ``where`` leaves elements out."""
+    (v,) = promote_inexact(name, x)
+    v = convert(v, v.dtype)  # never weak
+    on_axes = _of_complex if v.dtype in dtypes.COMPLEX else _on_axes
+    if where is not None:
+        mask = jnp.asarray(where)
+        y = on_axes(name, op, jnp.where(mask, v, -np.inf), axis)
+        return jnp.where(mask, y, masked)
+    return on_axes(name, op, v, axis)
+
+
+def _of_complex(name: str, op: Op, v: Array, axis: Any) -> Array:
+    """The same of complex numbers, which no device has an op for."""
+    shifted = v - stop_gradient(jnp.max(v, axis, keepdims=True, initial=-np.inf))
+    y = jnp.exp(shifted)
+    total = jnp.sum(y, axis, keepdims=True)
+    return y / total if op is ops.softmax else shifted - jnp.log(total)
+
+
+def _on_axes(name: str, op: Op, v: Array, axis: Any) -> Array:
+    axes = as_axes(name, axis, v.ndim)
+    if len(axes) == 1:
+        return op(v, axis=axes[0])
+    # Several axes become one, at the end, and come back.
+    kept = tuple(i for i in range(v.ndim) if i not in axes)
+    order = (*kept, *axes)
+    moved = transpose(v, permutation=order)
+    flat = reshape(moved, shape=(*moved.shape[: len(kept)], math.prod(v.shape[a] for a in axes)))
+    y = reshape(op(flat, axis=len(kept)), shape=moved.shape)
+    return transpose(y, permutation=tuple(sorted(range(v.ndim), key=order.__getitem__)))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from nxjax import numpy as jnp
 from nxjax.scipy.special.entropies import xlog1py, xlogy
 from nxjax.scipy.stats.family import described as _described
 from nxjax.scipy.stats.family import mass, match_weak_type, operands, within_support
 from nxjax.trace.core import Array
+from nxjax.typing import ArrayLike
 
 
 @_described("1, 0.3", "-1.204")
-def logpmf(k: Any, p: Any, loc: Any = 0) -> Array:
+def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Logarithm of the probability of ``k - loc``, which is 1 with probability ``p`` and else 0."""
     v, p, loc = operands("bernoulli.logpmf", k, p, loc)
     x = v - loc
@@ -23,7 +22,7 @@ pmf = mass(logpmf, "1, 0.3", "0.3")
 
 
 @_described("1, 0.3", "1.0")
-def cdf(k: Any, p: Any) -> Array:
+def cdf(k: ArrayLike, p: ArrayLike) -> Array:
     """Probability of a number at most ``k``."""
     k, p = operands("bernoulli.cdf", k, p)
     return jnp.where(
@@ -32,7 +31,7 @@ def cdf(k: Any, p: Any) -> Array:
 
 
 @_described("0.4, 0.3", "0.0")
-def ppf(q: Any, p: Any) -> Array:
+def ppf(q: ArrayLike, p: ArrayLike) -> Array:
     """The smallest number with `cdf` at least ``q``; NaN outside [0, 1]."""
     q, p = operands("bernoulli.ppf", q, p)
     valid = (q >= 0) & (q <= 1) & (p >= 0) & (p <= 1)

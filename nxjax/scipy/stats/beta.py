@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from nxjax import numpy as jnp
 from nxjax.ops.base import like
 from nxjax.ops.select import clamp
@@ -14,10 +12,11 @@ from nxjax.scipy.special.operands import widened
 from nxjax.scipy.stats.family import density, log, logarithm, operands, within_support
 from nxjax.scipy.stats.family import described as _described
 from nxjax.trace.core import Array
+from nxjax.typing import ArrayLike
 
 
 @_described("0.7, 2.3, 1.4", "0.4482")
-def logpdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
+def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Logarithm of the density proportional to z^(a - 1) (1 - z)^(b - 1), z = (x - loc) / scale in [0, 1]."""
     return widened(_logpdf, *operands("beta.logpdf", x, a, b, loc, scale))
 
@@ -38,14 +37,14 @@ def _position(x: Array, loc: Array, scale: Array) -> Array:
 
 
 @_described("0.7, 2.3, 1.4", "0.5839")
-def cdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
+def cdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Probability of a number at most ``x``."""
     x, a, b, loc, scale = operands("beta.cdf", x, a, b, loc, scale)
     return betainc(a, b, _position(x, loc, scale))
 
 
 @_described("0.7, 2.3, 1.4", "0.4161")
-def sf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
+def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Probability of a number above ``x``."""
     x, a, b, loc, scale = operands("beta.sf", x, a, b, loc, scale)
     return betainc(b, a, 1 - _position(x, loc, scale))

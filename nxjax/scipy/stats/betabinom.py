@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from nxjax import numpy as jnp
 from nxjax.scipy.special.gammas import betaln
 from nxjax.scipy.special.operands import widened
 from nxjax.scipy.stats.family import described as _described
 from nxjax.scipy.stats.family import log, mass, match_weak_type, operands, within_support
 from nxjax.trace.core import Array
+from nxjax.typing import ArrayLike
 
 
 @_described("1, 5, 1.2, 2.3", "-1.4034")
-def logpmf(k: Any, n: Any, a: Any, b: Any, loc: Any = 0) -> Array:
+def logpmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Logarithm of the probability of ``k - loc`` successes in ``n`` tosses whose probability is beta(a, b)."""
     v, n, a, b, loc = operands("betabinom.logpmf", k, n, a, b, loc)
     return match_weak_type(k, widened(_logpmf, v, n, a, b, loc))

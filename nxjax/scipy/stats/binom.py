@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from nxjax import numpy as jnp
 from nxjax.ops.special import lgamma
 from nxjax.scipy.special.entropies import xlog1py, xlogy
 from nxjax.scipy.stats.family import described as _described
 from nxjax.scipy.stats.family import mass, operands, within_support
 from nxjax.trace.core import Array
+from nxjax.typing import ArrayLike
 
 
 @_described("1, 5, 0.3", "-1.0212")
-def logpmf(k: Any, n: Any, p: Any, loc: Any = 0) -> Array:
+def logpmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Logarithm of the probability of ``k - loc`` successes in ``n`` tosses of probability ``p``."""
     k, n, p, loc = operands("binom.logpmf", k, n, p, loc)
     y = k - loc

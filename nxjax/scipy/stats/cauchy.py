@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from nxjax import numpy as jnp
-from nxjax.scipy.stats.family import density, derived, log, log1p, operands
+from nxjax.scipy.stats.family import density, derived, log, log1p, operands, standard
 from nxjax.scipy.stats.family import described as _described
 from nxjax.trace.core import Array
+from nxjax.typing import ArrayLike
 
 
 @_described("0.7, 0.3, 1.7", "-1.7292")
-def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Logarithm of the density 1 / (pi scale (1 + z^2)), z = (x - loc) / scale."""
-    x, loc, scale = operands("cauchy.logpdf", x, loc, scale)
-    z = (x - loc) / scale
+    z, scale = standard("cauchy.logpdf", x, loc, scale)
     return -log(math.pi * scale) - log1p(z * z)
 
 
@@ -25,14 +24,13 @@ pdf = density(logpdf, "0.7, 0.3, 1.7", "0.1774")
 
 
 @_described("0.7, 0.3, 1.7", "0.5736")
-def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Probability of a number at most ``x``."""
-    x, loc, scale = operands("cauchy.cdf", x, loc, scale)
-    return _below((x - loc) / scale)
+    return _below(standard("cauchy.cdf", x, loc, scale)[0])
 
 
 @_described("0.7, 0.3, 1.7", "0.4264")
-def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Probability of a number above ``x``."""
     x, loc, scale = operands("cauchy.sf", x, loc, scale)
     return _below((loc - x) / scale)
@@ -56,7 +54,7 @@ logcdf, logsf = (
 
 
 @_described("0.4, 0.3, 1.7", "-0.2524")
-def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
+def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The number with `cdf` ``q``; NaN outside [0, 1]."""
     q, loc, scale = operands("cauchy.ppf", q, loc, scale)
     return loc + _quantile(q) * scale
@@ -72,7 +70,7 @@ def _quantile(q: Array) -> Array:
 
 
 @_described("0.4, 0.3, 1.7", "0.8524")
-def isf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
+def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The number with `sf` ``q``; NaN outside [0, 1]."""
     q, loc, scale = operands("cauchy.isf", q, loc, scale)
     return loc - _quantile(q) * scale

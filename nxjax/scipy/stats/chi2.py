@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from nxjax.scipy.stats import gamma as _gamma
 from nxjax.scipy.stats.family import density, logarithm, operands, within_support
 from nxjax.scipy.stats.family import described as _described
 from nxjax.trace.core import Array
+from nxjax.typing import ArrayLike
 
 
 @_described("0.7, 3.0", "-1.4473")
-def logpdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
+def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Logarithm of the density with ``df`` degrees of freedom."""
     x, df, loc, scale = operands("chi2.logpdf", x, df, loc, scale)
     return within_support((abs(df) != np.inf) | (x < loc), _gamma.logpdf(x, df / 2, loc, 2 * scale), float("nan"))
@@ -23,14 +22,14 @@ pdf = density(logpdf, "0.7, 3.0", "0.2352")
 
 
 @_described("0.7, 3.0", "0.1268")
-def cdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
+def cdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Probability of a number at most ``x``."""
     x, df, loc, scale = operands("chi2.cdf", x, df, loc, scale)
     return _gamma.cdf(x, df / 2, loc, 2 * scale)
 
 
 @_described("0.7, 3.0", "0.8732")
-def sf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
+def sf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Probability of a number above ``x``."""
     x, df, loc, scale = operands("chi2.sf", x, df, loc, scale)
     return _gamma.sf(x, df / 2, loc, 2 * scale)

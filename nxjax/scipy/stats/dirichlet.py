@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from nxjax import numpy as jnp
 from nxjax.errors import ShapeError
 from nxjax.numpy.promotion import promote_inexact
@@ -12,9 +10,10 @@ from nxjax.scipy.special.entropies import xlogy
 from nxjax.scipy.stats.family import density, within_support
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
+from nxjax.typing import ArrayLike
 
 
-def logpdf(x: Any, alpha: Any) -> Array:
+def logpdf(x: ArrayLike, alpha: ArrayLike) -> Array:
     """Logarithm of the density at ``x``, whose first axis has the size of ``alpha`` or one less, and sums to 1.
 
     Args:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from nxjax import numpy as jnp
 from nxjax.scipy.stats.family import density, exp, exponential, log, log1p, operands, within_support
 from nxjax.scipy.stats.family import described as _described
 from nxjax.trace.core import Array
+from nxjax.typing import ArrayLike
 
 
 @_described("0.7, 0.3, 1.7", "-0.7659")
-def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Logarithm of the density exp(-(x - loc) / scale) / scale for x >= loc."""
     x, loc, scale = operands("expon.logpdf", x, loc, scale)
     return within_support(~(x < loc), -(x - loc) / scale - log(scale))
@@ -21,7 +20,7 @@ pdf = density(logpdf, "0.7, 0.3, 1.7", "0.4649")
 
 
 @_described("0.7, 0.3, 1.7", "-0.2353")
-def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Logarithm of the probability of a number above ``x``."""
     x, loc, scale = operands("expon.logsf", x, loc, scale)
     return within_support(~(x < loc), -(x - loc) / scale, 0.0)
@@ -31,14 +30,14 @@ sf = exponential(logsf, "sf", "0.7, 0.3, 1.7", "0.7903")
 
 
 @_described("0.7, 0.3, 1.7", "0.2097")
-def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Probability of a number at most ``x``."""
     x, loc, scale = operands("expon.cdf", x, loc, scale)
     return within_support(~(x < loc), -jnp.expm1(-(x - loc) / scale), 0.0)
 
 
 @_described("0.7, 0.3, 1.7", "-1.5623")
-def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Logarithm of `cdf`."""
     x, loc, scale = operands("expon.logcdf", x, loc, scale)
     z = jnp.where(x < loc, 0, (x - loc) / scale)
@@ -46,7 +45,7 @@ def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 @_described("0.4, 0.3, 1.7", "1.1684")
-def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
+def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The number with `cdf` ``q``; NaN outside [0, 1]."""
     q, loc, scale = operands("expon.ppf", q, loc, scale)
     return within_support((q >= 0) & (q <= 1), loc - scale * log1p(-q), float("nan"))

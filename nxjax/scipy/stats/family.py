@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec
 
 import numpy as np
 
@@ -12,11 +13,20 @@ from nxjax.numpy.promotion import dtype_of
 from nxjax.ops.elementary import exp, log, log1p
 from nxjax.scipy.special.operands import described, promote_alike, strong
 from nxjax.trace.core import Array
+from nxjax.typing import ArrayLike
+
+P = ParamSpec("P")
 
 
 def operands(name: str, *xs: Any) -> list[Array]:
     """Arguments as floats of one dtype and shape."""
     return promote_alike(f"scipy.stats.{name}", *xs)
+
+
+def standard(name: str, x: ArrayLike, loc: ArrayLike, scale: ArrayLike) -> tuple[Array, Array]:
+    """z = (x - loc) / scale, and the scale, of `operands`."""
+    x, loc, scale = operands(name, x, loc, scale)
+    return (x - loc) / scale, scale
 
 
 def match_weak_type(k: Any, y: Array) -> Array:
@@ -25,16 +35,15 @@ def match_weak_type(k: Any, y: Array) -> Array:
 
 
 def derived(
-    outer: Callable[[Array], Array], inner: Callable[..., Array], name: str, doc: str, args: str, shown: str
-) -> Callable[..., Array]:
+    outer: Callable[[Array], Array], inner: Callable[P, Array], name: str, doc: str, args: str, shown: str
+) -> Callable[P, Array]:
     """``outer`` of ``inner``, with the arguments of ``inner``.
 
     ``args`` is what stands between the parentheses of the call that its docstring shows, ``shown`` what comes out.
     """
-    import functools
 
     @functools.wraps(inner)
-    def function(*args: Any, **kwargs: Any) -> Array:
+    def function(*args: P.args, **kwargs: P.kwargs) -> Array:
         return outer(inner(*args, **kwargs))
 
     function.__name__ = function.__qualname__ = name
@@ -44,23 +53,23 @@ def derived(
     return function
 
 
-def density(logpdf: Callable[..., Array], args: str, shown: str) -> Callable[..., Array]:
+def density(logpdf: Callable[P, Array], args: str, shown: str) -> Callable[P, Array]:
     """The density from its logarithm."""
     return derived(exp, logpdf, "pdf", "Density; arguments as `logpdf`.", args, shown)
 
 
-def mass(logpmf: Callable[..., Array], args: str, shown: str) -> Callable[..., Array]:
+def mass(logpmf: Callable[P, Array], args: str, shown: str) -> Callable[P, Array]:
     """The probability from its logarithm."""
     return derived(exp, logpmf, "pmf", "Probability; arguments as `logpmf`.", args, shown)
 
 
-def logarithm(function: Callable[..., Array], name: str, args: str, shown: str) -> Callable[..., Array]:
+def logarithm(function: Callable[P, Array], name: str, args: str, shown: str) -> Callable[P, Array]:
     """log of ``function``."""
     doc = f"Logarithm of `{function.__name__}`; arguments as there."
     return derived(log, function, name, doc, args, shown)
 
 
-def exponential(function: Callable[..., Array], name: str, args: str, shown: str) -> Callable[..., Array]:
+def exponential(function: Callable[P, Array], name: str, args: str, shown: str) -> Callable[P, Array]:
     """exp of ``function``."""
     doc = f"Exponential of `{function.__name__}`; arguments as there."
     return derived(exp, function, name, doc, args, shown)
@@ -83,5 +92,5 @@ def within_support(condition: Array, value: Array, outside: float = -np.inf) -> 
 
 __all__ = [
     "density", "derived", "described", "exp", "exponential", "log", "log1p", "log_complement", "logarithm", "mass",
-    "match_weak_type", "operands", "within_support",
+    "match_weak_type", "operands", "standard", "within_support",
 ]  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from nxjax import numpy as jnp
 from nxjax.ops.base import like
@@ -14,10 +13,11 @@ from nxjax.scipy.special.incomplete import gammainc, gammaincc
 from nxjax.scipy.stats.family import density, log, logarithm, operands, within_support
 from nxjax.scipy.stats.family import described as _described
 from nxjax.trace.core import Array
+from nxjax.typing import ArrayLike
 
 
 @_described("0.7, 2.3", "-1.3179")
-def logpdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
+def logpdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Logarithm of the density z^(a - 1) exp(-z) / (gamma(a) scale), z = (x - loc) / scale."""
     x, a, loc, scale = operands("gamma.logpdf", x, a, loc, scale)
     within = ~(x < loc)
@@ -35,14 +35,14 @@ def _within(function: Callable[[Array, Array], Array], a: Array, z: Array) -> Ar
 
 
 @_described("0.7, 2.3", "0.102")
-def cdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
+def cdf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Probability of a number at most ``x``."""
     x, a, loc, scale = operands("gamma.cdf", x, a, loc, scale)
     return _within(gammainc, a, (x - loc) / scale)
 
 
 @_described("0.7, 2.3", "0.898")
-def sf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Array:
+def sf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Probability of a number above ``x``."""
     x, a, loc, scale = operands("gamma.sf", x, a, loc, scale)
     return _within(gammaincc, a, (x - loc) / scale)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from nxjax.scipy.special.entropies import xlog1py
 from nxjax.scipy.stats.family import described as _described
 from nxjax.scipy.stats.family import log, mass, match_weak_type, operands, within_support
 from nxjax.trace.core import Array
+from nxjax.typing import ArrayLike
 
 
 @_described("1, 0.3", "-1.204")
-def logpmf(k: Any, p: Any, loc: Any = 0) -> Array:
+def logpmf(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Logarithm of the probability that the first success is at toss ``k - loc``."""
     v, p, loc = operands("geom.logpmf", k, p, loc)
     x = v - loc

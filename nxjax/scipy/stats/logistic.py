@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from nxjax.ops.elementary import exp
 from nxjax.ops.elementary import logistic as expit
 from nxjax.scipy.special.entropies import logit
-from nxjax.scipy.stats.family import density, log, log1p, operands
+from nxjax.scipy.stats.family import density, log, log1p, operands, standard
 from nxjax.scipy.stats.family import described as _described
 from nxjax.trace.core import Array
+from nxjax.typing import ArrayLike
 
 
 @_described("0.7, 0.3, 1.7", "-1.9307")
-def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Logarithm of the density exp(-z) / (scale (1 + exp(-z))^2), z = (x - loc) / scale."""
-    x, loc, scale = operands("logistic.logpdf", x, loc, scale)
-    z = abs((x - loc) / scale)
+    z, scale = standard("logistic.logpdf", x, loc, scale)
+    z = abs(z)
     return -z - 2 * log1p(exp(-z)) - log(scale)
 
 
@@ -24,28 +23,27 @@ pdf = density(logpdf, "0.7, 0.3, 1.7", "0.145")
 
 
 @_described("0.7, 0.3, 1.7", "0.5586")
-def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Probability of a number at most ``x``."""
-    x, loc, scale = operands("logistic.cdf", x, loc, scale)
-    return expit((x - loc) / scale)
+    return expit(standard("logistic.cdf", x, loc, scale)[0])
 
 
 @_described("0.7, 0.3, 1.7", "0.4414")
-def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Probability of a number above ``x``."""
     x, loc, scale = operands("logistic.sf", x, loc, scale)
     return expit(-(x - loc) / scale)
 
 
 @_described("0.4, 0.3, 1.7", "-0.3893")
-def ppf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+def ppf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The number with `cdf` ``x``."""
     x, loc, scale = operands("logistic.ppf", x, loc, scale)
     return logit(x) * scale + loc
 
 
 @_described("0.4, 0.3, 1.7", "0.9893")
-def isf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+def isf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The number with `sf` ``x``."""
     x, loc, scale = operands("logistic.isf", x, loc, scale)
     return -logit(x) * scale + loc

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from nxjax import numpy as jnp
 from nxjax.numpy.promotion import promote_inexact
 from nxjax.ops.special import lgamma
 from nxjax.scipy.special.entropies import xlogy
 from nxjax.scipy.stats.family import mass, within_support
 from nxjax.trace.core import Array
+from nxjax.typing import ArrayLike
 
 
-def logpmf(x: Any, n: Any, p: Any) -> Array:
+def logpmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     """Logarithm of the probability of counts ``x`` (last axis) in ``n`` draws with probabilities ``p``.
 
     Args:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
@@ -11,9 +10,10 @@ from nxjax.lax.linalg import triangular_solve
 from nxjax.numpy.promotion import promote_inexact
 from nxjax.scipy.stats.family import exp, log
 from nxjax.trace.core import Array
+from nxjax.typing import ArrayLike
 
 
-def logpdf(x: Any, mean: Any, cov: Any, allow_singular: None = None) -> Array:
+def logpdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike, allow_singular: None = None) -> Array:
     """Logarithm of the density at ``x`` [..., n] with ``mean`` [..., n] and ``cov`` [..., n, n] or a number.
 
     Raises:
@@ -44,7 +44,7 @@ def logpdf(x: Any, mean: Any, cov: Any, allow_singular: None = None) -> Array:
     return -0.5 * jnp.einsum("...i,...i->...", y, y) - n / 2 * math.log(2 * math.pi) - logdet
 
 
-def pdf(x: Any, mean: Any, cov: Any) -> Array:
+def pdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike) -> Array:
     """Density; arguments as `logpdf`.
 
     >>> print(round(float(pdf(jnp.array([1.0, 0.0]), jnp.zeros(2), jnp.array([[2.0, 1.0], [1.0, 2.0]]))), 4))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from nxjax.ops.special import lgamma
 from nxjax.scipy.special.entropies import xlog1py, xlogy
 from nxjax.scipy.stats.family import described as _described
 from nxjax.scipy.stats.family import mass, match_weak_type, operands, within_support
 from nxjax.trace.core import Array
+from nxjax.typing import ArrayLike
 
 
 @_described("1, 5, 0.3", "-4.7671")
-def logpmf(k: Any, n: Any, p: Any, loc: Any = 0) -> Array:
+def logpmf(k: ArrayLike, n: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Logarithm of the probability of ``k - loc`` failures before the ``n``-th success."""
     v, n, p, loc = operands("nbinom.logpmf", k, n, p, loc)
     y = v - loc

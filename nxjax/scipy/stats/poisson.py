@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from nxjax import numpy as jnp
 from nxjax.ops.special import lgamma
@@ -13,10 +12,11 @@ from nxjax.scipy.stats.family import described as _described
 from nxjax.scipy.stats.family import exp, log, mass, match_weak_type, operands, within_support
 from nxjax.trace.core import Array
 from nxjax.transforms.control.while_loop import fori_loop
+from nxjax.typing import ArrayLike
 
 
 @_described("1, 2.3", "-1.4671")
-def logpmf(k: Any, mu: Any, loc: Any = 0) -> Array:
+def logpmf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Logarithm of the probability of ``k - loc`` with mean ``mu``."""
     k, mu, loc = operands("poisson.logpmf", k, mu, loc)
     x = k - loc
@@ -28,14 +28,14 @@ pmf = mass(logpmf, "1, 2.3", "0.2306")
 
 
 @_described("1, 2.3", "0.3309")
-def cdf(k: Any, mu: Any, loc: Any = 0) -> Array:
+def cdf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Probability of a number at most ``k``."""
     v, mu, loc = operands("poisson.cdf", k, mu, loc)
     x = v - loc
     return match_weak_type(k, within_support(~(x < 0), gammaincc(jnp.maximum(jnp.floor(x + 1), 1), mu), 0.0))
 
 
-def entropy(mu: Any, loc: Any = 0) -> Array:
+def entropy(mu: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Shannon's entropy of the distribution with mean ``mu``; ``loc`` does not change it.
 
     Args:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from nxjax.ops.special import lgamma
 from nxjax.scipy.special.operands import widened
 from nxjax.scipy.stats.family import density, log, log1p, operands
 from nxjax.scipy.stats.family import described as _described
 from nxjax.trace.core import Array
+from nxjax.typing import ArrayLike
 
 
 @_described("0.7, 3.0", "-1.3035")
-def logpdf(x: Any, df: Any, loc: Any = 0, scale: Any = 1) -> Array:
+def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Logarithm of the density with ``df`` degrees of freedom."""
     return widened(_logpdf, *operands("t.logpdf", x, df, loc, scale))
 

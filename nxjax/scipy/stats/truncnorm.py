@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from nxjax import numpy as jnp
 from nxjax.scipy.special.errs import log_ndtr
 from nxjax.scipy.stats import norm as _norm
 from nxjax.scipy.stats.family import density, exp, exponential, log, log1p, operands, within_support
 from nxjax.scipy.stats.family import described as _described
 from nxjax.trace.core import Array
+from nxjax.typing import ArrayLike
 
 
 def _log_difference(high: Array, low: Array) -> Array:
@@ -27,13 +26,15 @@ def _log_mass(a: Array, b: Array) -> Array:
     return jnp.where(across, middle, left)
 
 
-def _standard(name: str, x: Any, a: Any, b: Any, loc: Any, scale: Any) -> tuple[Array, Array, Array, Array]:
+def _standard(
+    name: str, x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike, scale: ArrayLike
+) -> tuple[Array, Array, Array, Array]:
     x, a, b, loc, scale = operands(f"truncnorm.{name}", x, a, b, loc, scale)
     return (x - loc) / scale, a, b, scale
 
 
 @_described("0.7, -1.0, 1.5", "-0.9084")
-def logpdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
+def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Logarithm of the density; ``a`` and ``b`` are the bounds in units of ``scale`` from ``loc``."""
     z, a, b, scale = _standard("logpdf", x, a, b, loc, scale)
     value = within_support(~((z < a) | (z > b)), _norm.logpdf(z) - log(scale) - _log_mass(a, b))
@@ -44,7 +45,7 @@ pdf = density(logpdf, "0.7, -1.0, 1.5", "0.4031")
 
 
 @_described("0.7, -1.0, 1.5", "-0.2564")
-def logcdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
+def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Logarithm of the probability of a number at most ``x``."""
     z, a, b, _ = _standard("logcdf", x, a, b, loc, scale)
     safe = jnp.clip(z, a, b)
@@ -53,7 +54,7 @@ def logcdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 @_described("0.7, -1.0, 1.5", "-1.4866")
-def logsf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Array:
+def logsf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Logarithm of the probability of a number above ``x``."""
     z, a, b, _ = _standard("logsf", x, a, b, loc, scale)
     return logcdf(-z, -b, -a)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from nxjax import numpy as jnp
 from nxjax.scipy.special.operands import strong
 from nxjax.scipy.stats.family import density, log, operands, within_support
 from nxjax.scipy.stats.family import described as _described
 from nxjax.trace.core import Array
+from nxjax.typing import ArrayLike
 
 
 @_described("0.7, 0.3, 1.7", "-0.5306")
-def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+def logpdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Logarithm of the density 1 / scale on [loc, loc + scale]."""
     x, loc, scale = operands("uniform.logpdf", x, loc, scale)
     z = (x - loc) / scale
@@ -24,7 +23,7 @@ pdf = density(logpdf, "0.7, 0.3, 1.7", "0.5882")
 
 
 @_described("0.7, 0.3, 1.7", "0.2353")
-def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
+def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Probability of a number at most ``x``."""
     x, loc, scale = operands("uniform.cdf", x, loc, scale)
     end = loc + scale
@@ -33,7 +32,7 @@ def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Array:
 
 
 @_described("0.4, 0.3, 1.7", "0.98")
-def ppf(q: Any, loc: Any = 0, scale: Any = 1) -> Array:
+def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """The number with `cdf` ``q``; NaN outside [0, 1]."""
     q, loc, scale = operands("uniform.ppf", q, loc, scale)
     return within_support((q >= 0) & (q <= 1), q * scale + loc, float("nan"))

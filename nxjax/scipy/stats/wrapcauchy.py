@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from nxjax import numpy as jnp
 from nxjax.scipy.stats.family import density, log, operands, within_support
 from nxjax.scipy.stats.family import described as _described
 from nxjax.trace.core import Array
+from nxjax.typing import ArrayLike
 
 
 @_described("0.7, 0.4", "-1.411")
-def logpdf(x: Any, c: Any) -> Array:
+def logpdf(x: ArrayLike, c: ArrayLike) -> Array:
     """Logarithm of the density (1 - c^2) / (2 pi (1 + c^2 - 2 c cos x)) on [0, 2 pi), 0 < c < 1."""
     x, c = operands("wrapcauchy.logpdf", x, c)
     value = log(1 - c * c) - math.log(2 * math.pi) - log(1 + c * c - 2 * c * jnp.cos(x))

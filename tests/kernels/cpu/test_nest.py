@@ -16,7 +16,7 @@ from nxjax.kernels.cpu.expression import Constant, Node
 from nxjax.kernels.cpu.ir import Module
 from nxjax.kernels.cpu.isa import named
 from nxjax.kernels.cpu.nest import ACCUMULATORS, Input, Iota, Nest, Output, Reduction
-from nxjax.kernels.cpu.nest_emit import CHUNK, widths
+from nxjax.kernels.cpu.nest_passes import CHUNK, widths
 from nxjax.ops.arithmetic import add, div, mul, sub
 from nxjax.ops.arithmetic import max as maximum
 from nxjax.ops.compare import gt

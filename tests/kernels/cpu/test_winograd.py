@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from nxjax.kernels.cpu import isa
-from nxjax.kernels.cpu.conv import WORK, Conv, RegisterBlock, block_for
+from nxjax.kernels.cpu.conv import Conv
+from nxjax.kernels.cpu.conv_blocks import WORK, RegisterBlock, block_for
 from nxjax.kernels.cpu.conv_problem import NONE, ConvAxis, ConvProblem, Extra
 from nxjax.kernels.cpu.expression import Expression, Node
 from nxjax.kernels.cpu.winograd import FEATURES, Weights, Winograd

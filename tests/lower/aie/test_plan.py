@@ -10,7 +10,8 @@ from nxjax.lower.aie.build import matmul_design
 from nxjax.lower.aie.calibrate import held_out, reference, residuals
 from nxjax.lower.aie.cycles import matmul_cycles
 from nxjax.lower.aie.parse import parse
-from nxjax.lower.aie.plan import MatmulProblem, matmul_plan
+from nxjax.lower.aie.plan import MatmulProblem
+from nxjax.lower.aie.planner import matmul_plan
 from nxjax.lower.aie.text import mlir
 from nxjax.lower.aie.verify import verify
 

@@ -18,7 +18,7 @@ from nxjax.backends.cpu.engine import KernelCache
 from nxjax.backends.cpu.native import machine as m
 from nxjax.backends.cpu.native.abi import COPY_BLOCK
 from nxjax.backends.cpu.native.runtime import Runtime
-from nxjax.backends.reference.quiet import quiet
+from nxjax.backends.quiet import quiet
 from nxjax.errors import ExecutionError, NxError
 from nxjax.kernels.cpu.base import Kernel
 from nxjax.lower.cpu.tape import (

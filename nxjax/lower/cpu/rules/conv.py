@@ -10,7 +10,8 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.kernels.cpu import isa
-from nxjax.kernels.cpu.conv import WORK, Conv, Kind, block_for, lanes_for, vectors_for
+from nxjax.kernels.cpu.conv import Conv
+from nxjax.kernels.cpu.conv_blocks import WORK, Kind, block_for, lanes_for, vectors_for
 from nxjax.kernels.cpu.conv_problem import NONE, ConvAxis, ConvProblem
 from nxjax.kernels.cpu.expression import Expression, Node, identity
 from nxjax.kernels.cpu.nest import Input, Nest, Output

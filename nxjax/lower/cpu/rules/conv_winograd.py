@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nxjax.kernels.cpu import isa, knobs
-from nxjax.kernels.cpu.conv import Kind, RegisterBlock
+from nxjax.kernels.cpu.conv_blocks import Kind, RegisterBlock
 from nxjax.kernels.cpu.conv_problem import NONE, ConvAxis, ConvProblem
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.winograd import FEATURES, Weights, Winograd

@@ -231,6 +231,38 @@ def _one_run(b: Builder, x: View, contracted: Axes, batch: Axes) -> View:
 
 
 @final
+@dataclass(frozen=True, slots=True)
+class MatrixProducts:
+    """A batch of products of matrices: the operands, one dimension of each kind, and what follows.
+
+    Attributes:
+        batch: dimensions along which products are side by side.
+        m, n, depth: rows, columns, and what is summed over.
+    """
+
+    left: View
+    right: View | PackedOperand
+    batch: list[ContractionDim]
+    m: ContractionDim
+    n: ContractionDim
+    depth: ContractionDim
+    end: Epilogue
+
+    @property
+    def dtype(self) -> DType:
+        """Of the right operand."""
+        return self.right.array.dtype if isinstance(self.right, PackedOperand) else self.right.dtype
+
+    @property
+    def sums(self) -> DType:
+        return sums_of(self.left.dtype, self.dtype, self.end.product, self.depth.size)
+
+    def stored(self, b: Builder) -> View:
+        """The right operand in memory."""
+        return self.right.view(b) if isinstance(self.right, PackedOperand) else self.right
+
+
+@final
 class _Products:
     """Writes the kernels of one contraction; ``again`` writes it for other operands and results of the epilogue.
 
@@ -287,25 +319,16 @@ class _Products:
                 return
             kept.append(Operand(v.dtype, stride != 0))
         end = Epilogue(self.product, self.expression, tuple(kept))
-        self.one(left, right, [*s.batch, *rows, *columns], m, n, s.depth, end)
+        self.one(MatrixProducts(left, right, [*s.batch, *rows, *columns], m, n, s.depth, end))
 
-    def one(
-        self,
-        left: View,
-        right: View | PackedOperand,
-        batch: list[ContractionDim],
-        m: ContractionDim,
-        n: ContractionDim,
-        depth: ContractionDim,
-        end: Epilogue,
-    ) -> None:
+    def one(self, p: MatrixProducts) -> None:
         """A batch of products of matrices, by the kernel for so many rows."""
         # Integers give the same in any order, and pairs of them take fewer instructions.
-        whole = self.narrow and self.packed_before(right)
+        whole = self.narrow and self.packed_before(p.right)
         # Where sums must not hang on how many rows there are, all products are summed by one kind of kernel.
-        few = m.size <= gemv.MOST and not whole and not isa.current().reproducible
-        if not few or not self.few_rows(left, right, batch, m, n, depth, end):
-            self.matrices(left, right, batch, m, n, depth, end)
+        few = p.m.size <= gemv.MOST and not whole and not isa.current().reproducible
+        if not few or not self.few_rows(p):
+            self.matrices(p)
 
     def by_copy(self) -> None:
         """Operands as dense copies, results into dense memory and moved."""
@@ -315,75 +338,55 @@ class _Products:
         for v, out in zip(made, self.outs, strict=True):
             b.call(Move(v.shape, v.strides, out.strides, v.dtype.itemsize), [v], [out])
 
-    def matrices(
-        self,
-        left: View,
-        right: View | PackedOperand,
-        batch: list[ContractionDim],
-        m: ContractionDim,
-        n: ContractionDim,
-        depth: ContractionDim,
-        end: Epilogue,
-    ) -> None:
-        b = self.b
-        sums = sums_of(left.dtype, dtype_of(right), end.product, depth.size)
-        pieces = gemv.parts_of(depth.size, knobs.GEMM_DEPTH(), sums)
+    def matrices(self, p: MatrixProducts) -> None:
+        b, m, n, depth = self.b, p.m, p.n, p.depth
+        pieces = gemv.parts_of(depth.size, knobs.GEMM_DEPTH(), p.sums)
         if pieces > 1:
-            self.in_pieces(left, right, batch, m, n, depth, end, pieces)
+            self.in_pieces(p, pieces)
             return
         made = plan(
             isa.current(),
             m.size,
             n.size,
             depth.size,
-            Matrix(left.dtype, m.left, depth.left),
-            Matrix(dtype_of(right), n.right, depth.right),
-            end,
+            Matrix(p.left.dtype, m.left, depth.left),
+            Matrix(p.dtype, n.right, depth.right),
+            p.end,
             m.others,
-            [BatchAxis(d.size, d.left, d.right, d.others) for d in batch],
-            constant=self.packed_before(right),
+            [BatchAxis(d.size, d.left, d.right, d.others) for d in p.batch],
+            constant=self.packed_before(p.right),
             narrow=self.narrow,
             again=b.inside > 0,  # what no turn changes is packed before the loop (`lower.cpu.invariant`)
         )
+        right = p.right
         if made.pack is None:
-            right = right.view(b) if isinstance(right, PackedOperand) else right
+            right = p.stored(b)
         elif isinstance(right, PackedOperand):
-            sizes = [*(a.size for a in batch if a.right), depth.size, n.size]
-            strides = [*(a.right for a in batch if a.right), depth.right, n.right]
+            dims = [*(d for d in p.batch if d.right), depth, n]
+            sizes, strides = [d.size for d in dims], [d.right for d in dims]
             right = b.const(panels_of(np.lib.stride_tricks.as_strided(right.array, sizes, strides), made.pack))
         else:
             packed = b.new(ArrayType((made.bytes,), dtypes.uint8))
             b.call(made.pack, [right], [packed])
             right = packed
-        b.call(made.product, [left, right, *self.operands], self.outs)
+        b.call(made.product, [p.left, right, *self.operands], self.outs)
 
-    def few_rows(
-        self,
-        left: View,
-        right: View | PackedOperand,
-        batch: list[ContractionDim],
-        m: ContractionDim,
-        n: ContractionDim,
-        depth: ContractionDim,
-        end: Epilogue,
-    ) -> bool:
+    def few_rows(self, p: MatrixProducts) -> bool:
         """A product with few rows by `gemv`, if its matrix lies right for that."""
-        b = self.b
-        dtype = dtype_of(right)
+        b, left, m, n, depth, dtype, sums = self.b, p.left, p.m, p.n, p.depth, p.dtype, p.sums
         along = "columns" if n.right == dtype.itemsize else "depth" if depth.right == dtype.itemsize else None
-        small = batch and depth.size * n.size <= 1 << 16 and dtype not in BYTES
+        small = p.batch and depth.size * n.size <= 1 << 16 and dtype not in BYTES
         if along is None or (along == "columns" and small):
             return False
-        sums = sums_of(left.dtype, dtype, end.product, depth.size)
-        pieces = gemv.pieces_for(along, depth.size, n.size * dtype.itemsize, sums, bool(batch))
+        pieces = gemv.pieces_for(along, depth.size, n.size * dtype.itemsize, sums, bool(p.batch))
         if pieces > 1:
-            self.in_pieces(left, right, batch, m, n, depth, end, pieces)
+            self.in_pieces(p, pieces)
             return True
-        few, steps, row = left, [d.left for d in batch], m.left
+        few, steps, row = left, [d.left for d in p.batch], m.left
         if depth.left != left.dtype.itemsize:
-            sizes = (*(d.size if d.left else 1 for d in batch), m.size, depth.size)
+            sizes = (*(d.size if d.left else 1 for d in p.batch), m.size, depth.size)
             few = b.dense(View(left.ref, sizes, (*steps, m.left, depth.left), left.dtype))
-            steps = [s if d.left else 0 for s, d in zip(few.strides, batch, strict=False)]
+            steps = [s if d.left else 0 for s, d in zip(few.strides, p.batch, strict=False)]
             row = few.strides[-2]
         kernel = gemv.Gemv(
             m.size,
@@ -397,49 +400,36 @@ class _Products:
             row,
             n.right if along == "depth" else depth.right,
             m.others,
-            end,
-            tuple((d.size, s, d.right, *d.others) for d, s in zip(batch, steps, strict=True)),
+            p.end,
+            tuple((d.size, s, d.right, *d.others) for d, s in zip(p.batch, steps, strict=True)),
         )
-        many = right.view(b) if isinstance(right, PackedOperand) else right
-        b.call(kernel, [few, many, *self.operands], self.outs)
+        b.call(kernel, [few, p.stored(b), *self.operands], self.outs)
         return True
 
-    def in_pieces(
-        self,
-        left: View,
-        right: View | PackedOperand,
-        batch: list[ContractionDim],
-        m: ContractionDim,
-        n: ContractionDim,
-        depth: ContractionDim,
-        end: Epilogue,
-        pieces: int,
-    ) -> None:
+    def in_pieces(self, p: MatrixProducts, pieces: int) -> None:
         """Products of ``pieces`` of the depth, and the sum of those.
 
         Long sums lose digits. Memory gives long runs much faster than short ones, and this leaves rows of a large
         matrix whole for any number of threads.
         """
-        b = self.b
-        right = right.view(b) if isinstance(right, PackedOperand) else right
-        sums = sums_of(left.dtype, right.dtype, end.product, depth.size)
+        b, right, sums, m, n, depth = self.b, p.stored(self.b), p.sums, p.m, p.n, p.depth
         deep = -(-depth.size // pieces)
         whole, rest = divmod(depth.size, deep)
-        shape = (whole + (rest > 0), *(d.size for d in batch), m.size, n.size)
+        shape = (whole + (rest > 0), *(d.size for d in p.batch), m.size, n.size)
         parts = b.new(ArrayType(shape, sums))
         part = _Products(b, sums, identity(sums), [], [parts], self.again, self.narrow, True)
         steps = (deep * depth.left, deep * depth.right, parts.strides[0])
         *inner, row, column = (
             ContractionDim(d.size, d.left, d.right, (step,))
-            for d, step in zip((*batch, m, n), parts.strides[1:], strict=True)
+            for d, step in zip((*p.batch, m, n), parts.strides[1:], strict=True)
         )
         for first, times, size in ((0, whole, deep), (whole, 1, rest)):
             if size:
-                x, y, out = (_after(v, first * step) for v, step in zip((left, right, parts), steps, strict=True))
+                x, y, out = (_after(v, first * step) for v, step in zip((p.left, right, parts), steps, strict=True))
                 part.outs = [out]
                 turns = [ContractionDim(times, steps[0], steps[1], steps[2:])] if times > 1 else []
                 sizes = ContractionDim(size, depth.left, depth.right, ())
-                part.one(x, y, [*turns, *inner], row, column, sizes, plain(sums))
+                part.one(MatrixProducts(x, y, [*turns, *inner], row, column, sizes, plain(sums)))
         # The sum of the parts: each row of the result is ones times the parts of that row.
         kernel = gemv.Gemv(
             1,
@@ -453,14 +443,10 @@ class _Products:
             0,
             parts.strides[0],
             (0,) * len(m.others),
-            end,
-            tuple((d.size, 0, step, *d.others) for d, step in zip((*batch, m), parts.strides[1:-1], strict=True)),
+            p.end,
+            tuple((d.size, 0, step, *d.others) for d, step in zip((*p.batch, m), parts.strides[1:-1], strict=True)),
         )
         b.call(kernel, [b.const(np.ones(shape[0], sums)), parts, *self.operands], self.outs)
-
-
-def dtype_of(right: View | PackedOperand) -> DType:
-    return right.array.dtype if isinstance(right, PackedOperand) else right.dtype
 
 
 def _after(v: View, offset: int) -> View:

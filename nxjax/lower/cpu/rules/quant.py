@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.kernels.cpu import ops_quant as steps
-from nxjax.kernels.cpu.conv import Kind
+from nxjax.kernels.cpu.conv_blocks import Kind
 from nxjax.kernels.cpu.expression import Expression, Node
 from nxjax.kernels.cpu.nest import Input, Nest, Output
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule

@@ -23,7 +23,8 @@ def svg(design: Design, title: str = "") -> str:
 
     >>> from nxjax.kernels.aie.chip import NPU1
     >>> from nxjax.lower.aie.build import matmul_design
-    >>> from nxjax.lower.aie.plan import MatmulProblem, matmul_plan
+    >>> from nxjax.lower.aie.plan import MatmulProblem
+    >>> from nxjax.lower.aie.planner import matmul_plan
     >>> svg(matmul_design(matmul_plan(MatmulProblem(64, 64, 64), NPU1)))[:4]
     '<svg'
     """

@@ -13,7 +13,7 @@ from nxjax.kernels.aie.elementwise import Bfloat, Lookup
 from nxjax.lower.aie.build import elementwise_design
 from nxjax.lower.aie.cycles import elementwise_cycles
 from nxjax.lower.aie.parse import parse
-from nxjax.lower.aie.plan import elementwise_plan
+from nxjax.lower.aie.planner import elementwise_plan
 from nxjax.lower.aie.text import mlir
 from nxjax.lower.aie.verify import verify
 from nxjax.vendors.amd.aie.model import run

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from nxjax.errors import DtypeError, ParameterError, ShapeError
-from nxjax.extend.custom_signature import OperatorSignature, draw
 from nxjax.trace.types import ArrayType
+from nxjax.transforms.custom_signature import OperatorSignature, draw
 
 
 def t(dtype, *shape):

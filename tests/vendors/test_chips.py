@@ -4,8 +4,8 @@ import pytest
 
 import nxjax as nx
 from nxjax.backends import target_registry as registry
-from nxjax.hardware import chips
 from nxjax.hardware.npu import is_npu_available, npu_unavailable_reason
+from nxjax.vendors import chips
 
 
 def accel(root, index, driver):
