@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -17,7 +16,7 @@ from nxjax.ops.reduce import reduce_max, reduce_min
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Op
+from nxjax.trace.core import Array, Arrays, Dims, Op
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
 
@@ -49,7 +48,7 @@ class _ArgExtremum(Nondifferentiable, Op):
         return np.asarray(function(wide, axis=axes[0])).astype(index_dtype)
 
     def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axes: tuple[int, ...], index_dtype: DType
+        self, size: int, args: Arrays, dims: Dims, *, axes: tuple[int, ...], index_dtype: DType
     ) -> tuple[Any, Any]:
         d = dims[0]
         assert d is not None

@@ -17,7 +17,7 @@ from nxjax.errors import AxisError, DtypeError, ParameterError, ProgramError, Sh
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value, wrap
-from nxjax.trace.core import EVAL, Array, Linear, Op, current_trace, use
+from nxjax.trace.core import EVAL, Array, Arrays, Dims, Linear, Op, Tangents, current_trace, use
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
@@ -238,7 +238,7 @@ class Elementwise(Op):
                 return super().__call__(*self._filled(args), **params)
         return current_trace().process(self, args, params)
 
-    def _filled(self, args: Sequence[Any]) -> Sequence[Array]:
+    def _filled(self, args: Sequence[Any]) -> Arrays:
         """The operands with Python scalars in the shape and dtype of the arrays among them."""
         first = next((x for x in args if isinstance(x, Array)), None)
         filled: list[Array] = []
@@ -249,7 +249,7 @@ class Elementwise(Op):
                 filled.append(as_value(x, self.name))
         return filled
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         first = next(d for d in dims if d is not None)
         if all(d == first for d in dims):
             return self(*args, **params), first
@@ -267,7 +267,7 @@ class Differentiable(Op):
     @abstractmethod
     def tangents(self, y: Any, *xs: Array, **params: Any) -> Sequence[Tangent | None]: ...
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         y = self(*primals, **params)
         total: Array | None = None
         for push, t in zip(self.tangents(y, *primals, **params), tangents, strict=True):
@@ -287,7 +287,7 @@ class RoundedSlope(Differentiable):
     In the dtype itself differences cancel, and squares overflow where the slope does not.
     """
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         (x,), (t,) = primals, tangents
         if t is None or x.dtype not in dtypes.NARROW:
             return super().jvp(primals, tangents, **params)
@@ -311,7 +311,7 @@ class Combining(Op):
 class LinearOp(Op):
     """Linear in all its operands together: the tangent is the op itself applied to tangents (zeros filled in)."""
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         y = self(*primals, **params)
         if all(t is None for t in tangents):
             return y, None
@@ -322,7 +322,7 @@ class LinearOp(Op):
 class Nondifferentiable(Op):
     """Piecewise constant or integer: the tangent is zero."""
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         y = self(*primals, **params)
         return y, (None,) * len(y) if self.multi else None
 
@@ -433,7 +433,7 @@ def _expansion(
 
 
 def _staged(op: Op, types: Sequence[ArrayType], params: Mapping[str, Any], expand: Callable[..., Any]) -> Program:
-    def flat(*xs: Array) -> Sequence[Array]:
+    def flat(*xs: Array) -> Arrays:
         y = expand(*xs, **params)
         return y if op.multi else [y]
 

@@ -26,7 +26,7 @@ from nxjax.ops.slicing import concatenate
 from nxjax.ops.slicing import slice as slice_op
 from nxjax.trace import dtypes
 from nxjax.trace.axes import UnboundAxisError
-from nxjax.trace.core import Array, Linear, Op
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Op, Tangents
 from nxjax.trace.types import ArrayType
 
 Names = tuple[Any, ...]
@@ -39,9 +39,7 @@ class Collective(Op):
 
     aliases = {"axes": "axis_names", "axis_name": "axis_names", "axis_index_groups": "groups"}
 
-    def batch_axis(
-        self, axis_name: Any, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any
-    ) -> tuple[Any, Any]:
+    def batch_axis(self, axis_name: Any, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         """The op on whole values of the axis: ``args`` are batched over it at ``dims``."""
         raise NotImplementedError
 
@@ -109,14 +107,7 @@ class Reduction(Collective):
         return x
 
     def batch_axis(
-        self,
-        axis_name: Any,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        axis_names: Names,
-        groups: Groups = None,
+        self, axis_name: Any, size: int, args: Arrays, dims: Dims, *, axis_names: Names, groups: Groups = None
     ) -> tuple[Any, Any]:
         (x,), (d,) = args, dims
         if groups is not None:
@@ -126,7 +117,7 @@ class Reduction(Collective):
         left = tuple(n for n in axis_names if n != axis_name)
         return (self(y, axis_names=left) if left else y), None
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         return self(args[0], **params), dims[0]
 
     def communicate(self, b: Any, out: ArrayType, x: Any, /, *, axis_names: Names, groups: Groups = None) -> Any:
@@ -151,7 +142,7 @@ class Psum(Sum):
 
     name = "psum"
 
-    def transpose(self, ct: Array, x: Linear, /, *, axis_names: Names, groups: Groups = None) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /, *, axis_names: Names, groups: Groups = None) -> Tangents:
         return (self(ct, axis_names=axis_names, groups=groups),)
 
 
@@ -165,7 +156,7 @@ class PsumInvariant(Sum):
     def infer(self, x: ArrayType, /, *, axis_names: Names, groups: Groups = None) -> ArrayType:
         return super().infer(x, axis_names=axis_names).with_vma(x.vma - frozenset(axis_names))
 
-    def transpose(self, ct: Array, x: Linear, /, *, axis_names: Names, groups: Groups = None) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /, *, axis_names: Names, groups: Groups = None) -> Tangents:
         return (pvary(ct, axis_names=axis_names),)
 
 
@@ -180,7 +171,7 @@ class Extremum(Reduction):
         return y if groups is not None else y.with_vma(x.vma - frozenset(axis_names))
 
     def jvp(
-        self, primals: Sequence[Array], tangents: Sequence[Array | None], *, axis_names: Names, groups: Groups = None
+        self, primals: Arrays, tangents: Tangents, *, axis_names: Names, groups: Groups = None
     ) -> tuple[Array, Array | None]:
         (x,), (t,) = primals, tangents
         params = {"axis_names": axis_names, "groups": groups}
@@ -229,18 +220,14 @@ class Pvary(LinearOp, Collective):
     def infer(self, x: ArrayType, /, *, axis_names: Names) -> ArrayType:
         return x.with_vma(x.vma | frozenset(axis_names))
 
-    def transpose(self, ct: Array, x: Linear, /, *, axis_names: Names) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /, *, axis_names: Names) -> Tangents:
         return (psum_invariant(ct, axis_names=axis_names),)
 
-    def batch_axis(
-        self, axis_name: Any, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axis_names: Names
-    ) -> tuple[Any, Any]:
+    def batch_axis(self, axis_name: Any, size: int, args: Arrays, dims: Dims, *, axis_names: Names) -> tuple[Any, Any]:
         left = tuple(n for n in axis_names if n != axis_name)
         return (self(args[0], axis_names=left) if left else args[0]), dims[0]
 
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axis_names: Names
-    ) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, *, axis_names: Names) -> tuple[Any, Any]:
         return self(args[0], axis_names=axis_names), dims[0]
 
     def communicate(self, b: Any, out: ArrayType, x: Any, /, *, axis_names: Names) -> Any:
@@ -259,14 +246,7 @@ class AxisIndex(Nondifferentiable, Collective):
         return index.with_vma(frozenset(axis_names)) if varies else index
 
     def batch_axis(
-        self,
-        axis_name: Any,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        axis_names: Names,
-        varies: bool = False,
+        self, axis_name: Any, size: int, args: Arrays, dims: Dims, *, axis_names: Names, varies: bool = False
     ) -> tuple[Any, Any]:
         return iota(dtype=np.dtype(np.int32), shape=(size,), dimension=0), 0
 
@@ -296,7 +276,7 @@ def psum_to_vma(x: Array, vma: frozenset[Any]) -> Array:
     return as_varying(x, vma)
 
 
-def row_major(indices: Sequence[Array], sizes: Sequence[int]) -> Array:
+def row_major(indices: Arrays, sizes: Sequence[int]) -> Array:
     """One position from the positions along several axes, the first the slowest."""
     index, *rest = indices
     for i, size in zip(rest, sizes[1:], strict=True):

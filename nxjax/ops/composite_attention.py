@@ -5,7 +5,6 @@ Vaswani et al., "Attention is all you need" (2017); grouped heads from Ainslie e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, final
 
 from nxjax.errors import DtypeError, ShapeError
@@ -20,7 +19,7 @@ from nxjax.ops.dot import dot_general
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays, Dims
 from nxjax.trace.types import ArrayType
 
 Window = tuple[int, int] | None
@@ -124,7 +123,7 @@ class DotProductAttention(Composite):
         out = transpose(reshape(out, shape=(b, k, g, t, h)), permutation=(0, 3, 1, 2, 4))
         return reshape(out, shape=(b, t, n, h))
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         b = args[0].shape[0 if dims[0] is None else int(dims[0] == 0)]
         merged: list[Array] = []
         for x, d in zip(args, dims, strict=True):

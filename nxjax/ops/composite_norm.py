@@ -24,7 +24,7 @@ from nxjax.ops.convert import convert_element_type
 from nxjax.ops.reduce import reduce_sum, widened
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Op
+from nxjax.trace.core import Array, Arrays, Dims, Op, Tangents
 from nxjax.trace.types import ArrayType
 
 Axes = tuple[int, ...]
@@ -73,16 +73,14 @@ class OverAxes(Composite):
         y, _ = self.normalized(widened(x), axis, epsilon)
         return _narrow(self._scaled(y, parameters, axis), x)
 
-    def _scaled(self, y: Array, parameters: Sequence[Array], axis: Axes) -> Array:
+    def _scaled(self, y: Array, parameters: Arrays, axis: Axes) -> Array:
         scale, *bias = (self._spread(p, y, axis) for p in parameters)
         return add(mul(y, scale), bias[0]) if bias else mul(y, scale)
 
     def _spread(self, p: Array, y: Array, axis: Axes) -> Array:
         return broadcast_in_dim(widened(p), shape=y.shape, broadcast_dimensions=axis)
 
-    def jvp(
-        self, primals: Sequence[Array], tangents: Sequence[Array | None], *, axis: Axes, epsilon: float
-    ) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, *, axis: Axes, epsilon: float) -> tuple[Any, Any]:
         y = self(*primals, axis=axis, epsilon=epsilon)
         x, scale = primals[0], primals[1]
         xhat, factor = self.normalized(widened(x), axis, epsilon)
@@ -98,9 +96,7 @@ class OverAxes(Composite):
             total = part if total is None else add(total, part)
         return y, None if total is None else _narrow(total, x)
 
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axis: Axes, epsilon: float
-    ) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, *, axis: Axes, epsilon: float) -> tuple[Any, Any]:
         x = move_batch(args[0], dims[0], size)
         moved = tuple(a + 1 for a in axis)
         if all(d is None for d in dims[1:]):
@@ -187,9 +183,7 @@ class BatchNormInference(Composite):
         factor, shift = (broadcast_in_dim(p, shape=x.shape, broadcast_dimensions=(axis,)) for p in (factor, shift))
         return _narrow(add(mul(widened(x), factor), shift), x)
 
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axis: int, epsilon: float
-    ) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, *, axis: int, epsilon: float) -> tuple[Any, Any]:
         d = dims[0]
         if d is not None and all(p is None for p in dims[1:]):
             return self(*args, axis=axis + (d <= axis), epsilon=epsilon), d

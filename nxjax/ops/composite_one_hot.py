@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
@@ -13,7 +12,7 @@ from nxjax.ops.convert import convert_element_type
 from nxjax.ops.create import iota
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays, Dims
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType, Shape
 
@@ -48,7 +47,7 @@ class OneHot(Nondifferentiable, Composite):
         return convert_element_type(eq(mine, iota(dtype=index, shape=shape, dimension=axis)), dtype=dtype)
 
     def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, num_classes: int, dtype: DType, axis: int
+        self, size: int, args: Arrays, dims: Dims, *, num_classes: int, dtype: DType, axis: int
     ) -> tuple[Any, Any]:
         d = dims[0]
         assert d is not None

@@ -25,7 +25,7 @@ from nxjax.ops.rounding import is_finite
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays, Dims
 from nxjax.trace.types import ArrayType
 
 
@@ -43,7 +43,7 @@ class AlongAxis(Differentiable, Composite):
         check_counted_axis(self, axis, x.ndim)
         return x
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axis: int) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, *, axis: int) -> tuple[Any, Any]:
         d = dims[0]
         assert d is not None
         return self(args[0], axis=axis + (d <= axis)), d
@@ -128,9 +128,7 @@ class LogSumExp(Differentiable, Composite):
         _, terms, total = self._terms(x, axes)
         return (lambda t: div(reduce_sum(mul(t, terms), axes=axes), total),)
 
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axes: tuple[int, ...]
-    ) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, *, axes: tuple[int, ...]) -> tuple[Any, Any]:
         d = dims[0]
         assert d is not None
         moved = tuple(a + (a >= d) for a in axes)

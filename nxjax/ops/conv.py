@@ -32,7 +32,7 @@ from nxjax.ops.dot import PrecisionPair, accumulation_dtype, align_dtypes, preci
 from nxjax.ops.shape import reshape, rev, transpose
 from nxjax.ops.slicing import pad
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Linear
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
 from nxjax.trace.dtypes import DType
 from nxjax.trace.text import param_class
 from nxjax.trace.types import ArrayType, Shape
@@ -323,7 +323,7 @@ class ConvGeneralDilated(Contraction):
     def tangents(self, out: Array, lhs: Array, rhs: Array, **params: Any) -> Sequence[Tangent | None]:
         return (lambda t: self(t, rhs, **params), lambda t: self(lhs, t, **params))
 
-    def transpose(self, ct: Array, lhs: Any, rhs: Any, /, **params: Any) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, lhs: Any, rhs: Any, /, **params: Any) -> Tangents:
         # Leaving space out, with features j, k and batch m, a convolution is the product [m,j][j,k] -> [m,k]. So the
         # cotangents are convolutions too: [m,k][k,j] -> [m,j] and [j,m][m,k] -> [j,k].
         if isinstance(lhs, Linear):
@@ -422,8 +422,8 @@ class ConvGeneralDilated(Contraction):
     def batch(
         self,
         size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
+        args: Arrays,
+        dims: Dims,
         *,
         feature_group_count: int,
         batch_group_count: int,

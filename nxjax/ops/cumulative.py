@@ -9,7 +9,6 @@ window reduction where the compiler has them.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import Any, ClassVar, Final, final
 
 import numpy as np
@@ -28,7 +27,7 @@ from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.ops.slicing import concatenate
 from nxjax.ops.slicing import slice as slice_
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Linear
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
 
@@ -66,19 +65,19 @@ class Cumulative(Combining):
             return convert_element_type(y, dtype=x.dtype)
         return self._run([x], axis, reverse)[0]
 
-    def join(self, xs: Sequence[Array], ys: Sequence[Array]) -> list[Array]:
+    def join(self, xs: Arrays, ys: Arrays) -> list[Array]:
         """The reduction of a state, which is one array here."""
         return [self.combine(xs[0], ys[0])]
 
-    def totals(self, xs: Sequence[Array], axis: int, reverse: bool) -> list[Array]:
+    def totals(self, xs: Arrays, axis: int, reverse: bool) -> list[Array]:
         """The states up to every group, from those of the groups."""
         return [self(xs[0], axis=axis, reverse=reverse)]
 
-    def _run(self, xs: Sequence[Array], axis: int, reverse: bool) -> list[Array]:
+    def _run(self, xs: Arrays, axis: int, reverse: bool) -> list[Array]:
         direct = xs[0].shape[axis] <= SHORT
         return self._doubled(xs, axis, reverse) if direct else self._grouped(xs, axis, reverse)
 
-    def _doubled(self, xs: Sequence[Array], axis: int, reverse: bool) -> list[Array]:
+    def _doubled(self, xs: Arrays, axis: int, reverse: bool) -> list[Array]:
         """log2(n) rounds, each combining every element with the one 2^k places before it."""
         n, step = xs[0].shape[axis], 1
         while step < n:
@@ -92,7 +91,7 @@ class Cumulative(Combining):
             step *= 2
         return list(xs)
 
-    def _grouped(self, xs: Sequence[Array], axis: int, reverse: bool) -> list[Array]:
+    def _grouped(self, xs: Arrays, axis: int, reverse: bool) -> list[Array]:
         """One step: totals of the groups from this op itself, then every place of all groups at once."""
         shape = xs[0].shape
         n = shape[axis]
@@ -135,9 +134,7 @@ class Cumulative(Combining):
         pairs = zip(self.join(before, rest), ys, strict=True)
         return [concatenate(r, y, dimension=axis) if reverse else concatenate(y, r, dimension=axis) for r, y in pairs]
 
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axis: int, reverse: bool = False
-    ) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, *, axis: int, reverse: bool = False) -> tuple[Any, Any]:
         d = dims[0]
         assert d is not None
         return self(args[0], axis=axis + (axis >= d), reverse=reverse), d
@@ -196,7 +193,7 @@ def part(x: Array, axis: int, start: int, stop: int, stride: int = 1) -> Array:
     )
 
 
-def parts(xs: Sequence[Array], axis: int, start: int, stop: int, stride: int = 1) -> list[Array]:
+def parts(xs: Arrays, axis: int, start: int, stop: int, stride: int = 1) -> list[Array]:
     return [part(x, axis, start, stop, stride) for x in xs]
 
 
@@ -218,7 +215,7 @@ class Cumsum(LinearOp, Cumulative):
         wide = _wide(x)
         return np.add.accumulate(wide, axis, dtype=wide.dtype)
 
-    def transpose(self, ct: Array, x: Linear, /, *, axis: int, reverse: bool = False) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /, *, axis: int, reverse: bool = False) -> Tangents:
         return (self(ct, axis=axis, reverse=not reverse),)
 
 
@@ -294,7 +291,7 @@ class Cumlogsumexp(Cumulative):
         top, total = self._run([x, like(x, 1)], axis, reverse)
         return add(log(total), top)
 
-    def join(self, xs: Sequence[Array], ys: Sequence[Array]) -> list[Array]:
+    def join(self, xs: Arrays, ys: Arrays) -> list[Array]:
         """Of states: the largest element, and sums of what the exponentials of the differences from it weigh.
 
         Never of rounded logarithms, whose error would grow with every element beside a large one.
@@ -307,11 +304,11 @@ class Cumlogsumexp(Cumulative):
         a, b = exp(min_(apart, low)), exp(min_(neg(apart), low))
         return [max_(x, y), *(add(mul(v, a), mul(w, b)) for v, w in zip(own, others, strict=True))]
 
-    def totals(self, xs: Sequence[Array], axis: int, reverse: bool) -> list[Array]:
+    def totals(self, xs: Arrays, axis: int, reverse: bool) -> list[Array]:
         return self._run(xs, axis, reverse)
 
     def jvp(
-        self, primals: Sequence[Array], tangents: Sequence[Array | None], *, axis: int, reverse: bool = False
+        self, primals: Arrays, tangents: Tangents, *, axis: int, reverse: bool = False
     ) -> tuple[Array, Array | None]:
         (x,), (t,) = primals, tangents
         y = self(x, axis=axis, reverse=reverse)

@@ -20,7 +20,7 @@ from nxjax.ops.convert import convert_element_type
 from nxjax.ops.shape import transpose
 from nxjax.trace import dtypes
 from nxjax.trace.array import DEEP
-from nxjax.trace.core import Array, Linear
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
 from nxjax.trace.dtypes import DType
 from nxjax.trace.text import param_class
 from nxjax.trace.types import ArrayType, Shape
@@ -233,7 +233,7 @@ class DotGeneral(Contraction):
         dimension_numbers: DotDimensionNumbers,
         precision: PrecisionPair = None,
         preferred_element_type: DType | None = None,
-    ) -> Sequence[Array | None]:
+    ) -> Tangents:
         (xc, yc), (xb, yb) = dimension_numbers
         if isinstance(x, Linear):
             return self._cotangent(ct, x, y, (xc, yc), (xb, yb), precision, first=True), None
@@ -275,8 +275,8 @@ class DotGeneral(Contraction):
     def batch(
         self,
         size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
+        args: Arrays,
+        dims: Dims,
         *,
         dimension_numbers: DotDimensionNumbers,
         precision: PrecisionPair = None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final, final
 
 from nxjax.errors import ShapeError
@@ -13,10 +12,8 @@ from nxjax.ops.reduce import reduce_sum
 from nxjax.ops.slicing import concatenate
 from nxjax.ops.slicing import slice as slice_op
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Linear
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
 from nxjax.trace.types import ArrayType
-
-Dims = Sequence[int | None]
 
 
 @final
@@ -36,7 +33,7 @@ class AllGather(LinearOp, Collective):
         self,
         axis_name: Any,
         size: int,
-        args: Sequence[Array],
+        args: Arrays,
         dims: Dims,
         *,
         axis_names: Names,
@@ -52,12 +49,12 @@ class AllGather(LinearOp, Collective):
         return move_batch(x, d, size, all_gather_dimension), None
 
     def batch(
-        self, size: int, args: Sequence[Array], dims: Dims, *, all_gather_dimension: int, **params: Any
+        self, size: int, args: Arrays, dims: Dims, *, all_gather_dimension: int, **params: Any
     ) -> tuple[Any, Any]:
         x = move_batch(args[0], dims[0], size)
         return self(x, all_gather_dimension=all_gather_dimension + 1, **params), 0
 
-    def transpose(self, ct: Array, x: Linear, /, *, all_gather_dimension: int, **params: Any) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /, *, all_gather_dimension: int, **params: Any) -> Tangents:
         return (reduce_scatter(ct, scatter_dimension=all_gather_dimension, **params),)
 
     def communicate(
@@ -98,7 +95,7 @@ class ReduceScatter(LinearOp, Collective):
         self,
         axis_name: Any,
         size: int,
-        args: Sequence[Array],
+        args: Arrays,
         dims: Dims,
         *,
         axis_names: Names,
@@ -113,13 +110,11 @@ class ReduceScatter(LinearOp, Collective):
         total = mul(x, like(x, size)) if d is None else reduce_sum(x, axes=(d,))
         return total, scatter_dimension
 
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Dims, *, scatter_dimension: int, **params: Any
-    ) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, *, scatter_dimension: int, **params: Any) -> tuple[Any, Any]:
         x = move_batch(args[0], dims[0], size)
         return self(x, scatter_dimension=scatter_dimension + 1, **params), 0
 
-    def transpose(self, ct: Array, x: Linear, /, *, scatter_dimension: int, **params: Any) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /, *, scatter_dimension: int, **params: Any) -> Tangents:
         return (all_gather(ct, all_gather_dimension=scatter_dimension, **params),)
 
     def communicate(
@@ -167,7 +162,7 @@ class AllToAll(LinearOp, Collective):
         self,
         axis_name: Any,
         size: int,
-        args: Sequence[Array],
+        args: Arrays,
         dims: Dims,
         *,
         axis_names: Names,
@@ -184,14 +179,12 @@ class AllToAll(LinearOp, Collective):
         return exchanged(size, x) if groups is None else (per_group(exchanged, size, x, groups), 0)
 
     def batch(
-        self, size: int, args: Sequence[Array], dims: Dims, *, split_axis: int, concat_axis: int, **params: Any
+        self, size: int, args: Arrays, dims: Dims, *, split_axis: int, concat_axis: int, **params: Any
     ) -> tuple[Any, Any]:
         x = move_batch(args[0], dims[0], size)
         return self(x, split_axis=split_axis + 1, concat_axis=concat_axis + 1, **params), 0
 
-    def transpose(
-        self, ct: Array, x: Linear, /, *, split_axis: int, concat_axis: int, **params: Any
-    ) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /, *, split_axis: int, concat_axis: int, **params: Any) -> Tangents:
         return (self(ct, split_axis=concat_axis, concat_axis=split_axis, **params),)
 
     def communicate(
@@ -231,7 +224,7 @@ class Ppermute(LinearOp, Collective):
         self,
         axis_name: Any,
         size: int,
-        args: Sequence[Array],
+        args: Arrays,
         dims: Dims,
         *,
         axis_names: Names,
@@ -256,19 +249,11 @@ class Ppermute(LinearOp, Collective):
         return concatenate(*rows, dimension=0), 0
 
     def batch(
-        self,
-        size: int,
-        args: Sequence[Array],
-        dims: Dims,
-        *,
-        axis_names: Names,
-        perm: tuple[tuple[int, int], ...],
+        self, size: int, args: Arrays, dims: Dims, *, axis_names: Names, perm: tuple[tuple[int, int], ...]
     ) -> tuple[Any, Any]:
         return self(args[0], axis_names=axis_names, perm=perm), dims[0]
 
-    def transpose(
-        self, ct: Array, x: Linear, /, *, axis_names: Names, perm: tuple[tuple[int, int], ...]
-    ) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /, *, axis_names: Names, perm: tuple[tuple[int, int], ...]) -> Tangents:
         return (self(ct, axis_names=axis_names, perm=tuple((t, s) for s, t in perm)),)
 
     def communicate(

@@ -22,7 +22,7 @@ from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
-from nxjax.trace.core import Array, Linear, Op
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Op, Tangents
 from nxjax.trace.types import ArrayType, Shape
 
 
@@ -180,7 +180,7 @@ class Gather(LinearOp):
         inner = iter(len(batch) + (*runs, *whole).index(d) for d in window)
         return y.transpose([next(inner) if d in n.offset_dims else next(outer) for d in range(y.ndim)])
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         y = self(*primals, **params)
         t = tangents[0]
         return y, None if t is None else self(t, primals[1], **{**params, "fill_value": 0})
@@ -198,7 +198,7 @@ class Gather(LinearOp):
         fill_value: Any = None,
         indices_are_sorted: bool = False,
         unique_indices: bool = False,
-    ) -> Sequence[Array | None]:
+    ) -> Tangents:
         n = dimension_numbers
         numbers = ScatterDimensionNumbers(
             update_window_dims=n.offset_dims,
@@ -221,8 +221,8 @@ class Gather(LinearOp):
     def batch(
         self,
         size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
+        args: Arrays,
+        dims: Dims,
         *,
         dimension_numbers: GatherDimensionNumbers,
         slice_sizes: Shape,

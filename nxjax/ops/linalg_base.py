@@ -26,7 +26,7 @@ from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.ops.slicing import dynamic_slice, dynamic_update_slice, pad, zero
 from nxjax.ops.slicing import slice as slice_
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Op
+from nxjax.trace.core import Array, Arrays, Dims, Op
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType, Shape
 
@@ -50,7 +50,7 @@ class MatrixOp(Op):
             raise ShapeError(f"{self}: the matrix is not square", got=x, expected="[..., n, n]")
         return tuple(batch), m, n
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         y = self(*(move_batch(x, d, size) for x, d in zip(args, dims, strict=True)), **params)
         return y, (0,) * len(y) if self.multi else 0
 
@@ -185,7 +185,7 @@ def symmetrized(x: Array) -> Array:
 # --- loops in StableHLO ---
 
 
-def loop(b: Any, count: int, body: Callable[..., Sequence[Array]], *carry: Any) -> tuple[Any, ...]:
+def loop(b: Any, count: int, body: Callable[..., Arrays], *carry: Any) -> tuple[Any, ...]:
     """``for i in range(count): carry = body(i, *carry)`` as a StableHLO while; ``body`` is a function of values."""
     index_type = ArrayType((), dtypes.int32)
     types = (index_type, *(c.type for c in carry))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, ClassVar, Final, final
 
@@ -23,7 +23,7 @@ from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.ops.quant_traced import all_grid_integers, cast, look_up, rescale_static, to_output_grid, wrap_int32
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, find_op, get_op
+from nxjax.trace.core import Array, Arrays, Tangents, find_op, get_op
 from nxjax.trace.types import ArrayType
 
 
@@ -55,17 +55,7 @@ class _Binary(Quantized, Elementwise):
         return type(self).kernel(p, x_grid, q, y_grid, out_grid, lo, hi, rounding)
 
     def traced(
-        self,
-        p: Array,
-        q: Array,
-        /,
-        *,
-        x_grid: Grid,
-        y_grid: Grid,
-        out_grid: Grid,
-        lo: int,
-        hi: int,
-        rounding: Rounding,
+        self, p: Array, q: Array, /, *, x_grid: Grid, y_grid: Grid, out_grid: Grid, lo: int, hi: int, rounding: Rounding
     ) -> Array:
         left, right = (cast(sub(v, like(v, g.zero_point)), dtypes.int64) for v, g in ((p, x_grid), (q, y_grid)))
         return to_output_grid(self.combined(left, right, x_grid, y_grid, out_grid, rounding), out_grid, lo, hi)
@@ -97,7 +87,7 @@ class QAdd(_Binary):
     def combined(self, p: Array, q: Array, x: Grid, y: Grid, out: Grid, rounding: Rounding) -> Array:
         return _summed(p, q, x, y, out, rounding, 1)
 
-    def tangent(self, y: Array, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
+    def tangent(self, y: Array, primals: Arrays, tangents: Tangents, **params: Any) -> Any:
         return sum_tangents(tangents)
 
 
@@ -111,7 +101,7 @@ class QSub(_Binary):
     def combined(self, p: Array, q: Array, x: Grid, y: Grid, out: Grid, rounding: Rounding) -> Array:
         return _summed(p, q, x, y, out, rounding, -1)
 
-    def tangent(self, y: Array, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
+    def tangent(self, y: Array, primals: Arrays, tangents: Tangents, **params: Any) -> Any:
         t, s = tangents
         return sum_tangents([t, None if s is None else neg(s)])
 
@@ -128,7 +118,7 @@ class QMul(_Binary):
             real = scale_of(x) * scale_of(y) / scale_of(out)
         return rescale_static(wrap_int32(mul(p, q)), real, rounding)
 
-    def tangent(self, y: Array, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
+    def tangent(self, y: Array, primals: Arrays, tangents: Tangents, **params: Any) -> Any:
         (a, b), (ta, tb) = primals, tangents
         return sum_tangents([None if ta is None else mul(ta, b), None if tb is None else mul(a, tb)])
 
@@ -240,8 +230,8 @@ class QUnary(Quantized, Elementwise):
     def tangent(
         self,
         y: Array,
-        primals: Sequence[Array],
-        tangents: Sequence[Array | None],
+        primals: Arrays,
+        tangents: Tangents,
         *,
         function: str,
         parameters: tuple[tuple[str, Any], ...] = (),

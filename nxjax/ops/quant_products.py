@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final, final
 
 import numpy as np
@@ -47,7 +47,7 @@ from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.ops.slicing import slice as slice_
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Op
+from nxjax.trace.core import Array, Arrays, Dims, Op, Tangents
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType, Shape
 
@@ -121,9 +121,7 @@ def _largest(grid: Grid) -> int:
 class _Weighted(Quantized):
     """x with weights: the operands are (x, w, w_scale, b)."""
 
-    def tangent(
-        self, y: Array, primals: Sequence[Array], tangents: Sequence[Array | None], *, w_dtype: DType, **params: Any
-    ) -> Array | None:
+    def tangent(self, y: Array, primals: Arrays, tangents: Tangents, *, w_dtype: DType, **params: Any) -> Array | None:
         x, w, w_scale, b = primals
         tx, tw, _, tb = tangents
         snapped, tw = quantize_weight.jvp((w, w_scale), (tw, None), dtype=w_dtype)
@@ -265,13 +263,7 @@ class QDot(_Weighted):
         return _channel_dims(y.ndim, b.ndim, len(dimension_numbers[1][1]))
 
     def batch(
-        self,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        dimension_numbers: DotDimensionNumbers,
-        **params: Any,
+        self, size: int, args: Arrays, dims: Dims, *, dimension_numbers: DotDimensionNumbers, **params: Any
     ) -> tuple[Any, Any]:
         (xc, wc), (xb, wb) = dimension_numbers
         x, *rest = args
@@ -409,16 +401,7 @@ class QConv(_Weighted):
         return _requantized(acc, bias, real, dims, x_grid, y_grid, lo, hi, rounding, "conv")
 
     def plain(
-        self,
-        x: Array,
-        w: Array,
-        *,
-        x_grid: Grid,
-        y_grid: Grid,
-        lo: int,
-        hi: int,
-        rounding: Rounding,
-        **params: Any,
+        self, x: Array, w: Array, *, x_grid: Grid, y_grid: Grid, lo: int, hi: int, rounding: Rounding, **params: Any
     ) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
         return (
             lambda t: conv_general_dilated(t, w, batch_group_count=1, **params),
@@ -431,8 +414,8 @@ class QConv(_Weighted):
     def batch(
         self,
         size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
+        args: Arrays,
+        dims: Dims,
         *,
         feature_group_count: int,
         dimension_numbers: ConvDimensionNumbers,
@@ -574,26 +557,14 @@ class QMatmul(Quantized):
         return to_output_grid(scaled, out_grid, lo, hi)
 
     def tangent(
-        self,
-        y: Array,
-        primals: Sequence[Array],
-        tangents: Sequence[Array | None],
-        *,
-        dimension_numbers: DotDimensionNumbers,
-        **params: Any,
+        self, y: Array, primals: Arrays, tangents: Tangents, *, dimension_numbers: DotDimensionNumbers, **params: Any
     ) -> Array | None:
         (p, q), (tp, tq) = primals, tangents
         product = lambda a, b: dot_general(a, b, dimension_numbers=dimension_numbers)
         return sum_tangents([None if tp is None else product(tp, q), None if tq is None else product(p, tq)])
 
     def batch(
-        self,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        dimension_numbers: DotDimensionNumbers,
-        **params: Any,
+        self, size: int, args: Arrays, dims: Dims, *, dimension_numbers: DotDimensionNumbers, **params: Any
     ) -> tuple[Any, Any]:
         (xc, yc), (xb, yb) = dimension_numbers
         p, q = (move_batch(v, d, size) for v, d in zip(args, dims, strict=True))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
@@ -23,7 +22,7 @@ from nxjax.ops.reduce import reduce_sum
 from nxjax.ops.select import select_n
 from nxjax.ops.window import Pairs, reduce_window_sum, window_shape
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays, Dims, Tangents
 from nxjax.trace.types import ArrayType, Shape
 
 Axes = tuple[int, ...]
@@ -50,9 +49,7 @@ class _Total(Quantized):
             rescale_by(total, *self.factor(count, x_grid, y_grid, rounding), rounding), y_grid, *y_grid.limits
         )
 
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axes: Axes, **params: Any
-    ) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, *, axes: Axes, **params: Any) -> tuple[Any, Any]:
         d = dims[0]
         assert d is not None
         moved = tuple(a + (a >= d) for a in axes)
@@ -79,9 +76,7 @@ class QMean(_Total):
         bits = min(count.bit_length() - 1, 32, 31 + shift)
         return (multiplier << bits) // count, shift - bits
 
-    def tangent(
-        self, y: Array, primals: Sequence[Array], tangents: Sequence[Array | None], *, axes: Axes, **params: Any
-    ) -> Any:
+    def tangent(self, y: Array, primals: Arrays, tangents: Tangents, *, axes: Axes, **params: Any) -> Any:
         (t,) = tangents
         assert t is not None
         count = math.prod(t.shape[a] for a in axes)
@@ -97,9 +92,7 @@ class QSum(_Total):
     def exact(self, q: NDArray, /, *, axes: Axes, x_grid: Grid, y_grid: Grid, rounding: Rounding) -> NDArray:
         return fixed.sum(q, x_grid, y_grid, axes, rounding)
 
-    def tangent(
-        self, y: Array, primals: Sequence[Array], tangents: Sequence[Array | None], *, axes: Axes, **params: Any
-    ) -> Any:
+    def tangent(self, y: Array, primals: Arrays, tangents: Tangents, *, axes: Axes, **params: Any) -> Any:
         (t,) = tangents
         assert t is not None
         return reduce_sum(t, axes=axes)
@@ -117,14 +110,7 @@ class QAvgPool(Quantized):
     result = "grid"
 
     def infer(
-        self,
-        x: ArrayType,
-        /,
-        *,
-        grid: Grid,
-        window_dimensions: Shape,
-        window_strides: Shape,
-        padding: Pairs,
+        self, x: ArrayType, /, *, grid: Grid, window_dimensions: Shape, window_strides: Shape, padding: Pairs
     ) -> ArrayType:
         self.check(x, grid=grid)
         return x.with_shape(window_shape(self, x, **_windows(window_dimensions, window_strides, padding))).strong()
@@ -133,28 +119,14 @@ class QAvgPool(Quantized):
         return reduce_window_sum.eval(np.ones(shape, np.int32), **windows)
 
     def exact(
-        self,
-        q: NDArray,
-        /,
-        *,
-        grid: Grid,
-        window_dimensions: Shape,
-        window_strides: Shape,
-        padding: Pairs,
+        self, q: NDArray, /, *, grid: Grid, window_dimensions: Shape, window_strides: Shape, padding: Pairs
     ) -> NDArray:
         windows = _windows(window_dimensions, window_strides, padding)
         sums = reduce_window_sum.eval(q.astype(np.int32), **windows)
         return fixed.average(sums, self._counts(q.shape, **windows), *grid.limits).astype(grid.dtype)
 
     def traced(
-        self,
-        q: Array,
-        /,
-        *,
-        grid: Grid,
-        window_dimensions: Shape,
-        window_strides: Shape,
-        padding: Pairs,
+        self, q: Array, /, *, grid: Grid, window_dimensions: Shape, window_strides: Shape, padding: Pairs
     ) -> Array:
         windows = _windows(window_dimensions, window_strides, padding)
         sums = reduce_window_sum(q, **windows)
@@ -167,8 +139,8 @@ class QAvgPool(Quantized):
     def tangent(
         self,
         y: Array,
-        primals: Sequence[Array],
-        tangents: Sequence[Array | None],
+        primals: Arrays,
+        tangents: Tangents,
         *,
         grid: Grid,
         window_dimensions: Shape,
@@ -184,8 +156,8 @@ class QAvgPool(Quantized):
     def batch(
         self,
         size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
+        args: Arrays,
+        dims: Dims,
         *,
         grid: Grid,
         window_dimensions: Shape,

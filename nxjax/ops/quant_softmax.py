@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final, final
 
@@ -24,7 +23,7 @@ from nxjax.ops.reduce import reduce_max, reduce_sum
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays, Dims, Tangents
 from nxjax.trace.types import ArrayType
 
 INT32_MAX: Final = 2**31 - 1
@@ -135,19 +134,15 @@ class QSoftmax(Quantized):
         found = clipped(add(found, like(found, low)), low, high)
         return cast(select_n(counted, like(found, low), found), dtypes.int32)
 
-    def tangent(
-        self, y: Array, primals: Sequence[Array], tangents: Sequence[Array | None], *, axis: int, **params: Any
-    ) -> Any:
+    def tangent(self, y: Array, primals: Arrays, tangents: Tangents, *, axis: int, **params: Any) -> Any:
         return float_softmax.jvp(primals, tangents, axis=axis)[1]
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         # The grid ends at 255/256: a mask would stop the gradient of every confident prediction.
         y = self(*primals, **params)
         return y, None if tangents[0] is None else self.tangent(y, primals, tangents, **params)
 
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axis: int, **params: Any
-    ) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, *, axis: int, **params: Any) -> tuple[Any, Any]:
         d = dims[0]
         assert d is not None
         return self(args[0], axis=axis + (axis >= d), **params), d

@@ -10,7 +10,6 @@ Knows no distribution; those are compositions in `nxjax.random`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, Final, final
 
 import numpy as np
@@ -34,7 +33,7 @@ from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.ops.slicing import concatenate
 from nxjax.ops.slicing import slice as slice_
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Op
+from nxjax.trace.core import Array, Arrays, Dims, Op
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType, Shape
 
@@ -151,7 +150,7 @@ def _need_keys(op: Op, keys: ArrayType) -> None:
 class OnKeys(Nondifferentiable, Op):
     """One operand, an array of keys; what is drawn from each key stands in trailing axes."""
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         return self(move_batch(args[0], dims[0], size), **params), 0
 
 
@@ -264,7 +263,7 @@ class Threefry2x32(Nondifferentiable, Elementwise):
             b = add(add(b, keys[(i + 2) % 3]), i + 1)
         return a, b
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None]) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims) -> tuple[Any, Any]:
         y, dim = super().batch(size, args, dims)
         return y, (dim, dim)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -25,7 +24,7 @@ from nxjax.ops.convert import convert_element_type
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Linear
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
 
@@ -42,9 +41,7 @@ class Reduce(Combining):
         check_counted_axes(self, axes, x.ndim)
         return x.with_shape(tuple(n for i, n in enumerate(x.shape) if i not in axes))
 
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axes: tuple[int, ...]
-    ) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, *, axes: tuple[int, ...]) -> tuple[Any, Any]:
         d = dims[0]
         assert d is not None
         moved = tuple(a + (a >= d) for a in axes)
@@ -76,7 +73,7 @@ class ReduceSum(LinearOp, Reduce):
         # The sum of one element is the element: NumPy adds it to 0, which makes 0 of -0.
         return x.reshape(y.shape).copy() if y.size == x.size else y.astype(x.dtype)
 
-    def transpose(self, ct: Array, x: Linear, /, *, axes: tuple[int, ...]) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /, *, axes: tuple[int, ...]) -> Tangents:
         kept = tuple(i for i in range(x.ndim) if i not in axes)
         return (broadcast_in_dim(ct, shape=x.shape, broadcast_dimensions=kept),)
 
@@ -96,9 +93,7 @@ class ReduceProd(Reduce):
         wide = np.float32 if x.dtype.itemsize < 4 and x.dtype in dtypes.FLOAT else x.dtype
         return np.asarray(np.prod(x, axis=axes, dtype=wide)).astype(x.dtype)
 
-    def jvp(
-        self, primals: Sequence[Array], tangents: Sequence[Array | None], *, axes: tuple[int, ...]
-    ) -> tuple[Array, Array | None]:
+    def jvp(self, primals: Arrays, tangents: Tangents, *, axes: tuple[int, ...]) -> tuple[Array, Array | None]:
         (x,), (t,) = primals, tangents
         y = self(x, axes=axes)
         if t is None or not axes:
@@ -187,9 +182,7 @@ class _Extremum(Reduce):
 
     allowed = dtypes.NUMERIC - dtypes.COMPLEX
 
-    def jvp(
-        self, primals: Sequence[Array], tangents: Sequence[Array | None], *, axes: tuple[int, ...]
-    ) -> tuple[Array, Array | None]:
+    def jvp(self, primals: Arrays, tangents: Tangents, *, axes: tuple[int, ...]) -> tuple[Array, Array | None]:
         (x,), (t,) = primals, tangents
         y = self(x, axes=axes)
         if t is None:

@@ -41,7 +41,7 @@ from nxjax.ops.shape import reshape
 from nxjax.ops.slicing import concatenate
 from nxjax.ops.sort import sort
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Linear, Op
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Op, Tangents
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
 
@@ -125,13 +125,7 @@ class Scatter(Op):
         return y
 
     def batch(
-        self,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        dimension_numbers: ScatterDimensionNumbers,
-        **params: Any,
+        self, size: int, args: Arrays, dims: Dims, *, dimension_numbers: ScatterDimensionNumbers, **params: Any
     ) -> tuple[Any, Any]:
         n = dimension_numbers
         x, updates = move_batch(args[0], dims[0], size), move_batch(args[2], dims[2], size)
@@ -244,7 +238,7 @@ class ScatterAdd(Scatter):
             np.add.at(wide, position, updates.astype(np.float32))
             y[...] = wide.astype(y.dtype)
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         x, indices, _ = primals
         tx, _, tu = tangents
         y = self(*primals, **params)
@@ -252,7 +246,7 @@ class ScatterAdd(Scatter):
             return y, tx
         return y, self(zeros(x.type) if tx is None else tx, indices, tu, **params)
 
-    def transpose(self, ct: Array, x: Any, indices: Array, updates: Any, /, **params: Any) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Any, indices: Array, updates: Any, /, **params: Any) -> Tangents:
         ct_u = read(ct, indices, updates, params) if isinstance(updates, Linear) else None
         return (ct if isinstance(x, Linear) else None, None, ct_u)
 
@@ -267,7 +261,7 @@ class ScatterSub(Scatter):
     def combine_at(self, y: NDArray, position: NDArray, updates: NDArray) -> None:
         scatter_add.combine_at(y, position, np.negative(updates))
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         tx, _, tu = tangents
         _, t = scatter_add.jvp(primals, (tx, None, None if tu is None else neg(tu)), **params)
         return self(*primals, **params), t
@@ -288,7 +282,7 @@ class ScatterMul(Scatter):
             np.multiply.at(wide, position, updates.astype(np.float32))
             y[...] = wide.astype(y.dtype)
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         x, indices, updates = primals
         tx, _, tu = tangents
         y = self(*primals, **params)
@@ -345,7 +339,7 @@ class ScatterMul(Scatter):
         total = read(totals, indices, powers, params)
         return convert_element_type(scaled(others, add(sub(total, powers), power)), dtype=narrow)
 
-    def transpose(self, ct: Array, x: Any, indices: Array, updates: Any, /, **params: Any) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Any, indices: Array, updates: Any, /, **params: Any) -> Tangents:
         return (self(ct, indices, updates, **params), None, None)
 
 
@@ -356,7 +350,7 @@ class _ScatterExtremum(Scatter):
     def joined(self, b: Any, out: ArrayType, old: Any, new: Any) -> Any:
         return b.apply(self.op, out, (old, new), {})
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         x, indices, updates = primals
         tx, _, tu = tangents
         y = self(*primals, **params)
@@ -408,7 +402,7 @@ class ScatterSet(Scatter):
     def combine_at(self, y: NDArray, position: NDArray, updates: NDArray) -> None:
         y[position] = updates
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         x, indices, updates = primals
         tx, _, tu = tangents
         y = self(*primals, **params)
@@ -430,7 +424,7 @@ class ScatterSet(Scatter):
         won = convert_element_type(eq(numbers, read(winners, indices, updates, params)), dtype=x.dtype)
         return y, scatter_add(mul(tx, untouched), indices, mul(tu, won), **params)
 
-    def transpose(self, ct: Array, x: Any, indices: Array, updates: Any, /, **params: Any) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Any, indices: Array, updates: Any, /, **params: Any) -> Tangents:
         # Only reached with unique indices (see `jvp`).
         ct_x = self(ct, indices, zeros(updates.type), **params) if isinstance(x, Linear) else None
         ct_u = read(ct, indices, updates, params) if isinstance(updates, Linear) else None

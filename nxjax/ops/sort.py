@@ -20,7 +20,7 @@ from nxjax.ops.select import select_n
 from nxjax.ops.shape import reshape
 from nxjax.ops.slicing import slice as slice_
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Op
+from nxjax.trace.core import Array, Arrays, Dims, Op, Tangents
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
 
@@ -84,13 +84,7 @@ class Sort(Op):
         return order
 
     def jvp(
-        self,
-        primals: Sequence[Array],
-        tangents: Sequence[Array | None],
-        *,
-        dimension: int,
-        is_stable: bool = True,
-        num_keys: int = 1,
+        self, primals: Arrays, tangents: Tangents, *, dimension: int, is_stable: bool = True, num_keys: int = 1
     ) -> tuple[Any, Any]:
         if all(t is None for t in tangents):
             ys = self(*primals, dimension=dimension, is_stable=is_stable, num_keys=num_keys)
@@ -100,14 +94,7 @@ class Sort(Op):
         return tuple(ys), tuple(None if t is None else take_along(t, order, dimension) for t in tangents)
 
     def batch(
-        self,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        dimension: int,
-        is_stable: bool = True,
-        num_keys: int = 1,
+        self, size: int, args: Arrays, dims: Dims, *, dimension: int, is_stable: bool = True, num_keys: int = 1
     ) -> tuple[Any, Any]:
         moved = (move_batch(x, d, size) for x, d in zip(args, dims, strict=True))
         ys = self(*moved, dimension=dimension + 1, is_stable=is_stable, num_keys=num_keys)
@@ -246,14 +233,12 @@ class TopK(Op):
         order = np.take(largest_first(x, axis), np.arange(k), axis)
         return np.take_along_axis(x, order, axis), order.astype(np.int32)
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], *, k: int, axis: int) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, *, k: int, axis: int) -> tuple[Any, Any]:
         values, index = self(*primals, k=k, axis=axis)
         t = tangents[0]
         return (values, index), (None if t is None else take_along(t, index, axis), None)
 
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, k: int, axis: int
-    ) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, *, k: int, axis: int) -> tuple[Any, Any]:
         d = dims[0]
         assert d is not None
         return self(args[0], k=k, axis=axis + (axis >= d)), (d, d)

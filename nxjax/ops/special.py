@@ -22,7 +22,7 @@ from nxjax.ops.elementary import Composed, Smooth, exp
 from nxjax.ops.rounding import floor
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Op
+from nxjax.trace.core import Array, Arrays, Dims, Op, Tangents
 from nxjax.trace.types import ArrayType
 
 
@@ -202,12 +202,10 @@ class NoDerivative(LinearOp):
     def eval(self, t: NDArray, /, *, function: str, operand: str) -> NDArray:
         raise _refused(function, operand)
 
-    def transpose(self, ct: Array, t: Any, /, *, function: str, operand: str) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, t: Any, /, *, function: str, operand: str) -> Tangents:
         raise _refused(function, operand)
 
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any
-    ) -> tuple[Array, int | None]:
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Array, int | None]:
         return self(*args, **params), dims[0]
 
     def stablehlo(self, b: Any, out: ArrayType, t: Any, /, *, function: str, operand: str) -> Any:
@@ -294,7 +292,7 @@ class Zeta(_RealBinary):
         sums = [b.op("chlo.zeta", (s, start), s.type) for start in b.inline(self._starts, (q,))]
         return b.convert(b.inline(self._joined, (s, q, *sums)), out.dtype)
 
-    def _starts(self, q: Array) -> Sequence[Array]:
+    def _starts(self, q: Array) -> Arrays:
         """Where the three sums start."""
         low = lt(q, like(q, 0))
         size = select_n(low, like(q, 1), neg(q))

@@ -6,7 +6,7 @@ A window has a size, stride and dilation per dimension of the operand, which may
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -33,7 +33,7 @@ from nxjax.ops.select import select_n
 from nxjax.ops.slicing import pad
 from nxjax.ops.slicing import slice as slice_
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Linear, Op
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Op, Tangents
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType, Shape
 
@@ -130,7 +130,7 @@ class ReduceWindow(Combining):
             y = combined(combine, parts)
         return np.asarray(y).astype(dtype, copy=False)
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         d = dims[0]
         assert d is not None
         return self(args[0], **_with_batch(params, d)), d
@@ -166,7 +166,7 @@ class ReduceWindowSum(LinearOp, ReduceWindow):
         padding: Pairs,
         base_dilation: Shape,
         window_dilation: Shape,
-    ) -> Sequence[Array | None]:
+    ) -> Tangents:
         if 0 in ct.shape:
             return (zeros(x.type),)
         back: list[tuple[int, int]] = []
@@ -190,9 +190,7 @@ class _Extremum(ReduceWindow):
     allowed = dtypes.NUMERIC - dtypes.COMPLEX
     select: ClassVar[str]
 
-    def jvp(
-        self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any
-    ) -> tuple[Array, Array | None]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Array, Array | None]:
         (x,), (t,) = primals, tangents
         y = self(x, **params)
         return y, None if t is None else select_and_gather_add(t, x, select_prim=self.select, **params)
@@ -240,14 +238,12 @@ class _Selecting(Op):
         check_dtype(self, dtypes.NUMERIC - dtypes.COMPLEX, *types)
         require(self, select_prim in ("ge", "le"), "select_prim", repr(select_prim), "'ge' or 'le'")
 
-    def jvp(
-        self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any
-    ) -> tuple[Array, Array | None]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Array, Array | None]:
         y = self(*primals, **params)
         # The choice is piecewise constant.
         return y, None if tangents[0] is None else self(tangents[0], primals[1], **params)
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         moved = (move_batch(x, d, size) for x, d in zip(args, dims, strict=True))
         return self(*moved, select_prim=params["select_prim"], **_with_batch(params, 0)), 0
 
@@ -328,7 +324,7 @@ class SelectAndGatherAdd(_Selecting):
             np.copyto(y, padded[place], where=mask)
         return y
 
-    def transpose(self, ct: Array, t: Linear, x: Array, /, **params: Any) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, t: Linear, x: Array, /, **params: Any) -> Tangents:
         return (select_and_scatter_add(ct, x, **params), None)
 
     def stablehlo(self, b: Any, out: ArrayType, t: Any, x: Any, /, *, select_prim: str, **params: Any) -> Any:
@@ -370,7 +366,7 @@ class SelectAndScatterAdd(_Selecting):
         cut = _padded(padded, 0, tuple((-l, -h) for l, h in padding), (1,) * x.ndim)
         return cut[tuple(slice(None, None, d) for d in base_dilation)].astype(source.dtype)
 
-    def transpose(self, ct: Array, source: Linear, x: Array, /, **params: Any) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, source: Linear, x: Array, /, **params: Any) -> Tangents:
         return (select_and_gather_add(ct, x, **params), None)
 
     def expand(

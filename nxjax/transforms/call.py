@@ -5,11 +5,10 @@ Each transform of the call is the call of the transformed program.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, final
 
 from nxjax.ops.base import NDArray, check_operands
-from nxjax.trace.core import Array, Linear
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, run
 from nxjax.trace.types import ArrayType
@@ -37,9 +36,7 @@ class JitCall(Nested):
     def expand(self, *xs: Array, program: Program, name: str) -> tuple[Array, ...]:
         return tuple(run(program, xs))
 
-    def jvp(
-        self, primals: Sequence[Array], tangents: Sequence[Array | None], *, program: Program, name: str
-    ) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, *, program: Program, name: str) -> tuple[Any, Any]:
         varying = tuple(t is not None for t in tangents)
         pushed, varies = jvp_program(program, varying)
         pushed, consts = pushed.close_over()
@@ -48,10 +45,10 @@ class JitCall(Nested):
         rest = iter(out[n:])
         return out[:n], tuple(next(rest) if v else None for v in varies)
 
-    def partial_eval(self, trace: PartialTrace, args: Sequence[Array], known: Mask, **params: Any) -> Any:
+    def partial_eval(self, trace: PartialTrace, args: Arrays, known: Mask, **params: Any) -> Any:
         return partial_eval_call(self, trace, args, known, params)
 
-    def transpose(self, cts: Sequence[Array | None], *args: Any, program: Program, name: str) -> Sequence[Array | None]:
+    def transpose(self, cts: Tangents, *args: Any, program: Program, name: str) -> Tangents:
         linear = tuple(isinstance(x, Linear) for x in args)
         nonzero = tuple(ct is not None for ct in cts)
         back = transpose_program(program, linear, nonzero)
@@ -63,14 +60,7 @@ class JitCall(Nested):
         return [next(found) if l else None for l in linear]
 
     def batch_axis(
-        self,
-        axis_name: Any,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        program: Program,
-        name: str,
+        self, axis_name: Any, size: int, args: Arrays, dims: Dims, *, program: Program, name: str
     ) -> tuple[Any, Any]:
         mapped, out = batch_program(program, size, not_none_mask(dims), name=axis_name)
         mapped, consts = mapped.close_over()

@@ -20,7 +20,7 @@ from nxjax.ops.base import NDArray, move_batch
 from nxjax.ops.shape import reshape
 from nxjax.trace import tree
 from nxjax.trace.array import as_numpy, as_value, readonly, wrap
-from nxjax.trace.core import EVAL, Array, Op, use
+from nxjax.trace.core import EVAL, Array, Arrays, Dims, Op, Tangents, use
 from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType, ShapeDtypeStruct
@@ -128,13 +128,13 @@ class Callback(Op):
         return readonly(np.asarray(data, type.dtype))
 
     def sequential(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], params: dict[str, Any], unroll: int = 1
+        self, size: int, args: Arrays, dims: Dims, params: dict[str, Any], unroll: int = 1
     ) -> tuple[Any, Any]:
         """One call per element, in order."""
         fixed = [x for x, d in zip(args, dims, strict=True) if d is None]
         moving = [move_batch(x, d, size) for x, d in zip(args, dims, strict=True) if d is not None]
 
-        def step(*xs: Array) -> Sequence[Array]:
+        def step(*xs: Array) -> Arrays:
             shared, own = iter(xs[: len(fixed)]), iter(xs[len(fixed) :])
             return self(*(next(shared) if d is None else next(own) for d in dims), **params)
 
@@ -165,7 +165,7 @@ class PureCallback(Callback):
 
     name = "pure_callback"
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> Any:
         raise GradientError(
             "pure_callback: has no derivative",
             got=params["callback"].__qualname__,
@@ -175,8 +175,8 @@ class PureCallback(Callback):
     def batch(
         self,
         size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
+        args: Arrays,
+        dims: Dims,
         *,
         callback: HostFunction,
         result_types: tuple[ArrayType, ...],
@@ -214,14 +214,14 @@ class IoCallback(Callback):
     name = "io_callback"
     effect = True
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> Any:
         raise GradientError(
             "io_callback: has no derivative",
             got=params["callback"].__qualname__,
             fix="pass nx.lax.stop_gradient(x), or give the function that calls it a rule with nx.custom_jvp",
         )
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         if params["ordered"]:
             raise ParameterError("io_callback: an ordered callback has no order under vmap", fix="pass ordered=False")
         return self.sequential(size, args, dims, params)
@@ -252,13 +252,13 @@ class DebugCallback(Callback):
             callback(xs)
         return ()
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> Any:
         return self(*primals, **params), ()
 
-    def transpose(self, ct: Any, *args: Any, **params: Any) -> Sequence[Array | None]:
+    def transpose(self, ct: Any, *args: Any, **params: Any) -> Tangents:
         return (None,) * len(args)
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         if params["ordered"]:
             raise ParameterError(
                 "debug_callback: an ordered callback has no order under vmap", fix="pass ordered=False"

@@ -30,7 +30,7 @@ from nxjax.ops.slicing import slice as slice_op
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.boundary import api_boundary
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays, Dims, Tangents
 from nxjax.trace.partition import PartitionSpec
 from nxjax.trace.program import Equation, Program, Var, subprograms
 from nxjax.trace.scope import replaying
@@ -104,7 +104,7 @@ class CheckSite:
     def __hash__(self) -> int:
         return hash((self.kind, self.text))
 
-    def chosen(self, payload: Sequence[Array]) -> tuple[CheckSite, Sequence[Array]]:
+    def chosen(self, payload: Arrays) -> tuple[CheckSite, Arrays]:
         """The site itself that failed, and its arrays."""
         if not self.among:
             return self, payload
@@ -114,14 +114,14 @@ class CheckSite:
         found = self.among[which]
         return found.chosen(payload[start : start + len(found.types)])
 
-    def message(self, payload: Sequence[Array]) -> str:
+    def message(self, payload: Arrays) -> str:
         site, values = self.chosen(payload)
         if site.in_def is None:
             return site.text.format(*values)
         args, kwargs = tree.unflatten(site.in_def, list(values))
         return f"{site.text.format(*args, **kwargs)} (`check` failed)"
 
-    def error(self, payload: Sequence[Array]) -> CheckError:
+    def error(self, payload: Arrays) -> CheckError:
         site, _ = self.chosen(payload)
         return site.kind(self.message(payload), source=site.source)
 
@@ -144,13 +144,13 @@ class Check(Callback):
             raise callback.error([wrap(x) for x in xs[1:]])
         return ()
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> Any:
         return self(*primals, **params), ()
 
-    def transpose(self, ct: Any, *args: Any, **params: Any) -> Sequence[Array | None]:
+    def transpose(self, ct: Any, *args: Any, **params: Any) -> Tangents:
         return (None,) * len(args)
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         if dims[0] is None and all(d is None for d in dims):
             return self(*args, **params), ()
         ok, *payload = [move_batch(x, d, size) for x, d in zip(args, dims, strict=True)]
@@ -161,7 +161,7 @@ class Check(Callback):
 check_op = Check()
 
 
-def first_failed(failed: Array, payload: Sequence[Array]) -> list[Array]:
+def first_failed(failed: Array, payload: Arrays) -> list[Array]:
     """The rows of ``payload`` at the first place where ``failed`` is true."""
     if not payload:
         return []
@@ -173,7 +173,7 @@ def first_failed(failed: Array, payload: Sequence[Array]) -> list[Array]:
     ]
 
 
-def first_failed_rows(columns: Sequence[Array]) -> list[Array]:
+def first_failed_rows(columns: Arrays) -> list[Array]:
     """Of columns of batches, whose first says what failed, the row in which something failed first."""
     failed = columns[0]
     inner = _any(failed) if failed.ndim == 1 else reduce_or(failed, axes=tuple(range(1, failed.ndim)))
@@ -191,7 +191,7 @@ class CheckState(NamedTuple):
     code: Array
     payload: tuple[tuple[Array, ...], ...]
 
-    def noted(self, i: int, code: int, failed: Array, payload: Sequence[Array]) -> CheckState:
+    def noted(self, i: int, code: int, failed: Array, payload: Arrays) -> CheckState:
         """With site ``i``, whose code is ``code``, found ``failed`` unless an earlier one has."""
         new = and_(failed, not_(self.failed))
         kept = tuple(_chosen(new, old, x) for old, x in zip(self.payload[i], map(_plain, payload), strict=True))
@@ -247,7 +247,7 @@ _MOVES: Final = frozenset(
 )  # fmt: skip
 _INT = ArrayType((), np.dtype(np.int32))
 # A look at an equation's operands and results: whether it failed, and what is handed on.
-Look = Callable[[Sequence[Array], Sequence[Array]], tuple[Array, Sequence[Array]]]
+Look = Callable[[Arrays, Arrays], tuple[Array, Arrays]]
 
 
 def _any(x: Array) -> Array:
@@ -258,16 +258,16 @@ def _against(x: Array, value: Any, compare: Any) -> Array:
     return compare(x, broadcast_in_dim(wrap(np.asarray(value, x.dtype)), shape=x.shape, broadcast_dimensions=()))
 
 
-def _made_nan(operands: Sequence[Array], results: Sequence[Array]) -> tuple[Array, Sequence[Array]]:
+def _made_nan(operands: Arrays, results: Arrays) -> tuple[Array, Arrays]:
     found = [_any(ne(y, y)) for y in results if y.dtype in dtypes.FLOAT or y.dtype in dtypes.COMPLEX]
     return functools.reduce(or_, found), ()
 
 
-def _divided(operands: Sequence[Array], results: Sequence[Array]) -> tuple[Array, Sequence[Array]]:
+def _divided(operands: Arrays, results: Arrays) -> tuple[Array, Arrays]:
     return _any(_against(operands[1], 0, eq)), ()
 
 
-def _outside(columns: Sequence[tuple[Array, int, int, int]]) -> tuple[Array, Sequence[Array]]:
+def _outside(columns: Sequence[tuple[Array, int, int, int]]) -> tuple[Array, Arrays]:
     """Of columns (indices, axis, size of the axis, largest start): the first index that is out of bounds."""
     failed: list[Array] = []
     rows: list[list[Array]] = [[], [], []]
@@ -302,7 +302,7 @@ def _looks(e: Equation, wanted: Categories) -> list[tuple[CheckSite, Look]]:
 
 
 # Of operands: the indices along an axis, the axis, its size and the last index, for each axis.
-_Columns = Callable[[Sequence[Array]], list[tuple[Array, int, int, int]]]
+_Columns = Callable[[Arrays], list[tuple[Array, int, int, int]]]
 
 
 def _columns(e: Equation) -> _Columns | None:
@@ -347,7 +347,7 @@ def _of_table(e: Equation, axes: Sequence[int], window: Sequence[int]) -> _Colum
     if not axes or not e.inputs[1].type.size:
         return None
 
-    def columns(xs: Sequence[Array]) -> list[tuple[Array, int, int, int]]:
+    def columns(xs: Arrays) -> list[tuple[Array, int, int, int]]:
         table = xs[1]
         at = [_column(table, k) for k in range(len(axes))]
         return [(x, d, shape[d], shape[d] - window[d]) for x, d in zip(at, axes, strict=True)]
@@ -435,7 +435,7 @@ def _without_checks(params: dict[str, Any]) -> dict[str, Any]:
     return {k: stripped(v) for k, v in params.items()} if any(p.effect for p in subprograms(params)) else params
 
 
-def walk(plan: CheckPlan, args: Sequence[Array], state: CheckState, base: int) -> tuple[list[Array], CheckState]:
+def walk(plan: CheckPlan, args: Arrays, state: CheckState, base: int) -> tuple[list[Array], CheckState]:
     """The results of the plan's program, and what happened; its first site has the code ``base``."""
     program = plan.program
     env: dict[Var, Array] = dict(zip(program.inputs, args, strict=True))
@@ -482,7 +482,7 @@ def _jit(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tupl
     (plan,) = step.inner
     leaves, structure = tree.flatten(state)
 
-    def flat(*given: Array) -> Sequence[Array]:
+    def flat(*given: Array) -> Arrays:
         ys, after = walk(plan, given[len(leaves) :], tree.unflatten(structure, given[: len(leaves)]), base)
         return [*tree.leaves(after), *ys]
 
@@ -496,7 +496,7 @@ def _scan(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tup
     (plan,), loop = step.inner, LoopParams.of(step.equation.params)
     _, consts, carry, sequences = loop.split(xs)
 
-    def body(held: Any, rows: Sequence[Array]) -> tuple[Any, Any]:
+    def body(held: Any, rows: Arrays) -> tuple[Any, Any]:
         before, old = held
         out, after = walk(plan, [*consts, *old, *rows], before, base)
         new, ys = loop.results(tuple(out))
@@ -521,12 +521,12 @@ def _while(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tu
     plans = dict(zip(order, step.inner, strict=True))
     operands = LoopParams.of(p).split(xs)
 
-    def run(name: str, args: Sequence[Array], before: CheckState) -> tuple[list[Array], CheckState]:
+    def run(name: str, args: Arrays, before: CheckState) -> tuple[list[Array], CheckState]:
         plan, start = plans[name], starts[name]
         ys, part = walk(plan, args, before.part(start, len(plan.sites)), base + start)
         return ys, before.joined(start, part)
 
-    def holds(before: CheckState, values: Sequence[Array]) -> tuple[Array, CheckState]:
+    def holds(before: CheckState, values: Arrays) -> tuple[Array, CheckState]:
         (keep,), after = run("cond", operands._replace(carry=values).test, before)
         return keep, after
 
@@ -567,7 +567,7 @@ def _shard_map(step: CheckStep, xs: list[Array], state: CheckState, base: int) -
     axes: tuple[Any, ...] = p["manual_axes"]
     leaves, structure = tree.flatten(initial_state(plan.sites))
 
-    def flat(*parts: Array) -> Sequence[Array]:
+    def flat(*parts: Array) -> Arrays:
         own = [as_varying(x, axes) for x in leaves] if p["checked"] else leaves
         ys, after = walk(plan, parts, tree.unflatten(structure, own), base)
         return [*ys, *(reshape(x, shape=(1, *x.shape)) for x in tree.leaves(after))]

@@ -17,7 +17,7 @@ from nxjax.errors import ParameterError, Shown, needs_function
 from nxjax.ops.base import Contraction, LinearOp, NDArray, check_operands
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
-from nxjax.trace.core import Array, Linear, Op, use
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Op, Tangents, use
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
@@ -62,9 +62,7 @@ class Checkpoint(Nested):
     def expand(self, *xs: Array, program: Program, **_: Any) -> tuple[Array, ...]:
         return tuple(run(program, xs))
 
-    def jvp(
-        self, primals: Sequence[Array], tangents: Sequence[Array | None], *, program: Program, **options: Any
-    ) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, *, program: Program, **options: Any) -> tuple[Any, Any]:
         pushed, varies = jvp_program(program, not_none_mask(tangents))
         pushed, consts = pushed.close_over()
         out = self(*consts, *primals, *(t for t in tangents if t is not None), program=pushed, **options)
@@ -72,14 +70,7 @@ class Checkpoint(Nested):
         return out[:n], tuple(expand_by_mask(out[n:], varies))
 
     def partial_eval(
-        self,
-        trace: PartialTrace,
-        args: Sequence[Array],
-        known: Mask,
-        *,
-        program: Program,
-        policy: Policy | None,
-        **rest: Any,
+        self, trace: PartialTrace, args: Arrays, known: Mask, *, program: Program, policy: Policy | None, **rest: Any
     ) -> tuple[Array, ...]:
         halves = partial_eval(program, known, policy or nothing_saveable)
         inputs = select_by_mask(args, known)
@@ -95,13 +86,13 @@ class Checkpoint(Nested):
 
     def transpose(
         self,
-        cts: Sequence[Array | None],
+        cts: Tangents,
         *args: Any,
         program: Program,
         prevent_cse: bool,
         policy: Policy | None,
         differentiated: bool,
-    ) -> Sequence[Array | None]:
+    ) -> Tangents:
         linear = tuple(isinstance(x, Linear) for x in args)
         back, consts = transpose_program(program, linear, not_none_mask(cts)).close_over()
         known = [x for x in args if not isinstance(x, Linear)]
@@ -117,14 +108,7 @@ class Checkpoint(Nested):
         return expand_by_mask(found, linear)
 
     def batch_axis(
-        self,
-        axis_name: Any,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        program: Program,
-        **options: Any,
+        self, axis_name: Any, size: int, args: Arrays, dims: Dims, *, program: Program, **options: Any
     ) -> tuple[Any, Any]:
         mapped, out = batch_program(program, size, not_none_mask(dims), name=axis_name)
         mapped, consts = mapped.close_over()
@@ -161,15 +145,13 @@ class Name(LinearOp):
     def eval(self, x: NDArray, /, *, name: str) -> NDArray:
         return x
 
-    def jvp(
-        self, primals: Sequence[Array], tangents: Sequence[Array | None], *, name: str
-    ) -> tuple[Array, Array | None]:
+    def jvp(self, primals: Arrays, tangents: Tangents, *, name: str) -> tuple[Array, Array | None]:
         return self(primals[0], name=name), tangents[0]
 
-    def transpose(self, ct: Array, x: Linear, /, *, name: str) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /, *, name: str) -> Tangents:
         return (ct,)
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, name: str) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, *, name: str) -> tuple[Any, Any]:
         return self(args[0], name=name), dims[0]
 
     def stablehlo(self, b: Any, out: ArrayType, x: Any, /, *, name: str) -> Any:
@@ -267,7 +249,7 @@ def checkpoint(
         leaves, treedef = tree.flatten((given, arrays))
         xs = [as_value(x, "checkpoint") for x in leaves]
 
-        def called(values: Sequence[Array]) -> Any:
+        def called(values: Arrays) -> Any:
             dynamic, named = tree.unflatten(treedef, values)
             rest = iter(dynamic)
             whole = [a if i in static else next(rest) for i, a in enumerate(args)]
@@ -309,7 +291,7 @@ def saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> list[
     values = [as_value(x, "saved_residuals") for x in leaves]
     found: list[ArrayType] = []
 
-    def flat(*xs: Array) -> Sequence[Array]:
+    def flat(*xs: Array) -> Arrays:
         def inner(*ys: Array) -> Sequence[Any]:
             a, k = tree.unflatten(treedef, ys)
             return tree.leaves(fun(*a, **k))

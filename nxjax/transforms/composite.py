@@ -9,7 +9,7 @@ from nxjax.errors import ParameterError
 from nxjax.ops.base import NDArray, check_operands
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays, Dims, Tangents
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
@@ -36,16 +36,14 @@ class Composite(Nested):
     def expand(self, *xs: Array, program: Program, **_: Any) -> tuple[Array, ...]:
         return tuple(run(program, xs))
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> NoReturn:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> NoReturn:
         raise ParameterError(
             f"composite {params['name']}: has no derivative",
             got="a composite that is being differentiated",
             fix="wrap the call in a function with nx.custom_jvp or nx.custom_vjp",
         )
 
-    def batch_axis(
-        self, axis_name: Any, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any
-    ) -> tuple[Any, Any]:
+    def batch_axis(self, axis_name: Any, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         mapped, out = batch_program(params["program"], size, not_none_mask(dims), name=axis_name)
         mapped, consts = mapped.close_over()
         ys = self(*consts, *batch_to_front(args, dims, size), **{**params, "program": mapped})

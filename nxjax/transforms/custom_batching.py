@@ -13,7 +13,7 @@ from nxjax.errors import ParameterError, TreeError
 from nxjax.ops.base import move_batch
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays, Dims, Tangents
 from nxjax.trace.program import Program, run
 from nxjax.transforms.control.mapping import map as map_op
 from nxjax.transforms.custom_jvp import CustomCall, CustomFunction
@@ -25,7 +25,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 # (size, which arguments are batched, arguments) -> (results, which are batched)
-Rule = Callable[[int, Mask, Sequence[Array]], tuple[list[Array], Mask]]
+Rule = Callable[[int, Mask, Arrays], tuple[list[Array], Mask]]
 
 
 class RuleMissing(ParameterError, AttributeError):
@@ -40,13 +40,7 @@ class CustomVmapCall(CustomCall):
     aliases = {"call": "program"}
 
     def jvp(
-        self,
-        primals: Sequence[Array],
-        tangents: Sequence[Array | None],
-        *,
-        program: Program,
-        num_consts: int,
-        rule: Rule,
+        self, primals: Arrays, tangents: Tangents, *, program: Program, num_consts: int, rule: Rule
     ) -> tuple[Any, Any]:
         varying = not_none_mask(tangents)
         pushed, varies = jvp_program(program, varying)
@@ -64,20 +58,12 @@ class CustomVmapCall(CustomCall):
         return out[:n], tuple(expand_by_mask(out[n:], varies))
 
     def partial_eval(
-        self, trace: PartialTrace, args: Sequence[Array], known: Mask, *, program: Program, num_consts: int, rule: Rule
+        self, trace: PartialTrace, args: Arrays, known: Mask, *, program: Program, num_consts: int, rule: Rule
     ) -> tuple[Array, ...]:
         return tuple(run(program, args))
 
     def batch_axis(
-        self,
-        axis_name: Any,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        program: Program,
-        num_consts: int,
-        rule: Rule,
+        self, axis_name: Any, size: int, args: Arrays, dims: Dims, *, program: Program, num_consts: int, rule: Rule
     ) -> tuple[Any, Any]:
         mask = not_none_mask(dims)
         if any(mask[:num_consts]) and not isinstance(rule, _JvpRule):
@@ -114,7 +100,7 @@ class _UserRule:
         self.in_def = in_def
         self.__qualname__ = f"vmap of {owner.__name__}"
 
-    def __call__(self, size: int, mask: Mask, args: Sequence[Array]) -> tuple[list[Array], Mask]:
+    def __call__(self, size: int, mask: Mask, args: Arrays) -> tuple[list[Array], Mask]:
         assert self.owner.vmap_rule is not None
         name = self.owner.__name__
         found = self.owner.vmap_rule(
@@ -150,7 +136,7 @@ class _JvpRule:
         self.varies = varies
         self.__qualname__ = f"jvp of {getattr(rule, '__qualname__', 'rule')}"
 
-    def __call__(self, size: int, mask: Mask, args: Sequence[Array]) -> tuple[list[Array], Mask]:
+    def __call__(self, size: int, mask: Mask, args: Arrays) -> tuple[list[Array], Mask]:
         n = len(self.varying)
         primals, ts = list(args[self.new_consts :][:n]), expand_by_mask(args[self.new_consts + n :], self.varying)
         batched_p = list(mask[self.new_consts :][:n])
@@ -165,7 +151,7 @@ class _JvpRule:
         flags: list[Mask] = []
         skip = 0 if isinstance(self.rule, _JvpRule) else self.num_consts
 
-        def call(*xs: Array) -> Sequence[Array]:
+        def call(*xs: Array) -> Arrays:
             ys, out = self.rule(size, tuple(batched_p[skip:]), xs[skip:])
             flags[:] = [out]
             return ys
@@ -234,7 +220,7 @@ class custom_vmap(CustomFunction[P, R]):
             found = self._rules[in_def] = _UserRule(self, in_def)
         return found
 
-    def bind(self, consts: Sequence[Array], xs: Sequence[Array], program: Program, rule: Any) -> Sequence[Array]:
+    def bind(self, consts: Arrays, xs: Arrays, program: Program, rule: Any) -> Arrays:
         return custom_vmap_call(*consts, *xs, program=program, num_consts=len(consts), rule=rule)
 
 

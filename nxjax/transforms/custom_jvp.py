@@ -21,7 +21,7 @@ from nxjax.ops.shape import reshape
 from nxjax.ops.slicing import slice as slice_op
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
-from nxjax.trace.core import EVAL, Array, Linear, Tracer, current_trace, use
+from nxjax.trace.core import EVAL, Array, Arrays, Dims, Linear, Tangents, Tracer, current_trace, use
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
@@ -38,7 +38,7 @@ P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
 
-Rule = Callable[[Sequence[Array], Sequence[Array]], tuple[list[Array], list[Array | None]]]
+Rule = Callable[[Arrays, Arrays], tuple[list[Array], list[Array | None]]]
 
 
 class CustomCall(Nested):
@@ -55,9 +55,7 @@ class CustomCall(Nested):
     def expand(self, *xs: Array, program: Program, num_consts: int, rule: Any) -> tuple[Array, ...]:
         return tuple(run(program, xs))
 
-    def transpose(
-        self, cts: Sequence[Array | None], *args: Any, program: Program, num_consts: int, rule: Any
-    ) -> Sequence[Array | None]:
+    def transpose(self, cts: Tangents, *args: Any, program: Program, num_consts: int, rule: Any) -> Tangents:
         linear = tuple(isinstance(x, Linear) for x in args)
         known = [x for x in args if not isinstance(x, Linear)]
         back = transpose_program(program, linear, not_none_mask(cts))
@@ -77,7 +75,7 @@ def batch_all_results(program: Program, size: int, mask: Mask, axis_name: Any) -
     return batch_program(program, size, mask, force, axis_name)[0], varies
 
 
-def unbatch_shared(ys: Sequence[Array], varies: Mask) -> tuple[tuple[Array, ...], tuple[int | None, ...]]:
+def unbatch_shared(ys: Arrays, varies: Mask) -> tuple[tuple[Array, ...], tuple[int | None, ...]]:
     """Batched results and where their batch is: of one that is the same in all elements, the first element."""
     found = tuple(y if v else _first(y) for y, v in zip(ys, varies, strict=True))
     return found, tuple(0 if v else None for v in varies)
@@ -89,9 +87,7 @@ def _first(y: Array) -> Array:
     return reshape(row, shape=shape)
 
 
-def check_no_closed_over_tangents(
-    name: str, program: Program, tangents: Sequence[Array | None], num_consts: int
-) -> None:
+def check_no_closed_over_tangents(name: str, program: Program, tangents: Tangents, num_consts: int) -> None:
     """A rule knows the arguments only: what the function closes over cannot be differentiated."""
     if any(t is not None for t in tangents[:num_consts]):
         raise GradientError(
@@ -109,13 +105,7 @@ class CustomJvpCall(CustomCall):
     aliases = {"call_jaxpr": "program", "jvp_jaxpr_fun": "rule"}
 
     def jvp(
-        self,
-        primals: Sequence[Array],
-        tangents: Sequence[Array | None],
-        *,
-        program: Program,
-        num_consts: int,
-        rule: Rule,
+        self, primals: Arrays, tangents: Tangents, *, program: Program, num_consts: int, rule: Rule
     ) -> tuple[Any, Any]:
         check_no_closed_over_tangents("custom_jvp", program, tangents, num_consts)
         xs, ts = primals[num_consts:], tangents[num_consts:]
@@ -131,15 +121,7 @@ class CustomJvpCall(CustomCall):
         return tuple(ys), tuple(dys)
 
     def batch_axis(
-        self,
-        axis_name: Any,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        program: Program,
-        num_consts: int,
-        rule: Rule,
+        self, axis_name: Any, size: int, args: Arrays, dims: Dims, *, program: Program, num_consts: int, rule: Rule
     ) -> tuple[Any, Any]:
         mask = not_none_mask(dims)
         mapped, varies = batch_all_results(program, size, mask, axis_name)
@@ -153,9 +135,7 @@ def staged(xs: Sequence[Any], trace: PartialTrace) -> bool:
     return any(isinstance(x, Tracer) and x.owner is trace for x in xs)
 
 
-def _stage_tangents_only(
-    rule: Rule, xs: Sequence[Array], ts: Sequence[Any], trace: PartialTrace
-) -> tuple[Sequence[Array], Sequence[Array | None]]:
+def _stage_tangents_only(rule: Rule, xs: Arrays, ts: Sequence[Any], trace: PartialTrace) -> tuple[Arrays, Tangents]:
     """What ``rule`` gives, where it computes values and tangents in one loop or branch: the tangents alone are staged.
 
     Tangents are linear in tangents, so they are what the rule's own derivative says, at any point.
@@ -163,7 +143,7 @@ def _stage_tangents_only(
     moving = tuple(staged([t], trace) for t in ts)
     known: list[Mask] = []
 
-    def flat(*given: Array) -> Sequence[Array]:
+    def flat(*given: Array) -> Arrays:
         rest = iter(given)
         ys, dys = rule(xs, [next(rest) if m else t for t, m in zip(ts, moving, strict=True)])
         known[:] = [not_none_mask(dys)]
@@ -193,10 +173,10 @@ class BatchedJvp:
     dims: Mask
     axis_name: Any
 
-    def __call__(self, primals: Sequence[Array], tangents: Sequence[Array]) -> tuple[list[Array], list[Array | None]]:
+    def __call__(self, primals: Arrays, tangents: Arrays) -> tuple[list[Array], list[Array | None]]:
         varies: list[Mask] = []
 
-        def flat(*xs: Array) -> Sequence[Array]:
+        def flat(*xs: Array) -> Arrays:
             ys, ts = self.rule(xs[: len(primals)], xs[len(primals) :])
             varies[:] = [not_none_mask(ts)]
             return [*ys, *(t for t in ts if t is not None)]
@@ -208,7 +188,7 @@ class BatchedJvp:
         return moved[:n], expand_by_mask(moved[n:], varies[0])
 
 
-def check_results(where: str, program: Program, ys: Sequence[Array]) -> None:
+def check_results(where: str, program: Program, ys: Arrays) -> None:
     """The rule must give the results that the function gives."""
     types = [y.type for y in ys]
     if len(types) != len(program.outputs) or not all(a.same(b) for a, b in zip(types, program.out_types, strict=True)):
@@ -230,7 +210,7 @@ class _UserRule:
         self.symbolic_zeros = owner.symbolic_zeros
         self.__qualname__ = f"jvp of {owner.__name__}"
 
-    def __call__(self, primals: Sequence[Array], tangents: Sequence[Array]) -> tuple[list[Array], list[Array | None]]:
+    def __call__(self, primals: Arrays, tangents: Arrays) -> tuple[list[Array], list[Array | None]]:
         owner = self.owner
         assert owner.jvp is not None
         static = [self.args[i] for i in owner.nondiff]
@@ -348,7 +328,7 @@ class CustomFunction(Generic[P, R]):
     def has_rule(self) -> bool:
         raise NotImplementedError
 
-    def bind(self, consts: Sequence[Array], xs: Sequence[Array], program: Program, rule: Any) -> Sequence[Array]:
+    def bind(self, consts: Arrays, xs: Arrays, program: Program, rule: Any) -> Arrays:
         raise NotImplementedError
 
     def rule(self, args: Sequence[Any], in_def: tree.TreeDef) -> Any:
@@ -464,5 +444,5 @@ class custom_jvp(CustomFunction[P, R]):
             found = self._rules[in_def] = _UserRule(self, (), in_def)
         return found
 
-    def bind(self, consts: Sequence[Array], xs: Sequence[Array], program: Program, rule: Any) -> Sequence[Array]:
+    def bind(self, consts: Arrays, xs: Arrays, program: Program, rule: Any) -> Arrays:
         return custom_jvp_call(*consts, *xs, program=program, num_consts=len(consts), rule=rule)

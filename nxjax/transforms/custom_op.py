@@ -20,7 +20,7 @@ from nxjax.ops.base import Elementwise, NDArray, equal_dtypes, equal_shapes, eva
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.trace.array import as_value, readonly, readonly_view
-from nxjax.trace.core import Array, Op, Tracer
+from nxjax.trace.core import Array, Arrays, Dims, Op, Tangents, Tracer
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType, Shape, ShapeDtypeStruct
 from nxjax.transforms.callback import pure_callback
@@ -242,7 +242,7 @@ class CustomOp(Op):
 
     # --- derivatives ---
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         if self.pushes is not None:
             ys, ts = _Push(self, tuple(params.items()))(primals, [*map(instantiate, tangents, primals)])
             return (tuple(ys), tuple(ts)) if self.multi else (ys[0], ts[0])
@@ -268,9 +268,7 @@ class CustomOp(Op):
         )
         return (tuple(ys), tuple(found)) if self.multi else (ys[0], found[0])
 
-    def _by_slopes(
-        self, primals: Sequence[Array], tangents: Sequence[Array | None], params: dict[str, Any]
-    ) -> tuple[Any, Any]:
+    def _by_slopes(self, primals: Arrays, tangents: Tangents, params: dict[str, Any]) -> tuple[Any, Any]:
         """Element by element the reverse rule is a product with a slope, and so is the forward one."""
         y = self(*primals, **params)
         slopes = self.pulled([like(y, 1)], primals, params)
@@ -281,7 +279,7 @@ class CustomOp(Op):
                 total = part if total is None else add(total, part)
         return y, total
 
-    def pulled(self, cts: Sequence[Array], primals: Sequence[Array], params: dict[str, Any]) -> list[Array | None]:
+    def pulled(self, cts: Arrays, primals: Arrays, params: dict[str, Any]) -> list[Array | None]:
         """The reverse rule: one cotangent per operand, of its type."""
         assert self.pulls is not None
         found = self.pulls(tuple(cts) if self.multi else cts[0], *primals, **params)
@@ -344,11 +342,11 @@ class CustomOp(Op):
 
     # --- batching ---
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         if self.batching is not None:
             return self.batching(self, size, args, dims, **params)
         # A derivative was given: the call of the function that carries it keeps it under vmap.
-        flat: Callable[..., Sequence[Array]] = lambda *xs: self.many(self.expand(*xs, **params))
+        flat: Callable[..., Arrays] = lambda *xs: self.many(self.expand(*xs, **params))
         types = [
             x.type if d is None else x.type.with_shape((*x.shape[:d], *x.shape[d + 1 :]))
             for x, d in zip(args, dims, strict=True)
@@ -375,7 +373,7 @@ class ElementwiseOp(CustomOp, Elementwise):
             shape = equal_shapes(self, *(x.type for x in values))  # says what is wrong
         return Op.__call__(self, *(_stretched(x, shape) for x in values), **settings)
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         if self.batching is not None:
             return self.batching(self, size, args, dims, **params)
         y, d = Elementwise.batch(self, size, args, dims, **params)
@@ -438,7 +436,7 @@ class _Push(_Held):
     def __init__(self, op: CustomOp, params: tuple[tuple[str, Any], ...]) -> None:
         super().__init__("jvp of", op, params, op.pushes)
 
-    def __call__(self, primals: Sequence[Array], tangents: Sequence[Array]) -> tuple[list[Array], list[Array | None]]:
+    def __call__(self, primals: Arrays, tangents: Arrays) -> tuple[list[Array], list[Array | None]]:
         op = self.op
         assert op.pushes is not None
         found = op.pushes(tuple(primals), tuple(tangents), **dict(self.params))
@@ -460,7 +458,7 @@ class _Pulls(_Held, Forward):
     def __init__(self, op: CustomOp, params: tuple[tuple[str, Any], ...]) -> None:
         super().__init__("vjp of", op, params, op.pulls)
 
-    def __call__(self, primals: Sequence[Array]) -> tuple[list[Array], list[Array], Pull]:
+    def __call__(self, primals: Arrays) -> tuple[list[Array], list[Array], Pull]:
         ys = self.op.many(self.op(*primals, **dict(self.params)))
         return list(ys), list(primals), _Pull(self.op, self.params)
 
@@ -470,5 +468,5 @@ class _Pull(_Held):
     def __init__(self, op: CustomOp, params: tuple[tuple[str, Any], ...]) -> None:
         super().__init__("pull of", op, params, op.pulls)
 
-    def __call__(self, residuals: Sequence[Array], cts: Sequence[Array]) -> list[Array | None]:
+    def __call__(self, residuals: Arrays, cts: Arrays) -> list[Array | None]:
         return self.op.pulled(cts, residuals, dict(self.params))

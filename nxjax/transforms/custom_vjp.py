@@ -17,7 +17,7 @@ from nxjax.ops.convert import convert_element_type
 from nxjax.ops.reduce import reduce_sum
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
-from nxjax.trace.core import Array, Linear, Op, Tracer
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Op, Tangents, Tracer
 from nxjax.trace.program import Program, run
 from nxjax.trace.scope import current_scope, replaying
 from nxjax.trace.stage import stage
@@ -39,7 +39,7 @@ from nxjax.transforms.vmap import vmap_flat
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Pull = Callable[[Sequence[Array], Sequence[Array]], list[Array | None]]
+Pull = Callable[[Arrays, Arrays], list[Array | None]]
 
 
 class Forward:
@@ -48,7 +48,7 @@ class Forward:
     ``pull(residuals, cotangents)`` gives a cotangent, or None for zero, per primal.
     """
 
-    def __call__(self, primals: Sequence[Array]) -> tuple[list[Array], list[Array], Pull]:
+    def __call__(self, primals: Arrays) -> tuple[list[Array], list[Array], Pull]:
         raise NotImplementedError
 
     def with_perturbed(self, perturbed: Mask) -> Forward:
@@ -64,13 +64,7 @@ class CustomVjpCall(CustomCall):
     aliases = {"call_jaxpr": "program"}
 
     def jvp(
-        self,
-        primals: Sequence[Array],
-        tangents: Sequence[Array | None],
-        *,
-        program: Program,
-        num_consts: int,
-        rule: Forward,
+        self, primals: Arrays, tangents: Tangents, *, program: Program, num_consts: int, rule: Forward
     ) -> tuple[Any, Any]:
         check_no_closed_over_tangents("custom_vjp", program, tangents, num_consts)
         mask = not_none_mask(tangents[num_consts:])
@@ -88,15 +82,7 @@ class CustomVjpCall(CustomCall):
         return tuple(ys), tuple(t if d else None for t, d in zip(found, differentiable, strict=True))
 
     def batch_axis(
-        self,
-        axis_name: Any,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        program: Program,
-        num_consts: int,
-        rule: Forward,
+        self, axis_name: Any, size: int, args: Arrays, dims: Dims, *, program: Program, num_consts: int, rule: Forward
     ) -> tuple[Any, Any]:
         mask = not_none_mask(dims)
         mapped, varies = batch_all_results(program, size, mask, axis_name)
@@ -113,12 +99,7 @@ class CustomLin(Op):
     multi = True
 
     def infer(
-        self,
-        *types: ArrayType,
-        num_residuals: int,
-        varying: Mask,
-        pull: Pull,
-        out_types: tuple[ArrayType, ...],
+        self, *types: ArrayType, num_residuals: int, varying: Mask, pull: Pull, out_types: tuple[ArrayType, ...]
     ) -> tuple[ArrayType, ...]:
         tangents = len(types) - check_count(self, "num_residuals", num_residuals, len(types))
         require(self, tangents == sum(varying), "tangents", tangents, f"{sum(varying)}, one per argument that varies")
@@ -127,21 +108,15 @@ class CustomLin(Op):
     def eval(self, *xs: NDArray, **params: Any) -> Any:
         raise _no_forward_mode()
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> Any:
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> Any:
         raise _no_forward_mode()
 
     def stablehlo(self, b: Any, out: Any, *xs: Any, **params: Any) -> Any:
         raise _no_forward_mode()
 
     def transpose(
-        self,
-        cts: Sequence[Array | None],
-        *args: Any,
-        num_residuals: int,
-        varying: Mask,
-        pull: Pull,
-        out_types: tuple[ArrayType, ...],
-    ) -> Sequence[Array | None]:
+        self, cts: Tangents, *args: Any, num_residuals: int, varying: Mask, pull: Pull, out_types: tuple[ArrayType, ...]
+    ) -> Tangents:
         if getattr(pull, "symbolic_zeros", False):
             filled: list[Any] = as_symbolic_zeros(cts, out_types)
         else:
@@ -185,10 +160,10 @@ class BatchedForward(Forward):
     def with_perturbed(self, perturbed: Mask) -> Forward:
         return BatchedForward(self.rule.with_perturbed(perturbed), self.size, self.dims, self.axis_name)
 
-    def __call__(self, primals: Sequence[Array]) -> tuple[list[Array], list[Array], Pull]:
+    def __call__(self, primals: Arrays) -> tuple[list[Array], list[Array], Pull]:
         store: list[Any] = []
 
-        def flat(*xs: Array) -> Sequence[Array]:
+        def flat(*xs: Array) -> Arrays:
             ys, residuals, pull = self.rule(xs)
             store[:] = [len(ys), pull]
             return [*ys, *residuals]
@@ -211,10 +186,10 @@ class _BatchedPull:
         self.dims = dims
         self.axis_name = axis_name
 
-    def __call__(self, residuals: Sequence[Array], cts: Sequence[Array]) -> list[Array | None]:
+    def __call__(self, residuals: Arrays, cts: Arrays) -> list[Array | None]:
         store: list[Mask] = []
 
-        def flat(*xs: Array) -> Sequence[Array]:
+        def flat(*xs: Array) -> Arrays:
             found = self.pull(xs[: len(residuals)], xs[len(residuals) :])
             store[:] = [not_none_mask(found)]
             return [ct for ct in found if ct is not None]
@@ -284,7 +259,7 @@ class _UserForward(Forward):
             return self
         return _UserForward(self.owner, self.args, self.in_def, perturbed)
 
-    def __call__(self, primals: Sequence[Array]) -> tuple[list[Array], list[Array], Pull]:
+    def __call__(self, primals: Arrays) -> tuple[list[Array], list[Array], Pull]:
         owner = self.owner
         assert owner.fwd is not None
         perturbed = self.perturbed or (True,) * len(primals)
@@ -318,7 +293,7 @@ class _UserPull:
         self.types = types
         self.symbolic_zeros = forward.owner.symbolic_zeros
 
-    def __call__(self, residuals: Sequence[Array], cts: Sequence[Array]) -> list[Array | None]:
+    def __call__(self, residuals: Arrays, cts: Arrays) -> list[Array | None]:
         owner = self.forward.owner
         assert owner.bwd is not None
         static = [self.forward.args[i] for i in owner.nondiff]
@@ -435,7 +410,7 @@ class custom_vjp(CustomFunction[P, R]):
             found = self._rules[in_def] = _UserForward(self, (), in_def)
         return found
 
-    def bind(self, consts: Sequence[Array], xs: Sequence[Array], program: Program, rule: Any) -> Sequence[Array]:
+    def bind(self, consts: Arrays, xs: Arrays, program: Program, rule: Any) -> Arrays:
         return custom_vjp_call(*consts, *xs, program=program, num_consts=len(consts), rule=rule)
 
 
@@ -443,7 +418,7 @@ class custom_vjp(CustomFunction[P, R]):
 class _Closure:
     """A staged function and the arrays it closed over, as a pytree whose leaves are those arrays."""
 
-    def __init__(self, program: Program, out_def: tree.TreeDef, consts: Sequence[Array]) -> None:
+    def __init__(self, program: Program, out_def: tree.TreeDef, consts: Arrays) -> None:
         self.program = program
         self.out_def = out_def
         self.consts = tuple(consts)

@@ -13,7 +13,7 @@ from nxjax.ops.shape import reshape, transpose
 from nxjax.ops.slicing import slice as slice_op
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays
 from nxjax.transforms.grad import argnum_positions, is_single_argnum, vjp
 from nxjax.transforms.jvp import jvp
 from nxjax.transforms.vmap import vmap
@@ -160,7 +160,7 @@ def _check(x: Array, holomorphic: bool, what: str) -> None:
         )
 
 
-def _basis(xs: Sequence[Array]) -> list[Array]:
+def _basis(xs: Arrays) -> list[Array]:
     """Per leaf, its part of the unit vectors of all leaves together, one per row."""
     total = sum(x.size for x in xs)
     parts: list[Array] = []
@@ -182,7 +182,7 @@ def _rows_last(x: Array) -> Array:
     return transpose(x, permutation=(*range(1, x.ndim), 0))
 
 
-def _argument_tree(in_def: tree.TreeDef, xs: Sequence[Array], whole: Array, argnums: int | Sequence[int]) -> Any:
+def _argument_tree(in_def: tree.TreeDef, xs: Arrays, whole: Array, argnums: int | Sequence[int]) -> Any:
     lead = whole.shape[:-1]
     parts: list[Array] = []
     start = 0

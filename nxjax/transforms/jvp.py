@@ -20,7 +20,7 @@ from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes, leaks, tree
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.boundary import api_boundary
-from nxjax.trace.core import Array, Op, Trace, Tracer, current_trace, run_in_trace, use
+from nxjax.trace.core import Array, Arrays, Op, Tangents, Trace, Tracer, current_trace, run_in_trace, use
 from nxjax.trace.scope import current_scope, current_source, replaying
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.auxiliary import split_aux
@@ -56,7 +56,7 @@ class JVPTrace(Trace):
     def __init__(self, parent: Trace) -> None:
         self.parent = self.outer = parent
 
-    def process(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
+    def process(self, op: Op, args: Arrays, params: dict[str, Any]) -> Any:
         mine = [isinstance(x, JVPTracer) and x.owner is self for x in args]
         if True not in mine:
             return self.outer.process(op, args, params)
@@ -73,9 +73,7 @@ class JVPTrace(Trace):
             return tuple(self.join(a, b) for a, b in zip(y, t, strict=True))
         return self.join(y, t)
 
-    def differentiate(
-        self, op: Op, primals: Sequence[Array], tangents: Sequence[Array | None], params: dict[str, Any]
-    ) -> tuple[Any, Any]:
+    def differentiate(self, op: Op, primals: Arrays, tangents: Tangents, params: dict[str, Any]) -> tuple[Any, Any]:
         """Result and tangent of one op, by its rule or by that of its expansion."""
         if op.has("jvp"):
             return op.jvp(primals, tangents, **params)
@@ -97,12 +95,12 @@ class JVPTrace(Trace):
         return y, None
 
 
-def _flat(op: Op, y: Any) -> Sequence[Array]:
+def _flat(op: Op, y: Any) -> Arrays:
     return y if op.multi else [y]
 
 
 def jvp_flat(
-    function: Callable[..., Sequence[Any]], primals: Sequence[Array], tangents: Sequence[Array | None]
+    function: Callable[..., Sequence[Any]], primals: Arrays, tangents: Tangents
 ) -> tuple[list[Array], list[Array | None]]:
     """Results and tangents of a function of flat sequences, in the current trace."""
     trace = JVPTrace(current_trace())

@@ -9,7 +9,7 @@ from nxjax.errors import GradientError, TreeError
 from nxjax.ops.base import NDArray, check_count, check_operands, move_batch, zeros
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays, Dims, Tangents
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
@@ -18,7 +18,7 @@ from nxjax.transforms.nested import Nested, Thread, batch_to_front, not_none_mas
 from nxjax.transforms.vmap import batch_program
 
 # Gives the program (consts..., residuals..., cotangents...) -> cotangents of the linear operands, and its consts.
-Back = Callable[[], tuple[Program, Sequence[Array]]]
+Back = Callable[[], tuple[Program, Arrays]]
 
 
 @final
@@ -43,14 +43,7 @@ class LinearCall(Nested):
         return tuple(run(program, xs))
 
     def jvp(
-        self,
-        primals: Sequence[Array],
-        tangents: Sequence[Array | None],
-        *,
-        program: Program,
-        num_consts: int,
-        num_res: int,
-        back: Back,
+        self, primals: Arrays, tangents: Tangents, *, program: Program, num_consts: int, num_res: int, back: Back
     ) -> tuple[Any, Any]:
         n = num_consts + num_res
         if any(t is not None for t in tangents[:n]):
@@ -65,14 +58,8 @@ class LinearCall(Nested):
         return y, self(*primals[:n], *filled, **params)
 
     def transpose(
-        self,
-        cts: Sequence[Array | None],
-        *args: Any,
-        program: Program,
-        num_consts: int,
-        num_res: int,
-        back: Back,
-    ) -> Sequence[Array | None]:
+        self, cts: Tangents, *args: Any, program: Program, num_consts: int, num_res: int, back: Back
+    ) -> Tangents:
         n = num_consts + num_res
         pulled, consts = back()
         filled = [zeros(t.strong()) if ct is None else ct for ct, t in zip(cts, program.out_types, strict=True)]
@@ -91,8 +78,8 @@ class LinearCall(Nested):
         self,
         axis_name: Any,
         size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
+        args: Arrays,
+        dims: Dims,
         *,
         program: Program,
         num_consts: int,
@@ -123,11 +110,11 @@ linear_call_op = LinearCall()
 class _Known:
     """The transpose of a transpose: what it was made from."""
 
-    def __init__(self, program: Program, consts: Sequence[Array]) -> None:
+    def __init__(self, program: Program, consts: Arrays) -> None:
         self.program = program
         self.consts = tuple(consts)
 
-    def __call__(self) -> tuple[Program, Sequence[Array]]:
+    def __call__(self) -> tuple[Program, Arrays]:
         return self.program, self.consts
 
 
@@ -141,7 +128,7 @@ class _BatchedBack:
         self.mask = tuple(mask)
         self.axis_name = axis_name
 
-    def __call__(self) -> tuple[Program, Sequence[Array]]:
+    def __call__(self) -> tuple[Program, Arrays]:
         program, consts = self.back()
         cts = len(program.inputs) - len(consts) - len(self.mask)
         dims = (*(False,) * len(consts), *self.mask, *(True,) * cts)
@@ -159,7 +146,7 @@ class _UserBack:
         self.types = types
         self.__qualname__ = name
 
-    def __call__(self) -> tuple[Program, Sequence[Array]]:
+    def __call__(self) -> tuple[Program, Arrays]:
         return stage(self.flat, self.types, self.__qualname__).close_over()
 
 

@@ -14,7 +14,7 @@ from nxjax.config import config
 from nxjax.errors import needs_function
 from nxjax.trace import dtypes, leaks, tree
 from nxjax.trace.array import as_value
-from nxjax.trace.core import Array, current_trace, run_in_trace
+from nxjax.trace.core import Array, Arrays, current_trace, run_in_trace
 from nxjax.trace.program import Program
 from nxjax.trace.tree_partial import Partial
 from nxjax.transforms.auxiliary import split_aux
@@ -24,7 +24,7 @@ from nxjax.transforms.partial_eval import Halves, PartialTrace, partial_eval
 
 
 def linearize_flat(
-    function: Callable[..., Sequence[Any]], primals: Sequence[Array], varying: Sequence[bool]
+    function: Callable[..., Sequence[Any]], primals: Arrays, varying: Sequence[bool]
 ) -> tuple[list[Array], Program, list[bool]]:
     """Value, linear program and which results vary.
 

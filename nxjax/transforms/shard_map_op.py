@@ -26,7 +26,7 @@ from nxjax.ops.shape import transpose as transpose_op
 from nxjax.ops.sharding import insert_dim
 from nxjax.ops.slicing import slice as slice_op
 from nxjax.trace.axes import binding_axis, spmd_axis
-from nxjax.trace.core import Array, Linear
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
 from nxjax.trace.mesh import AbstractMesh, AxisType, BaseMesh, current_mesh, use_mesh
 from nxjax.trace.partition import PartitionSpec
 from nxjax.trace.program import Program, run
@@ -139,8 +139,8 @@ class ShardMap(Nested):
 
     def jvp(
         self,
-        primals: Sequence[Array],
-        tangents: Sequence[Array | None],
+        primals: Arrays,
+        tangents: Tangents,
         *,
         program: Program,
         in_specs: Specs,
@@ -173,7 +173,7 @@ class ShardMap(Nested):
     def partial_eval(
         self,
         trace: PartialTrace,
-        args: Sequence[Array],
+        args: Arrays,
         known: Mask,
         *,
         program: Program,
@@ -191,7 +191,7 @@ class ShardMap(Nested):
         n = sum(halves.known_out)
         value, kept_specs = _residuals_stacked(halves.known, n, mesh, manual_axes, checked)
         value, consts = value.close_over()
-        out: Sequence[Array] = ()
+        out: Arrays = ()
         if value.outputs or value.effect:
             given = {"in_specs": (*(PartitionSpec(),) * len(consts), *specs), "out_specs": (*ready_specs, *kept_specs)}
             out = trace.outside(self, [*consts, *inputs], {"program": value, **given, **place})
@@ -216,7 +216,7 @@ class ShardMap(Nested):
 
     def transpose(
         self,
-        cts: Sequence[Array | None],
+        cts: Tangents,
         *args: Any,
         program: Program,
         mesh: BaseMesh,
@@ -224,14 +224,14 @@ class ShardMap(Nested):
         out_specs: Specs,
         manual_axes: Axes,
         checked: bool,
-    ) -> Sequence[Array | None]:
+    ) -> Tangents:
         linear = tuple(isinstance(x, Linear) for x in args)
         nonzero = not_none_mask(cts)
 
         def unmentioned(spec: PartitionSpec) -> Axes:
             return tuple(n for n in mesh.axis_names if n in manual_axes and n not in spec.names)
 
-        def flat(*xs: Array) -> Sequence[Array]:
+        def flat(*xs: Array) -> Arrays:
             known, given = xs[: linear.count(False)], xs[linear.count(False) :]
             if not checked:
                 shares = [math.prod(mesh.shape[a] for a in unmentioned(s)) for s in select_by_mask(out_specs, nonzero)]
@@ -276,8 +276,8 @@ class ShardMap(Nested):
         self,
         axis_name: Any,
         size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
+        args: Arrays,
+        dims: Dims,
         *,
         program: Program,
         mesh: BaseMesh,
@@ -403,7 +403,7 @@ def _residuals_stacked(value: Program, n: int, mesh: BaseMesh, axes: Axes, check
     A residual gets a leading dimension of size one, which is cut along the axes that it may vary along.
     """
 
-    def flat(*xs: Array) -> Sequence[Array]:
+    def flat(*xs: Array) -> Arrays:
         ys = run(value, xs)
         return [*ys[:n], *(reshape(y, shape=(1, *y.shape)) for y in ys[n:])]
 
@@ -422,7 +422,7 @@ def _residuals_unstacked(tangent: Program, made: tuple[bool, ...]) -> Program:
     def narrow(x: Array, is_made: bool) -> Array:
         return reshape(x, shape=x.shape[1:]) if is_made else x
 
-    def flat(*xs: Array) -> Sequence[Array]:
+    def flat(*xs: Array) -> Arrays:
         k = len(made)
         return run(tangent, [*map(narrow, xs[:k], made), *xs[k:]])
 

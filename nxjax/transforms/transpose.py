@@ -17,14 +17,14 @@ from nxjax.ops.collectives import as_varying, psum_to_vma
 from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, type_of
-from nxjax.trace.core import Array, Linear, current_trace, run_in_trace
+from nxjax.trace.core import Array, Arrays, Linear, Tangents, current_trace, run_in_trace
 from nxjax.trace.program import Atom, Equation, Program, Var
 from nxjax.trace.scope import replaying
 from nxjax.trace.stage import stage
 from nxjax.transforms.jvp import DERIVATIVE
 
 
-def backward_pass(program: Program, args: Sequence[Array | None], cts: Sequence[Array | None]) -> list[Array | None]:
+def backward_pass(program: Program, args: Sequence[Array | None], cts: Tangents) -> list[Array | None]:
     """Cotangents of the linear inputs.
 
     Args:
@@ -38,7 +38,7 @@ def backward_pass(program: Program, args: Sequence[Array | None], cts: Sequence[
     return run_in_trace(current_trace(), lambda: _backward(program, args, cts))
 
 
-def _backward(program: Program, args: Sequence[Array | None], cts: Sequence[Array | None]) -> list[Array | None]:
+def _backward(program: Program, args: Sequence[Array | None], cts: Tangents) -> list[Array | None]:
     known: dict[Var, Array] = dict(zip(program.constvars, program.values, strict=True))
     known.update({v: x for v, x in zip(program.inputs, args, strict=True) if x is not None})
     linear = {v for v, x in zip(program.inputs, args, strict=True) if x is None}
@@ -116,7 +116,7 @@ def transpose_program(program: Program, linear: tuple[bool, ...], nonzero: tuple
         known_types = [t for t, l in zip(program.in_types, linear, strict=True) if not l]
         ct_types = [t.strong() for t, n in zip(program.out_types, nonzero, strict=True) if n]
 
-        def flat(*xs: Array) -> Sequence[Array]:
+        def flat(*xs: Array) -> Arrays:
             known = iter(xs[: len(known_types)])
             cts = iter(xs[len(known_types) :])
             args = [None if l else next(known) for l in linear]

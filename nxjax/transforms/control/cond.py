@@ -27,7 +27,7 @@ from nxjax.ops.shape import broadcast_in_dim, transpose
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import DeviceArray, as_value, wrap
 from nxjax.trace.boundary import api_boundary
-from nxjax.trace.core import Array, Linear, use
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents, use
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Literal, Program, Var, run
 from nxjax.trace.stage import stage
@@ -92,7 +92,7 @@ class Cond(Nested):
         results = [evaluate(b, xs) for b in branches]
         return tuple(_pick(index, columns) for columns in zip(*results, strict=True))
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], *, branches: Branches) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, *, branches: Branches) -> tuple[Any, Any]:
         (index, *xs), (_, *ts) = primals, tangents
         mask = not_none_mask(ts)
         pushed, varies = _jvp_branches(branches, mask)
@@ -101,9 +101,7 @@ class Cond(Nested):
         n = len(varies)
         return out[:n], tuple(expand_by_mask(out[n:], varies))
 
-    def partial_eval(
-        self, trace: PartialTrace, args: Sequence[Array], known: Mask, *, branches: Branches
-    ) -> tuple[Array, ...]:
+    def partial_eval(self, trace: PartialTrace, args: Arrays, known: Mask, *, branches: Branches) -> tuple[Array, ...]:
         (index, *xs), (index_known, *rest) = args, known
         if not index_known:
             return trace.write(self, args, {"branches": branches})
@@ -126,7 +124,7 @@ class Cond(Nested):
         else:
             slots, places = _shared_slots(values, n)
             joined, captured = _opened([_in_slots(v, n, slots, mine) for v, mine in zip(values, places, strict=True)])
-            out: Sequence[Array] = ()
+            out: Arrays = ()
             if joined[0].outputs or any(b.effect for b in joined):
                 out = trace.outside(self, [index, *captured, *inputs], {"branches": joined})
             results, made = out[:n], out[n:]
@@ -141,7 +139,7 @@ class Cond(Nested):
         operands = [index, *captured, *made, *(inputs[i] for i in order), *late_inputs]
         return tuple(merge_by_mask(results, trace.write(self, operands, {"branches": pushed}), ready))
 
-    def transpose(self, cts: Sequence[Array | None], index: Any, /, *args: Any, branches: Branches) -> Any:
+    def transpose(self, cts: Tangents, index: Any, /, *args: Any, branches: Branches) -> Any:
         linear = tuple(isinstance(x, Linear) for x in args)
         nonzero = not_none_mask(cts)
         # A result varies where it does in any branch, and so does its cotangent in all.
@@ -154,15 +152,7 @@ class Cond(Nested):
         found = self(index, *consts, *known, *(ct for ct in cts if ct is not None), branches=back)
         return [None, *expand_by_mask(found, linear)]
 
-    def batch_axis(
-        self,
-        axis_name: Any,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        branches: Branches,
-    ) -> tuple[Any, Any]:
+    def batch_axis(self, axis_name: Any, size: int, args: Arrays, dims: Dims, *, branches: Branches) -> tuple[Any, Any]:
         (index, *xs), (d_index, *d_xs) = args, dims
         if d_index is None:
             mask = not_none_mask(d_xs)
@@ -204,7 +194,7 @@ def _pick(index: NDArray, columns: Sequence[NDArray]) -> NDArray:
     return chosen
 
 
-def choose(index: Array, columns: Sequence[Array]) -> Array:
+def choose(index: Array, columns: Arrays) -> Array:
     """Element by element the entry of ``columns`` that ``index`` names, or the last; it has their leading axes."""
     *others, chosen = columns
     for i, column in enumerate(others):
@@ -234,7 +224,7 @@ def _filled(program: Program, own: Mask, varies: Mask) -> Program:
         return program
     n = len(varies)
 
-    def flat(*xs: Array) -> Sequence[Array]:
+    def flat(*xs: Array) -> Arrays:
         ys = run(program, xs)
         tangents = zip(ys[:n], expand_by_mask(ys[n:], own), varies, strict=True)
         return [*ys[:n], *(instantiate(t, y) for y, t, v in tangents if v)]
@@ -284,7 +274,7 @@ def _own_slots(values: Branches, n: int) -> Slots:
 def _in_slots(value: Program, n: int, slots: Sequence[ArrayType], mine: Sequence[int]) -> Program:
     """``value`` with its residuals in the slots."""
 
-    def flat(*xs: Array) -> Sequence[Array]:
+    def flat(*xs: Array) -> Arrays:
         ys = run(value, xs)
         held = dict(zip(mine, ys[n:], strict=True))
         return [*ys[:n], *(held[i] if i in held else zeros(t) for i, t in enumerate(slots))]
@@ -313,7 +303,7 @@ def _behind(program: Program, varies: Mask, axes: int) -> Program:
     def behind(y: Array) -> Array:
         return transpose(y, permutation=(*range(1, axes + 1), 0, *range(axes + 1, y.ndim)))
 
-    def flat(*xs: Array) -> Sequence[Array]:
+    def flat(*xs: Array) -> Arrays:
         return [behind(y) if v else y for y, v in zip(run(program, xs), varies, strict=True)]
 
     return program.derive(("behind", varies, axes), lambda: stage(flat, program.in_types, program.name))
@@ -331,7 +321,7 @@ def _opened(branches: Sequence[Program]) -> tuple[Branches, list[Array]]:
     return tuple(found), consts
 
 
-def _taking(program: Program, before: int, own: int, consts: Sequence[Array]) -> Program:
+def _taking(program: Program, before: int, own: int, consts: Arrays) -> Program:
     """``program``, whose first ``own`` inputs are its consts, on the consts of all branches."""
     if len(consts) == own:
         return program
@@ -523,7 +513,7 @@ def _converted(program: Program, wanted: Sequence[ArrayType]) -> Program:
         return program
     opened, consts = program.close_over()
 
-    def flat(*xs: Array) -> Sequence[Array]:
+    def flat(*xs: Array) -> Arrays:
         ys = run(opened, [*consts, *xs])
         return [
             as_varying(y if y.type.same(w) else convert_element_type(y, dtype=w.dtype, weak=w.weak), w.vma)

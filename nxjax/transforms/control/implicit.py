@@ -14,7 +14,7 @@ from nxjax.ops.arithmetic import neg, sub
 from nxjax.ops.base import NDArray, check_carry, check_count, check_operands, move_batch, require
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
-from nxjax.trace.core import Array, current_trace, use
+from nxjax.trace.core import Array, Arrays, Dims, Tangents, current_trace, use
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
@@ -59,8 +59,8 @@ class LinearSolve(Nested):
 
     def jvp(
         self,
-        primals: Sequence[Array],
-        tangents: Sequence[Array | None],
+        primals: Arrays,
+        tangents: Tangents,
         *,
         programs: tuple[Program, ...],
         counts: tuple[int, ...],
@@ -87,13 +87,8 @@ class LinearSolve(Nested):
         return out, (*dx, *(None for _ in aux))
 
     def transpose(
-        self,
-        cts: Sequence[Array | None],
-        *args: Any,
-        programs: tuple[Program, ...],
-        counts: tuple[int, ...],
-        transposable: bool,
-    ) -> Sequence[Array | None]:
+        self, cts: Tangents, *args: Any, programs: tuple[Program, ...], counts: tuple[int, ...], transposable: bool
+    ) -> Tangents:
         if not transposable:
             raise ParameterError(
                 "custom_linear_solve: reverse mode needs a solver for the transposed equation",
@@ -116,8 +111,8 @@ class LinearSolve(Nested):
         self,
         axis_name: Any,
         size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
+        args: Arrays,
+        dims: Dims,
         *,
         programs: tuple[Program, ...],
         counts: tuple[int, ...],
@@ -262,8 +257,8 @@ class Root(Nested):
 
     def jvp(
         self,
-        primals: Sequence[Array],
-        tangents: Sequence[Array | None],
+        primals: Arrays,
+        tangents: Tangents,
         *,
         function: Program,
         solve: Program,
@@ -293,8 +288,8 @@ class Root(Nested):
         self,
         axis_name: Any,
         size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
+        args: Arrays,
+        dims: Dims,
         *,
         function: Program,
         solve: Program,
@@ -341,7 +336,7 @@ class _BatchedTangentSolve:
         self.size = size
         self.axis_name = axis_name
 
-    def __call__(self, linear: Callable[..., list[Array]], rhs: Sequence[Array]) -> list[Array]:
+    def __call__(self, linear: Callable[..., list[Array]], rhs: Arrays) -> list[Array]:
         outer = current_trace()
         trace = BatchTrace(outer, self.size, self.axis_name)
 
@@ -370,7 +365,7 @@ class _TangentSolve:
         self.treedef = treedef
         self.__qualname__ = getattr(function, "__qualname__", "tangent_solve")
 
-    def __call__(self, linear: Callable[..., list[Array]], rhs: Sequence[Array]) -> list[Array]:
+    def __call__(self, linear: Callable[..., list[Array]], rhs: Arrays) -> list[Array]:
         def at_root(v: Any) -> Any:
             return tree.unflatten(self.treedef, linear(*map(as_value, tree.leaves(v))))
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar, final
 from nxjax.ops.base import move_batch
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays, Dims, Tangents
 from nxjax.trace.program import Program, Var, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
@@ -205,7 +205,7 @@ class LoopParams(NamedTuple):
 class LoopOp(Nested):
     """The rules of a loop that its turns decide, and not what ends it."""
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         loop = LoopParams.of(params)
         (pushed, varies), mask = loop.fixed_point(not_none_mask(tangents), lambda mask: _jvp_body(loop, mask))
         ts = [instantiate(t, x) if m else None for x, t, m in zip(primals, tangents, mask.flat, strict=True)]
@@ -223,9 +223,7 @@ class LoopOp(Nested):
             carry_t = [t if m else None for t, m in zip(carry_t, moves, strict=True)]
         return (*carry, *ys), (*carry_t, *ys_t)
 
-    def batch_axis(
-        self, axis_name: Any, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any
-    ) -> tuple[Any, Any]:
+    def batch_axis(self, axis_name: Any, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         loop = LoopParams.of(params)
 
         def turn(mask: Operands[bool]) -> tuple[Any, Mask]:
@@ -275,7 +273,7 @@ def _jvp_body(loop: LoopParams, mask: Operands[bool]) -> tuple[tuple[Program, Ma
         for group, m in zip(loop.inside(body.in_types)[1:], mask[1:], strict=True):
             types += [*group, *(t.strong() for t in select_by_mask(group, m))]
 
-        def flat(*args: Array) -> Sequence[Array]:
+        def flat(*args: Array) -> Arrays:
             rest, xs, ts = Groups(args), list[Array](), list[Array | None]()
             for m in mask[1:]:
                 xs += rest.take(len(m))
@@ -312,10 +310,10 @@ def _elementwise(test: Program, num_test_consts: int, body: Program, num_consts:
     def make() -> tuple[Program, Program]:
         from nxjax.ops.reduce import reduce_or
 
-        def any_left(*xs: Array) -> Sequence[Array]:
+        def any_left(*xs: Array) -> Arrays:
             return [reduce_or(run(test, xs)[0], axes=(0,))]
 
-        def step(*xs: Array) -> Sequence[Array]:
+        def step(*xs: Array) -> Arrays:
             rest = Groups(xs)
             test_consts, consts, carry = rest.take(num_test_consts), rest.take(num_consts), rest.rest()
             (going,) = run(test, [*test_consts, *carry])

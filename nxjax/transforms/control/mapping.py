@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from nxjax.errors import AxisError, ParameterError, ShapeError
@@ -13,7 +13,7 @@ from nxjax.ops.slicing import concatenate
 from nxjax.ops.slicing import slice as slice_op
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays
 from nxjax.transforms.control.scan import scan
 from nxjax.transforms.vmap import vmap
 
@@ -95,7 +95,7 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
         )
     d = dims[0]
 
-    def combine(a: Sequence[Array], b: Sequence[Array]) -> list[Array]:
+    def combine(a: Arrays, b: Arrays) -> list[Array]:
         c = fn(tree.unflatten(treedef, a), tree.unflatten(treedef, b))
         return [as_value(x, "associative_scan") for x in tree.flatten_up_to(treedef, c, "associative_scan: result")]
 
@@ -107,9 +107,7 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
     return tree.unflatten(treedef, [_flipped(x, d) for x in found] if reverse else found)
 
 
-def _prefixes(
-    combine: Callable[[Sequence[Array], Sequence[Array]], list[Array]], xs: Sequence[Array], d: int
-) -> list[Array]:
+def _prefixes(combine: Callable[[Arrays, Arrays], list[Array]], xs: Arrays, d: int) -> list[Array]:
     n = xs[0].shape[d]
     if n < 2:
         return list(xs)

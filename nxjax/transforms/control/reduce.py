@@ -7,7 +7,6 @@ the program's own ops.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
@@ -17,7 +16,7 @@ from nxjax.ops.base import check_counted_axes, equal_shapes, eval_by_expand, req
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.ops.slicing import concatenate
 from nxjax.ops.slicing import slice as slice_op
-from nxjax.trace.core import Array, Op
+from nxjax.trace.core import Array, Arrays, Op
 from nxjax.trace.program import Program, run
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.vmap import vmap
@@ -86,7 +85,7 @@ class Reduce(Op):
         )
 
 
-def _combined(computation: Program, left: Sequence[Array], right: Sequence[Array]) -> list[Array]:
+def _combined(computation: Program, left: Arrays, right: Arrays) -> list[Array]:
     """The program on arrays of one shape, element by element."""
     shape = left[0].shape
     size = math.prod(shape)
@@ -94,7 +93,7 @@ def _combined(computation: Program, left: Sequence[Array], right: Sequence[Array
         return list(left)
     flat = [reshape(x, shape=(size,)) for x in (*left, *right)]
 
-    def combined(*scalars: Array) -> Sequence[Array]:
+    def combined(*scalars: Array) -> Arrays:
         return run(computation, scalars)
 
     ys = vmap(combined, axis_size=size)(*flat)

@@ -17,7 +17,7 @@ from nxjax.ops.base import NDArray, check_carry, check_count, check_operands, re
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.boundary import api_boundary
-from nxjax.trace.core import Array, Linear, use
+from nxjax.trace.core import Array, Arrays, Linear, Tangents, use
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, Var, run
 from nxjax.trace.types import ArrayType
@@ -47,14 +47,7 @@ class Scan(LoopOp):
     aliases = {"jaxpr": "body"}
 
     def infer(
-        self,
-        *types: ArrayType,
-        body: Program,
-        num_consts: int,
-        num_carry: int,
-        length: int,
-        reverse: bool,
-        unroll: int,
+        self, *types: ArrayType, body: Program, num_consts: int, num_carry: int, length: int, reverse: bool, unroll: int
     ) -> tuple[ArrayType, ...]:
         check_count(self, "num_consts", num_consts, len(types))
         check_count(self, "num_carry", num_carry, len(types) - num_consts)
@@ -78,12 +71,12 @@ class Scan(LoopOp):
                 column[i, ...] = y
         return (*carry, *columns)
 
-    def partial_eval(self, trace: PartialTrace, args: Sequence[Array], known: Mask, **params: Any) -> tuple[Array, ...]:
+    def partial_eval(self, trace: PartialTrace, args: Arrays, known: Mask, **params: Any) -> tuple[Array, ...]:
         loop = LoopParams.of(params)
         cut = partial_eval_body(loop, known)
         x = loop.split(args)
         early, late = x.picked(cut.mask), x.picked(negated(cut.mask))
-        out: Sequence[Array] = ()
+        out: Arrays = ()
         if cut.value.outputs or cut.value.effect:
             out = trace.outside(self, *loop.bound(early, body=cut.value))
         n = sum(cut.known_out)
@@ -96,7 +89,7 @@ class Scan(LoopOp):
         late = late._replace(consts=(*hoisted, *late.consts), xs=(*(early.xs[i] for i in cut.xs), *out[n:], *late.xs))
         return tuple(merge_by_mask(out, trace.write(self, *loop.bound(late, body=cut.rest)), cut.known_out))
 
-    def transpose(self, cts: Sequence[Array | None], *args: Any, **params: Any) -> Sequence[Array | None]:
+    def transpose(self, cts: Tangents, *args: Any, **params: Any) -> Tangents:
         loop = LoopParams.of(params)
         given = tuple(isinstance(x, Linear) for x in args)
         _, linear = loop.fixed_point(
@@ -117,7 +110,7 @@ class Scan(LoopOp):
         every = expand_by_mask(self(*inputs, **params), linear.flat)
         return [ct if g else None for ct, g in zip(every, given, strict=True)]
 
-    def _known_carries(self, loop: LoopParams, x: Operands[Any], known: Operands[bool]) -> Sequence[Array]:
+    def _known_carries(self, loop: LoopParams, x: Operands[Any], known: Operands[bool]) -> Arrays:
         """What the carries that are ``known`` hold at the start of each step; found by running them alone."""
         if not any(known.carry):
             return []
@@ -239,7 +232,7 @@ def scan(
     slices = [s.type.with_shape(s.shape[1:]) for s in sequences]
     y_defs: list[tree.TreeDef] = []
 
-    def step(carry: Any, slice_leaves: Sequence[Array]) -> tuple[Any, list[Any]]:
+    def step(carry: Any, slice_leaves: Arrays) -> tuple[Any, list[Any]]:
         result = f(carry, tree.unflatten(x_def, slice_leaves))
         if not (isinstance(result, (tuple, list)) and len(result) == 2):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TreeError(
@@ -276,7 +269,7 @@ def scan(
 
 
 def scan_program(
-    body: Program, consts: Sequence[Array], carry: Sequence[Array], xs: Sequence[Array], *, length: int, **how: Any
+    body: Program, consts: Arrays, carry: Arrays, xs: Arrays, *, length: int, **how: Any
 ) -> tuple[Array, ...]:
     """The final carry and ys of a body that is a program; ``how``: reverse, unroll."""
     args, params = LoopParams(body, len(consts), len(carry), length, **how).bound(Operands((), consts, carry, xs))
@@ -286,7 +279,7 @@ def scan_program(
 def _step_by_step(
     f: Callable[[Any, Any], tuple[Any, Any]],
     carry: Any,
-    sequences: Sequence[Array],
+    sequences: Arrays,
     x_def: tree.TreeDef,
     n: int,
     reverse: bool,
@@ -316,7 +309,7 @@ def _name(f: Any) -> str:
     return getattr(f, "__name__", "body")
 
 
-def _length(sequences: Sequence[Array], xs: Any, given: int | None) -> int:
+def _length(sequences: Arrays, xs: Any, given: int | None) -> int:
     names = tree.path_names(xs, "xs")
     for name, s in zip(names, sequences, strict=True):
         if not s.shape:

@@ -5,12 +5,11 @@ Each is a program kept with the body, in the order of operands that `Scan` has: 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple, final
 
 from nxjax.ops.arithmetic import add
 from nxjax.ops.base import zeros
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays
 from nxjax.trace.program import Literal, Program, Var
 from nxjax.trace.stage import stage
 from nxjax.transforms.control.loop import LoopParams, Operands, negated
@@ -105,7 +104,7 @@ def transpose_body(loop: LoopParams, linear: Operands[bool], nonzero: Mask) -> P
     (cts of linear consts, of carry; cts of linear slices)."""
     body, known, inner = loop.body, negated(linear), loop.inside(loop.body.inputs)
 
-    def flat(*args: Array) -> Sequence[Array]:
+    def flat(*args: Array) -> Arrays:
         rest = Groups(args)
         k_consts = rest.take(sum(known.consts))
         ct_consts, ct_carry = rest.take(sum(linear.consts)), rest.take(sum(linear.carry))

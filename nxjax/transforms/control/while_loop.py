@@ -19,7 +19,7 @@ from nxjax.ops.collectives import as_varying
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import DeviceArray, as_value
 from nxjax.trace.boundary import api_boundary
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
@@ -68,7 +68,7 @@ class While(LoopOp):
             x = x._replace(carry=evaluate(loop.body, x.body))
         return tuple(x.carry)
 
-    def partial_eval(self, trace: PartialTrace, args: Sequence[Array], known: Mask, **params: Any) -> tuple[Array, ...]:
+    def partial_eval(self, trace: PartialTrace, args: Arrays, known: Mask, **params: Any) -> tuple[Array, ...]:
         loop = LoopParams.of(params)
         body, test = loop.body, params["cond"]
         # How many values the unknown carries will need is not known, so nothing is kept: the staged loop finds the
@@ -82,7 +82,7 @@ class While(LoopOp):
         late = ()
         if not all(mask_or(ready, still)) or partial_eval(body, mask.body).unknown.effect:
             late = trace.write(self, args, params)
-        out: Sequence[Array] = ()
+        out: Arrays = ()
         if any(ready):
             cut = partial_eval(body, mask.body, unknown_out=tuple(not r for r in ready)).known
             cut = select_inputs_and_results(cut, cut.inputs, [i < sum(ready) for i in range(len(cut.outputs))])
@@ -140,7 +140,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         if known:
             return init_val
 
-    def step(carry: Any, _: Sequence[Array]) -> tuple[Any, list[Any]]:
+    def step(carry: Any, _: Arrays) -> tuple[Any, list[Any]]:
         return body_fun(carry), []
 
     name = getattr(body_fun, "__name__", "body")
@@ -273,7 +273,7 @@ def _next(i: Array) -> Array:
     return add(i, wrap(np.ones((), i.dtype), weak=i.type.weak))
 
 
-def _one_dtype(bounds: Sequence[Array]) -> list[Array]:
+def _one_dtype(bounds: Arrays) -> list[Array]:
     from nxjax.ops.convert import convert_element_type
 
     weak = [x.type.weak for x in bounds]
