@@ -22,8 +22,7 @@ from nxjax.ops.compare import eq
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.create import iota
 from nxjax.ops.reduce import reduce_max, reduce_min, reduce_sum
-from nxjax.ops.slicing import concatenate
-from nxjax.ops.slicing import slice as slice_op
+from nxjax.ops.slicing import concatenate, part
 from nxjax.trace import dtypes
 from nxjax.trace.axes import UnboundAxisError
 from nxjax.trace.core import Array, Arrays, Dims, Linear, Op, Tangents
@@ -65,11 +64,7 @@ class Collective(Op):
 
 def rows(x: Array, places: Iterable[int]) -> Array:
     """Rows of ``x`` along dimension 0, in this order."""
-    found: list[Array] = []
-    for i in places:
-        limits = (i + 1, *x.shape[1:])
-        found.append(slice_op(x, start_indices=(i, *(0,) * (x.ndim - 1)), limit_indices=limits, strides=None))
-    return concatenate(*found, dimension=0)
+    return concatenate(*(part(x, 0, i, i + 1) for i in places), dimension=0)
 
 
 def per_group(

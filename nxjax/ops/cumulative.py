@@ -24,8 +24,7 @@ from nxjax.ops.elementary import exp, log
 from nxjax.ops.reduce import highest, lowest
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape
-from nxjax.ops.slicing import concatenate
-from nxjax.ops.slicing import slice as slice_
+from nxjax.ops.slicing import concatenate, part
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
 from nxjax.trace.dtypes import DType
@@ -181,16 +180,6 @@ def _summed(x: NDArray, axis: int) -> NDArray:
     y[..., :whole] = within.reshape(*last.shape[:-1], whole)
     y[..., whole:] = before[..., -1:] + np.add.accumulate(last[..., whole:], -1, dtype=x.dtype)
     return np.moveaxis(y, -1, axis)
-
-
-def part(x: Array, axis: int, start: int, stop: int, stride: int = 1) -> Array:
-    """``x[start:stop:stride]`` along ``axis``."""
-    return slice_(
-        x,
-        start_indices=tuple(start if d == axis else 0 for d in range(x.ndim)),
-        limit_indices=tuple(stop if d == axis else n for d, n in enumerate(x.shape)),
-        strides=None if stride == 1 else tuple(stride if d == axis else 1 for d in range(x.ndim)),
-    )
 
 
 def parts(xs: Arrays, axis: int, start: int, stop: int, stride: int = 1) -> list[Array]:

@@ -9,8 +9,7 @@ from nxjax.ops.arithmetic import mul
 from nxjax.ops.base import LinearOp, check_counted_axis, check_dtype, like, move_batch, require, zeros
 from nxjax.ops.collectives import Collective, Groups, Names, per_group
 from nxjax.ops.reduce import reduce_sum
-from nxjax.ops.slicing import concatenate
-from nxjax.ops.slicing import slice as slice_op
+from nxjax.ops.slicing import concatenate, part
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
 from nxjax.trace.types import ArrayType
@@ -233,19 +232,8 @@ class Ppermute(LinearOp, Collective):
         x = move_batch(args[0], dims[0], size)
         source = {target: s for s, target in perm}
         nothing = zeros(ArrayType((1, *x.shape[1:]), x.dtype))
-        rows: list[Array] = []
-        for target in range(size):
-            s = source.get(target)
-            rows.append(
-                nothing
-                if s is None
-                else slice_op(
-                    x,
-                    start_indices=(s, *(0,) * (x.ndim - 1)),
-                    limit_indices=(s + 1, *x.shape[1:]),
-                    strides=None,
-                )
-            )
+        found = (source.get(target) for target in range(size))
+        rows = (nothing if s is None else part(x, 0, s, s + 1) for s in found)
         return concatenate(*rows, dimension=0), 0
 
     def batch(

@@ -45,7 +45,7 @@ from nxjax.ops.quant_traced import (
 from nxjax.ops.rounding import AWAY_FROM_ZERO, TO_NEAREST_EVEN, round
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
-from nxjax.ops.slicing import slice as slice_
+from nxjax.ops.slicing import part
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, Dims, Op, Tangents
 from nxjax.trace.dtypes import DType
@@ -470,28 +470,21 @@ def _exact_conv(x: Array, w: Array, largest: int, **params: Any) -> Array:
         if features > step:
             stop = min(start + step, features)
             part_x = _features(x, numbers.lhs_spec[1], start, stop, groups)
-            part_w = _sliced(w, numbers.rhs_spec[1], start, stop)
-        part = conv_general_dilated(part_x, part_w, batch_group_count=1, precision=EXACT, **params)
-        part = cast(part, dtypes.int64)
-        acc = part if acc is None else add(acc, part)
+            part_w = part(w, numbers.rhs_spec[1], start, stop)
+        found = cast(conv_general_dilated(part_x, part_w, batch_group_count=1, precision=EXACT, **params), dtypes.int64)
+        acc = found if acc is None else add(acc, found)
     assert acc is not None
     return acc
-
-
-def _sliced(x: Array, axis: int, start: int, stop: int) -> Array:
-    begin = tuple(start if i == axis else 0 for i in range(x.ndim))
-    end = tuple(stop if i == axis else n for i, n in enumerate(x.shape))
-    return slice_(x, start_indices=begin, limit_indices=end, strides=None)
 
 
 def _features(x: Array, axis: int, start: int, stop: int, groups: int) -> Array:
     """Features [start, stop) of each group."""
     if groups == 1:
-        return _sliced(x, axis, start, stop)
+        return part(x, axis, start, stop)
     shape = x.shape
     grouped = reshape(x, shape=(*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :]))
-    part = _sliced(grouped, axis + 1, start, stop)
-    return reshape(part, shape=(*shape[:axis], groups * (stop - start), *shape[axis + 1 :]))
+    rows = part(grouped, axis + 1, start, stop)
+    return reshape(rows, shape=(*shape[:axis], groups * (stop - start), *shape[axis + 1 :]))
 
 
 @final

@@ -23,7 +23,6 @@ from nxjax.ops.base import NDArray, all_weak, check_dtype, constant, equal_dtype
 from nxjax.ops.compare import eq, ne
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.create import iota
-from nxjax.ops.cumulative import part
 from nxjax.ops.dimension_numbers import GatherScatterMode, ScatterDimensionNumbers
 from nxjax.ops.indexing import (
     along,
@@ -38,7 +37,7 @@ from nxjax.ops.indexing import (
 from nxjax.ops.reduce import balanced, scaled, widened
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import reshape
-from nxjax.ops.slicing import concatenate
+from nxjax.ops.slicing import concatenate, part
 from nxjax.ops.sort import sort
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, Dims, Linear, Op, Tangents

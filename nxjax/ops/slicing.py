@@ -120,6 +120,21 @@ class Slice(LinearOp):
         return b.op("stablehlo.slice", (x,), out, attrs)
 
 
+def part(x: Array, axis: int, start: int, stop: int, stride: int = 1) -> Array:
+    """``x[start:stop:stride]`` along ``axis``."""
+    return slice(
+        x,
+        start_indices=tuple(start if d == axis else 0 for d in range(x.ndim)),
+        limit_indices=tuple(stop if d == axis else n for d, n in enumerate(x.shape)),
+        strides=None if stride == 1 else tuple(stride if d == axis else 1 for d in range(x.ndim)),
+    )
+
+
+def row(x: Array, i: int) -> Array:
+    """``x[i]``"""
+    return reshape(part(x, 0, i, i + 1), shape=x.shape[1:])
+
+
 def zero(x: Array | Linear) -> Array:
     """The scalar zero of ``x``'s dtype."""
     return zeros(ArrayType((), x.dtype))

@@ -25,8 +25,7 @@ from nxjax.ops.identity import stop_gradient
 from nxjax.ops.reduce import reduce_or
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape
-from nxjax.ops.slicing import concatenate, dynamic_slice
-from nxjax.ops.slicing import slice as slice_op
+from nxjax.ops.slicing import concatenate, dynamic_slice, part
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.boundary import api_boundary
@@ -36,6 +35,7 @@ from nxjax.trace.program import Equation, Program, Var, subprograms
 from nxjax.trace.scope import replaying
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
+from nxjax.transforms.auxiliary import Flat
 from nxjax.transforms.call import jit_call
 from nxjax.transforms.callback import Callback
 from nxjax.transforms.control.cond import choose, switch
@@ -211,7 +211,7 @@ class CheckState(NamedTuple):
         )
         return CheckState(or_(self.failed, later.failed), _chosen(new, self.code, later.code), rows)
 
-    def part(self, start: int, count: int) -> CheckState:
+    def of_sites(self, start: int, count: int) -> CheckState:
         return CheckState(self.failed, self.code, self.payload[start : start + count])
 
     def joined(self, start: int, part: CheckState) -> CheckState:
@@ -349,16 +349,10 @@ def _of_table(e: Equation, axes: Sequence[int], window: Sequence[int]) -> _Colum
 
     def columns(xs: Arrays) -> list[tuple[Array, int, int, int]]:
         table = xs[1]
-        at = [_column(table, k) for k in range(len(axes))]
+        at = [part(table, table.ndim - 1, k, k + 1) for k in range(len(axes))]
         return [(x, d, shape[d], shape[d] - window[d]) for x, d in zip(at, axes, strict=True)]
 
     return columns
-
-
-def _column(table: Array, k: int) -> Array:
-    start = (*(0 for _ in table.shape[:-1]), k)
-    limit = (*table.shape[:-1], k + 1)
-    return slice_op(table, start_indices=start, limit_indices=limit, strides=(1,) * table.ndim)
 
 
 # --- the walk ---
@@ -463,7 +457,7 @@ def _inside(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> t
     """An equation whose programs are looked into."""
     name, start = step.equation.op.name, step.start
     count = sum(len(p.sites) for p in step.inner)
-    ys, part = _RULES[name](step, xs, state.part(start, count), base + start)
+    ys, part = _RULES[name](step, xs, state.of_sites(start, count), base + start)
     return ys, state.joined(start, part)
 
 
@@ -523,16 +517,16 @@ def _while(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tu
 
     def run(name: str, args: Arrays, before: CheckState) -> tuple[list[Array], CheckState]:
         plan, start = plans[name], starts[name]
-        ys, part = walk(plan, args, before.part(start, len(plan.sites)), base + start)
+        ys, part = walk(plan, args, before.of_sites(start, len(plan.sites)), base + start)
         return ys, before.joined(start, part)
 
     def holds(before: CheckState, values: Arrays) -> tuple[Array, CheckState]:
-        (keep,), after = run("cond", operands._replace(carry=values).test, before)
+        (keep,), after = run("cond", operands._replace(carry=values).cond_inputs, before)
         return keep, after
 
     def turn(held: Any) -> Any:
         _, before, old = held
-        ys, after = run("body", operands._replace(carry=old).body, before)
+        ys, after = run("body", operands._replace(carry=old).body_inputs, before)
         keep, after = holds(after, ys)
         return keep, after, tuple(ys)
 
@@ -547,7 +541,7 @@ def _cond(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tup
 
     def branch(i: int, before: CheckState) -> tuple[list[Array], CheckState]:
         plan = step.inner[i]
-        ys, part = walk(plan, operands, before.part(starts[i], len(plan.sites)), base + starts[i])
+        ys, part = walk(plan, operands, before.of_sites(starts[i], len(plan.sites)), base + starts[i])
         return ys, before.joined(starts[i], part)
 
     if index.ndim:
@@ -607,15 +601,8 @@ def checked(
     """``fun``'s result, with what happened at the sites that it has."""
     leaves, in_def = tree.flatten((args, kwargs))
     values = [as_value(x, "checkify") for x in leaves]
-    out_defs: list[Any] = []
-
-    def flat(*xs: Array) -> Sequence[Any]:
-        positional, named = tree.unflatten(in_def, xs)
-        found, out_def = tree.flatten(fun(*positional, **named))
-        out_defs.append(out_def)
-        return found
-
+    flat = Flat(lambda args, kwargs: fun(*args, **kwargs), in_def)
     program = stage(flat, [x.type for x in values], getattr(fun, "__name__", ""))
     plan = plan_checks(program, wanted)
     ys, state = walk(plan, values, initial_state(plan.sites), 0)
-    return plan.sites, state, tree.unflatten(out_defs[-1], ys)
+    return plan.sites, state, tree.unflatten(flat.out_def, ys)

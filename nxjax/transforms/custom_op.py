@@ -23,6 +23,7 @@ from nxjax.trace.array import as_value, readonly, readonly_view
 from nxjax.trace.core import Array, Arrays, Dims, Op, Tangents, Tracer
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType, Shape, ShapeDtypeStruct
+from nxjax.transforms.auxiliary import pair_given
 from nxjax.transforms.callback import pure_callback
 from nxjax.transforms.custom_jvp import custom_jvp_call
 from nxjax.transforms.custom_vjp import Forward, Pull, custom_lin, custom_vjp_call
@@ -440,14 +441,9 @@ class _Push(_Held):
         op = self.op
         assert op.pushes is not None
         found = op.pushes(tuple(primals), tuple(tangents), **dict(self.params))
-        if not (isinstance(found, (tuple, list)) and len(found) == 2):  # pyright: ignore[reportUnknownArgumentType]
-            raise TreeError(
-                f"{op.name}: its forward rule must give a pair",
-                got=type(found).__name__,  # pyright: ignore[reportUnknownArgumentType]
-                expected="(result, tangent)",
-            )
-        ys = [as_value(y, op.name) for y in op.many(found[0])]
-        ts: Sequence[Any] = found[1] if op.multi else (found[1],)
+        y, t = pair_given(f"{op.name}: its forward rule", found, "(result, tangent)")
+        ys = [as_value(v, op.name) for v in op.many(y)]
+        ts: Sequence[Any] = t if op.multi else (t,)
         return ys, [op.fitted(t, y.type, "tangent") for t, y in zip(ts, ys, strict=True)]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from nxjax.errors import GradientError
 from nxjax.ops.shape import reshape, transpose
-from nxjax.ops.slicing import slice as slice_op
+from nxjax.ops.slicing import part
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.core import Array, Arrays
@@ -104,14 +104,14 @@ def jacrev(
         columns = tree.leaves(rows)
         starts = np.cumsum([0, *(v.size for v in ys)])
 
-        def part(k: int) -> Any:
+        def rows_of(k: int) -> Any:
             found = [
-                reshape(_rows(c, int(starts[k]), int(starts[k + 1])), shape=(*ys[k].shape, *c.shape[1:]))
+                reshape(part(c, 0, int(starts[k]), int(starts[k + 1])), shape=(*ys[k].shape, *c.shape[1:]))
                 for c in columns
             ]
             return _single(tree.unflatten(in_def, found), argnums)
 
-        result = tree.unflatten(y_def, [part(k) for k in range(len(ys))])
+        result = tree.unflatten(y_def, [rows_of(k) for k in range(len(ys))])
         return (result, aux[0]) if has_aux else result
 
     return jacobian
@@ -173,11 +173,6 @@ def _basis(xs: Arrays) -> list[Array]:
     return parts
 
 
-def _rows(x: Array, start: int, stop: int) -> Array:
-    rest = x.shape[1:]
-    return slice_op(x, start_indices=(start, *(0,) * len(rest)), limit_indices=(stop, *rest), strides=None)
-
-
 def _rows_last(x: Array) -> Array:
     return transpose(x, permutation=(*range(1, x.ndim), 0))
 
@@ -187,12 +182,7 @@ def _argument_tree(in_def: tree.TreeDef, xs: Arrays, whole: Array, argnums: int 
     parts: list[Array] = []
     start = 0
     for x in xs:
-        columns = slice_op(
-            whole,
-            start_indices=(*(0,) * len(lead), start),
-            limit_indices=(*lead, start + x.size),
-            strides=None,
-        )
+        columns = part(whole, len(lead), start, start + x.size)
         parts.append(reshape(columns, shape=(*lead, *x.shape)))
         start += x.size
     return _single(tree.unflatten(in_def, parts), argnums)

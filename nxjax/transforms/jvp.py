@@ -23,7 +23,7 @@ from nxjax.trace.boundary import api_boundary
 from nxjax.trace.core import Array, Arrays, Op, Tangents, Trace, Tracer, current_trace, run_in_trace, use
 from nxjax.trace.scope import current_scope, current_source, replaying
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.auxiliary import split_aux
+from nxjax.transforms.auxiliary import Flat
 
 R = TypeVar("R")
 
@@ -172,24 +172,12 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     t_leaves = tree.flatten_up_to(treedef, tuple(tangents), "jvp: tangents")
     xs = [as_value(x, "jvp") for x in leaves]
     ts = [checked_tangent(x.type, t, name) for x, t, name in zip(xs, t_leaves, names, strict=True)]
-    store: list[Any] = []
-
-    def flat(*args: Array) -> Sequence[Any]:
-        y = fun(*tree.unflatten(treedef, args))
-        if has_aux:
-            y, aux = y
-            arrays, rebuilt = split_aux(aux)
-        else:
-            arrays, rebuilt = split_aux(None)
-        y_leaves, y_def = tree.flatten(y)
-        store[:] = [y_def, len(y_leaves), rebuilt]
-        return [*y_leaves, *arrays]
-
+    flat = Flat(fun, treedef, has_aux)
     ys, dys = jvp_flat(flat, xs, ts)
-    y_def, n, rebuilt = store
+    y_def, n = flat.out_def, flat.count
     y = tree.unflatten(y_def, ys[:n])
     t = tree.unflatten(y_def, [instantiate(d, v) for d, v in zip(dys[:n], ys[:n], strict=True)])
-    return (y, t, rebuilt(ys[n:])) if has_aux else (y, t)
+    return (y, t, flat.aux(ys[n:])) if has_aux else (y, t)
 
 
 def checked_tangent(kind: ArrayType, t: Any, name: str) -> Array | None:

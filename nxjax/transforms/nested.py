@@ -35,7 +35,10 @@ class Nested(Op):
 
     def with_token(self, params: dict[str, Any], thread: Thread) -> tuple[dict[str, Any], int, int]:
         """Parameters of the op with a token through its programs, and the token's place in operands and results."""
-        return {**params, "program": thread(params["program"])}, 0, 0
+        changed: dict[str, Any] = {**params, "program": thread(params["program"])}
+        if "num_consts" in params:
+            changed["num_consts"] += 1  # the token is one of them
+        return changed, 0, 0
 
 
 def clamped_branch(branches: Sequence[Program], index: int) -> Program:

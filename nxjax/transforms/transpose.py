@@ -21,6 +21,7 @@ from nxjax.trace.core import Array, Arrays, Linear, Tangents, current_trace, run
 from nxjax.trace.program import Atom, Equation, Program, Var
 from nxjax.trace.scope import replaying
 from nxjax.trace.stage import stage
+from nxjax.transforms.auxiliary import Flat
 from nxjax.transforms.jvp import DERIVATIVE
 
 
@@ -153,17 +154,11 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
     for t in types:
         if t.dtype not in dtypes.INEXACT:
             raise DtypeError("linear_transpose: arguments must be float or complex", got=t)
-    out_defs: list[tree.TreeDef] = []
-
-    def flat(*xs: Array) -> Sequence[Any]:
-        ys, out_def = tree.flatten(fun(*tree.unflatten(treedef, xs)))
-        out_defs.append(out_def)
-        return ys
-
+    flat = Flat(fun, treedef)
     program = stage(flat, types, getattr(fun, "__name__", "function"))
 
     def transpose(cts: Any) -> tuple[Any, ...]:
-        flat_cts = flatten_cotangents(out_defs[0], program.out_types, cts, "linear_transpose")
+        flat_cts = flatten_cotangents(flat.out_def, program.out_types, cts, "linear_transpose")
         found = backward_pass(program, [None] * len(types), flat_cts)
         return tree.unflatten(treedef, [zeros(t) if ct is None else ct for ct, t in zip(found, types, strict=True)])
 

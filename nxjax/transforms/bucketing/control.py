@@ -84,10 +84,10 @@ def _while(c: Context, s: MemberStep, *xs: Val) -> Vals:
         return operands._replace(carry=[Val(x, v.sizes) for x, v in zip(state, carry, strict=True)])
 
     def holds(state: Arrays) -> Array:
-        return interpret(c, conds, after(state).test)[0].array
+        return interpret(c, conds, after(state).cond_inputs)[0].array
 
     def body(state: Arrays) -> tuple[Array, ...]:
-        return tuple(_kept(c, s, carry, interpret(c, bodies, after(state).body)))
+        return tuple(_kept(c, s, carry, interpret(c, bodies, after(state).body_inputs)))
 
     return after(while_loop(holds, body, _arrays(carry))).carry
 

@@ -32,6 +32,7 @@ from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Literal, Program, Var, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
+from nxjax.transforms.auxiliary import Flat
 from nxjax.transforms.jvp import instantiate
 from nxjax.transforms.nested import (
     Mask,
@@ -434,19 +435,9 @@ def _choose_branch(
     xs = [as_varying(as_value(x, where), vma) for x in leaves]
     types = [x.type for x in xs]
     arg_names = tree.path_names(operands, "operands")
-    out_defs: list[tree.TreeDef] = []
-    paths: list[list[str]] = []
-    programs: list[Program] = []
-    for f in functions:
-
-        def flat(*values: Array, f: Callable[..., Any] = f) -> Sequence[Any]:
-            result = f(*tree.unflatten(treedef, values))
-            ys, out_def = tree.flatten(result)
-            out_defs.append(out_def)
-            paths.append(tree.path_names(result, "result"))
-            return ys
-
-        programs.append(stage(flat, types, getattr(f, "__name__", where), arg_names))
+    flats = [Flat(f, treedef) for f in functions]
+    programs = [stage(f, types, getattr(f.function, "__name__", where), arg_names) for f in flats]
+    out_defs = [f.out_def for f in flats]
     for name, out_def in zip(names[1:], out_defs[1:], strict=True):
         if out_def != out_defs[0]:
             raise BranchTypeError(
@@ -454,10 +445,9 @@ def _choose_branch(
                 got=f"{name} gives {out_def}",
                 expected=f"{out_defs[0]}, as {names[0]} gives",
             )
-    wanted = [
-        _common_type(where, path, names, column)
-        for path, column in zip(paths[0], zip(*(p.out_types for p in programs), strict=True), strict=True)
-    ]
+    paths = tree.path_names(tree.unflatten(out_defs[0], range(out_defs[0].num_leaves)), "result")
+    columns = zip(*(p.out_types for p in programs), strict=True)
+    wanted = [_common_type(where, path, names, column) for path, column in zip(paths, columns, strict=True)]
     if vma:
         wanted = [t.with_vma(t.vma | vma) for t in wanted]
     branches, consts = _opened([_converted(p, wanted) for p in programs])

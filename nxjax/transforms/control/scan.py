@@ -12,8 +12,10 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.config import config
-from nxjax.errors import CarryTypeError, ParameterError, ShapeError, TreeError, described
+from nxjax.errors import CarryTypeError, ParameterError, ShapeError
 from nxjax.ops.base import NDArray, check_carry, check_count, check_operands, require, zeros
+from nxjax.ops.shape import reshape
+from nxjax.ops.slicing import concatenate, row
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.boundary import api_boundary
@@ -21,6 +23,7 @@ from nxjax.trace.core import Array, Arrays, Linear, Tangents, use
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, Var, run
 from nxjax.trace.types import ArrayType
+from nxjax.transforms.auxiliary import pair_given
 from nxjax.transforms.control.carry import stage_loop_body
 from nxjax.transforms.control.loop import LoopOp, LoopParams, Operands, negated
 from nxjax.transforms.control.scan_bodies import partial_eval_body, transpose_body
@@ -93,7 +96,7 @@ class Scan(LoopOp):
         loop = LoopParams.of(params)
         given = tuple(isinstance(x, Linear) for x in args)
         _, linear = loop.fixed_point(
-            given, lambda m: (None, mask_or(m.carry, dependent_results(loop.body, m.body)[: loop.num_carry]))
+            given, lambda m: (None, mask_or(m.carry, dependent_results(loop.body, m.body_inputs)[: loop.num_carry]))
         )
         x, known = loop.split(args), negated(linear)
         steps = self._known_carries(loop, x, known)
@@ -120,11 +123,11 @@ class Scan(LoopOp):
             after, before = body.outputs[: loop.num_carry], loop.inside(body.inputs).carry
             outputs = [*select_by_mask(after, known.carry), *select_by_mask(before, known.carry)]
             wanted = {a for a in outputs if isinstance(a, Var)}
-            inputs = select_by_mask(body.inputs, known.body)
+            inputs = select_by_mask(body.inputs, known.body_inputs)
             equations = required_equations(body.equations, wanted, set(inputs))
             return Program(inputs, equations, outputs, body.constvars, body.values, f"known({body.name})")
 
-        alone = loop.body.derive(("scan known", known.body, loop.num_consts, loop.num_carry), make)
+        alone = loop.body.derive(("scan known", known.body_inputs, loop.num_consts, loop.num_carry), make)
         args, params = loop.bound(x.picked(known), body=alone)
         return self(*args, **params)[sum(known.carry) :]
 
@@ -234,16 +237,10 @@ def scan(
 
     def step(carry: Any, slice_leaves: Arrays) -> tuple[Any, list[Any]]:
         result = f(carry, tree.unflatten(x_def, slice_leaves))
-        if not (isinstance(result, (tuple, list)) and len(result) == 2):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TreeError(
-                "scan: the function must give a pair",
-                got=described(result),
-                expected="(carry, y)",
-                fix="return carry, None",
-            )
-        ys, y_def = tree.flatten(result[1])
+        carry, y = pair_given("scan: the function", result, "(carry, y)", "return carry, None")
+        ys, y_def = tree.flatten(y)
         y_defs[:] = [y_def]
-        return result[0], ys
+        return carry, ys
 
     carry, carry_def, program = stage_loop_body("scan", CarryTypeError, init, slices, step, _name(f))
     opened, consts = program.close_over()
@@ -285,15 +282,6 @@ def _step_by_step(
     reverse: bool,
 ) -> tuple[Any, Any]:
     """`scan` as a Python loop, so that every step can be looked at."""
-    from nxjax.ops.shape import reshape
-    from nxjax.ops.slicing import concatenate
-    from nxjax.ops.slicing import slice as slice_op
-
-    def row(x: Array, i: int) -> Array:
-        rest = x.shape[1:]
-        taken = slice_op(x, start_indices=(i, *(0,) * len(rest)), limit_indices=(i + 1, *rest), strides=None)
-        return reshape(taken, shape=rest)
-
     ys: list[Any] = [None] * n
     for i in reversed(range(n)) if reverse else range(n):
         carry, ys[i] = f(carry, tree.unflatten(x_def, [row(s, i) for s in sequences]))

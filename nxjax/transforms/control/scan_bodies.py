@@ -56,7 +56,7 @@ def _cut(loop: LoopParams, known: Mask) -> CutBody:
 
     def turn(mask: Operands[bool]) -> tuple[Halves, Mask]:
         late = (*(not k for k in mask.carry), *free)
-        halves = partial_eval(body, mask.body, unknown_out=late)
+        halves = partial_eval(body, mask.body_inputs, unknown_out=late)
         return halves, halves.known_out[: loop.num_carry]
 
     halves, mask = loop.fixed_point(known, turn)
@@ -109,7 +109,7 @@ def transpose_body(loop: LoopParams, linear: Operands[bool], nonzero: Mask) -> P
         k_consts = rest.take(sum(known.consts))
         ct_consts, ct_carry = rest.take(sum(linear.consts)), rest.take(sum(linear.carry))
         k_xs, k_carry = rest.take(sum(known.xs)), rest.take(sum(known.carry))
-        values = expand_by_mask([*k_consts, *k_carry, *k_xs], known.body)
+        values = expand_by_mask([*k_consts, *k_carry, *k_xs], known.body_inputs)
         found = loop.inside(
             backward_pass(
                 body, values, [*expand_by_mask(ct_carry, linear.carry), *expand_by_mask(rest.rest(), nonzero)]
@@ -135,4 +135,4 @@ def transpose_body(loop: LoopParams, linear: Operands[bool], nonzero: Mask) -> P
         ]
         return stage(flat, types, f"transpose({body.name})")
 
-    return body.derive(("scan transpose", linear.body, nonzero, loop.num_consts, loop.num_carry), make)
+    return body.derive(("scan transpose", linear.body_inputs, nonzero, loop.num_consts, loop.num_carry), make)
