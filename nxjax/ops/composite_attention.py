@@ -13,7 +13,7 @@ from nxjax.ops.base import Composite, check_dtype, equal_dtypes, like, move_batc
 from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import ge, le
 from nxjax.ops.composite_softmax import softmax
-from nxjax.ops.convert import convert_element_type
+from nxjax.ops.convert import cast
 from nxjax.ops.create import iota
 from nxjax.ops.dot import dot_general
 from nxjax.ops.select import select_n
@@ -103,9 +103,7 @@ class DotProductAttention(Composite):
         logits = mul(reshape(logits, shape=(b, n, t, s)), scale)
         rest = list(extras)
         if has_bias:
-            bias = rest.pop(0)
-            bias = bias if bias.dtype == wide else convert_element_type(bias, dtype=wide)
-            logits = add(logits, _spread(bias, logits))
+            logits = add(logits, _spread(cast(rest.pop(0), wide), logits))
         seen = visible(t, s, is_causal, local_window_size)
         if seen is not None:
             seen = broadcast_in_dim(seen, shape=logits.shape, broadcast_dimensions=(2, 3))
@@ -116,8 +114,7 @@ class DotProductAttention(Composite):
             # Far below any logit, and finite: a row that sees nothing gets equal weights, not NaN.
             out = -0.7 * float(dtypes.float_info(dtypes.float32).max)
             logits = select_n(seen, like(logits, out), logits)
-        weights = softmax(logits, axis=3)
-        weights = weights if weights.dtype == key.dtype else convert_element_type(weights, dtype=key.dtype)
+        weights = cast(softmax(logits, axis=3), key.dtype)
         weights = reshape(weights, shape=(b, k, g * t, s))
         out = dot_general(weights, value, dimension_numbers=(((3,), (1,)), ((0, 1), (0, 2))))
         out = transpose(reshape(out, shape=(b, k, g, t, h)), permutation=(0, 3, 1, 2, 4))

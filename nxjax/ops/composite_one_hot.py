@@ -8,7 +8,7 @@ import numpy as np
 
 from nxjax.ops.base import Composite, NDArray, Nondifferentiable, check_counted_axis, check_dtype, require
 from nxjax.ops.compare import eq
-from nxjax.ops.convert import convert_element_type
+from nxjax.ops.convert import cast, convert_element_type
 from nxjax.ops.create import iota
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
@@ -41,7 +41,7 @@ class OneHot(Nondifferentiable, Composite):
         shape = self._shape(x.shape, num_classes, axis)
         # Few index dtypes hold every class number; int32 does.
         index = dtypes.int32 if dtypes.bit_width(x.dtype) < 32 and x.dtype in dtypes.INTEGER else x.dtype
-        wide = x if x.dtype == index else convert_element_type(x, dtype=index)
+        wide = cast(x, index)
         kept = tuple(i for i in range(len(shape)) if i != axis)
         mine = broadcast_in_dim(wide, shape=shape, broadcast_dimensions=kept)
         return convert_element_type(eq(mine, iota(dtype=index, shape=shape, dimension=axis)), dtype=dtype)

@@ -124,3 +124,8 @@ class BitcastConvertType(Nondifferentiable, Op):
 
 convert_element_type = ConvertElementType()
 bitcast_convert_type = BitcastConvertType()
+
+
+def cast(x: Array, dtype: DType) -> Array:
+    """``x`` in ``dtype``; itself where it is."""
+    return x if x.dtype == dtype else convert_element_type(x, dtype=dtype)

@@ -19,7 +19,7 @@ from nxjax.ops.arithmetic import min as min_
 from nxjax.ops.base import Combining, LinearOp, NDArray, check_counted_axis, check_dtype, like
 from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import eq, ne
-from nxjax.ops.convert import convert_element_type
+from nxjax.ops.convert import cast, convert_element_type
 from nxjax.ops.elementary import exp, log
 from nxjax.ops.reduce import highest, lowest
 from nxjax.ops.select import select_n
@@ -304,10 +304,10 @@ class Cumlogsumexp(Cumulative):
         if t is None or not x.size:
             return y, t
         wide = dtypes.float32 if _is_half(x.dtype) else x.dtype
-        x, t = (v if v.dtype == wide else convert_element_type(v, dtype=wide) for v in (x, t))
+        x, t = cast(x, wide), cast(t, wide)
         _, total, pushed = self._run([x, like(x, 1), t], axis, reverse)
         slope = div(pushed, total)
-        return y, slope if wide == y.dtype else convert_element_type(slope, dtype=y.dtype)
+        return y, cast(slope, y.dtype)
 
     def identity(self, dtype: DType) -> Any:
         return lowest(dtype)

@@ -16,7 +16,7 @@ import numpy as np
 
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.ops.base import Contraction, NDArray, Tangent, all_weak, check_counted_axes, check_dtype, equal_dtypes
-from nxjax.ops.convert import convert_element_type
+from nxjax.ops.convert import cast
 from nxjax.ops.shape import transpose
 from nxjax.trace import dtypes
 from nxjax.trace.array import DEEP
@@ -164,11 +164,7 @@ def align_dtypes(x: Array, y: Array) -> tuple[Array, Array]:
     if x.dtype == y.dtype:
         return x, y
     dtype = dtypes.promote((x.dtype, False), (y.dtype, False))[0]
-    return _as(x, dtype), _as(y, dtype)
-
-
-def _as(x: Array, dtype: DType) -> Array:
-    return x if x.dtype == dtype else convert_element_type(x, dtype=dtype)
+    return cast(x, dtype), cast(y, dtype)
 
 
 def free(ndim: int, *used: Axes) -> Axes:
@@ -270,7 +266,7 @@ class DotGeneral(Contraction):
         order = sorted(range(len(made)), key=made.__getitem__)
         if order != list(range(len(order))):
             found = transpose(found, permutation=tuple(order))
-        return _as(found, x.dtype)
+        return cast(found, x.dtype)
 
     def batch(
         self,

@@ -101,10 +101,6 @@ def real(x: Array) -> Array:
     return real_part(x) if x.dtype in dtypes.COMPLEX else x
 
 
-def cast(x: Array, dtype: DType) -> Array:
-    return x if x.dtype == dtype else convert_element_type(x, dtype=dtype)
-
-
 def mm(x: Array, y: Array) -> Array:
     """Matrix products of two batches."""
     batch = tuple(range(x.ndim - 2))

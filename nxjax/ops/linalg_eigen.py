@@ -15,11 +15,11 @@ from nxjax.ops.base import NDArray, like, zeros
 from nxjax.ops.compare import eq, ge, lt
 from nxjax.ops.complex import complex as complex_
 from nxjax.ops.complex import imag
+from nxjax.ops.convert import cast
 from nxjax.ops.linalg_base import (
     MatrixOp,
     along_columns,
     along_rows,
-    cast,
     column,
     conj,
     diagonal,

@@ -12,12 +12,11 @@ from nxjax.ops.base import NDArray, equal_dtypes, like, zeros
 from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import eq, ge, gt
 from nxjax.ops.complex import imag
-from nxjax.ops.convert import convert_element_type
+from nxjax.ops.convert import cast, convert_element_type
 from nxjax.ops.linalg_base import (
     MatrixOp,
     along_columns,
     along_rows,
-    cast,
     column,
     conj,
     diagonal,

@@ -11,11 +11,11 @@ from nxjax.errors import GradientError
 from nxjax.ops.arithmetic import add, div, mul, neg, rem, sqrt, sub
 from nxjax.ops.base import NDArray, like, zeros
 from nxjax.ops.compare import eq, le, lt
+from nxjax.ops.convert import cast
 from nxjax.ops.linalg_base import (
     MatrixOp,
     along_columns,
     along_rows,
-    cast,
     column,
     conj,
     diagonal,

@@ -10,11 +10,12 @@ import numpy as np
 from nxjax.ops.arithmetic import max, min, mul, sub
 from nxjax.ops.base import Differentiable, Elementwise, NDArray, Tangent, check_dtype, equal_dtypes, equal_shapes, like
 from nxjax.ops.compare import ge
+from nxjax.ops.convert import cast
 from nxjax.ops.fixed.elementwise import scale_of
 from nxjax.ops.fixed.functions import prelu as fixed_prelu
 from nxjax.ops.quant_base import Quantized, sum_tangents
 from nxjax.ops.quant_grid import Grid, Rounding
-from nxjax.ops.quant_traced import cast, rescale_static, to_output_grid, wrap_int32
+from nxjax.ops.quant_traced import rescale_static, to_output_grid, wrap_int32
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, Tangents

@@ -14,13 +14,14 @@ from nxjax.ops.arithmetic import add, min, mul, neg, sub
 from nxjax.ops.base import Elementwise, NDArray, Unary, equal_shapes, like, require
 from nxjax.ops.bitwise import shift_left
 from nxjax.ops.compare import gt, lt
+from nxjax.ops.convert import cast
 from nxjax.ops.elementary import exp
 from nxjax.ops.fixed import elementwise as fixed
 from nxjax.ops.fixed.elementwise import scale_of
 from nxjax.ops.fixed.functions import FUNCTIONS, table, unary
 from nxjax.ops.quant_base import Quantized, sum_tangents
 from nxjax.ops.quant_grid import Grid, Rounding
-from nxjax.ops.quant_traced import all_grid_integers, cast, look_up, rescale_static, to_output_grid, wrap_int32
+from nxjax.ops.quant_traced import all_grid_integers, look_up, rescale_static, to_output_grid, wrap_int32
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, Tangents, find_op, get_op

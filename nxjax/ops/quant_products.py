@@ -22,7 +22,9 @@ from nxjax.ops import quant_integer
 from nxjax.ops.arithmetic import add, div, mul, sub
 from nxjax.ops.base import NDArray, constant, like, move_batch, require
 from nxjax.ops.compare import gt
-from nxjax.ops.conv import ConvDimensionNumbers, Pairs, conv_general_dilated, fold, unfold
+from nxjax.ops.conv import Pairs, conv_general_dilated, fold, unfold
+from nxjax.ops.convert import cast
+from nxjax.ops.dimension_numbers import ConvDimensionNumbers
 from nxjax.ops.dot import Axes, DotDimensionNumbers, Precision, dot_general, free, shifted
 from nxjax.ops.fixed.point import quantize_multiplier, wrap32
 from nxjax.ops.fixed.product import Kind, factor, requantize_products
@@ -32,7 +34,6 @@ from nxjax.ops.quant_snap import check_blocks, quantize_weight, weight_integers
 from nxjax.ops.quant_traced import (
     EXACT_FLOAT32,
     Factor,
-    cast,
     clipped,
     like_int,
     multiplier_of,

@@ -12,12 +12,13 @@ from nxjax.ops.arithmetic import abs, add, div, mul, sub
 from nxjax.ops.base import NDArray, check_counted_axes, constant, like, move_batch
 from nxjax.ops.bitwise import shift_right_arithmetic
 from nxjax.ops.compare import gt
+from nxjax.ops.convert import cast
 from nxjax.ops.fixed import reduce as fixed
 from nxjax.ops.fixed.elementwise import scale_of
 from nxjax.ops.fixed.point import quantize_multiplier
 from nxjax.ops.quant_base import Quantized
 from nxjax.ops.quant_grid import Grid, Rounding
-from nxjax.ops.quant_traced import cast, clipped, rescale_by, to_output_grid, wrap_int32
+from nxjax.ops.quant_traced import clipped, rescale_by, to_output_grid, wrap_int32
 from nxjax.ops.reduce import reduce_sum
 from nxjax.ops.select import select_n
 from nxjax.ops.window import Pairs, reduce_window_sum, window_shape

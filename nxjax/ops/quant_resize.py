@@ -11,10 +11,10 @@ from nxjax.ops.arithmetic import abs, add, mul, sub
 from nxjax.ops.base import NDArray, like, require
 from nxjax.ops.bitwise import shift_right_arithmetic
 from nxjax.ops.compare import gt
+from nxjax.ops.convert import cast
 from nxjax.ops.fixed.resize import ONE, fixed_positions, resize_bilinear
 from nxjax.ops.quant_base import Quantized
 from nxjax.ops.quant_grid import Grid, Rounding
-from nxjax.ops.quant_traced import cast
 from nxjax.ops.resize import resize, row_of, taken_along
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes

@@ -11,12 +11,12 @@ from nxjax.ops.arithmetic import abs, mul, sub
 from nxjax.ops.base import Elementwise, NDArray, check_dtype, like, move_batch, require
 from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import ge, gt, le
+from nxjax.ops.convert import cast
 from nxjax.ops.fixed import elementwise as fixed
 from nxjax.ops.quant_base import FLOAT32, Quantized
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.ops.quant_traced import (
     broadcast_blocks,
-    cast,
     from_stored,
     rescale_static,
     stored_weights,

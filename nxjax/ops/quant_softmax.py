@@ -12,13 +12,14 @@ from nxjax.ops.base import NDArray, check_counted_axis, like, require
 from nxjax.ops.bitwise import and_, clz, shift_left, shift_right_arithmetic
 from nxjax.ops.compare import ge, gt, lt
 from nxjax.ops.composite_softmax import softmax as float_softmax
+from nxjax.ops.convert import cast
 from nxjax.ops.fixed.functions import lookup
 from nxjax.ops.fixed.point import divide_by_power, quantize_multiplier, rescale
 from nxjax.ops.fixed.series import raw
 from nxjax.ops.fixed.softmax import SUM_BITS, check_softmax, exps_of, softmax, softmax_grid, tables16
 from nxjax.ops.quant_base import Quantized
 from nxjax.ops.quant_grid import Grid, Rounding
-from nxjax.ops.quant_traced import cast, clipped, take_row
+from nxjax.ops.quant_traced import clipped, take_row
 from nxjax.ops.reduce import reduce_max, reduce_sum
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim

@@ -27,7 +27,7 @@ from nxjax.ops.base import (
     require,
 )
 from nxjax.ops.bitwise import and_, or_, shift_left, shift_right_logical, xor
-from nxjax.ops.convert import convert_element_type
+from nxjax.ops.convert import cast, convert_element_type
 from nxjax.ops.create import iota
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.ops.slicing import concatenate, part
@@ -290,8 +290,7 @@ class RandomBits(OnKeys):
     def expand(self, keys: Array, /, *, bit_width: int, shape: Shape) -> Array:
         a, b = threefry2x32(*_split_words(keys, shape), *_counter_values(keys.shape, shape))
         if bit_width != 64:
-            bits = xor(a, b)
-            return bits if bit_width == 32 else convert_element_type(bits, dtype=_UINT[bit_width])
+            return cast(xor(a, b), _UINT[bit_width])
         high, low = (convert_element_type(x, dtype=dtypes.uint64) for x in (a, b))
         return or_(shift_left(high, 32), low)
 

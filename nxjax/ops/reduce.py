@@ -20,7 +20,7 @@ from nxjax.ops.base import (
     like,
 )
 from nxjax.ops.compare import eq, gt, lt
-from nxjax.ops.convert import convert_element_type
+from nxjax.ops.convert import cast, convert_element_type
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.trace import dtypes
@@ -173,7 +173,7 @@ def scaled(x: Array, e: Array) -> Array:
         whole = convert_element_type(part, dtype=word)
         bits = ops.shift_left(add(whole, like(whole, info.maxexp - 1)), like(whole, info.nmant))
         power = ops.bitcast_convert_type(bits, dtype=real)
-        x = mul(x, power if x.dtype == real else convert_element_type(power, dtype=x.dtype))
+        x = mul(x, cast(power, x.dtype))
     return x
 
 

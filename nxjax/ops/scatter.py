@@ -10,7 +10,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
@@ -30,7 +30,6 @@ from nxjax.ops.indexing import (
     check_dims,
     check_indices,
     gather,
-    shift_dims,
     upper_bounds,
     window_starts,
 )
@@ -43,6 +42,15 @@ from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, Dims, Linear, Op, Tangents
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
+
+# The names and the order of dimension numbers in StableHLO.
+_WRITTEN: Final = {
+    "update_window_dims": "update_window_dims",
+    "inserted_window_dims": "inserted_window_dims",
+    "input_batching_dims": "operand_batching_dims",
+    "scatter_indices_batching_dims": "scatter_indices_batching_dims",
+    "scatter_dims_to_operand_dims": "scatter_dims_to_operand_dims",
+}
 
 
 class Scatter(Op):
@@ -98,9 +106,8 @@ class Scatter(Op):
         /,
         *,
         dimension_numbers: ScatterDimensionNumbers,
-        indices_are_sorted: bool = False,
-        unique_indices: bool = False,
         mode: GatherScatterMode,
+        **_: Any,
     ) -> NDArray:
         n = dimension_numbers
         y = np.array(x, order="C")
@@ -126,25 +133,9 @@ class Scatter(Op):
     def batch(
         self, size: int, args: Arrays, dims: Dims, *, dimension_numbers: ScatterDimensionNumbers, **params: Any
     ) -> tuple[Any, Any]:
-        n = dimension_numbers
         x, updates = move_batch(args[0], dims[0], size), move_batch(args[2], dims[2], size)
-        if dims[1] is None:
-            numbers = ScatterDimensionNumbers(
-                (0, *shift_dims(n.update_window_dims)),
-                shift_dims(n.inserted_window_dims),
-                shift_dims(n.scatter_dims_to_operand_dims),
-                shift_dims(n.operand_batching_dims),
-                n.scatter_indices_batching_dims,
-            )
-            return self(x, args[1], updates, dimension_numbers=numbers, **params), 0
-        numbers = ScatterDimensionNumbers(
-            shift_dims(n.update_window_dims),
-            shift_dims(n.inserted_window_dims),
-            shift_dims(n.scatter_dims_to_operand_dims),
-            (0, *shift_dims(n.operand_batching_dims)),
-            (0, *shift_dims(n.scatter_indices_batching_dims)),
-        )
-        indices = move_batch(args[1], dims[1], size)
+        indices = args[1] if dims[1] is None else move_batch(args[1], dims[1], size)
+        numbers = dimension_numbers.batched(dims[1] is not None)
         return self(x, indices, updates, dimension_numbers=numbers, **params), 0
 
     def joined(self, b: Any, out: ArrayType, old: Any, new: Any) -> Any:
@@ -178,16 +169,7 @@ class Scatter(Op):
             sizes = n.sizes(x.type, updates.type)
             bounds = [x.type.shape[d] - sizes[d] for d in n.scatter_dims_to_operand_dims]
             indices = b.inline(lambda i: clipped(i, bounds), (indices,))
-        numbers = ", ".join(
-            f"{name} = {list(value)}"
-            for name, value in (
-                ("update_window_dims", n.update_window_dims),
-                ("inserted_window_dims", n.inserted_window_dims),
-                ("input_batching_dims", n.operand_batching_dims),
-                ("scatter_indices_batching_dims", n.scatter_indices_batching_dims),
-                ("scatter_dims_to_operand_dims", n.scatter_dims_to_operand_dims),
-            )
-        )
+        numbers = ", ".join(f"{name} = {list(getattr(n, field))}" for name, field in _WRITTEN.items())
         attrs = (
             f"scatter_dimension_numbers = #stablehlo.scatter<{numbers}, index_vector_dim = {indices.type.ndim - 1}>, "
             f"indices_are_sorted = {str(indices_are_sorted).lower()}, unique_indices = {str(unique_indices).lower()}"

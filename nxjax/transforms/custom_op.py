@@ -17,7 +17,7 @@ import numpy as np
 from nxjax.errors import DtypeError, GradientError, ParameterError, TreeError
 from nxjax.ops.arithmetic import add, mul
 from nxjax.ops.base import Elementwise, NDArray, equal_dtypes, equal_shapes, eval_by_expand, infer_by_expand, like
-from nxjax.ops.convert import convert_element_type
+from nxjax.ops.convert import cast
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.trace.array import as_value, readonly, readonly_view
 from nxjax.trace.core import Array, Arrays, Dims, Op, Tangents, Tracer
@@ -302,7 +302,7 @@ class CustomOp(Op):
             raise DtypeError(
                 f"{self.name}: its derivative rule gives a {what} of another type", got=value.type, expected=type
             )
-        return value if value.dtype == type.dtype else convert_element_type(value, dtype=type.dtype)
+        return cast(value, type.dtype)
 
     def defgrad(self, rule: Any = None, *, check: bool = True) -> Any:
         """A decorator that gives the op its reverse derivative: ``rule(ct, *operands, **settings)``.

@@ -14,7 +14,7 @@ from nxjax.errors import DtypeError, GradientError, needs_function
 from nxjax.ops.arithmetic import add
 from nxjax.ops.base import zeros
 from nxjax.ops.collectives import as_varying, psum_to_vma
-from nxjax.ops.convert import convert_element_type
+from nxjax.ops.convert import cast
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, type_of
 from nxjax.trace.core import Array, Arrays, Linear, Tangents, current_trace, run_in_trace
@@ -175,7 +175,5 @@ def flatten_cotangents(out_def: tree.TreeDef, types: Sequence[Any], cts: Any, wh
         x = as_value(ct, where)
         if x.shape != t.shape or (x.dtype != t.dtype and not x.type.weak):
             raise DtypeError(f"{where}: cotangent has another type than the result", got=x.type, expected=t)
-        if x.dtype != t.dtype:
-            x = convert_element_type(x, dtype=t.dtype)
-        found.append(x)
+        found.append(cast(x, t.dtype))
     return found

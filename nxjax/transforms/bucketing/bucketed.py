@@ -13,7 +13,7 @@ from typing import Any, Final, final
 
 from nxjax.config import config, current_settings
 from nxjax.errors import ParameterError, ShapeError
-from nxjax.ops.convert import convert_element_type
+from nxjax.ops.convert import cast
 from nxjax.ops.slicing import pad
 from nxjax.ops.slicing import slice as slice_op
 from nxjax.trace import dtypes, tree
@@ -182,7 +182,7 @@ class Bucketed:
                 )
         entry = self._entry(leaves, treedef, axes, domain)
         scalars = [as_value(lengths[name], "bucketed: lengths") for name in domain.names]
-        scalars = [x if x.dtype == dtypes.int32 else convert_element_type(x, dtype=dtypes.int32) for x in scalars]
+        scalars = [cast(x, dtypes.int32) for x in scalars]
         return tree.unflatten(entry.out_tree, entry.call(*scalars, *entry.consts, *leaves))
 
     def clear_cache(self) -> None:
