@@ -38,7 +38,7 @@ def load() -> None:
 
 
 def own(op: Op, rule: str) -> bool:
-    return rule in vars(type(op))
+    return rule in vars(type(op)) or (rule == "tangents" and "push" in vars(type(op)))
 
 
 def written(op: Op, rule: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -325,6 +325,20 @@ class Nondifferentiable(Op):
     def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         y = self(*primals, **params)
         return y, (None,) * len(y) if self.multi else None
+
+
+E = TypeVar("E", bound=Op)
+
+
+def declared(family: type[E], name: str, says: str, **facts: Any) -> E:
+    """The op of ``family`` that differs from the others in ``facts`` alone, which are attributes that the family has.
+
+    Args:
+        says: its docstring.
+    """
+    assert all(hasattr(family, fact) for fact in facts), f"{name}: {family.__name__} has no such attribute"
+    cls: Any = type(name, (family,), {"name": name, "__doc__": says, "__module__": family.__module__, **facts})
+    return cls()
 
 
 class Unary(Elementwise):
