@@ -303,9 +303,31 @@ class RoundedSlope(Differentiable):
 class Combining(Op):
     """Combines elements in any order: along axes, in windows, or one after another."""
 
-    @abstractmethod
+    start: ClassVar[Callable[[DType], Any]] = staticmethod(lambda dtype: 0)  # gives `identity`
+
     def identity(self, dtype: DType) -> Any:
         """The value that changes nothing: the result for no elements, and what padding holds."""
+        return type(self).start(dtype)
+
+
+class KeepsAxis(Op):
+    """Of one operand, along ``axis``, which every result has too."""
+
+    def batch(self, size: int, args: Arrays, dims: Dims, *, axis: int, **params: Any) -> tuple[Any, Any]:
+        d = dims[0]
+        assert d is not None
+        y = self(args[0], axis=axis + (axis >= d), **params)
+        return y, (d,) * len(y) if self.multi else d
+
+
+class RemovesAxes(Op):
+    """Of one operand, along ``axes``, which the result lacks."""
+
+    def batch(self, size: int, args: Arrays, dims: Dims, *, axes: tuple[int, ...], **params: Any) -> tuple[Any, Any]:
+        d = dims[0]
+        assert d is not None
+        moved = tuple(a + (a >= d) for a in axes)
+        return self(args[0], axes=moved, **params), d - sum(a < d for a in moved)
 
 
 class LinearOp(Op):

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final, final
 import numpy as np
 
 from nxjax.ops.arithmetic import add, div, mul
-from nxjax.ops.base import LinearOp, NDArray, Nondifferentiable, check_dtype, like, move_batch
+from nxjax.ops.base import LinearOp, NDArray, Nondifferentiable, check_dtype, declared, like, move_batch
 from nxjax.ops.compare import eq
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.create import iota
@@ -87,7 +87,7 @@ class Reduction(Collective):
     """All elements of the axis combined into one; the shape stays."""
 
     allowed: ClassVar[frozenset[dtypes.DType]] = dtypes.NUMBER
-    hlo: ClassVar[str]
+    hlo: ClassVar[str] = "add"
 
     def infer(self, x: ArrayType, /, *, axis_names: Names, groups: Groups = None) -> ArrayType:
         check_dtype(self, self.allowed, x)
@@ -121,8 +121,6 @@ class Reduction(Collective):
 
 class Sum(LinearOp, Reduction):
     """Sum over the axes. Abstract: what its transpose is depends on what the types say."""
-
-    hlo = "add"
 
     def combined(self, x: Array, dim: int) -> Array:
         return reduce_sum(x, axes=(dim,))
@@ -160,6 +158,10 @@ class Extremum(Reduction):
 
     allowed = dtypes.NUMERIC - dtypes.COMPLEX
     infers_vma = True
+    reduce: ClassVar[Op] = reduce_max
+
+    def combined(self, x: Array, dim: int) -> Array:
+        return self.reduce(x, axes=(dim,))
 
     def infer(self, x: ArrayType, /, *, axis_names: Names, groups: Groups = None) -> ArrayType:
         y = super().infer(x, axis_names=axis_names)
@@ -178,28 +180,6 @@ class Extremum(Reduction):
         winner = convert_element_type(eq(x, y), dtype=x.dtype)
         share = div(winner, total(winner, **params))
         return y, total(mul(t, share), **params)
-
-
-@final
-class Pmax(Extremum):
-    """Maximum over the axes."""
-
-    name = "pmax"
-    hlo = "maximum"
-
-    def combined(self, x: Array, dim: int) -> Array:
-        return reduce_max(x, axes=(dim,))
-
-
-@final
-class Pmin(Extremum):
-    """Minimum over the axes."""
-
-    name = "pmin"
-    hlo = "minimum"
-
-    def combined(self, x: Array, dim: int) -> Array:
-        return reduce_min(x, axes=(dim,))
 
 
 # --- places and types ---
@@ -251,8 +231,8 @@ class AxisIndex(Nondifferentiable, Collective):
 
 psum: Final = Psum()
 psum_invariant: Final = PsumInvariant()
-pmax: Final = Pmax()
-pmin: Final = Pmin()
+pmax: Final = declared(Extremum, "pmax", "Maximum over the axes.", hlo="maximum", reduce=reduce_max)
+pmin: Final = declared(Extremum, "pmin", "Minimum over the axes.", hlo="minimum", reduce=reduce_min)
 pvary: Final = Pvary()
 axis_index: Final = AxisIndex()
 

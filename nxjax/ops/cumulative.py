@@ -16,7 +16,7 @@ import numpy as np
 from nxjax.ops.arithmetic import add, div, mul, neg, sub
 from nxjax.ops.arithmetic import max as max_
 from nxjax.ops.arithmetic import min as min_
-from nxjax.ops.base import Combining, LinearOp, NDArray, check_counted_axis, check_dtype, like
+from nxjax.ops.base import Combining, KeepsAxis, LinearOp, NDArray, check_counted_axis, check_dtype, declared, like
 from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import eq, ne
 from nxjax.ops.convert import cast, convert_element_type
@@ -26,7 +26,7 @@ from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.ops.slicing import concatenate, part
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
+from nxjax.trace.core import Array, Arrays, Linear, Op, Tangents
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
 
@@ -35,7 +35,7 @@ SHORT: Final = 16  # up to here a direct form is cheaper than another step
 BLOCK: Final = 128  # elements that NumPy adds in one go
 
 
-class Cumulative(Combining):
+class Cumulative(KeepsAxis, Combining):
     """Result i combines elements 0 to i along ``axis``; from the other end with ``reverse``."""
 
     allowed: ClassVar[frozenset[DType]] = dtypes.NUMBER
@@ -133,11 +133,6 @@ class Cumulative(Combining):
         pairs = zip(self.join(before, rest), ys, strict=True)
         return [concatenate(r, y, dimension=axis) if reverse else concatenate(y, r, dimension=axis) for r, y in pairs]
 
-    def batch(self, size: int, args: Arrays, dims: Dims, *, axis: int, reverse: bool = False) -> tuple[Any, Any]:
-        d = dims[0]
-        assert d is not None
-        return self(args[0], axis=axis + (axis >= d), reverse=reverse), d
-
     def stablehlo(self, b: Any, out: ArrayType, x: Any, /, *, axis: int, reverse: bool = False) -> Any:
         n = out.shape[axis]
         if n > SHORT or 0 in out.shape or _is_half(out.dtype):
@@ -195,9 +190,6 @@ class Cumsum(LinearOp, Cumulative):
     def combine(self, x: Array, y: Array) -> Array:
         return add(x, y)
 
-    def identity(self, dtype: DType) -> Any:
-        return 0
-
     def accumulate(self, x: NDArray, axis: int) -> NDArray:
         if x.dtype in (dtypes.float64, dtypes.complex128):
             return _summed(x, axis)
@@ -226,39 +218,17 @@ class Cumprod(Cumulative):
 
 
 class _Extremum(Cumulative):
+    """``op`` combines two elements, ``ufunc`` does it in NumPy."""
+
     allowed = dtypes.NUMERIC - dtypes.COMPLEX
-
-
-@final
-class Cummax(_Extremum):
-    """Running maximum"""
-
-    name = "cummax"
+    op: ClassVar[Op] = max_
+    ufunc: ClassVar[Any] = np.maximum
 
     def combine(self, x: Array, y: Array) -> Array:
-        return max_(x, y)
-
-    def identity(self, dtype: DType) -> Any:
-        return lowest(dtype)
+        return self.op(x, y)
 
     def accumulate(self, x: NDArray, axis: int) -> NDArray:
-        return np.maximum.accumulate(x.astype(np.float32) if _is_half(x.dtype) else x, axis)
-
-
-@final
-class Cummin(_Extremum):
-    """Running minimum"""
-
-    name = "cummin"
-
-    def combine(self, x: Array, y: Array) -> Array:
-        return min_(x, y)
-
-    def identity(self, dtype: DType) -> Any:
-        return highest(dtype)
-
-    def accumulate(self, x: NDArray, axis: int) -> NDArray:
-        return np.minimum.accumulate(x.astype(np.float32) if _is_half(x.dtype) else x, axis)
+        return type(self).ufunc.accumulate(x.astype(np.float32) if _is_half(x.dtype) else x, axis)
 
 
 @final
@@ -318,6 +288,6 @@ class Cumlogsumexp(Cumulative):
 
 cumsum = Cumsum()
 cumprod = Cumprod()
-cummax = Cummax()
-cummin = Cummin()
+cummax = declared(_Extremum, "cummax", "Running maximum", op=max_, ufunc=np.maximum, start=lowest)
+cummin = declared(_Extremum, "cummin", "Running minimum", op=min_, ufunc=np.minimum, start=highest)
 cumlogsumexp = Cumlogsumexp()

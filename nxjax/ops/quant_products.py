@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import Any, Final, final
+from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
@@ -83,36 +82,6 @@ def _factor(x_grid: Grid, y_grid: Grid, w_scale: Array) -> Array:
     return div(product, divisor)
 
 
-def _requantized(
-    acc: Array,
-    bias: Array,
-    real: Array,
-    dims: Axes,
-    x_grid: Grid,
-    y_grid: Grid,
-    lo: int,
-    hi: int,
-    rounding: Rounding,
-    kind: Kind,
-) -> Array:
-    """`requantize_products` of the accumulator with bias; bias and factor ``real`` lie in dimensions ``dims`` of it."""
-    over = lambda v: broadcast_in_dim(v, shape=acc.shape, broadcast_dimensions=dims)
-    summed = add(acc, over(bias))
-    if kind == "dense" and rounding == "double":
-        summed = summed if y_grid.dtype == dtypes.int16 else wrap_int32(summed)
-        scaled = mul(cast(summed, dtypes.float64), over(real))
-        whole = clipped(round(scaled, rounding_method=AWAY_FROM_ZERO), -(2.0**31), 2.0**31 - 1)
-        # Saturated sums stay at their end: nothing wraps when the zero point is added.
-        placed = add(cast(whole, dtypes.int64), constant(y_grid.zero_point, dtypes.int64, whole.shape))
-        return cast(clipped(placed, lo, hi), dtypes.int32)
-    mantissa, exponent = multiplier_of(real, rounding)
-    if y_grid.dtype == dtypes.int16:
-        scaled = rescale_wide(summed, over(mantissa), over(exponent))
-    else:
-        scaled = Factor(mantissa, exponent, rounding).applied(wrap_int32(summed), over)
-    return to_output_grid(scaled, y_grid, lo, hi)
-
-
 def _largest(grid: Grid) -> int:
     """The largest magnitude of a stored integer less the zero point."""
     low, high = grid.limits
@@ -120,21 +89,102 @@ def _largest(grid: Grid) -> int:
 
 
 class _Weighted(Quantized):
-    """x with weights: the operands are (x, w, w_scale, b)."""
+    """x with weights: the operands are (x, w, w_scale, b). Parameters that are not spelled out are the product's."""
+
+    kind: ClassVar[Kind]
+
+    def exact(
+        self,
+        q: NDArray,
+        w: NDArray,
+        w_scale: NDArray,
+        b: NDArray,
+        /,
+        *,
+        x_grid: Grid,
+        y_grid: Grid,
+        lo: int,
+        hi: int,
+        w_dtype: DType,
+        rounding: Rounding,
+        **params: Any,
+    ) -> NDArray:
+        centred = (q.astype(np.int32) - x_grid.zero_point).astype(np.int16)
+        acc = self.product(centred, weight_integers(w, w_scale, w_dtype).astype(np.int16), **params)
+        scale, shape = self.row(w_scale, b.shape, acc.ndim, **params)
+        acc = acc + stored_bias(b.reshape(shape), x_grid, scale)
+        if y_grid.dtype != dtypes.int16:
+            acc = wrap32(acc)
+        return requantize_products(acc, x_grid.scale, scale, y_grid, lo, hi, rounding, self.kind)  # pyright: ignore[reportArgumentType]
+
+    def traced(
+        self,
+        q: Array,
+        w: Array,
+        w_scale: Array,
+        b: Array,
+        /,
+        *,
+        x_grid: Grid,
+        y_grid: Grid,
+        lo: int,
+        hi: int,
+        w_dtype: DType,
+        rounding: Rounding,
+        **params: Any,
+    ) -> Array:
+        acc = self.traced_product(q, x_grid, stored_weights(w, w_scale, w_dtype), w_dtype, **params)
+        row, dims = self.traced_row(w_scale, b.shape, **params), self.bias_dims(acc, b, **params)
+        real = _factor(x_grid, y_grid, row)
+        bias = _traced_bias(b, x_grid, row)
+        over = lambda v: broadcast_in_dim(v, shape=acc.shape, broadcast_dimensions=dims)
+        summed = add(acc, over(bias))
+        if self.kind == "dense" and rounding == "double":
+            summed = summed if y_grid.dtype == dtypes.int16 else wrap_int32(summed)
+            scaled = mul(cast(summed, dtypes.float64), over(real))
+            whole = clipped(round(scaled, rounding_method=AWAY_FROM_ZERO), -(2.0**31), 2.0**31 - 1)
+            # Saturated sums stay at their end: nothing wraps when the zero point is added.
+            placed = add(cast(whole, dtypes.int64), constant(y_grid.zero_point, dtypes.int64, whole.shape))
+            return cast(clipped(placed, lo, hi), dtypes.int32)
+        mantissa, exponent = multiplier_of(real, rounding)
+        if y_grid.dtype == dtypes.int16:
+            scaled = rescale_wide(summed, over(mantissa), over(exponent))
+        else:
+            scaled = Factor(mantissa, exponent, rounding).applied(wrap_int32(summed), over)
+        return to_output_grid(scaled, y_grid, lo, hi)
 
     def tangent(self, y: Array, primals: Arrays, tangents: Tangents, *, w_dtype: DType, **params: Any) -> Array | None:
         x, w, w_scale, b = primals
         tx, tw, _, tb = tangents
         snapped, tw = quantize_weight.jvp((w, w_scale), (tw, None), dtype=w_dtype)
-        by_x, by_w = self.plain(x, snapped, **params)
-        parts = [None if tx is None else by_x(tx), None if tw is None else by_w(tw)]
+        numbers = {k: v for k, v in params.items() if k not in ("x_grid", "y_grid", "lo", "hi", "rounding")}
+        parts = [
+            None if tx is None else self.plain(tx, snapped, **numbers),
+            None if tw is None else self.plain(x, tw, **numbers),
+        ]
         if tb is not None:
-            parts.append(broadcast_in_dim(tb, shape=y.shape, broadcast_dimensions=self.bias_dims(y, b, **params)))
+            parts.append(broadcast_in_dim(tb, shape=y.shape, broadcast_dimensions=self.bias_dims(y, b, **numbers)))
         return sum_tangents(parts)
 
     @abstractmethod
-    def plain(self, x: Array, w: Array, **params: Any) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
-        """The float op as a map of x's tangent, and of w's."""
+    def product(self, x: NDArray, w: NDArray, **params: Any) -> NDArray:
+        """The sums of whole numbers, int64."""
+
+    @abstractmethod
+    def traced_product(self, q: Array, x_grid: Grid, w: Array, w_dtype: DType, **params: Any) -> Array:
+        """`product` in ops, of stored integers and whole weights."""
+
+    @abstractmethod
+    def row(self, w_scale: NDArray, channels: Shape, ndim: int, **params: Any) -> tuple[NDArray, Shape]:
+        """The scales, repeated per channel, and the shape in which they lie against the result."""
+
+    @abstractmethod
+    def traced_row(self, w_scale: Array, channels: Shape, **params: Any) -> Array:
+        """The scales, one per channel, in the order of the result's dimensions."""
+
+    @abstractmethod
+    def plain(self, x: Array, w: Array, **params: Any) -> Array:
+        """The float op."""
 
     @abstractmethod
     def bias_dims(self, y: Array, b: Array, **params: Any) -> Axes:
@@ -165,6 +215,7 @@ class QDot(_Weighted):
     """
 
     name = "qdot"
+    kind = "dense"
 
     def infer(
         self,
@@ -185,80 +236,39 @@ class QDot(_Weighted):
         _check_weights(self, w, w_scale, b, wc, channels, w_dtype)
         return out.strong()
 
-    def exact(
-        self,
-        q: NDArray,
-        w: NDArray,
-        w_scale: NDArray,
-        b: NDArray,
-        /,
-        *,
-        x_grid: Grid,
-        y_grid: Grid,
-        lo: int,
-        hi: int,
-        w_dtype: DType,
-        rounding: Rounding,
-        dimension_numbers: DotDimensionNumbers,
-    ) -> NDArray:
-        numbers = dimension_numbers
-        centred = (q.astype(np.int32) - x_grid.zero_point).astype(np.int16)
-        stored = weight_integers(w, w_scale, w_dtype).astype(np.int16)
-        acc = dot_general.eval(centred, stored, dimension_numbers=numbers, preferred_element_type=dtypes.int64)
-        scale, shape = self._row(w_scale, b.shape, acc.ndim, numbers)
-        acc = acc + stored_bias(b.reshape(shape), x_grid, scale)
-        if y_grid.dtype != dtypes.int16:
-            acc = wrap32(acc)
-        return requantize_products(acc, x_grid.scale, scale, y_grid, lo, hi, rounding, "dense")  # pyright: ignore[reportArgumentType]
+    def product(self, x: NDArray, w: NDArray, *, dimension_numbers: DotDimensionNumbers) -> NDArray:
+        return dot_general.eval(x, w, dimension_numbers=dimension_numbers, preferred_element_type=dtypes.int64)
 
-    def _row(self, w_scale: NDArray, channels: Shape, ndim: int, numbers: DotDimensionNumbers) -> tuple[NDArray, Shape]:
-        """The scales, repeated per channel, and the shape in which they lie against the result."""
-        (_, wc), (_, wb) = numbers
+    def traced_product(
+        self, q: Array, x_grid: Grid, w: Array, w_dtype: DType, *, dimension_numbers: DotDimensionNumbers
+    ) -> Array:
+        acc = quant_integer.dense(q, x_grid, w, w_dtype, dimension_numbers)
+        if acc is not None:
+            return acc
+        depth = math.prod(w.shape[i] for i in dimension_numbers[0][1])
+        work = dtypes.float32 if depth * _largest(x_grid) * 127 < EXACT_FLOAT32 else dtypes.float64
+        centred, weights = cast(sub(q, like(q, x_grid.zero_point)), work), cast(w, work)
+        found = dot_general(centred, weights, dimension_numbers=dimension_numbers, precision=EXACT)
+        return cast(found, dtypes.int64)
+
+    def row(
+        self, w_scale: NDArray, channels: Shape, ndim: int, *, dimension_numbers: DotDimensionNumbers
+    ) -> tuple[NDArray, Shape]:
+        (_, wc), (_, wb) = dimension_numbers
         order = (*wb, *free(w_scale.ndim, wc, wb))
         row = np.broadcast_to(w_scale.transpose(*order, *wc).reshape([w_scale.shape[i] for i in order]), channels)
         shape = (*channels[: len(wb)], *(1,) * (ndim - len(channels)), *channels[len(wb) :])
         return row.reshape(shape), shape
 
-    def traced(
-        self,
-        q: Array,
-        w: Array,
-        w_scale: Array,
-        b: Array,
-        /,
-        *,
-        x_grid: Grid,
-        y_grid: Grid,
-        lo: int,
-        hi: int,
-        w_dtype: DType,
-        rounding: Rounding,
-        dimension_numbers: DotDimensionNumbers,
-    ) -> Array:
+    def traced_row(self, w_scale: Array, channels: Shape, *, dimension_numbers: DotDimensionNumbers) -> Array:
         (_, wc), (_, wb) = dimension_numbers
-        depth = math.prod(w.shape[i] for i in wc)
-        stored = stored_weights(w, w_scale, w_dtype)
-        acc = quant_integer.dense(q, x_grid, stored, w_dtype, dimension_numbers)
-        if acc is None:
-            exact32 = depth * _largest(x_grid) * 127 < EXACT_FLOAT32
-            work = dtypes.float32 if exact32 else dtypes.float64
-            centred, weights = cast(sub(q, like(q, x_grid.zero_point)), work), cast(stored, work)
-            found = dot_general(centred, weights, dimension_numbers=dimension_numbers, precision=EXACT)
-            acc = cast(found, dtypes.int64)
-        row = _as_row(w_scale, b.shape, wc, wb)
-        real = _factor(x_grid, y_grid, row)
-        dims = _channel_dims(acc.ndim, b.ndim, len(wb))
-        bias = _traced_bias(b, x_grid, row)
-        return _requantized(acc, bias, real, dims, x_grid, y_grid, lo, hi, rounding, "dense")
+        order = (*wb, *free(w_scale.ndim, wc, wb))
+        moved = transpose(w_scale, permutation=(*order, *wc))
+        row = reshape(moved, shape=tuple(w_scale.shape[i] for i in order))
+        return broadcast_in_dim(row, shape=channels, broadcast_dimensions=tuple(range(len(channels))))
 
-    def plain(
-        self, x: Array, w: Array, *, dimension_numbers: DotDimensionNumbers, **params: Any
-    ) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
-        numbers = dimension_numbers
-        return (
-            lambda t: dot_general(t, w, dimension_numbers=numbers),
-            lambda t: dot_general(x, t, dimension_numbers=numbers),
-        )
+    def plain(self, x: Array, w: Array, **params: Any) -> Array:
+        return dot_general(x, w, **params)
 
     def bias_dims(self, y: Array, b: Array, *, dimension_numbers: DotDimensionNumbers, **params: Any) -> Axes:
         return _channel_dims(y.ndim, b.ndim, len(dimension_numbers[1][1]))
@@ -287,14 +297,6 @@ def _channel_dims(ndim: int, channels: int, batch: int) -> Axes:
     return (*range(batch), *range(ndim - channels + batch, ndim))
 
 
-def _as_row(w_scale: Array, channels: Shape, wc: Axes, wb: Axes) -> Array:
-    """Scales of w's rank as one per channel, in the order of the result's dimensions."""
-    order = (*wb, *free(w_scale.ndim, wc, wb))
-    moved = transpose(w_scale, permutation=(*order, *wc))
-    row = reshape(moved, shape=tuple(w_scale.shape[i] for i in order))
-    return broadcast_in_dim(row, shape=channels, broadcast_dimensions=tuple(range(len(channels))))
-
-
 @final
 class QConv(_Weighted):
     """Quantized convolution plus bias: (x, w, w_scale, b); parameters as of `conv_general_dilated`.
@@ -304,6 +306,7 @@ class QConv(_Weighted):
     """
 
     name = "qconv"
+    kind = "conv"
 
     def infer(
         self,
@@ -338,76 +341,27 @@ class QConv(_Weighted):
         _check_weights(self, w, w_scale, b, tuple(summed), (w.shape[o],), w_dtype)
         return out.strong()
 
-    def exact(
-        self,
-        q: NDArray,
-        w: NDArray,
-        w_scale: NDArray,
-        b: NDArray,
-        /,
-        *,
-        x_grid: Grid,
-        y_grid: Grid,
-        lo: int,
-        hi: int,
-        w_dtype: DType,
-        rounding: Rounding,
-        dimension_numbers: ConvDimensionNumbers,
-        **params: Any,
-    ) -> NDArray:
-        centred = (q.astype(np.int32) - x_grid.zero_point).astype(np.int16)
-        stored = weight_integers(w, w_scale, w_dtype).astype(np.int16)
-        acc = conv_general_dilated.eval(
-            centred,
-            stored,
-            dimension_numbers=dimension_numbers,
-            batch_group_count=1,
-            preferred_element_type=dtypes.int64,
-            **params,
-        )
-        channel = dimension_numbers.out_spec[1]
-        shape = tuple(-1 if i == channel else 1 for i in range(acc.ndim))
-        scale = np.broadcast_to(w_scale.reshape(-1), b.shape).reshape(shape)
-        acc = acc + stored_bias(b.reshape(shape), x_grid, scale)
-        if y_grid.dtype != dtypes.int16:
-            acc = wrap32(acc)
-        return requantize_products(acc, x_grid.scale, scale, y_grid, lo, hi, rounding)  # pyright: ignore[reportArgumentType]
+    def product(self, x: NDArray, w: NDArray, **params: Any) -> NDArray:
+        return conv_general_dilated.eval(x, w, batch_group_count=1, preferred_element_type=dtypes.int64, **params)
 
-    def traced(
-        self,
-        q: Array,
-        w: Array,
-        w_scale: Array,
-        b: Array,
-        /,
-        *,
-        x_grid: Grid,
-        y_grid: Grid,
-        lo: int,
-        hi: int,
-        w_dtype: DType,
-        rounding: Rounding,
-        **params: Any,
-    ) -> Array:
-        numbers: ConvDimensionNumbers = params["dimension_numbers"]
-        stored = stored_weights(w, w_scale, w_dtype)
-        acc = quant_integer.convolution(q, x_grid, stored, w_dtype, **params)
-        if acc is None:
-            centred = cast(sub(q, like(q, x_grid.zero_point)), dtypes.float32)
-            acc = _exact_conv(centred, stored, _largest(x_grid), **params)
-        row = broadcast_in_dim(reshape(w_scale, shape=(w_scale.size,)), shape=b.shape, broadcast_dimensions=(0,))
-        real = _factor(x_grid, y_grid, row)
-        dims = (numbers.out_spec[1],)
-        bias = _traced_bias(b, x_grid, row)
-        return _requantized(acc, bias, real, dims, x_grid, y_grid, lo, hi, rounding, "conv")
+    def traced_product(self, q: Array, x_grid: Grid, w: Array, w_dtype: DType, **params: Any) -> Array:
+        acc = quant_integer.convolution(q, x_grid, w, w_dtype, **params)
+        if acc is not None:
+            return acc
+        centred = cast(sub(q, like(q, x_grid.zero_point)), dtypes.float32)
+        return _exact_conv(centred, w, _largest(x_grid), **params)
 
-    def plain(
-        self, x: Array, w: Array, *, x_grid: Grid, y_grid: Grid, lo: int, hi: int, rounding: Rounding, **params: Any
-    ) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
-        return (
-            lambda t: conv_general_dilated(t, w, batch_group_count=1, **params),
-            lambda t: conv_general_dilated(x, t, batch_group_count=1, **params),
-        )
+    def row(
+        self, w_scale: NDArray, channels: Shape, ndim: int, *, dimension_numbers: ConvDimensionNumbers, **params: Any
+    ) -> tuple[NDArray, Shape]:
+        shape = tuple(-1 if i == dimension_numbers.out_spec[1] else 1 for i in range(ndim))
+        return np.broadcast_to(w_scale.reshape(-1), channels).reshape(shape), shape
+
+    def traced_row(self, w_scale: Array, channels: Shape, **params: Any) -> Array:
+        return broadcast_in_dim(reshape(w_scale, shape=(w_scale.size,)), shape=channels, broadcast_dimensions=(0,))
+
+    def plain(self, x: Array, w: Array, **params: Any) -> Array:
+        return conv_general_dilated(x, w, batch_group_count=1, **params)
 
     def bias_dims(self, y: Array, b: Array, *, dimension_numbers: ConvDimensionNumbers, **params: Any) -> Axes:
         return (dimension_numbers.out_spec[1],)

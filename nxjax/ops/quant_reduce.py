@@ -9,7 +9,7 @@ import numpy as np
 
 from nxjax.errors import ShapeError
 from nxjax.ops.arithmetic import abs, add, div, mul, sub
-from nxjax.ops.base import NDArray, check_counted_axes, constant, like, move_batch
+from nxjax.ops.base import NDArray, RemovesAxes, check_counted_axes, constant, like, move_batch
 from nxjax.ops.bitwise import shift_right_arithmetic
 from nxjax.ops.compare import gt
 from nxjax.ops.convert import cast
@@ -29,7 +29,7 @@ from nxjax.trace.types import ArrayType, Shape
 Axes = tuple[int, ...]
 
 
-class _Total(Quantized):
+class _Total(RemovesAxes, Quantized):
     """A sum over axes, rescaled."""
 
     def infer(self, x: ArrayType, /, *, axes: Axes, x_grid: Grid, y_grid: Grid, rounding: Rounding) -> ArrayType:
@@ -49,12 +49,6 @@ class _Total(Quantized):
         return to_output_grid(
             rescale_by(total, *self.factor(count, x_grid, y_grid, rounding), rounding), y_grid, *y_grid.limits
         )
-
-    def batch(self, size: int, args: Arrays, dims: Dims, *, axes: Axes, **params: Any) -> tuple[Any, Any]:
-        d = dims[0]
-        assert d is not None
-        moved = tuple(a + (a >= d) for a in axes)
-        return self(args[0], axes=moved, **params), d - sum(a < d for a in moved)
 
 
 @final

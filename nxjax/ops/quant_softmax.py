@@ -8,7 +8,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.ops.arithmetic import add, div, max, min, mul, sub
-from nxjax.ops.base import NDArray, check_counted_axis, like, require
+from nxjax.ops.base import KeepsAxis, NDArray, check_counted_axis, like, require
 from nxjax.ops.bitwise import and_, clz, shift_left, shift_right_arithmetic
 from nxjax.ops.compare import ge, gt, lt
 from nxjax.ops.composite_softmax import softmax as float_softmax
@@ -24,7 +24,7 @@ from nxjax.ops.reduce import reduce_max, reduce_sum
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Arrays, Dims, Tangents
+from nxjax.trace.core import Array, Arrays, Tangents
 from nxjax.trace.types import ArrayType
 
 INT32_MAX: Final = 2**31 - 1
@@ -91,7 +91,7 @@ def _one_over_one_plus(a: Array) -> Array:
 
 
 @final
-class QSoftmax(Quantized):
+class QSoftmax(KeepsAxis, Quantized):
     """Quantized softmax along ``axis``; the result's grid is `fixed.softmax.softmax_grid`."""
 
     name = "qsoftmax"
@@ -142,11 +142,6 @@ class QSoftmax(Quantized):
         # The grid ends at 255/256: a mask would stop the gradient of every confident prediction.
         y = self(*primals, **params)
         return y, None if tangents[0] is None else self.tangent(y, primals, tangents, **params)
-
-    def batch(self, size: int, args: Arrays, dims: Dims, *, axis: int, **params: Any) -> tuple[Any, Any]:
-        d = dims[0]
-        assert d is not None
-        return self(args[0], axis=axis + (axis >= d), **params), d
 
 
 qsoftmax = QSoftmax()

@@ -14,9 +14,11 @@ from nxjax.ops.base import (
     LinearOp,
     NDArray,
     Nondifferentiable,
+    RemovesAxes,
     check_counted_axes,
     check_dtype,
     constant,
+    declared,
     like,
 )
 from nxjax.ops.compare import eq, gt, lt
@@ -24,28 +26,22 @@ from nxjax.ops.convert import cast, convert_element_type
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
+from nxjax.trace.core import Array, Arrays, Linear, Tangents
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
 
 
-class Reduce(Combining):
+class Reduce(RemovesAxes, Combining):
     """Combines the elements along ``axes``, which disappear from the shape."""
 
     allowed: ClassVar[frozenset[DType]] = dtypes.NUMBER
-    hlo: ClassVar[str]
+    hlo: ClassVar[str] = ""
     wide: ClassVar[bool] = False  # 16-bit and smaller floats accumulate in float32
 
     def infer(self, x: ArrayType, /, *, axes: tuple[int, ...]) -> ArrayType:
         check_dtype(self, self.allowed, x)
         check_counted_axes(self, axes, x.ndim)
         return x.with_shape(tuple(n for i, n in enumerate(x.shape) if i not in axes))
-
-    def batch(self, size: int, args: Arrays, dims: Dims, *, axes: tuple[int, ...]) -> tuple[Any, Any]:
-        d = dims[0]
-        assert d is not None
-        moved = tuple(a + (a >= d) for a in axes)
-        return self(args[0], axes=moved), d - sum(a < d for a in moved)
 
     def stablehlo(self, b: Any, out: ArrayType, x: Any, /, *, axes: tuple[int, ...]) -> Any:
         dtype = x.type.dtype
@@ -63,9 +59,6 @@ class ReduceSum(LinearOp, Reduce):
     name = "reduce_sum"
     hlo = "add"
     wide = True
-
-    def identity(self, dtype: DType) -> Any:
-        return 0
 
     def eval(self, x: NDArray, /, *, axes: tuple[int, ...]) -> NDArray:
         wide = np.float32 if x.dtype.itemsize < 4 and x.dtype in dtypes.FLOAT else x.dtype
@@ -177,52 +170,6 @@ def scaled(x: Array, e: Array) -> Array:
     return x
 
 
-class _Extremum(Reduce):
-    """NaN wins. The tangent is the mean of those of the elements that attain the extremum."""
-
-    allowed = dtypes.NUMERIC - dtypes.COMPLEX
-
-    def jvp(self, primals: Arrays, tangents: Tangents, *, axes: tuple[int, ...]) -> tuple[Array, Array | None]:
-        (x,), (t,) = primals, tangents
-        y = self(x, axes=axes)
-        if t is None:
-            return y, None
-        kept = tuple(i for i in range(x.ndim) if i not in axes)
-        spread = broadcast_in_dim(y, shape=x.shape, broadcast_dimensions=kept)
-        attained = convert_element_type(eq(x, spread), dtype=x.dtype)
-        return y, div(reduce_sum(mul(t, attained), axes=axes), reduce_sum(attained, axes=axes))
-
-
-@final
-class ReduceMax(_Extremum):
-    """Largest along ``axes``; of no elements, the smallest value of the dtype."""
-
-    name = "reduce_max"
-    hlo = "maximum"
-
-    def identity(self, dtype: DType) -> Any:
-        return lowest(dtype)
-
-    def eval(self, x: NDArray, /, *, axes: tuple[int, ...]) -> NDArray:
-        start = np.asarray(self.identity(x.dtype)).astype(x.dtype)
-        return np.asarray(np.maximum.reduce(x, axis=axes, initial=start), x.dtype) if axes else x
-
-
-@final
-class ReduceMin(_Extremum):
-    """Smallest along ``axes``; of no elements, the largest value of the dtype."""
-
-    name = "reduce_min"
-    hlo = "minimum"
-
-    def identity(self, dtype: DType) -> Any:
-        return highest(dtype)
-
-    def eval(self, x: NDArray, /, *, axes: tuple[int, ...]) -> NDArray:
-        start = np.asarray(self.identity(x.dtype)).astype(x.dtype)
-        return np.asarray(np.minimum.reduce(x, axis=axes, initial=start), x.dtype) if axes else x
-
-
 def lowest(dtype: DType) -> Any:
     """The value below all others: -inf, the smallest integer, False."""
     if dtype in dtypes.INEXACT:
@@ -242,56 +189,68 @@ def has_infinity(dtype: DType) -> bool:
     return dtype not in dtypes.FLOAT or dtype.itemsize > 1 or dtype == dtypes.float8_e5m2
 
 
+class _Extremum(Reduce):
+    """NaN wins. The tangent is the mean of those of the elements that attain the extremum."""
+
+    allowed = dtypes.NUMERIC - dtypes.COMPLEX
+    ufunc: ClassVar[Any] = np.maximum
+
+    def eval(self, x: NDArray, /, *, axes: tuple[int, ...]) -> NDArray:
+        start = np.asarray(self.identity(x.dtype)).astype(x.dtype)
+        return np.asarray(type(self).ufunc.reduce(x, axis=axes, initial=start), x.dtype) if axes else x
+
+    def jvp(self, primals: Arrays, tangents: Tangents, *, axes: tuple[int, ...]) -> tuple[Array, Array | None]:
+        (x,), (t,) = primals, tangents
+        y = self(x, axes=axes)
+        if t is None:
+            return y, None
+        kept = tuple(i for i in range(x.ndim) if i not in axes)
+        spread = broadcast_in_dim(y, shape=x.shape, broadcast_dimensions=kept)
+        attained = convert_element_type(eq(x, spread), dtype=x.dtype)
+        return y, div(reduce_sum(mul(t, attained), axes=axes), reduce_sum(attained, axes=axes))
+
+
 class _Logic(Nondifferentiable, Reduce):
+    """Bit by bit, of booleans by their truth."""
+
     allowed = dtypes.BITS
-
-
-@final
-class ReduceAnd(_Logic):
-    """Bitwise (logical) and along ``axes``."""
-
-    name = "reduce_and"
-    hlo = "and"
-
-    def identity(self, dtype: DType) -> Any:
-        return True if dtype == dtypes.bool_ else -1 if dtype in dtypes.SIGNED else dtypes.integer_info(dtype).max
+    ufunc: ClassVar[Any] = np.bitwise_or
 
     def eval(self, x: NDArray, /, *, axes: tuple[int, ...]) -> NDArray:
-        return np.asarray(np.bitwise_and.reduce(x, axis=axes), x.dtype) if axes else x
+        return np.asarray(type(self).ufunc.reduce(x, axis=axes), x.dtype) if axes else x
 
 
-@final
-class ReduceOr(_Logic):
-    """Bitwise (logical) or along ``axes``."""
-
-    name = "reduce_or"
-    hlo = "or"
-
-    def identity(self, dtype: DType) -> Any:
-        return 0
-
-    def eval(self, x: NDArray, /, *, axes: tuple[int, ...]) -> NDArray:
-        return np.asarray(np.bitwise_or.reduce(x, axis=axes), x.dtype) if axes else x
-
-
-@final
-class ReduceXor(_Logic):
-    """Bitwise (logical) exclusive or along ``axes``."""
-
-    name = "reduce_xor"
-    hlo = "xor"
-
-    def identity(self, dtype: DType) -> Any:
-        return 0
-
-    def eval(self, x: NDArray, /, *, axes: tuple[int, ...]) -> NDArray:
-        return np.asarray(np.bitwise_xor.reduce(x, axis=axes), x.dtype) if axes else x
+def _all_bits(dtype: DType) -> Any:
+    return True if dtype == dtypes.bool_ else -1 if dtype in dtypes.SIGNED else dtypes.integer_info(dtype).max
 
 
 reduce_sum = ReduceSum()
 reduce_prod = ReduceProd()
-reduce_max = ReduceMax()
-reduce_min = ReduceMin()
-reduce_and = ReduceAnd()
-reduce_or = ReduceOr()
-reduce_xor = ReduceXor()
+reduce_max = declared(
+    _Extremum,
+    "reduce_max",
+    "Largest along ``axes``; of no elements, the smallest value of the dtype.",
+    hlo="maximum",
+    ufunc=np.maximum,
+    start=lowest,
+)
+reduce_min = declared(
+    _Extremum,
+    "reduce_min",
+    "Smallest along ``axes``; of no elements, the largest value of the dtype.",
+    hlo="minimum",
+    ufunc=np.minimum,
+    start=highest,
+)
+reduce_and = declared(
+    _Logic,
+    "reduce_and",
+    "Bitwise (logical) and along ``axes``.",
+    hlo="and",
+    ufunc=np.bitwise_and,
+    start=_all_bits,
+)
+reduce_or = declared(_Logic, "reduce_or", "Bitwise (logical) or along ``axes``.", hlo="or", ufunc=np.bitwise_or)
+reduce_xor = declared(
+    _Logic, "reduce_xor", "Bitwise (logical) exclusive or along ``axes``.", hlo="xor", ufunc=np.bitwise_xor
+)

@@ -13,6 +13,7 @@ from nxjax.errors import DtypeError, ShapeError
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.arithmetic import sub
 from nxjax.ops.base import (
+    KeepsAxis,
     LinearOp,
     NDArray,
     all_weak,
@@ -255,7 +256,7 @@ class Concatenate(LinearOp):
 
 
 @final
-class Split(LinearOp):
+class Split(KeepsAxis, LinearOp):
     """The pieces of ``sizes`` that lie one after the other along ``axis``."""
 
     name = "split"
@@ -281,11 +282,6 @@ class Split(LinearOp):
         types = self.infer(x.type, sizes=sizes, axis=axis)
         filled = (zeros(t) if ct is None else ct for ct, t in zip(cts, types, strict=True))
         return (concatenate(*filled, dimension=axis),)
-
-    def batch(self, size: int, args: Arrays, dims: Dims, *, sizes: Shape, axis: int) -> tuple[Any, Any]:
-        d = dims[0]
-        assert d is not None
-        return self(args[0], sizes=sizes, axis=axis + (axis >= d)), (d,) * len(sizes)
 
     def stablehlo(self, b: Any, out: Any, x: Any, /, *, sizes: Shape, axis: int) -> Any:
         pieces: list[Any] = []

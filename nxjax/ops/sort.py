@@ -9,7 +9,17 @@ import numpy as np
 
 from nxjax.errors import ShapeError
 from nxjax.ops.arithmetic import sub
-from nxjax.ops.base import NDArray, check_counted_axis, check_dtype, constant, equal_shapes, like, move_batch, require
+from nxjax.ops.base import (
+    KeepsAxis,
+    NDArray,
+    check_counted_axis,
+    check_dtype,
+    constant,
+    equal_shapes,
+    like,
+    move_batch,
+    require,
+)
 from nxjax.ops.bitwise import and_, not_, or_, shift_left, xor
 from nxjax.ops.compare import eq, lt, ne
 from nxjax.ops.convert import bitcast_convert_type, convert_element_type
@@ -211,7 +221,7 @@ def largest_first(x: NDArray, axis: int) -> NDArray:
 
 
 @final
-class TopK(Op):
+class TopK(KeepsAxis):
     """The ``k`` largest elements along ``axis``, largest first, and their indices; equal ones in order of index.
 
     Floats have the total order of IEEE 754: NaN, inf, ..., 0.0, -0.0, ..., -inf, -NaN.
@@ -237,11 +247,6 @@ class TopK(Op):
         values, index = self(*primals, k=k, axis=axis)
         t = tangents[0]
         return (values, index), (None if t is None else take_along(t, index, axis), None)
-
-    def batch(self, size: int, args: Arrays, dims: Dims, *, k: int, axis: int) -> tuple[Any, Any]:
-        d = dims[0]
-        assert d is not None
-        return self(args[0], k=k, axis=axis + (axis >= d)), (d, d)
 
     def expand(self, x: Array, /, *, k: int, axis: int) -> tuple[Array, Array]:
         key = total_bits(x) if x.dtype in dtypes.FLOAT else x

@@ -47,21 +47,31 @@ def interned(kind: type[T], *args: Any) -> T:
     return found
 
 
+class Keyed:
+    """What programs hold: equal where its ``key`` is, so that equal calls compile once, and printed by ``qualname``."""
+
+    def __init__(self, qualname: str, *key: Any) -> None:
+        self.__qualname__ = qualname
+        self._key = key
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Keyed) and type(other) is type(self) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
 @final
-class HostFunction:
+class HostFunction(Keyed):
     """A user's function on the flat arguments it was called with."""
 
     def __init__(self, function: Callable[..., Any], in_def: tree.TreeDef) -> None:
+        super().__init__(getattr(function, "__qualname__", type(function).__name__), function, in_def)
         self.function = function
         self.in_def = in_def
-        self.__qualname__ = getattr(function, "__qualname__", type(function).__name__)
-        self._key = (function, in_def)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, HostFunction) and self._key == other._key
 
     def __hash__(self) -> int:
-        return hash(self.in_def)
+        return hash(self.in_def)  # the function may not hash
 
     def __call__(self, arrays: Sequence[NDArray]) -> Any:
         args, kwargs = tree.unflatten(self.in_def, [wrap(np.asarray(a)) for a in arrays])
@@ -145,18 +155,12 @@ class Callback(Op):
 
 
 @final
-class Structure:
+class Structure(Keyed):
     """A pytree structure as an op parameter: prints alike in every process."""
 
     def __init__(self, structure: tree.TreeDef) -> None:
+        super().__init__(str(structure), structure)
         self.structure = structure
-        self.__qualname__ = str(structure)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Structure) and self.structure == other.structure
-
-    def __hash__(self) -> int:
-        return hash(self.structure)
 
 
 @final

@@ -37,7 +37,7 @@ from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.auxiliary import Flat
 from nxjax.transforms.call import jit_call
-from nxjax.transforms.callback import Callback
+from nxjax.transforms.callback import Callback, Keyed
 from nxjax.transforms.control.cond import choose, switch
 from nxjax.transforms.control.loop import LoopParams
 from nxjax.transforms.control.scan import scan
@@ -74,7 +74,7 @@ Categories = frozenset[Category]
 
 
 @final
-class CheckSite:
+class CheckSite(Keyed):
     """A place where something may go wrong: what is said then, of the arrays that are handed on with the failure.
 
     ``among``: the sites of an error that is checked once more; the first of the arrays says which of them it is.
@@ -89,17 +89,13 @@ class CheckSite:
         source: Source | None = None,
         among: tuple[CheckSite, ...] = (),
     ) -> None:
+        super().__init__(repr(text), kind, text, types, in_def, among)
         self.kind = kind
         self.text = text
         self.types = types
         self.in_def = in_def
         self.source = source
         self.among = among
-        self.__qualname__ = repr(text)
-        self._key = (kind, text, types, in_def, among)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, CheckSite) and self._key == other._key
 
     def __hash__(self) -> int:
         return hash((self.kind, self.text))

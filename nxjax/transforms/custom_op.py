@@ -24,7 +24,7 @@ from nxjax.trace.core import Array, Arrays, Dims, Op, Tangents, Tracer
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType, Shape, ShapeDtypeStruct
 from nxjax.transforms.auxiliary import pair_given
-from nxjax.transforms.callback import pure_callback
+from nxjax.transforms.callback import Keyed, pure_callback
 from nxjax.transforms.custom_jvp import custom_jvp_call
 from nxjax.transforms.custom_vjp import Forward, Pull, custom_lin, custom_vjp_call
 from nxjax.transforms.jvp import instantiate, jvp_flat
@@ -402,20 +402,13 @@ def _types(xs: Sequence[NDArray]) -> list[ArrayType]:
     return [ArrayType(x.shape, x.dtype) for x in xs]
 
 
-class _Held:
-    """An op with its settings, as a function that programs hold: equal for equal calls, so that they compile once."""
+class _Held(Keyed):
+    """An op with its settings, as a function that programs hold."""
 
     def __init__(self, words: str, op: CustomOp, params: tuple[tuple[str, Any], ...], *more: Any) -> None:
+        super().__init__(f"{words} {op.name}", op, params, more)
         self.op = op
         self.params = params
-        self.__qualname__ = f"{words} {op.name}"  # how programs print it
-        self._key = (op, params, more)
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self._key == other._key  # pyright: ignore[reportAttributeAccessIssue]
-
-    def __hash__(self) -> int:
-        return hash(self._key)
 
 
 @final

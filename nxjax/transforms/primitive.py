@@ -33,7 +33,7 @@ from nxjax.trace.core import (
     use,
 )
 from nxjax.trace.types import ArrayType, ShapeDtypeStruct
-from nxjax.transforms.callback import pure_callback
+from nxjax.transforms.callback import Keyed, pure_callback
 
 
 @final
@@ -340,19 +340,16 @@ class AxisData:
 
 
 @final
-class _OnHost:
+class _OnHost(Keyed):
     """The implementation of a primitive with its parameters, called back from compiled programs."""
 
     def __init__(self, primitive: Primitive, params: tuple[tuple[str, Any], ...]) -> None:
+        super().__init__(primitive.name, primitive, params)
         self.primitive = primitive
         self.params = params
-        self.__qualname__ = primitive.name
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _OnHost) and (self.primitive, self.params) == (other.primitive, other.params)
 
     def __hash__(self) -> int:
-        return hash(self.primitive)
+        return hash(self.primitive)  # parameters may not hash
 
     def __call__(self, *xs: Any) -> Any:
         y = self.primitive._host(*xs, **dict(self.params))  # pyright: ignore[reportPrivateUsage]
