@@ -10,19 +10,16 @@ from typing import Any, ClassVar, Final, final
 import numpy as np
 
 from nxjax.ops import composite_activation, elementary, rounding, special
-from nxjax.ops.arithmetic import add, min, mul, neg, sub
+from nxjax.ops.arithmetic import add, mul, neg, sub
 from nxjax.ops.base import Elementwise, NDArray, Unary, equal_shapes, like, require
 from nxjax.ops.bitwise import shift_left
-from nxjax.ops.compare import gt, lt
 from nxjax.ops.convert import cast
-from nxjax.ops.elementary import exp
 from nxjax.ops.fixed import elementwise as fixed
 from nxjax.ops.fixed.elementwise import scale_of
 from nxjax.ops.fixed.functions import FUNCTIONS, table, unary
 from nxjax.ops.quant_base import Quantized, sum_tangents
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.ops.quant_traced import all_grid_integers, look_up, rescale_static, to_output_grid, wrap_int32
-from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, Tangents, find_op, get_op
 from nxjax.trace.types import ArrayType
@@ -124,29 +121,8 @@ class QMul(_Binary):
         return sum_tangents([None if ta is None else mul(ta, b), None if tb is None else mul(a, tb)])
 
 
-def _leaky_slope(x: Array, alpha: float) -> Array:
-    return select_n(gt(x, like(x, 0)), like(x, alpha), like(x, 1))
-
-
-def _elu_slope(x: Array) -> Array:
-    return select_n(gt(x, like(x, 0)), exp(min(x, like(x, 0))), like(x, 1))
-
-
-def _hard_swish_slope(x: Array) -> Array:
-    # d/dx x relu6(x + 3) / 6 = (2 x + 3) / 6 between -3 and 3
-    middle = mul(add(add(x, x), like(x, 3)), like(x, 1 / 6))
-    low = select_n(gt(x, like(x, -3)), like(x, 0), middle)
-    return select_n(lt(x, like(x, 3)), like(x, 1), low)
-
-
 # Where the ops live that functions are called after: imported, so that they are known by name.
 ORIGINS: Final = (composite_activation, elementary, rounding, special)
-# Derivatives of the functions that are no single op; those of the others are their op's.
-SLOPES: Final[dict[str, Callable[..., Array]]] = {
-    "leaky_relu": _leaky_slope,
-    "elu": _elu_slope,
-    "hard_swish": _hard_swish_slope,
-}
 
 
 @lru_cache(512)
@@ -240,8 +216,6 @@ class QUnary(Quantized, Elementwise):
     ) -> Any:
         (x,), (t,) = primals, tangents
         assert t is not None
-        if function in SLOPES:
-            return mul(t, SLOPES[function](x, **dict(parameters)))
         return get_op(function).jvp((x,), (t,), **dict(parameters))[1]
 
 

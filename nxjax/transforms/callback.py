@@ -137,6 +137,11 @@ class Callback(Op):
         # The user's memory, or that of an operand, which a later step may write over.
         return readonly(np.asarray(data, type.dtype))
 
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
+        if params["ordered"]:
+            raise ParameterError(f"{self.name}: an ordered callback has no order under vmap", fix="pass ordered=False")
+        return self.sequential(size, args, dims, params)
+
     def sequential(
         self, size: int, args: Arrays, dims: Dims, params: dict[str, Any], unroll: int = 1
     ) -> tuple[Any, Any]:
@@ -176,18 +181,8 @@ class PureCallback(Callback):
             fix="give the function that calls it a rule with nx.custom_jvp or nx.custom_vjp",
         )
 
-    def batch(
-        self,
-        size: int,
-        args: Arrays,
-        dims: Dims,
-        *,
-        callback: HostFunction,
-        result_types: tuple[ArrayType, ...],
-        out_def: Structure,
-        vmap_method: str | None,
-    ) -> tuple[Any, Any]:
-        params: dict[str, Any] = {"callback": callback, "out_def": out_def, "vmap_method": vmap_method}
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
+        vmap_method: str | None = params["vmap_method"]
         if vmap_method is None:
             raise ParameterError(
                 "pure_callback: vmap needs to know how to call the function on batches",
@@ -197,7 +192,7 @@ class PureCallback(Callback):
             )
         if vmap_method.startswith("sequential"):
             unroll = size if vmap_method == "sequential_unrolled" else 1
-            return self.sequential(size, args, dims, {**params, "result_types": result_types}, max(unroll, 1))
+            return self.sequential(size, args, dims, params, max(unroll, 1))
         values: list[Array] = []
         for x, d in zip(args, dims, strict=True):
             if d is not None or vmap_method == "broadcast_all":
@@ -206,9 +201,8 @@ class PureCallback(Callback):
                 values.append(reshape(x, shape=(1, *x.shape)))
             else:
                 values.append(x)
-        types = tuple(t.with_shape((size, *t.shape)) for t in result_types)
-        ys = self(*values, result_types=types, **params)
-        return ys, (0,) * len(types)
+        types = tuple(t.with_shape((size, *t.shape)) for t in params["result_types"])
+        return self(*values, **{**params, "result_types": types}), (0,) * len(types)
 
 
 @final
@@ -225,11 +219,6 @@ class IoCallback(Callback):
             fix="pass nx.lax.stop_gradient(x), or give the function that calls it a rule with nx.custom_jvp",
         )
 
-    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
-        if params["ordered"]:
-            raise ParameterError("io_callback: an ordered callback has no order under vmap", fix="pass ordered=False")
-        return self.sequential(size, args, dims, params)
-
 
 _muted: ContextVar[bool] = ContextVar("nxjax_muted", default=False)
 
@@ -244,17 +233,10 @@ def callbacks_disabled() -> Generator[None]:
         _muted.reset(token)
 
 
-@final
-class DebugCallback(Callback):
-    """A look at values: it changes nothing, has no results, and runs wherever the program computes its operands."""
+class Sink(Callback):
+    """Looks at values and has no results: derivatives pass it by."""
 
-    name = "debug_callback"
     effect = True
-
-    def call(self, xs: Sequence[NDArray], *, callback: HostFunction, **_: Any) -> tuple[NDArray, ...]:
-        if not _muted.get():
-            callback(xs)
-        return ()
 
     def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> Any:
         return self(*primals, **params), ()
@@ -262,12 +244,17 @@ class DebugCallback(Callback):
     def transpose(self, ct: Any, *args: Any, **params: Any) -> Tangents:
         return (None,) * len(args)
 
-    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
-        if params["ordered"]:
-            raise ParameterError(
-                "debug_callback: an ordered callback has no order under vmap", fix="pass ordered=False"
-            )
-        return self.sequential(size, args, dims, params)
+
+@final
+class DebugCallback(Sink):
+    """A look at values: it changes nothing, has no results, and runs wherever the program computes its operands."""
+
+    name = "debug_callback"
+
+    def call(self, xs: Sequence[NDArray], *, callback: HostFunction, **_: Any) -> tuple[NDArray, ...]:
+        if not _muted.get():
+            callback(xs)
+        return ()
 
 
 pure_callback_op = PureCallback()

@@ -29,7 +29,7 @@ from nxjax.ops.slicing import concatenate, dynamic_slice, part
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.boundary import api_boundary
-from nxjax.trace.core import Array, Arrays, Dims, Tangents
+from nxjax.trace.core import Array, Arrays, Dims
 from nxjax.trace.partition import PartitionSpec
 from nxjax.trace.program import Equation, Program, Var, subprograms
 from nxjax.trace.scope import replaying
@@ -37,7 +37,7 @@ from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.auxiliary import Flat
 from nxjax.transforms.call import jit_call
-from nxjax.transforms.callback import Callback, Keyed
+from nxjax.transforms.callback import Keyed, Sink
 from nxjax.transforms.control.cond import choose, switch
 from nxjax.transforms.control.loop import LoopParams
 from nxjax.transforms.control.scan import scan
@@ -126,25 +126,18 @@ class CheckSite(Keyed):
 
 
 @final
-class Check(Callback):
+class Check(Sink):
     """Raises unless its first operand is true. `checkify` takes it out of a program; elsewhere Python looks.
 
     ``callback`` is the `CheckSite`. With ``debug`` it does nothing where nobody checkifies.
     """
 
     name = "check"
-    effect = True
 
     def call(self, xs: Sequence[NDArray], *, callback: Any, debug: bool = False, **_: Any) -> tuple[NDArray, ...]:
         if not debug and not xs[0]:
             raise callback.error([wrap(x) for x in xs[1:]])
         return ()
-
-    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> Any:
-        return self(*primals, **params), ()
-
-    def transpose(self, ct: Any, *args: Any, **params: Any) -> Tangents:
-        return (None,) * len(args)
 
     def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         if dims[0] is None and all(d is None for d in dims):
@@ -363,6 +356,12 @@ class CheckStep(NamedTuple):
     looks: tuple[tuple[CheckSite, Look], ...]
     inner: tuple[CheckPlan, ...]
 
+    def walk(self, i: int, args: Arrays, state: CheckState, base: int) -> tuple[list[Array], CheckState]:
+        """`walk` of the plan ``i``, in a state of all sites of the equation, whose first has the code ``base``."""
+        start, plan = sum(len(p.sites) for p in self.inner[:i]), self.inner[i]
+        ys, part = walk(plan, args, state.of_sites(start, len(plan.sites)), base + start)
+        return ys, state.joined(start, part)
+
 
 @final
 class CheckPlan(NamedTuple):
@@ -439,7 +438,10 @@ def walk(plan: CheckPlan, args: Arrays, state: CheckState, base: int) -> tuple[l
                     state = state.noted(step.start, base + step.start, not_(xs[0]), xs[1:])
                 continue
             if step.inner:
-                ys, state = _inside(step, xs, state, base)
+                count = sum(len(p.sites) for p in step.inner)
+                inside = state.of_sites(step.start, count)
+                ys, part = _RULES[e.op.name](step, xs, inside, base + step.start)
+                state = state.joined(step.start, part)
             else:
                 y = e.op(*xs, **e.params)
                 ys = list(y) if e.op.multi else [y]
@@ -447,14 +449,6 @@ def walk(plan: CheckPlan, args: Arrays, state: CheckState, base: int) -> tuple[l
                 state = state.noted(i, base + i, *look(xs, ys))
         env.update(zip(e.outputs, ys, strict=True))
     return [env[v] if isinstance(v, Var) else v.value for v in program.outputs], state
-
-
-def _inside(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tuple[list[Array], CheckState]:
-    """An equation whose programs are looked into."""
-    name, start = step.equation.op.name, step.start
-    count = sum(len(p.sites) for p in step.inner)
-    ys, part = _RULES[name](step, xs, state.of_sites(start, count), base + start)
-    return ys, state.joined(start, part)
 
 
 def _call(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tuple[list[Array], CheckState]:
@@ -507,14 +501,10 @@ def _while(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tu
     p = step.equation.params
     # Plans are in the order of the parameters.
     order = [k for k, v in p.items() if isinstance(v, Program)]
-    starts = dict(zip(order, (0, len(step.inner[0].sites)), strict=True))
-    plans = dict(zip(order, step.inner, strict=True))
     operands = LoopParams.of(p).split(xs)
 
     def run(name: str, args: Arrays, before: CheckState) -> tuple[list[Array], CheckState]:
-        plan, start = plans[name], starts[name]
-        ys, part = walk(plan, args, before.of_sites(start, len(plan.sites)), base + start)
-        return ys, before.joined(start, part)
+        return step.walk(order.index(name), args, before, base)
 
     def holds(before: CheckState, values: Arrays) -> tuple[Array, CheckState]:
         (keep,), after = run("cond", operands._replace(carry=values).cond_inputs, before)
@@ -533,12 +523,9 @@ def _while(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tu
 
 def _cond(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tuple[list[Array], CheckState]:
     index, operands = xs[0], xs[1:]
-    starts = np.cumsum([0, *(len(p.sites) for p in step.inner)]).tolist()
 
     def branch(i: int, before: CheckState) -> tuple[list[Array], CheckState]:
-        plan = step.inner[i]
-        ys, part = walk(plan, operands, before.of_sites(starts[i], len(plan.sites)), base + starts[i])
-        return ys, before.joined(starts[i], part)
+        return step.walk(i, operands, before, base)
 
     if index.ndim:
         # One choice per element of a batch: every branch runs, and what is chosen is not known of a check.
