@@ -251,10 +251,9 @@ class Elementwise(Op):
 
     def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         first = next(d for d in dims if d is not None)
-        if all(d == first for d in dims):
-            return self(*args, **params), first
         moved = (move_batch(x, d, size, first) if d != first else x for x, d in zip(args, dims, strict=True))
-        return self(*moved, **params), first
+        y = self(*moved, **params)
+        return y, (first,) * len(y) if self.multi else first
 
 
 class Differentiable(Op):

@@ -42,6 +42,9 @@ class Collective(Op):
         """The op on whole values of the axis: ``args`` are batched over it at ``dims``."""
         raise NotImplementedError
 
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
+        return self(args[0], **params), dims[0]
+
     def eval(self, *xs: NDArray, **params: Any) -> Any:
         raise self.unbound(params)
 
@@ -111,9 +114,6 @@ class Reduction(Collective):
         y = self.shared(x, size) if d is None else self.combined(x, d)
         left = tuple(n for n in axis_names if n != axis_name)
         return (self(y, axis_names=left) if left else y), None
-
-    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
-        return self(args[0], **params), dims[0]
 
     def communicate(self, b: Any, out: ArrayType, x: Any, /, *, axis_names: Names, groups: Groups = None) -> Any:
         return b.all_reduce(self.hlo, x, axis_names, groups)
@@ -201,9 +201,6 @@ class Pvary(LinearOp, Collective):
     def batch_axis(self, axis_name: Any, size: int, args: Arrays, dims: Dims, *, axis_names: Names) -> tuple[Any, Any]:
         left = tuple(n for n in axis_names if n != axis_name)
         return (self(args[0], axis_names=left) if left else args[0]), dims[0]
-
-    def batch(self, size: int, args: Arrays, dims: Dims, *, axis_names: Names) -> tuple[Any, Any]:
-        return self(args[0], axis_names=axis_names), dims[0]
 
     def communicate(self, b: Any, out: ArrayType, x: Any, /, *, axis_names: Names) -> Any:
         return x

@@ -158,15 +158,8 @@ class ConvGeneralDilated(Contraction):
                 f"{feature_group_count} feature groups and {batch_group_count} batch groups",
                 expected="multiples",
             )
-        p = ConvParams(
-            window_strides,
-            padding,
-            lhs_dilation,
-            rhs_dilation,
-            feature_group_count,
-            batch_group_count,
-            dimension_numbers,
-        )
+        groups = feature_group_count, batch_group_count
+        p = ConvParams(window_strides, padding, lhs_dilation, rhs_dilation, *groups, dimension_numbers)
         for i, (n, size) in enumerate(zip(sizes, p.padded(sizes), strict=True)):
             if size < 0:
                 raise ShapeError(

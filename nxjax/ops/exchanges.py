@@ -194,9 +194,6 @@ class Ppermute(LinearOp, Collective):
         rows = (nothing if s is None else part(x, 0, s, s + 1) for s in found)
         return concatenate(*rows, dimension=0), 0
 
-    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
-        return self(args[0], **params), dims[0]
-
     def transpose(self, ct: Array, x: Linear, /, *, axis_names: Names, perm: tuple[tuple[int, int], ...]) -> Tangents:
         return (self(ct, axis_names=axis_names, perm=tuple((t, s) for s, t in perm)),)
 

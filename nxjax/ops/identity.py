@@ -11,45 +11,40 @@ from nxjax.trace.core import Array, Arrays, Dims, Linear, Op, Tangents
 from nxjax.trace.types import ArrayType
 
 
+class Same(Op):
+    """Gives its operand back."""
+
+    def infer(self, x: ArrayType, /, **_: Any) -> ArrayType:
+        return x
+
+    def eval(self, x: NDArray, /, **_: Any) -> NDArray:
+        return x
+
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
+        return self(args[0], **params), dims[0]
+
+    def stablehlo(self, b: Any, out: ArrayType, x: Any, /, **_: Any) -> Any:
+        return x
+
+
 @final
-class Copy(LinearOp):
+class Copy(LinearOp, Same):
     """The same value in memory of its own."""
 
     name = "copy"
 
-    def infer(self, x: ArrayType, /) -> ArrayType:
-        return x
-
-    def eval(self, x: NDArray, /) -> NDArray:
+    def eval(self, x: NDArray, /, **_: Any) -> NDArray:
         return np.array(x)
 
     def transpose(self, ct: Array, x: Linear, /) -> Tangents:
         return (ct,)
 
-    def batch(self, size: int, args: Arrays, dims: Dims) -> tuple[Any, Any]:
-        return self(args[0]), dims[0]
-
-    def stablehlo(self, b: Any, out: ArrayType, x: Any, /) -> Any:
-        return x
-
 
 @final
-class StopGradient(Nondifferentiable, Op):
+class StopGradient(Nondifferentiable, Same):
     """The value, taken as a constant by derivatives."""
 
     name = "stop_gradient"
-
-    def infer(self, x: ArrayType, /) -> ArrayType:
-        return x
-
-    def eval(self, x: NDArray, /) -> NDArray:
-        return x
-
-    def batch(self, size: int, args: Arrays, dims: Dims) -> tuple[Any, Any]:
-        return self(args[0]), dims[0]
-
-    def stablehlo(self, b: Any, out: ArrayType, x: Any, /) -> Any:
-        return x
 
 
 @final

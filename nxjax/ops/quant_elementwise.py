@@ -127,7 +127,7 @@ ORIGINS: Final = (composite_activation, elementary, rounding, special)
 
 @lru_cache(512)
 def _table(
-    function: str, x_grid: Grid, y_grid: Grid, rounding: Rounding, parameters: tuple[tuple[str, Any], ...]
+    function: str, x_grid: Grid, y_grid: Grid, rounding: Rounding, parameters: tuple[tuple[str, Any], ...] = ()
 ) -> NDArray:
     """The stored result for every stored argument."""
     stored = all_grid_integers(x_grid)
@@ -176,43 +176,14 @@ class QUnary(Quantized, Elementwise):
         require(self, known, "function", function, ", ".join(sorted(FUNCTIONS)) + " or an elementwise op")
         return x.strong()
 
-    def exact(
-        self,
-        q: NDArray,
-        /,
-        *,
-        function: str,
-        x_grid: Grid,
-        y_grid: Grid,
-        rounding: Rounding,
-        parameters: tuple[tuple[str, Any], ...] = (),
-    ) -> NDArray:
-        entries = _table(function, x_grid, y_grid, rounding, parameters)
-        return entries[q.astype(np.int32) - x_grid.limits[0]]
+    def exact(self, q: NDArray, /, *, x_grid: Grid, **params: Any) -> NDArray:
+        return _table(x_grid=x_grid, **params)[q.astype(np.int32) - x_grid.limits[0]]
 
-    def traced(
-        self,
-        q: Array,
-        /,
-        *,
-        function: str,
-        x_grid: Grid,
-        y_grid: Grid,
-        rounding: Rounding,
-        parameters: tuple[tuple[str, Any], ...] = (),
-    ) -> Array:
-        entries = _table(function, x_grid, y_grid, rounding, parameters)
-        return look_up(q, entries.astype(np.int32), x_grid)
+    def traced(self, q: Array, /, *, x_grid: Grid, **params: Any) -> Array:
+        return look_up(q, _table(x_grid=x_grid, **params).astype(np.int32), x_grid)
 
     def tangent(
-        self,
-        y: Array,
-        primals: Arrays,
-        tangents: Tangents,
-        *,
-        function: str,
-        parameters: tuple[tuple[str, Any], ...] = (),
-        **params: Any,
+        self, y: Array, primals: Arrays, tangents: Tangents, *, function: str, parameters: Any = (), **params: Any
     ) -> Any:
         (x,), (t,) = primals, tangents
         assert t is not None

@@ -108,22 +108,17 @@ class QAvgPool(Quantized):
         self, x: ArrayType, /, *, grid: Grid, window_dimensions: Shape, window_strides: Shape, padding: Pairs
     ) -> ArrayType:
         self.check(x, grid=grid)
-        return x.with_shape(window_shape(self, x, **_windows(window_dimensions, window_strides, padding))).strong()
+        windows = _windows(window_dimensions=window_dimensions, window_strides=window_strides, padding=padding)
+        return x.with_shape(window_shape(self, x, **windows)).strong()
 
-    def _counts(self, shape: Shape, **windows: Any) -> NDArray:
-        return reduce_window_sum.eval(np.ones(shape, np.int32), **windows)
-
-    def exact(
-        self, q: NDArray, /, *, grid: Grid, window_dimensions: Shape, window_strides: Shape, padding: Pairs
-    ) -> NDArray:
-        windows = _windows(window_dimensions, window_strides, padding)
+    def exact(self, q: NDArray, /, *, grid: Grid, **params: Any) -> NDArray:
+        windows = _windows(**params)
         sums = reduce_window_sum.eval(q.astype(np.int32), **windows)
-        return fixed.average(sums, self._counts(q.shape, **windows), *grid.limits).astype(grid.dtype)
+        counts = reduce_window_sum.eval(np.ones(q.shape, np.int32), **windows)
+        return fixed.average(sums, counts, *grid.limits).astype(grid.dtype)
 
-    def traced(
-        self, q: Array, /, *, grid: Grid, window_dimensions: Shape, window_strides: Shape, padding: Pairs
-    ) -> Array:
-        windows = _windows(window_dimensions, window_strides, padding)
+    def traced(self, q: Array, /, *, grid: Grid, **params: Any) -> Array:
+        windows = _windows(**params)
         sums = reduce_window_sum(q, **windows)
         counts = reduce_window_sum(like(q, 1), **windows)
         half = shift_right_arithmetic(counts, like(counts, 1))
@@ -131,54 +126,23 @@ class QAvgPool(Quantized):
         signed = select_n(gt(sums, like(sums, 0)), sub(like(size, 0), size), size)
         return clipped(signed, *grid.limits)
 
-    def tangent(
-        self,
-        y: Array,
-        primals: Arrays,
-        tangents: Tangents,
-        *,
-        grid: Grid,
-        window_dimensions: Shape,
-        window_strides: Shape,
-        padding: Pairs,
-    ) -> Any:
-        (t,) = tangents
+    def tangent(self, y: Array, primals: Arrays, tangents: Tangents, *, grid: Grid, **params: Any) -> Any:
+        (t,), windows = tangents, _windows(**params)
         assert t is not None
-        windows = _windows(window_dimensions, window_strides, padding)
         counts = reduce_window_sum(constant(1, dtypes.float32, t.shape), **windows)
         return div(reduce_window_sum(t, **windows), counts)
 
     def batch(
-        self,
-        size: int,
-        args: Arrays,
-        dims: Dims,
-        *,
-        grid: Grid,
-        window_dimensions: Shape,
-        window_strides: Shape,
-        padding: Pairs,
+        self, size: int, args: Arrays, dims: Dims, *, grid: Grid, padding: Pairs, **params: Any
     ) -> tuple[Any, Any]:
+        wider = {name: (1, *entries) for name, entries in params.items()}
         x = move_batch(args[0], dims[0], size)
-        y = self(
-            x,
-            grid=grid,
-            window_dimensions=(1, *window_dimensions),
-            window_strides=(1, *window_strides),
-            padding=((0, 0), *padding),
-        )
-        return y, 0
+        return self(x, grid=grid, padding=((0, 0), *padding), **wider), 0
 
 
-def _windows(window_dimensions: Shape, window_strides: Shape, padding: Pairs) -> dict[str, Any]:
+def _windows(*, window_dimensions: Shape, **params: Any) -> dict[str, Any]:
     ones = (1,) * len(window_dimensions)
-    return {
-        "window_dimensions": window_dimensions,
-        "window_strides": window_strides,
-        "padding": padding,
-        "base_dilation": ones,
-        "window_dilation": ones,
-    }
+    return {"window_dimensions": window_dimensions, **params, "base_dilation": ones, "window_dilation": ones}
 
 
 qmean = QMean()

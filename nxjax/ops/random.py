@@ -261,10 +261,6 @@ class Threefry2x32(Nondifferentiable, Elementwise):
             b = add(add(b, keys[(i + 2) % 3]), i + 1)
         return a, b
 
-    def batch(self, size: int, args: Arrays, dims: Dims) -> tuple[Any, Any]:
-        y, dim = super().batch(size, args, dims)
-        return y, (dim, dim)
-
 
 @final
 class RandomBits(OnKeys):

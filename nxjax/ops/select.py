@@ -165,3 +165,10 @@ def _spread(bound: Array, x: Array) -> Array:
 
 select_n = SelectN()
 clamp = Clamp()
+
+
+def select_leading(which: Array, no: Array, yes: Array) -> Array:
+    """``yes`` where ``which`` holds, else ``no``; ``which`` has leading axes of theirs."""
+    if which.shape != yes.shape:
+        which = broadcast_in_dim(which, shape=yes.shape, broadcast_dimensions=tuple(range(which.ndim)))
+    return select_n(which, no, yes)

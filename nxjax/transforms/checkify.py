@@ -23,7 +23,7 @@ from nxjax.ops.compare import eq, gt, lt, ne
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.identity import stop_gradient
 from nxjax.ops.reduce import reduce_or
-from nxjax.ops.select import select_n
+from nxjax.ops.select import select_leading, select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.ops.slicing import concatenate, dynamic_slice, part
 from nxjax.trace import dtypes, tree
@@ -183,7 +183,7 @@ class CheckState(NamedTuple):
     def noted(self, i: int, code: int, failed: Array, payload: Arrays) -> CheckState:
         """With site ``i``, whose code is ``code``, found ``failed`` unless an earlier one has."""
         new = and_(failed, not_(self.failed))
-        kept = tuple(_chosen(new, old, x) for old, x in zip(self.payload[i], map(_plain, payload), strict=True))
+        kept = tuple(select_leading(new, old, x) for old, x in zip(self.payload[i], map(_plain, payload), strict=True))
         mine = wrap(np.asarray(code, np.int32))
         return CheckState(
             or_(self.failed, failed),
@@ -195,10 +195,10 @@ class CheckState(NamedTuple):
         """The state after ``later``, of the same sites, which counts unless something failed before."""
         new = and_(later.failed, not_(self.failed))
         rows = tuple(
-            tuple(_chosen(new, old, x) for old, x in zip(*row, strict=True))
+            tuple(select_leading(new, old, x) for old, x in zip(*row, strict=True))
             for row in zip(self.payload, later.payload, strict=True)
         )
-        return CheckState(or_(self.failed, later.failed), _chosen(new, self.code, later.code), rows)
+        return CheckState(or_(self.failed, later.failed), select_leading(new, self.code, later.code), rows)
 
     def of_sites(self, start: int, count: int) -> CheckState:
         return CheckState(self.failed, self.code, self.payload[start : start + count])
@@ -212,11 +212,6 @@ def initial_state(sites: Sequence[CheckSite]) -> CheckState:
     """The state before anything was done."""
     zeros = tuple(tuple(wrap(np.zeros(t.shape, t.dtype)) for t in s.types) for s in sites)
     return CheckState(wrap(np.asarray(False)), wrap(np.asarray(0, np.int32)), zeros)
-
-
-def _chosen(new: Array, old: Array, x: Array) -> Array:
-    """``x`` where ``new``, a scalar, is true, else ``old``."""
-    return select_n(new if x.ndim == 0 else broadcast_in_dim(new, shape=x.shape, broadcast_dimensions=()), old, x)
 
 
 def _plain(x: Array) -> Array:
@@ -313,11 +308,7 @@ def _of_gather(e: Equation) -> _Columns | None:
 
 def _of_scatter(e: Equation) -> _Columns | None:
     n = e.params["dimension_numbers"]
-    hidden = (*n.inserted_window_dims, *n.operand_batching_dims)
-    updates = e.inputs[2].type.shape
-    rest = iter(updates[d] for d in n.update_window_dims)
-    window = [1 if d in hidden else next(rest) for d in range(len(e.inputs[0].type.shape))]
-    return _of_table(e, n.scatter_dims_to_operand_dims, window)
+    return _of_table(e, n.scatter_dims_to_operand_dims, n.sizes(e.inputs[0].type, e.inputs[2].type))
 
 
 _INDEXING: Final[dict[str, Callable[[Equation], _Columns | None]]] = {

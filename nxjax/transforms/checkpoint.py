@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import Any, Final, ParamSpec, TypeVar, final, overload
 
 from nxjax.errors import ParameterError, Shown, needs_function
-from nxjax.ops.base import Contraction, LinearOp, NDArray
+from nxjax.ops.base import Contraction, LinearOp
+from nxjax.ops.identity import Same
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
-from nxjax.trace.core import Array, Arrays, Dims, Linear, Op, Tangents, use
+from nxjax.trace.core import Array, Arrays, Linear, Op, Tangents, use
 from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
 from nxjax.trace.text import param_class
@@ -87,7 +88,7 @@ checkpoint_op = Checkpoint()
 
 
 @final
-class Name(LinearOp):
+class Name(LinearOp, Same):
     """``x`` itself, with a name that checkpoint policies can see."""
 
     name = "name"
@@ -95,20 +96,11 @@ class Name(LinearOp):
     def infer(self, x: ArrayType, /, *, name: str) -> ArrayType:
         return x
 
-    def eval(self, x: NDArray, /, *, name: str) -> NDArray:
-        return x
-
     def jvp(self, primals: Arrays, tangents: Tangents, *, name: str) -> tuple[Array, Array | None]:
         return self(primals[0], name=name), tangents[0]
 
     def transpose(self, ct: Array, x: Linear, /, *, name: str) -> Tangents:
         return (ct,)
-
-    def batch(self, size: int, args: Arrays, dims: Dims, *, name: str) -> tuple[Any, Any]:
-        return self(args[0], name=name), dims[0]
-
-    def stablehlo(self, b: Any, out: ArrayType, x: Any, /, *, name: str) -> Any:
-        return x
 
 
 name_op = Name()

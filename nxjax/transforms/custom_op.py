@@ -377,8 +377,7 @@ class ElementwiseOp(CustomOp, Elementwise):
     def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         if self.batching is not None:
             return self.batching(self, size, args, dims, **params)
-        y, d = Elementwise.batch(self, size, args, dims, **params)
-        return y, (d,) * len(y) if self.multi else d
+        return Elementwise.batch(self, size, args, dims, **params)
 
 
 def _stretched(x: Array, shape: Shape) -> Array:

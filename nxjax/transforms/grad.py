@@ -101,8 +101,7 @@ def value_and_grad(
     @api_boundary
     @functools.wraps(fun)
     def with_gradient(*args: P.args, **kwargs: P.kwargs) -> Any:
-        chosen = argnum_positions("grad", argnums, len(args))
-        picked = tuple(args[i] for i in chosen)
+        inner, picked = of_argnums(called, argnums, args, kwargs, "grad")
         leaves, treedef = tree.flatten(picked)
         xs = [as_value(x, "grad") for x in leaves]
         for i, x in enumerate(xs):
@@ -110,10 +109,7 @@ def value_and_grad(
         store: list[Any] = []
 
         def flat(*values: Array) -> Sequence[Any]:
-            full = list(args)
-            for i, value in zip(chosen, tree.unflatten(treedef, values), strict=True):
-                full[i] = value
-            y: Any = called(*full, **kwargs)
+            y: Any = inner(*tree.unflatten(treedef, values))
             if has_aux:
                 if not (isinstance(y, tuple) and len(y) == 2):  # pyright: ignore[reportUnknownArgumentType]
                     raise GradientError(
@@ -171,6 +167,21 @@ def argnum_positions(where: str, argnums: int | Sequence[int], n: int) -> tuple[
             fix="take the one gradient twice",
         )
     return found
+
+
+def of_argnums(
+    fun: Callable[..., Any], argnums: int | Sequence[int], args: tuple[Any, ...], kwargs: dict[str, Any], where: str
+) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """``fun`` as a function of the chosen arguments only, and those."""
+    places = argnum_positions(where, argnums, len(args))
+
+    def inner(*chosen: Any) -> Any:
+        full = list(args)
+        for i, x in zip(places, chosen, strict=True):
+            full[i] = x
+        return fun(*full, **kwargs)
+
+    return inner, tuple(args[i] for i in places)
 
 
 def is_single_argnum(argnums: object) -> bool:

@@ -14,7 +14,7 @@ from nxjax.ops.slicing import part
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.core import Array, Arrays
-from nxjax.transforms.grad import argnum_positions, is_single_argnum, vjp
+from nxjax.transforms.grad import is_single_argnum, of_argnums, vjp
 from nxjax.transforms.jvp import jvp
 from nxjax.transforms.vmap import vmap
 
@@ -45,7 +45,7 @@ def jacfwd(
 
     @functools.wraps(fun)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
-        inner, picked = _of_argnums(fun, argnums, args, kwargs, "jacfwd")
+        inner, picked = of_argnums(fun, argnums, args, kwargs, "jacfwd")
         leaves, in_def = tree.flatten(picked)
         xs = [as_value(x, "jacfwd") for x in leaves]
         for x in xs:
@@ -89,7 +89,7 @@ def jacrev(
 
     @functools.wraps(fun)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
-        inner, picked = _of_argnums(fun, argnums, args, kwargs, "jacrev")
+        inner, picked = of_argnums(fun, argnums, args, kwargs, "jacrev")
         leaves, in_def = tree.flatten(picked)
         for x in leaves:
             v = as_value(x, "jacrev")
@@ -133,21 +133,6 @@ def hessian(
     [[4.0, 2.0], [2.0, 0.0]]
     """
     return jacfwd(jacrev(fun, argnums, has_aux, holomorphic), argnums, has_aux, holomorphic)
-
-
-def _of_argnums(
-    fun: Callable[..., Any], argnums: int | Sequence[int], args: tuple[Any, ...], kwargs: dict[str, Any], where: str
-) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """``fun`` as a function of the chosen arguments only, and those."""
-    places = argnum_positions(where, argnums, len(args))
-
-    def inner(*chosen: Any) -> Any:
-        full = list(args)
-        for i, x in zip(places, chosen, strict=True):
-            full[i] = x
-        return fun(*full, **kwargs)
-
-    return inner, tuple(args[i] for i in places)
 
 
 def _check(x: Array, holomorphic: bool, what: str) -> None:

@@ -22,8 +22,8 @@ from nxjax.ops.base import NDArray, check_operands, move_batch, require, zeros
 from nxjax.ops.collectives import as_varying
 from nxjax.ops.compare import eq
 from nxjax.ops.convert import convert_element_type
-from nxjax.ops.select import select_n
-from nxjax.ops.shape import broadcast_in_dim, transpose
+from nxjax.ops.select import select_leading
+from nxjax.ops.shape import transpose
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import DeviceArray, as_value, wrap
 from nxjax.trace.boundary import api_boundary
@@ -199,10 +199,7 @@ def choose(index: Array, columns: Arrays) -> Array:
     """Element by element the entry of ``columns`` that ``index`` names, or the last; it has their leading axes."""
     *others, chosen = columns
     for i, column in enumerate(others):
-        where = eq(index, i)
-        if where.shape != column.shape:
-            where = broadcast_in_dim(where, shape=column.shape, broadcast_dimensions=tuple(range(index.ndim)))
-        chosen = select_n(where, chosen, column)
+        chosen = select_leading(eq(index, i), chosen, column)
     return chosen
 
 

@@ -13,8 +13,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar, final
 
 from nxjax.ops.base import move_batch
 from nxjax.ops.reduce import reduce_or
-from nxjax.ops.select import select_n
-from nxjax.ops.shape import broadcast_in_dim
+from nxjax.ops.select import select_leading
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, Dims, Tangents
 from nxjax.trace.program import Program, Var, run
@@ -316,16 +315,9 @@ def _elementwise(cond: Program, num_cond_consts: int, body: Program, num_consts:
             cond_consts, consts, carry = rest.take(num_cond_consts), rest.take(num_consts), rest.rest()
             (going,) = run(cond, [*cond_consts, *carry])
             new = run(body, [*consts, *carry])
-            return [_choose(going, y, x) for x, y in zip(carry, new, strict=True)]
+            return [select_leading(going, x, y) for x, y in zip(carry, new, strict=True)]
 
         types = [*cond.in_types[:num_cond_consts], *body.in_types]
         return stage(any_left, cond.in_types, cond.name), stage(step, types, body.name)
 
     return body.derive(("loop elementwise", cond, num_cond_consts, num_consts), make)
-
-
-def _choose(which: Array, yes: Array, no: Array) -> Array:
-    """``yes`` where ``which`` holds, else ``no``; ``which`` has leading axes of them."""
-    if which.shape != yes.shape:
-        which = broadcast_in_dim(which, shape=yes.shape, broadcast_dimensions=tuple(range(which.ndim)))
-    return select_n(which, no, yes)
