@@ -82,9 +82,11 @@ def transpose(op: Op) -> str:
 
 
 def batch(op: Op) -> str:
+    if op.name in CONSTANTS:
+        return NO_OPERANDS
     if op.has("batch"):
         return written(op, "batch") if not isinstance(op, Elementwise) or own(op, "batch") else "family"
-    return "expand" if op.has("expand") else NO_OPERANDS if op.name in CONSTANTS else ""
+    return "expand" if op.has("expand") else ""
 
 
 def stablehlo(op: Op, row: bool) -> str:
