@@ -88,7 +88,7 @@ def _largest(grid: Grid) -> int:
     return max(grid.zero_point - low, high - grid.zero_point)
 
 
-class _Weighted(Quantized):
+class WeightedProduct(Quantized):
     """x with weights: the operands are (x, w, w_scale, b). Parameters that are not spelled out are the product's."""
 
     kind: ClassVar[Kind]
@@ -208,7 +208,7 @@ def _check_weights(
 
 
 @final
-class QDot(_Weighted):
+class QDot(WeightedProduct):
     """Quantized `dot_general` of x with weights, plus bias: (x, w, w_scale, b).
 
     ``w_scale`` has w's rank, 1 in the contracted dimensions; ``b`` has w's batch and free dimensions.
@@ -298,7 +298,7 @@ def _channel_dims(ndim: int, channels: int, batch: int) -> Axes:
 
 
 @final
-class QConv(_Weighted):
+class QConv(WeightedProduct):
     """Quantized convolution plus bias: (x, w, w_scale, b); parameters as of `conv_general_dilated`.
 
     ``w_scale`` has w's rank, 1 but for the output channels; ``b`` has one entry per output channel. Padding holds the
