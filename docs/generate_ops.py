@@ -38,7 +38,7 @@ def load() -> None:
 
 
 def own(op: Op, rule: str) -> bool:
-    return rule in vars(type(op))
+    return rule in vars(type(op)) or (rule == "tangents" and "push" in vars(type(op)))
 
 
 def written(op: Op, rule: str) -> str:
@@ -82,9 +82,11 @@ def transpose(op: Op) -> str:
 
 
 def batch(op: Op) -> str:
+    if op.name in CONSTANTS:
+        return NO_OPERANDS
     if op.has("batch"):
         return written(op, "batch") if not isinstance(op, Elementwise) or own(op, "batch") else "family"
-    return "expand" if op.has("expand") else NO_OPERANDS if op.name in CONSTANTS else ""
+    return "expand" if op.has("expand") else ""
 
 
 def stablehlo(op: Op, row: bool) -> str:

@@ -346,9 +346,6 @@ INNER: dict[str, str] = {
         predict/predictor runtime/__init__ runtime/device sharding*2 trace/program*4 trace/types*3 transforms/jit
         transforms/jit_stages*2
         """,
-    "what most loops do not need": """
-        transforms/control/loop*2 transforms/control/scan*3 transforms/control/while_loop*4
-        """,
     "where the package or the chip is, or the kernel is wanted, it is loaded": """
         vendors/intel/openvino_run backends/tpu/topologies*2 backends/xla/client
         kernels/cpu/nest_emit*3

@@ -199,8 +199,8 @@ class _Walk:
     def loop(self, given: Sequence[Keys | None], loop: LoopParams, test: Program) -> Sequence[Keys | None]:
         x = loop.split(given)
         for _ in range(2):
-            self.program(test, x.test)
-            x = x._replace(carry=self.program(loop.body, x.body))
+            self.program(test, x.cond_inputs)
+            x = x._replace(carry=self.program(loop.body, x.body_inputs))
         return x.carry
 
     def branches(self, given: Sequence[Keys | None], branches: Sequence[Program]) -> list[Keys | None]:

@@ -161,11 +161,11 @@ def _scan(e: Equation, xs: Sequence[NDArray], test: Test) -> Made | Given | None
 
 def _while(e: Equation, xs: Sequence[NDArray], test: Test) -> Made | Given | None:
     loop = LoopParams.of(e.params)
-    x, step, n = loop.split(xs), 0, loop.num_test_consts
-    while evaluate(e.params["cond"], x.test)[0]:
-        out = evaluate(loop.body, x.body)
+    x, step, n = loop.split(xs), 0, loop.num_cond_consts
+    while evaluate(e.params["cond"], x.cond_inputs)[0]:
+        out = evaluate(loop.body, x.body_inputs)
         if any(is_bad(y, test) for y in out):
-            found = locate(loop.body, x.body, test)
+            found = locate(loop.body, x.body_inputs, test)
             if isinstance(found, Made):
                 return found.inside(f"while, step {step}", e.source)
             return found and (found._replace(index=found.index + n) if found.index >= 0 else found)

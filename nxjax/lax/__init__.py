@@ -47,8 +47,9 @@ _FILES = {
     "generators": "RandomAlgorithm rng_bit_generator rng_uniform",
     "staging": "after_all composite create_token dce_sink dtype platform_dependent stage",
     "sharding": "with_sharding_constraint",
-    "nxjax.ops.conv": "ConvDimensionNumbers conv_dimension_numbers",
-    "nxjax.ops.dimension_numbers": "GatherDimensionNumbers GatherScatterMode ScatterDimensionNumbers",
+    "nxjax.ops.dimension_numbers": """
+        ConvDimensionNumbers GatherDimensionNumbers GatherScatterMode ScatterDimensionNumbers conv_dimension_numbers
+        """,
     "nxjax.ops.dot": "DotDimensionNumbers Precision",
     "nxjax.ops.fft": "FftType",
     "nxjax.transforms.collectives": """

@@ -41,11 +41,11 @@ from nxjax.lax.staging import platform_dependent as platform_dependent
 from nxjax.lax.structural import sort as sort
 from nxjax.lax.windows import reduce_window as reduce_window
 from nxjax.lax.windows import reduce_window_shape_tuple as reduce_window_shape_tuple
-from nxjax.ops.conv import ConvDimensionNumbers as ConvDimensionNumbers
-from nxjax.ops.conv import conv_dimension_numbers as conv_dimension_numbers
+from nxjax.ops.dimension_numbers import ConvDimensionNumbers as ConvDimensionNumbers
 from nxjax.ops.dimension_numbers import GatherDimensionNumbers as GatherDimensionNumbers
 from nxjax.ops.dimension_numbers import GatherScatterMode as GatherScatterMode
 from nxjax.ops.dimension_numbers import ScatterDimensionNumbers as ScatterDimensionNumbers
+from nxjax.ops.dimension_numbers import conv_dimension_numbers as conv_dimension_numbers
 from nxjax.ops.dot import DotDimensionNumbers as DotDimensionNumbers
 from nxjax.ops.dot import Precision as Precision
 from nxjax.ops.fft import FftType as FftType

@@ -12,7 +12,8 @@ from nxjax.errors import ParameterError, ShapeError
 from nxjax.lax._operands import index
 from nxjax.ops import conv as conv_ops
 from nxjax.ops.base import require
-from nxjax.ops.conv import ConvDimensionNumbers, conv_dimension_numbers, dilated
+from nxjax.ops.conv import dilated
+from nxjax.ops.dimension_numbers import ConvDimensionNumbers, conv_dimension_numbers
 from nxjax.ops.dot import canonical_precision, dot_general
 from nxjax.ops.shape import rev, transpose
 from nxjax.trace import dtypes

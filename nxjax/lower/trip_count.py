@@ -38,11 +38,11 @@ def trip_count(e: Equation) -> int | None:
     state = loop.inside(loop.body.inputs).carry
     # What no turn changes is a number in all of them.
     fixed = [n if a == (v, 0) else None for n, a, v in zip(start, after, state, strict=True)]
-    test = _test(cond, [*map(_literal, x.test_consts), *fixed])
+    test = _test(cond, [*map(_literal, x.cond_consts), *fixed])
     if test is None:
         return None
     counter, offset, direction, bound = test
-    at = next((k for k, v in enumerate(cond.inputs[loop.num_test_consts :]) if v is counter), -1)
+    at = next((k for k, v in enumerate(cond.inputs[loop.num_cond_consts :]) if v is counter), -1)
     if at < 0:
         return None
     first, step = start[at], after[at]

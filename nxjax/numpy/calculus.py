@@ -20,7 +20,7 @@ from nxjax.numpy.selection import where
 from nxjax.numpy.shapes import broadcast_to, moveaxis
 from nxjax.numpy.sorting import argsort, searchsorted
 from nxjax.ops import vocabulary as ops
-from nxjax.ops.conv import ConvDimensionNumbers
+from nxjax.ops.dimension_numbers import ConvDimensionNumbers
 from nxjax.trace import dtypes
 from nxjax.trace.array import copied, wrap
 from nxjax.trace.core import Array

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 import numpy as np
 
 from nxjax.errors import ShapeError
-from nxjax.ops.base import NDArray, Nondifferentiable, check_counted_axes, check_dtype, like, require
+from nxjax.ops.base import NDArray, Nondifferentiable, RemovesAxes, check_counted_axes, check_dtype, like, require
 from nxjax.ops.bitwise import or_
 from nxjax.ops.compare import eq, ne
 from nxjax.ops.convert import convert_element_type
@@ -17,12 +16,12 @@ from nxjax.ops.reduce import reduce_max, reduce_min
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Op
+from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
 
 
-class _ArgExtremum(Nondifferentiable, Op):
+class _ArgExtremum(Nondifferentiable, RemovesAxes):
     """Index of the first extremum along the one axis in ``axes``; a NaN counts as the extremum."""
 
     largest: ClassVar[bool]
@@ -47,14 +46,6 @@ class _ArgExtremum(Nondifferentiable, Op):
         function = np.argmax if self.largest else np.argmin
         wide = x if x.dtype.isbuiltin == 1 else x.astype(np.float32)
         return np.asarray(function(wide, axis=axes[0])).astype(index_dtype)
-
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axes: tuple[int, ...], index_dtype: DType
-    ) -> tuple[Any, Any]:
-        d = dims[0]
-        assert d is not None
-        axis = axes[0] + (axes[0] >= d)
-        return self(args[0], axes=(axis,), index_dtype=index_dtype), d - (axis < d)
 
     def expand(self, x: Array, /, *, axes: tuple[int, ...], index_dtype: DType) -> Array:
         axis, n = axes[0], x.shape[axes[0]]

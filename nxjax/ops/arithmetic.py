@@ -32,7 +32,7 @@ from nxjax.ops.convert import bitcast_convert_type
 from nxjax.ops.rounding import truncate
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Linear
+from nxjax.trace.core import Array, Arrays, Linear, Tangents
 from nxjax.trace.types import ArrayType
 
 
@@ -48,7 +48,7 @@ class Neg(LinearOp, Unary):
     def eval(self, x: NDArray, /) -> NDArray:
         return _wrapped(np.asarray(np.negative(x), x.dtype))
 
-    def transpose(self, ct: Array, x: Linear, /) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /) -> Tangents:
         return (neg(ct),)
 
 
@@ -66,11 +66,11 @@ class Add(LinearOp, Binary):
     hlo = "add"
     ufunc = np.add
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None]) -> tuple[Array, Array | None]:
+    def jvp(self, primals: Arrays, tangents: Tangents) -> tuple[Array, Array | None]:
         tx, ty = tangents
         return self(*primals), ty if tx is None else tx if ty is None else add(tx, ty)
 
-    def transpose(self, ct: Array, x: Any, y: Any, /) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Any, y: Any, /) -> Tangents:
         return (ct if isinstance(x, Linear) else None, ct if isinstance(y, Linear) else None)
 
 
@@ -83,13 +83,13 @@ class Sub(LinearOp, Binary):
     ufunc = np.subtract
     example = "jnp.array([1, 2], jnp.uint8), jnp.array([2, 2], jnp.uint8)", "Array([255,   0], dtype=uint8)"
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None]) -> tuple[Array, Array | None]:
+    def jvp(self, primals: Arrays, tangents: Tangents) -> tuple[Array, Array | None]:
         tx, ty = tangents
         if ty is None:
             return self(*primals), tx
         return self(*primals), neg(ty) if tx is None else sub(tx, ty)
 
-    def transpose(self, ct: Array, x: Any, y: Any, /) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Any, y: Any, /) -> Tangents:
         return (ct if isinstance(x, Linear) else None, neg(ct) if isinstance(y, Linear) else None)
 
 
@@ -105,7 +105,7 @@ class Mul(Differentiable, Binary):
     def tangents(self, out: Array, x: Array, y: Array) -> Sequence[Tangent | None]:
         return (lambda t: mul(t, y), lambda t: mul(x, t))
 
-    def transpose(self, ct: Array, x: Any, y: Any, /) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Any, y: Any, /) -> Tangents:
         return (mul(ct, y), None) if isinstance(x, Linear) else (None, mul(x, ct))
 
 
@@ -157,7 +157,7 @@ class Div(Differentiable, Binary):
         # d(x / y) = (dx - (x / y) dy) / y
         return (lambda t: div(t, y), lambda t: neg(mul(t, div(out, y))))
 
-    def transpose(self, ct: Array, x: Any, y: Any, /) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Any, y: Any, /) -> Tangents:
         return (div(ct, y), None)
 
     def stablehlo(self, b: Any, out: ArrayType, x: Any, y: Any, /) -> Any:
@@ -388,7 +388,7 @@ class Sign(Nondifferentiable, Unary):
         y = np.sign(x)
         return np.asarray(np.where(x == 0, x, y) if x.dtype in dtypes.FLOAT else y, x.dtype)
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None]) -> tuple[Array, Array | None]:
+    def jvp(self, primals: Arrays, tangents: Tangents) -> tuple[Array, Array | None]:
         (x,), (t,) = primals, tangents
         y = self(x)
         if t is None or x.dtype not in dtypes.COMPLEX:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from nxjax.errors import AxisError, DtypeError, ParameterError, ProgramError, Sh
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value, wrap
-from nxjax.trace.core import EVAL, Array, Linear, Op, current_trace, use
+from nxjax.trace.core import EVAL, Array, Arrays, Dims, Linear, Op, Tangents, current_trace, use
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
@@ -238,7 +238,7 @@ class Elementwise(Op):
                 return super().__call__(*self._filled(args), **params)
         return current_trace().process(self, args, params)
 
-    def _filled(self, args: Sequence[Any]) -> Sequence[Array]:
+    def _filled(self, args: Sequence[Any]) -> Arrays:
         """The operands with Python scalars in the shape and dtype of the arrays among them."""
         first = next((x for x in args if isinstance(x, Array)), None)
         filled: list[Array] = []
@@ -249,12 +249,11 @@ class Elementwise(Op):
                 filled.append(as_value(x, self.name))
         return filled
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         first = next(d for d in dims if d is not None)
-        if all(d == first for d in dims):
-            return self(*args, **params), first
         moved = (move_batch(x, d, size, first) if d != first else x for x, d in zip(args, dims, strict=True))
-        return self(*moved, **params), first
+        y = self(*moved, **params)
+        return y, (first,) * len(y) if self.multi else first
 
 
 class Differentiable(Op):
@@ -267,7 +266,7 @@ class Differentiable(Op):
     @abstractmethod
     def tangents(self, y: Any, *xs: Array, **params: Any) -> Sequence[Tangent | None]: ...
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         y = self(*primals, **params)
         total: Array | None = None
         for push, t in zip(self.tangents(y, *primals, **params), tangents, strict=True):
@@ -287,7 +286,7 @@ class RoundedSlope(Differentiable):
     In the dtype itself differences cancel, and squares overflow where the slope does not.
     """
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         (x,), (t,) = primals, tangents
         if t is None or x.dtype not in dtypes.NARROW:
             return super().jvp(primals, tangents, **params)
@@ -303,15 +302,37 @@ class RoundedSlope(Differentiable):
 class Combining(Op):
     """Combines elements in any order: along axes, in windows, or one after another."""
 
-    @abstractmethod
+    start: ClassVar[Callable[[DType], Any]] = staticmethod(lambda dtype: 0)  # gives `identity`
+
     def identity(self, dtype: DType) -> Any:
         """The value that changes nothing: the result for no elements, and what padding holds."""
+        return type(self).start(dtype)
+
+
+class KeepsAxis(Op):
+    """Of one operand, along ``axis``, which every result has too."""
+
+    def batch(self, size: int, args: Arrays, dims: Dims, *, axis: int, **params: Any) -> tuple[Any, Any]:
+        d = dims[0]
+        assert d is not None
+        y = self(args[0], axis=axis + (axis >= d), **params)
+        return y, (d,) * len(y) if self.multi else d
+
+
+class RemovesAxes(Op):
+    """Of one operand, along ``axes``, which the result lacks."""
+
+    def batch(self, size: int, args: Arrays, dims: Dims, *, axes: tuple[int, ...], **params: Any) -> tuple[Any, Any]:
+        d = dims[0]
+        assert d is not None
+        moved = tuple(a + (a >= d) for a in axes)
+        return self(args[0], axes=moved, **params), d - sum(a < d for a in moved)
 
 
 class LinearOp(Op):
     """Linear in all its operands together: the tangent is the op itself applied to tangents (zeros filled in)."""
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         y = self(*primals, **params)
         if all(t is None for t in tangents):
             return y, None
@@ -322,9 +343,23 @@ class LinearOp(Op):
 class Nondifferentiable(Op):
     """Piecewise constant or integer: the tangent is zero."""
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         y = self(*primals, **params)
         return y, (None,) * len(y) if self.multi else None
+
+
+E = TypeVar("E", bound=Op)
+
+
+def declared(family: type[E], name: str, says: str, **facts: Any) -> E:
+    """The op of ``family`` that differs from the others in ``facts`` alone, which are attributes that the family has.
+
+    Args:
+        says: its docstring.
+    """
+    assert all(hasattr(family, fact) for fact in facts), f"{name}: {family.__name__} has no such attribute"
+    cls: Any = type(name, (family,), {"name": name, "__doc__": says, "__module__": family.__module__, **facts})
+    return cls()
 
 
 class Unary(Elementwise):
@@ -433,7 +468,7 @@ def _expansion(
 
 
 def _staged(op: Op, types: Sequence[ArrayType], params: Mapping[str, Any], expand: Callable[..., Any]) -> Program:
-    def flat(*xs: Array) -> Sequence[Array]:
+    def flat(*xs: Array) -> Arrays:
         y = expand(*xs, **params)
         return y if op.multi else [y]
 

@@ -6,7 +6,7 @@ from typing import Any, final
 
 import numpy as np
 
-from nxjax.ops.base import Binary, Face, NDArray, Nondifferentiable, Unary
+from nxjax.ops.base import Binary, Face, NDArray, Nondifferentiable, Unary, declared
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
@@ -23,37 +23,33 @@ class _Logic(Nondifferentiable, Binary):
         return np.asarray(function(x, y), x.dtype)
 
 
-@final
-class And(_Logic):
-    """Bitwise and"""
-
-    name = "and"
-    hlo = "and"
-    ufunc = np.bitwise_and
-    example = "jnp.array([12, 5]), 10", "Array([8, 0], dtype=int32)"
-    lax = Face("bitwise_and")
-
-
-@final
-class Or(_Logic):
-    """Bitwise or"""
-
-    name = "or"
-    hlo = "or"
-    ufunc = np.bitwise_or
-    example = "jnp.array([True, False]), False", "Array([ True, False], dtype=bool)"
-    lax = Face("bitwise_or")
-
-
-@final
-class Xor(_Logic):
-    """Bitwise exclusive or"""
-
-    name = "xor"
-    hlo = "xor"
-    ufunc = np.bitwise_xor
-    example = "jnp.array([12, 5]), 10", "Array([ 6, 15], dtype=int32)"
-    lax = Face("bitwise_xor")
+and_ = declared(
+    _Logic,
+    "and",
+    "Bitwise and",
+    hlo="and",
+    ufunc=np.bitwise_and,
+    example=("jnp.array([12, 5]), 10", "Array([8, 0], dtype=int32)"),
+    lax=Face("bitwise_and"),
+)
+or_ = declared(
+    _Logic,
+    "or",
+    "Bitwise or",
+    hlo="or",
+    ufunc=np.bitwise_or,
+    example=("jnp.array([True, False]), False", "Array([ True, False], dtype=bool)"),
+    lax=Face("bitwise_or"),
+)
+xor = declared(
+    _Logic,
+    "xor",
+    "Bitwise exclusive or",
+    hlo="xor",
+    ufunc=np.bitwise_xor,
+    example=("jnp.array([12, 5]), 10", "Array([ 6, 15], dtype=int32)"),
+    lax=Face("bitwise_xor"),
+)
 
 
 @final
@@ -200,9 +196,6 @@ class Clz(_Count):
         return _narrow(width - np.bitwise_count(bits), x.dtype)
 
 
-and_ = And()
-or_ = Or()
-xor = Xor()
 not_ = Not()
 shift_left = ShiftLeft()
 shift_right_logical = ShiftRightLogical()

@@ -17,16 +17,15 @@ from typing import Any, ClassVar, Final, final
 import numpy as np
 
 from nxjax.ops.arithmetic import add, div, mul
-from nxjax.ops.base import LinearOp, NDArray, Nondifferentiable, check_dtype, like, move_batch
+from nxjax.ops.base import LinearOp, NDArray, Nondifferentiable, check_dtype, declared, like, move_batch
 from nxjax.ops.compare import eq
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.create import iota
 from nxjax.ops.reduce import reduce_max, reduce_min, reduce_sum
-from nxjax.ops.slicing import concatenate
-from nxjax.ops.slicing import slice as slice_op
+from nxjax.ops.slicing import concatenate, part
 from nxjax.trace import dtypes
 from nxjax.trace.axes import UnboundAxisError
-from nxjax.trace.core import Array, Linear, Op
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Op, Tangents
 from nxjax.trace.types import ArrayType
 
 Names = tuple[Any, ...]
@@ -39,11 +38,12 @@ class Collective(Op):
 
     aliases = {"axes": "axis_names", "axis_name": "axis_names", "axis_index_groups": "groups"}
 
-    def batch_axis(
-        self, axis_name: Any, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any
-    ) -> tuple[Any, Any]:
+    def batch_axis(self, axis_name: Any, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         """The op on whole values of the axis: ``args`` are batched over it at ``dims``."""
         raise NotImplementedError
+
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
+        return self(args[0], **params), dims[0]
 
     def eval(self, *xs: NDArray, **params: Any) -> Any:
         raise self.unbound(params)
@@ -67,11 +67,7 @@ class Collective(Op):
 
 def rows(x: Array, places: Iterable[int]) -> Array:
     """Rows of ``x`` along dimension 0, in this order."""
-    found: list[Array] = []
-    for i in places:
-        limits = (i + 1, *x.shape[1:])
-        found.append(slice_op(x, start_indices=(i, *(0,) * (x.ndim - 1)), limit_indices=limits, strides=None))
-    return concatenate(*found, dimension=0)
+    return concatenate(*(part(x, 0, i, i + 1) for i in places), dimension=0)
 
 
 def per_group(
@@ -94,7 +90,7 @@ class Reduction(Collective):
     """All elements of the axis combined into one; the shape stays."""
 
     allowed: ClassVar[frozenset[dtypes.DType]] = dtypes.NUMBER
-    hlo: ClassVar[str]
+    hlo: ClassVar[str] = "add"
 
     def infer(self, x: ArrayType, /, *, axis_names: Names, groups: Groups = None) -> ArrayType:
         check_dtype(self, self.allowed, x)
@@ -109,14 +105,7 @@ class Reduction(Collective):
         return x
 
     def batch_axis(
-        self,
-        axis_name: Any,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        axis_names: Names,
-        groups: Groups = None,
+        self, axis_name: Any, size: int, args: Arrays, dims: Dims, *, axis_names: Names, groups: Groups = None
     ) -> tuple[Any, Any]:
         (x,), (d,) = args, dims
         if groups is not None:
@@ -126,17 +115,12 @@ class Reduction(Collective):
         left = tuple(n for n in axis_names if n != axis_name)
         return (self(y, axis_names=left) if left else y), None
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
-        return self(args[0], **params), dims[0]
-
     def communicate(self, b: Any, out: ArrayType, x: Any, /, *, axis_names: Names, groups: Groups = None) -> Any:
         return b.all_reduce(self.hlo, x, axis_names, groups)
 
 
 class Sum(LinearOp, Reduction):
     """Sum over the axes. Abstract: what its transpose is depends on what the types say."""
-
-    hlo = "add"
 
     def combined(self, x: Array, dim: int) -> Array:
         return reduce_sum(x, axes=(dim,))
@@ -151,7 +135,7 @@ class Psum(Sum):
 
     name = "psum"
 
-    def transpose(self, ct: Array, x: Linear, /, *, axis_names: Names, groups: Groups = None) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /, *, axis_names: Names, groups: Groups = None) -> Tangents:
         return (self(ct, axis_names=axis_names, groups=groups),)
 
 
@@ -165,7 +149,7 @@ class PsumInvariant(Sum):
     def infer(self, x: ArrayType, /, *, axis_names: Names, groups: Groups = None) -> ArrayType:
         return super().infer(x, axis_names=axis_names).with_vma(x.vma - frozenset(axis_names))
 
-    def transpose(self, ct: Array, x: Linear, /, *, axis_names: Names, groups: Groups = None) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /, *, axis_names: Names, groups: Groups = None) -> Tangents:
         return (pvary(ct, axis_names=axis_names),)
 
 
@@ -174,13 +158,17 @@ class Extremum(Reduction):
 
     allowed = dtypes.NUMERIC - dtypes.COMPLEX
     infers_vma = True
+    reduce: ClassVar[Op] = reduce_max
+
+    def combined(self, x: Array, dim: int) -> Array:
+        return self.reduce(x, axes=(dim,))
 
     def infer(self, x: ArrayType, /, *, axis_names: Names, groups: Groups = None) -> ArrayType:
         y = super().infer(x, axis_names=axis_names)
         return y if groups is not None else y.with_vma(x.vma - frozenset(axis_names))
 
     def jvp(
-        self, primals: Sequence[Array], tangents: Sequence[Array | None], *, axis_names: Names, groups: Groups = None
+        self, primals: Arrays, tangents: Tangents, *, axis_names: Names, groups: Groups = None
     ) -> tuple[Array, Array | None]:
         (x,), (t,) = primals, tangents
         params = {"axis_names": axis_names, "groups": groups}
@@ -192,28 +180,6 @@ class Extremum(Reduction):
         winner = convert_element_type(eq(x, y), dtype=x.dtype)
         share = div(winner, total(winner, **params))
         return y, total(mul(t, share), **params)
-
-
-@final
-class Pmax(Extremum):
-    """Maximum over the axes."""
-
-    name = "pmax"
-    hlo = "maximum"
-
-    def combined(self, x: Array, dim: int) -> Array:
-        return reduce_max(x, axes=(dim,))
-
-
-@final
-class Pmin(Extremum):
-    """Minimum over the axes."""
-
-    name = "pmin"
-    hlo = "minimum"
-
-    def combined(self, x: Array, dim: int) -> Array:
-        return reduce_min(x, axes=(dim,))
 
 
 # --- places and types ---
@@ -229,19 +195,12 @@ class Pvary(LinearOp, Collective):
     def infer(self, x: ArrayType, /, *, axis_names: Names) -> ArrayType:
         return x.with_vma(x.vma | frozenset(axis_names))
 
-    def transpose(self, ct: Array, x: Linear, /, *, axis_names: Names) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /, *, axis_names: Names) -> Tangents:
         return (psum_invariant(ct, axis_names=axis_names),)
 
-    def batch_axis(
-        self, axis_name: Any, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axis_names: Names
-    ) -> tuple[Any, Any]:
+    def batch_axis(self, axis_name: Any, size: int, args: Arrays, dims: Dims, *, axis_names: Names) -> tuple[Any, Any]:
         left = tuple(n for n in axis_names if n != axis_name)
         return (self(args[0], axis_names=left) if left else args[0]), dims[0]
-
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axis_names: Names
-    ) -> tuple[Any, Any]:
-        return self(args[0], axis_names=axis_names), dims[0]
 
     def communicate(self, b: Any, out: ArrayType, x: Any, /, *, axis_names: Names) -> Any:
         return x
@@ -259,14 +218,7 @@ class AxisIndex(Nondifferentiable, Collective):
         return index.with_vma(frozenset(axis_names)) if varies else index
 
     def batch_axis(
-        self,
-        axis_name: Any,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        axis_names: Names,
-        varies: bool = False,
+        self, axis_name: Any, size: int, args: Arrays, dims: Dims, *, axis_names: Names, varies: bool = False
     ) -> tuple[Any, Any]:
         return iota(dtype=np.dtype(np.int32), shape=(size,), dimension=0), 0
 
@@ -276,8 +228,8 @@ class AxisIndex(Nondifferentiable, Collective):
 
 psum: Final = Psum()
 psum_invariant: Final = PsumInvariant()
-pmax: Final = Pmax()
-pmin: Final = Pmin()
+pmax: Final = declared(Extremum, "pmax", "Maximum over the axes.", hlo="maximum", reduce=reduce_max)
+pmin: Final = declared(Extremum, "pmin", "Minimum over the axes.", hlo="minimum", reduce=reduce_min)
 pvary: Final = Pvary()
 axis_index: Final = AxisIndex()
 
@@ -296,7 +248,7 @@ def psum_to_vma(x: Array, vma: frozenset[Any]) -> Array:
     return as_varying(x, vma)
 
 
-def row_major(indices: Sequence[Array], sizes: Sequence[int]) -> Array:
+def row_major(indices: Arrays, sizes: Sequence[int]) -> Array:
     """One position from the positions along several axes, the first the slowest."""
     index, *rest = indices
     for i, size in zip(rest, sizes[1:], strict=True):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar
 
 import numpy as np
 
-from nxjax.ops.base import Elementwise, NDArray, Nondifferentiable, check_dtype, equal_dtypes, equal_shapes
+from nxjax.ops.base import Elementwise, NDArray, Nondifferentiable, check_dtype, declared, equal_dtypes, equal_shapes
 from nxjax.trace import dtypes
 from nxjax.trace.types import ArrayType
 
@@ -18,8 +18,7 @@ class Compare(Nondifferentiable, Elementwise):
     allowed = dtypes.NUMERIC - dtypes.COMPLEX
     arguments = "x y"
     gives = " (giving booleans)"
-    direction: ClassVar[str]
-    ufunc: ClassVar[Callable[..., Any]]
+    ufunc: ClassVar[Callable[..., Any]] = np.equal
 
     def infer(self, x: ArrayType, y: ArrayType, /) -> ArrayType:
         equal_shapes(self, x, y)
@@ -31,74 +30,50 @@ class Compare(Nondifferentiable, Elementwise):
         return np.asarray(type(self).ufunc(x, y), np.bool_)
 
     def stablehlo(self, b: Any, out: ArrayType, x: Any, y: Any, /) -> Any:
-        return b.compare(self.direction, x, y, out)
+        return b.compare(self.name.upper(), x, y, out)
 
 
-@final
-class Eq(Compare):
-    """x == y"""
-
-    name = "eq"
-    allowed = dtypes.NUMERIC
-    direction = "EQ"
-    ufunc = np.equal
-    example = "jnp.array([1.0, jnp.nan]), jnp.nan", "Array([False, False], dtype=bool)"
-
-
-@final
-class Ne(Compare):
-    """x != y"""
-
-    name = "ne"
-    allowed = dtypes.NUMERIC
-    direction = "NE"
-    ufunc = np.not_equal
-    example = "jnp.array([1.0, jnp.nan]), jnp.nan", "Array([ True,  True], dtype=bool)"
-
-
-@final
-class Lt(Compare):
-    """x < y"""
-
-    name = "lt"
-    direction = "LT"
-    ufunc = np.less
-    example = "jnp.array([1, 2, 3]), 2", "Array([ True, False, False], dtype=bool)"
-
-
-@final
-class Le(Compare):
-    """x <= y"""
-
-    name = "le"
-    direction = "LE"
-    ufunc = np.less_equal
-    example = "jnp.array([1, 2, 3]), 2", "Array([ True,  True, False], dtype=bool)"
-
-
-@final
-class Gt(Compare):
-    """x > y"""
-
-    name = "gt"
-    direction = "GT"
-    ufunc = np.greater
-    example = "jnp.array([jnp.nan, jnp.inf]), 0.0", "Array([False,  True], dtype=bool)"
-
-
-@final
-class Ge(Compare):
-    """x >= y"""
-
-    name = "ge"
-    direction = "GE"
-    ufunc = np.greater_equal
-    example = "jnp.array([1, 2, 3]), 2", "Array([False,  True,  True], dtype=bool)"
-
-
-eq = Eq()
-ne = Ne()
-lt = Lt()
-le = Le()
-gt = Gt()
-ge = Ge()
+eq = declared(
+    Compare,
+    "eq",
+    "x == y",
+    allowed=dtypes.NUMERIC,
+    ufunc=np.equal,
+    example=("jnp.array([1.0, jnp.nan]), jnp.nan", "Array([False, False], dtype=bool)"),
+)
+ne = declared(
+    Compare,
+    "ne",
+    "x != y",
+    allowed=dtypes.NUMERIC,
+    ufunc=np.not_equal,
+    example=("jnp.array([1.0, jnp.nan]), jnp.nan", "Array([ True,  True], dtype=bool)"),
+)
+lt = declared(
+    Compare,
+    "lt",
+    "x < y",
+    ufunc=np.less,
+    example=("jnp.array([1, 2, 3]), 2", "Array([ True, False, False], dtype=bool)"),
+)
+le = declared(
+    Compare,
+    "le",
+    "x <= y",
+    ufunc=np.less_equal,
+    example=("jnp.array([1, 2, 3]), 2", "Array([ True,  True, False], dtype=bool)"),
+)
+gt = declared(
+    Compare,
+    "gt",
+    "x > y",
+    ufunc=np.greater,
+    example=("jnp.array([jnp.nan, jnp.inf]), 0.0", "Array([False,  True], dtype=bool)"),
+)
+ge = declared(
+    Compare,
+    "ge",
+    "x >= y",
+    ufunc=np.greater_equal,
+    example=("jnp.array([1, 2, 3]), 2", "Array([False,  True,  True], dtype=bool)"),
+)

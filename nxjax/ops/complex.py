@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from nxjax.ops.arithmetic import neg
 from nxjax.ops.base import Elementwise, LinearOp, NDArray, check_dtype, equal_dtypes, equal_shapes, zeros
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Linear
+from nxjax.trace.core import Array, Linear, Tangents
 from nxjax.trace.types import ArrayType
 
 
@@ -33,7 +32,7 @@ class Real(_Part):
     def eval(self, x: NDArray, /) -> NDArray:
         return np.asarray(x.real)
 
-    def transpose(self, ct: Array, x: Linear, /) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /) -> Tangents:
         return (complex(ct, zeros(ct.type)),)
 
     def stablehlo(self, b: Any, out: ArrayType, x: Any, /) -> Any:
@@ -50,7 +49,7 @@ class Imag(_Part):
     def eval(self, x: NDArray, /) -> NDArray:
         return np.asarray(x.imag)
 
-    def transpose(self, ct: Array, x: Linear, /) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /) -> Tangents:
         # Transposes are with respect to the bilinear pairing, without conjugation: Im(z) = Re(-i z).
         return (complex(zeros(ct.type), neg(ct)),)
 
@@ -79,7 +78,7 @@ class Complex(LinearOp, Elementwise):
         out.real, out.imag = x, y
         return out
 
-    def transpose(self, ct: Array, x: Any, y: Any, /) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Any, y: Any, /) -> Tangents:
         return (
             real(ct) if isinstance(x, Linear) else None,
             neg(imag(ct)) if isinstance(y, Linear) else None,
@@ -105,7 +104,7 @@ class Conj(LinearOp, Elementwise):
     def eval(self, x: NDArray, /) -> NDArray:
         return np.asarray(np.conj(x)).astype(dtypes.complex_of(x.dtype))
 
-    def transpose(self, ct: Array, x: Linear, /) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /) -> Tangents:
         return (real(ct),) if x.dtype in dtypes.FLOAT else (conj(ct),)
 
     def expand(self, x: Array, /) -> Array:

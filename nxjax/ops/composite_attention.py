@@ -5,7 +5,6 @@ Vaswani et al., "Attention is all you need" (2017); grouped heads from Ainslie e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, final
 
 from nxjax.errors import DtypeError, ShapeError
@@ -14,13 +13,13 @@ from nxjax.ops.base import Composite, check_dtype, equal_dtypes, like, move_batc
 from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import ge, le
 from nxjax.ops.composite_softmax import softmax
-from nxjax.ops.convert import convert_element_type
+from nxjax.ops.convert import cast
 from nxjax.ops.create import iota
 from nxjax.ops.dot import dot_general
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays, Dims
 from nxjax.trace.types import ArrayType
 
 Window = tuple[int, int] | None
@@ -104,9 +103,7 @@ class DotProductAttention(Composite):
         logits = mul(reshape(logits, shape=(b, n, t, s)), scale)
         rest = list(extras)
         if has_bias:
-            bias = rest.pop(0)
-            bias = bias if bias.dtype == wide else convert_element_type(bias, dtype=wide)
-            logits = add(logits, _spread(bias, logits))
+            logits = add(logits, _spread(cast(rest.pop(0), wide), logits))
         seen = visible(t, s, is_causal, local_window_size)
         if seen is not None:
             seen = broadcast_in_dim(seen, shape=logits.shape, broadcast_dimensions=(2, 3))
@@ -117,14 +114,13 @@ class DotProductAttention(Composite):
             # Far below any logit, and finite: a row that sees nothing gets equal weights, not NaN.
             out = -0.7 * float(dtypes.float_info(dtypes.float32).max)
             logits = select_n(seen, like(logits, out), logits)
-        weights = softmax(logits, axis=3)
-        weights = weights if weights.dtype == key.dtype else convert_element_type(weights, dtype=key.dtype)
+        weights = cast(softmax(logits, axis=3), key.dtype)
         weights = reshape(weights, shape=(b, k, g * t, s))
         out = dot_general(weights, value, dimension_numbers=(((3,), (1,)), ((0, 1), (0, 2))))
         out = transpose(reshape(out, shape=(b, k, g, t, h)), permutation=(0, 3, 1, 2, 4))
         return reshape(out, shape=(b, t, n, h))
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         b = args[0].shape[0 if dims[0] is None else int(dims[0] == 0)]
         merged: list[Array] = []
         for x, d in zip(args, dims, strict=True):

@@ -20,11 +20,11 @@ from nxjax.ops.base import (
     like,
     move_batch,
 )
-from nxjax.ops.convert import convert_element_type
+from nxjax.ops.convert import cast
 from nxjax.ops.reduce import reduce_sum, widened
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Op
+from nxjax.trace.core import Array, Arrays, Dims, Op, Tangents
 from nxjax.trace.types import ArrayType
 
 Axes = tuple[int, ...]
@@ -36,10 +36,6 @@ def _mean(x: Array, axis: Axes) -> Array:
     n = math.prod(x.shape[a] for a in axis)
     mean = mul(reduce_sum(x, axes=axis), 1 / n if n else math.nan)
     return broadcast_in_dim(mean, shape=x.shape, broadcast_dimensions=kept)
-
-
-def _narrow(x: Array, like_x: Array) -> Array:
-    return x if x.dtype == like_x.dtype else convert_element_type(x, dtype=like_x.dtype)
 
 
 def _check_parameters(op: Op, x: ArrayType, axis: Axes, parameters: Sequence[ArrayType]) -> None:
@@ -71,18 +67,16 @@ class OverAxes(Composite):
 
     def expand(self, x: Array, /, *parameters: Array, axis: Axes, epsilon: float) -> Array:
         y, _ = self.normalized(widened(x), axis, epsilon)
-        return _narrow(self._scaled(y, parameters, axis), x)
+        return cast(self._scaled(y, parameters, axis), x.dtype)
 
-    def _scaled(self, y: Array, parameters: Sequence[Array], axis: Axes) -> Array:
+    def _scaled(self, y: Array, parameters: Arrays, axis: Axes) -> Array:
         scale, *bias = (self._spread(p, y, axis) for p in parameters)
         return add(mul(y, scale), bias[0]) if bias else mul(y, scale)
 
     def _spread(self, p: Array, y: Array, axis: Axes) -> Array:
         return broadcast_in_dim(widened(p), shape=y.shape, broadcast_dimensions=axis)
 
-    def jvp(
-        self, primals: Sequence[Array], tangents: Sequence[Array | None], *, axis: Axes, epsilon: float
-    ) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, *, axis: Axes, epsilon: float) -> tuple[Any, Any]:
         y = self(*primals, axis=axis, epsilon=epsilon)
         x, scale = primals[0], primals[1]
         xhat, factor = self.normalized(widened(x), axis, epsilon)
@@ -96,11 +90,9 @@ class OverAxes(Composite):
         total: Array | None = None
         for part in parts:
             total = part if total is None else add(total, part)
-        return y, None if total is None else _narrow(total, x)
+        return y, None if total is None else cast(total, x.dtype)
 
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axis: Axes, epsilon: float
-    ) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, *, axis: Axes, epsilon: float) -> tuple[Any, Any]:
         x = move_batch(args[0], dims[0], size)
         moved = tuple(a + 1 for a in axis)
         if all(d is None for d in dims[1:]):
@@ -185,11 +177,9 @@ class BatchNormInference(Composite):
         factor = mul(widened(scale), rsqrt(add(widened(variance), epsilon)))
         shift = sub(widened(offset), mul(widened(mean), factor))
         factor, shift = (broadcast_in_dim(p, shape=x.shape, broadcast_dimensions=(axis,)) for p in (factor, shift))
-        return _narrow(add(mul(widened(x), factor), shift), x)
+        return cast(add(mul(widened(x), factor), shift), x.dtype)
 
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axis: int, epsilon: float
-    ) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, *, axis: int, epsilon: float) -> tuple[Any, Any]:
         d = dims[0]
         if d is not None and all(p is None for p in dims[1:]):
             return self(*args, axis=axis + (d <= axis), epsilon=epsilon), d

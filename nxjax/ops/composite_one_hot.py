@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
 
 from nxjax.ops.base import Composite, NDArray, Nondifferentiable, check_counted_axis, check_dtype, require
 from nxjax.ops.compare import eq
-from nxjax.ops.convert import convert_element_type
+from nxjax.ops.convert import cast, convert_element_type
 from nxjax.ops.create import iota
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays, Dims
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType, Shape
 
@@ -42,13 +41,13 @@ class OneHot(Nondifferentiable, Composite):
         shape = self._shape(x.shape, num_classes, axis)
         # Few index dtypes hold every class number; int32 does.
         index = dtypes.int32 if dtypes.bit_width(x.dtype) < 32 and x.dtype in dtypes.INTEGER else x.dtype
-        wide = x if x.dtype == index else convert_element_type(x, dtype=index)
+        wide = cast(x, index)
         kept = tuple(i for i in range(len(shape)) if i != axis)
         mine = broadcast_in_dim(wide, shape=shape, broadcast_dimensions=kept)
         return convert_element_type(eq(mine, iota(dtype=index, shape=shape, dimension=axis)), dtype=dtype)
 
     def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, num_classes: int, dtype: DType, axis: int
+        self, size: int, args: Arrays, dims: Dims, *, num_classes: int, dtype: DType, axis: int
     ) -> tuple[Any, Any]:
         d = dims[0]
         assert d is not None

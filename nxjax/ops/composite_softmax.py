@@ -11,7 +11,9 @@ from nxjax.ops.arithmetic import add, div, mul, sub
 from nxjax.ops.base import (
     Composite,
     Differentiable,
+    KeepsAxis,
     NDArray,
+    RemovesAxes,
     Tangent,
     check_counted_axes,
     check_counted_axis,
@@ -35,18 +37,13 @@ def along(reduction: Any, x: Array, axis: int) -> Array:
     return broadcast_in_dim(reduction(x, axes=(axis,)), shape=x.shape, broadcast_dimensions=kept)
 
 
-class AlongAxis(Differentiable, Composite):
+class AlongAxis(Differentiable, KeepsAxis, Composite):
     """One float operand and one ``axis``, which is counted from the front; result of the operand's type."""
 
     def infer(self, x: ArrayType, /, *, axis: int) -> ArrayType:
         check_dtype(self, dtypes.FLOAT, x)
         check_counted_axis(self, axis, x.ndim)
         return x
-
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axis: int) -> tuple[Any, Any]:
-        d = dims[0]
-        assert d is not None
-        return self(args[0], axis=axis + (d <= axis)), d
 
 
 @final
@@ -96,7 +93,7 @@ class LogSoftmax(AlongAxis):
 
 
 @final
-class LogSumExp(Differentiable, Composite):
+class LogSumExp(Differentiable, RemovesAxes, Composite):
     """log(sum(exp(x))) over ``axes``, with the largest element taken out first; -inf for no elements."""
 
     name = "logsumexp"
@@ -127,14 +124,6 @@ class LogSumExp(Differentiable, Composite):
         # has no slope, which 0 / 0 says.
         _, terms, total = self._terms(x, axes)
         return (lambda t: div(reduce_sum(mul(t, terms), axes=axes), total),)
-
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axes: tuple[int, ...]
-    ) -> tuple[Any, Any]:
-        d = dims[0]
-        assert d is not None
-        moved = tuple(a + (a >= d) for a in axes)
-        return self(args[0], axes=moved), d - sum(a < d for a in moved)
 
 
 softmax = Softmax()

@@ -9,12 +9,11 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from nxjax.errors import ParameterError, ShapeError
+from nxjax.errors import ShapeError
 from nxjax.ops.arithmetic import add, sub
 from nxjax.ops.base import (
     Contraction,
@@ -27,118 +26,17 @@ from nxjax.ops.base import (
 )
 from nxjax.ops.complex import complex as complex_
 from nxjax.ops.complex import imag, real
-from nxjax.ops.convert import convert_element_type
+from nxjax.ops.convert import cast
+from nxjax.ops.dimension_numbers import ConvDimensionNumbers, Spec
 from nxjax.ops.dot import PrecisionPair, accumulation_dtype, align_dtypes, precision_text, product_type, to_result_dtype
 from nxjax.ops.shape import reshape, rev, transpose
 from nxjax.ops.slicing import pad
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Linear
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
 from nxjax.trace.dtypes import DType
-from nxjax.trace.text import param_class
 from nxjax.trace.types import ArrayType, Shape
 
 Pairs = tuple[tuple[int, int], ...]
-Spec = tuple[int, ...]
-
-
-@final
-@param_class
-@dataclass(frozen=True)
-class ConvDimensionNumbers:
-    """Where the dimensions are.
-
-    Attributes:
-        lhs_spec: (batch, feature, spatial...) dimensions of the input.
-        rhs_spec: (output feature, input feature, spatial...) dimensions of the kernel.
-        out_spec: (batch, feature, spatial...) dimensions of the result.
-
-    Unpacks into its three parts.
-
-    >>> from nxjax import lax
-    >>> numbers = lax.conv_dimension_numbers((1, 8, 8, 3), (3, 3, 3, 16), ("NHWC", "HWIO", "NHWC"))
-    >>> numbers.lhs_spec, numbers.rhs_spec
-    ((0, 3, 1, 2), (3, 2, 0, 1))
-    """
-
-    lhs_spec: Spec
-    rhs_spec: Spec
-    out_spec: Spec
-
-    def __iter__(self) -> Iterator[Spec]:
-        return iter((self.lhs_spec, self.rhs_spec, self.out_spec))
-
-    def __getitem__(self, i: int) -> Spec:
-        return (self.lhs_spec, self.rhs_spec, self.out_spec)[i]
-
-    def __len__(self) -> int:
-        return 3
-
-
-def conv_dimension_numbers(
-    lhs_shape: Sequence[int], rhs_shape: Sequence[int], dimension_numbers: Any = None
-) -> ConvDimensionNumbers:
-    """``dimension_numbers`` in the form that ops take.
-
-    Args:
-        lhs_shape, rhs_shape: shapes of input and kernel.
-        dimension_numbers: None (batch, feature, spatial...; kernel output, input, spatial...), three strings such as
-            ``("NHWC", "HWIO", "NHWC")``, or a `ConvDimensionNumbers`.
-
-    Raises:
-        ShapeError: the shapes differ in rank; ParameterError: a layout does not fit them.
-
-    >>> conv_dimension_numbers((1, 8, 8, 3), (3, 3, 3, 4), ("NHWC", "HWIO", "NHWC")).rhs_spec
-    (3, 2, 0, 1)
-    """
-    ndim = len(lhs_shape)
-    if ndim != len(rhs_shape):
-        raise ShapeError(
-            "conv_dimension_numbers: input and kernel differ in rank",
-            got=f"shapes {tuple(lhs_shape)} and {tuple(rhs_shape)}",
-            expected="the same number of dimensions",
-        )
-    if isinstance(dimension_numbers, ConvDimensionNumbers):
-        return dimension_numbers
-    if dimension_numbers is None:
-        same = tuple(range(ndim))
-        return ConvDimensionNumbers(same, same, same)
-    if not isinstance(dimension_numbers, (tuple, list)) or len(dimension_numbers) != 3:
-        raise ParameterError(
-            "conv_dimension_numbers: not dimension numbers",
-            got=repr(dimension_numbers),
-            expected='three strings such as ("NHWC", "HWIO", "NHWC")',
-        )
-    specs: list[Any] = list(dimension_numbers)
-    if not all(isinstance(spec, str) for spec in specs):
-        try:
-            return ConvDimensionNumbers(*(tuple(int(i) for i in spec) for spec in specs))
-        except (TypeError, ValueError):
-            raise ParameterError(
-                "conv_dimension_numbers: not dimension numbers", got=repr(dimension_numbers), expected="strings or ints"
-            ) from None
-    named: list[dict[str, int]] = []
-    for spec, (first, second), what in zip(specs, ("NC", "OI", "NC"), ("input", "kernel", "result"), strict=True):
-        if len(spec) != ndim or len(set(spec)) != ndim or first not in spec or second not in spec:
-            raise ParameterError(
-                f"conv_dimension_numbers: the layout of the {what}",
-                got=repr(spec),
-                expected=f"{ndim} different letters, {first} and {second} among them",
-            )
-        named.append({letter: i for i, letter in enumerate(spec)})
-    spatial = [letter for letter in specs[1] if letter not in "OI"]
-    for spec, what in ((specs[0], "input"), (specs[2], "result")):
-        if set(spec) - set("NC") != set(spatial):
-            raise ParameterError(
-                f"conv_dimension_numbers: {what} and kernel name different spatial dimensions",
-                got=f"{spec!r} and {specs[1]!r}",
-                expected=f"N, C and {', '.join(spatial)}",
-            )
-    lhs, rhs, out = named
-    return ConvDimensionNumbers(
-        (lhs["N"], lhs["C"], *(lhs[c] for c in spatial)),
-        (rhs["O"], rhs["I"], *(rhs[c] for c in spatial)),
-        (out["N"], out["C"], *(out[c] for c in spatial)),
-    )
 
 
 def dilated(n: int, dilation: int) -> int:
@@ -152,6 +50,38 @@ def _picked(shape: Sequence[int], spec: Spec) -> Shape:
 
 def _inverse(spec: Spec) -> Spec:
     return tuple(sorted(range(len(spec)), key=spec.__getitem__))
+
+
+@final
+class ConvParams(NamedTuple):
+    """The parameters of a convolution."""
+
+    window_strides: Shape
+    padding: Pairs
+    lhs_dilation: Shape
+    rhs_dilation: Shape
+    feature_group_count: int
+    batch_group_count: int
+    dimension_numbers: ConvDimensionNumbers
+    precision: PrecisionPair = None
+    preferred_element_type: DType | None = None
+
+    def padded(self, sizes: Sequence[int]) -> Shape:
+        """The spatial sizes of an input with its holes and padding."""
+        rows = zip(sizes, self.lhs_dilation, self.padding, strict=True)
+        return tuple([dilated(n, d) + low + high for n, d, (low, high) in rows])
+
+    def out_sizes(self, sizes: Sequence[int], window: Sequence[int]) -> Shape:
+        """The spatial sizes of the result, from those of input and kernel."""
+        rows = zip(self.padded(sizes), window, self.rhs_dilation, self.window_strides, strict=True)
+        return tuple([max(0, (n - dilated(k, d)) // step + 1) for n, k, d, step in rows])
+
+    def spans(self, lhs: Shape, rhs: Shape, out: Shape) -> tuple[list[int], list[int], list[int]]:
+        """Along spatial dimensions: what input, kernel and result cover of the input with its holes."""
+        lhs_spec, rhs_spec, out_spec = self.dimension_numbers
+        n = list(map(dilated, _picked(lhs, lhs_spec[2:]), self.lhs_dilation))
+        k = list(map(dilated, _picked(rhs, rhs_spec[2:]), self.rhs_dilation))
+        return n, k, list(map(dilated, _picked(out, out_spec[2:]), self.window_strides))
 
 
 @final
@@ -228,16 +158,15 @@ class ConvGeneralDilated(Contraction):
                 f"{feature_group_count} feature groups and {batch_group_count} batch groups",
                 expected="multiples",
             )
-        out: list[int] = []
-        for i, (n, k) in enumerate(zip(sizes, window, strict=True)):
-            low, high = padding[i]
-            padded = dilated(n, lhs_dilation[i]) + low + high
-            if padded < 0:
+        groups = feature_group_count, batch_group_count
+        p = ConvParams(window_strides, padding, lhs_dilation, rhs_dilation, *groups, dimension_numbers)
+        for i, (n, size) in enumerate(zip(sizes, p.padded(sizes), strict=True)):
+            if size < 0:
                 raise ShapeError(
                     f"{name}: negative padding cuts off more than there is",
                     got=f"padding {padding[i]} of spatial dimension {i} with size {n}",
                 )
-            out.append(max(0, (padded - dilated(k, rhs_dilation[i])) // window_strides[i] + 1))
+        out = p.out_sizes(sizes, window)
         dtype = product_type(self, lhs, rhs, preferred_element_type)
         shape = (batch // batch_group_count, out_features, *out)
         return ArrayType(
@@ -246,49 +175,29 @@ class ConvGeneralDilated(Contraction):
             all_weak(lhs, rhs) and preferred_element_type is None,
         )
 
-    def eval(
-        self,
-        lhs: NDArray,
-        rhs: NDArray,
-        /,
-        *,
-        window_strides: Shape,
-        padding: Pairs,
-        lhs_dilation: Shape,
-        rhs_dilation: Shape,
-        feature_group_count: int,
-        batch_group_count: int,
-        dimension_numbers: ConvDimensionNumbers,
-        precision: PrecisionPair = None,
-        preferred_element_type: DType | None = None,
-    ) -> NDArray:
-        lhs_spec, rhs_spec, out_spec = dimension_numbers
-        out_dtype = preferred_element_type or lhs.dtype
+    def eval(self, lhs: NDArray, rhs: NDArray, /, **params: Any) -> NDArray:
+        p = ConvParams(**params)
+        lhs_spec, rhs_spec, out_spec = p.dimension_numbers
+        out_dtype = p.preferred_element_type or lhs.dtype
         kernel = rhs.transpose(rhs_spec)
         depth = math.prod(kernel.shape[1:])
         work = accumulation_dtype(lhs.dtype, out_dtype, depth)
         x, kernel = lhs.transpose(lhs_spec).astype(work, copy=False), kernel.astype(work, copy=False)
-        if any(d > 1 for d in lhs_dilation):
-            sizes = (
-                max(0, (dilated(n, a) + sum(ends) - dilated(k, b)) // step + 1)
-                for n, k, a, ends, b, step in zip(
-                    x.shape[2:], kernel.shape[2:], lhs_dilation, padding, rhs_dilation, window_strides, strict=True
-                )
-            )
-            y = np.zeros((x.shape[0] // batch_group_count, kernel.shape[0], *sizes), work)
+        out_sizes = p.out_sizes(x.shape[2:], kernel.shape[2:])
+        bg, fg = p.batch_group_count, p.feature_group_count
+        batch, out_features = x.shape[0] // bg, kernel.shape[0]
+        if any(d > 1 for d in p.lhs_dilation):
+            y = np.zeros((batch, out_features, *out_sizes), work)
             same = ConvDimensionNumbers(*(tuple(range(lhs.ndim)),) * 3)
-            lows = [low for low, _ in padding]
-            places = zip(x.shape[2:], kernel.shape[2:], y.shape[2:], window_strides, rhs_dilation, lows, lhs_dilation,
-                         strict=True)  # fmt: skip
-            for phase in itertools.product(*(_phases(*p) for p in places)):
+            lows = [low for low, _ in p.padding]
+            places = zip(x.shape[2:], kernel.shape[2:], out_sizes, p.window_strides, p.rhs_dilation, lows,
+                         p.lhs_dilation, strict=True)  # fmt: skip
+            for phase in itertools.product(*(_phases(*place) for place in places)):
                 taps, outputs, steps, dilations, pads = zip(*phase, strict=True)
-                y[(..., *outputs)] = self.eval(
-                    x, kernel[(..., *taps)], window_strides=steps, padding=pads, lhs_dilation=(1,) * len(phase),
-                    rhs_dilation=dilations, feature_group_count=feature_group_count,
-                    batch_group_count=batch_group_count, dimension_numbers=same, preferred_element_type=np.dtype(work),
-                )  # fmt: skip
+                part = ConvParams(steps, pads, (1,) * len(phase), dilations, fg, bg, same, None, np.dtype(work))
+                y[(..., *outputs)] = self.eval(x, kernel[(..., *taps)], **part._asdict())
             return to_result_dtype(y.transpose(_inverse(out_spec)), lhs.dtype, out_dtype)
-        config = ((0, 0, 0),) * 2 + tuple((l, h, 0) for l, h in padding)
+        config = ((0, 0, 0),) * 2 + tuple((l, h, 0) for l, h in p.padding)
         if any(c != (0, 0, 0) for c in config):
             # Padded in the layout it has, so that the copy below runs along memory.
             order = _inverse(lhs_spec)
@@ -297,19 +206,13 @@ class ConvGeneralDilated(Contraction):
                 x.transpose(order), zero, padding_config=tuple(config[lhs_spec.index(i)] for i in range(x.ndim))
             )
             x = padded.transpose(lhs_spec)
-        out_sizes = tuple(
-            max(0, (n - dilated(k, d)) // s + 1)
-            for n, k, d, s in zip(x.shape[2:], kernel.shape[2:], rhs_dilation, window_strides, strict=True)
-        )
-        bg, fg = batch_group_count, feature_group_count
-        batch, out_features = x.shape[0] // bg, kernel.shape[0]
         shape = (batch, out_features, *out_sizes)
         if 0 in shape or depth == 0:
             return np.zeros(_picked(shape, _inverse(out_spec)), out_dtype)
         # Groups in front: x [g, n, c, spatial], kernel [g, o, c, window].
         x = x.reshape(bg, batch, *x.shape[1:]) if bg > 1 else x.reshape(batch, fg, -1, *x.shape[2:]).swapaxes(0, 1)
         kernel = kernel.reshape(bg * fg, -1, *kernel.shape[1:])
-        windows = _windows(x, kernel.shape[3:], out_sizes, window_strides, rhs_dilation)
+        windows = _windows(x, kernel.shape[3:], out_sizes, p.window_strides, p.rhs_dilation)
         channels_last = lhs_spec[1] == lhs.ndim - 1
         y = (
             _by_taps(windows, kernel)
@@ -317,113 +220,65 @@ class ConvGeneralDilated(Contraction):
             else _by_columns(windows, kernel, channels_last)
         )
         # y [g, n, o, spatial]
-        y = y.swapaxes(0, 1).reshape(batch, out_features, *out_sizes)
+        y = y.swapaxes(0, 1).reshape(shape)
         return to_result_dtype(y.transpose(_inverse(out_spec)), lhs.dtype, out_dtype)
 
     def tangents(self, out: Array, lhs: Array, rhs: Array, **params: Any) -> Sequence[Tangent | None]:
         return (lambda t: self(t, rhs, **params), lambda t: self(lhs, t, **params))
 
-    def transpose(self, ct: Array, lhs: Any, rhs: Any, /, **params: Any) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, lhs: Any, rhs: Any, /, **params: Any) -> Tangents:
         # Leaving space out, with features j, k and batch m, a convolution is the product [m,j][j,k] -> [m,k]. So the
         # cotangents are convolutions too: [m,k][k,j] -> [m,j] and [j,m][m,k] -> [j,k].
+        p = ConvParams(**params)
         if isinstance(lhs, Linear):
-            return self._cotangent_lhs(ct, lhs, rhs, **params), None
-        return None, self._cotangent_rhs(ct, lhs, rhs, **params)
+            return self._cotangent_lhs(ct, lhs, rhs, p), None
+        return None, self._cotangent_rhs(ct, lhs, rhs, p)
 
-    def _cotangent_lhs(
-        self,
-        ct: Array,
-        lhs: Linear,
-        rhs: Array,
-        *,
-        window_strides: Shape,
-        padding: Pairs,
-        lhs_dilation: Shape,
-        rhs_dilation: Shape,
-        feature_group_count: int,
-        batch_group_count: int,
-        dimension_numbers: ConvDimensionNumbers,
-        precision: PrecisionPair = None,
-        preferred_element_type: DType | None = None,
-    ) -> Array:
+    def _cotangent_lhs(self, ct: Array, lhs: Linear, rhs: Array, p: ConvParams) -> Array:
         if 0 in ct.shape or 0 in lhs.shape:
             return zeros(lhs.type)
-        lhs_spec, rhs_spec, out_spec = dimension_numbers
-        groups = feature_group_count * batch_group_count
+        lhs_spec, rhs_spec, out_spec = p.dimension_numbers
+        groups = p.feature_group_count * p.batch_group_count
         # Output features become input features, within each group.
         kernel = rev(rhs, dimensions=rhs_spec[2:])
         kernel = _move_groups(kernel, rhs_spec[0], rhs_spec[1], groups)
-        back: list[tuple[int, int]] = []
-        for i, (low, _) in enumerate(padding):
-            n, k = (
-                dilated(lhs.shape[lhs_spec[i + 2]], lhs_dilation[i]),
-                dilated(rhs.shape[rhs_spec[i + 2]], rhs_dilation[i]),
-            )
-            before = k - 1 - low
-            back.append((before, n + k - 1 - dilated(ct.shape[out_spec[i + 2]], window_strides[i]) - before))
-        left, right = align_dtypes(ct, kernel)
-        found = self(
-            left,
-            right,
-            window_strides=lhs_dilation,
-            padding=tuple(back),
-            lhs_dilation=window_strides,
-            rhs_dilation=rhs_dilation,
-            feature_group_count=groups,
-            batch_group_count=1,
-            dimension_numbers=ConvDimensionNumbers(out_spec, (rhs_spec[1], rhs_spec[0], *rhs_spec[2:]), lhs_spec),
-            precision=precision,
+        spans = zip(*p.spans(lhs.shape, rhs.shape, ct.shape), p.padding, strict=True)
+        back = ConvParams(
+            p.lhs_dilation,
+            tuple((k - 1 - low, n + low - m) for n, k, m, (low, _) in spans),
+            p.window_strides,
+            p.rhs_dilation,
+            groups,
+            1,
+            ConvDimensionNumbers(out_spec, (rhs_spec[1], rhs_spec[0], *rhs_spec[2:]), lhs_spec),
+            p.precision,
         )
-        found = _move_groups(found, lhs_spec[1], lhs_spec[0], batch_group_count)
-        return found if found.dtype == lhs.dtype else convert_element_type(found, dtype=lhs.dtype)
+        found = self(*align_dtypes(ct, kernel), **back._asdict())
+        return cast(_move_groups(found, lhs_spec[1], lhs_spec[0], p.batch_group_count), lhs.dtype)
 
-    def _cotangent_rhs(
-        self,
-        ct: Array,
-        lhs: Array,
-        rhs: Linear,
-        *,
-        window_strides: Shape,
-        padding: Pairs,
-        lhs_dilation: Shape,
-        rhs_dilation: Shape,
-        feature_group_count: int,
-        batch_group_count: int,
-        dimension_numbers: ConvDimensionNumbers,
-        precision: PrecisionPair = None,
-        preferred_element_type: DType | None = None,
-    ) -> Array:
+    def _cotangent_rhs(self, ct: Array, lhs: Array, rhs: Linear, p: ConvParams) -> Array:
         if 0 in ct.shape or 0 in rhs.shape:
             return zeros(rhs.type)
-        lhs_spec, rhs_spec, out_spec = dimension_numbers
-        forth: list[tuple[int, int]] = []
-        for i, (low, _) in enumerate(padding):
-            n, k = (
-                dilated(lhs.shape[lhs_spec[i + 2]], lhs_dilation[i]),
-                dilated(rhs.shape[rhs_spec[i + 2]], rhs_dilation[i]),
-            )
-            forth.append((low, dilated(ct.shape[out_spec[i + 2]], window_strides[i]) + k - 1 - n - low))
-        left, right = align_dtypes(lhs, ct)
+        lhs_spec, rhs_spec, out_spec = p.dimension_numbers
+        spans = zip(*p.spans(lhs.shape, rhs.shape, ct.shape), p.padding, strict=True)
         swapped = ((spec[1], spec[0], *spec[2:]) for spec in (lhs_spec, out_spec, rhs_spec))
-        found = self(
-            left,
-            right,
-            window_strides=rhs_dilation,
-            padding=tuple(forth),
-            lhs_dilation=lhs_dilation,
-            rhs_dilation=window_strides,
-            feature_group_count=batch_group_count,
-            batch_group_count=feature_group_count,
-            dimension_numbers=ConvDimensionNumbers(*swapped),
-            precision=precision,
+        forth = ConvParams(
+            p.rhs_dilation,
+            tuple((low, m + k - 1 - n - low) for n, k, m, (low, _) in spans),
+            p.lhs_dilation,
+            p.window_strides,
+            p.batch_group_count,
+            p.feature_group_count,
+            ConvDimensionNumbers(*swapped),
+            p.precision,
         )
-        return found if found.dtype == rhs.dtype else convert_element_type(found, dtype=rhs.dtype)
+        return cast(self(*align_dtypes(lhs, ct), **forth._asdict()), rhs.dtype)
 
     def batch(
         self,
         size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
+        args: Arrays,
+        dims: Dims,
         *,
         feature_group_count: int,
         batch_group_count: int,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from nxjax.errors import DtypeError, ShapeError
 from nxjax.ops.base import Elementwise, NDArray, Nondifferentiable, move_batch
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Linear, Op
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Op, Tangents
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
 
@@ -66,7 +65,7 @@ class ConvertElementType(Elementwise):
         return np.asarray(x.astype(dtype))
 
     def jvp(
-        self, primals: Sequence[Array], tangents: Sequence[Array | None], *, dtype: DType, weak: bool = False
+        self, primals: Arrays, tangents: Tangents, *, dtype: DType, weak: bool = False
     ) -> tuple[Array, Array | None]:
         (x,), (t,) = primals, tangents
         y = self(x, dtype=dtype, weak=weak)
@@ -74,7 +73,7 @@ class ConvertElementType(Elementwise):
             return y, None
         return y, self(t, dtype=dtype, weak=False)
 
-    def transpose(self, ct: Array, x: Linear, /, *, dtype: DType, weak: bool = False) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /, *, dtype: DType, weak: bool = False) -> Tangents:
         return (convert_element_type(ct, dtype=x.dtype),)
 
     def stablehlo(self, b: Any, out: ArrayType, x: Any, /, *, dtype: DType, weak: bool = False) -> Any:
@@ -116,7 +115,7 @@ class BitcastConvertType(Nondifferentiable, Op):
             else x.reshape(1).view(dtype).reshape(shape)
         )
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, dtype: DType) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, *, dtype: DType) -> tuple[Any, Any]:
         return self(move_batch(args[0], dims[0], size), dtype=dtype), 0
 
     def stablehlo(self, b: Any, out: ArrayType, x: Any, /, *, dtype: DType) -> Any:
@@ -125,3 +124,8 @@ class BitcastConvertType(Nondifferentiable, Op):
 
 convert_element_type = ConvertElementType()
 bitcast_convert_type = BitcastConvertType()
+
+
+def cast(x: Array, dtype: DType) -> Array:
+    """``x`` in ``dtype``; itself where it is."""
+    return x if x.dtype == dtype else convert_element_type(x, dtype=dtype)

@@ -9,7 +9,6 @@ window reduction where the compiler has them.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import Any, ClassVar, Final, final
 
 import numpy as np
@@ -17,18 +16,17 @@ import numpy as np
 from nxjax.ops.arithmetic import add, div, mul, neg, sub
 from nxjax.ops.arithmetic import max as max_
 from nxjax.ops.arithmetic import min as min_
-from nxjax.ops.base import Combining, LinearOp, NDArray, check_counted_axis, check_dtype, like
+from nxjax.ops.base import Combining, KeepsAxis, LinearOp, NDArray, check_counted_axis, check_dtype, declared, like
 from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import eq, ne
-from nxjax.ops.convert import convert_element_type
+from nxjax.ops.convert import cast, convert_element_type
 from nxjax.ops.elementary import exp, log
 from nxjax.ops.reduce import highest, lowest
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape
-from nxjax.ops.slicing import concatenate
-from nxjax.ops.slicing import slice as slice_
+from nxjax.ops.slicing import concatenate, part
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Linear
+from nxjax.trace.core import Array, Arrays, Linear, Op, Tangents
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
 
@@ -37,7 +35,7 @@ SHORT: Final = 16  # up to here a direct form is cheaper than another step
 BLOCK: Final = 128  # elements that NumPy adds in one go
 
 
-class Cumulative(Combining):
+class Cumulative(KeepsAxis, Combining):
     """Result i combines elements 0 to i along ``axis``; from the other end with ``reverse``."""
 
     allowed: ClassVar[frozenset[DType]] = dtypes.NUMBER
@@ -66,19 +64,19 @@ class Cumulative(Combining):
             return convert_element_type(y, dtype=x.dtype)
         return self._run([x], axis, reverse)[0]
 
-    def join(self, xs: Sequence[Array], ys: Sequence[Array]) -> list[Array]:
+    def join(self, xs: Arrays, ys: Arrays) -> list[Array]:
         """The reduction of a state, which is one array here."""
         return [self.combine(xs[0], ys[0])]
 
-    def totals(self, xs: Sequence[Array], axis: int, reverse: bool) -> list[Array]:
+    def totals(self, xs: Arrays, axis: int, reverse: bool) -> list[Array]:
         """The states up to every group, from those of the groups."""
         return [self(xs[0], axis=axis, reverse=reverse)]
 
-    def _run(self, xs: Sequence[Array], axis: int, reverse: bool) -> list[Array]:
+    def _run(self, xs: Arrays, axis: int, reverse: bool) -> list[Array]:
         direct = xs[0].shape[axis] <= SHORT
         return self._doubled(xs, axis, reverse) if direct else self._grouped(xs, axis, reverse)
 
-    def _doubled(self, xs: Sequence[Array], axis: int, reverse: bool) -> list[Array]:
+    def _doubled(self, xs: Arrays, axis: int, reverse: bool) -> list[Array]:
         """log2(n) rounds, each combining every element with the one 2^k places before it."""
         n, step = xs[0].shape[axis], 1
         while step < n:
@@ -92,7 +90,7 @@ class Cumulative(Combining):
             step *= 2
         return list(xs)
 
-    def _grouped(self, xs: Sequence[Array], axis: int, reverse: bool) -> list[Array]:
+    def _grouped(self, xs: Arrays, axis: int, reverse: bool) -> list[Array]:
         """One step: totals of the groups from this op itself, then every place of all groups at once."""
         shape = xs[0].shape
         n = shape[axis]
@@ -134,13 +132,6 @@ class Cumulative(Combining):
         ]
         pairs = zip(self.join(before, rest), ys, strict=True)
         return [concatenate(r, y, dimension=axis) if reverse else concatenate(y, r, dimension=axis) for r, y in pairs]
-
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axis: int, reverse: bool = False
-    ) -> tuple[Any, Any]:
-        d = dims[0]
-        assert d is not None
-        return self(args[0], axis=axis + (axis >= d), reverse=reverse), d
 
     def stablehlo(self, b: Any, out: ArrayType, x: Any, /, *, axis: int, reverse: bool = False) -> Any:
         n = out.shape[axis]
@@ -186,17 +177,7 @@ def _summed(x: NDArray, axis: int) -> NDArray:
     return np.moveaxis(y, -1, axis)
 
 
-def part(x: Array, axis: int, start: int, stop: int, stride: int = 1) -> Array:
-    """``x[start:stop:stride]`` along ``axis``."""
-    return slice_(
-        x,
-        start_indices=tuple(start if d == axis else 0 for d in range(x.ndim)),
-        limit_indices=tuple(stop if d == axis else n for d, n in enumerate(x.shape)),
-        strides=None if stride == 1 else tuple(stride if d == axis else 1 for d in range(x.ndim)),
-    )
-
-
-def parts(xs: Sequence[Array], axis: int, start: int, stop: int, stride: int = 1) -> list[Array]:
+def parts(xs: Arrays, axis: int, start: int, stop: int, stride: int = 1) -> list[Array]:
     return [part(x, axis, start, stop, stride) for x in xs]
 
 
@@ -209,16 +190,13 @@ class Cumsum(LinearOp, Cumulative):
     def combine(self, x: Array, y: Array) -> Array:
         return add(x, y)
 
-    def identity(self, dtype: DType) -> Any:
-        return 0
-
     def accumulate(self, x: NDArray, axis: int) -> NDArray:
         if x.dtype in (dtypes.float64, dtypes.complex128):
             return _summed(x, axis)
         wide = _wide(x)
         return np.add.accumulate(wide, axis, dtype=wide.dtype)
 
-    def transpose(self, ct: Array, x: Linear, /, *, axis: int, reverse: bool = False) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /, *, axis: int, reverse: bool = False) -> Tangents:
         return (self(ct, axis=axis, reverse=not reverse),)
 
 
@@ -240,39 +218,17 @@ class Cumprod(Cumulative):
 
 
 class _Extremum(Cumulative):
+    """``op`` combines two elements, ``ufunc`` does it in NumPy."""
+
     allowed = dtypes.NUMERIC - dtypes.COMPLEX
-
-
-@final
-class Cummax(_Extremum):
-    """Running maximum"""
-
-    name = "cummax"
+    op: ClassVar[Op] = max_
+    ufunc: ClassVar[Any] = np.maximum
 
     def combine(self, x: Array, y: Array) -> Array:
-        return max_(x, y)
-
-    def identity(self, dtype: DType) -> Any:
-        return lowest(dtype)
+        return self.op(x, y)
 
     def accumulate(self, x: NDArray, axis: int) -> NDArray:
-        return np.maximum.accumulate(x.astype(np.float32) if _is_half(x.dtype) else x, axis)
-
-
-@final
-class Cummin(_Extremum):
-    """Running minimum"""
-
-    name = "cummin"
-
-    def combine(self, x: Array, y: Array) -> Array:
-        return min_(x, y)
-
-    def identity(self, dtype: DType) -> Any:
-        return highest(dtype)
-
-    def accumulate(self, x: NDArray, axis: int) -> NDArray:
-        return np.minimum.accumulate(x.astype(np.float32) if _is_half(x.dtype) else x, axis)
+        return type(self).ufunc.accumulate(x.astype(np.float32) if _is_half(x.dtype) else x, axis)
 
 
 @final
@@ -294,7 +250,7 @@ class Cumlogsumexp(Cumulative):
         top, total = self._run([x, like(x, 1)], axis, reverse)
         return add(log(total), top)
 
-    def join(self, xs: Sequence[Array], ys: Sequence[Array]) -> list[Array]:
+    def join(self, xs: Arrays, ys: Arrays) -> list[Array]:
         """Of states: the largest element, and sums of what the exponentials of the differences from it weigh.
 
         Never of rounded logarithms, whose error would grow with every element beside a large one.
@@ -307,21 +263,21 @@ class Cumlogsumexp(Cumulative):
         a, b = exp(min_(apart, low)), exp(min_(neg(apart), low))
         return [max_(x, y), *(add(mul(v, a), mul(w, b)) for v, w in zip(own, others, strict=True))]
 
-    def totals(self, xs: Sequence[Array], axis: int, reverse: bool) -> list[Array]:
+    def totals(self, xs: Arrays, axis: int, reverse: bool) -> list[Array]:
         return self._run(xs, axis, reverse)
 
     def jvp(
-        self, primals: Sequence[Array], tangents: Sequence[Array | None], *, axis: int, reverse: bool = False
+        self, primals: Arrays, tangents: Tangents, *, axis: int, reverse: bool = False
     ) -> tuple[Array, Array | None]:
         (x,), (t,) = primals, tangents
         y = self(x, axis=axis, reverse=reverse)
         if t is None or not x.size:
             return y, t
         wide = dtypes.float32 if _is_half(x.dtype) else x.dtype
-        x, t = (v if v.dtype == wide else convert_element_type(v, dtype=wide) for v in (x, t))
+        x, t = cast(x, wide), cast(t, wide)
         _, total, pushed = self._run([x, like(x, 1), t], axis, reverse)
         slope = div(pushed, total)
-        return y, slope if wide == y.dtype else convert_element_type(slope, dtype=y.dtype)
+        return y, cast(slope, y.dtype)
 
     def identity(self, dtype: DType) -> Any:
         return lowest(dtype)
@@ -332,6 +288,6 @@ class Cumlogsumexp(Cumulative):
 
 cumsum = Cumsum()
 cumprod = Cumprod()
-cummax = Cummax()
-cummin = Cummin()
+cummax = declared(_Extremum, "cummax", "Running maximum", op=max_, ufunc=np.maximum, start=lowest)
+cummin = declared(_Extremum, "cummin", "Running minimum", op=min_, ufunc=np.minimum, start=highest)
 cumlogsumexp = Cumlogsumexp()

@@ -1,4 +1,4 @@
-"""How `gather` and `scatter` are described: which dimension is what, and what indices out of bounds mean.
+"""How gathers, scatters and convolutions are described: which dimension is what, and what indices out of bounds mean.
 
 Data alone. Slices, sorts and updates are written with these below the ops themselves.
 """
@@ -6,9 +6,11 @@ Data alone. Slices, sorts and updates are written with these below the ops thems
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
 
+from nxjax.errors import ParameterError, ShapeError
 from nxjax.ops.base import require
 from nxjax.trace.core import Array, Linear
 from nxjax.trace.text import param_class
@@ -49,6 +51,11 @@ class GatherScatterMode(enum.Enum):
         return names[mode]
 
 
+def shift_dims(dims: Sequence[int]) -> tuple[int, ...]:
+    """Dimensions after one was put in front."""
+    return tuple(d + 1 for d in dims)
+
+
 @param_class
 @dataclass(frozen=True)
 class GatherDimensionNumbers:
@@ -77,6 +84,25 @@ class GatherDimensionNumbers:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             object.__setattr__(self, name, tuple(int(d) for d in value))
+
+    def as_scatter(self) -> ScatterDimensionNumbers:
+        """What writes the windows that this reads."""
+        return ScatterDimensionNumbers(*vars(self).values())
+
+    def batched(self, operand: bool, indices: bool) -> GatherDimensionNumbers:
+        """The numbers after a batch was put in front of the operand, the indices or both, and of the result."""
+        n = self
+        if operand:
+            n = replace(
+                n,
+                collapsed_slice_dims=shift_dims(n.collapsed_slice_dims),
+                start_index_map=shift_dims(n.start_index_map),
+                operand_batching_dims=(*(0,) * indices, *shift_dims(n.operand_batching_dims)),
+            )
+        if indices:
+            theirs = (*(0,) * operand, *shift_dims(n.start_indices_batching_dims))
+            n = replace(n, start_indices_batching_dims=theirs)
+        return replace(n, offset_dims=(*(() if indices else (0,)), *shift_dims(n.offset_dims)))
 
 
 @param_class
@@ -121,10 +147,111 @@ class ScatterDimensionNumbers:
 
     def as_gather(self) -> GatherDimensionNumbers:
         """What reads the windows that this writes."""
-        return GatherDimensionNumbers(
-            self.update_window_dims,
-            self.inserted_window_dims,
-            self.scatter_dims_to_operand_dims,
-            self.operand_batching_dims,
-            self.scatter_indices_batching_dims,
+        return GatherDimensionNumbers(*vars(self).values())
+
+    def batched(self, indices: bool) -> ScatterDimensionNumbers:
+        """The numbers after a batch was put in front of operand and updates, and of the indices as well."""
+        return self.as_gather().batched(True, indices).as_scatter()
+
+
+Spec = tuple[int, ...]
+
+
+@final
+@param_class
+@dataclass(frozen=True)
+class ConvDimensionNumbers:
+    """Where the dimensions are.
+
+    Attributes:
+        lhs_spec: (batch, feature, spatial...) dimensions of the input.
+        rhs_spec: (output feature, input feature, spatial...) dimensions of the kernel.
+        out_spec: (batch, feature, spatial...) dimensions of the result.
+
+    Unpacks into its three parts.
+
+    >>> from nxjax import lax
+    >>> numbers = lax.conv_dimension_numbers((1, 8, 8, 3), (3, 3, 3, 16), ("NHWC", "HWIO", "NHWC"))
+    >>> numbers.lhs_spec, numbers.rhs_spec
+    ((0, 3, 1, 2), (3, 2, 0, 1))
+    """
+
+    lhs_spec: Spec
+    rhs_spec: Spec
+    out_spec: Spec
+
+    def __iter__(self) -> Iterator[Spec]:
+        return iter((self.lhs_spec, self.rhs_spec, self.out_spec))
+
+    def __getitem__(self, i: int) -> Spec:
+        return (self.lhs_spec, self.rhs_spec, self.out_spec)[i]
+
+    def __len__(self) -> int:
+        return 3
+
+
+def conv_dimension_numbers(
+    lhs_shape: Sequence[int], rhs_shape: Sequence[int], dimension_numbers: Any = None
+) -> ConvDimensionNumbers:
+    """``dimension_numbers`` in the form that ops take.
+
+    Args:
+        lhs_shape, rhs_shape: shapes of input and kernel.
+        dimension_numbers: None (batch, feature, spatial...; kernel output, input, spatial...), three strings such as
+            ``("NHWC", "HWIO", "NHWC")``, or a `ConvDimensionNumbers`.
+
+    Raises:
+        ShapeError: the shapes differ in rank; ParameterError: a layout does not fit them.
+
+    >>> conv_dimension_numbers((1, 8, 8, 3), (3, 3, 3, 4), ("NHWC", "HWIO", "NHWC")).rhs_spec
+    (3, 2, 0, 1)
+    """
+    ndim = len(lhs_shape)
+    if ndim != len(rhs_shape):
+        raise ShapeError(
+            "conv_dimension_numbers: input and kernel differ in rank",
+            got=f"shapes {tuple(lhs_shape)} and {tuple(rhs_shape)}",
+            expected="the same number of dimensions",
         )
+    if isinstance(dimension_numbers, ConvDimensionNumbers):
+        return dimension_numbers
+    if dimension_numbers is None:
+        same = tuple(range(ndim))
+        return ConvDimensionNumbers(same, same, same)
+    if not isinstance(dimension_numbers, (tuple, list)) or len(dimension_numbers) != 3:
+        raise ParameterError(
+            "conv_dimension_numbers: not dimension numbers",
+            got=repr(dimension_numbers),
+            expected='three strings such as ("NHWC", "HWIO", "NHWC")',
+        )
+    specs: list[Any] = list(dimension_numbers)
+    if not all(isinstance(spec, str) for spec in specs):
+        try:
+            return ConvDimensionNumbers(*(tuple(int(i) for i in spec) for spec in specs))
+        except (TypeError, ValueError):
+            raise ParameterError(
+                "conv_dimension_numbers: not dimension numbers", got=repr(dimension_numbers), expected="strings or ints"
+            ) from None
+    named: list[dict[str, int]] = []
+    for spec, (first, second), what in zip(specs, ("NC", "OI", "NC"), ("input", "kernel", "result"), strict=True):
+        if len(spec) != ndim or len(set(spec)) != ndim or first not in spec or second not in spec:
+            raise ParameterError(
+                f"conv_dimension_numbers: the layout of the {what}",
+                got=repr(spec),
+                expected=f"{ndim} different letters, {first} and {second} among them",
+            )
+        named.append({letter: i for i, letter in enumerate(spec)})
+    spatial = [letter for letter in specs[1] if letter not in "OI"]
+    for spec, what in ((specs[0], "input"), (specs[2], "result")):
+        if set(spec) - set("NC") != set(spatial):
+            raise ParameterError(
+                f"conv_dimension_numbers: {what} and kernel name different spatial dimensions",
+                got=f"{spec!r} and {specs[1]!r}",
+                expected=f"N, C and {', '.join(spatial)}",
+            )
+    lhs, rhs, out = named
+    return ConvDimensionNumbers(
+        (lhs["N"], lhs["C"], *(lhs[c] for c in spatial)),
+        (rhs["O"], rhs["I"], *(rhs[c] for c in spatial)),
+        (out["N"], out["C"], *(out[c] for c in spatial)),
+    )

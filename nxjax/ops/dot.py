@@ -16,11 +16,11 @@ import numpy as np
 
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.ops.base import Contraction, NDArray, Tangent, all_weak, check_counted_axes, check_dtype, equal_dtypes
-from nxjax.ops.convert import convert_element_type
+from nxjax.ops.convert import cast
 from nxjax.ops.shape import transpose
 from nxjax.trace import dtypes
 from nxjax.trace.array import DEEP
-from nxjax.trace.core import Array, Linear
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
 from nxjax.trace.dtypes import DType
 from nxjax.trace.text import param_class
 from nxjax.trace.types import ArrayType, Shape
@@ -164,11 +164,7 @@ def align_dtypes(x: Array, y: Array) -> tuple[Array, Array]:
     if x.dtype == y.dtype:
         return x, y
     dtype = dtypes.promote((x.dtype, False), (y.dtype, False))[0]
-    return _as(x, dtype), _as(y, dtype)
-
-
-def _as(x: Array, dtype: DType) -> Array:
-    return x if x.dtype == dtype else convert_element_type(x, dtype=dtype)
+    return cast(x, dtype), cast(y, dtype)
 
 
 def free(ndim: int, *used: Axes) -> Axes:
@@ -205,8 +201,8 @@ class DotGeneral(Contraction):
         /,
         *,
         dimension_numbers: DotDimensionNumbers,
-        precision: PrecisionPair = None,
         preferred_element_type: DType | None = None,
+        **_: Any,
     ) -> NDArray:
         (xc, yc), (xb, yb) = dimension_numbers
         out = preferred_element_type or x.dtype
@@ -232,55 +228,35 @@ class DotGeneral(Contraction):
         *,
         dimension_numbers: DotDimensionNumbers,
         precision: PrecisionPair = None,
-        preferred_element_type: DType | None = None,
-    ) -> Sequence[Array | None]:
-        (xc, yc), (xb, yb) = dimension_numbers
+        **_: Any,
+    ) -> Tangents:
         if isinstance(x, Linear):
-            return self._cotangent(ct, x, y, (xc, yc), (xb, yb), precision, first=True), None
+            return self._cotangent(ct, x, y, dimension_numbers, precision, first=True), None
+        (xc, yc), (xb, yb) = dimension_numbers
         flipped = precision and (precision[1], precision[0])
-        return None, self._cotangent(ct, y, x, (yc, xc), (yb, xb), flipped, first=False)
+        return None, self._cotangent(ct, y, x, ((yc, xc), (yb, xb)), flipped, first=False)
 
     def _cotangent(
-        self,
-        ct: Array,
-        x: Linear,
-        y: Array,
-        contract: tuple[Axes, Axes],
-        batch: tuple[Axes, Axes],
-        precision: PrecisionPair,
-        first: bool,
+        self, ct: Array, x: Linear, y: Array, numbers: DotDimensionNumbers, precision: PrecisionPair, first: bool
     ) -> Array:
         """Cotangent of ``x``: the product of ``ct`` with ``y`` over y's free dimensions, in x's order of dimensions."""
-        (xc, yc), (xb, yb) = contract, batch
+        (xc, yc), (xb, yb) = numbers
         xf, yf = free(x.ndim, xc, xb), free(y.ndim, yc, yb)
         n = len(xb)
         # In ct: batch, then the free dimensions of the first operand, then those of the second.
         ct_yf = tuple(range(n + len(xf), ct.ndim)) if first else tuple(range(n, n + len(yf)))
-        left, right = align_dtypes(ct, y)
-        found = self(
-            left,
-            right,
-            dimension_numbers=((ct_yf, yf), (tuple(range(n)), yb)),
-            precision=precision,
-            preferred_element_type=None,
-        )
+        product = ((ct_yf, yf), (tuple(range(n)), yb))
+        found = self(*align_dtypes(ct, y), dimension_numbers=product, precision=precision, preferred_element_type=None)
         # found: batch, x's free, then x's contracting dimensions in the order of y's.
         by_y = sorted(range(len(yc)), key=yc.__getitem__)
         made = (*xb, *xf, *(xc[i] for i in by_y))
         order = sorted(range(len(made)), key=made.__getitem__)
         if order != list(range(len(order))):
             found = transpose(found, permutation=tuple(order))
-        return _as(found, x.dtype)
+        return cast(found, x.dtype)
 
     def batch(
-        self,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        dimension_numbers: DotDimensionNumbers,
-        precision: PrecisionPair = None,
-        preferred_element_type: DType | None = None,
+        self, size: int, args: Arrays, dims: Dims, *, dimension_numbers: DotDimensionNumbers, **params: Any
     ) -> tuple[Any, Any]:
         (xc, yc), (xb, yb) = dimension_numbers
         dx, dy = dims
@@ -295,14 +271,7 @@ class DotGeneral(Contraction):
             assert dy is not None
             rows = args[0].ndim - len(xc)
             found = rows + free(args[1].ndim, yc, yb).index(dy)
-        numbers = ((xc, yc), (xb, yb))
-        y = self(
-            *args,
-            dimension_numbers=numbers,
-            precision=precision,
-            preferred_element_type=preferred_element_type,
-        )
-        return y, found
+        return self(*args, dimension_numbers=((xc, yc), (xb, yb)), **params), found
 
     def stablehlo(
         self,
@@ -314,7 +283,7 @@ class DotGeneral(Contraction):
         *,
         dimension_numbers: DotDimensionNumbers,
         precision: PrecisionPair = None,
-        preferred_element_type: DType | None = None,
+        **_: Any,
     ) -> Any:
         (xc, yc), (xb, yb) = dimension_numbers
         if x.type.dtype in dtypes.INTEGER and out.dtype in dtypes.INEXACT:

@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.ops.arithmetic import abs, add, div, mul, neg, ratio, rsqrt, square, sub
-from nxjax.ops.base import Composed, Face, NDArray, RoundedSlope, Tangent, Unary, like
+from nxjax.ops.base import Composed, Face, NDArray, RoundedSlope, Tangent, Unary, declared, like
 from nxjax.ops.compare import lt
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
@@ -21,6 +21,14 @@ class Smooth(RoundedSlope, Unary):
 
     allowed = dtypes.INEXACT
     chlo = ""
+
+    @staticmethod
+    def push(t: Array, y: Array, x: Array) -> Array:
+        """The tangent of the result, if no rule of its own says it."""
+        raise NotImplementedError
+
+    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
+        return (lambda t: type(self).push(t, y, x),)
 
     def eval(self, x: NDArray, /) -> NDArray:
         function: Any = type(self).ufunc
@@ -35,19 +43,17 @@ class Smooth(RoundedSlope, Unary):
         return super().stablehlo(b, out, x)
 
 
-@final
-class Exp(Smooth):
-    """e to the power x"""
-
-    name = "exp"
-    hlo = "exponential"
-    ufunc = np.exp
-    accuracy = True
-    example = "jnp.array([0.0, -jnp.inf, 1000.0])", "Array([ 1.,  0., inf], dtype=float32)"
-    numpy = Face("exp", "e to the power x.")
-
-    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
-        return (lambda t: mul(t, y),)
+exp = declared(
+    Smooth,
+    "exp",
+    "e to the power x",
+    push=lambda t, y, x: mul(t, y),
+    hlo="exponential",
+    ufunc=np.exp,
+    accuracy=True,
+    example=("jnp.array([0.0, -jnp.inf, 1000.0])", "Array([ 1.,  0., inf], dtype=float32)"),
+    numpy=Face("exp", "e to the power x."),
+)
 
 
 @final
@@ -103,19 +109,17 @@ class Expm1(Smooth):
         return (lambda t: mul(t, add(y, 1)),)
 
 
-@final
-class Log(Smooth):
-    """Natural logarithm; NaN below zero."""
-
-    name = "log"
-    hlo = "log"
-    ufunc = np.log
-    accuracy = True
-    example = "jnp.array([1.0, 0.0, -1.0])", "Array([  0., -inf,  nan], dtype=float32)"
-    numpy = Face("log", "Natural logarithm.")
-
-    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
-        return (lambda t: div(t, x),)
+log = declared(
+    Smooth,
+    "log",
+    "Natural logarithm; NaN below zero.",
+    push=lambda t, y, x: div(t, x),
+    hlo="log",
+    ufunc=np.log,
+    accuracy=True,
+    example=("jnp.array([1.0, 0.0, -1.0])", "Array([  0., -inf,  nan], dtype=float32)"),
+    numpy=Face("log", "Natural logarithm."),
+)
 
 
 @final
@@ -167,63 +171,49 @@ def _log1p_of_complex(x: NDArray) -> NDArray:
     return y
 
 
-@final
-class Sin(Smooth):
-    """sin x, x in radians"""
-
-    name = "sin"
-    hlo = "sine"
-    ufunc = np.sin
-    accuracy = True
-    example = "jnp.array([0.0, jnp.inf])", "Array([ 0., nan], dtype=float32)"
-    numpy = Face("sin", "Sine of x, in radians.")
-
-    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
-        return (lambda t: mul(t, cos(x)),)
-
-
-@final
-class Cos(Smooth):
-    """cos x, x in radians"""
-
-    name = "cos"
-    hlo = "cosine"
-    ufunc = np.cos
-    accuracy = True
-    example = "jnp.array([0.0, jnp.inf])", "Array([ 1., nan], dtype=float32)"
-    numpy = Face("cos", "Cosine of x, in radians.", ("0", "Array(1., dtype=float32, weak_type=True)"))
-
-    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
-        return (lambda t: neg(mul(t, sin(x))),)
-
-
-@final
-class Tan(Smooth):
-    """tan x, x in radians"""
-
-    name = "tan"
-    hlo = "tan"
-    ufunc = np.tan
-    accuracy = True
-    example = "jnp.array([-0.0, jnp.nan])", "Array([-0., nan], dtype=float32)"
-    numpy = Face("tan", "Tangent of x, in radians.")
-
-    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
-        return (lambda t: mul(t, add(square(y), 1)),)
-
-
-@final
-class Asin(Smooth):
-    """The angle in [-pi/2, pi/2] whose sine is x"""
-
-    name = "asin"
-    chlo = "asin"
-    ufunc = np.arcsin
-    example = "jnp.array([0.0, 2.0])", "Array([ 0., nan], dtype=float32)"
-    numpy = Face("arcsin asin", "Inverse sine.")
-
-    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
-        return (lambda t: mul(t, _circular(x)),)
+sin = declared(
+    Smooth,
+    "sin",
+    "sin x, x in radians",
+    push=lambda t, y, x: mul(t, cos(x)),
+    hlo="sine",
+    ufunc=np.sin,
+    accuracy=True,
+    example=("jnp.array([0.0, jnp.inf])", "Array([ 0., nan], dtype=float32)"),
+    numpy=Face("sin", "Sine of x, in radians."),
+)
+cos = declared(
+    Smooth,
+    "cos",
+    "cos x, x in radians",
+    push=lambda t, y, x: neg(mul(t, sin(x))),
+    hlo="cosine",
+    ufunc=np.cos,
+    accuracy=True,
+    example=("jnp.array([0.0, jnp.inf])", "Array([ 1., nan], dtype=float32)"),
+    numpy=Face("cos", "Cosine of x, in radians.", ("0", "Array(1., dtype=float32, weak_type=True)")),
+)
+tan = declared(
+    Smooth,
+    "tan",
+    "tan x, x in radians",
+    push=lambda t, y, x: mul(t, add(square(y), 1)),
+    hlo="tan",
+    ufunc=np.tan,
+    accuracy=True,
+    example=("jnp.array([-0.0, jnp.nan])", "Array([-0., nan], dtype=float32)"),
+    numpy=Face("tan", "Tangent of x, in radians."),
+)
+asin = declared(
+    Smooth,
+    "asin",
+    "The angle in [-pi/2, pi/2] whose sine is x",
+    push=lambda t, y, x: mul(t, _circular(x)),
+    chlo="asin",
+    ufunc=np.arcsin,
+    example=("jnp.array([0.0, 2.0])", "Array([ 0., nan], dtype=float32)"),
+    numpy=Face("arcsin asin", "Inverse sine."),
+)
 
 
 def _circular(x: Array) -> Array:
@@ -238,89 +228,67 @@ def _beside_square(x: Array) -> Array:
     return select_n(lt(size, like(size, 0.5)), product, sub(like(x, 1), square(x)))
 
 
-@final
-class Acos(Smooth):
-    """The angle in [0, pi] whose cosine is x"""
-
-    name = "acos"
-    chlo = "acos"
-    ufunc = np.arccos
-    example = "jnp.array([1.0, -2.0])", "Array([ 0., nan], dtype=float32)"
-    numpy = Face("arccos acos", "Inverse cosine.")
-
-    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
-        return (lambda t: neg(mul(t, _circular(x))),)
-
-
-@final
-class Atan(Smooth):
-    """The angle in (-pi/2, pi/2) whose tangent is x"""
-
-    name = "atan"
-    chlo = "atan"
-    ufunc = np.arctan
-    example = "jnp.array([0.0, jnp.inf])", "Array([0.       , 1.5707964], dtype=float32)"
-    numpy = Face("arctan atan", "Inverse tangent.")
-
-    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
-        return (lambda t: div(t, add(square(x), 1)),)
-
-
-@final
-class Sinh(Smooth):
-    """(e^x - e^-x) / 2"""
-
-    name = "sinh"
-    chlo = "sinh"
-    ufunc = np.sinh
-    example = "jnp.array([0.0, -jnp.inf])", "Array([  0., -inf], dtype=float32)"
-    numpy = Face("sinh", "Hyperbolic sine.")
-
-    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
-        return (lambda t: mul(t, cosh(x)),)
-
-
-@final
-class Cosh(Smooth):
-    """(e^x + e^-x) / 2"""
-
-    name = "cosh"
-    chlo = "cosh"
-    ufunc = np.cosh
-    example = "jnp.array([0.0, -jnp.inf])", "Array([ 1., inf], dtype=float32)"
-    numpy = Face("cosh", "Hyperbolic cosine.")
-
-    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
-        return (lambda t: mul(t, sinh(x)),)
-
-
-@final
-class Tanh(Smooth):
-    """sinh x / cosh x"""
-
-    name = "tanh"
-    hlo = "tanh"
-    ufunc = np.tanh
-    accuracy = True
-    example = "jnp.array([0.0, 20.0, -jnp.inf])", "Array([ 0.,  1., -1.], dtype=float32)"
-    numpy = Face("tanh", "Hyperbolic tangent.")
-
-    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
-        return (lambda t: mul(t, sub(like(y, 1), square(y))),)
-
-
-@final
-class Asinh(Smooth):
-    """The inverse of sinh"""
-
-    name = "asinh"
-    chlo = "asinh"
-    ufunc = np.arcsinh
-    example = "jnp.array([0.0, -jnp.inf])", "Array([  0., -inf], dtype=float32)"
-    numpy = Face("arcsinh asinh", "Inverse hyperbolic sine.")
-
-    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
-        return (lambda t: mul(t, rsqrt(add(square(x), 1))),)
+acos = declared(
+    Smooth,
+    "acos",
+    "The angle in [0, pi] whose cosine is x",
+    push=lambda t, y, x: neg(mul(t, _circular(x))),
+    chlo="acos",
+    ufunc=np.arccos,
+    example=("jnp.array([1.0, -2.0])", "Array([ 0., nan], dtype=float32)"),
+    numpy=Face("arccos acos", "Inverse cosine."),
+)
+atan = declared(
+    Smooth,
+    "atan",
+    "The angle in (-pi/2, pi/2) whose tangent is x",
+    push=lambda t, y, x: div(t, add(square(x), 1)),
+    chlo="atan",
+    ufunc=np.arctan,
+    example=("jnp.array([0.0, jnp.inf])", "Array([0.       , 1.5707964], dtype=float32)"),
+    numpy=Face("arctan atan", "Inverse tangent."),
+)
+sinh = declared(
+    Smooth,
+    "sinh",
+    "(e^x - e^-x) / 2",
+    push=lambda t, y, x: mul(t, cosh(x)),
+    chlo="sinh",
+    ufunc=np.sinh,
+    example=("jnp.array([0.0, -jnp.inf])", "Array([  0., -inf], dtype=float32)"),
+    numpy=Face("sinh", "Hyperbolic sine."),
+)
+cosh = declared(
+    Smooth,
+    "cosh",
+    "(e^x + e^-x) / 2",
+    push=lambda t, y, x: mul(t, sinh(x)),
+    chlo="cosh",
+    ufunc=np.cosh,
+    example=("jnp.array([0.0, -jnp.inf])", "Array([ 1., inf], dtype=float32)"),
+    numpy=Face("cosh", "Hyperbolic cosine."),
+)
+tanh = declared(
+    Smooth,
+    "tanh",
+    "sinh x / cosh x",
+    push=lambda t, y, x: mul(t, sub(like(y, 1), square(y))),
+    hlo="tanh",
+    ufunc=np.tanh,
+    accuracy=True,
+    example=("jnp.array([0.0, 20.0, -jnp.inf])", "Array([ 0.,  1., -1.], dtype=float32)"),
+    numpy=Face("tanh", "Hyperbolic tangent."),
+)
+asinh = declared(
+    Smooth,
+    "asinh",
+    "The inverse of sinh",
+    push=lambda t, y, x: mul(t, rsqrt(add(square(x), 1))),
+    chlo="asinh",
+    ufunc=np.arcsinh,
+    example=("jnp.array([0.0, -jnp.inf])", "Array([  0., -inf], dtype=float32)"),
+    numpy=Face("arcsinh asinh", "Inverse hyperbolic sine."),
+)
 
 
 @final
@@ -339,18 +307,16 @@ class Acosh(Smooth):
         return (lambda t: mul(t, rsqrt(mul(sub(x, 1), add(x, 1)))),)
 
 
-@final
-class Atanh(Smooth):
-    """The inverse of tanh, for -1 < x < 1"""
-
-    name = "atanh"
-    chlo = "atanh"
-    ufunc = np.arctanh
-    example = "jnp.array([0.0, 1.0, 2.0])", "Array([ 0., inf, nan], dtype=float32)"
-    numpy = Face("arctanh atanh", "Inverse hyperbolic tangent.")
-
-    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
-        return (lambda t: div(t, _beside_square(x)),)
+atanh = declared(
+    Smooth,
+    "atanh",
+    "The inverse of tanh, for -1 < x < 1",
+    push=lambda t, y, x: div(t, _beside_square(x)),
+    chlo="atanh",
+    ufunc=np.arctanh,
+    example=("jnp.array([0.0, 1.0, 2.0])", "Array([ 0., inf, nan], dtype=float32)"),
+    numpy=Face("arctanh atanh", "Inverse hyperbolic tangent."),
+)
 
 
 @final
@@ -385,21 +351,8 @@ class Logistic(Composed, Smooth):
         return (lambda t: mul(t, mul(y, sub(like(y, 1), y))),)
 
 
-exp = Exp()
 exp2 = Exp2()
 expm1 = Expm1()
-log = Log()
 log1p = Log1p()
-sin = Sin()
-cos = Cos()
-tan = Tan()
-asin = Asin()
-acos = Acos()
-atan = Atan()
-sinh = Sinh()
-cosh = Cosh()
-tanh = Tanh()
-asinh = Asinh()
 acosh = Acosh()
-atanh = Atanh()
 logistic = Logistic()

@@ -2,28 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final, final
+from abc import abstractmethod
+from typing import Any, ClassVar, Final, final
 
 from nxjax.errors import ShapeError
 from nxjax.ops.arithmetic import mul
 from nxjax.ops.base import LinearOp, check_counted_axis, check_dtype, like, move_batch, require, zeros
 from nxjax.ops.collectives import Collective, Groups, Names, per_group
 from nxjax.ops.reduce import reduce_sum
-from nxjax.ops.slicing import concatenate
-from nxjax.ops.slicing import slice as slice_op
+from nxjax.ops.slicing import concatenate, part
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Linear
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
 from nxjax.trace.types import ArrayType
 
-Dims = Sequence[int | None]
+
+class _Moving(LinearOp, Collective):
+    """``dimensions`` names the parameters that are dimensions of the operand, or of the result."""
+
+    dimensions: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    def answer(self, n: int, x: Array, d: int | None, **params: Any) -> tuple[Any, Any]:
+        """The results of ``n`` elements, whose values are batched at ``d``, and where these are batched."""
+
+    def batch_axis(
+        self, axis_name: Any, size: int, args: Arrays, dims: Dims, *, groups: Groups = None, **params: Any
+    ) -> tuple[Any, Any]:
+        (x,), (d,) = args, dims
+        if groups is None:
+            return self.answer(size, x, d, **params)
+        own = lambda n, x: self.answer(n, x, 0, **params)
+        return per_group(own, size, move_batch(x, d, size), groups), 0
+
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
+        moved = {k: v + 1 if k in self.dimensions else v for k, v in params.items()}
+        return self(move_batch(args[0], dims[0], size), **moved), 0
 
 
 @final
-class AllGather(LinearOp, Collective):
+class AllGather(_Moving):
     """The values of all elements, along a new dimension ``all_gather_dimension``."""
 
     name = "all_gather"
+    dimensions = ("all_gather_dimension",)
 
     def infer(
         self, x: ArrayType, /, *, axis_names: Names, axis_size: int, all_gather_dimension: int, groups: Groups = None
@@ -32,32 +53,10 @@ class AllGather(LinearOp, Collective):
         at = all_gather_dimension
         return x.strong().with_shape((*x.shape[:at], axis_size, *x.shape[at:]))
 
-    def batch_axis(
-        self,
-        axis_name: Any,
-        size: int,
-        args: Sequence[Array],
-        dims: Dims,
-        *,
-        axis_names: Names,
-        axis_size: int,
-        all_gather_dimension: int,
-        groups: Groups = None,
-    ) -> tuple[Any, Any]:
-        (x,), (d,) = args, dims
-        if groups is not None:
-            x = move_batch(x, d, size)
-            at = all_gather_dimension
-            return per_group(lambda n, part: (move_batch(part, 0, n, at), None), size, x, groups), 0
-        return move_batch(x, d, size, all_gather_dimension), None
+    def answer(self, n: int, x: Array, d: int | None, *, all_gather_dimension: int, **_: Any) -> tuple[Any, Any]:
+        return move_batch(x, d, n, all_gather_dimension), None
 
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Dims, *, all_gather_dimension: int, **params: Any
-    ) -> tuple[Any, Any]:
-        x = move_batch(args[0], dims[0], size)
-        return self(x, all_gather_dimension=all_gather_dimension + 1, **params), 0
-
-    def transpose(self, ct: Array, x: Linear, /, *, all_gather_dimension: int, **params: Any) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /, *, all_gather_dimension: int, **params: Any) -> Tangents:
         return (reduce_scatter(ct, scatter_dimension=all_gather_dimension, **params),)
 
     def communicate(
@@ -68,9 +67,9 @@ class AllGather(LinearOp, Collective):
         /,
         *,
         axis_names: Names,
-        axis_size: int,
         all_gather_dimension: int,
         groups: Groups = None,
+        **_: Any,
     ) -> Any:
         at = all_gather_dimension
         one = b.simple("reshape", (x,), x.type.with_shape((*x.type.shape[:at], 1, *x.type.shape[at:])))
@@ -78,10 +77,11 @@ class AllGather(LinearOp, Collective):
 
 
 @final
-class ReduceScatter(LinearOp, Collective):
+class ReduceScatter(_Moving):
     """The sum over the axis, of which each element takes its own entry along ``scatter_dimension``."""
 
     name = "reduce_scatter"
+    dimensions = ("scatter_dimension",)
 
     def infer(
         self, x: ArrayType, /, *, axis_names: Names, axis_size: int, scatter_dimension: int, groups: Groups = None
@@ -94,32 +94,10 @@ class ReduceScatter(LinearOp, Collective):
             )
         return x.strong().with_shape(x.shape[:at] + x.shape[at + 1 :])
 
-    def batch_axis(
-        self,
-        axis_name: Any,
-        size: int,
-        args: Sequence[Array],
-        dims: Dims,
-        *,
-        axis_names: Names,
-        axis_size: int,
-        scatter_dimension: int,
-        groups: Groups = None,
-    ) -> tuple[Any, Any]:
-        (x,), (d,) = args, dims
-        if groups is not None:
-            x = move_batch(x, d, size)
-            return per_group(lambda n, part: (reduce_sum(part, axes=(0,)), scatter_dimension), size, x, groups), 0
-        total = mul(x, like(x, size)) if d is None else reduce_sum(x, axes=(d,))
-        return total, scatter_dimension
+    def answer(self, n: int, x: Array, d: int | None, *, scatter_dimension: int, **_: Any) -> tuple[Any, Any]:
+        return mul(x, like(x, n)) if d is None else reduce_sum(x, axes=(d,)), scatter_dimension
 
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Dims, *, scatter_dimension: int, **params: Any
-    ) -> tuple[Any, Any]:
-        x = move_batch(args[0], dims[0], size)
-        return self(x, scatter_dimension=scatter_dimension + 1, **params), 0
-
-    def transpose(self, ct: Array, x: Linear, /, *, scatter_dimension: int, **params: Any) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /, *, scatter_dimension: int, **params: Any) -> Tangents:
         return (all_gather(ct, all_gather_dimension=scatter_dimension, **params),)
 
     def communicate(
@@ -130,9 +108,9 @@ class ReduceScatter(LinearOp, Collective):
         /,
         *,
         axis_names: Names,
-        axis_size: int,
         scatter_dimension: int,
         groups: Groups = None,
+        **_: Any,
     ) -> Any:
         at = scatter_dimension
         one = x.type.with_shape((*x.type.shape[:at], 1, *x.type.shape[at + 1 :]))
@@ -140,10 +118,11 @@ class ReduceScatter(LinearOp, Collective):
 
 
 @final
-class AllToAll(LinearOp, Collective):
+class AllToAll(_Moving):
     """Element i gets entry i along ``split_axis`` of every element, along a new dimension ``concat_axis``."""
 
     name = "all_to_all"
+    dimensions = ("split_axis", "concat_axis")
 
     def infer(
         self,
@@ -163,35 +142,13 @@ class AllToAll(LinearOp, Collective):
         rest = x.shape[:at] + x.shape[at + 1 :]
         return x.strong().with_shape((*rest[:concat_axis], axis_size, *rest[concat_axis:]))
 
-    def batch_axis(
-        self,
-        axis_name: Any,
-        size: int,
-        args: Sequence[Array],
-        dims: Dims,
-        *,
-        axis_names: Names,
-        axis_size: int,
-        split_axis: int,
-        concat_axis: int,
-        groups: Groups = None,
+    def answer(
+        self, n: int, x: Array, d: int | None, *, split_axis: int, concat_axis: int, **_: Any
     ) -> tuple[Any, Any]:
-        def exchanged(n: int, x: Array) -> tuple[Array, int | None]:
-            # With the batch in front, the split axis becomes the batch and the old batch the concatenated axis.
-            return move_batch(move_batch(x, split_axis + 1, n), 1, n, concat_axis + 1), 0
+        # With the batch in front, the split axis becomes the batch and the old batch the concatenated axis.
+        return move_batch(move_batch(move_batch(x, d, n), split_axis + 1, n), 1, n, concat_axis + 1), 0
 
-        x = move_batch(args[0], dims[0], size)
-        return exchanged(size, x) if groups is None else (per_group(exchanged, size, x, groups), 0)
-
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Dims, *, split_axis: int, concat_axis: int, **params: Any
-    ) -> tuple[Any, Any]:
-        x = move_batch(args[0], dims[0], size)
-        return self(x, split_axis=split_axis + 1, concat_axis=concat_axis + 1, **params), 0
-
-    def transpose(
-        self, ct: Array, x: Linear, /, *, split_axis: int, concat_axis: int, **params: Any
-    ) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /, *, split_axis: int, concat_axis: int, **params: Any) -> Tangents:
         return (self(ct, split_axis=concat_axis, concat_axis=split_axis, **params),)
 
     def communicate(
@@ -228,47 +185,16 @@ class Ppermute(LinearOp, Collective):
         return x.strong()
 
     def batch_axis(
-        self,
-        axis_name: Any,
-        size: int,
-        args: Sequence[Array],
-        dims: Dims,
-        *,
-        axis_names: Names,
-        perm: tuple[tuple[int, int], ...],
+        self, axis_name: Any, size: int, args: Arrays, dims: Dims, *, perm: tuple[tuple[int, int], ...], **_: Any
     ) -> tuple[Any, Any]:
         x = move_batch(args[0], dims[0], size)
         source = {target: s for s, target in perm}
         nothing = zeros(ArrayType((1, *x.shape[1:]), x.dtype))
-        rows: list[Array] = []
-        for target in range(size):
-            s = source.get(target)
-            rows.append(
-                nothing
-                if s is None
-                else slice_op(
-                    x,
-                    start_indices=(s, *(0,) * (x.ndim - 1)),
-                    limit_indices=(s + 1, *x.shape[1:]),
-                    strides=None,
-                )
-            )
+        found = (source.get(target) for target in range(size))
+        rows = (nothing if s is None else part(x, 0, s, s + 1) for s in found)
         return concatenate(*rows, dimension=0), 0
 
-    def batch(
-        self,
-        size: int,
-        args: Sequence[Array],
-        dims: Dims,
-        *,
-        axis_names: Names,
-        perm: tuple[tuple[int, int], ...],
-    ) -> tuple[Any, Any]:
-        return self(args[0], axis_names=axis_names, perm=perm), dims[0]
-
-    def transpose(
-        self, ct: Array, x: Linear, /, *, axis_names: Names, perm: tuple[tuple[int, int], ...]
-    ) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /, *, axis_names: Names, perm: tuple[tuple[int, int], ...]) -> Tangents:
         return (self(ct, axis_names=axis_names, perm=tuple((t, s) for s, t in perm)),)
 
     def communicate(

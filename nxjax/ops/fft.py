@@ -6,7 +6,6 @@ Scaling, padding and axes as users name them belong to `nxjax.numpy.fft`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from enum import Enum
 from typing import Any, final
 
@@ -20,7 +19,7 @@ from nxjax.ops.shape import broadcast_in_dim
 from nxjax.ops.slicing import pad, zero
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
-from nxjax.trace.core import Array, Linear
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
 from nxjax.trace.text import param_class
 from nxjax.trace.types import ArrayType, Shape
 
@@ -93,7 +92,7 @@ class Fft(LinearOp):
             y = np.fft.irfftn(x, s=fft_lengths, axes=axes)
         return y.astype(out.dtype, copy=False)
 
-    def transpose(self, ct: Array, x: Linear, /, *, fft_type: FftType, fft_lengths: Shape) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /, *, fft_type: FftType, fft_lengths: Shape) -> Tangents:
         # The matrices of FFT and IFFT are symmetric, and the pairing does not conjugate.
         if fft_type in (FftType.FFT, FftType.IFFT):
             return (self(ct, fft_type=fft_type, fft_lengths=fft_lengths),)
@@ -115,9 +114,7 @@ class Fft(LinearOp):
         )
         return (mul(back, scale),)
 
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, fft_type: FftType, fft_lengths: Shape
-    ) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, *, fft_type: FftType, fft_lengths: Shape) -> tuple[Any, Any]:
         return self(move_batch(args[0], dims[0], size), fft_type=fft_type, fft_lengths=fft_lengths), 0
 
     def stablehlo(self, b: Any, out: ArrayType, x: Any, /, *, fft_type: FftType, fft_lengths: Shape) -> Any:

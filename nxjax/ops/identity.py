@@ -2,55 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
 
 from nxjax.ops.base import LinearOp, NDArray, Nondifferentiable, zeros
-from nxjax.trace.core import Array, Linear, Op
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Op, Tangents
 from nxjax.trace.types import ArrayType
 
 
+class Same(Op):
+    """Gives its operand back."""
+
+    def infer(self, x: ArrayType, /, **_: Any) -> ArrayType:
+        return x
+
+    def eval(self, x: NDArray, /, **_: Any) -> NDArray:
+        return x
+
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
+        return self(args[0], **params), dims[0]
+
+    def stablehlo(self, b: Any, out: ArrayType, x: Any, /, **_: Any) -> Any:
+        return x
+
+
 @final
-class Copy(LinearOp):
+class Copy(LinearOp, Same):
     """The same value in memory of its own."""
 
     name = "copy"
 
-    def infer(self, x: ArrayType, /) -> ArrayType:
-        return x
-
-    def eval(self, x: NDArray, /) -> NDArray:
+    def eval(self, x: NDArray, /, **_: Any) -> NDArray:
         return np.array(x)
 
-    def transpose(self, ct: Array, x: Linear, /) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /) -> Tangents:
         return (ct,)
-
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None]) -> tuple[Any, Any]:
-        return self(args[0]), dims[0]
-
-    def stablehlo(self, b: Any, out: ArrayType, x: Any, /) -> Any:
-        return x
 
 
 @final
-class StopGradient(Nondifferentiable, Op):
+class StopGradient(Nondifferentiable, Same):
     """The value, taken as a constant by derivatives."""
 
     name = "stop_gradient"
-
-    def infer(self, x: ArrayType, /) -> ArrayType:
-        return x
-
-    def eval(self, x: NDArray, /) -> NDArray:
-        return x
-
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None]) -> tuple[Any, Any]:
-        return self(args[0]), dims[0]
-
-    def stablehlo(self, b: Any, out: ArrayType, x: Any, /) -> Any:
-        return x
 
 
 @final
@@ -66,17 +60,17 @@ class OptimizationBarrier(Op):
     def eval(self, *xs: NDArray) -> tuple[NDArray, ...]:
         return xs
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None]) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents) -> tuple[Any, Any]:
         ys = self(*primals)
         given = [t for t in tangents if t is not None]
         pushed = iter(self(*given) if given else ())
         return ys, tuple(None if t is None else next(pushed) for t in tangents)
 
-    def transpose(self, cts: Sequence[Array | None], /, *xs: Any) -> Sequence[Array | None]:
+    def transpose(self, cts: Tangents, /, *xs: Any) -> Tangents:
         filled = [zeros(x.type) if ct is None else ct for ct, x in zip(cts, xs, strict=True)]
         return self(*filled)
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None]) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims) -> tuple[Any, Any]:
         return self(*args), tuple(dims)
 
     def stablehlo(self, b: Any, out: Any, /, *xs: Any) -> Any:

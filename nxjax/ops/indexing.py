@@ -16,19 +16,14 @@ from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import LinearOp, NDArray, constant, move_batch, require, zeros
 from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import ge, le
-from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
+from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode
 from nxjax.ops.reduce import reduce_and
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
-from nxjax.trace.core import Array, Linear, Op
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Op, Tangents
 from nxjax.trace.types import ArrayType, Shape
-
-
-def shift_dims(dims: Sequence[int]) -> tuple[int, ...]:
-    """Dimensions after one was put in front."""
-    return tuple(d + 1 for d in dims)
 
 
 def check_indices(op: Op, indices: ArrayType, width: int) -> None:
@@ -91,6 +86,12 @@ def along(values: NDArray, axis: int, ndim: int) -> NDArray:
     return values.reshape([-1 if i == axis else 1 for i in range(ndim)])
 
 
+# The order of dimension numbers in StableHLO.
+_WRITTEN: Final = (
+    "offset_dims", "collapsed_slice_dims", "operand_batching_dims", "start_indices_batching_dims", "start_index_map",
+)  # fmt: skip
+
+
 @final
 class Gather(LinearOp):
     """Slices of ``slice_sizes`` of x at the index vectors in ``indices``."""
@@ -149,8 +150,7 @@ class Gather(LinearOp):
         slice_sizes: Shape,
         mode: GatherScatterMode,
         fill_value: Any = None,
-        indices_are_sorted: bool = False,
-        unique_indices: bool = False,
+        **_: Any,
     ) -> NDArray:
         n = dimension_numbers
         hidden = (*n.collapsed_slice_dims, *n.operand_batching_dims)
@@ -180,84 +180,33 @@ class Gather(LinearOp):
         inner = iter(len(batch) + (*runs, *whole).index(d) for d in window)
         return y.transpose([next(inner) if d in n.offset_dims else next(outer) for d in range(y.ndim)])
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         y = self(*primals, **params)
         t = tangents[0]
         return y, None if t is None else self(t, primals[1], **{**params, "fill_value": 0})
 
     def transpose(
-        self,
-        ct: Array,
-        x: Linear,
-        indices: Array,
-        /,
-        *,
-        dimension_numbers: GatherDimensionNumbers,
-        slice_sizes: Shape,
-        mode: GatherScatterMode,
-        fill_value: Any = None,
-        indices_are_sorted: bool = False,
-        unique_indices: bool = False,
-    ) -> Sequence[Array | None]:
-        n = dimension_numbers
-        numbers = ScatterDimensionNumbers(
-            update_window_dims=n.offset_dims,
-            inserted_window_dims=n.collapsed_slice_dims,
-            scatter_dims_to_operand_dims=n.start_index_map,
-            operand_batching_dims=n.operand_batching_dims,
-            scatter_indices_batching_dims=n.start_indices_batching_dims,
-        )
-        ct_x = ops.scatter_add(
-            zeros(x.type),
-            indices,
-            ct,
-            dimension_numbers=numbers,
-            indices_are_sorted=indices_are_sorted,
-            unique_indices=unique_indices,
-            mode=mode,
-        )
-        return (ct_x, None)
+        self, ct: Array, x: Linear, indices: Array, /, *, dimension_numbers: GatherDimensionNumbers, **params: Any
+    ) -> Tangents:
+        kept = {k: params[k] for k in ("indices_are_sorted", "unique_indices", "mode") if k in params}
+        numbers = dimension_numbers.as_scatter()
+        return ops.scatter_add(zeros(x.type), indices, ct, dimension_numbers=numbers, **kept), None
 
     def batch(
         self,
         size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
+        args: Arrays,
+        dims: Dims,
         *,
         dimension_numbers: GatherDimensionNumbers,
         slice_sizes: Shape,
         **params: Any,
     ) -> tuple[Any, Any]:
-        (x, indices), n = args, dimension_numbers
-        if dims[1] is None:
-            numbers = GatherDimensionNumbers(
-                (0, *shift_dims(n.offset_dims)),
-                shift_dims(n.collapsed_slice_dims),
-                shift_dims(n.start_index_map),
-                shift_dims(n.operand_batching_dims),
-                n.start_indices_batching_dims,
-            )
-            x = move_batch(x, dims[0], size)
-            return self(x, indices, dimension_numbers=numbers, slice_sizes=(size, *slice_sizes), **params), 0
-        indices = move_batch(indices, dims[1], size)
-        if dims[0] is None:
-            numbers = GatherDimensionNumbers(
-                shift_dims(n.offset_dims),
-                n.collapsed_slice_dims,
-                n.start_index_map,
-                n.operand_batching_dims,
-                shift_dims(n.start_indices_batching_dims),
-            )
-            return self(x, indices, dimension_numbers=numbers, slice_sizes=slice_sizes, **params), 0
-        numbers = GatherDimensionNumbers(
-            shift_dims(n.offset_dims),
-            shift_dims(n.collapsed_slice_dims),
-            shift_dims(n.start_index_map),
-            (0, *shift_dims(n.operand_batching_dims)),
-            (0, *shift_dims(n.start_indices_batching_dims)),
-        )
-        x = move_batch(x, dims[0], size)
-        return self(x, indices, dimension_numbers=numbers, slice_sizes=(1, *slice_sizes), **params), 0
+        x, indices = (x if d is None else move_batch(x, d, size) for x, d in zip(args, dims, strict=True))
+        operand, positions = (d is not None for d in dims)
+        numbers = dimension_numbers.batched(operand, positions)
+        sizes = (1 if positions else size, *slice_sizes) if operand else slice_sizes
+        return self(x, indices, dimension_numbers=numbers, slice_sizes=sizes, **params), 0
 
     def stablehlo(
         self,
@@ -272,21 +221,12 @@ class Gather(LinearOp):
         mode: GatherScatterMode,
         fill_value: Any = None,
         indices_are_sorted: bool = False,
-        unique_indices: bool = False,
+        **_: Any,
     ) -> Any:
         n = dimension_numbers
         if 0 in x.type.shape or 0 in out.shape:
             return b.constant(np.zeros((), x.type.dtype), out)
-        numbers = ", ".join(
-            f"{name} = {list(value)}"
-            for name, value in (
-                ("offset_dims", n.offset_dims),
-                ("collapsed_slice_dims", n.collapsed_slice_dims),
-                ("operand_batching_dims", n.operand_batching_dims),
-                ("start_indices_batching_dims", n.start_indices_batching_dims),
-                ("start_index_map", n.start_index_map),
-            )
-        )
+        numbers = ", ".join(f"{name} = {list(getattr(n, name))}" for name in _WRITTEN)
         attrs = (
             f"dimension_numbers = #stablehlo.gather<{numbers}, index_vector_dim = {indices.type.ndim - 1}>, "
             f"slice_sizes = {b.ints(slice_sizes)}, indices_are_sorted = {str(indices_are_sorted).lower()}"

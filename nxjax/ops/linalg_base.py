@@ -23,10 +23,9 @@ from nxjax.ops.dot import Precision, dot_general
 from nxjax.ops.reduce import reduce_sum
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
-from nxjax.ops.slicing import dynamic_slice, dynamic_update_slice, pad, zero
-from nxjax.ops.slicing import slice as slice_
+from nxjax.ops.slicing import dynamic_slice, dynamic_update_slice, pad, part, zero
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Op
+from nxjax.trace.core import Array, Arrays, Dims, Op
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType, Shape
 
@@ -50,7 +49,7 @@ class MatrixOp(Op):
             raise ShapeError(f"{self}: the matrix is not square", got=x, expected="[..., n, n]")
         return tuple(batch), m, n
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         y = self(*(move_batch(x, d, size) for x, d in zip(args, dims, strict=True)), **params)
         return y, (0,) * len(y) if self.multi else 0
 
@@ -100,10 +99,6 @@ def h(x: Array) -> Array:
 def real(x: Array) -> Array:
     """Real part, of a real dtype."""
     return real_part(x) if x.dtype in dtypes.COMPLEX else x
-
-
-def cast(x: Array, dtype: DType) -> Array:
-    return x if x.dtype == dtype else convert_element_type(x, dtype=dtype)
 
 
 def mm(x: Array, y: Array) -> Array:
@@ -157,7 +152,7 @@ def resized(x: Array, m: int, n: int) -> Array:
 
 def sub_columns(x: Array, start: int) -> Array:
     """The columns of matrices from ``start`` on."""
-    return slice_(x, start_indices=(*(0,) * (x.ndim - 1), start), limit_indices=x.shape)
+    return part(x, x.ndim - 1, start, x.shape[-1])
 
 
 def diagonal(x: Array) -> Array:
@@ -185,7 +180,7 @@ def symmetrized(x: Array) -> Array:
 # --- loops in StableHLO ---
 
 
-def loop(b: Any, count: int, body: Callable[..., Sequence[Array]], *carry: Any) -> tuple[Any, ...]:
+def loop(b: Any, count: int, body: Callable[..., Arrays], *carry: Any) -> tuple[Any, ...]:
     """``for i in range(count): carry = body(i, *carry)`` as a StableHLO while; ``body`` is a function of values."""
     index_type = ArrayType((), dtypes.int32)
     types = (index_type, *(c.type for c in carry))

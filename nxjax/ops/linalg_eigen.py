@@ -15,11 +15,11 @@ from nxjax.ops.base import NDArray, like, zeros
 from nxjax.ops.compare import eq, ge, lt
 from nxjax.ops.complex import complex as complex_
 from nxjax.ops.complex import imag
+from nxjax.ops.convert import cast
 from nxjax.ops.linalg_base import (
     MatrixOp,
     along_columns,
     along_rows,
-    cast,
     column,
     conj,
     diagonal,
@@ -43,7 +43,7 @@ from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.ops.slicing import dynamic_slice
 from nxjax.ops.sort import sort
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays, Tangents
 from nxjax.trace.types import ArrayType
 
 # Jacobi's method converges quadratically; ten sweeps are enough for double precision at any size in use.
@@ -78,7 +78,7 @@ class Eigh(MatrixOp):
         v, w = map_matrices(one, x, self.infer(ArrayType(x.shape, x.dtype), lower=lower))
         return v, w
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], *, lower: bool) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, *, lower: bool) -> tuple[Any, Any]:
         (x,), (tx,) = primals, tangents
         if tx is None:
             return self(x, lower=lower), (None, None)
@@ -122,7 +122,7 @@ def rotation(app: Array, aqq: Array, apq: Array) -> tuple[Array, Array]:
     return c, mul(cast(mul(tangent, c), apq.dtype), phase)
 
 
-def _rotate(i: Array, a: Array, v: Array) -> Sequence[Array]:
+def _rotate(i: Array, a: Array, v: Array) -> Arrays:
     """Rotation i of the sweeps over all pairs of columns; i runs over all pairs (p, q), those with p < q rotate."""
     n = a.shape[-1]
     place = rem(i, like(i, n * n))
@@ -155,7 +155,7 @@ def element(x: Array, i: Array) -> Array:
     return reshape(found, shape=x.shape[:-1])
 
 
-def _sorted(a: Array, v: Array) -> Sequence[Array]:
+def _sorted(a: Array, v: Array) -> Arrays:
     w = real(diagonal(a))
     order = ascending(w)
     return [ordered(v, order), _values(w, order)]
@@ -211,15 +211,7 @@ class Eig(MatrixOp):
         types = self.infer(ArrayType(x.shape, x.dtype), left=left, right=right, derivative=derivative)
         return tuple(map_matrices(one, x, types))
 
-    def jvp(
-        self,
-        primals: Sequence[Array],
-        tangents: Sequence[Array | None],
-        *,
-        left: bool,
-        right: bool,
-        derivative: bool,
-    ) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, *, left: bool, right: bool, derivative: bool) -> tuple[Any, Any]:
         (x,), (tx,) = primals, tangents
         count = 1 + left + right
         if tx is None:

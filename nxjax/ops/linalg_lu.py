@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
@@ -40,7 +39,7 @@ from nxjax.ops.select import clamp
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.ops.sort import sort
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays, Tangents
 from nxjax.trace.types import ArrayType
 
 
@@ -79,7 +78,7 @@ class Lu(MatrixOp):
             a[:, k + 1 :, k + 1 :] -= a[:, k + 1 :, k, None] * a[:, k, None, k + 1 :]
         return a.reshape(x.shape), pivots.reshape(*batch, min(m, n)), permutation.reshape(*batch, m)
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None]) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents) -> tuple[Any, Any]:
         y, pivots, permutation = self(*primals)
         if tangents[0] is None:
             return (y, pivots, permutation), (None, None, None)
@@ -114,7 +113,7 @@ def _magnitude(x: NDArray) -> NDArray:
     return np.abs(x.real) + np.abs(x.imag) if x.dtype in dtypes.COMPLEX else np.abs(x)
 
 
-def _lu_step(k: Array, a: Array, pivots: Array, permutation: Array) -> Sequence[Array]:
+def _lu_step(k: Array, a: Array, pivots: Array, permutation: Array) -> Arrays:
     def spread(v: Array, shape: tuple[int, ...]) -> Array:
         """A scalar per matrix, over vectors or matrices."""
         return broadcast_in_dim(v, shape=shape, broadcast_dimensions=tuple(range(v.ndim)))
@@ -217,7 +216,7 @@ class LuPivotsToPermutation(Nondifferentiable, MatrixOp):
         return loop(b, steps, _swap, start, pivots)[0]
 
 
-def _swap(k: Array, y: Array, pivots: Array) -> Sequence[Array]:
+def _swap(k: Array, y: Array, pivots: Array) -> Arrays:
     last = (y.ndim - 1,)
     spread = lambda v: broadcast_in_dim(v, shape=y.shape, broadcast_dimensions=tuple(range(v.ndim)))
     p = reduce_sum(where(position_mask(k, pivots.shape, -1), pivots, zeros(pivots.type)), axes=last)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final, final
 
 import numpy as np
@@ -13,12 +12,11 @@ from nxjax.ops.base import NDArray, equal_dtypes, like, zeros
 from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import eq, ge, gt
 from nxjax.ops.complex import imag
-from nxjax.ops.convert import convert_element_type
+from nxjax.ops.convert import cast, convert_element_type
 from nxjax.ops.linalg_base import (
     MatrixOp,
     along_columns,
     along_rows,
-    cast,
     column,
     conj,
     diagonal,
@@ -43,7 +41,7 @@ from nxjax.ops.reduce import reduce_sum
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.ops.slicing import concatenate
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays, Tangents
 from nxjax.trace.types import ArrayType
 
 
@@ -71,7 +69,7 @@ class Geqrf(MatrixOp):
         return loop(b, min(x.type.shape[-2:]), _reflect, x, b.constant(0, out[1]))
 
 
-def _reflect(k: Array, a: Array, taus: Array) -> Sequence[Array]:
+def _reflect(k: Array, a: Array, taus: Array) -> Arrays:
     """Make column k zero below the diagonal (LAPACK's larfg and larf)."""
     last = (a.ndim - 2,)
 
@@ -157,7 +155,7 @@ class HouseholderProduct(MatrixOp):
         if not steps or 0 in a.type.shape:
             return start
 
-        def step(i: Array, q: Array, packed: Array, scalars: Array) -> Sequence[Array]:
+        def step(i: Array, q: Array, packed: Array, scalars: Array) -> Arrays:
             return _apply(sub(like(i, steps - 1), i), q, packed, scalars), packed, scalars
 
         return loop(b, steps, step, start, a, taus)[0]
@@ -200,9 +198,7 @@ class Qr(MatrixOp):
         packed, taus = geqrf(x)
         return householder_product(resized(packed, m, k), taus), triu(resized(packed, k, n))
 
-    def jvp(
-        self, primals: Sequence[Array], tangents: Sequence[Array | None], *, full_matrices: bool
-    ) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, *, full_matrices: bool) -> tuple[Any, Any]:
         q, r = self(*primals, full_matrices=full_matrices)
         (x,), (tx,) = primals, tangents
         if tx is None:

@@ -11,11 +11,11 @@ from nxjax.errors import GradientError
 from nxjax.ops.arithmetic import add, div, mul, neg, rem, sqrt, sub
 from nxjax.ops.base import NDArray, like, zeros
 from nxjax.ops.compare import eq, le, lt
+from nxjax.ops.convert import cast
 from nxjax.ops.linalg_base import (
     MatrixOp,
     along_columns,
     along_rows,
-    cast,
     column,
     conj,
     diagonal,
@@ -37,7 +37,7 @@ from nxjax.ops.reduce import reduce_max, reduce_sum
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.ops.slicing import concatenate
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays, Tangents
 from nxjax.trace.types import ArrayType
 
 
@@ -70,9 +70,7 @@ class Svd(MatrixOp):
         types = self.infer(ArrayType(x.shape, x.dtype), full_matrices=full_matrices, compute_uv=compute_uv)
         return tuple(map_matrices(one, x, types))
 
-    def jvp(
-        self, primals: Sequence[Array], tangents: Sequence[Array | None], *, full_matrices: bool, compute_uv: bool
-    ) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, *, full_matrices: bool, compute_uv: bool) -> tuple[Any, Any]:
         (x,), (tx,) = primals, tangents
         m, n = x.shape[-2:]
         if tx is None:
@@ -128,7 +126,7 @@ class Svd(MatrixOp):
         start = b.inline(lambda w: [w, eye(w)], (a,))
         a, v = loop(b, SWEEPS * small * small, _rotate_columns, *start)
 
-        def finish(w: Array, z: Array) -> Sequence[Array]:
+        def finish(w: Array, z: Array) -> Arrays:
             s, u, vv = _singular(w, z)
             if not compute_uv:
                 return [s]
@@ -149,7 +147,7 @@ def _joined(x: Array, y: Array) -> Array:
     return concatenate(x, y, dimension=x.ndim - 1)
 
 
-def _rotate_columns(i: Array, a: Array, v: Array) -> Sequence[Array]:
+def _rotate_columns(i: Array, a: Array, v: Array) -> Arrays:
     """Make columns p and q of a orthogonal."""
     n = a.shape[-1]
     place = rem(i, like(i, n * n))

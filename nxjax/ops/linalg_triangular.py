@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
@@ -13,8 +13,10 @@ from nxjax.ops.base import Differentiable, NDArray, Tangent, equal_dtypes, like,
 from nxjax.ops.linalg_base import MatrixOp, conj, eye, map_matrices, mm, t, tril, triu
 from nxjax.ops.shape import reshape
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Linear
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
 from nxjax.trace.types import ArrayType
+
+_FLAGS: Final = ("left_side", "lower", "transpose_a", "conjugate_a", "unit_diagonal")
 
 
 @final
@@ -50,18 +52,8 @@ class TriangularSolve(Differentiable, MatrixOp):
             )
         return b
 
-    def eval(
-        self,
-        a: NDArray,
-        b: NDArray,
-        /,
-        *,
-        left_side: bool,
-        lower: bool,
-        transpose_a: bool,
-        conjugate_a: bool,
-        unit_diagonal: bool,
-    ) -> NDArray:
+    def eval(self, a: NDArray, b: NDArray, /, **params: bool) -> NDArray:
+        left_side, lower, transpose_a, conjugate_a, unit_diagonal = (params[name] for name in _FLAGS)
         if conjugate_a:
             a = a.conj()
         if transpose_a != (not left_side):
@@ -76,29 +68,11 @@ class TriangularSolve(Differentiable, MatrixOp):
                 x[..., i, :] /= a[..., i, i, None]
         return x if left_side else x.swapaxes(-1, -2)
 
-    def tangents(
-        self,
-        x: Array,
-        a: Array,
-        b: Array,
-        /,
-        *,
-        left_side: bool,
-        lower: bool,
-        transpose_a: bool,
-        conjugate_a: bool,
-        unit_diagonal: bool,
-    ) -> Sequence[Tangent | None]:
+    def tangents(self, x: Array, a: Array, b: Array, /, **params: bool) -> Sequence[Tangent | None]:
+        left_side, lower, transpose_a, conjugate_a, unit_diagonal = (params[name] for name in _FLAGS)
+
         def solve(rhs: Array) -> Array:
-            return self(
-                a,
-                rhs,
-                left_side=left_side,
-                lower=lower,
-                transpose_a=transpose_a,
-                conjugate_a=conjugate_a,
-                unit_diagonal=unit_diagonal,
-            )
+            return self(a, rhs, **params)
 
         def by_matrix(ta: Array) -> Array:
             # A X = B gives A dX = dB - dA X. Of the two orders of the products, the cheaper one.
@@ -113,12 +87,10 @@ class TriangularSolve(Differentiable, MatrixOp):
 
         return by_matrix, solve
 
-    def transpose(
-        self, ct: Array, a: Array, b: Linear, /, *, transpose_a: bool, **params: bool
-    ) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, a: Array, b: Linear, /, *, transpose_a: bool, **params: bool) -> Tangents:
         return None, self(a, ct, transpose_a=not transpose_a, **params)
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: bool) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: bool) -> tuple[Any, Any]:
         a, b = args
         if dims[0] is not None or size == 0:
             return super().batch(size, args, dims, **params)
@@ -132,27 +104,15 @@ class TriangularSolve(Differentiable, MatrixOp):
         tall = reshape(b, shape=(*b.shape[:-3], b.shape[-3] * size, b.shape[-1]))
         return reshape(self(a, tall, **params), shape=b.shape), n - 1
 
-    def stablehlo(
-        self,
-        builder: Any,
-        out: ArrayType,
-        a: Any,
-        b: Any,
-        /,
-        *,
-        left_side: bool,
-        lower: bool,
-        transpose_a: bool,
-        conjugate_a: bool,
-        unit_diagonal: bool,
-    ) -> Any:
+    def stablehlo(self, builder: Any, out: ArrayType, a: Any, b: Any, /, **params: bool) -> Any:
+        _, _, transpose_a, conjugate_a, _ = (params[name] for name in _FLAGS)
         if 0 in out.shape:
             return builder.constant(0, out)
         if conjugate_a and not transpose_a and a.type.dtype in dtypes.COMPLEX:
             a = builder.inline(conj, (a,))
         word = "NO_TRANSPOSE" if not transpose_a else "ADJOINT" if conjugate_a else "TRANSPOSE"
-        flags = {"left_side": left_side, "lower": lower, "unit_diagonal": unit_diagonal}
-        attrs = ", ".join(f"{k} = {'true' if v else 'false'}" for k, v in flags.items())
+        flags = ("left_side", "lower", "unit_diagonal")
+        attrs = ", ".join(f"{k} = {'true' if params[k] else 'false'}" for k in flags)
         attrs += f", transpose_a = #stablehlo<transpose {word}>"
         return builder.op("stablehlo.triangular_solve", (a, b), out, attrs)
 

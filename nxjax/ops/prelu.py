@@ -10,14 +10,15 @@ import numpy as np
 from nxjax.ops.arithmetic import max, min, mul, sub
 from nxjax.ops.base import Differentiable, Elementwise, NDArray, Tangent, check_dtype, equal_dtypes, equal_shapes, like
 from nxjax.ops.compare import ge
+from nxjax.ops.convert import cast
 from nxjax.ops.fixed.elementwise import scale_of
 from nxjax.ops.fixed.functions import prelu as fixed_prelu
 from nxjax.ops.quant_base import Quantized, sum_tangents
 from nxjax.ops.quant_grid import Grid, Rounding
-from nxjax.ops.quant_traced import cast, rescale_static, to_output_grid, wrap_int32
+from nxjax.ops.quant_traced import rescale_static, to_output_grid, wrap_int32
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays, Tangents
 from nxjax.trace.types import ArrayType
 
 
@@ -72,7 +73,7 @@ class QPrelu(Quantized, Elementwise):
         below = rescale_static(wrap_int32(mul(min(x, like(x, 0)), alpha)), sloped, rounding)
         return to_output_grid(select_n(ge(x, like(x, 0)), below, above), out_grid, *out_grid.limits)
 
-    def tangent(self, y: Array, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
+    def tangent(self, y: Array, primals: Arrays, tangents: Tangents, **params: Any) -> Any:
         (x, alpha), (t, s) = primals, tangents
         slope = select_n(ge(x, like(x, 0)), alpha, like(x, 1))
         return sum_tangents([None if t is None else mul(t, slope), None if s is None else mul(s, min(x, like(x, 0)))])

@@ -8,7 +8,6 @@ clamped (Bengio et al. 2013, "Estimating or propagating gradients through stocha
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 from nxjax.ops.arithmetic import add
@@ -16,7 +15,7 @@ from nxjax.ops.base import NDArray, check_dtype, require
 from nxjax.ops.quant_grid import ROUNDINGS, Grid
 from nxjax.ops.quant_traced import from_stored, grid_integers, straight_through
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Op
+from nxjax.trace.core import Array, Arrays, Op, Tangents
 from nxjax.trace.types import ArrayType
 
 # What values are stored as between ops; weights have dtypes of their own.
@@ -39,7 +38,7 @@ class Quantized(Op):
         """`exact` in ops: int32 in, int32 out."""
 
     @abstractmethod
-    def tangent(self, y: Array, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
+    def tangent(self, y: Array, primals: Arrays, tangents: Tangents, **params: Any) -> Any:
         """The tangent of the float op, not yet masked; None if no tangent arrives."""
 
     def check(self, *types: ArrayType, **params: Any) -> None:
@@ -70,7 +69,7 @@ class Quantized(Op):
         stored = [grid_integers(x, params[g]) for g, x in zip(self.operands, xs, strict=False)]
         return from_stored(self.traced(*stored, *xs[n:], **params), params[self.result])
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         y = self(*primals, **params)
         if all(t is None for t in tangents):
             return y, None
@@ -81,7 +80,7 @@ class Quantized(Op):
         return b.inline(self.expand, xs, params)
 
 
-def sum_tangents(parts: Sequence[Array | None]) -> Array | None:
+def sum_tangents(parts: Tangents) -> Array | None:
     """The sum of the tangents that are there."""
     found: Array | None = None
     for part in parts:

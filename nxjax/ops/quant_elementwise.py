@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
 from nxjax.ops import composite_activation, elementary, rounding, special
-from nxjax.ops.arithmetic import add, min, mul, neg, sub
+from nxjax.ops.arithmetic import add, mul, neg, sub
 from nxjax.ops.base import Elementwise, NDArray, Unary, equal_shapes, like, require
 from nxjax.ops.bitwise import shift_left
-from nxjax.ops.compare import gt, lt
-from nxjax.ops.elementary import exp
+from nxjax.ops.convert import cast
 from nxjax.ops.fixed import elementwise as fixed
 from nxjax.ops.fixed.elementwise import scale_of
 from nxjax.ops.fixed.functions import FUNCTIONS, table, unary
 from nxjax.ops.quant_base import Quantized, sum_tangents
 from nxjax.ops.quant_grid import Grid, Rounding
-from nxjax.ops.quant_traced import all_grid_integers, cast, look_up, rescale_static, to_output_grid, wrap_int32
-from nxjax.ops.select import select_n
+from nxjax.ops.quant_traced import all_grid_integers, look_up, rescale_static, to_output_grid, wrap_int32
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, find_op, get_op
+from nxjax.trace.core import Array, Arrays, Tangents, find_op, get_op
 from nxjax.trace.types import ArrayType
 
 
@@ -55,17 +53,7 @@ class _Binary(Quantized, Elementwise):
         return type(self).kernel(p, x_grid, q, y_grid, out_grid, lo, hi, rounding)
 
     def traced(
-        self,
-        p: Array,
-        q: Array,
-        /,
-        *,
-        x_grid: Grid,
-        y_grid: Grid,
-        out_grid: Grid,
-        lo: int,
-        hi: int,
-        rounding: Rounding,
+        self, p: Array, q: Array, /, *, x_grid: Grid, y_grid: Grid, out_grid: Grid, lo: int, hi: int, rounding: Rounding
     ) -> Array:
         left, right = (cast(sub(v, like(v, g.zero_point)), dtypes.int64) for v, g in ((p, x_grid), (q, y_grid)))
         return to_output_grid(self.combined(left, right, x_grid, y_grid, out_grid, rounding), out_grid, lo, hi)
@@ -97,7 +85,7 @@ class QAdd(_Binary):
     def combined(self, p: Array, q: Array, x: Grid, y: Grid, out: Grid, rounding: Rounding) -> Array:
         return _summed(p, q, x, y, out, rounding, 1)
 
-    def tangent(self, y: Array, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
+    def tangent(self, y: Array, primals: Arrays, tangents: Tangents, **params: Any) -> Any:
         return sum_tangents(tangents)
 
 
@@ -111,7 +99,7 @@ class QSub(_Binary):
     def combined(self, p: Array, q: Array, x: Grid, y: Grid, out: Grid, rounding: Rounding) -> Array:
         return _summed(p, q, x, y, out, rounding, -1)
 
-    def tangent(self, y: Array, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
+    def tangent(self, y: Array, primals: Arrays, tangents: Tangents, **params: Any) -> Any:
         t, s = tangents
         return sum_tangents([t, None if s is None else neg(s)])
 
@@ -128,39 +116,18 @@ class QMul(_Binary):
             real = scale_of(x) * scale_of(y) / scale_of(out)
         return rescale_static(wrap_int32(mul(p, q)), real, rounding)
 
-    def tangent(self, y: Array, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
+    def tangent(self, y: Array, primals: Arrays, tangents: Tangents, **params: Any) -> Any:
         (a, b), (ta, tb) = primals, tangents
         return sum_tangents([None if ta is None else mul(ta, b), None if tb is None else mul(a, tb)])
 
 
-def _leaky_slope(x: Array, alpha: float) -> Array:
-    return select_n(gt(x, like(x, 0)), like(x, alpha), like(x, 1))
-
-
-def _elu_slope(x: Array) -> Array:
-    return select_n(gt(x, like(x, 0)), exp(min(x, like(x, 0))), like(x, 1))
-
-
-def _hard_swish_slope(x: Array) -> Array:
-    # d/dx x relu6(x + 3) / 6 = (2 x + 3) / 6 between -3 and 3
-    middle = mul(add(add(x, x), like(x, 3)), like(x, 1 / 6))
-    low = select_n(gt(x, like(x, -3)), like(x, 0), middle)
-    return select_n(lt(x, like(x, 3)), like(x, 1), low)
-
-
 # Where the ops live that functions are called after: imported, so that they are known by name.
 ORIGINS: Final = (composite_activation, elementary, rounding, special)
-# Derivatives of the functions that are no single op; those of the others are their op's.
-SLOPES: Final[dict[str, Callable[..., Array]]] = {
-    "leaky_relu": _leaky_slope,
-    "elu": _elu_slope,
-    "hard_swish": _hard_swish_slope,
-}
 
 
 @lru_cache(512)
 def _table(
-    function: str, x_grid: Grid, y_grid: Grid, rounding: Rounding, parameters: tuple[tuple[str, Any], ...]
+    function: str, x_grid: Grid, y_grid: Grid, rounding: Rounding, parameters: tuple[tuple[str, Any], ...] = ()
 ) -> NDArray:
     """The stored result for every stored argument."""
     stored = all_grid_integers(x_grid)
@@ -209,48 +176,17 @@ class QUnary(Quantized, Elementwise):
         require(self, known, "function", function, ", ".join(sorted(FUNCTIONS)) + " or an elementwise op")
         return x.strong()
 
-    def exact(
-        self,
-        q: NDArray,
-        /,
-        *,
-        function: str,
-        x_grid: Grid,
-        y_grid: Grid,
-        rounding: Rounding,
-        parameters: tuple[tuple[str, Any], ...] = (),
-    ) -> NDArray:
-        entries = _table(function, x_grid, y_grid, rounding, parameters)
-        return entries[q.astype(np.int32) - x_grid.limits[0]]
+    def exact(self, q: NDArray, /, *, x_grid: Grid, **params: Any) -> NDArray:
+        return _table(x_grid=x_grid, **params)[q.astype(np.int32) - x_grid.limits[0]]
 
-    def traced(
-        self,
-        q: Array,
-        /,
-        *,
-        function: str,
-        x_grid: Grid,
-        y_grid: Grid,
-        rounding: Rounding,
-        parameters: tuple[tuple[str, Any], ...] = (),
-    ) -> Array:
-        entries = _table(function, x_grid, y_grid, rounding, parameters)
-        return look_up(q, entries.astype(np.int32), x_grid)
+    def traced(self, q: Array, /, *, x_grid: Grid, **params: Any) -> Array:
+        return look_up(q, _table(x_grid=x_grid, **params).astype(np.int32), x_grid)
 
     def tangent(
-        self,
-        y: Array,
-        primals: Sequence[Array],
-        tangents: Sequence[Array | None],
-        *,
-        function: str,
-        parameters: tuple[tuple[str, Any], ...] = (),
-        **params: Any,
+        self, y: Array, primals: Arrays, tangents: Tangents, *, function: str, parameters: Any = (), **params: Any
     ) -> Any:
         (x,), (t,) = primals, tangents
         assert t is not None
-        if function in SLOPES:
-            return mul(t, SLOPES[function](x, **dict(parameters)))
         return get_op(function).jvp((x,), (t,), **dict(parameters))[1]
 
 

@@ -15,8 +15,9 @@ from typing import Any, Final
 
 from nxjax.ops.arithmetic import add, mul, sub
 from nxjax.ops.base import constant, like
-from nxjax.ops.conv import ConvDimensionNumbers, conv_general_dilated, dilated
+from nxjax.ops.conv import conv_general_dilated, dilated
 from nxjax.ops.convert import convert_element_type
+from nxjax.ops.dimension_numbers import ConvDimensionNumbers
 from nxjax.ops.dot import DotDimensionNumbers, dot_general
 from nxjax.ops.quant_grid import Grid
 from nxjax.ops.shape import broadcast_in_dim, reshape

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any, Final, final
+from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
@@ -22,7 +21,9 @@ from nxjax.ops import quant_integer
 from nxjax.ops.arithmetic import add, div, mul, sub
 from nxjax.ops.base import NDArray, constant, like, move_batch, require
 from nxjax.ops.compare import gt
-from nxjax.ops.conv import ConvDimensionNumbers, Pairs, conv_general_dilated, fold, unfold
+from nxjax.ops.conv import Pairs, conv_general_dilated, fold, unfold
+from nxjax.ops.convert import cast
+from nxjax.ops.dimension_numbers import ConvDimensionNumbers
 from nxjax.ops.dot import Axes, DotDimensionNumbers, Precision, dot_general, free, shifted
 from nxjax.ops.fixed.point import quantize_multiplier, wrap32
 from nxjax.ops.fixed.product import Kind, factor, requantize_products
@@ -32,7 +33,6 @@ from nxjax.ops.quant_snap import check_blocks, quantize_weight, weight_integers
 from nxjax.ops.quant_traced import (
     EXACT_FLOAT32,
     Factor,
-    cast,
     clipped,
     like_int,
     multiplier_of,
@@ -45,9 +45,9 @@ from nxjax.ops.quant_traced import (
 from nxjax.ops.rounding import AWAY_FROM_ZERO, TO_NEAREST_EVEN, round
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
-from nxjax.ops.slicing import slice as slice_
+from nxjax.ops.slicing import part
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Op
+from nxjax.trace.core import Array, Arrays, Dims, Op, Tangents
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType, Shape
 
@@ -82,60 +82,109 @@ def _factor(x_grid: Grid, y_grid: Grid, w_scale: Array) -> Array:
     return div(product, divisor)
 
 
-def _requantized(
-    acc: Array,
-    bias: Array,
-    real: Array,
-    dims: Axes,
-    x_grid: Grid,
-    y_grid: Grid,
-    lo: int,
-    hi: int,
-    rounding: Rounding,
-    kind: Kind,
-) -> Array:
-    """`requantize_products` of the accumulator with bias; bias and factor ``real`` lie in dimensions ``dims`` of it."""
-    over = lambda v: broadcast_in_dim(v, shape=acc.shape, broadcast_dimensions=dims)
-    summed = add(acc, over(bias))
-    if kind == "dense" and rounding == "double":
-        summed = summed if y_grid.dtype == dtypes.int16 else wrap_int32(summed)
-        scaled = mul(cast(summed, dtypes.float64), over(real))
-        whole = clipped(round(scaled, rounding_method=AWAY_FROM_ZERO), -(2.0**31), 2.0**31 - 1)
-        # Saturated sums stay at their end: nothing wraps when the zero point is added.
-        placed = add(cast(whole, dtypes.int64), constant(y_grid.zero_point, dtypes.int64, whole.shape))
-        return cast(clipped(placed, lo, hi), dtypes.int32)
-    mantissa, exponent = multiplier_of(real, rounding)
-    if y_grid.dtype == dtypes.int16:
-        scaled = rescale_wide(summed, over(mantissa), over(exponent))
-    else:
-        scaled = Factor(mantissa, exponent, rounding).applied(wrap_int32(summed), over)
-    return to_output_grid(scaled, y_grid, lo, hi)
-
-
 def _largest(grid: Grid) -> int:
     """The largest magnitude of a stored integer less the zero point."""
     low, high = grid.limits
     return max(grid.zero_point - low, high - grid.zero_point)
 
 
-class _Weighted(Quantized):
-    """x with weights: the operands are (x, w, w_scale, b)."""
+class WeightedProduct(Quantized):
+    """x with weights: the operands are (x, w, w_scale, b). Parameters that are not spelled out are the product's."""
 
-    def tangent(
-        self, y: Array, primals: Sequence[Array], tangents: Sequence[Array | None], *, w_dtype: DType, **params: Any
-    ) -> Array | None:
+    kind: ClassVar[Kind]
+
+    def exact(
+        self,
+        q: NDArray,
+        w: NDArray,
+        w_scale: NDArray,
+        b: NDArray,
+        /,
+        *,
+        x_grid: Grid,
+        y_grid: Grid,
+        lo: int,
+        hi: int,
+        w_dtype: DType,
+        rounding: Rounding,
+        **params: Any,
+    ) -> NDArray:
+        centred = (q.astype(np.int32) - x_grid.zero_point).astype(np.int16)
+        acc = self.product(centred, weight_integers(w, w_scale, w_dtype).astype(np.int16), **params)
+        scale, shape = self.row(w_scale, b.shape, acc.ndim, **params)
+        acc = acc + stored_bias(b.reshape(shape), x_grid, scale)
+        if y_grid.dtype != dtypes.int16:
+            acc = wrap32(acc)
+        return requantize_products(acc, x_grid.scale, scale, y_grid, lo, hi, rounding, self.kind)  # pyright: ignore[reportArgumentType]
+
+    def traced(
+        self,
+        q: Array,
+        w: Array,
+        w_scale: Array,
+        b: Array,
+        /,
+        *,
+        x_grid: Grid,
+        y_grid: Grid,
+        lo: int,
+        hi: int,
+        w_dtype: DType,
+        rounding: Rounding,
+        **params: Any,
+    ) -> Array:
+        acc = self.traced_product(q, x_grid, stored_weights(w, w_scale, w_dtype), w_dtype, **params)
+        row, dims = self.traced_row(w_scale, b.shape, **params), self.bias_dims(acc, b, **params)
+        real = _factor(x_grid, y_grid, row)
+        bias = _traced_bias(b, x_grid, row)
+        over = lambda v: broadcast_in_dim(v, shape=acc.shape, broadcast_dimensions=dims)
+        summed = add(acc, over(bias))
+        if self.kind == "dense" and rounding == "double":
+            summed = summed if y_grid.dtype == dtypes.int16 else wrap_int32(summed)
+            scaled = mul(cast(summed, dtypes.float64), over(real))
+            whole = clipped(round(scaled, rounding_method=AWAY_FROM_ZERO), -(2.0**31), 2.0**31 - 1)
+            # Saturated sums stay at their end: nothing wraps when the zero point is added.
+            placed = add(cast(whole, dtypes.int64), constant(y_grid.zero_point, dtypes.int64, whole.shape))
+            return cast(clipped(placed, lo, hi), dtypes.int32)
+        mantissa, exponent = multiplier_of(real, rounding)
+        if y_grid.dtype == dtypes.int16:
+            scaled = rescale_wide(summed, over(mantissa), over(exponent))
+        else:
+            scaled = Factor(mantissa, exponent, rounding).applied(wrap_int32(summed), over)
+        return to_output_grid(scaled, y_grid, lo, hi)
+
+    def tangent(self, y: Array, primals: Arrays, tangents: Tangents, *, w_dtype: DType, **params: Any) -> Array | None:
         x, w, w_scale, b = primals
         tx, tw, _, tb = tangents
         snapped, tw = quantize_weight.jvp((w, w_scale), (tw, None), dtype=w_dtype)
-        by_x, by_w = self.plain(x, snapped, **params)
-        parts = [None if tx is None else by_x(tx), None if tw is None else by_w(tw)]
+        numbers = {k: v for k, v in params.items() if k not in ("x_grid", "y_grid", "lo", "hi", "rounding")}
+        parts = [
+            None if tx is None else self.plain(tx, snapped, **numbers),
+            None if tw is None else self.plain(x, tw, **numbers),
+        ]
         if tb is not None:
-            parts.append(broadcast_in_dim(tb, shape=y.shape, broadcast_dimensions=self.bias_dims(y, b, **params)))
+            parts.append(broadcast_in_dim(tb, shape=y.shape, broadcast_dimensions=self.bias_dims(y, b, **numbers)))
         return sum_tangents(parts)
 
     @abstractmethod
-    def plain(self, x: Array, w: Array, **params: Any) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
-        """The float op as a map of x's tangent, and of w's."""
+    def product(self, x: NDArray, w: NDArray, **params: Any) -> NDArray:
+        """The sums of whole numbers, int64."""
+
+    @abstractmethod
+    def traced_product(self, q: Array, x_grid: Grid, w: Array, w_dtype: DType, **params: Any) -> Array:
+        """`product` in ops, of stored integers and whole weights."""
+
+    @abstractmethod
+    def row(self, w_scale: NDArray, channels: Shape, ndim: int, **params: Any) -> tuple[NDArray, Shape]:
+        """The scales, repeated per channel, and the shape in which they lie against the result."""
+
+    @abstractmethod
+    def traced_row(self, w_scale: Array, channels: Shape, **params: Any) -> Array:
+        """The scales, one per channel, in the order of the result's dimensions."""
+
+    @abstractmethod
+    def plain(self, x: Array, w: Array, **params: Any) -> Array:
+        """The float op."""
 
     @abstractmethod
     def bias_dims(self, y: Array, b: Array, **params: Any) -> Axes:
@@ -159,13 +208,14 @@ def _check_weights(
 
 
 @final
-class QDot(_Weighted):
+class QDot(WeightedProduct):
     """Quantized `dot_general` of x with weights, plus bias: (x, w, w_scale, b).
 
     ``w_scale`` has w's rank, 1 in the contracted dimensions; ``b`` has w's batch and free dimensions.
     """
 
     name = "qdot"
+    kind = "dense"
 
     def infer(
         self,
@@ -186,92 +236,45 @@ class QDot(_Weighted):
         _check_weights(self, w, w_scale, b, wc, channels, w_dtype)
         return out.strong()
 
-    def exact(
-        self,
-        q: NDArray,
-        w: NDArray,
-        w_scale: NDArray,
-        b: NDArray,
-        /,
-        *,
-        x_grid: Grid,
-        y_grid: Grid,
-        lo: int,
-        hi: int,
-        w_dtype: DType,
-        rounding: Rounding,
-        dimension_numbers: DotDimensionNumbers,
-    ) -> NDArray:
-        numbers = dimension_numbers
-        centred = (q.astype(np.int32) - x_grid.zero_point).astype(np.int16)
-        stored = weight_integers(w, w_scale, w_dtype).astype(np.int16)
-        acc = dot_general.eval(centred, stored, dimension_numbers=numbers, preferred_element_type=dtypes.int64)
-        scale, shape = self._row(w_scale, b.shape, acc.ndim, numbers)
-        acc = acc + stored_bias(b.reshape(shape), x_grid, scale)
-        if y_grid.dtype != dtypes.int16:
-            acc = wrap32(acc)
-        return requantize_products(acc, x_grid.scale, scale, y_grid, lo, hi, rounding, "dense")  # pyright: ignore[reportArgumentType]
+    def product(self, x: NDArray, w: NDArray, *, dimension_numbers: DotDimensionNumbers) -> NDArray:
+        return dot_general.eval(x, w, dimension_numbers=dimension_numbers, preferred_element_type=dtypes.int64)
 
-    def _row(self, w_scale: NDArray, channels: Shape, ndim: int, numbers: DotDimensionNumbers) -> tuple[NDArray, Shape]:
-        """The scales, repeated per channel, and the shape in which they lie against the result."""
-        (_, wc), (_, wb) = numbers
+    def traced_product(
+        self, q: Array, x_grid: Grid, w: Array, w_dtype: DType, *, dimension_numbers: DotDimensionNumbers
+    ) -> Array:
+        acc = quant_integer.dense(q, x_grid, w, w_dtype, dimension_numbers)
+        if acc is not None:
+            return acc
+        depth = math.prod(w.shape[i] for i in dimension_numbers[0][1])
+        work = dtypes.float32 if depth * _largest(x_grid) * 127 < EXACT_FLOAT32 else dtypes.float64
+        centred, weights = cast(sub(q, like(q, x_grid.zero_point)), work), cast(w, work)
+        found = dot_general(centred, weights, dimension_numbers=dimension_numbers, precision=EXACT)
+        return cast(found, dtypes.int64)
+
+    def row(
+        self, w_scale: NDArray, channels: Shape, ndim: int, *, dimension_numbers: DotDimensionNumbers
+    ) -> tuple[NDArray, Shape]:
+        (_, wc), (_, wb) = dimension_numbers
         order = (*wb, *free(w_scale.ndim, wc, wb))
         row = np.broadcast_to(w_scale.transpose(*order, *wc).reshape([w_scale.shape[i] for i in order]), channels)
         shape = (*channels[: len(wb)], *(1,) * (ndim - len(channels)), *channels[len(wb) :])
         return row.reshape(shape), shape
 
-    def traced(
-        self,
-        q: Array,
-        w: Array,
-        w_scale: Array,
-        b: Array,
-        /,
-        *,
-        x_grid: Grid,
-        y_grid: Grid,
-        lo: int,
-        hi: int,
-        w_dtype: DType,
-        rounding: Rounding,
-        dimension_numbers: DotDimensionNumbers,
-    ) -> Array:
+    def traced_row(self, w_scale: Array, channels: Shape, *, dimension_numbers: DotDimensionNumbers) -> Array:
         (_, wc), (_, wb) = dimension_numbers
-        depth = math.prod(w.shape[i] for i in wc)
-        stored = stored_weights(w, w_scale, w_dtype)
-        acc = quant_integer.dense(q, x_grid, stored, w_dtype, dimension_numbers)
-        if acc is None:
-            exact32 = depth * _largest(x_grid) * 127 < EXACT_FLOAT32
-            work = dtypes.float32 if exact32 else dtypes.float64
-            centred, weights = cast(sub(q, like(q, x_grid.zero_point)), work), cast(stored, work)
-            found = dot_general(centred, weights, dimension_numbers=dimension_numbers, precision=EXACT)
-            acc = cast(found, dtypes.int64)
-        row = _as_row(w_scale, b.shape, wc, wb)
-        real = _factor(x_grid, y_grid, row)
-        dims = _channel_dims(acc.ndim, b.ndim, len(wb))
-        bias = _traced_bias(b, x_grid, row)
-        return _requantized(acc, bias, real, dims, x_grid, y_grid, lo, hi, rounding, "dense")
+        order = (*wb, *free(w_scale.ndim, wc, wb))
+        moved = transpose(w_scale, permutation=(*order, *wc))
+        row = reshape(moved, shape=tuple(w_scale.shape[i] for i in order))
+        return broadcast_in_dim(row, shape=channels, broadcast_dimensions=tuple(range(len(channels))))
 
-    def plain(
-        self, x: Array, w: Array, *, dimension_numbers: DotDimensionNumbers, **params: Any
-    ) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
-        numbers = dimension_numbers
-        return (
-            lambda t: dot_general(t, w, dimension_numbers=numbers),
-            lambda t: dot_general(x, t, dimension_numbers=numbers),
-        )
+    def plain(self, x: Array, w: Array, **params: Any) -> Array:
+        return dot_general(x, w, **params)
 
     def bias_dims(self, y: Array, b: Array, *, dimension_numbers: DotDimensionNumbers, **params: Any) -> Axes:
         return _channel_dims(y.ndim, b.ndim, len(dimension_numbers[1][1]))
 
     def batch(
-        self,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        dimension_numbers: DotDimensionNumbers,
-        **params: Any,
+        self, size: int, args: Arrays, dims: Dims, *, dimension_numbers: DotDimensionNumbers, **params: Any
     ) -> tuple[Any, Any]:
         (xc, wc), (xb, wb) = dimension_numbers
         x, *rest = args
@@ -294,16 +297,8 @@ def _channel_dims(ndim: int, channels: int, batch: int) -> Axes:
     return (*range(batch), *range(ndim - channels + batch, ndim))
 
 
-def _as_row(w_scale: Array, channels: Shape, wc: Axes, wb: Axes) -> Array:
-    """Scales of w's rank as one per channel, in the order of the result's dimensions."""
-    order = (*wb, *free(w_scale.ndim, wc, wb))
-    moved = transpose(w_scale, permutation=(*order, *wc))
-    row = reshape(moved, shape=tuple(w_scale.shape[i] for i in order))
-    return broadcast_in_dim(row, shape=channels, broadcast_dimensions=tuple(range(len(channels))))
-
-
 @final
-class QConv(_Weighted):
+class QConv(WeightedProduct):
     """Quantized convolution plus bias: (x, w, w_scale, b); parameters as of `conv_general_dilated`.
 
     ``w_scale`` has w's rank, 1 but for the output channels; ``b`` has one entry per output channel. Padding holds the
@@ -311,6 +306,7 @@ class QConv(_Weighted):
     """
 
     name = "qconv"
+    kind = "conv"
 
     def infer(
         self,
@@ -345,85 +341,27 @@ class QConv(_Weighted):
         _check_weights(self, w, w_scale, b, tuple(summed), (w.shape[o],), w_dtype)
         return out.strong()
 
-    def exact(
-        self,
-        q: NDArray,
-        w: NDArray,
-        w_scale: NDArray,
-        b: NDArray,
-        /,
-        *,
-        x_grid: Grid,
-        y_grid: Grid,
-        lo: int,
-        hi: int,
-        w_dtype: DType,
-        rounding: Rounding,
-        dimension_numbers: ConvDimensionNumbers,
-        **params: Any,
-    ) -> NDArray:
-        centred = (q.astype(np.int32) - x_grid.zero_point).astype(np.int16)
-        stored = weight_integers(w, w_scale, w_dtype).astype(np.int16)
-        acc = conv_general_dilated.eval(
-            centred,
-            stored,
-            dimension_numbers=dimension_numbers,
-            batch_group_count=1,
-            preferred_element_type=dtypes.int64,
-            **params,
-        )
-        channel = dimension_numbers.out_spec[1]
-        shape = tuple(-1 if i == channel else 1 for i in range(acc.ndim))
-        scale = np.broadcast_to(w_scale.reshape(-1), b.shape).reshape(shape)
-        acc = acc + stored_bias(b.reshape(shape), x_grid, scale)
-        if y_grid.dtype != dtypes.int16:
-            acc = wrap32(acc)
-        return requantize_products(acc, x_grid.scale, scale, y_grid, lo, hi, rounding)  # pyright: ignore[reportArgumentType]
+    def product(self, x: NDArray, w: NDArray, **params: Any) -> NDArray:
+        return conv_general_dilated.eval(x, w, batch_group_count=1, preferred_element_type=dtypes.int64, **params)
 
-    def traced(
-        self,
-        q: Array,
-        w: Array,
-        w_scale: Array,
-        b: Array,
-        /,
-        *,
-        x_grid: Grid,
-        y_grid: Grid,
-        lo: int,
-        hi: int,
-        w_dtype: DType,
-        rounding: Rounding,
-        **params: Any,
-    ) -> Array:
-        numbers: ConvDimensionNumbers = params["dimension_numbers"]
-        stored = stored_weights(w, w_scale, w_dtype)
-        acc = quant_integer.convolution(q, x_grid, stored, w_dtype, **params)
-        if acc is None:
-            centred = cast(sub(q, like(q, x_grid.zero_point)), dtypes.float32)
-            acc = _exact_conv(centred, stored, _largest(x_grid), **params)
-        row = broadcast_in_dim(reshape(w_scale, shape=(w_scale.size,)), shape=b.shape, broadcast_dimensions=(0,))
-        real = _factor(x_grid, y_grid, row)
-        dims = (numbers.out_spec[1],)
-        bias = _traced_bias(b, x_grid, row)
-        return _requantized(acc, bias, real, dims, x_grid, y_grid, lo, hi, rounding, "conv")
+    def traced_product(self, q: Array, x_grid: Grid, w: Array, w_dtype: DType, **params: Any) -> Array:
+        acc = quant_integer.convolution(q, x_grid, w, w_dtype, **params)
+        if acc is not None:
+            return acc
+        centred = cast(sub(q, like(q, x_grid.zero_point)), dtypes.float32)
+        return _exact_conv(centred, w, _largest(x_grid), **params)
 
-    def plain(
-        self,
-        x: Array,
-        w: Array,
-        *,
-        x_grid: Grid,
-        y_grid: Grid,
-        lo: int,
-        hi: int,
-        rounding: Rounding,
-        **params: Any,
-    ) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
-        return (
-            lambda t: conv_general_dilated(t, w, batch_group_count=1, **params),
-            lambda t: conv_general_dilated(x, t, batch_group_count=1, **params),
-        )
+    def row(
+        self, w_scale: NDArray, channels: Shape, ndim: int, *, dimension_numbers: ConvDimensionNumbers, **params: Any
+    ) -> tuple[NDArray, Shape]:
+        shape = tuple(-1 if i == dimension_numbers.out_spec[1] else 1 for i in range(ndim))
+        return np.broadcast_to(w_scale.reshape(-1), channels).reshape(shape), shape
+
+    def traced_row(self, w_scale: Array, channels: Shape, **params: Any) -> Array:
+        return broadcast_in_dim(reshape(w_scale, shape=(w_scale.size,)), shape=channels, broadcast_dimensions=(0,))
+
+    def plain(self, x: Array, w: Array, **params: Any) -> Array:
+        return conv_general_dilated(x, w, batch_group_count=1, **params)
 
     def bias_dims(self, y: Array, b: Array, *, dimension_numbers: ConvDimensionNumbers, **params: Any) -> Axes:
         return (dimension_numbers.out_spec[1],)
@@ -431,8 +369,8 @@ class QConv(_Weighted):
     def batch(
         self,
         size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
+        args: Arrays,
+        dims: Dims,
         *,
         feature_group_count: int,
         dimension_numbers: ConvDimensionNumbers,
@@ -487,28 +425,21 @@ def _exact_conv(x: Array, w: Array, largest: int, **params: Any) -> Array:
         if features > step:
             stop = min(start + step, features)
             part_x = _features(x, numbers.lhs_spec[1], start, stop, groups)
-            part_w = _sliced(w, numbers.rhs_spec[1], start, stop)
-        part = conv_general_dilated(part_x, part_w, batch_group_count=1, precision=EXACT, **params)
-        part = cast(part, dtypes.int64)
-        acc = part if acc is None else add(acc, part)
+            part_w = part(w, numbers.rhs_spec[1], start, stop)
+        found = cast(conv_general_dilated(part_x, part_w, batch_group_count=1, precision=EXACT, **params), dtypes.int64)
+        acc = found if acc is None else add(acc, found)
     assert acc is not None
     return acc
-
-
-def _sliced(x: Array, axis: int, start: int, stop: int) -> Array:
-    begin = tuple(start if i == axis else 0 for i in range(x.ndim))
-    end = tuple(stop if i == axis else n for i, n in enumerate(x.shape))
-    return slice_(x, start_indices=begin, limit_indices=end, strides=None)
 
 
 def _features(x: Array, axis: int, start: int, stop: int, groups: int) -> Array:
     """Features [start, stop) of each group."""
     if groups == 1:
-        return _sliced(x, axis, start, stop)
+        return part(x, axis, start, stop)
     shape = x.shape
     grouped = reshape(x, shape=(*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :]))
-    part = _sliced(grouped, axis + 1, start, stop)
-    return reshape(part, shape=(*shape[:axis], groups * (stop - start), *shape[axis + 1 :]))
+    rows = part(grouped, axis + 1, start, stop)
+    return reshape(rows, shape=(*shape[:axis], groups * (stop - start), *shape[axis + 1 :]))
 
 
 @final
@@ -574,26 +505,14 @@ class QMatmul(Quantized):
         return to_output_grid(scaled, out_grid, lo, hi)
 
     def tangent(
-        self,
-        y: Array,
-        primals: Sequence[Array],
-        tangents: Sequence[Array | None],
-        *,
-        dimension_numbers: DotDimensionNumbers,
-        **params: Any,
+        self, y: Array, primals: Arrays, tangents: Tangents, *, dimension_numbers: DotDimensionNumbers, **params: Any
     ) -> Array | None:
         (p, q), (tp, tq) = primals, tangents
         product = lambda a, b: dot_general(a, b, dimension_numbers=dimension_numbers)
         return sum_tangents([None if tp is None else product(tp, q), None if tq is None else product(p, tq)])
 
     def batch(
-        self,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        dimension_numbers: DotDimensionNumbers,
-        **params: Any,
+        self, size: int, args: Arrays, dims: Dims, *, dimension_numbers: DotDimensionNumbers, **params: Any
     ) -> tuple[Any, Any]:
         (xc, yc), (xb, yb) = dimension_numbers
         p, q = (move_batch(v, d, size) for v, d in zip(args, dims, strict=True))

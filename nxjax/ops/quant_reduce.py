@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
 
 from nxjax.errors import ShapeError
 from nxjax.ops.arithmetic import abs, add, div, mul, sub
-from nxjax.ops.base import NDArray, check_counted_axes, constant, like, move_batch
+from nxjax.ops.base import NDArray, RemovesAxes, check_counted_axes, constant, like, move_batch
 from nxjax.ops.bitwise import shift_right_arithmetic
 from nxjax.ops.compare import gt
+from nxjax.ops.convert import cast
 from nxjax.ops.fixed import reduce as fixed
 from nxjax.ops.fixed.elementwise import scale_of
 from nxjax.ops.fixed.point import quantize_multiplier
 from nxjax.ops.quant_base import Quantized
 from nxjax.ops.quant_grid import Grid, Rounding
-from nxjax.ops.quant_traced import cast, clipped, rescale_by, to_output_grid, wrap_int32
+from nxjax.ops.quant_traced import clipped, rescale_by, to_output_grid, wrap_int32
 from nxjax.ops.reduce import reduce_sum
 from nxjax.ops.select import select_n
 from nxjax.ops.window import Pairs, reduce_window_sum, window_shape
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays, Dims, Tangents
 from nxjax.trace.types import ArrayType, Shape
 
 Axes = tuple[int, ...]
 
 
-class _Total(Quantized):
+class _Total(RemovesAxes, Quantized):
     """A sum over axes, rescaled."""
 
     def infer(self, x: ArrayType, /, *, axes: Axes, x_grid: Grid, y_grid: Grid, rounding: Rounding) -> ArrayType:
@@ -49,14 +49,6 @@ class _Total(Quantized):
         return to_output_grid(
             rescale_by(total, *self.factor(count, x_grid, y_grid, rounding), rounding), y_grid, *y_grid.limits
         )
-
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axes: Axes, **params: Any
-    ) -> tuple[Any, Any]:
-        d = dims[0]
-        assert d is not None
-        moved = tuple(a + (a >= d) for a in axes)
-        return self(args[0], axes=moved, **params), d - sum(a < d for a in moved)
 
 
 @final
@@ -79,9 +71,7 @@ class QMean(_Total):
         bits = min(count.bit_length() - 1, 32, 31 + shift)
         return (multiplier << bits) // count, shift - bits
 
-    def tangent(
-        self, y: Array, primals: Sequence[Array], tangents: Sequence[Array | None], *, axes: Axes, **params: Any
-    ) -> Any:
+    def tangent(self, y: Array, primals: Arrays, tangents: Tangents, *, axes: Axes, **params: Any) -> Any:
         (t,) = tangents
         assert t is not None
         count = math.prod(t.shape[a] for a in axes)
@@ -97,9 +87,7 @@ class QSum(_Total):
     def exact(self, q: NDArray, /, *, axes: Axes, x_grid: Grid, y_grid: Grid, rounding: Rounding) -> NDArray:
         return fixed.sum(q, x_grid, y_grid, axes, rounding)
 
-    def tangent(
-        self, y: Array, primals: Sequence[Array], tangents: Sequence[Array | None], *, axes: Axes, **params: Any
-    ) -> Any:
+    def tangent(self, y: Array, primals: Arrays, tangents: Tangents, *, axes: Axes, **params: Any) -> Any:
         (t,) = tangents
         assert t is not None
         return reduce_sum(t, axes=axes)
@@ -117,46 +105,20 @@ class QAvgPool(Quantized):
     result = "grid"
 
     def infer(
-        self,
-        x: ArrayType,
-        /,
-        *,
-        grid: Grid,
-        window_dimensions: Shape,
-        window_strides: Shape,
-        padding: Pairs,
+        self, x: ArrayType, /, *, grid: Grid, window_dimensions: Shape, window_strides: Shape, padding: Pairs
     ) -> ArrayType:
         self.check(x, grid=grid)
-        return x.with_shape(window_shape(self, x, **_windows(window_dimensions, window_strides, padding))).strong()
+        windows = _windows(window_dimensions=window_dimensions, window_strides=window_strides, padding=padding)
+        return x.with_shape(window_shape(self, x, **windows)).strong()
 
-    def _counts(self, shape: Shape, **windows: Any) -> NDArray:
-        return reduce_window_sum.eval(np.ones(shape, np.int32), **windows)
-
-    def exact(
-        self,
-        q: NDArray,
-        /,
-        *,
-        grid: Grid,
-        window_dimensions: Shape,
-        window_strides: Shape,
-        padding: Pairs,
-    ) -> NDArray:
-        windows = _windows(window_dimensions, window_strides, padding)
+    def exact(self, q: NDArray, /, *, grid: Grid, **params: Any) -> NDArray:
+        windows = _windows(**params)
         sums = reduce_window_sum.eval(q.astype(np.int32), **windows)
-        return fixed.average(sums, self._counts(q.shape, **windows), *grid.limits).astype(grid.dtype)
+        counts = reduce_window_sum.eval(np.ones(q.shape, np.int32), **windows)
+        return fixed.average(sums, counts, *grid.limits).astype(grid.dtype)
 
-    def traced(
-        self,
-        q: Array,
-        /,
-        *,
-        grid: Grid,
-        window_dimensions: Shape,
-        window_strides: Shape,
-        padding: Pairs,
-    ) -> Array:
-        windows = _windows(window_dimensions, window_strides, padding)
+    def traced(self, q: Array, /, *, grid: Grid, **params: Any) -> Array:
+        windows = _windows(**params)
         sums = reduce_window_sum(q, **windows)
         counts = reduce_window_sum(like(q, 1), **windows)
         half = shift_right_arithmetic(counts, like(counts, 1))
@@ -164,54 +126,23 @@ class QAvgPool(Quantized):
         signed = select_n(gt(sums, like(sums, 0)), sub(like(size, 0), size), size)
         return clipped(signed, *grid.limits)
 
-    def tangent(
-        self,
-        y: Array,
-        primals: Sequence[Array],
-        tangents: Sequence[Array | None],
-        *,
-        grid: Grid,
-        window_dimensions: Shape,
-        window_strides: Shape,
-        padding: Pairs,
-    ) -> Any:
-        (t,) = tangents
+    def tangent(self, y: Array, primals: Arrays, tangents: Tangents, *, grid: Grid, **params: Any) -> Any:
+        (t,), windows = tangents, _windows(**params)
         assert t is not None
-        windows = _windows(window_dimensions, window_strides, padding)
         counts = reduce_window_sum(constant(1, dtypes.float32, t.shape), **windows)
         return div(reduce_window_sum(t, **windows), counts)
 
     def batch(
-        self,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        grid: Grid,
-        window_dimensions: Shape,
-        window_strides: Shape,
-        padding: Pairs,
+        self, size: int, args: Arrays, dims: Dims, *, grid: Grid, padding: Pairs, **params: Any
     ) -> tuple[Any, Any]:
+        wider = {name: (1, *entries) for name, entries in params.items()}
         x = move_batch(args[0], dims[0], size)
-        y = self(
-            x,
-            grid=grid,
-            window_dimensions=(1, *window_dimensions),
-            window_strides=(1, *window_strides),
-            padding=((0, 0), *padding),
-        )
-        return y, 0
+        return self(x, grid=grid, padding=((0, 0), *padding), **wider), 0
 
 
-def _windows(window_dimensions: Shape, window_strides: Shape, padding: Pairs) -> dict[str, Any]:
+def _windows(*, window_dimensions: Shape, **params: Any) -> dict[str, Any]:
     ones = (1,) * len(window_dimensions)
-    return {
-        "window_dimensions": window_dimensions,
-        "window_strides": window_strides,
-        "padding": padding,
-        "base_dilation": ones,
-        "window_dilation": ones,
-    }
+    return {"window_dimensions": window_dimensions, **params, "base_dilation": ones, "window_dilation": ones}
 
 
 qmean = QMean()

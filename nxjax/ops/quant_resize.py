@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
@@ -12,14 +11,14 @@ from nxjax.ops.arithmetic import abs, add, mul, sub
 from nxjax.ops.base import NDArray, like, require
 from nxjax.ops.bitwise import shift_right_arithmetic
 from nxjax.ops.compare import gt
+from nxjax.ops.convert import cast
 from nxjax.ops.fixed.resize import ONE, fixed_positions, resize_bilinear
 from nxjax.ops.quant_base import Quantized
 from nxjax.ops.quant_grid import Grid, Rounding
-from nxjax.ops.quant_traced import cast
 from nxjax.ops.resize import resize, row_of, taken_along
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays, Dims, Tangents
 from nxjax.trace.types import ArrayType
 
 Pair = tuple[int, int]
@@ -59,24 +58,13 @@ class QResize(Quantized):
         size = shift_right_arithmetic(add(abs(wide), half), bits)
         return cast(select_n(gt(wide, like(wide, 0)), sub(like(size, 0), size), size), dtypes.int32)
 
-    def tangent(
-        self,
-        y: Array,
-        primals: Sequence[Array],
-        tangents: Sequence[Array | None],
-        *,
-        axes: Pair,
-        sizes: Pair,
-        **params: Any,
-    ) -> Any:
+    def tangent(self, y: Array, primals: Arrays, tangents: Tangents, *, axes: Pair, sizes: Pair, **params: Any) -> Any:
         (t,) = tangents
         assert t is not None
         # Its pieces have transposes.
         return resize.expand(t, axes=axes, sizes=sizes, method="linear")
 
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axes: Pair, **params: Any
-    ) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, *, axes: Pair, **params: Any) -> tuple[Any, Any]:
         d = dims[0]
         assert d is not None
         return self(args[0], axes=tuple(a + (a >= d) for a in axes), **params), d

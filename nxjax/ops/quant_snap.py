@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final, final
 
 import numpy as np
@@ -12,12 +11,12 @@ from nxjax.ops.arithmetic import abs, mul, sub
 from nxjax.ops.base import Elementwise, NDArray, check_dtype, like, move_batch, require
 from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import ge, gt, le
+from nxjax.ops.convert import cast
 from nxjax.ops.fixed import elementwise as fixed
 from nxjax.ops.quant_base import FLOAT32, Quantized
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.ops.quant_traced import (
     broadcast_blocks,
-    cast,
     from_stored,
     rescale_static,
     stored_weights,
@@ -27,7 +26,7 @@ from nxjax.ops.quant_traced import (
 )
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Op
+from nxjax.trace.core import Array, Arrays, Dims, Op, Tangents
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType, Shape
 
@@ -56,10 +55,10 @@ class QuantizeDequantize(Quantized, Elementwise):
     def expand(self, x: Array, /, *, grid: Grid) -> Array:
         return from_stored(to_stored(x, grid), grid)
 
-    def tangent(self, y: Array, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
+    def tangent(self, y: Array, primals: Arrays, tangents: Tangents, **params: Any) -> Any:
         return tangents[0]
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], *, grid: Grid) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, *, grid: Grid) -> tuple[Any, Any]:
         (x,), (t,) = primals, tangents
         y = self(x, grid=grid)
         if t is None:
@@ -87,7 +86,7 @@ class Requantize(Quantized, Elementwise):
         centred = cast(sub(q, like(q, x_grid.zero_point)), dtypes.int64)
         return to_output_grid(rescale_static(centred, real, rounding), y_grid, lo, hi)
 
-    def tangent(self, y: Array, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
+    def tangent(self, y: Array, primals: Arrays, tangents: Tangents, **params: Any) -> Any:
         return tangents[0]
 
 
@@ -121,7 +120,7 @@ class QuantizeWeight(Op):
             stored = cast(cast(stored, dtypes.int32), dtypes.float32)
         return mul(stored, broadcast_blocks(scale, w.shape))
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], *, dtype: DType) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, *, dtype: DType) -> tuple[Any, Any]:
         (w, scale), t = primals, tangents[0]
         y = self(w, scale, dtype=dtype)
         if t is None:
@@ -130,7 +129,7 @@ class QuantizeWeight(Op):
         bound = mul(broadcast_blocks(scale, w.shape), like(w, symmetric_limit(dtype) + 0.5))
         return y, select_n(gt(abs(w), bound), t, like(t, 0))
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, dtype: DType) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, *, dtype: DType) -> tuple[Any, Any]:
         w, scale = (move_batch(x, d, size) for x, d in zip(args, dims, strict=True))
         return self(w, scale, dtype=dtype), 0
 

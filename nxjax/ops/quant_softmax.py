@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final, final
 
 import numpy as np
 
 from nxjax.ops.arithmetic import add, div, max, min, mul, sub
-from nxjax.ops.base import NDArray, check_counted_axis, like, require
+from nxjax.ops.base import KeepsAxis, NDArray, check_counted_axis, like, require
 from nxjax.ops.bitwise import and_, clz, shift_left, shift_right_arithmetic
 from nxjax.ops.compare import ge, gt, lt
 from nxjax.ops.composite_softmax import softmax as float_softmax
+from nxjax.ops.convert import cast
 from nxjax.ops.fixed.functions import lookup
 from nxjax.ops.fixed.point import divide_by_power, quantize_multiplier, rescale
 from nxjax.ops.fixed.series import raw
 from nxjax.ops.fixed.softmax import SUM_BITS, check_softmax, exps_of, softmax, softmax_grid, tables16
 from nxjax.ops.quant_base import Quantized
 from nxjax.ops.quant_grid import Grid, Rounding
-from nxjax.ops.quant_traced import cast, clipped, take_row
+from nxjax.ops.quant_traced import clipped, take_row
 from nxjax.ops.reduce import reduce_max, reduce_sum
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays, Tangents
 from nxjax.trace.types import ArrayType
 
 INT32_MAX: Final = 2**31 - 1
@@ -91,7 +91,7 @@ def _one_over_one_plus(a: Array) -> Array:
 
 
 @final
-class QSoftmax(Quantized):
+class QSoftmax(KeepsAxis, Quantized):
     """Quantized softmax along ``axis``; the result's grid is `fixed.softmax.softmax_grid`."""
 
     name = "qsoftmax"
@@ -135,22 +135,13 @@ class QSoftmax(Quantized):
         found = clipped(add(found, like(found, low)), low, high)
         return cast(select_n(counted, like(found, low), found), dtypes.int32)
 
-    def tangent(
-        self, y: Array, primals: Sequence[Array], tangents: Sequence[Array | None], *, axis: int, **params: Any
-    ) -> Any:
+    def tangent(self, y: Array, primals: Arrays, tangents: Tangents, *, axis: int, **params: Any) -> Any:
         return float_softmax.jvp(primals, tangents, axis=axis)[1]
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         # The grid ends at 255/256: a mask would stop the gradient of every confident prediction.
         y = self(*primals, **params)
         return y, None if tangents[0] is None else self.tangent(y, primals, tangents, **params)
-
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axis: int, **params: Any
-    ) -> tuple[Any, Any]:
-        d = dims[0]
-        assert d is not None
-        return self(args[0], axis=axis + (axis >= d), **params), d
 
 
 qsoftmax = QSoftmax()

@@ -15,7 +15,7 @@ from nxjax.ops.arithmetic import add, div, max, mul, sub
 from nxjax.ops.base import NDArray, constant, like
 from nxjax.ops.bitwise import and_, shift_left, shift_right_arithmetic, shift_right_logical
 from nxjax.ops.compare import ge, gt, lt, ne
-from nxjax.ops.convert import bitcast_convert_type, convert_element_type
+from nxjax.ops.convert import bitcast_convert_type, cast
 from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode
 from nxjax.ops.fixed.point import quantize_multiplier
 from nxjax.ops.indexing import gather
@@ -30,10 +30,6 @@ from nxjax.trace.dtypes import DType
 
 # A float32 sum of integers is exact while it stays below this.
 EXACT_FLOAT32: Final = 1 << 24
-
-
-def cast(x: Array, dtype: DType) -> Array:
-    return x if x.dtype == dtype else convert_element_type(x, dtype=dtype)
 
 
 def clipped(x: Array, low: float, high: float) -> Array:

@@ -10,7 +10,6 @@ Knows no distribution; those are compositions in `nxjax.random`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, Final, final
 
 import numpy as np
@@ -28,13 +27,12 @@ from nxjax.ops.base import (
     require,
 )
 from nxjax.ops.bitwise import and_, or_, shift_left, shift_right_logical, xor
-from nxjax.ops.convert import convert_element_type
+from nxjax.ops.convert import cast, convert_element_type
 from nxjax.ops.create import iota
 from nxjax.ops.shape import broadcast_in_dim, reshape
-from nxjax.ops.slicing import concatenate
-from nxjax.ops.slicing import slice as slice_
+from nxjax.ops.slicing import concatenate, part
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Op
+from nxjax.trace.core import Array, Arrays, Dims, Op
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType, Shape
 
@@ -108,8 +106,7 @@ def _split_words(keys: Array, shape: Shape) -> tuple[Array, Array]:
     n = keys.ndim
     found: list[Array] = []
     for i in range(2):
-        word = slice_(words, start_indices=(0,) * n + (i,), limit_indices=(*keys.shape, i + 1), strides=None)
-        word = reshape(word, shape=keys.shape)
+        word = reshape(part(words, n, i, i + 1), shape=keys.shape)
         if shape:
             word = broadcast_in_dim(word, shape=(*keys.shape, *shape), broadcast_dimensions=tuple(range(n)))
         found.append(word)
@@ -151,7 +148,7 @@ def _need_keys(op: Op, keys: ArrayType) -> None:
 class OnKeys(Nondifferentiable, Op):
     """One operand, an array of keys; what is drawn from each key stands in trailing axes."""
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         return self(move_batch(args[0], dims[0], size), **params), 0
 
 
@@ -264,10 +261,6 @@ class Threefry2x32(Nondifferentiable, Elementwise):
             b = add(add(b, keys[(i + 2) % 3]), i + 1)
         return a, b
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None]) -> tuple[Any, Any]:
-        y, dim = super().batch(size, args, dims)
-        return y, (dim, dim)
-
 
 @final
 class RandomBits(OnKeys):
@@ -293,8 +286,7 @@ class RandomBits(OnKeys):
     def expand(self, keys: Array, /, *, bit_width: int, shape: Shape) -> Array:
         a, b = threefry2x32(*_split_words(keys, shape), *_counter_values(keys.shape, shape))
         if bit_width != 64:
-            bits = xor(a, b)
-            return bits if bit_width == 32 else convert_element_type(bits, dtype=_UINT[bit_width])
+            return cast(xor(a, b), _UINT[bit_width])
         high, low = (convert_element_type(x, dtype=dtypes.uint64) for x in (a, b))
         return or_(shift_left(high, 32), low)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -15,40 +14,34 @@ from nxjax.ops.base import (
     LinearOp,
     NDArray,
     Nondifferentiable,
+    RemovesAxes,
     check_counted_axes,
     check_dtype,
     constant,
+    declared,
     like,
 )
 from nxjax.ops.compare import eq, gt, lt
-from nxjax.ops.convert import convert_element_type
+from nxjax.ops.convert import cast, convert_element_type
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Linear
+from nxjax.trace.core import Array, Arrays, Linear, Tangents
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
 
 
-class Reduce(Combining):
+class Reduce(RemovesAxes, Combining):
     """Combines the elements along ``axes``, which disappear from the shape."""
 
     allowed: ClassVar[frozenset[DType]] = dtypes.NUMBER
-    hlo: ClassVar[str]
+    hlo: ClassVar[str] = ""
     wide: ClassVar[bool] = False  # 16-bit and smaller floats accumulate in float32
 
     def infer(self, x: ArrayType, /, *, axes: tuple[int, ...]) -> ArrayType:
         check_dtype(self, self.allowed, x)
         check_counted_axes(self, axes, x.ndim)
         return x.with_shape(tuple(n for i, n in enumerate(x.shape) if i not in axes))
-
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axes: tuple[int, ...]
-    ) -> tuple[Any, Any]:
-        d = dims[0]
-        assert d is not None
-        moved = tuple(a + (a >= d) for a in axes)
-        return self(args[0], axes=moved), d - sum(a < d for a in moved)
 
     def stablehlo(self, b: Any, out: ArrayType, x: Any, /, *, axes: tuple[int, ...]) -> Any:
         dtype = x.type.dtype
@@ -67,16 +60,13 @@ class ReduceSum(LinearOp, Reduce):
     hlo = "add"
     wide = True
 
-    def identity(self, dtype: DType) -> Any:
-        return 0
-
     def eval(self, x: NDArray, /, *, axes: tuple[int, ...]) -> NDArray:
         wide = np.float32 if x.dtype.itemsize < 4 and x.dtype in dtypes.FLOAT else x.dtype
         y = np.asarray(np.sum(x, axis=axes, dtype=wide))
         # The sum of one element is the element: NumPy adds it to 0, which makes 0 of -0.
         return x.reshape(y.shape).copy() if y.size == x.size else y.astype(x.dtype)
 
-    def transpose(self, ct: Array, x: Linear, /, *, axes: tuple[int, ...]) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /, *, axes: tuple[int, ...]) -> Tangents:
         kept = tuple(i for i in range(x.ndim) if i not in axes)
         return (broadcast_in_dim(ct, shape=x.shape, broadcast_dimensions=kept),)
 
@@ -96,9 +86,7 @@ class ReduceProd(Reduce):
         wide = np.float32 if x.dtype.itemsize < 4 and x.dtype in dtypes.FLOAT else x.dtype
         return np.asarray(np.prod(x, axis=axes, dtype=wide)).astype(x.dtype)
 
-    def jvp(
-        self, primals: Sequence[Array], tangents: Sequence[Array | None], *, axes: tuple[int, ...]
-    ) -> tuple[Array, Array | None]:
+    def jvp(self, primals: Arrays, tangents: Tangents, *, axes: tuple[int, ...]) -> tuple[Array, Array | None]:
         (x,), (t,) = primals, tangents
         y = self(x, axes=axes)
         if t is None or not axes:
@@ -178,56 +166,8 @@ def scaled(x: Array, e: Array) -> Array:
         whole = convert_element_type(part, dtype=word)
         bits = ops.shift_left(add(whole, like(whole, info.maxexp - 1)), like(whole, info.nmant))
         power = ops.bitcast_convert_type(bits, dtype=real)
-        x = mul(x, power if x.dtype == real else convert_element_type(power, dtype=x.dtype))
+        x = mul(x, cast(power, x.dtype))
     return x
-
-
-class _Extremum(Reduce):
-    """NaN wins. The tangent is the mean of those of the elements that attain the extremum."""
-
-    allowed = dtypes.NUMERIC - dtypes.COMPLEX
-
-    def jvp(
-        self, primals: Sequence[Array], tangents: Sequence[Array | None], *, axes: tuple[int, ...]
-    ) -> tuple[Array, Array | None]:
-        (x,), (t,) = primals, tangents
-        y = self(x, axes=axes)
-        if t is None:
-            return y, None
-        kept = tuple(i for i in range(x.ndim) if i not in axes)
-        spread = broadcast_in_dim(y, shape=x.shape, broadcast_dimensions=kept)
-        attained = convert_element_type(eq(x, spread), dtype=x.dtype)
-        return y, div(reduce_sum(mul(t, attained), axes=axes), reduce_sum(attained, axes=axes))
-
-
-@final
-class ReduceMax(_Extremum):
-    """Largest along ``axes``; of no elements, the smallest value of the dtype."""
-
-    name = "reduce_max"
-    hlo = "maximum"
-
-    def identity(self, dtype: DType) -> Any:
-        return lowest(dtype)
-
-    def eval(self, x: NDArray, /, *, axes: tuple[int, ...]) -> NDArray:
-        start = np.asarray(self.identity(x.dtype)).astype(x.dtype)
-        return np.asarray(np.maximum.reduce(x, axis=axes, initial=start), x.dtype) if axes else x
-
-
-@final
-class ReduceMin(_Extremum):
-    """Smallest along ``axes``; of no elements, the largest value of the dtype."""
-
-    name = "reduce_min"
-    hlo = "minimum"
-
-    def identity(self, dtype: DType) -> Any:
-        return highest(dtype)
-
-    def eval(self, x: NDArray, /, *, axes: tuple[int, ...]) -> NDArray:
-        start = np.asarray(self.identity(x.dtype)).astype(x.dtype)
-        return np.asarray(np.minimum.reduce(x, axis=axes, initial=start), x.dtype) if axes else x
 
 
 def lowest(dtype: DType) -> Any:
@@ -249,56 +189,68 @@ def has_infinity(dtype: DType) -> bool:
     return dtype not in dtypes.FLOAT or dtype.itemsize > 1 or dtype == dtypes.float8_e5m2
 
 
+class _Extremum(Reduce):
+    """NaN wins. The tangent is the mean of those of the elements that attain the extremum."""
+
+    allowed = dtypes.NUMERIC - dtypes.COMPLEX
+    ufunc: ClassVar[Any] = np.maximum
+
+    def eval(self, x: NDArray, /, *, axes: tuple[int, ...]) -> NDArray:
+        start = np.asarray(self.identity(x.dtype)).astype(x.dtype)
+        return np.asarray(type(self).ufunc.reduce(x, axis=axes, initial=start), x.dtype) if axes else x
+
+    def jvp(self, primals: Arrays, tangents: Tangents, *, axes: tuple[int, ...]) -> tuple[Array, Array | None]:
+        (x,), (t,) = primals, tangents
+        y = self(x, axes=axes)
+        if t is None:
+            return y, None
+        kept = tuple(i for i in range(x.ndim) if i not in axes)
+        spread = broadcast_in_dim(y, shape=x.shape, broadcast_dimensions=kept)
+        attained = convert_element_type(eq(x, spread), dtype=x.dtype)
+        return y, div(reduce_sum(mul(t, attained), axes=axes), reduce_sum(attained, axes=axes))
+
+
 class _Logic(Nondifferentiable, Reduce):
+    """Bit by bit, of booleans by their truth."""
+
     allowed = dtypes.BITS
-
-
-@final
-class ReduceAnd(_Logic):
-    """Bitwise (logical) and along ``axes``."""
-
-    name = "reduce_and"
-    hlo = "and"
-
-    def identity(self, dtype: DType) -> Any:
-        return True if dtype == dtypes.bool_ else -1 if dtype in dtypes.SIGNED else dtypes.integer_info(dtype).max
+    ufunc: ClassVar[Any] = np.bitwise_or
 
     def eval(self, x: NDArray, /, *, axes: tuple[int, ...]) -> NDArray:
-        return np.asarray(np.bitwise_and.reduce(x, axis=axes), x.dtype) if axes else x
+        return np.asarray(type(self).ufunc.reduce(x, axis=axes), x.dtype) if axes else x
 
 
-@final
-class ReduceOr(_Logic):
-    """Bitwise (logical) or along ``axes``."""
-
-    name = "reduce_or"
-    hlo = "or"
-
-    def identity(self, dtype: DType) -> Any:
-        return 0
-
-    def eval(self, x: NDArray, /, *, axes: tuple[int, ...]) -> NDArray:
-        return np.asarray(np.bitwise_or.reduce(x, axis=axes), x.dtype) if axes else x
-
-
-@final
-class ReduceXor(_Logic):
-    """Bitwise (logical) exclusive or along ``axes``."""
-
-    name = "reduce_xor"
-    hlo = "xor"
-
-    def identity(self, dtype: DType) -> Any:
-        return 0
-
-    def eval(self, x: NDArray, /, *, axes: tuple[int, ...]) -> NDArray:
-        return np.asarray(np.bitwise_xor.reduce(x, axis=axes), x.dtype) if axes else x
+def _all_bits(dtype: DType) -> Any:
+    return True if dtype == dtypes.bool_ else -1 if dtype in dtypes.SIGNED else dtypes.integer_info(dtype).max
 
 
 reduce_sum = ReduceSum()
 reduce_prod = ReduceProd()
-reduce_max = ReduceMax()
-reduce_min = ReduceMin()
-reduce_and = ReduceAnd()
-reduce_or = ReduceOr()
-reduce_xor = ReduceXor()
+reduce_max = declared(
+    _Extremum,
+    "reduce_max",
+    "Largest along ``axes``; of no elements, the smallest value of the dtype.",
+    hlo="maximum",
+    ufunc=np.maximum,
+    start=lowest,
+)
+reduce_min = declared(
+    _Extremum,
+    "reduce_min",
+    "Smallest along ``axes``; of no elements, the largest value of the dtype.",
+    hlo="minimum",
+    ufunc=np.minimum,
+    start=highest,
+)
+reduce_and = declared(
+    _Logic,
+    "reduce_and",
+    "Bitwise (logical) and along ``axes``.",
+    hlo="and",
+    ufunc=np.bitwise_and,
+    start=_all_bits,
+)
+reduce_or = declared(_Logic, "reduce_or", "Bitwise (logical) or along ``axes``.", hlo="or", ufunc=np.bitwise_or)
+reduce_xor = declared(
+    _Logic, "reduce_xor", "Bitwise (logical) exclusive or along ``axes``.", hlo="xor", ufunc=np.bitwise_xor
+)

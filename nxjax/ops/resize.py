@@ -6,7 +6,6 @@ where they are composed (`nxjax.image`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final, final
 
 import numpy as np
@@ -19,7 +18,7 @@ from nxjax.ops.indexing import gather
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays, Dims
 from nxjax.trace.types import ArrayType
 
 METHODS: Final = ("nearest", "linear")
@@ -70,9 +69,7 @@ class Resize(Composite):
             x = add(mul(a, left), mul(b, right))
         return x
 
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, axes: tuple[int, ...], **params: Any
-    ) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, *, axes: tuple[int, ...], **params: Any) -> tuple[Any, Any]:
         d = dims[0]
         assert d is not None
         return self(args[0], axes=tuple(a + (a >= d) for a in axes), **params), d

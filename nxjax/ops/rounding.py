@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
 
 from nxjax.ops import vocabulary as ops
-from nxjax.ops.base import LinearOp, NDArray, Nondifferentiable, Unary, check_dtype, like, require
+from nxjax.ops.base import LinearOp, NDArray, Nondifferentiable, Unary, check_dtype, declared, like, require
 from nxjax.ops.compare import lt
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Linear
+from nxjax.trace.core import Array, Linear, Tangents
 from nxjax.trace.types import ArrayType
 
 AWAY_FROM_ZERO = 0
@@ -23,24 +22,22 @@ class _Rounding(Nondifferentiable, Unary):
     allowed = dtypes.FLOAT
 
 
-@final
-class Floor(_Rounding):
-    """Largest integer not above x"""
-
-    name = "floor"
-    hlo = "floor"
-    ufunc = np.floor
-    example = "jnp.array([-1.5, 1.5])", "Array([-2.,  1.], dtype=float32)"
-
-
-@final
-class Ceil(_Rounding):
-    """Smallest integer not below x"""
-
-    name = "ceil"
-    hlo = "ceil"
-    ufunc = np.ceil
-    example = "jnp.array([-1.5, -0.5])", "Array([-1., -0.], dtype=float32)"
+floor = declared(
+    _Rounding,
+    "floor",
+    "Largest integer not above x",
+    hlo="floor",
+    ufunc=np.floor,
+    example=("jnp.array([-1.5, 1.5])", "Array([-2.,  1.], dtype=float32)"),
+)
+ceil = declared(
+    _Rounding,
+    "ceil",
+    "Smallest integer not below x",
+    hlo="ceil",
+    ufunc=np.ceil,
+    example=("jnp.array([-1.5, -0.5])", "Array([-1., -0.], dtype=float32)"),
+)
 
 
 @final
@@ -120,7 +117,7 @@ class ReducePrecision(LinearOp, Unary):
         out = np.where(np.abs(out) < np.ldexp(1.0, 1 - bias), np.copysign(0, wide), out)
         return np.asarray(np.where(np.isfinite(wide), out, wide)).astype(x.dtype)
 
-    def transpose(self, ct: Array, x: Linear, /, **params: Any) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /, **params: Any) -> Tangents:
         return (self(ct, **params),)
 
     def stablehlo(self, b: Any, out: ArrayType, x: Any, /, *, exponent_bits: int, mantissa_bits: int) -> Any:
@@ -133,8 +130,6 @@ def truncate(x: Array) -> Array:
     return select_n(lt(x, like(x, 0)), floor(x), ceil(x))
 
 
-floor = Floor()
-ceil = Ceil()
 round = Round()
 is_finite = IsFinite()
 reduce_precision = ReducePrecision()

@@ -10,7 +10,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from nxjax.ops.base import NDArray, all_weak, check_dtype, constant, equal_dtype
 from nxjax.ops.compare import eq, ne
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.create import iota
-from nxjax.ops.cumulative import part
 from nxjax.ops.dimension_numbers import GatherScatterMode, ScatterDimensionNumbers
 from nxjax.ops.indexing import (
     along,
@@ -31,19 +30,27 @@ from nxjax.ops.indexing import (
     check_dims,
     check_indices,
     gather,
-    shift_dims,
     upper_bounds,
     window_starts,
 )
 from nxjax.ops.reduce import balanced, scaled, widened
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import reshape
-from nxjax.ops.slicing import concatenate
+from nxjax.ops.slicing import concatenate, part
 from nxjax.ops.sort import sort
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Linear, Op
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Op, Tangents
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
+
+# The names and the order of dimension numbers in StableHLO.
+_WRITTEN: Final = {
+    "update_window_dims": "update_window_dims",
+    "inserted_window_dims": "inserted_window_dims",
+    "input_batching_dims": "operand_batching_dims",
+    "scatter_indices_batching_dims": "scatter_indices_batching_dims",
+    "scatter_dims_to_operand_dims": "scatter_dims_to_operand_dims",
+}
 
 
 class Scatter(Op):
@@ -99,9 +106,8 @@ class Scatter(Op):
         /,
         *,
         dimension_numbers: ScatterDimensionNumbers,
-        indices_are_sorted: bool = False,
-        unique_indices: bool = False,
         mode: GatherScatterMode,
+        **_: Any,
     ) -> NDArray:
         n = dimension_numbers
         y = np.array(x, order="C")
@@ -125,33 +131,11 @@ class Scatter(Op):
         return y
 
     def batch(
-        self,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        dimension_numbers: ScatterDimensionNumbers,
-        **params: Any,
+        self, size: int, args: Arrays, dims: Dims, *, dimension_numbers: ScatterDimensionNumbers, **params: Any
     ) -> tuple[Any, Any]:
-        n = dimension_numbers
         x, updates = move_batch(args[0], dims[0], size), move_batch(args[2], dims[2], size)
-        if dims[1] is None:
-            numbers = ScatterDimensionNumbers(
-                (0, *shift_dims(n.update_window_dims)),
-                shift_dims(n.inserted_window_dims),
-                shift_dims(n.scatter_dims_to_operand_dims),
-                shift_dims(n.operand_batching_dims),
-                n.scatter_indices_batching_dims,
-            )
-            return self(x, args[1], updates, dimension_numbers=numbers, **params), 0
-        numbers = ScatterDimensionNumbers(
-            shift_dims(n.update_window_dims),
-            shift_dims(n.inserted_window_dims),
-            shift_dims(n.scatter_dims_to_operand_dims),
-            (0, *shift_dims(n.operand_batching_dims)),
-            (0, *shift_dims(n.scatter_indices_batching_dims)),
-        )
-        indices = move_batch(args[1], dims[1], size)
+        indices = args[1] if dims[1] is None else move_batch(args[1], dims[1], size)
+        numbers = dimension_numbers.batched(dims[1] is not None)
         return self(x, indices, updates, dimension_numbers=numbers, **params), 0
 
     def joined(self, b: Any, out: ArrayType, old: Any, new: Any) -> Any:
@@ -185,16 +169,7 @@ class Scatter(Op):
             sizes = n.sizes(x.type, updates.type)
             bounds = [x.type.shape[d] - sizes[d] for d in n.scatter_dims_to_operand_dims]
             indices = b.inline(lambda i: clipped(i, bounds), (indices,))
-        numbers = ", ".join(
-            f"{name} = {list(value)}"
-            for name, value in (
-                ("update_window_dims", n.update_window_dims),
-                ("inserted_window_dims", n.inserted_window_dims),
-                ("input_batching_dims", n.operand_batching_dims),
-                ("scatter_indices_batching_dims", n.scatter_indices_batching_dims),
-                ("scatter_dims_to_operand_dims", n.scatter_dims_to_operand_dims),
-            )
-        )
+        numbers = ", ".join(f"{name} = {list(getattr(n, field))}" for name, field in _WRITTEN.items())
         attrs = (
             f"scatter_dimension_numbers = #stablehlo.scatter<{numbers}, index_vector_dim = {indices.type.ndim - 1}>, "
             f"indices_are_sorted = {str(indices_are_sorted).lower()}, unique_indices = {str(unique_indices).lower()}"
@@ -244,7 +219,7 @@ class ScatterAdd(Scatter):
             np.add.at(wide, position, updates.astype(np.float32))
             y[...] = wide.astype(y.dtype)
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         x, indices, _ = primals
         tx, _, tu = tangents
         y = self(*primals, **params)
@@ -252,7 +227,7 @@ class ScatterAdd(Scatter):
             return y, tx
         return y, self(zeros(x.type) if tx is None else tx, indices, tu, **params)
 
-    def transpose(self, ct: Array, x: Any, indices: Array, updates: Any, /, **params: Any) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Any, indices: Array, updates: Any, /, **params: Any) -> Tangents:
         ct_u = read(ct, indices, updates, params) if isinstance(updates, Linear) else None
         return (ct if isinstance(x, Linear) else None, None, ct_u)
 
@@ -267,7 +242,7 @@ class ScatterSub(Scatter):
     def combine_at(self, y: NDArray, position: NDArray, updates: NDArray) -> None:
         scatter_add.combine_at(y, position, np.negative(updates))
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         tx, _, tu = tangents
         _, t = scatter_add.jvp(primals, (tx, None, None if tu is None else neg(tu)), **params)
         return self(*primals, **params), t
@@ -288,7 +263,7 @@ class ScatterMul(Scatter):
             np.multiply.at(wide, position, updates.astype(np.float32))
             y[...] = wide.astype(y.dtype)
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         x, indices, updates = primals
         tx, _, tu = tangents
         y = self(*primals, **params)
@@ -345,7 +320,7 @@ class ScatterMul(Scatter):
         total = read(totals, indices, powers, params)
         return convert_element_type(scaled(others, add(sub(total, powers), power)), dtype=narrow)
 
-    def transpose(self, ct: Array, x: Any, indices: Array, updates: Any, /, **params: Any) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Any, indices: Array, updates: Any, /, **params: Any) -> Tangents:
         return (self(ct, indices, updates, **params), None, None)
 
 
@@ -356,7 +331,7 @@ class _ScatterExtremum(Scatter):
     def joined(self, b: Any, out: ArrayType, old: Any, new: Any) -> Any:
         return b.apply(self.op, out, (old, new), {})
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         x, indices, updates = primals
         tx, _, tu = tangents
         y = self(*primals, **params)
@@ -408,7 +383,7 @@ class ScatterSet(Scatter):
     def combine_at(self, y: NDArray, position: NDArray, updates: NDArray) -> None:
         y[position] = updates
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         x, indices, updates = primals
         tx, _, tu = tangents
         y = self(*primals, **params)
@@ -430,7 +405,7 @@ class ScatterSet(Scatter):
         won = convert_element_type(eq(numbers, read(winners, indices, updates, params)), dtype=x.dtype)
         return y, scatter_add(mul(tx, untouched), indices, mul(tu, won), **params)
 
-    def transpose(self, ct: Array, x: Any, indices: Array, updates: Any, /, **params: Any) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Any, indices: Array, updates: Any, /, **params: Any) -> Tangents:
         # Only reached with unique indices (see `jvp`).
         ct_x = self(ct, indices, zeros(updates.type), **params) if isinstance(x, Linear) else None
         ct_u = read(ct, indices, updates, params) if isinstance(updates, Linear) else None

@@ -24,7 +24,7 @@ from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import gt, lt
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Linear, Op
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Op, Tangents
 from nxjax.trace.types import ArrayType
 
 
@@ -58,7 +58,7 @@ class SelectN(Op):
         index = np.broadcast_to(np.clip(which, 0, len(cases) - 1), cases[0].shape)
         return np.take_along_axis(np.stack(cases), index[None], 0)[0]
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None]) -> tuple[Array, Array | None]:
+    def jvp(self, primals: Arrays, tangents: Tangents) -> tuple[Array, Array | None]:
         which, *cases = primals
         y = self(*primals)
         if all(t is None for t in tangents[1:]):
@@ -66,7 +66,7 @@ class SelectN(Op):
         filled = (zeros(c.type) if t is None else t for c, t in zip(cases, tangents[1:], strict=True))
         return y, self(which, *filled)
 
-    def transpose(self, ct: Array, which: Array, /, *cases: Any) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, which: Array, /, *cases: Any) -> Tangents:
         nothing = zeros(ct.type)
         cts: list[Array | None] = [None]
         for i, case in enumerate(cases):
@@ -74,7 +74,7 @@ class SelectN(Op):
             cts.append(self(which, *taken) if isinstance(case, Linear) else None)
         return cts
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None]) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims) -> tuple[Any, Any]:
         which, *cases = args
         if dims[0] is None and which.ndim == 0:
             first = next(d for d in dims[1:] if d is not None)
@@ -137,7 +137,7 @@ class Clamp(Differentiable, Op):
             lambda t: masked(lt(high_, x), t),
         )
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None]) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims) -> tuple[Any, Any]:
         low, x, high = args
         if dims[0] is None and dims[2] is None and low.ndim == high.ndim == 0:
             return self(low, x, high), dims[1]
@@ -165,3 +165,10 @@ def _spread(bound: Array, x: Array) -> Array:
 
 select_n = SelectN()
 clamp = Clamp()
+
+
+def select_leading(which: Array, no: Array, yes: Array) -> Array:
+    """``yes`` where ``which`` holds, else ``no``; ``which`` has leading axes of theirs."""
+    if which.shape != yes.shape:
+        which = broadcast_in_dim(which, shape=yes.shape, broadcast_dimensions=tuple(range(which.ndim)))
+    return select_n(which, no, yes)

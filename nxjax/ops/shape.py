@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from nxjax.errors import ShapeError
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import LinearOp, NDArray, check_counted_axes, check_shape, move_batch, require
-from nxjax.trace.core import Array, Linear
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
 from nxjax.trace.types import ArrayType, Shape
 
 
@@ -45,9 +44,7 @@ class BroadcastInDim(LinearOp):
             full[d] = n
         return np.broadcast_to(x.reshape(full), shape)
 
-    def transpose(
-        self, ct: Array, x: Linear, /, *, shape: Shape, broadcast_dimensions: tuple[int, ...]
-    ) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /, *, shape: Shape, broadcast_dimensions: tuple[int, ...]) -> Tangents:
         new = tuple(d for d in range(len(shape)) if d not in broadcast_dimensions)
         stretched = tuple(d for n, d in zip(x.shape, broadcast_dimensions, strict=True) if n == 1 != shape[d])
         axes = tuple(sorted((*new, *stretched)))
@@ -58,13 +55,7 @@ class BroadcastInDim(LinearOp):
         return (reshape(reduced, shape=x.shape) if reduced.shape != x.shape else reduced,)
 
     def batch(
-        self,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        shape: Shape,
-        broadcast_dimensions: tuple[int, ...],
+        self, size: int, args: Arrays, dims: Dims, *, shape: Shape, broadcast_dimensions: tuple[int, ...]
     ) -> tuple[Any, Any]:
         x = move_batch(args[0], dims[0], size)
         return self(x, shape=(size, *shape), broadcast_dimensions=(0, *(d + 1 for d in broadcast_dimensions))), 0
@@ -95,10 +86,10 @@ class Reshape(LinearOp):
     def eval(self, x: NDArray, /, *, shape: Shape) -> NDArray:
         return x.reshape(shape)
 
-    def transpose(self, ct: Array, x: Linear, /, *, shape: Shape) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /, *, shape: Shape) -> Tangents:
         return (reshape(ct, shape=x.shape),)
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, shape: Shape) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, *, shape: Shape) -> tuple[Any, Any]:
         return self(move_batch(args[0], dims[0], size), shape=(size, *shape)), 0
 
     def stablehlo(self, b: Any, out: ArrayType, x: Any, /, *, shape: Shape) -> Any:
@@ -120,13 +111,11 @@ class Transpose(LinearOp):
     def eval(self, x: NDArray, /, *, permutation: tuple[int, ...]) -> NDArray:
         return x.transpose(permutation)
 
-    def transpose(self, ct: Array, x: Linear, /, *, permutation: tuple[int, ...]) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /, *, permutation: tuple[int, ...]) -> Tangents:
         inverse = sorted(range(len(permutation)), key=permutation.__getitem__)
         return (transpose(ct, permutation=tuple(inverse)),)
 
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, permutation: tuple[int, ...]
-    ) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, *, permutation: tuple[int, ...]) -> tuple[Any, Any]:
         d = dims[0]
         assert d is not None
         return self(args[0], permutation=(d, *(i + (i >= d) for i in permutation))), 0
@@ -148,12 +137,10 @@ class Rev(LinearOp):
     def eval(self, x: NDArray, /, *, dimensions: tuple[int, ...]) -> NDArray:
         return np.flip(x, dimensions)
 
-    def transpose(self, ct: Array, x: Linear, /, *, dimensions: tuple[int, ...]) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /, *, dimensions: tuple[int, ...]) -> Tangents:
         return (rev(ct, dimensions=dimensions),)
 
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, dimensions: tuple[int, ...]
-    ) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, *, dimensions: tuple[int, ...]) -> tuple[Any, Any]:
         d = dims[0]
         assert d is not None
         return self(args[0], dimensions=tuple(i + (i >= d) for i in dimensions)), d

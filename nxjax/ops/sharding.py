@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, final
 
 from nxjax.ops.base import LinearOp, NDArray
 from nxjax.trace.axes import spmd_axis
-from nxjax.trace.core import Array, Linear
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
 from nxjax.trace.partition import UNCONSTRAINED
 from nxjax.trace.sharding import NamedSharding
 from nxjax.trace.types import ArrayType
@@ -33,12 +32,10 @@ class ShardingConstraint(LinearOp):
     def eval(self, x: NDArray, /, *, sharding: NamedSharding) -> NDArray:
         return x
 
-    def transpose(self, ct: Array, x: Linear, /, *, sharding: NamedSharding) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /, *, sharding: NamedSharding) -> Tangents:
         return (self(ct, sharding=sharding),)
 
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, sharding: NamedSharding
-    ) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, *, sharding: NamedSharding) -> tuple[Any, Any]:
         (x,), (d,) = args, dims
         assert d is not None
         named = spmd_axis()

@@ -13,6 +13,7 @@ from nxjax.errors import DtypeError, ShapeError
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.arithmetic import sub
 from nxjax.ops.base import (
+    KeepsAxis,
     LinearOp,
     NDArray,
     all_weak,
@@ -30,7 +31,7 @@ from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
-from nxjax.trace.core import Array, Linear, Op
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Op, Tangents
 from nxjax.trace.types import ArrayType, Shape
 
 slice_ = builtins.slice  # the op below takes the name, as everywhere in this vocabulary
@@ -79,7 +80,7 @@ class Slice(LinearOp):
 
     def transpose(
         self, ct: Array, x: Linear, /, *, start_indices: Shape, limit_indices: Shape, strides: Shape | None = None
-    ) -> Sequence[Array | None]:
+    ) -> Tangents:
         steps = strides or (1,) * x.ndim
         config: list[tuple[int, int, int]] = []
         for n, start, k, m in zip(x.shape, start_indices, steps, ct.shape, strict=True):
@@ -90,8 +91,8 @@ class Slice(LinearOp):
     def batch(
         self,
         size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
+        args: Arrays,
+        dims: Dims,
         *,
         start_indices: Shape,
         limit_indices: Shape,
@@ -118,6 +119,21 @@ class Slice(LinearOp):
         bounds = f"start_indices = {b.ints(start_indices)}, limit_indices = {b.ints(limit_indices)}"
         attrs = f"{bounds}, strides = {b.ints(steps)}"
         return b.op("stablehlo.slice", (x,), out, attrs)
+
+
+def part(x: Array, axis: int, start: int, stop: int, stride: int = 1) -> Array:
+    """``x[start:stop:stride]`` along ``axis``."""
+    return slice(
+        x,
+        start_indices=tuple(start if d == axis else 0 for d in range(x.ndim)),
+        limit_indices=tuple(stop if d == axis else n for d, n in enumerate(x.shape)),
+        strides=None if stride == 1 else tuple(stride if d == axis else 1 for d in range(x.ndim)),
+    )
+
+
+def row(x: Array, i: int) -> Array:
+    """``x[i]``"""
+    return reshape(part(x, 0, i, i + 1), shape=x.shape[1:])
 
 
 def zero(x: Array | Linear) -> Array:
@@ -158,7 +174,7 @@ class Pad(LinearOp):
         y[target] = x
         return y[tuple(slice_(max(-l, 0), n - max(-h, 0)) for n, (l, h, _) in zip(full, padding_config, strict=True))]
 
-    def transpose(self, ct: Array, x: Any, value: Any, /, *, padding_config: Padding) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Any, value: Any, /, *, padding_config: Padding) -> Tangents:
         # Undo the borders, then step over what was put between.
         undone = pad(ct, zero(ct), padding_config=tuple((-l, -h, 0) for l, h, _ in padding_config))
         inner = slice(
@@ -172,9 +188,7 @@ class Pad(LinearOp):
             ct_value = sub(reduce_sum(ct, axes=tuple(range(ct.ndim))), reduce_sum(inner, axes=tuple(range(ct.ndim))))
         return (inner if isinstance(x, Linear) else None, ct_value)
 
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, padding_config: Padding
-    ) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, *, padding_config: Padding) -> tuple[Any, Any]:
         x, value = args
         if dims[1] is None:
             d = dims[0]
@@ -221,7 +235,7 @@ class Concatenate(LinearOp):
     def eval(self, *xs: NDArray, dimension: int) -> NDArray:
         return np.concatenate(xs, dimension)
 
-    def transpose(self, ct: Array, /, *xs: Any, dimension: int) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, /, *xs: Any, dimension: int) -> Tangents:
         ends = list(itertools.accumulate(x.shape[dimension] for x in xs))
         cts: list[Array | None] = []
         for x, end in zip(xs, ends, strict=True):
@@ -231,7 +245,7 @@ class Concatenate(LinearOp):
             cts.append(slice(ct, start_indices=starts, limit_indices=limits) if isinstance(x, Linear) else None)
         return cts
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, dimension: int) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, *, dimension: int) -> tuple[Any, Any]:
         moved = (move_batch(x, d, size) for x, d in zip(args, dims, strict=True))
         return self(*moved, dimension=dimension + 1), 0
 
@@ -242,7 +256,7 @@ class Concatenate(LinearOp):
 
 
 @final
-class Split(LinearOp):
+class Split(KeepsAxis, LinearOp):
     """The pieces of ``sizes`` that lie one after the other along ``axis``."""
 
     name = "split"
@@ -259,24 +273,15 @@ class Split(LinearOp):
     def eval(self, x: NDArray, /, *, sizes: Shape, axis: int) -> tuple[NDArray, ...]:
         return tuple(np.split(x, np.cumsum(sizes[:-1]), axis)) if sizes else ()
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         ys = self(*primals, **params)
         t = tangents[0]
         return ys, (None,) * len(ys) if t is None else self(t, **params)
 
-    def transpose(
-        self, cts: Sequence[Array | None], x: Linear, /, *, sizes: Shape, axis: int
-    ) -> Sequence[Array | None]:
+    def transpose(self, cts: Tangents, x: Linear, /, *, sizes: Shape, axis: int) -> Tangents:
         types = self.infer(x.type, sizes=sizes, axis=axis)
         filled = (zeros(t) if ct is None else ct for ct, t in zip(cts, types, strict=True))
         return (concatenate(*filled, dimension=axis),)
-
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, sizes: Shape, axis: int
-    ) -> tuple[Any, Any]:
-        d = dims[0]
-        assert d is not None
-        return self(args[0], sizes=sizes, axis=axis + (axis >= d)), (d,) * len(sizes)
 
     def stablehlo(self, b: Any, out: Any, x: Any, /, *, sizes: Shape, axis: int) -> Any:
         pieces: list[Any] = []
@@ -317,19 +322,15 @@ class DynamicSlice(Op):
         at = _clamped(starts, x.shape, slice_sizes)
         return x[tuple(slice_(s, s + k) for s, k in zip(at, slice_sizes, strict=True))]
 
-    def jvp(
-        self, primals: Sequence[Array], tangents: Sequence[Array | None], *, slice_sizes: Shape
-    ) -> tuple[Array, Array | None]:
+    def jvp(self, primals: Arrays, tangents: Tangents, *, slice_sizes: Shape) -> tuple[Array, Array | None]:
         starts = primals[1:]
         y = self(*primals, slice_sizes=slice_sizes)
         return y, None if tangents[0] is None else self(tangents[0], *starts, slice_sizes=slice_sizes)
 
-    def transpose(self, ct: Array, x: Linear, /, *starts: Array, slice_sizes: Shape) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /, *starts: Array, slice_sizes: Shape) -> Tangents:
         return (dynamic_update_slice(zeros(x.type), ct, *starts), *(None for _ in starts))
 
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, slice_sizes: Shape
-    ) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, *, slice_sizes: Shape) -> tuple[Any, Any]:
         x, *starts = args
         d = dims[0]
         if all(s is None for s in dims[1:]):
@@ -364,7 +365,7 @@ def _same_dtype(b: Any, starts: Sequence[Any]) -> Sequence[Any]:
     return [b.convert(s, dtypes.int32 if all(d.itemsize < 4 for d in kinds) else dtypes.int64) for s in starts]
 
 
-def _stacked(starts: Sequence[Array], dims: Sequence[int | None], size: int) -> Array:
+def _stacked(starts: Arrays, dims: Dims, size: int) -> Array:
     """Scalar indices, some of them batched, as one [size, n] array."""
     widest = max((s.dtype for s in starts), key=lambda d: d.itemsize)
     columns = [convert_element_type(move_batch(s, d, size), dtype=widest) for s, d in zip(starts, dims, strict=True)]
@@ -390,7 +391,7 @@ class DynamicUpdateSlice(Op):
         y[tuple(slice_(s, s + k) for s, k in zip(at, update.shape, strict=True))] = update
         return y
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None]) -> tuple[Array, Array | None]:
+    def jvp(self, primals: Arrays, tangents: Tangents) -> tuple[Array, Array | None]:
         x, update, *starts = primals
         y = self(*primals)
         if tangents[0] is None and tangents[1] is None:
@@ -399,12 +400,12 @@ class DynamicUpdateSlice(Op):
         tu = zeros(update.type) if tangents[1] is None else tangents[1]
         return y, self(tx, tu, *starts)
 
-    def transpose(self, ct: Array, x: Any, update: Any, /, *starts: Array) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Any, update: Any, /, *starts: Array) -> Tangents:
         ct_x = self(ct, zeros(update.type), *starts) if isinstance(x, Linear) else None
         ct_u = dynamic_slice(ct, *starts, slice_sizes=update.shape) if isinstance(update, Linear) else None
         return (ct_x, ct_u, *(None for _ in starts))
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None]) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims) -> tuple[Any, Any]:
         x, update, *starts = args
         if all(s is None for s in dims[2:]):
             at = [wrap(np.zeros((), starts[0].dtype if starts else np.int32)), *starts]

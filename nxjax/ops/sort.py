@@ -9,7 +9,17 @@ import numpy as np
 
 from nxjax.errors import ShapeError
 from nxjax.ops.arithmetic import sub
-from nxjax.ops.base import NDArray, check_counted_axis, check_dtype, constant, equal_shapes, like, move_batch, require
+from nxjax.ops.base import (
+    KeepsAxis,
+    NDArray,
+    check_counted_axis,
+    check_dtype,
+    constant,
+    equal_shapes,
+    like,
+    move_batch,
+    require,
+)
 from nxjax.ops.bitwise import and_, not_, or_, shift_left, xor
 from nxjax.ops.compare import eq, lt, ne
 from nxjax.ops.convert import bitcast_convert_type, convert_element_type
@@ -18,9 +28,9 @@ from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMod
 from nxjax.ops.indexing import gather
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import reshape
-from nxjax.ops.slicing import slice as slice_
+from nxjax.ops.slicing import part
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Op
+from nxjax.trace.core import Array, Arrays, Dims, Op, Tangents
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
 
@@ -84,13 +94,7 @@ class Sort(Op):
         return order
 
     def jvp(
-        self,
-        primals: Sequence[Array],
-        tangents: Sequence[Array | None],
-        *,
-        dimension: int,
-        is_stable: bool = True,
-        num_keys: int = 1,
+        self, primals: Arrays, tangents: Tangents, *, dimension: int, is_stable: bool = True, num_keys: int = 1
     ) -> tuple[Any, Any]:
         if all(t is None for t in tangents):
             ys = self(*primals, dimension=dimension, is_stable=is_stable, num_keys=num_keys)
@@ -100,14 +104,7 @@ class Sort(Op):
         return tuple(ys), tuple(None if t is None else take_along(t, order, dimension) for t in tangents)
 
     def batch(
-        self,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        dimension: int,
-        is_stable: bool = True,
-        num_keys: int = 1,
+        self, size: int, args: Arrays, dims: Dims, *, dimension: int, is_stable: bool = True, num_keys: int = 1
     ) -> tuple[Any, Any]:
         moved = (move_batch(x, d, size) for x, d in zip(args, dims, strict=True))
         ys = self(*moved, dimension=dimension + 1, is_stable=is_stable, num_keys=num_keys)
@@ -224,7 +221,7 @@ def largest_first(x: NDArray, axis: int) -> NDArray:
 
 
 @final
-class TopK(Op):
+class TopK(KeepsAxis):
     """The ``k`` largest elements along ``axis``, largest first, and their indices; equal ones in order of index.
 
     Floats have the total order of IEEE 754: NaN, inf, ..., 0.0, -0.0, ..., -inf, -NaN.
@@ -246,17 +243,10 @@ class TopK(Op):
         order = np.take(largest_first(x, axis), np.arange(k), axis)
         return np.take_along_axis(x, order, axis), order.astype(np.int32)
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], *, k: int, axis: int) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, *, k: int, axis: int) -> tuple[Any, Any]:
         values, index = self(*primals, k=k, axis=axis)
         t = tangents[0]
         return (values, index), (None if t is None else take_along(t, index, axis), None)
-
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, k: int, axis: int
-    ) -> tuple[Any, Any]:
-        d = dims[0]
-        assert d is not None
-        return self(args[0], k=k, axis=axis + (axis >= d)), (d, d)
 
     def expand(self, x: Array, /, *, k: int, axis: int) -> tuple[Array, Array]:
         key = total_bits(x) if x.dtype in dtypes.FLOAT else x
@@ -265,12 +255,7 @@ class TopK(Op):
         index = iota(dtype=dtypes.int32, shape=x.shape, dimension=axis)
         # Complementing bits turns the order of integers round.
         _, values, order = sort(not_(key), x, index, dimension=axis, is_stable=True, num_keys=1)
-        limits = tuple(k if i == axis else n for i, n in enumerate(x.shape))
-        starts = (0,) * x.ndim
-        return (
-            slice_(values, start_indices=starts, limit_indices=limits),
-            slice_(order, start_indices=starts, limit_indices=limits),
-        )
+        return part(values, axis, 0, k), part(order, axis, 0, k)
 
     def stablehlo(self, b: Any, out: Any, x: Any, /, *, k: int, axis: int) -> Any:
         last = out[0].ndim - 1

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
 from nxjax.errors import GradientError
 from nxjax.ops.arithmetic import abs, add, div, max, min, mul, neg, rsqrt, sign, square, sub
-from nxjax.ops.base import Binary, Differentiable, Face, LinearOp, NDArray, Tangent, eval_by_expand, like
+from nxjax.ops.base import Binary, Differentiable, Face, LinearOp, NDArray, Tangent, declared, eval_by_expand, like
 from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import eq, ge, gt, lt, ne
 from nxjax.ops.elementary import Composed, Smooth, exp
 from nxjax.ops.rounding import floor
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Op
+from nxjax.trace.core import Array, Arrays, Dims, Op, Tangents
 from nxjax.trace.types import ArrayType
 
 
@@ -37,52 +37,43 @@ def _pointwise(function: Callable[[float], float]) -> Callable[[NDArray], NDArra
 
 
 class _Real(Smooth):
-    """A real function whose meaning is given in float64."""
+    """A real function whose meaning is given in float64, for one number by ``scalar``."""
 
     allowed = dtypes.FLOAT
+    scalar: ClassVar[Callable[[float], float]] = math.erf
 
     def double(self, x: NDArray) -> NDArray:
         """The value in float64."""
-        raise NotImplementedError
+        return _pointwise(type(self).scalar)(x)
 
     def eval(self, x: NDArray, /) -> NDArray:
         return np.asarray(self.double(x.astype(np.float64))).astype(x.dtype)
 
 
-@final
-class Erf(_Real):
-    """2/sqrt(pi) times the integral of e^(-t^2) from 0 to x (DLMF 7.2.1)"""
-
-    name = "erf"
-    chlo = "erf"
-    example = "jnp.array([0.0, jnp.inf, -jnp.inf])", "Array([ 0.,  1., -1.], dtype=float32)"
-    scipy = Face(
+erf = declared(
+    _Real,
+    "erf",
+    "2/sqrt(pi) times the integral of e^(-t^2) from 0 to x (DLMF 7.2.1)",
+    scalar=math.erf,
+    push=lambda t, y, x: mul(t, mul(exp(neg(square(x))), 2 / math.sqrt(math.pi))),
+    chlo="erf",
+    example=("jnp.array([0.0, jnp.inf, -jnp.inf])", "Array([ 0.,  1., -1.], dtype=float32)"),
+    scipy=Face(
         "erf",
         "The error function, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x (DLMF 7.2.1).",
         ("0.5", "0.5205"),
-    )
-
-    def double(self, x: NDArray) -> NDArray:
-        return _pointwise(math.erf)(x)
-
-    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
-        return (lambda t: mul(t, mul(exp(neg(square(x))), 2 / math.sqrt(math.pi))),)
-
-
-@final
-class Erfc(_Real):
-    """1 - erf x, exact for large x"""
-
-    name = "erfc"
-    chlo = "erfc"
-    example = "jnp.array([0.0, jnp.inf, -jnp.inf])", "Array([1., 0., 2.], dtype=float32)"
-    scipy = Face("erfc", "1 - erf(x), without cancellation (DLMF 7.2.2).", ("0.5", "0.4795"))
-
-    def double(self, x: NDArray) -> NDArray:
-        return _pointwise(math.erfc)(x)
-
-    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
-        return (lambda t: mul(t, mul(exp(neg(square(x))), -2 / math.sqrt(math.pi))),)
+    ),
+)
+erfc = declared(
+    _Real,
+    "erfc",
+    "1 - erf x, exact for large x",
+    scalar=math.erfc,
+    push=lambda t, y, x: mul(t, mul(exp(neg(square(x))), -2 / math.sqrt(math.pi))),
+    chlo="erfc",
+    example=("jnp.array([0.0, jnp.inf, -jnp.inf])", "Array([1., 0., 2.], dtype=float32)"),
+    scipy=Face("erfc", "1 - erf(x), without cancellation (DLMF 7.2.2).", ("0.5", "0.4795")),
+)
 
 
 # Giles, "Approximating the erfinv function" (GPU Computing Gems, 2012), single precision, highest power first.
@@ -148,12 +139,10 @@ class Lgamma(_Real):
     """log |Gamma(x)| (DLMF 5.2.1)"""
 
     name = "lgamma"
+    scalar = _lgamma
     chlo = "lgamma"
     example = "jnp.array([1.0, 0.0, jnp.inf])", "Array([ 0., inf, inf], dtype=float32)"
     scipy = Face("gammaln", "log |gamma(x)| (DLMF 5.2.1).", ("5.0", "3.1781"), "inf at the poles")
-
-    def double(self, x: NDArray) -> NDArray:
-        return _pointwise(_lgamma)(x)
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         return (lambda t: mul(t, digamma(x)),)
@@ -202,12 +191,10 @@ class NoDerivative(LinearOp):
     def eval(self, t: NDArray, /, *, function: str, operand: str) -> NDArray:
         raise _refused(function, operand)
 
-    def transpose(self, ct: Array, t: Any, /, *, function: str, operand: str) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, t: Any, /, *, function: str, operand: str) -> Tangents:
         raise _refused(function, operand)
 
-    def batch(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any
-    ) -> tuple[Array, int | None]:
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Array, int | None]:
         return self(*args, **params), dims[0]
 
     def stablehlo(self, b: Any, out: ArrayType, t: Any, /, *, function: str, operand: str) -> Any:
@@ -294,7 +281,7 @@ class Zeta(_RealBinary):
         sums = [b.op("chlo.zeta", (s, start), s.type) for start in b.inline(self._starts, (q,))]
         return b.convert(b.inline(self._joined, (s, q, *sums)), out.dtype)
 
-    def _starts(self, q: Array) -> Sequence[Array]:
+    def _starts(self, q: Array) -> Arrays:
         """Where the three sums start."""
         low = lt(q, like(q, 0))
         size = select_n(low, like(q, 1), neg(q))
@@ -421,8 +408,6 @@ class BesselI1e(_Bessel):
         return (push,)
 
 
-erf = Erf()
-erfc = Erfc()
 erf_inv = ErfInv()
 lgamma = Lgamma()
 digamma = Digamma()

@@ -6,8 +6,8 @@ A window has a size, stride and dilation per dimension of the operand, which may
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, final
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, final
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from nxjax.ops.base import (
     NDArray,
     check_dtype,
     constant,
+    declared,
     equal_dtypes,
     like,
     move_batch,
@@ -33,41 +34,48 @@ from nxjax.ops.select import select_n
 from nxjax.ops.slicing import pad
 from nxjax.ops.slicing import slice as slice_
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Linear, Op
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Op, Tangents
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType, Shape
 
 Pairs = tuple[tuple[int, int], ...]
 
 
-def window_shape(
-    op: Op,
-    x: ArrayType,
-    *,
-    window_dimensions: Shape,
-    window_strides: Shape,
-    padding: Pairs,
-    base_dilation: Shape,
-    window_dilation: Shape,
-) -> Shape:
+@final
+class Windows(NamedTuple):
+    """The parameters of a reduction over windows, one entry per dimension."""
+
+    window_dimensions: Shape
+    window_strides: Shape
+    padding: Pairs
+    base_dilation: Shape
+    window_dilation: Shape
+
+    def padded(self, x: NDArray, value: Any) -> NDArray:
+        """``x`` with its holes and padding, which hold ``value``."""
+        config = tuple((l, h, d - 1) for (l, h), d in zip(self.padding, self.base_dilation, strict=True))
+        if all(c == (0, 0, 0) for c in config):
+            return x
+        return pad.eval(x, np.asarray(value).astype(x.dtype), padding_config=config)
+
+
+def window_shape(op: Op, x: ArrayType, **params: Any) -> Shape:
     """Number of windows per dimension, and the check of the parameters."""
-    for what, values in (
-        ("window_dimensions", window_dimensions),
-        ("window_strides", window_strides),
-        ("base_dilation", base_dilation),
-        ("window_dilation", window_dilation),
-    ):
-        require(op, len(values) == x.ndim, what, values, f"{x.ndim} entries, one per dimension of {x}")
-        require(op, all(v > 0 for v in values), what, values, "positive integers")
-    require(op, len(padding) == x.ndim, "padding", padding, f"{x.ndim} (low, high) pairs, one per dimension of {x}")
+    w = Windows(**params)
+    for what, values in w._asdict().items():
+        if what != "padding":
+            require(op, len(values) == x.ndim, what, values, f"{x.ndim} entries, one per dimension of {x}")
+            require(op, all(v > 0 for v in values), what, values, "positive integers")
+    pairs = f"{x.ndim} (low, high) pairs, one per dimension of {x}"
+    require(op, len(w.padding) == x.ndim, "padding", w.padding, pairs)
     shape: list[int] = []
-    for i, n in enumerate(x.shape):
-        padded = dilated(n, base_dilation[i]) + sum(padding[i])
+    for n, k, step, ends, a, b in zip(x.shape, *w, strict=True):
+        padded = dilated(n, a) + sum(ends)
         if padded < 0:
             raise ShapeError(
-                f"{op.name}: negative padding cuts off more than there is", got=f"padding {padding} of {x}"
+                f"{op.name}: negative padding cuts off more than there is", got=f"padding {w.padding} of {x}"
             )
-        shape.append(max(0, (padded - dilated(window_dimensions[i], window_dilation[i])) // window_strides[i] + 1))
+        shape.append(max(0, (padded - dilated(k, b)) // step + 1))
     return tuple(shape)
 
 
@@ -78,13 +86,6 @@ def _with_batch(params: dict[str, Any], dim: int) -> dict[str, Any]:
         **{k: (*v[:dim], 1, *v[dim:]) for k, v in params.items() if k not in ("padding", "select_prim")},
         "padding": (*pad[:dim], (0, 0), *pad[dim:]),
     }
-
-
-def _padded(x: NDArray, value: Any, padding: Pairs, base_dilation: Shape) -> NDArray:
-    config = tuple((l, h, d - 1) for (l, h), d in zip(padding, base_dilation, strict=True))
-    if all(c == (0, 0, 0) for c in config):
-        return x
-    return pad.eval(x, np.asarray(value).astype(x.dtype), padding_config=config)
 
 
 def _attributes(b: Any, *, padding: Pairs, **params: Shape) -> str:
@@ -98,16 +99,12 @@ class ReduceWindow(Combining):
     """One reduction of each window."""
 
     allowed: ClassVar[frozenset[DType]]
-    hlo: ClassVar[str]
-    ufunc: ClassVar[Callable[..., Any]]
+    hlo: ClassVar[str] = "add"
+    ufunc: ClassVar[Callable[..., Any]] = np.add
 
-    def infer(self, x: ArrayType, /, **params: Any) -> ArrayType:
-        check_dtype(self, self.allowed, x)
-        return x.with_shape(window_shape(self, x, **params))
-
-    def eval(
+    def infer(
         self,
-        x: NDArray,
+        x: ArrayType,
         /,
         *,
         window_dimensions: Shape,
@@ -115,13 +112,18 @@ class ReduceWindow(Combining):
         padding: Pairs,
         base_dilation: Shape,
         window_dilation: Shape,
-    ) -> NDArray:
-        dtype = x.dtype
+    ) -> ArrayType:
+        check_dtype(self, self.allowed, x)
+        w = Windows(window_dimensions, window_strides, padding, base_dilation, window_dilation)
+        return x.with_shape(window_shape(self, x, **w._asdict()))
+
+    def eval(self, x: NDArray, /, **params: Any) -> NDArray:
+        dtype, w = x.dtype, Windows(**params)
         y = x.astype(np.float32) if dtype in dtypes.FLOAT and dtypes.bit_width(dtype) < 32 else x
-        y = _padded(y, self.identity(dtype), padding, base_dilation)
+        y = w.padded(y, self.identity(dtype))
         combine = type(self).ufunc
         # A box is reduced one dimension after the other.
-        for axis, (k, s, d) in enumerate(zip(window_dimensions, window_strides, window_dilation, strict=True)):
+        for axis, (k, s, d) in enumerate(zip(w.window_dimensions, w.window_strides, w.window_dilation, strict=True)):
             n = max(0, (y.shape[axis] - dilated(k, d)) // s + 1)
             if k == s == 1:
                 continue
@@ -130,7 +132,7 @@ class ReduceWindow(Combining):
             y = combined(combine, parts)
         return np.asarray(y).astype(dtype, copy=False)
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         d = dims[0]
         assert d is not None
         return self(args[0], **_with_batch(params, d)), d
@@ -149,79 +151,27 @@ class ReduceWindowSum(LinearOp, ReduceWindow):
 
     name = "reduce_window_sum"
     allowed = dtypes.NUMBER
-    hlo = "add"
-    ufunc = np.add
 
-    def identity(self, dtype: DType) -> Any:
-        return 0
-
-    def transpose(
-        self,
-        ct: Array,
-        x: Linear,
-        /,
-        *,
-        window_dimensions: Shape,
-        window_strides: Shape,
-        padding: Pairs,
-        base_dilation: Shape,
-        window_dilation: Shape,
-    ) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /, **params: Any) -> Tangents:
         if 0 in ct.shape:
             return (zeros(x.type),)
+        w = Windows(**params)
         back: list[tuple[int, int]] = []
-        for i, (low, _) in enumerate(padding):
-            k = dilated(window_dimensions[i], window_dilation[i])
-            before = k - 1 - low
-            n = dilated(x.shape[i], base_dilation[i])
-            back.append((before, n + k - 1 - dilated(ct.shape[i], window_strides[i]) - before))
-        y = self(
-            ct,
-            window_dimensions=window_dimensions,
-            window_strides=base_dilation,
-            padding=tuple(back),
-            base_dilation=window_strides,
-            window_dilation=window_dilation,
-        )
-        return (y,)
+        for n, m, k, step, (low, _), a, b in zip(x.shape, ct.shape, *w, strict=True):
+            span = dilated(k, b)
+            back.append((span - 1 - low, dilated(n, a) + low - dilated(m, step)))
+        w = w._replace(window_strides=w.base_dilation, padding=tuple(back), base_dilation=w.window_strides)
+        return (self(ct, **w._asdict()),)
 
 
 class _Extremum(ReduceWindow):
     allowed = dtypes.NUMERIC - dtypes.COMPLEX
-    select: ClassVar[str]
+    select: ClassVar[str] = ""
 
-    def jvp(
-        self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any
-    ) -> tuple[Array, Array | None]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Array, Array | None]:
         (x,), (t,) = primals, tangents
         y = self(x, **params)
         return y, None if t is None else select_and_gather_add(t, x, select_prim=self.select, **params)
-
-
-@final
-class ReduceWindowMax(_Extremum):
-    """Largest element of each window; its tangent is that of the first such element."""
-
-    name = "reduce_window_max"
-    hlo = "maximum"
-    ufunc = np.maximum
-    select = "ge"
-
-    def identity(self, dtype: DType) -> Any:
-        return lowest(dtype)
-
-
-@final
-class ReduceWindowMin(_Extremum):
-    """Smallest element of each window; its tangent is that of the first such element."""
-
-    name = "reduce_window_min"
-    hlo = "minimum"
-    ufunc = np.minimum
-    select = "le"
-
-    def identity(self, dtype: DType) -> Any:
-        return highest(dtype)
 
 
 def _worst(select_prim: str, dtype: DType) -> Any:
@@ -240,41 +190,28 @@ class _Selecting(Op):
         check_dtype(self, dtypes.NUMERIC - dtypes.COMPLEX, *types)
         require(self, select_prim in ("ge", "le"), "select_prim", repr(select_prim), "'ge' or 'le'")
 
-    def jvp(
-        self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any
-    ) -> tuple[Array, Array | None]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Array, Array | None]:
         y = self(*primals, **params)
         # The choice is piecewise constant.
         return y, None if tangents[0] is None else self(tangents[0], primals[1], **params)
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         moved = (move_batch(x, d, size) for x, d in zip(args, dims, strict=True))
         return self(*moved, select_prim=params["select_prim"], **_with_batch(params, 0)), 0
 
 
-def _chosen(
-    x: NDArray,
-    shape: Shape,
-    select_prim: str,
-    *,
-    window_dimensions: Shape,
-    window_strides: Shape,
-    padding: Pairs,
-    base_dilation: Shape,
-    window_dilation: Shape,
-) -> list[tuple[NDArray, tuple[slice, ...]]]:
+def _chosen(x: NDArray, shape: Shape, select_prim: str, w: Windows) -> list[tuple[NDArray, tuple[slice, ...]]]:
     """Per tap of the window: where it is the chosen one [windows], and where it lies in the padded operand."""
     worst = _worst(select_prim, x.dtype)
-    padded = _padded(x, worst, padding, base_dilation)
-    inside = _padded(np.ones(x.shape, np.bool_), False, padding, base_dilation)
+    padded, inside = w.padded(x, worst), w.padded(np.ones(x.shape, np.bool_), False)
     better = np.greater_equal if select_prim == "ge" else np.less_equal
     best = np.full(shape, worst, x.dtype)
     winner = np.full(shape, -1)
     places: list[tuple[slice, ...]] = []
-    for i, tap in enumerate(np.ndindex(*window_dimensions)):
+    for i, tap in enumerate(np.ndindex(*w.window_dimensions)):
         place = tuple(
             slice(j * d, j * d + (n - 1) * s + 1 if n else j * d, s)
-            for j, d, n, s in zip(tap, window_dilation, shape, window_strides, strict=True)
+            for j, d, n, s in zip(tap, w.window_dilation, shape, w.window_strides, strict=True)
         )
         places.append(place)
         value = padded[place]
@@ -306,29 +243,18 @@ class SelectAndGatherAdd(_Selecting):
         self._check(select_prim, t, x)
         if t.shape != x.shape:
             raise ShapeError("select_and_gather_add: operands differ in shape", got=f"{t} and {x}")
-        return t.with_shape(
-            window_shape(
-                self,
-                x,
-                window_dimensions=window_dimensions,
-                window_strides=window_strides,
-                padding=padding,
-                base_dilation=base_dilation,
-                window_dilation=window_dilation,
-            )
-        )
+        w = Windows(window_dimensions, window_strides, padding, base_dilation, window_dilation)
+        return t.with_shape(window_shape(self, x, **w._asdict()))
 
-    def eval(
-        self, t: NDArray, x: NDArray, /, *, select_prim: str, padding: Pairs, base_dilation: Shape, **params: Any
-    ) -> NDArray:
-        params = {**params, "padding": padding, "base_dilation": base_dilation}
+    def eval(self, t: NDArray, x: NDArray, /, *, select_prim: str, **params: Any) -> NDArray:
+        w = Windows(**params)
         y = np.zeros(window_shape(self, ArrayType(x.shape, x.dtype), **params), t.dtype)
-        padded = _padded(t, 0, padding, base_dilation)
-        for mask, place in _chosen(x, y.shape, select_prim, **params):
+        padded = w.padded(t, 0)
+        for mask, place in _chosen(x, y.shape, select_prim, w):
             np.copyto(y, padded[place], where=mask)
         return y
 
-    def transpose(self, ct: Array, t: Linear, x: Array, /, **params: Any) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, t: Linear, x: Array, /, **params: Any) -> Tangents:
         return (select_and_scatter_add(ct, x, **params), None)
 
     def stablehlo(self, b: Any, out: ArrayType, t: Any, x: Any, /, *, select_prim: str, **params: Any) -> Any:
@@ -352,31 +278,10 @@ class SelectAndScatterAdd(_Selecting):
 
     name = "select_and_scatter_add"
 
-    def infer(self, source: ArrayType, x: ArrayType, /, *, select_prim: str, **params: Any) -> ArrayType:
-        self._check(select_prim, source, x)
-        shape = window_shape(self, x, **params)
-        if source.shape != shape:
-            raise ShapeError("select_and_scatter_add: one source element per window", got=source, expected=shape)
-        return source.with_shape(x.shape)
-
-    def eval(
-        self, source: NDArray, x: NDArray, /, *, select_prim: str, padding: Pairs, base_dilation: Shape, **params: Any
-    ) -> NDArray:
-        params = {**params, "padding": padding, "base_dilation": base_dilation}
-        wide = np.float32 if source.dtype in dtypes.FLOAT and dtypes.bit_width(source.dtype) < 32 else source.dtype
-        padded = np.zeros(_padded(x, 0, padding, base_dilation).shape, wide)
-        for mask, place in _chosen(x, source.shape, select_prim, **params):
-            padded[place] += np.where(mask, source, 0).astype(wide)
-        cut = _padded(padded, 0, tuple((-l, -h) for l, h in padding), (1,) * x.ndim)
-        return cut[tuple(slice(None, None, d) for d in base_dilation)].astype(source.dtype)
-
-    def transpose(self, ct: Array, source: Linear, x: Array, /, **params: Any) -> Sequence[Array | None]:
-        return (select_and_gather_add(ct, x, **params), None)
-
-    def expand(
+    def infer(
         self,
-        source: Array,
-        x: Array,
+        source: ArrayType,
+        x: ArrayType,
         /,
         *,
         select_prim: str,
@@ -385,7 +290,29 @@ class SelectAndScatterAdd(_Selecting):
         padding: Pairs,
         base_dilation: Shape,
         window_dilation: Shape,
-    ) -> Array:
+    ) -> ArrayType:
+        self._check(select_prim, source, x)
+        w = Windows(window_dimensions, window_strides, padding, base_dilation, window_dilation)
+        shape = window_shape(self, x, **w._asdict())
+        if source.shape != shape:
+            raise ShapeError("select_and_scatter_add: one source element per window", got=source, expected=shape)
+        return source.with_shape(x.shape)
+
+    def eval(self, source: NDArray, x: NDArray, /, *, select_prim: str, **params: Any) -> NDArray:
+        w = Windows(**params)
+        wide = np.float32 if source.dtype in dtypes.FLOAT and dtypes.bit_width(source.dtype) < 32 else source.dtype
+        padded = np.zeros(w.padded(x, 0).shape, wide)
+        for mask, place in _chosen(x, source.shape, select_prim, w):
+            padded[place] += np.where(mask, source, 0).astype(wide)
+        without = w._replace(padding=tuple((-l, -h) for l, h in w.padding), base_dilation=(1,) * x.ndim)
+        cut = without.padded(padded, 0)
+        return cut[tuple(slice(None, None, d) for d in w.base_dilation)].astype(source.dtype)
+
+    def transpose(self, ct: Array, source: Linear, x: Array, /, **params: Any) -> Tangents:
+        return (select_and_gather_add(ct, x, **params), None)
+
+    def expand(self, source: Array, x: Array, /, *, select_prim: str, **params: Any) -> Array:
+        window_dimensions, window_strides, padding, base_dilation, window_dilation = Windows(**params)
         shape = source.shape
         if 0 in shape:
             return zeros(ArrayType(x.shape, source.dtype))
@@ -433,7 +360,23 @@ class SelectAndScatterAdd(_Selecting):
 
 
 reduce_window_sum = ReduceWindowSum()
-reduce_window_max = ReduceWindowMax()
-reduce_window_min = ReduceWindowMin()
+reduce_window_max = declared(
+    _Extremum,
+    "reduce_window_max",
+    "Largest element of each window; its tangent is that of the first such element.",
+    hlo="maximum",
+    ufunc=np.maximum,
+    select="ge",
+    start=lowest,
+)
+reduce_window_min = declared(
+    _Extremum,
+    "reduce_window_min",
+    "Smallest element of each window; its tangent is that of the first such element.",
+    hlo="minimum",
+    ufunc=np.minimum,
+    select="le",
+    start=highest,
+)
 select_and_gather_add = SelectAndGatherAdd()
 select_and_scatter_add = SelectAndScatterAdd()

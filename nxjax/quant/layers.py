@@ -9,7 +9,8 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.errors import ParameterError
-from nxjax.ops.conv import ConvDimensionNumbers, conv_general_dilated
+from nxjax.ops.conv import conv_general_dilated
+from nxjax.ops.dimension_numbers import ConvDimensionNumbers
 from nxjax.quant.calibration import arguments
 from nxjax.quant.observe import Ranges, StatisticsTrace
 from nxjax.quant.plan import QuantPlan

@@ -17,10 +17,10 @@ from nxjax.ops.arithmetic import abs, add, div, max, min, mul, sub
 from nxjax.ops.base import constant, like
 from nxjax.ops.bitwise import and_, or_
 from nxjax.ops.compare import eq, lt
-from nxjax.ops.convert import convert_element_type
+from nxjax.ops.convert import cast, convert_element_type
 from nxjax.ops.dimension_numbers import GatherScatterMode, ScatterDimensionNumbers
 from nxjax.ops.identity import stop_gradient
-from nxjax.ops.quant_traced import cast, clipped
+from nxjax.ops.quant_traced import clipped
 from nxjax.ops.reduce import reduce_max, reduce_min, reduce_or, reduce_sum
 from nxjax.ops.rounding import is_finite
 from nxjax.ops.scatter import scatter_add

@@ -298,7 +298,7 @@ def _inner_weights(e: Equation, outer: Sequence[bool]) -> list[list[bool]]:
         loop = LoopParams.of(params)
         # A carry starts as what it is given and becomes something else.
         x = loop.split(outer)._replace(carry=[False] * loop.num_carry)
-        return [list(x.body)] if loop.test is None else [list(x.test), list(x.body)]
+        return [list(x.body_inputs)] if loop.cond is None else [list(x.cond_inputs), list(x.body_inputs)]
     if name == "cond":
         return [outer[1:] for _ in params["branches"]]
     programs = list(e.programs())

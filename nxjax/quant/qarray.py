@@ -9,8 +9,9 @@ import numpy as np
 
 from nxjax.errors import DtypeError, ShapeError
 from nxjax.ops.arithmetic import mul
+from nxjax.ops.convert import cast
 from nxjax.ops.quant_snap import blocks
-from nxjax.ops.quant_traced import broadcast_blocks, cast
+from nxjax.ops.quant_traced import broadcast_blocks
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array

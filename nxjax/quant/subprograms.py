@@ -39,9 +39,9 @@ def inner_operands(e: Equation) -> list[list[Handed]]:
     if e.op.name in LOOPS:
         loop = LoopParams.of(e.params)
         x = loop.split(range(n))
-        first = loop.num_test_consts
+        first = loop.num_cond_consts
         own = [*(Handed(i, i - first) for i in x.consts), *(Handed(i, i - first, True) for i in x.xs)]
-        return [own] if loop.test is None else [[Handed(i, i) for i in x.test_consts], own]
+        return [own] if loop.cond is None else [[Handed(i, i) for i in x.cond_consts], own]
     if e.op.name == "cond":
         return [[Handed(i, i - 1) for i in range(1, n)] for _ in e.params["branches"]]
     return [[Handed(i, i) for i in range(n)] for _ in e.programs()]
@@ -80,10 +80,10 @@ def rebuild_call(
     if name in LOOPS:
         loop = LoopParams.of(params)
         x = loop.split(args)
-        test = loop.test and made[0](loop.test.in_types, lambda xs: (xs, [None] * k))
+        test = loop.cond and made[0](loop.cond.in_types, lambda xs: (xs, [None] * k))
         body = program(len(made) - 1, loop.num_consts, loop.body.in_types)
         x = x._replace(consts=(*x.consts, *whole), xs=(*x.xs, *rows))
-        operands, params = loop.bound(x, body=body, test=test)
+        operands, params = loop.bound(x, body=body, cond=test)
         return e.op(*operands, **params)
     if name == "cond":
         types = [b.in_types for b in params["branches"]]

@@ -80,6 +80,13 @@ class Array(ArrayMembers):
         raise NotImplementedError
 
 
+Arrays = Sequence[Array]
+# Tangents or cotangents; None is zero.
+Tangents = Sequence[Array | None]
+# The dimension in which each value is batched; None: in none.
+Dims = Sequence[int | None]
+
+
 class Tracer(Array):
     """A value that stands for one inside a trace.
 
@@ -140,19 +147,19 @@ class Op(ABC):
         """Itself in smaller ops."""
         raise NotImplementedError
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         """Result and tangent; runs with the tangents' own trace as the current one."""
         raise NotImplementedError
 
-    def partial_eval(self, trace: Any, args: Sequence[Array], known: tuple[bool, ...], /, **params: Any) -> Any:
+    def partial_eval(self, trace: Any, args: Arrays, known: tuple[bool, ...], /, **params: Any) -> Any:
         """For ops that hold programs: compute what ``known`` operands determine, and stage the rest in ``trace``."""
         raise NotImplementedError
 
-    def transpose(self, ct: Any, *args: Any, **params: Any) -> Sequence[Array | None]:
+    def transpose(self, ct: Any, *args: Any, **params: Any) -> Tangents:
         """Cotangents of the linear operands (those that are `Linear`), None for the others."""
         raise NotImplementedError
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         """Result(s) and the dimension(s) in which they are batched, or None."""
         raise NotImplementedError
 
@@ -162,9 +169,7 @@ class Op(ABC):
 
     # --- what some ops can do besides: asked for by `has`, never by a test of names ---
 
-    def batch_axis(
-        self, axis_name: Any, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any
-    ) -> tuple[Any, Any]:
+    def batch_axis(self, axis_name: Any, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         """As `batch` along a mesh axis or a named one, for ops that exchange values along it or hold programs."""
         raise NotImplementedError
 
@@ -309,7 +314,7 @@ class Trace(Shown, ABC):
     parent: Trace | None
 
     @abstractmethod
-    def process(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
+    def process(self, op: Op, args: Arrays, params: dict[str, Any]) -> Any:
         """Apply ``op``."""
 
     def ancestors(self) -> list[Trace]:
@@ -322,30 +327,28 @@ class Trace(Shown, ABC):
         return found
 
 
-def _no_execute(op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
+def _no_execute(op: Op, args: Arrays, params: dict[str, Any]) -> Any:
     raise NxError(f"{op.name}: no executor is installed", fix="import nxjax before using its parts")
 
 
 class Watcher(Protocol):
     """Looks at everything that runs, while somebody debugs."""
 
-    def execute(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
+    def execute(self, op: Op, args: Arrays, params: dict[str, Any]) -> Any:
         """As the hook of `install_execute`, which `installed_execute` gives."""
         ...
 
-    def call(
-        self, program: Any, args: Sequence[Array], run: Callable[[], Any], name: str, names: Sequence[str] = ()
-    ) -> Any:
+    def call(self, program: Any, args: Arrays, run: Callable[[], Any], name: str, names: Sequence[str] = ()) -> Any:
         """The results of ``run()``, which computes ``program`` of ``args``; ``names`` are those of the last ones."""
         ...
 
 
-_execute: Callable[[Op, Sequence[Array], dict[str, Any]], Any] = _no_execute
+_execute: Callable[[Op, Arrays, dict[str, Any]], Any] = _no_execute
 _unwatched = _execute
 _watcher: Watcher | None = None
 
 
-def install_execute(hook: Callable[[Op, Sequence[Array], dict[str, Any]], Any]) -> None:
+def install_execute(hook: Callable[[Op, Arrays, dict[str, Any]], Any]) -> None:
     """Say how the outermost trace computes. Called once, by the package's ``__init__``."""
     global _execute, _unwatched
     _unwatched = hook
@@ -363,7 +366,7 @@ def current_watcher() -> Watcher | None:
     return _watcher
 
 
-def installed_execute() -> Callable[[Op, Sequence[Array], dict[str, Any]], Any]:
+def installed_execute() -> Callable[[Op, Arrays, dict[str, Any]], Any]:
     """What `install_execute` was given."""
     return _unwatched
 
@@ -421,7 +424,7 @@ class EvalTrace(Trace):
     def __init__(self) -> None:
         self.parent = None
 
-    def process(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
+    def process(self, op: Op, args: Arrays, params: dict[str, Any]) -> Any:
         return _execute(op, args, params)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from nxjax.config import config
 from nxjax.errors import MemoryLimitError, ParameterError, ProgramError, Source
-from nxjax.trace.core import EVAL, Array, Op, Trace, current_trace, run_in_trace
+from nxjax.trace.core import EVAL, Array, Arrays, Op, Trace, current_trace, run_in_trace
 from nxjax.trace.kinds import check_params
 from nxjax.trace.scope import replaying
 from nxjax.trace.types import ArrayType
@@ -234,7 +234,7 @@ class Program(_Lazy):
         equations: Sequence[Equation],
         outputs: Sequence[Atom],
         consts: Sequence[Var] = (),
-        values: Sequence[Array] = (),
+        values: Arrays = (),
         name: str = "",
     ) -> None:
         self.inputs = tuple(inputs)
@@ -396,7 +396,7 @@ class Program(_Lazy):
         return self
 
 
-def run(program: Program, args: Sequence[Array]) -> list[Array]:
+def run(program: Program, args: Arrays) -> list[Array]:
     """Interpret ``program`` under the current trace. Equations keep their own scope and source line."""
     if len(args) != len(program.inputs):
         raise ProgramError("program: wrong number of arguments", got=len(args), expected=len(program.inputs))
@@ -404,7 +404,7 @@ def run(program: Program, args: Sequence[Array]) -> list[Array]:
     return run_in_trace(trace, lambda: _run(program, args, trace)) if trace is EVAL else _run(program, args, trace)
 
 
-def _run(program: Program, args: Sequence[Array], trace: Trace) -> list[Array]:
+def _run(program: Program, args: Arrays, trace: Trace) -> list[Array]:
     env: dict[Var, Array] = dict(zip(program.inputs, args, strict=True))
     env.update(zip(program.constvars, program.values, strict=True))
     for equation, dead in zip(program.equations, program.last_use, strict=True):

@@ -14,6 +14,7 @@ from nxjax.trace.core import (
     AROUND,
     EVAL,
     Array,
+    Arrays,
     Op,
     Trace,
     Tracer,
@@ -92,7 +93,7 @@ class StageTrace(Trace):
         self.inputs.append(var)
         return StageTracer(self, var, name)
 
-    def process(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
+    def process(self, op: Op, args: Arrays, params: dict[str, Any]) -> Any:
         if _at_once.get() and all(isinstance(x, DeviceArray) for x in args) and not axis_names(params):
             with use(EVAL):
                 return EVAL.process(op, args, params)
@@ -129,7 +130,7 @@ class StageTrace(Trace):
             self.values.append(x)  # also keeps id(x) from being reused
         return var
 
-    def finish(self, outputs: Sequence[Array]) -> Program:
+    def finish(self, outputs: Arrays) -> Program:
         """The program whose results are ``outputs``."""
         atoms = [self.atom(y) for y in outputs]
         program = Program(self.inputs, self.equations, atoms, self.consts, self.values, self.name)

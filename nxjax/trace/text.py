@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, final
 
 import numpy as np
@@ -22,7 +22,7 @@ import numpy as np
 from nxjax.errors import NxError, ProgramError
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
-from nxjax.trace.core import Array, find_op
+from nxjax.trace.core import Array, Arrays, find_op
 from nxjax.trace.depth import raise_recursion_limit
 from nxjax.trace.params import PARAM_CLASSES, param_class
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
@@ -243,7 +243,7 @@ class _Parser:
             return True
         return False
 
-    def program(self, values: Sequence[Array]) -> Program:
+    def program(self, values: Arrays) -> Program:
         env: dict[str, Var] = {}
         self.level += 1
         raise_recursion_limit(self.level, "program text")
@@ -364,7 +364,7 @@ class _Parser:
         return cls(**fields)
 
 
-def parse_program(text: str, consts: Sequence[Array] = ()) -> Program:
+def parse_program(text: str, consts: Arrays = ()) -> Program:
     """The program that ``text`` describes, checked.
 
     Args:

@@ -20,7 +20,7 @@ from nxjax.ops.base import NDArray, move_batch
 from nxjax.ops.shape import reshape
 from nxjax.trace import tree
 from nxjax.trace.array import as_numpy, as_value, readonly, wrap
-from nxjax.trace.core import EVAL, Array, Op, use
+from nxjax.trace.core import EVAL, Array, Arrays, Dims, Op, Tangents, use
 from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType, ShapeDtypeStruct
@@ -47,21 +47,31 @@ def interned(kind: type[T], *args: Any) -> T:
     return found
 
 
+class Keyed:
+    """What programs hold: equal where its ``key`` is, so that equal calls compile once, and printed by ``qualname``."""
+
+    def __init__(self, qualname: str, *key: Any) -> None:
+        self.__qualname__ = qualname
+        self._key = key
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Keyed) and type(other) is type(self) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
 @final
-class HostFunction:
+class HostFunction(Keyed):
     """A user's function on the flat arguments it was called with."""
 
     def __init__(self, function: Callable[..., Any], in_def: tree.TreeDef) -> None:
+        super().__init__(getattr(function, "__qualname__", type(function).__name__), function, in_def)
         self.function = function
         self.in_def = in_def
-        self.__qualname__ = getattr(function, "__qualname__", type(function).__name__)
-        self._key = (function, in_def)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, HostFunction) and self._key == other._key
 
     def __hash__(self) -> int:
-        return hash(self.in_def)
+        return hash(self.in_def)  # the function may not hash
 
     def __call__(self, arrays: Sequence[NDArray]) -> Any:
         args, kwargs = tree.unflatten(self.in_def, [wrap(np.asarray(a)) for a in arrays])
@@ -127,14 +137,19 @@ class Callback(Op):
         # The user's memory, or that of an operand, which a later step may write over.
         return readonly(np.asarray(data, type.dtype))
 
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
+        if params["ordered"]:
+            raise ParameterError(f"{self.name}: an ordered callback has no order under vmap", fix="pass ordered=False")
+        return self.sequential(size, args, dims, params)
+
     def sequential(
-        self, size: int, args: Sequence[Array], dims: Sequence[int | None], params: dict[str, Any], unroll: int = 1
+        self, size: int, args: Arrays, dims: Dims, params: dict[str, Any], unroll: int = 1
     ) -> tuple[Any, Any]:
         """One call per element, in order."""
         fixed = [x for x, d in zip(args, dims, strict=True) if d is None]
         moving = [move_batch(x, d, size) for x, d in zip(args, dims, strict=True) if d is not None]
 
-        def step(*xs: Array) -> Sequence[Array]:
+        def step(*xs: Array) -> Arrays:
             shared, own = iter(xs[: len(fixed)]), iter(xs[len(fixed) :])
             return self(*(next(shared) if d is None else next(own) for d in dims), **params)
 
@@ -145,18 +160,12 @@ class Callback(Op):
 
 
 @final
-class Structure:
+class Structure(Keyed):
     """A pytree structure as an op parameter: prints alike in every process."""
 
     def __init__(self, structure: tree.TreeDef) -> None:
+        super().__init__(str(structure), structure)
         self.structure = structure
-        self.__qualname__ = str(structure)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Structure) and self.structure == other.structure
-
-    def __hash__(self) -> int:
-        return hash(self.structure)
 
 
 @final
@@ -165,25 +174,15 @@ class PureCallback(Callback):
 
     name = "pure_callback"
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> Any:
         raise GradientError(
             "pure_callback: has no derivative",
             got=params["callback"].__qualname__,
             fix="give the function that calls it a rule with nx.custom_jvp or nx.custom_vjp",
         )
 
-    def batch(
-        self,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        callback: HostFunction,
-        result_types: tuple[ArrayType, ...],
-        out_def: Structure,
-        vmap_method: str | None,
-    ) -> tuple[Any, Any]:
-        params: dict[str, Any] = {"callback": callback, "out_def": out_def, "vmap_method": vmap_method}
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
+        vmap_method: str | None = params["vmap_method"]
         if vmap_method is None:
             raise ParameterError(
                 "pure_callback: vmap needs to know how to call the function on batches",
@@ -193,7 +192,7 @@ class PureCallback(Callback):
             )
         if vmap_method.startswith("sequential"):
             unroll = size if vmap_method == "sequential_unrolled" else 1
-            return self.sequential(size, args, dims, {**params, "result_types": result_types}, max(unroll, 1))
+            return self.sequential(size, args, dims, params, max(unroll, 1))
         values: list[Array] = []
         for x, d in zip(args, dims, strict=True):
             if d is not None or vmap_method == "broadcast_all":
@@ -202,9 +201,8 @@ class PureCallback(Callback):
                 values.append(reshape(x, shape=(1, *x.shape)))
             else:
                 values.append(x)
-        types = tuple(t.with_shape((size, *t.shape)) for t in result_types)
-        ys = self(*values, result_types=types, **params)
-        return ys, (0,) * len(types)
+        types = tuple(t.with_shape((size, *t.shape)) for t in params["result_types"])
+        return self(*values, **{**params, "result_types": types}), (0,) * len(types)
 
 
 @final
@@ -214,17 +212,12 @@ class IoCallback(Callback):
     name = "io_callback"
     effect = True
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> Any:
         raise GradientError(
             "io_callback: has no derivative",
             got=params["callback"].__qualname__,
             fix="pass nx.lax.stop_gradient(x), or give the function that calls it a rule with nx.custom_jvp",
         )
-
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
-        if params["ordered"]:
-            raise ParameterError("io_callback: an ordered callback has no order under vmap", fix="pass ordered=False")
-        return self.sequential(size, args, dims, params)
 
 
 _muted: ContextVar[bool] = ContextVar("nxjax_muted", default=False)
@@ -240,30 +233,28 @@ def callbacks_disabled() -> Generator[None]:
         _muted.reset(token)
 
 
+class Sink(Callback):
+    """Looks at values and has no results: derivatives pass it by."""
+
+    effect = True
+
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> Any:
+        return self(*primals, **params), ()
+
+    def transpose(self, ct: Any, *args: Any, **params: Any) -> Tangents:
+        return (None,) * len(args)
+
+
 @final
-class DebugCallback(Callback):
+class DebugCallback(Sink):
     """A look at values: it changes nothing, has no results, and runs wherever the program computes its operands."""
 
     name = "debug_callback"
-    effect = True
 
     def call(self, xs: Sequence[NDArray], *, callback: HostFunction, **_: Any) -> tuple[NDArray, ...]:
         if not _muted.get():
             callback(xs)
         return ()
-
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
-        return self(*primals, **params), ()
-
-    def transpose(self, ct: Any, *args: Any, **params: Any) -> Sequence[Array | None]:
-        return (None,) * len(args)
-
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
-        if params["ordered"]:
-            raise ParameterError(
-                "debug_callback: an ordered callback has no order under vmap", fix="pass ordered=False"
-            )
-        return self.sequential(size, args, dims, params)
 
 
 pure_callback_op = PureCallback()

@@ -23,21 +23,21 @@ from nxjax.ops.compare import eq, gt, lt, ne
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.identity import stop_gradient
 from nxjax.ops.reduce import reduce_or
-from nxjax.ops.select import select_n
+from nxjax.ops.select import select_leading, select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape
-from nxjax.ops.slicing import concatenate, dynamic_slice
-from nxjax.ops.slicing import slice as slice_op
+from nxjax.ops.slicing import concatenate, dynamic_slice, part
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.boundary import api_boundary
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays, Dims
 from nxjax.trace.partition import PartitionSpec
 from nxjax.trace.program import Equation, Program, Var, subprograms
 from nxjax.trace.scope import replaying
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
+from nxjax.transforms.auxiliary import Flat
 from nxjax.transforms.call import jit_call
-from nxjax.transforms.callback import Callback
+from nxjax.transforms.callback import Keyed, Sink
 from nxjax.transforms.control.cond import choose, switch
 from nxjax.transforms.control.loop import LoopParams
 from nxjax.transforms.control.scan import scan
@@ -74,7 +74,7 @@ Categories = frozenset[Category]
 
 
 @final
-class CheckSite:
+class CheckSite(Keyed):
     """A place where something may go wrong: what is said then, of the arrays that are handed on with the failure.
 
     ``among``: the sites of an error that is checked once more; the first of the arrays says which of them it is.
@@ -89,22 +89,18 @@ class CheckSite:
         source: Source | None = None,
         among: tuple[CheckSite, ...] = (),
     ) -> None:
+        super().__init__(repr(text), kind, text, types, in_def, among)
         self.kind = kind
         self.text = text
         self.types = types
         self.in_def = in_def
         self.source = source
         self.among = among
-        self.__qualname__ = repr(text)
-        self._key = (kind, text, types, in_def, among)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, CheckSite) and self._key == other._key
 
     def __hash__(self) -> int:
         return hash((self.kind, self.text))
 
-    def chosen(self, payload: Sequence[Array]) -> tuple[CheckSite, Sequence[Array]]:
+    def chosen(self, payload: Arrays) -> tuple[CheckSite, Arrays]:
         """The site itself that failed, and its arrays."""
         if not self.among:
             return self, payload
@@ -114,14 +110,14 @@ class CheckSite:
         found = self.among[which]
         return found.chosen(payload[start : start + len(found.types)])
 
-    def message(self, payload: Sequence[Array]) -> str:
+    def message(self, payload: Arrays) -> str:
         site, values = self.chosen(payload)
         if site.in_def is None:
             return site.text.format(*values)
         args, kwargs = tree.unflatten(site.in_def, list(values))
         return f"{site.text.format(*args, **kwargs)} (`check` failed)"
 
-    def error(self, payload: Sequence[Array]) -> CheckError:
+    def error(self, payload: Arrays) -> CheckError:
         site, _ = self.chosen(payload)
         return site.kind(self.message(payload), source=site.source)
 
@@ -130,27 +126,20 @@ class CheckSite:
 
 
 @final
-class Check(Callback):
+class Check(Sink):
     """Raises unless its first operand is true. `checkify` takes it out of a program; elsewhere Python looks.
 
     ``callback`` is the `CheckSite`. With ``debug`` it does nothing where nobody checkifies.
     """
 
     name = "check"
-    effect = True
 
     def call(self, xs: Sequence[NDArray], *, callback: Any, debug: bool = False, **_: Any) -> tuple[NDArray, ...]:
         if not debug and not xs[0]:
             raise callback.error([wrap(x) for x in xs[1:]])
         return ()
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> Any:
-        return self(*primals, **params), ()
-
-    def transpose(self, ct: Any, *args: Any, **params: Any) -> Sequence[Array | None]:
-        return (None,) * len(args)
-
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         if dims[0] is None and all(d is None for d in dims):
             return self(*args, **params), ()
         ok, *payload = [move_batch(x, d, size) for x, d in zip(args, dims, strict=True)]
@@ -161,7 +150,7 @@ class Check(Callback):
 check_op = Check()
 
 
-def first_failed(failed: Array, payload: Sequence[Array]) -> list[Array]:
+def first_failed(failed: Array, payload: Arrays) -> list[Array]:
     """The rows of ``payload`` at the first place where ``failed`` is true."""
     if not payload:
         return []
@@ -173,7 +162,7 @@ def first_failed(failed: Array, payload: Sequence[Array]) -> list[Array]:
     ]
 
 
-def first_failed_rows(columns: Sequence[Array]) -> list[Array]:
+def first_failed_rows(columns: Arrays) -> list[Array]:
     """Of columns of batches, whose first says what failed, the row in which something failed first."""
     failed = columns[0]
     inner = _any(failed) if failed.ndim == 1 else reduce_or(failed, axes=tuple(range(1, failed.ndim)))
@@ -191,10 +180,10 @@ class CheckState(NamedTuple):
     code: Array
     payload: tuple[tuple[Array, ...], ...]
 
-    def noted(self, i: int, code: int, failed: Array, payload: Sequence[Array]) -> CheckState:
+    def noted(self, i: int, code: int, failed: Array, payload: Arrays) -> CheckState:
         """With site ``i``, whose code is ``code``, found ``failed`` unless an earlier one has."""
         new = and_(failed, not_(self.failed))
-        kept = tuple(_chosen(new, old, x) for old, x in zip(self.payload[i], map(_plain, payload), strict=True))
+        kept = tuple(select_leading(new, old, x) for old, x in zip(self.payload[i], map(_plain, payload), strict=True))
         mine = wrap(np.asarray(code, np.int32))
         return CheckState(
             or_(self.failed, failed),
@@ -206,12 +195,12 @@ class CheckState(NamedTuple):
         """The state after ``later``, of the same sites, which counts unless something failed before."""
         new = and_(later.failed, not_(self.failed))
         rows = tuple(
-            tuple(_chosen(new, old, x) for old, x in zip(*row, strict=True))
+            tuple(select_leading(new, old, x) for old, x in zip(*row, strict=True))
             for row in zip(self.payload, later.payload, strict=True)
         )
-        return CheckState(or_(self.failed, later.failed), _chosen(new, self.code, later.code), rows)
+        return CheckState(or_(self.failed, later.failed), select_leading(new, self.code, later.code), rows)
 
-    def part(self, start: int, count: int) -> CheckState:
+    def of_sites(self, start: int, count: int) -> CheckState:
         return CheckState(self.failed, self.code, self.payload[start : start + count])
 
     def joined(self, start: int, part: CheckState) -> CheckState:
@@ -223,11 +212,6 @@ def initial_state(sites: Sequence[CheckSite]) -> CheckState:
     """The state before anything was done."""
     zeros = tuple(tuple(wrap(np.zeros(t.shape, t.dtype)) for t in s.types) for s in sites)
     return CheckState(wrap(np.asarray(False)), wrap(np.asarray(0, np.int32)), zeros)
-
-
-def _chosen(new: Array, old: Array, x: Array) -> Array:
-    """``x`` where ``new``, a scalar, is true, else ``old``."""
-    return select_n(new if x.ndim == 0 else broadcast_in_dim(new, shape=x.shape, broadcast_dimensions=()), old, x)
 
 
 def _plain(x: Array) -> Array:
@@ -247,7 +231,7 @@ _MOVES: Final = frozenset(
 )  # fmt: skip
 _INT = ArrayType((), np.dtype(np.int32))
 # A look at an equation's operands and results: whether it failed, and what is handed on.
-Look = Callable[[Sequence[Array], Sequence[Array]], tuple[Array, Sequence[Array]]]
+Look = Callable[[Arrays, Arrays], tuple[Array, Arrays]]
 
 
 def _any(x: Array) -> Array:
@@ -258,16 +242,16 @@ def _against(x: Array, value: Any, compare: Any) -> Array:
     return compare(x, broadcast_in_dim(wrap(np.asarray(value, x.dtype)), shape=x.shape, broadcast_dimensions=()))
 
 
-def _made_nan(operands: Sequence[Array], results: Sequence[Array]) -> tuple[Array, Sequence[Array]]:
+def _made_nan(operands: Arrays, results: Arrays) -> tuple[Array, Arrays]:
     found = [_any(ne(y, y)) for y in results if y.dtype in dtypes.FLOAT or y.dtype in dtypes.COMPLEX]
     return functools.reduce(or_, found), ()
 
 
-def _divided(operands: Sequence[Array], results: Sequence[Array]) -> tuple[Array, Sequence[Array]]:
+def _divided(operands: Arrays, results: Arrays) -> tuple[Array, Arrays]:
     return _any(_against(operands[1], 0, eq)), ()
 
 
-def _outside(columns: Sequence[tuple[Array, int, int, int]]) -> tuple[Array, Sequence[Array]]:
+def _outside(columns: Sequence[tuple[Array, int, int, int]]) -> tuple[Array, Arrays]:
     """Of columns (indices, axis, size of the axis, largest start): the first index that is out of bounds."""
     failed: list[Array] = []
     rows: list[list[Array]] = [[], [], []]
@@ -302,7 +286,7 @@ def _looks(e: Equation, wanted: Categories) -> list[tuple[CheckSite, Look]]:
 
 
 # Of operands: the indices along an axis, the axis, its size and the last index, for each axis.
-_Columns = Callable[[Sequence[Array]], list[tuple[Array, int, int, int]]]
+_Columns = Callable[[Arrays], list[tuple[Array, int, int, int]]]
 
 
 def _columns(e: Equation) -> _Columns | None:
@@ -324,11 +308,7 @@ def _of_gather(e: Equation) -> _Columns | None:
 
 def _of_scatter(e: Equation) -> _Columns | None:
     n = e.params["dimension_numbers"]
-    hidden = (*n.inserted_window_dims, *n.operand_batching_dims)
-    updates = e.inputs[2].type.shape
-    rest = iter(updates[d] for d in n.update_window_dims)
-    window = [1 if d in hidden else next(rest) for d in range(len(e.inputs[0].type.shape))]
-    return _of_table(e, n.scatter_dims_to_operand_dims, window)
+    return _of_table(e, n.scatter_dims_to_operand_dims, n.sizes(e.inputs[0].type, e.inputs[2].type))
 
 
 _INDEXING: Final[dict[str, Callable[[Equation], _Columns | None]]] = {
@@ -347,18 +327,12 @@ def _of_table(e: Equation, axes: Sequence[int], window: Sequence[int]) -> _Colum
     if not axes or not e.inputs[1].type.size:
         return None
 
-    def columns(xs: Sequence[Array]) -> list[tuple[Array, int, int, int]]:
+    def columns(xs: Arrays) -> list[tuple[Array, int, int, int]]:
         table = xs[1]
-        at = [_column(table, k) for k in range(len(axes))]
+        at = [part(table, table.ndim - 1, k, k + 1) for k in range(len(axes))]
         return [(x, d, shape[d], shape[d] - window[d]) for x, d in zip(at, axes, strict=True)]
 
     return columns
-
-
-def _column(table: Array, k: int) -> Array:
-    start = (*(0 for _ in table.shape[:-1]), k)
-    limit = (*table.shape[:-1], k + 1)
-    return slice_op(table, start_indices=start, limit_indices=limit, strides=(1,) * table.ndim)
 
 
 # --- the walk ---
@@ -372,6 +346,12 @@ class CheckStep(NamedTuple):
     start: int
     looks: tuple[tuple[CheckSite, Look], ...]
     inner: tuple[CheckPlan, ...]
+
+    def walk(self, i: int, args: Arrays, state: CheckState, base: int) -> tuple[list[Array], CheckState]:
+        """`walk` of the plan ``i``, in a state of all sites of the equation, whose first has the code ``base``."""
+        start, plan = sum(len(p.sites) for p in self.inner[:i]), self.inner[i]
+        ys, part = walk(plan, args, state.of_sites(start, len(plan.sites)), base + start)
+        return ys, state.joined(start, part)
 
 
 @final
@@ -435,7 +415,7 @@ def _without_checks(params: dict[str, Any]) -> dict[str, Any]:
     return {k: stripped(v) for k, v in params.items()} if any(p.effect for p in subprograms(params)) else params
 
 
-def walk(plan: CheckPlan, args: Sequence[Array], state: CheckState, base: int) -> tuple[list[Array], CheckState]:
+def walk(plan: CheckPlan, args: Arrays, state: CheckState, base: int) -> tuple[list[Array], CheckState]:
     """The results of the plan's program, and what happened; its first site has the code ``base``."""
     program = plan.program
     env: dict[Var, Array] = dict(zip(program.inputs, args, strict=True))
@@ -449,7 +429,10 @@ def walk(plan: CheckPlan, args: Sequence[Array], state: CheckState, base: int) -
                     state = state.noted(step.start, base + step.start, not_(xs[0]), xs[1:])
                 continue
             if step.inner:
-                ys, state = _inside(step, xs, state, base)
+                count = sum(len(p.sites) for p in step.inner)
+                inside = state.of_sites(step.start, count)
+                ys, part = _RULES[e.op.name](step, xs, inside, base + step.start)
+                state = state.joined(step.start, part)
             else:
                 y = e.op(*xs, **e.params)
                 ys = list(y) if e.op.multi else [y]
@@ -457,14 +440,6 @@ def walk(plan: CheckPlan, args: Sequence[Array], state: CheckState, base: int) -
                 state = state.noted(i, base + i, *look(xs, ys))
         env.update(zip(e.outputs, ys, strict=True))
     return [env[v] if isinstance(v, Var) else v.value for v in program.outputs], state
-
-
-def _inside(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tuple[list[Array], CheckState]:
-    """An equation whose programs are looked into."""
-    name, start = step.equation.op.name, step.start
-    count = sum(len(p.sites) for p in step.inner)
-    ys, part = _RULES[name](step, xs, state.part(start, count), base + start)
-    return ys, state.joined(start, part)
 
 
 def _call(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tuple[list[Array], CheckState]:
@@ -482,7 +457,7 @@ def _jit(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tupl
     (plan,) = step.inner
     leaves, structure = tree.flatten(state)
 
-    def flat(*given: Array) -> Sequence[Array]:
+    def flat(*given: Array) -> Arrays:
         ys, after = walk(plan, given[len(leaves) :], tree.unflatten(structure, given[: len(leaves)]), base)
         return [*tree.leaves(after), *ys]
 
@@ -496,7 +471,7 @@ def _scan(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tup
     (plan,), loop = step.inner, LoopParams.of(step.equation.params)
     _, consts, carry, sequences = loop.split(xs)
 
-    def body(held: Any, rows: Sequence[Array]) -> tuple[Any, Any]:
+    def body(held: Any, rows: Arrays) -> tuple[Any, Any]:
         before, old = held
         out, after = walk(plan, [*consts, *old, *rows], before, base)
         new, ys = loop.results(tuple(out))
@@ -517,22 +492,18 @@ def _while(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tu
     p = step.equation.params
     # Plans are in the order of the parameters.
     order = [k for k, v in p.items() if isinstance(v, Program)]
-    starts = dict(zip(order, (0, len(step.inner[0].sites)), strict=True))
-    plans = dict(zip(order, step.inner, strict=True))
     operands = LoopParams.of(p).split(xs)
 
-    def run(name: str, args: Sequence[Array], before: CheckState) -> tuple[list[Array], CheckState]:
-        plan, start = plans[name], starts[name]
-        ys, part = walk(plan, args, before.part(start, len(plan.sites)), base + start)
-        return ys, before.joined(start, part)
+    def run(name: str, args: Arrays, before: CheckState) -> tuple[list[Array], CheckState]:
+        return step.walk(order.index(name), args, before, base)
 
-    def holds(before: CheckState, values: Sequence[Array]) -> tuple[Array, CheckState]:
-        (keep,), after = run("cond", operands._replace(carry=values).test, before)
+    def holds(before: CheckState, values: Arrays) -> tuple[Array, CheckState]:
+        (keep,), after = run("cond", operands._replace(carry=values).cond_inputs, before)
         return keep, after
 
     def turn(held: Any) -> Any:
         _, before, old = held
-        ys, after = run("body", operands._replace(carry=old).body, before)
+        ys, after = run("body", operands._replace(carry=old).body_inputs, before)
         keep, after = holds(after, ys)
         return keep, after, tuple(ys)
 
@@ -543,12 +514,9 @@ def _while(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tu
 
 def _cond(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tuple[list[Array], CheckState]:
     index, operands = xs[0], xs[1:]
-    starts = np.cumsum([0, *(len(p.sites) for p in step.inner)]).tolist()
 
     def branch(i: int, before: CheckState) -> tuple[list[Array], CheckState]:
-        plan = step.inner[i]
-        ys, part = walk(plan, operands, before.part(starts[i], len(plan.sites)), base + starts[i])
-        return ys, before.joined(starts[i], part)
+        return step.walk(i, operands, before, base)
 
     if index.ndim:
         # One choice per element of a batch: every branch runs, and what is chosen is not known of a check.
@@ -567,7 +535,7 @@ def _shard_map(step: CheckStep, xs: list[Array], state: CheckState, base: int) -
     axes: tuple[Any, ...] = p["manual_axes"]
     leaves, structure = tree.flatten(initial_state(plan.sites))
 
-    def flat(*parts: Array) -> Sequence[Array]:
+    def flat(*parts: Array) -> Arrays:
         own = [as_varying(x, axes) for x in leaves] if p["checked"] else leaves
         ys, after = walk(plan, parts, tree.unflatten(structure, own), base)
         return [*ys, *(reshape(x, shape=(1, *x.shape)) for x in tree.leaves(after))]
@@ -607,15 +575,8 @@ def checked(
     """``fun``'s result, with what happened at the sites that it has."""
     leaves, in_def = tree.flatten((args, kwargs))
     values = [as_value(x, "checkify") for x in leaves]
-    out_defs: list[Any] = []
-
-    def flat(*xs: Array) -> Sequence[Any]:
-        positional, named = tree.unflatten(in_def, xs)
-        found, out_def = tree.flatten(fun(*positional, **named))
-        out_defs.append(out_def)
-        return found
-
+    flat = Flat(lambda args, kwargs: fun(*args, **kwargs), in_def)
     program = stage(flat, [x.type for x in values], getattr(fun, "__name__", ""))
     plan = plan_checks(program, wanted)
     ys, state = walk(plan, values, initial_state(plan.sites), 0)
-    return plan.sites, state, tree.unflatten(out_defs[-1], ys)
+    return plan.sites, state, tree.unflatten(flat.out_def, ys)

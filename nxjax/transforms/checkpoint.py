@@ -14,72 +14,48 @@ from dataclasses import dataclass
 from typing import Any, Final, ParamSpec, TypeVar, final, overload
 
 from nxjax.errors import ParameterError, Shown, needs_function
-from nxjax.ops.base import Contraction, LinearOp, NDArray, check_operands
+from nxjax.ops.base import Contraction, LinearOp
+from nxjax.ops.identity import Same
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
-from nxjax.trace.core import Array, Linear, Op, use
-from nxjax.trace.evaluate import evaluate
+from nxjax.trace.core import Array, Arrays, Linear, Op, Tangents, use
 from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
 from nxjax.trace.text import param_class
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.custom_jvp import is_eager
+from nxjax.transforms.auxiliary import Flat
+from nxjax.transforms.call import ProgramCall
+from nxjax.transforms.custom_call import is_eager
 from nxjax.transforms.linearize import linearize_flat
 from nxjax.transforms.nested import (
     Mask,
-    Nested,
-    batch_to_front,
-    expand_by_mask,
-    jvp_program,
     merge_by_mask,
-    not_none_mask,
     select_by_mask,
 )
 from nxjax.transforms.partial_eval import PartialTrace, Policy, partial_eval
-from nxjax.transforms.transpose import transpose_program
-from nxjax.transforms.vmap import batch_program
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 @final
-class Checkpoint(Nested):
+class Checkpoint(ProgramCall):
     """Call of ``program``; ``differentiated`` says that it computes again what was computed before."""
 
     name = "checkpoint"
-    aliases = {"jaxpr": "program"}
 
     def infer(
         self, *types: ArrayType, program: Program, prevent_cse: bool, policy: Policy | None, differentiated: bool
     ) -> tuple[ArrayType, ...]:
-        check_operands(self, types, program)
-        return program.out_types
+        return super().infer(*types, program=program)
 
-    def eval(self, *xs: NDArray, program: Program, **_: Any) -> tuple[NDArray, ...]:
-        return tuple(evaluate(program, xs))
-
-    def expand(self, *xs: Array, program: Program, **_: Any) -> tuple[Array, ...]:
-        return tuple(run(program, xs))
-
-    def jvp(
-        self, primals: Sequence[Array], tangents: Sequence[Array | None], *, program: Program, **options: Any
-    ) -> tuple[Any, Any]:
-        pushed, varies = jvp_program(program, not_none_mask(tangents))
-        pushed, consts = pushed.close_over()
-        out = self(*consts, *primals, *(t for t in tangents if t is not None), program=pushed, **options)
-        n = len(program.outputs)
-        return out[:n], tuple(expand_by_mask(out[n:], varies))
+    def derived(self, transform: str, program: Program, args: Arrays, params: dict[str, Any]) -> Sequence[Array]:
+        if transform == "transpose":
+            params = {**params, "differentiated": True}
+        return super().derived(transform, program, args, params)
 
     def partial_eval(
-        self,
-        trace: PartialTrace,
-        args: Sequence[Array],
-        known: Mask,
-        *,
-        program: Program,
-        policy: Policy | None,
-        **rest: Any,
+        self, trace: PartialTrace, args: Arrays, known: Mask, *, program: Program, policy: Policy | None, **rest: Any
     ) -> tuple[Array, ...]:
         halves = partial_eval(program, known, policy or nothing_saveable)
         inputs = select_by_mask(args, known)
@@ -92,44 +68,6 @@ class Checkpoint(Nested):
         operands = [*consts, *halves.residuals(inputs, out), *select_by_mask(args, [not k for k in known])]
         late = trace.write(self, operands, {**rest, "program": again, "policy": policy, "differentiated": True})
         return tuple(merge_by_mask(out, late, halves.known_out))
-
-    def transpose(
-        self,
-        cts: Sequence[Array | None],
-        *args: Any,
-        program: Program,
-        prevent_cse: bool,
-        policy: Policy | None,
-        differentiated: bool,
-    ) -> Sequence[Array | None]:
-        linear = tuple(isinstance(x, Linear) for x in args)
-        back, consts = transpose_program(program, linear, not_none_mask(cts)).close_over()
-        known = [x for x in args if not isinstance(x, Linear)]
-        found = self(
-            *consts,
-            *known,
-            *(ct for ct in cts if ct is not None),
-            program=back,
-            prevent_cse=prevent_cse,
-            policy=policy,
-            differentiated=True,
-        )
-        return expand_by_mask(found, linear)
-
-    def batch_axis(
-        self,
-        axis_name: Any,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        program: Program,
-        **options: Any,
-    ) -> tuple[Any, Any]:
-        mapped, out = batch_program(program, size, not_none_mask(dims), name=axis_name)
-        mapped, consts = mapped.close_over()
-        ys = self(*consts, *batch_to_front(args, dims, size), program=mapped, **options)
-        return ys, tuple(0 if b else None for b in out)
 
     def stablehlo(
         self,
@@ -150,7 +88,7 @@ checkpoint_op = Checkpoint()
 
 
 @final
-class Name(LinearOp):
+class Name(LinearOp, Same):
     """``x`` itself, with a name that checkpoint policies can see."""
 
     name = "name"
@@ -158,22 +96,11 @@ class Name(LinearOp):
     def infer(self, x: ArrayType, /, *, name: str) -> ArrayType:
         return x
 
-    def eval(self, x: NDArray, /, *, name: str) -> NDArray:
-        return x
-
-    def jvp(
-        self, primals: Sequence[Array], tangents: Sequence[Array | None], *, name: str
-    ) -> tuple[Array, Array | None]:
+    def jvp(self, primals: Arrays, tangents: Tangents, *, name: str) -> tuple[Array, Array | None]:
         return self(primals[0], name=name), tangents[0]
 
-    def transpose(self, ct: Array, x: Linear, /, *, name: str) -> Sequence[Array | None]:
+    def transpose(self, ct: Array, x: Linear, /, *, name: str) -> Tangents:
         return (ct,)
-
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], *, name: str) -> tuple[Any, Any]:
-        return self(args[0], name=name), dims[0]
-
-    def stablehlo(self, b: Any, out: ArrayType, x: Any, /, *, name: str) -> Any:
-        return x
 
 
 name_op = Name()
@@ -267,25 +194,18 @@ def checkpoint(
         leaves, treedef = tree.flatten((given, arrays))
         xs = [as_value(x, "checkpoint") for x in leaves]
 
-        def called(values: Sequence[Array]) -> Any:
-            dynamic, named = tree.unflatten(treedef, values)
+        def called(dynamic: Sequence[Any], named: dict[str, Any]) -> Any:
             rest = iter(dynamic)
             whole = [a if i in static else next(rest) for i, a in enumerate(args)]
             return fun(*whole, **named, **python)
 
         if is_eager(leaves):
-            return called(xs)
-        out_defs: list[tree.TreeDef] = []
-
-        def flat(*values: Array) -> Sequence[Any]:
-            ys, out_def = tree.flatten(called(values))
-            out_defs.append(out_def)
-            return ys
-
+            return called(*tree.unflatten(treedef, xs))
+        flat = Flat(called, treedef)
         program = stage(flat, [x.type for x in xs], name, tree.path_names((given, arrays), "arguments"))
         opened, consts = program.close_over()
         out = checkpoint_op(*consts, *xs, program=opened, prevent_cse=prevent_cse, policy=policy, differentiated=False)
-        return tree.unflatten(out_defs[0], out)
+        return tree.unflatten(flat.out_def, out)
 
     return recomputed
 
@@ -308,12 +228,9 @@ def saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> list[
     leaves, treedef = tree.flatten((args, kwargs))
     values = [as_value(x, "saved_residuals") for x in leaves]
     found: list[ArrayType] = []
+    inner = Flat(lambda args, kwargs: fun(*args, **kwargs), treedef)
 
-    def flat(*xs: Array) -> Sequence[Array]:
-        def inner(*ys: Array) -> Sequence[Any]:
-            a, k = tree.unflatten(treedef, ys)
-            return tree.leaves(fun(*a, **k))
-
+    def flat(*xs: Array) -> Arrays:
         varying = [dtypes.is_differentiable(x.dtype) for x in xs]
         ys, program, _ = linearize_flat(inner, xs, varying)
         found[:] = [v.type for v in program.constvars]

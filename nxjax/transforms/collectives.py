@@ -49,6 +49,13 @@ def _groups(where: str, names: tuple[Any, ...], groups: Any, equal: bool = True)
     return found
 
 
+def _members(where: str, axis_name: Any, axis_index_groups: Any) -> tuple[tuple[Any, ...], Groups, int]:
+    """The names, the groups, and how many elements communicate with each other."""
+    names = _names(axis_name)
+    groups = _groups(where, names, axis_index_groups)
+    return names, groups, axis_size(names) if groups is None else len(groups[0])
+
+
 def _given(groups: Groups) -> dict[str, Any]:
     return {} if groups is None else {"groups": groups}
 
@@ -142,9 +149,7 @@ def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     >>> nx.vmap(lambda x: x - lax.pmean(x, "i"), axis_name="i")(jnp.array([1, 2, 6]))
     Array([-2., -1.,  3.], dtype=float32)
     """
-    names = _names(axis_name)
-    groups = _groups("pmean", names, axis_index_groups)
-    size = axis_size(names) if groups is None else len(groups[0])
+    names, groups, size = _members("pmean", axis_name, axis_index_groups)
 
     def one(leaf: Any) -> Any:
         value = as_value(leaf, "pmean")
@@ -332,9 +337,7 @@ def all_gather(
             expected="to='varying'",
             fix="lax.psum of each element's values in their places gives what varies along no axis",
         )
-    names = _names(axis_name)
-    groups = _groups("all_gather", names, axis_index_groups)
-    size = axis_size(names) if groups is None else len(groups[0])
+    names, groups, size = _members("all_gather", axis_name, axis_index_groups)
 
     def one(leaf: Any) -> Array:
         value = as_varying(as_value(leaf, "all_gather"), _checked_names(names))
@@ -369,9 +372,7 @@ def psum_scatter(
     >>> nx.vmap(lambda x: lax.psum_scatter(x, "i"), axis_name="i")(jnp.array([[1, 2], [10, 20]]))
     Array([11, 22], dtype=int32)
     """
-    names = _names(axis_name)
-    groups = _groups("psum_scatter", names, axis_index_groups)
-    size = axis_size(names) if groups is None else len(groups[0])
+    names, groups, size = _members("psum_scatter", axis_name, axis_index_groups)
 
     def one(leaf: Any) -> Array:
         value = as_varying(as_value(leaf, "psum_scatter"), _checked_names(names))
@@ -423,9 +424,7 @@ def all_to_all(
     Array([[1, 3],
            [2, 4]], dtype=int32)
     """
-    names = _names(axis_name)
-    groups = _groups("all_to_all", names, axis_index_groups)
-    size = axis_size(names) if groups is None else len(groups[0])
+    names, groups, size = _members("all_to_all", axis_name, axis_index_groups)
 
     def one(leaf: Any) -> Array:
         value = as_varying(as_value(leaf, "all_to_all"), _checked_names(names))

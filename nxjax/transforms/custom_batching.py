@@ -13,10 +13,11 @@ from nxjax.errors import ParameterError, TreeError
 from nxjax.ops.base import move_batch
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays, Dims, Tangents
 from nxjax.trace.program import Program, run
+from nxjax.transforms.auxiliary import pair_given
 from nxjax.transforms.control.mapping import map as map_op
-from nxjax.transforms.custom_jvp import CustomCall, CustomFunction
+from nxjax.transforms.custom_call import CustomCall, CustomFunction
 from nxjax.transforms.jvp import jvp_flat, zero_tangent
 from nxjax.transforms.nested import Mask, batch_to_front, expand_by_mask, jvp_program, not_none_mask
 from nxjax.transforms.partial_eval import PartialTrace
@@ -25,7 +26,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 # (size, which arguments are batched, arguments) -> (results, which are batched)
-Rule = Callable[[int, Mask, Sequence[Array]], tuple[list[Array], Mask]]
+Rule = Callable[[int, Mask, Arrays], tuple[list[Array], Mask]]
 
 
 class RuleMissing(ParameterError, AttributeError):
@@ -40,44 +41,24 @@ class CustomVmapCall(CustomCall):
     aliases = {"call": "program"}
 
     def jvp(
-        self,
-        primals: Sequence[Array],
-        tangents: Sequence[Array | None],
-        *,
-        program: Program,
-        num_consts: int,
-        rule: Rule,
+        self, primals: Arrays, tangents: Tangents, *, program: Program, num_consts: int, rule: Rule
     ) -> tuple[Any, Any]:
         varying = not_none_mask(tangents)
         pushed, varies = jvp_program(program, varying)
         opened, consts = pushed.close_over()
         lifted = _JvpRule(rule, len(consts), num_consts, varying, varies)
-        out = self(
-            *consts,
-            *primals,
-            *(t for t in tangents if t is not None),
-            program=opened,
-            num_consts=len(consts) + num_consts,
-            rule=lifted,
-        )
+        operands = [*consts, *primals, *(t for t in tangents if t is not None)]
+        out = self(*operands, program=opened, num_consts=len(consts) + num_consts, rule=lifted)
         n = len(program.outputs)
         return out[:n], tuple(expand_by_mask(out[n:], varies))
 
     def partial_eval(
-        self, trace: PartialTrace, args: Sequence[Array], known: Mask, *, program: Program, num_consts: int, rule: Rule
+        self, trace: PartialTrace, args: Arrays, known: Mask, *, program: Program, num_consts: int, rule: Rule
     ) -> tuple[Array, ...]:
         return tuple(run(program, args))
 
     def batch_axis(
-        self,
-        axis_name: Any,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        program: Program,
-        num_consts: int,
-        rule: Rule,
+        self, axis_name: Any, size: int, args: Arrays, dims: Dims, *, program: Program, num_consts: int, rule: Rule
     ) -> tuple[Any, Any]:
         mask = not_none_mask(dims)
         if any(mask[:num_consts]) and not isinstance(rule, _JvpRule):
@@ -114,19 +95,13 @@ class _UserRule:
         self.in_def = in_def
         self.__qualname__ = f"vmap of {owner.__name__}"
 
-    def __call__(self, size: int, mask: Mask, args: Sequence[Array]) -> tuple[list[Array], Mask]:
+    def __call__(self, size: int, mask: Mask, args: Arrays) -> tuple[list[Array], Mask]:
         assert self.owner.vmap_rule is not None
         name = self.owner.__name__
         found = self.owner.vmap_rule(
             size, list(tree.unflatten(self.in_def, list(mask))), *tree.unflatten(self.in_def, args)
         )
-        if not (isinstance(found, (tuple, list)) and len(found) == 2):  # pyright: ignore[reportUnknownArgumentType]
-            raise TreeError(
-                f"custom_vmap: the rule of {name} must give a pair",
-                got=type(found).__name__,  # pyright: ignore[reportUnknownArgumentType]
-                expected="(results, which of them are batched)",
-            )
-        y, batched = found  # pyright: ignore[reportUnknownVariableType]
+        y, batched = pair_given(f"custom_vmap: the rule of {name}", found, "(results, which of them are batched)")
         ys, y_def = tree.flatten(y)
         flags, flag_def = tree.flatten(batched)
         if flag_def != y_def:
@@ -150,7 +125,7 @@ class _JvpRule:
         self.varies = varies
         self.__qualname__ = f"jvp of {getattr(rule, '__qualname__', 'rule')}"
 
-    def __call__(self, size: int, mask: Mask, args: Sequence[Array]) -> tuple[list[Array], Mask]:
+    def __call__(self, size: int, mask: Mask, args: Arrays) -> tuple[list[Array], Mask]:
         n = len(self.varying)
         primals, ts = list(args[self.new_consts :][:n]), expand_by_mask(args[self.new_consts + n :], self.varying)
         batched_p = list(mask[self.new_consts :][:n])
@@ -165,7 +140,7 @@ class _JvpRule:
         flags: list[Mask] = []
         skip = 0 if isinstance(self.rule, _JvpRule) else self.num_consts
 
-        def call(*xs: Array) -> Sequence[Array]:
+        def call(*xs: Array) -> Arrays:
             ys, out = self.rule(size, tuple(batched_p[skip:]), xs[skip:])
             flags[:] = [out]
             return ys
@@ -174,13 +149,9 @@ class _JvpRule:
         pushed: list[Array] = []
         for y, t, varies in zip(ys, dys, self.varies, strict=True):
             if varies:
-                pushed.append(move_batch(_zeros(y), 0, size) if t is None else t)
+                pushed.append(move_batch(zero_tangent(y.type), 0, size) if t is None else t)
         out = flags[0]
         return [*ys, *pushed], (*out, *(b for b, v in zip(out, self.varies, strict=True) if v))
-
-
-def _zeros(y: Array) -> Array:
-    return zero_tangent(y.type)
 
 
 @final
@@ -205,11 +176,11 @@ class custom_vmap(CustomFunction[P, R]):
     """
 
     transform = "custom_vmap"
+    op = custom_vmap_call
 
     def __init__(self, fun: Callable[P, R]) -> None:
         super().__init__(fun)
         self.vmap_rule: Callable[..., Any] | None = None
-        self._rules: dict[tree.TreeDef, _UserRule] = {}
 
     def def_vmap(self, vmap_rule: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Any]]:
         """``vmap_rule(axis_size, in_batched, *args) -> (results, which are batched)``; batches are in dimension 0.
@@ -227,15 +198,8 @@ class custom_vmap(CustomFunction[P, R]):
             )
         return True
 
-    def rule(self, args: Sequence[Any], in_def: tree.TreeDef) -> _UserRule:
-        # One object per structure: programs made from the same function stay equal, and compile once.
-        found = self._rules.get(in_def)
-        if found is None:
-            found = self._rules[in_def] = _UserRule(self, in_def)
-        return found
-
-    def bind(self, consts: Sequence[Array], xs: Sequence[Array], program: Program, rule: Any) -> Sequence[Array]:
-        return custom_vmap_call(*consts, *xs, program=program, num_consts=len(consts), rule=rule)
+    def flat_rule(self, args: Sequence[Any], in_def: tree.TreeDef) -> _UserRule:
+        return _UserRule(self, in_def)
 
 
 def sequential_vmap(f: Callable[P, R]) -> custom_vmap[P, R]:

@@ -17,13 +17,14 @@ import numpy as np
 from nxjax.errors import DtypeError, GradientError, ParameterError, TreeError
 from nxjax.ops.arithmetic import add, mul
 from nxjax.ops.base import Elementwise, NDArray, equal_dtypes, equal_shapes, eval_by_expand, infer_by_expand, like
-from nxjax.ops.convert import convert_element_type
+from nxjax.ops.convert import cast
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.trace.array import as_value, readonly, readonly_view
-from nxjax.trace.core import Array, Op, Tracer
+from nxjax.trace.core import Array, Arrays, Dims, Op, Tangents, Tracer
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType, Shape, ShapeDtypeStruct
-from nxjax.transforms.callback import pure_callback
+from nxjax.transforms.auxiliary import pair_given
+from nxjax.transforms.callback import Keyed, pure_callback
 from nxjax.transforms.custom_jvp import custom_jvp_call
 from nxjax.transforms.custom_vjp import Forward, Pull, custom_lin, custom_vjp_call
 from nxjax.transforms.jvp import instantiate, jvp_flat
@@ -242,7 +243,7 @@ class CustomOp(Op):
 
     # --- derivatives ---
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         if self.pushes is not None:
             ys, ts = _Push(self, tuple(params.items()))(primals, [*map(instantiate, tangents, primals)])
             return (tuple(ys), tuple(ts)) if self.multi else (ys[0], ts[0])
@@ -268,9 +269,7 @@ class CustomOp(Op):
         )
         return (tuple(ys), tuple(found)) if self.multi else (ys[0], found[0])
 
-    def _by_slopes(
-        self, primals: Sequence[Array], tangents: Sequence[Array | None], params: dict[str, Any]
-    ) -> tuple[Any, Any]:
+    def _by_slopes(self, primals: Arrays, tangents: Tangents, params: dict[str, Any]) -> tuple[Any, Any]:
         """Element by element the reverse rule is a product with a slope, and so is the forward one."""
         y = self(*primals, **params)
         slopes = self.pulled([like(y, 1)], primals, params)
@@ -281,7 +280,7 @@ class CustomOp(Op):
                 total = part if total is None else add(total, part)
         return y, total
 
-    def pulled(self, cts: Sequence[Array], primals: Sequence[Array], params: dict[str, Any]) -> list[Array | None]:
+    def pulled(self, cts: Arrays, primals: Arrays, params: dict[str, Any]) -> list[Array | None]:
         """The reverse rule: one cotangent per operand, of its type."""
         assert self.pulls is not None
         found = self.pulls(tuple(cts) if self.multi else cts[0], *primals, **params)
@@ -303,7 +302,7 @@ class CustomOp(Op):
             raise DtypeError(
                 f"{self.name}: its derivative rule gives a {what} of another type", got=value.type, expected=type
             )
-        return value if value.dtype == type.dtype else convert_element_type(value, dtype=type.dtype)
+        return cast(value, type.dtype)
 
     def defgrad(self, rule: Any = None, *, check: bool = True) -> Any:
         """A decorator that gives the op its reverse derivative: ``rule(ct, *operands, **settings)``.
@@ -344,11 +343,11 @@ class CustomOp(Op):
 
     # --- batching ---
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         if self.batching is not None:
             return self.batching(self, size, args, dims, **params)
         # A derivative was given: the call of the function that carries it keeps it under vmap.
-        flat: Callable[..., Sequence[Array]] = lambda *xs: self.many(self.expand(*xs, **params))
+        flat: Callable[..., Arrays] = lambda *xs: self.many(self.expand(*xs, **params))
         types = [
             x.type if d is None else x.type.with_shape((*x.shape[:d], *x.shape[d + 1 :]))
             for x, d in zip(args, dims, strict=True)
@@ -375,11 +374,10 @@ class ElementwiseOp(CustomOp, Elementwise):
             shape = equal_shapes(self, *(x.type for x in values))  # says what is wrong
         return Op.__call__(self, *(_stretched(x, shape) for x in values), **settings)
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         if self.batching is not None:
             return self.batching(self, size, args, dims, **params)
-        y, d = Elementwise.batch(self, size, args, dims, **params)
-        return y, (d,) * len(y) if self.multi else d
+        return Elementwise.batch(self, size, args, dims, **params)
 
 
 def _stretched(x: Array, shape: Shape) -> Array:
@@ -403,20 +401,13 @@ def _types(xs: Sequence[NDArray]) -> list[ArrayType]:
     return [ArrayType(x.shape, x.dtype) for x in xs]
 
 
-class _Held:
-    """An op with its settings, as a function that programs hold: equal for equal calls, so that they compile once."""
+class _Held(Keyed):
+    """An op with its settings, as a function that programs hold."""
 
     def __init__(self, words: str, op: CustomOp, params: tuple[tuple[str, Any], ...], *more: Any) -> None:
+        super().__init__(f"{words} {op.name}", op, params, more)
         self.op = op
         self.params = params
-        self.__qualname__ = f"{words} {op.name}"  # how programs print it
-        self._key = (op, params, more)
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self._key == other._key  # pyright: ignore[reportAttributeAccessIssue]
-
-    def __hash__(self) -> int:
-        return hash(self._key)
 
 
 @final
@@ -438,18 +429,13 @@ class _Push(_Held):
     def __init__(self, op: CustomOp, params: tuple[tuple[str, Any], ...]) -> None:
         super().__init__("jvp of", op, params, op.pushes)
 
-    def __call__(self, primals: Sequence[Array], tangents: Sequence[Array]) -> tuple[list[Array], list[Array | None]]:
+    def __call__(self, primals: Arrays, tangents: Arrays) -> tuple[list[Array], list[Array | None]]:
         op = self.op
         assert op.pushes is not None
         found = op.pushes(tuple(primals), tuple(tangents), **dict(self.params))
-        if not (isinstance(found, (tuple, list)) and len(found) == 2):  # pyright: ignore[reportUnknownArgumentType]
-            raise TreeError(
-                f"{op.name}: its forward rule must give a pair",
-                got=type(found).__name__,  # pyright: ignore[reportUnknownArgumentType]
-                expected="(result, tangent)",
-            )
-        ys = [as_value(y, op.name) for y in op.many(found[0])]
-        ts: Sequence[Any] = found[1] if op.multi else (found[1],)
+        y, t = pair_given(f"{op.name}: its forward rule", found, "(result, tangent)")
+        ys = [as_value(v, op.name) for v in op.many(y)]
+        ts: Sequence[Any] = t if op.multi else (t,)
         return ys, [op.fitted(t, y.type, "tangent") for t, y in zip(ts, ys, strict=True)]
 
 
@@ -460,7 +446,7 @@ class _Pulls(_Held, Forward):
     def __init__(self, op: CustomOp, params: tuple[tuple[str, Any], ...]) -> None:
         super().__init__("vjp of", op, params, op.pulls)
 
-    def __call__(self, primals: Sequence[Array]) -> tuple[list[Array], list[Array], Pull]:
+    def __call__(self, primals: Arrays) -> tuple[list[Array], list[Array], Pull]:
         ys = self.op.many(self.op(*primals, **dict(self.params)))
         return list(ys), list(primals), _Pull(self.op, self.params)
 
@@ -470,5 +456,5 @@ class _Pull(_Held):
     def __init__(self, op: CustomOp, params: tuple[tuple[str, Any], ...]) -> None:
         super().__init__("pull of", op, params, op.pulls)
 
-    def __call__(self, residuals: Sequence[Array], cts: Sequence[Array]) -> list[Array | None]:
+    def __call__(self, residuals: Arrays, cts: Arrays) -> list[Array | None]:
         return self.op.pulled(cts, residuals, dict(self.params))

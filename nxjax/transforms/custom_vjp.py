@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeVar, final
 
 from nxjax.errors import GradientError, ParameterError, ShapeError, Shown, TreeError, described, needs_function
@@ -17,29 +18,29 @@ from nxjax.ops.convert import convert_element_type
 from nxjax.ops.reduce import reduce_sum
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
-from nxjax.trace.core import Array, Linear, Op, Tracer
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Op, Tangents, Tracer
 from nxjax.trace.program import Program, run
 from nxjax.trace.scope import current_scope, replaying
 from nxjax.trace.stage import stage
 from nxjax.trace.tree_nodes import register_pytree_node
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.custom_jvp import (
+from nxjax.transforms.auxiliary import Flat, pair_given
+from nxjax.transforms.custom_call import (
     CustomCall,
     CustomFunction,
-    batch_all_results,
     check_no_closed_over_tangents,
     check_results,
-    unbatch_shared,
+    vmap_with_zeros,
 )
 from nxjax.transforms.jvp import zero_tangent
-from nxjax.transforms.nested import Mask, batch_to_front, expand_by_mask, not_none_mask, select_by_mask
+from nxjax.transforms.nested import Mask, not_none_mask, select_by_mask
 from nxjax.transforms.symbolic_zero import SymbolicZero, as_symbolic_zeros
 from nxjax.transforms.vmap import vmap_flat
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Pull = Callable[[Sequence[Array], Sequence[Array]], list[Array | None]]
+Pull = Callable[[Arrays, Arrays], list[Array | None]]
 
 
 class Forward:
@@ -48,7 +49,7 @@ class Forward:
     ``pull(residuals, cotangents)`` gives a cotangent, or None for zero, per primal.
     """
 
-    def __call__(self, primals: Sequence[Array]) -> tuple[list[Array], list[Array], Pull]:
+    def __call__(self, primals: Arrays) -> tuple[list[Array], list[Array], Pull]:
         raise NotImplementedError
 
     def with_perturbed(self, perturbed: Mask) -> Forward:
@@ -57,20 +58,70 @@ class Forward:
 
 
 @final
+@dataclass(frozen=True)
+class BatchedForward(Forward):
+    """``rule`` for every element of a batch; arguments are batched in dimension 0 where ``dims`` says so."""
+
+    rule: Forward
+    size: int
+    dims: Mask
+    axis_name: Any
+
+    def with_perturbed(self, perturbed: Mask) -> Forward:
+        return replace(self, rule=self.rule.with_perturbed(perturbed))
+
+    def __call__(self, primals: Arrays) -> tuple[list[Array], list[Array], Pull]:
+        store: list[Any] = []
+
+        def flat(*xs: Array) -> Arrays:
+            ys, residuals, pull = self.rule(xs)
+            store[:] = [len(ys), pull]
+            return [*ys, *residuals]
+
+        dims = [0 if d else None for d in self.dims]
+        out, found = vmap_flat(flat, self.size, primals, dims, self.axis_name)
+        n, pull = store
+        ys = [move_batch(y, d, self.size) for y, d in zip(out[:n], found[:n], strict=True)]
+        return ys, out[n:], _BatchedPull(pull, self.size, tuple(found[n:]), self.dims, self.axis_name)
+
+
+@final
+@dataclass(frozen=True)
+class _BatchedPull:
+    pull: Pull
+    size: int
+    residual_dims: tuple[int | None, ...]
+    dims: Mask
+    axis_name: Any
+
+    def __call__(self, residuals: Arrays, cts: Arrays) -> list[Array | None]:
+        n = len(residuals)
+        dims = [*self.residual_dims, *(0,) * len(cts)]
+        found, out = vmap_with_zeros(
+            lambda *xs: self.pull(xs[:n], xs[n:]), self.size, [*residuals, *cts], dims, self.axis_name
+        )
+        return [
+            None if ct is None else self._placed(ct, d, batched)
+            for ct, d, batched in zip(found, out, self.dims, strict=True)
+        ]
+
+    def _placed(self, ct: Array, dim: int | None, is_batched: bool) -> Array:
+        if is_batched:
+            return move_batch(ct, dim, self.size)
+        # An argument that all elements share collects the cotangents of all of them.
+        return mul(ct, like(ct, self.size)) if dim is None else reduce_sum(ct, axes=(dim,))
+
+
+@final
 class CustomVjpCall(CustomCall):
     """``rule`` is a `Forward`."""
 
     name = "custom_vjp_call"
     aliases = {"call_jaxpr": "program"}
+    batched_rule = BatchedForward
 
     def jvp(
-        self,
-        primals: Sequence[Array],
-        tangents: Sequence[Array | None],
-        *,
-        program: Program,
-        num_consts: int,
-        rule: Forward,
+        self, primals: Arrays, tangents: Tangents, *, program: Program, num_consts: int, rule: Forward
     ) -> tuple[Any, Any]:
         check_no_closed_over_tangents("custom_vjp", program, tangents, num_consts)
         mask = not_none_mask(tangents[num_consts:])
@@ -87,23 +138,6 @@ class CustomVjpCall(CustomCall):
         )
         return tuple(ys), tuple(t if d else None for t, d in zip(found, differentiable, strict=True))
 
-    def batch_axis(
-        self,
-        axis_name: Any,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        program: Program,
-        num_consts: int,
-        rule: Forward,
-    ) -> tuple[Any, Any]:
-        mask = not_none_mask(dims)
-        mapped, varies = batch_all_results(program, size, mask, axis_name)
-        lifted = BatchedForward(rule, size, mask[num_consts:], axis_name)
-        ys = self(*batch_to_front(args, dims, size), program=mapped, num_consts=num_consts, rule=lifted)
-        return unbatch_shared(ys, varies)
-
 
 @final
 class CustomLin(Op):
@@ -113,12 +147,7 @@ class CustomLin(Op):
     multi = True
 
     def infer(
-        self,
-        *types: ArrayType,
-        num_residuals: int,
-        varying: Mask,
-        pull: Pull,
-        out_types: tuple[ArrayType, ...],
+        self, *types: ArrayType, num_residuals: int, varying: Mask, pull: Pull, out_types: tuple[ArrayType, ...]
     ) -> tuple[ArrayType, ...]:
         tangents = len(types) - check_count(self, "num_residuals", num_residuals, len(types))
         require(self, tangents == sum(varying), "tangents", tangents, f"{sum(varying)}, one per argument that varies")
@@ -127,21 +156,15 @@ class CustomLin(Op):
     def eval(self, *xs: NDArray, **params: Any) -> Any:
         raise _no_forward_mode()
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> Any:
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> Any:
         raise _no_forward_mode()
 
     def stablehlo(self, b: Any, out: Any, *xs: Any, **params: Any) -> Any:
         raise _no_forward_mode()
 
     def transpose(
-        self,
-        cts: Sequence[Array | None],
-        *args: Any,
-        num_residuals: int,
-        varying: Mask,
-        pull: Pull,
-        out_types: tuple[ArrayType, ...],
-    ) -> Sequence[Array | None]:
+        self, cts: Tangents, *args: Any, num_residuals: int, varying: Mask, pull: Pull, out_types: tuple[ArrayType, ...]
+    ) -> Tangents:
         if getattr(pull, "symbolic_zeros", False):
             filled: list[Any] = as_symbolic_zeros(cts, out_types)
         else:
@@ -163,75 +186,6 @@ def _no_forward_mode() -> GradientError:
 
 custom_vjp_call = CustomVjpCall()
 custom_lin = CustomLin()
-
-
-@final
-class BatchedForward(Forward):
-    """``rule`` for every element of a batch; arguments are batched in dimension 0 where ``dims`` says so."""
-
-    def __init__(self, rule: Forward, size: int, dims: Mask, axis_name: Any) -> None:
-        self.rule = rule
-        self.size = size
-        self.dims = dims
-        self.axis_name = axis_name
-        self._key = (rule, size, dims, axis_name)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, BatchedForward) and self._key == other._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    def with_perturbed(self, perturbed: Mask) -> Forward:
-        return BatchedForward(self.rule.with_perturbed(perturbed), self.size, self.dims, self.axis_name)
-
-    def __call__(self, primals: Sequence[Array]) -> tuple[list[Array], list[Array], Pull]:
-        store: list[Any] = []
-
-        def flat(*xs: Array) -> Sequence[Array]:
-            ys, residuals, pull = self.rule(xs)
-            store[:] = [len(ys), pull]
-            return [*ys, *residuals]
-
-        dims = [0 if d else None for d in self.dims]
-        out, found = vmap_flat(flat, self.size, primals, dims, self.axis_name)
-        n, pull = store
-        ys = [move_batch(y, d, self.size) for y, d in zip(out[:n], found[:n], strict=True)]
-        return ys, out[n:], _BatchedPull(pull, self.size, tuple(found[n:]), self.dims, self.axis_name)
-
-
-@final
-class _BatchedPull:
-    def __init__(
-        self, pull: Pull, size: int, residual_dims: tuple[int | None, ...], dims: Mask, axis_name: Any
-    ) -> None:
-        self.pull = pull
-        self.size = size
-        self.residual_dims = residual_dims
-        self.dims = dims
-        self.axis_name = axis_name
-
-    def __call__(self, residuals: Sequence[Array], cts: Sequence[Array]) -> list[Array | None]:
-        store: list[Mask] = []
-
-        def flat(*xs: Array) -> Sequence[Array]:
-            found = self.pull(xs[: len(residuals)], xs[len(residuals) :])
-            store[:] = [not_none_mask(found)]
-            return [ct for ct in found if ct is not None]
-
-        dims = [*self.residual_dims, *(0,) * len(cts)]
-        out, out_dims = vmap_flat(flat, self.size, [*residuals, *cts], dims, self.axis_name)
-        values, places = expand_by_mask(out, store[0]), expand_by_mask(out_dims, store[0])
-        return [
-            None if ct is None else self._placed(ct, d, batched)
-            for ct, d, batched in zip(values, places, self.dims, strict=True)
-        ]
-
-    def _placed(self, ct: Array, dim: int | None, is_batched: bool) -> Array:
-        if is_batched:
-            return move_batch(ct, dim, self.size)
-        # An argument that all elements share collects the cotangents of all of them.
-        return mul(ct, like(ct, self.size)) if dim is None else reduce_sum(ct, axes=(dim,))
 
 
 @final
@@ -284,7 +238,7 @@ class _UserForward(Forward):
             return self
         return _UserForward(self.owner, self.args, self.in_def, perturbed)
 
-    def __call__(self, primals: Sequence[Array]) -> tuple[list[Array], list[Array], Pull]:
+    def __call__(self, primals: Arrays) -> tuple[list[Array], list[Array], Pull]:
         owner = self.owner
         assert owner.fwd is not None
         perturbed = self.perturbed or (True,) * len(primals)
@@ -294,13 +248,7 @@ class _UserForward(Forward):
         nondiff = {i % n for i in owner.nondiff} if n else set[int]()
         full = [a if i in nondiff else next(rest) for i, a in enumerate(self.args)] if nondiff else list(rest)
         result = owner.fwd(*full)
-        if not (isinstance(result, (tuple, list)) and len(result) == 2):  # pyright: ignore[reportUnknownArgumentType]
-            raise TreeError(
-                f"custom_vjp: fwd of {owner.__name__} must give a pair",
-                got=described(result),  # pyright: ignore[reportUnknownArgumentType]
-                expected="(result, residuals)",
-            )
-        y, residuals = result  # pyright: ignore[reportUnknownVariableType]
+        y, residuals = pair_given(f"custom_vjp: fwd of {owner.__name__}", result, "(result, residuals)")
         ys, y_def = tree.flatten(y)
         rs, r_def = tree.flatten(residuals)
         pull = _UserPull(self, y_def, r_def, tuple(x.type for x in primals))
@@ -318,7 +266,7 @@ class _UserPull:
         self.types = types
         self.symbolic_zeros = forward.owner.symbolic_zeros
 
-    def __call__(self, residuals: Sequence[Array], cts: Sequence[Array]) -> list[Array | None]:
+    def __call__(self, residuals: Arrays, cts: Arrays) -> list[Array | None]:
         owner = self.forward.owner
         assert owner.bwd is not None
         static = [self.forward.args[i] for i in owner.nondiff]
@@ -395,18 +343,15 @@ class custom_vjp(CustomFunction[P, R]):
     """
 
     transform = "custom_vjp"
+    op = custom_vjp_call
 
     def __init__(
-        self,
-        fun: Callable[P, R],
-        nondiff_argnums: Sequence[int] = (),
-        nondiff_argnames: Sequence[str] = (),
+        self, fun: Callable[P, R], nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()
     ) -> None:
         super().__init__(fun, nondiff_argnums, nondiff_argnames)
         self.fwd: Callable[..., Any] | None = None
         self.bwd: Callable[..., Any] | None = None
         self.symbolic_zeros = False
-        self._rules: dict[tree.TreeDef, _UserForward] = {}
 
     def defvjp(
         self,
@@ -427,23 +372,15 @@ class custom_vjp(CustomFunction[P, R]):
     def has_rule(self) -> bool:
         return self.fwd is not None
 
-    def rule(self, args: Sequence[Any], in_def: tree.TreeDef) -> _UserForward:
-        if self.nondiff:
-            return _UserForward(self, args, in_def)
-        found = self._rules.get(in_def)
-        if found is None:
-            found = self._rules[in_def] = _UserForward(self, (), in_def)
-        return found
-
-    def bind(self, consts: Sequence[Array], xs: Sequence[Array], program: Program, rule: Any) -> Sequence[Array]:
-        return custom_vjp_call(*consts, *xs, program=program, num_consts=len(consts), rule=rule)
+    def flat_rule(self, args: Sequence[Any], in_def: tree.TreeDef) -> _UserForward:
+        return _UserForward(self, args, in_def)
 
 
 @final
 class _Closure:
     """A staged function and the arrays it closed over, as a pytree whose leaves are those arrays."""
 
-    def __init__(self, program: Program, out_def: tree.TreeDef, consts: Sequence[Array]) -> None:
+    def __init__(self, program: Program, out_def: tree.TreeDef, consts: Arrays) -> None:
         self.program = program
         self.out_def = out_def
         self.consts = tuple(consts)
@@ -459,16 +396,9 @@ register_pytree_node(
 
 def _closure(function: Callable[..., Any], arguments: tuple[Any, ...], name: str) -> _Closure:
     leaves, treedef = tree.flatten(arguments)
-    out_defs: list[tree.TreeDef] = []
-
-    def flat(*xs: Array) -> Sequence[Any]:
-        ys, out_def = tree.flatten(function(*tree.unflatten(treedef, xs)))
-        out_defs.append(out_def)
-        return ys
-
-    program = stage(flat, [as_value(x, name).type for x in leaves], name)
-    opened, consts = program.close_over()
-    return _Closure(opened, out_defs[0], consts)
+    flat = Flat(function, treedef)
+    program, consts = stage(flat, [as_value(x, name).type for x in leaves], name).close_over()
+    return _Closure(program, flat.out_def, consts)
 
 
 def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:

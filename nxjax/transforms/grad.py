@@ -18,7 +18,7 @@ from nxjax.trace.boundary import api_boundary
 from nxjax.trace.core import Array
 from nxjax.trace.tree_partial import Partial
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.auxiliary import split_aux
+from nxjax.transforms.auxiliary import Flat, split_aux
 from nxjax.transforms.linearize import linearize_flat
 from nxjax.transforms.transpose import backward_pass, flatten_cotangents
 
@@ -101,8 +101,7 @@ def value_and_grad(
     @api_boundary
     @functools.wraps(fun)
     def with_gradient(*args: P.args, **kwargs: P.kwargs) -> Any:
-        chosen = argnum_positions("grad", argnums, len(args))
-        picked = tuple(args[i] for i in chosen)
+        inner, picked = of_argnums(called, argnums, args, kwargs, "grad")
         leaves, treedef = tree.flatten(picked)
         xs = [as_value(x, "grad") for x in leaves]
         for i, x in enumerate(xs):
@@ -110,10 +109,7 @@ def value_and_grad(
         store: list[Any] = []
 
         def flat(*values: Array) -> Sequence[Any]:
-            full = list(args)
-            for i, value in zip(chosen, tree.unflatten(treedef, values), strict=True):
-                full[i] = value
-            y: Any = called(*full, **kwargs)
+            y: Any = inner(*tree.unflatten(treedef, values))
             if has_aux:
                 if not (isinstance(y, tuple) and len(y) == 2):  # pyright: ignore[reportUnknownArgumentType]
                     raise GradientError(
@@ -171,6 +167,21 @@ def argnum_positions(where: str, argnums: int | Sequence[int], n: int) -> tuple[
             fix="take the one gradient twice",
         )
     return found
+
+
+def of_argnums(
+    fun: Callable[..., Any], argnums: int | Sequence[int], args: tuple[Any, ...], kwargs: dict[str, Any], where: str
+) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """``fun`` as a function of the chosen arguments only, and those."""
+    places = argnum_positions(where, argnums, len(args))
+
+    def inner(*chosen: Any) -> Any:
+        full = list(args)
+        for i, x in zip(places, chosen, strict=True):
+            full[i] = x
+        return fun(*full, **kwargs)
+
+    return inner, tuple(args[i] for i in places)
 
 
 def is_single_argnum(argnums: object) -> bool:
@@ -262,18 +273,9 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_ax
     leaves, treedef = tree.flatten(primals)
     xs = [as_value(x, "vjp") for x in leaves]
     varying = [dtypes.is_differentiable(x.dtype) for x in xs]
-    store: list[Any] = []
-
-    def flat(*values: Array) -> Sequence[Any]:
-        y = fun(*tree.unflatten(treedef, values))
-        y, aux = y if has_aux else (y, None)
-        y_leaves, y_def = tree.flatten(y)
-        arrays, rebuilt = split_aux(aux)
-        store[:] = [y_def, len(y_leaves), rebuilt]
-        return [*y_leaves, *arrays]
-
+    flat = Flat(fun, treedef, has_aux)
     ys, program, varies = linearize_flat(flat, xs, varying)
-    y_def, n, rebuilt = store
+    y_def, n = flat.out_def, flat.count
     in_types, out_types, results = [x.type for x in xs], [y.type for y in ys[:n]], len(ys)
     linear, residuals = program.close_over()
     kept = len(residuals)
@@ -291,4 +293,4 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_ax
     y = tree.unflatten(y_def, ys[:n])
     # A tree of what it keeps, so that it can be handed out of a traced function, or be what a `custom_vjp` keeps.
     vjp_fn = Partial(pull, *residuals)
-    return (y, vjp_fn, rebuilt(ys[n:])) if has_aux else (y, vjp_fn)
+    return (y, vjp_fn, flat.aux(ys[n:])) if has_aux else (y, vjp_fn)

@@ -10,11 +10,11 @@ import numpy as np
 
 from nxjax.errors import GradientError
 from nxjax.ops.shape import reshape, transpose
-from nxjax.ops.slicing import slice as slice_op
+from nxjax.ops.slicing import part
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
-from nxjax.trace.core import Array
-from nxjax.transforms.grad import argnum_positions, is_single_argnum, vjp
+from nxjax.trace.core import Array, Arrays
+from nxjax.transforms.grad import is_single_argnum, of_argnums, vjp
 from nxjax.transforms.jvp import jvp
 from nxjax.transforms.vmap import vmap
 
@@ -45,7 +45,7 @@ def jacfwd(
 
     @functools.wraps(fun)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
-        inner, picked = _of_argnums(fun, argnums, args, kwargs, "jacfwd")
+        inner, picked = of_argnums(fun, argnums, args, kwargs, "jacfwd")
         leaves, in_def = tree.flatten(picked)
         xs = [as_value(x, "jacfwd") for x in leaves]
         for x in xs:
@@ -89,7 +89,7 @@ def jacrev(
 
     @functools.wraps(fun)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
-        inner, picked = _of_argnums(fun, argnums, args, kwargs, "jacrev")
+        inner, picked = of_argnums(fun, argnums, args, kwargs, "jacrev")
         leaves, in_def = tree.flatten(picked)
         for x in leaves:
             v = as_value(x, "jacrev")
@@ -104,14 +104,14 @@ def jacrev(
         columns = tree.leaves(rows)
         starts = np.cumsum([0, *(v.size for v in ys)])
 
-        def part(k: int) -> Any:
+        def rows_of(k: int) -> Any:
             found = [
-                reshape(_rows(c, int(starts[k]), int(starts[k + 1])), shape=(*ys[k].shape, *c.shape[1:]))
+                reshape(part(c, 0, int(starts[k]), int(starts[k + 1])), shape=(*ys[k].shape, *c.shape[1:]))
                 for c in columns
             ]
             return _single(tree.unflatten(in_def, found), argnums)
 
-        result = tree.unflatten(y_def, [part(k) for k in range(len(ys))])
+        result = tree.unflatten(y_def, [rows_of(k) for k in range(len(ys))])
         return (result, aux[0]) if has_aux else result
 
     return jacobian
@@ -135,21 +135,6 @@ def hessian(
     return jacfwd(jacrev(fun, argnums, has_aux, holomorphic), argnums, has_aux, holomorphic)
 
 
-def _of_argnums(
-    fun: Callable[..., Any], argnums: int | Sequence[int], args: tuple[Any, ...], kwargs: dict[str, Any], where: str
-) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """``fun`` as a function of the chosen arguments only, and those."""
-    places = argnum_positions(where, argnums, len(args))
-
-    def inner(*chosen: Any) -> Any:
-        full = list(args)
-        for i, x in zip(places, chosen, strict=True):
-            full[i] = x
-        return fun(*full, **kwargs)
-
-    return inner, tuple(args[i] for i in places)
-
-
 def _check(x: Array, holomorphic: bool, what: str) -> None:
     allowed = dtypes.COMPLEX if holomorphic else dtypes.FLOAT
     if x.dtype not in allowed:
@@ -160,7 +145,7 @@ def _check(x: Array, holomorphic: bool, what: str) -> None:
         )
 
 
-def _basis(xs: Sequence[Array]) -> list[Array]:
+def _basis(xs: Arrays) -> list[Array]:
     """Per leaf, its part of the unit vectors of all leaves together, one per row."""
     total = sum(x.size for x in xs)
     parts: list[Array] = []
@@ -173,26 +158,16 @@ def _basis(xs: Sequence[Array]) -> list[Array]:
     return parts
 
 
-def _rows(x: Array, start: int, stop: int) -> Array:
-    rest = x.shape[1:]
-    return slice_op(x, start_indices=(start, *(0,) * len(rest)), limit_indices=(stop, *rest), strides=None)
-
-
 def _rows_last(x: Array) -> Array:
     return transpose(x, permutation=(*range(1, x.ndim), 0))
 
 
-def _argument_tree(in_def: tree.TreeDef, xs: Sequence[Array], whole: Array, argnums: int | Sequence[int]) -> Any:
+def _argument_tree(in_def: tree.TreeDef, xs: Arrays, whole: Array, argnums: int | Sequence[int]) -> Any:
     lead = whole.shape[:-1]
     parts: list[Array] = []
     start = 0
     for x in xs:
-        columns = slice_op(
-            whole,
-            start_indices=(*(0,) * len(lead), start),
-            limit_indices=(*lead, start + x.size),
-            strides=None,
-        )
+        columns = part(whole, len(lead), start, start + x.size)
         parts.append(reshape(columns, shape=(*lead, *x.shape)))
         start += x.size
     return _single(tree.unflatten(in_def, parts), argnums)

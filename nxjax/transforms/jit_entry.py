@@ -14,7 +14,7 @@ from nxjax.config import current_settings
 from nxjax.trace.array import DeviceArray, PlacedArray, copied, donate_arguments
 from nxjax.trace.axes import axes_in_scope
 from nxjax.trace.boundary import api_boundary
-from nxjax.trace.core import Array, Tracer, current_trace, current_watcher
+from nxjax.trace.core import Arrays, Tracer, current_trace, current_watcher
 from nxjax.trace.mesh import current_mesh
 from nxjax.trace.shortcuts import is_allowed
 from nxjax.transforms import retrace
@@ -145,7 +145,7 @@ class Entry:
         )
 
     @api_boundary
-    def watched(self, values: list[Any], device: Any, name: str) -> Sequence[Array]:
+    def watched(self, values: list[Any], device: Any, name: str) -> Arrays:
         """The results, while somebody looks at everything that runs; arguments live until they have."""
         watcher, inputs = current_watcher(), list[Any]([*self.consts, *values])
         assert watcher is not None
@@ -160,7 +160,7 @@ class Entry:
         return out
 
     @api_boundary
-    def at_place(self, values: Sequence[Any]) -> Sequence[Array]:
+    def at_place(self, values: Sequence[Any]) -> Arrays:
         """The results where the arguments were put, or the function was told to run."""
         inputs: list[Any] = [*self.consts, *values]
         executable = self._placed(inputs)
@@ -172,7 +172,7 @@ class Entry:
         return all(c.owner in around for c in self.consts if isinstance(c, Tracer))
 
 
-def are_uncommitted(values: Sequence[Array]) -> bool:
+def are_uncommitted(values: Arrays) -> bool:
     """Whether all are concrete and nowhere in particular."""
     for x in values:  # noqa: SIM110 (`all` takes twice the time)
         if type(x) is not DeviceArray:

@@ -20,10 +20,10 @@ from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes, leaks, tree
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.boundary import api_boundary
-from nxjax.trace.core import Array, Op, Trace, Tracer, current_trace, run_in_trace, use
+from nxjax.trace.core import Array, Arrays, Op, Tangents, Trace, Tracer, current_trace, run_in_trace, use
 from nxjax.trace.scope import current_scope, current_source, replaying
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.auxiliary import split_aux
+from nxjax.transforms.auxiliary import Flat
 
 R = TypeVar("R")
 
@@ -56,7 +56,7 @@ class JVPTrace(Trace):
     def __init__(self, parent: Trace) -> None:
         self.parent = self.outer = parent
 
-    def process(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
+    def process(self, op: Op, args: Arrays, params: dict[str, Any]) -> Any:
         mine = [isinstance(x, JVPTracer) and x.owner is self for x in args]
         if True not in mine:
             return self.outer.process(op, args, params)
@@ -73,9 +73,7 @@ class JVPTrace(Trace):
             return tuple(self.join(a, b) for a, b in zip(y, t, strict=True))
         return self.join(y, t)
 
-    def differentiate(
-        self, op: Op, primals: Sequence[Array], tangents: Sequence[Array | None], params: dict[str, Any]
-    ) -> tuple[Any, Any]:
+    def differentiate(self, op: Op, primals: Arrays, tangents: Tangents, params: dict[str, Any]) -> tuple[Any, Any]:
         """Result and tangent of one op, by its rule or by that of its expansion."""
         if op.has("jvp"):
             return op.jvp(primals, tangents, **params)
@@ -97,12 +95,12 @@ class JVPTrace(Trace):
         return y, None
 
 
-def _flat(op: Op, y: Any) -> Sequence[Array]:
+def _flat(op: Op, y: Any) -> Arrays:
     return y if op.multi else [y]
 
 
 def jvp_flat(
-    function: Callable[..., Sequence[Any]], primals: Sequence[Array], tangents: Sequence[Array | None]
+    function: Callable[..., Sequence[Any]], primals: Arrays, tangents: Tangents
 ) -> tuple[list[Array], list[Array | None]]:
     """Results and tangents of a function of flat sequences, in the current trace."""
     trace = JVPTrace(current_trace())
@@ -174,24 +172,12 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     t_leaves = tree.flatten_up_to(treedef, tuple(tangents), "jvp: tangents")
     xs = [as_value(x, "jvp") for x in leaves]
     ts = [checked_tangent(x.type, t, name) for x, t, name in zip(xs, t_leaves, names, strict=True)]
-    store: list[Any] = []
-
-    def flat(*args: Array) -> Sequence[Any]:
-        y = fun(*tree.unflatten(treedef, args))
-        if has_aux:
-            y, aux = y
-            arrays, rebuilt = split_aux(aux)
-        else:
-            arrays, rebuilt = split_aux(None)
-        y_leaves, y_def = tree.flatten(y)
-        store[:] = [y_def, len(y_leaves), rebuilt]
-        return [*y_leaves, *arrays]
-
+    flat = Flat(fun, treedef, has_aux)
     ys, dys = jvp_flat(flat, xs, ts)
-    y_def, n, rebuilt = store
+    y_def, n = flat.out_def, flat.count
     y = tree.unflatten(y_def, ys[:n])
     t = tree.unflatten(y_def, [instantiate(d, v) for d, v in zip(dys[:n], ys[:n], strict=True)])
-    return (y, t, rebuilt(ys[n:])) if has_aux else (y, t)
+    return (y, t, flat.aux(ys[n:])) if has_aux else (y, t)
 
 
 def checked_tangent(kind: ArrayType, t: Any, name: str) -> Array | None:

@@ -6,23 +6,24 @@ from collections.abc import Callable, Sequence
 from typing import Any, final
 
 from nxjax.errors import GradientError, TreeError
-from nxjax.ops.base import NDArray, check_count, check_operands, move_batch, zeros
+from nxjax.ops.base import check_count, move_batch, zeros
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
-from nxjax.trace.core import Array
-from nxjax.trace.evaluate import evaluate
-from nxjax.trace.program import Program, run
+from nxjax.trace.core import Array, Arrays, Dims, Tangents
+from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.nested import Nested, Thread, batch_to_front, not_none_mask
+from nxjax.transforms.auxiliary import Flat
+from nxjax.transforms.call import ProgramCall
+from nxjax.transforms.nested import batch_to_front, not_none_mask
 from nxjax.transforms.vmap import batch_program
 
 # Gives the program (consts..., residuals..., cotangents...) -> cotangents of the linear operands, and its consts.
-Back = Callable[[], tuple[Program, Sequence[Array]]]
+Back = Callable[[], tuple[Program, Arrays]]
 
 
 @final
-class LinearCall(Nested):
+class LinearCall(ProgramCall):
     """Call of ``program`` on consts, residuals and linear operands; ``back`` gives its transpose."""
 
     name = "linear_call"
@@ -31,26 +32,12 @@ class LinearCall(Nested):
     def infer(
         self, *types: ArrayType, program: Program, num_consts: int, num_res: int, back: Back
     ) -> tuple[ArrayType, ...]:
-        check_operands(self, types, program)
         check_count(self, "num_consts", num_consts, len(types))
         check_count(self, "num_res", num_res, len(types) - num_consts)
-        return program.out_types
-
-    def eval(self, *xs: NDArray, program: Program, **_: Any) -> tuple[NDArray, ...]:
-        return tuple(evaluate(program, xs))
-
-    def expand(self, *xs: Array, program: Program, **_: Any) -> tuple[Array, ...]:
-        return tuple(run(program, xs))
+        return super().infer(*types, program=program)
 
     def jvp(
-        self,
-        primals: Sequence[Array],
-        tangents: Sequence[Array | None],
-        *,
-        program: Program,
-        num_consts: int,
-        num_res: int,
-        back: Back,
+        self, primals: Arrays, tangents: Tangents, *, program: Program, num_consts: int, num_res: int, back: Back
     ) -> tuple[Any, Any]:
         n = num_consts + num_res
         if any(t is not None for t in tangents[:n]):
@@ -65,14 +52,8 @@ class LinearCall(Nested):
         return y, self(*primals[:n], *filled, **params)
 
     def transpose(
-        self,
-        cts: Sequence[Array | None],
-        *args: Any,
-        program: Program,
-        num_consts: int,
-        num_res: int,
-        back: Back,
-    ) -> Sequence[Array | None]:
+        self, cts: Tangents, *args: Any, program: Program, num_consts: int, num_res: int, back: Back
+    ) -> Tangents:
         n = num_consts + num_res
         pulled, consts = back()
         filled = [zeros(t.strong()) if ct is None else ct for ct, t in zip(cts, program.out_types, strict=True)]
@@ -91,8 +72,8 @@ class LinearCall(Nested):
         self,
         axis_name: Any,
         size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
+        args: Arrays,
+        dims: Dims,
         *,
         program: Program,
         num_consts: int,
@@ -109,12 +90,6 @@ class LinearCall(Nested):
         ys = self(*consts, *front, program=opened, num_consts=len(consts) + num_consts, num_res=num_res, back=lifted)
         return ys, (0,) * len(ys)
 
-    def with_token(self, params: dict[str, Any], thread: Thread) -> tuple[dict[str, Any], int, int]:
-        return {**params, "program": thread(params["program"]), "num_consts": params["num_consts"] + 1}, 0, 0
-
-    def stablehlo(self, b: Any, out: Any, *xs: Any, program: Program, **_: Any) -> Any:
-        return tuple(b.program(program, xs))
-
 
 linear_call_op = LinearCall()
 
@@ -123,11 +98,11 @@ linear_call_op = LinearCall()
 class _Known:
     """The transpose of a transpose: what it was made from."""
 
-    def __init__(self, program: Program, consts: Sequence[Array]) -> None:
+    def __init__(self, program: Program, consts: Arrays) -> None:
         self.program = program
         self.consts = tuple(consts)
 
-    def __call__(self) -> tuple[Program, Sequence[Array]]:
+    def __call__(self) -> tuple[Program, Arrays]:
         return self.program, self.consts
 
 
@@ -141,7 +116,7 @@ class _BatchedBack:
         self.mask = tuple(mask)
         self.axis_name = axis_name
 
-    def __call__(self) -> tuple[Program, Sequence[Array]]:
+    def __call__(self) -> tuple[Program, Arrays]:
         program, consts = self.back()
         cts = len(program.inputs) - len(consts) - len(self.mask)
         dims = (*(False,) * len(consts), *self.mask, *(True,) * cts)
@@ -159,7 +134,7 @@ class _UserBack:
         self.types = types
         self.__qualname__ = name
 
-    def __call__(self) -> tuple[Program, Sequence[Array]]:
+    def __call__(self) -> tuple[Program, Arrays]:
         return stage(self.flat, self.types, self.__qualname__).close_over()
 
 
@@ -188,19 +163,12 @@ def linear_call(
     linear, l_def = tree.flatten(linear_args)
     xs = [as_value(x, "linear_call") for x in (*residuals, *linear)]
     n = len(residuals)
-    out_defs: list[tree.TreeDef] = []
-
-    def flat(*values: Array) -> Sequence[Any]:
-        ys, out_def = tree.flatten(fun(tree.unflatten(r_def, values[:n]), tree.unflatten(l_def, values[n:])))
-        out_defs.append(out_def)
-        return ys
-
+    flat = Flat(fun, tree.structure((residual_args, linear_args)))
     name = getattr(fun, "__name__", "function")
     program, consts = stage(flat, [x.type for x in xs], name).close_over()
-    out_def = out_defs[0]
 
     def flat_back(*values: Array) -> Sequence[Any]:
-        found = fun_transpose(tree.unflatten(r_def, values[:n]), tree.unflatten(out_def, values[n:]))
+        found = fun_transpose(tree.unflatten(r_def, values[:n]), tree.unflatten(flat.out_def, values[n:]))
         cts, ct_def = tree.flatten(found)
         if ct_def != l_def:
             raise TreeError("linear_call: the transpose gives another structure", got=ct_def, expected=l_def)
@@ -209,4 +177,4 @@ def linear_call(
     types = [*(x.type for x in xs[:n]), *(t.strong() for t in program.out_types)]
     back = _UserBack(flat_back, types, f"transpose of {name}")
     ys = linear_call_op(*consts, *xs, program=program, num_consts=len(consts), num_res=n, back=back)
-    return tree.unflatten(out_def, ys)
+    return tree.unflatten(flat.out_def, ys)

@@ -14,17 +14,17 @@ from nxjax.config import config
 from nxjax.errors import needs_function
 from nxjax.trace import dtypes, leaks, tree
 from nxjax.trace.array import as_value
-from nxjax.trace.core import Array, current_trace, run_in_trace
+from nxjax.trace.core import Array, Arrays, current_trace, run_in_trace
 from nxjax.trace.program import Program
 from nxjax.trace.tree_partial import Partial
-from nxjax.transforms.auxiliary import split_aux
+from nxjax.transforms.auxiliary import Flat
 from nxjax.transforms.jvp import JVPTrace, checked_tangent, zero_tangent
 from nxjax.transforms.nested import Mask, jvp_program
 from nxjax.transforms.partial_eval import Halves, PartialTrace, partial_eval
 
 
 def linearize_flat(
-    function: Callable[..., Sequence[Any]], primals: Sequence[Array], varying: Sequence[bool]
+    function: Callable[..., Sequence[Any]], primals: Arrays, varying: Sequence[bool]
 ) -> tuple[list[Array], Program, list[bool]]:
     """Value, linear program and which results vary.
 
@@ -78,18 +78,9 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     names = tree.path_names(primals, "primals")
     xs = [as_value(x, "linearize") for x in leaves]
     varying = [dtypes.is_differentiable(x.dtype) for x in xs]
-    store: list[Any] = []
-
-    def flat(*args: Array) -> Sequence[Any]:
-        y = fun(*tree.unflatten(treedef, args))
-        y, aux = y if has_aux else (y, None)
-        y_leaves, y_def = tree.flatten(y)
-        arrays, rebuilt = split_aux(aux)
-        store[:] = [y_def, len(y_leaves), rebuilt]
-        return [*y_leaves, *arrays]
-
+    flat = Flat(fun, treedef, has_aux)
     ys, program, varies = linearize_flat(flat, xs, varying)
-    y_def, n, rebuilt = store
+    y_def, n = flat.out_def, flat.count
     ys, aux = ys[:n], ys[n:]
     in_types, out_types = [x.type for x in xs], [y.type for y in ys]
     linear, residuals = program.close_over()
@@ -107,4 +98,4 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
 
     y = tree.unflatten(y_def, ys)
     f_jvp = Partial(apply, *residuals)
-    return (y, f_jvp, rebuilt(aux)) if has_aux else (y, f_jvp)
+    return (y, f_jvp, flat.aux(aux)) if has_aux else (y, f_jvp)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, final
 
 from nxjax.ops.base import move_batch
 from nxjax.ops.collectives import as_varying
-from nxjax.trace.core import Array, Op
+from nxjax.trace.core import Array, Arrays, Dims, Op
 from nxjax.trace.program import Equation, Program, Var, run
 from nxjax.trace.stage import stage
 from nxjax.transforms.jvp import jvp_flat
@@ -26,18 +26,19 @@ class Nested(Op):
     multi = True
     nested = True
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         return self.batch_axis(None, size, args, dims, **params)
 
     @abstractmethod
-    def batch_axis(
-        self, axis_name: Any, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any
-    ) -> tuple[Any, Any]:
+    def batch_axis(self, axis_name: Any, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         """As `batch`; collectives over ``axis_name`` in held programs are answered."""
 
     def with_token(self, params: dict[str, Any], thread: Thread) -> tuple[dict[str, Any], int, int]:
         """Parameters of the op with a token through its programs, and the token's place in operands and results."""
-        return {**params, "program": thread(params["program"])}, 0, 0
+        changed: dict[str, Any] = {**params, "program": thread(params["program"])}
+        if "num_consts" in params:
+            changed["num_consts"] += 1  # the token is one of them
+        return changed, 0, 0
 
 
 def clamped_branch(branches: Sequence[Program], index: int) -> Program:
@@ -80,7 +81,7 @@ def not_none_mask(values: Sequence[Any]) -> Mask:
     return tuple(x is not None for x in values)
 
 
-def batch_to_front(args: Sequence[Array], dims: Sequence[int | None], size: int) -> list[Array]:
+def batch_to_front(args: Arrays, dims: Dims, size: int) -> list[Array]:
     """Batched arguments with their batch at dimension 0, the others as they are."""
     return [x if d is None else move_batch(x, d, size) for x, d in zip(args, dims, strict=True)]
 
@@ -92,7 +93,7 @@ def jvp_program(program: Program, varying: Mask) -> tuple[Program, Mask]:
         store: list[Mask] = []
         n = len(program.inputs)
 
-        def flat(*xs: Array) -> Sequence[Array]:
+        def flat(*xs: Array) -> Arrays:
             ys, ts = jvp_flat(program, xs[:n], expand_by_mask(xs[n:], varying))
             store[:] = [not_none_mask(ts)]
             return [*ys, *(t for t in ts if t is not None)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, final
 
-from nxjax.trace.core import Array, Op, current_trace, use
+from nxjax.trace.core import Array, Arrays, Op, current_trace, use
 from nxjax.trace.program import Atom, Equation, Program, Var
 from nxjax.trace.scope import replaying
 from nxjax.trace.stage import StageTrace, StageTracer, stage
@@ -27,7 +27,7 @@ class PartialTrace(StageTrace):
 
     __slots__ = ()
 
-    def process(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
+    def process(self, op: Op, args: Arrays, params: dict[str, Any]) -> Any:
         for x in args:
             if isinstance(x, StageTracer) and x.owner is self:
                 if op.has("partial_eval"):
@@ -37,14 +37,14 @@ class PartialTrace(StageTrace):
         with use(self.parent):
             return self.parent.process(op, args, params)
 
-    def write(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
+    def write(self, op: Op, args: Arrays, params: dict[str, Any]) -> Any:
         """Stage one op as it is."""
         return super().process(op, args, params)
 
     def known(self, xs: Sequence[Any]) -> Mask:
         return tuple([not (isinstance(x, StageTracer) and x.owner is self) for x in xs])
 
-    def outside(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
+    def outside(self, op: Op, args: Arrays, params: dict[str, Any]) -> Any:
         """What ``op`` gives for known operands."""
         assert self.parent is not None
         with use(self.parent):
@@ -202,7 +202,7 @@ def _without_calls(program: Program) -> Program:
     return program.derive("without calls", make)
 
 
-def _run_flat(program: Program, args: Sequence[Array]) -> list[Array]:
+def _run_flat(program: Program, args: Arrays) -> list[Array]:
     env: dict[Var, Array] = dict(zip(program.inputs, args, strict=True))
     env.update(zip(program.constvars, program.values, strict=True))
     trace = current_trace()
@@ -218,19 +218,19 @@ def _run_flat(program: Program, args: Sequence[Array]) -> list[Array]:
 
 
 def partial_eval_call(
-    op: Op, trace: PartialTrace, args: Sequence[Array], known: Mask, params: dict[str, Any]
+    op: Op, trace: PartialTrace, args: Arrays, known: Mask, params: dict[str, Any]
 ) -> tuple[Array, ...]:
     """`Op.partial_eval` of a call of ``program`` that takes its operands as they are: a call of each half."""
     halves = partial_eval(params["program"], known)
     inputs = select_by_mask(args, known)
     names = _names(params["name"])
     first, consts = halves.known.close_over()
-    out: Sequence[Array] = ()
+    out: Arrays = ()
     if first.outputs or first.effect:
         out = trace.outside(op, [*consts, *inputs], {**params, "program": first, "name": names[0]})
     rest, consts = halves.unknown.close_over()
     operands = [*consts, *halves.residuals(inputs, out), *select_by_mask(args, [not k for k in known])]
-    late: Sequence[Array] = ()
+    late: Arrays = ()
     if halves.is_cut:
         late = trace.write(op, operands, {**params, "program": rest, "name": names[1]})
     return tuple(merge_by_mask(out, late, halves.known_out))

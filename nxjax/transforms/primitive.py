@@ -18,9 +18,22 @@ from nxjax.errors import LoweringError, ParameterError
 from nxjax.ops.base import NDArray, zeros
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value, wrap
-from nxjax.trace.core import EVAL, Array, Linear, Op, Tracer, current_compiler, current_trace, find_op, use
+from nxjax.trace.core import (
+    EVAL,
+    Array,
+    Arrays,
+    Dims,
+    Linear,
+    Op,
+    Tangents,
+    Tracer,
+    current_compiler,
+    current_trace,
+    find_op,
+    use,
+)
 from nxjax.trace.types import ArrayType, ShapeDtypeStruct
-from nxjax.transforms.callback import pure_callback
+from nxjax.transforms.callback import Keyed, pure_callback
 
 
 @final
@@ -123,7 +136,7 @@ def _builtin_transpose(op: Op) -> Callable[..., Any]:
 
 
 def _builtin_batch(op: Op) -> Callable[..., Any]:
-    def rule(args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> Any:
+    def rule(args: Sequence[Any], dims: Dims, **params: Any) -> Any:
         size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
         return op.batch(size, args, dims, **params)
 
@@ -287,7 +300,7 @@ class Primitive(Op, metaclass=_Kind):
     def stablehlo(self, b: Any, out: Any, *xs: Any, **params: Any) -> Any:
         return b.inline(self.expand, xs, params, self.multi)
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         rule = primitive_jvps.of(self, "differentiation rule")
         ts = tuple(Zero(x.type.strong()) if t is None else t for x, t in zip(primals, tangents, strict=True))
         y, t = rule(tuple(primals), ts, **params)
@@ -295,14 +308,14 @@ class Primitive(Op, metaclass=_Kind):
             return as_value(y, self.name), _tangent(self, t)
         return tuple(as_value(v, self.name) for v in y), tuple(_tangent(self, v) for v in t)
 
-    def transpose(self, ct: Any, *args: Any, **params: Any) -> Sequence[Array | None]:
+    def transpose(self, ct: Any, *args: Any, **params: Any) -> Tangents:
         rule = primitive_transposes.of(self, "transpose rule (for reverse-mode differentiation)")
         if self.multi:
             types = self.infer(*(x.type for x in args), **params)
             ct = [Zero(t.strong()) if c is None else c for c, t in zip(ct, types, strict=True)]
         return [_tangent(self, v) for v in rule(ct, *args, **params)]
 
-    def batch(self, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+    def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         fancy = fancy_primitive_batchers.get(self)
         if fancy is not None:
             y, out = fancy(AxisData(size), tuple(args), tuple(dims), **params)
@@ -327,19 +340,16 @@ class AxisData:
 
 
 @final
-class _OnHost:
+class _OnHost(Keyed):
     """The implementation of a primitive with its parameters, called back from compiled programs."""
 
     def __init__(self, primitive: Primitive, params: tuple[tuple[str, Any], ...]) -> None:
+        super().__init__(primitive.name, primitive, params)
         self.primitive = primitive
         self.params = params
-        self.__qualname__ = primitive.name
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _OnHost) and (self.primitive, self.params) == (other.primitive, other.params)
 
     def __hash__(self) -> int:
-        return hash(self.primitive)
+        return hash(self.primitive)  # parameters may not hash
 
     def __call__(self, *xs: Any) -> Any:
         y = self.primitive._host(*xs, **dict(self.params))  # pyright: ignore[reportPrivateUsage]

@@ -14,9 +14,8 @@ from nxjax.errors import ParameterError, ShardingError
 from nxjax.ops.collectives import as_varying
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
-from nxjax.trace.axes import axes_in_scope
 from nxjax.trace.boundary import api_boundary
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays
 from nxjax.trace.mesh import BaseMesh, current_mesh
 from nxjax.trace.partition import UNCONSTRAINED, PartitionSpec
 from nxjax.trace.sharding import check_spec
@@ -187,7 +186,7 @@ class _Place:
                 fix="with axis_names, specs say how those axes cut; the others stay the compiler's",
             )
 
-    def results(self, name: str, ys: Sequence[Array], specs: Sequence[Any], y: Any) -> list[Array]:
+    def results(self, name: str, ys: Arrays, specs: Sequence[Any], y: Any) -> list[Array]:
         """The results with types that say what their specs say.
 
         Raises:
@@ -223,11 +222,6 @@ class _Place:
                 fix=f"take nx.lax.psum or pmean over {axes}, or name {axes} in out_specs to keep every device's part; "
                 "check_vma=False leaves it unchecked",
             )
-
-
-def in_manual_axes() -> bool:
-    """Whether this runs in the body of a `shard_map`."""
-    return any(bound[2] is not None for bound in axes_in_scope())
 
 
 @api_boundary

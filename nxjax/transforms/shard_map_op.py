@@ -13,9 +13,9 @@ that all devices hold are added up at the end: JAX's two rules, which both give 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 from nxjax.errors import ShardingError
 from nxjax.ops.arithmetic import div
@@ -26,7 +26,7 @@ from nxjax.ops.shape import transpose as transpose_op
 from nxjax.ops.sharding import insert_dim
 from nxjax.ops.slicing import slice as slice_op
 from nxjax.trace.axes import binding_axis, spmd_axis
-from nxjax.trace.core import Array, Linear
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
 from nxjax.trace.mesh import AbstractMesh, AxisType, BaseMesh, current_mesh, use_mesh
 from nxjax.trace.partition import PartitionSpec
 from nxjax.trace.program import Program, run
@@ -88,6 +88,35 @@ def manual_axes_context(mesh: BaseMesh, axes: Axes, checked: bool) -> ExitStack:
 
 
 @final
+class ShardMapParams(NamedTuple):
+    """The parameters of a `shard_map`."""
+
+    program: Program
+    mesh: BaseMesh
+    in_specs: Specs
+    out_specs: Specs
+    manual_axes: Axes
+    checked: bool
+
+    def context(self) -> ExitStack:
+        """The context of the body."""
+        return manual_axes_context(self.mesh, self.manual_axes, self.checked)
+
+    def bound(
+        self, program: Program, args: Arrays, in_specs: Iterable[PartitionSpec], out_specs: Iterable[PartitionSpec]
+    ) -> tuple[list[Array], dict[str, Any]]:
+        """Operands and parameters of an equation in the same place: every device has what ``program`` holds, first."""
+        opened, consts = program.close_over()
+        specs = (*(PartitionSpec(),) * len(consts), *in_specs)
+        params = self._replace(program=opened, in_specs=specs, out_specs=tuple(out_specs))
+        return [*consts, *args], params._asdict()
+
+    def varying(self, program: Program, vmas: Sequence[frozenset[Any]]) -> Program:
+        """``program`` whose results vary along ``vmas`` too, where that is checked."""
+        return pvary_results(program, vmas) if self.checked else program
+
+
+@final
 class ShardMap(Nested):
     """Call of ``program``, which has no consts, along the axes ``manual_axes`` of ``mesh``."""
 
@@ -112,222 +141,132 @@ class ShardMap(Nested):
     def eval(self, *xs: NDArray, **params: Any) -> tuple[NDArray, ...]:
         return eval_by_expand(self, xs, params)
 
-    def expand(
-        self,
-        *xs: Array,
-        program: Program,
-        mesh: BaseMesh,
-        in_specs: Specs,
-        out_specs: Specs,
-        manual_axes: Axes,
-        checked: bool,
-    ) -> tuple[Array, ...]:
-        axes = [n for n in mesh.axis_names if n in manual_axes]
-        mapped = program
-        held: list[list[Any]] = [[] for _ in out_specs]  # axes that a result is stacked along, outermost first
+    def expand(self, *xs: Array, **params: Any) -> tuple[Array, ...]:
+        p = ShardMapParams(**params)
+        axes = [n for n in p.mesh.axis_names if n in p.manual_axes]
+        mapped = p.program
+        held: list[list[Any]] = [[] for _ in p.out_specs]  # axes that a result is stacked along, outermost first
         for name in reversed(axes):
-            dims = tuple(name in s.names for s in in_specs)
-            force = tuple(name in s.names for s in out_specs)
-            mapped, stacked = batch_program(mapped, mesh.shape[name], dims, force, name)
+            dims = tuple(name in s.names for s in p.in_specs)
+            force = tuple(name in s.names for s in p.out_specs)
+            mapped, stacked = batch_program(mapped, p.mesh.shape[name], dims, force, name)
             for names, is_stacked in zip(held, stacked, strict=True):
                 if is_stacked:
                     names.insert(0, name)
-        ys = run(mapped, [_stacked(x, mesh, s, axes) for x, s in zip(xs, in_specs, strict=True)])
-        return tuple(_joined(y, mesh, s, names) for y, s, names in zip(ys, out_specs, held, strict=True))
+        ys = run(mapped, [_stacked(x, p.mesh, s, axes) for x, s in zip(xs, p.in_specs, strict=True)])
+        return tuple(_joined(y, p.mesh, s, names) for y, s, names in zip(ys, p.out_specs, held, strict=True))
 
     # --- forward mode ---
 
-    def jvp(
-        self,
-        primals: Sequence[Array],
-        tangents: Sequence[Array | None],
-        *,
-        program: Program,
-        in_specs: Specs,
-        out_specs: Specs,
-        checked: bool,
-        **place: Any,
-    ) -> tuple[Any, Any]:
-        mask = not_none_mask(tangents)
-        with manual_axes_context(place["mesh"], place["manual_axes"], checked):
-            pushed, varies = jvp_program(program, mask)
-        outs = (*out_specs, *select_by_mask(out_specs, varies))
-        if checked:
-            pushed = pvary_results(
-                pushed, [t.vma for t in (*program.out_types, *select_by_mask(program.out_types, varies))]
-            )
-        pushed, consts = pushed.close_over()
-        found = self(
-            *consts,
-            *primals,
-            *(t for t in tangents if t is not None),
-            program=pushed,
-            in_specs=(*(PartitionSpec(),) * len(consts), *in_specs, *select_by_mask(in_specs, mask)),
-            out_specs=outs,
-            checked=checked,
-            **place,
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
+        p, mask = ShardMapParams(**params), not_none_mask(tangents)
+        with p.context():
+            pushed, varies = jvp_program(p.program, mask)
+        types = (*p.program.out_types, *select_by_mask(p.program.out_types, varies))
+        operands, params = p.bound(
+            p.varying(pushed, [t.vma for t in types]),
+            [*primals, *(t for t in tangents if t is not None)],
+            (*p.in_specs, *select_by_mask(p.in_specs, mask)),
+            (*p.out_specs, *select_by_mask(p.out_specs, varies)),
         )
-        n = len(out_specs)
+        found, n = self(*operands, **params), len(p.out_specs)
         return found[:n], tuple(expand_by_mask(found[n:], varies))
 
-    def partial_eval(
-        self,
-        trace: PartialTrace,
-        args: Sequence[Array],
-        known: Mask,
-        *,
-        program: Program,
-        mesh: BaseMesh,
-        in_specs: Specs,
-        out_specs: Specs,
-        manual_axes: Axes,
-        checked: bool,
-    ) -> tuple[Array, ...]:
-        place: dict[str, Any] = {"mesh": mesh, "manual_axes": manual_axes, "checked": checked}
-        with manual_axes_context(mesh, manual_axes, checked):
-            halves = partial_eval(program, known)
-        (inputs, late), (specs, late_specs) = split_by_mask(args, known), split_by_mask(in_specs, known)
-        ready_specs, late_out_specs = split_by_mask(out_specs, halves.known_out)
-        n = sum(halves.known_out)
-        value, kept_specs = _residuals_stacked(halves.known, n, mesh, manual_axes, checked)
-        value, consts = value.close_over()
+    def partial_eval(self, trace: PartialTrace, args: Arrays, known: Mask, **params: Any) -> tuple[Array, ...]:
+        p = ShardMapParams(**params)
+        with p.context():
+            halves = partial_eval(p.program, known)
+        (inputs, late), (specs, late_specs) = split_by_mask(args, known), split_by_mask(p.in_specs, known)
+        ready_specs, late_out_specs = split_by_mask(p.out_specs, halves.known_out)
+        value, kept_specs = _residuals_stacked(halves.known, sum(halves.known_out), p)
         out: Sequence[Array] = ()
         if value.outputs or value.effect:
-            given = {"in_specs": (*(PartitionSpec(),) * len(consts), *specs), "out_specs": (*ready_specs, *kept_specs)}
-            out = trace.outside(self, [*consts, *inputs], {"program": value, **given, **place})
+            out = trace.outside(self, *p.bound(value, inputs, specs, (*ready_specs, *kept_specs)))
         if not halves.is_cut:
             return tuple(out)
         residual_specs = halves.residuals(specs, [*ready_specs, *kept_specs])
         rest = _residuals_unstacked(halves.unknown, tuple(i is None for i in halves.sources))
-        if checked:
-            types = select_by_mask(program.out_types, [not k for k in halves.known_out])
-            rest = pvary_results(rest, [t.vma for t in types])
-        rest, consts = rest.close_over()
-        params = {
-            "program": rest,
-            "in_specs": (*(PartitionSpec(),) * len(consts), *residual_specs, *late_specs),
-            "out_specs": tuple(late_out_specs),
-            **place,
-        }
-        found = trace.write(self, [*consts, *halves.residuals(inputs, out), *late], params)
+        types = select_by_mask(p.program.out_types, [not k for k in halves.known_out])
+        rest = p.varying(rest, [t.vma for t in types])
+        operands = [*halves.residuals(inputs, out), *late]
+        found = trace.write(self, *p.bound(rest, operands, (*residual_specs, *late_specs), late_out_specs))
         return tuple(merge_by_mask(out, found, halves.known_out))
 
     # --- backwards ---
 
-    def transpose(
-        self,
-        cts: Sequence[Array | None],
-        *args: Any,
-        program: Program,
-        mesh: BaseMesh,
-        in_specs: Specs,
-        out_specs: Specs,
-        manual_axes: Axes,
-        checked: bool,
-    ) -> Sequence[Array | None]:
+    def transpose(self, cts: Tangents, *args: Any, **params: Any) -> Tangents:
+        p = ShardMapParams(**params)
+        program, mesh = p.program, p.mesh
         linear = tuple(isinstance(x, Linear) for x in args)
-        nonzero = not_none_mask(cts)
+        others, nonzero = [not l for l in linear], not_none_mask(cts)
 
         def unmentioned(spec: PartitionSpec) -> Axes:
-            return tuple(n for n in mesh.axis_names if n in manual_axes and n not in spec.names)
+            return tuple(n for n in mesh.axis_names if n in p.manual_axes and n not in spec.names)
 
-        def flat(*xs: Array) -> Sequence[Array]:
-            known, given = xs[: linear.count(False)], xs[linear.count(False) :]
-            if not checked:
-                shares = [math.prod(mesh.shape[a] for a in unmentioned(s)) for s in select_by_mask(out_specs, nonzero)]
+        def flat(*xs: Array) -> Arrays:
+            known, given = xs[: sum(others)], xs[sum(others) :]
+            if not p.checked:
+                specs = select_by_mask(p.out_specs, nonzero)
+                shares = [math.prod(mesh.shape[a] for a in unmentioned(s)) for s in specs]
                 given = [ct if n == 1 else div(ct, like(ct, n)) for ct, n in zip(given, shares, strict=True)]
-            found = backward_pass(
-                program, expand_by_mask(known, [not l for l in linear]), expand_by_mask(given, nonzero)
-            )
+            found = backward_pass(program, expand_by_mask(known, others), expand_by_mask(given, nonzero))
             totals: list[Array] = []
-            for ct, t, spec, l in zip(found, program.in_types, in_specs, linear, strict=True):
+            for ct, t, spec, l in zip(found, program.in_types, p.in_specs, linear, strict=True):
                 if l:
                     ct = zeros(t) if ct is None else ct
                     axes = unmentioned(spec)
-                    totals.append(psum(ct, axis_names=axes) if axes and not checked else ct)
+                    totals.append(psum(ct, axis_names=axes) if axes and not p.checked else ct)
             return totals
 
         def make() -> Program:
-            known_types = [t for t, l in zip(program.in_types, linear, strict=True) if not l]
+            known_types = select_by_mask(program.in_types, others)
             ct_types = [t.strong() for t in select_by_mask(program.out_types, nonzero)]
-            with manual_axes_context(mesh, manual_axes, checked):
+            with p.context():
                 back = stage(flat, [*known_types, *ct_types], f"transpose({program.name})")
-            return pvary_results(back, [t.vma for t in select_by_mask(program.in_types, linear)]) if checked else back
+            return p.varying(back, [t.vma for t in select_by_mask(program.in_types, linear)])
 
-        back = program.derive(("shard_map transpose", linear, nonzero, mesh, in_specs, out_specs), make)
-        back, consts = back.close_over()
-        known_specs = select_by_mask(in_specs, [not l for l in linear])
-        found = self(
-            *consts,
-            *(x for x, l in zip(args, linear, strict=True) if not l),
-            *(ct for ct in cts if ct is not None),
-            program=back,
-            mesh=mesh,
-            in_specs=(*(PartitionSpec(),) * len(consts), *known_specs, *select_by_mask(out_specs, nonzero)),
-            out_specs=tuple(select_by_mask(in_specs, linear)),
-            manual_axes=manual_axes,
-            checked=checked,
+        operands, params = p.bound(
+            program.derive(("shard_map transpose", linear, nonzero, mesh, p.in_specs, p.out_specs), make),
+            [*select_by_mask(args, others), *(ct for ct in cts if ct is not None)],
+            (*select_by_mask(p.in_specs, others), *select_by_mask(p.out_specs, nonzero)),
+            select_by_mask(p.in_specs, linear),
         )
-        return expand_by_mask(found, linear)
+        return expand_by_mask(self(*operands, **params), linear)
 
     # --- batches ---
 
-    def batch_axis(
-        self,
-        axis_name: Any,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        program: Program,
-        mesh: BaseMesh,
-        in_specs: Specs,
-        out_specs: Specs,
-        manual_axes: Axes,
-        checked: bool,
-    ) -> tuple[Any, Any]:
-        mask = not_none_mask(dims)
+    def batch_axis(self, axis_name: Any, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
+        p, mask = ShardMapParams(**params), not_none_mask(dims)
         along = spmd_axis()
         names: Axes = () if along is None else along if isinstance(along, tuple) else (along,)
-        own = tuple(n for n in names if n in manual_axes)
-        used = sorted({str(n) for s in (*in_specs, *out_specs) for n in s.names if n in own})
+        own = tuple(n for n in names if n in p.manual_axes)
+        used = sorted({str(n) for s in (*p.in_specs, *p.out_specs) for n in s.names if n in own})
         if used:
             raise ShardingError(
                 "vmap: spmd_axis_name is an axis that a shard_map inside already uses",
                 got=", ".join(used),
                 expected="an axis of the mesh that its in_specs and out_specs do not name",
             )
-        per_device = size // math.prod(mesh.shape[n] for n in own)
-        if per_device * math.prod(mesh.shape[n] for n in own) != size:
+        per_device = size // math.prod(p.mesh.shape[n] for n in own)
+        if per_device * math.prod(p.mesh.shape[n] for n in own) != size:
             raise ShardingError("vmap: spmd_axis_name does not divide the mapped axis", got=size, expected=own)
-        if own and checked:
+        program = p.program
+        if own and p.checked:
             program = pvary_inputs(program, [frozenset(own) if m else frozenset() for m in mask])
-        with manual_axes_context(mesh, manual_axes, checked):
+        with p.context():
             mapped, out = batch_program(program, per_device, mask, name=axis_name)
         entry = None if not own else own[0] if len(own) == 1 else own
 
         def cut(specs: Specs, which: Sequence[bool]) -> Specs:
             return tuple(
-                insert_dim(NamedSharding(mesh, s), 0, entry).spec if w else s for s, w in zip(specs, which, strict=True)
+                insert_dim(NamedSharding(p.mesh, s), 0, entry).spec if w else s
+                for s, w in zip(specs, which, strict=True)
             )
 
-        outs = cut(out_specs, out)
-        if checked:
-            mapped = pvary_results(
-                mapped, [t.vma | frozenset(s.names) for t, s in zip(mapped.out_types, outs, strict=True)]
-            )
-        mapped, consts = mapped.close_over()
-        ys = self(
-            *consts,
-            *batch_to_front(args, dims, size),
-            program=mapped,
-            mesh=mesh,
-            in_specs=(*(PartitionSpec(),) * len(consts), *cut(in_specs, mask)),
-            out_specs=outs,
-            manual_axes=manual_axes,
-            checked=checked,
-        )
-        return ys, tuple(0 if b else None for b in out)
+        outs = cut(p.out_specs, out)
+        mapped = p.varying(mapped, [t.vma | frozenset(s.names) for t, s in zip(mapped.out_types, outs, strict=True)])
+        operands, params = p.bound(mapped, batch_to_front(args, dims, size), cut(p.in_specs, mask), outs)
+        return self(*operands, **params), tuple(0 if b else None for b in out)
 
     # --- effects ---
 
@@ -340,26 +279,12 @@ class ShardMap(Nested):
 
     # --- lowering ---
 
-    def stablehlo(
-        self,
-        b: Any,
-        out: tuple[ArrayType, ...],
-        *xs: Any,
-        program: Program,
-        mesh: BaseMesh,
-        in_specs: Specs,
-        out_specs: Specs,
-        manual_axes: Axes,
-        checked: bool,
-    ) -> Any:
-        place = {"mesh": mesh, "manual_axes": manual_axes, "checked": checked}
+    def stablehlo(self, b: Any, out: tuple[ArrayType, ...], *xs: Any, **params: Any) -> Any:
         if b.partitioning.size == 1:
-            params = {"program": program, "in_specs": in_specs, "out_specs": out_specs, **place}
             return b.inline(self.expand, xs, params)
-        types = program.in_types
-        return b.manual_computation(
-            mesh, manual_axes, xs, in_specs, out, out_specs, types, lambda b, *shards: b.program(program, shards)
-        )
+        p = ShardMapParams(**params)
+        body = lambda b, *shards: b.program(p.program, shards)
+        return b.manual_computation(p.mesh, p.manual_axes, xs, p.in_specs, out, p.out_specs, p.program.in_types, body)
 
 
 shard_map_op = ShardMap()
@@ -397,19 +322,19 @@ def _joined(y: Array, mesh: BaseMesh, spec: PartitionSpec, held: Sequence[Any]) 
     return reshape(transpose_op(y, permutation=tuple(order)), shape=tuple(shape))
 
 
-def _residuals_stacked(value: Program, n: int, mesh: BaseMesh, axes: Axes, checked: bool) -> tuple[Program, Specs]:
+def _residuals_stacked(value: Program, n: int, p: ShardMapParams) -> tuple[Program, Specs]:
     """``value`` with its results after the first ``n`` as parts of arrays, and the specs of those.
 
     A residual gets a leading dimension of size one, which is cut along the axes that it may vary along.
     """
 
-    def flat(*xs: Array) -> Sequence[Array]:
+    def flat(*xs: Array) -> Arrays:
         ys = run(value, xs)
         return [*ys[:n], *(reshape(y, shape=(1, *y.shape)) for y in ys[n:])]
 
     specs: list[PartitionSpec] = []
     for t in value.out_types[n:]:
-        names = tuple(a for a in mesh.axis_names if a in axes and (a in t.vma or not checked))
+        names = tuple(a for a in p.mesh.axis_names if a in p.manual_axes and (a in t.vma or not p.checked))
         specs.append(PartitionSpec(names) if names else PartitionSpec())
     return value.derive(("stacked", n), lambda: stage(flat, value.in_types, value.name)), tuple(specs)
 
@@ -422,7 +347,7 @@ def _residuals_unstacked(tangent: Program, made: tuple[bool, ...]) -> Program:
     def narrow(x: Array, is_made: bool) -> Array:
         return reshape(x, shape=x.shape[1:]) if is_made else x
 
-    def flat(*xs: Array) -> Sequence[Array]:
+    def flat(*xs: Array) -> Arrays:
         k = len(made)
         return run(tangent, [*map(narrow, xs[:k], made), *xs[k:]])
 

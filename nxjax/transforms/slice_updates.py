@@ -55,8 +55,7 @@ def _written(e: Equation, known: dict[Var, Any]) -> list[Equation] | None:
         return None
     if tuple(n.update_window_dims) != tuple(range(len(update.type.shape))):
         return None
-    kept = iter(update.type.shape)
-    size = tuple(1 if d in n.inserted_window_dims else next(kept) for d in range(len(x.type.shape)))
+    size = n.sizes(x.type, update.type)
     starts = [0] * len(size)
     for d, place in zip(n.scatter_dims_to_operand_dims, np.asarray(value.numpy()).tolist(), strict=True):
         starts[d] = int(place)

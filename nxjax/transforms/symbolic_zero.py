@@ -7,7 +7,7 @@ from typing import Any, final
 
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
-from nxjax.trace.core import Array
+from nxjax.trace.core import Tangents
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.jvp import tangent_type, zero_tangent
 
@@ -54,6 +54,6 @@ def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
     return tree.map(zero, val)
 
 
-def as_symbolic_zeros(tangents: Sequence[Array | None], types: Sequence[ArrayType]) -> list[Any]:
+def as_symbolic_zeros(tangents: Tangents, types: Sequence[ArrayType]) -> list[Any]:
     """``tangents`` with a `SymbolicZero` for each None."""
     return [SymbolicZero(tangent_type(type)) if t is None else t for t, type in zip(tangents, types, strict=True)]

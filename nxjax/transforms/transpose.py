@@ -14,17 +14,18 @@ from nxjax.errors import DtypeError, GradientError, needs_function
 from nxjax.ops.arithmetic import add
 from nxjax.ops.base import zeros
 from nxjax.ops.collectives import as_varying, psum_to_vma
-from nxjax.ops.convert import convert_element_type
+from nxjax.ops.convert import cast
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, type_of
-from nxjax.trace.core import Array, Linear, current_trace, run_in_trace
+from nxjax.trace.core import Array, Arrays, Linear, Tangents, current_trace, run_in_trace
 from nxjax.trace.program import Atom, Equation, Program, Var
 from nxjax.trace.scope import replaying
 from nxjax.trace.stage import stage
+from nxjax.transforms.auxiliary import Flat
 from nxjax.transforms.jvp import DERIVATIVE
 
 
-def backward_pass(program: Program, args: Sequence[Array | None], cts: Sequence[Array | None]) -> list[Array | None]:
+def backward_pass(program: Program, args: Sequence[Array | None], cts: Tangents) -> list[Array | None]:
     """Cotangents of the linear inputs.
 
     Args:
@@ -38,7 +39,7 @@ def backward_pass(program: Program, args: Sequence[Array | None], cts: Sequence[
     return run_in_trace(current_trace(), lambda: _backward(program, args, cts))
 
 
-def _backward(program: Program, args: Sequence[Array | None], cts: Sequence[Array | None]) -> list[Array | None]:
+def _backward(program: Program, args: Sequence[Array | None], cts: Tangents) -> list[Array | None]:
     known: dict[Var, Array] = dict(zip(program.constvars, program.values, strict=True))
     known.update({v: x for v, x in zip(program.inputs, args, strict=True) if x is not None})
     linear = {v for v, x in zip(program.inputs, args, strict=True) if x is None}
@@ -116,7 +117,7 @@ def transpose_program(program: Program, linear: tuple[bool, ...], nonzero: tuple
         known_types = [t for t, l in zip(program.in_types, linear, strict=True) if not l]
         ct_types = [t.strong() for t, n in zip(program.out_types, nonzero, strict=True) if n]
 
-        def flat(*xs: Array) -> Sequence[Array]:
+        def flat(*xs: Array) -> Arrays:
             known = iter(xs[: len(known_types)])
             cts = iter(xs[len(known_types) :])
             args = [None if l else next(known) for l in linear]
@@ -153,17 +154,11 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
     for t in types:
         if t.dtype not in dtypes.INEXACT:
             raise DtypeError("linear_transpose: arguments must be float or complex", got=t)
-    out_defs: list[tree.TreeDef] = []
-
-    def flat(*xs: Array) -> Sequence[Any]:
-        ys, out_def = tree.flatten(fun(*tree.unflatten(treedef, xs)))
-        out_defs.append(out_def)
-        return ys
-
+    flat = Flat(fun, treedef)
     program = stage(flat, types, getattr(fun, "__name__", "function"))
 
     def transpose(cts: Any) -> tuple[Any, ...]:
-        flat_cts = flatten_cotangents(out_defs[0], program.out_types, cts, "linear_transpose")
+        flat_cts = flatten_cotangents(flat.out_def, program.out_types, cts, "linear_transpose")
         found = backward_pass(program, [None] * len(types), flat_cts)
         return tree.unflatten(treedef, [zeros(t) if ct is None else ct for ct, t in zip(found, types, strict=True)])
 
@@ -180,7 +175,5 @@ def flatten_cotangents(out_def: tree.TreeDef, types: Sequence[Any], cts: Any, wh
         x = as_value(ct, where)
         if x.shape != t.shape or (x.dtype != t.dtype and not x.type.weak):
             raise DtypeError(f"{where}: cotangent has another type than the result", got=x.type, expected=t)
-        if x.dtype != t.dtype:
-            x = convert_element_type(x, dtype=t.dtype)
-        found.append(x)
+        found.append(cast(x, t.dtype))
     return found

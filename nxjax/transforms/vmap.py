@@ -20,7 +20,7 @@ from nxjax.trace import leaks, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.axes import batching_along, binding_axis, spmd_axis
 from nxjax.trace.boundary import api_boundary
-from nxjax.trace.core import Array, Op, Trace, Tracer, current_trace, run_in_trace, use
+from nxjax.trace.core import Array, Arrays, Dims, Op, Trace, Tracer, current_trace, run_in_trace, use
 from nxjax.trace.program import Program, Var, axis_names
 from nxjax.trace.stage import StageTracer, stage
 
@@ -59,7 +59,7 @@ class BatchTrace(Trace):
         self.name = name
         self.spmd = spmd
 
-    def process(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
+    def process(self, op: Op, args: Arrays, params: dict[str, Any]) -> Any:
         dims = [x.dim if isinstance(x, BatchTracer) and x.owner is self else None for x in args]
         named = self.name is not None and self.name in axis_names(params)
         if not named and all(d is None for d in dims):
@@ -74,9 +74,7 @@ class BatchTrace(Trace):
             return tuple(self.join(a, d) for a, d in zip(y, out, strict=True))
         return self.join(y, out)
 
-    def _batched(
-        self, op: Op, xs: Sequence[Array], dims: Sequence[int | None], params: dict[str, Any], named: bool
-    ) -> tuple[Any, Any]:
+    def _batched(self, op: Op, xs: Arrays, dims: Dims, params: dict[str, Any], named: bool) -> tuple[Any, Any]:
         with use(self.outer):
             if named:
                 if op.has("batch_axis"):
@@ -86,10 +84,8 @@ class BatchTrace(Trace):
                 return op.batch(self.size, xs, dims, **params)
             return self._expanded(op, xs, dims, params)
 
-    def _expanded(
-        self, op: Op, xs: Sequence[Array], dims: Sequence[int | None], params: dict[str, Any], name: Any = None
-    ) -> tuple[Any, Any]:
-        def flat(*args: Array) -> Sequence[Array]:
+    def _expanded(self, op: Op, xs: Arrays, dims: Dims, params: dict[str, Any], name: Any = None) -> tuple[Any, Any]:
+        def flat(*args: Array) -> Arrays:
             y = op.expand(*args, **params)
             return y if op.multi else [y]
 
@@ -128,7 +124,7 @@ class NotingTrace(BatchTrace):
                 added_dims[inner.variable] = tuple(found)
         return super().join(value, dim)
 
-    def process(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> Any:
+    def process(self, op: Op, args: Arrays, params: dict[str, Any]) -> Any:
         try:
             return super().process(op, args, params)
         except NonFiniteError as error:
@@ -139,7 +135,7 @@ class NotingTrace(BatchTrace):
             error.say(where, f"element {error.index[found]} of axis {found}")
             raise
 
-    def _dim(self, op: Op, args: Sequence[Array], params: dict[str, Any]) -> int | None:
+    def _dim(self, op: Op, args: Arrays, params: dict[str, Any]) -> int | None:
         """The dimension in which the first result of ``op`` is batched."""
         dims = [x.dim if isinstance(x, BatchTracer) and x.owner is self else None for x in args]
         values = [x.value if isinstance(x, BatchTracer) and x.owner is self else x for x in args]
@@ -147,7 +143,7 @@ class NotingTrace(BatchTrace):
             return None
         found: list[Any] = []
 
-        def flat(*xs: Array) -> Sequence[Array]:
+        def flat(*xs: Array) -> Arrays:
             y, out = op.batch(self.size, xs, dims, **params)
             found.append(out[0] if op.multi else out)
             return y if op.multi else [y]
@@ -159,8 +155,8 @@ class NotingTrace(BatchTrace):
 def vmap_flat(
     function: Callable[..., Sequence[Any]],
     size: int,
-    args: Sequence[Array],
-    dims: Sequence[int | None],
+    args: Arrays,
+    dims: Dims,
     name: Any = None,
     spmd: Any = None,
 ) -> tuple[list[Array], list[int | None]]:
@@ -196,7 +192,7 @@ def batch_program(
         types = [t.with_shape((size, *t.shape)) if d else t for t, d in zip(program.in_types, dims, strict=True)]
         store: list[tuple[bool, ...]] = []
 
-        def flat(*xs: Array) -> Sequence[Array]:
+        def flat(*xs: Array) -> Arrays:
             ys, out = vmap_flat(program, size, xs, [0 if d else None for d in dims], name, spmd)
             wanted = force or (False,) * len(ys)
             is_batched = tuple(d is not None or w for d, w in zip(out, wanted, strict=True))
@@ -338,7 +334,7 @@ def _checked_dim(x: Array | None, axis: int | None, index: int, args: Any) -> in
     return axis % x.ndim
 
 
-def _common_size(xs: Sequence[Array | None], dims: Sequence[int | None], given: int | None, args: Any) -> int:
+def _common_size(xs: Sequence[Array | None], dims: Dims, given: int | None, args: Any) -> int:
     mapped = [(x, d, i) for i, (x, d) in enumerate(zip(xs, dims, strict=True)) if x is not None and d is not None]
     sizes = [x.shape[d] for x, d, _ in mapped]
     if given is not None:

@@ -8,7 +8,8 @@ import pytest
 
 import nxjax as nx
 from nxjax.errors import NxError, ParameterError, ShapeError
-from nxjax.ops.conv import ConvDimensionNumbers, conv_dimension_numbers, conv_general_dilated
+from nxjax.ops.conv import conv_general_dilated
+from nxjax.ops.dimension_numbers import ConvDimensionNumbers, conv_dimension_numbers
 from nxjax.ops.dot import Precision
 from nxjax.testing import check_op, sample
 

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 
 import nxjax as nx
 from nxjax.errors import NxError
-from nxjax.ops.conv import ConvDimensionNumbers, conv_general_dilated
+from nxjax.ops.conv import conv_general_dilated
+from nxjax.ops.dimension_numbers import ConvDimensionNumbers
 from nxjax.ops.dot import dot_general
 from nxjax.ops.quant_grid import Grid
 from nxjax.ops.quant_products import bias_limit, qconv, qdot, qmatmul, stored_bias

@@ -51,7 +51,7 @@ def lines(text):
 
 def test_a_wrong_derivative(monkeypatch):
     """grad, jvp, vjp and linearize share the rule and agree; differences of values do not."""
-    monkeypatch.setattr(elementary.Tanh, "tangents", lambda self, y, x: (lambda t: arithmetic.mul(t, y),))
+    monkeypatch.setattr(type(elementary.tanh), "tangents", lambda self, y, x: (lambda t: arithmetic.mul(t, y),))
     x = np.array([0.3, -1.2], np.float32)
     uses = (
         "jax.grad(lambda a: jnp.tanh(a).sum())(x)",

@@ -17,7 +17,7 @@ from nxjax.errors import DeviceMemoryError
 from nxjax.lower.passes.narrow import narrow
 from nxjax.lower.stablehlo.builder import lower
 from nxjax.lower.stablehlo.sharding import Shardings, partitioning
-from nxjax.ops.conv import ConvDimensionNumbers
+from nxjax.ops.dimension_numbers import ConvDimensionNumbers
 from nxjax.ops.quant_integer import integer_products
 from nxjax.trace.program import Equation, Program
 from nxjax.trace.types import ArrayType

@@ -13,7 +13,8 @@ from typing import Any, Final
 from nxjax.lower.stablehlo.builder import CALLED
 from nxjax.ops.arithmetic import add, max, min, mul, sub
 from nxjax.ops.base import constant
-from nxjax.ops.conv import ConvDimensionNumbers, dilated
+from nxjax.ops.conv import dilated
+from nxjax.ops.dimension_numbers import ConvDimensionNumbers
 from nxjax.ops.scatter import scatter
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose

@@ -75,7 +75,7 @@ def _while(scope: Scope, op: Operation, *xs: Any) -> Any:
     if found is not None:
         return found
     test, turn = op.regions
-    loop = LoopParams(scope.staged(turn, "body"), 0, len(xs), test=scope.staged(test, "cond"))
+    loop = LoopParams(scope.staged(turn, "body"), 0, len(xs), cond=scope.staged(test, "cond"))
     args, params = loop.bound(Operands((), (), xs, ()))
     return while_op(*args, **params)
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from nxjax.interop.stablehlo.shapes import numbers
 from nxjax.interop.stablehlo.walk import Operation, Scope, refused, result, rule
-from nxjax.ops.conv import ConvDimensionNumbers, conv_general_dilated
+from nxjax.ops.conv import conv_general_dilated
 from nxjax.ops.convert import convert_element_type
+from nxjax.ops.dimension_numbers import ConvDimensionNumbers
 from nxjax.ops.dot import Precision, PrecisionPair, dot_general
 from nxjax.ops.reduce import reduce_sum
 from nxjax.ops.shape import rev, transpose

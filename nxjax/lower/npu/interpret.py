@@ -16,7 +16,8 @@ import numpy as np
 from nxjax.errors import DtypeError, ProgramError, ShapeError
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.ops.base import NDArray
-from nxjax.ops.conv import conv_dimension_numbers, conv_general_dilated
+from nxjax.ops.conv import conv_general_dilated
+from nxjax.ops.dimension_numbers import conv_dimension_numbers
 from nxjax.ops.fixed import elementwise, functions, product, reduce, resize, softmax
 from nxjax.ops.fixed.product import Kind
 from nxjax.ops.quant_grid import Grid, Rounding

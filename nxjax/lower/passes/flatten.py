@@ -148,7 +148,7 @@ class _Flattener:
         for x in operands.xs:
             shape = x.type.shape[1:]
             slices += self._emit(reshape, [x], scope, source, [x.type.with_shape(shape)], {"shape": shape})
-        carry, ys = loop.results(self._call(loop.body, operands._replace(xs=slices).body, scope))
+        carry, ys = loop.results(self._call(loop.body, operands._replace(xs=slices).body_inputs, scope))
         out = list(carry)
         for y in ys:
             shape = (1, *y.type.shape)

@@ -55,23 +55,23 @@ def lifted(e: Equation) -> tuple[Equation, Made]:
         operands = (e.inputs[0], *(v for v, _ in made), *e.inputs[1:])
         return e.replaced(operands, e.outputs, {**params, "branches": tuple(opened)}), made
     loop = LoopParams.of(params)
-    held = [p for p in (loop.test, loop.body) if p is not None]
+    held = [p for p in (loop.cond, loop.body) if p is not None]
     made = [(Var(v.type), x) for p in held for v, x in zip(p.constvars, p.values, strict=True)]
     given = [v for v, _ in made]
     n = len(given) - len(loop.body.constvars)
     return _reading(
-        e, loop, loop.test and loop.test.close_over()[0], given[:n], loop.body.close_over()[0], given[n:]
+        e, loop, loop.cond and loop.cond.close_over()[0], given[:n], loop.body.close_over()[0], given[n:]
     ), made
 
 
 def _reading(
-    e: Equation, loop: LoopParams, test: Program | None, first: Sequence[Var], body: Program, second: Sequence[Var]
+    e: Equation, loop: LoopParams, cond: Program | None, first: Sequence[Var], body: Program, second: Sequence[Var]
 ) -> Equation:
     """The loop ``e`` with programs that take more consts, before those that they had."""
     x: Operands[Atom] = loop.split(e.inputs)
-    x = x._replace(test_consts=(*first, *x.test_consts), consts=(*second, *x.consts))
-    n, m = len(x.test_consts), len(x.consts)
-    return e.replaced(x.flat, e.outputs, loop._replace(body=body, num_consts=m, test=test, num_test_consts=n).params)
+    x = x._replace(cond_consts=(*first, *x.cond_consts), consts=(*second, *x.consts))
+    n, m = len(x.cond_consts), len(x.consts)
+    return e.replaced(x.flat, e.outputs, loop._replace(body=body, num_consts=m, cond=cond, num_cond_consts=n).params)
 
 
 # --- carries that never change become consts ---
@@ -100,13 +100,13 @@ def hoisted(e: Equation) -> tuple[list[Equation], Equation]:
     """
     loop = LoopParams.of(e.params)
     x = loop.split(e.inputs)
-    early, test, first = [], None, []
-    if loop.test is not None:
-        early, test, first = _hoisted(loop.test, loop.num_test_consts, x.test_consts, True)
+    early, cond, first = [], None, []
+    if loop.cond is not None:
+        early, cond, first = _hoisted(loop.cond, loop.num_cond_consts, x.cond_consts, True)
     before, body, second = _hoisted(loop.body, loop.num_consts, x.consts, bool(loop.length))
     if not early and not before:
         return [], e
-    return [*early, *before], _reading(e, loop, test, first, body, second)
+    return [*early, *before], _reading(e, loop, cond, first, body, second)
 
 
 def _is_cheap(e: Equation) -> bool:
@@ -193,14 +193,14 @@ def _reached(p: Program, outputs: Sequence[Atom]) -> set[Atom]:
 
 def _trimmed_loop(e: Equation, read: Collection[Var]) -> Equation:
     loop = LoopParams.of(e.params)
-    body, test = loop.body, loop.test
+    body, cond = loop.body, loop.cond
     inner = loop.inside(body.inputs)
     carry, ys = loop.results([v in read for v in e.outputs])
     asked, wanted = [], tuple(carry)
-    if test is not None:
-        live = _reached(test, test.outputs)
-        asked = [v in live for v in test.inputs]
-        wanted = mask_or(carry, asked[loop.num_test_consts :])
+    if cond is not None:
+        live = _reached(cond, cond.outputs)
+        asked = [v in live for v in cond.inputs]
+        wanted = mask_or(carry, asked[loop.num_cond_consts :])
 
     def turn(carry: Mask) -> tuple[set[Atom], Mask]:
         """What the carries and ys that are wanted are computed from, and the carries among that."""
@@ -209,7 +209,7 @@ def _trimmed_loop(e: Equation, read: Collection[Var]) -> Equation:
 
     live, wanted = fixed_point(wanted, turn)
     consts, xs = [v in live for v in inner.consts], [v in live for v in inner.xs]
-    taken, kept = Operands(asked[: loop.num_test_consts], consts, wanted, xs), (*wanted, *ys)
+    taken, kept = Operands(asked[: loop.num_cond_consts], consts, wanted, xs), (*wanted, *ys)
     if all((*taken.flat, *kept)):
         return e
     loop = loop.narrowed(taken, kept)

@@ -13,14 +13,14 @@ from typing import Any, Final, final
 
 from nxjax.config import config, current_settings
 from nxjax.errors import ParameterError, ShapeError
-from nxjax.ops.convert import convert_element_type
+from nxjax.ops.convert import cast
 from nxjax.ops.slicing import pad
 from nxjax.ops.slicing import slice as slice_op
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.axes import axes_in_scope
 from nxjax.trace.boundary import api_boundary, entry
-from nxjax.trace.core import Array, Tracer, current_trace
+from nxjax.trace.core import Array, Arrays, Tracer, current_trace
 from nxjax.trace.mesh import current_mesh
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
@@ -182,7 +182,7 @@ class Bucketed:
                 )
         entry = self._entry(leaves, treedef, axes, domain)
         scalars = [as_value(lengths[name], "bucketed: lengths") for name in domain.names]
-        scalars = [x if x.dtype == dtypes.int32 else convert_element_type(x, dtype=dtypes.int32) for x in scalars]
+        scalars = [cast(x, dtypes.int32) for x in scalars]
         return tree.unflatten(entry.out_tree, entry.call(*scalars, *entry.consts, *leaves))
 
     def clear_cache(self) -> None:
@@ -254,7 +254,7 @@ class Bucketed:
         values = [as_value(x, "bucketed") for x in leaves]
         return values, treedef, [_counted(x, a) for x, a in zip(values, axes, strict=True)]
 
-    def _lengths(self, leaves: Sequence[Array], axes: Sequence[Axes], args: Any, kwargs: Any) -> dict[str, int]:
+    def _lengths(self, leaves: Arrays, axes: Sequence[Axes], args: Any, kwargs: Any) -> dict[str, int]:
         found: dict[str, int] = {}
         for x, mine in zip(leaves, axes, strict=True):
             for axis, name in mine.items():
@@ -276,7 +276,7 @@ class Bucketed:
             )
         return found
 
-    def _entry(self, padded: Sequence[Array], treedef: tree.TreeDef, axes: Sequence[Axes], domain: Domain) -> _Entry:
+    def _entry(self, padded: Arrays, treedef: tree.TreeDef, axes: Sequence[Axes], domain: Domain) -> _Entry:
         types = tuple(x.type for x in padded)
         key = (treedef, types, domain, axes_in_scope(), current_mesh(), current_settings().call)
         entry = self._entries.get(key)

@@ -14,7 +14,7 @@ from typing import Any, Final, final
 from nxjax.errors import LoweringError
 from nxjax.ops.base import NDArray, check_operands, require
 from nxjax.trace import dtypes
-from nxjax.trace.core import EVAL, Array, Linear, current_trace
+from nxjax.trace.core import EVAL, Array, Arrays, Dims, Linear, Tangents, current_trace
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
@@ -73,7 +73,7 @@ def masked(programs: Programs, domain: Domain, known: tuple[Size, ...]) -> Maske
         store: list[Any] = []
         in_sizes = [_input_sizes(solver, types) for types in zip(*(p.in_types for p in programs), strict=True)]
 
-        def flat(*xs: Array) -> Sequence[Array]:
+        def flat(*xs: Array) -> Arrays:
             lengths = dict(zip(domain.names, xs, strict=False))
             args = [Val(x, s) for x, s in zip(xs[len(scalars) :], in_sizes, strict=True)]
             out = interpret(Context(solver, lengths), programs, args)
@@ -203,13 +203,7 @@ class BucketedCall(Nested):
         return tuple(evaluate(masked(programs, domain, known).program, xs))
 
     def jvp(
-        self,
-        primals: Sequence[Array],
-        tangents: Sequence[Array | None],
-        *,
-        programs: Programs,
-        domain: Domain,
-        known: tuple[Size, ...],
+        self, primals: Arrays, tangents: Tangents, *, programs: Programs, domain: Domain, known: tuple[Size, ...]
     ) -> tuple[Any, Any]:
         k = len(domain.ranges)
         varying = not_none_mask(tangents[k:])
@@ -228,7 +222,7 @@ class BucketedCall(Nested):
     def partial_eval(
         self,
         trace: PartialTrace,
-        args: Sequence[Array],
+        args: Arrays,
         known_args: Mask,
         *,
         programs: Programs,
@@ -258,13 +252,8 @@ class BucketedCall(Nested):
         return tuple(merge_by_mask(out, found, first.known_out))
 
     def transpose(
-        self,
-        cts: Sequence[Array | None],
-        *args: Any,
-        programs: Programs,
-        domain: Domain,
-        known: tuple[Size, ...],
-    ) -> Sequence[Array | None]:
+        self, cts: Tangents, *args: Any, programs: Programs, domain: Domain, known: tuple[Size, ...]
+    ) -> Tangents:
         k = len(domain.ranges)
         linear = tuple(isinstance(x, Linear) for x in args)
         nonzero = not_none_mask(cts)
@@ -278,8 +267,8 @@ class BucketedCall(Nested):
         self,
         axis_name: Any,
         size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
+        args: Arrays,
+        dims: Dims,
         *,
         programs: Programs,
         domain: Domain,

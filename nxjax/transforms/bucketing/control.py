@@ -10,7 +10,7 @@ from nxjax.ops.convert import convert_element_type
 from nxjax.ops.create import iota
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays
 from nxjax.transforms.bucketing.interpret import interpret, rule, size_of
 from nxjax.transforms.bucketing.sizes import Extent
 from nxjax.transforms.bucketing.values import Context, MemberStep, Val
@@ -54,7 +54,7 @@ def _scan(c: Context, s: MemberStep, *xs: Val) -> Vals:
     length = size_of(c, s.each("length"), [x.sizes[0] for x in sequences], s)
     y_sizes: list[tuple[Extent, ...]] = []
 
-    def step(state: Sequence[Array], slices: Any) -> tuple[Any, Any]:
+    def step(state: Arrays, slices: Any) -> tuple[Any, Any]:
         place, rows = slices
         old = [Val(a, v.sizes) for a, v in zip(state, carry, strict=True)]
         row_vals = [Val(a, v.sizes[1:]) for a, v in zip(rows, sequences, strict=True)]
@@ -80,14 +80,14 @@ def _while(c: Context, s: MemberStep, *xs: Val) -> Vals:
     operands = LoopParams.of(s.params).split(xs)
     carry, conds, bodies = operands.carry, s.each("cond"), s.each("body")
 
-    def after(state: Sequence[Array]) -> Operands[Val]:
+    def after(state: Arrays) -> Operands[Val]:
         return operands._replace(carry=[Val(x, v.sizes) for x, v in zip(state, carry, strict=True)])
 
-    def holds(state: Sequence[Array]) -> Array:
-        return interpret(c, conds, after(state).test)[0].array
+    def holds(state: Arrays) -> Array:
+        return interpret(c, conds, after(state).cond_inputs)[0].array
 
-    def body(state: Sequence[Array]) -> tuple[Array, ...]:
-        return tuple(_kept(c, s, carry, interpret(c, bodies, after(state).body)))
+    def body(state: Arrays) -> tuple[Array, ...]:
+        return tuple(_kept(c, s, carry, interpret(c, bodies, after(state).body_inputs)))
 
     return after(while_loop(holds, body, _arrays(carry))).carry
 
@@ -105,7 +105,7 @@ def _cond(c: Context, s: MemberStep, index: Val, *xs: Val) -> Vals:
     if index.ndim:
         # One choice per element of a batch: every branch runs.
         results = [branch(programs) for programs in columns]
-        arrays: Sequence[Array] = [choose(index.array, column) for column in zip(*results, strict=True)]
+        arrays: Arrays = [choose(index.array, column) for column in zip(*results, strict=True)]
     else:
         arrays = switch(index.array, [lambda p=programs: branch(p) for programs in columns])
     for other in sizes[1:]:

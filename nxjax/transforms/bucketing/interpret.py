@@ -20,7 +20,7 @@ from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.ops.slicing import dynamic_slice
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, wrap
-from nxjax.trace.core import Array, Op, current_trace
+from nxjax.trace.core import Array, Arrays, Op, current_trace
 from nxjax.trace.program import Atom, Literal, Program
 from nxjax.trace.scope import replaying
 from nxjax.trace.stage import stage
@@ -111,7 +111,7 @@ def apply(c: Context, step: MemberStep, xs: Sequence[Val]) -> Sequence[Val]:
 def bind_unmasked(step: MemberStep, xs: Sequence[Val], sizes: Sequence[Sequence[Extent]] | None = None) -> list[Val]:
     """The op as it is, on arrays that need no mask; results without padding unless ``sizes`` are given."""
     y = current_trace().process(step.op, [x.array for x in xs], step.params)
-    ys: Sequence[Array] = y if step.op.multi else [y]
+    ys: Arrays = y if step.op.multi else [y]
     if sizes is None:
         return [unpadded(a) for a in ys]
     return [Val(a, tuple(s)) for a, s in zip(ys, sizes, strict=True)]
@@ -150,14 +150,14 @@ def expanded(c: Context, step: MemberStep, xs: Sequence[Val]) -> Sequence[Val]:
 def _expansion(op: Op, types: Sequence[ArrayType], params: dict[str, Any]) -> Program:
     """What ``op`` is made of for operands of these types."""
 
-    def flat(*args: Array) -> Sequence[Array]:
+    def flat(*args: Array) -> Arrays:
         y = op.expand(*args, **params)
         return y if op.multi else [y]
 
     return stage(flat, types, op.name)
 
 
-def is_operand(values: Sequence[Array]) -> bool:
+def is_operand(values: Arrays) -> bool:
     """True for a captured array that is the same for all members, or longer and longer with the length.
 
     Such a one can be an operand like any other, with its size found from its shapes.
@@ -171,7 +171,7 @@ def is_operand(values: Sequence[Array]) -> bool:
     return all(_is_corner(a, arrays[0]) for a in arrays)
 
 
-def constant_of(c: Context, values: Sequence[Array]) -> Val:
+def constant_of(c: Context, values: Arrays) -> Val:
     """A captured array: an operand, or one of few numbers that depend on the length, such as an index counted from the
     end."""
     first = values[0]

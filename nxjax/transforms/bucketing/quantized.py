@@ -13,8 +13,9 @@ import numpy as np
 
 from nxjax.ops.arithmetic import sub
 from nxjax.ops.base import like
+from nxjax.ops.convert import cast
 from nxjax.ops.quant_reduce import qmean
-from nxjax.ops.quant_traced import Factor, cast, from_stored, grid_integers, to_output_grid, wrap_int32
+from nxjax.ops.quant_traced import Factor, from_stored, grid_integers, to_output_grid, wrap_int32
 from nxjax.ops.reduce import reduce_sum
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes

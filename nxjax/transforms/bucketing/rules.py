@@ -14,7 +14,7 @@ from nxjax.ops.create import iota
 from nxjax.ops.reduce import highest, lowest
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, current_trace
+from nxjax.trace.core import Array, Arrays, current_trace
 from nxjax.transforms.bucketing.interpret import bind_unmasked, expanded, rule, size_of, sizes_of
 from nxjax.transforms.bucketing.sizes import Extent, Size, product, simplify
 from nxjax.transforms.bucketing.values import Context, MemberStep, Val
@@ -22,7 +22,7 @@ from nxjax.transforms.bucketing.values import Context, MemberStep, Val
 Vals = Val | Sequence[Val]
 
 
-def called(step: MemberStep, arrays: Sequence[Array], **changed: Any) -> Any:
+def called(step: MemberStep, arrays: Arrays, **changed: Any) -> Any:
     """The op of ``step`` on other operands, some parameters changed."""
     return current_trace().process(step.op, arrays, {**step.params, **changed})
 

@@ -85,10 +85,6 @@ class MemberStep:
         """The shape of a result in every member."""
         return [e.outputs[result].type.shape for e in self.equations]
 
-    def operand_types(self) -> list[list[ArrayType]]:
-        """The operands' types in every member."""
-        return [[a.type for a in e.inputs] for e in self.equations]
-
     def differs(self, name: str) -> bool:
         first, *rest = self.each(name)
         return any(v != first for v in rest)

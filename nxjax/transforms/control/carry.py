@@ -10,13 +10,13 @@ from nxjax.ops.collectives import as_varying
 from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays
 from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.nested import pvary_results
 
-Step = Callable[[Any, Sequence[Array]], tuple[Any, list[Any]]]
+Step = Callable[[Any, Arrays], tuple[Any, list[Any]]]
 
 
 def stage_loop_body(

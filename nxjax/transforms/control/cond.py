@@ -22,16 +22,17 @@ from nxjax.ops.base import NDArray, check_operands, move_batch, require, zeros
 from nxjax.ops.collectives import as_varying
 from nxjax.ops.compare import eq
 from nxjax.ops.convert import convert_element_type
-from nxjax.ops.select import select_n
-from nxjax.ops.shape import broadcast_in_dim, transpose
+from nxjax.ops.select import select_leading
+from nxjax.ops.shape import transpose
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import DeviceArray, as_value, wrap
 from nxjax.trace.boundary import api_boundary
-from nxjax.trace.core import Array, Linear, use
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents, use
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Literal, Program, Var, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
+from nxjax.transforms.auxiliary import Flat
 from nxjax.transforms.jvp import instantiate
 from nxjax.transforms.nested import (
     Mask,
@@ -92,7 +93,7 @@ class Cond(Nested):
         results = [evaluate(b, xs) for b in branches]
         return tuple(_pick(index, columns) for columns in zip(*results, strict=True))
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], *, branches: Branches) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, *, branches: Branches) -> tuple[Any, Any]:
         (index, *xs), (_, *ts) = primals, tangents
         mask = not_none_mask(ts)
         pushed, varies = _jvp_branches(branches, mask)
@@ -101,9 +102,7 @@ class Cond(Nested):
         n = len(varies)
         return out[:n], tuple(expand_by_mask(out[n:], varies))
 
-    def partial_eval(
-        self, trace: PartialTrace, args: Sequence[Array], known: Mask, *, branches: Branches
-    ) -> tuple[Array, ...]:
+    def partial_eval(self, trace: PartialTrace, args: Arrays, known: Mask, *, branches: Branches) -> tuple[Array, ...]:
         (index, *xs), (index_known, *rest) = args, known
         if not index_known:
             return trace.write(self, args, {"branches": branches})
@@ -126,7 +125,7 @@ class Cond(Nested):
         else:
             slots, places = _shared_slots(values, n)
             joined, captured = _opened([_in_slots(v, n, slots, mine) for v, mine in zip(values, places, strict=True)])
-            out: Sequence[Array] = ()
+            out: Arrays = ()
             if joined[0].outputs or any(b.effect for b in joined):
                 out = trace.outside(self, [index, *captured, *inputs], {"branches": joined})
             results, made = out[:n], out[n:]
@@ -141,7 +140,7 @@ class Cond(Nested):
         operands = [index, *captured, *made, *(inputs[i] for i in order), *late_inputs]
         return tuple(merge_by_mask(results, trace.write(self, operands, {"branches": pushed}), ready))
 
-    def transpose(self, cts: Sequence[Array | None], index: Any, /, *args: Any, branches: Branches) -> Any:
+    def transpose(self, cts: Tangents, index: Any, /, *args: Any, branches: Branches) -> Any:
         linear = tuple(isinstance(x, Linear) for x in args)
         nonzero = not_none_mask(cts)
         # A result varies where it does in any branch, and so does its cotangent in all.
@@ -154,15 +153,7 @@ class Cond(Nested):
         found = self(index, *consts, *known, *(ct for ct in cts if ct is not None), branches=back)
         return [None, *expand_by_mask(found, linear)]
 
-    def batch_axis(
-        self,
-        axis_name: Any,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        branches: Branches,
-    ) -> tuple[Any, Any]:
+    def batch_axis(self, axis_name: Any, size: int, args: Arrays, dims: Dims, *, branches: Branches) -> tuple[Any, Any]:
         (index, *xs), (d_index, *d_xs) = args, dims
         if d_index is None:
             mask = not_none_mask(d_xs)
@@ -204,14 +195,11 @@ def _pick(index: NDArray, columns: Sequence[NDArray]) -> NDArray:
     return chosen
 
 
-def choose(index: Array, columns: Sequence[Array]) -> Array:
+def choose(index: Array, columns: Arrays) -> Array:
     """Element by element the entry of ``columns`` that ``index`` names, or the last; it has their leading axes."""
     *others, chosen = columns
     for i, column in enumerate(others):
-        where = eq(index, i)
-        if where.shape != column.shape:
-            where = broadcast_in_dim(where, shape=column.shape, broadcast_dimensions=tuple(range(index.ndim)))
-        chosen = select_n(where, chosen, column)
+        chosen = select_leading(eq(index, i), chosen, column)
     return chosen
 
 
@@ -234,7 +222,7 @@ def _filled(program: Program, own: Mask, varies: Mask) -> Program:
         return program
     n = len(varies)
 
-    def flat(*xs: Array) -> Sequence[Array]:
+    def flat(*xs: Array) -> Arrays:
         ys = run(program, xs)
         tangents = zip(ys[:n], expand_by_mask(ys[n:], own), varies, strict=True)
         return [*ys[:n], *(instantiate(t, y) for y, t, v in tangents if v)]
@@ -284,7 +272,7 @@ def _own_slots(values: Branches, n: int) -> Slots:
 def _in_slots(value: Program, n: int, slots: Sequence[ArrayType], mine: Sequence[int]) -> Program:
     """``value`` with its residuals in the slots."""
 
-    def flat(*xs: Array) -> Sequence[Array]:
+    def flat(*xs: Array) -> Arrays:
         ys = run(value, xs)
         held = dict(zip(mine, ys[n:], strict=True))
         return [*ys[:n], *(held[i] if i in held else zeros(t) for i, t in enumerate(slots))]
@@ -313,7 +301,7 @@ def _behind(program: Program, varies: Mask, axes: int) -> Program:
     def behind(y: Array) -> Array:
         return transpose(y, permutation=(*range(1, axes + 1), 0, *range(axes + 1, y.ndim)))
 
-    def flat(*xs: Array) -> Sequence[Array]:
+    def flat(*xs: Array) -> Arrays:
         return [behind(y) if v else y for y, v in zip(run(program, xs), varies, strict=True)]
 
     return program.derive(("behind", varies, axes), lambda: stage(flat, program.in_types, program.name))
@@ -331,7 +319,7 @@ def _opened(branches: Sequence[Program]) -> tuple[Branches, list[Array]]:
     return tuple(found), consts
 
 
-def _taking(program: Program, before: int, own: int, consts: Sequence[Array]) -> Program:
+def _taking(program: Program, before: int, own: int, consts: Arrays) -> Program:
     """``program``, whose first ``own`` inputs are its consts, on the consts of all branches."""
     if len(consts) == own:
         return program
@@ -444,19 +432,9 @@ def _choose_branch(
     xs = [as_varying(as_value(x, where), vma) for x in leaves]
     types = [x.type for x in xs]
     arg_names = tree.path_names(operands, "operands")
-    out_defs: list[tree.TreeDef] = []
-    paths: list[list[str]] = []
-    programs: list[Program] = []
-    for f in functions:
-
-        def flat(*values: Array, f: Callable[..., Any] = f) -> Sequence[Any]:
-            result = f(*tree.unflatten(treedef, values))
-            ys, out_def = tree.flatten(result)
-            out_defs.append(out_def)
-            paths.append(tree.path_names(result, "result"))
-            return ys
-
-        programs.append(stage(flat, types, getattr(f, "__name__", where), arg_names))
+    flats = [Flat(f, treedef) for f in functions]
+    programs = [stage(f, types, getattr(f.function, "__name__", where), arg_names) for f in flats]
+    out_defs = [f.out_def for f in flats]
     for name, out_def in zip(names[1:], out_defs[1:], strict=True):
         if out_def != out_defs[0]:
             raise BranchTypeError(
@@ -464,10 +442,9 @@ def _choose_branch(
                 got=f"{name} gives {out_def}",
                 expected=f"{out_defs[0]}, as {names[0]} gives",
             )
-    wanted = [
-        _common_type(where, path, names, column)
-        for path, column in zip(paths[0], zip(*(p.out_types for p in programs), strict=True), strict=True)
-    ]
+    paths = tree.path_names(tree.unflatten(out_defs[0], range(out_defs[0].num_leaves)), "result")
+    columns = zip(*(p.out_types for p in programs), strict=True)
+    wanted = [_common_type(where, path, names, column) for path, column in zip(paths, columns, strict=True)]
     if vma:
         wanted = [t.with_vma(t.vma | vma) for t in wanted]
     branches, consts = _opened([_converted(p, wanted) for p in programs])
@@ -523,7 +500,7 @@ def _converted(program: Program, wanted: Sequence[ArrayType]) -> Program:
         return program
     opened, consts = program.close_over()
 
-    def flat(*xs: Array) -> Sequence[Array]:
+    def flat(*xs: Array) -> Arrays:
         ys = run(opened, [*consts, *xs])
         return [
             as_varying(y if y.type.same(w) else convert_element_type(y, dtype=w.dtype, weak=w.weak), w.vma)

@@ -14,19 +14,33 @@ from nxjax.ops.arithmetic import neg, sub
 from nxjax.ops.base import NDArray, check_carry, check_count, check_operands, move_batch, require
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
-from nxjax.trace.core import Array, current_trace, use
+from nxjax.trace.core import Array, Arrays, Dims, Tangents, current_trace, use
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
+from nxjax.transforms.auxiliary import Flat
 from nxjax.transforms.jvp import instantiate
 from nxjax.transforms.nested import Groups, Mask, Nested, batch_to_front, expand_by_mask, jvp_program, not_none_mask
 from nxjax.transforms.transpose import transpose_program
 from nxjax.transforms.vmap import BatchTrace, batch_program
 
 
+class _Solver(Nested):
+    """Operands: constants of the op's programs, in groups of ``counts``, then one per unknown."""
+
+    def with_token(self, params: dict[str, Any], thread: Any) -> Any:
+        raise ParameterError(f"{self.name}: the solver has side effects", fix="take callbacks out of it")
+
+    def batched(self, args: Arrays, dims: Dims, counts: Sequence[int], size: int) -> list[Array]:
+        """Operands with their batches in front, which every unknown has."""
+        n = sum(counts)
+        unknowns = (move_batch(x, d, size) for x, d in zip(args[n:], dims[n:], strict=True))
+        return [*batch_to_front(args[:n], dims[:n], size), *unknowns]
+
+
 @final
-class LinearSolve(Nested):
+class LinearSolve(_Solver):
     """x with matvec(x) = b. Operands: the constants of the four programs, then b.
 
     ``programs`` are matvec, vecmat (its transpose), solve and transpose_solve, ``counts`` the numbers of their
@@ -42,117 +56,91 @@ class LinearSolve(Nested):
         for n in counts:
             check_count(self, "counts", n, len(types))
         require(self, sum(counts) <= len(types), "counts", counts, f"at most {len(types)} in all")
-        groups = Groups(types)
-        consts = [groups.take(n) for n in counts]
-        b = groups.rest()
+        consts, b = _consts(types, counts)
         for given, program in zip(consts, programs, strict=True):
             check_operands(self, [*given, *b], program)
         for program in programs:
             check_carry(self, b, program.out_types[: len(b)])
         return programs[2].out_types
 
-    def eval(
-        self, *xs: NDArray, programs: tuple[Program, ...], counts: tuple[int, ...], transposable: bool
-    ) -> tuple[NDArray, ...]:
+    def eval(self, *xs: NDArray, programs: tuple[Program, ...], counts: tuple[int, ...], **_: Any) -> Any:
         consts, b = _consts(xs, counts)
         return tuple(evaluate(programs[2], [*consts[2], *b]))
 
-    def jvp(
-        self,
-        primals: Sequence[Array],
-        tangents: Sequence[Array | None],
-        *,
-        programs: tuple[Program, ...],
-        counts: tuple[int, ...],
-        transposable: bool,
-    ) -> tuple[Any, Any]:
-        params = {"programs": programs, "counts": counts, "transposable": transposable}
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
+        product: Program = params["programs"][0]
         out = self(*primals, **params)
-        consts, b = _consts(primals, counts)
-        consts_t, b_t = _consts(tangents, counts)
+        consts, b = _consts(primals, params["counts"])
+        consts_t, b_t = _consts(tangents, params["counts"])
         n = len(b)
         x, aux = out[:n], out[n:]
         rhs: list[Array | None] = list(b_t)
         if any(t is not None for t in consts_t[0]):
-            mask = (*not_none_mask(consts_t[0]), *(False,) * n)
-            pushed, varies = jvp_program(programs[0], mask)
+            pushed, varies = jvp_program(product, (*not_none_mask(consts_t[0]), *(False,) * n))
             given = [t for t in consts_t[0] if t is not None]
             moved = expand_by_mask(run(pushed, [*consts[0], *x, *given])[n:], varies)
             rhs = [r if m is None else neg(m) if r is None else sub(r, m) for r, m in zip(rhs, moved, strict=True)]
         if all(r is None for r in rhs):
             return out, (None,) * len(out)
         filled = [instantiate(r, v) for r, v in zip(rhs, b, strict=True)]
-        head = primals[: len(primals) - n]
-        dx = self(*head, *filled, **params)[:n]
+        dx = self(*primals[: len(primals) - n], *filled, **params)[:n]
         return out, (*dx, *(None for _ in aux))
 
-    def transpose(
-        self,
-        cts: Sequence[Array | None],
-        *args: Any,
-        programs: tuple[Program, ...],
-        counts: tuple[int, ...],
-        transposable: bool,
-    ) -> Sequence[Array | None]:
-        if not transposable:
+    def transpose(self, cts: Tangents, *args: Any, **params: Any) -> Tangents:
+        if not params["transposable"]:
             raise ParameterError(
                 "custom_linear_solve: reverse mode needs a solver for the transposed equation",
                 got="transpose_solve=None",
                 fix="pass transpose_solve, or symmetric=True",
             )
-        consts, b = _consts(args, counts)
+        consts, b = _consts(args, params["counts"])
         filled = [instantiate(ct, x) for ct, x in zip(cts, b, strict=False)]
-        swapped = [consts[1], consts[0], consts[3], consts[2]]
-        found = self(
-            *(c for group in swapped for c in group),
-            *filled,
-            programs=(programs[1], programs[0], programs[3], programs[2]),
-            counts=(counts[1], counts[0], counts[3], counts[2]),
-            transposable=True,
-        )
-        return [*(None for group in consts for _ in group), *found[: len(b)]]
+        swapped: Any = lambda four: tuple(four[i] for i in (1, 0, 3, 2))
+        programs, counts = swapped(params["programs"]), swapped(params["counts"])
+        operands = [c for group in swapped(consts) for c in group]
+        found = self(*operands, *filled, programs=programs, counts=counts, transposable=True)
+        return [*(None for _ in operands), *found[: len(b)]]
 
-    def batch_axis(
-        self,
-        axis_name: Any,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        programs: tuple[Program, ...],
-        counts: tuple[int, ...],
-        transposable: bool,
-    ) -> tuple[Any, Any]:
-        masks, b_dims = _consts(dims, counts)
+    def batch_axis(self, axis_name: Any, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
+        masks, _ = _consts(dims, params["counts"])
         mapped: list[Program] = []
-        for program, group in zip(programs, masks, strict=True):
+        for program, group in zip(params["programs"], masks, strict=True):
             mask: Mask = (*not_none_mask(group), *(True,) * (len(program.inputs) - len(group)))
             mapped.append(batch_program(program, size, mask, (True,) * len(program.outputs), axis_name)[0])
-        n = len(b_dims)
-        head = batch_to_front(args[: len(args) - n], dims[: len(args) - n], size)
-        b = [move_batch(x, d, size) for x, d in zip(args[len(args) - n :], b_dims, strict=True)]
-        ys = self(*head, *b, programs=tuple(mapped), counts=counts, transposable=transposable)
+        operands = self.batched(args, dims, params["counts"], size)
+        ys = self(*operands, **{**params, "programs": tuple(mapped)})
         return ys, (0,) * len(ys)
 
-    def with_token(self, params: dict[str, Any], thread: Any) -> Any:
-        raise ParameterError("custom_linear_solve: the solver has side effects", fix="take callbacks out of it")
-
-    def stablehlo(
-        self,
-        b: Any,
-        out: tuple[ArrayType, ...],
-        *xs: Any,
-        programs: tuple[Program, ...],
-        counts: tuple[int, ...],
-        transposable: bool,
-    ) -> Any:
-        consts, rhs = _consts(xs, counts)
-        return tuple(b.program(programs[2], [*consts[2], *rhs]))
+    def stablehlo(self, b: Any, out: tuple[ArrayType, ...], *xs: Any, **params: Any) -> Any:
+        consts, rhs = _consts(xs, params["counts"])
+        return tuple(b.program(params["programs"][2], [*consts[2], *rhs]))
 
 
 def _consts(values: Sequence[Any], counts: Sequence[int]) -> tuple[list[list[Any]], list[Any]]:
     groups = Groups(values)
     return [groups.take(n) for n in counts], groups.rest()
+
+
+def _staged(
+    function: Callable[[Any], Any],
+    unknowns: tree.TreeDef,
+    types: Sequence[ArrayType],
+    name: str,
+    error: str,
+    has_aux: bool = False,
+) -> tuple[Program, tuple[Array, ...], tree.TreeDef]:
+    """The program of a function that gives the structure that it takes, its constants, and the structure of ``aux``."""
+
+    def pair(*xs: Array) -> Any:
+        y = function(tree.unflatten(unknowns, xs))
+        return y if has_aux else (y, None)
+
+    flat = Flat(pair, tree.structure((0,) * len(types)))
+    program, consts = stage(flat, types, name).close_over()
+    found, aux = flat.out_def.children()
+    if found != unknowns:
+        raise TreeError(error, got=found, expected=unknowns)
+    return program, consts, aux
 
 
 linear_solve_op = LinearSolve()
@@ -184,24 +172,12 @@ def custom_linear_solve(
     leaves, b_def = tree.flatten(b)
     values = [as_value(x, "custom_linear_solve") for x in leaves]
     types = [v.type.strong() for v in values]
-    aux_defs: list[tree.TreeDef] = []
 
-    def staged(function: Callable[[Any], Any], where: str, aux: bool) -> tuple[Program, tuple[Array, ...]]:
-        def flat(*xs: Array) -> Sequence[Any]:
-            result = function(tree.unflatten(b_def, xs))
-            result, extra = result if aux else (result, None)
-            ys = tree.flatten(result)
-            if ys[1] != b_def:
-                raise TreeError(f"custom_linear_solve: result of {where}", got=ys[1], expected=b_def)
-            extra_leaves, extra_def = tree.flatten(extra)
-            aux_defs.append(extra_def)
-            return [*ys[0], *extra_leaves]
+    def staged(function: Callable[[Any], Any], where: str, aux: bool) -> tuple[Program, tuple[Array, ...], Any]:
+        return _staged(function, b_def, types, where, f"custom_linear_solve: result of {where}", aux)
 
-        return stage(flat, types, where).close_over()
-
-    product, product_consts = staged(matvec, "matvec", False)
-    aux_defs.clear()
-    forward, forward_consts = staged(lambda x: solve(matvec, x), "solve", has_aux)
+    product, product_consts, _ = staged(matvec, "matvec", False)
+    forward, forward_consts, aux_def = staged(lambda x: solve(matvec, x), "solve", has_aux)
     if symmetric:
         vecmat, vecmat_consts = product, product_consts
     else:
@@ -216,7 +192,7 @@ def custom_linear_solve(
             return tree.unflatten(b_def, run(vecmat, [*vecmat_consts, *map(as_value, tree.leaves(x))]))
 
         back = transpose_solve
-        other, other_consts = staged(lambda x: back(transposed_matvec, x), "transpose_solve", has_aux)
+        other, other_consts, _ = staged(lambda x: back(transposed_matvec, x), "transpose_solve", has_aux)
     out = linear_solve_op(
         *product_consts,
         *vecmat_consts,
@@ -228,11 +204,11 @@ def custom_linear_solve(
         transposable=symmetric or transpose_solve is not None,
     )
     x = tree.unflatten(b_def, out[: len(values)])
-    return (x, tree.unflatten(aux_defs[0], out[len(values) :])) if has_aux else x
+    return (x, tree.unflatten(aux_def, out[len(values) :])) if has_aux else x
 
 
 @final
-class Root(Nested):
+class Root(_Solver):
     """x with function(consts, x) = 0, by ``solve``. Operands: constants of the function, of ``solve``, the guess."""
 
     name = "custom_root"
@@ -255,23 +231,13 @@ class Root(Nested):
         check_carry(self, guess, solve.out_types[: len(guess)])
         return solve.out_types
 
-    def eval(
-        self, *xs: NDArray, function: Program, solve: Program, counts: tuple[int, ...], tangent_solve: Any
-    ) -> tuple[NDArray, ...]:
+    def eval(self, *xs: NDArray, solve: Program, counts: tuple[int, ...], **_: Any) -> tuple[NDArray, ...]:
         return tuple(evaluate(solve, xs[counts[0] :]))
 
     def jvp(
-        self,
-        primals: Sequence[Array],
-        tangents: Sequence[Array | None],
-        *,
-        function: Program,
-        solve: Program,
-        counts: tuple[int, ...],
-        tangent_solve: Any,
+        self, primals: Arrays, tangents: Tangents, *, function: Program, counts: tuple[int, ...], **params: Any
     ) -> tuple[Any, Any]:
-        params = {"function": function, "solve": solve, "counts": counts, "tangent_solve": tangent_solve}
-        out = self(*primals, **params)
+        out = self(*primals, function=function, counts=counts, **params)
         n_consts = counts[0]
         n = len(primals) - sum(counts)
         x, aux = out[:n], out[n:]
@@ -286,50 +252,23 @@ class Root(Nested):
             ts = expand_by_mask(run(at_root, [*consts, *x, *vs])[n:], all_vary)
             return [instantiate(t, v) for t, v in zip(ts, x, strict=True)]
 
-        dx = tangent_solve(linear, [instantiate(t, v) for t, v in zip(moved, x, strict=True)])
+        dx = params["tangent_solve"](linear, [instantiate(t, v) for t, v in zip(moved, x, strict=True)])
         return out, (*(neg(d) for d in dx), *(None for _ in aux))
 
-    def batch_axis(
-        self,
-        axis_name: Any,
-        size: int,
-        args: Sequence[Array],
-        dims: Sequence[int | None],
-        *,
-        function: Program,
-        solve: Program,
-        counts: tuple[int, ...],
-        tangent_solve: Any,
-    ) -> tuple[Any, Any]:
-        whole = sum(counts)
-        mask = not_none_mask(dims)
-        everything = (True,) * (len(args) - whole)
-        mapped = batch_program(function, size, (*mask[: counts[0]], *everything), everything, axis_name)[0]
-        solved = batch_program(
-            solve, size, (*mask[counts[0] : whole], *everything), (True,) * len(solve.outputs), axis_name
-        )[0]
-        operands = [
-            *batch_to_front(args[:whole], dims[:whole], size),
-            *(move_batch(x, d, size) for x, d in zip(args[whole:], dims[whole:], strict=True)),
-        ]
-        lifted = _BatchedTangentSolve(tangent_solve, size, axis_name)
-        ys = self(*operands, function=mapped, solve=solved, counts=counts, tangent_solve=lifted)
+    def batch_axis(self, axis_name: Any, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
+        (of_function, of_solve), guess = _consts(not_none_mask(dims), params["counts"])
+        every: Mask = (True,) * len(guess)
+        function, solve = params["function"], params["solve"]
+        outputs = (True,) * len(solve.outputs)
+        mapped = batch_program(function, size, (*of_function, *every), every, axis_name)[0]
+        solved = batch_program(solve, size, (*of_solve, *every), outputs, axis_name)[0]
+        lifted = _BatchedTangentSolve(params["tangent_solve"], size, axis_name)
+        operands = self.batched(args, dims, params["counts"], size)
+        ys = self(*operands, function=mapped, solve=solved, counts=params["counts"], tangent_solve=lifted)
         return ys, (0,) * len(ys)
 
-    def with_token(self, params: dict[str, Any], thread: Any) -> Any:
-        raise ParameterError("custom_root: the solver has side effects", fix="take callbacks out of it")
-
-    def stablehlo(
-        self,
-        b: Any,
-        out: tuple[ArrayType, ...],
-        *xs: Any,
-        function: Program,
-        solve: Program,
-        counts: tuple[int, ...],
-        tangent_solve: Any,
-    ) -> Any:
-        return tuple(b.program(solve, xs[counts[0] :]))
+    def stablehlo(self, b: Any, out: tuple[ArrayType, ...], *xs: Any, **params: Any) -> Any:
+        return tuple(b.program(params["solve"], xs[params["counts"][0] :]))
 
 
 @final
@@ -341,7 +280,7 @@ class _BatchedTangentSolve:
         self.size = size
         self.axis_name = axis_name
 
-    def __call__(self, linear: Callable[..., list[Array]], rhs: Sequence[Array]) -> list[Array]:
+    def __call__(self, linear: Callable[..., list[Array]], rhs: Arrays) -> list[Array]:
         outer = current_trace()
         trace = BatchTrace(outer, self.size, self.axis_name)
 
@@ -370,7 +309,7 @@ class _TangentSolve:
         self.treedef = treedef
         self.__qualname__ = getattr(function, "__qualname__", "tangent_solve")
 
-    def __call__(self, linear: Callable[..., list[Array]], rhs: Sequence[Array]) -> list[Array]:
+    def __call__(self, linear: Callable[..., list[Array]], rhs: Arrays) -> list[Array]:
         def at_root(v: Any) -> Any:
             return tree.unflatten(self.treedef, linear(*map(as_value, tree.leaves(v))))
 
@@ -403,26 +342,10 @@ def custom_root(
     leaves, treedef = tree.flatten(initial_guess)
     values = [as_value(x, "custom_root") for x in leaves]
     types = [v.type.strong() for v in values]
-    aux_defs: list[tree.TreeDef] = []
-
-    def residual(*xs: Array) -> Sequence[Any]:
-        ys, y_def = tree.flatten(f(tree.unflatten(treedef, xs)))
-        if y_def != treedef:
-            raise TreeError("custom_root: f must give the structure it takes", got=y_def, expected=treedef)
-        return ys
-
-    def solved(*xs: Array) -> Sequence[Any]:
-        result = solve(f, tree.unflatten(treedef, xs))
-        root, aux = result if has_aux else (result, None)
-        ys, y_def = tree.flatten(root)
-        if y_def != treedef:
-            raise TreeError("custom_root: solve must give a root like the guess", got=y_def, expected=treedef)
-        aux_leaves, aux_def = tree.flatten(aux)
-        aux_defs.append(aux_def)
-        return [*ys, *aux_leaves]
-
-    function, f_consts = stage(residual, types, "f").close_over()
-    program, solve_consts = stage(solved, types, "solve").close_over()
+    differs = "custom_root: f must give the structure it takes"
+    function, f_consts, _ = _staged(f, treedef, types, "f", differs)
+    differs = "custom_root: solve must give a root like the guess"
+    program, solve_consts, aux_def = _staged(lambda x: solve(f, x), treedef, types, "solve", differs, has_aux)
     out = root_op(
         *f_consts,
         *solve_consts,
@@ -433,4 +356,4 @@ def custom_root(
         tangent_solve=_TangentSolve(tangent_solve, treedef),
     )
     x = tree.unflatten(treedef, out[: len(values)])
-    return (x, tree.unflatten(aux_defs[0], out[len(values) :])) if has_aux else x
+    return (x, tree.unflatten(aux_def, out[len(values) :])) if has_aux else x

@@ -1,8 +1,9 @@
 """What `scan` and `while` share: how operands are split, and the rules that are the same for both.
 
-A loop's operands are consts of its test, consts of its body, the carry and xs; its results are the carry and ys. The
-body maps (consts..., carry..., slices of xs...) to (carry..., slices of ys...), the test (its consts..., carry...) to
-one boolean. A scan has a length and no test; a while has a test, and no xs and ys. Knows no loop by its name.
+A loop's operands are consts of its condition, consts of its body, the carry and xs; its results are the carry and ys.
+The body maps (consts..., carry..., slices of xs...) to (carry..., slices of ys...), the condition (its consts...,
+carry...) to one boolean. A scan has a length and no condition; a while has a condition, and no xs and ys. Knows no loop
+by its name.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar, final
 
 from nxjax.ops.base import move_batch
-from nxjax.ops.shape import broadcast_in_dim
+from nxjax.ops.reduce import reduce_or
+from nxjax.ops.select import select_leading
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays, Dims, Tangents
 from nxjax.trace.program import Program, Var, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
@@ -43,24 +45,24 @@ _SCAN: Final = ("body", "num_consts", "num_carry", "length", "reverse", "unroll"
 class Operands(NamedTuple, Generic[T]):
     """The operands of a loop, or something about each of them."""
 
-    test_consts: Sequence[T]
+    cond_consts: Sequence[T]
     consts: Sequence[T]
     carry: Sequence[T]
     xs: Sequence[T]
 
     @property
     def flat(self) -> tuple[T, ...]:
-        return (*self.test_consts, *self.body)
+        return (*self.cond_consts, *self.body_inputs)
 
     @property
-    def body(self) -> tuple[T, ...]:
+    def body_inputs(self) -> tuple[T, ...]:
         """Those that the body takes."""
         return (*self.consts, *self.carry, *self.xs)
 
     @property
-    def test(self) -> tuple[T, ...]:
-        """Those that the test takes."""
-        return (*self.test_consts, *self.carry)
+    def cond_inputs(self) -> tuple[T, ...]:
+        """Those that the condition takes."""
+        return (*self.cond_consts, *self.carry)
 
     def picked(self, mask: Operands[bool]) -> Operands[T]:
         """Those that ``mask`` marks."""
@@ -73,7 +75,7 @@ def negated(mask: Operands[bool]) -> Operands[bool]:
 
 @final
 class LoopParams(NamedTuple):
-    """The parameters of a loop. ``length``: how many turns it takes; None, where ``test`` says it."""
+    """The parameters of a loop. ``length``: how many turns it takes; None, where ``cond`` says it."""
 
     body: Program
     num_consts: int
@@ -81,33 +83,31 @@ class LoopParams(NamedTuple):
     length: int | None = None
     reverse: bool = False
     unroll: int = 1
-    test: Program | None = None
-    num_test_consts: int = 0
+    cond: Program | None = None
+    num_cond_consts: int = 0
 
     @staticmethod
     def of(params: Mapping[str, Any]) -> LoopParams:
         """The loop that an equation's parameters describe."""
         if "cond" not in params:
             return LoopParams(**params)
-        body, test = params["body"], params["cond"]
-        return LoopParams(
-            body, params["body_nconsts"], len(body.outputs), test=test, num_test_consts=params["cond_nconsts"]
-        )
+        body, n, m = params["body"], params["body_nconsts"], params["cond_nconsts"]
+        return LoopParams(body, n, len(body.outputs), cond=params["cond"], num_cond_consts=m)
 
     @property
     def params(self) -> dict[str, Any]:
         """The parameters of its equation."""
-        if self.test is None:
+        if self.cond is None:
             return dict(zip(_SCAN, self, strict=False))
         return {
-            "cond": self.test,
-            "cond_nconsts": self.num_test_consts,
+            "cond": self.cond,
+            "cond_nconsts": self.num_cond_consts,
             "body": self.body,
             "body_nconsts": self.num_consts,
         }
 
     def split(self, operands: Sequence[T]) -> Operands[T]:
-        first = self.num_test_consts
+        first = self.num_cond_consts
         second = first + self.num_consts
         last = second + self.num_carry
         return Operands(operands[:first], operands[first:second], operands[second:last], operands[last:])
@@ -130,21 +130,20 @@ class LoopParams(NamedTuple):
         self,
         operands: Operands[Any],
         body: Program | None = None,
-        test: Program | None = None,
+        cond: Program | None = None,
         reverse: bool | None = None,
     ) -> tuple[list[Any], dict[str, Any]]:
         """Operands and parameters of an equation: this loop of other ``operands``, programs or direction.
 
         What the programs hold becomes the first consts.
         """
-        test_consts, consts, carry, xs = operands
+        cond_consts, consts, carry, xs = operands
         body, held = (body or self.body).close_over()
-        test, test_held = test or self.test, ()
-        if test is not None:
-            test, test_held = test.close_over()
-        first, second = [*test_held, *test_consts], [*held, *consts]
+        cond = cond or self.cond
+        cond, cond_held = (None, ()) if cond is None else cond.close_over()
+        first, second = [*cond_held, *cond_consts], [*held, *consts]
         way = self.reverse if reverse is None else reverse
-        loop = LoopParams(body, len(second), len(carry), self.length, way, self.unroll, test, len(first))
+        loop = LoopParams(body, len(second), len(carry), self.length, way, self.unroll, cond, len(first))
         return [*first, *second, *carry, *xs], loop.params
 
     def fixed_point(
@@ -165,39 +164,39 @@ class LoopParams(NamedTuple):
 
     def narrowed(self, operands: Operands[bool], results: Sequence[bool]) -> LoopParams:
         """The loop with the operands and results that are marked only; nothing that is left needs the others."""
-        body, test = self.body, self.test
+        body, cond = self.body, self.cond
         return self._replace(
-            body=select_inputs_and_results(body, select_by_mask(body.inputs, operands.body), results),
+            body=select_inputs_and_results(body, select_by_mask(body.inputs, operands.body_inputs), results),
             num_consts=sum(operands.consts),
             num_carry=sum(operands.carry),
-            test=None
-            if test is None
-            else select_inputs_and_results(test, select_by_mask(test.inputs, operands.test), (True,)),
-            num_test_consts=sum(operands.test_consts),
+            cond=None
+            if cond is None
+            else select_inputs_and_results(cond, select_by_mask(cond.inputs, operands.cond_inputs), (True,)),
+            num_cond_consts=sum(operands.cond_consts),
         )
 
     def with_consts(self, carries: Mask, operands: Sequence[T]) -> tuple[LoopParams, Operands[T]]:
         """The loop whose ``carries``, that no turn changes, are the first consts of its programs; and its operands."""
         if not any(carries):
             return self, self.split(operands)
-        body, test, moves = self.body, self.test, [not c for c in carries]
+        body, cond, moves = self.body, self.cond, [not c for c in carries]
 
         def moved(x: Operands[Any]) -> Operands[Any]:
             first = select_by_mask(x.carry, carries)
-            test_consts = () if test is None else (*first, *x.test_consts)
-            return Operands(test_consts, (*first, *x.consts), select_by_mask(x.carry, moves), x.xs)
+            cond_consts = () if cond is None else (*first, *x.cond_consts)
+            return Operands(cond_consts, (*first, *x.consts), select_by_mask(x.carry, moves), x.xs)
 
         kept = (*moves, *(True,) * (len(body.outputs) - len(moves)))
         loop = self._replace(
-            body=select_inputs_and_results(body, moved(self.inside(body.inputs)).body, kept),
+            body=select_inputs_and_results(body, moved(self.inside(body.inputs)).body_inputs, kept),
             num_consts=self.num_consts + sum(carries),
             num_carry=sum(moves),
         )
-        if test is not None:
-            n = self.num_test_consts
-            inputs = moved(Operands(test.inputs[:n], (), test.inputs[n:], ())).test
+        if cond is not None:
+            n = self.num_cond_consts
+            inputs = moved(Operands(cond.inputs[:n], (), cond.inputs[n:], ())).cond_inputs
             loop = loop._replace(
-                test=select_inputs_and_results(test, inputs, (True,)), num_test_consts=n + sum(carries)
+                cond=select_inputs_and_results(cond, inputs, (True,)), num_cond_consts=n + sum(carries)
             )
         return loop, moved(self.split(operands))
 
@@ -205,15 +204,15 @@ class LoopParams(NamedTuple):
 class LoopOp(Nested):
     """The rules of a loop that its turns decide, and not what ends it."""
 
-    def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], **params: Any) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         loop = LoopParams.of(params)
         (pushed, varies), mask = loop.fixed_point(not_none_mask(tangents), lambda mask: _jvp_body(loop, mask))
         ts = [instantiate(t, x) if m else None for x, t, m in zip(primals, tangents, mask.flat, strict=True)]
         x, t = loop.split(primals), loop.split(ts)
-        # The test is boolean: it has no tangent.
+        # The condition is boolean: it has no tangent.
         groups = [(*a, *select_by_mask(b, m)) for a, b, m in zip(x[1:], t[1:], mask[1:], strict=True)]
-        test = loop.test and _ignoring_tangents(loop.test, loop.num_test_consts, tuple(mask.carry))
-        args, params = loop.bound(Operands(x.test_consts, *groups), body=pushed, test=test)
+        cond = loop.cond and _ignoring_tangents(loop.cond, loop.num_cond_consts, tuple(mask.carry))
+        args, params = loop.bound(Operands(x.cond_consts, *groups), body=pushed, cond=cond)
         out = Groups(self(*args, **params))
         moves, ys_vary = loop.results(varies)
         carry, carry_t = out.take(len(moves)), expand_by_mask(out.take(sum(mask.carry)), mask.carry)
@@ -223,42 +222,40 @@ class LoopOp(Nested):
             carry_t = [t if m else None for t, m in zip(carry_t, moves, strict=True)]
         return (*carry, *ys), (*carry_t, *ys_t)
 
-    def batch_axis(
-        self, axis_name: Any, size: int, args: Sequence[Array], dims: Sequence[int | None], **params: Any
-    ) -> tuple[Any, Any]:
+    def batch_axis(self, axis_name: Any, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         loop = LoopParams.of(params)
 
         def turn(mask: Operands[bool]) -> tuple[Any, Mask]:
             force = (*mask.carry, *(False,) * (len(loop.body.outputs) - loop.num_carry))
-            mapped, out = batch_program(loop.body, size, mask.body, force, axis_name)
-            test, varies = None, False
-            if loop.test is not None:
-                test, (varies,) = batch_program(loop.test, size, mask.test, None, axis_name)
-            return (mapped, out, test, varies), (True,) * loop.num_carry if varies else out[: loop.num_carry]
+            mapped, out = batch_program(loop.body, size, mask.body_inputs, force, axis_name)
+            cond, varies = None, False
+            if loop.cond is not None:
+                cond, (varies,) = batch_program(loop.cond, size, mask.cond_inputs, None, axis_name)
+            return (mapped, out, cond, varies), (True,) * loop.num_carry if varies else out[: loop.num_carry]
 
-        (mapped, out, test, varies), mask = loop.fixed_point(not_none_mask(dims), turn)
+        (mapped, out, cond, varies), mask = loop.fixed_point(not_none_mask(dims), turn)
         x, d = loop.split(args), loop.split(dims)
         operands = Operands(
-            batch_to_front(x.test_consts, d.test_consts, size),
+            batch_to_front(x.cond_consts, d.cond_consts, size),
             batch_to_front(x.consts, d.consts, size),
             [move_batch(x, d, size) if m else x for x, d, m in zip(x.carry, d.carry, mask.carry, strict=True)],
             [x if d is None else move_batch(x, d, size, 1) for x, d in zip(x.xs, d.xs, strict=True)],
         )
         if varies:
-            test, mapped = _elementwise(test, loop.num_test_consts, mapped, loop.num_consts)
-            operands = operands._replace(consts=(*operands.test_consts, *operands.consts))
-        args, params = loop.bound(operands, body=mapped, test=test)
+            cond, mapped = _elementwise(cond, loop.num_cond_consts, mapped, loop.num_consts)
+            operands = operands._replace(consts=(*operands.cond_consts, *operands.consts))
+        args, params = loop.bound(operands, body=mapped, cond=cond)
         ys_mask = loop.results(out)[1]
         return self(*args, **params), (*(0 if m else None for m in mask.carry), *(1 if m else None for m in ys_mask))
 
     def with_token(self, params: dict[str, Any], thread: Thread) -> tuple[dict[str, Any], int, int]:
         loop = LoopParams.of(params)
-        test, at = loop.test, loop.num_test_consts
-        if test is not None:
-            inputs = [*test.inputs[:at], Var(ArrayType((), dtypes.bool_)), *test.inputs[at:]]
-            test = select_inputs_and_results(test, inputs, (True,))
+        cond, at = loop.cond, loop.num_cond_consts
+        if cond is not None:
+            inputs = [*cond.inputs[:at], Var(ArrayType((), dtypes.bool_)), *cond.inputs[at:]]
+            cond = select_inputs_and_results(cond, inputs, (True,))
         body = thread(loop.body, loop.num_consts, 0)
-        loop = loop._replace(body=body, test=test, num_carry=loop.num_carry + 1)
+        loop = loop._replace(body=body, cond=cond, num_carry=loop.num_carry + 1)
         return loop.params, at + loop.num_consts, 0
 
 
@@ -275,7 +272,7 @@ def _jvp_body(loop: LoopParams, mask: Operands[bool]) -> tuple[tuple[Program, Ma
         for group, m in zip(loop.inside(body.in_types)[1:], mask[1:], strict=True):
             types += [*group, *(t.strong() for t in select_by_mask(group, m))]
 
-        def flat(*args: Array) -> Sequence[Array]:
+        def flat(*args: Array) -> Arrays:
             rest, xs, ts = Groups(args), list[Array](), list[Array | None]()
             for m in mask[1:]:
                 xs += rest.take(len(m))
@@ -288,50 +285,39 @@ def _jvp_body(loop: LoopParams, mask: Operands[bool]) -> tuple[tuple[Program, Ma
 
         return stage(flat, types, f"jvp({body.name})"), varies[0]
 
-    made = body.derive(("loop jvp", mask.body, loop.num_consts, loop.num_carry), make)
+    made = body.derive(("loop jvp", mask.body_inputs, loop.num_consts, loop.num_carry), make)
     return made, mask_or(mask.carry, made[1][: loop.num_carry])
 
 
-def _ignoring_tangents(test: Program, num_consts: int, mask: Mask) -> Program:
-    """``test`` with the carry's tangents as further inputs."""
+def _ignoring_tangents(cond: Program, num_consts: int, mask: Mask) -> Program:
+    """``cond`` with the carry's tangents as further inputs."""
 
     def make() -> Program:
-        n = len(test.inputs)
-        t_types = [t.strong() for t in select_by_mask(test.in_types[num_consts:], mask)]
-        return stage(lambda *xs: run(test, xs[:n]), [*test.in_types, *t_types], test.name)
+        n = len(cond.inputs)
+        t_types = [t.strong() for t in select_by_mask(cond.in_types[num_consts:], mask)]
+        return stage(lambda *xs: run(cond, xs[:n]), [*cond.in_types, *t_types], cond.name)
 
-    return test.derive(("loop jvp", num_consts, mask), make)
+    return cond.derive(("loop jvp", num_consts, mask), make)
 
 
-def _elementwise(test: Program, num_test_consts: int, body: Program, num_consts: int) -> tuple[Program, Program]:
-    """A loop that goes on while the batched ``test`` holds for any element, and keeps elements that are done.
+def _elementwise(cond: Program, num_cond_consts: int, body: Program, num_consts: int) -> tuple[Program, Program]:
+    """A loop that goes on while the batched ``cond`` holds for any element, and keeps elements that are done.
 
-    The body takes the test's consts before its own.
+    The body takes the condition's consts before its own.
     """
 
     def make() -> tuple[Program, Program]:
-        from nxjax.ops.reduce import reduce_or
+        def any_left(*xs: Array) -> Arrays:
+            return [reduce_or(run(cond, xs)[0], axes=(0,))]
 
-        def any_left(*xs: Array) -> Sequence[Array]:
-            return [reduce_or(run(test, xs)[0], axes=(0,))]
-
-        def step(*xs: Array) -> Sequence[Array]:
+        def step(*xs: Array) -> Arrays:
             rest = Groups(xs)
-            test_consts, consts, carry = rest.take(num_test_consts), rest.take(num_consts), rest.rest()
-            (going,) = run(test, [*test_consts, *carry])
+            cond_consts, consts, carry = rest.take(num_cond_consts), rest.take(num_consts), rest.rest()
+            (going,) = run(cond, [*cond_consts, *carry])
             new = run(body, [*consts, *carry])
-            return [_choose(going, y, x) for x, y in zip(carry, new, strict=True)]
+            return [select_leading(going, x, y) for x, y in zip(carry, new, strict=True)]
 
-        types = [*test.in_types[:num_test_consts], *body.in_types]
-        return stage(any_left, test.in_types, test.name), stage(step, types, body.name)
+        types = [*cond.in_types[:num_cond_consts], *body.in_types]
+        return stage(any_left, cond.in_types, cond.name), stage(step, types, body.name)
 
-    return body.derive(("loop elementwise", test, num_test_consts, num_consts), make)
-
-
-def _choose(which: Array, yes: Array, no: Array) -> Array:
-    """``yes`` where ``which`` holds, else ``no``; ``which`` has leading axes of them."""
-    from nxjax.ops.select import select_n
-
-    if which.shape != yes.shape:
-        which = broadcast_in_dim(which, shape=yes.shape, broadcast_dimensions=tuple(range(which.ndim)))
-    return select_n(which, no, yes)
+    return body.derive(("loop elementwise", cond, num_cond_consts, num_consts), make)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from nxjax.errors import AxisError, ParameterError, ShapeError
 from nxjax.ops.base import check_axis
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.shape import reshape, rev
-from nxjax.ops.slicing import concatenate
-from nxjax.ops.slicing import slice as slice_op
+from nxjax.ops.slicing import concatenate, part
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays
 from nxjax.transforms.control.scan import scan
 from nxjax.transforms.vmap import vmap
 
@@ -51,11 +50,11 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
     turns, rest = divmod(n, batch_size)
     parts: list[Any] = []
     if turns:
-        blocks = [reshape(_part(x, 0, 0, turns * batch_size), shape=(turns, batch_size, *x.shape[1:])) for x in values]
+        blocks = [reshape(part(x, 0, 0, turns * batch_size), shape=(turns, batch_size, *x.shape[1:])) for x in values]
         ys = map(vmap(f), tree.unflatten(treedef, blocks))
         parts.append(tree.map(lambda y: reshape(y, shape=(turns * batch_size, *y.shape[2:])), ys))
     if rest or not turns:
-        parts.append(vmap(f)(tree.unflatten(treedef, [_part(x, 0, turns * batch_size, n) for x in values])))
+        parts.append(vmap(f)(tree.unflatten(treedef, [part(x, 0, turns * batch_size, n) for x in values])))
     return parts[0] if len(parts) == 1 else tree.map(lambda *ys: concatenate(*ys, dimension=0), *parts)
 
 
@@ -95,7 +94,7 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
         )
     d = dims[0]
 
-    def combine(a: Sequence[Array], b: Sequence[Array]) -> list[Array]:
+    def combine(a: Arrays, b: Arrays) -> list[Array]:
         c = fn(tree.unflatten(treedef, a), tree.unflatten(treedef, b))
         return [as_value(x, "associative_scan") for x in tree.flatten_up_to(treedef, c, "associative_scan: result")]
 
@@ -107,22 +106,20 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
     return tree.unflatten(treedef, [_flipped(x, d) for x in found] if reverse else found)
 
 
-def _prefixes(
-    combine: Callable[[Sequence[Array], Sequence[Array]], list[Array]], xs: Sequence[Array], d: int
-) -> list[Array]:
+def _prefixes(combine: Callable[[Arrays, Arrays], list[Array]], xs: Arrays, d: int) -> list[Array]:
     n = xs[0].shape[d]
     if n < 2:
         return list(xs)
-    evens = [_part(x, d, 0, n, 2) for x in xs]
-    odds = [_part(x, d, 1, n, 2) for x in xs]
-    pairs = combine([_part(x, d, 0, n // 2) for x in evens], odds)
+    evens = [part(x, d, 0, n, 2) for x in xs]
+    odds = [part(x, d, 1, n, 2) for x in xs]
+    pairs = combine([part(x, d, 0, n // 2) for x in evens], odds)
     at_odds = _prefixes(combine, pairs, d)
-    firsts = [_part(x, d, 0, 1) for x in xs]
+    firsts = [part(x, d, 0, 1) for x in xs]
     if n == 2:
         at_evens = firsts
     else:
-        before = [_part(x, d, 0, (n - 1) // 2) for x in at_odds]
-        later = combine(before, [_part(x, d, 1, (n + 1) // 2) for x in evens])
+        before = [part(x, d, 0, (n - 1) // 2) for x in at_odds]
+        later = combine(before, [part(x, d, 1, (n + 1) // 2) for x in evens])
         at_evens = [concatenate(a, b, dimension=d) for a, b in zip(firsts, later, strict=True)]
     return [_interleaved(a, b, d) for a, b in zip(at_evens, at_odds, strict=True)]
 
@@ -131,15 +128,9 @@ def _interleaved(a: Array, b: Array, d: int) -> Array:
     """a0 b0 a1 b1 ...; ``a`` has as many elements as ``b``, or one more."""
     m = b.shape[d]
     lead, tail = a.shape[:d], a.shape[d + 1 :]
-    columns = [reshape(_part(x, d, 0, m), shape=(*lead, m, 1, *tail)) for x in (a, b)]
+    columns = [reshape(part(x, d, 0, m), shape=(*lead, m, 1, *tail)) for x in (a, b)]
     joined = reshape(concatenate(*columns, dimension=d + 1), shape=(*lead, 2 * m, *tail))
-    return joined if a.shape[d] == m else concatenate(joined, _part(a, d, m, m + 1), dimension=d)
-
-
-def _part(x: Array, d: int, start: int, stop: int, step: int = 1) -> Array:
-    starts, stops, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
-    starts[d], stops[d], steps[d] = start, stop, step
-    return slice_op(x, start_indices=tuple(starts), limit_indices=tuple(stops), strides=tuple(steps))
+    return joined if a.shape[d] == m else concatenate(joined, part(a, d, m, m + 1), dimension=d)
 
 
 def _flipped(x: Array, d: int) -> Array:

@@ -7,7 +7,6 @@ the program's own ops.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
@@ -15,9 +14,8 @@ import numpy as np
 from nxjax.errors import DtypeError
 from nxjax.ops.base import check_counted_axes, equal_shapes, eval_by_expand, require
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
-from nxjax.ops.slicing import concatenate
-from nxjax.ops.slicing import slice as slice_op
-from nxjax.trace.core import Array, Op
+from nxjax.ops.slicing import concatenate, part
+from nxjax.trace.core import Array, Arrays, Op
 from nxjax.trace.program import Program, run
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.vmap import vmap
@@ -69,9 +67,13 @@ class Reduce(Op):
         rows: list[Array] = [reshape(transpose(x, permutation=order), shape=(count, size)) for x in xs]
         while count > 1:
             even = count - count % 2
-            joined = _combined(computation, [_rows(x, 0, even, 2) for x in rows], [_rows(x, 1, even, 2) for x in rows])
+            joined = _combined(
+                computation, [part(x, 0, 0, even, 2) for x in rows], [part(x, 0, 1, even, 2) for x in rows]
+            )
             if count % 2:
-                joined = [concatenate(y, _rows(x, even, count), dimension=0) for y, x in zip(joined, rows, strict=True)]
+                joined = [
+                    concatenate(y, part(x, 0, even, count), dimension=0) for y, x in zip(joined, rows, strict=True)
+                ]
             rows, count = joined, count // 2 + count % 2
         totals: list[Array] = [broadcast_in_dim(s, shape=(1, size), broadcast_dimensions=()) for s in starts]
         if count:
@@ -86,7 +88,7 @@ class Reduce(Op):
         )
 
 
-def _combined(computation: Program, left: Sequence[Array], right: Sequence[Array]) -> list[Array]:
+def _combined(computation: Program, left: Arrays, right: Arrays) -> list[Array]:
     """The program on arrays of one shape, element by element."""
     shape = left[0].shape
     size = math.prod(shape)
@@ -94,16 +96,11 @@ def _combined(computation: Program, left: Sequence[Array], right: Sequence[Array
         return list(left)
     flat = [reshape(x, shape=(size,)) for x in (*left, *right)]
 
-    def combined(*scalars: Array) -> Sequence[Array]:
+    def combined(*scalars: Array) -> Arrays:
         return run(computation, scalars)
 
     ys = vmap(combined, axis_size=size)(*flat)
     return [reshape(y, shape=shape) for y in ys]
-
-
-def _rows(x: Array, start: int, stop: int, step: int = 1) -> Array:
-    limit = max(start, stop)
-    return slice_op(x, start_indices=(start, 0), limit_indices=(limit, x.shape[1]), strides=(step, 1))
 
 
 reduce = Reduce()

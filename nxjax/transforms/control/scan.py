@@ -12,15 +12,18 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.config import config
-from nxjax.errors import CarryTypeError, ParameterError, ShapeError, TreeError, described
+from nxjax.errors import CarryTypeError, ParameterError, ShapeError
 from nxjax.ops.base import NDArray, check_carry, check_count, check_operands, require, zeros
+from nxjax.ops.shape import reshape
+from nxjax.ops.slicing import concatenate, row
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.boundary import api_boundary
-from nxjax.trace.core import Array, Linear, use
+from nxjax.trace.core import Array, Arrays, Linear, Tangents, use
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, Var, run
 from nxjax.trace.types import ArrayType
+from nxjax.transforms.auxiliary import pair_given
 from nxjax.transforms.control.carry import stage_loop_body
 from nxjax.transforms.control.loop import LoopOp, LoopParams, Operands, negated
 from nxjax.transforms.control.scan_bodies import partial_eval_body, transpose_body
@@ -47,14 +50,7 @@ class Scan(LoopOp):
     aliases = {"jaxpr": "body"}
 
     def infer(
-        self,
-        *types: ArrayType,
-        body: Program,
-        num_consts: int,
-        num_carry: int,
-        length: int,
-        reverse: bool,
-        unroll: int,
+        self, *types: ArrayType, body: Program, num_consts: int, num_carry: int, length: int, reverse: bool, unroll: int
     ) -> tuple[ArrayType, ...]:
         check_count(self, "num_consts", num_consts, len(types))
         check_count(self, "num_carry", num_carry, len(types) - num_consts)
@@ -78,12 +74,12 @@ class Scan(LoopOp):
                 column[i, ...] = y
         return (*carry, *columns)
 
-    def partial_eval(self, trace: PartialTrace, args: Sequence[Array], known: Mask, **params: Any) -> tuple[Array, ...]:
+    def partial_eval(self, trace: PartialTrace, args: Arrays, known: Mask, **params: Any) -> tuple[Array, ...]:
         loop = LoopParams.of(params)
         cut = partial_eval_body(loop, known)
         x = loop.split(args)
         early, late = x.picked(cut.mask), x.picked(negated(cut.mask))
-        out: Sequence[Array] = ()
+        out: Arrays = ()
         if cut.value.outputs or cut.value.effect:
             out = trace.outside(self, *loop.bound(early, body=cut.value))
         n = sum(cut.known_out)
@@ -96,11 +92,11 @@ class Scan(LoopOp):
         late = late._replace(consts=(*hoisted, *late.consts), xs=(*(early.xs[i] for i in cut.xs), *out[n:], *late.xs))
         return tuple(merge_by_mask(out, trace.write(self, *loop.bound(late, body=cut.rest)), cut.known_out))
 
-    def transpose(self, cts: Sequence[Array | None], *args: Any, **params: Any) -> Sequence[Array | None]:
+    def transpose(self, cts: Tangents, *args: Any, **params: Any) -> Tangents:
         loop = LoopParams.of(params)
         given = tuple(isinstance(x, Linear) for x in args)
         _, linear = loop.fixed_point(
-            given, lambda m: (None, mask_or(m.carry, dependent_results(loop.body, m.body)[: loop.num_carry]))
+            given, lambda m: (None, mask_or(m.carry, dependent_results(loop.body, m.body_inputs)[: loop.num_carry]))
         )
         x, known = loop.split(args), negated(linear)
         steps = self._known_carries(loop, x, known)
@@ -117,7 +113,7 @@ class Scan(LoopOp):
         every = expand_by_mask(self(*inputs, **params), linear.flat)
         return [ct if g else None for ct, g in zip(every, given, strict=True)]
 
-    def _known_carries(self, loop: LoopParams, x: Operands[Any], known: Operands[bool]) -> Sequence[Array]:
+    def _known_carries(self, loop: LoopParams, x: Operands[Any], known: Operands[bool]) -> Arrays:
         """What the carries that are ``known`` hold at the start of each step; found by running them alone."""
         if not any(known.carry):
             return []
@@ -127,11 +123,11 @@ class Scan(LoopOp):
             after, before = body.outputs[: loop.num_carry], loop.inside(body.inputs).carry
             outputs = [*select_by_mask(after, known.carry), *select_by_mask(before, known.carry)]
             wanted = {a for a in outputs if isinstance(a, Var)}
-            inputs = select_by_mask(body.inputs, known.body)
+            inputs = select_by_mask(body.inputs, known.body_inputs)
             equations = required_equations(body.equations, wanted, set(inputs))
             return Program(inputs, equations, outputs, body.constvars, body.values, f"known({body.name})")
 
-        alone = loop.body.derive(("scan known", known.body, loop.num_consts, loop.num_carry), make)
+        alone = loop.body.derive(("scan known", known.body_inputs, loop.num_consts, loop.num_carry), make)
         args, params = loop.bound(x.picked(known), body=alone)
         return self(*args, **params)[sum(known.carry) :]
 
@@ -239,18 +235,12 @@ def scan(
     slices = [s.type.with_shape(s.shape[1:]) for s in sequences]
     y_defs: list[tree.TreeDef] = []
 
-    def step(carry: Any, slice_leaves: Sequence[Array]) -> tuple[Any, list[Any]]:
+    def step(carry: Any, slice_leaves: Arrays) -> tuple[Any, list[Any]]:
         result = f(carry, tree.unflatten(x_def, slice_leaves))
-        if not (isinstance(result, (tuple, list)) and len(result) == 2):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TreeError(
-                "scan: the function must give a pair",
-                got=described(result),
-                expected="(carry, y)",
-                fix="return carry, None",
-            )
-        ys, y_def = tree.flatten(result[1])
+        carry, y = pair_given("scan: the function", result, "(carry, y)", "return carry, None")
+        ys, y_def = tree.flatten(y)
         y_defs[:] = [y_def]
-        return result[0], ys
+        return carry, ys
 
     carry, carry_def, program = stage_loop_body("scan", CarryTypeError, init, slices, step, _name(f))
     opened, consts = program.close_over()
@@ -276,7 +266,7 @@ def scan(
 
 
 def scan_program(
-    body: Program, consts: Sequence[Array], carry: Sequence[Array], xs: Sequence[Array], *, length: int, **how: Any
+    body: Program, consts: Arrays, carry: Arrays, xs: Arrays, *, length: int, **how: Any
 ) -> tuple[Array, ...]:
     """The final carry and ys of a body that is a program; ``how``: reverse, unroll."""
     args, params = LoopParams(body, len(consts), len(carry), length, **how).bound(Operands((), consts, carry, xs))
@@ -286,21 +276,12 @@ def scan_program(
 def _step_by_step(
     f: Callable[[Any, Any], tuple[Any, Any]],
     carry: Any,
-    sequences: Sequence[Array],
+    sequences: Arrays,
     x_def: tree.TreeDef,
     n: int,
     reverse: bool,
 ) -> tuple[Any, Any]:
     """`scan` as a Python loop, so that every step can be looked at."""
-    from nxjax.ops.shape import reshape
-    from nxjax.ops.slicing import concatenate
-    from nxjax.ops.slicing import slice as slice_op
-
-    def row(x: Array, i: int) -> Array:
-        rest = x.shape[1:]
-        taken = slice_op(x, start_indices=(i, *(0,) * len(rest)), limit_indices=(i + 1, *rest), strides=None)
-        return reshape(taken, shape=rest)
-
     ys: list[Any] = [None] * n
     for i in reversed(range(n)) if reverse else range(n):
         carry, ys[i] = f(carry, tree.unflatten(x_def, [row(s, i) for s in sequences]))
@@ -316,7 +297,7 @@ def _name(f: Any) -> str:
     return getattr(f, "__name__", "body")
 
 
-def _length(sequences: Sequence[Array], xs: Any, given: int | None) -> int:
+def _length(sequences: Arrays, xs: Any, given: int | None) -> int:
     names = tree.path_names(xs, "xs")
     for name, s in zip(names, sequences, strict=True):
         if not s.shape:

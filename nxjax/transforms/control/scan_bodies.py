@@ -5,12 +5,11 @@ Each is a program kept with the body, in the order of operands that `Scan` has: 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple, final
 
 from nxjax.ops.arithmetic import add
 from nxjax.ops.base import zeros
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays
 from nxjax.trace.program import Literal, Program, Var
 from nxjax.trace.stage import stage
 from nxjax.transforms.control.loop import LoopParams, Operands, negated
@@ -57,7 +56,7 @@ def _cut(loop: LoopParams, known: Mask) -> CutBody:
 
     def turn(mask: Operands[bool]) -> tuple[Halves, Mask]:
         late = (*(not k for k in mask.carry), *free)
-        halves = partial_eval(body, mask.body, unknown_out=late)
+        halves = partial_eval(body, mask.body_inputs, unknown_out=late)
         return halves, halves.known_out[: loop.num_carry]
 
     halves, mask = loop.fixed_point(known, turn)
@@ -105,12 +104,12 @@ def transpose_body(loop: LoopParams, linear: Operands[bool], nonzero: Mask) -> P
     (cts of linear consts, of carry; cts of linear slices)."""
     body, known, inner = loop.body, negated(linear), loop.inside(loop.body.inputs)
 
-    def flat(*args: Array) -> Sequence[Array]:
+    def flat(*args: Array) -> Arrays:
         rest = Groups(args)
         k_consts = rest.take(sum(known.consts))
         ct_consts, ct_carry = rest.take(sum(linear.consts)), rest.take(sum(linear.carry))
         k_xs, k_carry = rest.take(sum(known.xs)), rest.take(sum(known.carry))
-        values = expand_by_mask([*k_consts, *k_carry, *k_xs], known.body)
+        values = expand_by_mask([*k_consts, *k_carry, *k_xs], known.body_inputs)
         found = loop.inside(
             backward_pass(
                 body, values, [*expand_by_mask(ct_carry, linear.carry), *expand_by_mask(rest.rest(), nonzero)]
@@ -136,4 +135,4 @@ def transpose_body(loop: LoopParams, linear: Operands[bool], nonzero: Mask) -> P
         ]
         return stage(flat, types, f"transpose({body.name})")
 
-    return body.derive(("scan transpose", linear.body, nonzero, loop.num_consts, loop.num_carry), make)
+    return body.derive(("scan transpose", linear.body_inputs, nonzero, loop.num_consts, loop.num_carry), make)

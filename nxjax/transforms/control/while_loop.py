@@ -14,12 +14,15 @@ import numpy as np
 
 from nxjax.config import config
 from nxjax.errors import CarryTypeError, DtypeError, ParameterError, ProgramError, ShapeError, TracerBoolConversionError
+from nxjax.ops.arithmetic import add
 from nxjax.ops.base import NDArray, check_carry, check_count, check_operands
 from nxjax.ops.collectives import as_varying
+from nxjax.ops.compare import lt
+from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes, tree
-from nxjax.trace.array import DeviceArray, as_value
+from nxjax.trace.array import DeviceArray, as_value, wrap
 from nxjax.trace.boundary import api_boundary
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Arrays
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
@@ -64,30 +67,32 @@ class While(LoopOp):
     def eval(self, *xs: NDArray, **params: Any) -> tuple[NDArray, ...]:
         loop = LoopParams.of(params)
         x = loop.split(xs)
-        while evaluate(params["cond"], x.test)[0]:
-            x = x._replace(carry=evaluate(loop.body, x.body))
+        while evaluate(params["cond"], x.cond_inputs)[0]:
+            x = x._replace(carry=evaluate(loop.body, x.body_inputs))
         return tuple(x.carry)
 
-    def partial_eval(self, trace: PartialTrace, args: Sequence[Array], known: Mask, **params: Any) -> tuple[Array, ...]:
+    def partial_eval(self, trace: PartialTrace, args: Arrays, known: Mask, **params: Any) -> tuple[Array, ...]:
         loop = LoopParams.of(params)
-        body, test = loop.body, params["cond"]
+        body, cond = loop.body, params["cond"]
         # How many values the unknown carries will need is not known, so nothing is kept: the staged loop finds the
         # known ones again beside them. It can be run forwards, and not transposed.
-        _, mask = loop.fixed_point(known, lambda m: (None, mask_and(m.carry, partial_eval(body, m.body).known_out)))
-        if not all((*mask.test_consts, *partial_eval(test, mask.test).known_out)):
+        _, mask = loop.fixed_point(
+            known, lambda m: (None, mask_and(m.carry, partial_eval(body, m.body_inputs).known_out))
+        )
+        if not all((*mask.cond_consts, *partial_eval(cond, mask.cond_inputs).known_out)):
             mask = mask._replace(carry=(False,) * loop.num_carry)
         ready, x = mask.carry, loop.split(args)
         # What every step hands on as it is needs no loop.
         still = loop.constant()
         late = ()
-        if not all(mask_or(ready, still)) or partial_eval(body, mask.body).unknown.effect:
+        if not all(mask_or(ready, still)) or partial_eval(body, mask.body_inputs).unknown.effect:
             late = trace.write(self, args, params)
-        out: Sequence[Array] = ()
+        out: Arrays = ()
         if any(ready):
-            cut = partial_eval(body, mask.body, unknown_out=tuple(not r for r in ready)).known
+            cut = partial_eval(body, mask.body_inputs, unknown_out=tuple(not r for r in ready)).known
             cut = select_inputs_and_results(cut, cut.inputs, [i < sum(ready) for i in range(len(cut.outputs))])
-            test = select_inputs_and_results(test, select_by_mask(test.inputs, mask.test), (True,))
-            out = trace.outside(self, *loop.bound(x.picked(mask), body=cut, test=test))
+            cond = select_inputs_and_results(cond, select_by_mask(cond.inputs, mask.cond_inputs), (True,))
+            out = trace.outside(self, *loop.bound(x.picked(mask), body=cut, cond=cond))
         computed = expand_by_mask(out, ready)
         return tuple(
             y if r else x if s else late[k]
@@ -102,10 +107,10 @@ class While(LoopOp):
         types = tuple(y.type for y in carry)
 
         def test(b: Any, *state: Any) -> Any:
-            return b.program(params["cond"], x._replace(carry=state[: len(out)]).test)
+            return b.program(params["cond"], x._replace(carry=state[: len(out)]).cond_inputs)
 
         def turn(b: Any, *state: Any) -> Any:
-            return [*b.program(loop.body, x._replace(carry=state[: len(out)]).body), *state[len(out) :]]
+            return [*b.program(loop.body, x._replace(carry=state[: len(out)]).body_inputs), *state[len(out) :]]
 
         return b.op("stablehlo.while", carry, types, regions=[(types, test), (types, turn)])[: len(out)]
 
@@ -140,7 +145,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         if known:
             return init_val
 
-    def step(carry: Any, _: Sequence[Array]) -> tuple[Any, list[Any]]:
+    def step(carry: Any, _: Arrays) -> tuple[Any, list[Any]]:
         return body_fun(carry), []
 
     name = getattr(body_fun, "__name__", "body")
@@ -168,7 +173,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     cond, cond_consts = cond.close_over()
     body, body_consts = body.close_over()
     # What every step hands on as it is, the loop need not carry: it has the gradient of a value that no loop touched.
-    loop = LoopParams(body, len(body_consts), len(carry), test=cond, num_test_consts=len(cond_consts))
+    loop = LoopParams(body, len(body_consts), len(carry), cond=cond, num_cond_consts=len(cond_consts))
     same = loop.constant()
     loop, operands = loop.with_consts(same, [*cond_consts, *body_consts, *carry])
     args, params = loop.bound(operands)
@@ -235,8 +240,6 @@ def fori_loop(
         raise ParameterError("fori_loop: unroll needs bounds that are known while tracing", got=unroll)
 
     def test(carry: Any) -> Any:
-        from nxjax.ops.compare import lt
-
         return lt(carry[0], carry[1])
 
     def step(carry: Any) -> Any:
@@ -267,15 +270,10 @@ def _same_shapes(value: Any, after: Any) -> Any:
 
 
 def _next(i: Array) -> Array:
-    from nxjax.ops.arithmetic import add
-    from nxjax.trace.array import wrap
-
     return add(i, wrap(np.ones((), i.dtype), weak=i.type.weak))
 
 
-def _one_dtype(bounds: Sequence[Array]) -> list[Array]:
-    from nxjax.ops.convert import convert_element_type
-
+def _one_dtype(bounds: Arrays) -> list[Array]:
     weak = [x.type.weak for x in bounds]
     if weak[0] == weak[1]:
         raise DtypeError(

@@ -9,7 +9,8 @@ import nxjax as nx
 from nxjax.backends.xla.executable import XlaExecutable, compile_text
 from nxjax.backends.xla.rows import ROWS
 from nxjax.lower.stablehlo.builder import lower
-from nxjax.ops.conv import conv_dimension_numbers, conv_general_dilated
+from nxjax.ops.conv import conv_general_dilated
+from nxjax.ops.dimension_numbers import conv_dimension_numbers
 from nxjax.ops.window import select_and_scatter_add
 
 

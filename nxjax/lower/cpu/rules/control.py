@@ -113,12 +113,12 @@ def while_(b: Builder, e: Equation, *xs: Any) -> Sequence[Any]:
     """The body, as long as the condition says."""
     loop = LoopParams.of(e.params)
     x = loop.split(xs)
-    test_consts = [_given(b, c) for c in x.test_consts]
+    cond_consts = [_given(b, c) for c in x.cond_consts]
     consts = [_given(b, c) for c in x.consts]
     carries = _carried(b, x.carry, loop.body.out_types)
     flag = View(Ref(Buffer(1, "temp")), (), (), np.dtype(np.bool_))
     with _body(b) as condition:
-        (more,) = inline(b, e.params["cond"], [*test_consts, *carries])
+        (more,) = inline(b, e.params["cond"], [*cond_consts, *carries])
         b.equation = e
         _write(b, b.view(more), flag)
     with _body(b) as steps:

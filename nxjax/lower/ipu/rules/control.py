@@ -33,10 +33,10 @@ def while_(b: Builder, e: Equation, *xs: View) -> tuple[View, ...]:
     operands = operands._replace(carry=[kept(b, x) for x in operands.carry])
     predicate = b.variable((1,), np.bool_, None, b.fresh("predicate"))
     with b.block() as condition:
-        (test,) = b.program(e.params["cond"], operands.test)
+        (test,) = b.program(e.params["cond"], operands.cond_inputs)
         copied(b, [(b.reshaped(test, (1,)), predicate.view())])
     with b.block() as body:
-        assign(b, b.program(loop.body, operands.body), operands.carry)
+        assign(b, b.program(loop.body, operands.body_inputs), operands.carry)
     b.steps.append(While(tuple(condition), predicate, tuple(body), b.source, trip_count(e)))
     return tuple(operands.carry)
 

@@ -15,7 +15,7 @@ def _while(b: Builder, out: Any, *xs: Value, **params: Any) -> Sequence[Value]:
     loop = LoopParams.of(params)
     operands = loop.split(xs)
     for _ in range(b.unroll + 1):
-        more = b.program(params["cond"], operands.test)[0].scalar()
+        more = b.program(params["cond"], operands.cond_inputs)[0].scalar()
         if more is None:
             raise Unsupported(
                 "the number of its steps is data, and NPU graphs have no loops",
@@ -23,7 +23,7 @@ def _while(b: Builder, out: Any, *xs: Value, **params: Any) -> Sequence[Value]:
             )
         if not more:
             return operands.carry
-        operands = operands._replace(carry=b.program(loop.body, operands.body))
+        operands = operands._replace(carry=b.program(loop.body, operands.body_inputs))
     raise _too_long(b)
 
 

@@ -9,7 +9,8 @@ from nxjax.backends.cpu.interpret import TapeInterpreter
 from nxjax.kernels.cpu import isa, knobs
 from nxjax.lower.cpu.lower import lower
 from nxjax.lower.cpu.tape import Call, HostStep, walk
-from nxjax.ops.conv import ConvDimensionNumbers, conv_general_dilated
+from nxjax.ops.conv import conv_general_dilated
+from nxjax.ops.dimension_numbers import ConvDimensionNumbers
 from tests.lower.cpu.rules.windows import DTYPES, NAMES, close, compiled, convolution, numbers
 
 LAST = ("NHWC", "HWIO", "NHWC")

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from nxjax.kernels.cpu import isa
-from nxjax.ops.conv import ConvDimensionNumbers, conv_general_dilated
+from nxjax.ops.conv import conv_general_dilated
+from nxjax.ops.dimension_numbers import ConvDimensionNumbers
 from nxjax.ops.window import reduce_window_max, reduce_window_min, reduce_window_sum
 from tests.lower.cpu.rules.windows import DTYPES, close, compiled, numbers
 

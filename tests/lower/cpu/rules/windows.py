@@ -6,7 +6,7 @@ import numpy as np
 from nxjax.config import config
 from nxjax.errors import NxError
 from nxjax.kernels.cpu import isa
-from nxjax.ops.conv import ConvDimensionNumbers
+from nxjax.ops.dimension_numbers import ConvDimensionNumbers
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace.types import ArrayType
 from tests.lower.cpu.rules.equal import results

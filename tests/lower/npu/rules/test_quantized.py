@@ -12,7 +12,7 @@ from nxjax.errors import ProgramError, UnsupportedOpsError
 from nxjax.lower.npu.interpret import interpret
 from nxjax.lower.npu.rules.elementwise import keeps_order
 from nxjax.lower.npu.rules.quantized import activation_of
-from nxjax.ops.conv import conv_dimension_numbers
+from nxjax.ops.dimension_numbers import conv_dimension_numbers
 from nxjax.ops.quant_elementwise import qadd, qmul, qsub, qunary
 from nxjax.ops.quant_grid import Grid, asymmetric, symmetric
 from nxjax.ops.quant_products import qconv, qdot, qmatmul
