@@ -40,4 +40,6 @@ EQUIVALENT: Final[dict[str, str]] = {
     "b8e759f8ea": "inputs are filled up to whole vectors: one less makes as many turns, and nobody reads the number",
     "0d8f6938f4": "what is rescaled lies in the range of int32, where a shift by 0 changes nothing",
     "d02a3690ac": "where no setting asks for anything, jit is not switched off: what is asked first is quicker",
+    "d98f9d0ed7": "a page more, whose bytes are looked at afterwards like those of the last page",
+    "ac06b117d2": "without a batch the number of a pixel is below the outermost size, whose remainder changes nothing",
 }
