@@ -191,7 +191,7 @@ class ConvDimensionNumbers:
 
 
 def conv_dimension_numbers(
-    lhs_shape: Sequence[int], rhs_shape: Sequence[int], dimension_numbers: Any = None
+    lhs_shape: Sequence[int], rhs_shape: Sequence[int], dimension_numbers: Any
 ) -> ConvDimensionNumbers:
     """``dimension_numbers`` in the form that ops take.
 
