@@ -69,8 +69,9 @@ class Record:
     when: str = field(default_factory=lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
 
     def __post_init__(self) -> None:
-        said = " ".join(self.answer.split())
-        object.__setattr__(self, "answer", said if len(said) <= _WORDS else said[:_WORDS] + "...")
+        for name in ("tool", "command", "answer"):
+            said = " ".join("".join(c if c.isprintable() else " " for c in getattr(self, name)[: 8 * _WORDS]).split())
+            object.__setattr__(self, name, said if len(said) <= _WORDS else said[:_WORDS] + "...")
 
     @property
     def answered(self) -> bool:
@@ -101,11 +102,14 @@ def label(records: Iterable[Record], files: Mapping[str, bytes], on_chip: bool |
     held = {digest(data) for data in files.values()}
     # What runs here may run the program that the files were written from: it claims nothing of a vendor's tool.
     counted = [r for r in records if held.issuperset(r.took) and (r.took or r.by in ("own-model", "host"))]
-    earned: set[Label] = {_EARNED[r.by] for r in counted if r.act == "ran" and r.by in _EARNED}
+    # What a compiler gave is part of what runs: where it is another file by now, a run says nothing of it.
+    whole = all(held.issuperset(r.gave) for r in counted if r.act == "compiled")
+    earned: set[Label] = {_EARNED[r.by] for r in counted if whole and r.act == "ran" and r.by in _EARNED}
     compiled = any(
         r.act == "compiled" and r.by in ("vendor-compiler", "chip") and held.issuperset(r.gave) for r in counted
     )
-    if compiled and on_chip:
+    failed = any(r.act == "compiled" and r.status for r in counted)
+    if compiled and on_chip and not failed:
         earned.add("vendor-compiled")
     if earned:
         return min(earned, key=LABELS.index)

@@ -21,6 +21,7 @@ from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.placement import place
 from nxjax.lower.placement import UNKNOWN, Cost, Placement, Verdict
 from nxjax.ops.base import NDArray
+from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Equation, Program
 from nxjax.trace.types import Shape
 from nxjax.transforms.inline import inlined
@@ -111,16 +112,20 @@ class Build:
         said = ": ".join(filter(None, (error.what, str(error.got or ""))))
         self.record(act, by, tool, took=took, command=error.command, status=error.status, answer=said)
 
-    def execute(self, args: Sequence[NDArray], shapes: Sequence[Shape]) -> list[NDArray]:
-        """Run it, and note the first run that gave results of these shapes.
+    def execute(self, args: Sequence[NDArray], shapes: Sequence[Shape], dtypes: Sequence[DType] = ()) -> list[NDArray]:
+        """Run it, and note the first run that gave results of these shapes, and whole numbers where these are wanted.
 
         Raises:
-            ExecutionError: the results are of other shapes.
+            ExecutionError: the results are of other shapes, or no whole numbers where these are stored.
         """
         assert self.runner is not None
         results = [np.asarray(y) for y in self.runner.run(args)]
         if (given := [y.shape for y in results]) != list(shapes):
             raise ExecutionError(f"{self.runs_on} gave results of other shapes", got=given, expected=list(shapes))
+        if wrong := [
+            f"{y.dtype} for {t}" for y, t in zip(results, dtypes, strict=False) if _whole(t) and not _whole(y.dtype)
+        ]:
+            raise ExecutionError(f"{self.runs_on} gave results of other dtypes", got=", ".join(wrong))
         if not any(r.act == "ran" for r in self.evidence):
             types = ", ".join(f"{y.dtype}{list(y.shape)}" for y in results)
             gave = tuple(digest(np.ascontiguousarray(y).tobytes()) for y in results)
@@ -133,9 +138,19 @@ class Build:
         A build has files, and what is placed on the word of the vendor's tool has a record of what that tool said.
         """
         vendor = any(r.decided_by == "vendor" for r in self.placements)
-        if not self.files or (vendor and not any(r.answered for r in self.evidence)):
-            got = "no files" if not self.files else "ops that the vendor's tool placed, and no record of that tool"
+        held = {digest(data) for data in self.files.values()}
+        told = any(r.answered and r.act != "ran" and r.took and held.issuperset(r.took) for r in self.evidence)
+        if not self.files or (vendor and not told):
+            got = (
+                "no files"
+                if not self.files
+                else "ops that the vendor's tool placed, and no record of that tool and these files"
+            )
             raise ExecutionError(f"{name}: the target's adapter is at fault", got=got, expected="files, and records")
+
+
+def _whole(dtype: DType) -> bool:
+    return dtype.kind in "biu" or "int" in dtype.name
 
 
 class Analysis(Protocol):

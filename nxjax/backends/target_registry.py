@@ -64,7 +64,7 @@ def _classes() -> dict[str, type[AnyTarget]]:
         where = f"entry point {entry.name!r}: {entry.value}"
         try:
             loaded = _checked(entry.load(), where)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             # Whatever a package raises: the other targets do not depend on it.
             why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
             warnings.warn(f"{where} is left out of the targets: {why}", RuntimeWarning, stacklevel=2)

@@ -10,16 +10,20 @@ import contextlib
 import os
 import shlex
 import signal
+import stat
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, final
+from typing import IO, Final, final
 
 from nxjax.errors import ExecutionError
 
 # Seconds; the largest networks take vendors' compilers minutes.
 TIMEOUT: Final = 1800.0
+# Bytes of each stream that are kept.
+_PRINTED: Final = 4 << 20
 
 
 @final
@@ -71,32 +75,58 @@ def ask(
     shown = shlex.join(Path(command[0]).name if i == 0 else word for i, word in enumerate(command))
     shown = shown.replace(f"{os.fspath(folder)}/", "").replace(os.fspath(folder), ".")
     seconds = TIMEOUT if seconds is None else seconds
-    try:
-        process = subprocess.Popen(
-            command, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, errors="replace", start_new_session=True,
-        )  # fmt: skip
-    except (OSError, ValueError) as error:
-        return ToolAnswer(shown, None, "", "", f"it cannot be started: {error}")
-    try:
-        out, err = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        _end(process)
-        out, err = process.communicate()
-        return ToolAnswer(shown, None, out, err, f"it took longer than {seconds:g} s")
-    except BaseException:
-        _end(process)
-        process.wait()
-        raise
-    code = process.returncode
+    # Files instead of pipes: what a tool leaves running in the background may keep a pipe open for ever.
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        try:
+            process = subprocess.Popen(
+                command, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+            )
+        except (OSError, ValueError) as error:
+            return ToolAnswer(shown, None, "", "", f"it cannot be started: {error}")
+        try:
+            code: int | None = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            _end(process)
+        said = _tail(out), _tail(err)
+    if code is None:
+        return ToolAnswer(shown, None, *said, f"it took longer than {seconds:g} s")
     if not code:
-        return ToolAnswer(shown, code, out, err, "")
-    how = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
-    return ToolAnswer(shown, code, out, err, f"it ended with {how}")
+        return ToolAnswer(shown, code, *said, "")
+    return ToolAnswer(shown, code, *said, f"it ended with {_how(code)}")
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _how(code: int) -> str:
+    """An exit status in words."""
+    if code >= 0:
+        return f"status {code}"
+    with contextlib.suppress(ValueError):
+        return f"signal {signal.Signals(-code).name}"
+    return f"signal {-code}"
+
+
+def _tail(file: IO[bytes]) -> str:
+    """The end of what was printed: a tool may print without end."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - _PRINTED))
+    return file.read().decode(errors="replace")
+
+
+def read(path: str | os.PathLike[str]) -> bytes:
+    """A file that a tool was asked to leave.
+
+    Raises:
+        OSError: there is none, or it is no regular file: a link, a pipe or a device is nothing that was made.
+    """
+    if not stat.S_ISREG(os.lstat(path).st_mode):
+        raise OSError(f"{Path(path).name} is no regular file")
+    return Path(path).read_bytes()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
     """Kill a process with all that it started, where the system has groups of processes."""
     with contextlib.suppress(ProcessLookupError, PermissionError, AttributeError):
         os.killpg(process.pid, signal.SIGKILL)
     process.kill()
+    process.wait()

@@ -135,14 +135,16 @@ class Artifact:
     def verify(self, inputs: Sequence[NDArray]) -> None:
         """Run the artifact on inputs of the function, flat, and measure its `deviation` from the reference."""
         stored = stored_inputs(self._subject.inputs, inputs)
-        got = self._executed(stored)
+        # The reference first, and copies to the runtime: one that writes to its inputs must not be its own judge.
         wanted = self._subject.meaning(stored)
+        got = self._executed([np.array(x) for x in stored])
         self.deviation = measured(self.runs_on, self._subject.outputs, got, wanted, self._build.ran_file)
 
     def _executed(self, stored: Sequence[NDArray]) -> list[NDArray]:
         """Results as they are stored, of the shapes that they have to be of; the label counts from here on."""
         try:
-            got = self._build.execute(stored, [t.shape for t in self._subject.outputs])
+            outputs = self._subject.outputs
+            got = self._build.execute(stored, [t.shape for t in outputs], [t.dtype for t in outputs])
         except NxError:
             raise
         except Exception as error:  # vendors' runtimes have no class of errors in common

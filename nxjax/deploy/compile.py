@@ -212,6 +212,7 @@ def explain(
         phase("building")
         try:
             build = chosen.build(form, calibrated(chosen, fun, bound, spread(fun, bound, options)))
+            build.check(chosen.name)
             _name(build, bound)
         except LoweringError as error:
             # The file cannot be written; the published rules say where each op would run.

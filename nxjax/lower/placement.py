@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, final
@@ -87,7 +88,9 @@ class Cost(Mapping[str, Figure]):
     why: str = ""
 
     def add(self, name: str, value: float, unit: str, basis: Basis) -> None:
-        self.figures[name] = Figure(float(value), unit, basis)
+        # A tool that answers with no number has said nothing.
+        if math.isfinite(value):
+            self.figures[name] = Figure(float(value), unit, basis)
 
     def timed(self, wanted: object, seconds: Callable[[], float]) -> None:
         """Measure the latency, where that is wanted."""

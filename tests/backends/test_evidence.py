@@ -32,6 +32,8 @@ CASES = [
     ([record("loaded", "chip", (COMPILED,))], True, False, "emitted"),
     ([record("ran", "vendor-simulator")], True, False, "vendor-simulator"),
     ([record("ran", "vendor-simulator", (OTHER,))], True, False, "emitted"),
+    # What the compiler gave is another file by now.
+    ([record("compiled", "vendor-compiler", gave=(OTHER,)), record("ran", "chip")], True, False, "emitted"),
     ([record("ran", "own-model", ())], True, False, "own-model"),
     ([record("compiled", "vendor-compiler"), record("ran", "own-model")], True, False, "vendor-compiled"),
     ([record("ran", "host")], True, False, "emitted"),
@@ -66,3 +68,13 @@ def test_a_run_is_noted_once_it_has_given_results_of_the_right_shapes():
 def test_long_answers_are_cut_and_all_is_plain_data():
     made = Record("refused", "vendor-compiler", "a tool", status=1, took=(WRITTEN,), answer="no\n" * 1000)
     assert len(made.answer) < 400 and made.to_dict()["status"] == 1 and "status 1" in str(made)
+
+
+def test_a_compiler_that_ended_with_an_error_compiled_nothing():
+    failed = Record("compiled", "vendor-compiler", "a tool", status=1, took=(WRITTEN,), gave=(COMPILED,))
+    assert label([failed], FILES, True) == "emitted"
+
+
+def test_words_of_tools_are_plain_text():
+    made = Record("failed", "vendor-compiler", "a\x1b[31m tool", command="x\0y", answer="\x1b]0;title\a" + "z" * 10**6)
+    assert str(made).isprintable() and len(made.answer) < 400

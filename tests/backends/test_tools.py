@@ -15,6 +15,7 @@ from nxjax.backends import tools
         ("print('well')", 0, ""),
         ("raise SystemExit(3)", 3, "it ended with status 3"),
         ("import os; os.abort()", -6, "it ended with signal SIGABRT"),
+        ("import os; os.kill(os.getpid(), 40)", -40, "it ended with signal 40"),
     ],
 )
 def test_how_it_ended(code, status, trouble, tmp_path):
@@ -59,3 +60,30 @@ def test_what_hangs_is_ended_with_its_children(tmp_path):
 def test_commands_are_shown_without_the_folder(tmp_path):
     answer = tools.ask([sys.executable, "-c", "pass", f"{tmp_path}/model.tflite", str(tmp_path)], tmp_path)
     assert str(tmp_path) not in answer.command and "model.tflite ." in answer.command
+
+
+def test_what_a_tool_leaves_in_the_background_is_not_waited_for(tmp_path):
+    command = "sleep 600 & setsid sleep 60 & echo done"
+    start = time.monotonic()
+    answer = tools.ask(["sh", "-c", command], tmp_path, 300)
+    assert (answer.status, answer.out) == (0, "done\n") and time.monotonic() - start < 50
+
+
+def test_only_the_end_of_what_is_printed_is_kept(tmp_path):
+    answer = tools.ask([sys.executable, "-c", "print('x' * 20_000_000 + 'end')"], tmp_path)
+    assert answer.out.endswith("xend\n") and len(answer.out) < 5_000_000
+
+
+@pytest.mark.parametrize("kind", ["nothing", "link", "pipe", "folder"])
+def test_what_is_no_file_is_not_read(kind, tmp_path):
+    (tmp_path / "real").write_bytes(b"x")
+    path = tmp_path / "made"
+    {
+        "nothing": lambda: None,
+        "link": lambda: path.symlink_to(tmp_path / "real"),
+        "pipe": lambda: os.mkfifo(path),
+        "folder": path.mkdir,
+    }[kind]()
+    with pytest.raises(OSError):
+        tools.read(path)
+    assert tools.read(tmp_path / "real") == b"x"

@@ -1,6 +1,7 @@
 """Artifacts: their files, running them, and what they say about themselves."""
 
 import html.parser
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 import nxjax as nx
 import nxjax.numpy as jnp
+from nxjax.backends import target_registry as registry
 from nxjax.backends.evidence import LABELS
 from nxjax.backends.target import Build
 from nxjax.deploy.artifact import Artifact
@@ -219,3 +221,32 @@ def test_artifacts_are_the_same_each_time():
     for target in ("tflite", "onnx", "ethos-u55"):
         one, two = (nx.compile(convnet, target=target)(PARAMS, IMAGE).files for _ in range(2))
         assert one == two, target
+
+
+@pytest.mark.parametrize("lie", ["writes to its inputs", "gives real numbers", "gives text"])
+def test_a_runtime_is_not_its_own_judge(monkeypatch, lie):
+    target = registry.get("tflite")
+    build = type(target).build
+
+    def bad(self, graph, options):
+        made = build(self, graph, options)
+        run = made.runner.run
+
+        def other(args):
+            if lie == "writes to its inputs":
+                for x in args:
+                    x[...] = 0
+            ys = run(args)
+            kind = {"gives real numbers": np.float32, "gives text": str}.get(lie)
+            return ys if kind is None else [y.astype(kind) for y in ys]
+
+        made.runner = replace(made.runner, run=other)
+        return made
+
+    monkeypatch.setattr(type(target), "build", bad)
+    compile = nx.compile(quantized(), target="tflite")
+    if lie == "writes to its inputs":
+        assert not compile(PARAMS, IMAGE).deviation.exact
+        return
+    with pytest.raises(ExecutionError, match="other dtypes"):
+        compile(PARAMS, IMAGE)

@@ -11,6 +11,7 @@ import csv
 import json
 import os
 import re
+import signal
 import sys
 import tempfile
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from nxjax.backends.extras import need
-from nxjax.backends.tools import ToolAnswer, ask
+from nxjax.backends.tools import ToolAnswer, ask, read
 from nxjax.errors import ExecutionError, InvalidFileError, ParameterError
 from nxjax.lower.placement import Cost
 from nxjax.vendors.arm import vela_child as ethosu_child
@@ -38,6 +39,8 @@ _WARNING: Final = re.compile(
 )
 _NO_OPERATOR: Final = "Unsupported opType"
 _ASTRAY: Final = ("", "Quantization scale of any tensor must be positive.")
+# Signals by which the compiler itself ends its process, on a file that it cannot take; others come from elsewhere.
+_CRASHES: Final = (-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGFPE, -signal.SIGILL, -signal.SIGBUS)
 # How its command line begins what it says of a file.
 _SAYS: Final = re.compile(r"^(Error|ERROR)[ :(]", re.MULTILINE)
 _OTHER_INTERFACE: Final = re.compile(r"^(ImportError|ModuleNotFoundError|AttributeError|TypeError)", re.MULTILINE)
@@ -155,7 +158,7 @@ def compile_model(model: bytes, settings: VelaOptions) -> VelaResult:
         done = ask([sys.executable, "-I", ethosu_child.__file__, site, folder], folder)
         if (place / "refused.txt").exists():
             raise _refused(done, (place / "refused.txt").read_text())
-        if done.status is not None and done.status < 0 and (place / "asked").exists():
+        if done.status in _CRASHES and (place / "asked").exists():
             raise _refused(done, f"its process ended: {done.trouble}")
         if done.status and _OTHER_INTERFACE.search(done.err):
             # An older or newer Vela, whose in-process interface is not this one.
@@ -165,13 +168,13 @@ def compile_model(model: bytes, settings: VelaOptions) -> VelaResult:
         if done.trouble:
             raise _failed(done, (done.err.strip().splitlines() or [f"{done.trouble}, without a word"])[-1])
         try:
-            result = (place / "model_vela.tflite").read_bytes()
-            report = json.loads((place / "report.json").read_text())
+            result = read(place / "model_vela.tflite")
+            report = json.loads(read(place / "report.json"))
             clock = float(config[f"System_Config.{settings.system_config}"]["core_clock"])
             made = _reported(model, result, report, done.out, clock)
             made.command, made.status = done.command, done.status
             return made
-        except (OSError, ValueError, LookupError, TypeError, InvalidFileError) as error:
+        except (OSError, ValueError, LookupError, TypeError, RecursionError, InvalidFileError) as error:
             raise _failed(done, f"its answer cannot be used: {_first_line(error)}") from error
 
 
@@ -211,7 +214,7 @@ def by_command(model: bytes, settings: VelaOptions) -> VelaResult:
         if done.trouble:
             raise _failed(done, said.strip() or f"{done.trouble}, without a word")
         try:
-            result = (place / "model_vela.tflite").read_bytes()
+            result = read(place / "model_vela.tflite")
             with next(place.glob("model_summary*.csv")).open(newline="") as f:
                 row = next(csv.DictReader(f))
             made = _summarized(model, result, row, done.out)

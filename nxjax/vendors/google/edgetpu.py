@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final, final
 from nxjax.backends.evidence import Label, digest
 from nxjax.backends.extras import installed, need
 from nxjax.backends.target import Build, NpuTarget, Run, Runner, Site, only
-from nxjax.backends.tools import ToolAnswer, ask
+from nxjax.backends.tools import ToolAnswer, ask, read
 from nxjax.errors import ExecutionError, InvalidFileError, ParameterError
 from nxjax.lower.npu.cost import estimate
 from nxjax.lower.npu.formats import tflite, tflite_ops
@@ -240,12 +240,15 @@ def _compile(compiler: str, flags: list[str], data: bytes) -> tuple[bytes, Compi
         if done.trouble:
             raise done.error(what)
         try:
-            model = made.read_bytes()
+            model = read(made)
             refuse_other(data, model)
             left_for_host(model, _OPERATOR)
-        except (OSError, InvalidFileError) as error:
+            log = parse(done.out)
+            if log.npu is None:
+                raise ValueError("it does not say how many operations run on the Edge TPU")
+        except (OSError, ValueError, InvalidFileError) as error:
             raise done.error(what, f"it ended well, and its file cannot be used: {error}") from None
-        return model, parse(done.out), done
+        return model, log, done
 
 
 def _device() -> str:

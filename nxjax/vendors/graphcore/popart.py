@@ -8,6 +8,7 @@ ONNX Runtime's host kernels run it.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import shutil
@@ -24,7 +25,7 @@ import numpy as np
 from nxjax.backends.evidence import By, Label, digest, digests
 from nxjax.backends.extras import installed
 from nxjax.backends.target import Build, NpuTarget, Runner, Site, file_name, only
-from nxjax.backends.tools import ToolAnswer, ask
+from nxjax.backends.tools import ToolAnswer, ask, read
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.npu.formats.onnx_build import OnnxOptions, package
 from nxjax.lower.npu.formats.onnx_writer import OnnxModel, emit
@@ -311,7 +312,7 @@ def _run(python: str, files: dict[str, bytes], written: OnnxModel, args: Sequenc
         np.savez(folder / "inputs.npz", **written.feeds(args))  # pyright: ignore[reportArgumentType]
         _script(python, folder, files, "inputs.npz", "results.npz")
         try:
-            with np.load(folder / "results.npz", allow_pickle=False) as found:
+            with np.load(io.BytesIO(read(folder / "results.npz")), allow_pickle=False) as found:
                 results = [found[p.name] for p in written.outputs]
             # With one batch per step PopART's anchors have the tensor's own shape, maybe under dimensions of 1.
             shaped = [y.reshape(p.tensor.shape) for y, p in zip(results, written.outputs, strict=True)]

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, final
 
-from nxjax.backends.tools import ask
+from nxjax.backends.tools import ask, read
 from nxjax.lower.placement import Cost
 from nxjax.vendors.intel import child as intel_child
 
@@ -107,9 +107,9 @@ def compile_model(xml: bytes, weights: bytes, config: Mapping[str, str]) -> Comp
         blob = place / "model.blob"
         reply = partial(CompilerReply, command=done.command, status=done.status)
         try:
-            report = json.loads(path.read_text()) if path.exists() else {}
-            data = blob.read_bytes() if report.get("compiled") else b""
-        except (OSError, ValueError) as error:
+            report = json.loads(read(path)) if path.exists() else {}
+            data = read(blob) if report.get("compiled") else b""
+        except (OSError, ValueError, RecursionError) as error:
             return reply(None, f"its answer cannot be read: {error}")
         found = report.get("supported")
         supported = None if found is None else frozenset(map(str, found))

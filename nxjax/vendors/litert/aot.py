@@ -21,7 +21,7 @@ from typing import ClassVar, Final, final
 from nxjax.backends.evidence import Label, digest
 from nxjax.backends.extras import installed
 from nxjax.backends.target import Build, NpuTarget, Site, only
-from nxjax.backends.tools import ask
+from nxjax.backends.tools import ask, read
 from nxjax.errors import InvalidFileError, ParameterError
 from nxjax.lower.npu.formats import tflite, tflite_ops
 from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
@@ -85,7 +85,8 @@ class AotResult:
     @property
     def refused(self) -> bool:
         """The compiler ran, and took nothing at all."""
-        return self.model is None and self.total > 0 and self.selected == 0
+        # It ends with 1 where it took nothing; what a signal ended has said nothing.
+        return self.model is None and self.total > 0 and self.selected == 0 and self.status in (None, 0, 1)
 
 
 class AotTarget(NpuTarget):
@@ -161,6 +162,8 @@ class AotTarget(NpuTarget):
             return build
         if compiled.model is not None:
             try:
+                if not compiled.total:
+                    raise InvalidFileError("LiteRT's front end does not say how many operators it took")
                 refuse_other(data, compiled.model)
             except InvalidFileError as error:
                 build.record("failed", "vendor-compiler", tool, **noted, answer=error.what)
@@ -244,10 +247,15 @@ def run_compiler(
         command = [str(compiler), *(f"--{key}={value}" for key, value in flags.items())]
         env = {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(filter(None, found))}
         done = ask(command, work, env=env)
-        model = made.read_bytes() if made.exists() else b""
+        model = b""
+        with contextlib.suppress(OSError):
+            model = read(made)
     if done.status is None:
         return AotResult(None, f"the front end did not run: {done.trouble}", command=done.command)
-    found = _read(done.said, done.status, model)
+    try:
+        found = _read(done.said, done.status, model)
+    except ValueError as error:
+        found = AotResult(None, f"its log cannot be read: {error}")
     found.command, found.status = done.command, done.status
     return found
 

@@ -143,7 +143,7 @@ class QualcommHtp(NpuTarget):
             build.cost.add("context binary", len(session.context), "bytes", "measured")
         else:
             build.notes.append("nothing was placed on the HTP: ONNX Runtime's host kernels execute")
-        by: By = "host" if not session.context else "chip" if hardware else "vendor-simulator"
+        by: By = "host" if not any(p.on_chip for p in build.placements) else "chip" if hardware else "vendor-simulator"
         _notes(build, graph, arch, by)
         where = "HTP" if hardware else "HTP simulator"
 

@@ -112,9 +112,9 @@ class Rockchip(NpuTarget):
             f"quantized by {tool} with {len(batches)} batches" if batches else "float16: no calibration data was given"
         )
         build.notes.append(f"compiled for {self.title}, {how}")
-        by = "vendor-simulator" if on_npu else "host"
+        by = "vendor-simulator" if any(r.on_chip for r in build.placements) else "host"
         title = f"{tool}, simulator of {self.title}"
-        build.runner = Runner(partial(_simulated, compiled, written), title, by, took)
+        build.runner = Runner(partial(_simulated, compiled, made.rows, written), title, by, took)
         return build
 
     def _settings(self, options: dict[str, object]) -> tuple[dict[str, str], Sequence[Sequence[NDArray]], str]:
@@ -154,13 +154,14 @@ def _owner(row: RknnRow, written: OnnxModel) -> str | None:
     return max(known, key=len, default=None) if row.kind not in ("Reshape", "Transpose") else None
 
 
-def _simulated(compiled: Any, written: OnnxModel, args: Sequence[NDArray]) -> list[NDArray]:
-    """One run: the toolkit simulates only what it has built in the same process."""
-    feeds = list(written.feeds(args).values())
-    made: RknnResult = compiled(inputs=feeds)
-    results = [np.asarray(y) for y in made.results]
-    shaped = [y.reshape(p.tensor.shape) if y.size == p.tensor.size else y for y, p in zip(results, written.outputs)]
-    return written.fetched(shaped)
+def _simulated(compiled: Any, rows: tuple[RknnRow, ...], written: OnnxModel, args: Sequence[NDArray]) -> list[NDArray]:
+    """One run: the toolkit simulates only what it has built in the same process, from the same file."""
+    made: RknnResult = compiled(inputs=list(written.feeds(args).values()))
+    if made.rows != rows:
+        raise ExecutionError("rockchip: the toolkit planned the same file in another way for its simulator")
+    if len(made.results) != len(written.outputs):
+        raise ExecutionError("rockchip: results", got=len(made.results), expected=len(written.outputs))
+    return written.fetched([np.asarray(y) for y in made.results])
 
 
 def _variant(platform: str, name: str) -> type[Rockchip]:

@@ -7,6 +7,7 @@ on the chip or on its processor, with cycles.
 from __future__ import annotations
 
 import importlib.metadata
+import io
 import json
 import os
 import re
@@ -23,17 +24,16 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.backends.extras import installed
-from nxjax.backends.tools import ToolAnswer, ask
+from nxjax.backends.tools import ToolAnswer, ask, read
 from nxjax.ops.base import NDArray
 from nxjax.vendors.rockchip import child
 
 # Names a Python that has the toolkit, where nxjax's own has not.
 VARIABLE: Final = "RKNN_PYTHON"
 _HEAD: Final = b"RKNN"
-_ROW: Final = re.compile(
-    r"\] (?P<number>\d+) +(?P<kind>\w+) +(?P<dtype>\w+) +(?P<target>NPU|CPU|GPU) .*? (?P<cycles>\d+/\d+/\d+) +\S+ +"
-    r"\w+:(?P<name>\S+)"
-)
+# A row's cycles: of memory, of the NPU, and of both together.
+_CYCLES: Final = re.compile(r"\d{1,15}/\d{1,15}/(\d{1,15})")
+_LONG: Final = 4000
 _WHY: Final = re.compile(r"E[^:\n]{0,20}RKNN: \[[\d:.]+\] (?!Unkown op target)(.+)|ValueError: (.+)|E (\w+: .+)")
 _IMPORT: Final = "from importlib.metadata import version; import rknn.api; print('RKNN', version('rknn-toolkit2'))"
 
@@ -124,9 +124,9 @@ def compile_model(
         answer = ask([interpreter, "-I", child.__file__, folder], folder)
         report, made = place / "report.json", place / "model.rknn"
         try:
-            said: dict[str, Any] = json.loads(report.read_text()) if report.exists() else {}
-            data = made.read_bytes() if said.get("compiled") and not made.is_symlink() else b""
-        except (OSError, ValueError, AttributeError) as error:
+            said: dict[str, Any] = json.loads(read(report)) if report.exists() else {}
+            data = read(made) if said.get("compiled") and made.exists() else b""
+        except (OSError, ValueError, AttributeError, RecursionError) as error:
             raise answer.error(what, f"its answer cannot be read: {error}") from error
         if said.get("refused"):
             raise answer.error(what, f"{said['refused']}: {reason(answer.said)}", refused=True)
@@ -141,7 +141,7 @@ def _results(place: Path, answer: ToolAnswer, inputs: Sequence[NDArray]) -> list
     if not inputs:
         return []
     try:
-        with np.load(place / "results.npz", allow_pickle=False) as found:
+        with np.load(io.BytesIO(read(place / "results.npz")), allow_pickle=False) as found:
             return [found[str(i)] for i in range(len(found.files))]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise answer.error("rockchip: the simulator gave no results", f"{type(error).__name__}: {error}") from error
@@ -154,12 +154,16 @@ def rows(log: str) -> tuple[RknnRow, ...]:
     (RknnRow(name='conv_0', kind='ConvRelu', on_npu=True, cycles=23),)
     """
     found: list[RknnRow] = []
-    for m in _ROW.finditer(log):
-        if m["number"] == "0":
+    for line in log.splitlines():
+        words = line[:_LONG].partition("] ")[2].split()
+        cycles = next((m for m in map(_CYCLES.fullmatch, words) if m), None)
+        if cycles is None or not words[0].isdigit() or len(words) < 6 or words[3] not in ("NPU", "CPU", "GPU"):
+            continue
+        if words[0] == "0":
             found.clear()
-        if m["kind"] not in ("InputOperator", "OutputOperator"):
-            total = int(m["cycles"].split("/")[2])
-            found.append(RknnRow(m["name"], m["kind"], m["target"] == "NPU", total))
+        kind, name = words[1], words[-1].partition(":")[2]
+        if kind not in ("InputOperator", "OutputOperator"):
+            found.append(RknnRow(name, kind, words[3] == "NPU", int(cycles[1])))
     return tuple(found)
 
 

@@ -158,6 +158,16 @@ def test_a_count_that_its_own_file_does_not_bear_out_is_noted(monkeypatch):
     assert any("says 3 operators in 1 parts, its file holds 0 in 0" in n for n in build.notes)
 
 
+@pytest.mark.parametrize("status", [-11, -9, 3])
+def test_a_front_end_that_crashed_refuses_nothing(status, monkeypatch):
+    said = litert_aot._read(STATS.format(0, 3, 0), 1, b"")
+    said.status = status
+    monkeypatch.setattr(litert_aot, "run_compiler", lambda *args: said)
+    build = QUALCOMM.build(net(), {})
+    assert build.label == "emitted" and build.evidence[-1].act == "failed"
+    assert {p.decided_by for p in build.placements} == {"table"}
+
+
 def test_refusals_are_read_with_types_and_numbers():
     log = """ERROR: [qnn_manager.cc:480]
 QNN op validation failed: 'ElementWiseUnary_0' (type=ElementWiseUnary, operation=Exp)

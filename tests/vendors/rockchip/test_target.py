@@ -140,6 +140,13 @@ def test_a_toolkit_that_makes_no_file(stand_in, kind, monkeypatch):
         assert "Unsupported op Nonsense" in record.answer
 
 
+def test_rows_of_all_chips_are_read():
+    row = "D RKNN: [10:00:00.000] 3    Conv    INT8    NPU    (1,4)   (1,10)    48/64/64    0%    0    Conv:dense_0#2"
+    assert toolkit.rows(row) == (toolkit.RknnRow("dense_0#2", "Conv", True, 64),)
+    assert toolkit.rows("D RKNN: [1] 3 " + "a " * 10**6) == ()
+    assert toolkit.rows(row.replace("64    0%", "9" * 6000 + "    0%")) == ()
+
+
 @pytest.mark.parametrize("kind", ["silent", "another", "host", "no simulator", "other shapes"])
 def test_a_toolkit_that_says_too_little_or_lies(stand_in, kind):
     python = stand_in(kind)
@@ -147,6 +154,7 @@ def test_a_toolkit_that_says_too_little_or_lies(stand_in, kind):
     devices = {r.device for r in made.report.rows}
     if kind in ("silent", "another"):
         assert devices == {"unknown"} and made.label == "emitted"
+        assert compiled(python).label == "emitted"  # also once it has run
     if kind == "host":
         assert devices == {"host"} and made.label == "host"
     if kind in ("no simulator", "other shapes"):
