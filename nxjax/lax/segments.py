@@ -17,11 +17,11 @@ from nxjax.ops import reduce as reduces
 from nxjax.ops import scatter as scatters
 from nxjax.ops.base import constant
 from nxjax.ops.dimension_numbers import GatherScatterMode, ScatterDimensionNumbers
-from nxjax.ops.reduce import highest, lowest
 from nxjax.ops.scatter import Scatter
 from nxjax.ops.shape import reshape
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Tracer
+from nxjax.trace.dtypes import highest, lowest
 
 
 def _segmented(

@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from nxjax.numpy.documented import example, named
 from nxjax.numpy.elementwise import boolean, logical_not
 from nxjax.numpy.floats import isnan
@@ -19,8 +17,6 @@ from nxjax.numpy.reductions import (
     cumprod,
     cumsum,
     float_for,
-    highest,
-    lowest,
     max,
     mean,
     min,
@@ -35,7 +31,7 @@ from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import like
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
-from nxjax.trace.dtypes import DType
+from nxjax.trace.dtypes import DType, highest, lowest
 
 # What stands between the parentheses of a function's example, and what the call prints.
 _EXAMPLES: dict[str, tuple[str, str]] = {
@@ -161,22 +157,22 @@ def nanstd(
     return ops.sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where, mean))
 
 
-def _nan_arg(name: str, plain: Any, fill: float) -> Any:
+def _nan_arg(name: str, plain: Any, fill: Callable[[DType], Any]) -> Any:
     @named(name, f"As `{name[3:]}`, nan left out; -1 where nothing is left.", *_EXAMPLES[name])
     def function(a: Any, axis: Any = None, out: None = None, keepdims: bool | None = None) -> Array:
         x = as_operand(a, name)
         if x.dtype not in dtypes.INEXACT:
             return plain(x, axis, out, keepdims)
         kept = _nan_mask(x)
-        y = plain(_where(kept, x, like(x, fill)), axis, out, keepdims)
+        y = plain(_where(kept, x, like(x, fill(x.dtype))), axis, out, keepdims)
         nothing = all(boolean(x != x, name), axis, keepdims=bool(keepdims))
         return _where(nothing, like(y, -1), y)
 
     return function
 
 
-nanargmax = _nan_arg("nanargmax", argmax, -np.inf)
-nanargmin = _nan_arg("nanargmin", argmin, np.inf)
+nanargmax = _nan_arg("nanargmax", argmax, lowest)
+nanargmin = _nan_arg("nanargmin", argmin, highest)
 
 
 @example("jnp.array([1.0, jnp.nan, 3.0])", "Array([1., 1., 4.], dtype=float32)")

@@ -33,7 +33,7 @@ from nxjax.ops.base import like
 from nxjax.trace import dtypes
 from nxjax.trace.array import copied, wrap
 from nxjax.trace.core import Array
-from nxjax.trace.dtypes import DType
+from nxjax.trace.dtypes import DType, highest, lowest
 
 Axes = tuple[int, ...]
 
@@ -158,18 +158,6 @@ Raises:
 """
 sum = _total("sum", "reduce_sum", 0, np.add, _SUM)
 prod = _total("prod", "reduce_prod", 1, None, _PROD)
-
-
-def lowest(dtype: DType) -> Any:
-    if dtype == dtypes.bool_:
-        return False
-    return -np.inf if dtype in dtypes.INEXACT else dtypes.integer_info(dtype).min
-
-
-def highest(dtype: DType) -> Any:
-    if dtype == dtypes.bool_:
-        return True
-    return np.inf if dtype in dtypes.INEXACT else dtypes.integer_info(dtype).max
 
 
 _NO_IDENTITY = """

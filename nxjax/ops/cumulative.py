@@ -21,13 +21,12 @@ from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import eq, ne
 from nxjax.ops.convert import cast, convert_element_type
 from nxjax.ops.elementary import exp, log
-from nxjax.ops.reduce import highest, lowest
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.ops.slicing import concatenate, part
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, Linear, Op, Tangents
-from nxjax.trace.dtypes import DType
+from nxjax.trace.dtypes import DType, highest, lowest
 from nxjax.trace.types import ArrayType
 
 GROUP: Final = 4

@@ -27,7 +27,7 @@ from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, Linear, Tangents
-from nxjax.trace.dtypes import DType
+from nxjax.trace.dtypes import DType, highest, lowest
 from nxjax.trace.types import ArrayType
 
 
@@ -168,25 +168,6 @@ def scaled(x: Array, e: Array) -> Array:
         power = ops.bitcast_convert_type(bits, dtype=real)
         x = mul(x, cast(power, x.dtype))
     return x
-
-
-def lowest(dtype: DType) -> Any:
-    """The value below all others: -inf, the smallest integer, False."""
-    if dtype in dtypes.INEXACT:
-        return float("-inf") if has_infinity(dtype) else float(dtypes.float_info(dtype).min)
-    return False if dtype == dtypes.bool_ else dtypes.integer_info(dtype).min
-
-
-def highest(dtype: DType) -> Any:
-    """The value above all others: inf, the largest integer, True."""
-    if dtype in dtypes.INEXACT:
-        return float("inf") if has_infinity(dtype) else float(dtypes.float_info(dtype).max)
-    return True if dtype == dtypes.bool_ else dtypes.integer_info(dtype).max
-
-
-def has_infinity(dtype: DType) -> bool:
-    """False for the 8-bit formats that spend all codes on finite values."""
-    return dtype not in dtypes.FLOAT or dtype.itemsize > 1 or dtype == dtypes.float8_e5m2
 
 
 class _Extremum(Reduce):

@@ -29,13 +29,12 @@ from nxjax.ops.base import (
 from nxjax.ops.bitwise import and_, not_
 from nxjax.ops.compare import eq, ge, le
 from nxjax.ops.conv import combined, dilated
-from nxjax.ops.reduce import highest, lowest
 from nxjax.ops.select import select_n
 from nxjax.ops.slicing import pad
 from nxjax.ops.slicing import slice as slice_
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, Dims, Linear, Op, Tangents
-from nxjax.trace.dtypes import DType
+from nxjax.trace.dtypes import DType, highest, lowest
 from nxjax.trace.types import ArrayType, Shape
 
 Pairs = tuple[tuple[int, int], ...]

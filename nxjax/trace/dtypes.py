@@ -306,3 +306,22 @@ def float_info(dtype: DType) -> Any:
 
 def bit_width(dtype: DType) -> int:
     return 4 if dtype in (int4, uint4) else 8 * dtype.itemsize
+
+
+def lowest(dtype: DType) -> Any:
+    """The value below all others: -inf, the smallest integer, False."""
+    if dtype in INEXACT:
+        return float("-inf") if has_infinity(dtype) else float(float_info(dtype).min)
+    return False if dtype == bool_ else integer_info(dtype).min
+
+
+def highest(dtype: DType) -> Any:
+    """The value above all others: inf, the largest integer, True."""
+    if dtype in INEXACT:
+        return float("inf") if has_infinity(dtype) else float(float_info(dtype).max)
+    return True if dtype == bool_ else integer_info(dtype).max
+
+
+def has_infinity(dtype: DType) -> bool:
+    """False for the 8-bit formats that spend all codes on finite values."""
+    return dtype not in FLOAT or dtype.itemsize > 1 or dtype == float8_e5m2

@@ -93,6 +93,13 @@ PROGRAMS = {
     "convolution of many features": (lambda x: conv(x[None], WIDE)[0], (16, 9, 9)),
     "depthwise convolution": (lambda x: conv(x[None], DEEP, feature_group_count=5), (5, 9, 9)),
     "convolution by one's own": (lambda x: conv(x[:405].reshape(1, 5, 9, 9), x[405:].reshape(1, 5, 3, 3)), (450,)),
+    "long convolution by one's own": (lambda x: jnp.convolve(x[:200], x[200:]), (300,)),
+    "gradient by a kernel of one's own": (
+        lambda x: nx.grad(lambda k: jnp.sin(conv(x[None, :2], k)).sum())(x[None, 2:, :3, :3]), (4, 12, 11),
+    ),
+    "gradient by an image of one's own": (
+        lambda x: nx.grad(lambda v: jnp.sin(conv(v[None], x[1:, None, :3, :3])).sum())(x[:1]), (41, 9, 9),
+    ),
     "gradient of a kernel": (lambda x: nx.grad(lambda k: (conv(x[None], k) ** 2).sum())(KERNEL), (5, 9, 9)),
     "gradient of an image": (nx.grad(lambda x: (conv(x[None], KERNEL, strides=(2, 2)) ** 2).sum()), (5, 9, 9)),
     "windows": (lambda x: lax.reduce_window(x, 0.0, lax.add, (3, 3), (1, 1), "SAME"), (9, 9)),

@@ -5,6 +5,7 @@ import pytest
 
 import nxjax as nx
 import nxjax.numpy as jnp
+from nxjax.trace import dtypes
 
 X = jnp.array(np.random.RandomState(0).randn(3, 4, 5).astype(np.float32))
 I = jnp.array(np.random.RandomState(1).randint(-5, 6, (3, 4)).astype(np.int32))
@@ -195,3 +196,24 @@ def test_half_precision_without_nan_is_averaged_in_single(dtype):
             y = f(half)
             assert y.dtype == half.dtype
             np.testing.assert_allclose(float(y), right, rtol=5e-3, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", sorted(map(str, dtypes.FLOAT)))
+def test_extrema_begin_with_a_number_of_the_dtype(dtype):
+    """Some floats of 8 bits have no infinity: what is left out is their lowest or highest number, and no NaN."""
+    x = jnp.asarray(np.array([[1, 2, 3], [4, -5, 2]], np.float32)).astype(dtype)
+    kept = np.array([[True, False, True], [False, True, False]])
+    with_nan = jnp.where(kept, jnp.nan, x)
+    wide = lambda y: np.asarray(y).astype(np.float32).tolist()
+    signed = wide(x)[1][1] == -5
+    assert wide(jnp.max(x, axis=1, initial=0, where=kept)) == ([3, 0] if signed else [3, wide(x)[1][1]])
+    assert wide(jnp.max(x[:, :0], axis=1, initial=0)) == [0, 0]
+    assert wide(jnp.min(x, axis=1, initial=4, where=kept))[0] == 1
+    assert wide(jnp.nanmax(with_nan, axis=1)) == [2, 4] and wide(jnp.nanmin(with_nan, axis=1)) == [2, 2]
+    assert np.asarray(jnp.nanargmax(with_nan, axis=1)).tolist() == [1, 0]
+    shares = wide(nx.nn.softmax(x, where=kept, axis=1))
+    assert shares[1] == [0, 1, 0] and shares[0][1] == 0 and sum(shares[0]) == pytest.approx(1, abs=0.2)
+    total = wide(nx.nn.logsumexp(x, where=kept, axis=1))
+    assert total[0] == pytest.approx(3.13, abs=0.2) and np.isfinite(total).all()
+    slopes = nx.grad(lambda y: jnp.max(y, where=kept, initial=0).astype(np.float32))(x)
+    assert wide(slopes) == [[0, 0, 1], [0, 0, 0]]

@@ -13,13 +13,13 @@ from nxjax.interop.stablehlo.shapes import is_iota, spread
 from nxjax.interop.stablehlo.walk import Operation, Scope, result, rule
 from nxjax.ops import argreduce, reduce
 from nxjax.ops.convert import convert_element_type
-from nxjax.ops.reduce import highest, lowest
 from nxjax.ops.shape import reshape, transpose
 from nxjax.ops.slicing import concatenate
 from nxjax.ops.slicing import slice as slice_op
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.core import Array
+from nxjax.trace.dtypes import highest, lowest
 from nxjax.transforms.control.reduce import reduce as general
 from nxjax.transforms.vmap import vmap
 

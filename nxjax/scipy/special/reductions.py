@@ -14,6 +14,7 @@ from nxjax.ops import composite_softmax as ops
 from nxjax.ops.shape import reshape, transpose
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Op
+from nxjax.trace.dtypes import lowest
 
 
 def logsumexp(
@@ -37,6 +38,10 @@ def logsumexp(
         (v,) = promote_inexact("logsumexp", a)
         v = convert(v, v.dtype)  # a weak number's sum is an array like any other's
         if v.dtype in dtypes.FLOAT:
+            if where is not None and not dtypes.has_infinity(v.dtype):
+                # What is left out needs a number far below all others, which these dtypes have not.
+                wide = logsumexp(v.astype(dtypes.float32), axis, keepdims=keepdims, where=where)
+                return wide.astype(v.dtype)
             if where is not None:
                 v = jnp.where(where, v, -np.inf)
             axes = as_axes("logsumexp", axis, v.ndim)
@@ -48,11 +53,12 @@ def logsumexp(
 def _weighted(a: Any, axis: Any, b: Any, keepdims: bool, return_sign: bool, where: Any) -> Any:
     v, factor = promote_inexact("logsumexp", a, 1.0 if b is None else b)
     # Elements with factor 0 must not raise the maximum.
-    v = jnp.where(factor != 0, v, -np.inf)
+    least = lowest(v.dtype)
+    v = jnp.where(factor != 0, v, least)
     if where is not None:
-        v = jnp.where(where, v, -np.inf)
+        v = jnp.where(where, v, least)
     real = v.dtype not in dtypes.COMPLEX
-    top = jnp.max(jnp.real(v), axis=axis, keepdims=True, initial=-np.inf)
+    top = jnp.max(jnp.real(v), axis=axis, keepdims=True, initial=least)
     top = stop_gradient(jnp.where(jnp.isfinite(top), top, 0))
     terms = factor * jnp.exp(v - top.astype(v.dtype))
     if where is not None:
@@ -108,6 +114,9 @@ def normalized(name: str, op: Op, x: Any, axis: Any, where: Any = None, masked: 
     on_axes = _of_complex if v.dtype in dtypes.COMPLEX else _on_axes
     if where is not None:
         mask = jnp.asarray(where)
+        if not dtypes.has_infinity(v.dtype):
+            wide = normalized(name, op, v.astype(dtypes.float32), axis, mask)
+            return jnp.where(mask, wide.astype(v.dtype), masked)
         y = on_axes(name, op, jnp.where(mask, v, -np.inf), axis)
         return jnp.where(mask, y, masked)
     return on_axes(name, op, v, axis)
@@ -115,7 +124,7 @@ def normalized(name: str, op: Op, x: Any, axis: Any, where: Any = None, masked: 
 
 def _of_complex(name: str, op: Op, v: Array, axis: Any) -> Array:
     """The same of complex numbers, which no device has an op for."""
-    shifted = v - stop_gradient(jnp.max(v, axis, keepdims=True, initial=-np.inf))
+    shifted = v - stop_gradient(jnp.max(v, axis, keepdims=True, initial=lowest(v.dtype)))
     y = jnp.exp(shifted)
     total = jnp.sum(y, axis, keepdims=True)
     return y / total if op is ops.softmax else shifted - jnp.log(total)

@@ -14,7 +14,6 @@ from nxjax.ops.compare import gt
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.dimension_numbers import GatherScatterMode
 from nxjax.ops.indexing import gather
-from nxjax.ops.reduce import highest, lowest
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.ops.slicing import dynamic_slice, dynamic_update_slice, pad
@@ -22,6 +21,7 @@ from nxjax.ops.slicing import slice as slice_op
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
+from nxjax.trace.dtypes import highest, lowest
 from nxjax.transforms.bucketing.interpret import bind_unmasked, rule, size_of, sizes_of
 from nxjax.transforms.bucketing.rules import called
 from nxjax.transforms.bucketing.sizes import Extent, Size, simplify, total

@@ -11,10 +11,10 @@ from nxjax.ops.base import constant, like
 from nxjax.ops.composite_attention import dot_product_attention
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.create import iota
-from nxjax.ops.reduce import highest, lowest
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, current_trace
+from nxjax.trace.dtypes import highest, lowest
 from nxjax.transforms.bucketing.interpret import bind_unmasked, expanded, rule, size_of, sizes_of
 from nxjax.transforms.bucketing.sizes import Extent, Size, product, simplify
 from nxjax.transforms.bucketing.values import Context, MemberStep, Val

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from nxjax.ops.conv import dilated
-from nxjax.ops.reduce import highest, lowest
 from nxjax.trace.core import Array
+from nxjax.trace.dtypes import highest, lowest
 from nxjax.transforms.bucketing.interpret import bind_unmasked, expanded, rule, size_of
 from nxjax.transforms.bucketing.rules import called
 from nxjax.transforms.bucketing.sizes import Extent, Size, simplify

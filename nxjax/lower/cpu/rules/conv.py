@@ -15,6 +15,7 @@ from nxjax.kernels.cpu.conv_blocks import WORK, Kind, block_for, lanes_for, vect
 from nxjax.kernels.cpu.conv_problem import NONE, ConvAxis, ConvProblem
 from nxjax.kernels.cpu.expression import Expression, Node, identity
 from nxjax.kernels.cpu.nest import Input, Nest, Output
+from nxjax.kernels.cpu.pool import TAPS
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
 from nxjax.lower.cpu.layout import channels_last, copy, ordered, shifted, transposed
 from nxjax.lower.cpu.lazy import LazyProduct
@@ -146,7 +147,9 @@ def one(
     ``narrow``: numbers of 16 bits are bytes, or differences of two.
     """
     size = x.dtype.itemsize
-    if is_single(s):
+    # Its longer sums go in parts, those of one element alone do not: where bits are promised, all are of one chain.
+    apart = isa.current().reproducible and math.prod(d.taps for d in s.dims) * s.inputs > TAPS
+    if is_single(s) and not apart:
         depthwise(b, s, x, w, t, dtype)
         return
     if s.inputs == 1:

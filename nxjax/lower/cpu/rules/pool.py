@@ -16,9 +16,8 @@ from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
 from nxjax.lower.cpu.layout import copy, ordered, shifted
 from nxjax.lower.cpu.rules.conv_shape import Setup, SpatialDim, phases
 from nxjax.lower.cpu.rules.conv_tail import Tail
-from nxjax.ops.reduce import highest, lowest
 from nxjax.trace import dtypes
-from nxjax.trace.dtypes import DType
+from nxjax.trace.dtypes import DType, highest, lowest
 from nxjax.trace.program import Equation
 from nxjax.trace.types import Shape
 

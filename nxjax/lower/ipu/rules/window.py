@@ -21,13 +21,13 @@ from nxjax.ops.base import constant, like, zeros
 from nxjax.ops.bitwise import and_, not_
 from nxjax.ops.compare import ge, le
 from nxjax.ops.convert import convert_element_type
-from nxjax.ops.reduce import highest, lowest
 from nxjax.ops.select import select_n
 from nxjax.ops.slicing import pad
 from nxjax.ops.slicing import slice as slice_op
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
+from nxjax.trace.dtypes import highest, lowest
 from nxjax.trace.program import Equation
 from nxjax.trace.types import ArrayType
 
