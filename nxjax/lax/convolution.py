@@ -466,7 +466,7 @@ def _shape(
     batch_group_count: int = 1,
     dilation: Sequence[int] | None = None,
 ) -> tuple[int, ...]:
-    numbers = numbers or conv_dimension_numbers(lhs_shape, rhs_shape)
+    numbers = numbers or conv_dimension_numbers(lhs_shape, rhs_shape, None)
     ones = (1,) * (len(lhs_shape) - 2)
     # Only sizes are asked for: let the features fit.
     fitting = list(lhs_shape)
