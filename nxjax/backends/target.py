@@ -21,7 +21,7 @@ from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.placement import place
 from nxjax.lower.placement import UNKNOWN, Cost, Placement, Verdict
 from nxjax.ops.base import NDArray
-from nxjax.trace.dtypes import DType
+from nxjax.trace.dtypes import BITS, DType
 from nxjax.trace.program import Equation, Program
 from nxjax.trace.types import Shape
 from nxjax.transforms.inline import inlined
@@ -112,7 +112,7 @@ class Build:
         said = ": ".join(filter(None, (error.what, str(error.got or ""))))
         self.record(act, by, tool, took=took, command=error.command, status=error.status, answer=said)
 
-    def execute(self, args: Sequence[NDArray], shapes: Sequence[Shape], dtypes: Sequence[DType] = ()) -> list[NDArray]:
+    def execute(self, args: Sequence[NDArray], shapes: Sequence[Shape], stored: Sequence[DType] = ()) -> list[NDArray]:
         """Run it, and note the first run that gave results of these shapes, and whole numbers where these are wanted.
 
         Raises:
@@ -122,9 +122,8 @@ class Build:
         results = [np.asarray(y) for y in self.runner.run(args)]
         if (given := [y.shape for y in results]) != list(shapes):
             raise ExecutionError(f"{self.runs_on} gave results of other shapes", got=given, expected=list(shapes))
-        if wrong := [
-            f"{y.dtype} for {t}" for y, t in zip(results, dtypes, strict=False) if _whole(t) and not _whole(y.dtype)
-        ]:
+        pairs = [(y.dtype, wanted) for y, wanted in zip(results, stored, strict=False)]
+        if wrong := [f"{y} for {wanted}" for y, wanted in pairs if wanted in BITS and y not in BITS]:
             raise ExecutionError(f"{self.runs_on} gave results of other dtypes", got=", ".join(wrong))
         if not any(r.act == "ran" for r in self.evidence):
             types = ", ".join(f"{y.dtype}{list(y.shape)}" for y in results)
@@ -147,10 +146,6 @@ class Build:
                 else "ops that the vendor's tool placed, and no record of that tool and these files"
             )
             raise ExecutionError(f"{name}: the target's adapter is at fault", got=got, expected="files, and records")
-
-
-def _whole(dtype: DType) -> bool:
-    return dtype.kind in "biu" or "int" in dtype.name
 
 
 class Analysis(Protocol):

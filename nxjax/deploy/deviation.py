@@ -13,6 +13,7 @@ import numpy as np
 
 from nxjax.errors import ExecutionError
 from nxjax.lower.npu.graph import Tensor
+from nxjax.trace import dtypes
 
 NDArray = np.ndarray[Any, Any]
 # More different differences than these are shown in ranges.
@@ -135,7 +136,7 @@ def measured(
     signal, noise, real = 0.0, 0.0, False
     for tensor, a, b in zip(outputs, got, wanted, strict=True):
         a, b = np.asarray(a), np.asarray(b)
-        whole = _whole(a) and _whole(b)
+        whole = a.dtype in dtypes.BITS and b.dtype in dtypes.BITS
         if whole:
             counts = histogram if tensor.grid is not None else integers
             for k, n in _differences(a, b):
@@ -167,11 +168,6 @@ def _decibels(signal: float, noise: float) -> float:
     if not noise:
         return math.inf
     return 10.0 * math.log10(signal / noise) if 0 < signal < math.inf > noise else -math.inf
-
-
-def _whole(x: NDArray) -> bool:
-    # Four-bit integers are no kind of NumPy's.
-    return x.dtype.kind in "biu" or "int" in x.dtype.name
 
 
 def _differences(a: NDArray, b: NDArray) -> list[tuple[int, int]]:
