@@ -67,8 +67,8 @@ def equalize(
             a, b = layers.weight(first), layers.weight(second)
             out, into = _out_axis(first), _in_axis(second)
             r1, r2 = _range(a, out), _range(b, into)
-            live = (r1 > 0) & (r2 > 0)
-            s = np.where(live, np.sqrt(r1 * np.maximum(r2, 1e-30)) / np.maximum(r2, 1e-30), 1.0).astype(np.float32)
+            live = np.minimum(r1, r2) >= np.finfo(r1.dtype).tiny  # else the channel is nothing, and stays
+            s = np.divide(np.sqrt(r1), np.sqrt(r2), out=np.ones_like(r1), where=live)
             layers.set_weight(first, a / _along(s, a.ndim, out))
             layers.set_weight(second, b * _along(s, b.ndim, into))
             if first.bias is not None:

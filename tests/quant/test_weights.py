@@ -61,6 +61,16 @@ def test_equalization_mends_a_collapsed_network():
     assert agree(even) >= 0.99 > agree(p)
 
 
+@pytest.mark.parametrize("tiny", [0.0, 1e-40, 1e-37, 1e-33])
+def test_equalization_of_channels_that_are_nearly_nothing(tiny):
+    """A channel that is nothing on one side stays; the others have equal ranges on both sides, however small."""
+    p = {"a": np.array([[1.0, 16.0]], np.float32), "b": np.array([[1.0], [tiny]], np.float32)}
+    equal = nx.quant.equalize(lambda p, x: nx.nn.relu(x @ p["a"]) @ p["b"], p, np.ones((1, 1), np.float32))
+    a, b = np.asarray(equal["a"], np.float64)[0], np.asarray(equal["b"], np.float64)[:, 0]
+    np.testing.assert_allclose(a * b, [1.0, 16 * tiny], rtol=1e-4)
+    np.testing.assert_allclose(a[1], b[1] if tiny > 1e-38 else 16.0, rtol=1e-4)
+
+
 def test_equalization_leaves_relu6_alone():
     def f(p, x):
         return nn.relu6(x @ p["a"] + p["b"]) @ p["c"]

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -56,6 +57,15 @@ def test_code_is_made_and_loaded_by_one_thread_at_a_time(what, tmp_path, monkeyp
         else:
             engine.module(engine.texts([kernel]), [kernel.symbol])
     assert seen == [("_emitted", True), ("_loaded", True)]
+
+
+def test_code_is_dropped_only_when_no_thread_makes_any():
+    engine = KernelCache(isa.current())
+    engine._recent = mock.Mock()
+    engine._recent.clear.side_effect = lambda: owned.append(COMPILING._is_owned())
+    owned = []
+    engine.clear()
+    assert owned == [True]
 
 
 def _compiled(make):

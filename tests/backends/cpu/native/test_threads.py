@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -179,6 +180,22 @@ def right():
     return np.array_equal(busy(100, 40, 1), wanted)
 assert right()
 """
+
+
+@needs_threads
+def test_a_child_makes_each_lock_anew_that_all_threads_share():
+    """A lock that somebody held when the process was forked is never given back in the child."""
+    asked: dict[str, set[tuple[str, str]]] = {}  # what is called -> the function, and where an argument points
+    for function in text().split("\ndefine ")[1:]:
+        name = function[function.index("@") : function.index("(")]
+        places = dict(re.findall(r"(%\w+) = getelementptr i8, ptr (@nx_threads, i64 \d+)", function))
+        for call, arguments in re.findall(r"@pthread_(\w+)\(([^)]*)\)", function):
+            for argument in re.findall(r"ptr ([%@]\w+)", arguments):
+                asked.setdefault(call, set()).add((name, places.get(argument, argument)))
+    shared = {call: {place for _, place in found if place.startswith("@")} for call, found in asked.items()}
+    made = {c: {p for n, p in asked[c] if n == "@nx_threads_reset"} for c in ("mutex_init", "cond_init")}
+    assert len(shared["mutex_lock"]) == 1 and len(shared["cond_wait"]) == 2  # the condition, and its lock
+    assert made == {"mutex_init": shared["mutex_lock"], "cond_init": shared["cond_wait"] - shared["mutex_lock"]}
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
