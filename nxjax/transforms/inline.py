@@ -1,22 +1,23 @@
-"""Calls written out: one flat program without jit, checkpoint and custom derivatives; short scans unrolled.
+"""Equations written out: one flat program without jit, checkpoint and custom derivatives; short scans unrolled.
 
 A derivative rule has done its work when a program is lowered: what is left of such a call is its program. Loops whose
-number of steps is data (``while``) and choices (``cond``) stay; a choice by a literal is made.
+number of steps is data (``while``) and choices (``cond``) stay; a choice by a literal is made. `Inliner` takes a table
+of what is written out how, so a device may have more rows. It must not know which devices there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax.ops.shape import reshape
+from nxjax.ops.base import expansion
+from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.ops.slicing import concatenate, slice
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array, Op
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
-from nxjax.trace.types import ArrayType
 from nxjax.transforms.control.loop import LoopParams
 from nxjax.transforms.nested import clamped_branch
 
@@ -36,105 +37,153 @@ def inlined(program: Program, unroll: int = 0, calls: frozenset[str] = CALLS) ->
     >>> [e.op.name for e in inlined(p).equations]
     ['sin', 'add']
     """
-    if not any(_opens(e, unroll, calls) for e in program.equations):
-        return program
-    return program.derive(("inlined", unroll, calls), lambda: _Inliner(program, unroll, calls).result())
 
+    def loop(flat: Inliner, e: Equation) -> Sequence[Atom] | None:
+        return flat.unrolled(e) if e.params["length"] <= unroll else None
 
-def _opens(e: Equation, unroll: int, calls: frozenset[str]) -> bool:
-    name = e.op.name
-    if name == "scan":
-        return e.params["length"] <= unroll
-    return name in calls or (name == "cond" and isinstance(e.inputs[0], Literal) and not e.inputs[0].type.shape)
+    rules = {**dict.fromkeys(calls, Inliner.call), "cond": Inliner.known_branch, "scan": loop}
+    return program.derive(("inlined", unroll, calls), lambda: Inliner(program, rules).result())
 
 
 @final
-class _Inliner:
-    def __init__(self, program: Program, unroll: int, calls: frozenset[str]) -> None:
-        self.program = program
-        self.unroll = unroll
-        self.calls = calls
-        self.consts = list(program.constvars)
-        self.values = list(program.values)
-        self.equations: list[Equation] = []
-        self.captured: dict[int, Var] = {}
+class Inliner:
+    """Writes a program out.
+
+    Args:
+        program: stays as it is.
+        rules: an op's name -> its rule, which gets this object and the equation, with the flat program's operands and
+            the scopes around it. It gives the results of what it wrote, or None: the equation stays.
+        default: the rule of all other ops.
+    """
+
+    def __init__(self, program: Program, rules: Mapping[str, Rule], default: Rule | None = None) -> None:
+        self._program = program
+        self._rules = rules
+        self._default = default
+        self._consts = list(program.constvars)
+        self._values = list(program.values)
+        self._equations: list[Equation] = []
+        self._captured: dict[int, Var] = {}
+        self._changed = False
 
     def result(self) -> Program:
-        p = self.program
-        env: dict[Var, Atom] = {v: v for v in (*p.constvars, *p.inputs)}
-        outputs = self._equations(p, env, "")
-        return Program(p.inputs, self.equations, outputs, self.consts, self.values, p.name)
+        """The flat program; the same one where no rule wrote anything."""
+        p = self._program
+        env: dict[Var, Atom] = {}
+        self._write(p, env, "", None)
+        if not self._changed:
+            return p
+        outputs = [env.get(a, a) if isinstance(a, Var) else a for a in p.outputs]
+        return Program(p.inputs, self._equations, outputs, self._consts, self._values, p.name)
 
-    def _equations(self, p: Program, env: dict[Var, Atom], scope: str) -> list[Atom]:
-        def atom(a: Atom) -> Atom:
-            return env[a] if isinstance(a, Var) else a
+    def _write(self, p: Program, env: dict[Var, Atom], scope: str, caller: Equation | None) -> None:
+        """Add the equations of ``p``; ``env`` says what its inputs are and gets what its variables become.
 
+        ``caller`` is the equation that ``p`` is the expansion of, whose line and scope everything gets.
+        """
+        at_top = p is self._program
         for e in p.equations:
-            inputs = [atom(a) for a in e.inputs]
-            within = _joined(scope, e.scope)
-            found: Sequence[Atom] | None = None
-            if _opens(e.replaced(tuple(inputs), e.outputs), self.unroll, self.calls):
-                found = self._opened(e, inputs, within)
-            if found is None:
-                found = outputs = tuple(Var(v.type) for v in e.outputs)
-                self.equations.append(Equation(e.op, tuple(inputs), outputs, e.params, e.source, within))
+            inputs = tuple([env.get(a, a) if isinstance(a, Var) else a for a in e.inputs])
+            source = e.source if caller is None else caller.source
+            within = _joined(scope, e.scope) if caller is None else scope
+            if at_top and inputs == e.inputs and within == e.scope:
+                now = e
+            else:
+                outputs = e.outputs if at_top else tuple([Var(v.type) for v in e.outputs])
+                now = Equation(e.op, inputs, outputs, e.params, source, within)
+            rule = self._rules.get(e.op.name, self._default)
+            found = None if rule is None else rule(self, now)
+            if found is not None:
+                self._changed = True
+            else:
+                self._equations.append(now)
+                if at_top:
+                    continue
+                found = now.outputs
             env.update(zip(e.outputs, found, strict=True))
-        return [atom(a) for a in p.outputs]
 
-    def _opened(self, e: Equation, inputs: Sequence[Atom], scope: str) -> list[Atom] | None:
-        if e.op.name == "scan":
-            return self._unrolled(e, inputs, scope)
-        if e.op.name == "cond":
-            index = inputs[0]
-            assert isinstance(index, Literal)
-            branches: Sequence[Program] = e.params["branches"]
-            return self._call(clamped_branch(branches, int(index.value.numpy())), inputs[1:], scope)  # pyright: ignore
-        program: Program | None = e.op.called(**e.params)
-        return None if program is None else self._call(program, inputs, scope)
+    def inline(self, p: Program, inputs: Sequence[Atom], scope: str, caller: Equation | None = None) -> list[Atom]:
+        """The results of ``p``, whose equations are written here.
 
-    def _call(self, p: Program, inputs: Sequence[Atom], scope: str) -> list[Atom]:
+        Args:
+            inputs: its arguments, of the flat program.
+            scope: of what calls it.
+            caller: the equation whose line and scope everything gets; None: they keep their own, within ``scope``.
+        """
         env: dict[Var, Atom] = dict(zip(p.inputs, inputs, strict=True))
         env.update((v, self._const(v, x)) for v, x in zip(p.constvars, p.values, strict=True))
-        return self._equations(p, env, scope)
+        self._write(p, env, scope, caller)
+        return [env[a] if isinstance(a, Var) else a for a in p.outputs]
+
+    def expand(self, e: Equation, rule: Callable[..., Any]) -> list[Atom]:
+        """The results of ``rule``, a function of the equation's operands and parameters, staged once per type."""
+        p = expansion(e.op, [a.type for a in e.inputs], e.params, rule)
+        return self.inline(p, e.inputs, e.scope, e)
+
+    def emit(self, e: Equation, op: Op, inputs: Sequence[Atom], **params: Any) -> tuple[Var, ...]:
+        """The results of ``op``, at the line and in the scope of ``e``."""
+        types = op.infer(*(a.type for a in inputs), **params)
+        outputs = tuple([Var(t) for t in (types if op.multi else (types,))])
+        self._equations.append(Equation(op, tuple(inputs), outputs, params, e.source, e.scope))
+        return outputs
 
     def _const(self, v: Var, value: Array) -> Var:
         """A const of the flat program; one per array, however often its program is called."""
-        found = self.captured.get(id(value))
+        found = self._captured.get(id(value))
         if found is None:
-            found = self.captured[id(value)] = Var(v.type)
-            self.consts.append(found)
-            self.values.append(value)  # also keeps id(value) from being reused
+            found = self._captured[id(value)] = Var(v.type)
+            self._consts.append(found)
+            self._values.append(value)  # also keeps id(value) from being reused
         return found
 
-    def _emit(self, op: Op, inputs: Sequence[Atom], e: Equation, scope: str, **params: Any) -> Var:
-        out = Var(op.infer(*(a.type for a in inputs), **params))
-        self.equations.append(Equation(op, tuple(inputs), (out,), params, e.source, scope))
-        return out
+    # --- rules ---
 
-    def _unrolled(self, e: Equation, inputs: Sequence[Atom], scope: str) -> list[Atom]:
+    def call(self, e: Equation) -> list[Atom] | None:
+        """A call is its program."""
+        program: Program | None = e.op.called(**e.params)
+        return None if program is None else self.inline(program, e.inputs, e.scope)
+
+    def known_branch(self, e: Equation) -> list[Atom] | None:
+        """A choice by a literal is its branch."""
+        index = e.inputs[0]
+        if not isinstance(index, Literal) or index.type.shape:
+            return None
+        branches: Sequence[Program] = e.params["branches"]
+        at = int(index.value.numpy())  # pyright: ignore[reportAttributeAccessIssue]
+        return self.inline(clamped_branch(branches, at), e.inputs[1:], e.scope)
+
+    def unrolled(self, e: Equation) -> list[Atom]:
+        """A scan is its steps."""
         loop = LoopParams.of(e.params)
-        x = loop.split(inputs)
-        carry, makers = x.carry, loop.results(e.outputs)[1]
+        operands, makers = loop.split(e.inputs), loop.results(e.outputs)[1]
+        carry: Sequence[Atom] = operands.carry
         columns: list[list[Atom]] = [[] for _ in makers]
         for i in loop.order():
-            slices = [self._step(s, i, e, scope) for s in x.xs]
-            carry, ys = loop.results(self._call(loop.body, [*x.consts, *carry, *slices], scope))
+            now = operands._replace(carry=carry, xs=[self._row(x, i, e) for x in operands.xs])
+            carry, ys = loop.results(self.inline(loop.body, now.body_inputs, e.scope))
             for column, y in zip(columns, ys, strict=True):
                 column.append(y)
-        stacked: list[Atom] = []
-        for column, v in zip(columns, makers, strict=True):
-            if not loop.length:
-                stacked.append(self._const(v, wrap(np.zeros(v.type.shape, v.type.dtype))))
-                continue
-            rows = [self._emit(reshape, [y], e, scope, shape=(1, *y.type.shape)) for y in column]
-            stacked.append(self._emit(concatenate, rows[::-1] if loop.reverse else rows, e, scope, dimension=0))
-        return [*carry, *stacked]
+        if loop.reverse:
+            columns = [c[::-1] for c in columns]
+        return [*carry, *(self._stacked(c, v, e) for c, v in zip(columns, makers, strict=True))]
 
-    def _step(self, x: Atom, i: int, e: Equation, scope: str) -> Var:
-        t: ArrayType = x.type
-        starts, limits = (i, *(0,) * (t.ndim - 1)), (i + 1, *t.shape[1:])
-        row = self._emit(slice, [x], e, scope, start_indices=starts, limit_indices=limits, strides=None)
-        return self._emit(reshape, [row], e, scope, shape=t.shape[1:])
+    def _row(self, x: Atom, i: int, e: Equation) -> Var:
+        shape = x.type.shape
+        if shape[0] > 1:
+            starts, limits = (i, *(0,) * (len(shape) - 1)), (i + 1, *shape[1:])
+            (x,) = self.emit(e, slice, [x], start_indices=starts, limit_indices=limits, strides=None)
+        return self.emit(e, reshape, [x], shape=shape[1:])[0]
+
+    def _stacked(self, ys: Sequence[Atom], v: Var, e: Equation) -> Var:
+        if not ys:
+            return self._const(v, wrap(np.zeros(v.type.shape, v.type.dtype)))
+        shape = (1, *v.type.shape[1:])
+        dims = tuple(range(1, len(shape)))
+        rows = [self.emit(e, broadcast_in_dim, [y], shape=shape, broadcast_dimensions=dims)[0] for y in ys]
+        return rows[0] if len(rows) == 1 else self.emit(e, concatenate, rows, dimension=0)[0]
+
+
+Rule = Callable[[Inliner, Equation], Sequence[Atom] | None]
 
 
 def _joined(outer: str, inner: str) -> str:

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import nxjax as nx
-from nxjax.lower.passes.flatten import expansion, flattened
+from nxjax.lower.passes.flatten import flattened
+from nxjax.ops.base import expansion
 from nxjax.ops.composite_softmax import softmax
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.types import ArrayType
