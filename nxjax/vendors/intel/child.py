@@ -21,12 +21,13 @@ def main(folder: str) -> None:
 
     place = Path(folder)
     config: dict[str, Any] = json.loads((place / "request.json").read_text())
-    report: dict[str, Any] = {"devices": [], "supported": None, "refused": "", "compiled": False}
+    report: dict[str, Any] = {"version": "", "devices": [], "supported": None, "refused": "", "compiled": False}
 
     def write() -> None:
         (place / "report.json").write_text(json.dumps(report))
 
     core: Any = openvino.Core()
+    report["version"] = str(getattr(openvino, "__version__", ""))
     report["devices"] = [str(d) for d in core.available_devices]
     model: Any = core.read_model(str(place / "model.xml"))
     write()

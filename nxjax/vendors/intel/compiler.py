@@ -23,6 +23,8 @@ from nxjax.backends.tools import ask, read
 from nxjax.lower.placement import Cost
 from nxjax.vendors.intel import child as intel_child
 
+# Names a Python whose OpenVINO has the compiler, such as one of a folder that `tools.intel_npu` made.
+VARIABLE: Final = "OPENVINO_NPU_PYTHON"
 _COMPILER: Final = "*openvino_intel_npu_compiler*"
 _INTEL: Final = "0x8086"
 _LATENCY: Final = re.compile(r"Estimated inference latency: ([\d.]+) us")
@@ -40,11 +42,18 @@ _NOISE: Final = re.compile(r"^(Exception from .*|Check '.*|\s*)$|^\[\w+\] ")
 
 
 def libraries() -> list[str]:
-    """Files of the compiler that OpenVINO's NPU plugin would load; looked for, not opened."""
+    """Files of the compiler that this Python's OpenVINO would load; looked for, not opened."""
     spec = importlib.util.find_spec("openvino")
     places = [os.path.join(p, "libs") for p in (spec.submodule_search_locations or ())] if spec else []
-    places += os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
-    return sorted(f for p in places if p for f in glob.glob(os.path.join(p, _COMPILER)))
+    return sorted(f for p in places for f in glob.glob(os.path.join(p, _COMPILER)))
+
+
+def interpreter() -> str:
+    """The Python that is asked: the one that `VARIABLE` names, or this one where its OpenVINO has the compiler.
+
+    Empty if there is neither.
+    """
+    return os.environ.get(VARIABLE) or (sys.executable if libraries() else "")
 
 
 def vendors(pattern: str) -> bool:
@@ -82,6 +91,7 @@ class CompilerReply:
         cost: the compiler's estimates.
         command: how its process was called.
         status: that process's exit status.
+        version: of the OpenVINO that was asked; empty if it did not say.
     """
 
     blob: bytes | None
@@ -92,6 +102,7 @@ class CompilerReply:
     cost: Cost = field(default_factory=Cost)
     command: str = ""
     status: int | None = None
+    version: str = ""
 
 
 def compile_model(xml: bytes, weights: bytes, config: Mapping[str, str]) -> CompilerReply:
@@ -101,7 +112,7 @@ def compile_model(xml: bytes, weights: bytes, config: Mapping[str, str]) -> Comp
         (place / "model.xml").write_bytes(xml)
         (place / "model.bin").write_bytes(weights)
         (place / "request.json").write_text(json.dumps(dict(config)))
-        done = ask([sys.executable, intel_child.__file__, folder], folder)
+        done = ask([interpreter() or sys.executable, intel_child.__file__, folder], folder)
         said = done.said
         path = place / "report.json"
         blob = place / "model.blob"
@@ -111,6 +122,7 @@ def compile_model(xml: bytes, weights: bytes, config: Mapping[str, str]) -> Comp
             data = read(blob) if report.get("compiled") else b""
         except (OSError, ValueError, RecursionError) as error:
             return reply(None, f"its answer cannot be read: {error}")
+        reply = partial(reply, version=str(report.get("version", "")).split("-")[0])
         found = report.get("supported")
         supported = None if found is None else frozenset(map(str, found))
         devices = tuple(map(str, report.get("devices", ())))

@@ -215,7 +215,7 @@ class IntelNpu(OpenVinoTarget):
             return "emitted", _MISSING
         if intel_compiler.npu_present():
             return "hardware", ""
-        if intel_compiler.libraries():
+        if intel_compiler.interpreter():
             return (
                 "vendor-compiled",
                 "no Intel NPU here: its compiler makes the blob, the CPU plugin computes the model",
@@ -244,7 +244,7 @@ class IntelNpu(OpenVinoTarget):
         device = "NPU" in {d.split(".")[0] for d in core().available_devices}
         if power != "default" and not (device and self.runs_here(platform)):
             made.notes.append(f"power {power}: it is for the chip, which is not here")
-        if not device and not intel_compiler.libraries():
+        if not device and not intel_compiler.interpreter():
             made.notes.append(
                 "no Intel NPU and no NPU compiler (libopenvino_intel_npu_compiler) on this machine: "
                 "placement is by the published rules"
@@ -260,7 +260,7 @@ class IntelNpu(OpenVinoTarget):
         answer = intel_compiler.compile_model(xml, weights, config)
         made.record(
             "compiled" if answer.blob is not None else "refused" if answer.refused else "failed", "vendor-compiler",
-            f"Intel's NPU compiler of OpenVINO {version()}", command=answer.command, status=answer.status,
+            f"Intel's NPU compiler of OpenVINO {answer.version}".strip(), command=answer.command, status=answer.status,
             took=model_files(made), gave=() if answer.blob is None else (digest(answer.blob),),
             answer=answer.error or str(answer.cost),
         )  # fmt: skip

@@ -20,7 +20,7 @@ from nxjax.vendors.intel.table import rule
 from nxjax.vendors.intel.target import IntelNpu, IntelNpu3720, OpenVinoCpu, OpenVinoGpu
 
 F32, I8, I32 = np.dtype("float32"), np.dtype("int8"), np.dtype("int32")
-NPU = "NPU" in openvino.Core().available_devices or bool(intel_compiler.libraries())
+NPU = "NPU" in openvino.Core().available_devices or bool(intel_compiler.interpreter())
 no_npu = pytest.mark.skipif(NPU, reason="this machine can compile for the NPU")
 with_npu = pytest.mark.skipif(not NPU, reason="no Intel NPU and no NPU compiler")
 
