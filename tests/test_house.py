@@ -326,6 +326,30 @@ def test_whatever_a_program_prints_can_be_read():
     assert not strict
 
 
+# What starts processes by itself, and why not by `nxjax.backends.tools.ask`.
+STARTS_PROCESSES = {
+    "nxjax/backends/tools.py": "it is how tools are started",
+    "nxjax/backends/children/child.py": "a child that stays, and is talked to over a socket",
+    "nxjax/backends/sensors/reading.py": "a sensor's program, which is asked often and gives a line",
+    "nxjax/backends/xla/distributed.py": "a service that stays for as long as the processes compute together",
+    "nxjax/backends/xla/guard.py": "nxjax itself, which reads a module from its input under a limit of memory",
+    "nxjax/backends/xla/read.py": "nxjax itself, which reads a module from its input and gives another",
+    "nxjax/distributed/launch.py": "the user's own program, whose output is the user's",
+    "nxjax/kernels/ipu/host_compiler.py": "the host's C++ compiler; kernels know no backends",
+    "nxjax/testing/fuzz_programs.py": "nxjax itself, once for each program, so that a crash is found",
+    "nxjax/testing/workers.py": "nxjax itself, which stays and runs one case after the other",
+    "nxjax/vendors/qualcomm/worker.py": "a child that stays, and is talked to over pipes",
+}
+
+
+def test_tools_are_started_in_one_place():
+    starts = re.compile(
+        r"^ *(?:import|from) (?:subprocess|pty)\b|\bos\.(?:popen|system|spawn|exec|posix_spawn|fork)", re.M
+    )
+    found = {f"nxjax/{f.relative_to(PACKAGE)}" for f in FILES if starts.search(f.read_text())}
+    assert found == set(STARTS_PROCESSES), "use nxjax.backends.tools.ask, which bounds time, output and files"
+
+
 RNG = np.random.default_rng(0)
 
 

@@ -102,6 +102,8 @@ def label(records: Iterable[Record], files: Mapping[str, bytes], on_chip: bool |
     held = {digest(data) for data in files.values()}
     # What runs here may run the program that the files were written from: it claims nothing of a vendor's tool.
     counted = [r for r in records if held.issuperset(r.took) and (r.took or r.by in ("own-model", "host"))]
+    # A compiler whose every file is one that it was given has made nothing.
+    counted = [r for r in counted if r.act != "compiled" or not r.gave or set(r.gave) - set(r.took)]
     # What a compiler gave is part of what runs: where it is another file by now, a run says nothing of it.
     whole = all(held.issuperset(r.gave) for r in counted if r.act == "compiled")
     earned: set[Label] = {_EARNED[r.by] for r in counted if whole and r.act == "ran" and r.by in _EARNED}

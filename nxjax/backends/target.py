@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final, Generic, Literal, Protocol, TypeVar, final
 
 import numpy as np
 
 from nxjax.backends.evidence import Act, By, Label, Record, digest, label
-from nxjax.errors import ExecutionError, ParameterError, Shown
+from nxjax.errors import ExecutionError, NxError, ParameterError, Shown
 from nxjax.lower.macs import macs
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.placement import place
 from nxjax.lower.placement import UNKNOWN, Cost, Placement, Verdict
 from nxjax.ops.base import NDArray
-from nxjax.trace.dtypes import BITS, DType
+from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Equation, Program
 from nxjax.trace.types import Shape
 from nxjax.transforms.inline import inlined
@@ -31,6 +31,8 @@ Run = Callable[[Sequence[NDArray]], list[NDArray]]
 # Where an op runs if it is not the host.
 OnChip = Literal["npu", "tpu", "ipu"]
 Site = Literal["", "edge", "data center"]
+# Characters of a note that quotes a tool.
+_NOTE: Final = 600
 # What a target's files are written from.
 Subject = TypeVar("Subject", NpuGraph, Program)
 
@@ -106,30 +108,60 @@ class Build:
         self.evidence.append(made := Record(act, by, tool, **more))
         return made
 
-    def blame(self, error: ExecutionError, by: By, tool: str, took: tuple[str, ...]) -> None:
-        """Note a tool that gave no files: it refused these, or it failed."""
+    def blame(
+        self, error: ExecutionError, by: By, tool: str, took: tuple[str, ...], gave: tuple[str, ...] = ()
+    ) -> None:
+        """Note a tool that gave no files: it refused these, or it failed; or whose results are none of theirs."""
         act: Act = "refused" if error.refused else "failed"
         said = ": ".join(filter(None, (error.what, str(error.got or ""))))
-        self.record(act, by, tool, took=took, command=error.command, status=error.status, answer=said)
+        self.record(act, by, tool, took=took, gave=gave, command=error.command, status=error.status, answer=said)
+
+    def unanswered(self, error: ExecutionError, by: By, tool: str, took: tuple[str, ...]) -> None:
+        """`blame`, and the tool's words as a note: the artifact stays as it was before the tool was asked.
+
+        What the tool refuses runs on the host, by its own word.
+        """
+        self.blame(error, by, tool, took)
+        if error.refused:
+            said: dict[str, Any] = {"device": "host", "reason": str(error.got), "decided_by": "vendor"}
+            self.placements = [replace(r, **said) for r in self.placements]
+        what = "refuses it" if error.refused else "gave no answer"
+        self.notes.append(f"{tool} {what}: {error.what}: {error.got or error.command}"[:_NOTE])
 
     def execute(self, args: Sequence[NDArray], shapes: Sequence[Shape], stored: Sequence[DType] = ()) -> list[NDArray]:
-        """Run it, and note the first run that gave results of these shapes, and whole numbers where these are wanted.
+        """Run it, and note the first run that gave results of these shapes and dtypes.
 
         Raises:
-            ExecutionError: the results are of other shapes, or no whole numbers where these are stored.
+            ExecutionError: what runs it failed, or gave results of other shapes, or of other dtypes than ``stored``.
         """
         assert self.runner is not None
-        results = [np.asarray(y) for y in self.runner.run(args)]
+        try:
+            results = [np.asarray(y) for y in self.runner.run(args)]
+        except NxError:
+            raise
+        except Exception as error:  # vendors' runtimes have no class of errors in common
+            raise ExecutionError(
+                f"{self.runs_on} failed while it ran", got=f"{type(error).__name__}: {error}"
+            ) from error
         if (given := [y.shape for y in results]) != list(shapes):
             raise ExecutionError(f"{self.runs_on} gave results of other shapes", got=given, expected=list(shapes))
-        pairs = [(y.dtype, wanted) for y, wanted in zip(results, stored, strict=False)]
-        if wrong := [f"{y} for {wanted}" for y, wanted in pairs if wanted in BITS and y not in BITS]:
+        if wrong := [
+            f"{y.dtype} for {wanted}" for y, wanted in zip(results, stored, strict=False) if y.dtype != wanted
+        ]:
             raise ExecutionError(f"{self.runs_on} gave results of other dtypes", got=", ".join(wrong))
-        if not any(r.act == "ran" for r in self.evidence):
+        # Results of another function are not made good by a later run.
+        if not any(r.act == "ran" or (r.act == "failed" and r.gave) for r in self.evidence):
             types = ", ".join(f"{y.dtype}{list(y.shape)}" for y in results)
-            gave = tuple(digest(np.ascontiguousarray(y).tobytes()) for y in results)
+            gave = _results(results)
             self.record("ran", self.runner.by, self.runner.title, took=self.runner.took, gave=gave, answer=types)
         return results
+
+    def disproved(self, error: ExecutionError, results: Sequence[NDArray] = ()) -> None:
+        """Note that what runs it failed, or gave ``results`` that are none of it: no run counts."""
+        assert self.runner is not None
+        self.evidence[:] = [r for r in self.evidence if r.act != "ran"]
+        self.blame(error, self.runner.by, self.runner.title, self.runner.took, _results(results))
+        self.notes.append(f"no run of it counts: {error.what}: {error.got or error.command}"[:_NOTE])
 
     def check(self, name: str) -> None:
         """Raise `ExecutionError` where an adapter says more than its records.
@@ -178,6 +210,32 @@ class Analysis(Protocol):
         ...
 
 
+@final
+@dataclass(frozen=True)
+class Kind:
+    """A family of chips: whose it is, what its driver makes, what talks to it.
+
+    Attributes:
+        drivers: names of kernel drivers that register it with the accel subsystem.
+        nodes: device files that other drivers of it make, as patterns.
+        usb: vendor and product numbers on USB.
+        systems: names of a system and its machine whose processors all have one, as ``sys`` and ``platform`` say them.
+        module: the Python package that reaches it; empty where it has none.
+        extra: the extra of nxjax that brings the package.
+        target: what `nx.compile` is told; empty where nobody writes a file for it.
+    """
+
+    vendor: str
+    name: str
+    drivers: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    usb: tuple[str, ...] = ()
+    systems: tuple[tuple[str, str], ...] = ()
+    module: str = ""
+    extra: str = ""
+    target: str = ""
+
+
 class Target(Shown, ABC, Generic[Subject]):
     """One thing that can be compiled for: from a graph (`NpuTarget`) or from a program (`ProgramTarget`).
 
@@ -202,6 +260,9 @@ class Target(Shown, ABC, Generic[Subject]):
         simulated: whether these bits, computed here, simulate a chip.
         quantizes: whether its compiler quantizes by itself. It is then given the float function, with calibration data
             as the option ``calibrate``: a list of batches, each a list of arrays, one for each of its inputs.
+        chips: families of chips that a machine may have and that the target's files are for.
+        providers: ONNX Runtime's providers for its chips, by the names that the configuration of its text generator has
+            for them, each with the options that it starts with.
     """
 
     name: ClassVar[str]
@@ -218,6 +279,8 @@ class Target(Shown, ABC, Generic[Subject]):
     rules: ClassVar[str] = "the target's own rules"
     exact: ClassVar[bool] = False
     quantizes: ClassVar[bool] = False
+    chips: ClassVar[tuple[Kind, ...]] = ()
+    providers: ClassVar[Mapping[str, Mapping[str, str]]] = {}
 
     @property
     def simulated(self) -> bool:
@@ -272,6 +335,10 @@ class ProgramTarget(Target[Program]):
                 device = self.device if v.ok else "host"
                 rows.append(Placement(*what, device, *where, v.reason, v.suggestion, macs(e)))
         return rows
+
+
+def _results(results: Sequence[NDArray]) -> tuple[str, ...]:
+    return tuple(digest(np.ascontiguousarray(y).tobytes()) for y in results)
 
 
 def file_name(name: str, suffix: str) -> str:

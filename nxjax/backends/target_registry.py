@@ -73,6 +73,11 @@ def _classes() -> dict[str, type[AnyTarget]]:
     return found
 
 
+def classes() -> tuple[type[AnyTarget], ...]:
+    """Every known target's class, in the order of the vendors."""
+    return tuple(_classes().values())
+
+
 def names() -> list[str]:
     """Every known target, in the order of the vendors."""
     return list(_classes())

@@ -13,7 +13,8 @@ import signal
 import stat
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final, final
@@ -22,8 +23,15 @@ from nxjax.errors import ExecutionError
 
 # Seconds; the largest networks take vendors' compilers minutes.
 TIMEOUT: Final = 1800.0
-# Bytes of each stream that are kept.
+# Bytes of each stream that are kept, and those after which a tool is ended.
 _PRINTED: Final = 4 << 20
+ENDLESS: Final = 1 << 30
+# Bytes of a file that is read; what no compiled network has.
+LARGEST: Final = 8 << 30
+# Seconds between looks at how much was printed.
+_LOOK: Final = 0.5
+# Bytes that are a file of no format.
+NO_MODEL: Final = b"\xff" * 64
 
 
 @final
@@ -64,7 +72,8 @@ def ask(
     seconds: float | None = None,
     env: Mapping[str, str] | None = None,
 ) -> ToolAnswer:
-    """Run a tool in ``folder``; it and all that it started end after ``seconds``, by default `TIMEOUT`.
+    """Run a tool in ``folder``; it and all that it started end after ``seconds``, by default `TIMEOUT`, and where it
+    prints more than `ENDLESS`.
 
     >>> import sys, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -84,17 +93,26 @@ def ask(
         except (OSError, ValueError) as error:
             return ToolAnswer(shown, None, "", "", f"it cannot be started: {error}")
         try:
-            code: int | None = process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            code = None
+            code, trouble = _ended(process, seconds, (out, err))
         finally:
             _end(process)
         said = _tail(out), _tail(err)
     if code is None:
-        return ToolAnswer(shown, None, *said, f"it took longer than {seconds:g} s")
+        return ToolAnswer(shown, None, *said, trouble)
     if not code:
         return ToolAnswer(shown, code, *said, "")
     return ToolAnswer(shown, code, *said, f"it ended with {_how(code)}")
+
+
+def _ended(process: subprocess.Popen[bytes], seconds: float, printed: Sequence[IO[bytes]]) -> tuple[int | None, str]:
+    """The status that a process ends with; None where it goes on for too long or prints too much, and which."""
+    stop = time.monotonic() + seconds
+    while (left := stop - time.monotonic()) > 0:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(min(left, _LOOK)), ""
+        if any(os.fstat(file.fileno()).st_size > ENDLESS for file in printed):
+            return None, f"it printed more than {ENDLESS >> 20:,} MiB"
+    return None, f"it took longer than {seconds:g} s"
 
 
 def _how(code: int) -> str:
@@ -117,11 +135,42 @@ def read(path: str | os.PathLike[str]) -> bytes:
     """A file that a tool was asked to leave.
 
     Raises:
-        OSError: there is none, or it is no regular file: a link, a pipe or a device is nothing that was made.
+        OSError: there is none, or it is no regular file: a link, a pipe or a device is nothing that was made. Or it is
+            larger than `LARGEST`.
     """
+    name = Path(path).name
     if not stat.S_ISREG(os.lstat(path).st_mode):
-        raise OSError(f"{Path(path).name} is no regular file")
-    return Path(path).read_bytes()
+        raise OSError(f"{name} is no regular file")
+    # What is another kind by now is not waited for.
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    with os.fdopen(handle, "rb") as file:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(f"{name} is no regular file")
+        if found.st_size > LARGEST:
+            raise OSError(f"{name} has {found.st_size:,} bytes, more than {LARGEST:,}")
+        return file.read(LARGEST)
+
+
+def doubt(made: bytes, given: Iterable[bytes], of_no_model: Callable[[], bytes]) -> str:
+    """Why what a tool left is not its work on the files that it was given; empty where nothing speaks against it.
+
+    What a compiled file holds is seldom published. That a tool reads what it is given shows in what it makes no file
+    of.
+
+    Args:
+        made: what it left.
+        given: the files that it was given.
+        of_no_model: asks the tool for a file of `NO_MODEL` in the model's place; empty bytes where it makes none.
+
+    >>> doubt(b"made", [b"model"], lambda: b""), doubt(b"model", [b"model"], lambda: b"")
+    ('', 'it left a file that it was given')
+    """
+    if not made:
+        return "it left an empty file"
+    if made in given:
+        return "it left a file that it was given"
+    return "it makes a file of one that is no model too" if of_no_model() else ""
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -18,6 +18,12 @@ from nxjax.trace import dtypes
 NDArray = np.ndarray[Any, Any]
 # More different differences than these are shown in ranges.
 MOST_BARS: Final = 17
+# What rounding alone can come to: steps of a grid; real numbers; and how few integers may all differ.
+_STEPS: Final = 8
+_ROUNDED: Final = 1e-2
+_FEW: Final = 4
+# Noise to signal, in power; of zeros it is 1, of independent results as large as the reference 2.
+_FAR: Final = 1.5
 
 
 @final
@@ -36,6 +42,8 @@ class Deviation:
         file: which of the artifact's files ran; empty where that is not known.
         sqnr: signal to noise in decibels, 10 log10(sum of y^2 / sum of (x - y)^2), of results that are real numbers:
             x is what ran, y the reference. Infinite where all are equal; None where all results are plain integers.
+        unrelated: whether some result has nothing of the reference: it is clearly farther from it than zeros are, which
+            coarse grids round to; or no element of several agrees.
 
     >>> import nxjax as nx
     >>> artifact = nx.compile(lambda x: nx.nn.relu(x * 2), target="tflite")(nx.ones((1, 3)))
@@ -52,6 +60,7 @@ class Deviation:
     floats: int = 0
     file: str = ""
     sqnr: float | None = None
+    unrelated: bool = False
 
     @property
     def max_lsb(self) -> int | None:
@@ -133,7 +142,7 @@ def measured(
     histogram: dict[int, int] = {}
     integers: dict[int, int] = {}
     squared, count, floats, largest, scale = 0.0, 0, 0, 0.0, 0.0
-    signal, noise, real = 0.0, 0.0, False
+    signal, noise, real, unrelated = 0.0, 0.0, False, False
     for tensor, a, b in zip(outputs, got, wanted, strict=True):
         a, b = np.asarray(a), np.asarray(b)
         whole = a.dtype in dtypes.BITS and b.dtype in dtypes.BITS
@@ -156,12 +165,27 @@ def measured(
                 real = True
                 signal += float(np.sum(np.abs(y[np.isfinite(y)]) ** 2))
                 noise += float(np.sum(error**2))
+        plain = whole and tensor.grid is None
+        room = 0.0 if plain else _ROUNDED if tensor.grid is None else _STEPS * float(np.max(tensor.grid.scale))
+        unrelated |= _unrelated(error, y, room, plain)
         count += error.size
         largest = max(largest, float(error.max(initial=0.0)))
         scale = max(scale, float(np.abs(y[np.isfinite(y)]).max(initial=0.0)))
     rms = float(np.sqrt(squared / max(count, 1)))
     sqnr = _decibels(signal, noise) if real else None
-    return Deviation(runs_on, histogram, largest, rms, scale, integers, floats, file, sqnr)
+    return Deviation(runs_on, histogram, largest, rms, scale, integers, floats, file, sqnr, unrelated)
+
+
+def _unrelated(error: NDArray, wanted: NDArray, room: float, plain: bool) -> bool:
+    """Whether a result's errors are such as those of another function; ``room`` is what is still rounding."""
+    if plain:
+        return error.size >= _FEW and bool(np.all(error > 0))
+    near = np.isfinite(error) & np.isfinite(wanted)
+    # Some elements may be out of a narrow float's range; all of them are no result.
+    if not near.any():
+        return bool(np.any(error > room))
+    wrong, right = error[near], np.abs(wanted[near])
+    return float(wrong.max()) > room and float(np.sum(wrong**2)) > _FAR * float(np.sum(right**2))
 
 
 def _decibels(signal: float, noise: float) -> float:

@@ -11,69 +11,17 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, final
+from typing import final
 
 from nxjax.backends import target_registry as registry
 from nxjax.backends.extras import installed
+from nxjax.backends.target import Kind
 
 
-@final
-@dataclass(frozen=True)
-class Kind:
-    """A family of NPUs: whose it is, what its driver makes, what talks to it.
-
-    Attributes:
-        drivers: names of kernel drivers that register it with the accel subsystem.
-        nodes: device files that other drivers of it make, as patterns.
-        usb: vendor and product numbers on USB.
-        module: the Python package that reaches it; empty where it has none.
-        extra: the extra of nxjax that brings the package.
-        target: what `nx.compile` is told; empty where it writes no file for it.
-    """
-
-    vendor: str
-    name: str
-    drivers: tuple[str, ...] = ()
-    nodes: tuple[str, ...] = ()
-    usb: tuple[str, ...] = ()
-    module: str = ""
-    extra: str = ""
-    target: str = ""
-
-
-KINDS: Final = (
-    Kind("Intel", "NPU", drivers=("intel_vpu",), module="openvino", extra="openvino", target="intel-npu"),
-    Kind("AMD", "XDNA", drivers=("amdxdna",), module="onnxruntime", extra="onnx", target="amd-xdna"),
-    Kind(
-        "Qualcomm",
-        "Hexagon",
-        nodes=("dev/fastrpc-cdsp*", "dev/adsprpc-smd*"),
-        module="onnxruntime_qnn",
-        extra="qnn",
-        target="qualcomm-htp",
-    ),
-    Kind(
-        "Google",
-        "Edge TPU",
-        nodes=("dev/apex_*",),
-        usb=("1a6e:089a", "18d1:9302"),
-        module="ai_edge_litert",
-        extra="litert",
-        target="edgetpu",
-    ),
-    Kind(
-        "Arm",
-        "Ethos-U",
-        drivers=("ethosu",),
-        nodes=("dev/ethosu*",),
-        module="ethosu",
-        extra="ethosu",
-        target="ethos-u65",
-    ),
-    Kind("Rockchip", "RKNPU", drivers=("rocket",), nodes=("dev/rknpu*",), target="rockchip"),
-    Kind("Habana", "Gaudi", drivers=("habanalabs",), nodes=("dev/hl[0-9]*",), target="habana-gaudi"),
-    Kind("Apple", "Neural Engine", module="coremltools", extra="coreml", target="apple-ane"),
-)
+def kinds() -> tuple[Kind, ...]:
+    """The families that the registered targets have files for; what is built in before what is plugged in."""
+    found = dict.fromkeys(kind for cls in registry.classes() for kind in cls.chips)
+    return tuple(sorted(found, key=lambda kind: bool(kind.usb)))
 
 
 @final
@@ -97,7 +45,7 @@ class Chip:
 
 def find(root: str | Path = "/") -> list[Chip]:
     """Every NPU whose device is below ``root``, usable ones first."""
-    found = [chip for kind in KINDS for chip in _of_kind(kind, Path(root))]
+    found = [chip for kind in kinds() for chip in _of_kind(kind, Path(root))]
     return sorted(found, key=lambda c: not c.usable)
 
 
@@ -117,7 +65,7 @@ def _places(kind: Kind, root: Path) -> Iterator[tuple[str, str]]:
         for entry in sorted(root.glob("sys/bus/usb/devices/*/idVendor")):
             if f"{_text(entry)}:{_text(entry.with_name('idProduct'))}" in kind.usb:
                 yield f"usb {entry.parent.name}", ""
-    if kind.vendor == "Apple" and str(root) == "/" and sys.platform == "darwin" and platform.machine() == "arm64":
+    if str(root) == "/" and (sys.platform, platform.machine()) in kind.systems:
         yield "this machine's SoC", ""
 
 
@@ -151,5 +99,5 @@ def why_none(root: str | Path = "/") -> str:
         return ""
     if chips:
         return "; ".join(f"{c.title} at {c.place}: {c.reason}" for c in chips)
-    looked = ", ".join(f"{k.vendor} {k.name}" for k in KINDS)
+    looked = ", ".join(f"{k.vendor} {k.name}" for k in kinds())
     return f"no NPU found on this machine ({platform.system()} {platform.machine()}); looked for {looked}"

@@ -32,6 +32,9 @@ CASES = [
     ([record("loaded", "chip", (COMPILED,))], True, False, "emitted"),
     ([record("ran", "vendor-simulator")], True, False, "vendor-simulator"),
     ([record("ran", "vendor-simulator", (OTHER,))], True, False, "emitted"),
+    # It gave what it took.
+    ([record("compiled", "vendor-compiler", gave=(WRITTEN,))], True, False, "emitted"),
+    ([record("compiled", "vendor-compiler", gave=(WRITTEN,))], False, False, "emitted"),
     # What the compiler gave is another file by now.
     ([record("compiled", "vendor-compiler", gave=(OTHER,)), record("ran", "chip")], True, False, "emitted"),
     ([record("ran", "own-model", ())], True, False, "own-model"),
@@ -78,3 +81,47 @@ def test_a_compiler_that_ended_with_an_error_compiled_nothing():
 def test_words_of_tools_are_plain_text():
     made = Record("failed", "vendor-compiler", "a\x1b[31m tool", command="x\0y", answer="\x1b]0;title\a" + "z" * 10**6)
     assert str(made).isprintable() and len(made.answer) < 400
+
+
+def test_tools_that_fail_or_refuse_leave_the_build_as_it_was_and_are_quoted():
+    for refused in (False, True):
+        build = Build(dict(FILES), [Placement("add", "", "npu")])
+        error = ExecutionError("a tool: no file", got="its own words")
+        error.refused, error.status = refused, 1
+        build.unanswered(error, "vendor-compiler", "a tool 1.0", (WRITTEN,))
+        assert build.label == "emitted" and "its own words" in build.notes[0]
+        assert [r.act for r in build.evidence] == ["refused" if refused else "failed"]
+        (row,) = build.placements
+        assert (row.device, row.decided_by) == (("host", "vendor") if refused else ("npu", "table"))
+
+
+def test_results_of_another_function_are_not_made_good_by_a_later_run():
+    build = Build(dict(FILES), [Placement("add", "", "npu")])
+    build.runner = Runner(lambda args: [X], "a simulator", "vendor-simulator", (WRITTEN,))
+    build.execute([X], [X.shape], [X.dtype])
+    assert build.label == "vendor-simulator"
+    build.disproved(ExecutionError("a simulator gave results of another function"), [X])
+    build.execute([X], [X.shape], [X.dtype])
+    assert build.label == "emitted" and "another function" in build.notes[0]
+    # One that did not run may run later.
+    build.evidence.clear()
+    build.disproved(ExecutionError("no chip is free"))
+    build.execute([X], [X.shape], [X.dtype])
+    assert build.label == "vendor-simulator"
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float16, np.int32, bool])
+def test_results_are_of_the_dtypes_that_are_stored(dtype):
+    build = Build(dict(FILES), [Placement("add", "", "npu")])
+    build.runner = Runner(lambda args: [X.astype(dtype)], "a chip", "chip", (WRITTEN,))
+    with pytest.raises(ExecutionError, match="other dtypes"):
+        build.execute([X], [X.shape], [X.dtype])
+
+
+def test_what_a_runtime_raises_is_quoted():
+    def run(args):
+        raise RuntimeError("the driver is gone")
+
+    build = Build(dict(FILES), [], runner=Runner(run, "a chip", "chip", (WRITTEN,)))
+    with pytest.raises(ExecutionError, match=r"a chip failed(.|\n)*the driver is gone"):
+        build.execute([X], [X.shape])

@@ -87,3 +87,27 @@ def test_what_is_no_file_is_not_read(kind, tmp_path):
     with pytest.raises(OSError):
         tools.read(path)
     assert tools.read(tmp_path / "real") == b"x"
+
+
+def test_a_tool_that_prints_without_end_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(tools, "ENDLESS", 1 << 20)
+    code = "import sys\nwhile True: sys.stdout.write('x' * 100_000)"
+    answer = tools.ask([sys.executable, "-c", code], tmp_path, 300)
+    assert answer.status is None and answer.trouble == "it printed more than 1 MiB"
+
+
+def test_what_is_too_large_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(tools, "LARGEST", 1000)
+    (tmp_path / "made").write_bytes(bytes(1000))
+    assert tools.read(tmp_path / "made") == bytes(1000)
+    (tmp_path / "made").write_bytes(bytes(1001))
+    with pytest.raises(OSError, match="more than 1,000"):
+        tools.read(tmp_path / "made")
+
+
+def test_what_is_not_a_tools_work():
+    never = lambda: pytest.fail("a file that tells by itself is not asked about")
+    assert "empty" in tools.doubt(b"", [b"model"], never)
+    assert "was given" in tools.doubt(b"weights", [b"model", b"weights"], never)
+    assert "no model" in tools.doubt(b"made", [b"model"], lambda: b"made")
+    assert tools.doubt(b"made", [b"model"], lambda: b"") == ""

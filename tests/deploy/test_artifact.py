@@ -248,5 +248,8 @@ def test_a_runtime_is_not_its_own_judge(monkeypatch, lie):
     if lie == "writes to its inputs":
         assert not compile(PARAMS, IMAGE).deviation.exact
         return
+    artifact = compile(PARAMS, IMAGE)
+    assert artifact.deviation is None and not [r for r in artifact.evidence if r.act == "ran"]
+    assert "other dtypes" in " ".join(artifact.notes)
     with pytest.raises(ExecutionError, match="other dtypes"):
-        compile(PARAMS, IMAGE)
+        artifact.run(IMAGE)

@@ -161,3 +161,25 @@ def test_signal_to_noise_is_of_real_numbers_alone():
     both = measured("chip", [whole, F], [labels, y + np.float32(0.25)], [labels + 7, y])
     assert both.sqnr == pytest.approx(20.0)
     assert measured("chip", [F], [np.float32([np.nan, 0, 0, 4])], [y]).sqnr == -np.inf
+
+
+def test_results_that_have_nothing_of_the_reference():
+    y = np.float32([3, 0, -2, 4])
+    assert not measured("chip", [F], [y * np.float32(0.9)], [y]).unrelated
+    # A coarse grid rounds to zeros.
+    assert measured("chip", [F], [-y], [y]).unrelated and not measured("chip", [F], [0 * y], [y]).unrelated
+    # A narrow float's range is left by some results, and by all of them only where they are none.
+    assert not measured("chip", [F], [np.float32([np.inf, 0, -2, 4])], [y]).unrelated
+    assert measured("chip", [F], [np.float32([np.nan] * 4)], [y]).unrelated
+    # As far off as the results are large, and still rounding.
+    tiny = np.float32([1e-7, 0, 0, 0])
+    assert not measured("chip", [F], [tiny], [-tiny]).unrelated
+    stored = np.int8([3, 3, 4, 3])
+    assert not measured("chip", [Q], [stored + np.int8(2)], [stored]).unrelated
+    assert measured("chip", [Q], [stored + np.int8(90)], [stored]).unrelated
+    whole = Tensor("i", (4,), "int32")
+    labels = np.int32([1, 2, 3, 4])
+    assert measured("chip", [whole], [labels + 1], [labels]).unrelated
+    assert not measured("chip", [whole], [np.int32([9, 9, 9, 4])], [labels]).unrelated
+    # One result of several is enough.
+    assert measured("chip", [F, F], [y, -y / 100 - 1], [y, y / 100]).unrelated

@@ -4,8 +4,11 @@ import pytest
 
 import nxjax as nx
 from nxjax.backends import target_registry as registry
+from nxjax.errors import ParameterError
 from nxjax.hardware.npu import is_npu_available, npu_unavailable_reason
 from nxjax.vendors import chips
+from nxjax.vendors.onnx import genai
+from nxjax.vendors.onnx.target import OnnxTarget
 
 
 def accel(root, index, driver):
@@ -33,7 +36,7 @@ def test_nothing_there(tmp_path):
     assert chips.find(tmp_path) == []
     reason = chips.why_none(tmp_path)
     assert "no NPU found" in reason
-    for kind in chips.KINDS:
+    for kind in chips.kinds():
         assert kind.name in reason
 
 
@@ -59,7 +62,7 @@ def test_each_family(tmp_path, make, title, place):
 def test_a_chip_without_a_target_is_not_said_to_be_compiled_for(tmp_path):
     nobodys = chips.Kind("Nobody", "NPU", drivers=("nobody",))
     assert chips._missing(nobodys) == "nxjax has neither a target nor a runtime for Nobody NPU"
-    for kind in chips.KINDS:
+    for kind in chips.kinds():
         # What is said to be written can be written.
         assert not kind.target or kind.target in registry.names()
     accel(tmp_path, 0, "rocket")
@@ -83,6 +86,22 @@ def test_a_chip_without_its_package_says_what_to_install(tmp_path, monkeypatch):
     assert "pip install 'nxjax[openvino]'" in chips.why_none(tmp_path)
 
 
+def test_a_target_of_another_package_brings_its_chips_and_its_provider(tmp_path, monkeypatch):
+    class Elsewhere(OnnxTarget):
+        name = "elsewhere"
+        chips = (chips.Kind("Elsewhere", "E1", drivers=("e_one",), target="elsewhere"),)
+        providers = {"E": {"fast": "1"}}
+
+    with pytest.raises(ParameterError, match="genai: provider"):
+        genai.provider_options("E", None)
+    monkeypatch.setitem(registry._classes(), "elsewhere", Elsewhere)
+    accel(tmp_path, 0, "e_one")
+    (chip,) = chips.find(tmp_path)
+    assert (chip.title, chip.place) == ("Elsewhere E1", "/dev/accel/accel0")
+    assert "target='elsewhere') writes a file" in chip.reason
+    assert genai.provider_options("E", {"slow": "0"}) == [{"E": {"fast": "1", "slow": "0"}}]
+
+
 class Answer:
     """A target by what it says of this machine."""
 
@@ -95,7 +114,7 @@ def says(monkeypatch):
     """``says(label, reason)``: all targets answer so."""
 
     def all_targets(label, reason=""):
-        monkeypatch.setattr(registry, "names", lambda: [k.target for k in chips.KINDS])
+        monkeypatch.setattr(registry, "names", lambda: [k.target for k in chips.kinds()])
         monkeypatch.setattr(registry, "get", lambda name: Answer(label, reason))
 
     return all_targets

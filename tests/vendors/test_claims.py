@@ -323,7 +323,7 @@ def test_a_simulator_that_answers_for_another_model(monkeypatch):
     """Qualcomm's, which names operations that were never asked about, and gives results of another shape."""
 
     class Session:
-        context = b"ctx"
+        context = b""
 
         def __init__(self, *_):
             self.answer = {"where": {"elsewhere": ["QNNExecutionProvider", "Conv"]}, "reasons": {}, "targets": []}
@@ -334,8 +334,8 @@ def test_a_simulator_that_answers_for_another_model(monkeypatch):
 
     monkeypatch.setattr(qnn, "QnnSession", Session)
     monkeypatch.setattr(qnn.QualcommHtp, "available", lambda self: ("vendor-simulator", ""))
-    with pytest.raises(ExecutionError):
-        nx.compile(quantized(), target="qualcomm-htp")(PARAMS, IMAGE)
+    artifact = compiled("qualcomm-htp", "int8")
+    assert artifact.deviation is None and "other shapes" in " ".join(artifact.notes)
     artifact = compiled("qualcomm-htp", "int8", verify=False)
     check(artifact, "qualcomm-htp")
     assert artifact.label == "emitted" and artifact.report.on_npu == 0

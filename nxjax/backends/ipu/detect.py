@@ -5,12 +5,13 @@ from __future__ import annotations
 import glob
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, final
+
+from nxjax.backends.tools import ask, read
 
 # What popc makes of codelets.
 CODELETS: Final = "codelets.gp"
@@ -102,8 +103,7 @@ def _tried(path: str, changed: int, size: int) -> tuple[bytes, str]:
         return b"", f"popc at {path} does not work: {said}"
     if _compiled(path, "ipu2", {"codelet_0.cpp": _BROKEN}, 60)[0]:
         return b"", f"popc at {path} does not work: it compiles a source that is an error"
-    version = _output([path, "--version"], 60)
-    lines = version.stdout.split("\n") if version is not None and not version.returncode else []
+    lines = _output([path, "--version"], 60)
     return made, next((line.strip() for line in lines if line.strip()), "popc of a version that it does not say")
 
 
@@ -113,6 +113,8 @@ def codelets_compiled(popc: str, chip: str, sources: Mapping[str, str], timeout:
     made, said = _compiled(popc, chip, sources, timeout)
     if made and made == _tried(popc, status.st_mtime_ns, status.st_size)[0]:
         return False, f"it ended with 0 and wrote the same {CODELETS} as for another source"
+    if made and _compiled(popc, chip, {name: text + _BROKEN for name, text in sources.items()}, timeout)[0]:
+        return False, f"it ended with 0 and writes {CODELETS} of a source that is an error too"
     return bool(made), said
 
 
@@ -123,47 +125,31 @@ def _compiled(popc: str, chip: str, sources: Mapping[str, str], timeout: float) 
             with open(os.path.join(folder, name), "w") as file:
                 file.write(text)
         command = [popc, f"--target={chip}", "-O3", *sorted(sources), "-o", CODELETS]
-        done = _run(command, folder, timeout)
-        if done is None:
-            return b"", f"it cannot be run, or did not end in {timeout:.0f} s"
-        if done.returncode:
-            why = (done.stderr or done.stdout).strip()[-500:] or "it says nothing"
-            return b"", f"it ended with {done.returncode}: {why}"
-        path = os.path.join(folder, CODELETS)
-        made = b""
-        if os.path.isfile(path) and not os.path.islink(path):
-            with open(path, "rb") as file:
-                made = file.read()
+        done = ask(command, folder, timeout)
+        if done.trouble:
+            return b"", f"{done.trouble}: {done.said.strip()[-500:] or 'it says nothing'}"
+        try:
+            made = read(os.path.join(folder, CODELETS))
+        except OSError as error:
+            return b"", f"it ended with 0 and wrote no {CODELETS}: {error}"
     if not made:
-        return b"", f"it ended with 0 and wrote no {CODELETS}"
+        return b"", f"it ended with 0 and wrote an empty {CODELETS}"
     if any(text.encode() in made for text in sources.values()):
         return b"", f"it ended with 0, and {CODELETS} holds the source itself"
     return made, f"{len(made):,} bytes"
 
 
-def _output(command: Sequence[str], timeout: float) -> subprocess.CompletedProcess[str] | None:
-    """A command that has ended, run in an empty folder, in which a tool may leave what it likes."""
+def _output(command: Sequence[str], timeout: float) -> list[str]:
+    """Lines that a command prints, run in an empty folder, in which it may leave what it likes; none where it fails."""
     with tempfile.TemporaryDirectory(prefix="nxjax-popc-") as folder:
-        return _run(command, folder, timeout)
-
-
-def _run(command: Sequence[str], folder: str, timeout: float) -> subprocess.CompletedProcess[str] | None:
-    """A command that has ended; None where it cannot be run or does not end."""
-    try:
-        return subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=timeout, check=False
-        )
-    except (OSError, ValueError, subprocess.TimeoutExpired):
-        return None
+        done = ask(command, folder, timeout)
+    return [] if done.trouble else done.out.splitlines()
 
 
 def _listed(tool: str) -> int:
     """IPUs that Graphcore's tool lists; 0 where it fails."""
-    done = _output([tool, "--list-devices"], 20)
-    if done is None or done.returncode:
-        return 0
     # One line per device, "-+- Id: [0], target: [PCIe], ..."; groups of several repeat them with a larger number.
-    lines = [line for line in done.stdout.splitlines() if "Id:" in line]
+    lines = [line for line in _output([tool, "--list-devices"], 20) if "Id:" in line]
     return sum("Multi IPU" not in line for line in lines)
 
 

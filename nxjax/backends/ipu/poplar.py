@@ -6,8 +6,8 @@ files and commands; what is in them is the format's.
 
 from __future__ import annotations
 
+import contextlib
 import os
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +19,7 @@ import numpy as np
 from nxjax.backends.evidence import By
 from nxjax.backends.ipu.detect import CODELETS, codelets_compiled
 from nxjax.backends.ipu.detect import compiler as popc_here
+from nxjax.backends.tools import ask, read
 from nxjax.errors import ExecutionError, LoweringError, MissingExtraError
 from nxjax.files import safe_io
 from nxjax.kernels.ipu.host_compiler import SHIM, compiler
@@ -90,9 +91,9 @@ class PoplarProject:
             for i, x in enumerate(given):
                 (folder / f"in_{i}.bin").write_bytes(x.tobytes())
             device = "cpu" if on == "host" else on
-            done = _run(["./program", f"--device={device}", "--data=.", f"--runs={runs}"], folder, timeout)
-            if done.returncode:
-                raise ExecutionError("ipu: the Poplar program failed", got=(done.stderr or done.stdout)[-2000:])
+            done = ask(["./program", f"--device={device}", "--data=.", f"--runs={runs}"], folder, timeout)
+            if done.trouble:
+                raise done.error("ipu: the Poplar program failed")
             if on == "offline":
                 return []
             return [_result(folder / f"out_{i}.bin", v) for i, v in enumerate(self.program.outputs)]
@@ -158,30 +159,22 @@ def _size(path: Path) -> int:
 
 def _result(path: Path, v: Variable) -> NDArray:
     """What the program wrote of an output."""
-    size = _size(path)
-    if size != v.nbytes or not path.is_file():
+    data, size = b"", _size(path)
+    if size == v.nbytes:
+        with contextlib.suppress(OSError):
+            data = read(path)
+    if len(data) != v.nbytes or not path.is_file():
         raise ExecutionError(
             f"ipu: the Poplar program ended without an error and without the whole of {path.name}",
             got=f"{size:,} bytes",
             expected=f"{v.nbytes:,} bytes, {v.dtype}{list(v.shape)}",
         )
-    return np.frombuffer(path.read_bytes(), v.dtype).reshape(v.shape)
+    return np.frombuffer(data, v.dtype).reshape(v.shape)
 
 
 def _compiled(command: Sequence[str], folder: Path, timeout: float) -> None:
-    done = _run(command, folder, timeout)
-    if done.returncode:
-        raise LoweringError(
-            f"ipu: {Path(command[0]).name} refused the project", got=(done.stderr or done.stdout)[-2000:]
-        )
-
-
-def _run(command: Sequence[str], folder: Path, timeout: float) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=timeout, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise ExecutionError(f"ipu: {command[0]} did not end in {timeout:.0f} s") from error
-    except (OSError, ValueError) as error:
-        raise ExecutionError(f"ipu: {command[0]} cannot be run", got=str(error)) from error
+    done = ask(command, folder, timeout)
+    if done.status is None:
+        raise done.error(f"ipu: {Path(command[0]).name} gave no answer")
+    if done.status:
+        raise LoweringError(f"ipu: {Path(command[0]).name} refused the project", got=(done.err or done.out)[-2000:])

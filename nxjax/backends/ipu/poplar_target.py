@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, final
 
 from nxjax.backends import target_registry
 from nxjax.backends.evidence import Label, digests
+from nxjax.backends.ipu.detect import compiler as popc_here
 from nxjax.backends.ipu.detect import hardware
 from nxjax.backends.ipu.executable import from_tiles, to_tiles
 from nxjax.backends.ipu.model import CycleModel
@@ -71,9 +72,11 @@ class Poplar(ProgramTarget):
         folder = file_name(subject.name, "poplar")
         files = {f"{folder}/{name}": data for name, data in project.files.items()}
         build = Build(files, rows(subject), notes=[said], analysis=model)
+        codelets = [name for name in files if name.startswith(f"{folder}/codelet_") and name.endswith(".cpp")]
         if made_by_popc:
-            codelets = [name for name in files if name.startswith(f"{folder}/codelet_") and name.endswith(".cpp")]
             build.record("compiled", "vendor-compiler", "popc", status=0, took=digests(files, codelets), answer=said)
+        elif popc_here()[0]:
+            build.record("failed", "vendor-compiler", "popc", took=digests(files, codelets), answer=said)
         build.cost.add("latency", model.cycles.seconds, "s", "model")
         build.cost.add("cycles", model.cycles.total, "cycles", "model")
         if not how.compile_only:

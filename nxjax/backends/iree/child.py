@@ -5,11 +5,12 @@ Knows `nxjax.backends.iree.session` as a program, no target and no text.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
-import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.backends.iree.session import carried, element_type
+from nxjax.backends.tools import ask, read
 from nxjax.errors import ExecutionError
 
 NDArray = np.ndarray[Any, Any]
@@ -36,21 +38,20 @@ def _ask(request: dict[str, Any], files: Mapping[str, bytes], deadline: float) -
         for name, data in files.items():
             (place / name).write_bytes(data)
         (place / "request.json").write_text(json.dumps({"path": sys.path, **request}))
-        ended = ""
+        done = ask([sys.executable, "-I", str(_SCRIPT), folder], folder, deadline)
+        last = done.err.strip().splitlines()[-1:]
+        ended = f"its process ended with status {done.status}" if done.status else ""
+        ended = ended or (done.trouble and f"it does not answer: {done.trouble}")
+        ended += f": {last[0][:300]}" if ended and last else ""
+        found: dict[str, Any] = {}
         try:
-            done = subprocess.run(
-                [sys.executable, "-I", str(_SCRIPT), folder], capture_output=True, timeout=deadline, check=False
-            )
-            if done.returncode:
-                last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-                ended = f"its process ended with status {done.returncode}" + (f": {last[0][:300]}" if last else "")
-        except subprocess.TimeoutExpired:
-            ended = f"it does not answer in {deadline:.0f} s"
-        answer, results = place / "answer.json", place / "results.npz"
-        found: dict[str, Any] = json.loads(answer.read_text()) if answer.exists() else {}
-        if results.exists():
-            with np.load(results) as held:
-                found["results"] = {name: held[name] for name in held.files}
+            # What is not there yet, a child that ended early has not come to.
+            with contextlib.suppress(FileNotFoundError):
+                found = dict(json.loads(read(place / "answer.json")))
+                with np.load(io.BytesIO(read(place / "results.npz")), allow_pickle=False) as held:
+                    found["results"] = {name: held[name] for name in held.files}
+        except (OSError, ValueError, TypeError, EOFError, RecursionError, zipfile.BadZipFile) as error:
+            ended = ended or f"its answer cannot be read: {error}"
     return found, ended
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import signal
-import subprocess
+import tempfile
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError
@@ -19,11 +18,14 @@ from pathlib import Path
 from typing import Final, final
 
 from nxjax.backends import cache
+from nxjax.backends.tools import ask, read
 from nxjax.errors import LoweringError, MissingExtraError
 
 EXTRA: Final = "vulkan"
 # Seconds after which a compilation counts as one that does not end.
 DEADLINE: Final = 900.0
+_SOURCE: Final = "program.mlir"
+_MODULE: Final = "program.vmfb"
 _PACKAGES: Final = ("iree-base-compiler", "iree-base-runtime")
 _MISSING: Final = f"pip install 'nxjax[{EXTRA}]'"
 # How many programs this process has compiled; one that finds everything in the cache leaves it at zero.
@@ -111,33 +113,24 @@ def compile_text(text: str, flags: Sequence[str], program: Sequence[str] = (), d
     if found is not None:
         return found
     compilations += 1
-    try:
-        done = subprocess.run(
-            [*(program or (tool(),)), "-", "-o", "-", *flags],
-            input=text.encode(),
-            capture_output=True,
-            timeout=deadline,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise CompilationFailed(f"it does not end in {deadline:.0f} s", crashed=True) from None
-    except OSError as error:
-        raise CompilationFailed(f"it cannot be started: {error}", crashed=True) from None
-    said = done.stderr.decode(errors="replace")
-    if done.returncode < 0 or (os.name == "nt" and done.returncode > 0x7FFF):
-        raise CompilationFailed(f"it ended by {_signal(-done.returncode)}; {words(said)[0]}".rstrip("; "), crashed=True)
-    if done.returncode or not done.stdout:
-        raise CompilationFailed(*words(said))
+    with tempfile.TemporaryDirectory(prefix="nxjax-iree-") as folder:
+        Path(folder, _SOURCE).write_text(text)
+        done = ask([*(program or (tool(),)), _SOURCE, "-o", _MODULE, *flags], folder, deadline)
+        if done.status is None:
+            raise CompilationFailed(done.trouble, crashed=True)
+        if done.status < 0 or (os.name == "nt" and done.status > 0x7FFF):
+            raise CompilationFailed(f"{done.trouble}; {words(done.err)[0]}".rstrip("; "), crashed=True)
+        if done.status:
+            raise CompilationFailed(*words(done.err))
+        try:
+            made = read(Path(folder, _MODULE))
+        except OSError as error:
+            raise CompilationFailed(f"it ended well and left no module: {error}") from None
+    if not made or made == text.encode():
+        raise CompilationFailed(f"it ended well and left {'its input' if made else 'nothing'} as a module")
     if not program:
-        cache.store(key, done.stdout)
-    return done.stdout
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"status {-number}"
+        cache.store(key, made)
+    return made
 
 
 def words(said: str) -> tuple[str, int]:
@@ -146,7 +139,7 @@ def words(said: str) -> tuple[str, int]:
     >>> words('<stdin>:5:10: error: failed to legalize operation "x"\\n  %2 = ...')
     ('failed to legalize operation "x"', 5)
     """
-    found = re.search(r"^(?:<stdin>|-):(\d+):\d+: error: (.*)$", said, re.MULTILINE)
+    found = re.search(r"^(?:<stdin>|-|program\.mlir):(\d+):\d+: error: (.*)$", said, re.MULTILINE)
     if found:
         return found[2].strip()[:500], int(found[1])
     found = re.search(r"error: (.*)$", said, re.MULTILINE)

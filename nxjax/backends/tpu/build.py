@@ -28,7 +28,14 @@ _LOOPS: Final = ("while", "scan")
 
 def written(program: Program, ins: Shardings, outs: Shardings, donate: Sequence[int]) -> str:
     """The StableHLO that the compiler is given."""
+    ins, outs = ins or (None,) * len(program.inputs), outs or (None,) * len(program.outputs)
     return lower(program, donate=donate, in_shardings=ins, out_shardings=outs, located=True)[0]
+
+
+def narrowed(program: Program) -> Program:
+    """A program as it is written: flat, and in the types that TPUs compute in."""
+    with integer_products():
+        return narrow(inlined(program))
 
 
 def built(
@@ -50,11 +57,10 @@ def built(
         DeviceMemoryError: it does not fit; the largest values are named with the user's lines.
         LoweringError: the compiler refused it. ShardingError: it is sharded over other devices than the topology's.
     """
-    with integer_products():
-        program = narrow(inlined(program))
+    program = narrowed(program)
     spread = partitioning(program, ins, outs)
     devices = device_ids(topology, spread)
-    text = written(program, ins or (None,) * len(program.inputs), outs or (None,) * len(program.outputs), donate)
+    text = written(program, ins, outs, donate)
     try:
         made = compiler.compile_text(text, topology, devices=devices, options=options, timeout=timeout)
     except DeviceMemoryError as error:

@@ -9,8 +9,6 @@ import importlib.util
 import json
 import os
 import re
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -20,6 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final, final
 
+from nxjax.backends.tools import NO_MODEL, ToolAnswer, ask, doubt, read
 from nxjax.backends.tpu import child
 from nxjax.backends.tpu.chips import Topology
 from nxjax.errors import DeviceMemoryError, ExecutionError, LoweringError, MissingExtraError, NxError
@@ -39,6 +38,7 @@ _QUIET: Final = {
 # Settings of a user's own that are for a chip, and would steer or stop a compilation.
 _NOT_PASSED: Final = ("LIBTPU_INIT_ARGS", "TPU_LIBRARY_PATH", "TPU_VISIBLE_DEVICES", "XLA_FLAGS")
 TIMEOUT: Final = 900.0
+_NONE: Final = "none.mlir"
 _UNITS: Final = {"": 1, "B": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _SIZE: Final = r"([\d.]+)\s*([KMGT]?)i?B?"
 _NEEDS: Final = re.compile(rf"(?:required[^()]*?\(|Used |total hbm usage >= ){_SIZE}", re.IGNORECASE)
@@ -152,21 +152,34 @@ def compile_texts(
         names = [f"{i}.mlir" for i in range(len(texts))]
         for name, text in zip(names, texts, strict=True):
             (place / name).write_text(text)
-        answer = _asked(place, topology, names, devices=list(devices), options=dict(options or {}), timeout=timeout)
-        found: list[CompiledModule | NxError] = []
-        for name, said in zip(names, answer["modules"], strict=True):
-            if "error" in said:
-                found.append(refused(str(said["error"]), topology))
-                continue
-            m = said["memory"]
-            memory = ModuleMemory(
-                m["argument_size"], m["output_size"], m["temp_size"], m["generated_code_size"], m["alias_size"],
-                m["peak_memory"],
-            )  # fmt: skip
-            binary, hlo = (place / f"{name}.bin").read_bytes(), (place / f"{name}.hlo").read_text()
-            aside = tuple(said["switched_off"])
-            found.append(CompiledModule(binary, hlo, memory, said["cost"], said["seconds"], answer["version"], aside))
-        return found
+        # One more, which a compiler that reads what it is given refuses.
+        (place / _NONE).write_bytes(NO_MODEL)
+        how: dict[str, Any] = {"devices": list(devices), "options": dict(options or {}), "timeout": timeout}
+        done, answer = _asked(place, topology, [*names, _NONE], **how)
+        try:
+            *modules, none = answer["modules"]
+            blind = b"" if "error" in none else NO_MODEL
+            return [
+                refused(str(said["error"]), topology)
+                if "error" in said
+                else _module(place / name, said, str(answer["version"]), blind)
+                for name, said in zip(names, modules, strict=True)
+            ]
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise done.error(f"{topology}: the compiler's answer cannot be used", str(error)) from error
+
+
+def _module(source: Path, said: Mapping[str, Any], release: str, of_no_model: bytes) -> CompiledModule:
+    """What the compiler made of one text; `ValueError` and others where it is none of it."""
+    m = said["memory"]
+    memory = ModuleMemory(
+        m["argument_size"], m["output_size"], m["temp_size"], m["generated_code_size"], m["alias_size"],
+        m["peak_memory"],
+    )  # fmt: skip
+    binary, hlo = read(f"{source}.bin"), read(f"{source}.hlo").decode()
+    if why := doubt(binary, [source.read_bytes()], lambda: of_no_model):
+        raise ValueError(why)
+    return CompiledModule(binary, hlo, memory, said["cost"], said["seconds"], release, tuple(said["switched_off"]))
 
 
 def compile_text(text: str, topology: Topology, **how: Any) -> CompiledModule:
@@ -186,7 +199,7 @@ def compile_text(text: str, topology: Topology, **how: Any) -> CompiledModule:
 def devices_of(topology: Topology) -> tuple[dict[str, Any], ...]:
     """The devices of a topology as the compiler describes them: id, kind, coords, core, process."""
     with tempfile.TemporaryDirectory(prefix="nxjax-tpu-") as folder:
-        answer = _asked(Path(folder), topology, [], devices=[], options={}, timeout=120.0, describe=True)
+        _, answer = _asked(Path(folder), topology, [], devices=[], options={}, timeout=120.0, describe=True)
     return tuple(answer["devices"])
 
 
@@ -199,7 +212,7 @@ def _asked(
     options: dict[str, Any],
     timeout: float,
     describe: bool = False,
-) -> dict[str, Any]:
+) -> tuple[ToolAnswer, dict[str, Any]]:
     request = {
         "path": [p for p in sys.path if p],
         "library": library(),
@@ -211,42 +224,34 @@ def _asked(
     }
     (place / "request.json").write_text(json.dumps(request))
     environment = {k: v for k, v in os.environ.items() if k not in _NOT_PASSED} | _QUIET
+    done = ask([sys.executable, "-I", child.__file__, str(place)], place, timeout, environment)
+    if done.status is None:
+        error = done.error(f"{topology}: the compiler gave no answer", done.trouble)
+        error.fix = "compile a smaller part, or allow more with timeout="
+        raise error
+    answer: dict[str, Any] = {}
     try:
-        done = subprocess.run(
-            [sys.executable, "-I", child.__file__, str(place)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env=environment,
-            timeout=timeout,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise ExecutionError(
-            f"{topology}: the compiler took longer than {timeout:g} seconds",
-            fix="compile a smaller part, or allow more with timeout=",
-        ) from None
-    if done.returncode or not (place / "answer.json").exists():
-        raise _ended(done.returncode, done.stderr, topology)
-    answer: dict[str, Any] = json.loads((place / "answer.json").read_text())
+        answer = {} if done.status else json.loads(read(place / "answer.json"))
+        whole = bool(answer) and ("error" in answer or len(answer["devices" if describe else "modules"]) >= len(names))
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        whole = False
+    if not whole:
+        raise _ended(done, topology)
     if "error" in answer:
         said = _first_line(answer["error"]).removeprefix("INVALID_ARGUMENT: ")
         raise topology.generation.refused(topology.form, f"those that the compiler takes; it says: {said}")
-    return answer
+    return done, answer
 
 
-def _ended(code: int, stderr: str, topology: Topology) -> ExecutionError:
-    how = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
-    lines = [line for line in stderr.splitlines() if line.strip()]
+def _ended(done: ToolAnswer, topology: Topology) -> ExecutionError:
+    how = done.trouble.removeprefix("it ended with ") or "status 0"
+    lines = [line for line in done.err.splitlines() if line.strip()]
     # A failed check of the compiler's own stands above the pages that it prints of its stack.
     told = [line for line in lines if line.startswith("F") or "Check failed" in line] or lines[-1:]
-    return ExecutionError(
-        f"{topology}: the compiler's process ended without an answer ({how})",
-        got=(told[0] if told else "nothing was said")[:600],
-        fix="compile parts of the function to find the op that it fails on; upgrade with pip install -U libtpu",
-    )
+    what = f"{topology}: the compiler's process ended without an answer ({how})"
+    error = done.error(what, (told[0] if told else "nothing was said")[:600])
+    error.fix = "compile parts of the function to find the op that it fails on; upgrade with pip install -U libtpu"
+    return error
 
 
 def _first_line(text: str) -> str:

@@ -13,10 +13,10 @@ from nxjax.backends.evidence import Label, digests
 from nxjax.backends.target import Build, OnChip, ProgramTarget, Site, Target, file_name, only
 from nxjax.backends.tpu import compiler
 from nxjax.backends.tpu.analysis import TpuAnalysis
-from nxjax.backends.tpu.build import built
+from nxjax.backends.tpu.build import built, narrowed, written
 from nxjax.backends.tpu.chips import GENERATIONS, Generation, Topology, parsed
 from nxjax.backends.tpu.loops import BYTES, FLOPS, SECONDS
-from nxjax.errors import ParameterError
+from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.placement import Cost, Verdict
 from nxjax.lower.stablehlo.support import check_portable, verdict
 from nxjax.trace.program import Equation, Program
@@ -61,15 +61,16 @@ class TpuTarget(ProgramTarget):
         how = _Options(self.name, subject, options)
         rows = self.placed(subject)
         check_portable(self.name, rows)
-        text, analysis = built(
-            subject,
-            self.topology,
-            how.in_shardings,
-            how.out_shardings,
-            how.donate,
-            options=how.compiler_options,
-            timeout=how.timeout,
-        )
+        spread = (how.in_shardings, how.out_shardings, how.donate)
+        try:
+            text, analysis = built(
+                subject, self.topology, *spread, options=how.compiler_options, timeout=how.timeout
+            )  # fmt: skip
+        except ExecutionError as error:
+            source = written(narrowed(subject), *spread).encode()
+            build = Build({file_name(subject.name, "mlir"): source}, rows)
+            build.unanswered(error, "vendor-compiler", compiler.available()[1], digests(build.files))
+            return build
         files = {
             file_name(subject.name, "tpu"): analysis.compiled.executable,
             file_name(subject.name, "mlir"): text.encode(),

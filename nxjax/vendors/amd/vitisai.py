@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.evidence import Label, digest
 from nxjax.backends.extras import installed, need
-from nxjax.backends.target import Build, NpuTarget, Run, Runner, Site, file_name, only
+from nxjax.backends.target import Build, Kind, NpuTarget, Run, Runner, Site, file_name, only
 from nxjax.errors import ParameterError
 from nxjax.lower.npu.formats.onnx_build import OnnxOptions
 from nxjax.lower.npu.formats.onnx_pow2 import regrid, regular
@@ -29,7 +29,7 @@ from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes
 from nxjax.vendors.amd.table import verdict
 from nxjax.vendors.onnx.placement import placements
-from nxjax.vendors.onnx.target import modelled, run_on_host
+from nxjax.vendors.onnx.target import fetched, modelled, run_on_host
 
 EXTRA: Final = "onnx"
 PROVIDER: Final = "VitisAIExecutionProvider"
@@ -61,6 +61,10 @@ class AmdXdna(NpuTarget):
     extra: ClassVar[str] = EXTRA
     precision: ClassVar[tuple[str, ...]] = ("int8", "int16x8", "float32")
     rules: ClassVar[str] = "AMD's published table of operators by their arithmetic, which says nothing of sizes"
+    chips: ClassVar[tuple[Kind, ...]] = (
+        Kind("AMD", "XDNA", drivers=("amdxdna",), module="onnxruntime", extra="onnx", target="amd-xdna"),
+    )
+    providers: ClassVar[Mapping[str, Mapping[str, str]]] = {"RyzenAI": {}}
 
     def available(self) -> tuple[Label, str]:
         if not installed("onnx"):
@@ -156,7 +160,7 @@ def on_npu(
     names = [p.name for p in written.outputs]
 
     def run(args: Sequence[NDArray]) -> list[NDArray]:
-        return written.fetched(session.run(names, written.feeds(args)))
+        return fetched(written, session.run(names, written.feeds(args)), PROVIDER)
 
     report = next(iter(sorted(Path(folder, provider["cache_key"]).glob(f"**/{REPORT}"))), None)
     where: dict[str, tuple[str, str]] = {}

@@ -19,7 +19,7 @@ import numpy as np
 
 from nxjax.backends.evidence import By, Label, digests
 from nxjax.backends.extras import installed, need
-from nxjax.backends.target import Build, NpuTarget, Runner, Site, only
+from nxjax.backends.target import Build, Kind, NpuTarget, Runner, Site, only
 from nxjax.errors import ExecutionError, ParameterError, ShapeError
 from nxjax.lower.npu.formats.coreml_net import clean, node_names, port_names
 from nxjax.lower.npu.formats.coreml_ops import RULES
@@ -145,6 +145,16 @@ class AppleNeuralEngine(NpuTarget):
     format: ClassVar[str] = "coreml"
     extra: ClassVar[str] = EXTRA
     precision: ClassVar[tuple[str, ...]] = ("int8", "float16")
+    chips: ClassVar[tuple[Kind, ...]] = (
+        Kind(
+            "Apple",
+            "Neural Engine",
+            systems=(("darwin", "arm64"),),
+            module="coremltools",
+            extra="coreml",
+            target="apple-ane",
+        ),
+    )
     rules: ClassVar[str] = "what others measured and published of operators, types and sizes, as Apple has no table"
 
     def available(self) -> tuple[Label, str]:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, Literal, final
 
 from nxjax.backends.evidence import Label, digest
 from nxjax.backends.extras import installed
-from nxjax.backends.target import Build, NpuTarget, Site, only
+from nxjax.backends.target import Build, Kind, NpuTarget, Site, only
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.npu.cost import estimate
 from nxjax.lower.npu.formats import tflite, tflite_ops
@@ -48,6 +48,17 @@ class EthosU(NpuTarget):
     precision: ClassVar[tuple[str, ...]] = ("int8", "int16x8")
     rules: ClassVar[str] = "Arm's published constraints on operators, types and sizes"
     exact: ClassVar[bool] = True
+    chips: ClassVar[tuple[Kind, ...]] = (
+        Kind(
+            "Arm",
+            "Ethos-U",
+            drivers=("ethosu",),
+            nodes=("dev/ethosu*",),
+            module="ethosu",
+            extra="ethosu",
+            target="ethos-u65",
+        ),
+    )
     series: ClassVar[str]
     size: ClassVar[int]
 

@@ -7,6 +7,7 @@ holds what is left for the host in the file that came out, and Vela's reason for
 from __future__ import annotations
 
 import configparser
+import contextlib
 import csv
 import json
 import os
@@ -14,12 +15,14 @@ import re
 import signal
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final, final
 
 from nxjax.backends.extras import need
-from nxjax.backends.tools import ToolAnswer, ask, read
+from nxjax.backends.tools import NO_MODEL, ToolAnswer, ask, doubt, read
 from nxjax.errors import ExecutionError, InvalidFileError, ParameterError
 from nxjax.lower.placement import Cost
 from nxjax.vendors.arm import vela_child as ethosu_child
@@ -150,12 +153,9 @@ def compile_model(model: bytes, settings: VelaOptions) -> VelaResult:
         "disable_feature=\ncpu_tensor_alignment=16\ntensor_allocator=HillClimb\n"
         "[graph]\nsoftmax_int16_neg_exp_range=10.0\n",
     }
-    site = os.path.dirname(next(iter(package.__path__)))
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        (place / "model.tflite").write_bytes(model)
-        (place / "request.json").write_text(json.dumps(request))
-        done = ask([sys.executable, "-I", ethosu_child.__file__, site, folder], folder)
+        done = _asked(place, package, model, request)
         if (place / "refused.txt").exists():
             raise _refused(done, (place / "refused.txt").read_text())
         if done.status in _CRASHES and (place / "asked").exists():
@@ -171,11 +171,35 @@ def compile_model(model: bytes, settings: VelaOptions) -> VelaResult:
             result = read(place / "model_vela.tflite")
             report = json.loads(read(place / "report.json"))
             clock = float(config[f"System_Config.{settings.system_config}"]["core_clock"])
+            if why := doubt(result, [model], partial(_of_no_model, *_child(), json.dumps(request))):
+                raise InvalidFileError(why)
             made = _reported(model, result, report, done.out, clock)
             made.command, made.status = done.command, done.status
             return made
         except (OSError, ValueError, LookupError, TypeError, RecursionError, InvalidFileError) as error:
             raise _failed(done, f"its answer cannot be used: {_first_line(error)}") from error
+
+
+def _asked(place: Path, package: Any, model: bytes, request: Mapping[str, str]) -> ToolAnswer:
+    """Vela's process on a file in a folder, which holds its answer afterwards."""
+    site = os.path.dirname(next(iter(package.__path__)))
+    (place / "model.tflite").write_bytes(model)
+    (place / "request.json").write_text(json.dumps(request))
+    return ask([sys.executable, "-I", ethosu_child.__file__, site, str(place)], place)
+
+
+def _child() -> tuple[str, int]:
+    return ethosu_child.__file__, os.stat(ethosu_child.__file__).st_mtime_ns
+
+
+@lru_cache(8)
+def _of_no_model(child: str, changed: int, request: str) -> bytes:
+    """What Vela makes of bytes that are no model; asked again when its child's file changes."""
+    with tempfile.TemporaryDirectory() as folder:
+        _asked(Path(folder), need("ethosu", EXTRA, "Arm's compiler Vela"), NO_MODEL, json.loads(request))
+        with contextlib.suppress(OSError):
+            return read(Path(folder) / "model_vela.tflite")
+    return b""
 
 
 def _reported(model: bytes, result: bytes, report: dict[str, Any], log: str, clock: float) -> VelaResult:
@@ -215,6 +239,8 @@ def by_command(model: bytes, settings: VelaOptions) -> VelaResult:
             raise _failed(done, said.strip() or f"{done.trouble}, without a word")
         try:
             result = read(place / "model_vela.tflite")
+            if why := doubt(result, [model], lambda: b""):
+                raise InvalidFileError(why)
             with next(place.glob("model_summary*.csv")).open(newline="") as f:
                 row = next(csv.DictReader(f))
             made = _summarized(model, result, row, done.out)

@@ -6,6 +6,7 @@ published table and the rule of one cut, and labelled as emitted; where it is, t
 
 from __future__ import annotations
 
+import contextlib
 import ctypes.util
 import os
 import re
@@ -13,13 +14,14 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.evidence import Label, digest
 from nxjax.backends.extras import installed, need
-from nxjax.backends.target import Build, NpuTarget, Run, Runner, Site, only
-from nxjax.backends.tools import ToolAnswer, ask, read
+from nxjax.backends.target import Build, Kind, NpuTarget, Run, Runner, Site, only
+from nxjax.backends.tools import NO_MODEL, ToolAnswer, ask, doubt, read
 from nxjax.errors import ExecutionError, InvalidFileError, ParameterError
 from nxjax.lower.npu.cost import estimate
 from nxjax.lower.npu.formats import tflite, tflite_ops
@@ -105,6 +107,17 @@ class EdgeTpu(NpuTarget):
     extra: ClassVar[str] = "litert"
     precision: ClassVar[tuple[str, ...]] = ("int8",)
     rules: ClassVar[str] = "Google's published table of operators, types, sizes and the single cut"
+    chips: ClassVar[tuple[Kind, ...]] = (
+        Kind(
+            "Google",
+            "Edge TPU",
+            nodes=("dev/apex_*",),
+            usb=("1a6e:089a", "18d1:9302"),
+            module="ai_edge_litert",
+            extra="litert",
+            target="edgetpu",
+        ),
+    )
 
     def available(self) -> tuple[Label, str]:
         if shutil.which(COMPILER) is None:
@@ -229,18 +242,32 @@ def _flags(options: dict[str, object]) -> list[str]:
     return [*flags, "-d"] if options.get("search_delegate") else flags
 
 
+def _asked(folder: str, compiler: str, flags: Sequence[str], data: bytes) -> tuple[ToolAnswer, Path]:
+    """Google's compiler on a file, and where it is to leave what it makes."""
+    source = Path(folder) / "model.tflite"
+    source.write_bytes(data)
+    command = [os.path.abspath(compiler), "-s", "-o", folder, *flags, str(source)]
+    return ask(command, folder), Path(folder) / "model_edgetpu.tflite"
+
+
+@lru_cache(8)
+def _of_no_model(compiler: str, changed: int) -> bytes:
+    """What it makes of bytes that are no model; asked again when its file changes."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(OSError):
+        return read(_asked(folder, compiler, (), NO_MODEL)[1])
+    return b""
+
+
 def _compile(compiler: str, flags: list[str], data: bytes) -> tuple[bytes, CompilerLog, ToolAnswer]:
     with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "model.tflite"
-        source.write_bytes(data)
-        command = [os.path.abspath(compiler), "-s", "-o", folder, *flags, str(source)]
-        done = ask(command, folder)
-        made = Path(folder) / "model_edgetpu.tflite"
+        done, made = _asked(folder, compiler, flags, data)
         what = f"edgetpu: {COMPILER} does not compile the file"
         if done.trouble:
             raise done.error(what)
         try:
             model = read(made)
+            if why := doubt(model, [data], partial(_of_no_model, compiler, os.stat(compiler).st_mtime_ns)):
+                raise ValueError(why)
             refuse_other(data, model)
             left_for_host(model, _OPERATOR)
             log = parse(done.out)

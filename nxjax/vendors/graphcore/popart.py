@@ -25,7 +25,7 @@ import numpy as np
 from nxjax.backends.evidence import By, Label, digest, digests
 from nxjax.backends.extras import installed
 from nxjax.backends.target import Build, NpuTarget, Runner, Site, file_name, only
-from nxjax.backends.tools import ToolAnswer, ask, read
+from nxjax.backends.tools import NO_MODEL, ToolAnswer, ask, doubt, read
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.npu.formats.onnx_build import OnnxOptions, package
 from nxjax.lower.npu.formats.onnx_writer import OnnxModel, emit
@@ -34,7 +34,8 @@ from nxjax.lower.placement import Verdict
 from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import short_name
-from nxjax.vendors.onnx.target import OnnxTarget, run_on_host
+from nxjax.trace.types import Shape
+from nxjax.vendors.onnx.target import OnnxTarget, fetched, run_on_host
 
 # Operator sets that PopART's builder has; 10 is its own default.
 OPSETS: Final = (10, 11)
@@ -48,8 +49,6 @@ _OPTIONS: Final = (
 RUNS: Final[dict[str, By]] = {"ipu": "chip", "model": "vendor-simulator", "cpu": "host"}
 DEVICES: Final = (*RUNS, "offline")
 COMPILED: Final = "model.popef"
-# Bytes that are no model.
-_DAMAGED: Final = b"\xff" * 64
 
 _SCRIPT: Final = '''"""Runs the model: python run_popart.py [inputs.npz results.npz], with a Python that has PopART."""
 import json
@@ -144,7 +143,12 @@ class GraphcorePopart(OnnxTarget):
         found, reason = popart_python(python)
         if found and settings["device"] == "offline":
             took = digests(files)
-            files[COMPILED], done = _compiled(found, files)
+            try:
+                made, done = _compiled(found, files)
+            except ExecutionError as error:
+                build.unanswered(error, "vendor-compiler", "PopART", took)
+                return build
+            files[COMPILED] = made
             build.record(
                 "compiled", "vendor-compiler", "PopART", command=done.command, status=done.status,
                 took=took, gave=(digest(files[COMPILED]),),
@@ -279,22 +283,16 @@ def _compiled(python: str, files: dict[str, bytes]) -> tuple[bytes, ToolAnswer]:
 
     How PopEF's headers are written is not published. That what wrote it compiles shows in what it refuses.
     """
-    (data, done), refused = _made(python, files), ""
-    if not data:
-        refused = f"an end without an error and without {COMPILED}"
-    elif data in files.values():
-        refused = f"{COMPILED} is a file that was given"
-    else:
+    data, done = _made(python, files)
+
+    def of_no_model() -> bytes:
         model = json.loads(files["popart.json"])["model"]
         with contextlib.suppress(ExecutionError):
-            if _made(python, {**files, model: _DAMAGED})[0]:
-                refused = f"{COMPILED} of a file that is no model too"
-    if refused:
-        raise ExecutionError(
-            "graphcore-popart: PopART compiled nothing",
-            got=refused,
-            fix="look at the SDK's installation, or leave device='offline' out to have the files written only",
-        )
+            return _made(python, {**files, model: NO_MODEL})[0]
+        return b""
+
+    if why := doubt(data, files.values(), of_no_model):
+        raise done.error("graphcore-popart: PopART compiled nothing", f"of {COMPILED}: {why}")
     return data, done
 
 
@@ -302,8 +300,9 @@ def _made(python: str, files: dict[str, bytes]) -> tuple[bytes, ToolAnswer]:
     with tempfile.TemporaryDirectory(prefix="nxjax-popart-") as name:
         folder = Path(name)
         done = _script(python, folder, files)
-        made = folder / COMPILED
-        return made.read_bytes() if made.is_file() and not made.is_symlink() else b"", done
+        with contextlib.suppress(OSError):
+            return read(folder / COMPILED), done
+        return b"", done
 
 
 def _run(python: str, files: dict[str, bytes], written: OnnxModel, args: Sequence[NDArray]) -> list[NDArray]:
@@ -313,16 +312,20 @@ def _run(python: str, files: dict[str, bytes], written: OnnxModel, args: Sequenc
         _script(python, folder, files, "inputs.npz", "results.npz")
         try:
             with np.load(io.BytesIO(read(folder / "results.npz")), allow_pickle=False) as found:
-                results = [found[p.name] for p in written.outputs]
-            # With one batch per step PopART's anchors have the tensor's own shape, maybe under dimensions of 1.
-            shaped = [y.reshape(p.tensor.shape) for y, p in zip(results, written.outputs, strict=True)]
+                results = [_shaped(found[p.name], p.tensor.shape) for p in written.outputs]
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise ExecutionError(
                 "graphcore-popart: PopART ended without an error and without the results",
                 got=f"{type(error).__name__}: {error}",
                 expected=", ".join(f"{p.name} {list(p.tensor.shape)}" for p in written.outputs),
             ) from error
-    return written.fetched(shaped)
+    return fetched(written, results, "graphcore-popart: PopART")
+
+
+def _shaped(y: NDArray, shape: Shape) -> NDArray:
+    """A result without the dimensions of 1 that PopART's anchors have in front, for one batch per step."""
+    ahead = y.ndim - len(shape)
+    return y.reshape(shape) if ahead > 0 and y.shape == (1,) * ahead + tuple(shape) else y
 
 
 TARGETS: Final[tuple[type[NpuTarget], ...]] = (GraphcorePopart,)

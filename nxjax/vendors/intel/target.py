@@ -7,12 +7,12 @@ and in which precision is read back from OpenVINO and reported.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.evidence import Label, digest, digests
 from nxjax.backends.extras import installed
-from nxjax.backends.target import Build, NpuTarget, Runner, Site, only
+from nxjax.backends.target import Build, Kind, NpuTarget, Runner, Site, only
 from nxjax.errors import ExecutionError, LoweringError, ParameterError
 from nxjax.lower.npu.formats.openvino_net import node_names, owner
 from nxjax.lower.npu.formats.openvino_ops import RULES
@@ -208,6 +208,10 @@ class IntelNpu(OpenVinoTarget):
     site: ClassVar[Site] = "edge"
     precision: ClassVar[tuple[str, ...]] = ("int8", "float16")
     rules: ClassVar[str] = "a table of types and ranks that the compiler of OpenVINO 2026.4 was seen to refuse"
+    chips: ClassVar[tuple[Kind, ...]] = (
+        Kind("Intel", "NPU", drivers=("intel_vpu",), module="openvino", extra="openvino", target="intel-npu"),
+    )
+    providers: ClassVar[Mapping[str, Mapping[str, str]]] = {"OpenVINO": {"device_type": "NPU"}}
     platform: ClassVar[str] = ""
 
     def available(self) -> tuple[Label, str]:

@@ -21,7 +21,7 @@ from typing import ClassVar, Final, final
 from nxjax.backends.evidence import Label, digest
 from nxjax.backends.extras import installed
 from nxjax.backends.target import Build, NpuTarget, Site, only
-from nxjax.backends.tools import ask, read
+from nxjax.backends.tools import NO_MODEL, ask, doubt, read
 from nxjax.errors import InvalidFileError, ParameterError
 from nxjax.lower.npu.formats import tflite, tflite_ops
 from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
@@ -152,7 +152,8 @@ class AotTarget(NpuTarget):
         if not installed("ai_edge_litert"):
             build.notes.append(f"{self.available()[1]}; placed by {self.rules}")
             return build
-        compiled = run_compiler(data, self.plugin, self.manufacturer, self.soc_word(soc), folders, self.links())
+        settings = (self.plugin, self.manufacturer, self.soc_word(soc), folders, self.links())
+        compiled = run_compiler(data, *settings)
         tool = f"LiteRT {version()}, {self.manufacturer} plugin"
         noted = {"command": compiled.command, "status": compiled.status, "took": (digest(data),)}
         if compiled.model is None and not compiled.refused:
@@ -164,6 +165,8 @@ class AotTarget(NpuTarget):
             try:
                 if not compiled.total:
                     raise InvalidFileError("LiteRT's front end does not say how many operators it took")
+                if why := doubt(compiled.model, [data], lambda: run_compiler(NO_MODEL, *settings).model or b""):
+                    raise InvalidFileError(why)
                 refuse_other(data, compiled.model)
             except InvalidFileError as error:
                 build.record("failed", "vendor-compiler", tool, **noted, answer=error.what)

@@ -45,21 +45,30 @@ def left_for_host(model: bytes, custom: str) -> tuple[list[str], int]:
 def refuse_other(written: bytes, compiled: bytes) -> None:
     """Raise `InvalidFileError` where a compiled file does not take and give what the written one does.
 
-    A tool that was asked for one model and answers with another has said nothing of the first. Names may be others,
-    and inputs that nothing reads may be gone.
+    A tool that was asked for one model and answers with another has said nothing of the first. What comes in and goes
+    out keeps its shape, type and grid. Names may be others, and inputs that nothing reads may be gone.
     """
-    ends: list[dict[str, list[tuple[tuple[int, ...], int]]]] = []
+    ends: list[dict[str, list[tuple[object, ...]]]] = []
     for data in (written, compiled):
         graphs = flatbuffer.read(SCHEMA, "Model", data, IDENTIFIER, "the compiled file")["subgraphs"] or []
         if not graphs:
             raise InvalidFileError("the compiled file holds no model")
         tensors = graphs[0]["tensors"] or []
-        kind = lambda i, tensors=tensors: (tuple(_numbers(tensors[i]["shape"])), int(tensors[i]["type"]))
+        kind = lambda i, tensors=tensors: (
+            tuple(_numbers(tensors[i]["shape"])), int(tensors[i]["type"]), _grid(tensors[i]["quantization"])
+        )  # fmt: skip
         ends.append({part: [kind(i) for i in _numbers(graphs[0][part])] for part in ("inputs", "outputs")})
     asked, given = ends
     more = Counter(given["inputs"]) - Counter(asked["inputs"])
     if more or given["outputs"] != asked["outputs"]:
         raise InvalidFileError("the compiled file is of another model", got=given, expected=asked)
+
+
+def _grid(fields: Any) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """Scales and zero points of a tensor; a single zero point of 0 may be left out."""
+    if not fields or fields["scale"] is None or not len(fields["scale"]):
+        return (), ()
+    return tuple(float(x) for x in fields["scale"]), tuple(n for n in _numbers(fields["zero_point"]) if n)
 
 
 def _numbers(vector: Any) -> list[int]:

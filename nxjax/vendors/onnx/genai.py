@@ -16,6 +16,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax.backends import target_registry as registry
 from nxjax.backends.evidence import Label
 from nxjax.backends.extras import need
 from nxjax.errors import ExecutionError, InvalidFileError, ParameterError
@@ -25,17 +26,21 @@ from nxjax.ops.base import NDArray
 EXTRA: Final = "genai"
 CONFIG: Final = "genai_config.json"
 MODEL: Final = "model.onnx"
-# Providers by the names that the runtime's configuration has for them, and what a folder for each starts with. The
-# graph is the same; which of its operators a provider takes is the provider's to say.
-PROVIDERS: Final[Mapping[str, Mapping[str, str]]] = {
-    "cpu": {},
-    "qnn": {"backend_path": "QnnHtp.so", "htp_performance_mode": "burst"},
-    "OpenVINO": {"device_type": "NPU"},
-    "dml": {},
-    "RyzenAI": {},
-}
+# The runtime's own providers, and those of Windows; the vendors' ones their targets name.
+_OWN: Final[dict[str, Mapping[str, str]]] = {"cpu": {}, "dml": {}}
 # Public packages answer "Unknown provider name" (RyzenAI-SW issue 333), or ask for AMD's library (0.18).
 OWN_BUILD: Final = "AMD's Ryzen AI Software brings the provider and a build of onnxruntime-genai that goes with it"
+
+
+def providers() -> dict[str, Mapping[str, str]]:
+    """Providers by the names that the runtime's configuration has for them, and what a folder for each starts with.
+
+    The graph is the same; which of its operators a provider takes is the provider's to say.
+    """
+    found = dict(_OWN)
+    for cls in registry.classes():
+        found.update(cls.providers)
+    return found
 
 
 def provider_options(provider: str, options: Mapping[str, str] | None) -> list[dict[str, dict[str, str]]]:
@@ -44,11 +49,12 @@ def provider_options(provider: str, options: Mapping[str, str] | None) -> list[d
     Raises:
         ParameterError: a provider that the runtime has no name for.
     """
-    if provider not in PROVIDERS:
-        raise ParameterError("genai: provider", got=repr(provider), expected=", ".join(PROVIDERS))
+    known = providers()
+    if provider not in known:
+        raise ParameterError("genai: provider", got=repr(provider), expected=", ".join(known))
     if provider == "cpu":
         return []
-    return [{provider: {**PROVIDERS[provider], **{k: str(v) for k, v in (options or {}).items()}}}]
+    return [{provider: {**known[provider], **{k: str(v) for k, v in (options or {}).items()}}}]
 
 
 def write_folder(path: str | os.PathLike[str], files: Mapping[str, bytes]) -> None:

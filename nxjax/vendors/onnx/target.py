@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final, final
 
+import numpy as np
+
 from nxjax.backends.evidence import Label, digest
 from nxjax.backends.extras import installed, need
-from nxjax.backends.target import Build, NpuTarget, Run, Runner, Site, file_name, only
+from nxjax.backends.target import Build, Kind, NpuTarget, Run, Runner, Site, file_name, only
 from nxjax.errors import ExecutionError, LoweringError, ParameterError
 from nxjax.lower.npu.cost import estimate
 from nxjax.lower.npu.formats.onnx_build import OnnxOptions
@@ -53,9 +55,23 @@ def host(written: OnnxModel, extra: str = EXTRA) -> tuple[Run, str]:
             results = session.run(names, feeds)
         except Exception as error:
             raise ExecutionError("onnx: ONNX Runtime failed while it ran", got=_first_line(error)) from error
-        return written.fetched(results)
+        return fetched(written, results, "ONNX Runtime")
 
     return run, f"ONNX Runtime {ort.__version__} on the host, optimizations off"
+
+
+def fetched(written: OnnxModel, results: Sequence[Any], who: str) -> list[NDArray]:
+    """The graph's outputs for the file's.
+
+    Raises:
+        ExecutionError: they are not of the shapes and dtypes that the file has.
+    """
+    given = [np.asarray(y) for y in results]
+    got, expected = [(y.dtype, y.shape) for y in given], [(p.dtype, p.tensor.shape) for p in written.outputs]
+    if got != expected:
+        words = [", ".join(f"{dtype}{list(shape)}" for dtype, shape in rows) for rows in (got, expected)]
+        raise ExecutionError(f"{who} gave results of other shapes or dtypes", got=words[0], expected=words[1])
+    return written.fetched(given)
 
 
 def _first_line(error: Exception) -> str:
@@ -135,6 +151,9 @@ class HabanaGaudi(OnnxTarget):
 
     name: ClassVar[str] = "habana-gaudi"
     title: ClassVar[str] = "Intel Habana Gaudi"
+    chips: ClassVar[tuple[Kind, ...]] = (
+        Kind("Habana", "Gaudi", drivers=("habanalabs",), nodes=("dev/hl[0-9]*",), target="habana-gaudi"),
+    )
     site: ClassVar[Site] = "data center"
     precision: ClassVar[tuple[str, ...]] = ("float32", "float16")
 

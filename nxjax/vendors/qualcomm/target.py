@@ -7,21 +7,21 @@ simulator's times are the host's and no figure of the chip.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.evidence import By, Label, digest
 from nxjax.backends.extras import installed, need
-from nxjax.backends.target import Build, NpuTarget, Runner, Site, file_name, only
+from nxjax.backends.target import Build, Kind, NpuTarget, Runner, Site, file_name, only
 from nxjax.errors import ExecutionError, ParameterError
-from nxjax.lower.npu.formats.onnx_build import OnnxOptions
-from nxjax.lower.npu.formats.onnx_writer import emit
+from nxjax.lower.npu.formats.onnx_build import OnnxOptions, package
+from nxjax.lower.npu.formats.onnx_writer import OnnxModel, emit
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.placement import place
 from nxjax.lower.placement import Placement, Verdict
 from nxjax.ops.base import NDArray
 from nxjax.vendors.onnx.placement import placements
-from nxjax.vendors.onnx.target import modelled, run_on_host
+from nxjax.vendors.onnx.target import fetched, modelled, run_on_host
 from nxjax.vendors.qualcomm.mend import mended
 from nxjax.vendors.qualcomm.rank import merged
 from nxjax.vendors.qualcomm.table import floating, verdict
@@ -39,6 +39,8 @@ SOCS: Final[dict[int, dict[str, int]]] = {
     81: {"SM8850": 87},
 }
 DEFAULT_ARCH: Final = 73
+# The operator that stands for what is compiled.
+_CONTEXT: Final = "EPContext"
 # Systems-on-chip whose figures our cost model has.
 CHIPS: Final = {60: "hexagon-x-elite"}
 
@@ -85,6 +87,19 @@ class QualcommHtp(NpuTarget):
     format: ClassVar[str] = "onnx"
     extra: ClassVar[str] = EXTRA
     precision: ClassVar[tuple[str, ...]] = ("int8", "int16x8", "float16")
+    chips: ClassVar[tuple[Kind, ...]] = (
+        Kind(
+            "Qualcomm",
+            "Hexagon",
+            nodes=("dev/fastrpc-cdsp*", "dev/adsprpc-smd*"),
+            module="onnxruntime_qnn",
+            extra="qnn",
+            target="qualcomm-htp",
+        ),
+    )
+    providers: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        "qnn": {"backend_path": "QnnHtp.so", "htp_performance_mode": "burst"}
+    }
     arch: ClassVar[int] = DEFAULT_ARCH
     rules: ClassVar[str] = "a list of what QNN 2.51's provider was seen to refuse: operators, types and ranks"
 
@@ -123,10 +138,17 @@ class QualcommHtp(NpuTarget):
             # Otherwise quantizing inputs and dequantizing results would be the host's work.
             "offload_graph_io_quantization": "0",
         }
-        session = QnnSession(
-            written.data, provider, [p.name for p in written.inputs], [p.name for p in written.outputs]
-        )
-        build.notes += confirmed(session.answer["targets"], arch, soc)
+        took = (digest(written.data),)
+        try:
+            session = QnnSession(
+                written.data, provider, [p.name for p in written.inputs], [p.name for p in written.outputs]
+            )
+            build.notes += confirmed(session.answer["targets"], arch, soc)
+            refuse_other(written, session.context)
+        except ExecutionError as error:
+            build.unanswered(error, "vendor-compiler", "ONNX Runtime's QNN provider", took)
+            run_on_host(build, written)
+            return build
         build.placements = placements(
             graph, written, session.answer["where"], session.answer["reasons"], PROVIDER, build.placements
         )
@@ -137,7 +159,7 @@ class QualcommHtp(NpuTarget):
         taken = sum(provider == PROVIDER for provider, _ in session.answer["where"].values())
         said = f"{taken} of {len(session.answer['where'])} operations on the HTP; {session.answer['targets']}"
         gave = (digest(session.context),) if session.context else ()
-        build.record("compiled", "vendor-compiler", tool, took=(digest(written.data),), gave=gave, answer=said)
+        build.record("compiled", "vendor-compiler", tool, took=took, gave=gave, answer=said)
         if session.context:
             build.files[name.replace(".onnx", "_ctx.onnx")] = session.context
             build.cost.add("context binary", len(session.context), "bytes", "measured")
@@ -148,9 +170,9 @@ class QualcommHtp(NpuTarget):
         where = "HTP" if hardware else "HTP simulator"
 
         def run(args: Sequence[NDArray]) -> list[NDArray]:
-            return written.fetched(session(list(written.feeds(args).values())))
+            return fetched(written, session(list(written.feeds(args).values())), f"the {where}")
 
-        build.runner = Runner(run, f"{tool}, {where} v{arch}, SoC {soc}", by, (digest(written.data),))
+        build.runner = Runner(run, f"{tool}, {where} v{arch}, SoC {soc}", by, took)
         return build
 
     def _table(self, graph: NpuGraph, arch: int) -> list[Placement]:
@@ -163,6 +185,22 @@ def confirmed(targets: list[dict[str, Any]], arch: int, soc: int) -> list[str]:
         if (t.get("htp_arch"), t.get("soc_model")) != (f"V{arch}", soc):
             raise ExecutionError("qualcomm-htp: compiled for another chip", got=t, expected=f"V{arch}, SoC {soc}")
     return [] if targets else ["the provider did not say which chip it compiled for"]
+
+
+def refuse_other(written: OnnxModel, context: bytes) -> None:
+    """Raise `ExecutionError` where a compiled model holds nothing compiled, or takes and gives other things."""
+    if not context:
+        return
+    onnx = package()
+    try:
+        found = onnx.load_from_string(context).graph
+        ends = [[x.name for x in part] for part in (found.input, found.output)]
+        kinds = {n.op_type for n in found.node}
+    except Exception as error:  # protocol buffers' errors have no class that both of its implementations share
+        raise ExecutionError("qualcomm-htp: the compiled model cannot be read", got=str(error)) from error
+    asked = [[p.name for p in part] for part in (written.inputs, written.outputs)]
+    if _CONTEXT not in kinds or not set(ends[0]) <= set(asked[0]) or ends[1] != asked[1]:
+        raise ExecutionError("qualcomm-htp: the compiled model is another one", got=(ends, kinds), expected=asked)
 
 
 def _notes(build: Build, graph: NpuGraph, arch: int, by: By) -> None:

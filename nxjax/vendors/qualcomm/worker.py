@@ -29,6 +29,10 @@ from nxjax.errors import ExecutionError
 from nxjax.ops.base import NDArray
 
 PROVIDER: Final = "QNNExecutionProvider"
+# Bytes of a message's head.
+_HEAD: Final = 64 << 20
+# What an answer to each request has.
+_SAID: Final = {"load": ("where", "reasons", "targets", "hardware", "runtime"), "run": ("arrays",)}
 
 Message = tuple[dict[str, Any], list[bytes]]
 
@@ -42,12 +46,22 @@ def send(stream: IO[bytes], head: dict[str, Any], blobs: Sequence[bytes] = ()) -
 
 
 def receive(stream: IO[bytes]) -> Message | None:
-    """The next message; None where the other side has closed the pipe."""
+    """The next message; None where the other side has closed the pipe.
+
+    Raises:
+        ValueError: what came is no message.
+    """
     size = stream.read(8)
     if len(size) < 8:
         return None
-    head = json.loads(stream.read(int.from_bytes(size, "little")))
-    return head, [stream.read(n) for n in head.pop("blobs")]
+    length = int.from_bytes(size, "little")
+    if length > _HEAD:
+        raise ValueError(f"no message: it begins with {size!r}")
+    head = json.loads(stream.read(length))
+    lengths = head.pop("blobs", None) if isinstance(head, dict) else None
+    if not isinstance(lengths, list) or not all(isinstance(n, int) and 0 <= n <= tools.LARGEST for n in lengths):
+        raise ValueError(f"no message: {str(head)[:80]}")
+    return head, [stream.read(n) for n in lengths]
 
 
 def pack(arrays: Sequence[NDArray]) -> tuple[list[list[Any]], list[bytes]]:
@@ -213,6 +227,11 @@ class Worker:
                 answer = receive(stdout)
             except BrokenPipeError:
                 answer = None
+            except (ValueError, RecursionError, MemoryError) as error:
+                self._process.kill()
+                raise ExecutionError(
+                    "qnn: the process that runs Qualcomm's libraries gave no answer", got=error
+                ) from error
             finally:
                 hung = late.finished.is_set()
                 late.cancel()
@@ -223,7 +242,11 @@ class Worker:
         if "error" in answer[0]:
             refused = answer[0].get("refused")
             what = "ONNX Runtime's QNN provider refused" if refused else "the provider was not reached"
-            raise ExecutionError(f"qnn: {what}", got=answer[0]["error"])
+            made = ExecutionError(f"qnn: {what}", got=answer[0]["error"])
+            made.refused = bool(refused)
+            raise made
+        if lacking := [key for key in _SAID[head["do"]] if key not in answer[0]]:
+            raise ExecutionError("qnn: the process that runs Qualcomm's libraries says too little", got=lacking)
         return answer
 
     def log(self) -> str:
@@ -279,7 +302,8 @@ class QnnSession:
     def _load(self) -> None:
         self._worker, self._id = worker(), next(_ids)
         request = {"do": "load", "id": self._id, "options": self._options}
-        self.answer, (self.context,) = self._worker.ask(request, [self._model])
+        self.answer, blobs = self._worker.ask(request, [self._model])
+        self.context = blobs[0] if blobs else b""
         weakref.finalize(self, self._worker.gone.append, self._id)
 
     def __call__(self, arrays: Sequence[NDArray]) -> list[NDArray]:
@@ -288,4 +312,7 @@ class QnnSession:
         rows, blobs = pack(arrays)
         request = {"do": "run", "id": self._id, "arrays": rows, "inputs": self._inputs, "outputs": self._outputs}
         answer, data = self._worker.ask(request, blobs)
-        return unpack(answer["arrays"], data)
+        try:
+            return unpack(answer["arrays"], data)
+        except (ValueError, TypeError) as error:
+            raise ExecutionError("qnn: the results cannot be read", got=error) from error

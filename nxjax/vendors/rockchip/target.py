@@ -7,14 +7,11 @@ toolkit is not here, the file is written, and where its operations would run is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Final
 
-import numpy as np
-
 from nxjax.backends.evidence import Label, digest
-from nxjax.backends.target import Build, NpuTarget, Runner, Site, file_name, only
+from nxjax.backends.target import Build, Kind, NpuTarget, Runner, Site, file_name, only
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.npu.formats.onnx_build import OnnxOptions
 from nxjax.lower.npu.formats.onnx_ops import EMIT
@@ -24,7 +21,7 @@ from nxjax.lower.npu.placement import unknown
 from nxjax.lower.placement import YES, Placement, Verdict
 from nxjax.ops.base import NDArray
 from nxjax.vendors.onnx.placement import placements
-from nxjax.vendors.onnx.target import run_on_host
+from nxjax.vendors.onnx.target import fetched, run_on_host
 from nxjax.vendors.rockchip import toolkit
 from nxjax.vendors.rockchip.toolkit import RknnResult, RknnRow
 
@@ -54,6 +51,9 @@ class Rockchip(NpuTarget):
     precision: ClassVar[tuple[str, ...]] = ("int8", "float16")
     rules: ClassVar[str] = ""
     quantizes: ClassVar[bool] = True
+    chips: ClassVar[tuple[Kind, ...]] = (
+        Kind("Rockchip", "RKNPU", drivers=("rocket",), nodes=("dev/rknpu*",), target="rockchip"),
+    )
     platform: ClassVar[str]
 
     def available(self) -> tuple[Label, str]:
@@ -91,11 +91,7 @@ class Rockchip(NpuTarget):
         try:
             made = compiled()
         except ExecutionError as error:
-            build.blame(error, "vendor-compiler", tool, took)
-            if error.refused:
-                said = {"device": "host", "reason": str(error.got), "decided_by": "vendor"}
-                build.placements = [replace(r, **said) for r in build.placements]
-            build.notes.append(f"{tool} made no file of it: {error.got}; the file is run on the host")
+            build.unanswered(error, "vendor-compiler", tool, took)
             run_on_host(build, written)
             return build
         build.files = {file_name(graph.name, "rknn"): made.model, **build.files}
@@ -159,9 +155,7 @@ def _simulated(compiled: Any, rows: tuple[RknnRow, ...], written: OnnxModel, arg
     made: RknnResult = compiled(inputs=list(written.feeds(args).values()))
     if made.rows != rows:
         raise ExecutionError("rockchip: the toolkit planned the same file in another way for its simulator")
-    if len(made.results) != len(written.outputs):
-        raise ExecutionError("rockchip: results", got=len(made.results), expected=len(written.outputs))
-    return written.fetched([np.asarray(y) for y in made.results])
+    return fetched(written, made.results, "rockchip: the simulator")
 
 
 def _variant(platform: str, name: str) -> type[Rockchip]:

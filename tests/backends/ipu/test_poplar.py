@@ -226,8 +226,8 @@ def test_hardware_is_what_ran_on_ipus(how, tmp_path, monkeypatch):
         with pytest.raises(ExecutionError, match=message):
             made.run(X)
         assert made.label == "vendor-compiled"
-        with pytest.raises(ExecutionError, match=message):
-            nx.compile(lambda x: nx.where(x > 0, x, x), target="poplar")(X)
+        kept = nx.compile(lambda x: nx.where(x > 0, x, x), target="poplar")(X)
+        assert kept.label == "vendor-compiled" and kept.deviation is None and message in " ".join(kept.notes)
     else:
         np.testing.assert_array_equal(np.asarray(made.run(X)), X)
         assert made.label == "hardware"

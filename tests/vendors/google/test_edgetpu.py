@@ -326,7 +326,7 @@ sys.path.insert(0, {root!r})
 from nxjax.lower.npu.formats import flatbuffer
 from nxjax.lower.npu.formats.tflite_schema import BUILTIN_NAMES, IDENTIFIER, SCHEMA
 args = sys.argv[1:]
-open({seen!r}, "w").write(" ".join(args[:-1]))
+open({seen!r}, "a").write(" ".join(args[:-1]) + " ")
 mode, out, source = {mode!r}, args[args.index("-o") + 1], args[-1]
 if mode == "fail":
     print("Edge TPU Compiler version 16.0.384591198"); print("Internal compiler error. Aborting!"); sys.exit(1)

@@ -116,8 +116,9 @@ def test_the_script_runs_in_an_interpreter_that_has_popart(tmp_path):
     artifact = make(python=str(python), device="model", available_memory_proportion=0.3)
     assert artifact.label == "vendor-simulator" and "model" in artifact.runs_on
     np.testing.assert_allclose(np.asarray(artifact.run(X)), net(X), rtol=1e-5, atol=1e-6)
-    with pytest.raises(ExecutionError, match="no 8 free IPUs"):
-        make(python=str(python), num_ipus=8)
+    absent = make(python=str(python), num_ipus=8)
+    assert absent.label == "emitted" and absent.deviation is None
+    assert "no 8 free IPUs" in " ".join(absent.notes) and [r.act for r in absent.evidence] == ["failed"]
 
 
 def test_floats_are_compared_for_equality_in_the_old_operator_set():
@@ -169,12 +170,11 @@ LYING = {
 @pytest.mark.parametrize("device", ["ipu", "model", "cpu", "offline"])
 def test_tools_that_fail_or_lie_make_no_label(tmp_path, how, device):
     python = interpreter(tmp_path, "", LYING[how])
-    if device == "offline" and "DeviceManager" in LYING[how]:
-        with pytest.raises(ExecutionError, match="PopART"):
-            make(python=python, device=device, verify=False)
-        return
     made = make(python=python, device=device, verify=False)
     assert made.label == "emitted"
+    if device == "offline" and "DeviceManager" in LYING[how]:
+        assert "PopART gave no answer" in " ".join(made.notes) and "model.popef" not in made.files
+        assert {r.act for r in made.evidence} == {"failed"}
     if "PopART" in made.runs_on:
         with pytest.raises(ExecutionError, match="PopART"):
             made.run(X)
@@ -205,5 +205,5 @@ def test_offline_compiles_and_runs_nothing(tmp_path, monkeypatch):
     assert made.label == "vendor-compiled" and made.files["model.popef"] == b"compiled"
     with pytest.raises(ExecutionError, match="nothing on this machine can run"):
         made.run(X)
-    with pytest.raises(ExecutionError, match="compileAndExport"):
-        make(python=interpreter(tmp_path, FAKE), device="offline")
+    made = make(python=interpreter(tmp_path, FAKE), device="offline")
+    assert made.label == "emitted" and "compileAndExport" in " ".join(made.notes)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from nxjax.backends.extras import installed
+from nxjax.backends.tools import NO_MODEL
 from nxjax.errors import LoweringError, ParameterError, user_source
 from nxjax.lower.npu.formats import tflite, tflite_read
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
@@ -149,10 +150,11 @@ def test_success_is_not_believed():
 
 
 def test_a_count_that_its_own_file_does_not_bear_out_is_noted(monkeypatch):
-    # The "compiled" file is the written one: nothing is dispatched, whatever the log says.
+    # The "compiled" file holds what the written one does: nothing is dispatched, whatever the log says.
     graph = net()
-    said = litert_aot._read(STATS.format(3, 3, 1), 0, tflite.write(graph))
-    monkeypatch.setattr(litert_aot, "run_compiler", lambda *args: said)
+    said = litert_aot._read(STATS.format(3, 3, 1), 0, tflite.write(graph) + bytes(4))
+    nothing = litert_aot.AotResult(None)
+    monkeypatch.setattr(litert_aot, "run_compiler", lambda data, *_: nothing if data == NO_MODEL else said)
     build = QUALCOMM.build(graph, {})
     assert {p.device for p in build.placements} == {"host"} and build.label == "host"
     assert any("says 3 operators in 1 parts, its file holds 0 in 0" in n for n in build.notes)

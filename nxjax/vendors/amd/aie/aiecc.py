@@ -7,16 +7,18 @@ no design.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final, final
 
-from nxjax.backends.tools import ask
+from nxjax.backends.tools import NO_MODEL, ask, doubt, read
 from nxjax.errors import ExecutionError
 from nxjax.vendors.amd.xrt_artifact import refused_instructions, refused_xclbin
 
@@ -93,15 +95,35 @@ def compile_design(tools: Tools, stem: str, files: Mapping[str, bytes], triple: 
         _left(tools.clang, folder, f"{stem}.o", _refused_object)
         _run(design_command(tools.aiecc, tools.peano, stem), folder)
         checks = {f"{stem}.xclbin": refused_xclbin, f"{stem}.insts.bin": refused_instructions}
-        return {name: _left(tools.aiecc, folder, name, check) for name, check in checks.items()}
+        made = {name: _left(tools.aiecc, folder, name, check) for name, check in checks.items()}
+    for data in made.values():
+        if why := doubt(data, files.values(), partial(_of_no_design, tools.aiecc, tools.peano, _changed(tools.aiecc))):
+            raise ExecutionError(f"{Path(tools.aiecc).name}: it compiled nothing", got=why)
+    return made
+
+
+def _changed(tool: str) -> int:
+    return os.stat(tool).st_mtime_ns
+
+
+@lru_cache(8)
+def _of_no_design(aiecc: str, peano: str | None, changed: int) -> bytes:
+    """What aiecc makes of bytes that are no design; asked again when its file changes."""
+    with tempfile.TemporaryDirectory(prefix="nxjax_aie_") as folder, contextlib.suppress(ExecutionError):
+        for name in ("none.mlir", "none.o"):
+            Path(folder, name).write_bytes(NO_MODEL)
+        _run(design_command(aiecc, peano, "none"), folder)
+        return _left(aiecc, folder, "none.xclbin", refused_xclbin)
+    return b""
 
 
 def _left(tool: str, folder: str, name: str, refused: Callable[[bytes], str]) -> bytes:
     """The file that a tool was asked for, if it is of its kind."""
-    path, who = Path(folder, name), Path(tool).name
-    data = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
-    if not data:
-        raise ExecutionError(f"{who}: it ended without an error and left no file", got=name)
+    who = Path(tool).name
+    try:
+        data = read(Path(folder, name))
+    except OSError as error:
+        raise ExecutionError(f"{who}: it ended without an error and left no file", got=f"{name}: {error}") from None
     if name.endswith(".insts.bin") and _HEXADECIMAL.fullmatch(data):
         # Older releases write words in hexadecimal digits, one on a line.
         data = b"".join(int(word, 16).to_bytes(4, "little") for word in data.split())
