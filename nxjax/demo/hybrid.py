@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import nxjax as nx
+from nxjax.backends.evidence import LABELS
 from nxjax.demo.data import DataSplit
 from nxjax.demo.table import ChipRow
 
@@ -47,10 +48,7 @@ def run(quantized: Callable[..., Any], params: Any, data: DataSplit, batch: int 
         device=str(device.device),
         executor="+".join(dict.fromkeys(plan.assignment)),
         program="int8",
-        label=next(
-            (x for x in ("emitted", "vendor-compiled", "own-model", "vendor-simulator", "host") if x in labels),
-            "hardware",
-        ),
+        label=max(labels, key=LABELS.index, default="hardware"),
         accuracy=float((np.concatenate(logits)[:n].argmax(-1) == data.labels).mean()),
         ms_per_batch=1000 * statistics.median(times[1:]),
         note=f"{len(plan.places)} regions, a stream; {'bits' if same else 'not the bits'} of the CPU alone",

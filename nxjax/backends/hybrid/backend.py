@@ -20,8 +20,6 @@ from nxjax.backends.hybrid.units import BackendUnit
 from nxjax.trace.program import Program
 
 _numbers: Final = count()
-# The least that a result through several units says of a chip.
-_WORST: Final = ("emitted", "vendor-compiled", "own-model", "vendor-simulator", "host", "hardware")
 
 
 @final
@@ -52,8 +50,8 @@ class HybridBackend(Backend):
         number = next(_numbers)
         # Executables are found by their backend's name: every `nx.Hybrid` has its own.
         self.name = f"hybrid:{number}"
-        self.label = min((u.label for u in units), key=_WORST.index)  # pyright: ignore[reportAttributeAccessIssue]
-        assert self.label in LABELS
+        # A result through several units says no more of a chip than the one that says the least.
+        self.label = max((u.label for u in units), key=LABELS.index)  # pyright: ignore[reportAttributeAccessIssue]
         self.units = tuple(units)
         self.missing = tuple(missing)
         self.options = options
