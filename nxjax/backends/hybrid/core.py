@@ -441,6 +441,7 @@ class EngineCore:
         now, fine = _clock(), unit.health.fine
         unit.health.take_out(now, reason, lied=lied, by_user=by_user)
         unit.outs += 1
+        unit.checked.clear()
         unit.assess()
         number = None if run is None else run.number
         if fine:

@@ -39,6 +39,8 @@ class Job:
         seconds: unit -> what it should take there; a deadline is made of it. What has been measured goes before.
         gives: (shape, dtype name) of each result; results of other types are a fault. None: not looked at.
         exact: all units give the same bits (integers): answers may be compared bit for bit.
+        tolerance: where they do not, how far their floats may be apart at most, as a share of the largest in a result;
+            None: they are not compared.
         pure: may be run again. An impure job (a callback that prints) is begun once; if it fails, the run fails.
     """
 
@@ -49,6 +51,7 @@ class Job:
     seconds: Mapping[str, float] = field(default_factory=dict[str, float])
     gives: tuple[tuple[tuple[int, ...], str], ...] | None = None
     exact: bool = False
+    tolerance: float | None = None
     pure: bool = True
 
 

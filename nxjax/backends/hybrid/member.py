@@ -22,11 +22,12 @@ class Member:
         group: the other units of its group, which take work from it and it from them.
         outs: how often it was taken out, so that a blame that is taken back meets the right one.
         lost: how many of its threads do not come back.
+        checked: jobs of which an answer was asked of a second unit since it was taken out last.
     """
 
     __slots__ = (
-        "fine", "group", "health", "idle", "interrupting", "lanes", "lost", "name", "numbers", "options", "outs",
-        "probe", "queue", "thermal", "thermometer",
+        "checked", "fine", "group", "health", "idle", "interrupting", "lanes", "lost", "name", "numbers", "options",
+        "outs", "probe", "queue", "thermal", "thermometer",
     )  # fmt: skip
 
     def __init__(self, name: str, options: LaneOptions, policy: FaultPolicy, now: float) -> None:
@@ -41,6 +42,7 @@ class Member:
         self.group: tuple[Member, ...] = ()
         self.numbers = count()
         self.outs = 0
+        self.checked: set[str] = set()
         self.lost = 0
         self.probe: Any = None
         self.interrupting = 0.0

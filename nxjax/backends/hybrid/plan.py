@@ -90,6 +90,7 @@ class Place:
         on: the region on every unit that was asked, in the user's order; those with a ``why`` are not possible.
         takers: units that may redo it, the planned one first.
         exact: all takers give the same bits.
+        tolerance: where they do not, how far their floats may be apart; None where some of them say nothing of bits.
 
     >>> import nxjax as nx
     >>> place = nx.Hybrid("cpu").plan(lambda x: x + 1)(nx.numpy.ones(3)).places[0]
@@ -102,6 +103,7 @@ class Place:
     on: Mapping[str, Ready]
     takers: tuple[str, ...]
     exact: bool
+    tolerance: float | None = None
 
     @property
     def cost(self) -> Estimate | None:

@@ -32,6 +32,8 @@ from nxjax.trace.program import Program, Var
 SCOPE: Final = "device:"
 # Seconds for which a unit may be silent when it is measured.
 _PATIENCE: Final = 30.0
+# Floats of units that round by themselves are no further apart, as a share of the largest, unless something is wrong.
+CLOSE: Final = 0.1
 # The number of a result that orders effects: it has no bytes.
 _ORDER: Final = 1 << 20
 
@@ -378,7 +380,6 @@ class Planner:
                 why = next((self.whys[name][i] for i in r.equations if i in self.whys[name]), "")
                 why = why or PINNED
                 on[name] = Ready(self.units[name], r.program, why)
-        exact = all(map(is_exact, r.program.equations))
         pure = not r.program.effect
         may = lambda n: self.units[n].exact or self.options.redo == "any"
         # What an inexact unit leaves undone has the language's own bits where an exact one does it.
@@ -386,7 +387,10 @@ class Planner:
         # A pin says where a region is planned; where its unit fails, it goes where it can.
         able = set[str].intersection(*(self.able[i] for i in r.equations))
         others = [n for n in self.units if n in able and n != unit and pure and may(n) and left]
-        return Place(r, unit, {n: on[n] for n in self.units}, (unit, *others), exact)
+        takers = (unit, *others)
+        sure = all(self.units[n].exact for n in takers)
+        exact = sure and all(map(is_exact, r.program.equations))
+        return Place(r, unit, {n: on[n] for n in self.units}, takers, exact, CLOSE if sure and others else None)
 
 
 def _worth(s: Schedule) -> float:

@@ -69,9 +69,10 @@ class FaultPolicy:
         probe: how long a probe may take.
         lie_probes: how many probes in a row a unit must pass that was found lying; 0: only the user readmits it.
         lost: how many threads of a unit may be hung at once, before it is not probed any more.
-        verify: the fraction of exact jobs that are run on a second unit and compared.
-        tolerance: None: floats are never compared; else the relative (and absolute) difference that is no lie, and
-            jobs that are not exact are verified too.
+        verify: the fraction of a unit's answers that a second unit is asked for, and always the first one to each job;
+            0: none. Exact jobs are compared bit for bit, others by their tolerance.
+        tolerance: how far floats may be apart, as a share of the largest one in the result, without a lie; None: as far
+            as each job says.
         nan: whether a floating-point result with a NaN in it is always run on a second unit.
         seed: of the choice which jobs are verified.
         warm: a warm unit's estimates count so many times, where another unit could take the job.
@@ -95,7 +96,7 @@ class FaultPolicy:
     probe: float = 5.0
     lie_probes: int = 3
     lost: int = 8
-    verify: float = 0.0
+    verify: float = 0.01
     tolerance: float | None = None
     nan: bool = False
     seed: int = 0

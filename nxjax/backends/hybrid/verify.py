@@ -74,9 +74,12 @@ class Verifier:
         job, policy = run.graph.jobs[i], self._core.policy
         if not job.pure or unit.options.trusted:
             return
-        drawn = policy.verify > 0 and (job.exact or policy.tolerance is not None) and self._draw() < policy.verify
-        if drawn or nan:
-            check = AnswerCheck(job, unit, values, policy.tolerance)
+        tolerance = job.tolerance if policy.tolerance is None else policy.tolerance
+        if not nan and policy.verify > 0 and (job.exact or tolerance is not None):
+            nan = job.name not in unit.checked or self._draw() < policy.verify
+            unit.checked.add(job.name)
+        if nan:
+            check = AnswerCheck(job, unit, values, tolerance)
             run.checks[i] = check
             self._settle(run, i, check)
 
@@ -153,7 +156,7 @@ class Verifier:
             names = " and ".join(unit.name for unit, _ in check.answers)
             error = ExecutionError(
                 f"{names} disagree about {job.name}, and there is no other unit to settle it",
-                fix="add a unit, or say which is right: LaneOptions(trusted=True)",
+                fix='add a unit that is right in any case, such as "cpu"',
                 source=run.source,
             )
             self._core.fail(run, error)
@@ -189,7 +192,7 @@ class Verifier:
                 if check.answers[0][0] is not liar and any(unit is liar for unit, _ in check.answers):
                     # Its vote does not count: ask again.
                     unit, values = check.answers[0]
-                    new = AnswerCheck(other.graph.jobs[j], unit, values, core.policy.tolerance)
+                    new = AnswerCheck(other.graph.jobs[j], unit, values, check.tolerance)
                     other.checks[j] = new
                     self._settle(other, j, new)
             told = [j for j, unit in enumerate(other.by) if unit is liar]

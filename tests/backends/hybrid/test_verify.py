@@ -81,7 +81,7 @@ def test_the_trusted_one_is_not_outvoted():
 
 def test_nothing_is_checked_where_nobody_asked_for_it_or_nobody_can():
     graph = chain(2, npu=lies, cpu=double)
-    with Engine(units("npu", "cpu", trusted="cpu")) as engine:
+    with Engine(units("npu", "cpu", trusted="cpu"), FaultPolicy(verify=0)) as engine:
         run = engine.submit(graph, [X])
         run.result()
         assert [s.outcome for s in run.spans] == ["done", "done"]
@@ -94,6 +94,37 @@ def test_nothing_is_checked_where_nobody_asked_for_it_or_nobody_can():
         assert [e.kind for e in engine.events][-1] == "unchecked"
 
 
+def checks(engine: Engine, graph: Graph, calls: int) -> list[int]:
+    """The calls of which an answer was asked of a second unit."""
+    runs = [engine.submit(graph, [X]) for _ in range(calls)]
+    for run in runs:
+        run.result()
+    return [n for n, run in enumerate(runs) if any(s.outcome == "checked" for s in run.spans)]
+
+
+def test_first_answers_and_a_fraction_of_the_others_are_checked_unless_told():
+    assert 0 < FaultPolicy().verify < 1
+    graph = chain(1, npu=double, cpu=double)
+    with Engine(units("npu", "cpu", trusted="cpu"), FaultPolicy(verify=1e-9)) as engine:
+        assert checks(engine, graph, 50) == [0]
+        # Whoever comes back begins anew.
+        engine.take_out("npu")
+        engine.readmit("npu")
+        assert checks(engine, graph, 50) == [0]
+        # The host's own answers are the meaning.
+        assert checks(engine, chain(1, cpu=double, npu=double), 5) == []
+    with Engine(units("npu", "cpu", trusted="cpu")) as engine:
+        found = checks(engine, graph, 1000)
+        assert found[0] == 0 and 2 <= len(found) <= 40
+    wrong = iter([False] * 60)
+    later = lambda args: lies(args) if next(wrong, True) else double(args)
+    with Engine(units("npu", "cpu", trusted="cpu")) as engine:
+        graph = chain(1, npu=later, cpu=double)
+        for _ in range(1000):
+            engine.submit(graph, [X]).result()
+        assert engine.health()["npu"].state != "ok" or engine.health()["npu"].failures
+
+
 def test_floats_are_compared_with_a_tolerance():
     nearly = lambda args: [args[0] * 2 * np.float32(1 + 1e-5)]
     x = X.astype(np.float32)
@@ -101,6 +132,12 @@ def test_floats_are_compared_with_a_tolerance():
         policy = FaultPolicy(verify=1.0, tolerance=relative)
         with Engine(units("npu", "cpu", trusted="cpu"), policy) as engine:
             engine.submit(chain(1, exact=False, npu=nearly, cpu=double), [x]).result()
+            assert (engine.health()["npu"].state == "out") == found
+    # A job may say so itself, and a policy otherwise.
+    runs = {"npu": nearly, "cpu": double}
+    for job, policy, found in ((1e-3, None, False), (1e-7, None, True), (1e-7, 1e-3, False)):
+        with Engine(units("npu", "cpu", trusted="cpu"), FaultPolicy(tolerance=policy)) as engine:
+            engine.submit([Job("j", "npu", runs, ((CALLER, 0),), tolerance=job)], [x]).result()
             assert (engine.health()["npu"].state == "out") == found
 
 
@@ -155,5 +192,11 @@ def test_what_counts_as_the_same():
     assert not agree([zero], [np.float32([0, 0])], exact=False, tolerance=None)
     assert not agree([half], [half.astype(np.float32)], exact=False, tolerance=1.0)
     assert not agree([X], [X, X], exact=True, tolerance=None)
+    # What floats hang on a rounding may be another integer; what is small beside the largest may be another small one.
+    assert agree([X], [X + 1], exact=False, tolerance=0.1) and not agree([X], [X + 1], exact=True, tolerance=None)
+    wide, inf = np.float32([1000, 0, np.inf]), np.float32([np.inf])
+    assert agree([wide], [wide + 50], exact=False, tolerance=0.1)
+    assert not agree([wide], [wide + 150], exact=False, tolerance=0.1)
+    assert not agree([inf], [-inf], exact=False, tolerance=0.1) and agree([inf], [inf], exact=False, tolerance=0.0)
     assert not agree([X], [X[:2]], exact=True, tolerance=None)
     assert has_nan([X, zero]) and not has_nan([X, half])
