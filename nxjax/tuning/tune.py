@@ -17,6 +17,7 @@ import numpy as np
 from nxjax.backends import cache, registry
 from nxjax.backends.cpu.backend import CpuBackend
 from nxjax.backends.cpu.native.runtime import runtime
+from nxjax.backends.pairs import GAIN, Pair, measured
 from nxjax.display import page
 from nxjax.display.progress import bars
 from nxjax.errors import NxError, ParameterError
@@ -26,7 +27,6 @@ from nxjax.runtime import block_until_ready
 from nxjax.trace import tree
 from nxjax.trace.program import Program
 from nxjax.transforms.jit import Jitted, jit
-from nxjax.tuning.pairs import GAIN, Pair, measured
 
 P = ParamSpec("P")
 R = TypeVar("R")

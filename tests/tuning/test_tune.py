@@ -6,11 +6,11 @@ import pytest
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.backends.cpu.backend import CpuBackend
+from nxjax.backends.pairs import Pair
 from nxjax.config import config
 from nxjax.errors import ParameterError
 from nxjax.kernels.cpu import knobs
 from nxjax.tuning import tune as module
-from nxjax.tuning.pairs import Pair
 
 RNG = np.random.default_rng(0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import count
 from threading import Lock
 from typing import Any, ClassVar, Final, final
@@ -77,8 +78,12 @@ class HybridBackend(Backend):
         """What runs; made, and its threads begun, when something has to run on more than the host."""
         with self._lock:
             if self._engine is None:
-                self._engine = Engine({u.name: self._lanes(u) for u in self.units}, self.policy)
+                self._engine = self.engine_with(self.policy)
             return self._engine
+
+    def engine_with(self, policy: FaultPolicy) -> Engine:
+        """Another engine over the same units."""
+        return Engine({u.name: self._lanes(u) for u in self.units}, policy)
 
     @property
     def running(self) -> Engine | None:
@@ -110,8 +115,9 @@ class HybridBackend(Backend):
 
     def hybrid(self, program: Program, donate: tuple[int, ...] = ()) -> HybridExecutable:
         """The executable, also where one unit is all there is."""
+        trial = lambda: self.engine_with(replace(self.policy, verify=0.0, nan=False))
         return HybridExecutable(
-            program, donate, self.units, self.missing, self.options, self.history, lambda: self.engine
+            program, donate, self.units, self.missing, self.options, self.history, lambda: self.engine, trial
         )
 
     def lower(self, program: Program, donate: tuple[int, ...] = ()) -> str:

@@ -97,7 +97,8 @@ def settled(program: Program, compute: Callable[[Program], Sequence[Array]]) -> 
         (done if still and not spread else left).append(e)
     if not done:
         return _trimmed(flat, flat.equations, dict(zip(flat.constvars, flat.values, strict=True)))
-    made = {v for e in done for v in e.outputs}
+    # In their order: times are kept by what a program is, which depends on the order of its consts.
+    made = [v for e in done for v in e.outputs]
     wanted = {a for e in left for a in e.inputs if isinstance(a, Var)} | {a for a in flat.outputs if isinstance(a, Var)}
     outputs = [v for v in made if v in wanted]
     values: dict[Var, Any] = dict(zip(flat.constvars, flat.values, strict=True))

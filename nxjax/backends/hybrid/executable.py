@@ -20,12 +20,13 @@ from nxjax.backends.hybrid.binding import weight_inputs
 from nxjax.backends.hybrid.engine import Engine
 from nxjax.backends.hybrid.history import History, form
 from nxjax.backends.hybrid.jobs import CALLER, Graph, Job
-from nxjax.backends.hybrid.measuring import guarded
+from nxjax.backends.hybrid.measuring import examples, guarded, measurable
 from nxjax.backends.hybrid.plan import Place, Plan
 from nxjax.backends.hybrid.planner import Planner, PlanOptions
 from nxjax.backends.hybrid.run import GraphRun
 from nxjax.backends.hybrid.unit import RegionRefused, Unit
 from nxjax.backends.hybrid.units import BackendUnit
+from nxjax.backends.pairs import measured
 from nxjax.errors import ExecutionError, LoweringError, PlacementError
 from nxjax.lower.npu.bind import bind
 from nxjax.trace.array import DeviceArray
@@ -34,6 +35,10 @@ from nxjax.transforms.inline import inlined
 
 # After so many calls of a plan its times are looked at again; then after twice as many, and so on.
 _FIRST_LOOK: Final = 16
+# Seconds that two plans are measured in turn, about.
+_IN_TURN: Final = 0.2
+# Calls under way in a stream, where nobody says otherwise.
+IN_FLIGHT: Final = 4
 # A new plan has to be so much better than the one that runs.
 BETTER: Final = 0.9
 # An argument that was taken for a weight this often and changed, is none.
@@ -48,7 +53,8 @@ class _State:
 
     Attributes:
         bound: (position, array) of arguments that the plan has as constants.
-        direct: what runs the whole program, where the plan is one region on the host.
+        host, direct: what runs the whole program, where the plan is the host's alone.
+        key: what its measured times are kept under: which regions run where.
         source: per input of the plan's program, the position of the argument.
     """
 
@@ -58,9 +64,11 @@ class _State:
         self.bound = tuple(bound)
         known = {i for i, _ in bound}
         self.source = tuple(i for i in range(count) if i not in known)
+        self.host: BackendUnit | None = None
         self.direct: Executable | None = None
         self.graph = graph_of(plan)
         self.forms = [form(p.region.program) for p in plan.places]
+        self.key = " ".join(f"{f[:8]}@{p.on[p.unit].unit.key}" for f, p in zip(self.forms, plan.places, strict=True))
         self.calls = 0
         self.look = _FIRST_LOOK
 
@@ -83,6 +91,7 @@ class HybridExecutable(Executable):
         donate: arguments that are gone after a call, which are never bound.
         units, missing, options, history: as `planner` has them.
         engine: asked for when something has to run on it.
+        trial: gives one that plans are compared on, which checks no answers.
     """
 
     def __init__(
@@ -94,6 +103,7 @@ class HybridExecutable(Executable):
         options: PlanOptions,
         history: History,
         engine: Callable[[], Engine],
+        trial: Callable[[], Engine],
     ) -> None:
         self.program = program
         self._donate = donate
@@ -102,6 +112,7 @@ class HybridExecutable(Executable):
         self._options = options
         self._history = history
         self._engine = engine
+        self._trial = trial
         self._state: _State | None = None
         self._changed: dict[int, int] = {}
         self._constants_only = False
@@ -163,9 +174,63 @@ class HybridExecutable(Executable):
         """A plan that has these of the arguments as constants."""
         bound = [(i, args[i]) for i in weights]
         planner = Planner(bind(self.program, dict(bound)), self._units, self._missing, self._options, self._history)
-        plan = planner.plan()
-        plan.constants = weights
-        return self._settled(_State(planner, plan, bound, len(args)))
+        state = self._no_slower(self._settled(_State(planner, planner.plan(), bound, len(args))))
+        state.plan.constants = weights
+        return state
+
+    def _no_slower(self, state: _State) -> _State:
+        """``state``, unless one unit that takes everything is as fast: they are measured in turn, as `nx.tune` does.
+
+        Energy is not measured: there the sums decide, and everything on one unit is among them.
+        """
+        cut = state
+        several = len(set(cut.plan.assignment)) > 1
+        if not several or not self._options.measure or self._options.objective == "energy":
+            return cut
+        if not measurable(self.program):
+            return cut
+        notes = list(cut.plan.notes)
+        for plan in cut.planner.alone():
+            single = self._settled(_State(cut.planner, plan, cut.bound, len(self.program.inputs)))
+            first, second = (single, state) if state is cut else (state, single)
+            ratio, faster = self._in_turn(first, second)
+            names = ["+".join(dict.fromkeys(s.plan.assignment)) for s in (second, first)]
+            notes.append(f"{names[0]} takes {ratio:.2f} of the time of {names[1]}, measured in turn")
+            kept, left = (second, first) if faster else (first, second)
+            left.plan.close(kept.plan)
+            state = kept
+        state.plan.notes = tuple(notes)
+        return state
+
+    def _in_turn(self, first: _State, second: _State) -> tuple[float, bool]:
+        """The second one's time as a share of the first one's, and whether it is less for sure; once per machine."""
+        kept = form(first.planner.program)
+        rows = [f"{a.key} in turn with {b.key}" for a, b in ((first, second), (second, first))]
+        if not all(self._history.count(kept, row) for row in rows):
+            with self._trial() as engine:
+                pair = measured(self._runner(first, engine), self._runner(second, engine), seconds=_IN_TURN)
+            # What is not faster for sure counts as equal.
+            share = pair.ratio if pair.faster or pair.ratio >= 1 else 1.0
+            for row, seconds in zip(rows, (pair.first, share * pair.first), strict=True):
+                self._history.add(kept, row, seconds)
+        one, other = (self._history.seconds(kept, row) or 1.0 for row in rows)
+        return other / one, other < one
+
+    def _runner(self, state: _State, engine: Engine) -> Callable[[], object]:
+        """What runs one call, or as many as a stream has under way, with made-up arguments."""
+        held = dict(state.bound)
+        args = [held.get(i, x) for i, x in enumerate(examples(self.program))]
+        calls = range(IN_FLIGHT if self._options.objective == "throughput" else 1)
+        if state.host is not None:
+            direct = state.host.backend.compile(self.program)
+            return lambda: [y.numpy() for _ in calls for y in direct(args)]
+        given = [args[i] for i in state.source]
+
+        def run() -> object:
+            runs = [engine.submit(state.graph, given) for _ in calls]
+            return [y.numpy() for r in runs for y in r.result()]
+
+        return run
 
     def _settled(self, state: _State) -> _State:
         """``state``, with the host's own executable where that is all it is."""
@@ -173,6 +238,7 @@ class HybridExecutable(Executable):
         used = {p.unit for p in places}
         unit = next((u for u in self._units if used == {u.name}), None) if places else self._host()
         if isinstance(unit, BackendUnit) and unit.host:
+            state.host = unit
             state.direct = unit.backend.compile(self.program, self._donate)
             state.plan.close()
         else:
@@ -253,7 +319,10 @@ class HybridExecutable(Executable):
                 state.plan = state.planner.refreshed(state.plan)
                 return False
             plan.constants = state.plan.constants
-            self._state = self._settled(_State(state.planner, plan, state.bound, len(self.program.inputs)))
+            new = self._settled(_State(state.planner, plan, state.bound, len(self.program.inputs)))
+            # No measurement moves work to or from units that round otherwise.
+            free = self._options.redo == "any" or all(u.exact for u in self._units)
+            self._state = self._no_slower(new) if free else new
             return True
 
     # --- what others ask of an executable ---

@@ -6,7 +6,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from nxjax.backends.hybrid.blame import line
 from nxjax.backends.hybrid.unit import RegionRefused, Step, Unit
 from nxjax.config import with_current_settings
 from nxjax.trace import dtypes
-from nxjax.trace.array import wrap
+from nxjax.trace.array import DeviceArray, wrap
 from nxjax.trace.program import Program
 
 T = TypeVar("T")
@@ -74,8 +74,7 @@ def measurable(program: Program) -> bool:
 
 def measure(step: Step, program: Program, seconds: float = _MEASURING) -> list[float]:
     """Times of a few runs on made-up inputs, the first of them not counted."""
-    rng = np.random.default_rng(0)
-    args = [wrap(_example(rng, v.type.shape, v.type.dtype)) for v in program.inputs]
+    args = examples(program)
     times: list[float] = []
     start = time.perf_counter()
     while len(times) < 1 + ENOUGH or time.perf_counter() - start < seconds:
@@ -88,7 +87,8 @@ def measure(step: Step, program: Program, seconds: float = _MEASURING) -> list[f
     return [statistics.median(times[1:])] * ENOUGH
 
 
-def _example(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
-    if dtype in dtypes.FLOAT:
-        return rng.uniform(0.1, 1, shape).astype(dtype)
-    return np.zeros(shape, dtype)
+def examples(program: Program) -> list[DeviceArray]:
+    """Made-up inputs of a program."""
+    rng = np.random.default_rng(0)
+    draw = lambda t: rng.uniform(0.1, 1, t.shape) if t.dtype in dtypes.FLOAT else np.zeros(t.shape)
+    return [wrap(draw(v.type).astype(v.type.dtype)) for v in program.inputs]

@@ -242,10 +242,11 @@ class Plan:
         made = {".svg": picture, ".html": page}.get(file.suffix, lambda: f"{self}\n")()
         write(file, made.encode())
 
-    def close(self) -> None:
-        """Give back what its regions hold on their units."""
-        for p in self.places:
-            for ready in p.on.values():
+    def close(self, but: Plan | None = None) -> None:
+        """Give back what its regions hold on their units, but for what another plan has too."""
+        held = {id(ready) for p in (but.places if but is not None else ()) for ready in p.on.values()}
+        for ready in (ready for p in self.places for ready in p.on.values()):
+            if id(ready) not in held:
                 ready.close()
 
 

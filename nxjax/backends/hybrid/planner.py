@@ -102,6 +102,13 @@ class Planner:
         self._fine = self._settle()
         return self._planned(self._costs(self._fine))
 
+    def alone(self) -> list[Plan]:
+        """The plans of one unit each, of those that take everything; the best by what is known first."""
+        costs = self._costs(self._fine)
+        names = [n for n in self.units if all(n in row for row in costs)]
+        plans = [self._planned([{n: row[n]} for row in costs]) for n in names]
+        return sorted(plans, key=lambda plan: _worth(plan.schedule))
+
     def again(self, old: Plan, better: float) -> Plan | None:
         """Another plan, if by what is known now it takes at most ``better`` times what ``old`` does.
 

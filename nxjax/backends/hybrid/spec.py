@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from nxjax.backends.base import Device
 from nxjax.backends.hybrid.backend import HybridBackend
 from nxjax.backends.hybrid.events import Event
-from nxjax.backends.hybrid.executable import Begun, HybridExecutable, streamed
+from nxjax.backends.hybrid.executable import IN_FLIGHT, Begun, HybridExecutable, streamed
 from nxjax.backends.hybrid.health import UnitHealth
 from nxjax.backends.hybrid.history import History
 from nxjax.backends.hybrid.plan import Plan
@@ -30,10 +30,6 @@ from nxjax.transforms.jit_stages import ExecutableProtocol, Traced, current_comp
 def _positive(what: str, value: Any, expected: str) -> None:
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
         raise ParameterError(f"Hybrid: {what}", got=repr(value), expected=expected)
-
-
-# Calls under way in a stream, where nobody says and the schedule is not one for throughput.
-_IN_FLIGHT = 4
 
 
 @final
@@ -191,7 +187,7 @@ class Hybrid:
             return calls.pop(0).finish(begun)
 
         def ahead() -> int:
-            return in_flight or max([_IN_FLIGHT, *(c.in_flight for c in calls[:1])])
+            return in_flight or max([IN_FLIGHT, *(c.in_flight for c in calls[:1])])
 
         return streamed(begin, finish, inputs, ahead)
 

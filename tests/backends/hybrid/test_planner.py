@@ -1,6 +1,8 @@
 """Plans: costs and who says so, neighbours put together, measured times that count, weights among arguments."""
 
 import json
+import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from nxjax.backends.hybrid.units import BackendUnit, resolve
 from nxjax.config import config
 from nxjax.hybrid import Hybrid, Link, plan
 from nxjax.lower.partition.regions import cut
+from nxjax.lower.placement import YES
 from nxjax.testing import random_program
 from nxjax.trace.array import wrap
 from nxjax.transforms.inline import inlined
@@ -216,3 +219,87 @@ def test_objectives_reach_the_schedule(objective):
     found.schedule.check(found.work)
     assert found.schedule.objective == objective and found.schedule.joules is not None
     assert f"{objective}" in str(found) and "J" in str(found)
+
+
+class Switching(Fake):
+    """A chip that is quick, but for whoever lets it change from one region to another."""
+
+    last = None
+
+    def prepare(self, program):
+        step = super().prepare(program)
+        run = step.inner
+
+        def inner(args):
+            if self.last is not step:
+                time.sleep(0.004)
+            self.last = step
+            return run(args)
+
+        step.inner = inner
+        return step
+
+
+def halves(x):
+    """The chip's part, the host's, and the chip's again."""
+    for _ in range(3):
+        x = jnp.tanh(x @ x * 1e-3)
+    return x
+
+
+@pytest.mark.parametrize("objective", ["latency", "throughput"])
+def test_a_cut_that_is_slower_than_one_unit_alone_is_not_shipped(objective, tmp_path, monkeypatch):
+    monkeypatch.setattr(config, "cache_dir", str(tmp_path))
+    x = ones(8, 8)
+    takes = lambda e: e.op.name != "tanh"
+
+    def shipped(chip, **options):
+        device = Hybrid(chip, "cpu", objective=objective, **options)
+        # A host that says that it is slow, so that the sums favour a cut.
+        device.backend.options = replace(device.backend.options, light=0.0)
+        monkeypatch.setattr(planner, "measure", lambda step, program: [1e-6 if "chip" in step.runs_on else 1e-3] * 3)
+        f = nx.jit(halves, device=device)
+        assert np.allclose(f(x), nx.jit(halves)(x), rtol=1e-5)
+        return plan(f)(x)
+
+    found = shipped(Switching("chip", takes))
+    assert set(found.assignment) == {"cpu"} and "of the time of cpu, measured in turn" in str(found)
+    # In the next process it is known.
+    chip = Switching("chip", takes)
+    found = shipped(chip)
+    assert set(found.assignment) == {"cpu"} and chip.calls == 0
+    # Where nothing is to be measured, the sums decide; a pin is kept, whatever it takes.
+    assert "chip" in shipped(Switching("chip", takes), measure=False).assignment
+    assert "chip" in shipped(Switching("chip", takes), pin={"dot_general": "chip"}).assignment
+
+
+def test_a_cut_that_is_faster_than_every_unit_alone_is_shipped():
+    class Slow(Fake):
+        """Sleeps for each equation that it is not made for."""
+
+        def prepare(self, program):
+            step = super().prepare(program)
+            run, dear = step.inner, sum(not self.takes(e) for e in program.equations)
+            step.inner = lambda args: (time.sleep(0.002 * dear), run(args))[1]
+            return step
+
+    class Everything(Slow):
+        def supports(self, program):
+            return [YES] * len(program.equations)
+
+    x = ones(8, 8)
+    tanh = lambda e: e.op.name == "tanh"
+    units = (Slow("one", lambda e: not tanh(e)), Slow("other", tanh), Everything("whole", lambda e: False))
+    device = Hybrid(*units, history=History(kept=False))
+    device.backend.options = replace(device.backend.options, light=0.0)
+    f = nx.jit(halves, device=device)
+    assert np.allclose(f(x), nx.jit(halves)(x), rtol=1e-5)
+    found = plan(f)(x)
+    assert set(found.assignment) == {"one", "other"}
+    assert "one+other takes 0." in str(found) and "of the time of whole, measured in turn" in str(found)
+
+
+def test_what_is_known_is_the_same_program_each_time():
+    """Times are kept by what a program is."""
+    known = {settled(inlined(nx.make_jaxpr(halves)(ones(8, 8))), compute).fingerprint for _ in range(8)}
+    assert len(known) == 1

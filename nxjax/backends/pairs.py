@@ -78,7 +78,8 @@ def measured(
         clock: gives seconds.
     """
     end = clock() + seconds
-    first(), second()
+    first()
+    second()
     start = clock()
     first()
     count = max(1, math.ceil(_LEAST / max(clock() - start, 1e-9)))
@@ -104,7 +105,8 @@ def measured(
             break
     values = np.array(times)
     ratio = float(np.median(values[:, 1] / values[:, 0]))
-    return Pair(ratio, *map(float, np.median(values, axis=0)), len(times), _chance(times))
+    one, other = map(float, np.median(values, axis=0))
+    return Pair(ratio, one, other, len(times), _chance(times))
 
 
 def _chance(times: list[tuple[float, float]]) -> float:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nxjax.tuning.pairs import measured, sign_test
+from nxjax.backends.pairs import measured, sign_test
 
 
 class Clock:
