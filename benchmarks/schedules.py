@@ -10,11 +10,10 @@ import time
 from collections.abc import Callable, Iterator
 
 from benchmarks.runner import Figure
-from nxjax.backends.hybrid.choose import choose
+from nxjax.backends.hybrid.choose import choose, throughput
 from nxjax.backends.hybrid.exact import exact
-from nxjax.backends.hybrid.heft import heft
-from nxjax.backends.hybrid.pipeline import throughput
 from nxjax.backends.hybrid.schedule import Schedule
+from nxjax.backends.hybrid.search import heft
 from nxjax.backends.hybrid.work import Work
 from nxjax.errors import ParameterError
 from tests.backends.hybrid.works import random_work

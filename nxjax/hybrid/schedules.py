@@ -5,13 +5,11 @@ The same algorithms decide plans of `nx.Hybrid`. Knows no program and no backend
 
 from __future__ import annotations
 
-from nxjax.backends.hybrid.choose import choose
-from nxjax.backends.hybrid.energy import energy, front
+from nxjax.backends.hybrid.choose import choose, energy, front, throughput
 from nxjax.backends.hybrid.exact import exact
-from nxjax.backends.hybrid.heft import heft
-from nxjax.backends.hybrid.pipeline import throughput
 from nxjax.backends.hybrid.rows import Measured
 from nxjax.backends.hybrid.schedule import Schedule, Slot, Transfer
+from nxjax.backends.hybrid.search import heft
 from nxjax.backends.hybrid.timeline import svg, text
 from nxjax.backends.hybrid.work import CALLER, HOST, Edge, Task, Work
 

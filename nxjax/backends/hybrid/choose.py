@@ -1,20 +1,29 @@
-"""One face before the algorithms: which is right for a work and an objective. Knows no program and no backend."""
+"""The best schedule by an objective: which algorithm is right for a work. Knows no program and no backend."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
 from typing import Final
 
-from nxjax.backends.hybrid import chain, exact, heft
-from nxjax.backends.hybrid.energy import energy
-from nxjax.backends.hybrid.pipeline import throughput
-from nxjax.backends.hybrid.placing import Problem, finished, place
+from nxjax.backends.hybrid import exact
+from nxjax.backends.hybrid.periodic import periodic
+from nxjax.backends.hybrid.placing import Assignment, Problem, finished, place
 from nxjax.backends.hybrid.schedule import OBJECTIVES, Objective, Schedule
+from nxjax.backends.hybrid.search import EFFORT, best, improved, starts
+from nxjax.backends.hybrid.sums import chain_seconds, is_chain, ways
 from nxjax.backends.hybrid.work import Work
 from nxjax.errors import ParameterError
 
-_NODES: Final = 5_000  # steps of the search over everything: a tenth of a second or so
-_SMALL: Final = 16
+NODES: Final = 5_000  # steps of the search over everything: a tenth of a second or so
+_SMALL: Final = 16  # tasks of works that are mostly searched sooner than units could be improved
+_STEPS: Final = 60_000  # steps from task to task that are looked at for a stream
+_POLISH: Final = 6_000  # tasks placed while looking for less latency at the same interval
+_LESS: Final = 1 - 1e-9
+_ROUNDING: Final = 1e-12
+
+Found = tuple[Assignment, str, bool]  # the placing, the algorithm, and whether none is better
 
 
 def choose(work: Work, objective: Objective = "latency", *, deadline: float | None = None) -> Schedule:
@@ -27,9 +36,10 @@ def choose(work: Work, objective: Objective = "latency", *, deadline: float | No
         deadline: the most seconds of one input, from its arrival to its results.
 
     Returns:
-        A schedule whose ``by`` names the algorithm: dynamic programming on chains ("chain"), search over everything on
-        small graphs ("exact"), and HEFT or units that are improved by changes of a few tasks on others ("heft",
-        "search"). Where ``exact`` is True, none is better. By latency, never worse than one unit alone.
+        A schedule whose ``by`` names the algorithm: dynamic programming on chains ("chain") and for sums ("exact"),
+        search over everything on small graphs ("exact"), and HEFT or units that are improved by changes of a few tasks
+        on others ("heft", "search"). Where ``exact`` is True, none is better. By latency, never worse than one unit
+        alone.
 
     Raises:
         ParameterError: unknown objective; a deadline that is not above zero, or that no schedule found meets; a task
@@ -48,33 +58,260 @@ def choose(work: Work, objective: Objective = "latency", *, deadline: float | No
         raise ParameterError("schedule: no such objective", got=repr(objective), expected=", ".join(OBJECTIVES))
     if deadline is not None and not deadline > 0:
         raise ParameterError("schedule: the deadline", got=deadline, expected="seconds, more than 0")
-    limit = math.inf if deadline is None else float(deadline)
+    limit = inf if deadline is None else float(deadline)
     if objective == "energy":
         return energy(work, deadline=limit)
-    found = throughput(work, deadline=limit) if objective == "throughput" else _latency(work)
+    if objective == "throughput":
+        found = throughput(work, deadline=limit)
+    else:
+        work.check()
+        problem = Problem(work)
+        placed, by, proved = _fastest(problem)
+        found = finished(problem, placed, "latency", by, exact=proved)
     if found.makespan > limit:
-        fastest = found if objective == "latency" else _latency(work)
-        raise ParameterError(
-            "schedule: none was found that meets the deadline",
-            got=f"{limit:.6g} s",
-            expected=f"{fastest.makespan:.6g} s, what the fastest schedule {'' if fastest.exact else 'found '}takes, "
-            "or more",
-            fix="give a later deadline, or faster units",
-        )
+        raise _late(Problem(work), limit)
     return found
 
 
-def _latency(work: Work) -> Schedule:
+def _late(problem: Problem, deadline: float, notes: Sequence[str] = ()) -> ParameterError:
+    placed, _, proved = _fastest(problem)
+    return ParameterError(
+        "schedule: none was found that meets the deadline",
+        got=f"{deadline:.6g} s",
+        expected=f"{placed.makespan:.6g} s, what the fastest schedule {'' if proved else 'found '}takes, or more",
+        fix="give a later deadline, or faster units",
+        more=[("note", note) for note in notes],
+    )
+
+
+def _fastest(problem: Problem) -> Found:
+    if is_chain(problem):
+        found, _ = ways(problem, lambda i, u, moves: (chain_seconds(problem, i, u, moves),))
+        return place(problem, found[0].units()), "chain", True
+    if problem.count <= _SMALL:
+        placed, proved = exact.least_seconds(problem, best(problem, effort=0), NODES)
+        if proved:
+            return placed, "exact", True
+    known = best(problem)
+    placed, proved = exact.least_seconds(problem, known, NODES)
+    return placed, "exact" if proved else "heft" if placed is known else "search", proved
+
+
+# --- streams ---
+
+
+def throughput(work: Work, *, deadline: float = inf, effort: int = EFFORT) -> Schedule:
+    """The schedule of a stream with the smallest interval from input to input, and then the least latency found.
+
+    Args:
+        deadline: the most seconds that one input may take; the interval grows where that needs it. What it meets is
+            for the caller to see.
+        effort: how many tasks may be placed while searching.
+
+    Returns:
+        One input's slots and transfers; ``interval``, ``makespan`` (its latency) and ``inflight`` say how the stream
+        flows, and ``unrolled(work, n)`` gives n inputs.
+
+    Raises:
+        ParameterError: work that is not well formed.
+
+    >>> from nxjax.backends.hybrid.work import CALLER, HOST, Edge, Task
+    >>> work = Work((Task("conv", {"npu": 2.0, "cpu": 9.0}, after=(Edge(CALLER, 1),)),
+    ...              Task("head", {"npu": 2.0, "cpu": 3.0}, after=(Edge(0, 1),))),
+    ...             ("npu", "cpu"), lambda a, b, nbytes: 0.25, results=(Edge(1, 1),), memory={"cpu": HOST})
+    >>> found = throughput(work)
+    >>> found.interval, found.makespan, found.inflight, found.assignment()
+    (3.0, 5.5, 2, ('npu', 'cpu'))
+    """
     work.check()
     problem = Problem(work)
-    if chain.is_chain(problem):
-        return finished(problem, place(problem, chain.best(problem)), "latency", "chain", exact=True)
-    if problem.count <= _SMALL:
-        # Most small works are searched sooner than HEFT's answer could be improved.
-        placed, proved = exact.least_seconds(problem, heft.best(problem, effort=0), _NODES)
+    units, by, proved = _least_loads(problem, effort)
+    least = problem.interval(units)
+
+    def waits(trial: Sequence[int]) -> tuple[float, float, float]:
+        """No larger an interval, then fewer moves, each of which is one more turn to wait for, and less latency."""
+        interval = problem.interval(trial)
+        if interval > least * (1 + _ROUNDING):
+            return interval, inf, inf
+        interval = interval if interval < least * (1 - _ROUNDING) else least
+        return interval, periodic(problem, trial, interval).makespan, float(len(problem.moves(trial)))
+
+    units, (interval, makespan, _) = improved(problem, units, waits, _POLISH)
+    if makespan <= deadline:
+        return finished(
+            problem, periodic(problem, units, interval), "throughput", by, exact=proved, interval=interval
+        )  # fmt: skip
+    placed, interval = _within(problem, units, deadline)
+    return finished(problem, placed, "throughput", "search", interval=interval)
+
+
+def _least_loads(problem: Problem, effort: int) -> tuple[list[int], str, bool]:
+    """The units of the least interval found, the algorithm, and whether none is smaller."""
+    p = problem
+
+    def busy(units: Sequence[int]) -> tuple[float, float]:
+        shares = p.loads(units)
+        # The squares tell apart changes that leave the busiest as it is.
+        return max(shares, default=0.0), sum(x * x for x in shares)
+
+    def cost(i: int, u: int, moves: Sequence[tuple[int, int, int]]) -> tuple[float, ...]:
+        found = [0.0] * (len(p.lanes) + len(p.links))
+        found[p.row[u]] = p.cost[i][u] / p.lanes[p.row[u]]
+        for move in moves:
+            found[p.at(move)] += p.seconds(move)
+        return tuple(found)
+
+    begin = starts(p)
+    tries = [improved(p, x, busy, effort // len(begin)) for x in begin]
+    units, (most, _) = min(tries, key=lambda x: x[1]) if p.count else ([], (0.0, 0.0))
+    rest = [0.0] * (p.count + 1)
+    for i in reversed(range(p.count)):
+        rest[i] = rest[i + 1] + min(p.cost[i][u] for u in p.able[i])
+    rows, lanes = len(p.lanes), sum(p.lanes)
+
+    def fits(sums: tuple[float, ...], i: int) -> bool:
+        spent = sum(x * n for x, n in zip(sums[:rows], p.lanes, strict=True))
+        return max(sums) < most * _LESS and spent + rest[i + 1] < most * lanes * _LESS
+
+    states = max(64, _STEPS // max(1, p.count * len(p.units) ** 2))
+    found, whole = ways(p, cost, fits, states)
+    if p.count and found:
+        units = min(found, key=lambda way: max(way.sums)).units()
+    return list(units), "chain" if is_chain(p) else "exact" if whole else "search", whole
+
+
+def _within(problem: Problem, units: Sequence[int], deadline: float) -> tuple[Assignment, float]:
+    """A larger interval, for less latency than a deadline."""
+
+    def late(trial: Sequence[int]) -> tuple[float, float]:
+        return max(0.0, place(problem, trial).makespan - deadline), problem.interval(trial)
+
+    # Units that meet the deadline when inputs come one after the other, and of those the ones of least load.
+    begin = [list(units), *starts(problem)]
+    units = min((improved(problem, x, late, _POLISH) for x in begin), key=lambda x: x[1])[0]
+    alone, low = place(problem, units), problem.interval(units)
+    for k in range(17):
+        interval = low + (alone.makespan - low) * k / 16
+        placed = periodic(problem, units, interval)
+        if placed.makespan <= deadline:
+            return placed, interval
+    return alone, alone.makespan
+
+
+# --- energy ---
+
+
+def energy(work: Work, *, deadline: float = inf, effort: int = EFFORT, nodes: int = NODES) -> Schedule:
+    """The schedule of least joules that ends by the deadline.
+
+    A unit whose energy for a task is unknown is not given that task: a sum with an unknown part is no sum.
+
+    Args:
+        deadline: seconds from the call to the last result.
+        effort: how many tasks may be placed while searching.
+        nodes: steps of the search over everything, which proves that no schedule takes less.
+
+    Raises:
+        ParameterError: work that is not well formed; a task whose energy is unknown on every unit that can run it; no
+            schedule meets the deadline.
+
+    >>> from nxjax.backends.hybrid.work import Task
+    >>> task = Task("conv", {"npu": 2.0, "gpu": 1.0}, {"npu": 1.0, "gpu": 20.0})
+    >>> work = Work((task,), ("npu", "gpu"), lambda a, b, nbytes: 0.0)
+    >>> energy(work).units, energy(work, deadline=1.5).units
+    (('npu',), ('gpu',))
+    """
+    problem, notes = _known(work)
+    found = _thriftiest(problem, deadline, effort, nodes)
+    if found is None:
+        raise _late(problem, deadline, notes)
+    placed, by, proved = found
+    return finished(problem, placed, "energy", by, exact=proved, notes=notes)
+
+
+def front(work: Work, *, count: int = 24, effort: int = EFFORT, nodes: int = NODES) -> tuple[Schedule, ...]:
+    """Schedules of which none takes both more seconds and more joules than another: the fastest first, the thriftiest
+    last.
+
+    Each is the thriftiest that ends before the next one does, by a part of the span of all that is ``1 / count``.
+
+    Raises:
+        ParameterError: as `energy`.
+
+    >>> from nxjax.backends.hybrid.work import Task
+    >>> task = Task("conv", {"npu": 2.0, "gpu": 1.0, "cpu": 3.0}, {"npu": 1.0, "gpu": 20.0, "cpu": 30.0})
+    >>> work = Work((task,), ("npu", "gpu", "cpu"), lambda a, b, nbytes: 0.0)
+    >>> [(s.makespan, s.joules) for s in front(work)]
+    [(1.0, 20.0), (2.0, 1.0)]
+    """
+    if count < 2:
+        raise ParameterError("energy: schedules of a front", got=count, expected="2 or more")
+    problem, notes = _known(work)
+    fastest = _fastest(problem)
+    found = [fastest]
+    way = _thriftiest(problem, inf, effort, nodes)
+    step = 0.0 if way is None else (way[0].makespan - fastest[0].makespan) / count
+    while way is not None:
+        found.append(way)
+        deadline = min(way[0].makespan * (1 - 1e-6), way[0].makespan - step)
+        late = deadline < fastest[0].makespan * _LESS
+        way = None if late else _thriftiest(problem, deadline, effort, nodes)
+    ends = [finished(problem, placed, "energy", by, exact=proved, notes=notes) for placed, by, proved in found]
+    kept: list[Schedule] = []
+    for s in sorted(ends, key=lambda s: (s.makespan, s.joules or 0.0)):
+        if not kept or (s.joules or 0.0) < (kept[-1].joules or 0.0) * _LESS:
+            kept.append(s)
+    return tuple(kept)
+
+
+def _known(work: Work) -> tuple[Problem, tuple[str, ...]]:
+    """The work without units whose energy for a task is unknown, and what is to be said of it."""
+    work.check()
+    blind = [task.name for task in work.tasks if not any(u in task.joules and u in task.seconds for u in work.units)]
+    if blind:
+        raise ParameterError(
+            "energy: the energy of some tasks is unknown on every unit",
+            got=_few(blind),
+            expected="joules of each task on one of its units or more",
+            fix="measure them where the machine has a power sensor, or schedule for latency",
+        )
+    tasks = tuple(replace(t, seconds={u: s for u, s in t.seconds.items() if u in t.joules}) for t in work.tasks)
+    notes: list[str] = []
+    for u in work.units:
+        left = [t.name for t in work.tasks if u in t.seconds and u not in t.joules]
+        if left:
+            notes.append(f"{u} was not considered for {_few(left)}: its energy is unknown")
+    return Problem(replace(work, tasks=tasks)), tuple(notes)
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def _thriftiest(problem: Problem, deadline: float, effort: int, nodes: int) -> Found | None:
+    """The placing of least joules; None where none meets the deadline."""
+    p = problem
+    joules = lambda i, u, moves: p.watt[i][u] + sum(map(p.joules, moves))
+    chain = is_chain(p)
+    if deadline == inf:
+        found, whole = ways(p, lambda i, u, moves: (joules(i, u, moves),))
+        if whole:
+            return place(p, found[0].units()), "chain" if chain else "exact", True
+    elif chain:
+        both = lambda i, u, moves: (chain_seconds(p, i, u, moves), joules(i, u, moves))
+        found, whole = ways(p, both, lambda sums, i: sums[0] <= deadline)
+        return (place(p, found[-1].units()), "chain", whole) if found else None
+
+    def waste(units: Sequence[int]) -> tuple[float, float, float]:
+        makespan = place(p, units).makespan
+        return max(0.0, makespan - deadline), p.energy(units), makespan
+
+    if p.count <= _SMALL:
+        placed, proved = exact.least_joules(p, None, deadline, nodes)
         if proved:
-            return finished(problem, placed, "latency", "exact", exact=True)
-    known = heft.best(problem)
-    placed, proved = exact.least_seconds(problem, known, _NODES)
-    by = "exact" if proved else "heft" if placed is known else "search"
-    return finished(problem, placed, "latency", by, exact=proved)
+            return None if placed is None else (placed, "exact", True)
+    thrifty = [min(able, key=lambda u: (p.watt[i][u], u)) for i, able in enumerate(p.able)]
+    begin = [thrifty, *starts(p), *([best(p, effort).units] if deadline < inf else [])]
+    units, least = min((improved(p, x, waste, effort // len(begin)) for x in begin), key=lambda x: x[1])
+    placed, proved = exact.least_joules(p, place(p, units) if not least[0] else None, deadline, nodes)
+    return None if placed is None else (placed, "exact" if proved else "search", proved)

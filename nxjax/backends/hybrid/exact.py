@@ -1,5 +1,7 @@
 """The best schedule there is, by search over everything: for small works, and to measure the other algorithms by.
 
+Sums need no such search: see `sums`.
+
 Units are tried task by task, with a bound on what the rest must take. For latency, units leave open who goes first
 where several want one lane or link. That is settled by branching on conflicts: let everything begin as early as what it
 needs allows; where more things meet on a resource than it can do at once, one of them must wait for another, so try
@@ -13,7 +15,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import Final, final
 
-from nxjax.backends.hybrid import heft
+from nxjax.backends.hybrid import search
 from nxjax.backends.hybrid.placing import AT_HOST, Assignment, Problem, finished, place
 from nxjax.backends.hybrid.schedule import Schedule
 from nxjax.backends.hybrid.work import CALLER, Work
@@ -45,7 +47,7 @@ def exact(work: Work, *, nodes: int = NODES) -> Schedule:
     """
     work.check()
     problem = Problem(work)
-    found, complete = least_seconds(problem, heft.best(problem), nodes)
+    found, complete = least_seconds(problem, search.best(problem), nodes)
     if not complete:
         raise ParameterError(
             "exact: the work is too large for a search over everything",
@@ -102,7 +104,7 @@ class _Search:
         if self.problem.count > _DEEPEST:
             return False
         try:
-            self._units(0, [0.0] * len(self.problem.units), 0.0)
+            self._units(0, [0.0] * len(self.problem.lanes), 0.0)
         except Spent:
             return False
         return True
@@ -132,15 +134,16 @@ class _Search:
             tries.append((bound if self.deadline is None else p.watt[i][u], bound, u))
         for _, bound, u in sorted(tries):
             most = self.limit * _LESS
-            load = loads[u] + p.cost[i][u]
+            r = p.row[u]
+            load = loads[r] + p.cost[i][u]
             every = sum(loads) + p.cost[i][u] + self.rest[i + 1]
-            if bound >= most or load >= most * p.lanes[u] or every >= most * sum(p.lanes):
+            if bound >= most or load >= most * p.lanes[r] or every >= most * sum(p.lanes):
                 continue
             energy = joules + p.watt[i][u]
             if self.deadline is not None and energy + self.rest_joules[i + 1] >= self.joules * _LESS:
                 continue
             self.chosen[i], self.ends[i] = u, self._ready(i, p.memory[u]) + p.cost[i][u]
-            self._units(i + 1, [*loads[:u], load, *loads[u + 1 :]], energy)
+            self._units(i + 1, [*loads[:r], load, *loads[r + 1 :]], energy)
         self.chosen[i] = -1
 
     def _leaf(self) -> None:
@@ -198,7 +201,7 @@ class Conflicts:
                 self.after[p.count + k] = [made[v, a]]
         rows: dict[tuple[bool, int], list[int]] = {}
         for i, u in enumerate(units):
-            rows.setdefault((True, u), []).append(i)
+            rows.setdefault((True, p.row[u]), []).append(i)
         for k, (_, a, b) in enumerate(self.moves):
             rows.setdefault((False, p.link[a or b]), []).append(p.count + k)
         self.rows = [(row, p.lanes[r] if task else 1) for (task, r), row in rows.items()]
@@ -277,7 +280,8 @@ class Conflicts:
         lanes = [0] * p.count
         free: dict[int, list[float]] = {}
         for i in sorted(range(p.count), key=lambda i: heads[i]):
-            row = free.setdefault(self.units[i], [0.0] * p.lanes[self.units[i]])
+            r = p.row[self.units[i]]
+            row = free.setdefault(r, [0.0] * p.lanes[r])
             lanes[i] = min(range(len(row)), key=lambda k: (row[k], k))
             row[lanes[i]] = max(row[lanes[i]], heads[i] + self.seconds[i])
         moves: dict[tuple[int, int, int, int], float] = {}
@@ -288,73 +292,3 @@ class Conflicts:
             moves[v, a, b, targets[0]] = heads[p.count + k]
         makespan = max(h + s for h, s in zip(heads, self.seconds, strict=True))
         self.search.keep(Assignment(list(self.units), lanes, heads[: p.count], moves, makespan))
-
-
-def least_interval(problem: Problem, known: Sequence[int], nodes: int = NODES) -> tuple[list[int], bool]:
-    """The units of the least interval of a stream, begun with known ones; and whether all was searched."""
-    if problem.count > _DEEPEST:
-        return list(known), False
-    search = _Loads(problem, known, nodes)
-    try:
-        search.units(0)
-    except Spent:
-        return search.best, False
-    return search.best, True
-
-
-@final
-class _Loads:
-    """Units, task by task, with what each unit and each link has to do per input: it only grows."""
-
-    def __init__(self, problem: Problem, known: Sequence[int], nodes: int) -> None:
-        self.problem = problem
-        self.best, self.least = list(known), problem.interval(known)
-        self.left = nodes
-        self.chosen = [-1] * problem.count
-        self.of_units, self.of_links = [0.0 for _ in problem.units], [0.0 for _ in problem.links]
-        self.moved: set[tuple[int, int]] = set()  # (value, memory)
-        self.rest = [0.0] * (problem.count + 1)
-        for i in reversed(range(problem.count)):
-            self.rest[i] = self.rest[i + 1] + min(problem.cost[i][u] for u in problem.able[i])
-
-    def units(self, i: int) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise Spent
-        p = self.problem
-        if i == p.count:
-            self.best, self.least = list(self.chosen), p.interval(self.chosen)
-            return
-        for u in sorted(p.able[i], key=lambda u: (self.of_units[u] + p.cost[i][u]) / p.lanes[u]):
-            before, links = self.of_units[u], list(self.of_links)
-            self.chosen[i], self.of_units[u] = u, before + p.cost[i][u]
-            moves = self._moves(i, u)
-            for v, a, b in moves:
-                self.of_links[p.link[a or b]] += p.seconds((v, a, b))
-                self.moved.add((v, b))
-            if self._bound(i) < self.least * _LESS:
-                self.units(i + 1)
-            self.moved.difference_update((v, b) for v, _, b in moves)
-            self.of_units[u], self.of_links = before, links
-        self.chosen[i] = -1
-
-    def _moves(self, i: int, u: int) -> list[tuple[int, int, int]]:
-        """What must move besides when task i is on unit u."""
-        p, goal = self.problem, self.problem.memory[u]
-        found: list[tuple[int, int, int]] = []
-        for v in p.needs[i]:
-            home = AT_HOST if p.source[v] == CALLER else p.memory[self.chosen[p.source[v]]]
-            if home == goal:
-                continue
-            if home != AT_HOST and (v, AT_HOST) not in self.moved:
-                found.append((v, home, AT_HOST))
-            if goal != AT_HOST and (v, goal) not in self.moved:
-                found.append((v, AT_HOST, goal))
-        if goal != AT_HOST:
-            found += [(v, goal, AT_HOST) for v in p.makes[i] if p.wanted[v]]
-        return found
-
-    def _bound(self, i: int) -> float:
-        p = self.problem
-        most = max([load / p.lanes[u] for u, load in enumerate(self.of_units)] + self.of_links)
-        return max(most, (sum(self.of_units) + self.rest[i + 1]) / sum(p.lanes))

@@ -27,6 +27,7 @@ class Problem:
         cost, watt: seconds and joules per task and unit; infinite where a unit cannot run the task, or where its energy
             is unknown.
         able: per task, its units.
+        row, lanes: per unit its processor, per processor its lanes.
         needs, makes: per task, values; those it makes that somebody wants.
         source, readers, wanted: per value, the task that makes it or `CALLER`, the tasks that need it, and whether the
             caller gets it.
@@ -39,7 +40,9 @@ class Problem:
         self.work = work
         self.count = len(work.tasks)
         self.units = range(len(work.units))
-        self.lanes = [work.lanes_of(u) for u in work.units]
+        rows = list(dict.fromkeys(map(work.processor_of, work.units)))
+        self.row = [rows.index(work.processor_of(u)) for u in work.units]
+        self.lanes = [next(work.lanes_of(u) for u in work.units if work.processor_of(u) == r) for r in rows]
         names = list(dict.fromkeys([HOST, *(work.memory_of(u) for u in work.units)]))
         self.memories = names
         self.memory = [names.index(work.memory_of(u)) for u in work.units]
@@ -94,26 +97,30 @@ class Problem:
         v, a, b = move
         return self.up[v][a] if b == AT_HOST else self.down[v][b]
 
-    def loads(self, units: Sequence[int]) -> tuple[list[float], list[float]]:
-        """Seconds of work that one input is for each unit and each link."""
-        of_units, of_links = [0.0 for _ in self.units], [0.0 for _ in self.links]
+    def loads(self, units: Sequence[int]) -> list[float]:
+        """Seconds of work per lane that one input is for each processor, and for each link."""
+        found = [0.0] * (len(self.lanes) + len(self.links))
         for i, u in enumerate(units):
-            of_units[u] += self.cost[i][u]
+            found[self.row[u]] += self.cost[i][u] / self.lanes[self.row[u]]
         for move in self.moves(units):
-            of_links[self.link[move[1] or move[2]]] += self.seconds(move)
-        return of_units, of_links
+            found[self.at(move)] += self.seconds(move)
+        return found
+
+    def at(self, move: tuple[int, int, int]) -> int:
+        """Where a move's link stands among `loads`."""
+        return len(self.lanes) + self.link[move[1] or move[2]]
 
     def interval(self, units: Sequence[int]) -> float:
-        """The least seconds between inputs of a stream: those of what is busiest per lane."""
-        of_units, of_links = self.loads(units)
-        return max([*(load / self.lanes[u] for u, load in enumerate(of_units)), *of_links], default=0.0)
+        """The least seconds between inputs of a stream: those of what is busiest."""
+        return max(self.loads(units), default=0.0)
+
+    def joules(self, move: tuple[int, int, int]) -> float:
+        v, a, b = move
+        return self.up_joules[v][a] if b == AT_HOST else self.down_joules[v][b]
 
     def energy(self, units: Sequence[int]) -> float:
         """Joules of one input; infinite where a task's is unknown."""
-        total = sum(self.watt[i][u] for i, u in enumerate(units))
-        for v, a, b in self.moves(units):
-            total += self.up_joules[v][a] if b == AT_HOST else self.down_joules[v][b]
-        return total
+        return sum(self.watt[i][u] for i, u in enumerate(units)) + sum(map(self.joules, self.moves(units)))
 
     def ranks(self, units: Sequence[int] | None = None) -> list[float]:
         """Seconds from each task's start to the end of all, at best: upward ranks (Topcuoglu et al. 2002).
@@ -281,7 +288,7 @@ class Board:
     def _lane(self, i: int, u: int, ready: float) -> tuple[float, int]:
         seconds = self.problem.cost[i][u]
         start, lane = inf, 0
-        for k, row in enumerate(self.rows[u]):
+        for k, row in enumerate(self.rows[self.problem.row[u]]):
             at = row.gap(ready, seconds)
             if at < start:
                 start, lane = at, k
@@ -294,7 +301,7 @@ class Board:
         p, placed = self.problem, self.placed
         ready, _ = self.bring(i, p.memory[u])
         start, lane = self._lane(i, u, ready)
-        self.rows[u][lane].take(start, p.cost[i][u])
+        self.rows[p.row[u]][lane].take(start, p.cost[i][u])
         placed.units[i], placed.lanes[i], placed.starts[i] = u, lane, start
         end = start + p.cost[i][u]
         placed.makespan = max(placed.makespan, end)

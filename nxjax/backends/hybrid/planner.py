@@ -498,4 +498,5 @@ def work_of(parts: Partition, costs: Sequence[Mapping[str, Estimate]], units: Ma
 
     shared = {name: HOST for name, u in units.items() if u.host or u.link.bandwidth == float("inf")}
     lanes = {name: u.lanes for name, u in units.items()}
-    return Work(tuple(tasks), tuple(units), transfer, tuple(results), lanes, shared)
+    cores = {name: HOST for name, u in units.items() if u.on_cores}
+    return Work(tuple(tasks), tuple(units), transfer, tuple(results), lanes, shared, processors=cores)

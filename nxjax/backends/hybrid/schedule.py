@@ -221,7 +221,9 @@ def _apart(schedule: Schedule, work: Work) -> None:
     slack = _SLACK * schedule.makespan
     rows: dict[tuple[str, str, int], list[tuple[float, float, str]]] = {}
     for s in schedule.slots:
-        rows.setdefault(("lane", s.unit, s.lane), []).append((s.start, s.finish, f"task {s.task} of input {s.item}"))
+        rows.setdefault(("lane", work.processor_of(s.unit), s.lane), []).append(
+            (s.start, s.finish, f"task {s.task} of input {s.item}")
+        )
     for t in schedule.transfers:
         link = work.link_of(t.to_unit if t.from_unit == HOST else t.from_unit)
         rows.setdefault(("link", link, 0), []).append((t.start, t.finish, f"value {t.value} of task {t.source}"))

@@ -1,6 +1,9 @@
-"""Better units for tasks, and a better order, by changing little at a time until nothing gains or the effort is spent.
+"""Graphs: heterogeneous earliest finish time with insertion, and better units by changing little at a time.
 
-Knows a score and who is next to whom; no clock, no chance: the same work gives the same answer on every machine.
+Source: Topcuoglu, Hariri, Wu, Performance-effective and low-complexity task scheduling for heterogeneous computing
+(IEEE TPDS 13(3), 2002): tasks by falling upward rank, each on the unit where it ends first, in the first gap that holds
+it. Here a transfer takes its link's time as a task takes a lane's, and a value moves somewhere once. No clock and no
+chance: the same work gives the same answer on every machine.
 """
 
 from __future__ import annotations
@@ -9,12 +12,65 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final, TypeVar
 
-from nxjax.backends.hybrid.placing import Problem, place
+from nxjax.backends.hybrid.placing import Assignment, Board, Problem, finished, place
+from nxjax.backends.hybrid.schedule import Schedule
+from nxjax.backends.hybrid.work import Work
 
 Score = TypeVar("Score", float, tuple[float, ...])
 EFFORT: Final = 40_000  # tasks placed, over all tries
 _EVERY_PAIR: Final = 16  # tasks up to which any two may move together, neighbours or not
 _EVERY_RUN: Final = 40
+
+
+def heft(work: Work, *, effort: int = EFFORT) -> Schedule:
+    """A schedule of least makespan, as near as HEFT and changes of a few tasks come.
+
+    Never worse than everything on one unit (what it cannot run where that is fastest).
+
+    Args:
+        effort: how many tasks may be placed while improving; 0 for HEFT alone, or what is better of one unit, which is
+            also what several hundred tasks get.
+
+    Raises:
+        ParameterError: work that is not well formed.
+
+    >>> from nxjax.backends.hybrid.work import Edge, Task
+    >>> both = {"npu": 2.0, "gpu": 3.0}
+    >>> work = Work((Task("a", both), Task("b", both), Task("c", both)), ("npu", "gpu"), lambda a, b, nbytes: 0.1)
+    >>> found = heft(work)
+    >>> found.makespan, found.assignment()
+    (4.0, ('npu', 'gpu', 'npu'))
+    """
+    work.check()
+    problem = Problem(work)
+    return finished(problem, best(problem, effort), "latency", "heft")
+
+
+def best(problem: Problem, effort: int = EFFORT) -> Assignment:
+    """As `heft`, placed."""
+    tries = [ranked_placing(problem), *(place(problem, units) for units in starts(problem))]
+    tries.sort(key=lambda x: x.makespan)
+    # Fewer changes than one of ten tasks are not worth their time.
+    if not problem.count or effort * 10 < problem.count**2:
+        return tries[0]
+    # As many beginnings as the effort can try all changes of one task of.
+    tries = tries[: max(1, effort // (problem.count**2 * len(problem.units)))]
+    span = lambda units: place(problem, units).makespan
+    better = [improved(problem, x.units, span, effort // len(tries))[0] for x in tries]
+    # HEFT's own order may have been the best one.
+    return min([*tries, *(place(problem, units) for units in better)], key=lambda x: x.makespan)
+
+
+def ranked_placing(problem: Problem) -> Assignment:
+    """HEFT as it was published."""
+    board = Board(problem)
+    for i in problem.order(problem.ranks()):
+        # When it ends, and the caller has those of its results that he wants.
+        ends = lambda u, i=i: (
+            board.ends(i, u)[0] + sum(problem.up[v][problem.memory[u]] for v in problem.makes[i] if problem.wanted[v])
+        )
+        board.put(i, min(problem.able[i], key=ends))
+    return board.finish()
 
 
 def starts(problem: Problem) -> list[list[int]]:
@@ -52,29 +108,6 @@ def improved(
                 best, least, gained = trial, now, True
             if not left:
                 break
-    return best, least
-
-
-def reordered(
-    problem: Problem, units: Sequence[int], order: Sequence[int], effort: int = EFFORT
-) -> tuple[list[int], float]:
-    """An order from which no task that goes earlier gains, and its makespan."""
-    best = list(order)
-    least = place(problem, units, best).makespan
-    left = effort // max(1, problem.count)
-    needs = [{problem.source[v] for v in values} for values in problem.needs]
-    gained = True
-    while gained and left > 0:
-        gained = False
-        for i in range(problem.count):
-            at = to = best.index(i)
-            while to and left > 0 and best[to - 1] not in needs[i]:
-                to -= 1
-                left -= 1
-                trial = [*best[:to], i, *best[to:at], *best[at + 1 :]]
-                now = place(problem, units, trial).makespan
-                if now < least:
-                    best, least, gained, at = trial, now, True, to
     return best, least
 
 

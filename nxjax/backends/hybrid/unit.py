@@ -163,6 +163,11 @@ class Unit(ABC):
         """What its measured times are kept under: what it is, however the user calls it."""
         return self.name
 
+    @property
+    def on_cores(self) -> bool:
+        """Whether the host's cores compute it, as those of executors and of simulators: such units take turns."""
+        return self.platform == "cpu" or self.label in ("host", "own-model", "vendor-simulator")
+
     @abstractmethod
     def available(self) -> tuple[bool, str]:
         """Whether it can run here, and why not (or what it is). Imports nothing heavy."""

@@ -2,7 +2,8 @@
 
 Plain data. Knows no program, no backend and no schedule. The model, which every algorithm of this folder shares:
 
-* A unit has lanes, and a lane runs one task at a time, from begin to end.
+* A unit has lanes, and a lane runs one task at a time, from begin to end. Units that share a processor, such as two
+  executors on the host's cores, share its lanes: they take turns.
 * Every unit computes in a memory: one of its own, or one that it shares. The caller's values lie in the memory
   ``host``, and so do those of units that compute there, such as a CPU.
 * Values move between the host's memory and a device's. From one device to another they go through the host's, in two
@@ -78,6 +79,7 @@ class Work:
         memory: the memory that a unit computes in, where it is not one of its own with the unit's name.
         links: the link that moves a memory's values, where it is not one of its own with the memory's name.
         transfer_joules: energy of a transfer; None where unknown.
+        processors: the processor that a unit shares with others; it has as many lanes as the unit of the fewest.
 
     >>> work = Work(
     ...     (Task("conv", {"npu": 1e-3, "cpu": 4e-3}, after=(Edge(CALLER, 1000),)),
@@ -97,9 +99,14 @@ class Work:
     memory: Mapping[str, str] = field(default_factory=dict[str, str])
     links: Mapping[str, str] = field(default_factory=dict[str, str])
     transfer_joules: Cost | None = None
+    processors: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def processor_of(self, unit: str) -> str:
+        return self.processors.get(unit, unit)
 
     def lanes_of(self, unit: str) -> int:
-        return self.lanes.get(unit, 1)
+        own = self.processor_of(unit)
+        return min(self.lanes.get(u, 1) for u in (unit, *self.units) if self.processor_of(u) == own)
 
     def memory_of(self, unit: str) -> str:
         return self.memory.get(unit, unit)

@@ -18,7 +18,7 @@ from nxjax.backends.hybrid.measuring import measurable
 from nxjax.backends.hybrid.planner import Planner, PlanOptions, coalesced, compute
 from nxjax.backends.hybrid.units import BackendUnit, resolve
 from nxjax.config import config
-from nxjax.hybrid import Hybrid, Link, plan
+from nxjax.hybrid import Estimate, Hybrid, Link, plan
 from nxjax.lower.partition.regions import cut
 from nxjax.lower.placement import YES
 from nxjax.testing import random_program
@@ -58,6 +58,27 @@ def test_a_faster_unit_gets_what_it_takes_unless_moving_costs_more():
     ]
     assert "transfer host -> chip: 4096 B" in str(pinned)
     pinned.schedule.check(pinned.work)
+
+
+def test_units_on_the_same_cores_are_not_planned_side_by_side():
+    """Two branches of equal weight: a second chip halves their time, a second executor of the host's cores does not."""
+    rate = lambda e: 1e-3 * (e.op.name in ("sin", "cos", "tanh", "exp"))
+    x = ones(8, 8)
+    for label, platform, together in (("hardware", "npu", True), ("hardware", "cpu", False),
+                                      ("vendor-simulator", "npu", False), ("host", "npu", False)):  # fmt: skip
+        units = [Fake("one"), Fake("other")]
+        for unit in units:
+            unit.estimate = lambda p: Estimate(1e-9 + sum(map(rate, p.equations)), "model", "this test")
+            unit.label, unit.platform = label, platform
+        for objective in ("latency", "throughput"):
+            found = planned(branches, (x,), *units, objective=objective)
+            found.schedule.check(found.work)
+            several = found.schedule.unrolled(found.work, 4).slots
+            apart = lambda a, b: a.unit == b.unit or min(a.finish, b.finish) <= max(a.start, b.start) + 1e-8
+            meet = [(a, b) for a in several for b in several if not apart(a, b)]
+            assert bool(meet) == together, (label, platform, objective)
+            assert (len(set(found.assignment)) > 1) or not together
+            assert found.schedule.interval == pytest.approx(2e-3 if together else 4e-3, rel=1e-3)
 
 
 def test_neighbours_on_one_unit_become_one_region_and_nobody_waits_longer():

@@ -89,6 +89,22 @@ def test_links_are_checked():
     assert choose(replace(two, links={"npu": "usb", "gpu": "usb"})).makespan == 3.0
 
 
+def test_units_that_share_a_processor_take_turns():
+    tasks = (Task("a", {"cpu": 1.0}), Task("b", {"xla": 1.0}), Task("c", {"npu": 1.0}))
+    work = Work(tasks, ("cpu", "xla", "npu"), lambda a, b, nbytes: 0.0, lanes={"cpu": 3})
+    both = choose(work)
+    both.check(work)
+    assert both.makespan == 1.0
+    shared = replace(work, processors={"cpu": "cores", "xla": "cores"})
+    assert (shared.lanes_of("cpu"), shared.lanes_of("npu")) == (1, 1)
+    with pytest.raises(ParameterError, match="lane 0 of 'cores' does two things"):
+        both.check(shared)
+    for objective in ("latency", "throughput"):
+        found = choose(shared, objective)
+        found.check(shared)
+        assert found.interval == 2.0 and found.exact
+
+
 @settings(max_examples=24)
 @given(st.integers(0, 10**6), st.integers(1, 12), st.integers(1, 4), st.booleans(), st.sampled_from(sorted(OBJECTIVES)))
 def test_random_works_get_schedules_that_hold(seed, count, units, chain, objective):

@@ -47,6 +47,7 @@ def random_work(seed: int, count: int, units: int = 3, *, chain: bool = False) -
         lanes={"npu": rng.choice([1, 2])},
         memory={"cpu": HOST},
         links={"npu": "bus", "gpu": "bus"} if rng.random() < 0.2 else {},
+        processors={"npu": "cores", "cpu": "cores"} if seed % 5 == 4 else {},
         transfer_joules=lambda a, b, nbytes: 2 * transfer(a, b, nbytes),
     )
 
@@ -76,7 +77,9 @@ def activities(work: Work, units: tuple[str, ...]) -> Activities:
     for i, t in enumerate(work.tasks):
         moved = [(e.source, e.value, memory(units[i])) for e in t.after]
         before = [m if m in acts else e.source for m, e in zip(moved, t.after) if m in acts or e.source != CALLER]
-        acts[i] = (t.seconds[units[i]], units[i], work.lanes.get(units[i], 1), before, t.joules.get(units[i], inf))
+        own = work.processors.get(units[i], units[i])
+        lanes = min(work.lanes.get(u, 1) for u in work.units if work.processors.get(u, u) == own)
+        acts[i] = (t.seconds[units[i]], own, lanes, before, t.joules.get(units[i], inf))
     return acts
 
 
