@@ -16,15 +16,13 @@ from itertools import count
 from typing import Any, Final, Literal, final
 
 from nxjax.backends.hybrid import blame
-from nxjax.backends.hybrid.carry import NotMoved, carry_out, frozen
-from nxjax.backends.hybrid.deadlines import Deadlines
 from nxjax.backends.hybrid.events import EventLog
-from nxjax.backends.hybrid.jobs import Graph, Job, Outcome, Value
+from nxjax.backends.hybrid.jobs import Graph, Job, Value
 from nxjax.backends.hybrid.lanes import Lane, Watch, current
 from nxjax.backends.hybrid.member import Member
 from nxjax.backends.hybrid.policy import FaultPolicy, LaneOptions
 from nxjax.backends.hybrid.readmit import Ward
-from nxjax.backends.hybrid.run import Attempt, GraphRun
+from nxjax.backends.hybrid.run import Attempt, GraphRun, NotMoved, frozen
 from nxjax.backends.hybrid.verify import Verifier
 from nxjax.config import config
 from nxjax.errors import ExecutionError
@@ -32,8 +30,6 @@ from nxjax.errors import ExecutionError
 _FOREVER: Final = math.inf
 # Seconds that a cooler unit may always take longer than a warm one.
 _WORTH: Final = 1e-3
-# A watch that is late by this share of what a job is allowed says that the whole process was stopped.
-_STOOD: Final = 0.25
 _clock = time.perf_counter
 
 
@@ -52,14 +48,13 @@ class EngineCore:
         self.policy = policy
         self.program_error = program_error
         self.log = EventLog()
-        self.deadlines = Deadlines(policy)
         self.units = {name: Member(name, options, policy, now) for name, options in units.items()}
         for unit in self.units.values():
             others = (o for o in self.units.values() if o is not unit and o.options.group == unit.options.group)
             unit.group = tuple(others) if unit.options.group else ()
         self.active: dict[int, GraphRun] = {}
-        # Jobs that wait for a unit to come back: (run, job, epoch).
-        self.parked: list[tuple[GraphRun, int, int]] = []
+        # What waits for a unit to come back: told which unit is out for longer, or None if one is back.
+        self.waiting: list[Callable[[Member | None], None]] = []
         self.verifier = Verifier(self)
         self.ward = Ward(self)
         self.watch = Watch(self._look, "nxjax-watch")
@@ -110,20 +105,15 @@ class EngineCore:
             self.watch.end()
         for lane in idle:
             lane.wake()
-        self.ward.end()
         self.log.deliver()
 
     def forked(self) -> None:
         """In a child process none of the threads exist: what ran is lost, what is known stays."""
         self.lock = threading.Lock()
         for unit in self.units.values():
-            unit.queue.clear()
-            unit.idle.clear()
-            unit.lanes.clear()
-            unit.probe, unit.lost, unit.interrupting = None, 0, 0.0
-        self.ward.forked()
+            unit.reset()
         self.watch = Watch(self._look, "nxjax-watch")
-        self.parked.clear()
+        self.waiting.clear()
         for run in tuple(self.active.values()):
             self.fail(run, ExecutionError("the process was forked while this run was under way", source=run.source))
 
@@ -146,29 +136,25 @@ class EngineCore:
         return [self.units[name] for name in names if name in self.units]
 
     def _choose(self, run: GraphRun, i: int, job: Job) -> Member | None:
-        """The best unit that is left for a job; else it is parked until one is back, or the run fails."""
-        tried = run.tried.get(i, {})
+        """The best unit that is left for a job; else it waits until one is back, or the run fails."""
         order = self.candidates(job)
-        fresh = [u for u in order if u.name not in tried]
-        if usable := [u for u in fresh if u.usable]:
-            return self._coolest(usable, job)
-        # A hot unit is better than none: the processor of a laptop is hot all day.
-        if hot := [u for u in fresh if u.health.fine]:
-            return hot[0]
-        if self._park(run, i, [u for u in fresh if u.health.may_return]):
-            return None
-        raised = [(name, e) for name, _, e in run.errors.get(i, []) if e is not None]
-        alike = len(raised) > 1 and all(blame.same(raised[0][1], e) for _, e in raised[1:])
-        if alike and (len(order) == 1 or len({name for name, _ in raised}) > 1):
-            self._acquit(run, i)
-            self.fail(run, raised[0][1])
-            return None
-        again = [u for u in order if 0 < tried.get(u.name, 0) < self.policy.tries]
-        for unit in again:
-            if unit.health.fine:
-                return unit
-        if not self._park(run, i, [u for u in again if u.health.may_return]):
-            self.fail(run, self._nobody(run, i, job))
+        fresh = [u for u in order if not run.failures(i, u.name)]
+        again = [u for u in order if 0 < run.failures(i, u.name) < self.policy.tries]
+        for left in (fresh, again):
+            if usable := [u for u in left if u.usable]:
+                return self._coolest(usable, job)
+            # A hot unit is better than none: the processor of a laptop is hot all day.
+            if hot := [u for u in left if u.health.fine]:
+                return hot[0]
+            if self._wait_for(run, i, [u for u in left if u.health.may_return]):
+                return None
+            raised = [(name, e) for name, _, e in run.tried.get(i, ()) if e is not None]
+            alike = len(raised) > 1 and all(blame.same(raised[0][1], e) for _, e in raised[1:])
+            if alike and (len(order) == 1 or len({name for name, _ in raised}) > 1):
+                self.fail(run, raised[0][1])  # the program's own: no unit is at fault
+                return None
+        self._blame(run, i)
+        self.fail(run, self._nobody(run, i, job))
         return None
 
     def _coolest(self, usable: list[Member], job: Job) -> Member:
@@ -176,33 +162,39 @@ class EngineCore:
         first = usable[0]
         if first.thermal.heat != "warm":
             return first
-        limit = self.deadlines.expected(job, first.name)
+        limit = first.expected(job)
         for other in usable[1:]:
-            expected = self.deadlines.expected(job, other.name)
+            expected = other.expected(job)
             slow = limit is not None and expected is not None and expected > self.policy.warm * limit + _WORTH
             if other.thermal.heat != "warm" and not slow:
                 return other
         return first
 
-    def _park(self, run: GraphRun, i: int, waited_for: list[Member]) -> bool:
-        """Keep a job until one of ``waited_for`` is back, which is asked at once; False if there are none."""
-        if not waited_for:
-            return False
-        self.parked.append((run, i, run.epoch[i]))
-        for unit in waited_for:
-            self.ward.hurry(unit)
-        return True
+    def _wait_for(self, run: GraphRun, i: int, units: list[Member]) -> bool:
+        """Keep a job until one of ``units`` is back, which is asked at once; False if there are none."""
+        epoch = run.epoch[i]
 
-    def unpark(self, failed: Member | None = None) -> None:
+        def look(failed: Member | None) -> None:
+            if not run.over and run.epoch[i] == epoch:
+                if failed is not None and failed.name in run.graph.jobs[i].runs:
+                    run.tried.setdefault(i, []).append((failed.name, failed.health.reason, None))
+                self.place(run, i)
+
+        return self.wait(units, look)
+
+    def wait(self, units: list[Member], look: Callable[[Member | None], None]) -> bool:
+        """Have units asked now, and ``look`` called when one is back or not; False if there are none."""
+        if units:
+            self.waiting.append(look)
+        for unit in units:
+            self.ward.hurry(unit)
+        return bool(units)
+
+    def answers_again(self, failed: Member | None = None) -> None:
         """A unit is back, or has failed its probe: look again at what waits."""
-        parked, self.parked = self.parked, []
-        for run, i, epoch in parked:
-            if run.over or run.epoch[i] != epoch:
-                continue
-            if failed is not None and failed.name in run.graph.jobs[i].runs:
-                run.tried_on(i, failed.name, failed.health.reason, None)
-            self.place(run, i)
-        self.verifier.resume(failed)
+        waiting, self.waiting = self.waiting, []
+        for look in waiting:
+            look(failed)
 
     def push(self, unit: Member, attempt: Attempt) -> None:
         """Queue an attempt, and see to it that a lane comes for it."""
@@ -274,7 +266,7 @@ class EngineCore:
                 lane.park()
             else:
                 config.here.set(attempt.run.settings)
-                values, error = carry_out(attempt, given, self.policy.nan)
+                values, error = attempt.carry_out(given, self.policy.nan)
                 config.here.set(config.process)
                 given = []
         log.deliver()
@@ -304,7 +296,7 @@ class EngineCore:
         attempt.start = attempt.moved = now = _clock()
         if self.policy.deadlines:
             job = attempt.run.graph.jobs[attempt.job]
-            lane.deadline = at = now + self.deadlines.allowed(job, lane.unit.name)
+            lane.deadline = at = now + lane.unit.allowed(job)
             if at < self.watch.at:
                 self.watch.by(at)
         return attempt.run.gather(attempt.job)
@@ -316,42 +308,35 @@ class EngineCore:
         run, unit = attempt.run, lane.unit
         if lane.abandoned:
             unit.lost -= 1
-        if attempt.dropped or not attempt.wanted():
-            outcome: Outcome = "late" if attempt.dropped else "cancelled"
-            self._span(lane, attempt, now, outcome)
-            if attempt.dropped:
-                name = run.graph.jobs[attempt.job].name
-                after = f"{attempt.dropped}: came back after {now - attempt.start:.3g} s, its answer is dropped"
-                self.log.add(unit.name, "late", f"{name}: {after}", job=name, run=run.number)
+        job = run.graph.jobs[attempt.job]
+        if attempt.dropped:
+            run.span(attempt, lane, now, "late")
+            after = f"{attempt.dropped}: came back after {now - attempt.start:.3g} s, its answer is dropped"
+            self.log.add(unit.name, "late", f"{job.name}: {after}", job=job.name, run=run.number)
+        elif not attempt.wanted():
+            run.span(attempt, lane, now, "cancelled")
         elif error is not None:
-            self._span(lane, attempt, now, "failed")
-            if attempt.check is not None:
-                self.verifier.failed(attempt, error)
-            else:
-                self._failed(unit, attempt, error)
+            run.span(attempt, lane, now, "failed")
+            (self._failed if attempt.check is None else self.verifier.failed)(attempt, error)
         elif attempt.check is not None:
-            self._span(lane, attempt, now, "checked")
+            run.span(attempt, lane, now, "checked")
             self.verifier.answered(attempt, values or [], attempt.group)
         else:
-            self._span(lane, attempt, now, "done")
-            self.deadlines.learn(run.graph.jobs[attempt.job].name, unit.name, now - attempt.moved)
+            run.span(attempt, lane, now, "done")
+            unit.learn(job.name, now - attempt.moved)
             unit.health.worked()
             self._done(run, attempt.job, unit, values or [], attempt.nan)
-
-    def _span(self, lane: Lane, attempt: Attempt, now: float, outcome: Outcome) -> None:
-        start, moved = attempt.start, attempt.moved
-        attempt.run.taken.append((attempt.job, lane, start, moved, now, outcome, lane.unit.name))
 
     def _done(self, run: GraphRun, i: int, unit: Member, values: list[Value], nan: bool) -> None:
         """A job has its results: give those to units that waited for them."""
         run.values[i] = values
         run.by[i] = unit
         run.left -= 1
-        policy = self.policy
-        if policy.verify or policy.nan:
-            self.verifier.consider(run, i, unit, values, nan)
-            if run.over:
-                return
+        if i in run.tried:
+            self._blame(run, i, unit)
+        self.verifier.consider(run, i, unit, values, nan)
+        if run.over:
+            return
         for user in run.graph.users[i]:
             run.missing[user] -= 1
             if not run.missing[user]:
@@ -376,24 +361,27 @@ class EngineCore:
 
     # Faults.
 
-    def _failed(self, unit: Member, attempt: Attempt, error: BaseException) -> None:
-        """A job raised on a unit: the program's fault, or the unit's and the job is redone."""
-        run, i = attempt.run, attempt.job
-        job = run.graph.jobs[i]
+    def _failed(self, attempt: Attempt, error: BaseException) -> None:
+        """A job raised on a unit: the program's fault, or the job is redone; whose fault it was then shows."""
+        run, i, unit = attempt.run, attempt.job, attempt.unit
         if isinstance(error, NotMoved):
             cause = self._not_moved(unit, run, i, error)
             if cause is None:
                 return
             error = cause
-        if not job.pure or self._is_programs(error):
+        if not run.graph.jobs[i].pure or self._is_programs(error):
             self.fail(run, error)
             return
-        what = blame.line(error)
-        run.tried_on(i, unit.name, what, error)
-        if unit.health.fine and not blame.about_one_job(error):
-            self.take_out(unit, f"{job.name}: {what}", run=run, job=job.name)
-            run.blamed.setdefault(i, []).append((unit, unit.outs))
+        run.tried.setdefault(i, []).append((unit.name, blame.line(error), error))
         self._redo(run, i, unit)
+
+    def _blame(self, run: GraphRun, i: int, done: Member | None = None) -> None:
+        """A job was done by a unit, or by none: others that raised are at fault, unless it was only about this job."""
+        job = run.graph.jobs[i]
+        for name, what, error in run.tried[i]:
+            unit = self.units[name]
+            if error is not None and unit is not done and unit.health.fine and not blame.about_one_job(error):
+                self.take_out(unit, f"{job.name}: {what}", run=run, job=job.name)
 
     def _not_moved(self, unit: Member, run: GraphRun, i: int, error: NotMoved) -> BaseException | None:
         """An input did not come: it is lost with the unit that made it, and made again elsewhere.
@@ -440,13 +428,14 @@ class EngineCore:
         """A unit is not used until it is readmitted; what it was to do goes to others, with ``drop`` what it does."""
         now, fine = _clock(), unit.health.fine
         unit.health.take_out(now, reason, lied=lied, by_user=by_user)
-        unit.outs += 1
         unit.checked.clear()
         unit.assess()
         number = None if run is None else run.number
         if fine:
             self.log.add(unit.name, "out", f"taken out: {reason}", job=job, run=number)
-        self.ward.scheduled(unit)
+        unit.probe = None
+        if unit.health.retry < _FOREVER:
+            self.watch.by(unit.health.retry)
         self.scatter(unit, reason, "all" if drop else "none")
 
     def scatter(self, unit: Member, reason: str, drop: Literal["none", "spare", "all"]) -> None:
@@ -458,8 +447,8 @@ class EngineCore:
             if attempt is None or not attempt.wanted() or attempt.dropped:
                 continue
             job = attempt.run.graph.jobs[attempt.job]
-            tried = attempt.run.tried.get(attempt.job, {})
-            spare = drop == "all" or any(u.usable and u.name not in tried for u in self.candidates(job))
+            others = (u for u in self.candidates(job) if u.usable and not attempt.run.failures(attempt.job, u.name))
+            spare = drop == "all" or any(others)
             if (job.pure and spare) or attempt.check is not None:
                 attempt.dropped = reason
                 homeless.append(attempt)
@@ -469,19 +458,6 @@ class EngineCore:
                     self.verifier.gone(attempt, own=False)
             elif attempt.wanted():
                 self._redo(attempt.run, attempt.job, unit, bool(attempt.dropped))
-
-    def _acquit(self, run: GraphRun, i: int) -> None:
-        """All units failed in the same way: none of them was at fault."""
-        name = run.graph.jobs[i].name
-        for unit, outs in run.blamed.pop(i, []):
-            back = unit.outs == outs and not unit.health.fine
-            unit.health.forgive(_clock(), back)
-            if back:
-                unit.probe = None
-                unit.assess()
-                text = f"reinstated: {name} fails in the same way wherever it runs"
-                self.log.add(unit.name, "reinstated", text, job=name, run=run.number)
-                self.unpark()
 
     def _nobody(self, run: GraphRun, i: int, job: Job) -> ExecutionError:
         """The error of a job that no unit is left for."""
@@ -511,11 +487,7 @@ class EngineCore:
                 for lane in tuple(unit.lanes):
                     if lane.work is None or lane.deadline == _FOREVER:
                         continue
-                    if late:
-                        # The process stood still, for longer than the watch can know: what is left is given anew.
-                        attempt: Attempt = lane.work
-                        allowed = self.deadlines.allowed(attempt.run.graph.jobs[attempt.job], unit.name)
-                        lane.deadline = now + allowed if late > _STOOD * allowed else lane.deadline + late
+                    lane.deadline += late  # the whole process stood still so long
                     if lane.deadline <= now:
                         self._overdue(unit, lane, now)
                     if lane.deadline < self.watch.at:
@@ -542,9 +514,9 @@ class EngineCore:
         """A lane has not come back in time. Where nobody else could do it, it has longer."""
         attempt: Attempt = lane.work
         run, job = attempt.run, attempt.run.graph.jobs[attempt.job]
-        allowed = self.deadlines.allowed(job, unit.name)
+        allowed = unit.allowed(job)
         if attempt.wanted() and attempt.check is None and not attempt.dropped:
-            others = [u for u in self.candidates(job) if u is not unit and u.name not in run.tried.get(attempt.job, {})]
+            others = [u for u in self.candidates(job) if u is not unit and not run.failures(attempt.job, u.name)]
             alone = not any(u.health.fine or u.health.may_return for u in others)
             if alone and now < attempt.start + allowed * self.policy.last:
                 lane.deadline = attempt.start + allowed * self.policy.last
@@ -557,7 +529,7 @@ class EngineCore:
         wanted, check = attempt.wanted(), attempt.check
         attempt.dropped = reason
         if wanted and check is None:
-            run.tried_on(attempt.job, unit.name, reason, None)
+            run.tried.setdefault(attempt.job, []).append((unit.name, reason, None))
         self.ward.interrupt(unit)
         self.take_out(unit, reason, run=run, job=job.name, drop=True)
         if not wanted or run.over:

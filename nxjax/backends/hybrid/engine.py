@@ -65,7 +65,7 @@ class Engine:
     ...     double = Job("double", "npu", {"npu": broken, "cpu": lambda args: [2 * args[0]]}, inputs=((-1, 0),))
     ...     run = engine.submit([double], [21])
     ...     print(run.result(), [span.unit for span in run.spans])
-    ...     print(engine.events[0])
+    ...     print(engine.events[-1])
     [42] ['npu', 'cpu']
     npu: taken out: double: OSError: device lost
     """
@@ -190,10 +190,6 @@ class Engine:
         listeners = self._core.log.listeners
         listeners.append(listener)
         return lambda: listeners.remove(listener) if listener in listeners else None
-
-    def expected(self, job: Job, unit: str) -> float | None:
-        """Seconds that a job should take on a unit: measured, else estimated, else None."""
-        return self._core.deadlines.expected(job, unit)
 
     def close(self) -> None:
         """End: runs under way are cancelled, idle threads end at once, others when they come back. More than once."""

@@ -9,23 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal, final
 
-# "redone": a job was given to another unit. "late": an answer came that nobody waits for. "back": a unit is used again.
-# "reinstated": what looked like a unit's failure was the program's own.
 Kind = Literal[
-    "out",
-    "redone",
-    "late",
-    "probe",
-    "back",
-    "reinstated",
-    "warm",
-    "cool",
-    "lie",
-    "checked",
-    "unchecked",
-    "sensor",
-    "lost",
-]
+    "out", "redone", "late", "probe", "back", "warm", "cool", "lie", "checked", "unchecked", "sensor", "lost"
+]  # fmt: skip
 
 KEPT: Final = 1000
 
@@ -39,8 +25,8 @@ class Event:
         when: `time.time` of it.
         unit: whom it happened to.
         kind: "out" (taken out), "redone", "late" (an answer dropped), "probe" (a probe failed), "back" (readmitted),
-            "reinstated" (the program was at fault), "warm", "cool", "lie", "checked" (two units agree), "unchecked"
-            (there was no second unit), "sensor" (no temperature) or "lost" (a thread that does not come back).
+            "warm", "cool", "lie", "checked" (two units agree), "unchecked" (there was no second unit), "sensor" (no
+            temperature) or "lost" (a thread that does not come back).
         text: for people.
         job: the job's name, where it concerns one.
         run: the run's number, where it concerns one.

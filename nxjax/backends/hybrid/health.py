@@ -137,15 +137,6 @@ class Health:
         self.lied = self.by_user = False
         self.passes = self.good = 0
 
-    def forgive(self, now: float, back: bool) -> None:
-        """One of the times that it was taken out was not its fault; ``back``: it was the last."""
-        self.level = max(0, self.level - 1)
-        self.failures -= 1
-        if back:
-            self.back(now)
-        if self.fine and not self.level:  # its probe may have been quicker
-            self.state = "ok"
-
     def worked(self) -> None:
         """It has done a job."""
         self.answers += 1

@@ -1,4 +1,4 @@
-"""Units that are out: when they are asked again, by a probe in a thread of its own, and how hot they are.
+"""Units that are out, and how hot units are: what is asked of them, each time in a thread of its own.
 
 A probe, an interrupt or a sensor may hang, raise anything or answer nonsense; each costs a thread at most.
 """
@@ -10,43 +10,26 @@ import time
 from typing import TYPE_CHECKING, Any, Final, final
 
 from nxjax.backends.hybrid import blame
-from nxjax.backends.hybrid.lanes import Thermometer, aside
+from nxjax.backends.hybrid.lanes import aside
 
 if TYPE_CHECKING:
     from nxjax.backends.hybrid.core import EngineCore
     from nxjax.backends.hybrid.member import Member
 
 _clock = time.perf_counter
-# How long the first run waits for the first temperatures.
+# How long a run waits for the first temperatures.
 _FIRST: Final = 0.05
 
 
 @final
-class Probe:
-    """A probe under way."""
-
-    __slots__ = ("deadline",)
-
-    def __init__(self, deadline: float) -> None:
-        self.deadline = deadline
-
-
-@final
 class Ward:
-    """Looks after the units that are out. Under the engine's lock, where the name does not say otherwise."""
+    """Looks after units. Under the engine's lock, where the name does not say otherwise."""
 
     def __init__(self, core: EngineCore) -> None:
         self._core = core
-        self._thermometers: list[Thermometer] = []
-        self._make_thermometers()
+        self._sensed = [unit for unit in core.units.values() if unit.options.sensor is not None]
 
     # Probes.
-
-    def scheduled(self, unit: Member) -> None:
-        """It was taken out; ask again when its back-off is over."""
-        unit.probe = None
-        if unit.health.retry < math.inf:
-            self._core.watch.by(unit.health.retry)
 
     def hurry(self, unit: Member) -> None:
         """Somebody needs it: ask now."""
@@ -55,92 +38,81 @@ class Ward:
             self._core.watch.by(unit.health.retry)
 
     def look(self, now: float, late: float) -> float:
-        """Begin the probes that are due, give up those that do not come back; gives when to look again."""
+        """Ask what is due, give up probes that do not come back; gives when to look again."""
         core, policy = self._core, self._core.policy
         at = math.inf
         for unit in core.units.values():
-            probe: Probe | None = unit.probe
-            if probe is not None:
-                probe.deadline += late
-                if probe.deadline <= now:
-                    unit.probe = None
+            if unit.probe is not None:
+                unit.probe += late
+                if unit.probe <= now:
                     unit.lost += 1
                     self._failed(unit, f"a probe did not come back within {policy.probe:g} s")
-                else:
-                    at = min(at, probe.deadline)
             if unit.health.state == "out" and unit.health.retry <= now:
-                if unit.interrupting and now < unit.interrupting + policy.probe:
-                    at = min(at, unit.interrupting + policy.probe)
+                stopping = unit.interrupting + policy.probe
+                if unit.interrupting and now < stopping:
+                    at = min(at, stopping)
                     continue
                 self._begin(unit, now)
-                if unit.probe is not None:
-                    at = min(at, unit.probe.deadline)
-            if unit.health.state == "out":
-                at = min(at, unit.health.retry)
-        return at
+            out = unit.health.state == "out"
+            at = min(at, unit.health.retry if out else math.inf, math.inf if unit.probe is None else unit.probe)
+        return min(at, self._read(now))
 
     def _begin(self, unit: Member, now: float) -> None:
-        policy = self._core.policy
+        policy, ask = self._core.policy, unit.options.probe
         if unit.lost >= policy.lost:
             self._failed(unit, f"{unit.lost} of its threads have not come back")
             return
         unit.health.probing(now)
-        if unit.options.probe is None:
+        if ask is None:
             self._passed(unit)
             return
-        probe = unit.probe = Probe(now + policy.probe)
-        if not aside(lambda: self._ask(unit, probe), f"nxjax-{unit.name}-probe"):
-            unit.probe = None
-            self._failed(unit, "the system gives no thread for a probe")
+        probe = unit.probe = now + policy.probe
 
-    def _ask(self, unit: Member, probe: Probe) -> None:
-        """The probe itself; without the lock."""
-        ask = unit.options.probe
-        assert ask is not None
-        why = "gave a wrong answer to a probe"
-        try:
-            right = bool(ask())
-        except BaseException as error:
-            right, why = False, f"raised in a probe: {blame.line(error)}"
-        core = self._core
-        with core.lock:
-            if unit.probe is not probe:  # it was given up, or the unit is back by other means
-                if _clock() >= probe.deadline:
-                    unit.lost = max(0, unit.lost - 1)
-            elif not core.closed:
-                unit.probe = None
-                if right:
+        def run() -> None:
+            why = "gave a wrong answer to a probe"
+            try:
+                right = bool(ask())
+            except BaseException as error:
+                right, why = False, f"raised in a probe: {blame.line(error)}"
+            with self._core.lock:
+                if unit.probe != probe:  # it was given up, or the unit is back by other means
+                    unit.lost = max(0, unit.lost - (_clock() >= probe))
+                elif right:
                     self._passed(unit)
                 else:
                     self._failed(unit, why)
-        core.log.deliver()
+            self._core.log.deliver()
+
+        if not aside(run, f"nxjax-{unit.name}-probe"):
+            self._failed(unit, "the system gives no thread for a probe")
 
     def _passed(self, unit: Member) -> None:
-        core = self._core
+        unit.probe = None
         if unit.health.probe_passed(_clock()):
-            core.log.add(unit.name, "back", "readmitted: it answers again")
-            unit.assess()
-            core.renew(unit)
-            core.unpark()
+            self._returns(unit, "readmitted: it answers again")
         else:
-            core.watch.by(unit.health.retry)
+            self._core.watch.by(unit.health.retry)
 
     def _failed(self, unit: Member, why: str) -> None:
         core = self._core
+        unit.probe = None
         unit.health.probe_failed(_clock(), why)
         core.log.add(unit.name, "probe", f"stays out: {why}; asked again in {unit.health.backoff():.3g} s")
         core.watch.by(unit.health.retry)
-        core.unpark(unit)
+        core.answers_again(unit)
 
     def back(self, unit: Member) -> None:
         """The user takes it back."""
         unit.probe = None
         unit.health.back(_clock())
         unit.thermal.heat = "unknown"
+        self._returns(unit, "readmitted by the user")
+
+    def _returns(self, unit: Member, why: str) -> None:
+        self._core.log.add(unit.name, "back", why)
         unit.assess()
         self._core.renew(unit)
-        self._core.log.add(unit.name, "back", "readmitted by the user")
-        self._core.unpark()
+        self._core.answers_again()
 
     def interrupt(self, unit: Member) -> None:
         """End a call that does not come back, if the unit knows how."""
@@ -164,79 +136,69 @@ class Ward:
 
     # Temperatures.
 
-    def _make_thermometers(self) -> None:
-        self._thermometers = []
-        self._warmed = False
-        for unit in self._core.units.values():
-            read = unit.options.sensor
-            if read is not None:
-                unit.thermometer = Thermometer(
-                    read,
-                    lambda answer, error, unit=unit: self._told(unit, answer, error),
-                    lambda unit=unit: not self._core.closed and (bool(self._core.active) or unit.thermal.heat == "hot"),
-                    self._core.policy.heat_period,
-                    f"nxjax-{unit.name}-sensor",
-                )
-                self._thermometers.append(unit.thermometer)
-
     def warm_up(self) -> None:
-        """Something is about to run for the first time: know how hot units are. Without the lock."""
-        if self._warmed:
-            return
-        self._warmed = True
-        until = _clock() + _FIRST
-        self.wake()
-        for thermometer in self._thermometers:
-            thermometer.first.wait(max(0.0, until - _clock()))
+        """Something is about to run: know how hot units are. Without the lock."""
+        if self._sensed and not all(unit.told.is_set() for unit in self._sensed):
+            with self._core.lock:
+                self._read(_clock(), needed=True)
+            until = _clock() + _FIRST
+            for unit in self._sensed:
+                unit.told.wait(max(0.0, until - _clock()))
 
     def wake(self) -> None:
         """Something runs: read temperatures from now on."""
-        for thermometer in self._thermometers:
-            if thermometer.asleep:
-                thermometer.wake()
+        for unit in self._sensed:
+            self._core.watch.by(unit.read_at)
 
-    def _told(self, unit: Member, answer: Any, error: BaseException | None) -> None:
-        """A sensor has answered, or raised; without the lock."""
-        celsius: float | None = None
-        why = "the sensor gave nothing"
-        if error is not None:
-            why = f"the sensor raised {blame.line(error)}"
-        elif answer is not None:
-            try:
+    def _read(self, now: float, needed: bool = False) -> float:
+        """Ask the sensors that are due, as long as something runs or a unit is hot; gives when the next is."""
+        core = self._core
+        at = math.inf
+        for unit in self._sensed:
+            if needed or core.active or unit.thermal.heat == "hot":
+                if unit.read_at <= now:
+                    unit.read_at = math.inf
+                    aside(lambda unit=unit: self._ask(unit), f"nxjax-{unit.name}-sensor")
+                at = min(at, unit.read_at)
+        return at
+
+    def _ask(self, unit: Member) -> None:
+        """Read a sensor, without the lock."""
+        read, celsius, why = unit.options.sensor, None, "the sensor gave nothing"
+        assert read is not None
+        try:
+            answer: Any = read()
+            if answer is not None:
                 celsius = None if answer.celsius is None else float(answer.celsius)
                 why = str(getattr(answer, "why", "")) or "the sensor gave no temperature"
-            except Exception as e:
-                why = f"the sensor's answer is none: {blame.line(e)}"
+        except BaseException as error:
+            why = f"the sensor raised {blame.line(error)}"
         core = self._core
         with core.lock:
-            before, was_why = unit.thermal.heat, unit.thermal.why
-            heat = unit.thermal.read(_clock(), celsius, why)
-            unit.assess()
-            limits = unit.options.heat
-            if unit.thermal.why and unit.thermal.why != was_why:
-                core.log.add(unit.name, "sensor", f"temperature unavailable: {unit.thermal.why}")
-            if heat != before and celsius is not None:
-                shown = f"{celsius:.0f} degrees C"
-                if heat == "hot":
-                    reason = f"heat: {shown}, above {limits.maximum:g}"
-                    core.log.add(unit.name, "out", f"taken out: {reason}")
-                    core.scatter(unit, reason, "spare")
-                elif before == "hot":
-                    core.log.add(unit.name, "back", f"readmitted: {shown}")
-                    core.renew(unit)
-                    core.unpark()
-                elif heat == "warm":
-                    core.log.add(unit.name, "warm", f"{shown}, above {limits.warning:g}: others are preferred")
-                elif before == "warm":
-                    core.log.add(unit.name, "cool", shown)
+            self._told(unit, celsius, why)
+            unit.read_at = _clock() + core.policy.heat_period
+            if core.active or unit.thermal.heat == "hot":
+                core.watch.by(unit.read_at)
+        unit.told.set()
         core.log.deliver()
 
-    # Ends.
-
-    def end(self) -> None:
-        for thermometer in self._thermometers:
-            thermometer.end()
-
-    def forked(self) -> None:
-        """The threads of the parent are not here."""
-        self._make_thermometers()
+    def _told(self, unit: Member, celsius: float | None, why: str) -> None:
+        core, limits = self._core, unit.options.heat
+        before, was_why = unit.thermal.heat, unit.thermal.why
+        heat = unit.thermal.read(_clock(), celsius, why)
+        unit.assess()
+        if unit.thermal.why and unit.thermal.why != was_why:
+            core.log.add(unit.name, "sensor", f"temperature unavailable: {unit.thermal.why}")
+        if heat == before or celsius is None:
+            return
+        shown = f"{celsius:.0f} degrees C"
+        if heat == "hot":
+            reason = f"heat: {shown}, above {limits.maximum:g}"
+            core.log.add(unit.name, "out", f"taken out: {reason}")
+            core.scatter(unit, reason, "spare")
+        elif before == "hot":
+            self._returns(unit, f"readmitted: {shown}")
+        elif heat == "warm":
+            core.log.add(unit.name, "warm", f"{shown}, above {limits.warning:g}: others are preferred")
+        elif before == "warm":
+            core.log.add(unit.name, "cool", shown)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, final
 
+import numpy as np
+
+from nxjax.backends.hybrid.answers import has_nan, misfit
 from nxjax.backends.hybrid.events import Event
 from nxjax.backends.hybrid.jobs import CALLER, AttemptSpan, Graph, Outcome, Value
 from nxjax.backends.hybrid.lanes import Lane, current
@@ -49,6 +53,54 @@ class Attempt:
             return False
         return self.check is None or run.checks.get(self.job) is self.check
 
+    def carry_out(self, given: list[tuple[Value, Any]], nan: bool) -> tuple[list[Value] | None, BaseException | None]:
+        """Move the inputs, call the function, look at what it gives: the results, or what was raised or is wrong.
+
+        Without the engine's lock. ``given``: inputs, and by whom each was made. ``nan``: whether to look for one.
+        """
+        unit, graph = self.unit, self.run.graph
+        job, receive = graph.jobs[self.job], unit.options.receive
+        try:
+            args = [v if by is None or by is unit or receive is None else _moved(receive, v, by) for v, by in given]
+            self.moved = time.perf_counter()
+            found = job.runs[unit.name](args)
+            problem = misfit(found, graph.least[self.job], job.gives)
+            if problem:
+                return None, ExecutionError(f"{unit.name}: {job.name} {problem}", source=self.run.source)
+            copied = unit.options.copies
+            values = [frozen(np.array(v) if copied and isinstance(v, np.ndarray) else v) for v in found]
+            if self.check is not None:
+                self.group = self.check.compare(values)
+            elif nan:
+                self.nan = has_nan(values)
+            return values, None
+        except BaseException as error:
+            return None, error
+
+
+@final
+class NotMoved(Exception):
+    """Another unit's result did not come."""
+
+    def __init__(self, source: Any) -> None:
+        super().__init__(source.name)
+        self.source = source
+
+
+def _moved(receive: Callable[[Value, str], Value], value: Value, source: Any) -> Value:
+    try:
+        return receive(value, source.name)
+    except BaseException as error:
+        raise NotMoved(source) from error
+
+
+def frozen(value: Value) -> Value:
+    """An array that nobody can write into by accident: it may be needed again."""
+    if isinstance(value, np.ndarray) and value.flags.writeable:  # pyright: ignore[reportUnknownMemberType]
+        value = value.view()
+        value.flags.writeable = False
+    return value  # pyright: ignore[reportUnknownVariableType]
+
 
 @final
 class GraphRun:
@@ -60,9 +112,8 @@ class GraphRun:
     """
 
     __slots__ = (
-        "__weakref__", "_core", "_engine", "_gate", "blamed", "by", "checks", "epoch", "error", "errors", "graph",
-        "inputs", "left", "missing", "number", "outputs", "over", "settings", "source", "started", "taken", "tried",
-        "unmoved", "values",
+        "__weakref__", "_core", "_engine", "_gate", "by", "checks", "epoch", "error", "graph", "inputs", "left",
+        "missing", "number", "outputs", "over", "settings", "source", "started", "taken", "tried", "unmoved", "values",
     )  # fmt: skip
 
     def __init__(
@@ -85,14 +136,12 @@ class GraphRun:
         self.missing = list(graph.needs)
         self.epoch = [0] * n
         self.left = n
-        # What went wrong, by job: units and how often they failed; what they raised; whom that took out.
-        self.tried: dict[int, dict[str, int]] = {}
-        self.errors: dict[int, list[tuple[str, str, BaseException | None]]] = {}
-        self.blamed: dict[int, list[tuple[Any, int]]] = {}
+        # What went wrong, by job: on which unit, in words, and what it raised, if it did.
+        self.tried: dict[int, list[tuple[str, str, BaseException | None]]] = {}
         # Jobs whose inputs did not come, and to which units.
         self.unmoved: dict[int, set[str]] = {}
         self.checks: dict[int, AnswerCheck] = {}
-        self.taken: list[tuple[int, Lane, float, float, float, Outcome, str]] = []
+        self.taken: list[AttemptSpan] = []
         self.over = False
         self.error: BaseException | None = None
         self.outputs: list[Value] = []
@@ -161,11 +210,15 @@ class GraphRun:
     @property
     def spans(self) -> list[AttemptSpan]:
         """All attempts that have ended so far, by their ends."""
-        jobs, t = self.graph.jobs, self.started
-        return [
-            AttemptSpan(i, jobs[i].name, unit, lane.number, start - t, moved - t, finish - t, outcome)
-            for i, lane, start, moved, finish, outcome, unit in list(self.taken)
-        ]
+        return list(self.taken)
+
+    def span(self, attempt: Attempt, lane: Lane, finish: float, outcome: Outcome) -> None:
+        """An attempt has ended."""
+        t, name = self.started, self.graph.jobs[attempt.job].name
+        start, moved = attempt.start - t, attempt.moved - t
+        self.taken.append(
+            AttemptSpan(attempt.job, name, lane.unit.name, lane.number, start, moved, finish - t, outcome)
+        )  # fmt: skip
 
     @property
     def events(self) -> list[Event]:
@@ -185,15 +238,13 @@ class GraphRun:
                 found.append((there[n], by[source]))
         return found
 
-    def tried_on(self, job: int, unit: str, what: str, error: BaseException | None) -> None:
-        """A job has failed on a unit once more."""
-        tried = self.tried.setdefault(job, {})
-        tried[unit] = tried.get(unit, 0) + 1
-        self.errors.setdefault(job, []).append((unit, what, error))
+    def failures(self, job: int, unit: str) -> int:
+        """How often a job has failed on a unit."""
+        return sum(name == unit for name, _, _ in self.tried.get(job, ()))
 
     def nobody(self, job: int, reasons: Mapping[str, str]) -> ExecutionError:
         """The error of a job that no unit is left for, with why each of them does not run it."""
-        errors = self.errors.get(job, [])
+        errors = self.tried.get(job, [])
         happened: dict[str, str] = {}
         for name, what, _ in errors:
             before = happened.get(name)

@@ -31,10 +31,9 @@ class AnswerCheck:
     Attributes:
         asked: how often each unit has been asked, whatever came of it.
         answers, groups: who gave what; equal answers have the same number.
-        waits: for a unit that is out, because nobody else is left to ask.
     """
 
-    __slots__ = ("answers", "asked", "exact", "groups", "tolerance", "waits")
+    __slots__ = ("answers", "asked", "exact", "groups", "tolerance")
 
     def __init__(self, job: Job, unit: Member, values: list[Value], tolerance: float | None) -> None:
         self.asked = {unit.name: 1}
@@ -42,7 +41,6 @@ class AnswerCheck:
         self.groups = [0]
         self.exact = job.exact
         self.tolerance = tolerance
-        self.waits = False
 
     def compare(self, values: Sequence[Value]) -> int:
         """The group that a new answer belongs to. Called without the lock; one answer comes at a time."""
@@ -72,11 +70,11 @@ class Verifier:
     def consider(self, run: GraphRun, i: int, unit: Member, values: list[Value], nan: bool) -> None:
         """A job is done: is its answer to be looked at?"""
         job, policy = run.graph.jobs[i], self._core.policy
-        if not job.pure or unit.options.trusted:
+        if not job.pure or unit.options.trusted or not (policy.verify or nan):
             return
         tolerance = job.tolerance if policy.tolerance is None else policy.tolerance
-        if not nan and policy.verify > 0 and (job.exact or tolerance is not None):
-            nan = job.name not in unit.checked or self._draw() < policy.verify
+        if policy.verify and (job.exact or tolerance is not None):
+            nan |= job.name not in unit.checked or self._draw() < policy.verify
             unit.checked.add(job.name)
         if nan:
             check = AnswerCheck(job, unit, values, tolerance)
@@ -95,26 +93,19 @@ class Verifier:
         ]
         able = [u for u in left if u.usable]
         if not able:
-            later = [u for u in left if u.health.may_return]
-            for unit in later:
-                core.ward.hurry(unit)
-            check.waits = bool(later)
-            return check.waits
+
+            def look(failed: Member | None) -> None:
+                if run.checks.get(i) is check and not run.over:
+                    if failed is not None:
+                        check.asked[failed.name] = check.asked.get(failed.name, 0) + 1
+                    self._settle(run, i, check)
+
+            return core.wait([u for u in left if u.health.may_return], look)
         # First whoever is right in any case: two that err alike would agree.
         unit = min(able, key=lambda u: (check.asked.get(u.name, 0), not u.options.trusted, len(u.queue)))
         check.asked[unit.name] = check.asked.get(unit.name, 0) + 1
         core.push(unit, Attempt(run, i, run.epoch[i], unit, check))
         return True
-
-    def resume(self, failed: Member | None) -> None:
-        """A unit is back, or has failed its probe: go on with the checks that wait."""
-        for run in tuple(self._core.active.values()):
-            for i, check in tuple(run.checks.items()):
-                if check.waits and not run.over:
-                    check.waits = False
-                    if failed is not None:
-                        check.asked[failed.name] = check.asked.get(failed.name, 0) + 1
-                    self._settle(run, i, check)
 
     def answered(self, attempt: Attempt, values: list[Value], group: int) -> None:
         """Another unit's answer is there."""

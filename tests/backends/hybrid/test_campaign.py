@@ -104,7 +104,7 @@ def campaign(seed: int, kinds: dict[str, Sequence[str]], verify: float) -> None:
             assert verify or set(done.values()) == {1}
         out: dict[str, bool] = {}
         for event in engine.events:
-            if event.kind in ("out", "back", "reinstated"):
+            if event.kind in ("out", "back"):
                 assert out.get(event.unit, False) == (event.kind != "out")
                 out[event.unit] = event.kind == "out"
 

@@ -18,7 +18,7 @@ from nxjax.backends.hybrid.engine import Engine
 from nxjax.backends.hybrid.health import Health, Thermal
 from nxjax.backends.hybrid.jobs import CALLER, Graph, Job
 from nxjax.backends.hybrid.policy import HEAT, FaultPolicy, HeatLimits, LaneOptions
-from nxjax.errors import ParameterError
+from nxjax.errors import ExecutionError, ParameterError
 
 
 @dataclass
@@ -164,20 +164,36 @@ def test_back_off_doubles_and_is_forgotten_after_good_work():
     assert health.retry == 11.0
 
 
-@pytest.mark.parametrize("probed", [False, True])
-def test_what_was_forgiven_is_as_if_nothing_had_been(probed):
-    health = Health(FaultPolicy(), 0.0)
-    health.take_out(1.0, "broken")
-    if probed:
-        assert health.probe_passed(2.0)
-    health.forgive(3.0, back=not probed)
-    assert health.state == "ok" and health.failures == 0
-    health.take_out(4.0, "broken")
-    health.take_out(5.0, "broken")
-    health.probe_passed(6.0)
-    health.take_out(7.0, "broken")
-    health.forgive(8.0, back=True)
-    assert health.state == "suspect"
+def test_who_is_at_fault_shows_when_another_one_has_done_it():
+    """What every unit raises is the program's, and leaves no trace; what only one raises is its own."""
+    seen: list[str] = []
+
+    def broken(name: str, words: str):
+        def run(args: list[Any]) -> list[Any]:
+            seen.append(name)
+            raise OSError(words)
+
+        return run
+
+    options = {"npu": LaneOptions(probe=lambda: False), "cpu": LaneOptions()}
+    with Engine(options, FaultPolicy(backoff=60)) as engine:
+        for _ in range(3):
+            runs = {"npu": broken("npu", "error 3"), "cpu": broken("cpu", "error 5")}
+            with pytest.raises(OSError, match="error 3"):
+                engine.submit([Job("wrong", "npu", runs, ((CALLER, 0),))], [1]).result()
+        assert seen == ["npu", "cpu"] * 3 and not [e for e in engine.events if e.kind == "out"]
+        assert [(h.state, h.failures) for h in engine.health().values()] == [("ok", 0)] * 2
+        assert engine.submit(GRAPH, [3]).result() == [6]
+        right = {"npu": broken("npu", "error 3"), "cpu": double}
+        assert engine.submit([Job("right", "npu", right, ((CALLER, 0),))], [1]).result() == [2]
+        health = engine.health()["npu"]
+        assert (health.state, health.failures, health.reason) == ("out", 1, "right: OSError: error 3")
+    # Nobody could do it, each for a reason of its own: all of them are out.
+    with Engine({"npu": LaneOptions(), "cpu": LaneOptions()}, FaultPolicy(backoff=60, tries=1)) as engine:
+        runs = {"npu": broken("npu", "no driver"), "cpu": broken("cpu", "no memory")}
+        with pytest.raises(ExecutionError, match="no unit is left"):
+            engine.submit([Job("wrong", "npu", runs, ((CALLER, 0),))], [1]).result()
+        assert {h.state for h in engine.health().values()} == {"out"}
 
 
 def test_a_probe_that_hangs_raises_or_is_wrong_keeps_a_unit_out():
