@@ -315,14 +315,14 @@ class HybridExecutable(Executable):
             if state is None or state.direct is not None:
                 return False
             plan = state.planner.again(state.plan, better)
-            if plan is None:
-                state.plan = state.planner.refreshed(state.plan)
+            if plan.places is state.plan.places:
+                state.plan = plan
                 return False
-            plan.constants = state.plan.constants
             new = self._settled(_State(state.planner, plan, state.bound, len(self.program.inputs)))
             # No measurement moves work to or from units that round otherwise.
             free = self._options.redo == "any" or all(u.exact for u in self._units)
             self._state = self._no_slower(new) if free else new
+            self._state.plan.constants = state.plan.constants
             return True
 
     # --- what others ask of an executable ---

@@ -23,7 +23,7 @@ from nxjax.backends.hybrid.unit import Estimate, RegionRefused, Unit
 from nxjax.backends.hybrid.units import PLAIN_RATES, roofline, seconds_of
 from nxjax.backends.hybrid.work import CALLER, HOST, Edge, Task, Work
 from nxjax.errors import PlacementError
-from nxjax.lower.partition.grouping import LIGHT, MOST, grouped
+from nxjax.lower.partition.grouping import LIGHT, MOST, grouped, joined
 from nxjax.lower.partition.regions import Partition, Region, cut
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.program import Program, Var
@@ -100,96 +100,69 @@ class Planner:
         self._ask()
         self._pin()
         self._fine = self._settle()
-        return self._planned(self._costs(self._fine))
+        return self._planned(self._fine, self._costs(self._fine))
 
     def alone(self) -> list[Plan]:
         """The plans of one unit each, of those that take everything; the best by what is known first."""
         costs = self._costs(self._fine)
         names = [n for n in self.units if all(n in row for row in costs)]
-        plans = [self._planned([{n: row[n]} for row in costs]) for n in names]
+        plans = [self._planned(self._fine, [{n: row[n]} for row in costs]) for n in names]
         return sorted(plans, key=lambda plan: _worth(plan.schedule))
 
-    def again(self, old: Plan, better: float) -> Plan | None:
-        """Another plan, if by what is known now it takes at most ``better`` times what ``old`` does.
+    def again(self, old: Plan, better: float) -> Plan:
+        """Other units for the regions of ``old``, if by what is known now that takes at most ``better`` times as much;
+        else the same places, with the times that are known now.
 
         Only exact units take regions from one another: what is planned anew gives the results of before.
         """
-        costs = self._costs(self._fine)
-        for place, row in self._inside(old, costs):
-            # What was measured of a region that is several of these here, counts for each of them.
-            total = sum(costs[r][place.unit].seconds for r in row)
-            kept, unit = form(place.region.program), self.units[place.unit].key
-            median = self.history.seconds(kept, unit)
-            if median is not None and total > 0 and self.history.count(kept, unit) >= ENOUGH:
-                for r in row:
-                    c = costs[r][place.unit]
-                    scale = median / total
-                    joules = None if c.joules is None else c.joules * scale
-                    costs[r][place.unit] = Estimate(
-                        c.seconds * scale, "measured", "its share of a larger region", joules
-                    )
-        before: list[dict[str, Estimate]] = [{} for _ in costs]
-        for place, row in self._inside(old, costs):
-            for r in row:
-                before[r] = {place.unit: costs[r][place.unit]}
-                moves = self.units[place.unit].exact or self.options.redo == "any"
-                free = lambda n: self.units[n].exact or self.options.redo == "any"
-                costs[r] = {n: c for n, c in costs[r].items() if n == place.unit or (moves and free(n))}
-        if not all(before):
-            return None
-        now, then = (self._chosen(self._work(self._fine, c)) for c in (costs, before))
-        if now.assignment() == then.assignment() or _worth(now) > better * _worth(then):
-            return None
-        return self._planned(costs)
+        fine, parts = self._costs(self._fine), old.partition
+        rows = [self._summed(r, self._fine, fine) for r in parts.regions]
+        may = lambda n: self.units[n].exact or self.options.redo == "any"
+        now = [
+            {n: c for n, c in row.items() if n == p.unit or (may(p.unit) and may(n))}
+            for p, row in zip(old.places, rows, strict=True)
+        ]
+        then = [{p.unit: row.get(p.unit, p.on[p.unit].cost)} for p, row in zip(old.places, rows, strict=True)]
+        known = [{n: c for n, c in row.items() if c is not None} for row in then]
+        if not all(known):
+            return old
+        work = work_of(parts, known, self.units)
+        found, kept = self._chosen(work_of(parts, now, self.units)), self._chosen(work)
+        if found.assignment() == kept.assignment() or _worth(found) > better * _worth(kept):
+            return replace(old, work=work, schedule=kept)
+        return self._planned(parts, now)
 
-    def refreshed(self, old: Plan) -> Plan:
-        """The same places, with the times that are known now."""
-        for p in old.places:
-            ready = p.on[p.unit]
-            if self.history.count(form(p.region.program), ready.unit.key) >= ENOUGH:
-                ready.cost = self._cost(p.region, ready, alone=True)
-        alone = [{p.unit: c} for p in old.places if (c := p.cost) is not None]
-        work = self._work(old.partition, alone)
-        return replace(old, work=work, schedule=self._chosen(work))
+    def _planned(self, parts: Partition, costs: Sequence[Mapping[str, Estimate]]) -> Plan:
+        """Units for regions, and neighbours on one unit put together."""
+        units = self._chosen(work_of(parts, costs, self.units)).assignment()
+        whole, units = self._together(parts, units)
+        rows = [self._summed(r, parts, costs) for r in whole.regions]
+        alone = [{unit: row[unit]} for row, unit in zip(rows, units, strict=True)]
+        work = work_of(whole, alone, self.units)
+        places = tuple(self._place(r, u) for r, u in zip(whole.regions, units, strict=True))
+        return Plan(
+            self.program.name or "function", whole, places, tuple(self.units.values()), self.missing, work,
+            self._chosen(work), tuple(self.notes),
+        )  # fmt: skip
 
-    def _inside(self, old: Plan, costs: Sequence[Mapping[str, Estimate]]) -> list[tuple[Place, list[int]]]:
-        """For each place of a plan, the fine regions that lie in it."""
-        rows: list[tuple[Place, list[int]]] = []
-        for p in old.places:
-            numbers = {self._fine.owner[i] for i in p.region.equations}
-            rows.append((p, [r for r in sorted(numbers) if p.unit in costs[r]]))
-        return rows
-
-    def _planned(self, costs: Sequence[Mapping[str, Estimate]]) -> Plan:
-        units = self._chosen(self._work(self._fine, costs)).assignment()
-        parts, units = self._together(self._fine, units)
-        fine = [dict(row) for row in costs]
-        rows = [self._summed(r, fine) for r in parts.regions]
-        alone = [{u: c for u, c in row.items() if u == unit} for row, unit in zip(rows, units, strict=True)]
-        work = self._work(parts, alone)
-        places = tuple(self._place(r, u) for r, u in zip(parts.regions, units, strict=True))
-        name = self.program.name or "function"
-        schedule = self._chosen(work)
-        return Plan(name, parts, places, tuple(self.units.values()), self.missing, work, schedule, tuple(self.notes))
-
-    def _summed(self, r: Region, fine: Sequence[Mapping[str, Estimate]]) -> dict[str, Estimate]:
-        """What a region takes: what was measured of it, else its parts together."""
-        numbers = sorted({self._fine.owner[i] for i in r.equations})
+    def _summed(self, r: Region, parts: Partition, costs: Sequence[Mapping[str, Estimate]]) -> dict[str, Estimate]:
+        """What a region takes: what was measured of it, else the regions of ``parts`` that it consists of together."""
+        numbers = sorted({parts.owner[i] for i in r.equations})
         row: dict[str, Estimate] = {}
         for name in self._names(r):
             ready = self._ready(r, name)
-            parts = [c for n in numbers if (c := fine[n].get(name)) is not None]
-            if len(parts) < len(numbers):
+            found = [c for n in numbers if (c := costs[n].get(name)) is not None]
+            if len(found) < len(numbers):
                 continue
-            if len(parts) == 1:
-                ready.cost = parts[0]
+            if len(found) == 1:
+                ready.cost = found[0]
             elif self.history.count(form(r.program), ready.unit.key) >= ENOUGH:
                 ready.cost = self._cost(r, ready, alone=True)
             else:
-                worst = min(parts, key=lambda c: ("model", "vendor-estimate", "measured").index(c.basis))
-                joules = [c.joules for c in parts if c.joules is not None]
-                total = sum(joules) if len(joules) == len(parts) else None
-                ready.cost = Estimate(sum(c.seconds for c in parts), worst.basis, "the sum of its parts", total)
+                worst = min(found, key=lambda c: ("model", "vendor-estimate", "measured").index(c.basis))
+                joules = [c.joules for c in found if c.joules is not None]
+                total = sum(joules) if len(joules) == len(found) else None
+                ready.cost = Estimate(sum(c.seconds for c in found), worst.basis, "the sum of its parts", total)
             row[name] = ready.cost
         return row
 
@@ -348,9 +321,6 @@ class Planner:
             found = Estimate(found.seconds, found.basis, found.says, watts * found.seconds)
         return found
 
-    def _work(self, parts: Partition, costs: Sequence[Mapping[str, Estimate]]) -> Work:
-        return work_of(parts, costs, self.units)
-
     def _chosen(self, work: Work) -> Schedule:
         return choose(work, self.options.objective, deadline=self.options.deadline)
 
@@ -358,26 +328,23 @@ class Planner:
 
     def _together(self, parts: Partition, units: Sequence[str]) -> tuple[Partition, tuple[str, ...]]:
         """Regions with neighbours of the same unit merged where nothing comes to wait for more than it did."""
-        groups = list(range(len(parts.regions)))
-        merged = coalesced(parts, units, {n: u.lanes for n, u in self.units.items()})
-        while merged != groups:
-            found = cut(self.program, [merged[r] for r in parts.owner])
+        several = {n for n, u in self.units.items() if u.lanes > 1}
+        merged = joined(self.program, parts.owner, [units[r] for r in parts.owner], several)
+        while True:
+            found = cut(self.program, merged)
             names = tuple(units[parts.owner[r.equations[0]]] for r in found.regions)
+            # What cannot be built as one stays in pieces.
             refused: set[int] = set()
             for r, name in zip(found.regions, names, strict=True):
-                try:
-                    ready = self._ready(r, name)
-                    guarded(ready.unit, ready.step)
-                except RegionRefused:
-                    refused.update(parts.owner[i] for i in r.equations)
+                if len({parts.owner[i] for i in r.equations}) > 1:
+                    try:
+                        ready = self._ready(r, name)
+                        guarded(ready.unit, ready.step)
+                    except RegionRefused:
+                        refused.update(r.equations)
             if not refused:
                 return found, names
-            # What cannot be built as one stays in pieces.
-            fresh = max(merged) + 1
-            merged = [fresh + g if g in refused else m for g, m in zip(groups, merged, strict=True)]
-            if all(g in refused for g in groups):
-                break
-        return parts, tuple(units)
+            merged = [-1 - parts.owner[i] if i in refused else g for i, g in enumerate(merged)]
 
     def _place(self, r: Region, unit: str) -> Place:
         names = self._names(r)
@@ -423,56 +390,6 @@ def pinned(scope: str, op: str, pins: Mapping[str, str]) -> str | None:
         if inside or key == op:
             return unit
     return None
-
-
-def coalesced(parts: Partition, units: Sequence[str], lanes: Mapping[str, int]) -> list[int]:
-    """A group per region: neighbours on one unit together.
-
-    A region and one that reads it, if all that read the first and all that the second reads are on that unit too, so
-    that nobody else waits; where a unit runs several at once, only chains.
-    """
-    after: dict[int, set[int]] = {r.number: set() for r in parts.regions}
-    before: dict[int, set[int]] = {r.number: set(r.after) for r in parts.regions}
-    for r in parts.regions:
-        for b in r.after:
-            after[b].add(r.number)
-    owner = list(range(len(parts.regions)))
-    unit = dict(enumerate(units))
-
-    def free(a: int, b: int) -> bool:
-        if unit[a] != unit[b]:
-            return False
-        if lanes.get(unit[a], 1) > 1:
-            return after[a] == {b} and before[b] == {a}
-        return all(unit[g] == unit[a] for g in after[a]) and all(unit[g] == unit[a] for g in before[b])
-
-    def circle(a: int, b: int) -> bool:
-        ahead, seen = [g for g in after[a] if g != b], set[int]()
-        while ahead:
-            g = ahead.pop()
-            if g == b:
-                return True
-            if g not in seen:
-                seen.add(g)
-                ahead += after[g]
-        return False
-
-    changed = True
-    while changed:
-        changed = False
-        for a in sorted(after):
-            for b in sorted(after.get(a, ())):
-                if free(a, b) and not circle(a, b):
-                    for there, back in ((after, before), (before, after)):
-                        for g in there.pop(b):
-                            back[g].discard(b)
-                            if g != a:
-                                there[a].add(g)
-                                back[g].add(a)
-                    owner = [a if o == b else o for o in owner]
-                    changed = True
-                    break
-    return owner
 
 
 def work_of(parts: Partition, costs: Sequence[Mapping[str, Estimate]], units: Mapping[str, Unit]) -> Work:

@@ -7,7 +7,7 @@ unit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, final
 
 from nxjax.errors import ParameterError
@@ -62,6 +62,29 @@ def grouped(
     return groups.numbers()
 
 
+def joined(program: Program, groups: Sequence[int], units: Sequence[str], several: Collection[str] = ()) -> list[int]:
+    """Groups with neighbours on one unit merged where nobody waits for more than before.
+
+    A group and one that reads it, if all that read the first and all that the second reads are on that unit too; where
+    a unit runs ``several`` at once, only chains.
+
+    Args:
+        groups, units: of each equation; all of a group are on one unit.
+
+    >>> import nxjax as nx
+    >>> p = nx.make_jaxpr(lambda x: nx.cos(nx.sin(x)))(1.0)
+    >>> joined(p, [0, 1], ["cpu", "cpu"]), joined(p, [0, 1], ["cpu", "npu"])
+    ([0, 0], [0, 1])
+    """
+    found = _Groups(program, [frozenset((u,)) for u in units], [0.0] * len(units))
+    first: dict[int, int] = {}
+    for i, g in enumerate(groups):
+        if first.setdefault(g, i) != i:
+            found.merge(first[g], i)
+    found.join(several)
+    return found.numbers()
+
+
 @final
 class _Groups:
     """Groups in the making: a graph whose nodes are groups, kept free of cycles."""
@@ -87,7 +110,7 @@ class _Groups:
             i = self.parent[i]
         return i
 
-    def _merge(self, a: int, b: int) -> None:
+    def merge(self, a: int, b: int) -> None:
         """``b`` into ``a``."""
         self.parent[b] = a
         self.units[a] &= self.units[b]
@@ -125,7 +148,7 @@ class _Groups:
                 (b,) = self.after[g]
                 if self.before[b] != {g} or self.units[b] != self.units[g]:
                     break
-                self._merge(g, b)
+                self.merge(g, b)
 
     def absorb(self, light: float) -> None:
         """Light groups into neighbours that run where they do.
@@ -147,9 +170,29 @@ class _Groups:
         for other, a, b, alone in ways:
             free = alone or self.seconds[other] + self.seconds[g] < light
             if free and self._costs_nothing(other, g) and not self._cyclic(a, b):
-                self._merge(other, g)
+                self.merge(other, g)
                 return True
         return False
+
+    def join(self, several: Collection[str]) -> None:
+        """Neighbours of the same units, as `joined` says."""
+        changed = True
+        while changed:
+            changed = False
+            for a in sorted(self.after):
+                for b in sorted(self.after.get(a, ())):
+                    if self._free(a, b, several) and not self._cyclic(a, b):
+                        self.merge(a, b)
+                        changed = True
+                        break
+
+    def _free(self, a: int, b: int, several: Collection[str]) -> bool:
+        """Whether nobody comes to wait for ``b`` who waits for ``a``, and ``b`` for nobody but those that it does."""
+        if self.units[a] != self.units[b]:
+            return False
+        if not self.units[a].isdisjoint(several):
+            return self.after[a] == {b} and self.before[b] == {a}
+        return all(self.units[g] == self.units[a] for g in self.after[a] | self.before[b])
 
     def shrink(self, most: int) -> None:
         """The lightest neighbours first, until there are few enough."""
@@ -157,7 +200,7 @@ class _Groups:
             pairs = ((self.seconds[a] + self.seconds[b], a, b) for a, row in self.after.items() for b in row)
             for _, a, b in sorted(pairs):
                 if self.units[a] & self.units[b] and self._costs_nothing(a, b) and not self._cyclic(a, b):
-                    self._merge(a, b)
+                    self.merge(a, b)
                     break
             else:
                 return

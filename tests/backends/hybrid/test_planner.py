@@ -15,10 +15,11 @@ from nxjax.backends.hybrid import planner
 from nxjax.backends.hybrid.binding import settled, weight_inputs
 from nxjax.backends.hybrid.history import History, form, machine
 from nxjax.backends.hybrid.measuring import measurable
-from nxjax.backends.hybrid.planner import Planner, PlanOptions, coalesced, compute
+from nxjax.backends.hybrid.planner import Planner, PlanOptions, compute
 from nxjax.backends.hybrid.units import BackendUnit, resolve
 from nxjax.config import config
 from nxjax.hybrid import Estimate, Hybrid, Link, plan
+from nxjax.lower.partition.grouping import joined
 from nxjax.lower.partition.regions import cut
 from nxjax.lower.placement import YES
 from nxjax.testing import random_program
@@ -87,28 +88,24 @@ def test_neighbours_on_one_unit_become_one_region_and_nobody_waits_longer():
         return jnp.cos(y), jnp.exp(y)
 
     program = inlined(nx.make_jaxpr(f)(ones(4)))
-    parts = cut(program, range(3))
-    assert coalesced(parts, ("cpu", "cpu", "cpu"), {}) == [0, 0, 0]
+    assert joined(program, range(3), ("cpu", "cpu", "cpu")) == [0, 0, 0]
     # cos on the chip would wait for exp, if exp came into the region that it needs.
-    assert coalesced(parts, ("cpu", "chip", "cpu"), {}) == [0, 1, 2]
+    assert joined(program, range(3), ("cpu", "chip", "cpu")) == [0, 1, 2]
     # Lanes that run side by side keep their branches; chains are chains.
-    assert coalesced(parts, ("cpu", "cpu", "cpu"), {"cpu": 2}) == [0, 1, 2]
-    chain = cut(inlined(nx.make_jaxpr(lambda x: jnp.cos(jnp.sin(x)))(1.0)), range(2))
-    assert coalesced(chain, ("cpu", "cpu"), {"cpu": 2}) == [0, 0]
+    assert joined(program, range(3), ("cpu", "cpu", "cpu"), {"cpu"}) == [0, 1, 2]
+    chain = inlined(nx.make_jaxpr(lambda x: jnp.cos(jnp.sin(x)))(1.0))
+    assert joined(chain, range(2), ("cpu", "cpu"), {"cpu"}) == [0, 0]
 
 
-def test_random_assignments_coalesce_without_cycles():
+def test_random_assignments_are_joined_without_cycles():
     rng = np.random.default_rng(0)
     for _ in range(20):
         made = random_program(rng, 14)
         program = inlined(nx.make_jaxpr(made)(*made.args))
-        parts = cut(program, range(len(program.equations)))
-        units = [("cpu", "chip")[rng.integers(2)] for _ in parts.regions]
-        merged = coalesced(parts, units, {})
-        groups = [merged[r] for r in parts.owner]
-        again = cut(program, groups)
+        units = [("cpu", "chip")[rng.integers(2)] for _ in program.equations]
+        again = cut(program, joined(program, range(len(units)), units))
         for r in again.regions:
-            assert len({units[parts.owner[i]] for i in r.equations}) == 1
+            assert len({units[i] for i in r.equations}) == 1
         args = [wrap(a) for a in made.args]
         assert again.run(args)[0].numpy().tobytes() == program(*args)[0].numpy().tobytes()
 
