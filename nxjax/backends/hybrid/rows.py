@@ -105,83 +105,76 @@ def summary(schedule: Schedule, measured: Sequence[Measured] = ()) -> str:
     return f"{schedule.objective}: {'; '.join(parts)} ({found})"
 
 
-def inputs_shown(work: Work, schedule: Schedule, items: int | None) -> tuple[Schedule, int]:
-    """As many inputs of a stream as show how it flows, or as are asked for; and how many those are."""
+Panel = tuple[str, list[LaneRow]]  # rows on one axis of time: "estimated", "measured" or, if empty, whatever there is
+
+
+def panels(work: Work, schedule: Schedule, measured: Sequence[Measured], items: int | None) -> tuple[list[Panel], int]:
+    """The rows to show, and of how many inputs of a stream: as many as show how it flows, or as are asked for."""
     if items is None:
         streams = schedule.objective == "throughput" and schedule.inflight > 1
         room = max(1, _MOST_BARS // max(1, len(schedule.slots)))
         items = min(schedule.inflight + 2, MOST_ITEMS, room) if streams else 1
-    return (schedule if items == 1 else schedule.unrolled(work, items)), items
+    estimated = _estimated(work, schedule if items == 1 else schedule.unrolled(work, items))
+    ran = _measured(work, measured)
+    one, other = (max((r.span for r in rows), default=0.0) for rows in (estimated, ran))
+    if one and other and not 1 / _APART <= one / other <= _APART:
+        return [("estimated", estimated), ("measured", ran)], items
+    # What was measured under what was estimated of the same lane, links last.
+    left = {r.name: r for r in ran}
+    together: list[LaneRow] = []
+    for row in (r for r in estimated if r.unit):
+        together += [row, *([left.pop(row.name)] if row.name in left else [])]
+    return [("", [*together, *left.values(), *(r for r in estimated if not r.unit)])], items
 
 
-def schedule_rows(work: Work, schedule: Schedule) -> list[LaneRow]:
+def _estimated(work: Work, schedule: Schedule) -> list[LaneRow]:
     lanes: dict[tuple[str, int], LaneRow] = {}
     for s in schedule.slots:
-        name = work.tasks[s.task].name
-        energy = work.tasks[s.task].joules.get(s.unit)
-        tip = f"{name} on {s.unit}: {duration(s.finish - s.start)} estimated, from {duration(s.start)} on"
-        tip += f", {energy:.3g} J" if energy is not None else ""
-        row = lanes.setdefault((s.unit, s.lane), LaneRow(_lane(work, s.unit, s.lane), s.unit))
-        row.bars.append(Bar(s.start, s.finish, s.task, name, tip, "task", s.item))
-    links: dict[str, LaneRow] = {}
+        task = work.tasks[s.task]
+        tip = f"{task.name} on {s.unit}: {duration(s.finish - s.start)} estimated, from {duration(s.start)} on"
+        tip += f", {task.joules[s.unit]:.3g} J" if s.unit in task.joules else ""
+        bar = Bar(s.start, s.finish, s.task, task.name, tip, "task", s.item)
+        _row(lanes, work, s.unit, s.lane, False).bars.append(bar)
+    # Links in the order of the units behind them.
+    links = {link: LaneRow(f"{link} link", "") for link in (work.link_of(work.memory_of(u)) for u in work.units)}
     for t in schedule.transfers:
         if t.finish == t.start:
             continue  # takes no time, so there is nothing to see
-        device = t.to_unit if t.from_unit == HOST else t.from_unit
-        link = work.link_of(device)
         what = f"argument {t.value}" if t.source == CALLER else f"{work.tasks[t.source].name} (value {t.value})"
         tip = f"{what}, {_size(t.nbytes)} from {t.from_unit} to {t.to_unit}: {duration(t.finish - t.start)} estimated"
         name = f"{UP if t.to_unit == HOST else DOWN} {_size(t.nbytes)}"
-        row = links.setdefault(link, LaneRow(f"{link} link", ""))
+        row = links[work.link_of(t.to_unit if t.from_unit == HOST else t.from_unit)]
         row.bars.append(Bar(t.start, t.finish, max(t.source, 0), name, tip, "transfer", t.item))
-    memories = [work.memory_of(u) for u in work.units]
-    # Links in the order of the units behind them.
-    order = dict.fromkeys(work.link_of(m) for m in memories)
-    ordered = sorted(lanes, key=lambda key: _place(work, *key))
-    return [*(lanes[key] for key in ordered), *(links[link] for link in order if link in links)]
+    return [*_sorted(lanes, work), *(row for row in links.values() if row.bars)]
 
 
-def measured_rows(work: Work, measured: Sequence[Measured]) -> list[LaneRow]:
-    """Rows of what was measured, from the first start on."""
+def _measured(work: Work, measured: Sequence[Measured]) -> list[LaneRow]:
+    """From the first start on."""
     lanes: dict[tuple[str, int], LaneRow] = {}
     zero = min((m.start for m in measured), default=0.0)
     for m in measured:
         outcome, item = str(getattr(m, "outcome", "done")), int(getattr(m, "item", 0))
         start, moved, finish = m.start - zero, float(getattr(m, "moved", m.start)) - zero, m.finish - zero
-        name = work.tasks[m.job].name if m.job < len(work.tasks) else str(m.job)
-        row = lanes.setdefault((m.unit, m.lane), LaneRow(_lane(work, m.unit, m.lane), m.unit, measured=True))
+        task = work.tasks[m.job] if m.job < len(work.tasks) else None
+        name = task.name if task is not None else str(m.job)
+        bars = _row(lanes, work, m.unit, m.lane, True).bars
         if moved > start:
             tip = f"inputs of {name} to {m.unit}: {duration(moved - start)} measured"
-            row.bars.append(Bar(start, moved, m.job, "", tip, "moved", item))
+            bars.append(Bar(start, moved, m.job, "", tip, "moved", item))
         kind: Kind = "ran" if outcome == "done" else "checked" if outcome == "checked" else "wrong"
         tip = f"{name} on {m.unit}: {duration(finish - moved)} measured, from {duration(moved)} on"
-        expected = work.tasks[m.job].seconds.get(m.unit) if m.job < len(work.tasks) else None
-        tip += f", {duration(expected)} estimated" if expected is not None else ""
+        if task is not None and m.unit in task.seconds:
+            tip += f", {duration(task.seconds[m.unit])} estimated"
         tip += "" if outcome == "done" else f" ({outcome})"
-        row.bars.append(Bar(moved, finish, m.job, name if kind == "ran" else f"{name}: {outcome}", tip, kind, item))
-    return [lanes[key] for key in sorted(lanes, key=lambda key: _place(work, *key))]
+        bars.append(Bar(moved, finish, m.job, name if kind == "ran" else f"{name}: {outcome}", tip, kind, item))
+    return _sorted(lanes, work)
 
 
-def _lane(work: Work, unit: str, lane: int) -> str:
-    return unit if work.lanes_of(unit) == 1 and lane == 0 else f"{unit} {lane}"
+def _row(lanes: dict[tuple[str, int], LaneRow], work: Work, unit: str, lane: int, measured: bool) -> LaneRow:
+    name = unit if work.lanes_of(unit) == 1 and lane == 0 else f"{unit} {lane}"
+    return lanes.setdefault((unit, lane), LaneRow(name, unit, measured))
 
 
-def _place(work: Work, unit: str, lane: int) -> tuple[int, str, int]:
-    return (work.units.index(unit) if unit in work.units else len(work.units)), unit, lane
-
-
-def interleaved(estimated: Sequence[LaneRow], ran: Sequence[LaneRow]) -> list[LaneRow]:
-    """Rows of one picture: what was measured under what was estimated of the same lane, links last."""
-    found: list[LaneRow] = []
-    left = {r.name: r for r in ran}
-    lanes = [r for r in estimated if r.unit]
-    for row in lanes:
-        found.append(row)
-        if row.name in left:
-            found.append(left.pop(row.name))
-    return [*found, *left.values(), *(r for r in estimated if not r.unit)]
-
-
-def differ(estimated: Sequence[LaneRow], ran: Sequence[LaneRow]) -> bool:
-    one, other = max((r.span for r in estimated), default=0.0), max((r.span for r in ran), default=0.0)
-    return bool(one and other) and not 1 / _APART <= one / other <= _APART
+def _sorted(lanes: dict[tuple[str, int], LaneRow], work: Work) -> list[LaneRow]:
+    place = {unit: k for k, unit in enumerate(work.units)}
+    return [lanes[key] for key in sorted(lanes, key=lambda key: (place.get(key[0], len(place)), key))]

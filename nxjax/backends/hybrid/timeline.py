@@ -6,8 +6,8 @@ Draws; decides and measures nothing. SVG without scripts, files or ids, in the c
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, final
 
 from nxjax.backends.hybrid.rows import (
     DOWN,
@@ -17,12 +17,9 @@ from nxjax.backends.hybrid.rows import (
     Kind,
     LaneRow,
     Measured,
-    differ,
+    Panel,
     duration,
-    inputs_shown,
-    interleaved,
-    measured_rows,
-    schedule_rows,
+    panels,
     summary,
     time_scale,
 )
@@ -70,21 +67,16 @@ def text(
       cpu      |............1111|
       npu link |>>........<<....|
     """
-    shown, count = inputs_shown(work, schedule, items)
+    shown, count = panels(work, schedule, measured, items)
     lines = [summary(schedule, measured), *_table(work, schedule, measured)]
     lines += [f"note: {note}" for note in schedule.notes]
-    estimated, ran = schedule_rows(work, shown), measured_rows(work, measured)
-    panels: list[tuple[str, list[LaneRow]]] = [("estimate", estimated)]
-    if ran and not differ(estimated, ran):
-        panels = [("estimate (=) and measured (~)", interleaved(estimated, ran))]
-    elif ran:
-        panels.append(("measured", ran))
-    for title, rows in panels:
+    for title, rows in shown:
         span = max((r.span for r in rows), default=0.0)
-        what = f", {count} inputs" if count > 1 and title != "measured" else ""
-        lines.append(f"{title}: 0 to {duration(span)}{what}")
-        wide = max((len(r.name) for r in rows), default=0)
         mixed = any(r.measured for r in rows) and not all(r.measured for r in rows)
+        said = "measured" if title == "measured" else "estimate (=) and measured (~)" if mixed else "estimate"
+        what = f", {count} inputs" if count > 1 and title != "measured" else ""
+        lines.append(f"{said}: 0 to {duration(span)}{what}")
+        wide = max((len(r.name) for r in rows), default=0)
         for r in rows:
             mark = "" if not mixed else "~" if r.measured else "=" if r.unit else " "
             lines.append(f"  {r.name:<{wide}} {mark}|{_characters(r, span, width, count > 1)}|")
@@ -151,6 +143,14 @@ _STYLE: Final = (
 )
 # A file of its own has no page to take its colours from.
 _ALONE: Final = "<style>.nxt{color:#1f2328}@media (prefers-color-scheme:dark){.nxt{color:#e6edf3}}</style>"
+_SAID: Final[tuple[tuple[Kind, str], ...]] = (
+    ("task", "estimate"),
+    ("ran", "measured"),
+    ("transfer", "transfer"),
+    ("moved", "moving inputs"),
+    ("checked", "checking another unit"),
+    ("wrong", "failed, late or given up"),
+)
 # Fill and its opacity, and how the edge is drawn.
 _LOOKS: Final[Mapping[Kind, tuple[float, str]]] = {
     "task": (0.30, ""),
@@ -183,108 +183,118 @@ def svg(
         items: inputs of a stream to show; as many as show how it flows without it.
         alone: for a file of its own, which no page gives its colours.
     """
-    shown, count = inputs_shown(work, schedule, items)
-    estimated, ran = schedule_rows(work, shown), measured_rows(work, measured)
-    panels: list[tuple[str, list[LaneRow]]] = [("", estimated)]
-    if ran and not differ(estimated, ran):
-        panels = [("", interleaved(estimated, ran))]
-    elif ran:
-        panels = [("estimated", estimated), ("measured", ran)]
-    several = count > 1 or any(b.item for r in ran for b in r.bars)
-    names = [len(r.name) for _, rows in panels for r in rows]
-    left = max(60.0, 7.4 * max(names, default=0) + 22)
-    out: list[str] = []
+    shown, count = panels(work, schedule, measured, items)
+    picture = _Picture(work, schedule, shown, count, float(width))
     head = _fitted(summary(schedule, measured), (width - 16) / 7.4)
-    out.append(f'<text class="h" x="8" y="18">{escape(head)}</text>')
-    y = _TOP
-    for title, rows in panels:
-        y = _panel(out, work, schedule, title, rows, y, left, width, several, count)
-    y = _legend(out, panels, y, left, width, several)
-    size = f'width="{width}" height="{y:.0f}" viewBox="0 0 {width} {y:.0f}" style="max-width:100%;height:auto"'
+    picture.out.append(f'<text class="h" x="8" y="18">{escape(head)}</text>')
+    for title, rows in shown:
+        picture.panel(title, rows)
+    picture.legend()
+    high = f"{picture.y:.0f}"
+    size = f'width="{width}" height="{high}" viewBox="0 0 {width} {high}" style="max-width:100%;height:auto"'
     tip = f"<title>{escape(summary(schedule, measured))}</title>"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="nxt" {size} role="img">{tip}{_ALONE if alone else ""}{_STYLE}'
-        f"{''.join(out)}</svg>"
+        f"{''.join(picture.out)}</svg>"
     )
 
 
-def _panel(
-    out: list[str],
-    work: Work,
-    schedule: Schedule,
-    title: str,
-    rows: Sequence[LaneRow],
-    top: float,
-    left: float,
-    width: float,
-    several: bool,
-    count: int,
-) -> float:
-    """Rows on one time axis; gives where they end."""
-    span = max((r.span for r in rows), default=0.0) or 1.0
-    right = width - 16.0
-    scale = (right - left) / span
-    if title:
-        out.append(f'<text class="l" x="8" y="{top + 12:.1f}">{title}</text>')
-        top += 20
-    places: list[tuple[LaneRow, float, float]] = []
-    y = top
-    for k, r in enumerate(rows):
-        follows = k > 0 and r.measured and rows[k - 1].name == r.name
-        y += 2 if follows else _GAP if k else 0
-        places.append((r, y, _LOW if follows or not r.unit else _TALL))
-        y += places[-1][2]
-    bottom = y + 4
-    for _, at, high in places:
-        out.append(f'<rect class="s" x="{left:.1f}" y="{at:.1f}" width="{right - left:.1f}" height="{high:.1f}"/>')
-    (unit, unit_name), ticks = _ticks(span)
-    for t in ticks:
-        x = left + t * scale
-        out.append(f'<path class="{"g" if t else "z"}" d="M{x:.1f} {top:.1f}V{bottom:.1f}"/>')
-        label = f"{t / unit:.6g}" + (f" {unit_name}" if t == ticks[-1] else "")
-        out.append(f'<text class="a" x="{x:.1f}" y="{bottom + 13:.1f}">{label}</text>')
-    for k in range(1, count if title != "measured" else 0):
-        x = left + k * schedule.interval * scale
-        out.append(f'<path class="i" d="M{x:.1f} {top - 3:.1f}V{bottom:.1f}"/>')
-    for r, at, high in places:
-        name = "measured" if r.measured and high == _LOW else r.name
-        look = "m" if high == _LOW else "u"
-        out.append(f'<text class="{look}" x="{left - 8:.1f}" y="{at + high / 2 + 4:.1f}">{escape(name)}</text>')
-        for b in r.bars:
-            out.append(_bar(b, work, r, left + b.start * scale, at, (b.finish - b.start) * scale, high, several))
-    return bottom + _AXIS
+@final
+class _Picture:
+    """What is drawn, from the top down to ``y``."""
 
+    def __init__(self, work: Work, schedule: Schedule, shown: Sequence[Panel], count: int, width: float) -> None:
+        rows = [r for _, rows in shown for r in rows]
+        self.work, self.schedule, self.count, self.width = work, schedule, count, width
+        self.bars = [b for r in rows for b in r.bars]
+        self.several = count > 1 or any(b.item for b in self.bars)
+        self.left = max(60.0, 7.4 * max((len(r.name) for r in rows), default=0) + 22)
+        self.out: list[str] = []
+        self.y = _TOP
 
-def _bar(b: Bar, work: Work, row: LaneRow, x: float, y: float, w: float, h: float, several: bool) -> str:
-    fill, edge = _LOOKS[b.kind]
-    colour = _colour(b, work, row, several)
-    w = max(w, 0.8)
-    # An edge on a bar of a few pixels would be all there is of it.
-    stroke = f' stroke="{colour}"{edge}' if w > 3 else ""
-    fill = fill if w > 3 else max(fill, 0.7)
-    if b.kind in ("transfer", "moved"):
-        y, h = y + h * 0.15, h * 0.7
-    label = _label(b, w)
-    shown = f'<text class="b" x="{x + 4:.1f}" y="{y + h / 2 + 3.7:.1f}">{escape(label)}</text>' if label else ""
-    tip = b.tip + (f" (input {b.item})" if several else "")
-    return (
-        f'<g><title>{escape(tip)}</title><rect x="{x:.2f}" y="{y:.1f}" width="{w:.2f}" height="{h:.1f}" '
-        f'rx="{min(3.0, w / 3):.1f}" fill="{colour}" fill-opacity="{fill}"{stroke}/>{shown}</g>'
-    )
+    def panel(self, title: str, rows: Sequence[LaneRow]) -> None:
+        """Rows on one axis of time."""
+        span = max((r.span for r in rows), default=0.0) or 1.0
+        left, right, out = self.left, self.width - 16.0, self.out
+        scale = (right - left) / span
+        if title:
+            out.append(f'<text class="l" x="8" y="{self.y + 12:.1f}">{title}</text>')
+            self.y += 20
+        top, drawn = self.y, list[str]()
+        for k, r in enumerate(rows):
+            follows = k > 0 and r.measured and rows[k - 1].name == r.name
+            self.y += 2 if follows else _GAP if k else 0
+            high = _LOW if follows or not r.unit else _TALL
+            out.append(f'<rect class="s" x="{left:.1f}" y="{self.y:.1f}" width="{right - left:.1f}" height="{high}"/>')
+            name, look = ("measured" if r.measured and high == _LOW else r.name), "m" if high == _LOW else "u"
+            at = self.y + high / 2 + 4
+            drawn.append(f'<text class="{look}" x="{left - 8:.1f}" y="{at:.1f}">{escape(name)}</text>')
+            drawn += [self._bar(b, r, left + b.start * scale, (b.finish - b.start) * scale, high) for b in r.bars]
+            self.y += high
+        bottom = self.y + 4
+        (unit, unit_name), ticks = _ticks(span)
+        for t in ticks:
+            x, last = left + t * scale, f" {unit_name}" if t == ticks[-1] else ""
+            out.append(f'<path class="{"g" if t else "z"}" d="M{x:.1f} {top:.1f}V{bottom:.1f}"/>')
+            out.append(f'<text class="a" x="{x:.1f}" y="{bottom + 13:.1f}">{t / unit:.6g}{last}</text>')
+        for k in range(1, self.count if title != "measured" else 0):
+            x = left + k * self.schedule.interval * scale
+            out.append(f'<path class="i" d="M{x:.1f} {top - 3:.1f}V{bottom:.1f}"/>')
+        out += drawn
+        self.y = bottom + _AXIS
 
+    def _bar(self, b: Bar, row: LaneRow, x: float, w: float, h: float) -> str:
+        fill, edge = _LOOKS[b.kind]
+        colour, w, y = self._colour(b, row), max(w, 0.8), self.y
+        # An edge on a bar of a few pixels would be all there is of it.
+        stroke, fill = (f' stroke="{colour}"{edge}', fill) if w > 3 else ("", max(fill, 0.7))
+        if b.kind in ("transfer", "moved"):
+            y, h = y + h * 0.15, h * 0.7
+        label = _label(b, w)
+        said = f'<text class="b" x="{x + 4:.1f}" y="{y + h / 2 + 3.7:.1f}">{escape(label)}</text>' if label else ""
+        tip = b.tip + (f" (input {b.item})" if self.several else "")
+        return (
+            f'<g><title>{escape(tip)}</title><rect x="{x:.2f}" y="{y:.1f}" width="{w:.2f}" height="{h:.1f}" '
+            f'rx="{min(3.0, w / 3):.1f}" fill="{colour}" fill-opacity="{fill}"{stroke}/>{said}</g>'
+        )
 
-def _colour(b: Bar, work: Work, row: LaneRow, several: bool) -> str:
-    if b.kind == "wrong":
-        return _RED
-    if several:
-        return _COLOURS[b.item % len(_COLOURS)]
-    if not row.unit:
-        return _GREY
-    return _unit_colour(work, row.unit)
+    def _colour(self, b: Bar, row: LaneRow) -> str:
+        if b.kind == "wrong":
+            return _RED
+        if not self.several and not row.unit:
+            return _GREY
+        units = self.work.units
+        number = b.item if self.several else units.index(row.unit) if row.unit in units else len(units)
+        return _COLOURS[number % len(_COLOURS)]
 
-
-def _unit_colour(work: Work, unit: str) -> str:
-    return _COLOURS[(work.units.index(unit) if unit in work.units else len(work.units)) % len(_COLOURS)]
+    def legend(self) -> None:
+        """What the colours and looks mean, of those that occur."""
+        kinds = {b.kind for b in self.bars}
+        found = sorted({b.item for b in self.bars}) if self.several else []
+        entries: list[tuple[str, Kind, str]] = []
+        for k in found[:MOST_ITEMS]:
+            entries.append((_COLOURS[k % len(_COLOURS)], "task", f"input {k}"))
+        if len(kinds) > 1 and (kinds - {"task", "transfer"} or not self.several):
+            main = _GREY if self.several else _COLOURS[0]
+            for kind, said in _SAID:
+                if kind in kinds:
+                    entries.append(({"transfer": _GREY, "wrong": _RED}.get(kind, main), kind, said))
+        if "transfer" in kinds:
+            entries.append(("", "transfer", f"{UP} to the host's memory, {DOWN} from it"))
+        x = self.left
+        for colour, kind, what in entries:
+            wide = 22 + _CHARACTER * len(what) + 16
+            if x + wide > self.width and x > self.left:
+                x, self.y = self.left, self.y + 18
+            fill, edge = _LOOKS[kind]
+            if colour:
+                self.out.append(
+                    f'<rect x="{x:.1f}" y="{self.y:.1f}" width="14" height="11" rx="2" fill="{colour}" '
+                    f'fill-opacity="{fill}" stroke="{colour}"{edge}/>'
+                )
+            self.out.append(f'<text class="l" x="{x + (20 if colour else 0):.1f}" y="{self.y + 9.5:.1f}">{what}</text>')
+            x += wide if colour else 0
+        self.y += 22 if entries else 0
 
 
 def _label(b: Bar, w: float) -> str:
@@ -309,48 +319,3 @@ def _ticks(span: float) -> tuple[tuple[float, str], list[float]]:
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * m for m in (1, 2, 5, 10) if power * m >= rough * (1 - 1e-9))
     return scale, [k * step for k in range(int(span / step * (1 + 1e-9)) + 1)]
-
-
-def _legend(
-    out: list[str],
-    panels: Iterable[tuple[str, Sequence[LaneRow]]],
-    y: float,
-    left: float,
-    width: float,
-    several: bool,
-) -> float:
-    """What the colours and looks mean, of those that occur."""
-    bars = [b for _, rows in panels for r in rows for b in r.bars]
-    kinds = {b.kind for b in bars}
-    entries: list[tuple[str, Kind, str]] = []
-    if several:
-        found = sorted({b.item for b in bars})
-        entries = [(_COLOURS[k % len(_COLOURS)], "task", f"input {k}") for k in found[:MOST_ITEMS]]
-    main = _GREY if several else _COLOURS[0]
-    said: list[tuple[str, Kind, str]] = [
-        (main, "task", "estimate"),
-        (main, "ran", "measured"),
-        (_GREY, "transfer", "transfer"),
-        (main, "moved", "moving inputs"),
-        (main, "checked", "checking another unit"),
-        (_RED, "wrong", "failed, late or given up"),
-    ]
-    if kinds - {"task", "transfer"} or not several:
-        entries += [entry for entry in said if entry[1] in kinds and len(kinds) > 1]
-    if "transfer" in kinds:
-        entries.append(("", "transfer", f"{UP} to the host's memory, {DOWN} from it"))
-    x = left
-    for colour, kind, what in entries:
-        wide = 22 + _CHARACTER * len(what) + 16
-        if x + wide > width and x > left:
-            x, y = left, y + 18
-        fill, edge = _LOOKS[kind]
-        if not colour:
-            out.append(f'<text class="l" x="{x:.1f}" y="{y + 9.5:.1f}">{what}</text>')
-            continue
-        out.append(
-            f'<rect x="{x:.1f}" y="{y:.1f}" width="14" height="11" rx="2" fill="{colour}" fill-opacity="{fill}" '
-            f'stroke="{colour}"{edge}/><text class="l" x="{x + 20:.1f}" y="{y + 9.5:.1f}">{what}</text>'
-        )
-        x += wide
-    return y + (22 if entries else 0)
