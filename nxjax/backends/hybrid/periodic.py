@@ -79,7 +79,7 @@ def _turns(problem: Problem, units: Sequence[int], interval: float, packed: bool
                 there[v][b] = start + seconds
                 placed.makespan = max(placed.makespan, start + seconds)
 
-    for i in p.order(p.ranks(units)):
+    for i in p.order:
         goal = p.memory[units[i]]
         for v in sorted(p.needs[i], key=lambda v: min(there[v])):
             if there[v][goal] == inf:

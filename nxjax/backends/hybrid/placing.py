@@ -1,8 +1,8 @@
 """Tasks that have units, put on lanes and links one after the other: the arithmetic that the algorithms share.
 
-`Problem` is a `Work` in index form. `place` is serial schedule generation with insertion: in a given order, each task
+`Problem` is a `Work` in index form. `place` is serial schedule generation with insertion: by falling rank, each task
 first has the values that it lacks moved to it, each in the first gap of its link that is long enough, and then takes
-the first gap of a lane of its unit. Chooses no unit and no order.
+the first gap of a lane of its unit. Chooses no unit.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf, isinf
 from typing import Final, final
 
@@ -122,34 +123,17 @@ class Problem:
         """Joules of one input; infinite where a task's is unknown."""
         return sum(self.watt[i][u] for i, u in enumerate(units)) + sum(map(self.joules, self.moves(units)))
 
-    def ranks(self, units: Sequence[int] | None = None) -> list[float]:
-        """Seconds from each task's start to the end of all, at best: upward ranks (Topcuoglu et al. 2002).
-
-        Of tasks on given units; without units, of the mean over all of them, as a task without a unit has none.
-        """
+    @cached_property
+    def ranks(self) -> list[float]:
+        """Seconds from each task's start to the end of all, at best: upward ranks (Topcuoglu et al. 2002)."""
+        mean = lambda row: sum(row) / len(row)
         ranks = [0.0] * self.count
         for i in reversed(range(self.count)):
-            most = 0.0
+            after = [0.0]
             for v in self.makes[i]:
-                if units is not None:
-                    home = self.memory[units[i]]
-                    up, down = self.up[v][home], self.down[v]
-                    if self.wanted[v] and up > most:
-                        most = up
-                    for j in self.readers[v]:
-                        goal = self.memory[units[j]]
-                        after = ranks[j] + (0.0 if goal == home else up + down[goal])
-                        if after > most:
-                            most = after
-                else:
-                    up = sum(self.up[v][self.memory[u]] for u in self.able[i]) / len(self.able[i])
-                    most = max(most, up if self.wanted[v] else 0.0)
-                    for j in self.readers[v]:
-                        most = max(most, ranks[j] + self._mean(v, i, j))
-            if units is not None:
-                ranks[i] = self.cost[i][units[i]] + most
-            else:
-                ranks[i] = sum(self.cost[i][u] for u in self.able[i]) / len(self.able[i]) + most
+                after += [ranks[j] + self._mean(v, i, j) for j in self.readers[v]]
+                after += [mean([self.up[v][self.memory[u]] for u in self.able[i]])] if self.wanted[v] else []
+            ranks[i] = mean([self.cost[i][u] for u in self.able[i]]) + max(after)
         return ranks
 
     def _mean(self, v: int, i: int, j: int) -> float:
@@ -158,10 +142,11 @@ class Problem:
         ways = [self.up[v][a] + self.down[v][b] for a in homes for b in goals if a != b]
         return sum(ways) / len(ways) if ways else 0.0
 
-    def order(self, ranks: Sequence[float]) -> list[int]:
+    @cached_property
+    def order(self) -> list[int]:
         """Tasks by falling rank, each after those that it needs."""
         # Ranks fall along every edge but where times are zero; there, the given order decides, which is topological.
-        return sorted(range(self.count), key=lambda i: (-ranks[i], i))
+        return sorted(range(self.count), key=lambda i: (-self.ranks[i], i))
 
 
 @final
@@ -319,10 +304,10 @@ class Board:
         return self.placed
 
 
-def place(problem: Problem, units: Sequence[int], order: Iterable[int] | None = None) -> Assignment:
-    """Tasks on their units, in an order in which each comes after those that it needs; by falling rank without one."""
+def place(problem: Problem, units: Sequence[int]) -> Assignment:
+    """Tasks on their units, by falling rank."""
     board = Board(problem)
-    for i in problem.order(problem.ranks(units)) if order is None else order:
+    for i in problem.order:
         board.put(i, units[i])
     return board.finish()
 

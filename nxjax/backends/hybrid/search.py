@@ -9,7 +9,7 @@ chance: the same work gives the same answer on every machine.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from itertools import product
 from typing import Final, TypeVar
 
 from nxjax.backends.hybrid.placing import Assignment, Board, Problem, finished, place
@@ -18,8 +18,7 @@ from nxjax.backends.hybrid.work import Work
 
 Score = TypeVar("Score", float, tuple[float, ...])
 EFFORT: Final = 40_000  # tasks placed, over all tries
-_EVERY_PAIR: Final = 16  # tasks up to which any two may move together, neighbours or not
-_EVERY_RUN: Final = 40
+_EVERY_RUN: Final = 40  # tasks up to which any that stand behind one another may move together
 
 
 def heft(work: Work, *, effort: int = EFFORT) -> Schedule:
@@ -64,7 +63,7 @@ def best(problem: Problem, effort: int = EFFORT) -> Assignment:
 def ranked_placing(problem: Problem) -> Assignment:
     """HEFT as it was published."""
     board = Board(problem)
-    for i in problem.order(problem.ranks()):
+    for i in problem.order:
         # When it ends, and the caller has those of its results that he wants.
         ends = lambda u, i=i: (
             board.ends(i, u)[0] + sum(problem.up[v][problem.memory[u]] for v in problem.makes[i] if problem.wanted[v])
@@ -112,36 +111,19 @@ def improved(
 
 
 def _changes(problem: Problem, units: list[int]) -> Iterator[tuple[tuple[int, int], ...]]:
-    """Changes to try: tasks with their new units."""
+    """Changes to try: tasks with their new units. One task; two of which one needs the other; a run of some."""
     count = problem.count
     for i in range(count):
         for u in problem.able[i]:
             if u != units[i]:
                 yield ((i, u),)
-    for i, j in _pairs(problem):
-        for a in problem.able[i]:
-            for b in problem.able[j]:
-                if a != units[i] and b != units[j]:
-                    yield ((i, a), (j, b))
+    near = {(problem.source[v], i) for i, values in enumerate(problem.needs) for v in values if problem.source[v] >= 0}
+    for i, j in sorted(near):
+        for a, b in product(problem.able[i], problem.able[j]):
+            if a != units[i] and b != units[j]:
+                yield ((i, a), (j, b))
     if count <= _EVERY_RUN:
-        for i in range(count):
-            for j in range(i + 2, count):
-                for u in problem.units:
-                    run = tuple((k, u) for k in range(i, j + 1) if u in problem.able[k])
-                    if sum(units[k] != u for k, _ in run) > 2:
-                        yield run
-
-
-def _pairs(problem: Problem) -> list[tuple[int, int]]:
-    """Tasks that may move together: one needs the other, or both need one value; in small works any two."""
-    if problem.count <= _EVERY_PAIR:
-        return [(i, j) for i in range(problem.count) for j in range(i + 1, problem.count)]
-    found: dict[tuple[int, int], None] = {}
-    for v, readers in enumerate(problem.readers):
-        near = readers if problem.source[v] < 0 else [problem.source[v], *readers]
-        # Of a value that everybody reads, only neighbours in the given order.
-        for a, b in pairwise(near):
-            found[a, b] = None
-        if problem.source[v] >= 0:
-            found.update(dict.fromkeys((problem.source[v], j) for j in readers))
-    return list(found)
+        for i, j, u in product(range(count), range(count), problem.units):
+            run = tuple((k, u) for k in range(i, j + 1) if u in problem.able[k] and u != units[k])
+            if len(run) > 1:
+                yield run

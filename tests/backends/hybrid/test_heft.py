@@ -31,7 +31,7 @@ def test_ranks_are_those_that_were_published():
     )
     # Half of each way to the host and half from there.
     work = Work(tasks, ("a", "b", "c"), lambda a, b, nbytes: nbytes / 2)
-    assert Problem(work).ranks() == pytest.approx(RANKS, abs=1e-3)
+    assert Problem(work).ranks == pytest.approx(RANKS, abs=1e-3)
     found = heft(work)
     found.check(work)
     # 80 is HEFT's with links that carry everything at once; one alone takes 127 at least.
