@@ -20,16 +20,16 @@ from nxjax.backends.hybrid.binding import weight_inputs
 from nxjax.backends.hybrid.engine import Engine
 from nxjax.backends.hybrid.history import History, form
 from nxjax.backends.hybrid.jobs import CALLER, Graph, Job
-from nxjax.backends.hybrid.measuring import examples, guarded, measurable
 from nxjax.backends.hybrid.plan import Place, Plan
 from nxjax.backends.hybrid.planner import Planner, PlanOptions
 from nxjax.backends.hybrid.run import GraphRun
+from nxjax.backends.hybrid.trying import guarded, measurable, sample
 from nxjax.backends.hybrid.unit import RegionRefused, Unit
 from nxjax.backends.hybrid.units import BackendUnit
 from nxjax.backends.pairs import measured
 from nxjax.errors import ExecutionError, LoweringError, PlacementError
 from nxjax.lower.npu.bind import bind
-from nxjax.trace.array import DeviceArray
+from nxjax.trace.array import DeviceArray, wrap
 from nxjax.trace.program import Literal, Program, Var
 from nxjax.transforms.inline import inlined
 
@@ -219,7 +219,7 @@ class HybridExecutable(Executable):
     def _runner(self, state: _State, engine: Engine) -> Callable[[], object]:
         """What runs one call, or as many as a stream has under way, with made-up arguments."""
         held = dict(state.bound)
-        args = [held.get(i, x) for i, x in enumerate(examples(self.program))]
+        args = [held.get(i, x) for i, x in enumerate(map(wrap, sample(self.program)))]
         calls = range(IN_FLIGHT if self._options.objective == "throughput" else 1)
         if state.host is not None:
             direct = state.host.backend.compile(self.program)

@@ -16,9 +16,9 @@ from nxjax.backends.hybrid.binding import settled
 from nxjax.backends.hybrid.capability import grids_of, is_exact, snapped
 from nxjax.backends.hybrid.choose import choose
 from nxjax.backends.hybrid.history import History, form
-from nxjax.backends.hybrid.measuring import ENOUGH, guarded, measurable, measure
 from nxjax.backends.hybrid.plan import PINNED, Place, Plan, Ready
 from nxjax.backends.hybrid.schedule import Objective, Schedule
+from nxjax.backends.hybrid.trying import ENOUGH, guarded, measurable, measure
 from nxjax.backends.hybrid.unit import Estimate, RegionRefused, Unit
 from nxjax.backends.hybrid.units import PLAIN_RATES, roofline, seconds_of
 from nxjax.backends.hybrid.work import CALLER, HOST, Edge, Task, Work

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast, final
 
 from nxjax.backends.evidence import LABELS, Label
-from nxjax.backends.hybrid.checking import NOT_INTEGERS, comparable, compared, small
 from nxjax.backends.hybrid.remote import Remote, RemoteStep
+from nxjax.backends.hybrid.trying import NOT_INTEGERS, comparable, compared, small
 from nxjax.backends.hybrid.unit import Estimate, RegionRefused, Step, Unit
 from nxjax.errors import ExecutionError, NxError, ParameterError
 from nxjax.lower.placement import YES, Verdict

@@ -16,7 +16,7 @@ import numpy as np
 from nxjax.backends import registry, target_registry
 from nxjax.backends.base import Backend
 from nxjax.backends.hybrid.capability import NpuStep, verdicts
-from nxjax.backends.hybrid.checking import NOT_INTEGERS, comparable, compared
+from nxjax.backends.hybrid.trying import NOT_INTEGERS, comparable, compared
 from nxjax.backends.hybrid.unit import Estimate, Link, RegionRefused, Step, Unit
 from nxjax.backends.target import NpuTarget
 from nxjax.errors import NxError, ParameterError

@@ -1,8 +1,8 @@
 """Plans: costs and who says so, neighbours put together, measured times that count, weights among arguments."""
 
 import json
-import time
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,18 +10,17 @@ import pytest
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.backends import cache
+from nxjax.backends.hybrid import executable, planner, trying
 from nxjax.backends.hybrid import history as histories
-from nxjax.backends.hybrid import planner
 from nxjax.backends.hybrid.binding import settled, weight_inputs
 from nxjax.backends.hybrid.history import History, form, machine
-from nxjax.backends.hybrid.measuring import measurable
 from nxjax.backends.hybrid.planner import Planner, PlanOptions, compute
+from nxjax.backends.hybrid.trying import measurable
 from nxjax.backends.hybrid.units import BackendUnit, resolve
 from nxjax.config import config
 from nxjax.hybrid import Estimate, Hybrid, Link, plan
 from nxjax.lower.partition.grouping import joined
 from nxjax.lower.partition.regions import cut
-from nxjax.lower.placement import YES
 from nxjax.testing import random_program
 from nxjax.trace.array import wrap
 from nxjax.transforms.inline import inlined
@@ -239,19 +238,45 @@ def test_objectives_reach_the_schedule(objective):
     assert f"{objective}" in str(found) and "J" in str(found)
 
 
-class Switching(Fake):
-    """A chip that is quick, but for whoever lets it change from one region to another."""
+class Clock:
+    """Seconds that pass where a unit says so, and a few whenever somebody looks."""
 
-    last = None
+    now = 0.0
+
+    def __call__(self):
+        self.now += 1e-4
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+
+    def measure(step, program):
+        before = made.now
+        step([wrap(x) for x in trying.sample(program)])
+        return [made.now - before + 1e-9] * trying.ENOUGH
+
+    monkeypatch.setattr(planner, "measure", measure)
+    monkeypatch.setattr(executable, "measured", partial(executable.measured, clock=made))
+    return made
+
+
+class Timed(Fake):
+    """A unit that takes so long as ``says`` of a region and of the one that it ran before."""
+
+    def __init__(self, name, takes, clock, says):
+        super().__init__(name, takes)
+        self.clock, self.says, self.last = clock, says, None
 
     def prepare(self, program):
         step = super().prepare(program)
         run = step.inner
 
         def inner(args):
-            if self.last is not step:
-                time.sleep(0.004)
-            self.last = step
+            with self.lock:
+                self.clock.now += self.says(program, self.last)
+                self.last = program
             return run(args)
 
         step.inner = inner
@@ -259,56 +284,47 @@ class Switching(Fake):
 
 
 def halves(x):
-    """The chip's part, the host's, and the chip's again."""
     for _ in range(3):
         x = jnp.tanh(x @ x * 1e-3)
     return x
 
 
+is_tanh = lambda e: e.op.name == "tanh"
+part = lambda program, takes: sum(map(takes, program.equations))
+
+
 @pytest.mark.parametrize("objective", ["latency", "throughput"])
-def test_a_cut_that_is_slower_than_one_unit_alone_is_not_shipped(objective, tmp_path, monkeypatch):
+def test_a_cut_that_is_slower_than_one_unit_alone_is_not_shipped(objective, clock, tmp_path, monkeypatch):
+    """A chip is quick, but for whoever lets it change from one region to another."""
     monkeypatch.setattr(config, "cache_dir", str(tmp_path))
     x = ones(8, 8)
-    takes = lambda e: e.op.name != "tanh"
 
-    def shipped(chip, **options):
-        device = Hybrid(chip, "cpu", objective=objective, **options)
-        # A host that says that it is slow, so that the sums favour a cut.
+    def shipped(**options):
+        chip = Timed("chip", lambda e: not is_tanh(e), clock, lambda p, last: 1.0 if last not in (None, p) else 1e-6)
+        whole = Timed("whole", lambda e: True, clock, lambda p, last: 1e-2 * len(p.equations))
+        device = Hybrid(chip, whole, objective=objective, **options)
         device.backend.options = replace(device.backend.options, light=0.0)
-        monkeypatch.setattr(planner, "measure", lambda step, program: [1e-6 if "chip" in step.runs_on else 1e-3] * 3)
         f = nx.jit(halves, device=device)
         assert np.allclose(f(x), nx.jit(halves)(x), rtol=1e-5)
-        return plan(f)(x)
+        return plan(f)(x), chip
 
-    found = shipped(Switching("chip", takes))
-    assert set(found.assignment) == {"cpu"} and "of the time of cpu, measured in turn" in str(found)
+    found, _ = shipped()
+    assert set(found.assignment) == {"whole"} and "of the time of whole, measured in turn" in str(found)
     # In the next process it is known.
-    chip = Switching("chip", takes)
-    found = shipped(chip)
-    assert set(found.assignment) == {"cpu"} and chip.calls == 0
+    found, chip = shipped()
+    assert set(found.assignment) == {"whole"} and chip.calls == 0
     # Where nothing is to be measured, the sums decide; a pin is kept, whatever it takes.
-    assert "chip" in shipped(Switching("chip", takes), measure=False).assignment
-    assert "chip" in shipped(Switching("chip", takes), pin={"dot_general": "chip"}).assignment
+    assert "chip" in shipped(measure=False)[0].assignment
+    assert "chip" in shipped(pin={"dot_general": "chip"})[0].assignment
 
 
-def test_a_cut_that_is_faster_than_every_unit_alone_is_shipped():
-    class Slow(Fake):
-        """Sleeps for each equation that it is not made for."""
-
-        def prepare(self, program):
-            step = super().prepare(program)
-            run, dear = step.inner, sum(not self.takes(e) for e in program.equations)
-            step.inner = lambda args: (time.sleep(0.002 * dear), run(args))[1]
-            return step
-
-    class Everything(Slow):
-        def supports(self, program):
-            return [YES] * len(program.equations)
-
+def test_a_cut_that_is_faster_than_every_unit_alone_is_shipped(clock):
     x = ones(8, 8)
-    tanh = lambda e: e.op.name == "tanh"
-    units = (Slow("one", lambda e: not tanh(e)), Slow("other", tanh), Everything("whole", lambda e: False))
-    device = Hybrid(*units, history=History(kept=False))
+    slow = lambda takes: lambda p, last: 1e-2 * part(p, takes) + 1e-6
+    one = Timed("one", lambda e: not is_tanh(e), clock, slow(is_tanh))
+    other = Timed("other", is_tanh, clock, slow(lambda e: not is_tanh(e)))
+    whole = Timed("whole", lambda e: True, clock, slow(lambda e: True))
+    device = Hybrid(one, other, whole, history=History(kept=False))
     device.backend.options = replace(device.backend.options, light=0.0)
     f = nx.jit(halves, device=device)
     assert np.allclose(f(x), nx.jit(halves)(x), rtol=1e-5)

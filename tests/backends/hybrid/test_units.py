@@ -6,7 +6,7 @@ import pytest
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.backends import target_registry
-from nxjax.backends.hybrid import checking
+from nxjax.backends.hybrid import trying
 from nxjax.backends.hybrid.capability import NpuStep, is_exact, verdicts
 from nxjax.backends.hybrid.planner import Planner, PlanOptions
 from nxjax.backends.hybrid.unit import RegionRefused
@@ -180,7 +180,7 @@ def test_a_large_region_is_compared_too_and_the_plan_says_with_what(lies, monkey
         return y[:, :3].sum(0)
 
     q = nx.quantize(f, "int8", calibrate=[(p, x)])
-    assert checking.BY_NUMPY < 256 * 512 * 256
+    assert trying.BY_NUMPY < 256 * 512 * 256
     unit = NpuUnit("tflite", target_registry.npu("tflite", ""))
     right, pinned = NpuStep.__call__, {"wide": "tflite"}
     device = Hybrid(unit, "cpu", pin=pinned, measure=False, history=History(kept=False))
