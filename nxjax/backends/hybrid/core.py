@@ -320,7 +320,7 @@ class EngineCore:
             (self._failed if attempt.check is None else self.verifier.failed)(attempt, error)
         elif attempt.check is not None:
             run.span(attempt, lane, now, "checked")
-            self.verifier.answered(attempt, values or [], attempt.group)
+            self.verifier.answered(attempt, values or [])
         else:
             run.span(attempt, lane, now, "done")
             unit.learn(job.name, now - attempt.moved)

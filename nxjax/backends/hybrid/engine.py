@@ -10,7 +10,6 @@ import atexit
 import os
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, final
 
@@ -20,7 +19,7 @@ from nxjax.backends.hybrid.events import Event
 from nxjax.backends.hybrid.health import NO_SENSOR, UnitHealth
 from nxjax.backends.hybrid.jobs import Graph, Job, Value
 from nxjax.backends.hybrid.policy import FaultPolicy, LaneOptions
-from nxjax.backends.hybrid.run import GraphRun
+from nxjax.backends.hybrid.run import GraphRun, streamed
 from nxjax.config.living import Living
 from nxjax.errors import ParameterError
 
@@ -117,20 +116,8 @@ class Engine:
         if ahead < 1:
             raise ParameterError("Engine.stream: needs a run under way", got=ahead, expected="1 or more")
         made = graph if isinstance(graph, Graph) else Graph(graph)
-        return self._streamed(made, iter(inputs), ahead)
-
-    def _streamed(self, graph: Graph, inputs: Iterator[Sequence[Value]], ahead: int) -> Iterator[list[Value]]:
-        runs: deque[GraphRun] = deque()
-        try:
-            for given in inputs:
-                runs.append(self.submit(graph, given))
-                if len(runs) >= ahead:
-                    yield runs.popleft().result()
-            while runs:
-                yield runs.popleft().result()
-        finally:
-            for run in runs:
-                run.cancel()
+        begin = lambda given: self.submit(made, given)
+        return streamed(begin, GraphRun.result, GraphRun.cancel, inputs, lambda: ahead)
 
     def health(self) -> dict[str, UnitHealth]:
         """How each unit is."""

@@ -8,7 +8,7 @@ costs what its calls cost.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any, Final, NamedTuple, final
 from weakref import finalize
@@ -80,6 +80,10 @@ class Begun(NamedTuple):
     state: _State | None
     run: GraphRun | None
     results: Sequence[DeviceArray]
+
+    def cancel(self) -> None:
+        if self.run is not None:
+            self.run.cancel()
 
 
 @final
@@ -417,34 +421,3 @@ def _equal(a: DeviceArray, b: DeviceArray) -> bool:
 
 def _bits(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.ascontiguousarray(x).reshape(-1).view(np.uint8)
-
-
-def streamed(
-    begin: Callable[[Any], Begun], finish: Callable[[Begun], Any], inputs: Iterable[Any], ahead: Callable[[], int]
-) -> Iterator[Any]:
-    """Results in the order of ``inputs``, with up to ``ahead()`` calls under way.
-
-    An error says which input it was; whoever stops early leaves nothing running.
-    """
-    begun: list[tuple[int, Begun]] = []
-    try:
-        for number, given in enumerate(inputs):
-            begun.append((number, _at(number, begin, given)))
-            while len(begun) >= ahead():
-                first, call = begun.pop(0)
-                yield _at(first, finish, call)
-        while begun:
-            first, call = begun.pop(0)
-            yield _at(first, finish, call)
-    finally:
-        for _, call in begun:
-            if call.run is not None:
-                call.run.cancel()
-
-
-def _at(number: int, do: Callable[[Any], Any], given: Any) -> Any:
-    try:
-        return do(given)
-    except Exception as error:
-        error.add_note(f"in input {number} of the stream")
-        raise

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 import numpy as np
 
@@ -263,3 +264,41 @@ class GraphRun:
     def __repr__(self) -> str:
         state = "running" if not self.over else "done" if self.error is None else type(self.error).__name__
         return f"<run {self.number}: {state}, {len(self.graph.jobs) - self.left} of {len(self.graph.jobs)} jobs done>"
+
+
+Call = TypeVar("Call")
+Result = TypeVar("Result")
+
+
+def streamed(
+    begin: Callable[[Any], Call],
+    finish: Callable[[Call], Result],
+    cancel: Callable[[Call], object],
+    inputs: Iterable[Any],
+    ahead: Callable[[], int],
+) -> Iterator[Result]:
+    """Results in the order of ``inputs``, with up to ``ahead()`` calls under way.
+
+    An error says which input it was; whoever stops early leaves nothing running.
+    """
+    begun: deque[tuple[int, Call]] = deque()
+    try:
+        for number, given in enumerate(inputs):
+            begun.append((number, _at(number, begin, given)))
+            while len(begun) >= ahead():
+                first, call = begun.popleft()
+                yield _at(first, finish, call)
+        while begun:
+            first, call = begun.popleft()
+            yield _at(first, finish, call)
+    finally:
+        for _, call in begun:
+            cancel(call)
+
+
+def _at(number: int, do: Callable[[Any], Result], given: Any) -> Result:
+    try:
+        return do(given)
+    except Exception as error:
+        error.add_note(f"in input {number} of the stream")
+        raise

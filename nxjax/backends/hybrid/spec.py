@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from numbers import Real
 from typing import Any, final
@@ -11,12 +12,13 @@ from weakref import WeakKeyDictionary
 from nxjax.backends.base import Device
 from nxjax.backends.hybrid.backend import HybridBackend
 from nxjax.backends.hybrid.events import Event
-from nxjax.backends.hybrid.executable import IN_FLIGHT, Begun, HybridExecutable, streamed
+from nxjax.backends.hybrid.executable import IN_FLIGHT, Begun, HybridExecutable
 from nxjax.backends.hybrid.health import UnitHealth
 from nxjax.backends.hybrid.history import History
 from nxjax.backends.hybrid.plan import Plan
 from nxjax.backends.hybrid.planner import PlanOptions
 from nxjax.backends.hybrid.policy import FaultPolicy, HeatLimits
+from nxjax.backends.hybrid.run import streamed
 from nxjax.backends.hybrid.schedule import OBJECTIVES, Objective
 from nxjax.backends.hybrid.unit import Unit
 from nxjax.backends.hybrid.units import resolve
@@ -172,24 +174,15 @@ class Hybrid:
         """
         if in_flight is not None and in_flight < 1:
             raise ParameterError("Hybrid.stream: in_flight", got=in_flight, expected="1 or more")
-        return self._streamed(fun, iter(inputs), in_flight)
-
-    def _streamed(self, fun: Callable[..., Any], inputs: Iterator[Any], in_flight: int | None) -> Iterator[Any]:
-        calls: list[_Call] = []
+        calls: deque[_Call] = deque()
 
         def begin(given: Any) -> Begun:
             args = given if isinstance(given, tuple) else (given,)
-            call = self._call(fun, args, {})
-            calls.append(call)
-            return call.begin(args)
+            calls.append(self._call(fun, args, {}))
+            return calls[-1].begin(args)
 
-        def finish(begun: Begun) -> Any:
-            return calls.pop(0).finish(begun)
-
-        def ahead() -> int:
-            return in_flight or max([IN_FLIGHT, *(c.in_flight for c in calls[:1])])
-
-        return streamed(begin, finish, inputs, ahead)
+        ahead = lambda: in_flight or max(IN_FLIGHT, calls[0].in_flight)
+        return streamed(begin, lambda begun: calls.popleft().finish(begun), Begun.cancel, inputs, ahead)
 
     # --- how units are ---
 

@@ -30,33 +30,27 @@ class AnswerCheck:
 
     Attributes:
         asked: how often each unit has been asked, whatever came of it.
-        answers, groups: who gave what; equal answers have the same number.
+        answers: who gave what; equal answers have the same number.
     """
 
-    __slots__ = ("answers", "asked", "exact", "groups", "tolerance")
+    __slots__ = ("answers", "asked", "exact", "tolerance")
 
     def __init__(self, job: Job, unit: Member, values: list[Value], tolerance: float | None) -> None:
         self.asked = {unit.name: 1}
-        self.answers: list[tuple[Member, list[Value]]] = [(unit, values)]
-        self.groups = [0]
-        self.exact = job.exact
-        self.tolerance = tolerance
+        self.answers: list[tuple[Member, list[Value], int]] = [(unit, values, 0)]
+        self.exact, self.tolerance = job.exact, tolerance
 
     def compare(self, values: Sequence[Value]) -> int:
-        """The group that a new answer belongs to. Called without the lock; one answer comes at a time."""
-        for (_, other), group in zip(self.answers, self.groups, strict=True):
-            if agree(other, values, exact=self.exact, tolerance=self.tolerance):
-                return group
-        return max(self.groups) + 1
+        """The number of a new answer. Called without the lock; one answer comes at a time."""
+        same = (n for _, known, n in self.answers if agree(known, values, exact=self.exact, tolerance=self.tolerance))
+        return next(same, len(self.answers))
 
     def truth(self) -> int | None:
-        """The group that two units are in, if there is one."""
-        return next((g for g in self.groups if self.groups.count(g) > 1), None)
-
-    def trusted(self) -> int | None:
-        """The group of a unit that is right whatever the others say: the host, which computes the meaning itself."""
-        pairs = zip(self.answers, self.groups, strict=True)
-        return next((g for (unit, _), g in pairs if unit.options.trusted), None)
+        """The answer of a unit that is right whatever the others say (the host, which computes the meaning itself),
+        else that of two units, if there is one."""
+        sure = [n for unit, _, n in self.answers if unit.options.trusted]
+        numbers = [n for _, _, n in self.answers]
+        return next(iter([*sure, *(n for n in numbers if numbers.count(n) > 1)]), None)
 
 
 @final
@@ -84,7 +78,7 @@ class Verifier:
     def _ask(self, run: GraphRun, i: int, check: AnswerCheck) -> bool:
         """One more unit, or wait for one that is out; False if there is none. One that has failed is asked again."""
         core = self._core
-        answered = {unit.name for unit, _ in check.answers}
+        answered = {unit.name for unit, _, _ in check.answers}
         most = core.policy.tries * (_DISPUTE if len(answered) > 1 else 1)
         left = [
             u
@@ -107,12 +101,11 @@ class Verifier:
         core.push(unit, Attempt(run, i, run.epoch[i], unit, check))
         return True
 
-    def answered(self, attempt: Attempt, values: list[Value], group: int) -> None:
+    def answered(self, attempt: Attempt, values: list[Value]) -> None:
         """Another unit's answer is there."""
         check = attempt.check
         assert check is not None
-        check.answers.append((attempt.unit, values))
-        check.groups.append(group)
+        check.answers.append((attempt.unit, values, attempt.group))
         self._settle(attempt.run, attempt.job, check)
 
     def failed(self, attempt: Attempt, error: BaseException) -> None:
@@ -132,42 +125,28 @@ class Verifier:
         self._settle(attempt.run, attempt.job, check)
 
     def _settle(self, run: GraphRun, i: int, check: AnswerCheck) -> None:
-        job = run.graph.jobs[i]
-        truth = check.trusted()
-        if truth is None:
-            truth = check.truth()
+        truth = check.truth()
         if truth is None and self._ask(run, i, check):
             return
-        if truth is None:
-            if len(check.answers) == 1:
-                text = f"{job.name}: could not be checked, for no other unit is left"
-                self._core.log.add(check.answers[0][0].name, "unchecked", text, job=job.name, run=run.number)
-                self._close(run, i)
-                return
-            names = " and ".join(unit.name for unit, _ in check.answers)
+        del run.checks[i]
+        core, job = self._core, run.graph.jobs[i]
+        tell = lambda kind, text: core.log.add(check.answers[0][0].name, kind, text, job=job.name, run=run.number)
+        right = " and ".join(unit.name for unit, _, n in check.answers if truth in (n, None))
+        liars = [unit for unit, _, n in check.answers if truth not in (n, None)]
+        if truth is None and len(check.answers) == 1:
+            tell("unchecked", f"{job.name}: could not be checked, for no other unit is left")
+        elif truth is None:
             error = ExecutionError(
-                f"{names} disagree about {job.name}, and there is no other unit to settle it",
+                f"{right} disagree about {job.name}, and there is no other unit to settle it",
                 fix='add a unit that is right in any case, such as "cpu"',
                 source=run.source,
             )
-            self._core.fail(run, error)
-            return
-        self._close(run, i, end=False)
-        pairs = list(zip(check.answers, check.groups, strict=True))
-        others = " and ".join(unit.name for (unit, _), g in pairs if g == truth)
-        liars = [unit for (unit, _), g in pairs if g != truth]
-        if not liars:
-            self._core.log.add(
-                pairs[0][0][0].name, "checked", f"{job.name}: {others} agree", job=job.name, run=run.number
-            )
+            core.fail(run, error)
+        elif not liars:
+            tell("checked", f"{job.name}: {right} agree")
         for unit in liars:
-            self._convict(unit, run, job, others)
-        self._core.maybe_end(run)
-
-    def _close(self, run: GraphRun, i: int, *, end: bool = True) -> None:
-        run.checks.pop(i, None)
-        if end:
-            self._core.maybe_end(run)
+            self._convict(unit, run, job, right)
+        core.maybe_end(run)
 
     def _convict(self, liar: Member, run: GraphRun, job: Job, others: str) -> None:
         """A unit gave wrong results: it goes, and so does all that stands on its answers."""
@@ -180,9 +159,9 @@ class Verifier:
             for j, check in tuple(other.checks.items()):
                 if other.over:
                     break
-                if check.answers[0][0] is not liar and any(unit is liar for unit, _ in check.answers):
+                unit, values, _ = check.answers[0]
+                if unit is not liar and any(one is liar for one, _, _ in check.answers):
                     # Its vote does not count: ask again.
-                    unit, values = check.answers[0]
                     new = AnswerCheck(other.graph.jobs[j], unit, values, check.tolerance)
                     other.checks[j] = new
                     self._settle(other, j, new)

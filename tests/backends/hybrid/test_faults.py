@@ -306,18 +306,18 @@ def test_an_interrupt_while_waiting_cancels(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_job_may_wait_for_another_run_of_its_engine():
-    with Engine({"cpu": LaneOptions()}) as engine:
-        inner = Graph([job("cpu", cpu=double)])
+    with Engine({"nest": LaneOptions()}) as engine:
+        inner = Graph([job("nest", nest=double)])
 
         def outer(args: list[Any]) -> list[Any]:
             runs = [engine.submit(inner, [args[0] + n]) for n in range(2)]
             return [sum(run.result(10)[0] for run in runs)]
 
-        graph = Graph([job("cpu", "outer", cpu=outer)])
+        graph = Graph([job("nest", "outer", nest=outer)])
         runs = [engine.submit(graph, [n]) for n in range(5)]
         assert [run.result(10) for run in runs] == [[4 * n + 2] for n in range(5)]
         assert not engine.events
-        until(lambda: len([t for t in threading.enumerate() if t.name.startswith("nxjax-cpu")]) <= 1)
+        until(lambda: len([t for t in threading.enumerate() if t.name.startswith("nxjax-nest")]) <= 1)
 
 
 def test_idle_host_lanes_take_work_from_busy_ones():
