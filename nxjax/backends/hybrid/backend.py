@@ -14,7 +14,7 @@ from nxjax.backends.evidence import LABELS, Label
 from nxjax.backends.hybrid.engine import Engine
 from nxjax.backends.hybrid.executable import HybridExecutable
 from nxjax.backends.hybrid.history import History
-from nxjax.backends.hybrid.planner import PlanOptions
+from nxjax.backends.hybrid.planner import PlanOptions, PlanSetting
 from nxjax.backends.hybrid.policy import HEAT, FaultPolicy, HeatLimits, LaneOptions
 from nxjax.backends.hybrid.unit import Unit
 from nxjax.backends.hybrid.units import BackendUnit
@@ -116,9 +116,8 @@ class HybridBackend(Backend):
     def hybrid(self, program: Program, donate: tuple[int, ...] = ()) -> HybridExecutable:
         """The executable, also where one unit is all there is."""
         trial = lambda: self.engine_with(replace(self.policy, verify=0.0, nan=False))
-        return HybridExecutable(
-            program, donate, self.units, self.missing, self.options, self.history, lambda: self.engine, trial
-        )
+        setting = PlanSetting(self.units, self.missing, self.options, self.history)
+        return HybridExecutable(program, donate, setting, lambda: self.engine, trial)
 
     def lower(self, program: Program, donate: tuple[int, ...] = ()) -> str:
         """The program that is planned; a plan needs a call's arguments, see `nx.hybrid.plan`."""

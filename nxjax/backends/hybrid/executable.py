@@ -18,10 +18,10 @@ import numpy as np
 from nxjax.backends.base import Executable
 from nxjax.backends.hybrid.binding import weight_inputs
 from nxjax.backends.hybrid.engine import Engine
-from nxjax.backends.hybrid.history import History, form
+from nxjax.backends.hybrid.history import form
 from nxjax.backends.hybrid.jobs import CALLER, Graph, Job
 from nxjax.backends.hybrid.plan import Place, Plan
-from nxjax.backends.hybrid.planner import Planner, PlanOptions
+from nxjax.backends.hybrid.planner import Planner, PlanSetting
 from nxjax.backends.hybrid.run import GraphRun
 from nxjax.backends.hybrid.trying import guarded, measurable, sample
 from nxjax.backends.hybrid.unit import RegionRefused, Unit
@@ -93,7 +93,7 @@ class HybridExecutable(Executable):
     Args:
         program: without consts.
         donate: arguments that are gone after a call, which are never bound.
-        units, missing, options, history: as `planner` has them.
+        setting: what plans are made from.
         engine: asked for when something has to run on it.
         trial: gives one that plans are compared on, which checks no answers.
     """
@@ -102,19 +102,13 @@ class HybridExecutable(Executable):
         self,
         program: Program,
         donate: tuple[int, ...],
-        units: Sequence[Unit],
-        missing: Sequence[tuple[str, str]],
-        options: PlanOptions,
-        history: History,
+        setting: PlanSetting,
         engine: Callable[[], Engine],
         trial: Callable[[], Engine],
     ) -> None:
         self.program = program
         self._donate = donate
-        self._units = units
-        self._missing = missing
-        self._options = options
-        self._history = history
+        self._setting = setting
         self._engine = engine
         self._trial = trial
         self._state: _State | None = None
@@ -160,7 +154,7 @@ class HybridExecutable(Executable):
         return made
 
     def _made(self, args: Sequence[DeviceArray]) -> _State:
-        if not any(u.binds for u in self._units):
+        if not any(u.binds for u in self._setting.units):
             return self._made_for(args, ())
         found = tuple(i for i in weight_inputs(inlined(self.program)) if i not in self._donate)
         steady = tuple(i for i in found if self._changed.get(i, 0) <= _PATIENCE)
@@ -177,7 +171,7 @@ class HybridExecutable(Executable):
     def _made_for(self, args: Sequence[DeviceArray], weights: tuple[int, ...]) -> _State:
         """A plan that has these of the arguments as constants."""
         bound = [(i, args[i]) for i in weights]
-        planner = Planner(bind(self.program, dict(bound)), self._units, self._missing, self._options, self._history)
+        planner = Planner(bind(self.program, dict(bound)), self._setting)
         state = self._no_slower(self._settled(_State(planner, planner.plan(), bound, len(args))))
         state.plan.constants = weights
         return state
@@ -187,22 +181,23 @@ class HybridExecutable(Executable):
 
         Energy is not measured: there the sums decide, and everything on one unit is among them.
         """
-        cut = state
+        options, cut = self._setting.options, state
         several = len(set(cut.plan.assignment)) > 1
-        if not several or not self._options.measure or self._options.objective == "energy":
-            return cut
-        if not measurable(self.program):
+        if not (several and options.measure and options.objective != "energy" and measurable(self.program)):
             return cut
         notes = list(cut.plan.notes)
         for plan in cut.planner.alone():
             single = self._settled(_State(cut.planner, plan, cut.bound, len(self.program.inputs)))
             first, second = (single, state) if state is cut else (state, single)
-            ratio, faster = self._in_turn(first, second)
-            names = ["+".join(dict.fromkeys(s.plan.assignment)) for s in (second, first)]
-            notes.append(f"{names[0]} takes {ratio:.2f} of the time of {names[1]}, measured in turn")
-            kept, left = (second, first) if faster else (first, second)
-            left.plan.close(kept.plan)
-            state = kept
+            one, other = ("+".join(dict.fromkeys(s.plan.assignment)) for s in (first, second))
+            try:
+                ratio, faster = self._in_turn(first, second)
+            except ExecutionError as error:
+                notes.append(f"{other} and {one} were not measured in turn: {error.what}")
+                continue
+            notes.append(f"{other} takes {ratio:.2f} of the time of {one}, measured in turn")
+            state, left = (second, first) if faster else (first, second)
+            left.plan.close(state.plan)
         state.plan.notes = tuple(notes)
         return state
 
@@ -210,21 +205,21 @@ class HybridExecutable(Executable):
         """The second one's time as a share of the first one's, and whether it is less for sure; once per machine."""
         kept = form(first.planner.program)
         rows = [f"{a.key} in turn with {b.key}" for a, b in ((first, second), (second, first))]
-        if not all(self._history.count(kept, row) for row in rows):
+        if not all(self._setting.history.count(kept, row) for row in rows):
             with self._trial() as engine:
                 pair = measured(self._runner(first, engine), self._runner(second, engine), seconds=_IN_TURN)
             # What is not faster for sure counts as equal.
             share = pair.ratio if pair.faster or pair.ratio >= 1 else 1.0
             for row, seconds in zip(rows, (pair.first, share * pair.first), strict=True):
-                self._history.add(kept, row, seconds)
-        one, other = (self._history.seconds(kept, row) or 1.0 for row in rows)
+                self._setting.history.add(kept, row, seconds)
+        one, other = (self._setting.history.seconds(kept, row) or 1.0 for row in rows)
         return other / one, other < one
 
     def _runner(self, state: _State, engine: Engine) -> Callable[[], object]:
         """What runs one call, or as many as a stream has under way, with made-up arguments."""
         held = dict(state.bound)
         args = [held.get(i, x) for i, x in enumerate(map(wrap, sample(self.program)))]
-        calls = range(IN_FLIGHT if self._options.objective == "throughput" else 1)
+        calls = range(IN_FLIGHT if self._setting.options.objective == "throughput" else 1)
         if state.host is not None:
             direct = state.host.backend.compile(self.program)
             return lambda: [y.numpy() for _ in calls for y in direct(args)]
@@ -240,7 +235,7 @@ class HybridExecutable(Executable):
         """``state``, with the host's own executable where that is all it is."""
         places = state.plan.places
         used = {p.unit for p in places}
-        unit = next((u for u in self._units if used == {u.name}), None) if places else self._host()
+        unit = next((u for u in self._setting.units if used == {u.name}), None) if places else self._host()
         if isinstance(unit, BackendUnit) and unit.host:
             state.host = unit
             state.direct = unit.backend.compile(self.program, self._donate)
@@ -254,7 +249,7 @@ class HybridExecutable(Executable):
         return state
 
     def _host(self) -> Unit | None:
-        return next((u for u in self._units if u.host), self._units[0])
+        return next((u for u in self._setting.units if u.host), self._setting.units[0])
 
     # --- calls ---
 
@@ -286,8 +281,8 @@ class HybridExecutable(Executable):
     def _explain(self, error: ExecutionError, plan: Plan) -> None:
         """Say of a failed call what the engine cannot know: that others could have run a region with other bits."""
         alone = [p.unit for p in plan.places if len(p.takers) == 1 and not p.region.program.effect]
-        inexact = {u.name for u in self._units if not u.exact} & set(alone)
-        if inexact and self._options.redo == "same":
+        inexact = {u.name for u in self._setting.units if not u.exact} & set(alone)
+        if inexact and self._setting.options.redo == "same":
             error.add_note(
                 f"{', '.join(sorted(inexact))} rounds otherwise than the other units, so that none stood in for it; "
                 'nx.Hybrid(..., redo="exact") lets those that have the exact results'
@@ -300,10 +295,10 @@ class HybridExecutable(Executable):
         """Remember what a call took; look at the plan again now and then."""
         spans = run.spans
         state.plan.spans = spans
-        keys = {u.name: u.key for u in self._units}
+        keys = {u.name: u.key for u in self._setting.units}
         for s in spans:
             if s.outcome == "done" and s.job < len(state.forms):  # behind the regions stand constants
-                self._history.add(state.forms[s.job], keys[s.unit], s.seconds)
+                self._setting.history.add(state.forms[s.job], keys[s.unit], s.seconds)
         state.calls += 1
         if state.calls >= state.look:
             state.look *= 2
@@ -324,7 +319,7 @@ class HybridExecutable(Executable):
                 return False
             new = self._settled(_State(state.planner, plan, state.bound, len(self.program.inputs)))
             # No measurement moves work to or from units that round otherwise.
-            free = self._options.redo == "any" or all(u.exact for u in self._units)
+            free = self._setting.options.redo == "any" or all(u.exact for u in self._setting.units)
             self._state = self._no_slower(new) if free else new
             self._state.plan.constants = state.plan.constants
             return True

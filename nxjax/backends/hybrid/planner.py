@@ -53,6 +53,18 @@ class PlanOptions:
     watts: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
+@final
+@dataclass(frozen=True)
+class PlanSetting:
+    """What plans are made from: the units that are here by the user's priority and, with the reason, those that are
+    not; what the user asked for, and what was measured."""
+
+    units: Sequence[Unit]
+    missing: Sequence[tuple[str, str]]
+    options: PlanOptions
+    history: History
+
+
 def compute(program: Program) -> list[DeviceArray]:
     """The results of a program without inputs, by the host's executor."""
     opened, values = program.close_over()
@@ -65,25 +77,13 @@ class Planner:
 
     Args:
         program: its consts are known to the units.
-        units, missing: what is here by the user's priority, and what is not.
-        options: what the user asked for.
-        history: what was measured.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        units: Sequence[Unit],
-        missing: Sequence[tuple[str, str]],
-        options: PlanOptions,
-        history: History,
-    ) -> None:
+    def __init__(self, program: Program, setting: PlanSetting) -> None:
         self.program = settled(program, compute)
         self.grids = grids_of(self.program)
-        self.units = {u.name: u for u in units}
-        self.missing = tuple(missing)
-        self.options = options
-        self.history = history
+        self.units = {u.name: u for u in setting.units}
+        self.missing, self.options, self.history = tuple(setting.missing), setting.options, setting.history
         self.notes: list[str] = []
         self.whys: dict[str, dict[int, str]] = {name: {} for name in self.units}
         self.ready: dict[tuple[str, tuple[int, ...]], Ready] = {}

@@ -1,6 +1,7 @@
 """Plans: costs and who says so, neighbours put together, measured times that count, weights among arguments."""
 
 import json
+import threading
 from dataclasses import replace
 from functools import partial
 
@@ -14,11 +15,11 @@ from nxjax.backends.hybrid import executable, planner, trying
 from nxjax.backends.hybrid import history as histories
 from nxjax.backends.hybrid.binding import settled, weight_inputs
 from nxjax.backends.hybrid.history import History, form, machine
-from nxjax.backends.hybrid.planner import Planner, PlanOptions, compute
+from nxjax.backends.hybrid.planner import Planner, PlanOptions, PlanSetting, compute
 from nxjax.backends.hybrid.trying import measurable
 from nxjax.backends.hybrid.units import BackendUnit, resolve
 from nxjax.config import config
-from nxjax.hybrid import Estimate, Hybrid, Link, plan
+from nxjax.hybrid import Estimate, FaultPolicy, Hybrid, Link, plan
 from nxjax.lower.partition.grouping import joined
 from nxjax.lower.partition.regions import cut
 from nxjax.testing import random_program
@@ -38,7 +39,7 @@ def branches(x):
 def planned(f, args, *units, history=None, **options):
     program = nx.make_jaxpr(f)(*args)
     options = {"measure": False, "light": 0.0, **options}
-    return Planner(program, units, (), PlanOptions(**options), history or History(kept=False)).plan()
+    return Planner(program, PlanSetting(units, (), PlanOptions(**options), history or History(kept=False))).plan()
 
 
 def test_a_faster_unit_gets_what_it_takes_unless_moving_costs_more():
@@ -258,6 +259,7 @@ def clock(monkeypatch):
         return [made.now - before + 1e-9] * trying.ENOUGH
 
     monkeypatch.setattr(planner, "measure", measure)
+    monkeypatch.setattr(planner, "_PATIENCE", None)  # no thread to measure in
     monkeypatch.setattr(executable, "measured", partial(executable.measured, clock=made))
     return made
 
@@ -331,6 +333,24 @@ def test_a_cut_that_is_faster_than_every_unit_alone_is_shipped(clock):
     found = plan(f)(x)
     assert set(found.assignment) == {"one", "other"}
     assert "one+other takes 0." in str(found) and "of the time of whole, measured in turn" in str(found)
+
+
+def test_what_fails_while_it_is_measured_in_turn_fails_no_plan(clock):
+    class Fails(Timed):
+        def prepare(self, program):
+            step = super().prepare(program)
+            run = step.inner
+            step.inner = lambda args: run(args) if threading.current_thread() is threading.main_thread() else 1 / 0
+            return step
+
+    chip = Fails("chip", lambda e: not is_tanh(e), clock, lambda p, last: 1e-6)
+    chip.exact = False
+    whole = Timed("whole", lambda e: True, clock, lambda p, last: 1e-2 * len(p.equations))
+    device = Hybrid(chip, whole, redo="same", history=History(kept=False), policy=FaultPolicy(backoff=60, tries=1))
+    device.backend.options = replace(device.backend.options, light=0.0)
+    f = nx.jit(halves, device=device)
+    found = plan(f)(ones(8, 8))
+    assert "chip" in found.assignment and "were not measured in turn: no unit is left" in str(found)
 
 
 def test_what_is_known_is_the_same_program_each_time():

@@ -8,7 +8,7 @@ import nxjax.numpy as jnp
 from nxjax.backends import target_registry
 from nxjax.backends.hybrid import trying
 from nxjax.backends.hybrid.capability import NpuStep, is_exact, verdicts
-from nxjax.backends.hybrid.planner import Planner, PlanOptions
+from nxjax.backends.hybrid.planner import Planner, PlanOptions, PlanSetting
 from nxjax.backends.hybrid.unit import RegionRefused
 from nxjax.backends.hybrid.units import NpuUnit, host_rates, resolve
 from nxjax.errors import ParameterError
@@ -112,9 +112,8 @@ def test_a_target_says_of_each_equation_whether_it_takes_it(quantized):
     f, p, x = quantized
     program = inlined(nx.make_jaxpr(f)(p, x))
     leaves = nx.tree.leaves(p)
-    known = Planner(
-        bind(program, dict(enumerate(leaves))), resolve(("cpu",))[0], (), PlanOptions(), History(kept=False)
-    ).program
+    setting = PlanSetting(resolve(("cpu",))[0], (), PlanOptions(), History(kept=False))
+    known = Planner(bind(program, dict(enumerate(leaves))), setting).program
     said = {
         name: {
             e.op.name: v.ok
