@@ -111,10 +111,10 @@ class Plugin(Unit):
         arrays = [cast(DeviceArray, c).numpy() for c in consts]
         try:
             step = self.remote.prepare(text.encode(), self.form, options, arrays)
+            made = _PluginStep(step, self.label, self._device)
+            made.checked = self._learn(program, step)
         except ExecutionError as error:
             raise RegionRefused(f"{error.what}: {error.got}") from error
-        made = _PluginStep(step, self.label, self._device)
-        made.checked = self._learn(program, step)
         return made
 
     def _learn(self, program: Program, step: RemoteStep) -> str:
@@ -124,19 +124,13 @@ class Plugin(Unit):
         if not comparable(program) or any(v.type.dtype.kind not in "iu" for v in program.inputs):
             return NOT_INTEGERS
         try:
-            said, args, wanted = compared(program, lambda args: self._asked(step, args), self._device)
-        except RegionRefused:
+            said, args, wanted = compared(program, step, self._device)
+        except (RegionRefused, ExecutionError):
             step.close()
             raise
         if small(program):
             self.remote.know(step, args, wanted)
         return said
-
-    def _asked(self, step: RemoteStep, args: Sequence[Any]) -> list[Any]:
-        try:
-            return step(args)
-        except ExecutionError as error:
-            raise RegionRefused(f"{error.what}: {error.got}") from error
 
     def probe(self) -> bool:
         return self.remote.probe()

@@ -52,7 +52,7 @@ class Remote:
         self._command = served(plugin) if isinstance(plugin, str) else list(plugin)
         self._options = dict(options or {})
         self._start_seconds = start_seconds
-        self._seconds = seconds
+        self.seconds = seconds
         self._lock = threading.Lock()
         self._child: Child | None = None
         self._closed = False
@@ -120,7 +120,7 @@ class Remote:
         Raises:
             ExecutionError: it does not start, dies, or is silent.
         """
-        answer, _, _ = self.child().ask({"do": "probe"}, seconds=self._seconds)
+        answer, _, _ = self.child().ask({"do": "probe"}, seconds=self.seconds)
         if answer.get("right") is not True:
             return False
         for step, inputs, outputs in self._known:
@@ -145,11 +145,7 @@ class Remote:
     def drop(self, child: Child) -> None:
         """Tell the plug-in what is not used any more."""
         while self._gone:
-            child.ask({"do": "drop", "id": self._gone.pop()}, seconds=self._seconds)
-
-    @property
-    def seconds(self) -> float | None:
-        return self._seconds
+            child.ask({"do": "drop", "id": self._gone.pop()}, seconds=self.seconds)
 
     def close(self) -> None:
         """End the process. More than once."""

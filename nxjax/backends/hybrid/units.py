@@ -6,12 +6,8 @@ where it is named, never where an NPU was asked for by kind, unless the user all
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
 from typing import Any, Final, final
-
-import numpy as np
 
 from nxjax.backends import registry, target_registry
 from nxjax.backends.base import Backend
@@ -23,19 +19,12 @@ from nxjax.errors import NxError, ParameterError
 from nxjax.lower.macs import macs
 from nxjax.lower.placement import YES, Verdict
 from nxjax.lower.trip_count import trip_counts_within
-from nxjax.ops.arithmetic import add
-from nxjax.ops.dot import dot_general
 from nxjax.trace.array import DeviceArray, PlacedArray, wrap
 from nxjax.trace.program import Equation, Program
 from nxjax.trace.sharding import SingleDeviceSharding
-from nxjax.trace.stage import stage
-from nxjax.trace.types import ArrayType
 
-# What one host core does at least; used where nobody has measured. Floating-point operations and bytes a second.
+# What one host core does at least: floating-point operations and bytes a second. A first guess, as that of a GPU.
 PLAIN_RATES: Final = (20e9, 8e9)
-# Sizes of what is run to measure them: rows of a product, elements that are copied.
-_ROWS: Final = 512
-_COPIED: Final = 1 << 22
 # What a call of an executable takes whatever it computes (seconds).
 _CALL: Final = 5e-6
 # PCI Express 3.0 with 16 lanes carries 15.75 GB/s; what is left of it after packets, as vendors' tools measure.
@@ -44,8 +33,6 @@ _PCIE: Final = Link(12e9, 10e-6, "model: PCI Express 3.0 x16 at three quarters o
 _GPU_RATES: Final = (2e12, 200e9)
 # Kinds of unit that stand for whichever is here.
 KINDS: Final = ("npu", "gpu", "tpu")
-# flops and bytes a second
-Rates = Callable[[], tuple[float, float]]
 
 
 def roofline(program: Program, rates: tuple[float, float]) -> float:
@@ -63,26 +50,13 @@ def seconds_of(e: Equation, rates: tuple[float, float] = PLAIN_RATES) -> float:
     return max(count / rates[0], nbytes / rates[1])
 
 
-@lru_cache(None)
-def host_rates() -> tuple[float, float]:
-    """What the host's executor reaches in a product of matrices and in a sum of long vectors; measured once."""
-    one = lambda n: ArrayType(n, np.dtype(np.float32))
-    numbers = (((1,), (0,)), ((), ()))
-    product = stage(
-        lambda x: [dot_general(x, x, dimension_numbers=numbers, preferred_element_type=None)], [one((_ROWS, _ROWS))]
-    )
-    longer = stage(lambda x: [add(x, x)], [one((_COPIED,))])
-    times: list[float] = []
-    for program in (product, longer):
-        made = registry.host().compile(program)
-        args = [wrap(np.ones(v.type.shape, np.float32)) for v in program.inputs]
-        best = float("inf")
-        for _ in range(4):
-            start = time.perf_counter()
-            made(args)[0].numpy()
-            best = min(best, time.perf_counter() - start)
-        times.append(best)
-    return 2 * _ROWS**3 / times[0], 8 * _COPIED / times[1]
+def put(backend: Backend, value: DeviceArray) -> DeviceArray:
+    """A value where a backend's device computes, if that has a memory of its own; else in the host's."""
+    if not backend.places:
+        value.numpy()
+        return value
+    where = SingleDeviceSharding(backend.devices()[0])
+    return PlacedArray(None, value.type, backend.put(value, where), where)
 
 
 @final
@@ -98,20 +72,13 @@ class ExecutableStep(Step):
         except NxError as error:
             got = f": {error.got}"[:300] if error.got else ""
             raise RegionRefused(f"{backend.name} cannot compile it: {error.what}{got}") from error
-        self._backend = backend
         if held is not None:
             made, values = held
-        self._there = self._moved(values)
+        self._there = list(values) if backend.platform == "cpu" else [put(backend, x) for x in values]
         made.prepare()
         self._made = made
         self.label = backend.label
         self.runs_on = str(backend.devices()[0])
-
-    def _moved(self, values: Sequence[DeviceArray]) -> list[DeviceArray]:
-        if not self._backend.places or self._backend.platform == "cpu":
-            return list(values)
-        where = SingleDeviceSharding(self._backend.devices()[0])
-        return [PlacedArray(None, x.type, self._backend.put(x, where), where) for x in values]
 
     def __call__(self, args: Sequence[DeviceArray]) -> list[DeviceArray]:
         out = self._made([*self._there, *args])
@@ -129,11 +96,10 @@ class BackendUnit(Unit):
     Args:
         name: as the user wrote it.
         backend: what runs.
-        rates: floating-point operations and bytes a second, for estimates; asked once, when they are needed.
         lanes: how many regions at once.
     """
 
-    def __init__(self, name: str, backend: Backend, rates: Rates | None = None, lanes: int = 1) -> None:
+    def __init__(self, name: str, backend: Backend, lanes: int = 1) -> None:
         self.name = name
         self.backend = backend
         self.platform = backend.platform
@@ -142,7 +108,6 @@ class BackendUnit(Unit):
         self.binds = not self.host
         self.exact = True  # integers are the language's, whoever runs it
         self.lanes = lanes
-        self._rates = rates
         if not self.host:
             self.link = _PCIE
 
@@ -164,8 +129,6 @@ class BackendUnit(Unit):
         return rows
 
     def estimate(self, program: Program) -> Estimate | None:
-        if self._rates is not None:
-            return Estimate(roofline(program, self._rates()), "model", "roofline of rates measured on this machine")
         rates = PLAIN_RATES if self.host else _GPU_RATES
         return Estimate(roofline(program, rates), "model", "roofline of assumed rates")
 
@@ -173,11 +136,7 @@ class BackendUnit(Unit):
         return ExecutableStep(self.backend, program)
 
     def receive(self, value: DeviceArray) -> DeviceArray:
-        if self.host or not self.backend.places:
-            value.numpy()
-            return value
-        where = SingleDeviceSharding(self.backend.devices()[0])
-        return PlacedArray(None, value.type, self.backend.put(value, where), where)
+        return super().receive(value) if self.host else put(self.backend, value)
 
 
 @final
@@ -233,7 +192,6 @@ def resolve(
     *,
     simulators: bool = False,
     sessions: dict[str, int] | None = None,
-    rates: Rates | None = host_rates,
 ) -> tuple[list[Unit], list[Missing]]:
     """Units for what the user wrote, in order, and (name, reason) of what is not here.
 
@@ -241,7 +199,6 @@ def resolve(
         wanted: kinds ("npu", "gpu", "tpu": whichever is here), names of backends or of targets, or units.
         simulators: "npu" may be a simulator.
         sessions: how many regions a unit runs at once, by name.
-        rates: the host's operations and bytes a second; asked when they are needed.
 
     Raises:
         ParameterError: a name that means nothing, one that is there twice, or nothing that is here.
@@ -266,7 +223,7 @@ def resolve(
     if unknown:
         raise ParameterError("Hybrid: sessions of a unit that it does not have", got=min(unknown), expected=names)
     for name, item in zip(names, wanted, strict=True):
-        unit = item if isinstance(item, Unit) else _unit(name, simulators, rates)
+        unit = item if isinstance(item, Unit) else _unit(name, simulators)
         if isinstance(unit, str):
             missing.append((name, unit))
             continue
@@ -286,7 +243,7 @@ def resolve(
     return found, missing
 
 
-def _unit(name: str, simulators: bool, rates: Rates | None) -> Unit | str:
+def _unit(name: str, simulators: bool) -> Unit | str:
     """The unit of a name, or why there is none."""
     if name == "npu":
         return _npu(simulators)
@@ -294,10 +251,10 @@ def _unit(name: str, simulators: bool, rates: Rates | None) -> Unit | str:
         return _gpu()
     alias = registry.ALIASES.get(name, name)
     if alias == "cpu":
-        return BackendUnit(name, registry.host(), rates)
+        return BackendUnit(name, registry.host())
     if alias in registry.names():
         backend = registry.get(alias)
-        return BackendUnit(name, backend, rates if backend.platform == "cpu" else None)
+        return BackendUnit(name, backend)
     if alias in KINDS:
         return f"no backend of nxjax drives a {alias}"
     try:

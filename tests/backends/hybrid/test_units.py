@@ -10,7 +10,7 @@ from nxjax.backends.hybrid import trying
 from nxjax.backends.hybrid.capability import NpuStep, is_exact, verdicts
 from nxjax.backends.hybrid.planner import Planner, PlanOptions, PlanSetting
 from nxjax.backends.hybrid.unit import RegionRefused
-from nxjax.backends.hybrid.units import NpuUnit, host_rates, resolve
+from nxjax.backends.hybrid.units import NpuUnit, resolve
 from nxjax.errors import ParameterError
 from nxjax.hybrid import History, Hybrid, plan
 from nxjax.lower.npu.bind import bind
@@ -105,7 +105,6 @@ def test_names_that_mean_nothing_here_say_why():
     assert "qualcomm-htp" in str(error.value)
     units, _ = resolve(("cpu", "reference"), sessions={"cpu": 3})
     assert [u.lanes for u in units] == [3, 1] and all(u.probe() for u in units)
-    assert all(r > 1e6 for r in host_rates())
 
 
 def test_a_target_says_of_each_equation_whether_it_takes_it(quantized):
