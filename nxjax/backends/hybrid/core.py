@@ -30,6 +30,8 @@ from nxjax.errors import ExecutionError
 _FOREVER: Final = math.inf
 # Seconds that a cooler unit may always take longer than a warm one.
 _WORTH: Final = 1e-3
+# A watch that is late by this share of what a job is allowed says that the whole process was stopped.
+_STOOD: Final = 0.25
 _clock = time.perf_counter
 
 
@@ -37,16 +39,10 @@ _clock = time.perf_counter
 class EngineCore:
     """See the module. Made by `Engine`, which is what users hold; the threads hold this."""
 
-    def __init__(
-        self,
-        units: Mapping[str, LaneOptions],
-        policy: FaultPolicy,
-        program_error: Callable[[BaseException], bool],
-    ) -> None:
+    def __init__(self, units: Mapping[str, LaneOptions], policy: FaultPolicy) -> None:
         now = _clock()
         self.lock = threading.Lock()
         self.policy = policy
-        self.program_error = program_error
         self.log = EventLog()
         self.units = {name: Member(name, options, policy, now) for name, options in units.items()}
         for unit in self.units.values():
@@ -369,7 +365,7 @@ class EngineCore:
             if cause is None:
                 return
             error = cause
-        if not run.graph.jobs[i].pure or self._is_programs(error):
+        if not run.graph.jobs[i].pure or blame.is_programs(error):
             self.fail(run, error)
             return
         run.tried.setdefault(i, []).append((unit.name, blame.line(error), error))
@@ -398,12 +394,6 @@ class EngineCore:
             self.take_out(source, reason, run=run, job=name)
         self.verifier.reset(run, [j for j, by in enumerate(run.by) if by is source], source, begun=i)
         return None
-
-    def _is_programs(self, error: BaseException) -> bool:
-        try:
-            return self.program_error(error)
-        except Exception:
-            return False
 
     def _redo(self, run: GraphRun, i: int, away: Member, said: bool = True) -> None:
         """Place a job again, which ``away`` had; an answer to it that is under way is not waited for."""
@@ -487,7 +477,10 @@ class EngineCore:
                 for lane in tuple(unit.lanes):
                     if lane.work is None or lane.deadline == _FOREVER:
                         continue
-                    lane.deadline += late  # the whole process stood still so long
+                    if late:
+                        # The process stood still, for longer than the watch can know: what is left is given anew.
+                        allowed = unit.allowed(lane.work.run.graph.jobs[lane.work.job])
+                        lane.deadline = now + allowed if late > _STOOD * allowed else lane.deadline + late
                     if lane.deadline <= now:
                         self._overdue(unit, lane, now)
                     if lane.deadline < self.watch.at:

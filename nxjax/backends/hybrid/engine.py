@@ -13,7 +13,6 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, final
 
-from nxjax.backends.hybrid.blame import is_programs
 from nxjax.backends.hybrid.core import EngineCore
 from nxjax.backends.hybrid.events import Event
 from nxjax.backends.hybrid.health import NO_SENSOR, UnitHealth
@@ -56,7 +55,6 @@ class Engine:
     Args:
         units: by name, in the order of preference where a job says nothing.
         policy: deadlines, back-off, verification.
-        program_error: tells the errors that any unit would raise, which are raised to the user at once.
 
     >>> with Engine({"npu": LaneOptions(), "cpu": LaneOptions()}) as engine:
     ...     def broken(args):
@@ -69,17 +67,11 @@ class Engine:
     npu: taken out: double: OSError: device lost
     """
 
-    def __init__(
-        self,
-        units: Mapping[str, LaneOptions],
-        policy: FaultPolicy | None = None,
-        *,
-        program_error: Callable[[BaseException], bool] = is_programs,
-    ) -> None:
+    def __init__(self, units: Mapping[str, LaneOptions], policy: FaultPolicy | None = None) -> None:
         if not units:
             raise ParameterError("Engine: needs a unit")
         self.policy = policy or FaultPolicy()
-        self._core = EngineCore(units, self.policy, program_error)
+        self._core = EngineCore(units, self.policy)
         _cores.add(self._core)
         # The threads hold the core, and nobody but the user this.
         weakref.finalize(self, self._core.close)

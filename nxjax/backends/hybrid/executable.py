@@ -313,7 +313,10 @@ class HybridExecutable(Executable):
             state = self._state
             if state is None or state.direct is not None:
                 return False
-            plan = state.planner.again(state.plan, better)
+            try:
+                plan = state.planner.again(state.plan, better)
+            except PlacementError:  # a unit refuses what it has taken: the call's own jobs go to others
+                return False
             if plan.places is state.plan.places:
                 state.plan = plan
                 return False

@@ -118,14 +118,11 @@ class Planner:
         fine, parts = self._costs(self._fine), old.partition
         rows = [self._summed(r, self._fine, fine) for r in parts.regions]
         may = lambda n: self.units[n].exact or self.options.redo == "any"
-        now = [
-            {n: c for n, c in row.items() if n == p.unit or (may(p.unit) and may(n))}
-            for p, row in zip(old.places, rows, strict=True)
-        ]
-        then = [{p.unit: row.get(p.unit, p.on[p.unit].cost)} for p, row in zip(old.places, rows, strict=True)]
-        known = [{n: c for n, c in row.items() if c is not None} for row in then]
-        if not all(known):
-            return old
+        both = list(zip(old.places, rows, strict=True))
+        if any(p.unit not in row for p, row in both):
+            return old  # it has just been refused
+        known = [{p.unit: row[p.unit]} for p, row in both]
+        now = [{n: c for n, c in row.items() if n == p.unit or (may(p.unit) and may(n))} for p, row in both]
         work = work_of(parts, known, self.units)
         found, kept = self._chosen(work_of(parts, now, self.units)), self._chosen(work)
         if found.assignment() == kept.assignment() or _worth(found) > better * _worth(kept):
