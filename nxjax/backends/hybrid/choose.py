@@ -18,7 +18,7 @@ from nxjax.errors import ParameterError
 
 NODES: Final = 5_000  # steps of the search over everything: a tenth of a second or so
 _SMALL: Final = 16  # tasks of works that are mostly searched sooner than units could be improved
-_STEPS: Final = 60_000  # steps from task to task that are looked at for a stream
+_STEPS: Final = 60_000  # steps from task to task that are looked at for sums
 _POLISH: Final = 6_000  # tasks placed while looking for less latency at the same interval
 _LESS: Final = 1 - 1e-9
 _ROUNDING: Final = 1e-12
@@ -294,7 +294,8 @@ def _thriftiest(problem: Problem, deadline: float, effort: int, nodes: int) -> F
     joules = lambda i, u, moves: p.watt[i][u] + sum(map(p.joules, moves))
     chain = is_chain(p)
     if deadline == inf:
-        found, whole = ways(p, lambda i, u, moves: (joules(i, u, moves),))
+        states = max(64, _STEPS // (2 * max(1, p.count * len(p.units))))
+        found, whole = ways(p, lambda i, u, moves: (joules(i, u, moves),), states=states)
         if whole:
             return place(p, found[0].units()), "chain" if chain else "exact", True
     elif chain:
