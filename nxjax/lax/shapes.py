@@ -306,16 +306,13 @@ def aligned_dtypes(name: str, *xs: Any) -> list[Array]:
     return [convert_element_type(v, dtype=dtype) if v.type.weak and v.dtype != dtype else v for v in values]
 
 
+@example(
+    "jnp.array([1, 2, 3]), (1, 0, 2)",
+    "[Array([1], dtype=int32), Array([], shape=(0,), dtype=int32), Array([2, 3], dtype=int32)]",
+    raises="ShapeError: the sizes do not add up to that of the axis.",
+)
 def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Array]:
-    """Pieces of these sizes along an axis.
-
-    Raises:
-        ShapeError: the sizes do not add up to that of the axis.
-
-    >>> from nxjax import lax, numpy as jnp
-    >>> lax.split(jnp.array([1, 2, 3]), (1, 0, 2))
-    [Array([1], dtype=int32), Array([], shape=(0,), dtype=int32), Array([2, 3], dtype=int32)]
-    """
+    """Pieces of these sizes along an axis."""
     x, lengths = as_value(operand, "split"), ints(sizes, "split")
     axis = check_axis("split", axis, x.ndim)
     return list(slicing.split(x, sizes=lengths, axis=axis))

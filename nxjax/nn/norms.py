@@ -6,6 +6,7 @@ from typing import Any
 
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError
+from nxjax.numpy.documented import shown
 from nxjax.numpy.promotion import as_axes, as_axis, as_operand, convert, promote_inexact
 from nxjax.ops import composite_norm as ops
 from nxjax.ops.arithmetic import rsqrt
@@ -88,12 +89,9 @@ def layer_norm(x: Any, scale: Any = None, bias: Any = None, axis: Any = -1, epsi
     return ops.layer_norm(v, *parameters, axis=axes, epsilon=float(epsilon))
 
 
+@shown("print(rms_norm(jnp.array([3.0, 4.0, 0.0, 0.0])).round(3))", "[1.2 1.6 0.  0. ]")
 def rms_norm(x: Any, scale: Any = None, axis: Any = -1, epsilon: float = 1e-6) -> Array:
-    """x / sqrt(mean(x^2) + epsilon) * scale over ``axis`` (Zhang and Sennrich, 2019); arguments as `layer_norm`.
-
-    >>> print(rms_norm(jnp.array([3.0, 4.0, 0.0, 0.0])).round(3))
-    [1.2 1.6 0.  0. ]
-    """
+    """x / sqrt(mean(x^2) + epsilon) * scale over ``axis`` (Zhang and Sennrich, 2019); arguments as `layer_norm`."""
     (v,) = promote_inexact("rms_norm", x)
     axes = as_axes("rms_norm", axis, v.ndim)
     return ops.rms_norm(v, *_parameters("rms_norm", v, axes, [(scale, 1)]), axis=axes, epsilon=float(epsilon))

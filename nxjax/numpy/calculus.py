@@ -8,7 +8,7 @@ import numpy as np
 
 from nxjax.errors import ShapeError
 from nxjax.numpy.contractions import of_other_kind, precision_of
-from nxjax.numpy.documented import example
+from nxjax.numpy.documented import example, shown
 from nxjax.numpy.elementwise import not_equal, subtract
 from nxjax.numpy.floats import clip, conjugate, i0
 from nxjax.numpy.indexing import take
@@ -303,13 +303,9 @@ def bartlett(M: int) -> Array:
     return _finished(np.bartlett(_window("bartlett", M)))
 
 
+@shown("jnp.round(jnp.blackman(5), 2)", "Array([-0.  ,  0.34,  1.  ,  0.34, -0.  ], dtype=float32)")
 def blackman(M: int) -> Array:
-    """The Blackman window of ``M`` points: three terms of cosines.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.round(jnp.blackman(5), 2)
-    Array([-0.  ,  0.34,  1.  ,  0.34, -0.  ], dtype=float32)
-    """
+    """The Blackman window of ``M`` points: three terms of cosines."""
     check_transcendental("jnp.blackman")
     return _finished(np.blackman(_window("blackman", M)))
 

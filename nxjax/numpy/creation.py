@@ -282,19 +282,15 @@ def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
     return zeros(shape, dtype, device=device)
 
 
+@example(
+    "(2, 2), jnp.array([1, 2])",
+    "Array([[1, 2],\n       [1, 2]], dtype=int32)",
+    "2, 1.5, dtype=int",
+    "Array([1, 1], dtype=int32)",
+    raises="ShapeError: ``fill_value`` does not broadcast to ``shape``, or a negative size.",
+)
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """``fill_value``, which broadcasts, over ``shape``; in its own dtype unless another is given.
-
-    Raises:
-        ShapeError: ``fill_value`` does not broadcast to ``shape``, or a negative size.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.full((2, 2), jnp.array([1, 2]))
-    Array([[1, 2],
-           [1, 2]], dtype=int32)
-    >>> jnp.full(2, 1.5, dtype=int)
-    Array([1, 1], dtype=int32)
-    """
+    """``fill_value``, which broadcasts, over ``shape``; in its own dtype unless another is given."""
     sizes = as_shape("full", shape)
     x = asarray(fill_value if dtype is None else _wrapped(fill_value, dtypes.as_dtype(dtype)), dtype)
     return placed(broadcast_to(x, sizes), device)
@@ -354,20 +350,17 @@ def empty_like(
     return zeros_like(prototype, dtype, shape, device=device)
 
 
+@example(
+    "jnp.arange(3), 2.5",
+    "Array([2, 2, 2], dtype=int32)",
+    "jnp.arange(3), 2.5, dtype=float",
+    "Array([2.5, 2.5, 2.5], dtype=float32)",
+    raises="ShapeError: ``fill_value`` does not broadcast to the shape.",
+)
 def full_like(
     a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None
 ) -> Array:
-    """``fill_value`` in the shape and dtype of ``a``, unless others are given.
-
-    Raises:
-        ShapeError: ``fill_value`` does not broadcast to the shape.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.full_like(jnp.arange(3), 2.5)
-    Array([2, 2, 2], dtype=int32)
-    >>> jnp.full_like(jnp.arange(3), 2.5, dtype=float)
-    Array([2.5, 2.5, 2.5], dtype=float32)
-    """
+    """``fill_value`` in the shape and dtype of ``a``, unless others are given."""
     sizes, wanted, weak = _like(a, shape, dtype, "full_like")
     x = broadcast_to(asarray(_wrapped(fill_value, wanted), wanted), sizes)
     return placed(convert(x, wanted, weak) if weak else x, _beside(a, sizes, device, out_sharding))

@@ -9,7 +9,7 @@ import numpy as np
 
 from nxjax.errors import DtypeError, ShapeError
 from nxjax.numpy.creation import asarray, filled
-from nxjax.numpy.documented import COMPLEX, example
+from nxjax.numpy.documented import COMPLEX, example, shown
 from nxjax.numpy.elementwise import equal, greater, less, logical_and, logical_not, maximum, minimum
 from nxjax.numpy.promotion import (
     as_operand,
@@ -118,13 +118,9 @@ def isrealobj(x: Any) -> bool:
     return not iscomplexobj(x)
 
 
+@shown("jnp.isscalar(3.0), jnp.isscalar(jnp.array(3.0)), jnp.isscalar(jnp.array([3.0]))", "(True, True, False)")
 def isscalar(element: Any) -> bool:
-    """Whether ``element`` is a number or a 0-d array.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.isscalar(3.0), jnp.isscalar(jnp.array(3.0)), jnp.isscalar(jnp.array([3.0]))
-    (True, True, False)
-    """
+    """Whether ``element`` is a number or a 0-d array."""
     return element.ndim == 0 if isinstance(element, Array) else bool(np.isscalar(element))
 
 

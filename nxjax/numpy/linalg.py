@@ -103,20 +103,17 @@ def _adjoint(x: Array) -> Array:
 # --- decompositions ---
 
 
+@_example(
+    "jnp.array([[4.0, 2.0], [2.0, 10.0]])",
+    "Array([[2., 0.],\n       [1., 3.]], dtype=float32)",
+    "jnp.array([[-1.0]])",
+    "Array([[nan]], dtype=float32)",
+    raises="ShapeError: no square matrices.",
+)
 def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
     """The triangular L with L L^H = a (or U with U^H U = a); nan where ``a`` is not positive definite.
 
     ``symmetrize_input`` takes the mean of ``a`` and its adjoint first; else the lower triangle alone is read.
-
-    Raises:
-        ShapeError: no square matrices.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.linalg.cholesky(jnp.array([[4.0, 2.0], [2.0, 10.0]]))
-    Array([[2., 0.],
-           [1., 3.]], dtype=float32)
-    >>> jnp.linalg.cholesky(jnp.array([[-1.0]]))
-    Array([[nan]], dtype=float32)
     """
     x = _matrix("cholesky", a)
     if symmetrize_input:

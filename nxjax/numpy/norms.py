@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from nxjax import numpy as jnp
+from nxjax.numpy.documented import example
 from nxjax.numpy.floats import conjugate, real
 from nxjax.numpy.promotion import as_axes, as_operand, convert, promote_inexact
 from nxjax.numpy.reductions import max as max_
@@ -91,13 +92,9 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
     return sum_(size**ord, axes, keepdims=keepdims) ** (1.0 / ord)
 
 
+@example("jnp.array([[3.0, 4.0], [6.0, 8.0]]), ord=jnp.inf", "Array(14., dtype=float32)")
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
-    """A norm of matrices in the last two axes; ``ord`` as in `norm`.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.linalg.matrix_norm(jnp.array([[3.0, 4.0], [6.0, 8.0]]), ord=jnp.inf)
-    Array(14., dtype=float32)
-    """
+    """A norm of matrices in the last two axes; ``ord`` as in `norm`."""
     return norm(x, ord, (-2, -1), keepdims)
 
 

@@ -245,18 +245,15 @@ def floor_divide(x1: Any, x2: Any, /) -> Array:
     return _float_divmod(a, b)[0]
 
 
+@example(
+    "jnp.array([7, -7]), 3",
+    "Array([1, 2], dtype=int32)",
+    "7.5, jnp.array([-2.0, 0.0])",
+    "Array([-0.5,  nan], dtype=float32)",
+    raises="DtypeError: complex input.",
+)
 def remainder(x1: Any, x2: Any, /) -> Array:
-    """x1 - floor(x1 / x2) * x2: the remainder with the sign of x2. Broadcasts and promotes.
-
-    Raises:
-        DtypeError: complex input.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.remainder(jnp.array([7, -7]), 3)
-    Array([1, 2], dtype=int32)
-    >>> jnp.remainder(7.5, jnp.array([-2.0, 0.0]))
-    Array([-0.5,  nan], dtype=float32)
-    """
+    """x1 - floor(x1 / x2) * x2: the remainder with the sign of x2. Broadcasts and promotes."""
     a, b = numeric_operands("remainder", x1, x2)
     refuse_complex("remainder", a)
     zero = full_like(a, 0)

@@ -247,20 +247,15 @@ def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = None) -> Array:
     return convert(less_equal(_rows_minus_columns(n, m), k), wanted)
 
 
+@example(
+    "jnp.array([2, 3]), 4",
+    "Array([[ 8,  4,  2,  1],\n       [27,  9,  3,  1]], dtype=int32)",
+    "jnp.array([2, 3]), increasing=True",
+    "Array([[1, 2],\n       [1, 3]], dtype=int32)",
+    raises="ShapeError: ``x`` is not one-dimensional.",
+)
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
-    """Powers of the elements of ``x`` in columns, falling unless ``increasing``.
-
-    Raises:
-        ShapeError: ``x`` is not one-dimensional.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.vander(jnp.array([2, 3]), 4)
-    Array([[ 8,  4,  2,  1],
-           [27,  9,  3,  1]], dtype=int32)
-    >>> jnp.vander(jnp.array([2, 3]), increasing=True)
-    Array([[1, 2],
-           [1, 3]], dtype=int32)
-    """
+    """Powers of the elements of ``x`` in columns, falling unless ``increasing``."""
     v = as_operand(x, "vander")
     if v.ndim != 1:
         raise ShapeError("vander: x is one-dimensional", got=v.type)

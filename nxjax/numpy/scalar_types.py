@@ -11,6 +11,7 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.config import config
 from nxjax.errors import ParameterError
+from nxjax.numpy.documented import shown
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
@@ -130,13 +131,9 @@ _KINDS: dict[str, frozenset[DType]] = {
 }
 
 
+@shown("jnp.issubdtype(jnp.bfloat16, jnp.floating), jnp.issubdtype(jnp.int32, jnp.int64)", "(True, False)")
 def issubdtype(arg1: Any, arg2: Any) -> bool:  # type: ignore[valid-type]
-    """Whether dtype ``arg1`` is ``arg2`` or of its kind; bfloat16, float8 and int4 count as their kinds.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.issubdtype(jnp.bfloat16, jnp.floating), jnp.issubdtype(jnp.int32, jnp.int64)
-    (True, False)
-    """
+    """Whether dtype ``arg1`` is ``arg2`` or of its kind; bfloat16, float8 and int4 count as their kinds."""
     if arg1 in _ABSTRACT or arg1 in (np.flexible, np.character, np.object_):
         return np.issubdtype(arg1, arg2) if isinstance(arg2, type) else False
     if arg1 == dtypes.key or arg1 == dtypes.float0:
@@ -150,15 +147,12 @@ def issubdtype(arg1: Any, arg2: Any) -> bool:  # type: ignore[valid-type]
     return own == (arg2.dtype if isinstance(arg2, ScalarType) else np.dtype(arg2))
 
 
+@shown('jnp.isdtype(jnp.int8, "signed integer"), jnp.isdtype(jnp.bool_, ("numeric", jnp.bool_))', "(True, True)")
 def isdtype(dtype: Any, kind: Any) -> bool:  # type: ignore[valid-type]
     """Whether ``dtype`` is of a kind named as in the Array API, is a dtype, or either of a tuple of them.
 
     Raises:
         ParameterError: a kind that the Array API does not name.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.isdtype(jnp.int8, "signed integer"), jnp.isdtype(jnp.bool_, ("numeric", jnp.bool_))
-    (True, True)
     """
     own = dtypes.as_dtype(dtype)
     for k in kind if isinstance(kind, tuple) else (kind,):
@@ -172,16 +166,13 @@ def isdtype(dtype: Any, kind: Any) -> bool:  # type: ignore[valid-type]
     return False
 
 
+@shown(
+    "jnp.result_type(jnp.zeros(2, jnp.float16), 1.5), jnp.result_type(jnp.int32, jnp.float16)",
+    "(dtype('float16'), dtype('float16'))",
+    raises="ParameterError: no argument.",
+)
 def result_type(*args: Any) -> DType:
-    """The dtype that the arguments (arrays, scalars or dtypes) promote to.
-
-    Raises:
-        ParameterError: no argument.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.result_type(jnp.zeros(2, jnp.float16), 1.5), jnp.result_type(jnp.int32, jnp.float16)
-    (dtype('float16'), dtype('float16'))
-    """
+    """The dtype that the arguments (arrays, scalars or dtypes) promote to."""
     return promoted(*args)[0]
 
 
@@ -245,13 +236,9 @@ def finfo(dtype: Any) -> Any:
     return ml_dtypes.finfo(dtypes.real_part(_named(dtype)))
 
 
+@shown("jnp.iinfo(jnp.int8).min, jnp.iinfo(jnp.uint4).max", "(-128, 15)")
 def iinfo(dtype: Any) -> Any:
-    """Limits of an integer dtype: ``min``, ``max``, ``bits``.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.iinfo(jnp.int8).min, jnp.iinfo(jnp.uint4).max
-    (-128, 15)
-    """
+    """Limits of an integer dtype: ``min``, ``max``, ``bits``."""
     return ml_dtypes.iinfo(_named(dtype))
 
 

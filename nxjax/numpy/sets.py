@@ -245,20 +245,17 @@ def _found(x: Array, keep: Array, size: int, fill_value: Any) -> Array:
     return where(found, out, out[0] if fill_value is None else fill_value)
 
 
+@example(
+    "jnp.array([3, 1, 2]), jnp.array([2])",
+    "Array([1, 3], dtype=int32)",
+    "jnp.array([3, 1, 2]), jnp.array([2]), size=3, fill_value=-1",
+    "Array([ 1,  3, -1], dtype=int32)",
+    raises="ConcretizationTypeError: an operand is traced and ``size`` is not given.",
+)
 def setdiff1d(
     ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None, fill_value: Any = None
 ) -> Array:
-    """The sorted distinct elements of ``ar1`` that are not in ``ar2``; under `jit`, ``size`` is needed.
-
-    Raises:
-        ConcretizationTypeError: an operand is traced and ``size`` is not given.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.setdiff1d(jnp.array([3, 1, 2]), jnp.array([2]))
-    Array([1, 3], dtype=int32)
-    >>> jnp.setdiff1d(jnp.array([3, 1, 2]), jnp.array([2]), size=3, fill_value=-1)
-    Array([ 1,  3, -1], dtype=int32)
-    """
+    """The sorted distinct elements of ``ar1`` that are not in ``ar2``; under `jit`, ``size`` is needed."""
     x, y = as_operand(ar1, "setdiff1d"), as_operand(ar2, "setdiff1d")
     if size is None:
         found = ravel(x) if assume_unique else unique(x)

@@ -74,6 +74,13 @@ def sort(
     return ops.rev(y, dimensions=(i,)) if descending else y
 
 
+@example(
+    "jnp.array([2, 1, 2, 1])",
+    "Array([1, 3, 0, 2], dtype=int32)",
+    "jnp.array([2, 1, 2, 1]), descending=True",
+    "Array([0, 2, 1, 3], dtype=int32)",
+    raises="ValueError: another ``kind`` than NumPy's, or an ``order``.",
+)
 def argsort(
     a: Any,
     axis: Any = -1,
@@ -84,17 +91,7 @@ def argsort(
     descending: bool = False,
     dtype: Any = None,
 ) -> Array:
-    """Indices that sort ``a`` along ``axis``; equal elements keep their order. None flattens first.
-
-    Raises:
-        ValueError: another ``kind`` than NumPy's, or an ``order``.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.argsort(jnp.array([2, 1, 2, 1]))
-    Array([1, 3, 0, 2], dtype=int32)
-    >>> jnp.argsort(jnp.array([2, 1, 2, 1]), descending=True)
-    Array([0, 2, 1, 3], dtype=int32)
-    """
+    """Indices that sort ``a`` along ``axis``; equal elements keep their order. None flattens first."""
     _checked("argsort", kind, order)
     x, i = along("argsort", as_operand(a, "argsort"), axis)
     wanted = index_dtype(x.shape[i] - 1) if dtype is None else dtypes.as_dtype(dtype)

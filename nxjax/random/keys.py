@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import KeyTypeError, ParameterError
+from nxjax.numpy.documented import example
 from nxjax.ops import random as ops
 from nxjax.ops.base import constant
 from nxjax.ops.convert import convert_element_type
@@ -116,15 +117,9 @@ def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
     return _seeded("key", seed)
 
 
+@example("42", "Array([ 0, 42], dtype=uint32)", raises="KeyTypeError: the seed is not an integer scalar.")
 def PRNGKey(seed: Any, *, impl: Any = None) -> Array:
-    """A raw key, ``u32[2]``, from an integer seed. New programs use `key`.
-
-    Raises:
-        KeyTypeError: the seed is not an integer scalar.
-
-    >>> PRNGKey(42)
-    Array([ 0, 42], dtype=uint32)
-    """
+    """A raw key, ``u32[2]``, from an integer seed. New programs use `key`."""
     _check_impl("PRNGKey", impl)
     return ops.random_unwrap(_seeded("PRNGKey", seed))
 

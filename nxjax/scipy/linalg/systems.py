@@ -8,7 +8,7 @@ from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.lax import linalg as _lax
 from nxjax.lax import stop_gradient
-from nxjax.numpy.documented import example
+from nxjax.numpy.documented import example, shown
 from nxjax.numpy.promotion import promote_inexact
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -41,12 +41,9 @@ def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finit
     return root if lower else adjoint(root)
 
 
+@example("jnp.array([[4.0]])", "False", then="[1]")
 def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, bool]:
-    """`cholesky` with ``lower``, for `cho_solve`.
-
-    >>> cho_factor(jnp.array([[4.0]]))[1]
-    False
-    """
+    """`cholesky` with ``lower``, for `cho_solve`."""
     return cholesky(a, lower), lower
 
 
@@ -174,15 +171,9 @@ def inv(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     return jnp.linalg.inv(*square("inv", a))
 
 
+@shown("float(det(jnp.array([[2.0, 0.0], [0.0, 4.0]])))", "8.0", raises="ShapeError: no square matrices.")
 def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
-    """The determinant of ``a`` ``[..., n, n]``.
-
-    Raises:
-        ShapeError: no square matrices.
-
-    >>> float(det(jnp.array([[2.0, 0.0], [0.0, 4.0]])))
-    8.0
-    """
+    """The determinant of ``a`` ``[..., n, n]``."""
     return jnp.linalg.det(*square("det", a))
 
 

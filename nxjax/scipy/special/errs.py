@@ -12,6 +12,7 @@ import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError
+from nxjax.numpy.documented import shown
 from nxjax.ops import special as ops
 from nxjax.ops.elementary import exp, log, log1p
 from nxjax.scipy.special.operands import described, real, reals, strong
@@ -42,6 +43,7 @@ def _log_pdf(x: Array) -> Array:
     return -0.5 * x * x - _LOG_ROOT_2PI
 
 
+@shown("print(round(float(log_ndtr(-30.0)), 3))", "-454.321", raises="ParameterError: for another ``series_order``.")
 def log_ndtr(x: Any, series_order: int = 3) -> Array:
     """log(ndtr(x)), accurate in both tails.
 
@@ -51,12 +53,6 @@ def log_ndtr(x: Any, series_order: int = 3) -> Array:
 
     Returns:
         Array of the shape and float dtype of ``x``.
-
-    Raises:
-        ParameterError: for another ``series_order``.
-
-    >>> print(round(float(log_ndtr(-30.0)), 3))
-    -454.321
     """
     if not isinstance(series_order, int) or not 0 <= series_order <= 30:
         raise ParameterError("log_ndtr: series_order", got=repr(series_order), expected="0 to 30")
@@ -202,6 +198,7 @@ _owens_t.defjvps(
 )
 
 
+@shown("print(round(float(owens_t(1.0, 0.5)), 6))", "0.043065", raises="ParameterError: for complex operands.")
 def owens_t(h: Any, a: Any) -> Array:
     """Owen's T function, the chance that X > h and 0 < Y < a X for independent standard normal X and Y.
 
@@ -212,12 +209,6 @@ def owens_t(h: Any, a: Any) -> Array:
         Array of the common shape and float dtype, float32 for half floats; even in ``h`` and odd in ``a``.
         Gauss-Legendre quadrature of Owen, "Tables for computing bivariate normal probabilities", Ann. Math. Stat. 27
         (1956), with a relative error below 1e-14 (float64) or 2e-6 (float32), and that of exp(-h^2 / 2).
-
-    Raises:
-        ParameterError: for complex operands.
-
-    >>> print(round(float(owens_t(1.0, 0.5)), 6))
-    0.043065
     """
     h, a = (strong(x) for x in reals("owens_t", h, a))
     if h.dtype.itemsize < 4:

@@ -12,6 +12,7 @@ import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, ParameterError
+from nxjax.numpy.documented import shown
 from nxjax.numpy.promotion import as_operand, inexact_operands, promote_inexact, static_int
 from nxjax.ops import special as ops
 from nxjax.ops.elementary import exp, log, log1p
@@ -118,6 +119,7 @@ def gamma(x: Any) -> Array:
     return gammasgn(v) * exp(ops.lgamma(v))
 
 
+@shown("print(round(float(polygamma(1, 2.0)), 4))", "0.6449", raises="DtypeError: for ``n`` of another dtype.")
 def polygamma(n: Any, x: Any) -> Array:
     """The ``n``-th derivative of `digamma` (DLMF 5.15.1).
 
@@ -127,12 +129,6 @@ def polygamma(n: Any, x: Any) -> Array:
 
     Returns:
         Array of the common shape and float dtype.
-
-    Raises:
-        DtypeError: for ``n`` of another dtype.
-
-    >>> print(round(float(polygamma(1, 2.0)), 4))
-    0.6449
     """
     if as_operand(n, "polygamma").dtype not in dtypes.INTEGER:
         raise DtypeError("polygamma: n is an integer", got=as_operand(n, "polygamma").type)
@@ -163,6 +159,7 @@ def _zeta_by_q(s: Array, q: Array) -> Array:
 _zeta = differentiable(lambda s, q: ops.zeta(s, q), {0: slope_of(_zeta_series, 0), 1: _zeta_by_q})
 
 
+@shown("print(round(float(zeta(2.0, 1.0)), 6))", "1.644934", raises="NotImplementedError: without ``q``, as in JAX.")
 def zeta(x: Any, q: Any = None) -> Array:
     """Hurwitz zeta function, the sum of 1 / (k + q)^x over k >= 0 (DLMF 25.11.1).
 
@@ -172,12 +169,6 @@ def zeta(x: Any, q: Any = None) -> Array:
 
     Returns:
         Array of the common shape and float dtype, with derivatives of all orders in both.
-
-    Raises:
-        NotImplementedError: without ``q``, as in JAX.
-
-    >>> print(round(float(zeta(2.0, 1.0)), 6))
-    1.644934
     """
     if q is None:
         raise NotImplementedError(
@@ -281,6 +272,7 @@ def beta(a: Any, b: Any) -> Array:
     return gammasgn(a) * gammasgn(b) * gammasgn(a + b) * exp(betaln(a, b))
 
 
+@shown("print(round(float(factorial(5)), 3))", "120.0", raises="NotImplementedError: for ``exact``.")
 def factorial(n: Any, exact: bool = False) -> Array:
     """n! = gamma(n + 1), as a float (DLMF 5.4.1).
 
@@ -290,12 +282,6 @@ def factorial(n: Any, exact: bool = False) -> Array:
 
     Returns:
         Array of the shape of ``n`` and float dtype; 0 for negative ``n``.
-
-    Raises:
-        NotImplementedError: for ``exact``.
-
-    >>> print(round(float(factorial(5)), 3))
-    120.0
     """
     if exact:
         raise NotImplementedError("factorial with exact=True")
@@ -354,6 +340,7 @@ def comb(N: Any, k: Any, *, repetition: bool = False) -> Array:
     return jnp.where(valid, ways, 0.0)
 
 
+@shown("print(round(float(multigammaln(3.5, 3)), 4))", "3.8959", raises="ParameterError: for ``d`` below 1.")
 def multigammaln(a: Any, d: Any) -> Array:
     """The logarithm of the gamma function of ``d`` dimensions (DLMF 35.3.1).
 
@@ -363,12 +350,6 @@ def multigammaln(a: Any, d: Any) -> Array:
 
     Returns:
         Array of the shape and float dtype of ``a``.
-
-    Raises:
-        ParameterError: for ``d`` below 1.
-
-    >>> print(round(float(multigammaln(3.5, 3)), 4))
-    3.8959
     """
     (v,) = promote_inexact("multigammaln", a)
     n = static_int("multigammaln", d)
