@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -43,16 +43,17 @@ class Initializer(Protocol):
     def __call__(self, key: ArrayLike, shape: int | Sequence[int], dtype: DTypeLike | None = None) -> Array: ...
 
 
-def _dtype(dtype: Any, default: Any = None) -> DType:
-    chosen = default if dtype is None else dtype
-    return dtypes.as_dtype(float if chosen is None else chosen)
+def _dtype(dtype: Any) -> DType:
+    return dtypes.as_dtype(float if dtype is None else dtype)
 
 
-def _laid_out(x: Array, out_sharding: Any) -> Array:
-    if out_sharding is None:
-        return x
+def _initializer(draw: Callable[[Any, Any, DType], Array], dtype: Any) -> Initializer:
+    """What draws in ``dtype``, unless it is given another."""
 
-    return with_sharding_constraint(x, out_sharding)
+    def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
+        return draw(key, shape, _dtype(dtype))
+
+    return init
 
 
 def _scaled(x: Array, factor: Any) -> Array:
@@ -60,38 +61,30 @@ def _scaled(x: Array, factor: Any) -> Array:
     return x * jnp.asarray(factor, x.dtype)
 
 
-def zeros(
-    key: ArrayLike | None, shape: int | Sequence[int], dtype: DTypeLike | None = None, out_sharding: Any = None
-) -> Array:
-    """All zeros; ``key`` is not looked at.
+def _all(name: str, made: Callable[..., Array], value: float) -> Any:
+    doc = f"""All {name}; ``key`` is not looked at.
 
-    Args:
-        key: of any kind.
-        shape: of the result.
-        dtype: float32 by default.
-        out_sharding: how the result is laid out over devices.
+Args:
+    key: of any kind.
+    shape: of the result.
+    dtype: float32 by default.
+    out_sharding: how the result is laid out over devices.
 
-    >>> zeros(random.key(0), (2,)).tolist()
-    [0.0, 0.0]
-    """
-    return _laid_out(jnp.zeros(shape, _dtype(dtype)), out_sharding)
+>>> {name}(random.key(0), (2,)).tolist()
+[{value}, {value}]
+"""
+
+    @_named(name, doc)
+    def function(
+        key: ArrayLike | None, shape: int | Sequence[int], dtype: DTypeLike | None = None, out_sharding: Any = None
+    ) -> Array:
+        x = made(shape, _dtype(dtype))
+        return x if out_sharding is None else with_sharding_constraint(x, out_sharding)
+
+    return function
 
 
-def ones(
-    key: ArrayLike | None, shape: int | Sequence[int], dtype: DTypeLike | None = None, out_sharding: Any = None
-) -> Array:
-    """All ones; ``key`` is not looked at.
-
-    Args:
-        key: of any kind.
-        shape: of the result.
-        dtype: float32 by default.
-        out_sharding: how the result is laid out over devices.
-
-    >>> ones(random.key(0), (2,)).tolist()
-    [1.0, 1.0]
-    """
-    return _laid_out(jnp.ones(shape, _dtype(dtype)), out_sharding)
+zeros, ones = _all("zeros", jnp.zeros, 0.0), _all("ones", jnp.ones, 1.0)
 
 
 @_example("3", "Array([3, 3], dtype=int32)", then="(random.key(0), (2,), int)")
@@ -102,11 +95,7 @@ def constant(value: ArrayLike, dtype: DTypeLike | None = None) -> Initializer:
         value: number or array that broadcasts to the shape.
         dtype: used where ``init`` is given none; float32 by default.
     """
-
-    def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
-        return jnp.full(shape, value, _dtype(dtype))
-
-    return init
+    return _initializer(lambda key, shape, dtype: jnp.full(shape, value, dtype), dtype)
 
 
 def uniform(scale: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initializer:
@@ -120,11 +109,7 @@ def uniform(scale: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initiali
     >>> bool((x >= 0).all() and (x < 0.1).all()), round(float(x.mean()), 3)
     (True, 0.05)
     """
-
-    def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
-        return _scaled(random.uniform(key, shape, _dtype(dtype)), scale)
-
-    return init
+    return _initializer(lambda key, shape, dtype: _scaled(random.uniform(key, shape, dtype), scale), dtype)
 
 
 def normal(stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initializer:
@@ -137,11 +122,7 @@ def normal(stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initiali
     >>> normal(0.1)(random.key(0), (2, 3)).shape
     (2, 3)
     """
-
-    def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
-        return _scaled(random.normal(key, shape, _dtype(dtype)), stddev)
-
-    return init
+    return _initializer(lambda key, shape, dtype: _scaled(random.normal(key, shape, dtype), stddev), dtype)
 
 
 def truncated_normal(
@@ -158,11 +139,9 @@ def truncated_normal(
     >>> bool((abs(x) < 0.2).all()), round(float(x.std()), 3)
     (True, 0.086)
     """
-
-    def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
-        return _scaled(random.truncated_normal(key, lower, upper, shape, _dtype(dtype)), stddev)
-
-    return init
+    return _initializer(
+        lambda key, shape, dtype: _scaled(random.truncated_normal(key, lower, upper, shape, dtype), stddev), dtype
+    )
 
 
 def _product(shape: Sequence[int], axes: Axes) -> int:
