@@ -14,6 +14,7 @@ from nxjax.errors import ParameterError, ShapeError
 from nxjax.lax.sharding import with_sharding_constraint
 from nxjax.numpy.documented import example as _example
 from nxjax.numpy.documented import named as _named
+from nxjax.numpy.documented import shown as _shown
 from nxjax.numpy.promotion import as_shape
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -278,6 +279,7 @@ he_uniform, he_normal = kaiming_uniform, kaiming_normal = _pair(
 )
 
 
+@_shown("x = orthogonal()(random.key(0), (5, 3))", "", "bool(jnp.allclose(x.T @ x, jnp.eye(3), atol=1e-5))", "True")
 def orthogonal(scale: ArrayLike = 1.0, column_axis: int = -1, dtype: DTypeLike | None = None) -> Initializer:
     """``scale`` times a matrix with orthonormal rows or columns (Saxe et al., 2013), the other axes taken as one.
 
@@ -288,10 +290,6 @@ def orthogonal(scale: ArrayLike = 1.0, column_axis: int = -1, dtype: DTypeLike |
 
     Raises:
         ShapeError: called with a shape of fewer than 2 dimensions.
-
-    >>> x = orthogonal()(random.key(0), (5, 3))
-    >>> bool(jnp.allclose(x.T @ x, jnp.eye(3), atol=1e-5))
-    True
     """
 
     def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:

@@ -13,6 +13,8 @@ TWO_AXES = "ShapeError: fewer than two axes."
 _FACES = {
     "nxjax.numpy": ("jnp.", ">>> import nxjax.numpy as jnp\n"),
     "nxjax.lax": ("lax.", ">>> from nxjax import lax, numpy as jnp\n"),
+    "nxjax.nn.modules": ("", ">>> import nxjax as nx\n"),
+    "nxjax.random": ("nx.random.", ">>> import nxjax as nx\n"),
 }
 # Files whose functions are those of a part of the face.
 _PARTS = {"linalg": "linalg.", "matrix_products": "linalg.", "norms": "linalg.", "fft": "fft."}

@@ -11,6 +11,7 @@ from nxjax.errors import ParameterError, ShapeError
 from nxjax.numpy.contractions import vecdot
 from nxjax.numpy.creation import filled
 from nxjax.numpy.documented import example as _example
+from nxjax.numpy.documented import shown as _shown
 from nxjax.numpy.floats import conjugate, isnan, real
 from nxjax.numpy.grids import diagonal as _diagonal
 from nxjax.numpy.indexing import take_along_axis
@@ -205,6 +206,7 @@ def svdvals(x: Any, /) -> Array:
     return svd(x, compute_uv=False)
 
 
+@_shown("w, v = jnp.linalg.eigh(jnp.array([[2.0, 0.0], [0.0, 1.0]]))", "", "w", "Array([1., 2.], dtype=float32)")
 def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> EighResult:
     """Eigenvalues in rising order and eigenvectors of a symmetric or Hermitian matrix; reads the triangle ``UPLO``.
 
@@ -213,11 +215,6 @@ def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> Eigh
     Raises:
         ShapeError: no square matrices.
         ParameterError: another ``UPLO``.
-
-    >>> import nxjax.numpy as jnp
-    >>> w, v = jnp.linalg.eigh(jnp.array([[2.0, 0.0], [0.0, 1.0]]))
-    >>> w
-    Array([1., 2.], dtype=float32)
     """
     if UPLO not in (None, "L", "U"):
         raise ParameterError(f"UPLO must be one of None, 'L', or 'U', got {UPLO}")

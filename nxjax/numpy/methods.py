@@ -317,18 +317,15 @@ def _copy_method(self: Any) -> Any:
     return jnp.copy(self)
 
 
+@shown(
+    "jnp.array([1.0]).view(jnp.uint32)",
+    "Array([1065353216], dtype=uint32)",
+    "jnp.array([1], jnp.int32).view(jnp.uint8)",
+    "Array([1, 0, 0, 0], dtype=uint8)",
+    raises="ValueError: the last axis does not divide into elements of the new width.",
+)
 def _view(self: Any, dtype: Any = None, type: None = None) -> Any:
-    """The same bits in another dtype; the last axis grows or shrinks with the width.
-
-    Raises:
-        ValueError: the last axis does not divide into elements of the new width.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.array([1.0]).view(jnp.uint32)
-    Array([1065353216], dtype=uint32)
-    >>> jnp.array([1], jnp.int32).view(jnp.uint8)
-    Array([1, 0, 0, 0], dtype=uint8)
-    """
+    """The same bits in another dtype; the last axis grows or shrinks with the width."""
     from nxjax.numpy.integers import view
 
     return view(self, dtype)

@@ -10,6 +10,7 @@ import numpy as np
 from nxjax import lax
 from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, ParameterError, ShapeError
+from nxjax.numpy.documented import example
 from nxjax.numpy.promotion import as_axis, promote_inexact
 from nxjax.ops.base import like
 from nxjax.ops.elementary import log, log1p
@@ -41,6 +42,7 @@ from nxjax.transforms.control.while_loop import while_loop
 
 
 @placed
+@example("nx.random.key(0), nx.zeros((4, 10))", "(4,)", then=".shape")
 def categorical(
     key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True, mode: str | None = None
 ) -> Array:
@@ -61,10 +63,6 @@ def categorical(
         KeyTypeError: ``key`` is not a single key.
         ShapeError: logits without an axis, or a ``shape`` that does not end as it has to.
         ParameterError: more draws without replacement than categories.
-
-    >>> import nxjax as nx
-    >>> nx.random.categorical(nx.random.key(0), nx.zeros((4, 10))).shape
-    (4,)
     """
     check_choice("categorical", "mode", mode, (None, "low", "high"))
     typed, _ = as_key("categorical", key)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import DtypeError, SamplerDtypeError
+from nxjax.numpy.documented import example
 from nxjax.ops.arithmetic import add, mul, rem, sub
 from nxjax.ops.arithmetic import max as max_
 from nxjax.ops.base import like
@@ -236,6 +237,7 @@ def _bernoulli(key: Array, p: Array, *, shape: Shape, mode: str) -> Array:
 
 
 @placed
+@example("nx.random.key(0), (6,)", "Array([-1, -1,  1,  1, -1,  1], dtype=int32)")
 def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """-1 or 1 with equal probability.
 
@@ -246,10 +248,6 @@ def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
 
     Raises:
         KeyTypeError: ``key`` is not a single key.
-
-    >>> import nxjax as nx
-    >>> nx.random.rademacher(nx.random.key(0), (6,))
-    Array([-1, -1,  1,  1, -1,  1], dtype=int32)
     """
     found = dtypes.as_dtype(int if dtype is None else dtype)
     toss = convert_element_type(

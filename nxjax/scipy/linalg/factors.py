@@ -9,7 +9,7 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.lax import linalg as _lax
-from nxjax.numpy.documented import example
+from nxjax.numpy.documented import example, shown
 from nxjax.numpy.promotion import as_operand, promote_inexact
 from nxjax.scipy.linalg.systems import adjoint, square
 from nxjax.trace import dtypes
@@ -300,6 +300,7 @@ def hessenberg(a: Any, *, calc_q: bool = False, overwrite_a: bool = False, check
     return h, jnp.pad(q, edge) + first.astype(v.dtype)
 
 
+@shown("u, p = polar(jnp.array([[0.0, 2.0], [1.0, 0.0]]))", "", "jnp.round(jnp.diag(p), 4).tolist()", "[1.0, 2.0]")
 def polar(
     a: Any, side: str = "right", *, method: str = "qdwh", eps: float | None = None, max_iterations: int | None = None
 ) -> tuple[Array, Array]:
@@ -315,10 +316,6 @@ def polar(
         ShapeError: no matrices.
         ParameterError: another ``side`` or ``method``.
         NotImplementedError: ``method="qdwh"`` of a shape and side that it has no form for.
-
-    >>> u, p = polar(jnp.array([[0.0, 2.0], [1.0, 0.0]]))
-    >>> jnp.round(jnp.diag(p), 4).tolist()
-    [1.0, 2.0]
     """
     (v,) = promote_inexact("scipy.linalg.polar", a)
     if v.ndim < 2:

@@ -210,6 +210,7 @@ def lu_solve(lu_and_piv: Any, b: Any, trans: int = 0, overwrite_b: bool = False,
     return x[..., 0] if vector else x
 
 
+@shown("p, l, u = lu(jnp.array([[1.0, 2.0], [4.0, 4.0]]))", "", "u.tolist()", "[[4.0, 4.0], [0.0, 1.0]]")
 def lu(
     a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True, p_indices: bool = False
 ) -> Any:
@@ -217,10 +218,6 @@ def lu(
 
     Args:
         a: ``[..., m, n]``.
-
-    >>> p, l, u = lu(jnp.array([[1.0, 2.0], [4.0, 4.0]]))
-    >>> u.tolist()
-    [[4.0, 4.0], [0.0, 1.0]]
     """
     (v,) = promote_inexact("scipy.linalg.lu", a)
     factors, _, order = _lax.lu(v)

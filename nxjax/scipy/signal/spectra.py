@@ -13,6 +13,7 @@ import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
+from nxjax.numpy.documented import shown
 from nxjax.numpy.promotion import as_axis, promote_inexact, static_int
 from nxjax.scipy.signal.filtering import detrend as _detrend
 from nxjax.scipy.signal.windows import named
@@ -237,6 +238,7 @@ def csd(
     return f, middle(p.real) + 1j * middle(p.imag) if p.dtype in dtypes.COMPLEX else middle(p)
 
 
+@shown("f, p = welch(jnp.sin(jnp.arange(64) * jnp.pi / 4), nperseg=16)", "", "float(f[jnp.argmax(p)])", "0.125")
 def welch(
     x: Any,
     fs: Any = 1.0,
@@ -250,12 +252,7 @@ def welch(
     axis: int = -1,
     average: str = "mean",
 ) -> tuple[Array, Array]:
-    """Frequencies and the power spectral density of a signal; the arguments are those of `csd`.
-
-    >>> f, p = welch(jnp.sin(jnp.arange(64) * jnp.pi / 4), nperseg=16)
-    >>> float(f[jnp.argmax(p)])
-    0.125
-    """
+    """Frequencies and the power spectral density of a signal; the arguments are those of `csd`."""
     kinds = (detrend, return_onesided, scaling, axis, average)
     f, p = csd(x, None, fs, window, nperseg, noverlap, nfft, *kinds)
     return f, p.real
@@ -269,6 +266,7 @@ def _overlapped(x: Array, step: int) -> Array:
     return y.at[..., places].add(x.reshape(*x.shape[:-2], count * size))
 
 
+@shown("x = jnp.arange(16.0)", "", "bool(jnp.allclose(istft(stft(x, nperseg=8)[2])[1], x, atol=1e-4))", "True")
 def istft(
     Zxx: Any,
     fs: Any = 1.0,
@@ -289,10 +287,6 @@ def istft(
         input_onesided: only frequencies from 0 on are given.
         boundary: half a segment at both ends is not part of the signal.
         time_axis, freq_axis: where segments and frequencies are.
-
-    >>> x = jnp.arange(16.0)
-    >>> bool(jnp.allclose(istft(stft(x, nperseg=8)[2])[1], x, atol=1e-4))
-    True
     """
     (z,) = promote_inexact("scipy.signal.istft", Zxx)
     if z.ndim < 2:

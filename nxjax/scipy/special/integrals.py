@@ -9,6 +9,7 @@ import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, NxError
+from nxjax.numpy.documented import shown
 from nxjax.ops.elementary import cos, exp, log, log1p, sin
 from nxjax.ops.special import lgamma
 from nxjax.scipy.special import tables
@@ -219,6 +220,7 @@ def _sici_jvp(primals: Any, tangents: Any) -> Any:
     return _sici(x), (t * jnp.sinc(x / math.pi), t * (cos(x) / x))
 
 
+@shown("si, ci = sici(1.0)", "", "print(round(float(si), 6), round(float(ci), 6))", "0.946083 0.337404")
 def sici(x: Any) -> tuple[Array, Array]:
     """The sine and cosine integrals, Si of sin(t) / t from 0 to x, and Ci (DLMF 6.2.9 and 6.2.13).
 
@@ -230,10 +232,6 @@ def sici(x: Any) -> tuple[Array, Array]:
 
     Raises:
         ParameterError: for complex ``x``.
-
-    >>> si, ci = sici(1.0)
-    >>> print(round(float(si), 6), round(float(ci), 6))
-    0.946083 0.337404
     """
     return _sici(strong(*reals("sici", x)))
 
@@ -298,6 +296,7 @@ class _NoComplex(NxError, NotImplementedError):
     """Complex operands where only real ones are taken."""
 
 
+@shown("s, c = fresnel(1.0)", "", "print(round(float(s), 6), round(float(c), 6))", "0.438259 0.779893")
 def fresnel(x: Any) -> tuple[Array, Array]:
     """The Fresnel integrals of sin(pi t^2 / 2) and cos(pi t^2 / 2) from 0 to x (DLMF 7.2.7 and 7.2.8).
 
@@ -309,10 +308,6 @@ def fresnel(x: Any) -> tuple[Array, Array]:
 
     Raises:
         NotImplementedError: for complex ``x``.
-
-    >>> s, c = fresnel(1.0)
-    >>> print(round(float(s), 6), round(float(c), 6))
-    0.438259 0.779893
     """
     return _fresnel(*reals("fresnel", x, error=_NoComplex))
 
