@@ -52,55 +52,30 @@ def _example(name: str, dtype: DType) -> str:
     return f">>> import nxjax.numpy as jnp\n>>> jnp.{name}({given})\nArray({shown}, dtype={dtype.name})\n"
 
 
-def _scalar_type(name: str, dtype: DType) -> Any:
-    held = dtype in dtypes.NUMERIC
+def _scalar_type(name: str) -> Any:
+    held = hasattr(dtypes, name)
+    dtype: DType = getattr(dtypes, name) if held else np.dtype(getattr(ml_dtypes, name))
     doc = f"{dtype.name}: usable as a dtype; ``{name}(x)`` makes an array of it.\n\n{_example(name, dtype)}"
     doc = doc if held else f"{dtype.name}: a format that can be named and measured (`finfo`, `iinfo`), but not held."
     return ScalarType(name, (), {"dtype": dtype, "__doc__": doc, "__module__": "nxjax.numpy"})
 
 
-bool_ = _scalar_type("bool_", dtypes.bool_)
-bool = bool_
-int4 = _scalar_type("int4", dtypes.int4)
-int8 = _scalar_type("int8", dtypes.int8)
-int16 = _scalar_type("int16", dtypes.int16)
-int32 = _scalar_type("int32", dtypes.int32)
-int64 = _scalar_type("int64", dtypes.int64)
-uint4 = _scalar_type("uint4", dtypes.uint4)
-uint8 = _scalar_type("uint8", dtypes.uint8)
-uint16 = _scalar_type("uint16", dtypes.uint16)
-uint32 = _scalar_type("uint32", dtypes.uint32)
-uint64 = _scalar_type("uint64", dtypes.uint64)
-bfloat16 = _scalar_type("bfloat16", dtypes.bfloat16)
-float16 = _scalar_type("float16", dtypes.float16)
-float32 = _scalar_type("float32", dtypes.float32)
-float64 = _scalar_type("float64", dtypes.float64)
-float8_e4m3fn = _scalar_type("float8_e4m3fn", dtypes.float8_e4m3fn)
-float8_e4m3b11fnuz = _scalar_type("float8_e4m3b11fnuz", dtypes.float8_e4m3b11fnuz)
-float8_e4m3fnuz = _scalar_type("float8_e4m3fnuz", dtypes.float8_e4m3fnuz)
-float8_e5m2 = _scalar_type("float8_e5m2", dtypes.float8_e5m2)
-float8_e5m2fnuz = _scalar_type("float8_e5m2fnuz", dtypes.float8_e5m2fnuz)
-complex64 = _scalar_type("complex64", dtypes.complex64)
-complex128 = _scalar_type("complex128", dtypes.complex128)
-# Names of formats that no array holds: they can be named and measured (`finfo`, `iinfo`), and are refused as dtypes.
-float8_e3m4 = _scalar_type("float8_e3m4", np.dtype(ml_dtypes.float8_e3m4))
-float8_e4m3 = _scalar_type("float8_e4m3", np.dtype(ml_dtypes.float8_e4m3))
-float8_e8m0fnu = _scalar_type("float8_e8m0fnu", np.dtype(ml_dtypes.float8_e8m0fnu))
-float6_e2m3fn = _scalar_type("float6_e2m3fn", np.dtype(ml_dtypes.float6_e2m3fn))
-float6_e3m2fn = _scalar_type("float6_e3m2fn", np.dtype(ml_dtypes.float6_e3m2fn))
-float4_e2m1fn = _scalar_type("float4_e2m1fn", np.dtype(ml_dtypes.float4_e2m1fn))
-int1 = _scalar_type("int1", np.dtype(ml_dtypes.int1))
-int2 = _scalar_type("int2", np.dtype(ml_dtypes.int2))
-uint1 = _scalar_type("uint1", np.dtype(ml_dtypes.uint1))
-uint2 = _scalar_type("uint2", np.dtype(ml_dtypes.uint2))
-single, double, csingle, cdouble = float32, float64, complex64, complex128
+# The last two lines are formats that no array holds: they can be named and measured, and are refused as dtypes.
+_NAMES = """
+    bool_ int4 int8 int16 int32 int64 uint4 uint8 uint16 uint32 uint64 bfloat16 float16 float32 float64
+    float8_e4m3fn float8_e4m3b11fnuz float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz complex64 complex128
+    float8_e3m4 float8_e4m3 float8_e8m0fnu float6_e2m3fn float6_e3m2fn float4_e2m1fn
+    int1 int2 uint1 uint2
+"""
+_TYPES = {name: _scalar_type(name) for name in _NAMES.split()}
+globals().update(_TYPES, bool=_TYPES["bool_"])
+bfloat16 = _TYPES["bfloat16"]
+single, double, csingle, cdouble = (_TYPES[n] for n in ("float32", "float64", "complex64", "complex128"))
 
 # As in JAX, the platform's defaults: 32 bits unless 64 are switched on when the package is imported.
 _wide = config.process.enable_x64
-int_ = int64 if _wide else int32
-uint = uint64 if _wide else uint32
-float_ = float64 if _wide else float32
-complex_ = complex128 if _wide else complex64
+int_, uint = (_TYPES[f"{n}{64 if _wide else 32}"] for n in ("int", "uint"))
+float_, complex_ = (double, cdouble) if _wide else (single, csingle)
 
 generic, number, integer, inexact = np.generic, np.number, np.integer, np.inexact
 floating, complexfloating = np.floating, np.complexfloating
