@@ -10,7 +10,7 @@ from nxjax.errors import ParameterError
 from nxjax.numpy.promotion import promote_inexact, static_int
 from nxjax.ops import special as ops
 from nxjax.ops.elementary import exp
-from nxjax.scipy.special.operands import described, reals, widened
+from nxjax.scipy.special.operands import described, reals, widened, widening
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.transforms.custom_jvp import custom_jvp
@@ -21,22 +21,14 @@ def _float(name: str, x: Any) -> Array:
     return v
 
 
-@custom_jvp
-def _i0(x: Array) -> Array:
-    def of(x: Array) -> Array:
-        half = exp(abs(x) / 2)  # exp(|x|) is infinite before the function is
-        return half * ops.bessel_i0e(x) * half
-
-    return widened(of, x)
+def _i0_value(x: Array) -> Array:
+    half = exp(abs(x) / 2)  # exp(|x|) is infinite before the function is
+    return half * ops.bessel_i0e(x) * half
 
 
-@custom_jvp
-def _i1(x: Array) -> Array:
-    def of(x: Array) -> Array:
-        half = exp(abs(x) / 2)
-        return half * ops.bessel_i1e(x) * half
-
-    return widened(of, x)
+def _i1_value(x: Array) -> Array:
+    half = exp(abs(x) / 2)
+    return half * ops.bessel_i1e(x) * half
 
 
 def _i1_slope(t: Array, y: Array, x: Array) -> Array:
@@ -45,8 +37,7 @@ def _i1_slope(t: Array, y: Array, x: Array) -> Array:
 
 
 # DLMF 10.29.3 and 10.29.2.
-_i0.defjvps(lambda t, y, x: t * _i1(x))
-_i1.defjvps(_i1_slope)
+_i0, _i1 = widening(_i0_value, lambda t, y, x: t * _i1(x)), widening(_i1_value, _i1_slope)
 
 
 @described("2.0", "2.2796")

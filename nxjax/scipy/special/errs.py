@@ -160,7 +160,8 @@ def _legendre(points: int) -> tuple[tuple[float, float], ...]:
     return tuple(found)
 
 
-def _owens_t_value(h: Array, a: Array) -> Array:
+@custom_jvp
+def _owens_t(h: Array, a: Array) -> Array:
     size = abs(h)
     slope = abs(a)
     # Patefield & Tandy, "Fast and accurate calculation of Owen's T function", J. Stat. Softw. 5 (2000), equation 2.3
@@ -185,11 +186,6 @@ def _owens_t_value(h: Array, a: Array) -> Array:
     value = jnp.where(steep, outer, inner)
     value = jnp.where(jnp.isnan(h) | jnp.isnan(a), np.nan, value)
     return jnp.where(a < 0, -value, value)
-
-
-@custom_jvp
-def _owens_t(h: Array, a: Array) -> Array:
-    return _owens_t_value(h, a)
 
 
 _owens_t.defjvps(

@@ -16,7 +16,7 @@ from nxjax.numpy.documented import shown
 from nxjax.numpy.promotion import as_operand, inexact_operands, promote_inexact, static_int
 from nxjax.ops import special as ops
 from nxjax.ops.elementary import exp, log, log1p
-from nxjax.scipy.special.operands import described, differentiable, promote_alike, reals, slope_of, widened
+from nxjax.scipy.special.operands import described, differentiable, promote_alike, reals, slope_of, widening
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.transforms.custom_jvp import custom_jvp
@@ -234,11 +234,6 @@ def _betaln_value(a: Array, b: Array) -> Array:
     return jnp.where(large, jnp.where(u >= 8, two, one), plain)
 
 
-@custom_jvp
-def _betaln(a: Array, b: Array) -> Array:
-    return widened(_betaln_value, a, b)
-
-
 def _betaln_slope(t: Array, y: Array, a: Array, b: Array) -> Array:
     """digamma(a) - digamma(a + b), of large ``a`` by their asymptotic series (DLMF 5.11.2), whose logarithms cancel."""
     least = 8.0 if a.dtype.itemsize < 8 else 200.0
@@ -251,7 +246,7 @@ def _betaln_slope(t: Array, y: Array, a: Array, b: Array) -> Array:
     return t * jnp.where(abs(y) == np.inf, np.nan, slope)
 
 
-_betaln.defjvps(_betaln_slope, lambda t, y, a, b: _betaln_slope(t, y, b, a))
+_betaln = widening(_betaln_value, _betaln_slope, lambda t, y, a, b: _betaln_slope(t, y, b, a))
 
 
 @described("2.0, 3.0", "-2.48491", digits=5)
@@ -290,15 +285,11 @@ def factorial(n: Any, exact: bool = False) -> Array:
     return jnp.where(v < 0, 0, exp(ops.lgamma(jnp.where(v < 0, 0, v) + 1)))
 
 
-def _poch_value(z: Array, m: Array) -> Array:
+@custom_jvp
+def _poch(z: Array, m: Array) -> Array:
     # By logarithms: both gammas may overflow while their quotient does not.
     size = exp(ops.lgamma(z + m) - ops.lgamma(z))
     return jnp.where(m == 0, 1, gammasgn(z + m) * gammasgn(z) * size)
-
-
-@custom_jvp
-def _poch(z: Array, m: Array) -> Array:
-    return _poch_value(z, m)
 
 
 _poch.defjvps(
