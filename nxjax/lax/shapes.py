@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import NxError, ParameterError, ShapeError
-from nxjax.lax._operands import axes_of, index, ints, sizes_of
+from nxjax.lax._operands import axes_of, index, ints, sizes_of, yielding
 from nxjax.numpy.documented import example
 from nxjax.ops import create, slicing
 from nxjax.ops import shape as ops
@@ -280,11 +280,8 @@ def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, in
         ParameterError: there is not one triple per dimension.
     """
     x = as_value(operand, "pad")
-    value = as_value(padding_value, "pad")
-    if value.dtype != x.dtype and value.type.weak:
-        value = convert_element_type(value, dtype=x.dtype)
-    config = _triples(padding_config)
-    return slicing.pad(x, value, padding_config=config)
+    value = yielding(as_value(padding_value, "pad"), x.dtype)
+    return slicing.pad(x, value, padding_config=_triples(padding_config))
 
 
 def _triples(config: Any) -> tuple[tuple[int, int, int], ...]:
@@ -303,7 +300,7 @@ def aligned_dtypes(name: str, *xs: Any) -> list[Array]:
     """Operands of one dtype, of any shapes: weak ones yield."""
     values = [as_value(x, name) for x in xs]
     dtype, _ = dtypes.promote(*[(v.dtype, v.type.weak) for v in values])
-    return [convert_element_type(v, dtype=dtype) if v.type.weak and v.dtype != dtype else v for v in values]
+    return [yielding(v, dtype) for v in values]
 
 
 @example(

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ParameterError, ShapeError
-from nxjax.lax._operands import axes_of, index, ints
+from nxjax.lax._operands import axes_of, index, ints, yielding
 from nxjax.lax.shapes import aligned_dtypes, concatenate, expand_dims, squeeze
 from nxjax.numpy.documented import example, named
+from nxjax.numpy.promotion import convert
 from nxjax.ops import indexing, slicing
 from nxjax.ops import scatter as scatters
 from nxjax.ops import shape as shapes
@@ -105,7 +106,7 @@ def _starts(operand: Array, starts: Any, name: str, allow: bool | Sequence[bool]
         if not isinstance(s, Array):
             values.append(constant(s + n if s < 0 and wrapping else s, wide))
             continue
-        value = s if s.dtype == wide or not s.type.weak else convert_element_type(s, dtype=wide)
+        value = yielding(s, wide)
         values.append(_from_the_end(value, n) if wrapping else value)
     return values
 
@@ -158,11 +159,9 @@ def dynamic_update_slice(
         DtypeError: the dtypes differ.
         ShapeError: the block is larger than the operand.
     """
-    x, u = as_value(operand, "dynamic_update_slice"), as_value(update, "dynamic_update_slice")
-    if u.dtype != x.dtype and u.type.weak:
-        u = convert_element_type(u, dtype=x.dtype)
-    if x.type.weak:
-        x = convert_element_type(x, dtype=x.dtype)  # never weak
+    x = as_value(operand, "dynamic_update_slice")
+    x = convert(x, x.dtype)  # never weak
+    u = yielding(as_value(update, "dynamic_update_slice"), x.dtype)
     return slicing.dynamic_update_slice(
         x, u, *_starts(x, start_indices, "dynamic_update_slice", allow_negative_indices)
     )

@@ -38,11 +38,6 @@ def _described(args: str, shown: str, *others: str, rounded: bool = False) -> Ca
     return complete
 
 
-def _inexact(name: str, x: Any) -> Array:
-    (v,) = promote_inexact(name, x)
-    return v
-
-
 def _is_number(x: Any) -> bool:
     """A Python number: known while tracing, so that it may be a parameter of an op."""
     return isinstance(x, (int, float))
@@ -85,13 +80,13 @@ def relu6(x: Any) -> Array:
 @_described("jnp.array([-jnp.inf, 0.0, jnp.inf])", "Array([0. , 0.5, 1. ], dtype=float32)")
 def sigmoid(x: Any) -> Array:
     """1 / (1 + exp(-x))"""
-    return logistic(_inexact("sigmoid", x))
+    return logistic(*promote_inexact("sigmoid", x))
 
 
 @_described("jnp.array([-1.0, 0.0, 1.0])", "[-0.2689  0.      0.7311]", rounded=True)
 def silu(x: Any) -> Array:
     """x * sigmoid(x), also called swish (Ramachandran et al., 2017)."""
-    v = _inexact("silu", x)
+    (v,) = promote_inexact("silu", x)
     return ops.silu(v) if v.dtype in dtypes.FLOAT else v * logistic(v)
 
 
@@ -110,7 +105,7 @@ def gelu(x: Any, approximate: bool = True) -> Array:
     >>> print(gelu(jnp.array([-1.0, 0.0, 1.0]), approximate=False).round(4))
     [-0.1587  0.      0.8413]
     """
-    v = _inexact("gelu", x)
+    (v,) = promote_inexact("gelu", x)
     if v.dtype in dtypes.COMPLEX and approximate:
         return v * (0.5 * (1.0 + jnp.tanh(0.7978845608028654 * (v + 0.044715 * v**3))))
     return ops.gelu(convert(v, v.dtype), approximate=bool(approximate))
@@ -313,7 +308,7 @@ def log1mexp(x: Any) -> Array:
     >>> [f"{y:.4g}" for y in log1mexp(jnp.array([1e-20, 50.0])).tolist()]
     ['-46.05', '-1.929e-22']
     """
-    v = _inexact("log1mexp", x)
+    (v,) = promote_inexact("log1mexp", x)
     small = v < 0.6931471805599453
     near = jnp.where(small, v, 1.0)
     far = jnp.where(small, 1.0, v)

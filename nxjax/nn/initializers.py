@@ -211,7 +211,7 @@ def variance_scaling(
             return random.normal(key, full, found) * jnp.sqrt(variance)
         if distribution == "uniform":
             if found in dtypes.COMPLEX:
-                return _disk(key, full, found) * jnp.sqrt(variance)
+                return _polar(key, full, found, lambda u: jnp.sqrt(2 * u)) * jnp.sqrt(variance)
             return random.uniform(key, full, found, -1) * jnp.sqrt(3 * variance)
         if found in dtypes.COMPLEX:
             # The deviation of a complex normal number given that its absolute value is below 2.
@@ -230,10 +230,6 @@ def _polar(key: Any, shape: Any, dtype: DType, radius: Any) -> Array:
     r = radius(random.uniform(keys[0], shape, real))
     theta = 2 * np.pi * random.uniform(keys[1], shape, real).astype(dtype)
     return r.astype(dtype) * jnp.exp(1j * theta)
-
-
-def _disk(key: Any, shape: Any, dtype: DType) -> Array:
-    return _polar(key, shape, dtype, lambda u: jnp.sqrt(2 * u))
 
 
 def _truncated_disk(key: Any, shape: Any, dtype: DType) -> Array:

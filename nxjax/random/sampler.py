@@ -12,7 +12,8 @@ import numpy as np
 from nxjax.errors import DtypeError, ParameterError, SamplerDtypeError, ShapeError
 from nxjax.lax.sharding import with_sharding_constraint
 from nxjax.numpy import promotion
-from nxjax.numpy.promotion import broadcast_shape, broadcast_to_shape, convert
+from nxjax.numpy.promotion import broadcast_shape, convert
+from nxjax.numpy.promotion import broadcast_to_shape as spread
 from nxjax.random.keys import as_key
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value
@@ -160,11 +161,6 @@ def checked_shape(where: str, shape: Any, *parameters: Any) -> Shape:
 
 def broadcast_shapes(where: str, *shapes: Shape) -> Shape:
     return broadcast_shape(f"random.{where}", *shapes)
-
-
-def spread(x: Array, shape: Shape) -> Array:
-    """``x`` repeated into ``shape`` by NumPy's rules."""
-    return broadcast_to_shape(x, shape)
 
 
 def check_choice(where: str, name: str, value: Any, allowed: tuple[Any, ...]) -> None:

@@ -52,11 +52,6 @@ def block_diag(*arrs: Any) -> Array:
     return jnp.concatenate(rows)
 
 
-def _constant_along(values: Array, index: np.ndarray[Any, Any]) -> Array:
-    """Matrices of the entries of vectors that ``index`` names."""
-    return values[..., index]
-
-
 def _pair(name: str, c: Array, r: Array) -> tuple[Array, Array]:
     """First column and last (or first) row with one batch and dtype."""
     c, r = promote(f"scipy.linalg.{name}", c, r)
@@ -79,7 +74,7 @@ def toeplitz(c: Any, r: Any = None) -> Array:
     if not m or not n:
         return jnp.zeros((*column.shape[:-1], m, n), column.dtype)
     index = (m - 1) - np.arange(m)[:, None] + np.arange(n)[None, :]
-    return _constant_along(jnp.concatenate([jnp.flip(column, -1), row[..., 1:]], -1), index)
+    return jnp.concatenate([jnp.flip(column, -1), row[..., 1:]], -1)[..., index]
 
 
 @example("jnp.array([1, 2]), jnp.array([0, 3, 4])", "[[1, 2, 3], [2, 3, 4]]", then=".tolist()")
@@ -102,7 +97,7 @@ def hankel(c: Any, r: Any = None) -> Array:
     m, n = column.shape[-1], row.shape[-1]
     if not m or not n:
         return jnp.zeros((*column.shape[:-1], m, n), column.dtype)
-    return _constant_along(jnp.concatenate([column, row[..., 1:]], -1), np.arange(m)[:, None] + np.arange(n)[None, :])
+    return jnp.concatenate([column, row[..., 1:]], -1)[..., np.arange(m)[:, None] + np.arange(n)[None, :]]
 
 
 @example("jnp.array([1, 2, 3])", "[[1, 3, 2], [2, 1, 3], [3, 2, 1]]", then=".tolist()")
@@ -110,7 +105,7 @@ def circulant(c: Any) -> Array:
     """Every column is the one before, shifted down by one, round the end; the first one is ``c`` ``[..., n]``."""
     (x,) = _vectors("circulant", c)
     i = np.arange(x.shape[-1])
-    return _constant_along(x, (i[:, None] - i[None, :]) % max(len(i), 1))
+    return x[..., (i[:, None] - i[None, :]) % max(len(i), 1)]
 
 
 @example("jnp.array([0.0, 2.0]), jnp.array([0.5])", "[[0.0, 2.0], [0.5, 0.0]]", then=".tolist()")
@@ -188,7 +183,7 @@ def fiedler_companion(a: Any) -> Array:
     if n > 1:
         source[1, 0] = 0
     one = jnp.ones((*x.shape[:-1], 1), x.dtype)
-    return _constant_along(jnp.concatenate([one, -x[..., 1:] / x[..., :1], 0 * one], -1), source)
+    return jnp.concatenate([one, -x[..., 1:] / x[..., :1], 0 * one], -1)[..., source]
 
 
 @example("jnp.array([1, 2]), 2", "[[1, 0], [2, 1], [0, 2]]", then=".tolist()")
@@ -217,7 +212,7 @@ def convolution_matrix(a: Any, n: int, mode: str = "full") -> Array:
     before, after = {"full": (0, 0), "same": (short // 2, short - short // 2), "valid": (short, short)}[mode]
     index = np.arange(before, m + count - 1 - after)[:, None] - np.arange(count)[None, :]
     padded = jnp.concatenate([x, jnp.zeros_like(x[..., :1])], -1)
-    return _constant_along(padded, np.where((index >= 0) & (index < m), index, m))
+    return padded[..., np.where((index >= 0) & (index < m), index, m)]
 
 
 @example("2", "[[1.0, 0.5], [0.5, 0.3333333432674408]]", then=".tolist()")

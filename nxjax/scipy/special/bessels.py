@@ -16,11 +16,6 @@ from nxjax.trace.core import Array
 from nxjax.transforms.custom_jvp import custom_jvp
 
 
-def _float(name: str, x: Any) -> Array:
-    (v,) = promote_inexact(name, x)
-    return v
-
-
 def _i0_value(x: Array) -> Array:
     half = exp(abs(x) / 2)  # exp(|x|) is infinite before the function is
     return half * ops.bessel_i0e(x) * half
@@ -43,13 +38,13 @@ _i0, _i1 = widening(_i0_value, lambda t, y, x: t * _i1(x)), widening(_i1_value, 
 @described("2.0", "2.2796")
 def i0(x: Any) -> Array:
     """The modified Bessel function I_0(x) (DLMF 10.25.2)."""
-    return _i0(_float("i0", x))
+    return _i0(*promote_inexact("i0", x))
 
 
 @described("2.0", "1.5906")
 def i1(x: Any) -> Array:
     """The modified Bessel function I_1(x) (DLMF 10.25.2)."""
-    return _i1(_float("i1", x))
+    return _i1(*promote_inexact("i1", x))
 
 
 def _ratios(z: Array, v: int, n_iter: int) -> Array:

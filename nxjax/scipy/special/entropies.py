@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,7 @@ from nxjax.scipy.special.operands import described, promote_alike, reals
 from nxjax.trace.core import Array
 from nxjax.transforms.custom_jvp import custom_jvp
 
-
-def _real(name: str, *xs: Any) -> list[Array]:
-    return reals(name, *xs, error=DtypeError)
+_refuses = functools.partial(reals, error=DtypeError)
 
 
 @custom_jvp
@@ -83,7 +82,7 @@ _xlogx.defjvps(lambda t, _, x: t * (log(x) + 1))
 @described("0.5", "0.3466")
 def entr(x: Any) -> Array:
     """The entropy -x log(x); 0 at 0, -inf for negative x."""
-    (v,) = _real("entr", x)
+    (v,) = _refuses("entr", x)
     return jnp.where(v < 0, -np.inf, -_xlogx(v))
 
 
@@ -91,7 +90,7 @@ def entr(x: Any) -> Array:
 def rel_entr(p: Any, q: Any) -> Array:
     """p log(p / q) for positive p and q; 0 for p = 0 <= q, nan of nan, infinite elsewhere."""
     scalar = not np.ndim(p)
-    p, q = _real("rel_entr", p, q)
+    p, q = _refuses("rel_entr", p, q)
     both = (p > 0) & (q > 0)
     none = (p == 0) & (q >= 0)
     ps, qs = jnp.where(both, p, 1), jnp.where(both, q, 1)
@@ -104,5 +103,5 @@ def rel_entr(p: Any, q: Any) -> Array:
 @described("0.5, 0.2", "0.1581")
 def kl_div(p: Any, q: Any) -> Array:
     """`rel_entr` - p + q, the elementwise Kullback-Leibler divergence."""
-    x, y = _real("kl_div", p, q)
+    x, y = _refuses("kl_div", p, q)
     return rel_entr(p, q) - x + y
