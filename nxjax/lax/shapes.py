@@ -121,21 +121,19 @@ def full(shape: Sequence[int], fill_value: Any, dtype: Any = None, *, sharding: 
     return ops.broadcast_in_dim(x, shape=sizes_of(shape, "full"), broadcast_dimensions=())
 
 
+@example(
+    "jnp.array([1, 2, 3]), 0.5",
+    "Array([0, 0, 0], dtype=int32)",
+    "jnp.array([1, 2, 3]), 0.5, float",
+    "Array([0.5, 0.5, 0.5], dtype=float32)",
+    raises="ShapeError: the value is no scalar.",
+)
 def full_like(
     x: Any, fill_value: Any, dtype: Any = None, shape: Sequence[int] | None = None, sharding: Any = None
 ) -> Array:
     """``fill_value`` in the shape and dtype of ``x``.
 
     ``dtype`` and ``shape`` replace those of ``x``.
-
-    Raises:
-        ShapeError: the value is no scalar.
-
-    >>> from nxjax import lax, numpy as jnp
-    >>> lax.full_like(jnp.array([1, 2, 3]), 0.5)
-    Array([0, 0, 0], dtype=int32)
-    >>> lax.full_like(jnp.array([1, 2, 3]), 0.5, float)
-    Array([0.5, 0.5, 0.5], dtype=float32)
     """
     v = as_value(x, "full_like")
     filled = full(v.shape if shape is None else shape, fill_value, v.dtype if dtype is None else dtype)

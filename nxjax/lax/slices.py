@@ -67,19 +67,17 @@ def slice_in_dim(
     return slice(x, starts, limits, tuple(stride if d == axis else 1 for d in range(x.ndim)))
 
 
+@example(
+    "jnp.array([[1, 2], [3, 4]]), -1",
+    "Array([[3, 4]], dtype=int32)",
+    "jnp.array([[1, 2], [3, 4]]), 0, axis=1, keepdims=False",
+    "Array([1, 3], dtype=int32)",
+    raises="AxisError: there is no such axis, or no such index.",
+)
 def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Array:
     """One element along an axis, which stays with size 1 or goes.
 
     A negative index counts from the end.
-
-    Raises:
-        AxisError: there is no such axis, or no such index.
-
-    >>> from nxjax import lax, numpy as jnp
-    >>> lax.index_in_dim(jnp.array([[1, 2], [3, 4]]), -1)
-    Array([[3, 4]], dtype=int32)
-    >>> lax.index_in_dim(jnp.array([[1, 2], [3, 4]]), 0, axis=1, keepdims=False)
-    Array([1, 3], dtype=int32)
     """
     x = as_value(operand, "index_in_dim")
     axis = check_axis("index_in_dim", axis, x.ndim)
@@ -186,21 +184,19 @@ def dynamic_slice_in_dim(
     return dynamic_slice(x, starts, sizes, allow_negative_indices=allow_negative_indices)
 
 
+@example(
+    "jnp.array([1, 2, 3]), 7",
+    "Array([3], dtype=int32)",
+    "jnp.array([1, 2, 3]), -1, keepdims=False",
+    "Array(3, dtype=int32)",
+    raises="AxisError: there is no such axis.",
+)
 def dynamic_index_in_dim(
     operand: Any, index: Any, axis: int = 0, keepdims: bool = True, *, allow_negative_indices: bool = True
 ) -> Array:
     """One element along an axis at a dynamic index.
 
     An index beyond the end gives the last element.
-
-    Raises:
-        AxisError: there is no such axis.
-
-    >>> from nxjax import lax, numpy as jnp
-    >>> lax.dynamic_index_in_dim(jnp.array([1, 2, 3]), 7)
-    Array([3], dtype=int32)
-    >>> lax.dynamic_index_in_dim(jnp.array([1, 2, 3]), -1, keepdims=False)
-    Array(3, dtype=int32)
     """
     y = dynamic_slice_in_dim(operand, index, 1, axis, allow_negative_indices=allow_negative_indices)
     return y if keepdims else squeeze(y, (axis,))

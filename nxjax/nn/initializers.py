@@ -113,15 +113,13 @@ def uniform(scale: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initiali
     return _initializer(lambda key, shape, dtype: _scaled(random.uniform(key, shape, dtype), scale), dtype)
 
 
+@_example("0.1", "(2, 3)", then="(random.key(0), (2, 3)).shape")
 def normal(stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initializer:
     """Normal with mean 0 and deviation ``stddev``.
 
     Args:
         stddev: number.
         dtype: used where ``init`` is given none; float32 by default.
-
-    >>> normal(0.1)(random.key(0), (2, 3)).shape
-    (2, 3)
     """
     return _initializer(lambda key, shape, dtype: _scaled(random.normal(key, shape, dtype), stddev), dtype)
 

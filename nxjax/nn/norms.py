@@ -15,6 +15,7 @@ from nxjax.trace.core import Array
 from nxjax.trace.types import ArrayType
 
 
+@shown("print(standardize(jnp.array([1.0, 2.0, 3.0])).round(3))", "[-1.225  0.     1.225]")
 def standardize(
     x: Any,
     axis: Any = -1,
@@ -37,9 +38,6 @@ def standardize(
 
     Raises:
         ParameterError: another algorithm.
-
-    >>> print(standardize(jnp.array([1.0, 2.0, 3.0])).round(3))
-    [-1.225  0.     1.225]
     """
     if algorithm not in ("fast", "stable"):
         raise ParameterError("standardize: algorithm", got=repr(algorithm), expected="'fast' or 'stable'")

@@ -31,6 +31,13 @@ def _cut(x: Array, axis: int, start: int | None, stop: int | None, step: int | N
     return x[(*(slice(None),) * axis, slice(start, stop, step))]
 
 
+@example(
+    "jnp.array([1, 4, 9, 16]), n=2",
+    "Array([2, 2], dtype=int32)",
+    "jnp.array([3, 5]), prepend=0",
+    "Array([3, 2], dtype=int32)",
+    raises="ValueError: ``n`` is negative, or ``a`` has no axis.",
+)
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
     """Differences of neighbours along ``axis``, ``n`` times over.
 
@@ -40,15 +47,6 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
         axis: static integer.
         prepend: array (or number) put before ``a`` along ``axis``.
         append: array (or number) put after it.
-
-    Raises:
-        ValueError: ``n`` is negative, or ``a`` has no axis.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.diff(jnp.array([1, 4, 9, 16]), n=2)
-    Array([2, 2], dtype=int32)
-    >>> jnp.diff(jnp.array([3, 5]), prepend=0)
-    Array([3, 2], dtype=int32)
     """
     x = as_operand(a, "diff")
     n = static_int("diff", n)

@@ -219,19 +219,17 @@ def copy(a: Any, order: str | None = None) -> Array:
     return array(a, copy=True, order=order)
 
 
+@example(
+    "jnp.array([-1.7, 1.7]), jnp.int8",
+    "Array([-1,  1], dtype=int8)",
+    "jnp.array([0, 2]), bool",
+    "Array([False,  True], dtype=bool)",
+    raises="DtypeError: a dtype that no array holds.",
+)
 def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Array:
     """``x`` by value in ``dtype``; None is the default float.
 
     Floats become integers without their fraction, and complex numbers real ones without their imaginary part.
-
-    Raises:
-        DtypeError: a dtype that no array holds.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.astype(jnp.array([-1.7, 1.7]), jnp.int8)
-    Array([-1,  1], dtype=int8)
-    >>> jnp.astype(jnp.array([0, 2]), bool)
-    Array([False,  True], dtype=bool)
     """
     v = as_operand(x, "astype")
     wanted = dtypes.as_dtype(float if dtype is None else dtype)

@@ -115,16 +115,14 @@ def vstack(tup: Any, dtype: Any = None) -> Array:
     return concatenate([atleast_2d(x) for x in _items("vstack", tup)], 0, dtype)
 
 
+@example(
+    "[jnp.array([1, 2]), jnp.array([3])]",
+    "Array([1, 2, 3], dtype=int32)",
+    "[jnp.array([[1], [2]]), jnp.array([[3], [4]])]",
+    "Array([[1, 3],\n       [2, 4]], dtype=int32)",
+)
 def hstack(tup: Any, dtype: Any = None) -> Array:
-    """Side by side: along axis 1, or 0 for vectors.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.hstack([jnp.array([1, 2]), jnp.array([3])])
-    Array([1, 2, 3], dtype=int32)
-    >>> jnp.hstack([jnp.array([[1], [2]]), jnp.array([[3], [4]])])
-    Array([[1, 3],
-           [2, 4]], dtype=int32)
-    """
+    """Side by side: along axis 1, or 0 for vectors."""
     xs = [atleast_1d(x) for x in _items("hstack", tup)]
     return concatenate(xs, 0 if xs[0].ndim == 1 else 1, dtype)
 
@@ -142,18 +140,16 @@ def column_stack(tup: Any) -> Array:
     return concatenate([x if x.ndim > 1 else ops.reshape(x, shape=(x.size, 1)) for x in xs], 1)
 
 
+@example(
+    "[[jnp.eye(2), jnp.zeros((2, 1))], [jnp.ones((1, 3))]]",
+    "Array([[1., 0., 0.],\n       [0., 1., 0.],\n       [1., 1., 1.]], dtype=float32)",
+)
 def block(arrays: Any) -> Array:
     """An array from nested lists of blocks; the innermost lists join along the last axis.
 
     Raises:
         ValueError: tuples, empty lists, or lists nested to different depths.
         ShapeError: neighbours do not fit.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.block([[jnp.eye(2), jnp.zeros((2, 1))], [jnp.ones((1, 3))]])
-    Array([[1., 0., 0.],
-           [0., 1., 0.],
-           [1., 1., 1.]], dtype=float32)
     """
     return _block(arrays)[0]
 

@@ -491,20 +491,18 @@ def cond(x: Any, p: Any = None) -> Array:
 # --- powers and tensors ---
 
 
+@_example(
+    "jnp.array([[1, 1], [1, 0]]), 10",
+    "Array([[89, 55],\n       [55, 34]], dtype=int32)",
+    "jnp.array([[2.0, 0.0], [0.0, 4.0]]), -1",
+    "Array([[0.5 , 0.  ],\n       [0.  , 0.25]], dtype=float32)",
+)
 def matrix_power(a: Any, n: int) -> Array:
     """``a`` times itself ``n`` times, by squaring; negative powers by the inverse.
 
     Raises:
         ShapeError: no square matrices.
         ConcretizationTypeError: ``n`` is traced.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.linalg.matrix_power(jnp.array([[1, 1], [1, 0]]), 10)
-    Array([[89, 55],
-           [55, 34]], dtype=int32)
-    >>> jnp.linalg.matrix_power(jnp.array([[2.0, 0.0], [0.0, 4.0]]), -1)
-    Array([[0.5 , 0.  ],
-           [0.  , 0.25]], dtype=float32)
     """
     x = as_operand(a, "matrix_power")
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:

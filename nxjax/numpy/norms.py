@@ -19,21 +19,19 @@ from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 
 
+@example(
+    "jnp.array([[3.0, 4.0], [0.0, 0.0]])",
+    "Array(5., dtype=float32)",
+    "jnp.array([[3.0, 4.0], [6.0, 8.0]]), axis=1",
+    "Array([ 5., 10.], dtype=float32)",
+    "jnp.array([[3.0, 4.0], [6.0, 8.0]]), ord=1",
+    "Array(12., dtype=float32)",
+    raises="ValueError: an order that there is not, or more than two axes.",
+)
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Array:
     """A norm of vectors (one axis) or matrices (two axes); of the flattened array by default.
 
     ``ord`` of vectors is any number, inf or -inf; of matrices ``fro`` (None), ``nuc``, 1, -1, 2, -2, inf or -inf.
-
-    Raises:
-        ValueError: an order that there is not, or more than two axes.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.linalg.norm(jnp.array([[3.0, 4.0], [0.0, 0.0]]))
-    Array(5., dtype=float32)
-    >>> jnp.linalg.norm(jnp.array([[3.0, 4.0], [6.0, 8.0]]), axis=1)
-    Array([ 5., 10.], dtype=float32)
-    >>> jnp.linalg.norm(jnp.array([[3.0, 4.0], [6.0, 8.0]]), ord=1)
-    Array(12., dtype=float32)
     """
     (v,) = promote_inexact("norm", x)
     if axis is None and ord is None:

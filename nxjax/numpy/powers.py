@@ -322,21 +322,19 @@ def modf(x: Any, /, out: None = None) -> tuple[Array, Array]:
 # --- rounding ---
 
 
+@example(
+    "jnp.array([0.5, 1.5, -2.5])",
+    "Array([ 0.,  2., -2.], dtype=float32)",
+    "jnp.array([1250, 1350]), -2",
+    "Array([1200, 1400], dtype=int32)",
+    raises="NotImplementedError: ``out`` is given.",
+)
 def round(a: Any, decimals: int = 0, out: None = None) -> Array:
     """Rounded to ``decimals`` places, halves to even; keeps the dtype.
 
     Args:
         a: array of any shape; integers are rounded where ``decimals`` is negative.
         decimals: static integer.
-
-    Raises:
-        NotImplementedError: ``out`` is given.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.round(jnp.array([0.5, 1.5, -2.5]))
-    Array([ 0.,  2., -2.], dtype=float32)
-    >>> jnp.round(jnp.array([1250, 1350]), -2)
-    Array([1200, 1400], dtype=int32)
     """
     no_out("round", out)
     v = as_operand(a, "round")

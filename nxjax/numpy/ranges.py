@@ -190,14 +190,12 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
     return out if dtype is None else astype(out, dtype)
 
 
+@example(
+    "lambda row, column: 10 * row + column, (2, 3), dtype=int",
+    "Array([[ 0,  1,  2],\n       [10, 11, 12]], dtype=int32)",
+)
 def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
-    """``function`` of the coordinate arrays of ``shape``, mapped over them one coordinate at a time by `vmap`.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.fromfunction(lambda row, column: 10 * row + column, (2, 3), dtype=int)
-    Array([[ 0,  1,  2],
-           [10, 11, 12]], dtype=int32)
-    """
+    """``function`` of the coordinate arrays of ``shape``, mapped over them one coordinate at a time by `vmap`."""
     sizes = as_shape("fromfunction", shape)
     function = functools.partial(function, **kwargs) if kwargs else function
     for axis in range(len(sizes) - 1, -1, -1):

@@ -183,13 +183,11 @@ def promote_types(a: Any, b: Any) -> DType:
     return dtypes.promote_types(a, b)
 
 
+@shown(
+    'jnp.can_cast(jnp.int16, jnp.float32), jnp.can_cast(jnp.float32, jnp.int32, casting="same_kind")', "(True, False)"
+)
 def can_cast(from_: Any, to: Any, casting: str = "safe") -> Any:
-    """Whether NumPy calls the cast ``safe``, ``same_kind``, ... .
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.can_cast(jnp.int16, jnp.float32), jnp.can_cast(jnp.float32, jnp.int32, casting="same_kind")
-    (True, False)
-    """
+    """Whether NumPy calls the cast ``safe``, ``same_kind``, ... ."""
     own = from_.dtype if hasattr(from_, "dtype") else from_
     return np.can_cast(own, dtypes.as_dtype(to), casting=casting)  # type: ignore[arg-type]
 

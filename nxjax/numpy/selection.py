@@ -101,17 +101,15 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     return out
 
 
+@example(
+    "jnp.array([-2.0, 0.0, 3.0]), [jnp.array([True, False, False])], [lambda x: -x, 7]",
+    "Array([2., 7., 7.], dtype=float32)",
+    raises="ValueError: the lists do not fit.",
+)
 def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Array:
     """``funclist[i](x)`` where ``condlist[i]`` is the last to hold; one more function is the default (else 0).
 
     Every function sees the whole of ``x``; the result has its dtype. Numbers stand for constant functions.
-
-    Raises:
-        ValueError: the lists do not fit.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.piecewise(jnp.array([-2.0, 0.0, 3.0]), [jnp.array([True, False, False])], [lambda x: -x, 7])
-    Array([2., 7., 7.], dtype=float32)
     """
     v = as_operand(x, "piecewise")
     if isinstance(condlist, (Array, np.ndarray)):

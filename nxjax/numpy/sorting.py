@@ -46,6 +46,13 @@ def _checked(where: str, kind: Any, order: Any) -> None:
         raise ValueError(f"{where}: unknown kind {kind!r}")
 
 
+@example(
+    "jnp.array([3.0, jnp.nan, 1.0])",
+    "Array([ 1.,  3., nan], dtype=float32)",
+    "jnp.array([3, 1, 2]), descending=True",
+    "Array([3, 2, 1], dtype=int32)",
+    raises="ValueError: another ``kind``, or an ``order``.",
+)
 def sort(
     a: Any, axis: Any = -1, *, kind: Any = None, order: None = None, stable: bool = True, descending: bool = False
 ) -> Array:
@@ -58,15 +65,6 @@ def sort(
         order: must be None.
         stable: whether equal elements keep their order.
         descending: the largest (or nan) first.
-
-    Raises:
-        ValueError: another ``kind``, or an ``order``.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.sort(jnp.array([3.0, jnp.nan, 1.0]))
-    Array([ 1.,  3., nan], dtype=float32)
-    >>> jnp.sort(jnp.array([3, 1, 2]), descending=True)
-    Array([3, 2, 1], dtype=int32)
     """
     _checked("sort", kind, order)
     x, i = along("sort", as_operand(a, "sort"), axis)

@@ -118,6 +118,7 @@ def eigh_tridiagonal(
     return w if eigvals_only else (w, vectors)
 
 
+@shown('[x.shape for x in qr(jnp.ones((4, 2)), mode="economic", pivoting=True)]', "[(4, 2), (2, 2), (2,)]")
 def qr(
     a: Any,
     overwrite_a: bool = False,
@@ -136,9 +137,6 @@ def qr(
     Raises:
         ParameterError: another ``mode``.
         ShapeError: no matrices.
-
-    >>> [x.shape for x in qr(jnp.ones((4, 2)), mode="economic", pivoting=True)]
-    [(4, 2), (2, 2), (2,)]
     """
     if mode not in ("full", "economic", "r"):
         raise ParameterError("scipy.linalg.qr: mode", got=repr(mode), expected="full, economic or r")
@@ -147,6 +145,7 @@ def qr(
     return found[1:] if mode == "r" else found
 
 
+@shown("jnp.abs(qr_multiply(jnp.array([[0.0], [2.0]]), jnp.array([1.0, 3.0]))[0]).tolist()", "[3.0]")
 def qr_multiply(
     a: Any,
     c: Any,
@@ -167,9 +166,6 @@ def qr_multiply(
     Raises:
         ParameterError: another ``mode``.
         ShapeError: ``c`` does not fit Q.
-
-    >>> jnp.abs(qr_multiply(jnp.array([[0.0], [2.0]]), jnp.array([1.0, 3.0]))[0]).tolist()
-    [3.0]
     """
     m, v = promote_inexact("scipy.linalg.qr_multiply", a, c)
     if mode not in ("left", "right"):
@@ -199,6 +195,7 @@ def qr_multiply(
     return (y.ravel() if vector else y), jnp.triu(packed[..., :k, :]), *found
 
 
+@example("jnp.array([[1.0, 2.0], [0.0, 3.0]])", "[[1.0, 2.0], [0.0, 3.0]]", then="[0].tolist()")
 def schur(a: Any, output: str = "real") -> tuple[Array, Array]:
     """``(T, Z)`` with a = Z T Z^H, unitary Z and upper triangular T.
 
@@ -212,9 +209,6 @@ def schur(a: Any, output: str = "real") -> tuple[Array, Array]:
     Raises:
         ParameterError: another ``output``.
         ShapeError: no square matrices.
-
-    >>> schur(jnp.array([[1.0, 2.0], [0.0, 3.0]]))[0].tolist()
-    [[1.0, 2.0], [0.0, 3.0]]
     """
     if output not in ("real", "complex"):
         raise ParameterError("scipy.linalg.schur: output", got=repr(output), expected="real or complex")

@@ -11,7 +11,7 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.lax import linalg as _lax
-from nxjax.numpy.documented import example
+from nxjax.numpy.documented import example, shown
 from nxjax.numpy.promotion import as_operand, promote_inexact
 from nxjax.scipy.linalg.factors import rsf2csf, schur
 from nxjax.scipy.linalg.systems import adjoint, solve_triangular, square
@@ -177,6 +177,7 @@ def funm(A: Any, func: Callable[[Array], Array], disp: bool = True) -> Any:
     return y, jnp.where(jnp.any(jnp.isinf(y)), np.inf, error)
 
 
+@shown("jnp.round(solve_sylvester(jnp.array([[1.0]]), jnp.array([[3.0]]), jnp.array([[8.0]])), 4).tolist()", "[[2.0]]")
 def solve_sylvester(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float = 1e-8) -> Array:
     """The X with A X + X B = C; NaN where eigenvalues of A and -B are closer than ``tol``.
 
@@ -189,9 +190,6 @@ def solve_sylvester(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float
     Raises:
         ShapeError: sizes that do not fit.
         ParameterError: another ``method``.
-
-    >>> jnp.round(solve_sylvester(jnp.array([[1.0]]), jnp.array([[3.0]]), jnp.array([[8.0]])), 4).tolist()
-    [[2.0]]
     """
     a, b, c = promote_inexact("scipy.linalg.solve_sylvester", A, B, C)
     m, n = c.shape[-2:] if c.ndim > 1 else (-1, -1)

@@ -11,7 +11,7 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.numpy import host_functions
-from nxjax.numpy.documented import example
+from nxjax.numpy.documented import example, shown
 from nxjax.numpy.promotion import as_operand, promote, promote_inexact
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -296,6 +296,7 @@ def hadamard(n: int, dtype: Any = int) -> Array:
     return jnp.asarray(1 - 2 * parity, dtype)
 
 
+@shown("jnp.round(dft(2)).real.tolist()", "[[1.0, 1.0], [1.0, -1.0]]")
 def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Array:
     """The matrix of the discrete Fourier transform, ``exp(-2 pi i j k / n)``.
 
@@ -306,9 +307,6 @@ def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Array:
 
     Raises:
         ParameterError: another ``scale``, or a dtype that is not complex.
-
-    >>> jnp.round(dft(2)).real.tolist()
-    [[1.0, 1.0], [1.0, -1.0]]
     """
     if scale not in (None, "sqrtn", "n"):
         raise ParameterError("scipy.linalg.dft: scale", got=repr(scale), expected="None, 'sqrtn' or 'n'")

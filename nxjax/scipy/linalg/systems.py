@@ -177,14 +177,12 @@ def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     return jnp.linalg.det(*square("det", a))
 
 
+@example("jnp.array([[1.0, 2.0], [4.0, 4.0]])", "[1, 1]", then="[1].tolist()")
 def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, Array]:
     """L and U in one matrix, and the row that each row was exchanged with (int32), for `lu_solve`.
 
     Args:
         a: ``[..., m, n]``.
-
-    >>> lu_factor(jnp.array([[1.0, 2.0], [4.0, 4.0]]))[1].tolist()
-    [1, 1]
     """
     (v,) = promote_inexact("scipy.linalg.lu_factor", a)
     factors, pivots, _ = _lax.lu(v)

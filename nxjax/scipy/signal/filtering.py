@@ -10,7 +10,7 @@ import numpy as np
 from nxjax import lax
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
-from nxjax.numpy.documented import example
+from nxjax.numpy.documented import example, shown
 from nxjax.numpy.promotion import as_axes, as_axis, promote_inexact
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -113,6 +113,7 @@ def correlate2d(
     return jnp.conj(found) if swapped else found
 
 
+@shown("[round(v, 4) for v in fftconvolve(jnp.array([1.0, 2.0]), jnp.array([1.0, 1.0])).tolist()]", "[1.0, 3.0, 2.0]")
 def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Any = None) -> Array:
     """`convolve` by fast Fourier transforms.
 
@@ -120,9 +121,6 @@ def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Any = None) -> Arr
         in1, in2: arrays of one rank; integers become float.
         mode: as of `convolve`.
         axes: those to convolve over, all by default; along the others the operands are of one size.
-
-    >>> [round(v, 4) for v in fftconvolve(jnp.array([1.0, 2.0]), jnp.array([1.0, 1.0])).tolist()]
-    [1.0, 3.0, 2.0]
     """
     x, y = _operands("fftconvolve", in1, in2, mode)
     if axes is not None:

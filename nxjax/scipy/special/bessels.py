@@ -7,6 +7,7 @@ from typing import Any
 
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError
+from nxjax.numpy.documented import shown
 from nxjax.numpy.promotion import promote_inexact, static_int
 from nxjax.ops import special as ops
 from nxjax.ops.elementary import exp
@@ -82,6 +83,7 @@ def _orders(v: int, n_iter: int) -> Any:
     return function
 
 
+@shown("print(bessel_jn(1.0, v=2).round(4))", "[0.7652 0.4401 0.1149]")
 def bessel_jn(z: Any, *, v: int, n_iter: int = 50) -> Array:
     """Bessel functions of the first kind J_0(z), ..., J_v(z) (DLMF 10.2.2), by Miller's backward recurrence.
 
@@ -96,9 +98,6 @@ def bessel_jn(z: Any, *, v: int, n_iter: int = 50) -> Array:
 
     Raises:
         ParameterError: for complex ``z``, or an order that is negative or traced.
-
-    >>> print(bessel_jn(1.0, v=2).round(4))
-    [0.7652 0.4401 0.1149]
     """
     (x,) = reals("bessel_jn", z)
     order, count = static_int("bessel_jn: v", v), static_int("bessel_jn: n_iter", n_iter)

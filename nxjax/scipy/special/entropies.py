@@ -9,6 +9,7 @@ import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax.errors import DtypeError
+from nxjax.numpy.documented import shown
 from nxjax.numpy.promotion import convert, inexact_operands
 from nxjax.ops.elementary import log, log1p
 from nxjax.scipy.special.operands import described, promote_alike, reals
@@ -26,6 +27,7 @@ def _logit(x: Array) -> Array:
 _logit.defjvps(lambda t, y, x: t / (x * (1 - x)))
 
 
+@shown("print(round(float(logit(0.75)), 4))", "1.0986")
 def logit(x: Any) -> Array:
     """log(x / (1 - x)), the inverse of `expit`.
 
@@ -34,9 +36,6 @@ def logit(x: Any) -> Array:
 
     Returns:
         Array of the shape of ``x`` and float dtype, NaN outside [0, 1].
-
-    >>> print(round(float(logit(0.75)), 4))
-    1.0986
     """
     return _logit(*inexact_operands("logit", x))
 

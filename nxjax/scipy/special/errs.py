@@ -126,6 +126,7 @@ def _ndtri(p: Array) -> Array:
 _ndtri.defjvps(lambda t, y, p: t * exp(-_log_pdf(y)))
 
 
+@shown("print(round(float(ndtri(0.975)), 4))", "1.96")
 def ndtri(p: Any) -> Array:
     """The inverse of `ndtr`.
 
@@ -134,9 +135,6 @@ def ndtri(p: Any) -> Array:
 
     Returns:
         Array of the shape of ``p`` and float dtype, NaN outside [0, 1]; the slope is infinite at 0 and 1.
-
-    >>> print(round(float(ndtri(0.975)), 4))
-    1.96
     """
     v = _strong("ndtri", p)
     wide = v.astype(dtypes.float32) if v.dtype.itemsize < 4 else v

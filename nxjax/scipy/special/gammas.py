@@ -68,6 +68,7 @@ def _guarded(function: Callable[[Array], Array], z: Array) -> Array:
     return jnp.where(bad, z.dtype.type(complex(math.nan, math.nan)), function(jnp.where(bad, z.dtype.type(1), z)))
 
 
+@shown("print(loggamma(1.0 + 1.0j).round(4))", "(-0.6509-0.3016j)")
 def loggamma(x: Any) -> Array:
     """The principal branch of log gamma(x) (DLMF 5.2.1): cut along the negative real axis.
 
@@ -77,9 +78,6 @@ def loggamma(x: Any) -> Array:
     Returns:
         Array of the shape and dtype of ``x``; NaN for real x < 0 and at complex poles. For complex x within 1e-14
         (complex128) or 2e-6 (complex64) of max(1, |x|).
-
-    >>> print(loggamma(1.0 + 1.0j).round(4))
-    (-0.6509-0.3016j)
     """
     (v,) = inexact_operands("loggamma", x)
     if v.dtype in dtypes.COMPLEX:
@@ -194,6 +192,7 @@ def _bernoulli(n: int) -> tuple[Fraction, ...]:
     return tuple(found[: n + 1])
 
 
+@shown("print(bernoulli(4))", "[ 1.         -0.5         0.16666667  0.         -0.03333334]")
 def bernoulli(n: int) -> Array:
     """The Bernoulli numbers B_0, ..., B_n, with B_1 = -1/2 (DLMF 24.2.1).
 
@@ -205,9 +204,6 @@ def bernoulli(n: int) -> Array:
 
     Raises:
         ParameterError: for negative ``n``.
-
-    >>> print(bernoulli(4))
-    [ 1.         -0.5         0.16666667  0.         -0.03333334]
     """
     count = static_int("bernoulli", n)
     if count < 0:
@@ -309,6 +305,7 @@ def poch(z: Any, m: Any) -> Array:
     return _poch(z, m)
 
 
+@shown("print(round(float(comb(5, 2)), 3), round(float(comb(5, 2, repetition=True)), 3))", "10.0 15.0")
 def comb(N: Any, k: Any, *, repetition: bool = False) -> Array:
     """The number of ways to choose ``k`` of ``N`` things (DLMF 1.2.1), as a float.
 
@@ -318,9 +315,6 @@ def comb(N: Any, k: Any, *, repetition: bool = False) -> Array:
 
     Returns:
         Array of the common shape and float dtype; 0 for negative operands and k > N.
-
-    >>> print(round(float(comb(5, 2)), 3), round(float(comb(5, 2, repetition=True)), 3))
-    10.0 15.0
     """
     n, k = _refuses("comb", N, k)
     if repetition:
@@ -388,6 +382,7 @@ def _box_cox(name: str, logarithm: Callable[[Array], Array]) -> Any:
 _boxcox, _boxcox1p = _box_cox("_boxcox", log), _box_cox("_boxcox1p", log1p)
 
 
+@shown("print(round(float(boxcox(2.0, 0.5)), 4))", "0.8284")
 def boxcox(x: Any, lmbda: Any) -> Array:
     """The Box-Cox transformation (x^lmbda - 1) / lmbda, log x for lmbda = 0.
 
@@ -396,13 +391,11 @@ def boxcox(x: Any, lmbda: Any) -> Array:
 
     Returns:
         Array of the common shape and inexact dtype.
-
-    >>> print(round(float(boxcox(2.0, 0.5)), 4))
-    0.8284
     """
     return _boxcox(*promote_alike("boxcox", x, lmbda))
 
 
+@shown("print(round(float(boxcox1p(1.0, 0.5)), 4))", "0.8284")
 def boxcox1p(x: Any, lmbda: Any) -> Array:
     """`boxcox` of 1 + x.
 
@@ -411,8 +404,5 @@ def boxcox1p(x: Any, lmbda: Any) -> Array:
 
     Returns:
         Array of the common shape and inexact dtype.
-
-    >>> print(round(float(boxcox1p(1.0, 0.5)), 4))
-    0.8284
     """
     return _boxcox1p(*promote_alike("boxcox1p", x, lmbda))
