@@ -10,12 +10,12 @@ import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax import random
-from nxjax.errors import ParameterError, ShapeError
+from nxjax.errors import ShapeError
 from nxjax.lax.sharding import with_sharding_constraint
 from nxjax.numpy.documented import example as _example
 from nxjax.numpy.documented import named as _named
 from nxjax.numpy.documented import shown as _shown
-from nxjax.numpy.promotion import as_shape
+from nxjax.numpy.promotion import as_shape, check_choice
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
@@ -194,12 +194,8 @@ def variance_scaling(
         "fan_avg": lambda i, o: (i + o) / 2,
         "fan_geo_avg": lambda i, o: (i * o) ** 0.5,
     }
-    for name, given, allowed in (
-        ("mode", mode, tuple(fans)),
-        ("distribution", distribution, ("truncated_normal", "normal", "uniform")),
-    ):
-        if given not in allowed:
-            raise ParameterError(f"variance_scaling: {name}", got=repr(given), expected=" or ".join(map(repr, allowed)))
+    check_choice("variance_scaling: mode", mode, *fans)
+    check_choice("variance_scaling: distribution", distribution, "truncated_normal", "normal", "uniform")
 
     def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
         full, found = as_shape("variance_scaling", shape), _dtype(dtype)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from nxjax import numpy as jnp
-from nxjax.errors import ParameterError
 from nxjax.numpy.documented import shown
-from nxjax.numpy.promotion import as_axes, as_axis, as_operand, convert, promote_inexact
+from nxjax.numpy.promotion import as_axes, as_axis, as_operand, check_choice, convert, promote_inexact
 from nxjax.ops import composite_norm as ops
 from nxjax.ops.arithmetic import rsqrt
 from nxjax.ops.base import like
@@ -39,8 +38,7 @@ def standardize(
     Raises:
         ParameterError: another algorithm.
     """
-    if algorithm not in ("fast", "stable"):
-        raise ParameterError("standardize: algorithm", got=repr(algorithm), expected="'fast' or 'stable'")
+    check_choice("standardize: algorithm", algorithm, "fast", "stable")
     (v,) = promote_inexact("standardize", x)
     if mean is None:
         mean = jnp.mean(v, axis, keepdims=True, where=where)

@@ -228,6 +228,13 @@ def static_int(where: str, x: Any) -> int:
         raise ParameterError(f"{where}: needs an integer", got=repr(x)[:60]) from None
 
 
+def check_choice(what: str, given: Any, *allowed: Any) -> None:
+    """Refuse an argument that is none of the words that it may be."""
+    if given not in allowed:
+        *most, last = map(str, allowed)
+        raise ParameterError(what, got=repr(given), expected=f"{', '.join(most)} or {last}")
+
+
 def concrete(where: str, x: Any, why: str = "its value decides the shape of the result") -> np.ndarray[Any, Any]:
     """The elements of ``x``, which must not be traced; of `grad` outside of `jit` the values are known."""
     x = known(x)

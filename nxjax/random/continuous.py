@@ -12,6 +12,7 @@ import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax.numpy.documented import named
+from nxjax.numpy.promotion import check_choice
 from nxjax.ops.arithmetic import integer_pow, sign, sqrt, sub
 from nxjax.ops.elementary import exp, log, log1p, tan
 from nxjax.ops.select import select_n
@@ -20,7 +21,6 @@ from nxjax.random.normals import standard_normal
 from nxjax.random.sampler import (
     as_dtype_value,
     as_shape,
-    check_choice,
     checked_shape,
     compiled,
     drawn,
@@ -178,7 +178,7 @@ def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None
     >>> x.dtype.name, round(float(x.mean()), 1), round(np.euler_gamma, 1)
     ('float32', 0.6, 0.6)
     """
-    check_choice("gumbel", "mode", mode, (None, "low", "high"))
+    check_choice("random.gumbel: mode", mode, None, "low", "high")
     typed, _ = as_key("gumbel", key)
     return _gumbel(typed, shape=as_shape("gumbel", shape), dtype=float_dtype("gumbel", dtype), mode=mode or "low")
 

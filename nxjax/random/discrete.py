@@ -11,7 +11,7 @@ from nxjax import lax
 from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.numpy.documented import example
-from nxjax.numpy.promotion import as_axis, promote_inexact
+from nxjax.numpy.promotion import as_axis, check_choice, promote_inexact
 from nxjax.ops.base import like
 from nxjax.ops.elementary import log, log1p
 from nxjax.ops.random import random_clone
@@ -22,7 +22,6 @@ from nxjax.random.continuous import standard_gumbel
 from nxjax.random.keys import as_key, split
 from nxjax.random.sampler import (
     as_dtype_value,
-    check_choice,
     checked_shape,
     compiled,
     float_dtype,
@@ -64,7 +63,7 @@ def categorical(
         ShapeError: logits without an axis, or a ``shape`` that does not end as it has to.
         ParameterError: more draws without replacement than categories.
     """
-    check_choice("categorical", "mode", mode, (None, "low", "high"))
+    check_choice("random.categorical: mode", mode, None, "low", "high")
     typed, _ = as_key("categorical", key)
     (values,) = promote_inexact("random.categorical", logits)
     float_dtype("categorical", values.dtype)

@@ -6,10 +6,10 @@ from typing import Any
 
 from nxjax import numpy as jnp
 from nxjax.errors import SamplerDtypeError, ShapeError
-from nxjax.numpy.promotion import promote_inexact, static_int
+from nxjax.numpy.promotion import check_choice, promote_inexact, static_int
 from nxjax.random.keys import as_key
 from nxjax.random.normals import normal
-from nxjax.random.sampler import as_shape, broadcast_shapes, check_choice, placed
+from nxjax.random.sampler import as_shape, broadcast_shapes, placed
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 
@@ -41,7 +41,7 @@ def multivariate_normal(
     [[2. 1.]
      [1. 2.]]
     """
-    check_choice("multivariate_normal", "method", method, ("cholesky", "svd", "eigh"))
+    check_choice("random.multivariate_normal: method", method, "cholesky", "svd", "eigh")
     typed, _ = as_key("multivariate_normal", key)
     mu, sigma = promote_inexact("random.multivariate_normal", mean, cov)
     found = mu.dtype if dtype is None else dtypes.as_dtype(dtype)

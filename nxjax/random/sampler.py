@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from nxjax.errors import DtypeError, ParameterError, SamplerDtypeError, ShapeError
+from nxjax.errors import DtypeError, SamplerDtypeError, ShapeError
 from nxjax.lax.sharding import with_sharding_constraint
 from nxjax.numpy import promotion
 from nxjax.numpy.promotion import broadcast_shape, convert
@@ -161,11 +161,6 @@ def checked_shape(where: str, shape: Any, *parameters: Any) -> Shape:
 
 def broadcast_shapes(where: str, *shapes: Shape) -> Shape:
     return broadcast_shape(f"random.{where}", *shapes)
-
-
-def check_choice(where: str, name: str, value: Any, allowed: tuple[Any, ...]) -> None:
-    if value not in allowed:
-        raise ParameterError(f"random.{where}: {name}", got=repr(value), expected=" or ".join(map(repr, allowed)))
 
 
 @compiled

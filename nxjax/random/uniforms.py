@@ -9,6 +9,7 @@ import numpy as np
 
 from nxjax.errors import DtypeError, SamplerDtypeError
 from nxjax.numpy.documented import example
+from nxjax.numpy.promotion import check_choice
 from nxjax.ops.arithmetic import add, mul, rem, sub
 from nxjax.ops.arithmetic import max as max_
 from nxjax.ops.base import like
@@ -23,7 +24,6 @@ from nxjax.random.keys import as_key
 from nxjax.random.sampler import (
     as_dtype_value,
     as_shape,
-    check_choice,
     checked_shape,
     compiled,
     float_dtype,
@@ -217,7 +217,7 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> A
     >>> round(float(nx.random.bernoulli(nx.random.key(0), 0.3, (10000,)).mean()), 2)
     0.3
     """
-    check_choice("bernoulli", "mode", mode, ("low", "high"))
+    check_choice("random.bernoulli: mode", mode, "low", "high")
     typed, _ = as_key("bernoulli", key)
     chance = as_value(p, "random.bernoulli")
     if chance.dtype not in dtypes.FLOAT:

@@ -10,7 +10,7 @@ from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.lax import linalg as _lax
 from nxjax.numpy.documented import example, shown
-from nxjax.numpy.promotion import as_operand, promote_inexact
+from nxjax.numpy.promotion import as_operand, check_choice, promote_inexact
 from nxjax.scipy.linalg.systems import adjoint, square
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -105,8 +105,7 @@ def eigh_tridiagonal(
         raise ShapeError(f"{name}: diagonals do not fit", got=f"{diagonal.type}, {above.type}", expected="[n], [n - 1]")
     if select == "v":
         raise NotImplementedError(f"{name}: select='v' gives results whose shape depends on values")
-    if select not in ("a", "i"):
-        raise ParameterError(f"{name}: select", got=repr(select), expected="'a' or 'i'")
+    check_choice(f"{name}: select", select, "a", "i")
     if select == "i" and (select_range is None or select_range[0] > select_range[1]):
         raise ParameterError(f"{name}: select_range", got=select_range, expected="(first, last)")
     middle = jnp.diag(jnp.real(diagonal).astype(diagonal.dtype))
@@ -138,8 +137,7 @@ def qr(
         ParameterError: another ``mode``.
         ShapeError: no matrices.
     """
-    if mode not in ("full", "economic", "r"):
-        raise ParameterError("scipy.linalg.qr: mode", got=repr(mode), expected="full, economic or r")
+    check_choice("scipy.linalg.qr: mode", mode, "full", "economic", "r")
     (v,) = promote_inexact("scipy.linalg.qr", a)
     found = tuple(_lax.qr(v, pivoting=pivoting, full_matrices=mode != "economic"))
     return found[1:] if mode == "r" else found
@@ -168,8 +166,7 @@ def qr_multiply(
         ShapeError: ``c`` does not fit Q.
     """
     m, v = promote_inexact("scipy.linalg.qr_multiply", a, c)
-    if mode not in ("left", "right"):
-        raise ParameterError("scipy.linalg.qr_multiply: mode", got=repr(mode), expected="right or left")
+    check_choice("scipy.linalg.qr_multiply: mode", mode, "right", "left")
     vector = v.ndim == 1
     if vector:
         v = v[:, None] if mode == "left" else v[None, :]
@@ -210,8 +207,7 @@ def schur(a: Any, output: str = "real") -> tuple[Array, Array]:
         ParameterError: another ``output``.
         ShapeError: no square matrices.
     """
-    if output not in ("real", "complex"):
-        raise ParameterError("scipy.linalg.schur: output", got=repr(output), expected="real or complex")
+    check_choice("scipy.linalg.schur: output", output, "real", "complex")
     (v,) = square("schur", a)
     t, z = _lax.schur(v.astype(dtypes.complex_of(v.dtype)) if output == "complex" else v)
     return t, z
@@ -314,10 +310,8 @@ def polar(
     (v,) = promote_inexact("scipy.linalg.polar", a)
     if v.ndim < 2:
         raise ShapeError("scipy.linalg.polar: not a matrix", got=v.type, expected="[..., m, n]")
-    if side not in ("right", "left"):
-        raise ParameterError("scipy.linalg.polar: side", got=repr(side), expected="right or left")
-    if method not in ("qdwh", "svd"):
-        raise ParameterError("scipy.linalg.polar: method", got=repr(method), expected="qdwh or svd")
+    check_choice("scipy.linalg.polar: side", side, "right", "left")
+    check_choice("scipy.linalg.polar: method", method, "qdwh", "svd")
     right = side == "right"
     m, n = v.shape[-2:]
     if method == "svd":

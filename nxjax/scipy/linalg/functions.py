@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from nxjax import numpy as jnp
-from nxjax.errors import ParameterError, ShapeError
+from nxjax.errors import ShapeError
 from nxjax.lax import linalg as _lax
 from nxjax.numpy.documented import example, shown
-from nxjax.numpy.promotion import as_operand, promote_inexact
+from nxjax.numpy.promotion import as_operand, check_choice, promote_inexact
 from nxjax.scipy.linalg.factors import rsf2csf, schur
 from nxjax.scipy.linalg.systems import adjoint, solve_triangular, square
 from nxjax.trace import dtypes
@@ -198,8 +198,7 @@ def solve_sylvester(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float
         raise ShapeError(
             "scipy.linalg.solve_sylvester: operands do not fit", got=got, expected="[m, m], [n, n], [m, n]"
         )
-    if method not in ("schur", "eigen"):
-        raise ParameterError("scipy.linalg.solve_sylvester: method", got=repr(method), expected="schur or eigen")
+    check_choice("scipy.linalg.solve_sylvester: method", method, "schur", "eigen")
     solver = _by_schur if method == "schur" else _by_eigenvectors
 
     def one(a: Array, b: Array, c: Array) -> Array:

@@ -12,7 +12,7 @@ from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.numpy import host_functions
 from nxjax.numpy.documented import example, shown
-from nxjax.numpy.promotion import as_operand, promote, promote_inexact
+from nxjax.numpy.promotion import as_operand, check_choice, promote, promote_inexact
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 
@@ -205,8 +205,7 @@ def convolution_matrix(a: Any, n: int, mode: str = "full") -> Array:
     x = as_operand(a, "scipy.linalg.convolution_matrix")
     if not x.ndim or not x.shape[-1]:
         raise ShapeError("scipy.linalg.convolution_matrix: a is empty or a scalar", got=x.type, expected="[..., m]")
-    if mode not in ("full", "same", "valid"):
-        raise ParameterError("scipy.linalg.convolution_matrix: mode", got=repr(mode), expected="full, same or valid")
+    check_choice("scipy.linalg.convolution_matrix: mode", mode, "full", "same", "valid")
     m = x.shape[-1]
     short = min(count, m) - 1
     before, after = {"full": (0, 0), "same": (short // 2, short - short // 2), "valid": (short, short)}[mode]
@@ -235,8 +234,7 @@ def invhilbert(n: int) -> Array:
 
 def _binomials(n: int, name: str, kind: str | None, sign: int) -> tuple[np.ndarray[Any, Any], str]:
     chosen = "symmetric" if kind is None else kind
-    if chosen not in ("symmetric", "lower", "upper"):
-        raise ParameterError(f"scipy.linalg.{name}: kind", got=repr(kind), expected="symmetric, lower or upper")
+    check_choice(f"scipy.linalg.{name}: kind", chosen, "symmetric", "lower", "upper")
     rows = [[sign ** (i - j) * math.comb(i, j) if i >= j else 0 for j in range(n)] for i in range(n)]
     return np.array(rows, object).reshape(n, n), chosen
 
@@ -308,8 +306,7 @@ def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Array:
     Raises:
         ParameterError: another ``scale``, or a dtype that is not complex.
     """
-    if scale not in (None, "sqrtn", "n"):
-        raise ParameterError("scipy.linalg.dft: scale", got=repr(scale), expected="None, 'sqrtn' or 'n'")
+    check_choice("scipy.linalg.dft: scale", scale, None, "sqrtn", "n")
     wanted = jnp.zeros((), complex).dtype if dtype is None else dtypes.as_dtype(dtype)
     if wanted not in dtypes.COMPLEX:
         raise ParameterError("scipy.linalg.dft: dtype", got=str(wanted), expected="a complex dtype")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from nxjax import numpy as jnp
-from nxjax.errors import ParameterError, ShapeError
+from nxjax.errors import ShapeError
 from nxjax.lax import linalg as _lax
 from nxjax.lax import stop_gradient
 from nxjax.numpy.documented import example, shown
-from nxjax.numpy.promotion import promote_inexact
+from nxjax.numpy.promotion import check_choice, promote_inexact
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.transforms.control.implicit import custom_linear_solve
@@ -90,11 +90,8 @@ def solve_triangular(
         ParameterError: another ``trans``.
     """
     m, v = square("solve_triangular", a, b)
-    kinds = {0: 0, "N": 0, 1: 1, "T": 1, 2: 2, "C": 2}
-    if trans not in kinds:
-        raise ParameterError(
-            "scipy.linalg.solve_triangular: trans", got=repr(trans), expected="0, 1, 2, 'N', 'T' or 'C'"
-        )
+    kinds = {0: 0, 1: 1, 2: 2, "N": 0, "T": 1, "C": 2}
+    check_choice("scipy.linalg.solve_triangular: trans", trans, *kinds)
     kind = kinds[trans]
     vector = _is_vector(m, v)
     columns = v[..., None] if vector else v
@@ -136,8 +133,7 @@ def solve(
         ShapeError: no square matrices, or a right-hand side of another size.
         ParameterError: another ``assume_a``.
     """
-    if assume_a not in ("gen", "sym", "her", "pos"):
-        raise ParameterError("scipy.linalg.solve: assume_a", got=repr(assume_a), expected="gen, sym, her or pos")
+    check_choice("scipy.linalg.solve: assume_a", assume_a, "gen", "sym", "her", "pos")
     m, v = square("solve", a, b)
     if assume_a != "pos":
         return jnp.linalg.solve(m, v)

@@ -14,7 +14,7 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.numpy.documented import shown
-from nxjax.numpy.promotion import as_axis, promote_inexact, static_int
+from nxjax.numpy.promotion import as_axis, check_choice, promote_inexact, static_int
 from nxjax.scipy.signal.filtering import detrend as _detrend
 from nxjax.scipy.signal.windows import named
 from nxjax.trace import dtypes
@@ -106,12 +106,8 @@ def _spectra(
 
     With ``name`` "stft" they are transforms of x, else spectral densities (``y`` None: of x with itself).
     """
-    if boundary not in (None, "even", "odd", "constant", "zeros"):
-        raise ParameterError(
-            f"scipy.signal.{name}: boundary", got=repr(boundary), expected="even, odd, constant, zeros"
-        )
-    if scaling not in ("density", "spectrum"):
-        raise ParameterError(f"scipy.signal.{name}: scaling", got=repr(scaling), expected="density or spectrum")
+    check_choice(f"scipy.signal.{name}: boundary", boundary, None, "even", "odd", "constant", "zeros")
+    check_choice(f"scipy.signal.{name}: scaling", scaling, "density", "spectrum")
     power = name != "stft"
     found = promote_inexact(f"scipy.signal.{name}", *((x,) if y is None else (x, y)))
     signals = list(found)
@@ -223,8 +219,7 @@ def csd(
     """
     kinds = (detrend, return_onesided, scaling, axis, None, False)
     f, _, p = _spectra("csd", x, y, fs, window, nperseg, noverlap, nfft, *kinds)
-    if average not in ("mean", "median"):
-        raise ParameterError("scipy.signal.csd: average", got=repr(average), expected="mean or median")
+    check_choice("scipy.signal.csd: average", average, "mean", "median")
     if p.ndim < 2 or not p.size:
         return f, p
     if p.shape[-1] == 1:

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from nxjax import numpy as jnp
-from nxjax.errors import ParameterError, ShapeError, TreeError
+from nxjax.errors import ShapeError, TreeError
 from nxjax.flatten_util import ravel_pytree
+from nxjax.numpy.promotion import check_choice
 from nxjax.scipy.linalg import solve_triangular
 from nxjax.trace import dtypes, tree
 from nxjax.trace.core import Array
@@ -272,10 +273,7 @@ def gmres(
     >>> jnp.round(x, 4).tolist(), int(info)
     ([1.0, 2.0], 0)
     """
-    if solve_method not in ("batched", "incremental"):
-        raise ParameterError(
-            "scipy.sparse.linalg.gmres: solve_method", got=repr(solve_method), expected="batched or incremental"
-        )
+    check_choice("scipy.sparse.linalg.gmres: solve_method", solve_method, "batched", "incremental")
     size = _size(b)
     limit = 10 * size if maxiter is None else maxiter
     restart = min(restart, size)
