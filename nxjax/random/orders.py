@@ -63,15 +63,14 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
         KeyTypeError: ``key`` is not a single key.
         DtypeError: ``x`` is a number, but no integer.
     """
-    typed, _ = as_key("permutation", key)
     if not np.ndim(x) and not (isinstance(x, Array) and x.ndim):
         if isinstance(x, (float, complex)) or np.asarray(x).dtype.kind not in "iu":
             raise DtypeError("random.permutation: x is an integer or has an axis", got=repr(x)[:40])
         as_axis("random.permutation", axis, 1)
-        return _permuted_range(typed, n=static_int("random.permutation", x))
+        return _permuted_range(key, n=static_int("random.permutation", x))
     values = jnp.asarray(x)
     where = as_axis("random.permutation", axis, values.ndim)
-    return _permuted(typed, values, axis=where, independent=bool(independent))
+    return _permuted(key, values, axis=where, independent=bool(independent))
 
 
 def choice(

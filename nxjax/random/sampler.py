@@ -91,23 +91,31 @@ def sampler(
         rows = [takes[name] for name in sorted(takes, key=lambda name: order.index(name.split(",")[0]))]
         sections = (f"{t}:\n    " + "\n    ".join(x) for t, x in (("Args", rows), ("Raises", errors.values())))
         function.__doc__ = "\n\n".join([says.rstrip(), *sections, f">>> import nxjax as nx\n>>> {example}\n"])
-        return placed(function) if sharded else function
+        return placed(function) if sharded else keyed(function)
 
     return complete
 
 
+def keyed(sampler: F) -> F:
+    """``sampler``, which is given a single typed key, with any key that users have."""
+    name = sampler.__name__
+
+    @functools.wraps(sampler)
+    def call(key: Any, *args: Any, **kwargs: Any) -> Any:
+        return sampler(as_key(name, key)[0], *args, **kwargs)
+
+    return call  # type: ignore[return-value]
+
+
 def placed(sampler: F) -> F:
-    """``sampler`` with JAX's keyword ``out_sharding``: how the numbers are laid out over devices."""
-    signature = inspect.signature(sampler)
+    """As `keyed`, and with JAX's keyword ``out_sharding``: how the numbers are laid out over devices."""
+    signature, name = inspect.signature(sampler), sampler.__name__
     more = inspect.Parameter("out_sharding", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any")
 
     @functools.wraps(sampler)
-    def call(*args: Any, out_sharding: Any = None, **kwargs: Any) -> Any:
-        y = sampler(*args, **kwargs)
-        if out_sharding is None:
-            return y
-
-        return with_sharding_constraint(y, out_sharding)
+    def call(key: Any, *args: Any, out_sharding: Any = None, **kwargs: Any) -> Any:
+        y = sampler(as_key(name, key)[0], *args, **kwargs)
+        return y if out_sharding is None else with_sharding_constraint(y, out_sharding)
 
     call.__signature__ = signature.replace(parameters=[*signature.parameters.values(), more])  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]
@@ -170,8 +178,7 @@ def _parametric(key: Array, *parameters: Array, draw: Any, shape: Shape) -> Arra
 
 def drawn(name: str, draw: Callable[..., Array], key: Any, parameters: Sequence[Any], shape: Any, dtype: Any) -> Array:
     """A sampler whose parameters broadcast to its shape."""
-    typed, _ = as_key(name, key)
     found = float_dtype(name, dtype)
     full = checked_shape(name, shape, *parameters)
     values = tuple(as_dtype_value(name, v, found) for v in parameters)
-    return _parametric(typed, *values, draw=draw, shape=full)
+    return _parametric(key, *values, draw=draw, shape=full)

@@ -20,7 +20,6 @@ from nxjax.ops.random import random_bits, random_split
 from nxjax.ops.select import clamp, select_n
 from nxjax.ops.shape import reshape
 from nxjax.ops.slicing import slice as slice_
-from nxjax.random.keys import as_key
 from nxjax.random.sampler import (
     as_dtype_value,
     as_shape,
@@ -52,11 +51,10 @@ def bits(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     >>> nx.random.bits(nx.random.key(0), (2,)).dtype.name
     'uint32'
     """
-    typed, _ = as_key("bits", key)
     found = dtypes.canonical(dtypes.uint64) if dtype is None else dtypes.as_dtype(dtype)
     if found not in dtypes.UNSIGNED or dtypes.bit_width(found) < 8:
         raise SamplerDtypeError("random.bits: dtype must be an unsigned integer dtype", got=dtypes.short_name(found))
-    return _drawn_bits(typed, as_shape("bits", shape), dtypes.bit_width(found))
+    return _drawn_bits(key, as_shape("bits", shape), dtypes.bit_width(found))
 
 
 def _drawn_bits(key: Array, shape: Shape, width: int) -> Array:
@@ -122,13 +120,12 @@ def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, max
     >>> bool((x >= 0).all() and (x < 1).all())
     True
     """
-    typed, _ = as_key("uniform", key)
     found, full = float_dtype("uniform", dtype), as_shape("uniform", shape)
     if type(minval) is float and type(maxval) is float and minval == 0.0 and maxval == 1.0:
-        return unit(typed, full, found) if math.prod(full) < _MANY else _unit(typed, shape=full, dtype=found)
+        return unit(key, full, found) if math.prod(full) < _MANY else _unit(key, shape=full, dtype=found)
     low, high = as_dtype_value("uniform", minval, found), as_dtype_value("uniform", maxval, found)
     checked_shape("uniform", full, low, high)
-    return _uniform(typed, low, high, shape=full, dtype=found)
+    return _uniform(key, low, high, shape=full, dtype=found)
 
 
 # --- integers ---
@@ -147,7 +144,6 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
     >>> nx.random.randint(nx.random.key(0), (6,), 0, 10)
     Array([9, 0, 2, 3, 1, 7], dtype=int32)
     """
-    typed, _ = as_key("randint", key)
     found = int_dtype("randint", dtype)
     full = checked_shape("randint", shape, minval, maxval)
     low, high = as_value(minval, "random.randint"), as_value(maxval, "random.randint")
@@ -164,7 +160,7 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
             return clamp(like(wide, int(info.min)), wide, like(wide, top))
 
         low, high = clipped(low, int(info.max)), clipped(high, int(info.max) + 1)
-    drawn_values = _randint(typed, low, high, shape=full, dtype=drawn)
+    drawn_values = _randint(key, low, high, shape=full, dtype=drawn)
     return drawn_values if drawn == found else convert_element_type(drawn_values, dtype=found)
 
 
@@ -218,12 +214,11 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> A
     0.3
     """
     check_choice("random.bernoulli: mode", mode, "low", "high")
-    typed, _ = as_key("bernoulli", key)
     chance = as_value(p, "random.bernoulli")
     if chance.dtype not in dtypes.FLOAT:
         raise DtypeError("random.bernoulli: p must be a float", got=chance.type, expected="a probability, such as 0.5")
     full = checked_shape("bernoulli", shape, chance)
-    return _bernoulli(typed, as_dtype_value("bernoulli", chance, chance.dtype), shape=full, mode=mode)
+    return _bernoulli(key, as_dtype_value("bernoulli", chance, chance.dtype), shape=full, mode=mode)
 
 
 @compiled
@@ -250,7 +245,5 @@ def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
         KeyTypeError: ``key`` is not a single key.
     """
     found = dtypes.as_dtype(int if dtype is None else dtype)
-    toss = convert_element_type(
-        bernoulli(as_key("rademacher", key)[0], 0.5, as_shape("rademacher", shape)), dtype=found
-    )
+    toss = convert_element_type(bernoulli(key, 0.5, as_shape("rademacher", shape)), dtype=found)
     return sub(mul(toss, 2), 1)
