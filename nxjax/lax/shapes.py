@@ -81,13 +81,11 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
         raise ShapeError("broadcast_shapes: Incompatible shapes for broadcasting", got=shapes) from None
 
 
-@example("jnp.int8, (2, 3), 1", "Array([[0, 1, 2],\n       [0, 1, 2]], dtype=int8)")
+@example(
+    "jnp.int8, (2, 3), 1", "Array([[0, 1, 2],\n       [0, 1, 2]], dtype=int8)", raises="ShapeError: a size is negative."
+)
 def broadcasted_iota(dtype: Any, shape: Sequence[int], dimension: int, *, out_sharding: Any = None) -> Array:
-    """The index along ``dimension``, repeated over ``shape``.
-
-    Raises:
-        ShapeError: a size is negative.
-    """
+    """The index along ``dimension``, repeated over ``shape``."""
     sizes = sizes_of(shape, "broadcasted_iota")
     return create.iota(
         dtype=dtypes.as_dtype(dtype), shape=sizes, dimension=check_axis("iota", int(dimension), len(sizes))

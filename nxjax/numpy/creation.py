@@ -303,20 +303,15 @@ def _wrapped(x: Any, dtype: DType) -> Any:
 
 
 def _like(a: Any, shape: Any, dtype: Any, where: str) -> tuple[Shape, DType, bool]:
-    if isinstance(a, (ShapeDtypeStruct, ArrayType)) or not isinstance(a, Array):
-        t = a if isinstance(a, (ShapeDtypeStruct, ArrayType)) else None
-        if t is None and hasattr(a, "shape") and hasattr(a, "dtype") and not hasattr(a, "__array__"):
-            t = ShapeDtypeStruct(a.shape, a.dtype)
-        if t is None:
-            t = as_value(a, where).type
+    if isinstance(a, (ShapeDtypeStruct, ArrayType)):
+        t: Any = a
+    elif not isinstance(a, Array) and hasattr(a, "shape") and hasattr(a, "dtype") and not hasattr(a, "__array__"):
+        t = ShapeDtypeStruct(a.shape, a.dtype)
     else:
-        t = a.type
+        t = as_value(a, where).type
     sizes = tuple(t.shape) if shape is None else as_shape(where, shape)
-    return (
-        sizes,
-        dtypes.as_dtype(t.dtype if dtype is None else dtype),
-        dtype is None and bool(getattr(t, "weak_type", False)),
-    )
+    weak = dtype is None and bool(getattr(t, "weak_type", False))
+    return sizes, dtypes.as_dtype(t.dtype if dtype is None else dtype), weak
 
 
 def _beside(a: Any, sizes: Shape, device: Any, out_sharding: Any) -> Any:

@@ -19,7 +19,8 @@ from nxjax.numpy.methods import known
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import check_axes, check_axis
 from nxjax.trace import dtypes
-from nxjax.trace.array import DeviceArray, as_value, wrap
+from nxjax.trace.array import DeviceArray, wrap
+from nxjax.trace.array import as_value as as_operand
 from nxjax.trace.core import EVAL, Array, Tracer, use
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType, Shape
@@ -27,11 +28,6 @@ from nxjax.trace.types import ArrayType, Shape
 _PYTHON_SCALARS = (bool, int, float, complex)
 # What they are made of, not arrays: those can be deleted.
 _scalars: dict[tuple[Any, ...], tuple[np.ndarray[Any, Any], ArrayType]] = {}
-
-
-def as_operand(x: Any, where: str) -> Array:
-    """``x`` as a value; lists and other containers are refused with an error that names ``where``."""
-    return x if isinstance(x, Array) else as_value(x, where)
 
 
 def convert(x: Array, dtype: DType, weak: bool = False) -> Array:

@@ -213,13 +213,11 @@ def _rows_minus_columns(n: int, m: int) -> Array:
     return ops.sub(columns, rows)
 
 
-@example("2, 3, k=1", "Array([[0., 1., 0.],\n       [0., 0., 1.]], dtype=float32)")
+@example(
+    "2, 3, k=1", "Array([[0., 1., 0.],\n       [0., 0., 1.]], dtype=float32)", raises="ShapeError: a negative size."
+)
 def eye(N: Any, M: Any = None, k: Any = 0, dtype: Any = None, *, device: Any = None) -> Array:
-    """Ones on the ``k``-th diagonal of an N by M matrix, zeros elsewhere.
-
-    Raises:
-        ShapeError: a negative size.
-    """
+    """Ones on the ``k``-th diagonal of an N by M matrix, zeros elsewhere."""
     n, m = as_shape("eye", (N, N if M is None else M))
     wanted = dtypes.as_dtype(float if dtype is None else dtype)
     if current_trace() is EVAL and not isinstance(k, Tracer):

@@ -280,13 +280,9 @@ def helmert(n: int, full: bool = False) -> Array:
     return jnp.asarray(whole, float)
 
 
-@example("2", "[[1, 1], [1, -1]]", then=".tolist()")
+@example("2", "[[1, 1], [1, -1]]", then=".tolist()", raises="ParameterError: ``n`` is no power of 2.")
 def hadamard(n: int, dtype: Any = int) -> Array:
-    """Sylvester's matrix of ones and minus ones with orthogonal rows; ``n`` is a power of 2.
-
-    Raises:
-        ParameterError: ``n`` is no power of 2.
-    """
+    """Sylvester's matrix of ones and minus ones with orthogonal rows; ``n`` is a power of 2."""
     if n < 1 or n & (n - 1):
         raise ParameterError("scipy.linalg.hadamard: n", got=n, expected="a power of 2")
     i = np.arange(n)

@@ -157,13 +157,9 @@ def _fitted(m: Array, columns: Array) -> Array:
     return jnp.broadcast_to(columns, (*lead, *columns.shape[-2:]))
 
 
-@example("jnp.array([[4.0]])", "[[0.25]]", then=".tolist()")
+@example("jnp.array([[4.0]])", "[[0.25]]", then=".tolist()", raises="ShapeError: no square matrices.")
 def inv(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
-    """The inverse of ``a`` ``[..., n, n]``.
-
-    Raises:
-        ShapeError: no square matrices.
-    """
+    """The inverse of ``a`` ``[..., n, n]``."""
     return jnp.linalg.inv(*square("inv", a))
 
 
