@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from nxjax import numpy as jnp
-from nxjax.errors import SamplerDtypeError, ShapeError
+from nxjax.errors import ShapeError
 from nxjax.numpy.promotion import check_choice, promote_inexact, static_int
 from nxjax.random.normals import normal
-from nxjax.random.sampler import as_shape, broadcast_shapes, placed
+from nxjax.random.sampler import as_shape, broadcast_shapes, float_dtype, placed
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 
@@ -42,9 +42,7 @@ def multivariate_normal(
     """
     check_choice("random.multivariate_normal: method", method, "cholesky", "svd", "eigh")
     mu, sigma = promote_inexact("random.multivariate_normal", mean, cov)
-    found = mu.dtype if dtype is None else dtypes.as_dtype(dtype)
-    if found not in dtypes.FLOAT:
-        raise SamplerDtypeError("random.multivariate_normal: dtype must be a float dtype", got=dtypes.short_name(found))
+    found = float_dtype("multivariate_normal", mu.dtype if dtype is None else dtype)
     if mu.ndim < 1 or sigma.ndim < 2 or sigma.shape[-2:] != (mu.shape[-1],) * 2:
         raise ShapeError(
             "random.multivariate_normal: mean and cov do not fit",

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from nxjax.errors import SamplerDtypeError
 from nxjax.ops.arithmetic import div, mul, nextafter
 from nxjax.ops.arithmetic import max as max_
 from nxjax.ops.arithmetic import min as min_
@@ -21,6 +20,7 @@ from nxjax.random.sampler import (
     checked_shape,
     compiled,
     float_dtype,
+    inexact_dtype,
     sampler,
     spread,
 )
@@ -47,10 +47,7 @@ def normal(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     >>> nx.random.normal(nx.random.key(0), (2, 3)).shape
     (2, 3)
     """
-    found = dtypes.as_dtype(float if dtype is None else dtype)
-    if found not in dtypes.INEXACT:
-        raise SamplerDtypeError("random.normal: dtype must be a float or complex dtype", got=dtypes.short_name(found))
-    return _normal(key, shape=as_shape("normal", shape), dtype=found)
+    return _normal(key, shape=as_shape("normal", shape), dtype=inexact_dtype("normal", dtype))
 
 
 @compiled
@@ -94,13 +91,8 @@ def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) 
     >>> x.dtype.name, round(float(nx.numpy.log(x).std()), 1)
     ('float32', 0.5)
     """
-    found = dtypes.as_dtype(float if dtype is None else dtype)
-    if found not in dtypes.INEXACT:
-        raise SamplerDtypeError(
-            "random.lognormal: dtype must be a float or complex dtype", got=dtypes.short_name(found)
-        )
-    full = checked_shape("lognormal", shape, sigma)
-    return _lognormal(key, as_dtype_value("lognormal", sigma, found), shape=full)
+    value = as_dtype_value("lognormal", sigma, inexact_dtype("lognormal", dtype))
+    return _lognormal(key, value, shape=checked_shape("lognormal", shape, sigma))
 
 
 @compiled

@@ -125,20 +125,17 @@ def as_shape(where: str, shape: Any) -> Shape:
     return promotion.as_shape(f"random.{where}", shape)
 
 
-def float_dtype(where: str, dtype: Any) -> DType:
-    """A real float dtype; None is the default."""
-    found = dtypes.as_dtype(float if dtype is None else dtype)
-    if found not in dtypes.FLOAT:
-        raise SamplerDtypeError(f"random.{where}: dtype must be a float dtype", got=dtypes.short_name(found))
+def _dtype_of(kind: str, default: type, allowed: frozenset[DType], where: str, dtype: Any) -> DType:
+    """A dtype of a kind; None is the default."""
+    found = dtypes.as_dtype(default if dtype is None else dtype)
+    if found not in allowed:
+        raise SamplerDtypeError(f"random.{where}: dtype must be {kind} dtype", got=dtypes.short_name(found))
     return found
 
 
-def int_dtype(where: str, dtype: Any) -> DType:
-    """An integer dtype; None is the default."""
-    found = dtypes.as_dtype(int if dtype is None else dtype)
-    if found not in dtypes.INTEGER:
-        raise SamplerDtypeError(f"random.{where}: dtype must be an integer dtype", got=dtypes.short_name(found))
-    return found
+float_dtype = functools.partial(_dtype_of, "a float", float, dtypes.FLOAT)
+inexact_dtype = functools.partial(_dtype_of, "a float or complex", float, dtypes.INEXACT)
+int_dtype = functools.partial(_dtype_of, "an integer", int, dtypes.INTEGER)
 
 
 def as_dtype_value(where: str, x: Any, dtype: DType) -> Array:
