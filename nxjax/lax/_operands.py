@@ -127,6 +127,11 @@ Raises:
 """
 
 
+def yielding(x: Array, dtype: dtypes.DType) -> Array:
+    """``x``, if it is weak in the dtype of what it is combined with."""
+    return convert_element_type(x, dtype=dtype) if x.type.weak and x.dtype != dtype else x
+
+
 def refuse_truths(name: str, x: Array) -> None:
     """Raise if ``x`` is boolean."""
     if x.dtype == dtypes.bool_:

@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 
 from nxjax.errors import ParameterError, ShapeError
-from nxjax.numpy.documented import example
+from nxjax.numpy.documented import example, shown
 from nxjax.ops import dot as dot_ops
 from nxjax.ops import fft as fft_ops
 from nxjax.ops.arithmetic import mul, sub
@@ -154,6 +154,13 @@ def batch_matmul(lhs: Any, rhs: Any, precision: PrecisionLike = None) -> Array:
     return dot_general(x, y, (((x.ndim - 1,), (y.ndim - 2,)), (batch, batch)), precision)
 
 
+@shown(
+    "x = jnp.array([[1], [2], [3]])",
+    "",
+    "lax.ragged_dot(x, jnp.array([[[1]], [[10]]]), jnp.array([1, 2]))",
+    "Array([[ 1],\n       [20],\n       [30]], dtype=int32)",
+    raises="ShapeError: the operands do not fit.",
+)
 def ragged_dot(
     lhs: Any,
     rhs: Any,
@@ -170,16 +177,6 @@ def ragged_dot(
         rhs: ``[groups, k, n]``.
         group_sizes: how many rows each group has, integers ``[groups]``.
         group_offset: not available.
-
-    Raises:
-        ShapeError: the operands do not fit.
-
-    >>> from nxjax import lax, numpy as jnp
-    >>> x = jnp.array([[1], [2], [3]])
-    >>> lax.ragged_dot(x, jnp.array([[[1]], [[10]]]), jnp.array([1, 2]))
-    Array([[ 1],
-           [20],
-           [30]], dtype=int32)
     """
     x, y, sizes = as_value(lhs, "ragged_dot"), as_value(rhs, "ragged_dot"), as_value(group_sizes, "ragged_dot")
     require("ragged_dot", group_offset is None, "group_offset is not available", group_offset)

@@ -10,6 +10,7 @@ import numpy as np
 
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.lax._operands import index
+from nxjax.numpy.documented import shown
 from nxjax.ops import conv as conv_ops
 from nxjax.ops.base import require
 from nxjax.ops.conv import dilated
@@ -295,6 +296,13 @@ def conv_transpose(
     )
 
 
+@shown(
+    "x = jnp.array([[[1.0, 2.0, 3.0]]])",
+    "",
+    'lax.conv_general_dilated_patches(x, (2,), (1,), "VALID")',
+    "Array([[[1., 2.],\n        [2., 3.]]], dtype=float32)",
+    raises="ParameterError: there is not one window size per spatial dimension.",
+)
 def conv_general_dilated_patches(
     lhs: Any,
     filter_shape: Sequence[int],
@@ -306,17 +314,7 @@ def conv_general_dilated_patches(
     precision: Any = None,
     preferred_element_type: Any = None,
 ) -> Array:
-    """The windows that a convolution sees, flattened into its output features: features first, then window.
-
-    Raises:
-        ParameterError: there is not one window size per spatial dimension.
-
-    >>> from nxjax import lax, numpy as jnp
-    >>> x = jnp.array([[[1.0, 2.0, 3.0]]])
-    >>> lax.conv_general_dilated_patches(x, (2,), (1,), "VALID")
-    Array([[[1., 2.],
-            [2., 3.]]], dtype=float32)
-    """
+    """The windows that a convolution sees, flattened into its output features: features first, then window."""
     x = as_value(lhs, "conv_general_dilated_patches")
     window = sizes(filter_shape, max(0, x.ndim - 2), "conv_general_dilated_patches", "filter_shape")
     numbers = conv_dimension_numbers(x.shape, (1, 1, *window), dimension_numbers)

@@ -130,19 +130,17 @@ def pow(x: Any, y: Any) -> Array:
     return arithmetic.pow(*aligned("pow", base, exponent))
 
 
+@example(
+    "jnp.array([2, -3]), 3",
+    "Array([  8, -27], dtype=int32)",
+    "jnp.array([2.0, 0.0]), -1",
+    "Array([0.5, inf], dtype=float32)",
+    raises="DtypeError: the operand is no number, or an integer with a negative power.",
+)
 def integer_pow(x: Any, y: int) -> Array:
     """x to a power that is a Python int.
 
     Keeps shape and dtype. Integers wrap around.
-
-    Raises:
-        DtypeError: the operand is no number, or an integer with a negative power.
-
-    >>> from nxjax import lax, numpy as jnp
-    >>> lax.integer_pow(jnp.array([2, -3]), 3)
-    Array([  8, -27], dtype=int32)
-    >>> lax.integer_pow(jnp.array([2.0, 0.0]), -1)
-    Array([0.5, inf], dtype=float32)
     """
     return arithmetic.integer_pow(as_value(x, "integer_pow"), y=y.__index__())
 
@@ -159,19 +157,17 @@ def reciprocal(x: Any) -> Array:
     return integer_pow(x, -1)
 
 
+@example(
+    "jnp.array([0.5, 1.5, -2.5])",
+    "Array([ 1.,  2., -3.], dtype=float32)",
+    "jnp.array([0.5, 1.5, -2.5]), lax.RoundingMethod.TO_NEAREST_EVEN",
+    "Array([ 0.,  2., -2.], dtype=float32)",
+    raises="DtypeError: the operand is no float.",
+)
 def round(x: Any, rounding_method: RoundingMethod | int = RoundingMethod.AWAY_FROM_ZERO) -> Array:
     """The nearest integer.
 
     Halves go away from zero, or to the even neighbour. Keeps shape and dtype.
-
-    Raises:
-        DtypeError: the operand is no float.
-
-    >>> from nxjax import lax, numpy as jnp
-    >>> lax.round(jnp.array([0.5, 1.5, -2.5]))
-    Array([ 1.,  2., -3.], dtype=float32)
-    >>> lax.round(jnp.array([0.5, 1.5, -2.5]), lax.RoundingMethod.TO_NEAREST_EVEN)
-    Array([ 0.,  2., -2.], dtype=float32)
     """
     return rounding.round(as_value(x, "round"), rounding_method=int(rounding_method))
 
@@ -189,19 +185,17 @@ def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Ar
     return rounding.reduce_precision(x, exponent_bits=int(exponent_bits), mantissa_bits=int(mantissa_bits))
 
 
+@example(
+    "jnp.array([-1.7, 300.0, jnp.nan]), jnp.int8",
+    "Array([ -1, 127,   0], dtype=int8)",
+    "jnp.array([257, -1]), jnp.uint8",
+    "Array([  1, 255], dtype=uint8)",
+    raises="DtypeError: there is no such dtype.",
+)
 def convert_element_type(operand: Any, new_dtype: Any = None) -> Array:
     """The operand by value in another dtype; of None, in its own.
 
     Floats are cut off toward zero to integers, and held at the limits; NaN becomes 0. Integers wrap around.
-
-    Raises:
-        DtypeError: there is no such dtype.
-
-    >>> from nxjax import lax, numpy as jnp
-    >>> lax.convert_element_type(jnp.array([-1.7, 300.0, jnp.nan]), jnp.int8)
-    Array([ -1, 127,   0], dtype=int8)
-    >>> lax.convert_element_type(jnp.array([257, -1]), jnp.uint8)
-    Array([  1, 255], dtype=uint8)
     """
     x = as_value(operand, "convert_element_type")
     dtype = x.dtype if new_dtype is None else dtypes.as_dtype(new_dtype)

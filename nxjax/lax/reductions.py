@@ -10,8 +10,9 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError
 from nxjax.lax import elementwise
-from nxjax.lax._operands import axes_of
+from nxjax.lax._operands import axes_of, yielding
 from nxjax.numpy.documented import example, named
+from nxjax.numpy.promotion import convert
 from nxjax.ops import argreduce, cumulative
 from nxjax.ops import reduce as reduces
 from nxjax.ops.base import check_axis
@@ -165,29 +166,20 @@ def reduce(
     axes = axes_of(dimensions, xs[0].ndim, "reduce")
     monoid = _MONOIDS.get(computation)
     if monoid is not None and len(xs) == 1 and _is_identity(monoid, starts[0]):
-        return tree.unflatten(treedef, [_of_strength(monoid(xs[0], axes=axes), weak)])
+        return tree.unflatten(treedef, [convert(monoid(xs[0], axes=axes), xs[0].dtype, weak)])
 
     def scalars(*pair: Array) -> list[Array]:
         n = len(xs)
         total = computation(tree.unflatten(treedef, pair[:n]), tree.unflatten(treedef, pair[n:]))
         ys = tree.flatten_up_to(treedef, total, "reduce: computation")
-        return [_yielding(as_value(y, "reduce"), x.dtype) for y, x in zip(ys, xs, strict=True)]
+        return [yielding(as_value(y, "reduce"), x.dtype) for y, x in zip(ys, xs, strict=True)]
 
     scalar_types = [ArrayType((), x.dtype) for x in xs]
     program = stage(scalars, [*scalar_types, *scalar_types], getattr(computation, "__name__", "reduce"))
     op_params: dict[str, Any] = {"computation": program, "dimensions": axes}
     captured = [v for v in program.values if isinstance(v, Tracer)]
     ys = reduction.expand(*xs, *starts, **op_params) if captured else reduction(*xs, *starts, **op_params)
-    return tree.unflatten(treedef, [_of_strength(y, weak) for y in ys])
-
-
-def _of_strength(y: Array, weak: bool) -> Array:
-    return y if y.type.weak == weak else convert_element_type(y, dtype=y.dtype, weak=weak)
-
-
-def _yielding(y: Array, dtype: dtypes.DType) -> Array:
-    """A weak scalar in the dtype of the array that it is to be accumulated in."""
-    return convert_element_type(y, dtype=dtype) if y.type.weak and y.dtype != dtype else y
+    return tree.unflatten(treedef, [convert(y, y.dtype, weak) for y in ys])
 
 
 # What runs for complex numbers, whose order and logarithms the NumPy face knows.

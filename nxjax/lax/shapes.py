@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import NxError, ParameterError, ShapeError
-from nxjax.lax._operands import axes_of, index, ints, sizes_of
+from nxjax.lax._operands import axes_of, index, ints, sizes_of, yielding
 from nxjax.numpy.documented import example
 from nxjax.ops import create, slicing
 from nxjax.ops import shape as ops
@@ -81,13 +81,11 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
         raise ShapeError("broadcast_shapes: Incompatible shapes for broadcasting", got=shapes) from None
 
 
-@example("jnp.int8, (2, 3), 1", "Array([[0, 1, 2],\n       [0, 1, 2]], dtype=int8)")
+@example(
+    "jnp.int8, (2, 3), 1", "Array([[0, 1, 2],\n       [0, 1, 2]], dtype=int8)", raises="ShapeError: a size is negative."
+)
 def broadcasted_iota(dtype: Any, shape: Sequence[int], dimension: int, *, out_sharding: Any = None) -> Array:
-    """The index along ``dimension``, repeated over ``shape``.
-
-    Raises:
-        ShapeError: a size is negative.
-    """
+    """The index along ``dimension``, repeated over ``shape``."""
     sizes = sizes_of(shape, "broadcasted_iota")
     return create.iota(
         dtype=dtypes.as_dtype(dtype), shape=sizes, dimension=check_axis("iota", int(dimension), len(sizes))
@@ -121,21 +119,19 @@ def full(shape: Sequence[int], fill_value: Any, dtype: Any = None, *, sharding: 
     return ops.broadcast_in_dim(x, shape=sizes_of(shape, "full"), broadcast_dimensions=())
 
 
+@example(
+    "jnp.array([1, 2, 3]), 0.5",
+    "Array([0, 0, 0], dtype=int32)",
+    "jnp.array([1, 2, 3]), 0.5, float",
+    "Array([0.5, 0.5, 0.5], dtype=float32)",
+    raises="ShapeError: the value is no scalar.",
+)
 def full_like(
     x: Any, fill_value: Any, dtype: Any = None, shape: Sequence[int] | None = None, sharding: Any = None
 ) -> Array:
     """``fill_value`` in the shape and dtype of ``x``.
 
     ``dtype`` and ``shape`` replace those of ``x``.
-
-    Raises:
-        ShapeError: the value is no scalar.
-
-    >>> from nxjax import lax, numpy as jnp
-    >>> lax.full_like(jnp.array([1, 2, 3]), 0.5)
-    Array([0, 0, 0], dtype=int32)
-    >>> lax.full_like(jnp.array([1, 2, 3]), 0.5, float)
-    Array([0.5, 0.5, 0.5], dtype=float32)
     """
     v = as_value(x, "full_like")
     filled = full(v.shape if shape is None else shape, fill_value, v.dtype if dtype is None else dtype)
@@ -280,11 +276,8 @@ def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, in
         ParameterError: there is not one triple per dimension.
     """
     x = as_value(operand, "pad")
-    value = as_value(padding_value, "pad")
-    if value.dtype != x.dtype and value.type.weak:
-        value = convert_element_type(value, dtype=x.dtype)
-    config = _triples(padding_config)
-    return slicing.pad(x, value, padding_config=config)
+    value = yielding(as_value(padding_value, "pad"), x.dtype)
+    return slicing.pad(x, value, padding_config=_triples(padding_config))
 
 
 def _triples(config: Any) -> tuple[tuple[int, int, int], ...]:
@@ -303,19 +296,16 @@ def aligned_dtypes(name: str, *xs: Any) -> list[Array]:
     """Operands of one dtype, of any shapes: weak ones yield."""
     values = [as_value(x, name) for x in xs]
     dtype, _ = dtypes.promote(*[(v.dtype, v.type.weak) for v in values])
-    return [convert_element_type(v, dtype=dtype) if v.type.weak and v.dtype != dtype else v for v in values]
+    return [yielding(v, dtype) for v in values]
 
 
+@example(
+    "jnp.array([1, 2, 3]), (1, 0, 2)",
+    "[Array([1], dtype=int32), Array([], shape=(0,), dtype=int32), Array([2, 3], dtype=int32)]",
+    raises="ShapeError: the sizes do not add up to that of the axis.",
+)
 def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Array]:
-    """Pieces of these sizes along an axis.
-
-    Raises:
-        ShapeError: the sizes do not add up to that of the axis.
-
-    >>> from nxjax import lax, numpy as jnp
-    >>> lax.split(jnp.array([1, 2, 3]), (1, 0, 2))
-    [Array([1], dtype=int32), Array([], shape=(0,), dtype=int32), Array([2, 3], dtype=int32)]
-    """
+    """Pieces of these sizes along an axis."""
     x, lengths = as_value(operand, "split"), ints(sizes, "split")
     axis = check_axis("split", axis, x.ndim)
     return list(slicing.split(x, sizes=lengths, axis=axis))

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ParameterError, ShapeError
-from nxjax.lax._operands import axes_of, index, ints
+from nxjax.lax._operands import axes_of, index, ints, yielding
 from nxjax.lax.shapes import aligned_dtypes, concatenate, expand_dims, squeeze
 from nxjax.numpy.documented import example, named
+from nxjax.numpy.promotion import convert
 from nxjax.ops import indexing, slicing
 from nxjax.ops import scatter as scatters
 from nxjax.ops import shape as shapes
@@ -66,19 +67,17 @@ def slice_in_dim(
     return slice(x, starts, limits, tuple(stride if d == axis else 1 for d in range(x.ndim)))
 
 
+@example(
+    "jnp.array([[1, 2], [3, 4]]), -1",
+    "Array([[3, 4]], dtype=int32)",
+    "jnp.array([[1, 2], [3, 4]]), 0, axis=1, keepdims=False",
+    "Array([1, 3], dtype=int32)",
+    raises="AxisError: there is no such axis, or no such index.",
+)
 def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Array:
     """One element along an axis, which stays with size 1 or goes.
 
     A negative index counts from the end.
-
-    Raises:
-        AxisError: there is no such axis, or no such index.
-
-    >>> from nxjax import lax, numpy as jnp
-    >>> lax.index_in_dim(jnp.array([[1, 2], [3, 4]]), -1)
-    Array([[3, 4]], dtype=int32)
-    >>> lax.index_in_dim(jnp.array([[1, 2], [3, 4]]), 0, axis=1, keepdims=False)
-    Array([1, 3], dtype=int32)
     """
     x = as_value(operand, "index_in_dim")
     axis = check_axis("index_in_dim", axis, x.ndim)
@@ -105,7 +104,7 @@ def _starts(operand: Array, starts: Any, name: str, allow: bool | Sequence[bool]
         if not isinstance(s, Array):
             values.append(constant(s + n if s < 0 and wrapping else s, wide))
             continue
-        value = s if s.dtype == wide or not s.type.weak else convert_element_type(s, dtype=wide)
+        value = yielding(s, wide)
         values.append(_from_the_end(value, n) if wrapping else value)
     return values
 
@@ -158,11 +157,9 @@ def dynamic_update_slice(
         DtypeError: the dtypes differ.
         ShapeError: the block is larger than the operand.
     """
-    x, u = as_value(operand, "dynamic_update_slice"), as_value(update, "dynamic_update_slice")
-    if u.dtype != x.dtype and u.type.weak:
-        u = convert_element_type(u, dtype=x.dtype)
-    if x.type.weak:
-        x = convert_element_type(x, dtype=x.dtype)  # never weak
+    x = as_value(operand, "dynamic_update_slice")
+    x = convert(x, x.dtype)  # never weak
+    u = yielding(as_value(update, "dynamic_update_slice"), x.dtype)
     return slicing.dynamic_update_slice(
         x, u, *_starts(x, start_indices, "dynamic_update_slice", allow_negative_indices)
     )
@@ -187,21 +184,19 @@ def dynamic_slice_in_dim(
     return dynamic_slice(x, starts, sizes, allow_negative_indices=allow_negative_indices)
 
 
+@example(
+    "jnp.array([1, 2, 3]), 7",
+    "Array([3], dtype=int32)",
+    "jnp.array([1, 2, 3]), -1, keepdims=False",
+    "Array(3, dtype=int32)",
+    raises="AxisError: there is no such axis.",
+)
 def dynamic_index_in_dim(
     operand: Any, index: Any, axis: int = 0, keepdims: bool = True, *, allow_negative_indices: bool = True
 ) -> Array:
     """One element along an axis at a dynamic index.
 
     An index beyond the end gives the last element.
-
-    Raises:
-        AxisError: there is no such axis.
-
-    >>> from nxjax import lax, numpy as jnp
-    >>> lax.dynamic_index_in_dim(jnp.array([1, 2, 3]), 7)
-    Array([3], dtype=int32)
-    >>> lax.dynamic_index_in_dim(jnp.array([1, 2, 3]), -1, keepdims=False)
-    Array(3, dtype=int32)
     """
     y = dynamic_slice_in_dim(operand, index, 1, axis, allow_negative_indices=allow_negative_indices)
     return y if keepdims else squeeze(y, (axis,))

@@ -50,16 +50,13 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
     return tuple(ys) if many else ys[0]
 
 
+@example(
+    "jnp.array([3, 1, 2]), jnp.array([30.0, 10.0, 20.0])",
+    "(Array([1, 2, 3], dtype=int32), Array([10., 20., 30.], dtype=float32))",
+    raises="ShapeError: the shapes differ.",
+)
 def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> tuple[Array, Array]:
-    """Keys in order, and values moved along with them.
-
-    Raises:
-        ShapeError: the shapes differ.
-
-    >>> from nxjax import lax, numpy as jnp
-    >>> lax.sort_key_val(jnp.array([3, 1, 2]), jnp.array([30.0, 10.0, 20.0]))
-    (Array([1, 2, 3], dtype=int32), Array([10., 20., 30.], dtype=float32))
-    """
+    """Keys in order, and values moved along with them."""
     return sort((keys, values), dimension, is_stable, 1)
 
 

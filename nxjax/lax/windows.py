@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ShapeError
+from nxjax.lax._operands import spread
 from nxjax.lax.convolution import padtype_to_pads, pairs, sizes
+from nxjax.numpy.promotion import convert
 from nxjax.ops import window
 from nxjax.ops.arithmetic import add, max, min
 from nxjax.ops.base import constant, require
@@ -16,7 +18,7 @@ from nxjax.ops.bitwise import and_, or_
 from nxjax.ops.conv import dilated
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.select import select_n
-from nxjax.ops.shape import broadcast_in_dim, reshape
+from nxjax.ops.shape import reshape
 from nxjax.ops.slicing import pad
 from nxjax.ops.slicing import slice as slice_
 from nxjax.trace import dtypes, tree
@@ -99,11 +101,10 @@ def reduce_window(
         found = _monoid(xs[0], inits[0], computation, treedef, params)
         if found is not None:
             return tree.unflatten(treedef, [found])
-    xs = [_strong(x) for x in xs]
+    xs = [convert(x, x.dtype) for x in xs]
     out_shape = window.window_shape(window.reduce_window_sum, xs[0].type, **params)
     if not xs[0].size:
-        spread = (broadcast_in_dim(i, shape=out_shape, broadcast_dimensions=()) for i in inits)
-        return tree.unflatten(treedef, list(spread))
+        return tree.unflatten(treedef, [spread(i, out_shape) for i in inits])
     return tree.unflatten(treedef, _by_doubling(xs, inits, computation, treedef, **params))
 
 
@@ -162,23 +163,15 @@ def _monoid(
     if kind in ("max", "min") and x.dtype not in dtypes.COMPLEX:
         op, combine = (window.reduce_window_max, max) if kind == "max" else (window.reduce_window_min, min)
         y = op(x, **params)
-        return y if _is(init, op.identity(x.dtype)) else _strong(combine(y, _spread(init, y)))
+        return y if _is(init, op.identity(x.dtype)) else convert(combine(y, spread(init, y.shape)), x.dtype)
     if kind == "add" and x.dtype in dtypes.NUMBER:
         y = window.reduce_window_sum(x, **params)
-        return y if _is(init, 0) else _strong(add(y, _spread(init, y)))
+        return y if _is(init, 0) else convert(add(y, spread(init, y.shape)), x.dtype)
     return None
-
-
-def _strong(y: Array) -> Array:
-    return convert_element_type(y, dtype=y.dtype) if y.type.weak else y
 
 
 def _is(init: Array, value: Any) -> bool:
     return isinstance(init, DeviceArray) and bool(init.numpy() == np.asarray(value).astype(init.dtype))
-
-
-def _spread(init: Array, y: Array) -> Array:
-    return broadcast_in_dim(init, shape=y.shape, broadcast_dimensions=())
 
 
 def _by_doubling(
@@ -250,7 +243,7 @@ def _by_doubling(
             run = combined(part(run, axis, 0, half), part(run, axis, (length // 2) * d, half))
         assert total is not None
         ys = part(total, axis, 0, n, s)
-    start = [_spread(i, y) for i, y in zip(inits, ys)]
+    start = [spread(i, y.shape) for i, y in zip(inits, ys)]
     if not ys[0].size:
         return start
     out = computed(start, ys[:number])

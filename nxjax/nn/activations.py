@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from nxjax import numpy as jnp
 from nxjax.errors import ShapeError
-from nxjax.numpy.documented import example
+from nxjax.numpy.documented import example, shown
 from nxjax.numpy.promotion import as_axis, as_operand, convert, promote_inexact
 from nxjax.ops import composite_activation as ops
 from nxjax.ops.elementary import logistic
@@ -38,11 +38,6 @@ def _described(args: str, shown: str, *others: str, rounded: bool = False) -> Ca
     return complete
 
 
-def _inexact(name: str, x: Any) -> Array:
-    (v,) = promote_inexact(name, x)
-    return v
-
-
 def _is_number(x: Any) -> bool:
     """A Python number: known while tracing, so that it may be a parameter of an op."""
     return isinstance(x, (int, float))
@@ -58,14 +53,12 @@ def identity(x: Any) -> Array:
     return copied(as_operand(x, "identity"))
 
 
+@example("jnp.array([-1.0, 0.0, 2.0])", "[0.0, 0.0, 2.0]", then=".tolist()")
 def relu(x: Any) -> Array:
     """max(x, 0); the derivative at 0 is 0.
 
     Args:
         x: array of any shape and real dtype, which stays; booleans become integers.
-
-    >>> relu(jnp.array([-1.0, 0.0, 2.0])).tolist()
-    [0.0, 0.0, 2.0]
     """
     v = as_operand(x, "relu")
     return ops.relu(v) if v.dtype in ops.REAL else jnp.maximum(v, 0)
@@ -85,13 +78,13 @@ def relu6(x: Any) -> Array:
 @_described("jnp.array([-jnp.inf, 0.0, jnp.inf])", "Array([0. , 0.5, 1. ], dtype=float32)")
 def sigmoid(x: Any) -> Array:
     """1 / (1 + exp(-x))"""
-    return logistic(_inexact("sigmoid", x))
+    return logistic(*promote_inexact("sigmoid", x))
 
 
 @_described("jnp.array([-1.0, 0.0, 1.0])", "[-0.2689  0.      0.7311]", rounded=True)
 def silu(x: Any) -> Array:
     """x * sigmoid(x), also called swish (Ramachandran et al., 2017)."""
-    v = _inexact("silu", x)
+    (v,) = promote_inexact("silu", x)
     return ops.silu(v) if v.dtype in dtypes.FLOAT else v * logistic(v)
 
 
@@ -110,7 +103,7 @@ def gelu(x: Any, approximate: bool = True) -> Array:
     >>> print(gelu(jnp.array([-1.0, 0.0, 1.0]), approximate=False).round(4))
     [-0.1587  0.      0.8413]
     """
-    v = _inexact("gelu", x)
+    (v,) = promote_inexact("gelu", x)
     if v.dtype in dtypes.COMPLEX and approximate:
         return v * (0.5 * (1.0 + jnp.tanh(0.7978845608028654 * (v + 0.044715 * v**3))))
     return ops.gelu(convert(v, v.dtype), approximate=bool(approximate))
@@ -230,15 +223,13 @@ def selu(x: Any) -> Array:
     return 1.0507009873554804934193349852946 * elu(x, 1.6732632423543772848170429916717)
 
 
+@shown("print(celu(jnp.array([-1.0, 0.0, 2.0]), alpha=2.0).round(4))", "[-0.7869  0.      2.    ]")
 def celu(x: Any, alpha: Any = 1.0) -> Array:
     """max(x, 0) + alpha * (exp(min(x, 0) / alpha) - 1) (Barron, 2017).
 
     Args:
         x: array of any shape; integers become float.
         alpha: number or array, not 0.
-
-    >>> print(celu(jnp.array([-1.0, 0.0, 2.0]), alpha=2.0).round(4))
-    [-0.7869  0.      2.    ]
     """
     v = as_operand(x, "celu")
     return jnp.maximum(v, 0.0) + alpha * jnp.expm1(jnp.minimum(v, 0.0) / alpha)
@@ -304,16 +295,14 @@ def glu(x: Any, axis: int = -1) -> Array:
     return first * sigmoid(second)
 
 
+@shown('[f"{y:.4g}" for y in log1mexp(jnp.array([1e-20, 50.0])).tolist()]', "['-46.05', '-1.929e-22']")
 def log1mexp(x: Any) -> Array:
     """log(1 - exp(-x)) for x > 0, accurate at both ends (Maechler, "Accurately computing log(1 - exp(-|a|))", 2012).
 
     Args:
         x: array of any shape; integers become float.
-
-    >>> [f"{y:.4g}" for y in log1mexp(jnp.array([1e-20, 50.0])).tolist()]
-    ['-46.05', '-1.929e-22']
     """
-    v = _inexact("log1mexp", x)
+    (v,) = promote_inexact("log1mexp", x)
     small = v < 0.6931471805599453
     near = jnp.where(small, v, 1.0)
     far = jnp.where(small, 1.0, v)

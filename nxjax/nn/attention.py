@@ -9,6 +9,7 @@ from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.lax import stop_gradient
 from nxjax.numpy.creation import asarray
+from nxjax.numpy.promotion import check_choice
 from nxjax.ops.composite_attention import dot_product_attention as op
 from nxjax.ops.composite_attention import visible
 from nxjax.scipy.special.reductions import logsumexp
@@ -63,10 +64,7 @@ def dot_product_attention(
     >>> dot_product_attention(query, key, value, is_causal=True)[0, :, 0, 0].tolist()
     [0.0, 0.5]
     """
-    if implementation not in (None, "xla"):
-        raise ParameterError(
-            "dot_product_attention: implementation", got=repr(implementation), expected="None or 'xla'"
-        )
+    check_choice("dot_product_attention: implementation", implementation, None, "xla")
     given = asarray(query)
     q, k, v = (_with_batch(x) for x in (given, asarray(key), asarray(value)))
     extras = [None if x is None else _with_batch(asarray(x)) for x in (bias, mask)]

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax import random
-from nxjax.errors import ParameterError, ShapeError
+from nxjax.errors import ShapeError
 from nxjax.lax.sharding import with_sharding_constraint
 from nxjax.numpy.documented import example as _example
 from nxjax.numpy.documented import named as _named
-from nxjax.numpy.promotion import as_shape
+from nxjax.numpy.documented import shown as _shown
+from nxjax.numpy.promotion import as_shape, check_choice
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
@@ -43,16 +44,17 @@ class Initializer(Protocol):
     def __call__(self, key: ArrayLike, shape: int | Sequence[int], dtype: DTypeLike | None = None) -> Array: ...
 
 
-def _dtype(dtype: Any, default: Any = None) -> DType:
-    chosen = default if dtype is None else dtype
-    return dtypes.as_dtype(float if chosen is None else chosen)
+def _dtype(dtype: Any) -> DType:
+    return dtypes.as_dtype(float if dtype is None else dtype)
 
 
-def _laid_out(x: Array, out_sharding: Any) -> Array:
-    if out_sharding is None:
-        return x
+def _initializer(draw: Callable[[Any, Any, DType], Array], dtype: Any) -> Initializer:
+    """What draws in ``dtype``, unless it is given another."""
 
-    return with_sharding_constraint(x, out_sharding)
+    def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
+        return draw(key, shape, _dtype(dtype))
+
+    return init
 
 
 def _scaled(x: Array, factor: Any) -> Array:
@@ -60,38 +62,30 @@ def _scaled(x: Array, factor: Any) -> Array:
     return x * jnp.asarray(factor, x.dtype)
 
 
-def zeros(
-    key: ArrayLike | None, shape: int | Sequence[int], dtype: DTypeLike | None = None, out_sharding: Any = None
-) -> Array:
-    """All zeros; ``key`` is not looked at.
+def _all(name: str, made: Callable[..., Array], value: float) -> Any:
+    doc = f"""All {name}; ``key`` is not looked at.
 
-    Args:
-        key: of any kind.
-        shape: of the result.
-        dtype: float32 by default.
-        out_sharding: how the result is laid out over devices.
+Args:
+    key: of any kind.
+    shape: of the result.
+    dtype: float32 by default.
+    out_sharding: how the result is laid out over devices.
 
-    >>> zeros(random.key(0), (2,)).tolist()
-    [0.0, 0.0]
-    """
-    return _laid_out(jnp.zeros(shape, _dtype(dtype)), out_sharding)
+>>> {name}(random.key(0), (2,)).tolist()
+[{value}, {value}]
+"""
+
+    @_named(name, doc)
+    def function(
+        key: ArrayLike | None, shape: int | Sequence[int], dtype: DTypeLike | None = None, out_sharding: Any = None
+    ) -> Array:
+        x = made(shape, _dtype(dtype))
+        return x if out_sharding is None else with_sharding_constraint(x, out_sharding)
+
+    return function
 
 
-def ones(
-    key: ArrayLike | None, shape: int | Sequence[int], dtype: DTypeLike | None = None, out_sharding: Any = None
-) -> Array:
-    """All ones; ``key`` is not looked at.
-
-    Args:
-        key: of any kind.
-        shape: of the result.
-        dtype: float32 by default.
-        out_sharding: how the result is laid out over devices.
-
-    >>> ones(random.key(0), (2,)).tolist()
-    [1.0, 1.0]
-    """
-    return _laid_out(jnp.ones(shape, _dtype(dtype)), out_sharding)
+zeros, ones = _all("zeros", jnp.zeros, 0.0), _all("ones", jnp.ones, 1.0)
 
 
 @_example("3", "Array([3, 3], dtype=int32)", then="(random.key(0), (2,), int)")
@@ -102,11 +96,7 @@ def constant(value: ArrayLike, dtype: DTypeLike | None = None) -> Initializer:
         value: number or array that broadcasts to the shape.
         dtype: used where ``init`` is given none; float32 by default.
     """
-
-    def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
-        return jnp.full(shape, value, _dtype(dtype))
-
-    return init
+    return _initializer(lambda key, shape, dtype: jnp.full(shape, value, dtype), dtype)
 
 
 def uniform(scale: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initializer:
@@ -120,28 +110,18 @@ def uniform(scale: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initiali
     >>> bool((x >= 0).all() and (x < 0.1).all()), round(float(x.mean()), 3)
     (True, 0.05)
     """
-
-    def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
-        return _scaled(random.uniform(key, shape, _dtype(dtype)), scale)
-
-    return init
+    return _initializer(lambda key, shape, dtype: _scaled(random.uniform(key, shape, dtype), scale), dtype)
 
 
+@_example("0.1", "(2, 3)", then="(random.key(0), (2, 3)).shape")
 def normal(stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initializer:
     """Normal with mean 0 and deviation ``stddev``.
 
     Args:
         stddev: number.
         dtype: used where ``init`` is given none; float32 by default.
-
-    >>> normal(0.1)(random.key(0), (2, 3)).shape
-    (2, 3)
     """
-
-    def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
-        return _scaled(random.normal(key, shape, _dtype(dtype)), stddev)
-
-    return init
+    return _initializer(lambda key, shape, dtype: _scaled(random.normal(key, shape, dtype), stddev), dtype)
 
 
 def truncated_normal(
@@ -158,11 +138,9 @@ def truncated_normal(
     >>> bool((abs(x) < 0.2).all()), round(float(x.std()), 3)
     (True, 0.086)
     """
-
-    def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
-        return _scaled(random.truncated_normal(key, lower, upper, shape, _dtype(dtype)), stddev)
-
-    return init
+    return _initializer(
+        lambda key, shape, dtype: _scaled(random.truncated_normal(key, lower, upper, shape, dtype), stddev), dtype
+    )
 
 
 def _product(shape: Sequence[int], axes: Axes) -> int:
@@ -216,12 +194,8 @@ def variance_scaling(
         "fan_avg": lambda i, o: (i + o) / 2,
         "fan_geo_avg": lambda i, o: (i * o) ** 0.5,
     }
-    for name, given, allowed in (
-        ("mode", mode, tuple(fans)),
-        ("distribution", distribution, ("truncated_normal", "normal", "uniform")),
-    ):
-        if given not in allowed:
-            raise ParameterError(f"variance_scaling: {name}", got=repr(given), expected=" or ".join(map(repr, allowed)))
+    check_choice("variance_scaling: mode", mode, *fans)
+    check_choice("variance_scaling: distribution", distribution, "truncated_normal", "normal", "uniform")
 
     def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
         full, found = as_shape("variance_scaling", shape), _dtype(dtype)
@@ -231,7 +205,7 @@ def variance_scaling(
             return random.normal(key, full, found) * jnp.sqrt(variance)
         if distribution == "uniform":
             if found in dtypes.COMPLEX:
-                return _disk(key, full, found) * jnp.sqrt(variance)
+                return _polar(key, full, found, lambda u: jnp.sqrt(2 * u)) * jnp.sqrt(variance)
             return random.uniform(key, full, found, -1) * jnp.sqrt(3 * variance)
         if found in dtypes.COMPLEX:
             # The deviation of a complex normal number given that its absolute value is below 2.
@@ -250,10 +224,6 @@ def _polar(key: Any, shape: Any, dtype: DType, radius: Any) -> Array:
     r = radius(random.uniform(keys[0], shape, real))
     theta = 2 * np.pi * random.uniform(keys[1], shape, real).astype(dtype)
     return r.astype(dtype) * jnp.exp(1j * theta)
-
-
-def _disk(key: Any, shape: Any, dtype: DType) -> Array:
-    return _polar(key, shape, dtype, lambda u: jnp.sqrt(2 * u))
 
 
 def _truncated_disk(key: Any, shape: Any, dtype: DType) -> Array:
@@ -299,6 +269,7 @@ he_uniform, he_normal = kaiming_uniform, kaiming_normal = _pair(
 )
 
 
+@_shown("x = orthogonal()(random.key(0), (5, 3))", "", "bool(jnp.allclose(x.T @ x, jnp.eye(3), atol=1e-5))", "True")
 def orthogonal(scale: ArrayLike = 1.0, column_axis: int = -1, dtype: DTypeLike | None = None) -> Initializer:
     """``scale`` times a matrix with orthonormal rows or columns (Saxe et al., 2013), the other axes taken as one.
 
@@ -309,10 +280,6 @@ def orthogonal(scale: ArrayLike = 1.0, column_axis: int = -1, dtype: DTypeLike |
 
     Raises:
         ShapeError: called with a shape of fewer than 2 dimensions.
-
-    >>> x = orthogonal()(random.key(0), (5, 3))
-    >>> bool(jnp.allclose(x.T @ x, jnp.eye(3), atol=1e-5))
-    True
     """
 
     def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:

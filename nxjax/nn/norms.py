@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from nxjax import numpy as jnp
-from nxjax.errors import ParameterError
-from nxjax.numpy.promotion import as_axes, as_axis, as_operand, convert, promote_inexact
+from nxjax.numpy.documented import shown
+from nxjax.numpy.promotion import as_axes, as_axis, as_operand, check_choice, convert, promote_inexact
 from nxjax.ops import composite_norm as ops
 from nxjax.ops.arithmetic import rsqrt
 from nxjax.ops.base import like
@@ -14,6 +14,7 @@ from nxjax.trace.core import Array
 from nxjax.trace.types import ArrayType
 
 
+@shown("print(standardize(jnp.array([1.0, 2.0, 3.0])).round(3))", "[-1.225  0.     1.225]")
 def standardize(
     x: Any,
     axis: Any = -1,
@@ -36,12 +37,8 @@ def standardize(
 
     Raises:
         ParameterError: another algorithm.
-
-    >>> print(standardize(jnp.array([1.0, 2.0, 3.0])).round(3))
-    [-1.225  0.     1.225]
     """
-    if algorithm not in ("fast", "stable"):
-        raise ParameterError("standardize: algorithm", got=repr(algorithm), expected="'fast' or 'stable'")
+    check_choice("standardize: algorithm", algorithm, "fast", "stable")
     (v,) = promote_inexact("standardize", x)
     if mean is None:
         mean = jnp.mean(v, axis, keepdims=True, where=where)
@@ -88,12 +85,9 @@ def layer_norm(x: Any, scale: Any = None, bias: Any = None, axis: Any = -1, epsi
     return ops.layer_norm(v, *parameters, axis=axes, epsilon=float(epsilon))
 
 
+@shown("print(rms_norm(jnp.array([3.0, 4.0, 0.0, 0.0])).round(3))", "[1.2 1.6 0.  0. ]")
 def rms_norm(x: Any, scale: Any = None, axis: Any = -1, epsilon: float = 1e-6) -> Array:
-    """x / sqrt(mean(x^2) + epsilon) * scale over ``axis`` (Zhang and Sennrich, 2019); arguments as `layer_norm`.
-
-    >>> print(rms_norm(jnp.array([3.0, 4.0, 0.0, 0.0])).round(3))
-    [1.2 1.6 0.  0. ]
-    """
+    """x / sqrt(mean(x^2) + epsilon) * scale over ``axis`` (Zhang and Sennrich, 2019); arguments as `layer_norm`."""
     (v,) = promote_inexact("rms_norm", x)
     axes = as_axes("rms_norm", axis, v.ndim)
     return ops.rms_norm(v, *_parameters("rms_norm", v, axes, [(scale, 1)]), axis=axes, epsilon=float(epsilon))

@@ -16,6 +16,7 @@ from nxjax.scipy.special.reductions import normalized
 from nxjax.trace.core import Array
 
 
+@example("jnp.zeros(4)", "[0.25, 0.25, 0.25, 0.25]", then=".tolist()")
 def softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
     """exp(x) / sum(exp(x)) along ``axis``.
 
@@ -23,9 +24,6 @@ def softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
         x: array; integers become float.
         axis: an axis, a tuple of axes, or None for all.
         where: boolean mask; elements where it is False count as -inf, and give 0.
-
-    >>> softmax(jnp.zeros(4)).tolist()
-    [0.25, 0.25, 0.25, 0.25]
     """
     return normalized("softmax", ops.softmax, x, axis, where, 0)
 

@@ -98,10 +98,6 @@ _methods.attach()
 __array_api_version__ = "2024.12"
 
 
-def _of_ops() -> dict[str, str]:
-    return _importlib.import_module("nxjax.ops.vocabulary").FUNCTIONS["numpy"]
-
-
 def __getattr__(name: str) -> _Any:
     if name in _HOMES or name in _MODULES:
         return _find(name)
@@ -110,7 +106,7 @@ def __getattr__(name: str) -> _Any:
         return sorted({*_HOMES, *listed, *_MODULES, "ndarray"})
     if name == "ndarray":
         from nxjax.trace.core import Array as found
-    elif name in _of_ops():
+    elif name in _importlib.import_module("nxjax.ops.vocabulary").FUNCTIONS["numpy"]:
         found = getattr(_importlib.import_module("nxjax.numpy.elementwise"), name)
     else:
         return _find(name)

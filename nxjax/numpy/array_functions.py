@@ -1,7 +1,7 @@
 """The methods of an array that are functions of the face: ``x.sum(axis)`` is ``nx.numpy.sum(x, axis)``.
 
 A method is made of its function when it is first asked for, and has its parameters; the function's file is loaded
-then. Those that differ in their parameters, as in JAX, are written out. The file must not know what the functions do.
+then. `compress`, whose first operand is another one, is written out. The file must not know what the functions do.
 """
 
 from __future__ import annotations
@@ -14,25 +14,11 @@ from nxjax import numpy as jnp
 from nxjax.trace.core import Array
 
 _SAME = """
-    all any argmax argmin argpartition choose conj conjugate cumprod cumsum diagonal max mean min nonzero prod ptp ravel
-    repeat round searchsorted sort squeeze sum swapaxes take trace
+    all any argmax argmin argpartition argsort choose clip conj conjugate cumprod cumsum diagonal dot max mean min
+    nonzero prod ptp ravel repeat round searchsorted sort squeeze std sum swapaxes take trace var
 """
-
-
-def argsort(
-    self: Any,
-    axis: int | None = -1,
-    *,
-    kind: None = None,
-    order: None = None,
-    stable: bool = True,
-    descending: bool = False,
-) -> Any:
-    return jnp.argsort(self, axis, kind=kind, order=order, stable=stable, descending=descending)
-
-
-def clip(self: Any, min: Any = None, max: Any = None) -> Any:
-    return jnp.clip(self, min, max)
+# Parameters of functions that JAX's methods do not name.
+_UNNAMED = {"argsort": "dtype", "clip": "a a_min a_max", "dot": "out_sharding", "std": "mean", "var": "mean"}
 
 
 def compress(
@@ -45,28 +31,6 @@ def compress(
     fill_value: Any = 0,
 ) -> Any:
     return jnp.compress(condition, self, axis, out=out, size=size, fill_value=fill_value)
-
-
-def dot(self: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
-    return jnp.dot(self, b, precision=precision, preferred_element_type=preferred_element_type)
-
-
-def _moment(name: str) -> Any:
-    def method(
-        self: Any,
-        axis: Any = None,
-        dtype: Any = None,
-        out: None = None,
-        ddof: int = 0,
-        keepdims: bool = False,
-        *,
-        where: Any = None,
-        correction: float | None = None,
-    ) -> Any:
-        return getattr(jnp, name)(self, axis, dtype, out, ddof, keepdims, where=where, correction=correction)
-
-    method.__name__ = name
-    return method
 
 
 class _Method:
@@ -82,7 +46,8 @@ class _Method:
         )
         method.__kwdefaults__ = function.__kwdefaults__
         signature = inspect.signature(function)
-        first, *others = signature.parameters.values()
+        unnamed = _UNNAMED.get(self.name, "").split()
+        first, *others = (p for p in signature.parameters.values() if p.name not in unnamed)
         first = first.replace(name="self", kind=first.POSITIONAL_OR_KEYWORD)
         method.__signature__ = signature.replace(parameters=[first, *others])
         setattr(Array, self.name, _labelled(method))
@@ -98,5 +63,4 @@ def _labelled(method: Any) -> Any:
 
 def members() -> dict[str, Any]:
     """The methods by name."""
-    written = (argsort, clip, compress, dot, _moment("std"), _moment("var"))
-    return {name: _Method(name) for name in _SAME.split()} | {f.__name__: _labelled(f) for f in written}
+    return {name: _Method(name) for name in _SAME.split()} | {"compress": _labelled(compress)}

@@ -14,6 +14,7 @@ import numpy as np
 
 from nxjax.errors import DtypeError
 from nxjax.numpy.creation import asarray
+from nxjax.numpy.documented import shown
 from nxjax.numpy.elementwise import divide, negative
 from nxjax.numpy.powers import power
 from nxjax.numpy.promotion import as_operand, broadcast_to_shape, convert, python_scalar
@@ -54,23 +55,29 @@ class Update(Protocol):
     ) -> Array: ...
 
 
-def _update(step: Callable[[IndexedArray, Any, UpdateOptions], Array]) -> Update:
-    """The method that takes JAX's options one by one."""
+Step = Callable[[Any, Any, UpdateOptions], Array]
 
-    def method(
-        self: IndexedArray,
-        values: Any,
-        *,
-        indices_are_sorted: bool = False,
-        unique_indices: bool = False,
-        mode: Any = None,
-        out_sharding: Any = None,
-        wrap_negative_indices: bool = True,
-    ) -> Array:
-        return step(self, values, UpdateOptions(indices_are_sorted, unique_indices, mode, wrap_negative_indices))
 
-    method.__name__, method.__qualname__, method.__doc__ = step.__name__, step.__qualname__, step.__doc__
-    return cast(Update, method)
+def _update(array: str, values: str, result: str) -> Callable[[Step], Update]:
+    """Decorator for a method with JAX's options, of which it takes one tuple; ``array.method(values)`` shows it."""
+
+    def complete(step: Step) -> Update:
+        def method(
+            self: IndexedArray,
+            values: Any,
+            *,
+            indices_are_sorted: bool = False,
+            unique_indices: bool = False,
+            mode: Any = None,
+            out_sharding: Any = None,
+            wrap_negative_indices: bool = True,
+        ) -> Array:
+            return step(self, values, UpdateOptions(indices_are_sorted, unique_indices, mode, wrap_negative_indices))
+
+        method.__name__, method.__qualname__, method.__doc__ = step.__name__, step.__qualname__, step.__doc__
+        return cast(Update, shown(f"{array}.{step.__name__}({values})", result)(method))
+
+    return complete
 
 
 @final
@@ -129,6 +136,12 @@ class IndexedArray:
     def __repr__(self) -> str:
         return f"_IndexUpdateRef({self.array!r}, {self.index!r})"
 
+    @shown(
+        "x = jnp.array([1.0, 2.0])",
+        "",
+        'x.at[5].get(), x.at[5].get(mode="fill"), x.at[5].get(mode="fill", fill_value=0)',
+        "(Array(2., dtype=float32), Array(nan, dtype=float32), Array(0., dtype=float32))",
+    )
     def get(
         self,
         *,
@@ -139,79 +152,42 @@ class IndexedArray:
         wrap_negative_indices: bool = True,
         out_sharding: Any = None,
     ) -> Array:
-        """``x[index]``; ``mode="fill"`` gives ``fill_value`` (nan) out of range.
-
-        >>> import nxjax.numpy as jnp
-        >>> x = jnp.array([1.0, 2.0])
-        >>> x.at[5].get(), x.at[5].get(mode="fill"), x.at[5].get(mode="fill", fill_value=0)
-        (Array(2., dtype=float32), Array(nan, dtype=float32), Array(0., dtype=float32))
-        """
+        """``x[index]``; ``mode="fill"`` gives ``fill_value`` (nan) out of range."""
         return read(self.array, self.index, mode, fill_value, indices_are_sorted, unique_indices, wrap_negative_indices)
 
-    @_update
+    @_update("jnp.zeros((2, 2)).at[:, 0]", "jnp.array([1, 2])", "Array([[1., 0.],\n       [2., 0.]], dtype=float32)")
     def set(self, values: Any, options: UpdateOptions) -> Array:
-        """``x[index] = values``; where an index occurs more than once, one of the values is left.
-
-        >>> import nxjax.numpy as jnp
-        >>> jnp.zeros((2, 2)).at[:, 0].set(jnp.array([1, 2]))
-        Array([[1., 0.],
-               [2., 0.]], dtype=float32)
-        """
+        """``x[index] = values``; where an index occurs more than once, one of the values is left."""
         return write(self.array, self.index, values, "scatter", options)
 
-    @_update
+    @_update("jnp.zeros(2, int).at[jnp.array([0, 0, 1])]", "jnp.array([1, 2, 3])", "Array([3, 3], dtype=int32)")
     def add(self, values: Any, options: UpdateOptions) -> Array:
-        """``x[index] += values``; where an index occurs more than once, all values are added.
-
-        >>> import nxjax.numpy as jnp
-        >>> jnp.zeros(2, int).at[jnp.array([0, 0, 1])].add(jnp.array([1, 2, 3]))
-        Array([3, 3], dtype=int32)
-        """
+        """``x[index] += values``; where an index occurs more than once, all values are added."""
         return write(self.array, self.index, values, "scatter_add", options)
 
-    @_update
+    @_update("jnp.array([5, 5]).at[0]", "2", "Array([3, 5], dtype=int32)")
     def subtract(self, values: Any, options: UpdateOptions) -> Array:
-        """``x[index] -= values``.
-
-        >>> import nxjax.numpy as jnp
-        >>> jnp.array([5, 5]).at[0].subtract(2)
-        Array([3, 5], dtype=int32)
-        """
+        """``x[index] -= values``."""
         x = _given(values, self.array.dtype)
         less = negative(convert(x, _common(self.array, x)))  # a dtype of its own may have no sign
         return write(self.array, self.index, less, "scatter_add", options)
 
-    @_update
+    @_update("jnp.array([5, 5]).at[jnp.array([0, 0])]", "2", "Array([20,  5], dtype=int32)")
     def multiply(self, values: Any, options: UpdateOptions) -> Array:
-        """``x[index] *= values``.
-
-        >>> import nxjax.numpy as jnp
-        >>> jnp.array([5, 5]).at[jnp.array([0, 0])].multiply(2)
-        Array([20,  5], dtype=int32)
-        """
+        """``x[index] *= values``."""
         return write(self.array, self.index, values, "scatter_mul", options)
 
     mul = multiply
     sub = subtract
 
-    @_update
+    @_update("jnp.array([6.0, 6.0]).at[0]", "4", "Array([1.5, 6. ], dtype=float32)")
     def divide(self, values: Any, options: UpdateOptions) -> Array:
-        """``x[index] /= values``.
-
-        >>> import nxjax.numpy as jnp
-        >>> jnp.array([6.0, 6.0]).at[0].divide(4)
-        Array([1.5, 6. ], dtype=float32)
-        """
+        """``x[index] /= values``."""
         return divide(self.array, write(ones_of(self.array), self.index, values, "scatter_mul", options))
 
-    @_update
+    @_update("jnp.array([2, 3]).at[1]", "2", "Array([2, 9], dtype=int32)")
     def power(self, values: Any, options: UpdateOptions) -> Array:
-        """``x[index] **= values``.
-
-        >>> import nxjax.numpy as jnp
-        >>> jnp.array([2, 3]).at[1].power(2)
-        Array([2, 9], dtype=int32)
-        """
+        """``x[index] **= values``."""
         x = self.array
         # Exponents keep their own range: an array of int8 may be raised to 200.
         exponents = asarray(values) if x.dtype in dtypes.INTEGER else None
@@ -222,26 +198,17 @@ class IndexedArray:
         powers = power(base, product)
         return convert(powers, x.dtype, x.type.weak) if whole else powers
 
-    @_update
+    @_update("jnp.array([2, 3]).at[:]", "jnp.array([1, 9])", "Array([1, 3], dtype=int32)")
     def min(self, values: Any, options: UpdateOptions) -> Array:
-        """``x[index] = minimum(x[index], values)``.
-
-        >>> import nxjax.numpy as jnp
-        >>> jnp.array([2, 3]).at[:].min(jnp.array([1, 9]))
-        Array([1, 3], dtype=int32)
-        """
+        """``x[index] = minimum(x[index], values)``."""
         return write(self.array, self.index, values, "scatter_min", options)
 
-    @_update
+    @_update("jnp.array([2, 3]).at[:]", "jnp.array([1, 9])", "Array([2, 9], dtype=int32)")
     def max(self, values: Any, options: UpdateOptions) -> Array:
-        """``x[index] = maximum(x[index], values)``.
-
-        >>> import nxjax.numpy as jnp
-        >>> jnp.array([2, 3]).at[:].max(jnp.array([1, 9]))
-        Array([2, 9], dtype=int32)
-        """
+        """``x[index] = maximum(x[index], values)``."""
         return write(self.array, self.index, values, "scatter_max", options)
 
+    @shown("jnp.array([1.0, 4.0, 9.0]).at[1:].apply(jnp.sqrt)", "Array([1., 2., 3.], dtype=float32)")
     def apply(
         self,
         func: Callable[[Any], Any],
@@ -251,12 +218,7 @@ class IndexedArray:
         mode: Any = None,
         wrap_negative_indices: bool = True,
     ) -> Array:
-        """``x[index] = func(x[index])``, as often as ``index`` names the element.
-
-        >>> import nxjax.numpy as jnp
-        >>> jnp.array([1.0, 4.0, 9.0]).at[1:].apply(jnp.sqrt)
-        Array([1., 2., 3.], dtype=float32)
-        """
+        """``x[index] = func(x[index])``, as often as ``index`` names the element."""
         options = UpdateOptions(indices_are_sorted, unique_indices, mode, wrap_negative_indices)
         x, index = self.array, self.index
         old = read(x, index, mode, None, indices_are_sorted, unique_indices, wrap_negative_indices)

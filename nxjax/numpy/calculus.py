@@ -8,7 +8,7 @@ import numpy as np
 
 from nxjax.errors import ShapeError
 from nxjax.numpy.contractions import of_other_kind, precision_of
-from nxjax.numpy.documented import example
+from nxjax.numpy.documented import example, shown
 from nxjax.numpy.elementwise import not_equal, subtract
 from nxjax.numpy.floats import clip, conjugate, i0
 from nxjax.numpy.indexing import take
@@ -31,6 +31,13 @@ def _cut(x: Array, axis: int, start: int | None, stop: int | None, step: int | N
     return x[(*(slice(None),) * axis, slice(start, stop, step))]
 
 
+@example(
+    "jnp.array([1, 4, 9, 16]), n=2",
+    "Array([2, 2], dtype=int32)",
+    "jnp.array([3, 5]), prepend=0",
+    "Array([3, 2], dtype=int32)",
+    raises="ValueError: ``n`` is negative, or ``a`` has no axis.",
+)
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
     """Differences of neighbours along ``axis``, ``n`` times over.
 
@@ -40,15 +47,6 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
         axis: static integer.
         prepend: array (or number) put before ``a`` along ``axis``.
         append: array (or number) put after it.
-
-    Raises:
-        ValueError: ``n`` is negative, or ``a`` has no axis.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.diff(jnp.array([1, 4, 9, 16]), n=2)
-    Array([2, 2], dtype=int32)
-    >>> jnp.diff(jnp.array([3, 5]), prepend=0)
-    Array([3, 2], dtype=int32)
     """
     x = as_operand(a, "diff")
     n = static_int("diff", n)
@@ -303,13 +301,9 @@ def bartlett(M: int) -> Array:
     return _finished(np.bartlett(_window("bartlett", M)))
 
 
+@shown("jnp.round(jnp.blackman(5), 2)", "Array([-0.  ,  0.34,  1.  ,  0.34, -0.  ], dtype=float32)")
 def blackman(M: int) -> Array:
-    """The Blackman window of ``M`` points: three terms of cosines.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.round(jnp.blackman(5), 2)
-    Array([-0.  ,  0.34,  1.  ,  0.34, -0.  ], dtype=float32)
-    """
+    """The Blackman window of ``M`` points: three terms of cosines."""
     check_transcendental("jnp.blackman")
     return _finished(np.blackman(_window("blackman", M)))
 

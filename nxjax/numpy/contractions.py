@@ -104,6 +104,13 @@ def _product(x: Array, y: Array, preferred: DType | None) -> Array:
     return out if preferred is None else convert(out, preferred)
 
 
+@example(
+    "jnp.array([1, 2]), jnp.array([3, 4])",
+    "Array(11, dtype=int32)",
+    "jnp.array([100, 100], jnp.int8), jnp.array([100, 100], jnp.int8), preferred_element_type=jnp.int32",
+    "Array(20000, dtype=int32)",
+    raises="ShapeError: the contracted axes differ in size.",
+)
 def dot(
     a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None, out_sharding: Any = None
 ) -> Array:
@@ -115,15 +122,6 @@ def dot(
         precision: None, ``"default"``, ``"high"``, ``"highest"``, or a pair of them.
         preferred_element_type: dtype of sums and result.
         out_sharding: has no effect here.
-
-    Raises:
-        ShapeError: the contracted axes differ in size.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.dot(jnp.array([1, 2]), jnp.array([3, 4]))
-    Array(11, dtype=int32)
-    >>> jnp.dot(jnp.array([100, 100], jnp.int8), jnp.array([100, 100], jnp.int8), preferred_element_type=jnp.int32)
-    Array(20000, dtype=int32)
     """
     preferred = _preferred(preferred_element_type)
     x, y = _operands("dot", a, b)
@@ -323,6 +321,13 @@ def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
     return sum_(diagonal(a, offset, axis1, axis2), -1, dtype)
 
 
+@example(
+    "jnp.array([1, 0, 0]), jnp.array([0, 1, 0])",
+    "Array([0, 0, 1], dtype=int32)",
+    "jnp.array([1, 0]), jnp.array([0, 1])",
+    "Array(1, dtype=int32)",
+    raises="ShapeError: vectors of other lengths.",
+)
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Array:
     """Vector product of vectors of two or three components; of two vectors of two, the third component alone.
 
@@ -331,15 +336,6 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
         b: array whose ``axisb`` has them; the other axes broadcast.
         axisc: where the components of the result are.
         axis: all three at once.
-
-    Raises:
-        ShapeError: vectors of other lengths.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.cross(jnp.array([1, 0, 0]), jnp.array([0, 1, 0]))
-    Array([0, 0, 1], dtype=int32)
-    >>> jnp.cross(jnp.array([1, 0]), jnp.array([0, 1]))
-    Array(1, dtype=int32)
     """
     if axis is not None:
         axisa = axisb = axisc = axis

@@ -219,19 +219,17 @@ def copy(a: Any, order: str | None = None) -> Array:
     return array(a, copy=True, order=order)
 
 
+@example(
+    "jnp.array([-1.7, 1.7]), jnp.int8",
+    "Array([-1,  1], dtype=int8)",
+    "jnp.array([0, 2]), bool",
+    "Array([False,  True], dtype=bool)",
+    raises="DtypeError: a dtype that no array holds.",
+)
 def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Array:
     """``x`` by value in ``dtype``; None is the default float.
 
     Floats become integers without their fraction, and complex numbers real ones without their imaginary part.
-
-    Raises:
-        DtypeError: a dtype that no array holds.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.astype(jnp.array([-1.7, 1.7]), jnp.int8)
-    Array([-1,  1], dtype=int8)
-    >>> jnp.astype(jnp.array([0, 2]), bool)
-    Array([False,  True], dtype=bool)
     """
     v = as_operand(x, "astype")
     wanted = dtypes.as_dtype(float if dtype is None else dtype)
@@ -282,19 +280,15 @@ def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
     return zeros(shape, dtype, device=device)
 
 
+@example(
+    "(2, 2), jnp.array([1, 2])",
+    "Array([[1, 2],\n       [1, 2]], dtype=int32)",
+    "2, 1.5, dtype=int",
+    "Array([1, 1], dtype=int32)",
+    raises="ShapeError: ``fill_value`` does not broadcast to ``shape``, or a negative size.",
+)
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """``fill_value``, which broadcasts, over ``shape``; in its own dtype unless another is given.
-
-    Raises:
-        ShapeError: ``fill_value`` does not broadcast to ``shape``, or a negative size.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.full((2, 2), jnp.array([1, 2]))
-    Array([[1, 2],
-           [1, 2]], dtype=int32)
-    >>> jnp.full(2, 1.5, dtype=int)
-    Array([1, 1], dtype=int32)
-    """
+    """``fill_value``, which broadcasts, over ``shape``; in its own dtype unless another is given."""
     sizes = as_shape("full", shape)
     x = asarray(fill_value if dtype is None else _wrapped(fill_value, dtypes.as_dtype(dtype)), dtype)
     return placed(broadcast_to(x, sizes), device)
@@ -309,20 +303,15 @@ def _wrapped(x: Any, dtype: DType) -> Any:
 
 
 def _like(a: Any, shape: Any, dtype: Any, where: str) -> tuple[Shape, DType, bool]:
-    if isinstance(a, (ShapeDtypeStruct, ArrayType)) or not isinstance(a, Array):
-        t = a if isinstance(a, (ShapeDtypeStruct, ArrayType)) else None
-        if t is None and hasattr(a, "shape") and hasattr(a, "dtype") and not hasattr(a, "__array__"):
-            t = ShapeDtypeStruct(a.shape, a.dtype)
-        if t is None:
-            t = as_value(a, where).type
+    if isinstance(a, (ShapeDtypeStruct, ArrayType)):
+        t: Any = a
+    elif not isinstance(a, Array) and hasattr(a, "shape") and hasattr(a, "dtype") and not hasattr(a, "__array__"):
+        t = ShapeDtypeStruct(a.shape, a.dtype)
     else:
-        t = a.type
+        t = as_value(a, where).type
     sizes = tuple(t.shape) if shape is None else as_shape(where, shape)
-    return (
-        sizes,
-        dtypes.as_dtype(t.dtype if dtype is None else dtype),
-        dtype is None and bool(getattr(t, "weak_type", False)),
-    )
+    weak = dtype is None and bool(getattr(t, "weak_type", False))
+    return sizes, dtypes.as_dtype(t.dtype if dtype is None else dtype), weak
 
 
 def _beside(a: Any, sizes: Shape, device: Any, out_sharding: Any) -> Any:
@@ -354,20 +343,17 @@ def empty_like(
     return zeros_like(prototype, dtype, shape, device=device)
 
 
+@example(
+    "jnp.arange(3), 2.5",
+    "Array([2, 2, 2], dtype=int32)",
+    "jnp.arange(3), 2.5, dtype=float",
+    "Array([2.5, 2.5, 2.5], dtype=float32)",
+    raises="ShapeError: ``fill_value`` does not broadcast to the shape.",
+)
 def full_like(
     a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None
 ) -> Array:
-    """``fill_value`` in the shape and dtype of ``a``, unless others are given.
-
-    Raises:
-        ShapeError: ``fill_value`` does not broadcast to the shape.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.full_like(jnp.arange(3), 2.5)
-    Array([2, 2, 2], dtype=int32)
-    >>> jnp.full_like(jnp.arange(3), 2.5, dtype=float)
-    Array([2.5, 2.5, 2.5], dtype=float32)
-    """
+    """``fill_value`` in the shape and dtype of ``a``, unless others are given."""
     sizes, wanted, weak = _like(a, shape, dtype, "full_like")
     x = broadcast_to(asarray(_wrapped(fill_value, wanted), wanted), sizes)
     return placed(convert(x, wanted, weak) if weak else x, _beside(a, sizes, device, out_sharding))

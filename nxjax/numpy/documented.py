@@ -10,19 +10,35 @@ F = TypeVar("F", bound=Callable[..., Any])
 # Errors of many functions, in the words of their docstrings.
 COMPLEX = "DtypeError: complex input."
 TWO_AXES = "ShapeError: fewer than two axes."
-_IMPORTS = {
+_FACES = {
     "nxjax.numpy": ("jnp.", ">>> import nxjax.numpy as jnp\n"),
     "nxjax.lax": ("lax.", ">>> from nxjax import lax, numpy as jnp\n"),
+    "nxjax.nn.modules": ("", ">>> import nxjax as nx\n"),
+    "nxjax.random": ("nx.random.", ">>> import nxjax as nx\n"),
 }
+# Files whose functions are those of a part of the face.
+_PARTS = {"linalg": "linalg.", "matrix_products": "linalg.", "norms": "linalg.", "fft": "fft."}
+
+
+def _with_rows(doc: str, module: str, rows: tuple[str, ...]) -> str:
+    """A docstring, and behind it statements of ``module`` with what they print."""
+    _, imports = _FACES.get(module.rpartition(".")[0], ("", ""))
+    lines = (f">>> {x}\n" if i % 2 == 0 else f"{x}\n" for i, x in enumerate(rows) if x)
+    return f"{doc}\n\n{imports}{''.join(lines)}"
 
 
 def with_calls(doc: str, module: str, name: str, calls: tuple[str, ...], then: str = "") -> str:
     """A docstring, and behind it calls of a function of ``module``."""
     package, _, file = module.rpartition(".")
-    face, imports = _IMPORTS.get(package, ("", ""))
-    home = f"{face}{file}." if face and file in ("linalg", "fft") else face
-    lines = (f">>> {home}{name}({args}){then}\n{shown}\n" for args, shown in zip(calls[::2], calls[1::2], strict=True))
-    return f"{inspect.cleandoc(doc)}\n\n{imports}{''.join(lines)}"
+    face, _ = _FACES.get(package, ("", ""))
+    home = face and face + _PARTS.get(file, "")
+    rows = (f"{home}{name}({x}){then}" if i % 2 == 0 else x for i, x in enumerate(calls))
+    return _with_rows(inspect.cleandoc(doc), module, tuple(rows))
+
+
+def _with_error(doc: str | None, raises: str) -> str:
+    errors = f"\n\nRaises:\n    {raises}" if raises else ""
+    return inspect.cleandoc(doc or "") + errors
 
 
 def example(*calls: str, then: str = "", raises: str = "") -> Callable[[F], F]:
@@ -33,11 +49,20 @@ def example(*calls: str, then: str = "", raises: str = "") -> Callable[[F], F]:
         then: what is asked of the result, such as ``.shape``.
         raises: the one error that the function raises, and when.
     """
-    errors = f"\n\nRaises:\n    {raises}" if raises else ""
 
     def complete(function: F) -> F:
-        doc = inspect.cleandoc(function.__doc__ or "") + errors
+        doc = _with_error(function.__doc__, raises)
         function.__doc__ = with_calls(doc, function.__module__, function.__name__, calls, then)
+        return function
+
+    return complete
+
+
+def shown(*rows: str, raises: str = "") -> Callable[[F], F]:
+    """As `example`, of what is no plain call: for each the statement, and then what it prints, if anything."""
+
+    def complete(function: F) -> F:
+        function.__doc__ = _with_rows(_with_error(function.__doc__, raises), function.__module__, rows)
         return function
 
     return complete

@@ -232,18 +232,15 @@ def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None)
     return conjugate(rfft(asarray(a), n, axis, _OTHER_WAY.get(norm, norm)))
 
 
+@_example(
+    "4",
+    "Array([ 0.  ,  0.25, -0.5 , -0.25], dtype=float32)",
+    "5, d=0.5",
+    "Array([ 0. ,  0.4,  0.8, -0.8, -0.4], dtype=float32)",
+    raises="ValueError: ``n`` or ``d`` is no number.",
+)
 def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
-    """The frequencies of `fft`'s results, for samples ``d`` apart.
-
-    Raises:
-        ValueError: ``n`` or ``d`` is no number.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.fft.fftfreq(4)
-    Array([ 0.  ,  0.25, -0.5 , -0.25], dtype=float32)
-    >>> jnp.fft.fftfreq(5, d=0.5)
-    Array([ 0. ,  0.4,  0.8, -0.8, -0.4], dtype=float32)
-    """
+    """The frequencies of `fft`'s results, for samples ``d`` apart."""
     return _frequencies("fftfreq", n, d, dtype, device, np.fft.fftfreq)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from nxjax.errors import DtypeError, ShapeError
 from nxjax.numpy.creation import asarray, filled
-from nxjax.numpy.documented import COMPLEX, example
+from nxjax.numpy.documented import COMPLEX, example, shown
 from nxjax.numpy.elementwise import equal, greater, less, logical_and, logical_not, maximum, minimum
 from nxjax.numpy.promotion import (
     as_operand,
@@ -118,16 +118,17 @@ def isrealobj(x: Any) -> bool:
     return not iscomplexobj(x)
 
 
+@shown("jnp.isscalar(3.0), jnp.isscalar(jnp.array(3.0)), jnp.isscalar(jnp.array([3.0]))", "(True, True, False)")
 def isscalar(element: Any) -> bool:
-    """Whether ``element`` is a number or a 0-d array.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.isscalar(3.0), jnp.isscalar(jnp.array(3.0)), jnp.isscalar(jnp.array([3.0]))
-    (True, True, False)
-    """
+    """Whether ``element`` is a number or a 0-d array."""
     return element.ndim == 0 if isinstance(element, Array) else bool(np.isscalar(element))
 
 
+@example(
+    "jnp.array([1.0, jnp.inf, jnp.nan]), jnp.array([1.000001, jnp.inf, jnp.nan])",
+    "Array([ True,  True, False], dtype=bool)",
+    raises="ShapeError: the shapes do not broadcast.",
+)
 def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
     """|a - b| <= atol + rtol * |b|, element by element. Equal infinities are close, nan is with ``equal_nan``.
 
@@ -135,13 +136,6 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: boo
         a, b: arrays, which broadcast; the result is boolean.
         rtol, atol: relative to ``b``, and absolute; arrays or numbers.
         equal_nan: two nan are close.
-
-    Raises:
-        ShapeError: the shapes do not broadcast.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.isclose(jnp.array([1.0, jnp.inf, jnp.nan]), jnp.array([1.000001, jnp.inf, jnp.nan]))
-    Array([ True,  True, False], dtype=bool)
     """
     x, y = operands("isclose", a, b)
     if x.dtype in dtypes.BITS:
@@ -468,6 +462,13 @@ def i0(x: Any) -> Array:
 _own_slope: list[Any] = []
 
 
+@example(
+    "jnp.array([-3, 0, 9]), 0, 5",
+    "Array([0, 0, 5], dtype=int32)",
+    "jnp.array([1.0, jnp.nan]), max=0.5",
+    "Array([0.5, nan], dtype=float32)",
+    raises="ValueError: complex input.",
+)
 def clip(
     arr: Any = None, /, min: Any = None, max: Any = None, *, a: Any = None, a_min: Any = None, a_max: Any = None
 ) -> Array:
@@ -477,15 +478,6 @@ def clip(
         arr: real array.
         min, max: arrays or numbers; ``max`` wins where it is below ``min``.
         a, a_min, a_max: former names of the three.
-
-    Raises:
-        ValueError: complex input.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.clip(jnp.array([-3, 0, 9]), 0, 5)
-    Array([0, 0, 5], dtype=int32)
-    >>> jnp.clip(jnp.array([1.0, jnp.nan]), max=0.5)
-    Array([0.5, nan], dtype=float32)
     """
     arr = a if arr is None else arr
     lower = a_min if min is None else min

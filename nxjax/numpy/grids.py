@@ -8,7 +8,7 @@ import numpy as np
 
 from nxjax.errors import ParameterError, ShapeError, Shown
 from nxjax.numpy.creation import asarray, ones, zeros
-from nxjax.numpy.documented import TWO_AXES, example
+from nxjax.numpy.documented import TWO_AXES, example, shown
 from nxjax.numpy.joining import concatenate, stack
 from nxjax.numpy.promotion import (
     as_axes,
@@ -51,20 +51,15 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     return x[..., wrap(places - min(k, 0)), wrap(places + max(k, 0))]
 
 
+@example(
+    "jnp.array([1, 2]), k=1",
+    "Array([[0, 1, 0],\n       [0, 0, 2],\n       [0, 0, 0]], dtype=int32)",
+    "jnp.array([[1, 2], [3, 4]])",
+    "Array([1, 4], dtype=int32)",
+    raises="ShapeError: neither one axis nor two.",
+)
 def diag(v: Any, k: int = 0) -> Array:
-    """The ``k``-th diagonal of a matrix, or the matrix with a vector there.
-
-    Raises:
-        ShapeError: neither one axis nor two.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.diag(jnp.array([1, 2]), k=1)
-    Array([[0, 1, 0],
-           [0, 0, 2],
-           [0, 0, 0]], dtype=int32)
-    >>> jnp.diag(jnp.array([[1, 2], [3, 4]]))
-    Array([1, 4], dtype=int32)
-    """
+    """The ``k``-th diagonal of a matrix, or the matrix with a vector there."""
     x = as_operand(v, "diag")
     k = static_int("diag", k)
     if x.ndim == 2:
@@ -120,41 +115,29 @@ def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array
     return _pair(*np.tril_indices(static_int("tril_indices", n), k, m))
 
 
+@shown("jnp.array([[1, 2, 3], [4, 5, 6]])[jnp.triu_indices(2, k=1, m=3)]", "Array([2, 3, 6], dtype=int32)")
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
-    """Rows and columns of the upper triangle of an n by m matrix.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.array([[1, 2, 3], [4, 5, 6]])[jnp.triu_indices(2, k=1, m=3)]
-    Array([2, 3, 6], dtype=int32)
-    """
+    """Rows and columns of the upper triangle of an n by m matrix."""
     return _pair(*np.triu_indices(static_int("triu_indices", n), k, m))
 
 
+@shown("x = jnp.array([[1, 2], [3, 4]])", "", "x[jnp.tril_indices_from(x)]", "Array([1, 3, 4], dtype=int32)")
 def tril_indices_from(arr: Any, k: int = 0) -> tuple[Array, Array]:
     """Rows and columns of the lower triangle of ``arr``.
 
     Raises:
         ShapeError: not two axes.
-
-    >>> import nxjax.numpy as jnp
-    >>> x = jnp.array([[1, 2], [3, 4]])
-    >>> x[jnp.tril_indices_from(x)]
-    Array([1, 3, 4], dtype=int32)
     """
     n, m = _matrix_shape(arr)
     return tril_indices(n, k, m)
 
 
+@shown("x = jnp.array([[1, 2], [3, 4]])", "", "x[jnp.triu_indices_from(x)]", "Array([1, 2, 4], dtype=int32)")
 def triu_indices_from(arr: Any, k: int = 0) -> tuple[Array, Array]:
     """Rows and columns of the upper triangle of ``arr``.
 
     Raises:
         ShapeError: not two axes.
-
-    >>> import nxjax.numpy as jnp
-    >>> x = jnp.array([[1, 2], [3, 4]])
-    >>> x[jnp.triu_indices_from(x)]
-    Array([1, 2, 4], dtype=int32)
     """
     n, m = _matrix_shape(arr)
     return triu_indices(n, k, m)
@@ -166,33 +149,25 @@ def _matrix_shape(arr: Any) -> tuple[int, int]:
     return tuple(arr.shape)
 
 
+@shown(
+    "jnp.zeros((2, 2)).at[jnp.diag_indices(2)].set(jnp.array([5, 6]))",
+    "Array([[5., 0.],\n       [0., 6.]], dtype=float32)",
+    raises="ParameterError: a negative number.",
+)
 def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
-    """Indices of the main diagonal of an array of ``ndim`` axes of size n.
-
-    Raises:
-        ParameterError: a negative number.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.zeros((2, 2)).at[jnp.diag_indices(2)].set(jnp.array([5, 6]))
-    Array([[5., 0.],
-           [0., 6.]], dtype=float32)
-    """
+    """Indices of the main diagonal of an array of ``ndim`` axes of size n."""
     n, ndim = static_int("diag_indices", n), static_int("diag_indices", ndim)
     if n < 0 or ndim < 0:
         raise ParameterError("diag_indices: n and ndim must be nonnegative", got=f"{n}, {ndim}")
     return (wrap(np.arange(n, dtype=dtypes.as_dtype(int))),) * ndim
 
 
+@shown("x = jnp.array([[1, 2], [3, 4]])", "", "x[jnp.diag_indices_from(x)]", "Array([1, 4], dtype=int32)")
 def diag_indices_from(arr: Any) -> tuple[Array, ...]:
     """Indices of the main diagonal of ``arr``.
 
     Raises:
         ValueError: fewer than two axes, or sizes that differ.
-
-    >>> import nxjax.numpy as jnp
-    >>> x = jnp.array([[1, 2], [3, 4]])
-    >>> x[jnp.diag_indices_from(x)]
-    Array([1, 4], dtype=int32)
     """
     shape = tuple(arr.shape)
     if len(shape) < 2 or len(set(shape)) != 1:

@@ -11,7 +11,7 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError, described
 from nxjax.numpy.creation import ones
-from nxjax.numpy.documented import example
+from nxjax.numpy.documented import example, shown
 from nxjax.numpy.indexing import take
 from nxjax.numpy.promotion import along, as_axis, as_operand, concrete, convert, no_out, promote, static_int
 from nxjax.numpy.shapes import atleast_1d, atleast_2d, atleast_3d, broadcast_to, expand_dims, moveaxis, part, ravel
@@ -115,16 +115,14 @@ def vstack(tup: Any, dtype: Any = None) -> Array:
     return concatenate([atleast_2d(x) for x in _items("vstack", tup)], 0, dtype)
 
 
+@example(
+    "[jnp.array([1, 2]), jnp.array([3])]",
+    "Array([1, 2, 3], dtype=int32)",
+    "[jnp.array([[1], [2]]), jnp.array([[3], [4]])]",
+    "Array([[1, 3],\n       [2, 4]], dtype=int32)",
+)
 def hstack(tup: Any, dtype: Any = None) -> Array:
-    """Side by side: along axis 1, or 0 for vectors.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.hstack([jnp.array([1, 2]), jnp.array([3])])
-    Array([1, 2, 3], dtype=int32)
-    >>> jnp.hstack([jnp.array([[1], [2]]), jnp.array([[3], [4]])])
-    Array([[1, 3],
-           [2, 4]], dtype=int32)
-    """
+    """Side by side: along axis 1, or 0 for vectors."""
     xs = [atleast_1d(x) for x in _items("hstack", tup)]
     return concatenate(xs, 0 if xs[0].ndim == 1 else 1, dtype)
 
@@ -142,18 +140,16 @@ def column_stack(tup: Any) -> Array:
     return concatenate([x if x.ndim > 1 else ops.reshape(x, shape=(x.size, 1)) for x in xs], 1)
 
 
+@example(
+    "[[jnp.eye(2), jnp.zeros((2, 1))], [jnp.ones((1, 3))]]",
+    "Array([[1., 0., 0.],\n       [0., 1., 0.],\n       [1., 1., 1.]], dtype=float32)",
+)
 def block(arrays: Any) -> Array:
     """An array from nested lists of blocks; the innermost lists join along the last axis.
 
     Raises:
         ValueError: tuples, empty lists, or lists nested to different depths.
         ShapeError: neighbours do not fit.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.block([[jnp.eye(2), jnp.zeros((2, 1))], [jnp.ones((1, 3))]])
-    Array([[1., 0., 0.],
-           [0., 1., 0.],
-           [1., 1., 1.]], dtype=float32)
     """
     return _block(arrays)[0]
 
@@ -217,49 +213,33 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array
     return _split("array_split", ary, indices_or_sections, axis, True)
 
 
+@shown("[x.shape for x in jnp.vsplit(jnp.zeros((4, 3)), 2)]", "[(2, 3), (2, 3)]")
 def vsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    """Parts along axis 0, as `split`.
-
-    >>> import nxjax.numpy as jnp
-    >>> [x.shape for x in jnp.vsplit(jnp.zeros((4, 3)), 2)]
-    [(2, 3), (2, 3)]
-    """
+    """Parts along axis 0, as `split`."""
     return split(ary, indices_or_sections, 0)
 
 
+@shown("[x.shape for x in jnp.hsplit(jnp.zeros((4, 3)), [1])]", "[(4, 1), (4, 2)]")
 def hsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    """Parts along axis 1, or 0 for vectors, as `split`.
-
-    >>> import nxjax.numpy as jnp
-    >>> [x.shape for x in jnp.hsplit(jnp.zeros((4, 3)), [1])]
-    [(4, 1), (4, 2)]
-    """
+    """Parts along axis 1, or 0 for vectors, as `split`."""
     return split(ary, indices_or_sections, 0 if np.ndim(ary) == 1 else 1)
 
 
+@shown("[x.shape for x in jnp.dsplit(jnp.zeros((4, 3, 2)), 2)]", "[(4, 3, 1), (4, 3, 1)]")
 def dsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    """Parts along axis 2, as `split`.
-
-    >>> import nxjax.numpy as jnp
-    >>> [x.shape for x in jnp.dsplit(jnp.zeros((4, 3, 2)), 2)]
-    [(4, 3, 1), (4, 3, 1)]
-    """
+    """Parts along axis 2, as `split`."""
     return split(ary, indices_or_sections, 2)
 
 
+@example(
+    "jnp.array([[1, 2]]), 3",
+    "Array([1, 2, 3], dtype=int32)",
+    "jnp.array([[1, 2]]), jnp.array([[3, 4]]), axis=0",
+    "Array([[1, 2],\n       [3, 4]], dtype=int32)",
+    raises="ShapeError: with an axis, ranks or the other sizes differ.",
+)
 def append(arr: Any, values: Any, axis: int | None = None) -> Array:
-    """``values`` after ``arr`` along ``axis``, as a new array; None flattens both.
-
-    Raises:
-        ShapeError: with an axis, ranks or the other sizes differ.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.append(jnp.array([[1, 2]]), 3)
-    Array([1, 2, 3], dtype=int32)
-    >>> jnp.append(jnp.array([[1, 2]]), jnp.array([[3, 4]]), axis=0)
-    Array([[1, 2],
-           [3, 4]], dtype=int32)
-    """
+    """``values`` after ``arr`` along ``axis``, as a new array; None flattens both."""
     if axis is None:
         return concatenate([ravel(arr), ravel(values)])
     return concatenate([arr, values], axis)
@@ -360,18 +340,15 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     return take(concatenate([x, v], i), source.astype(np.int32), axis=i)
 
 
+@example(
+    "jnp.array([0, 0, 1, 0, 2, 0])",
+    "Array([1, 0, 2], dtype=int32)",
+    'jnp.array([0, 0, 1, 0, 2, 0]), "b"',
+    "Array([0, 0, 1, 0, 2], dtype=int32)",
+    raises="ConcretizationTypeError: ``filt`` is traced, for its values decide the length.",
+)
 def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Array:
-    """Without leading (``f``) and trailing (``b``) zeros, along ``axis`` or all axes.
-
-    Raises:
-        ConcretizationTypeError: ``filt`` is traced, for its values decide the length.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.trim_zeros(jnp.array([0, 0, 1, 0, 2, 0]))
-    Array([1, 0, 2], dtype=int32)
-    >>> jnp.trim_zeros(jnp.array([0, 0, 1, 0, 2, 0]), "b")
-    Array([0, 0, 1, 0, 2], dtype=int32)
-    """
+    """Without leading (``f``) and trailing (``b``) zeros, along ``axis`` or all axes."""
     x = as_operand(filt, "trim_zeros")
     nonzero = np.argwhere(concrete("trim_zeros", x) != 0)
     axes = range(x.ndim) if axis is None else [as_axis("trim_zeros", a, x.ndim) for a in np.atleast_1d(axis)]

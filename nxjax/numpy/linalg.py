@@ -11,6 +11,7 @@ from nxjax.errors import ParameterError, ShapeError
 from nxjax.numpy.contractions import vecdot
 from nxjax.numpy.creation import filled
 from nxjax.numpy.documented import example as _example
+from nxjax.numpy.documented import shown as _shown
 from nxjax.numpy.floats import conjugate, isnan, real
 from nxjax.numpy.grids import diagonal as _diagonal
 from nxjax.numpy.indexing import take_along_axis
@@ -103,20 +104,17 @@ def _adjoint(x: Array) -> Array:
 # --- decompositions ---
 
 
+@_example(
+    "jnp.array([[4.0, 2.0], [2.0, 10.0]])",
+    "Array([[2., 0.],\n       [1., 3.]], dtype=float32)",
+    "jnp.array([[-1.0]])",
+    "Array([[nan]], dtype=float32)",
+    raises="ShapeError: no square matrices.",
+)
 def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
     """The triangular L with L L^H = a (or U with U^H U = a); nan where ``a`` is not positive definite.
 
     ``symmetrize_input`` takes the mean of ``a`` and its adjoint first; else the lower triangle alone is read.
-
-    Raises:
-        ShapeError: no square matrices.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.linalg.cholesky(jnp.array([[4.0, 2.0], [2.0, 10.0]]))
-    Array([[2., 0.],
-           [1., 3.]], dtype=float32)
-    >>> jnp.linalg.cholesky(jnp.array([[-1.0]]))
-    Array([[nan]], dtype=float32)
     """
     x = _matrix("cholesky", a)
     if symmetrize_input:
@@ -208,6 +206,7 @@ def svdvals(x: Any, /) -> Array:
     return svd(x, compute_uv=False)
 
 
+@_shown("w, v = jnp.linalg.eigh(jnp.array([[2.0, 0.0], [0.0, 1.0]]))", "", "w", "Array([1., 2.], dtype=float32)")
 def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> EighResult:
     """Eigenvalues in rising order and eigenvectors of a symmetric or Hermitian matrix; reads the triangle ``UPLO``.
 
@@ -216,11 +215,6 @@ def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> Eigh
     Raises:
         ShapeError: no square matrices.
         ParameterError: another ``UPLO``.
-
-    >>> import nxjax.numpy as jnp
-    >>> w, v = jnp.linalg.eigh(jnp.array([[2.0, 0.0], [0.0, 1.0]]))
-    >>> w
-    Array([1., 2.], dtype=float32)
     """
     if UPLO not in (None, "L", "U"):
         raise ParameterError(f"UPLO must be one of None, 'L', or 'U', got {UPLO}")
@@ -497,20 +491,18 @@ def cond(x: Any, p: Any = None) -> Array:
 # --- powers and tensors ---
 
 
+@_example(
+    "jnp.array([[1, 1], [1, 0]]), 10",
+    "Array([[89, 55],\n       [55, 34]], dtype=int32)",
+    "jnp.array([[2.0, 0.0], [0.0, 4.0]]), -1",
+    "Array([[0.5 , 0.  ],\n       [0.  , 0.25]], dtype=float32)",
+)
 def matrix_power(a: Any, n: int) -> Array:
     """``a`` times itself ``n`` times, by squaring; negative powers by the inverse.
 
     Raises:
         ShapeError: no square matrices.
         ConcretizationTypeError: ``n`` is traced.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.linalg.matrix_power(jnp.array([[1, 1], [1, 0]]), 10)
-    Array([[89, 55],
-           [55, 34]], dtype=int32)
-    >>> jnp.linalg.matrix_power(jnp.array([[2.0, 0.0], [0.0, 4.0]]), -1)
-    Array([[0.5 , 0.  ],
-           [0.  , 0.25]], dtype=float32)
     """
     x = as_operand(a, "matrix_power")
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:

@@ -8,20 +8,18 @@ from typing import Any
 from nxjax.errors import ShapeError
 from nxjax.numpy import contractions as _products
 from nxjax.numpy.contractions import cross as _cross
+from nxjax.numpy.documented import example
 from nxjax.numpy.grids import diagonal as _diagonal
 from nxjax.numpy.promotion import as_operand
 from nxjax.trace.core import Array
 
 
+@example("jnp.array([1, 0, 0]), jnp.array([0, 1, 0])", "Array([0, 0, 1], dtype=int32)")
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     """The vector product of vectors of three components along ``axis``.
 
     Raises:
         ShapeError: another number of components.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.linalg.cross(jnp.array([1, 0, 0]), jnp.array([0, 1, 0]))
-    Array([0, 0, 1], dtype=int32)
     """
     a, b = as_operand(x1, "cross"), as_operand(x2, "cross")
     if a.shape[axis] != 3 or b.shape[axis] != 3:
@@ -29,55 +27,37 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     return _cross(a, b, axis=axis)
 
 
+@example("jnp.arange(8).reshape(2, 2, 2)", "Array([[0, 3],\n       [4, 7]], dtype=int32)")
 def diagonal(x: Any, /, *, offset: int = 0) -> Array:
     """Diagonals of matrices in the last two axes.
 
     Raises:
         ShapeError: fewer than two axes.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.linalg.diagonal(jnp.arange(8).reshape(2, 2, 2))
-    Array([[0, 3],
-           [4, 7]], dtype=int32)
     """
     return _diagonal(x, offset, -2, -1)
 
 
+@example("jnp.arange(8).reshape(2, 2, 2)", "Array([ 3, 11], dtype=int32)", raises="ShapeError: fewer than two axes.")
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Array:
-    """Sums of the diagonals of matrices in the last two axes.
-
-    Raises:
-        ShapeError: fewer than two axes.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.linalg.trace(jnp.arange(8).reshape(2, 2, 2))
-    Array([ 3, 11], dtype=int32)
-    """
+    """Sums of the diagonals of matrices in the last two axes."""
     return _products.trace(x, offset, -2, -1, dtype)
 
 
+@example("jnp.ones((5, 1, 2, 3)), jnp.ones((4, 3, 2))", "(5, 4, 2, 2)", then=".shape")
 def matmul(x1: Any, x2: Any, /, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """Matrix product over the last two axes; leading axes broadcast, a vector is a row or a column.
 
     Arguments and errors are those of `nx.numpy.matmul`.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.linalg.matmul(jnp.ones((5, 1, 2, 3)), jnp.ones((4, 3, 2))).shape
-    (5, 4, 2, 2)
     """
     return _products.matmul(x1, x2, precision=precision, preferred_element_type=preferred_element_type)
 
 
+@example("jnp.array([1, 2]), jnp.array([3, 4])", "Array([[3, 4],\n       [6, 8]], dtype=int32)")
 def outer(x1: Any, x2: Any, /) -> Array:
     """Products of all pairs of elements of two vectors.
 
     Raises:
         ShapeError: an operand is no vector; `nx.numpy.outer` flattens.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.linalg.outer(jnp.array([1, 2]), jnp.array([3, 4]))
-    Array([[3, 4],
-           [6, 8]], dtype=int32)
     """
     a, b = as_operand(x1, "outer"), as_operand(x2, "outer")
     if a.ndim != 1 or b.ndim != 1:
@@ -85,6 +65,7 @@ def outer(x1: Any, x2: Any, /) -> Array:
     return _products.outer(a, b)
 
 
+@example("jnp.ones((2, 3, 4)), jnp.ones((3, 4, 5))", "(2, 5)", then=".shape")
 def tensordot(
     x1: Any,
     x2: Any,
@@ -95,27 +76,19 @@ def tensordot(
     preferred_element_type: Any = None,
     out_sharding: Any = None,
 ) -> Array:
-    """Sum of products over ``axes``: how many trailing and leading axes, or a list of them for each operand.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.linalg.tensordot(jnp.ones((2, 3, 4)), jnp.ones((3, 4, 5))).shape
-    (2, 5)
-    """
+    """Sum of products over ``axes``: how many trailing and leading axes, or a list of them for each operand."""
     return _products.tensordot(
         x1, x2, axes, precision=precision, preferred_element_type=preferred_element_type, out_sharding=out_sharding
     )
 
 
+@example("[jnp.ones(100), jnp.ones((100, 3)), jnp.ones((3, 2))]", "Array([300., 300.], dtype=float32)")
 def multi_dot(arrays: Any, *, precision: Any = None) -> Array:
     """The product of several matrices, in the cheapest order; the first and last may be vectors.
 
     Raises:
         ValueError: fewer than two arrays, or one between the ends that is no matrix.
         ShapeError: neighbours do not fit.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.linalg.multi_dot([jnp.ones(100), jnp.ones((100, 3)), jnp.ones((3, 2))])
-    Array([300., 300.], dtype=float32)
     """
     xs = [as_operand(x, "multi_dot") for x in arrays]
     if len(xs) < 2:

@@ -20,6 +20,7 @@ from nxjax.errors import (
     TracerIntegerConversionError,
 )
 from nxjax.numpy import array_functions, placement
+from nxjax.numpy.documented import shown
 from nxjax.numpy.operators import operators
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, copied, readonly, readonly_view, wrap
@@ -100,29 +101,23 @@ def _elements(self: Any, what: str) -> np.ndarray[Any, Any]:
     return self.numpy()
 
 
+@shown("jnp.array([[5]]).item(), jnp.array([1.5, 2.5]).item(1)", "(5, 2.5)")
 def _item(self: Any, *args: int) -> Any:
     """The element as a Python number: of an array with one element, or at the place that is given.
 
     Raises:
         ConcretizationTypeError: traced.
         ValueError: more than one element, and no place.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.array([[5]]).item(), jnp.array([1.5, 2.5]).item(1)
-    (5, 2.5)
     """
     return _elements(self, "item() of").item(*args)
 
 
+@shown("jnp.array([[1, 2], [3, 4]]).tolist(), jnp.array(5).tolist()", "([[1, 2], [3, 4]], 5)")
 def _tolist(self: Any) -> Any:
     """The elements as nested lists of Python numbers; of an array without axes, the number.
 
     Raises:
         ConcretizationTypeError: traced.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.array([[1, 2], [3, 4]]).tolist(), jnp.array(5).tolist()
-    ([[1, 2], [3, 4]], 5)
     """
     return _elements(self, "tolist() of").tolist()
 
@@ -290,83 +285,55 @@ def _at(self: Any) -> Any:
 # --- NumPy's methods ---
 
 
+@shown("jnp.array([0.5, 2.0]).astype(int)", "Array([0, 2], dtype=int32)")
 def _astype(self: Any, dtype: Any, copy: bool = False, device: Any = None) -> Any:
-    """By value in another dtype.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.array([0.5, 2.0]).astype(int)
-    Array([0, 2], dtype=int32)
-    """
+    """By value in another dtype."""
     return jnp.astype(self, dtype, copy=copy, device=device)
 
 
+@shown("jnp.arange(4).reshape(2, -1)", "Array([[0, 1],\n       [2, 3]], dtype=int32)")
 def _reshape(self: Any, *args: Any, order: str = "C", copy: bool | None = None, out_sharding: Any = None) -> Any:
-    """The same elements in another shape: ``x.reshape(2, -1)`` or ``x.reshape((2, -1))``.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.arange(4).reshape(2, -1)
-    Array([[0, 1],
-           [2, 3]], dtype=int32)
-    """
+    """The same elements in another shape: ``x.reshape(2, -1)`` or ``x.reshape((2, -1))``."""
     shape = args[0] if len(args) == 1 else args
     return jnp.reshape(self, shape, order)
 
 
+@shown("jnp.zeros((2, 3, 4)).transpose(1, 0, 2).shape", "(3, 2, 4)")
 def _transpose(self: Any, *args: Any) -> Any:
-    """Axes reversed, or in the order given.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.zeros((2, 3, 4)).transpose(1, 0, 2).shape
-    (3, 2, 4)
-    """
+    """Axes reversed, or in the order given."""
     axes = None if not args else args[0] if len(args) == 1 else args
     return jnp.transpose(self, (axes,) if isinstance(axes, int) else axes)
 
 
+@shown('jnp.array([[1, 2], [3, 4]]).flatten(order="F")', "Array([1, 3, 2, 4], dtype=int32)")
 def _flatten(self: Any, order: str = "C", *, out_sharding: Any = None) -> Any:
-    """One-dimensional: rows one after the other, or columns with ``order="F"``.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.array([[1, 2], [3, 4]]).flatten(order="F")
-    Array([1, 3, 2, 4], dtype=int32)
-    """
+    """One-dimensional: rows one after the other, or columns with ``order="F"``."""
     return jnp.ravel(self, order)
 
 
+@shown("jnp.arange(2).copy()", "Array([0, 1], dtype=int32)")
 def _copy_method(self: Any) -> Any:
-    """A copy.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.arange(2).copy()
-    Array([0, 1], dtype=int32)
-    """
+    """A copy."""
     return jnp.copy(self)
 
 
+@shown(
+    "jnp.array([1.0]).view(jnp.uint32)",
+    "Array([1065353216], dtype=uint32)",
+    "jnp.array([1], jnp.int32).view(jnp.uint8)",
+    "Array([1, 0, 0, 0], dtype=uint8)",
+    raises="ValueError: the last axis does not divide into elements of the new width.",
+)
 def _view(self: Any, dtype: Any = None, type: None = None) -> Any:
-    """The same bits in another dtype; the last axis grows or shrinks with the width.
-
-    Raises:
-        ValueError: the last axis does not divide into elements of the new width.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.array([1.0]).view(jnp.uint32)
-    Array([1065353216], dtype=uint32)
-    >>> jnp.array([1], jnp.int32).view(jnp.uint8)
-    Array([1, 0, 0, 0], dtype=uint8)
-    """
+    """The same bits in another dtype; the last axis grows or shrinks with the width."""
     from nxjax.numpy.integers import view
 
     return view(self, dtype)
 
 
+@shown("jnp.array([1, 256], jnp.int16).byteswap()", "Array([256,   1], dtype=int16)")
 def _byteswap(self: Any) -> Any:
-    """The same dtype, with the bytes of each element in the other order.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.array([1, 256], jnp.int16).byteswap()
-    Array([256,   1], dtype=int16)
-    """
+    """The same dtype, with the bytes of each element in the other order."""
     from nxjax.numpy.integers import view
 
     if self.dtype in dtypes.COMPLEX:
@@ -377,16 +344,9 @@ def _byteswap(self: Any) -> Any:
     return view(swapped, self.dtype).reshape(self.shape)
 
 
+@shown("jnp.array([1, 2], jnp.uint8).tobytes()", "b'\\x01\\x02'", raises="ConcretizationTypeError: traced.")
 def _tobytes(self: Any, order: str = "C") -> bytes:
-    """The elements as bytes, in row-major ``order`` unless another is given.
-
-    Raises:
-        ConcretizationTypeError: traced.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.array([1, 2], jnp.uint8).tobytes()
-    b'\\x01\\x02'
-    """
+    """The elements as bytes, in row-major ``order`` unless another is given."""
     return _elements(self, "tobytes() of").tobytes(order)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from nxjax import numpy as jnp
+from nxjax.numpy.documented import example
 from nxjax.numpy.floats import conjugate, real
 from nxjax.numpy.promotion import as_axes, as_operand, convert, promote_inexact
 from nxjax.numpy.reductions import max as max_
@@ -18,21 +19,19 @@ from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 
 
+@example(
+    "jnp.array([[3.0, 4.0], [0.0, 0.0]])",
+    "Array(5., dtype=float32)",
+    "jnp.array([[3.0, 4.0], [6.0, 8.0]]), axis=1",
+    "Array([ 5., 10.], dtype=float32)",
+    "jnp.array([[3.0, 4.0], [6.0, 8.0]]), ord=1",
+    "Array(12., dtype=float32)",
+    raises="ValueError: an order that there is not, or more than two axes.",
+)
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Array:
     """A norm of vectors (one axis) or matrices (two axes); of the flattened array by default.
 
     ``ord`` of vectors is any number, inf or -inf; of matrices ``fro`` (None), ``nuc``, 1, -1, 2, -2, inf or -inf.
-
-    Raises:
-        ValueError: an order that there is not, or more than two axes.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.linalg.norm(jnp.array([[3.0, 4.0], [0.0, 0.0]]))
-    Array(5., dtype=float32)
-    >>> jnp.linalg.norm(jnp.array([[3.0, 4.0], [6.0, 8.0]]), axis=1)
-    Array([ 5., 10.], dtype=float32)
-    >>> jnp.linalg.norm(jnp.array([[3.0, 4.0], [6.0, 8.0]]), ord=1)
-    Array(12., dtype=float32)
     """
     (v,) = promote_inexact("norm", x)
     if axis is None and ord is None:
@@ -91,13 +90,9 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
     return sum_(size**ord, axes, keepdims=keepdims) ** (1.0 / ord)
 
 
+@example("jnp.array([[3.0, 4.0], [6.0, 8.0]]), ord=jnp.inf", "Array(14., dtype=float32)")
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
-    """A norm of matrices in the last two axes; ``ord`` as in `norm`.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.linalg.matrix_norm(jnp.array([[3.0, 4.0], [6.0, 8.0]]), ord=jnp.inf)
-    Array(14., dtype=float32)
-    """
+    """A norm of matrices in the last two axes; ``ord`` as in `norm`."""
     return norm(x, ord, (-2, -1), keepdims)
 
 

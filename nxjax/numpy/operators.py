@@ -54,7 +54,7 @@ def _binary(symbol: str, name: str, ufunc: Any = None, allowed: frozenset[DType]
                     return y
             return slow(self, other, other)
 
-    swapped = None if ufunc is None else _swapped(ufunc)
+    swapped = None if ufunc is None else lambda x, y: ufunc(y, x)
 
     def reflected(self: Any, other: Any) -> Any:
         if swapped is not None and type(self) is DeviceArray:
@@ -64,10 +64,6 @@ def _binary(symbol: str, name: str, ufunc: Any = None, allowed: frozenset[DType]
         return slow(other, self, other)
 
     return forward, reflected
-
-
-def _swapped(ufunc: Any) -> Any:
-    return lambda x, y: ufunc(y, x)
 
 
 def _unary(name: str, ufunc: Any = None) -> Any:

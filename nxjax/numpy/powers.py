@@ -245,18 +245,15 @@ def floor_divide(x1: Any, x2: Any, /) -> Array:
     return _float_divmod(a, b)[0]
 
 
+@example(
+    "jnp.array([7, -7]), 3",
+    "Array([1, 2], dtype=int32)",
+    "7.5, jnp.array([-2.0, 0.0])",
+    "Array([-0.5,  nan], dtype=float32)",
+    raises="DtypeError: complex input.",
+)
 def remainder(x1: Any, x2: Any, /) -> Array:
-    """x1 - floor(x1 / x2) * x2: the remainder with the sign of x2. Broadcasts and promotes.
-
-    Raises:
-        DtypeError: complex input.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.remainder(jnp.array([7, -7]), 3)
-    Array([1, 2], dtype=int32)
-    >>> jnp.remainder(7.5, jnp.array([-2.0, 0.0]))
-    Array([-0.5,  nan], dtype=float32)
-    """
+    """x1 - floor(x1 / x2) * x2: the remainder with the sign of x2. Broadcasts and promotes."""
     a, b = numeric_operands("remainder", x1, x2)
     refuse_complex("remainder", a)
     zero = full_like(a, 0)
@@ -325,21 +322,19 @@ def modf(x: Any, /, out: None = None) -> tuple[Array, Array]:
 # --- rounding ---
 
 
+@example(
+    "jnp.array([0.5, 1.5, -2.5])",
+    "Array([ 0.,  2., -2.], dtype=float32)",
+    "jnp.array([1250, 1350]), -2",
+    "Array([1200, 1400], dtype=int32)",
+    raises="NotImplementedError: ``out`` is given.",
+)
 def round(a: Any, decimals: int = 0, out: None = None) -> Array:
     """Rounded to ``decimals`` places, halves to even; keeps the dtype.
 
     Args:
         a: array of any shape; integers are rounded where ``decimals`` is negative.
         decimals: static integer.
-
-    Raises:
-        NotImplementedError: ``out`` is given.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.round(jnp.array([0.5, 1.5, -2.5]))
-    Array([ 0.,  2., -2.], dtype=float32)
-    >>> jnp.round(jnp.array([1250, 1350]), -2)
-    Array([1200, 1400], dtype=int32)
     """
     no_out("round", out)
     v = as_operand(a, "round")

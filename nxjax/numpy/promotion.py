@@ -19,7 +19,8 @@ from nxjax.numpy.methods import known
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import check_axes, check_axis
 from nxjax.trace import dtypes
-from nxjax.trace.array import DeviceArray, as_value, wrap
+from nxjax.trace.array import DeviceArray, wrap
+from nxjax.trace.array import as_value as as_operand
 from nxjax.trace.core import EVAL, Array, Tracer, use
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType, Shape
@@ -27,11 +28,6 @@ from nxjax.trace.types import ArrayType, Shape
 _PYTHON_SCALARS = (bool, int, float, complex)
 # What they are made of, not arrays: those can be deleted.
 _scalars: dict[tuple[Any, ...], tuple[np.ndarray[Any, Any], ArrayType]] = {}
-
-
-def as_operand(x: Any, where: str) -> Array:
-    """``x`` as a value; lists and other containers are refused with an error that names ``where``."""
-    return x if isinstance(x, Array) else as_value(x, where)
 
 
 def convert(x: Array, dtype: DType, weak: bool = False) -> Array:
@@ -226,6 +222,13 @@ def static_int(where: str, x: Any) -> int:
         raise
     except TypeError:
         raise ParameterError(f"{where}: needs an integer", got=repr(x)[:60]) from None
+
+
+def check_choice(what: str, given: Any, *allowed: Any) -> None:
+    """Refuse an argument that is none of the words that it may be."""
+    if given not in allowed:
+        *most, last = map(str, allowed)
+        raise ParameterError(what, got=repr(given), expected=f"{', '.join(most)} or {last}")
 
 
 def concrete(where: str, x: Any, why: str = "its value decides the shape of the result") -> np.ndarray[Any, Any]:

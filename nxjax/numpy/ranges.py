@@ -190,14 +190,12 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
     return out if dtype is None else astype(out, dtype)
 
 
+@example(
+    "lambda row, column: 10 * row + column, (2, 3), dtype=int",
+    "Array([[ 0,  1,  2],\n       [10, 11, 12]], dtype=int32)",
+)
 def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
-    """``function`` of the coordinate arrays of ``shape``, mapped over them one coordinate at a time by `vmap`.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.fromfunction(lambda row, column: 10 * row + column, (2, 3), dtype=int)
-    Array([[ 0,  1,  2],
-           [10, 11, 12]], dtype=int32)
-    """
+    """``function`` of the coordinate arrays of ``shape``, mapped over them one coordinate at a time by `vmap`."""
     sizes = as_shape("fromfunction", shape)
     function = functools.partial(function, **kwargs) if kwargs else function
     for axis in range(len(sizes) - 1, -1, -1):
@@ -215,13 +213,11 @@ def _rows_minus_columns(n: int, m: int) -> Array:
     return ops.sub(columns, rows)
 
 
-@example("2, 3, k=1", "Array([[0., 1., 0.],\n       [0., 0., 1.]], dtype=float32)")
+@example(
+    "2, 3, k=1", "Array([[0., 1., 0.],\n       [0., 0., 1.]], dtype=float32)", raises="ShapeError: a negative size."
+)
 def eye(N: Any, M: Any = None, k: Any = 0, dtype: Any = None, *, device: Any = None) -> Array:
-    """Ones on the ``k``-th diagonal of an N by M matrix, zeros elsewhere.
-
-    Raises:
-        ShapeError: a negative size.
-    """
+    """Ones on the ``k``-th diagonal of an N by M matrix, zeros elsewhere."""
     n, m = as_shape("eye", (N, N if M is None else M))
     wanted = dtypes.as_dtype(float if dtype is None else dtype)
     if current_trace() is EVAL and not isinstance(k, Tracer):
@@ -247,20 +243,15 @@ def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = None) -> Array:
     return convert(less_equal(_rows_minus_columns(n, m), k), wanted)
 
 
+@example(
+    "jnp.array([2, 3]), 4",
+    "Array([[ 8,  4,  2,  1],\n       [27,  9,  3,  1]], dtype=int32)",
+    "jnp.array([2, 3]), increasing=True",
+    "Array([[1, 2],\n       [1, 3]], dtype=int32)",
+    raises="ShapeError: ``x`` is not one-dimensional.",
+)
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
-    """Powers of the elements of ``x`` in columns, falling unless ``increasing``.
-
-    Raises:
-        ShapeError: ``x`` is not one-dimensional.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.vander(jnp.array([2, 3]), 4)
-    Array([[ 8,  4,  2,  1],
-           [27,  9,  3,  1]], dtype=int32)
-    >>> jnp.vander(jnp.array([2, 3]), increasing=True)
-    Array([[1, 2],
-           [1, 3]], dtype=int32)
-    """
+    """Powers of the elements of ``x`` in columns, falling unless ``increasing``."""
     v = as_operand(x, "vander")
     if v.ndim != 1:
         raise ShapeError("vander: x is one-dimensional", got=v.type)

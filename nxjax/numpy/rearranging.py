@@ -32,20 +32,15 @@ from nxjax.trace.core import Array, Tracer
 # --- order along axes ---
 
 
+@example(
+    "jnp.array([[1, 2], [3, 4]])",
+    "Array([[4, 3],\n       [2, 1]], dtype=int32)",
+    "jnp.array([[1, 2], [3, 4]]), axis=0",
+    "Array([[3, 4],\n       [1, 2]], dtype=int32)",
+    raises="AxisError: an axis that ``m`` does not have, or one named twice.",
+)
 def flip(m: Any, axis: Any = None) -> Array:
-    """Reversed along ``axis``, axes, or all.
-
-    Raises:
-        AxisError: an axis that ``m`` does not have, or one named twice.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.flip(jnp.array([[1, 2], [3, 4]]))
-    Array([[4, 3],
-           [2, 1]], dtype=int32)
-    >>> jnp.flip(jnp.array([[1, 2], [3, 4]]), axis=0)
-    Array([[3, 4],
-           [1, 2]], dtype=int32)
-    """
+    """Reversed along ``axis``, axes, or all."""
     x = as_operand(m, "flip")
     axes = as_axes("flip", axis, x.ndim)
     return own(x, ops.rev(x, dimensions=axes) if axes else x)
@@ -67,20 +62,15 @@ def flipud(m: Any) -> Array:
     return flip(m, 0)
 
 
+@example(
+    "jnp.array([[1, 2], [3, 4]])",
+    "Array([[2, 4],\n       [1, 3]], dtype=int32)",
+    "jnp.array([[1, 2], [3, 4]]), k=-1",
+    "Array([[3, 1],\n       [4, 2]], dtype=int32)",
+    raises="AxisError: an axis that ``m`` does not have, or one axis twice.",
+)
 def rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> Array:
-    """Turned by 90 degrees ``k`` times in the plane of ``axes``, from the first toward the second.
-
-    Raises:
-        AxisError: an axis that ``m`` does not have, or one axis twice.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.rot90(jnp.array([[1, 2], [3, 4]]))
-    Array([[2, 4],
-           [1, 3]], dtype=int32)
-    >>> jnp.rot90(jnp.array([[1, 2], [3, 4]]), k=-1)
-    Array([[3, 1],
-           [4, 2]], dtype=int32)
-    """
+    """Turned by 90 degrees ``k`` times in the plane of ``axes``, from the first toward the second."""
     x = as_operand(m, "rot90")
     i, j = as_axes("rot90", tuple(axes), x.ndim)
     turns = static_int("rot90", k) % 4
@@ -156,19 +146,15 @@ def _rolled(x: Array, by: Any, axis: int) -> Array:
 # --- repetition ---
 
 
+@example(
+    "jnp.array([1, 2]), 2",
+    "Array([1, 2, 1, 2], dtype=int32)",
+    "jnp.array([1, 2]), (2, 1)",
+    "Array([[1, 2],\n       [1, 2]], dtype=int32)",
+    raises="ShapeError: a negative count.",
+)
 def tile(A: Any, reps: Any) -> Array:
-    """``A`` side by side, ``reps`` times along each axis.
-
-    Raises:
-        ShapeError: a negative count.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.tile(jnp.array([1, 2]), 2)
-    Array([1, 2, 1, 2], dtype=int32)
-    >>> jnp.tile(jnp.array([1, 2]), (2, 1))
-    Array([[1, 2],
-           [1, 2]], dtype=int32)
-    """
+    """``A`` side by side, ``reps`` times along each axis."""
     x = as_operand(A, "tile")
     counts = as_shape("tile", reps)
     rank = max(len(counts), x.ndim)

@@ -11,6 +11,7 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.config import config
 from nxjax.errors import ParameterError
+from nxjax.numpy.documented import shown
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
@@ -51,55 +52,30 @@ def _example(name: str, dtype: DType) -> str:
     return f">>> import nxjax.numpy as jnp\n>>> jnp.{name}({given})\nArray({shown}, dtype={dtype.name})\n"
 
 
-def _scalar_type(name: str, dtype: DType) -> Any:
-    held = dtype in dtypes.NUMERIC
+def _scalar_type(name: str) -> Any:
+    held = hasattr(dtypes, name)
+    dtype: DType = getattr(dtypes, name) if held else np.dtype(getattr(ml_dtypes, name))
     doc = f"{dtype.name}: usable as a dtype; ``{name}(x)`` makes an array of it.\n\n{_example(name, dtype)}"
     doc = doc if held else f"{dtype.name}: a format that can be named and measured (`finfo`, `iinfo`), but not held."
     return ScalarType(name, (), {"dtype": dtype, "__doc__": doc, "__module__": "nxjax.numpy"})
 
 
-bool_ = _scalar_type("bool_", dtypes.bool_)
-bool = bool_
-int4 = _scalar_type("int4", dtypes.int4)
-int8 = _scalar_type("int8", dtypes.int8)
-int16 = _scalar_type("int16", dtypes.int16)
-int32 = _scalar_type("int32", dtypes.int32)
-int64 = _scalar_type("int64", dtypes.int64)
-uint4 = _scalar_type("uint4", dtypes.uint4)
-uint8 = _scalar_type("uint8", dtypes.uint8)
-uint16 = _scalar_type("uint16", dtypes.uint16)
-uint32 = _scalar_type("uint32", dtypes.uint32)
-uint64 = _scalar_type("uint64", dtypes.uint64)
-bfloat16 = _scalar_type("bfloat16", dtypes.bfloat16)
-float16 = _scalar_type("float16", dtypes.float16)
-float32 = _scalar_type("float32", dtypes.float32)
-float64 = _scalar_type("float64", dtypes.float64)
-float8_e4m3fn = _scalar_type("float8_e4m3fn", dtypes.float8_e4m3fn)
-float8_e4m3b11fnuz = _scalar_type("float8_e4m3b11fnuz", dtypes.float8_e4m3b11fnuz)
-float8_e4m3fnuz = _scalar_type("float8_e4m3fnuz", dtypes.float8_e4m3fnuz)
-float8_e5m2 = _scalar_type("float8_e5m2", dtypes.float8_e5m2)
-float8_e5m2fnuz = _scalar_type("float8_e5m2fnuz", dtypes.float8_e5m2fnuz)
-complex64 = _scalar_type("complex64", dtypes.complex64)
-complex128 = _scalar_type("complex128", dtypes.complex128)
-# Names of formats that no array holds: they can be named and measured (`finfo`, `iinfo`), and are refused as dtypes.
-float8_e3m4 = _scalar_type("float8_e3m4", np.dtype(ml_dtypes.float8_e3m4))
-float8_e4m3 = _scalar_type("float8_e4m3", np.dtype(ml_dtypes.float8_e4m3))
-float8_e8m0fnu = _scalar_type("float8_e8m0fnu", np.dtype(ml_dtypes.float8_e8m0fnu))
-float6_e2m3fn = _scalar_type("float6_e2m3fn", np.dtype(ml_dtypes.float6_e2m3fn))
-float6_e3m2fn = _scalar_type("float6_e3m2fn", np.dtype(ml_dtypes.float6_e3m2fn))
-float4_e2m1fn = _scalar_type("float4_e2m1fn", np.dtype(ml_dtypes.float4_e2m1fn))
-int1 = _scalar_type("int1", np.dtype(ml_dtypes.int1))
-int2 = _scalar_type("int2", np.dtype(ml_dtypes.int2))
-uint1 = _scalar_type("uint1", np.dtype(ml_dtypes.uint1))
-uint2 = _scalar_type("uint2", np.dtype(ml_dtypes.uint2))
-single, double, csingle, cdouble = float32, float64, complex64, complex128
+# The last two lines are formats that no array holds: they can be named and measured, and are refused as dtypes.
+_NAMES = """
+    bool_ int4 int8 int16 int32 int64 uint4 uint8 uint16 uint32 uint64 bfloat16 float16 float32 float64
+    float8_e4m3fn float8_e4m3b11fnuz float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz complex64 complex128
+    float8_e3m4 float8_e4m3 float8_e8m0fnu float6_e2m3fn float6_e3m2fn float4_e2m1fn
+    int1 int2 uint1 uint2
+"""
+_TYPES = {name: _scalar_type(name) for name in _NAMES.split()}
+globals().update(_TYPES, bool=_TYPES["bool_"])
+bfloat16 = _TYPES["bfloat16"]
+single, double, csingle, cdouble = (_TYPES[n] for n in ("float32", "float64", "complex64", "complex128"))
 
 # As in JAX, the platform's defaults: 32 bits unless 64 are switched on when the package is imported.
 _wide = config.process.enable_x64
-int_ = int64 if _wide else int32
-uint = uint64 if _wide else uint32
-float_ = float64 if _wide else float32
-complex_ = complex128 if _wide else complex64
+int_, uint = (_TYPES[f"{n}{64 if _wide else 32}"] for n in ("int", "uint"))
+float_, complex_ = (double, cdouble) if _wide else (single, csingle)
 
 generic, number, integer, inexact = np.generic, np.number, np.integer, np.inexact
 floating, complexfloating = np.floating, np.complexfloating
@@ -130,13 +106,9 @@ _KINDS: dict[str, frozenset[DType]] = {
 }
 
 
+@shown("jnp.issubdtype(jnp.bfloat16, jnp.floating), jnp.issubdtype(jnp.int32, jnp.int64)", "(True, False)")
 def issubdtype(arg1: Any, arg2: Any) -> bool:  # type: ignore[valid-type]
-    """Whether dtype ``arg1`` is ``arg2`` or of its kind; bfloat16, float8 and int4 count as their kinds.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.issubdtype(jnp.bfloat16, jnp.floating), jnp.issubdtype(jnp.int32, jnp.int64)
-    (True, False)
-    """
+    """Whether dtype ``arg1`` is ``arg2`` or of its kind; bfloat16, float8 and int4 count as their kinds."""
     if arg1 in _ABSTRACT or arg1 in (np.flexible, np.character, np.object_):
         return np.issubdtype(arg1, arg2) if isinstance(arg2, type) else False
     if arg1 == dtypes.key or arg1 == dtypes.float0:
@@ -150,15 +122,12 @@ def issubdtype(arg1: Any, arg2: Any) -> bool:  # type: ignore[valid-type]
     return own == (arg2.dtype if isinstance(arg2, ScalarType) else np.dtype(arg2))
 
 
+@shown('jnp.isdtype(jnp.int8, "signed integer"), jnp.isdtype(jnp.bool_, ("numeric", jnp.bool_))', "(True, True)")
 def isdtype(dtype: Any, kind: Any) -> bool:  # type: ignore[valid-type]
     """Whether ``dtype`` is of a kind named as in the Array API, is a dtype, or either of a tuple of them.
 
     Raises:
         ParameterError: a kind that the Array API does not name.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.isdtype(jnp.int8, "signed integer"), jnp.isdtype(jnp.bool_, ("numeric", jnp.bool_))
-    (True, True)
     """
     own = dtypes.as_dtype(dtype)
     for k in kind if isinstance(kind, tuple) else (kind,):
@@ -172,16 +141,13 @@ def isdtype(dtype: Any, kind: Any) -> bool:  # type: ignore[valid-type]
     return False
 
 
+@shown(
+    "jnp.result_type(jnp.zeros(2, jnp.float16), 1.5), jnp.result_type(jnp.int32, jnp.float16)",
+    "(dtype('float16'), dtype('float16'))",
+    raises="ParameterError: no argument.",
+)
 def result_type(*args: Any) -> DType:
-    """The dtype that the arguments (arrays, scalars or dtypes) promote to.
-
-    Raises:
-        ParameterError: no argument.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.result_type(jnp.zeros(2, jnp.float16), 1.5), jnp.result_type(jnp.int32, jnp.float16)
-    (dtype('float16'), dtype('float16'))
-    """
+    """The dtype that the arguments (arrays, scalars or dtypes) promote to."""
     return promoted(*args)[0]
 
 
@@ -217,13 +183,11 @@ def promote_types(a: Any, b: Any) -> DType:
     return dtypes.promote_types(a, b)
 
 
+@shown(
+    'jnp.can_cast(jnp.int16, jnp.float32), jnp.can_cast(jnp.float32, jnp.int32, casting="same_kind")', "(True, False)"
+)
 def can_cast(from_: Any, to: Any, casting: str = "safe") -> Any:
-    """Whether NumPy calls the cast ``safe``, ``same_kind``, ... .
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.can_cast(jnp.int16, jnp.float32), jnp.can_cast(jnp.float32, jnp.int32, casting="same_kind")
-    (True, False)
-    """
+    """Whether NumPy calls the cast ``safe``, ``same_kind``, ... ."""
     own = from_.dtype if hasattr(from_, "dtype") else from_
     return np.can_cast(own, dtypes.as_dtype(to), casting=casting)  # type: ignore[arg-type]
 
@@ -245,13 +209,9 @@ def finfo(dtype: Any) -> Any:
     return ml_dtypes.finfo(dtypes.real_part(_named(dtype)))
 
 
+@shown("jnp.iinfo(jnp.int8).min, jnp.iinfo(jnp.uint4).max", "(-128, 15)")
 def iinfo(dtype: Any) -> Any:
-    """Limits of an integer dtype: ``min``, ``max``, ``bits``.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.iinfo(jnp.int8).min, jnp.iinfo(jnp.uint4).max
-    (-128, 15)
-    """
+    """Limits of an integer dtype: ``min``, ``max``, ``bits``."""
     return ml_dtypes.iinfo(_named(dtype))
 
 

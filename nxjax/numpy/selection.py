@@ -12,7 +12,7 @@ from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.numpy import eager
 from nxjax.numpy.creation import asarray, full, full_like, zeros
-from nxjax.numpy.documented import example
+from nxjax.numpy.documented import example, shown
 from nxjax.numpy.methods import known
 from nxjax.numpy.promotion import (
     along,
@@ -42,6 +42,7 @@ def _mask(x: Any, where: str) -> Array:
     return v if v.dtype == dtypes.bool_ else ops.ne(v, 0)
 
 
+@shown("where(jnp.array([True, False]), 1.0, 0.0)", "Array([1., 0.], dtype=float32, weak_type=True)")
 def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None, fill_value: Any = None) -> Any:
     """``x`` where ``condition`` holds, else ``y``; with the condition alone, `nonzero`.
 
@@ -54,10 +55,6 @@ def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None =
         ValueError: one of ``x`` and ``y`` without the other, or ``size`` beside them.
         ShapeError: the shapes do not broadcast.
         ConcretizationTypeError: under a transform the condition alone, without ``size``.
-
-    >>> import nxjax.numpy as jnp
-    >>> where(jnp.array([True, False]), 1.0, 0.0)
-    Array([1., 0.], dtype=float32, weak_type=True)
     """
     if x is None and y is None:
         return nonzero(condition, size=size, fill_value=fill_value)
@@ -104,17 +101,15 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     return out
 
 
+@example(
+    "jnp.array([-2.0, 0.0, 3.0]), [jnp.array([True, False, False])], [lambda x: -x, 7]",
+    "Array([2., 7., 7.], dtype=float32)",
+    raises="ValueError: the lists do not fit.",
+)
 def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Array:
     """``funclist[i](x)`` where ``condlist[i]`` is the last to hold; one more function is the default (else 0).
 
     Every function sees the whole of ``x``; the result has its dtype. Numbers stand for constant functions.
-
-    Raises:
-        ValueError: the lists do not fit.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.piecewise(jnp.array([-2.0, 0.0, 3.0]), [jnp.array([True, False, False])], [lambda x: -x, 7])
-    Array([2., 7., 7.], dtype=float32)
     """
     v = as_operand(x, "piecewise")
     if isinstance(condlist, (Array, np.ndarray)):

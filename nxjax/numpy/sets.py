@@ -50,6 +50,13 @@ class UniqueInverse(NamedTuple):
     inverse_indices: Array
 
 
+@example(
+    "jnp.array([3, 1, 3]), return_counts=True",
+    "(Array([1, 3], dtype=int32), Array([1, 2], dtype=int32))",
+    "jnp.array([3, 1, 3]), size=4, fill_value=0",
+    "Array([1, 3, 0, 0], dtype=int32)",
+    raises="ConcretizationTypeError: ``ar`` is traced and ``size`` is not given.",
+)
 def unique(
     ar: Any,
     return_index: bool = False,
@@ -76,15 +83,6 @@ def unique(
         size: static number of elements of the result, needed under `jit`.
         fill_value: what is put where there are fewer.
         sorted: has no effect: they are always sorted.
-
-    Raises:
-        ConcretizationTypeError: ``ar`` is traced and ``size`` is not given.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.unique(jnp.array([3, 1, 3]), return_counts=True)
-    (Array([1, 3], dtype=int32), Array([1, 2], dtype=int32))
-    >>> jnp.unique(jnp.array([3, 1, 3]), size=4, fill_value=0)
-    Array([1, 3, 0, 0], dtype=int32)
     """
     x = as_operand(ar, "unique")
     if size is None and isinstance(x, Tracer):
@@ -245,20 +243,17 @@ def _found(x: Array, keep: Array, size: int, fill_value: Any) -> Array:
     return where(found, out, out[0] if fill_value is None else fill_value)
 
 
+@example(
+    "jnp.array([3, 1, 2]), jnp.array([2])",
+    "Array([1, 3], dtype=int32)",
+    "jnp.array([3, 1, 2]), jnp.array([2]), size=3, fill_value=-1",
+    "Array([ 1,  3, -1], dtype=int32)",
+    raises="ConcretizationTypeError: an operand is traced and ``size`` is not given.",
+)
 def setdiff1d(
     ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None, fill_value: Any = None
 ) -> Array:
-    """The sorted distinct elements of ``ar1`` that are not in ``ar2``; under `jit`, ``size`` is needed.
-
-    Raises:
-        ConcretizationTypeError: an operand is traced and ``size`` is not given.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.setdiff1d(jnp.array([3, 1, 2]), jnp.array([2]))
-    Array([1, 3], dtype=int32)
-    >>> jnp.setdiff1d(jnp.array([3, 1, 2]), jnp.array([2]), size=3, fill_value=-1)
-    Array([ 1,  3, -1], dtype=int32)
-    """
+    """The sorted distinct elements of ``ar1`` that are not in ``ar2``; under `jit`, ``size`` is needed."""
     x, y = as_operand(ar1, "setdiff1d"), as_operand(ar2, "setdiff1d")
     if size is None:
         found = ravel(x) if assume_unique else unique(x)
@@ -268,6 +263,11 @@ def setdiff1d(
     return _filtered(found, keep, size, fill_value)
 
 
+@example(
+    "jnp.array([3, 1, 2]), jnp.array([2, 3]), return_indices=True",
+    "(Array([2, 3], dtype=int32), Array([2, 0], dtype=int32), Array([0, 1], dtype=int32))",
+    raises="ConcretizationTypeError: an operand is traced and ``size`` is not given.",
+)
 def intersect1d(
     ar1: Any,
     ar2: Any,
@@ -280,13 +280,6 @@ def intersect1d(
     """The sorted distinct elements that are in both; with ``return_indices``, also their first places in each.
 
     With ``size``, the rest is ``fill_value``, or the smallest of them.
-
-    Raises:
-        ConcretizationTypeError: an operand is traced and ``size`` is not given.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.intersect1d(jnp.array([3, 1, 2]), jnp.array([2, 3]), return_indices=True)
-    (Array([2, 3], dtype=int32), Array([2, 0], dtype=int32), Array([0, 1], dtype=int32))
     """
     x, y = promote("intersect1d", ar1, ar2)
     x, y = ravel(x), ravel(y)

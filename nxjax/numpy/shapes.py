@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import AxisError, ParameterError, ShapeError
-from nxjax.numpy.documented import TWO_AXES, example, named
+from nxjax.numpy.documented import TWO_AXES, example, named, shown
 from nxjax.numpy.promotion import (
     as_axes,
     as_axis,
@@ -26,13 +26,9 @@ from nxjax.trace.lazy import lazy
 from nxjax.trace.types import Shape
 
 
+@shown("jnp.shape(jnp.zeros((2, 0))), jnp.shape(5)", "((2, 0), ())")
 def shape(a: Any) -> Shape:
-    """The sizes along all axes, as a tuple of ints; known while tracing too.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.shape(jnp.zeros((2, 0))), jnp.shape(5)
-    ((2, 0), ())
-    """
+    """The sizes along all axes, as a tuple of ints; known while tracing too."""
     if hasattr(a, "shape"):
         return tuple(a.shape)
     if not isinstance(a, (list, tuple)):
@@ -43,37 +39,26 @@ def shape(a: Any) -> Shape:
     return (len(a), *next(iter(inner), ()))
 
 
+@shown("jnp.ndim(jnp.zeros((2, 0))), jnp.ndim(5)", "(2, 0)")
 def ndim(a: Any) -> int:
-    """The number of axes.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.ndim(jnp.zeros((2, 0))), jnp.ndim(5)
-    (2, 0)
-    """
+    """The number of axes."""
     return len(shape(a))
 
 
+@shown("jnp.size(jnp.zeros((2, 3))), jnp.size(jnp.zeros((2, 3)), axis=1)", "(6, 3)")
 def size(a: Any, axis: Any = None) -> int:
     """The number of elements, or the size along ``axis`` or axes.
 
     Raises:
         AxisError: ``axis`` is none of ``a``'s, or is named twice.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.size(jnp.zeros((2, 3))), jnp.size(jnp.zeros((2, 3)), axis=1)
-    (6, 3)
     """
     sizes = shape(a)
     return math.prod(sizes[i] for i in as_axes("size", axis, len(sizes)))
 
 
+@shown("jnp.iterable([1, 2]), jnp.iterable(jnp.arange(3)), jnp.iterable(2)", "(True, True, False)")
 def iterable(y: Any) -> bool:
-    """Whether ``iter(y)`` works.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.iterable([1, 2]), jnp.iterable(jnp.arange(3)), jnp.iterable(2)
-    (True, True, False)
-    """
+    """Whether ``iter(y)`` works."""
     try:
         iter(y)
     except TypeError:
@@ -81,6 +66,12 @@ def iterable(y: Any) -> bool:
     return True
 
 
+@example(
+    "jnp.arange(6), (3, -1)",
+    "Array([[0, 1],\n       [2, 3],\n       [4, 5]], dtype=int32)",
+    'jnp.arange(6), (3, 2), order="F"',
+    "Array([[0, 3],\n       [1, 4],\n       [2, 5]], dtype=int32)",
+)
 def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, out_sharding: Any = None) -> Array:
     """The same elements in another shape; one size may be -1. ``order="F"`` counts columns first.
 
@@ -88,16 +79,6 @@ def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, o
         ShapeError: the sizes do not multiply to the number of elements, or more than one is -1.
         ValueError: another ``order``.
         ConcretizationTypeError: a traced size.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.reshape(jnp.arange(6), (3, -1))
-    Array([[0, 1],
-           [2, 3],
-           [4, 5]], dtype=int32)
-    >>> jnp.reshape(jnp.arange(6), (3, 2), order="F")
-    Array([[0, 3],
-           [1, 4],
-           [2, 5]], dtype=int32)
     """
     x = as_operand(a, "reshape")
     if order not in ("C", "F"):

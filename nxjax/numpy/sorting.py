@@ -46,6 +46,13 @@ def _checked(where: str, kind: Any, order: Any) -> None:
         raise ValueError(f"{where}: unknown kind {kind!r}")
 
 
+@example(
+    "jnp.array([3.0, jnp.nan, 1.0])",
+    "Array([ 1.,  3., nan], dtype=float32)",
+    "jnp.array([3, 1, 2]), descending=True",
+    "Array([3, 2, 1], dtype=int32)",
+    raises="ValueError: another ``kind``, or an ``order``.",
+)
 def sort(
     a: Any, axis: Any = -1, *, kind: Any = None, order: None = None, stable: bool = True, descending: bool = False
 ) -> Array:
@@ -58,15 +65,6 @@ def sort(
         order: must be None.
         stable: whether equal elements keep their order.
         descending: the largest (or nan) first.
-
-    Raises:
-        ValueError: another ``kind``, or an ``order``.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.sort(jnp.array([3.0, jnp.nan, 1.0]))
-    Array([ 1.,  3., nan], dtype=float32)
-    >>> jnp.sort(jnp.array([3, 1, 2]), descending=True)
-    Array([3, 2, 1], dtype=int32)
     """
     _checked("sort", kind, order)
     x, i = along("sort", as_operand(a, "sort"), axis)
@@ -74,6 +72,13 @@ def sort(
     return ops.rev(y, dimensions=(i,)) if descending else y
 
 
+@example(
+    "jnp.array([2, 1, 2, 1])",
+    "Array([1, 3, 0, 2], dtype=int32)",
+    "jnp.array([2, 1, 2, 1]), descending=True",
+    "Array([0, 2, 1, 3], dtype=int32)",
+    raises="ValueError: another ``kind`` than NumPy's, or an ``order``.",
+)
 def argsort(
     a: Any,
     axis: Any = -1,
@@ -84,17 +89,7 @@ def argsort(
     descending: bool = False,
     dtype: Any = None,
 ) -> Array:
-    """Indices that sort ``a`` along ``axis``; equal elements keep their order. None flattens first.
-
-    Raises:
-        ValueError: another ``kind`` than NumPy's, or an ``order``.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.argsort(jnp.array([2, 1, 2, 1]))
-    Array([1, 3, 0, 2], dtype=int32)
-    >>> jnp.argsort(jnp.array([2, 1, 2, 1]), descending=True)
-    Array([0, 2, 1, 3], dtype=int32)
-    """
+    """Indices that sort ``a`` along ``axis``; equal elements keep their order. None flattens first."""
     _checked("argsort", kind, order)
     x, i = along("argsort", as_operand(a, "argsort"), axis)
     wanted = index_dtype(x.shape[i] - 1) if dtype is None else dtypes.as_dtype(dtype)

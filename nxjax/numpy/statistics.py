@@ -118,18 +118,15 @@ nanquantile = _nan_quantile(
 nanpercentile = _nan_quantile("nanpercentile", "percentile", 100, f"{_NAN}, 50", "Array(2., dtype=float32)")
 
 
+@example(
+    "jnp.array([[7, 1, 2], [4, 3, 9]]), axis=1",
+    "Array([2., 4.], dtype=float32)",
+    "jnp.array([1, 2, 3, 10])",
+    "Array(2.5, dtype=float32)",
+    raises="ValueError: complex input, or ``overwrite_input``.",
+)
 def median(a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False) -> Array:
-    """The middle element, or the mean of the middle two; nan where there is one. Integers become float.
-
-    Raises:
-        ValueError: complex input, or ``overwrite_input``.
-
-    >>> import nxjax.numpy as jnp
-    >>> jnp.median(jnp.array([[7, 1, 2], [4, 3, 9]]), axis=1)
-    Array([2., 4.], dtype=float32)
-    >>> jnp.median(jnp.array([1, 2, 3, 10]))
-    Array(2.5, dtype=float32)
-    """
+    """The middle element, or the mean of the middle two; nan where there is one. Integers become float."""
     return _quantile("median", a, 0.5, axis, out, overwrite_input, "midpoint", keepdims, False)
 
 

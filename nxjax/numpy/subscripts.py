@@ -193,96 +193,71 @@ def wrapped(index: Any, n: int) -> Any:
 
 def make_plan(shape: Shape, entries: Sequence[Any], wrap_negative: bool = True) -> IndexPlan:
     """The plan for canonical ``entries`` on an array of ``shape``."""
-    advanced = [i for i, e in enumerate(entries) if isinstance(e, (Array, _Mask, _Truth))]
-    truths = [e for e in entries if isinstance(e, _Truth)]
+    addressed = (e for e in entries if e is not None and not isinstance(e, _Truth))
+    for axis, (e, n) in enumerate(zip(addressed, shape, strict=True)):
+        # A mask without elements picks nothing of any array, as in JAX.
+        if isinstance(e, _Mask) and e.expected not in (0, n):
+            raise OutOfRankError(
+                "boolean index did not match shape of indexed array", got=e.expected, expected=f"{n} on axis {axis}"
+            )
+    truths = [e.truth for e in entries if isinstance(e, _Truth)]
+    picked = [e.index if isinstance(e, _Mask) else e for e in entries if isinstance(e, (Array, _Mask))]
+    block_shape = broadcast_shape("index", *(e.shape for e in picked))
+    if truths:
+        lead: Shape = (1,) if all(truths) else (0,)
+        block_shape = broadcast_shape("index", block_shape, lead) if block_shape else lead
     # Integers count as advanced when there is an array among them, and then all of them form one block.
-    block = [
-        i
-        for i, e in enumerate(entries)
-        if isinstance(e, (Array, _Mask, _Truth)) or (isinstance(e, int) and not isinstance(e, bool) and advanced)
-    ]
+    advanced = (int, Array, _Mask, _Truth) if truths or picked else ()
+    block = [i for i, e in enumerate(entries) if isinstance(e, advanced)]
     contiguous = not block or block[-1] - block[0] + 1 == len(block)
+    first = block[0] if block and contiguous else 0
     arrays: list[tuple[int, Any]] = []  # operand axis, index
-    slots: list[tuple[str, Any]] = []  # result axes in order: ("window", axis) | ("stride", (axis, ...)) | new
+    known: dict[int, tuple[Any, tuple[int, ...]]] = {}  # operand axis -> where it starts, and its batch axes
     windows = list(shape)
-    window_starts: dict[int, int] = {}
-    placed = False
-    axis = 0
-    if not contiguous:
-        slots.append(("block", None))
-        placed = True
+    # Batch axes of the indices, in the order of the result.
+    batch: list[int] = []
+    collapsed: list[int] = []
+    offsets: list[int] = []
+    flips: list[int] = []
+    result: list[int] = []
+    final: list[int] = []
+    axis = block_end = 0
     for i, e in enumerate(entries):
+        if block and i == first:
+            batch += block_shape
+            result += block_shape
+            final += block_shape
+            block_end = len(batch)
         if e is None:
-            slots.append(("new", 1))
+            final.append(1)
             continue
-        if i in block and not placed:
-            slots.append(("block", None))
-            placed = True
         if isinstance(e, _Truth):
             continue
         n = shape[axis]
         if isinstance(e, slice):
             start, count, step = _span(e, n)
             if step == -1 and count:
-                start, step, flip = start - count + 1, 1, True
-            else:
-                flip = False
+                start, step = start - count + 1, 1
+                flips.append(len(result))
             if step == 1 or count <= 1:
                 windows[axis] = count
                 if start and count:
-                    window_starts[axis] = start
-                slots.append(("window", (axis, count, flip)))
+                    known[axis] = start, ()
+                offsets.append(len(result))
             else:
-                slots.append(("stride", (axis, start, count, step)))
+                windows[axis] = 1
+                collapsed.append(axis)
+                known[axis] = start + step * np.arange(count), (len(batch),)
+                batch.append(count)
+            result.append(count)
+            final.append(count)
         else:
-            if isinstance(e, _Mask):
-                # A mask without elements picks nothing of any array, as in JAX.
-                if e.expected not in (0, n):
-                    raise OutOfRankError(
-                        "boolean index did not match shape of indexed array",
-                        got=e.expected,
-                        expected=f"{n} on axis {axis}",
-                    )
-                e = e.index
-            elif wrap_negative:
-                e = wrapped(e, n)
-            arrays.append((axis, e))
+            windows[axis] = 1
+            collapsed.append(axis)
+            arrays.append((axis, e.index if isinstance(e, _Mask) else wrapped(e, n) if wrap_negative else e))
         axis += 1
-    empty = False
-    block_shape = broadcast_shape("index", *(e.shape for _, e in arrays if isinstance(e, Array)))
-    if truths and advanced:
-        lead: Shape = (1,) if all(t.truth for t in truths) else (0,)
-        empty = lead == (0,)
-        block_shape = broadcast_shape("index", block_shape, lead) if block_shape else lead
-    # Batch axes of the indices, in the order of the result.
-    batch: list[int] = []
-    offsets: list[int] = []
-    flips: list[int] = []
-    strided: list[tuple[int, int, int, int, int]] = []  # operand axis, start, count, step, batch position
-    result: list[int] = []
-    final: list[int] = []
-    block_at = 0
-    for kind, what in slots:
-        if kind == "new":
-            final.append(1)
-        elif kind == "block":
-            block_at = len(batch)
-            batch += block_shape
-            result += block_shape
-            final += block_shape
-        elif kind == "stride":
-            strided.append((*what, len(batch)))
-            batch.append(what[2])
-            result.append(what[2])
-            final.append(what[2])
-        else:
-            if what[2]:
-                flips.append(len(result))
-            offsets.append(len(result))
-            result.append(what[1])
-            final.append(what[1])
     batch_shape = tuple(batch)
-    starts: list[tuple[int, Array]] = []
+    starts: dict[int, Array] = {}
     integer = dtypes.int32
     for a, e in arrays:
         if e.dtype.itemsize == 8 if isinstance(e, Array) else shape[a] > np.iinfo(np.int32).max:
@@ -291,30 +266,21 @@ def make_plan(shape: Shape, entries: Sequence[Any], wrap_negative: bool = True) 
     for a, e in arrays:
         # An integer that no index type holds is as far outside as one can be.
         v = wrap(np.asarray(min(max(e, limit.min), limit.max), integer)) if isinstance(e, int) else convert(e, integer)
-        inner = block_shape if v.shape == block_shape else v.shape
-        dims = tuple(range(block_at + len(block_shape) - len(inner), block_at + len(block_shape)))
-        starts.append((a, _spread(v, batch_shape, dims)))
-    for a, start, count, step, position in strided:
-        v = wrap((start + step * np.arange(count)).astype(integer))
-        starts.append((a, _spread(v, batch_shape, (position,))))
-    collapsed = sorted(a for a, _ in starts)
-    for a, first in window_starts.items():
-        starts.append((a, _spread(wrap(np.asarray(first, integer)), batch_shape, ())))
-    starts.sort(key=operator.itemgetter(0))
-    for a in collapsed:
-        windows[a] = 1
-    unique = all(isinstance(e, int) for _, e in arrays)
+        starts[a] = _spread(v, batch_shape, tuple(range(block_end - v.ndim, block_end)))
+    for a, (at, dims) in known.items():
+        starts[a] = _spread(wrap(np.asarray(at, integer)), batch_shape, dims)
+    axes = tuple(sorted(starts))
     return IndexPlan(
-        [v for _, v in starts],
-        tuple(a for a, _ in starts),
+        [starts[a] for a in axes],
+        axes,
         tuple(windows),
         tuple(collapsed),
         tuple(offsets),
         tuple(result),
         tuple(final),
         tuple(flips),
-        empty,
-        unique,
+        not all(truths),
+        all(isinstance(e, int) for _, e in arrays),
     )
 
 

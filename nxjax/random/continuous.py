@@ -12,15 +12,14 @@ import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax.numpy.documented import named
+from nxjax.numpy.promotion import check_choice
 from nxjax.ops.arithmetic import integer_pow, sign, sqrt, sub
 from nxjax.ops.elementary import exp, log, log1p, tan
 from nxjax.ops.select import select_n
-from nxjax.random.keys import as_key
 from nxjax.random.normals import standard_normal
 from nxjax.random.sampler import (
     as_dtype_value,
     as_shape,
-    check_choice,
     checked_shape,
     compiled,
     drawn,
@@ -46,8 +45,7 @@ def _standard(name: str, doc: str, draw: Callable[[Array, Shape, DType], Array],
     @sampler()
     @named(name, f"{doc}\n\n{example}")
     def function(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-        typed, _ = as_key(name, key)
-        return drawn(typed, shape=as_shape(name, shape), dtype=float_dtype(name, dtype))
+        return drawn(key, shape=as_shape(name, shape), dtype=float_dtype(name, dtype))
 
     return function
 
@@ -178,9 +176,8 @@ def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None
     >>> x.dtype.name, round(float(x.mean()), 1), round(np.euler_gamma, 1)
     ('float32', 0.6, 0.6)
     """
-    check_choice("gumbel", "mode", mode, (None, "low", "high"))
-    typed, _ = as_key("gumbel", key)
-    return _gumbel(typed, shape=as_shape("gumbel", shape), dtype=float_dtype("gumbel", dtype), mode=mode or "low")
+    check_choice("random.gumbel: mode", mode, None, "low", "high")
+    return _gumbel(key, shape=as_shape("gumbel", shape), dtype=float_dtype("gumbel", dtype), mode=mode or "low")
 
 
 @compiled
@@ -212,10 +209,9 @@ def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = (), dtype
     >>> x.dtype.name, bool((x >= 0).all()), round(float(x.mean()), 1)
     ('float32', True, 2.0)
     """
-    typed, _ = as_key("weibull_min", key)
     found = float_dtype("weibull_min", dtype)
     values = [as_dtype_value("weibull_min", v, found) for v in (scale, concentration)]
-    return _weibull_min(typed, *values, shape=as_shape("weibull_min", shape), dtype=found)
+    return _weibull_min(key, *values, shape=as_shape("weibull_min", shape), dtype=found)
 
 
 @compiled
@@ -236,11 +232,10 @@ def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype:
     >>> x.dtype.name, x.shape, round(float(abs(x - 1).mean()), 1), round(4 * (2 / np.pi) ** 0.5, 1)
     ('float32', (10000,), 3.2, 3.2)
     """
-    typed, _ = as_key("double_sided_maxwell", key)
     found = float_dtype("double_sided_maxwell", dtype)
     common = checked_shape("double_sided_maxwell", None, loc, scale)
     full = (as_shape("double_sided_maxwell", shape) or common) + common
-    k1, k2 = split_key(typed)
+    k1, k2 = split_key(key)
     size, signs = maxwell(k1, full, found), rademacher(k2, full, found)
     return signs * size * as_dtype_value("double_sided_maxwell", scale, found) + as_dtype_value(
         "double_sided_maxwell", loc, found

@@ -10,7 +10,8 @@ import numpy as np
 from nxjax import lax
 from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, ParameterError, ShapeError
-from nxjax.numpy.promotion import as_axis, promote_inexact
+from nxjax.numpy.documented import example
+from nxjax.numpy.promotion import as_axis, check_choice, promote_inexact
 from nxjax.ops.base import like
 from nxjax.ops.elementary import log, log1p
 from nxjax.ops.random import random_clone
@@ -18,10 +19,9 @@ from nxjax.ops.rounding import floor
 from nxjax.ops.select import select_n
 from nxjax.ops.special import lgamma
 from nxjax.random.continuous import standard_gumbel
-from nxjax.random.keys import as_key, split
+from nxjax.random.keys import split
 from nxjax.random.sampler import (
     as_dtype_value,
-    check_choice,
     checked_shape,
     compiled,
     float_dtype,
@@ -41,6 +41,7 @@ from nxjax.transforms.control.while_loop import while_loop
 
 
 @placed
+@example("nx.random.key(0), nx.zeros((4, 10))", "(4,)", then=".shape")
 def categorical(
     key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True, mode: str | None = None
 ) -> Array:
@@ -61,13 +62,8 @@ def categorical(
         KeyTypeError: ``key`` is not a single key.
         ShapeError: logits without an axis, or a ``shape`` that does not end as it has to.
         ParameterError: more draws without replacement than categories.
-
-    >>> import nxjax as nx
-    >>> nx.random.categorical(nx.random.key(0), nx.zeros((4, 10))).shape
-    (4,)
     """
-    check_choice("categorical", "mode", mode, (None, "low", "high"))
-    typed, _ = as_key("categorical", key)
+    check_choice("random.categorical: mode", mode, None, "low", "high")
     (values,) = promote_inexact("random.categorical", logits)
     float_dtype("categorical", values.dtype)
     if not values.shape:
@@ -82,7 +78,7 @@ def categorical(
             got=math.prod(prefix),
             expected=f"at most {values.shape[where]}",
         )
-    return _categorical(typed, values, axis=where, shape=full, replace=bool(replace), mode=mode)
+    return _categorical(key, values, axis=where, shape=full, replace=bool(replace), mode=mode)
 
 
 @compiled
@@ -107,11 +103,10 @@ def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
     >>> x.dtype.name, int(x.min()), round(float(x.mean()), 1)
     ('int32', 1, 2.0)
     """
-    typed, _ = as_key("geometric", key)
     (chance,) = promote_inexact("random.geometric", p)
     float_dtype("geometric", chance.dtype)
     found = int_dtype("geometric", dtype)
-    return _geometric(typed, chance, shape=checked_shape("geometric", shape, chance), dtype=found)
+    return _geometric(key, chance, shape=checked_shape("geometric", shape, chance), dtype=found)
 
 
 @compiled
@@ -131,10 +126,9 @@ def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Array:
     >>> x.dtype.name, int(x.min()), round(float(x.mean()), 1)
     ('int32', 0, 3.0)
     """
-    typed, _ = as_key("poisson", key)
     found = int_dtype("poisson", dtype)
     full = checked_shape("poisson", shape, lam)
-    return _poisson(typed, as_dtype_value("poisson", lam, dtypes.float32), shape=full, dtype=found)
+    return _poisson(key, as_dtype_value("poisson", lam, dtypes.float32), shape=full, dtype=found)
 
 
 @compiled
@@ -209,12 +203,11 @@ def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> 
     >>> x.dtype.name, bool((x <= 10).all()), round(float(x.mean()), 1)
     ('float32', True, 3.0)
     """
-    typed, _ = as_key("binomial", key)
     found = float_dtype("binomial", dtype)
     full = checked_shape("binomial", shape, n, p)
     (chance,) = promote_inexact("random.binomial", p)
     count = as_dtype_value("binomial", n, chance.dtype)
-    return _binomial(typed, count, chance, shape=full, dtype=found)
+    return _binomial(key, count, chance, shape=full, dtype=found)
 
 
 @compiled
@@ -329,7 +322,6 @@ def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = Non
     >>> x.shape, x.dtype.name, float(x.sum())
     ((3,), 'float32', 100.0)
     """
-    typed, _ = as_key("multinomial", key)
     found = float_dtype("multinomial", dtype)
     count, chance = promote_inexact("random.multinomial", n, p)
     if not chance.shape:
@@ -347,5 +339,5 @@ def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = Non
         return remaining - taken, taken
 
     start = spread(as_value(count), full[:-1])
-    _, counts = scan(one, start, (ratios, split(typed, full[-1])), unroll=unroll)
+    _, counts = scan(one, start, (ratios, split(key, full[-1])), unroll=unroll)
     return jnp.moveaxis(counts, 0, -1).astype(found)

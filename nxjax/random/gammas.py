@@ -19,7 +19,6 @@ from nxjax.ops.select import select_n
 from nxjax.ops.shape import reshape
 from nxjax.ops.slicing import slice as slice_
 from nxjax.random.continuous import standard_exponential
-from nxjax.random.keys import as_key
 from nxjax.random.normals import standard_normal
 from nxjax.random.sampler import (
     as_dtype_value,
@@ -203,13 +202,12 @@ def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Arr
     >>> x.shape, bool(jnp.allclose(x.sum(-1), 1))
     ((500, 3), True)
     """
-    typed, _ = as_key("dirichlet", key)
     found = float_dtype("dirichlet", dtype)
     value = as_dtype_value("dirichlet", alpha, found)
     if not value.shape:
         raise ShapeError("random.dirichlet: alpha needs at least one axis", got=value.type)
     full = checked_shape("dirichlet", shape, jnp.zeros(value.shape[:-1]))
-    return _dirichlet(typed, value, shape=(*full, value.shape[-1]))
+    return _dirichlet(key, value, shape=(*full, value.shape[-1]))
 
 
 @compiled
@@ -273,9 +271,8 @@ def generalized_normal(key: Any, p: Any, shape: Any = (), dtype: Any = None) -> 
     >>> x.dtype.name, round(float(x.std()), 1), round(0.5**0.5, 1)
     ('float32', 0.7, 0.7)
     """
-    typed, _ = as_key("generalized_normal", key)
     found = float_dtype("generalized_normal", dtype)
-    return _generalized_normal(typed, as_value(p), shape=as_shape("generalized_normal", shape), dtype=found)
+    return _generalized_normal(key, as_value(p), shape=as_shape("generalized_normal", shape), dtype=found)
 
 
 @compiled
@@ -295,9 +292,8 @@ def ball(key: Any, d: int, p: Any = 2, shape: Any = (), dtype: Any = None) -> Ar
     >>> x.shape, bool(((x * x).sum(-1) <= 1).all())
     ((500, 3), True)
     """
-    typed, _ = as_key("ball", key)
     full, found = as_shape("ball", shape), float_dtype("ball", dtype)
-    return _ball(typed, as_value(p), d=static_int("random.ball", d), shape=full, dtype=found)
+    return _ball(key, as_value(p), d=static_int("random.ball", d), shape=full, dtype=found)
 
 
 @compiled

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import KeyTypeError, ParameterError
+from nxjax.numpy.documented import example, shown
 from nxjax.ops import random as ops
 from nxjax.ops.base import constant
 from nxjax.ops.convert import convert_element_type
@@ -98,33 +99,21 @@ def _seeded(where: str, seed: Any) -> Array:
     return ops.random_seed(value)
 
 
+@example("0", "key<fry>[]", then=".type", raises="KeyTypeError: the seed is not an integer scalar.")
 def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
     """A key, ``key<fry>[]``, from an integer seed.
 
     Args:
         seed: an integer, or an integer array without dimensions.
         impl, dtype: the generator; ``"threefry2x32"``, the only one.
-
-    Raises:
-        KeyTypeError: the seed is not an integer scalar.
-
-    >>> import nxjax as nx
-    >>> nx.random.key(0).type
-    key<fry>[]
     """
     _check_impl("key", impl, dtype)
     return _seeded("key", seed)
 
 
+@example("42", "Array([ 0, 42], dtype=uint32)", raises="KeyTypeError: the seed is not an integer scalar.")
 def PRNGKey(seed: Any, *, impl: Any = None) -> Array:
-    """A raw key, ``u32[2]``, from an integer seed. New programs use `key`.
-
-    Raises:
-        KeyTypeError: the seed is not an integer scalar.
-
-    >>> PRNGKey(42)
-    Array([ 0, 42], dtype=uint32)
-    """
+    """A raw key, ``u32[2]``, from an integer seed. New programs use `key`."""
     _check_impl("PRNGKey", impl)
     return ops.random_unwrap(_seeded("PRNGKey", seed))
 
@@ -143,21 +132,21 @@ def as_key_shape(where: str, num: Any) -> Shape:
     return shape
 
 
+@example("nx.random.key(0), 3", "(3,)", then=".shape")
 def split(key: Any, num: int | tuple[int, ...] = 2) -> Array:
     """``num`` new keys from one: ``key<fry>[num]``, or of shape ``num`` if that is a tuple. Do not use ``key`` again.
 
     Raises:
         KeyTypeError: ``key`` is not a single key.
         ParameterError: ``num`` is negative, or no integer or tuple of integers.
-
-    >>> import nxjax as nx
-    >>> nx.random.split(nx.random.key(0), 3).shape
-    (3,)
     """
     typed, raw = as_key("split", key)
     return _given_back(ops.random_split(typed, shape=as_key_shape("split", num)), raw)
 
 
+@shown(
+    "key = nx.random.key(0)", "", "nx.random.key_data(nx.random.fold_in(key, 7)).tolist()", "[2716826189, 292468403]"
+)
 def fold_in(key: Any, data: Any) -> Array:
     """A new key from ``key`` and an integer scalar, such as the number of a step.
 
@@ -168,11 +157,6 @@ def fold_in(key: Any, data: Any) -> Array:
     Raises:
         KeyTypeError: ``key`` is not a single key, or ``data`` not a scalar, complex or a key.
         OverflowError: ``data`` is a Python integer that is negative or needs more than 32 bits.
-
-    >>> import nxjax as nx
-    >>> key = nx.random.key(0)
-    >>> nx.random.key_data(nx.random.fold_in(key, 7)).tolist()
-    [2716826189, 292468403]
     """
     typed, raw = as_key("fold_in", key)
     if isinstance(data, (bool, int)):
@@ -197,31 +181,20 @@ def fold_in(key: Any, data: Any) -> Array:
     return _given_back(ops.random_fold_in(typed, number), raw)
 
 
+@shown("key = nx.random.key(0)", "", "bool(nx.random.bits(key) == nx.random.bits(nx.random.clone(key)))", "True")
 def clone(key: Any) -> Array:
     """The same key, to be used a second time on purpose.
 
     Args:
         key: a key or an array of keys, typed or raw.
-
-    >>> import nxjax as nx
-    >>> key = nx.random.key(0)
-    >>> bool(nx.random.bits(key) == nx.random.bits(nx.random.clone(key)))
-    True
     """
     typed, raw = as_key("clone", key, batched=True)
     return _given_back(ops.random_clone(typed), raw)
 
 
+@example("nx.random.key(42)", "Array([ 0, 42], dtype=uint32)", raises="KeyTypeError: not keys.")
 def key_data(keys: Any) -> Array:
-    """The words of keys: ``u32[..., 2]``.
-
-    Raises:
-        KeyTypeError: not keys.
-
-    >>> import nxjax as nx
-    >>> nx.random.key_data(nx.random.key(42))
-    Array([ 0, 42], dtype=uint32)
-    """
+    """The words of keys: ``u32[..., 2]``."""
     typed, _ = as_key("key_data", keys, batched=True)
     return ops.random_unwrap(typed)
 
@@ -244,29 +217,15 @@ def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -
     return ops.random_wrap(as_value(key_bits_array, "random.wrap_key_data"))
 
 
+@shown("key_impl(nx.random.key(0))", "'threefry2x32'", raises="KeyTypeError: not keys.")
 def key_impl(keys: Any) -> str:
-    """The name of the keys' generator: always ``"threefry2x32"``.
-
-    Raises:
-        KeyTypeError: not keys.
-
-    >>> import nxjax as nx
-    >>> key_impl(nx.random.key(0))
-    'threefry2x32'
-    """
+    """The name of the keys' generator: always ``"threefry2x32"``."""
     as_key("key_impl", keys, batched=True)
     return IMPL
 
 
+@shown("nx.random.key(0).dtype == key_dtype()", "True", raises="ParameterError: no such generator.")
 def key_dtype(impl_spec: Any = None) -> dtypes.DType:
-    """The dtype of keys.
-
-    Raises:
-        ParameterError: no such generator.
-
-    >>> import nxjax as nx
-    >>> nx.random.key(0).dtype == key_dtype()
-    True
-    """
+    """The dtype of keys."""
     _check_impl("key_dtype", impl_spec)
     return dtypes.key

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from nxjax import numpy as jnp
-from nxjax.errors import SamplerDtypeError, ShapeError
-from nxjax.numpy.promotion import promote_inexact, static_int
-from nxjax.random.keys import as_key
+from nxjax.errors import ShapeError
+from nxjax.numpy.promotion import check_choice, promote_inexact, static_int
 from nxjax.random.normals import normal
-from nxjax.random.sampler import as_shape, broadcast_shapes, check_choice, placed
+from nxjax.random.sampler import as_shape, broadcast_shapes, float_dtype, placed
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 
@@ -41,12 +40,9 @@ def multivariate_normal(
     [[2. 1.]
      [1. 2.]]
     """
-    check_choice("multivariate_normal", "method", method, ("cholesky", "svd", "eigh"))
-    typed, _ = as_key("multivariate_normal", key)
+    check_choice("random.multivariate_normal: method", method, "cholesky", "svd", "eigh")
     mu, sigma = promote_inexact("random.multivariate_normal", mean, cov)
-    found = mu.dtype if dtype is None else dtypes.as_dtype(dtype)
-    if found not in dtypes.FLOAT:
-        raise SamplerDtypeError("random.multivariate_normal: dtype must be a float dtype", got=dtypes.short_name(found))
+    found = float_dtype("multivariate_normal", mu.dtype if dtype is None else dtype)
     if mu.ndim < 1 or sigma.ndim < 2 or sigma.shape[-2:] != (mu.shape[-1],) * 2:
         raise ShapeError(
             "random.multivariate_normal: mean and cov do not fit",
@@ -65,7 +61,7 @@ def multivariate_normal(
     else:
         w, v = jnp.linalg.eigh(sigma)
         root = v * jnp.sqrt(w[..., None, :])
-    return mu + jnp.einsum("...ij,...j->...i", root, normal(typed, (*full, mu.shape[-1]), found))
+    return mu + jnp.einsum("...ij,...j->...i", root, normal(key, (*full, mu.shape[-1]), found))
 
 
 @placed
@@ -90,14 +86,13 @@ def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | No
     >>> x.shape, bool(jnp.allclose(x @ x.T, jnp.eye(3), atol=1e-5))
     ((3, 3), True)
     """
-    typed, _ = as_key("orthogonal", key)
     rows = static_int("random.orthogonal", n)
     columns = rows if m is None else static_int("random.orthogonal", m)
     found = dtypes.as_dtype(float if dtype is None else dtype)
     if rows < 0 or columns < 0:
         raise ShapeError("random.orthogonal: negative size", got=(rows, columns))
     size = (*as_shape("orthogonal", shape), max(rows, columns), min(rows, columns))
-    q, r = jnp.linalg.qr(normal(typed, size, found))
+    q, r = jnp.linalg.qr(normal(key, size, found))
     d = jnp.diagonal(r, axis1=-2, axis2=-1)
     x = q * jnp.expand_dims(jnp.sign(d), -2)
     return jnp.swapaxes(x, -1, -2) if rows < columns else x

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from nxjax.errors import SamplerDtypeError
 from nxjax.ops.arithmetic import div, mul, nextafter
 from nxjax.ops.arithmetic import max as max_
 from nxjax.ops.arithmetic import min as min_
@@ -15,13 +14,13 @@ from nxjax.ops.base import like
 from nxjax.ops.complex import complex as complex_
 from nxjax.ops.elementary import exp
 from nxjax.ops.special import erf, erf_inv
-from nxjax.random.keys import as_key
 from nxjax.random.sampler import (
     as_dtype_value,
     as_shape,
     checked_shape,
     compiled,
     float_dtype,
+    inexact_dtype,
     sampler,
     spread,
 )
@@ -48,11 +47,7 @@ def normal(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     >>> nx.random.normal(nx.random.key(0), (2, 3)).shape
     (2, 3)
     """
-    typed, _ = as_key("normal", key)
-    found = dtypes.as_dtype(float if dtype is None else dtype)
-    if found not in dtypes.INEXACT:
-        raise SamplerDtypeError("random.normal: dtype must be a float or complex dtype", got=dtypes.short_name(found))
-    return _normal(typed, shape=as_shape("normal", shape), dtype=found)
+    return _normal(key, shape=as_shape("normal", shape), dtype=inexact_dtype("normal", dtype))
 
 
 @compiled
@@ -72,11 +67,10 @@ def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype:
     >>> x.dtype.name, bool((x > -1).all() and (x < 2).all()), round(float(x.mean()), 2)
     ('float32', True, 0.23)
     """
-    typed, _ = as_key("truncated_normal", key)
     found = float_dtype("truncated_normal", dtype)
     full = checked_shape("truncated_normal", shape, lower, upper)
     bounds = [as_dtype_value("truncated_normal", v, found) for v in (lower, upper)]
-    return _truncated_normal(typed, *bounds, shape=full, dtype=found)
+    return _truncated_normal(key, *bounds, shape=full, dtype=found)
 
 
 @compiled
@@ -97,14 +91,8 @@ def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) 
     >>> x.dtype.name, round(float(nx.numpy.log(x).std()), 1)
     ('float32', 0.5)
     """
-    typed, _ = as_key("lognormal", key)
-    found = dtypes.as_dtype(float if dtype is None else dtype)
-    if found not in dtypes.INEXACT:
-        raise SamplerDtypeError(
-            "random.lognormal: dtype must be a float or complex dtype", got=dtypes.short_name(found)
-        )
-    full = checked_shape("lognormal", shape, sigma)
-    return _lognormal(typed, as_dtype_value("lognormal", sigma, found), shape=full)
+    value = as_dtype_value("lognormal", sigma, inexact_dtype("lognormal", dtype))
+    return _lognormal(key, value, shape=checked_shape("lognormal", shape, sigma))
 
 
 @compiled

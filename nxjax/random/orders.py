@@ -10,6 +10,7 @@ import numpy as np
 from nxjax import lax
 from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, ParameterError, ShapeError
+from nxjax.numpy.documented import shown
 from nxjax.numpy.promotion import as_axis, as_shape, promote_inexact, static_int
 from nxjax.ops.random import random_bits
 from nxjax.random.continuous import standard_gumbel
@@ -48,6 +49,7 @@ def _permuted_range(key: Array, *, n: int) -> Array:
 
 
 @placed
+@shown("sorted(nx.random.permutation(nx.random.key(0), 4).tolist())", "[0, 1, 2, 3]")
 def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> Array:
     """``x`` in random order along ``axis``.
 
@@ -60,20 +62,15 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
     Raises:
         KeyTypeError: ``key`` is not a single key.
         DtypeError: ``x`` is a number, but no integer.
-
-    >>> import nxjax as nx
-    >>> sorted(nx.random.permutation(nx.random.key(0), 4).tolist())
-    [0, 1, 2, 3]
     """
-    typed, _ = as_key("permutation", key)
     if not np.ndim(x) and not (isinstance(x, Array) and x.ndim):
         if isinstance(x, (float, complex)) or np.asarray(x).dtype.kind not in "iu":
             raise DtypeError("random.permutation: x is an integer or has an axis", got=repr(x)[:40])
         as_axis("random.permutation", axis, 1)
-        return _permuted_range(typed, n=static_int("random.permutation", x))
+        return _permuted_range(key, n=static_int("random.permutation", x))
     values = jnp.asarray(x)
     where = as_axis("random.permutation", axis, values.ndim)
-    return _permuted(typed, values, axis=where, independent=bool(independent))
+    return _permuted(key, values, axis=where, independent=bool(independent))
 
 
 def choice(

@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from nxjax.errors import DtypeError, ParameterError, SamplerDtypeError, ShapeError
+from nxjax.errors import DtypeError, SamplerDtypeError, ShapeError
 from nxjax.lax.sharding import with_sharding_constraint
 from nxjax.numpy import promotion
-from nxjax.numpy.promotion import broadcast_shape, broadcast_to_shape, convert
+from nxjax.numpy.promotion import broadcast_shape, convert
+from nxjax.numpy.promotion import broadcast_to_shape as spread
 from nxjax.random.keys import as_key
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value
@@ -90,23 +91,31 @@ def sampler(
         rows = [takes[name] for name in sorted(takes, key=lambda name: order.index(name.split(",")[0]))]
         sections = (f"{t}:\n    " + "\n    ".join(x) for t, x in (("Args", rows), ("Raises", errors.values())))
         function.__doc__ = "\n\n".join([says.rstrip(), *sections, f">>> import nxjax as nx\n>>> {example}\n"])
-        return placed(function) if sharded else function
+        return placed(function) if sharded else keyed(function)
 
     return complete
 
 
+def keyed(sampler: F) -> F:
+    """``sampler``, which is given a single typed key, with any key that users have."""
+    name = sampler.__name__
+
+    @functools.wraps(sampler)
+    def call(key: Any, *args: Any, **kwargs: Any) -> Any:
+        return sampler(as_key(name, key)[0], *args, **kwargs)
+
+    return call  # type: ignore[return-value]
+
+
 def placed(sampler: F) -> F:
-    """``sampler`` with JAX's keyword ``out_sharding``: how the numbers are laid out over devices."""
-    signature = inspect.signature(sampler)
+    """As `keyed`, and with JAX's keyword ``out_sharding``: how the numbers are laid out over devices."""
+    signature, name = inspect.signature(sampler), sampler.__name__
     more = inspect.Parameter("out_sharding", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any")
 
     @functools.wraps(sampler)
-    def call(*args: Any, out_sharding: Any = None, **kwargs: Any) -> Any:
-        y = sampler(*args, **kwargs)
-        if out_sharding is None:
-            return y
-
-        return with_sharding_constraint(y, out_sharding)
+    def call(key: Any, *args: Any, out_sharding: Any = None, **kwargs: Any) -> Any:
+        y = sampler(as_key(name, key)[0], *args, **kwargs)
+        return y if out_sharding is None else with_sharding_constraint(y, out_sharding)
 
     call.__signature__ = signature.replace(parameters=[*signature.parameters.values(), more])  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]
@@ -116,20 +125,17 @@ def as_shape(where: str, shape: Any) -> Shape:
     return promotion.as_shape(f"random.{where}", shape)
 
 
-def float_dtype(where: str, dtype: Any) -> DType:
-    """A real float dtype; None is the default."""
-    found = dtypes.as_dtype(float if dtype is None else dtype)
-    if found not in dtypes.FLOAT:
-        raise SamplerDtypeError(f"random.{where}: dtype must be a float dtype", got=dtypes.short_name(found))
+def _dtype_of(kind: str, default: type, allowed: frozenset[DType], where: str, dtype: Any) -> DType:
+    """A dtype of a kind; None is the default."""
+    found = dtypes.as_dtype(default if dtype is None else dtype)
+    if found not in allowed:
+        raise SamplerDtypeError(f"random.{where}: dtype must be {kind} dtype", got=dtypes.short_name(found))
     return found
 
 
-def int_dtype(where: str, dtype: Any) -> DType:
-    """An integer dtype; None is the default."""
-    found = dtypes.as_dtype(int if dtype is None else dtype)
-    if found not in dtypes.INTEGER:
-        raise SamplerDtypeError(f"random.{where}: dtype must be an integer dtype", got=dtypes.short_name(found))
-    return found
+float_dtype = functools.partial(_dtype_of, "a float", float, dtypes.FLOAT)
+inexact_dtype = functools.partial(_dtype_of, "a float or complex", float, dtypes.INEXACT)
+int_dtype = functools.partial(_dtype_of, "an integer", int, dtypes.INTEGER)
 
 
 def as_dtype_value(where: str, x: Any, dtype: DType) -> Array:
@@ -162,16 +168,6 @@ def broadcast_shapes(where: str, *shapes: Shape) -> Shape:
     return broadcast_shape(f"random.{where}", *shapes)
 
 
-def spread(x: Array, shape: Shape) -> Array:
-    """``x`` repeated into ``shape`` by NumPy's rules."""
-    return broadcast_to_shape(x, shape)
-
-
-def check_choice(where: str, name: str, value: Any, allowed: tuple[Any, ...]) -> None:
-    if value not in allowed:
-        raise ParameterError(f"random.{where}: {name}", got=repr(value), expected=" or ".join(map(repr, allowed)))
-
-
 @compiled
 def _parametric(key: Array, *parameters: Array, draw: Any, shape: Shape) -> Array:
     return draw(key, shape, parameters[0].dtype, *(spread(v, shape) for v in parameters))
@@ -179,8 +175,7 @@ def _parametric(key: Array, *parameters: Array, draw: Any, shape: Shape) -> Arra
 
 def drawn(name: str, draw: Callable[..., Array], key: Any, parameters: Sequence[Any], shape: Any, dtype: Any) -> Array:
     """A sampler whose parameters broadcast to its shape."""
-    typed, _ = as_key(name, key)
     found = float_dtype(name, dtype)
     full = checked_shape(name, shape, *parameters)
     values = tuple(as_dtype_value(name, v, found) for v in parameters)
-    return _parametric(typed, *values, draw=draw, shape=full)
+    return _parametric(key, *values, draw=draw, shape=full)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import DtypeError, SamplerDtypeError
+from nxjax.numpy.documented import example
+from nxjax.numpy.promotion import check_choice
 from nxjax.ops.arithmetic import add, mul, rem, sub
 from nxjax.ops.arithmetic import max as max_
 from nxjax.ops.base import like
@@ -18,11 +20,9 @@ from nxjax.ops.random import random_bits, random_split
 from nxjax.ops.select import clamp, select_n
 from nxjax.ops.shape import reshape
 from nxjax.ops.slicing import slice as slice_
-from nxjax.random.keys import as_key
 from nxjax.random.sampler import (
     as_dtype_value,
     as_shape,
-    check_choice,
     checked_shape,
     compiled,
     float_dtype,
@@ -51,11 +51,10 @@ def bits(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     >>> nx.random.bits(nx.random.key(0), (2,)).dtype.name
     'uint32'
     """
-    typed, _ = as_key("bits", key)
     found = dtypes.canonical(dtypes.uint64) if dtype is None else dtypes.as_dtype(dtype)
     if found not in dtypes.UNSIGNED or dtypes.bit_width(found) < 8:
         raise SamplerDtypeError("random.bits: dtype must be an unsigned integer dtype", got=dtypes.short_name(found))
-    return _drawn_bits(typed, as_shape("bits", shape), dtypes.bit_width(found))
+    return _drawn_bits(key, as_shape("bits", shape), dtypes.bit_width(found))
 
 
 def _drawn_bits(key: Array, shape: Shape, width: int) -> Array:
@@ -121,13 +120,12 @@ def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, max
     >>> bool((x >= 0).all() and (x < 1).all())
     True
     """
-    typed, _ = as_key("uniform", key)
     found, full = float_dtype("uniform", dtype), as_shape("uniform", shape)
     if type(minval) is float and type(maxval) is float and minval == 0.0 and maxval == 1.0:
-        return unit(typed, full, found) if math.prod(full) < _MANY else _unit(typed, shape=full, dtype=found)
+        return unit(key, full, found) if math.prod(full) < _MANY else _unit(key, shape=full, dtype=found)
     low, high = as_dtype_value("uniform", minval, found), as_dtype_value("uniform", maxval, found)
     checked_shape("uniform", full, low, high)
-    return _uniform(typed, low, high, shape=full, dtype=found)
+    return _uniform(key, low, high, shape=full, dtype=found)
 
 
 # --- integers ---
@@ -146,7 +144,6 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
     >>> nx.random.randint(nx.random.key(0), (6,), 0, 10)
     Array([9, 0, 2, 3, 1, 7], dtype=int32)
     """
-    typed, _ = as_key("randint", key)
     found = int_dtype("randint", dtype)
     full = checked_shape("randint", shape, minval, maxval)
     low, high = as_value(minval, "random.randint"), as_value(maxval, "random.randint")
@@ -163,7 +160,7 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
             return clamp(like(wide, int(info.min)), wide, like(wide, top))
 
         low, high = clipped(low, int(info.max)), clipped(high, int(info.max) + 1)
-    drawn_values = _randint(typed, low, high, shape=full, dtype=drawn)
+    drawn_values = _randint(key, low, high, shape=full, dtype=drawn)
     return drawn_values if drawn == found else convert_element_type(drawn_values, dtype=found)
 
 
@@ -216,13 +213,12 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> A
     >>> round(float(nx.random.bernoulli(nx.random.key(0), 0.3, (10000,)).mean()), 2)
     0.3
     """
-    check_choice("bernoulli", "mode", mode, ("low", "high"))
-    typed, _ = as_key("bernoulli", key)
+    check_choice("random.bernoulli: mode", mode, "low", "high")
     chance = as_value(p, "random.bernoulli")
     if chance.dtype not in dtypes.FLOAT:
         raise DtypeError("random.bernoulli: p must be a float", got=chance.type, expected="a probability, such as 0.5")
     full = checked_shape("bernoulli", shape, chance)
-    return _bernoulli(typed, as_dtype_value("bernoulli", chance, chance.dtype), shape=full, mode=mode)
+    return _bernoulli(key, as_dtype_value("bernoulli", chance, chance.dtype), shape=full, mode=mode)
 
 
 @compiled
@@ -236,6 +232,7 @@ def _bernoulli(key: Array, p: Array, *, shape: Shape, mode: str) -> Array:
 
 
 @placed
+@example("nx.random.key(0), (6,)", "Array([-1, -1,  1,  1, -1,  1], dtype=int32)")
 def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """-1 or 1 with equal probability.
 
@@ -246,13 +243,7 @@ def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
 
     Raises:
         KeyTypeError: ``key`` is not a single key.
-
-    >>> import nxjax as nx
-    >>> nx.random.rademacher(nx.random.key(0), (6,))
-    Array([-1, -1,  1,  1, -1,  1], dtype=int32)
     """
     found = dtypes.as_dtype(int if dtype is None else dtype)
-    toss = convert_element_type(
-        bernoulli(as_key("rademacher", key)[0], 0.5, as_shape("rademacher", shape)), dtype=found
-    )
+    toss = convert_element_type(bernoulli(key, 0.5, as_shape("rademacher", shape)), dtype=found)
     return sub(mul(toss, 2), 1)

@@ -13,9 +13,9 @@ import numpy as np
 
 from nxjax import lax
 from nxjax import numpy as jnp
-from nxjax.errors import ParameterError, ShapeError
+from nxjax.errors import ShapeError
 from nxjax.numpy.documented import example as _example
-from nxjax.numpy.promotion import as_axes, as_axis, promote_inexact
+from nxjax.numpy.promotion import as_axes, as_axis, check_choice, promote_inexact
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.typing import ArrayLike
@@ -26,8 +26,7 @@ __all__ = ["dct", "dctn", "idct", "idctn"]
 def _checked(name: str, x: Any, type: int, norm: str | None) -> Array:
     if type != 2:
         raise NotImplementedError(f"scipy.fft.{name}: only type=2")
-    if norm not in (None, "backward", "ortho"):
-        raise ParameterError(f"scipy.fft.{name}: norm", got=repr(norm), expected="None, 'backward' or 'ortho'")
+    check_choice(f"scipy.fft.{name}: norm", norm, None, "backward", "ortho")
     (v,) = promote_inexact(f"scipy.fft.{name}", x)
     return v
 

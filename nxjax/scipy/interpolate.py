@@ -10,8 +10,8 @@ import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax import tree_util
-from nxjax.errors import DtypeError, ParameterError, ShapeError, Shown
-from nxjax.numpy.promotion import as_operand, promote_inexact
+from nxjax.errors import DtypeError, ShapeError, Shown
+from nxjax.numpy.promotion import as_operand, check_choice, promote_inexact
 from nxjax.trace.core import Array
 
 __all__ = ["RegularGridInterpolator"]
@@ -40,7 +40,7 @@ class RegularGridInterpolator(Shown):
         bounds_error: bool = False,
         fill_value: Any = np.nan,
     ) -> None:
-        _known(method)
+        check_choice("RegularGridInterpolator: method", method, "linear", "nearest")
         if bounds_error:
             raise NotImplementedError("RegularGridInterpolator: bounds_error=True depends on values")
         (self.values,) = promote_inexact("RegularGridInterpolator", values)
@@ -67,7 +67,7 @@ class RegularGridInterpolator(Shown):
             method: instead of that of the interpolator.
         """
         method = self.method if method is None else method
-        _known(method)
+        check_choice("RegularGridInterpolator: method", method, "linear", "nearest")
         count = len(self.grid)
         x = _coordinates(xi, count)
         if x.shape[-1] != count:
@@ -106,11 +106,6 @@ class RegularGridInterpolator(Shown):
             found = self.values[index]
             total = total + found * weight.reshape(weight.shape + (1,) * (found.ndim - weight.ndim))
         return total
-
-
-def _known(method: str) -> None:
-    if method not in ("linear", "nearest"):
-        raise ParameterError("RegularGridInterpolator: method", got=repr(method), expected="linear or nearest")
 
 
 def _coordinates(xi: Any, count: int) -> Array:

@@ -6,30 +6,23 @@ from typing import Any, final
 
 from nxjax.nn import activations, softmaxes
 from nxjax.nn.modules.base import Module
+from nxjax.numpy.documented import shown
 from nxjax.trace.core import Array
 
 
 @final
+@shown("ReLU()(nx.array([-1.0, 2.0])).tolist()", "[0.0, 2.0]")
 class ReLU(Module):
-    """max(x, 0)
-
-    >>> import nxjax as nx
-    >>> ReLU()(nx.array([-1.0, 2.0])).tolist()
-    [0.0, 2.0]
-    """
+    """max(x, 0)"""
 
     def __call__(self, x: Any) -> Array:
         return activations.relu(x)
 
 
 @final
+@shown("ReLU6()(nx.array([-1.0, 8.0])).tolist()", "[0.0, 6.0]")
 class ReLU6(Module):
-    """min(max(x, 0), 6)
-
-    >>> import nxjax as nx
-    >>> ReLU6()(nx.array([-1.0, 8.0])).tolist()
-    [0.0, 6.0]
-    """
+    """min(max(x, 0), 6)"""
 
     def __call__(self, x: Any) -> Array:
         return activations.relu6(x)
@@ -57,52 +50,36 @@ class GELU(Module):
 
 
 @final
+@shown("print(SiLU()(nx.array([-1.0, 0.0, 1.0])).round(4))", "[-0.2689  0.      0.7311]")
 class SiLU(Module):
-    """x * sigmoid(x)
-
-    >>> import nxjax as nx
-    >>> print(SiLU()(nx.array([-1.0, 0.0, 1.0])).round(4))
-    [-0.2689  0.      0.7311]
-    """
+    """x * sigmoid(x)"""
 
     def __call__(self, x: Any) -> Array:
         return activations.silu(x)
 
 
 @final
+@shown("Sigmoid()(nx.zeros(2)).tolist()", "[0.5, 0.5]")
 class Sigmoid(Module):
-    """1 / (1 + exp(-x))
-
-    >>> import nxjax as nx
-    >>> Sigmoid()(nx.zeros(2)).tolist()
-    [0.5, 0.5]
-    """
+    """1 / (1 + exp(-x))"""
 
     def __call__(self, x: Any) -> Array:
         return activations.sigmoid(x)
 
 
 @final
+@shown("print(Tanh()(nx.array([-1.0, 0.0])).round(4))", "[-0.7616  0.    ]")
 class Tanh(Module):
-    """Hyperbolic tangent.
-
-    >>> import nxjax as nx
-    >>> print(Tanh()(nx.array([-1.0, 0.0])).round(4))
-    [-0.7616  0.    ]
-    """
+    """Hyperbolic tangent."""
 
     def __call__(self, x: Any) -> Array:
         return activations.tanh(x)
 
 
 @final
+@shown("Softmax(axis=0)(nx.zeros((2, 1))).tolist()", "[[0.5], [0.5]]")
 class Softmax(Module):
-    """exp(x) / sum(exp(x)) along ``axis``.
-
-    >>> import nxjax as nx
-    >>> Softmax(axis=0)(nx.zeros((2, 1))).tolist()
-    [[0.5], [0.5]]
-    """
+    """exp(x) / sum(exp(x)) along ``axis``."""
 
     def __init__(self, axis: int = -1) -> None:
         self.axis = int(axis)

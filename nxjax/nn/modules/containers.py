@@ -10,6 +10,7 @@ from nxjax import numpy as jnp
 from nxjax import random
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.nn.modules.base import Module
+from nxjax.numpy.documented import shown
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 from nxjax.trace.scope import named_scope
@@ -87,15 +88,12 @@ class Sequential(Module):
 
 
 @final
+@shown("Residual(nx.nn.relu)(nx.array([-1.0, 2.0])).tolist()", "[-1.0, 4.0]")
 class Residual(Module):
     """``x + inner(x)``, or ``shortcut(x) + inner(x)`` (He et al., "Deep residual learning", 2016).
 
     Raises:
         ShapeError: the two sides differ in shape.
-
-    >>> import nxjax as nx
-    >>> Residual(nx.nn.relu)(nx.array([-1.0, 2.0])).tolist()
-    [-1.0, 4.0]
     """
 
     keyed = True
@@ -124,15 +122,9 @@ class Residual(Module):
 
 
 @final
+@shown("Lambda(nx.nn.relu)", "Lambda(relu)", "Lambda(lambda x: 2 * x)(nx.array([1.0, 2.0])).tolist()", "[2.0, 4.0]")
 class Lambda(Module):
-    """A function of one array as a layer; the function is part of the structure.
-
-    >>> import nxjax as nx
-    >>> Lambda(nx.nn.relu)
-    Lambda(relu)
-    >>> Lambda(lambda x: 2 * x)(nx.array([1.0, 2.0])).tolist()
-    [2.0, 4.0]
-    """
+    """A function of one array as a layer; the function is part of the structure."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self.function = function

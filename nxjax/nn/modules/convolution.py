@@ -8,6 +8,7 @@ from typing import Any, final
 from nxjax import lax
 from nxjax.errors import ParameterError
 from nxjax.nn.modules.base import Module, keys, one, pair, per_image, positive, uniform
+from nxjax.numpy.documented import shown
 from nxjax.numpy.promotion import promote_inexact
 from nxjax.ops.shape import broadcast_in_dim, rev
 from nxjax.trace.core import Array
@@ -74,6 +75,7 @@ def _groups(module: str, in_channels: int, out_channels: int, groups: int) -> No
 
 
 @final
+@shown("Conv2d(3, 16, kernel_size=3, stride=2, padding=1)(nx.ones((1, 3, 32, 32))).shape", "(1, 16, 16, 16)")
 class Conv2d(Module):
     """Convolution (correlation) of ``[n, in_channels, h, w]``, or of one image ``[in_channels, h, w]``.
 
@@ -91,10 +93,6 @@ class Conv2d(Module):
 
     Raises:
         ShapeError: the input has another number of channels or dimensions.
-
-    >>> import nxjax as nx
-    >>> Conv2d(3, 16, kernel_size=3, stride=2, padding=1)(nx.ones((1, 3, 32, 32))).shape
-    (1, 16, 16, 16)
     """
 
     def __init__(
@@ -135,6 +133,7 @@ class Conv2d(Module):
 
 
 @final
+@shown("ConvTranspose2d(8, 4, kernel_size=2, stride=2)(nx.ones((1, 8, 5, 5))).shape", "(1, 4, 10, 10)")
 class ConvTranspose2d(Module):
     """The transpose of a convolution in its input: finer images from coarse ones (PyTorch's layout and sizes).
 
@@ -147,10 +146,6 @@ class ConvTranspose2d(Module):
     Attributes:
         weight: ``[in_channels, out_channels / groups, rows, columns]``.
         bias: ``[out_channels]`` or None.
-
-    >>> import nxjax as nx
-    >>> ConvTranspose2d(8, 4, kernel_size=2, stride=2)(nx.ones((1, 8, 5, 5))).shape
-    (1, 4, 10, 10)
     """
 
     def __init__(

@@ -9,8 +9,8 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.lax import linalg as _lax
-from nxjax.numpy.documented import example
-from nxjax.numpy.promotion import as_operand, promote_inexact
+from nxjax.numpy.documented import example, shown
+from nxjax.numpy.promotion import as_operand, check_choice, promote_inexact
 from nxjax.scipy.linalg.systems import adjoint, square
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -105,8 +105,7 @@ def eigh_tridiagonal(
         raise ShapeError(f"{name}: diagonals do not fit", got=f"{diagonal.type}, {above.type}", expected="[n], [n - 1]")
     if select == "v":
         raise NotImplementedError(f"{name}: select='v' gives results whose shape depends on values")
-    if select not in ("a", "i"):
-        raise ParameterError(f"{name}: select", got=repr(select), expected="'a' or 'i'")
+    check_choice(f"{name}: select", select, "a", "i")
     if select == "i" and (select_range is None or select_range[0] > select_range[1]):
         raise ParameterError(f"{name}: select_range", got=select_range, expected="(first, last)")
     middle = jnp.diag(jnp.real(diagonal).astype(diagonal.dtype))
@@ -118,6 +117,7 @@ def eigh_tridiagonal(
     return w if eigvals_only else (w, vectors)
 
 
+@shown('[x.shape for x in qr(jnp.ones((4, 2)), mode="economic", pivoting=True)]', "[(4, 2), (2, 2), (2,)]")
 def qr(
     a: Any,
     overwrite_a: bool = False,
@@ -136,17 +136,14 @@ def qr(
     Raises:
         ParameterError: another ``mode``.
         ShapeError: no matrices.
-
-    >>> [x.shape for x in qr(jnp.ones((4, 2)), mode="economic", pivoting=True)]
-    [(4, 2), (2, 2), (2,)]
     """
-    if mode not in ("full", "economic", "r"):
-        raise ParameterError("scipy.linalg.qr: mode", got=repr(mode), expected="full, economic or r")
+    check_choice("scipy.linalg.qr: mode", mode, "full", "economic", "r")
     (v,) = promote_inexact("scipy.linalg.qr", a)
     found = tuple(_lax.qr(v, pivoting=pivoting, full_matrices=mode != "economic"))
     return found[1:] if mode == "r" else found
 
 
+@shown("jnp.abs(qr_multiply(jnp.array([[0.0], [2.0]]), jnp.array([1.0, 3.0]))[0]).tolist()", "[3.0]")
 def qr_multiply(
     a: Any,
     c: Any,
@@ -167,13 +164,9 @@ def qr_multiply(
     Raises:
         ParameterError: another ``mode``.
         ShapeError: ``c`` does not fit Q.
-
-    >>> jnp.abs(qr_multiply(jnp.array([[0.0], [2.0]]), jnp.array([1.0, 3.0]))[0]).tolist()
-    [3.0]
     """
     m, v = promote_inexact("scipy.linalg.qr_multiply", a, c)
-    if mode not in ("left", "right"):
-        raise ParameterError("scipy.linalg.qr_multiply: mode", got=repr(mode), expected="right or left")
+    check_choice("scipy.linalg.qr_multiply: mode", mode, "right", "left")
     vector = v.ndim == 1
     if vector:
         v = v[:, None] if mode == "left" else v[None, :]
@@ -199,6 +192,7 @@ def qr_multiply(
     return (y.ravel() if vector else y), jnp.triu(packed[..., :k, :]), *found
 
 
+@example("jnp.array([[1.0, 2.0], [0.0, 3.0]])", "[[1.0, 2.0], [0.0, 3.0]]", then="[0].tolist()")
 def schur(a: Any, output: str = "real") -> tuple[Array, Array]:
     """``(T, Z)`` with a = Z T Z^H, unitary Z and upper triangular T.
 
@@ -212,12 +206,8 @@ def schur(a: Any, output: str = "real") -> tuple[Array, Array]:
     Raises:
         ParameterError: another ``output``.
         ShapeError: no square matrices.
-
-    >>> schur(jnp.array([[1.0, 2.0], [0.0, 3.0]]))[0].tolist()
-    [[1.0, 2.0], [0.0, 3.0]]
     """
-    if output not in ("real", "complex"):
-        raise ParameterError("scipy.linalg.schur: output", got=repr(output), expected="real or complex")
+    check_choice("scipy.linalg.schur: output", output, "real", "complex")
     (v,) = square("schur", a)
     t, z = _lax.schur(v.astype(dtypes.complex_of(v.dtype)) if output == "complex" else v)
     return t, z
@@ -300,6 +290,7 @@ def hessenberg(a: Any, *, calc_q: bool = False, overwrite_a: bool = False, check
     return h, jnp.pad(q, edge) + first.astype(v.dtype)
 
 
+@shown("u, p = polar(jnp.array([[0.0, 2.0], [1.0, 0.0]]))", "", "jnp.round(jnp.diag(p), 4).tolist()", "[1.0, 2.0]")
 def polar(
     a: Any, side: str = "right", *, method: str = "qdwh", eps: float | None = None, max_iterations: int | None = None
 ) -> tuple[Array, Array]:
@@ -315,18 +306,12 @@ def polar(
         ShapeError: no matrices.
         ParameterError: another ``side`` or ``method``.
         NotImplementedError: ``method="qdwh"`` of a shape and side that it has no form for.
-
-    >>> u, p = polar(jnp.array([[0.0, 2.0], [1.0, 0.0]]))
-    >>> jnp.round(jnp.diag(p), 4).tolist()
-    [1.0, 2.0]
     """
     (v,) = promote_inexact("scipy.linalg.polar", a)
     if v.ndim < 2:
         raise ShapeError("scipy.linalg.polar: not a matrix", got=v.type, expected="[..., m, n]")
-    if side not in ("right", "left"):
-        raise ParameterError("scipy.linalg.polar: side", got=repr(side), expected="right or left")
-    if method not in ("qdwh", "svd"):
-        raise ParameterError("scipy.linalg.polar: method", got=repr(method), expected="qdwh or svd")
+    check_choice("scipy.linalg.polar: side", side, "right", "left")
+    check_choice("scipy.linalg.polar: method", method, "qdwh", "svd")
     right = side == "right"
     m, n = v.shape[-2:]
     if method == "svd":

@@ -11,8 +11,8 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.numpy import host_functions
-from nxjax.numpy.documented import example
-from nxjax.numpy.promotion import as_operand, promote, promote_inexact
+from nxjax.numpy.documented import example, shown
+from nxjax.numpy.promotion import as_operand, check_choice, promote, promote_inexact
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 
@@ -52,11 +52,6 @@ def block_diag(*arrs: Any) -> Array:
     return jnp.concatenate(rows)
 
 
-def _constant_along(values: Array, index: np.ndarray[Any, Any]) -> Array:
-    """Matrices of the entries of vectors that ``index`` names."""
-    return values[..., index]
-
-
 def _pair(name: str, c: Array, r: Array) -> tuple[Array, Array]:
     """First column and last (or first) row with one batch and dtype."""
     c, r = promote(f"scipy.linalg.{name}", c, r)
@@ -79,7 +74,7 @@ def toeplitz(c: Any, r: Any = None) -> Array:
     if not m or not n:
         return jnp.zeros((*column.shape[:-1], m, n), column.dtype)
     index = (m - 1) - np.arange(m)[:, None] + np.arange(n)[None, :]
-    return _constant_along(jnp.concatenate([jnp.flip(column, -1), row[..., 1:]], -1), index)
+    return jnp.concatenate([jnp.flip(column, -1), row[..., 1:]], -1)[..., index]
 
 
 @example("jnp.array([1, 2]), jnp.array([0, 3, 4])", "[[1, 2, 3], [2, 3, 4]]", then=".tolist()")
@@ -102,7 +97,7 @@ def hankel(c: Any, r: Any = None) -> Array:
     m, n = column.shape[-1], row.shape[-1]
     if not m or not n:
         return jnp.zeros((*column.shape[:-1], m, n), column.dtype)
-    return _constant_along(jnp.concatenate([column, row[..., 1:]], -1), np.arange(m)[:, None] + np.arange(n)[None, :])
+    return jnp.concatenate([column, row[..., 1:]], -1)[..., np.arange(m)[:, None] + np.arange(n)[None, :]]
 
 
 @example("jnp.array([1, 2, 3])", "[[1, 3, 2], [2, 1, 3], [3, 2, 1]]", then=".tolist()")
@@ -110,7 +105,7 @@ def circulant(c: Any) -> Array:
     """Every column is the one before, shifted down by one, round the end; the first one is ``c`` ``[..., n]``."""
     (x,) = _vectors("circulant", c)
     i = np.arange(x.shape[-1])
-    return _constant_along(x, (i[:, None] - i[None, :]) % max(len(i), 1))
+    return x[..., (i[:, None] - i[None, :]) % max(len(i), 1)]
 
 
 @example("jnp.array([0.0, 2.0]), jnp.array([0.5])", "[[0.0, 2.0], [0.5, 0.0]]", then=".tolist()")
@@ -188,7 +183,7 @@ def fiedler_companion(a: Any) -> Array:
     if n > 1:
         source[1, 0] = 0
     one = jnp.ones((*x.shape[:-1], 1), x.dtype)
-    return _constant_along(jnp.concatenate([one, -x[..., 1:] / x[..., :1], 0 * one], -1), source)
+    return jnp.concatenate([one, -x[..., 1:] / x[..., :1], 0 * one], -1)[..., source]
 
 
 @example("jnp.array([1, 2]), 2", "[[1, 0], [2, 1], [0, 2]]", then=".tolist()")
@@ -210,14 +205,13 @@ def convolution_matrix(a: Any, n: int, mode: str = "full") -> Array:
     x = as_operand(a, "scipy.linalg.convolution_matrix")
     if not x.ndim or not x.shape[-1]:
         raise ShapeError("scipy.linalg.convolution_matrix: a is empty or a scalar", got=x.type, expected="[..., m]")
-    if mode not in ("full", "same", "valid"):
-        raise ParameterError("scipy.linalg.convolution_matrix: mode", got=repr(mode), expected="full, same or valid")
+    check_choice("scipy.linalg.convolution_matrix: mode", mode, "full", "same", "valid")
     m = x.shape[-1]
     short = min(count, m) - 1
     before, after = {"full": (0, 0), "same": (short // 2, short - short // 2), "valid": (short, short)}[mode]
     index = np.arange(before, m + count - 1 - after)[:, None] - np.arange(count)[None, :]
     padded = jnp.concatenate([x, jnp.zeros_like(x[..., :1])], -1)
-    return _constant_along(padded, np.where((index >= 0) & (index < m), index, m))
+    return padded[..., np.where((index >= 0) & (index < m), index, m)]
 
 
 @example("2", "[[1.0, 0.5], [0.5, 0.3333333432674408]]", then=".tolist()")
@@ -240,8 +234,7 @@ def invhilbert(n: int) -> Array:
 
 def _binomials(n: int, name: str, kind: str | None, sign: int) -> tuple[np.ndarray[Any, Any], str]:
     chosen = "symmetric" if kind is None else kind
-    if chosen not in ("symmetric", "lower", "upper"):
-        raise ParameterError(f"scipy.linalg.{name}: kind", got=repr(kind), expected="symmetric, lower or upper")
+    check_choice(f"scipy.linalg.{name}: kind", chosen, "symmetric", "lower", "upper")
     rows = [[sign ** (i - j) * math.comb(i, j) if i >= j else 0 for j in range(n)] for i in range(n)]
     return np.array(rows, object).reshape(n, n), chosen
 
@@ -287,13 +280,9 @@ def helmert(n: int, full: bool = False) -> Array:
     return jnp.asarray(whole, float)
 
 
-@example("2", "[[1, 1], [1, -1]]", then=".tolist()")
+@example("2", "[[1, 1], [1, -1]]", then=".tolist()", raises="ParameterError: ``n`` is no power of 2.")
 def hadamard(n: int, dtype: Any = int) -> Array:
-    """Sylvester's matrix of ones and minus ones with orthogonal rows; ``n`` is a power of 2.
-
-    Raises:
-        ParameterError: ``n`` is no power of 2.
-    """
+    """Sylvester's matrix of ones and minus ones with orthogonal rows; ``n`` is a power of 2."""
     if n < 1 or n & (n - 1):
         raise ParameterError("scipy.linalg.hadamard: n", got=n, expected="a power of 2")
     i = np.arange(n)
@@ -301,6 +290,7 @@ def hadamard(n: int, dtype: Any = int) -> Array:
     return jnp.asarray(1 - 2 * parity, dtype)
 
 
+@shown("jnp.round(dft(2)).real.tolist()", "[[1.0, 1.0], [1.0, -1.0]]")
 def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Array:
     """The matrix of the discrete Fourier transform, ``exp(-2 pi i j k / n)``.
 
@@ -311,12 +301,8 @@ def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Array:
 
     Raises:
         ParameterError: another ``scale``, or a dtype that is not complex.
-
-    >>> jnp.round(dft(2)).real.tolist()
-    [[1.0, 1.0], [1.0, -1.0]]
     """
-    if scale not in (None, "sqrtn", "n"):
-        raise ParameterError("scipy.linalg.dft: scale", got=repr(scale), expected="None, 'sqrtn' or 'n'")
+    check_choice("scipy.linalg.dft: scale", scale, None, "sqrtn", "n")
     wanted = jnp.zeros((), complex).dtype if dtype is None else dtypes.as_dtype(dtype)
     if wanted not in dtypes.COMPLEX:
         raise ParameterError("scipy.linalg.dft: dtype", got=str(wanted), expected="a complex dtype")

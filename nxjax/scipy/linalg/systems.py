@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from nxjax import numpy as jnp
-from nxjax.errors import ParameterError, ShapeError
+from nxjax.errors import ShapeError
 from nxjax.lax import linalg as _lax
 from nxjax.lax import stop_gradient
-from nxjax.numpy.documented import example
-from nxjax.numpy.promotion import promote_inexact
+from nxjax.numpy.documented import example, shown
+from nxjax.numpy.promotion import check_choice, promote_inexact
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.transforms.control.implicit import custom_linear_solve
@@ -41,12 +41,9 @@ def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finit
     return root if lower else adjoint(root)
 
 
+@example("jnp.array([[4.0]])", "False", then="[1]")
 def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, bool]:
-    """`cholesky` with ``lower``, for `cho_solve`.
-
-    >>> cho_factor(jnp.array([[4.0]]))[1]
-    False
-    """
+    """`cholesky` with ``lower``, for `cho_solve`."""
     return cholesky(a, lower), lower
 
 
@@ -93,11 +90,8 @@ def solve_triangular(
         ParameterError: another ``trans``.
     """
     m, v = square("solve_triangular", a, b)
-    kinds = {0: 0, "N": 0, 1: 1, "T": 1, 2: 2, "C": 2}
-    if trans not in kinds:
-        raise ParameterError(
-            "scipy.linalg.solve_triangular: trans", got=repr(trans), expected="0, 1, 2, 'N', 'T' or 'C'"
-        )
+    kinds = {0: 0, 1: 1, 2: 2, "N": 0, "T": 1, "C": 2}
+    check_choice("scipy.linalg.solve_triangular: trans", trans, *kinds)
     kind = kinds[trans]
     vector = _is_vector(m, v)
     columns = v[..., None] if vector else v
@@ -139,8 +133,7 @@ def solve(
         ShapeError: no square matrices, or a right-hand side of another size.
         ParameterError: another ``assume_a``.
     """
-    if assume_a not in ("gen", "sym", "her", "pos"):
-        raise ParameterError("scipy.linalg.solve: assume_a", got=repr(assume_a), expected="gen, sym, her or pos")
+    check_choice("scipy.linalg.solve: assume_a", assume_a, "gen", "sym", "her", "pos")
     m, v = square("solve", a, b)
     if assume_a != "pos":
         return jnp.linalg.solve(m, v)
@@ -164,36 +157,24 @@ def _fitted(m: Array, columns: Array) -> Array:
     return jnp.broadcast_to(columns, (*lead, *columns.shape[-2:]))
 
 
-@example("jnp.array([[4.0]])", "[[0.25]]", then=".tolist()")
+@example("jnp.array([[4.0]])", "[[0.25]]", then=".tolist()", raises="ShapeError: no square matrices.")
 def inv(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
-    """The inverse of ``a`` ``[..., n, n]``.
-
-    Raises:
-        ShapeError: no square matrices.
-    """
+    """The inverse of ``a`` ``[..., n, n]``."""
     return jnp.linalg.inv(*square("inv", a))
 
 
+@shown("float(det(jnp.array([[2.0, 0.0], [0.0, 4.0]])))", "8.0", raises="ShapeError: no square matrices.")
 def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
-    """The determinant of ``a`` ``[..., n, n]``.
-
-    Raises:
-        ShapeError: no square matrices.
-
-    >>> float(det(jnp.array([[2.0, 0.0], [0.0, 4.0]])))
-    8.0
-    """
+    """The determinant of ``a`` ``[..., n, n]``."""
     return jnp.linalg.det(*square("det", a))
 
 
+@example("jnp.array([[1.0, 2.0], [4.0, 4.0]])", "[1, 1]", then="[1].tolist()")
 def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, Array]:
     """L and U in one matrix, and the row that each row was exchanged with (int32), for `lu_solve`.
 
     Args:
         a: ``[..., m, n]``.
-
-    >>> lu_factor(jnp.array([[1.0, 2.0], [4.0, 4.0]]))[1].tolist()
-    [1, 1]
     """
     (v,) = promote_inexact("scipy.linalg.lu_factor", a)
     factors, pivots, _ = _lax.lu(v)
@@ -219,6 +200,7 @@ def lu_solve(lu_and_piv: Any, b: Any, trans: int = 0, overwrite_b: bool = False,
     return x[..., 0] if vector else x
 
 
+@shown("p, l, u = lu(jnp.array([[1.0, 2.0], [4.0, 4.0]]))", "", "u.tolist()", "[[4.0, 4.0], [0.0, 1.0]]")
 def lu(
     a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True, p_indices: bool = False
 ) -> Any:
@@ -226,10 +208,6 @@ def lu(
 
     Args:
         a: ``[..., m, n]``.
-
-    >>> p, l, u = lu(jnp.array([[1.0, 2.0], [4.0, 4.0]]))
-    >>> u.tolist()
-    [[4.0, 4.0], [0.0, 1.0]]
     """
     (v,) = promote_inexact("scipy.linalg.lu", a)
     factors, _, order = _lax.lu(v)

@@ -10,16 +10,15 @@ import numpy as np
 from nxjax import lax
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
-from nxjax.numpy.documented import example
-from nxjax.numpy.promotion import as_axes, as_axis, promote_inexact
+from nxjax.numpy.documented import example, shown
+from nxjax.numpy.promotion import as_axes, as_axis, check_choice, promote_inexact
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.transforms.vmap import vmap
 
 
 def _operands(name: str, in1: Any, in2: Any, mode: str) -> tuple[Array, Array]:
-    if mode not in ("full", "same", "valid"):
-        raise ParameterError(f"scipy.signal.{name}: mode", got=repr(mode), expected="full, same or valid")
+    check_choice(f"scipy.signal.{name}: mode", mode, "full", "same", "valid")
     x, y = promote_inexact(f"scipy.signal.{name}", in1, in2)
     if x.ndim != y.ndim:
         raise ShapeError(f"scipy.signal.{name}: operands have one rank", got=f"{x.type}, {y.type}")
@@ -70,8 +69,7 @@ def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto", preci
         method: ``"direct"``, ``"fft"`` or ``"auto"`` (direct).
         precision: of the products.
     """
-    if method not in ("auto", "direct", "fft"):
-        raise ParameterError("scipy.signal.convolve: method", got=repr(method), expected="auto, direct or fft")
+    check_choice("scipy.signal.convolve: method", method, "auto", "direct", "fft")
     if method == "fft":
         return fftconvolve(in1, in2, mode)
     x, y = _operands("convolve", in1, in2, mode)
@@ -113,6 +111,7 @@ def correlate2d(
     return jnp.conj(found) if swapped else found
 
 
+@shown("[round(v, 4) for v in fftconvolve(jnp.array([1.0, 2.0]), jnp.array([1.0, 1.0])).tolist()]", "[1.0, 3.0, 2.0]")
 def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Any = None) -> Array:
     """`convolve` by fast Fourier transforms.
 
@@ -120,9 +119,6 @@ def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Any = None) -> Arr
         in1, in2: arrays of one rank; integers become float.
         mode: as of `convolve`.
         axes: those to convolve over, all by default; along the others the operands are of one size.
-
-    >>> [round(v, 4) for v in fftconvolve(jnp.array([1.0, 2.0]), jnp.array([1.0, 1.0])).tolist()]
-    [1.0, 3.0, 2.0]
     """
     x, y = _operands("fftconvolve", in1, in2, mode)
     if axes is not None:
@@ -153,8 +149,7 @@ def detrend(data: Any, axis: int = -1, type: str = "linear", bp: Any = 0, overwr
     """
     if overwrite_data is not None:
         raise NotImplementedError("scipy.signal.detrend: only overwrite_data=None")
-    if type not in ("linear", "constant"):
-        raise ParameterError("scipy.signal.detrend: type", got=repr(type), expected="linear or constant")
+    check_choice("scipy.signal.detrend: type", type, "linear", "constant")
     (x,) = promote_inexact("scipy.signal.detrend", data)
     where = as_axis("scipy.signal.detrend", axis, x.ndim)
     if type == "constant":

@@ -13,7 +13,8 @@ import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
-from nxjax.numpy.promotion import as_axis, promote_inexact, static_int
+from nxjax.numpy.documented import shown
+from nxjax.numpy.promotion import as_axis, check_choice, promote_inexact, static_int
 from nxjax.scipy.signal.filtering import detrend as _detrend
 from nxjax.scipy.signal.windows import named
 from nxjax.trace import dtypes
@@ -105,12 +106,8 @@ def _spectra(
 
     With ``name`` "stft" they are transforms of x, else spectral densities (``y`` None: of x with itself).
     """
-    if boundary not in (None, "even", "odd", "constant", "zeros"):
-        raise ParameterError(
-            f"scipy.signal.{name}: boundary", got=repr(boundary), expected="even, odd, constant, zeros"
-        )
-    if scaling not in ("density", "spectrum"):
-        raise ParameterError(f"scipy.signal.{name}: scaling", got=repr(scaling), expected="density or spectrum")
+    check_choice(f"scipy.signal.{name}: boundary", boundary, None, "even", "odd", "constant", "zeros")
+    check_choice(f"scipy.signal.{name}: scaling", scaling, "density", "spectrum")
     power = name != "stft"
     found = promote_inexact(f"scipy.signal.{name}", *((x,) if y is None else (x, y)))
     signals = list(found)
@@ -222,8 +219,7 @@ def csd(
     """
     kinds = (detrend, return_onesided, scaling, axis, None, False)
     f, _, p = _spectra("csd", x, y, fs, window, nperseg, noverlap, nfft, *kinds)
-    if average not in ("mean", "median"):
-        raise ParameterError("scipy.signal.csd: average", got=repr(average), expected="mean or median")
+    check_choice("scipy.signal.csd: average", average, "mean", "median")
     if p.ndim < 2 or not p.size:
         return f, p
     if p.shape[-1] == 1:
@@ -237,6 +233,7 @@ def csd(
     return f, middle(p.real) + 1j * middle(p.imag) if p.dtype in dtypes.COMPLEX else middle(p)
 
 
+@shown("f, p = welch(jnp.sin(jnp.arange(64) * jnp.pi / 4), nperseg=16)", "", "float(f[jnp.argmax(p)])", "0.125")
 def welch(
     x: Any,
     fs: Any = 1.0,
@@ -250,12 +247,7 @@ def welch(
     axis: int = -1,
     average: str = "mean",
 ) -> tuple[Array, Array]:
-    """Frequencies and the power spectral density of a signal; the arguments are those of `csd`.
-
-    >>> f, p = welch(jnp.sin(jnp.arange(64) * jnp.pi / 4), nperseg=16)
-    >>> float(f[jnp.argmax(p)])
-    0.125
-    """
+    """Frequencies and the power spectral density of a signal; the arguments are those of `csd`."""
     kinds = (detrend, return_onesided, scaling, axis, average)
     f, p = csd(x, None, fs, window, nperseg, noverlap, nfft, *kinds)
     return f, p.real
@@ -269,6 +261,7 @@ def _overlapped(x: Array, step: int) -> Array:
     return y.at[..., places].add(x.reshape(*x.shape[:-2], count * size))
 
 
+@shown("x = jnp.arange(16.0)", "", "bool(jnp.allclose(istft(stft(x, nperseg=8)[2])[1], x, atol=1e-4))", "True")
 def istft(
     Zxx: Any,
     fs: Any = 1.0,
@@ -289,10 +282,6 @@ def istft(
         input_onesided: only frequencies from 0 on are given.
         boundary: half a segment at both ends is not part of the signal.
         time_axis, freq_axis: where segments and frequencies are.
-
-    >>> x = jnp.arange(16.0)
-    >>> bool(jnp.allclose(istft(stft(x, nperseg=8)[2])[1], x, atol=1e-4))
-    True
     """
     (z,) = promote_inexact("scipy.signal.istft", Zxx)
     if z.ndim < 2:

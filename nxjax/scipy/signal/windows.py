@@ -65,14 +65,6 @@ def _exponential(i: Floats, n: int, center: float | None = None, tau: float = 1.
     return np.exp(-np.abs(i - (n / 2 if center is None else center)) / tau)
 
 
-def _general_gaussian(i: Floats, n: int, p: float, sig: float) -> Floats:
-    return np.exp(-0.5 * np.abs((i - n / 2) / sig) ** (2 * p))
-
-
-def _kaiser(i: Floats, n: int, beta: float) -> Floats:
-    return np.i0(beta * np.sqrt(1 - (2 * i / n - 1) ** 2)) / np.i0(beta)
-
-
 _OTHERS: dict[str, tuple[int, int, Callable[..., Floats]]] = {  # with how many parameters, at least and at most
     "bartlett": (0, 0, lambda i, n: 1 - np.abs(2 * i / n - 1)),
     "barthann": (0, 0, _bartlett_hann),
@@ -81,9 +73,9 @@ _OTHERS: dict[str, tuple[int, int, Callable[..., Floats]]] = {  # with how many 
     "exponential": (0, 2, _exponential),
     "gaussian": (1, 1, lambda i, n, std: np.exp(-0.5 * ((i - n / 2) / std) ** 2)),
     "general_cosine": (1, 1, _cosines),
-    "general_gaussian": (2, 2, _general_gaussian),
+    "general_gaussian": (2, 2, lambda i, n, p, sig: np.exp(-0.5 * np.abs((i - n / 2) / sig) ** (2 * p))),
     "general_hamming": (1, 1, lambda i, n, alpha: _cosines(i, n, (alpha, 1 - alpha))),
-    "kaiser": (1, 1, _kaiser),
+    "kaiser": (1, 1, lambda i, n, beta: np.i0(beta * np.sqrt(1 - (2 * i / n - 1) ** 2)) / np.i0(beta)),
     "lanczos": (0, 0, lambda i, n: np.sinc(2 * i / n - 1)),
     "parzen": (0, 0, _parzen),
     "triang": (0, 0, _triangle),

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from nxjax import numpy as jnp
-from nxjax.errors import ParameterError, ShapeError, TreeError
+from nxjax.errors import ShapeError, TreeError
 from nxjax.flatten_util import ravel_pytree
+from nxjax.numpy.promotion import check_choice
 from nxjax.scipy.linalg import solve_triangular
 from nxjax.trace import dtypes, tree
 from nxjax.trace.core import Array
@@ -43,10 +44,8 @@ def _product(name: str, a: Any) -> Product:
     raise TypeError(f"scipy.sparse.linalg.{name}: a linear operator is a function or a matrix, not {a!r}")
 
 
-def _solved(
-    name: str, A: Any, b: Any, x0: Any, M: Any, solver: Callable[..., Array], symmetric: bool
-) -> tuple[Any, Array, int]:
-    """The solution by ``solver(product, preconditioner, b, x0)`` of vectors, b as a vector, and its length."""
+def _solved(name: str, A: Any, b: Any, x0: Any, M: Any, solver: Callable[..., Array], symmetric: bool) -> Any:
+    """The solution by ``solver(product, preconditioner, b, x0)`` of vectors."""
     apply, condition = _product(name, A), (None if M is None else _product(name, M))
     b = tree.map(jnp.asarray, b)
     x0 = tree.map(jnp.zeros_like, b) if x0 is None else tree.map(jnp.asarray, x0)
@@ -69,12 +68,11 @@ def _solved(
     def solve(product: Product, rhs: Any) -> Any:
         flat, back = ravel_pytree(rhs)
         line = lambda f: lambda v: ravel_pytree(f(back(v)))[0].astype(flat.dtype)
-        first = None if condition is None else line(condition)
+        first = (lambda v: v) if condition is None else line(condition)
         return back(solver(line(product), first, flat, start.astype(flat.dtype)))
 
     real = all(v.dtype not in dtypes.COMPLEX for v in tree.leaves(b))
-    x = custom_linear_solve(apply, b, solve, solve, symmetric=symmetric and real)
-    return x, ravel_pytree(b)[0], sum(v.size for v in leaves)
+    return custom_linear_solve(apply, b, solve, solve, symmetric=symmetric and real)
 
 
 def _size(b: Any) -> int:
@@ -105,10 +103,8 @@ def cg(
     """
     limit = 10 * _size(b) if maxiter is None else maxiter
 
-    def solver(product: Product, first: Product | None, b: Array, x: Array) -> Array:
+    def solver(product: Product, condition: Product, b: Array, x: Array) -> Array:
         enough = _enough(b, tol, atol)
-        identity = lambda r: r
-        condition = first or identity
 
         def unfinished(state: Any) -> Any:
             _, r, _, _, k = state
@@ -128,7 +124,7 @@ def cg(
         start = (x, r, _dot(r, z).real.astype(b.dtype), z, jnp.zeros((), int))
         return while_loop(unfinished, step, start)[0]
 
-    return _solved("cg", A, b, x0, M, solver, True)[0], None
+    return _solved("cg", A, b, x0, M, solver, True), None
 
 
 def bicgstab(
@@ -144,9 +140,8 @@ def bicgstab(
     """
     limit = 10 * _size(b) if maxiter is None else maxiter
 
-    def solver(product: Product, first: Product | None, b: Array, x: Array) -> Array:
+    def solver(product: Product, condition: Product, b: Array, x: Array) -> Array:
         enough = _enough(b, tol, atol)
-        condition = first or (lambda r: r)
 
         def unfinished(state: Any) -> Any:
             r, k = state[1], state[-1]
@@ -176,7 +171,7 @@ def bicgstab(
         one = jnp.ones((), b.dtype)
         return while_loop(unfinished, step, (x, r, r, one, one, one, r, r, jnp.zeros((), int)))[0]
 
-    return _solved("bicgstab", A, b, x0, M, solver, False)[0], None
+    return _solved("bicgstab", A, b, x0, M, solver, False), None
 
 
 def _normalized(x: Array, least: Any) -> tuple[Array, Array]:
@@ -215,11 +210,7 @@ def _batched(apply: Product, unit: Array, norm: Array, restart: int, enough: Any
     v, rows, *_ = while_loop(unfinished, step, start)
     rhs = jnp.zeros(restart + 1, v.dtype).at[0].set(norm.astype(v.dtype))
     q, r = jnp.linalg.qr(rows.T)
-    return _times(v[:, :-1], _back(r, _times(jnp.conj(q).T, rhs)))
-
-
-def _back(r: Array, y: Array) -> Array:
-    return solve_triangular(r, y)
+    return _times(v[:, :-1], solve_triangular(r, _times(jnp.conj(q).T, rhs)))
 
 
 def _rotation(a: Array, b: Array) -> tuple[Array, Array]:
@@ -254,7 +245,7 @@ def _incremental(apply: Product, unit: Array, norm: Array, restart: int, enough:
 
     rows, turns = jnp.eye(restart, restart + 1, dtype=v.dtype), jnp.zeros((restart, 2), v.dtype)
     _, _, v, rows, rhs, _ = while_loop(unfinished, step, (jnp.zeros((), int), norm, v, rows, rhs, turns))
-    return _times(v[:, :-1], _back(rows[:, :-1].T, rhs[:-1]))
+    return _times(v[:, :-1], solve_triangular(rows[:, :-1].T, rhs[:-1]))
 
 
 def gmres(
@@ -282,17 +273,13 @@ def gmres(
     >>> jnp.round(x, 4).tolist(), int(info)
     ([1.0, 2.0], 0)
     """
-    if solve_method not in ("batched", "incremental"):
-        raise ParameterError(
-            "scipy.sparse.linalg.gmres: solve_method", got=repr(solve_method), expected="batched or incremental"
-        )
+    check_choice("scipy.sparse.linalg.gmres: solve_method", solve_method, "batched", "incremental")
     size = _size(b)
     limit = 10 * size if maxiter is None else maxiter
     restart = min(restart, size)
     inner = _batched if solve_method == "batched" else _incremental
 
-    def solver(product: Product, first: Product | None, b: Array, x: Array) -> Array:
-        condition = first or (lambda r: r)
+    def solver(product: Product, condition: Product, b: Array, x: Array) -> Array:
         eps = float(dtypes.float_info(dtypes.real_part(b.dtype)).eps)
         length = lambda v: jnp.sqrt(_dot(v, v).real)
         least = jnp.maximum(tol * length(b), atol)
@@ -312,6 +299,6 @@ def gmres(
         start = (x, jnp.zeros((), int), *_normalized(condition(b - product(x)), eps))
         return while_loop(unfinished, step, start)[0]
 
-    x, _, _ = _solved("gmres", A, b, x0, M, solver, False)
+    x = _solved("gmres", A, b, x0, M, solver, False)
     flat, _ = ravel_pytree(x)
     return x, jnp.where(jnp.any(jnp.isnan(flat)), -1, 0)

@@ -7,36 +7,24 @@ from typing import Any
 
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError
+from nxjax.numpy.documented import shown
 from nxjax.numpy.promotion import promote_inexact, static_int
 from nxjax.ops import special as ops
 from nxjax.ops.elementary import exp
-from nxjax.scipy.special.operands import described, reals, widened
+from nxjax.scipy.special.operands import described, reals, widened, widening
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.transforms.custom_jvp import custom_jvp
 
 
-def _float(name: str, x: Any) -> Array:
-    (v,) = promote_inexact(name, x)
-    return v
+def _i0_value(x: Array) -> Array:
+    half = exp(abs(x) / 2)  # exp(|x|) is infinite before the function is
+    return half * ops.bessel_i0e(x) * half
 
 
-@custom_jvp
-def _i0(x: Array) -> Array:
-    def of(x: Array) -> Array:
-        half = exp(abs(x) / 2)  # exp(|x|) is infinite before the function is
-        return half * ops.bessel_i0e(x) * half
-
-    return widened(of, x)
-
-
-@custom_jvp
-def _i1(x: Array) -> Array:
-    def of(x: Array) -> Array:
-        half = exp(abs(x) / 2)
-        return half * ops.bessel_i1e(x) * half
-
-    return widened(of, x)
+def _i1_value(x: Array) -> Array:
+    half = exp(abs(x) / 2)
+    return half * ops.bessel_i1e(x) * half
 
 
 def _i1_slope(t: Array, y: Array, x: Array) -> Array:
@@ -45,20 +33,19 @@ def _i1_slope(t: Array, y: Array, x: Array) -> Array:
 
 
 # DLMF 10.29.3 and 10.29.2.
-_i0.defjvps(lambda t, y, x: t * _i1(x))
-_i1.defjvps(_i1_slope)
+_i0, _i1 = widening(_i0_value, lambda t, y, x: t * _i1(x)), widening(_i1_value, _i1_slope)
 
 
 @described("2.0", "2.2796")
 def i0(x: Any) -> Array:
     """The modified Bessel function I_0(x) (DLMF 10.25.2)."""
-    return _i0(_float("i0", x))
+    return _i0(*promote_inexact("i0", x))
 
 
 @described("2.0", "1.5906")
 def i1(x: Any) -> Array:
     """The modified Bessel function I_1(x) (DLMF 10.25.2)."""
-    return _i1(_float("i1", x))
+    return _i1(*promote_inexact("i1", x))
 
 
 def _ratios(z: Array, v: int, n_iter: int) -> Array:
@@ -96,6 +83,7 @@ def _orders(v: int, n_iter: int) -> Any:
     return function
 
 
+@shown("print(bessel_jn(1.0, v=2).round(4))", "[0.7652 0.4401 0.1149]")
 def bessel_jn(z: Any, *, v: int, n_iter: int = 50) -> Array:
     """Bessel functions of the first kind J_0(z), ..., J_v(z) (DLMF 10.2.2), by Miller's backward recurrence.
 
@@ -110,9 +98,6 @@ def bessel_jn(z: Any, *, v: int, n_iter: int = 50) -> Array:
 
     Raises:
         ParameterError: for complex ``z``, or an order that is negative or traced.
-
-    >>> print(bessel_jn(1.0, v=2).round(4))
-    [0.7652 0.4401 0.1149]
     """
     (x,) = reals("bessel_jn", z)
     order, count = static_int("bessel_jn: v", v), static_int("bessel_jn: n_iter", n_iter)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax.errors import DtypeError
+from nxjax.numpy.documented import shown
 from nxjax.numpy.promotion import convert, inexact_operands
 from nxjax.ops.elementary import log, log1p
 from nxjax.scipy.special.operands import described, promote_alike, reals
 from nxjax.trace.core import Array
 from nxjax.transforms.custom_jvp import custom_jvp
 
-
-def _real(name: str, *xs: Any) -> list[Array]:
-    return reals(name, *xs, error=DtypeError)
+_refuses = functools.partial(reals, error=DtypeError)
 
 
 @custom_jvp
@@ -27,6 +27,7 @@ def _logit(x: Array) -> Array:
 _logit.defjvps(lambda t, y, x: t / (x * (1 - x)))
 
 
+@shown("print(round(float(logit(0.75)), 4))", "1.0986")
 def logit(x: Any) -> Array:
     """log(x / (1 - x)), the inverse of `expit`.
 
@@ -35,9 +36,6 @@ def logit(x: Any) -> Array:
 
     Returns:
         Array of the shape of ``x`` and float dtype, NaN outside [0, 1].
-
-    >>> print(round(float(logit(0.75)), 4))
-    1.0986
     """
     return _logit(*inexact_operands("logit", x))
 
@@ -83,7 +81,7 @@ _xlogx.defjvps(lambda t, _, x: t * (log(x) + 1))
 @described("0.5", "0.3466")
 def entr(x: Any) -> Array:
     """The entropy -x log(x); 0 at 0, -inf for negative x."""
-    (v,) = _real("entr", x)
+    (v,) = _refuses("entr", x)
     return jnp.where(v < 0, -np.inf, -_xlogx(v))
 
 
@@ -91,7 +89,7 @@ def entr(x: Any) -> Array:
 def rel_entr(p: Any, q: Any) -> Array:
     """p log(p / q) for positive p and q; 0 for p = 0 <= q, nan of nan, infinite elsewhere."""
     scalar = not np.ndim(p)
-    p, q = _real("rel_entr", p, q)
+    p, q = _refuses("rel_entr", p, q)
     both = (p > 0) & (q > 0)
     none = (p == 0) & (q >= 0)
     ps, qs = jnp.where(both, p, 1), jnp.where(both, q, 1)
@@ -104,5 +102,5 @@ def rel_entr(p: Any, q: Any) -> Array:
 @described("0.5, 0.2", "0.1581")
 def kl_div(p: Any, q: Any) -> Array:
     """`rel_entr` - p + q, the elementwise Kullback-Leibler divergence."""
-    x, y = _real("kl_div", p, q)
+    x, y = _refuses("kl_div", p, q)
     return rel_entr(p, q) - x + y

@@ -12,6 +12,7 @@ import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError
+from nxjax.numpy.documented import shown
 from nxjax.ops import special as ops
 from nxjax.ops.elementary import exp, log, log1p
 from nxjax.scipy.special.operands import described, real, reals, strong
@@ -42,6 +43,7 @@ def _log_pdf(x: Array) -> Array:
     return -0.5 * x * x - _LOG_ROOT_2PI
 
 
+@shown("print(round(float(log_ndtr(-30.0)), 3))", "-454.321", raises="ParameterError: for another ``series_order``.")
 def log_ndtr(x: Any, series_order: int = 3) -> Array:
     """log(ndtr(x)), accurate in both tails.
 
@@ -51,12 +53,6 @@ def log_ndtr(x: Any, series_order: int = 3) -> Array:
 
     Returns:
         Array of the shape and float dtype of ``x``.
-
-    Raises:
-        ParameterError: for another ``series_order``.
-
-    >>> print(round(float(log_ndtr(-30.0)), 3))
-    -454.321
     """
     if not isinstance(series_order, int) or not 0 <= series_order <= 30:
         raise ParameterError("log_ndtr: series_order", got=repr(series_order), expected="0 to 30")
@@ -130,6 +126,7 @@ def _ndtri(p: Array) -> Array:
 _ndtri.defjvps(lambda t, y, p: t * exp(-_log_pdf(y)))
 
 
+@shown("print(round(float(ndtri(0.975)), 4))", "1.96")
 def ndtri(p: Any) -> Array:
     """The inverse of `ndtr`.
 
@@ -138,9 +135,6 @@ def ndtri(p: Any) -> Array:
 
     Returns:
         Array of the shape of ``p`` and float dtype, NaN outside [0, 1]; the slope is infinite at 0 and 1.
-
-    >>> print(round(float(ndtri(0.975)), 4))
-    1.96
     """
     v = _strong("ndtri", p)
     wide = v.astype(dtypes.float32) if v.dtype.itemsize < 4 else v
@@ -164,7 +158,8 @@ def _legendre(points: int) -> tuple[tuple[float, float], ...]:
     return tuple(found)
 
 
-def _owens_t_value(h: Array, a: Array) -> Array:
+@custom_jvp
+def _owens_t(h: Array, a: Array) -> Array:
     size = abs(h)
     slope = abs(a)
     # Patefield & Tandy, "Fast and accurate calculation of Owen's T function", J. Stat. Softw. 5 (2000), equation 2.3
@@ -191,17 +186,13 @@ def _owens_t_value(h: Array, a: Array) -> Array:
     return jnp.where(a < 0, -value, value)
 
 
-@custom_jvp
-def _owens_t(h: Array, a: Array) -> Array:
-    return _owens_t_value(h, a)
-
-
 _owens_t.defjvps(
     lambda t, y, h, a: t * (-exp(-0.5 * h * h) * ops.erf(a * h * _ROOT_HALF) / (2 * math.sqrt(2 * math.pi))),
     lambda t, y, h, a: t * (exp(-0.5 * (1 + a * a) * h * h) / (2 * math.pi * (1 + a * a))),
 )
 
 
+@shown("print(round(float(owens_t(1.0, 0.5)), 6))", "0.043065", raises="ParameterError: for complex operands.")
 def owens_t(h: Any, a: Any) -> Array:
     """Owen's T function, the chance that X > h and 0 < Y < a X for independent standard normal X and Y.
 
@@ -212,12 +203,6 @@ def owens_t(h: Any, a: Any) -> Array:
         Array of the common shape and float dtype, float32 for half floats; even in ``h`` and odd in ``a``.
         Gauss-Legendre quadrature of Owen, "Tables for computing bivariate normal probabilities", Ann. Math. Stat. 27
         (1956), with a relative error below 1e-14 (float64) or 2e-6 (float32), and that of exp(-h^2 / 2).
-
-    Raises:
-        ParameterError: for complex operands.
-
-    >>> print(round(float(owens_t(1.0, 0.5)), 6))
-    0.043065
     """
     h, a = (strong(x) for x in reals("owens_t", h, a))
     if h.dtype.itemsize < 4:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from nxjax import numpy as jnp
+from nxjax.numpy.documented import shown
 from nxjax.numpy.promotion import promote_inexact
 from nxjax.ops.elementary import exp
 from nxjax.ops.special import erfc
@@ -160,6 +161,7 @@ def _wofz_slope(t: Array, y: Array, z: Array) -> Array:
 _wofz.defjvps(_wofz_slope)
 
 
+@shown("print(wofz(1.0 + 1.0j).round(4))", "(0.3047+0.2082j)")
 def wofz(z: Any) -> Array:
     """The Faddeeva function exp(-z^2) erfc(-iz) (DLMF 7.2.3).
 
@@ -169,9 +171,6 @@ def wofz(z: Any) -> Array:
     Returns:
         Complex array of the shape of ``z``, with a relative error below 5e-15 in complex128 and 2e-6 in complex64,
         in the upper half plane; in the lower one relative to the greater of |w(z)| and |w(-z)|.
-
-    >>> print(wofz(1.0 + 1.0j).round(4))
-    (0.3047+0.2082j)
     """
     (v,) = promote_inexact("wofz", z)
     if v.dtype not in dtypes.COMPLEX:

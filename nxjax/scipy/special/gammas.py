@@ -12,10 +12,11 @@ import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, ParameterError
+from nxjax.numpy.documented import shown
 from nxjax.numpy.promotion import as_operand, inexact_operands, promote_inexact, static_int
 from nxjax.ops import special as ops
 from nxjax.ops.elementary import exp, log, log1p
-from nxjax.scipy.special.operands import described, differentiable, promote_alike, reals, slope_of, widened
+from nxjax.scipy.special.operands import described, differentiable, promote_alike, reals, slope_of, widening
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.transforms.custom_jvp import custom_jvp
@@ -67,6 +68,7 @@ def _guarded(function: Callable[[Array], Array], z: Array) -> Array:
     return jnp.where(bad, z.dtype.type(complex(math.nan, math.nan)), function(jnp.where(bad, z.dtype.type(1), z)))
 
 
+@shown("print(loggamma(1.0 + 1.0j).round(4))", "(-0.6509-0.3016j)")
 def loggamma(x: Any) -> Array:
     """The principal branch of log gamma(x) (DLMF 5.2.1): cut along the negative real axis.
 
@@ -76,9 +78,6 @@ def loggamma(x: Any) -> Array:
     Returns:
         Array of the shape and dtype of ``x``; NaN for real x < 0 and at complex poles. For complex x within 1e-14
         (complex128) or 2e-6 (complex64) of max(1, |x|).
-
-    >>> print(loggamma(1.0 + 1.0j).round(4))
-    (-0.6509-0.3016j)
     """
     (v,) = inexact_operands("loggamma", x)
     if v.dtype in dtypes.COMPLEX:
@@ -118,6 +117,7 @@ def gamma(x: Any) -> Array:
     return gammasgn(v) * exp(ops.lgamma(v))
 
 
+@shown("print(round(float(polygamma(1, 2.0)), 4))", "0.6449", raises="DtypeError: for ``n`` of another dtype.")
 def polygamma(n: Any, x: Any) -> Array:
     """The ``n``-th derivative of `digamma` (DLMF 5.15.1).
 
@@ -127,12 +127,6 @@ def polygamma(n: Any, x: Any) -> Array:
 
     Returns:
         Array of the common shape and float dtype.
-
-    Raises:
-        DtypeError: for ``n`` of another dtype.
-
-    >>> print(round(float(polygamma(1, 2.0)), 4))
-    0.6449
     """
     if as_operand(n, "polygamma").dtype not in dtypes.INTEGER:
         raise DtypeError("polygamma: n is an integer", got=as_operand(n, "polygamma").type)
@@ -163,6 +157,7 @@ def _zeta_by_q(s: Array, q: Array) -> Array:
 _zeta = differentiable(lambda s, q: ops.zeta(s, q), {0: slope_of(_zeta_series, 0), 1: _zeta_by_q})
 
 
+@shown("print(round(float(zeta(2.0, 1.0)), 6))", "1.644934", raises="NotImplementedError: without ``q``, as in JAX.")
 def zeta(x: Any, q: Any = None) -> Array:
     """Hurwitz zeta function, the sum of 1 / (k + q)^x over k >= 0 (DLMF 25.11.1).
 
@@ -172,12 +167,6 @@ def zeta(x: Any, q: Any = None) -> Array:
 
     Returns:
         Array of the common shape and float dtype, with derivatives of all orders in both.
-
-    Raises:
-        NotImplementedError: without ``q``, as in JAX.
-
-    >>> print(round(float(zeta(2.0, 1.0)), 6))
-    1.644934
     """
     if q is None:
         raise NotImplementedError(
@@ -203,6 +192,7 @@ def _bernoulli(n: int) -> tuple[Fraction, ...]:
     return tuple(found[: n + 1])
 
 
+@shown("print(bernoulli(4))", "[ 1.         -0.5         0.16666667  0.         -0.03333334]")
 def bernoulli(n: int) -> Array:
     """The Bernoulli numbers B_0, ..., B_n, with B_1 = -1/2 (DLMF 24.2.1).
 
@@ -214,9 +204,6 @@ def bernoulli(n: int) -> Array:
 
     Raises:
         ParameterError: for negative ``n``.
-
-    >>> print(bernoulli(4))
-    [ 1.         -0.5         0.16666667  0.         -0.03333334]
     """
     count = static_int("bernoulli", n)
     if count < 0:
@@ -243,11 +230,6 @@ def _betaln_value(a: Array, b: Array) -> Array:
     return jnp.where(large, jnp.where(u >= 8, two, one), plain)
 
 
-@custom_jvp
-def _betaln(a: Array, b: Array) -> Array:
-    return widened(_betaln_value, a, b)
-
-
 def _betaln_slope(t: Array, y: Array, a: Array, b: Array) -> Array:
     """digamma(a) - digamma(a + b), of large ``a`` by their asymptotic series (DLMF 5.11.2), whose logarithms cancel."""
     least = 8.0 if a.dtype.itemsize < 8 else 200.0
@@ -260,7 +242,7 @@ def _betaln_slope(t: Array, y: Array, a: Array, b: Array) -> Array:
     return t * jnp.where(abs(y) == np.inf, np.nan, slope)
 
 
-_betaln.defjvps(_betaln_slope, lambda t, y, a, b: _betaln_slope(t, y, b, a))
+_betaln = widening(_betaln_value, _betaln_slope, lambda t, y, a, b: _betaln_slope(t, y, b, a))
 
 
 @described("2.0, 3.0", "-2.48491", digits=5)
@@ -281,6 +263,7 @@ def beta(a: Any, b: Any) -> Array:
     return gammasgn(a) * gammasgn(b) * gammasgn(a + b) * exp(betaln(a, b))
 
 
+@shown("print(round(float(factorial(5)), 3))", "120.0", raises="NotImplementedError: for ``exact``.")
 def factorial(n: Any, exact: bool = False) -> Array:
     """n! = gamma(n + 1), as a float (DLMF 5.4.1).
 
@@ -290,12 +273,6 @@ def factorial(n: Any, exact: bool = False) -> Array:
 
     Returns:
         Array of the shape of ``n`` and float dtype; 0 for negative ``n``.
-
-    Raises:
-        NotImplementedError: for ``exact``.
-
-    >>> print(round(float(factorial(5)), 3))
-    120.0
     """
     if exact:
         raise NotImplementedError("factorial with exact=True")
@@ -304,15 +281,11 @@ def factorial(n: Any, exact: bool = False) -> Array:
     return jnp.where(v < 0, 0, exp(ops.lgamma(jnp.where(v < 0, 0, v) + 1)))
 
 
-def _poch_value(z: Array, m: Array) -> Array:
+@custom_jvp
+def _poch(z: Array, m: Array) -> Array:
     # By logarithms: both gammas may overflow while their quotient does not.
     size = exp(ops.lgamma(z + m) - ops.lgamma(z))
     return jnp.where(m == 0, 1, gammasgn(z + m) * gammasgn(z) * size)
-
-
-@custom_jvp
-def _poch(z: Array, m: Array) -> Array:
-    return _poch_value(z, m)
 
 
 _poch.defjvps(
@@ -332,6 +305,7 @@ def poch(z: Any, m: Any) -> Array:
     return _poch(z, m)
 
 
+@shown("print(round(float(comb(5, 2)), 3), round(float(comb(5, 2, repetition=True)), 3))", "10.0 15.0")
 def comb(N: Any, k: Any, *, repetition: bool = False) -> Array:
     """The number of ways to choose ``k`` of ``N`` things (DLMF 1.2.1), as a float.
 
@@ -341,9 +315,6 @@ def comb(N: Any, k: Any, *, repetition: bool = False) -> Array:
 
     Returns:
         Array of the common shape and float dtype; 0 for negative operands and k > N.
-
-    >>> print(round(float(comb(5, 2)), 3), round(float(comb(5, 2, repetition=True)), 3))
-    10.0 15.0
     """
     n, k = _refuses("comb", N, k)
     if repetition:
@@ -354,6 +325,7 @@ def comb(N: Any, k: Any, *, repetition: bool = False) -> Array:
     return jnp.where(valid, ways, 0.0)
 
 
+@shown("print(round(float(multigammaln(3.5, 3)), 4))", "3.8959", raises="ParameterError: for ``d`` below 1.")
 def multigammaln(a: Any, d: Any) -> Array:
     """The logarithm of the gamma function of ``d`` dimensions (DLMF 35.3.1).
 
@@ -363,12 +335,6 @@ def multigammaln(a: Any, d: Any) -> Array:
 
     Returns:
         Array of the shape and float dtype of ``a``.
-
-    Raises:
-        ParameterError: for ``d`` below 1.
-
-    >>> print(round(float(multigammaln(3.5, 3)), 4))
-    3.8959
     """
     (v,) = promote_inexact("multigammaln", a)
     n = static_int("multigammaln", d)
@@ -416,6 +382,7 @@ def _box_cox(name: str, logarithm: Callable[[Array], Array]) -> Any:
 _boxcox, _boxcox1p = _box_cox("_boxcox", log), _box_cox("_boxcox1p", log1p)
 
 
+@shown("print(round(float(boxcox(2.0, 0.5)), 4))", "0.8284")
 def boxcox(x: Any, lmbda: Any) -> Array:
     """The Box-Cox transformation (x^lmbda - 1) / lmbda, log x for lmbda = 0.
 
@@ -424,13 +391,11 @@ def boxcox(x: Any, lmbda: Any) -> Array:
 
     Returns:
         Array of the common shape and inexact dtype.
-
-    >>> print(round(float(boxcox(2.0, 0.5)), 4))
-    0.8284
     """
     return _boxcox(*promote_alike("boxcox", x, lmbda))
 
 
+@shown("print(round(float(boxcox1p(1.0, 0.5)), 4))", "0.8284")
 def boxcox1p(x: Any, lmbda: Any) -> Array:
     """`boxcox` of 1 + x.
 
@@ -439,8 +404,5 @@ def boxcox1p(x: Any, lmbda: Any) -> Array:
 
     Returns:
         Array of the common shape and inexact dtype.
-
-    >>> print(round(float(boxcox1p(1.0, 0.5)), 4))
-    0.8284
     """
     return _boxcox1p(*promote_alike("boxcox1p", x, lmbda))

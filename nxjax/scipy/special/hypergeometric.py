@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from nxjax import numpy as jnp
+from nxjax.numpy.documented import shown
 from nxjax.ops.elementary import exp, log, log1p
 from nxjax.ops.special import digamma, lgamma
 from nxjax.scipy.special.gammas import gammasgn
@@ -219,6 +220,7 @@ _hyp2f1 = differentiable(
 )
 
 
+@shown("print(round(float(hyp2f1(1.0, 1.0, 2.0, 0.5)), 5))", "1.38629", raises="ParameterError: for complex operands.")
 def hyp2f1(a: Any, b: Any, c: Any, x: Any) -> Array:
     """Gauss's hypergeometric function F(a, b; c; x), the sum of (a)_k (b)_k x^k / ((c)_k k!) (DLMF 15.2.1).
 
@@ -228,12 +230,6 @@ def hyp2f1(a: Any, b: Any, c: Any, x: Any) -> Array:
     Returns:
         Array of the common shape and float dtype, with derivatives in all operands; inf for x > 1 and where ``c`` is
         0, -1, ..., unless the series ends before.
-
-    Raises:
-        ParameterError: for complex operands.
-
-    >>> print(round(float(hyp2f1(1.0, 1.0, 2.0, 0.5)), 5))
-    1.38629
     """
     a, b, c, x = reals("hyp2f1", a, b, c, x)
     return widened(_hyp2f1, a, b, c, x)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from nxjax import numpy as jnp
+from nxjax.numpy.documented import shown
 from nxjax.ops.base import like
 from nxjax.ops.elementary import exp, log, log1p
 from nxjax.ops.incomplete import igamma, igamma_grad_a, igammac, regularized_incomplete_beta
@@ -225,6 +226,7 @@ _betainc = differentiable(
 )
 
 
+@shown("print(round(float(betainc(2.0, 3.0, 0.5)), 5))", "0.6875", raises="ParameterError: for complex operands.")
 def betainc(a: Any, b: Any, x: Any) -> Array:
     """Regularized incomplete beta function I_x(a, b): a beta(a, b) number's chance to be below x (DLMF 8.17.2).
 
@@ -233,12 +235,6 @@ def betainc(a: Any, b: Any, x: Any) -> Array:
 
     Returns:
         Array of the common shape and float dtype; NaN outside the domain. Derivatives of all orders in all operands.
-
-    Raises:
-        ParameterError: for complex operands.
-
-    >>> print(round(float(betainc(2.0, 3.0, 0.5)), 5))
-    0.6875
     """
     a, b, x = reals("betainc", a, b, x)
     return _betainc(a, b, x)

@@ -9,14 +9,14 @@ import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, NxError
+from nxjax.numpy.documented import shown
 from nxjax.ops.elementary import cos, exp, log, log1p, sin
 from nxjax.ops.special import lgamma
 from nxjax.scipy.special import tables
-from nxjax.scipy.special.operands import chebyshev, chebyshev_rows, reals, strong, widened
+from nxjax.scipy.special.operands import chebyshev, chebyshev_rows, reals, strong, widening
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.transforms.control.while_loop import fori_loop
-from nxjax.transforms.custom_jvp import custom_jvp
 
 _ROOT = 0.3725074107813666, 1.3140183414386028e-17  # the zero of Ei, in two parts
 
@@ -53,12 +53,7 @@ def _expi_value(x: Array) -> Array:
     return jnp.where(x == 0, -np.inf, jnp.where(jnp.isnan(x), np.nan, value))
 
 
-@custom_jvp
-def _expi(x: Array) -> Array:
-    return widened(_expi_value, x)
-
-
-_expi.defjvps(lambda t, y, x: t * (exp(x) / x))
+_expi = widening(_expi_value, lambda t, y, x: t * (exp(x) / x))
 
 
 def expi(x: Any) -> Array:
@@ -99,12 +94,7 @@ def exp1(x: Any) -> Array:
     return _exp1(strong(*reals("exp1", x)))
 
 
-@custom_jvp
-def _exp1(x: Array) -> Array:
-    return widened(_one, x)
-
-
-_exp1.defjvps(lambda t, y, x: t * jnp.where(x < 0, np.nan, -exp(-x) / x))
+_exp1 = widening(_one, lambda t, y, x: t * jnp.where(x < 0, np.nan, -exp(-x) / x))
 
 
 def _expn_value(n: Array, x: Array) -> Array:
@@ -149,18 +139,13 @@ def _expn_all(n: Array, x: Array) -> Array:
     return jnp.where((x >= 0) & (n >= 0), value, np.nan)
 
 
-@custom_jvp
-def _expn(n: Array, x: Array) -> Array:
-    return widened(_expn_all, n, x)
-
-
-@_expn.defjvp
-def _expn_jvp(primals: Any, tangents: Any) -> Any:
-    n, x = primals
+def _expn_slope(t: Array, y: Array, n: Array, x: Array) -> Array:
     below = _expn(jnp.maximum(n - 1, 0), x)
     # DLMF 8.19.13; E_(-1)(x) = exp(-x) (1 + x) / x^2
-    slope = jnp.where(n == 0, exp(-x) * (1 + 1 / x) / x, below)
-    return _expn(n, x), -tangents[1] * slope
+    return -t * jnp.where(n == 0, exp(-x) * (1 + 1 / x) / x, below)
+
+
+_expn = widening(_expn_all, None, _expn_slope)
 
 
 def expn(n: Any, x: Any) -> Array:
@@ -208,17 +193,10 @@ def _sici_value(x: Array) -> tuple[Array, Array]:
     return si, jnp.where(bad, np.nan, jnp.where(x == 0, -np.inf, ci))
 
 
-@custom_jvp
-def _sici(x: Array) -> tuple[Array, Array]:
-    return widened(_sici_value, x)
+_sici = widening(_sici_value, lambda t, y, x: (t * jnp.sinc(x / math.pi), t * (cos(x) / x)))
 
 
-@_sici.defjvp
-def _sici_jvp(primals: Any, tangents: Any) -> Any:
-    (x,), (t,) = primals, tangents
-    return _sici(x), (t * jnp.sinc(x / math.pi), t * (cos(x) / x))
-
-
+@shown("si, ci = sici(1.0)", "", "print(round(float(si), 6), round(float(ci), 6))", "0.946083 0.337404")
 def sici(x: Any) -> tuple[Array, Array]:
     """The sine and cosine integrals, Si of sin(t) / t from 0 to x, and Ci (DLMF 6.2.9 and 6.2.13).
 
@@ -230,10 +208,6 @@ def sici(x: Any) -> tuple[Array, Array]:
 
     Raises:
         ParameterError: for complex ``x``.
-
-    >>> si, ci = sici(1.0)
-    >>> print(round(float(si), 6), round(float(ci), 6))
-    0.946083 0.337404
     """
     return _sici(strong(*reals("sici", x)))
 
@@ -282,22 +256,14 @@ def _fresnel_value(x: Array) -> tuple[Array, Array]:
     return sign * s, sign * c
 
 
-@custom_jvp
-def _fresnel(x: Array) -> tuple[Array, Array]:
-    return widened(_fresnel_value, x)
-
-
-@_fresnel.defjvp
-def _fresnel_jvp(primals: Any, tangents: Any) -> Any:
-    (x,), (t,) = primals, tangents
-    sine, cosine = _sincos_half_pi_square(x)
-    return _fresnel(x), (t * sine, t * cosine)
+_fresnel = widening(_fresnel_value, lambda t, y, x: tuple(t * slope for slope in _sincos_half_pi_square(x)))
 
 
 class _NoComplex(NxError, NotImplementedError):
     """Complex operands where only real ones are taken."""
 
 
+@shown("s, c = fresnel(1.0)", "", "print(round(float(s), 6), round(float(c), 6))", "0.438259 0.779893")
 def fresnel(x: Any) -> tuple[Array, Array]:
     """The Fresnel integrals of sin(pi t^2 / 2) and cos(pi t^2 / 2) from 0 to x (DLMF 7.2.7 and 7.2.8).
 
@@ -309,10 +275,6 @@ def fresnel(x: Any) -> tuple[Array, Array]:
 
     Raises:
         NotImplementedError: for complex ``x``.
-
-    >>> s, c = fresnel(1.0)
-    >>> print(round(float(s), 6), round(float(c), 6))
-    0.438259 0.779893
     """
     return _fresnel(*reals("fresnel", x, error=_NoComplex))
 
@@ -333,20 +295,16 @@ def _spence_value(x: Array) -> Array:
     return jnp.where(x == 1, 0, jnp.where(valid, y, edge))
 
 
-@custom_jvp
-def _spence(x: Array) -> Array:
-    return widened(_spence_value, x)
-
-
-@_spence.defjvp
-def _spence_jvp(primals: Any, tangents: Any) -> Any:
-    (x,), (t,) = primals, tangents
+def _spence_slope(t: Array, y: Array, x: Array) -> Array:
     # log x / (1 - x), by log1p near 1, where it is -1.
     off = x - 1
     near = abs(off) < 0.5
     some = jnp.where(near & (off != 0), off, 0.5)
     quotient = jnp.where(near, log1p(some) / some, log(x) / jnp.where(near, 1, off))
-    return _spence(x), -t * jnp.where(off == 0, 1 - off / 2, quotient)
+    return -t * jnp.where(off == 0, 1 - off / 2, quotient)
+
+
+_spence = widening(_spence_value, _spence_slope)
 
 
 def spence(x: Any) -> Array:

@@ -91,6 +91,18 @@ def widened(function: Callable[..., Any], *xs: Array) -> Any:
     return tuple(y.astype(kind) for y in found) if isinstance(found, tuple) else found.astype(kind)
 
 
+def widening(value: Callable[..., Any], *slopes: Callable[..., Any] | None) -> Callable[..., Any]:
+    """``value`` in float32 at least, with the slopes that `custom_jvp.defjvps` takes."""
+
+    @custom_jvp
+    @functools.wraps(value)
+    def function(*xs: Array) -> Any:
+        return widened(value, *xs)
+
+    function.defjvps(*slopes)
+    return function
+
+
 def eps(x: Array) -> float:
     """The distance from 1 to the next float of the dtype of ``x``."""
     return float(dtypes.float_info(x.dtype).eps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nxjax import numpy as jnp
 from nxjax.errors import ShapeError
+from nxjax.numpy.documented import shown as _shown
 from nxjax.numpy.promotion import promote_inexact
 from nxjax.ops.special import lgamma
 from nxjax.scipy.special.entropies import xlogy
@@ -13,6 +14,7 @@ from nxjax.trace.core import Array
 from nxjax.typing import ArrayLike
 
 
+@_shown("print(round(float(logpdf(jnp.array([0.2, 0.8]), jnp.array([2.0, 3.0]))), 4))", "0.4292")
 def logpdf(x: ArrayLike, alpha: ArrayLike) -> Array:
     """Logarithm of the density at ``x``, whose first axis has the size of ``alpha`` or one less, and sums to 1.
 
@@ -25,9 +27,6 @@ def logpdf(x: ArrayLike, alpha: ArrayLike) -> Array:
 
     Raises:
         ShapeError: ``x`` does not fit ``alpha``.
-
-    >>> print(round(float(logpdf(jnp.array([0.2, 0.8]), jnp.array([2.0, 3.0]))), 4))
-    0.4292
     """
     x, alpha = promote_inexact("scipy.stats.dirichlet.logpdf", x, alpha)
     if alpha.ndim != 1 or x.shape[0] not in (alpha.shape[0], alpha.shape[0] - 1):

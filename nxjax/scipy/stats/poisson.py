@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from nxjax import numpy as jnp
+from nxjax.numpy.documented import shown as _shown
 from nxjax.ops.special import lgamma
 from nxjax.scipy.special.entropies import xlogy
 from nxjax.scipy.special.incomplete import gammaincc
@@ -35,6 +36,7 @@ def cdf(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array:
     return match_weak_type(k, within_support(~(x < 0), gammaincc(jnp.maximum(jnp.floor(x + 1), 1), mu), 0.0))
 
 
+@_shown("print(round(float(entropy(5.0)), 3))", "2.204")
 def entropy(mu: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Shannon's entropy of the distribution with mean ``mu``; ``loc`` does not change it.
 
@@ -46,9 +48,6 @@ def entropy(mu: ArrayLike, loc: ArrayLike = 0) -> Array:
         Array of the common shape and float dtype; 0 at 0 and NaN for negative ``mu``. Up to 100 the sum of -p log p
         over all k whose p counts, beyond the first terms of the expansion of Evans, Boersma, Blachman & Jagers, "The
         entropy of a Poisson distribution", SIAM Review 30 (1988). Relative error below 1e-6, or 1e-5 in float32.
-
-    >>> print(round(float(entropy(5.0)), 3))
-    2.204
     """
     mu, _ = operands("poisson.entropy", mu, loc)
     valid = mu > 0

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError
-from nxjax.numpy.promotion import promote_inexact
+from nxjax.numpy.promotion import check_choice, promote_inexact
 from nxjax.numpy.reductions import wide
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -22,10 +22,7 @@ class ModeResult(NamedTuple):
 
 
 def _policy(name: str, nan_policy: str) -> None:
-    if nan_policy not in ("propagate", "omit", "raise"):
-        raise ParameterError(
-            f"{name}: Illegal nan_policy", got=repr(nan_policy), expected="'propagate', 'omit' or 'raise'"
-        )
+    check_choice(f"{name}: Illegal nan_policy", nan_policy, "propagate", "omit", "raise")
     if nan_policy != "propagate":
         why = "the size of the result would depend on the data" if nan_policy == "omit" else "traced data has no values"
         raise NotImplementedError(f"{name}: nan_policy={nan_policy!r} is not supported, since {why}")
@@ -125,10 +122,7 @@ def rankdata(a: Any, method: str = "average", *, axis: int | None = None, nan_po
     """
     x = jnp.asarray(a)
     _policy("rankdata", nan_policy)
-    if method not in ("average", "min", "max", "dense", "ordinal"):
-        raise ParameterError(
-            f"rankdata: unknown method '{method}'", expected="'average', 'min', 'max', 'dense' or 'ordinal'"
-        )
+    check_choice(f"rankdata: unknown method '{method}'", method, "average", "min", "max", "dense", "ordinal")
 
     def ranks(v: Array) -> Array:
         found = _ranks(v, method)

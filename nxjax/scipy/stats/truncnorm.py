@@ -11,16 +11,12 @@ from nxjax.trace.core import Array
 from nxjax.typing import ArrayLike
 
 
-def _log_difference(high: Array, low: Array) -> Array:
-    """log(exp(high) - exp(low)), high >= low."""
-    return high + log1p(-exp(low - high))
-
-
 def _log_mass(a: Array, b: Array) -> Array:
     """Logarithm of the probability of a normal number between ``a`` and ``b``; both tails keep their digits."""
     right = a > 0
     low, high = jnp.where(right, -b, a), jnp.where(right, -a, b)
-    left = _log_difference(log_ndtr(high), log_ndtr(low))
+    low, high = log_ndtr(low), log_ndtr(high)
+    left = high + log1p(-exp(low - high))
     across = (a <= 0) & (b > 0)
     middle = log1p(-exp(log_ndtr(jnp.minimum(a, 0))) - exp(log_ndtr(-jnp.maximum(b, 0))))
     return jnp.where(across, middle, left)
