@@ -1,24 +1,21 @@
-"""`ThermalAwareOptimizer`: watches temperatures and does what the thermal policy decides.
-
-The decision is `nxjax.backends.sensors.thermal.policy`, which is pure; this reads the sensors, keeps how chips stand,
-and carries out.
-"""
+"""`nxjax.hardware.thermal`: temperatures, and what `nxjax.backends.sensors.thermal.policy` decides about them, done."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, fields
 from typing import Final, final
 
 from nxjax.backends.sensors import Reading, SensorSampler
-from nxjax.backends.sensors.thermal import STRATEGIES, Action, State, Thresholds, policy
+from nxjax.backends.sensors.thermal import STRATEGIES, Action, Decision, State, Thresholds, policy
 from nxjax.errors import NxError, ParameterError, Shown
-from nxjax.hardware import power
+from nxjax.vendors.amd import power
 
 Read = Callable[[], Reading]
 # What is done for one unit; it gives a word on what came of it.
 Strategy = Callable[[Action], "str | None"]
 _UNITS: Final = ("npu", "gpu", "cpu")
-_LIMITS: Final = ("warning", "npu_max", "cpu_max", "gpu_max", "back")
+_LIMITS: Final = tuple(f.name for f in fields(Thresholds))
 
 
 @final
@@ -43,8 +40,8 @@ class ThermalAwareOptimizer(Shown):
     """Keeps chips within their temperatures: less power, other chips first, none at all.
 
     Args:
-        thresholds: degrees Celsius by name: "warning" (80), "npu_max" (85), "cpu_max" (90), "gpu_max" (none), "back"
-            (5), how far a chip cools before it is trusted again.
+        thresholds: degrees Celsius by name, as `Thresholds` has them: "warning" (80), "npu_max" (85), "cpu_max" (90),
+            "gpu_max" (none), "back" (5).
         read: unit -> what reads it; the machine's NPU, GPU and CPU without it.
 
     Attributes:
@@ -58,39 +55,28 @@ class ThermalAwareOptimizer(Shown):
         self, thresholds: Mapping[str, float | None] | None = None, read: Mapping[str, Read] | None = None
     ) -> None:
         given = dict(thresholds or {})
-        unknown = sorted(given.keys() - set(_LIMITS))
-        if unknown:
+        if unknown := sorted(given.keys() - set(_LIMITS)):
             raise ParameterError("thermal policy: no such threshold", got=unknown, expected=", ".join(_LIMITS))
-        limits = Thresholds(**given)  # pyright: ignore[reportArgumentType]
-        self.thermal_thresholds: dict[str, float | None] = {name: getattr(limits, name) for name in _LIMITS}
+        self.thermal_thresholds: dict[str, float | None] = asdict(Thresholds(**given))  # pyright: ignore[reportArgumentType]
         self.monitor = ThermalMonitor(read)
         self.cooling_strategies: dict[str, Strategy] = {"lower-power": self._lower, "restore-power": self._restore}
         self.log: list[tuple[Action, str]] = []
         self.readings: dict[str, Reading] = {}
-        self._states: dict[str, State] = {}
+        self.states: dict[str, State] = {}
         self._former: str | None = None
-
-    @property
-    def states(self) -> dict[str, State]:
-        """Unit -> "ok", "warm" or "out", as the last look left it."""
-        return dict(self._states)
 
     def usable(self, units: Sequence[str] = _UNITS) -> list[str]:
         """Those of ``units`` that may be given work, the ones that are not warm first."""
-        rank = {"ok": 0, "warm": 1}
-        kept = [u for u in units if self._states.get(u, "ok") != "out"]
-        return sorted(kept, key=lambda u: rank[self._states.get(u, "ok")])
+        return Decision((), {u: self.states.get(u, "ok") for u in units}).usable
 
     def monitor_and_adjust(self) -> list[Action]:
         """Look at the temperatures once and do what they ask for; the actions that were taken."""
         self.readings = self.monitor.get_state()
-        limits = Thresholds(**self.thermal_thresholds)  # pyright: ignore[reportArgumentType]
-        decision = policy(self.readings, limits, self._states)
-        self._states = dict(decision.states)
+        decision = policy(self.readings, Thresholds(**self.thermal_thresholds), self.states)  # pyright: ignore[reportArgumentType]
+        self.states = dict(decision.states)
         for action in decision.actions:
-            do = self.cooling_strategies.get(action.strategy)
             try:
-                said = (do(action) or "done") if do is not None else "done"
+                said = self.cooling_strategies.get(action.strategy, lambda _: None)(action) or "done"
             except NxError as error:
                 # A mode that may not be set is no reason to stop watching.
                 said = f"not done: {error.what}" + (f" ({error.got})" if error.got is not None else "")
@@ -100,8 +86,7 @@ class ThermalAwareOptimizer(Shown):
     def _lower(self, action: Action) -> str | None:
         if action.unit != "npu":
             return "the system has this chip's clocks"
-        former = power.get()
-        mode = power.lower()
+        former, mode = power.get(), power.lower()
         self._former = self._former or former
         return f"power mode {mode}"
 

@@ -1,13 +1,17 @@
 """The power mode of an NPU of AMD: asked of the driver and told to it, or to ``xrt-smi`` where no way leads there.
 
-A mode holds for the whole machine until it is changed. It sets the range of the clocks (aie2_pm.c of github.com/amd/
-xdna-driver): powersaver the lowest level, balanced a middle one, performance the highest, turbo the highest with clocks
-that are never gated, default what the open contexts ask for.
+A mode holds for the whole machine until it is changed; setting it needs privilege, and turbo comes before the NPU is
+opened. It sets the range of the clocks (aie2_pm.c of github.com/amd/xdna-driver): powersaver the lowest level, balanced
+a middle one, performance the highest, turbo the highest with clocks that are never gated, default what the open
+contexts ask for. There are no other settings: clocks and memory bandwidth follow the mode. An Intel NPU takes its mode
+with each model: ``nx.compile(..., power="turbo")``.
 """
 
 from __future__ import annotations
 
 import errno
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 from nxjax.backends.sensors import amdxdna, ivpu, xrt_smi
@@ -17,6 +21,18 @@ from nxjax.vendors.amd.xrt_runtime import open_contexts
 
 MODES: Final = amdxdna.MODES
 TURBO: Final = "turbo"
+# A kind of work -> the mode that suits it: turbo where tokens are waited for, a middle clock for what runs all day.
+WORKLOADS: Final[Mapping[str, str]] = {
+    "llm_inference": "turbo",
+    "batch_inference": "performance",
+    "interactive": "default",
+    "continuous_audio": "balanced",
+    "continuous_video": "balanced",
+    "background": "powersaver",
+}
+# What "default" does is the driver's choice: a step down from it is a mode that is surely lower.
+_DOWN: Final = {"turbo": "performance", "performance": "balanced", "balanced": "powersaver", "default": "powersaver"}
+_HERE: Final = Roots()
 _INTEL: Final = "an Intel NPU has no mode of its own: it is an option of what is compiled, nx.compile(..., power=...)"
 
 
@@ -27,7 +43,7 @@ def checked(mode: str) -> str:
     return mode
 
 
-def device(roots: Roots, bdf: str = "") -> amdxdna.AmdxdnaDevice | None:
+def _npu(roots: Roots, bdf: str = "") -> amdxdna.AmdxdnaDevice | None:
     """The NPU at a PCI address, or the first one; None where Linux shows none.
 
     Raises:
@@ -47,13 +63,19 @@ def _nowhere(roots: Roots) -> ExecutionError:
     return ExecutionError("power: unavailable", got=got, fix=_INTEL if ivpu.devices(roots) else None)
 
 
-def current(roots: Roots, bdf: str = "") -> str:
-    """The mode that holds now.
+def get(device: str = "", *, roots: Roots = _HERE) -> str:
+    """The mode that holds: one of `MODES`.
+
+    Args:
+        device: the PCI address of the NPU, such as "0000:c5:00.1"; the first one without it.
 
     Raises:
-        ExecutionError: there is no NPU of AMD, or nobody answers; the message says why.
+        ExecutionError: this machine has no NPU of AMD, or nobody answers; the message says why.
+
+    >>> MODES
+    ('default', 'powersaver', 'balanced', 'performance', 'turbo')
     """
-    one = device(roots, bdf)
+    one = _npu(roots, device)
     if one is not None:
         try:
             return amdxdna.power_mode(roots, one.node)
@@ -64,7 +86,7 @@ def current(roots: Roots, bdf: str = "") -> str:
     else:
         refused = ""
     try:
-        mode = xrt_smi.power_mode(xrt_smi.examine(roots, bdf))
+        mode = xrt_smi.power_mode(xrt_smi.examine(roots, device))
     except (OSError, InvalidFileError) as error:
         got = "; ".join(filter(None, (refused, str(error).split("\n")[0])))
         raise ExecutionError("power: the mode cannot be read", got=got) from error
@@ -73,12 +95,13 @@ def current(roots: Roots, bdf: str = "") -> str:
     return mode
 
 
-def tell(mode: str, roots: Roots, bdf: str = "") -> None:
-    """Set the mode, and see that it holds.
+def set(mode: str, device: str = "", *, roots: Roots = _HERE) -> None:
+    """Set the mode, and see that it holds; it does for the whole machine until it is changed.
 
     Raises:
         ParameterError: no such mode, or no NPU at that address.
-        ExecutionError: no NPU of AMD, no privilege, or turbo while hardware contexts are open.
+        ExecutionError: no NPU of AMD; no privilege (the message has the command for it); turbo while hardware contexts
+            are open, of this process or of another.
     """
     checked(mode)
     held = open_contexts()
@@ -88,7 +111,7 @@ def tell(mode: str, roots: Roots, bdf: str = "") -> None:
             got=f"{held} hardware contexts of this process are open",
             fix="close the Runtime (amd.close_shared() for what nx.compile made), set the mode, open it again",
         )
-    one = device(roots, bdf)
+    one = _npu(roots, device)
     if one is None and xrt_smi.program(roots) is None:
         raise _nowhere(roots)
     command = f"sudo xrt-smi configure{f' -d {one.bdf}' if one is not None else ''} --pmode {mode}"
@@ -96,12 +119,47 @@ def tell(mode: str, roots: Roots, bdf: str = "") -> None:
         if one is not None:
             _to_driver(mode, roots, one)
         else:
-            xrt_smi.configure(roots, mode, bdf)
+            xrt_smi.configure(roots, mode, device)
     except OSError as error:
         raise _refused(mode, roots, one, error, command) from error
-    said = current(roots, bdf)
+    said = get(device, roots=roots)
     if said != mode:
         raise ExecutionError(f"power: {mode} was taken, and does not hold", got=said, expected=mode)
+
+
+@contextmanager
+def using(mode: str, device: str = "", *, roots: Roots = _HERE) -> Generator[str]:
+    """The mode within a ``with`` statement, and the former one behind it; gives the former one.
+
+    Open the NPU inside, so that turbo is set before its contexts are. Errors are those of `get` and `set`.
+    """
+    former = get(device, roots=roots)
+    if former != checked(mode):
+        set(mode, device, roots=roots)
+    try:
+        yield former
+    finally:
+        if get(device, roots=roots) != former:
+            set(former, device, roots=roots)
+
+
+def lower(device: str = "", *, roots: Roots = _HERE) -> str:
+    """One step down, from turbo to performance, to balanced, to powersaver; gives the mode that holds then."""
+    mode = get(device, roots=roots)
+    if mode in _DOWN:
+        set(_DOWN[mode], device, roots=roots)
+    return _DOWN.get(mode, mode)
+
+
+def for_workload(workload: str) -> str:
+    """The mode that suits a kind of work.
+
+    >>> for_workload("llm_inference"), for_workload("continuous_audio")
+    ('turbo', 'balanced')
+    """
+    if workload not in WORKLOADS:
+        raise ParameterError("power: no such workload", got=repr(workload), expected=", ".join(WORKLOADS))
+    return WORKLOADS[workload]
 
 
 def _to_driver(mode: str, roots: Roots, one: amdxdna.AmdxdnaDevice) -> None:
