@@ -19,10 +19,10 @@ from nxjax.backends.hybrid.spec import Hybrid
 from nxjax.backends.memory.pool import MemoryPools
 from nxjax.backends.memory.unified import UnifiedBuffer
 from nxjax.errors import ParameterError, Shown
-from nxjax.hardware.amd import hybrid_session
-from nxjax.hardware.thermal import ThermalMonitor
 from nxjax.trace.types import ShapeDtypeStruct
 from nxjax.transforms.jit import Jitted, jit
+from nxjax.vendors.amd.thermal import ThermalMonitor
+from nxjax.vendors.amd.vitisai_session import hybrid_session
 
 # What guides call units.
 _UNITS: Final = {"npu": "npu", "igpu": "gpu", "gpu": "gpu", "vulkan": "vulkan", "cpu": "cpu"}
@@ -46,12 +46,7 @@ def _function(operation: str | Callable[..., Any]) -> Callable[..., Any]:
 class NPUResourceManager(Shown):
     """Runs operations on the NPU, the GPU and the CPU, in that order of preference, and goes on where one fails.
 
-    Args:
-        units: names of units by priority.
-        sessions: operations that the NPU works on at a time.
-
-    Attributes:
-        device: the `nx.Hybrid` that does it: its events, health and plans.
+    ``device`` is the `nx.Hybrid` that does it, of ``sessions`` operations on the NPU at a time: its events and plans.
 
     >>> manager = NPUResourceManager()
     >>> manager.execute_operation("matmul", ([[1.0, 2.0]], [[3.0], [4.0]])).tolist()
@@ -84,14 +79,7 @@ class NPUResourceManager(Shown):
 
 @final
 class IntelligentHybridScheduler(Shown):
-    """Places operations by measured times and by heat.
-
-    Args:
-        units: names of units by priority.
-
-    Attributes:
-        thermal_monitor: the temperatures of this machine.
-        current_workload: the plan that was made last.
+    """Places operations by measured times and by heat; ``current_workload`` is the plan that was made last.
 
     >>> scheduler = IntelligentHybridScheduler(units=("cpu",))
     >>> plan = scheduler.schedule_operation("matmul", [(4, 8), (8, 2)])
@@ -125,14 +113,11 @@ class IntelligentHybridScheduler(Shown):
     def schedule_operation(
         self, operation: str | Callable[..., Any], data_shape: Any, priority: str = "normal", dtype: Any = "float32"
     ) -> Plan:
-        """Where an operation on arrays of these shapes would run, and why: a plan, which prints itself.
+        """Where an operation on arrays of a shape, or a list of shapes, would run: a plan, which prints itself.
 
         Args:
-            operation: a function, or the name of one.
-            data_shape: the shape of its argument, or a list of shapes.
             priority: "normal" and "high" are the least latency, "batch" the most inputs a second, "low" the least
                 energy where ``watts`` are known.
-            dtype: of the arguments.
         """
         shapes = data_shape if isinstance(data_shape, list) else [data_shape]
         args = [ShapeDtypeStruct(tuple(s) if isinstance(s, (tuple, list)) else (s,), dtype) for s in shapes]
@@ -147,10 +132,7 @@ class IntelligentHybridScheduler(Shown):
 
 @final
 class UnifiedMemoryManager(Shown):
-    """Pools of memory with limits, and buffers that several units see without a copy.
-
-    Args:
-        **sizes: limits by kind of unit: ``npu="1GB"``, ``vulkan="2GB"``, ``system="4GB"`` are the usual ones.
+    """Pools of memory with limits by kind of unit, and buffers that several units see without a copy.
 
     >>> manager = UnifiedMemoryManager()
     >>> buffer = manager.allocate_unified_buffer(4096, "streaming")
@@ -164,13 +146,11 @@ class UnifiedMemoryManager(Shown):
     def allocate_unified_buffer(
         self, size: int | tuple[int, ...], access_pattern: str = "read_write", dtype: Any = "uint8"
     ) -> UnifiedBuffer:
-        """A buffer of ``size`` bytes, or of a shape and dtype.
+        """A buffer of ``size`` bytes, or of a shape and dtype; see `nx.unified_buffer`.
 
         Args:
-            size: bytes, or a shape.
             access_pattern: "npu_primary", "gpu_primary", "streaming" (whole pages, which drivers import), "read_write"
-                or "flexible"; see `nx.unified_buffer`.
-            dtype: of the elements.
+                or "flexible".
         """
         shape = (size,) if isinstance(size, int) else tuple(size)
         return self.memory_pools.unified_buffer(shape, dtype, access=access_pattern)
@@ -205,11 +185,9 @@ class VulkanNPUBridge(Shown):
 
 @final
 class RyzenAIHybridEngine(Shown):
-    """ONNX models over AMD's NPU and the CPU through ONNX Runtime.
+    """ONNX models over AMD's NPU and the CPU through ONNX Runtime, by providers in the order of priority.
 
-    Args:
-        execution_providers: by priority, with the Vitis AI provider's own options. Options that it has never had
-            (``hybrid_mode``, ``npu_config``, ...) are refused with what there is in their place.
+    Options that the Vitis AI provider has never had (``npu_config``, ...) are refused with what there is instead.
     """
 
     def __init__(self, execution_providers: Sequence[Any] | None = None) -> None:
@@ -222,11 +200,7 @@ class RyzenAIHybridEngine(Shown):
 
 @final
 class OGANPUIntegration(Shown):
-    """Text from a model folder of ONNX Runtime's generator.
-
-    Args:
-        provider: where it runs, "cpu" unless the folder says otherwise; "RyzenAI" needs AMD's own build.
-    """
+    """Text from a model folder of ONNX Runtime's generator; the provider "RyzenAI" needs AMD's own build."""
 
     def __init__(self, provider: str | None = None) -> None:
         self.provider = provider
