@@ -7,6 +7,7 @@ Each is `nx.Hybrid`, `nx.MemoryPools`, a session or a generator with choices mad
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from os import PathLike
 from typing import Any, Final, final
 
@@ -20,7 +21,7 @@ from nxjax.backends.memory.pool import MemoryPools
 from nxjax.backends.memory.unified import UnifiedBuffer
 from nxjax.errors import ParameterError, Shown
 from nxjax.trace.types import ShapeDtypeStruct
-from nxjax.transforms.jit import Jitted, jit
+from nxjax.transforms.jit import jit
 from nxjax.vendors.amd.thermal import ThermalMonitor
 from nxjax.vendors.amd.vitisai_session import hybrid_session
 
@@ -37,9 +38,8 @@ def _function(operation: str | Callable[..., Any]) -> Callable[..., Any]:
         found = getattr(place, operation, None)
         if callable(found):
             return found
-    raise ParameterError(
-        "hybrid: no such operation", got=repr(operation), expected="a function, or the name of one, such as 'matmul'"
-    )
+    expected = "a function, or the name of one, such as 'matmul'"
+    raise ParameterError("hybrid: no such operation", got=repr(operation), expected=expected)
 
 
 @final
@@ -56,7 +56,7 @@ class NPUResourceManager(Shown):
     def __init__(self, units: Sequence[str] = ("npu", "igpu", "cpu"), sessions: int = 3) -> None:
         named = [_UNITS.get(u, u) for u in units]
         self.device = Hybrid(*named, sessions={u: sessions for u in named if u == "npu"})
-        self._jitted: dict[Any, Jitted[..., Any]] = {}
+        self._jitted = cache(lambda f: jit(f, device=self.device))
 
     @property
     def backends(self) -> dict[str, Any]:
@@ -70,11 +70,8 @@ class NPUResourceManager(Shown):
 
     def execute_operation(self, operation: str | Callable[..., Any], data: Any) -> Any:
         """The result of ``operation`` for ``data``: one array, or a tuple of arguments."""
-        function = _function(operation)
-        jitted = self._jitted.get(function)
-        if jitted is None:
-            jitted = self._jitted[function] = jit(function, device=self.device)
-        return jitted(*(np.asarray(x) for x in (data if isinstance(data, tuple) else (data,))))
+        given = data if isinstance(data, tuple) else (data,)
+        return self._jitted(_function(operation))(*map(np.asarray, given))
 
 
 @final
@@ -120,8 +117,7 @@ class IntelligentHybridScheduler(Shown):
                 energy where ``watts`` are known.
         """
         shapes = data_shape if isinstance(data_shape, list) else [data_shape]
-        args = [ShapeDtypeStruct(tuple(s) if isinstance(s, (tuple, list)) else (s,), dtype) for s in shapes]
-        zeros = [np.zeros(a.shape, a.dtype) for a in args]
+        zeros = [np.zeros(s, ShapeDtypeStruct((), dtype).dtype) for s in shapes]
         self.current_workload = self._device(priority).plan(_function(operation))(*zeros)
         return self.current_workload
 
@@ -208,14 +204,7 @@ class OGANPUIntegration(Shown):
 
     def create_oga_session(self, model_path: str | PathLike[str]) -> Any:
         """Load the folder; give what runs it."""
-        from nxjax.generation import load_genai
-
-        self.oga_session = load_genai(model_path, self.provider)
-        return self.oga_session
-
-    def _open(self) -> Any:
-        if self.oga_session is None:
-            raise ParameterError("oga: there is no session", fix="create_oga_session(folder) first")
+        self.oga_session = nxjax.generation.load_genai(model_path, self.provider)
         return self.oga_session
 
     def generate_with_npu(self, prompt: str, max_tokens: int = 100) -> str:
@@ -224,4 +213,6 @@ class OGANPUIntegration(Shown):
 
     def stream(self, prompt: str, max_tokens: int = 100) -> Iterator[str]:
         """The same, piece by piece."""
-        yield from self._open().stream(prompt, max_tokens=max_tokens)
+        if self.oga_session is None:
+            raise ParameterError("oga: there is no session", fix="create_oga_session(folder) first")
+        yield from self.oga_session.stream(prompt, max_tokens=max_tokens)
