@@ -53,7 +53,7 @@ FACES: dict[str, tuple[str, str]] = {
     "nxjax.flatten_util": ("nxjax.flatten_util", "A tree as one vector."),
     "nxjax.interop": ("nxjax.interop", "JAX functions and StableHLO as ours."),
     "nxjax.testing": ("nxjax.testing", "The laws an op keeps, as functions."),
-    "nxjax.hardware": ("nxjax.hardware", "Models of chips."),
+    "nxjax.hardware": ("nxjax.hardware", "Chips by the names that guides use."),
     "nxjax.hardware.power": ("nxjax.hardware.power", "The power modes of an NPU."),
     "nxjax.hardware.thermal": ("nxjax.hardware.thermal", "Less power and other chips where one is hot."),
     "nxjax.hardware.hybrid": ("nxjax.hardware.hybrid", "Managers of several chips, by the names of guides."),

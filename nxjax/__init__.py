@@ -55,7 +55,7 @@ _HOMES: dict[str, str] = {
     **dict.fromkeys(("pure_callback",), "nxjax.transforms.callback"),
     **dict.fromkeys(("Tensor",), "nxjax.numpy.tensor"),
     **dict.fromkeys(("typeof", "live_arrays", "copy_to_host_async", "effects_barrier", "fwd_and_bwd", "host_count", "host_id", "host_ids", "print_environment_info"), "nxjax.runtime.introspect"),
-    **dict.fromkeys(("simulate",), "nxjax.hardware.simulate"),
+    **dict.fromkeys(("simulate",), "nxjax.deploy.simulate"),
     **dict.fromkeys(("MemoryPools",), "nxjax.backends.memory.pool"),
     **dict.fromkeys(("UnifiedBuffer", "unified_buffer"), "nxjax.backends.memory.unified"),
     **dict.fromkeys(("write_into",), "nxjax.backends.memory.into"),

@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             files, size = cache.size()
             print(f"{files} executables, {size} bytes")
     elif options.command == "sensors":
-        from nxjax.hardware import sensors
+        from nxjax.backends.sensors import sensors
 
         print(sensors(options.over))
     elif options.command == "power":
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _power(mode: str | None, device: str) -> int:
-    from nxjax.hardware import power
+    from nxjax.vendors.amd import power
 
     try:
         if mode is not None:

@@ -1,9 +1,9 @@
-"""Chips as programs that name them see them: what is here, why it is not, and a simulator in its place.
+"""Chips by the names that guides use: thin classes over `nx.compile`, `nx.quantize`, `nx.Hybrid` and vendors' rooms.
 
-`sensors` is what they measure of themselves, `power` the modes of an NPU; `thermal` and `amd` are imported by name.
+`sensors` is what chips measure of themselves, `power` the modes of an NPU; the others are imported by name.
 """
 
+from nxjax.backends.sensors import sensors
 from nxjax.hardware import power
-from nxjax.hardware.readings import sensors
 
 __all__ = ["power", "sensors"]

@@ -4,7 +4,7 @@ XDNA programs run through XRT (`Runtime`, `Artifact`), ONNX models through ONNX 
 What is not here is an error that says what is missing.
 """
 
-from nxjax.hardware.power import AdvancedNPUOptimizer
+from nxjax.vendors.amd.power import AdvancedNPUOptimizer
 from nxjax.vendors.amd.vitisai_session import HybridSession, hybrid_session
 from nxjax.vendors.amd.xrt import Npu, devices, unavailable
 from nxjax.vendors.amd.xrt_artifact import XrtArtifact as Artifact
@@ -14,15 +14,6 @@ from nxjax.vendors.amd.xrt_runtime import XrtRuntime as Runtime
 from nxjax.vendors.amd.xrt_runtime import close_shared
 
 __all__ = [
-    "AdvancedNPUOptimizer",
-    "Artifact",
-    "Buffer",
-    "HybridSession",
-    "Npu",
-    "Runtime",
-    "XrtProgram",
-    "close_shared",
-    "devices",
-    "hybrid_session",
-    "unavailable",
-]
+    "AdvancedNPUOptimizer", "Artifact", "Buffer", "HybridSession", "Npu", "Runtime", "XrtProgram", "close_shared",
+    "devices", "hybrid_session", "unavailable",
+]  # fmt: skip

@@ -7,6 +7,7 @@ Each is `nx.Hybrid`, `nx.MemoryPools`, a session or a generator with choices mad
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from os import PathLike
 from typing import Any, Final, final
 
@@ -19,10 +20,10 @@ from nxjax.backends.hybrid.spec import Hybrid
 from nxjax.backends.memory.pool import MemoryPools
 from nxjax.backends.memory.unified import UnifiedBuffer
 from nxjax.errors import ParameterError, Shown
-from nxjax.hardware.amd import hybrid_session
-from nxjax.hardware.thermal import ThermalMonitor
 from nxjax.trace.types import ShapeDtypeStruct
-from nxjax.transforms.jit import Jitted, jit
+from nxjax.transforms.jit import jit
+from nxjax.vendors.amd.thermal import ThermalMonitor
+from nxjax.vendors.amd.vitisai_session import hybrid_session
 
 # What guides call units.
 _UNITS: Final = {"npu": "npu", "igpu": "gpu", "gpu": "gpu", "vulkan": "vulkan", "cpu": "cpu"}
@@ -37,21 +38,15 @@ def _function(operation: str | Callable[..., Any]) -> Callable[..., Any]:
         found = getattr(place, operation, None)
         if callable(found):
             return found
-    raise ParameterError(
-        "hybrid: no such operation", got=repr(operation), expected="a function, or the name of one, such as 'matmul'"
-    )
+    expected = "a function, or the name of one, such as 'matmul'"
+    raise ParameterError("hybrid: no such operation", got=repr(operation), expected=expected)
 
 
 @final
 class NPUResourceManager(Shown):
     """Runs operations on the NPU, the GPU and the CPU, in that order of preference, and goes on where one fails.
 
-    Args:
-        units: names of units by priority.
-        sessions: operations that the NPU works on at a time.
-
-    Attributes:
-        device: the `nx.Hybrid` that does it: its events, health and plans.
+    ``device`` is the `nx.Hybrid` that does it, of ``sessions`` operations on the NPU at a time: its events and plans.
 
     >>> manager = NPUResourceManager()
     >>> manager.execute_operation("matmul", ([[1.0, 2.0]], [[3.0], [4.0]])).tolist()
@@ -61,7 +56,7 @@ class NPUResourceManager(Shown):
     def __init__(self, units: Sequence[str] = ("npu", "igpu", "cpu"), sessions: int = 3) -> None:
         named = [_UNITS.get(u, u) for u in units]
         self.device = Hybrid(*named, sessions={u: sessions for u in named if u == "npu"})
-        self._jitted: dict[Any, Jitted[..., Any]] = {}
+        self._jitted = cache(lambda f: jit(f, device=self.device))
 
     @property
     def backends(self) -> dict[str, Any]:
@@ -75,23 +70,13 @@ class NPUResourceManager(Shown):
 
     def execute_operation(self, operation: str | Callable[..., Any], data: Any) -> Any:
         """The result of ``operation`` for ``data``: one array, or a tuple of arguments."""
-        function = _function(operation)
-        jitted = self._jitted.get(function)
-        if jitted is None:
-            jitted = self._jitted[function] = jit(function, device=self.device)
-        return jitted(*(np.asarray(x) for x in (data if isinstance(data, tuple) else (data,))))
+        given = data if isinstance(data, tuple) else (data,)
+        return self._jitted(_function(operation))(*map(np.asarray, given))
 
 
 @final
 class IntelligentHybridScheduler(Shown):
-    """Places operations by measured times and by heat.
-
-    Args:
-        units: names of units by priority.
-
-    Attributes:
-        thermal_monitor: the temperatures of this machine.
-        current_workload: the plan that was made last.
+    """Places operations by measured times and by heat; ``current_workload`` is the plan that was made last.
 
     >>> scheduler = IntelligentHybridScheduler(units=("cpu",))
     >>> plan = scheduler.schedule_operation("matmul", [(4, 8), (8, 2)])
@@ -125,18 +110,14 @@ class IntelligentHybridScheduler(Shown):
     def schedule_operation(
         self, operation: str | Callable[..., Any], data_shape: Any, priority: str = "normal", dtype: Any = "float32"
     ) -> Plan:
-        """Where an operation on arrays of these shapes would run, and why: a plan, which prints itself.
+        """Where an operation on arrays of a shape, or a list of shapes, would run: a plan, which prints itself.
 
         Args:
-            operation: a function, or the name of one.
-            data_shape: the shape of its argument, or a list of shapes.
             priority: "normal" and "high" are the least latency, "batch" the most inputs a second, "low" the least
                 energy where ``watts`` are known.
-            dtype: of the arguments.
         """
         shapes = data_shape if isinstance(data_shape, list) else [data_shape]
-        args = [ShapeDtypeStruct(tuple(s) if isinstance(s, (tuple, list)) else (s,), dtype) for s in shapes]
-        zeros = [np.zeros(a.shape, a.dtype) for a in args]
+        zeros = [np.zeros(s, ShapeDtypeStruct((), dtype).dtype) for s in shapes]
         self.current_workload = self._device(priority).plan(_function(operation))(*zeros)
         return self.current_workload
 
@@ -147,10 +128,7 @@ class IntelligentHybridScheduler(Shown):
 
 @final
 class UnifiedMemoryManager(Shown):
-    """Pools of memory with limits, and buffers that several units see without a copy.
-
-    Args:
-        **sizes: limits by kind of unit: ``npu="1GB"``, ``vulkan="2GB"``, ``system="4GB"`` are the usual ones.
+    """Pools of memory with limits by kind of unit, and buffers that several units see without a copy.
 
     >>> manager = UnifiedMemoryManager()
     >>> buffer = manager.allocate_unified_buffer(4096, "streaming")
@@ -164,13 +142,11 @@ class UnifiedMemoryManager(Shown):
     def allocate_unified_buffer(
         self, size: int | tuple[int, ...], access_pattern: str = "read_write", dtype: Any = "uint8"
     ) -> UnifiedBuffer:
-        """A buffer of ``size`` bytes, or of a shape and dtype.
+        """A buffer of ``size`` bytes, or of a shape and dtype; see `nx.unified_buffer`.
 
         Args:
-            size: bytes, or a shape.
             access_pattern: "npu_primary", "gpu_primary", "streaming" (whole pages, which drivers import), "read_write"
-                or "flexible"; see `nx.unified_buffer`.
-            dtype: of the elements.
+                or "flexible".
         """
         shape = (size,) if isinstance(size, int) else tuple(size)
         return self.memory_pools.unified_buffer(shape, dtype, access=access_pattern)
@@ -205,11 +181,9 @@ class VulkanNPUBridge(Shown):
 
 @final
 class RyzenAIHybridEngine(Shown):
-    """ONNX models over AMD's NPU and the CPU through ONNX Runtime.
+    """ONNX models over AMD's NPU and the CPU through ONNX Runtime, by providers in the order of priority.
 
-    Args:
-        execution_providers: by priority, with the Vitis AI provider's own options. Options that it has never had
-            (``hybrid_mode``, ``npu_config``, ...) are refused with what there is in their place.
+    Options that the Vitis AI provider has never had (``npu_config``, ...) are refused with what there is instead.
     """
 
     def __init__(self, execution_providers: Sequence[Any] | None = None) -> None:
@@ -222,11 +196,7 @@ class RyzenAIHybridEngine(Shown):
 
 @final
 class OGANPUIntegration(Shown):
-    """Text from a model folder of ONNX Runtime's generator.
-
-    Args:
-        provider: where it runs, "cpu" unless the folder says otherwise; "RyzenAI" needs AMD's own build.
-    """
+    """Text from a model folder of ONNX Runtime's generator; the provider "RyzenAI" needs AMD's own build."""
 
     def __init__(self, provider: str | None = None) -> None:
         self.provider = provider
@@ -234,14 +204,7 @@ class OGANPUIntegration(Shown):
 
     def create_oga_session(self, model_path: str | PathLike[str]) -> Any:
         """Load the folder; give what runs it."""
-        from nxjax.generation import load_genai
-
-        self.oga_session = load_genai(model_path, self.provider)
-        return self.oga_session
-
-    def _open(self) -> Any:
-        if self.oga_session is None:
-            raise ParameterError("oga: there is no session", fix="create_oga_session(folder) first")
+        self.oga_session = nxjax.generation.load_genai(model_path, self.provider)
         return self.oga_session
 
     def generate_with_npu(self, prompt: str, max_tokens: int = 100) -> str:
@@ -250,4 +213,6 @@ class OGANPUIntegration(Shown):
 
     def stream(self, prompt: str, max_tokens: int = 100) -> Iterator[str]:
         """The same, piece by piece."""
-        yield from self._open().stream(prompt, max_tokens=max_tokens)
+        if self.oga_session is None:
+            raise ParameterError("oga: there is no session", fix="create_oga_session(folder) first")
+        yield from self.oga_session.stream(prompt, max_tokens=max_tokens)

@@ -15,31 +15,38 @@ from nxjax import numpy as jnp
 from nxjax.backends import target_registry as registry
 from nxjax.backends.evidence import Label
 from nxjax.backends.target import Site
-from nxjax.errors import (
-    ExecutionError,
-    NxError,
-    ParameterError,
-    TracerArrayConversionError,
-    UnexpectedTracerError,
-)
-from nxjax.hardware.npu_ops import Chip, OpsEngine, Run, Simulator, TensorOperations, policy_of
-from nxjax.hardware.optimize import AIMS, OptimizedModel, Wish, best_batch, input_shape, most, optimize
-from nxjax.hardware.simulate import simulated
-from nxjax.lower.npu.chips import CHIPS
-from nxjax.lower.npu.chips import ChipLimits as Figures
-from nxjax.lower.npu.memory import MemoryLimitError
+from nxjax.deploy.compile import compile as compiled
+from nxjax.deploy.optimized import OptimizedModel, optimized
+from nxjax.deploy.simulate import ANY, Run, on_grids, simulated, simulated_run
+from nxjax.errors import ExecutionError, ParameterError
+from nxjax.hardware.backend import ChipBackend
+from nxjax.lower.npu.chips import CHIPS, ChipLimits
+from nxjax.lower.npu.memory import check_limit, plan
+from nxjax.nn.modules.base import Module
+from nxjax.nn.modules.inputs import input_shape as shape_of
+from nxjax.nn.modules.inputs import random_inputs
+from nxjax.nn.modules.normalization import fold_batch_norms
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Tracer
 from nxjax.vendors import chips
 
+# Users' words for precisions, and the policy of `nx.quantize` for each; None computes in float.
+PRECISIONS: Final[dict[str, str | None]] = {
+    "float32": None, "fp32": None,
+    "int8": "int8", "int16": "int16x8", "int16x8": "int16x8", "dynamic-int8": "dynamic-int8",
+}  # fmt: skip
+# What a model may be optimized for, and the observers of ranges of which the best is kept.
+AIMS: Final = dict.fromkeys(("performance", "balanced", "accuracy", "memory"), ("minmax",)) | {
+    "accuracy": ("minmax", "percentile", "mse")
+}
+# Batches of random numbers that stand in for calibration data.
+DRAWS: Final = 16
 # What a device computes first.
 _PROBE: Final = (np.linspace(-1, 1, 16, dtype=np.float32).reshape(1, 16),) * 2
 # How many samples at once, by where a target's chips serve, and what these are.
 _ADVICE: Final[dict[Site, tuple[int, str]]] = {
-    "": (1, "no chip in particular"),
-    "edge": (1, "a mobile or edge chip"),
-    "data center": (16, "a data-center chip"),
-}
+    "": (1, "no chip in particular"), "edge": (1, "a mobile or edge chip"), "data center": (16, "a data-center chip"),
+}  # fmt: skip
 
 
 def is_npu_available() -> bool:
@@ -69,7 +76,7 @@ class BatchSize(int):
 
 
 @final
-class NPUBackend(TensorOperations):
+class NPUBackend(ChipBackend):
     """An NPU of this machine, or its simulator while `nx.simulate` is on.
 
     Args:
@@ -91,14 +98,12 @@ class NPUBackend(TensorOperations):
     'own-model'
     """
 
+    _title = "NPU"
+
     def __init__(self, device: int = 0, precision: str = "float32") -> None:
         self.policy = policy_of("NPUBackend", precision)
         self.precision = precision
-        self.device = device
-        self.error = ""
-        self.last_run: Run | None = None
         self._simulation = simulated("npu")
-        self._engine: OpsEngine | None = None
         self._limit: int | None = None
         self._saving = False
         if self._simulation is None and chips.why_none():
@@ -108,57 +113,43 @@ class NPUBackend(TensorOperations):
                 expected="an NPU with its driver and its package, or a simulator",
                 fix='turn the simulator on with nx.simulate("npu"), or compile for a chip elsewhere with nx.compile',
             )
-        self._numbered("NPUBackend: device", device)
+        self.device = self._numbered("NPUBackend: device", device)
 
     @property
     def label(self) -> Label:
         """How far towards silicon this backend's results go at best; "hardware" once a first operation has run."""
         if self._simulation is None:
-            return "host" if self._engine is None else "hardware"
-        name = self._simulation.target
-        return "own-model" if name is None or registry.get(name).simulated else "host"
+            return "hardware" if self._ready else "host"
+        return "own-model" if self._rules.simulated else "host"
 
     @property
     def target(self) -> str | None:
         """The target of `nx.compile` that the chip, or the chip that is simulated, belongs to."""
         return chips.find()[self.device].kind.target if self._simulation is None else self._simulation.target
 
-    def initialize(self) -> bool:
-        """Make the device ready; False if that fails, with the reason in ``error``."""
-        if self._engine is not None:
-            return True
-        try:
-            self._engine = self._opened()
-        except NxError as failure:
-            self.error = str(failure)
-            return False
-        return True
+    @property
+    def _rules(self) -> Any:
+        return registry.get(self.target) if self.target else ANY
 
-    def _opened(self) -> OpsEngine:
-        name = self.target
+    def _open(self) -> None:
+        """Opening a device is running something on it; some runtimes turn to the host in silence."""
         if self._simulation is not None:
-            return Simulator(None if name is None else registry.npu(name, "NPUBackend"), lambda: self._limit)
-        if not name:
+            return
+        if not self.target:
             raise ExecutionError("NPUBackend: nxjax compiles for no such chip", got=chips.find()[self.device].title)
-        engine = Chip(name, lambda: self._limit)
-        # Opening a device is running something on it; some runtimes turn to the host in silence.
-        _, run = engine.run("add", jnp.add, [as_value(v, "initialize") for v in _PROBE], policy_of("", "int8"))
+        _, run = self._on_chip("add", jnp.add, [as_value(v, "initialize") for v in _PROBE], "int8")
         if run.label != "hardware":
-            raise ExecutionError(
-                f"NPUBackend: {name} did not run a first operation on its chip",
-                got=f"label {run.label!r}{': ' + run.reason if run.reason else ''}",
-                fix="look at nx.compile(f, target=...)(x).notes for what the vendor's runtime says",
-            )
-        return engine
+            got = f"label {run.label!r}{': ' + run.reason if run.reason else ''}"
+            fix = "look at nx.compile(f, target=...)(x).notes for what the vendor's runtime says"
+            what = f"NPUBackend: {self.target} did not run a first operation on its chip"
+            raise ExecutionError(what, got=got, fix=fix)
 
-    def _ready(self, what: str) -> OpsEngine:
-        if self._engine is None:
-            raise ExecutionError(
-                f"{what}: the NPU backend is not initialized",
-                got=self.error or "initialize() has not been called",
-                fix="call npu.initialize() first; it gives False where the device does not start",
-            )
-        return self._engine
+    def _on_chip(self, name: str, f: Callable[..., Any], args: Sequence[Array], policy: str | None) -> tuple[Any, Run]:
+        made = compiled(on_grids(f, policy, args), target=self._rules.name, verify=False)(*args)
+        if self._limit is not None and made.graph is not None:
+            check_limit(plan(made.graph), self._limit)
+        y = made.run(*args)
+        return y, Run(name, made.label, "" if made.label == "hardware" else "; ".join(made.notes))
 
     # --- devices ---
 
@@ -166,41 +157,19 @@ class NPUBackend(TensorOperations):
         """How many NPUs can be used; 1 for a simulator."""
         return 1 if self._simulation is not None else sum(c.usable for c in chips.find())
 
-    def _numbered(self, what: str, index: Any) -> None:
-        count = self.get_device_count()
-        if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < count:
-            raise ParameterError(what, got=repr(index), expected=f"an int, from 0 to {count - 1}")
-
     def get_device_info(self, index: int = 0) -> dict[str, Any]:
-        """What is known of a device: name, vendor, place, what it computes in, and the label of its results.
-
-        Raises:
-            ParameterError: no such device.
-        """
+        """What is known of a device: name, vendor, place, what it computes in, and the label of its results."""
         self._numbered("get_device_info: index", index)
+        known = self._rules
+        found = {"target": self.target or None, "precision": known.precision, "memory_limit": self._limit}
         if self._simulation is not None:
-            name = self._simulation.target
-            known = registry.get(name) if name else None
-            return {
-                "name": f"simulator of {known.title}" if known else "NPU simulator",
-                "vendor": "nxjax",
-                "label": self.label,
-                "target": name,
-                "precision": known.precision if known else ("int8", "int16x8"),
-                "memory_limit": self._limit,
-            }
+            name = known.title if known is ANY else f"simulator of {known.title}"
+            return {"name": name, "vendor": "nxjax", "label": self.label, **found}
         chip = chips.find()[index]
-        known = registry.get(chip.kind.target) if chip.kind.target else None
-        return {
-            "name": chip.title,
-            "vendor": chip.kind.vendor,
-            "label": self.label if index == self.device else "host",
-            "target": chip.kind.target or None,
-            "place": chip.place,
-            "driver": chip.driver,
-            "precision": known.precision if known else (),
-            "memory_limit": self._limit,
-        }
+        kind, label = chip.kind, self.label if index == self.device else "host"
+        known = registry.get(kind.target).precision if kind.target else ()
+        found |= {"target": kind.target or None, "precision": known, "place": chip.place, "driver": chip.driver}
+        return {"name": chip.title, "vendor": kind.vendor, "label": label, **found}
 
     # --- memory ---
 
@@ -209,7 +178,7 @@ class NPUBackend(TensorOperations):
 
         It bounds operations, models that are optimized from now on, and every call of an optimized model.
         """
-        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit <= 0):
+        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit <= 0):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ParameterError("set_memory_limit: bytes", got=repr(limit), expected="a positive int, or None")
         self._limit = limit
 
@@ -220,19 +189,17 @@ class NPUBackend(TensorOperations):
     # --- operations and models ---
 
     def _run(self, name: str, f: Callable[..., Any], *args: Any) -> Array:
-        engine = self._ready(name)
+        self._needed(name)
         values = [as_value(x, name) for x in args]
-        try:
-            y, self.last_run = engine.run(name, f, values, self.policy)
-        except (TracerArrayConversionError, UnexpectedTracerError) as error:
-            traced = next((x for x in values if isinstance(x, Tracer)), None)
-            if traced is None:
-                raise
-            raise ExecutionError(
-                f"{name}: single operations of an NPU run at once, and this operand has no value yet",
-                got=traced.type,
-                fix="take npu.optimize_model of the whole function, or nx.quantize, which composes with jit and vmap",
-            ) from error
+        traced = next((x for x in values if isinstance(x, Tracer)), None)
+        if traced is not None:
+            what = f"{name}: single operations of an NPU run at once, and this operand has no value yet"
+            fix = "take npu.optimize_model of the whole function, or nx.quantize, which composes with jit and vmap"
+            raise ExecutionError(what, got=traced.type, fix=fix)
+        if self._simulation is None:
+            y, self.last_run = self._on_chip(name, f, values, self.policy)
+        else:
+            y, self.last_run = simulated_run(name, f, values, self.policy, self._rules, self._limit)
         return y
 
     def optimize_model(
@@ -261,68 +228,76 @@ class NPUBackend(TensorOperations):
             target: compile for this target of `nx.compile` instead of the backend's own.
             strict: raise if any op would not run on the target.
 
-        Returns:
-            An `OptimizedModel`: call it like the model; it prints where each op runs and what memory it takes.
-
         Raises:
             MemoryLimitError: its activations do not fit the memory limit; the message names the largest tensors.
             UnsupportedOpsError: ops that no NPU has; PlacementError: ``strict`` and some are left to the host.
         """
-        self._ready("optimize_model")
-        wish = Wish(quantize, precision, optimize_for, calibration_data, input_shape, strict)
-        chip = self._simulation is None and target is None
-        return optimize(model, wish, target or self.target, chip, lambda: self._limit, self._saving)
+        self._needed("optimize_model")
+        if not callable(model):
+            got = type(model).__name__
+            raise ParameterError("optimize_model: needs a model", got=got, expected="a Module or a function")
+        if optimize_for not in AIMS:
+            raise ParameterError("optimize_model: optimize_for", got=repr(optimize_for), expected=", ".join(AIMS))
+        policy = policy_of("optimize_model", precision)
+        if quantize and policy is None:
+            got, fix = f"precision={precision!r}", "pass quantize=False for a float precision"
+            raise ParameterError("optimize_model: quantize", got=got, expected="int8 or int16", fix=fix)
+        name, notes, data = target or self.target, list[str](), calibration_data
+        if data is None:
+            shape = tuple(input_shape) if input_shape is not None else shape_of(model)
+            data = random_inputs(model, shape, DRAWS)
+            if quantize:
+                fix = "give calibration_data from the real task, or expect other accuracy than this"
+                notes.append(f"calibrated on random numbers of shape {list(shape)}: {fix}")
+        given = [data] if isinstance(data, (np.ndarray, Array)) else data
+        return optimized(
+            fold_batch_norms(model) if isinstance(model, Module) else model,
+            (b if isinstance(b, tuple) else (b,) for b in given),
+            registry.npu(name, "optimize_model") if name else ANY,
+            policy if quantize else None,
+            precision=precision if quantize else "float32",
+            observers=AIMS[optimize_for],
+            notes=notes,
+            strict=strict,
+            chip=self._simulation is None and target is None,
+            limit=lambda: self._limit,
+            saving=self._saving or optimize_for == "memory",
+        )
 
     def advise_batch_size(self, model: Any = None, input_shape: Sequence[int] | None = None) -> BatchSize:
         """How many samples to run at once, with the reason (``.reason``).
 
         With a model, and a chip that nxjax has a cost model of: the batch from which on twice as many take nearly twice
-        as long. Else a rule of thumb: chips of phones and of the edge answer one sample at a time best, as their
-        arithmetic is busy with one; chips of data centers take 16 (`Target.site` says which a target's are). With a
-        memory limit, as many of these as fit.
-
-        Raises:
-            MemoryLimitError: not even one sample fits.
+        as long. Else a rule of thumb: chips of the edge are busy with one sample; those of data centers take 16. With a
+        memory limit, as many of these as fit; a `MemoryLimitError` where not even one does.
         """
-        advised, why = _ADVICE[registry.get(self.target).site if self.target else ""]
-        thumb, on = f"{why}: {advised} at once, a rule of thumb", self._chip()
+        advised, why = _ADVICE[self._rules.site]
+        thumb, on, limit = f"{why}: {advised} at once, a rule of thumb", self._chip(), self._limit
         if model is None:
             return BatchSize(advised, f"{thumb}; with a model its cost is asked" if on is not None else thumb)
-        shape = tuple(input_shape) if input_shape is not None else _shape_of(model)
-        if on is not None:
-            made = self.optimize_model(model, input_shape=(1, *shape[1:]))
-            found = best_batch(made, shape[1:], on, lambda: self._limit, self._saving)
-            if found is not None:
-                return BatchSize(found[0], f"{on.title}: {found[1]}")
-        if self._limit is None:
+        if on is None and limit is None:
             return BatchSize(advised, thumb)
-        peaks: dict[int, int] = {}
+        shape = tuple(input_shape) if input_shape is not None else shape_of(model)
+        made = self.optimize_model(model, input_shape=(1, *shape[1:]))
+        if on is not None and (found := made.batch_size(shape[1:], on)) is not None:
+            return BatchSize(*found)
+        n, peak = made.fitting(shape[1:], advised)
+        return BatchSize(n, f"{why}; {peak:,} of {limit:,} bytes with {n} at once" if limit is not None else thumb)
 
-        def fits(batch: int) -> bool:
-            try:
-                peaks[batch] = self.optimize_model(model, input_shape=(batch, *shape[1:])).memory.peak
-            except MemoryLimitError:
-                if batch == 1:
-                    raise
-                return False
-            return True
-
-        # Not even one is an error.
-        found = advised if fits(advised) or not fits(1) else most(fits, advised)
-        return BatchSize(found, f"{why}; {peaks[found]:,} of {self._limit:,} bytes with {found} at once")
-
-    def _chip(self) -> Figures | None:
+    def _chip(self) -> ChipLimits | None:
         """The cost model's figures of the chip, where it has them."""
-        if not self.target:
-            return None
-        size = getattr(registry.get(self.target), "size", "")
-        return CHIPS.get(self.target) or CHIPS.get(f"{self.target}-{size}")
+        return CHIPS.get(self._rules.name) or CHIPS.get(f"{self._rules.name}-{getattr(self._rules, 'size', '')}")
 
     def __repr__(self) -> str:
-        state = "ready" if self._engine is not None else "not initialized"
+        state = "ready" if self._ready else "not initialized"
         return f"NPUBackend({self.get_device_info(self.device)['name']}, {self.label}, {state})"
 
 
-_shape_of = input_shape  # a method has a parameter of that name
+def policy_of(where: str, precision: str) -> str | None:
+    """The policy of `nx.quantize` for a precision by a user's word."""
+    if precision not in PRECISIONS:
+        raise ParameterError(f"{where}: precision", got=repr(precision), expected=", ".join(PRECISIONS))
+    return PRECISIONS[precision]
+
 
 __all__ = ["AIMS", "BatchSize", "NPUBackend", "OptimizedModel", "is_npu_available", "npu_unavailable_reason"]

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal, Self, final
 
@@ -23,9 +24,10 @@ from nxjax.backends.tpu.chips import Topology, parsed
 from nxjax.deploy import files
 from nxjax.deploy.artifact import Artifact
 from nxjax.deploy.compile import compile as compile_for
-from nxjax.errors import ExecutionError, MissingExtraError, NxError, ParameterError
-from nxjax.hardware.npu_ops import Run, TensorOperations
-from nxjax.runtime import device_get, device_put
+from nxjax.deploy.simulate import Run
+from nxjax.errors import ExecutionError, MissingExtraError, ParameterError
+from nxjax.hardware.backend import ChipBackend
+from nxjax.runtime import block_until_ready, device_get, device_put
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
@@ -50,7 +52,8 @@ def is_tpu_available(kind: str = "cloud") -> bool:
 
 def tpu_unavailable_reason(kind: str = "cloud") -> str:
     """Why `is_tpu_available` is False; empty where it is True."""
-    _known(kind)
+    if kind not in KINDS:
+        raise ParameterError("TPU: kind", got=repr(kind), expected=", ".join(map(repr, KINDS)))
     if kind == "cloud":
         found, reason = registry.get("tpu").available()
         return "" if found else reason
@@ -60,13 +63,8 @@ def tpu_unavailable_reason(kind: str = "cloud") -> str:
     return "; ".join(f"{c.title} at {c.place}: {c.reason}" for c in edge) or "no Edge TPU found on this machine"
 
 
-def _known(kind: str) -> None:
-    if kind not in KINDS:
-        raise ParameterError("TPU: kind", got=repr(kind), expected=", ".join(map(repr, KINDS)))
-
-
 @final
-class TPUBackend(TensorOperations):
+class TPUBackend(ChipBackend):
     """A TPU.
 
     Args:
@@ -85,6 +83,8 @@ class TPUBackend(TensorOperations):
     (1, True)
     """
 
+    _title = "TPU"
+
     def __init__(
         self,
         device: int = 0,
@@ -92,17 +92,12 @@ class TPUBackend(TensorOperations):
         compile_only: bool = False,
         topology: str = "v5e",
     ) -> None:
-        _known(kind)
+        why = tpu_unavailable_reason(kind)
         self.kind = kind
-        self.device = device
         self.compile_only = bool(compile_only)
-        self.error = ""
-        self.last_run: Run | None = None
         self.last_artifact: Artifact | None = None
         self._topology: Topology = parsed(topology)
-        self._ready = False
         self._moved = {"to device": 0, "to host": 0}
-        why = tpu_unavailable_reason(kind)
         self._here = not why and not self.compile_only
         if why and kind == "cloud" and not self.compile_only:
             raise ExecutionError(
@@ -111,9 +106,7 @@ class TPUBackend(TensorOperations):
                 expected="a TPU with its driver and libtpu",
                 fix='compile for one with TPUBackend(compile_only=True, topology="v5e:1x1"), or with nx.compile',
             )
-        count = self.get_device_count()
-        if not isinstance(device, int) or isinstance(device, bool) or not 0 <= device < count:
-            raise ParameterError("TPUBackend: device", got=repr(device), expected=f"an int, from 0 to {count - 1}")
+        self.device = self._numbered("TPUBackend: device", device)
 
     # --- life ---
 
@@ -127,25 +120,12 @@ class TPUBackend(TensorOperations):
         """The target of `nx.compile` that it compiles for."""
         return _EDGE if self.kind == "edge" else str(self._topology)
 
-    def initialize(self) -> bool:
-        """Make it ready; False if that fails, with the reason in ``error``."""
-        if self._ready:
-            return True
-        try:
-            self._open()
-        except NxError as failure:
-            self.error = str(failure)
-            return False
-        self._ready = True
-        return True
-
     def _open(self) -> None:
         if self.kind == "edge":
             label, reason = target_registry.get(_EDGE).available()
             if label == "emitted" and "pip install" in reason:
-                raise MissingExtraError(
-                    "TPUBackend: an Edge TPU needs LiteRT", got=reason, fix="pip install 'nxjax[litert]'"
-                )
+                fix = "pip install 'nxjax[litert]'"
+                raise MissingExtraError("TPUBackend: an Edge TPU needs LiteRT", got=reason, fix=fix)
         elif self.compile_only:
             compiler.devices_of(self._topology)
         else:
@@ -153,7 +133,7 @@ class TPUBackend(TensorOperations):
             device_get(jit(lambda x: x + 1)(device_put(np.zeros(2, np.float32), self._device())))
 
     def finalize(self) -> None:
-        """Let it go; `initialize` makes it ready again. Arrays on the device stay as long as something holds them."""
+        """Let it go; `initialize` makes it ready again. Arrays on the device stay while something holds them."""
         self._ready = False
         self.last_artifact = None
 
@@ -164,14 +144,6 @@ class TPUBackend(TensorOperations):
 
     def __exit__(self, *exc: object) -> None:
         self.finalize()
-
-    def _needed(self, what: str) -> None:
-        if not self._ready:
-            raise ExecutionError(
-                f"{what}: the TPU backend is not initialized",
-                got=self.error or "initialize() has not been called",
-                fix="call tpu.initialize() first; it gives False where the device does not start",
-            )
 
     def _device(self) -> Any:
         return registry.get("tpu").devices()[self.device]
@@ -185,14 +157,8 @@ class TPUBackend(TensorOperations):
         return self._topology.devices if self.compile_only else len(registry.get("tpu").devices())
 
     def get_device_info(self, index: int = 0) -> dict[str, Any]:
-        """What is known of a device: its name, the label of its results, the target, and published peaks.
-
-        Raises:
-            ParameterError: no such device.
-        """
-        count = self.get_device_count()
-        if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < count:
-            raise ParameterError("get_device_info: index", got=repr(index), expected=f"an int, from 0 to {count - 1}")
+        """What is known of a device: its name, the label of its results, the target, and published peaks."""
+        self._numbered("get_device_info: index", index)
         found: dict[str, Any] = {"index": index, "kind": self.kind, "label": self.label, "target": self.target}
         if self.kind == "edge":
             return {**found, "name": "Google Edge TPU", "precision": ("int8",)}
@@ -201,41 +167,28 @@ class TPUBackend(TensorOperations):
             return {**found, "name": device.device_kind, "memory": device.memory_stats()}
         g = self._topology.generation
         return {
-            **found,
-            "name": g.title,
-            "topology": self._topology.form,
-            "peak_flops": g.peak(integer=False),
-            "hbm_bytes": g.hbm / g.cores,
-            "hbm_bandwidth": g.bandwidth / g.cores,
-            "source": g.source,
-        }
+            **found, "name": g.title, "topology": self._topology.form, "peak_flops": g.peak(integer=False),
+            "hbm_bytes": g.hbm / g.cores, "hbm_bandwidth": g.bandwidth / g.cores, "source": g.source,
+        }  # fmt: skip
 
     def memory_stats(self) -> dict[str, Any]:
-        """Bytes, and who counted them (``accounting``).
+        """Bytes, and who counted them (``accounting``): a chip's allocator, or the compiler of the last program.
 
-        On a chip they are its allocator's pool. Where nothing runs they are what the last compiled program needs, as
-        its compiler says; ``to device`` and ``to host`` are what this backend has moved.
+        ``to device`` and ``to host`` are what this backend has moved.
         """
-        found: dict[str, Any] = dict(self._moved)
         if self._here and self.kind == "cloud":
-            return {**(self._device().memory_stats() or {}), **found}
+            return {**(self._device().memory_stats() or {}), **self._moved}
         if self.last_artifact is None:
-            return {**found, "accounting": "nothing has been compiled"}
-        cost = self.last_artifact.cost
-        sizes = {name: int(f.value) for name, f in cost.figures.items() if f.unit == "bytes"}
-        return {**sizes, **found, "accounting": "the compiler, for one program"}
+            return {**self._moved, "accounting": "nothing has been compiled"}
+        figures = self.last_artifact.cost.figures.items()
+        sizes = {name: int(f.value) for name, f in figures if f.unit == "bytes"}
+        return {**sizes, **self._moved, "accounting": "the compiler, for one program"}
 
     # --- transfers ---
 
     def to_device(self, x: Any) -> Any:
-        """A tree of arrays on the device; where there is none to move to, the arrays as they are.
-
-        Raises:
-            ExecutionError: ``compile_only``: there is no memory to move to.
-        """
-        self._needed("to_device")
-        if self.compile_only:
-            raise self._runs_nothing("to_device")
+        """A tree of arrays on the device; where there is none to move to, the arrays as they are."""
+        self._runs("to_device")
         values = tree.map(lambda v: as_value(v, "to_device"), x)
         self._moved["to device"] += sum(v.nbytes for v in tree.leaves(values))
         return device_put(values, self._device()) if self._here and self.kind == "cloud" else values
@@ -247,13 +200,12 @@ class TPUBackend(TensorOperations):
         self._moved["to host"] += sum(np.asarray(v).nbytes for v in tree.leaves(found))
         return found
 
-    def _runs_nothing(self, what: str) -> ExecutionError:
-        return ExecutionError(
-            f"{what}: this backend compiles only",
-            got=f"compile_only=True, for {self._topology}",
-            expected="a TPU",
-            fix="take tpu.compile(f, ...) for what the compiler says, or run on a machine with a TPU",
-        )
+    def _runs(self, what: str) -> None:
+        self._needed(what)
+        if self.compile_only:
+            got = f"compile_only=True, for {self._topology}"
+            fix = "take tpu.compile(f, ...) for what the compiler says, or run on a machine with a TPU"
+            raise ExecutionError(f"{what}: this backend compiles only", got=got, expected="a TPU", fix=fix)
 
     # --- programs ---
 
@@ -264,102 +216,59 @@ class TPUBackend(TensorOperations):
         return self.last_artifact
 
     def run(self, f: Callable[..., Any], *args: Any) -> Any:
-        """``f(*args)`` on this TPU; `last_run` says where it ran.
-
-        Args:
-            f: pure function; for Edge TPUs quantized (`nx.quantize`) where it is to run on the chip.
-
-        Raises:
-            ExecutionError: ``compile_only``.
-        """
+        """``f(*args)`` on this TPU; `last_run` says where it ran. Edge TPUs run what is quantized (`nx.quantize`)."""
         name = str(getattr(f, "__name__", "function"))
-        self._needed(name)
-        if self.compile_only:
-            raise self._runs_nothing(name)
+        self._runs(name)
         if self.kind == "cloud":
             y = jit(f)(*self.to_device(args))
             self.last_run = Run(name, "hardware")
             return y
-        artifact = self.compile(f, *args)
-        y = artifact.run(*args)
-        self.last_run = Run(name, artifact.label if artifact.label == "hardware" else "host", artifact.runs_on)
+        made = self.compile(f, *args)
+        y = made.run(*args)
+        self.last_run = Run(name, made.label if made.label == "hardware" else "host", made.runs_on)
         return y
 
     def _run(self, name: str, f: Callable[..., Any], *args: Any) -> Array:
-        def operation(*xs: Any) -> Any:
-            return f(*xs)
-
-        operation.__name__ = name
-        return self.run(operation, *(as_value(x, name) for x in args))
-
-    # --- profiles ---
+        return self.run(f, *(as_value(x, name) for x in args))
 
     def profile(self, f: Callable[..., Any], *args: Any, path: str | os.PathLike[str] = "tpu_trace.json") -> Path:
         """A timeline of one run as Perfetto's JSON (ui.perfetto.dev), written to ``path``.
 
         On a chip, and where LiteRT runs an Edge TPU's program, its spans are measured on the host's clock. With
-        ``compile_only`` they are the instructions of the optimized program, one after another, each as long as the
-        compiler's estimate of its cycles, one cycle drawn as one nanosecond; loops are drawn once.
+        ``compile_only`` they are the compiler's estimates: `nx.compile`'s ``artifact.analysis.trace()``.
         """
         self._needed("profile")
         if self.compile_only:
-            events = self._estimated(self.compile(f, *args))
-        else:
-            events = self._measured(f, *args)
-        trace = {
-            "traceEvents": events,
-            "displayTimeUnit": "ns",
-            "otherData": {"label": self.label, "target": self.target},
-        }
-        return files.save({"trace.json": json.dumps(trace).encode()}, path)
-
-    def _measured(self, f: Callable[..., Any], *args: Any) -> list[dict[str, Any]]:
+            return files.save({"trace.json": self.compile(f, *args).analysis.trace().encode()}, path)
         events: list[dict[str, Any]] = []
-        origin = time.perf_counter()
 
-        def span(name: str, do: Callable[[], Any]) -> Any:
+        @contextmanager
+        def span(name: str) -> Generator[None]:
             start = time.perf_counter()
-            y = do()
-            tree.map(lambda v: getattr(v, "block_until_ready", lambda: None)(), y)
-            events.append(_event(name, 1e6 * (start - origin), 1e6 * (time.perf_counter() - start), basis="measured"))
-            return y
+            yield
+            times = {"ts": 1e6 * start, "dur": 1e6 * (time.perf_counter() - start), "args": {"basis": "measured"}}
+            events.append({"name": name, "ph": "X", "pid": 0, "tid": 0, **times})
 
         if self.kind == "edge":
-            artifact = span("compile", lambda: self.compile(f, *args))
-            y = span(f"run on {artifact.runs_on}", lambda: artifact.run(*args))
+            with span("compile"):
+                artifact = self.compile(f, *args)
+            with span(f"run on {artifact.runs_on}"):
+                y = artifact.run(*args)
         else:
-            moved = span("to device", lambda: self.to_device(args))
             compiled = jit(f)
-            span("first call: compile and run", lambda: compiled(*moved))
-            y = span("run", lambda: compiled(*moved))
-        span("to host", lambda: self.to_host(y))
-        return events
-
-    @staticmethod
-    def _estimated(artifact: Artifact) -> list[dict[str, Any]]:
-        events: list[dict[str, Any]] = []
-        at = 0.0
-        for i in artifact.analysis.module.scheduled():
-            if not i.cycles:
-                continue
-            line = f"{i.at[0]}:{i.at[1]}" if i.at else ""
-            events.append(
-                _event(
-                    i.name, at, i.cycles / 1e3, opcode=i.opcode, at=line, scope=i.scope, cycles=i.cycles, bytes=i.bytes,
-                    basis="the compiler's static estimate",
-                )
-            )  # fmt: skip
-            at += i.cycles / 1e3
-        return events
+            with span("to device"):
+                moved = block_until_ready(self.to_device(args))
+            with span("first call: compile and run"):
+                block_until_ready(compiled(*moved))
+            with span("run"):
+                y = block_until_ready(compiled(*moved))
+        with span("to host"):
+            self.to_host(y)
+        trace = {"traceEvents": events, "otherData": {"label": self.label, "target": self.target}}
+        return files.save({"trace.json": json.dumps(trace).encode()}, path)
 
     def __repr__(self) -> str:
-        state = "ready" if self._ready else "not initialized"
-        return f"TPUBackend({self.target}, {self.label}, {state})"
-
-
-def _event(name: str, start: float, length: float, **told: Any) -> dict[str, Any]:
-    """A complete event of the trace format, times in microseconds."""
-    return {"name": name, "ph": "X", "pid": 0, "tid": 0, "ts": start, "dur": length, "args": told}
+        return f"TPUBackend({self.target}, {self.label}, {'ready' if self._ready else 'not initialized'})"
 
 
 __all__ = ["TPUBackend", "is_tpu_available", "tpu_unavailable_reason"]

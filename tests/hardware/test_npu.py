@@ -12,10 +12,9 @@ from nxjax.backends import target_registry as registry
 from nxjax.backends.evidence import digests
 from nxjax.backends.extras import installed
 from nxjax.backends.target import Build, NpuTarget, Runner
+from nxjax.deploy import simulate
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.hardware.npu import NPUBackend, OptimizedModel
-from nxjax.hardware.optimize import input_shape
-from nxjax.hardware.simulate import simulated
 from nxjax.lower.npu.interpret import interpret
 from nxjax.lower.npu.memory import MemoryLimitError
 from nxjax.lower.npu.placement import place
@@ -43,25 +42,6 @@ def backend(**kwargs):
         npu = NPUBackend(**kwargs)
     assert npu.initialize()
     return npu
-
-
-# --- simulators ---
-
-
-def test_a_simulator_is_on_inside_or_from_now_on():
-    with nx.simulate("npu") as outer:
-        assert simulated("npu") is outer
-        with nx.simulate("npu") as inner:
-            assert simulated("npu") is inner
-        assert simulated("npu") is outer
-    assert simulated("npu") is None
-    kept = nx.simulate("npu")
-    assert simulated("npu") is kept
-    assert repr(kept) == "npu simulator"
-    nx.simulate(None)
-    assert simulated("npu") is None
-    with pytest.raises(ParameterError, match="no simulator of this"):
-        nx.simulate("gpu")
 
 
 @pytest.mark.skipif(not chips.why_none(), reason="this machine has an NPU")
@@ -242,11 +222,9 @@ def test_what_leaves_nothing_to_compute_was_not_simulated(target):
 
 def test_what_the_simulator_gives_is_what_the_graph_means(monkeypatch):
     """Not the function on the host: the graph, node by node."""
-    from nxjax.hardware import npu_ops
-
     ran = []
-    whole = npu_ops.interpret_all
-    monkeypatch.setattr(npu_ops, "interpret_all", lambda g, xs: ran.append(g) or whole(g, xs))
+    whole = simulate.interpret_all
+    monkeypatch.setattr(simulate, "interpret_all", lambda g, xs: ran.append(g) or whole(g, xs))
     npu = backend(precision="int8")
     npu.add(X, Y)
     assert npu.last_run.label == "own-model" and [n.op for n in ran[0]] == ["quantize", "quantize", "add", "dequantize"]
@@ -447,33 +425,6 @@ def test_as_many_samples_as_fit(count):
     npu.set_memory_limit(peak // 2)
     with pytest.raises(MemoryLimitError):
         npu.advise_batch_size(model, input_shape=(1, 1, 8, 8))
-
-
-@pytest.mark.parametrize(
-    ("model", "shape"),
-    [
-        (nn.Sequential(nn.Linear(7, 3)), (1, 7)),
-        (network(16, 32), (1, 1, 32, 32)),
-        (nn.Sequential(nn.Residual(nn.Conv2d(3, 3, 1)), nn.Linear(3 * 13 * 13, 2)), (1, 3, 13, 13)),
-        (nn.Sequential(nn.Sequential(nn.Conv2d(1, 2, 5)), nn.Linear(2 * 24 * 24, 2)), (1, 1, 28, 28)),
-    ],
-)
-def test_input_shapes_that_layers_say(model, shape):
-    assert input_shape(model) == shape
-
-
-@pytest.mark.parametrize(
-    "model",
-    [
-        nn.Sequential(nn.ReLU()),
-        nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Linear(4, 2)),
-        nn.Sequential(nn.Conv2d(3, 4, 3), nn.Linear(1009, 2)),
-        lambda x: x,
-    ],
-)
-def test_input_shapes_that_they_do_not(model):
-    with pytest.raises(ParameterError, match="pass input_shape"):
-        input_shape(model)
 
 
 @pytest.mark.skipif(not installed("ethosu"), reason="needs Vela")

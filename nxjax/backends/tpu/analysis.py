@@ -18,6 +18,7 @@ from nxjax.backends.tpu.compiler import CompiledModule, ModuleMemory
 from nxjax.backends.tpu.hlo import FREE, HloModule, Instruction
 from nxjax.backends.tpu.layout import Shape
 from nxjax.backends.tpu.loops import BYTES, FLOPS, SECONDS, HloLoops
+from nxjax.backends.tpu.perfetto import trace
 from nxjax.backends.tpu.roofline import Roofline
 
 COLLECTIVES: Final = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
@@ -333,6 +334,10 @@ class TpuAnalysis:
         """The layout of the largest arguments and results in tiles, and the roofline, as an SVG drawing."""
         largest = sorted(self.arguments + self.results, key=lambda b: -b.padded)[:6]
         return picture.together(picture.layouts(largest), self.roofline.svg())
+
+    def trace(self) -> str:
+        """The instructions by the compiler's estimate of their cycles, as Perfetto's JSON."""
+        return trace(self.module, self.topology)
 
     def __repr__(self) -> str:
         return "\n".join(self.lines())

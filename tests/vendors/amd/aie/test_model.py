@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nxjax.errors import ShapeError
-from nxjax.hardware.aie import matmul
 from nxjax.kernels.aie.chip import ARRAYS, NPU1, NPU2
 from nxjax.kernels.aie.elementwise import Bfloat, Lookup
 from nxjax.lower.aie.build import elementwise_design
@@ -17,6 +16,7 @@ from nxjax.lower.aie.planner import elementwise_plan
 from nxjax.lower.aie.text import mlir
 from nxjax.lower.aie.verify import verify
 from nxjax.vendors.amd.aie.model import run
+from nxjax.vendors.amd.aie.product import matmul
 
 SIZES = st.tuples(*[st.integers(1, 150)] * 3)
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, final
 
-from nxjax.backends.sensors import KINDS, Reading, Roots, read
-from nxjax.backends.sensors.reading import FIGURES, Rates
+from nxjax.backends.sensors.reading import FIGURES, Rates, Reading, Roots
+from nxjax.backends.sensors.ways import KINDS, read
 from nxjax.display import page
 from nxjax.trace.boundary import entry
 

@@ -4,8 +4,8 @@ import pytest
 
 from nxjax.backends.sensors import Reading
 from nxjax.errors import ExecutionError, ParameterError
-from nxjax.hardware import power
-from nxjax.hardware.thermal import ThermalAwareOptimizer, ThermalMonitor
+from nxjax.vendors.amd import power
+from nxjax.vendors.amd.thermal import ThermalAwareOptimizer, ThermalMonitor
 
 
 class Chip:

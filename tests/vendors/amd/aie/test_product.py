@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from nxjax.errors import DtypeError, LoweringError, ParameterError
-from nxjax.hardware import aie
 from nxjax.lower.aie.parse import parse
+from nxjax.vendors.amd.aie import product as aie
 
 
 def test_a_design_has_everything_in_one_object():
