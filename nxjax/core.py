@@ -6,9 +6,11 @@ constructors take, and every Program is an instance of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+
+import numpy as np
 
 from nxjax.runtime import ensure_compile_time_eval
 from nxjax.trace import dtypes
@@ -20,6 +22,8 @@ from nxjax.trace.program import Literal as Literal
 from nxjax.trace.types import ArrayType
 
 AbstractValue = ArrayType
+# A class -> what gives the type of its values; libraries copy the entry of NumPy's arrays. NumPy's protocols decide here.
+pytype_aval_mappings: dict[type, Callable[[Any], ArrayType]] = {np.ndarray: lambda x: as_value(x, "aval").type}
 ParamDict = dict[str, Any]
 Value = Any
 
@@ -42,6 +46,7 @@ __all__ = [
     "eval_jaxpr",
     "max_dim",
     "min_dim",
+    "pytype_aval_mappings",
 ]
 
 

@@ -84,6 +84,11 @@ def is_internal(filename: str) -> int:
     return known
 
 
+def exclude_from_sources(filename: str) -> None:
+    """Lines of a file are no user's: a library whose callers want to read of their own."""
+    _internal[filename] = True
+
+
 def user_source(*, own: tuple[str, ...] = _TRANSPARENT) -> Source | None:
     """The innermost frame outside nxjax, or None when there is none.
 

@@ -5,10 +5,14 @@ from typing import Any
 
 from nxjax.transforms.callback import io_callback
 
-__all__ = ["io_callback"]
+__all__ = ["MutableArray", "io_callback"]
+
+
+class MutableArray:
+    """The class of arrays that change in place. No value is one: arrays are never written to."""
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("topologies", "multihost_utils", "checkify", "key_reuse", "jet"):
+    if name in ("topologies", "multihost_utils", "checkify", "key_reuse", "jet", "layout", "hijax", "sparse"):
         return importlib.import_module(f"nxjax.experimental.{name}")
     raise AttributeError(f"module 'nxjax.experimental' has no attribute {name!r}")

@@ -2,42 +2,19 @@
 
 A finder on `sys.meta_path` (put there by the package's ``__init__``) asks `spec` whenever something below `jax` is
 imported while `sys.modules["jax"]` is nxjax: it gives nxjax's own modules, never second copies of their files. Knows no
-library by name, and nothing of JAX but which of its modules are private.
+library by name; `standins` knows which modules of JAX are here that nxjax has not.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from types import ModuleType, TracebackType
-from typing import Any, Final, final
+from typing import final
 
 from nxjax.errors import NxError, Shown
-
-# Modules below `jax._src` that public libraries import at their top, and need only for what they rarely do. They are
-# there, and whatever else is asked of them is refused.
-_STANDINS: Final[dict[str, dict[str, Any]]] = {
-    "jax._src": {},
-    "jax._src.compiler": {},
-    "jax._src.traceback_util": {"register_exclusion": lambda path: None},
-    "jax._src.xla_bridge": {},
-}
-
-
-def _clients() -> dict[str, Any]:
-    from nxjax.backends.xla.client import made
-
-    found = {name: made(name) for name in ("cpu", "gpu", "tpu")}
-    return {name: client for name, client in found.items() if client is not None}
-
-
-# What is looked up anew each time: chex asks whether there are devices already before it says how many there are to be.
-_ASKED: Final[dict[str, Callable[[], Any]]] = {"jax._src.xla_bridge._backends": _clients}
-# Those that hold what is public elsewhere.
-_PUBLIC: Final = {"jax._src.flatten_util": "nxjax.flatten_util"}
-
+from nxjax.interop.standins import is_standin, standin, standins_in
 
 @final
 class Alias(Shown):
@@ -98,13 +75,9 @@ def spec(name: str) -> ModuleSpec:
     Raises:
         ModuleNotFoundError: it is private to JAX, or nxjax has no such module.
     """
-    if name in _STANDINS:
-        return ModuleSpec(name, _Loader(_standin(name)), is_package=True)
-    if name.startswith("jax._src") and name not in _PUBLIC:
-        raise ModuleNotFoundError(
-            f"{name} is private to JAX: nxjax, which stands in its place, has the public API only", name=name
-        )
-    own = _PUBLIC.get(name) or "nxjax" + name.removeprefix("jax")
+    if is_standin(name):
+        return ModuleSpec(name, _Loader(standin(name)), is_package=True)
+    own = "nxjax" + name.removeprefix("jax")
     if own == "nxjax.config":  # the object of that name is what `jax.config` means
         raise _missing(name)
     try:
@@ -131,25 +104,9 @@ class _Loader:
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        sys.modules[module.__name__] = self.module
-
-
-def _standin(name: str) -> ModuleType:
-    module = ModuleType(name, "Private to JAX; here because libraries import it.")
-    module.__path__ = []
-
-    def refuse(attribute: str) -> Any:
-        if asked := _ASKED.get(f"{name}.{attribute}"):
-            return asked()
-        if f"{name}.{attribute}" in (*_STANDINS, *_PUBLIC):
-            return importlib.import_module(f"{name}.{attribute}")
-        if attribute.startswith("__"):
-            raise AttributeError(attribute)
-        raise ModuleNotFoundError(
-            f"{name}.{attribute} is private to JAX: nxjax, which stands in its place, has the public API only",
-            name=name,
-        )
-
-    rooms: Any = vars(module)
-    rooms.update(_STANDINS[name], __getattr__=refuse)
-    return module
+        name = module.__name__
+        sys.modules[name] = self.module
+        # `from jax.extend import x` asks the module, which has its own name and knows no stand-ins.
+        for inner in standins_in(name):
+            if not hasattr(self.module, inner):
+                setattr(self.module, inner, importlib.import_module(f"{name}.{inner}"))

@@ -3,7 +3,7 @@
 import importlib as _importlib
 from typing import Any as _Any
 
-__all__ = ["ad", "batching", "mlir"]
+__all__ = ["ad", "batching", "mlir", "partial_eval", "xla"]
 
 
 def __getattr__(name: str) -> _Any:

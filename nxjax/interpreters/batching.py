@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final, final
 
 from nxjax.ops.base import move_batch
 from nxjax.ops.shape import reshape
@@ -11,6 +11,7 @@ from nxjax.trace.core import Array
 from nxjax.transforms.primitive import Primitive, fancy_primitive_batchers, primitive_batchers
 
 __all__ = [
+    "axis_primitive_batchers",
     "bdim_at_front",
     "broadcast",
     "defbroadcasting",
@@ -20,8 +21,21 @@ __all__ = [
     "moveaxis",
     "not_mapped",
     "primitive_batchers",
+    "register_vmappable",
 ]
 
+
+@final
+class _AxisBatchers:
+    """Rules ``rule(size, axis name, None, operands, dims, **params)``, kept as `fancy_primitive_batchers` has them."""
+
+    def __setitem__(self, primitive: Any, rule: Callable[..., Any]) -> None:
+        fancy_primitive_batchers[primitive] = lambda axis, args, dims, **params: rule(
+            axis.size, axis.name, None, args, dims, **params
+        )
+
+
+axis_primitive_batchers: Final = _AxisBatchers()
 not_mapped = None  # the dimension of an operand that all elements share
 
 
@@ -84,3 +98,7 @@ def defreducer(prim: Primitive, ident: Any = None) -> None:
         return prim.bind(x, axes=moved, **params), d - sum(a < d for a in moved)
 
     primitive_batchers[prim] = rule
+
+
+def register_vmappable(data_type: type, *_: Any) -> None:
+    """A class whose values `vmap` takes as they are in JAX. Here they have to be trees, which `vmap` takes by their leaves."""

@@ -73,6 +73,10 @@ def _random_gamma(key: Any, alpha: Any, *, log_space: bool = False, **_: Any) ->
     return (random.loggamma if log_space else random.gamma)(key, alpha, dtype=alpha.dtype)
 
 
+def _call(*xs: Any, call_jaxpr: Any, **_: Any) -> Any:
+    return importlib.import_module("nxjax.core").eval_jaxpr(call_jaxpr, getattr(call_jaxpr, "consts", ()), *xs)
+
+
 def _approx_top_k(x: Any, **params: Any) -> Any:
     lax = importlib.import_module("nxjax.lax")
     params.pop("fallback", None)
@@ -89,6 +93,8 @@ _OF_LAX: Final = """
 _SPELLED: Final[dict[str, tuple[Callable[..., Any], bool]]] = {
     **{name.rpartition(".")[2]: (_lax(name), False) for name in _OF_LAX.split()},
     "approx_top_k": (_approx_top_k, True),
+    "call": (_call, True),
+    "closed_call": (_call, True),
     "device_put": (_device_put, True),
     "eq_to": (_total_order("eq"), False),
     "le_to": (_total_order("le"), False),

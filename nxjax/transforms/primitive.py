@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABCMeta
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from types import MethodType
 from typing import Any, Final, TypeGuard, final
 
 import numpy as np
@@ -65,10 +66,10 @@ class Zero:
 
 @final
 class Rules(MutableMapping[Any, Any]):
-    """Rules of one kind by primitive. Ops of nxjax have theirs as methods, which cannot be replaced here.
+    """Rules of one kind by primitive. Ops of nxjax have theirs as methods: one that is missing may be set, once.
 
     Raises:
-        ParameterError: a rule for an op of nxjax.
+        ParameterError: a rule in place of one that an op of nxjax has.
     """
 
     def __init__(self, kind: str, builtin: Callable[[Op], Callable[..., Any]]) -> None:
@@ -84,13 +85,16 @@ class Rules(MutableMapping[Any, Any]):
         return self.builtin(primitive)
 
     def __setitem__(self, primitive: Any, rule: Callable[..., Any]) -> None:
-        if not _own(primitive):
+        if not _own(primitive) and primitive.has(self.kind):
             raise ParameterError(
                 f"{primitive}: the {self.kind} rule of an op of nxjax cannot be replaced",
                 got=repr(rule),
                 fix="put the call into a function with nx.custom_jvp, nx.custom_vjp or nx.custom_batching.custom_vmap",
             )
         self._rules[primitive] = rule
+        if not _own(primitive):
+            setattr(primitive, self.kind, MethodType(getattr(Primitive, self.kind), primitive))
+            primitive.rules = primitive.rules | {self.kind}
 
     def __delitem__(self, primitive: Any) -> None:
         del self._rules[primitive]

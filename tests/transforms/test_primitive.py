@@ -90,8 +90,16 @@ def test_several_results_and_lowering():
     assert [float(v) for v in nx.jit(lambda x: p.bind(x, k=3))(2.0)] == [5, 6] == [float(v) for v in p.bind(2.0, k=3)]
     ad.primitive_jvps[p] = lambda xs, ts, k: (p.bind(*xs, k=k), [ts[0], ts[0] * k])
     assert float(nx.grad(lambda x: sum(p.bind(x, k=3)))(1.0)) == 4
-    with pytest.raises(NotImplementedError, match="MLIR"):
-        mlir.register_lowering(p, lambda ctx, x: x)
+
+
+def test_a_lowering_that_writes_mlir_is_not_read():
+    p = Primitive("by_hand")
+    p.def_abstract_eval(lambda x: x)
+    mlir.register_lowering(p, lambda ctx, x: x)
+    with pytest.raises(NotImplementedError, match="def_impl"):
+        nx.jit(p.bind)(2.0)
+    p.def_impl(lambda x: x * 5)
+    assert float(nx.jit(p.bind)(2.0)) == 10
 
 
 def test_one_name_twice():

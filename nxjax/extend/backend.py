@@ -1,0 +1,15 @@
+"""`jax.extend.backend`: XLA's clients by platform."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nxjax.backends.xla.client import made
+
+__all__ = ["backends"]
+
+
+def backends() -> dict[str, Any]:
+    """The clients that the process has made so far. Devices that nxjax computes on itself have none."""
+    found = {name: made(name) for name in ("cpu", "gpu", "tpu")}
+    return {name: client for name, client in found.items() if client is not None}

@@ -1,0 +1,5 @@
+"""`jax.extend.source_info_util`: which files are no user's, when an error names a line."""
+
+from nxjax.errors import exclude_from_sources as register_exclusion
+
+__all__ = ["register_exclusion"]

@@ -1,0 +1,13 @@
+"""`jax.interpreters.xla`: how values of a class become arrays. Here they do by NumPy's protocols, whatever is set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+__all__ = ["canonicalize_dtype_handlers"]
+
+# A class -> what makes an array of its values; libraries copy the entry of NumPy's arrays for classes derived from these.
+canonicalize_dtype_handlers: dict[type, Callable[[Any], Any]] = {np.ndarray: np.asarray}
