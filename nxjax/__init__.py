@@ -87,7 +87,7 @@ _HOMES: dict[str, str] = {
 }  # fmt: skip
 _MODULES = frozenset(
     ("config", "errors", "testing", "numpy", "lax", "nn", "random", "scipy", "tree", "tree_util", "flatten_util", "debug",
-     "dtypes", "backends", "ops", "trace", "transforms", "lower", "typing", "experimental", "core", "quant", "generation", "deploy", "image", "export", "nas", "predict", "checkpoints", "interop", "custom_derivatives", "ad_checkpoint", "runtime", "device", "distributed", "global_arrays", "hardware", "hybrid", "sharding", "extend", "interpreters", "custom_batching",
+     "dtypes", "backends", "ops", "trace", "transforms", "lower", "typing", "experimental", "core", "quant", "generation", "deploy", "image", "export", "nas", "predict", "checkpoints", "interop", "api_util", "custom_derivatives", "ad_checkpoint", "runtime", "device", "distributed", "global_arrays", "hardware", "hybrid", "sharding", "extend", "interpreters", "custom_batching",
      "dlpack", "example_libraries", "monitoring", "profiler", "stages", "test_util", "version")
 )  # fmt: skip
 # Modules and packages that programs import, or pickles name, otherwise than their files are called.

@@ -220,6 +220,10 @@ class ConcretizationTypeError(JAXTypeError):
     """A traced value was used where Python needs a concrete one."""
 
 
+class TracerPlaceError(ConcretizationTypeError, AttributeError):
+    """A traced value was asked where it lies; `hasattr` and `getattr` with a default find nothing."""
+
+
 class TracerBoolConversionError(ConcretizationTypeError):
     """A traced value in `if`, `while`, `and`, `or`, `not` or `assert`."""
 

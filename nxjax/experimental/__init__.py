@@ -13,6 +13,6 @@ class MutableArray:
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("topologies", "multihost_utils", "checkify", "key_reuse", "jet", "layout", "hijax", "sparse"):
+    if name in ("topologies", "multihost_utils", "checkify", "key_reuse", "jet", "layout", "hijax", "sparse", "pjit"):
         return importlib.import_module(f"nxjax.experimental.{name}")
     raise AttributeError(f"module 'nxjax.experimental' has no attribute {name!r}")

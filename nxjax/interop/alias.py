@@ -31,6 +31,7 @@ class Alias(Shown):
         if sys.modules.get("jax") is sys.modules["nxjax"]:
             for name in [n for n in sys.modules if n == "jax" or n.startswith("jax.")]:
                 del sys.modules[name]
+            vars(sys.modules["nxjax"]).pop("_src", None)
 
 
 def as_jax() -> Alias:
@@ -66,6 +67,7 @@ def as_jax() -> Alias:
             fix="call nx.interop.as_jax() before anything imports jax, or put sys.modules['jax'] aside yourself",
         )
     sys.modules["jax"] = nxjax
+    importlib.import_module("jax._src")  # libraries ask `jax` for it as for an attribute
     return Alias()
 
 

@@ -35,7 +35,6 @@ _EMPTY: Final = (
     "experimental.array_serialization",
     "experimental.colocated_python",
     "experimental.colocated_python.func",
-    "extend.ifrt_programs",
     "interpreters.pxla",
 )
 
@@ -87,6 +86,7 @@ _VALUES: Final[dict[str, Any]] = {
     "_src.traceback_util.include_frame": lambda frame: True,
     "_src.tree_util._registry": _Nodes(),
     "_src.tree_util.flatten_one_level": _flatten_one_level,
+    "extend.ifrt_programs.ifrt_programs": _Nothing,
     "experimental.colocated_python.serialization.DeviceList": _Nothing,
     "experimental.array_serialization.serialization.GlobalAsyncCheckpointManagerBase": _Nothing,
 }

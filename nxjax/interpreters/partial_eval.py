@@ -67,14 +67,14 @@ def trace_to_jaxpr_nounits(
     >>> [v.is_known() for v in out], [e.primitive.name for e in program.eqns]
     ([True, False], ['mul'])
     """
-    trace = PartialTrace(current_trace())
+    trace = PartialTrace(current_trace(), fun.__name__)
     inputs = [v.get_known() if v.is_known() else trace.input(v.get_aval()) for v in pvals]
     with use(trace):
         outputs = list(fun.call_wrapped(*inputs))
     forced = [instantiate] * len(outputs) if isinstance(instantiate, bool) else list(instantiate)
     values = [as_value(y, fun.__name__) for y in outputs]
     staged = [force or not known for force, known in zip(forced, trace.known(values), strict=True)]
-    program = trace.program([y for y, late in zip(values, staged, strict=True) if late], fun.__name__)
+    program = trace.finish([y for y, late in zip(values, staged, strict=True) if late])
     results = [
         PartialVal.unknown(v.type) if late else PartialVal.known(y)
         for v, y, late in zip(values, outputs, staged, strict=True)

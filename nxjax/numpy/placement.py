@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from nxjax.errors import ConcretizationTypeError
+from nxjax.errors import TracerPlaceError
 from nxjax.trace.array import DeviceArray, PlacedArray
 from nxjax.trace.core import Tracer
 
 
 def _concrete(x: Any, what: str) -> DeviceArray:
     if isinstance(x, Tracer):
-        raise ConcretizationTypeError(
+        raise TracerPlaceError(
             f"{what} of a traced value", got=f"{x.type} {x.origin()}", fix="ask outside the function"
         )
     return x

@@ -278,7 +278,7 @@ def as_axes(where: str, axis: Any, ndim: int) -> tuple[int, ...]:
     """Axes counted from the front and distinct; None is all of them."""
     if axis is None:
         return tuple(range(ndim))
-    axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    axes = tuple(axis) if isinstance(axis, (tuple, list, range)) else (axis,)
     return check_axes(where, [static_int(where, a) for a in axes], ndim)
 
 

@@ -100,7 +100,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Array:
     x = as_operand(a, "roll")
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), x.shape)
-    axes = [as_axis("roll", i, x.ndim) for i in (axis if isinstance(axis, (tuple, list)) else (axis,))]
+    axes = [as_axis("roll", i, x.ndim) for i in (axis if isinstance(axis, (tuple, list, range)) else (axis,))]
     shifts = _shifts(shift, len(axes))
     axes = axes * len(shifts) if len(axes) == 1 else axes
     found = x

@@ -229,7 +229,7 @@ def expand_dims(a: Any, axis: Any) -> Array:
         AxisError: a position beyond the axes of the result, or one named twice.
     """
     x = as_operand(a, "expand_dims")
-    axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    axes = tuple(axis) if isinstance(axis, (tuple, list, range)) else (axis,)
     new = as_axes("expand_dims", axes, x.ndim + len(axes))
     rest = iter(x.shape)
     return ops.reshape(x, shape=tuple(1 if i in new else next(rest) for i in range(x.ndim + len(new))))

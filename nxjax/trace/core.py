@@ -104,6 +104,9 @@ class Tracer(Array):
         """Where the value came from, for error messages."""
         raise NotImplementedError
 
+    # JAX's name.
+    _trace = property(lambda self: self.owner)
+
     def numpy(self) -> NoReturn:
         """Asked for by the outermost trace, which no tracer can reach unless it has escaped."""
         raise escaped_tracer_error(self, "eager execution")
@@ -312,6 +315,9 @@ class Trace(Shown, ABC):
 
     __slots__ = ("parent",)
     parent: Trace | None
+
+    # JAX's name of what tells traces apart.
+    main = property(lambda self: self)
 
     @abstractmethod
     def process(self, op: Op, args: Arrays, params: dict[str, Any]) -> Any:

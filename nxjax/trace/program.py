@@ -259,9 +259,17 @@ class Program(_Lazy):
     outvars = property(lambda self: self.outputs)
     consts = property(lambda self: self.values)
     literals = property(lambda self: self.values)
-    jaxpr = property(lambda self: self)
     in_avals = property(lambda self: self.in_types)
     out_avals = property(lambda self: self.out_types)
+
+    @property
+    def jaxpr(self) -> Program:
+        """The program without the values of its consts, as JAX has it; itself if it has none."""
+        if not self.constvars:
+            return self
+        return self.derive(
+            "without values", lambda: Program(self.inputs, self.equations, self.outputs, self.constvars, name=self.name)
+        )
 
     @property
     def effects(self) -> frozenset[str]:

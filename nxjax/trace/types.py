@@ -96,6 +96,10 @@ class ArrayType:
 
         return NamedSharding(AbstractMesh((), ()), PartitionSpec(*(None,) * len(self.shape)))
 
+    def to_tangent_aval(self) -> ArrayType:
+        """The type of tangents: the value's own, or float0 for what has none."""
+        return ArrayType(self.shape, self.dtype if dtypes.is_differentiable(self.dtype) else dtypes.float0)
+
     def strip_weak_type(self) -> ArrayType:
         return self.strong()
 

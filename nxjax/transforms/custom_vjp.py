@@ -33,7 +33,7 @@ from nxjax.transforms.custom_call import (
     vmap_with_zeros,
 )
 from nxjax.transforms.jvp import zero_tangent
-from nxjax.transforms.nested import Mask, not_none_mask, select_by_mask
+from nxjax.transforms.nested import Mask, merge_by_mask, not_none_mask, select_by_mask, split_by_mask
 from nxjax.transforms.symbolic_zero import SymbolicZero, as_symbolic_zeros
 from nxjax.transforms.vmap import vmap_flat
 
@@ -251,18 +251,31 @@ class _UserForward(Forward):
         y, residuals = pair_given(f"custom_vjp: fwd of {owner.__name__}", result, "(result, residuals)")
         ys, y_def = tree.flatten(y)
         rs, r_def = tree.flatten(residuals)
-        pull = _UserPull(self, y_def, r_def, tuple(x.type for x in primals))
-        return [as_value(v, "custom_vjp") for v in ys], [as_value(r, "custom_vjp: residual") for r in rs], pull
+        # Python's numbers stay what they are, so that ``bwd`` may branch by them.
+        numbers = tuple(type(r) in (bool, int, float, complex) for r in rs)
+        kept, traced = split_by_mask(rs, numbers)
+        pull = _UserPull(self, y_def, r_def, kept, numbers, tuple(x.type for x in primals))
+        return [as_value(v, "custom_vjp") for v in ys], [as_value(r, "custom_vjp: residual") for r in traced], pull
 
 
 @final
 class _UserPull:
+    """``bwd`` on flat residuals and cotangents; ``numbers`` says which of all residuals are the ``kept`` ones."""
+
     def __init__(
-        self, forward: _UserForward, y_def: tree.TreeDef, r_def: tree.TreeDef, types: tuple[ArrayType, ...]
+        self,
+        forward: _UserForward,
+        y_def: tree.TreeDef,
+        r_def: tree.TreeDef,
+        kept: Sequence[Any],
+        numbers: Mask,
+        types: tuple[ArrayType, ...],
     ) -> None:
         self.forward = forward
         self.y_def = y_def
         self.r_def = r_def
+        self.kept = kept
+        self.numbers = numbers
         self.types = types
         self.symbolic_zeros = forward.owner.symbolic_zeros
 
@@ -270,6 +283,7 @@ class _UserPull:
         owner = self.forward.owner
         assert owner.bwd is not None
         static = [self.forward.args[i] for i in owner.nondiff]
+        residuals = merge_by_mask(self.kept, residuals, self.numbers)
         with replaying(current_scope(), None):  # its lines are its own
             found = owner.bwd(*static, tree.unflatten(self.r_def, residuals), tree.unflatten(self.y_def, cts))
         where = f"custom_vjp: bwd of {owner.__name__}"

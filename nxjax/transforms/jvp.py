@@ -113,14 +113,9 @@ def jvp_flat(
     return [y for y, _ in pairs], [t for _, t in pairs]
 
 
-def tangent_type(type: ArrayType) -> ArrayType:
-    """The type of tangents: the value's own, or float0 for what has none."""
-    return ArrayType(type.shape, type.dtype if dtypes.is_differentiable(type.dtype) else dtypes.float0)
-
-
 def zero_tangent(type: ArrayType) -> Array:
     """The zero tangent of a value of ``type``: zeros of its type, or float0 for what has no tangent."""
-    t = tangent_type(type)
+    t = type.to_tangent_aval()
     return wrap(np.zeros(t.shape, dtypes.float0)) if t.dtype == dtypes.float0 else base.zeros(t)
 
 
@@ -182,7 +177,7 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
 
 def checked_tangent(kind: ArrayType, t: Any, name: str) -> Array | None:
     """``t`` as a tangent of what is of type ``kind``; None where that doesn't vary."""
-    expected = tangent_type(kind)
+    expected = kind.to_tangent_aval()
     if expected.dtype == dtypes.float0:
         got = getattr(t, "dtype", None)
         if got != dtypes.float0:

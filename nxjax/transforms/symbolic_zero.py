@@ -9,7 +9,7 @@ from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Tangents
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.jvp import tangent_type, zero_tangent
+from nxjax.transforms.jvp import zero_tangent
 
 
 @final
@@ -35,7 +35,7 @@ class SymbolicZero:
     @staticmethod
     def from_primal_value(val: Any) -> SymbolicZero:
         """The zero tangent of ``val``."""
-        return SymbolicZero(tangent_type(as_value(val, "SymbolicZero").type))
+        return SymbolicZero(as_value(val, "SymbolicZero").type.to_tangent_aval())
 
 
 def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
@@ -56,4 +56,4 @@ def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
 
 def as_symbolic_zeros(tangents: Tangents, types: Sequence[ArrayType]) -> list[Any]:
     """``tangents`` with a `SymbolicZero` for each None."""
-    return [SymbolicZero(tangent_type(type)) if t is None else t for t, type in zip(tangents, types, strict=True)]
+    return [SymbolicZero(type.to_tangent_aval()) if t is None else t for t, type in zip(tangents, types, strict=True)]

@@ -82,7 +82,8 @@ def evaluated(
     op: Op, xs: Sequence[FoldedValue], params: dict[str, Any], types: Sequence[ArrayType], largest: int = LARGEST
 ) -> list[FoldedValue] | None:
     """The results of ``op``, or None if they are better left alone."""
-    if op.effect or op.name in KEPT or not op.has("eval"):
+    # What runs a user's Python waits for the run: it may lie in a branch that is not taken.
+    if op.effect or op.name in KEPT or op.has("host") or not op.has("eval"):
         return None
     if config.reproducible and not by_numpy(op, [*(x.data.dtype for x in xs), *(t.dtype for t in types)]):
         return None

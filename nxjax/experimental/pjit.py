@@ -1,0 +1,5 @@
+"""`jax.experimental.pjit`: the name that `jit` had for programs over several devices."""
+
+from nxjax.transforms.jit import jit as pjit
+
+__all__ = ["pjit"]
