@@ -8,12 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from nxjax.extend.linear_util import WrappedFun, transformation_with_aux, wrap_init
+from nxjax.transforms.linear_util import WrappedFun, transformation_with_aux, wrap_init
 from nxjax.trace import tree
 from nxjax.trace.array import type_of
 from nxjax.trace.types import ArrayType
 
-__all__ = ["argnums_partial", "debug_info", "flatten_fun", "flatten_fun_nokwargs", "safe_map", "safe_zip", "shaped_abstractify"]
+__all__ = [
+    "argnums_partial",
+    "debug_info",
+    "flatten_fun",
+    "flatten_fun_nokwargs",
+    "safe_map",
+    "safe_zip",
+    "shaped_abstractify",
+]
 
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ from nxjax.trace.program import Literal as Literal
 from nxjax.trace.types import ArrayType
 
 AbstractValue = ArrayType
-# A class -> what gives the type of its values; libraries copy the entry of NumPy's arrays. NumPy's protocols decide here.
+# A class -> what gives the type of its values. Libraries copy the entry of NumPy's arrays; it decides nothing here.
 pytype_aval_mappings: dict[type, Callable[[Any], ArrayType]] = {np.ndarray: lambda x: as_value(x, "aval").type}
 ParamDict = dict[str, Any]
 Value = Any

@@ -50,7 +50,7 @@ CORE = set(ALLOWED)
 # What lies above the core: a room imports the core and the lines before its own. Of two rooms, a part lies elsewhere.
 ABOVE = """
     monitoring profiler tree typing version
-    ad_checkpoint custom_batching custom_derivatives deploy hybrid interpreters profiling stages tree_util
+    ad_checkpoint api_util custom_batching custom_derivatives deploy hybrid interpreters profiling stages tree_util
     commands
     runtime
     checkpoints core numpy tuning
@@ -503,7 +503,7 @@ AMBIGUOUS = {"Device": 2, "Placement": 2, "Target": 2, "Site": 2}
 SHARED = 68
 SHARING: dict[str, str] = {
     "public names, or names that the documentation imports": """
-        Device Target Site Module Linear Softmax Tanh LayerNorm Tensor Chip Link Choose Sample Quantized Collective
+        Device Format Target Site Module Linear Softmax Tanh LayerNorm Tensor Chip Link Choose Sample Quantized Collective
         Placement Cost Plugin Size""",
     "an op, and the kernel, codelet or step of a tape that computes it": """
         Cholesky Lu Geqrf HouseholderProduct TriangularSolve Cumulative Reduce Reduction ReduceWindow

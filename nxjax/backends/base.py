@@ -194,6 +194,8 @@ class Backend(Shown, ABC):
     reproducible: ClassVar[bool] = False
     # What its devices are called, where that is not the platform.
     device_name: ClassVar[str] = ""
+    # JAX's name of what a client runs programs by; libraries treat some apart.
+    runtime_type: ClassVar[str] = "nxjax"
 
     @property
     def listed(self) -> bool:

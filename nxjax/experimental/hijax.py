@@ -13,13 +13,13 @@ from nxjax.errors import LoweringError
 from nxjax.interpreters.ad import Zero, instantiate_zeros, is_undefined_primal
 
 __all__ = [
+    "QDD",
     "AbstractValue",
     "AvalMutableQDD",
     "AvalQDD",
     "HiPrimitive",
     "HiType",
     "MutableHiType",
-    "QDD",
     "Zero",
     "aval_method",
     "aval_property",
@@ -80,14 +80,14 @@ class AvalMutableQDD(AvalQDD):
     """As `AvalQDD`, of what changes in place."""
 
 
-class aval_property:  # noqa: N801 - JAX's name
+class aval_property:
     """A property that tracers of a type have."""
 
     def __init__(self, fget: Callable[..., Any]) -> None:
         self.fget = fget
 
 
-class aval_method:  # noqa: N801 - JAX's name
+class aval_method:
     """A method that tracers of a type have."""
 
     def __init__(self, fun: Callable[..., Any]) -> None:

@@ -119,7 +119,9 @@ class BCOO:
 
     def todense(self) -> Array:
         """The array with its zeros."""
-        return jnp.zeros(self.shape, self.dtype).at[tuple(jnp.moveaxis(self.indices, -1, 0))].add(self.data, mode="drop")
+        return (
+            jnp.zeros(self.shape, self.dtype).at[tuple(jnp.moveaxis(self.indices, -1, 0))].add(self.data, mode="drop")
+        )
 
     def transpose(self, axes: Sequence[int] | None = None) -> BCOO:
         """The array with its dimensions in another order, by default the reverse one."""
@@ -127,7 +129,7 @@ class BCOO:
         return BCOO((self.data, self.indices[:, np.array(order)]), shape=[self.shape[i] for i in order])
 
     @property
-    def T(self) -> BCOO:  # noqa: N802 - NumPy's name
+    def T(self) -> BCOO:
         return self.transpose()
 
     def astype(self, dtype: Any) -> BCOO:

@@ -16,6 +16,7 @@ from typing import final
 from nxjax.errors import NxError, Shown
 from nxjax.interop.standins import is_standin, standin, standins_in
 
+
 @final
 class Alias(Shown):
     """`jax` means nxjax; as a context manager, until the block ends."""

@@ -41,7 +41,7 @@ _EMPTY: Final = (
 
 @final
 class _Nothing:
-    """A class that no value here is of: of references to what changes in place, of managers that a library may be given."""
+    """A class that no value here is of: references to what changes in place, managers that a library may be given."""
 
 
 class _Extended:

@@ -100,5 +100,7 @@ def defreducer(prim: Primitive, ident: Any = None) -> None:
     primitive_batchers[prim] = rule
 
 
-def register_vmappable(data_type: type, *_: Any) -> None:
-    """A class whose values `vmap` takes as they are in JAX. Here they have to be trees, which `vmap` takes by their leaves."""
+def register_vmappable(
+    data_type: type, spec_type: Any, axis_size_type: Any, to_elt: Any, from_elt: Any, make_iota: Any
+) -> None:
+    """A class whose values JAX's `vmap` takes as they are. Here they have to be trees, and `vmap` takes their leaves."""

@@ -1,11 +1,11 @@
-"""`jax.interpreters.partial_eval`: what of a function depends on known values only. See `nxjax.transforms.partial_eval`."""
+"""`jax.interpreters.partial_eval`: what of a function known values decide. See `nxjax.transforms.partial_eval`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, final
 
-from nxjax.extend.linear_util import WrappedFun
+from nxjax.transforms.linear_util import WrappedFun
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, current_trace, use
 from nxjax.trace.program import Program
@@ -61,7 +61,7 @@ def trace_to_jaxpr_nounits(
         the results, each known or unknown; the consts.
 
     >>> import nxjax as nx
-    >>> from nxjax.extend.linear_util import wrap_init
+    >>> from nxjax.transforms.linear_util import wrap_init
     >>> pvals = [PartialVal.known(2.0), PartialVal.unknown(nx.core.ShapedArray((), nx.float32))]
     >>> program, out, _ = trace_to_jaxpr_nounits(wrap_init(lambda x, y: [nx.numpy.sin(x), x * y]), pvals)
     >>> [v.is_known() for v in out], [e.primitive.name for e in program.eqns]

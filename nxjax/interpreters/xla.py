@@ -9,5 +9,5 @@ import numpy as np
 
 __all__ = ["canonicalize_dtype_handlers"]
 
-# A class -> what makes an array of its values; libraries copy the entry of NumPy's arrays for classes derived from these.
+# A class -> what makes an array of its values. Libraries copy the entry of NumPy's arrays for classes of their own.
 canonicalize_dtype_handlers: dict[type, Callable[[Any], Any]] = {np.ndarray: np.asarray}

@@ -89,6 +89,8 @@ def dot_general(
             expected="((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch)), each a sequence of ints",
         ) from None
     wanted = None if preferred_element_type is None else dtypes.as_dtype(preferred_element_type)
+    if wanted is not None and wanted != x.dtype and x.dtype == dtypes.bool_:
+        x, y = (convert_element_type(v, dtype=wanted) for v in (x, y))  # truth values are counted, not joined by "or"
     if wanted is not None and not _holds(wanted, x.dtype):
         z = dot_ops.dot_general(x, y, dimension_numbers=numbers, precision=canonical_precision(precision))
         return convert_element_type(z, dtype=wanted)

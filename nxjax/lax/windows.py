@@ -86,9 +86,9 @@ def reduce_window(
     base = sizes(base_dilation, len(shape), name, "base_dilation")
     holes = sizes(window_dilation, len(shape), name, "window_dilation")
     if isinstance(padding, str):
-        inner = [dilated(n, d) for n, d in zip(shape, base, strict=True)]
+        # Of the sizes before ``base_dilation``, as in JAX.
         padding = padtype_to_pads(
-            inner, [dilated(k, d) for k, d in zip(window_sizes, holes, strict=True)], strides, padding
+            shape, [dilated(k, d) for k, d in zip(window_sizes, holes, strict=True)], strides, padding
         )
     params: dict[str, Any] = {
         "window_dimensions": window_sizes,

@@ -57,8 +57,12 @@ def bitwise_count(x: Any, /) -> Array:
 
 @example("jnp.array([12, -12, 0]), 18", "Array([ 6,  6, 18], dtype=int32)", raises=_INTEGERS)
 def gcd(x1: Any, x2: Any) -> Array:
-    """Greatest common divisor, by Euclid's algorithm; never negative. Broadcasts and promotes."""
+    """Greatest common divisor, by Euclid's algorithm; negative where the dtype can't hold it. Broadcasts, promotes."""
     a, b = _integers("gcd", x1, x2)
+    dtype = a.dtype
+    if dtype in dtypes.SIGNED:
+        # The magnitude of the lowest number fits the unsigned dtype only.
+        a, b = (convert(ops.abs(v), dtypes.as_dtype("u" + dtype.name)) for v in (a, b))
     zero = full_like(a, 0)
 
     def step(pair: Any) -> Any:
@@ -71,11 +75,9 @@ def gcd(x1: Any, x2: Any) -> Array:
     def running(pair: Any) -> Any:
         return any_(ops.ne(pair[1], zero))
 
-    if a.dtype in dtypes.SIGNED:
-        a, b = ops.abs(a), ops.abs(b)
     if a.type.weak:
         a, b = convert(a, a.dtype), convert(b, b.dtype)
-    return while_loop(running, step, (a, b))[0]
+    return convert(while_loop(running, step, (a, b))[0], dtype)
 
 
 @example("jnp.array([4, -4, 0]), 6", "Array([12, 12,  0], dtype=int32)", raises=_INTEGERS)

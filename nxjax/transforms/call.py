@@ -14,7 +14,15 @@ from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, run
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.nested import Mask, Nested, batch_to_front, expand_by_mask, jvp_program, not_none_mask
+from nxjax.transforms.nested import (
+    Mask,
+    Nested,
+    batch_to_front,
+    expand_by_mask,
+    jvp_program,
+    not_none_mask,
+    pvary_inputs,
+)
 from nxjax.transforms.partial_eval import PartialTrace, partial_eval_call
 from nxjax.transforms.transpose import transpose_program
 from nxjax.transforms.vmap import batch_program
@@ -34,6 +42,9 @@ class ProgramCall(Nested):
 
     def expand(self, *xs: Array, program: Program, **_: Any) -> tuple[Array, ...]:
         return tuple(run(program, xs))
+
+    def varied(self, args: Arrays, params: dict[str, Any]) -> tuple[Arrays, dict[str, Any]]:
+        return args, {**params, "program": pvary_inputs(params["program"], [x.type.vma for x in args])}
 
     def derived(self, transform: str, program: Program, args: Arrays, params: dict[str, Any]) -> Sequence[Array]:
         """The call of ``program``, which ``transform`` made of the one called; the values that it holds come first."""

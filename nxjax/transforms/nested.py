@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, final
 
 from nxjax.ops.base import move_batch
-from nxjax.ops.collectives import as_varying
-from nxjax.trace.core import Array, Arrays, Dims, Op
+from nxjax.ops.collectives import as_varying, pvary
+from nxjax.trace.core import Array, Arrays, Dims, Op, current_trace
 from nxjax.trace.program import Equation, Program, Var, run
+from nxjax.trace.scope import replaying
 from nxjax.trace.stage import stage
 from nxjax.transforms.jvp import jvp_flat
 
@@ -32,6 +33,10 @@ class Nested(Op):
     @abstractmethod
     def batch_axis(self, axis_name: Any, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         """As `batch`; collectives over ``axis_name`` in held programs are answered."""
+
+    def varied(self, args: Arrays, params: dict[str, Any]) -> tuple[Arrays, dict[str, Any]]:
+        """Operands and parameters of the op for ``args`` that may vary along more axes than its programs say."""
+        return args, params
 
     def with_token(self, params: dict[str, Any], thread: Thread) -> tuple[dict[str, Any], int, int]:
         """Parameters of the op with a token through its programs, and the token's place in operands and results."""
@@ -169,8 +174,29 @@ def pvary_inputs(program: Program, vmas: Sequence[frozenset[Any]]) -> Program:
     types = [t.with_vma(t.vma | vma) for t, vma in zip(program.in_types, vmas, strict=True)]
     if all(t.vma == u.vma for t, u in zip(types, program.in_types, strict=True)):
         return program
-    key = ("taken to vary", tuple(vmas))
-    return program.derive(key, lambda: stage(lambda *xs: run(program, xs), types, program.name))
+    return program.derive(("taken to vary", tuple(vmas)), lambda: stage(_Varied(program), types, program.name))
+
+
+@final
+class _Varied:
+    """``program`` on values that may vary along more axes than it says, the programs that its ops hold included."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def __call__(self, *xs: Array) -> list[Array]:
+        trace, env = current_trace(), dict(zip(self.program.inputs, xs, strict=True))
+        env.update(zip(self.program.constvars, self.program.values, strict=True))
+        for e in self.program.equations:
+            args: Arrays = tuple([env[a] if isinstance(a, Var) else a.value for a in e.inputs])
+            params = e.params
+            if isinstance(e.op, Nested):
+                args, params = e.op.varied(args, params)
+            with replaying(e.scope, e.source):
+                # What varies already is not made to: the transpose would add up cotangents once more.
+                y = as_varying(args[0], params["axis_names"]) if e.op is pvary else trace.process(e.op, args, params)
+            env.update(zip(e.outputs, y if e.op.multi else (y,), strict=True))
+        return [env[a] if isinstance(a, Var) else a.value for a in self.program.outputs]
 
 
 @final

@@ -31,7 +31,7 @@ import jax._src.traceback_util as traceback_util
 traceback_util.register_exclusion(__file__ if "__file__" in globals() else "x")
 assert jax._src.xla_bridge._backends == {{}}
 for name, says in [
-    ("jax._src.core", "private to JAX"), ("jax.config", "has none"), ("jax.nothing", "has none"),
+    ("jax._src.pjit", "private to JAX"), ("jax.config", "has none"), ("jax.nothing", "has none"),
 ]:
     try:
         importlib.import_module(name)
@@ -41,9 +41,10 @@ for name, says in [
         raise AssertionError(name)
 try:
     compiler.backend_compile_and_load
-except ModuleNotFoundError as error:
+except AttributeError as error:
     assert "private to JAX" in str(error)
-assert not [m for m in sys.modules if m.startswith(("jaxlib", "jax._src.core"))]
+assert jax._src.core.ShapedArray is jax.core.ShapedArray and jax._src.core.trace_state_clean()
+assert not [m for m in sys.modules if m.startswith(("jaxlib", "jax._src.pjit"))]
 # A tree that only JAX's registry would know is looked for in JAX, not here.
 class Leaf: pass
 assert len(jax.tree.leaves([Leaf(), Leaf()])) == 2

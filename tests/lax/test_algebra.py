@@ -125,3 +125,14 @@ def test_messages_word_for_word():
         "expected: [..., n, n]",
         "docs:     docs/errors.md#shapeerror",
     ]
+
+
+@pytest.mark.parametrize("wanted", ["int32", "float32", "bfloat16", "int8", "complex64", "bool"])
+def test_products_of_truth_values_count_in_the_dtype_that_is_asked_for(wanted):
+    import jax
+
+    x, numbers = np.ones((5, 2), bool), (((0,), (0,)), ((), ()))
+    ours = lax.dot_general(x, x, numbers, preferred_element_type=wanted)
+    theirs = jax.lax.dot_general(x, x, numbers, preferred_element_type=wanted)
+    assert ours.dtype == theirs.dtype
+    np.testing.assert_array_equal(ours, theirs)

@@ -124,3 +124,11 @@ def test_shape_tuple_of_an_unknown_batch():
         nx.lax.reduce_window_shape_tuple((8, 8), (3, 3), (1, 1), ((0, 0),))
     with pytest.raises(ParameterError, match="positive"):
         nx.lax.reduce_window_shape_tuple((8,), (3,), (0,), ((0, 0),))
+
+
+@pytest.mark.parametrize("padding", ["SAME", "VALID", "SAME_LOWER"])
+def test_padding_by_name_is_of_the_sizes_before_dilation(padding):
+    x = np.arange(32, dtype=np.float32).reshape(8, 4)
+    settings = ((2, 2), (2, 1), padding, (2, 1))
+    ours = lax.reduce_window(x, 0.0, lax.add, *settings)
+    np.testing.assert_array_equal(ours, jax.lax.reduce_window(x, 0.0, jax.lax.add, *settings))

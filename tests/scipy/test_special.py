@@ -2,6 +2,7 @@
 
 import jax
 import jax.scipy.special as theirs
+import mpmath
 import numpy as np
 import pytest
 
@@ -135,3 +136,19 @@ def test_factorial_is_flat_below_zero():
     for _ in range(3):
         f = lambda v, f=f: nx.grad(lambda u: f(u).sum())(v)
         np.testing.assert_array_equal(f(x), 0)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("bfloat16", 4e-3), ("float16", 5e-4)])
+def test_log_ndtr_far_below_zero(dtype, tolerance):
+    """Value and slope against 30 digits; the slope is close to -x, the logarithms in between are not."""
+    mpmath.mp.dps = 30
+    for given in (-250.0, -50.0, -30.0, -10.5, -8.5, -7.75, -3.0, -0.5, 0.0, 2.0):
+        x = mpmath.mpf(given)
+        h = mpmath.npdf(x) / mpmath.ncdf(x)
+        y, slope = nx.value_and_grad(ours.log_ndtr)(nx.asarray(given, dtype))
+        assert abs(float(y) - mpmath.log(mpmath.ncdf(x))) <= tolerance * max(abs(float(y)), 1e-3)
+        assert abs(float(slope) - h) <= 4 * tolerance * h
+        if dtype == "float32":
+            second = -h * (x + h)
+            assert abs(float(nx.grad(nx.grad(ours.log_ndtr))(np.float32(given))) - second) <= 1e-3 * abs(second)
+    assert float(nx.grad(ours.log_ndtr)(np.float32(-1e20))) == np.float32(1e20)

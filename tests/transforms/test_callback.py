@@ -244,3 +244,16 @@ def test_what_a_callback_keeps_stays(kind):
         np.testing.assert_allclose(a, np.sin(x), atol=1e-4)
         np.testing.assert_allclose(b, np.cos(x), atol=1e-4)
     assert len(kept) == 4
+
+
+def test_constants_do_not_call_a_callback_early(executor: str) -> None:
+    """Compilation computes nothing that is a user's Python: the branch may never be taken."""
+    calls: list[Any] = []
+
+    def host(x: Any) -> Any:
+        calls.append(x)
+        return np.float32(x + 1)
+
+    f = nx.jit(lambda p: nx.cond(p, lambda: nx.pure_callback(host, S, nx.asarray(1.0)), lambda: nx.asarray(0.0)))
+    assert float(f(False)) == 0 and not calls
+    assert float(f(True)) == 2 and len(calls) == 1

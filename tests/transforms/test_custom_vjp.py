@@ -154,3 +154,22 @@ def test_closure_convert_finds_what_is_differentiated() -> None:
         return call(x, *consts)
 
     assert float(nx.grad(loss)(2.0, 3.0)) == 30.0
+
+
+def test_residuals_that_are_numbers_of_python_stay():
+    @nx.custom_vjp
+    def f(x, scale):
+        return x * scale
+
+    kinds = []
+
+    def bwd(residuals, ct):
+        flag, n, half, x = residuals
+        kinds.append((type(flag), type(n), type(half)))
+        return (ct * half * n if flag else ct), nx.numpy.sum(ct * x)
+
+    f.defvjp(lambda x, scale: (x * scale, (True, 4, 0.5, x)), bwd)
+    x = nx.numpy.arange(3.0)
+    for g in (nx.grad(lambda x: f(x, 2.0).sum()), nx.jit(nx.grad(lambda x: nx.vmap(f, (0, None))(x, 2.0).sum()))):
+        np.testing.assert_array_equal(g(x), [2, 2, 2])
+    assert set(kinds) == {(bool, int, float)}

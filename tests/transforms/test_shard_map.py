@@ -390,3 +390,37 @@ def test_constraints_inside_are_for_the_axes_that_are_left():
     assert f(None, "y").sharding.shard_shape(A.shape) == (4, 4)
     with pytest.raises(ShardingError, match="handles"):
         f("x")
+
+
+def _branches():
+    one, three = (lambda v: v + 1), (lambda v: v * 3)
+    first = lambda: nx.lax.axis_index("x") == 0
+    return {
+        "cond": lambda v: nx.lax.cond(first(), lambda: one(v), lambda: three(v)),
+        "switch": lambda v: nx.lax.switch(1 - first(), [lambda: one(v), lambda: three(v)]),
+        "nested": lambda v: nx.lax.cond(
+            first(), lambda: nx.lax.cond(first(), lambda: one(v), lambda: v), lambda: three(v)
+        ),
+        "jit inside": lambda v: nx.lax.cond(first(), lambda: nx.jit(one)(v), lambda: nx.jit(three)(v)),
+        "checkpoint": nx.checkpoint(lambda v: nx.lax.cond(first(), lambda: one(v), lambda: three(v))),
+        "operand": lambda v: nx.lax.cond(first(), one, three, v),
+        "scan inside": lambda v: nx.lax.cond(
+            first(), lambda: nx.lax.scan(lambda c, x: (c * x + v, c[0]), v, v)[0], lambda: three(v)
+        ),
+        "while inside": lambda v: nx.lax.cond(
+            first(), lambda: nx.lax.fori_loop(0, 3, lambda i, c: c * v, nx.numpy.ones(3)), lambda: three(v)
+        ),
+        "own rule inside": lambda v: nx.lax.cond(first(), lambda: nx.nn.relu(v) * v, lambda: nx.nn.softplus(v)),
+        "by data": lambda v: nx.lax.cond(nx.lax.pvary(v, "x")[0] + first() > 1.5, lambda: one(v), lambda: three(v)),
+        "unused": lambda v: nx.lax.cond(first(), lambda: jnp.ones(3), lambda: three(v)),
+    }
+
+
+@pytest.mark.parametrize("kind", sorted(_branches()))
+def test_gradients_through_a_branch_that_each_device_chooses(kind):
+    """What devices share, they share outside of the branches: those in another one would not take part."""
+    mesh, v = AbstractMesh((2,), ("x",)), np.float32([1, 2, 3])
+    f = nx.shard_map(_branches()[kind], mesh=mesh, in_specs=P(), out_specs=P("x"))
+    loss = lambda v: (f(v) ** 2).sum()
+    wanted = [float(nx.jvp(loss, (v,), (t,))[1]) for t in np.eye(3, dtype=np.float32)]
+    np.testing.assert_allclose(nx.grad(loss)(v), wanted, rtol=1e-6)

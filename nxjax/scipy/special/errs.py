@@ -15,7 +15,7 @@ from nxjax.errors import ParameterError
 from nxjax.numpy.documented import shown
 from nxjax.ops import special as ops
 from nxjax.ops.elementary import exp, log, log1p
-from nxjax.scipy.special.operands import described, real, reals, strong
+from nxjax.scipy.special.operands import described, real, reals, strong, widened
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.transforms.custom_jvp import custom_jvp
@@ -56,22 +56,51 @@ def log_ndtr(x: Any, series_order: int = 3) -> Array:
     """
     if not isinstance(series_order, int) or not 0 <= series_order <= 30:
         raise ParameterError("log_ndtr: series_order", got=repr(series_order), expected="0 to 30")
-    return _log_ndtr(_strong("log_ndtr", x))
+    return widened(_log_ndtr, _strong("log_ndtr", x))
+
+
+def _lower(x: Array) -> float:
+    """Below it the series of `_mills_excess` is exact to the dtype."""
+    return -20.0 if x.dtype == dtypes.float64 else -8.0
+
+
+def _mills_excess(far: Array) -> Array:
+    """``m - 1`` for ``ndtr(x) = m exp(-x^2 / 2) / (-x sqrt(2 pi))``: the asymptotic series (NIST DLMF 7.12.1)."""
+    square = 1 / (far * far)
+    return -square * (1 - 3 * square * (1 - 5 * square * (1 - 7 * square * (1 - 9 * square))))
 
 
 @custom_jvp
 def _log_ndtr(x: Array) -> Array:
-    lower = -20.0 if x.dtype == dtypes.float64 else -10.0
+    lower = _lower(x)
     far = jnp.minimum(x, lower)
-    square = 1 / (far * far)
-    series = 1 - square * (1 - 3 * square * (1 - 5 * square * (1 - 7 * square * (1 - 9 * square))))
-    by_series = _log_pdf(far) - log(-far) + log(series)
+    by_series = _log_pdf(far) - log(-far) + log1p(_mills_excess(far))
     middle = log(0.5 * ops.erfc(-jnp.clip(x, lower, 0.0) * _ROOT_HALF))
     upper = log1p(-0.5 * ops.erfc(jnp.maximum(x, 0.0) * _ROOT_HALF))
     return jnp.where(x > 0, upper, jnp.where(x > lower, middle, by_series))
 
 
-_log_ndtr.defjvps(lambda t, y, x: t * exp(_log_pdf(x) - y))
+@custom_jvp
+def _log_ndtr_slope(x: Array) -> Array:
+    """h = pdf(x) / ndtr(x), close to -x far below zero: no difference of logarithms, which are about x^2 / 2."""
+    lower = _lower(x)
+    far, near = jnp.minimum(x, lower), jnp.maximum(x, lower)
+    direct = exp(_log_pdf(near)) / (0.5 * ops.erfc(-near * _ROOT_HALF))
+    return jnp.where(x > lower, direct, -far / (1 + _mills_excess(far)))
+
+
+@custom_jvp
+def _slope_excess(x: Array) -> Array:
+    """x + h, which tends to zero far below zero: h' = -h (x + h)."""
+    lower = _lower(x)
+    far, near = jnp.minimum(x, lower), jnp.maximum(x, lower)
+    excess = _mills_excess(far)
+    return jnp.where(x > lower, near + _log_ndtr_slope(near), far * (excess / (1 + excess)))
+
+
+_log_ndtr.defjvps(lambda t, y, x: t * _log_ndtr_slope(x))
+_log_ndtr_slope.defjvps(lambda t, h, x: -t * h * _slope_excess(x))
+_slope_excess.defjvps(lambda t, g, x: t * (1 - _log_ndtr_slope(x) * g))
 
 
 # Acklam's rational approximations of the normal quantile function, relative error below 1.2e-9.

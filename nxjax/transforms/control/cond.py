@@ -174,6 +174,14 @@ class Cond(Nested):
         which, *operands = [move_batch(x, d, size) for x, d in zip((index, *xs), dims, strict=True)]
         return self(which, *captured, *operands, branches=mapped), (0,) * len(force)
 
+    def varied(self, args: Arrays, params: dict[str, Any]) -> tuple[Arrays, dict[str, Any]]:
+        index, *xs = args
+        vma = index.type.vma
+        xs = [as_varying(x, vma) for x in xs]
+        branches = [pvary_inputs(b, [x.type.vma for x in xs]) for b in params["branches"]]
+        wanted = [vma.union(*(t.vma for t in column)) for column in zip(*(b.out_types for b in branches), strict=True)]
+        return (index, *xs), {"branches": tuple(pvary_results(b, wanted) for b in branches)}
+
     def with_token(self, params: dict[str, Any], thread: Thread) -> tuple[dict[str, Any], int, int]:
         return {"branches": tuple(thread(b) for b in params["branches"])}, 1, 0
 
@@ -447,11 +455,13 @@ def _choose_branch(
     wanted = [_common_type(where, path, names, column) for path, column in zip(paths, columns, strict=True)]
     if vma:
         wanted = [t.with_vma(t.vma | vma) for t in wanted]
-    branches, consts = _opened([_converted(p, wanted) for p in programs])
+    branches, consts = _opened(programs)
     if vma:
-        # Devices may take different branches: what they share with each other, they share outside.
+        # Devices may take different branches: what they share with each other, they share outside. So this comes before
+        # results are made to vary, whose transpose is a sum over all devices.
         branches = tuple(pvary_inputs(b, [vma] * len(b.inputs)) for b in branches)
         consts = [as_varying(c, vma) for c in consts]
+    branches = tuple(_converted(b, wanted) for b in branches)
     # What all branches hand on from one operand, or from outside, does not depend on the choice.
     every = (*consts, *xs)
     handed = [

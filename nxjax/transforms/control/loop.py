@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar, final
 
 from nxjax.ops.base import move_batch
+from nxjax.ops.collectives import as_varying
 from nxjax.ops.reduce import reduce_or
 from nxjax.ops.select import select_leading
 from nxjax.trace import dtypes
@@ -31,6 +32,8 @@ from nxjax.transforms.nested import (
     forwarded_inputs,
     mask_or,
     not_none_mask,
+    pvary_inputs,
+    pvary_results,
     select_by_mask,
     select_inputs_and_results,
 )
@@ -203,6 +206,21 @@ class LoopParams(NamedTuple):
 
 class LoopOp(Nested):
     """The rules of a loop that its turns decide, and not what ends it."""
+
+    def varied(self, args: Arrays, params: dict[str, Any]) -> tuple[Arrays, dict[str, Any]]:
+        loop = LoopParams.of(params)
+        x, vmas = loop.split(args), loop.split([a.type.vma for a in args])
+
+        def turn(carry: tuple[frozenset[Any], ...]) -> tuple[Program, tuple[frozenset[Any], ...]]:
+            body = pvary_inputs(loop.body, vmas._replace(carry=carry).body_inputs)
+            after, _ = loop.results(body.out_types)
+            return body, tuple([vma | t.vma for vma, t in zip(carry, after, strict=True)])
+
+        body, carry = fixed_point(tuple(vmas.carry), turn)
+        body = pvary_results(body, [*carry, *(frozenset(),) * (len(body.outputs) - len(carry))])
+        cond = loop.cond and pvary_inputs(loop.cond, vmas._replace(carry=carry).cond_inputs)
+        start = [as_varying(c, vma) for c, vma in zip(x.carry, carry, strict=True)]
+        return x._replace(carry=start).flat, loop._replace(body=body, cond=cond).params
 
     def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         loop = LoopParams.of(params)
