@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from nxjax.transforms.linear_util import WrappedFun, transformation_with_aux, wrap_init
 from nxjax.trace import tree
 from nxjax.trace.array import type_of
 from nxjax.trace.types import ArrayType
+from nxjax.transforms.linear_util import WrappedFun, transformation_with_aux, wrap_init
 
 __all__ = [
     "argnums_partial",

@@ -103,4 +103,4 @@ def defreducer(prim: Primitive, ident: Any = None) -> None:
 def register_vmappable(
     data_type: type, spec_type: Any, axis_size_type: Any, to_elt: Any, from_elt: Any, make_iota: Any
 ) -> None:
-    """A class whose values JAX's `vmap` takes as they are. Here they have to be trees, and `vmap` takes their leaves."""
+    """A class whose values JAX's `vmap` takes as they are. Here they have to be trees: `vmap` takes their leaves."""

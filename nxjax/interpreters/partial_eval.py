@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, final
 
-from nxjax.transforms.linear_util import WrappedFun
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, current_trace, use
 from nxjax.trace.program import Program
 from nxjax.trace.stage import StageTracer as DynamicJaxprTracer
 from nxjax.trace.stage import StageTracer as JaxprTracer
 from nxjax.trace.types import ArrayType
+from nxjax.transforms.linear_util import WrappedFun
 from nxjax.transforms.partial_eval import PartialTrace
 
 __all__ = ["DynamicJaxprTracer", "JaxprTracer", "PartialVal", "trace_to_jaxpr_nounits"]
