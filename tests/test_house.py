@@ -503,8 +503,8 @@ AMBIGUOUS = {"Device": 2, "Placement": 2, "Target": 2, "Site": 2}
 SHARED = 68
 SHARING: dict[str, str] = {
     "public names, or names that the documentation imports": """
-        Device Format Target Site Module Linear Softmax Tanh LayerNorm Tensor Chip Link Choose Sample Quantized Collective
-        Placement Cost Plugin Size""",
+        Device Format Target Site Module Linear Softmax Tanh LayerNorm Tensor Chip Link Choose Sample Quantized
+        Collective Placement Cost Plugin Size""",
     "an op, and the kernel, codelet or step of a tape that computes it": """
         Cholesky Lu Geqrf HouseholderProduct TriangularSolve Cumulative Reduce Reduction ReduceWindow
         SelectAndScatterAdd Gather Scatter Sort Iota Requantize Sum Zero While Copy Composite""",

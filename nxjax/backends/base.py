@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
 
 from nxjax.errors import ParameterError, Shown
 from nxjax.trace.array import Buffer, DeviceArray
@@ -16,6 +16,19 @@ from nxjax.trace.types import ArrayType
 
 if TYPE_CHECKING:
     from nxjax.backends.evidence import Label
+
+
+@final
+class Memory(NamedTuple):
+    """A memory that a device reaches.
+
+    Attributes:
+        kind: "device".
+        device: whose it is.
+    """
+
+    kind: str
+    device: Device
 
 
 @final
@@ -75,6 +88,24 @@ class Device:
     def client(self) -> Backend:
         """The backend, under the name that JAX programs know."""
         return self.backend
+
+    def addressable_memories(self) -> list[Memory]:
+        """The memories that it reaches: its own alone."""
+        return [self.default_memory()]
+
+    def default_memory(self) -> Memory:
+        """Its own memory."""
+        return Memory("device", self)
+
+    def memory(self, kind: str) -> Memory:
+        """The memory of a kind; there is "device" alone.
+
+        Raises:
+            ParameterError: another kind.
+        """
+        if kind != "device":
+            raise ParameterError(f"{self}: memory", got=repr(kind), expected="'device'")
+        return self.default_memory()
 
     def memory_stats(self) -> dict[str, Any] | None:
         """Bytes in use and their peak, as far as the runtime counts them; None where nothing does.

@@ -1,31 +1,5 @@
-"""`jax.experimental.layout`: a sharding with a layout in memory. Executors here choose layouts themselves."""
+"""`jax.experimental.layout`: see `nxjax.runtime.layout`."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Any, final
+from nxjax.runtime.layout import Format, Layout
 
 __all__ = ["Format", "Layout"]
-
-
-@final
-@dataclass(frozen=True)
-class Layout:
-    """The order of an array's dimensions in memory, from the slowest to the fastest, and how it is tiled.
-
-    >>> Layout((1, 0)).major_to_minor
-    (1, 0)
-    """
-
-    major_to_minor: tuple[int, ...]
-    tiling: tuple[tuple[int, ...], ...] | None = None
-    sub_byte_element_size_in_bits: int = 0
-
-
-@final
-@dataclass(frozen=True)
-class Format:
-    """A layout, or None for the executor's choice, and a sharding."""
-
-    layout: Layout | None = None
-    sharding: Any = None

@@ -17,6 +17,7 @@ from nxjax.backends.base import Device
 from nxjax.config import Override, config
 from nxjax.errors import DtypeError, ExecutionError, ParameterError
 from nxjax.ops.sharding import sharding_constraint
+from nxjax.runtime.layout import Format
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import DeviceArray, as_value, copied, readonly_view, wrap
 from nxjax.trace.boundary import entry
@@ -181,6 +182,8 @@ def _is_place(d: Any) -> bool:
 
 
 def _place(device: Any) -> Sharding | None:
+    if isinstance(device, Format):
+        device = device.sharding
     if device is None:
         return None
     if isinstance(device, (Sharding, PartitionSpec)):

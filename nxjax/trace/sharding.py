@@ -68,6 +68,9 @@ class Sharding(Shown, ABC):
     def num_devices(self) -> int:
         return len(self.device_list)
 
+    # JAX's private name, which orbax asks for.
+    _addressable_device_assignment = property(lambda self: tuple(self.addressable_devices))
+
     @property
     def addressable_devices(self) -> set[Any]:
         """The devices of this process."""
