@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @final
-class Memory(NamedTuple):
+class DeviceMemory(NamedTuple):
     """A memory that a device reaches.
 
     Attributes:
@@ -89,15 +89,15 @@ class Device:
         """The backend, under the name that JAX programs know."""
         return self.backend
 
-    def addressable_memories(self) -> list[Memory]:
+    def addressable_memories(self) -> list[DeviceMemory]:
         """The memories that it reaches: its own alone."""
         return [self.default_memory()]
 
-    def default_memory(self) -> Memory:
+    def default_memory(self) -> DeviceMemory:
         """Its own memory."""
-        return Memory("device", self)
+        return DeviceMemory("device", self)
 
-    def memory(self, kind: str) -> Memory:
+    def memory(self, kind: str) -> DeviceMemory:
         """The memory of a kind; there is "device" alone.
 
         Raises:

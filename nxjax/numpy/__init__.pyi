@@ -341,7 +341,7 @@ def full(shape: int | Sequence[int], fill_value: ArrayLike, dtype: DTypeLike | N
 def full_like(a: Any, fill_value: Any, dtype: DTypeLike | None = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """``fill_value`` in the shape and dtype of ``a``, unless others are given."""
 def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Greatest common divisor, by Euclid's algorithm; never negative. Broadcasts and promotes."""
+    """Greatest common divisor, by Euclid's algorithm; negative where the dtype can't hold it. Broadcasts, promotes."""
 def geomspace(start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: builtins.bool = True, dtype: DTypeLike | None = None, axis: int = 0) -> Array:
     """``num`` values from ``start``, exactly, to ``stop`` in equal ratios; of one sign (nan otherwise), or complex."""
 def gradient(f: Any, *varargs: Any, axis: int | Sequence[int] | None = None, edge_order: int | None = None) -> Any:
