@@ -139,12 +139,17 @@ class QuantizeWeight(Op):
 
 def check_blocks(op: Op, w: ArrayType, scale: ArrayType) -> None:
     """One scale per block: equal rank, sizes that divide."""
-    if w.ndim != scale.ndim or any(k == 0 or n % k for n, k in zip(w.shape, scale.shape, strict=True)):
+    if not divides(scale.shape, w.shape):
         raise ShapeError(
             f"{op}: the scales do not divide the weights into blocks",
             got=f"weights {w}, scales {scale}",
             expected="equal rank, each size of the scales a divisor of the weights'",
         )
+
+
+def divides(scales: Shape, shape: Shape) -> bool:
+    """Whether scales cut weights of ``shape`` into blocks; where there are no weights there need be no scales."""
+    return len(scales) == len(shape) and all(n % k == 0 if k else n == 0 for n, k in zip(shape, scales, strict=True))
 
 
 def blocks(scale: NDArray, shape: Shape) -> NDArray:

@@ -218,7 +218,7 @@ def broadcast_blocks(scale: Array, shape: tuple[int, ...]) -> Array:
     kept: list[int] = []
     for n, k in zip(shape, scale.shape, strict=True):
         kept.append(len(split))
-        split += [k, n // k]
+        split += [k, n // k if k else 1]
     blocks = broadcast_in_dim(scale, shape=tuple(split), broadcast_dimensions=tuple(kept))
     return reshape(blocks, shape=shape)
 

@@ -15,7 +15,7 @@ import numpy as np
 from nxjax.ops.arithmetic import div
 from nxjax.ops.base import Unary, constant, like
 from nxjax.ops.fixed.elementwise import wide_enough
-from nxjax.ops.fixed.functions import FUNCTIONS, representable
+from nxjax.ops.fixed.functions import FUNCTIONS, operand_grid, representable
 from nxjax.ops.fixed.softmax import softmax_grid, softmax_operand
 from nxjax.ops.quant_elementwise import has_table, qadd, qmul, qsub, qunary
 from nxjax.ops.quant_grid import Grid
@@ -141,7 +141,9 @@ class TableFunction(FusedGroup):
         return None if made is None else made(self.dtype)
 
     def emit(self, walk: GridWalk) -> tuple[Array, Grid | None]:
-        x, x_grid = walk.on_grid(self.activations[0], self.dtype)
+        _, own = walk.on_grid(self.activations[0], self.dtype)
+        x_grid = operand_grid(self.function, own)
+        x = walk.moved_to(self.activations[0], x_grid)
         out = self.fixed_grid() or representable(self.function, x_grid, walk.result_grid(self.output, self.dtype))
         value = qunary(
             x,

@@ -10,7 +10,7 @@ import numpy as np
 from nxjax.errors import DtypeError, ShapeError
 from nxjax.ops.arithmetic import mul
 from nxjax.ops.convert import cast
-from nxjax.ops.quant_snap import blocks
+from nxjax.ops.quant_snap import blocks, divides
 from nxjax.ops.quant_traced import broadcast_blocks
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
@@ -45,7 +45,7 @@ class QArray:
         stored = (dtypes.int4, dtypes.int8, dtypes.float8_e4m3fn, dtypes.float8_e5m2)
         if v.dtype not in stored or s.dtype != dtypes.float32:
             raise DtypeError("QArray: dtypes", got=f"values {v.type}, scale {s.type}", expected="i8 or i4, and f32")
-        if v.ndim != s.ndim or any(k == 0 or n % k for n, k in zip(v.shape, s.shape, strict=True)):
+        if not divides(s.shape, v.shape):
             raise ShapeError(
                 "QArray: the scales do not divide the values into blocks", got=f"values {v.type}, scale {s.type}"
             )

@@ -16,7 +16,15 @@ import numpy as np
 
 from nxjax.errors import ParameterError
 from nxjax.ops.base import NDArray
-from nxjax.ops.fixed.point import divide_by_power, quantize_multiplier, rescale, round_away, wrap32
+from nxjax.ops.fixed.point import (
+    INT32_MAX,
+    INT32_MIN,
+    divide_by_power,
+    quantize_multiplier,
+    rescale,
+    round_away,
+    wrap32,
+)
 from nxjax.ops.fixed.series import inverse_root
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.trace import dtypes
@@ -245,6 +253,21 @@ def coarser_than(out: Grid, limit: float) -> Grid:
     return out if float(scale_of(out)) > limit else Grid(out.dtype, float(np.float32(2 * limit)), out.zero_point)
 
 
+def operand_grid(function: str, x_grid: Grid) -> Grid:
+    """``x_grid``, or the coarsest grid whose operands the kernel of ``function`` can read.
+
+    Only those of 16-bit logistic and tanh have a limit: products with their multiplier leave 32 bits on a coarser grid.
+    Where this one ends, at 131,072, both have long reached their own.
+
+    >>> operand_grid("tanh", Grid(np.dtype("int16"), 1e6)).scale
+    4.0
+    """
+    most = 4.0
+    if function not in ("logistic", "tanh") or x_grid.dtype != dtypes.int16 or float(scale_of(x_grid)) <= most:
+        return x_grid
+    return Grid(x_grid.dtype, most, x_grid.zero_point)
+
+
 def representable(function: str, x_grid: Grid, out: Grid) -> Grid:
     """``out``, or the finest grid with its zero point that the kernel of ``function`` can write to.
 
@@ -338,7 +361,9 @@ def _to_table(x: NDArray, x_grid: Grid, powers: tuple[int, ...]) -> NDArray:
     while real <= 32767.0 / 2.0 and shift <= 30:
         real, shift = real * 2.0, shift + 1
     half = (1 << shift) >> 1
-    return wrap32(x.astype(np.int64) * int(real) + half) >> shift
+    # A multiplier of more than 16 bits takes products out of 32, far beyond where both functions have their limits.
+    product = x.astype(np.int64) * int(min(real, 2.0**32)) + half
+    return np.clip(product, INT32_MIN, INT32_MAX) >> shift
 
 
 def _sigmoid16(x: NDArray, x_grid: Grid) -> NDArray:
