@@ -82,7 +82,7 @@ def _factor(x_grid: Grid, y_grid: Grid, w_scale: Array) -> Array:
     return div(product, divisor)
 
 
-def _largest(grid: Grid) -> int:
+def largest_centred(grid: Grid) -> int:
     """The largest magnitude of a stored integer less the zero point."""
     low, high = grid.limits
     return max(grid.zero_point - low, high - grid.zero_point)
@@ -246,7 +246,7 @@ class QDot(WeightedProduct):
         if acc is not None:
             return acc
         depth = math.prod(w.shape[i] for i in dimension_numbers[0][1])
-        work = dtypes.float32 if depth * _largest(x_grid) * 127 < EXACT_FLOAT32 else dtypes.float64
+        work = dtypes.float32 if depth * largest_centred(x_grid) * 127 < EXACT_FLOAT32 else dtypes.float64
         centred, weights = cast(sub(q, like(q, x_grid.zero_point)), work), cast(w, work)
         found = dot_general(centred, weights, dimension_numbers=dimension_numbers, precision=EXACT)
         return cast(found, dtypes.int64)
@@ -349,7 +349,7 @@ class QConv(WeightedProduct):
         if acc is not None:
             return acc
         centred = cast(sub(q, like(q, x_grid.zero_point)), dtypes.float32)
-        return _exact_conv(centred, w, _largest(x_grid), **params)
+        return _exact_conv(centred, w, largest_centred(x_grid), **params)
 
     def row(
         self, w_scale: NDArray, channels: Shape, ndim: int, *, dimension_numbers: ConvDimensionNumbers, **params: Any
@@ -492,7 +492,7 @@ class QMatmul(Quantized):
         depth = math.prod(p.shape[i] for i in dimension_numbers[0][0])
         acc = quant_integer.matmul(p, x_grid, q, y_grid, dimension_numbers)
         if acc is None:
-            exact32 = depth * _largest(x_grid) * _largest(y_grid) < EXACT_FLOAT32
+            exact32 = depth * largest_centred(x_grid) * largest_centred(y_grid) < EXACT_FLOAT32
             work = dtypes.float32 if exact32 else dtypes.float64
             left, right = (cast(sub(v, like(v, g.zero_point)), work) for v, g in ((p, x_grid), (q, y_grid)))
             acc = cast(dot_general(left, right, dimension_numbers=dimension_numbers, precision=EXACT), dtypes.int64)

@@ -16,7 +16,7 @@ from nxjax.quant.plan import QuantPlan
 from nxjax.quant.planned import PlannedCall
 from nxjax.quant.qarray import QArray, leaves_of
 from nxjax.quant.scheme import as_policy
-from nxjax.quant.storage import weight_storage
+from nxjax.quant.storage import Known, weight_storage
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.program import Var
@@ -95,7 +95,9 @@ class Quantized:
         """
         call = self.traced(*args, **kwargs)
         plan = self.plan(call)
-        leaves = [_stored(plan, v, x) if w else x for v, x, w in _parameters(call, plan)]
+        given = dict(zip(plan.program.inputs, call.values, strict=True))
+        known = Known(plan, given.__getitem__, call.beside(plan, self.ranges))
+        leaves = [_stored(known, v, x) if w else x for v, x, w in _parameters(call, plan)]
         new, _ = tree.unflatten(call.in_tree, leaves)
         holding = [a for a in new if any(isinstance(x, QArray) for x in leaves_of((a,), {})[0])]
         if not holding:
@@ -130,12 +132,12 @@ def _parameters(call: PlannedCall, plan: QuantPlan) -> list[tuple[Var, Any, bool
     return list(zip(plan.program.inputs, call.leaves, call.weights, strict=True))
 
 
-def _stored(plan: QuantPlan, v: Var, leaf: Any) -> Any:
+def _stored(known: Known, v: Var, leaf: Any) -> Any:
     """A parameter as the products that read it store it; itself if anything else reads it, or they differ."""
     if leaf is None or (not isinstance(leaf, QArray) and as_value(leaf, "quantize").dtype != dtypes.float32):
         return leaf
     w = np.asarray(leaf, np.float32)
-    found = weight_storage(plan, v, w)
+    found = weight_storage(known, v, w)
     if found is None or (isinstance(leaf, QArray) and leaf.dtype == found[1]):
         return leaf
     scale, dtype = found

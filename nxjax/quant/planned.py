@@ -12,7 +12,7 @@ from nxjax.quant.observe import Stat, Statistics, StatisticsTrace
 from nxjax.quant.plan import QuantPlan, check_inputs, make_plan
 from nxjax.quant.qarray import QArray, float_leaf, is_quantized, leaves_of
 from nxjax.quant.scheme import Policy
-from nxjax.quant.walk import Quantizer, Range
+from nxjax.quant.walk import Beside, Quantizer, Range
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
@@ -69,6 +69,14 @@ class PlannedCall:
     def quantized(self, plan: QuantPlan, ranges: Mapping[str, Range]) -> Any:
         """The results, computed on grids."""
         return tree.unflatten(self.out_tree, Quantizer(plan, ranges, self.stored(plan)).run(self.values))
+
+    def beside(self, plan: QuantPlan, ranges: Mapping[str, Range]) -> Beside:
+        """The grids of operand and result of each product with weights; nothing is computed."""
+        found: Beside = {}
+        stored = self.stored(plan)
+        walked = lambda *xs: Quantizer(plan, ranges, stored, beside=found).run(xs)
+        stage(walked, [x.type for x in self.values], plan.program.name)
+        return found
 
     def observed(self, plan: QuantPlan, recorder: Statistics) -> tuple[Any, dict[str, Stat]]:
         """The float results, and statistics by site."""

@@ -19,11 +19,13 @@ from nxjax.ops.quant_grid import Grid
 from nxjax.ops.quant_products import qconv, qdot, qmatmul
 from nxjax.ops.quant_snap import quantize_weight
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
-from nxjax.quant.groups import FusedClamp, FusedGroup, GridWalk
+from nxjax.quant.accumulators import fitting
+from nxjax.quant.groups import FusedClamp, FusedGroup, GridWalk, Values
 from nxjax.quant.scheme import Scheme
 from nxjax.quant.view import WeightView
 from nxjax.quant.weight_groups import Axes, Storing, weight_scale
 from nxjax.trace import dtypes
+from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Atom, Equation, Var
@@ -64,7 +66,7 @@ class Weighted(Storing):
 
     def emit(self, walk: GridWalk) -> tuple[Array, Grid | None]:
         w = walk.value(self.weight)
-        shape = tuple(self.product.outputs[0].type.shape[d] for d in self.channels)
+        shape = self._shape
         w, b = self._folded(walk, w, shape)
         scheme = self.scheme
         if scheme.integer:
@@ -72,6 +74,7 @@ class Weighted(Storing):
             y_grid = walk.result_grid(self.output, self.dtype)
             scale = self.scale_of(walk, w)
             lo, hi = self.clamp.stored(y_grid)
+            scale, b = self.fitting(w, scale, b, x_grid, y_grid)
             if b is None:
                 b = constant(0, dtypes.float32, shape)
             shared: dict[str, Any] = {
@@ -85,6 +88,19 @@ class Weighted(Storing):
         if scheme.weights is not None:
             w = quantize_weight(w, self.scale_of(walk, w), dtype=scheme.weights)
         return self._finished(self.plain(x, w), b), None
+
+    def scale_beside(self, values: Values, w: Any, grids: tuple[Grid, Grid] | None) -> Any:
+        w = wrap(w)
+        scale = self._scale(w)
+        if grids is not None:
+            _, b = self._folded(values, w, self._shape)
+            scale, _ = self.fitting(w, scale, b, *grids)
+        return scale.numpy()
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        """One entry per output channel."""
+        return tuple(self.product.outputs[0].type.shape[d] for d in self.channels)
 
     @property
     def changes_weights(self) -> bool:
@@ -110,9 +126,21 @@ class Weighted(Storing):
     def plain(self, x: Array, w: Array) -> Array:
         """The float product."""
 
+    @property
     @abstractmethod
+    def weight_channels(self) -> Axes:
+        """The dimensions of the weights that the output channels are, in the order of ``channels``."""
+
     def over_weights(self, row: Array, w: Array) -> Array:
         """A value per channel, over the weights."""
+        return broadcast_in_dim(row, shape=w.shape, broadcast_dimensions=self.weight_channels)
+
+    def fitting(
+        self, w: Array, scale: Array, b: Array | None, x_grid: Grid, y_grid: Grid
+    ) -> tuple[Array, Array | None]:
+        """Scales and bias with which no sum leaves its accumulator."""
+        assert self.scheme.weights is not None
+        return fitting(w, scale, b, x_grid, y_grid, self.scheme.weights, self.summed(), self.weight_channels)
 
     def _finished(self, y: Array, b: Array | None) -> Array:
         if b is not None:
@@ -123,7 +151,7 @@ class Weighted(Storing):
             y = min(y, like(y, self.clamp.high))
         return y
 
-    def _folded(self, walk: GridWalk, w: Array, shape: tuple[int, ...]) -> tuple[Array, Array | None]:
+    def _folded(self, walk: Values, w: Array, shape: tuple[int, ...]) -> tuple[Array, Array | None]:
         """Weights and bias with all steps in them."""
         scale: Array | None = None
         b: Array | None = None
@@ -165,9 +193,9 @@ class QuantConv(Weighted):
     def plain(self, x: Array, w: Array) -> Array:
         return conv_general_dilated(x, w, **self.product.params)
 
-    def over_weights(self, row: Array, w: Array) -> Array:
-        o = self.product.params["dimension_numbers"].rhs_spec[0]
-        return broadcast_in_dim(row, shape=w.shape, broadcast_dimensions=(o,))
+    @property
+    def weight_channels(self) -> Axes:
+        return (self.product.params["dimension_numbers"].rhs_spec[0],)
 
     def summed(self) -> Axes:
         return tuple(sorted(self.product.params["dimension_numbers"].rhs_spec[1:]))
@@ -211,9 +239,10 @@ class Dot(Weighted):
     def plain(self, x: Array, w: Array) -> Array:
         return self._back(dot_general(x, w, dimension_numbers=self._numbers()), x, w)
 
-    def over_weights(self, row: Array, w: Array) -> Array:
+    @property
+    def weight_channels(self) -> Axes:
         (_, wc), (_, wb) = self._numbers()
-        return broadcast_in_dim(row, shape=w.shape, broadcast_dimensions=(*wb, *free(w.ndim, wc, wb)))
+        return (*wb, *free(len(self.weight.type.shape), wc, wb))
 
     def summed(self) -> Axes:
         return tuple(sorted(self._numbers()[0][1]))

@@ -6,32 +6,58 @@ scales can take it as integers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax.quant.groups import FusedGroup
+from nxjax.quant.groups import FusedGroup, Values
 from nxjax.quant.plan import Inner, QuantPlan
-from nxjax.quant.subprograms import inner_operands
-from nxjax.quant.walk import reshaped_blocks
+from nxjax.quant.subprograms import Handed, inner_operands
+from nxjax.quant.walk import Beside, reshaped_blocks
 from nxjax.quant.weight_groups import Storing
+from nxjax.trace.array import wrap
+from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
-from nxjax.trace.program import Equation, Var
+from nxjax.trace.program import Atom, Equation, Var
 
 NDArray = np.ndarray[Any, Any]
 Storage = tuple[NDArray, DType]
 
 
-def weight_storage(plan: QuantPlan, v: Var, w: NDArray) -> Storage | None:
+@final
+class Known(Values):
+    """The values in a plan that are given, and what is made of them alone: biases, on which scales may depend."""
+
+    def __init__(self, plan: QuantPlan, given: Callable[[Var], Array], beside: Beside) -> None:
+        self.plan = plan
+        self.given = given
+        self.beside = beside
+        self._made = dict(zip(plan.program.constvars, plan.program.values, strict=True))
+        self._producer = {v: e for e in plan.program.equations for v in e.outputs}
+
+    def value(self, a: Atom) -> Array:
+        if not isinstance(a, Var):
+            return a.value
+        if a not in self._made:
+            e = self._producer.get(a)
+            if e is None:
+                self._made[a] = self.given(a)
+            else:
+                y = e.op(*map(self.value, e.inputs), **e.params)
+                self._made.update(zip(e.outputs, y if e.op.multi else (y,), strict=True))
+        return self._made[a]
+
+
+def weight_storage(known: Known, v: Var, w: NDArray) -> Storage | None:
     """Scales and dtype with which everything that reads ``v``, whose value is ``w``, stores it.
 
     None where something needs it as it is, where products differ, and where nothing reads it.
     """
-    if v in plan.program.outputs:
+    if v in known.plan.program.outputs:
         return None
     found: Storage | None = None
-    for storage in _of_readers(plan, v, w):
+    for storage in _of_readers(known, v, w):
         if storage is None:
             return None
         if found is not None and not (found[1] == storage[1] and np.array_equal(found[0], storage[0])):
@@ -40,28 +66,28 @@ def weight_storage(plan: QuantPlan, v: Var, w: NDArray) -> Storage | None:
     return found
 
 
-def _of_readers(plan: QuantPlan, v: Var, w: NDArray) -> Iterator[Storage | None]:
-    for step in plan.steps:
+def _of_readers(known: Known, v: Var, w: NDArray) -> Iterator[Storage | None]:
+    for step in known.plan.steps:
         if isinstance(step, FusedGroup):
             if any(v in e.inputs for e in step.equations) or v in step.activations:
-                yield _of_group(step, v, w)
+                yield _of_group(known, step, v, w)
         elif isinstance(step, Inner):
             if v in step.equation.inputs:
-                yield from _of_inner(step, v, w)
+                yield from _of_inner(known, step, v, w)
         elif v in step.inputs:
-            yield _of_equation(plan, step, w)
+            yield _of_equation(known, step, w)
 
 
-def _of_group(group: FusedGroup, v: Var, w: NDArray) -> Storage | None:
+def _of_group(known: Known, group: FusedGroup, v: Var, w: NDArray) -> Storage | None:
     if not isinstance(group, Storing) or group.weight is not v or group.scheme.weights is None:
         return None
     others = [a for e in group.equations for a in e.inputs if a is v]
     if len(others) > 1 or group.changes_weights:
         return None
-    return group.plain_scale(w), group.scheme.weights
+    return group.scale_beside(known, w, known.beside.get(group)), group.scheme.weights
 
 
-def _of_inner(step: Inner, v: Var, w: NDArray) -> Iterator[Storage | None]:
+def _of_inner(known: Known, step: Inner, v: Var, w: NDArray) -> Iterator[Storage | None]:
     taken = 0
     for plan, hands in zip(step.plans, inner_operands(step.equation), strict=True):
         for h in hands:
@@ -72,34 +98,47 @@ def _of_inner(step: Inner, v: Var, w: NDArray) -> Iterator[Storage | None]:
             if not _is_read(plan, inner):
                 continue
             if not h.stepped:
-                yield weight_storage(plan, inner, w)
+                yield weight_storage(_within(known, step, plan, hands, 0), inner, w)
                 continue
-            rows = [weight_storage(plan, inner, row) for row in w]
-            known = [row for row in rows if row is not None]
-            yield (np.stack([scale for scale, _ in known]), known[0][1]) if known and len(known) == len(rows) else None
+            rows = [weight_storage(_within(known, step, plan, hands, i), inner, row) for i, row in enumerate(w)]
+            stored = [row for row in rows if row is not None]
+            whole = stored and len(stored) == len(rows)
+            yield (np.stack([scale for scale, _ in stored]), stored[0][1]) if whole else None
     if not taken:
         # A loop carries it.
         yield None
+
+
+def _within(known: Known, step: Inner, plan: QuantPlan, hands: Sequence[Handed], turn: int) -> Known:
+    """What is known in a held program, in one turn of a loop."""
+    operands = {plan.program.inputs[h.input]: h for h in hands}
+
+    def given(v: Var) -> Array:
+        h = operands[v]
+        x = known.value(step.equation.inputs[h.operand])
+        return wrap(x.numpy()[turn]) if h.stepped else x
+
+    return Known(plan, given, known.beside)
 
 
 def _is_read(plan: QuantPlan, v: Var) -> bool:
     return v in plan.program.outputs or any(v in e.inputs for e in plan.program.equations)
 
 
-def _of_equation(plan: QuantPlan, e: Equation, w: NDArray) -> Storage | None:
+def _of_equation(known: Known, e: Equation, w: NDArray) -> Storage | None:
     """Through an equation that only arranges weights anew, and the scales back."""
     way = _ARRANGING.get(e.op.name)
-    return None if way is None else way(plan, e, w)
+    return None if way is None else way(known, e, w)
 
 
-def _transposed(plan: QuantPlan, e: Equation, w: NDArray) -> Storage | None:
+def _transposed(known: Known, e: Equation, w: NDArray) -> Storage | None:
     order = e.params["permutation"]
-    inner = weight_storage(plan, e.outputs[0], w.transpose(order))
+    inner = weight_storage(known, e.outputs[0], w.transpose(order))
     return None if inner is None else (inner[0].transpose(np.argsort(order)), inner[1])
 
 
-def _reshaped(plan: QuantPlan, e: Equation, w: NDArray) -> Storage | None:
-    inner = weight_storage(plan, e.outputs[0], w.reshape(e.params["shape"]))
+def _reshaped(known: Known, e: Equation, w: NDArray) -> Storage | None:
+    inner = weight_storage(known, e.outputs[0], w.reshape(e.params["shape"]))
     back = None if inner is None else reshaped_blocks(inner[0].shape, e.params["shape"], w.shape)
     return None if inner is None or back is None else (inner[0].reshape(back), inner[1])
 

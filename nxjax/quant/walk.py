@@ -20,6 +20,7 @@ from nxjax.ops.shape import reshape, transpose
 from nxjax.quant.groups import FusedGroup, StoredWeight
 from nxjax.quant.plan import Inner, QuantPlan
 from nxjax.quant.subprograms import Handed, inner_operands, rebuild_call
+from nxjax.quant.weight_groups import Storing
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
@@ -29,6 +30,7 @@ from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType, Shape
 
 Range = tuple[float, float]
+Beside = dict[FusedGroup, tuple[Grid, Grid]]
 
 
 class Walker(ABC):
@@ -92,8 +94,11 @@ class Quantizer(Walker):
         stored: Mapping[Var, StoredWeight] | None = None,
         grids: Mapping[Var, Grid] | None = None,
         wanted: Mapping[Var, Grid] | None = None,
+        beside: Beside | None = None,
     ) -> None:
         super().__init__(plan)
+        # The grids around each product with weights, of inner plans too.
+        self.beside: Beside = {} if beside is None else beside
         self.ranges = ranges
         self.stored = dict(stored or {})
         self.grids = dict(grids or {})
@@ -109,6 +114,8 @@ class Quantizer(Walker):
         self.define(group.output, y)
         if grid is not None:
             self.grids[group.output] = grid
+            if isinstance(group, Storing):
+                self.beside[group] = self.on_grid(group.activations[0], group.dtype)[1], grid
 
     def inner(self, step: Inner) -> None:
         e = step.equation
@@ -138,7 +145,7 @@ class Quantizer(Walker):
                         if grid is not None:
                             grids[inputs[h.input]] = grid
                     wanted = {v: grid for v, grid in loop.values() if isinstance(v, Var)}
-                    inner = Quantizer(plan, self.ranges, stored, grids, wanted)
+                    inner = Quantizer(plan, self.ranges, stored, grids, wanted, self.beside)
                     made.append(inner)
                     y = inner.run(given)
                     for i, (v, grid) in loop.items():

@@ -18,7 +18,7 @@ from nxjax.ops.quant_snap import quantize_weight
 from nxjax.ops.quant_traced import symmetric_limit
 from nxjax.ops.reduce import reduce_max
 from nxjax.ops.shape import reshape
-from nxjax.quant.groups import FusedGroup, GridWalk, StoredWeight
+from nxjax.quant.groups import FusedGroup, GridWalk, StoredWeight, Values
 from nxjax.quant.scheme import Scheme
 from nxjax.quant.view import WeightView
 from nxjax.trace import dtypes
@@ -73,6 +73,10 @@ class Storing(FusedGroup):
     def plain_scale(self, w: Any) -> Any:
         """`scale_of` of NumPy weights that come in float."""
         return self._scale(wrap(w)).numpy()
+
+    def scale_beside(self, values: Values, w: Any, grids: tuple[Grid, Grid] | None) -> Any:
+        """`plain_scale` where what else the group reads is known, and the grids of its operand and its result."""
+        return self.plain_scale(w)
 
 
 @final

@@ -1,0 +1,116 @@
+"""Scales with which sums of products fit their accumulators: no bias is cut to fit, and no sum wraps.
+
+A bias is stored in steps of ``x_scale * w_scale``. Where weights are so weak that it takes more than 32 bits (64-bit
+sums: the 48 that LiteRT rescales), they are stored on a coarser scale, as are those of a product so deep that its sum
+could leave them. Knows no product; works on NumPy's numbers and traced ones alike.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+
+from nxjax.errors import ParameterError
+from nxjax.ops.arithmetic import abs, add, max, min, mul
+from nxjax.ops.base import like
+from nxjax.ops.compare import gt
+from nxjax.ops.convert import cast
+from nxjax.ops.identity import stop_gradient
+from nxjax.ops.quant_grid import Grid
+from nxjax.ops.quant_products import largest_centred
+from nxjax.ops.quant_traced import stored_weights, symmetric_limit
+from nxjax.ops.reduce import reduce_max, reduce_sum
+from nxjax.ops.select import select_n
+from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
+from nxjax.trace import dtypes
+from nxjax.trace.core import Array
+from nxjax.trace.dtypes import DType
+
+Axes = tuple[int, ...]
+# What sums may grow to, and the share of it that products get if they are many; the bias has the rest.
+SUM_BITS: Final = {dtypes.int8: 31, dtypes.int16: 47}
+SHARE: Final = 4
+# The greatest scale of weights: their largest stored value is a finite float32.
+GREATEST: Final = 2.0**120
+
+
+def fitting(
+    w: Array, scale: Array, b: Array | None, x_grid: Grid, y_grid: Grid, dtype: DType, summed: Axes, channels: Axes
+) -> tuple[Array, Array | None]:
+    """``scale`` of ``w``, raised so that all sums fit, and the bias without what is beyond any result.
+
+    Args:
+        w: the float weights.
+        scale: of w's rank, 1 in the ``summed`` dimensions.
+        b: the bias, in the ``channels`` dimensions of w.
+        x_grid, y_grid: of the operand and of the result.
+        dtype: which stores the weights.
+        summed, channels: dimensions of w.
+    """
+    depth = math.prod(w.shape[a] for a in summed)
+    largest = largest_centred(x_grid)
+    products = depth * largest * int(symmetric_limit(dtype))
+    capacity = 2 ** SUM_BITS[x_grid.dtype] - 1
+    if products > capacity // SHARE:
+        products = capacity // SHARE
+        scale = _of_deep(w, scale, dtype, summed, depth, products // largest)
+    if b is None:
+        return scale, None
+    return _with_bias(w, scale, b, x_grid, y_grid, products, capacity, channels)
+
+
+def _of_deep(w: Array, scale: Array, dtype: DType, summed: Axes, depth: int, most: int) -> Array:
+    """The scale with which stored weights sum to ``most`` in size. Whole numbers, whose order makes no difference."""
+    # Each weight may be rounded up.
+    room = most - depth
+    if room < depth:
+        raise ParameterError(
+            "quantize: a product sums more elements than its accumulators hold",
+            got=f"{depth} elements",
+            expected=f"at most {most // 2}",
+            fix="let the policy answer None for it, or cut it into several",
+        )
+    wide = cast(scale, dtypes.float64)
+    size = abs(cast(stored_weights(stop_gradient(w), scale, dtype), dtypes.float64))
+    # Per channel, then the largest of those that share a scale.
+    total = reshape(reduce_sum(size, axes=summed), shape=tuple(1 if a in summed else n for a, n in enumerate(w.shape)))
+    axes = tuple(a for a, k in enumerate(scale.shape) if k == 1)
+    total = reshape(reduce_max(total, axes=axes), shape=scale.shape)
+    raised = cast(mul(wide, mul(total, like(total, 1.0 / room))), dtypes.float32)
+    return select_n(gt(total, like(total, most)), scale, raised)
+
+
+def _with_bias(
+    w: Array, scale: Array, b: Array, x_grid: Grid, y_grid: Grid, products: int, capacity: int, channels: Axes
+) -> tuple[Array, Array]:
+    x_scale, y_scale = np.float64(np.float32(x_grid.scale)), np.float64(np.float32(y_grid.scale))  # pyright: ignore[reportArgumentType]
+    low, high = y_grid.limits
+    reach = float(y_scale) * (high - low + 1)
+    # Whether the bias fits, or is cut to fit: with what room it needs beside the products all sums are at an end then.
+    # Rounding to float32 takes less than is left.
+    room = (capacity - 2 * products) * (1 - 2.0**-20)
+    if reach > GREATEST * float(x_scale) * room:
+        raise ParameterError(
+            "quantize: no scale of weights brings the operand and the result of a product together",
+            got=f"an operand in steps of {x_scale:.3g}, a result in steps of {y_scale:.3g}",
+            fix="scale the function's values, or let the policy answer None for it",
+        )
+    kept = tuple(n if a in channels else 1 for a, n in enumerate(w.shape))
+    order = sorted(range(b.ndim), key=channels.__getitem__)
+    wide = reshape(transpose(cast(stop_gradient(b), dtypes.float64), permutation=tuple(order)), shape=kept)
+    wanted = mul(min(abs(wide), like(wide, reach)), like(wide, 1.0 / (float(x_scale) * room)))
+    axes = tuple(a for a, k in enumerate(scale.shape) if k == 1)
+    wanted = cast(reshape(reduce_max(wanted, axes=axes), shape=scale.shape), dtypes.float32)
+    scale = max(stop_gradient(scale), wanted)
+    # Beyond the result's ends and what products make up for, more of it changes nothing.
+    step = broadcast_in_dim(scale, shape=kept, broadcast_dimensions=tuple(range(w.ndim)))
+    step = mul(cast(step, dtypes.float64), like(wide, float(x_scale)))
+    most = min(
+        mul(step, like(wide, (capacity - products) * (1 - 2.0**-21))),
+        add(mul(step, like(wide, 2.0 * products)), like(wide, reach)),
+    )
+    limit = reshape(cast(most, dtypes.float32), shape=tuple(b.shape[i] for i in order))
+    limit = transpose(limit, permutation=tuple(map(order.index, range(b.ndim))))
+    return scale, max(min(b, limit), mul(limit, like(limit, -1)))
