@@ -8,7 +8,7 @@ could leave them. Knows no product; works on NumPy's numbers and traced ones ali
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 

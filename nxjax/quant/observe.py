@@ -27,7 +27,8 @@ from nxjax.ops.scatter import scatter_add
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.quant.groups import FusedGroup
-from nxjax.quant.plan import Inner, QuantPlan
+from nxjax.quant.plan import Inner, Masked, QuantPlan
+from nxjax.quant.pointwise import LARGEST_FACTOR
 from nxjax.quant.subprograms import CUSTOM
 from nxjax.quant.walk import Range, Walker, mapped
 from nxjax.trace import dtypes
@@ -38,8 +39,11 @@ from nxjax.trace.stage import stage
 
 Stat = tuple[Array, ...]
 BINS: Final = 2048
-# A value so far below the greatest is no logit, but a mask.
+# A value so far below the greatest of its row is no logit, but a mask; and so is a whole row so far below the others.
 MASKED: Final = 500.0
+MASKED_ROW: Final = LARGEST_FACTOR / 2
+# Room for masks is so large a part of a range at least: some steps, of which rounding takes half a one.
+ROOM: Final = 1 / 32
 
 
 class Statistics(ABC):
@@ -49,9 +53,9 @@ class Statistics(ABC):
 
     @abstractmethod
     def record(
-        self, site: str, x: Array, margin: float | None = None, always: bool = False, kept: Array | None = None
+        self, site: str, x: Array, masked: Masked | None = None, always: bool = False, kept: Array | None = None
     ) -> Stat:
-        """Statistics of one value; with ``margin``, values far below the greatest are masks, and none of the range.
+        """Statistics of one value; if it may be ``masked``, values far below the others are masks, and none of the range.
 
         ``always`` leaves room for masks where there are none now; of the elements, those in ``kept`` count.
         """
@@ -75,7 +79,7 @@ class Ranges(Statistics):
     size = 2
 
     def record(
-        self, site: str, x: Array, margin: float | None = None, always: bool = False, kept: Array | None = None
+        self, site: str, x: Array, masked: Masked | None = None, always: bool = False, kept: Array | None = None
     ) -> Stat:
         x = stop_gradient(x)
         axes = tuple(range(x.ndim))
@@ -85,11 +89,16 @@ class Ranges(Statistics):
             room = sub(high, low)
             return max(least, sub(low, room)), min(most, add(high, room))
         low, high = reduce_min(x, axes=axes), reduce_max(x, axes=axes)
-        if margin is not None:
+        if masked is not None:
             top = broadcast_in_dim(high, shape=x.shape, broadcast_dimensions=())
-            above = select_n(lt(x, sub(top, like(x, MASKED))), x, top)
-            least = reduce_min(above, axes=axes)
-            room = sub(least, like(least, margin))
+            far = lt(x, sub(top, like(x, MASKED_ROW)))
+            if masked.axis is not None:
+                others = tuple(a for a in axes if a != masked.axis)
+                row = broadcast_in_dim(reduce_max(x, axes=(masked.axis,)), shape=x.shape, broadcast_dimensions=others)
+                far = or_(far, lt(x, sub(row, like(x, MASKED))))
+            least = reduce_min(select_n(far, x, top), axes=axes)
+            margin = max(like(least, masked.margin), mul(sub(high, least), like(least, ROOM)))
+            room = sub(least, margin)
             low = room if always else select_n(lt(low, least), low, room)
         return low, high
 
@@ -119,7 +128,7 @@ class Histograms(Statistics):
         self.ranges = ranges
 
     def record(
-        self, site: str, x: Array, margin: float | None = None, always: bool = False, kept: Array | None = None
+        self, site: str, x: Array, masked: Masked | None = None, always: bool = False, kept: Array | None = None
     ) -> Stat:
         if always:
             # The whole range is kept, whatever lies in it now.
@@ -131,7 +140,7 @@ class Histograms(Statistics):
         if kept is not None:
             taken = reshape(kept, shape=(x.size,))
             flat, each = select_n(taken, like(flat, 0), flat), convert_element_type(taken, dtype=dtypes.float32)
-        flat = abs(flat if margin is None else max(flat, like(flat, low)))
+        flat = abs(flat if masked is None else max(flat, like(flat, low)))
         # Divided first: bins over a subnormal number would be infinitely many.
         index = clipped(mul(div(flat, like(flat, top)), like(flat, BINS)), 0, BINS - 1)
         counts = scatter_add(

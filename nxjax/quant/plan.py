@@ -5,9 +5,10 @@ Made from types, scopes and the policy alone, so that calibration and quantizati
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, final
+from typing import Any, Final, NamedTuple, final
 
 from nxjax.errors import ParameterError
 from nxjax.ops.base import Elementwise
@@ -33,6 +34,7 @@ from nxjax.trace.core import Array, Op
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Atom, Equation, Program, Var
 from nxjax.trace.stage import stage
+from nxjax.trace.types import Shape
 from nxjax.transforms.control.loop import LoopParams
 from nxjax.transforms.custom_op import CustomOp
 from nxjax.transforms.inline import inlined
@@ -63,6 +65,13 @@ class Inner:
 Step = FusedGroup | Inner | Equation
 
 
+class Masked(NamedTuple):
+    """How far below the others a masked value lies, and the axis of its rows; None where they lie in no one axis."""
+
+    margin: float
+    axis: int | None
+
+
 @final
 @dataclass(eq=False)
 class QuantPlan:
@@ -75,7 +84,7 @@ class QuantPlan:
         steps: what to compute, in order: a group, an equation that holds programs, or one that stays as it is.
         sites: names of the values whose ranges are needed; those of inner plans begin with their equation's name.
         masked: values on the way into a softmax, where very low ones only mean "not this": they have no part in the
-            range, which instead reaches as far below the others as given here.
+            range, which instead reaches below the others.
         masking: those of them that a mask can make very low, whether or not it did so in the calibration data.
         least: what the range of a value has to include at least: factors of masks, such as ``1 - here``.
         partly: values of which a `where` later takes some elements only, after those made of them, with who reads
@@ -88,7 +97,7 @@ class QuantPlan:
     names: dict[Var, str]
     steps: list[Step] = field(default_factory=list[Step])
     sites: dict[Var, str] = field(default_factory=dict[Var, str])
-    masked: dict[Var, float] = field(default_factory=dict[Var, float])
+    masked: dict[Var, Masked] = field(default_factory=dict[Var, Masked])
     masking: set[Var] = field(default_factory=set[Var])
     least: dict[Var, tuple[float, float]] = field(default_factory=dict[Var, tuple[float, float]])
     partly: dict[Var, list[tuple[Equation, int | None]]] = field(
@@ -322,7 +331,8 @@ class _Sites:
                 made[step.output] = step
         for step in self.plan.steps:
             if isinstance(step, QuantSoftmax) and step.scheme.integer:
-                self._masked(step.activations[0], MARGINS[step.dtype], made)
+                axis = step.equations[0].params["axis"]
+                self._masked(step.activations[0], Masked(MARGINS[step.dtype], axis), made)
         for e in self.plan.program.equations:
             self._masking(e)
         for e in reversed(self.plan.program.equations):
@@ -368,18 +378,18 @@ class _Sites:
             x = made.inputs[0] if made is not None and made.op.name in MOVES else None
         return low
 
-    def _masked(self, a: Atom, margin: float, made: dict[Var, FusedGroup]) -> None:
+    def _masked(self, a: Atom, masked: Masked, made: dict[Var, FusedGroup]) -> None:
         """Mark what enters a softmax, and what masks are added to on the way there."""
         if not isinstance(a, Var) or a in self.plan.masked:
             return
-        self.plan.masked[a] = margin
+        self.plan.masked[a] = masked
         group = made.get(a)
         if isinstance(group, (GridKeeping, Unify)):
             for operand in group.activations:
-                self._masked(operand, margin, made)
+                self._masked(operand, masked._replace(axis=_axis_before(group.equations[0], masked.axis, operand)), made)
         elif isinstance(group, QuantBinary) and group.equations[0].op.name == "add":
             for operand in group.activations:
-                self._masked(operand, ADDED, made)
+                self._masked(operand, masked._replace(margin=ADDED), made)
 
     def _group(self, group: FusedGroup) -> None:
         # Operands that share the result's grid go there directly.
@@ -389,6 +399,28 @@ class _Sites:
         if group.fixed_grid() is None and not group.moves:
             self.plan.sites[group.output] = self.plan.names[group.output]
         self.on[group.output] = group.dtype
+
+
+def _axis_before(e: Equation, axis: int | None, a: Atom) -> int | None:
+    """The axis of ``a`` that becomes ``axis`` of what ``e`` makes of it, if one axis does."""
+    if axis is None:
+        return None
+    old, new = a.type.shape, e.outputs[0].type.shape
+    find = _AXES.get(e.op.name)
+    if find is not None:
+        return find(e.params, axis, old, new)
+    # Others of the same rank leave axes where they are.
+    return axis if len(old) == len(new) else None
+
+
+def _before_reshape(params: dict[str, Any], axis: int, old: Shape, new: Shape) -> int | None:
+    after = math.prod(new[axis + 1 :])
+    return next((i for i, n in enumerate(old) if n == new[axis] and math.prod(old[i + 1 :]) == after), None)
+
+
+def _before_broadcast(params: dict[str, Any], axis: int, old: Shape, new: Shape) -> int | None:
+    dims = params["broadcast_dimensions"]
+    return dims.index(axis) if axis in dims else None
 
 
 def check_inputs(plan: QuantPlan, what: str) -> None:
@@ -409,3 +441,10 @@ def check_inputs(plan: QuantPlan, what: str) -> None:
 
 # Whether an op makes a mask, by a very low number.
 _MASKING: Final = {"select_n": _Sites.masks_by_choice, "mul": _Sites.masks_by_product}
+# Ops that move axes: which of the operand's is an axis of the result.
+_AXES: Final[dict[str, Callable[[dict[str, Any], int, Shape, Shape], int | None]]] = {
+    "transpose": lambda params, axis, old, new: params["permutation"][axis],
+    "reshape": _before_reshape,
+    "broadcast_in_dim": _before_broadcast,
+    "gather": lambda params, axis, old, new: None,
+}
