@@ -64,6 +64,15 @@ def locate(
     return _Run(program, args, test).trace(wanted)
 
 
+def absorbed(program: Program, args: Sequence[NDArray]) -> Made | Given | None:
+    """What made the first NaN that an op of ``program`` takes for a number; None: there is none."""
+    if not any(e.op.absorbs_nan for e in program.equations):
+        return None
+    run = _Run(program, args, np.isnan)
+    taken = (a for e in program.equations if e.op.absorbs_nan for a in e.inputs)
+    return next((run.back(a) for a in taken if run.bad(run.value(a))), None)
+
+
 @final
 class _Run:
     def __init__(self, program: Program, args: Sequence[NDArray], test: Test) -> None:

@@ -26,6 +26,7 @@ FLOAT32 = frozenset((dtypes.float32,))
 class Quantized(Op):
     """``operands`` names the grid parameter of each leading operand, ``result`` that of the result."""
 
+    absorbs_nan = True
     operands: ClassVar[tuple[str, ...]] = ("x_grid",)
     result: ClassVar[str] = "y_grid"
 

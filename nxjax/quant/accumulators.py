@@ -1,13 +1,15 @@
-"""Scales with which sums of products fit their accumulators: no bias is cut to fit, and no sum wraps.
+"""Numbers that fit integer arithmetic: scales with which no bias is cut and no sum wraps, and moves that wrap nothing.
 
 A bias is stored in steps of ``x_scale * w_scale``. Where weights are so weak that it takes more than 32 bits (64-bit
 sums: the 48 that LiteRT rescales), they are stored on a coarser scale, as are those of a product so deep that its sum
-could leave them. Knows no product; works on NumPy's numbers and traced ones alike.
+could leave them. Knows no product.
 """
 
 from __future__ import annotations
 
+import builtins
 import math
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -17,9 +19,11 @@ from nxjax.ops.arithmetic import abs, add, max, min, mul
 from nxjax.ops.base import like
 from nxjax.ops.compare import gt
 from nxjax.ops.convert import cast
+from nxjax.ops.fixed.functions import coarser_than
 from nxjax.ops.identity import stop_gradient
-from nxjax.ops.quant_grid import Grid
+from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.ops.quant_products import largest_centred
+from nxjax.ops.quant_snap import requantize
 from nxjax.ops.quant_traced import stored_weights, symmetric_limit
 from nxjax.ops.reduce import reduce_max, reduce_sum
 from nxjax.ops.select import select_n
@@ -34,6 +38,48 @@ SUM_BITS: Final = {dtypes.int8: 31, dtypes.int16: 47}
 SHARE: Final = 4
 # The greatest scale of weights: their largest stored value is a finite float32.
 GREATEST: Final = 2.0**120
+
+# Fixed-point kernels shift to the left within 32 bits, stored numbers of these dtypes by so much at most.
+SHIFT_BITS: Final = {dtypes.int8: 20, dtypes.int16: 14}
+
+
+def regridded(x: Array, own: Grid, out: Grid, lo: int, hi: int, rounding: Rounding) -> Array:
+    """``x`` of the grid ``own`` on ``out``, in [lo, hi]; onto one finer by far in several moves."""
+    assert not isinstance(own.scale, tuple) and not isinstance(out.scale, tuple)
+    while own.scale > out.scale * (finer := 2.0 ** SHIFT_BITS[own.dtype]):
+        # What is not 0 is at an end of it already.
+        middle = Grid(out.dtype, own.scale / finer, out.zero_point)
+        low, high = middle.limits
+        x, own = requantize(x, x_grid=own, y_grid=middle, lo=low, hi=high, rounding=rounding), middle
+    return requantize(x, x_grid=own, y_grid=out, lo=lo, hi=hi, rounding=rounding)
+
+
+def holds(dtype: DType, depth: int) -> bool:
+    """Whether sums of ``depth`` products of two stored activations fit their accumulators, whatever the operands."""
+    info = dtypes.integer_info(dtype)
+    most = int(info.max) - int(info.min) if dtype == dtypes.int8 else -int(info.min)
+    return depth * most**2 < 2 ** SUM_BITS[dtype]
+
+
+def product_size(x_grid: Grid, y_grid: Grid, depth: int = 1) -> tuple[float, int]:
+    """The unit of a sum of ``depth`` products of two operands, and how many of it they come to at most."""
+    assert not isinstance(x_grid.scale, tuple) and not isinstance(y_grid.scale, tuple)
+    return x_grid.scale * y_grid.scale, depth * largest_centred(x_grid) * largest_centred(y_grid)
+
+
+def saturated(
+    make: Callable[..., Array], unit: float, most: int, out: Grid, lo: int, hi: int, rounding: Rounding
+) -> Array:
+    """``make(out_grid=, lo=, hi=)`` where ``most`` times ``unit`` fits 32 bits, moved to ``out`` from there.
+
+    Where results beyond the grid's ends are so large that their stored numbers would wrap, instead of ending there.
+    """
+    # A product of scales may vanish in float32, but has no use for room then.
+    middle = coarser_than(out, builtins.min(unit * most / 2.0**30, GREATEST))
+    if middle == out:
+        return make(out_grid=out, lo=lo, hi=hi)
+    low, high = middle.limits
+    return regridded(make(out_grid=middle, lo=low, hi=high), middle, out, lo, hi, rounding)
 
 
 def fitting(

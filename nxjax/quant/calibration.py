@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
 
 from nxjax.display.progress import bars
-from nxjax.errors import ParameterError, Shown
+from nxjax.errors import ParameterError, Shown, Source
 from nxjax.quant.observe import Histograms, Ranges, Statistics
 from nxjax.quant.observers import Observer, Range, as_observer
 from nxjax.quant.planned import PlannedCall
 from nxjax.quant.scheme import Policy, as_policy
+from nxjax.trace import dtypes, tree
 from nxjax.transforms.jit import jit
 
 
@@ -69,18 +70,20 @@ def run(
     batches: dict[str, list[Range]] = {}
     kept: list[Any] = []
     n = 0
-    recorded = _compiled(fun, policy, params, Ranges())
-    pending: list[Any] = []
+    sources: dict[str, Source | None] = {}
+    recorded = _compiled(fun, policy, params, Ranges(), sources)
+    pending: list[tuple[Any, Any]] = []
     for batch in shown(_iterable(data), "calibrating", progress):
         n += 1
         if chosen.histogram:
             kept.append(batch)
-        pending.append(recorded(*_fitting(fun, batch)))
+        args = _fitting(fun, batch)
+        pending.append((recorded(*args), args))
         if len(pending) > 1:
             # One behind, so that reading a result does not wait for it.
-            _collect(pending.pop(0), batches, n - 1)
-    for stats in pending:
-        _collect(stats, batches, n)
+            _collect(*pending.pop(0), batches, n - 1, sources)
+    for stats, args in pending:
+        _collect(stats, args, batches, n, sources)
     if not n:
         raise ParameterError(
             "quantize: calibrate gave no batches", expected="an iterable of argument tuples with at least one"
@@ -97,11 +100,19 @@ def arguments(batch: Any) -> tuple[Any, ...]:
 
 
 def _compiled(
-    fun: Callable[..., Any], policy: Policy, params: Sequence[int] | int | None, recorder: Statistics
+    fun: Callable[..., Any],
+    policy: Policy,
+    params: Sequence[int] | int | None,
+    recorder: Statistics,
+    sources: dict[str, Source | None],
 ) -> Callable[..., Any]:
+    """What records; tracing it also puts the lines that make the values into ``sources``."""
+
     def stats(*args: Any) -> Any:
         call = PlannedCall(fun, args, {}, params)
-        return call.observed(call.plan(policy, "quantize"), recorder)[1]
+        plan = call.plan(policy, "quantize")
+        sources.update(plan.sources())
+        return call.observed(plan, recorder)[1]
 
     return jit(stats)
 
@@ -136,8 +147,12 @@ def _fitting(fun: Callable[..., Any], batch: Any) -> tuple[Any, ...]:
     return args
 
 
-def _collect(stats: Any, batches: dict[str, list[Range]], number: int) -> None:
-    for site, (low, high) in stats.items():
+def _collect(
+    stats: Any, args: Any, batches: dict[str, list[Range]], number: int, sources: Mapping[str, Source | None]
+) -> None:
+    # In program order, so that an error is about the first value.
+    for site in dict.fromkeys((*(s for s in sources if s in stats), *stats)):
+        low, high = stats[site]
         seen = batches.setdefault(site, [])
         span = float(np.asarray(low)), float(np.asarray(high))
         if span == (np.inf, -np.inf):
@@ -146,11 +161,20 @@ def _collect(stats: Any, batches: dict[str, list[Range]], number: int) -> None:
         if not np.isfinite(span).all():
             raise ParameterError(
                 f"quantize: the range of {site} is not finite",
-                got=f"{span} in batch {number}",
+                got=f"{span} in batch {number}{_not_finite(args)}",
                 expected="finite values in calibration",
                 fix="look for infinities or NaN in the data and the weights, or for a mask of -inf (use a large one)",
+                source=sources.get(site),
             )
         seen.append(span)
+
+
+def _not_finite(args: Any) -> str:
+    """Which leaves of a batch are not finite, as a part of a sentence."""
+    pairs = zip(tree.path_names(args, "args"), tree.leaves(args), strict=True)
+    floats = [(name, np.asarray(x)) for name, x in pairs if getattr(x, "dtype", None) in dtypes.INEXACT]
+    bad = [name for name, x in floats if not np.isfinite(x).all()]
+    return f", in which {', '.join(bad)} {'are' if len(bad) > 1 else 'is'} not" if bad else ""
 
 
 def _joined(site: str, seen: list[Range], observer: Observer) -> Range:
@@ -185,7 +209,7 @@ def _histogram_pass(
     progress: bool | None,
     spans: dict[str, Range],
 ) -> dict[str, Range]:
-    counted = _compiled(fun, policy, params, Histograms(spans))
+    counted = _compiled(fun, policy, params, Histograms(spans), {})
     totals: dict[str, Any] = {}
     for batch in shown(data, "histograms", progress):
         for site, (counts,) in counted(*arguments(batch)).items():

@@ -55,7 +55,7 @@ class Statistics(ABC):
     def record(
         self, site: str, x: Array, masked: Masked | None = None, always: bool = False, kept: Array | None = None
     ) -> Stat:
-        """Statistics of one value; if it may be ``masked``, values far below the others are masks, and none of the range.
+        """Statistics of one value; if it may be ``masked``, values far below the others are no part of the range.
 
         ``always`` leaves room for masks where there are none now; of the elements, those in ``kept`` count.
         """

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, final
 
-from nxjax.errors import ParameterError
+from nxjax.errors import ParameterError, Source
 from nxjax.ops.base import Elementwise
 from nxjax.ops.compare import le
 from nxjax.ops.composite_activation import hard_swish, silu
@@ -121,6 +121,18 @@ class QuantPlan:
                 for inner in step.plans:
                     names += inner.all_sites()
         return names
+
+    def sources(self) -> dict[str, Source | None]:
+        """The line that makes each site's value, or that first reads it, in program order; of inner plans too."""
+        found: dict[str, Source | None] = {}
+        for e in self.program.equations:
+            for v in (*e.inputs, *e.outputs):
+                if isinstance(v, Var) and v in self.sites:
+                    found.setdefault(self.sites[v], e.source)
+        for step in self.steps:
+            for inner in step.plans if isinstance(step, Inner) else ():
+                found.update(inner.sources())
+        return found
 
 
 def make_plan(program: Program, weights: Sequence[bool], policy: Policy) -> QuantPlan:
@@ -386,7 +398,9 @@ class _Sites:
         group = made.get(a)
         if isinstance(group, (GridKeeping, Unify)):
             for operand in group.activations:
-                self._masked(operand, masked._replace(axis=_axis_before(group.equations[0], masked.axis, operand)), made)
+                self._masked(
+                    operand, masked._replace(axis=_axis_before(group.equations[0], masked.axis, operand)), made
+                )
         elif isinstance(group, QuantBinary) and group.equations[0].op.name == "add":
             for operand in group.activations:
                 self._masked(operand, masked._replace(margin=ADDED), made)

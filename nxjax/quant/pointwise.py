@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, final
 
 import numpy as np
@@ -19,12 +20,14 @@ from nxjax.ops.fixed.functions import FUNCTIONS, operand_grid, representable
 from nxjax.ops.fixed.softmax import softmax_grid, softmax_operand
 from nxjax.ops.quant_elementwise import has_table, qadd, qmul, qsub, qunary
 from nxjax.ops.quant_grid import Grid
+from nxjax.ops.quant_products import largest_centred
 from nxjax.ops.quant_reduce import qavgpool, qmean, qsum
 from nxjax.ops.quant_resize import qresize
-from nxjax.ops.quant_snap import quantize_dequantize, requantize
+from nxjax.ops.quant_snap import quantize_dequantize
 from nxjax.ops.quant_softmax import qsoftmax
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.ops.slicing import pad
+from nxjax.quant.accumulators import product_size, regridded, saturated
 from nxjax.quant.groups import FusedClamp, FusedGroup, GridWalk, Values
 from nxjax.quant.patterns import Sloped
 from nxjax.quant.products import match_clamp, match_epilogue
@@ -88,8 +91,10 @@ class QuantBinary(FusedGroup):
             # Operands that cancel leave less than the bits that sums are computed with.
             out = wide_enough(out, x_grid, y_grid)
         lo, hi = self.clamp.stored(out)
-        value = op(x, y, x_grid=x_grid, y_grid=y_grid, out_grid=out, lo=lo, hi=hi, rounding=self.scheme.rounding)
-        return value, out
+        make = partial(op, x, y, x_grid=x_grid, y_grid=y_grid, rounding=self.scheme.rounding)
+        if op is not qmul:
+            return make(out_grid=out, lo=lo, hi=hi), out
+        return saturated(make, *product_size(x_grid, y_grid), out, lo, hi, self.scheme.rounding), out
 
 
 @final
@@ -107,8 +112,8 @@ class QuantQuotient(FusedGroup):
         (x, x_grid), (y, y_grid) = (walk.on_grid(a, self.dtype) for a in self.activations)
         out = walk.result_grid(self.output, self.dtype)
         lo, hi = out.limits
-        value = qmul(x, y, x_grid=x_grid, y_grid=y_grid, out_grid=out, lo=lo, hi=hi, rounding=self.scheme.rounding)
-        return value, out
+        make = partial(qmul, x, y, x_grid=x_grid, y_grid=y_grid, rounding=self.scheme.rounding)
+        return saturated(make, *product_size(x_grid, y_grid), out, lo, hi, self.scheme.rounding), out
 
 
 @final
@@ -167,7 +172,7 @@ class ClampedGrid(FusedGroup):
         x, x_grid = walk.on_grid(self.activations[0], self.dtype)
         out = walk.result_grid(self.output, self.dtype)
         lo, hi = self.clamp.stored(out)
-        return requantize(x, x_grid=x_grid, y_grid=out, lo=lo, hi=hi, rounding=self.scheme.rounding), out
+        return regridded(x, x_grid, out, lo, hi, self.scheme.rounding), out
 
 
 @final
@@ -197,9 +202,15 @@ class Total(FusedGroup):
     def emit(self, walk: GridWalk) -> tuple[Array, Grid | None]:
         x, x_grid = walk.on_grid(self.activations[0], self.dtype)
         out = walk.result_grid(self.output, self.dtype)
-        op = qmean if self.mean else qsum
         axes = self.equations[0].params["axes"]
-        y = op(x, axes=axes, x_grid=x_grid, y_grid=out, rounding=self.scheme.rounding)
+        rounding = self.scheme.rounding
+
+        def make(out_grid: Grid, lo: int, hi: int) -> Array:
+            return (qmean if self.mean else qsum)(x, axes=axes, x_grid=x_grid, y_grid=out_grid, rounding=rounding)
+
+        count = 2 if self.mean else math.prod(x.shape[a] for a in axes)
+        assert not isinstance(x_grid.scale, tuple)
+        y = saturated(make, x_grid.scale, count * largest_centred(x_grid), out, *out.limits, rounding)
         shape = self.output.type.shape
         return (reshape(y, shape=shape) if y.shape != shape else y), out
 

@@ -6,11 +6,16 @@ bias, and a relu-like function into the clamp.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, final
 
+import numpy as np
+
+from nxjax.errors import ParameterError
 from nxjax.ops.arithmetic import add, div, max, min, mul, neg
 from nxjax.ops.base import Contraction, constant, like
 from nxjax.ops.conv import conv_general_dilated
@@ -19,13 +24,13 @@ from nxjax.ops.quant_grid import Grid
 from nxjax.ops.quant_products import qconv, qdot, qmatmul
 from nxjax.ops.quant_snap import quantize_weight
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
-from nxjax.quant.accumulators import fitting
+from nxjax.quant.accumulators import fitting, holds, product_size, saturated
 from nxjax.quant.groups import FusedClamp, FusedGroup, GridWalk, Values
 from nxjax.quant.scheme import Scheme
 from nxjax.quant.view import WeightView
 from nxjax.quant.weight_groups import Axes, Storing, weight_scale
 from nxjax.trace import dtypes
-from nxjax.trace.array import wrap
+from nxjax.trace.array import DeviceArray, wrap
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Atom, Equation, Var
@@ -73,6 +78,8 @@ class Weighted(Storing):
             x, x_grid = walk.on_grid(self.activations[0], self.dtype)
             y_grid = walk.result_grid(self.output, self.dtype)
             scale = self.scale_of(walk, w)
+            self._check_finite("weights", scale, w)
+            self._check_finite("biases", b, b)
             lo, hi = self.clamp.stored(y_grid)
             scale, b = self.fitting(w, scale, b, x_grid, y_grid)
             if b is None:
@@ -101,6 +108,20 @@ class Weighted(Storing):
     def _shape(self) -> tuple[int, ...]:
         """One entry per output channel."""
         return tuple(self.product.outputs[0].type.shape[d] for d in self.channels)
+
+    def _check_finite(self, what: str, shows: Array | None, x: Array | None) -> None:
+        """Refuse numbers that have no integer, as far as they are known; ``shows`` is not finite where x is not."""
+        if not isinstance(shows, DeviceArray) or np.isfinite(shows.numpy()).all() or not isinstance(x, DeviceArray):
+            return
+        value = x.numpy()
+        place = tuple(map(int, np.argwhere(~np.isfinite(value))[0]))
+        raise ParameterError(
+            f"quantize: the {what} of {self.product.op.name} have no integer",
+            got=f"{value[place]} at {place} of {x.type}",
+            expected="finite numbers",
+            fix="look for what made them: training that diverged, or a file read with the wrong dtype",
+            source=self.product.source,
+        )
 
     @property
     def changes_weights(self) -> bool:
@@ -265,18 +286,10 @@ class QuantMatmul(FusedGroup):
         (left, x_grid), (right, y_grid) = walk.on_grid(x, self.dtype), walk.on_grid(y, self.dtype)
         out = walk.result_grid(self.output, self.dtype)
         lo, hi = self.clamp.stored(out)
-        value = qmatmul(
-            left,
-            right,
-            x_grid=x_grid,
-            y_grid=y_grid,
-            out_grid=out,
-            lo=lo,
-            hi=hi,
-            rounding=self.scheme.rounding,
-            dimension_numbers=numbers,
-        )
-        return value, out
+        depth = math.prod(left.shape[a] for a in numbers[0][0])
+        rounding = self.scheme.rounding
+        make = partial(qmatmul, left, right, x_grid=x_grid, y_grid=y_grid, rounding=rounding, dimension_numbers=numbers)
+        return saturated(make, *product_size(x_grid, y_grid, depth), out, lo, hi, rounding), out
 
 
 def dynamic_grid(x: Array, dtype: DType) -> Array:
@@ -386,7 +399,8 @@ def _match_dot(view: WeightView, e: Equation, scheme: Scheme) -> FusedGroup | No
     if first and second:
         return None
     if not first and not second:
-        if scheme.activations is None:
+        depth = math.prod(x.type.shape[a] for a in xc)
+        if scheme.activations is None or (scheme.integer and not holds(scheme.activations, depth)):
             return None
         chain, _, clamp = match_epilogue(view, e, None) if scheme.integer else ((e,), (), FusedClamp())
         return QuantMatmul(chain, (x, y), chain[-1].outputs[0], scheme, clamp)

@@ -14,9 +14,10 @@ import numpy as np
 
 from nxjax.errors import ParameterError
 from nxjax.ops.quant_grid import Grid, Rounding, asymmetric, symmetric
-from nxjax.ops.quant_snap import quantize_dequantize, requantize
+from nxjax.ops.quant_snap import quantize_dequantize
 from nxjax.ops.quant_traced import broadcast_blocks
 from nxjax.ops.shape import reshape, transpose
+from nxjax.quant.accumulators import regridded
 from nxjax.quant.groups import FusedGroup, StoredWeight
 from nxjax.quant.plan import Inner, QuantPlan
 from nxjax.quant.subprograms import Handed, inner_operands, rebuild_call
@@ -240,8 +241,7 @@ class Quantizer(Walker):
             if own is None:
                 found = quantize_dequantize(x, grid=grid)
             else:
-                low, high = grid.limits
-                found = requantize(x, x_grid=own, y_grid=grid, lo=low, hi=high, rounding=self._rounding)
+                found = regridded(x, own, grid, *grid.limits, self._rounding)
             self._snapped[a, grid] = found
         return found
 

@@ -135,6 +135,8 @@ class Op(ABC):
     any_params: ClassVar[bool] = False
     # How an op that a program defined is quantized: "expand" in its pieces, "table" as a table; "" like any other.
     quantized: str = ""
+    # A NaN among its operands becomes a number: it has no integer.
+    absorbs_nan: ClassVar[bool] = False
     # JAX's name of a parameter -> ours, or "" for one that has no counterpart.
     aliases: ClassVar[dict[str, str]] = {}
 

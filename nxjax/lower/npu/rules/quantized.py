@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 
 import numpy as np
 
+from nxjax.errors import ParameterError
 from nxjax.lower.npu.builder import Builder, Rule, Unsupported, Value
 from nxjax.lower.npu.rules.convolution import Window, convolved
 from nxjax.lower.npu.rules.products import connected, matmul
@@ -90,7 +91,14 @@ def _known(x: Value, what: str) -> NDArray:
             f"{what} are not constant",
             "pass the parameters as constants: nx.compile(f, constants=(0,), ...) or functools.partial(f, params)",
         )
-    return np.asarray(known.full)
+    value = np.asarray(known.full)
+    if not np.isfinite(value).all():
+        raise ParameterError(
+            f"quantize: {what} have no integer",
+            got=f"NaN or infinity in f32{list(value.shape)}",
+            expected="finite numbers",
+        )
+    return value
 
 
 def _bias(b: Builder, bias: NDArray, x_grid: Grid, w_scale: NDArray, w_grid: Grid) -> Value | None:
