@@ -102,6 +102,11 @@ def fitting(
     if products > capacity // SHARE:
         products = capacity // SHARE
         scale = _of_deep(w, scale, dtype, summed, depth, products // largest)
+    if x_grid.dtype == dtypes.int16:
+        assert not isinstance(x_grid.scale, tuple) and not isinstance(y_grid.scale, tuple)
+        # Fixed-point factors below 2**-32 are 0, and sums of more than 32 bits would count even so.
+        least = builtins.min(y_grid.scale / x_grid.scale * 2.0**-30, GREATEST)
+        scale = max(scale, like(scale, least))
     if b is None:
         return scale, None
     return _with_bias(w, scale, b, x_grid, y_grid, products, capacity, channels)

@@ -127,3 +127,29 @@ def test_histograms_leave_room_for_masks_too(style, observer):
     quantized = nx.quantize(f, "int8", calibrate=[(P, X, whole)], observer=observer)
     y, q = np.asarray(f(P, X, short), np.float64), np.asarray(quantized(P, X, short), np.float64)
     assert 10 * np.log10((y**2).sum() / ((q - y) ** 2).sum()) > 18
+
+
+ROWS = {
+    "rows of other sizes": [[600, 601, 602, 603], [-7, -8, -9, -100]],
+    "one far above": [[0, 0, 0, 1000], [1, 2, 3, 4]],
+    "far above and masked": [[0, 0, 0, 1000], [-1000, 0, 0, 0]],
+    "a whole row masked": [[-1e9, -1e9, -1e9, -1e9], [0, 1, 2, -1e9]],
+    "a whole row masked by adding": [[-1e4, -9999, -9998, -9999], [0, 1, 2, -1e4]],
+}
+
+
+@pytest.mark.parametrize("rows", ROWS)
+def test_a_mask_is_far_below_its_own_row(rows: str):
+    x = np.float32(ROWS[rows])
+    for f, at in (
+        (nn.softmax, x),
+        (lambda x: nn.softmax(x.T, axis=0).T, x),
+        (lambda x: nn.softmax(x[:, None])[:, 0], x),
+    ):
+        q = nx.quantize(f, "int16x8", calibrate=[at])
+        kept = slice(1, None) if "whole" in rows else slice(None)
+        np.testing.assert_allclose(np.asarray(q(at))[kept], np.asarray(f(at))[kept], atol=0.005)
+        q = nx.quantize(f, "int8", calibrate=[at])
+        # Of 8 bits, with steps of up to 4; what is far below has no weight all the same.
+        np.testing.assert_allclose(np.asarray(q(at))[kept], np.asarray(f(at))[kept], atol=0.5)
+        assert np.asarray(q(at))[np.asarray(f(at)) < 1e-30].max(initial=0) < 0.01

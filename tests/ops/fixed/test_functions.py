@@ -122,3 +122,12 @@ def test_errors_name_what_is_wrong():
         functions.unary("hard_swish", ALL8, g, Grid(I8, 1e-3, 0))
     with pytest.raises(ParameterError, match="1/32768"):
         functions.unary("tanh", ALL16, symmetric(4.0), symmetric(1.0))
+
+
+@pytest.mark.parametrize("scale", [5.0, 6.1, 1e3, 1e9, 1e30, 3e33])
+@pytest.mark.parametrize("function", ["tanh", "logistic"])
+def test_16_bit_functions_have_their_limits_on_coarse_grids(function: str, scale: float):
+    grid, out = Grid(np.dtype("int16"), scale), Grid(np.dtype("int16"), 1 / 32768)
+    y = functions.unary(function, np.int16([-32768, -30000, -100, -20, 0, 20, 100, 30000, 32767]), grid, out)
+    low, middle = (-32768, 0) if function == "tanh" else (0, 16384)
+    np.testing.assert_allclose(y.astype(int), [low] * 4 + [middle] + [32767] * 4, atol=1)
