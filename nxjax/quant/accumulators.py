@@ -19,7 +19,7 @@ from nxjax.ops.arithmetic import abs, add, max, min, mul
 from nxjax.ops.base import like
 from nxjax.ops.compare import gt
 from nxjax.ops.convert import cast
-from nxjax.ops.fixed.functions import coarser_than
+from nxjax.ops.fixed.functions import coarser_than, scale_of
 from nxjax.ops.identity import stop_gradient
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.ops.quant_products import largest_centred
@@ -45,10 +45,9 @@ SHIFT_BITS: Final = {dtypes.int8: 20, dtypes.int16: 14}
 
 def regridded(x: Array, own: Grid, out: Grid, lo: int, hi: int, rounding: Rounding) -> Array:
     """``x`` of the grid ``own`` on ``out``, in [lo, hi]; onto one finer by far in several moves."""
-    assert not isinstance(own.scale, tuple) and not isinstance(out.scale, tuple)
-    while own.scale > out.scale * (finer := 2.0 ** SHIFT_BITS[own.dtype]):
+    while float(scale_of(own)) > float(scale_of(out)) * (finer := 2.0 ** SHIFT_BITS[own.dtype]):
         # What is not 0 is at an end of it already.
-        middle = Grid(out.dtype, own.scale / finer, out.zero_point)
+        middle = Grid(out.dtype, float(scale_of(own)) / finer, out.zero_point)
         low, high = middle.limits
         x, own = requantize(x, x_grid=own, y_grid=middle, lo=low, hi=high, rounding=rounding), middle
     return requantize(x, x_grid=own, y_grid=out, lo=lo, hi=hi, rounding=rounding)
