@@ -20,7 +20,8 @@ from nxjax.ops.convert import convert_element_type
 from nxjax.ops.create import iota
 from nxjax.ops.cumulative import cumsum
 from nxjax.ops.dot import dot_general
-from nxjax.ops.shape import transpose
+from nxjax.ops.indexing import gather
+from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.quant.groups import FusedGroup
 from nxjax.quant.patterns import fuse_patterns
 from nxjax.quant.pointwise import LARGEST_FACTOR, MOVES, GridKeeping, QuantBinary, QuantSoftmax, Unify, match_pointwise
@@ -420,7 +421,7 @@ def _axis_before(e: Equation, axis: int | None, a: Atom) -> int | None:
     if axis is None:
         return None
     old, new = a.type.shape, e.outputs[0].type.shape
-    find = _AXES.get(e.op.name)
+    find = _AXES.get(e.op)
     if find is not None:
         return find(e.params, axis, old, new)
     # Others of the same rank leave axes where they are.
@@ -456,9 +457,9 @@ def check_inputs(plan: QuantPlan, what: str) -> None:
 # Whether an op makes a mask, by a very low number.
 _MASKING: Final = {"select_n": _Sites.masks_by_choice, "mul": _Sites.masks_by_product}
 # Ops that move axes: which of the operand's is an axis of the result.
-_AXES: Final[dict[str, Callable[[dict[str, Any], int, Shape, Shape], int | None]]] = {
-    "transpose": lambda params, axis, old, new: params["permutation"][axis],
-    "reshape": _before_reshape,
-    "broadcast_in_dim": _before_broadcast,
-    "gather": lambda params, axis, old, new: None,
+_AXES: Final[dict[Op, Callable[[dict[str, Any], int, Shape, Shape], int | None]]] = {
+    transpose: lambda params, axis, old, new: params["permutation"][axis],
+    reshape: _before_reshape,
+    broadcast_in_dim: _before_broadcast,
+    gather: lambda params, axis, old, new: None,
 }
