@@ -76,9 +76,8 @@ def _alone(op: Op, args: Sequence[DeviceArray], params: dict[str, Any]) -> Any:
 
 
 def _nested(op: Op, args: Sequence[DeviceArray], params: dict[str, Any]) -> tuple[DeviceArray, ...]:
-    program: Program | None = params.get("program") if op.plain_call else None
-    if program is None:
-        program = placing.one_equation(op, args, params)
+    found = op.called(*args, **params) if op.plain_call else None
+    program, args = found or (placing.one_equation(op, args, params), args)
     return tuple(compiler.call(program, args))
 
 

@@ -8,6 +8,7 @@ a key that a second turn finds used was used again. Raw keys are followed like t
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, final
@@ -15,10 +16,11 @@ from typing import Any, Final, NamedTuple, final
 import numpy as np
 
 from nxjax.errors import KeyReuseError, Source, user_source
+from nxjax.ops.base import Moves
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.core import Array, Op
-from nxjax.trace.program import Atom, Program, Var
+from nxjax.trace.program import Atom, Literal, Program, Var
 from nxjax.trace.scope import current_source
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.control.loop import LoopParams
@@ -27,27 +29,19 @@ NDArray = np.ndarray[Any, Any]
 
 # Ops on keys that do not use them up.
 _FREE: Final = frozenset(("random_clone", "random_wrap", "random_unwrap", "random_seed", "random_fold_in"))
-# Ops that move elements and nothing else: done to numbers, they say where each has come from.
-_MOVES: Final = frozenset((
-    "broadcast_in_dim", "copy", "reshape", "rev", "slice", "transpose", "stop_gradient",
-    "sharding_constraint",
-))  # fmt: skip
 # Between a typed key and its two words.
 _WRAPPING: Final[dict[str, Callable[[NDArray], NDArray]]] = {
-    "random_wrap": lambda ids: ids[..., 0],
-    "random_unwrap": lambda ids: ids[..., None] + np.zeros(2, np.int64),
+    "random_wrap": lambda keys: keys[..., 0],
+    "random_unwrap": lambda keys: np.stack((keys, keys), -1),
 }
-
-
-class Keys(NamedTuple):
-    """Which keys an array holds: those of ``owner`` with the numbers ``ids``, which has the array's shape."""
-
-    owner: int
-    ids: NDArray
+# A key: whose memory it lies in, and its number there.
+_KEY: Final = np.dtype([("owner", np.int64), ("id", np.int64)])
+# Which keys an array holds, in its shape; several such where it holds one or the other.
+Keys = tuple[NDArray, ...]
 
 
 class KeyUse(NamedTuple):
-    """How keys were used up."""
+    """How keys of one owner were used up."""
 
     ids: NDArray
     op: str
@@ -106,7 +100,32 @@ def _keys_of(x: Array) -> Keys | None:
     ids = np.asarray(data.__array_interface__["data"][0], np.int64)
     for axis, (size, stride) in enumerate(zip(data.shape, data.strides, strict=True)):
         ids = ids[..., None] + np.arange(size) * stride if axis else np.arange(size) * stride + ids
-    return Keys(number, np.asarray(ids))
+    return (_numbered(number, np.asarray(ids)),)
+
+
+def _numbered(owner: int, ids: NDArray) -> NDArray:
+    keys = np.empty(ids.shape, _KEY)
+    keys["owner"], keys["id"] = owner, ids
+    return keys
+
+
+def _moved(op: Op, moved: slice, inputs: Sequence[Atom], given: Sequence[Keys | None], params: dict[str, Any]) -> Any:
+    """The keys that an op gives which moves those of its operands ``moved``; None if they cannot be told."""
+    operands = [k for k in given[moved] if k is not None]
+    if len(operands) != len(inputs[moved]) or not operands:
+        return None
+    places: list[Any] = [a.value.numpy() if isinstance(a, Literal) else None for a in inputs]
+    at = range(len(inputs))[moved]
+    if any(x is None for i, x in enumerate(places) if i not in at):
+        # Where all have one shape, each element is of one of them.
+        shapes = {way.shape for k in operands for way in k}
+        return tuple(way for k in operands for way in k) if len(operands) > len(shapes) == 1 else None
+    found: list[Any] = []
+    for ways in itertools.zip_longest(*operands):
+        for i, way, k in zip(at, ways, operands, strict=True):
+            places[i] = k[0] if way is None else way
+        found.append(op.eval(*places, **params))
+    return tuple(found)
 
 
 @final
@@ -119,13 +138,17 @@ class _Walk:
         self.source = user_source()
         self.again = False  # inside a recomputation: its uses are the first ones
 
+    def uses_of(self, owner: int) -> list[KeyUse]:
+        return _used[owner][1] if owner in _used else self.local.setdefault(owner, [])
+
     def use(self, keys: Keys, op: str, source: Source | None) -> None:
-        known = _used[keys.owner][1] if keys.owner in _used else self.local.setdefault(keys.owner, [])
-        ids = np.unique(keys.ids)
-        for before in known:
-            if np.intersect1d(before.ids, ids, assume_unique=True).size and not self.again:
-                raise _reused(op, source, before)
-        known.append(KeyUse(ids, op, source))
+        every = np.unique(np.concatenate([np.ravel(k) for k in keys]))
+        for owner in np.unique(every["owner"]).tolist():
+            known, ids = self.uses_of(owner), every["id"][every["owner"] == owner]
+            for before in known:
+                if np.intersect1d(before.ids, ids, assume_unique=True).size and not self.again:
+                    raise _reused(op, source, before)
+            known.append(KeyUse(ids, op, source))
 
     def new(self, t: ArrayType) -> Keys | None:
         """Keys that nobody has used."""
@@ -134,12 +157,17 @@ class _Walk:
         self.fresh -= 1
         raw = t.dtype != dtypes.key
         ids = np.arange(t.size // 2 if raw else t.size).reshape(t.shape[:-1] if raw else t.shape)
-        return Keys(self.fresh, ids[..., None] + np.zeros(2, np.int64) if raw else ids)
+        keys = _numbered(self.fresh, ids)
+        return (np.stack((keys, keys), -1) if raw else keys,)
+
+    def fitting(self, k: Keys | None, t: ArrayType) -> Keys | None:
+        """The keys of a value of type ``t``, which are new unless ``k`` says them."""
+        return k if k and all(way.shape == t.shape for way in k) else self.new(t)
 
     def program(self, program: Program, given: Sequence[Keys | None]) -> list[Keys | None]:
         env: dict[Var, Keys | None] = {}
         for v, k in zip(program.inputs, given, strict=True):
-            env[v] = k if k is not None and k.ids.shape == v.type.shape else self.new(v.type)
+            env[v] = self.fitting(k, v.type)
         env.update((v, _keys_of(x)) for v, x in zip(program.consts, program.values, strict=True))
 
         def find(a: Atom) -> Keys | None:
@@ -149,8 +177,7 @@ class _Walk:
             self.source = e.source or self.source
             found = self.op(e.op, e.inputs, [find(a) for a in e.inputs], e.params, self.source)
             for i, v in enumerate(e.outputs):
-                k = found[i] if i < len(found) else None
-                env[v] = k if k is not None and k.ids.shape == v.type.shape else self.new(v.type)
+                env[v] = self.fitting(found[i] if i < len(found) else None, v.type)
         return [find(a) for a in program.outputs]
 
     def op(
@@ -167,32 +194,35 @@ class _Walk:
                 if a.type.dtype == dtypes.key and k is not None:
                     self.use(k, op.name, source)
             return []
-        first = given[0] if given else None
         if op.name == "scan":
             return [*self.scan(given, LoopParams.of(params))]
         if op.name == "while":
             return [*self.loop(given, LoopParams.of(params), params["cond"])]
         if op.name == "cond":
             return self.branches(given[1:], params["branches"])
-        program = params.get("program")
-        if isinstance(program, Program) and len(program.inputs) == len(given):
+        found = (params["program"], given) if "program" in params else None
+        if op.has("called"):
+            found = op.called(*given, **params)
+        if found is not None:
+            program, operands = found
             before, self.again = self.again, self.again or (op.name == "checkpoint" and _is_derived(program))
             try:
-                return self.program(program, given)
+                return self.program(program, operands)
             finally:
                 self.again = before
-        if first is None:
-            return []
-        if op.name in _MOVES:
-            return [Keys(first.owner, np.asarray(op.eval(first.ids, **params)))]
+        if isinstance(op, Moves):
+            y: Any = _moved(op, op.moved, inputs, given, params)
+            if y is None or not op.multi:
+                return [y]
+            return [tuple(np.asarray(way[i]) for way in y) for i in range(len(y[0]))]
         wrapped = _WRAPPING.get(op.name)
-        return [] if wrapped is None else [Keys(first.owner, wrapped(first.ids))]
+        return [] if wrapped is None or given[0] is None else [tuple(map(wrapped, given[0]))]
 
     def scan(self, given: Sequence[Keys | None], loop: LoopParams) -> Sequence[Keys | None]:
         x = loop.split(given)
         carry = x.carry
         for step in range(min(len(loop.order()), 2)):
-            rows = [k and Keys(k.owner, k.ids[step]) for k in x.xs]
+            rows = [k and tuple(way[step] for way in k) for k in x.xs]
             carry, _ = loop.results(self.program(loop.body, [*x.consts, *carry, *rows]))
         return carry
 
@@ -205,8 +235,8 @@ class _Walk:
 
     def branches(self, given: Sequence[Keys | None], branches: Sequence[Program]) -> list[Keys | None]:
         """Each branch as if it were the only one; then all of their uses."""
-        owners = {k.owner for k in given if k is not None}
-        lists = [_used[o][1] if o in _used else self.local.setdefault(o, []) for o in owners]
+        owners = {o for k in given for way in k or () for o in np.unique(way["owner"]).tolist()}
+        lists = [self.uses_of(o) for o in owners]
         before = [len(uses) for uses in lists]
         added: list[list[KeyUse]] = [[] for _ in lists]
         for branch in branches:

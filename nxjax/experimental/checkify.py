@@ -17,6 +17,7 @@ from nxjax.trace.tree_nodes import register_pytree_node
 from nxjax.transforms import checkify as _rules
 from nxjax.transforms.checkify import CheckError as JaxRuntimeError
 from nxjax.transforms.checkify import CheckSite, CheckState, DivisionByZeroError, FailedCheckError, NaNError, OOBError
+from nxjax.transforms.checkify_walk import checked
 
 ErrorCategory = type[JaxRuntimeError]
 
@@ -181,7 +182,7 @@ def checkify(f: Callable[..., Any], errors: frozenset[ErrorCategory] = user_chec
 
     @functools.wraps(f)
     def checkified(*args: Any, **kwargs: Any) -> tuple[Error, Any]:
-        sites, state, result = _rules.checked(f, args, kwargs, wanted)
+        sites, state, result = checked(f, args, kwargs, wanted)
         return Error(sites, state), result
 
     return checkified

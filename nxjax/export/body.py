@@ -227,9 +227,10 @@ class CallExported(Op):
             )
         return tuple(run(program, xs))
 
-    def called(self, *, body: ExportedBody) -> Program | None:
-        """What is computed, for those who look inside; None where it is known to XLA alone."""
-        return None if body.dynamic else body.program(body.in_types)
+    def called(self, *args: Any, body: ExportedBody) -> tuple[Program, Sequence[Any]] | None:
+        # What is known to XLA alone, nobody looks into.
+        program = None if body.dynamic else body.program(body.in_types)
+        return None if program is None else (program, args)
 
     def jvp(self, primals: Sequence[Array], tangents: Sequence[Array | None], *, body: ExportedBody) -> tuple[Any, Any]:
         raise LoweringError("call_exported: has no derivative of its own", fix="call it by exported.call(...)")

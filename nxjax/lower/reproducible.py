@@ -11,17 +11,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from nxjax.errors import LoweringError
+from nxjax.ops.base import Moves
 from nxjax.trace import dtypes
 from nxjax.trace.core import Op
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Equation, Program
 
-# Elements go elsewhere, and are what they were.
-MOVED: Final = frozenset((
-    "bitcast_convert_type", "broadcast_in_dim", "concatenate", "copy", "dynamic_slice", "dynamic_update_slice",
-    "gather", "name", "optimization_barrier", "pad", "reshape", "rev", "select_n", "slice", "split", "stop_gradient",
-    "transpose",
-))  # fmt: skip
+# Elements become others of the same bits.
+BITS: Final = frozenset(("bitcast_convert_type",))
 # Rounded once, as IEEE 754 has it. Not ``max`` and ``min``: which of two zeros is larger is the processor's choice.
 ROUNDED: Final = frozenset((
     "abs", "add", "convert_element_type", "div", "eq", "ge", "gt", "iota", "is_finite", "le", "lt", "mul", "ne", "neg",
@@ -43,7 +40,7 @@ def by_numpy(op: Op, types: Sequence[DType]) -> bool:
     found = set(types)
     if op.name in TABLES:
         return False
-    if op.name in CALLS or op.name in MOVED or found <= _EXACT:
+    if isinstance(op, Moves) or op.name in CALLS or op.name in BITS or found <= _EXACT:
         return not op.nested
     if op.name == "convert_element_type" and types[-1] in dtypes.INTEGER:
         return False  # out of range, processors differ

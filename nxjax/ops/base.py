@@ -299,6 +299,12 @@ class RoundedSlope(Differentiable):
         return y, ops.mul(t, ops.convert_element_type(push(like(wide, 1)), dtype=x.dtype))
 
 
+class Moves(Op):
+    """Gives elements of the operands ``moved`` as they are; the other operands say which, and where they go."""
+
+    moved: ClassVar[slice] = slice(None)
+
+
 class Combining(Op):
     """Combines elements in any order: along axes, in windows, or one after another."""
 

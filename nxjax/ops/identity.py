@@ -6,12 +6,12 @@ from typing import Any, final
 
 import numpy as np
 
-from nxjax.ops.base import LinearOp, NDArray, Nondifferentiable, zeros
-from nxjax.trace.core import Array, Arrays, Dims, Linear, Op, Tangents
+from nxjax.ops.base import LinearOp, Moves, NDArray, Nondifferentiable, zeros
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
 from nxjax.trace.types import ArrayType
 
 
-class Same(Op):
+class Same(Moves):
     """Gives its operand back."""
 
     def infer(self, x: ArrayType, /, **_: Any) -> ArrayType:
@@ -48,7 +48,7 @@ class StopGradient(Nondifferentiable, Same):
 
 
 @final
-class OptimizationBarrier(Op):
+class OptimizationBarrier(Moves):
     """The operands, behind which a compiler neither moves nor merges computation."""
 
     name = "optimization_barrier"

@@ -19,7 +19,18 @@ from nxjax.ops import arithmetic
 from nxjax.ops.arithmetic import add, div, mul, neg, sub
 from nxjax.ops.arithmetic import max as max_
 from nxjax.ops.arithmetic import min as min_
-from nxjax.ops.base import NDArray, all_weak, check_dtype, constant, equal_dtypes, like, move_batch, require, zeros
+from nxjax.ops.base import (
+    Moves,
+    NDArray,
+    all_weak,
+    check_dtype,
+    constant,
+    equal_dtypes,
+    like,
+    move_batch,
+    require,
+    zeros,
+)
 from nxjax.ops.compare import eq, ne
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.create import iota
@@ -373,10 +384,11 @@ class ScatterMin(_ScatterExtremum):
 
 
 @final
-class ScatterSet(Scatter):
+class ScatterSet(Scatter, Moves):
     """Overwrites. Of several updates of one element, one wins. Every dtype, keys included."""
 
     name = "scatter"
+    moved = slice(0, 3, 2)
     hlo = ""
     allowed = dtypes.NUMERIC | {dtypes.key}
 

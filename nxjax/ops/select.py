@@ -11,6 +11,7 @@ from nxjax.errors import DtypeError, ShapeError
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import (
     Differentiable,
+    Moves,
     NDArray,
     Tangent,
     all_weak,
@@ -29,7 +30,7 @@ from nxjax.trace.types import ArrayType
 
 
 @final
-class SelectN(Op):
+class SelectN(Moves):
     """``cases[which]``, element by element.
 
     ``which`` is bool (two cases: the first where False) or int32 (any number), of the cases' shape or a scalar. The
@@ -37,6 +38,7 @@ class SelectN(Op):
     """
 
     name = "select_n"
+    moved = slice(1, None)
 
     def infer(self, which: ArrayType, first: ArrayType, /, *others: ArrayType) -> ArrayType:
         cases = (first, *others)

@@ -9,13 +9,13 @@ import numpy as np
 
 from nxjax.errors import ShapeError
 from nxjax.ops import vocabulary as ops
-from nxjax.ops.base import LinearOp, NDArray, check_counted_axes, check_shape, move_batch, require
+from nxjax.ops.base import LinearOp, Moves, NDArray, check_counted_axes, check_shape, move_batch, require
 from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
 from nxjax.trace.types import ArrayType, Shape
 
 
 @final
-class BroadcastInDim(LinearOp):
+class BroadcastInDim(Moves, LinearOp):
     """``x`` repeated into ``shape``; operand dimension i becomes result dimension ``broadcast_dimensions[i]``."""
 
     name = "broadcast_in_dim"
@@ -69,7 +69,7 @@ class BroadcastInDim(LinearOp):
 
 
 @final
-class Reshape(LinearOp):
+class Reshape(Moves, LinearOp):
     """The same elements in row-major order in another shape."""
 
     name = "reshape"
@@ -97,7 +97,7 @@ class Reshape(LinearOp):
 
 
 @final
-class Transpose(LinearOp):
+class Transpose(Moves, LinearOp):
     """Result dimension i is operand dimension ``permutation[i]``."""
 
     name = "transpose"
@@ -125,7 +125,7 @@ class Transpose(LinearOp):
 
 
 @final
-class Rev(LinearOp):
+class Rev(Moves, LinearOp):
     """The elements in reverse order along ``dimensions``."""
 
     name = "rev"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, final
 
-from nxjax.ops.base import LinearOp, NDArray
+from nxjax.ops.base import LinearOp
+from nxjax.ops.identity import Same
 from nxjax.trace.axes import spmd_axis
 from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
 from nxjax.trace.partition import UNCONSTRAINED
@@ -20,16 +21,13 @@ def insert_dim(sharding: NamedSharding, dim: int, entry: Any) -> NamedSharding:
 
 
 @final
-class ShardingConstraint(LinearOp):
+class ShardingConstraint(LinearOp, Same):
     """``x``, laid out as ``sharding`` says. Cotangents are laid out as the values are."""
 
     name = "sharding_constraint"
 
     def infer(self, x: ArrayType, /, *, sharding: NamedSharding) -> ArrayType:
         sharding.check(x.shape, "with_sharding_constraint")
-        return x
-
-    def eval(self, x: NDArray, /, *, sharding: NamedSharding) -> NDArray:
         return x
 
     def transpose(self, ct: Array, x: Linear, /, *, sharding: NamedSharding) -> Tangents:

@@ -15,6 +15,7 @@ from nxjax.ops.arithmetic import sub
 from nxjax.ops.base import (
     KeepsAxis,
     LinearOp,
+    Moves,
     NDArray,
     all_weak,
     check_counted_axis,
@@ -44,7 +45,7 @@ def insert(values: Sequence[int], at: int, value: int) -> tuple[int, ...]:
 
 
 @final
-class Slice(LinearOp):
+class Slice(Moves, LinearOp):
     """``x[start:limit:stride]`` in every dimension; ``strides`` None is all ones."""
 
     name = "slice"
@@ -142,7 +143,7 @@ def zero(x: Array | Linear) -> Array:
 
 
 @final
-class Pad(LinearOp):
+class Pad(Moves, LinearOp):
     """``x`` with ``value`` (a scalar) around and between its elements: (low, high, interior) per dimension.
 
     Negative low or high cut elements off.
@@ -212,7 +213,7 @@ class Pad(LinearOp):
 
 
 @final
-class Concatenate(LinearOp):
+class Concatenate(Moves, LinearOp):
     """The operands one after the other along ``dimension``."""
 
     name = "concatenate"
@@ -256,7 +257,7 @@ class Concatenate(LinearOp):
 
 
 @final
-class Split(KeepsAxis, LinearOp):
+class Split(Moves, KeepsAxis, LinearOp):
     """The pieces of ``sizes`` that lie one after the other along ``axis``."""
 
     name = "split"
@@ -306,10 +307,11 @@ def _clamped(starts: Sequence[NDArray], shape: Sequence[int], sizes: Sequence[in
 
 
 @final
-class DynamicSlice(Op):
+class DynamicSlice(Moves):
     """A block of ``slice_sizes`` at start indices given as scalar operands, moved inside where it would stick out."""
 
     name = "dynamic_slice"
+    moved = slice(1)
 
     def infer(self, x: ArrayType, /, *starts: ArrayType, slice_sizes: Shape) -> ArrayType:
         _check_starts(self, x, starts)
@@ -373,10 +375,11 @@ def _stacked(starts: Arrays, dims: Dims, size: int) -> Array:
 
 
 @final
-class DynamicUpdateSlice(Op):
+class DynamicUpdateSlice(Moves):
     """``x`` with the block at the start indices replaced by ``update``; moved inside where it would stick out."""
 
     name = "dynamic_update_slice"
+    moved = slice(2)
 
     def infer(self, x: ArrayType, update: ArrayType, /, *starts: ArrayType) -> ArrayType:
         equal_dtypes(self, x, update)

@@ -24,7 +24,15 @@ from nxjax.ops.indexing import gather
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.quant.groups import FusedGroup
 from nxjax.quant.patterns import fuse_patterns
-from nxjax.quant.pointwise import LARGEST_FACTOR, MOVES, GridKeeping, QuantBinary, QuantSoftmax, Unify, match_pointwise
+from nxjax.quant.pointwise import (
+    LARGEST_FACTOR,
+    GridKeeping,
+    QuantBinary,
+    QuantSoftmax,
+    Unify,
+    keeps_grid,
+    match_pointwise,
+)
 from nxjax.quant.products import is_product, match_product
 from nxjax.quant.scheme import Policy, resolve_policy
 from nxjax.quant.subprograms import HOLDING, LOOPS
@@ -51,7 +59,7 @@ LONGEST: Final = 512
 MARGINS: Final = {dtypes.int8: 6.5, dtypes.int16: 11.5}
 # The same for a mask before it is added to values that differ among themselves.
 ADDED: Final = 64.0
-JIT: Final = frozenset(("jit", "bucketed", "call_exported"))
+JIT: Final = frozenset(("jit", "bucketed", "call_exported", "composite"))
 
 
 @final
@@ -388,7 +396,7 @@ class _Sites:
         while low and isinstance(x, Var):
             self.plan.least[x] = (0.0, 1.0) if value < 0 else (-1.0, 0.0)
             made = self.view.producer.get(x)
-            x = made.inputs[0] if made is not None and made.op.name in MOVES else None
+            x = made.inputs[0] if made is not None and keeps_grid(made) else None
         return low
 
     def _masked(self, a: Atom, masked: Masked, made: dict[Var, FusedGroup]) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.ops.arithmetic import div
-from nxjax.ops.base import Unary, constant, like
+from nxjax.ops.base import Moves, Unary, constant, like
 from nxjax.ops.fixed.elementwise import wide_enough
 from nxjax.ops.fixed.functions import FUNCTIONS, operand_grid, representable
 from nxjax.ops.fixed.softmax import softmax_grid, softmax_operand
@@ -44,13 +44,10 @@ BINARY: Final = {"add": qadd, "sub": qsub, "mul": qmul}
 SIXTEEN: Final = frozenset(("logistic", "tanh", "gelu", "leaky_relu", "exp", "log", "sqrt", "rsqrt", "abs"))
 # A greater number is no scale but a mask in the making; integer arithmetic has no room for it.
 LARGEST_FACTOR: Final = 1e4
-# The first operand is moved, the others (indices, bounds) are none of the grid's business.
-MOVES: Final = frozenset(
-    (
-        "reshape", "transpose", "broadcast_in_dim", "slice", "dynamic_slice", "rev", "gather", "copy", "stop_gradient",
-        "reduce_max", "reduce_min", "reduce_window_max", "reduce_window_min", "name", "cummax", "cummin",
-    )
-)  # fmt: skip
+# What chooses among its elements keeps their grid, as does what moves them.
+CHOOSES: Final = frozenset((
+    "reduce_max", "reduce_min", "reduce_window_max", "reduce_window_min", "cummax", "cummin",
+))  # fmt: skip
 # Several operands that have to lie on the grid of the result: which.
 UNIFIES: Final = {
     **dict.fromkeys(("concatenate", "max", "min"), slice(None)),
@@ -73,6 +70,11 @@ def tanh_grid(dtype: DType) -> Grid:
 
 
 FIXED: Final = {"logistic": logistic_grid, "tanh": tanh_grid}
+
+
+def keeps_grid(e: Equation) -> bool:
+    """Whether results are elements of the first operand; the others (indices, bounds) are none of a grid's business."""
+    return e.op.name in CHOOSES or (isinstance(e.op, Moves) and len(e.inputs[e.op.moved]) == 1)
 
 
 @final
@@ -343,7 +345,7 @@ def match_pointwise(view: WeightView, e: Equation, scheme: Scheme) -> FusedGroup
     bound = match_clamp(view, e, active[0]) if active and isinstance(active[0], Var) else None
     if bound is not None:
         return ClampedGrid((e,), active[:1], y, scheme, bound)
-    if name in MOVES:
+    if keeps_grid(e):
         return GridKeeping((e,), e.inputs[:1], y, scheme)
     if name in UNIFIES:
         return _match_unify(e, scheme)

@@ -126,7 +126,7 @@ class Op(ABC):
     multi: ClassVar[bool] = False  # gives a tuple of results
     effect: ClassVar[bool] = False  # must run even when no result is used
     nested: ClassVar[bool] = False  # holds programs; called eagerly, it is compiled as a whole
-    plain_call: ClassVar[bool] = False  # only calls ``program``, as `jit` does: the program may stand in its place
+    plain_call: ClassVar[bool] = False  # only calls a program, as `jit` does: that may stand in its place
     # Only a host computes it, by its rule ``host``; its ``stablehlo`` rule says so in an error.
     host_only: ClassVar[bool] = False
     # `infer` says along which mesh axes results vary; of other ops they vary along those of the operands (`vma`).
@@ -189,9 +189,9 @@ class Op(ABC):
         """
         raise NotImplementedError
 
-    def called(self, **params: Any) -> Any:
-        """The program that the op runs as it stands, or None: it holds none, or cannot say."""
-        return params.get("program")
+    def called(self, *args: Any, **params: Any) -> tuple[Any, Sequence[Any]] | None:
+        """The program whose results are those of the op, and what it takes of ``args``; None where it cannot say."""
+        raise NotImplementedError
 
     # --- derived ---
 
@@ -265,7 +265,7 @@ class Op(ABC):
 
 RULES: Final = (
     "infer", "eval", "expand", "jvp", "partial_eval", "transpose", "batch", "batch_axis", "stablehlo", "host",
-    "with_token",
+    "with_token", "called",
 )  # fmt: skip
 # Every op by name: what the program parser and the generated pages read. Execution never looks here.
 OPS: Final[dict[str, Op]] = {}

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, final
 
-from nxjax.ops.base import NDArray, check_operands
+from nxjax.ops.base import check_operands
 from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
-from nxjax.trace.evaluate import evaluate
-from nxjax.trace.program import Program, run
+from nxjax.trace.program import Program
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.nested import (
     Mask,
-    Nested,
+    NestedCall,
+    Thread,
     batch_to_front,
     expand_by_mask,
     jvp_program,
@@ -28,7 +28,7 @@ from nxjax.transforms.transpose import transpose_program
 from nxjax.transforms.vmap import batch_program
 
 
-class ProgramCall(Nested):
+class ProgramCall(NestedCall):
     """Call of ``program``, which has no consts."""
 
     aliases = {"jaxpr": "program"}
@@ -37,11 +37,8 @@ class ProgramCall(Nested):
         check_operands(self, types, program)
         return program.out_types
 
-    def eval(self, *xs: NDArray, program: Program, **_: Any) -> tuple[NDArray, ...]:
-        return tuple(evaluate(program, xs))
-
-    def expand(self, *xs: Array, program: Program, **_: Any) -> tuple[Array, ...]:
-        return tuple(run(program, xs))
+    def called(self, *args: Any, program: Program, **_: Any) -> tuple[Program, Sequence[Any]]:
+        return program, args
 
     def varied(self, args: Arrays, params: dict[str, Any]) -> tuple[Arrays, dict[str, Any]]:
         return args, {**params, "program": pvary_inputs(params["program"], [x.type.vma for x in args])}
@@ -73,8 +70,8 @@ class ProgramCall(Nested):
             0 if b else None for b in out
         )
 
-    def stablehlo(self, b: Any, out: Any, *xs: Any, program: Program, **_: Any) -> Any:
-        return tuple(b.program(program, xs))
+    def with_token(self, params: dict[str, Any], thread: Thread) -> tuple[dict[str, Any], int, int]:
+        return {**params, "program": thread(params["program"])}, 0, 0
 
 
 @final

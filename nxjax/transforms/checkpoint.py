@@ -81,7 +81,7 @@ class Checkpoint(ProgramCall):
     ) -> Any:
         if differentiated and prevent_cse and xs:
             xs = b.op("stablehlo.optimization_barrier", xs, tuple(x.type for x in xs))
-        return tuple(b.program(program, xs))
+        return super().stablehlo(b, out, *xs, program=program)
 
 
 checkpoint_op = Checkpoint()

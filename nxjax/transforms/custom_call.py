@@ -23,7 +23,7 @@ from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.auxiliary import Flat
 from nxjax.transforms.call import ProgramCall
-from nxjax.transforms.nested import Mask, batch_to_front, expand_by_mask, not_none_mask
+from nxjax.transforms.nested import Mask, Thread, batch_to_front, expand_by_mask, not_none_mask
 from nxjax.transforms.transpose import transpose_program
 from nxjax.transforms.vmap import batch_program, vmap_flat
 
@@ -43,6 +43,9 @@ class CustomCall(ProgramCall):
     ) -> tuple[ArrayType, ...]:
         check_count(self, "num_consts", num_consts, len(types))
         return super().infer(*types, program=program)
+
+    def with_token(self, params: dict[str, Any], thread: Thread) -> tuple[dict[str, Any], int, int]:
+        return super().with_token({**params, "num_consts": params["num_consts"] + 1}, thread)
 
     def transpose(self, cts: Tangents, *args: Any, program: Program, **_: Any) -> Tangents:
         linear = tuple(isinstance(x, Linear) for x in args)

@@ -140,8 +140,8 @@ class Inliner:
 
     def call(self, e: Equation) -> list[Atom] | None:
         """A call is its program."""
-        program: Program | None = e.op.called(**e.params)
-        return None if program is None else self.inline(program, e.inputs, e.scope)
+        found = e.op.called(*e.inputs, **e.params)
+        return None if found is None else self.inline(*found, e.scope)
 
     def known_branch(self, e: Equation) -> list[Atom] | None:
         """A choice by a literal is its branch."""

@@ -15,7 +15,7 @@ from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.auxiliary import Flat
 from nxjax.transforms.call import ProgramCall
-from nxjax.transforms.nested import batch_to_front, not_none_mask
+from nxjax.transforms.nested import Thread, batch_to_front, not_none_mask
 from nxjax.transforms.vmap import batch_program
 
 # Gives the program (consts..., residuals..., cotangents...) -> cotangents of the linear operands, and its consts.
@@ -50,6 +50,9 @@ class LinearCall(ProgramCall):
         y = self(*primals, **params)
         filled = [zeros(x.type.strong()) if t is None else t for x, t in zip(primals[n:], tangents[n:], strict=True)]
         return y, self(*primals[:n], *filled, **params)
+
+    def with_token(self, params: dict[str, Any], thread: Thread) -> tuple[dict[str, Any], int, int]:
+        return super().with_token({**params, "num_consts": params["num_consts"] + 1}, thread)
 
     def transpose(
         self, cts: Tangents, *args: Any, program: Program, num_consts: int, num_res: int, back: Back

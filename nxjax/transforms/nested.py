@@ -6,9 +6,10 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, final
 
-from nxjax.ops.base import move_batch
+from nxjax.ops.base import NDArray, move_batch
 from nxjax.ops.collectives import as_varying, pvary
 from nxjax.trace.core import Array, Arrays, Dims, Op, current_trace
+from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Equation, Program, Var, run
 from nxjax.trace.scope import replaying
 from nxjax.trace.stage import stage
@@ -38,12 +39,22 @@ class Nested(Op):
         """Operands and parameters of the op for ``args`` that may vary along more axes than its programs say."""
         return args, params
 
-    def with_token(self, params: dict[str, Any], thread: Thread) -> tuple[dict[str, Any], int, int]:
-        """Parameters of the op with a token through its programs, and the token's place in operands and results."""
-        changed: dict[str, Any] = {**params, "program": thread(params["program"])}
-        if "num_consts" in params:
-            changed["num_consts"] += 1  # the token is one of them
-        return changed, 0, 0
+
+class NestedCall(Nested):
+    """Runs one program as it stands; what else it holds is for its transforms."""
+
+    @abstractmethod
+    def called(self, *args: Any, **params: Any) -> tuple[Program, Sequence[Any]]:
+        """The program whose results are those of the op, and what it takes of ``args``."""
+
+    def eval(self, *xs: NDArray, **params: Any) -> tuple[NDArray, ...]:
+        return tuple(evaluate(*self.called(*xs, **params)))
+
+    def expand(self, *xs: Array, **params: Any) -> tuple[Array, ...]:
+        return tuple(run(*self.called(*xs, **params)))
+
+    def stablehlo(self, b: Any, out: Any, *xs: Any, **params: Any) -> Any:
+        return tuple(b.program(*self.called(*xs, **params)))
 
 
 def clamped_branch(branches: Sequence[Program], index: int) -> Program:
@@ -134,9 +145,11 @@ def forwarded_inputs(program: Program) -> list[int | None]:
     """Per result the position of the input that it is, also through calls; None for what is computed or a const."""
     place = {v: i for i, v in enumerate(program.inputs)}
     for e in program.equations:
-        if e.op.name == "jit":
-            for v, i in zip(e.outputs, forwarded_inputs(e.params["program"]), strict=True):
-                source = None if i is None else e.inputs[i]
+        found = e.op.called(*e.inputs, **e.params) if e.op.plain_call else None
+        if found is not None:
+            inner, given = found
+            for v, i in zip(e.outputs, forwarded_inputs(inner), strict=True):
+                source = None if i is None else given[i]
                 if isinstance(source, Var) and source in place:
                     place[v] = place[source]
     return [place.get(a) if isinstance(a, Var) else None for a in program.outputs]

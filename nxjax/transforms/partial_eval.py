@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, final
 from nxjax.trace.core import Array, Arrays, Op, current_trace, use
 from nxjax.trace.program import Atom, Equation, Program, Var
 from nxjax.trace.scope import replaying
-from nxjax.trace.stage import StageTrace, StageTracer, stage
+from nxjax.trace.stage import StageTrace, StageTracer
+from nxjax.transforms.inline import Inliner
 from nxjax.transforms.nested import Mask, merge_by_mask, required_equations, select_by_mask, split_by_mask
 
 # policy(op, *operand types, **parameters): whether the op's results may be kept.
@@ -96,7 +97,7 @@ def partial_eval(
 
 def _cut(program: Program, known: Mask, policy: Policy | None, late: Mask) -> Halves:
     """The halves, where the residuals that may not be kept are made again, and the others are given once."""
-    whole = program if policy is None else _without_calls(program)
+    whole = program if policy is None else Inliner(program, {}, _plain_call).result()
     names = _names(program.name)
     first, outputs, rest, unknown = whole.derive(("apart", known), lambda: _apart(whole, known))
     ready = tuple(a not in unknown and not l for a, l in zip(outputs, late, strict=True))
@@ -191,30 +192,9 @@ def _with_effects(program: Program, outputs: Sequence[Atom]) -> list[Equation]:
     return [e for e in program.equations if id(e) in chosen]
 
 
-def _without_calls(program: Program) -> Program:
-    """``program`` with calls of jitted functions written out, so that a policy sees their ops."""
-
-    def make() -> Program:
-        if not any(e.op.plain_call for e in program.equations):
-            return program
-        return stage(lambda *xs: _run_flat(program, xs), program.in_types, program.name)
-
-    return program.derive("without calls", make)
-
-
-def _run_flat(program: Program, args: Arrays) -> list[Array]:
-    env: dict[Var, Array] = dict(zip(program.inputs, args, strict=True))
-    env.update(zip(program.constvars, program.values, strict=True))
-    trace = current_trace()
-
-    def value(a: Atom) -> Array:
-        return env[a] if isinstance(a, Var) else a.value
-
-    for e in program.equations:
-        xs = [value(a) for a in e.inputs]
-        y: Any = _run_flat(e.params["program"], xs) if e.op.plain_call else trace.process(e.op, xs, e.params)
-        env.update(zip(e.outputs, y if e.op.multi else (y,), strict=True))
-    return [value(a) for a in program.outputs]
+def _plain_call(flat: Inliner, e: Equation) -> Sequence[Atom] | None:
+    """A policy sees the ops of jitted functions."""
+    return flat.call(e) if e.op.plain_call else None
 
 
 def partial_eval_call(

@@ -271,11 +271,10 @@ class ShardMap(Nested):
     # --- effects ---
 
     def with_token(self, params: dict[str, Any], thread: Thread) -> tuple[dict[str, Any], int, int]:
-        changed, at_in, at_out = super().with_token(params, thread)
-        whole = PartitionSpec()
-        changed["in_specs"] = (whole, *params["in_specs"])
-        changed["out_specs"] = (whole, *params["out_specs"])
-        return changed, at_in, at_out
+        p, whole = ShardMapParams(**params), (PartitionSpec(),)
+        program = thread(p.program)
+        p = p._replace(program=program, in_specs=whole + p.in_specs, out_specs=whole + p.out_specs)
+        return p._asdict(), 0, 0
 
     # --- lowering ---
 

@@ -5,6 +5,7 @@ import pytest
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax import random
+from nxjax.ad_checkpoint import checkpoint_name
 from nxjax.errors import KeyReuseError
 
 
@@ -43,6 +44,37 @@ def mapped():
     return nx.vmap(lambda k: random.normal(k) + random.uniform(k))(random.split(random.key(0), 3))
 
 
+def joined():
+    key = random.key(0)
+    return random.normal(jnp.concatenate([key[None], random.key(1)[None]])[0]) + random.normal(key)
+
+
+def stacked():
+    key = random.key(0)
+    return random.normal(jnp.stack([key, random.key(1)])[0]) + random.normal(key)
+
+
+def chosen():
+    key = random.key(0)
+    return random.normal(jnp.where(jnp.sum(jnp.arange(3)) > 0, key, random.key(1))) + random.normal(key)
+
+
+def named():
+    key = random.key(0)
+    return random.normal(checkpoint_name(key, "k")) + random.normal(key)
+
+
+def held_back():
+    key = random.key(0)
+    return random.normal(nx.lax.optimization_barrier(key)) + random.normal(key)
+
+
+def indexed():
+    keys = random.split(random.key(0), 3)
+    at = lambda: nx.lax.dynamic_index_in_dim(keys, 1, keepdims=False)
+    return random.normal(at()) + random.normal(at())
+
+
 def fine():
     key = random.key(0)
     for _ in range(2):
@@ -78,6 +110,9 @@ def test_reuse_is_found():
                 g()
             assert caught.value.more[0][0] == "first use"
             assert caught.value.source.function.startswith(f.__name__)
+    for f in (joined, stacked, chosen, named, held_back, indexed):
+        with pytest.raises(KeyReuseError), nx.debug_key_reuse(True):
+            nx.jit(f)()
     two_draws()
 
 

@@ -233,3 +233,11 @@ def test_carries_of_every_kind(name: str):
     for other in others:
         for a, b in zip(nx.tree.leaves(other), y, strict=True):
             bits(a, b)
+
+
+def test_products_in_a_composite_are_quantized():
+    w = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
+    f = lambda x: nn.relu(x @ w)
+    x = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
+    quantized = nx.quantize(lambda x: lax.composite(f, "my.layer")(x), calibrate=[(x,)])
+    np.testing.assert_array_equal(quantized(x), nx.quantize(f, calibrate=[(x,)])(x))

@@ -142,3 +142,24 @@ def test_eager_calls_get_arrays():
     assert np.isinf(nx.checkpoint(lambda x: 1 / x)(0.0))
     assert nx.checkpoint(lambda x: x**20)(10).dtype == np.int32
     assert nx.checkpoint(lambda t: t["a"].astype("int8"))({"a": np.ones(3)}).dtype == np.int8
+
+
+def test_a_policy_leaves_equations_their_lines_and_scopes():
+    @nx.jit
+    def inner(x: Any) -> Any:
+        with nx.named_scope("inside"):
+            return nx.sin(x)
+
+    f = lambda x: inner(nx.cos(x))
+    policy = nx.checkpoint_policies.everything_saveable
+    for g in (f, nx.checkpoint(f), nx.checkpoint(f, policy=policy)):
+        found = {(e.op.name, e.scope, e.source.function) for p in _programs(nx.make_jaxpr(nx.grad(g))(1.0)) for e in p}
+        assert any(name == "mul" and scope == "inside" and line.endswith("inner") for name, scope, line in found)
+        assert not any(name in ("cos", "mul") and line.endswith("scopes") for name, _, line in found)
+
+
+def _programs(program: Any) -> Any:
+    yield program.equations
+    for e in program.equations:
+        for inner in e.programs():
+            yield from _programs(inner)

@@ -267,11 +267,7 @@ class _Lowering:
                 return [constant]
         bounds = wide.result_bounds(e, [wide.bounds_of(x) for x in args if wide.is_wide(x.dtype)])
         wide_out = any(v.type.dtype in wide.INTEGERS for v in e.outputs)
-        if (
-            wide_out
-            and e.op.name in wide.WORDS
-            and any(wide.narrowed(b, x) is None for x in args if isinstance(x, Lazy))
-        ):
+        if wide_out and wide.in_words(e) and any(wide.narrowed(b, x) is None for x in args if isinstance(x, Lazy)):
             low, high = (
                 self._applied(
                     wide.narrow_equation(e), [wide.word(b, x, i) if wide.is_wide(x.dtype) else x for x in args]

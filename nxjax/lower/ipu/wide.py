@@ -18,6 +18,7 @@ import numpy as np
 from nxjax.lower.ipu.builder import Builder
 from nxjax.lower.ipu.lazy import Lazy, Value
 from nxjax.lower.ipu.program import View
+from nxjax.ops.base import Moves
 from nxjax.ops.rounding import AWAY_FROM_ZERO
 from nxjax.trace.program import Equation, Literal, Var
 from nxjax.trace.types import ArrayType
@@ -34,38 +35,18 @@ Row = Callable[[Equation, Sequence[Bounds]], Bounds]
 # The name of a lazy constant of float64 values that float32 cannot hold.
 FACTORS: Final = "float64 constants"
 
-# Ops whose results are elements of their operands: bounds are those of all operands together.
-_MOVES: Final = frozenset(
-    (
-        "reshape",
-        "broadcast_in_dim",
-        "transpose",
-        "rev",
-        "slice",
-        "split",
-        "concatenate",
-        "pad",
-        "dynamic_slice",
-        "dynamic_update_slice",
-        "copy",
-        "stop_gradient",
-        "optimization_barrier",
-        "name",
-        "reduce_max",
-        "reduce_min",
-        "cummax",
-        "cummin",
-        "reduce_window_max",
-        "reduce_window_min",
-    )
-)
-# Those that may be done on the low and the high words of integers apart.
-WORDS: Final = frozenset(
-    ("reshape", "broadcast_in_dim", "transpose", "rev", "slice", "split", "concatenate", "dynamic_slice", "copy", "pad")
-)
-_OF_ONE: Final = WORDS - {"pad", "concatenate"}
+# Ops that choose among elements: bounds are those of all operands together, as of those that move them.
+_CHOOSES: Final = ("reduce_max", "reduce_min", "cummax", "cummin", "reduce_window_max", "reduce_window_min")
 # One operation of float32 values that float64 guards.
 _SAFE: Final = frozenset(("add", "sub", "mul", "div", "sqrt"))
+
+
+def in_words(e: Equation) -> bool:
+    """Whether an op may be done on the low and the high words of integers apart: it moves them, by no wide index."""
+    if not isinstance(e.op, Moves):
+        return False
+    moved = range(len(e.inputs))[e.op.moved]
+    return not any(is_wide(a.type.dtype) for i, a in enumerate(e.inputs) if i not in moved)
 
 
 def is_wide(dtype: np.dtype[Any]) -> bool:
@@ -164,7 +145,7 @@ def moved(e: Equation, x: Lazy) -> Lazy | None:
     """A structural op on a constant that only this file knows."""
     if x.name not in (FACTORS, "literal") or e.op.multi or len(e.inputs) != 1:
         return None
-    if e.op.name not in _OF_ONE:
+    if not isinstance(e.op, Moves):
         return None
     data = x.params["value"] if x.name == "literal" else np.asarray(e.op.eval(x.params["value"], **e.params))
     return Lazy(x.name, (), {"value": data}, e.outputs[0].type.shape, x.dtype, x.source, x.scope)
@@ -378,7 +359,7 @@ def _product(p: float, q: float) -> float:
 
 def result_bounds(e: Equation, args: Sequence[Bounds]) -> Bounds | None:
     """Bounds of what a structural op gives, from those of its integer operands; None if nothing is known."""
-    row = _BOUNDS.get(e.op.name)
+    row = _of_all if isinstance(e.op, Moves) else _BOUNDS.get(e.op.name)
     return None if row is None else row(e, args)
 
 
@@ -402,7 +383,7 @@ def _of_products(e: Equation, args: Sequence[Bounds]) -> Bounds:
 
 
 _BOUNDS: Final[dict[str, Row]] = {
-    **dict.fromkeys((*_MOVES, "gather", "scatter"), _of_all),
+    **dict.fromkeys(_CHOOSES, _of_all),
     "reduce_sum": _of_sum(lambda e: e.inputs[0].type.size // max(1, e.outputs[0].type.size)),
     "cumsum": _of_sum(lambda e: e.inputs[0].type.shape[e.params["axis"]]),
     "reduce_window_sum": _of_sum(lambda e: math.prod(e.params["window_dimensions"])),

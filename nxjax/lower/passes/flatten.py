@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from nxjax.ops.identity import optimization_barrier
+from nxjax.ops.identity import Same, optimization_barrier
 from nxjax.trace.core import Array
 from nxjax.trace.program import Atom, Equation, Program
 from nxjax.transforms.control.cond import choose
-from nxjax.transforms.inline import CALLS, Inliner, Rule
-
-# What gives its operand back; on one device a layout is one of them.
-IDENTITIES: Final = frozenset(("copy", "name", "stop_gradient", "sharding_constraint"))
+from nxjax.transforms.inline import Inliner, Rule
 
 
 def flattened(program: Program, opaque: Collection[str] = ()) -> Program:
@@ -32,9 +29,13 @@ def flattened(program: Program, opaque: Collection[str] = ()) -> Program:
     kept = frozenset(opaque)
 
     def composite(flat: Inliner, e: Equation) -> Sequence[Atom] | None:
-        if e.op.has("expand") and not e.op.effect and e.op.name not in kept:
-            return flat.expand(e, e.op.expand)
-        return None
+        if isinstance(e.op, Same):  # on one device a layout is one of them
+            return e.inputs[:1]
+        if e.op.effect or e.op.name in kept:
+            return None
+        if e.op.has("called"):
+            return flat.call(e)
+        return flat.expand(e, e.op.expand) if e.op.has("expand") else None
 
     def loop(flat: Inliner, e: Equation) -> Sequence[Atom] | None:
         return flat.unrolled(e) if e.params["length"] == 1 else composite(flat, e)
@@ -49,18 +50,6 @@ def _recomputed(flat: Inliner, e: Equation) -> Sequence[Atom] | None:
     return flat.call(e)
 
 
-def _linear_solve(flat: Inliner, e: Equation) -> Sequence[Atom]:
-    # The program that solves, its constants, and the right-hand side.
-    counts: tuple[int, ...] = e.params["counts"]
-    start = sum(counts[:2])
-    given = [*e.inputs[start : start + counts[2]], *e.inputs[sum(counts) :]]
-    return flat.inline(e.params["programs"][2], given, e.scope)
-
-
-def _root(flat: Inliner, e: Equation) -> Sequence[Atom]:
-    return flat.inline(e.params["solve"], e.inputs[e.params["counts"][0] :], e.scope)
-
-
 def _choice(flat: Inliner, e: Equation) -> Sequence[Atom] | None:
     return flat.expand(e, _every_branch) if e.inputs[0].type.shape else flat.known_branch(e)
 
@@ -72,10 +61,6 @@ def _every_branch(index: Array, *xs: Array, branches: tuple[Program, ...]) -> tu
 
 
 _RULES: Final[dict[str, Rule]] = {
-    **dict.fromkeys(CALLS, Inliner.call),
-    **dict.fromkeys(IDENTITIES, lambda _, e: e.inputs[:1]),
     "checkpoint": _recomputed,
-    "custom_linear_solve": _linear_solve,
-    "custom_root": _root,
     "cond": _choice,
 }

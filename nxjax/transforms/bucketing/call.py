@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 from nxjax.errors import LoweringError
-from nxjax.ops.base import NDArray, check_operands, require
+from nxjax.ops.base import check_operands, require
 from nxjax.trace import dtypes
 from nxjax.trace.core import EVAL, Array, Arrays, Dims, Linear, Tangents, current_trace
-from nxjax.trace.evaluate import evaluate
-from nxjax.trace.program import Program, run
+from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
 from nxjax.trace.text import param_class
 from nxjax.trace.types import ArrayType
@@ -27,7 +26,7 @@ from nxjax.transforms.bucketing.values import Context, Val
 from nxjax.transforms.call import jit_call
 from nxjax.transforms.nested import (
     Mask,
-    Nested,
+    NestedCall,
     batch_to_front,
     jvp_program,
     merge_by_mask,
@@ -158,7 +157,7 @@ def _has_rules(program: Program) -> bool:
 
 
 @final
-class BucketedCall(Nested):
+class BucketedCall(NestedCall):
     """Call of ``programs[0]``, of which the others are tracings at shorter lengths.
 
     Operands: one int32 scalar per dimension of ``domain``, then arrays at the buckets' sizes. Results are at the
@@ -174,9 +173,10 @@ class BucketedCall(Nested):
         program, captured = masked(**params).program.close_over()
         return jit_call(*captured, *args, program=program, name=self.name)
 
-    def called(self, programs: Programs, domain: Domain, known: tuple[Size, ...]) -> Program:
-        """The program that runs."""
-        return masked(programs, domain, known).program
+    def called(
+        self, *args: Any, programs: Programs, domain: Domain, known: tuple[Size, ...]
+    ) -> tuple[Program, Sequence[Any]]:
+        return masked(programs, domain, known).program, args
 
     def infer(
         self, *types: ArrayType, programs: Programs, domain: Domain, known: tuple[Size, ...]
@@ -195,12 +195,6 @@ class BucketedCall(Nested):
                 alike = [(t.ndim, t.dtype) for t in a] == [(t.ndim, t.dtype) for t in b]
                 require(self, alike, "programs differ in more than sizes", b, a)
         return first.out_types
-
-    def expand(self, *xs: Array, programs: Programs, domain: Domain, known: tuple[Size, ...]) -> tuple[Array, ...]:
-        return tuple(run(masked(programs, domain, known).program, xs))
-
-    def eval(self, *xs: NDArray, programs: Programs, domain: Domain, known: tuple[Size, ...]) -> tuple[NDArray, ...]:
-        return tuple(evaluate(masked(programs, domain, known).program, xs))
 
     def jvp(
         self, primals: Arrays, tangents: Tangents, *, programs: Programs, domain: Domain, known: tuple[Size, ...]
@@ -288,9 +282,6 @@ class BucketedCall(Nested):
         given = [*args[:k], *consts, *batch_to_front(args[k:], dims[k:], size)]
         ys = self(*given, programs=mapped, domain=domain, known=known)
         return ys, tuple(0 if b else None for b in pairs[0][1])
-
-    def stablehlo(self, b: Any, out: Any, *xs: Any, programs: Programs, domain: Domain, known: tuple[Size, ...]) -> Any:
-        return b.inline(self.expand, xs, {"programs": programs, "domain": domain, "known": known}, True)
 
 
 bucketed_call = BucketedCall()

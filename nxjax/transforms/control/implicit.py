@@ -11,22 +11,21 @@ from typing import Any, final
 
 from nxjax.errors import ParameterError, TreeError
 from nxjax.ops.arithmetic import neg, sub
-from nxjax.ops.base import NDArray, check_carry, check_count, check_operands, move_batch, require
+from nxjax.ops.base import check_carry, check_count, check_operands, move_batch, require
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Arrays, Dims, Tangents, current_trace, use
-from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.auxiliary import Flat
 from nxjax.transforms.jvp import instantiate
-from nxjax.transforms.nested import Groups, Mask, Nested, batch_to_front, expand_by_mask, jvp_program, not_none_mask
+from nxjax.transforms.nested import Groups, Mask, NestedCall, batch_to_front, expand_by_mask, jvp_program, not_none_mask
 from nxjax.transforms.transpose import transpose_program
 from nxjax.transforms.vmap import BatchTrace, batch_program
 
 
-class _Solver(Nested):
+class _Solver(NestedCall):
     """Operands: constants of the op's programs, in groups of ``counts``, then one per unknown."""
 
     def with_token(self, params: dict[str, Any], thread: Any) -> Any:
@@ -63,9 +62,9 @@ class LinearSolve(_Solver):
             check_carry(self, b, program.out_types[: len(b)])
         return programs[2].out_types
 
-    def eval(self, *xs: NDArray, programs: tuple[Program, ...], counts: tuple[int, ...], **_: Any) -> Any:
-        consts, b = _consts(xs, counts)
-        return tuple(evaluate(programs[2], [*consts[2], *b]))
+    def called(self, *args: Any, programs: tuple[Program, ...], counts: tuple[int, ...], **_: Any) -> Any:
+        consts, b = _consts(args, counts)
+        return programs[2], [*consts[2], *b]
 
     def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         product: Program = params["programs"][0]
@@ -110,10 +109,6 @@ class LinearSolve(_Solver):
         operands = self.batched(args, dims, params["counts"], size)
         ys = self(*operands, **{**params, "programs": tuple(mapped)})
         return ys, (0,) * len(ys)
-
-    def stablehlo(self, b: Any, out: tuple[ArrayType, ...], *xs: Any, **params: Any) -> Any:
-        consts, rhs = _consts(xs, params["counts"])
-        return tuple(b.program(params["programs"][2], [*consts[2], *rhs]))
 
 
 def _consts(values: Sequence[Any], counts: Sequence[int]) -> tuple[list[list[Any]], list[Any]]:
@@ -231,8 +226,8 @@ class Root(_Solver):
         check_carry(self, guess, solve.out_types[: len(guess)])
         return solve.out_types
 
-    def eval(self, *xs: NDArray, solve: Program, counts: tuple[int, ...], **_: Any) -> tuple[NDArray, ...]:
-        return tuple(evaluate(solve, xs[counts[0] :]))
+    def called(self, *args: Any, solve: Program, counts: tuple[int, ...], **_: Any) -> Any:
+        return solve, args[counts[0] :]
 
     def jvp(
         self, primals: Arrays, tangents: Tangents, *, function: Program, counts: tuple[int, ...], **params: Any
@@ -266,9 +261,6 @@ class Root(_Solver):
         operands = self.batched(args, dims, params["counts"], size)
         ys = self(*operands, function=mapped, solve=solved, counts=params["counts"], tangent_solve=lifted)
         return ys, (0,) * len(ys)
-
-    def stablehlo(self, b: Any, out: tuple[ArrayType, ...], *xs: Any, **params: Any) -> Any:
-        return tuple(b.program(params["solve"], xs[params["counts"][0] :]))
 
 
 @final

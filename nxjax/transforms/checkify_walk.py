@@ -1,0 +1,298 @@
+"""`checkify`: a function that returns the first failed check as a value.
+
+The function is staged and its program walked: at a check, a division, an index or anything that may make a NaN (as far
+as these are asked for) it is noted whether that went wrong, and the notes are threaded through calls, loops and
+branches. The walk runs under the current trace, so that its results can be jitted, batched and differentiated.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, final
+
+from nxjax.errors import ParameterError
+from nxjax.ops.bitwise import not_
+from nxjax.ops.collectives import as_varying
+from nxjax.ops.identity import stop_gradient
+from nxjax.ops.shape import reshape
+from nxjax.trace import tree
+from nxjax.trace.array import as_value
+from nxjax.trace.boundary import api_boundary
+from nxjax.trace.core import Array, Arrays
+from nxjax.trace.partition import PartitionSpec
+from nxjax.trace.program import Equation, Program, Var, subprograms
+from nxjax.trace.scope import replaying
+from nxjax.trace.stage import stage
+from nxjax.transforms.auxiliary import Flat
+from nxjax.transforms.call import jit_call
+from nxjax.transforms.checkify import (
+    Categories,
+    CheckSite,
+    CheckState,
+    FailedCheckError,
+    check_op,
+    first_failed_rows,
+    initial_state,
+)
+from nxjax.transforms.checkify_looks import Look, looks_at
+from nxjax.transforms.control.cond import choose, switch
+from nxjax.transforms.control.loop import LoopParams
+from nxjax.transforms.control.scan import scan
+from nxjax.transforms.control.while_loop import while_loop
+from nxjax.transforms.shard_map_op import manual_axes_context, shard_map_op
+
+
+@final
+class CheckStep(NamedTuple):
+    """An equation: where its sites begin among the program's, what is looked at, the plans of what it holds."""
+
+    equation: Equation
+    start: int
+    looks: tuple[tuple[CheckSite, Look], ...]
+    inner: tuple[CheckPlan, ...]
+
+    def walk(self, i: int, args: Arrays, state: CheckState, base: int) -> tuple[list[Array], CheckState]:
+        """`walk` of the plan ``i``, in a state of all sites of the equation, whose first has the code ``base``."""
+        start, plan = sum(len(p.sites) for p in self.inner[:i]), self.inner[i]
+        ys, part = walk(plan, args, state.of_sites(start, len(plan.sites)), base + start)
+        return ys, state.joined(start, part)
+
+
+@final
+class CheckPlan(NamedTuple):
+    program: Program
+    steps: tuple[CheckStep, ...]
+    sites: tuple[CheckSite, ...]
+
+
+def plan_checks(program: Program, wanted: Categories) -> CheckPlan:
+    """Everything in ``program`` that is looked at."""
+    return program.derive(("checkify", wanted), lambda: _planned(program, wanted))
+
+
+def _planned(program: Program, wanted: Categories) -> CheckPlan:
+    sites: list[CheckSite] = []
+    steps: list[CheckStep] = []
+    for e in program.equations:
+        start = len(sites)
+        looks: list[tuple[CheckSite, Look]] = []
+        inner: tuple[CheckPlan, ...] = ()
+        if _is_check(e):
+            site: CheckSite = e.params["callback"]
+            if site.kinds() & wanted:
+                sites.append(site)
+            else:
+                start = -1
+        elif e.op.nested:
+            inner = tuple([plan_checks(p, wanted) for p in _looked_into(e, wanted)])
+            sites += [s for p in inner for s in p.sites]
+            e = e.replaced(e.inputs, e.outputs, _without_checks(e.params))
+        else:
+            looks = looks_at(e, wanted)
+            sites += [s for s, _ in looks]
+        steps.append(CheckStep(e, start, tuple(looks), inner if len(sites) > start else ()))
+    return CheckPlan(program, tuple(steps), tuple(sites))
+
+
+def _looked_into(e: Equation, wanted: Categories) -> Sequence[Program]:
+    """The programs whose sites are those of an equation."""
+    if e.op.name in _SEVERAL:
+        return tuple(e.programs())
+    found = e.op.called(*e.inputs, **e.params) if e.op.has("called") else None
+    of_floats = wanted - {FailedCheckError}
+    if found is not None and (e.op.name != "bucketed" or not plan_checks(found[0], of_floats).sites):
+        return (found[0],)
+    if any(plan_checks(p, wanted).sites for p in e.programs()):
+        raise ParameterError(
+            f"checkify: cannot look into {e.op.name}",
+            got=", ".join(sorted(kind.__name__ for kind in wanted)),
+            expected="errors=checkify.user_checks, as padding is no error" if found is not None else None,
+            fix="checkify the function inside, and return what it says",
+        )
+    return ()
+
+
+def _is_check(e: Equation) -> bool:
+    return e.op is check_op
+
+
+def _without_checks(params: dict[str, Any]) -> dict[str, Any]:
+    """Parameters whose programs check nothing."""
+
+    def stripped(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(stripped(v) for v in value)  # pyright: ignore[reportUnknownVariableType]
+        if not isinstance(value, Program) or not value.effect:
+            return value
+        equations = [
+            e.replaced(e.inputs, e.outputs, _without_checks(e.params)) if e.op.nested else e
+            for e in value.equations
+            if not _is_check(e)
+        ]
+        return Program(value.inputs, equations, value.outputs, value.constvars, value.values, value.name)
+
+    return {k: stripped(v) for k, v in params.items()} if any(p.effect for p in subprograms(params)) else params
+
+
+def walk(plan: CheckPlan, args: Arrays, state: CheckState, base: int) -> tuple[list[Array], CheckState]:
+    """The results of the plan's program, and what happened; its first site has the code ``base``."""
+    program = plan.program
+    env: dict[Var, Array] = dict(zip(program.inputs, args, strict=True))
+    env.update(zip(program.constvars, program.values, strict=True))
+    for step in plan.steps:
+        e = step.equation
+        xs = [env[v] if isinstance(v, Var) else v.value for v in e.inputs]
+        with replaying(e.scope, e.source):
+            if _is_check(e):
+                if step.start >= 0:
+                    state = state.noted(step.start, base + step.start, not_(xs[0]), xs[1:])
+                continue
+            if step.inner:
+                count = sum(len(p.sites) for p in step.inner)
+                inside = state.of_sites(step.start, count)
+                ys, part = _RULES.get(e.op.name, _beside)(step, xs, inside, base + step.start)
+                state = state.joined(step.start, part)
+            else:
+                y = e.op(*xs, **e.params)
+                ys = list(y) if e.op.multi else [y]
+            for i, (_, look) in enumerate(step.looks, step.start):
+                state = state.noted(i, base + i, *look(xs, ys))
+        env.update(zip(e.outputs, ys, strict=True))
+    return [env[v] if isinstance(v, Var) else v.value for v in program.outputs], state
+
+
+def _call(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tuple[list[Array], CheckState]:
+    return walk(step.inner[0], xs, state, base)
+
+
+def _beside(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tuple[list[Array], CheckState]:
+    # Its results are its own, with its own rules; the program that it runs is looked into beside it.
+    e = step.equation
+    found = e.op.called(*map(stop_gradient, xs), **e.params)
+    assert found is not None
+    _, state = walk(step.inner[0], found[1], state, base)
+    return list(e.op(*xs, **e.params)), state
+
+
+def _jit(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tuple[list[Array], CheckState]:
+    (plan,) = step.inner
+    leaves, structure = tree.flatten(state)
+
+    def flat(*given: Array) -> Arrays:
+        ys, after = walk(plan, given[len(leaves) :], tree.unflatten(structure, given[: len(leaves)]), base)
+        return [*tree.leaves(after), *ys]
+
+    name = f"checkify({step.equation.params['name']})"
+    opened, consts = stage(flat, [x.type for x in (*leaves, *xs)], name).close_over()
+    out = jit_call(*consts, *leaves, *xs, program=opened, name=name)
+    return list(out[len(leaves) :]), tree.unflatten(structure, out[: len(leaves)])
+
+
+def _scan(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tuple[list[Array], CheckState]:
+    (plan,), loop = step.inner, LoopParams.of(step.equation.params)
+    _, consts, carry, sequences = loop.split(xs)
+
+    def body(held: Any, rows: Arrays) -> tuple[Any, Any]:
+        before, old = held
+        out, after = walk(plan, [*consts, *old, *rows], before, base)
+        new, ys = loop.results(tuple(out))
+        return (after, new), ys
+
+    (after, last), ys = scan(
+        body,
+        (state, tuple(carry)),
+        tuple(sequences),
+        length=loop.length,
+        reverse=loop.reverse,
+        unroll=loop.unroll,
+    )
+    return [*last, *ys], after
+
+
+def _while(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tuple[list[Array], CheckState]:
+    p = step.equation.params
+    # Plans are in the order of the parameters.
+    order = [k for k, v in p.items() if isinstance(v, Program)]
+    operands = LoopParams.of(p).split(xs)
+
+    def run(name: str, args: Arrays, before: CheckState) -> tuple[list[Array], CheckState]:
+        return step.walk(order.index(name), args, before, base)
+
+    def holds(before: CheckState, values: Arrays) -> tuple[Array, CheckState]:
+        (keep,), after = run("cond", operands._replace(carry=values).cond_inputs, before)
+        return keep, after
+
+    def turn(held: Any) -> Any:
+        _, before, old = held
+        ys, after = run("body", operands._replace(carry=old).body_inputs, before)
+        keep, after = holds(after, ys)
+        return keep, after, tuple(ys)
+
+    keep, state = holds(state, operands.carry)
+    _, state, last = while_loop(lambda held: held[0], turn, (keep, state, tuple(operands.carry)))
+    return list(last), state
+
+
+def _cond(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tuple[list[Array], CheckState]:
+    index, operands = xs[0], xs[1:]
+
+    def branch(i: int, before: CheckState) -> tuple[list[Array], CheckState]:
+        return step.walk(i, operands, before, base)
+
+    if index.ndim:
+        # One choice per element of a batch: every branch runs, and what is chosen is not known of a check.
+        columns: list[list[Array]] = []
+        for i in range(len(step.inner)):
+            ys, state = branch(i, state)
+            columns.append(ys)
+        return [choose(index, column) for column in zip(*columns, strict=True)], state
+    ys, state = switch(index, [functools.partial(branch, i) for i in range(len(step.inner))], state)
+    return list(ys), state
+
+
+def _shard_map(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tuple[list[Array], CheckState]:
+    # Every device has a state of its own; afterwards the first of them that failed counts.
+    p, (plan,) = step.equation.params, step.inner
+    axes: tuple[Any, ...] = p["manual_axes"]
+    leaves, structure = tree.flatten(initial_state(plan.sites))
+
+    def flat(*parts: Array) -> Arrays:
+        own = [as_varying(x, axes) for x in leaves] if p["checked"] else leaves
+        ys, after = walk(plan, parts, tree.unflatten(structure, own), base)
+        return [*ys, *(reshape(x, shape=(1, *x.shape)) for x in tree.leaves(after))]
+
+    with manual_axes_context(p["mesh"], axes, p["checked"]):
+        opened, consts = stage(flat, plan.program.in_types, plan.program.name).close_over()
+    count = len(plan.program.outputs)
+    out = shard_map_op(
+        *consts,
+        *xs,
+        **{
+            **p,
+            "program": opened,
+            "in_specs": (*(PartitionSpec(),) * len(consts), *p["in_specs"]),
+            "out_specs": (*p["out_specs"], *(PartitionSpec(axes),) * len(leaves)),
+        },
+    )
+    return list(out[:count]), state.then(tree.unflatten(structure, first_failed_rows(out[count:])))
+
+
+_Rule = Callable[[CheckStep, list[Array], CheckState, int], tuple[list[Array], CheckState]]
+# Of ops that hold programs and run none of them as it stands.
+_SEVERAL: Final[dict[str, _Rule]] = {"scan": _scan, "while": _while, "cond": _cond, "shard_map": _shard_map}
+_RULES: Final[dict[str, _Rule]] = {**_SEVERAL, "jit": _jit, "checkpoint": _call}
+
+
+@api_boundary
+def checked(
+    fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], wanted: Categories
+) -> tuple[tuple[CheckSite, ...], CheckState, Any]:
+    """``fun``'s result, with what happened at the sites that it has."""
+    leaves, in_def = tree.flatten((args, kwargs))
+    values = [as_value(x, "checkify") for x in leaves]
+    flat = Flat(lambda args, kwargs: fun(*args, **kwargs), in_def)
+    program = stage(flat, [x.type for x in values], getattr(fun, "__name__", ""))
+    plan = plan_checks(program, wanted)
+    ys, state = walk(plan, values, initial_state(plan.sites), 0)
+    return plan.sites, state, tree.unflatten(flat.out_def, ys)
