@@ -306,8 +306,9 @@ class Moves(Op):
 
 
 class Combining(Op):
-    """Combines elements in any order: along axes, in windows, or one after another."""
+    """Combines elements in any order: along axes, in windows, one after another, or with what is there."""
 
+    combiner: ClassVar[Op | None] = None  # what makes one element of two
     start: ClassVar[Callable[[DType], Any]] = staticmethod(lambda dtype: 0)  # gives `identity`
 
     def identity(self, dtype: DType) -> Any:

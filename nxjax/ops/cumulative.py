@@ -25,7 +25,7 @@ from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.ops.slicing import concatenate, part
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Arrays, Linear, Op, Tangents
+from nxjax.trace.core import Array, Arrays, Linear, Tangents
 from nxjax.trace.dtypes import DType, highest, lowest
 from nxjax.trace.types import ArrayType
 
@@ -44,9 +44,10 @@ class Cumulative(KeepsAxis, Combining):
         check_counted_axis(self, axis, x.ndim)
         return x
 
-    @abstractmethod
     def combine(self, x: Array, y: Array) -> Array:
         """The reduction, as ops."""
+        assert self.combiner is not None
+        return self.combiner(x, y)
 
     @abstractmethod
     def accumulate(self, x: NDArray, axis: int) -> NDArray:
@@ -185,9 +186,7 @@ class Cumsum(LinearOp, Cumulative):
     """Running sum"""
 
     name = "cumsum"
-
-    def combine(self, x: Array, y: Array) -> Array:
-        return add(x, y)
+    combiner = add
 
     def accumulate(self, x: NDArray, axis: int) -> NDArray:
         if x.dtype in (dtypes.float64, dtypes.complex128):
@@ -204,9 +203,7 @@ class Cumprod(Cumulative):
     """Running product"""
 
     name = "cumprod"
-
-    def combine(self, x: Array, y: Array) -> Array:
-        return mul(x, y)
+    combiner = mul
 
     def identity(self, dtype: DType) -> Any:
         return 1
@@ -217,14 +214,10 @@ class Cumprod(Cumulative):
 
 
 class _Extremum(Cumulative):
-    """``op`` combines two elements, ``ufunc`` does it in NumPy."""
+    """``ufunc`` combines two elements in NumPy."""
 
     allowed = dtypes.NUMERIC - dtypes.COMPLEX
-    op: ClassVar[Op] = max_
     ufunc: ClassVar[Any] = np.maximum
-
-    def combine(self, x: Array, y: Array) -> Array:
-        return self.op(x, y)
 
     def accumulate(self, x: NDArray, axis: int) -> NDArray:
         return type(self).ufunc.accumulate(x.astype(np.float32) if _is_half(x.dtype) else x, axis)
@@ -287,6 +280,7 @@ class Cumlogsumexp(Cumulative):
 
 cumsum = Cumsum()
 cumprod = Cumprod()
-cummax = declared(_Extremum, "cummax", "Running maximum", op=max_, ufunc=np.maximum, start=lowest)
-cummin = declared(_Extremum, "cummin", "Running minimum", op=min_, ufunc=np.minimum, start=highest)
+cummax = declared(_Extremum, "cummax", "Running maximum", combiner=max_, ufunc=np.maximum, start=lowest)
+cummin = declared(_Extremum, "cummin", "Running minimum", combiner=min_, ufunc=np.minimum, start=highest)
 cumlogsumexp = Cumlogsumexp()
+CUMULATIVE: Final[tuple[Cumulative, ...]] = (cumsum, cumprod, cummax, cummin, cumlogsumexp)

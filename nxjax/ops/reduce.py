@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.arithmetic import abs, add, div, mul, neg, sub
+from nxjax.ops.arithmetic import max as max_
+from nxjax.ops.arithmetic import min as min_
 from nxjax.ops.base import (
     Combining,
     LinearOp,
@@ -21,6 +23,7 @@ from nxjax.ops.base import (
     declared,
     like,
 )
+from nxjax.ops.bitwise import and_, or_, xor
 from nxjax.ops.compare import eq, gt, lt
 from nxjax.ops.convert import cast, convert_element_type
 from nxjax.ops.select import select_n
@@ -35,7 +38,7 @@ class Reduce(RemovesAxes, Combining):
     """Combines the elements along ``axes``, which disappear from the shape."""
 
     allowed: ClassVar[frozenset[DType]] = dtypes.NUMBER
-    hlo: ClassVar[str] = ""
+    combiner: ClassVar[Any]
     wide: ClassVar[bool] = False  # 16-bit and smaller floats accumulate in float32
 
     def infer(self, x: ArrayType, /, *, axes: tuple[int, ...]) -> ArrayType:
@@ -48,8 +51,8 @@ class Reduce(RemovesAxes, Combining):
         if self.wide and dtype in dtypes.FLOAT and dtype.itemsize < 4:
             x, wide = b.convert(x, dtypes.float32), ArrayType(out.shape, dtypes.float32)
             start = b.constant(self.identity(dtypes.float32), ArrayType((), dtypes.float32))
-            return b.convert(b.reduce(self.hlo, x, start, axes, wide), dtype)
-        return b.reduce(self.hlo, x, b.constant(self.identity(dtype), ArrayType((), dtype)), axes, out)
+            return b.convert(b.reduce(self.combiner.hlo, x, start, axes, wide), dtype)
+        return b.reduce(self.combiner.hlo, x, b.constant(self.identity(dtype), ArrayType((), dtype)), axes, out)
 
 
 @final
@@ -57,7 +60,7 @@ class ReduceSum(LinearOp, Reduce):
     """Sum along ``axes``. float16 and bfloat16 accumulate in float32."""
 
     name = "reduce_sum"
-    hlo = "add"
+    combiner = add
     wide = True
 
     def eval(self, x: NDArray, /, *, axes: tuple[int, ...]) -> NDArray:
@@ -76,7 +79,7 @@ class ReduceProd(Reduce):
     """Product along ``axes``."""
 
     name = "reduce_prod"
-    hlo = "multiply"
+    combiner = mul
     wide = True
 
     def identity(self, dtype: DType) -> Any:
@@ -211,7 +214,7 @@ reduce_max = declared(
     _Extremum,
     "reduce_max",
     "Largest along ``axes``; of no elements, the smallest value of the dtype.",
-    hlo="maximum",
+    combiner=max_,
     ufunc=np.maximum,
     start=lowest,
 )
@@ -219,7 +222,7 @@ reduce_min = declared(
     _Extremum,
     "reduce_min",
     "Smallest along ``axes``; of no elements, the largest value of the dtype.",
-    hlo="minimum",
+    combiner=min_,
     ufunc=np.minimum,
     start=highest,
 )
@@ -227,11 +230,14 @@ reduce_and = declared(
     _Logic,
     "reduce_and",
     "Bitwise (logical) and along ``axes``.",
-    hlo="and",
+    combiner=and_,
     ufunc=np.bitwise_and,
     start=_all_bits,
 )
-reduce_or = declared(_Logic, "reduce_or", "Bitwise (logical) or along ``axes``.", hlo="or", ufunc=np.bitwise_or)
+reduce_or = declared(_Logic, "reduce_or", "Bitwise (logical) or along ``axes``.", combiner=or_, ufunc=np.bitwise_or)
 reduce_xor = declared(
-    _Logic, "reduce_xor", "Bitwise (logical) exclusive or along ``axes``.", hlo="xor", ufunc=np.bitwise_xor
+    _Logic, "reduce_xor", "Bitwise (logical) exclusive or along ``axes``.", combiner=xor, ufunc=np.bitwise_xor
 )
+REDUCTIONS: Final[tuple[Reduce, ...]] = (
+    reduce_sum, reduce_prod, reduce_max, reduce_min, reduce_and, reduce_or, reduce_xor
+)  # fmt: skip

@@ -7,7 +7,6 @@ of one position are applied in an unspecified order.
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final, final
@@ -15,16 +14,18 @@ from typing import Any, ClassVar, Final, final
 import numpy as np
 
 from nxjax.errors import ShapeError
-from nxjax.ops import arithmetic
 from nxjax.ops.arithmetic import add, div, mul, neg, sub
 from nxjax.ops.arithmetic import max as max_
 from nxjax.ops.arithmetic import min as min_
 from nxjax.ops.base import (
+    Binary,
+    Combining,
     Moves,
     NDArray,
     all_weak,
     check_dtype,
     constant,
+    declared,
     equal_dtypes,
     like,
     move_batch,
@@ -50,8 +51,8 @@ from nxjax.ops.shape import reshape
 from nxjax.ops.slicing import concatenate, part
 from nxjax.ops.sort import sort
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Arrays, Dims, Linear, Op, Tangents
-from nxjax.trace.dtypes import DType
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
+from nxjax.trace.dtypes import DType, highest, lowest
 from nxjax.trace.types import ArrayType
 
 # The names and the order of dimension numbers in StableHLO.
@@ -64,12 +65,10 @@ _WRITTEN: Final = {
 }
 
 
-class Scatter(Op):
+class Scatter(Combining):
     """x with ``updates`` combined into the windows at ``indices``. Operands in the order (x, indices, updates)."""
 
     allowed: ClassVar[frozenset[DType]] = dtypes.NUMBER
-    hlo: ClassVar[str]
-
     aliases = {"update_jaxpr": "", "update_consts": ""}
 
     def infer(
@@ -105,9 +104,16 @@ class Scatter(Op):
             raise ShapeError(f"{self}: an update is larger than the operand", got=f"{updates} into {x}")
         return ArrayType(x.shape, x.dtype, all_weak(x, updates))
 
-    @abstractmethod
     def combine_at(self, y: NDArray, position: NDArray, updates: NDArray) -> None:
         """Combine updates into ``y`` in place, all of one dimension; ``position`` may name an element repeatedly."""
+        assert isinstance(self.combiner, Binary)
+        function: Any = type(self.combiner).ufunc
+        if y.dtype.isbuiltin == 1:
+            function.at(y, position, updates)
+        else:  # ml_dtypes' types have no `ufunc.at`
+            wide = y.astype(np.float32)
+            function.at(wide, position, updates.astype(np.float32))
+            y[...] = wide.astype(y.dtype)
 
     def eval(
         self,
@@ -151,7 +157,7 @@ class Scatter(Op):
 
     def joined(self, b: Any, out: ArrayType, old: Any, new: Any) -> Any:
         """What an element becomes, in StableHLO."""
-        return b.simple(self.hlo, (old, new), out) if self.hlo else new
+        return new if self.combiner is None else b.apply(self.combiner, out, (old, new), {})
 
     def stablehlo(
         self,
@@ -220,15 +226,7 @@ class ScatterAdd(Scatter):
     """Adds."""
 
     name = "scatter_add"
-    hlo = "add"
-
-    def combine_at(self, y: NDArray, position: NDArray, updates: NDArray) -> None:
-        if y.dtype.isbuiltin == 1:
-            np.add.at(y, position, updates)
-        else:  # ml_dtypes' types have no `ufunc.at`
-            wide = y.astype(np.float32)
-            np.add.at(wide, position, updates.astype(np.float32))
-            y[...] = wide.astype(y.dtype)
+    combiner = add
 
     def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         x, indices, _ = primals
@@ -248,10 +246,7 @@ class ScatterSub(Scatter):
     """Subtracts."""
 
     name = "scatter_sub"
-    hlo = "subtract"
-
-    def combine_at(self, y: NDArray, position: NDArray, updates: NDArray) -> None:
-        scatter_add.combine_at(y, position, np.negative(updates))
+    combiner = sub
 
     def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         tx, _, tu = tangents
@@ -264,15 +259,8 @@ class ScatterMul(Scatter):
     """Multiplies."""
 
     name = "scatter_mul"
-    hlo = "multiply"
-
-    def combine_at(self, y: NDArray, position: NDArray, updates: NDArray) -> None:
-        if y.dtype.isbuiltin == 1:
-            np.multiply.at(y, position, updates)
-        else:
-            wide = y.astype(np.float32)
-            np.multiply.at(wide, position, updates.astype(np.float32))
-            y[...] = wide.astype(y.dtype)
+    combiner = mul
+    start = staticmethod(lambda dtype: 1)
 
     def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         x, indices, updates = primals
@@ -337,10 +325,10 @@ class ScatterMul(Scatter):
 
 class _ScatterExtremum(Scatter):
     allowed = dtypes.NUMERIC  # complex numbers by real part, then imaginary part
-    op: ClassVar[Op]
+    ufunc: ClassVar[Any] = np.maximum
 
-    def joined(self, b: Any, out: ArrayType, old: Any, new: Any) -> Any:
-        return b.apply(self.op, out, (old, new), {})
+    def combine_at(self, y: NDArray, position: NDArray, updates: NDArray) -> None:
+        type(self).ufunc.at(y, position, updates)
 
     def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         x, indices, updates = primals
@@ -360,36 +348,11 @@ class _ScatterExtremum(Scatter):
 
 
 @final
-class ScatterMax(_ScatterExtremum):
-    """Keeps the larger."""
-
-    name = "scatter_max"
-    hlo = "maximum"
-    op = arithmetic.max
-
-    def combine_at(self, y: NDArray, position: NDArray, updates: NDArray) -> None:
-        np.maximum.at(y, position, updates)
-
-
-@final
-class ScatterMin(_ScatterExtremum):
-    """Keeps the smaller."""
-
-    name = "scatter_min"
-    hlo = "minimum"
-    op = arithmetic.min
-
-    def combine_at(self, y: NDArray, position: NDArray, updates: NDArray) -> None:
-        np.minimum.at(y, position, updates)
-
-
-@final
 class ScatterSet(Scatter, Moves):
     """Overwrites. Of several updates of one element, one wins. Every dtype, keys included."""
 
     name = "scatter"
     moved = slice(0, 3, 2)
-    hlo = ""
     allowed = dtypes.NUMERIC | {dtypes.key}
 
     def combine_at(self, y: NDArray, position: NDArray, updates: NDArray) -> None:
@@ -428,5 +391,10 @@ scatter = ScatterSet()
 scatter_add = ScatterAdd()
 scatter_sub = ScatterSub()
 scatter_mul = ScatterMul()
-scatter_max = ScatterMax()
-scatter_min = ScatterMin()
+scatter_max = declared(
+    _ScatterExtremum, "scatter_max", "Keeps the larger.", combiner=max_, ufunc=np.maximum, start=lowest
+)
+scatter_min = declared(
+    _ScatterExtremum, "scatter_min", "Keeps the smaller.", combiner=min_, ufunc=np.minimum, start=highest
+)
+SCATTERS: Final[tuple[Scatter, ...]] = (scatter, scatter_add, scatter_sub, scatter_mul, scatter_max, scatter_min)

@@ -22,7 +22,7 @@ from nxjax.ops.convert import convert_element_type
 from nxjax.ops.dimension_numbers import GatherScatterMode
 from nxjax.ops.indexing import default_fill, in_bounds
 from nxjax.ops.rounding import floor
-from nxjax.ops.scatter import clipped
+from nxjax.ops.scatter import SCATTERS, clipped
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.ops.slicing import pad, zero
@@ -238,7 +238,7 @@ def _gather(b: Any, out: ArrayType, x: Any, indices: Any, /, **params: Any) -> A
     return b.inline(filled, (y, indices))
 
 
-def _scatter(name: str) -> Row:
+def _scatter(op: Any) -> Row:
     """Updates out of bounds go to rows that are added at the end and cut off afterwards."""
 
     def row(b: Any, out: ArrayType, x: Any, indices: Any, updates: Any, /, **params: Any) -> Any:
@@ -265,15 +265,11 @@ def _scatter(name: str) -> Row:
 
         padded = b.inline(lambda x: pad(x, zero(x), padding_config=room), (x,))
         moved = b.inline(redirected, (indices,))
-        op: Any = get_op(name)
         whole = {**params, "mode": GatherScatterMode.PROMISE_IN_BOUNDS}
         y = op.stablehlo(b, ArrayType(larger, out.dtype), padded, moved, updates, **whole)
         return b.inline(cut, (y,))
 
     return row
-
-
-_SCATTERS: Final = ("scatter", "scatter_add", "scatter_sub", "scatter_mul", "scatter_min", "scatter_max")
 
 
 def _words(b: Any, out: ArrayType, keys: Any, /) -> Any:
@@ -319,7 +315,7 @@ ROWS: Final[dict[str, Row]] = {
     "div": _unsigned(_divided),
     "rem": _unsigned(_remainder),
     "gather": _gather,
-    **{name: _scatter(name) for name in _SCATTERS},
+    **{op.name: _scatter(op) for op in SCATTERS},
     "random_unwrap": _words,
     "random_wrap": _keys,
 }

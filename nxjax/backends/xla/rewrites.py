@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from nxjax.lower.stablehlo.builder import CALLED
-from nxjax.ops.arithmetic import add, max, min, mul, sub
+from nxjax.ops.arithmetic import add, mul
 from nxjax.ops.base import constant
 from nxjax.ops.conv import dilated
 from nxjax.ops.dimension_numbers import ConvDimensionNumbers
-from nxjax.ops.scatter import scatter
+from nxjax.ops.scatter import SCATTERS, Scatter, scatter
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.ops.slicing import dynamic_update_slice, pad, zero
@@ -61,22 +61,16 @@ def update_slice(b: Any, out: ArrayType, x: Any, update: Any, /, *starts: Any) -
     return b.inline(lambda x, u, *at: _selected(dynamic_update_slice, x, u, at, None), (x, update, *starts), {})
 
 
-def scattered(name: str) -> Any:
+def scattered(op: Scatter) -> Any:
     """The row of a scatter that has one index, which XLA makes an `update_slice` of."""
 
     def row(b: Any, out: ArrayType, x: Any, indices: Any, updates: Any, /, **params: Any) -> Any:
         if math.prod(indices.type.shape[:-1]) != 1 or not _overlap(out, x, updates):
             return None
         written = lambda x, u, i: scatter(x, i, u, **params)
-        return b.inline(lambda x, u, i: _selected(written, x, u, (i,), SCATTERS[name]), (x, updates, indices), {})
+        return b.inline(lambda x, u, i: _selected(written, x, u, (i,), op.combiner), (x, updates, indices), {})
 
     return row
-
-
-# Of what is there and what comes; None: the latter.
-SCATTERS: Final[dict[str, Any]] = {
-    "scatter": None, "scatter_add": add, "scatter_sub": sub, "scatter_mul": mul, "scatter_max": max, "scatter_min": min,
-}  # fmt: skip
 
 
 def _selected(written: Any, x: Array, update: Array, at: Any, combined: Any) -> Array:
@@ -86,13 +80,16 @@ def _selected(written: Any, x: Array, update: Array, at: Any, combined: Any) -> 
     return select_n(written(nowhere, everywhere, *at), x, combined(x, new) if combined else new)
 
 
+_SCATTERS: Final = tuple(op.name for op in SCATTERS)
+
+
 def _overlap(out: ArrayType, x: Any, update: Any) -> bool:
     size = math.prod(update.type.shape)
     large = 4 * size >= math.prod(out.shape)
     return size > 1 and out.dtype != dtypes.key and (large or bool(_origin(x)[-1].op)) and _reads(update, x)
 
 
-def _origin(x: Any, through: Sequence[str] = ("reshape", "transpose", "dynamic_update_slice", *SCATTERS)) -> list[Any]:
+def _origin(x: Any, through: Sequence[str] = ("reshape", "transpose", "dynamic_update_slice", *_SCATTERS)) -> list[Any]:
     """``x``, what that was made of, and so on, as far as it has the same memory."""
     found = [x]
     while found[-1].op in through:

@@ -9,6 +9,7 @@ from nxjax.backends.xla.callbacks import emit_callback
 from nxjax.lower.stablehlo.builder import Row
 from nxjax.ops.linalg_base import tril
 from nxjax.ops.linalg_lu import lu_pivots_to_permutation
+from nxjax.ops.scatter import SCATTERS
 from nxjax.trace.core import get_op
 
 
@@ -67,5 +68,5 @@ ROWS: Final[dict[str, Row]] = {
     "select_and_scatter_add": rewrites.select_and_scatter,
     "conv_general_dilated": rewrites.convolution,
     "dynamic_update_slice": rewrites.update_slice,
-    **{name: rewrites.scattered(name) for name in rewrites.SCATTERS},
+    **{op.name: rewrites.scattered(op) for op in SCATTERS},
 }

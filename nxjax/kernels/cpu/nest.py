@@ -36,8 +36,8 @@ from nxjax.kernels.cpu.ir import Module
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.nest_plan import NestPlan, flaw
 from nxjax.kernels.cpu.ops import DEAR
+from nxjax.ops.reduce import REDUCTIONS
 from nxjax.trace import dtypes
-from nxjax.trace.core import get_op
 from nxjax.trace.dtypes import DType
 
 NDArray = np.ndarray[Any, Any]
@@ -307,7 +307,7 @@ class Nest(Kernel):
                         y = y + step * np.arange(self.sizes[i]).reshape([-1 if k == i else 1 for k in range(y.ndim)])
                     y = y.astype(node.dtype)
                 case Reduction():
-                    reduced = get_op(_REDUCERS[node.op]).eval(known[node.arg], axes=axes)
+                    reduced = _REDUCERS[node.op].eval(known[node.arg], axes=axes)
                     kept = (*self.sizes[: self.kept], *(1 for _ in axes))
                     y = np.broadcast_to(reduced.reshape(kept), self.sizes)
                 case Node():
@@ -375,10 +375,7 @@ class Nest(Kernel):
         return Cost(flops, read, written)
 
 
-_REDUCERS: Final = {
-    "add": "reduce_sum", "mul": "reduce_prod", "max": "reduce_max", "min": "reduce_min",
-    "and": "reduce_and", "or": "reduce_or", "xor": "reduce_xor",
-}  # fmt: skip
+_REDUCERS: Final = {op.combiner.name: op for op in REDUCTIONS}
 
 
 @final

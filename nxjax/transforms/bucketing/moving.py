@@ -8,12 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from nxjax.ops import arithmetic
-from nxjax.ops.base import constant, like
+from nxjax.ops.base import Combining, constant, like
 from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import gt
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.dimension_numbers import GatherScatterMode
 from nxjax.ops.indexing import gather
+from nxjax.ops.scatter import SCATTERS
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.ops.slicing import dynamic_slice, dynamic_update_slice, pad
@@ -21,7 +22,6 @@ from nxjax.ops.slicing import slice as slice_op
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
-from nxjax.trace.dtypes import highest, lowest
 from nxjax.transforms.bucketing.interpret import bind_unmasked, rule, size_of, sizes_of
 from nxjax.transforms.bucketing.rules import called
 from nxjax.transforms.bucketing.sizes import Extent, Size, simplify, total
@@ -223,16 +223,7 @@ def _gather(c: Context, s: MemberStep, x: Val, indices: Val) -> Vals:
     return Val(called(s, [_with_room(c, x, sizes, s.params["slice_sizes"]), at]), found)
 
 
-_NEUTRAL = {
-    "scatter_add": lambda dtype: 0,
-    "scatter_sub": lambda dtype: 0,
-    "scatter_mul": lambda dtype: 1,
-    "scatter_max": lowest,
-    "scatter_min": highest,
-}
-
-
-@rule("scatter", "scatter_add", "scatter_sub", "scatter_mul", "scatter_max", "scatter_min")
+@rule(*(op.name for op in SCATTERS))
 def _scatter(c: Context, s: MemberStep, x: Val, indices: Val, updates: Val) -> Vals:
     n, mode = s.params["dimension_numbers"], s.params["mode"]
     dims: tuple[int, ...] = n.scatter_dims_to_operand_dims
@@ -285,8 +276,8 @@ def _whole_windows(c: Context, s: MemberStep, x: Array, at: Array, updates: Val,
     """Updates whose windows have padding, with something in it that changes nothing."""
     n = s.params["dimension_numbers"]
     dims = updates.varying(n.update_window_dims)
-    if s.op.name in _NEUTRAL:
-        return c.mask(updates, dims, _NEUTRAL[s.op.name](updates.array.dtype))
+    if isinstance(s.op, Combining) and s.op.combiner is not None:
+        return c.mask(updates, dims, s.op.identity(updates.array.dtype))
     if math.prod(at.shape[:-1]) != 1:
         raise s.refuse(
             "several windows of bucketed length, which may overlap", "write one at a time, or single elements"

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from nxjax.kernels.cpu import ops
 from nxjax.kernels.cpu.cumulative import Cumulative
 from nxjax.lower.cpu.builder import Builder, NoKernel, rule
+from nxjax.ops.base import Combining
+from nxjax.ops.cumulative import CUMULATIVE
 from nxjax.trace import dtypes
 from nxjax.trace.program import Equation
 
-COMBINED: Final = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min", "cumlogsumexp": "logaddexp"}
 
-
-@rule(*COMBINED)
+@rule(*(op.name for op in CUMULATIVE))
 def cumulative(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
-    op = COMBINED[e.op.name]
+    assert isinstance(e.op, Combining)
+    op = e.op.combiner.name if e.op.combiner else "logaddexp"
     axis: int = e.params["axis"]
     type = e.outputs[0].type
     shape, dtype = type.shape, type.dtype

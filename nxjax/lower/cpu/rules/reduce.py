@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -12,28 +12,16 @@ from nxjax.kernels.cpu import ops
 from nxjax.lower.cpu.builder import Builder, NoKernel, rule
 from nxjax.lower.cpu.lazy import LazyReduce, Scalar, shaped
 from nxjax.lower.cpu.rules.elementwise import lowered
-from nxjax.ops.base import Combining
+from nxjax.ops.reduce import REDUCTIONS, Reduce
 from nxjax.trace import dtypes
 from nxjax.trace.program import Equation
 
-BINARY: Final = {
-    "reduce_sum": "add",
-    "reduce_prod": "mul",
-    "reduce_max": "max",
-    "reduce_min": "min",
-    "reduce_and": "and",
-    "reduce_or": "or",
-    "reduce_xor": "xor",
-}
 
-
-@rule(*BINARY)
+@rule(*(op.name for op in REDUCTIONS))
 def reduction(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
-    type, axes, op = (
-        e.inputs[0].type,
-        tuple(sorted(a % e.inputs[0].type.ndim for a in e.params["axes"])),
-        BINARY[e.op.name],
-    )
+    assert isinstance(e.op, Reduce)
+    type, op = e.inputs[0].type, e.op.combiner.name
+    axes = tuple(sorted(a % type.ndim for a in e.params["axes"]))
     dtype = type.dtype
     narrow = dtype in dtypes.FLOAT and dtype.itemsize < 4 and op in ("add", "mul")
     wide = dtypes.float32 if narrow else dtype
@@ -42,7 +30,6 @@ def reduction(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
     )
     if why:
         raise NoKernel(why)
-    assert isinstance(e.op, Combining)
     start: Any = np.asarray(e.op.identity(wide)).astype(wide)
     count = math.prod(type.shape[a] for a in axes)
     if count == 1:

@@ -11,30 +11,23 @@ from nxjax.kernels.cpu.scatter import Scatter
 from nxjax.lower.cpu.builder import Builder, NoKernel, rule
 from nxjax.lower.cpu.rules.gather import along_batch, plain, vectors_of
 from nxjax.lower.cpu.rules.slicing import copied
-from nxjax.ops.base import expansion
+from nxjax.ops.base import Combining, expansion
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.dimension_numbers import GatherScatterMode, ScatterDimensionNumbers
-from nxjax.ops.scatter import scatter_add, scatter_mul, scatter_sub
+from nxjax.ops.scatter import SCATTERS, scatter_add, scatter_mul, scatter_sub
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Op
 from nxjax.trace.program import Equation
 
-COMBINED: Final = {
-    "scatter": "set",
-    "scatter_add": "add",
-    "scatter_sub": "sub",
-    "scatter_mul": "mul",
-    "scatter_max": "max",
-    "scatter_min": "min",
-}
-_WIDE: Final[dict[str, Op]] = {op.name: op for op in (scatter_add, scatter_sub, scatter_mul)}
+_WIDE: Final = (scatter_add, scatter_sub, scatter_mul)
 
 
-@rule(*COMBINED)
+@rule(*(op.name for op in SCATTERS))
 def scatter(b: Builder, e: Equation, x: Any, indices: Any, updates: Any) -> Sequence[Any]:
     type = e.outputs[0].type
-    op = COMBINED[e.op.name]
-    if e.op.name in _WIDE and type.dtype in dtypes.FLOAT and type.dtype.isbuiltin != 1:
+    assert isinstance(e.op, Combining)
+    op = e.op.combiner.name if e.op.combiner else "set"
+    if e.op in _WIDE and type.dtype in dtypes.FLOAT and type.dtype.isbuiltin != 1:
         return _in_float32(b, e, [x, indices, updates])
     if op != "set":
         if dtypes.bit_width(type.dtype) < 8 or type.dtype == dtypes.bool_:
@@ -75,7 +68,7 @@ def _in_float32(b: Builder, e: Equation, xs: Sequence[Any]) -> Sequence[Any]:
     """Sums and products of small floats are rounded once, after all updates."""
     from nxjax.lower.cpu.lower import inline
 
-    return inline(b, expansion(e.op, [a.type for a in e.inputs], e.params, _WIDENED[e.op.name]), xs)
+    return inline(b, expansion(e.op, [a.type for a in e.inputs], e.params, _WIDENED[e.op]), xs)
 
 
 def _widened(op: Op) -> Any:
@@ -86,4 +79,4 @@ def _widened(op: Op) -> Any:
     return wide
 
 
-_WIDENED: Final = {name: _widened(op) for name, op in _WIDE.items()}
+_WIDENED: Final[dict[Op, Any]] = {op: _widened(op) for op in _WIDE}

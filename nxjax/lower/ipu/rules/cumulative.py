@@ -13,16 +13,10 @@ from nxjax.lower.ipu.mapping import grid, parts
 from nxjax.lower.ipu.program import Boxes, FieldConnection, Group, MappedRegion, View, row_major
 from nxjax.lower.ipu.rules.shape import cut
 from nxjax.lower.ipu.rules.table import Rule
+from nxjax.ops.cumulative import CUMULATIVE
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace.program import Equation
 
-KINDS: Final[dict[str, ScanKind]] = {
-    "cumsum": "add",
-    "cumprod": "mul",
-    "cummax": "max",
-    "cummin": "min",
-    "cumlogsumexp": "logsumexp",
-}
 # Rows of at most so many elements are not cut.
 SHORT: Final = 64
 
@@ -92,7 +86,9 @@ def _local(b: Builder, e: Equation, x: View, reverse: bool) -> View:
     ys = row_major(x.shape)
     by_outer = parts(outer, b.tiles)
     by_inner = parts(inner, max(1, b.tiles // sum(many for *_, many in by_outer)))
-    codelet = Cumulative(KINDS[e.op.name], x.dtype.name, reverse)
+    combiner: Any = e.op.combiner  # pyright: ignore[reportAttributeAccessIssue]
+    kind: ScanKind = combiner.name if combiner else "logsumexp"
+    codelet = Cumulative(kind, x.dtype.name, reverse)
     groups: list[Group] = []
     pieces: list[MappedRegion] = []
     for starts, sizes, place in grid(x.shape, [by_outer, parts(n, 1), by_inner]):
@@ -106,4 +102,4 @@ def _local(b: Builder, e: Equation, x: View, reverse: bool) -> View:
     return y.view()
 
 
-RULES: Final = dict.fromkeys(KINDS, Rule(cumulative, supports))
+RULES: Final = dict.fromkeys((op.name for op in CUMULATIVE), Rule(cumulative, supports))

@@ -13,19 +13,10 @@ from nxjax.lower.ipu.builder import Builder, collapsed
 from nxjax.lower.ipu.mapping import grid, parts
 from nxjax.lower.ipu.program import Boxes, FieldConnection, Group, MappedRegion, Shape, View, row_major
 from nxjax.lower.ipu.rules.table import Rule
-from nxjax.ops.base import Combining
 from nxjax.ops.convert import convert_element_type
+from nxjax.ops.reduce import REDUCTIONS
 from nxjax.trace.program import Equation
 
-KINDS: Final[dict[str, ReduceKind]] = {
-    "reduce_sum": "add",
-    "reduce_prod": "mul",
-    "reduce_max": "max",
-    "reduce_min": "min",
-    "reduce_and": "and",
-    "reduce_or": "or",
-    "reduce_xor": "xor",
-}
 # A vertex reduces at least so many elements to each of its results before the reduced dimensions are cut, too.
 DEPTH: Final = 32
 
@@ -33,13 +24,13 @@ DEPTH: Final = 32
 def reduce(b: Builder, e: Equation, x: View) -> View:
     axes: tuple[int, ...] = e.params["axes"]
     out = e.outputs[0].type
-    kind = KINDS[e.op.name]
+    op: Any = e.op
+    kind: ReduceKind = op.combiner.name
     kept = [d for d in range(len(x.shape)) if d not in axes]
     if not out.size:
         return b.variable(out.shape, out.dtype).view()
     if not x.size:
-        assert isinstance(e.op, Combining)
-        return b.constant(np.full(out.shape, e.op.identity(out.dtype)).astype(out.dtype))
+        return b.constant(np.full(out.shape, op.identity(out.dtype)).astype(out.dtype))
     if all(x.shape[d] == 1 for d in axes):
         return View(x.variable, x.offset, out.shape, tuple(x.strides[d] for d in kept))
     y = reduced(b, x, axes, kind)
@@ -125,4 +116,4 @@ def _cut_numbers(splits: Sequence[Sequence[tuple[int, int, int]]], gone: Sequenc
     return found
 
 
-RULES: Final = dict.fromkeys(KINDS, Rule(reduce))
+RULES: Final = dict.fromkeys((op.name for op in REDUCTIONS), Rule(reduce))

@@ -26,6 +26,7 @@ from nxjax.ops.convert import convert_element_type
 from nxjax.ops.create import iota
 from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode
 from nxjax.ops.indexing import default_fill
+from nxjax.ops.scatter import SCATTERS
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.ops.slicing import slice as slice_op
@@ -33,14 +34,6 @@ from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.program import Equation
 
-SCATTERS: Final[dict[str, PutKind]] = {
-    "scatter": "set",
-    "scatter_add": "add",
-    "scatter_sub": "sub",
-    "scatter_mul": "mul",
-    "scatter_min": "min",
-    "scatter_max": "max",
-}
 # The share of a tile's memory that a part of a table, or the updates of one turn, may take.
 SHARE: Final = 4
 # Rows of indices are spread over further tiles only for a part of a table that is cheap to send to all of them.
@@ -385,7 +378,9 @@ def scatter(b: Builder, e: Equation, x: View, indices: View, updates: View) -> V
         return _narrow(b, e, x, indices, updates, w)
     index = w.index(b, indices, clip=p["mode"] is GatherScatterMode.CLIP)
     moved = _updates(b, w, as_gather, updates)
-    y = put(b, w.table(b, x), index, moved, SCATTERS[e.op.name])
+    combiner: Any = e.op.combiner  # pyright: ignore[reportAttributeAccessIssue]
+    kind: PutKind = combiner.name if combiner else "set"
+    y = put(b, w.table(b, x), index, moved, kind)
     whole = b.reshaped(y, tuple(x.shape[d] for d in w.order))
     back = [w.order.index(d) for d in range(len(x.shape))]
     return View(whole.variable, whole.offset, x.shape, tuple(whole.strides[d] for d in back))
@@ -499,5 +494,5 @@ RULES: Final = {
     "gather": Rule(gather),
     "dynamic_slice": Rule(dynamic_slice),
     "dynamic_update_slice": Rule(dynamic_update_slice),
-    **dict.fromkeys(SCATTERS, Rule(scatter)),
+    **dict.fromkeys((op.name for op in SCATTERS), Rule(scatter)),
 }
