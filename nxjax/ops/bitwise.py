@@ -107,7 +107,7 @@ class ShiftLeft(_Shift):
     def shifted(self, x: NDArray, amount: NDArray, width: int, dtype: DType) -> NDArray:
         bits = _unsigned(x, width)
         out = np.where(amount < width, bits << np.minimum(amount, width - 1).astype(bits.dtype), 0).astype(bits.dtype)
-        return _signed_again(out, width, dtype)
+        return _signed_again(out, dtype)
 
 
 @final
@@ -121,10 +121,10 @@ class ShiftRightLogical(_Shift):
     def shifted(self, x: NDArray, amount: NDArray, width: int, dtype: DType) -> NDArray:
         bits = _unsigned(x, width)
         out = np.where(amount < width, bits >> np.minimum(amount, width - 1).astype(bits.dtype), 0).astype(bits.dtype)
-        return _signed_again(out, width, dtype)
+        return _signed_again(out, dtype)
 
 
-def _signed_again(bits: NDArray, width: int, dtype: DType) -> NDArray:
+def _signed_again(bits: NDArray, dtype: DType) -> NDArray:
     if dtype == dtypes.int4:
         return ((bits << 4).view(np.int8) >> 4).astype(np.int8)
     if dtype == dtypes.uint4:
@@ -143,16 +143,14 @@ class ShiftRightArithmetic(_Shift):
     def shifted(self, x: NDArray, amount: NDArray, width: int, dtype: DType) -> NDArray:
         if dtype == dtypes.int4:
             return x.astype(np.int8) >> np.minimum(amount, 3).astype(np.int8)
-        bits = _signed_again(_unsigned(x, width), 4, dtypes.int4) if width == 4 else x.view(_word(dtype, signed=True))
+        bits = _signed_again(_unsigned(x, width), dtypes.int4) if width == 4 else x.view(_word(dtype, signed=True))
         out = bits >> np.minimum(amount, width - 1).astype(bits.dtype)
         return out & np.int8(15) if width == 4 else out.view(dtype)
 
 
 def _narrow(counts: NDArray, dtype: DType) -> NDArray:
     """Small counts in ``dtype``, modulo its range."""
-    return (
-        _signed_again(counts.astype(np.uint8), 4, dtype).astype(dtype) if dtype == dtypes.int4 else counts.astype(dtype)
-    )
+    return _signed_again(counts.astype(np.uint8), dtype).astype(dtype) if dtype == dtypes.int4 else counts.astype(dtype)
 
 
 class _Count(Nondifferentiable, Unary):

@@ -5,11 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, ClassVar, Final, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
-from nxjax.ops import composite_activation, elementary, rounding, special
 from nxjax.ops.arithmetic import add, mul, neg, sub
 from nxjax.ops.base import Elementwise, NDArray, Unary, equal_shapes, like, require
 from nxjax.ops.bitwise import shift_left
@@ -119,10 +118,6 @@ class QMul(_Binary):
     def tangent(self, y: Array, primals: Arrays, tangents: Tangents, **params: Any) -> Any:
         (a, b), (ta, tb) = primals, tangents
         return sum_tangents([None if ta is None else mul(ta, b), None if tb is None else mul(a, tb)])
-
-
-# Where the ops live that functions are called after: imported, so that they are known by name.
-ORIGINS: Final = (composite_activation, elementary, rounding, special)
 
 
 @lru_cache(512)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nxjax.ops.arithmetic import add, mul, sub
+from nxjax.ops.scatter import Scatter, scatter, scatter_add, scatter_mul, scatter_sub
 from nxjax.ops.shape import reshape
 from nxjax.ops.slicing import dynamic_update_slice, pad
 from nxjax.trace import dtypes
@@ -18,13 +18,8 @@ from nxjax.trace.array import wrap
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 from nxjax.trace.types import ArrayType, Shape
 
-# What is computed of the operand and the update, and what stands around the update then; None: it takes the place.
-WRITES: Final[dict[str, tuple[Any, float] | None]] = {
-    "scatter": None,
-    "scatter_add": (add, 0.0),
-    "scatter_sub": (sub, 0.0),
-    "scatter_mul": (mul, 1.0),
-}
+# What is combined with numbers that a grid can hold, or takes the place.
+WRITES: Final[tuple[Scatter, ...]] = (scatter, scatter_add, scatter_sub, scatter_mul)
 
 
 def use_slice_updates(program: Program) -> Program:
@@ -39,7 +34,7 @@ def use_slice_updates(program: Program) -> Program:
     equations: list[Equation] = []
     changed = False
     for e in program.equations:
-        found = _written(e, known) if e.op.name in WRITES else None
+        found = _written(e, known) if e.op in WRITES else None
         changed = changed or found is not None
         equations += [e] if found is None else found
     if not changed:
@@ -69,14 +64,14 @@ def _written(e: Equation, known: dict[Var, Any]) -> list[Equation] | None:
         return y
 
     whole: Atom = update if update.type.shape == size else step(reshape, (update,), size, shape=size)
-    combined = WRITES[e.op.name]
-    if combined is None:
+    assert isinstance(e.op, Scatter)
+    op = e.op.combiner
+    if op is None:
         places = tuple(Literal(wrap(np.asarray(s, dtypes.int32))) for s in starts)
         made.append(Equation(dynamic_update_slice, (x, whole, *places), e.outputs, {}, e.source, e.scope))
         return made
-    op, around = combined
     config = tuple((s, m - s - k, 0) for s, k, m in zip(starts, size, x.type.shape, strict=True))
-    number = Literal(wrap(np.asarray(around, update.type.dtype)))
+    number = Literal(wrap(np.asarray(e.op.identity(update.type.dtype), update.type.dtype)))
     wide = step(pad, (whole, number), x.type.shape, padding_config=config)
     made.append(Equation(op, (x, wide), e.outputs, {}, e.source, e.scope))
     return made

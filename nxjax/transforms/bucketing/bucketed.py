@@ -124,7 +124,7 @@ class Bucketed:
         self.trace_count = 0
         self._names = _parameter_names(fun)
         self._sizes: dict[str, Sequence[int] | str] = {}
-        self._dims = {self._position(k): self._named(v, f"{k}", buckets) for k, v in dims.items()}
+        self._dims = {self._position(k): self._named(v, f"{k}") for k, v in dims.items()}
         for name, sizes in buckets.items():
             if name not in self._sizes:
                 raise ParameterError(
@@ -196,21 +196,21 @@ class Bucketed:
             return self._names.index(key)
         return key
 
-    def _named(self, spec: Any, where: str, buckets: Mapping[str, Any]) -> Any:
+    def _named(self, spec: Any, where: str) -> Any:
         """``spec`` with a name for every dimension; its sizes are kept."""
         if spec is None:
             return None
         if isinstance(spec, (tuple, list)):
-            return tuple(self._named(v, f"{where}[{i}]", buckets) for i, v in enumerate(spec))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+            return tuple(self._named(v, f"{where}[{i}]") for i, v in enumerate(spec))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         if isinstance(spec, Mapping) and all(isinstance(k, int) for k in spec):  # pyright: ignore[reportUnknownVariableType]
-            return _AxesSpec({a: self._dimension(d, f"{where} axis {a}", buckets) for a, d in spec.items()})  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+            return _AxesSpec({a: self._dimension(d, f"{where} axis {a}") for a, d in spec.items()})  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         if isinstance(spec, Mapping):
-            return {k: self._named(v, f"{where}[{k!r}]", buckets) for k, v in spec.items()}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+            return {k: self._named(v, f"{where}[{k!r}]") for k, v in spec.items()}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         raise ParameterError(
             f"bucketed: dims of argument {where}", got=repr(spec), expected="{axis: dimension}, or a tree of those"
         )
 
-    def _dimension(self, dimension: Any, where: str, buckets: Mapping[str, Any]) -> str:
+    def _dimension(self, dimension: Any, where: str) -> str:
         if isinstance(dimension, str) and dimension != POWERS_OF_TWO:
             self._sizes[dimension] = POWERS_OF_TWO
             return dimension
