@@ -20,7 +20,7 @@ from nxjax.ops.shape import reshape, transpose
 from nxjax.quant.accumulators import regridded
 from nxjax.quant.groups import FusedGroup, StoredWeight
 from nxjax.quant.plan import Inner, QuantPlan
-from nxjax.quant.subprograms import Handed, inner_operands, rebuild_call
+from nxjax.quant.subprograms import LOOPS, Handed, inner_operands, rebuild_call
 from nxjax.quant.weight_groups import Storing
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -164,7 +164,7 @@ class Quantizer(Walker):
         args = [self.moved_to(a, carried[i]) if i in carried else self.value(a) for i, a in enumerate(e.inputs)]
         self.results(e, rebuild_call(e, args, further, list(scaled.values()), makers))
         self.grids.update((e.outputs[i - first], grid) for i, grid in carried.items())
-        if e.op.name == "while" or (e.op.name == "scan" and not e.params["length"]):
+        if e.op.name in LOOPS and not e.params.get("length"):
             # What a loop carries may leave it as it came.
             return
         for i, v in enumerate(e.outputs):
