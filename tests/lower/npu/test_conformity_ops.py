@@ -407,7 +407,7 @@ def test_a_chain_of_nodes():
     grids = [r.grid(low=0.02, high=0.2) for _ in range(4)]
     x, a, b, c = (r.tensor((4, 6), g) for g in grids)
     steps = [("relu6", [x], a), ("abs", [x], b), ("add", [a, b], c)]
-    nodes = [r.node(op, list(xs), y, activation=None).nodes[0] for op, xs, y in steps]
+    nodes = [r.node(op, list(xs), y).nodes[0] for op, xs, y in steps]
     conforms(NpuGraph("chain", [x], [c, a, b], nodes), [r.stored((4, 6))])
 
 

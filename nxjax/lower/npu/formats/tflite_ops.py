@@ -417,7 +417,7 @@ def _with_constants(name: str, *keys: str) -> Callable[[TFLiteWriter, Node], Non
     return rule
 
 
-_RULES: Final[dict[str, Callable[[TFLiteWriter, Node], None]]] = {
+RULES: Final[dict[str, Callable[[TFLiteWriter, Node], None]]] = {
     **dict.fromkeys(_PLAIN, _plain),
     **dict.fromkeys(_REAL, _real),
     **dict.fromkeys(("conv_2d", "depthwise_conv_2d"), _conv),
@@ -463,14 +463,6 @@ def operations(graph: NpuGraph) -> list[TFLiteOperator]:
     """
     writer = TFLiteWriter(graph)
     for node in graph.nodes:
-        rule = _RULES.get(node.op)
-        if rule is None:
-            raise writer.refuse(node, "no operator of that name", "write it with other operations")
         writer.node = node
-        rule(writer, node)
+        RULES[node.op](writer, node)
     return writer.operations
-
-
-def speaks(node: Node) -> bool:
-    """Whether TFLite has an operator for the node's op at all."""
-    return node.op in _RULES

@@ -188,8 +188,8 @@ class _Reader:
         return self.flat[key].reshape(shape)
 
     def node(self, op: str, inputs: list[Tensor | None], outputs: list[Tensor], **attrs: Any) -> None:
-        made = Node(op, tuple(inputs), tuple(outputs), attrs, name=outputs[0].name if outputs else "")
         try:
+            made = Node(op, tuple(inputs), tuple(outputs), attrs, name=outputs[0].name if outputs else "")
             infer.check(made)
         except NxError as error:
             raise _bad(f"operands that do not fit: {error.what.removeprefix('graph: ')}", error.got) from None
