@@ -23,7 +23,8 @@ import numpy as np
 
 from nxjax.errors import LoweringError
 from nxjax.files.safe_io import parsed
-from nxjax.lower.npu.formats.coreml_net import MAX_RANK, REALS, Net, Value, clean, node_names, port_names
+from nxjax.lower.npu.formats.channels_first import Value
+from nxjax.lower.npu.formats.coreml_net import MAX_RANK, REALS, Net, clean, node_names, port_names
 from nxjax.lower.npu.formats.coreml_ops import RULES, activate
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.ops import op_of

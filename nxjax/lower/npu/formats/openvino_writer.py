@@ -12,7 +12,8 @@ import tempfile
 from typing import Any
 
 from nxjax.errors import LoweringError, NxError
-from nxjax.lower.npu.formats.openvino_net import PORT_TYPES, Net, Value, clean, node_names
+from nxjax.lower.npu.formats.channels_first import Value
+from nxjax.lower.npu.formats.openvino_net import PORT_TYPES, Net, clean, node_names
 from nxjax.lower.npu.formats.openvino_ops import RULES, activate
 from nxjax.lower.npu.formats.openvino_package import package
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
