@@ -229,7 +229,7 @@ def test_dequantize(r: Random, dtype: np.dtype):
 @pytest.mark.parametrize("op", ["max_pool_2d", "average_pool_2d"])
 @given(r=randoms)
 def test_pool(r: Random, op: str, dtype: np.dtype):
-    from nxjax.lower.npu.formats.tflite_ops import same_padding
+    from nxjax.lower.npu.formats.tflite_build import same_padding
 
     g, channels = r.grid(dtype), r.size(1, 4)
     rows = [(r.size(1, 8), r.size(1, 4), r.size(1, 3)) for _ in range(2)]

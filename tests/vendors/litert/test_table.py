@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator, operations
+from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
+from nxjax.lower.npu.formats.tflite_ops import operations
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.ops.quant_grid import Grid
 from nxjax.vendors.litert.table import Limit, Table, axes, every_map, first, kernel, maps

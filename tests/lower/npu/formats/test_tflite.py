@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nxjax.errors import DtypeError, LoweringError, user_source
 from nxjax.lower.npu.formats import tflite, tflite_kernels, tflite_ops, tflite_read, tflite_schema, tflite_versions
-from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
+from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
 from nxjax.ops.fixed import functions
