@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from nxjax.trace.types import Shape
@@ -30,7 +30,7 @@ def back(values: Sequence[Any], perm: Perm) -> tuple[Any, ...]:
     return tuple(values[i] for i in inverse(perm))
 
 
-def without(perm: Perm, gone: Sequence[int]) -> Perm:
+def without(perm: Perm, gone: Collection[int]) -> Perm:
     """The permutation that is left when the dimensions ``gone`` of what is transposed are dropped.
 
     >>> without((0, 2, 3, 1), [1])
