@@ -14,6 +14,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import ParameterError, ProgramError, Source
+from nxjax.lower.npu.permutation import Perm, back
 
 # What a result is clamped to behind an op -> the least and the greatest real value; an infinite one is no bound.
 ACTIVATIONS: Final[dict[str, tuple[float, float]]] = {
@@ -27,11 +28,15 @@ _REQUIRED: Final = object()
 @final
 @dataclass(frozen=True)
 class AttributeKind:
-    """What it may be, in words; how it is read, given the rank of the op's first operand; its default."""
+    """What it may be, in words; how it is read, given the rank of the op's first operand; its default.
+
+    ``turned`` is what it becomes where the operand was ``transpose(x, perm)`` and is ``x``.
+    """
 
     expected: str
     read: Callable[[Any, int], Any]
     default: Any = _REQUIRED
+    turned: Callable[[Any, Perm], Any] = lambda value, _: value
 
     def __call__(self, default: Any) -> AttributeKind:
         """The same kind with a default."""
@@ -109,11 +114,16 @@ TEXT: Final = AttributeKind("a name", _text)
 NUMBERS: Final = AttributeKind("numbers", _numbers)
 INTEGERS: Final = AttributeKind("integers", _integers)
 TWO: Final = AttributeKind("two integers, of height and width", _two)
-PAIRS: Final = AttributeKind("(low, high) per dimension", _pairs)
+PER_DIMENSION: Final = AttributeKind("an integer per dimension", _integers, turned=back)
+PAIRS: Final = AttributeKind("(low, high) per dimension", _pairs, turned=back)
 BORDER: Final = AttributeKind("(low, high) of height and of width", _two_pairs)
-AXIS: Final = AttributeKind("an axis", _axis)
+AXIS: Final = AttributeKind("an axis", _axis, turned=lambda axis, perm: perm[axis])
 NEW_AXIS: Final = AttributeKind("an axis of the result", lambda value, rank: _axis(value, rank + 1))
-AXES: Final = AttributeKind("axes", lambda value, rank: tuple(_axis(v, rank) for v in value))
+AXES: Final = AttributeKind(
+    "axes",
+    lambda value, rank: tuple(_axis(v, rank) for v in value),
+    turned=lambda axes, perm: tuple(sorted(perm[a] for a in axes)),
+)
 ACTIVATION: Final = AttributeKind(f"None, {', '.join(map(repr, ACTIVATIONS))}", _activation, None)
 
 # The schema of each op that is registered: attributes by name.

@@ -30,7 +30,7 @@ def test_every_op_says_what_it_is(name):
     assert not inspect.isabstract(type(op)) and SCHEMAS[name] is type(op).attributes
     assert all(isinstance(kind, AttributeKind) for kind in op.attributes.values())
     # Whoever is one of these needs what goes with it.
-    assert not (op.together or op.elementwise) or type(op).under is not OPS["transpose"].under.__func__
+    assert op.movable or not (op.together or op.elementwise)
     assert not op.weighted or (op.roles[1:] == ("weights", "bias") and "activation" in op.attributes)
     assert all(flag in op.attributes for flag in op.swaps)
 

@@ -1,6 +1,6 @@
 """ONNX model bytes -> NpuGraph: what `onnx_writer` writes, and files like it. Hostile bytes are refused, not followed.
 
-Knows the file; `onnx_reader` makes the graph, by the rules of `onnx_read_ops`.
+Knows the file; `onnx_reader` makes the graph, by the rows of `onnx_ops`.
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ class NpuReduction(NpuOp):
     """One number for all elements along ``axes``; those without arithmetic stay on the operand's grid."""
 
     attributes = {"axes": AXES, "keepdims": FLAG(False)}
+    movable = True
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -55,8 +56,9 @@ class NpuReduction(NpuOp):
         return np.asarray(self.plain(x, axis=axes, keepdims=keepdims))
 
     def under(self, node: Node, perm: Perm) -> tuple[dict[str, Any], Perm] | None:
-        axes = tuple(sorted(perm[a] for a in node.attrs["axes"]))
-        return {**node.attrs, "axes": axes}, perm if node.attrs["keepdims"] else without(perm, axes)
+        gone = () if node.attrs["keepdims"] else [perm[a] for a in node.attrs["axes"]]
+        found = super().under(node, perm)
+        return found and (found[0], without(perm, gone))
 
 
 @final
@@ -65,6 +67,7 @@ class NpuArg(NpuOp):
     """Where the greatest or the least element along ``axis`` is; named as NumPy's."""
 
     attributes = {"axis": AXIS}
+    movable = True
 
     def shape(self, node: Node) -> Shape:
         x, axis = shape_of(node), node.attrs["axis"]
@@ -78,13 +81,14 @@ class NpuArg(NpuOp):
         return np.asarray(getattr(np, self.name)(x, axis=run.attrs["axis"]))
 
     def under(self, node: Node, perm: Perm) -> tuple[dict[str, Any], Perm] | None:
-        axis = perm[node.attrs["axis"]]
-        return {"axis": axis}, without(perm, [axis])
+        found = super().under(node, perm)
+        return found and (found[0], without(perm, [perm[node.attrs["axis"]]]))
 
 
 class NpuLastAxis(NpuOp):
     """A function of whole rows."""
 
+    movable = True
     real = True
 
     def shape(self, node: Node) -> Shape:
@@ -92,7 +96,7 @@ class NpuLastAxis(NpuOp):
         return shape_of(node)
 
     def under(self, node: Node, perm: Perm) -> tuple[dict[str, Any], Perm] | None:
-        return (node.attrs, perm) if perm[-1] == len(perm) - 1 else None
+        return super().under(node, perm) if perm[-1] == len(perm) - 1 else None
 
 
 @final
@@ -137,6 +141,7 @@ class NpuCumsum(NpuOp):
     """Sums of the elements so far along ``axis``, without the last if ``exclusive``, from the end if ``reverse``."""
 
     attributes = {"axis": AXIS, "exclusive": FLAG(False), "reverse": FLAG(False)}
+    movable = True
 
     def shape(self, node: Node) -> Shape:
         need_axes(node, len(shape_of(node)), node.attrs["axis"])
@@ -152,6 +157,3 @@ class NpuCumsum(NpuOp):
             return np.flip(y, axis) if backwards else y
 
         return run.by_floats(real, x)
-
-    def under(self, node: Node, perm: Perm) -> tuple[dict[str, Any], Perm] | None:
-        return {**node.attrs, "axis": perm[node.attrs["axis"]]}, perm

@@ -30,6 +30,7 @@ class NpuOp(ABC):
             may take the bytes of an operand of its shape that nobody reads any more.
         view: the result is the operand's bytes under another shape.
         picks: every element of the result is one of the operands', or 0.
+        movable: a transpose in front of it may go behind it.
         together: a transpose in front of it has to be in front of all operands.
         swaps: the flag of each operand that swaps its last two dimensions.
         weighted: a product of a value with weights, and a bias: operands 1 and 2.
@@ -41,6 +42,7 @@ class NpuOp(ABC):
     roles: ClassVar[tuple[str, ...]] = ("x", "y", "z")
     elementwise: ClassVar[bool] = False
     view: ClassVar[bool] = False
+    movable: ClassVar[bool] = False
     together: ClassVar[bool] = False
     swaps: ClassVar[tuple[str, ...]] = ()
     weighted: ClassVar[bool] = False
@@ -85,7 +87,9 @@ class NpuOp(ABC):
 
         None if the op needs the order that it has.
         """
-        return None
+        if not self.movable:
+            return None
+        return {key: self.attributes[key].turned(value, perm) for key, value in node.attrs.items()}, perm
 
     def lands(self, node: Node, result: Tensor) -> bool:
         """Whether real values that it computes lie on a result's grid without being rounded to it."""

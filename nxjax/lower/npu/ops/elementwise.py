@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, final
+from typing import Final, final
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from nxjax.lower.npu.attributes import ACTIVATION
 from nxjax.lower.npu.graph import Node, Tensor
 from nxjax.lower.npu.ops.base import NpuOp, agree, op, shape_of
 from nxjax.lower.npu.ops.run import NodeRun
-from nxjax.lower.npu.permutation import Perm
 from nxjax.ops.base import NDArray
 from nxjax.ops.fixed import elementwise, functions
 from nxjax.trace import dtypes
@@ -30,9 +29,7 @@ class NpuElementwise(NpuOp):
     """Element i of the result from element i of the operands."""
 
     elementwise = True
-
-    def under(self, node: Node, perm: Perm) -> tuple[dict[str, Any], Perm] | None:
-        return node.attrs, perm
+    movable = True
 
 
 class NpuBroadcasting(NpuElementwise):

@@ -9,12 +9,12 @@ from typing import Any, final
 
 import numpy as np
 
-from nxjax.lower.npu.attributes import AXES, AXIS, INTEGER, INTEGERS, NEW_AXIS, NUMBER, PAIRS
+from nxjax.lower.npu.attributes import AXES, AXIS, INTEGER, INTEGERS, NEW_AXIS, NUMBER, PAIRS, PER_DIMENSION
 from nxjax.lower.npu.graph import Node, Tensor
 from nxjax.lower.npu.ops.base import NpuOp, agree, need, need_axes, op, shape_of
 from nxjax.lower.npu.ops.elementwise import broadcast
 from nxjax.lower.npu.ops.run import NodeRun
-from nxjax.lower.npu.permutation import Perm, back
+from nxjax.lower.npu.permutation import Perm
 from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes
 from nxjax.trace.types import Shape
@@ -34,16 +34,10 @@ class NpuMove(NpuOp):
         """The results."""
 
 
-class NpuDimensionwise(NpuMove):
-    """A move whose attributes have an entry per dimension."""
-
-    def under(self, node: Node, perm: Perm) -> tuple[dict[str, Any], Perm] | None:
-        turned = {k: back(v, perm) if isinstance(v, tuple) else v for k, v in node.attrs.items()}  # pyright: ignore[reportUnknownArgumentType]
-        return turned, perm
-
-
-class NpuSame(NpuDimensionwise):
+class NpuSame(NpuMove):
     """One that does nothing where shapes stay."""
+
+    movable = True
 
     def idle(self, node: Node) -> bool:
         return True
@@ -94,6 +88,7 @@ class NpuConcatenation(NpuOp):
     """Operands on one grid, one after the other along ``axis``."""
 
     attributes = {"axis": AXIS}
+    movable = True
     picks = True
     together = True
 
@@ -109,9 +104,6 @@ class NpuConcatenation(NpuOp):
         run.same_grids(*range(len(xs)))
         return np.concatenate(xs, run.attrs["axis"])
 
-    def under(self, node: Node, perm: Perm) -> tuple[dict[str, Any], Perm] | None:
-        return {"axis": perm[node.attrs["axis"]]}, perm
-
 
 @final
 @op("split")
@@ -119,6 +111,7 @@ class NpuSplit(NpuMove):
     """Parts of ``sizes`` along ``axis``, each a result."""
 
     attributes = {"axis": AXIS, "sizes": INTEGERS}
+    movable = True
 
     def shape(self, node: Node) -> Shape:
         return self.shapes(node)[0]
@@ -132,16 +125,13 @@ class NpuSplit(NpuMove):
     def move(self, run: NodeRun, x: NDArray) -> list[NDArray]:
         return list(np.split(x, np.cumsum(run.attrs["sizes"])[:-1], run.attrs["axis"]))
 
-    def under(self, node: Node, perm: Perm) -> tuple[dict[str, Any], Perm] | None:
-        return {**node.attrs, "axis": perm[node.attrs["axis"]]}, perm
-
 
 @final
 @op("slice")
 class NpuSlice(NpuSame):
     """``size`` elements per dimension from ``begin`` on."""
 
-    attributes = {"begin": INTEGERS, "size": INTEGERS}
+    attributes = {"begin": PER_DIMENSION, "size": PER_DIMENSION}
 
     def shape(self, node: Node) -> Shape:
         x, begin, size = shape_of(node), node.attrs["begin"], node.attrs["size"]
@@ -159,7 +149,7 @@ class NpuSlice(NpuSame):
 class NpuStridedSlice(NpuSame):
     """Every ``strides``-th element from ``begin`` to before ``end``, all static, strides above 0."""
 
-    attributes = {"begin": INTEGERS, "end": INTEGERS, "strides": INTEGERS}
+    attributes = {"begin": PER_DIMENSION, "end": PER_DIMENSION, "strides": PER_DIMENSION}
 
     def shape(self, node: Node) -> Shape:
         x, (begin, end, strides) = shape_of(node), node.attrs.values()
@@ -198,7 +188,7 @@ class NpuPad(NpuSame):
 class NpuBroadcastTo(NpuSame):
     """Elements repeated along dimensions of size 1."""
 
-    attributes = {"shape": INTEGERS}
+    attributes = {"shape": PER_DIMENSION}
 
     def shape(self, node: Node) -> Shape:
         shape = node.attrs["shape"]
@@ -211,10 +201,11 @@ class NpuBroadcastTo(NpuSame):
 
 @final
 @op("tile")
-class NpuTile(NpuDimensionwise):
+class NpuTile(NpuMove):
     """The whole repeated ``multiples`` times per dimension."""
 
-    attributes = {"multiples": INTEGERS}
+    attributes = {"multiples": PER_DIMENSION}
+    movable = True
 
     def shape(self, node: Node) -> Shape:
         x, multiples = shape_of(node), node.attrs["multiples"]
@@ -231,6 +222,7 @@ class NpuReverse(NpuMove):
     """The other way round along ``axes``."""
 
     attributes = {"axes": AXES}
+    movable = True
 
     def shape(self, node: Node) -> Shape:
         need_axes(node, len(shape_of(node)), *node.attrs["axes"])
@@ -238,9 +230,6 @@ class NpuReverse(NpuMove):
 
     def move(self, run: NodeRun, x: NDArray) -> NDArray:
         return np.flip(x, run.attrs["axes"])
-
-    def under(self, node: Node, perm: Perm) -> tuple[dict[str, Any], Perm] | None:
-        return {"axes": tuple(sorted(perm[a] for a in node.attrs["axes"]))}, perm
 
 
 @final
@@ -250,6 +239,7 @@ class NpuGather(NpuMove):
 
     attributes = {"axis": AXIS}
     roles = ("x", "indices")
+    movable = True
 
     def values(self, node: Node) -> Sequence[Tensor]:
         return node.operands[:1]
@@ -270,8 +260,7 @@ class NpuGather(NpuMove):
         return np.take(x, indices, run.attrs["axis"])
 
     def under(self, node: Node, perm: Perm) -> tuple[dict[str, Any], Perm] | None:
-        one = len(node.operands[1].shape) == 1
-        return ({"axis": perm[node.attrs["axis"]]}, perm) if one else None
+        return super().under(node, perm) if len(node.operands[1].shape) == 1 else None
 
 
 @final

@@ -185,6 +185,7 @@ class NpuFullyConnected(NpuWeighted):
 
     attributes = {"activation": ACTIVATION}
     kind = "dense"
+    movable = True
 
     def shape(self, node: Node) -> Shape:
         x, w = shape_of(node), shape_of(node, 1)
@@ -201,7 +202,7 @@ class NpuFullyConnected(NpuWeighted):
         return super().eval(run, x, w, b).reshape(run.out.shape)
 
     def under(self, node: Node, perm: Perm) -> tuple[dict[str, Any], Perm] | None:
-        return (node.attrs, perm) if perm[-1] == len(perm) - 1 else None
+        return super().under(node, perm) if perm[-1] == len(perm) - 1 else None
 
 
 @final
