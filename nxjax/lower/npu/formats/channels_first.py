@@ -133,93 +133,82 @@ def bias_of(node: Node) -> NDArray | None:
 
 
 Rule = Callable[..., Any]
-Written = tuple[list[Value], bool]
+# What an op becomes: its results (one value, or a list of several), and whether they are channels first.
+Row = Callable[[Any, Node], tuple[Any, bool]]
+
+
+def _elementwise(rule: Rule) -> Row:
+    def row(net: ChannelsFirst, node: Node) -> tuple[Any, bool]:
+        first, rank = net.follow(node), len(node.output.shape)
+        return rule(net, node, *(net.widened(t, rank, first) for t in node.operands)), first
+
+    return row
+
+
+def _ordered(rule: Rule) -> Row:
+    def row(net: ChannelsFirst, node: Node) -> tuple[Any, bool]:
+        first = net.follow(node)
+        order = TO_FIRST if first else tuple(range(len(node.operand().shape)))
+        return rule(net, node, order, *(net.get(t, first) for t in node.operands)), first
+
+    return row
+
+
+def _reductions(rule: Rule) -> Row:
+    def row(net: ChannelsFirst, node: Node) -> tuple[Any, bool]:
+        x, a = node.operand(), node.attrs
+        axes, keep = set(a["axes"] if "axes" in a else [a["axis"]]), a.get("keepdims", False)
+        # Without its channels or without both its spatial axes an image has the same order in both layouts.
+        first = net.natural.get(x, False) and (keep or 3 in axes or axes >= {1, 2})
+        at = sorted(TO_FIRST.index(i) if first else i for i in axes)
+        return rule(net, node, at, net.get(x, first)), first and keep
+
+    return row
+
+
+def _products(rule: Rule) -> Row:
+    return lambda net, node: (rule(net, node, net.get(node.operand())), False)
+
+
+def _images(rule: Rule) -> Row:
+    return lambda net, node: (rule(net, node, net.get(node.operand(), True)), True)
+
+
+def _plain(rule: Rule) -> Row:
+    return lambda net, node: (rule(net, node, *map(net.get, node.operands)), False)
 
 
 @final
 class LayoutRules:
-    """The rules of a format by op: ``rows[op](net, node)`` gives its results, and whether they are channels first.
+    """The rules of a format by op, each registered with ``kind(*ops)(rule)``; ``rows[op](net, node)`` writes a node.
 
-    A rule gives a value, or a list of several results.
+    Attributes:
+        elementwise: ``rule(net, node, *operands)``, in the layout at hand, brought to one rank.
+        ordered: ``rule(net, node, order, *operands)``, in the layout at hand, where axis ``order[i]`` lies at place i.
+        reductions: ``rule(net, node, axes, x)``, axes where they lie; channels first if the rest has its order so too.
+        products: ``rule(net, node, x)``, the first operand in the graph's own order.
+        images: the same, operand and result channels first.
+        plain: ``rule(net, node, *operands)``, all in the graph's own order.
     """
 
     def __init__(self) -> None:
-        self.rows: dict[str, Callable[[Any, Node], Written]] = {}
+        self.rows: dict[str, Callable[[Any, Node], tuple[list[Value], bool]]] = {}
+        self.elementwise, self.ordered = self._kind(_elementwise), self._kind(_ordered)
+        self.reductions, self.products = self._kind(_reductions), self._kind(_products)
+        self.images, self.plain = self._kind(_images), self._kind(_plain)
 
-    def _add(self, ops: Iterable[str], row: Callable[[Any, Node], tuple[Any, bool]]) -> None:
-        def written(net: Any, node: Node) -> Written:
-            made, first = row(net, node)
-            return (made if isinstance(made, list) else [made]), first
+    def _kind(self, make: Callable[[Rule], Row]) -> Callable[..., Callable[[Rule], Rule]]:
+        def of(*ops: str) -> Callable[[Rule], Rule]:
+            def register(rule: Rule) -> Rule:
+                row = make(rule)
 
-        self.rows.update(dict.fromkeys(ops, written))
+                def written(net: Any, node: Node) -> tuple[list[Value], bool]:
+                    made, first = row(net, node)
+                    return (made if isinstance(made, list) else [made]), first
 
-    def elementwise(self, *ops: str) -> Callable[[Rule], Rule]:
-        """``rule(net, node, *operands)``: in the layout at hand, brought to one rank."""
+                self.rows.update(dict.fromkeys(ops, written))
+                return rule
 
-        def register(rule: Rule) -> Rule:
-            def row(net: ChannelsFirst, node: Node) -> tuple[Any, bool]:
-                first, rank = net.follow(node), len(node.output.shape)
-                return rule(net, node, *(net.widened(t, rank, first) for t in node.operands)), first
+            return register
 
-            self._add(ops, row)
-            return rule
-
-        return register
-
-    def images(self, *ops: str) -> Callable[[Rule], Rule]:
-        """``rule(net, node, x)``: operand and result are channels first."""
-
-        def register(rule: Rule) -> Rule:
-            self._add(ops, lambda net, node: (rule(net, node, net.get(node.operand(), True)), True))
-            return rule
-
-        return register
-
-    def plain(self, *ops: str) -> Callable[[Rule], Rule]:
-        """``rule(net, node, *operands)``: in the graph's own order."""
-
-        def register(rule: Rule) -> Rule:
-            self._add(ops, lambda net, node: (rule(net, node, *map(net.get, node.operands)), False))
-            return rule
-
-        return register
-
-    def products(self, *ops: str) -> Callable[[Rule], Rule]:
-        """``rule(net, node, x)``: as `plain`, of the first operand alone."""
-
-        def register(rule: Rule) -> Rule:
-            self._add(ops, lambda net, node: (rule(net, node, net.get(node.operand())), False))
-            return rule
-
-        return register
-
-    def ordered(self, *ops: str) -> Callable[[Rule], Rule]:
-        """``rule(net, node, order, *operands)``: in the layout at hand, where axis ``order[i]`` lies at place i."""
-
-        def register(rule: Rule) -> Rule:
-            def row(net: ChannelsFirst, node: Node) -> tuple[Any, bool]:
-                first = net.follow(node)
-                order = TO_FIRST if first else tuple(range(len(node.operand().shape)))
-                return rule(net, node, order, *(net.get(t, first) for t in node.operands)), first
-
-            self._add(ops, row)
-            return rule
-
-        return register
-
-    def reductions(self, *ops: str) -> Callable[[Rule], Rule]:
-        """``rule(net, node, axes, x)``: axes where they lie; channels first if the rest has its order either way."""
-
-        def register(rule: Rule) -> Rule:
-            def row(net: ChannelsFirst, node: Node) -> tuple[Any, bool]:
-                x, a = node.operand(), node.attrs
-                axes, keep = set(a["axes"] if "axes" in a else [a["axis"]]), a.get("keepdims", False)
-                # Without its channels or without both its spatial axes an image has the same order in both layouts.
-                first = net.natural.get(x, False) and (keep or 3 in axes or axes >= {1, 2})
-                at = sorted(TO_FIRST.index(i) if first else i for i in axes)
-                return rule(net, node, at, net.get(x, first)), first and keep
-
-            self._add(ops, row)
-            return rule
-
-        return register
+        return of

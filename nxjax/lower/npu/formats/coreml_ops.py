@@ -189,14 +189,8 @@ UNARY: Final[dict[str, Callable[[Net, Value], Value]]] = {
 }
 
 
-@elementwise(*UNARY)
-def _(net: Net, node: Node, x: Value) -> Value:
-    return UNARY[node.op](net, x)
-
-
-@elementwise("neg")
-def _(net: Net, node: Node, x: Value) -> Value:
-    return net.op.mul(x=x, y=net.number(-1.0) if real(node.operand()) else np.int32(-1))
+elementwise(*UNARY)(lambda net, node, x: UNARY[node.op](net, x))
+elementwise("neg")(lambda net, node, x: net.op.mul(x=x, y=net.number(-1.0) if real(node.operand()) else np.int32(-1)))
 
 
 @elementwise("hard_swish")
@@ -210,9 +204,7 @@ def _(net: Net, node: Node, x: Value) -> Value:
     return net.op.gelu(x=x, mode="TANH_APPROXIMATION" if node.attrs["approximate"] else "EXACT")
 
 
-@elementwise("leaky_relu")
-def _(net: Net, node: Node, x: Value) -> Value:
-    return net.op.leaky_relu(x=x, alpha=net.number(node.attrs["alpha"]))
+elementwise("leaky_relu")(lambda net, node, x: net.op.leaky_relu(x=x, alpha=net.number(node.attrs["alpha"])))
 
 
 @elementwise("prelu")
@@ -301,14 +293,8 @@ def _(net: Net, node: Node, order: Sequence[int], x: Value) -> Value:
 # Movement.
 
 
-@plain("reshape")
-def _(net: Net, node: Node, x: Value) -> Value:
-    return net.shaped(x, node.output.shape)
-
-
-@plain("transpose")
-def _(net: Net, node: Node, x: Value) -> Value:
-    return net.transposed(x, node.attrs["permutation"])
+plain("reshape")(lambda net, node, x: net.shaped(x, node.output.shape))
+plain("transpose")(lambda net, node, x: net.transposed(x, node.attrs["permutation"]))
 
 
 @ordered("concatenation")
@@ -339,9 +325,7 @@ def _(net: Net, node: Node, order: Sequence[int], x: Value) -> Value:
     return net.op.slice_by_index(x=x, begin=begin, end=end, stride=stride)
 
 
-@ordered("reverse")
-def _(net: Net, node: Node, order: Sequence[int], x: Value) -> Value:
-    return net.op.reverse(x=x, axes=sorted(map(order.index, node.attrs["axes"])))
+ordered("reverse")(lambda net, node, order, x: net.op.reverse(x=x, axes=sorted(map(order.index, node.attrs["axes"]))))
 
 
 @ordered("pad")
@@ -367,14 +351,8 @@ def _(net: Net, node: Node, x: Value) -> Value:
     return net.op.tile(x=lead(net, x, shape), reps=repeats(x, shape))
 
 
-@plain("tile")
-def _(net: Net, node: Node, x: Value) -> Value:
-    return net.op.tile(x=x, reps=list(node.attrs["multiples"]))
-
-
-@plain("gather")
-def _(net: Net, node: Node, x: Value, indices: Value) -> Value:
-    return net.op.gather(x=x, indices=indices, axis=node.attrs["axis"])
+plain("tile")(lambda net, node, x: net.op.tile(x=x, reps=list(node.attrs["multiples"])))
+plain("gather")(lambda net, node, x, indices: net.op.gather(x=x, indices=indices, axis=node.attrs["axis"]))
 
 
 @plain("one_hot")

@@ -141,9 +141,7 @@ def _(net: Net, node: Node, rows: Value) -> Value:
     return y
 
 
-@plain("batch_matmul")
-def _(net: Net, node: Node, x: Value, y: Value) -> Value:
-    return net.op.matmul(x, y, node.attrs["adj_x"], node.attrs["adj_y"])
+plain("batch_matmul")(lambda net, node, x, y: net.op.matmul(x, y, node.attrs["adj_x"], node.attrs["adj_y"]))
 
 
 @images("max_pool_2d")
@@ -243,9 +241,7 @@ def _(net: Net, node: Node, x: Value) -> Value:
     return UNARY[node.op](net.op, net.exact(x, grid) if grid is not None and node.op in STEPS else x)
 
 
-@elementwise(*ACTIVATIONS)
-def _(net: Net, node: Node, x: Value) -> Value:
-    return activate(net, x, node.op, node.output.grid)
+elementwise(*ACTIVATIONS)(lambda net, node, x: activate(net, x, node.op, node.output.grid))
 
 
 @elementwise("rsqrt")
@@ -254,9 +250,7 @@ def _(net: Net, node: Node, x: Value) -> Value:
     return net.op.divide(net.real(1.0, number_type(node.operand())), root)
 
 
-@elementwise("gelu")
-def _(net: Net, node: Node, x: Value) -> Value:
-    return net.op.gelu(x, "tanh" if node.attrs["approximate"] else "erf")
+elementwise("gelu")(lambda net, node, x: net.op.gelu(x, "tanh" if node.attrs["approximate"] else "erf"))
 
 
 @elementwise("leaky_relu")
@@ -283,9 +277,7 @@ def _(net: Net, node: Node, value: Value) -> Value:
     return net.op.gather(net.constant(values), net.op.convert(index, np.int32), net.ints(0))
 
 
-@elementwise("select")
-def _(net: Net, node: Node, condition: Value, x: Value, y: Value) -> Value:
-    return net.op.select(condition, x, y)
+elementwise("select")(lambda net, node, condition, x, y: net.op.select(condition, x, y))
 
 
 @elementwise("quantize", "dequantize")
@@ -347,9 +339,7 @@ def _(net: Net, node: Node, order: Sequence[int], x: Value) -> Value:
     return net.op.softmax(x, order.index(len(order) - 1))
 
 
-@ordered("log_softmax")
-def _(net: Net, node: Node, order: Sequence[int], x: Value) -> Value:
-    return net.op.log_softmax(x, order.index(len(order) - 1))
+ordered("log_softmax")(lambda net, node, order, x: net.op.log_softmax(x, order.index(len(order) - 1)))
 
 
 @ordered("cumsum")
@@ -361,19 +351,11 @@ def _(net: Net, node: Node, order: Sequence[int], x: Value) -> Value:
 # Movement.
 
 
-@plain("reshape")
-def _(net: Net, node: Node, x: Value) -> Value:
-    return net.reshaped(x, node.output.shape)
+plain("reshape")(lambda net, node, x: net.reshaped(x, node.output.shape))
+plain("transpose")(lambda net, node, x: net.transposed(x, node.attrs["permutation"]))
 
 
-@plain("transpose")
-def _(net: Net, node: Node, x: Value) -> Value:
-    return net.transposed(x, node.attrs["permutation"])
-
-
-@ordered("concatenation")
-def _(net: Net, node: Node, order: Sequence[int], *xs: Value) -> Value:
-    return net.op.concat(list(xs), order.index(node.attrs["axis"]))
+ordered("concatenation")(lambda net, node, order, *xs: net.op.concat(list(xs), order.index(node.attrs["axis"])))
 
 
 @ordered("split")
@@ -410,19 +392,11 @@ def _(net: Net, node: Node, order: Sequence[int], x: Value) -> Value:
     return net.op.pad(x, net.ints(begin), net.ints(end), "constant", fill)
 
 
-@plain("broadcast_to")
-def _(net: Net, node: Node, x: Value) -> Value:
-    return net.op.broadcast(x, net.ints(node.output.shape))
+plain("broadcast_to")(lambda net, node, x: net.op.broadcast(x, net.ints(node.output.shape)))
+plain("tile")(lambda net, node, x: net.op.tile(x, net.ints(node.attrs["multiples"])))
 
 
-@plain("tile")
-def _(net: Net, node: Node, x: Value) -> Value:
-    return net.op.tile(x, net.ints(node.attrs["multiples"]))
-
-
-@plain("gather")
-def _(net: Net, node: Node, x: Value, indices: Value) -> Value:
-    return net.op.gather(x, indices, net.ints(node.attrs["axis"]))
+plain("gather")(lambda net, node, x, indices: net.op.gather(x, indices, net.ints(node.attrs["axis"])))
 
 
 @plain("one_hot")
