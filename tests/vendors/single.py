@@ -91,7 +91,7 @@ class Maker:
         return Tensor("b", (count,), kind, None, self.rng.integers(-1000, 1000, count).astype(kind))
 
     def padding(self, sizes, windows, strides):
-        from nxjax.lower.npu.formats.tflite_ops import same_padding
+        from nxjax.lower.npu.formats.tflite_build import same_padding
 
         if self.int(0, 1):
             return ((0, 0), (0, 0))

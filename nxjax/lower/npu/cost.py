@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, final
+from typing import Literal, final
 
 import numpy as np
 
@@ -19,11 +19,9 @@ from nxjax.lower.npu.chips import ChipLimits, chip
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.macs import macs
 from nxjax.lower.npu.memory import plan
+from nxjax.lower.npu.ops import op_of
 from nxjax.lower.placement import Cost, Placement
 from nxjax.trace.dtypes import bit_width
-
-# Nodes that name bytes anew and move none.
-_FREE: Final = frozenset(["reshape"])
 
 
 @final
@@ -75,11 +73,11 @@ def breakdown(graph: NpuGraph, on: ChipLimits | str, placements: Sequence[Placem
                 room -= kept
                 traffic += t.nbytes - kept
                 resident.add(t)
-        if not fits and n.op not in _FREE:
+        if not fits and not op_of(n).view:
             traffic += sum(t.nbytes for t in dict.fromkeys([*n.operands, *n.outputs]) if not t.constant)
         work = macs(n)
         compute = work / (_rate(n, on) * _filled(n, on)) if work else 0.0
-        moved = 0 if n.op in _FREE else sum(t.nbytes for t in dict.fromkeys([*n.operands, *n.outputs]))
+        moved = 0 if op_of(n).view else sum(t.nbytes for t in dict.fromkeys([*n.operands, *n.outputs]))
         rows.append(NodeCost(n, work, traffic, max(compute, moved / on.inside), traffic / on.bandwidth))
     return rows
 
@@ -145,11 +143,10 @@ def _filled(node: Node, on: ChipLimits) -> float:
     """The share of the array that a node's products fill: blocks of terms by blocks of outputs, the last in part."""
     terms = max(macs(node) // max(node.output.size, 1), 1)
     outputs = node.output.shape[-1] if node.output.shape else 1
-    if node.op == "depthwise_conv_2d":
-        # Channels do not share terms: an array fills its outputs with channels, and wastes most of its terms.
+    if not op_of(node).shares_terms:
+        # An array fills its outputs with channels, and wastes most of its terms.
         return min(terms / on.lanes[0], 1.0)
-    if node.op == "conv_2d":
-        outputs //= max(int(node.attrs.get("groups", 1)), 1)
+    outputs //= node.attrs.get("groups", 1)
 
     def full(n: int, lanes: int) -> float:
         return n / (-(-n // lanes) * lanes)

@@ -10,16 +10,18 @@ from typing import Any, Final
 
 import numpy as np
 
+from nxjax.lower.npu.attributes import ACTIVATIONS
 from nxjax.lower.npu.graph import Node, Tensor
-from nxjax.lower.npu.layout import BROADCASTING, REDUCTIONS, UNARY, composed, inverse, reshape_through
+from nxjax.lower.npu.layout import reshape_through
+from nxjax.lower.npu.ops import op_of, those
+from nxjax.lower.npu.ops.along import NpuReduction
+from nxjax.lower.npu.permutation import composed, inverse
 from nxjax.lower.npu.rewrite import Rewriter, constant, number, split_constant
 from nxjax.ops.base import NDArray
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
 
-CONVOLUTIONS: Final = ("conv_2d", "depthwise_conv_2d")
-PRODUCTS: Final = (*CONVOLUTIONS, "transpose_conv", "fully_connected")
-RELUS: Final = ("relu", "relu6", "relu_n1_to_1")
+PRODUCTS: Final = those(lambda op: op.weighted)
 
 
 def fused(r: Rewriter, n: Node) -> Tensor | None:
@@ -28,13 +30,13 @@ def fused(r: Rewriter, n: Node) -> Tensor | None:
         return _bias(r, n) or reshape_last(r, n)
     if n.op == "mul":
         return _scale(r, n) or reshape_last(r, n)
-    if n.op in RELUS:
+    if n.op in ACTIVATIONS:
         return _activation(r, n) or reshape_last(r, n)
-    if n.op in CONVOLUTIONS:
+    if n.op in ("conv_2d", "depthwise_conv_2d"):
         return _padding(r, n)
     if n.op == "fully_connected":
         return _flattened(r, n)
-    if n.op in REDUCTIONS:
+    if isinstance(op_of(n), NpuReduction):
         return _reduced_units(r, n)
     if n.op == "transpose":
         return _transpose_before_reshape(r, n)
@@ -316,7 +318,7 @@ def reshape_last(r: Rewriter, n: Node) -> Tensor | None:
 
     Also where only sizes 1 come or go, as around means: they find the place where they come or went.
     """
-    if n.op not in UNARY and n.op not in BROADCASTING:
+    if not op_of(n).elementwise:
         return None
     inner: tuple[int, ...] | None = None
     inputs: list[Tensor | None] = []

@@ -4,59 +4,20 @@ Holds no rule and knows no format: `rules` make graphs from programs, `formats` 
 mean. A tensor is constant (has ``data``), a graph input, or the output of one node. A tensor with a ``grid`` holds
 integers of ``grid.dtype``; one without holds ``dtype`` itself. Constants hold their stored form.
 
-Vocabulary, named after TFLite's operators in lower case. In brackets: attributes. ``activation`` is one of
-None, "relu", "relu6", "relu_n1_to_1"; ``padding`` is ((low, high), ...) per spatial axis, explicit, never a word.
-
-| op | inputs | attributes |
-|---|---|---|
-| conv_2d | x [n,h,w,c], w [o,kh,kw,c/groups], b [o] or None | strides, dilations, padding, groups, activation |
-| depthwise_conv_2d | x [n,h,w,c], w [1,kh,kw,c*m], b [c*m] or None | strides, dilations, padding, activation |
-| transpose_conv | x [n,h,w,c], w [o,kh,kw,c], b [o] or None | strides, padding (cut from the full result), activation |
-| fully_connected | x [..., i], w [o,i], b [o] or None | activation |
-| batch_matmul | x [...,m,k], y [...,k,n] | adj_x, adj_y |
-| add sub mul div maximum minimum squared_difference pow | x, y (NumPy broadcasting) | activation (first four) |
-| equal not_equal less less_equal greater greater_equal logical_and logical_or | x, y | |
-| max_pool_2d average_pool_2d | x [n,h,w,c] | window, strides, padding, activation; padding is not counted |
-| mean sum reduce_max reduce_min reduce_prod | x | axes, keepdims |
-| argmax argmin | x | axis (result int32) |
-| softmax | x (last axis) | beta |
-| log_softmax | x (last axis) | |
-| logistic tanh relu relu6 relu_n1_to_1 hard_swish elu exp log sqrt rsqrt abs neg square sin cos floor ceil round sign
-  logical_not | x | |
-| leaky_relu | x | alpha |
-| prelu | x, alpha | |
-| gelu | x | approximate |
-| erf | x | |
-| table | x | function (a name, for reports), values (one stored output per stored int8 input, from -128 up) |
-| reshape | x | shape |
-| transpose | x | permutation |
-| concatenation | x... | axis |
-| split | x | axis, sizes (several outputs) |
-| slice | x | begin, size |
-| strided_slice | x | begin, end, strides (all static, strides > 0) |
-| pad | x | padding per axis, value (real; None means 0) |
-| broadcast_to | x | shape |
-| tile | x | multiples |
-| reverse | x | axes |
-| gather | x, indices int32 | axis |
-| one_hot | indices | depth, axis |
-| select | condition bool, x, y | |
-| cumsum | x | axis, exclusive, reverse |
-| resize_bilinear resize_nearest | x [n,h,w,c] | size, align_corners, half_pixel_centers |
-| quantize | float x, or integer x on another grid | |
-| dequantize | x on a grid | |
-| cast | x | |
+Ops are named after TFLite's operators in lower case; `nxjax.lower.npu.ops` has one class for each. Images are
+[n,h,w,c]; ``padding`` is ((low, high), ...) per axis, explicit, never a word.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
 
 from nxjax.errors import ProgramError, Source
+from nxjax.lower.npu.attributes import completed
 from nxjax.ops.base import NDArray
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.trace.dtypes import DType, bit_width, short_name
@@ -120,6 +81,11 @@ class Node:
     source: Source | None = None
     scope: str = ""
     name: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse ops and attributes that there are not; complete the others."""
+        rank = len(self.inputs[0].shape) if self.inputs and self.inputs[0] is not None else 0
+        self.attrs = completed(self.op, self.attrs, rank, self.source)
 
     @property
     def output(self) -> Tensor:
@@ -209,11 +175,6 @@ class NpuGraph:
         rows = [f"graph {self.name}", *(f"  in   {of(t)}" for t in self.inputs)]
         for n in self.nodes:
             ins = ", ".join("-" if t is None else t.name for t in n.inputs)
-            attrs = " ".join(f"{k}={v}" for k, v in n.attrs.items() if not isinstance(v, np.ndarray))
+            attrs = " ".join(f"{k}={v}" for k, v in n.attrs.items() if k != "values")
             rows.append(f"  {', '.join(map(of, n.outputs))} = {n.op}({ins}) {attrs}".rstrip())
         return "\n".join([*rows, *(f"  out  {t.name}" for t in self.outputs)])
-
-
-def operand_shapes(node: Node) -> Sequence[Shape]:
-    """Shapes of the operands that are there."""
-    return [t.shape for t in node.operands]

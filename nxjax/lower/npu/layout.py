@@ -11,32 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, final
 
 import numpy as np
 
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.ops import op_of
+from nxjax.lower.npu.permutation import Perm, back, composed, inverse, trivial
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace.types import Shape
-
-Perm = tuple[int, ...]
-
-# One operand (the first), result of its shape; attributes say nothing about dimensions.
-UNARY: Final = frozenset(
-    (
-        "logistic", "tanh", "relu", "relu6", "relu_n1_to_1", "hard_swish", "elu", "exp", "log", "sqrt", "rsqrt", "abs",
-        "neg", "square", "sin", "cos", "floor", "ceil", "round", "sign", "logical_not", "leaky_relu", "gelu", "erf",
-        "table", "quantize", "dequantize", "cast",
-    )
-)  # fmt: skip
-# Operands that broadcast against each other.
-BROADCASTING: Final = frozenset(
-    (
-        "add", "sub", "mul", "div", "maximum", "minimum", "squared_difference", "pow", "equal", "not_equal", "less",
-        "less_equal", "greater", "greater_equal", "logical_and", "logical_or", "select", "prelu",
-    )
-)  # fmt: skip
-REDUCTIONS: Final = frozenset(("mean", "sum", "reduce_max", "reduce_min", "reduce_prod"))
 
 
 @final
@@ -50,21 +33,6 @@ class TransposedView:
     @property
     def plain(self) -> bool:
         return self.perm == tuple(range(len(self.perm)))
-
-
-def inverse(perm: Sequence[int]) -> Perm:
-    return tuple(sorted(range(len(perm)), key=perm.__getitem__))
-
-
-def composed(first: Sequence[int], second: Sequence[int]) -> Perm:
-    """The permutation of ``transpose(transpose(x, first), second)``."""
-    return tuple(first[i] for i in second)
-
-
-def trivial(shape: Shape, perm: Sequence[int]) -> bool:
-    """Whether a transpose only moves dimensions of size 1."""
-    kept = [i for i in perm if shape[i] != 1]
-    return kept == sorted(kept)
 
 
 def transposed_constant(t: Tensor, perm: Sequence[int]) -> Tensor:
@@ -172,64 +140,26 @@ class _Pusher:
             return True
         if n.op == "reshape":
             return self._reshape(n, v)
-        if n.op in BROADCASTING or n.op == "concatenation":
+        op = op_of(n)
+        if op.together:
             return self._together(n)
-        if n.op == "batch_matmul":
-            return self._matmul(n)
-        if v.plain or v.base.constant:
+        if op.swaps:
+            return self._swapped(n, op.swaps)
+        found = None if v.plain or v.base.constant else op.under(n, v.perm)
+        if found is None:
             return False
-        p = v.perm
-        if n.op in UNARY:
-            self._emit(n, [v.base], p, n.attrs)
-        elif n.op in REDUCTIONS:
-            self._reduce(n, v, tuple(sorted(p[a] for a in n.attrs["axes"])), {"keepdims": n.attrs["keepdims"]})
-        elif n.op in ("softmax", "log_softmax", "fully_connected"):
-            if p[-1] != len(p) - 1:
-                return False
-            rest = [None if t is None else self.real(self.view(t)) for t in n.inputs[1:]]
-            self._emit(n, [v.base, *rest], p, n.attrs)
-        elif n.op == "pad":
-            self._emit(n, [v.base], p, {**n.attrs, "padding": _back(n.attrs["padding"], p)})
-        elif n.op in ("slice", "strided_slice"):
-            self._emit(n, [v.base], p, {k: _back(a, p) for k, a in n.attrs.items()})
-        elif n.op == "broadcast_to":
-            self._emit(n, [v.base], p, {"shape": _back(n.attrs["shape"], p)})
-        elif n.op == "tile":
-            self._emit(n, [v.base], p, {"multiples": _back(n.attrs["multiples"], p)})
-        elif n.op == "reverse":
-            self._emit(n, [v.base], p, {"axes": tuple(sorted(p[a] for a in n.attrs["axes"]))})
-        elif n.op in ("cumsum", "split"):
-            self._emit(n, [v.base], p, {**n.attrs, "axis": p[n.attrs["axis"]]})
-        elif n.op in ("argmax", "argmin"):
-            self._arg(n, v)
-        elif n.op == "gather" and len(n.inputs[1].shape if n.inputs[1] else ()) == 1:
-            indices = self.real(self.view(n.inputs[1]))  # pyright: ignore[reportArgumentType]
-            self._emit(n, [v.base, indices], p, {"axis": p[n.attrs["axis"]]})
-        else:
-            return False
+        rest = [None if t is None else self.real(self.view(t)) for t in n.inputs[1:]]
+        self._emit(n, [v.base, *rest], found[1], found[0])
         return True
 
     def _emit(self, n: Node, inputs: Sequence[Tensor | None], perm: Perm, attrs: dict[str, Any]) -> None:
         """``n`` on stored tensors; its results are views by ``perm``."""
         outputs: list[Tensor] = []
         for t in n.outputs:
-            stored = Tensor(t.name, _back(t.shape, perm), t.dtype, t.grid)
+            stored = Tensor(t.name, back(t.shape, perm), t.dtype, t.grid)
             self.views[t] = TransposedView(stored, perm)
             outputs.append(stored)
         self.nodes.append(Node(n.op, tuple(inputs), tuple(outputs), attrs, n.source, n.scope, n.name))
-
-    def _reduce(self, n: Node, v: TransposedView, axes: tuple[int, ...], attrs: dict[str, Any]) -> None:
-        if attrs["keepdims"]:
-            self._emit(n, [v.base], v.perm, {"axes": axes, **attrs})
-            return
-        left = [i for i in range(len(v.perm)) if i not in axes]
-        perm = tuple(left.index(i) for i in v.perm if i in left)
-        self._emit(n, [v.base], perm, {"axes": axes, **attrs})
-
-    def _arg(self, n: Node, v: TransposedView) -> None:
-        axis = v.perm[n.attrs["axis"]]
-        left = [i for i in range(len(v.perm)) if i != axis]
-        self._emit(n, [v.base], tuple(left.index(i) for i in v.perm if i != axis), {"axis": axis})
 
     def _together(self, n: Node) -> bool:
         """Operands brought under the one permutation that costs least."""
@@ -244,8 +174,10 @@ class _Pusher:
         if best == plain:
             return False
         inputs = [None if t is None else self._under(self.view(t), best) for t in n.inputs]
-        attrs = {"axis": best[n.attrs["axis"]]} if n.op == "concatenation" else n.attrs
-        self._emit(n, inputs, best, attrs)
+        found = op_of(n).under(n, best)
+        if found is None:
+            return False
+        self._emit(n, inputs, found[1], found[0])
         return True
 
     def _needed(self, v: TransposedView, perm: Perm) -> TransposedView:
@@ -264,15 +196,15 @@ class _Pusher:
     def _under(self, v: TransposedView, perm: Perm) -> Tensor:
         return v.base if not v.perm else self.real(self._needed(v, perm))
 
-    def _matmul(self, n: Node) -> bool:
-        """A swap of the last two dimensions is a flag of the product."""
+    def _swapped(self, n: Node, flags: Sequence[str]) -> bool:
+        """A swap of an operand's last two dimensions is a flag of the op."""
         attrs, inputs, changed = dict(n.attrs), list[Tensor | None](), False
-        for t, flag in zip(n.inputs, ("adj_x", "adj_y"), strict=True):
+        for t, flag in zip(n.inputs, flags, strict=True):
             assert t is not None
             v = self.view(t)
             k = len(v.perm)
             if v.perm == (*range(k - 2), k - 1, k - 2):
-                attrs[flag] = not attrs.get(flag, False)
+                attrs[flag] = not attrs[flag]
                 inputs.append(v.base)
                 changed = True
             else:
@@ -293,11 +225,6 @@ class _Pusher:
         else:
             self._emit(n, [v.base], perm, {"shape": shape})
         return True
-
-
-def _back(values: Sequence[Any], perm: Perm) -> tuple[Any, ...]:
-    """Entries per dimension of the view as entries per dimension of the stored tensor."""
-    return tuple(values[i] for i in inverse(perm))
 
 
 def reshape_through(stored: Shape, perm: Perm, new: Shape) -> tuple[Shape, Perm] | None:

@@ -19,18 +19,8 @@ from typing import Final, final
 from nxjax.errors import MemoryLimitError, ParameterError
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.memory_picture import svg, text
+from nxjax.lower.npu.ops import op_of
 
-# One pass over positions: element i of the result depends on element i of the operands alone, so that it may
-# overwrite an operand of its own shape which nobody reads any more.
-_ELEMENTWISE: Final = frozenset({
-    "add", "sub", "mul", "div", "maximum", "minimum", "squared_difference", "pow", "equal", "not_equal", "less",
-    "less_equal", "greater", "greater_equal", "logical_and", "logical_or", "logistic", "tanh", "relu", "relu6",
-    "relu_n1_to_1", "hard_swish", "elu", "exp", "log", "sqrt", "rsqrt", "abs", "neg", "square", "sin", "cos",
-    "floor", "ceil", "round", "sign", "logical_not", "leaky_relu", "prelu", "gelu", "erf", "table", "select",
-    "quantize", "dequantize", "cast",
-})  # fmt: skip
-# The same bytes under another shape.
-_VIEWS: Final = frozenset(["reshape"])
 # Up to so many blocks every order of placing them is tried where no greedy order meets the lower bound.
 _EXACT: Final = 7
 # At most so many further orders are tried, and fewer of many blocks: so many pairs of blocks are looked at in all.
@@ -257,9 +247,10 @@ def _bits(t: Tensor) -> float:
 
 def _overwritable(node: Node) -> list[Tensor]:
     """The operands whose bytes the result may take, when nobody else reads them."""
-    if node.op in _VIEWS:
+    op = op_of(node)
+    if op.view:
         return [t for t in node.operands[:1] if not t.constant]
-    if node.op not in _ELEMENTWISE:
+    if not op.elementwise:
         return []
     out = node.output
     return [
@@ -277,7 +268,7 @@ def _groups(graph: NpuGraph, lifetimes: dict[Tensor, tuple[int, int]], in_place:
             continue
         for x in _overwritable(n):
             group = groups[x]
-            if n.op not in _VIEWS:
+            if not op_of(n).view:
                 dies = all(lifetimes[t][1] <= i for t in group)
                 # A view of x with another shape would be read at positions that are overwritten already.
                 crossed = any(t in group and t.shape != x.shape for t in n.operands)

@@ -9,23 +9,16 @@ from typing import Any, Final, Literal
 
 from nxjax.lower.npu.fuse import fused, settled
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
-from nxjax.lower.npu.layout import channels_last, trivial
+from nxjax.lower.npu.layout import channels_last
+from nxjax.lower.npu.ops import op_of
+from nxjax.lower.npu.permutation import trivial
 from nxjax.lower.npu.recognize import enlarged, recognized
 from nxjax.lower.npu.rewrite import Rewriter, fixpoint, live
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
 
-# What operands are called in the names of constants.
-ROLES: Final = {
-    **dict.fromkeys(("conv_2d", "depthwise_conv_2d", "transpose_conv", "fully_connected"), ("x", "weights", "bias")),
-    "select": ("condition", "x", "y"),
-    "prelu": ("x", "alpha"),
-    "gather": ("x", "indices"),
-}
 # What one pass leaves may be what another looks for; this often is enough for all of them.
 ROUNDS: Final = 8
-# Nodes that give back what they get when its type stays.
-MOVES: Final = frozenset(("reshape", "broadcast_to", "slice", "strided_slice", "transpose", "pad", "cast", "quantize"))
 
 
 def simplified(graph: NpuGraph, io: Literal["float", "integer"] = "float") -> NpuGraph:
@@ -57,7 +50,7 @@ def _tidy(r: Rewriter, n: Node) -> Tensor | None:
     if x is None or len(n.outputs) != 1:
         return None
     out = n.output
-    if n.op in MOVES and _same(n, x, out):
+    if (x.shape, x.dtype, x.grid) == (out.shape, out.dtype, out.grid) and op_of(n).idle(n):
         return x
     if n.op == "transpose" and trivial(x.shape, n.attrs["permutation"]):
         return r.emit("reshape", [x], out.shape, out.grid or out.dtype, shape=out.shape)
@@ -75,13 +68,6 @@ def _tidy(r: Rewriter, n: Node) -> Tensor | None:
                 # Zero points alone differ: integers take the same steps as reals.
                 return r.emit("quantize", [stored], out.shape, out.grid)
     return None
-
-
-def _same(n: Node, x: Tensor, out: Tensor) -> bool:
-    """Whether a node gives back what it got."""
-    if x.shape != out.shape or x.dtype != out.dtype or x.grid != out.grid:
-        return False
-    return n.op != "transpose" or n.attrs["permutation"] == tuple(range(len(x.shape)))
 
 
 def merged(graph: NpuGraph) -> NpuGraph:
@@ -176,7 +162,7 @@ def named(graph: NpuGraph) -> NpuGraph:
         k = count.get(n.op, 0)
         count[n.op] = k + 1
         n.name = f"{n.op}_{k}"
-        roles = ROLES.get(n.op, ("x", "y", "z"))
+        roles = op_of(n).roles
         for i, t in enumerate(n.inputs):
             if t is not None and t.constant and t not in known:
                 t.name = f"{n.name}/{roles[i] if i < len(roles) else i}"

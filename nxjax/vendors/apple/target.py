@@ -22,7 +22,6 @@ from nxjax.backends.extras import installed, need
 from nxjax.backends.target import Build, Kind, NpuTarget, Runner, Site, only
 from nxjax.errors import ExecutionError, ParameterError, ShapeError
 from nxjax.lower.npu.formats.coreml_net import clean, node_names, port_names
-from nxjax.lower.npu.formats.coreml_ops import RULES
 from nxjax.lower.npu.formats.coreml_writer import Contents, author, quiet, read
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.macs import macs
@@ -165,8 +164,6 @@ class AppleNeuralEngine(NpuTarget):
         return "emitted", "Core ML runs on macOS only: the package is written and checked, nothing runs it here"
 
     def supports(self, node: Node) -> Verdict:
-        if node.op not in RULES:
-            return Verdict(False, f"Core ML has no form of {node.op} here")
         return table.supports(node)
 
     def build(self, graph: NpuGraph, options: dict[str, object]) -> Build:

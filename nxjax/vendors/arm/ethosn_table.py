@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
+from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
 from nxjax.lower.npu.formats.tflite_schema import SAME, VALID
 from nxjax.lower.npu.graph import Tensor
 from nxjax.trace import dtypes

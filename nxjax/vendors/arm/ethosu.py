@@ -17,7 +17,7 @@ from nxjax.backends.target import Build, Kind, NpuTarget, Site, only
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.npu.cost import estimate
 from nxjax.lower.npu.formats import tflite, tflite_ops
-from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
+from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.macs import macs
 from nxjax.lower.npu.placement import unknown

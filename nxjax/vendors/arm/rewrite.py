@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
+from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
 from nxjax.lower.npu.formats.tflite_schema import TYPE_NUMBERS
 from nxjax.lower.npu.graph import Tensor
 from nxjax.ops.fixed import functions

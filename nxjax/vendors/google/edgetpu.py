@@ -25,7 +25,7 @@ from nxjax.backends.tools import NO_MODEL, ToolAnswer, ask, doubt, read
 from nxjax.errors import ExecutionError, InvalidFileError, ParameterError
 from nxjax.lower.npu.cost import estimate
 from nxjax.lower.npu.formats import tflite, tflite_ops
-from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
+from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.placement import place, unknown
 from nxjax.lower.placement import Placement, Verdict

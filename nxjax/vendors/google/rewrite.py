@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator, bias_grid
+from nxjax.lower.npu.formats.tflite_build import TFLiteOperator, bias_grid
 from nxjax.lower.npu.formats.tflite_schema import VALID
 from nxjax.lower.npu.graph import Tensor
 from nxjax.ops.fixed import functions

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
+from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
 from nxjax.trace import dtypes
 from nxjax.vendors.litert.table import Limit, Table, axes, dilation, every_map, first, weights
 

@@ -15,7 +15,6 @@ from nxjax.backends.extras import installed
 from nxjax.backends.target import Build, Kind, NpuTarget, Runner, Site, only
 from nxjax.errors import ExecutionError, LoweringError, ParameterError
 from nxjax.lower.npu.formats.openvino_net import node_names, owner
-from nxjax.lower.npu.formats.openvino_ops import RULES
 from nxjax.lower.npu.formats.openvino_writer import build, serialize
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.macs import macs
@@ -110,7 +109,7 @@ class OpenVinoTarget(NpuTarget):
     extra: ClassVar[str] = EXTRA
 
     def supports(self, node: Node) -> Verdict:
-        return YES if node.op in RULES else Verdict(False, f"OpenVINO has no form of {node.op} here")
+        return YES
 
     def written(self, graph: NpuGraph) -> tuple[Any, Build]:
         """A `Build` that has the model's files and sizes, and the model as it is read from these files."""

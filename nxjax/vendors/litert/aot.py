@@ -24,7 +24,7 @@ from nxjax.backends.target import Build, NpuTarget, Site, only
 from nxjax.backends.tools import NO_MODEL, ask, doubt, read
 from nxjax.errors import InvalidFileError, ParameterError
 from nxjax.lower.npu.formats import tflite, tflite_ops
-from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
+from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.placement import unknown
 from nxjax.lower.placement import Placement, Verdict

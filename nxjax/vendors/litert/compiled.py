@@ -15,7 +15,7 @@ from nxjax.backends.extras import installed
 from nxjax.backends.target import Build, Runner
 from nxjax.errors import InvalidFileError, LoweringError
 from nxjax.lower.npu.formats import flatbuffer
-from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
+from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
 from nxjax.lower.npu.formats.tflite_schema import BUILTIN_NAMES, IDENTIFIER, SCHEMA
 from nxjax.lower.npu.graph import NpuGraph
 from nxjax.vendors.litert.target import LiteRTSession

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
+from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
 from nxjax.lower.npu.formats.tflite_schema import BUILTINS
 from nxjax.lower.npu.graph import Tensor
 from nxjax.trace import dtypes

@@ -13,7 +13,8 @@ from typing import Final, final
 import numpy as np
 
 from nxjax.errors import LoweringError
-from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator, operations
+from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
+from nxjax.lower.npu.formats.tflite_ops import operations
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.placement import YES, Verdict
 

@@ -21,7 +21,7 @@ from nxjax.backends.extras import installed, need
 from nxjax.backends.target import Build, NpuTarget, Runner, only
 from nxjax.errors import ExecutionError, LoweringError, ParameterError
 from nxjax.lower.npu.formats import tflite, tflite_kernels, tflite_ops
-from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
+from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.macs import macs
 from nxjax.lower.placement import Cost, Placement, Verdict

@@ -17,7 +17,6 @@ from nxjax.backends.target import Build, Kind, NpuTarget, Run, Runner, Site, fil
 from nxjax.errors import ExecutionError, LoweringError, ParameterError
 from nxjax.lower.npu.cost import estimate
 from nxjax.lower.npu.formats.onnx_build import OnnxOptions
-from nxjax.lower.npu.formats.onnx_ops import EMIT
 from nxjax.lower.npu.formats.onnx_writer import OnnxModel, emit
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.placement import YES, Verdict
@@ -118,8 +117,6 @@ class OnnxTarget(NpuTarget):
         return "emitted", NO_COMPILER
 
     def supports(self, node: Node) -> Verdict:
-        if node.op not in EMIT:
-            return Verdict(False, f"ONNX has no form for {node.op}", "write it with other operations")
         return YES
 
     def build(self, graph: NpuGraph, options: dict[str, object]) -> Build:

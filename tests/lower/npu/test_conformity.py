@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nxjax.lower.npu.formats.tflite_ops import bias_grid, same_padding
+from nxjax.lower.npu.formats.tflite_build import bias_grid, same_padding
 from nxjax.lower.npu.graph import Tensor
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace.dtypes import int4

@@ -229,7 +229,7 @@ def test_dequantize(r: Random, dtype: np.dtype):
 @pytest.mark.parametrize("op", ["max_pool_2d", "average_pool_2d"])
 @given(r=randoms)
 def test_pool(r: Random, op: str, dtype: np.dtype):
-    from nxjax.lower.npu.formats.tflite_ops import same_padding
+    from nxjax.lower.npu.formats.tflite_build import same_padding
 
     g, channels = r.grid(dtype), r.size(1, 4)
     rows = [(r.size(1, 8), r.size(1, 4), r.size(1, 3)) for _ in range(2)]
@@ -407,7 +407,7 @@ def test_a_chain_of_nodes():
     grids = [r.grid(low=0.02, high=0.2) for _ in range(4)]
     x, a, b, c = (r.tensor((4, 6), g) for g in grids)
     steps = [("relu6", [x], a), ("abs", [x], b), ("add", [a, b], c)]
-    nodes = [r.node(op, list(xs), y, activation=None).nodes[0] for op, xs, y in steps]
+    nodes = [r.node(op, list(xs), y).nodes[0] for op, xs, y in steps]
     conforms(NpuGraph("chain", [x], [c, a, b], nodes), [r.stored((4, 6))])
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from nxjax.lower.npu.formats import tflite_kernels
-from nxjax.lower.npu.formats.tflite_ops import bias_grid
+from nxjax.lower.npu.formats.tflite_build import bias_grid
 from nxjax.lower.npu.graph import NpuGraph, Tensor
 from nxjax.ops.fixed.softmax import log_softmax_grid, softmax_grid
 from nxjax.ops.quant_grid import Grid

@@ -17,7 +17,7 @@ class Net:
         self.x = self.input = Tensor("x", shape, np.dtype("int8"))
         self.nodes = []
 
-    def add(self, op, shape, weights=None, **attrs):
+    def add(self, op, shape, weights=None, /, **attrs):
         y = Tensor(f"t{len(self.nodes)}", shape, np.dtype("int8"))
         w = () if weights is None else (Tensor("w", weights, np.dtype("int8"), data=np.zeros(weights, np.int8)), None)
         self.nodes.append(Node(op, (self.x, *w), (y,), attrs))
@@ -35,11 +35,11 @@ class Net:
 
     def pool(self):
         n, h, w, c = self.x.shape
-        return self.add("max_pool_2d", (n, h // 2, w // 2, c))
+        return self.add("max_pool_2d", (n, h // 2, w // 2, c), window=(2, 2), strides=(2, 2))
 
     def flat(self, out):
         if len(self.x.shape) > 2:
-            self.add("reshape", (1, self.x.size))
+            self.add("reshape", (1, self.x.size), shape=(1, self.x.size))
         return self.add("fully_connected", (1, out), (out, self.x.shape[-1]))
 
     def graph(self):
@@ -60,7 +60,7 @@ def mobilenet_v1():
     strides = (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1)
     for width, stride in zip((64, 128, 128, 256, 256, 512, 512, 512, 512, 512, 512, 1024, 1024), strides):
         net.depthwise(stride).conv(width, size=1)
-    return net.add("mean", (1, 1024)).flat(1001).graph()
+    return net.add("mean", (1, 1024), axes=(1, 2)).flat(1001).graph()
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def graphs(draw, most=12):
             nodes.append(Node("reshape", (x,), (t(f"t{i}", *shape),), {"shape": shape}))
         elif op == "split":
             outs = tuple(t(f"t{i}_{j}", draw(st.integers(1, 9)), 4) for j in range(2))
-            nodes.append(Node("split", (x,), outs, {"axis": 0}))
+            nodes.append(Node("split", (x,), outs, {"axis": 0, "sizes": tuple(y.shape[0] for y in outs)}))
         else:
             nodes.append(Node("conv_2d", (x,), (t(f"t{i}", draw(st.integers(1, 60)), 4),)))
         made.extend(nodes[-1].outputs)
@@ -197,13 +197,13 @@ def test_an_operand_that_is_read_crosswise_is_not_overwritten():
     """x + reshape(x) reads the same bytes at two positions: the sum must not go where x is."""
     x, v, y = t("x", 8, 1), t("v", 1, 8), t("y", 8, 8)
     w = t("w", 1, 8, 8)
-    g = graph([x], [y], [Node("reshape", (x,), (v,)), Node("add", (x, v), (y,))])
+    g = graph([x], [y], [Node("reshape", (x,), (v,), {"shape": v.shape}), Node("add", (x, v), (y,))])
     assert plan(g).offsets[y] != plan(g).offsets[x]
     a, b, c = t("a", 1, 8, 8), t("b", 8, 8, 1), t("c", 1, 8, 8)
-    g = graph([a], [c], [Node("reshape", (a,), (b,)), Node("add", (a, b), (c,))])
+    g = graph([a], [c], [Node("reshape", (a,), (b,), {"shape": b.shape}), Node("add", (a, b), (c,))])
     assert plan(g).offsets[c] != plan(g).offsets[a]
     same = t("same", 1, 8, 8)
-    g = graph([w], [c], [Node("reshape", (w,), (same,)), Node("add", (w, same), (c,))])
+    g = graph([w], [c], [Node("reshape", (w,), (same,), {"shape": same.shape}), Node("add", (w, same), (c,))])
     assert plan(g).peak == 64
 
 
@@ -241,7 +241,7 @@ def wide():
     small = [t(f"small{i}", 1, 4) for i in range(5)]
     nodes = [Node("conv_2d", (x,), (b,)) for b in big]
     nodes += [Node("conv_2d", (b,), (s,)) for b, s in zip(big, small)]
-    nodes.append(Node("concatenation", tuple(small), (out,)))
+    nodes.append(Node("concatenation", tuple(small), (out,), {"axis": 0}))
     return graph([x], [out], nodes)
 
 

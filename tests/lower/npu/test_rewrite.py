@@ -45,8 +45,9 @@ def test_results_may_be_replaced():
 def test_new_nodes_keep_line_and_scope():
     g = chain("neg")
     g.nodes[0].scope = "deep"
-    new = Rewriter(g).run(lambda r, n: r.emit("abs", n.inputs, (3,), dtypes.float32, kind=1) if n.op == "neg" else None)
-    assert [(n.op, n.scope, n.attrs) for n in new.nodes] == [("abs", "deep", {"kind": 1})]
+    emit = lambda r, n: r.emit("leaky_relu", n.inputs, (3,), dtypes.float32, alpha=0.5) if n.op == "neg" else None
+    new = Rewriter(g).run(emit)
+    assert [(n.op, n.scope, n.attrs) for n in new.nodes] == [("leaky_relu", "deep", {"alpha": 0.5})]
 
 
 def test_dead_nodes_are_dropped():

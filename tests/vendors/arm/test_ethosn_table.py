@@ -24,7 +24,7 @@ def conv(size=(3, 3), stride=(1, 1), scale=0.05, op="conv_2d", channels=8, dilat
     w = t("w", *shape, scale=0.5, data=np.ones(shape, np.int8))
     pads = tuple(same(32, (k - 1) * dilation + 1, s) for k, s in zip(size, stride))
     y = t("y", 1, *(-(-32 // s) for s in stride), channels, scale=scale)
-    attrs = {"strides": stride, "dilations": (dilation,) * 2, "padding": pads, "groups": 1, "activation": None}
+    attrs = {"strides": stride, "dilations": (dilation,) * 2, "padding": pads, "activation": None}
     return Node(op, (x, w, None), (y,), attrs)
 
 

@@ -52,7 +52,7 @@ def concat(*constants, axis=3):
 def conv(dilations=(1, 1), op="conv_2d"):
     w = t("w", 1 if op != "conv_2d" else 4, 3, 3, 4, data=np.ones((1 if op != "conv_2d" else 4, 3, 3, 4), np.int8))
     w.grid = Grid(INT8, 0.01, 0)
-    attrs = {"strides": (1, 1), "dilations": dilations, "padding": ((0, 0), (0, 0)), "groups": 1, "activation": None}
+    attrs = {"strides": (1, 1), "dilations": dilations, "padding": ((0, 0), (0, 0)), "activation": None}
     shape = tuple(9 - 2 * d for d in dilations)
     return node(op, [t("x", 1, 9, 9, 4), w, None], t("y", 1, *shape, 4), **attrs)
 
@@ -171,7 +171,7 @@ def test_dense_layers_of_rows_become_1x1_convolutions_where_asked(no_compiler):
 
 def test_dilation_along_one_axis_is_said_for_both(no_compiler):
     net = Net(1, 1, 20, 4)
-    attrs = {"strides": (1, 1), "padding": ((0, 0), (4, 4)), "groups": 1, "activation": None}
+    attrs = {"strides": (1, 1), "padding": ((0, 0), (4, 4)), "activation": None}
     net.add("conv_2d", (1, 1, 20, 8), net.weights(8, 1, 3, 4), net.bias(8), dilations=(1, 4), **attrs)
     assert not TABLE.verdict(net.nodes[0]).ok
     build = EdgeTpu().build(net.graph(), {})

@@ -9,7 +9,7 @@ import pytest
 from nxjax.backends.extras import installed
 from nxjax.backends.tools import NO_MODEL
 from nxjax.errors import LoweringError, ParameterError, user_source
-from nxjax.lower.npu.formats import tflite, tflite_read
+from nxjax.lower.npu.formats import tflite, tflite_file
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.ops.quant_grid import Grid, asymmetric
 from nxjax.vendors.litert import aot as litert_aot
@@ -50,7 +50,7 @@ def test_qualcomm_compiles_all_of_it_for_a_snapdragon():
     assert [(p.device, p.decided_by) for p in build.placements] == [("npu", "vendor")] * 3
     model = build.files["net_sm8650.tflite"]
     assert tflite_compiled.left_for_host(model, "DISPATCH_OP") == ([], 1)
-    assert [o.custom for o in tflite_read.parse(model).operators] == ["DISPATCH_OP"]
+    assert [o.custom for o in tflite_file.parse(model).operators] == ["DISPATCH_OP"]
     assert any("3 of 3 operators in 1 parts" in n and "SM8650" in n for n in build.notes)
     assert build.cost["compiled file"].value == len(model)
     assert build.cost["dram read"].basis == "vendor-estimate" and build.cost["dram read"].value > 0

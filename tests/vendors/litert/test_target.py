@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nxjax.errors import ExecutionError, LoweringError, ParameterError, user_source
-from nxjax.lower.npu.formats import tflite, tflite_ops, tflite_read
+from nxjax.lower.npu.formats import tflite, tflite_file, tflite_ops
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
 from nxjax.ops.quant_grid import Grid, asymmetric
@@ -132,7 +132,7 @@ def test_quantized_sums_do_not_run_on_the_reference_kernel_that_reads_them_unsig
     assert [r.tolist() for r in build.run([stored])] == [[-13], [0]]
     assert "SUM" in build.notes[0] and "optimized" in build.runs_on
     # The file itself is as written; only what runs here is not.
-    assert [o.name for o in tflite_read.parse(build.files["s.tflite"]).operators] == ["SUM", "RELU"]
+    assert [o.name for o in tflite_file.parse(build.files["s.tflite"]).operators] == ["SUM", "RELU"]
     assert len(build.placements) == 2
 
 
@@ -156,7 +156,7 @@ def test_an_elu_of_int8_is_verified_from_the_saved_bytes():
     assert any("ELU" in n for n in build.notes) and "optimized" in build.runs_on
     # What ran are the bytes that are saved.
     assert build.run.data == build.files[build.ran_file]
-    assert [o.name for o in tflite_read.parse(build.files["e.tflite"]).operators] == ["FULLY_CONNECTED", "ELU", "SUM"]
+    assert [o.name for o in tflite_file.parse(build.files["e.tflite"]).operators] == ["FULLY_CONNECTED", "ELU", "SUM"]
     assert len(build.placements) == 3
 
 

@@ -48,7 +48,6 @@ def test_popart_has_no_double():
     x = Tensor("x", (2,), np.dtype("float64"))
     verdict = GraphcorePopart().supports(Node("abs", (x,), (x,)))
     assert not verdict.ok and "f64" in verdict.reason
-    assert not Onnx().supports(Node("fft", (x,), (x,))).ok
 
 
 def test_missing_runtime_names_the_extra(monkeypatch):

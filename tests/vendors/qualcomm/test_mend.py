@@ -126,11 +126,11 @@ def ending(op, kind, value):
     wide = Tensor("wide", (2, 32), dtype, grid)
     filled = np.full((2, 16), value, F32)
     constant = Tensor("constant", (2, 16), dtype, grid, grid.quantize(filled) if grid else filled)
-    pad = {"padding": ((0, 0), (0, 16)), "value": value or None}
-    node = {
-        "concatenation": Node(op, (first.output, constant), (wide,), {"axis": 1}, name="wide"),
-        "pad": Node(op, (first.output,), (wide,), pad, name="wide"),
+    operands, attrs = {
+        "concatenation": ((first.output, constant), {"axis": 1}),
+        "pad": ((first.output,), {"padding": ((0, 0), (0, 16)), "value": value or None}),
     }[op]
+    node = Node(op, operands, (wide,), attrs, name="wide")
     last = dense(wide, 32, 8, "last")
     graph = NpuGraph("ending", [x], [last.output], [first, node, last])
     given = rng.normal(size=(2, 8)).astype(F32)

@@ -16,17 +16,13 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import LoweringError
-from nxjax.lower.npu.graph import NpuGraph, Tensor
+from nxjax.lower.npu.formats.channels_first import ChannelsFirst, Value, unique
+from nxjax.lower.npu.graph import NpuGraph
 from nxjax.ops.base import NDArray
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType, short_name
 
-# A variable of the program.
-Value = Any
-
-TO_FIRST: Final = (0, 3, 1, 2)
-TO_LAST: Final = (0, 2, 3, 1)
 # Core ML's arrays end at this rank.
 MAX_RANK: Final = 5
 EIGHT: Final = frozenset((dtypes.int8, dtypes.uint8))
@@ -42,35 +38,20 @@ def clean(name: str) -> str:
     return f"_{text}" if not text or text[0].isdigit() else text
 
 
-def unique(names: Iterable[str], taken: set[str]) -> list[str]:
-    """Names made clean and different from one another and from ``taken``, which they are added to."""
-    found: list[str] = []
-    for base in map(clean, names):
-        name, count = base, 0
-        while name in taken:
-            count += 1
-            name = f"{base}_{count}"
-        taken.add(name)
-        found.append(name)
-    return found
-
-
 def port_names(graph: NpuGraph) -> tuple[list[str], list[str]]:
     """The names of a program's inputs and results: the tensors' own, made clean and different."""
     taken: set[str] = set()
-    return unique((t.name for t in graph.inputs), taken), unique((t.name for t in graph.outputs), taken)
+    return _clean((t.name for t in graph.inputs), taken), _clean((t.name for t in graph.outputs), taken)
 
 
 def node_names(graph: NpuGraph) -> list[str]:
     """The operation that stands for each node; apart from the names of inputs and results."""
     inputs, outputs = port_names(graph)
-    return unique((n.name or f"{n.op}_{i}" for i, n in enumerate(graph.nodes)), {*inputs, *outputs})
+    return _clean((n.name or f"{n.op}_{i}" for i, n in enumerate(graph.nodes)), {*inputs, *outputs})
 
 
-def last_axis(rank: int, axis: int, first: bool) -> int:
-    """Where a channels-last axis lies in the layout that is used."""
-    axis %= max(rank, 1)
-    return TO_FIRST.index(axis) if first and rank == 4 else axis
+def _clean(names: Iterable[str], taken: set[str]) -> list[str]:
+    return unique(map(clean, names), taken, "_")
 
 
 @final
@@ -100,8 +81,8 @@ class MilBuilder:
 
 
 @final
-class Net:
-    """Values of the tensors so far, in one or both layouts.
+class Net(ChannelsFirst):
+    """The program so far.
 
     Attributes:
         op: the builder.
@@ -110,7 +91,10 @@ class Net:
         notes: what could not be said exactly.
     """
 
+    format = "coreml"
+
     def __init__(self, real: DType) -> None:
+        super().__init__()
         from coremltools.converters.mil import Builder as make
         from coremltools.converters.mil.mil import types
 
@@ -118,10 +102,6 @@ class Net:
         self.types: Any = types
         self.real = real
         self.notes: list[str] = []
-        self.values: dict[Tensor, dict[bool, Value]] = {}
-        self.natural: dict[Tensor, bool] = {}
-        # What constants on a grid are called once they are taken off it -> the constants.
-        self.taken: dict[Tensor, Tensor] = {}
 
     def note(self, text: str) -> None:
         if text not in self.notes:
@@ -240,55 +220,14 @@ class Net:
     def shaped(self, value: Value, shape: Sequence[int]) -> Value:
         """The value in another shape; without dimensions it is squeezed, which reshapes cannot say."""
         if shape:
-            return self.op.reshape(x=value, shape=list(shape))
+            return self.reshaped(value, shape)
         return self.op.squeeze(x=value) if value.shape else value
 
-    def turn(self, value: Value, shape: Sequence[int], first: bool) -> Value:
-        """An image of channels-last ``shape`` brought to the other layout; a reshape where no element moves."""
-        n, h, w, c = shape
-        if c == 1 or h * w == 1:
-            return self.op.reshape(x=value, shape=[n, c, h, w] if first else [n, h, w, c])
-        return self.op.transpose(x=value, perm=list(TO_FIRST if first else TO_LAST))
+    def reshaped(self, value: Value, shape: Sequence[int]) -> Value:
+        return self.op.reshape(x=value, shape=list(shape))
 
-    def literal(self, t: Tensor, first: bool = False, shape: Sequence[int] | None = None) -> Value:
-        """A constant tensor: reals, or integers where it has no grid and is none."""
-        assert t.data is not None
-        data = t.data if shape is None else t.data.reshape(tuple(shape))
-        axis = None if t.grid is None or t.grid.axis is None else t.grid.axis % len(t.shape) + data.ndim - len(t.shape)
-        if first:
-            data = data.transpose(TO_FIRST)
-            axis = None if axis is None else TO_FIRST.index(axis)
-        if t.grid is not None:
-            return self.stored(data, t.grid, axis)
-        return self.op.const(val=self.array(data))
+    def transposed(self, value: Value, perm: Sequence[int]) -> Value:
+        return self.op.transpose(x=value, perm=list(perm))
 
-    def get(self, t: Tensor, first: bool = False) -> Value:
-        """The value of a tensor, channels first if asked for (then of rank 4)."""
-        known = self.values.setdefault(t, {})
-        if first not in known:
-            if t.data is not None:
-                known[first] = self.literal(t, first)
-            else:
-                known[first] = self.turn(known[not first], t.shape, first)
-        return known[first]
-
-    def widened(self, t: Tensor, rank: int, first: bool) -> Value:
-        """An operand of an elementwise op brought to ``rank`` by leading ones, so that it broadcasts in ``first``."""
-        if len(t.shape) == rank or not first:
-            return self.get(t, first and len(t.shape) == 4)
-        shape = (1,) * (rank - len(t.shape)) + t.shape
-        if t.data is not None:
-            return self.literal(t, first, shape)
-        return self.turn(self.op.reshape(x=self.get(t), shape=list(shape)), shape, first)
-
-    def channels_first(self, t: Tensor | None) -> bool:
-        """Whether the tensor was made channels first."""
-        return t is not None and self.natural.get(t, False)
-
-    def follow(self, result: Tensor, operands: Iterable[Tensor]) -> bool:
-        """The layout of an elementwise op: channels first if any image it reads is, and its result is an image."""
-        return len(result.shape) == 4 and any(self.channels_first(t) for t in operands)
-
-    def put(self, t: Tensor, value: Value, first: bool) -> None:
-        self.values[t] = {first: value}
-        self.natural[t] = first
+    def fixed(self, data: NDArray, grid: Grid | None, axis: int | None) -> Value:
+        return self.op.const(val=self.array(data)) if grid is None else self.stored(data, grid, axis)

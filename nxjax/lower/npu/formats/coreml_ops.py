@@ -1,49 +1,33 @@
 """What each op of a graph becomes in Core ML's intermediate language (MIL), iOS 17: one small function per op.
 
-A rule reads values from a `Net` and gives one value per result, and whether they are channels first. Names, grids and
-fused activations are the writer's business. Meanings are those of coremltools' MIL operation reference
+A rule takes values and gives one per result, in the layouts that its decorator says (see `channels_first`). Names,
+grids and fused activations are the writer's business. Meanings are those of coremltools' MIL operation reference
 (apple.github.io/coremltools/source/coremltools.converters.mil.mil.ops.defs.html).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from nxjax.errors import LoweringError
-from nxjax.lower.npu.formats.coreml_net import Net, Value, last_axis
+from nxjax.lower.npu.attributes import ACTIVATIONS
+from nxjax.lower.npu.formats.channels_first import TO_FIRST, LayoutRules, Value, bias_of
+from nxjax.lower.npu.formats.coreml_net import Net
 from nxjax.lower.npu.graph import Node, Tensor
 from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes
 
-Results = tuple[list[Value], bool]
-Rule = Callable[[Net, Node], Results]
-RULES: Final[dict[str, Rule]] = {}
-
-
-def rule(*ops: str) -> Callable[[Rule], Rule]:
-    """Register the function for ``ops``."""
-
-    def add(f: Rule) -> Rule:
-        RULES.update(dict.fromkeys(ops, f))
-        return f
-
-    return add
+_rules: Final = LayoutRules()
+RULES: Final = _rules.rows
+elementwise, images, ordered, plain = _rules.elementwise, _rules.images, _rules.ordered, _rules.plain
 
 
 def real(t: Tensor) -> bool:
     """Whether a tensor holds reals in the program."""
     return t.grid is not None or t.dtype not in (*dtypes.INTEGER, dtypes.bool_)
-
-
-def follow(net: Net, node: Node) -> bool:
-    return net.follow(node.output, node.operands)
-
-
-BOUNDS: Final = {"relu": (0.0, math.inf), "relu6": (0.0, 6.0), "relu_n1_to_1": (-1.0, 1.0)}
 
 
 def activate(net: Net, value: Value, activation: str | None) -> Value:
@@ -54,43 +38,14 @@ def activate(net: Net, value: Value, activation: str | None) -> Value:
         return net.op.relu(x=value)
     if activation == "relu6":
         return net.op.relu6(x=value)
-    low, high = BOUNDS[activation]
+    low, high = ACTIVATIONS[activation]
     return net.op.clip(x=value, alpha=net.number(low), beta=net.number(high))
 
 
 # Products of images and weights.
 
 
-def weights_of(net: Net, node: Node) -> Tensor:
-    """The weights of a product: the stored integers of weights that a node takes off their grid."""
-    w = node.operand(1)
-    return net.taken.get(w, w)
-
-
-def bias_of(net: Net, node: Node) -> NDArray | None:
-    """A bias as reals: stored integers count in products of the operands' scales."""
-    if len(node.inputs) < 3 or node.inputs[2] is None:
-        return None
-    x, w, b = node.operand(), node.operand(1), node.inputs[2]
-    if b.data is None:
-        raise LoweringError(f"{node.op}: a bias that is not constant", got=b.name, source=node.source)
-    values = b.data
-    if b.grid is not None:
-        values = b.grid.dequantize(b.data)
-    elif b.dtype in dtypes.INTEGER and x.grid is not None and w.grid is not None:
-        product = np.asarray(x.grid.scale, np.float64) * np.asarray(w.grid.scale, np.float64)
-        values = b.data.astype(np.float64) * product
-    return net.reals(values)
-
-
-def kernel(net: Net, w: Tensor, permutation: Sequence[int], shape: Sequence[int], channel: int) -> Value:
-    """Weights rearranged while they are still stored numbers; ``channel`` is where the output channels end up."""
-    if w.data is None:
-        raise LoweringError("coreml: weights that are not constant", got=w.name, fix="close over the weights")
-    data = w.data.transpose(tuple(permutation)).reshape(tuple(shape))
-    if w.grid is None:
-        return net.op.const(val=net.reals(data))
-    return net.stored(data, w.grid, None if w.grid.axis is None else channel)
+_UNCOUNTED: Final = {"exclude_padding_from_average": True}
 
 
 def frame(padding: Any) -> list[int]:
@@ -99,69 +54,59 @@ def frame(padding: Any) -> list[int]:
 
 
 def biased(net: Net, node: Node) -> dict[str, Any]:
-    bias = bias_of(net, node)
-    return {} if bias is None else {"bias": bias}
+    bias = bias_of(node)
+    return {} if bias is None else {"bias": net.reals(bias)}
 
 
-@rule("conv_2d", "depthwise_conv_2d")
-def _(net: Net, node: Node) -> Results:
-    a, x, w = node.attrs, node.operand(), weights_of(net, node)
+@images("conv_2d", "depthwise_conv_2d")
+def _(net: Net, node: Node, x: Value) -> Value:
+    a, w = node.attrs, net.weights_of(node)
     if node.op == "conv_2d":
         o, kh, kw, i = w.shape
-        weights, groups = kernel(net, w, (0, 3, 1, 2), (o, i, kh, kw), 0), int(a.get("groups", 1))
+        weights, groups = net.kernel(w, (0, 3, 1, 2), (o, i, kh, kw), 0), a["groups"]
     else:
         _, kh, kw, o = w.shape
-        weights, groups = kernel(net, w, (3, 0, 1, 2), (o, 1, kh, kw), 0), x.shape[3]
-    y = net.op.conv(
-        x=net.get(x, True), weight=weights, strides=list(a["strides"]), dilations=list(a["dilations"]), groups=groups,
+        weights, groups = net.kernel(w, (3, 0, 1, 2), (o, 1, kh, kw), 0), node.operand().shape[3]
+    return net.op.conv(
+        x=x, weight=weights, strides=list(a["strides"]), dilations=list(a["dilations"]), groups=groups,
         pad_type="custom", pad=frame(a["padding"]), **biased(net, node),
     )  # fmt: skip
-    return [y], True
 
 
-@rule("transpose_conv")
-def _(net: Net, node: Node) -> Results:
-    a, x, w = node.attrs, node.operand(), weights_of(net, node)
+@images("transpose_conv")
+def _(net: Net, node: Node, x: Value) -> Value:
+    w, cut = net.weights_of(node), frame(node.attrs["padding"])
     o, kh, kw, i = w.shape
-    n, height, width, _ = node.output.shape
-    cut = frame(a["padding"])
     if any(p < 0 for p in cut):
-        raise LoweringError("transpose_conv: padding", got=a["padding"], expected=">= 0", source=node.source)
-    y = net.op.conv_transpose(
-        x=net.get(x, True), weight=kernel(net, w, (3, 0, 1, 2), (i, o, kh, kw), 1), strides=list(a["strides"]),
-        pad_type="custom", pad=cut, output_shape=[n, o, height, width], **biased(net, node),
+        raise LoweringError("transpose_conv: padding", got=node.attrs["padding"], expected=">= 0", source=node.source)
+    return net.op.conv_transpose(
+        x=x, weight=net.kernel(w, (3, 0, 1, 2), (i, o, kh, kw), 1), strides=list(node.attrs["strides"]),
+        pad_type="custom", pad=cut, output_shape=in_order(node.output.shape, TO_FIRST), **biased(net, node),
     )  # fmt: skip
-    return [y], True
 
 
-@rule("fully_connected")
-def _(net: Net, node: Node) -> Results:
-    x, w = node.operand(), weights_of(net, node)
-    if w.data is not None and len(x.shape) <= 3:
-        weights = kernel(net, w, (0, 1), w.shape, 0)
-        return [net.op.linear(x=net.get(x), weight=weights, **biased(net, node))], False
-    y = net.op.matmul(x=net.get(x), y=net.get(w), transpose_y=True)
-    bias = bias_of(net, node)
-    return [y if bias is None else net.op.add(x=y, y=bias)], False
+@_rules.products("fully_connected")
+def _(net: Net, node: Node, x: Value) -> Value:
+    w = net.weights_of(node)
+    if w.data is not None and len(node.operand().shape) <= 3:
+        return net.op.linear(x=x, weight=net.kernel(w, (0, 1), w.shape, 0), **biased(net, node))
+    y = net.op.matmul(x=x, y=net.get(w), transpose_y=True)
+    return net.op.add(x=y, y=bias) if (bias := biased(net, node).get("bias")) is not None else y
 
 
-@rule("batch_matmul")
-def _(net: Net, node: Node) -> Results:
-    x, y = net.get(node.operand()), net.get(node.operand(1))
-    turned = {"transpose_x": bool(node.attrs.get("adj_x")), "transpose_y": bool(node.attrs.get("adj_y"))}
-    return [net.op.matmul(x=x, y=y, **turned)], False
+@plain("batch_matmul")
+def _(net: Net, node: Node, x: Value, y: Value) -> Value:
+    return net.op.matmul(x=x, y=y, transpose_x=node.attrs["adj_x"], transpose_y=node.attrs["adj_y"])
 
 
-@rule("max_pool_2d", "average_pool_2d")
-def _(net: Net, node: Node) -> Results:
+@images("max_pool_2d", "average_pool_2d")
+def _(net: Net, node: Node, x: Value) -> Value:
     a = node.attrs
-    arguments: dict[str, Any] = {
-        "x": net.get(node.operand(), True), "kernel_sizes": list(a["window"]), "strides": list(a["strides"]),
-        "pad_type": "custom", "pad": frame(a["padding"]),
-    }  # fmt: skip
-    if node.op == "max_pool_2d":
-        return [net.op.max_pool(**arguments)], True
-    return [net.op.avg_pool(**arguments, exclude_padding_from_average=True)], True
+    make, more = (net.op.max_pool, {}) if node.op == "max_pool_2d" else (net.op.avg_pool, _UNCOUNTED)
+    return make(
+        x=x, kernel_sizes=list(a["window"]), strides=list(a["strides"]), pad_type="custom", pad=frame(a["padding"]),
+        **more,
+    )  # fmt: skip
 
 
 # Elementwise.
@@ -185,37 +130,27 @@ BINARY: Final[dict[str, str]] = {
 }
 
 
-def both(net: Net, node: Node, first: bool, count: int = 2) -> list[Value]:
-    return [net.widened(node.operand(i), len(node.output.shape), first) for i in range(count)]
-
-
-@rule(*BINARY)
-def _(net: Net, node: Node) -> Results:
-    first = follow(net, node)
-    x, y = both(net, node, first)
+@elementwise(*BINARY)
+def _(net: Net, node: Node, x: Value, y: Value) -> Value:
     if node.op == "div" and not real(node.output):
         # MIL's integer division rounds down, TFLite's towards zero.
         signs = net.op.mul(x=net.op.sign(x=x), y=net.op.sign(x=y))
-        return [net.op.mul(x=net.op.floor_div(x=net.op.abs(x=x), y=net.op.abs(x=y)), y=signs)], first
-    return [getattr(net.op, BINARY[node.op])(x=x, y=y)], first
+        return net.op.mul(x=net.op.floor_div(x=net.op.abs(x=x), y=net.op.abs(x=y)), y=signs)
+    return getattr(net.op, BINARY[node.op])(x=x, y=y)
 
 
-@rule("squared_difference")
-def _(net: Net, node: Node) -> Results:
-    first = follow(net, node)
-    x, y = both(net, node, first)
+@elementwise("squared_difference")
+def _(net: Net, node: Node, x: Value, y: Value) -> Value:
     difference = net.op.sub(x=x, y=y)
-    return [net.op.mul(x=difference, y=difference)], first
+    return net.op.mul(x=difference, y=difference)
 
 
-@rule("select")
-def _(net: Net, node: Node) -> Results:
-    first = follow(net, node)
-    condition, x, y = both(net, node, first, 3)
+@elementwise("select")
+def _(net: Net, node: Node, condition: Value, x: Value, y: Value) -> Value:
     # MIL's select has the shape of its two values whatever the condition's is.
-    shape = [node.output.shape[i] for i in (0, 3, 1, 2)] if first else list(node.output.shape)
+    shape = in_order(node.output.shape, TO_FIRST) if net.follow(node) else list(node.output.shape)
     x, y = (v if list(v.shape) == shape else net.op.tile(x=lead(net, v, shape), reps=repeats(v, shape)) for v in (x, y))
-    return [net.op.select(cond=condition, a=x, b=y)], first
+    return net.op.select(cond=condition, a=x, b=y)
 
 
 def lead(net: Net, value: Value, shape: Sequence[int]) -> Value:
@@ -254,82 +189,63 @@ UNARY: Final[dict[str, Callable[[Net, Value], Value]]] = {
 }
 
 
-@rule(*UNARY)
-def _(net: Net, node: Node) -> Results:
-    first = follow(net, node)
-    return [UNARY[node.op](net, net.get(node.operand(), first))], first
+elementwise(*UNARY)(lambda net, node, x: UNARY[node.op](net, x))
+elementwise("neg")(lambda net, node, x: net.op.mul(x=x, y=net.number(-1.0) if real(node.operand()) else np.int32(-1)))
 
 
-@rule("neg")
-def _(net: Net, node: Node) -> Results:
-    first, x = follow(net, node), node.operand()
-    return [net.op.mul(x=net.get(x, first), y=net.number(-1.0) if real(x) else np.int32(-1))], first
-
-
-@rule("hard_swish")
-def _(net: Net, node: Node) -> Results:
+@elementwise("hard_swish")
+def _(net: Net, node: Node, x: Value) -> Value:
     # x * clip(x / 6 + 1 / 2, 0, 1)
-    first = follow(net, node)
-    x = net.get(node.operand(), first)
-    return [net.op.mul(x=x, y=net.op.sigmoid_hard(x=x, alpha=net.number(1 / 6), beta=net.number(0.5)))], first
+    return net.op.mul(x=x, y=net.op.sigmoid_hard(x=x, alpha=net.number(1 / 6), beta=net.number(0.5)))
 
 
-@rule("gelu")
-def _(net: Net, node: Node) -> Results:
-    first = follow(net, node)
-    mode = "TANH_APPROXIMATION" if node.attrs.get("approximate") else "EXACT"
-    return [net.op.gelu(x=net.get(node.operand(), first), mode=mode)], first
+@elementwise("gelu")
+def _(net: Net, node: Node, x: Value) -> Value:
+    return net.op.gelu(x=x, mode="TANH_APPROXIMATION" if node.attrs["approximate"] else "EXACT")
 
 
-@rule("leaky_relu")
-def _(net: Net, node: Node) -> Results:
-    first = follow(net, node)
-    return [net.op.leaky_relu(x=net.get(node.operand(), first), alpha=net.number(node.attrs["alpha"]))], first
+elementwise("leaky_relu")(lambda net, node, x: net.op.leaky_relu(x=x, alpha=net.number(node.attrs["alpha"])))
 
 
-@rule("prelu")
-def _(net: Net, node: Node) -> Results:
+@elementwise("prelu")
+def _(net: Net, node: Node, x: Value, slope: Value) -> Value:
     # Written out: MIL's prelu has one slope per index of axis 1 only.
-    first = follow(net, node)
-    x, slope = both(net, node, first)
     below = net.op.minimum(x=x, y=net.number(0.0))
-    return [net.op.add(x=net.op.relu(x=x), y=net.op.mul(x=below, y=slope))], first
+    return net.op.add(x=net.op.relu(x=x), y=net.op.mul(x=below, y=slope))
 
 
-@rule("table")
-def _(net: Net, node: Node) -> Results:
+@elementwise("table")
+def _(net: Net, node: Node, value: Value) -> Value:
     # The stored integer picks the result, shifted so that the first one is 0.
     x, y = node.operand(), node.output
     assert x.grid is not None and y.grid is not None
-    first = follow(net, node)
-    values = y.grid.dequantize(np.asarray(node.attrs["values"], y.dtype).reshape(-1))
-    steps = net.op.round(x=net.op.mul(x=net.get(x, first), y=net.number(1.0 / np.float64(np.max(x.grid.scale)))))
+    values = y.grid.dequantize(np.asarray(node.attrs["values"], y.dtype))
+    steps = net.op.round(x=net.op.mul(x=value, y=net.number(1.0 / np.float64(np.max(x.grid.scale)))))
     index = net.op.cast(x=net.op.add(x=steps, y=net.number(x.grid.zero_point + 128)), dtype="int32")
-    return [net.op.gather(x=net.op.const(val=net.reals(values)), indices=index, axis=0)], first
+    return net.op.gather(x=net.op.const(val=net.reals(values)), indices=index, axis=0)
 
 
-@rule("quantize", "dequantize")
-def _(net: Net, node: Node) -> Results:
+@elementwise("quantize", "dequantize")
+def _(net: Net, node: Node, x: Value) -> Value:
     # Values are real already: the writer puts the result's grid behind them.
-    first, x = follow(net, node), node.operand()
-    if x.constant and node.output.grid is None:
-        net.taken[node.output] = x
-    return [net.get(x, first)], first
+    if node.operand().constant and node.output.grid is None:
+        net.taken[node.output] = node.operand()
+    return x
 
 
-@rule("cast")
-def _(net: Net, node: Node) -> Results:
-    first, x, y = follow(net, node), node.operand(), node.output
-    value, whole = net.get(x, first), not real(x)
+@elementwise("cast")
+def _(net: Net, node: Node, value: Value) -> Value:
+    x, y = node.operand(), node.output
+    whole = not real(x)
     if x.grid is not None:
         # Stored integers are cast, as TFLite's CAST does: it knows no scales.
         value, whole = net.numbers(value, x.grid), True
     if y.grid is not None:
-        return [net.meant(value if whole else net.op.cast(x=value, dtype="int32"), y.grid)], first
+        return net.meant(value if whole else net.op.cast(x=value, dtype="int32"), y.grid)
     kind = net.kind(y.dtype)
     if kind == "bool" and not whole:
-        return [net.op.not_equal(x=value, y=net.number(0.0))], first
-    return [net.op.cast(x=value, dtype=kind)], first
+        return net.op.not_equal(x=value, y=net.number(0.0))
+    return net.op.cast(x=value, dtype=kind)
 
 
 # Along axes.
@@ -343,167 +259,118 @@ REDUCE: Final = {
 }
 
 
-@rule(*REDUCE)
-def _(net: Net, node: Node) -> Results:
-    x = node.operand()
-    axes = {a % len(x.shape) for a in node.attrs["axes"]}
-    keep = bool(node.attrs.get("keepdims"))
-    # Without its channels or without both its spatial axes an image has the same order in both layouts.
-    first = net.channels_first(x) and (keep or 3 in axes or axes >= {1, 2})
-    value, truth = net.get(x, first), x.dtype == dtypes.bool_
+@_rules.reductions(*REDUCE)
+def _(net: Net, node: Node, axes: list[int], x: Value) -> Value:
+    truth = node.operand().dtype == dtypes.bool_
     if truth:
-        value = net.op.cast(x=value, dtype="int32")
-    at = sorted(last_axis(len(x.shape), a, first) for a in axes)
-    value = getattr(net.op, REDUCE[node.op])(x=value, axes=at, keep_dims=keep)
-    return [net.op.cast(x=value, dtype="bool") if truth else value], first and keep
+        x = net.op.cast(x=x, dtype="int32")
+    y = getattr(net.op, REDUCE[node.op])(x=x, axes=axes, keep_dims=node.attrs["keepdims"])
+    return net.op.cast(x=y, dtype="bool") if truth else y
 
 
-@rule("argmax", "argmin")
-def _(net: Net, node: Node) -> Results:
-    x = node.operand()
-    axis = node.attrs["axis"] % len(x.shape)
-    first = net.channels_first(x) and axis == 3
-    make = net.op.reduce_argmax if node.op == "argmax" else net.op.reduce_argmin
-    return [make(x=net.get(x, first), axis=last_axis(len(x.shape), axis, first), keep_dims=False)], False
+@_rules.reductions("argmax", "argmin")
+def _(net: Net, node: Node, axes: list[int], x: Value) -> Value:
+    return getattr(net.op, f"reduce_{node.op}")(x=x, axis=axes[0], keep_dims=False)
 
 
-@rule("softmax", "log_softmax")
-def _(net: Net, node: Node) -> Results:
-    first, x = follow(net, node), node.operand()
-    value, axis = net.get(x, first), last_axis(len(x.shape), -1, first)
-    if node.op == "log_softmax":
-        return [net.op.sub(x=value, y=net.op.reduce_log_sum_exp(x=value, axes=[axis], keep_dims=True))], first
-    beta = float(node.attrs.get("beta", 1.0))
-    if beta != 1.0:
-        value = net.op.mul(x=value, y=net.number(beta))
-    return [net.op.softmax(x=value, axis=axis)], first
+@ordered("softmax")
+def _(net: Net, node: Node, order: Sequence[int], x: Value) -> Value:
+    if node.attrs["beta"] != 1.0:
+        x = net.op.mul(x=x, y=net.number(node.attrs["beta"]))
+    return net.op.softmax(x=x, axis=order.index(len(order) - 1))
 
 
-@rule("cumsum")
-def _(net: Net, node: Node) -> Results:
-    first, x, a = follow(net, node), node.operand(), node.attrs
-    axis = last_axis(len(x.shape), a["axis"], first)
-    flags = {"exclusive": bool(a.get("exclusive")), "reverse": bool(a.get("reverse"))}
-    return [net.op.cumsum(x=net.get(x, first), axis=axis, **flags)], first
+@ordered("log_softmax")
+def _(net: Net, node: Node, order: Sequence[int], x: Value) -> Value:
+    return net.op.sub(x=x, y=net.op.reduce_log_sum_exp(x=x, axes=[order.index(len(order) - 1)], keep_dims=True))
+
+
+@ordered("cumsum")
+def _(net: Net, node: Node, order: Sequence[int], x: Value) -> Value:
+    return net.op.cumsum(x=x, **{**node.attrs, "axis": order.index(node.attrs["axis"])})
 
 
 # Movement.
 
 
-@rule("reshape")
-def _(net: Net, node: Node) -> Results:
-    return [net.shaped(net.get(node.operand()), node.output.shape)], False
+plain("reshape")(lambda net, node, x: net.shaped(x, node.output.shape))
+plain("transpose")(lambda net, node, x: net.transposed(x, node.attrs["permutation"]))
 
 
-@rule("transpose")
-def _(net: Net, node: Node) -> Results:
-    return [net.op.transpose(x=net.get(node.operand()), perm=list(node.attrs["permutation"]))], False
+@ordered("concatenation")
+def _(net: Net, node: Node, order: Sequence[int], *xs: Value) -> Value:
+    return net.op.concat(values=list(xs), axis=order.index(node.attrs["axis"]))
 
 
-@rule("concatenation")
-def _(net: Net, node: Node) -> Results:
-    first = follow(net, node)
-    axis = last_axis(len(node.output.shape), node.attrs["axis"], first)
-    return [net.op.concat(values=[net.get(t, first) for t in node.operands], axis=axis)], first
+@ordered("split")
+def _(net: Net, node: Node, order: Sequence[int], x: Value) -> list[Value]:
+    axis = order.index(node.attrs["axis"])
+    return list(net.op.split(x=x, split_sizes=list(node.attrs["sizes"]), axis=axis))
 
 
-@rule("split")
-def _(net: Net, node: Node) -> Results:
-    first, x = follow(net, node), node.operand()
-    axis = last_axis(len(x.shape), node.attrs["axis"], first)
-    parts = net.op.split(x=net.get(x, first), split_sizes=list(node.attrs["sizes"]), axis=axis)
-    return list(parts), first
-
-
-def in_order(node: Node, values: Sequence[int], first: bool) -> list[int]:
+def in_order(values: Sequence[int], order: Sequence[int]) -> list[int]:
     """One number per axis, in the layout that is used."""
-    return [int(values[i]) for i in ((0, 3, 1, 2) if first else range(len(values)))]
+    return [int(values[i]) for i in order]
 
 
-@rule("slice")
-def _(net: Net, node: Node) -> Results:
-    first, a = follow(net, node), node.attrs
-    begin, size = in_order(node, a["begin"], first), in_order(node, node.output.shape, first)
-    return [net.op.slice_by_size(x=net.get(node.operand(), first), begin=begin, size=size)], first
+@ordered("slice")
+def _(net: Net, node: Node, order: Sequence[int], x: Value) -> Value:
+    begin, size = (in_order(v, order) for v in node.attrs.values())
+    return net.op.slice_by_size(x=x, begin=begin, size=size)
 
 
-@rule("strided_slice")
-def _(net: Net, node: Node) -> Results:
-    first = follow(net, node)
-    begin, end, stride = (in_order(node, node.attrs[k], first) for k in ("begin", "end", "strides"))
-    return [net.op.slice_by_index(x=net.get(node.operand(), first), begin=begin, end=end, stride=stride)], first
+@ordered("strided_slice")
+def _(net: Net, node: Node, order: Sequence[int], x: Value) -> Value:
+    begin, end, stride = (in_order(v, order) for v in node.attrs.values())
+    return net.op.slice_by_index(x=x, begin=begin, end=end, stride=stride)
 
 
-@rule("reverse")
-def _(net: Net, node: Node) -> Results:
-    first, x = follow(net, node), node.operand()
-    axes = sorted(last_axis(len(x.shape), a, first) for a in node.attrs["axes"])
-    return [net.op.reverse(x=net.get(x, first), axes=axes)], first
+ordered("reverse")(lambda net, node, order, x: net.op.reverse(x=x, axes=sorted(map(order.index, node.attrs["axes"]))))
 
 
-@rule("pad")
-def _(net: Net, node: Node) -> Results:
-    first, x = follow(net, node), node.operand()
-    padding, value = node.attrs["padding"], node.attrs.get("value") or 0
-    order = (0, 3, 1, 2) if first else range(len(padding))
-    current = net.get(x, first)
-    if real(x):
+@ordered("pad")
+def _(net: Net, node: Node, order: Sequence[int], x: Value) -> Value:
+    padding, value, t = node.attrs["padding"], node.attrs["value"] or 0, node.operand()
+    if real(t):
         widths = frame([padding[i] for i in order])
-        return [net.op.pad(x=current, pad=widths, mode="constant", constant_val=net.number(value))], first
+        return net.op.pad(x=x, pad=widths, mode="constant", constant_val=net.number(value))
     # MIL pads reals only: whole numbers get constants at their sides.
-    kind = np.bool_ if x.dtype == dtypes.bool_ else np.int32
+    kind = np.bool_ if t.dtype == dtypes.bool_ else np.int32
     for axis, i in enumerate(order):
-        shape = list(current.shape)
+        shape = list(x.shape)
         sides = [np.full([*shape[:axis], n, *shape[axis + 1 :]], value, kind) if n else None for n in padding[i]]
-        parts = [v for v in (sides[0], current, sides[1]) if v is not None]
+        parts = [v for v in (sides[0], x, sides[1]) if v is not None]
         if len(parts) > 1:
-            current = net.op.concat(values=parts, axis=axis)
-    return [current], first
+            x = net.op.concat(values=parts, axis=axis)
+    return x
 
 
-@rule("broadcast_to")
-def _(net: Net, node: Node) -> Results:
-    value, shape = net.get(node.operand()), node.output.shape
-    return [net.op.tile(x=lead(net, value, shape), reps=repeats(value, shape))], False
+@plain("broadcast_to")
+def _(net: Net, node: Node, x: Value) -> Value:
+    shape = node.output.shape
+    return net.op.tile(x=lead(net, x, shape), reps=repeats(x, shape))
 
 
-@rule("tile")
-def _(net: Net, node: Node) -> Results:
-    return [net.op.tile(x=net.get(node.operand()), reps=list(node.attrs["multiples"]))], False
+plain("tile")(lambda net, node, x: net.op.tile(x=x, reps=list(node.attrs["multiples"])))
+plain("gather")(lambda net, node, x, indices: net.op.gather(x=x, indices=indices, axis=node.attrs["axis"]))
 
 
-@rule("gather")
-def _(net: Net, node: Node) -> Results:
-    x, indices = node.operand(), node.operand(1)
-    return [net.op.gather(x=net.get(x), indices=net.get(indices), axis=node.attrs["axis"] % len(x.shape))], False
-
-
-@rule("one_hot")
-def _(net: Net, node: Node) -> Results:
-    y = node.output
+@plain("one_hot")
+def _(net: Net, node: Node, x: Value) -> Value:
+    y, a = node.output, node.attrs
     on, off = (net.number(1.0), net.number(0.0)) if real(y) else (np.int32(1), np.int32(0))
     value = net.op.one_hot(
-        indices=net.get(node.operand()), one_hot_vector_size=int(node.attrs["depth"]),
-        axis=node.attrs["axis"] % len(y.shape), on_value=on, off_value=off,
+        indices=x, one_hot_vector_size=a["depth"], axis=a["axis"], on_value=on, off_value=off
     )  # fmt: skip
-    return [net.op.cast(x=value, dtype="bool") if y.dtype == dtypes.bool_ else value], False
+    return net.op.cast(x=value, dtype="bool") if y.dtype == dtypes.bool_ else value
 
 
-@rule("resize_bilinear")
-def _(net: Net, node: Node) -> Results:
-    a = node.attrs
-    if a.get("align_corners"):
-        mode = "STRICT_ALIGN_CORNERS"
-    else:
-        mode = "UNALIGN_CORNERS" if a.get("half_pixel_centers") else "DEFAULT"
-    height, width = a["size"]
-    y = net.op.resize_bilinear(
-        x=net.get(node.operand(), True),
-        target_size_height=int(height),
-        target_size_width=int(width),
-        sampling_mode=mode,
-    )
-    return [y], True
+@images("resize_bilinear")
+def _(net: Net, node: Node, x: Value) -> Value:
+    height, width = node.attrs["size"]
+    mode = "UNALIGN_CORNERS" if node.attrs["half_pixel_centers"] else "DEFAULT"
+    mode = "STRICT_ALIGN_CORNERS" if node.attrs["align_corners"] else mode
+    return net.op.resize_bilinear(x=x, target_size_height=height, target_size_width=width, sampling_mode=mode)
 
 
 def nearest(size: int, source: int, corners: bool, half: bool) -> NDArray:
@@ -514,16 +381,14 @@ def nearest(size: int, source: int, corners: bool, half: bool) -> NDArray:
     return np.minimum(picked, source - 1).astype(np.int32)
 
 
-@rule("resize_nearest")
-def _(net: Net, node: Node) -> Results:
-    a, x = node.attrs, node.operand()
-    (height, width), (_, h, w, _) = a["size"], x.shape
-    value, corners = net.get(x, True), bool(a.get("align_corners"))
+@images("resize_nearest")
+def _(net: Net, node: Node, x: Value) -> Value:
+    (height, width), corners, half = node.attrs.values()
+    _, h, w, _ = node.operand().shape
     if not corners and height % h == 0 and width % w == 0:
         # Whole factors repeat pixels, whichever corner is counted from.
         factors = {"scale_factor_height": height // h, "scale_factor_width": width // w}
-        return [net.op.upsample_nearest_neighbor(x=value, **factors)], True
+        return net.op.upsample_nearest_neighbor(x=x, **factors)
     for axis, size, source in ((2, height, h), (3, width, w)):
-        rows = nearest(size, source, corners, bool(a.get("half_pixel_centers")))
-        value = net.op.gather(x=value, indices=rows, axis=axis)
-    return [value], True
+        x = net.op.gather(x=x, indices=nearest(size, source, corners, half), axis=axis)
+    return x

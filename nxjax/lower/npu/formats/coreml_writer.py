@@ -23,21 +23,15 @@ import numpy as np
 
 from nxjax.errors import LoweringError
 from nxjax.files.safe_io import parsed
-from nxjax.lower.npu.formats.coreml_net import MAX_RANK, REALS, Net, Value, clean, node_names, port_names
+from nxjax.lower.npu.formats.channels_first import Value
+from nxjax.lower.npu.formats.coreml_net import MAX_RANK, REALS, Net, clean, node_names, port_names
 from nxjax.lower.npu.formats.coreml_ops import RULES, activate
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.ops import op_of
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType, short_name
 from nxjax.trace.types import Shape
 
-# Results of these lie on their operand's grid already, if it is the same.
-MOVES: Final = frozenset(
-    (
-        "max_pool_2d", "maximum", "minimum", "reduce_max", "reduce_min", "relu", "reshape", "transpose",
-        "concatenation", "split", "slice", "strided_slice", "broadcast_to", "tile", "reverse", "gather", "select",
-        "resize_nearest",
-    )
-)  # fmt: skip
 _ROOT: Final = "Data/com.apple.CoreML"
 _MODEL: Final = f"{_ROOT}/model.mlmodel"
 _WEIGHTS: Final = f"{_ROOT}/weights/weight.bin"
@@ -62,15 +56,6 @@ def quiet() -> Generator[None]:
             yield
     finally:
         logging.disable(before)
-
-
-def on_grid(node: Node, result: Tensor) -> bool:
-    """Whether a node's values lie on its result's grid without being rounded to it."""
-    if node.op == "table":
-        return True
-    if node.op not in MOVES or node.attrs.get("activation") not in (None, "relu"):
-        return False
-    return all(t.grid == result.grid for t in node.operands if t.grid is not None)
 
 
 def port(t: Tensor) -> str:
@@ -116,8 +101,6 @@ def closed(net: Net, t: Tensor, name: str) -> Value:
 
 def write_node(net: Net, node: Node, name: str) -> None:
     """One node: its op, its fused activation, and the grids of its results."""
-    if node.op not in RULES:
-        raise LoweringError("coreml: an op without a rule", got=node.op, source=node.source)
     net.op.start(name)
     for t in (*node.operands, *node.outputs):
         if len(t.shape) > MAX_RANK:
@@ -130,7 +113,7 @@ def write_node(net: Net, node: Node, name: str) -> None:
         made = list(values)
         for t, value in zip(node.outputs, values, strict=True):
             value = activate(net, value, node.attrs.get("activation"))
-            if t.grid is not None and not on_grid(node, t):
+            if t.grid is not None and not op_of(node).lands(node, t):
                 value = net.on_grid(value, t.grid, t.name)
             net.put(t, value, first)
     except (ValueError, TypeError, NotImplementedError) as error:

@@ -1,197 +1,42 @@
-"""One ONNX emitter per operator of the graph. Each reads real values, writes operators, and hands the result over.
+"""The NPU vocabulary in ONNX's operators, both ways: a row per op, with how it is written and what is read as it.
 
+Writers read real values, write operators, and hand the result over; readers name operands, their order, and attributes.
 Semantics: the ONNX operator specification (onnx.ai/onnx/operators). Where ONNX lacks an operator it is spelled out in
-others; layouts and grids are the builder's business.
+others; what the specification allows and a graph cannot say (computed shapes, ceil_mode, ...) is refused by name.
+Layouts and grids are the builder's and the reader's business. Here are elementwise ops and those along axes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 
-from nxjax.lower.npu.formats.onnx_build import NCHW, Layout, OnnxBuilder, identity
-from nxjax.lower.npu.formats.onnx_moves import MOVES
-from nxjax.lower.npu.formats.onnx_parts import Emit, element, given, operand, pads
+from nxjax.lower.npu.attributes import ACTIVATIONS
+from nxjax.lower.npu.formats.onnx_build import Layout, OnnxBuilder, identity
+from nxjax.lower.npu.formats.onnx_moves import MOVES, read_alias, read_constant
+from nxjax.lower.npu.formats.onnx_parts import (
+    Emit,
+    OnnxRow,
+    bounds,
+    clip,
+    element,
+    finish,
+    fused,
+    given,
+    number,
+    on_grid,
+    operand,
+)
+from nxjax.lower.npu.formats.onnx_products import PRODUCTS
+from nxjax.lower.npu.formats.onnx_reader import LayoutView, OnnxReader, Rule, numbers, own_layout, refuse
 from nxjax.lower.npu.graph import Node, Tensor
+from nxjax.lower.npu.permutation import without
+from nxjax.ops.base import NDArray
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
-
-CLIPS: Final = {"relu": (0.0, math.inf), "relu6": (0.0, 6.0), "relu_n1_to_1": (-1.0, 1.0)}
-
-
-# Activations.
-
-
-def clip(b: OnnxBuilder, value: str, bounds: tuple[float, float], t: Tensor, suffix: str = "") -> str:
-    """Values kept between two bounds; an infinite one is no bound."""
-    low, high = bounds
-    if bounds == CLIPS["relu"]:
-        return b.op("Relu", [value], suffix)
-    dtype = dtypes.float32 if t.grid is not None else t.dtype
-    if b.opset < 11:
-        finite: dict[str, Any] = {k: v for k, v in (("min", low), ("max", high)) if math.isfinite(v)}
-        return b.op("Clip", [value], suffix, **finite)
-    limits = [b.constant(low, dtype, "low") if math.isfinite(low) else ""]
-    limits += [b.constant(high, dtype, "high")] if math.isfinite(high) else []
-    return b.op("Clip", [value, *limits], suffix)
-
-
-def beyond(grid: Grid, kind: str) -> tuple[float, float]:
-    """The activation's bounds that saturation to the grid does not already keep."""
-    assert not isinstance(grid.scale, tuple)
-    low, high = grid.limits
-    bottom, top = CLIPS[kind]
-    if grid.zero_point + round(bottom / grid.scale) <= low:
-        bottom = -math.inf
-    if math.isfinite(top) and grid.zero_point + round(top / grid.scale) >= high:
-        top = math.inf
-    return bottom, top
-
-
-def finish(b: OnnxBuilder, n: Node, value: str, layout: Layout | None = None) -> None:
-    """The fused activation as its own node, then the result.
-
-    With a grid the sum is brought onto the output grid first: it saturates there, and clamping that to the
-    activation's range is what clamping the sum would have given.
-    """
-    t, kind = n.output, n.attrs.get("activation")
-    layout = identity(len(t.shape)) if layout is None else layout
-    grid = b.grid(t)
-    if kind is None:
-        return b.result(t, value, layout)
-    bounds = CLIPS[kind] if grid is None else beyond(grid, kind)
-    if bounds == (-math.inf, math.inf):
-        return b.result(t, value, layout)
-    if grid is not None:
-        value = on_grid(b, value, grid, layout, "wide")
-    return b.result(t, clip(b, value, bounds, t, kind), layout)
-
-
-def on_grid(b: OnnxBuilder, value: str, grid: Grid, layout: Layout, suffix: str) -> str:
-    """Real values that went through a grid: the pair that ends one QDQ unit and starts the next."""
-    stored, _ = b.stored_grid(grid)
-    return b.dequantize(b.quantize(value, stored, layout, suffix + "_q"), stored, layout, suffix + "_dq")
-
-
-# Products.
-
-
-def bias(b: OnnxBuilder, n: Node) -> list[str]:
-    """The bias as real values: none, a float constant, or int32 on the grid of the products."""
-    t = n.inputs[2] if len(n.inputs) > 2 else None
-    if t is None:
-        return []
-    x, w = given(n, 0), given(n, 1)
-    if t.data is None or t.dtype not in (dtypes.int32, dtypes.int64) or x.grid is None or w.grid is None:
-        return [b.real(t)]
-    scale = np.asarray(x.grid.scale, np.float64) * np.asarray(w.grid.scale, np.float64)
-    if b.options.style == "float" or np.abs(t.data.astype(np.int64)).max(initial=0) > np.iinfo(np.int32).max:
-        if b.options.style != "float":
-            b.notes.append(f"{n.name or n.op}: the bias does not fit int32 and is written as float32")
-        return [b.constant(t.data * scale, np.float32, f"{b.names[t]}_real")]
-    # One scale where the weights have one: Qualcomm's compiler takes another form, and computes something else.
-    kept = scale.astype(np.float32).tolist()
-    grid = Grid(dtypes.int32, tuple(kept), 0, 0) if scale.ndim else Grid(dtypes.int32, kept)
-    return [b.dequantize(b.constant(t.data, np.int32, b.names[t]), grid, (0,))]
-
-
-def _convolution(b: OnnxBuilder, n: Node, weights: Layout, groups: int) -> None:
-    x, w = given(n, 0), given(n, 1)
-    kernel = [w.shape[1], w.shape[2]]
-    value = b.op(
-        "Conv",
-        [b.real(x, NCHW), b.real(w, weights, weight=True), *bias(b, n)],
-        kernel_shape=kernel,
-        strides=list(n.attrs["strides"]),
-        dilations=list(n.attrs.get("dilations", (1, 1))),
-        pads=pads(n.attrs["padding"]),
-        group=groups,
-    )
-    finish(b, n, value, NCHW)
-
-
-def conv_2d(b: OnnxBuilder, n: Node) -> None:
-    _convolution(b, n, NCHW, int(n.attrs.get("groups", 1)))
-
-
-def depthwise_conv_2d(b: OnnxBuilder, n: Node) -> None:
-    _convolution(b, n, (3, 0, 1, 2), given(n, 0).shape[3])
-
-
-def transpose_conv(b: OnnxBuilder, n: Node) -> None:
-    x, w = given(n, 0), given(n, 1)
-    padding = [(int(low), int(high)) for low, high in n.attrs["padding"]]
-    if any(low < 0 for low, _ in padding):
-        raise b.refuse("a transposed convolution with padding added before its result", "pad the result instead")
-    strides = [int(s) for s in n.attrs["strides"]]
-    extra = [max(0, -high) for _, high in padding]
-    if any(e >= s for e, s in zip(extra, strides, strict=True) if e):
-        raise b.refuse("a transposed convolution with more padding after its result than its stride allows")
-    value = b.op(
-        "ConvTranspose",
-        [b.real(x, NCHW), b.real(w, (3, 0, 1, 2), weight=True), *bias(b, n)],
-        kernel_shape=[w.shape[1], w.shape[2]],
-        strides=strides,
-        pads=pads([(low, max(0, high)) for low, high in padding]),
-        output_padding=extra,
-    )
-    finish(b, n, value, NCHW)
-
-
-def moved(b: OnnxBuilder, value: str, t: Tensor, shape: Sequence[int], suffix: str) -> str:
-    """``value`` on ``t``'s grid, in another shape: in QDQ files data movement is a unit of its own."""
-    value = b.op("Reshape", [value, b.constant(shape)], suffix)
-    grid = b.grid(t)
-    return value if grid is None else on_grid(b, value, grid, identity(len(shape)), suffix)
-
-
-def unfolded(b: OnnxBuilder, n: Node, value: str) -> None:
-    """The result of a product that was computed in another shape."""
-    grid = b.grid(n.output)
-    if grid is not None:
-        value = on_grid(b, value, grid, (), "folded")
-    finish(b, n, b.op("Reshape", [value, b.constant(n.output.shape)], "unfold"))
-
-
-def fully_connected(b: OnnxBuilder, n: Node) -> None:
-    """Gemm, which has a bias; more than two dimensions are folded into rows around it."""
-    x, w = given(n, 0), given(n, 1)
-    rows = x.size // x.shape[-1] if x.shape[-1] else 0
-    left = b.real(x) if len(x.shape) == 2 else moved(b, b.real(x), x, (rows, x.shape[-1]), "rows")
-    added = bias(b, n)
-    if not added and b.opset < 11:
-        # A bias is not optional there.
-        added = [_number(b, n, 0.0)]
-    value = b.op("Gemm", [left, b.real(w, weight=True), *added], transB=1)
-    if len(n.output.shape) == 2:
-        finish(b, n, value)
-    else:
-        unfolded(b, n, value)
-
-
-def batch_matmul(b: OnnxBuilder, n: Node) -> None:
-    """MatMul; batches of more than two dimensions are folded into one where both sides have the same."""
-    x, y = given(n, 0), given(n, 1)
-    fold = len(x.shape) > 4 and x.shape[:-2] == y.shape[:-2]
-
-    def side(t: Tensor, swap: bool, suffix: str) -> str:
-        layout = list(identity(len(t.shape)))
-        if swap:
-            layout[-2:] = layout[:-3:-1]
-        value = b.real(t, tuple(layout))
-        batch = math.prod(t.shape[:-2])
-        return moved(b, value, t, [batch, *(t.shape[a] for a in layout[-2:])], suffix) if fold else value
-
-    left = side(x, bool(n.attrs.get("adj_x")), "left")
-    value = b.op("MatMul", [left, side(y, bool(n.attrs.get("adj_y")), "right")])
-    if fold:
-        unfolded(b, n, value)
-    else:
-        finish(b, n, value)
-
 
 # Elementwise.
 
@@ -205,6 +50,29 @@ def nary(kind: str) -> Emit:
     return emit
 
 
+def read_elementwise(op: str, activated: bool = False) -> Rule:
+    def rule(r: OnnxReader, n: Any) -> None:
+        kind, out = fused(r, n.output[0]) if activated else (None, n.output[0])
+        rank = len(r.shape(out))
+        layout = r.layout(n.input, rank)
+        operands: list[tuple[str, Layout | None] | None] = []
+        for name in n.input:
+            full = r.is_constant(name) or len(r.shape(name)) == rank
+            operands.append((name, layout if full else None))
+        r.emit(op, operands, [out], layout, {"activation": kind} if activated else {})
+
+    return rule
+
+
+def read_extreme(op: str) -> Rule:
+    def rule(r: OnnxReader, n: Any) -> None:
+        if len(n.input) != 2:
+            raise refuse(n, f"of {len(n.input)} operands")
+        read_elementwise(op)(r, n)
+
+    return rule
+
+
 def unary(*kinds: str, **attrs: str) -> Emit:
     """ONNX operators applied one after another; ``attrs`` names the graph's attributes that the first one takes."""
 
@@ -216,6 +84,24 @@ def unary(*kinds: str, **attrs: str) -> Emit:
         for kind in kinds[1:]:
             value = b.op(kind, [value])
         b.result(n.output, value, layout)
+
+    return emit
+
+
+def read_unary(op: str, attributes: Callable[[dict[str, Any]], dict[str, Any]] | None = None) -> Rule:
+    def rule(r: OnnxReader, n: Any) -> None:
+        layout = own_layout(r, n.input[0])
+        attrs = {} if attributes is None else attributes(r.attributes(n))
+        r.emit(op, [(n.input[0], layout)], [n.output[0]], layout, attrs)
+
+    return rule
+
+
+def composed(formula: Callable[[OnnxBuilder, Node, str], str]) -> Emit:
+    def emit(b: OnnxBuilder, n: Node) -> None:
+        x = given(n, 0)
+        layout = b.agree([x], len(x.shape))
+        b.result(n.output, formula(b, n, b.real(x, layout)), layout)
 
     return emit
 
@@ -239,19 +125,6 @@ def squashing(kind: str) -> Emit:
     return composed(formula)
 
 
-def composed(formula: Callable[[OnnxBuilder, Node, str], str]) -> Emit:
-    def emit(b: OnnxBuilder, n: Node) -> None:
-        x = given(n, 0)
-        layout = b.agree([x], len(x.shape))
-        b.result(n.output, formula(b, n, b.real(x, layout)), layout)
-
-    return emit
-
-
-def _number(b: OnnxBuilder, n: Node, value: float) -> str:
-    return b.constant(value, dtypes.float32 if n.output.grid is not None else n.output.dtype, "number")
-
-
 def hard_swish(b: OnnxBuilder, n: Node) -> None:
     def product(b: OnnxBuilder, _: Node, x: str) -> str:
         return b.op("Mul", [x, b.op("HardSigmoid", [x], "gate", alpha=1 / 6, beta=0.5)])
@@ -260,19 +133,19 @@ def hard_swish(b: OnnxBuilder, n: Node) -> None:
 
 
 def gelu(b: OnnxBuilder, n: Node) -> None:
-    approximate = bool(n.attrs.get("approximate"))
+    approximate = n.attrs["approximate"]
 
     def exact(b: OnnxBuilder, n: Node, x: str) -> str:
-        inner = b.op("Erf", [b.op("Mul", [x, _number(b, n, math.sqrt(0.5))], "scaled")], "erf")
-        weight = b.op("Mul", [b.op("Add", [inner, _number(b, n, 1.0)], "plus"), _number(b, n, 0.5)], "half")
+        inner = b.op("Erf", [b.op("Mul", [x, number(b, n, math.sqrt(0.5))], "scaled")], "erf")
+        weight = b.op("Mul", [b.op("Add", [inner, number(b, n, 1.0)], "plus"), number(b, n, 0.5)], "half")
         return b.op("Mul", [x, weight])
 
     def by_tanh(b: OnnxBuilder, n: Node, x: str) -> str:
         # 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), Hendrycks and Gimpel 2016.
         cube = b.op("Mul", [b.op("Mul", [x, x], "square"), x], "cube")
-        inner = b.op("Add", [x, b.op("Mul", [cube, _number(b, n, 0.044715)], "small")], "sum")
-        tanh = b.op("Tanh", [b.op("Mul", [inner, _number(b, n, math.sqrt(2 / math.pi))], "scaled")], "tanh")
-        weight = b.op("Mul", [b.op("Add", [tanh, _number(b, n, 1.0)], "plus"), _number(b, n, 0.5)], "half")
+        inner = b.op("Add", [x, b.op("Mul", [cube, number(b, n, 0.044715)], "small")], "sum")
+        tanh = b.op("Tanh", [b.op("Mul", [inner, number(b, n, math.sqrt(2 / math.pi))], "scaled")], "tanh")
+        weight = b.op("Mul", [b.op("Add", [tanh, number(b, n, 1.0)], "plus"), number(b, n, 0.5)], "half")
         return b.op("Mul", [x, weight])
 
     def native(b: OnnxBuilder, n: Node, x: str) -> str:
@@ -282,7 +155,51 @@ def gelu(b: OnnxBuilder, n: Node) -> None:
 
 
 def activation(kind: str) -> Emit:
-    return composed(lambda b, n, x: clip(b, x, CLIPS[kind], n.output))
+    return composed(lambda b, n, x: clip(b, x, ACTIVATIONS[kind], n.output))
+
+
+def read_clip(r: OnnxReader, n: Any) -> None:
+    found = bounds(r, n)
+    if found is None:
+        raise refuse(n, "with computed limits")
+    kind = next((k for k, wanted in ACTIVATIONS.items() if wanted == found), None)
+    layout = own_layout(r, n.input[0])
+    if kind is not None:
+        r.emit(kind, [(n.input[0], layout)], [n.output[0]], layout)
+        return
+    view, grid = r.view(n.input[0]), r.next_grid(n.output[0])[0]
+    if view is None or math.isfinite(found[0]) == math.isfinite(found[1]):
+        raise refuse(n, f"to {found}")
+    op, limit = ("maximum", found[0]) if math.isfinite(found[0]) else ("minimum", found[1])
+    value = np.asarray(limit, np.float32 if view.tensor.grid is not None else view.tensor.dtype)
+    name = f"{n.name}/limit"
+    r.constants[name] = value
+    if grid is not None and view.tensor.grid == grid:
+        t = Tensor(name, (), grid.dtype, grid, grid.quantize(value))
+        r.views[name] = LayoutView(t, ())
+    r.emit(op, [(n.input[0], layout), (name, layout)], [n.output[0]], layout)
+
+
+def read_elu(r: OnnxReader, n: Any) -> None:
+    if r.attributes(n).get("alpha", 1.0) != 1.0:
+        raise refuse(n, "with another alpha than 1")
+    read_unary("elu")(r, n)
+
+
+def read_square_root(r: OnnxReader, n: Any) -> None:
+    inverse = r.sole_reader(n.output[0], "Reciprocal")
+    layout = own_layout(r, n.input[0])
+    if inverse is None:
+        r.emit("sqrt", [(n.input[0], layout)], [n.output[0]], layout)
+        return
+    r.done.add(id(inverse))
+    r.emit("rsqrt", [(n.input[0], layout)], [inverse.output[0]], layout)
+
+
+def read_reciprocal(r: OnnxReader, n: Any) -> None:
+    one, layout = f"{n.name}/one", own_layout(r, n.input[0])
+    r.constants[one] = np.ones((), r.dtype(n.output[0]))
+    r.emit("div", [(one, None), (n.input[0], layout)], [n.output[0]], layout, {"activation": None})
 
 
 def compare(kind: str, opposite: str, since: int) -> Emit:
@@ -345,6 +262,18 @@ def table(b: OnnxBuilder, n: Node) -> None:
     b.result(y, b.op("Gather", [b.real(values), index], axis=0), layout)
 
 
+def read_add(r: OnnxReader, n: Any) -> None:
+    view = r.view(n.input[0])
+    if view is None or not view.stored:
+        read_elementwise("add", activated=True)(r, n)
+        return
+    by: NDArray = r.constant(n.input[1])
+    if by.size != 1:
+        raise refuse(n, "of stored integers and several numbers")
+    moved = view.offset + int(by.reshape(-1)[0])
+    r.views[n.output[0]] = LayoutView(view.tensor, view.layout, stored=True, offset=moved)
+
+
 def cast(b: OnnxBuilder, n: Node) -> None:
     """Of a tensor on a grid its stored integers, as TFLite's CAST takes them, which knows no scales."""
     x = given(n, 0)
@@ -362,6 +291,17 @@ def cast(b: OnnxBuilder, n: Node) -> None:
     b.result(n.output, b.op("Cast", [b.real(x, layout)], to=element(b, n.output.dtype)), layout)
 
 
+def read_cast(r: OnnxReader, n: Any) -> None:
+    view, out = r.view(n.input[0]), n.output[0]
+    if view is None or not view.stored:
+        read_unary("cast")(r, n)
+        return
+    if r.dtype(out) != dtypes.int32:
+        raise refuse(n, "of stored integers to another dtype than int32")
+    offset = 128 if r.dtype(n.input[0]) == dtypes.uint8 else 0
+    r.views[out] = LayoutView(view.tensor, view.layout, stored=True, offset=offset)
+
+
 def convert(b: OnnxBuilder, n: Node) -> None:
     """quantize, dequantize: reading gives real values, holding puts them on the result's grid."""
     x = given(n, 0)
@@ -377,15 +317,35 @@ def convert(b: OnnxBuilder, n: Node) -> None:
     return b.hold(n.output, b.dequantize(b.stored(x, layout), stored, layout, ""), layout)
 
 
-def softmax(b: OnnxBuilder, n: Node) -> None:
-    x = given(n, 0)
-    # Older softmaxes go over the given dimension and all behind it.
-    layout = b.agree([x], len(x.shape)) if b.opset >= 13 else identity(len(x.shape))
-    value, beta = b.real(x, layout), float(n.attrs.get("beta", 1.0))
-    if beta != 1.0:
-        value = b.op("Mul", [value, _number(b, n, beta)], "beta")
-    axis = layout.index(len(x.shape) - 1)
-    b.result(n.output, b.op("LogSoftmax" if n.op == "log_softmax" else "Softmax", [value], axis=axis), layout)
+def read_dequantize(r: OnnxReader, n: Any) -> None:
+    name, grid = n.input[0], r.grid(n)
+    if name in r.constants:
+        data = r.signed(r.constants[name])
+        if data.dtype != grid.dtype:
+            raise refuse(n, "of a constant of another dtype than its zero point's")
+        t = Tensor(name, data.shape, data.dtype, grid, data)
+        r.views[n.output[0]] = LayoutView(t, identity(data.ndim))
+        return
+    view = r.view(name)
+    if view is None or not view.stored or view.offset or view.tensor.grid != grid:
+        raise refuse(n, "on another grid than its operand's")
+    r.views[n.output[0]] = LayoutView(view.tensor, view.layout)
+
+
+def read_quantize(r: OnnxReader, n: Any) -> None:
+    """A quantizer that ends no operator: of an input, from one grid to another, or of something only moved."""
+    grid, name = r.grid(n), n.input[0]
+    if r.is_constant(name):
+        raise refuse(n, "of a constant")
+    view = r.view(name)
+    if view is None or view.stored:
+        raise refuse(n, "of stored integers")
+    if view.tensor.grid == grid:
+        r.views[n.output[0]] = LayoutView(view.tensor, view.layout, stored=True)
+        return
+    t = Tensor(n.output[0], view.tensor.shape, grid.dtype, grid)
+    r.nodes.append(Node("quantize", (view.tensor,), (t,), name=n.name))
+    r.views[n.output[0]] = LayoutView(t, view.layout, stored=True)
 
 
 def select(b: OnnxBuilder, n: Node) -> None:
@@ -393,36 +353,42 @@ def select(b: OnnxBuilder, n: Node) -> None:
     b.result(n.output, b.op("Where", [operand(b, t, layout) for t in n.operands]), layout)
 
 
-# Pools and reductions.
+# Along axes.
 
 
-def pool(kind: str, **fixed: Any) -> Emit:
-    def emit(b: OnnxBuilder, n: Node) -> None:
-        value = b.op(
-            kind,
-            [b.real(given(n, 0), NCHW)],
-            kernel_shape=list(n.attrs["window"]),
-            strides=list(n.attrs["strides"]),
-            pads=pads(n.attrs["padding"]),
-            **fixed,
-        )
-        finish(b, n, value, NCHW)
-
-    return emit
+def softmax(b: OnnxBuilder, n: Node) -> None:
+    x = given(n, 0)
+    # Older softmaxes go over the given dimension and all behind it.
+    layout = b.agree([x], len(x.shape)) if b.opset >= 13 else identity(len(x.shape))
+    value, beta = b.real(x, layout), n.attrs.get("beta", 1.0)
+    if beta != 1.0:
+        value = b.op("Mul", [value, number(b, n, beta)], "beta")
+    axis = layout.index(len(x.shape) - 1)
+    b.result(n.output, b.op("LogSoftmax" if n.op == "log_softmax" else "Softmax", [value], axis=axis), layout)
 
 
-def without(layout: Layout, axes: set[int]) -> Layout:
-    """The layout of what remains when ``axes`` are dropped."""
-    kept = [a for a in layout if a not in axes]
-    return tuple(sorted(kept).index(a) for a in kept)
+def read_softmax(op: str) -> Rule:
+    def rule(r: OnnxReader, n: Any) -> None:
+        if r.opset < 13:
+            raise refuse(n, "before opset 13, which flattens")
+        rank = len(r.shape(n.input[0]))
+        axis = int(r.attributes(n).get("axis", -1)) % rank
+        layout = own_layout(r, n.input[0])
+        if layout[axis] != rank - 1:
+            order = list(identity(rank))
+            order[axis], order[-1] = order[-1], order[axis]
+            layout = tuple(order)
+        r.emit(op, [(n.input[0], layout)], [n.output[0]], layout, {"beta": 1.0} if op == "softmax" else {})
+
+    return rule
 
 
 def reduction(kind: str, axes_are_input_since: int) -> Emit:
     def emit(b: OnnxBuilder, n: Node) -> None:
         x = given(n, 0)
         rank = len(x.shape)
-        axes = {int(a) % rank for a in n.attrs["axes"]} if rank else set[int]()
-        keep = bool(n.attrs.get("keepdims"))
+        axes = set(n.attrs["axes"])
+        keep = n.attrs["keepdims"]
         layout = b.agree([x], rank)
         where = sorted(layout.index(a) for a in axes)
         if not where:
@@ -436,10 +402,27 @@ def reduction(kind: str, axes_are_input_since: int) -> Emit:
     return emit
 
 
+def read_reduction(op: str) -> Rule:
+    def rule(r: OnnxReader, n: Any) -> None:
+        rank = len(r.shape(n.input[0]))
+        axes = numbers(r, n, 1, "axes")
+        a = r.attributes(n)
+        if not axes:
+            if a.get("noop_with_empty_axes", 0):
+                raise refuse(n, "over no axes")
+            axes = list(range(rank))
+        layout, keep = own_layout(r, n.input[0]), bool(a.get("keepdims", 1))
+        over = sorted({layout[x % rank] for x in axes})
+        after = layout if keep else without(layout, set(over))
+        r.emit(op, [(n.input[0], layout)], [n.output[0]], after, {"axes": tuple(over), "keepdims": keep})
+
+    return rule
+
+
 def arg(kind: str) -> Emit:
     def emit(b: OnnxBuilder, n: Node) -> None:
         x = given(n, 0)
-        axis = int(n.attrs["axis"]) % len(x.shape)
+        axis = n.attrs["axis"]
         layout = b.agree([x], len(x.shape))
         value = b.op(kind, [b.real(x, layout)], axis=layout.index(axis), keepdims=0)
         b.result(n.output, b.op("Cast", [value], "cast", to=element(b, n.output.dtype)), without(layout, {axis}))
@@ -447,82 +430,107 @@ def arg(kind: str) -> Emit:
     return emit
 
 
+def read_arg(op: str) -> Rule:
+    def rule(r: OnnxReader, n: Any) -> None:
+        a = r.attributes(n)
+        to = r.sole_reader(n.output[0], "Cast")
+        if a.get("keepdims", 1) or a.get("select_last_index", 0) or to is None or r.dtype(to.output[0]) != dtypes.int32:
+            raise refuse(n, "other than one that drops the axis and is cast to int32")
+        layout = own_layout(r, n.input[0])
+        axis = layout[int(a.get("axis", 0)) % len(layout)]
+        r.done.add(id(to))
+        after = without(layout, {axis})
+        r.emit(op, [(n.input[0], layout)], [to.output[0]], after, {"axis": axis}, dtypes.int32)
+
+    return rule
+
+
 def cumsum(b: OnnxBuilder, n: Node) -> None:
     x = given(n, 0)
     layout = b.agree([x], len(x.shape))
-    axis = b.constant(layout.index(int(n.attrs["axis"]) % len(x.shape)), np.int64, "axis")
+    axis = b.constant(layout.index(n.attrs["axis"]), np.int64, "axis")
     value = b.op(
         "CumSum",
         [b.real(x, layout), axis],
-        exclusive=int(bool(n.attrs.get("exclusive"))),
-        reverse=int(bool(n.attrs.get("reverse"))),
+        exclusive=int(n.attrs["exclusive"]),
+        reverse=int(n.attrs["reverse"]),
     )
     b.result(n.output, value, layout)
 
 
-EMIT: Final[dict[str, Emit]] = {
-    **MOVES,
-    "conv_2d": conv_2d,
-    "depthwise_conv_2d": depthwise_conv_2d,
-    "transpose_conv": transpose_conv,
-    "fully_connected": fully_connected,
-    "batch_matmul": batch_matmul,
-    "add": nary("Add"),
-    "sub": nary("Sub"),
-    "mul": nary("Mul"),
-    "div": nary("Div"),
-    "maximum": nary("Max"),
-    "minimum": nary("Min"),
-    "pow": nary("Pow"),
-    "squared_difference": squared_difference,
-    "equal": equal,
-    "not_equal": equal,
-    "less": nary("Less"),
-    "less_equal": compare("LessOrEqual", "Greater", 12),
-    "greater": nary("Greater"),
-    "greater_equal": compare("GreaterOrEqual", "Less", 12),
-    "logical_and": nary("And"),
-    "logical_or": nary("Or"),
-    "logical_not": unary("Not"),
-    "max_pool_2d": pool("MaxPool"),
-    "average_pool_2d": pool("AveragePool", count_include_pad=0),
-    "mean": reduction("ReduceMean", 18),
-    "sum": reduction("ReduceSum", 13),
-    "reduce_max": reduction("ReduceMax", 18),
-    "reduce_min": reduction("ReduceMin", 18),
-    "reduce_prod": reduction("ReduceProd", 18),
-    "argmax": arg("ArgMax"),
-    "argmin": arg("ArgMin"),
-    "softmax": softmax,
-    "log_softmax": softmax,
-    "logistic": squashing("Sigmoid"),
-    "tanh": squashing("Tanh"),
-    "relu": activation("relu"),
-    "relu6": activation("relu6"),
-    "relu_n1_to_1": activation("relu_n1_to_1"),
-    "hard_swish": hard_swish,
-    "elu": unary("Elu"),
-    "exp": unary("Exp"),
-    "log": unary("Log"),
-    "sqrt": unary("Sqrt"),
-    "rsqrt": unary("Sqrt", "Reciprocal"),
-    "abs": unary("Abs"),
-    "neg": unary("Neg"),
-    "square": composed(lambda b, n, x: b.op("Mul", [x, x])),
-    "sin": unary("Sin"),
-    "cos": unary("Cos"),
-    "floor": unary("Floor"),
-    "ceil": unary("Ceil"),
-    "round": since(11, unary("Round")),
-    "sign": unary("Sign"),
-    "erf": unary("Erf"),
-    "leaky_relu": unary("LeakyRelu", alpha="alpha"),
-    "prelu": nary("PRelu"),
-    "gelu": gelu,
-    "table": table,
-    "select": select,
-    "cumsum": since(11, cumsum),
-    "quantize": convert,
-    "dequantize": convert,
-    "cast": cast,
+def read_cumsum(r: OnnxReader, n: Any) -> None:
+    a, layout = r.attributes(n), own_layout(r, n.input[0])
+    axis = layout[int(r.constant(n.input[1]).reshape(-1)[0]) % len(layout)]
+    attrs = {"axis": axis, "exclusive": bool(a.get("exclusive", 0)), "reverse": bool(a.get("reverse", 0))}
+    r.emit("cumsum", [(n.input[0], layout)], [n.output[0]], layout, attrs)
+
+
+def _both(op: str, kind: str, activated: bool = False) -> OnnxRow:
+    """An operator of operands that broadcast."""
+    return OnnxRow(op, nary(kind), kind, read_elementwise(op, activated))
+
+
+def _one(op: str, kind: str, opset: int = 0) -> OnnxRow:
+    """An operator of one operand, which there is since ``opset``."""
+    return OnnxRow(op, since(opset, unary(kind)), kind, read_unary(op))
+
+
+def _reduced(op: str, kind: str, axes_are_input_since: int) -> OnnxRow:
+    return OnnxRow(op, reduction(kind, axes_are_input_since), kind, read_reduction(op))
+
+
+_leaky: Final = read_unary("leaky_relu", lambda a: {"alpha": float(a.get("alpha", 0.01))})
+_gelu: Final = read_unary("gelu", lambda a: {"approximate": a.get("approximate", b"none") == b"tanh"})
+ROWS: Final = [
+    *PRODUCTS,
+    *MOVES,
+    OnnxRow("add", nary("Add"), "Add", read_add),
+    *(_both(op, op.title(), activated=True) for op in ("sub", "mul", "div")),
+    *(_both(op, op.title()) for op in ("pow", "less", "greater")),
+    *(_both(op, kind) for op, kind in (("logical_and", "And"), ("logical_or", "Or"), ("prelu", "PRelu"))),
+    OnnxRow("maximum", nary("Max"), "Max", read_extreme("maximum")),
+    OnnxRow("minimum", nary("Min"), "Min", read_extreme("minimum")),
+    OnnxRow("less_equal", compare("LessOrEqual", "Greater", 12), "LessOrEqual", read_elementwise("less_equal")),
+    OnnxRow(
+        "greater_equal", compare("GreaterOrEqual", "Less", 12), "GreaterOrEqual", read_elementwise("greater_equal")
+    ),
+    OnnxRow("equal", equal, "Equal", read_elementwise("equal")),
+    OnnxRow("not_equal", equal),
+    OnnxRow("squared_difference", squared_difference),
+    OnnxRow("select", select, "Where", read_elementwise("select")),
+    *(_one(op, op.title()) for op in ("exp", "log", "abs", "neg", "sin", "cos", "floor", "ceil", "sign", "erf")),
+    _one("logical_not", "Not"),
+    _one("round", "Round", 11),
+    OnnxRow("elu", unary("Elu"), "Elu", read_elu),
+    OnnxRow("sqrt", unary("Sqrt"), "Sqrt", read_square_root),
+    OnnxRow("rsqrt", unary("Sqrt", "Reciprocal"), "Reciprocal", read_reciprocal),
+    OnnxRow("square", composed(lambda b, n, x: b.op("Mul", [x, x]))),
+    OnnxRow("logistic", squashing("Sigmoid"), "Sigmoid", read_unary("logistic")),
+    OnnxRow("tanh", squashing("Tanh"), "Tanh", read_unary("tanh")),
+    OnnxRow("relu", activation("relu"), "Relu", read_unary("relu")),
+    OnnxRow("relu6", activation("relu6"), "Clip", read_clip),
+    OnnxRow("relu_n1_to_1", activation("relu_n1_to_1")),
+    OnnxRow("hard_swish", hard_swish, "HardSwish", read_unary("hard_swish")),
+    OnnxRow("leaky_relu", unary("LeakyRelu", alpha="alpha"), "LeakyRelu", _leaky),
+    OnnxRow("gelu", gelu, "Gelu", _gelu),
+    OnnxRow("table", table),
+    OnnxRow("cast", cast, "Cast", read_cast),
+    OnnxRow("quantize", convert, "QuantizeLinear", read_quantize),
+    OnnxRow("dequantize", convert, "DequantizeLinear", read_dequantize),
+    OnnxRow("softmax", softmax, "Softmax", read_softmax("softmax")),
+    OnnxRow("log_softmax", softmax, "LogSoftmax", read_softmax("log_softmax")),
+    _reduced("mean", "ReduceMean", 18),
+    _reduced("sum", "ReduceSum", 13),
+    _reduced("reduce_max", "ReduceMax", 18),
+    _reduced("reduce_min", "ReduceMin", 18),
+    _reduced("reduce_prod", "ReduceProd", 18),
+    OnnxRow("argmax", arg("ArgMax"), "ArgMax", read_arg("argmax")),
+    OnnxRow("argmin", arg("ArgMin"), "ArgMin", read_arg("argmin")),
+    OnnxRow("cumsum", since(11, cumsum), "CumSum", read_cumsum),
+]
+EMIT: Final[dict[str, Emit]] = {row.op: row.write for row in ROWS}
+READ: Final[dict[str, Rule]] = {
+    "Identity": read_alias,
+    "Constant": read_constant,
+    **{kind: row.read for row in ROWS for kind in row.operators.split() if row.read is not None},
 }

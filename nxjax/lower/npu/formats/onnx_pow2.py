@@ -9,20 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.ops import op_of
 from nxjax.ops.base import NDArray
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
-
-# Operators whose third operand is a bias, on the grid of the products.
-WEIGHTED: Final = ("conv_2d", "depthwise_conv_2d", "transpose_conv", "fully_connected")
-# Operators that end in an activation.
-ACTIVATED: Final = (*WEIGHTED, "add", "sub", "mul", "div", "max_pool_2d", "average_pool_2d")
 
 
 def power_of_two(scale: float) -> bool:
@@ -106,7 +102,7 @@ def regrid(graph: NpuGraph, per_channel: bool = False) -> tuple[NpuGraph, list[s
     nodes: list[Node] = []
     inputs = [moved(t) for t in graph.inputs]
     for n in graph.nodes:
-        weighted = n.op in WEIGHTED
+        weighted = op_of(n).weighted
         operands = [None if t is None else moved(t, weighted and i == 1) for i, t in enumerate(n.inputs)]
         if weighted and len(n.inputs) > 2 and (b := n.inputs[2]) is not None:
             operands[2] = _bias(n, b, operands)
@@ -147,7 +143,7 @@ def said(old: Node, new: Node) -> Node:
         kind = "relu_n1_to_1"
     else:
         return new
-    if new.op in ACTIVATED and new.attrs.get("activation") is None:
+    if "activation" in new.attrs and new.attrs["activation"] is None:
         return replace(new, attrs={**new.attrs, "activation": kind})
     if new.op == "quantize" and old.operands[0].grid is not None:
         return replace(new, op=kind)

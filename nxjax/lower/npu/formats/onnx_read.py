@@ -1,6 +1,6 @@
 """ONNX model bytes -> NpuGraph: what `onnx_writer` writes, and files like it. Hostile bytes are refused, not followed.
 
-Knows the file; `onnx_reader` makes the graph, by the rules of `onnx_read_ops`.
+Knows the file; `onnx_reader` makes the graph, by the rows of `onnx_ops`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from nxjax.errors import InvalidFileError, LoweringError, NxError
 from nxjax.files import safe_io
 from nxjax.lower.npu.formats.onnx_build import package
-from nxjax.lower.npu.formats.onnx_read_ops import READ
+from nxjax.lower.npu.formats.onnx_ops import READ
 from nxjax.lower.npu.formats.onnx_reader import DEQUANTIZE, QUANTIZE, OnnxReader, invalid
 from nxjax.lower.npu.graph import NpuGraph
 from nxjax.trace import dtypes

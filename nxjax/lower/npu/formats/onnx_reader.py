@@ -17,8 +17,8 @@ import numpy as np
 from nxjax.errors import InvalidFileError, LoweringError, NxError
 from nxjax.lower.npu import infer
 from nxjax.lower.npu.formats.onnx_build import UNSIGNED, Layout, identity, package
-from nxjax.lower.npu.formats.onnx_pow2 import WEIGHTED
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.ops import OPS
 from nxjax.ops.base import NDArray
 from nxjax.ops.quant_grid import ROUNDINGS, Grid, Rounding
 from nxjax.trace import dtypes
@@ -240,7 +240,7 @@ class OnnxReader:
         real = floating and (any(g is None for g, _ in grids) or not self._on_grids(operands))
         ins = [None if o is None else self.tensor(o[0], o[1], real) for o in operands]
         # Weights stay on their grids when the results are real: they are compressed, not computed with.
-        if real and op not in WEIGHTED:
+        if real and not OPS[op].weighted:
             ins = [t if t is None or t.grid is None else self._plain(t) for t in ins]
         made: list[Tensor] = []
         for name, (grid, q), held in zip(outputs, grids, layouts, strict=True):

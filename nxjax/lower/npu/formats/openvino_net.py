@@ -17,18 +17,14 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import LoweringError
+from nxjax.lower.npu.formats.channels_first import ChannelsFirst, Value, unique
 from nxjax.lower.npu.formats.openvino_package import package
-from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.graph import NpuGraph
 from nxjax.ops.base import NDArray
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType, bit_width, short_name
 
-# An openvino.Node or openvino.Output.
-Value = Any
-
-TO_FIRST: Final = (0, 3, 1, 2)
-TO_LAST: Final = (0, 2, 3, 1)
 # Types that a model's ends can have; NumPy has an own type for each.
 PORT_TYPES: Final = frozenset(
     (
@@ -53,16 +49,7 @@ def clean(name: str) -> str:
 def node_names(graph: NpuGraph) -> list[str]:
     """One name per node: its own, made unique."""
     taken = {clean(t.name) for t in graph.inputs}
-    names: list[str] = []
-    for i, n in enumerate(graph.nodes):
-        base = clean(n.name) or f"{n.op}_{i}"
-        name, count = base, 0
-        while name in taken:
-            count += 1
-            name = f"{base}.{count}"
-        taken.add(name)
-        names.append(name)
-    return names
+    return unique((clean(n.name) or f"{n.op}_{i}" for i, n in enumerate(graph.nodes)), taken, ".")
 
 
 def owner(name: str, names: Mapping[str, int]) -> int | None:
@@ -73,12 +60,6 @@ def owner(name: str, names: Mapping[str, int]) -> int | None:
             return None
         part = part.rsplit("/", 1)[0]
     return names[part]
-
-
-def last_axis(rank: int, axis: int, first: bool) -> int:
-    """Where a channels-last axis lies in the layout that is used."""
-    axis %= max(rank, 1)
-    return TO_FIRST.index(axis) if first and rank == 4 else axis
 
 
 def unique_name(value: Value) -> str:
@@ -106,23 +87,21 @@ class OpsetRecorder:
 
 
 @final
-class Net:
-    """Values of the tensors so far, in one or both layouts.
+class Net(ChannelsFirst):
+    """The model so far.
 
     Attributes:
         op: the operation set, `openvino.opset13`.
         ov: the package.
     """
 
+    format = "openvino"
+
     def __init__(self) -> None:
+        super().__init__()
         self.ov: Any = package()
         self.op: Any = OpsetRecorder(self.ov.opset13)
         self.principal: str | None = None
-        # Per tensor: channels first or not -> value.
-        self.values: dict[Tensor, dict[bool, Value]] = {}
-        self.natural: dict[Tensor, bool] = {}
-        # What constants on a grid are called once they are taken off it -> the constants.
-        self.stored: dict[Tensor, Tensor] = {}
 
     def main(self, value: Value | None) -> None:
         """Say which operation stands for the node that is being written: the first one said does."""
@@ -207,64 +186,20 @@ class Net:
             self.op.round(steps, "half_to_even"), float(low - grid.zero_point), float(high - grid.zero_point)
         )
 
-    def turn(self, value: Value, shape: Sequence[int], first: bool) -> Value:
-        """An image of channels-last ``shape`` brought to the other layout; a reshape where no element moves."""
-        n, h, w, c = shape
-        if c == 1 or h * w == 1:
-            return self.op.reshape(value, self.ints([n, c, h, w] if first else [n, h, w, c]), False)
-        return self.op.transpose(value, self.ints(TO_FIRST if first else TO_LAST))
+    def reshaped(self, value: Value, shape: Sequence[int]) -> Value:
+        return self.op.reshape(value, self.ints(shape), False)
 
-    def literal(self, t: Tensor, first: bool = False, shape: Sequence[int] | None = None) -> Value:
-        """A constant tensor as a real value: stored integers on a grid are converted and scaled in the model."""
-        assert t.data is not None
-        data = t.data if shape is None else t.data.reshape(tuple(shape))
-        axis = None if t.grid is None or t.grid.axis is None else t.grid.axis % len(t.shape) + data.ndim - len(t.shape)
-        if first:
-            data = data.transpose(TO_FIRST)
-            axis = None if axis is None else TO_FIRST.index(axis)
+    def transposed(self, value: Value, perm: Sequence[int]) -> Value:
+        return self.op.transpose(value, self.ints(perm))
+
+    def fixed(self, data: NDArray, grid: Grid | None, axis: int | None) -> Value:
         value = self.constant(data)
-        return value if t.grid is None else self.dequantize(value, t.grid, data.ndim, axis)
+        return value if grid is None else self.dequantize(value, grid, data.ndim, axis)
 
-    def get(self, t: Tensor, first: bool = False) -> Value:
-        """The real value of a tensor, channels first if asked for (then of rank 4)."""
-        known = self.values.setdefault(t, {})
-        if first not in known:
-            if t.data is not None:
-                known[first] = self.literal(t, first)
-            else:
-                known[first] = self.turn(known[not first], t.shape, first)
-        return known[first]
-
-    def widened(self, t: Tensor, rank: int, first: bool) -> Value:
-        """An operand of an elementwise op brought to ``rank`` by leading ones, so that it broadcasts in ``first``."""
-        if len(t.shape) == rank or not first:
-            return self.get(t, first and len(t.shape) == 4)
-        shape = (1,) * (rank - len(t.shape)) + t.shape
-        if t.data is not None:
-            return self.literal(t, first, shape)
-        return self.turn(self.op.reshape(self.get(t), self.ints(shape), False), shape, first)
-
-    def snapped(self, t: Tensor, first: bool = False) -> Value:
-        """The real value of a tensor on a grid to the last bit, as `Grid.dequantize` gives it.
+    def exact(self, value: Value, grid: Grid) -> Value:
+        """A value on a per-tensor grid to the last bit, as `Grid.dequantize` gives it.
 
         FakeQuantize leaves a real 0 at 1e-8 or so, which is enough to turn a sign or a comparison.
         """
-        value = self.get(t, first)
-        return value if t.grid is None else self.exact(value, t.grid)
-
-    def exact(self, value: Value, grid: Grid) -> Value:
-        """A value on a per-tensor grid, rounded to whole steps and scaled by one product."""
         scale = self.real(np.asarray(grid.scale, np.float32))
         return self.op.multiply(self.op.round(self.op.divide(value, scale), "half_to_even"), scale)
-
-    def channels_first(self, t: Tensor | None) -> bool:
-        """Whether the tensor was made channels first."""
-        return t is not None and self.natural.get(t, False)
-
-    def follow(self, node: Node) -> bool:
-        """The layout of an elementwise op: channels first if any image it reads is, and its result is an image."""
-        return len(node.output.shape) == 4 and any(self.channels_first(t) for t in node.operands)
-
-    def put(self, t: Tensor, value: Value, first: bool) -> None:
-        self.values[t] = {first: value}
-        self.natural[t] = first

@@ -9,32 +9,16 @@ from __future__ import annotations
 
 import os
 import tempfile
-from typing import Any, Final
+from typing import Any
 
 from nxjax.errors import LoweringError, NxError
-from nxjax.lower.npu.formats.openvino_net import PORT_TYPES, Net, Value, clean, node_names
+from nxjax.lower.npu.formats.channels_first import Value
+from nxjax.lower.npu.formats.openvino_net import PORT_TYPES, Net, clean, node_names
 from nxjax.lower.npu.formats.openvino_ops import RULES, activate
 from nxjax.lower.npu.formats.openvino_package import package
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.ops import op_of
 from nxjax.trace.dtypes import short_name
-
-# Results of these lie on their operand's grid already, if it is the same.
-MOVES: Final = frozenset(
-    (
-        "max_pool_2d", "maximum", "minimum", "reduce_max", "reduce_min", "relu", "reshape", "transpose",
-        "concatenation", "split", "slice", "strided_slice", "broadcast_to", "tile", "reverse", "gather", "select",
-        "resize_nearest",
-    )
-)  # fmt: skip
-
-
-def on_grid(node: Node, result: Tensor) -> bool:
-    """Whether a node's values lie on its result's grid without being rounded to it."""
-    if node.op == "table":
-        return True
-    if node.op not in MOVES or node.attrs.get("activation") not in (None, "relu"):
-        return False
-    return all(t.grid == result.grid for t in node.operands if t.grid is not None)
 
 
 def port_type(t: Tensor) -> Any:
@@ -77,7 +61,7 @@ def write(net: Net, node: Node) -> None:
     for t, value in zip(node.outputs, values, strict=True):
         net.main(value)
         value = activate(net, value, node.attrs.get("activation"), t.grid)
-        if t.grid is not None and not on_grid(node, t):
+        if t.grid is not None and not op_of(node).lands(node, t):
             value = net.on_grid(value, t.grid)
             net.main(value)
         net.put(t, value, first)
@@ -109,8 +93,6 @@ def build(graph: NpuGraph) -> Any:
         net.name_new(clean(t.name))
         net.put(t, value, False)
     for node, name in zip(graph.nodes, node_names(graph), strict=True):
-        if node.op not in RULES:
-            raise LoweringError("openvino: an op without a rule", got=node.op, source=node.source)
         try:
             write(net, node)
         except RuntimeError as error:

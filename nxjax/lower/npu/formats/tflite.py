@@ -12,7 +12,7 @@ import numpy as np
 
 from nxjax.errors import DtypeError, ShapeError
 from nxjax.lower.npu.formats import flatbuffer, tflite_ops, tflite_versions
-from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
+from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
 from nxjax.lower.npu.formats.tflite_schema import BUILTINS, IDENTIFIER, SCHEMA, TYPE_NUMBERS
 from nxjax.lower.npu.graph import NpuGraph, Tensor
 from nxjax.ops.base import NDArray

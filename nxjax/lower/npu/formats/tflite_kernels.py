@@ -17,7 +17,7 @@ _COMPARES: Final = "f32 f16 q8 qu8 i32 i64"
 
 # Per op, the kinds that its data may be: q8, q16, qu8 are integers on a grid, i8 and the like integers that mean
 # themselves. Where the data is not the first operand or the result has another type, see `_data`.
-_KINDS: Final[dict[str, str]] = {
+KINDS: Final[dict[str, str]] = {
     **dict.fromkeys(("conv_2d", "depthwise_conv_2d", "fully_connected"), "f32 q8 q16"),
     "transpose_conv": "f32 q8 q16",
     "batch_matmul": "f32 q8 q16",
@@ -100,7 +100,7 @@ def supports(node: Node) -> Verdict:
     >>> supports(Node("tanh", (x,), (y,))).reason
     'LiteRT has no tanh of int32; it has float32, quantized int8, quantized int16, quantized uint8'
     """
-    kinds = _KINDS.get(node.op, "").split()
+    kinds = KINDS.get(node.op, "").split()
     if not kinds:
         return Verdict(False, f"TFLite has no operator {node.op}", "write it with other operations")
     data = _data(node)
@@ -121,7 +121,7 @@ def supports(node: Node) -> Verdict:
 def _scales(node: Node, data: Tensor) -> Verdict:
     """Scales that make LiteRT's fixed point fail: some end the process, some compare unequal values as equal."""
     scales = [float(t.grid.scales(0)) for t in node.operands if t.grid is not None and t.grid.axis is None]
-    compares = node.op in _KINDS and _KINDS[node.op].startswith(_COMPARES)
+    compares = node.op in KINDS and KINDS[node.op].startswith(_COMPARES)
     if compares and not _COMPARE_STEP <= min(scales) <= max(scales) < 1:
         odd = min(scales) if min(scales) < _COMPARE_STEP else max(scales)
         why = f"LiteRT compares quantized values in steps of 1/256 and scales below 1, and a scale is {odd:.3g}"

@@ -1,191 +1,99 @@
-"""The NPU vocabulary in TFLite's operators: which operator, operands and options say each node.
+"""The NPU vocabulary in TFLite's operators, both ways: how each node is written, and what each operator reads as.
 
-Knows graphs and TFLite's operators, no bytes. Most nodes are one operator; explicit padding that neither SAME nor VALID
-says is a PAD in front, a cut of a transposed convolution a SLICE behind, a table that no operator computes a look-up.
+Most ops are one operator whose options and constant operands are attributes, which a row says for writer and reader at
+once; the others have a function for either way, one under the other. Explicit padding that neither SAME nor VALID says
+is a PAD in front, a cut of a transposed convolution a SLICE behind, a table that no operator computes a look-up. Knows
+graphs and TFLite's operators, no bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax.errors import LoweringError
+from nxjax.lower.npu.attributes import AXIS, FLAG, SCHEMAS
 from nxjax.lower.npu.formats.tflite_border import border_means
+from nxjax.lower.npu.formats.tflite_build import TFLiteOperator, TFLiteWriter, same_padding
+from nxjax.lower.npu.formats.tflite_file import OperatorUse, TFLiteReader, bad
 from nxjax.lower.npu.formats.tflite_schema import ACTIVATIONS, SAME, TYPE_NUMBERS, VALID
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.ops.base import NDArray
 from nxjax.ops.fixed import functions
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
-from nxjax.trace.dtypes import DType
-from nxjax.trace.types import Shape
 
-Pads = tuple[tuple[int, int], ...]
-
-
-@final
-@dataclass(eq=False)
-class TFLiteOperator:
-    """One TFLite operator: its name there, operands and results in the file's order, options, and whose node it is."""
-
-    name: str
-    inputs: list[Tensor | None]
-    outputs: list[Tensor]
-    options: dict[str, Any] = field(default_factory=dict[str, Any])
-    node: Node | None = None
-
-
-def same_padding(size: int, window: int, stride: int, dilation: int = 1) -> tuple[int, int]:
-    """What SAME pads one axis with: so much that ``ceil(size / stride)`` windows fit, the odd one at the end."""
-    total = max((-(-size // stride) - 1) * stride + (window - 1) * dilation + 1 - size, 0)
-    return total // 2, total - total // 2
-
-
-# Ops whose operator has the same name and no options that say anything.
-_PLAIN: Final = (
-    *("maximum", "minimum", "squared_difference", "pow", "equal", "not_equal", "less", "less_equal", "greater"),
-    *("greater_equal", "logical_and", "logical_or", "logical_not", "log_softmax", "logistic", "tanh", "relu", "relu6"),
-    *("relu_n1_to_1", "hard_swish", "elu", "exp", "log", "sqrt", "rsqrt", "abs", "prelu", "quantize", "dequantize"),
-)
+Write = Callable[[TFLiteWriter, Node], None]
+Read = Callable[[TFLiteReader, OperatorUse], None]
 _EVERY: Final = np.arange(-128, 128, dtype=np.int16).astype(np.int8)
-# Ops whose operator computes floats only: on int8 they are tables.
-_REAL: Final = ("square", "sin", "cos", "floor", "ceil", "round", "sign", "neg", "erf")
-
-# Functions of tables that an 8-bit operator of TFLite may compute, and its options.
-_FUNCTIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
-    "logistic": ("LOGISTIC", {}),
-    "tanh": ("TANH", {}),
-    "hard_swish": ("HARD_SWISH", {}),
-    "elu": ("ELU", {}),
-    "exp": ("EXP", {}),
-    "log": ("LOG", {}),
-    "sqrt": ("SQRT", {}),
-    "rsqrt": ("RSQRT", {}),
-    "abs": ("ABS", {}),
-    "gelu": ("GELU", {"approximate": False}),
-    "gelu_tanh": ("GELU", {"approximate": True}),
-}
 
 
 @final
-class TFLiteWriter:
-    """Collects the operators of a graph, and the constants and intermediate tensors they need."""
+@dataclass(frozen=True)
+class TFLiteRow:
+    """An op and the operators that say it.
 
-    def __init__(self, graph: NpuGraph) -> None:
-        self.graph = graph
-        self.operations: list[TFLiteOperator] = []
-        self.shared: dict[tuple[str, Shape, bytes], Tensor] = {}
-        self.node: Node | None = None
+    Attributes:
+        op: its name in the vocabulary.
+        operators: their names; a node is written as the first, and all are read.
+        operands: how many there are in front of the constants.
+        constants: attributes that are constant operands.
+        options: attributes that are options -> their names there.
+        fixed: options that every node has.
+        write, read: where that does not say it all.
+    """
 
-    def emit(self, name: str, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], **options: Any) -> None:
-        self.operations.append(TFLiteOperator(name, list(inputs), list(outputs), options, self.node))
+    op: str
+    operators: str
+    operands: int = 1
+    constants: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict[str, str])
+    fixed: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    write: Write | None = None
+    read: Read | None = None
 
-    def constant(self, values: Any, dtype: DType = dtypes.int32, grid: Grid | None = None) -> Tensor:
-        """A constant of ours, such as a shape; equal ones without a grid are one tensor."""
-        try:
-            data = np.asarray(values, dtype)
-        except OverflowError:
-            raise LoweringError(
-                "tflite: a size that does not fit the format",
-                got=values,
-                expected=f"numbers of {dtypes.short_name(dtype)}",
-                source=self.node.source if self.node is not None else None,
-            ) from None
-        key = (dtype.name, data.shape, data.tobytes())
-        found = self.shared.get(key) if grid is None else None
-        if found is None:
-            found = Tensor(f"const_{len(self.shared)}", data.shape, dtype, grid, data)
-            self.shared[key if grid is None else (*key[:2], key[2] + str(grid).encode())] = found
-        return found
+    def written(self, w: TFLiteWriter, node: Node) -> None:
+        if self.write is not None:
+            return self.write(w, node)
+        a = node.attrs
+        options = {name: _activation(node) if key == "activation" else a[key] for key, name in self.options.items()}
+        operands = [*node.inputs, *(w.constant(a[key]) for key in self.constants)]
+        return w.emit(self.operators.split()[0], operands, node.outputs, **options, **self.fixed)
 
-    def between(self, like: Tensor, shape: Shape, what: str) -> Tensor:
-        """A tensor that no node of the graph has, of ``like``'s dtype and grid."""
-        return Tensor(f"{like.name}/{what}", shape, like.dtype, like.grid)
-
-    def refuse(self, node: Node, why: str, fix: str) -> LoweringError:
-        return LoweringError(f"tflite: {node.op} has no TFLite form", got=why, fix=fix, source=node.source)
-
-    def pad(self, x: Tensor, pads: Sequence[tuple[int, int]], value: float | None, out: Tensor | None = None) -> Tensor:
-        """``x`` with a border: of zeros, or of the real ``value``."""
-        shape = tuple(n + low + high for n, (low, high) in zip(x.shape, pads, strict=True))
-        out = self.between(x, shape, "padded") if out is None else out
-        widths = self.constant(np.asarray(pads).reshape(len(pads), 2))
-        if value is None or value == 0:
-            self.emit("PAD", [x, widths], [out])
-            return out
-        if x.grid is not None:
-            limit = x.grid.limits[0] if value == -np.inf else None
-            stored = np.asarray(limit) if limit is not None else x.grid.quantize(np.asarray(value, np.float32))
-            if stored == x.grid.zero_point:
-                # The least value of what a relu gave, which more chips can pad with than with any number.
-                self.emit("PAD", [x, widths], [out])
-                return out
-        elif value == -np.inf and x.dtype in dtypes.INTEGER:
-            stored = np.asarray(dtypes.integer_info(x.dtype).min)
-        else:
-            stored = np.asarray(value)
-        self.emit("PADV2", [x, widths, self.constant(stored, x.dtype, x.grid)], [out])
-        return out
-
-    def window(self, node: Node, x: Tensor, border: float | None) -> tuple[Tensor, int]:
-        """The padding word of a convolution or pooling, and its operand, padded in front if no word says it."""
-        attrs = node.attrs
-        weights = node.inputs[1] if len(node.inputs) > 1 else None
-        size = attrs["window"] if weights is None else weights.shape[1:3]
-        dilations = attrs.get("dilations") or (1, 1)
-        pads = tuple(tuple(p) for p in attrs["padding"])
-        if all(p == (0, 0) for p in pads):
-            return x, VALID
-        rows = zip(x.shape[1:3], size, attrs["strides"], dilations, strict=True)
-        if pads == tuple(same_padding(*row) for row in rows):
-            return x, SAME
-        if min(n for p in pads for n in p) < 0:
-            raise self.refuse(node, f"padding {pads}", "slice the operand first")
-        if node.op == "average_pool_2d":
-            raise self.refuse(node, f"padding {pads}, which is not counted", "pad as SAME does, or not at all")
-        return self.pad(x, ((0, 0), *pads, (0, 0)), border), VALID
-
-    def bias(self, node: Node, x: Tensor, w: Tensor) -> Tensor:
-        """The bias of a convolution, zeros if it has none; on its grid of scale x's times w's."""
-        b = node.inputs[2] if len(node.inputs) > 2 else None
-        channels = w.shape[3] if node.op == "depthwise_conv_2d" else w.shape[0]
-        if x.grid is None or w.grid is None:
-            return b if b is not None else self.constant(np.zeros(channels), dtypes.float32)
-        if b is not None and b.grid is not None:
-            return b
-        wide = dtypes.int64 if x.dtype == dtypes.int16 else dtypes.int32
-        grid = bias_grid(x.grid, w.grid, b.dtype if b is not None else wide)
-        if b is None:
-            return self.constant(np.zeros(channels), wide, grid)
-        return Tensor(b.name, b.shape, b.dtype, grid, b.data)
-
-
-def bias_grid(x: Grid, w: Grid, dtype: DType) -> Grid:
-    """The grid of stored biases: scale of x times scale of w, per channel if w's is."""
-    assert not isinstance(x.scale, tuple)
-    if isinstance(w.scale, tuple):
-        scales = (np.asarray(w.scale) * x.scale).astype(np.float32)
-        return Grid(dtype, tuple(scales.tolist()), 0, 0)
-    return Grid(dtype, float(np.float32(x.scale * w.scale)))
+    def taken(self, r: TFLiteReader, u: OperatorUse) -> None:
+        if self.read is not None:
+            return self.read(r, u)
+        schema = SCHEMAS[self.op]
+        attrs: dict[str, Any] = {}
+        for key, name in self.options.items():
+            attrs[key] = u.activation() if key == "activation" else u.options[name]
+            attrs[key] = bool(attrs[key]) if schema[key].read is FLAG.read else attrs[key]
+        for i, key in enumerate(self.constants, self.operands):
+            attrs[key] = u.number(i) if schema[key] is AXIS else u.ints(i)
+        return r.node(self.op, [u.operand(i) for i in range(self.operands)], u.outputs, **attrs)
 
 
 def _activation(node: Node) -> int:
-    return ACTIVATIONS.index(node.attrs.get("activation"))
+    return ACTIVATIONS.index(node.attrs["activation"])
 
 
-def _plain(w: TFLiteWriter, node: Node) -> None:
-    w.emit(node.op.upper(), node.inputs, node.outputs)
+# Products.
 
 
-def _conv(w: TFLiteWriter, node: Node) -> None:
+def _window(w: Tensor) -> tuple[int, int]:
+    if len(w.shape) != 4:
+        raise bad("weights that have not four dimensions", w.shape)
+    return w.shape[1], w.shape[2]
+
+
+def _write_conv(w: TFLiteWriter, node: Node) -> None:
     x, weights = node.operands[:2]
     b = w.bias(node, x, weights)
     channels = x.shape[-1]
     x, padding = w.window(node, x, None)
-    strides, dilations = node.attrs["strides"], node.attrs.get("dilations") or (1, 1)
+    strides, dilations = node.attrs["strides"], node.attrs["dilations"]
     options: dict[str, Any] = {
         "padding": padding,
         "stride_h": strides[0],
@@ -199,10 +107,19 @@ def _conv(w: TFLiteWriter, node: Node) -> None:
     w.emit(node.op.upper(), [x, weights, b], node.outputs, **options)
 
 
-def _transpose_conv(w: TFLiteWriter, node: Node) -> None:
+def _read_conv(r: TFLiteReader, u: OperatorUse) -> None:
+    x, w = u.operand(0), u.operand(1)
+    attrs = u.spatial(x, _window(w))
+    op = u.name.lower()
+    if op == "conv_2d":
+        attrs["groups"] = x.shape[3] // max(w.shape[3], 1)
+    r.node(op, [x, w, u.maybe(2)], u.outputs, activation=u.activation(), **attrs)
+
+
+def _write_transpose_conv(w: TFLiteWriter, node: Node) -> None:
     x, weights = node.operands[:2]
     b = w.bias(node, x, weights)
-    out, strides, cuts = node.output, node.attrs["strides"], tuple(tuple(p) for p in node.attrs["padding"])
+    out, strides, cuts = node.output, node.attrs["strides"], node.attrs["padding"]
     full = tuple((n - 1) * s + k for n, s, k in zip(x.shape[1:3], strides, weights.shape[1:3], strict=True))
     padding = None
     if all(low == 0 and -s < high <= 0 for (low, high), s in zip(cuts, strides, strict=True)):
@@ -229,7 +146,20 @@ def _transpose_conv(w: TFLiteWriter, node: Node) -> None:
         w.emit("SLICE", [made, w.constant(begin), w.constant(out.shape)], [out])
 
 
-def _fully_connected(w: TFLiteWriter, node: Node) -> None:
+def _read_transpose_conv(r: TFLiteReader, u: OperatorUse) -> None:
+    w, x, out = u.operand(1), u.operand(2), u.output
+    if len(out.shape) != 4 or u.ints(0) != out.shape:
+        raise bad("a TRANSPOSE_CONV whose result is not of the shape it asks for", out.shape)
+    attrs = u.spatial(x, _window(w))
+    padding: list[tuple[int, int]] = []
+    for n, k, s, full in zip(out.shape[1:3], _window(w), attrs["strides"], x.shape[1:3], strict=True):
+        low = same_padding(n, k, s)[0] if u.options["padding"] == SAME else 0
+        padding.append((low, (full - 1) * s + k - n - low))
+    given: dict[str, Any] = {"strides": attrs["strides"], "padding": tuple(padding), "activation": u.activation()}
+    r.node("transpose_conv", [x, w, u.maybe(3)], u.outputs, **given)
+
+
+def _write_fully_connected(w: TFLiteWriter, node: Node) -> None:
     x, weights = node.operands[:2]
     has_bias = len(node.inputs) > 2 and node.inputs[2] is not None
     b = w.bias(node, x, weights) if has_bias else None
@@ -238,81 +168,40 @@ def _fully_connected(w: TFLiteWriter, node: Node) -> None:
     w.emit("FULLY_CONNECTED", [x, weights, b], node.outputs, **options)
 
 
-def _batch_matmul(w: TFLiteWriter, node: Node) -> None:
-    adjoint = {"adj_x": bool(node.attrs.get("adj_x")), "adj_y": bool(node.attrs.get("adj_y"))}
-    w.emit("BATCH_MATMUL", node.inputs, node.outputs, **adjoint)
+def _read_fully_connected(r: TFLiteReader, u: OperatorUse) -> None:
+    x, w = u.operand(0), u.operand(1)
+    if u.options["weights_format"] != 0 or len(w.shape) != 2 or not w.shape[1] or x.size % w.shape[1]:
+        raise bad(f"a FULLY_CONNECTED of {x.shape} with weights {w.shape}")
+    if not u.options["keep_num_dims"] and len(x.shape) != 2:
+        flat = Tensor(f"{x.name}/flat", (x.size // w.shape[1], w.shape[1]), x.dtype, x.grid)
+        r.node("reshape", [x], [flat], shape=flat.shape)
+        x = flat
+    r.node("fully_connected", [x, w, u.maybe(2)], u.outputs, activation=u.activation())
 
 
-def _arithmetic(w: TFLiteWriter, node: Node) -> None:
+# Elementwise.
+
+
+def _write_sum(w: TFLiteWriter, node: Node) -> None:
     options: dict[str, Any] = {"fused_activation_function": _activation(node)}
-    if node.op in ("add", "sub") and node.output.dtype == dtypes.int16 and node.output.grid is not None:
+    if node.output.dtype == dtypes.int16 and node.output.grid is not None:
         # Scales need not be powers of two.
         options["pot_scale_int16"] = False
     w.emit(node.op.upper(), node.inputs, node.outputs, **options)
 
 
-def _said(node: Node) -> bool:
-    """Whether a padding word says the border of a pooling."""
-    attrs, ones = node.attrs, (1, 1)
-    pads = tuple(tuple(p) for p in attrs["padding"])
-    rows = zip(node.operands[0].shape[1:3], attrs["window"], attrs["strides"], ones, strict=True)
-    return not any(map(any, pads)) or pads == tuple(same_padding(*row) for row in rows)
+def _read_sum(r: TFLiteReader, u: OperatorUse) -> None:
+    r.node(u.name.lower(), [u.operand(0), u.operand(1)], u.outputs, activation=u.activation())
 
 
-def _pool(w: TFLiteWriter, node: Node) -> None:
-    if node.op == "average_pool_2d" and not _said(node) and border_means(w.emit, w.constant, node, _activation(node)):
-        return
-    x, padding = w.window(node, node.operands[0], -np.inf)
-    strides, window = node.attrs["strides"], node.attrs["window"]
-    w.emit(
-        node.op.upper(),
-        [x],
-        node.outputs,
-        padding=padding,
-        stride_h=strides[0],
-        stride_w=strides[1],
-        filter_height=window[0],
-        filter_width=window[1],
-        fused_activation_function=_activation(node),
-    )
-
-
-def _reduce(w: TFLiteWriter, node: Node) -> None:
-    axes = w.constant(node.attrs["axes"])
-    w.emit(node.op.upper(), [node.operands[0], axes], node.outputs, keep_dims=bool(node.attrs.get("keepdims")))
-
-
-def _arg(w: TFLiteWriter, node: Node) -> None:
-    name = "ARG_MAX" if node.op == "argmax" else "ARG_MIN"
-    kind, x = TYPE_NUMBERS[node.output.dtype], node.operands[0]
-    if x.grid is not None and x.dtype == dtypes.int16:
-        # There is none of int16; real numbers are in the same order.
-        real = Tensor(f"{node.output.name}/real", x.shape, dtypes.float32)
-        w.emit("DEQUANTIZE", [x], [real])
-        x = real
-    w.emit(name, [x, w.constant(node.attrs["axis"])], node.outputs, output_type=kind)
-
-
-def _softmax(w: TFLiteWriter, node: Node) -> None:
-    w.emit("SOFTMAX", node.inputs, node.outputs, beta=float(node.attrs.get("beta", 1.0)))
-
-
-def _leaky_relu(w: TFLiteWriter, node: Node) -> None:
-    w.emit("LEAKY_RELU", node.inputs, node.outputs, alpha=float(node.attrs["alpha"]))
-
-
-def _gelu(w: TFLiteWriter, node: Node) -> None:
-    w.emit("GELU", node.inputs, node.outputs, approximate=bool(node.attrs.get("approximate")))
-
-
-def _real(w: TFLiteWriter, node: Node) -> None:
+def _write_real(w: TFLiteWriter, node: Node) -> None:
     x, out = node.operands[0], node.output
     if x.grid is None or out.grid is None:
         if node.op == "erf":
             raise w.refuse(node, "no operator of that name", "write it with other operations, such as gelu")
-        _plain(w, node)
+        w.emit(node.op.upper(), node.inputs, node.outputs)
     elif node.op == "neg" and _negates(x.grid, out.grid):
-        _plain(w, node)
+        w.emit(node.op.upper(), node.inputs, node.outputs)
     elif x.dtype == dtypes.int8:
         _look_up(w, x, out, functions.unary(node.op, _EVERY, x.grid, out.grid, w.graph.rounding))
     else:
@@ -324,7 +213,23 @@ def _negates(x: Grid, out: Grid) -> bool:
     return x.scale == out.scale and x.zero_point == out.zero_point == 0
 
 
-def _table(w: TFLiteWriter, node: Node) -> None:
+# Functions of tables that an 8-bit operator of TFLite may compute, and its options.
+_FUNCTIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "logistic": ("LOGISTIC", {}),
+    "tanh": ("TANH", {}),
+    "hard_swish": ("HARD_SWISH", {}),
+    "elu": ("ELU", {}),
+    "exp": ("EXP", {}),
+    "log": ("LOG", {}),
+    "sqrt": ("SQRT", {}),
+    "rsqrt": ("RSQRT", {}),
+    "abs": ("ABS", {}),
+    "gelu": ("GELU", {"approximate": False}),
+    "gelu_tanh": ("GELU", {"approximate": True}),
+}
+
+
+def _write_table(w: TFLiteWriter, node: Node) -> None:
     x, out, function = node.operands[0], node.output, node.attrs["function"]
     values = np.asarray(node.attrs["values"], out.dtype)
     if function in _FUNCTIONS and x.grid is not None and out.grid is not None:
@@ -346,17 +251,116 @@ def _look_up(w: TFLiteWriter, x: Tensor, out: Tensor, values: NDArray) -> None:
     w.emit("GATHER", [entries, shifted], [out], axis=0)
 
 
-def _reshape(w: TFLiteWriter, node: Node) -> None:
+def _looked_up(r: TFLiteReader, x: Tensor, indices: Tensor) -> Tensor | None:
+    """The int8 tensor whose stored integers plus 128 are the indices of 256 constants; None if they are not such."""
+    shifted = r.made.get(indices)
+    if x.data is None or x.shape != (256,) or x.grid is None or shifted is None or shifted.op != "add":
+        return None
+    index, by = shifted.operands
+    found = r.made.get(index)
+    if by.data is None or by.size != 1 or by.data.item() != 128 or shifted.attrs["activation"] or found is None:
+        return None
+    source = found.operands[0]
+    return source if found.op == "cast" and source.dtype == dtypes.int8 and source.grid is not None else None
+
+
+def _read_select(r: TFLiteReader, u: OperatorUse) -> None:
+    operands = [u.operand(i) for i in range(3)]
+    if operands[0].dtype != dtypes.bool_:
+        raise bad(f"a {u.name} whose condition is not boolean")
+    if u.name == "SELECT" and operands[0].shape != operands[1].shape:
+        raise bad("a SELECT of whole rows")
+    r.node("select", [*operands], u.outputs)
+
+
+def _write_cast(w: TFLiteWriter, node: Node) -> None:
+    kinds = {"in_data_type": node.operands[0].dtype, "out_data_type": node.output.dtype}
+    w.emit("CAST", node.inputs, node.outputs, **{key: TYPE_NUMBERS[dtype] for key, dtype in kinds.items()})
+
+
+def _read_quantize(r: TFLiteReader, u: OperatorUse) -> None:
+    if u.output.grid is None:
+        raise bad("a QUANTIZE whose result has no scale")
+    r.node("quantize", [u.operand(0)], u.outputs)
+
+
+def _read_dequantize(r: TFLiteReader, u: OperatorUse) -> None:
+    x = u.operand(0)
+    if x.grid is None and x.dtype not in dtypes.FLOAT:
+        raise bad("a DEQUANTIZE of what has no scale")
+    r.node("dequantize" if x.grid is not None else "cast", [x], u.outputs)
+
+
+# Windows and axes.
+
+
+def _said(node: Node) -> bool:
+    """Whether a padding word says the border of a pooling."""
+    attrs, ones, pads = node.attrs, (1, 1), node.attrs["padding"]
+    rows = zip(node.operands[0].shape[1:3], attrs["window"], attrs["strides"], ones, strict=True)
+    return not any(map(any, pads)) or pads == tuple(same_padding(*row) for row in rows)
+
+
+def _write_pool(w: TFLiteWriter, node: Node) -> None:
+    if node.op == "average_pool_2d" and not _said(node) and border_means(w.emit, w.constant, node, _activation(node)):
+        return
+    x, padding = w.window(node, node.operands[0], -np.inf)
+    strides, window = node.attrs["strides"], node.attrs["window"]
+    w.emit(
+        node.op.upper(),
+        [x],
+        node.outputs,
+        padding=padding,
+        stride_h=strides[0],
+        stride_w=strides[1],
+        filter_height=window[0],
+        filter_width=window[1],
+        fused_activation_function=_activation(node),
+    )
+
+
+def _read_pool(r: TFLiteReader, u: OperatorUse) -> None:
+    window = (u.options["filter_height"], u.options["filter_width"])
+    attrs = u.spatial(u.operand(0), window)
+    del attrs["dilations"]
+    r.node(u.name.lower(), [u.operand(0)], u.outputs, window=window, activation=u.activation(), **attrs)
+
+
+def _write_arg(w: TFLiteWriter, node: Node) -> None:
+    name = "ARG_MAX" if node.op == "argmax" else "ARG_MIN"
+    kind, x = TYPE_NUMBERS[node.output.dtype], node.operands[0]
+    if x.grid is not None and x.dtype == dtypes.int16:
+        # There is none of int16; real numbers are in the same order.
+        real = Tensor(f"{node.output.name}/real", x.shape, dtypes.float32)
+        w.emit("DEQUANTIZE", [x], [real])
+        x = real
+    w.emit(name, [x, w.constant(node.attrs["axis"])], node.outputs, output_type=kind)
+
+
+# Moves.
+
+
+def _write_reshape(w: TFLiteWriter, node: Node) -> None:
     shape = node.output.shape
     w.emit("RESHAPE", [node.operands[0], w.constant(shape)], node.outputs, new_shape=shape)
 
 
-def _concatenation(w: TFLiteWriter, node: Node) -> None:
+def _read_reshape(r: TFLiteReader, u: OperatorUse) -> None:
+    r.node("reshape", [u.operand(0)], u.outputs, shape=u.output.shape)
+
+
+def _write_concatenation(w: TFLiteWriter, node: Node) -> None:
     options = {"axis": node.attrs["axis"], "fused_activation_function": 0}
     w.emit("CONCATENATION", node.inputs, node.outputs, **options)
 
 
-def _split(w: TFLiteWriter, node: Node) -> None:
+def _read_concatenation(r: TFLiteReader, u: OperatorUse) -> None:
+    u.plain()
+    operands = [u.operand(i) for i in range(len(u.inputs))]
+    r.node("concatenation", [*operands], u.outputs, axis=u.options["axis"])
+
+
+def _write_split(w: TFLiteWriter, node: Node) -> None:
     x, axis, sizes = node.operands[0], w.constant(node.attrs["axis"]), node.attrs["sizes"]
     if len(set(sizes)) == 1:
         w.emit("SPLIT", [axis, x], node.outputs, num_splits=len(sizes))
@@ -364,11 +368,65 @@ def _split(w: TFLiteWriter, node: Node) -> None:
         w.emit("SPLIT_V", [x, w.constant(sizes), axis], node.outputs, num_splits=len(sizes))
 
 
-def _pad(w: TFLiteWriter, node: Node) -> None:
-    w.pad(node.operands[0], node.attrs["padding"], node.attrs.get("value"), node.output)
+def _read_split(r: TFLiteReader, u: OperatorUse) -> None:
+    x = u.operand(1 if u.name == "SPLIT" else 0)
+    axis = u.number(0 if u.name == "SPLIT" else 2)
+    axis += len(x.shape) if axis < 0 else 0
+    if not 0 <= axis < len(x.shape) or not all(axis < len(t.shape) for t in u.outputs):
+        raise bad(f"a {u.name} of {x.shape} at axis {axis}")
+    r.node("split", [x], u.outputs, axis=axis, sizes=tuple(t.shape[axis] for t in u.outputs))
 
 
-def _reverse(w: TFLiteWriter, node: Node) -> None:
+def _write_pad(w: TFLiteWriter, node: Node) -> None:
+    w.pad(node.operands[0], node.attrs["padding"], node.attrs["value"], node.output)
+
+
+def _read_pad(r: TFLiteReader, u: OperatorUse) -> None:
+    x, widths, value = u.operand(0), u.ints(1), None
+    if u.name == "PADV2":
+        border = u.operand(2)
+        if border.data is None or border.size != 1:
+            raise bad("a PADV2 whose value is not one constant")
+        real = border.data if border.grid is None else border.grid.dequantize(border.data)
+        value = real.reshape(()).astype(np.float64).item() if x.dtype in dtypes.FLOAT or x.grid else real.item()
+    if len(widths) != 2 * len(x.shape):
+        raise bad(f"a {u.name} of {x.shape} by {widths}")
+    r.node("pad", [x], u.outputs, padding=tuple(zip(widths[0::2], widths[1::2], strict=True)), value=value)
+
+
+def _read_slice(r: TFLiteReader, u: OperatorUse) -> None:
+    x, begin, size = u.operand(0), u.ints(1), u.ints(2)
+    if not len(begin) == len(size) == len(x.shape):
+        raise bad(f"a SLICE of {x.shape} at {begin}")
+    whole = tuple(full - b if n == -1 else n for b, n, full in zip(begin, size, x.shape, strict=True))
+    r.node("slice", [x], u.outputs, begin=begin, size=whole)
+
+
+def _read_strided_slice(r: TFLiteReader, u: OperatorUse) -> None:
+    x, begin, end, strides = u.operand(0), u.ints(1), u.ints(2), u.ints(3)
+    o = u.options
+    if o["ellipsis_mask"] or o["new_axis_mask"] or o["offset"]:
+        raise bad("a STRIDED_SLICE with an ellipsis, a new axis or offsets")
+    if not len(begin) == len(end) == len(strides) == len(x.shape) or min(strides, default=1) < 1:
+        raise bad(f"a STRIDED_SLICE of {x.shape}", f"from {begin} to {end} by {strides}")
+    starts, stops = list[int](), list[int]()
+    for i, n in enumerate(x.shape):
+        start = 0 if o["begin_mask"] >> i & 1 else min(max(begin[i] + n * (begin[i] < 0), 0), n)
+        stop = n if o["end_mask"] >> i & 1 else min(max(end[i] + n * (end[i] < 0), 0), n)
+        starts.append(start)
+        stops.append(start + 1 if o["shrink_axis_mask"] >> i & 1 else stop)
+    out = u.output
+    attrs = {"begin": tuple(starts), "end": tuple(stops), "strides": strides}
+    if o["shrink_axis_mask"]:
+        shape = tuple(max(-(-(e - b) // s), 0) for b, e, s in zip(starts, stops, strides, strict=True))
+        kept = Tensor(f"{out.name}/kept", shape, out.dtype, out.grid)
+        r.node("strided_slice", [x], [kept], **attrs)
+        r.node("reshape", [kept], [out], shape=out.shape)
+    else:
+        r.node("strided_slice", [x], [out], **attrs)
+
+
+def _write_reverse(w: TFLiteWriter, node: Node) -> None:
     # One axis each: the operator takes only neighbouring axes together.
     x, axes = node.operands[0], list(node.attrs["axes"])
     for i, axis in enumerate(axes):
@@ -377,78 +435,95 @@ def _reverse(w: TFLiteWriter, node: Node) -> None:
         x = out
 
 
-def _gather(w: TFLiteWriter, node: Node) -> None:
-    w.emit("GATHER", node.inputs, node.outputs, axis=node.attrs["axis"], batch_dims=0)
+def _read_gather(r: TFLiteReader, u: OperatorUse) -> None:
+    x, indices = u.operand(0), u.operand(1)
+    if u.options["batch_dims"] or indices.dtype not in dtypes.INTEGER:
+        raise bad("a GATHER over batches, or by what are no integers")
+    source = _looked_up(r, x, indices)
+    if source is not None and u.output.dtype == source.dtype:
+        r.node("table", [source], u.outputs, function="table", values=x.data)
+        return
+    r.node("gather", [x, indices], u.outputs, axis=u.options["axis"])
 
 
-def _one_hot(w: TFLiteWriter, node: Node) -> None:
+def _write_one_hot(w: TFLiteWriter, node: Node) -> None:
     out = node.output
     on, off = (np.asarray(v) if out.grid is None else out.grid.quantize(np.asarray(v, np.float32)) for v in (1, 0))
     ends = [w.constant(v, out.dtype, out.grid) for v in (on, off)]
     w.emit("ONE_HOT", [node.operands[0], w.constant(node.attrs["depth"]), *ends], [out], axis=node.attrs["axis"])
 
 
-def _cumsum(w: TFLiteWriter, node: Node) -> None:
-    options = {key: bool(node.attrs.get(key)) for key in ("exclusive", "reverse")}
-    w.emit("CUMSUM", [node.operands[0], w.constant(node.attrs["axis"])], node.outputs, **options)
+def _read_one_hot(r: TFLiteReader, u: OperatorUse) -> None:
+    for i, expected in ((2, 1), (3, 0)):
+        t = u.operand(i)
+        real = (
+            None
+            if t.data is None
+            else t.data
+            if t.grid is None
+            else t.grid.quantize(np.asarray(expected, np.float32)) == t.data
+        )
+        if real is None or real.size != 1 or real.item() != (expected if t.grid is None else True):
+            raise bad("a ONE_HOT of other values than 1 and 0")
+    r.node("one_hot", [u.operand(0)], u.outputs, depth=u.number(1), axis=u.options["axis"])
 
 
-def _resize(w: TFLiteWriter, node: Node) -> None:
-    name = "RESIZE_BILINEAR" if node.op == "resize_bilinear" else "RESIZE_NEAREST_NEIGHBOR"
-    options = {key: bool(node.attrs.get(key)) for key in ("align_corners", "half_pixel_centers")}
-    w.emit(name, [node.operands[0], w.constant(node.attrs["size"])], node.outputs, **options)
-
-
-def _cast(w: TFLiteWriter, node: Node) -> None:
-    kinds = {"in_data_type": node.operands[0].dtype, "out_data_type": node.output.dtype}
-    w.emit("CAST", node.inputs, node.outputs, **{key: TYPE_NUMBERS[dtype] for key, dtype in kinds.items()})
-
-
-def _select(w: TFLiteWriter, node: Node) -> None:
-    w.emit("SELECT_V2", node.inputs, node.outputs)
-
-
-def _with_constants(name: str, *keys: str) -> Callable[[TFLiteWriter, Node], None]:
-    """A rule for an operator whose attributes are int32 operands behind the first."""
-
-    def rule(w: TFLiteWriter, node: Node) -> None:
-        w.emit(name, [node.operands[0], *(w.constant(node.attrs[key]) for key in keys)], node.outputs)
-
-    return rule
-
-
-_RULES: Final[dict[str, Callable[[TFLiteWriter, Node], None]]] = {
-    **dict.fromkeys(_PLAIN, _plain),
-    **dict.fromkeys(_REAL, _real),
-    **dict.fromkeys(("conv_2d", "depthwise_conv_2d"), _conv),
-    **dict.fromkeys(("add", "sub", "mul", "div"), _arithmetic),
-    **dict.fromkeys(("max_pool_2d", "average_pool_2d"), _pool),
-    **dict.fromkeys(("mean", "sum", "reduce_max", "reduce_min", "reduce_prod"), _reduce),
-    **dict.fromkeys(("argmax", "argmin"), _arg),
-    **dict.fromkeys(("resize_bilinear", "resize_nearest"), _resize),
-    "transpose_conv": _transpose_conv,
-    "fully_connected": _fully_connected,
-    "batch_matmul": _batch_matmul,
-    "softmax": _softmax,
-    "leaky_relu": _leaky_relu,
-    "gelu": _gelu,
-    "table": _table,
-    "reshape": _reshape,
-    "transpose": _with_constants("TRANSPOSE", "permutation"),
-    "concatenation": _concatenation,
-    "split": _split,
-    "slice": _with_constants("SLICE", "begin", "size"),
-    "strided_slice": _with_constants("STRIDED_SLICE", "begin", "end", "strides"),
-    "pad": _pad,
-    "broadcast_to": _with_constants("BROADCAST_TO", "shape"),
-    "tile": _with_constants("TILE", "multiples"),
-    "reverse": _reverse,
-    "gather": _gather,
-    "one_hot": _one_hot,
-    "select": _select,
-    "cumsum": _cumsum,
-    "cast": _cast,
-}
+_ACTIVATED: Final = {"activation": "fused_activation_function"}
+_REDUCED: Final = {"keepdims": "keep_dims"}
+_RESIZED: Final = {key: key for key in ("align_corners", "half_pixel_centers")}
+_SCANNED: Final = {key: key for key in ("exclusive", "reverse")}
+# Ops whose operator has their name and no options that say anything.
+_UNARY: Final = "log_softmax logistic tanh relu relu6 relu_n1_to_1 hard_swish elu exp log sqrt rsqrt abs logical_not"
+_BINARY: Final = (
+    "maximum minimum squared_difference pow equal not_equal less less_equal greater greater_equal logical_and "
+    "logical_or prelu"
+)
+# Those whose operator computes floats only: on int8 they are tables.
+_REAL: Final = "square sin cos floor ceil round sign neg"
+_ROWS: Final = [
+    *(TFLiteRow(op, op.upper()) for op in _UNARY.split()),
+    *(TFLiteRow(op, op.upper(), 2) for op in _BINARY.split()),
+    *(TFLiteRow(op, op.upper(), write=_write_real) for op in _REAL.split()),
+    TFLiteRow("erf", "", write=_write_real),
+    *(TFLiteRow(op, op.upper(), 2, options=_ACTIVATED) for op in ("mul", "div")),
+    *(TFLiteRow(op, op.upper(), write=_write_sum, read=_read_sum) for op in ("add", "sub")),
+    *(TFLiteRow(op, op.upper(), write=_write_conv, read=_read_conv) for op in ("conv_2d", "depthwise_conv_2d")),
+    TFLiteRow("transpose_conv", "TRANSPOSE_CONV", write=_write_transpose_conv, read=_read_transpose_conv),
+    TFLiteRow("fully_connected", "FULLY_CONNECTED", write=_write_fully_connected, read=_read_fully_connected),
+    TFLiteRow("batch_matmul", "BATCH_MATMUL", 2, options={"adj_x": "adj_x", "adj_y": "adj_y"}),
+    *(TFLiteRow(op, op.upper(), write=_write_pool, read=_read_pool) for op in ("max_pool_2d", "average_pool_2d")),
+    TFLiteRow("softmax", "SOFTMAX", options={"beta": "beta"}),
+    TFLiteRow("leaky_relu", "LEAKY_RELU", options={"alpha": "alpha"}),
+    TFLiteRow("gelu", "GELU", options={"approximate": "approximate"}),
+    TFLiteRow("table", "", write=_write_table),
+    TFLiteRow("select", "SELECT_V2 SELECT", 3, read=_read_select),
+    *(
+        TFLiteRow(op, op.upper(), constants=("axes",), options=_REDUCED)
+        for op in ("mean", "sum", "reduce_max", "reduce_min", "reduce_prod")
+    ),
+    TFLiteRow("argmax", "ARG_MAX", constants=("axis",), write=_write_arg),
+    TFLiteRow("argmin", "ARG_MIN", constants=("axis",), write=_write_arg),
+    TFLiteRow("cumsum", "CUMSUM", constants=("axis",), options=_SCANNED),
+    TFLiteRow("reshape", "RESHAPE SQUEEZE EXPAND_DIMS", write=_write_reshape, read=_read_reshape),
+    TFLiteRow("transpose", "TRANSPOSE", constants=("permutation",)),
+    TFLiteRow("concatenation", "CONCATENATION", write=_write_concatenation, read=_read_concatenation),
+    TFLiteRow("split", "SPLIT SPLIT_V", write=_write_split, read=_read_split),
+    TFLiteRow("slice", "SLICE", constants=("begin", "size"), read=_read_slice),
+    TFLiteRow("strided_slice", "STRIDED_SLICE", constants=("begin", "end", "strides"), read=_read_strided_slice),
+    TFLiteRow("pad", "PAD PADV2", write=_write_pad, read=_read_pad),
+    TFLiteRow("broadcast_to", "BROADCAST_TO", constants=("shape",)),
+    TFLiteRow("tile", "TILE", constants=("multiples",)),
+    TFLiteRow("reverse", "REVERSE_V2", constants=("axes",), write=_write_reverse),
+    TFLiteRow("gather", "GATHER", 2, options={"axis": "axis"}, fixed={"batch_dims": 0}, read=_read_gather),
+    TFLiteRow("one_hot", "ONE_HOT", write=_write_one_hot, read=_read_one_hot),
+    TFLiteRow("resize_bilinear", "RESIZE_BILINEAR", constants=("size",), options=_RESIZED),
+    TFLiteRow("resize_nearest", "RESIZE_NEAREST_NEIGHBOR", constants=("size",), options=_RESIZED),
+    TFLiteRow("quantize", "QUANTIZE", read=_read_quantize),
+    TFLiteRow("dequantize", "DEQUANTIZE", read=_read_dequantize),
+    TFLiteRow("cast", "CAST", write=_write_cast),
+]
+RULES: Final = {row.op: row for row in _ROWS}
+READ: Final = {name: row.taken for row in _ROWS for name in row.operators.split()}
 
 
 def operations(graph: NpuGraph) -> list[TFLiteOperator]:
@@ -463,14 +538,6 @@ def operations(graph: NpuGraph) -> list[TFLiteOperator]:
     """
     writer = TFLiteWriter(graph)
     for node in graph.nodes:
-        rule = _RULES.get(node.op)
-        if rule is None:
-            raise writer.refuse(node, "no operator of that name", "write it with other operations")
         writer.node = node
-        rule(writer, node)
+        RULES[node.op].written(writer, node)
     return writer.operations
-
-
-def speaks(node: Node) -> bool:
-    """Whether TFLite has an operator for the node's op at all."""
-    return node.op in _RULES

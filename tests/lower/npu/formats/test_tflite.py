@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nxjax.errors import DtypeError, LoweringError, user_source
 from nxjax.lower.npu.formats import tflite, tflite_kernels, tflite_ops, tflite_read, tflite_schema, tflite_versions
-from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
+from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
 from nxjax.ops.fixed import functions
@@ -23,7 +23,7 @@ schema = pytest.importorskip("ai_edge_litert.schema_py_generated")
 I4, I8, F32 = np.dtype(ml_dtypes.int4), np.dtype("int8"), np.dtype("float32")
 KINDS = {
     op: [k for k in kinds.split() if k not in ("f16", "q4")]
-    for op, kinds in tflite_kernels._KINDS.items()
+    for op, kinds in tflite_kernels.KINDS.items()
     if op != "table"
 }
 # Steps by which LiteRT's kernel may miss the real result: products of many roundings, tables that interpolate.

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nxjax.errors import InvalidFileError
 from nxjax.lower.npu.formats import flatbuffer, tflite, tflite_read
-from nxjax.lower.npu.formats.tflite_ops import TFLiteOperator
+from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
 from nxjax.lower.npu.formats.tflite_schema import IDENTIFIER, SCHEMA
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret

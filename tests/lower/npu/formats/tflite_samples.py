@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nxjax.lower.npu.formats.tflite_ops import same_padding
+from nxjax.lower.npu.formats.tflite_build import same_padding
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.ops.quant_grid import Grid, asymmetric, symmetric
 

@@ -1,0 +1,214 @@
+"""What formats share that have images channels first: values in both layouts, and rules that need not know of layouts.
+
+An image is kept channels first from the first op that wants it so, and turned back where an op needs the graph's own
+order. A format's rules are functions of values; the decorators of `LayoutRules` say in which layout an op takes its
+operands and gives its results. Knows no format and no package.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, Final, final
+
+import numpy as np
+
+from nxjax.errors import LoweringError
+from nxjax.lower.npu.graph import Node, Tensor
+from nxjax.ops.base import NDArray
+from nxjax.ops.quant_grid import Grid
+from nxjax.trace import dtypes
+
+# A value of the format's package.
+Value = Any
+
+TO_FIRST: Final = (0, 3, 1, 2)
+TO_LAST: Final = (0, 2, 3, 1)
+
+
+def unique(names: Iterable[str], taken: set[str], joint: str) -> list[str]:
+    """Names made different from one another and from ``taken``, which they are added to, by a number at the end."""
+    found: list[str] = []
+    for base in names:
+        name, count = base, 0
+        while name in taken:
+            count += 1
+            name = f"{base}{joint}{count}"
+        taken.add(name)
+        found.append(name)
+    return found
+
+
+class ChannelsFirst(ABC):
+    """Values of the tensors so far, in one or both layouts."""
+
+    format: ClassVar[str]
+
+    def __init__(self) -> None:
+        # Per tensor: channels first or not -> value; and the layout that it was made in.
+        self.values: dict[Tensor, dict[bool, Value]] = {}
+        self.natural: dict[Tensor, bool] = {}
+        # What constants on a grid are called once they are taken off it -> the constants.
+        self.taken: dict[Tensor, Tensor] = {}
+
+    @abstractmethod
+    def reshaped(self, value: Value, shape: Sequence[int]) -> Value: ...
+
+    @abstractmethod
+    def transposed(self, value: Value, perm: Sequence[int]) -> Value: ...
+
+    @abstractmethod
+    def fixed(self, data: NDArray, grid: Grid | None, axis: int | None) -> Value:
+        """A constant: what stored integers mean if there is a grid, whose several scales lie along ``axis``."""
+
+    def turn(self, value: Value, shape: Sequence[int], first: bool) -> Value:
+        """An image of channels-last ``shape`` brought to the other layout; a reshape where no element moves."""
+        n, h, w, c = shape
+        if c == 1 or h * w == 1:
+            return self.reshaped(value, [n, c, h, w] if first else [n, h, w, c])
+        return self.transposed(value, TO_FIRST if first else TO_LAST)
+
+    def literal(self, t: Tensor, first: bool = False, shape: Sequence[int] | None = None) -> Value:
+        """A constant tensor, also under another shape with leading ones."""
+        assert t.data is not None
+        data = t.data if shape is None else t.data.reshape(tuple(shape))
+        axis = None if t.grid is None or t.grid.axis is None else t.grid.axis % len(t.shape) + data.ndim - len(t.shape)
+        if first:
+            data = data.transpose(TO_FIRST)
+            axis = None if axis is None else TO_FIRST.index(axis)
+        return self.fixed(data, t.grid, axis)
+
+    def get(self, t: Tensor, first: bool = False) -> Value:
+        """The value of a tensor, channels first if asked for (then of rank 4)."""
+        known = self.values.setdefault(t, {})
+        if first not in known:
+            known[first] = self.literal(t, first) if t.data is not None else self.turn(known[not first], t.shape, first)
+        return known[first]
+
+    def widened(self, t: Tensor, rank: int, first: bool) -> Value:
+        """An operand of an elementwise op brought to ``rank`` by leading ones, so that it broadcasts in ``first``."""
+        if len(t.shape) == rank or not first:
+            return self.get(t, first and len(t.shape) == 4)
+        shape = (1,) * (rank - len(t.shape)) + t.shape
+        if t.data is not None:
+            return self.literal(t, first, shape)
+        return self.turn(self.reshaped(self.get(t), shape), shape, first)
+
+    def follow(self, node: Node) -> bool:
+        """The layout of an elementwise op: channels first if any image it reads is, and its result is an image."""
+        return len(node.output.shape) == 4 and any(self.natural.get(t, False) for t in node.operands)
+
+    def put(self, t: Tensor, value: Value, first: bool) -> None:
+        self.values[t] = {first: value}
+        self.natural[t] = first
+
+    def weights_of(self, node: Node) -> Tensor:
+        """The weights of a product: the stored integers of weights that a node takes off their grid."""
+        w = node.operand(1)
+        return self.taken.get(w, w)
+
+    def kernel(self, w: Tensor, permutation: Sequence[int], shape: Sequence[int], channel: int) -> Value:
+        """Weights rearranged while they are still stored numbers; ``channel`` is where the output channels end up."""
+        if w.data is None:
+            raise LoweringError(
+                f"{self.format}: weights that are not constant", got=w.name, fix="close over the weights"
+            )
+        data = w.data.transpose(tuple(permutation)).reshape(tuple(shape))
+        return self.fixed(data, w.grid, None if w.grid is None or w.grid.axis is None else channel)
+
+
+def bias_of(node: Node) -> NDArray | None:
+    """A bias as real numbers: stored integers count in products of the operands' scales."""
+    if len(node.inputs) < 3 or node.inputs[2] is None:
+        return None
+    x, w, b = node.operand(), node.operand(1), node.inputs[2]
+    if b.data is None:
+        raise LoweringError(f"{node.op}: a bias that is not constant", got=b.name, source=node.source)
+    if b.grid is not None:
+        return b.grid.dequantize(b.data)
+    if b.dtype in dtypes.INTEGER and x.grid is not None and w.grid is not None:
+        product = np.asarray(x.grid.scale, np.float64) * np.asarray(w.grid.scale, np.float64)
+        return b.data.astype(np.float64) * product
+    return b.data
+
+
+Rule = Callable[..., Any]
+# What an op becomes: its results (one value, or a list of several), and whether they are channels first.
+Row = Callable[[Any, Node], tuple[Any, bool]]
+
+
+def _elementwise(rule: Rule) -> Row:
+    def row(net: ChannelsFirst, node: Node) -> tuple[Any, bool]:
+        first, rank = net.follow(node), len(node.output.shape)
+        return rule(net, node, *(net.widened(t, rank, first) for t in node.operands)), first
+
+    return row
+
+
+def _ordered(rule: Rule) -> Row:
+    def row(net: ChannelsFirst, node: Node) -> tuple[Any, bool]:
+        first = net.follow(node)
+        order = TO_FIRST if first else tuple(range(len(node.operand().shape)))
+        return rule(net, node, order, *(net.get(t, first) for t in node.operands)), first
+
+    return row
+
+
+def _reductions(rule: Rule) -> Row:
+    def row(net: ChannelsFirst, node: Node) -> tuple[Any, bool]:
+        x, a = node.operand(), node.attrs
+        axes, keep = set(a["axes"] if "axes" in a else [a["axis"]]), a.get("keepdims", False)
+        # Without its channels or without both its spatial axes an image has the same order in both layouts.
+        first = net.natural.get(x, False) and (keep or 3 in axes or axes >= {1, 2})
+        at = sorted(TO_FIRST.index(i) if first else i for i in axes)
+        return rule(net, node, at, net.get(x, first)), first and keep
+
+    return row
+
+
+def _products(rule: Rule) -> Row:
+    return lambda net, node: (rule(net, node, net.get(node.operand())), False)
+
+
+def _images(rule: Rule) -> Row:
+    return lambda net, node: (rule(net, node, net.get(node.operand(), True)), True)
+
+
+def _plain(rule: Rule) -> Row:
+    return lambda net, node: (rule(net, node, *map(net.get, node.operands)), False)
+
+
+@final
+class LayoutRules:
+    """The rules of a format by op, each registered with ``kind(*ops)(rule)``; ``rows[op](net, node)`` writes a node.
+
+    Attributes:
+        elementwise: ``rule(net, node, *operands)``, in the layout at hand, brought to one rank.
+        ordered: ``rule(net, node, order, *operands)``, in the layout at hand, where axis ``order[i]`` lies at place i.
+        reductions: ``rule(net, node, axes, x)``, axes where they lie; channels first if the rest has its order so too.
+        products: ``rule(net, node, x)``, the first operand in the graph's own order.
+        images: the same, operand and result channels first.
+        plain: ``rule(net, node, *operands)``, all in the graph's own order.
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Callable[[Any, Node], tuple[list[Value], bool]]] = {}
+        self.elementwise, self.ordered = self._kind(_elementwise), self._kind(_ordered)
+        self.reductions, self.products = self._kind(_reductions), self._kind(_products)
+        self.images, self.plain = self._kind(_images), self._kind(_plain)
+
+    def _kind(self, make: Callable[[Rule], Row]) -> Callable[..., Callable[[Rule], Rule]]:
+        def of(*ops: str) -> Callable[[Rule], Rule]:
+            def register(rule: Rule) -> Rule:
+                row = make(rule)
+
+                def written(net: Any, node: Node) -> tuple[list[Value], bool]:
+                    made, first = row(net, node)
+                    return (made if isinstance(made, list) else [made]), first
+
+                self.rows.update(dict.fromkeys(ops, written))
+                return rule
+
+            return register
+
+        return of

@@ -1,0 +1,136 @@
+"""TFLite operators while a graph is written: constants, padding, biases. Knows of ops what windows and biases are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+
+from nxjax.errors import LoweringError
+from nxjax.lower.npu.formats.tflite_schema import SAME, VALID
+from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.ops.quant_grid import Grid
+from nxjax.trace import dtypes
+from nxjax.trace.dtypes import DType
+from nxjax.trace.types import Shape
+
+
+@final
+@dataclass(eq=False)
+class TFLiteOperator:
+    """One TFLite operator: its name there, operands and results in the file's order, options, and whose node it is."""
+
+    name: str
+    inputs: list[Tensor | None]
+    outputs: list[Tensor]
+    options: dict[str, Any] = field(default_factory=dict[str, Any])
+    node: Node | None = None
+
+
+def same_padding(size: int, window: int, stride: int, dilation: int = 1) -> tuple[int, int]:
+    """What SAME pads one axis with: so much that ``ceil(size / stride)`` windows fit, the odd one at the end."""
+    total = max((-(-size // stride) - 1) * stride + (window - 1) * dilation + 1 - size, 0)
+    return total // 2, total - total // 2
+
+
+@final
+class TFLiteWriter:
+    """Collects the operators of a graph, and the constants and intermediate tensors they need."""
+
+    def __init__(self, graph: NpuGraph) -> None:
+        self.graph = graph
+        self.operations: list[TFLiteOperator] = []
+        self.shared: dict[tuple[str, Shape, bytes], Tensor] = {}
+        self.node: Node | None = None
+
+    def emit(self, name: str, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], **options: Any) -> None:
+        self.operations.append(TFLiteOperator(name, list(inputs), list(outputs), options, self.node))
+
+    def constant(self, values: Any, dtype: DType = dtypes.int32, grid: Grid | None = None) -> Tensor:
+        """A constant of ours, such as a shape; equal ones without a grid are one tensor."""
+        try:
+            data = np.asarray(values, dtype)
+        except OverflowError:
+            raise LoweringError(
+                "tflite: a size that does not fit the format",
+                got=values,
+                expected=f"numbers of {dtypes.short_name(dtype)}",
+                source=self.node.source if self.node is not None else None,
+            ) from None
+        key = (dtype.name, data.shape, data.tobytes())
+        found = self.shared.get(key) if grid is None else None
+        if found is None:
+            found = Tensor(f"const_{len(self.shared)}", data.shape, dtype, grid, data)
+            self.shared[key if grid is None else (*key[:2], key[2] + str(grid).encode())] = found
+        return found
+
+    def between(self, like: Tensor, shape: Shape, what: str) -> Tensor:
+        """A tensor that no node of the graph has, of ``like``'s dtype and grid."""
+        return Tensor(f"{like.name}/{what}", shape, like.dtype, like.grid)
+
+    def refuse(self, node: Node, why: str, fix: str) -> LoweringError:
+        return LoweringError(f"tflite: {node.op} has no TFLite form", got=why, fix=fix, source=node.source)
+
+    def pad(self, x: Tensor, pads: Sequence[tuple[int, int]], value: float | None, out: Tensor | None = None) -> Tensor:
+        """``x`` with a border: of zeros, or of the real ``value``."""
+        shape = tuple(n + low + high for n, (low, high) in zip(x.shape, pads, strict=True))
+        out = self.between(x, shape, "padded") if out is None else out
+        widths = self.constant(np.asarray(pads).reshape(len(pads), 2))
+        if value is None or value == 0:
+            self.emit("PAD", [x, widths], [out])
+            return out
+        if x.grid is not None:
+            limit = x.grid.limits[0] if value == -np.inf else None
+            stored = np.asarray(limit) if limit is not None else x.grid.quantize(np.asarray(value, np.float32))
+            if stored == x.grid.zero_point:
+                # The least value of what a relu gave, which more chips can pad with than with any number.
+                self.emit("PAD", [x, widths], [out])
+                return out
+        elif value == -np.inf and x.dtype in dtypes.INTEGER:
+            stored = np.asarray(dtypes.integer_info(x.dtype).min)
+        else:
+            stored = np.asarray(value)
+        self.emit("PADV2", [x, widths, self.constant(stored, x.dtype, x.grid)], [out])
+        return out
+
+    def window(self, node: Node, x: Tensor, border: float | None) -> tuple[Tensor, int]:
+        """The padding word of a convolution or pooling, and its operand, padded in front if no word says it."""
+        attrs = node.attrs
+        weights = node.inputs[1] if len(node.inputs) > 1 else None
+        size = attrs["window"] if weights is None else weights.shape[1:3]
+        dilations, pads = attrs.get("dilations", (1, 1)), attrs["padding"]
+        if all(p == (0, 0) for p in pads):
+            return x, VALID
+        rows = zip(x.shape[1:3], size, attrs["strides"], dilations, strict=True)
+        if pads == tuple(same_padding(*row) for row in rows):
+            return x, SAME
+        if min(n for p in pads for n in p) < 0:
+            raise self.refuse(node, f"padding {pads}", "slice the operand first")
+        if node.op == "average_pool_2d":
+            raise self.refuse(node, f"padding {pads}, which is not counted", "pad as SAME does, or not at all")
+        return self.pad(x, ((0, 0), *pads, (0, 0)), border), VALID
+
+    def bias(self, node: Node, x: Tensor, w: Tensor) -> Tensor:
+        """The bias of a convolution, zeros if it has none; on its grid of scale x's times w's."""
+        b = node.inputs[2] if len(node.inputs) > 2 else None
+        channels = node.output.shape[-1]
+        if x.grid is None or w.grid is None:
+            return b if b is not None else self.constant(np.zeros(channels), dtypes.float32)
+        if b is not None and b.grid is not None:
+            return b
+        wide = dtypes.int64 if x.dtype == dtypes.int16 else dtypes.int32
+        grid = bias_grid(x.grid, w.grid, b.dtype if b is not None else wide)
+        if b is None:
+            return self.constant(np.zeros(channels), wide, grid)
+        return Tensor(b.name, b.shape, b.dtype, grid, b.data)
+
+
+def bias_grid(x: Grid, w: Grid, dtype: DType) -> Grid:
+    """The grid of stored biases: scale of x times scale of w, per channel if w's is."""
+    assert not isinstance(x.scale, tuple)
+    if isinstance(w.scale, tuple):
+        scales = (np.asarray(w.scale) * x.scale).astype(np.float32)
+        return Grid(dtype, tuple(scales.tolist()), 0, 0)
+    return Grid(dtype, float(np.float32(x.scale * w.scale)))

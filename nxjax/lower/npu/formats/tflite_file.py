@@ -1,0 +1,284 @@
+"""The tables of a ``.tflite`` file, checked, and the graph made of them: whatever the bytes, a graph or one error.
+
+`flatbuffer` follows the offsets, here each tensor and operator is checked, and `nxjax.lower.npu.infer` holds the result
+shapes that the file states against those that follow. Knows no operator: rules are given to it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import numpy as np
+
+from nxjax.errors import InvalidFileError, NxError
+from nxjax.lower.npu import infer
+from nxjax.lower.npu.formats import flatbuffer
+from nxjax.lower.npu.formats.tflite_build import same_padding
+from nxjax.lower.npu.formats.tflite_schema import (
+    ACTIVATIONS,
+    BUILTIN_NAMES,
+    BUILTINS,
+    IDENTIFIER,
+    SAME,
+    SCHEMA,
+    TENSOR_TYPES,
+    VALID,
+)
+from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.rewrite import live
+from nxjax.ops.base import NDArray
+from nxjax.ops.quant_grid import Grid
+from nxjax.trace import dtypes
+from nxjax.trace.dtypes import DType
+from nxjax.trace.types import Shape
+
+_MAX_RANK: Final = 32
+_MAX_SIZE: Final = 2**40
+_CUSTOM: Final = 32
+
+
+@final
+@dataclass
+class Operator:
+    """One operator as the file has it: its name, or for custom ones the name they give themselves.
+
+    Attributes:
+        name: TFLite's name, e.g. "CONV_2D"; "BUILTIN 999" if unknown.
+        custom: the custom operator's own name, else "".
+        inputs: numbers of tensors, -1 for an absent operand.
+        outputs: numbers of tensors.
+        options: fields of its options, by the schema's names.
+    """
+
+    name: str
+    custom: str
+    inputs: list[int]
+    outputs: list[int]
+    options: dict[str, Any]
+
+
+@final
+@dataclass
+class TFLiteModel:
+    """A file's first subgraph: tensors and operators by number, checked, but not yet in any vocabulary."""
+
+    name: str
+    tensors: list[dict[str, Any]]
+    buffers: list[dict[str, Any]]
+    operators: list[Operator]
+    inputs: list[int]
+    outputs: list[int]
+    data: memoryview
+
+
+def bad(why: str, got: object = None) -> InvalidFileError:
+    return InvalidFileError(
+        f"tflite: {why}", got=got, fix="the file is damaged, or uses what nxjax does not read: convert it again"
+    )
+
+
+def parse(data: bytes) -> TFLiteModel:
+    """The tables of a ``.tflite`` file, every number in them checked to be in range.
+
+    Raises:
+        InvalidFileError: bytes that are no such file.
+    """
+    root = flatbuffer.read(SCHEMA, "Model", data, IDENTIFIER, "tflite")
+    if root["version"] != 3:
+        raise bad("a version of the format that nxjax does not read", root["version"])
+    graphs = root["subgraphs"] or []
+    if not graphs:
+        raise bad("the file has no graph")
+    graph, codes = graphs[0], root["operator_codes"] or []
+    tensors = graph["tensors"] or []
+
+    def numbers(values: Any, absent: bool = False) -> list[int]:
+        found = [] if values is None else [int(v) for v in values]
+        if any(not (-1 if absent else 0) <= n < len(tensors) for n in found):
+            raise bad("a tensor's number that is out of range", found)
+        return found
+
+    operators: list[Operator] = []
+    for row in graph["operators"] or []:
+        if not row["opcode_index"] < len(codes):
+            raise bad("an operator's code that is out of range", row["opcode_index"])
+        code = codes[row["opcode_index"]]
+        number = max(code["deprecated_builtin_code"], code["builtin_code"])
+        name = BUILTIN_NAMES.get(number, "CUSTOM" if number == _CUSTOM else f"BUILTIN {number}")
+        custom = (code["custom_code"] or "?") if number == _CUSTOM else ""
+        table, options = row["builtin_options"] or ("", {})
+        known = BUILTINS.get(name)
+        if known is not None and known.options and table not in ("", known.options):
+            raise bad(f"options {table} at a {name}")
+        if known is not None and known.options and not table:
+            options = {f.name: f.default for f in SCHEMA.tables[known.options]}
+        inputs, outputs = numbers(row["inputs"], absent=True), numbers(row["outputs"])
+        operators.append(Operator(name, custom, inputs, outputs, options))
+    ends = numbers(graph["inputs"]), numbers(graph["outputs"])
+    view = memoryview(data).cast("B")
+    return TFLiteModel(graph["name"] or "main", tensors, root["buffers"] or [], operators, *ends, view)
+
+
+@final
+class TFLiteReader:
+    """Makes tensors and nodes from a parsed file, each operator by its rule."""
+
+    def __init__(self, model: TFLiteModel, rules: Mapping[str, Callable[[TFLiteReader, OperatorUse], None]]) -> None:
+        self.model, self.rules = model, rules
+        self.flat: dict[tuple[int, DType, int], NDArray] = {}
+        self.tensors = [self.tensor(row, i) for i, row in enumerate(model.tensors)]
+        self.nodes: list[Node] = []
+        self.made: dict[Tensor, Node] = {}
+
+    def tensor(self, row: dict[str, Any], number: int) -> Tensor:
+        name = row["name"] or f"tensor_{number}"
+        dtype = TENSOR_TYPES.get(row["type"])
+        if dtype is None:
+            raise bad(f"a tensor {name!r} of a type that nxjax does not read", f"type {row['type']}")
+        shape = () if row["shape"] is None else tuple(int(n) for n in row["shape"])
+        if len(shape) > _MAX_RANK or any(n < 0 for n in shape) or math.prod(n or 1 for n in shape) > _MAX_SIZE:
+            raise bad(f"a tensor {name!r} of impossible shape", shape[:_MAX_RANK])
+        if row["sparsity"] is not None or row["is_variable"]:
+            raise bad(f"a tensor {name!r} that is sparse or a variable")
+        grid = self.grid(row["quantization"], name, dtype, shape)
+        return Tensor(name, shape, dtype, grid, self.content(row["buffer"], name, dtype, shape))
+
+    def grid(self, row: dict[str, Any] | None, name: str, dtype: DType, shape: Shape) -> Grid | None:
+        if row is None or row["scale"] is None or not len(row["scale"]):
+            return None
+        if row["details"] is not None:
+            raise bad(f"a tensor {name!r} that is quantized in a way that nxjax does not read", row["details"][0])
+        if dtype not in dtypes.INTEGER:
+            return None
+        scales = tuple(row["scale"].tolist())
+        zeros = [0] if row["zero_point"] is None or not len(row["zero_point"]) else row["zero_point"].tolist()
+        axis = int(row["quantized_dimension"])
+        try:
+            if len(scales) == 1:
+                return Grid(dtype, scales[0], zeros[0])
+            if not 0 <= axis < len(shape) or len(scales) != shape[axis] or len(set(zeros)) != 1:
+                raise bad(f"a tensor {name!r} whose scales do not fit its shape", f"{len(scales)} for {shape}")
+            return Grid(dtype, scales, zeros[0], axis)
+        except NxError as error:
+            raise (
+                error if isinstance(error, InvalidFileError) else bad(f"tensor {name!r}: {error.what}", error.got)
+            ) from None
+
+    def content(self, buffer: int, name: str, dtype: DType, shape: Shape) -> NDArray | None:
+        if buffer >= len(self.model.buffers):
+            raise bad(f"a tensor {name!r} whose buffer is out of range", buffer)
+        row, size = self.model.buffers[buffer], math.prod(shape)
+        stored = row["data"]
+        if row["offset"] > 1:
+            # Files above 2 GB keep their constants behind the tables.
+            if row["offset"] + row["size"] > len(self.model.data):
+                raise bad(f"a tensor {name!r} whose bytes end outside the file", row["offset"])
+            stored = self.model.data[row["offset"] : row["offset"] + row["size"]]
+        if stored is None or not len(stored):
+            return np.empty(shape, dtype) if size == 0 else None
+        width = dtypes.bit_width(dtype)
+        if len(stored) != (size * width + 7) // 8:
+            raise bad(f"a tensor {name!r} of {size} elements of {width} bits", f"{len(stored)} bytes")
+        key = (buffer, dtype, size)
+        if key not in self.flat:
+            self.flat[key] = _unpacked(stored, dtype, size)
+        return self.flat[key].reshape(shape)
+
+    def node(self, op: str, inputs: list[Tensor | None], outputs: list[Tensor], **attrs: Any) -> None:
+        try:
+            made = Node(op, tuple(inputs), tuple(outputs), attrs, name=outputs[0].name if outputs else "")
+            infer.check(made)
+        except NxError as error:
+            raise bad(f"operands that do not fit: {error.what.removeprefix('graph: ')}", error.got) from None
+        self.nodes.append(made)
+        self.made.update((t, made) for t in outputs)
+
+    def graph(self) -> NpuGraph:
+        for o in self.model.operators:
+            rule = self.rules.get(o.name)
+            if rule is None:
+                what = f"custom operator {o.custom!r}" if o.custom else f"operator {o.name}"
+                raise bad(f"an operator that nxjax's NPU graphs do not have: {what}")
+            rule(self, OperatorUse(self, o))
+        inputs, outputs = ([self.tensors[i] for i in numbers] for numbers in (self.model.inputs, self.model.outputs))
+        try:
+            graph = NpuGraph(self.model.name, inputs, outputs, self.nodes).check()
+            # The steps of a look-up that is a table again.
+            return live(graph) if any(n.op == "table" for n in self.nodes) else graph
+        except NxError as error:
+            raise bad(f"a graph that does not hold together: {error.what}", error.got) from None
+
+
+def _unpacked(stored: memoryview, dtype: DType, size: int) -> NDArray:
+    """Bytes to elements; the inverse of how the writer packs them."""
+    if dtypes.bit_width(dtype) == 4:
+        pairs = np.frombuffer(stored, np.uint8)
+        halves = np.stack([pairs & 0xF, pairs >> 4], 1).reshape(-1)[:size].astype(np.int8)
+        signed = np.where(halves > 7, halves - 16, halves) if dtype in dtypes.SIGNED else halves
+        return signed.astype(dtype)
+    if dtype == dtypes.bool_:
+        return np.frombuffer(stored, np.uint8) != 0
+    return np.frombuffer(stored, dtype)
+
+
+@final
+class OperatorUse:
+    """One operator while it is read: its operands by place, and the errors that name it."""
+
+    def __init__(self, reader: TFLiteReader, operator: Operator) -> None:
+        self.name = operator.name
+        self.options = operator.options
+        self.inputs = [None if i < 0 else reader.tensors[i] for i in operator.inputs]
+        self.outputs = [reader.tensors[i] for i in operator.outputs]
+        if not self.outputs:
+            raise bad(f"a {self.name} without a result")
+
+    @property
+    def output(self) -> Tensor:
+        return self.outputs[0]
+
+    def operand(self, i: int) -> Tensor:
+        t = self.inputs[i] if i < len(self.inputs) else None
+        if t is None:
+            raise bad(f"a {self.name} without operand {i}")
+        return t
+
+    def maybe(self, i: int) -> Tensor | None:
+        return self.inputs[i] if i < len(self.inputs) else None
+
+    def ints(self, i: int) -> tuple[int, ...]:
+        """The values of a constant operand of integers, such as axes; from the front of any shape."""
+        t = self.operand(i)
+        if t.data is None or t.dtype not in dtypes.INTEGER or t.size > 2 * _MAX_RANK:
+            raise bad(f"a {self.name} whose operand {i} is not a short constant of integers")
+        return tuple(int(v) for v in t.data.reshape(-1).tolist())
+
+    def number(self, i: int) -> int:
+        values = self.ints(i)
+        if len(values) != 1:
+            raise bad(f"a {self.name} whose operand {i} is not one number", values)
+        return values[0]
+
+    def activation(self) -> str | None:
+        number = self.options.get("fused_activation_function", 0)
+        if not 0 <= number < len(ACTIVATIONS):
+            raise bad(f"a {self.name} with an activation that NPU graphs do not have", number)
+        return ACTIVATIONS[number]
+
+    def plain(self) -> None:
+        if self.activation() is not None:
+            raise bad(f"a {self.name} with a fused activation")
+
+    def spatial(self, x: Tensor, window: tuple[int, int]) -> dict[str, Any]:
+        """Strides, dilations and explicit padding."""
+        o = self.options
+        strides = (o["stride_h"], o["stride_w"])
+        dilations = (o.get("dilation_h_factor", 1), o.get("dilation_w_factor", 1))
+        if len(x.shape) != 4 or min(*strides, *dilations, *window) < 1 or o["padding"] not in (SAME, VALID):
+            raise bad(f"a {self.name} of {x.shape} with window {window}, strides {strides}, dilations {dilations}")
+        rows = zip(x.shape[1:3], window, strides, dilations, strict=True)
+        padding = tuple(same_padding(*row) if o["padding"] == SAME else (0, 0) for row in rows)
+        return {"strides": strides, "dilations": dilations, "padding": padding}
