@@ -322,12 +322,13 @@ class Program(_Lazy):
             self._derived[key] = found
         return found
 
-    def close_over(self) -> tuple[Program, tuple[Array, ...]]:
-        """This program with its consts as leading inputs, and their values."""
+    def hoist_consts(self) -> tuple[Program, tuple[Array, ...]]:
+        """This program with its consts as leading inputs, and the values of the consts."""
         if not self.constvars:
             return self, ()
         return self.derive(
-            "open", lambda: Program((*self.constvars, *self.inputs), self.equations, self.outputs, name=self.name)
+            "hoist consts",
+            lambda: Program((*self.constvars, *self.inputs), self.equations, self.outputs, name=self.name),
         ), self.values
 
     @cached_property

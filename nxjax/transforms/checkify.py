@@ -462,8 +462,8 @@ def _jit(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tupl
         return [*tree.leaves(after), *ys]
 
     name = f"checkify({step.equation.params['name']})"
-    opened, consts = stage(flat, [x.type for x in (*leaves, *xs)], name).close_over()
-    out = jit_call(*consts, *leaves, *xs, program=opened, name=name)
+    hoisted, consts = stage(flat, [x.type for x in (*leaves, *xs)], name).hoist_consts()
+    out = jit_call(*consts, *leaves, *xs, program=hoisted, name=name)
     return list(out[len(leaves) :]), tree.unflatten(structure, out[: len(leaves)])
 
 
@@ -541,14 +541,14 @@ def _shard_map(step: CheckStep, xs: list[Array], state: CheckState, base: int) -
         return [*ys, *(reshape(x, shape=(1, *x.shape)) for x in tree.leaves(after))]
 
     with manual_axes_context(p["mesh"], axes, p["checked"]):
-        opened, consts = stage(flat, plan.program.in_types, plan.program.name).close_over()
+        hoisted, consts = stage(flat, plan.program.in_types, plan.program.name).hoist_consts()
     count = len(plan.program.outputs)
     out = shard_map_op(
         *consts,
         *xs,
         **{
             **p,
-            "program": opened,
+            "program": hoisted,
             "in_specs": (*(PartitionSpec(),) * len(consts), *p["in_specs"]),
             "out_specs": (*p["out_specs"], *(PartitionSpec(axes),) * len(leaves)),
         },

@@ -41,7 +41,7 @@ def composite_call(
     leaves, in_def = tree.flatten(args)
     xs = [as_value(x, f"composite {name}") for x in leaves]
     flat = Flat(function, in_def)
-    program, consts = stage(flat, [x.type for x in xs], name).close_over()
+    program, consts = stage(flat, [x.type for x in xs], name).hoist_consts()
     shown = tuple((key, repr(value)) for key, value in sorted(attributes.items()))
     ys = composite_op(*consts, *xs, program=program, name=name, version=version, attributes=shown)
     return tree.unflatten(flat.out_def, ys)

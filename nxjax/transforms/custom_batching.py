@@ -45,10 +45,10 @@ class CustomVmapCall(CustomCall):
     ) -> tuple[Any, Any]:
         varying = not_none_mask(tangents)
         pushed, varies = jvp_program(program, varying)
-        opened, consts = pushed.close_over()
+        hoisted, consts = pushed.hoist_consts()
         lifted = _JvpRule(rule, len(consts), num_consts, varying, varies)
         operands = [*consts, *primals, *(t for t in tangents if t is not None)]
-        out = self(*operands, program=opened, num_consts=len(consts) + num_consts, rule=lifted)
+        out = self(*operands, program=hoisted, num_consts=len(consts) + num_consts, rule=lifted)
         n = len(program.outputs)
         return out[:n], tuple(expand_by_mask(out[n:], varies))
 

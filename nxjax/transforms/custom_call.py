@@ -209,7 +209,7 @@ class CustomFunction(Generic[P, R]):
 
         flat = Flat(called, in_def)
         names = tree.path_names(varying, "arguments")
-        program, consts = stage(flat, [x.type for x in xs], self.__name__, names).close_over()
+        program, consts = stage(flat, [x.type for x in xs], self.__name__, names).hoist_consts()
         rule = self._rule(full, in_def)
         out = self.op(*consts, *xs, program=program, num_consts=len(consts), rule=rule)
         return tree.unflatten(flat.out_def, out)

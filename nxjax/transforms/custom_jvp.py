@@ -111,7 +111,7 @@ def _stage_tangents_only(rule: Rule, xs: Arrays, ts: Sequence[Any], trace: Parti
     with use(trace.parent):
         zeros = [zero_tangent(t.type) for t, m in zip(ts, moving, strict=True) if m]
         found, tangent, varies = linearize_flat(flat, zeros, (True,) * len(zeros))
-        tangent, residuals = tangent.close_over()
+        tangent, residuals = tangent.hoist_consts()
     pushed = iter(run(tangent, [*residuals, *(t for t, m in zip(ts, moving, strict=True) if m)]))
     values = [next(pushed) if v else y for y, v in zip(found, varies, strict=True)]
     count = len(found) - sum(known[0])

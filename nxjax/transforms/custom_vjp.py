@@ -411,7 +411,7 @@ register_pytree_node(
 def _closure(function: Callable[..., Any], arguments: tuple[Any, ...], name: str) -> _Closure:
     leaves, treedef = tree.flatten(arguments)
     flat = Flat(function, treedef)
-    program, consts = stage(flat, [as_value(x, name).type for x in leaves], name).close_over()
+    program, consts = stage(flat, [as_value(x, name).type for x in leaves], name).hoist_consts()
     return _Closure(program, flat.out_def, consts)
 
 

@@ -148,7 +148,7 @@ class Jitted(Generic[P, R]):
         elif self.inline:
             out = entry.traced.program(*values)
         else:
-            out = jit_call(*entry.consts, *values, program=entry.opened, name=self.arguments.name)
+            out = jit_call(*entry.consts, *values, program=entry.hoisted, name=self.arguments.name)
         return entry.out_tree.unflatten(out)
 
     @api_boundary

@@ -153,7 +153,7 @@ class Compiled:
         self.in_tree, self.out_tree = traced.in_tree, traced.out_tree
         self.executable = executable
         self._promised = bool(config.reproducible)
-        _, consts = traced.program.close_over()
+        _, consts = traced.program.hoist_consts()
         self._leading: Sequence[Any] = tuple(map(copied, consts))
         if is_allowed("held arguments") and all(type(x) is DeviceArray for x in self._leading):
             held = executable.bind_leading(self._leading)
@@ -212,8 +212,8 @@ class Compiled:
     @property
     def input_shardings(self) -> tuple[Any, dict[str, Any]]:
         """Where arguments have to be: shardings in the place of arrays, in ``(args, kwargs)``."""
-        opened, consts = self._traced.program.close_over()
-        found = self.executable.input_shardings or (current_compiler().default_sharding(),) * len(opened.inputs)
+        hoisted, consts = self._traced.program.hoist_consts()
+        found = self.executable.input_shardings or (current_compiler().default_sharding(),) * len(hoisted.inputs)
         return tree.unflatten(self._traced.in_tree, list(found[len(consts) :]))
 
     @property
@@ -281,12 +281,12 @@ class Lowered:
         Raises:
             ParameterError: there is no such stage.
         """
-        opened, _ = self._traced.program.close_over()
+        hoisted, _ = self._traced.program.hoist_consts()
         if dialect is not None and (self._placement is None or dialect == "program"):
-            return current_compiler().text(opened, dialect, device=self._device, donate=self._donate)
+            return current_compiler().text(hoisted, dialect, device=self._device, donate=self._donate)
         if self._placement is not None:
-            return current_compiler().lower_placed(opened, self._placement, self._donate)
-        return current_compiler().lower(opened, device=self._device, donate=self._donate)
+            return current_compiler().lower_placed(hoisted, self._placement, self._donate)
+        return current_compiler().lower(hoisted, device=self._device, donate=self._donate)
 
     def compiler_ir(self, dialect: str | None = None) -> str | None:
         """The text that `as_text` gives, or None, as in JAX, where there is no such stage."""
@@ -296,11 +296,11 @@ class Lowered:
             return None
 
     def compile(self, compiler_options: Any = None) -> Compiled:
-        opened, _ = self._traced.program.close_over()
+        hoisted, _ = self._traced.program.hoist_consts()
         if self._placement is not None:
-            made = current_compiler().compile_placed(opened, self._placement, self._donate)
+            made = current_compiler().compile_placed(hoisted, self._placement, self._donate)
         else:
-            made = current_compiler().compile(opened, device=self._device, donate=self._donate)
+            made = current_compiler().compile(hoisted, device=self._device, donate=self._donate)
         made.prepare()
         return Compiled(self._traced, made)
 
@@ -378,19 +378,19 @@ class Traced:
         return self._jitted.arguments.dynamic(args, kwargs)
 
     def lower(self, lowering_platforms: Any = None) -> Lowered:
-        opened, consts = self.program.close_over()
+        hoisted, consts = self.program.hoist_consts()
         donate = tuple(i + len(consts) for i in self.donate)
         device, placement = self._jitted.device, None
-        if self.asked or any(self.given) or current_compiler().is_placed(opened, device):
+        if self.asked or any(self.given) or current_compiler().is_placed(hoisted, device):
             placement = self.place([*(None,) * len(consts), *self.given])
         return Lowered(self, device, donate, placement)
 
     def place(self, given: Sequence[Sharding | None]) -> Any:
         """Where a call takes place whose arguments (consts first) were put as ``given`` says."""
-        opened, consts = self.program.close_over()
+        hoisted, consts = self.program.hoist_consts()
         asked = self.asked
         return current_compiler().place(
-            opened,
+            hoisted,
             given,
             device=self._jitted.device,
             ins=(*(None,) * len(consts), *asked.ins) if asked.ins else (),

@@ -83,7 +83,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     y_def, n = flat.out_def, flat.count
     ys, aux = ys[:n], ys[n:]
     in_types, out_types = [x.type for x in xs], [y.type for y in ys]
-    linear, residuals = program.close_over()
+    linear, residuals = program.hoist_consts()
     kept = len(residuals)
 
     def apply(*args: Any) -> Any:

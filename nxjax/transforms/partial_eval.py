@@ -224,11 +224,11 @@ def partial_eval_call(
     halves = partial_eval(params["program"], known)
     inputs = select_by_mask(args, known)
     names = _names(params["name"])
-    first, consts = halves.known.close_over()
+    first, consts = halves.known.hoist_consts()
     out: Arrays = ()
     if first.outputs or first.effect:
         out = trace.outside(op, [*consts, *inputs], {**params, "program": first, "name": names[0]})
-    rest, consts = halves.unknown.close_over()
+    rest, consts = halves.unknown.hoist_consts()
     operands = [*consts, *halves.residuals(inputs, out), *select_by_mask(args, [not k for k in known])]
     late: Arrays = ()
     if halves.is_cut:

@@ -116,11 +116,11 @@ def shard_map(
 
         with manual_axes_context(place.mesh, place.axes, check_vma):
             program = stage(flat, types, name, labels)
-        opened, consts = program.close_over()
+        hoisted, consts = program.hoist_consts()
         out = shard_map_op(
             *consts,
             *xs,
-            program=opened,
+            program=hoisted,
             mesh=place.mesh,
             in_specs=(*(PartitionSpec(),) * len(consts), *in_flat),
             out_specs=tuple(out_flat),

@@ -106,9 +106,9 @@ class ShardMapParams(NamedTuple):
         self, program: Program, args: Arrays, in_specs: Iterable[PartitionSpec], out_specs: Iterable[PartitionSpec]
     ) -> tuple[list[Array], dict[str, Any]]:
         """Operands and parameters of an equation in the same place: every device has what ``program`` holds, first."""
-        opened, consts = program.close_over()
+        hoisted, consts = program.hoist_consts()
         specs = (*(PartitionSpec(),) * len(consts), *in_specs)
-        params = self._replace(program=opened, in_specs=specs, out_specs=tuple(out_specs))
+        params = self._replace(program=hoisted, in_specs=specs, out_specs=tuple(out_specs))
         return [*consts, *args], params._asdict()
 
     def varying(self, program: Program, vmas: Sequence[frozenset[Any]]) -> Program:

@@ -138,7 +138,7 @@ def compared(
     if small(program):
         wanted, by = meaning(program, args), "the integer reference"
     else:
-        opened, consts = program.close_over()
+        opened, consts = program.hoist_consts()
         made = registry.host().compile(opened)
         wanted = [y.numpy() for y in made([*consts, *map(wrap, args)])]  # pyright: ignore[reportArgumentType]
         by = "the host's executor"

@@ -136,7 +136,7 @@ def _staged(
         return y if has_aux else (y, None)
 
     flat = Flat(pair, tree.structure((0,) * len(types)))
-    program, consts = stage(flat, types, name).close_over()
+    program, consts = stage(flat, types, name).hoist_consts()
     found, aux = flat.out_def.children()
     if found != unknowns:
         raise TreeError(error, got=found, expected=unknowns)
@@ -183,7 +183,7 @@ def custom_linear_solve(
     else:
         n = len(product_consts)
         linear = (*(False,) * n, *(True,) * len(types))
-        flipped, more = transpose_program(product, linear, (True,) * len(types)).close_over()
+        flipped, more = transpose_program(product, linear, (True,) * len(types)).hoist_consts()
         vecmat, vecmat_consts = flipped, (*more, *product_consts)
     other, other_consts = forward, forward_consts
     if transpose_solve is not None:

@@ -141,9 +141,9 @@ class LoopParams(NamedTuple):
         What the programs hold becomes the first consts.
         """
         cond_consts, consts, carry, xs = operands
-        body, held = (body or self.body).close_over()
+        body, held = (body or self.body).hoist_consts()
         cond = cond or self.cond
-        cond, cond_held = (None, ()) if cond is None else cond.close_over()
+        cond, cond_held = (None, ()) if cond is None else cond.hoist_consts()
         first, second = [*cond_held, *cond_consts], [*held, *consts]
         way = self.reverse if reverse is None else reverse
         loop = LoopParams(body, len(second), len(carry), self.length, way, self.unroll, cond, len(first))

@@ -243,15 +243,15 @@ def scan(
         return carry, ys
 
     carry, carry_def, program = stage_loop_body("scan", CarryTypeError, init, slices, step, _name(f))
-    opened, consts = program.close_over()
+    hoisted, consts = program.hoist_consts()
     if unroll is True:
         unroll = max(n, 1)
     elif not isinstance(unroll, int) or unroll < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ParameterError("scan: unroll", got=unroll, expected="a positive int, or a bool")
-    loop = LoopParams(opened, len(consts), len(carry), n, bool(reverse), max(int(unroll), 1))
+    loop = LoopParams(hoisted, len(consts), len(carry), n, bool(reverse), max(int(unroll), 1))
     # A carry that every step hands on as it is need not be carried, and a ``y`` that is an ``x`` need not be stacked.
-    same, first = loop.constant(), len(opened.inputs) - len(sequences)
-    taken = [i - first if i is not None and i >= first else None for i in forwarded_inputs(opened)[len(carry) :]]
+    same, first = loop.constant(), len(hoisted.inputs) - len(sequences)
+    taken = [i - first if i is not None and i >= first else None for i in forwarded_inputs(hoisted)[len(carry) :]]
     loop, operands = loop.with_consts(same, [*consts, *carry, *sequences])
     if any(i is not None for i in taken):
         stacked = (*(True,) * loop.num_carry, *(i is None for i in taken))

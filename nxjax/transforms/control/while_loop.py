@@ -170,8 +170,8 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     if not all(type.vma <= x.type.vma for x in carry):
         # Devices that go on for different numbers of steps end with different values.
         return while_loop(cond_fun, body_fun, tree.unflatten(carry_def, [as_varying(x, type.vma) for x in carry]))
-    cond, cond_consts = cond.close_over()
-    body, body_consts = body.close_over()
+    cond, cond_consts = cond.hoist_consts()
+    body, body_consts = body.hoist_consts()
     # What every step hands on as it is, the loop need not carry: it has the gradient of a value that no loop touched.
     loop = LoopParams(body, len(body_consts), len(carry), cond=cond, num_cond_consts=len(cond_consts))
     same = loop.constant()
