@@ -226,7 +226,7 @@ CIRCLES: dict[str, str] = {
     "trace/sharding trace/types": "a type may hold a sharding",
     "trace/array trace/core": "whatever is no array is made one where it is bound",
     "trace/picture trace/program trace/text": "a program shows itself",
-    "transforms/jit transforms/jit_entry transforms/jit_pages transforms/jit_stages transforms/jit_trace "
+    "transforms/jit transforms/jit_entry transforms/jit_html transforms/jit_stages transforms/jit_trace "
     "transforms/retrace": "what a jitted function is, is asked of it by its parts",
     "numpy/__init__ numpy/array_functions numpy/at numpy/creation numpy/elementwise numpy/floats numpy/functional "
     "numpy/indexing numpy/integers numpy/joining numpy/methods numpy/operators numpy/powers numpy/promotion "

@@ -35,13 +35,13 @@ from nxjax.trace.program import Equation, Program, Var, subprograms
 from nxjax.trace.scope import replaying
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.auxiliary import Flat
 from nxjax.transforms.call import jit_call
 from nxjax.transforms.callback import Keyed, Sink
 from nxjax.transforms.control.cond import choose, switch
 from nxjax.transforms.control.loop import LoopParams
 from nxjax.transforms.control.scan import scan
 from nxjax.transforms.control.while_loop import while_loop
+from nxjax.transforms.has_aux import Flat
 from nxjax.transforms.shard_map_op import manual_axes_context, shard_map_op
 
 

@@ -23,9 +23,9 @@ from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
 from nxjax.trace.text import param_class
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.auxiliary import Flat
 from nxjax.transforms.call import ProgramCall
 from nxjax.transforms.custom_call import is_eager
+from nxjax.transforms.has_aux import Flat
 from nxjax.transforms.linearize import linearize_flat
 from nxjax.transforms.nested import (
     Mask,

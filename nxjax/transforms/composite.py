@@ -10,8 +10,8 @@ from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Arrays, Op, Tangents
 from nxjax.trace.stage import stage
-from nxjax.transforms.auxiliary import Flat
 from nxjax.transforms.call import ProgramCall
+from nxjax.transforms.has_aux import Flat
 
 
 @final

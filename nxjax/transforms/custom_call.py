@@ -21,8 +21,8 @@ from nxjax.trace.core import EVAL, Array, Arrays, Dims, Linear, Tangents, Tracer
 from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.auxiliary import Flat
 from nxjax.transforms.call import ProgramCall
+from nxjax.transforms.has_aux import Flat
 from nxjax.transforms.nested import Mask, batch_to_front, expand_by_mask, not_none_mask
 from nxjax.transforms.transpose import transpose_program
 from nxjax.transforms.vmap import batch_program, vmap_flat

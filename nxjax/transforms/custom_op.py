@@ -23,10 +23,10 @@ from nxjax.trace.array import as_value, readonly, readonly_view
 from nxjax.trace.core import Array, Arrays, Dims, Op, Tangents, Tracer
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType, Shape, ShapeDtypeStruct
-from nxjax.transforms.auxiliary import pair_given
 from nxjax.transforms.callback import Keyed, pure_callback
 from nxjax.transforms.custom_jvp import custom_jvp_call
 from nxjax.transforms.custom_vjp import Forward, Pull, custom_lin, custom_vjp_call
+from nxjax.transforms.has_aux import pair_given
 from nxjax.transforms.jvp import instantiate, jvp_flat
 from nxjax.transforms.nested import not_none_mask
 

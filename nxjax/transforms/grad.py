@@ -18,7 +18,7 @@ from nxjax.trace.boundary import api_boundary
 from nxjax.trace.core import Array
 from nxjax.trace.tree_partial import Partial
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.auxiliary import Flat, split_aux
+from nxjax.transforms.has_aux import Flat, split_aux
 from nxjax.transforms.linearize import linearize_flat
 from nxjax.transforms.transpose import backward_pass, flatten_cotangents
 

@@ -92,7 +92,7 @@ class Jitted(Generic[P, R]):
         return f"<jit of {getattr(self.fun, '__qualname__', self.fun)}>"
 
     def _repr_html_(self) -> str:
-        from nxjax.transforms.jit_pages import jitted_page
+        from nxjax.transforms.jit_html import jitted_page
 
         return jitted_page(self, [(entry.traced, key[2]) for key, entry in self._entries.items()])
 

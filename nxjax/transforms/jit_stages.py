@@ -228,7 +228,7 @@ class Compiled:
         return self.executable.text
 
     def _repr_html_(self) -> str:
-        from nxjax.transforms.jit_pages import compiled_page
+        from nxjax.transforms.jit_html import compiled_page
 
         return compiled_page(self)
 
@@ -305,7 +305,7 @@ class Lowered:
         return Compiled(self._traced, made)
 
     def _repr_html_(self) -> str:
-        from nxjax.transforms.jit_pages import lowered_page
+        from nxjax.transforms.jit_html import lowered_page
 
         return lowered_page(self)
 

@@ -13,8 +13,8 @@ from nxjax.trace.core import Array, Arrays, Dims, Tangents
 from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.auxiliary import Flat
 from nxjax.transforms.call import ProgramCall
+from nxjax.transforms.has_aux import Flat
 from nxjax.transforms.nested import batch_to_front, not_none_mask
 from nxjax.transforms.vmap import batch_program
 

@@ -32,7 +32,7 @@ from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Literal, Program, Var, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.auxiliary import Flat
+from nxjax.transforms.has_aux import Flat
 from nxjax.transforms.jvp import instantiate
 from nxjax.transforms.nested import (
     Mask,

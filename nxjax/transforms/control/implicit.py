@@ -19,7 +19,7 @@ from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.auxiliary import Flat
+from nxjax.transforms.has_aux import Flat
 from nxjax.transforms.jvp import instantiate
 from nxjax.transforms.nested import Groups, Mask, Nested, batch_to_front, expand_by_mask, jvp_program, not_none_mask
 from nxjax.transforms.transpose import transpose_program

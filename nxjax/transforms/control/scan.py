@@ -23,10 +23,10 @@ from nxjax.trace.core import Array, Arrays, Linear, Tangents, use
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, Var, run
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.auxiliary import pair_given
 from nxjax.transforms.control.carry import stage_loop_body
 from nxjax.transforms.control.loop import LoopOp, LoopParams, Operands, negated
 from nxjax.transforms.control.scan_bodies import partial_eval_body, transpose_body
+from nxjax.transforms.has_aux import pair_given
 from nxjax.transforms.nested import (
     Mask,
     dependent_results,
