@@ -21,6 +21,7 @@ FILES: Final = {
     "ops.dot": "dot_general",
     "ops.elementary": "acos acosh asin asinh atan atanh cos cosh exp exp2 expm1 log log1p logistic sin sinh tan tanh",
     "ops.exchanges": "all_gather all_to_all ppermute reduce_scatter",
+    "ops.fake_quantize": "quantize_dequantize quantize_weight requantize",
     "ops.fft": "fft",
     "ops.identity": "copy optimization_barrier stop_gradient",
     "ops.incomplete": "igamma igamma_grad_a igammac random_gamma_grad regularized_incomplete_beta",
@@ -38,7 +39,6 @@ FILES: Final = {
     "ops.quant_products": "qconv qdot qmatmul",
     "ops.quant_reduce": "qavgpool qmean qsum",
     "ops.quant_resize": "qresize",
-    "ops.quant_snap": "quantize_dequantize quantize_weight requantize",
     "ops.quant_softmax": "qsoftmax",
     "ops.random": (
         "random_bits random_clone random_fold_in random_seed random_split random_unwrap random_wrap threefry2x32"
