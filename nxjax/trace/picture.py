@@ -26,7 +26,7 @@ _KINDS: Final = {
     "compute": re.compile("dot|conv(?!ert)|attention|linalg|fft|quant_products|recurrence"),
     "reduce": re.compile("reduce|argreduce|cumulative|sort|window|softmax|norm"),
     "move": re.compile(
-        "shape|indexing|slicing|convert|create|scatter|select|sharding|identity|exchanges|one_hot|random"
+        "shape|indexing|slicing|convert|create|scatter|select|sharding|identity|collectives|one_hot|random"
     ),
 }
 

@@ -48,7 +48,6 @@ doubled.defjvp(lambda primals, tangents: (doubled(*primals), tangents[0] * 2))
 
 FAMILIES = {
     # Of several devices: see test_ahead.py.
-    "exchanges": [],
     "sharding": [],
     "argreduce": [(lambda x: (jnp.argmax(x, 0), jnp.argmin(x)), X)],
     "arithmetic": [(lambda x: (x + x, x * x, x / 3, abs(x) ** 0.5, jnp.sqrt(abs(x)), jnp.sign(x), x % 2), X)],
