@@ -126,7 +126,7 @@ def check_operands(op: Op | str, types: Sequence[ArrayType], program: Program, w
 
 
 def check_carry(op: Op | str, before: Sequence[ArrayType], after: Sequence[ArrayType]) -> None:
-    """What a turn of a loop gives is what the next one takes."""
+    """A step of a loop gives the types that the next step takes."""
     if len(before) != len(after) or not all(a.same(b) for a, b in zip(before, after, strict=True)):
         raise ProgramError(f"{op}: the carry changes its types", got=tuple(after), expected=tuple(before))
 
@@ -280,10 +280,10 @@ class Contraction(Differentiable):
     """Sums of products of two operands, as of matrices or in convolutions."""
 
 
-class RoundedSlope(Differentiable):
-    """Of one operand. The slope of a narrow float is computed in float32 and rounded once, as the function itself is.
+class RoundedDerivative(Differentiable):
+    """One operand. The derivative at a narrow float is computed in float32 and rounded once, like the function itself.
 
-    In the dtype itself differences cancel, and squares overflow where the slope does not.
+    In the narrow dtype, differences cancel, and squares overflow where the derivative does not.
     """
 
     def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:

@@ -396,7 +396,7 @@ class BesselI1e(_Bessel):
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         def push(t: Array) -> Array:
             # I_1' = I_0 - I_1 / x. Near 0 the ratio is a series: of subnormal numbers the quotient has no digits, and
-            # its slope is a difference of nearly equal numbers over x.
+            # its derivative is a difference of nearly equal numbers over x.
             size = abs(x)
             near = lt(size, like(size, 1))
             terms = [0.5 / (math.factorial(k) * math.factorial(k + 1)) for k in range(9)]

@@ -501,14 +501,14 @@ def _while(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tu
         (keep,), after = run("cond", operands._replace(carry=values).cond_inputs, before)
         return keep, after
 
-    def turn(held: Any) -> Any:
+    def next_state(held: Any) -> Any:
         _, before, old = held
         ys, after = run("body", operands._replace(carry=old).body_inputs, before)
         keep, after = holds(after, ys)
         return keep, after, tuple(ys)
 
     keep, state = holds(state, operands.carry)
-    _, state, last = while_loop(lambda held: held[0], turn, (keep, state, tuple(operands.carry)))
+    _, state, last = while_loop(lambda held: held[0], next_state, (keep, state, tuple(operands.carry)))
     return list(last), state
 
 

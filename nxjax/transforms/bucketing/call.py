@@ -135,8 +135,8 @@ def _opened(program: Program, operands: Sequence[bool]) -> Program:
 def _in_step(programs: Programs, domain: Domain, known: tuple[Size, ...]) -> bool:
     """False for derivatives that take other steps at other lengths, such as that of a running product.
 
-    The masked function is then differentiated itself. That is right too, but for functions with an infinite slope in
-    the padding, where the gradient becomes NaN. A function with derivative rules of its own has no other way.
+    Then the masked function itself is differentiated. That is right too, with one exception: where a derivative is
+    infinite in the padding, the gradient becomes NaN. A function with its own derivative rule must go this way.
     """
     try:
         masked(programs, domain, known)

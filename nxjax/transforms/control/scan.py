@@ -137,8 +137,8 @@ class Scan(LoopOp):
         length, count = len(loop.order()), loop.num_carry
         ys = [b.constant(0, t) for t in out[count:]]
         index = ArrayType((), np.dtype(np.int32))
-        per_turn = min(max(loop.unroll, 1), length)
-        turns = length // per_turn if length else 0
+        per_iteration = min(max(loop.unroll, 1), length)
+        iterations = length // per_iteration if length else 0
 
         def step(b: Any, i: Any, carry: Sequence[Any], ys: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
             at = b.simple("subtract", (b.constant(length - 1, index), i), index) if loop.reverse else i
@@ -154,23 +154,23 @@ class Scan(LoopOp):
             return i, carry, ys
 
         i = b.constant(0, index)
-        if turns > 1:
-            end = turns * per_turn
+        if iterations > 1:
+            end = iterations * per_iteration
             state = [i, *carry, *ys]
             types = [x.type for x in state]
 
             def go_on(b: Any, i: Any, *_: Any) -> Any:
                 return b.compare("LT", i, b.constant(end, index), ArrayType((), np.dtype(bool)))
 
-            def turn(b: Any, i: Any, *state: Any) -> Any:
-                i, carry, ys = several(b, i, state[:count], state[count:], per_turn)
+            def iteration(b: Any, i: Any, *state: Any) -> Any:
+                i, carry, ys = several(b, i, state[:count], state[count:], per_iteration)
                 return [i, *carry, *ys]
 
-            state = b.op("stablehlo.while", state, tuple(types), regions=[(types, go_on), (types, turn)])
+            state = b.op("stablehlo.while", state, tuple(types), regions=[(types, go_on), (types, iteration)])
             i, carry, ys = state[0], state[1 : 1 + count], state[1 + count :]
-        elif turns == 1:
-            i, carry, ys = several(b, i, carry, ys, per_turn)
-        _, carry, ys = several(b, i, carry, ys, length - turns * per_turn)
+        elif iterations == 1:
+            i, carry, ys = several(b, i, carry, ys, per_iteration)
+        _, carry, ys = several(b, i, carry, ys, length - iterations * per_iteration)
         return (*carry, *ys)
 
 
@@ -209,9 +209,9 @@ def scan(
         xs: pytree of arrays of one leading size, or None.
         length: number of steps; needed when ``xs`` has no leaves.
         reverse: walk from the last element to the first; ``ys`` keep their places.
-        unroll: steps per turn of the compiled loop; True unrolls all of it.
+        unroll: steps in one iteration of the compiled loop; True unrolls all of it.
 
-    Returns:
+    Reiterations:
         The last carry, and the ``y`` of all steps stacked along a new leading axis.
 
     Raises:

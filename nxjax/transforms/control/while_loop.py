@@ -109,10 +109,10 @@ class While(LoopOp):
         def test(b: Any, *state: Any) -> Any:
             return b.program(params["cond"], x._replace(carry=state[: len(out)]).cond_inputs)
 
-        def turn(b: Any, *state: Any) -> Any:
+        def step(b: Any, *state: Any) -> Any:
             return [*b.program(loop.body, x._replace(carry=state[: len(out)]).body_inputs), *state[len(out) :]]
 
-        return b.op("stablehlo.while", carry, types, regions=[(types, test), (types, turn)])[: len(out)]
+        return b.op("stablehlo.while", carry, types, regions=[(types, test), (types, step)])[: len(out)]
 
 
 while_op = While()
@@ -230,11 +230,11 @@ def fori_loop(
     if isinstance(first, DeviceArray) and isinstance(last, DeviceArray):
         steps = max(int(last.numpy()) - int(first.numpy()), 0)
 
-        def turn(carry: Any, _: None) -> tuple[Any, None]:
+        def scanned(carry: Any, _: None) -> tuple[Any, None]:
             i, value = carry
             return (_next(i), _same_shapes(value, body_fun(i, value))), None
 
-        (_, result), _ = scan(turn, (first, init_val), None, length=steps, unroll=1 if unroll is None else unroll)
+        (_, result), _ = scan(scanned, (first, init_val), None, length=steps, unroll=1 if unroll is None else unroll)
         return result
     if unroll is not None and unroll is not False and unroll != 1:
         raise ParameterError("fori_loop: unroll needs bounds that are known while tracing", got=unroll)
