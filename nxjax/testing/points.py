@@ -22,8 +22,19 @@ from nxjax.trace.array import wrap
 from nxjax.trace.core import Op
 from nxjax.transforms.jvp import jvp
 
-# No round numbers: a quotient of two is often whole, where remainders jump.
-_BESIDE: Final = (1e-30, 1.3e-7, 1.1e-4, 1.3e-3, 1.7e-2, 0.29, 1.1, 19.0, 1.3e4)
+# No round numbers: quotients of those are often whole, where remainders jump. None is large: squares of their
+# exponentials would overflow.
+_BESIDE: Final = (
+    1e-30,
+    1.3e-7,
+    1.1e-4,
+    1.3e-3,
+    1.7e-2,
+    0.29,
+    1.1,
+    5.3,
+    29.0,
+)
 POINTS: Final = np.array([*(-x for x in reversed(_BESIDE)), 0.0, *_BESIDE])
 _STEPS: Final = (-4e-5, -1e-5, 1e-5, 4e-5)  # of differences, relative where points are large
 _RTOL: Final = {np.dtype(np.float64): 1e-4, np.dtype(np.float32): 2e-3}
