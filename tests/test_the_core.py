@@ -1,4 +1,4 @@
-"""The three paths of docs/the_core.md run as the page says: each section runs under a profiler, in a process of its own.
+"""The three paths of docs/the_core.md run as the page says: each runs under a profiler, in its own process.
 
 Every function that a section links to must run, in the order of the links, and something of every class.
 """

@@ -55,7 +55,7 @@ EXACT: Final = (Precision.HIGHEST, Precision.HIGHEST)
 
 
 def bias_limit(x_grid: Grid) -> int:
-    """The largest stored bias: 32 bits beside 8-bit activations; what float64 holds exactly beside 16-bit ones."""
+    """The largest stored bias: 32 bits for 8-bit activations; for 16-bit ones, 53 bits, which float64 holds exactly."""
     return 2**31 - 1 if x_grid.dtype != dtypes.int16 else 2**53
 
 

@@ -281,7 +281,7 @@ def check_items(items: list[Any], where: str) -> None:
 
 
 def as_numpy(x: Any, where: str) -> NDArray:
-    """What NumPy makes of ``x``, which is no masked array, and whose ``__array__`` gives none."""
+    """``x`` as a NumPy array. Masked arrays are refused, and objects whose ``__array__`` gives one."""
     if type(x) is np.ndarray:
         return x
     data = np.asanyarray(x)

@@ -21,12 +21,12 @@ from nxjax.errors import ParameterError
 from nxjax.trace import dtypes
 from nxjax.trace.core import Op
 
-# How an error calls a value of a kind, and whether a value is of it.
+# The name of a kind in errors, and the test whether a value is of that kind.
 Kind = tuple[str, Callable[[Any], bool]]
-# What a parameter of no particular kind may be.
+# The types of a parameter whose kind nothing declares.
 _PLAIN: Final = (bool, int, float, complex, str, np.generic, np.dtype, enum.Enum)
 _BITS: Final = 63
-# Where parameters are spelled out: `infer` as a rule, and the others where it hands on what it does not look at.
+# The methods that declare parameters: mostly `infer`; the others for parameters that `infer` passes on unread.
 _RULES: Final = ("infer", "eval", "expand", "exact", "traced", "host", "tangents", "jvp", "partial_eval", "batch")
 
 

@@ -132,9 +132,9 @@ class Jitted(Generic[P, R]):
         entry = self._entries.get(key)
         if entry is None or (entry.borrows and not entry.alive()):
             entry = self._entries[key] = self._entry(TracedCall(args, kwargs, in_tree, types, statics, state))
-        # Executable and call: while somebody watches, on the default device, or where the arguments are. Shortcut "held
-        # arguments" is `Entry.run`'s, "first run" and "hurried code" are the executable's. Under another trace no call,
-        # but its equations: those of the program, or one that holds it.
+        # Outside of transforms an executable runs: watched, on the default device, or where the arguments are. The
+        # shortcut "held arguments" is in `Entry.run`; "first run" and "hurried code" are in the executable. Inside a
+        # transform nothing runs: the trace gets the equations of the program, or one equation that holds it.
         trace = current_trace()
         if mode is not None and trace is EVAL and not entry.borrows and current_watcher() is not None:
             out = entry.watched(values, self.device, self.arguments.name)

@@ -21,7 +21,7 @@ from nxjax.transforms import retrace
 from nxjax.transforms.jit_stages import ExecutableProtocol, Repeated, Traced, current_compiler
 from nxjax.transforms.jit_trace import TracedCall
 
-# After how many calls of one program its executor is told of it: the second, then ever more seldom.
+# The numbers of calls at which an executor learns how often its program runs: 2, 3, then powers of 4.
 _TOLD: Final = frozenset((2, 3, *(4**n for n in range(2, 16))))
 
 

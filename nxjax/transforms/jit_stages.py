@@ -90,7 +90,7 @@ class ExecutableProtocol(Protocol):
     def output_shardings(self) -> Sequence[Sharding]: ...
 
     def prepare(self) -> None:
-        """Do now what may be left for the first runs: somebody compiles ahead of time."""
+        """Do all work now that could wait for the first runs: the user compiles ahead of time."""
         ...
 
     def bind_leading(self, held: Sequence[Any]) -> tuple[ExecutableProtocol, list[DeviceArray]] | None:
