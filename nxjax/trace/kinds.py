@@ -1,7 +1,7 @@
-"""What each parameter of an op may be, read off the annotations of its rules: for programs that nxjax did not write.
+"""Checks the kind of each parameter of an op against the annotations of its rules, for programs from outside nxjax.
 
-The kinds are those of Python: an integer is no bool, a tuple holds what it says, a dataclass has fields of their kinds.
-Which integers an op takes, its `infer` says. Knows no op.
+Kinds are Python types: a bool is not an integer, and the items of tuples and the fields of dataclasses are checked too.
+The range of an integer is checked by the op's `infer`. Knows no op.
 """
 
 from __future__ import annotations

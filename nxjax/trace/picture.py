@@ -63,7 +63,7 @@ def _runs(equations: Sequence[Equation], first: int, last: int, depth: int) -> l
         head = parts[: depth + 1]
         while j < last and equations[j].scope.split("/")[: depth + 1] == head:
             j += 1
-        # One equation needs no frame of its own.
+        # A single equation needs no frame.
         items.append(_Run(parts[depth], i, j, _runs(equations, i, j, depth + 1)) if j - i > 1 else i)
         i = j
     return items

@@ -454,7 +454,7 @@ _flaw: Callable[[Equation], str | None] = lambda e: None
 
 
 def install_type_rules(flaw: Callable[[Equation], str | None]) -> None:
-    """Say who knows apart from the ops what is wrong with an equation. Called once, by the package's ``__init__``."""
+    """Set the function that checks an equation independently of its op. The package's ``__init__`` calls this once."""
     global _flaw
     _flaw = flaw
 

@@ -75,9 +75,9 @@ Categories = frozenset[Category]
 
 @final
 class CheckSite(Keyed):
-    """A place where something may go wrong: what is said then, of the arrays that are handed on with the failure.
+    """A place where a check may fail, and its message, which may show the arrays that come with the failure.
 
-    ``among``: the sites of an error that is checked once more; the first of the arrays says which of them it is.
+    ``among``: the sites of an error that is checked once more; the first array is the index of the one that failed.
     """
 
     def __init__(
@@ -230,7 +230,7 @@ _MOVES: Final = frozenset(
      "sharding_constraint")
 )  # fmt: skip
 _INT = ArrayType((), np.dtype(np.int32))
-# A look at an equation's operands and results: whether it failed, and what is handed on.
+# A check of an equation's operands and results: whether it failed, and the arrays for its message.
 Look = Callable[[Arrays, Arrays], tuple[Array, Arrays]]
 
 

@@ -146,7 +146,7 @@ def checkpoint(
     static_argnames: str | Iterable[str] = (),
     concrete: bool = False,
 ) -> Any:
-    """``fun``, whose intermediate values are computed again in the backward pass instead of being kept.
+    """``fun``, but its intermediate values are not kept: the backward pass computes them again.
 
     Args:
         fun: function of pytrees. Left out, `checkpoint` is a decorator with options.

@@ -448,7 +448,7 @@ def _exchanged(x: Array, names: tuple[Any, ...], size: int, split: int, concat: 
         return ops.all_to_all(
             x, axis_names=names, axis_size=size, split_axis=split, concat_axis=concat, **_given(groups)
         )
-    # One axis after the other, each in a dimension of its own, in place; then all of them to where they belong.
+    # Each axis in turn gets a new dimension in place; at the end all of these move to their positions.
     sizes = [axes.axis_size(n) for n in names]
     y = reshape(x, shape=(*x.shape[:split], *sizes, *x.shape[split + 1 :]))
     for i, (name, n) in enumerate(zip(names, sizes, strict=True)):

@@ -1,7 +1,7 @@
-"""What functions with rules of their own share: the op that calls one, and the object that users make of it.
+"""Shared by functions with custom rules: the op that calls such a function, and the object that users make of it.
 
-The call is one op that holds the traced function, so that it prints, compiles and batches like any other, and the rule,
-a Python object that is asked when somebody transforms it. Knows no transform that a rule is for.
+The call is one op with two parameters. The traced function makes it print, compile and batch like any op. The rule is a
+Python object that transforms call. Knows no transform that a rule is for.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
 
-# Signatures of one function that are kept: beyond that the older half goes, so that ever new lengths or static values
-# do not fill the memory.
+# How many signatures of one function are kept. Beyond that the older half is dropped: new lengths and static values
+# must not fill the memory.
 _MOST: Final = 4096
 
 

@@ -48,26 +48,26 @@ class Repeated(NamedTuple):
 
 
 class ExecutableProtocol(Protocol):
-    """What a backend makes of a program, and what a call of it may be relied on for.
+    """A program that a backend compiled, and the contract of its calls.
 
-    However a call is answered (by this, by a `shortcut`, by what `bind_leading` gave), this holds; ``tests/ways.py``
-    has all ways, and ``tests/transforms/test_jit_ways.py`` asks every one of them.
+    The contract holds for every way of a call: this method, a `shortcut`, or the executable of `bind_leading`.
+    ``tests/ways.py`` lists all ways, and ``tests/transforms/test_jit_ways.py`` tests each.
 
     Arguments: one array per input, of its type; the caller has checked that. Their memory may be strided, unaligned,
-    read-only or a mapped file. It is not written to, and is not kept when the call has returned, but by a result.
-    Results: one array per output, of its type, weak or strong. Each is an array of its own, that may be deleted alone.
-    No result shares memory that anybody outside of nxjax may write to: what is handed on as it came is copied then.
-    Donation: an argument that was donated may be written over, if nothing else sees its memory: no other array or
-    argument, no view of NumPy's, no call under way. The array lets go of it before that is asked. The caller has
-    deleted all donated arguments before the call, and gives it others in their place: all are gone or, where the call
-    is refused, none, also when a signal's handler raises.
+    read-only or a mapped file. It is not written to. After the call only a result may keep it.
+    Results: one array per output, of its type, weak or strong. Each is a separate array and may be deleted alone.
+    No result shares memory that code outside of nxjax may write to: such memory is copied.
+    Donation: a donated argument may be overwritten if nothing else sees its memory: no other array or argument, no
+    view of NumPy's, no running call. The array releases the memory before that is checked. The caller deletes all
+    donated arguments before the call and passes others in their place. Either all are deleted or, if the call is
+    refused, none, also when a signal's handler raises.
     Lifetime: results outlive arguments, executable and function. A deleted argument is a RuntimeError, before
-    anything runs. What is called from inside may delete arguments, collect garbage and forget programs.
-    Threads: any number of calls at a time; an argument that another thread deletes meanwhile is read as it was, or is
-    that error.
-    Settings: those of the calling thread, when the function was called, chose the program and the executable.
-    Errors: an exception of a user's function that runs inside is raised, or is the cause of an `ExecutionError`;
-    KeyboardInterrupt and SystemExit pass as they are; no memory is a `MemoryLimitError`. The next call is as any.
+    anything runs. Functions called from inside may delete arguments, collect garbage and forget programs.
+    Threads: any number of calls at a time. If another thread deletes an argument meanwhile, the call reads its old
+    value or raises that error.
+    Settings: those of the calling thread at the time of the call chose the program and the executable.
+    Errors: an exception of a user's function that runs inside is raised, or is the cause of an `ExecutionError`.
+    KeyboardInterrupt and SystemExit pass unchanged. Lack of memory is a `MemoryLimitError`. The next call works.
     The same bits: all calls of one executable with equal arguments give the same bits, in any way, on any number of
     threads, the signs of NaNs included.
     """

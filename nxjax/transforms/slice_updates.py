@@ -18,7 +18,7 @@ from nxjax.trace.array import wrap
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 from nxjax.trace.types import ArrayType, Shape
 
-# What is computed of the operand and the update, and what stands around the update then; None: it takes the place.
+# The op that combines operand and update, and the value that pads the update for it; None: the update replaces.
 WRITES: Final[dict[str, tuple[Any, float] | None]] = {
     "scatter": None,
     "scatter_add": (add, 0.0),

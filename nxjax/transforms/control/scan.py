@@ -249,7 +249,7 @@ def scan(
     elif not isinstance(unroll, int) or unroll < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ParameterError("scan: unroll", got=unroll, expected="a positive int, or a bool")
     loop = LoopParams(hoisted, len(consts), len(carry), n, bool(reverse), max(int(unroll), 1))
-    # A carry that every step hands on as it is need not be carried, and a ``y`` that is an ``x`` need not be stacked.
+    # A carry that no step changes becomes a const, and a ``y`` that is an ``x`` is not stacked.
     same, first = loop.constant(), len(hoisted.inputs) - len(sequences)
     taken = [i - first if i is not None and i >= first else None for i in forwarded_inputs(hoisted)[len(carry) :]]
     loop, operands = loop.with_consts(same, [*consts, *carry, *sequences])

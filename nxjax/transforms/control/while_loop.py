@@ -82,7 +82,7 @@ class While(LoopOp):
         if not all((*mask.cond_consts, *partial_eval(cond, mask.cond_inputs).known_out)):
             mask = mask._replace(carry=(False,) * loop.num_carry)
         ready, x = mask.carry, loop.split(args)
-        # What every step hands on as it is needs no loop.
+        # A carry that no step changes needs no loop.
         still = loop.constant()
         late = ()
         if not all(mask_or(ready, still)) or partial_eval(body, mask.body_inputs).unknown.effect:
@@ -172,7 +172,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         return while_loop(cond_fun, body_fun, tree.unflatten(carry_def, [as_varying(x, type.vma) for x in carry]))
     cond, cond_consts = cond.hoist_consts()
     body, body_consts = body.hoist_consts()
-    # What every step hands on as it is, the loop need not carry: it has the gradient of a value that no loop touched.
+    # A carry that no step changes becomes a const, so it has the gradient of a value outside of the loop.
     loop = LoopParams(body, len(body_consts), len(carry), cond=cond, num_cond_consts=len(cond_consts))
     same = loop.constant()
     loop, operands = loop.with_consts(same, [*cond_consts, *body_consts, *carry])
@@ -201,7 +201,7 @@ def fori_loop(
 ) -> Any:
     """``for i in range(lower, upper): val = body_fun(i, val)``.
 
-    With bounds that are known while tracing it is a `scan` and has a gradient; else it is a `while_loop`.
+    If its bounds are known while tracing, it is a `scan` and has a gradient; otherwise it is a `while_loop`.
 
     Args:
         lower, upper: integer scalars.
