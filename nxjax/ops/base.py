@@ -196,16 +196,17 @@ class Elementwise(Op):
     """Works element by element: operands of one shape, result of that shape.
 
     Python scalars among the operands take the dtype and shape of the array operands. Public functions are made from
-    what an op says of itself: one in `nxjax.lax` if it has an example.
+    these attributes. An op with an example has a function in `nxjax.lax`.
 
     Attributes:
-        allowed: dtypes of the operands that have a meaning.
+        allowed: dtypes that the operands may have.
         arguments: names of the operands in public functions.
-        gives: what the result is, if not of the operands' dtype.
+        gives: describes the result, if its dtype is not that of the operands.
         accuracy: whether JAX's function has a keyword of that name.
-        example: what stands between the parentheses of a call, and what it prints.
-        lax, numpy, scipy: the function in `nxjax.lax`, if it is called otherwise; in `nxjax.numpy`, where it takes
-            integers as floats; and in `nxjax.scipy.special`.
+        example: the arguments of a call, and the text that its result prints.
+        lax: the function in `nxjax.lax`, if its name differs from the op's.
+        numpy: the function in `nxjax.numpy`, which converts integers to floats.
+        scipy: the function in `nxjax.scipy.special`.
     """
 
     allowed: ClassVar[frozenset[DType]] = dtypes.NUMBER

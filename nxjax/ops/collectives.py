@@ -1,12 +1,13 @@
 """Ops over a named axis: what the elements of a `vmap`, or the devices of a `shard_map`, compute together.
 
-``axis_names`` says which axes an op is still to be answered for. An axis of a `vmap` is answered by its trace, with
-`batch_axis`; an axis of a mesh by communication between devices, which `stablehlo` emits. An op that reaches an
-executor with another name has no meaning, which its error says.
+``axis_names`` are the axes that an op must still combine. The trace of a `vmap` combines its axis by `batch_axis`. The
+axis of a mesh is combined by communication between devices, which `stablehlo` emits. An op that reaches an executor
+with any other name raises an error.
 
-Inside a checked `shard_map` types say along which mesh axes a value varies. There a sum over an axis is one for all
-devices of the axis (`psum_invariant`), and its derivative is the other way round a value that all share, used by each
-(`pvary`): the two are each other's transpose, as in JAX. In an unchecked one, and under `vmap`, `psum` is its own.
+Inside a checked `shard_map`, types say along which mesh axes a value varies. There, a sum over an axis gives one value
+for all devices of the axis (`psum_invariant`). `pvary` turns a value that all devices share into one that may vary.
+The two are each other's transpose, as in JAX. In an unchecked `shard_map`, and under `vmap`, `psum` is its own
+transpose.
 """
 
 from __future__ import annotations

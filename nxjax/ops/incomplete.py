@@ -75,7 +75,7 @@ class _Fraction(Recurrence):
         c = away(b + an / c, tiny)
         factor = c * d
         slope = df * factor + f * (dc * d + c * dd)
-        # At a whole a the fraction ends while its slope goes on.
+        # For integer a the fraction ends, but its derivative goes on.
         moved = abs(slope - df) / (abs(slope) + abs(f))
         change = abs(factor - 1)
         return b, c, d, f * factor, dc, dd, slope, where(moved > change, moved, change)

@@ -1,8 +1,8 @@
 """Quantized sums of products: qdot and qconv with weights, qmatmul between activations.
 
-Accumulators are exact. In NumPy that is int64; for compilers it is floats whose sums are whole numbers small enough to
-be exact, since CPUs multiply those fastest, or `quant_integer`'s products where a lowering asks for them. Weights and
-bias come as floats and are stored inside:
+Accumulators are exact. NumPy uses int64. Compilers use floats: all sums are integers small enough to be exact, and CPUs
+multiply floats fastest. A lowering may ask for `quant_integer`'s products instead. Weights and bias come as floats and
+are stored inside:
 
     stored w = rint(w / w_scale)        stored b = rint(b / (x_scale * w_scale))
     stored y = requantize(sum (x - x_zero) * w + b) by x_scale * w_scale / y_scale
