@@ -90,10 +90,10 @@ from nxjax.config.contexts import transfer_guard_host_to_device as transfer_guar
 from nxjax.deploy.artifact import Artifact as Artifact
 from nxjax.deploy.compile import compile as compile
 from nxjax.deploy.compile import explain as explain
+from nxjax.deploy.simulate import simulate as simulate
 from nxjax.deploy.targets import targets as targets
 from nxjax.extend.custom_kernel import kernel as kernel
 from nxjax.extend.custom_operator import custom_op as custom_op
-from nxjax.deploy.simulate import simulate as simulate
 from nxjax.hybrid import Hybrid as Hybrid
 from nxjax.numpy import ComplexWarning as ComplexWarning
 from nxjax.numpy import abs as abs

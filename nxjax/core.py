@@ -129,10 +129,8 @@ def eval_jaxpr(jaxpr: Program, consts: Sequence[Any], *args: Any, propagate_sour
     >>> eval_jaxpr(p.jaxpr, p.consts, 4.0)[0].tolist()
     8.0
     """
-    opened = jaxpr.derive(
-        "open", lambda: Program((*jaxpr.constvars, *jaxpr.inputs), jaxpr.equations, jaxpr.outputs, name=jaxpr.name)
-    )
-    return run(opened, [as_value(x, "eval_jaxpr") for x in (*consts, *args)])
+    hoisted, _ = jaxpr.hoist_consts()
+    return run(hoisted, [as_value(x, "eval_jaxpr") for x in (*consts, *args)])
 
 
 @contextmanager

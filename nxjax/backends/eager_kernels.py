@@ -18,7 +18,7 @@ import numpy as np
 from nxjax.backends import registry
 from nxjax.backends.base import Executable
 from nxjax.config import config, current_settings
-from nxjax.ops.base import RoundedSlope
+from nxjax.ops.base import RoundedDerivative
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.core import Op, get_op
@@ -48,7 +48,7 @@ _found: dict[Any, Executable | int | None] = {}
 def applies(op: Op, types: Sequence[ArrayType]) -> bool:
     """Whether a large call of ``op`` may be compiled now."""
     if op.name not in _QUICK:
-        known = op.name in _SAME or op.name in _OTHERS or isinstance(op, RoundedSlope)
+        known = op.name in _SAME or op.name in _OTHERS or isinstance(op, RoundedDerivative)
         if not known or not any(t.dtype in _NARROW for t in types):
             return False
     return config.executor == "cpu" or registry.default().name == "cpu"

@@ -202,8 +202,8 @@ class CallExported(Op):
             mask = tuple(d is not None for d in dims)
             mapped, out = batch_program(program, size, mask)
             moved = [x if d is None else move_batch(x, d, size) for x, d in zip(args, dims, strict=True)]
-            opened, consts = mapped.close_over()
-            ys = jit_call(*consts, *moved, program=opened, name=f"vmap({body.name})")
+            hoisted, consts = mapped.hoist_consts()
+            ys = jit_call(*consts, *moved, program=hoisted, name=f"vmap({body.name})")
             return ys, tuple(0 if b else None for b in out)
         # One call per element.
         fixed = [x for x, d in zip(args, dims, strict=True) if d is None]

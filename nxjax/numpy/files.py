@@ -85,7 +85,7 @@ def _check_archive(found: NpzFile, name: str, limit: int | None) -> None:
 
 
 def _check_file(file: Any) -> None:
-    """An array's header, before NumPy makes room for it; what is no array's file is NumPy's to judge."""
+    """Check an array's header before NumPy allocates memory for it. NumPy itself refuses other files."""
     if isinstance(file, (str, os.PathLike)):
         with safe_io.opened(file) as opened:
             _check_file(opened)

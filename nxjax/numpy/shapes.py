@@ -128,9 +128,9 @@ def ravel(a: Any, order: str = "C", *, out_sharding: Any = None) -> Array:
 
 
 def own(x: Any, found: Array) -> Array:
-    """``found``, an array of its own where it is ``x`` unchanged: who deletes one, or gives it away, keeps the other.
+    """``found``, or a copy if it is ``x`` itself: deleting or donating one then leaves the other.
 
-    As JAX has it: some functions return what they were given, these do not.
+    As in JAX: some functions return their argument, these do not.
     """
     return copied(found) if found is x else found
 

@@ -21,7 +21,7 @@ from nxjax.ops.base import (
     LinearOp,
     NDArray,
     Nondifferentiable,
-    RoundedSlope,
+    RoundedDerivative,
     Tangent,
     Unary,
     like,
@@ -228,8 +228,8 @@ class Pow(Differentiable, Binary):
             least = float(ml_dtypes.finfo(x.dtype).smallest_normal) ** 0.25
             size = abs(x)
             kept = or_(ne(y, 0), ge(size, like(size, least)))
-            slope = mul(y, pow(select_n(kept, like(x, 1), x), sub(y, 1)))
-            return mul(t, select_n(kept, like(x, 0), slope))
+            derivative = mul(y, pow(select_n(kept, like(x, 1), x), sub(y, 1)))
+            return mul(t, select_n(kept, like(x, 0), derivative))
 
         def by_exponent(t: Array) -> Array:
             # d/dy x^y = log(x) x^y, taken as 0 for x = 0, where x^y does not move for y > 0.
@@ -371,7 +371,7 @@ class Abs(Differentiable, Unary):
 
     def tangents(self, out: Array, x: Array) -> Sequence[Tangent | None]:
         if x.dtype not in dtypes.COMPLEX:
-            # 1 at 0, the slope of the side that 0 itself is on: a choice that JAX made.
+            # 1 at 0, the derivative on the side of 0 itself. JAX chose so.
             return (lambda t: select_n(ge(x, like(x, 0)), neg(t), t),)
         # d|z| = Re(conj(z) dz) / |z|, that is Re(conj(sign z) dz)
         return (lambda t: ops.real(mul(t, ops.conj(sign(x)))),)
@@ -428,7 +428,7 @@ class Square(Differentiable, Unary):
         return mul(x, x)
 
 
-class _Root(RoundedSlope, Unary):
+class _Root(RoundedDerivative, Unary):
     allowed = dtypes.INEXACT
 
 

@@ -126,7 +126,7 @@ def check_operands(op: Op | str, types: Sequence[ArrayType], program: Program, w
 
 
 def check_carry(op: Op | str, before: Sequence[ArrayType], after: Sequence[ArrayType]) -> None:
-    """What a turn of a loop gives is what the next one takes."""
+    """A step of a loop gives the types that the next step takes."""
     if len(before) != len(after) or not all(a.same(b) for a, b in zip(before, after, strict=True)):
         raise ProgramError(f"{op}: the carry changes its types", got=tuple(after), expected=tuple(before))
 
@@ -196,16 +196,17 @@ class Elementwise(Op):
     """Works element by element: operands of one shape, result of that shape.
 
     Python scalars among the operands take the dtype and shape of the array operands. Public functions are made from
-    what an op says of itself: one in `nxjax.lax` if it has an example.
+    these attributes. An op with an example has a function in `nxjax.lax`.
 
     Attributes:
-        allowed: dtypes of the operands that have a meaning.
+        allowed: dtypes that the operands may have.
         arguments: names of the operands in public functions.
-        gives: what the result is, if not of the operands' dtype.
+        gives: describes the result, if its dtype is not that of the operands.
         accuracy: whether JAX's function has a keyword of that name.
-        example: what stands between the parentheses of a call, and what it prints.
-        lax, numpy, scipy: the function in `nxjax.lax`, if it is called otherwise; in `nxjax.numpy`, where it takes
-            integers as floats; and in `nxjax.scipy.special`.
+        example: the arguments of a call, and the text that its result prints.
+        lax: the function in `nxjax.lax`, if its name differs from the op's.
+        numpy: the function in `nxjax.numpy`, which converts integers to floats.
+        scipy: the function in `nxjax.scipy.special`.
     """
 
     allowed: ClassVar[frozenset[DType]] = dtypes.NUMBER
@@ -280,10 +281,10 @@ class Contraction(Differentiable):
     """Sums of products of two operands, as of matrices or in convolutions."""
 
 
-class RoundedSlope(Differentiable):
-    """Of one operand. The slope of a narrow float is computed in float32 and rounded once, as the function itself is.
+class RoundedDerivative(Differentiable):
+    """One operand. The derivative at a narrow float is computed in float32 and rounded once, like the function itself.
 
-    In the dtype itself differences cancel, and squares overflow where the slope does not.
+    In the narrow dtype, differences cancel, and squares overflow where the derivative does not.
     """
 
     def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:

@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 
 from nxjax.ops.arithmetic import abs, add, div, integer_pow, max, min, mul, neg, square, sub
-from nxjax.ops.base import Composed, NDArray, RoundedSlope, Tangent, Unary, like
+from nxjax.ops.base import Composed, NDArray, RoundedDerivative, Tangent, Unary, like
 from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import ge, gt, lt
 from nxjax.ops.elementary import exp, expm1, log1p, logistic
@@ -21,7 +21,7 @@ from nxjax.trace.core import Array
 REAL = dtypes.INTEGER | dtypes.FLOAT
 
 
-class Activation(RoundedSlope, Unary):
+class Activation(RoundedDerivative, Unary):
     """An elementwise function known by its expansion."""
 
     allowed = dtypes.FLOAT
@@ -74,8 +74,8 @@ class Silu(_Composed):
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent | None]:
         s = logistic(x)
-        slope = add(s, mul(y, sub(like(s, 1), s)))
-        return (lambda t: mul(t, slope),)
+        derivative = add(s, mul(y, sub(like(s, 1), s)))
+        return (lambda t: mul(t, derivative),)
 
 
 @final
@@ -91,8 +91,8 @@ class HardSwish(_Composed):
         # x times a ramp of slope 1/6 between -3 and 3
         ramp = div(relu6(add(x, like(x, 3))), like(x, 6))
         inside = and_(gt(x, like(x, -3)), lt(x, like(x, 3)))
-        slope = add(ramp, select_n(inside, like(x, 0), div(x, like(x, 6))))
-        return (lambda t: mul(t, slope),)
+        derivative = add(ramp, select_n(inside, like(x, 0), div(x, like(x, 6))))
+        return (lambda t: mul(t, derivative),)
 
 
 @final
@@ -105,8 +105,8 @@ class LeakyRelu(Activation):
         return select_n(ge(x, like(x, 0)), mul(like(x, alpha), x), x)
 
     def tangents(self, y: Array, x: Array, *, alpha: float) -> Sequence[Tangent | None]:
-        slope = select_n(ge(x, like(x, 0)), like(x, alpha), like(x, 1))
-        return (lambda t: mul(t, slope),)
+        derivative = select_n(ge(x, like(x, 0)), like(x, alpha), like(x, 1))
+        return (lambda t: mul(t, derivative),)
 
 
 @final
@@ -138,8 +138,8 @@ class Elu(_Composed):
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent | None]:
         above = gt(x, like(x, 0))
-        slope = select_n(above, exp(select_n(above, x, like(x, 0))), like(x, 1))
-        return (lambda t: mul(t, slope),)
+        derivative = select_n(above, exp(select_n(above, x, like(x, 0))), like(x, 1))
+        return (lambda t: mul(t, derivative),)
 
 
 def _rounded(value: float, x: Array) -> float:
@@ -171,12 +171,12 @@ class Gelu(_Composed):
             s = logistic(mul(self._inner(x), 2.0))
             # d inner / dx = sqrt(2/pi) (1 + 3 * 0.044715 x^2)
             inner = mul(add(mul(square(x), 3 * 0.044715), 1.0), math.sqrt(2 / math.pi))
-            bend = mul(mul(mul(x, 2.0), mul(s, sub(like(s, 1), s))), inner)
-            slope = add(s, bend)
+            by_gate = mul(mul(mul(x, 2.0), mul(s, sub(like(s, 1), s))), inner)
+            derivative = add(s, by_gate)
         else:
             density = mul(exp(mul(square(x), -0.5)), 1 / math.sqrt(2 * math.pi))
-            slope = add(mul(erfc(mul(x, -math.sqrt(0.5))), 0.5), mul(x, density))
-        return (lambda t: mul(t, slope),)
+            derivative = add(mul(erfc(mul(x, -math.sqrt(0.5))), 0.5), mul(x, density))
+        return (lambda t: mul(t, derivative),)
 
 
 relu = Relu()

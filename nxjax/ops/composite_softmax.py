@@ -121,7 +121,7 @@ class LogSumExp(Differentiable, RemovesAxes, Composite):
 
     def tangents(self, y: Array, x: Array, *, axes: tuple[int, ...]) -> Sequence[Tangent | None]:
         # Never from y: beside a large y its rounding is a factor of the exponentials. An infinite sum, or one of 0,
-        # has no slope, which 0 / 0 says.
+        # has no derivative: 0 / 0 gives NaN.
         _, terms, total = self._terms(x, axes)
         return (lambda t: div(reduce_sum(mul(t, terms), axes=axes), total),)
 

@@ -393,10 +393,10 @@ def _by_columns(windows: NDArray, kernel: NDArray, channels_last: bool) -> NDArr
 def _phases(
     size: int, taps: int, outputs: int, step: int, dilation: int, low: int, holes: int
 ) -> Iterator[tuple[slice, slice, int, int, tuple[int, int]]]:
-    """A dilated input's dimension as some without holes: which taps, of which outputs, and how they meet the elements.
+    """Splits a dimension of a dilated input into dimensions without holes: taps, outputs, and the elements they meet.
 
-    Nothing is multiplied with a hole: an infinite weight would make NaN of it. Outputs that are ``every`` apart meet
-    elements at the same taps, which are ``apart``.
+    Holes are not multiplied, since zero times an infinite weight is NaN. Outputs at a distance of ``every`` use the
+    same taps; these have a distance of ``apart``.
     """
     every, apart = holes // math.gcd(holes, step), holes // math.gcd(holes, dilation)
     for first in range(min(every, outputs)):

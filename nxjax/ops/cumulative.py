@@ -249,7 +249,7 @@ class Cumlogsumexp(Cumulative):
         """
         (x, *own), (y, *others) = xs, ys
         apart = sub(x, y)
-        # Two times -inf (or inf) have no difference. Equal finite elements have one, with a slope.
+        # Two times -inf (or inf) have no difference. Equal finite elements have one, and it has a derivative.
         apart = select_n(and_(eq(x, y), ne(apart, apart)), apart, like(x, 0))
         low = like(x, 0)
         a, b = exp(min_(apart, low)), exp(min_(neg(apart), low))
@@ -268,8 +268,8 @@ class Cumlogsumexp(Cumulative):
         wide = dtypes.float32 if _is_half(x.dtype) else x.dtype
         x, t = cast(x, wide), cast(t, wide)
         _, total, pushed = self._run([x, like(x, 1), t], axis, reverse)
-        slope = div(pushed, total)
-        return y, cast(slope, y.dtype)
+        derivative = div(pushed, total)
+        return y, cast(derivative, y.dtype)
 
     def identity(self, dtype: DType) -> Any:
         return lowest(dtype)

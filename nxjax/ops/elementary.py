@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.ops.arithmetic import abs, add, div, mul, neg, ratio, rsqrt, square, sub
-from nxjax.ops.base import Composed, Face, NDArray, RoundedSlope, Tangent, Unary, declared, like
+from nxjax.ops.base import Composed, Face, NDArray, RoundedDerivative, Tangent, Unary, declared, like
 from nxjax.ops.compare import lt
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
@@ -16,7 +16,7 @@ from nxjax.trace.core import Array
 from nxjax.trace.types import ArrayType
 
 
-class Smooth(RoundedSlope, Unary):
+class Smooth(RoundedDerivative, Unary):
     """A differentiable function of one inexact operand. ``chlo`` names an operation that XLA expands itself."""
 
     allowed = dtypes.INEXACT
@@ -222,7 +222,7 @@ def _circular(x: Array) -> Array:
 
 
 def _beside_square(x: Array) -> Array:
-    """1 - x^2; the slope of the product loses small numbers, and next to 1 and -1 the square its last digits."""
+    """1 - x^2. The derivative of the product loses small numbers; next to 1 and -1 the square loses its last digits."""
     size = abs(x)
     product = mul(sub(like(x, 1), x), add(x, 1))
     return select_n(lt(size, like(size, 0.5)), product, sub(like(x, 1), square(x)))

@@ -1,7 +1,7 @@
 """Incomplete gamma and beta functions.
 
 Series (DLMF 8.11.4) below x = a + 1 and the continued fraction (8.9.2) by Lentz's method above it; for beta, the
-fraction 8.17.22. Derivatives in the parameter carry the slope along.
+fraction 8.17.22. Derivatives in the parameter carry the derivative of each term along.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _Fraction(Recurrence):
         c = away(b + an / c, tiny)
         factor = c * d
         slope = df * factor + f * (dc * d + c * dd)
-        # At a whole a the fraction ends while its slope goes on.
+        # For integer a the fraction ends, but its derivative goes on.
         moved = abs(slope - df) / (abs(slope) + abs(f))
         change = abs(factor - 1)
         return b, c, d, f * factor, dc, dd, slope, where(moved > change, moved, change)
@@ -224,7 +224,7 @@ class Igammac(_Gamma):
     upper = True
 
 
-class _Slope(_Incomplete):
+class _Derivative(_Incomplete):
     def edge(self, a: Any, x: Any, value: Any) -> Any:
         """0 at x = 0; NaN elsewhere outside."""
         at_zero = (x == 0) & (a > 0)
@@ -232,7 +232,7 @@ class _Slope(_Incomplete):
 
 
 @final
-class IgammaGradA(_Slope):
+class IgammaGradA(_Derivative):
     """The derivative of P(a, x) in a"""
 
     name = "igamma_grad_a"
@@ -257,7 +257,7 @@ class IgammaGradA(_Slope):
 
 
 @final
-class RandomGammaGrad(_Slope):
+class RandomGammaGrad(_Derivative):
     """How a gamma(a) sample x moves with a at a fixed quantile: -(dP/da) / (dP/dx) (Figurnov et al., 2018)"""
 
     name = "random_gamma_grad"

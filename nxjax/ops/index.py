@@ -6,7 +6,7 @@ FILES: Final = {
     "ops.argreduce": "argmax argmin",
     "ops.arithmetic": "abs add atan2 cbrt div integer_pow max min mul neg nextafter pow rem rsqrt sign sqrt square sub",
     "ops.bitwise": "and clz not or population_count shift_left shift_right_arithmetic shift_right_logical xor",
-    "ops.collectives": "axis_index pmax pmin psum psum_invariant pvary",
+    "ops.collectives": "all_gather all_to_all axis_index pmax pmin ppermute psum psum_invariant pvary reduce_scatter",
     "ops.compare": "eq ge gt le lt ne",
     "ops.complex": "complex conj imag real",
     "ops.composite_activation": "elu gelu hard_swish leaky_relu relu relu6 silu softplus",
@@ -20,7 +20,7 @@ FILES: Final = {
     "ops.cumulative": "cumlogsumexp cummax cummin cumprod cumsum",
     "ops.dot": "dot_general",
     "ops.elementary": "acos acosh asin asinh atan atanh cos cosh exp exp2 expm1 log log1p logistic sin sinh tan tanh",
-    "ops.exchanges": "all_gather all_to_all ppermute reduce_scatter",
+    "ops.fake_quantize": "quantize_dequantize quantize_weight requantize",
     "ops.fft": "fft",
     "ops.identity": "copy optimization_barrier stop_gradient",
     "ops.incomplete": "igamma igamma_grad_a igammac random_gamma_grad regularized_incomplete_beta",
@@ -38,7 +38,6 @@ FILES: Final = {
     "ops.quant_products": "qconv qdot qmatmul",
     "ops.quant_reduce": "qavgpool qmean qsum",
     "ops.quant_resize": "qresize",
-    "ops.quant_snap": "quantize_dequantize quantize_weight requantize",
     "ops.quant_softmax": "qsoftmax",
     "ops.random": (
         "random_bits random_clone random_fold_in random_seed random_split random_unwrap random_wrap threefry2x32"

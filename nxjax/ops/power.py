@@ -31,7 +31,7 @@ class Power(Differentiable, Unary):
         return pow(x, like(x, y))
 
     def tangents(self, out: Array, x: Array, *, y: float) -> Sequence[Tangent | None]:
-        return (lambda t: mul(t, mul(power(x, y=y - 1), y)),)
+        return (None if y == 0 else lambda t: mul(t, mul(power(x, y=y - 1), y)),)
 
 
 @final

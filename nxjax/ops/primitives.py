@@ -1,7 +1,7 @@
-"""What element-wise ops come down to: every device has code for the primitives, all else is a decomposition onto them.
+"""The primitive element-wise ops. Every device has code for them; every other element-wise op is decomposed into them.
 
-A device has a row of its own for another op only where that is faster or more accurate. Where it has none, the op is
-what `expand` says: those of `DECOMPOSED` within one step of its code, all others written out before. Names no device.
+A device has a row for another op only if that is faster or more accurate. Otherwise it uses the op's `expand`: ops of
+`DECOMPOSED` inside one step of its code, all others as separate equations. Names no device.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PRIMITIVES: Final = _names("""
     and or xor not shift_left shift_right_logical shift_right_arithmetic
     eq ne lt le gt ge select_n convert_element_type bitcast_convert_type
 """)
-# One step each where a device has no row of its own: nothing around them shares what they are made of.
+# Each is one step on devices without a row for it: no other equation shares its parts.
 DECOMPOSED: Final = _names("""
     bessel_i0e bessel_i1e clamp conj integer_pow is_finite logistic nextafter power rsqrt square
 """)

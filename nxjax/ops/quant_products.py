@@ -1,8 +1,8 @@
 """Quantized sums of products: qdot and qconv with weights, qmatmul between activations.
 
-Accumulators are exact. In NumPy that is int64; for compilers it is floats whose sums are whole numbers small enough to
-be exact, since CPUs multiply those fastest, or `quant_integer`'s products where a lowering asks for them. Weights and
-bias come as floats and are stored inside:
+Accumulators are exact. NumPy uses int64. Compilers use floats: all sums are integers small enough to be exact, and CPUs
+multiply floats fastest. A lowering may ask for `quant_integer`'s products instead. Weights and bias come as floats and
+are stored inside:
 
     stored w = rint(w / w_scale)        stored b = rint(b / (x_scale * w_scale))
     stored y = requantize(sum (x - x_zero) * w + b) by x_scale * w_scale / y_scale
@@ -25,11 +25,11 @@ from nxjax.ops.conv import Pairs, conv_general_dilated, fold, unfold
 from nxjax.ops.convert import cast
 from nxjax.ops.dimension_numbers import ConvDimensionNumbers
 from nxjax.ops.dot import Axes, DotDimensionNumbers, Precision, dot_general, free, shifted
+from nxjax.ops.fake_quantize import check_blocks, quantize_weight, weight_integers
 from nxjax.ops.fixed.point import quantize_multiplier, wrap32
 from nxjax.ops.fixed.product import Kind, factor, requantize_products
 from nxjax.ops.quant_base import Quantized, sum_tangents
 from nxjax.ops.quant_grid import Grid, Rounding
-from nxjax.ops.quant_snap import check_blocks, quantize_weight, weight_integers
 from nxjax.ops.quant_traced import (
     EXACT_FLOAT32,
     Factor,
@@ -55,7 +55,7 @@ EXACT: Final = (Precision.HIGHEST, Precision.HIGHEST)
 
 
 def bias_limit(x_grid: Grid) -> int:
-    """The largest stored bias: 32 bits beside 8-bit activations; what float64 holds exactly beside 16-bit ones."""
+    """The largest stored bias: 32 bits for 8-bit activations; for 16-bit ones, 53 bits, which float64 holds exactly."""
     return 2**31 - 1 if x_grid.dtype != dtypes.int16 else 2**53
 
 

@@ -157,13 +157,13 @@ def emit(b: Any, recurrence: Recurrence, xs: Sequence[Any]) -> tuple[Any, ...]:
         below = b.compare("LT", n, b.constant(MOST_STEPS, counter), flag)
         return b.simple("and", (some, below), flag)
 
-    def turn(b: Any, n: Any, *state: Any) -> Any:
+    def step(b: Any, n: Any, *state: Any) -> Any:
         repeated = b.broadcast(n, type.shape) if type.shape else n
         body = on_terms(lambda k, *v: recurrence.step(eps, tiny, k, v[: len(xs)], v[len(xs) :]))
         moved = b.inline(body, (repeated, *xs, *state))
         return (b.simple("add", (n, b.constant(1, counter)), counter), *moved)
 
-    regions = [(state_types, test), (state_types, turn)]
+    regions = [(state_types, test), (state_types, step)]
     return b.op("stablehlo.while", (b.constant(1, counter), *start), state_types, regions=regions)[1:]
 
 

@@ -114,7 +114,7 @@ class ErfInv(_Real):
         far = np.sqrt(t - 0.5 * np.log(math.pi * (t - 0.5 * np.log(math.pi * t))))
         y = np.where((w > 16) & (np.abs(x) < 1), np.copysign(far, x), y)
         for _ in range(2):
-            # Newton on erfc for the tails: erf saturates where erfc still tells values apart.
+            # Newton on erfc for the tails: erf saturates there, erfc does not.
             tails = np.where(x > 0, (1 - x) - _pointwise(math.erfc)(y), _pointwise(math.erfc)(-y) - (1 + x))
             error = np.where(np.abs(x) < 0.5, _pointwise(math.erf)(y) - x, tails)
             step = error * math.sqrt(math.pi) / 2 * np.exp(y * y)
@@ -178,9 +178,9 @@ class Digamma(_Real):
 
 @final
 class NoDerivative(LinearOp):
-    """The tangent in an operand that an op has no rule for: an error where it is used, as zero would be wrong.
+    """The tangent in an operand without a derivative rule: an error if it is used, because zero would be wrong.
 
-    Nothing is computed: what no result needs is left out before it runs, or is never asked back.
+    An unused one costs nothing: it is removed before the program runs, or reverse mode never reaches it.
     """
 
     name = "no_derivative"
@@ -396,7 +396,7 @@ class BesselI1e(_Bessel):
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
         def push(t: Array) -> Array:
             # I_1' = I_0 - I_1 / x. Near 0 the ratio is a series: of subnormal numbers the quotient has no digits, and
-            # its slope is a difference of nearly equal numbers over x.
+            # its derivative is a difference of nearly equal numbers over x.
             size = abs(x)
             near = lt(size, like(size, 1))
             terms = [0.5 / (math.factorial(k) * math.factorial(k + 1)) for k in range(9)]

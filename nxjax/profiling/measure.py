@@ -117,12 +117,12 @@ def _lowered(
 ) -> tuple[Traced, CpuProgram, list[DeviceArray]]:
     jitted: Jitted = fun if isinstance(fun, Jitted) else jit(fun)
     traced = jitted.trace(*args, **kwargs)
-    opened, consts = traced.program.close_over()
+    hoisted, consts = traced.program.hoist_consts()
     leaves: list[Any] = [] if types else [as_value(x, "profile") for x in tree.leaves(traced.bind(args, kwargs))]
     held: list[Any] = list(consts)
-    parts = lower_parts(opened, len(held)) if held else None
+    parts = lower_parts(hoisted, len(held)) if held else None
     if parts is None:
-        return traced, lower(opened), [*held, *leaves]
+        return traced, lower(hoisted), [*held, *leaves]
     # As calls run from the second on: what depends on constants alone was done before.
     made = [] if types else TapeInterpreter(parts.preparation, engine(isa.current()))([x.numpy() for x in held])
     return traced, parts.main, [*(held[i] for i in parts.kept), *map(wrap, made), *leaves]

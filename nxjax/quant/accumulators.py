@@ -19,11 +19,11 @@ from nxjax.ops.arithmetic import abs, add, max, min, mul
 from nxjax.ops.base import like
 from nxjax.ops.compare import gt
 from nxjax.ops.convert import cast
+from nxjax.ops.fake_quantize import requantize
 from nxjax.ops.fixed.functions import coarser_than, scale_of
 from nxjax.ops.identity import stop_gradient
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.ops.quant_products import largest_centred
-from nxjax.ops.quant_snap import requantize
 from nxjax.ops.quant_traced import stored_weights, symmetric_limit
 from nxjax.ops.reduce import reduce_max, reduce_sum
 from nxjax.ops.select import select_n

@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.errors import ParameterError
-from nxjax.ops.quant_snap import weight_integers
+from nxjax.ops.fake_quantize import weight_integers
 from nxjax.quant import calibration
 from nxjax.quant.observers import Range
 from nxjax.quant.plan import QuantPlan

@@ -15,6 +15,7 @@ import numpy as np
 
 from nxjax.ops.arithmetic import div
 from nxjax.ops.base import Moves, Unary, constant, like
+from nxjax.ops.fake_quantize import quantize_dequantize
 from nxjax.ops.fixed.elementwise import wide_enough
 from nxjax.ops.fixed.functions import FUNCTIONS, operand_grid, representable
 from nxjax.ops.fixed.softmax import softmax_grid, softmax_operand
@@ -23,7 +24,6 @@ from nxjax.ops.quant_grid import Grid
 from nxjax.ops.quant_products import largest_centred
 from nxjax.ops.quant_reduce import qavgpool, qmean, qsum
 from nxjax.ops.quant_resize import qresize
-from nxjax.ops.quant_snap import quantize_dequantize
 from nxjax.ops.quant_softmax import qsoftmax
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.ops.slicing import pad

@@ -20,9 +20,9 @@ from nxjax.ops.arithmetic import add, div, max, min, mul, neg
 from nxjax.ops.base import Contraction, constant, like
 from nxjax.ops.conv import conv_general_dilated
 from nxjax.ops.dot import dot_general, free
+from nxjax.ops.fake_quantize import quantize_weight
 from nxjax.ops.quant_grid import Grid
 from nxjax.ops.quant_products import qconv, qdot, qmatmul
-from nxjax.ops.quant_snap import quantize_weight
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.quant.accumulators import fitting, holds, product_size, saturated
 from nxjax.quant.groups import FusedClamp, FusedGroup, GridWalk, Values

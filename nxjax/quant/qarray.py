@@ -10,7 +10,7 @@ import numpy as np
 from nxjax.errors import DtypeError, ShapeError
 from nxjax.ops.arithmetic import mul
 from nxjax.ops.convert import cast
-from nxjax.ops.quant_snap import blocks, divides
+from nxjax.ops.fake_quantize import blocks, divides
 from nxjax.ops.quant_traced import broadcast_blocks
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value

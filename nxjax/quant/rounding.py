@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ParameterError
-from nxjax.ops.quant_snap import blocks
+from nxjax.ops.fake_quantize import blocks
 from nxjax.ops.quant_traced import symmetric_limit
 from nxjax.quant.layers import Layers, WeightLayer
 from nxjax.trace import dtypes

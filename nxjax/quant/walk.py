@@ -13,8 +13,8 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import ParameterError
+from nxjax.ops.fake_quantize import quantize_dequantize
 from nxjax.ops.quant_grid import Grid, Rounding, asymmetric, symmetric
-from nxjax.ops.quant_snap import quantize_dequantize
 from nxjax.ops.quant_traced import broadcast_blocks
 from nxjax.ops.shape import reshape, transpose
 from nxjax.quant.accumulators import regridded

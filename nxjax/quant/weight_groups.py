@@ -11,10 +11,10 @@ from typing import Any, Final, final
 
 from nxjax.ops.arithmetic import abs, max, mul
 from nxjax.ops.base import like
+from nxjax.ops.fake_quantize import quantize_weight
 from nxjax.ops.identity import stop_gradient
 from nxjax.ops.indexing import gather
 from nxjax.ops.quant_grid import Grid
-from nxjax.ops.quant_snap import quantize_weight
 from nxjax.ops.quant_traced import symmetric_limit
 from nxjax.ops.reduce import reduce_max
 from nxjax.ops.shape import reshape

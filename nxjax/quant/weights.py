@@ -12,7 +12,7 @@ import numpy as np
 
 from nxjax.errors import ParameterError
 from nxjax.ops.composite_norm import OverAxes
-from nxjax.ops.quant_snap import quantize_weight
+from nxjax.ops.fake_quantize import quantize_weight
 from nxjax.quant.layers import Layers, WeightLayer
 from nxjax.quant.plan import QuantPlan
 from nxjax.quant.pointwise import AveragePool, GridKeeping

@@ -202,7 +202,7 @@ def _program(data: bytes) -> None:
 def _programs() -> list[bytes]:
     found: list[Any] = [make_jaxpr(_sample)(*_arguments())]
     found.append(make_jaxpr(grad(lambda x: _sample(x, 1)[0].sum()))(_arguments()[0]))
-    return [to_text(p.close_over()[0]).encode() for p in found]
+    return [to_text(p.hoist_consts()[0]).encode() for p in found]
 
 
 def _type(data: bytes) -> None:

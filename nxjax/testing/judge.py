@@ -230,7 +230,7 @@ class Bounds:
     def _rounded(self, size: float, each_use: bool) -> Results:
         """The results in the working precision, each equation's value rounded at random, as by other kernels."""
         program = nxjax.make_jaxpr(defined(self._text))(*self._args)
-        opened, consts = program.close_over()
+        hoisted, consts = program.hoist_consts()
 
         def perturb(x: NDArray) -> NDArray:
             if x.dtype not in dtypes.FLOAT and x.dtype not in dtypes.COMPLEX:
@@ -243,7 +243,7 @@ class Bounds:
         token = perturbation.set(Perturbation(perturb, each_use))
         try:
             flat = [np.asarray(x) for x in (*consts, *arrays(self._args))]
-            return evaluate(opened, flat)
+            return evaluate(hoisted, flat)
         finally:
             perturbation.reset(token)
 

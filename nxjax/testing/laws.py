@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from nxjax.ops.base import Elementwise
 from nxjax.testing.comparison import (
     NDArray,
     assert_close,
@@ -17,6 +18,7 @@ from nxjax.testing.comparison import (
     many,
     pairing,
 )
+from nxjax.testing.points import check_points
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import EVAL, Array, Op, use
@@ -88,6 +90,8 @@ def check_op(
 ) -> None:
     """Every law of the contract, for every sample.
 
+    Derivatives of an `Elementwise` op are also checked at 0, at points beside it and at large ones.
+
     Args:
         op: the op.
         samples: operands (NumPy arrays) and parameters.
@@ -117,6 +121,8 @@ def check_op(
         _check_batching(function, values, what, rtol)
         if s.differentiable and any(a.dtype in dtypes.INEXACT for a in s.args):
             _check_derivatives(op, s, what)
+            if isinstance(op, Elementwise):
+                check_points(op, s.args, s.params, what)
     for b in bad:
         _check_refusal(op, b)
 

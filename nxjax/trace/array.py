@@ -35,8 +35,8 @@ class Buffer(Protocol):
 class DeviceArray(Array):
     """A concrete array. Made by `as_value`, `wrap` and executors; users write `nx.array` and `nx.asarray`.
 
-    One of exactly this class is nowhere in particular: in the host's memory or on the default device, and goes where it
-    is needed. One that was put somewhere is a `PlacedArray`; ``type(x) is DeviceArray`` is what the short ways ask.
+    An array of exactly this class has no fixed place: it is in the host's memory or on the default device, and is moved
+    on demand. A `PlacedArray` was put on a device. Shortcuts tell the two apart by ``type(x) is DeviceArray``.
     """
 
     __slots__ = ("_data", "buffer", "type")
@@ -79,10 +79,10 @@ class DeviceArray(Array):
 
 @final
 class PlacedArray(DeviceArray):
-    """An array that was put on a device, or cut over several: it stays there, and what is computed of it, too.
+    """An array that was put on a device, or cut over several. It stays there, and so do results computed from it.
 
-    ``sharding`` says where. ``buffer`` holds the elements; where a backend has nothing but the host's memory,
-    ``buffer`` is None and the NumPy array is all there is.
+    ``sharding`` says where it is. ``buffer`` holds the elements. If a backend uses the host's memory, ``buffer`` is
+    None and the NumPy array holds them.
     """
 
     __slots__ = ("sharding",)
@@ -152,15 +152,15 @@ def wrap(data: Any, weak: bool = False) -> DeviceArray:
     return DeviceArray(array, ArrayType(array.shape, array.dtype, weak))
 
 
-# Classes of objects whose memory nobody writes to; executors add those of their results.
+# Classes of objects with memory that is never written to; executors add those of their results.
 UNCHANGING: Final[set[type]] = {bytes}
 
 
 def readonly(data: NDArray) -> NDArray:
-    """``data`` where nobody can write to its memory, else a copy: what comes from outside enters an array so.
+    """``data`` if nothing can write to its memory, else a copy. All data from outside enters an array this way.
 
-    That a view cannot be written through says nothing: the array it is a view of may be, its owner may allow it again,
-    and a file that is mapped is changed by who writes to it.
+    A read-only view is no guarantee: its base may be writable, its owner may make it writable again, and a mapped file
+    changes when another process writes to it.
     """
     owner: Any = data
     while isinstance(owner, np.ndarray) and not owner.flags.writeable:
@@ -281,7 +281,7 @@ def check_items(items: list[Any], where: str) -> None:
 
 
 def as_numpy(x: Any, where: str) -> NDArray:
-    """What NumPy makes of ``x``, which is no masked array, and whose ``__array__`` gives none."""
+    """``x`` as a NumPy array. Masked arrays are refused, and objects whose ``__array__`` gives one."""
     if type(x) is np.ndarray:
         return x
     data = np.asanyarray(x)

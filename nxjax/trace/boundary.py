@@ -37,16 +37,16 @@ def api_boundary(function: Callable[P, R]) -> Callable[P, R]:
     return bounded
 
 
-# What wrong arguments come to, when nobody has looked at them before.
+# The errors that wrong arguments raise if no check has refused them before.
 _RAW: Final = (TypeError, ValueError, AttributeError, LookupError, AssertionError)
-# Whose lines nobody's own function is in.
+# Folders of libraries: a traceback that ends there does not end in a user's function.
 _LIBRARIES: Final = tuple(os.path.dirname(str(m.__file__)) + os.sep for m in (os, np, optree))
 
 
 def entry(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator of public functions: arguments that they cannot take are a `ParameterError` with the user's line.
+    """Decorator of public functions: wrong arguments raise a `ParameterError` with the user's line.
 
-    For what is not called often. What a user's own function raises passes as it is.
+    For functions that are not called often. Errors from a user's own function pass unchanged.
     """
     signature = inspect.signature(function)
     shown = [p.replace(annotation=p.empty) for p in signature.parameters.values()]

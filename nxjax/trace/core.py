@@ -393,7 +393,7 @@ def install_vocabulary(load: Callable[[str], None]) -> None:
 
 
 def find_op(name: str) -> Op | None:
-    """The op of this name, whose module is imported if nobody has needed it so far; None if there is none."""
+    """The op of this name, or None. Imports its module if that was not done yet."""
     # Also where it is there: another thread may be in the middle of its module.
     _load(name)
     return OPS.get(name)
@@ -458,7 +458,7 @@ class use(Shown):
         _current.reset(self.token)
 
 
-# What else belongs to a trace under way: `scope` and `axes` add theirs.
+# Other state of a running trace: `scope` and `axes` add theirs.
 AROUND: Final[list[ContextVar[Any]]] = []
 
 

@@ -1,7 +1,7 @@
-"""What each parameter of an op may be, read off the annotations of its rules: for programs that nxjax did not write.
+"""Checks the kind of each parameter of an op against the annotations of its rules, for programs from outside nxjax.
 
-The kinds are those of Python: an integer is no bool, a tuple holds what it says, a dataclass has fields of their kinds.
-Which integers an op takes, its `infer` says. Knows no op.
+Kinds are Python types: a bool is not an integer, and the items of tuples and the fields of dataclasses are checked too.
+The range of an integer is checked by the op's `infer`. Knows no op.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from nxjax.errors import ParameterError
 from nxjax.trace import dtypes
 from nxjax.trace.core import Op
 
-# How an error calls a value of a kind, and whether a value is of it.
+# The name of a kind in errors, and the test whether a value is of that kind.
 Kind = tuple[str, Callable[[Any], bool]]
-# What a parameter of no particular kind may be.
+# The types of a parameter whose kind nothing declares.
 _PLAIN: Final = (bool, int, float, complex, str, np.generic, np.dtype, enum.Enum)
 _BITS: Final = 63
-# Where parameters are spelled out: `infer` as a rule, and the others where it hands on what it does not look at.
+# The methods that declare parameters: mostly `infer`; the others for parameters that `infer` passes on unread.
 _RULES: Final = ("infer", "eval", "expand", "exact", "traced", "host", "tangents", "jvp", "partial_eval", "batch")
 
 

@@ -1,4 +1,4 @@
-"""Packages whose public names are loaded when somebody first asks for them. Knows no package."""
+"""Packages that load each public name when it is first used. Knows no package."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Traced values that outlive their trace: what `nx.checking_leaks` finds, and who holds them.
+"""Traced values that outlive their trace: `nx.checking_leaks` finds them, and the objects that hold them.
 
-Asked when a trace has ended. Every traced value of it should be gone by then; one that is not is held by somebody, and
-the way from there to it is found among Python's own references. A trace that nobody holds has no such values, which its
-number of references tells; else it costs walks over all objects, and so runs only while ``check_tracer_leaks`` is set.
-Knows no op and no transform.
+The check runs when a trace ends. All its traced values should be gone by then. If one is left, some object holds it,
+and Python's references lead from that object to the value. If nothing refers to the trace itself, no value is left:
+its reference count shows that. Otherwise the check walks over all objects, so it runs only if ``check_tracer_leaks``
+is set. Knows no op and no transform.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ def param_class(cls: C) -> C:
     """Class decorator: a class whose instances op parameters may hold, so that the parser knows it.
 
     A frozen dataclass, an enum, or a class with ``param_name`` and ``param_fields(canonical)``: the name of the class
-    to make again, and the arguments to make it with. What else tells values apart is among the canonical fields.
+    and the arguments that make an equal instance. Canonical fields also hold everything else that values differ in.
     """
     PARAM_CLASSES[cls.__name__] = cls
     return cls

@@ -26,7 +26,7 @@ _KINDS: Final = {
     "compute": re.compile("dot|conv(?!ert)|attention|linalg|fft|quant_products|recurrence"),
     "reduce": re.compile("reduce|argreduce|cumulative|sort|window|softmax|norm"),
     "move": re.compile(
-        "shape|indexing|slicing|convert|create|scatter|select|sharding|identity|exchanges|one_hot|random"
+        "shape|indexing|slicing|convert|create|scatter|select|sharding|identity|collectives|one_hot|random"
     ),
 }
 
@@ -63,7 +63,7 @@ def _runs(equations: Sequence[Equation], first: int, last: int, depth: int) -> l
         head = parts[: depth + 1]
         while j < last and equations[j].scope.split("/")[: depth + 1] == head:
             j += 1
-        # One equation needs no frame of its own.
+        # A single equation needs no frame.
         items.append(_Run(parts[depth], i, j, _runs(equations, i, j, depth + 1)) if j - i > 1 else i)
         i = j
     return items

@@ -322,12 +322,13 @@ class Program(_Lazy):
             self._derived[key] = found
         return found
 
-    def close_over(self) -> tuple[Program, tuple[Array, ...]]:
-        """This program with its consts as leading inputs, and their values."""
+    def hoist_consts(self) -> tuple[Program, tuple[Array, ...]]:
+        """This program with its consts as leading inputs, and the values of the consts."""
         if not self.constvars:
             return self, ()
         return self.derive(
-            "open", lambda: Program((*self.constvars, *self.inputs), self.equations, self.outputs, name=self.name)
+            "hoist consts",
+            lambda: Program((*self.constvars, *self.inputs), self.equations, self.outputs, name=self.name),
         ), self.values
 
     @cached_property
@@ -453,7 +454,7 @@ _flaw: Callable[[Equation], str | None] = lambda e: None
 
 
 def install_type_rules(flaw: Callable[[Equation], str | None]) -> None:
-    """Say who knows apart from the ops what is wrong with an equation. Called once, by the package's ``__init__``."""
+    """Set the function that checks an equation independently of its op. The package's ``__init__`` calls this once."""
     global _flaw
     _flaw = flaw
 

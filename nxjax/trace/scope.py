@@ -11,7 +11,7 @@ from nxjax.trace.core import AROUND
 _scope: ContextVar[str] = ContextVar("nxjax_scope", default="")
 # While a program is replayed, its equations keep the line they were first written on.
 _replayed: ContextVar[Source | None] = ContextVar("nxjax_source", default=None)
-# In place of a line: what is staged now is staged for many callers, and gets the line of each as it is replayed.
+# Stands for a source line: this code is staged for many callers, and gets the line of each when it is replayed.
 NOWHERE: Final = Source((lambda: None).__code__, 0)
 
 current_scope = _scope.get

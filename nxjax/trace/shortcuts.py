@@ -1,8 +1,8 @@
-"""The shortcuts of calls: each gives the bits of the general way, sooner. ``nx.config.fast_calls`` removes them all.
+"""The shortcuts of calls. Each gives the same bits as the general way, faster. ``nx.config.fast_calls`` removes them.
 
-A call of a jitted function takes the general way unless one of these answers it: look at the settings, flatten the
-arguments, find the program of their types, run what its backend has compiled of it. Knows no shortcut itself: who has
-one asks `is_allowed` before it takes it, or makes it.
+The general way of a jitted call: read the settings, flatten the arguments, find the program for their types, run the
+executable that the backend compiled. A shortcut skips some of these. This file contains no shortcut: code that has one
+calls `is_allowed` before it makes or takes it.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ def stage(
 ) -> Program:
     """The program of ``function``, which takes and gives flat sequences of values.
 
-    Values of enclosing traces that it closes over become consts of the program (see `Program.close_over`).
+    Values of enclosing traces that it closes over become consts of the program (see `Program.hoist_consts`).
     """
     trace = StageTrace(current_trace(), name)
     names = arg_names or [""] * len(types)

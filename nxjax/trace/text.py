@@ -387,7 +387,7 @@ def parse_program(text: str, consts: Arrays = ()) -> Program:
         return program.check()
     except NxError:
         raise
-    except Exception as error:  # parameters may be anything, and ops say so in ways of their own
+    except Exception as error:  # parameters may be anything, and each op raises its own errors
         raise ProgramError(
             "program text: parameters or literals that no program has",
             got=f"{type(error).__name__}: {str(error)[:200]}",

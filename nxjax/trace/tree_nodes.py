@@ -221,7 +221,7 @@ def adopt_from_jax(candidates: Sequence[Any], is_leaf: Callable[[Any], bool] | N
     for kind in {type(x) for x in candidates} - leaf_kinds:
         node = next(x for x in candidates if type(x) is kind)
         if is_leaf is not None and is_leaf(node):
-            continue  # kept whole on purpose this time; somebody else may want it opened
+            continue  # a leaf in this call on purpose; another call may flatten it
         leaf_kinds.add(kind)
         if kind.__module__.partition(".")[0] in ("builtins", "numpy", "jaxlib"):
             continue

@@ -89,7 +89,7 @@ class ArrayType:
 
     @property
     def sharding(self) -> Any:
-        """Where values of a type are is no part of it: a sharding over no mesh, of as many dimensions."""
+        """A sharding over an empty mesh, of the same rank: a type does not say where its values are."""
         from nxjax.trace.mesh import AbstractMesh
         from nxjax.trace.partition import PartitionSpec
         from nxjax.trace.sharding import NamedSharding

@@ -45,8 +45,8 @@ class ProgramCall(NestedCall):
 
     def derived(self, transform: str, program: Program, args: Arrays, params: dict[str, Any]) -> Sequence[Array]:
         """The call of ``program``, which ``transform`` made of the one called; the values that it holds come first."""
-        opened, consts = program.close_over()
-        return self(*consts, *args, program=opened, **params)
+        hoisted, consts = program.hoist_consts()
+        return self(*consts, *args, program=hoisted, **params)
 
     def jvp(self, primals: Arrays, tangents: Tangents, *, program: Program, **params: Any) -> tuple[Any, Any]:
         pushed, varies = jvp_program(program, not_none_mask(tangents))

@@ -58,9 +58,9 @@ Categories = frozenset[Category]
 
 @final
 class CheckSite(Keyed):
-    """A place where something may go wrong: what is said then, of the arrays that are handed on with the failure.
+    """A place where a check may fail, and its message, which may show the arrays that come with the failure.
 
-    ``among``: the sites of an error that is checked once more; the first of the arrays says which of them it is.
+    ``among``: the sites of an error that is checked once more; the first array is the index of the one that failed.
     """
 
     def __init__(

@@ -24,7 +24,6 @@ from nxjax.trace.partition import PartitionSpec
 from nxjax.trace.program import Equation, Program, Var, subprograms
 from nxjax.trace.scope import replaying
 from nxjax.trace.stage import stage
-from nxjax.transforms.auxiliary import Flat
 from nxjax.transforms.call import jit_call
 from nxjax.transforms.checkify import (
     Categories,
@@ -40,6 +39,7 @@ from nxjax.transforms.control.cond import choose, switch
 from nxjax.transforms.control.loop import LoopParams
 from nxjax.transforms.control.scan import scan
 from nxjax.transforms.control.while_loop import while_loop
+from nxjax.transforms.has_aux import Flat
 from nxjax.transforms.shard_map_op import manual_axes_context, shard_map_op
 
 
@@ -184,7 +184,7 @@ def _jit(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tupl
         return [*tree.leaves(after), *ys]
 
     name = f"checkify({step.equation.params['name']})"
-    opened, consts = stage(flat, [x.type for x in (*leaves, *xs)], name).close_over()
+    opened, consts = stage(flat, [x.type for x in (*leaves, *xs)], name).hoist_consts()
     out = jit_call(*consts, *leaves, *xs, program=opened, name=name)
     return list(out[len(leaves) :]), tree.unflatten(structure, out[: len(leaves)])
 
@@ -263,7 +263,7 @@ def _shard_map(step: CheckStep, xs: list[Array], state: CheckState, base: int) -
         return [*ys, *(reshape(x, shape=(1, *x.shape)) for x in tree.leaves(after))]
 
     with manual_axes_context(p["mesh"], axes, p["checked"]):
-        opened, consts = stage(flat, plan.program.in_types, plan.program.name).close_over()
+        opened, consts = stage(flat, plan.program.in_types, plan.program.name).hoist_consts()
     count = len(plan.program.outputs)
     out = shard_map_op(
         *consts,

@@ -23,9 +23,9 @@ from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
 from nxjax.trace.text import param_class
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.auxiliary import Flat
 from nxjax.transforms.call import ProgramCall
 from nxjax.transforms.custom_call import is_eager
+from nxjax.transforms.has_aux import Flat
 from nxjax.transforms.linearize import linearize_flat
 from nxjax.transforms.nested import (
     Mask,
@@ -64,7 +64,7 @@ class Checkpoint(ProgramCall):
             out = run(halves.known, inputs)
         if not halves.is_cut:
             return tuple(out)
-        again, consts = halves.unknown.close_over()
+        again, consts = halves.unknown.hoist_consts()
         operands = [*consts, *halves.residuals(inputs, out), *select_by_mask(args, [not k for k in known])]
         late = trace.write(self, operands, {**rest, "program": again, "policy": policy, "differentiated": True})
         return tuple(merge_by_mask(out, late, halves.known_out))
@@ -146,7 +146,7 @@ def checkpoint(
     static_argnames: str | Iterable[str] = (),
     concrete: bool = False,
 ) -> Any:
-    """``fun``, whose intermediate values are computed again in the backward pass instead of being kept.
+    """``fun``, but its intermediate values are not kept: the backward pass computes them again.
 
     Args:
         fun: function of pytrees. Left out, `checkpoint` is a decorator with options.
@@ -203,8 +203,8 @@ def checkpoint(
             return called(*tree.unflatten(treedef, xs))
         flat = Flat(called, treedef)
         program = stage(flat, [x.type for x in xs], name, tree.path_names((given, arrays), "arguments"))
-        opened, consts = program.close_over()
-        out = checkpoint_op(*consts, *xs, program=opened, prevent_cse=prevent_cse, policy=policy, differentiated=False)
+        hoisted, consts = program.hoist_consts()
+        out = checkpoint_op(*consts, *xs, program=hoisted, prevent_cse=prevent_cse, policy=policy, differentiated=False)
         return tree.unflatten(flat.out_def, out)
 
     return recomputed

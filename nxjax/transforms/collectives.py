@@ -8,7 +8,6 @@ from typing import Any
 
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.ops import collectives as ops
-from nxjax.ops import exchanges
 from nxjax.ops.arithmetic import div
 from nxjax.ops.base import check_axis, like
 from nxjax.ops.collectives import Groups, as_varying, row_major
@@ -345,9 +344,7 @@ def all_gather(
         shape = value.shape
         for name in reversed(names):
             n = size if groups is not None else axes.axis_size(name)
-            value = exchanges.all_gather(
-                value, axis_names=(name,), axis_size=n, all_gather_dimension=at, **_given(groups)
-            )
+            value = ops.all_gather(value, axis_names=(name,), axis_size=n, all_gather_dimension=at, **_given(groups))
         if tiled:
             return reshape(value, shape=(*shape[:at], size * shape[at], *shape[at + 1 :]))
         return value if len(names) == 1 else reshape(value, shape=(*shape[:at], size, *shape[at:]))
@@ -391,9 +388,7 @@ def psum_scatter(
             value = reshape(value, shape=(*value.shape[:at], *sizes, *value.shape[at + 1 :]))
         for name in names:
             n = size if groups is not None else axes.axis_size(name)
-            value = exchanges.reduce_scatter(
-                value, axis_names=(name,), axis_size=n, scatter_dimension=at, **_given(groups)
-            )
+            value = ops.reduce_scatter(value, axis_names=(name,), axis_size=n, scatter_dimension=at, **_given(groups))
         return value
 
     return tree.map(one, x)
@@ -450,15 +445,15 @@ def all_to_all(
 
 def _exchanged(x: Array, names: tuple[Any, ...], size: int, split: int, concat: int, groups: Groups) -> Array:
     if len(names) == 1:
-        return exchanges.all_to_all(
+        return ops.all_to_all(
             x, axis_names=names, axis_size=size, split_axis=split, concat_axis=concat, **_given(groups)
         )
-    # One axis after the other, each in a dimension of its own, in place; then all of them to where they belong.
+    # Each axis in turn gets a new dimension in place; at the end all of these move to their positions.
     sizes = [axes.axis_size(n) for n in names]
     y = reshape(x, shape=(*x.shape[:split], *sizes, *x.shape[split + 1 :]))
     for i, (name, n) in enumerate(zip(names, sizes, strict=True)):
         at = split + i
-        y = exchanges.all_to_all(y, axis_names=(name,), axis_size=n, split_axis=at, concat_axis=at)
+        y = ops.all_to_all(y, axis_names=(name,), axis_size=n, split_axis=at, concat_axis=at)
     y = reshape(y, shape=x.shape)
     order = [i for i in range(x.ndim) if i != split]
     order.insert(concat, split)
@@ -488,9 +483,7 @@ def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
         raise ParameterError("ppermute: perm names an element that is not there", got=perm, expected=f"0 to {size - 1}")
 
     def one(leaf: Any) -> Array:
-        return exchanges.ppermute(
-            as_varying(as_value(leaf, "ppermute"), _checked_names(names)), axis_names=names, perm=pairs
-        )
+        return ops.ppermute(as_varying(as_value(leaf, "ppermute"), _checked_names(names)), axis_names=names, perm=pairs)
 
     return tree.map(one, x)
 

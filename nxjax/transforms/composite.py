@@ -10,8 +10,8 @@ from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Arrays, Op, Tangents
 from nxjax.trace.stage import stage
-from nxjax.transforms.auxiliary import Flat
 from nxjax.transforms.call import ProgramCall
+from nxjax.transforms.has_aux import Flat
 
 
 @final
@@ -41,7 +41,7 @@ def composite_call(
     leaves, in_def = tree.flatten(args)
     xs = [as_value(x, f"composite {name}") for x in leaves]
     flat = Flat(function, in_def)
-    program, consts = stage(flat, [x.type for x in xs], name).close_over()
+    program, consts = stage(flat, [x.type for x in xs], name).hoist_consts()
     shown = tuple((key, repr(value)) for key, value in sorted(attributes.items()))
     ys = composite_op(*consts, *xs, program=program, name=name, version=version, attributes=shown)
     return tree.unflatten(flat.out_def, ys)

@@ -15,9 +15,9 @@ from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Arrays, Dims, Tangents
 from nxjax.trace.program import Program, run
-from nxjax.transforms.auxiliary import pair_given
 from nxjax.transforms.control.mapping import map as map_op
 from nxjax.transforms.custom_call import CustomCall, CustomFunction
+from nxjax.transforms.has_aux import pair_given
 from nxjax.transforms.jvp import jvp_flat, zero_tangent
 from nxjax.transforms.nested import Mask, batch_to_front, expand_by_mask, jvp_program, not_none_mask
 from nxjax.transforms.partial_eval import PartialTrace
@@ -45,10 +45,10 @@ class CustomVmapCall(CustomCall):
     ) -> tuple[Any, Any]:
         varying = not_none_mask(tangents)
         pushed, varies = jvp_program(program, varying)
-        opened, consts = pushed.close_over()
+        hoisted, consts = pushed.hoist_consts()
         lifted = _JvpRule(rule, len(consts), num_consts, varying, varies)
         operands = [*consts, *primals, *(t for t in tangents if t is not None)]
-        out = self(*operands, program=opened, num_consts=len(consts) + num_consts, rule=lifted)
+        out = self(*operands, program=hoisted, num_consts=len(consts) + num_consts, rule=lifted)
         n = len(program.outputs)
         return out[:n], tuple(expand_by_mask(out[n:], varies))
 

@@ -1,7 +1,7 @@
-"""What functions with rules of their own share: the op that calls one, and the object that users make of it.
+"""Shared by functions with custom rules: the op that calls such a function, and the object that users make of it.
 
-The call is one op that holds the traced function, so that it prints, compiles and batches like any other, and the rule,
-a Python object that is asked when somebody transforms it. Knows no transform that a rule is for.
+The call is one op with two parameters. The traced function makes it print, compile and batch like any op. The rule is a
+Python object that transforms call. Knows no transform that a rule is for.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from nxjax.trace.core import EVAL, Array, Arrays, Dims, Linear, Tangents, Tracer
 from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.auxiliary import Flat
 from nxjax.transforms.call import ProgramCall
+from nxjax.transforms.has_aux import Flat
 from nxjax.transforms.nested import Mask, Thread, batch_to_front, expand_by_mask, not_none_mask
 from nxjax.transforms.transpose import transpose_program
 from nxjax.transforms.vmap import batch_program, vmap_flat
@@ -212,7 +212,7 @@ class CustomFunction(Generic[P, R]):
 
         flat = Flat(called, in_def)
         names = tree.path_names(varying, "arguments")
-        program, consts = stage(flat, [x.type for x in xs], self.__name__, names).close_over()
+        program, consts = stage(flat, [x.type for x in xs], self.__name__, names).hoist_consts()
         rule = self._rule(full, in_def)
         out = self.op(*consts, *xs, program=program, num_consts=len(consts), rule=rule)
         return tree.unflatten(flat.out_def, out)

@@ -18,7 +18,6 @@ from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Arrays, Tangents, Tracer, current_trace, use
 from nxjax.trace.program import Program, run
-from nxjax.transforms.auxiliary import pair_given
 from nxjax.transforms.custom_call import (
     CustomCall,
     CustomFunction,
@@ -26,6 +25,7 @@ from nxjax.transforms.custom_call import (
     check_results,
     vmap_with_zeros,
 )
+from nxjax.transforms.has_aux import pair_given
 from nxjax.transforms.jvp import instantiate, zero_tangent
 from nxjax.transforms.linearize import linearize_flat
 from nxjax.transforms.nested import Mask, expand_by_mask, not_none_mask
@@ -111,7 +111,7 @@ def _stage_tangents_only(rule: Rule, xs: Arrays, ts: Sequence[Any], trace: Parti
     with use(trace.parent):
         zeros = [zero_tangent(t.type) for t, m in zip(ts, moving, strict=True) if m]
         found, tangent, varies = linearize_flat(flat, zeros, (True,) * len(zeros))
-        tangent, residuals = tangent.close_over()
+        tangent, residuals = tangent.hoist_consts()
     pushed = iter(run(tangent, [*residuals, *(t for t, m in zip(ts, moving, strict=True) if m)]))
     values = [next(pushed) if v else y for y, v in zip(found, varies, strict=True)]
     count = len(found) - sum(known[0])

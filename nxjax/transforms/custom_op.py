@@ -23,10 +23,10 @@ from nxjax.trace.array import as_value, readonly, readonly_view
 from nxjax.trace.core import Array, Arrays, Dims, Op, Tangents, Tracer
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType, Shape, ShapeDtypeStruct
-from nxjax.transforms.auxiliary import pair_given
 from nxjax.transforms.callback import Keyed, pure_callback
 from nxjax.transforms.custom_jvp import custom_jvp_call
 from nxjax.transforms.custom_vjp import Forward, Pull, custom_lin, custom_vjp_call
+from nxjax.transforms.has_aux import pair_given
 from nxjax.transforms.jvp import instantiate, jvp_flat
 from nxjax.transforms.nested import not_none_mask
 
@@ -257,7 +257,7 @@ class CustomOp(Op):
                 fix=f"give it one: @{self.name}.defgrad or @{self.name}.defjvp",
             )
         if self.elementwise and not self.multi:
-            return self._by_slopes(primals, tangents, params)
+            return self._by_derivatives(primals, tangents, params)
         ys, residuals, pull = _Pulls(self, tuple(params.items()))(primals)
         found = custom_lin(
             *residuals,
@@ -269,14 +269,14 @@ class CustomOp(Op):
         )
         return (tuple(ys), tuple(found)) if self.multi else (ys[0], found[0])
 
-    def _by_slopes(self, primals: Arrays, tangents: Tangents, params: dict[str, Any]) -> tuple[Any, Any]:
-        """Element by element the reverse rule is a product with a slope, and so is the forward one."""
+    def _by_derivatives(self, primals: Arrays, tangents: Tangents, params: dict[str, Any]) -> tuple[Any, Any]:
+        """Element by element the reverse rule is a product with the derivative, and so is the forward rule."""
         y = self(*primals, **params)
-        slopes = self.pulled([like(y, 1)], primals, params)
+        derivatives = self.pulled([like(y, 1)], primals, params)
         total: Array | None = None
-        for slope, t in zip(slopes, tangents, strict=True):
-            if slope is not None and t is not None:
-                part = mul(slope, t)
+        for derivative, t in zip(derivatives, tangents, strict=True):
+            if derivative is not None and t is not None:
+                part = mul(derivative, t)
                 total = part if total is None else add(total, part)
         return y, total
 

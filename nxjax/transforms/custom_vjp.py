@@ -24,7 +24,6 @@ from nxjax.trace.scope import current_scope, replaying
 from nxjax.trace.stage import stage
 from nxjax.trace.tree_nodes import register_pytree_node
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.auxiliary import Flat, pair_given
 from nxjax.transforms.custom_call import (
     CustomCall,
     CustomFunction,
@@ -32,6 +31,7 @@ from nxjax.transforms.custom_call import (
     check_results,
     vmap_with_zeros,
 )
+from nxjax.transforms.has_aux import Flat, pair_given
 from nxjax.transforms.jvp import zero_tangent
 from nxjax.transforms.nested import Mask, merge_by_mask, not_none_mask, select_by_mask, split_by_mask
 from nxjax.transforms.symbolic_zero import SymbolicZero, as_symbolic_zeros
@@ -411,7 +411,7 @@ register_pytree_node(
 def _closure(function: Callable[..., Any], arguments: tuple[Any, ...], name: str) -> _Closure:
     leaves, treedef = tree.flatten(arguments)
     flat = Flat(function, treedef)
-    program, consts = stage(flat, [as_value(x, name).type for x in leaves], name).close_over()
+    program, consts = stage(flat, [as_value(x, name).type for x in leaves], name).hoist_consts()
     return _Closure(program, flat.out_def, consts)
 
 

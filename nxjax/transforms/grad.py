@@ -18,7 +18,7 @@ from nxjax.trace.boundary import api_boundary
 from nxjax.trace.core import Array
 from nxjax.trace.tree_partial import Partial
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.auxiliary import Flat, split_aux
+from nxjax.transforms.has_aux import Flat, split_aux
 from nxjax.transforms.linearize import linearize_flat
 from nxjax.transforms.transpose import backward_pass, flatten_cotangents
 
@@ -277,7 +277,7 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_ax
     ys, program, varies = linearize_flat(flat, xs, varying)
     y_def, n = flat.out_def, flat.count
     in_types, out_types, results = [x.type for x in xs], [y.type for y in ys[:n]], len(ys)
-    linear, residuals = program.close_over()
+    linear, residuals = program.hoist_consts()
     kept = len(residuals)
 
     def pull(*args: Any) -> tuple[Any, ...]:

@@ -1,8 +1,8 @@
 """Equations written out: one flat program without jit, checkpoint and custom derivatives; short scans unrolled.
 
-A derivative rule has done its work when a program is lowered: what is left of such a call is its program. Loops whose
-number of steps is data (``while``) and choices (``cond``) stay; a choice by a literal is made. `Inliner` takes a table
-of what is written out how, so a device may have more rows. It must not know which devices there are.
+When a program is lowered, derivative rules are no longer needed, so such a call becomes its program. Loops with a
+number of steps that is data (``while``) stay, and so do choices (``cond``), except those by a literal. `Inliner` takes
+a table of rules by op, and a device may add rows. It must not know which devices there are.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
 
-# Signatures of one function that are kept: beyond that the older half goes, so that ever new lengths or static values
-# do not fill the memory.
+# How many signatures of one function are kept. Beyond that the older half is dropped: new lengths and static values
+# must not fill the memory.
 _MOST: Final = 4096
 
 
@@ -92,7 +92,7 @@ class Jitted(Generic[P, R]):
         return f"<jit of {getattr(self.fun, '__qualname__', self.fun)}>"
 
     def _repr_html_(self) -> str:
-        from nxjax.transforms.jit_pages import jitted_page
+        from nxjax.transforms.jit_html import jitted_page
 
         return jitted_page(self, [(entry.traced, key[2]) for key, entry in self._entries.items()])
 
@@ -132,9 +132,9 @@ class Jitted(Generic[P, R]):
         entry = self._entries.get(key)
         if entry is None or (entry.borrows and not entry.alive()):
             entry = self._entries[key] = self._entry(TracedCall(args, kwargs, in_tree, types, statics, state))
-        # Executable and call: while somebody watches, on the default device, or where the arguments are. Shortcut "held
-        # arguments" is `Entry.run`'s, "first run" and "hurried code" are the executable's. Under another trace no call,
-        # but its equations: those of the program, or one that holds it.
+        # Outside of transforms an executable runs: watched, on the default device, or where the arguments are. The
+        # shortcut "held arguments" is in `Entry.run`; "first run" and "hurried code" are in the executable. Inside a
+        # transform nothing runs: the trace gets the equations of the program, or one equation that holds it.
         trace = current_trace()
         if mode is not None and trace is EVAL and not entry.borrows and current_watcher() is not None:
             out = entry.watched(values, self.device, self.arguments.name)
@@ -148,7 +148,7 @@ class Jitted(Generic[P, R]):
         elif self.inline:
             out = entry.traced.program(*values)
         else:
-            out = jit_call(*entry.consts, *values, program=entry.opened, name=self.arguments.name)
+            out = jit_call(*entry.consts, *values, program=entry.hoisted, name=self.arguments.name)
         return entry.out_tree.unflatten(out)
 
     @api_boundary

@@ -21,7 +21,7 @@ from nxjax.transforms import retrace
 from nxjax.transforms.jit_stages import ExecutableProtocol, Repeated, Traced, current_compiler
 from nxjax.transforms.jit_trace import TracedCall
 
-# After how many calls of one program its executor is told of it: the second, then ever more seldom.
+# The numbers of calls at which an executor learns how often its program runs: 2, 3, then powers of 4.
 _TOLD: Final = frozenset((2, 3, *(4**n for n in range(2, 16))))
 
 
@@ -45,7 +45,7 @@ class Entry:
     """One traced type signature, and how it runs once that was needed."""
 
     __slots__ = (
-        "borrows", "calls", "consts", "direct", "donate", "flat", "opened", "out_tree", "places", "record", "state",
+        "borrows", "calls", "consts", "direct", "donate", "flat", "hoisted", "out_tree", "places", "record", "state",
         "traced", "types", "way",
     )  # fmt: skip
 
@@ -54,7 +54,7 @@ class Entry:
         self.types = list(call.types)
         self.state = call.state
         self.calls = 0
-        self.opened, consts = traced.program.close_over()
+        self.hoisted, consts = traced.program.hoist_consts()
         # Its own: what a function closes over lives on when the array is deleted, or donated to the function itself.
         self.consts = tuple(map(copied, consts))
         self.out_tree = traced.out_tree
@@ -68,7 +68,7 @@ class Entry:
         self.places: dict[Any, ExecutableProtocol] = {}
         placed = bool(traced.asked) or any(type(c) is PlacedArray for c in self.consts)
         # Whether a call with arguments that are nowhere in particular is one on the default device.
-        self.direct = not self.borrows and not placed and not current_compiler().is_placed(self.opened, traced.device)
+        self.direct = not self.borrows and not placed and not current_compiler().is_placed(self.hoisted, traced.device)
         # Whether calls of arrays by position may be known by their types alone.
         self.flat = (
             is_allowed("recent entry")
@@ -94,7 +94,7 @@ class Entry:
     def _way(self, device: Any) -> _Way:
         """How the next call runs. From the second on, what depends on consts alone was done before."""
         with retrace.time_compilation(self.record):
-            executable = current_compiler().compile(self.opened, device=device, donate=self.donate)
+            executable = current_compiler().compile(self.hoisted, device=device, donate=self.donate)
         held = (
             executable.bind_leading(self.consts)
             if self.calls and self.consts and is_allowed("held arguments")
@@ -112,7 +112,7 @@ class Entry:
         if found is None:
             placement = self.traced.place(key)
             with retrace.time_compilation(self.record):
-                found = self.places[key] = current_compiler().compile_placed(self.opened, placement, self.donate)
+                found = self.places[key] = current_compiler().compile_placed(self.hoisted, placement, self.donate)
         return found
 
     def tell(
@@ -150,12 +150,12 @@ class Entry:
         watcher, inputs = current_watcher(), list[Any]([*self.consts, *values])
         assert watcher is not None
         if self.direct and are_uncommitted(values):
-            executable = current_compiler().compile(self.opened, device=device)
+            executable = current_compiler().compile(self.hoisted, device=device)
         else:
             key = tuple([x.sharding if type(x) is PlacedArray else None for x in inputs])
-            executable = current_compiler().compile_placed(self.opened, self.traced.place(key))
+            executable = current_compiler().compile_placed(self.hoisted, self.traced.place(key))
         names = self.traced.asked.names or [f"argument {i}" for i in range(len(values))]
-        out = watcher.call(self.opened, inputs, lambda: executable(inputs), name, names)
+        out = watcher.call(self.hoisted, inputs, lambda: executable(inputs), name, names)
         donate_arguments(inputs, self.donate)
         return out
 

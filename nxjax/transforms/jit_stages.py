@@ -48,26 +48,26 @@ class Repeated(NamedTuple):
 
 
 class ExecutableProtocol(Protocol):
-    """What a backend makes of a program, and what a call of it may be relied on for.
+    """A program that a backend compiled, and the contract of its calls.
 
-    However a call is answered (by this, by a `shortcut`, by what `bind_leading` gave), this holds; ``tests/ways.py``
-    has all ways, and ``tests/transforms/test_jit_ways.py`` asks every one of them.
+    The contract holds for every way of a call: this method, a `shortcut`, or the executable of `bind_leading`.
+    ``tests/ways.py`` lists all ways, and ``tests/transforms/test_jit_ways.py`` tests each.
 
     Arguments: one array per input, of its type; the caller has checked that. Their memory may be strided, unaligned,
-    read-only or a mapped file. It is not written to, and is not kept when the call has returned, but by a result.
-    Results: one array per output, of its type, weak or strong. Each is an array of its own, that may be deleted alone.
-    No result shares memory that anybody outside of nxjax may write to: what is handed on as it came is copied then.
-    Donation: an argument that was donated may be written over, if nothing else sees its memory: no other array or
-    argument, no view of NumPy's, no call under way. The array lets go of it before that is asked. The caller has
-    deleted all donated arguments before the call, and gives it others in their place: all are gone or, where the call
-    is refused, none, also when a signal's handler raises.
+    read-only or a mapped file. It is not written to. After the call only a result may keep it.
+    Results: one array per output, of its type, weak or strong. Each is a separate array and may be deleted alone.
+    No result shares memory that code outside of nxjax may write to: such memory is copied.
+    Donation: a donated argument may be overwritten if nothing else sees its memory: no other array or argument, no
+    view of NumPy's, no running call. The array releases the memory before that is checked. The caller deletes all
+    donated arguments before the call and passes others in their place. Either all are deleted or, if the call is
+    refused, none, also when a signal's handler raises.
     Lifetime: results outlive arguments, executable and function. A deleted argument is a RuntimeError, before
-    anything runs. What is called from inside may delete arguments, collect garbage and forget programs.
-    Threads: any number of calls at a time; an argument that another thread deletes meanwhile is read as it was, or is
-    that error.
-    Settings: those of the calling thread, when the function was called, chose the program and the executable.
-    Errors: an exception of a user's function that runs inside is raised, or is the cause of an `ExecutionError`;
-    KeyboardInterrupt and SystemExit pass as they are; no memory is a `MemoryLimitError`. The next call is as any.
+    anything runs. Functions called from inside may delete arguments, collect garbage and forget programs.
+    Threads: any number of calls at a time. If another thread deletes an argument meanwhile, the call reads its old
+    value or raises that error.
+    Settings: those of the calling thread at the time of the call chose the program and the executable.
+    Errors: an exception of a user's function that runs inside is raised, or is the cause of an `ExecutionError`.
+    KeyboardInterrupt and SystemExit pass unchanged. Lack of memory is a `MemoryLimitError`. The next call works.
     The same bits: all calls of one executable with equal arguments give the same bits, in any way, on any number of
     threads, the signs of NaNs included.
     """
@@ -90,7 +90,7 @@ class ExecutableProtocol(Protocol):
     def output_shardings(self) -> Sequence[Sharding]: ...
 
     def prepare(self) -> None:
-        """Do now what may be left for the first runs: somebody compiles ahead of time."""
+        """Do all work now that could wait for the first runs: the user compiles ahead of time."""
         ...
 
     def bind_leading(self, held: Sequence[Any]) -> tuple[ExecutableProtocol, list[DeviceArray]] | None:
@@ -153,7 +153,7 @@ class Compiled:
         self.in_tree, self.out_tree = traced.in_tree, traced.out_tree
         self.executable = executable
         self._promised = bool(config.reproducible)
-        _, consts = traced.program.close_over()
+        _, consts = traced.program.hoist_consts()
         self._leading: Sequence[Any] = tuple(map(copied, consts))
         if is_allowed("held arguments") and all(type(x) is DeviceArray for x in self._leading):
             held = executable.bind_leading(self._leading)
@@ -212,8 +212,8 @@ class Compiled:
     @property
     def input_shardings(self) -> tuple[Any, dict[str, Any]]:
         """Where arguments have to be: shardings in the place of arrays, in ``(args, kwargs)``."""
-        opened, consts = self._traced.program.close_over()
-        found = self.executable.input_shardings or (current_compiler().default_sharding(),) * len(opened.inputs)
+        hoisted, consts = self._traced.program.hoist_consts()
+        found = self.executable.input_shardings or (current_compiler().default_sharding(),) * len(hoisted.inputs)
         return tree.unflatten(self._traced.in_tree, list(found[len(consts) :]))
 
     @property
@@ -228,7 +228,7 @@ class Compiled:
         return self.executable.text
 
     def _repr_html_(self) -> str:
-        from nxjax.transforms.jit_pages import compiled_page
+        from nxjax.transforms.jit_html import compiled_page
 
         return compiled_page(self)
 
@@ -281,12 +281,12 @@ class Lowered:
         Raises:
             ParameterError: there is no such stage.
         """
-        opened, _ = self._traced.program.close_over()
+        hoisted, _ = self._traced.program.hoist_consts()
         if dialect is not None and (self._placement is None or dialect == "program"):
-            return current_compiler().text(opened, dialect, device=self._device, donate=self._donate)
+            return current_compiler().text(hoisted, dialect, device=self._device, donate=self._donate)
         if self._placement is not None:
-            return current_compiler().lower_placed(opened, self._placement, self._donate)
-        return current_compiler().lower(opened, device=self._device, donate=self._donate)
+            return current_compiler().lower_placed(hoisted, self._placement, self._donate)
+        return current_compiler().lower(hoisted, device=self._device, donate=self._donate)
 
     def compiler_ir(self, dialect: str | None = None) -> str | None:
         """The text that `as_text` gives, or None, as in JAX, where there is no such stage."""
@@ -296,16 +296,16 @@ class Lowered:
             return None
 
     def compile(self, compiler_options: Any = None) -> Compiled:
-        opened, _ = self._traced.program.close_over()
+        hoisted, _ = self._traced.program.hoist_consts()
         if self._placement is not None:
-            made = current_compiler().compile_placed(opened, self._placement, self._donate)
+            made = current_compiler().compile_placed(hoisted, self._placement, self._donate)
         else:
-            made = current_compiler().compile(opened, device=self._device, donate=self._donate)
+            made = current_compiler().compile(hoisted, device=self._device, donate=self._donate)
         made.prepare()
         return Compiled(self._traced, made)
 
     def _repr_html_(self) -> str:
-        from nxjax.transforms.jit_pages import lowered_page
+        from nxjax.transforms.jit_html import lowered_page
 
         return lowered_page(self)
 
@@ -378,19 +378,19 @@ class Traced:
         return self._jitted.arguments.dynamic(args, kwargs)
 
     def lower(self, lowering_platforms: Any = None) -> Lowered:
-        opened, consts = self.program.close_over()
+        hoisted, consts = self.program.hoist_consts()
         donate = tuple(i + len(consts) for i in self.donate)
         device, placement = self._jitted.device, None
-        if self.asked or any(self.given) or current_compiler().is_placed(opened, device):
+        if self.asked or any(self.given) or current_compiler().is_placed(hoisted, device):
             placement = self.place([*(None,) * len(consts), *self.given])
         return Lowered(self, device, donate, placement)
 
     def place(self, given: Sequence[Sharding | None]) -> Any:
         """Where a call takes place whose arguments (consts first) were put as ``given`` says."""
-        opened, consts = self.program.close_over()
+        hoisted, consts = self.program.hoist_consts()
         asked = self.asked
         return current_compiler().place(
-            opened,
+            hoisted,
             given,
             device=self._jitted.device,
             ins=(*(None,) * len(consts), *asked.ins) if asked.ins else (),

@@ -23,7 +23,7 @@ from nxjax.trace.boundary import api_boundary
 from nxjax.trace.core import Array, Arrays, Op, Tangents, Trace, Tracer, current_trace, run_in_trace, use
 from nxjax.trace.scope import current_scope, current_source, replaying
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.auxiliary import Flat
+from nxjax.transforms.has_aux import Flat
 
 R = TypeVar("R")
 

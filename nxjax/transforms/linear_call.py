@@ -13,8 +13,8 @@ from nxjax.trace.core import Array, Arrays, Dims, Tangents
 from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.auxiliary import Flat
 from nxjax.transforms.call import ProgramCall
+from nxjax.transforms.has_aux import Flat
 from nxjax.transforms.nested import Thread, batch_to_front, not_none_mask
 from nxjax.transforms.vmap import batch_program
 
@@ -88,9 +88,9 @@ class LinearCall(ProgramCall):
         front[n:] = [move_batch(x, d, size) for x, d in zip(args[n:], dims[n:], strict=True)]
         mask = (*not_none_mask(dims[:n]), *(True,) * (len(args) - n))
         mapped, _ = batch_program(program, size, mask, (True,) * len(program.outputs), axis_name)
-        opened, consts = mapped.close_over()
+        hoisted, consts = mapped.hoist_consts()
         lifted = _BatchedBack(back, size, mask[num_consts:n], axis_name)
-        ys = self(*consts, *front, program=opened, num_consts=len(consts) + num_consts, num_res=num_res, back=lifted)
+        ys = self(*consts, *front, program=hoisted, num_consts=len(consts) + num_consts, num_res=num_res, back=lifted)
         return ys, (0,) * len(ys)
 
 
@@ -124,8 +124,8 @@ class _BatchedBack:
         cts = len(program.inputs) - len(consts) - len(self.mask)
         dims = (*(False,) * len(consts), *self.mask, *(True,) * cts)
         mapped, _ = batch_program(program, self.size, dims, (True,) * len(program.outputs), self.axis_name)
-        opened, more = mapped.close_over()
-        return opened, (*more, *consts)
+        hoisted, more = mapped.hoist_consts()
+        return hoisted, (*more, *consts)
 
 
 @final
@@ -138,7 +138,7 @@ class _UserBack:
         self.__qualname__ = name
 
     def __call__(self) -> tuple[Program, Arrays]:
-        return stage(self.flat, self.types, self.__qualname__).close_over()
+        return stage(self.flat, self.types, self.__qualname__).hoist_consts()
 
 
 def linear_call(
@@ -168,7 +168,7 @@ def linear_call(
     n = len(residuals)
     flat = Flat(fun, tree.structure((residual_args, linear_args)))
     name = getattr(fun, "__name__", "function")
-    program, consts = stage(flat, [x.type for x in xs], name).close_over()
+    program, consts = stage(flat, [x.type for x in xs], name).hoist_consts()
 
     def flat_back(*values: Array) -> Sequence[Any]:
         found = fun_transpose(tree.unflatten(r_def, values[:n]), tree.unflatten(flat.out_def, values[n:]))

@@ -17,7 +17,7 @@ from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Arrays, current_trace, run_in_trace
 from nxjax.trace.program import Program
 from nxjax.trace.tree_partial import Partial
-from nxjax.transforms.auxiliary import Flat
+from nxjax.transforms.has_aux import Flat
 from nxjax.transforms.jvp import JVPTrace, checked_tangent, zero_tangent
 from nxjax.transforms.nested import Mask, jvp_program
 from nxjax.transforms.partial_eval import Halves, PartialTrace, partial_eval
@@ -83,7 +83,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     y_def, n = flat.out_def, flat.count
     ys, aux = ys[:n], ys[n:]
     in_types, out_types = [x.type for x in xs], [y.type for y in ys]
-    linear, residuals = program.close_over()
+    linear, residuals = program.hoist_consts()
     kept = len(residuals)
 
     def apply(*args: Any) -> Any:

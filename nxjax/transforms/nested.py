@@ -120,13 +120,13 @@ def jvp_program(program: Program, varying: Mask) -> tuple[Program, Mask]:
     return program.derive(("jvp", varying), make)
 
 
-def fixed_point(start: T, step: Callable[[T], tuple[R, T]]) -> tuple[R, T]:
-    """``step`` again and again, of ``start`` and then of what it gave, until it gives what it took.
+def fixed_point(start: T, rule: Callable[[T], tuple[R, T]]) -> tuple[R, T]:
+    """Call ``rule`` on ``start``, then on what it gives, until it gives back its argument.
 
-    ``step`` gives what it finds, and the next value; the last of both are the results.
+    ``rule`` gives a result and the next argument. The last of both are returned.
     """
     while True:
-        found, after = step(start)
+        found, after = rule(start)
         if after == start:
             return found, start
         start = after

@@ -1,9 +1,9 @@
-"""Partial evaluation: cut a program into what its known inputs determine, and the rest. Names no op.
+"""Partial evaluation: cut a program into the part that its known inputs determine, and the rest. Names no op.
 
-A `PartialTrace` computes in its parent what depends on known values only, and stages everything else; the values that
-the staged part reads are captured, and are its residuals. `partial_eval` runs a program in one, so that both parts are
-programs. An op that holds programs has a rule of this name, which cuts them likewise (`Op.partial_eval`); one without
-such a rule is staged as it is. Linearization is forward mode whose tangents are the unknown inputs.
+A `PartialTrace` hands an op to its parent if all operands are known, and stages it otherwise. The known values that the
+staged part reads are its residuals. `partial_eval` runs a program in such a trace, so both parts are programs. An op
+that holds programs may have the rule `Op.partial_eval`, which cuts these programs; without it, the op is staged whole.
+Linearization is forward mode with unknown tangents.
 """
 
 from __future__ import annotations
@@ -204,11 +204,11 @@ def partial_eval_call(
     halves = partial_eval(params["program"], known)
     inputs = select_by_mask(args, known)
     names = _names(params["name"])
-    first, consts = halves.known.close_over()
+    first, consts = halves.known.hoist_consts()
     out: Arrays = ()
     if first.outputs or first.effect:
         out = trace.outside(op, [*consts, *inputs], {**params, "program": first, "name": names[0]})
-    rest, consts = halves.unknown.close_over()
+    rest, consts = halves.unknown.hoist_consts()
     operands = [*consts, *halves.residuals(inputs, out), *select_by_mask(args, [not k for k in known])]
     late: Arrays = ()
     if halves.is_cut:

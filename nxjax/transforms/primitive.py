@@ -1,9 +1,9 @@
-"""Primitives that programs define themselves, rule by rule, as JAX's extension guide does it.
+"""Primitives that programs define themselves, rule by rule, as in JAX's extension guide.
 
-A `Primitive` is an op whose rules are set after it is made: how it is computed (`def_impl`), the types of its results
-(`def_abstract_eval`), and, through the registries below, its forward derivative, its transpose and its batching. In
-eager code the implementation is called as it is; compiled programs call it back, unless `lowered` said which
-functions of nxjax it is made of. `nx.custom_op` is the shorter way: it derives and tests rules.
+A `Primitive` is an op that gets its rules after it is made: how it is computed (`def_impl`), the types of its results
+(`def_abstract_eval`), and, through the registries below, its forward derivative, its transpose and its batching. Eager
+code calls the implementation directly. Compiled programs call it back, unless `lowered` gave a form in functions of
+nxjax. `nx.custom_op` is shorter: it derives and tests rules.
 """
 
 from __future__ import annotations

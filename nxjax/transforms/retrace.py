@@ -1,7 +1,7 @@
-"""Why a jitted function was traced again: what `nx.explain_retrace` says, and `explain_cache_misses` logs.
+"""Why a jitted function was traced again: `nx.explain_retrace` shows the reason, and `explain_cache_misses` logs it.
 
-`jit` leaves a `TraceRecord` here per trace, which costs nothing where a call finds its program. All else happens when
-somebody asks. Knows types, trees and settings; not how anything is traced or compiled.
+`jit` leaves one `TraceRecord` here per trace; calls without a new trace cost nothing. The comparison runs on demand.
+Knows types, trees and settings, but not how functions are traced or compiled.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Reason(NamedTuple):
     fix: str
 
 
-# Per code, what was jitted of it: the same line that runs `jit` again makes a function that nobody knows yet.
+# The jitted functions of each piece of code: a line that runs `jit` again makes a new function.
 _of_code: WeakKeyDictionary[CodeType, list[tuple[ref[Any], TraceRecord]]] = WeakKeyDictionary()
 
 

@@ -45,9 +45,9 @@ def shard_map(
 ) -> Any:
     """``f`` on every device of a mesh, each with its own part of the arguments.
 
-    Inside, arrays have the shapes of parts, and devices talk to each other only through collectives (`nx.lax.psum`,
-    `all_gather`, `ppermute`, ...) over the mesh's axis names. Works eagerly, in `nx.jit`, under every transform, and
-    with no devices at all: on one, the parts are computed as a batch.
+    Inside, arrays have the shapes of parts, and devices communicate only through collectives (`nx.lax.psum`,
+    `all_gather`, `ppermute`, ...) over the mesh's axis names. It works eagerly, in `nx.jit` and under every transform.
+    It also works on one device, which computes the parts as a batch.
 
     Args:
         f: function of positional pytrees. Left out, `shard_map` is a decorator with options.
@@ -116,11 +116,11 @@ def shard_map(
 
         with manual_axes_context(place.mesh, place.axes, check_vma):
             program = stage(flat, types, name, labels)
-        opened, consts = program.close_over()
+        hoisted, consts = program.hoist_consts()
         out = shard_map_op(
             *consts,
             *xs,
-            program=opened,
+            program=hoisted,
             mesh=place.mesh,
             in_specs=(*(PartitionSpec(),) * len(consts), *in_flat),
             out_specs=tuple(out_flat),

@@ -1,13 +1,13 @@
 """The op of `shard_map`: a program that every device of a mesh runs on its own part of the operands.
 
-The program maps shards to shards and holds collectives over the mesh's axes. Every transform of the call is the call of
-the transformed program. Its meaning on one device (`expand`, and by that `eval`) is `vmap`'s: shards stacked along one
-dimension per axis, collectives answered by the traces that bind the axes.
+The program maps shards to shards and holds collectives over the mesh's axes. A transform of the call is a call of the
+transformed program. On one device the meaning (`expand`, and so `eval`) is that of `vmap`: shards are stacked along one
+dimension per axis, and the traces that bind the axes compute the collectives.
 
-In a checked call the types inside say along which axes values vary, and those of results say what ``out_specs`` say, so
-that a transposed program gives every device its cotangent with no knowledge of the mesh. In an unchecked one a result
-that is said to be the same on all devices shares its cotangent out evenly among them, and the cotangents of an operand
-that all devices hold are added up at the end: JAX's two rules, which both give the true gradient.
+In a checked call, types say along which axes values vary, and the types of results agree with ``out_specs``. So a
+transposed program gives every device its cotangent without knowing the mesh. In an unchecked call, a result that is the
+same on all devices divides its cotangent evenly among them, and the cotangents of an operand that all devices hold are
+summed at the end. These are JAX's two rules; both give the true gradient.
 """
 
 from __future__ import annotations
@@ -106,9 +106,9 @@ class ShardMapParams(NamedTuple):
         self, program: Program, args: Arrays, in_specs: Iterable[PartitionSpec], out_specs: Iterable[PartitionSpec]
     ) -> tuple[list[Array], dict[str, Any]]:
         """Operands and parameters of an equation in the same place: every device has what ``program`` holds, first."""
-        opened, consts = program.close_over()
+        hoisted, consts = program.hoist_consts()
         specs = (*(PartitionSpec(),) * len(consts), *in_specs)
-        params = self._replace(program=opened, in_specs=specs, out_specs=tuple(out_specs))
+        params = self._replace(program=hoisted, in_specs=specs, out_specs=tuple(out_specs))
         return [*consts, *args], params._asdict()
 
     def varying(self, program: Program, vmas: Sequence[frozenset[Any]]) -> Program:

@@ -17,7 +17,7 @@ _UNSAID: Final[Any] = type("Unsaid", (), {"__repr__": lambda self: "left out"})(
 def smap(f: Callable[..., Any] | None = None, /, *, in_axes: Any = _UNSAID, out_axes: Any, axis_name: Any) -> Any:
     """``f`` on every device along one axis of the current mesh, each with its own part of the arguments.
 
-    It is `shard_map` with numbers of dimensions in place of partition specs; the mesh's other axes stay the compiler's.
+    It is `shard_map` with dimension numbers for partition specs; the compiler handles the other axes of the mesh.
 
     Args:
         f: function of positional pytrees. Left out, `smap` is a decorator with options.

@@ -21,7 +21,7 @@ from nxjax.trace.core import Array, Arrays, Linear, Tangents, current_trace, run
 from nxjax.trace.program import Atom, Equation, Program, Var
 from nxjax.trace.scope import replaying
 from nxjax.trace.stage import stage
-from nxjax.transforms.auxiliary import Flat
+from nxjax.transforms.has_aux import Flat
 from nxjax.transforms.jvp import DERIVATIVE
 
 

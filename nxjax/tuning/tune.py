@@ -186,7 +186,7 @@ class _Tuning:
         self.start = time.perf_counter()
         self.end = self.start + seconds
         self.seconds = seconds
-        self.program: Program = jitted.trace(*args, **kwargs).program.close_over()[0]
+        self.program: Program = jitted.trace(*args, **kwargs).program.hoist_consts()[0]
         self.usual = self._made(CpuBackend())
         self.attempts: list[TuningAttempt] = []
         self.wanted: list[Any] = []

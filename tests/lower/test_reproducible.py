@@ -439,7 +439,7 @@ def test_what_was_compiled_without_the_promise_is_refused():
 def test_code_that_is_made_later_is_for_what_the_program_was_lowered_for():
     with nx.config.using(enable_x64=True, cache_dir=""):
         x = array(4999, dtype=np.float64) * 1e15
-        program, _ = nx.make_jaxpr(jnp.sin)(x).close_over()
+        program, _ = nx.make_jaxpr(jnp.sin)(x).hoist_consts()
         made = registry.get("cpu").compile(program)
         expected = bits(made([x]))
         with nx.config.using(reproducible=False):

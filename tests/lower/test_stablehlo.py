@@ -31,8 +31,8 @@ def test_golden(name, golden):
     function, x = PROGRAMS[name]
     program = nx.make_jaxpr(function)(x)
     golden(f"{name}.program.txt", str(program) + "\n")
-    opened, _ = program.close_over()
-    golden(f"{name}.stablehlo.mlir", lower(opened, name)[0])
+    hoisted, _ = program.hoist_consts()
+    golden(f"{name}.stablehlo.mlir", lower(hoisted, name)[0])
 
 
 def test_constants_keep_their_bits():

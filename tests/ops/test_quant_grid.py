@@ -85,7 +85,7 @@ def test_ranges_without_width():
 
 @given(scales, st.integers(-128, 127))
 def test_texts_of_programs_hold_grids(scale: float, zero: int):
-    from nxjax.ops.quant_snap import quantize_dequantize
+    from nxjax.ops.fake_quantize import quantize_dequantize
 
     g = Grid(I8, scale, zero)
     program = nx.make_jaxpr(lambda x: quantize_dequantize(x, grid=g))(np.zeros(3, np.float32))

@@ -9,9 +9,9 @@ from nxjax.errors import NxError
 from nxjax.ops.conv import conv_general_dilated
 from nxjax.ops.dimension_numbers import ConvDimensionNumbers
 from nxjax.ops.dot import dot_general
+from nxjax.ops.fake_quantize import quantize_weight, weight_integers
 from nxjax.ops.quant_grid import Grid
 from nxjax.ops.quant_products import bias_limit, qconv, qdot, qmatmul, stored_bias
-from nxjax.ops.quant_snap import quantize_weight, weight_integers
 from nxjax.testing import bad, check_op, sample
 from nxjax.trace import dtypes
 from tests.ops.quant_cases import I8, I16, Draw, draws, loops, meanings, same, straight_through, unclamped

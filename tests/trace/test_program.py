@@ -144,8 +144,8 @@ def test_captured_values_become_consts_and_inner_tracers_arguments():
     outside = wrap(np.arange(3, dtype=np.float32))
     program = stage(lambda x: [add(x, outside)], [F3])
     assert program.values == (outside,)
-    opened, values = program.close_over()
-    assert opened.in_types == (F3, F3)
+    hoisted, values = program.hoist_consts()
+    assert hoisted.in_types == (F3, F3)
     assert values == (outside,)
     outer = nx.make_jaxpr(lambda x: nx.jit(lambda y: y * x)(2.0))(3.0)
     assert not outer.constvars

@@ -67,7 +67,7 @@ def test_slopes_by_calls_of_both(way, ahead):
 @pytest.mark.parametrize("way", WAYS)
 def test_halves_give_what_the_whole_gives(way, unknown):
     x, t = np.float32(0.3), np.float32(0.7)
-    whole, consts = nx.make_jaxpr(lambda x, t: (WAYS[way](x, t), x * 2, t + 1))(x, t).close_over()
+    whole, consts = nx.make_jaxpr(lambda x, t: (WAYS[way](x, t), x * 2, t + 1))(x, t).hoist_consts()
     values = [*(c.numpy() for c in consts), x, t]
     mask = (*(True for _ in consts), *(not u for u in unknown))
     halves = partial_eval(whole, mask)

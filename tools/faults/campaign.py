@@ -184,7 +184,7 @@ class Campaign:
 
 def _computes(fault: Fault) -> bool:
     """Whether random programs can meet it: what runs on several devices or quantizes, they don't write."""
-    return not any(part in fault.path for part in ("quant", "shard", "collectives", "bucket", "exchanges"))
+    return not any(part in fault.path for part in ("quant", "shard", "collectives", "bucket"))
 
 
 def as_record(fault: Fault, verdict: Verdict, **more: Any) -> dict[str, Any]:

@@ -22,9 +22,9 @@ from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.lower import lower, lowerable
 from nxjax.lower.placement import YES, Placement, Verdict
 from nxjax.ops.base import NDArray
+from nxjax.ops.fake_quantize import quantize_dequantize
 from nxjax.ops.quant_base import Quantized
 from nxjax.ops.quant_grid import Grid
-from nxjax.ops.quant_snap import quantize_dequantize
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, wrap
 from nxjax.trace.evaluate import evaluate

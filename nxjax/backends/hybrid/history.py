@@ -40,7 +40,7 @@ def machine() -> str:
 
 def form(program: Program) -> str:
     """What a region is apart from the values of its consts: the name that its times are kept under."""
-    return program.close_over()[0].fingerprint
+    return program.hoist_consts()[0].fingerprint
 
 
 @final

@@ -67,8 +67,8 @@ class PlanSetting:
 
 def compute(program: Program) -> list[DeviceArray]:
     """The results of a program without inputs, by the host's executor."""
-    opened, values = program.close_over()
-    return registry.host().compile(opened)(list(values))  # pyright: ignore[reportArgumentType]
+    hoisted, values = program.hoist_consts()
+    return registry.host().compile(hoisted)(list(values))  # pyright: ignore[reportArgumentType]
 
 
 @final

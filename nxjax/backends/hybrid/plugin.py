@@ -102,12 +102,12 @@ class Plugin(Unit):
         return None  # it is measured
 
     def prepare(self, program: Program) -> Step:
-        opened, consts = program.close_over()
+        hoisted, consts = program.hoist_consts()
         try:
-            text = str(opened) if self.form == "nxjax" else lower(opened)[0]
+            text = str(hoisted) if self.form == "nxjax" else lower(hoisted)[0]
         except NxError as error:
             raise RegionRefused(f"it cannot be written as {self.form}: {error.what}") from error
-        options = {"consts": len(consts), "results": len(opened.outputs)}
+        options = {"consts": len(consts), "results": len(hoisted.outputs)}
         arrays = [cast(DeviceArray, c).numpy() for c in consts]
         try:
             step = self.remote.prepare(text.encode(), self.form, options, arrays)

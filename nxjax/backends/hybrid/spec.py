@@ -247,9 +247,9 @@ class _Call:
 
     def __init__(self, traced: Traced, hybrid: Hybrid) -> None:
         self.traced = traced
-        opened, self.leading = traced.program.close_over()
-        self.opened = opened
-        self.executable: ExecutableProtocol = current_compiler().compile(opened, device=hybrid)
+        hoisted, self.leading = traced.program.hoist_consts()
+        self.hoisted = hoisted
+        self.executable: ExecutableProtocol = current_compiler().compile(hoisted, device=hybrid)
 
     def values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[DeviceArray]:
         leaves = tree.leaves(self.traced.bind(args, kwargs))
@@ -258,7 +258,7 @@ class _Call:
     def plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], backend: HybridBackend) -> Plan:
         executable = self.executable
         if not isinstance(executable, HybridExecutable):
-            executable = backend.hybrid(self.opened)
+            executable = backend.hybrid(self.hoisted)
         return executable.planned(self.values(args, kwargs))
 
     @property

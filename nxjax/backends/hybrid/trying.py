@@ -138,8 +138,8 @@ def compared(
     if small(program):
         wanted, by = meaning(program, args), "the integer reference"
     else:
-        opened, consts = program.close_over()
-        made = registry.host().compile(opened)
+        hoisted, consts = program.hoist_consts()
+        made = registry.host().compile(hoisted)
         wanted = [y.numpy() for y in made([*consts, *map(wrap, args)])]  # pyright: ignore[reportArgumentType]
         by = "the host's executor"
     got = list(run(args))

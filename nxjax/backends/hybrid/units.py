@@ -64,10 +64,10 @@ class ExecutableStep(Step):
     """A region compiled by a backend. Its consts are held by the executable, or where the backend's devices are."""
 
     def __init__(self, backend: Backend, program: Program) -> None:
-        opened, consts = program.close_over()
+        hoisted, consts = program.hoist_consts()
         values: list[Any] = list(consts)
         try:
-            made = backend.compile(opened)
+            made = backend.compile(hoisted)
             held = made.bind_leading(values) if values else None
         except NxError as error:
             got = f": {error.got}"[:300] if error.got else ""

@@ -38,12 +38,12 @@ def _arrays(op: Operation, xs: Sequence[Any]) -> None:
 
 def branched(scope: Scope, op: Operation, index: Array) -> Any:
     """The region that ``index`` (in range) names."""
-    opened = [scope.staged(block, f"branch {i}").close_over() for i, block in enumerate(op.regions)]
-    captured = [x for _, consts in opened for x in consts]
+    hoisted = [scope.staged(block, f"branch {i}").hoist_consts() for i, block in enumerate(op.regions)]
+    captured = [x for _, consts in hoisted for x in consts]
     types = [x.type for x in captured]
     programs: list[Program] = []
     first = 0
-    for program, consts in opened:
+    for program, consts in hoisted:
         mine = slice(first, first + len(consts))
         flat: Any = lambda *xs, program=program, mine=mine: run(program, xs[mine])
         programs.append(stage(flat, types, program.name))

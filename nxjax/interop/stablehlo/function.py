@@ -75,7 +75,7 @@ class StablehloFunction:
                 f"{self.__name__}: wrong number of arguments", got=len(args), expected=len(self.in_types)
             )
         values = [self._value(i, x) for i, x in enumerate(args)]
-        program, consts = self.program.close_over()
+        program, consts = self.program.hoist_consts()
         return tuple(jit_call(*consts, *values, program=program, name=self.__name__))
 
     def _value(self, i: int, x: Any) -> Array:

@@ -43,7 +43,7 @@ def _manual(scope: Scope, op: Operation, *xs: Array) -> Any:
     mesh = scope.importer.mesh(names.pop() if names else next(iter(scope.importer.module.meshes)))
     axes = tuple(n for n in mesh.axis_names if n in manual)
     with scope.importer.spread(mesh), manual_axes_context(mesh, axes, False):
-        program, consts = scope.staged(op.regions[0], "shard_map").close_over()
+        program, consts = scope.staged(op.regions[0], "shard_map").hoist_consts()
     own = [[PartitionSpec(*(_entry(dim, axes) for dim in dims)) for _, dims in given] for given in (ins, outs)]
     return shard_map_op(
         *consts,

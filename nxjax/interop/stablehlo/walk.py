@@ -129,7 +129,7 @@ class Importer:
             results = self.run(function, xs)
             self.leave(name)
             return results
-        program, consts = self.program(name).close_over()
+        program, consts = self.program(name).hoist_consts()
         if len(program.equations) <= SMALL and not any(e.op.nested or e.op.effect for e in program.equations):
             return run(program, [*consts, *xs])
         return jit_call(*consts, *xs, program=program, name=name)

@@ -44,23 +44,23 @@ def lifted(e: Equation) -> tuple[Equation, Made]:
     if e.op.name == "cond":
         branches: Sequence[Program] = params["branches"]
         made = [(Var(v.type), x) for p in branches for v, x in zip(p.constvars, p.values, strict=True)]
-        opened: list[Program] = []
+        hoisted: list[Program] = []
         before = 0
         for p in branches:
             # Every branch takes the consts of all; those of others are not read.
             own = [Var(v.type) for v, _ in made]
             own[before : before + len(p.constvars)] = p.constvars
             before += len(p.constvars)
-            opened.append(Program((*own, *p.inputs), p.equations, p.outputs, name=p.name))
+            hoisted.append(Program((*own, *p.inputs), p.equations, p.outputs, name=p.name))
         operands = (e.inputs[0], *(v for v, _ in made), *e.inputs[1:])
-        return e.replaced(operands, e.outputs, {**params, "branches": tuple(opened)}), made
+        return e.replaced(operands, e.outputs, {**params, "branches": tuple(hoisted)}), made
     loop = LoopParams.of(params)
     held = [p for p in (loop.cond, loop.body) if p is not None]
     made = [(Var(v.type), x) for p in held for v, x in zip(p.constvars, p.values, strict=True)]
     given = [v for v, _ in made]
     n = len(given) - len(loop.body.constvars)
     return _reading(
-        e, loop, loop.cond and loop.cond.close_over()[0], given[:n], loop.body.close_over()[0], given[n:]
+        e, loop, loop.cond and loop.cond.hoist_consts()[0], given[:n], loop.body.hoist_consts()[0], given[n:]
     ), made
 
 

@@ -16,8 +16,8 @@ from nxjax.lower.passes.dce import dead_code_eliminated
 from nxjax.lower.passes.fold import folded
 from nxjax.ops.arithmetic import mul
 from nxjax.ops.convert import convert_element_type
+from nxjax.ops.fake_quantize import quantize_weight, weight_integers
 from nxjax.ops.quant_base import Quantized
-from nxjax.ops.quant_snap import quantize_weight, weight_integers
 from nxjax.ops.quant_traced import broadcast_blocks
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap

@@ -45,9 +45,9 @@ def bucketed(
 ) -> Bucketed:
     """``fun`` for arrays of any length, traced and compiled once per bucket of lengths.
 
-    Arguments are padded to the next bucket, and whatever mixes elements along a padded axis (sums, products, softmax,
-    norms, convolutions, sorting, attention, loops, derivatives of all these) sees what counts only: the result is that
-    of ``fun`` on the arrays as they are. Where that cannot be kept, tracing fails with the line and what to change.
+    Arguments are padded to the next bucket. Ops that mix elements along a padded axis (sums, products, softmax, norms,
+    convolutions, sorting, attention, loops, and their derivatives) ignore the padding. So the result equals that of
+    ``fun`` on the unpadded arrays. If an op cannot ignore it, tracing fails; the error names the line and the fix.
 
     Args:
         fun: function of pytrees of arrays; keyword arguments are passed on.

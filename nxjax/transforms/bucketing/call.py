@@ -80,7 +80,7 @@ def masked(programs: Programs, domain: Domain, known: tuple[Size, ...]) -> Maske
             return [v.array for v in out]
 
         program = stage(flat, [*scalars, *head.in_types], f"bucketed({head.name})")
-        program, captured = program.close_over()
+        program, captured = program.hoist_consts()
         assert not captured or not any(hasattr(x, "owner") for x in captured)
         if captured:
             program = Program(
@@ -134,8 +134,8 @@ def _opened(program: Program, operands: Sequence[bool]) -> Program:
 def _in_step(programs: Programs, domain: Domain, known: tuple[Size, ...]) -> bool:
     """False for derivatives that take other steps at other lengths, such as that of a running product.
 
-    The masked function is then differentiated itself. That is right too, but for functions with an infinite slope in
-    the padding, where the gradient becomes NaN. A function with derivative rules of its own has no other way.
+    Then the masked function itself is differentiated. That is right too, with one exception: where a derivative is
+    infinite in the padding, the gradient becomes NaN. A function with its own derivative rule must go this way.
     """
     try:
         masked(programs, domain, known)
@@ -170,7 +170,7 @@ class BucketedCall(NestedCall):
         if current_trace() is not EVAL:
             return super().__call__(*args, **params)
         # The masked program is kept, and its executable with it.
-        program, captured = masked(**params).program.close_over()
+        program, captured = masked(**params).program.hoist_consts()
         return jit_call(*captured, *args, program=program, name=self.name)
 
     def called(
@@ -204,7 +204,7 @@ class BucketedCall(NestedCall):
         pairs = [jvp_program(p, varying) for p in programs]
         pushed, consts = open_constants([p for p, _ in pairs], domain)
         if not _has_rules(programs[0]) and not _in_step(pushed, domain, known):
-            program, captured = masked(programs, domain, known).program.close_over()
+            program, captured = masked(programs, domain, known).program.hoist_consts()
             primals, tangents = [*captured, *primals], [*(None for _ in captured), *tangents]
             return jit_call.jvp(primals, tangents, program=program, name=self.name)
         given = [*primals[:k], *consts, *primals[k:], *(t for t in tangents if t is not None)]
@@ -235,7 +235,7 @@ class BucketedCall(NestedCall):
         # The unknown half meets sizes that only the other half can explain.
         learned = masked(values, domain, known).known if in_step else ()
         if not own and not (in_step and _in_step(rest, domain, learned)):
-            program, consts = masked(programs, domain, known).program.close_over()
+            program, consts = masked(programs, domain, known).program.hoist_consts()
             params: dict[str, Any] = {"program": program, "name": self.name}
             return partial_eval_call(jit_call, trace, [*consts, *args], (*(True,) * len(consts), *known_args), params)
         out = trace.outside(self, [*lengths, *consts, *inputs], {"programs": values, "domain": domain, "known": known})
@@ -274,7 +274,7 @@ class BucketedCall(NestedCall):
             program, out = batch_program(
                 masked(programs, domain, known).program, size, not_none_mask(dims), name=axis_name
             )
-            program, consts = program.close_over()
+            program, consts = program.hoist_consts()
             ys = jit_call(*consts, *batch_to_front(args, dims, size), program=program, name="vmap(bucketed)")
             return ys, tuple(0 if b else None for b in out)
         pairs = [batch_program(p, size, not_none_mask(dims[k:]), name=axis_name) for p in programs]

@@ -1,7 +1,7 @@
-"""Programs of several lengths walked side by side, writing the masked program for the buckets' sizes.
+"""Walks over programs of several lengths side by side, and writes the masked program for the buckets' sizes.
 
-Finds what every number that differs between the members stands for, and asks the rule of each op. An op without a rule
-goes by its expansion; where nothing has padding, it is kept as it is; else the user is told.
+Finds the meaning of every number that differs between the programs, and calls the rule of each op. Without a rule, an
+op is kept unchanged if its operands have no padding, or expanded; otherwise it is an error.
 """
 
 from __future__ import annotations

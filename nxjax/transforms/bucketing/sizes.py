@@ -158,8 +158,8 @@ class Range:
     def probes(self) -> list[int]:
         """Lengths other than the bucket's to trace at: all of a few; else the lowest four and a middle one.
 
-        The lowest length and the bucket's are ends of the range, so code that branches on a threshold inside the range
-        is seen; neighbours differ in their remainders, which tells floor quotients apart.
+        The lowest length and the bucket's are the ends of the range, so a branch on a threshold inside the range shows.
+        Neighbouring lengths have different remainders, so floor quotients show.
         """
         lengths = self.lengths()
         if len(lengths) <= 7:

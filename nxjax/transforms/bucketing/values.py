@@ -1,8 +1,8 @@
 """Values with padding, and the tools with which rules keep the padding out.
 
-The one invariant: along every axis, the elements that count come first; how many there are is the axis's size, an int
-or a `Size` of the true lengths. What lies behind them is arbitrary, NaN included. Knows how to mask, move and measure;
-which op needs what is for the rules.
+One invariant holds: along every axis, the true elements come first. Their number is the size of the axis, an int or a
+`Size` of the true lengths. The elements after them are arbitrary, NaN included. This file masks, moves and measures;
+the rules decide which op needs what.
 """
 
 from __future__ import annotations

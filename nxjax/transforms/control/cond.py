@@ -32,7 +32,7 @@ from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Literal, Program, Var, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.auxiliary import Flat
+from nxjax.transforms.has_aux import Flat
 from nxjax.transforms.jvp import instantiate
 from nxjax.transforms.nested import (
     Mask,
@@ -317,11 +317,11 @@ def _behind(program: Program, varies: Mask, axes: int) -> Program:
 
 def _opened(branches: Sequence[Program]) -> tuple[Branches, list[Array]]:
     """The branches on the captured values of all of them, as leading operands, and these."""
-    opened = [b.close_over() for b in branches]
-    every = [v for _, values in opened for v in values]
+    hoisted = [b.hoist_consts() for b in branches]
+    every = [v for _, values in hoisted for v in values]
     consts: list[Array] = []
     found: list[Program] = []
-    for program, values in opened:
+    for program, values in hoisted:
         found.append(_taking(program, len(consts), len(values), every))
         consts += values
     return tuple(found), consts
@@ -508,10 +508,10 @@ def _common_type(where: str, path: str, names: Sequence[str], types: Sequence[Ar
 def _converted(program: Program, wanted: Sequence[ArrayType]) -> Program:
     if all(t.same(w) and t.vma == w.vma for t, w in zip(program.out_types, wanted, strict=True)):
         return program
-    opened, consts = program.close_over()
+    hoisted, consts = program.hoist_consts()
 
     def flat(*xs: Array) -> Arrays:
-        ys = run(opened, [*consts, *xs])
+        ys = run(hoisted, [*consts, *xs])
         return [
             as_varying(y if y.type.same(w) else convert_element_type(y, dtype=w.dtype, weak=w.weak), w.vma)
             for y, w in zip(ys, wanted, strict=True)

@@ -18,7 +18,7 @@ from nxjax.trace.core import Array, Arrays, Dims, Tangents, current_trace, use
 from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.auxiliary import Flat
+from nxjax.transforms.has_aux import Flat
 from nxjax.transforms.jvp import instantiate
 from nxjax.transforms.nested import Groups, Mask, NestedCall, batch_to_front, expand_by_mask, jvp_program, not_none_mask
 from nxjax.transforms.transpose import transpose_program
@@ -131,7 +131,7 @@ def _staged(
         return y if has_aux else (y, None)
 
     flat = Flat(pair, tree.structure((0,) * len(types)))
-    program, consts = stage(flat, types, name).close_over()
+    program, consts = stage(flat, types, name).hoist_consts()
     found, aux = flat.out_def.children()
     if found != unknowns:
         raise TreeError(error, got=found, expected=unknowns)
@@ -178,7 +178,7 @@ def custom_linear_solve(
     else:
         n = len(product_consts)
         linear = (*(False,) * n, *(True,) * len(types))
-        flipped, more = transpose_program(product, linear, (True,) * len(types)).close_over()
+        flipped, more = transpose_program(product, linear, (True,) * len(types)).hoist_consts()
         vecmat, vecmat_consts = flipped, (*more, *product_consts)
     other, other_consts = forward, forward_consts
     if transpose_solve is not None:

@@ -78,7 +78,7 @@ def negated(mask: Operands[bool]) -> Operands[bool]:
 
 @final
 class LoopParams(NamedTuple):
-    """The parameters of a loop. ``length``: how many turns it takes; None, where ``cond`` says it."""
+    """The parameters of a loop. ``length``: the number of steps; None where ``cond`` decides it."""
 
     body: Program
     num_consts: int
@@ -125,7 +125,7 @@ class LoopParams(NamedTuple):
         return values[: self.num_carry], values[self.num_carry :]
 
     def order(self) -> Sequence[int]:
-        """The places of slices, turn by turn."""
+        """The places of the slices, step by step."""
         order = range(self.length or 0)
         return order[::-1] if self.reverse else order
 
@@ -141,27 +141,28 @@ class LoopParams(NamedTuple):
         What the programs hold becomes the first consts.
         """
         cond_consts, consts, carry, xs = operands
-        body, held = (body or self.body).close_over()
+        body, held = (body or self.body).hoist_consts()
         cond = cond or self.cond
-        cond, cond_held = (None, ()) if cond is None else cond.close_over()
+        cond, cond_held = (None, ()) if cond is None else cond.hoist_consts()
         first, second = [*cond_held, *cond_consts], [*held, *consts]
         way = self.reverse if reverse is None else reverse
         loop = LoopParams(body, len(second), len(carry), self.length, way, self.unroll, cond, len(first))
         return [*first, *second, *carry, *xs], loop.params
 
     def fixed_point(
-        self, mask: Sequence[bool], step: Callable[[Operands[bool]], tuple[R, Mask]]
+        self, mask: Sequence[bool], rule: Callable[[Operands[bool]], tuple[R, Mask]]
     ) -> tuple[R, Operands[bool]]:
-        """``mask`` of the operands with the carry's part as every turn leaves it, and what ``step`` finds for that.
+        """The mask that a step leaves as it is, and what ``rule`` gives for that mask.
 
-        ``step`` of a mask gives what it finds, and the carry's part after a turn.
+        ``mask`` marks operands before the first step. ``rule`` takes a mask; it gives a result, and the marks of the
+        carry after a step with that mask.
         """
         first, consts, carry, xs = self.split(tuple(mask))
-        found, carry = fixed_point(carry, lambda carry: step(Operands(first, consts, carry, xs)))
+        found, carry = fixed_point(carry, lambda carry: rule(Operands(first, consts, carry, xs)))
         return found, Operands(first, consts, carry, xs)
 
     def constant(self) -> Mask:
-        """Which carries every turn hands on as they are."""
+        """Which carries stay the same in every step."""
         sources = forwarded_inputs(self.body)[: self.num_carry]
         return tuple([i == self.num_consts + k for k, i in enumerate(sources)])
 
@@ -179,7 +180,7 @@ class LoopParams(NamedTuple):
         )
 
     def with_consts(self, carries: Mask, operands: Sequence[T]) -> tuple[LoopParams, Operands[T]]:
-        """The loop whose ``carries``, that no turn changes, are the first consts of its programs; and its operands."""
+        """The loop with ``carries``, which no step changes, as the first consts of its programs; and its operands."""
         if not any(carries):
             return self, self.split(operands)
         body, cond, moves = self.body, self.cond, [not c for c in carries]
@@ -205,7 +206,7 @@ class LoopParams(NamedTuple):
 
 
 class LoopOp(Nested):
-    """The rules of a loop that its turns decide, and not what ends it."""
+    """The rules of a loop that do not depend on what ends it."""
 
     def varied(self, args: Arrays, params: dict[str, Any]) -> tuple[Arrays, dict[str, Any]]:
         loop = LoopParams.of(params)
@@ -236,14 +237,14 @@ class LoopOp(Nested):
         carry, carry_t = out.take(len(moves)), expand_by_mask(out.take(sum(mask.carry)), mask.carry)
         ys, ys_t = out.take(len(ys_vary)), expand_by_mask(out.rest(), ys_vary)
         if loop.length:
-            # Without a turn, tangents of carries stay those that came.
+            # A loop of no steps gives the tangents of its carries as they came.
             carry_t = [t if m else None for t, m in zip(carry_t, moves, strict=True)]
         return (*carry, *ys), (*carry_t, *ys_t)
 
     def batch_axis(self, axis_name: Any, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         loop = LoopParams.of(params)
 
-        def turn(mask: Operands[bool]) -> tuple[Any, Mask]:
+        def step(mask: Operands[bool]) -> tuple[Any, Mask]:
             force = (*mask.carry, *(False,) * (len(loop.body.outputs) - loop.num_carry))
             mapped, out = batch_program(loop.body, size, mask.body_inputs, force, axis_name)
             cond, varies = None, False
@@ -251,7 +252,7 @@ class LoopOp(Nested):
                 cond, (varies,) = batch_program(loop.cond, size, mask.cond_inputs, None, axis_name)
             return (mapped, out, cond, varies), (True,) * loop.num_carry if varies else out[: loop.num_carry]
 
-        (mapped, out, cond, varies), mask = loop.fixed_point(not_none_mask(dims), turn)
+        (mapped, out, cond, varies), mask = loop.fixed_point(not_none_mask(dims), step)
         x, d = loop.split(args), loop.split(dims)
         operands = Operands(
             batch_to_front(x.cond_consts, d.cond_consts, size),
@@ -278,7 +279,7 @@ class LoopOp(Nested):
 
 
 def _jvp_body(loop: LoopParams, mask: Operands[bool]) -> tuple[tuple[Program, Mask], Mask]:
-    """The body on values and tangents, with which of its results vary; and the carries that do after a turn.
+    """The body on values and tangents, which results vary, and which carries vary after a step.
 
     Inputs are consts, their tangents, carry, its tangents, slices, their tangents; results likewise.
     """

@@ -47,14 +47,14 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
     if not values or any(not x.shape for x in values) or len({x.shape[0] for x in values}) != 1:
         raise ShapeError("map: needs arrays of one leading size", got=", ".join(repr(x.type) for x in values))
     n = values[0].shape[0]
-    turns, rest = divmod(n, batch_size)
+    full, rest = divmod(n, batch_size)
     parts: list[Any] = []
-    if turns:
-        blocks = [reshape(part(x, 0, 0, turns * batch_size), shape=(turns, batch_size, *x.shape[1:])) for x in values]
+    if full:
+        blocks = [reshape(part(x, 0, 0, full * batch_size), shape=(full, batch_size, *x.shape[1:])) for x in values]
         ys = map(vmap(f), tree.unflatten(treedef, blocks))
-        parts.append(tree.map(lambda y: reshape(y, shape=(turns * batch_size, *y.shape[2:])), ys))
-    if rest or not turns:
-        parts.append(vmap(f)(tree.unflatten(treedef, [part(x, 0, turns * batch_size, n) for x in values])))
+        parts.append(tree.map(lambda y: reshape(y, shape=(full * batch_size, *y.shape[2:])), ys))
+    if rest or not full:
+        parts.append(vmap(f)(tree.unflatten(treedef, [part(x, 0, full * batch_size, n) for x in values])))
     return parts[0] if len(parts) == 1 else tree.map(lambda *ys: concatenate(*ys, dimension=0), *parts)
 
 

@@ -23,10 +23,10 @@ from nxjax.trace.core import Array, Arrays, Linear, Tangents, use
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, Var, run
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.auxiliary import pair_given
 from nxjax.transforms.control.carry import stage_loop_body
 from nxjax.transforms.control.loop import LoopOp, LoopParams, Operands, negated
 from nxjax.transforms.control.scan_bodies import partial_eval_body, transpose_body
+from nxjax.transforms.has_aux import pair_given
 from nxjax.transforms.nested import (
     Mask,
     dependent_results,
@@ -137,8 +137,8 @@ class Scan(LoopOp):
         length, count = len(loop.order()), loop.num_carry
         ys = [b.constant(0, t) for t in out[count:]]
         index = ArrayType((), np.dtype(np.int32))
-        per_turn = min(max(loop.unroll, 1), length)
-        turns = length // per_turn if length else 0
+        per_iteration = min(max(loop.unroll, 1), length)
+        iterations = length // per_iteration if length else 0
 
         def step(b: Any, i: Any, carry: Sequence[Any], ys: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
             at = b.simple("subtract", (b.constant(length - 1, index), i), index) if loop.reverse else i
@@ -154,23 +154,23 @@ class Scan(LoopOp):
             return i, carry, ys
 
         i = b.constant(0, index)
-        if turns > 1:
-            end = turns * per_turn
+        if iterations > 1:
+            end = iterations * per_iteration
             state = [i, *carry, *ys]
             types = [x.type for x in state]
 
             def go_on(b: Any, i: Any, *_: Any) -> Any:
                 return b.compare("LT", i, b.constant(end, index), ArrayType((), np.dtype(bool)))
 
-            def turn(b: Any, i: Any, *state: Any) -> Any:
-                i, carry, ys = several(b, i, state[:count], state[count:], per_turn)
+            def iteration(b: Any, i: Any, *state: Any) -> Any:
+                i, carry, ys = several(b, i, state[:count], state[count:], per_iteration)
                 return [i, *carry, *ys]
 
-            state = b.op("stablehlo.while", state, tuple(types), regions=[(types, go_on), (types, turn)])
+            state = b.op("stablehlo.while", state, tuple(types), regions=[(types, go_on), (types, iteration)])
             i, carry, ys = state[0], state[1 : 1 + count], state[1 + count :]
-        elif turns == 1:
-            i, carry, ys = several(b, i, carry, ys, per_turn)
-        _, carry, ys = several(b, i, carry, ys, length - turns * per_turn)
+        elif iterations == 1:
+            i, carry, ys = several(b, i, carry, ys, per_iteration)
+        _, carry, ys = several(b, i, carry, ys, length - iterations * per_iteration)
         return (*carry, *ys)
 
 
@@ -209,9 +209,9 @@ def scan(
         xs: pytree of arrays of one leading size, or None.
         length: number of steps; needed when ``xs`` has no leaves.
         reverse: walk from the last element to the first; ``ys`` keep their places.
-        unroll: steps per turn of the compiled loop; True unrolls all of it.
+        unroll: steps in one iteration of the compiled loop; True unrolls all of it.
 
-    Returns:
+    Reiterations:
         The last carry, and the ``y`` of all steps stacked along a new leading axis.
 
     Raises:
@@ -243,15 +243,15 @@ def scan(
         return carry, ys
 
     carry, carry_def, program = stage_loop_body("scan", CarryTypeError, init, slices, step, _name(f))
-    opened, consts = program.close_over()
+    hoisted, consts = program.hoist_consts()
     if unroll is True:
         unroll = max(n, 1)
     elif not isinstance(unroll, int) or unroll < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ParameterError("scan: unroll", got=unroll, expected="a positive int, or a bool")
-    loop = LoopParams(opened, len(consts), len(carry), n, bool(reverse), max(int(unroll), 1))
-    # A carry that every step hands on as it is need not be carried, and a ``y`` that is an ``x`` need not be stacked.
-    same, first = loop.constant(), len(opened.inputs) - len(sequences)
-    taken = [i - first if i is not None and i >= first else None for i in forwarded_inputs(opened)[len(carry) :]]
+    loop = LoopParams(hoisted, len(consts), len(carry), n, bool(reverse), max(int(unroll), 1))
+    # A carry that no step changes becomes a const, and a ``y`` that is an ``x`` is not stacked.
+    same, first = loop.constant(), len(hoisted.inputs) - len(sequences)
+    taken = [i - first if i is not None and i >= first else None for i in forwarded_inputs(hoisted)[len(carry) :]]
     loop, operands = loop.with_consts(same, [*consts, *carry, *sequences])
     if any(i is not None for i in taken):
         stacked = (*(True,) * loop.num_carry, *(i is None for i in taken))

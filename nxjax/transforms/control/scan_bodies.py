@@ -54,12 +54,12 @@ def partial_eval_body(loop: LoopParams, known: Mask) -> CutBody:
 def _cut(loop: LoopParams, known: Mask) -> CutBody:
     body, free = loop.body, (False,) * (len(loop.body.outputs) - loop.num_carry)
 
-    def turn(mask: Operands[bool]) -> tuple[Halves, Mask]:
+    def step(mask: Operands[bool]) -> tuple[Halves, Mask]:
         late = (*(not k for k in mask.carry), *free)
         halves = partial_eval(body, mask.body_inputs, unknown_out=late)
         return halves, halves.known_out[: loop.num_carry]
 
-    halves, mask = loop.fixed_point(known, turn)
+    halves, mask = loop.fixed_point(known, step)
     first = halves.known
     n_consts, n_carry = sum(mask.consts), sum(mask.carry)
     fixed: set[Var] = {*first.inputs[:n_consts], *first.constvars}

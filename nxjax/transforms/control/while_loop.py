@@ -82,7 +82,7 @@ class While(LoopOp):
         if not all((*mask.cond_consts, *partial_eval(cond, mask.cond_inputs).known_out)):
             mask = mask._replace(carry=(False,) * loop.num_carry)
         ready, x = mask.carry, loop.split(args)
-        # What every step hands on as it is needs no loop.
+        # A carry that no step changes needs no loop.
         still = loop.constant()
         late = ()
         if not all(mask_or(ready, still)) or partial_eval(body, mask.body_inputs).unknown.effect:
@@ -109,10 +109,10 @@ class While(LoopOp):
         def test(b: Any, *state: Any) -> Any:
             return b.program(params["cond"], x._replace(carry=state[: len(out)]).cond_inputs)
 
-        def turn(b: Any, *state: Any) -> Any:
+        def step(b: Any, *state: Any) -> Any:
             return [*b.program(loop.body, x._replace(carry=state[: len(out)]).body_inputs), *state[len(out) :]]
 
-        return b.op("stablehlo.while", carry, types, regions=[(types, test), (types, turn)])[: len(out)]
+        return b.op("stablehlo.while", carry, types, regions=[(types, test), (types, step)])[: len(out)]
 
 
 while_op = While()
@@ -170,9 +170,9 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     if not all(type.vma <= x.type.vma for x in carry):
         # Devices that go on for different numbers of steps end with different values.
         return while_loop(cond_fun, body_fun, tree.unflatten(carry_def, [as_varying(x, type.vma) for x in carry]))
-    cond, cond_consts = cond.close_over()
-    body, body_consts = body.close_over()
-    # What every step hands on as it is, the loop need not carry: it has the gradient of a value that no loop touched.
+    cond, cond_consts = cond.hoist_consts()
+    body, body_consts = body.hoist_consts()
+    # A carry that no step changes becomes a const, so it has the gradient of a value outside of the loop.
     loop = LoopParams(body, len(body_consts), len(carry), cond=cond, num_cond_consts=len(cond_consts))
     same = loop.constant()
     loop, operands = loop.with_consts(same, [*cond_consts, *body_consts, *carry])
@@ -201,7 +201,7 @@ def fori_loop(
 ) -> Any:
     """``for i in range(lower, upper): val = body_fun(i, val)``.
 
-    With bounds that are known while tracing it is a `scan` and has a gradient; else it is a `while_loop`.
+    If its bounds are known while tracing, it is a `scan` and has a gradient; otherwise it is a `while_loop`.
 
     Args:
         lower, upper: integer scalars.
@@ -230,11 +230,11 @@ def fori_loop(
     if isinstance(first, DeviceArray) and isinstance(last, DeviceArray):
         steps = max(int(last.numpy()) - int(first.numpy()), 0)
 
-        def turn(carry: Any, _: None) -> tuple[Any, None]:
+        def scanned(carry: Any, _: None) -> tuple[Any, None]:
             i, value = carry
             return (_next(i), _same_shapes(value, body_fun(i, value))), None
 
-        (_, result), _ = scan(turn, (first, init_val), None, length=steps, unroll=1 if unroll is None else unroll)
+        (_, result), _ = scan(scanned, (first, init_val), None, length=steps, unroll=1 if unroll is None else unroll)
         return result
     if unroll is not None and unroll is not False and unroll != 1:
         raise ParameterError("fori_loop: unroll needs bounds that are known while tracing", got=unroll)

@@ -243,8 +243,8 @@ def test_kernels_of_one_key_have_one_code():
     """A key that leaves out what code depends on would give one program the code of another."""
     kernels = {}
     for function, args in families():
-        opened, _ = nxjax.make_jaxpr(function)(*args).close_over()
-        for step in walk(lower(opened).steps):
+        hoisted, _ = nxjax.make_jaxpr(function)(*args).hoist_consts()
+        for step in walk(lower(hoisted).steps):
             if isinstance(step, Call):
                 kernels.setdefault(step.kernel.key, {})[id(step.kernel)] = step.kernel
     texts = engine(isa.current()).texts

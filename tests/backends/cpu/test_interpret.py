@@ -29,7 +29,7 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_it_gives_the_bits_of_the_compiled_program(name):
     f = PROGRAMS[name]
-    program, consts = nx.make_jaxpr(f)(X).close_over()
+    program, consts = nx.make_jaxpr(f)(X).hoist_consts()
     seen = []
     run = TapeInterpreter(
         lower(program), engine(isa.current()), lambda step, start, seconds: seen.append((step, seconds))

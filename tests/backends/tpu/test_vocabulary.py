@@ -48,7 +48,6 @@ doubled.defjvp(lambda primals, tangents: (doubled(*primals), tangents[0] * 2))
 
 FAMILIES = {
     # Of several devices: see test_ahead.py.
-    "exchanges": [],
     "sharding": [],
     "argreduce": [(lambda x: (jnp.argmax(x, 0), jnp.argmin(x)), X)],
     "arithmetic": [(lambda x: (x + x, x * x, x / 3, abs(x) ** 0.5, jnp.sqrt(abs(x)), jnp.sign(x), x % 2), X)],
@@ -101,7 +100,7 @@ FAMILIES = {
     "quant_products": [(quantized(lambda x, m: nx.nn.relu(x @ m), X, M), X, M)],
     "quant_reduce": [(quantized(lambda x: x.mean(0), X), X)],
     "quant_resize": [(quantized(lambda x: nx.image.resize(x, (1, 16, 16, 4), "nearest"), IMAGE), IMAGE)],
-    "quant_snap": [(nx.quantize(lambda x, m: x @ m, "int8-weights", params=1), X, M)],
+    "fake_quantize": [(nx.quantize(lambda x, m: x @ m, "int8-weights", params=1), X, M)],
     "quant_softmax": [(quantized(lambda x: nx.nn.softmax(x), X), X)],
 }  # fmt: skip
 # Decompositions that LAPACK's hosts give.

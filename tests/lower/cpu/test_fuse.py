@@ -15,7 +15,7 @@ from nxjax.lower.cpu.lower import lower
 
 
 def tape(f, *xs):
-    program, _ = nx.make_jaxpr(f)(*xs).close_over()
+    program, _ = nx.make_jaxpr(f)(*xs).hoist_consts()
     return lower(program)
 
 

@@ -111,7 +111,7 @@ def test_what_acts_is_not_prepared() -> None:
         nx.debug.callback(lambda v: None, w * 2)
         return x + w
 
-    p, consts = nx.jit(f).trace(w).program.close_over()
+    p, consts = nx.jit(f).trace(w).program.hoist_consts()
     parts = lower_parts(p, len(consts))
     assert parts is None or not any("callback" in str(s) for s in parts.preparation.steps)
 
@@ -126,7 +126,7 @@ def check(f, params, x, *, prepared=True):
     for _ in range(5):
         for y, z in zip(nx.tree.leaves(held(x)), wanted, strict=True):
             assert np.asarray(y).tobytes() == np.asarray(z).tobytes()
-    p, consts = held.trace(x).program.close_over()
+    p, consts = held.trace(x).program.hoist_consts()
     parts = lower_parts(p, len(consts))
     if prepared:
         assert parts is not None and len(parts.main.steps) <= len(lower(p).steps)

@@ -19,9 +19,9 @@ X = np.arange(12, dtype=np.float32).reshape(4, 3)
 
 
 def program(function, *args, donate=()):
-    opened, consts = nx.make_jaxpr(function)(*args).close_over()
+    hoisted, consts = nx.make_jaxpr(function)(*args).hoist_consts()
     assert not consts
-    return lower(opened, donate)
+    return lower(hoisted, donate)
 
 
 def copies(p):

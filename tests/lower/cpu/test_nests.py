@@ -15,7 +15,7 @@ from nxjax.trace import dtypes
 
 def kernels(f, *shapes, dtype=jnp.float32):
     xs = [nx.ShapeDtypeStruct(s, dtype) for s in shapes]
-    program, _ = nx.make_jaxpr(f)(*xs).close_over()
+    program, _ = nx.make_jaxpr(f)(*xs).hoist_consts()
     return [c.kernel for c in lower(program).calls()]
 
 

@@ -5,9 +5,9 @@ import pytest
 
 import nxjax.numpy as jnp
 from nxjax import lax, nn
+from nxjax.ops.fake_quantize import quantize_dequantize, quantize_weight
 from nxjax.ops.quant_grid import asymmetric
 from nxjax.ops.quant_reduce import qmean
-from nxjax.ops.quant_snap import quantize_dequantize, quantize_weight
 from nxjax.trace import dtypes
 from tests.lower.npu.lowering import count, normal, ops, same
 

@@ -5,8 +5,8 @@ import pytest
 
 import nxjax.numpy as jnp
 from nxjax import lax, nn
+from nxjax.ops.fake_quantize import quantize_dequantize
 from nxjax.ops.quant_grid import asymmetric
-from nxjax.ops.quant_snap import quantize_dequantize
 from tests.lower.npu.lowering import count, normal, ops, same
 
 X = normal(2, 4, 4, 3)

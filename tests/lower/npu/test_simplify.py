@@ -8,8 +8,8 @@ import nxjax.numpy as jnp
 from nxjax import lax, nn
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.simplify import merged, named, tidied, with_integer_ends
+from nxjax.ops.fake_quantize import quantize_dequantize
 from nxjax.ops.quant_grid import Grid, asymmetric
-from nxjax.ops.quant_snap import quantize_dequantize
 from nxjax.trace import dtypes
 from tests.lower.npu.lowering import count, graph_of, normal, ops, same
 

@@ -15,10 +15,10 @@ X = np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3)
 
 def flat(function, *args, whole=()):
     program = nx.make_jaxpr(function)(*args)
-    opened, consts = program.close_over()
-    result = flattened(opened, whole).check()
+    hoisted, consts = program.hoist_consts()
+    result = flattened(hoisted, whole).check()
     values = [x.numpy() for x in consts] + [np.asarray(a) for a in nx.tree.leaves(args)]
-    for got, expected in zip(evaluate(result, values), evaluate(opened, values), strict=True):
+    for got, expected in zip(evaluate(result, values), evaluate(hoisted, values), strict=True):
         np.testing.assert_array_equal(got, expected)
     return [e.op.name for e in result.equations], result
 

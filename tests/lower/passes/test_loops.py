@@ -16,10 +16,10 @@ W = np.linspace(0, 1, 9, dtype=np.float32).reshape(3, 3)
 
 
 def simple(function, *args):
-    opened, consts = nx.make_jaxpr(function)(*args).close_over()
-    result = simplified(opened).check()
+    hoisted, consts = nx.make_jaxpr(function)(*args).hoist_consts()
+    result = simplified(hoisted).check()
     values = [x.numpy() for x in consts] + [np.asarray(x) for x in nx.tree.leaves(args)]
-    for got, expected in zip(evaluate(result, values), evaluate(opened, values), strict=True):
+    for got, expected in zip(evaluate(result, values), evaluate(hoisted, values), strict=True):
         np.testing.assert_array_equal(got, expected)
     return result
 
@@ -74,8 +74,8 @@ def test_what_may_never_end_waits_for_the_first_turn():
     def f(n, w):
         return nx.lax.fori_loop(0, n, lambda i, c: c + nx.lax.cond(w > 3, endless, lambda w: w, w), w)
 
-    opened, _ = nx.make_jaxpr(f)(np.int32(0), np.int32(5)).close_over()
-    assert "cond" not in {e.op.name for e in simplified(opened).equations}
+    hoisted, _ = nx.make_jaxpr(f)(np.int32(0), np.int32(5)).hoist_consts()
+    assert "cond" not in {e.op.name for e in simplified(hoisted).equations}
     assert nx.jit(f)(np.int32(0), np.int32(5)) == 5
     p = simple(lambda xs, w: nx.lax.scan(lambda c, x: (c + x + endless(-w), None), xs[0], xs)[0], np.arange(4), 3)
     assert loop_of(p, "while") and [e.op.name for e in loop_of(p).params["body"].equations] == ["add", "add"]

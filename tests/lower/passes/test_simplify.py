@@ -30,11 +30,11 @@ def bits(y):
 
 def simple(function, *args, whole=frozenset()):
     """Names of the equations that are left; results are compared bit by bit."""
-    opened, consts = nx.make_jaxpr(function)(*args).close_over()
-    result = simplified(opened).check()
+    hoisted, consts = nx.make_jaxpr(function)(*args).hoist_consts()
+    result = simplified(hoisted).check()
     values = [x.numpy() for x in consts] + [np.asarray(x) for x in nx.tree.leaves(args)]
     with np.errstate(all="ignore"):
-        for got, expected in zip(evaluate(result, values), evaluate(opened, values), strict=True):
+        for got, expected in zip(evaluate(result, values), evaluate(hoisted, values), strict=True):
             assert bits(got) == bits(expected)
     return [e.op.name for e in result.equations]
 

@@ -20,7 +20,7 @@ H0 = RNG.standard_normal((B, H)).astype(np.float32)
 
 def loops(function, *args):
     """The scans of a function, simplified."""
-    p = simplified(nx.make_jaxpr(function)(*args).close_over()[0])
+    p = simplified(nx.make_jaxpr(function)(*args).hoist_consts()[0])
     return [e for e in p.equations if e.op.name == "scan"]
 
 

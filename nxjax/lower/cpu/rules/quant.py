@@ -24,9 +24,9 @@ from nxjax.lower.cpu.rules.conv import is_single, one, roomy
 from nxjax.lower.cpu.rules.conv_shape import Setup, setup, simplified
 from nxjax.lower.cpu.rules.conv_tail import tail, unit
 from nxjax.lower.cpu.rules.pool import depthwise, pooled
+from nxjax.ops.fake_quantize import symmetric_limit
 from nxjax.ops.fixed.elementwise import requantize_factor
 from nxjax.ops.quant_grid import Grid
-from nxjax.ops.quant_snap import symmetric_limit
 from nxjax.ops.window import reduce_window_sum
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType

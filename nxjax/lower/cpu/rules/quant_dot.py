@@ -22,8 +22,8 @@ from nxjax.lower.cpu.rules.quant import integers, need_bytes, step, values
 from nxjax.lower.cpu.view import NoKernel, View
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.dot import DotDimensionNumbers, free
+from nxjax.ops.fake_quantize import symmetric_limit, weight_integers
 from nxjax.ops.fixed.product import factor
-from nxjax.ops.quant_snap import symmetric_limit, weight_integers
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Equation

@@ -19,10 +19,10 @@ from nxjax.lower.npu.rules.products import connected, matmul
 from nxjax.lower.npu.rules.reduce import last_axis, reduced
 from nxjax.lower.npu.rules.window import box_of, pooled
 from nxjax.ops.base import NDArray
+from nxjax.ops.fake_quantize import quantize_weight, weight_integers
 from nxjax.ops.quant_elementwise import qunary
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.ops.quant_products import stored_bias
-from nxjax.ops.quant_snap import quantize_weight, weight_integers
 from nxjax.ops.quant_traced import symmetric_limit
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType

@@ -13,8 +13,8 @@ X = np.arange(12, dtype=np.float32).reshape(4, 3)
 
 
 def kinds(function, *args):
-    opened, _ = nx.make_jaxpr(function)(*args).close_over()
-    return [type(s) for s in walk(lower(opened).steps)]
+    hoisted, _ = nx.make_jaxpr(function)(*args).hoist_consts()
+    return [type(s) for s in walk(lower(hoisted).steps)]
 
 
 def test_loops_and_choices_are_steps():

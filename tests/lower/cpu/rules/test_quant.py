@@ -7,10 +7,10 @@ from nxjax.backends.cpu.interpret import TapeInterpreter
 from nxjax.kernels.cpu import isa
 from nxjax.lower.cpu.lower import lower
 from nxjax.lower.cpu.tape import Call, HostStep, walk
+from nxjax.ops.fake_quantize import quantize_dequantize, requantize
 from nxjax.ops.quant_elementwise import qadd, qmul, qsub
 from nxjax.ops.quant_products import qconv
 from nxjax.ops.quant_reduce import qavgpool
-from nxjax.ops.quant_snap import quantize_dequantize, requantize
 from tests.lower.cpu.rules.windows import NAMES, clamp, compiled, geometry, grid, layouts, on_grid, placed
 
 ROUNDINGS = ("double", "single")

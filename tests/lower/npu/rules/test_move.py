@@ -7,8 +7,8 @@ import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax import lax, nn
 from nxjax.errors import UnsupportedOpsError
+from nxjax.ops.fake_quantize import quantize_dequantize
 from nxjax.ops.quant_grid import asymmetric
-from nxjax.ops.quant_snap import quantize_dequantize
 from tests.lower.npu.lowering import count, graph_of, normal, ops, same
 
 X = normal(2, 3, 4)

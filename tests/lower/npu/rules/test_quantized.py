@@ -13,11 +13,11 @@ from nxjax.lower.npu.interpret import interpret
 from nxjax.lower.npu.rules.elementwise import keeps_order
 from nxjax.lower.npu.rules.quantized import activation_of
 from nxjax.ops.dimension_numbers import conv_dimension_numbers
+from nxjax.ops.fake_quantize import quantize_dequantize, quantize_weight, requantize
 from nxjax.ops.quant_elementwise import qadd, qmul, qsub, qunary
 from nxjax.ops.quant_grid import Grid, asymmetric, symmetric
 from nxjax.ops.quant_products import qconv, qdot, qmatmul
 from nxjax.ops.quant_reduce import qavgpool, qmean, qsum
-from nxjax.ops.quant_snap import quantize_dequantize, quantize_weight, requantize
 from nxjax.ops.quant_softmax import qsoftmax
 from nxjax.trace import dtypes
 from tests.lower.npu.lowering import count, graph_of, normal, ops, same

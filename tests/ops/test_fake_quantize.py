@@ -6,8 +6,8 @@ from hypothesis import given, settings
 
 import nxjax as nx
 from nxjax.errors import NxError
+from nxjax.ops.fake_quantize import STORED, quantize_dequantize, quantize_weight, requantize
 from nxjax.ops.quant_grid import Grid
-from nxjax.ops.quant_snap import STORED, quantize_dequantize, quantize_weight, requantize
 from nxjax.testing import bad, check_op, sample
 from nxjax.trace import dtypes
 from tests.ops.quant_cases import I8, I16, Draw, draws, loops, meanings, same, straight_through, unclamped
