@@ -27,7 +27,7 @@ from nxjax.ops.scatter import scatter_add
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.quant.groups import FusedGroup
-from nxjax.quant.plan import Inner, Masked, QuantPlan
+from nxjax.quant.plan import Inner, MaskedRow, QuantPlan
 from nxjax.quant.pointwise import LARGEST_FACTOR
 from nxjax.quant.subprograms import CUSTOM
 from nxjax.quant.walk import Range, Walker, mapped
@@ -53,7 +53,7 @@ class Statistics(ABC):
 
     @abstractmethod
     def record(
-        self, site: str, x: Array, masked: Masked | None = None, always: bool = False, kept: Array | None = None
+        self, site: str, x: Array, masked: MaskedRow | None = None, always: bool = False, kept: Array | None = None
     ) -> Stat:
         """Statistics of one value; if it may be ``masked``, values far below the others are no part of the range.
 
@@ -79,7 +79,7 @@ class Ranges(Statistics):
     size = 2
 
     def record(
-        self, site: str, x: Array, masked: Masked | None = None, always: bool = False, kept: Array | None = None
+        self, site: str, x: Array, masked: MaskedRow | None = None, always: bool = False, kept: Array | None = None
     ) -> Stat:
         x = stop_gradient(x)
         axes = tuple(range(x.ndim))
@@ -128,7 +128,7 @@ class Histograms(Statistics):
         self.ranges = ranges
 
     def record(
-        self, site: str, x: Array, masked: Masked | None = None, always: bool = False, kept: Array | None = None
+        self, site: str, x: Array, masked: MaskedRow | None = None, always: bool = False, kept: Array | None = None
     ) -> Stat:
         if always:
             # The whole range is kept, whatever lies in it now.

@@ -74,7 +74,7 @@ class Inner:
 Step = FusedGroup | Inner | Equation
 
 
-class Masked(NamedTuple):
+class MaskedRow(NamedTuple):
     """How far below the others a masked value lies, and the axis of its rows; None where they lie in no one axis."""
 
     margin: float
@@ -106,7 +106,7 @@ class QuantPlan:
     names: dict[Var, str]
     steps: list[Step] = field(default_factory=list[Step])
     sites: dict[Var, str] = field(default_factory=dict[Var, str])
-    masked: dict[Var, Masked] = field(default_factory=dict[Var, Masked])
+    masked: dict[Var, MaskedRow] = field(default_factory=dict[Var, MaskedRow])
     masking: set[Var] = field(default_factory=set[Var])
     least: dict[Var, tuple[float, float]] = field(default_factory=dict[Var, tuple[float, float]])
     partly: dict[Var, list[tuple[Equation, int | None]]] = field(
@@ -353,7 +353,7 @@ class _Sites:
         for step in self.plan.steps:
             if isinstance(step, QuantSoftmax) and step.scheme.integer:
                 axis = step.equations[0].params["axis"]
-                self._masked(step.activations[0], Masked(MARGINS[step.dtype], axis), made)
+                self._masked(step.activations[0], MaskedRow(MARGINS[step.dtype], axis), made)
         for e in self.plan.program.equations:
             self._masking(e)
         for e in reversed(self.plan.program.equations):
@@ -399,7 +399,7 @@ class _Sites:
             x = made.inputs[0] if made is not None and keeps_grid(made) else None
         return low
 
-    def _masked(self, a: Atom, masked: Masked, made: dict[Var, FusedGroup]) -> None:
+    def _masked(self, a: Atom, masked: MaskedRow, made: dict[Var, FusedGroup]) -> None:
         """Mark what enters a softmax, and what masks are added to on the way there."""
         if not isinstance(a, Var) or a in self.plan.masked:
             return
