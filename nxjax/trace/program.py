@@ -262,14 +262,12 @@ class Program(_Lazy):
     in_avals = property(lambda self: self.in_types)
     out_avals = property(lambda self: self.out_types)
 
-    @property
+    @cached_property
     def jaxpr(self) -> Program:
         """The program without the values of its consts, as JAX has it; itself if it has none."""
         if not self.constvars:
             return self
-        return self.derive(
-            "without values", lambda: Program(self.inputs, self.equations, self.outputs, self.constvars, name=self.name)
-        )
+        return Program(self.inputs, self.equations, self.outputs, self.constvars, name=self.name)
 
     @property
     def effects(self) -> frozenset[str]:

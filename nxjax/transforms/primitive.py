@@ -94,7 +94,7 @@ class Rules(MutableMapping[Any, Any]):
         self._rules[primitive] = rule
         if not _own(primitive):
             setattr(primitive, self.kind, MethodType(getattr(Primitive, self.kind), primitive))
-            primitive.rules = primitive.rules | {self.kind}
+            setattr(primitive, "rules", primitive.rules | {self.kind})  # noqa: B010 - of this op, not of its class
 
     def __delitem__(self, primitive: Any) -> None:
         del self._rules[primitive]
