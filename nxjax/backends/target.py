@@ -65,6 +65,7 @@ class Build:
         placements: one per node of the graph.
         cost: figures, each with who says so.
         runner: executes it (on the chip, the vendor's simulator or a host runtime), or None where nothing here can.
+        others: what executes the same files in another way, for comparison: the kernels of a phone, say.
         notes: what the user should know: tools not found, options chosen, conversions added.
         analysis: what the compiler itself found out about the program, for targets that tell more than costs.
         evidence: what tools did, in order.
@@ -79,6 +80,7 @@ class Build:
     analysis: Analysis | None = None
     evidence: list[Record] = field(default_factory=list[Record])
     host: bool = False
+    others: list[Runner] = field(default_factory=list[Runner])
 
     @property
     def label(self) -> Label:

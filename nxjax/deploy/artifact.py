@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
@@ -24,6 +24,14 @@ NDArray = np.ndarray[Any, Any]
 
 
 @final
+class MetricScores(NamedTuple):
+    """A metric of the task: of what runs an artifact, and of the exact reference."""
+
+    artifact: float
+    reference: float
+
+
+@final
 class Artifact:
     """A function compiled for a target.
 
@@ -38,6 +46,8 @@ class Artifact:
         report: where each op runs.
         cost: latency, memory, bytes; each figure is labelled measured, vendor-estimate or model.
         deviation: differences to the exact reference on the example arguments; None where nothing here can run it.
+        others: the same of what runs the files in another way: LiteRT's XNNPACK, as on a phone, beside its reference
+            kernels.
         graph: what the files were written from; None if that is the program itself.
         notes: what else to know.
 
@@ -52,6 +62,7 @@ class Artifact:
         self.graph = subject.form if isinstance(subject.form, NpuGraph) else None
         self.report = report
         self.deviation: Deviation | None = None
+        self.others: list[Deviation] = []
         self._signature = signature
         self._subject = subject
         self._build = build
@@ -158,6 +169,37 @@ class Artifact:
             self.report.label = self.label
             return
         self.deviation = found
+        for runner in self._build.others:
+            try:
+                got = [np.asarray(y) for y in runner.run([np.array(x) for x in stored])]
+                self.others.append(measured(runner.title, self._subject.outputs, got, wanted, self._build.ran_file))
+            except NxError as error:
+                self.notes.append(f"{runner.title} did not run it: {error.what}: {error.got}")
+
+    def score(self, metric: Callable[..., Any], batches: Iterable[tuple[tuple[Any, ...], Any]]) -> MetricScores:
+        """A metric of the task, of what runs the artifact and of the exact reference.
+
+        Args:
+            metric: of (result, target), a number per batch; the mean over batches is taken.
+            batches: pairs of inputs, a tuple as `run` takes them, and targets.
+
+        Raises:
+            ParameterError: no batches.
+            ExecutionError: nothing here can run the artifact.
+
+        >>> import nxjax as nx
+        >>> artifact = nx.compile(lambda x: nx.nn.relu(x * 2), target="tflite")(nx.ones((1, 3)))
+        >>> error = lambda y, target: abs(y - target).mean()
+        >>> artifact.score(error, [((nx.ones((1, 3)),), 2.0)])
+        MetricScores(artifact=0.0, reference=0.0)
+        """
+        rows = [
+            (float(metric(self.run(*inputs), target)), float(metric(self.reference(*inputs), target)))
+            for inputs, target in batches
+        ]
+        if not rows:
+            raise ParameterError("score: no batches", expected="pairs of inputs and targets")
+        return MetricScores(*(float(np.mean(column)) for column in zip(*rows, strict=True)))
 
     def _executed(self, stored: Sequence[NDArray]) -> list[NDArray]:
         """Results as they are stored, of the shapes that they have to be of; the label counts from here on."""
@@ -189,6 +231,7 @@ class Artifact:
         lines += [f"  {name}: {f.value:,.6g} {f.unit} ({f.basis})" for name, f in self.cost.figures.items()]
         if self.deviation is not None:
             lines += [f"  {line}" for line in str(self.deviation).splitlines()]
+        lines += [f"  {d.runs_on}: {d.short}" for d in self.others]
         lines += [f"  evidence: {r}" for r in self.evidence]
         return "\n".join([*lines, *(f"  note: {n}" for n in self.notes)])
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import nxjax as nx
 from nxjax.deploy.deviation import Deviation, measured
-from nxjax.errors import ExecutionError
+from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.npu.graph import Tensor
 from nxjax.ops.quant_grid import Grid
 from tests.deploy.nets import IMAGE, PARAMS, convnet, quantized
@@ -183,3 +183,24 @@ def test_results_that_have_nothing_of_the_reference():
     assert not measured("chip", [whole], [np.int32([9, 9, 9, 4])], [labels]).unrelated
     # One result of several is enough.
     assert measured("chip", [F, F], [y, -y / 100 - 1], [y, y / 100]).unrelated
+
+
+def test_the_kernels_of_a_phone_stand_beside_the_reference_kernels():
+    """LiteRT's XNNPACK may round otherwise than its reference kernels: a user sees by how much."""
+    rng = np.random.default_rng(0)
+    w, x = rng.normal(size=(16, 4)).astype(np.float32), rng.normal(size=(8, 16)).astype(np.float32)
+    f = nx.quantize(lambda x: nx.nn.relu(x @ w), "int8", calibrate=[(x,)], params=())
+    artifact = nx.compile(f, target="tflite")(x)
+    (phone,) = artifact.others
+    assert artifact.deviation.exact and "XNNPACK" in phone.runs_on and phone.max_lsb <= 1
+    assert f"{phone.runs_on}: {phone.short}" in str(artifact)
+    assert nx.compile(f, target="tflite", kernels="default")(x).others == []
+
+
+def test_a_metric_of_the_task_is_of_the_artifact_and_the_reference():
+    artifact = nx.compile(lambda x: x * 2, target="tflite")(np.ones((2, 3), np.float32))
+    share = lambda y, target: np.mean(np.asarray(y) == target)
+    batches = [((np.ones((2, 3), np.float32),), 2.0), ((np.zeros((2, 3), np.float32),), 1.0)]
+    assert artifact.score(share, batches) == (0.5, 0.5)
+    with pytest.raises(ParameterError, match="no batches"):
+        artifact.score(share, [])

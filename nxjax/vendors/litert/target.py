@@ -260,6 +260,12 @@ class LiteRt(NpuTarget):
         rows = _placements(graph, session)
         took = digests(files)
         build = Build(files, rows, cost, Runner(session, session.runs_on, "host", took), notes, host=True)
+        if kernels == "reference":
+            try:
+                phone = LiteRTSession(data, operations, "default", threads)
+                build.others.append(Runner(phone, phone.runs_on.replace("default kernels", "XNNPACK"), "host", took))
+            except (ExecutionError, LoweringError) as error:
+                notes.append(f"LiteRT's XNNPACK does not take the file: {error.what}")
         build.record("loaded", "host", session.runs_on, took=took, answer=f"{len(operations)} operators read")
         return build
 
