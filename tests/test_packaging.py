@@ -90,3 +90,24 @@ def test_the_source_distribution_has_tests_and_docs(built):
     assert {"LICENSE", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "pyproject.toml"} <= names
     assert {"tests/trace/test_program.py", "docs/errors.md", "benchmarks/__main__.py", "nxjax/py.typed"} <= names
     assert not any("__pycache__" in n for n in names)
+
+
+def test_an_editable_install_is_a_path(tmp_path):
+    """Editors and type checkers follow a path, and no code that finds modules."""
+    pytest.importorskip("setuptools", "77", reason="older setuptools do not know this form of pyproject.toml")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "nxjax").mkdir()
+    (tmp_path / "nxjax" / "__init__.py").touch()
+    build = "from setuptools import build_meta as b; b.build_editable('dist')"
+    subprocess.run([sys.executable, "-c", build], cwd=tmp_path, capture_output=True, check=True)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (path,) = [n for n in archive.namelist() if n.endswith(".pth")]
+        assert Path(archive.read(path).decode().strip()) == tmp_path
+        assert not [n for n in archive.namelist() if n.endswith(".py")]
+
+
+def test_the_version_stands_in_one_place_and_in_the_citation():
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert f"version: {version}\n" in (ROOT / "CITATION.cff").read_text()
