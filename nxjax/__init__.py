@@ -208,7 +208,8 @@ def __getattr__(name: str) -> _Any:
         try:
             value = getattr(_importlib.import_module("nxjax.numpy"), name)
         except AttributeError:
-            raise AttributeError(f"module 'nxjax' has no attribute {name!r}") from None
+            said = f"module 'nxjax' has no attribute {name!r}"
+            raise AttributeError(said, name=name, obj=_sys.modules[__name__]) from None  # so Python says "Did you mean"
     globals()[name] = value
     return value
 

@@ -27,7 +27,8 @@ def lazy(
         if name in modules:
             return import_module(f"{package}.{name}")
         if name not in names:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            # By its arguments Python says "Did you mean".
+            raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=sys.modules[package])
         home = names[name]
         found = getattr(import_module(home if home.startswith("nxjax.") else f"{package}.{home}"), name)
         setattr(sys.modules[package], name, found)
