@@ -53,7 +53,7 @@ def flatten_fun(in_tree: tree.TreeDef, *leaves: Any) -> Generator[Any, Any, None
 
     >>> flat, out_tree = flatten_fun(wrap_init(lambda x, y: {"sum": x + y}), tree.flatten(((1, 2), {}))[1])
     >>> flat.call_wrapped(3, 4), out_tree()
-    ([7], PyTreeDef({'sum': *}))
+    ([7], PyTreeSpec({'sum': *}))
     """
     args, kwargs = tree.unflatten(in_tree, leaves)
     yield tree.flatten((yield args, kwargs))
@@ -61,14 +61,24 @@ def flatten_fun(in_tree: tree.TreeDef, *leaves: Any) -> Generator[Any, Any, None
 
 @transformation_with_aux
 def flatten_fun_nokwargs(in_tree: tree.TreeDef, *leaves: Any) -> Generator[Any, Any, None]:
-    """As `flatten_fun`, of a function of ``args`` alone."""
+    """As `flatten_fun`, of a function of ``args`` alone.
+
+    >>> flat, out_tree = flatten_fun_nokwargs(wrap_init(lambda x: (x, 2 * x)), tree.flatten((1,))[1])
+    >>> flat.call_wrapped(3), out_tree()
+    ([3, 6], PyTreeSpec((*, *)))
+    """
     yield tree.flatten((yield tree.unflatten(in_tree, leaves), {}))
 
 
 def argnums_partial(
     fun: WrappedFun, dyn_argnums: int | Sequence[int], args: Sequence[Any], **_: Any
 ) -> tuple[WrappedFun, tuple[Any, ...]]:
-    """``fun`` with all positional arguments but ``dyn_argnums`` held, and those."""
+    """``fun`` with all positional arguments but ``dyn_argnums`` held, and those.
+
+    >>> held, dynamic = argnums_partial(wrap_init(lambda x, y: x - y), 1, (10, 3))
+    >>> dynamic, held.call_wrapped(4)
+    ((3,), 6)
+    """
     numbers = [dyn_argnums] if isinstance(dyn_argnums, int) else list(dyn_argnums)
     numbers = [n % len(args) for n in numbers]
 
@@ -95,6 +105,9 @@ def safe_map(fun: Callable[..., T], *args: Iterable[Any]) -> list[T]:
 
     Raises:
         ValueError: of several.
+
+    >>> safe_map(max, [1, 5], [4, 2])
+    [4, 5]
     """
     return [fun(*xs) for xs in zip(*args, strict=True)]
 
@@ -104,5 +117,8 @@ def safe_zip(*args: Iterable[Any]) -> list[tuple[Any, ...]]:
 
     Raises:
         ValueError: of several.
+
+    >>> safe_zip([1, 2], "ab")
+    [(1, 'a'), (2, 'b')]
     """
     return list(zip(*args, strict=True))

@@ -9,7 +9,12 @@ __all__ = ["MutableArray", "io_callback"]
 
 
 class MutableArray:
-    """The class of arrays that change in place. No value is one: arrays are never written to."""
+    """The class of arrays that change in place. No value is one: arrays are never written to.
+
+    >>> import nxjax as nx
+    >>> isinstance(nx.numpy.ones(2), MutableArray)
+    False
+    """
 
 
 def __getattr__(name: str) -> Any:

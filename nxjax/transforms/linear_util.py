@@ -87,6 +87,8 @@ def transformation_with_aux(generator: Callable[..., Any]) -> Callable[..., tupl
         store = Store()
         return fun.wrap(generator, args, store), lambda: store.val
 
+    for name in ("__doc__", "__module__", "__name__", "__qualname__"):  # not its signature, which is another
+        setattr(wrapped, name, getattr(generator, name))
     return wrapped
 
 
