@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from nxjax.errors import ParameterError
-from nxjax.ops.arithmetic import abs, add, max, min, mul
+from nxjax.ops.arithmetic import abs, add, max, min, mul, neg
 from nxjax.ops.base import like
 from nxjax.ops.compare import gt
 from nxjax.ops.convert import cast
@@ -148,19 +148,22 @@ def _with_bias(
             fix="scale the function's values, or let the policy answer None for it",
         )
     kept = tuple(n if a in channels else 1 for a, n in enumerate(w.shape))
-    order = sorted(range(b.ndim), key=channels.__getitem__)
-    wide = reshape(transpose(cast(stop_gradient(b), dtypes.float64), permutation=tuple(order)), shape=kept)
-    wanted = mul(min(abs(wide), like(wide, reach)), like(wide, 1.0 / (float(x_scale) * room)))
-    axes = tuple(a for a, k in enumerate(scale.shape) if k == 1)
-    wanted = cast(reshape(reduce_max(wanted, axes=axes), shape=scale.shape), dtypes.float32)
-    scale = max(stop_gradient(scale), wanted)
+    order = tuple(sorted(range(b.ndim), key=channels.__getitem__))
+    ordered = order == tuple(range(b.ndim))
+    size = abs(stop_gradient(b))
+    size = reshape(size if ordered else transpose(size, permutation=order), shape=kept)
+    # Per scale: the largest bias, as far as the result reaches.
+    size = cast(reduce_max(size, axes=tuple(a for a, k in enumerate(scale.shape) if k == 1)), dtypes.float64)
+    wanted = mul(min(size, like(size, reach)), like(size, 1.0 / (float(x_scale) * room)))
+    scale = max(stop_gradient(scale), reshape(cast(wanted, dtypes.float32), shape=scale.shape))
     # Beyond the result's ends and what products make up for, more of it changes nothing.
-    step = broadcast_in_dim(scale, shape=kept, broadcast_dimensions=tuple(range(w.ndim)))
-    step = mul(cast(step, dtypes.float64), like(wide, float(x_scale)))
-    most = min(
-        mul(step, like(wide, (capacity - products) * (1 - 2.0**-21))),
-        add(mul(step, like(wide, 2.0 * products)), like(wide, reach)),
+    wide = cast(scale, dtypes.float64)
+    limit = min(
+        mul(wide, like(wide, float(x_scale) * (capacity - products) * (1 - 2.0**-21))),
+        add(mul(wide, like(wide, float(x_scale) * 2.0 * products)), like(wide, reach)),
     )
-    limit = reshape(cast(most, dtypes.float32), shape=tuple(b.shape[i] for i in order))
-    limit = transpose(limit, permutation=tuple(map(order.index, range(b.ndim))))
-    return scale, max(min(b, limit), mul(limit, like(limit, -1)))
+    limit = broadcast_in_dim(cast(limit, dtypes.float32), shape=kept, broadcast_dimensions=tuple(range(w.ndim)))
+    limit = reshape(limit, shape=tuple(b.shape[i] for i in order))
+    if not ordered:
+        limit = transpose(limit, permutation=tuple(map(order.index, range(b.ndim))))
+    return scale, max(min(b, limit), neg(limit))
