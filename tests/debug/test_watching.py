@@ -92,6 +92,25 @@ def test_what_came_in_or_is_thrown_away_is_not_blamed():
         assert len(seen) == 1
 
 
+def test_functions_that_choose_nan_somewhere_are_not_blamed_for_numbers():
+    x, s = jnp.array([0.5, 0.25, 0.75]), nx.scipy.special
+    calls = [
+        lambda: jnp.median(x), lambda: jnp.quantile(x, 0.3), lambda: jnp.nanmedian(x), lambda: jnp.nanmean(x),
+        lambda: s.gamma(x), lambda: s.gammasgn(-x), lambda: s.beta(x, x), lambda: s.ndtri(x), lambda: s.spence(x),
+        lambda: s.hyp1f1(x, 0.5, x), lambda: s.poch(x, x), lambda: s.kl_div(x, x), lambda: s.loggamma(x),
+        lambda: nx.scipy.stats.poisson.entropy(x), lambda: nx.scipy.stats.pareto.logcdf(x, 1.5),
+    ]  # fmt: skip
+    with nx.debug_nans(True):
+        for call in calls:
+            call()
+        with pytest.raises(FloatingPointError, match="select_n"):
+            s.ndtri(x + 1)
+        with pytest.raises(FloatingPointError, match="NaN"):
+            jnp.median(jnp.array([1.0, np.nan]))
+    with nx.debug_infs(True), pytest.raises(FloatingPointError, match="infinity"):
+        s.ndtri(jnp.array([0.0, 0.5]))
+
+
 def test_infinities_and_switching():
     f = nx.jit(lambda x: 1 / x)
     assert np.isinf(f(0.0)) and f.trace_count == 1

@@ -165,6 +165,28 @@ def test_parameters_have_the_names_of_jax():
     assert {n: names(getattr(ours, n)) for n in ours.__all__} == {n: names(getattr(jax, n)) for n in ours.__all__}
 
 
+@pytest.mark.parametrize(("kind", "tol"), [*BOTH, ("float16", 2e-3), ("bfloat16", 1e-2)])
+def test_entropies_of_numbers_that_are_close_or_far_apart(kind, tol):
+    base = np.array([1e-3, 0.02, 0.7, 1, 3, 250] if kind == "float16" else [1e-30, 0.02, 0.7, 1, 3, 1e30])
+    ratio = np.array([1, 1 + 2.0**-20, 1 + 2.0**-9, 0.99, 1.2, 0.6, 1.66, 1.7, 2.1, 0.3, 20])
+    q = np.asarray(nx.asarray(np.repeat(base, len(ratio)), kind)).astype(float)
+    p = np.asarray(nx.asarray(q * np.tile(ratio, len(base)), kind)).astype(float)
+    for name in ("rel_entr", "kl_div"):
+        f = getattr(ours, name)
+        with mpmath.workdps(40):
+            pairs = [(mpmath.mpf(a), mpmath.mpf(b)) for a, b in zip(p, q, strict=True)]
+            want = [float(a * mpmath.log(a / b) - (a - b) * (name == "kl_div")) for a, b in pairs]
+        for run in f, nx.jit(f):
+            got = np.asarray(run(nx.asarray(p, kind), nx.asarray(q, kind))).astype(float)
+            tiny = 6e-8 if kind == "float16" else 1e-37
+            np.testing.assert_allclose(got, want, rtol=tol, atol=tiny, err_msg=name)
+    slopes = nx.grad(lambda p, q: ours.kl_div(p, q).sum(), (0, 1))(nx.asarray(p, kind), nx.asarray(q, kind))
+    close = {"rtol": tol, "atol": tol * 1e-3}
+    np.testing.assert_allclose(np.asarray(slopes[0]).astype(float), np.log1p((p - q) / q), **close)
+    np.testing.assert_allclose(np.asarray(slopes[1]).astype(float), (q - p) / q, **close)
+    assert float(ours.kl_div(3e38, 2.9e38)) == pytest.approx(sp.kl_div(3e38, 2.9e38), rel=1e-3)
+
+
 def test_python_numbers_yield_where_the_function_does():
     yields = {"erf": True, "erfc": True, "erfinv": True, "erfcx": False, "dawsn": False, "exp1": False, "spence": False}
     for name, weak in yields.items():

@@ -135,6 +135,23 @@ def test_slopes_beyond_the_support_and_where_pieces_meet():
     np.testing.assert_allclose(float(s.gumbel_r.logsf(40.0, 0.3, 1.7)), -23.3529412, rtol=1e-6)
 
 
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_no_slope_beyond_the_support_is_nan(name):
+    family = getattr(stats, name)
+    for function in FUNCTIONS[:2] + FUNCTIONS[4:8]:
+        f = getattr(family, function, None)
+        if f is None or name in ("bernoulli", "binom", "geom", "nbinom", "betabinom", "poisson"):
+            continue
+        for x in (-40.0, -3.0, -0.2, 0.0, 0.2, 3.0, 40.0):
+            y, slopes = nx.value_and_grad(f, tuple(range(1 + len(PARAMETERS[name]))))(x, *PARAMETERS[name])
+            assert not np.isnan(y) and not np.isnan(slopes).any(), (function, x)
+    if name in ("gamma", "chi2", "beta"):
+        for slope in nx.grad(family.logcdf, tuple(range(1, 1 + len(PARAMETERS[name]))))(-3.0, *PARAMETERS[name]):
+            assert slope == 0
+    if name == "gennorm":
+        np.testing.assert_allclose(nx.grad(family.cdf)(0.0, 1.5), family.pdf(0.0, 1.5), rtol=1e-6)
+
+
 def test_tails_of_cauchy():
     q = np.float32([0, 1e-30, 1e-8, 0.2, 0.25, 0.5, 0.8, 1, -0.1, 1.1, np.nan])
     x = np.float32([-np.inf, -1e30, -1e4, -1, 0, 3, 1e4, 1e30, np.inf])

@@ -148,8 +148,8 @@ def _ndtri(p: Array) -> Array:
     u = error * math.sqrt(2 * math.pi) * exp(0.5 * x * x)
     x = x - u / (1 + 0.5 * x * u)
     x = jnp.where(q < 0.5, x, -x)
-    edge = jnp.where(p == 0, -np.inf, jnp.where(p == 1, np.inf, np.nan))
-    return jnp.where(inside, x, edge)
+    x = jnp.where(p == 0, -np.inf, jnp.where(p == 1, np.inf, x))
+    return jnp.where((p >= 0) & (p <= 1), x, np.nan)
 
 
 _ndtri.defjvps(lambda t, y, p: t * exp(-_log_pdf(y)))

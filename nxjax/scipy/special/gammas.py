@@ -90,12 +90,10 @@ def gammasgn(x: Any) -> Array:
     """The sign of gamma(x)."""
     (v,) = _refuses("gammasgn", x)
     down = jnp.floor(v)
-    sign = jnp.where(jnp.mod(down, 2) == 0, 1.0, -1.0)
-    negative = jnp.where(v == down, np.nan, sign)
+    below = jnp.where(jnp.mod(down, 2) == 0, 1.0, -1.0)
     at_zero = jnp.where(jnp.signbit(v), -1.0, 1.0)
-    return jnp.where((v > 0) | jnp.isnan(v), 1.0, jnp.where(v == 0, at_zero, negative)).astype(v.dtype) * jnp.where(
-        jnp.isnan(v), np.nan, 1.0
-    ).astype(v.dtype)
+    sign = jnp.where(v > 0, 1.0, jnp.where(v == 0, at_zero, below))
+    return jnp.where(((v == down) & (v < 0)) | jnp.isnan(v), np.nan, sign).astype(v.dtype)
 
 
 def gamma(x: Any) -> Array:

@@ -291,8 +291,8 @@ def _spence_value(x: Array) -> Array:
     logz = log(z)
     y = jnp.where(low, math.pi**2 / 6 - logz * log1p(-jnp.where(low, z, 0)) - y, y)
     y = jnp.where(high, -0.5 * logz * logz - y, y)
-    edge = jnp.where(x == 0, math.pi**2 / 6, np.nan)
-    return jnp.where(x == 1, 0, jnp.where(valid, y, edge))
+    y = jnp.where(x == 1, 0, jnp.where(x == 0, math.pi**2 / 6, y))
+    return jnp.where(valid | (x == 0), y, np.nan)
 
 
 def _spence_slope(t: Array, y: Array, x: Array) -> Array:

@@ -50,4 +50,13 @@ def sf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: Arra
     return betainc(b, a, 1 - _position(x, loc, scale))
 
 
-logcdf, logsf = logarithm(cdf, "logcdf", "0.7, 2.3, 1.4", "-0.5381"), logarithm(sf, "logsf", "0.7, 2.3, 1.4", "-0.8768")
+def _below(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    return jnp.less_equal(x, loc)
+
+
+def _above(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    return jnp.greater_equal(x, jnp.add(loc, scale))
+
+
+logcdf = logarithm(cdf, "logcdf", "0.7, 2.3, 1.4", "-0.5381", _below)
+logsf = logarithm(sf, "logsf", "0.7, 2.3, 1.4", "-0.8768", _above)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from nxjax import numpy as jnp
 from nxjax.scipy.stats import gamma as _gamma
 from nxjax.scipy.stats.family import density, logarithm, operands, within_support
 from nxjax.scipy.stats.family import described as _described
@@ -35,4 +36,9 @@ def sf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
     return _gamma.sf(x, df / 2, loc, 2 * scale)
 
 
-logcdf, logsf = logarithm(cdf, "logcdf", "0.7, 3.0", "-2.0652"), logarithm(sf, "logsf", "0.7, 3.0", "-0.1356")
+def _below(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    return jnp.less_equal(x, loc)
+
+
+logcdf = logarithm(cdf, "logcdf", "0.7, 3.0", "-2.0652", _below)
+logsf = logarithm(sf, "logsf", "0.7, 3.0", "-0.1356")

@@ -63,10 +63,21 @@ def mass(logpmf: Callable[P, Array], args: str, shown: str) -> Callable[P, Array
     return derived(exp, logpmf, "pmf", "Probability; arguments as `logpmf`.", args, shown)
 
 
-def logarithm(function: Callable[P, Array], name: str, args: str, shown: str) -> Callable[P, Array]:
-    """log of ``function``."""
+def logarithm(
+    function: Callable[P, Array], name: str, args: str, shown: str, nothing: Callable[P, Array] | None = None
+) -> Callable[P, Array]:
+    """log of ``function``; -inf, and no slope, where ``nothing`` says that no part of the support counts."""
+
+    @functools.wraps(function)
+    def inner(*xs: P.args, **kwargs: P.kwargs) -> Array:
+        y = function(*xs, **kwargs)
+        if nothing is None:
+            return log(y)
+        none = (y == 0) & nothing(*xs, **kwargs)
+        return jnp.where(none, -np.inf, log(jnp.where(none, 1, y)))
+
     doc = f"Logarithm of `{function.__name__}`; arguments as there."
-    return derived(log, function, name, doc, args, shown)
+    return derived(lambda y: y, inner, name, doc, args, shown)
 
 
 def exponential(function: Callable[P, Array], name: str, args: str, shown: str) -> Callable[P, Array]:

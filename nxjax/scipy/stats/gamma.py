@@ -48,4 +48,9 @@ def sf(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> 
     return _within(gammaincc, a, (x - loc) / scale)
 
 
-logcdf, logsf = logarithm(cdf, "logcdf", "0.7, 2.3", "-2.2829"), logarithm(sf, "logsf", "0.7, 2.3", "-0.1076")
+def _below(x: ArrayLike, a: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
+    return jnp.less_equal(x, loc)
+
+
+logcdf = logarithm(cdf, "logcdf", "0.7, 2.3", "-2.2829", _below)
+logsf = logarithm(sf, "logsf", "0.7, 2.3", "-0.1076")

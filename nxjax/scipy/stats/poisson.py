@@ -57,8 +57,8 @@ def entropy(mu: ArrayLike, loc: ArrayLike = 0) -> Array:
     far = jnp.maximum(mu, 100)
     r = 1 / far
     asymptotic = 0.5 * log(2 * math.pi * math.e * far) - r * (1 / 12 + r * (1 / 24 + r * (19 / 360)))
-    value = jnp.where(mu < 100, total, asymptotic)
-    return jnp.where(valid, value, jnp.where(mu == 0, 0.0, float("nan")))
+    value = jnp.where(mu == 0, 0.0, jnp.where(mu < 100, total, asymptotic))
+    return jnp.where(mu >= 0, value, float("nan"))
 
 
 def _information(k: Array, mu: Array) -> Array:

@@ -44,7 +44,7 @@ pdf = density(logpdf, "0.7, -1.0, 1.5", "0.4031")
 def logcdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Logarithm of the probability of a number at most ``x``."""
     z, a, b, _ = _standard("logcdf", x, a, b, loc, scale)
-    safe = jnp.clip(z, a, b)
+    safe = jnp.where((z <= a) | (z > b), b, z)
     value = jnp.where(z <= a, -jnp.inf, jnp.where(z >= b, 0.0, _log_mass(a, safe) - _log_mass(a, b)))
     return jnp.where(a < b, value, float("nan"))
 
