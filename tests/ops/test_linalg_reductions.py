@@ -8,7 +8,7 @@ import nxjax as nx
 from nxjax.errors import DtypeError, LoweringError, ShapeError
 from nxjax.lower.stablehlo.builder import lower
 from nxjax.ops.linalg_hessenberg import hessenberg, qr_pivots, tridiagonal
-from nxjax.ops.linalg_schur import _phase, schur
+from nxjax.ops.linalg_schur import _limits, _phase, _small, schur
 
 rng = np.random.default_rng(0)
 DTYPES = [np.float32, np.float64, np.complex64, np.complex128]
@@ -94,6 +94,15 @@ def structured(n):
         block = np.array([[1, b], [c, d]], float)
         found.append(scipy.linalg.block_diag(*[block] * (n // 2), *[[[2.0]]] * (n % 2)) + np.triu(full, 2))
     return found
+
+
+def test_a_subdiagonal_counts_only_beside_what_its_square_could_move():
+    """Ahues and Tisseur's criterion: equal diagonal elements far above their difference do not make it nothing."""
+    h = np.array([[1, 1], [2e-16, 1.001]])
+    tiny, ulp = _limits(h, 2)
+    assert _small(h, 0, 2, 1, 0, tiny, ulp) == 0
+    h[1, 1] = 2
+    assert _small(h, 0, 2, 1, 0, tiny, ulp) == 1
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

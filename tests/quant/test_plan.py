@@ -89,6 +89,16 @@ def test_names_do_not_depend_on_the_policy():
     assert any(site.startswith("layer_norm_0/") for site in every.sites.values())
 
 
+def test_pieces_of_a_composite_have_its_line_and_scope():
+    def f(p, x):
+        with nx.named_scope("head"):
+            return nn.layer_norm(x @ p["w"], p["g"], p["b"])
+
+    pieces = [e for e in plan(f).program.equations if e.op.name != "dot_general"]
+    assert len(pieces) > 5 and {e.scope for e in pieces} == {"head"}
+    assert all("nn.layer_norm(x @" in e.source.shown() for e in pieces)
+
+
 def test_sites_are_what_needs_a_range():
     # Results of tanh and softmax have grids of their own; moves keep theirs.
     f = lambda p, x: nn.softmax(jnp.tanh(x @ p["w"]).reshape(4, 4)[::2])

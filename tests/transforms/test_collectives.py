@@ -101,6 +101,24 @@ def test_the_extremum_shares_its_gradient_among_ties() -> None:
     assert got.tolist() == [0.0, 0.5, 0.5]
 
 
+@pytest.mark.parametrize("groups", [None, [[0, 1], [2, 3]]])
+def test_the_gradient_of_an_extremum_of_shards(groups) -> None:
+    x = np.array([[1.0, 5.0], [3.0, 2.0], [4.0, 2.0], [0.0, 7.0]], np.float32)
+    weights = np.array([1.0, 10.0], np.float32)
+    mesh = nx.sharding.AbstractMesh((4,), ("i",))
+    P = nx.sharding.PartitionSpec
+
+    def f(v):
+        return (nx.lax.pmax(v, "i", axis_index_groups=groups) * weights).sum(keepdims=True)
+
+    mapped = nx.shard_map(f, mesh=mesh, in_specs=P("i"), out_specs=P("i"), check_vma=groups is None)
+    if groups is None:
+        mapped = nx.shard_map(f, mesh=mesh, in_specs=P("i"), out_specs=P())
+    # Each shard's result counts, where shards have results of their own.
+    shares = [[0, 0], [0, 0], [1, 0], [0, 10]] if groups is None else [[0, 20], [2, 0], [2, 0], [0, 20]]
+    assert nx.grad(lambda x: mapped(x).sum())(x).tolist() == shares
+
+
 def test_an_unreceived_value_is_zero() -> None:
     assert nx.vmap(lambda x: nx.lax.ppermute(x, "i", [(0, 1)]), axis_name="i")(X)[:, 0].tolist() == [0, X[0, 0], 0]
 

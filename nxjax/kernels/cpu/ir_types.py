@@ -57,6 +57,7 @@ def _number(scalar: str, value: float | int | bool, negative_zero: bool) -> str:
     if scalar == "i1":
         return "true" if value else "false"
     if scalar == "ptr":
+        assert not value, "the only pointer that is a constant is null"
         return "null"
     return str(int(value))
 

@@ -207,6 +207,21 @@ print("well")
     assert done.stdout == "well\n", done.stderr
 
 
+def test_memory_is_taken_by_one_thread_at_a_time(monkeypatch):
+    room, seen = _room(), []
+
+    class Lock:
+        def __enter__(self):
+            seen.append(room._next)
+
+        def __exit__(self, *_):
+            seen.append(room._next)
+
+    monkeypatch.setattr(room, "_lock", Lock())
+    at = room.take(4096)
+    assert len(seen) == 2 and seen[1] == at + 4096 and seen[0] != seen[1], "the place moves while the lock is held"
+
+
 @pytest.mark.filterwarnings("ignore:.*fork")
 def test_a_child_takes_memory_while_another_thread_of_its_parent_did():
     room, taken, go_on = _room(), threading.Event(), threading.Event()

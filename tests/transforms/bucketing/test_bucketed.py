@@ -327,6 +327,15 @@ def test_a_table_as_long_as_the_bucket():
         close(g(rows(n)), f(rows(n)))
 
 
+def test_a_table_among_other_arrays_as_long_as_the_bucket():
+    """The member without the slice reads what the slice would have repeated, which is neither first nor second."""
+    table = nx.asarray(weights(16, 4))
+    f = lambda p, q, x: (x * p + table[: x.shape[0]]).sum(0) * q
+    g = nx.bucketed(f, {2: {0: [4, 16]}})
+    for n in (2, 4, 5, 16):
+        close(g(2.0, 3.0, rows(n)), f(2.0, 3.0, rows(n)))
+
+
 def test_arrays_made_by_numpy():
     f = lambda x: x * np.arange(x.shape[0], dtype=np.float32)[:, None] + np.tri(x.shape[0], 4, dtype=np.float32)
     g = nx.bucketed(f, BUCKETS)

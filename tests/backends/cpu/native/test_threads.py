@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.memory import PoolBlock
 from nxjax.backends.cpu.native import sync
+from nxjax.backends.cpu.native import threads as threads_of_the_machine
 from nxjax.backends.cpu.native.runtime import processors, runtime, text
 from nxjax.config import config
 from nxjax.errors import ParameterError
@@ -51,6 +52,18 @@ def test_every_item_once(threads, items, chunk):
         # In place: an item that were done twice would show.
         assert parallel_for(Affine(items, 1, 1), [counts.ctypes.data] * 2, chunk) == 0
     assert (counts == 1).all()
+
+
+@needs_threads
+def test_there_are_no_more_helpers_than_places_for_them():
+    try:
+        with config.using(num_threads=100_000):
+            assert runtime().thread_statistics()["threads"] == threads_of_the_machine.MOST + 1
+            counts = np.zeros(20, np.int64)
+            assert parallel_for(Affine(20, 1, 1), [counts.ctypes.data] * 2, 3) == 0
+        assert (counts == 1).all()
+    finally:
+        runtime().set_threads(config.num_threads)
 
 
 def test_the_same_bits_for_any_number_of_threads():
