@@ -43,6 +43,7 @@ EQUIVALENT: Final[dict[str, str]] = {
     "d98f9d0ed7": "a page more, whose bytes are looked at afterwards like those of the last page",
     "2aad7ed81f": "there are more runs of tiles, and shorter ones, which changes speed alone",
     "1226ae6f29": "a call has as many operands as its program, which `Program.check` holds",
+    "054d7edaca": "the number that it adds is below what is divided by",
     "33a003e524": "small integers of a set come in order",
     "11a654b254": "a pointer that is a constant was null, whatever its number; now another number is refused",
     "ac06b117d2": "without a batch the number of a pixel is below the outermost size, whose remainder changes nothing",
