@@ -53,11 +53,20 @@ def regridded(x: Array, own: Grid, out: Grid, lo: int, hi: int, rounding: Roundi
     return requantize(x, x_grid=own, y_grid=out, lo=lo, hi=hi, rounding=rounding)
 
 
+def _farthest(dtype: DType) -> int:
+    """How far a stored activation may lie from its zero point, which is 0 in 16 bits."""
+    info = dtypes.integer_info(dtype)
+    return int(info.max) - int(info.min) if dtype == dtypes.int8 else -int(info.min)
+
+
 def holds(dtype: DType, depth: int) -> bool:
     """Whether sums of ``depth`` products of two stored activations fit their accumulators, whatever the operands."""
-    info = dtypes.integer_info(dtype)
-    most = int(info.max) - int(info.min) if dtype == dtypes.int8 else -int(info.min)
-    return depth * most**2 < 2 ** SUM_BITS[dtype]
+    return depth * _farthest(dtype) ** 2 < 2 ** SUM_BITS[dtype]
+
+
+def holds_sum(dtype: DType, count: int) -> bool:
+    """Whether sums of ``count`` stored activations fit 32 bits, which sums and means have in every dtype."""
+    return count * _farthest(dtype) < 2**31
 
 
 def product_size(x_grid: Grid, y_grid: Grid, depth: int = 1) -> tuple[float, int]:

@@ -27,7 +27,7 @@ from nxjax.ops.quant_resize import qresize
 from nxjax.ops.quant_softmax import qsoftmax
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.ops.slicing import pad
-from nxjax.quant.accumulators import product_size, regridded, saturated
+from nxjax.quant.accumulators import holds_sum, product_size, regridded, saturated
 from nxjax.quant.groups import FusedClamp, FusedGroup, GridWalk, Values
 from nxjax.quant.patterns import Sloped
 from nxjax.quant.products import match_clamp, match_epilogue
@@ -404,9 +404,15 @@ def _match_function(view: WeightView, e: Equation, scheme: Scheme, active: Opera
     return None
 
 
-def _match_total(view: WeightView, e: Equation, scheme: Scheme, active: Operands) -> FusedGroup:
-    """A sum, or with the division that follows it a mean; a reshape may stand between (``keepdims``)."""
+def _match_total(view: WeightView, e: Equation, scheme: Scheme, active: Operands) -> FusedGroup | None:
+    """A sum, or with the division that follows it a mean; a reshape may stand between (``keepdims``).
+
+    None where 32 bits do not hold so many elements.
+    """
     count = math.prod(e.inputs[0].type.shape[a] for a in e.params["axes"])
+    assert scheme.activations is not None
+    if not holds_sum(scheme.activations, count):
+        return None
     chain = [e]
     user = view.only_user(e.outputs[0])
     if user is not None and user.op is reshape:
@@ -442,6 +448,9 @@ def _divisor(view: WeightView, user: Equation | None, y: Var) -> float | None:
 
 
 def _match_windows(view: WeightView, e: Equation, scheme: Scheme, active: Operands) -> FusedGroup | None:
+    assert scheme.activations is not None
+    if not holds_sum(scheme.activations, math.prod(e.params["window_dimensions"])):
+        return None
     return _match_pool(view, e, scheme) or _match_window_sum(view, e, scheme)
 
 
@@ -509,7 +518,14 @@ def _match_negative(view: WeightView, e: Equation, scheme: Scheme, active: Opera
     return Negative((e,), active, e.outputs[0], scheme)
 
 
+# The sum of exponentials, each at most 1, has 12 bits before the point in an 8-bit softmax, and 16 in a 16-bit one.
+_SOFTMAX_LENGTH: Final = {dtypes.int8: 2**12, dtypes.int16: 2**16}
+
+
 def _match_softmax(view: WeightView, e: Equation, scheme: Scheme, active: Operands) -> FusedGroup | None:
+    assert scheme.activations is not None
+    if e.inputs[0].type.shape[e.params["axis"]] >= _SOFTMAX_LENGTH[scheme.activations]:
+        return None
     return QuantSoftmax((e,), active, e.outputs[0], scheme)
 
 

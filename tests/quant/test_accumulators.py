@@ -181,3 +181,36 @@ def test_numbers_without_an_integer_are_refused(policy: str):
             call({"w": w, "b": b}, x)
             with pytest.raises(nx.errors.NonFiniteError, match="debug_nans: the NaN came in"):
                 call({"w": w, "b": b}, far)
+
+
+@pytest.mark.parametrize(
+    ("policy", "most", "name"),
+    [
+        ("int8", (2**31 - 1) // 255, "mean"),
+        *(("int16x8", 2**16 - 1, name) for name in ("sum", "mean", "window")),
+    ],
+    ids=["int8-mean", "int16x8-sum", "int16x8-mean", "int16x8-window"],
+)
+def test_sums_of_activations_that_could_wrap_stay_float(policy: str, most: int, name: str):
+    f = {
+        "sum": lambda x: nx.nn.relu(x).sum(),
+        "mean": lambda x: nx.nn.relu(x).mean(),
+        "window": lambda x: nx.lax.reduce_window(nx.nn.relu(x), 0.0, nx.lax.add, x.shape, (1,), "VALID") / x.size,
+    }[name]
+    for n in (most, most + 1):
+        x = jnp.full(n, 0.9, np.float32)
+        q = nx.quantize(f, policy, calibrate=[(x,)], progress=False)
+        ops = {e.op.name for e in nx.make_jaxpr(q)(x).eqns}
+        assert ops.isdisjoint({"qsum", "qmean", "qavgpool"}) == (n > most), ops
+        if n > most or policy != "int8":  # the other has eight million elements, which say nothing more
+            np.testing.assert_allclose(q(x), f(x), rtol=1e-3)
+
+
+@pytest.mark.parametrize(("policy", "most"), [("int8", 2**12 - 1), ("int16x8", 2**16 - 1)], ids=["int8", "int16x8"])
+def test_softmaxes_whose_sum_could_wrap_stay_float(policy: str, most: int):
+    f = lambda x: nx.nn.softmax(nx.nn.relu(x))
+    for n in (most, most + 1, 2**16 + 1):
+        x = jnp.full((1, n), 0.5, np.float32)
+        q = nx.quantize(f, policy, calibrate=[(x,)], progress=False)
+        assert ("qsoftmax" in {e.op.name for e in nx.make_jaxpr(q)(x).eqns}) == (n <= most)
+        np.testing.assert_allclose(q(x), f(x), rtol=0.5, atol=1 / 256)
