@@ -20,6 +20,8 @@ assert nx.__file__.startswith({place!r}), nx.__file__
 assert nx.jit(nx.grad(lambda x: (x * x).sum()))(nx.ones(3)).tolist() == [2, 2, 2]
 missing = [name for name in dir(nx) if not hasattr(nx, name)]
 assert not missing, missing
+from nxjax.__main__ import main
+assert main(["explain", "ShapeError"]) == main(["explain", "quantization"]) == 0
 """
 
 
@@ -65,7 +67,9 @@ def test_the_wheel_holds_the_package_and_nothing_else(built, tmp_path):
         (metadata,) = (file.read(n) for n in names if n.endswith(".dist-info/METADATA"))
         file.extractall(tmp_path)
     assert {n.split("/")[0].split("-")[0] for n in names} == {"nxjax"}
-    of_package = {n for n in names if n.startswith("nxjax/")}
+    pages = {n for n in names if n.startswith("nxjax/docs/")}
+    assert pages == {f"nxjax/docs/{p.name}" for p in (ROOT / "docs").glob("*.md")}
+    of_package = {n for n in names if n.startswith("nxjax/")} - pages
     kinds = {".py", ".pyi", ".typed", ".hpp", ".cpp", ""}
     assert {Path(n).suffix for n in of_package} <= kinds
     here = {p.relative_to(ROOT).as_posix() for p in (ROOT / "nxjax").rglob("*") if p.is_file() and p.suffix in kinds}

@@ -12,7 +12,7 @@ from nxjax.config import config
 
 
 def test_info_names_versions_devices_targets_and_extras(capsys):
-    assert main([]) == 0
+    assert main(["info", "--all"]) == 0
     out = capsys.readouterr().out
     for word in (
         f"nxjax {__version__}",
@@ -27,6 +27,25 @@ def test_info_names_versions_devices_targets_and_extras(capsys):
         "NXJAX_CACHE_DIR",
     ):
         assert word in out
+
+
+def test_ten_lines_say_what_is_here(capsys, monkeypatch):
+    monkeypatch.setenv("NXJAX_VERIFY", "1")
+    assert main([]) == main(["info"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:10] == lines[10:] and max(map(len, lines)) < 200
+    said = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines[:10]}
+    assert list(said) == [
+        "nxjax", "python", "machine", "devices", "backends", "targets", "extras", "cache", "settings", "more",
+    ]  # fmt: skip
+    assert said["nxjax"] == __version__ and "cpu:0 (hardware)" in said["devices"] and "emitted" in said["targets"]
+    assert "NXJAX_VERIFY" in said["settings"] and "nxjax info --all" in said["more"]
+
+
+def test_ten_lines_name_the_extras_that_are_missing(monkeypatch):
+    real = info._version
+    monkeypatch.setattr(info, "_version", lambda p: None if p in ("matplotlib", "llvmlite") else real(p))
+    assert "missing: demo, quant, " in info.brief() and "llvmlite missing" in info.brief()
 
 
 def test_a_missing_package_is_named_with_the_command(monkeypatch):
