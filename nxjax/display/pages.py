@@ -7,35 +7,39 @@ and a reason), and no subject of any.
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from functools import lru_cache
-from pathlib import Path
 from typing import Final
 
 from nxjax import errors
 from nxjax.errors import ParameterError
 
-_PACKAGE: Final = Path(__file__).parents[1]
+_PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _LINK: Final = re.compile(r"\[([^\]]*)\]\(([^)]*)\)")
 
 
-@lru_cache(1)
-def folder() -> Path:
+def folder() -> str:
     """Where the pages are; a folder that is not there in a copy without them."""
-    inside = _PACKAGE / "docs"
-    return inside if inside.is_dir() else _PACKAGE.parent / "docs"
+    inside = os.path.join(_PACKAGE, "docs")
+    return inside if os.path.isdir(inside) else os.path.join(os.path.dirname(_PACKAGE), "docs")
 
 
 def names() -> list[str]:
     """The pages, as `page` takes them."""
-    return sorted(p.stem for p in folder().glob("*.md") if p.stem != "index")
+    try:
+        files = os.listdir(folder())
+    except OSError:
+        return []
+    return sorted(f.removesuffix(".md") for f in files if f.endswith(".md") and f != "index.md")
 
 
 @lru_cache(4)
 def page(name: str) -> str:
     """The text of a page; empty where it is not."""
     try:
-        return (folder() / f"{name}.md").read_text("utf-8")
+        with open(os.path.join(folder(), f"{name}.md"), encoding="utf-8") as file:
+            return file.read()
     except OSError:
         return ""
 
@@ -81,6 +85,44 @@ def listed() -> str:
     return f"errors: {', '.join(sorted(sections('errors')))}\n\npages: {', '.join(names())}\n"
 
 
+# Pages whose tables begin each row with names that are not here, and end it with what to write instead.
+_ABSENT: Final = (("coming_from_jax", "Not here"), ("coming_from_pytorch", ""))
+_PARENTHESES: Final = re.compile(r"\([^()]*\)")
+
+
+@lru_cache(1)
+def _absent() -> dict[str, tuple[str, str, str]]:
+    """Name below the package, or below ``x`` and ``model`` -> why not (where a row says it), instead, page."""
+    found: dict[str, tuple[str, str, str]] = {}
+    for name, heading in _ABSENT:
+        text = sections(name).get(heading, "") if heading else page(name)
+        for line in text.splitlines():
+            cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+            if line.startswith("| `") and len(cells) >= 2:
+                why, instead = ("", *cells[1:])[-2:]
+                for word in re.findall(r"`([\w.*]+)`", _PARENTHESES.sub("", cells[0])):
+                    found.setdefault(word, (plain(why), plain(instead), name))
+    return found
+
+
+def absent(name: str) -> str:
+    """What the documentation says of a name that is not here, as the rest of a message; empty where it says nothing.
+
+    >>> print(absent("new_ref").splitlines()[0])
+    : mutable references: arrays are never written to, also inside programs
+    """
+    rows = _absent()
+    parts = name.removeprefix("numpy.").split(".")  # what NumPy's functions are called at the top, too
+    wholes = (".".join((*parts[:i], "*")) for i in range(len(parts), 0, -1))
+    row = next((rows[n] for n in (".".join(parts), *wholes) if n in rows), None)
+    if row is None:
+        return ""
+    why, instead, where = row
+    said = [f": {why}"] if why else [""]
+    said += [f"  instead:  {instead}"] if instead else []
+    return "\n".join((*said, f"  docs:     nxjax explain {where}"))
+
+
 def plain(text: str) -> str:
     """Markdown without what only a renderer needs: fences, stars of emphasis, targets of links.
 
@@ -90,7 +132,7 @@ def plain(text: str) -> str:
 
     def link(found: re.Match[str]) -> str:
         label, target = found[1], found[2].partition("#")[0]
-        where = f"nxjax explain {Path(target).stem}" if target.endswith(".md") else target
+        where = f"nxjax explain {os.path.basename(target)[:-3]}" if target.endswith(".md") else target
         return f"{label} ({where})" if where else label
 
     lines = [f"    {line}".rstrip() if code else line for line, code in _lines(text)]

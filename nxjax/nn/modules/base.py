@@ -19,6 +19,7 @@ from nxjax.numpy.shapes import expand_dims
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
+from nxjax.trace.lazy import instead
 from nxjax.trace.tree_nodes import register_node
 
 M = TypeVar("M", bound="Module")
@@ -89,6 +90,12 @@ class Module(metaclass=_ModuleType):
         if "_children" in self.__dict__:
             _refuse(self, name)
         self.__dict__[name] = value
+
+    def __getattr__(self, name: str) -> Any:
+        """Only asked for what is not there."""
+        more = instead(f"model.{name}")
+        said = f"{type(self).__name__!r} object has no attribute {name!r}"
+        raise AttributeError(said + more) if more else AttributeError(said, name=name, obj=self)
 
     def __delattr__(self, name: str) -> None:
         _refuse(self, name)
