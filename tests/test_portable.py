@@ -31,7 +31,7 @@ import nxjax as nx, nxjax.numpy as jnp
 from nxjax.__main__ import main
 
 assert nx.jit(nx.grad(lambda x: jnp.sin(x).sum()))(jnp.zeros(3)).tolist() == [1, 1, 1]
-artifact = nx.compile(nx.quantize(jnp.tanh, "int8", calibrate=[(jnp.ones((1, 3)),)]), target="onnx")(jnp.ones((1, 3)))
+artifact = nx.compile(nx.quantize(jnp.tanh, "int8", calibrate=[(jnp.ones((1, 3)),)]), target="tflite")(jnp.ones((1, 3)))
 assert artifact.files
 assert main(["info", "--all"]) == main(["explain", "ShapeError"]) == 0
 warnings.simplefilter("ignore")
