@@ -12,17 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tools.release import SMOKE
+
 ROOT = Path(__file__).parents[1]
 BUILD = "import sys; from setuptools import build_meta as b; print(b.build_sdist('dist')); print(b.build_wheel('dist'))"
-USE = """
-import nxjax as nx
-assert nx.__file__.startswith({place!r}), nx.__file__
-assert nx.jit(nx.grad(lambda x: (x * x).sum()))(nx.ones(3)).tolist() == [2, 2, 2]
-missing = [name for name in dir(nx) if not hasattr(nx, name)]
-assert not missing, missing
-from nxjax.__main__ import main
-assert main(["explain", "ShapeError"]) == main(["explain", "quantization"]) == 0
-"""
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +73,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(built, tmp_path):
     assert fields["License-Expression"] == "Apache-2.0" and fields["Requires-Python"] == ">=3.11"
     assert fields["Description-Content-Type"] == "text/markdown" and "nxjax" in fields.get_payload()
 
-    use = USE.format(place=str(tmp_path))
+    use = SMOKE.format(place=str(tmp_path))
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "NXJAX_CACHE_DIR": ""}
     command = [sys.executable, "-W", "error", "-X", "dev", "-c", use]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
