@@ -28,7 +28,11 @@ def extras() -> dict[str, dict[str, str | None]]:
     """Extra -> package -> installed version or None, as the package's own metadata lists them."""
     found: dict[str, dict[str, str | None]] = {}
     others: list[tuple[str, str]] = []
-    for requirement in requires("nxjax") or []:
+    try:
+        listed = requires("nxjax") or []
+    except PackageNotFoundError:  # a copy on the path, which nobody has installed
+        listed = []
+    for requirement in listed:
         if "extra ==" not in requirement:
             continue
         package, _, rest = requirement.split(";")[0].partition("[")

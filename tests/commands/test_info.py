@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError
 
 import pytest
 
@@ -57,6 +58,14 @@ def test_an_extra_that_names_others_is_missing_what_they_miss(monkeypatch):
     assert {"onnxruntime", "ai-edge-litert"} <= set(info.extras()["npu"]) and "nxjax" not in info.extras()["npu"]
     monkeypatch.setattr(info, "_version", lambda p: None)
     assert info.extras()["npu"]["onnx"] is None
+
+
+def test_a_copy_that_is_not_installed_has_no_extras(monkeypatch):
+    def requires(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(info, "requires", requires)
+    assert info.extras() == {} and "extras    0 complete; missing: none" in info.brief()
 
 
 def test_settings_are_those_that_can_be_set():
