@@ -30,9 +30,10 @@ def test_info_names_versions_devices_targets_and_extras(capsys):
         assert word in out
 
 
-def test_ten_lines_say_what_is_here(capsys, monkeypatch):
+def test_ten_lines_say_what_is_here(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("NXJAX_VERIFY", "1")
-    assert main([]) == main(["info"]) == 0
+    with config.using(cache_dir=str(tmp_path)):
+        assert main([]) == main(["info"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[:10] == lines[10:] and max(map(len, lines)) < 200
     said = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines[:10]}
