@@ -34,6 +34,12 @@ def test_a_name_of_the_page_is_refused_with_its_row(name):
         getattr(owner, last)
 
 
+@pytest.mark.parametrize("name", ["tree_map", "xla_computation", "linear_util"])
+def test_what_jax_has_no_longer_is_refused_with_its_row(name):
+    with pytest.raises(AttributeError, match="no longer in JAX either"):
+        getattr(nx, name)
+
+
 def test_arrays_refuse_the_names_of_the_page_and_list_none():
     assert sorted(methods._ELSEWHERE) == sorted(n[2:] for n in NAMES if n.startswith("x."))
     assert not set(methods._ELSEWHERE) & set(dir(X)) and "reshape" in dir(X)
@@ -117,6 +123,7 @@ SAYS = {
     "view of a shape": (lambda: X.view(3, 2), r"x\.reshape"),
     "a list as operand": (lambda: jnp.sin([1.0]), r"nx\.array"),
     "a shape for a key": (lambda: nx.random.normal((3,)), r"nx\.random\.key\(0\)"),
+    "save(x, file)": (lambda: nx.save(X, "x.npy"), r"save\(file, x\)"),
     "a device that is not here": (lambda: nx.devices("nonsense"), "cpu:0"),
     "debug.print without braces": (lambda: nx.debug.print("x", X), "{} or {name}"),
     "a bar of a loop on the device": (lambda: nx.debug.progress_bar(range(3), scan=True), "on the device"),

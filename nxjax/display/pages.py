@@ -112,9 +112,10 @@ def absent(name: str) -> str:
     : mutable references: arrays are never written to, also inside programs
     """
     rows = _absent()
-    parts = name.removeprefix("numpy.").split(".")  # what NumPy's functions are called at the top, too
+    short = name.removeprefix("numpy.")  # what NumPy's functions are called at the top, too
+    parts = short.split(".")
     wholes = (".".join((*parts[:i], "*")) for i in range(len(parts), 0, -1))
-    row = next((rows[n] for n in (".".join(parts), *wholes) if n in rows), None)
+    row = next((rows[n] for n in (name, short, *wholes) if n in rows), None)
     if row is None:
         return ""
     why, instead, where = row
