@@ -123,7 +123,7 @@ def members() -> str:
     }
     known = Types(frozenset())
     lines: list[str] = []
-    for name, member in [(name, getattr(Array, name)) for name in sorted(vars(Array))]:
+    for name, member in [(name, getattr(Array, name)) for name in sorted(vars(Array)) if hasattr(Array, name)]:
         hidden = name.startswith("_") and not name.startswith("__")
         if (
             hidden

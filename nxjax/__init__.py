@@ -16,6 +16,8 @@ from nxjax import ops as _ops
 from nxjax.config import config as config  # here, or the submodule of that name would stand in its place
 from nxjax.trace import core as _core
 from nxjax.trace import program as _program
+from nxjax.trace.lazy import instead as _instead
+from nxjax.trace.lazy import missing as _missing
 
 __array_api_version__ = "2024.12"  # `nxjax` is as good a namespace of the standard as `nxjax.numpy`
 
@@ -53,7 +55,7 @@ _HOMES: dict[str, str] = {
     **dict.fromkeys(("profile", "cost"), "nxjax.profiling.measure"),
     **dict.fromkeys(("QArray",), "nxjax.quant.qarray"),
     **dict.fromkeys(("pure_callback",), "nxjax.transforms.callback"),
-    **dict.fromkeys(("Tensor",), "nxjax.numpy.tensor"),
+    **dict.fromkeys(("Tensor",), "nxjax.numpy.tensors"),
     **dict.fromkeys(("typeof", "live_arrays", "copy_to_host_async", "effects_barrier", "fwd_and_bwd", "host_count", "host_id", "host_ids", "print_environment_info"), "nxjax.runtime.introspect"),
     **dict.fromkeys(("simulate",), "nxjax.deploy.simulate"),
     **dict.fromkeys(("MemoryPools",), "nxjax.backends.memory.pool"),
@@ -184,6 +186,19 @@ class _OtherNames:
 _sys.meta_path.insert(0, _OtherNames)  # type: ignore[arg-type]
 
 
+class _NoModules:
+    """`import nxjax.experimental.pallas`, or ``from nxjax import new_ref``: what no other finder has found."""
+
+    @staticmethod
+    def find_spec(name: str, path: _Any = None, target: _Any = None) -> None:
+        if name.startswith("nxjax.") and (said := _instead(name.removeprefix("nxjax."))):
+            # Without the name of the module: `from nxjax import new_ref` would pass over an error that has it.
+            raise ModuleNotFoundError(f"there is no {name!r}{said}")
+
+
+_sys.meta_path.append(_NoModules)  # type: ignore[arg-type]
+
+
 def _segments(name: str) -> _Any:
     """`jax.ops`' functions on the package of that name, which itself knows nothing above it."""
     if name.startswith("segment_"):
@@ -208,8 +223,7 @@ def __getattr__(name: str) -> _Any:
         try:
             value = getattr(_importlib.import_module("nxjax.numpy"), name)
         except AttributeError:
-            said = f"module 'nxjax' has no attribute {name!r}"
-            raise AttributeError(said, name=name, obj=_sys.modules[__name__]) from None  # so Python says "Did you mean"
+            raise _missing(__name__, name) from None
     globals()[name] = value
     return value
 

@@ -509,7 +509,7 @@ from nxjax.numpy import where as where
 from nxjax.numpy import zeros as zeros
 from nxjax.numpy import zeros_like as zeros_like
 from nxjax.numpy.standard import __array_namespace_info__ as __array_namespace_info__
-from nxjax.numpy.tensor import Tensor as Tensor
+from nxjax.numpy.tensors import Tensor as Tensor
 from nxjax.profiling.measure import cost as cost
 from nxjax.profiling.measure import profile as profile
 from nxjax.quant.calibration import calibrate as calibrate

@@ -1,4 +1,4 @@
-"""The command line: ``nxjax info``, ``sensors``, ``power``, ``cache``, ``fuzz``, ``generate``, ``nxjax --version``."""
+"""The command line: ``nxjax info``, ``explain``, ``cache``, ``sensors``, ``power``, ``fuzz``, ``generate``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import nxjax
 from nxjax.commands.command import command
+from nxjax.display import pages
 from nxjax.errors import NxError
 
 
@@ -18,7 +19,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="nxjax", description="JAX-style arrays for the chips that JAX forgot")
     parser.add_argument("--version", action="store_true", help="print the version")
     commands = parser.add_subparsers(dest="command", metavar="command")
-    commands.add_parser("info", help="versions, devices, backends, extras, cache, settings (the default)")
+    info_parser = commands.add_parser("info", help="what is here and what can run: ten lines (the default)")
+    info_parser.add_argument("--all", action="store_true", help="all versions, backends, targets, extras, settings")
+    explain_parser = commands.add_parser("explain", help="what an error means and how to mend it; any page of the docs")
+    explain_parser.add_argument("topic", nargs="?", help="such as ShapeError or quantization; without one, a list")
     cache_parser = commands.add_parser("cache", help="the on-disk executable cache")
     cache_parser.add_argument("action", choices=("size", "clear"))
     sensors_parser = commands.add_parser("sensors", help="temperature, power, load and clock of NPU, CPU and GPU")
@@ -59,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from nxjax.backends.sensors import sensors
 
         print(sensors(options.over))
+    elif options.command == "explain":
+        return _explain(options.topic)
     elif options.command == "power":
         return _power(options.mode, options.device)
     elif options.command == "fuzz":
@@ -80,7 +86,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         from nxjax.commands import info
 
-        return info.main()
+        return info.main(getattr(options, "all", False))
+    return 0
+
+
+def _explain(topic: str | None) -> int:
+    try:
+        print(pages.listed() if topic is None else pages.explained(topic), end="")
+    except NxError as error:
+        print(error, file=sys.stderr)
+        return 1
     return 0
 
 

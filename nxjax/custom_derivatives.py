@@ -1,5 +1,6 @@
 """`jax.custom_derivatives`' names."""
 
+from nxjax.trace.lazy import refusing as _refusing
 from nxjax.transforms.custom_jvp import custom_jvp, custom_jvp_call
 from nxjax.transforms.custom_vjp import (
     CustomVJPPrimal,
@@ -28,3 +29,4 @@ __all__ = [
     "linear_call",
     "zero_from_primal",
 ]
+__getattr__ = _refusing(__name__)

@@ -173,7 +173,9 @@ class NxError(Exception):
         lines = [self.what]
         rows = (("got", self.got), ("expected", self.expected), ("at", self._where()), *self.more, ("fix", self.fix))
         lines += [f"  {label + ':':<9} {value}" for label, value in rows if value is not None]
-        lines.append(f"  {'docs:':<10}docs/errors.md#{type(self).__name__.lower()}")
+        # A class of the user's own, or a private one, is explained as what it derives from.
+        kinds = (c for c in type(self).__mro__ if c.__module__.startswith("nxjax.") and c.__name__[0] != "_")
+        lines.append(f"  {'docs:':<10}nxjax explain {next(kinds).__name__}")
         return "\n".join(lines)
 
     def _where(self) -> str | None:
@@ -205,7 +207,7 @@ class SamplerDtypeError(DtypeError, ValueError):
 
 
 class MissingRuleError(ParameterError, AttributeError):
-    """A function with a derivative of its own was called before it had one."""
+    """A function with a derivative or a batching rule of its own was called before it had one."""
 
 
 class JAXTypeError(NxError, TypeError):

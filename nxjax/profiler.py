@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from nxjax.errors import ExecutionError, Shown
 from nxjax.trace.boundary import entry
+from nxjax.trace.lazy import refusing as _refusing
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -142,3 +143,4 @@ def annotate_function(func: F, name: str | None = None, **about: Any) -> F:
 
 
 __all__ = ["StepTraceAnnotation", "TraceAnnotation", "annotate_function", "start_trace", "stop_trace", "trace"]
+__getattr__ = _refusing(__name__)

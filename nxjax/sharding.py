@@ -10,6 +10,7 @@ import numpy as np
 
 from nxjax.errors import ShardingError
 from nxjax.trace.boundary import entry
+from nxjax.trace.lazy import refusing as _refusing
 from nxjax.trace.mesh import (
     AbstractMesh,
     AxisType,
@@ -28,6 +29,7 @@ __all__ = [
     "get_abstract_mesh", "get_mesh", "make_mesh", "make_single_device_sharding", "reshard", "set_mesh",
     "use_abstract_mesh", "use_mesh",
 ]  # fmt: skip
+__getattr__ = _refusing(__name__)
 
 
 @entry

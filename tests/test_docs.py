@@ -20,6 +20,7 @@ import pytest
 
 import nxjax
 from nxjax import errors
+from nxjax.display import pages
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("docs/design/*.md"), ROOT / "README.md"])
@@ -145,13 +146,28 @@ def test_pages_to_read_in_one_go_are_short(page: str, most: int):
 
 
 def error_classes() -> list[type]:
+    """The errors that a message can name: those of `errors`, and public ones of other files."""
     found = [c for _, c in inspect.getmembers(errors, inspect.isclass) if issubclass(c, errors.NxError)]
-    return sorted({c for c in found if c is not errors.NxError}, key=lambda c: c.__name__)
+    for file in ("transforms.checkify", "trace.axes", "numpy.subscripts"):
+        module = importlib.import_module(f"nxjax.{file}")
+        found += [c for n, c in vars(module).items() if isinstance(c, type) and issubclass(c, errors.NxError)]
+    return sorted(set(found), key=lambda c: c.__name__)
 
 
 def sections() -> dict[str, str]:
-    parts = re.split(r"^## (\w+)\n", (ROOT / "docs/errors.md").read_text(), flags=re.MULTILINE)
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
+    return pages.sections("errors")
+
+
+def test_every_class_of_error_has_a_section():
+    defined = {
+        name
+        for path in (ROOT / "nxjax").rglob("*.py")
+        for name in re.findall(r"^class (\w+Error)\(\w*Error\b.*\):$", path.read_text(), re.MULTILINE)
+        if name[0] != "_"
+    }
+    ours = {c.__name__ for c in error_classes()}
+    assert {"ShapeError", "OutOfRankError", "NaNError"} <= defined & ours
+    assert defined <= set(sections()) and set(sections()) == ours
 
 
 @pytest.mark.parametrize("cls", error_classes(), ids=lambda c: c.__name__)
@@ -163,14 +179,20 @@ def test_every_error_has_a_section_whose_example_raises_it(cls: type):
     exec("import nxjax as nx\nimport nxjax.numpy as jnp\nimport numpy as np", namespace)
     with pytest.raises(errors.NxError) as caught:
         exec(compile(blocks[0], "errors.md", "exec"), namespace)
-    # JAX's two base classes are raised as what derives from them.
-    assert type(caught.value) is cls or (cls.__name__.startswith("JAX") and isinstance(caught.value, cls))
+    # JAX's two base classes, and that of checks, are raised as what derives from them.
+    base = cls.__name__.startswith("JAX") or cls.__name__ == "CheckError"
+    assert type(caught.value) is cls or (base and isinstance(caught.value, cls))
     assert "Fix" in section
 
 
-def test_messages_name_an_anchor_of_the_page():
-    for cls in error_classes():
-        assert f"errors.md#{cls.__name__.lower()}" in str(cls("what"))
+def test_messages_name_a_section_of_the_page():
+    class OfAUser(errors.ShapeError):
+        pass
+
+    for cls in (*error_classes(), OfAUser):
+        (topic,) = re.findall(r"^  docs:     nxjax explain (\w+)$", str(cls("what")), re.MULTILINE)
+        assert topic in sections() and issubclass(cls, errors.NxError)
+        assert topic == (cls.__name__ if cls is not OfAUser else "ShapeError")
 
 
 @pytest.mark.parametrize("script", ["generate_ops.py", "generate_stubs.py", "generate_gallery.py"])

@@ -1,6 +1,7 @@
 """JAX's public names and parameters are nxjax's, or docs/coming_from_jax.md names them and says why not."""
 
 import importlib
+import importlib.util
 import inspect
 import pkgutil
 import re
@@ -170,3 +171,40 @@ def test_smap_is_shard_map_over_one_axis():
                 nx.smap(lambda a: a, **{"out_axes": 0, "axis_name": "x"} | wrong)(nx.arange(4))
         with pytest.raises(nx.errors.ShardingError, match="in_axes is missing"):
             nx.smap(lambda a: a, out_axes=0, axis_name="x")
+
+
+# --- what is not here says so ---
+
+
+def test_a_name_of_jax_that_is_not_here_is_refused_with_its_row():
+    seen = 0
+    for name in modules():
+        theirs, ours = both(name)
+        for n in public(theirs) if ours is not None else ():
+            if not hasattr(ours, n) and (name, n) != ("", "ad"):  # which `jax` imports for itself
+                with pytest.raises(AttributeError, match="nxjax explain coming_from_jax"):
+                    getattr(ours, n)
+                seen += 1
+    assert seen > 80
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import nxjax.experimental.pallas as pl",
+        "from nxjax.experimental import pallas",
+        "from nxjax.experimental.pallas import tpu",
+        "from nxjax import new_ref",
+        "from nxjax.lax import psend",
+        "import nxjax.nn.functional",
+    ],
+)
+def test_importing_it_is_refused_with_its_row(line):
+    with pytest.raises(ImportError, match="  docs:     nxjax explain coming_from_"):
+        exec(line)
+
+
+def test_other_modules_that_are_not_there_are_what_python_says():
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'nxjax\.nonsense'"):
+        importlib.import_module("nxjax.nonsense")
+    assert importlib.util.find_spec("nxjax.nonsense") is None

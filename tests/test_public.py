@@ -1,9 +1,13 @@
 """Every public name resolves, however it is imported, and the stubs' modules are those that exist."""
 
 import abc
+import enum
 import importlib
+import inspect
 import pickle
 import pkgutil
+import pydoc
+import re
 import subprocess
 import sys
 
@@ -130,6 +134,33 @@ def test_no_file_of_a_package_hides_a_public_name(package):
     lazy = set(getattr(module, "_HOMES", ()))
     assert not files & lazy
     assert all(getattr(module, name) is getattr(module, name) for name in lazy)
+
+
+def _public_callables():
+    """Functions and classes of nxjax that have a public name, by it: not types of annotations, errors, enumerations."""
+    homes = ["", *sorted(nx._MODULES), "numpy.linalg", "numpy.fft", "lax.linalg", "nn.initializers"]
+    homes += [f"scipy.{m}" for m in nx.scipy._MODULES]
+    for home in homes:
+        module = importlib.import_module(nx._PLACES.get(f"nxjax.{home}", f"nxjax.{home}").rstrip("."))
+        for name in getattr(module, "__all__", None) or [n for n in dir(module) if not n.startswith("_")]:
+            thing = getattr(module, name)
+            own = str(getattr(thing, "__module__", "")).startswith("nxjax")
+            aside = isinstance(thing, Op) or (isinstance(thing, type) and issubclass(thing, (BaseException, enum.Enum)))
+            if own and not aside and (isinstance(thing, type) or inspect.isroutine(thing)):
+                yield f"{home}.{name}".lstrip("."), thing
+
+
+def test_signatures_and_docstrings_say_what_is_taken():
+    found = dict(_public_callables())
+    assert len(found) > 1200
+    shown = {name: str(inspect.signature(thing)) for name, thing in found.items()}
+    hidden = [n for n, s in shown.items() if re.match(r"\(\*args\b[^,]*, \*\*\w+[^,]*\)", s)]
+    # A class of annotations, whose values others make.
+    assert not set(hidden) - {"nn.initializers.Initializer", "testing.Sample"}, hidden
+    assert not [n for n, s in shown.items() if " at 0x" in s]
+    assert not [n for n, thing in found.items() if not inspect.getdoc(thing)]
+    assert shown["nn.Linear"].startswith("(in_features: 'int', out_features: 'int', bias: 'bool' = True, *, key: ")
+    assert not inspect.signature(nx.nn.ReLU).parameters and "in_features" in pydoc.render_doc(nx.nn.Linear)
 
 
 def _public_classes():

@@ -18,6 +18,7 @@ from typing import Final
 from nxjax.checkpoints import processes
 from nxjax.checkpoints.disk import disk
 from nxjax.errors import ParameterError
+from nxjax.files import safe_io
 from nxjax.trace.boundary import entry
 
 INDEX: Final = "index.json"
@@ -169,15 +170,7 @@ def clean(directory: Path) -> None:
 
 def _dead(path: Path, host: str, process: int) -> bool:
     if host == re.sub(r"[^\w.]", "_", socket.gethostname()):
-        if process == os.getpid():
-            return False
-        try:
-            os.kill(process, 0)
-        except ProcessLookupError:
-            return True
-        except OSError:
-            return False
-        return False
+        return process != os.getpid() and safe_io.is_dead(process)
     try:
         return time.time() - path.stat().st_mtime > _OLD
     except OSError:

@@ -1,19 +1,20 @@
-"""What is installed and what can run here: the text of ``nxjax info``. Imports no vendor package."""
+"""What is installed and what can run here: the texts of ``nxjax info``, ten lines or all. Imports no vendor package."""
 
 from __future__ import annotations
 
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, requires, version
-from typing import Final
+from typing import Final, get_args
 
 from nxjax import version as release
 from nxjax.backends import cache, registry
+from nxjax.backends.evidence import Label
 from nxjax.commands.command import command
 from nxjax.config import config
 from nxjax.config.table import NAMES
 
-_CORE: Final = ("numpy", "ml_dtypes", "optree", "opt_einsum")
+_CORE: Final = ("numpy", "ml_dtypes", "optree", "opt_einsum", "llvmlite")
 
 
 def _version(package: str) -> str | None:
@@ -27,7 +28,11 @@ def extras() -> dict[str, dict[str, str | None]]:
     """Extra -> package -> installed version or None, as the package's own metadata lists them."""
     found: dict[str, dict[str, str | None]] = {}
     others: list[tuple[str, str]] = []
-    for requirement in requires("nxjax") or []:
+    try:
+        listed = requires("nxjax") or []
+    except PackageNotFoundError:  # a copy on the path, which nobody has installed
+        listed = []
+    for requirement in listed:
         if "extra ==" not in requirement:
             continue
         package, _, rest = requirement.split(";")[0].partition("[")
@@ -63,6 +68,33 @@ def _targets() -> dict[tuple[str, str], list[str]]:
     return found
 
 
+def brief() -> str:
+    """What is here in ten lines: each begins with what it is about, and the last says where there is more."""
+    backends = {n: registry.get(n) for n in registry.names()}
+    here = [n for n, b in backends.items() if b.available()[0]]
+    found = _targets()
+    counts = {label: 0 for label in get_args(Label) if any(label == best for best, _ in found)}
+    for (label, _), names in found.items():
+        counts[label] += len(names)
+    of_extras = {extra: all(packages.values()) for extra, packages in extras().items()}
+    absent = [extra for extra, complete in of_extras.items() if not complete]
+    files, size = cache.size()
+    set_here = sorted(n for n in os.environ if n.startswith("NXJAX_"))
+    rows = [
+        ("nxjax", release.__version__),
+        ("python", ", ".join((platform.python_version(), *(f"{p} {_version(p) or 'missing'}" for p in _CORE)))),
+        ("machine", f"{platform.platform()}, {os.cpu_count()} CPUs"),
+        ("devices", ", ".join(f"{d} ({d.backend.label})" for d in registry.devices())),
+        ("backends", f"{', '.join(here)}; missing: {', '.join(n for n in backends if n not in here) or 'none'}"),
+        ("targets", ", ".join(f"{count} {label}" for label, count in counts.items())),
+        ("extras", f"{len(of_extras) - len(absent)} complete; missing: {', '.join(absent) or 'none'}"),
+        ("cache", f"{config.cache_dir or 'off'}: {files} executables, {size / 2**20:.1f} MiB"),
+        ("settings", ", ".join(set_here) or "none in the environment (NXJAX_...)"),
+        ("more", "nxjax info --all: why something is missing, and how to get it; nxjax explain: errors and pages"),
+    ]
+    return "\n".join(line[2:] for line in _table(rows))
+
+
 def text() -> str:
     """Versions, devices, backends, targets and extras with the reason for each that is missing, cache, settings."""
     lines = [f"nxjax {release.__version__}", "", "versions"]
@@ -94,6 +126,6 @@ def text() -> str:
 
 
 @command
-def main() -> int:
-    print(text())
+def main(all: bool = False) -> int:
+    print(text() if all else brief())
     return 0

@@ -86,7 +86,7 @@ _DOCS = {
 __all__ = sorted((*_DOCS, "checking_leaks"))
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> ScopedSetting:
     doc = _DOCS.get(name)
     if doc is None:
         raise AttributeError(f"module 'nxjax.config.contexts' has no attribute {name!r}")
@@ -96,7 +96,7 @@ def __getattr__(name: str) -> Any:
     return made
 
 
-def checking_leaks() -> Any:
+def checking_leaks() -> Override:
     """As ``check_tracer_leaks(True)``.
 
     >>> with checking_leaks():

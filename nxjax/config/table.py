@@ -220,6 +220,7 @@ def _default_cache() -> str:
 
 
 def attribute_of(name: str) -> str:
+    """What a setting is called here, by the name that JAX or the environment has for it."""
     attribute = name.removeprefix("jax_")
     return _RENAMED.get(attribute, attribute)
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any, Final, ParamSpec, TypeVar, final
+from collections.abc import Callable, Iterable, Iterator, Sized
+from typing import Any, Final, ParamSpec, TypeVar, final, overload
 
 import numpy as np
 
-from nxjax.errors import MissingExtraError, ParameterError
+from nxjax.errors import MissingExtraError, ParameterError, described
 from nxjax.trace.boundary import entry
 from nxjax.transforms.callback import debug_callback
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 _UPDATES: Final = 100  # how often a bar moves, if nothing else is said
 
@@ -55,7 +56,17 @@ def _tqdm(**options: Any) -> Any:
     return tqdm(**options)
 
 
-@entry
+def _watched(values: Iterable[T], make: Callable[..., Any], desc: str) -> Iterator[T]:
+    bar = make(total=len(values) if isinstance(values, Sized) else None, desc=desc)
+    try:
+        for value in values:
+            yield value
+            bar.update(1)
+    finally:
+        bar.close()
+
+
+@overload
 def progress_bar(
     length: int,
     *,
@@ -63,11 +74,24 @@ def progress_bar(
     desc: str = "",
     every: int | None = None,
     bar: Callable[..., Any] | None = None,
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+@overload
+def progress_bar(length: Iterable[T], *, desc: str = "", bar: Callable[..., Any] | None = None) -> Iterator[T]: ...
+@entry
+def progress_bar(
+    length: Any,
+    *,
+    scan: bool = False,
+    desc: str = "",
+    every: int | None = None,
+    bar: Callable[..., Any] | None = None,
+) -> Any:
     """Decorator of a loop's body: a bar shows how far the loop is, under `jit`, `grad` and on any executor.
 
+    Of anything that can be iterated over, a bar of a Python loop: ``for i in progress_bar(range(3))``.
+
     Args:
-        length: how many steps the loop takes.
+        length: how many steps the loop takes; or what a Python loop goes through.
         scan: False: ``body(i, carry)`` of a `fori_loop` from 0. True: ``body(carry, x)`` of a `scan` in which ``x`` is
             the index, or a tuple that begins with it: ``scan(body, init, (nx.arange(length), xs))``.
         desc: what stands before the bar.
@@ -88,7 +112,14 @@ def progress_bar(
     ...     return c + i
     >>> total = nx.lax.fori_loop(0, 6, body, 0)
     ****** done
+    >>> sum(nx.debug.progress_bar(range(6), bar=Stars))
+    ****** done
+    15
     """
+    if isinstance(length, Iterable) and not isinstance(length, str) and getattr(length, "ndim", 1):
+        if scan or every is not None:
+            raise ParameterError("progress_bar: scan and every are for loops on the device", got=described(length))
+        return _watched(length, bar or _tqdm, desc)
     if length < 1 or (every is not None and every < 1):
         raise ParameterError("progress_bar: counts are positive", got=f"length={length}, every={every}")
     step = every or max(1, length // _UPDATES)

@@ -59,7 +59,7 @@ class _Prompt(pdb.Pdb):
     def _enter(self) -> None:
         where, values, names = self.places[self.place]
         self.curframe = None
-        self.curframe_locals = values
+        self.values = values
         self.names_ = {**names, **values}
         self.message(f"> {where}")
 
@@ -116,7 +116,7 @@ class _Prompt(pdb.Pdb):
 
     def do_args(self, arg: str) -> Any:
         """a(rgs): the local variables."""
-        for name, value in self.curframe_locals.items():
+        for name, value in self.values.items():
             self.message(f"{name} = {value!r}")
 
     do_a = do_args

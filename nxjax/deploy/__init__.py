@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from nxjax.trace.lazy import homes as _homes
+from nxjax.trace.lazy import lazy as _lazy
 
 # `nx.compile`, `nx.explain` and `nx.targets` are at the top.
 _FILES = {
@@ -14,14 +14,5 @@ _FILES = {
     "nxjax.deploy.report": "Report",
     "nxjax.deploy.targets": "Target Targets",
 }
-_HOMES = {name: file for file, names in _FILES.items() for name in names.split()}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'nxjax.deploy' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(_HOMES)
+_HOMES = _homes(_FILES)
+__getattr__, __dir__ = _lazy(__name__, _HOMES)

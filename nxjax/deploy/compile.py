@@ -40,7 +40,7 @@ def compile(
 
     Args:
         fun: pure function; quantized (see `quantize`) for targets that compute on integers.
-        target: a name from `targets`.
+        target: a name that `nx.targets()` lists.
         strict: raise if any op would not run on the NPU, with the whole list.
         constants: position or positions of the arguments that become part of the artifact; by default those that
             `quantize` was told hold weights (its ``params``), else those that are trees. One array is an input. For

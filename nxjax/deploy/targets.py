@@ -8,6 +8,7 @@ from typing import final
 from nxjax.backends import target_registry as registry
 from nxjax.backends.evidence import Label
 from nxjax.display import page
+from nxjax.trace.boundary import entry
 
 
 @final
@@ -62,6 +63,7 @@ class Targets(tuple[Target, ...]):
         return page.page(page.table(("target", "chip", "format", "here", "because"), rows))
 
 
+@entry
 def targets() -> Targets:
     """What `compile` can compile for, and what can be verified on this machine.
 

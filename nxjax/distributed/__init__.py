@@ -7,10 +7,11 @@ nx.distributed.communication(step.lower(state, x).compile())   # what each devic
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nxjax.distributed.joining import barrier, check_peers, initialize, is_initialized, shutdown
+from nxjax.trace.lazy import homes as _homes
+from nxjax.trace.lazy import lazy as _lazy
 
 if TYPE_CHECKING:
     from nxjax.distributed import compress as compress
@@ -23,26 +24,15 @@ if TYPE_CHECKING:
     from nxjax.distributed.traffic import communication as communication
 
 # Loaded when they are asked for: joining others needs none of them.
-_HOMES = {
-    "Collective": "traffic",
-    "Communication": "traffic",
-    "communication": "traffic",
-    "PREEMPTED": "preemption",
-    "preempted": "preemption",
-    "quantized_pmean": "quantized",
-    "quantized_psum": "quantized",
+_FILES = {
+    "traffic": "Collective Communication communication",
+    "preemption": "PREEMPTED preempted",
+    "quantized": "quantized_pmean quantized_psum",
 }
+_HOMES = _homes(_FILES)
 
 __all__ = ["barrier", "check_peers", "initialize", "is_initialized", "shutdown", *_HOMES]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        found = globals()[name] = getattr(importlib.import_module(f"nxjax.distributed.{_HOMES[name]}"), name)
-        return found
-    if name == "compress":
-        return importlib.import_module("nxjax.distributed.compress")
-    raise AttributeError(f"module 'nxjax.distributed' has no attribute {name!r}")
+__getattr__, _ = _lazy(__name__, _HOMES, ("compress",))
 
 
 def __dir__() -> list[str]:

@@ -1,10 +1,5 @@
 """`jax.example_libraries`: small optimizers and layers, which older programs import. New ones have better (optax)."""
 
-import importlib
-from typing import Any
+from nxjax.trace.lazy import lazy as _lazy
 
-
-def __getattr__(name: str) -> Any:
-    if name in ("optimizers", "stax"):
-        return importlib.import_module(f"nxjax.example_libraries.{name}")
-    raise AttributeError(f"module 'nxjax.example_libraries' has no attribute {name!r}")
+__getattr__, _ = _lazy(__name__, {}, ("optimizers", "stax"))

@@ -1,8 +1,6 @@
 """`jax.experimental`'s names."""
 
-import importlib
-from typing import Any
-
+from nxjax.trace.lazy import lazy as _lazy
 from nxjax.transforms.callback import io_callback
 
 __all__ = ["MutableArray", "io_callback"]
@@ -17,7 +15,8 @@ class MutableArray:
     """
 
 
-def __getattr__(name: str) -> Any:
-    if name in ("topologies", "multihost_utils", "checkify", "key_reuse", "jet", "layout", "hijax", "sparse", "pjit"):
-        return importlib.import_module(f"nxjax.experimental.{name}")
-    raise AttributeError(f"module 'nxjax.experimental' has no attribute {name!r}")
+_MODULES = (
+    "checkify", "hijax", "jet", "key_reuse", "layout", "mesh_utils", "multihost_utils", "ode", "pjit", "shard_map",
+    "sparse", "topologies",
+)  # fmt: skip
+__getattr__, _ = _lazy(__name__, {}, _MODULES)

@@ -10,9 +10,11 @@ from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.numpy.creation import asarray
 from nxjax.trace import dtypes, tree
 from nxjax.trace.core import Array
+from nxjax.trace.lazy import refusing as _refusing
 from nxjax.transforms.jvp import jvp
 
 __all__ = ["jet"]
+__getattr__ = _refusing(__name__)
 
 
 def jet(

@@ -12,9 +12,12 @@ from nxjax.runtime import devices, process_count, process_index
 from nxjax.runtime.global_arrays import make_array_from_process_local_data, replicated
 from nxjax.trace import tree
 from nxjax.trace.array import DeviceArray, as_value
+from nxjax.trace.lazy import refusing as _refusing
 from nxjax.trace.mesh import Mesh
 from nxjax.trace.partition import PartitionSpec
 from nxjax.trace.sharding import NamedSharding
+
+__getattr__ = _refusing(__name__)
 
 
 def sync_global_devices(name: str) -> None:

@@ -22,6 +22,7 @@ from nxjax.flatten_util import ravel_pytree
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
+from nxjax.trace.lazy import refusing as _refusing
 from nxjax.transforms.control.scan import scan
 from nxjax.transforms.control.while_loop import while_loop
 from nxjax.transforms.custom_vjp import closure_convert, custom_vjp
@@ -30,6 +31,7 @@ from nxjax.transforms.jit import jit
 from nxjax.transforms.vmap import vmap
 
 __all__ = ["odeint"]
+__getattr__ = _refusing(__name__)
 
 # The method: stage i is taken at time t + _NODES[i] dt, from the slopes before it. The last is the next step's first.
 _NODES: Final = (0.0, 1 / 5, 3 / 10, 4 / 5, 8 / 9, 1.0, 1.0)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from nxjax.backends.xla.client import made
+from nxjax.trace.lazy import refusing as _refusing
 
 __all__ = ["backends"]
+__getattr__ = _refusing(__name__)
 
 
 def backends() -> dict[str, Any]:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from nxjax.config import config
+from nxjax.files import safe_io
 
 _DIGEST: Final = 32  # bytes
 # No file is larger: reading one must not take the memory of the process.
@@ -309,13 +310,8 @@ def _sweep(folder: Path, newest: Path) -> None:
 def _abandoned(path: Path) -> bool:
     """Whether the writer of an unfinished file is gone. Removing one of a process that is elsewhere does no harm."""
     writer = _WRITER.fullmatch(path.name)
-    if writer is not None:
-        try:
-            os.kill(int(writer[1]), 0)
-        except (ProcessLookupError, OverflowError):
-            return True
-        except OSError:
-            pass
+    if writer is not None and safe_io.is_dead(int(writer[1])):
+        return True
     with contextlib.suppress(OSError):
         return time.time() - os.lstat(path).st_mtime > _HOUR
     return False

@@ -6,8 +6,8 @@ compiles them for writing. `export_genai` gives what runs without nxjax.
 
 from __future__ import annotations
 
-import importlib as _importlib
-from typing import Any as _Any
+from nxjax.trace.lazy import homes as _homes
+from nxjax.trace.lazy import lazy as _lazy
 
 _FILES = {
     "config": "DecoderConfig",
@@ -22,19 +22,7 @@ _FILES = {
     "weights": "quantize_weights nbytes save load",
     "genai": "export_genai load_genai GenaiModel",
 }
-_HOMES = {name: file for file, names in _FILES.items() for name in names.split()}
+_HOMES = _homes(_FILES)
 
 __all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> _Any:
-    file = _HOMES.get(name)
-    if file is None:
-        raise AttributeError(f"module 'nxjax.generation' has no attribute {name!r}")
-    found = getattr(_importlib.import_module(f"nxjax.generation.{file}"), name)
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    return [*__all__]
+__getattr__, __dir__ = _lazy(__name__, _HOMES)

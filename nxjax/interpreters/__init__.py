@@ -1,12 +1,6 @@
 """`jax.interpreters`' names: where a program's own primitives get their rules. See `nxjax.transforms.primitive`."""
 
-import importlib as _importlib
-from typing import Any as _Any
+from nxjax.trace.lazy import lazy as _lazy
 
 __all__ = ["ad", "batching", "mlir", "partial_eval", "xla"]
-
-
-def __getattr__(name: str) -> _Any:
-    if name in __all__:
-        return _importlib.import_module(f"nxjax.interpreters.{name}")
-    raise AttributeError(f"module 'nxjax.interpreters' has no attribute {name!r}")
+__getattr__, _ = _lazy(__name__, {}, __all__)

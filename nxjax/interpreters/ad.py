@@ -11,6 +11,7 @@ from nxjax.ops.base import zeros
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 from nxjax.trace.core import Linear as UndefinedPrimal
+from nxjax.trace.lazy import refusing as _refusing
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.jvp import JVPTrace, JVPTracer
 from nxjax.transforms.primitive import Primitive, Zero, primitive_jvps, primitive_transposes
@@ -34,6 +35,7 @@ __all__ = [
     "primitive_transposes",
     "zeros_like_aval",
 ]
+__getattr__ = _refusing(__name__)
 
 
 def is_undefined_primal(x: Any) -> bool:

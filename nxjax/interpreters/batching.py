@@ -8,6 +8,7 @@ from typing import Any, Final, final
 from nxjax.ops.base import move_batch
 from nxjax.ops.shape import reshape
 from nxjax.trace.core import Array
+from nxjax.trace.lazy import refusing as _refusing
 from nxjax.transforms.primitive import Primitive, fancy_primitive_batchers, primitive_batchers
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "primitive_batchers",
     "register_vmappable",
 ]
+__getattr__ = _refusing(__name__)
 
 
 @final

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, final
 
+from nxjax.trace.lazy import refusing as _refusing
 from nxjax.transforms.primitive import Primitive
 
 __all__ = ["lower_fun", "register_lowering"]
+__getattr__ = _refusing(__name__)
 
 
 @final

@@ -7,6 +7,7 @@ from typing import Any, final
 
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, current_trace, use
+from nxjax.trace.lazy import refusing as _refusing
 from nxjax.trace.program import Program
 from nxjax.trace.stage import StageTracer as DynamicJaxprTracer
 from nxjax.trace.stage import StageTracer as JaxprTracer
@@ -15,6 +16,7 @@ from nxjax.transforms.linear_util import WrappedFun
 from nxjax.transforms.partial_eval import PartialTrace
 
 __all__ = ["DynamicJaxprTracer", "JaxprTracer", "PartialVal", "trace_to_jaxpr_nounits"]
+__getattr__ = _refusing(__name__)
 
 
 @final

@@ -33,6 +33,7 @@ from nxjax.ops.shape import reshape
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
+from nxjax.trace.lazy import missing as _missing
 from nxjax.transforms.control.while_loop import fori_loop
 
 __all__ = (
@@ -562,4 +563,4 @@ def __getattr__(name: str) -> Any:
     """The primitives that JAX names here are ops of nxjax."""
     if name.endswith("_p"):
         return primitives.find(name, "nxjax.lax.linalg")
-    raise AttributeError(f"module 'nxjax.lax.linalg' has no attribute {name!r}")
+    raise _missing(__name__, name)

@@ -13,6 +13,7 @@ from typing import Any, Final, final
 
 from nxjax.ops.vocabulary import FUNCTIONS, LISTED
 from nxjax.trace.core import get_op
+from nxjax.trace.lazy import missing
 
 # Ops that JAX calls as we do, beside those that are a function of `lax`; and those that it calls otherwise.
 _SAME: Final = """
@@ -147,7 +148,7 @@ def find(name: str, module: str = "nxjax.lax") -> Any:
     elif own in FUNCTIONS["lax"] and own not in _NONE and name.endswith("_p"):  # an op that was made later
         value = get_op(FUNCTIONS["lax"][own])
     else:
-        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        raise missing(module, name)
     globals()[name] = value
     return value
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, cast, final
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast, final
 
 import numpy as np
 
-from nxjax.errors import DtypeError
+from nxjax.errors import DtypeError, ImmutableArrayError
 from nxjax.numpy.creation import asarray
 from nxjax.numpy.documented import shown
 from nxjax.numpy.elementwise import divide, negative
@@ -99,6 +99,13 @@ class At:
 
     def __getitem__(self, index: Any) -> IndexedArray:
         return IndexedArray(self.array, index)
+
+    if not TYPE_CHECKING:  # which refuse it by themselves
+
+        def __setitem__(self, index: Any, x: Any) -> None:
+            raise ImmutableArrayError(
+                "x.at[index] cannot be assigned to", got=self.array.type, fix="x = x.at[index].set(value)"
+            )
 
     def __repr__(self) -> str:
         return f"_IndexUpdateHelper({self.array!r})"

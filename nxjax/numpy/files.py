@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.lib.npyio import NpzFile
 
-from nxjax.errors import InvalidFileError, MemoryLimitError, NxError
+from nxjax.errors import InvalidFileError, MemoryLimitError, NxError, ParameterError, described
 from nxjax.files import safe_io
 from nxjax.numpy.creation import array
 from nxjax.trace.array import as_numpy
@@ -159,6 +159,9 @@ def save(file: Any, arr: Any, allow_pickle: bool = True) -> None:
 
     A name without ``.npy`` gets that ending; ``file`` may be an open binary file.
 
+    Raises:
+        ParameterError: no file comes first.
+
     >>> import io
     >>> import nxjax.numpy as jnp
     >>> file = io.BytesIO()
@@ -167,6 +170,10 @@ def save(file: Any, arr: Any, allow_pickle: bool = True) -> None:
     >>> jnp.load(file).shape
     (2, 2)
     """
+    if not isinstance(file, (str, os.PathLike)) and not hasattr(file, "write"):
+        raise ParameterError(
+            "save: no file", got=described(file), expected="a path or an open file", fix="save(file, x)"
+        )
     np.save(file, as_numpy(arr, "save"), allow_pickle=allow_pickle)
 
 

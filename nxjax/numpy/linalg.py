@@ -38,6 +38,7 @@ from nxjax.numpy.sorting import argsort
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Tracer
+from nxjax.trace.lazy import refusing as _refusing
 from nxjax.transforms.custom_jvp import custom_jvp
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "multi_dot", "norm", "outer", "pinv", "qr",
     "slogdet", "solve", "svd", "svdvals", "tensordot", "tensorinv", "tensorsolve", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
+__getattr__ = _refusing(__name__)
 
 
 class EigResult(NamedTuple):

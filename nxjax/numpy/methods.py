@@ -25,6 +25,7 @@ from nxjax.numpy.operators import operators
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, copied, readonly, readonly_view, wrap
 from nxjax.trace.core import Array, Tracer
+from nxjax.trace.lazy import instead
 
 # --- Python scalars ---
 
@@ -391,10 +392,37 @@ def _hash(self: Any) -> int:
     )
 
 
+# --- what other libraries' arrays have ---
+
+
+class _Elsewhere:
+    """A name that arrays have not, since they have another way: asking for it says which. `hasattr` finds nothing."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, x: Any, owner: Any = None) -> Any:
+        raise AttributeError(f"'Array' object has no attribute {self.name!r}{instead(f'x.{self.name}')}")
+
+
+# The rows of docs/coming_from_pytorch.md. Not by `__getattr__`, which would make every attribute of arrays slower.
+_ELSEWHERE = (
+    *("abs", "cos", "exp", "log", "relu", "sigmoid", "sin", "softmax", "sqrt", "tanh", "bmm", "matmul", "mm"),
+    *("bfloat16", "bool", "cast", "double", "float", "half", "int", "long", "cpu", "cuda", "gpu", "to"),
+    *("contiguous", "dim", "expand", "expand_as", "masked_fill", "numel", "permute", "t", "unsqueeze"),
+    *("add_", "append", "copy_", "fill", "fill_", "mul_", "sub_", "zero_"),
+    *("backward", "detach", "grad", "requires_grad", "requires_grad_"),
+)
+
+
+def _dir(self: Any) -> list[str]:
+    return [name for name in object.__dir__(self) if name not in _ELSEWHERE]
+
+
 # By their names: `_len` is ``__len__``, and `_item` is ``item``.
 _SPECIAL = (
     *(_bool, _index, _round, _len, _iter, _contains, _array, _dlpack, _dlpack_device, _array_namespace, _reduce),
-    *(_copy, _deepcopy, _repr, _str, _format, _getitem, _setitem),
+    *(_copy, _deepcopy, _repr, _str, _format, _getitem, _setitem, _dir),
 )
 _PLAIN = (_astype, _reshape, _transpose, _flatten, _tobytes, _view, _byteswap, _item, _tolist, _to_device)
 
@@ -422,6 +450,7 @@ def attach() -> None:
         "clone": _copy_method,
         **placement.members(),
     }
+    members.update((name, _Elsewhere(name)) for name in _ELSEWHERE)
     for name, member in members.items():
         setattr(Array, name, member)
     Array.__hash__ = object.__hash__  # type: ignore[method-assign]

@@ -10,8 +10,8 @@ layers, `weights` and `rounding` make better weights (`layers` is what they see)
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from nxjax.trace.lazy import homes as _homes
+from nxjax.trace.lazy import lazy as _lazy
 
 _FILES = {
     "nxjax.quant.function": "quantize Quantized",
@@ -26,14 +26,5 @@ _FILES = {
     "nxjax.quant.qarray": "QArray",
     "nxjax.ops.quant_grid": "Grid",
 }
-_HOMES = {name: file for file, names in _FILES.items() for name in names.split()}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'nxjax.quant' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(_HOMES)
+_HOMES = _homes(_FILES)
+__getattr__, __dir__ = _lazy(__name__, _HOMES)

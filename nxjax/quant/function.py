@@ -19,6 +19,7 @@ from nxjax.quant.scheme import as_policy
 from nxjax.quant.storage import Known, weight_storage
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
+from nxjax.trace.boundary import entry
 from nxjax.trace.program import Var
 
 
@@ -144,6 +145,7 @@ def _stored(known: Known, v: Var, leaf: Any) -> Any:
     return QArray(as_value(weight_integers(w, scale, dtype), "QArray"), as_value(scale, "QArray"))
 
 
+@entry
 def quantize(
     fun: Callable[..., Any],
     policy: Any = "int8",

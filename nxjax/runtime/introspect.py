@@ -100,7 +100,7 @@ def host_ids(backend: str | None = None) -> list[int]:
 
 @entry
 def print_environment_info(return_string: bool = False) -> str | None:
-    """What is installed and what can run here, as ``nxjax info`` says it; printed, or returned.
+    """What is installed and what can run here, as ``nxjax info --all`` says it; printed, or returned.
 
     Args:
         return_string: give the text instead of printing it.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, ParamSpec, TypeVar
 
@@ -48,12 +50,6 @@ def entry(function: Callable[P, R]) -> Callable[P, R]:
 
     For functions that are not called often. Errors from a user's own function pass unchanged.
     """
-    signature = inspect.signature(function)
-    shown = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
-    method = bool(shown) and shown[0].name == "self"
-    title = function.__qualname__.removesuffix(".__init__").removesuffix(".__post_init__")
-    wanted = f"{title}{signature.replace(parameters=shown[method:], return_annotation=signature.empty)}"
-    curried = str(signature.return_annotation).startswith("Callable")
 
     @functools.wraps(function)
     def asked(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -64,17 +60,49 @@ def entry(function: Callable[P, R]) -> Callable[P, R]:
         except _RAW as error:
             if not _without_user(error.__traceback__):
                 raise
-            given = [described(x) for x in args[method:]]
-            given += [f"{k}={described(x)}" for k, x in kwargs.items()]
-            raise ParameterError(
-                f"{title}: cannot take these arguments",
-                got=", ".join(given) or "none",
-                expected=wanted,
-                fix=f"it gives a function, which takes the arguments: {title}(...)(x)" if curried else None,
-                more=[("because", f"{type(error).__name__}: {str(error)[:200]}")],
-            ) from error
+            raise _refused(function, args, kwargs, error) from error
 
     return asked
+
+
+def _refused(
+    function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object], error: BaseException
+) -> ParameterError:
+    """What was given, how the function is called, and what to write."""
+    signature = inspect.signature(function)
+    shown = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    method = bool(shown) and shown[0].name == "self"
+    title = function.__qualname__.removesuffix(".__init__").removesuffix(".__post_init__")
+    given = [*map(described, args[method:]), *(f"{k}={described(x)}" for k, x in kwargs.items())]
+    needed = [p for p in shown[method:] if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    call = f"{title}({', '.join(f'{p.name}=...' if p.kind is p.KEYWORD_ONLY else p.name for p in needed)})"
+    curried = str(signature.return_annotation).startswith("Callable")
+    instead = f"it gives a function, which takes the arguments: {call}(x)" if curried else None
+    return ParameterError(
+        f"{title}: cannot take these arguments",
+        got=", ".join(given) or "none",
+        expected=f"{title}{signature.replace(parameters=shown[method:], return_annotation=signature.empty)}",
+        fix=_nearest(signature, kwargs) or instead,
+        more=[("because", f"{type(error).__name__}: {str(error)[:200]}"), *_lacking(function, needed, kwargs)],
+    )
+
+
+def _nearest(signature: inspect.Signature, given: Mapping[str, object]) -> str | None:
+    """The parameters that were meant by names that there are not, where they are alike."""
+    known = signature.parameters
+    if any(p.kind is p.VAR_KEYWORD for p in known.values()):
+        return None
+    near = [difflib.get_close_matches(name, known, 1) for name in given if name not in known]
+    return f"did you mean {' and '.join(f'{n}=' for found in near for n in found)}?" if any(near) else None
+
+
+def _lacking(
+    function: Callable[..., object], needed: Sequence[inspect.Parameter], given: Mapping[str, object]
+) -> list[tuple[str, str]]:
+    """What the docstring says of keywords that must be given and are not."""
+    names = [p.name for p in needed if p.kind is p.KEYWORD_ONLY and p.name not in given]
+    said = ((n, re.search(rf"^ +{n}: (.+)$", function.__doc__ or "", re.MULTILINE)) for n in names)
+    return [(n, found[1]) for n, found in said if found]
 
 
 def _without_user(traceback: TracebackType | None) -> bool:

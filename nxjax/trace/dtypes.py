@@ -91,6 +91,8 @@ def canonical(dtype: DType) -> DType:
 def _meant(spec: Any) -> str | None:
     import difflib
 
+    if isinstance(spec, int):
+        return "sizes go in one tuple, as in zeros((2, 3)); another shape is given by x.reshape(2, 3)"
     close = difflib.get_close_matches(str(spec), [d.name for d in NUMERIC], 2)
     return f"perhaps {' or '.join(map(repr, close))}" if close else None
 

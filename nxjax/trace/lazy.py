@@ -5,12 +5,37 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 
 def homes(files: Mapping[str, str]) -> dict[str, str]:
     """Name -> file, from file -> names."""
     return {name: file for file, names in files.items() for name in names.split()}
+
+
+def instead(name: str) -> str:
+    """What the documentation says of a name that is not here, as the rest of a message; mostly nothing.
+
+    The pages are loaded when one is first asked for.
+    """
+    return "" if name.rpartition(".")[2].startswith("_") else import_module("nxjax.display.pages").absent(name)
+
+
+def missing(module: str, name: str) -> AttributeError:
+    """What a module raises for a name that it has not: with what to write instead, where the documentation says it."""
+    said = f"module {module!r} has no attribute {name!r}"
+    more = instead(f"{module}.{name}".removeprefix("nxjax."))
+    # By its arguments Python says "Did you mean".
+    return AttributeError(said + more) if more else AttributeError(said, name=name, obj=sys.modules[module])
+
+
+def refusing(module: str) -> Any:
+    """``__getattr__`` of a module that has all its names, and lacks some that JAX has. Type checkers need not know."""
+
+    def find(name: str) -> NoReturn:
+        raise missing(module, name)
+
+    return find
 
 
 def lazy(
@@ -27,8 +52,7 @@ def lazy(
         if name in modules:
             return import_module(f"{package}.{name}")
         if name not in names:
-            # By its arguments Python says "Did you mean".
-            raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=sys.modules[package])
+            raise missing(package, name)
         home = names[name]
         found = getattr(import_module(home if home.startswith("nxjax.") else f"{package}.{home}"), name)
         setattr(sys.modules[package], name, found)

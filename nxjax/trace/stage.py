@@ -153,5 +153,6 @@ def stage(
     program = trace.finish(outputs)
     if config.check_tracer_leaks:
         del tracers, outputs
-        leaks.check(trace, name or "the traced function")
+        where = name or "the traced function"  # before the call: an `or` among its arguments is a reference more
+        leaks.check(trace, where)
     return program

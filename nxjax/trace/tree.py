@@ -19,7 +19,15 @@ from nxjax.trace.tree_keys import DictKey, GetAttrKey, KeyPath, SequenceKey, key
 from nxjax.trace.tree_nodes import NAMESPACE, adopt_from_jax, leaf_kinds
 
 TreeDef: TypeAlias = optree.PyTreeSpec
-_NOTHING: Final = object()
+
+
+class _NotGiven:
+    def __repr__(self) -> str:
+        return "<not given>"
+
+
+# The default of parameters for which None is a value.
+NOT_GIVEN: Final = _NotGiven()
 
 
 def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], TreeDef]:
@@ -187,7 +195,7 @@ def _entry_keys(treedef: TreeDef, entries: Sequence[Any]) -> list[Any]:
 def reduce(
     function: Callable[[Any, Any], Any],
     tree: Any,
-    initializer: Any = _NOTHING,
+    initializer: Any = NOT_GIVEN,
     is_leaf: Callable[[Any], bool] | None = None,
 ) -> Any:
     """The leaves combined from left to right, from the initializer or the first.
@@ -195,7 +203,7 @@ def reduce(
     >>> reduce(lambda a, b: a + b, {"x": 1, "y": (2, 3)}, initializer=10)
     16
     """
-    first = () if initializer is _NOTHING else (initializer,)
+    first = () if initializer is NOT_GIVEN else (initializer,)
     return functools.reduce(function, leaves(tree, is_leaf), *first)
 
 
@@ -203,7 +211,7 @@ def reduce_associative(
     operation: Callable[[Any, Any], Any],
     tree: Any,
     *,
-    identity: Any = _NOTHING,
+    identity: Any = NOT_GIVEN,
     is_leaf: Callable[[Any], bool] | None = None,
 ) -> Any:
     """As `reduce` for an associative operation, in a tree of logarithmic depth.
@@ -216,7 +224,7 @@ def reduce_associative(
     """
     items = leaves(tree, is_leaf)
     if not items:
-        if identity is not _NOTHING:
+        if identity is not NOT_GIVEN:
             return identity
         raise TreeError("tree.reduce_associative: no leaves", got=structure(tree), fix="give identity=...")
     return _halves(operation, items)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, final
 
-from nxjax.errors import ParameterError, TreeError
+from nxjax.errors import MissingRuleError, ParameterError, TreeError
 from nxjax.ops.base import move_batch
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
@@ -27,10 +27,6 @@ R = TypeVar("R")
 
 # (size, which arguments are batched, arguments) -> (results, which are batched)
 Rule = Callable[[int, Mask, Arrays], tuple[list[Array], Mask]]
-
-
-class RuleMissing(ParameterError, AttributeError):
-    """A `custom_vmap` function is called that nobody gave a rule."""
 
 
 @final
@@ -193,7 +189,7 @@ class custom_vmap(CustomFunction[P, R]):
 
     def has_rule(self) -> bool:
         if self.vmap_rule is None:
-            raise RuleMissing(
+            raise MissingRuleError(
                 f"custom_vmap: {self.__name__} has no rule", fix=f"give it one with {self.__name__}.def_vmap"
             )
         return True

@@ -14,7 +14,7 @@ from nxjax.ops.base import constant, zeros
 from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
-from nxjax.trace.boundary import api_boundary
+from nxjax.trace.boundary import api_boundary, entry
 from nxjax.trace.core import Array
 from nxjax.trace.tree_partial import Partial
 from nxjax.trace.types import ArrayType
@@ -26,6 +26,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+@entry
 def grad(
     fun: Callable[P, Any],
     argnums: int | Sequence[int] = 0,
@@ -65,6 +66,7 @@ def grad(
     return gradient
 
 
+@entry
 def value_and_grad(
     fun: Callable[P, R],
     argnums: int | Sequence[int] = 0,
@@ -95,7 +97,7 @@ def value_and_grad(
     (6.0, 3.0)
     """
     if not callable(fun):
-        raise ParameterError("grad: needs a function", got=type(fun).__name__)
+        raise ParameterError("grad: needs a function", got=described(fun), expected="grad(f)(x), not grad(f(x))")
     called: Callable[..., Any] = fun
 
     @api_boundary

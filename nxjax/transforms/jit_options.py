@@ -91,7 +91,7 @@ def resolve_argnums(
     if not all(isinstance(i, Integral) for i in positions) or not all(isinstance(w, str) for w in words):
         raise StaticArgumentError(
             f"jit: {what}_argnums and {what}_argnames are of other types", got=f"{nums!r} and {names!r}",
-            expected="integers and strings",
+            expected="integers and strings", fix=f'{what}_argnums=0 is a position, {what}_argnames="x" a name',
         )  # fmt: skip
     if not positions and not words:
         return (), ()

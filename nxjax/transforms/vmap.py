@@ -19,7 +19,7 @@ from nxjax.ops.reduce import reduce_sum
 from nxjax.trace import leaks, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.axes import batching_along, binding_axis, spmd_axis
-from nxjax.trace.boundary import api_boundary
+from nxjax.trace.boundary import api_boundary, entry
 from nxjax.trace.core import Array, Arrays, Dims, Op, Trace, Tracer, current_trace, run_in_trace, use
 from nxjax.trace.program import Program, Var, axis_names
 from nxjax.trace.stage import StageTracer, stage
@@ -204,6 +204,7 @@ def batch_program(
     return program.derive(("batch", size, dims, force, name, spmd), make)
 
 
+@entry
 def vmap(
     fun: Callable[P, R],
     in_axes: Any = 0,

@@ -25,6 +25,7 @@ from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.knobs import KNOBS
 from nxjax.runtime import block_until_ready
 from nxjax.trace import tree
+from nxjax.trace.boundary import entry
 from nxjax.trace.program import Program
 from nxjax.transforms.jit import Jitted, jit
 
@@ -117,6 +118,7 @@ class Tuned(Generic[P, R]):
         )
 
 
+@entry
 def tune(
     fun: Callable[P, R],
     *,

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError
 
 import pytest
 
@@ -12,7 +13,7 @@ from nxjax.config import config
 
 
 def test_info_names_versions_devices_targets_and_extras(capsys):
-    assert main([]) == 0
+    assert main(["info", "--all"]) == 0
     out = capsys.readouterr().out
     for word in (
         f"nxjax {__version__}",
@@ -29,6 +30,25 @@ def test_info_names_versions_devices_targets_and_extras(capsys):
         assert word in out
 
 
+def test_ten_lines_say_what_is_here(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("NXJAX_VERIFY", "1")
+    with config.using(cache_dir=str(tmp_path)):
+        assert main([]) == main(["info"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:10] == lines[10:] and max(map(len, lines)) < 200
+    said = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines[:10]}
+    assert list(said) == [
+        "nxjax", "python", "machine", "devices", "backends", "targets", "extras", "cache", "settings", "more",
+    ]  # fmt: skip
+    assert said["nxjax"] == __version__ and "cpu:0 (hardware)" in said["devices"] and "emitted" in said["targets"]
+    assert "NXJAX_VERIFY" in said["settings"] and "nxjax info --all" in said["more"]
+
+
+def test_ten_lines_name_the_extras_that_are_missing(monkeypatch):
+    monkeypatch.setattr(info, "_version", lambda p: None if p in ("matplotlib", "llvmlite") else "1.0")
+    assert "missing: demo, quant, " in info.brief() and "llvmlite missing" in info.brief()
+
+
 def test_a_missing_package_is_named_with_the_command(monkeypatch):
     real = info._version
     monkeypatch.setattr(info, "_version", lambda p: None if p == "matplotlib" else real(p))
@@ -39,6 +59,14 @@ def test_an_extra_that_names_others_is_missing_what_they_miss(monkeypatch):
     assert {"onnxruntime", "ai-edge-litert"} <= set(info.extras()["npu"]) and "nxjax" not in info.extras()["npu"]
     monkeypatch.setattr(info, "_version", lambda p: None)
     assert info.extras()["npu"]["onnx"] is None
+
+
+def test_a_copy_that_is_not_installed_has_no_extras(monkeypatch):
+    def requires(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(info, "requires", requires)
+    assert info.extras() == {} and "extras    0 complete; missing: none" in info.brief()
 
 
 def test_settings_are_those_that_can_be_set():

@@ -23,6 +23,14 @@ class Bar:
         SEEN.append("close")
 
 
+def test_a_loop_of_python():
+    assert list(nx.debug.progress_bar((c for c in "ab"), desc="letters", bar=Bar)) == ["a", "b"]
+    assert drain() == [("letters", None), 1, 1, "close"]
+    for _ in nx.debug.progress_bar(range(3), bar=Bar):
+        break
+    assert drain() == [("", 3), "close"]
+
+
 def drain() -> list[Any]:
     nx.effects_barrier()
     found = SEEN[:]

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -80,3 +82,12 @@ def test_json_is_nested_only_so_deep(monkeypatch, text):
 def test_brackets_in_texts_are_no_nesting():
     value = ["[" * 2000, '\\"[{' * 500, {"]": "{" * 2000}]
     assert safe_io.parsed(json.dumps(value)) == value
+
+
+def test_processes_that_are_dead_and_whose_death_cannot_be_told(monkeypatch):
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    assert not safe_io.is_dead(os.getpid()) and not safe_io.is_dead(child.pid)
+    child.wait()
+    assert safe_io.is_dead(child.pid) and safe_io.is_dead(2**70)
+    monkeypatch.setattr(os, "name", "nt")
+    assert not safe_io.is_dead(child.pid)

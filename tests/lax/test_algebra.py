@@ -107,7 +107,7 @@ def test_messages_word_for_word():
         "got:      f32[3,4] and f32[5,4]: (4,) in dimensions (1,) of the first, (5,) in (0,) of the second",
         "expected: equal sizes",
         "fix:      dimension 1 of the second operand has size 4: is it the one to contract?",
-        "docs:     docs/errors.md#shapeerror",
+        "docs:     nxjax explain ShapeError",
     ]
     layouts = {"dimension_numbers": ("NHWC", "HWIO", "NHWC")}
     assert _message(
@@ -117,13 +117,13 @@ def test_messages_word_for_word():
         "got:      3 features of the input f32[1,8,8,3]; kernel f32[3,3,4,16] with 4 input features",
         "expected: 4 features of the input",
         "fix:      check dimension_numbers",
-        "docs:     docs/errors.md#shapeerror",
+        "docs:     nxjax explain ShapeError",
     ]
     assert _message(lambda: lax.linalg.cholesky(ones(2, 3))) == [
         "cholesky: the matrix is not square",
         "got:      f32[2,3]",
         "expected: [..., n, n]",
-        "docs:     docs/errors.md#shapeerror",
+        "docs:     nxjax explain ShapeError",
     ]
 
 

@@ -207,6 +207,19 @@ def _address(x: DeviceArray, held: list[Any]) -> int:
     return data.__array_interface__["data"][0]
 
 
+def _alone() -> tuple[int, int]:
+    """What this Python counts, in the very words of `_own`, where nobody else has a buffer and its memory.
+
+    With `getrefcount`'s own it is two of each, but since 3.14 a name lends its reference to a call.
+    """
+    anything: Any = object
+    buffer = CpuBuffer(anything(), anything())
+    return sys.getrefcount(buffer), sys.getrefcount(buffer.block)
+
+
+_ALONE: Final = _alone()
+
+
 def _own(x: DeviceArray) -> PoolBlock:
     """Memory with the elements of a donated argument that may be written over: its own if nobody else sees it.
 
@@ -217,9 +230,9 @@ def _own(x: DeviceArray) -> PoolBlock:
     if type(buffer) is not CpuBuffer:
         return _copied(x.numpy())
     x.delete()
-    # Two references are the name's, or the attribute's, and `getrefcount`'s own: no other array has it, no view of
-    # NumPy's, and no call that is under way.
-    is_ours = sys.getrefcount(buffer) == 2 and sys.getrefcount(buffer.block) == 2
+    # No more than of what one name holds, and one attribute: no other array has it, no view of NumPy's, and no call
+    # that is under way.
+    is_ours = (sys.getrefcount(buffer), sys.getrefcount(buffer.block)) == _ALONE
     if is_ours and (not current_settings().guard or buffer.block.piece is not None):
         return buffer.block
     x.buffer = buffer

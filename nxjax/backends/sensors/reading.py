@@ -141,11 +141,11 @@ class Roots:
     sys: Path = Path("/sys")
     dev: Path = Path("/dev")
     proc: Path = Path("/proc")
-    ioctl: Callable[[int, int, Any], int] = _ioctl
-    which: Callable[[str], str | None] = shutil.which
-    run: Callable[[Sequence[str], float], tuple[int, str]] = _run
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
+    ioctl: Callable[[int, int, Any], int] = field(default=_ioctl, repr=False)
+    which: Callable[[str], str | None] = field(default=shutil.which, repr=False)
+    run: Callable[[Sequence[str], float], tuple[int, str]] = field(default=_run, repr=False)
+    clock: Callable[[], float] = field(default=time.monotonic, repr=False)
+    sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
 
 
 @final
@@ -159,7 +159,7 @@ class Rates:
     (None, 3.0)
     """
 
-    clock: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] = field(default=time.monotonic, repr=False)
     seen: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
     last: dict[str, float] = field(default_factory=dict[str, float])
     kept: dict[str, tuple[float, Reading]] = field(default_factory=dict[str, "tuple[float, Reading]"])

@@ -21,6 +21,7 @@ from nxjax.trace import dtypes
 from nxjax.trace.array import as_value
 from nxjax.trace.axes import axes_in_scope
 from nxjax.trace.core import Array, Trace, current_trace, use
+from nxjax.trace.lazy import refusing as _refusing
 from nxjax.trace.program import Program, check, subprograms
 from nxjax.trace.stage import StageTrace
 from nxjax.trace.types import ArrayType
@@ -60,6 +61,7 @@ __all__ = [
     "unsafe_get_axis_names_DO_NOT_USE",
     "valid_jaxtype",
 ]
+__getattr__ = _refusing(__name__)
 
 Effect = str  # an equation's effects are the names of ops
 Effects = frozenset[str]

@@ -6,6 +6,7 @@ see, in ``lambda model, x: model(x)``. Nothing about a module ever changes: an u
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -19,6 +20,7 @@ from nxjax.numpy.shapes import expand_dims
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
+from nxjax.trace.lazy import instead
 from nxjax.trace.tree_nodes import register_node
 
 M = TypeVar("M", bound="Module")
@@ -33,6 +35,13 @@ def _holds_arrays(value: Any) -> bool:
 
 class _ModuleType(type):
     """Closes a module once its ``__init__`` is through: which attributes are children is settled then, for good."""
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        """What `help` and completion show: the parameters of ``__init__``, and not those of ``__call__`` below."""
+        own = cls.__init__  # type: ignore[misc]
+        taken = [] if own is object.__init__ else list(inspect.signature(own).parameters.values())[1:]
+        return inspect.Signature(taken, return_annotation=cls.__name__)
 
     def __call__(cls: type[M], *args: Any, **kwargs: Any) -> M:
         module: M = super().__call__(*args, **kwargs)  # type: ignore[misc]
@@ -89,6 +98,12 @@ class Module(metaclass=_ModuleType):
         if "_children" in self.__dict__:
             _refuse(self, name)
         self.__dict__[name] = value
+
+    def __getattr__(self, name: str) -> Any:
+        """Only asked for what is not there."""
+        more = instead(f"model.{name}")
+        said = f"{type(self).__name__!r} object has no attribute {name!r}"
+        raise AttributeError(said + more) if more else AttributeError(said, name=name, obj=self)
 
     def __delattr__(self, name: str) -> None:
         _refuse(self, name)

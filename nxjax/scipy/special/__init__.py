@@ -7,6 +7,8 @@ from typing import Any as _Any
 
 from nxjax.ops.vocabulary import FUNCTIONS as _FUNCTIONS
 from nxjax.ops.vocabulary import LISTED as _LISTED
+from nxjax.trace.lazy import homes as _homes
+from nxjax.trace.lazy import missing as _missing
 
 _FILES = {
     "bessels": "bessel_jn i0 i1",
@@ -21,7 +23,7 @@ _FILES = {
     "integrals": "exp1 expi expn fresnel sici spence",
     "reductions": "log_softmax logsumexp softmax",
 }
-_HOMES = {name: file for file, names in _FILES.items() for name in names.split()}
+_HOMES = _homes(_FILES)
 _HOMES |= dict.fromkeys(_LISTED["scipy.special"], "functions")
 
 __all__ = sorted(_HOMES)
@@ -30,7 +32,7 @@ __all__ = sorted(_HOMES)
 def __getattr__(name: str) -> _Any:
     file = _HOMES.get(name) or ("functions" if name in _FUNCTIONS["scipy.special"] else None)
     if file is None:
-        raise AttributeError(f"module 'nxjax.scipy.special' has no attribute {name!r}")
+        raise _missing(__name__, name)
     found = globals()[name] = getattr(_importlib.import_module(f"nxjax.scipy.special.{file}"), name)
     return found
 

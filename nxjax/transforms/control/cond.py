@@ -57,8 +57,6 @@ from nxjax.transforms.transpose import transpose_program
 from nxjax.transforms.vmap import batch_program
 
 Branches = tuple[Program, ...]
-# For an operand that is left out; None is one.
-_NOTHING: Any = object()
 
 
 @final
@@ -388,7 +386,7 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 
 
 @api_boundary
-def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, operand: Any = _NOTHING) -> Any:
+def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, operand: Any = tree.NOT_GIVEN) -> Any:
     """``branches[index](*operands)``; the index is clamped into range.
 
     Args:
@@ -408,7 +406,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, o
     functions = tuple(branches)
     if not functions or not all(callable(f) for f in functions):
         raise ParameterError("switch: needs a sequence of functions", got=f"{len(functions)} branches")
-    if operand is not _NOTHING:
+    if operand is not tree.NOT_GIVEN:
         if operands:
             raise ParameterError("switch: operands given twice", got="positions and operand=")
         operands = (operand,)

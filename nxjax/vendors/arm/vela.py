@@ -43,7 +43,8 @@ _WARNING: Final = re.compile(
 _NO_OPERATOR: Final = "Unsupported opType"
 _ASTRAY: Final = ("", "Quantization scale of any tensor must be positive.")
 # Signals by which the compiler itself ends its process, on a file that it cannot take; others come from elsewhere.
-_CRASHES: Final = (-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGFPE, -signal.SIGILL, -signal.SIGBUS)
+_FATAL: Final = ("SIGABRT", "SIGSEGV", "SIGFPE", "SIGILL", "SIGBUS")
+_CRASHES: Final = tuple(-getattr(signal, name) for name in _FATAL if hasattr(signal, name))
 # How its command line begins what it says of a file.
 _SAYS: Final = re.compile(r"^(Error|ERROR)[ :(]", re.MULTILINE)
 _OTHER_INTERFACE: Final = re.compile(r"^(ImportError|ModuleNotFoundError|AttributeError|TypeError)", re.MULTILINE)
