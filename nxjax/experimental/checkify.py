@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, final
 
@@ -14,6 +13,7 @@ from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Tracer
 from nxjax.trace.scope import current_source
 from nxjax.trace.tree_nodes import register_pytree_node
+from nxjax.trace.wrapping import wraps
 from nxjax.transforms import checkify as _rules
 from nxjax.transforms.checkify import CheckError as JaxRuntimeError
 from nxjax.transforms.checkify import CheckSite, CheckState, DivisionByZeroError, FailedCheckError, NaNError, OOBError
@@ -180,7 +180,7 @@ def checkify(f: Callable[..., Any], errors: frozenset[ErrorCategory] = user_chec
     """
     wanted = frozenset(errors)
 
-    @functools.wraps(f)
+    @wraps(f)
     def checkified(*args: Any, **kwargs: Any) -> tuple[Error, Any]:
         sites, state, result = checked(f, args, kwargs, wanted)
         return Error(sites, state), result

@@ -24,6 +24,7 @@ from nxjax.trace.array import as_value, readonly, wrap
 from nxjax.trace.boundary import api_boundary
 from nxjax.trace.core import Array
 from nxjax.trace.types import ArrayType, ShapeDtypeStruct
+from nxjax.trace.wrapping import wraps
 from nxjax.transforms.custom_vjp import custom_vjp
 from nxjax.transforms.jit import jit
 from nxjax.transforms.jit_options import static_key
@@ -307,7 +308,7 @@ def to_jax(fun: Callable[..., Any], *, derivatives: int = 1) -> Callable[..., An
     jitted: Any = jit(fun)
     known: dict[Any, Any] = {}
 
-    @functools.wraps(fun)
+    @wraps(fun)
     def called(*args: Any, **kwargs: Any) -> Any:
         leaves, treedef = jax.tree_util.tree_flatten((args, kwargs))
         arrays = [jax.numpy.asarray(x) for x in leaves]

@@ -85,6 +85,13 @@ def _on_device_size_in_bytes(self: Any) -> int:
     return shard * self.dtype.itemsize * sharding.num_devices
 
 
+def _unsafe_buffer_pointer(self: Any) -> int:
+    """The address of the first element. It says nothing about how long the memory stays the array's."""
+    held = _held(self, "the address")
+    raw = getattr(held.buffer, "raw", None)
+    return held.numpy().ctypes.data if raw is None else int(raw.unsafe_buffer_pointer())
+
+
 def _block_until_ready(self: Any) -> Any:
     """Wait for the computation; gives the array back."""
     if isinstance(self, DeviceArray):
@@ -111,7 +118,7 @@ def members() -> dict[str, Any]:
         _committed,
     )
     methods = (
-        *(_devices, _addressable_data, _on_device_size_in_bytes, _block_until_ready, _is_ready),
+        *(_devices, _addressable_data, _on_device_size_in_bytes, _block_until_ready, _is_ready, _unsafe_buffer_pointer),
         _copy_to_host_async,
     )
     return {f.__name__[1:]: property(f) for f in properties} | {f.__name__[1:]: f for f in methods}

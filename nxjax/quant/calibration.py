@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, final
@@ -16,6 +15,7 @@ from nxjax.quant.observers import Observer, Range, as_observer
 from nxjax.quant.planned import PlannedCall
 from nxjax.quant.scheme import Policy, as_policy
 from nxjax.trace import dtypes, tree
+from nxjax.trace.wrapping import wraps
 from nxjax.transforms.jit import jit
 
 
@@ -40,7 +40,7 @@ def calibrate(
     """
     answered = as_policy(policy)
 
-    @functools.wraps(fun)
+    @wraps(fun)
     def observed(*args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         call = PlannedCall(fun, args, kwargs, params)
         return call.observed(call.plan(answered, "calibrate"), Ranges())

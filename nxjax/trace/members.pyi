@@ -266,6 +266,8 @@ class ArrayMembers:
         """Sum of a diagonal, of the planes along ``axis1`` and ``axis2``; ``offset`` is counted above the main one."""
     def transpose(self, *args: int | Sequence[int] | None) -> Array:
         """Axes reversed, or in the order given."""
+    def unsafe_buffer_pointer(self) -> int:
+        """The address of the first element. It says nothing about how long the memory stays the array's."""
     def var(self, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0, keepdims: bool = False, *, where: ArrayLike | None = None, mean: ArrayLike | None = None, correction: Any = None) -> Array:
         """Variance over ``axis``: mean square distance from the mean, with ``n - ddof`` in the denominator."""
     def view(self, dtype: DTypeLike | None = None, type: None = None) -> Array:

@@ -24,6 +24,7 @@ from nxjax.trace.partition import PartitionSpec
 from nxjax.trace.program import Equation, Program, Var, subprograms
 from nxjax.trace.scope import replaying
 from nxjax.trace.stage import stage
+from nxjax.trace.wrapping import name_of
 from nxjax.transforms.call import jit_call
 from nxjax.transforms.checkify import (
     Categories,
@@ -292,7 +293,7 @@ def checked(
     leaves, in_def = tree.flatten((args, kwargs))
     values = [as_value(x, "checkify") for x in leaves]
     flat = Flat(lambda args, kwargs: fun(*args, **kwargs), in_def)
-    program = stage(flat, [x.type for x in values], getattr(fun, "__name__", ""))
+    program = stage(flat, [x.type for x in values], name_of(fun, ""))
     plan = plan_checks(program, wanted)
     ys, state = walk(plan, values, initial_state(plan.sites), 0)
     return plan.sites, state, tree.unflatten(flat.out_def, ys)

@@ -23,6 +23,7 @@ from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
 from nxjax.trace.text import param_class
 from nxjax.trace.types import ArrayType
+from nxjax.trace.wrapping import name_of, wraps
 from nxjax.transforms.call import ProgramCall
 from nxjax.transforms.custom_call import is_eager
 from nxjax.transforms.has_aux import Flat
@@ -183,9 +184,9 @@ def checkpoint(
         )
     fixed = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     named_fixed = {static_argnames} if isinstance(static_argnames, str) else set(static_argnames)
-    name = getattr(fun, "__name__", "function")
+    name = name_of(fun)
 
-    @functools.wraps(fun)
+    @wraps(fun)
     def recomputed(*args: Any, **kwargs: Any) -> Any:
         static = {i % len(args) for i in fixed if -len(args) <= i < len(args)}
         given = tuple(a for i, a in enumerate(args) if i not in static)

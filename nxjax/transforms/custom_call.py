@@ -6,7 +6,6 @@ Python object that transforms call. Knows no transform that a rule is for.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import types as python_types
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from nxjax.trace.core import EVAL, Array, Arrays, Dims, Linear, Tangents, Tracer
 from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
+from nxjax.trace.wrapping import name_of, wraps
 from nxjax.transforms.call import ProgramCall
 from nxjax.transforms.has_aux import Flat
 from nxjax.transforms.nested import Mask, Thread, batch_to_front, expand_by_mask, not_none_mask
@@ -158,8 +158,8 @@ class CustomFunction(Generic[P, R]):
     ) -> None:
         if not callable(fun):
             raise ParameterError(f"{self.transform}: needs a function", got=type(fun).__name__)
-        functools.update_wrapper(self, fun)
-        self.__name__ = getattr(fun, "__name__", "function")
+        wraps(fun)(self)
+        self.__name__ = name_of(fun)
         self.fun: Callable[..., Any] = fun
         self.nondiff = nondiff_positions(fun, nondiff_argnums, nondiff_argnames)
         self._rules: dict[tree.TreeDef, Any] = {}

@@ -6,7 +6,6 @@ run forwards, since nobody said how; transposed, it is the user's ``bwd``.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeVar, final
@@ -24,6 +23,7 @@ from nxjax.trace.scope import current_scope, replaying
 from nxjax.trace.stage import stage
 from nxjax.trace.tree_nodes import register_pytree_node
 from nxjax.trace.types import ArrayType
+from nxjax.trace.wrapping import wraps
 from nxjax.transforms.custom_call import (
     CustomCall,
     CustomFunction,
@@ -426,7 +426,7 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
     10.0
     """
 
-    @functools.wraps(fun)
+    @wraps(fun)
     def with_gradient(*args: Any, **kwargs: Any) -> Any:
         @custom_vjp
         def call(*xs: Any) -> Any:

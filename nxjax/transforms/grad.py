@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, ParamSpec, TypeVar, overload
@@ -18,6 +17,7 @@ from nxjax.trace.boundary import api_boundary, entry
 from nxjax.trace.core import Array
 from nxjax.trace.tree_partial import Partial
 from nxjax.trace.types import ArrayType
+from nxjax.trace.wrapping import wraps
 from nxjax.transforms.has_aux import Flat, split_aux
 from nxjax.transforms.linearize import linearize_flat
 from nxjax.transforms.transpose import backward_pass, flatten_cotangents
@@ -58,7 +58,7 @@ def grad(
     """
     with_value = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, reduce_axes)
 
-    @functools.wraps(fun)
+    @wraps(fun)
     def gradient(*args: P.args, **kwargs: P.kwargs) -> Any:
         value, gradients = with_value(*args, **kwargs)
         return (gradients, value[1]) if has_aux else gradients
@@ -101,7 +101,7 @@ def value_and_grad(
     called: Callable[..., Any] = fun
 
     @api_boundary
-    @functools.wraps(fun)
+    @wraps(fun)
     def with_gradient(*args: P.args, **kwargs: P.kwargs) -> Any:
         inner, picked = of_argnums(called, argnums, args, kwargs, "grad")
         leaves, treedef = tree.flatten(picked)

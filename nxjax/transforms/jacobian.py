@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec
 
@@ -14,6 +13,7 @@ from nxjax.ops.slicing import part
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.core import Array, Arrays
+from nxjax.trace.wrapping import wraps
 from nxjax.transforms.grad import is_single_argnum, of_argnums, vjp
 from nxjax.transforms.jvp import jvp
 from nxjax.transforms.vmap import vmap
@@ -43,7 +43,7 @@ def jacfwd(
     [[2.0, 0.0], [0.0, 4.0]]
     """
 
-    @functools.wraps(fun)
+    @wraps(fun)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         inner, picked = of_argnums(fun, argnums, args, kwargs, "jacfwd")
         leaves, in_def = tree.flatten(picked)
@@ -87,7 +87,7 @@ def jacrev(
     [[2.0, 0.0], [0.0, 4.0]]
     """
 
-    @functools.wraps(fun)
+    @wraps(fun)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         inner, picked = of_argnums(fun, argnums, args, kwargs, "jacrev")
         leaves, in_def = tree.flatten(picked)

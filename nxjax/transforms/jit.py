@@ -22,6 +22,7 @@ from nxjax.trace import tree
 from nxjax.trace.array import DeviceArray, as_value, type_of
 from nxjax.trace.boundary import api_boundary
 from nxjax.trace.core import EVAL, Array, current_trace, current_watcher
+from nxjax.trace.wrapping import wraps
 from nxjax.transforms import retrace
 from nxjax.transforms.call import jit_call
 from nxjax.transforms.jit_arguments import Arguments
@@ -67,7 +68,7 @@ class Jitted(Generic[P, R]):
     __name__: str
 
     def __init__(self, arguments: Arguments, device: Any, inline: bool, out_shardings: Any = None) -> None:
-        functools.update_wrapper(self, arguments.fun)
+        wraps(arguments.fun)(self)
         self.fun = arguments.fun
         self.arguments = arguments
         self.device = device

@@ -13,6 +13,7 @@ from nxjax.errors import DtypeError, ParameterError, StaticArgumentError
 from nxjax.trace import tree
 from nxjax.trace.array import type_of
 from nxjax.trace.sharding import Sharding
+from nxjax.trace.wrapping import name_of
 from nxjax.transforms.jit_options import shardings_of, static_key
 
 
@@ -29,7 +30,7 @@ class Arguments(NamedTuple):
 
     @property
     def name(self) -> str:
-        return getattr(self.fun, "__name__", "function")
+        return name_of(self.fun)
 
     @property
     def are_plain(self) -> bool:

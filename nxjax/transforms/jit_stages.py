@@ -5,11 +5,11 @@ How a program is compiled is set from outside by `trace.core.install_compiler`; 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
 
 from nxjax.config import config
-from nxjax.errors import ParameterError, ShardingError
+from nxjax.errors import ExecutionError, ParameterError, ShardingError
 from nxjax.trace import core, tree
 from nxjax.trace.array import DeviceArray, PlacedArray, as_value, copied, donate_arguments
 from nxjax.trace.program import Program
@@ -295,7 +295,16 @@ class Lowered:
         except ParameterError:
             return None
 
-    def compile(self, compiler_options: Any = None) -> Compiled:
+    def compile(self, compiler_options: Mapping[str, Any] | None = None) -> Compiled:
+        """The executable. ``compiler_options`` are XLA's, and have no effect here.
+
+        Raises:
+            ExecutionError: an option that cannot be one of XLA's.
+        """
+        if wrong := [name for name in compiler_options or {} if not name.startswith("xla_")]:
+            raise ExecutionError(
+                "compile: unknown compiler options", got=", ".join(wrong), expected="names of XLA's: xla_.."
+            )
         hoisted, _ = self._traced.program.hoist_consts()
         if self._placement is not None:
             made = current_compiler().compile_placed(hoisted, self._placement, self._donate)

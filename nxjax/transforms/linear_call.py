@@ -13,6 +13,7 @@ from nxjax.trace.core import Array, Arrays, Dims, Tangents
 from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
+from nxjax.trace.wrapping import name_of
 from nxjax.transforms.call import ProgramCall
 from nxjax.transforms.has_aux import Flat
 from nxjax.transforms.nested import Thread, batch_to_front, not_none_mask
@@ -167,7 +168,7 @@ def linear_call(
     xs = [as_value(x, "linear_call") for x in (*residuals, *linear)]
     n = len(residuals)
     flat = Flat(fun, tree.structure((residual_args, linear_args)))
-    name = getattr(fun, "__name__", "function")
+    name = name_of(fun)
     program, consts = stage(flat, [x.type for x in xs], name).hoist_consts()
 
     def flat_back(*values: Array) -> Sequence[Any]:

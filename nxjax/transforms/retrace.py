@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary, ref
 from nxjax.config import CallSettings, config
 from nxjax.errors import ParameterError, user_source
 from nxjax.trace.types import ArrayType
+from nxjax.trace.wrapping import name_of
 
 if TYPE_CHECKING:
     from nxjax.transforms.jit_trace import TracedCall
@@ -81,7 +82,7 @@ _of_code: WeakKeyDictionary[CodeType, list[tuple[ref[Any], TraceRecord]]] = Weak
 def record_trace(jitted: Any, new: TraceRecord) -> None:
     """Keep ``new`` with the function; log what is asked for."""
     history: list[TraceRecord] = jitted.history
-    new.name = getattr(jitted.fun, "__name__", "function")
+    new.name = name_of(jitted.fun)
     code = _code(jitted.fun)
     others = _of_code.setdefault(code, []) if code is not None else []
     if config.log_compiles:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from numbers import Integral
@@ -13,6 +12,7 @@ from nxjax.trace import tree
 from nxjax.trace.boundary import entry
 from nxjax.trace.program import Program
 from nxjax.trace.types import ShapeDtypeStruct
+from nxjax.trace.wrapping import wraps
 from nxjax.transforms.jit import jit
 
 
@@ -34,7 +34,7 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         raise ParameterError("eval_shape: needs a function", got=type(fun).__name__)
     types: dict[int, ShapeDtypeStruct] = {}
 
-    @functools.wraps(fun, updated=())
+    @wraps(fun)
     def own(*args: Any, **kwargs: Any) -> Any:
         leaves, treedef = tree.flatten(fun(*args, **kwargs))
         types.update({i: x for i, x in enumerate(leaves) if isinstance(x, ShapeDtypeStruct)})
@@ -109,7 +109,7 @@ def make_jaxpr(
         raise TypeError("static_argnums are integers")
     jitted = jit(fun, static_argnums=static)
 
-    @functools.wraps(fun)
+    @wraps(fun)
     def program_of(*args: Any, **kwargs: Any) -> Program | tuple[Program, Any]:
         with _asked_by("make_jaxpr"):
             traced = jitted.trace(*args, **kwargs)

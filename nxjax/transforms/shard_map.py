@@ -21,6 +21,7 @@ from nxjax.trace.partition import UNCONSTRAINED, PartitionSpec
 from nxjax.trace.sharding import check_spec
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
+from nxjax.trace.wrapping import wraps
 from nxjax.transforms.shard_map_op import manual_axes_context, shard_map_op, shard_type
 
 
@@ -81,7 +82,7 @@ def shard_map(
     name = getattr(f, "__name__", type(f).__name__)
 
     @api_boundary
-    @functools.wraps(f)
+    @wraps(f)
     def mapped(*args: Any) -> Any:
         place = _Place(mesh, axis_names, check_vma)
         if in_specs is _UNSAID:

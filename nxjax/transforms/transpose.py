@@ -21,6 +21,7 @@ from nxjax.trace.core import Array, Arrays, Linear, Tangents, current_trace, run
 from nxjax.trace.program import Atom, Equation, Program, Var
 from nxjax.trace.scope import replaying
 from nxjax.trace.stage import stage
+from nxjax.trace.wrapping import name_of
 from nxjax.transforms.has_aux import Flat
 from nxjax.transforms.jvp import DERIVATIVE
 
@@ -155,7 +156,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
         if t.dtype not in dtypes.INEXACT:
             raise DtypeError("linear_transpose: arguments must be float or complex", got=t)
     flat = Flat(fun, treedef)
-    program = stage(flat, types, getattr(fun, "__name__", "function"))
+    program = stage(flat, types, name_of(fun))
 
     def transpose(cts: Any) -> tuple[Any, ...]:
         flat_cts = flatten_cotangents(flat.out_def, program.out_types, cts, "linear_transpose")

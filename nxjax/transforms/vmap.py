@@ -6,7 +6,6 @@ shared by all elements. A named axis makes the trace answer collectives (`psum`,
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, ParamSpec, TypeVar, final
@@ -23,6 +22,7 @@ from nxjax.trace.boundary import api_boundary, entry
 from nxjax.trace.core import Array, Arrays, Dims, Op, Trace, Tracer, current_trace, run_in_trace, use
 from nxjax.trace.program import Program, Var, axis_names
 from nxjax.trace.stage import StageTracer, stage
+from nxjax.trace.wrapping import wraps
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -247,7 +247,7 @@ def vmap(
     called: Callable[..., Any] = fun
 
     @api_boundary
-    @functools.wraps(fun)
+    @wraps(fun)
     def mapped(*args: P.args, **kwargs: P.kwargs) -> Any:
         if isinstance(in_axes, tuple) and len(in_axes) != len(args):
             raise AxisSpecError(

@@ -29,6 +29,7 @@ def test_an_array_says_where_it_is(mesh: Mesh) -> None:
     assert a.devices() == set(nx.devices("cpu"))
     assert (a.committed, a.is_fully_addressable, a.is_fully_replicated) == (True, True, False)
     assert a.on_device_size_in_bytes() == 2 * X.nbytes
+    assert nx.asarray(X).unsafe_buffer_pointer() % X.itemsize == 0 and nx.asarray(X).unsafe_buffer_pointer() != 0
     assert a.block_until_ready() is a
     assert a.is_ready()
     assert a.copy_to_host_async() is None

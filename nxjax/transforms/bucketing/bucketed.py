@@ -24,6 +24,7 @@ from nxjax.trace.core import Array, Arrays, Tracer, current_trace
 from nxjax.trace.mesh import current_mesh
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
+from nxjax.trace.wrapping import name_of, wraps
 from nxjax.transforms.bucketing.call import Masked, Programs, bucketed_call, masked, open_constants
 from nxjax.transforms.bucketing.sizes import Domain, Range, Size
 from nxjax.transforms.bucketing.values import zero
@@ -119,7 +120,7 @@ class Bucketed:
             raise ParameterError(
                 "bucketed: dims", got=repr(dims), expected='a dict such as {0: {1: "time"}}: argument, axis, dimension'
             )
-        functools.update_wrapper(self, fun)
+        wraps(fun)(self)
         self.fun = fun
         self.trace_count = 0
         self._names = _parameter_names(fun)
@@ -306,7 +307,7 @@ class Bucketed:
         return entry
 
     def _fun_name(self) -> str:
-        return getattr(self.fun, "__name__", "function")
+        return name_of(self.fun)
 
 
 class _AxesSpec(dict[int, str]):

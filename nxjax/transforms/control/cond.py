@@ -32,6 +32,7 @@ from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Literal, Program, Var, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
+from nxjax.trace.wrapping import name_of
 from nxjax.transforms.has_aux import Flat
 from nxjax.transforms.jvp import instantiate
 from nxjax.transforms.nested import (
@@ -439,7 +440,7 @@ def _choose_branch(
     types = [x.type for x in xs]
     arg_names = tree.path_names(operands, "operands")
     flats = [Flat(f, treedef) for f in functions]
-    programs = [stage(f, types, getattr(f.function, "__name__", where), arg_names) for f in flats]
+    programs = [stage(f, types, name_of(f.function, where), arg_names) for f in flats]
     out_defs = [f.out_def for f in flats]
     for name, out_def in zip(names[1:], out_defs[1:], strict=True):
         if out_def != out_defs[0]:

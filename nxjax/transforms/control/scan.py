@@ -23,6 +23,7 @@ from nxjax.trace.core import Array, Arrays, Linear, Tangents, use
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, Var, run
 from nxjax.trace.types import ArrayType
+from nxjax.trace.wrapping import name_of
 from nxjax.transforms.control.carry import stage_loop_body
 from nxjax.transforms.control.loop import LoopOp, LoopParams, Operands, negated
 from nxjax.transforms.control.scan_bodies import partial_eval_body, transpose_body
@@ -294,7 +295,7 @@ def _step_by_step(
 
 
 def _name(f: Any) -> str:
-    return getattr(f, "__name__", "body")
+    return name_of(f, "body")
 
 
 def _length(sequences: Arrays, xs: Any, given: int | None) -> int:

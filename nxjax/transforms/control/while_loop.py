@@ -27,6 +27,7 @@ from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
+from nxjax.trace.wrapping import name_of
 from nxjax.transforms.control.carry import stage_loop_body
 from nxjax.transforms.control.loop import LoopOp, LoopParams
 from nxjax.transforms.control.scan import scan
@@ -148,7 +149,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     def step(carry: Any, _: Arrays) -> tuple[Any, list[Any]]:
         return body_fun(carry), []
 
-    name = getattr(body_fun, "__name__", "body")
+    name = name_of(body_fun, "body")
     carry, carry_def, body = stage_loop_body("while_loop", CarryTypeError, init_val, (), step, name)
     names = tree.path_names(init_val, "carry")
 
@@ -159,7 +160,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
             raise ParameterError("while_loop: cond_fun must give one boolean", got=tree.structure(result))
         return leaves
 
-    cond = stage(test, [x.type for x in carry], getattr(cond_fun, "__name__", "cond"), names)
+    cond = stage(test, [x.type for x in carry], name_of(cond_fun, "cond"), names)
     (type,) = cond.out_types
     if type.shape:
         raise ShapeError(
