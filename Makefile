@@ -31,6 +31,10 @@ $(VENV)/demo: $(VENV)/created pyproject.toml
 	$(PIP) -e ".[xla,tpu,demo,quant,npu]"
 	@touch $@
 
+$(VENV)/docs: $(VENV)/created pyproject.toml
+	$(PIP) -e ".[docs]"
+	@touch $@
+
 $(VENV)/test: $(VENV)/created pyproject.toml
 	$(PIP) -e ".[xla,demo,quant,npu,tpu,docs,test]"
 	@touch $@ $(VENV)/demo
@@ -80,7 +84,7 @@ docs: $(VENV)/test
 	$(BIN)/python docs/generate_stubs.py
 
 # The documentation as a site, strictly: docs/_build/html/index.html opens in a browser, its search needs no server.
-site: $(VENV)/test
+site: $(VENV)/docs
 	$(BIN)/python -m sphinx -W --keep-going -E -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 

@@ -10,6 +10,7 @@ import importlib
 import inspect
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import nxjax
 
@@ -126,6 +127,25 @@ def entry(module: str, name: str, again: bool) -> str:
     return f".. autodata:: {module}.{name}{options}\n   :no-value:\n"
 
 
+def summary(value: Any) -> str:
+    """The first line of a docstring, as a cell of a table; what NumPy defines has its place there."""
+    home = getattr(value, "__module__", None) or type(value).__module__
+    if home.split(".")[0] in BORROWED:
+        return f"`{home}.{value.__qualname__}`" if inspect.isclass(value) else f"`{value!r}`"
+    if not callable(value):
+        return ""
+    line = (inspect.getdoc(value) or "").split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
+    return line if len(line) <= 160 else line[:160].rsplit(" ", 1)[0] + " ..."
+
+
+def overview(module: str) -> str:
+    """All names of a face by the alphabet, a line for each."""
+    values = importlib.import_module(module)
+    names = sorted(public(values), key=str.lower)
+    rows = [f"| {{py:obj}}`{name} <{module}.{name}>` | {summary(getattr(values, name))} |" for name in names]
+    return "\n".join(["| name | what it is |", "|---|---|", *rows]) + "\n" if rows else ""
+
+
 def page(module: str, title: str, said: str, names: list[str], seen: set[int]) -> str:
     values = {name: getattr(importlib.import_module(module), name) for name in names}
     body = "\n".join(entry(module, name, id(values[name]) in seen) for name in names)
@@ -140,15 +160,19 @@ def pages() -> dict[str, str]:
     for module, (title, said) in faces().items():
         parts = rooms(importlib.import_module(module))
         if len(parts) == 1:
+            said = f"{said}\n\n{overview(module)}"
             found[f"{module}.md"] = page(module, title, said, next(iter(parts.values())), seen)
             continue
         files = {room: f"{module}-{room.replace(' ', '-')}" for room in parts}
         contents = "\n".join(files.values())
-        found[f"{module}.md"] = f"# {title}\n\n{said}\n\n```{{toctree}}\n:maxdepth: 1\n\n{contents}\n```\n"
+        tree = f"```{{toctree}}\n:hidden:\n:maxdepth: 1\n\n{contents}\n```"
+        found[f"{module}.md"] = f"# {title}\n\n{said}\n\n{tree}\n\n{overview(module)}"
         for room, names in parts.items():
             found[f"{files[room]}.md"] = page(module, f"{title}: {room}", "", names, seen)
     contents = "\n".join(faces())
-    found["index.md"] = f"# API reference\n\n```{{toctree}}\n:maxdepth: 1\n\n{contents}\n```\n"
+    rows = "\n".join(f"| [{title}]({module}.md) | {said} |" for module, (title, said) in faces().items())
+    table = f"| module | what it has |\n|---|---|\n{rows}"
+    found["index.md"] = f"# API reference\n\n```{{toctree}}\n:hidden:\n:maxdepth: 1\n\n{contents}\n```\n\n{table}\n"
     return found
 
 

@@ -238,3 +238,11 @@ def test_notebooks_run(path: Path):
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(notebook, timeout=240, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}).execute()
     assert sum(c.cell_type == "code" for c in notebook.cells) >= 5
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_tables_have_headers(page: Path):
+    if page.name == "gallery.md":  # a grid of pictures
+        return
+    empty = re.findall(r"^\|(?:\s*\|)+\n\|[-| :]+\|$", page.read_text(), re.MULTILINE)
+    assert not empty, f"{page.name}: a table without headers"

@@ -24,6 +24,16 @@ def test_every_public_name_has_an_entry():
     assert all(f":: nxjax.{name}\n" in text for name in ("jit", "numpy.sin", "lax.scan", "nn.relu", "random.normal"))
 
 
+def test_every_face_lists_its_names_by_the_alphabet():
+    generate = importlib.import_module("generate_reference")
+    for face in ("nxjax.numpy", "nxjax.nn", "nxjax.lax"):
+        lines = [line for line in generate.overview(face).splitlines() if line.startswith("| {py:obj}")]
+        names = [line.split("`")[1].split(" ")[0] for line in lines]
+        assert names == sorted(generate.public(importlib.import_module(face)), key=str.lower)
+        assert all(line.rstrip(" |").count("|") >= 2 for line in lines), "each has a line of its own"
+    assert all(f"]({face}.md) | " in generate.pages()["index.md"] for face in generate.faces())
+
+
 def test_it_builds_without_a_warning_and_can_be_searched(tmp_path: Path):
     pytest.importorskip("sphinx", reason="the docs extra is not installed")
     site = tmp_path / "site"
