@@ -153,6 +153,42 @@ def _quantile(
     no_out(name, out)
     if overwrite:
         raise ValueError(f"{name}: arrays are immutable, so overwrite_input=True is not possible")
+    x, share, w = _quantile_operands(name, a, q, method, weights)
+    shape, axes = x.shape, as_axes(name, axis, x.ndim)
+    if w is not None and w.shape != shape:
+        w = _along_axes(w, shape, axis, axes)
+    x, last = _rows(x, axes), x.ndim - len(axes)
+    if w is None:
+        ordered = sort(x, -1)
+    else:
+        # Every nan as the one that sorts last.
+        nan_last = ops.select_n(ops.ne(x, x), x, full_like(x, math.nan))
+        ordered, w = ops.sort(nan_last, _rows(w, axes), dimension=last, is_stable=True, num_keys=1)
+    work = dtypes.float64 if dtypes.float64 in (x.dtype, share.dtype) else dtypes.float32
+    many = (*x.shape[:-1], share.size)
+    points = broadcast_to_shape(ops.reshape(convert(share, work), shape=(1,) * last + (share.size,)), many)
+
+    def for_each_point(v: Array) -> Array:
+        return broadcast_to_shape(ops.reshape(v, shape=(*v.shape, 1)), many)
+
+    if skip_nan:
+        count = for_each_point(ops.reduce_sum(convert(ops.eq(x, x), work), axes=(last,)))
+        bad = ops.eq(count, full_like(count, 0))
+    else:
+        count = full_like(points, x.shape[-1])
+        bad = for_each_point(ops.reduce_or(ops.ne(x, x), axes=(last,)))
+    if method == "inverted_cdf":
+        y = _inverted_cdf(ordered, w, points, count, work)
+    else:
+        y = _between(method, ordered, points, count)
+    y = moveaxis(convert(ops.select_n(bad, y, full_like(y, math.nan)), x.dtype), -1, 0)
+    if keepdims:
+        y = ops.reshape(y, shape=(share.size, *(1 if i in axes else n for i, n in enumerate(shape))))
+    return ops.reshape(y, shape=y.shape[1:]) if share.ndim == 0 else y
+
+
+def _quantile_operands(name: str, a: Any, q: Any, method: str, weights: Any) -> tuple[Array, Array, Array | None]:
+    """Elements, shares and weights, checked."""
     if method not in _METHODS:
         raise ValueError(f"method can only be {', '.join(map(repr, _METHODS))}")
     (x,), (share,) = promote_inexact(name, a), promote_inexact(name, q)
@@ -167,69 +203,40 @@ def _quantile(
         raise ValueError(f"{name} does not support complex input, as the operation is poorly defined.")
     if share.ndim > 1:
         raise ShapeError(f"{name}: q must be have rank <= 1", got=share.type)
-    shape = x.shape
-    axes = as_axes(name, axis, x.ndim)
-    rest = [i for i in range(x.ndim) if i not in axes]
-    n = math.prod(shape[i] for i in axes)
-    lead = tuple(shape[i] for i in rest)
+    return x, share, w
 
-    def rows(v: Array) -> Array:
-        return ops.reshape(moveaxis(v, tuple(rest), tuple(range(len(rest)))), shape=(*lead, n))
 
-    if w is not None and w.shape != shape:
-        w = _along_axes(w, shape, axis, axes)
-    x = rows(x)
-    work = dtypes.float64 if dtypes.float64 in (x.dtype, share.dtype) else dtypes.float32
-    if w is None:
-        ordered = sort(x, -1)
-    else:
-        # Every nan as the one that sorts last.
-        nan_last = ops.select_n(ops.ne(x, x), x, full_like(x, math.nan))
-        ordered, w = ops.sort(nan_last, rows(w), dimension=x.ndim - 1, is_stable=True, num_keys=1)
-    nan_somewhere = ops.reduce_or(ops.ne(x, x), axes=(x.ndim - 1,))
-    m = share.size
-    points = ops.reshape(convert(share, work), shape=(1,) * len(lead) + (m,))
-    points = broadcast_to_shape(points, (*lead, m))
-    if skip_nan:
-        present = ops.reduce_sum(convert(ops.eq(x, x), work), axes=(x.ndim - 1,))
-        count = broadcast_to_shape(ops.reshape(present, shape=(*lead, 1)), (*lead, m))
-    else:
-        count = full_like(points, n)
-    at = ops.mul(points, ops.sub(count, full_like(count, 1)))
-    zero = full_like(at, 0)
-    top = ops.max(ops.sub(count, full_like(count, 1)), zero)
-    low = ops.max(zero, ops.min(ops.floor(at), top))
-    high = ops.max(zero, ops.min(ops.ceil(at), top))
-    weight = ops.sub(at, ops.floor(at))
-    index = dtypes.as_dtype(int)
-    x_low = convert(take_along_axis(ordered, convert(low, index), -1, mode="clip"), work)
-    x_high = convert(take_along_axis(ordered, convert(high, index), -1, mode="clip"), work)
-    half = full_like(weight, 0.5)
-    if method == "inverted_cdf":
-        y = _inverted_cdf(ordered, w, points, count, work)
-    elif method == "linear":
-        y = ops.add(ops.mul(x_low, ops.sub(full_like(weight, 1), weight)), ops.mul(x_high, weight))
-    elif method == "lower":
-        y = x_low
-    elif method == "higher":
-        y = x_high
-    elif method == "nearest":
-        y = ops.select_n(ops.le(weight, half), x_high, x_low)
-    else:
-        y = ops.mul(ops.add(x_low, x_high), half)
-    nan = full_like(y, math.nan)
-    if skip_nan:
-        y = ops.select_n(ops.eq(count, zero), y, nan)
-    else:
-        bad = broadcast_to_shape(ops.reshape(nan_somewhere, shape=(*lead, 1)), y.shape)
-        y = ops.select_n(bad, y, nan)
-    y = convert(y, x.dtype)
-    if keepdims:
-        kept = tuple(1 if i in axes else s for i, s in enumerate(shape))
-        y = ops.reshape(moveaxis(y, -1, 0), shape=(m, *kept)) if m else ops.reshape(y, shape=(0, *kept))
-    else:
-        y = moveaxis(y, -1, 0)
-    return ops.reshape(y, shape=y.shape[1:]) if share.ndim == 0 else y
+def _rows(v: Array, axes: tuple[int, ...]) -> Array:
+    """``v`` with ``axes`` as one last axis."""
+    rest = [i for i in range(v.ndim) if i not in axes]
+    shape = (*(v.shape[i] for i in rest), math.prod(v.shape[i] for i in axes))
+    return ops.reshape(moveaxis(v, tuple(rest), tuple(range(len(rest)))), shape=shape)
+
+
+def _between(method: str, ordered: Array, points: Array, count: Array) -> Array:
+    """What ``method`` makes of the two sorted elements around the share ``points`` of ``count`` elements."""
+    before_last = ops.sub(count, full_like(count, 1))
+    at = ops.mul(points, before_last)
+    floor, zero, half = ops.floor(at), full_like(at, 0), full_like(at, 0.5)
+    weight = ops.sub(at, floor)
+    top = ops.max(before_last, zero)
+
+    def element(place: Array) -> Array:
+        index = convert(ops.max(zero, ops.min(place, top)), dtypes.as_dtype(int))
+        return convert(take_along_axis(ordered, index, -1, mode="clip"), points.dtype)
+
+    low, high = element(floor), element(ops.ceil(at))
+    match method:
+        case "lower":
+            return low
+        case "higher":
+            return high
+        case "nearest":
+            return ops.select_n(ops.le(weight, half), high, low)
+        case "midpoint":
+            return ops.mul(ops.add(low, high), half)
+        case _:
+            return ops.add(ops.mul(low, ops.sub(full_like(weight, 1), weight)), ops.mul(high, weight))
 
 
 def _along_axes(w: Array, shape: tuple[int, ...], axis: Any, axes: tuple[int, ...]) -> Array:

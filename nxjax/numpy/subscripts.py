@@ -193,26 +193,11 @@ def wrapped(index: Any, n: int) -> Any:
 
 def make_plan(shape: Shape, entries: Sequence[Any], wrap_negative: bool = True) -> IndexPlan:
     """The plan for canonical ``entries`` on an array of ``shape``."""
-    addressed = (e for e in entries if e is not None and not isinstance(e, _Truth))
-    for axis, (e, n) in enumerate(zip(addressed, shape, strict=True)):
-        # A mask without elements picks nothing of any array, as in JAX.
-        if isinstance(e, _Mask) and e.expected not in (0, n):
-            raise OutOfRankError(
-                "boolean index did not match shape of indexed array", got=e.expected, expected=f"{n} on axis {axis}"
-            )
+    _check_masks(shape, entries)
     truths = [e.truth for e in entries if isinstance(e, _Truth)]
-    picked = [e.index if isinstance(e, _Mask) else e for e in entries if isinstance(e, (Array, _Mask))]
-    block_shape = broadcast_shape("index", *(e.shape for e in picked))
-    if truths:
-        lead: Shape = (1,) if all(truths) else (0,)
-        block_shape = broadcast_shape("index", block_shape, lead) if block_shape else lead
-    # Integers count as advanced when there is an array among them, and then all of them form one block.
-    advanced = (int, Array, _Mask, _Truth) if truths or picked else ()
-    block = [i for i, e in enumerate(entries) if isinstance(e, advanced)]
-    contiguous = not block or block[-1] - block[0] + 1 == len(block)
-    first = block[0] if block and contiguous else 0
+    block_shape, first = _block(entries, truths)
     arrays: list[tuple[int, Any]] = []  # operand axis, index
-    known: dict[int, tuple[Any, tuple[int, ...]]] = {}  # operand axis -> where it starts, and its batch axes
+    known: list[tuple[int, Any, tuple[int, ...]]] = []  # operand axis, where it starts, its batch axes
     windows = list(shape)
     # Batch axes of the indices, in the order of the result.
     batch: list[int] = []
@@ -223,7 +208,7 @@ def make_plan(shape: Shape, entries: Sequence[Any], wrap_negative: bool = True) 
     final: list[int] = []
     axis = block_end = 0
     for i, e in enumerate(entries):
-        if block and i == first:
+        if i == first:
             batch += block_shape
             result += block_shape
             final += block_shape
@@ -242,12 +227,12 @@ def make_plan(shape: Shape, entries: Sequence[Any], wrap_negative: bool = True) 
             if step == 1 or count <= 1:
                 windows[axis] = count
                 if start and count:
-                    known[axis] = start, ()
+                    known.append((axis, start, ()))
                 offsets.append(len(result))
             else:
                 windows[axis] = 1
                 collapsed.append(axis)
-                known[axis] = start + step * np.arange(count), (len(batch),)
+                known.append((axis, start + step * np.arange(count), (len(batch),)))
                 batch.append(count)
             result.append(count)
             final.append(count)
@@ -256,19 +241,15 @@ def make_plan(shape: Shape, entries: Sequence[Any], wrap_negative: bool = True) 
             collapsed.append(axis)
             arrays.append((axis, e.index if isinstance(e, _Mask) else wrapped(e, n) if wrap_negative else e))
         axis += 1
-    batch_shape = tuple(batch)
-    starts: dict[int, Array] = {}
-    integer = dtypes.int32
-    for a, e in arrays:
-        if e.dtype.itemsize == 8 if isinstance(e, Array) else shape[a] > np.iinfo(np.int32).max:
-            integer = dtypes.int64
+    integer = _index_dtype(shape, arrays)
     limit = np.iinfo(integer)
+    starts: dict[int, Array] = {}
     for a, e in arrays:
         # An integer that no index type holds is as far outside as one can be.
         v = wrap(np.asarray(min(max(e, limit.min), limit.max), integer)) if isinstance(e, int) else convert(e, integer)
-        starts[a] = _spread(v, batch_shape, tuple(range(block_end - v.ndim, block_end)))
-    for a, (at, dims) in known.items():
-        starts[a] = _spread(wrap(np.asarray(at, integer)), batch_shape, dims)
+        starts[a] = _spread(v, tuple(batch), tuple(range(block_end - v.ndim, block_end)))
+    for a, at, dims in known:
+        starts[a] = _spread(wrap(np.asarray(at, integer)), tuple(batch), dims)
     axes = tuple(sorted(starts))
     return IndexPlan(
         [starts[a] for a in axes],
@@ -282,6 +263,37 @@ def make_plan(shape: Shape, entries: Sequence[Any], wrap_negative: bool = True) 
         not all(truths),
         all(isinstance(e, int) for _, e in arrays),
     )
+
+
+def _check_masks(shape: Shape, entries: Sequence[Any]) -> None:
+    addressed = (e for e in entries if e is not None and not isinstance(e, _Truth))
+    for axis, (e, n) in enumerate(zip(addressed, shape, strict=True)):
+        # A mask without elements picks nothing of any array, as in JAX.
+        if isinstance(e, _Mask) and e.expected not in (0, n):
+            raise OutOfRankError(
+                "boolean index did not match shape of indexed array", got=e.expected, expected=f"{n} on axis {axis}"
+            )
+
+
+def _block(entries: Sequence[Any], truths: Sequence[bool]) -> tuple[Shape, int | None]:
+    """The one shape that the advanced entries have together, and the entry before which its axes come; None: none."""
+    picked = [e.index if isinstance(e, _Mask) else e for e in entries if isinstance(e, (Array, _Mask))]
+    shape = broadcast_shape("index", *(e.shape for e in picked))
+    if truths:
+        lead: Shape = (1,) if all(truths) else (0,)
+        shape = broadcast_shape("index", shape, lead) if shape else lead
+    if not (truths or picked):
+        return shape, None
+    # Integers count as advanced when there is an array among them, and then all of them form one block.
+    places = [i for i, e in enumerate(entries) if isinstance(e, (int, Array, _Mask, _Truth))]
+    return shape, places[0] if places[-1] - places[0] + 1 == len(places) else 0
+
+
+def _index_dtype(shape: Shape, arrays: Sequence[tuple[int, Any]]) -> dtypes.DType:
+    """int64 where an index has 8 bytes, or is an integer on an axis that needs them."""
+    most = np.iinfo(np.int32).max
+    wide = any(e.dtype.itemsize == 8 if isinstance(e, Array) else shape[axis] > most for axis, e in arrays)
+    return dtypes.int64 if wide else dtypes.int32
 
 
 def _spread(v: Array, shape: Shape, dims: tuple[int, ...]) -> Array:

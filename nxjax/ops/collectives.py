@@ -208,6 +208,15 @@ class _Moving(LinearOp, Collective):
     def answer(self, n: int, x: Array, d: int | None, **params: Any) -> tuple[Any, Any]:
         """The results of ``n`` elements, whose values are batched at ``d``, and where these are batched."""
 
+    @abstractmethod
+    def exchange(self, b: Any, out: ArrayType, x: Any, among: tuple[Names, Groups], **params: Any) -> Any:
+        """As `communicate`; ``among``: axes and groups."""
+
+    def communicate(
+        self, b: Any, out: ArrayType, x: Any, /, *, axis_names: Names, groups: Groups = None, **params: Any
+    ) -> Any:
+        return self.exchange(b, out, x, (axis_names, groups), **params)
+
     def batch_axis(
         self, axis_name: Any, size: int, args: Arrays, dims: Dims, *, groups: Groups = None, **params: Any
     ) -> tuple[Any, Any]:
@@ -242,21 +251,12 @@ class AllGather(_Moving):
     def transpose(self, ct: Array, x: Linear, /, *, all_gather_dimension: int, **params: Any) -> Tangents:
         return (reduce_scatter(ct, scatter_dimension=all_gather_dimension, **params),)
 
-    def communicate(
-        self,
-        b: Any,
-        out: ArrayType,
-        x: Any,
-        /,
-        *,
-        axis_names: Names,
-        all_gather_dimension: int,
-        groups: Groups = None,
-        **_: Any,
+    def exchange(
+        self, b: Any, out: ArrayType, x: Any, among: tuple[Names, Groups], *, all_gather_dimension: int, **_: Any
     ) -> Any:
         at = all_gather_dimension
         one = b.simple("reshape", (x,), x.type.with_shape((*x.type.shape[:at], 1, *x.type.shape[at:])))
-        return b.all_gather(one, out, at, axis_names, groups)
+        return b.all_gather(one, out, at, *among)
 
 
 @final
@@ -283,21 +283,12 @@ class ReduceScatter(_Moving):
     def transpose(self, ct: Array, x: Linear, /, *, scatter_dimension: int, **params: Any) -> Tangents:
         return (all_gather(ct, all_gather_dimension=scatter_dimension, **params),)
 
-    def communicate(
-        self,
-        b: Any,
-        out: ArrayType,
-        x: Any,
-        /,
-        *,
-        axis_names: Names,
-        scatter_dimension: int,
-        groups: Groups = None,
-        **_: Any,
+    def exchange(
+        self, b: Any, out: ArrayType, x: Any, among: tuple[Names, Groups], *, scatter_dimension: int, **_: Any
     ) -> Any:
         at = scatter_dimension
         one = x.type.with_shape((*x.type.shape[:at], 1, *x.type.shape[at + 1 :]))
-        return b.simple("reshape", (b.reduce_scatter(x, one, at, axis_names, groups),), out)
+        return b.simple("reshape", (b.reduce_scatter(x, one, at, *among),), out)
 
 
 @final
@@ -334,20 +325,10 @@ class AllToAll(_Moving):
     def transpose(self, ct: Array, x: Linear, /, *, split_axis: int, concat_axis: int, **params: Any) -> Tangents:
         return (self(ct, split_axis=concat_axis, concat_axis=split_axis, **params),)
 
-    def communicate(
-        self,
-        b: Any,
-        out: ArrayType,
-        x: Any,
-        /,
-        *,
-        axis_names: Names,
-        axis_size: int,
-        split_axis: int,
-        concat_axis: int,
-        groups: Groups = None,
+    def exchange(
+        self, b: Any, out: ArrayType, x: Any, among: Any, *, axis_size: int, split_axis: int, concat_axis: int
     ) -> Any:
-        y = b.all_to_all(x, split_axis, axis_size, axis_names, groups)
+        y = b.all_to_all(x, split_axis, axis_size, *among)
         if split_axis == concat_axis:
             return y
         order = [i for i in range(x.type.ndim) if i != split_axis]

@@ -110,70 +110,67 @@ class ConvGeneralDilated(Contraction):
         precision: PrecisionPair = None,
         preferred_element_type: DType | None = None,
     ) -> ArrayType:
-        name = self.name
         if lhs.ndim != rhs.ndim or lhs.ndim < 2:
             raise ShapeError(
-                f"{name}: input and kernel differ in rank, or have no batch and feature dimensions",
+                f"{self.name}: input and kernel differ in rank, or have no batch and feature dimensions",
                 got=f"{lhs} and {rhs}",
                 expected="the same number of dimensions, at least 2",
             )
-        spatial = lhs.ndim - 2
-        for spec in dimension_numbers:
-            require(self, sorted(spec) == list(range(lhs.ndim)), "dimension numbers", spec, f"an order of {lhs.ndim}")
-        for what, values in (
-            ("window_strides", window_strides),
-            ("padding", padding),
-            ("lhs_dilation", lhs_dilation),
-            ("rhs_dilation", rhs_dilation),
-        ):
-            require(self, len(values) == spatial, what, values, f"{spatial} entries, one per spatial dimension")
-        for what, values in (
-            ("window_strides", window_strides),
-            ("lhs_dilation", lhs_dilation),
-            ("rhs_dilation", rhs_dilation),
-            ("group counts", (feature_group_count, batch_group_count)),
-        ):
-            require(self, all(v > 0 for v in values), what, values, "positive integers")
-        require(
-            self,
-            feature_group_count == 1 or batch_group_count == 1,
-            "features and batch are both grouped",
-            f"feature_group_count={feature_group_count}, batch_group_count={batch_group_count}",
-            "one of them 1",
-        )
-        batch, features, *sizes = _picked(lhs.shape, dimension_numbers.lhs_spec)
-        out_features, depth, *window = _picked(rhs.shape, dimension_numbers.rhs_spec)
-        if features != depth * feature_group_count:
-            raise ShapeError(
-                f"{name}: input features do not fit the kernel",
-                got=f"{features} features of the input {lhs}; kernel {rhs} with {depth} input features"
-                + (f" in {feature_group_count} groups" if feature_group_count > 1 else ""),
-                expected=f"{depth * feature_group_count} features of the input",
-                fix="check dimension_numbers" + (" and feature_group_count" if feature_group_count > 1 else ""),
-            )
-        if out_features % feature_group_count or out_features % batch_group_count or batch % batch_group_count:
-            raise ShapeError(
-                f"{name}: groups do not divide",
-                got=f"{out_features} output features and batch {batch} in "
-                f"{feature_group_count} feature groups and {batch_group_count} batch groups",
-                expected="multiples",
-            )
         groups = feature_group_count, batch_group_count
         p = ConvParams(window_strides, padding, lhs_dilation, rhs_dilation, *groups, dimension_numbers)
+        self._check_params(p, lhs.ndim)
+        self._check_features(p, lhs, rhs)
+        batch, _, *sizes = _picked(lhs.shape, dimension_numbers.lhs_spec)
+        out_features, _, *window = _picked(rhs.shape, dimension_numbers.rhs_spec)
         for i, (n, size) in enumerate(zip(sizes, p.padded(sizes), strict=True)):
             if size < 0:
                 raise ShapeError(
-                    f"{name}: negative padding cuts off more than there is",
+                    f"{self.name}: negative padding cuts off more than there is",
                     got=f"padding {padding[i]} of spatial dimension {i} with size {n}",
                 )
-        out = p.out_sizes(sizes, window)
         dtype = product_type(self, lhs, rhs, preferred_element_type)
-        shape = (batch // batch_group_count, out_features, *out)
-        return ArrayType(
-            _picked(shape, _inverse(dimension_numbers.out_spec)),
-            dtype,
-            all_weak(lhs, rhs) and preferred_element_type is None,
+        shape = (batch // batch_group_count, out_features, *p.out_sizes(sizes, window))
+        weak = all_weak(lhs, rhs) and preferred_element_type is None
+        return ArrayType(_picked(shape, _inverse(dimension_numbers.out_spec)), dtype, weak)
+
+    def _check_params(self, p: ConvParams, ndim: int) -> None:
+        groups = p.feature_group_count, p.batch_group_count
+        for spec in p.dimension_numbers:
+            require(self, sorted(spec) == list(range(ndim)), "dimension numbers", spec, f"an order of {ndim}")
+        entries = f"{ndim - 2} entries, one per spatial dimension"
+        for what in ("window_strides", "padding", "lhs_dilation", "rhs_dilation"):
+            values = getattr(p, what)
+            require(self, len(values) == ndim - 2, what, values, entries)
+        for what in ("window_strides", "lhs_dilation", "rhs_dilation", "group counts"):
+            values = groups if what == "group counts" else getattr(p, what)
+            require(self, all(v > 0 for v in values), what, values, "positive integers")
+        require(
+            self,
+            1 in groups,
+            "features and batch are both grouped",
+            "feature_group_count={}, batch_group_count={}".format(*groups),
+            "one of them 1",
         )
+
+    def _check_features(self, p: ConvParams, lhs: ArrayType, rhs: ArrayType) -> None:
+        batch, features = _picked(lhs.shape, p.dimension_numbers.lhs_spec[:2])
+        out_features, depth = _picked(rhs.shape, p.dimension_numbers.rhs_spec[:2])
+        groups = p.feature_group_count
+        if features != depth * groups:
+            raise ShapeError(
+                f"{self.name}: input features do not fit the kernel",
+                got=f"{features} features of the input {lhs}; kernel {rhs} with {depth} input features"
+                + (f" in {groups} groups" if groups > 1 else ""),
+                expected=f"{depth * groups} features of the input",
+                fix="check dimension_numbers" + (" and feature_group_count" if groups > 1 else ""),
+            )
+        if out_features % groups or out_features % p.batch_group_count or batch % p.batch_group_count:
+            raise ShapeError(
+                f"{self.name}: groups do not divide",
+                got=f"{out_features} output features and batch {batch} in "
+                f"{groups} feature groups and {p.batch_group_count} batch groups",
+                expected="multiples",
+            )
 
     def eval(self, lhs: NDArray, rhs: NDArray, /, **params: Any) -> NDArray:
         p = ConvParams(**params)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import cmath
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -134,25 +134,37 @@ def _limits(h: NDArray, size: int) -> tuple[Any, Any]:
     return info.tiny * (size / info.eps), info.eps
 
 
-def _real_steps(h: NDArray, z: NDArray, low: int, high: int) -> None:
-    """Francis' double shifts, in place (LAPACK's dlahqr)."""
+def _blocks(h: NDArray, low: int, high: int, size: int) -> Iterator[tuple[int, int, int]]:
+    """First row, last row and number of the step of the block to work on next, until it has ``size`` rows at most.
+
+    The step of a block that is done is 0.
+    """
     tiny, ulp = _limits(h, high - low)
-    last, stalled, budget = high - 1, 0, 30 * max(10, high - low) * (high - low)
+    last, budget = high - 1, 30 * max(10, high - low) * (high - low)
     while last >= low:
-        start = low
+        start, step = low, 0
         while True:
             start = _small(h, low, high, last, start, tiny, ulp)
             if start > low:
                 h[start, start - 1] = 0
-            if start >= last - 1:
+            if start > last - size:
                 break
-            budget, stalled = budget - 1, stalled + 1
+            budget, step = budget - 1, step + 1
             if not budget:
                 raise np.linalg.LinAlgError("the QR algorithm does not converge")
-            _double_shift(h, z, start, last, _shifts(h, start, last, stalled), ulp)
-        if start == last - 1:
+            yield start, last, step
+        yield start, last, 0
+        last = start - 1
+
+
+def _real_steps(h: NDArray, z: NDArray, low: int, high: int) -> None:
+    """Francis' double shifts, in place (LAPACK's dlahqr)."""
+    ulp = np.finfo(h.dtype).eps
+    for start, last, step in _blocks(h, low, high, 2):
+        if step:
+            _double_shift(h, z, start, last, _shifts(h, start, last, step), ulp)
+        elif start < last:
             _standardize(h, z, last)
-        last, stalled = start - 1, 0
 
 
 def _shifts(h: NDArray, start: int, last: int, stalled: int) -> tuple[Any, Any, Any, Any]:
@@ -272,21 +284,10 @@ def _complex_steps(h: NDArray, z: NDArray, low: int, high: int) -> None:
         if below.imag:
             _scale(h, z, i, np.conj(_phase(below)), min(high, i + 2))
             h[i, i - 1] = abs(below)
-    tiny, ulp = _limits(h, high - low)
-    last, stalled, budget = high - 1, 0, 30 * max(10, high - low) * (high - low)
-    while last >= low:
-        start = low
-        while True:
-            start = _small(h, low, high, last, start, tiny, ulp)
-            if start > low:
-                h[start, start - 1] = 0
-            if start >= last:
-                break
-            budget, stalled = budget - 1, stalled + 1
-            if not budget:
-                raise np.linalg.LinAlgError("the QR algorithm does not converge")
-            _single_shift(h, z, start, last, h.dtype.type(_shift(h, start, last, stalled)), ulp)
-        last, stalled = start - 1, 0
+    ulp = np.finfo(h.dtype).eps
+    for start, last, step in _blocks(h, low, high, 1):
+        if step:
+            _single_shift(h, z, start, last, h.dtype.type(_shift(h, start, last, step)), ulp)
 
 
 def _phase(x: Any) -> Any:

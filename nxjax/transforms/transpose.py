@@ -7,7 +7,7 @@ computed forwards first. Knows ops by their `transpose` rule only.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, final
 
 from nxjax.config import current_settings
 from nxjax.errors import DtypeError, GradientError, needs_function
@@ -59,30 +59,11 @@ def _backward(program: Program, args: Sequence[Array | None], cts: Tangents) -> 
                 y = trace.process(e.op, [value(a) for a in e.inputs], e.params)
             known.update(zip(e.outputs, y if e.op.multi else (y,), strict=True))
 
-    collected: dict[Var, Array] = {}
-    # Devices that share a value and used it differently each hold a part of its cotangent (see `ops.collectives`):
-    # parts over the same axes are added up first.
-    parts: dict[Var, dict[frozenset[Any], Array]] = {}
-
-    def collect(a: Atom, ct: Array | None) -> None:
-        if ct is not None and isinstance(a, Var) and a in linear:
-            if ct.type.vma and not ct.type.vma <= a.type.vma:
-                found, key = parts.setdefault(a, {}), ct.type.vma - a.type.vma
-                found[key] = add(found[key], ct) if key in found else ct
-            else:
-                collected[a] = add(collected[a], ct) if a in collected else ct
-
-    def total(v: Var) -> Array | None:
-        ct = collected.pop(v, None)
-        for part in parts.pop(v, {}).values():
-            whole = psum_to_vma(part, v.type.vma)
-            ct = whole if ct is None else add(ct, whole)
-        return ct if ct is None or not v.type.vma else as_varying(ct, v.type.vma)
-
+    cotangents = _Cotangents(linear)
     for a, ct in zip(program.outputs, cts, strict=True):
-        collect(a, ct)
+        cotangents.collect(a, ct)
     for e in reversed(backwards):
-        out_cts = [total(v) for v in e.outputs]
+        out_cts = [cotangents.total(v) for v in e.outputs]
         if all(ct is None for ct in out_cts):
             continue
         if not e.op.has("transpose"):
@@ -99,8 +80,37 @@ def _backward(program: Program, args: Sequence[Array | None], cts: Tangents) -> 
         with replaying(e.scope, source):
             in_cts = e.op.transpose(out_cts if e.op.multi else out_cts[0], *operands, **e.params)
             for a, ct in zip(e.inputs, in_cts, strict=True):
-                collect(a, ct)
-    return [total(v) if v in linear else None for v in program.inputs]
+                cotangents.collect(a, ct)
+    return [cotangents.total(v) if v in linear else None for v in program.inputs]
+
+
+@final
+class _Cotangents:
+    """What the uses of each linear variable have added to its cotangent so far."""
+
+    def __init__(self, linear: set[Var]) -> None:
+        self._linear = linear
+        self._sums: dict[Var, Array] = {}
+        # Devices that share a value and used it differently each hold a part of its cotangent (see `ops.collectives`):
+        # parts over the same axes are added up first.
+        self._parts: dict[Var, dict[frozenset[Any], Array]] = {}
+
+    def collect(self, a: Atom, ct: Array | None) -> None:
+        if ct is None or not isinstance(a, Var) or a not in self._linear:
+            return
+        if ct.type.vma <= a.type.vma:
+            self._sums[a] = add(self._sums[a], ct) if a in self._sums else ct
+        else:
+            found, key = self._parts.setdefault(a, {}), ct.type.vma - a.type.vma
+            found[key] = add(found[key], ct) if key in found else ct
+
+    def total(self, v: Var) -> Array | None:
+        """The cotangent of ``v``, which is taken out; None is zero."""
+        ct = self._sums.pop(v, None)
+        for part in self._parts.pop(v, {}).values():
+            whole = psum_to_vma(part, v.type.vma)
+            ct = whole if ct is None else add(ct, whole)
+        return ct if ct is None or not v.type.vma else as_varying(ct, v.type.vma)
 
 
 _FIXES = {

@@ -55,8 +55,8 @@ class _Stages:
         loop = LoopParams.of(e.params)
         inner = loop.inside(loop.body.inputs)
         self.e = e
-        self.body = loop.body
-        self.length: int = e.params["length"]
+        self.loop, self.body = loop, loop.body
+        self.length = len(loop.order())
         # The operands, as variables of the new program, by what they are inside.
         self.operands = [Var(a.type) for a in e.inputs]
         self.outside: dict[Atom, Var] = dict(zip(self.body.inputs, self.operands, strict=True))
@@ -81,12 +81,12 @@ class _Stages:
         if not self.gone:
             return None
         e, body, kept = self.e, self.body, [i for i in range(len(self.carries)) if i not in self.settled]
-        inside = [*body.inputs[: e.params["num_consts"]], *(self.carries[i] for i in kept), *self.xs]
+        inside = [*self.loop.inside(body.inputs).consts, *(self.carries[i] for i in kept), *self.xs]
         outputs = [*(body.outputs[i] for i in kept), *self.ys]
         smaller = Program(inside, [inner for inner in body.equations if inner not in self.gone], outputs)
         operands = tuple([self.outside[v] for v in inside])
         results = (*(e.outputs[i] for i in kept), *self.stacks)
-        new = {**e.params, "body": smaller, "num_carry": len(kept)}
+        new = self.loop._replace(body=smaller, num_carry=len(kept)).params
         asked = {a for inner in self.after for a in inner.inputs}
         loop = trimmed(e.replaced(operands, results, new), [v for v in results if v in asked or v in e.outputs])
         left = [loop] if loop.outputs or loop.effect else []

@@ -441,15 +441,8 @@ def _choose_branch(
     arg_names = tree.path_names(operands, "operands")
     flats = [Flat(f, treedef) for f in functions]
     programs = [stage(f, types, name_of(f.function, where), arg_names) for f in flats]
-    out_defs = [f.out_def for f in flats]
-    for name, out_def in zip(names[1:], out_defs[1:], strict=True):
-        if out_def != out_defs[0]:
-            raise BranchTypeError(
-                f"{where}: results differ in structure",
-                got=f"{name} gives {out_def}",
-                expected=f"{out_defs[0]}, as {names[0]} gives",
-            )
-    paths = tree.path_names(tree.unflatten(out_defs[0], range(out_defs[0].num_leaves)), "result")
+    out_def = _one_structure(where, names, [f.out_def for f in flats])
+    paths = tree.path_names(tree.unflatten(out_def, range(out_def.num_leaves)), "result")
     columns = zip(*(p.out_types for p in programs), strict=True)
     wanted = [_common_type(where, path, names, column) for path, column in zip(paths, columns, strict=True)]
     if vma:
@@ -461,19 +454,34 @@ def _choose_branch(
         branches = tuple(pvary_inputs(b, [vma] * len(b.inputs)) for b in branches)
         consts = [as_varying(c, vma) for c in consts]
     branches = tuple(_converted(b, wanted) for b in branches)
-    # What all branches hand on from one operand, or from outside, does not depend on the choice.
     every = (*consts, *xs)
+    handed = _handed_on(branches, every)
+    branches = tuple(select_inputs_and_results(b, b.inputs, [x is None for x in handed]) for b in branches)
+    out = iter(cond_op(index, *every, branches=branches))
+    return tree.unflatten(out_def, [next(out) if x is None else x for x in handed])
+
+
+def _one_structure(where: str, names: Sequence[str], found: Sequence[tree.TreeDef]) -> tree.TreeDef:
+    for name, out_def in zip(names, found, strict=True):
+        if out_def != found[0]:
+            raise BranchTypeError(
+                f"{where}: results differ in structure",
+                got=f"{name} gives {out_def}",
+                expected=f"{found[0]}, as {names[0]} gives",
+            )
+    return found[0]
+
+
+def _handed_on(branches: Branches, operands: Arrays) -> list[Array | None]:
+    """The results that do not depend on the choice: what all branches hand on from one operand, or from outside."""
     handed = [
         [
-            a.value if isinstance(a, Literal) else None if i is None else every[i]
+            a.value if isinstance(a, Literal) else None if i is None else operands[i]
             for a, i in zip(b.outputs, forwarded_inputs(b), strict=True)
         ]
         for b in branches
     ]
-    sources = [column[0] if all(_equal(x, column[0]) for x in column) else None for column in zip(*handed, strict=True)]
-    branches = tuple(select_inputs_and_results(b, b.inputs, [x is None for x in sources]) for b in branches)
-    out = iter(cond_op(index, *every, branches=branches))
-    return tree.unflatten(out_defs[0], [next(out) if x is None else x for x in sources])
+    return [column[0] if all(_equal(x, column[0]) for x in column) else None for column in zip(*handed, strict=True)]
 
 
 def _equal(x: Array | None, y: Array | None) -> bool:

@@ -124,6 +124,10 @@ class LoopParams(NamedTuple):
         """Carry and ys, of the loop or its body."""
         return values[: self.num_carry], values[self.num_carry :]
 
+    def derive(self, key: tuple[Any, ...], make: Callable[[], R]) -> R:
+        """What ``make`` makes of the body as that of this loop; kept with the body."""
+        return self.body.derive((*key, self.num_consts, self.num_carry), make)
+
     def order(self) -> Sequence[int]:
         """The places of the slices, step by step."""
         order = range(self.length or 0)
@@ -304,7 +308,7 @@ def _jvp_body(loop: LoopParams, mask: Operands[bool]) -> tuple[tuple[Program, Ma
 
         return stage(flat, types, f"jvp({body.name})"), varies[0]
 
-    made = body.derive(("loop jvp", mask.body_inputs, loop.num_consts, loop.num_carry), make)
+    made = loop.derive(("loop jvp", mask.body_inputs), make)
     return made, mask_or(mask.carry, made[1][: loop.num_carry])
 
 

@@ -128,7 +128,7 @@ class Scan(LoopOp):
             equations = required_equations(body.equations, wanted, set(inputs))
             return Program(inputs, equations, outputs, body.constvars, body.values, f"known({body.name})")
 
-        alone = loop.body.derive(("scan known", known.body_inputs, loop.num_consts, loop.num_carry), make)
+        alone = loop.derive(("scan known", known.body_inputs), make)
         args, params = loop.bound(x.picked(known), body=alone)
         return self(*args, **params)[sum(known.carry) :]
 
@@ -212,7 +212,7 @@ def scan(
         reverse: walk from the last element to the first; ``ys`` keep their places.
         unroll: steps in one iteration of the compiled loop; True unrolls all of it.
 
-    Reiterations:
+    Returns:
         The last carry, and the ``y`` of all steps stacked along a new leading axis.
 
     Raises:

@@ -10,7 +10,7 @@ from typing import NamedTuple, final
 from nxjax.ops.arithmetic import add
 from nxjax.ops.base import zeros
 from nxjax.trace.core import Array, Arrays
-from nxjax.trace.program import Literal, Program, Var
+from nxjax.trace.program import Equation, Literal, Program, Var
 from nxjax.trace.stage import stage
 from nxjax.transforms.control.loop import LoopParams, Operands, negated
 from nxjax.transforms.nested import (
@@ -48,7 +48,7 @@ class CutBody(NamedTuple):
 
 
 def partial_eval_body(loop: LoopParams, known: Mask) -> CutBody:
-    return loop.body.derive(("scan cut", known, loop.num_consts, loop.num_carry), lambda: _cut(loop, known))
+    return loop.derive(("scan cut", known), lambda: _cut(loop, known))
 
 
 def _cut(loop: LoopParams, known: Mask) -> CutBody:
@@ -60,24 +60,19 @@ def _cut(loop: LoopParams, known: Mask) -> CutBody:
         return halves, halves.known_out[: loop.num_carry]
 
     halves, mask = loop.fixed_point(known, step)
-    first = halves.known
-    n_consts, n_carry = sum(mask.consts), sum(mask.carry)
-    fixed: set[Var] = {*first.inputs[:n_consts], *first.constvars}
-    invariant = [
-        e
-        for e in first.equations
-        if all(isinstance(a, Literal) or a in fixed for a in e.inputs) and not e.effect and not fixed.update(e.outputs)
-    ]
+    first, n_consts, n_carry = halves.known, sum(mask.consts), sum(mask.carry)
     residuals = halves.residuals(first.inputs, first.outputs)
     variables = halves.unknown.inputs[: len(residuals)]
+    fixed, invariant = _invariant(first, n_consts)
     hoist = [isinstance(a, Literal) or a in fixed for a in residuals]
     slices = {v: i for i, v in enumerate(first.inputs[n_consts + n_carry :])}
     is_slice = [a in slices for a in residuals]
     stack = [not h and not s for h, s in zip(hoist, is_slice, strict=True)]
     hoisted = select_by_mask(residuals, hoist)
+    wanted = {a for a in hoisted if isinstance(a, Var)}
     prelude = Program(
         first.inputs[:n_consts],
-        required_equations(invariant, {a for a in hoisted if isinstance(a, Var)}, set()),
+        required_equations(invariant, wanted, set()),
         hoisted,
         first.constvars,
         first.values,
@@ -97,6 +92,17 @@ def _cut(loop: LoopParams, known: Mask) -> CutBody:
     rest = select_inputs_and_results(halves.unknown, inputs, (True,) * len(halves.unknown.outputs))
     positions = tuple(slices[a] for a, s in zip(residuals, is_slice, strict=True) if s)
     return CutBody(mask, halves.known_out, value, prelude, positions, rest)
+
+
+def _invariant(body: Program, n_consts: int) -> tuple[set[Var], list[Equation]]:
+    """The variables that are the same in every step, and the equations that make them of the consts."""
+    fixed: set[Var] = {*body.inputs[:n_consts], *body.constvars}
+    found: list[Equation] = []
+    for e in body.equations:
+        if not e.effect and all(isinstance(a, Literal) or a in fixed for a in e.inputs):
+            found.append(e)
+            fixed.update(e.outputs)
+    return fixed, found
 
 
 def transpose_body(loop: LoopParams, linear: Operands[bool], nonzero: Mask) -> Program:
@@ -135,4 +141,4 @@ def transpose_body(loop: LoopParams, linear: Operands[bool], nonzero: Mask) -> P
         ]
         return stage(flat, types, f"transpose({body.name})")
 
-    return body.derive(("scan transpose", linear.body_inputs, nonzero, loop.num_consts, loop.num_carry), make)
+    return loop.derive(("scan transpose", linear.body_inputs, nonzero), make)
