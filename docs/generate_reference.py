@@ -118,8 +118,7 @@ def entry(module: str, name: str, again: bool) -> str:
     home = getattr(value, "__module__", None) or type(value).__module__
     if home.split(".")[0] in BORROWED:
         # What NumPy defines is described there.
-        said = f"`{home}.{value.__qualname__}`" if inspect.isclass(value) else f"`{value!r}`"
-        return f".. py:data:: {module}.{name}{options}\n\n   {said}\n"
+        return f".. py:data:: {module}.{name}{options}\n\n   {borrowed(value, home)}\n"
     if inspect.isclass(value):
         return f".. autoclass:: {module}.{name}{options}\n   :members:\n"
     if callable(value):
@@ -127,12 +126,20 @@ def entry(module: str, name: str, again: bool) -> str:
     return f".. autodata:: {module}.{name}{options}\n   :no-value:\n"
 
 
+def borrowed(value: Any, home: str) -> str:
+    """What NumPy and others define, by their name for it or as it is written."""
+    if inspect.isclass(value):
+        return f"`{home}.{value.__qualname__}`"
+    written = repr(value)
+    return f"an `{home.split('.')[0]}.{type(value).__qualname__}`" if " object at " in written else f"`{written}`"
+
+
 def summary(value: Any) -> str:
     """The first line of a docstring, as a cell of a table; what NumPy defines has its place there."""
     home = getattr(value, "__module__", None) or type(value).__module__
     if home.split(".")[0] in BORROWED:
-        return f"`{home}.{value.__qualname__}`" if inspect.isclass(value) else f"`{value!r}`"
-    if not callable(value):
+        return borrowed(value, home)
+    if not callable(value) and inspect.getdoc(value) is None:
         return ""
     line = (inspect.getdoc(value) or "").split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
     return line if len(line) <= 160 else line[:160].rsplit(" ", 1)[0] + " ..."
