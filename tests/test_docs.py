@@ -242,7 +242,5 @@ def test_notebooks_run(path: Path):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_tables_have_headers(page: Path):
-    if page.name == "gallery.md":  # a grid of pictures
-        return
     empty = re.findall(r"^\|(?:\s*\|)+\n\|[-| :]+\|$", page.read_text(), re.MULTILINE)
     assert not empty, f"{page.name}: a table without headers"
