@@ -81,9 +81,13 @@ def _backward(program: Program, args: Sequence[Array | None], cts: Tangents) -> 
 
     for a, ct in zip(program.outputs, cts, strict=True):
         collect(a, ct)
+    reached: set[Atom] = {*collected, *parts}  # what the results depend on, also where the cotangent is zero
     for e in reversed(backwards):
+        if reached.isdisjoint(e.outputs):
+            continue
+        reached.update(a for a in e.inputs if isinstance(a, Var))
         out_cts = [total(v) for v in e.outputs]
-        if all(ct is None for ct in out_cts):
+        if not e.op.pulls_zeros and all(ct is None for ct in out_cts):
             continue
         if not e.op.has("transpose"):
             raise GradientError(
