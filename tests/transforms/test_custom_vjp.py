@@ -87,7 +87,9 @@ def test_none_cotangents_trees_integers_and_nondiff_arguments() -> None:
         assert float(nx.grad(nx.jit(lambda x: g(n=3, x=x)))(1.0)) == 30.0  # noqa: B023
 
 
-@pytest.mark.parametrize("way", ["plain", "jit", "scan", "cond", "checkpoint", "vmap", "stopped", "unused", "one of two"])
+@pytest.mark.parametrize(
+    "way", ["plain", "jit", "scan", "cond", "checkpoint", "vmap", "stopped", "unused", "one of two"]
+)
 def test_a_rule_is_asked_for_zero_cotangents_where_the_result_is_used(way: str) -> None:
     def slopes(m: Any) -> list[float]:
         f = m.custom_vjp(lambda x, s: x * 1)
