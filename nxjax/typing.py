@@ -7,7 +7,7 @@ import numpy as np
 
 from nxjax.trace.core import Array
 
-ArrayLike: TypeAlias = Array | np.ndarray[Any, Any] | np.generic | bool | int | float | complex
+ArrayLike: TypeAlias = Array | np.ndarray[Any, np.dtype[Any]] | np.generic | bool | int | float | complex
 # A scalar type (`nx.float32`) is a `type`.
 DTypeLike: TypeAlias = str | type | np.dtype[Any]
 Shape: TypeAlias = Sequence[int]

@@ -10,6 +10,7 @@ import pydoc
 import re
 import subprocess
 import sys
+from typing import get_args, get_origin
 
 import jax
 import numpy as np
@@ -98,6 +99,11 @@ seen = []
 jit(lambda x: seen.append(isinstance(x, Tracer) and isinstance(x, Array)) or x)(1.0)
 assert seen == [True]
 """
+
+
+def test_run_time_checkers_understand_array_like():
+    arrays = next(a for a in get_args(nx.typing.ArrayLike) if get_origin(a) is np.ndarray)
+    assert get_origin(get_args(arrays)[1]) is np.dtype  # they refuse `ndarray[Any, Any]`: NumPy's second is a dtype
 
 
 def test_the_usual_imports_in_a_fresh_process():

@@ -10,6 +10,7 @@ JAX's context managers for them.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -225,10 +226,14 @@ class Config(Declared):
         own = {n: getattr(self, n) for n in (*OWN, *OF_THE_PROCESS, "mode")}
         return {**own, **{n: self.read(n) for n in names}}
 
-    def parse_flags_with_absl(self) -> None:
+    def config_with_absl(self) -> None:
         """Nothing: there are no command-line flags. JAX programs call it."""
 
-    config_with_absl = parse_flags_with_absl
+    def parse_flags_with_absl(self) -> None:
+        """There are no command-line flags. Those of a program that uses absl can be read afterwards, as in JAX."""
+        flags: Any = sys.modules.get("absl.flags")
+        if flags is not None and not flags.FLAGS.is_parsed():
+            flags.FLAGS([""])
 
     def update(self, name: str, value: Any) -> None:
         """Set one setting for the process; JAX's ``jax_`` prefix is accepted.

@@ -8,12 +8,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, Final, final
+from typing import Any, Final, NoReturn, final
 
 import numpy as np
 import optree
 
+from nxjax.errors import TreeError
 from nxjax.trace.core import EVAL, current_trace
+from nxjax.trace.tree import broadcast_leaves
 from nxjax.trace.tree_nodes import NAMESPACE
 
 # A module -> the one of nxjax that has its names, or some of them.
@@ -72,6 +74,26 @@ def _flatten_one_level(x: Any) -> tuple[Any, Any]:
     return children, aux
 
 
+def _prefix_errors(prefix: Any, full: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
+    """Where ``prefix`` is no prefix of ``full``: from a name for it, the error that says so."""
+    try:
+        broadcast_leaves(prefix, full, "", is_leaf)
+    except TreeError as error:
+        place = str(error.got).removeprefix("at ")
+        return [lambda name: ValueError(f"{name}{place}")]
+    return []
+
+
+def _refused(name: str) -> Callable[..., NoReturn]:
+    """A function that may be imported, and not be called."""
+
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise NotImplementedError(_words(f"jax.{name}"))
+
+    return refuse
+
+
+_SERIALIZATION: Final = "experimental.array_serialization.serialization"
 # A name -> its value.
 _VALUES: Final[dict[str, Any]] = {
     "_src.core.trace_state_clean": lambda: current_trace() is EVAL,
@@ -86,9 +108,12 @@ _VALUES: Final[dict[str, Any]] = {
     "_src.traceback_util.include_frame": lambda frame: True,
     "_src.tree_util._registry": _Nodes(),
     "_src.tree_util.flatten_one_level": _flatten_one_level,
+    "_src.tree_util.prefix_errors": _prefix_errors,
     "extend.ifrt_programs.ifrt_programs": _Nothing,
     "experimental.colocated_python.serialization.DeviceList": _Nothing,
-    "experimental.array_serialization.serialization.GlobalAsyncCheckpointManagerBase": _Nothing,
+    f"{_SERIALIZATION}.GlobalAsyncCheckpointManager": _Nothing,
+    f"{_SERIALIZATION}.GlobalAsyncCheckpointManagerBase": _Nothing,
+    f"{_SERIALIZATION}.get_tensorstore_spec": _refused(f"{_SERIALIZATION}.get_tensorstore_spec"),
 }
 
 

@@ -67,3 +67,10 @@ def _check_free(sharding: Sharding, where: str) -> None:
             expected=f"axes other than {taken}",
             fix="leave the axis out; with axis_names=... of shard_map some axes stay the compiler's",
         )
+
+
+def laid_out(x: Array, out_sharding: Any) -> Array:
+    """``x`` as a parameter ``out_sharding`` says: the sharding that `typeof` gives outside of any mesh says nothing."""
+    if out_sharding is None or getattr(getattr(out_sharding, "mesh", None), "empty", False):
+        return x
+    return with_sharding_constraint(x, out_sharding)

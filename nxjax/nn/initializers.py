@@ -11,7 +11,7 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax import random
 from nxjax.errors import ShapeError
-from nxjax.lax.sharding import with_sharding_constraint
+from nxjax.lax.sharding import laid_out
 from nxjax.numpy.documented import example as _example
 from nxjax.numpy.documented import named as _named
 from nxjax.numpy.documented import shown as _shown
@@ -80,7 +80,7 @@ Args:
         key: ArrayLike | None, shape: int | Sequence[int], dtype: DTypeLike | None = None, out_sharding: Any = None
     ) -> Array:
         x = made(shape, _dtype(dtype))
-        return x if out_sharding is None else with_sharding_constraint(x, out_sharding)
+        return laid_out(x, out_sharding)
 
     return function
 

@@ -461,8 +461,10 @@ def _parsed(text: str, xs: list[Array]) -> tuple[list[str], str, list[Array]]:
                 expected=f"{x.ndim} letters, and ... for any number of axes",
                 fix='write one letter per axis and "->" before the result, such as "ij,jk->ik"',
             )
-        if not name.isalpha() and any(c.isascii() and not c.isalpha() for c in name):
-            raise ParameterError("einsum: an index is a letter", got=f"{t!r} in {text!r}", expected="letters and ...")
+        if any(c.isascii() and not c.isalnum() for c in name):
+            raise ParameterError(
+                "einsum: an index is a letter or a digit", got=f"{t!r} in {text!r}", expected="letters, digits and ..."
+            )
         full.append(name)
     if arrow:
         output = right.replace("...", dots)

@@ -133,11 +133,13 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: boo
     """|a - b| <= atol + rtol * |b|, element by element. Equal infinities are close, nan is with ``equal_nan``.
 
     Args:
-        a, b: arrays, which broadcast; the result is boolean.
+        a, b: arrays, which broadcast; the result is boolean. Keys are close when they are equal.
         rtol, atol: relative to ``b``, and absolute; arrays or numbers.
         equal_nan: two nan are close.
     """
     x, y = operands("isclose", a, b)
+    if x.dtype == dtypes.key:
+        return equal(x, y)
     if x.dtype in dtypes.BITS:
         x, y = (convert(v, dtypes.as_dtype(float)) for v in (x, y))
     real = dtypes.real_part(x.dtype)

@@ -62,7 +62,7 @@ class DotProductAttention(Composite):
             raise ShapeError(
                 f"{self}: query, key and value do not fit",
                 got=f"{query}, {key}, {value}",
-                expected="[B,T,N,H], [B,S,K,H] twice, N a multiple of K",
+                expected="[B,T,N,H], [B,S,K,H] twice; N must be a multiple of K",
             )
         require(self, len(extras) == has_bias + has_mask, "one operand for bias and mask each", len(extras))
         for e in extras:

@@ -126,6 +126,7 @@ class Op(ABC):
     multi: ClassVar[bool] = False  # gives a tuple of results
     effect: ClassVar[bool] = False  # must run even when no result is used
     nested: ClassVar[bool] = False  # holds programs; called eagerly, it is compiled as a whole
+    pulls_zeros: ClassVar[bool] = False  # is transposed even when all cotangents are zero
     plain_call: ClassVar[bool] = False  # only calls a program, as `jit` does: that may stand in its place
     # Only a host computes it, by its rule ``host``; its ``stablehlo`` rule says so in an error.
     host_only: ClassVar[bool] = False

@@ -145,6 +145,7 @@ class CustomLin(Op):
 
     name = "custom_lin"
     multi = True
+    pulls_zeros = True  # ``pull`` need not be linear: as "cotangents" it may give what a training step is to remember
 
     def infer(
         self, *types: ArrayType, num_residuals: int, varying: Mask, pull: Pull, out_types: tuple[ArrayType, ...]

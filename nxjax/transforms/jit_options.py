@@ -83,7 +83,7 @@ def _names(value: Any) -> tuple[Any, ...]:
 def resolve_argnums(
     fun: Callable[..., Any], nums: Any, names: Any, what: str
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Positions and names of the same parameters: naming one way names both."""
+    """Positions and names of the same parameters: naming one way, the other left out, names both, as in JAX."""
     try:
         positions, words = _ints(nums), _names(names)
     except TypeError:
@@ -113,6 +113,8 @@ def resolve_argnums(
             raise StaticArgumentError(
                 f"jit: {what}_argnames names no parameter", got=repr(word), expected=f"one of {ordered}"
             )
+    if nums is not None and names is not None:
+        return positions, words
     more_words = [
         positional[i]
         for i in positions

@@ -62,9 +62,13 @@ def _backward(program: Program, args: Sequence[Array | None], cts: Tangents) -> 
     cotangents = _Cotangents(linear)
     for a, ct in zip(program.outputs, cts, strict=True):
         cotangents.collect(a, ct)
+    reached = cotangents.variables()  # what the results depend on, also where the cotangent is zero
     for e in reversed(backwards):
+        if reached.isdisjoint(e.outputs):
+            continue
+        reached.update(a for a in e.inputs if isinstance(a, Var))
         out_cts = [cotangents.total(v) for v in e.outputs]
-        if all(ct is None for ct in out_cts):
+        if not e.op.pulls_zeros and all(ct is None for ct in out_cts):
             continue
         if not e.op.has("transpose"):
             raise GradientError(
@@ -103,6 +107,10 @@ class _Cotangents:
         else:
             found, key = self._parts.setdefault(a, {}), ct.type.vma - a.type.vma
             found[key] = add(found[key], ct) if key in found else ct
+
+    def variables(self) -> set[Var]:
+        """Those that have a cotangent now."""
+        return {*self._sums, *self._parts}
 
     def total(self, v: Var) -> Array | None:
         """The cotangent of ``v``, which is taken out; None is zero."""

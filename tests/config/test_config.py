@@ -42,6 +42,21 @@ def test_jax_names_are_understood_and_unknown_ones_refused():
         config.update("jax_nonsense", 1)
 
 
+def test_flags_of_absl_can_be_read_after_jax_has_parsed_its_own(monkeypatch):
+    flags = pytest.importorskip("absl.flags")
+    values = flags.FlagValues()
+    flags.DEFINE_integer("size", 3, "of what", flag_values=values)
+    monkeypatch.setattr(flags, "FLAGS", values)
+    config.config_with_absl()
+    with pytest.raises(flags.UnparsedFlagAccessError):
+        print(values.size)
+    config.parse_flags_with_absl()
+    assert values.size == 3
+    values.size = 4
+    config.parse_flags_with_absl()  # once
+    assert values.size == 4
+
+
 def test_flags_of_jax():
     assert config.jax_debug_nans is False and config.read("jax_threefry_partitionable") is True
     for name, value in (("jax_threefry_partitionable", True), ("jax_default_prng_impl", "threefry2x32")):

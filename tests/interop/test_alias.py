@@ -43,6 +43,13 @@ try:
     compiler.backend_compile_and_load
 except AttributeError as error:
     assert "private to JAX" in str(error)
+from jax.experimental.array_serialization.serialization import GlobalAsyncCheckpointManager, get_tensorstore_spec
+try:
+    get_tensorstore_spec("a")
+except NotImplementedError as error:
+    assert "get_tensorstore_spec is not here" in str(error)
+else:
+    raise AssertionError("called")
 assert jax._src.core.ShapedArray is jax.core.ShapedArray and jax._src.core.trace_state_clean()
 assert not [m for m in sys.modules if m.startswith(("jaxlib", "jax._src.pjit"))]
 # A tree that only JAX's registry would know is looked for in JAX, not here.

@@ -78,6 +78,7 @@ SUMS = {
     "summed alone": ("ij,kl->i", A, B),
     "size one": ("ij,ij->i", A, A[:, :1]),
     "spaces": ("i j, j k -> i k", A, B),
+    "digits": ("i1,1j->ij", A, B),
 }
 
 

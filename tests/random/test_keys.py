@@ -35,6 +35,15 @@ def test_split_and_fold_in(num):
     ]
 
 
+def test_close_keys_are_equal_keys():
+    def close(jax_or_nx):
+        keys = jax_or_nx.random.split(jax_or_nx.random.key(0))
+        numpy = jax_or_nx.numpy
+        return numpy.isclose(keys, keys[1]).tolist(), bool(numpy.allclose(keys, keys)), bool(numpy.allclose(*keys))
+
+    assert close(nx) == close(jax) == ([False, True], True, False)
+
+
 def test_keys_are_opaque_scalars():
     key = nx.random.key(0)
     assert (key.shape, str(key.type)) == ((), "key<fry>[]")

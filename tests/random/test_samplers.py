@@ -261,3 +261,11 @@ def test_parameters_are_real(name, count):
         if any(x.dtype.kind == "c" for x in values):
             with pytest.raises(DtypeError, match=rf"random\.{name}"):
                 getattr(nx.random, name)(nx.random.key(0), *values)
+
+
+@pytest.mark.parametrize("draw", [nx.random.normal, nx.nn.initializers.ones])
+def test_the_layout_of_a_plain_array_asks_for_nothing(draw):
+    plain = nx.typeof(nx.numpy.ones((1, 2))).sharding  # what layers hand on, whatever mesh there is
+    assert plain.mesh.empty
+    mapped = nx.pmap(lambda x: x + draw(nx.random.key(0), (2,), out_sharding=plain))
+    np.testing.assert_array_equal(mapped(np.zeros((1, 2), F))[0], draw(nx.random.key(0), (2,)))

@@ -87,6 +87,36 @@ def test_none_cotangents_trees_integers_and_nondiff_arguments() -> None:
         assert float(nx.grad(nx.jit(lambda x: g(n=3, x=x)))(1.0)) == 30.0  # noqa: B023
 
 
+@pytest.mark.parametrize(
+    "way", ["plain", "jit", "scan", "cond", "checkpoint", "vmap", "stopped", "unused", "one of two"]
+)
+def test_a_rule_is_asked_for_zero_cotangents_where_the_result_is_used(way: str) -> None:
+    def slopes(m: Any) -> list[float]:
+        f = m.custom_vjp(lambda x, s: x * 1)
+        f.defvjp(lambda x, s: (x * 1, s), lambda s, ct: (ct, s + 7))  # a "cotangent" that is no derivative
+        g = m.custom_vjp(lambda x: x * 2)
+        g.defvjp(lambda x: (x * 2, None), lambda r, ct: (None,))
+
+        def both(x: Any, s: Any) -> Any:
+            return g(f(x, s))
+
+        ways = {
+            "plain": both,
+            "jit": m.jit(both),
+            "scan": lambda x, s: m.lax.scan(lambda c, _: (c + x, both(c, s)), x, None, length=2)[1].sum(),
+            "cond": lambda x, s: m.lax.cond(x > 0, both, lambda x, s: x, x, s),
+            "checkpoint": m.checkpoint(both),
+            "vmap": lambda x, s: m.vmap(both)(x[None], s[None])[0],
+            "stopped": lambda x, s: m.lax.stop_gradient(f(x, s)) * x,
+            "unused": lambda x, s: (f(x, s), x)[1],
+            "one of two": lambda x, s: m.jit(lambda x, s: (f(x, s), x))(x, s)[1],
+        }
+        grad = m.grad(ways[way], (0, 1))
+        return [float(v) for h in (grad, m.jit(grad)) for v in h(m.np.float32(1), m.np.float32(1))]
+
+    assert slopes(ours) == slopes(peer())
+
+
 def test_symbolic_zeros_give_values_with_a_flag() -> None:
     f = nx.custom_vjp(lambda x: x * 2)
     f.defvjp(lambda x: (x.value * 2, x.perturbed), lambda perturbed, ct: (5.0 * ct,), symbolic_zeros=True)

@@ -76,6 +76,10 @@ def test_static_arguments() -> None:
     with pytest.raises(DtypeError):
         g(1.0, 1)
     assert [float(nx.jit(lambda x, n: x + (n is True), static_argnums=1)(0.0, n)) for n in (1, True, 1.0)] == [0, 1, 0]
+    # One of both stands for both; what is given as none is none.
+    assert float(nx.jit(lambda x, n: x, static_argnums=(), static_argnames="n")([1.0], n="a")[0]) == 1
+    with pytest.raises(DtypeError):
+        nx.jit(lambda x, n: x, static_argnums=(), static_argnames="n")(1.0, "a")
     with pytest.raises(StaticArgumentError, match="not hashable"):
         nx.jit(lambda x, n: x, static_argnums=1)(1.0, [1])
     with pytest.raises(StaticArgumentError, match="names no parameter"):
