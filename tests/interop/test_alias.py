@@ -50,6 +50,10 @@ except NotImplementedError as error:
     assert "get_tensorstore_spec is not here" in str(error)
 else:
     raise AssertionError("called")
+prefix_errors = jax._src.tree_util.prefix_errors
+(wrong,) = prefix_errors({{"y": [1]}}, {{"y": 1}})
+assert str(wrong("in_axes")).startswith("in_axes['y']") and isinstance(wrong("in_axes"), ValueError), wrong("in_axes")
+assert prefix_errors(1, [1, 2]) == []
 assert jax._src.core.ShapedArray is jax.core.ShapedArray and jax._src.core.trace_state_clean()
 assert not [m for m in sys.modules if m.startswith(("jaxlib", "jax._src.pjit"))]
 # A tree that only JAX's registry would know is looked for in JAX, not here.
