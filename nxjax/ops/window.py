@@ -6,6 +6,7 @@ A window has a size, stride and dilation per dimension of the operand, which may
 from __future__ import annotations
 
 import itertools
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, final
 
@@ -184,10 +185,28 @@ def _direction(select_prim: str) -> str:
 class _Selecting(Op):
     """Linear in its first operand; the second chooses, in each window, the first largest or smallest element."""
 
-    def _check(self, select_prim: str, *types: ArrayType) -> None:
-        equal_dtypes(self, *types)
-        check_dtype(self, dtypes.NUMERIC - dtypes.COMPLEX, *types)
+    @abstractmethod
+    def shape(self, v: ArrayType, x: ArrayType, windows: Shape) -> Shape:
+        """The shape of the result, where ``windows`` is that of the windows of ``x``; or an error."""
+
+    def infer(
+        self,
+        v: ArrayType,
+        x: ArrayType,
+        /,
+        *,
+        select_prim: str,
+        window_dimensions: Shape,
+        window_strides: Shape,
+        padding: Pairs,
+        base_dilation: Shape,
+        window_dilation: Shape,
+    ) -> ArrayType:
+        equal_dtypes(self, v, x)
+        check_dtype(self, dtypes.NUMERIC - dtypes.COMPLEX, v, x)
         require(self, select_prim in ("ge", "le"), "select_prim", repr(select_prim), "'ge' or 'le'")
+        w = Windows(window_dimensions, window_strides, padding, base_dilation, window_dilation)
+        return v.with_shape(self.shape(v, x, window_shape(self, x, **w._asdict())))
 
     def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Array, Array | None]:
         y = self(*primals, **params)
@@ -226,24 +245,10 @@ class SelectAndGatherAdd(_Selecting):
 
     name = "select_and_gather_add"
 
-    def infer(
-        self,
-        t: ArrayType,
-        x: ArrayType,
-        /,
-        *,
-        select_prim: str,
-        window_dimensions: Shape,
-        window_strides: Shape,
-        padding: Pairs,
-        base_dilation: Shape,
-        window_dilation: Shape,
-    ) -> ArrayType:
-        self._check(select_prim, t, x)
+    def shape(self, t: ArrayType, x: ArrayType, windows: Shape) -> Shape:
         if t.shape != x.shape:
             raise ShapeError("select_and_gather_add: operands differ in shape", got=f"{t} and {x}")
-        w = Windows(window_dimensions, window_strides, padding, base_dilation, window_dilation)
-        return t.with_shape(window_shape(self, x, **w._asdict()))
+        return windows
 
     def eval(self, t: NDArray, x: NDArray, /, *, select_prim: str, **params: Any) -> NDArray:
         w = Windows(**params)
@@ -277,25 +282,10 @@ class SelectAndScatterAdd(_Selecting):
 
     name = "select_and_scatter_add"
 
-    def infer(
-        self,
-        source: ArrayType,
-        x: ArrayType,
-        /,
-        *,
-        select_prim: str,
-        window_dimensions: Shape,
-        window_strides: Shape,
-        padding: Pairs,
-        base_dilation: Shape,
-        window_dilation: Shape,
-    ) -> ArrayType:
-        self._check(select_prim, source, x)
-        w = Windows(window_dimensions, window_strides, padding, base_dilation, window_dilation)
-        shape = window_shape(self, x, **w._asdict())
-        if source.shape != shape:
-            raise ShapeError("select_and_scatter_add: one source element per window", got=source, expected=shape)
-        return source.with_shape(x.shape)
+    def shape(self, source: ArrayType, x: ArrayType, windows: Shape) -> Shape:
+        if source.shape != windows:
+            raise ShapeError("select_and_scatter_add: one source element per window", got=source, expected=windows)
+        return x.shape
 
     def eval(self, source: NDArray, x: NDArray, /, *, select_prim: str, **params: Any) -> NDArray:
         w = Windows(**params)
