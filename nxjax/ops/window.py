@@ -51,9 +51,14 @@ class Windows(NamedTuple):
     base_dilation: Shape
     window_dilation: Shape
 
+    @property
+    def padding_config(self) -> tuple[tuple[int, int, int], ...]:
+        """Padding and holes of the operand, as `pad` takes them."""
+        return tuple((l, h, d - 1) for (l, h), d in zip(self.padding, self.base_dilation, strict=True))
+
     def padded(self, x: NDArray, value: Any) -> NDArray:
         """``x`` with its holes and padding, which hold ``value``."""
-        config = tuple((l, h, d - 1) for (l, h), d in zip(self.padding, self.base_dilation, strict=True))
+        config = self.padding_config
         if all(c == (0, 0, 0) for c in config):
             return x
         return pad.eval(x, np.asarray(value).astype(x.dtype), padding_config=config)
@@ -301,22 +306,22 @@ class SelectAndScatterAdd(_Selecting):
         return (select_and_gather_add(ct, x, **params), None)
 
     def expand(self, source: Array, x: Array, /, *, select_prim: str, **params: Any) -> Array:
-        window_dimensions, window_strides, padding, base_dilation, window_dilation = Windows(**params)
+        w = Windows(**params)
         shape = source.shape
         if 0 in shape:
             return zeros(ArrayType(x.shape, source.dtype))
-        config = tuple((l, h, d - 1) for (l, h), d in zip(padding, base_dilation, strict=True))
+        config = w.padding_config
         worst = constant(_worst(select_prim, x.dtype), x.dtype)
         padded = pad(x, worst, padding_config=config)
         inside = pad(constant(True, dtypes.bool_, x.shape), constant(False, dtypes.bool_), padding_config=config)
         better = ge if select_prim == "ge" else le
-        taps = list(itertools.product(*map(range, window_dimensions)))
+        taps = list(itertools.product(*map(range, w.window_dimensions)))
         best = constant(_worst(select_prim, x.dtype), x.dtype, shape)
         winner = constant(-1, dtypes.int32, shape)
-        starts = [tuple(j * d for j, d in zip(tap, window_dilation, strict=True)) for tap in taps]
+        starts = [tuple(j * d for j, d in zip(tap, w.window_dilation, strict=True)) for tap in taps]
         for i, start in enumerate(starts):
-            limit = tuple(a + (n - 1) * s + 1 for a, n, s in zip(start, shape, window_strides, strict=True))
-            at = {"start_indices": start, "limit_indices": limit, "strides": window_strides}
+            limit = tuple(a + (n - 1) * s + 1 for a, n, s in zip(start, shape, w.window_strides, strict=True))
+            at = {"start_indices": start, "limit_indices": limit, "strides": w.window_strides}
             value = slice_(padded, **at)
             kept = and_(ge(winner, like(winner, 0)), better(best, value))
             taken = and_(slice_(inside, **at), not_(kept))
@@ -327,12 +332,12 @@ class SelectAndScatterAdd(_Selecting):
         for i, start in enumerate(starts):
             spread = tuple(
                 (a, m - a - dilated(n, s), s - 1)
-                for a, m, n, s in zip(start, padded.shape, shape, window_strides, strict=True)
+                for a, m, n, s in zip(start, padded.shape, shape, w.window_strides, strict=True)
             )
             here = select_n(eq(winner, like(winner, i)), nothing, source)
             total = add(total, pad(here, zero, padding_config=spread))
-        cut = pad(total, zero, padding_config=tuple((-l, -h, 0) for l, h in padding))
-        return slice_(cut, start_indices=(0,) * x.ndim, limit_indices=cut.shape, strides=base_dilation)
+        cut = pad(total, zero, padding_config=tuple((-l, -h, 0) for l, h in w.padding))
+        return slice_(cut, start_indices=(0,) * x.ndim, limit_indices=cut.shape, strides=w.base_dilation)
 
     def stablehlo(self, b: Any, out: ArrayType, source: Any, x: Any, /, *, select_prim: str, **params: Any) -> Any:
         dilations: dict[str, Shape] = {k: params[k] for k in ("base_dilation", "window_dilation")}
