@@ -69,10 +69,7 @@ def reduce_window(
     leaves, treedef = tree.flatten(operand)
     xs = [as_value(x, name) for x in leaves]
     require(name, bool(xs), "no operand")
-    inits = [
-        as_value(i, name) if i is not None else i
-        for i in tree.flatten_up_to(treedef, init_value, f"{name}: init_value")
-    ]
+    inits = [as_value(i, name) for i in tree.flatten_up_to(treedef, init_value, f"{name}: init_value")]
     shape = xs[0].shape
     for x, init in zip(xs, inits, strict=True):
         if x.shape != shape or init.shape:
