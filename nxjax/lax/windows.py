@@ -21,6 +21,7 @@ from nxjax.ops.select import select_n
 from nxjax.ops.shape import reshape
 from nxjax.ops.slicing import pad
 from nxjax.ops.slicing import slice as slice_
+from nxjax.ops.window import Windows
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import DeviceArray, as_value
 from nxjax.trace.core import Array
@@ -68,10 +69,7 @@ def reduce_window(
     leaves, treedef = tree.flatten(operand)
     xs = [as_value(x, name) for x in leaves]
     require(name, bool(xs), "no operand")
-    inits = [
-        as_value(i, name) if i is not None else i
-        for i in tree.flatten_up_to(treedef, init_value, f"{name}: init_value")
-    ]
+    inits = [as_value(i, name) for i in tree.flatten_up_to(treedef, init_value, f"{name}: init_value")]
     shape = xs[0].shape
     for x, init in zip(xs, inits, strict=True):
         if x.shape != shape or init.shape:
@@ -90,22 +88,16 @@ def reduce_window(
         padding = padtype_to_pads(
             shape, [dilated(k, d) for k, d in zip(window_sizes, holes, strict=True)], strides, padding
         )
-    params: dict[str, Any] = {
-        "window_dimensions": window_sizes,
-        "window_strides": strides,
-        "padding": pairs(padding, name),
-        "base_dilation": base,
-        "window_dilation": holes,
-    }
+    w = Windows(window_sizes, strides, pairs(padding, name), base, holes)
     if len(xs) == 1:
-        found = _monoid(xs[0], inits[0], computation, treedef, params)
+        found = _monoid(xs[0], inits[0], computation, treedef, w._asdict())
         if found is not None:
             return tree.unflatten(treedef, [found])
     xs = [convert(x, x.dtype) for x in xs]
-    out_shape = window.window_shape(window.reduce_window_sum, xs[0].type, **params)
+    out_shape = window.window_shape(window.reduce_window_sum, xs[0].type, **w._asdict())
     if not xs[0].size:
         return tree.unflatten(treedef, [spread(i, out_shape) for i in inits])
-    return tree.unflatten(treedef, _by_doubling(xs, inits, computation, treedef, **params))
+    return tree.unflatten(treedef, _by_doubling(xs, inits, computation, treedef, w))
 
 
 def reduce_window_shape_tuple(
@@ -175,23 +167,14 @@ def _is(init: Array, value: Any) -> bool:
 
 
 def _by_doubling(
-    xs: list[Array],
-    inits: list[Array],
-    computation: Callable[..., Any],
-    treedef: Any,
-    *,
-    window_dimensions: tuple[int, ...],
-    window_strides: tuple[int, ...],
-    padding: tuple[tuple[int, int], ...],
-    base_dilation: tuple[int, ...],
-    window_dilation: tuple[int, ...],
+    xs: list[Array], inits: list[Array], computation: Callable[..., Any], treedef: Any, w: Windows
 ) -> list[Array]:
     """Dimension by dimension, runs of 1, 2, 4, ... elements, from which every window is put together.
 
     Beside the values goes a mask of the places that hold an element and not padding. Padding is filled with an element
     of the operand, since ``computation`` may have no derivative at the initial value.
     """
-    config = tuple((l, h, d - 1) for (l, h), d in zip(padding, base_dilation, strict=True))
+    config = w.padding_config
     number = len(xs)
     ys = xs
     if any(c != (0, 0, 0) for c in config):
@@ -225,7 +208,7 @@ def _by_doubling(
         at = {"start_indices": tuple(starts), "limit_indices": tuple(limits), "strides": tuple(steps)}
         return [slice_(v, **at) for v in values]
 
-    for axis, (k, s, d) in enumerate(zip(window_dimensions, window_strides, window_dilation, strict=True)):
+    for axis, (k, s, d) in enumerate(zip(w.window_dimensions, w.window_strides, w.window_dilation, strict=True)):
         n = ys[0].shape[axis] - dilated(k, d) + 1
         if n <= 0:
             ys = part(ys, axis, 0, 0)

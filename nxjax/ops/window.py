@@ -6,6 +6,7 @@ A window has a size, stride and dilation per dimension of the operand, which may
 from __future__ import annotations
 
 import itertools
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, final
 
@@ -50,9 +51,14 @@ class Windows(NamedTuple):
     base_dilation: Shape
     window_dilation: Shape
 
+    @property
+    def padding_config(self) -> tuple[tuple[int, int, int], ...]:
+        """Padding and holes of the operand, as `pad` takes them."""
+        return tuple((l, h, d - 1) for (l, h), d in zip(self.padding, self.base_dilation, strict=True))
+
     def padded(self, x: NDArray, value: Any) -> NDArray:
         """``x`` with its holes and padding, which hold ``value``."""
-        config = tuple((l, h, d - 1) for (l, h), d in zip(self.padding, self.base_dilation, strict=True))
+        config = self.padding_config
         if all(c == (0, 0, 0) for c in config):
             return x
         return pad.eval(x, np.asarray(value).astype(x.dtype), padding_config=config)
@@ -184,10 +190,28 @@ def _direction(select_prim: str) -> str:
 class _Selecting(Op):
     """Linear in its first operand; the second chooses, in each window, the first largest or smallest element."""
 
-    def _check(self, select_prim: str, *types: ArrayType) -> None:
-        equal_dtypes(self, *types)
-        check_dtype(self, dtypes.NUMERIC - dtypes.COMPLEX, *types)
+    @abstractmethod
+    def shape(self, v: ArrayType, x: ArrayType, windows: Shape) -> Shape:
+        """The shape of the result, where ``windows`` is that of the windows of ``x``; or an error."""
+
+    def infer(
+        self,
+        v: ArrayType,
+        x: ArrayType,
+        /,
+        *,
+        select_prim: str,
+        window_dimensions: Shape,
+        window_strides: Shape,
+        padding: Pairs,
+        base_dilation: Shape,
+        window_dilation: Shape,
+    ) -> ArrayType:
+        equal_dtypes(self, v, x)
+        check_dtype(self, dtypes.NUMERIC - dtypes.COMPLEX, v, x)
         require(self, select_prim in ("ge", "le"), "select_prim", repr(select_prim), "'ge' or 'le'")
+        w = Windows(window_dimensions, window_strides, padding, base_dilation, window_dilation)
+        return v.with_shape(self.shape(v, x, window_shape(self, x, **w._asdict())))
 
     def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Array, Array | None]:
         y = self(*primals, **params)
@@ -226,24 +250,10 @@ class SelectAndGatherAdd(_Selecting):
 
     name = "select_and_gather_add"
 
-    def infer(
-        self,
-        t: ArrayType,
-        x: ArrayType,
-        /,
-        *,
-        select_prim: str,
-        window_dimensions: Shape,
-        window_strides: Shape,
-        padding: Pairs,
-        base_dilation: Shape,
-        window_dilation: Shape,
-    ) -> ArrayType:
-        self._check(select_prim, t, x)
+    def shape(self, t: ArrayType, x: ArrayType, windows: Shape) -> Shape:
         if t.shape != x.shape:
             raise ShapeError("select_and_gather_add: operands differ in shape", got=f"{t} and {x}")
-        w = Windows(window_dimensions, window_strides, padding, base_dilation, window_dilation)
-        return t.with_shape(window_shape(self, x, **w._asdict()))
+        return windows
 
     def eval(self, t: NDArray, x: NDArray, /, *, select_prim: str, **params: Any) -> NDArray:
         w = Windows(**params)
@@ -277,25 +287,10 @@ class SelectAndScatterAdd(_Selecting):
 
     name = "select_and_scatter_add"
 
-    def infer(
-        self,
-        source: ArrayType,
-        x: ArrayType,
-        /,
-        *,
-        select_prim: str,
-        window_dimensions: Shape,
-        window_strides: Shape,
-        padding: Pairs,
-        base_dilation: Shape,
-        window_dilation: Shape,
-    ) -> ArrayType:
-        self._check(select_prim, source, x)
-        w = Windows(window_dimensions, window_strides, padding, base_dilation, window_dilation)
-        shape = window_shape(self, x, **w._asdict())
-        if source.shape != shape:
-            raise ShapeError("select_and_scatter_add: one source element per window", got=source, expected=shape)
-        return source.with_shape(x.shape)
+    def shape(self, source: ArrayType, x: ArrayType, windows: Shape) -> Shape:
+        if source.shape != windows:
+            raise ShapeError("select_and_scatter_add: one source element per window", got=source, expected=windows)
+        return x.shape
 
     def eval(self, source: NDArray, x: NDArray, /, *, select_prim: str, **params: Any) -> NDArray:
         w = Windows(**params)
@@ -311,22 +306,22 @@ class SelectAndScatterAdd(_Selecting):
         return (select_and_gather_add(ct, x, **params), None)
 
     def expand(self, source: Array, x: Array, /, *, select_prim: str, **params: Any) -> Array:
-        window_dimensions, window_strides, padding, base_dilation, window_dilation = Windows(**params)
+        w = Windows(**params)
         shape = source.shape
         if 0 in shape:
             return zeros(ArrayType(x.shape, source.dtype))
-        config = tuple((l, h, d - 1) for (l, h), d in zip(padding, base_dilation, strict=True))
+        config = w.padding_config
         worst = constant(_worst(select_prim, x.dtype), x.dtype)
         padded = pad(x, worst, padding_config=config)
         inside = pad(constant(True, dtypes.bool_, x.shape), constant(False, dtypes.bool_), padding_config=config)
         better = ge if select_prim == "ge" else le
-        taps = list(itertools.product(*map(range, window_dimensions)))
+        taps = list(itertools.product(*map(range, w.window_dimensions)))
         best = constant(_worst(select_prim, x.dtype), x.dtype, shape)
         winner = constant(-1, dtypes.int32, shape)
-        starts = [tuple(j * d for j, d in zip(tap, window_dilation, strict=True)) for tap in taps]
+        starts = [tuple(j * d for j, d in zip(tap, w.window_dilation, strict=True)) for tap in taps]
         for i, start in enumerate(starts):
-            limit = tuple(a + (n - 1) * s + 1 for a, n, s in zip(start, shape, window_strides, strict=True))
-            at = {"start_indices": start, "limit_indices": limit, "strides": window_strides}
+            limit = tuple(a + (n - 1) * s + 1 for a, n, s in zip(start, shape, w.window_strides, strict=True))
+            at = {"start_indices": start, "limit_indices": limit, "strides": w.window_strides}
             value = slice_(padded, **at)
             kept = and_(ge(winner, like(winner, 0)), better(best, value))
             taken = and_(slice_(inside, **at), not_(kept))
@@ -337,12 +332,12 @@ class SelectAndScatterAdd(_Selecting):
         for i, start in enumerate(starts):
             spread = tuple(
                 (a, m - a - dilated(n, s), s - 1)
-                for a, m, n, s in zip(start, padded.shape, shape, window_strides, strict=True)
+                for a, m, n, s in zip(start, padded.shape, shape, w.window_strides, strict=True)
             )
             here = select_n(eq(winner, like(winner, i)), nothing, source)
             total = add(total, pad(here, zero, padding_config=spread))
-        cut = pad(total, zero, padding_config=tuple((-l, -h, 0) for l, h in padding))
-        return slice_(cut, start_indices=(0,) * x.ndim, limit_indices=cut.shape, strides=base_dilation)
+        cut = pad(total, zero, padding_config=tuple((-l, -h, 0) for l, h in w.padding))
+        return slice_(cut, start_indices=(0,) * x.ndim, limit_indices=cut.shape, strides=w.base_dilation)
 
     def stablehlo(self, b: Any, out: ArrayType, source: Any, x: Any, /, *, select_prim: str, **params: Any) -> Any:
         dilations: dict[str, Shape] = {k: params[k] for k in ("base_dilation", "window_dilation")}

@@ -33,7 +33,32 @@ Types = ArrayType | tuple[ArrayType, ...]
 R = TypeVar("R")
 
 
-class Array(ArrayMembers):
+class _Typed:
+    """Has a type."""
+
+    __slots__ = ()
+
+    type: ArrayType
+
+    @property
+    def aval(self) -> ArrayType:
+        """JAX's name for `type`."""
+        return self.type
+
+    @property
+    def shape(self) -> Shape:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.type.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.type.shape)
+
+
+class Array(_Typed, ArrayMembers):
     """A typed value: a concrete array or a tracer. Immutable. Abstract.
 
     Not an `abc.ABC`: ``isinstance(x, Array)`` is asked several times per op, and costs ten times as much there.
@@ -48,32 +73,13 @@ class Array(ArrayMembers):
     __slots__ = ("__weakref__",)
     __array_priority__ = 100  # NumPy's operators yield to ours
 
-    type: ArrayType
-
-    @property
-    def shape(self) -> Shape:
-        return self.type.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.type.dtype
-
     @property
     def weak_type(self) -> bool:
         return self.type.weak
 
     @property
-    def ndim(self) -> int:
-        return len(self.type.shape)
-
-    @property
     def size(self) -> int:
         return self.type.size
-
-    @property
-    def aval(self) -> ArrayType:
-        """JAX's name for `type`."""
-        return self.type
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """The elements of a concrete array, as a NumPy array that must not be written to."""
@@ -284,30 +290,13 @@ def _imported_line() -> tuple[str, int] | None:
 
 
 @final
-class Linear:
+class Linear(_Typed):
     """Marks, in `Op.transpose`, an operand that the op is linear in: it has a type but no value."""
 
     __slots__ = ("type",)
 
     def __init__(self, type: ArrayType) -> None:
         self.type = type
-
-    @property
-    def aval(self) -> ArrayType:
-        """JAX's name for `type`."""
-        return self.type
-
-    @property
-    def shape(self) -> Shape:
-        return self.type.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.type.dtype
-
-    @property
-    def ndim(self) -> int:
-        return len(self.type.shape)
 
     def __repr__(self) -> str:
         return f"Linear({self.type})"

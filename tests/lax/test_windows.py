@@ -10,7 +10,7 @@ import pytest
 
 import nxjax as nx
 from nxjax import lax
-from nxjax.errors import ParameterError, ShapeError
+from nxjax.errors import DtypeError, ParameterError, ShapeError
 
 CASES = [
     ((3, 2), (1, 1), "VALID", None, None),
@@ -110,6 +110,8 @@ def test_errors():
     x = operand()
     with pytest.raises(ParameterError, match="window_dimensions"):
         lax.reduce_window(x, 0.0, lax.add, (2,), (1, 1), ((0, 0), (0, 0)))
+    with pytest.raises(DtypeError, match="None stands for no array"):
+        lax.reduce_window(x, None, operator.add, (2, 2))
     with pytest.raises(ShapeError, match="initial values are scalars"):
         lax.reduce_window(x, np.zeros(3, np.float32), lax.add, (2, 2))
 
