@@ -82,7 +82,7 @@ class Cond(Nested):
             raise ShapeError("cond: the index has other leading axes than a result", got=index, expected=first)
         columns = zip(first, *rest, strict=True)
         return tuple(
-            ArrayType(t.shape, t.dtype, all(o.weak for o in column), index.vma.union(*(o.vma for o in column)))
+            ArrayType(t.shape, t.dtype, t.weak, index.vma.union(*(o.vma for o in column)))
             for t, column in zip(first, columns, strict=True)
         )
 
@@ -494,11 +494,11 @@ def _equal(x: Array | None, y: Array | None) -> bool:
 
 
 def _common_type(where: str, path: str, names: Sequence[str], types: Sequence[ArrayType]) -> ArrayType:
-    """The one type of a result; weak ones (from Python numbers) yield to the others."""
+    """The one type of a result. Weak ones yield to others; of equal dtypes it is weak if the first is, as in JAX."""
     first = types[0]
     vma = first.vma.union(*(t.vma for t in types))
     if all(t.same(first) for t in types):
-        return ArrayType(first.shape, first.dtype, all(t.weak for t in types), vma)
+        return ArrayType(first.shape, first.dtype, first.weak, vma)
     strong = {t.dtype for t in types if not t.weak}
     if all(t.shape == first.shape and t.dtype in dtypes.NUMERIC for t in types) and len(strong) <= 1:
         dtype, weak = dtypes.promote(*((t.dtype, t.weak) for t in types))

@@ -156,3 +156,15 @@ def test_each_result_of_a_choice_varies_by_itself():
     products, others = nx.vmap(of, out_axes=(1, None))(nx.arange(4.0))
     np.testing.assert_array_equal(products, [[-1] * 4, [0] * 4, [0, 1, 2, 3]])
     np.testing.assert_array_equal(others, [-2, 0, 1])
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_whether_a_result_is_weak_is_what_the_first_branch_says(order: int) -> None:
+    def chosen(m: Any, p: Any) -> list[bool]:
+        branches = [lambda: m.np.where(p, 1, -1), lambda: m.np.zeros((), "int32")]
+        found = m.lax.cond(p, *branches[:: 1 - 2 * order])
+        switched = m.lax.switch(p.astype("int32"), branches[:: 1 - 2 * order])
+        return [found.weak_type, switched.weak_type]
+
+    theirs, mine = (chosen(m, m.np.array(False)) for m in (peer(), ours))
+    assert mine == theirs and theirs[0] != theirs[1]
