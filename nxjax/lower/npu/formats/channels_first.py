@@ -25,6 +25,17 @@ Value = Any
 TO_FIRST: Final = (0, 3, 1, 2)
 TO_LAST: Final = (0, 2, 3, 1)
 
+# Ops that these formats name alike: of two values by the graph's own names, and along axes.
+SAME_BINARY: Final[dict[str, str]] = {
+    name: name
+    for name in ("maximum", "minimum", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
+                 "logical_and", "logical_or")
+}  # fmt: skip
+REDUCE: Final = {
+    "mean": "reduce_mean", "sum": "reduce_sum", "reduce_max": "reduce_max", "reduce_min": "reduce_min",
+    "reduce_prod": "reduce_prod",
+}  # fmt: skip
+
 
 def unique(names: Iterable[str], taken: set[str], joint: str) -> list[str]:
     """Names made different from one another and from ``taken``, which they are added to, by a number at the end."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from nxjax.errors import LoweringError
 from nxjax.lower.npu.attributes import ACTIVATIONS
-from nxjax.lower.npu.formats.channels_first import TO_FIRST, LayoutRules, Value, bias_of
+from nxjax.lower.npu.formats.channels_first import REDUCE, SAME_BINARY, TO_FIRST, LayoutRules, Value, bias_of
 from nxjax.lower.npu.formats.coreml_net import Net
 from nxjax.lower.npu.graph import Node, Tensor
 from nxjax.ops.base import NDArray
@@ -112,21 +112,12 @@ def _(net: Net, node: Node, x: Value) -> Value:
 # Elementwise.
 
 BINARY: Final[dict[str, str]] = {
+    **SAME_BINARY,
     "add": "add",
     "sub": "sub",
     "mul": "mul",
     "div": "real_div",
-    "maximum": "maximum",
-    "minimum": "minimum",
     "pow": "pow",
-    "equal": "equal",
-    "not_equal": "not_equal",
-    "less": "less",
-    "less_equal": "less_equal",
-    "greater": "greater",
-    "greater_equal": "greater_equal",
-    "logical_and": "logical_and",
-    "logical_or": "logical_or",
 }
 
 
@@ -249,14 +240,6 @@ def _(net: Net, node: Node, value: Value) -> Value:
 
 
 # Along axes.
-
-REDUCE: Final = {
-    "mean": "reduce_mean",
-    "sum": "reduce_sum",
-    "reduce_max": "reduce_max",
-    "reduce_min": "reduce_min",
-    "reduce_prod": "reduce_prod",
-}
 
 
 @_rules.reductions(*REDUCE)

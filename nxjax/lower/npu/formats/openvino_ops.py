@@ -14,7 +14,7 @@ import numpy as np
 
 from nxjax.errors import LoweringError
 from nxjax.lower.npu.attributes import ACTIVATIONS
-from nxjax.lower.npu.formats.channels_first import LayoutRules, Value, bias_of
+from nxjax.lower.npu.formats.channels_first import REDUCE, SAME_BINARY, LayoutRules, Value, bias_of
 from nxjax.lower.npu.formats.openvino_net import Net
 from nxjax.lower.npu.graph import Node, Tensor
 from nxjax.lower.npu.permutation import inverse
@@ -162,22 +162,13 @@ def _(net: Net, node: Node, x: Value) -> Value:
 # Elementwise.
 
 BINARY: Final[dict[str, str]] = {
+    **SAME_BINARY,
     "add": "add",
     "sub": "subtract",
     "mul": "multiply",
     "div": "divide",
-    "maximum": "maximum",
-    "minimum": "minimum",
     "squared_difference": "squared_difference",
     "pow": "power",
-    "equal": "equal",
-    "not_equal": "not_equal",
-    "less": "less",
-    "less_equal": "less_equal",
-    "greater": "greater",
-    "greater_equal": "greater_equal",
-    "logical_and": "logical_and",
-    "logical_or": "logical_or",
 }
 
 
@@ -307,13 +298,6 @@ def _(net: Net, node: Node, value: Value) -> Value:
 
 # Along axes.
 
-REDUCE: Final = {
-    "mean": "reduce_mean",
-    "sum": "reduce_sum",
-    "reduce_max": "reduce_max",
-    "reduce_min": "reduce_min",
-    "reduce_prod": "reduce_prod",
-}
 TRUTH: Final = {"reduce_max": "reduce_logical_or", "reduce_min": "reduce_logical_and"}
 
 

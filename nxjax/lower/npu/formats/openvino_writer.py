@@ -123,8 +123,3 @@ def serialize(model: Any, name: str) -> dict[str, bytes]:
             with open(stem + end, "rb") as file:
                 files[clean(name) + end] = file.read()
     return files
-
-
-def write_ir(graph: NpuGraph) -> dict[str, bytes]:
-    """`build`, then `serialize`."""
-    return serialize(build(graph), graph.name or "model")

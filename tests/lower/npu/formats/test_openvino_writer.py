@@ -11,7 +11,7 @@ from jax import lax
 import nxjax as nx
 from nxjax.errors import LoweringError, ParameterError, ProgramError
 from nxjax.lower.npu.formats.openvino_net import node_names, owner
-from nxjax.lower.npu.formats.openvino_writer import build, write_ir
+from nxjax.lower.npu.formats.openvino_writer import build, serialize
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
 from nxjax.ops.quant_grid import Grid, asymmetric, symmetric
@@ -468,9 +468,9 @@ def test_names_and_files():
     owners = {op.get_type_name(): owner(op.get_friendly_name(), names) for op in model.get_ops()}
     assert (owners["Relu"], owners["Sqrt"], owners["Divide"], owners["Parameter"]) == (0, 1, 1, None)
     assert owner("a_b.1/Subtract", names) == 1
-    files = write_ir(graph)
+    files = serialize(model, "net")
     assert list(files) == ["net.xml", "net.bin"]
-    assert files == write_ir(graph)
+    assert files == serialize(build(graph), "net")
     back = CORE.read_model(files["net.xml"], files["net.bin"])
     values = normal(1, 2, 3)
     with np.errstate(divide="ignore"):
