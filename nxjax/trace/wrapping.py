@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -25,6 +26,6 @@ def wraps(fun: Any) -> Callable[[F], F]:
     >>> wraps(Scale())(lambda x: x).__name__
     '<lambda>'
     """
-    texts = ("__module__", "__name__", "__qualname__", "__doc__")
-    taken = [a for a in functools.WRAPPER_ASSIGNMENTS if a not in texts or isinstance(getattr(fun, a, None), str)]
+    kinds = {"__annotations__": dict, "__annotate__": FunctionType, "__type_params__": tuple}
+    taken = [a for a in functools.WRAPPER_ASSIGNMENTS if isinstance(getattr(fun, a, None), kinds.get(a, str))]
     return lambda wrapper: functools.update_wrapper(wrapper, fun, assigned=taken)  # pyright: ignore[reportReturnType]

@@ -17,7 +17,7 @@ class Scale:
 
 
 class Nameless(Scale):
-    __name__ = __doc__ = None
+    __name__ = __doc__ = __annotations__ = None
 
 
 def custom(kind, f):
