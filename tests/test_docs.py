@@ -16,11 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 import nxjax
 from nxjax import errors
 from nxjax.display import pages
+from nxjax.testing import check_op, sample
+from nxjax.testing.comparison import LawBroken
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("docs/design/*.md"), ROOT / "README.md"])
@@ -137,7 +140,19 @@ def test_examples_take_as_many_files_and_rows_as_the_page_says():
         rows = sum(change.count("\n+") for _, change in CHANGE.findall(section))
         rows += sum(line.count(" = ") for block in ENTRIES.findall(section) for line in block.splitlines())
         counted.append((section.splitlines()[0].lower().replace(" ", "-"), str(files), str(rows)))
-    assert said == counted and len(said) == 5
+    assert said == counted and len(said) == 6
+
+
+def test_the_op_of_the_page_needs_its_derivative():
+    """Without `tangents`, its derivative has too few digits near zero, as the page says."""
+    text = (ROOT / "docs/extending.md").read_text()
+    source = next(block for block in BLOCK.findall(text) if "class Sinc(" in block)
+    before, after = source.index("    def tangents"), source.index("sinc = Sinc()")
+    bare = (source[:before] + source[after:]).replace("RoundedDerivative, Composed", "Composed")
+    namespace: dict = {"__name__": "docs"}
+    exec(bare.replace('"example_sinc"', '"example_bare_sinc"'), namespace)
+    with pytest.raises(LawBroken, match="first derivative in float32 = in float64"):
+        check_op(namespace["sinc"], [sample(np.array([-2.0, 0.5, 3.0], np.float32))], [])
 
 
 @pytest.mark.parametrize(("page", "most"), [("the_core.md", 2000)])

@@ -6,6 +6,7 @@ own are in `floats` and `integers`.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -98,16 +99,23 @@ def _inexact(op: Any) -> Unary:
     return function
 
 
-def _inexact2(op: Any) -> Binary:
-    """The function that an op of two operands is."""
+def _inexact_several(op: Any) -> Callable[..., Array]:
+    """The function that an op of several operands is."""
     names, line, example, _ = op.public()["numpy"]
     name = names.split()[0]
+    arguments = op.arguments.split()
+    if len(arguments) == 2:
+        arguments = ["x", "y"]  # NumPy's names, whatever those of `lax` are
+    only = inspect.Parameter.POSITIONAL_ONLY
+    signature = inspect.Signature([inspect.Parameter(x, only) for x in arguments])
 
     @named(name, line + " Broadcasts; integers and booleans become float." + _BROADCASTS, *example)
-    def function(x: Any, y: Any, /) -> Array:
-        return op(*inexact_operands(name, x, y))
+    def function(*xs: Any) -> Array:
+        return op(*inexact_operands(name, *signature.bind(*xs).args))
 
-    return function
+    made: Any = function
+    made.__signature__ = signature
+    return made
 
 
 def _plain(name: str, op: str, doc: str) -> Unary:
@@ -184,7 +192,9 @@ def with_methods(identity: Any, nin: int = 2) -> Callable[[Any], Any]:
 
 # --- float functions: those that an op says of itself ---
 
-__getattr__ = functions("numpy", __name__, globals(), lambda op: (_inexact if op.arguments == "x" else _inexact2)(op))
+__getattr__ = functions(
+    "numpy", __name__, globals(), lambda op: (_inexact if op.arguments == "x" else _inexact_several)(op)
+)
 
 
 # --- arithmetic ---

@@ -144,6 +144,8 @@ class Op(ABC):
     quantized: str = ""
     # A NaN among its operands becomes a number: it has no integer.
     absorbs_nan: ClassVar[bool] = False
+    # Public functions are made from its attributes `FACES`.
+    has_faces: ClassVar[bool] = False
     # JAX's name of a parameter -> ours, or "" for one that has no counterpart.
     aliases: ClassVar[dict[str, str]] = {}
 
@@ -206,6 +208,14 @@ class Op(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        faces = [] if cls.has_faces else [name for name in FACES if name in vars(cls)]
+        if faces:
+            raise NxError(
+                f"{cls.__name__}: no public function is made from this class of ops",
+                got=", ".join(faces),
+                expected="a class that derives from Elementwise",
+                fix="derive from Unary, Binary or Composed of nxjax.ops.base, or write the function by hand",
+            )
         cls.rules = frozenset(rule for rule in RULES if getattr(cls, rule) is not getattr(Op, rule))
 
     def __init__(self) -> None:
@@ -274,6 +284,8 @@ RULES: Final = (
     "infer", "eval", "expand", "jvp", "partial_eval", "transpose", "batch", "batch_axis", "stablehlo", "host",
     "with_token", "called",
 )  # fmt: skip
+# What an elementwise op says of its public functions.
+FACES: Final = ("arguments", "example", "lax", "numpy", "scipy")
 # Every op by name: what the program parser and the generated pages read. Execution never looks here.
 OPS: Final[dict[str, Op]] = {}
 _spelled: dict[type[Op], frozenset[str]] = {}
