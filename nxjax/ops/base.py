@@ -305,6 +305,7 @@ class RoundedDerivative(Differentiable):
 class Moves(Op):
     """Gives elements of the operands ``moved`` as they are; the other operands say which, and where they go."""
 
+    makes_nan = False
     moved: ClassVar[slice] = slice(None)
 
 
@@ -337,6 +338,14 @@ class RemovesAxes(Op):
         assert d is not None
         moved = tuple(a + (a >= d) for a in axes)
         return self(args[0], axes=moved, **params), d - sum(a < d for a in moved)
+
+
+class LastAxes(Op):
+    """Of the last axes of its operands; the others are a batch."""
+
+    @abstractmethod
+    def core_ndim(self, **params: Any) -> int:
+        """How many of the first operand's axes these are."""
 
 
 class LinearOp(Op):
