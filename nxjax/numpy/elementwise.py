@@ -71,6 +71,8 @@ _BROADCASTS = """
 Raises:
     ShapeError: the shapes do not broadcast.
 """
+_NO_BITS = "DtypeError: neither integers nor booleans."
+_OF_BITS = f"{_BROADCASTS}    {_NO_BITS}\n"
 
 
 def plain_ufunc(op: Any) -> Any:
@@ -118,8 +120,8 @@ def _inexact_several(op: Any) -> Callable[..., Array]:
     return made
 
 
-def _plain(name: str, op: str, doc: str) -> Unary:
-    @named(name, doc + " Keeps the dtype.", *_EXAMPLES[name])
+def _plain(name: str, op: str, doc: str, raises: str = "") -> Unary:
+    @named(name, doc + " Keeps the dtype." + raises, *_EXAMPLES[name])
     def function(x: Any, /, *, out: None = None, where: None = None) -> Array:
         if out is not None or where is not None:
             only_all(name, out, where)
@@ -128,10 +130,17 @@ def _plain(name: str, op: str, doc: str) -> Unary:
     return function
 
 
-def _plain2(name: str, op: str, doc: str, ufunc: Any = None, rule: Callable[[Any, Any], Any] | None = None) -> Binary:
+def _plain2(
+    name: str,
+    op: str,
+    doc: str,
+    ufunc: Any = None,
+    rule: Callable[[Any, Any], Any] | None = None,
+    raises: str = _BROADCASTS,
+) -> Binary:
     """``rule`` gives the result where it knows better than the op, else None."""
 
-    @named(name, doc + " Broadcasts and promotes." + _BROADCASTS, *_EXAMPLES[name])
+    @named(name, doc + " Broadcasts and promotes." + raises, *_EXAMPLES[name])
     def function(x: Any, y: Any, /, *, out: None = None, where: None = None) -> Array:
         if out is not None or where is not None:
             only_all(name, out, where)
@@ -208,10 +217,18 @@ subtract = with_methods(None)(_plain2("subtract", "sub", "x - y.", np.subtract))
 multiply = with_methods(1)(_plain2("multiply", "mul", _MULTIPLY, np.multiply, _masked))
 maximum = with_methods(None)(_plain2("maximum", "max", "The larger of x and y; nan if either is.", np.maximum))
 minimum = with_methods(None)(_plain2("minimum", "min", "The smaller of x and y; nan if either is.", np.minimum))
-bitwise_and = with_methods(-1)(_plain2("bitwise_and", "and_", "x & y, bit by bit, of integers or booleans."))
-bitwise_or = with_methods(0)(_plain2("bitwise_or", "or_", "x | y, bit by bit, of integers or booleans."))
-bitwise_xor = with_methods(0)(_plain2("bitwise_xor", "xor", "x ^ y, bit by bit, of integers or booleans."))
-bitwise_not = _plain("bitwise_not", "not_", "~x, bit by bit, of integers or booleans.")
+bitwise_and = with_methods(-1)(
+    _plain2("bitwise_and", "and_", "x & y, bit by bit, of integers or booleans.", raises=_OF_BITS)
+)
+bitwise_or = with_methods(0)(
+    _plain2("bitwise_or", "or_", "x | y, bit by bit, of integers or booleans.", raises=_OF_BITS)
+)
+bitwise_xor = with_methods(0)(
+    _plain2("bitwise_xor", "xor", "x ^ y, bit by bit, of integers or booleans.", raises=_OF_BITS)
+)
+bitwise_not = _plain(
+    "bitwise_not", "not_", "~x, bit by bit, of integers or booleans.", f"\n\nRaises:\n    {_NO_BITS}\n"
+)
 bitwise_invert = invert = bitwise_not
 
 

@@ -60,8 +60,7 @@ class Halves(NamedTuple):
         known: known inputs to (known results..., residuals that are no inputs...).
         unknown: (residuals..., unknown inputs...) to the unknown results.
         known_out: which results are known.
-        sources: per residual, the position among the known inputs of the one that it is; None for the next of those
-            that ``known`` gives.
+        sources: per residual, its index among the known inputs, or None if ``known`` computes it.
     """
 
     known: Program
@@ -135,7 +134,7 @@ def _apart(program: Program, known: Mask) -> tuple[Program, Sequence[Atom], Sequ
     """The equations that known inputs determine, as a program without results; all results, the other equations, and
     the unknown variables.
 
-    Equations stay as they are, but for those that hold programs of both: these are cut by their ops' rules.
+    An equation is kept whole, unless it holds a program with known and unknown inputs; then its op's rule splits it.
     """
     first = StageTrace(current_trace(), program.name)
     first.inputs += select_by_mask(program.inputs, known)
@@ -143,14 +142,14 @@ def _apart(program: Program, known: Mask) -> tuple[Program, Sequence[Atom], Sequ
     first.values += program.values
     rest = PartialTrace(first, program.name)
     unknown = {v for v, k in zip(program.inputs, known, strict=True) if not k}
-    # What rules give for the results of their equations; what the rest reads of known values as its consts.
-    meant: dict[Atom, Atom] = {}
+    # A result of an equation that a rule splits -> what the rule gives for it.
+    split: dict[Atom, Atom] = {}
 
     def tracer(a: Atom) -> Array:
         return StageTracer(rest if a in unknown else first, a) if isinstance(a, Var) else a.value
 
     for e in program.equations:
-        inputs = tuple([meant.get(a, a) for a in e.inputs])
+        inputs = tuple([split.get(a, a) for a in e.inputs])
         trace = first if unknown.isdisjoint(inputs) else rest
         if trace is first or not e.op.has("partial_eval"):
             trace.equations.append(e if inputs == e.inputs else e.replaced(inputs, e.outputs))
@@ -160,15 +159,21 @@ def _apart(program: Program, known: Mask) -> tuple[Program, Sequence[Atom], Sequ
         with use(rest), replaying(e.scope, e.source):
             ys = rest.process(e.op, [tracer(a) for a in inputs], e.params)
         for v, y, k in zip(e.outputs, ys, rest.known(ys), strict=True):
-            meant[v] = a = (first if k else rest).atom(y)
+            split[v] = a = (first if k else rest).atom(y)
             if not k:
                 assert isinstance(a, Var)
                 unknown.add(a)
-    outputs = [meant.get(a, a) for a in program.outputs]
-    meant = {c: first.atom(x) for c, x in zip(rest.consts, rest.values, strict=True)}
-    late = [e.replaced(tuple([meant.get(a, a) for a in e.inputs]), e.outputs) for e in rest.equations]
-    unknown.update(v for e in late for v in e.outputs)
-    return Program(first.inputs, first.equations, (), first.consts, first.values, program.name), outputs, late, unknown
+    outputs = [split.get(a, a) for a in program.outputs]
+    # What the rest reads of known values as its consts.
+    captured = {c: first.atom(x) for c, x in zip(rest.consts, rest.values, strict=True)}
+    delayed = [e.replaced(tuple([captured.get(a, a) for a in e.inputs]), e.outputs) for e in rest.equations]
+    unknown.update(v for e in delayed for v in e.outputs)
+    return (
+        Program(first.inputs, first.equations, (), first.consts, first.values, program.name),
+        outputs,
+        delayed,
+        unknown,
+    )
 
 
 def _may_be_kept(program: Program, policy: Policy | None) -> set[Var]:

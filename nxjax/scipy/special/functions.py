@@ -7,7 +7,7 @@ import inspect
 from typing import Any
 
 from nxjax.errors import DtypeError
-from nxjax.numpy.documented import named
+from nxjax.numpy.documented import COMPLEX, named
 from nxjax.numpy.promotion import inexact_operands
 from nxjax.ops import vocabulary
 from nxjax.scipy.special.operands import described_text, reals
@@ -23,6 +23,8 @@ def _made(op: Any) -> Any:
     takes = f"real {several}" if only_real else f"{several}, also complex"
     read = functools.partial(reals, error=DtypeError) if only_real else inexact_operands
     text = described_text(line, arguments, takes, beyond and f", {beyond}")
+    if only_real:
+        text += f"\n\nRaises:\n    {COMPLEX}"
     mark = named(name, f"{text}\n\n>>> print(round(float({name}({args})), 4))\n{shown}\n")
 
     def function(x: Any) -> Array:

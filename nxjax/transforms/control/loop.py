@@ -140,7 +140,7 @@ class LoopParams(NamedTuple):
         cond: Program | None = None,
         reverse: bool | None = None,
     ) -> tuple[list[Any], dict[str, Any]]:
-        """Operands and parameters of an equation: this loop of other ``operands``, programs or direction.
+        """Operands and parameters of an equation: this loop with other operands, programs or direction.
 
         What the programs hold becomes the first consts.
         """
