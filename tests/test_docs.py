@@ -122,7 +122,7 @@ def symbols(body: list[ast.stmt], prefix: str = "") -> Iterator[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path):
     prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
-    for target, symbol in re.findall(r"\]\(([^)#]+)(?:#([^)]*))?\)", prose):
+    for target, symbol in re.findall(r'\]\(([^)#]+)(?:#(?:L\d+ ")?([^)"]*)"?)?\)', prose):
         if not target.startswith("http"):
             file = page.parent / target
             assert file.exists(), f"{page.name} links to {target}"
@@ -210,7 +210,7 @@ def test_messages_name_a_section_of_the_page():
         assert topic == (cls.__name__ if cls is not OfAUser else "ShapeError")
 
 
-@pytest.mark.parametrize("script", ["generate_ops.py", "generate_stubs.py", "generate_gallery.py"])
+@pytest.mark.parametrize("script", ["generate_ops.py", "generate_stubs.py", "generate_lines.py", "generate_gallery.py"])
 def test_generated_files_are_up_to_date(script: str):
     script = ROOT / "docs" / script
     done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True)
