@@ -14,11 +14,11 @@ T = TypeVar("T")
 
 
 @final
-class Living(Generic[T]):
+class WeakRegistry(Generic[T]):
     """A set of weak references.
 
     >>> class Thing: ...
-    >>> things, one = Living(), Thing()
+    >>> things, one = WeakRegistry(), Thing()
     >>> things.add(one)
     >>> len(things), list(things) == [one]
     (1, True)
