@@ -82,6 +82,7 @@ bars: $(VENV)/test
 docs: $(VENV)/test
 	$(BIN)/python docs/generate_ops.py
 	$(BIN)/python docs/generate_stubs.py
+	$(BIN)/python docs/generate_lines.py
 
 # The documentation as a site, strictly: docs/_build/html/index.html opens in a browser, its search needs no server.
 site: $(VENV)/docs

@@ -140,8 +140,8 @@ _program.install_type_rules(_flaw)
 
 def _watch(set: frozenset[str]) -> None:
     """Settings for debugging have changed; what they need is loaded when one is first set."""
-    if set or "nxjax.debug.watching" in _sys.modules:
-        _importlib.import_module("nxjax.debug.watching").changed(set)
+    if set or "nxjax.debug.runtime_checks" in _sys.modules:
+        _importlib.import_module("nxjax.debug.runtime_checks").changed(set)
 
 
 _importlib.import_module("nxjax.numpy")  # gives arrays their operators and methods

@@ -16,11 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 import nxjax
 from nxjax import errors
 from nxjax.display import pages
+from nxjax.testing import check_op, sample
+from nxjax.testing.comparison import LawBroken
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("docs/design/*.md"), ROOT / "README.md"])
@@ -119,7 +122,7 @@ def symbols(body: list[ast.stmt], prefix: str = "") -> Iterator[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path):
     prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
-    for target, symbol in re.findall(r"\]\(([^)#]+)(?:#([^)]*))?\)", prose):
+    for target, symbol in re.findall(r'\]\(([^)#]+)(?:#(?:L\d+ ")?([^)"]*)"?)?\)', prose):
         if not target.startswith("http"):
             file = page.parent / target
             assert file.exists(), f"{page.name} links to {target}"
@@ -137,7 +140,19 @@ def test_examples_take_as_many_files_and_rows_as_the_page_says():
         rows = sum(change.count("\n+") for _, change in CHANGE.findall(section))
         rows += sum(line.count(" = ") for block in ENTRIES.findall(section) for line in block.splitlines())
         counted.append((section.splitlines()[0].lower().replace(" ", "-"), str(files), str(rows)))
-    assert said == counted and len(said) == 5
+    assert said == counted and len(said) == 6
+
+
+def test_the_op_of_the_page_needs_its_derivative():
+    """Without `tangents`, its derivative has too few digits near zero, as the page says."""
+    text = (ROOT / "docs/extending.md").read_text()
+    source = next(block for block in BLOCK.findall(text) if "class Sinc(" in block)
+    before, after = source.index("    def tangents"), source.index("sinc = Sinc()")
+    bare = (source[:before] + source[after:]).replace("RoundedDerivative, Composed", "Composed")
+    namespace: dict = {"__name__": "docs"}
+    exec(bare.replace('"example_sinc"', '"example_bare_sinc"'), namespace)
+    with pytest.raises(LawBroken, match="first derivative in float32 = in float64"):
+        check_op(namespace["sinc"], [sample(np.array([-2.0, 0.5, 3.0], np.float32))], [])
 
 
 @pytest.mark.parametrize(("page", "most"), [("the_core.md", 2000)])
@@ -195,7 +210,7 @@ def test_messages_name_a_section_of_the_page():
         assert topic == (cls.__name__ if cls is not OfAUser else "ShapeError")
 
 
-@pytest.mark.parametrize("script", ["generate_ops.py", "generate_stubs.py", "generate_gallery.py"])
+@pytest.mark.parametrize("script", ["generate_ops.py", "generate_stubs.py", "generate_lines.py", "generate_gallery.py"])
 def test_generated_files_are_up_to_date(script: str):
     script = ROOT / "docs" / script
     done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True)

@@ -411,8 +411,20 @@ def test_what_ops_can_do_is_declared_and_they_import_at_the_top():
 # a pass knows of one op is a row of its table.
 BY_NAME = {
     "backends": 1, "debug": 5, "extend": 1, "interop": 5, "lax": 4, "lower": 19, "quant": 19, "scipy": 1,
-    "transforms": 6,
+    "transforms": 4,
 }  # fmt: skip
+# In these rooms, each such question and each table by name has a reason, told here by file.
+WITH_REASONS = ("trace", "ops", "transforms")
+REASONS = {
+    "trace/picture.py": "it counts ops by name, to be read",
+    "transforms/bucketing/interpret.py": "rules of one transform, with a default; what it does not know is refused",
+    "transforms/bucketing/walk.py": "the ops that a size of one makes the identity; others are refused",
+    "transforms/checkify_walk.py": "the check is the op that `checkify` itself defines",
+    "transforms/checkpoint.py": "policies of JAX that are about one op each: the product, and the name of a value",
+    "transforms/inline.py": "rules that a caller gives, beside a default",
+    "transforms/nested.py": "what a manual map adds is taken out again",
+    "transforms/transpose.py": "what an error advises; there is a default",
+}
 FAMILY = ("op", "primitive")
 
 
@@ -485,6 +497,18 @@ def questions() -> tuple[Counter[str], dict[Path, set[str]]]:
 
 def test_ops_are_asked_what_they_can_do():
     assert not questions()[0] - Counter(BY_NAME)
+
+
+def test_questions_by_name_have_a_reason():
+    found: set[str] = set()
+    for path in FILES:
+        if room(path) in WITH_REASONS:
+            nodes = list(ast.walk(ast.parse(path.read_text())))
+            functions = [n for n in nodes if isinstance(n, ast.FunctionDef)]
+            asked = any(asks_by_name(n, names) for f in functions for names in [named_ops(f)] for n in ast.walk(f))
+            if asked or any(table_of(n) is not None for n in nodes):
+                found.add(named(path))
+    assert found == set(REASONS)
 
 
 def test_tables_by_op_have_rows_for_ops_only():

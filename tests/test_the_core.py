@@ -19,7 +19,7 @@ from tests.test_docs import BLOCK, ROOT, run_block
 
 PAGE = ROOT / "docs/the_core.md"
 INTRODUCTION, *PATHS = PAGE.read_text().split("\n## ")
-LINK = re.compile(r"\]\(\.\./(nxjax/[^)#]+)#([^)]+)\)")
+LINK = re.compile(r'\]\(\.\./(nxjax/[^)#]+)#L\d+ "([^"]+)"\)')
 
 
 def definitions(body: list[ast.stmt], prefix: str = "") -> Iterator[tuple[str, type]]:
@@ -87,6 +87,12 @@ def test_what_a_path_links_to_runs_in_its_order(number: int, tmp_path: Path):
             at = later[0]
         elif kind is ast.ClassDef:
             assert found, f"nothing of {file}#{name} runs"
+
+
+def test_every_link_to_source_leads_to_a_line():
+    """`docs/generate_lines.py` writes them, and test_docs checks that they are up to date."""
+    text = PAGE.read_text()
+    assert text.count("](../nxjax/") == len(LINK.findall(text)) and "#L0 " not in text
 
 
 def test_there_are_three_paths():

@@ -19,7 +19,6 @@ from contextvars import ContextVar
 from operator import attrgetter
 from typing import Any, ClassVar, Final, ParamSpec, TypeVar, final
 
-from nxjax.config.living import Living
 from nxjax.config.table import (
     CALL,
     FIXED,
@@ -34,6 +33,7 @@ from nxjax.config.table import (
     checked,
     first,
 )
+from nxjax.config.weak_registry import WeakRegistry
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -167,14 +167,14 @@ class Config(Declared):
         put(self, "_process", made)
         put(self, "_here", ContextVar("nxjax_settings", default=made))
         # All others that somebody may still have. They follow the process's where they do not override it.
-        put(self, "_overriding", Living[ConfigValues]())
+        put(self, "_overriding", WeakRegistry[ConfigValues]())
         put(self, "_lock", threading.RLock())
         if hasattr(os, "register_at_fork"):  # a thread that is not in the child may have held the lock
             os.register_at_fork(after_in_child=lambda: put(self, "_lock", threading.RLock()))
 
     _process: ConfigValues
     _here: ContextVar[ConfigValues]
-    _overriding: Living[ConfigValues]
+    _overriding: WeakRegistry[ConfigValues]
     _lock: Any
 
     @property

@@ -221,7 +221,7 @@ class _Walk:
     def scan(self, given: Sequence[Keys | None], loop: LoopParams) -> Sequence[Keys | None]:
         x = loop.split(given)
         carry = x.carry
-        for step in range(min(len(loop.order()), 2)):
+        for step in range(min(len(loop.step_indices()), 2)):
             rows = [k and tuple(way[step] for way in k) for k in x.xs]
             carry, _ = loop.results(self.program(loop.body, [*x.consts, *carry, *rows]))
         return carry

@@ -156,7 +156,7 @@ def _scan(e: Equation, xs: Sequence[NDArray], test: Test) -> Made | Given | None
     loop = LoopParams.of(e.params)
     x = loop.split(xs)
     state = x.carry
-    for step in loop.order():
+    for step in loop.step_indices():
         given = [*x.consts, *state, *(s[step, ...] for s in x.xs)]
         out = evaluate(loop.body, given)
         if any(is_bad(y, test) for y in out):

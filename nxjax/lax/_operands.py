@@ -115,14 +115,14 @@ _OF_ONE = """{line}
 Takes {takes}, of any shape.{beyond}
 
 Raises:
-    DtypeError: the operand is of another kind.
+    DtypeError: dtype not supported.
 """
 _OF_SEVERAL = """{line}
 
 Takes {takes}, {both} of one dtype and one shape; a scalar, or a dimension of size 1, is repeated.{beyond}
 
 Raises:
-    DtypeError: the operands differ in dtype, or are of another kind.
+    DtypeError: the operands differ in dtype, or their dtype is not supported.
     ShapeError: the shapes do not fit.
 """
 

@@ -41,7 +41,7 @@ def add(x: Any, y: Any) -> Array:
     repeated.
 
     Raises:
-        DtypeError: the operands differ in dtype, or are of another kind.
+        DtypeError: the operands differ in dtype, or their dtype is not supported.
         ShapeError: the shapes do not fit.
     """
     a, b = aligned("add", x, y)

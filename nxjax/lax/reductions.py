@@ -47,7 +47,7 @@ Args:
 
 Raises:
     AxisError: there is no such axis, or one is named twice.
-    DtypeError: the operand is of another kind.
+    DtypeError: dtype not supported.
 """
 _RUNNING = """{line}
 
@@ -58,7 +58,7 @@ Args:
 
 Raises:
     AxisError: there is no such axis.
-    DtypeError: the operand is of another kind.
+    DtypeError: dtype not supported.
 """
 
 

@@ -373,7 +373,7 @@ def broadcast_like(arr: Any, like_arr: Any) -> Array:
 
 
 def shape_as_value(shape: Sequence[int]) -> Array:
-    """A shape as a row of int32.
+    """A shape as a 1-D int32 array.
 
     >>> from nxjax import lax
     >>> lax.shape_as_value((2, 0))

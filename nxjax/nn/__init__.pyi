@@ -36,7 +36,7 @@ from nxjax.nn.scaled import get_scaled_dot_general_config as get_scaled_dot_gene
 from nxjax.nn.scaled import BlockScaleConfig
 
 def batch_norm_inference(x: ArrayLike, scale: ArrayLike, offset: Any, mean: ArrayLike, variance: ArrayLike, axis: int = -1, epsilon: float = 1e-05) -> Array:
-    """(x - mean) / sqrt(variance + epsilon) * scale + offset, one of each per feature along ``axis``."""
+    """(x - mean) / sqrt(variance + epsilon) * scale + offset, with one value of each per feature along ``axis``."""
 def celu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
     """max(x, 0) + alpha * (exp(min(x, 0) / alpha) - 1) (Barron, 2017)."""
 @overload

@@ -58,7 +58,8 @@ def relu(x: Any) -> Array:
     """max(x, 0); the derivative at 0 is 0.
 
     Args:
-        x: array of any shape and real dtype, which stays; booleans become integers.
+        x: array of any shape and dtype, which stays; booleans become integers. Complex numbers are compared by their
+            real parts first.
     """
     v = as_operand(x, "relu")
     return ops.relu(v) if v.dtype in ops.REAL else jnp.maximum(v, 0)

@@ -96,7 +96,7 @@ def rms_norm(x: Any, scale: Any = None, axis: Any = -1, epsilon: float = 1e-6) -
 def batch_norm_inference(
     x: Any, scale: Any, offset: Any, mean: Any, variance: Any, axis: int = -1, epsilon: float = 1e-5
 ) -> Array:
-    """(x - mean) / sqrt(variance + epsilon) * scale + offset, one of each per feature along ``axis``.
+    """(x - mean) / sqrt(variance + epsilon) * scale + offset, with one value of each per feature along ``axis``.
 
     Args:
         x: float array.

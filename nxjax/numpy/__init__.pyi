@@ -211,7 +211,7 @@ def bitwise_not(x: ArrayLike, /, *, out: None = None, where: None = None) -> Arr
 def broadcast_to(array: Any, shape: int | Sequence[int], *, out_sharding: Any = None) -> Array:
     """``array`` repeated into ``shape`` by the rules of broadcasting."""
 def can_cast(from_: Any, to: Any, casting: str = 'safe') -> builtins.bool:
-    """Whether NumPy calls the cast ``safe``, ``same_kind``, ... ."""
+    """Whether NumPy allows the cast under ``casting``: ``\"safe\"``, ``\"same_kind\"``, ``\"equiv\"``, ..."""
 def cbrt(x: ArrayLike, /) -> Array:
     """Cube root. Integers and booleans become float."""
 def ceil(x: ArrayLike, /) -> Array:
@@ -255,13 +255,13 @@ def deg2rad(x: ArrayLike, /) -> Array:
 def delete(arr: ArrayLike, obj: Any, axis: int | None = None, *, assume_unique_indices: builtins.bool = False) -> Array:
     """Without the entries ``obj`` (index, slice, indices or mask) along ``axis``; None flattens first."""
 def diag(v: ArrayLike, k: int = 0) -> Array:
-    """The ``k``-th diagonal of a matrix, or the matrix with a vector there."""
+    """The ``k``-th diagonal of a matrix; for a vector, the matrix that has it as its ``k``-th diagonal and zeros."""
 def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
     """Indices of the main diagonal of ``arr``."""
 def diagflat(v: ArrayLike, k: int = 0) -> Array:
     """The matrix with the flattened input on its ``k``-th diagonal."""
 def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
-    """The elements with equal indices along two axes (``offset`` apart), in a last axis."""
+    """The diagonal along two axes, ``offset`` above the main one, appended as the last axis."""
 def diff(a: ArrayLike, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
     """Differences of neighbours along ``axis``, ``n`` times over."""
 def digitize(x: ArrayLike, bins: Any, right: builtins.bool = False, *, method: str | None = None) -> Array:
@@ -417,7 +417,7 @@ def lcm(x1: ArrayLike, x2: ArrayLike) -> Array:
 def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """x1 * 2**x2, without overflow on the way. Broadcasts."""
 def left_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """x * 2**y by moving bits; what leaves at the top is lost. Broadcasts and promotes."""
+    """x * 2**y by moving bits; bits shifted out are dropped. Broadcasts and promotes."""
 def less(x: ArrayLike, y: ArrayLike, /) -> Array:
     """x < y. Complex numbers are ordered by real part, then imaginary part."""
 def less_equal(x: ArrayLike, y: ArrayLike, /) -> Array:
@@ -472,13 +472,13 @@ def nancumprod(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTy
 def nancumsum(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None) -> Array:
     """Running sum along ``axis``, nan as 0; without an axis, of the flattened array."""
 def nanmax(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
-    """As `max`, nan left out; nan where nothing is left."""
+    """Maximum ignoring NaN; NaN if all are NaN."""
 def nanmean(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, keepdims: builtins.bool = False, where: ArrayLike | None = None) -> Array:
     """Mean over ``axis`` of what is not nan; nan where nothing is left."""
 def nanmedian(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, overwrite_input: builtins.bool = False, keepdims: builtins.bool = False) -> Array:
     """As `median`, nan left out; nan where nothing is left."""
 def nanmin(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
-    """As `min`, nan left out; nan where nothing is left."""
+    """Minimum ignoring NaN; NaN if all are NaN."""
 def nanpercentile(a: ArrayLike, q: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, overwrite_input: builtins.bool = False, method: str = 'linear', keepdims: builtins.bool = False, *, weights: ArrayLike | None = None) -> Array:
     """As `percentile`, nan left out; nan where nothing is left."""
 def nanprod(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, keepdims: builtins.bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
@@ -657,7 +657,7 @@ def unique_counts(x: ArrayLike, /, *, size: int | None = None, fill_value: Array
 def unique_inverse(x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None) -> UniqueInverse:
     """Distinct elements with the inverse: ``values[inverse_indices]`` is x. Every nan is an element of its own."""
 def unique_values(x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
-    """Distinct elements, sorted; every nan is one of its own."""
+    """Distinct elements, sorted; each NaN counts as distinct."""
 def unpackbits(a: ArrayLike, axis: int | None = None, count: Any = None, bitorder: str = 'big') -> Array:
     """Each byte into its eight bits along ``axis``, as uint8 zeros and ones; the first ``count`` of them."""
 def unravel_index(indices: ArrayLike, shape: int | Sequence[int]) -> tuple[Array, ...]:

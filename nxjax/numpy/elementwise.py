@@ -6,6 +6,7 @@ own are in `floats` and `integers`.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -70,6 +71,8 @@ _BROADCASTS = """
 Raises:
     ShapeError: the shapes do not broadcast.
 """
+_NO_BITS = "DtypeError: neither integers nor booleans."
+_OF_BITS = f"{_BROADCASTS}    {_NO_BITS}\n"
 
 
 def plain_ufunc(op: Any) -> Any:
@@ -98,20 +101,27 @@ def _inexact(op: Any) -> Unary:
     return function
 
 
-def _inexact2(op: Any) -> Binary:
-    """The function that an op of two operands is."""
+def _inexact_several(op: Any) -> Callable[..., Array]:
+    """The function that an op of several operands is."""
     names, line, example, _ = op.public()["numpy"]
     name = names.split()[0]
+    arguments = op.arguments.split()
+    if len(arguments) == 2:
+        arguments = ["x", "y"]  # NumPy's names, whatever those of `lax` are
+    only = inspect.Parameter.POSITIONAL_ONLY
+    signature = inspect.Signature([inspect.Parameter(x, only) for x in arguments])
 
     @named(name, line + " Broadcasts; integers and booleans become float." + _BROADCASTS, *example)
-    def function(x: Any, y: Any, /) -> Array:
-        return op(*inexact_operands(name, x, y))
+    def function(*xs: Any) -> Array:
+        return op(*inexact_operands(name, *signature.bind(*xs).args))
 
-    return function
+    made: Any = function
+    made.__signature__ = signature
+    return made
 
 
-def _plain(name: str, op: str, doc: str) -> Unary:
-    @named(name, doc + " Keeps the dtype.", *_EXAMPLES[name])
+def _plain(name: str, op: str, doc: str, raises: str = "") -> Unary:
+    @named(name, doc + " Keeps the dtype." + raises, *_EXAMPLES[name])
     def function(x: Any, /, *, out: None = None, where: None = None) -> Array:
         if out is not None or where is not None:
             only_all(name, out, where)
@@ -120,10 +130,17 @@ def _plain(name: str, op: str, doc: str) -> Unary:
     return function
 
 
-def _plain2(name: str, op: str, doc: str, ufunc: Any = None, rule: Callable[[Any, Any], Any] | None = None) -> Binary:
+def _plain2(
+    name: str,
+    op: str,
+    doc: str,
+    ufunc: Any = None,
+    rule: Callable[[Any, Any], Any] | None = None,
+    raises: str = _BROADCASTS,
+) -> Binary:
     """``rule`` gives the result where it knows better than the op, else None."""
 
-    @named(name, doc + " Broadcasts and promotes." + _BROADCASTS, *_EXAMPLES[name])
+    @named(name, doc + " Broadcasts and promotes." + raises, *_EXAMPLES[name])
     def function(x: Any, y: Any, /, *, out: None = None, where: None = None) -> Array:
         if out is not None or where is not None:
             only_all(name, out, where)
@@ -184,7 +201,9 @@ def with_methods(identity: Any, nin: int = 2) -> Callable[[Any], Any]:
 
 # --- float functions: those that an op says of itself ---
 
-__getattr__ = functions("numpy", __name__, globals(), lambda op: (_inexact if op.arguments == "x" else _inexact2)(op))
+__getattr__ = functions(
+    "numpy", __name__, globals(), lambda op: (_inexact if op.arguments == "x" else _inexact_several)(op)
+)
 
 
 # --- arithmetic ---
@@ -198,10 +217,18 @@ subtract = with_methods(None)(_plain2("subtract", "sub", "x - y.", np.subtract))
 multiply = with_methods(1)(_plain2("multiply", "mul", _MULTIPLY, np.multiply, _masked))
 maximum = with_methods(None)(_plain2("maximum", "max", "The larger of x and y; nan if either is.", np.maximum))
 minimum = with_methods(None)(_plain2("minimum", "min", "The smaller of x and y; nan if either is.", np.minimum))
-bitwise_and = with_methods(-1)(_plain2("bitwise_and", "and_", "x & y, bit by bit, of integers or booleans."))
-bitwise_or = with_methods(0)(_plain2("bitwise_or", "or_", "x | y, bit by bit, of integers or booleans."))
-bitwise_xor = with_methods(0)(_plain2("bitwise_xor", "xor", "x ^ y, bit by bit, of integers or booleans."))
-bitwise_not = _plain("bitwise_not", "not_", "~x, bit by bit, of integers or booleans.")
+bitwise_and = with_methods(-1)(
+    _plain2("bitwise_and", "and_", "x & y, bit by bit, of integers or booleans.", raises=_OF_BITS)
+)
+bitwise_or = with_methods(0)(
+    _plain2("bitwise_or", "or_", "x | y, bit by bit, of integers or booleans.", raises=_OF_BITS)
+)
+bitwise_xor = with_methods(0)(
+    _plain2("bitwise_xor", "xor", "x ^ y, bit by bit, of integers or booleans.", raises=_OF_BITS)
+)
+bitwise_not = _plain(
+    "bitwise_not", "not_", "~x, bit by bit, of integers or booleans.", f"\n\nRaises:\n    {_NO_BITS}\n"
+)
 bitwise_invert = invert = bitwise_not
 
 

@@ -33,7 +33,7 @@ from nxjax.trace.core import Array
 
 @example("jnp.array([[1, 2, 3], [4, 5, 6]]), offset=1", "Array([2, 6], dtype=int32)")
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
-    """The elements with equal indices along two axes (``offset`` apart), in a last axis.
+    """The diagonal along two axes, ``offset`` above the main one, appended as the last axis.
 
     Raises:
         ShapeError: fewer than two axes.
@@ -59,7 +59,7 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     raises="ShapeError: neither one axis nor two.",
 )
 def diag(v: Any, k: int = 0) -> Array:
-    """The ``k``-th diagonal of a matrix, or the matrix with a vector there."""
+    """The ``k``-th diagonal of a matrix; for a vector, the matrix that has it as its ``k``-th diagonal and zeros."""
     x = as_operand(v, "diag")
     k = static_int("diag", k)
     if x.ndim == 2:

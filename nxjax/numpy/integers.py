@@ -30,7 +30,7 @@ def _integers(where: str, *xs: Any, truths: bool = False) -> list[Array]:
 
 @example("jnp.array([1, 127], jnp.int8), 1", "Array([ 2, -2], dtype=int8)", raises=_INTEGERS)
 def left_shift(x: Any, y: Any, /) -> Array:
-    """x * 2**y by moving bits; what leaves at the top is lost. Broadcasts and promotes."""
+    """x * 2**y by moving bits; bits shifted out are dropped. Broadcasts and promotes."""
     return ops.shift_left(*_integers("left_shift", x, y, truths=True))
 
 

@@ -77,8 +77,8 @@ nansum = _nan_total("nansum", sum, 0, "Sum over ``axis``, nan as 0.")
 nanprod = _nan_total("nanprod", prod, 1, "Product over ``axis``, nan as 1.")
 
 
-def _nan_extremum(name: str, plain: Any, identity: Callable[[DType], Any]) -> Any:
-    @named(name, f"As `{name[3:]}`, nan left out; nan where nothing is left.", *_EXAMPLES[name])
+def _nan_extremum(name: str, what: str, plain: Any, identity: Callable[[DType], Any]) -> Any:
+    @named(name, f"{what} ignoring NaN; NaN if all are NaN.", *_EXAMPLES[name])
     def function(
         a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
     ) -> Array:
@@ -93,8 +93,8 @@ def _nan_extremum(name: str, plain: Any, identity: Callable[[DType], Any]) -> An
     return function
 
 
-nanmax = _nan_extremum("nanmax", max, lowest)
-nanmin = _nan_extremum("nanmin", min, highest)
+nanmax = _nan_extremum("nanmax", "Maximum", max, lowest)
+nanmin = _nan_extremum("nanmin", "Minimum", min, highest)
 
 
 @example("jnp.array([[1.0, jnp.nan], [jnp.nan, jnp.nan]]), axis=1", "Array([ 1., nan], dtype=float32)")

@@ -187,7 +187,7 @@ def promote_types(a: Any, b: Any) -> DType:
     'jnp.can_cast(jnp.int16, jnp.float32), jnp.can_cast(jnp.float32, jnp.int32, casting="same_kind")', "(True, False)"
 )
 def can_cast(from_: Any, to: Any, casting: str = "safe") -> Any:
-    """Whether NumPy calls the cast ``safe``, ``same_kind``, ... ."""
+    """Whether NumPy allows the cast under ``casting``: ``"safe"``, ``"same_kind"``, ``"equiv"``, ..."""
     own = from_.dtype if hasattr(from_, "dtype") else from_
     return np.can_cast(own, dtypes.as_dtype(to), casting=casting)  # type: ignore[arg-type]
 

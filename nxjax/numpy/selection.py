@@ -144,7 +144,7 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array
         mode: what becomes of numbers out of range: ``"raise"`` (which needs concrete ``a``), ``"wrap"`` or ``"clip"``.
 
     Raises:
-        DtypeError: ``a`` is not of integers.
+        DtypeError: ``a`` is not an integer array.
         ValueError: a number out of range under ``"raise"``, or another ``mode``.
         ConcretizationTypeError: ``a`` is traced under ``"raise"``.
     """

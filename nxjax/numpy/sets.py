@@ -188,7 +188,7 @@ def unique_inverse(x: Any, /, *, size: int | None = None, fill_value: Any = None
 
 @example("jnp.array([3, 1, 3])", "Array([1, 3], dtype=int32)")
 def unique_values(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> Array:
-    """Distinct elements, sorted; every nan is one of its own."""
+    """Distinct elements, sorted; each NaN counts as distinct."""
     return unique(x, equal_nan=False, size=size, fill_value=fill_value)
 
 

@@ -264,11 +264,11 @@ def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Array:
     """``array`` repeated into ``shape`` by the rules of broadcasting.
 
     Args:
-        array: any.
-        shape: int or sequence of ints, at least as many as the array has axes.
+        array: array of any shape and dtype.
+        shape: int or sequence of ints, no fewer than the array has axes.
 
     Raises:
-        ShapeError: a size is neither 1 nor the one asked for.
+        ShapeError: ``array`` does not broadcast to ``shape``.
     """
     x = as_operand(array, "broadcast_to")
     sizes = as_shape("broadcast_to", shape)

@@ -292,12 +292,26 @@ def cov(
         TypeError: ``fweights`` is not of integers.
         RuntimeError: weights do not fit the samples.
     """
-    xs = promote_inexact("cov", m) if y is None else promote_inexact("cov", m, y)
+    return _covariance("cov", m, y, rowvar, bias, ddof, fweights, aweights, dtype)
+
+
+def _covariance(
+    name: str,
+    m: Any,
+    y: Any = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: int | None = None,
+    fweights: Any = None,
+    aweights: Any = None,
+    dtype: Any = None,
+) -> Array:
+    xs = promote_inexact(name, m) if y is None else promote_inexact(name, m, y)
     if dtype is not None:
-        xs = promote_to("cov", xs, dtypes.as_dtype(dtype))
+        xs = promote_to(name, xs, dtypes.as_dtype(dtype))
     x = xs[0]
     if any(v.ndim > 2 for v in xs):
-        raise ShapeError("cov: m and y have at most two dimensions", got=", ".join(str(v.type) for v in xs))
+        raise ShapeError(f"{name}: operands have at most two dimensions", got=", ".join(str(v.type) for v in xs))
     if ddof is not None and (isinstance(ddof, Tracer) or not float(ddof).is_integer()):
         raise ValueError("ddof must be integer")
     x = atleast_2d(x)
@@ -347,8 +361,18 @@ def _checked_weights(name: str, w: Array, n: int) -> Array:
 
 @example("jnp.array([1.0, 2.0]), jnp.array([5.0, 3.0])", "Array([[ 1., -1.],\n       [-1.,  1.]], dtype=float32)")
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> Array:
-    """Correlation coefficients: the covariance matrix scaled to ones on the diagonal."""
-    c = cov(x, y, rowvar, dtype=dtype)
+    """Correlation coefficients: the covariance matrix scaled to ones on the diagonal.
+
+    Args:
+        x: vector or matrix of samples; integers become float.
+        y: more variables, in the same form.
+        rowvar: whether variables are rows, not columns.
+        dtype: of the result.
+
+    Raises:
+        ShapeError: more than two axes.
+    """
+    c = _covariance("corrcoef", x, y, rowvar, dtype=dtype)
     if c.ndim == 0:
         return c / c
     d = ops.sqrt(real(diagonal(c)))

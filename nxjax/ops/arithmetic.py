@@ -41,6 +41,7 @@ class Neg(LinearOp, Unary):
     """-x"""
 
     name = "neg"
+    makes_nan = False
     hlo = "negate"
     ufunc = np.negative
     example = "jnp.array([1, 0], jnp.uint8)", "Array([255,   0], dtype=uint8)"
@@ -301,6 +302,7 @@ def _second_of_equals(ufunc: Any) -> Any:
 class _Extremum(Differentiable, Binary):
     """The larger or smaller of two; NaN if either is. Tangents of equal operands are averaged."""
 
+    makes_nan = False
     allowed = dtypes.NUMERIC
     beats: ClassVar[Compare]
 
@@ -355,6 +357,7 @@ class Abs(Differentiable, Unary):
     """Absolute value; of a complex number, its real modulus."""
 
     name = "abs"
+    makes_nan = False
     gives = " (of which it gives floats)"
     hlo = "abs"
     example = "jnp.array([-128, 3], jnp.int8)", "Array([-128,    3], dtype=int8)"
@@ -382,6 +385,7 @@ class Sign(Nondifferentiable, Unary):
     """-1, 0 or 1 (NaN for NaN, -0.0 for -0.0); of a complex number, z / |z|."""
 
     name = "sign"
+    makes_nan = False
     example = "jnp.array([-2.5, -0.0, jnp.nan])", "Array([-1., -0., nan], dtype=float32)"
 
     def eval(self, x: NDArray, /) -> NDArray:
@@ -519,6 +523,7 @@ class Nextafter(Nondifferentiable, Binary):
     """The next representable float after x in the direction of y"""
 
     name = "nextafter"
+    makes_nan = False
     arguments = "x1 x2"
     example = "jnp.array([1.0, 0.0]), jnp.array([2.0, 0.0])", "Array([1.0000001, 0.       ], dtype=float32)"
     lax = Face("nextafter", "The next representable float after ``x1`` in the direction of ``x2``.")

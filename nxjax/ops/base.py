@@ -209,6 +209,7 @@ class Elementwise(Op):
         scipy: the function in `nxjax.scipy.special`.
     """
 
+    has_faces = True
     allowed: ClassVar[frozenset[DType]] = dtypes.NUMBER
     arguments: ClassVar[str] = "x"
     gives: ClassVar[str] = ""
@@ -282,27 +283,29 @@ class Contraction(Differentiable):
 
 
 class RoundedDerivative(Differentiable):
-    """One operand. The derivative at a narrow float is computed in float32 and rounded once, like the function itself.
+    """The derivatives at narrow floats are computed in float32 and rounded once, like the function itself.
 
     In the narrow dtype, differences cancel, and squares overflow where the derivative does not.
     """
 
     def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
-        (x,), (t,) = primals, tangents
-        if t is None or x.dtype not in dtypes.NARROW:
+        dtype = primals[0].dtype
+        if dtype not in dtypes.NARROW:
             return super().jvp(primals, tangents, **params)
-        wide = ops.convert_element_type(x, dtype=dtypes.float32)
-        y = self(wide, **params)
-        (push,) = self.tangents(y, wide, **params)
-        y = ops.convert_element_type(y, dtype=x.dtype)
-        if push is None:
-            return y, None
-        return y, ops.mul(t, ops.convert_element_type(push(like(wide, 1)), dtype=x.dtype))
+        wide = [ops.convert_element_type(x, dtype=dtypes.float32) for x in primals]
+        y = self(*wide, **params)
+        total: Array | None = None
+        for x, push, t in zip(wide, self.tangents(y, *wide, **params), tangents, strict=True):
+            if push is not None and t is not None:
+                part = ops.mul(t, ops.convert_element_type(push(like(x, 1)), dtype=dtype))
+                total = part if total is None else ops.add(total, part)
+        return ops.convert_element_type(y, dtype=dtype), total
 
 
 class Moves(Op):
     """Gives elements of the operands ``moved`` as they are; the other operands say which, and where they go."""
 
+    makes_nan = False
     moved: ClassVar[slice] = slice(None)
 
 
@@ -335,6 +338,14 @@ class RemovesAxes(Op):
         assert d is not None
         moved = tuple(a + (a >= d) for a in axes)
         return self(args[0], axes=moved, **params), d - sum(a < d for a in moved)
+
+
+class LastAxes(Op):
+    """Of the last axes of its operands; the others are a batch."""
+
+    @abstractmethod
+    def core_ndim(self, **params: Any) -> int:
+        """How many of the first operand's axes these are."""
 
 
 class LinearOp(Op):
@@ -370,51 +381,43 @@ def declared(family: type[E], name: str, says: str, **facts: Any) -> E:
     return cls()
 
 
-class Unary(Elementwise):
-    """One operand; result of its type. ``hlo`` is the StableHLO name."""
+class SameType(Elementwise):
+    """Operands of one type; result of that type. ``hlo`` is the StableHLO name."""
 
     hlo: ClassVar[str] = ""
     ufunc: ClassVar[Callable[..., Any] | None] = None
+
+    def infer(self, *types: ArrayType, **params: Any) -> ArrayType:
+        names = self.arguments.split()
+        if len(types) != len(names):
+            raise ProgramError(f"{self.name}: wrong number of operands", got=len(types), expected=", ".join(names))
+        equal_shapes(self, *types)
+        equal_dtypes(self, *types)
+        check_dtype(self, self.allowed, types[0])
+        return next((t for t in types if not t.weak), types[0])
+
+    def eval(self, *xs: NDArray, **params: Any) -> NDArray:
+        function = type(self).ufunc
+        if function is None:
+            return eval_by_expand(self, xs, params)
+        return np.asarray(function(*xs), xs[0].dtype)
+
+    def stablehlo(self, b: Any, out: ArrayType, *xs: Any, **params: Any) -> Any:
+        return b.simple(self.hlo, xs, out) if self.hlo else b.inline(self.expand, xs, params)
+
+
+class Unary(SameType):
+    """One operand."""
 
     def infer(self, x: ArrayType, /, **params: Any) -> ArrayType:
         check_dtype(self, self.allowed, x)
         return x
 
-    def eval(self, x: NDArray, /, **params: Any) -> NDArray:
-        function = type(self).ufunc
-        if function is None:
-            return eval_by_expand(self, (x,), params)
-        return np.asarray(function(x), x.dtype)
 
-    def stablehlo(self, b: Any, out: ArrayType, x: Any, /, **params: Any) -> Any:
-        return b.simple(self.hlo, (x,), out) if self.hlo else b.inline(self.expand, (x,), params)
-
-
-class Composed(Unary):
-    """A function of one inexact operand by its decomposition into others; a rule that is not written follows from it.
-
-    Narrow floats are computed with in float32, as they would lose their digits half way.
-    """
-
-    allowed = dtypes.INEXACT
-
-    @abstractmethod
-    def composed(self, x: Array, /, **params: Any) -> Array:
-        """The function in smaller ones."""
-
-    def expand(self, x: Array, /, **params: Any) -> Array:
-        if x.dtype not in dtypes.NARROW:
-            return self.composed(x, **params)
-        wide = ops.convert_element_type(x, dtype=dtypes.float32)
-        return ops.convert_element_type(self.composed(wide, **params), dtype=x.dtype)
-
-
-class Binary(Elementwise):
-    """Two operands of one type; result of that type."""
+class Binary(SameType):
+    """Two operands."""
 
     arguments = "x y"
-    hlo: ClassVar[str] = ""
-    ufunc: ClassVar[Callable[..., Any] | None] = None
 
     def infer(self, x: ArrayType, y: ArrayType, /, **params: Any) -> ArrayType:
         if x.shape != y.shape:
@@ -425,14 +428,25 @@ class Binary(Elementwise):
             check_dtype(self, self.allowed, x)
         return x if not x.weak or y.weak else y
 
-    def eval(self, x: NDArray, y: NDArray, /, **params: Any) -> NDArray:
-        function = type(self).ufunc
-        if function is None:
-            return eval_by_expand(self, (x, y), params)
-        return np.asarray(function(x, y), x.dtype)
 
-    def stablehlo(self, b: Any, out: ArrayType, x: Any, y: Any, /, **params: Any) -> Any:
-        return b.simple(self.hlo, (x, y), out) if self.hlo else b.inline(self.expand, (x, y), params)
+class Composed(SameType):
+    """A function of inexact ``arguments`` by its decomposition into others; a rule that is not written follows from it.
+
+    Narrow floats are computed with in float32, as they would lose their digits half way.
+    """
+
+    allowed = dtypes.INEXACT
+
+    @abstractmethod
+    def composed(self, *xs: Array, **params: Any) -> Array:
+        """The function in smaller ones."""
+
+    def expand(self, *xs: Array, **params: Any) -> Array:
+        dtype = xs[0].dtype
+        if dtype not in dtypes.NARROW:
+            return self.composed(*xs, **params)
+        wide = [ops.convert_element_type(x, dtype=dtypes.float32) for x in xs]
+        return ops.convert_element_type(self.composed(*wide, **params), dtype=dtype)
 
 
 class Composite(Op):

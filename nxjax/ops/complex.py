@@ -14,6 +14,7 @@ from nxjax.trace.types import ArrayType
 
 
 class _Part(LinearOp, Elementwise):
+    makes_nan = False
     allowed = dtypes.COMPLEX
     gives = " (giving floats)"
 
@@ -62,6 +63,7 @@ class Complex(LinearOp, Elementwise):
     """x + iy of two real operands"""
 
     name = "complex"
+    makes_nan = False
     allowed = frozenset((dtypes.float32, dtypes.float64))
     arguments = "x y"
     gives = " (giving complex numbers)"
@@ -93,6 +95,7 @@ class Conj(LinearOp, Elementwise):
     """Complex conjugate; of a real operand, the complex number itself. Linear over the reals."""
 
     name = "conj"
+    makes_nan = False
     allowed = dtypes.COMPLEX | {dtypes.float32, dtypes.float64}
     gives = " (giving complex numbers)"
     example = "jnp.array([1 + 2j, 3 - 4j])", "Array([1.-2.j, 3.+4.j], dtype=complex64)"

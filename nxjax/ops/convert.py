@@ -31,6 +31,7 @@ class ConvertElementType(Elementwise):
     """
 
     name = "convert_element_type"
+    makes_nan = False
     aliases = {"new_dtype": "dtype", "weak_type": "weak"}
 
     def infer(self, x: ArrayType, /, *, dtype: DType, weak: bool = False) -> ArrayType:
@@ -91,6 +92,7 @@ class BitcastConvertType(Nondifferentiable, Op):
     """The same bits read as another dtype; a change of width adds or removes a trailing dimension."""
 
     name = "bitcast_convert_type"
+    makes_nan = False
     aliases = {"new_dtype": "dtype"}
 
     def infer(self, x: ArrayType, /, *, dtype: DType) -> ArrayType:

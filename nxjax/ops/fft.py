@@ -13,7 +13,7 @@ import numpy as np
 
 from nxjax.errors import DtypeError, ShapeError
 from nxjax.ops.arithmetic import mul
-from nxjax.ops.base import LinearOp, NDArray, move_batch, require
+from nxjax.ops.base import LastAxes, LinearOp, NDArray, move_batch, require
 from nxjax.ops.complex import conj, real
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.ops.slicing import pad, zero
@@ -42,7 +42,7 @@ class FftType(Enum):
 
 
 @final
-class Fft(LinearOp):
+class Fft(LastAxes, LinearOp):
     """The transform of the last ``len(fft_lengths)`` dimensions.
 
     FFT and IFFT map complex to complex of the same shape. RFFT maps real input to the ``n // 2 + 1`` frequencies of the
@@ -50,6 +50,9 @@ class Fft(LinearOp):
     """
 
     name = "fft"
+
+    def core_ndim(self, *, fft_lengths: Shape, **params: Any) -> int:
+        return len(fft_lengths)
 
     def infer(self, x: ArrayType, /, *, fft_type: FftType, fft_lengths: Shape) -> ArrayType:
         rank = len(fft_lengths)

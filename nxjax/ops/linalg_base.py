@@ -13,7 +13,7 @@ import numpy as np
 
 from nxjax.errors import ShapeError
 from nxjax.ops.arithmetic import add, mul, sub
-from nxjax.ops.base import NDArray, check_dtype, like, move_batch, zeros
+from nxjax.ops.base import LastAxes, NDArray, check_dtype, like, move_batch, zeros
 from nxjax.ops.compare import eq, ge, le
 from nxjax.ops.complex import conj as conjugate
 from nxjax.ops.complex import real as real_part
@@ -25,7 +25,7 @@ from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.ops.slicing import dynamic_slice, dynamic_update_slice, pad, part, zero
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Arrays, Dims, Op
+from nxjax.trace.core import Array, Arrays, Dims
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType, Shape
 
@@ -33,7 +33,7 @@ from nxjax.trace.types import ArrayType, Shape
 FACTORIZABLE: Final = frozenset((dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128))
 
 
-class MatrixOp(Op):
+class MatrixOp(LastAxes):
     """Works on each matrix of a batch: operands batched by `vmap` just have one more leading dimension."""
 
     allowed: ClassVar[frozenset[DType]] = FACTORIZABLE
@@ -48,6 +48,9 @@ class MatrixOp(Op):
         if square and m != n:
             raise ShapeError(f"{self}: the matrix is not square", got=x, expected="[..., n, n]")
         return tuple(batch), m, n
+
+    def core_ndim(self, **params: Any) -> int:
+        return 2
 
     def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         y = self(*(move_batch(x, d, size) for x, d in zip(args, dims, strict=True)), **params)

@@ -190,6 +190,9 @@ class LuPivotsToPermutation(Nondifferentiable, MatrixOp):
 
     name = "lu_pivots_to_permutation"
 
+    def core_ndim(self, **params: Any) -> int:
+        return 1
+
     def infer(self, pivots: ArrayType, /, *, permutation_size: int) -> ArrayType:
         if pivots.dtype != dtypes.int32:
             raise DtypeError(f"{self}: pivots are int32", got=pivots)

@@ -52,13 +52,13 @@ class Quantized(Op):
         low, high = params[self.result].limits
         lo, hi = self.limits(**params)
         require(self, low <= lo <= hi <= high, "lo and hi", (lo, hi), f"{low} <= lo <= hi <= {high}")
-        rounding = params.get("rounding", "double")
-        require(self, rounding in ROUNDINGS, "rounding", rounding, " or ".join(ROUNDINGS))
+        if "rounding" in params:
+            rounding = params["rounding"]
+            require(self, rounding in ROUNDINGS, "rounding", rounding, " or ".join(ROUNDINGS))
 
     def limits(self, **params: Any) -> tuple[int, int]:
         """The clamp in stored integers of the result."""
-        low, high = params[self.result].limits
-        return params.get("lo", low), params.get("hi", high)
+        return (params["lo"], params["hi"]) if "lo" in params else params[self.result].limits
 
     def eval(self, *xs: NDArray, **params: Any) -> NDArray:
         n = len(self.operands)

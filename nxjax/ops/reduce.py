@@ -176,6 +176,7 @@ def scaled(x: Array, e: Array) -> Array:
 class _Extremum(Reduce):
     """NaN wins. The tangent is the mean of those of the elements that attain the extremum."""
 
+    makes_nan = False
     allowed = dtypes.NUMERIC - dtypes.COMPLEX
     ufunc: ClassVar[Any] = np.maximum
 

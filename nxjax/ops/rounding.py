@@ -19,6 +19,7 @@ TO_NEAREST_EVEN = 1
 
 
 class _Rounding(Nondifferentiable, Unary):
+    makes_nan = False
     allowed = dtypes.FLOAT
 
 
@@ -93,6 +94,7 @@ class ReducePrecision(LinearOp, Unary):
     """x rounded to a float format of ``exponent_bits`` and ``mantissa_bits``, kept in its dtype."""
 
     name = "reduce_precision"
+    makes_nan = False
     allowed = dtypes.FLOAT
 
     def infer(self, x: ArrayType, /, *, exponent_bits: int, mantissa_bits: int) -> ArrayType:

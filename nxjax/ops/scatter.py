@@ -206,7 +206,8 @@ def clipped(indices: Array, bounds: Sequence[int]) -> Array:
 
 def read(x: Array, indices: Array, updates: Array | Linear, params: dict[str, Any]) -> Array:
     """The windows of ``x`` that a scatter with ``params`` writes; zero for those it drops."""
-    n: ScatterDimensionNumbers = params["dimension_numbers"]
+    p = scatter.with_defaults(params)
+    n: ScatterDimensionNumbers = p["dimension_numbers"]
     if 0 in x.shape:  # all are dropped, and gather takes no window that is larger than its operand
         return zeros(ArrayType(updates.shape, x.dtype))
     return gather(
@@ -214,10 +215,10 @@ def read(x: Array, indices: Array, updates: Array | Linear, params: dict[str, An
         indices,
         dimension_numbers=n.as_gather(),
         slice_sizes=n.sizes(x, updates),
-        mode=params["mode"],
+        mode=p["mode"],
         fill_value=0,
-        indices_are_sorted=params.get("indices_are_sorted", False),
-        unique_indices=params.get("unique_indices", False),
+        indices_are_sorted=p["indices_are_sorted"],
+        unique_indices=p["unique_indices"],
     )
 
 
@@ -269,7 +270,7 @@ class ScatterMul(Scatter):
         t = None if tx is None else self(tx, indices, updates, **params)
         if tu is not None:
             others = read(x, indices, updates, params)
-            if not params.get("unique_indices"):
+            if not self.with_defaults(params)["unique_indices"]:
                 others = self._others(x, indices, updates, params)
             base = zeros(x.type) if t is None else t
             t = scatter_add(base, indices, mul(tu, others), **params)
@@ -366,7 +367,7 @@ class ScatterSet(Scatter, Moves):
             return y, None
         tx = zeros(x.type) if tx is None else tx
         tu = zeros(updates.type) if tu is None else tu
-        if params.get("unique_indices"):
+        if self.with_defaults(params)["unique_indices"]:
             return y, self(tx, indices, tu, **params)
         # Number the updates and scatter the numbers by the same rule: the number found at an element is that of the
         # update that won it, and zero is the operand's own.

@@ -110,6 +110,7 @@ class Clamp(Differentiable, Op):
     """``min(max(x, low), high)``; the bounds have x's shape or are scalars. Operands in the order (low, x, high)."""
 
     name = "clamp"
+    makes_nan = False
 
     def infer(self, low: ArrayType, x: ArrayType, high: ArrayType, /) -> ArrayType:
         equal_dtypes(self, low, x, high)

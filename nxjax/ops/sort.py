@@ -59,6 +59,7 @@ class Sort(Op):
     """
 
     name = "sort"
+    makes_nan = False
     multi = True
 
     def infer(
@@ -228,6 +229,7 @@ class TopK(KeepsAxis):
     """
 
     name = "top_k"
+    makes_nan = False
     multi = True
 
     def infer(self, x: ArrayType, /, *, k: int, axis: int) -> tuple[ArrayType, ArrayType]:

@@ -19,7 +19,7 @@ def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: int | Sequence[int] | N
 def beta(key: ArrayLike, a: ArrayLike, b: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """Beta: density proportional to x^(a - 1) (1 - x)^(b - 1) on [0, 1]."""
 def binomial(key: ArrayLike, n: ArrayLike, p: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None) -> Array:
-    """The number of successes among ``n`` tosses of probability ``p``, as a float."""
+    """The number of successes in ``n`` trials with success probability ``p``, as a float."""
 def bits(key: ArrayLike, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """Uniform random bits as unsigned integers."""
 def categorical(key: ArrayLike, logits: ArrayLike, axis: int = -1, shape: int | Sequence[int] | None = None, replace: bool = True, mode: str | None = None, *, out_sharding: Any = None) -> Array:

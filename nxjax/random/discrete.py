@@ -195,7 +195,7 @@ def _zero(dtype: DType) -> Array:
 
 @sampler("n, p: numbers or arrays.", sharded=False)
 def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """The number of successes among ``n`` tosses of probability ``p``, as a float.
+    """The number of successes in ``n`` trials with success probability ``p``, as a float.
 
     Sums of geometric numbers where n p <= 10, else transformed rejection (Hörmann, 1993).
 

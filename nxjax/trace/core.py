@@ -138,12 +138,20 @@ class Op(ABC):
     host_only: ClassVar[bool] = False
     # `infer` says along which mesh axes results vary; of other ops they vary along those of the operands (`vma`).
     infers_vma: ClassVar[bool] = False
-    # Takes parameters that its rules do not spell out.
+    # Accepts any keyword parameter.
     any_params: ClassVar[bool] = False
     # How an op that a program defined is quantized: "expand" in its pieces, "table" as a table; "" like any other.
     quantized: str = ""
-    # A NaN among its operands becomes a number: it has no integer.
+    # NaN operands give ordinary numbers, since integers have no NaN.
     absorbs_nan: ClassVar[bool] = False
+    # May give a NaN where no operand has one.
+    makes_nan: ClassVar[bool] = True
+    # Calls a function that has a derivative rule of the user's.
+    users_rule: ClassVar[bool] = False
+    # Its program runs on padding too, where a division by zero or an index means nothing.
+    runs_on_padding: ClassVar[bool] = False
+    # Public functions are made from its attributes `FACES`.
+    has_faces: ClassVar[bool] = False
     # JAX's name of a parameter -> ours, or "" for one that has no counterpart.
     aliases: ClassVar[dict[str, str]] = {}
 
@@ -206,6 +214,14 @@ class Op(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        faces = [] if cls.has_faces else [name for name in FACES if name in vars(cls)]
+        if faces:
+            raise NxError(
+                f"{cls.__name__}: no public function is made from this class of ops",
+                got=", ".join(faces),
+                expected="a class that derives from Elementwise",
+                fix="derive from Unary, Binary or Composed of nxjax.ops.base, or write the function by hand",
+            )
         cls.rules = frozenset(rule for rule in RULES if getattr(cls, rule) is not getattr(Op, rule))
 
     def __init__(self) -> None:
@@ -261,12 +277,18 @@ class Op(ABC):
         """What `bind` takes to repeat an equation with these parameters."""
         return dict(params)
 
-    def _parameters(self) -> frozenset[str]:
-        """The names of the parameters that `infer` spells out."""
+    def with_defaults(self, params: dict[str, Any]) -> dict[str, Any]:
+        """``params``, and what is left out of them as `infer` has it."""
+        defaults = {name: p.default for name, p in self._parameters().items() if p.default is not p.empty}
+        return {**defaults, **params}
+
+    def _parameters(self) -> dict[str, inspect.Parameter]:
+        """The parameters that `infer` spells out."""
         found = _spelled.get(type(self))
         if found is None:
-            signature = inspect.signature(self.infer).parameters.values()
-            found = _spelled[type(self)] = frozenset(p.name for p in signature if p.kind is p.KEYWORD_ONLY)
+            signature = inspect.signature(self.infer).parameters
+            found = {name: p for name, p in signature.items() if p.kind is p.KEYWORD_ONLY}
+            _spelled[type(self)] = found
         return found
 
 
@@ -274,9 +296,11 @@ RULES: Final = (
     "infer", "eval", "expand", "jvp", "partial_eval", "transpose", "batch", "batch_axis", "stablehlo", "host",
     "with_token", "called",
 )  # fmt: skip
+# What an elementwise op says of its public functions.
+FACES: Final = ("arguments", "example", "lax", "numpy", "scipy")
 # Every op by name: what the program parser and the generated pages read. Execution never looks here.
 OPS: Final[dict[str, Op]] = {}
-_spelled: dict[type[Op], frozenset[str]] = {}
+_spelled: dict[type[Op], dict[str, inspect.Parameter]] = {}
 # Where each was made: a line of one of nxjax's modules that runs when it is imported; None elsewhere.
 _lines: dict[str, tuple[str, int] | None] = {}
 

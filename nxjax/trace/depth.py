@@ -26,7 +26,7 @@ _before: int | None = None
 def raise_recursion_limit(level: int, what: str) -> None:
     """Called where ``level`` begins, counted from 1: raises Python's bound of recursion where the levels need it.
 
-    The bound stays raised: what was made so deep is walked over later.
+    The bound stays raised: later passes recurse as deeply.
 
     Raises:
         NestingError: deeper than the stack of this thread allows for.

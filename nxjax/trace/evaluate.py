@@ -32,7 +32,7 @@ perturbation: ContextVar[Perturbation | None] = ContextVar("perturbation", defau
 def evaluate(
     program: Program, args: Sequence[NDArray], instead: Mapping[Equation, Callable[..., Any]] | None = None
 ) -> list[NDArray]:
-    """The results of ``program``; no trace takes part, and nothing is compiled.
+    """The results of ``program``; it runs without traces, and nothing is compiled.
 
     ``instead``: what computes these equations, if not their ops' ``eval``; called as that is.
     """

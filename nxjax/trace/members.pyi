@@ -181,7 +181,7 @@ class ArrayMembers:
     def devices(self) -> set[Any]:
         """The devices of the array."""
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
-        """The elements with equal indices along two axes (``offset`` apart), in a last axis."""
+        """The diagonal along two axes, ``offset`` above the main one, appended as the last axis."""
     def dot(self, b: ArrayLike, *, precision: Any = None, preferred_element_type: DTypeLike | None = None, out_sharding: Any = None) -> Array:
         """Sum of products over the last axis of ``a`` and the last but one (or only) axis of ``b``."""
     @property

@@ -17,7 +17,7 @@ import numpy as np
 
 from nxjax.errors import ShardingError, Shown
 from nxjax.trace.boundary import entry
-from nxjax.trace.params import param_class
+from nxjax.trace.params import Printed, param_class
 
 
 @final
@@ -65,7 +65,7 @@ def _axis_names(names: Any, ndim: int, where: str) -> tuple[Any, ...]:
     return found
 
 
-class BaseMesh(Shown, ABC):
+class BaseMesh(Printed, Shown, ABC):
     """What a mesh of devices and a mesh without devices have in common: named axes with sizes."""
 
     axis_names: tuple[Any, ...]

@@ -7,12 +7,12 @@ from typing import Any, ClassVar, Final, final
 
 from nxjax.errors import ShardingError
 from nxjax.trace.boundary import entry
-from nxjax.trace.params import param_class
+from nxjax.trace.params import Printed, param_class
 
 
 @final
 @param_class
-class Unconstrained:
+class Unconstrained(Printed):
     """The one value `PartitionSpec.UNCONSTRAINED`: the compiler may cut this dimension as it likes."""
 
     __slots__ = ()
@@ -60,7 +60,7 @@ def _entry(partition: Any) -> Partition:
 
 @final
 @param_class
-class PartitionSpec:
+class PartitionSpec(Printed):
     """How the dimensions of an array are cut across the axes of a mesh; short `P`.
 
     Entry i is for dimension i: None (whole on every device), a mesh axis, a tuple of axes (the first the slowest), or

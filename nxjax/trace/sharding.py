@@ -15,7 +15,7 @@ import numpy as np
 
 from nxjax.errors import ShardingError, Shown
 from nxjax.trace.mesh import AbstractMesh, AxisType, BaseMesh, Mesh, current_mesh, process_index
-from nxjax.trace.params import param_class
+from nxjax.trace.params import Printed, param_class
 from nxjax.trace.partition import UNCONSTRAINED, P, PartitionSpec
 from nxjax.trace.types import Shape
 
@@ -138,7 +138,7 @@ def _indices(sharding: Sharding, shape: Shape) -> tuple[Index, ...]:
 
 @final
 @param_class
-class NamedSharding(Sharding):
+class NamedSharding(Printed, Sharding):
     """A mesh, and which of its axes cut which dimension.
 
     Args:

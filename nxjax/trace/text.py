@@ -24,7 +24,7 @@ from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array, Arrays, find_op
 from nxjax.trace.depth import raise_recursion_limit
-from nxjax.trace.params import PARAM_CLASSES, param_class
+from nxjax.trace.params import PARAM_CLASSES, Printed, param_class
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 from nxjax.trace.types import ArrayType, parse_type
 
@@ -104,9 +104,8 @@ class _Printer:
             self.program(v, indent)
         elif isinstance(v, (np.dtype, ArrayType)):
             self.parts.append(dtypes.short_name(v) if isinstance(v, np.dtype) else repr(v))
-        elif hasattr(v, "param_fields"):
-            named: dict[str, Any] = v.param_fields(self.canonical)
-            self.several(v.param_name, named.items(), indent)
+        elif isinstance(v, Printed):
+            self.several(v.param_name, v.param_fields(self.canonical).items(), indent)
         elif isinstance(v, enum.Enum):
             self.parts.append(f"{type(v).__name__}.{v.name}")
         elif dataclasses.is_dataclass(v) and not isinstance(v, type):

@@ -1,7 +1,7 @@
 """Checks in programs: what may go wrong and where, the op that raises, and the state that `checkify` threads through.
 
 How programs are walked is the business of `checkify_walk`, what is looked at of single equations that of
-`checkify_looks`.
+`checkify_checks`.
 """
 
 from __future__ import annotations

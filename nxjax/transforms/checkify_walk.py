@@ -19,7 +19,7 @@ from nxjax.ops.shape import reshape
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.boundary import api_boundary
-from nxjax.trace.core import Array, Arrays
+from nxjax.trace.core import Array, Arrays, Op
 from nxjax.trace.partition import PartitionSpec
 from nxjax.trace.program import Equation, Program, Var, subprograms
 from nxjax.trace.scope import replaying
@@ -35,22 +35,23 @@ from nxjax.transforms.checkify import (
     first_failed_rows,
     initial_state,
 )
-from nxjax.transforms.checkify_looks import Look, looks_at
-from nxjax.transforms.control.cond import choose, switch
+from nxjax.transforms.checkify_checks import Check, checks_for
+from nxjax.transforms.checkpoint import checkpoint_op
+from nxjax.transforms.control.cond import choose, cond_op, switch
 from nxjax.transforms.control.loop import LoopParams
-from nxjax.transforms.control.scan import scan
-from nxjax.transforms.control.while_loop import while_loop
+from nxjax.transforms.control.scan import scan, scan_op
+from nxjax.transforms.control.while_loop import while_loop, while_op
 from nxjax.transforms.has_aux import Flat
 from nxjax.transforms.shard_map_op import manual_axes_context, shard_map_op
 
 
 @final
 class CheckStep(NamedTuple):
-    """An equation: where its sites begin among the program's, what is looked at, the plans of what it holds."""
+    """An equation: where its sites begin among the program's, its checks, the plans of what it holds."""
 
     equation: Equation
     start: int
-    looks: tuple[tuple[CheckSite, Look], ...]
+    checks: tuple[tuple[CheckSite, Check], ...]
     inner: tuple[CheckPlan, ...]
 
     def walk(self, i: int, args: Arrays, state: CheckState, base: int) -> tuple[list[Array], CheckState]:
@@ -68,7 +69,7 @@ class CheckPlan(NamedTuple):
 
 
 def plan_checks(program: Program, wanted: Categories) -> CheckPlan:
-    """Everything in ``program`` that is looked at."""
+    """Everything in ``program`` that is checked."""
     return program.derive(("checkify", wanted), lambda: _planned(program, wanted))
 
 
@@ -77,7 +78,7 @@ def _planned(program: Program, wanted: Categories) -> CheckPlan:
     steps: list[CheckStep] = []
     for e in program.equations:
         start = len(sites)
-        looks: list[tuple[CheckSite, Look]] = []
+        checks: list[tuple[CheckSite, Check]] = []
         inner: tuple[CheckPlan, ...] = ()
         if _is_check(e):
             site: CheckSite = e.params["callback"]
@@ -86,23 +87,23 @@ def _planned(program: Program, wanted: Categories) -> CheckPlan:
             else:
                 start = -1
         elif e.op.nested:
-            inner = tuple([plan_checks(p, wanted) for p in _looked_into(e, wanted)])
+            inner = tuple([plan_checks(p, wanted) for p in subprograms_to_check(e, wanted)])
             sites += [s for p in inner for s in p.sites]
             e = e.replaced(e.inputs, e.outputs, _without_checks(e.params))
         else:
-            looks = looks_at(e, wanted)
-            sites += [s for s, _ in looks]
-        steps.append(CheckStep(e, start, tuple(looks), inner if len(sites) > start else ()))
+            checks = checks_for(e, wanted)
+            sites += [s for s, _ in checks]
+        steps.append(CheckStep(e, start, tuple(checks), inner if len(sites) > start else ()))
     return CheckPlan(program, tuple(steps), tuple(sites))
 
 
-def _looked_into(e: Equation, wanted: Categories) -> Sequence[Program]:
+def subprograms_to_check(e: Equation, wanted: Categories) -> Sequence[Program]:
     """The programs whose sites are those of an equation."""
-    if e.op.name in _SEVERAL:
+    if e.op in _SEVERAL:
         return tuple(e.programs())
     found = e.op.called(*e.inputs, **e.params) if e.op.has("called") else None
     of_floats = wanted - {FailedCheckError}
-    if found is not None and (e.op.name != "bucketed" or not plan_checks(found[0], of_floats).sites):
+    if found is not None and (not e.op.runs_on_padding or not plan_checks(found[0], of_floats).sites):
         return (found[0],)
     if any(plan_checks(p, wanted).sites for p in e.programs()):
         raise ParameterError(
@@ -152,13 +153,13 @@ def walk(plan: CheckPlan, args: Arrays, state: CheckState, base: int) -> tuple[l
             if step.inner:
                 count = sum(len(p.sites) for p in step.inner)
                 inside = state.of_sites(step.start, count)
-                ys, part = _RULES.get(e.op.name, _beside)(step, xs, inside, base + step.start)
+                ys, part = _RULES.get(e.op, _beside)(step, xs, inside, base + step.start)
                 state = state.joined(step.start, part)
             else:
                 y = e.op(*xs, **e.params)
                 ys = list(y) if e.op.multi else [y]
-            for i, (_, look) in enumerate(step.looks, step.start):
-                state = state.noted(i, base + i, *look(xs, ys))
+            for i, (_, check) in enumerate(step.checks, step.start):
+                state = state.noted(i, base + i, *check(xs, ys))
         env.update(zip(e.outputs, ys, strict=True))
     return [env[v] if isinstance(v, Var) else v.value for v in program.outputs], state
 
@@ -224,14 +225,14 @@ def _while(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tu
         (keep,), after = run("cond", operands._replace(carry=values).cond_inputs, before)
         return keep, after
 
-    def turn(held: Any) -> Any:
+    def next_step(held: Any) -> Any:
         _, before, old = held
         ys, after = run("body", operands._replace(carry=old).body_inputs, before)
         keep, after = holds(after, ys)
         return keep, after, tuple(ys)
 
     keep, state = holds(state, operands.carry)
-    _, state, last = while_loop(lambda held: held[0], turn, (keep, state, tuple(operands.carry)))
+    _, state, last = while_loop(lambda held: held[0], next_step, (keep, state, tuple(operands.carry)))
     return list(last), state
 
 
@@ -281,8 +282,8 @@ def _shard_map(step: CheckStep, xs: list[Array], state: CheckState, base: int) -
 
 _Rule = Callable[[CheckStep, list[Array], CheckState, int], tuple[list[Array], CheckState]]
 # Of ops that hold programs and run none of them as it stands.
-_SEVERAL: Final[dict[str, _Rule]] = {"scan": _scan, "while": _while, "cond": _cond, "shard_map": _shard_map}
-_RULES: Final[dict[str, _Rule]] = {**_SEVERAL, "jit": _jit, "checkpoint": _call}
+_SEVERAL: Final[dict[Op, _Rule]] = {scan_op: _scan, while_op: _while, cond_op: _cond, shard_map_op: _shard_map}
+_RULES: Final[dict[Op, _Rule]] = {**_SEVERAL, jit_call: _jit, checkpoint_op: _call}
 
 
 @api_boundary

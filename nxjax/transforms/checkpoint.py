@@ -15,6 +15,7 @@ from typing import Any, Final, ParamSpec, TypeVar, final, overload
 
 from nxjax.errors import ParameterError, Shown, needs_function
 from nxjax.ops.base import Contraction, LinearOp
+from nxjax.ops.dot import dot_general
 from nxjax.ops.identity import Same
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
@@ -272,7 +273,7 @@ def dots_saveable(op: Op, *types: ArrayType, **params: Any) -> bool:
 
 def dots_with_no_batch_dims_saveable(op: Op, *types: ArrayType, **params: Any) -> bool:
     """Keep the results of matrix products without batch dimensions: those with weights, in most networks."""
-    return op.name == "dot_general" and not any(params["dimension_numbers"][1])
+    return op is dot_general and not any(params["dimension_numbers"][1])
 
 
 def _name_of(op: Op, params: dict[str, Any]) -> str | None:

@@ -65,6 +65,7 @@ class CustomJvpCall(CustomCall):
     """``rule(primals, tangents)`` gives results and their tangents."""
 
     name = "custom_jvp_call"
+    users_rule = True
     aliases = {"call_jaxpr": "program", "jvp_jaxpr_fun": "rule"}
     batched_rule = BatchedJvp
 

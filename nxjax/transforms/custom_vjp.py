@@ -117,6 +117,7 @@ class CustomVjpCall(CustomCall):
     """``rule`` is a `Forward`."""
 
     name = "custom_vjp_call"
+    users_rule = True
     aliases = {"call_jaxpr": "program"}
     batched_rule = BatchedForward
 
@@ -144,6 +145,7 @@ class CustomLin(Op):
     """The tangent of a `custom_vjp` function: known only by its transpose, ``pull``."""
 
     name = "custom_lin"
+    users_rule = True
     multi = True
     pulls_zeros = True  # ``pull`` need not be linear: as "cotangents" it may give what a training step is to remember
 

@@ -158,7 +158,7 @@ class Inliner:
         operands, makers = loop.split(e.inputs), loop.results(e.outputs)[1]
         carry: Sequence[Atom] = operands.carry
         columns: list[list[Atom]] = [[] for _ in makers]
-        for i in loop.order():
+        for i in loop.step_indices():
             now = operands._replace(carry=carry, xs=[self._row(x, i, e) for x in operands.xs])
             carry, ys = loop.results(self.inline(loop.body, now.body_inputs, e.scope))
             for column, y in zip(columns, ys, strict=True):

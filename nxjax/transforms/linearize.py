@@ -20,7 +20,7 @@ from nxjax.trace.tree_partial import Partial
 from nxjax.transforms.has_aux import Flat
 from nxjax.transforms.jvp import JVPTrace, checked_tangent, zero_tangent
 from nxjax.transforms.nested import Mask, jvp_program
-from nxjax.transforms.partial_eval import Halves, PartialTrace, partial_eval
+from nxjax.transforms.partial_eval import PartialEvalResult, PartialTrace, partial_eval
 
 
 def linearize_flat(
@@ -45,7 +45,7 @@ def linearize_flat(
     return [y for y, _ in pairs], tangent_trace.finish([t for _, t in pairs if t is not None]), varies
 
 
-def linearize_program(program: Program, varying: Mask) -> tuple[Halves, Mask]:
+def linearize_program(program: Program, varying: Mask) -> tuple[PartialEvalResult, Mask]:
     """The program on values and tangents, cut between them, and which results vary.
 
     The known half maps inputs to results and residuals, the unknown one residuals and the ``varying`` inputs' tangents

@@ -53,15 +53,14 @@ class PartialTrace(StageTrace):
 
 
 @final
-class Halves(NamedTuple):
+class PartialEvalResult(NamedTuple):
     """A program cut in two.
 
     Attributes:
         known: known inputs to (known results..., residuals that are no inputs...).
         unknown: (residuals..., unknown inputs...) to the unknown results.
         known_out: which results are known.
-        sources: per residual, the position among the known inputs of the one that it is; None for the next of those
-            that ``known`` gives.
+        sources: per residual, its index among the known inputs, or None if ``known`` computes it.
     """
 
     known: Program
@@ -82,7 +81,7 @@ class Halves(NamedTuple):
 
 def partial_eval(
     program: Program, known: Mask, policy: Policy | None = None, unknown_out: Mask | None = None
-) -> Halves:
+) -> PartialEvalResult:
     """Cut ``program``; the halves are kept with it.
 
     Args:
@@ -91,23 +90,24 @@ def partial_eval(
             computed again in the unknown half. A policy looks into jitted functions; a loop counts as one op.
         unknown_out: results that the unknown half gives even if they are known.
     """
-    late = unknown_out or (False,) * len(program.outputs)
-    return program.derive(("partial eval", known, policy, late), lambda: _cut(program, known, policy, late))
+    force_unknown = unknown_out or (False,) * len(program.outputs)
+    key = ("partial eval", known, policy, force_unknown)
+    return program.derive(key, lambda: _cut(program, known, policy, force_unknown))
 
 
-def _cut(program: Program, known: Mask, policy: Policy | None, late: Mask) -> Halves:
+def _cut(program: Program, known: Mask, policy: Policy | None, force_unknown: Mask) -> PartialEvalResult:
     """The halves, where the residuals that may not be kept are made again, and the others are given once."""
     whole = program if policy is None else Inliner(program, {}, _plain_call).result()
     names = _names(program.name)
-    first, outputs, rest, unknown = whole.derive(("apart", known), lambda: _apart(whole, known))
-    ready = tuple(a not in unknown and not l for a, l in zip(outputs, late, strict=True))
+    first, outputs, rest, unknown = whole.derive(("partition", known), lambda: _partition(whole, known))
+    ready = tuple(a not in unknown and not f for a, f in zip(outputs, force_unknown, strict=True))
     results, delayed = split_by_mask(outputs, ready)
     read = [*delayed, *(a for e in rest for a in e.inputs)]
     wanted = {a for a in read if isinstance(a, Var) and a not in unknown}
     made = [v for e in first.equations for v in e.outputs]
     again = required_equations(first.equations, wanted, _may_be_kept(first, policy))
-    remade = {v for e in again for v in e.outputs}
-    kept = [v for v in (*first.inputs, *made) if v in wanted and v not in remade]
+    recomputed = {v for e in again for v in e.outputs}
+    kept = [v for v in (*first.inputs, *made) if v in wanted and v not in recomputed]
     consts = [(c, x) for c, x in zip(first.constvars, first.values, strict=True) if c in wanted]
     unknown_half = Program(
         [*kept, *select_by_mask(whole.inputs, [not k for k in known])],
@@ -122,7 +122,7 @@ def _cut(program: Program, known: Mask, policy: Policy | None, late: Mask) -> Ha
     outputs = [*results, *(v for v in kept if v not in place)]
     equations = first.equations if policy is None else _with_effects(first, outputs)
     known_half = Program(first.inputs, equations, outputs, first.constvars, first.values, names[0])
-    return Halves(known_half, unknown_half, ready, sources)
+    return PartialEvalResult(known_half, unknown_half, ready, sources)
 
 
 def _names(name: str) -> tuple[str, str]:
@@ -131,11 +131,11 @@ def _names(name: str) -> tuple[str, str]:
     return (f, f"tangent({f})") if f else (name, name)
 
 
-def _apart(program: Program, known: Mask) -> tuple[Program, Sequence[Atom], Sequence[Equation], set[Var]]:
+def _partition(program: Program, known: Mask) -> tuple[Program, Sequence[Atom], Sequence[Equation], set[Var]]:
     """The equations that known inputs determine, as a program without results; all results, the other equations, and
     the unknown variables.
 
-    Equations stay as they are, but for those that hold programs of both: these are cut by their ops' rules.
+    An equation is kept whole, unless it holds a program with known and unknown inputs; then its op's rule splits it.
     """
     first = StageTrace(current_trace(), program.name)
     first.inputs += select_by_mask(program.inputs, known)
@@ -143,14 +143,14 @@ def _apart(program: Program, known: Mask) -> tuple[Program, Sequence[Atom], Sequ
     first.values += program.values
     rest = PartialTrace(first, program.name)
     unknown = {v for v, k in zip(program.inputs, known, strict=True) if not k}
-    # What rules give for the results of their equations; what the rest reads of known values as its consts.
-    meant: dict[Atom, Atom] = {}
+    # A result of an equation that a rule splits -> what the rule gives for it.
+    split: dict[Atom, Atom] = {}
 
     def tracer(a: Atom) -> Array:
         return StageTracer(rest if a in unknown else first, a) if isinstance(a, Var) else a.value
 
     for e in program.equations:
-        inputs = tuple([meant.get(a, a) for a in e.inputs])
+        inputs = tuple([split.get(a, a) for a in e.inputs])
         trace = first if unknown.isdisjoint(inputs) else rest
         if trace is first or not e.op.has("partial_eval"):
             trace.equations.append(e if inputs == e.inputs else e.replaced(inputs, e.outputs))
@@ -160,15 +160,21 @@ def _apart(program: Program, known: Mask) -> tuple[Program, Sequence[Atom], Sequ
         with use(rest), replaying(e.scope, e.source):
             ys = rest.process(e.op, [tracer(a) for a in inputs], e.params)
         for v, y, k in zip(e.outputs, ys, rest.known(ys), strict=True):
-            meant[v] = a = (first if k else rest).atom(y)
+            split[v] = a = (first if k else rest).atom(y)
             if not k:
                 assert isinstance(a, Var)
                 unknown.add(a)
-    outputs = [meant.get(a, a) for a in program.outputs]
-    meant = {c: first.atom(x) for c, x in zip(rest.consts, rest.values, strict=True)}
-    late = [e.replaced(tuple([meant.get(a, a) for a in e.inputs]), e.outputs) for e in rest.equations]
-    unknown.update(v for e in late for v in e.outputs)
-    return Program(first.inputs, first.equations, (), first.consts, first.values, program.name), outputs, late, unknown
+    outputs = [split.get(a, a) for a in program.outputs]
+    # What the rest reads of known values as its consts.
+    captured: dict[Atom, Atom] = {c: first.atom(x) for c, x in zip(rest.consts, rest.values, strict=True)}
+    delayed = [e.replaced(tuple([captured.get(a, a) for a in e.inputs]), e.outputs) for e in rest.equations]
+    unknown.update(v for e in delayed for v in e.outputs)
+    return (
+        Program(first.inputs, first.equations, (), first.consts, first.values, program.name),
+        outputs,
+        delayed,
+        unknown,
+    )
 
 
 def _may_be_kept(program: Program, policy: Policy | None) -> set[Var]:

@@ -107,7 +107,7 @@ added_dims: WeakKeyDictionary[Var, tuple[tuple[int, Any], ...]] = WeakKeyDiction
 
 
 @final
-class NotingTrace(BatchTrace):
+class RecordingTrace(BatchTrace):
     """Writes `added_dims`, and says in an error of a value which element of the batch has it."""
 
     __slots__ = ()
@@ -161,7 +161,7 @@ def vmap_flat(
     spmd: Any = None,
 ) -> tuple[list[Array], list[int | None]]:
     """Results and their batch dimensions, in the current trace."""
-    kind = BatchTrace if current_settings().mode is None else NotingTrace
+    kind = BatchTrace if current_settings().mode is None else RecordingTrace
     trace = kind(current_trace(), size, name, spmd)
     xs = [trace.join(x, d) for x, d in zip(args, dims, strict=True)]
 

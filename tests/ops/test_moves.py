@@ -1,5 +1,6 @@
 """Ops that only move elements say so (`Moves`), once: whoever looks at elements asks for that, and keeps no table."""
 
+import inspect
 import re
 from pathlib import Path
 
@@ -11,8 +12,11 @@ from nxjax.ad_checkpoint import checkpoint_name
 from nxjax.experimental import checkify as c
 from nxjax.lower.ipu.wide import in_words
 from nxjax.ops import base, vocabulary
+from nxjax.ops.quant_base import Quantized
 from nxjax.trace import dtypes
 from nxjax.trace.text import parse_program
+from nxjax.transforms.checkify import OOBError
+from nxjax.transforms.checkify_checks import CHECKS
 
 LINES = (Path(__file__).parent.parent / "trace" / "parameters.txt").read_text().splitlines()
 # An op of each kind; further ones have no parameters.
@@ -76,3 +80,36 @@ def test_wide_integers_move_in_words_where_no_index_is_wide(index, apart):
     text = f"{{ lambda ; a:i64[3] b:{index}[]. let c:i64[1] = dynamic_slice[slice_sizes=(1,)] a b in (c,) }}"
     (e,) = parse_program(text).equations
     assert in_words(e) == apart
+
+
+def test_ops_that_make_no_nan_of_numbers_say_so():
+    """`checkify` and `nx.debug` ask for it. Infinities, zeros and the largest numbers are among the operands."""
+    found = 0
+    for name, op, text in alone():
+        program = parse_program(text)
+        if op.makes_nan or name == "bitcast_convert_type":  # of bits, every float can be made
+            continue
+        (e,) = program.equations
+        special = [np.inf, -np.inf, 0.0, -0.0, 3e38, -3e38, 1e-45]
+        for shift in range(len(special)):
+            values = np.asarray(special[shift:] + special[:shift], np.float32)
+            xs = [
+                np.resize(values, t.shape).astype(t.dtype) if t.dtype in dtypes.FLOAT else np.zeros(t.shape, t.dtype)
+                for t in program.in_types
+            ]
+            args = iter(xs)
+            with np.errstate(all="ignore"):
+                y = e.op.eval(*(next(args) if a in program.inputs else a.value.numpy() for a in e.inputs), **e.params)
+            assert not any(np.isnan(v).any() for v in (y if op.multi else [y]) if v.dtype in dtypes.FLOAT), name
+        found += 1
+    assert found > 20
+
+
+def test_every_op_that_takes_indices_has_a_check_of_them():
+    """`checkify` finds indices that are out of bounds in the rows of one table."""
+    takes = {
+        op
+        for op in vocabulary.every().values()
+        if {"indices", "starts"} & {*inspect.signature(op.infer).parameters} and not isinstance(op, Quantized)
+    }
+    assert takes == {op for op, (kind, _) in CHECKS.items() if kind is OOBError}

@@ -19,13 +19,13 @@ from nxjax.backends.hybrid.health import NO_SENSOR, UnitHealth
 from nxjax.backends.hybrid.jobs import Graph, Job, Value
 from nxjax.backends.hybrid.policy import FaultPolicy, LaneOptions
 from nxjax.backends.hybrid.run import GraphRun, streamed
-from nxjax.config.living import Living
+from nxjax.config.weak_registry import WeakRegistry
 from nxjax.errors import ParameterError
 
 # After so many periods without a reading the last one is not shown any more.
 _STALE: Final = 10
 
-_cores: Living[EngineCore] = Living()
+_cores: WeakRegistry[EngineCore] = WeakRegistry()
 
 
 def _close_all() -> None:

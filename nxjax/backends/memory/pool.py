@@ -14,7 +14,7 @@ from nxjax.backends import placing
 from nxjax.backends.cpu.memory import PoolBlock
 from nxjax.backends.cpu.native.runtime import runtime
 from nxjax.backends.memory.statistics import Counters, MemoryStatistics, parse_size, shown
-from nxjax.config.living import Living
+from nxjax.config.weak_registry import WeakRegistry
 from nxjax.errors import MemoryLimitError, ParameterError, Shown
 from nxjax.trace.array import as_value
 from nxjax.trace.sharding import SingleDeviceSharding
@@ -73,7 +73,7 @@ class MemoryPool:
         self.kind = kind_of(kind)
         self.limit = None if limit is None else parse_size(limit, f"limit of {kind}")
         self.counters = Counters()
-        self._held: Living[Reservation] = Living()
+        self._held: WeakRegistry[Reservation] = WeakRegistry()
 
     def reserve(self, nbytes: int, name: str = "") -> Reservation:
         """Count ``nbytes`` as held, under a name for reports.

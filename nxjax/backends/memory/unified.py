@@ -17,7 +17,7 @@ from nxjax.backends.cpu.memory import CpuBuffer, Lease, PoolBlock
 from nxjax.backends.memory import shared_tensors
 from nxjax.backends.memory.pool import MemoryPool, MemoryPools, default_pools
 from nxjax.backends.memory.statistics import shown
-from nxjax.config.living import Living
+from nxjax.config.weak_registry import WeakRegistry
 from nxjax.errors import ExecutionError, ImmutableArrayError, ParameterError, ShapeError
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray
@@ -59,7 +59,7 @@ class UnifiedBuffer:
         self.name = name
         block, self._reservation = pool.block(self.nbytes, name or str(type), page)
         self._block: PoolBlock | None = block
-        self._leases: Living[Lease] = Living()
+        self._leases: WeakRegistry[Lease] = WeakRegistry()
         ctypes.memset(block.address, 0, self.nbytes)
 
     @property

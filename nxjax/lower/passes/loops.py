@@ -78,15 +78,15 @@ def _reading(
 
 
 def settled(e: Equation) -> tuple[Equation, dict[Var, Atom]]:
-    """``e`` without carries that each turn hands on as they are; and what the results for them are."""
+    """``e`` without carries that each step hands on as they are; and what the results for them are."""
     loop = LoopParams.of(e.params)
-    fixed = loop.constant()
+    fixed = loop.loop_invariant()
     if not any(fixed):
         return e, {}
     carry, ys = loop.results(e.outputs)
     gone, kept = split_by_mask(carry, fixed)
     known: dict[Var, Atom] = dict(zip(gone, select_by_mask(loop.split(e.inputs).carry, fixed), strict=True))
-    loop, operands = loop.with_consts(fixed, e.inputs)
+    loop, operands = loop.hoist_invariants(fixed, e.inputs)
     return e.replaced(operands.flat, (*kept, *ys), loop.params), known
 
 
@@ -96,7 +96,7 @@ def settled(e: Equation) -> tuple[Equation, dict[Var, Atom]]:
 def hoisted(e: Equation) -> tuple[list[Equation], Equation]:
     """Equations to run before the loop ``e``, and the loop that is left.
 
-    The body of a loop that may take no turn may hold what would never end: that stays where it is.
+    The body of a loop that may take no step may hold what would never end: that stays where it is.
     """
     loop = LoopParams.of(e.params)
     x = loop.split(e.inputs)
@@ -110,7 +110,7 @@ def hoisted(e: Equation) -> tuple[list[Equation], Equation]:
 
 
 def _is_cheap(e: Equation) -> bool:
-    """Whether it is made where it is read, each turn: moves, and bytes as floats, which are read faster as bytes."""
+    """Whether it is made where it is read, each step: moves, and bytes as floats, which are read faster as bytes."""
     if e.op.name in _CHEAP:
         return True
     return e.op.name == "convert_element_type" and e.inputs[0].type.dtype in _BYTES
@@ -202,17 +202,17 @@ def _trimmed_loop(e: Equation, read: Collection[Var]) -> Equation:
         asked = [v in live for v in cond.inputs]
         wanted = mask_or(carry, asked[loop.num_cond_consts :])
 
-    def turn(carry: Mask) -> tuple[set[Atom], Mask]:
+    def step(carry: Mask) -> tuple[set[Atom], Mask]:
         """What the carries and ys that are wanted are computed from, and the carries among that."""
         live = _reached(body, select_by_mask(body.outputs, (*carry, *ys)))
         return live, mask_or(carry, [v in live for v in inner.carry])
 
-    live, wanted = fixed_point(wanted, turn)
+    live, wanted = fixed_point(wanted, step)
     consts, xs = [v in live for v in inner.consts], [v in live for v in inner.xs]
     taken, kept = Operands(asked[: loop.num_cond_consts], consts, wanted, xs), (*wanted, *ys)
     if all((*taken.flat, *kept)):
         return e
-    loop = loop.narrowed(taken, kept)
+    loop = loop.dce(taken, kept)
     loop = loop._replace(body=dead_code_eliminated(loop.body))
     return e.replaced(tuple(select_by_mask(e.inputs, taken.flat)), tuple(select_by_mask(e.outputs, kept)), loop.params)
 

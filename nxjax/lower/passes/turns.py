@@ -56,7 +56,7 @@ class _Stages:
         inner = loop.inside(loop.body.inputs)
         self.e = e
         self.loop, self.body = loop, loop.body
-        self.length = len(loop.order())
+        self.length = len(loop.step_indices())
         # The operands, as variables of the new program, by what they are inside.
         self.operands = [Var(a.type) for a in e.inputs]
         self.outside: dict[Atom, Var] = dict(zip(self.body.inputs, self.operands, strict=True))

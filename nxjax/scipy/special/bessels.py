@@ -97,7 +97,7 @@ def bessel_jn(z: Any, *, v: int, n_iter: int = 50) -> Array:
         Array ``[v + 1, *z.shape]`` of the dtype of ``z``; 1, 0, 0, ... at z = 0.
 
     Raises:
-        ParameterError: for complex ``z``, or an order that is negative or traced.
+        ParameterError: complex input, or an order that is negative or traced.
     """
     (x,) = reals("bessel_jn", z)
     order, count = static_int("bessel_jn: v", v), static_int("bessel_jn: n_iter", n_iter)

@@ -221,7 +221,7 @@ _owens_t.defjvps(
 )
 
 
-@shown("print(round(float(owens_t(1.0, 0.5)), 6))", "0.043065", raises="ParameterError: for complex operands.")
+@shown("print(round(float(owens_t(1.0, 0.5)), 6))", "0.043065", raises="ParameterError: complex input.")
 def owens_t(h: Any, a: Any) -> Array:
     """Owen's T function, the chance that X > h and 0 < Y < a X for independent standard normal X and Y.
 

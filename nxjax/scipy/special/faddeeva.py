@@ -84,7 +84,7 @@ def dawsn(x: Any) -> Array:
         Array of the shape and dtype of ``x``, within 4 ulp.
 
     Raises:
-        ParameterError: for complex ``x``.
+        ParameterError: complex input.
 
     >>> import nxjax as nx
     >>> print(dawsn(nx.array([0.0, 1.0, 10.0])))

@@ -255,7 +255,7 @@ def beta(a: Any, b: Any) -> Array:
     """gamma(a) gamma(b) / gamma(a + b) (DLMF 5.12.1).
 
     Raises:
-        ParameterError: for complex operands.
+        ParameterError: complex input.
     """
     a, b = reals("beta", a, b)
     return gammasgn(a) * gammasgn(b) * gammasgn(a + b) * exp(betaln(a, b))
@@ -297,7 +297,7 @@ def poch(z: Any, m: Any) -> Array:
     """Pochhammer's symbol (z)_m = gamma(z + m) / gamma(z) (DLMF 5.2.5).
 
     Raises:
-        ParameterError: for complex operands.
+        ParameterError: complex input.
     """
     z, m = reals("poch", z, m)
     return _poch(z, m)

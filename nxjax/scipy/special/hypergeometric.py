@@ -95,7 +95,7 @@ def hyp1f1(a: Any, b: Any, x: Any) -> Array:
     """Kummer's function M(a, b, x), the sum of (a)_k x^k / ((b)_k k!) (DLMF 13.2.2).
 
     Raises:
-        ParameterError: for complex operands.
+        ParameterError: complex input.
     """
     a, b, x = reals("hyp1f1", a, b, x)
     return widened(_hyp1f1, a, b, x)
@@ -220,7 +220,7 @@ _hyp2f1 = differentiable(
 )
 
 
-@shown("print(round(float(hyp2f1(1.0, 1.0, 2.0, 0.5)), 5))", "1.38629", raises="ParameterError: for complex operands.")
+@shown("print(round(float(hyp2f1(1.0, 1.0, 2.0, 0.5)), 5))", "1.38629", raises="ParameterError: complex input.")
 def hyp2f1(a: Any, b: Any, c: Any, x: Any) -> Array:
     """Gauss's hypergeometric function F(a, b; c; x), the sum of (a)_k (b)_k x^k / ((c)_k k!) (DLMF 15.2.1).
 

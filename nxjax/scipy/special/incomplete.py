@@ -152,7 +152,7 @@ def gammainc(a: Any, x: Any) -> Array:
     """Regularized lower incomplete gamma function P(a, x): a gamma(a) number's chance to be below x (DLMF 8.2.4).
 
     Raises:
-        ParameterError: for complex operands.
+        ParameterError: complex input.
     """
     a, x = reals("gammainc", a, x)
     return _lower(a, x)
@@ -163,7 +163,7 @@ def gammaincc(a: Any, x: Any) -> Array:
     """Regularized upper incomplete gamma function Q(a, x) = 1 - P(a, x), without cancellation (DLMF 8.2.4).
 
     Raises:
-        ParameterError: for complex operands.
+        ParameterError: complex input.
     """
     a, x = reals("gammaincc", a, x)
     return _upper(a, x)
@@ -226,7 +226,7 @@ _betainc = differentiable(
 )
 
 
-@shown("print(round(float(betainc(2.0, 3.0, 0.5)), 5))", "0.6875", raises="ParameterError: for complex operands.")
+@shown("print(round(float(betainc(2.0, 3.0, 0.5)), 5))", "0.6875", raises="ParameterError: complex input.")
 def betainc(a: Any, b: Any, x: Any) -> Array:
     """Regularized incomplete beta function I_x(a, b): a beta(a, b) number's chance to be below x (DLMF 8.17.2).
 

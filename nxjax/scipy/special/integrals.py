@@ -66,7 +66,7 @@ def expi(x: Any) -> Array:
         Array of the shape and dtype of ``x``; -inf at 0. Within 4 ulp, and as near to the zero at 0.3725.
 
     Raises:
-        ParameterError: for complex ``x``.
+        ParameterError: complex input.
 
     >>> import nxjax as nx
     >>> print(expi(nx.array([-1.0, 0.5, 1.0])).round(4))
@@ -85,7 +85,7 @@ def exp1(x: Any) -> Array:
         Array of the shape and dtype of ``x``; inf at 0, NaN for negative x. Within 4 ulp, and those of exp(-x).
 
     Raises:
-        ParameterError: for complex ``x``.
+        ParameterError: complex input.
 
     >>> import nxjax as nx
     >>> print(exp1(nx.array([0.1, 1.0, 3.0])).round(4))
@@ -160,7 +160,7 @@ def expn(n: Any, x: Any) -> Array:
         negative ``n`` or ``x``. Within 1e-14 (float64) or 1e-6 (float32), relative.
 
     Raises:
-        ParameterError: for complex operands.
+        ParameterError: complex input.
 
     >>> import nxjax as nx
     >>> print(expn(nx.array([1, 2, 3]), 1.0).round(4))
@@ -207,7 +207,7 @@ def sici(x: Any) -> tuple[Array, Array]:
         ``(Si, Ci)``, of the shape and dtype of ``x``. The absolute error is below 4 ulp of 1.
 
     Raises:
-        ParameterError: for complex ``x``.
+        ParameterError: complex input.
     """
     return _sici(strong(*reals("sici", x)))
 
@@ -274,7 +274,7 @@ def fresnel(x: Any) -> tuple[Array, Array]:
         ``(S, C)``, of the shape and dtype of ``x``, within 4 ulp.
 
     Raises:
-        NotImplementedError: for complex ``x``.
+        NotImplementedError: complex input.
     """
     return _fresnel(*reals("fresnel", x, error=_NoComplex))
 

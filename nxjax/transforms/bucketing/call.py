@@ -14,7 +14,7 @@ from typing import Any, Final, final
 from nxjax.errors import LoweringError
 from nxjax.ops.base import check_operands, require
 from nxjax.trace import dtypes
-from nxjax.trace.core import EVAL, Array, Arrays, Dims, Linear, Tangents, current_trace
+from nxjax.trace.core import EVAL, Array, Arrays, Dims, Linear, Tangents, Tracer, current_trace
 from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
 from nxjax.trace.text import param_class
@@ -81,7 +81,7 @@ def masked(programs: Programs, domain: Domain, known: tuple[Size, ...]) -> Maske
 
         program = stage(flat, [*scalars, *head.in_types], f"bucketed({head.name})")
         program, captured = program.hoist_consts()
-        assert not captured or not any(hasattr(x, "owner") for x in captured)
+        assert not captured or not any(isinstance(x, Tracer) for x in captured)
         if captured:
             program = Program(
                 program.inputs[len(captured) :], program.equations, program.outputs, program.inputs[: len(captured)],
@@ -148,12 +148,9 @@ def _in_step(programs: Programs, domain: Domain, known: tuple[Size, ...]) -> boo
 _LENGTH: Final = ArrayType((), dtypes.int32)
 
 
-_OWN_RULES: Final = frozenset(("custom_jvp_call", "custom_vjp_call", "custom_lin"))
-
-
 def _has_rules(program: Program) -> bool:
     """True when a derivative rule of the user's takes part, at any depth."""
-    return any(e.op.name in _OWN_RULES or any(map(_has_rules, e.programs())) for e in program.equations)
+    return any(e.op.users_rule or any(map(_has_rules, e.programs())) for e in program.equations)
 
 
 @final
@@ -165,6 +162,7 @@ class BucketedCall(NestedCall):
     """
 
     name = "bucketed"
+    runs_on_padding = True
 
     def __call__(self, *args: Array, **params: Any) -> Any:
         if current_trace() is not EVAL:

@@ -67,7 +67,7 @@ def _scan(c: Context, s: MemberStep, *xs: Val) -> Vals:
             new = [select_n(counts, a, b) for a, b in zip(state, new, strict=True)]
         return tuple(new), _arrays(ys)
 
-    place = iota(dtype=dtypes.int32, shape=(len(loop.order()),), dimension=0)
+    place = iota(dtype=dtypes.int32, shape=(len(loop.step_indices()),), dimension=0)
     final, ys = scan(
         step, _arrays(carry), (place, _arrays(sequences)), loop.length, reverse=loop.reverse, unroll=loop.unroll
     )

@@ -47,7 +47,7 @@ def _cut(c: Context, array: Array, axis: int, start: Extent, stride: int, count:
 @rule("slice", differing=("start_indices", "limit_indices"))
 def _slice(c: Context, s: MemberStep, x: Val) -> Vals:
     starts, limits = s.each("start_indices"), s.each("limit_indices")
-    strides: tuple[int, ...] = s.params.get("strides") or (1,) * x.ndim
+    strides: tuple[int, ...] = s.op.with_defaults(s.params)["strides"] or (1,) * x.ndim
     shape = s.shapes()[0]
     array, sizes = x.array, list[Extent]()
     # What starts where a length says is cut out one axis at a time, then the rest at once.

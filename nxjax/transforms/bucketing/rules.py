@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nxjax.ops import arithmetic
-from nxjax.ops.base import constant, like
+from nxjax.ops.base import LastAxes, constant, like
 from nxjax.ops.composite_attention import dot_product_attention
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.create import iota
@@ -51,7 +51,7 @@ def _argextremum(c: Context, s: MemberStep, x: Val) -> Vals:
 
 @rule("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
 def _cumulative(c: Context, s: MemberStep, x: Val) -> Vals:
-    if not s.params.get("reverse", False):
+    if not s.op.with_defaults(s.params)["reverse"]:
         return bind_unmasked(s, [x], [x.sizes])
     fill = s.op.identity(x.array.dtype)  # type: ignore[attr-defined]
     return Val(called(s, [c.mask(x, (s.params["axis"],), fill)]), x.sizes)
@@ -68,7 +68,7 @@ def _sort(c: Context, s: MemberStep, *xs: Val) -> Vals:
     padding = convert_element_type(inside, dtype=dtypes.int32)
     padding = arithmetic.sub(like(padding, 1), padding)
     key = broadcast_in_dim(padding, shape=shape, broadcast_dimensions=(axis,))
-    _, *ys = called(s, [key, *(x.array for x in xs)], num_keys=s.params.get("num_keys", 1) + 1)
+    _, *ys = called(s, [key, *(x.array for x in xs)], num_keys=s.op.with_defaults(s.params)["num_keys"] + 1)
     return [Val(y, sizes) for y in ys]
 
 
@@ -286,8 +286,8 @@ def _places(
     "lu_pivots_to_permutation",
 )  # fmt: skip
 def _batched(c: Context, s: MemberStep, *xs: Val) -> Vals:
-    core = {"fft": len(s.params.get("fft_lengths", ())), "lu_pivots_to_permutation": 1}.get(s.op.name, 2)
-    batch = xs[0].ndim - core
+    assert isinstance(s.op, LastAxes)
+    batch = xs[0].ndim - s.op.core_ndim(**s.params)
     if any(x.varying(range(min(batch, x.ndim), x.ndim)) for x in xs):
         raise s.refuse(
             "works on an axis whose size depends on a bucketed length",

@@ -80,7 +80,7 @@ class MemberWalk:
             raise self._wrong(model.source)
         source = self._number[owner][first]
         v = self._variable[member][source]
-        params = _UNCHANGED[model.op.name](v.type, model.params)
+        params = _UNCHANGED[model.op.name](v.type, model.op.with_defaults(model.params))
         if params is None or len(model.outputs) != 1:
             raise self._wrong(model.source)
         out = Var(v.type)
@@ -89,7 +89,7 @@ class MemberWalk:
 
 
 def _slice(type: ArrayType, params: dict[str, Any]) -> dict[str, Any] | None:
-    if any(k != 1 for k in params.get("strides") or ()):
+    if any(k != 1 for k in params["strides"] or ()):
         return None
     return {**params, "start_indices": (0,) * type.ndim, "limit_indices": type.shape}
 

@@ -53,7 +53,7 @@ from nxjax.transforms.nested import (
     select_inputs_and_results,
     split_by_mask,
 )
-from nxjax.transforms.partial_eval import Halves, PartialTrace, partial_eval
+from nxjax.transforms.partial_eval import PartialEvalResult, PartialTrace, partial_eval
 from nxjax.transforms.transpose import transpose_program
 from nxjax.transforms.vmap import batch_program
 
@@ -288,7 +288,7 @@ def _in_slots(value: Program, n: int, slots: Sequence[ArrayType], mine: Sequence
 
 
 def _rewired(
-    halves: Halves, types: Sequence[ArrayType], mine: Sequence[int], slots: int, order: Sequence[int]
+    halves: PartialEvalResult, types: Sequence[ArrayType], mine: Sequence[int], slots: int, order: Sequence[int]
 ) -> Program:
     """The unknown half on (slots..., operands that are residuals..., unknown operands...)."""
     inputs = [Var(t) for t in types]

@@ -67,12 +67,12 @@ class Operands(NamedTuple, Generic[T]):
         """Those that the condition takes."""
         return (*self.cond_consts, *self.carry)
 
-    def picked(self, mask: Operands[bool]) -> Operands[T]:
+    def masked(self, mask: Operands[bool]) -> Operands[T]:
         """Those that ``mask`` marks."""
         return Operands(*map(select_by_mask, self, mask))
 
 
-def negated(mask: Operands[bool]) -> Operands[bool]:
+def invert(mask: Operands[bool]) -> Operands[bool]:
     return Operands(*(tuple([not m for m in group]) for group in mask))
 
 
@@ -128,10 +128,10 @@ class LoopParams(NamedTuple):
         """What ``make`` makes of the body as that of this loop; kept with the body."""
         return self.body.derive((*key, self.num_consts, self.num_carry), make)
 
-    def order(self) -> Sequence[int]:
+    def step_indices(self) -> Sequence[int]:
         """The places of the slices, step by step."""
-        order = range(self.length or 0)
-        return order[::-1] if self.reverse else order
+        indices = range(self.length or 0)
+        return indices[::-1] if self.reverse else indices
 
     def bound(
         self,
@@ -140,7 +140,7 @@ class LoopParams(NamedTuple):
         cond: Program | None = None,
         reverse: bool | None = None,
     ) -> tuple[list[Any], dict[str, Any]]:
-        """Operands and parameters of an equation: this loop of other ``operands``, programs or direction.
+        """Operands and parameters of an equation: this loop with other operands, programs or direction.
 
         What the programs hold becomes the first consts.
         """
@@ -165,12 +165,12 @@ class LoopParams(NamedTuple):
         found, carry = fixed_point(carry, lambda carry: rule(Operands(first, consts, carry, xs)))
         return found, Operands(first, consts, carry, xs)
 
-    def constant(self) -> Mask:
+    def loop_invariant(self) -> Mask:
         """Which carries stay the same in every step."""
         sources = forwarded_inputs(self.body)[: self.num_carry]
         return tuple([i == self.num_consts + k for k, i in enumerate(sources)])
 
-    def narrowed(self, operands: Operands[bool], results: Sequence[bool]) -> LoopParams:
+    def dce(self, operands: Operands[bool], results: Sequence[bool]) -> LoopParams:
         """The loop with the operands and results that are marked only; nothing that is left needs the others."""
         body, cond = self.body, self.cond
         return self._replace(
@@ -183,7 +183,7 @@ class LoopParams(NamedTuple):
             num_cond_consts=sum(operands.cond_consts),
         )
 
-    def with_consts(self, carries: Mask, operands: Sequence[T]) -> tuple[LoopParams, Operands[T]]:
+    def hoist_invariants(self, carries: Mask, operands: Sequence[T]) -> tuple[LoopParams, Operands[T]]:
         """The loop with ``carries``, which no step changes, as the first consts of its programs; and its operands."""
         if not any(carries):
             return self, self.split(operands)
@@ -216,12 +216,12 @@ class LoopOp(Nested):
         loop = LoopParams.of(params)
         x, vmas = loop.split(args), loop.split([a.type.vma for a in args])
 
-        def turn(carry: tuple[frozenset[Any], ...]) -> tuple[Program, tuple[frozenset[Any], ...]]:
+        def step(carry: tuple[frozenset[Any], ...]) -> tuple[Program, tuple[frozenset[Any], ...]]:
             body = pvary_inputs(loop.body, vmas._replace(carry=carry).body_inputs)
             after, _ = loop.results(body.out_types)
             return body, tuple([vma | t.vma for vma, t in zip(carry, after, strict=True)])
 
-        body, carry = fixed_point(tuple(vmas.carry), turn)
+        body, carry = fixed_point(tuple(vmas.carry), step)
         body = pvary_results(body, [*carry, *(frozenset(),) * (len(body.outputs) - len(carry))])
         cond = loop.cond and pvary_inputs(loop.cond, vmas._replace(carry=carry).cond_inputs)
         start = [as_varying(c, vma) for c, vma in zip(x.carry, carry, strict=True)]

@@ -25,7 +25,7 @@ from nxjax.trace.program import Program, Var, run
 from nxjax.trace.types import ArrayType
 from nxjax.trace.wrapping import name_of
 from nxjax.transforms.control.carry import stage_loop_body
-from nxjax.transforms.control.loop import LoopOp, LoopParams, Operands, negated
+from nxjax.transforms.control.loop import LoopOp, LoopParams, Operands, invert
 from nxjax.transforms.control.scan_bodies import partial_eval_body, transpose_body
 from nxjax.transforms.has_aux import pair_given
 from nxjax.transforms.nested import (
@@ -68,8 +68,10 @@ class Scan(LoopOp):
         loop = LoopParams.of(params)
         x = loop.split(xs)
         carry = x.carry
-        columns = [np.zeros((len(loop.order()), *t.shape), t.dtype) for t in loop.results(loop.body.out_types)[1]]
-        for i in loop.order():
+        columns = [
+            np.zeros((len(loop.step_indices()), *t.shape), t.dtype) for t in loop.results(loop.body.out_types)[1]
+        ]
+        for i in loop.step_indices():
             carry, ys = loop.results(evaluate(loop.body, [*x.consts, *carry, *(s[i, ...] for s in x.xs)]))
             for column, y in zip(columns, ys, strict=True):
                 column[i, ...] = y
@@ -79,7 +81,7 @@ class Scan(LoopOp):
         loop = LoopParams.of(params)
         cut = partial_eval_body(loop, known)
         x = loop.split(args)
-        early, late = x.picked(cut.mask), x.picked(negated(cut.mask))
+        early, late = x.masked(cut.mask), x.masked(invert(cut.mask))
         out: Arrays = ()
         if cut.value.outputs or cut.value.effect:
             out = trace.outside(self, *loop.bound(early, body=cut.value))
@@ -99,7 +101,7 @@ class Scan(LoopOp):
         _, linear = loop.fixed_point(
             given, lambda m: (None, mask_or(m.carry, dependent_results(loop.body, m.body_inputs)[: loop.num_carry]))
         )
-        x, known = loop.split(args), negated(linear)
+        x, known = loop.split(args), invert(linear)
         steps = self._known_carries(loop, x, known)
         ct_carry, ct_ys = loop.results(cts)
         nonzero = not_none_mask(ct_ys)
@@ -129,13 +131,13 @@ class Scan(LoopOp):
             return Program(inputs, equations, outputs, body.constvars, body.values, f"known({body.name})")
 
         alone = loop.derive(("scan known", known.body_inputs), make)
-        args, params = loop.bound(x.picked(known), body=alone)
+        args, params = loop.bound(x.masked(known), body=alone)
         return self(*args, **params)[sum(known.carry) :]
 
     def stablehlo(self, b: Any, out: tuple[ArrayType, ...], *xs: Any, **params: Any) -> Any:
         loop = LoopParams.of(params)
         _, consts, carry, sequences = loop.split(xs)
-        length, count = len(loop.order()), loop.num_carry
+        length, count = len(loop.step_indices()), loop.num_carry
         ys = [b.constant(0, t) for t in out[count:]]
         index = ArrayType((), np.dtype(np.int32))
         per_iteration = min(max(loop.unroll, 1), length)
@@ -251,9 +253,9 @@ def scan(
         raise ParameterError("scan: unroll", got=unroll, expected="a positive int, or a bool")
     loop = LoopParams(hoisted, len(consts), len(carry), n, bool(reverse), max(int(unroll), 1))
     # A carry that no step changes becomes a const, and a ``y`` that is an ``x`` is not stacked.
-    same, first = loop.constant(), len(hoisted.inputs) - len(sequences)
+    same, first = loop.loop_invariant(), len(hoisted.inputs) - len(sequences)
     taken = [i - first if i is not None and i >= first else None for i in forwarded_inputs(hoisted)[len(carry) :]]
-    loop, operands = loop.with_consts(same, [*consts, *carry, *sequences])
+    loop, operands = loop.hoist_invariants(same, [*consts, *carry, *sequences])
     if any(i is not None for i in taken):
         stacked = (*(True,) * loop.num_carry, *(i is None for i in taken))
         loop = loop._replace(body=select_inputs_and_results(loop.body, loop.body.inputs, stacked))

@@ -12,7 +12,7 @@ from nxjax.ops.base import zeros
 from nxjax.trace.core import Array, Arrays
 from nxjax.trace.program import Equation, Literal, Program, Var
 from nxjax.trace.stage import stage
-from nxjax.transforms.control.loop import LoopParams, Operands, negated
+from nxjax.transforms.control.loop import LoopParams, Operands, invert
 from nxjax.transforms.nested import (
     Groups,
     Mask,
@@ -21,7 +21,7 @@ from nxjax.transforms.nested import (
     select_by_mask,
     select_inputs_and_results,
 )
-from nxjax.transforms.partial_eval import Halves, partial_eval
+from nxjax.transforms.partial_eval import PartialEvalResult, partial_eval
 from nxjax.transforms.transpose import backward_pass
 
 
@@ -54,7 +54,7 @@ def partial_eval_body(loop: LoopParams, known: Mask) -> CutBody:
 def _cut(loop: LoopParams, known: Mask) -> CutBody:
     body, free = loop.body, (False,) * (len(loop.body.outputs) - loop.num_carry)
 
-    def step(mask: Operands[bool]) -> tuple[Halves, Mask]:
+    def step(mask: Operands[bool]) -> tuple[PartialEvalResult, Mask]:
         late = (*(not k for k in mask.carry), *free)
         halves = partial_eval(body, mask.body_inputs, unknown_out=late)
         return halves, halves.known_out[: loop.num_carry]
@@ -108,7 +108,7 @@ def _invariant(body: Program, n_consts: int) -> tuple[set[Var], list[Equation]]:
 def transpose_body(loop: LoopParams, linear: Operands[bool], nonzero: Mask) -> Program:
     """(known consts; cts of linear consts, of carry; known slices, known carries, cts of ys) to
     (cts of linear consts, of carry; cts of linear slices)."""
-    body, known, inner = loop.body, negated(linear), loop.inside(loop.body.inputs)
+    body, known, inner = loop.body, invert(linear), loop.inside(loop.body.inputs)
 
     def flat(*args: Array) -> Arrays:
         rest = Groups(args)
@@ -131,7 +131,7 @@ def transpose_body(loop: LoopParams, linear: Operands[bool], nonzero: Mask) -> P
 
     def make() -> Program:
         t = loop.inside(body.in_types)
-        k, l = t.picked(known), t.picked(linear)
+        k, l = t.masked(known), t.masked(linear)
         types = [
             *k.consts,
             *(t.strong() for t in (*l.consts, *l.carry)),

@@ -84,7 +84,7 @@ class While(LoopOp):
             mask = mask._replace(carry=(False,) * loop.num_carry)
         ready, x = mask.carry, loop.split(args)
         # A carry that no step changes needs no loop.
-        still = loop.constant()
+        still = loop.loop_invariant()
         late = ()
         if not all(mask_or(ready, still)) or partial_eval(body, mask.body_inputs).unknown.effect:
             late = trace.write(self, args, params)
@@ -93,7 +93,7 @@ class While(LoopOp):
             cut = partial_eval(body, mask.body_inputs, unknown_out=tuple(not r for r in ready)).known
             cut = select_inputs_and_results(cut, cut.inputs, [i < sum(ready) for i in range(len(cut.outputs))])
             cond = select_inputs_and_results(cond, select_by_mask(cond.inputs, mask.cond_inputs), (True,))
-            out = trace.outside(self, *loop.bound(x.picked(mask), body=cut, cond=cond))
+            out = trace.outside(self, *loop.bound(x.masked(mask), body=cut, cond=cond))
         computed = expand_by_mask(out, ready)
         return tuple(
             y if r else x if s else late[k]
@@ -175,8 +175,8 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     body, body_consts = body.hoist_consts()
     # A carry that no step changes becomes a const, so it has the gradient of a value outside of the loop.
     loop = LoopParams(body, len(body_consts), len(carry), cond=cond, num_cond_consts=len(cond_consts))
-    same = loop.constant()
-    loop, operands = loop.with_consts(same, [*cond_consts, *body_consts, *carry])
+    same = loop.loop_invariant()
+    loop, operands = loop.hoist_invariants(same, [*cond_consts, *body_consts, *carry])
     args, params = loop.bound(operands)
     return tree.unflatten(carry_def, merge_by_mask(select_by_mask(carry, same), while_op(*args, **params), same))
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
-from nxjax.config.living import Living
+from nxjax.config.weak_registry import WeakRegistry
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.ops.base import NDArray
 from nxjax.vendors.amd.xrt import Npu, devices, first_line, memlock, package, unavailable
@@ -103,7 +103,7 @@ class XrtRuntime:
         self.change = threading.Condition()
         self._contexts: OrderedDict[str, XrtContext] = OrderedDict()
         # Every context that exists: also one that has been retired, as long as anything of it is in use.
-        self._alive: Living[XrtContext] = Living()
+        self._alive: WeakRegistry[XrtContext] = WeakRegistry()
         self._buried: list[Buried] = []
         self._closed = False
         _RUNTIMES.add(self)
@@ -289,7 +289,7 @@ class XrtRuntime:
             ) from error
 
 
-_RUNTIMES: Final[Living[XrtRuntime]] = Living()
+_RUNTIMES: Final[WeakRegistry[XrtRuntime]] = WeakRegistry()
 
 
 # Those with runs that hang: they live until these have ended, whoever lets go of them.

@@ -3,7 +3,7 @@
 import sys
 import threading
 
-from nxjax.config.living import Living
+from nxjax.config.weak_registry import WeakRegistry
 
 
 class Thing:
@@ -11,7 +11,7 @@ class Thing:
 
 
 def test_it_holds_what_is_alive():
-    things: Living[Thing] = Living()
+    things: WeakRegistry[Thing] = WeakRegistry()
     one, two = Thing(), Thing()
     things.add(one)
     things.add(two)
@@ -23,7 +23,7 @@ def test_it_holds_what_is_alive():
 
 
 def test_a_walk_does_not_see_what_happens_behind_it():
-    things: Living[Thing] = Living()
+    things: WeakRegistry[Thing] = WeakRegistry()
     kept = [Thing() for _ in range(8)]
     for thing in kept:
         things.add(thing)
@@ -36,7 +36,7 @@ def test_a_walk_does_not_see_what_happens_behind_it():
 
 
 def test_walks_beside_threads_that_make_and_drop():
-    things: Living[Thing] = Living()
+    things: WeakRegistry[Thing] = WeakRegistry()
     stop = threading.Event()
 
     def work():

@@ -1,7 +1,7 @@
-"""Objects that are alive somewhere, for whoever has to reach them all. Keeps none of them alive.
+"""A registry of objects by weak references: it reaches all that are alive, and keeps none of them alive.
 
-`weakref.WeakSet` may not be walked while another thread drops one of its objects: its callback looks whether somebody
-walks, and a thread switch may come between that look and the removal. Here each walk goes over a copy.
+`weakref.WeakSet` may not be walked while another thread drops one of its objects: its callback tests whether
+somebody iterates, and a thread switch may come between the test and the removal. Here each loop goes over a copy.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ T = TypeVar("T")
 
 
 @final
-class Living(Generic[T]):
+class WeakRegistry(Generic[T]):
     """A set of weak references.
 
     >>> class Thing: ...
-    >>> things, one = Living(), Thing()
+    >>> things, one = WeakRegistry(), Thing()
     >>> things.add(one)
     >>> len(things), list(things) == [one]
     (1, True)

@@ -1,8 +1,7 @@
-"""What looks at everything that runs while `debug_nans`, `debug_infs`, `debug_key_reuse` or `no_execution` is set.
+"""The checks of everything that runs while `debug_nans`, `debug_infs`, `debug_key_reuse` or `no_execution` is set.
 
-Installed and taken away as the settings change (`changed`), so that nothing of this costs anything while they are at
-rest in all threads. What is watched is what the settings of the thread that runs say. Knows no executor: what runs is
-what `trace.core.installed_execute` gives.
+Installed and removed as the settings change (`changed`), so that they cost nothing while no thread sets one. The
+settings of the running thread say what is checked. Knows no executor: `trace.core.installed_execute` gives it.
 """
 
 from __future__ import annotations
