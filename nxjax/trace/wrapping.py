@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from types import FunctionType
-from typing import Any, TypeVar
+from types import FunctionType, NoneType
+from typing import Any, Final, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
+# What an attribute must be to be taken; the others are text.
+_KINDS: Final = {
+    "__doc__": (str, NoneType),
+    "__annotations__": dict,
+    "__annotate__": (FunctionType, NoneType),
+    "__type_params__": tuple,
+}
 
 
 def name_of(fun: Any, default: str = "function") -> str:
@@ -26,6 +33,5 @@ def wraps(fun: Any) -> Callable[[F], F]:
     >>> wraps(Scale())(lambda x: x).__name__
     '<lambda>'
     """
-    kinds = {"__annotations__": dict, "__annotate__": FunctionType, "__type_params__": tuple}
-    taken = [a for a in functools.WRAPPER_ASSIGNMENTS if isinstance(getattr(fun, a, None), kinds.get(a, str))]
+    taken = [a for a in functools.WRAPPER_ASSIGNMENTS if isinstance(getattr(fun, a, ...), _KINDS.get(a, str))]
     return lambda wrapper: functools.update_wrapper(wrapper, fun, assigned=taken)  # pyright: ignore[reportReturnType]

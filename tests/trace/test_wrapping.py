@@ -68,4 +68,5 @@ def test_what_is_taken():
 
     wrapped = wraps(f)(g)
     assert (wrapped.__name__, wrapped.__doc__, wrapped.__wrapped__) == ("f", "Sum.", f)
+    assert nx.custom_jvp(lambda x: x).__doc__ is None, "a class's own docstring is none of the function's"
     assert wraps(Scale())(lambda x: x).__name__ == "<lambda>" and name_of(Scale(), "body") == "body"
