@@ -137,8 +137,9 @@ class GenaiModel:
 
     Attributes:
         tokenizer: of the folder; None if it has none, or one whose tokens are no strings of bytes.
-        label: "host" on the CPU; "vendor-compiled" if another provider took the model, since the runtime does not say
-            what of it runs on the chip.
+        label: "host" on the CPU. "emitted" if another provider took the model, since the runtime does not say what runs
+            on the chip.
+        evidence: the record of the runtime that loaded the graph.
         provider: who runs it.
         room: the most tokens of a sequence.
 
@@ -157,6 +158,7 @@ class GenaiModel:
 
         self._session = GenaiSession(path, provider)
         self.label, self.provider = self._session.label, self._session.provider
+        self.evidence = self._session.evidence
         model = self._session.config["model"]
         self.room: int = model["context_length"]
         self.vocabulary: int = model["vocab_size"]

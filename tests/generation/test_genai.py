@@ -1,14 +1,17 @@
 """Model folders: ONNX Runtime's generator and plain ONNX Runtime write the tokens that nxjax writes."""
 
 import json
+import types
 
 import numpy as np
 import pytest
 
 import nxjax as nx
 from nxjax import generation
+from nxjax.backends.evidence import digest
 from nxjax.errors import ExecutionError, InvalidFileError, LoweringError, ParameterError
 from nxjax.generation import DecoderConfig, Generator, Sampler, forward
+from nxjax.vendors.onnx.genai import GenaiSession
 
 PROMPTS = [[5], [299, 0, 299], list(range(3, 40)), [7, 0, 0, 0]]
 # Where the two most likely logits are nearer than this, float32 sums in another order may swap them.
@@ -108,6 +111,18 @@ def test_draws_follow_the_sampler(tmp_path, params, config):
         model.generate([5], sampler=Sampler(1.0, min_p=0.1))
     with pytest.raises(ParameterError, match="padding"):
         model.generate([[300], [1, 2]])
+
+
+def test_a_provider_that_takes_a_folder_proves_no_chip(tmp_path, params, config, monkeypatch):
+    """A runtime that accepts the provider says nothing of where operations run."""
+    generation.export_genai(params, config, None, tmp_path / "d", provider="OpenVINO")
+    runtime = types.SimpleNamespace(Config=lambda path: None, Model=lambda settings: None, __version__="0.18")
+    monkeypatch.setattr("nxjax.vendors.onnx.genai.need", lambda *_: runtime)
+    session = GenaiSession(tmp_path / "d")
+    (record,) = session.evidence
+    assert (session.label, session.provider, record.act) == ("emitted", "OpenVINO", "loaded")
+    assert "OpenVINO took the graph" in record.answer and "0.18" in record.tool
+    assert record.took == (digest((tmp_path / "d" / "model.onnx").read_bytes()),)
 
 
 def test_folders_for_other_providers_are_emitted(tmp_path, params, config):

@@ -17,7 +17,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.backends import target_registry as registry
-from nxjax.backends.evidence import Label
+from nxjax.backends.evidence import Label, Record, digests, label
 from nxjax.backends.extras import need
 from nxjax.errors import ExecutionError, InvalidFileError, ParameterError
 from nxjax.files import safe_io
@@ -90,8 +90,9 @@ class GenaiSession:
     """A model folder loaded into the runtime.
 
     Attributes:
-        label: "host" if the CPU runs it, else "vendor-compiled": the provider took the model, and the runtime does not
-            say which of its operations run on the chip.
+        label: "host" if the CPU runs it. With another provider "emitted": the runtime does not say which operations run
+            on the chip, or whether any do.
+        evidence: the record of the runtime that loaded the graph.
         provider: its name.
         config: what ``genai_config.json`` says.
     """
@@ -124,7 +125,11 @@ class GenaiSession:
                 got=str(error).split("\n")[0],
                 fix=fix,
             ) from None
-        self.label: Label = "host" if self.provider == "cpu" else "vendor-compiled"
+        graph = {MODEL: (place / MODEL).read_bytes()}
+        name = f"onnxruntime-genai {getattr(og, '__version__', '')}".rstrip()
+        took = f"provider {self.provider} took the graph"
+        self.evidence = (Record("loaded", "host", name, "Model(config)", took=digests(graph), answer=took),)
+        self.label: Label = label(self.evidence, graph, on_chip=None, host=self.provider == "cpu")
 
     def generator(self, rows: Sequence[Sequence[int]], pad: int, **search: Any) -> Any:
         """The runtime's generator with prompts read; shorter ones are padded to the right."""
