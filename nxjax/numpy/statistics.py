@@ -292,27 +292,17 @@ def cov(
         TypeError: ``fweights`` is not of integers.
         RuntimeError: weights do not fit the samples.
     """
-    return _covariance("cov", m, y, rowvar, bias, ddof, fweights, aweights, dtype)
+    return _covariance("cov", m, y, rowvar, int(not bias) if ddof is None else ddof, fweights, aweights, dtype)
 
 
-def _covariance(
-    name: str,
-    m: Any,
-    y: Any = None,
-    rowvar: bool = True,
-    bias: bool = False,
-    ddof: int | None = None,
-    fweights: Any = None,
-    aweights: Any = None,
-    dtype: Any = None,
-) -> Array:
+def _covariance(name: str, m: Any, y: Any, rowvar: bool, ddof: Any, fweights: Any, aweights: Any, dtype: Any) -> Array:
     xs = promote_inexact(name, m) if y is None else promote_inexact(name, m, y)
     if dtype is not None:
         xs = promote_to(name, xs, dtypes.as_dtype(dtype))
     x = xs[0]
     if any(v.ndim > 2 for v in xs):
         raise ShapeError(f"{name}: operands have at most two dimensions", got=", ".join(str(v.type) for v in xs))
-    if ddof is not None and (isinstance(ddof, Tracer) or not float(ddof).is_integer()):
+    if isinstance(ddof, Tracer) or not float(ddof).is_integer():
         raise ValueError("ddof must be integer")
     x = atleast_2d(x)
     if not rowvar and np.ndim(m) != 1:
@@ -324,7 +314,7 @@ def _covariance(
         if not rowvar and other.shape[0] != 1:
             other = ops.transpose(other, permutation=(1, 0))
         x = concatenate([x, other], 0)
-    ddof = (1 if not bias else 0) if ddof is None else int(ddof)
+    ddof = int(ddof)
     weights: Any = None
     if fweights is not None:
         f = as_operand(fweights, "cov")
@@ -372,7 +362,7 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> A
     Raises:
         ShapeError: more than two axes.
     """
-    c = _covariance("corrcoef", x, y, rowvar, dtype=dtype)
+    c = _covariance("corrcoef", x, y, rowvar, 1, None, None, dtype)
     if c.ndim == 0:
         return c / c
     d = ops.sqrt(real(diagonal(c)))

@@ -18,7 +18,7 @@ from nxjax.ops.base import Moves, Unary, constant, like
 from nxjax.ops.fake_quantize import quantize_dequantize
 from nxjax.ops.fixed.elementwise import wide_enough
 from nxjax.ops.fixed.functions import FUNCTIONS, operand_grid, representable
-from nxjax.ops.fixed.softmax import softmax_grid, softmax_operand
+from nxjax.ops.fixed.softmax import TOO_LONG, softmax_grid, softmax_operand
 from nxjax.ops.quant_elementwise import has_table, qadd, qmul, qsub, qunary
 from nxjax.ops.quant_grid import Grid
 from nxjax.ops.quant_products import largest_centred
@@ -518,13 +518,9 @@ def _match_negative(view: WeightView, e: Equation, scheme: Scheme, active: Opera
     return Negative((e,), active, e.outputs[0], scheme)
 
 
-# The sum of exponentials, each at most 1, has 12 bits before the point in an 8-bit softmax, and 16 in a 16-bit one.
-_SOFTMAX_LENGTH: Final = {dtypes.int8: 2**12, dtypes.int16: 2**16}
-
-
 def _match_softmax(view: WeightView, e: Equation, scheme: Scheme, active: Operands) -> FusedGroup | None:
     assert scheme.activations is not None
-    if e.inputs[0].type.shape[e.params["axis"]] >= _SOFTMAX_LENGTH[scheme.activations]:
+    if e.inputs[0].type.shape[e.params["axis"]] >= TOO_LONG[scheme.activations]:
         return None
     return QuantSoftmax((e,), active, e.outputs[0], scheme)
 

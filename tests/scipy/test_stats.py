@@ -135,12 +135,12 @@ def test_slopes_beyond_the_support_and_where_pieces_meet():
     np.testing.assert_allclose(float(s.gumbel_r.logsf(40.0, 0.3, 1.7)), -23.3529412, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.parametrize("name", [n for n in PARAMETERS if hasattr(getattr(stats, n), "logpdf")])
 def test_no_slope_beyond_the_support_is_nan(name):
     family = getattr(stats, name)
     for function in FUNCTIONS[:2] + FUNCTIONS[4:8]:
         f = getattr(family, function, None)
-        if f is None or name in ("bernoulli", "binom", "geom", "nbinom", "betabinom", "poisson"):
+        if f is None:
             continue
         for x in (-40.0, -3.0, -0.2, 0.0, 0.2, 3.0, 40.0):
             y, slopes = nx.value_and_grad(f, tuple(range(1 + len(PARAMETERS[name]))))(x, *PARAMETERS[name])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -23,7 +23,9 @@ from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 
 _DIFF_BITS = 5
-SUM_BITS = 12
+SUM_BITS: Final = 12
+# Sums of so many exponentials, each at most 1, may leave 32 bits: 16-bit ones have 15 bits behind the point.
+TOO_LONG: Final = {dtypes.int8: 2**SUM_BITS, dtypes.int16: 2**16}
 
 
 def softmax_grid(dtype: DType) -> Grid:

@@ -126,13 +126,13 @@ _kl_div = widening(
 )
 
 
-def _relative(name: str, value: Callable[[Array, Array], Array], p: Any, q: Any) -> Array:
-    """``value`` of positive numbers; where only ``q`` counts, what is left of it; infinity or NaN elsewhere."""
+def _relative(name: str, value: Callable[[Array, Array], Array], share: int, p: Any, q: Any) -> Array:
+    """``value`` of positive numbers; ``share`` times q where p is 0 <= q; infinity or NaN elsewhere."""
     scalar = not np.ndim(p)
     p, q = _refuses(name, p, q)
     both = (p > 0) & (q > 0)
     y = jnp.where(both, value(jnp.where(both, p, 1), jnp.where(both, q, 1)), np.inf)
-    y = jnp.where((p == 0) & (q >= 0), q if value is _kl_div else 0, y)
+    y = jnp.where((p == 0) & (q >= 0), q if share else 0, y)
     y = jnp.where((p != p) | (q != q), np.nan, y)
     # Strong, unless p is a weak number.
     return convert(y, y.dtype, y.weak_type and scalar)
@@ -141,10 +141,10 @@ def _relative(name: str, value: Callable[[Array, Array], Array], p: Any, q: Any)
 @described("0.5, 0.2", "0.4581")
 def rel_entr(p: Any, q: Any) -> Array:
     """p log(p / q) for positive p and q; 0 for p = 0 <= q, nan of nan, infinite elsewhere."""
-    return _relative("rel_entr", _rel_entr, p, q)
+    return _relative("rel_entr", _rel_entr, 0, p, q)
 
 
 @described("0.5, 0.2", "0.1581")
 def kl_div(p: Any, q: Any) -> Array:
     """`rel_entr` - p + q, the elementwise Kullback-Leibler divergence."""
-    return _relative("kl_div", _kl_div, p, q)
+    return _relative("kl_div", _kl_div, 1, p, q)
