@@ -1,6 +1,6 @@
 """nxjax: JAX-style functional arrays with a tracing JIT, for the chips that JAX forgot.
 
-The public names, loaded when they are first used. Two things are wired here and nowhere else: what the outermost trace
+Public names are loaded when they are first used. This file connects what no other file does: what the outermost trace
 computes with (`install_execute`, `install_compiler`), and the operators of arrays (`nxjax.numpy` attaches them).
 """
 

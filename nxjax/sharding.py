@@ -38,17 +38,17 @@ def make_mesh(
 ) -> Mesh:
     """A mesh of the first devices.
 
-    Devices that know where they are (TPU: ``coords``) and make one axis are put in an order in which neighbours along
-    it are neighbours on the chip's network: a snake through the grid of chips. Other meshes take devices as they come.
+    If the mesh has one axis and the devices have coordinates (TPU: ``coords``), neighbours along the axis are
+    neighbours in the chips' network: a snake through the grid of chips. Other meshes keep the order of devices.
 
     Args:
         axis_shapes: size of each axis; the product is the number of devices used.
         axis_names: name of each axis.
         axis_types: see `Mesh`.
-        devices: which ones; all devices of the default platform if left out.
+        devices: by default all devices of the default platform.
 
     Raises:
-        ShardingError: there are fewer devices.
+        ShardingError: there are not enough devices.
 
     >>> make_mesh((1, 1), ("data", "model"))
     Mesh('data': 1, 'model': 1)
@@ -85,7 +85,7 @@ def make_single_device_sharding(device: Any, *, memory_kind: str | None = None) 
 
 
 def reshard(xs: Any, out_shardings: Any) -> Any:
-    """Arrays, laid out over devices as ``out_shardings`` say: `nx.lax.with_sharding_constraint`.
+    """Arrays with the layout ``out_shardings`` on devices: `nx.lax.with_sharding_constraint`.
 
     Args:
         xs: pytree of arrays.

@@ -108,43 +108,44 @@ class ConfigValues(Declared):
 class Config(Declared):
     """All settings; ``nx.config.update(name, value)`` changes one for the process.
 
-    ``with nx.config.using(name=value):`` overrides it for the current thread, or asyncio task, inside of the block;
-    what other threads see stays. Threads start with the values of the process. `update` changes the value of the
-    process at once, also inside of such a block, which keeps its own value to its end.
+    ``with nx.config.using(name=value):`` overrides it inside the block, for the current thread or asyncio task. Other
+    threads keep their values. Threads start with the values of the process. `update` changes the value of the process
+    at once. Inside such a block, the block keeps its own value to its end.
 
     Attributes:
         enable_x64: Python scalars and 64-bit NumPy input keep 64 bits by default.
         executor: name of the executor that `jit` uses; empty means the best one available.
         check: run `Program.check()` after every staging, every transform and every pass.
-        verify: the CPU compiler follows every program that it makes, before it makes code; so it does under ``check``.
-        default_device: where `jit` computes of arguments that were put nowhere; see `nx.default_device`. None: on the
-            first device.
+        verify: the CPU compiler checks every program before it makes code, also under ``check``.
+        default_device: where `jit` runs if no argument was put on a device; see `nx.default_device`. None: on the first
+            device.
         disable_jit: `jit` calls the function eagerly.
-        fast_calls: False removes every shortcut: all calls take the general way, and give the same bits.
-        cpu_isa: the instruction set that the CPU compiler emits: avx512, avx2, neon, portable; empty: the best here.
-        compile_first: the CPU executor makes machine code before a program's first run; else it may wait for the second
-            where NumPy gives the same numbers sooner.
-        guard: "end", "begin", "poison": memory of the CPU executor lies at pages that may not be touched; empty: it
-            does not. See "Guard mode" in the documentation.
-        progress: False: no progress bars but those that are asked for.
-        reproducible: floats have the same bits on every processor, with any number of threads and any size of batch;
-            what cannot promise that is an error. See "The same bits everywhere" in the documentation.
+        fast_calls: False turns off every shortcut: all calls take the general path and give the same bits.
+        cpu_isa: the instruction set of the CPU compiler: avx512, avx2, neon, portable; empty: the best available.
+        compile_first: the CPU executor compiles a program before its first run. Otherwise it may wait for the second
+            run, if NumPy gives the same numbers sooner.
+        guard: "end", "begin", "poison": protected pages next to memory of the CPU executor; empty: none. See "Guard
+            mode" in the documentation.
+        progress: False: only progress bars that are requested.
+        reproducible: floats have the same bits on every processor, with any number of threads and any batch size. Ops
+            that cannot promise that are errors. See "The same bits everywhere" in the documentation.
         traceback_filtering: errors of nxjax leave its transforms without the frames inside nxjax.
         debug_nans, debug_infs, debug_key_reuse, check_tracer_leaks: see "Debugging" in the documentation.
-        log_compiles, explain_cache_misses: `jit` logs (logger ``nxjax``) what it traces and compiles, and why again.
+        log_compiles, explain_cache_misses: `jit` logs (logger ``nxjax``) what it traces and compiles, and the reason
+            for each retrace.
         numpy_dtype_promotion: ``strict``: operands of different dtypes are errors.
-        numpy_rank_promotion: ``warn`` or ``raise`` where operands of different ranks are broadcast.
+        numpy_rank_promotion: ``warn`` or ``raise`` if operands of different ranks are broadcast.
         no_tracing, no_execution: tracing, or running anything, is an error.
         default_matmul_precision, enable_custom_prng, legacy_prng_key: kept for JAX programs, without effect.
-        mode: what of these is not at rest, as calls have to know; None: nothing. It follows from the others.
+        mode: the active ones of these, for calls; None: none. Computed from the others.
 
-    These belong to the process, so that `using` changes them for all threads, too:
+    These belong to the process, so `using` changes them for all threads:
 
     Attributes:
-        cache_dir: folder of the on-disk executable cache, an absolute path; empty switches it off.
-        cache_bytes: what all files of that cache may take; -1: any amount. The least recently used go.
-        num_cpu_devices: how many devices the CPU is; 0: as ``XLA_FLAGS`` says, else one. Set before the first use.
-        platforms: the platforms that `jit` runs on by default, such as "tpu,cpu": the first that is here; empty: cpu.
+        cache_dir: folder of the on-disk executable cache, an absolute path; empty: no cache.
+        cache_bytes: the size limit of that cache; -1: none. The least recently used files are deleted.
+        num_cpu_devices: how many devices the CPU has; 0: from ``XLA_FLAGS``, else one. Set it before the first use.
+        platforms: the default platforms of `jit`, such as "tpu,cpu": the first available one; empty: cpu.
         ipu_model: the IPU system that ``device="ipu"`` models, such as "bow" or "m2000"; naming one lists its devices.
         num_threads: how many threads the CPU executor uses; 0: as many as the process may run on.
         cpu_pool_bytes: how much free memory the CPU executor keeps for its next results.

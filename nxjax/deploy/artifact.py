@@ -39,16 +39,14 @@ class Artifact:
         target: the target's name.
         files: file name to bytes; the first is the artifact itself.
         label: hardware, vendor-simulator, vendor-compiled, own-model, emitted or host, by the records in ``evidence``.
-            What only a run can show is not said before one: with ``verify=False``, or from types alone, not before
-            `run`.
-        evidence: what tools did with the files: which tool, its version, command and status, digests of the bytes that
-            it was given and gave, its answer, and when.
+            A label that needs a run appears only after one: with ``verify=False``, or from types alone, after `run`.
+        evidence: what tools did with the files: tool, version, command, status, digests of its input and output bytes,
+            answer, time.
         report: where each op runs.
         cost: latency, memory, bytes; each figure is labelled measured, vendor-estimate or model.
-        deviation: differences to the exact reference on the example arguments; None where nothing here can run it.
-        others: the same of what runs the files in another way: LiteRT's XNNPACK, as on a phone, beside its reference
-            kernels.
-        graph: what the files were written from; None if that is the program itself.
+        deviation: differences from the exact reference on the example arguments; None if nothing here can run it.
+        others: the deviation of other ways to run the files, such as LiteRT's XNNPACK, as on a phone.
+        graph: the source of the files; None if that is the program.
         notes: what else to know.
 
     >>> import nxjax as nx
@@ -94,7 +92,7 @@ class Artifact:
 
     @property
     def analysis(self) -> Any:
-        """The compiler's own answer about the whole program (layouts, memory, time); None where it gives none."""
+        """The compiler's report on the whole program (layouts, memory, time), or None."""
         return self._build.analysis
 
     @property
@@ -102,7 +100,7 @@ class Artifact:
         """The program after the compiler's optimization, as text.
 
         Raises:
-            ParameterError: the target's compiler does not show it.
+            ParameterError: the target's compiler does not provide it.
         """
         return self._analysed("hlo").hlo
 
@@ -111,7 +109,7 @@ class Artifact:
         """Bytes of each kind on one device, after padding.
 
         Raises:
-            ParameterError: the target's compiler does not say.
+            ParameterError: the target's compiler does not provide them.
         """
         return self._analysed("memory").memory
 
@@ -122,13 +120,13 @@ class Artifact:
 
     @property
     def runs_on(self) -> str:
-        """What `run` uses, in words; empty where nothing here can run it."""
+        """What `run` uses, in words; empty if nothing here can run it."""
         return self._build.runs_on
 
     def run(self, *args: Any) -> Any:
-        """Results for one set of inputs: the function's arguments without those that are bound, or all of them.
+        """Results for one set of inputs: the function's arguments, with or without the bound ones.
 
-        Floats in and out; they are put on the grids of integer inputs and results here.
+        Takes and returns floats. Integer inputs and results are converted here.
         """
         if self._build.runner is None:
             raise ExecutionError(
@@ -146,11 +144,11 @@ class Artifact:
     def verify(self, inputs: Sequence[NDArray]) -> None:
         """Run the artifact on inputs of the function, flat, and measure its `deviation` from the reference.
 
-        What a vendor's tool does not run, or answers with results that have nothing of the reference, has no deviation:
-        a note quotes the tool, and the label is what the other records allow.
+        If a vendor's tool fails, or gives results unrelated to the reference, there is no deviation. A note quotes the
+        tool, and the label follows from the other records.
 
         Raises:
-            ExecutionError: our own model of a chip failed.
+            ExecutionError: nxjax's model of a chip failed.
         """
         stored = stored_inputs(self._subject.inputs, inputs)
         # The reference first, and copies to the runtime: one that writes to its inputs must not be its own judge.
@@ -177,10 +175,10 @@ class Artifact:
                 self.notes.append(f"{runner.title} did not run it: {error.what}: {error.got}")
 
     def score(self, metric: Callable[..., Any], batches: Iterable[tuple[tuple[Any, ...], Any]]) -> MetricScores:
-        """A metric of the task, of what runs the artifact and of the exact reference.
+        """A metric of the task, for the artifact's results and for the exact reference.
 
         Args:
-            metric: of (result, target), a number per batch; the mean over batches is taken.
+            metric: maps (result, target) to a number per batch; the mean over batches is returned.
             batches: pairs of inputs, a tuple as `run` takes them, and targets.
 
         Raises:
@@ -209,17 +207,17 @@ class Artifact:
         return got
 
     def reference(self, *args: Any) -> Any:
-        """What the artifact means: the exact results for inputs as `run` takes them, computed on this host."""
+        """The exact results for the inputs of `run`, computed on this host."""
         leaves = self._signature.flat_inputs(args, "reference")
         stored = self._subject.meaning(stored_inputs(self._subject.inputs, leaves))
         return self._signature.result(self._subject.outputs, stored)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the artifact, all of its files or none; give its path.
+        """Write the artifact, all of its files or none, and return its path.
 
         Args:
-            path: a folder that the files go into, under their own names; or, ending like the main file or package,
-                its path, the other files then lying beside it under its name. A single file may have any name.
+            path: a folder for the files, under their own names; or, with the extension of the main file or package, its
+                path. The other files then go next to it, under its name. A single file may have any name.
         """
         return files.save(self.files, path)
 

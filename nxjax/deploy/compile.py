@@ -36,32 +36,31 @@ def compile(
     progress: bool | None = None,
     **options: object,
 ) -> Callable[..., Artifact]:
-    """A function of example arguments that gives ``fun`` compiled for ``target``.
+    """A function of example arguments that returns ``fun`` compiled for ``target``.
 
     Args:
         fun: pure function; quantized (see `quantize`) for targets that compute on integers.
         target: a name that `nx.targets()` lists.
         strict: raise if any op would not run on the NPU, with the whole list.
-        constants: position or positions of the arguments that become part of the artifact; by default those that
-            `quantize` was told hold weights (its ``params``), else those that are trees. One array is an input. For
-            TPUs none of a float function's is.
-        io: "integer" makes inputs and results integers where they are only quantized and come off a grid, while
-            `Artifact.run` takes and gives floats all the same. "float" keeps float inputs and results in the file.
-        verify: run the artifact on the example arguments where something here can, and measure its deviation from the
-            exact reference.
-        unroll: scans of at most so many steps are written out.
-        progress: show the phases as a bar; by default on a terminal or in a notebook, where they take over a second.
-        **options: of the target; see docs/targets.md. Targets that quantize by themselves take the float function and
-            ``calibrate``, a list of batches of arguments. Targets of several devices take ``in_shardings``,
+        constants: positions of the arguments that become part of the artifact; by default the ``params`` of `quantize`,
+            else those that are trees. A single array is an input. Float functions for TPUs have no constants by
+            default.
+        io: "integer" makes quantized inputs and results integers in the file, while `Artifact.run` still takes and
+            returns floats. "float" keeps them float.
+        verify: run the artifact on the example arguments if possible, and measure its deviation from the exact
+            reference.
+        unroll: scans of at most this many steps are unrolled.
+        progress: show the phases as a bar; by default in a terminal or notebook, after one second.
+        **options: of the target; see docs/targets.md. Targets with their own quantizer take the float function and
+            ``calibrate``, a list of batches of arguments. Targets with several devices take ``in_shardings``,
             ``out_shardings`` and ``donate_argnums``, as `jit` does; see docs/tpu.md.
 
     Returns:
-        ``compile(f, target=t)(*example_args)`` is an `Artifact`. Inputs that are not to be constants may be given as
-        `ShapeDtypeStruct`, in which case nothing is run.
+        ``compile(f, target=t)(*example_args)`` is an `Artifact`. Inputs may be `ShapeDtypeStruct`. Then nothing is run.
 
     Raises:
         ParameterError: no such target or option.
-        UnsupportedOpsError: ops that no target can take, all of them.
+        UnsupportedOpsError: all ops that no target supports.
         PlacementError: ``strict`` and not all on the NPU.
 
     >>> import nxjax as nx, nxjax.numpy as np
@@ -186,8 +185,8 @@ def explain(
     progress: bool | None = None,
     **options: object,
 ) -> Callable[..., Report]:
-    """As `compile`, giving the report alone. What `compile` refuses is in it and no error: ops that no target could
-    take as rows, a program that does not fit in memory as notes.
+    """As `compile`, but returns only the report. What `compile` refuses is not an error here: unsupported ops are rows,
+    and a program that does not fit in memory is a note.
 
     >>> import nxjax as nx, nxjax.numpy as np
     >>> report = explain(lambda x: np.sort(x * 2), target="ethos-u55")(np.ones((1, 4)))

@@ -43,14 +43,14 @@ _active: list[simulate] = []
 
 @final
 class simulate:
-    """Turns a simulator on: from the call on, or, in a ``with`` statement, inside it.
+    """Turn a simulator on: from now on, or inside a ``with`` statement.
 
     Args:
         kind: ``"npu"``; None turns all simulators off.
-        target: the target of `nx.compile` whose rules decide what the simulated chip takes (``"ethos-u55"``,
-            ...); by default every instruction of an NPU graph.
+        target: the target of `nx.compile` whose rules the simulated chip follows (``"ethos-u55"``, ...); by default it
+            supports every instruction of an NPU graph.
 
-    Process-wide, so that threads and cells of a notebook see it alike.
+    It applies to the whole process, so threads and cells of a notebook share it.
 
     >>> with simulate("npu"):
     ...     simulated("npu") is not None

@@ -65,7 +65,7 @@ class Targets(tuple[Target, ...]):
 
 @entry
 def targets() -> Targets:
-    """What `compile` can compile for, and what can be verified on this machine.
+    """All targets of `compile`, and how far this machine can verify each.
 
     >>> [t.format for t in targets() if t.name == "tflite"]
     ['tflite']

@@ -39,19 +39,19 @@ TARGETS: Final = (*EXECUTORS, *npu.FORMATS)
 
 
 def kernel(op: Any, target: str = "cpu", *, supports: Callable[..., bool] | None = None) -> Callable[..., Any]:
-    """A decorator that gives a custom op a kernel for one target; elsewhere the op is computed as before.
+    """A decorator that gives a custom op a kernel for one target. Other targets compute the op as before.
 
     Args:
-        op: what `custom_op` made.
+        op: made by `custom_op`.
         target: ``"cpu"``, ``"xla"``, or a file format: ``"tflite"``, ``"onnx"``, ``"openvino"``, ``"coreml"``.
-        supports: when the kernel may be used, asked with types and settings (executors) or with the values of the
-            graph, ``out`` and settings (formats); always by default.
+        supports: a function that says when the kernel applies, of types and settings (executors) or of the values of
+            the graph, ``out`` and settings (formats); by default always.
 
     Returns:
-        The decorator; it gives the function back.
+        The decorator; it returns the function.
 
     Raises:
-        KernelError: the kernel differs from the op's meaning. It is not registered.
+        KernelError: the kernel differs from the op. It is not registered.
         ParameterError: not an op made by `nx.custom_op`, or another target.
 
     >>> import numpy as np

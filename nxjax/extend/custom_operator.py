@@ -52,31 +52,31 @@ def custom_op(
     quantize: str | None = None,
     samples: Sequence[Any] | None = None,
 ) -> Any:
-    """A decorator that makes one op of a function: one equation in every program, which a device can match whole.
+    """A decorator that makes an op from a function: one equation in every program, which a device can match as a whole.
 
     Parameters without a default are operands (arrays); those with a default, or by keyword only, are settings, known
-    when a program is traced. The function is written in nx functions, and then has derivatives, batching and a lowering
-    for every device; or in NumPy, and then runs on the host wherever it is used.
+    when a program is traced. A function in nx functions has derivatives, batching and a lowering for every device. A
+    function in NumPy always runs on the host.
 
     Args:
-        function: what the op means.
-        name: the op's name in programs; the function's by default. A name that another op has is refused.
+        function: the reference for the op.
+        name: the op's name in programs; by default the function's. Names of other ops are refused.
         type: ``"elementwise"``; a signature such as ``"float[n,k], float[k] -> float[n]"``; or a function of types and
-            settings. By default the function is asked; one in NumPy needs it.
-        derivative: the reverse derivative, as given to ``op.defgrad``; derived by default.
-        batching: ``(op, size, args, dims, **settings) -> (result, dim)``, under `vmap`; derived by default.
+            settings. By default it comes from tracing the function; one in NumPy needs it.
+        derivative: the reverse derivative, as for ``op.defgrad``; by default derived.
+        batching: ``(op, size, args, dims, **settings) -> (result, dim)``, under `vmap`; by default derived.
         quantize: how a quantized program computes it: ``"table"``, by its values on the grid (the default of
             elementwise ops of one operand); ``"expand"``, by the quantized ops it is made of (of other ops of nx
             functions); or ``"float"``, between dequantize and quantize.
-        samples: operands to test with: arrays, tuples of arrays, or `nx.testing.sample` with settings; drawn from the
-            type by default, with another value for each setting that is a float.
+        samples: test operands: arrays, tuples of arrays, or `nx.testing.sample` with settings; by default random ones
+            of the type, with another value for each float setting.
 
     Returns:
-        The op, called like the function. ``op.defgrad`` and ``op.defjvp`` give it a derivative of its own.
+        The op. Call it like the function. ``op.defgrad`` and ``op.defjvp`` set a custom derivative.
 
     Raises:
         KernelError: the op fails its test; nothing is registered.
-        ParameterError: it cannot be tested as it is declared, or its name is taken.
+        ParameterError: it cannot be tested as declared, or its name is taken.
 
     >>> import nxjax as nx
     >>> @nx.custom_op

@@ -94,12 +94,12 @@ def stream(
 
     Args:
         fun: a function jitted for a `Hybrid`, or any function.
-        inputs: argument tuples; an input that is no tuple is the only argument. Read as calls are begun.
+        inputs: argument tuples; any other input is the only argument. Read when calls start.
         in_flight: how many are under way; by default what the schedule has, and at least 4.
         device: the `Hybrid`, where the function is not jitted for one.
 
     Raises:
-        ParameterError: no `Hybrid`, or ``in_flight`` below 1. What a call raises says which input it was.
+        ParameterError: no `Hybrid`, or ``in_flight`` is below 1. An error of a call names its input.
 
     >>> import nxjax as nx
     >>> f = nx.jit(lambda x: x + 1, device=nx.Hybrid("cpu"))

@@ -403,6 +403,6 @@ def while_loop(cond_fun: Callable[[Array], ArrayLike], body_fun: Callable[[Array
 def while_loop(cond_fun: Callable[[C], ArrayLike], body_fun: Callable[[C], C], init_val: C) -> C: ...
 @overload
 def while_loop(cond_fun: Callable[[C], ArrayLike], body_fun: Callable[[C], C], init_val: Any) -> C:
-    """``body_fun`` applied to the carry again and again, while ``cond_fun`` of it holds."""
+    """Apply ``body_fun`` to the carry while ``cond_fun`` of it is true."""
 def zeta(x: ArrayLike, q: ArrayLike) -> Array:
     """The Hurwitz zeta function: the sum of (q + k)^-x over k >= 0."""

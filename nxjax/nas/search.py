@@ -65,7 +65,7 @@ def search(
             the results of those that still run are known.
         journal: a file that has every figure paid for; given again, the search goes on from there.
         on_error: "raise" what an evaluation raises, or "skip" the architecture and keep the error in its trial.
-        progress: show a bar; by default where somebody watches.
+        progress: show a bar; by default in a terminal or notebook.
         **options: of the strategy: ``population``, ``tournament``, ``crossover``; ``startup``.
 
     Returns:

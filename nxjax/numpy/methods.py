@@ -104,7 +104,7 @@ def _elements(self: Any, what: str) -> np.ndarray[Any, Any]:
 
 @shown("jnp.array([[5]]).item(), jnp.array([1.5, 2.5]).item(1)", "(5, 2.5)")
 def _item(self: Any, *args: int) -> Any:
-    """The element as a Python number: of an array with one element, or at the place that is given.
+    """One element as a Python number: the only one, or the one at the given place.
 
     Raises:
         ConcretizationTypeError: traced.
@@ -115,7 +115,7 @@ def _item(self: Any, *args: int) -> Any:
 
 @shown("jnp.array([[1, 2], [3, 4]]).tolist(), jnp.array(5).tolist()", "([[1, 2], [3, 4]], 5)")
 def _tolist(self: Any) -> Any:
-    """The elements as nested lists of Python numbers; of an array without axes, the number.
+    """The elements as nested lists of Python numbers, or a number if the array has no axes.
 
     Raises:
         ConcretizationTypeError: traced.
@@ -288,7 +288,7 @@ def _at(self: Any) -> Any:
 
 @shown("jnp.array([0.5, 2.0]).astype(int)", "Array([0, 2], dtype=int32)")
 def _astype(self: Any, dtype: Any, copy: bool = False, device: Any = None) -> Any:
-    """By value in another dtype."""
+    """The values in another dtype."""
     return jnp.astype(self, dtype, copy=copy, device=device)
 
 
@@ -367,7 +367,7 @@ def _nbytes(self: Any) -> int:
 
 
 def _to_device(self: Any, device: Any, *, stream: Any = None) -> Any:
-    """On another device.
+    """The array on another device.
 
     >>> import nxjax.numpy as jnp
     >>> import nxjax as nx

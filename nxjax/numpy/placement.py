@@ -25,14 +25,14 @@ def _held(x: Any, what: str) -> DeviceArray:
 
 
 def _sharding(self: Any) -> Any:
-    """How the array lies on devices: `nx.sharding.Sharding`."""
+    """The layout of the array on devices: `nx.sharding.Sharding`."""
     from nxjax.runtime import sharding_of
 
     return sharding_of(_concrete(self, "the sharding"))
 
 
 def _device(self: Any) -> Any:
-    """The device of the array; its sharding, if it is on several."""
+    """The device of the array, or its sharding if it is on several."""
     sharding = _sharding(_held(self, "the device"))
     return sharding.device_list[0] if sharding.num_devices == 1 else sharding
 
@@ -50,7 +50,7 @@ def _addressable_shards(self: Any) -> list[Any]:
 
 
 def _global_shards(self: Any) -> list[Any]:
-    """One `Shard` per device; ``data`` is None where another process has it."""
+    """One `Shard` per device; ``data`` is None if another process has it."""
     from nxjax.runtime.global_arrays import global_shards
 
     return global_shards(_concrete(self, "the shards"))
@@ -62,7 +62,7 @@ def _addressable_data(self: Any, index: int) -> Any:
 
 
 def _is_fully_addressable(self: Any) -> bool:
-    """Whether all of its devices are of this process."""
+    """Whether all of its devices belong to this process."""
     return _sharding(self).is_fully_addressable
 
 
@@ -72,7 +72,7 @@ def _is_fully_replicated(self: Any) -> bool:
 
 
 def _committed(self: Any) -> bool:
-    """Whether the array was put where it is, so that computations with it take place there."""
+    """Whether the array was put on its device, so that computations with it run there."""
     return type(_concrete(self, "whether committed")) is PlacedArray
 
 
@@ -86,14 +86,14 @@ def _on_device_size_in_bytes(self: Any) -> int:
 
 
 def _unsafe_buffer_pointer(self: Any) -> int:
-    """The address of the first element. It says nothing about how long the memory stays the array's."""
+    """The address of the first element. The memory may be reused when the array is gone."""
     held = _held(self, "the address")
     raw = getattr(held.buffer, "raw", None)
     return held.numpy().ctypes.data if raw is None else int(raw.unsafe_buffer_pointer())
 
 
 def _block_until_ready(self: Any) -> Any:
-    """Wait for the computation; gives the array back."""
+    """Wait for the computation and return the array."""
     if isinstance(self, DeviceArray):
         from nxjax.runtime import wait_for
 
@@ -108,7 +108,7 @@ def _is_ready(self: Any) -> bool:
 
 
 def _copy_to_host_async(self: Any) -> None:
-    """Elements are fetched when they are first looked at; the CPU's are on the host already."""
+    """Elements are fetched on first use. Those of the CPU are on the host already."""
 
 
 def members() -> dict[str, Any]:

@@ -23,7 +23,7 @@ class _TensorType(type):
 
 @final
 class Tensor(Array, metaclass=_TensorType):
-    """An array of the numbers in nested lists, a NumPy array or another array; exactly `nx.array`, put on ``device``.
+    """An array from nested lists, a NumPy array or another array: `nx.array` on ``device``.
 
     Raises:
         ExecutionError: the device is not here; the message says why.

@@ -25,21 +25,22 @@ from nxjax.transforms.jit import Jitted, Traced, jit
 
 @entry
 def profile(fun: Callable[..., Any], *, repeats: int = 5) -> Callable[..., Profile]:
-    """A function that runs ``fun`` as `jit` compiles it for the CPU, and gives the time of every kernel.
+    """A function that runs ``fun`` as `jit` compiles it for the CPU, and returns the time of every kernel.
 
     Args:
         fun: a pure function, or a jitted one (its static arguments stay static).
-        repeats: runs; the best one is kept, after one that is not counted.
+        repeats: number of runs, after one that does not count; the best one is kept.
 
     Returns:
-        A callable of ``fun``'s arguments that gives a `Profile`: rows with time, bytes, FLOP, share of the roofline and
+        A callable of ``fun``'s arguments that returns a `Profile`: rows with time, bytes, FLOP, share of the roofline
+            and
         the user's source line; ``result``; ``table()``, ``save_trace(path)`` (Perfetto), ``roofline()`` (plot).
 
     Raises:
-        ParameterError: ``repeats`` below 1.
+        ParameterError: ``repeats`` is below 1.
 
-    Steps run one after another from Python, so gaps between them are not those of a jitted call; the time inside a
-    kernel is the same.
+    Steps run one after another from Python, so the gaps between them differ from those of a jitted call. The time
+    inside a kernel is the same.
 
     >>> import nxjax as nx, nxjax.numpy as jnp
     >>> p = nx.profile(lambda x: jnp.tanh(x).sum())(jnp.ones((64, 64)))
@@ -81,15 +82,15 @@ def profile(fun: Callable[..., Any], *, repeats: int = 5) -> Callable[..., Profi
 
 @entry
 def cost(fun: Callable[..., Any]) -> Callable[..., Profile]:
-    """As `profile`, estimated without running: every kernel at the machine's ceilings.
+    """As `profile`, estimated without running: every kernel at the limits of the machine.
 
     Args:
         fun: a pure function, or a jitted one.
 
     Returns:
-        A callable of ``fun``'s arguments (`nx.ShapeDtypeStruct`s will do) that gives a `Profile` whose ``measured`` is
-        False. A `while` loop counts as often as it goes round, where a counter and its bound say so, else once; of a
-        branch the dearest one counts. ``notes`` name the lines where that is so.
+        A callable of ``fun``'s arguments (or `nx.ShapeDtypeStruct`s) that returns a `Profile` whose ``measured`` is
+        False. A `while` loop counts once per iteration if a counter and its bound give the number, else once. Of
+        branches, the most expensive one counts. ``notes`` name these lines.
 
     >>> import nxjax as nx, nxjax.numpy as jnp
     >>> c = nx.cost(lambda x: x @ x)(nx.ShapeDtypeStruct((256, 256), "float32"))

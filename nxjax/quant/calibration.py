@@ -22,7 +22,7 @@ from nxjax.transforms.jit import jit
 def calibrate(
     fun: Callable[..., Any], policy: Any = "int8", *, params: Sequence[int] | int | None = None
 ) -> Callable[..., tuple[Any, dict[str, tuple[Any, Any]]]]:
-    """``fun`` with the ranges of the values that ``policy`` quantizes as a second result. Pure: jit it, scan it.
+    """``fun`` with a second result: the ranges of the values that ``policy`` quantizes. Pure: you can jit and scan it.
 
     Args:
         fun: pure function of pytrees.

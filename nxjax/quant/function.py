@@ -158,23 +158,23 @@ def quantize(
 ) -> Quantized:
     """``fun`` computed on integer grids: a pure function of the same arguments, float in and float out.
 
-    Every result of a quantized op lies on a grid; inside, arithmetic is that of TFLite's 8-bit specification, exact.
-    Derivatives are straight-through, so that ``grad`` of it is quantization-aware training, whose forward pass is bit
-    for bit the integer graph that `compile` deploys.
+    Every result of a quantized op is on a grid. The arithmetic is exactly that of TFLite's 8-bit specification.
+    Derivatives are straight-through, so ``grad`` of it is quantization-aware training. Its forward pass computes the
+    integer graph that `compile` deploys, bit for bit.
 
     Args:
         fun: pure function of pytrees; float32 inside.
         policy: "int8" (static, 8-bit weights and activations), "int16x8", "dynamic-int8", "int8-weights",
             "int4-weights", "fp8"; a `Scheme`; or ``policy(op, scope, types)`` giving one of these, or None for float.
-        calibrate: an iterable of argument tuples (a batch that is no tuple is the only argument). Needed by policies
-            with static ranges.
+        calibrate: an iterable of argument tuples (any other batch is the only argument). Policies with static ranges
+            need it.
         observer: "minmax", "moving-average", "percentile", "entropy", "mse", or an `Observer`.
-        params: positions of the arguments that hold weights; by default those that are trees (dicts, lists, modules).
+        params: positions of the arguments with weights; by default those that are trees (dicts, lists, modules).
         ranges: ranges by site from an earlier calibration, instead of ``calibrate``.
-        progress: show a progress bar; by default on a terminal or in a notebook.
+        progress: show a progress bar; by default in a terminal or notebook.
 
     Raises:
-        ParameterError: nothing to quantize, no ranges, or a program other than the calibrated one.
+        ParameterError: nothing to quantize, no ranges, or another program than the calibrated one.
 
     >>> import nxjax as nx, nxjax.numpy as np
     >>> f = lambda p, x: nx.nn.relu(x @ p["w"] + p["b"])

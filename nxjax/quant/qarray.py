@@ -24,8 +24,8 @@ class QArray:
 
     Attributes:
         values: the stored weights.
-        scale: of the same rank; each entry stands for a block of equal size along every axis (size 1 along an axis:
-            one scale for all of it).
+        scale: of the same rank; each entry is for a block of equal size along every axis (size 1: one scale for the
+            whole axis).
 
     >>> import nxjax as nx
     >>> w = QArray(nx.array([[127, -64]], dtype="int8"), nx.array([[0.01]]))
@@ -40,7 +40,7 @@ class QArray:
         self.scale = scale
 
     def checked(self) -> QArray:
-        """Itself, or an error that says what does not fit."""
+        """Return itself, or raise an error that says what does not fit."""
         v, s = as_value(self.values, "QArray"), as_value(self.scale, "QArray")
         stored = (dtypes.int4, dtypes.int8, dtypes.float8_e4m3fn, dtypes.float8_e5m2)
         if v.dtype not in stored or s.dtype != dtypes.float32:
@@ -71,7 +71,7 @@ class QArray:
         return (size * dtypes.bit_width(self.dtype) + 7) // 8 + 4 * int(np.prod(self.scale.shape, dtype=np.int64))
 
     def dequantize(self) -> Array:
-        """The float32 array it stands for."""
+        """The float32 array."""
         self.checked()
         values, scale = as_value(self.values, "QArray"), as_value(self.scale, "QArray")
         return mul(cast(values, dtypes.float32), broadcast_blocks(scale, values.shape))

@@ -29,7 +29,7 @@ from nxjax.trace.stage import evaluating_eagerly
 
 @entry
 def devices(backend: str | None = None) -> list[Device]:
-    """Devices that can execute now, the default one first.
+    """The available devices, the default one first.
 
     Args:
         backend: a platform (``"cpu"``, ``"gpu"``, ``"npu"``, ...) or the name of an executor; all platforms by default.
@@ -55,7 +55,7 @@ def devices(backend: str | None = None) -> list[Device]:
 def local_devices(
     process_index: int | None = None, backend: str | None = None, host_id: int | None = None
 ) -> list[Device]:
-    """As `devices`, those of this process only, or of another one; ``host_id`` is its index under a former name.
+    """As `devices`, but only of this process, or of another one; ``host_id`` is the old name of its index.
 
     Raises:
         ExecutionError: nothing here runs on ``backend``.
@@ -70,7 +70,7 @@ def local_devices(
 
 @entry
 def device_count(backend: str | None = None) -> int:
-    """How many devices of the default platform, or of ``backend``, there are in all processes.
+    """The number of devices of the default platform, or of ``backend``, in all processes.
 
     >>> device_count("cpu") == len(devices("cpu"))
     True
@@ -98,9 +98,10 @@ def default_backend() -> str:
 
 
 def default_device(device: Any) -> Override:
-    """In ``with nx.default_device(device):`` `jit` computes there what was put nowhere, and its results stay there.
+    """In ``with nx.default_device(device):`` `jit` runs there if no argument was put on a device. Its results stay
+    there.
 
-    Eager operations on one CPU device are NumPy's, wherever it is counted.
+    Eager operations on one CPU device are NumPy's.
 
     Args:
         device: one of `devices`, a platform's name for its first, or None for the usual one.
@@ -117,7 +118,7 @@ def default_device(device: Any) -> Override:
 
 
 def process_index(backend: str | None = None) -> int:
-    """The number of this process among those that `nx.distributed.initialize` has joined; 0 where it is alone.
+    """The index of this process among those of `nx.distributed.initialize`; 0 without it.
 
     >>> process_index()
     0
@@ -126,7 +127,7 @@ def process_index(backend: str | None = None) -> int:
 
 
 def process_count(backend: str | None = None) -> int:
-    """How many processes `nx.distributed.initialize` has joined; 1 without it.
+    """The number of processes of `nx.distributed.initialize`; 1 without it.
 
     >>> process_count()
     1
@@ -144,19 +145,19 @@ def process_indices(backend: str | None = None) -> list[int]:
 
 
 def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: Any = None) -> Any:
-    """A tree of numbers and arrays, put somewhere: it stays there, and what is computed of it, too.
+    """A tree of numbers and arrays, put on a device. It stays there, and so do results computed from it.
 
     Args:
         x: tree of arrays, NumPy arrays and numbers. Traced values are constrained to a named sharding, or pass through.
         device: a device, a platform, a sharding or a bare spec (on the current mesh), or a tree prefix of them. None
             leaves arrays where they are.
         src: accepted for JAX programs.
-        donate: the arrays given are not used afterwards: they are deleted where their data was moved.
-        may_alias: False copies what is there already.
+        donate: you do not use the given arrays afterwards. They are deleted if their data was moved.
+        may_alias: False copies arrays that are there already.
 
     Raises:
-        ShardingError: a shape cannot be cut as the sharding says.
-        ParameterError: ``device`` is nothing of this kind.
+        ShardingError: a shape cannot be split as the sharding says.
+        ParameterError: ``device`` is none of these.
 
     >>> import nxjax as nx
     >>> nx.device_put(nx.ones(2), nx.devices("cpu")[0]).device
@@ -228,7 +229,7 @@ def device_get(x: Any) -> Any:
 
 
 def block_until_ready(x: Any) -> Any:
-    """Wait until every array of the tree is computed; gives the tree back.
+    """Wait until every array of the tree is computed, and return the tree.
 
     Raises:
         RuntimeError: an array was deleted.
@@ -276,7 +277,7 @@ def sharding_of(x: DeviceArray) -> Sharding:
 
 
 def clear_caches() -> None:
-    """Forget compiled executables that no function holds, and give back memory that is kept for later results.
+    """Delete compiled executables that no function uses, and free memory kept for later results.
 
     Each jitted function has its own `clear_cache`.
 
@@ -318,9 +319,9 @@ def enable_x64(new_val: bool = True) -> Override:
 
 @contextmanager
 def ensure_compile_time_eval() -> Iterator[None]:
-    """Inside, operations on concrete values are computed at once, also while a function is traced.
+    """Inside, operations on concrete values run at once, also while a function is traced.
 
-    What depends on a traced value is traced as everywhere.
+    Operations on traced values are traced as usual.
 
     >>> import nxjax as nx
     >>> @nx.jit

@@ -37,9 +37,9 @@ class DeviceType(enum.Enum):
 @final
 @dataclass(frozen=True)
 class Device:
-    """A device by type and number, whether it is here or not.
+    """A device by type and number. It need not be available.
 
-    Goes wherever a device goes: ``nx.device_put(x, device)``, ``nx.jit(f, device=device)``.
+    Use it like any device: ``nx.device_put(x, device)``, ``nx.jit(f, device=device)``.
 
     Args:
         type: a `DeviceType`, or its name.
@@ -70,12 +70,12 @@ class Device:
         return self.type.value
 
     def is_available(self) -> bool:
-        """Whether something here executes on it now."""
+        """Whether programs can run on it now."""
         return self._find() is not None
 
     @property
     def unavailable_reason(self) -> str:
-        """Why it is not available; empty where it is."""
+        """Why it is not available; empty if it is."""
         if self._find() is not None:
             return ""
         count = len(_present(self.platform))
@@ -92,10 +92,10 @@ class Device:
 
     @property
     def device(self) -> base.Device:
-        """The one among `nx.devices()`.
+        """The device of `nx.devices()`.
 
         Raises:
-            ExecutionError: it is not here; the message says why.
+            ExecutionError: it is not available; the message says why.
         """
         found = self._find()
         if found is None:

@@ -23,7 +23,7 @@ class Shard:
 
     Attributes:
         device: where it is.
-        index: the slices of the whole array that it is.
+        index: its slices of the whole array.
         replica_id: 0 for the first device that has this part, 1 for the second, ...
 
     >>> import nxjax as nx
@@ -41,7 +41,7 @@ class Shard:
 
     @property
     def data(self) -> Any:
-        """The part as an array on its device; None where another process has it."""
+        """The part as an array on its device; None if another process has it."""
         return self._data
 
     def __repr__(self) -> str:
@@ -90,16 +90,16 @@ def addressable_shards(x: DeviceArray) -> list[Shard]:
 def make_array_from_callback(
     shape: Sequence[int], sharding: Any, data_callback: Callable[[Index], Any], dtype: Any = None, **_: Any
 ) -> Any:
-    """An array whose parts ``data_callback(index)`` gives, one call per part that this process has.
+    """An array made of parts from ``data_callback(index)``, one call per part of this process.
 
     Args:
         shape: of the whole array.
-        sharding: how it lies on devices.
+        sharding: its layout on devices.
         data_callback: slices of the whole array -> that part, as an array.
         dtype: of the result; by default that of the parts.
 
     Raises:
-        ShardingError: ``shape`` cannot be cut so, or a part has another shape or dtype.
+        ShardingError: ``shape`` cannot be split so, or a part has another shape or dtype.
 
     >>> import nxjax as nx
     >>> one = nx.sharding.SingleDeviceSharding(nx.devices("cpu")[0])
@@ -132,14 +132,13 @@ def _part(x: Any, dtype: Any, where: str) -> np.ndarray[Any, Any]:
 def make_array_from_process_local_data(
     sharding: Any, local_data: Any, global_shape: Sequence[int] | None = None
 ) -> Any:
-    """An array of which each process gives the part that its own devices have.
+    """An array for which each process provides the part of its own devices.
 
     Args:
-        sharding: how the whole array lies on devices.
-        local_data: this process's part: the rows (and columns, ...) of its devices, in their order. A process that has
-            all of a dimension gives all of it.
-        global_shape: of the whole array; by default each dimension is as many times larger as the sharding spreads it
-            over processes.
+        sharding: the layout of the whole array on devices.
+        local_data: this process's part: the rows (and columns, ...) of its devices, in their order. It has all of a
+            dimension that is not split over processes.
+        global_shape: of the whole array; by default each dimension times the number of processes that share it.
 
     Raises:
         ShardingError: the part does not fit.
@@ -177,7 +176,7 @@ def make_array_from_process_local_data(
 def make_array_from_single_device_arrays(
     shape: Sequence[int], sharding: Any, arrays: Sequence[Any], *, dtype: Any = None
 ) -> Any:
-    """One array of arrays that lie on one device each: no data moves.
+    """One array made of arrays on single devices, without moving data.
 
     Args:
         shape: of the whole array.
@@ -185,7 +184,7 @@ def make_array_from_single_device_arrays(
         arrays: one per device of this process, in any order, each on its device and of `sharding.shard_shape(shape)`.
 
     Raises:
-        ShardingError: devices or shapes are others.
+        ShardingError: the devices or shapes do not fit.
 
     >>> import nxjax as nx
     >>> device = nx.devices("cpu")[0]

@@ -34,7 +34,7 @@ def typeof(x: Any) -> ArrayType:
 
 @entry
 def live_arrays(platform: str | None = None) -> list[DeviceArray]:
-    """The arrays that the process holds, found by the garbage collector's lists; of ``platform``, or of all.
+    """The live arrays of the process, from the garbage collector's lists; of ``platform``, or of all.
 
     >>> import nxjax as nx
     >>> x = [nx.numpy.ones(3)]
@@ -54,7 +54,7 @@ def live_arrays(platform: str | None = None) -> list[DeviceArray]:
 
 
 def copy_to_host_async(x: Any) -> None:
-    """Begin to bring the arrays of a pytree to the host's memory. They are there already, or come when asked for.
+    """Start to copy the arrays of a pytree to the host. They are there already, or are copied on first use.
 
     >>> import nxjax as nx
     >>> copy_to_host_async([nx.numpy.ones(2)])
@@ -65,14 +65,14 @@ def copy_to_host_async(x: Any) -> None:
 
 
 def effects_barrier() -> None:
-    """Wait until prints and callbacks of everything that was called have run. They have when a call returns.
+    """Wait until prints and callbacks of all calls have run. They have run when a call returns.
 
     >>> effects_barrier()
     """
 
 
 def host_id(backend: str | None = None) -> int:
-    """The former name of `process_index`.
+    """The old name of `process_index`.
 
     >>> host_id()
     0
@@ -81,7 +81,7 @@ def host_id(backend: str | None = None) -> int:
 
 
 def host_count(backend: str | None = None) -> int:
-    """The former name of `process_count`.
+    """The old name of `process_count`.
 
     >>> host_count()
     1
@@ -90,7 +90,7 @@ def host_count(backend: str | None = None) -> int:
 
 
 def host_ids(backend: str | None = None) -> list[int]:
-    """The former name of `process_indices`.
+    """The old name of `process_indices`.
 
     >>> host_ids()
     [0]
@@ -100,10 +100,10 @@ def host_ids(backend: str | None = None) -> list[int]:
 
 @entry
 def print_environment_info(return_string: bool = False) -> str | None:
-    """What is installed and what can run here, as ``nxjax info --all`` says it; printed, or returned.
+    """Print what is installed and what can run here, as ``nxjax info --all`` does.
 
     Args:
-        return_string: give the text instead of printing it.
+        return_string: return the text instead of printing it.
 
     >>> "numpy" in print_environment_info(return_string=True).lower()
     True
@@ -122,11 +122,11 @@ def fwd_and_bwd(
 
     Args:
         fun: function of arrays.
-        argnums: which arguments ``bwd`` gives cotangents of: a tuple of them.
-        has_aux: ``fun`` gives ``(y, aux)``, and ``fwd`` gives ``(y, residuals, aux)``.
+        argnums: the arguments that ``bwd`` returns cotangents of, a tuple.
+        has_aux: ``fun`` returns ``(y, aux)``, and ``fwd`` returns ``(y, residuals, aux)``.
         jitted: compile both.
 
-    The residuals are the arguments: ``bwd`` computes again what it needs of the function.
+    The residuals are the arguments. ``bwd`` recomputes what it needs of the function.
 
     >>> fwd, bwd = fwd_and_bwd(lambda x, w: x * w, argnums=(0, 1))
     >>> y, residuals = fwd(2.0, 3.0)

@@ -51,23 +51,23 @@ def pmap(
 ) -> Any:
     """``fun``, compiled, with element i of the mapped axis on device i.
 
-    What JAX programs written before `shard_map` use. Collectives over ``axis_name`` communicate between devices.
+    For JAX programs from before `shard_map`. Collectives over ``axis_name`` communicate between devices.
 
     Args:
         fun: function of pytrees. Left out, `pmap` is a decorator with options.
         axis_name: name of the mapped axis for collectives.
-        in_axes: the mapped axis per positional argument, None for one that every device has, or tree prefixes of these.
-            Keyword arguments are mapped over axis 0.
-        out_axes: where the axis stands in results; None: it is the same on all devices, and one is taken.
-        static_broadcasted_argnums: arguments that are Python values to the trace; hashable.
-        devices: which ones; the first ones of the default platform if left out.
+        in_axes: the mapped axis per positional argument, None for one that all devices share, or tree prefixes of
+            these. Keyword arguments are mapped over axis 0.
+        out_axes: the position of the axis in results; None: the result is the same on all devices, and one is returned.
+        static_broadcasted_argnums: arguments that stay Python values during tracing; hashable.
+        devices: by default the first ones of the default platform.
         axis_size: number of elements, needed when no argument is mapped.
         donate_argnums: arguments whose memory the call may reuse.
 
     Raises:
         ShardingError: there are fewer devices than elements.
         ShapeError: mapped axes differ in size.
-        AxisSpecError: ``in_axes`` has another number of entries than there are arguments.
+        AxisSpecError: ``in_axes`` and the arguments differ in number.
 
     >>> import nxjax as nx
     >>> nx.pmap(lambda x: x / nx.lax.psum(x, "i"), axis_name="i")(nx.ones((1, 2))).tolist()

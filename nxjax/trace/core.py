@@ -59,9 +59,9 @@ class _Typed:
 
 
 class Array(_Typed, ArrayMembers):
-    """A typed value: a concrete array or a tracer. Immutable. Abstract.
+    """An array with a shape and a dtype: concrete or traced. Immutable. Abstract.
 
-    Not an `abc.ABC`: ``isinstance(x, Array)`` is asked several times per op, and costs ten times as much there.
+    Not an `abc.ABC`, because ``isinstance(x, Array)`` runs several times per op and costs ten times as much there.
 
     ``isinstance(x, nx.Array)`` holds for both. Operators, methods and indexing are attached by `nxjax.numpy`.
 
@@ -82,7 +82,7 @@ class Array(_Typed, ArrayMembers):
         return self.type.size
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """The elements of a concrete array, as a NumPy array that must not be written to."""
+        """The elements of a concrete array, as a read-only NumPy array."""
         raise NotImplementedError
 
 

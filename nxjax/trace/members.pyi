@@ -144,12 +144,12 @@ class ArrayMembers:
     def argsort(self, axis: int | Sequence[int] | None = -1, *, kind: Any = None, order: None = None, stable: bool = True, descending: bool = False, dtype: DTypeLike | None = None) -> Array:
         """Indices that sort ``a`` along ``axis``; equal elements keep their order. None flattens first."""
     def astype(self, dtype: DTypeLike | None, copy: bool = False, device: Any = None) -> Array:
-        """By value in another dtype."""
+        """The values in another dtype."""
     @property
     def at(self) -> At:
         """Indexed updates: ``x.at[index].set(value)`` gives a new array."""
     def block_until_ready(self) -> Array:
-        """Wait for the computation; gives the array back."""
+        """Wait for the computation and return the array."""
     def byteswap(self) -> Array:
         """The same dtype, with the bytes of each element in the other order."""
     def choose(self, choices: Any, out: None = None, mode: str = 'raise') -> Array:
@@ -160,7 +160,7 @@ class ArrayMembers:
         """A copy."""
     @property
     def committed(self) -> bool:
-        """Whether the array was put where it is, so that computations with it take place there."""
+        """Whether the array was put on its device, so that computations with it run there."""
     def compress(self, a: ArrayLike, axis: int | None = None, *, size: int | None = None, fill_value: ArrayLike = 0, out: None = None) -> Array:
         """The slices of ``a`` along ``axis`` where ``condition`` holds; ``size`` fixes how many."""
     def conj(self) -> Array:
@@ -170,14 +170,14 @@ class ArrayMembers:
     def copy(self) -> Array:
         """A copy."""
     def copy_to_host_async(self) -> None:
-        """Elements are fetched when they are first looked at; the CPU's are on the host already."""
+        """Elements are fetched on first use. Those of the CPU are on the host already."""
     def cumprod(self, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None) -> Array:
         """Running product along ``axis``. Without an axis, of the flattened array. Keeps the dtype; booleans become integers."""
     def cumsum(self, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None) -> Array:
         """Running sum along ``axis``. Without an axis, of the flattened array. Keeps the dtype; booleans become integers."""
     @property
     def device(self) -> Any:
-        """The device of the array; its sharding, if it is on several."""
+        """The device of the array, or its sharding if it is on several."""
     def devices(self) -> set[Any]:
         """The devices of the array."""
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
@@ -191,20 +191,20 @@ class ArrayMembers:
         """One-dimensional: rows one after the other, or columns with ``order=\"F\"``."""
     @property
     def global_shards(self) -> Any:
-        """One `Shard` per device; ``data`` is None where another process has it."""
+        """One `Shard` per device; ``data`` is None if another process has it."""
     @property
     def imag(self) -> Array:
         """The imaginary part."""
     @property
     def is_fully_addressable(self) -> bool:
-        """Whether all of its devices are of this process."""
+        """Whether all of its devices belong to this process."""
     @property
     def is_fully_replicated(self) -> bool:
         """Whether each device has the whole array."""
     def is_ready(self) -> bool:
         """Whether the computation is done."""
     def item(self, *args: int) -> Any:
-        """The element as a Python number: of an array with one element, or at the place that is given."""
+        """One element as a Python number: the only one, or the one at the given place."""
     @property
     def itemsize(self) -> int:
         """Bytes per element."""
@@ -243,7 +243,7 @@ class ArrayMembers:
         """Where ``v`` would be inserted into the sorted vector ``a``; ``side`` says on which side of equal elements."""
     @property
     def sharding(self) -> Any:
-        """How the array lies on devices: `nx.sharding.Sharding`."""
+        """The layout of the array on devices: `nx.sharding.Sharding`."""
     def sort(self, axis: int | None = -1, **options: Any) -> Array:
         """As `nx.numpy.sort` of this array."""
     def squeeze(self, axis: int | Sequence[int] | None = None) -> Array:
@@ -257,17 +257,17 @@ class ArrayMembers:
     def take(self, indices: ArrayLike, axis: int | None = None, out: None = None, mode: str | None = None, unique_indices: bool = False, indices_are_sorted: bool = False, fill_value: ArrayLike | None = None) -> Array:
         """The slices of ``a`` at ``indices`` along ``axis``; None flattens first. Negative indices count from the end."""
     def to_device(self, device: Any, *, stream: Any = None) -> Array:
-        """On another device."""
+        """The array on another device."""
     def tobytes(self, order: str = 'C') -> bytes:
         """The elements as bytes, in row-major ``order`` unless another is given."""
     def tolist(self) -> Any:
-        """The elements as nested lists of Python numbers; of an array without axes, the number."""
+        """The elements as nested lists of Python numbers, or a number if the array has no axes."""
     def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike | None = None, out: None = None) -> Array:
         """Sum of a diagonal, of the planes along ``axis1`` and ``axis2``; ``offset`` is counted above the main one."""
     def transpose(self, *args: int | Sequence[int] | None) -> Array:
         """Axes reversed, or in the order given."""
     def unsafe_buffer_pointer(self) -> int:
-        """The address of the first element. It says nothing about how long the memory stays the array's."""
+        """The address of the first element. The memory may be reused when the array is gone."""
     def var(self, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0, keepdims: bool = False, *, where: ArrayLike | None = None, mean: ArrayLike | None = None, correction: Any = None) -> Array:
         """Variance over ``axis``: mean square distance from the mean, with ``n - ddof`` in the denominator."""
     def view(self, dtype: DTypeLike | None = None, type: None = None) -> Array:

@@ -329,10 +329,10 @@ current_mesh = _current.get
 
 @final
 class set_mesh(Shown):
-    """Make ``mesh`` the current one: at once and for good, or for a ``with`` block.
+    """Make ``mesh`` the current one: from now on, or for a ``with`` block.
 
     Bare `PartitionSpec`s in `nx.jit`, `nx.device_put` and `nx.lax.with_sharding_constraint` refer to it, and
-    `nx.shard_map` takes it.
+    `nx.shard_map` uses it.
 
     >>> import nxjax as nx
     >>> with nx.sharding.set_mesh(nx.make_mesh((1,), ("x",))):

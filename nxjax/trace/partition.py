@@ -61,7 +61,7 @@ def _entry(partition: Any) -> Partition:
 @final
 @param_class
 class PartitionSpec(Printed):
-    """How the dimensions of an array are cut across the axes of a mesh; short `P`.
+    """How the dimensions of an array are split over the axes of a mesh. `P` is short for it.
 
     Entry i is for dimension i: None (whole on every device), a mesh axis, a tuple of axes (the first the slowest), or
     `P.UNCONSTRAINED` (left to the compiler). Dimensions beyond the entries are whole.
@@ -109,7 +109,7 @@ class PartitionSpec(Printed):
         return frozenset()
 
     def axes(self, dim: int) -> tuple[Any, ...]:
-        """The names that cut dimension ``dim``, the slowest first; none where it is whole or unconstrained."""
+        """The names that split dimension ``dim``, the slowest first; none if it is whole or unconstrained."""
         entry = self._partitions[dim] if dim < len(self._partitions) else None
         if entry is None or entry is UNCONSTRAINED:
             return ()

@@ -219,7 +219,7 @@ class Program(_Lazy):
     Attributes:
         constvars, values: variables of captured arrays, and the arrays; JAX calls the arrays ``consts``.
         inputs: one variable per argument.
-        equations: in an order in which every variable is made before it is used.
+        equations: every variable is defined before its use.
         outputs: variables or literals.
 
     >>> import nxjax as nx
@@ -271,7 +271,7 @@ class Program(_Lazy):
 
     @property
     def effects(self) -> frozenset[str]:
-        """Names of the ops that must run even when nothing uses their results."""
+        """Names of the ops that must run even if nothing uses their results."""
         return frozenset[str]().union(*(e.effects for e in self.equations))
 
     def replace(self, **changes: Any) -> Program:
@@ -376,7 +376,7 @@ class Program(_Lazy):
     def to_svg(self) -> str:
         """A picture of the program: boxes for equations, frames for named scopes, types on the edges.
 
-        One self-contained ``<svg>``. Programs that equations hold are boxes; draw theirs, or display this program in a
+        One self-contained ``<svg>``. Inner programs are boxes. Draw them separately, or display this program in a
         notebook to open them.
 
         >>> import nxjax as nx
@@ -398,7 +398,7 @@ class Program(_Lazy):
         file.write_text(made.get(file.suffix, str)(self), "utf-8")
 
     def check(self) -> Program:
-        """Raise `ProgramError` unless every rule of the language holds; gives the program back."""
+        """Raise `ProgramError` if the program breaks a rule of the language; return the program."""
         check(self)
         return self
 

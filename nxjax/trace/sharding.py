@@ -139,14 +139,14 @@ def _indices(sharding: Sharding, shape: Shape) -> tuple[Index, ...]:
 @final
 @param_class
 class NamedSharding(Printed, Sharding):
-    """A mesh, and which of its axes cut which dimension.
+    """A mesh, and which of its axes split which dimension.
 
     Args:
         mesh: `Mesh`, or `AbstractMesh` where no device is needed.
         spec: `PartitionSpec`.
 
     Raises:
-        ShardingError: the spec names an axis that the mesh has not, or one axis twice.
+        ShardingError: the spec names an axis that the mesh does not have, or one axis twice.
 
     >>> import nxjax as nx
     >>> from nxjax.sharding import NamedSharding, PartitionSpec as P
@@ -188,7 +188,7 @@ class NamedSharding(Printed, Sharding):
 
     @property
     def replicated_axes(self) -> frozenset[Any]:
-        """The axes that cut no dimension."""
+        """The axes that split no dimension."""
         return frozenset(self.mesh.axis_names) - frozenset(self.spec.names)
 
     def tiles(self, ndim: int) -> tuple[int, ...]:

@@ -134,9 +134,9 @@ def parse_type(text: str) -> ArrayType:
 
 @final
 class ShapeDtypeStruct:
-    """Stands for an array in `eval_shape`, `jit(f).trace` and `make_jaxpr`: a shape and a dtype, no data.
+    """A shape and a dtype without data, in place of an array in `eval_shape`, `jit(f).trace` and `make_jaxpr`.
 
-    ``sharding`` says where an argument will be when the compiled function is called; None: anywhere.
+    ``sharding`` is that of the argument when the compiled function is called; None: any.
 
     Raises:
         ShapeError: a size that is no integer.

@@ -297,14 +297,14 @@ def pure_callback(
     """Call a Python function without side effects from inside a program.
 
     Args:
-        callback: takes arrays, gives a pytree of arrays (NumPy or nxjax).
-        result_shape_dtypes: pytree of `ShapeDtypeStruct`, or of arrays, that says what it gives.
-        *args, **kwargs: pytrees handed to the callback.
+        callback: takes arrays, returns a pytree of arrays (NumPy or nxjax).
+        result_shape_dtypes: pytree of `ShapeDtypeStruct`, or of arrays, for the results.
+        **args, **kwargs: pytrees passed to the callback.
         vmap_method: how `vmap` calls it: ``sequential`` (once per element), ``expand_dims`` (once, with a leading axis
-            on every argument, of size 1 where it is shared), ``broadcast_all`` (once, with the axis repeated).
+            on every argument, of size 1 if it is shared), ``broadcast_all`` (once, with the axis repeated).
 
     Raises:
-        ParameterError: another ``vmap_method``.
+        ParameterError: an unknown ``vmap_method``.
 
     >>> import nxjax as nx, numpy as np
     >>> f = nx.jit(lambda x: nx.pure_callback(lambda v: np.square(v), nx.ShapeDtypeStruct((), nx.float32), x))

@@ -148,14 +148,14 @@ def checkpoint(
     static_argnames: str | Iterable[str] = (),
     concrete: bool = False,
 ) -> Any:
-    """``fun``, but its intermediate values are not kept: the backward pass computes them again.
+    """``fun`` without saved intermediate values: the backward pass recomputes them.
 
     Args:
         fun: function of pytrees. Left out, `checkpoint` is a decorator with options.
-        prevent_cse: keep a compiler from merging the second computation with the first; may be False inside `scan`,
-            where the two are apart anyway.
-        policy: says which values may be kept; see `checkpoint_policies`. None keeps the arguments only. A policy looks
-            into jitted functions; a loop counts as one op.
+        prevent_cse: keep a compiler from merging the two computations; may be False inside `scan`, where they are
+            separate.
+        policy: which values may be kept; see `checkpoint_policies`. None keeps only the arguments. A policy applies
+            inside jitted functions; a loop counts as one op.
         static_argnums, static_argnames: arguments that stay Python values; names are of keyword arguments.
 
     Raises:

@@ -167,11 +167,11 @@ def _tangent(name: str, y: Array, t: Any) -> Array | None:
 
 @final
 class custom_jvp(CustomFunction[P, R]):
-    """A function whose forward derivative is given by `defjvp` or `defjvps`; reverse mode follows by transposition.
+    """A function with a custom forward derivative, set by `defjvp` or `defjvps`. Reverse mode is its transpose.
 
     Args:
         fun: function of pytrees.
-        nondiff_argnums, nondiff_argnames: arguments that are handed to the rule first, as they are.
+        nondiff_argnums, nondiff_argnames: arguments that the rule gets first, unchanged.
 
     >>> import nxjax as nx
     >>> @custom_jvp
@@ -197,7 +197,7 @@ class custom_jvp(CustomFunction[P, R]):
     def defjvp(self, jvp: Callable[..., Any], symbolic_zeros: bool = False) -> Callable[..., Any]:
         """``jvp(*nondiff, primals, tangents) -> (result, tangent)``.
 
-        Zero tangents are written out, or `SymbolicZero` with ``symbolic_zeros``.
+        Zero tangents are arrays, or `SymbolicZero` with ``symbolic_zeros``.
         """
         self.jvp = jvp
         self.symbolic_zeros = symbolic_zeros
@@ -205,7 +205,7 @@ class custom_jvp(CustomFunction[P, R]):
         return jvp
 
     def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
-        """One ``jvp(tangent, result, *primals) -> tangent`` per argument, or None where it is zero."""
+        """One ``jvp(tangent, result, *primals) -> tangent`` per argument, or None if it is zero."""
         if self.nondiff:
             raise ParameterError("custom_jvp: defjvps does not go with nondiff_argnums", fix="use defjvp")
 

@@ -344,11 +344,11 @@ def _cotangent(ct: Any, type: ArrayType, where: str) -> Array | None:
 
 @final
 class custom_vjp(CustomFunction[P, R]):
-    """A function whose reverse derivative is given by `defvjp`.
+    """A function with a custom reverse derivative, set by `defvjp`.
 
     Args:
         fun: function of pytrees.
-        nondiff_argnums, nondiff_argnames: arguments that ``bwd`` gets first, as they are.
+        nondiff_argnums, nondiff_argnames: arguments that ``bwd`` gets first, unchanged.
 
     >>> import nxjax as nx
     >>> @custom_vjp
@@ -379,7 +379,7 @@ class custom_vjp(CustomFunction[P, R]):
     ) -> None:
         """``fwd(*args) -> (result, residuals)`` and ``bwd(*nondiff, residuals, cotangent) -> cotangents``.
 
-        ``bwd`` gives a tuple with one cotangent per differentiated argument; None is zero.
+        ``bwd`` returns a tuple with one cotangent per differentiated argument; None is zero.
         """
         if not (callable(fwd) and callable(bwd)):
             raise ParameterError("custom_vjp: defvjp needs two functions", got=f"{fwd!r}, {bwd!r}")
@@ -419,7 +419,7 @@ def _closure(function: Callable[..., Any], arguments: tuple[Any, ...], name: str
 
 
 def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """``fun`` gives ``(result, vjp)``, where ``vjp(ct)`` gives the cotangents of the arguments.
+    """``fun`` returns ``(result, vjp)``, and ``vjp(ct)`` returns the cotangents of the arguments.
 
     >>> import nxjax as nx
     >>> @custom_gradient
@@ -451,7 +451,7 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callable[..., Any], list[Array]]:
-    """``fun`` with the values it closes over, so far as they are being traced, as further arguments.
+    """``fun`` with the traced values that it closes over as extra arguments.
 
     Args:
         fun: function of pytrees.

@@ -38,19 +38,19 @@ def grad(
     """The gradient of a scalar function, as a function of the same arguments.
 
     Args:
-        fun: gives a float array without dimensions; with ``has_aux`` a pair of it and anything else.
-        argnums: which positional arguments to differentiate, trees of float arrays: an int gives one gradient, a
-            sequence a tuple.
-        has_aux: give ``(gradient, aux)``.
+        fun: returns a float scalar array; with ``has_aux`` a pair of it and anything else.
+        argnums: which positional arguments to differentiate (trees of float arrays): an int for one gradient, a
+            sequence for a tuple.
+        has_aux: return ``(gradient, aux)``.
         holomorphic: ``fun`` is complex and holomorphic; inputs and output must be complex.
-        allow_int: give float0 zeros for integer inputs instead of an error.
+        allow_int: return float0 zeros for integer inputs instead of an error.
 
     Returns:
         Gradients have the structure, shapes and dtypes of the arguments.
 
     Raises:
         GradientError: the output is not a real scalar, or an input is not float.
-        ParameterError: not a function, or ``argnums`` of no argument, or of one twice.
+        ParameterError: not a function, or ``argnums`` names a missing argument or one twice.
 
     >>> import nxjax as nx
     >>> float(grad(lambda x: x**3)(2.0))
@@ -75,14 +75,14 @@ def value_and_grad(
     allow_int: bool = False,
     reduce_axes: Sequence[Any] = (),
 ) -> Callable[P, tuple[R, Any]]:
-    """A function giving ``(value, gradient)`` of a scalar ``fun``.
+    """A function that returns ``(value, gradient)`` of a scalar ``fun``.
 
     Args:
-        fun: gives a scalar, or ``(scalar, aux)`` with ``has_aux``.
-        argnums: which positional arguments to differentiate; an int gives one gradient, a sequence a tuple.
-        has_aux: ``fun`` gives ``(value, aux)``.
+        fun: returns a scalar, or ``(scalar, aux)`` with ``has_aux``.
+        argnums: which positional arguments to differentiate: an int for one gradient, a sequence for a tuple.
+        has_aux: ``fun`` returns ``(value, aux)``.
         holomorphic: ``fun`` is complex and holomorphic; inputs and output must be complex.
-        allow_int: give float0 zeros for integer inputs instead of an error.
+        allow_int: return float0 zeros for integer inputs instead of an error.
 
     Returns:
         Gradients have the structure, shapes and dtypes of the arguments.
@@ -254,17 +254,17 @@ def vjp(
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool, reduce_axes: Sequence[Any] = ()) -> Any: ...
 @api_boundary
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_axes: Sequence[Any] = ()) -> Any:
-    """Value of ``fun(*primals)`` and the map from the result's cotangent to those of the arguments.
+    """Value of ``fun(*primals)``, and the map from the cotangent of the result to those of the arguments.
 
     Args:
         fun: function of pytrees of float or complex arrays.
         primals: its arguments.
-        has_aux: ``fun`` gives ``(y, aux)``, and ``aux`` is not differentiated.
+        has_aux: ``fun`` returns ``(y, aux)``, and ``aux`` is not differentiated.
         reduce_axes: accepted for JAX programs.
 
     Returns:
-        ``(y, vjp_fn)`` or ``(y, vjp_fn, aux)``; ``vjp_fn(ct)`` gives a tuple with one entry per argument, and is
-        itself a tree of the arrays that it keeps.
+        ``(y, vjp_fn)`` or ``(y, vjp_fn, aux)``; ``vjp_fn(ct)`` returns a tuple with one entry per argument. ``vjp_fn``
+        is a tree of the arrays that it keeps.
 
     >>> import nxjax as nx
     >>> y, pull = vjp(nx.sin, 0.0)

@@ -30,12 +30,12 @@ def jacfwd(
     """The Jacobian of ``fun`` in forward mode: as many passes as inputs, all at once.
 
     Args:
-        fun: function of pytrees; gives a pytree, or ``(result, aux)`` with ``has_aux``.
+        fun: function of pytrees; returns a pytree, or ``(result, aux)`` with ``has_aux``.
         argnums: positional arguments to differentiate by.
         holomorphic: inputs and results are complex and ``fun`` is holomorphic.
 
     Returns:
-        A function that gives, for each result leaf, a tree like the arguments with leaves of shape
+        A function that returns, for each result leaf, a tree like the arguments with leaves of shape
         ``result.shape + argument.shape``.
 
     >>> import nxjax as nx

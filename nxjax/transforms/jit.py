@@ -255,20 +255,20 @@ def jit(
 
     Args:
         fun: a pure function of pytrees. Left out, `jit` is a decorator with options.
-        static_argnums, static_argnames: arguments that are Python values to the trace; hashable.
+        static_argnums, static_argnames: arguments that stay Python values during tracing; hashable.
         donate_argnums, donate_argnames: arguments whose memory the call may reuse; they cannot be used afterwards.
         device: where to run; see `nx.devices`.
-        inline: leave no call behind in an enclosing trace.
-        in_shardings, out_shardings: where arguments are taken to and results are left: a tree prefix of shardings, of
-            `PartitionSpec` (on the current mesh) or of None (where they are; what the compiler chooses). An argument
-            that was put elsewhere is an error; one that was put nowhere is moved.
-        compiler_options: XLA's, taken from programs written for JAX; they have no effect here.
+        inline: make no call in an enclosing trace.
+        in_shardings, out_shardings: shardings of arguments and results: a tree prefix of shardings, of `PartitionSpec`
+            (on the current mesh) or of None (as they are; the compiler's choice). An argument that was put elsewhere is
+            an error. One that was not put on a device is moved.
+        compiler_options: XLA's, accepted for JAX programs, without effect.
 
     Returns:
         A callable with `trace`, `lower`, `eval_shape` and `clear_cache`.
 
     Raises:
-        ParameterError: not a function, or an argument of another name.
+        ParameterError: not a function, or an unknown argument.
 
     >>> import nxjax as nx
     >>> float(jit(lambda x: x * 2)(3.0))

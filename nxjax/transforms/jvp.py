@@ -141,8 +141,8 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     Args:
         fun: function of pytrees of arrays.
         primals: positional arguments, a tuple or list.
-        tangents: as ``primals`` in structure, shapes and dtypes; float0 zeros for integer leaves.
-        has_aux: ``fun`` gives ``(result, aux)``; ``aux`` is handed through.
+        tangents: like ``primals`` in structure, shapes and dtypes; float0 zeros for integer leaves.
+        has_aux: ``fun`` returns ``(result, aux)``; ``aux`` is passed through.
 
     Returns:
         ``(y, t)``, or ``(y, t, aux)``.

@@ -60,13 +60,12 @@ def linearize_program(program: Program, varying: Mask) -> tuple[PartialEvalResul
 def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """Value of ``fun(*primals)`` and the linear map from tangents of the arguments to the tangent of the result.
 
-    The map may be called many times and costs no second evaluation of ``fun``. It is itself a tree of the arrays that
-    it keeps.
+    You can call the map many times without evaluating ``fun`` again. The map is a tree of the arrays that it keeps.
 
     Args:
         fun: function of pytrees of float or complex arrays.
-        primals: its arguments, and the point at which it is linearized.
-        has_aux: ``fun`` gives ``(y, aux)``; the result is ``(y, f_jvp, aux)``.
+        primals: its arguments, the point of linearization.
+        has_aux: ``fun`` returns ``(y, aux)``; the result is ``(y, f_jvp, aux)``.
 
     >>> import nxjax as nx
     >>> y, f_jvp = linearize(lambda x: x * x, 3.0)

@@ -306,16 +306,16 @@ def _time(seconds: float) -> str:
 
 
 def explain_retrace(fun: Any) -> RetraceReport:
-    """Why ``fun`` was traced as often as it was: per trace what differs from the nearest earlier one, and the fix.
+    """Why ``fun`` was traced each time: what differs from the most similar earlier trace, and the fix.
 
     Args:
-        fun: what `nx.jit` gave, used before; or the plain function, for all that was jitted of it.
+        fun: a jitted function that was called before; or the plain function, for all jitted versions of it.
 
     Returns:
         a report, to print or to display in a notebook.
 
     Raises:
-        ParameterError: it is not a jitted function, and none was made of it.
+        ParameterError: it is not a jitted function, and was never jitted.
 
     >>> import nxjax as nx
     >>> f = nx.jit(lambda x: x + 1)

@@ -20,8 +20,8 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The results of ``fun`` as `ShapeDtypeStruct`; nothing is computed.
 
     Args:
-        fun: function of pytrees. A `ShapeDtypeStruct` that it gives stays one.
-        *args, **kwargs: arrays, or `ShapeDtypeStruct` in their place.
+        fun: function of pytrees. A `ShapeDtypeStruct` in its result stays one.
+        **args, **kwargs: arrays or `ShapeDtypeStruct`.
 
     Raises:
         ParameterError: not a function.
@@ -85,11 +85,11 @@ def make_jaxpr(
     return_shape: bool = False,
     abstracted_axes: Any = None,
 ) -> Callable[..., Any]:
-    """A function that gives the `Program` of ``fun`` for its arguments' types.
+    """A function that returns the `Program` of ``fun`` for its arguments' types.
 
     Args:
         static_argnums: arguments that stay Python values.
-        return_shape: give ``(program, results as ShapeDtypeStruct)``.
+        return_shape: return ``(program, results as ShapeDtypeStruct)``.
 
     Raises:
         ParameterError: not a function.

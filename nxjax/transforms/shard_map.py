@@ -48,22 +48,23 @@ def shard_map(
 
     Inside, arrays have the shapes of parts, and devices communicate only through collectives (`nx.lax.psum`,
     `all_gather`, `ppermute`, ...) over the mesh's axis names. It works eagerly, in `nx.jit` and under every transform.
-    It also works on one device, which computes the parts as a batch.
+    On one device the parts are a batch.
 
     Args:
         f: function of positional pytrees. Left out, `shard_map` is a decorator with options.
-        mesh: `Mesh`, or `AbstractMesh`; the current mesh if left out (see `nx.sharding.set_mesh`).
-        in_specs: a `PartitionSpec` per argument, or a tree prefix of them: which axis cuts which dimension; an axis
-            that is not named gives all devices along it the same part. None: the argument is a Python value to ``f``.
-        out_specs: likewise for results: parts are joined along the axes that are named. An axis that is not named says
-            that the result is the same on all devices along it.
-        axis_names: the axes that ``f`` handles; all of them if left out. The others stay the compiler's.
-        check_vma: check that results are the same where ``out_specs`` say so, and differentiate with that knowledge:
-            the gradient of a value that devices share is summed over them. If False, nothing is checked, and inside
-            ``f`` every device has a gradient of its own.
+        mesh: `Mesh` or `AbstractMesh`; by default the current mesh (see `nx.sharding.set_mesh`).
+        in_specs: a `PartitionSpec` per argument, or a tree prefix of them: which axis splits which dimension. Devices
+            along other axes get the same part. None: the argument stays a Python value.
+        out_specs: the same for results: parts are joined along the named axes. The result must be equal along all other
+            axes.
+        axis_names: the axes that ``f`` handles; by default all. The compiler handles the others.
+        check_vma: check that results are equal where ``out_specs`` say so, and use that in derivatives: the gradient of
+            a value that devices share is summed over them. If False, nothing is checked, and every device has its own
+            gradient inside ``f``.
 
     Raises:
-        ShardingError: a spec does not fit the mesh, an argument or a result; or a result varies where it must not.
+        ShardingError: a spec does not fit the mesh, an argument or a result; or a result varies along an axis where it
+            must not.
         ParameterError: not a function.
 
     >>> import nxjax as nx

@@ -21,14 +21,14 @@ def smap(f: Callable[..., Any] | None = None, /, *, in_axes: Any = _UNSAID, out_
 
     Args:
         f: function of positional pytrees. Left out, `smap` is a decorator with options.
-        in_axes: the dimension that is cut, from 0: an int for all arguments or a tuple with an entry, or a tree prefix,
-            per argument; None: every device has the whole argument.
-        out_axes: likewise the dimension in which results are joined; None: they are the same on all devices.
+        in_axes: the dimension to split, from 0: an int for all arguments, or a tuple with an entry or a tree prefix per
+            argument; None: every device has the whole argument.
+        out_axes: the dimension in which results are joined; None: they are the same on all devices.
         axis_name: of the mesh, see `nx.sharding.set_mesh`.
 
     Raises:
-        ParameterError: ``in_axes`` or ``out_axes`` holds something else, or ``axis_name`` is several.
-        ShardingError: no current mesh, no ``in_axes``, or a size that the axis does not divide.
+        ParameterError: ``in_axes`` or ``out_axes`` has other entries, or there are several ``axis_name``.
+        ShardingError: no current mesh, no ``in_axes``, or a size that is not a multiple of the axis.
 
     >>> import nxjax as nx
     >>> from nxjax.sharding import AbstractMesh

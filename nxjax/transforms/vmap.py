@@ -218,14 +218,14 @@ def vmap(
 
     Args:
         fun: function of pytrees.
-        in_axes: the axis to map over, per argument: an int, None (shared), or a tree prefix of those. Keyword
-            arguments are mapped over axis 0. What is shared may be anything, a function too.
-        out_axes: where the axis stands in the results: an int, None (must not vary), or a tree prefix.
+        in_axes: the axis to map over, per argument: an int, None (shared), or a tree prefix of those. Keyword arguments
+            are mapped over axis 0. Shared arguments may be anything, also functions.
+        out_axes: the position of the axis in the results: an int, None (must not vary), or a tree prefix.
         axis_name: name for collectives inside ``fun``.
         axis_size: number of elements, needed when no argument is mapped.
-        spmd_axis_name: mesh axis (or tuple of axes) that the added dimension is cut along, in
+        spmd_axis_name: mesh axis (or tuple of axes) that splits the added dimension, in
             `nx.lax.with_sharding_constraint` and `nx.shard_map` inside ``fun``.
-        sum_match: a result that varies though its axis in ``out_axes`` is None is summed over the axis.
+        sum_match: if ``out_axes`` is None for a result that varies, it is summed over the axis.
 
     Raises:
         AxisSpecError: ``in_axes`` or ``out_axes`` does not fit the arguments or results.

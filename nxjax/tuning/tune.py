@@ -128,27 +128,27 @@ def tune(
     progress: bool | None = None,
     again: bool = False,
 ) -> Callable[P, Tuned[P, R]]:
-    """A function of example arguments that gives ``fun`` compiled in the fastest way found for them on this machine.
+    """A function of example arguments that returns ``fun`` with the fastest compiler choices found on this machine.
 
-    Tried are block sizes, layouts and fusions of the CPU compiler (as far as they change this program's machine code)
-    and the other executors here. Each is measured in turn with the best way so far.
+    It tries block sizes, layouts and fusions of the CPU compiler (if they change this program's machine code) and the
+    other executors. Each is measured in turn with the best choice so far.
 
     Args:
         fun: a pure function, or a jitted one, whose static arguments stay static.
-        seconds: how long it may take, compiling included. What has begun is ended.
-        exact: keep only ways whose results on these arguments are the usual ones' to the bit. Other blocks sum floats
-            in another order; with ``exact=False`` they count, and the difference is told.
-        devices: executors or platforms to try, such as ``("cpu", "xla", "vulkan")``; by default all for this machine's
-            CPU, and a GPU if there is one.
-        progress: show a bar; by default where somebody watches.
-        again: measure although the cache knows the answer.
+        seconds: time limit, including compilation. A measurement in progress is finished.
+        exact: keep only choices whose results on these arguments are equal bit for bit. Other blocks sum floats in
+            another order; ``exact=False`` allows them and reports the difference.
+        devices: executors or platforms to try, such as ``("cpu", "xla", "vulkan")``; by default all for the CPU, and a
+            GPU if there is one.
+        progress: show a bar; by default in a terminal or notebook.
+        again: measure even if the cache has the answer.
 
     Returns:
-        ``tune(f)(*args)`` is a `Tuned`. The choices are kept in the cache (``NXJAX_CACHE_DIR``) for this program and
-        machine, so that the next process has them at once.
+        ``tune(f)(*args)`` is a `Tuned`. The cache (``NXJAX_CACHE_DIR``) keeps the choices for this program and machine,
+        so the next process reuses them.
 
     Raises:
-        ParameterError: ``seconds`` is not positive, or a device is not here.
+        ParameterError: ``seconds`` is not positive, or a device is not available.
 
     >>> import nxjax as nx
     >>> fast = nx.tune(lambda x: nx.nn.softmax(x @ x.T), seconds=0.2)(nx.numpy.ones((64, 64)))

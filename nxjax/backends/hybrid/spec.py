@@ -38,33 +38,32 @@ def _positive(what: str, value: Any, expected: str) -> None:
 class Hybrid:
     """Several units as one device: ``nx.jit(f, device=nx.Hybrid("npu", "gpu", "cpu"))``.
 
-    A function is cut into regions by what each unit takes, each region is placed by what it would cost there, and what
-    crosses from one unit to another is moved. Units that are not here are left out, with the reason in the plan; one
-    that fails is left out while it does, and its work is done by another.
+    A function is split into regions by what each unit supports. Each region is placed by its cost, and values are moved
+    between units. Units that are not available are left out, with the reason in the plan. If a unit fails, others do
+    its work until it recovers.
 
     Args:
         *units: by priority: ``"npu"``, ``"gpu"``, ``"tpu"`` (whichever is here), an executor (``"cpu"``, ``"xla"``,
             ``"reference"``), a backend, a target of `nx.targets` (``"tflite"``, ``"intel-npu"``, ``"openvino-cpu"``,
             ``"qualcomm-htp"``), or an object derived from `nx.hybrid.Unit`.
-        objective: "latency" of one call, "throughput" of a stream, or "energy" of a call.
+        objective: "latency" of one call, "throughput" of a stream, or "energy" of one call.
         deadline: seconds that a call may take at most, for "energy".
-        pin: scope or op -> unit. An equation within a `nx.named_scope`, or of an op, of that name runs there;
-            `nx.hybrid.device_scope` says the same inside of the function.
+        pin: scope or op -> unit. Equations of that `nx.named_scope` or op run there. `nx.hybrid.device_scope` does the
+            same inside the function.
         sessions: unit -> how many regions it runs at once; 1 by default.
-        simulators: ``"npu"`` may be a vendor's simulator. A unit that is named by its target may always.
-        measure: regions that several units take are run on each, a few times, when a plan is made for the first time
-            on this machine. Otherwise estimates decide until calls have been measured.
-        redo: who does what a failed unit leaves undone. "exact": units whose integers are the language's own, such as
-            the host, whoever failed. "same": the same, and only where the one that failed is exact too, so that no bit
-            can change; work of others is an error then. "any": all units that can, and executors of the host take ready
-            work from one another.
-        watts: unit -> power while it computes, for the objective "energy"; what is not given is unknown.
+        simulators: ``"npu"`` may be a vendor's simulator. A unit named by its target always may.
+        measure: time each region on all units that support it, when a plan is first made on this machine. Otherwise
+            estimates decide until calls have been measured.
+        redo: which units do the work of a failed one. "exact": units with exact integers, such as the host. "same": the
+            same, but only if the failed unit is exact, too, so that no bit can change; otherwise it is an error. "any":
+            all units that support it; executors of the host also take ready work from one another.
+        watts: unit -> power while it computes, for the objective "energy"; others are unknown.
         policy: deadlines, back-off and verification; see `nx.hybrid.FaultPolicy`.
         heat: unit or platform -> limits of temperature.
         history: measured times; by default those of this machine, kept in the cache folder.
 
     Raises:
-        ParameterError: a name that means nothing, or none of the units is here.
+        ParameterError: an unknown name, or no unit is available.
 
     >>> import nxjax as nx
     >>> device = nx.Hybrid("npu", "cpu")
@@ -125,17 +124,17 @@ class Hybrid:
 
     @property
     def device(self) -> Device:
-        """The device that `jit` sees."""
+        """The device for `jit`."""
         return self.backend.devices()[0]
 
     @property
     def units(self) -> tuple[Unit, ...]:
-        """What is here, by priority."""
+        """The available units, by priority."""
         return self.backend.units
 
     @property
     def missing(self) -> tuple[tuple[str, str], ...]:
-        """(name, reason) of what is not here."""
+        """(name, reason) of the missing units."""
         return self.backend.missing
 
     @property
@@ -144,7 +143,7 @@ class Hybrid:
         return self.backend.history
 
     def plan(self, fun: Callable[..., Any]) -> Callable[..., Plan]:
-        """A function of example arguments that gives the plan of a call with them; nothing of ``fun`` is computed.
+        """A function of example arguments that returns the plan of a call with them; ``fun`` does not run.
 
         >>> import nxjax as nx
         >>> plan = nx.Hybrid("cpu").plan(lambda x: nx.sin(x) * 2)(1.0)
@@ -158,15 +157,15 @@ class Hybrid:
         return planned
 
     def stream(self, fun: Callable[..., Any], inputs: Iterable[Any], *, in_flight: int | None = None) -> Iterator[Any]:
-        """The results of ``fun`` for each of ``inputs``, in order, with several calls under way at a time.
+        """The results of ``fun`` for each of ``inputs``, in order, with several calls in progress at a time.
 
         Args:
             fun: a function, jitted or not.
-            inputs: argument tuples; an input that is no tuple is the only argument. Read as calls are begun.
-            in_flight: how many calls are under way; by default what the schedule has, and at least 4.
+            inputs: argument tuples; any other input is the only argument. Read when calls start.
+            in_flight: how many calls are in progress; by default the schedule's number, and at least 4.
 
         Raises:
-            ParameterError: ``in_flight`` below 1. What a call raises says which input it was.
+            ParameterError: ``in_flight`` is below 1. An error of a call names its input.
 
         >>> import nxjax as nx
         >>> [float(y) for y in nx.Hybrid("cpu").stream(lambda x: x * 2, range(3))]
@@ -193,15 +192,15 @@ class Hybrid:
         return [] if running is None else running.events
 
     def health(self) -> dict[str, UnitHealth]:
-        """How each unit is."""
+        """The state of each unit."""
         return self.backend.engine.health()
 
     def listen(self, listener: Callable[[Event], None]) -> Callable[[], None]:
-        """Call ``listener`` with each event from now on; gives what ends that."""
+        """Call ``listener`` with each event from now on; returns a function that stops it."""
         return self.backend.engine.listen(listener)
 
     def take_out(self, unit: str, reason: str = "taken out by the user") -> None:
-        """Use a unit no more, until `readmit`."""
+        """Stop using a unit until `readmit`."""
         self.backend.engine.take_out(unit, reason)
 
     def readmit(self, unit: str) -> None:
@@ -209,7 +208,7 @@ class Hybrid:
         self.backend.engine.readmit(unit)
 
     def close(self) -> None:
-        """End its threads; a later call begins them again."""
+        """Stop its threads; a later call starts them again."""
         self.backend.close()
 
     def __repr__(self) -> str:

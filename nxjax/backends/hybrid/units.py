@@ -193,7 +193,7 @@ def resolve(
     simulators: bool = False,
     sessions: dict[str, int] | None = None,
 ) -> tuple[list[Unit], list[Missing]]:
-    """Units for what the user wrote, in order, and (name, reason) of what is not here.
+    """Units for what the user wrote, in order, and (name, reason) of the missing units.
 
     Args:
         wanted: kinds ("npu", "gpu", "tpu": whichever is here), names of backends or of targets, or units.

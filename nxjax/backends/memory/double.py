@@ -21,7 +21,7 @@ from nxjax.trace.sharding import Sharding, SingleDeviceSharding
 
 @final
 class DoubleBuffer(Shown):
-    """Two unified buffers of one kind: ``front`` is read while ``back`` is filled, then they `swap`.
+    """Two equal unified buffers: read ``front`` while ``back`` is filled, then `swap` them.
 
     Args:
         shape, dtype, access, pools, name: as for `nxjax.unified_buffer`.
@@ -48,12 +48,12 @@ class DoubleBuffer(Shown):
         self.back: UnifiedBuffer = make("back")
 
     def swap(self) -> UnifiedBuffer:
-        """The buffer that was filled becomes the front one, which is given."""
+        """Make the filled buffer the front one, and return it."""
         self.front, self.back = self.back, self.front
         return self.front
 
     def close(self) -> None:
-        """Give the memory of both back."""
+        """Free the memory of both."""
         self.front.close()
         self.back.close()
 
@@ -67,20 +67,19 @@ def prefetch(
     put: Callable[[Any], Any] | None = None,
     pools: MemoryPools | None = None,
 ) -> Iterator[Any]:
-    """The items in order, each moved by a thread while the consumer works on those before it.
+    """The items in order. A thread moves the next ones while the consumer works.
 
     Args:
-        items: trees of arrays; taken one after the other, never by two threads.
-        device: where they are put; None with ``put``, or to take them only ahead of time.
-        depth: how many are moved ahead; 2 is double buffering.
-        put: what moves one, in place of `nx.device_put`.
-        pools: whose limits hold for arrays on the device.
+        items: trees of arrays, read by one thread in order.
+        device: the destination; None with ``put``, or to only read ahead.
+        depth: how many items to move ahead; 2 is double buffering.
+        put: moves one item, in place of `nx.device_put`.
+        pools: their limits apply to arrays on the device.
 
     Raises:
-        ParameterError: a depth below 1.
+        ParameterError: ``depth`` is below 1.
 
-    An error of ``items`` or of a move is raised where its item would have come. A consumer that stops early stops the
-    thread.
+    An error of ``items`` or of a move is raised in place of its item. If the consumer stops early, the thread stops.
 
     >>> import numpy as np, nxjax as nx
     >>> batches = (np.full(3, i, np.float32) for i in range(3))

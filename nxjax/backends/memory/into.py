@@ -92,14 +92,14 @@ class WriteInto:
 
 
 def write_into(fun: Callable[..., Any], out: Any) -> WriteInto:
-    """``fun``, compiled, with its results written into ``out``: no new memory on any call.
+    """``fun``, compiled to write its results into ``out``. Calls allocate no memory.
 
     Args:
         fun: a function of arrays, jitted or not. Nothing is donated.
         out: a tree of unified buffers with the structure, shapes and dtypes of the results.
 
     Raises:
-        ParameterError: ``out`` has other things than buffers, or one twice.
+        ParameterError: ``out`` has leaves that are not buffers, or one buffer twice.
 
     >>> import nxjax as nx
     >>> out = nx.unified_buffer(3)

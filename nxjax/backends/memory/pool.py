@@ -145,11 +145,11 @@ class MemoryPools:
     """A pool per kind of device, each with its limit.
 
     Args:
-        limits: a kind of device and its limit: ``npu="1GB"``, ``gpu=2**31``. Kinds that are not named have none;
-            ``system``, ``igpu`` and ``vulkan`` are other names of ``cpu`` and ``gpu``.
+        limits: a kind of device and its limit: ``npu="1GB"``, ``gpu=2**31``; others have no limit. ``system`` means
+            ``cpu``; ``igpu`` and ``vulkan`` mean ``gpu``.
 
     Raises:
-        ParameterError: no such kind of device, or no size.
+        ParameterError: an unknown kind of device, or not a size.
 
     >>> pools = MemoryPools(npu="1GB", vulkan="2GB", system="4GB")
     >>> pools["npu"].limit == 2**30, pools["gpu"].limit == 2 * 2**30
@@ -179,7 +179,7 @@ class MemoryPools:
         return unified_buffer(shape, dtype, access=access, pools=self, name=name)
 
     def put(self, x: Any, device: Any) -> Any:
-        """``x`` as an array on ``device``, if what its runtime counts leaves room below the limit of its kind.
+        """``x`` as an array on ``device``, if the memory that its runtime reports stays below the limit.
 
         Args:
             device: one of `nx.devices()`.

@@ -38,7 +38,7 @@ RUNTIMES: Final = ("openvino", "onnxruntime", "litert")
 
 @final
 class UnifiedBuffer:
-    """Memory with a shape and a dtype; made by `unified_buffer`.
+    """Shared memory with a shape and a dtype; made by `unified_buffer`.
 
     Attributes:
         shape, dtype: of its elements.
@@ -77,7 +77,7 @@ class UnifiedBuffer:
 
     @property
     def address(self) -> int:
-        """Where the elements are: what every view of them has for its pointer."""
+        """The address of the elements, which all views share."""
         return self._open().address
 
     def _open(self) -> PoolBlock:
@@ -90,7 +90,7 @@ class UnifiedBuffer:
     def array(self) -> DeviceArray:
         """The elements as an `nx.Array`, without a copy. While it exists, the buffer cannot be written to.
 
-        Given to a function that donates it (``donate_argnums``), its result may lie in the buffer again.
+        If a function donates it (``donate_argnums``), the result may reuse the buffer.
         """
         lease = Lease(self._open(), self.nbytes)
         self._leases.add(lease)
@@ -98,7 +98,7 @@ class UnifiedBuffer:
         return DeviceArray(None, self.type, CpuBuffer(lease, self.type))
 
     def numpy(self) -> NDArray:
-        """A read-only NumPy view, which shows what is written later."""
+        """A read-only NumPy view. It shows later writes."""
         view: NDArray = np.asarray(_Shown(self._open(), self.nbytes))
         return view.view(self.dtype).reshape(self.shape) if self.nbytes else np.zeros(self.shape, self.dtype)
 
@@ -123,7 +123,7 @@ class UnifiedBuffer:
             view.flags.writeable = False
 
     def write(self, x: Any) -> None:
-        """Take the elements of ``x``: a copy, unless they lie here already, as those of a donated array's result do.
+        """Copy the elements of ``x`` here. No copy if they are here already, as after donation.
 
         Raises:
             ImmutableArrayError: other arrays of the buffer exist.
@@ -154,14 +154,14 @@ class UnifiedBuffer:
     # --- others ---
 
     def tensor(self, runtime: str) -> Any:
-        """The memory as a vendor's tensor, without a copy; what either side writes, the other one sees.
+        """The memory as a vendor's tensor, without a copy. Each side sees the other's writes.
 
         Args:
             runtime: ``openvino`` (`openvino.Tensor`), ``onnxruntime`` (`OrtValue`, for IO binding), ``litert``
                 (`TensorBuffer` of a compiled model).
 
         Raises:
-            ParameterError: no such runtime, or one that cannot see this dtype where it lies.
+            ParameterError: an unknown runtime, or one that cannot use this dtype without a copy.
             MissingExtraError: the runtime is not installed.
         """
         if runtime not in RUNTIMES:
@@ -171,7 +171,7 @@ class UnifiedBuffer:
         return made
 
     def close(self) -> None:
-        """Give the memory back, as far as nothing else refers to it."""
+        """Free the memory if nothing else refers to it."""
         self._block = None
         self._reservation.release()
 
@@ -208,19 +208,19 @@ def unified_buffer(
     pools: MemoryPools | None = None,
     name: str = "",
 ) -> UnifiedBuffer:
-    """Memory that several executors see without a copy, zeros at first.
+    """Zeroed memory that several executors share without copies.
 
     Args:
         shape: of the elements; an int is a length.
         dtype: of the elements.
         access: ``flexible`` or ``read_write`` (system memory), ``streaming`` (system memory, from the start of a page),
             ``npu_primary``, ``gpu_primary`` (the same, counted against the limit of that kind of device).
-        pools: whose limits hold; by default pools without limits.
+        pools: their limits apply; by default there are none.
         name: for reports and errors.
 
     Raises:
-        MemoryLimitError: the pool's limit would be exceeded; the message lists what holds its memory.
-        ParameterError: no such access.
+        MemoryLimitError: the pool's limit would be exceeded; the message lists its buffers.
+        ParameterError: an unknown ``access``.
 
     >>> buffer = unified_buffer((2, 3), "float32", access="npu_primary", name="frame")
     >>> with buffer.writing() as view:

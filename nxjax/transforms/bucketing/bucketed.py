@@ -56,8 +56,8 @@ def bucketed(
             argument, or a tree of such dicts. A dimension is a name, which axes of one length share, or the buckets
             themselves: a sequence of sizes, or ``"powers of two"``.
         buckets: sizes per named dimension, ascending; powers of two for names that are not in it.
-        at_least: shorter lengths (by default 0 and 1, at which broadcasting and empty reductions mean something else)
-            are traced as they are. One number, or one per name.
+        at_least: shorter lengths are traced without padding. The default is 2, because broadcasting and empty
+            reductions differ at lengths 0 and 1. One number, or one per name.
         multiple_of: lengths are multiples of this, for functions that need it. One number, or one per name.
 
     Returns:
@@ -66,7 +66,8 @@ def bucketed(
     Raises:
         ParameterError: ``dims`` or ``buckets`` do not fit each other or the arguments.
         ShapeError: axes of one dimension differ in length, or a length is larger than the largest bucket.
-        LoweringError: ``fun`` does something at a padded axis that has no rule, or other things at other lengths.
+        LoweringError: ``fun`` uses a padded axis in an op without a rule, or does different things at different
+            lengths.
 
     >>> import nxjax as nx
     >>> f = bucketed(lambda x: nx.nn.softmax(x).max(), {0: {0: [8, 32]}})

@@ -344,14 +344,14 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 
     Args:
         pred: boolean scalar; a number means "is not zero".
-        true_fun, false_fun: functions that give results of the same structure and types.
-        *operands: pytrees; ``operand=x`` is accepted for a single one, and so is the former order
+        true_fun, false_fun: functions with results of the same structure and types.
+        *operands: pytrees; ``operand=x`` is accepted for a single one, and so is the old order
             ``cond(pred, true_operand, true_fun, false_operand, false_fun)``.
 
     Raises:
         BranchTypeError: the two results differ in structure or type.
-        ParameterError: not two functions, or arguments that are not known.
-        ShapeError, DtypeError: ``pred`` is no boolean or number without dimensions.
+        ParameterError: not two functions, or unknown arguments.
+        ShapeError, DtypeError: ``pred`` is not a boolean or number without dimensions.
 
     >>> import nxjax as nx
     >>> float(cond(True, lambda x: x + 1, lambda x: x - 1, 1.0))
@@ -397,8 +397,8 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, o
 
     Raises:
         BranchTypeError: the branches' results differ in structure or type.
-        ParameterError: no sequence of functions, or operands given twice.
-        ShapeError, DtypeError: ``index`` is no integer without dimensions.
+        ParameterError: not a sequence of functions, or operands given twice.
+        ShapeError, DtypeError: ``index`` is not an integer scalar.
 
     >>> import nxjax as nx
     >>> float(switch(1, [lambda x: x, lambda x: x * 10], 2.0))

@@ -211,17 +211,17 @@ def scan(
         init: the first carry, a pytree.
         xs: pytree of arrays of one leading size, or None.
         length: number of steps; needed when ``xs`` has no leaves.
-        reverse: walk from the last element to the first; ``ys`` keep their places.
+        reverse: go from the last element to the first; ``ys`` keep their places.
         unroll: steps in one iteration of the compiled loop; True unrolls all of it.
 
     Returns:
         The last carry, and the ``y`` of all steps stacked along a new leading axis.
 
     Raises:
-        CarryTypeError: ``f`` gives a carry of another structure or type than it takes.
+        CarryTypeError: ``f`` returns a carry of another structure or type than its input.
         ShapeError: leaves of ``xs`` are scalars or differ in leading size.
-        ParameterError: not a function, or an ``unroll`` that is no number of steps.
-        TreeError: the function gives no pair.
+        ParameterError: not a function, or ``unroll`` is not a number of steps.
+        TreeError: the function does not return a pair.
 
     >>> import nxjax as nx
     >>> total, sums = scan(lambda c, x: (c + x, c + x), 0.0, nx.arange(4.0))

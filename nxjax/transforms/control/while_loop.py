@@ -121,18 +121,18 @@ while_op = While()
 
 @api_boundary
 def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
-    """``body_fun`` applied to the carry again and again, while ``cond_fun`` of it holds.
+    """Apply ``body_fun`` to the carry while ``cond_fun`` of it is true.
 
     Args:
-        cond_fun: carry to a boolean scalar.
-        body_fun: carry to carry, of one structure and type.
+        cond_fun: maps the carry to a boolean scalar.
+        body_fun: maps the carry to a carry of the same structure and type.
         init_val: the first carry, a pytree.
 
     Raises:
         CarryTypeError: ``body_fun`` changes the carry's structure or type.
         GradientError: in reverse mode (`grad`, `vjp`); `jvp` works. Use `scan`, or `fori_loop` with constant bounds.
         ParameterError: not two functions.
-        ShapeError, DtypeError: ``cond_fun`` gives something else than one boolean.
+        ShapeError, DtypeError: ``cond_fun`` does not return one boolean.
 
     >>> import nxjax as nx
     >>> int(while_loop(lambda x: x < 100, lambda x: x * 2, 3))
@@ -202,7 +202,7 @@ def fori_loop(
 ) -> Any:
     """``for i in range(lower, upper): val = body_fun(i, val)``.
 
-    If its bounds are known while tracing, it is a `scan` and has a gradient; otherwise it is a `while_loop`.
+    If the bounds are known during tracing, it is a `scan` and has a gradient. Otherwise it is a `while_loop`.
 
     Args:
         lower, upper: integer scalars.
@@ -211,7 +211,7 @@ def fori_loop(
 
     Raises:
         CarryTypeError: ``body_fun`` changes the structure or type of ``val``.
-        DtypeError: a bound is no integer scalar.
+        DtypeError: a bound is not an integer scalar.
         ParameterError: not a function, or ``unroll`` with traced bounds.
 
     >>> import nxjax.numpy as jnp
