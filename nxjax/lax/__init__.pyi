@@ -82,9 +82,9 @@ def acosh(x: ArrayLike) -> Array:
 def add(x: ArrayLike, y: ArrayLike) -> Array:
     """x + y"""
 def approx_max_k(operand: ArrayLike, k: int, reduction_dimension: int = -1, recall_target: float = 0.95, reduction_input_size_override: int = -1, aggregate_to_topk: bool = True) -> list[Array]:
-    """The k largest and their indices; exact here, whatever recall is asked for."""
+    """The k largest and their indices; always exact here."""
 def approx_min_k(operand: ArrayLike, k: int, reduction_dimension: int = -1, recall_target: float = 0.95, reduction_input_size_override: int = -1, aggregate_to_topk: bool = True) -> list[Array]:
-    """The k smallest and their indices; exact here, whatever recall is asked for."""
+    """The k smallest and their indices; always exact here."""
 def argmax(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
     """Index of the first largest element along ``axis``."""
 def argmin(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
@@ -161,7 +161,7 @@ def conv_transpose(lhs: ArrayLike, rhs: ArrayLike, strides: Sequence[int], paddi
 def conv_with_general_padding(lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding: str | Sequence[tuple[int, int]], lhs_dilation: Sequence[int] | None, rhs_dilation: Sequence[int] | None, precision: Any = None, preferred_element_type: DTypeLike | None = None) -> Array:
     """`conv_general_dilated` in the layout NCHW, OIHW."""
 def convert_element_type(operand: ArrayLike, new_dtype: DTypeLike | None = None) -> Array:
-    """The operand by value in another dtype; of None, in its own."""
+    """The values of the operand in another dtype; None keeps its own."""
 def cos(x: ArrayLike, *, accuracy: Any = None) -> Array:
     """cos x, x in radians"""
 def cosh(x: ArrayLike) -> Array:
@@ -197,7 +197,7 @@ def dynamic_update_slice(operand: ArrayLike, update: ArrayLike, start_indices: A
 def dynamic_update_slice_in_dim(operand: ArrayLike, update: ArrayLike, start_index: Any, axis: int, *, allow_negative_indices: bool = True) -> Array:
     """As `dynamic_update_slice` along one axis."""
 def empty(shape: Sequence[int], dtype: DTypeLike | None, *, out_sharding: Any = None) -> Array:
-    """Zeros: there is no uninitialized memory to see."""
+    """Zeros: there is no uninitialized memory."""
 def eq(x: ArrayLike, y: ArrayLike) -> Array:
     """x == y"""
 def erf(x: ArrayLike) -> Array:
@@ -242,7 +242,7 @@ def igammac(a: ArrayLike, x: ArrayLike) -> Array:
 def imag(x: ArrayLike) -> Array:
     """Imaginary part of a complex number"""
 def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool = True) -> Array:
-    """One element along an axis, which stays with size 1 or goes."""
+    """One element along an axis. The axis keeps size 1, or is dropped."""
 def integer_pow(x: ArrayLike, y: int) -> Array:
     """x to a power that is a Python int."""
 def iota(dtype: DTypeLike | None, size: int) -> Array:
@@ -281,7 +281,7 @@ def neg(x: ArrayLike) -> Array:
 def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:
     """The next representable float after ``x1`` in the direction of ``x2``."""
 def optimization_barrier(operand: C, /) -> C:
-    """A tree of values behind which a compiler neither moves nor merges computation."""
+    """A tree of values. A compiler moves and merges no computation across it."""
 def pad(operand: ArrayLike, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Array:
     """The operand with a value around and between its elements: (low, high, interior) per dimension."""
 def polygamma(m: ArrayLike, x: ArrayLike) -> Array:
@@ -293,7 +293,7 @@ def pow(x: ArrayLike, y: ArrayLike) -> Array:
 def ragged_dot(lhs: ArrayLike, rhs: ArrayLike, group_sizes: Any, precision: Any = None, preferred_element_type: DTypeLike | None = None, group_offset: Any = None, out_sharding: Any = None) -> Array:
     """Rows of ``lhs``, in consecutive groups, times the matrix of their group; zero for rows of no group."""
 def ragged_dot_general(lhs: ArrayLike, rhs: ArrayLike, group_sizes: Any, ragged_dot_dimension_numbers: RaggedDotDimensionNumbers, precision: Any = None, preferred_element_type: DTypeLike | None = None, group_offset: Any = None, out_sharding: Any = None) -> Array:
-    """`dot_general` group by group: one dimension of ``lhs`` is cut into consecutive groups."""
+    """`dot_general` group by group: one dimension of ``lhs`` is split into consecutive groups."""
 def random_gamma_grad(a: ArrayLike, x: ArrayLike) -> Array:
     """How a gamma(``a``) sample ``x`` moves with ``a`` at a fixed quantile."""
 def real(x: ArrayLike) -> Array:

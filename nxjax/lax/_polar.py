@@ -103,7 +103,7 @@ def qdwh(
         dynamic_shape: not available.
 
     Raises:
-        ShapeError: ``x`` is wider than high; DtypeError: it is no float or complex number.
+        ShapeError: ``x`` is wider than high; DtypeError: it is not float or complex.
 
     >>> import nxjax as nx
     >>> u, h, _, converged = qdwh(nx.array([[0.0, 2.0], [1.0, 0.0]]))

@@ -95,7 +95,7 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: boo
         perturb_singular: pivots that are zero but for rounding count as rounding, so that solutions are finite.
 
     Raises:
-        ShapeError: the operands do not fit; DtypeError: their dtypes differ, or are no floats or complex numbers.
+        ShapeError: the operands do not fit; DtypeError: their dtypes differ, or are not float or complex.
 
     >>> one = jnp.ones(2)
     >>> tridiagonal_solve(0 * one, 2 * one, 0 * one, jnp.ones((2, 1))).tolist()

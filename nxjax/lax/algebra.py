@@ -138,7 +138,7 @@ def batch_matmul(lhs: Any, rhs: Any, precision: PrecisionLike = None) -> Array:
     """Matrix products over equal leading dimensions: ``[..., m, k]`` and ``[..., k, n]`` to ``[..., m, n]``.
 
     Raises:
-        ShapeError: the operands differ in rank, are no matrices, or do not fit.
+        ShapeError: the operands differ in rank, are not matrices, or do not fit.
 
     >>> from nxjax import lax, numpy as jnp
     >>> x = jnp.array([[[1, 2]], [[3, 4]]])
@@ -212,7 +212,7 @@ def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:
 
     Raises:
         ShapeError: the lengths do not fit.
-        ParameterError: there is no such transform, or more than 3 lengths.
+        ParameterError: no such transform, or more than 3 lengths.
     """
     value = as_value(x, "fft")
     if isinstance(fft_type, str):

@@ -29,7 +29,7 @@ Padding = str | Sequence[tuple[int, int]]
 def padtype_to_pads(
     in_shape: Sequence[int], window_shape: Sequence[int], window_strides: Sequence[int], padding: str
 ) -> list[tuple[int, int]]:
-    """The (low, high) padding per dimension that a name stands for.
+    """The (low, high) padding per dimension for a name.
 
     ``"VALID"`` pads nothing. ``"SAME"`` pads so that there are ``ceil(size / stride)`` windows, an odd element at the
     end; ``"SAME_LOWER"`` puts it at the start.
@@ -93,7 +93,7 @@ def conv_general_dilated(
 
     Args:
         lhs: input ``[batch, features, spatial...]``, in the order that ``dimension_numbers`` says.
-        rhs: kernel ``[output features, input features / feature_group_count, window...]``, likewise.
+        rhs: kernel ``[output features, input features / feature_group_count, window...]``, in this order by default.
         window_strides: step of the window per spatial dimension.
         padding: ``"SAME"``, ``"SAME_LOWER"``, ``"VALID"``, or (low, high) per spatial dimension; negative cuts off.
         lhs_dilation: distance of input elements after holes are put between them. A hole adds nothing, also where a

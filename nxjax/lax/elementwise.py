@@ -78,7 +78,7 @@ def mulhi(x: Any, y: Any, /) -> Array:
 
     Raises:
         DtypeError: the dtypes differ.
-        ParameterError: they are no integers.
+        ParameterError: they are not integers.
     """
     a, b = aligned("mulhi", x, y)
     require("mulhi", a.dtype in dtypes.INTEGER, "operands are integers", a.type)
@@ -135,7 +135,7 @@ def pow(x: Any, y: Any) -> Array:
     "Array([  8, -27], dtype=int32)",
     "jnp.array([2.0, 0.0]), -1",
     "Array([0.5, inf], dtype=float32)",
-    raises="DtypeError: the operand is no number, or an integer with a negative power.",
+    raises="DtypeError: the operand is not a number, or an integer with a negative power.",
 )
 def integer_pow(x: Any, y: int) -> Array:
     """x to a power that is a Python int.
@@ -162,7 +162,7 @@ def reciprocal(x: Any) -> Array:
     "Array([ 1.,  2., -3.], dtype=float32)",
     "jnp.array([0.5, 1.5, -2.5]), lax.RoundingMethod.TO_NEAREST_EVEN",
     "Array([ 0.,  2., -2.], dtype=float32)",
-    raises="DtypeError: the operand is no float.",
+    raises="DtypeError: the operand is not a float.",
 )
 def round(x: Any, rounding_method: RoundingMethod | int = RoundingMethod.AWAY_FROM_ZERO) -> Array:
     """The nearest integer.
@@ -179,7 +179,7 @@ def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Ar
     What is too large becomes infinite.
 
     Raises:
-        DtypeError: the operand is no float.
+        DtypeError: the operand is not a float.
     """
     x = as_value(operand, "reduce_precision")
     return rounding.reduce_precision(x, exponent_bits=int(exponent_bits), mantissa_bits=int(mantissa_bits))
@@ -190,12 +190,12 @@ def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Ar
     "Array([ -1, 127,   0], dtype=int8)",
     "jnp.array([257, -1]), jnp.uint8",
     "Array([  1, 255], dtype=uint8)",
-    raises="DtypeError: there is no such dtype.",
+    raises="DtypeError: no such dtype.",
 )
 def convert_element_type(operand: Any, new_dtype: Any = None) -> Array:
-    """The operand by value in another dtype; of None, in its own.
+    """The values of the operand in another dtype; None keeps its own.
 
-    Floats are cut off toward zero to integers, and held at the limits; NaN becomes 0. Integers wrap around.
+    Floats are truncated to integers and clamped to the limits; NaN becomes 0. Integers wrap around.
     """
     x = as_value(operand, "convert_element_type")
     dtype = x.dtype if new_dtype is None else dtypes.as_dtype(new_dtype)
@@ -208,7 +208,7 @@ def convert_element_type(operand: Any, new_dtype: Any = None) -> Array:
 def bitcast_convert_type(operand: Any, new_dtype: Any) -> Array:
     """The operand's bits read as another dtype.
 
-    A narrower dtype adds a dimension at the end, a wider one takes it away.
+    A narrower dtype adds a dimension at the end, a wider one removes it.
 
     Raises:
         DtypeError: a dtype has no bits to read: it is boolean or complex.
@@ -246,7 +246,7 @@ def select_n(which: Any, *cases: Any) -> Array:
     Raises:
         DtypeError: the dtypes differ.
         ShapeError: the shapes differ.
-        ParameterError: there is no case.
+        ParameterError: no case.
 
     >>> from nxjax import lax, numpy as jnp
     >>> lax.select_n(jnp.array([0, 2, 1]), jnp.array([1, 2, 3]), jnp.array([10, 20, 30]), jnp.array([100, 200, 300]))

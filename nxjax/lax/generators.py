@@ -108,7 +108,7 @@ def rng_bit_generator(
         shape: of the bits.
         dtype: unsigned integer of 8 to 64 bits.
         algorithm: a `RandomAlgorithm`; the default is Philox, as on XLA's CPU.
-        out_sharding: JAX's; where results lie follows from their operands here.
+        out_sharding: accepted for JAX programs; here it follows from the operands.
 
     Raises:
         DtypeError: another dtype.
@@ -157,7 +157,7 @@ def rng_uniform(a: Any, b: Any, shape: Sequence[int]) -> Array:
         shape: of the result.
 
     Raises:
-        DtypeError: the bounds differ in dtype; ShapeError: they are no scalars, or a size is negative.
+        DtypeError: the bounds differ in dtype; ShapeError: they are not scalars, or a size is negative.
 
     >>> import nxjax as nx
     >>> bool((rng_uniform(0.0, 1.0, (3,)) < 1).all())

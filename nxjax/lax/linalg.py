@@ -63,7 +63,7 @@ __all__ = (
 
 
 class SvdAlgorithm(Enum):
-    """Which method a device with several should prefer; every method gives the same decomposition.
+    """The preferred method on a device with several. All give the same decomposition.
 
     >>> from nxjax import lax, numpy as jnp
     >>> lax.linalg.svd(jnp.diag(jnp.array([4.0, 9.0])), compute_uv=False, algorithm=lax.linalg.SvdAlgorithm.QR)
@@ -114,7 +114,7 @@ def cholesky(x: Any, *, symmetrize_input: bool = True) -> Array:
         symmetrize_input: take (x + x^H) / 2 instead of the lower triangle of x.
 
     Raises:
-        ShapeError: ``x`` is not square; DtypeError: it is no float or complex number.
+        ShapeError: ``x`` is not square; DtypeError: it is not float or complex.
     """
     a = as_value(x, "cholesky")
     linalg_triangular.cholesky.infer(a.type)
@@ -138,7 +138,7 @@ def triangular_solve(
         b: ``[..., n, k]`` (``[..., k, n]`` without ``left_side``), or one vector ``[..., n]`` per matrix.
 
     Raises:
-        ShapeError: the operands do not fit; DtypeError: they are no floats or complex numbers.
+        ShapeError: the operands do not fit; DtypeError: they are not float or complex.
 
     >>> a = jnp.array([[2.0, 0.0], [1.0, 1.0]])
     >>> triangular_solve(a, jnp.array([[2.0], [3.0]]), left_side=True, lower=True).tolist()
@@ -165,7 +165,7 @@ def lu(x: Any) -> list[Array]:
     """P x = L U: packed factors, row swaps ``[..., min(m, n)]`` and permutation ``[..., m]``, both int32.
 
     Raises:
-        ShapeError: ``x`` is no matrix; DtypeError: it is no float or complex number.
+        ShapeError: ``x`` is not a matrix; DtypeError: it is not float or complex.
 
     >>> factors, pivots, permutation = lu(jnp.array([[1.0, 2.0], [4.0, 4.0]]))
     >>> factors.tolist(), permutation.tolist()
@@ -179,7 +179,7 @@ def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Array:
     """The permutation that row swaps make.
 
     Args:
-        pivots: int32 ``[..., k]``, as `lu` gives them.
+        pivots: int32 ``[..., k]``, from `lu`.
         permutation_size: number of rows, at least k; the result is int32 ``[..., permutation_size]``.
 
     Raises:
@@ -194,7 +194,7 @@ def geqrf(a: Any) -> tuple[Array, Array]:
     """R in the upper triangle, Householder reflectors below it, and their scalars ``[..., min(m, n)]``: LAPACK's geqrf.
 
     Raises:
-        ShapeError: ``a`` is no matrix; DtypeError: it is no float or complex number.
+        ShapeError: ``a`` is not a matrix; DtypeError: it is not float or complex.
 
     >>> geqrf(jnp.array([[0.0], [2.0]]))[0].tolist()
     [[-2.0], [1.0]]
@@ -211,7 +211,7 @@ def householder_product(a: Any, taus: Any) -> Array:
         taus: scalars of the reflectors ``[..., k]``, k <= n.
 
     Raises:
-        ShapeError: reflectors and scalars do not fit; DtypeError: they are no floats or complex numbers.
+        ShapeError: reflectors and scalars do not fit; DtypeError: they are not float or complex.
     """
     return linalg_qr.householder_product(as_value(a, "householder_product"), as_value(taus, "householder_product"))
 
@@ -222,11 +222,11 @@ def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma:
     Args:
         x: ``[..., m, n]``.
         full_matrices: Q is ``[..., m, m]`` instead of ``[..., m, min(m, n)]``.
-        pivoting: factorize x[:, p] instead, and give the permutation p ``[..., n]`` (int32) too: the largest remaining
-            column comes next, so that the diagonal of R does not increase.
+        pivoting: factorize x[:, p] instead, and also return the permutation p ``[..., n]`` (int32): the largest
+            remaining column is next, so the diagonal of R does not increase.
 
     Raises:
-        ShapeError: ``x`` is no matrix; DtypeError: it is no float or complex number.
+        ShapeError: ``x`` is not a matrix; DtypeError: it is not float or complex.
 
     >>> q, r = qr(jnp.ones((4, 2)), full_matrices=False)
     >>> q.shape, r.shape
@@ -256,11 +256,11 @@ def eigh(
         lower: without ``symmetrize_input``, the triangle to read.
         symmetrize_input: take (x + x^H) / 2 instead of one triangle.
         sort_eigenvalues: they are always sorted.
-        subset_by_index: (start, end) of the eigenvalues to give.
+        subset_by_index: (start, end) of the eigenvalues to return.
 
     Raises:
-        ShapeError: ``x`` is not square; DtypeError: it is no float or complex number.
-        ParameterError: there are no such eigenvalues.
+        ShapeError: ``x`` is not square; DtypeError: it is not float or complex.
+        ParameterError: no such eigenvalues.
 
     >>> v, w = eigh(jnp.array([[2.0, 0.0], [0.0, 1.0]]))
     >>> w.tolist()
@@ -293,14 +293,14 @@ def eig(
     implementation: Any = None,
     use_magma: bool | None = None,
 ) -> list[Array]:
-    """Eigenvalues, then left and right eigenvectors (columns) as asked for, of any square matrices; complex.
+    """Eigenvalues, then the requested left and right eigenvectors (columns), of any square matrices; complex.
 
     Args:
         x: ``[..., n, n]``.
         enable_eigvec_derivs: allow to differentiate eigenvectors, which is right for distinct eigenvalues only.
 
     Raises:
-        ShapeError: ``x`` is not square; DtypeError: it is no float or complex number.
+        ShapeError: ``x`` is not square; DtypeError: it is not float or complex.
 
     >>> w, _, _ = eig(jnp.array([[0.0, 1.0], [-1.0, 0.0]]))
     >>> sorted(w.tolist(), key=lambda z: z.imag)
@@ -331,11 +331,11 @@ def svd(
     Args:
         x: ``[..., m, n]``.
         full_matrices: U and V are square.
-        subset_by_index: (start, end) of the singular values to give.
+        subset_by_index: (start, end) of the singular values to return.
 
     Raises:
-        ShapeError: ``x`` is no matrix; DtypeError: it is no float or complex number.
-        ParameterError: there are no such singular values.
+        ShapeError: ``x`` is not a matrix; DtypeError: it is not float or complex.
+        ParameterError: no such singular values.
     """
     a = as_value(x, "svd")
     found = linalg_svd.svd(a, full_matrices=bool(full_matrices), compute_uv=bool(compute_uv))
@@ -394,7 +394,7 @@ def symmetric_product(
         a_matrix: ``[..., m, n]``, float.
         c_matrix: ``[..., m, m]``, symmetric.
         alpha, beta: Python numbers.
-        symmetrize_output: give the upper triangle as the transposed lower one.
+        symmetrize_output: copy the lower triangle to the upper one.
 
     Raises:
         ShapeError: the operands do not fit; DtypeError: they are not of one float dtype.
@@ -451,7 +451,7 @@ def hessenberg(a: Any) -> tuple[Array, Array]:
         a: ``[..., n, n]``, n > 0.
 
     Raises:
-        ShapeError: ``a`` is not square; DtypeError: it is no float or complex number.
+        ShapeError: ``a`` is not square; DtypeError: it is not float or complex.
 
     >>> packed, taus = hessenberg(jnp.ones((3, 3)))
     >>> packed.shape, taus.shape
@@ -470,7 +470,7 @@ def tridiagonal(a: Any, *, lower: bool = True) -> tuple[Array, Array, Array, Arr
         lower: the triangle to read.
 
     Raises:
-        ShapeError: ``a`` is not square; DtypeError: it is no float or complex number.
+        ShapeError: ``a`` is not square; DtypeError: it is not float or complex.
 
     >>> _, d, e, _ = tridiagonal(jnp.array([[2.0, 1.0], [1.0, 3.0]]))
     >>> d.tolist(), e.tolist()
@@ -492,7 +492,7 @@ def schur(
         sort_eig_vals, select_callable: not available.
 
     Raises:
-        ShapeError: ``x`` is not square; DtypeError: it is no float or complex number.
+        ShapeError: ``x`` is not square; DtypeError: it is not float or complex.
 
     >>> schur(jnp.array([[1.0, 2.0], [0.0, 3.0]]))[0].tolist()
     [[1.0, 2.0], [0.0, 3.0]]
@@ -514,7 +514,7 @@ def ormqr(a: Any, taus: Any, c: Any, *, left: bool = True, transpose: bool = Fal
         c: ``[..., m, p]``, or ``[..., p, m]`` without ``left``.
 
     Raises:
-        ShapeError: the operands do not fit; DtypeError: their dtypes differ, or are no floats or complex numbers.
+        ShapeError: the operands do not fit; DtypeError: their dtypes differ, or are not float or complex.
 
     >>> ormqr(*geqrf(jnp.array([[0.0], [2.0]])), jnp.array([[0.0], [2.0]]), transpose=True).tolist()
     [[-2.0], [0.0]]

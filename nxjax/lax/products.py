@@ -19,7 +19,7 @@ from nxjax.trace.core import Array
 
 
 class AccuracyMode(enum.Enum):
-    """How exact an elementary function is asked to be. There is one way here, the most exact.
+    """The requested accuracy of an elementary function. There is only the most exact one here.
 
     >>> import nxjax as nx
     >>> float(nx.lax.exp(0.0, accuracy=AccuracyMode.HIGHEST))
@@ -129,8 +129,8 @@ class RaggedDotDimensionNumbers(Shown):
     """What the dimensions of a ragged product mean.
 
     Args:
-        dot_dimension_numbers: as `dot_general` takes them.
-        lhs_ragged_dimensions: the dimension of ``lhs`` that is cut into groups.
+        dot_dimension_numbers: as in `dot_general`.
+        lhs_ragged_dimensions: the dimension of ``lhs`` that is split into groups.
         rhs_group_dimensions: the dimension of ``rhs`` that counts groups, if the ragged one is not contracted.
 
     >>> RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), [0], [0]).lhs_ragged_dimensions
@@ -162,7 +162,7 @@ def ragged_dot_general(
     group_offset: Any = None,
     out_sharding: Any = None,
 ) -> Array:
-    """`dot_general` group by group: one dimension of ``lhs`` is cut into consecutive groups.
+    """`dot_general` group by group: one dimension of ``lhs`` is split into consecutive groups.
 
     Args:
         lhs: with one ragged dimension.
@@ -258,8 +258,8 @@ def scaled_dot(
     Args:
         lhs, rhs: arrays, usually of a float8 dtype.
         lhs_scale, rhs_scale: as their operand in shape, but for contracted dimensions, which they divide; None is 1.
-        dimension_numbers: as `dot_general` takes them; without them, matrices with equal leading dimensions.
-        preferred_element_type: of the result: bfloat16 if not given. What is multiplied is bfloat16.
+        dimension_numbers: as in `dot_general`; without them, matrices with equal leading dimensions.
+        preferred_element_type: of the result, by default bfloat16. The factors are bfloat16.
 
     Raises:
         ShapeError: a scale does not fit.

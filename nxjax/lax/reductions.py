@@ -46,7 +46,7 @@ Args:
     axes: the dimensions that go; negative ones count from the last.
 
 Raises:
-    AxisError: there is no such axis, or one is named twice.
+    AxisError: no such axis, or one is named twice.
     DtypeError: dtype not supported.
 """
 _RUNNING = """{line}
@@ -57,7 +57,7 @@ Args:
     reverse: run from the end.
 
 Raises:
-    AxisError: there is no such axis.
+    AxisError: no such axis.
     DtypeError: dtype not supported.
 """
 
@@ -100,7 +100,7 @@ def reduce_sum(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -
     The dtype stays: sums of short integers wrap around. A sum of nothing is 0.
 
     Raises:
-        AxisError: there is no such axis, or one is named twice.
+        AxisError: no such axis, or one is named twice.
         DtypeError: the operand is boolean.
     """
     x = as_value(operand, "reduce_sum")
@@ -143,10 +143,10 @@ def reduce(
     Args:
         operands: a tree of arrays of one shape.
         init_values: a tree of scalars, the identity of ``computation``.
-        computation: gives the tree of combined scalars; elements are combined in an unspecified order.
+        computation: returns the tree of combined scalars; elements are combined in an unspecified order.
 
     Raises:
-        AxisError: there is no such dimension.
+        AxisError: no such dimension.
         ShapeError: the arrays differ in shape.
 
     >>> from nxjax import lax, numpy as jnp
@@ -220,8 +220,8 @@ def argmax(operand: Any, axis: int, index_dtype: Any) -> Array:
     NaN counts as the largest.
 
     Raises:
-        AxisError: there is no such axis.
-        ParameterError: ``index_dtype`` is no integer dtype.
+        AxisError: no such axis.
+        ParameterError: ``index_dtype`` is not an integer dtype.
         ShapeError: the axis is empty.
     """
     return _index_of(argreduce.argmax, operand, axis, index_dtype)
@@ -234,8 +234,8 @@ def argmin(operand: Any, axis: int, index_dtype: Any) -> Array:
     NaN counts as the smallest.
 
     Raises:
-        AxisError: there is no such axis.
-        ParameterError: ``index_dtype`` is no integer dtype.
+        AxisError: no such axis.
+        ParameterError: ``index_dtype`` is not an integer dtype.
         ShapeError: the axis is empty.
     """
     return _index_of(argreduce.argmin, operand, axis, index_dtype)

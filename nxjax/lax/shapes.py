@@ -57,7 +57,7 @@ def broadcast_in_dim(
 def broadcast_to_rank(x: Any, rank: int) -> Array:
     """The operand with leading dimensions of size 1 up to ``rank``.
 
-    An operand of that rank is given back; a higher one can not be lowered.
+    An operand of that rank is returned unchanged; a higher rank is an error.
     """
     v = as_value(x, "broadcast_to_rank")
     return ops.reshape(v, shape=(1,) * (rank - v.ndim) + v.shape)
@@ -108,7 +108,7 @@ def full(shape: Sequence[int], fill_value: Any, dtype: Any = None, *, sharding: 
     Without ``dtype`` the result has that of the value; a Python number leaves it weak.
 
     Raises:
-        ShapeError: the value is no scalar, or a size is negative.
+        ShapeError: the value is not a scalar, or a size is negative.
     """
     x = as_value(fill_value, "full")
     if x.shape:
@@ -124,7 +124,7 @@ def full(shape: Sequence[int], fill_value: Any, dtype: Any = None, *, sharding: 
     "Array([0, 0, 0], dtype=int32)",
     "jnp.array([1, 2, 3]), 0.5, float",
     "Array([0.5, 0.5, 0.5], dtype=float32)",
-    raises="ShapeError: the value is no scalar.",
+    raises="ShapeError: the value is not a scalar.",
 )
 def full_like(
     x: Any, fill_value: Any, dtype: Any = None, shape: Sequence[int] | None = None, sharding: Any = None
@@ -142,7 +142,7 @@ def full_like(
 
 @example("(2,), jnp.int8", "Array([0, 0], dtype=int8)", raises="ShapeError: a size is negative.")
 def empty(shape: Sequence[int], dtype: Any, *, out_sharding: Any = None) -> Array:
-    """Zeros: there is no uninitialized memory to see."""
+    """Zeros: there is no uninitialized memory."""
     return full(shape, 0, dtype)
 
 
@@ -151,7 +151,7 @@ def reshape(
 ) -> Array:
     """The elements in row-major order, after a transposition by ``dimensions``, in another shape.
 
-    One size may be -1: it is what the others leave.
+    One size may be -1: it follows from the others.
 
     Raises:
         ShapeError: the number of elements changes.
@@ -191,7 +191,7 @@ def rev(operand: Any, dimensions: Sequence[int]) -> Array:
     Negative dimensions count from the last.
 
     Raises:
-        AxisError: there is no such dimension, or one is named twice.
+        AxisError: no such dimension, or one is named twice.
     """
     x = as_value(operand, "rev")
     return ops.rev(x, dimensions=axes_of(dimensions, x.ndim, "rev"))
@@ -205,7 +205,7 @@ def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
 
     Raises:
         ShapeError: a dimension has another size.
-        AxisError: there is no such dimension.
+        AxisError: no such dimension.
     """
     x = as_value(array, "squeeze")
     dims = axes_of(dimensions, x.ndim, "squeeze")
@@ -235,7 +235,7 @@ def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
 def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = None) -> Array:
     """Dimensions ``start`` to ``stop`` (exclusive) as one.
 
-    Without ``stop`` all from ``start`` on; an empty range gives a new dimension of size 1.
+    Without ``stop``, all from ``start`` on; an empty range gives a new dimension of size 1.
 
     Raises:
         ParameterError: ``stop`` is before ``start``.
@@ -254,7 +254,7 @@ def concatenate(operands: Sequence[Any], dimension: int) -> Array:
     Operands have one dtype and agree in all other sizes; weak ones yield.
 
     Raises:
-        ParameterError: there is no operand.
+        ParameterError: no operand.
         DtypeError: the dtypes differ.
         ShapeError: the other sizes differ.
     """
@@ -272,7 +272,7 @@ def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, in
 
     Raises:
         DtypeError: the value has another dtype.
-        ShapeError: it is no scalar.
+        ShapeError: it is not a scalar.
         ParameterError: there is not one triple per dimension.
     """
     x = as_value(operand, "pad")
@@ -334,7 +334,7 @@ def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
     """The elements along an axis, which they lack.
 
     Raises:
-        AxisError: there is no such axis.
+        AxisError: no such axis.
     """
     v = as_value(x, "unstack")
     at = check_axis("unstack", axis, v.ndim)

@@ -16,9 +16,9 @@ from nxjax.trace.sharding import NamedSharding, Sharding, SingleDeviceSharding, 
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     """``x`` itself, which the compiler lays out over devices as ``shardings`` say.
 
-    Inside `nx.jit` the compiler lays it out so, and values before and after follow where nothing else is said. Outside
-    it moves the array. Gradients are laid out as the values are; under `nx.vmap` the added dimension is the compiler's
-    choice, or cut along ``spmd_axis_name``.
+    Inside `nx.jit` the compiler uses this layout, and values before and after follow unless they have their own.
+    Outside it moves the array. Gradients are laid out as the values are; under `nx.vmap` the added dimension is the
+    compiler's choice, or cut along ``spmd_axis_name``.
 
     Args:
         x: pytree of arrays.

@@ -40,7 +40,7 @@ def slice(
 
     Raises:
         ParameterError: there is not one index per dimension.
-        ShapeError: an index lies outside, or a limit before its start.
+        ShapeError: an index is out of range, or a limit is before its start.
     """
     starts, limits = ints(start_indices, "slice"), ints(limit_indices, "slice")
     steps = None if strides is None else ints(strides, "slice")
@@ -56,7 +56,7 @@ def slice_in_dim(
     Start and limit may be None or negative, as in Python.
 
     Raises:
-        AxisError: there is no such axis.
+        AxisError: no such axis.
         ParameterError: the stride is not positive.
     """
     x = as_value(operand, "slice_in_dim")
@@ -72,10 +72,10 @@ def slice_in_dim(
     "Array([[3, 4]], dtype=int32)",
     "jnp.array([[1, 2], [3, 4]]), 0, axis=1, keepdims=False",
     "Array([1, 3], dtype=int32)",
-    raises="AxisError: there is no such axis, or no such index.",
+    raises="AxisError: no such axis, or no such index.",
 )
 def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Array:
-    """One element along an axis, which stays with size 1 or goes.
+    """One element along an axis. The axis keeps size 1, or is dropped.
 
     A negative index counts from the end.
     """
@@ -174,7 +174,7 @@ def dynamic_slice_in_dim(
     The other axes stay whole.
 
     Raises:
-        AxisError: there is no such axis.
+        AxisError: no such axis.
         ShapeError: the block is larger than the operand.
     """
     x = as_value(operand, "dynamic_slice_in_dim")
@@ -189,7 +189,7 @@ def dynamic_slice_in_dim(
     "Array([3], dtype=int32)",
     "jnp.array([1, 2, 3]), -1, keepdims=False",
     "Array(3, dtype=int32)",
-    raises="AxisError: there is no such axis.",
+    raises="AxisError: no such axis.",
 )
 def dynamic_index_in_dim(
     operand: Any, index: Any, axis: int = 0, keepdims: bool = True, *, allow_negative_indices: bool = True
@@ -209,7 +209,7 @@ def dynamic_update_slice_in_dim(
     """As `dynamic_update_slice` along one axis.
 
     Raises:
-        AxisError: there is no such axis.
+        AxisError: no such axis.
         DtypeError: the dtypes differ.
     """
     x = as_value(operand, "dynamic_update_slice_in_dim")
@@ -227,7 +227,7 @@ def dynamic_update_index_in_dim(
     ``update`` has the shape of the element, with or without the axis.
 
     Raises:
-        AxisError: there is no such axis.
+        AxisError: no such axis.
         DtypeError: the dtypes differ.
     """
     x, u = as_value(operand, "dynamic_update_index_in_dim"), as_value(update, "dynamic_update_index_in_dim")
@@ -244,7 +244,7 @@ def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Array:
     There is one integer array per axis, all of one shape; an index beyond the end is the last.
 
     Raises:
-        AxisError: there is no such axis.
+        AxisError: no such axis.
     """
     x = as_value(src, "index_take")
     arrays = [as_value(i, "index_take") for i in idxs]
@@ -275,14 +275,14 @@ def gather(
     Args:
         operand: array of any dtype, which is the result's.
         start_indices: integers ``[..., k]``: index vectors, of one component per dimension in ``start_index_map``.
-        dimension_numbers: what each dimension of the result is.
+        dimension_numbers: the role of each dimension of the result.
         slice_sizes: size of a slice along each dimension of the operand.
-        mode: what an index out of bounds means, see `GatherScatterMode`; by default there is none, and the slice is
+        mode: for indices out of bounds, see `GatherScatterMode`; by default there is none, and the slice is
             moved inside.
-        fill_value: NaN by default; the lowest integer, or the highest unsigned one, where there is no NaN.
+        fill_value: by default NaN; for integers the lowest, for unsigned ones the highest.
 
     Raises:
-        DtypeError: the indices are no integers.
+        DtypeError: the indices are not integers.
         ParameterError: there is not one size per dimension.
 
     >>> from nxjax import lax, numpy as jnp
@@ -327,12 +327,12 @@ Args:
     scatter_indices: integers ``[..., k]``: index vectors, of one component per dimension in
         ``scatter_dims_to_operand_dims``.
     updates: the dimensions of the indices but the last, and those of a window.
-    dimension_numbers: what each dimension of the updates is.
+    dimension_numbers: the role of each dimension of the updates.
     indices_are_sorted, unique_indices: promises, which may make it quicker.
-    mode: what an index out of bounds means, see `GatherScatterMode`; its window is dropped by default.
+    mode: for indices out of bounds, see `GatherScatterMode`; its window is dropped by default.
 
 Raises:
-    DtypeError: the dtypes differ, or the indices are no integers.
+    DtypeError: the dtypes differ, or the indices are not integers.
     ShapeError: the updates do not fit.
 """
 
@@ -387,7 +387,7 @@ def scatter_apply(
 ) -> Array:
     """The operand with an elementwise function applied in the windows at ``scatter_indices``.
 
-    An element that several windows hold takes the function as many times. ``update_shape`` is the shape that updates
+    The function applies once per window that contains an element. ``update_shape`` is the shape that updates
     would have in `scatter`.
 
     Raises:

@@ -34,7 +34,7 @@ class Token:
 
 
 def dtype(x: Any) -> dtypes.DType:
-    """The dtype of a value, or the one that a Python or NumPy type stands for.
+    """The dtype of a value, or of a Python or NumPy type.
 
     >>> dtype(1.0).name, dtype(int).name
     ('float32', 'int32')
@@ -56,7 +56,7 @@ def stage(x: Any, /) -> Array:
 
 
 def create_token(_: Any = None) -> Any:
-    """A token: what `after_all` and ordered effects pass along.
+    """A token for `after_all` and ordered effects.
 
     >>> create_token()
     Token()
@@ -65,10 +65,10 @@ def create_token(_: Any = None) -> Any:
 
 
 def after_all(*operands: Any) -> Any:
-    """One token that stands for all of ``operands``.
+    """One token for all of ``operands``.
 
     Raises:
-        TypeError: an operand is no token.
+        TypeError: an operand is not a token.
 
     >>> after_all(create_token(), create_token())
     Token()
@@ -80,7 +80,7 @@ def after_all(*operands: Any) -> Any:
 
 
 def dce_sink(val: Any, *, prevent_mlir_dce: bool = False) -> None:
-    """Keep what computes ``val``, a tree of arrays, although nothing uses it.
+    """Keep the computation of ``val``, a tree of arrays, even if nothing uses it.
 
     >>> dce_sink(1.0)
     """
@@ -94,7 +94,7 @@ def _ignore(*_: Any) -> None:
 
 
 def composite(decomposition: Callable[..., Any], name: str, version: int = 0) -> Callable[..., Any]:
-    """A function that is one unit with a name, and means what ``decomposition`` does.
+    """A function as one named unit that computes ``decomposition``.
 
     Args:
         decomposition: function of arrays, by position, and attributes, by keyword.
@@ -103,7 +103,7 @@ def composite(decomposition: Callable[..., Any], name: str, version: int = 0) ->
 
     Raises:
         UnexpectedTracerError: an attribute is being traced.
-        ValueError: the call is differentiated: give it a rule with `nx.custom_jvp`.
+        ValueError: the call is differentiated; add a rule with `nx.custom_jvp`.
 
     >>> import nxjax as nx
     >>> tangent = composite(lambda x: nx.sin(x) / nx.cos(x), "my.tangent")
@@ -135,7 +135,7 @@ def platform_dependent(*args: Any, default: Callable[..., T] | None = None, **pe
         **per_platform: functions by platform: ``cpu``, ``cuda``, ``rocm``, ``tpu``.
 
     Raises:
-        TypeError: something that is no function.
+        TypeError: not a function.
         ValueError: ``gpu``, which is ``cuda`` or ``rocm``.
         NotImplementedError: no function for the platform.
 

@@ -25,15 +25,15 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
     Floats are ordered with NaN last, complex numbers by real, then imaginary part.
 
     Args:
-        operand: array, or arrays of one shape: keys, then what is moved along with them.
+        operand: array, or arrays of one shape: keys, then arrays that are moved with them.
         dimension: the axis; negative ones count from the last.
         is_stable: keep equal keys in their order.
         num_keys: how many arrays decide, the first before the second.
 
     Raises:
-        ParameterError: there is no array, or not so many keys.
+        ParameterError: no arrays, or too many keys.
         ShapeError: the shapes differ.
-        AxisError: there is no such axis.
+        AxisError: no such axis.
 
     >>> from nxjax import lax, numpy as jnp
     >>> lax.sort(jnp.array([2.0, jnp.nan, -1.0]))
@@ -68,7 +68,7 @@ def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Array]:
 
     Raises:
         ShapeError: the axis has less than ``k`` elements.
-        AxisError: there is no such axis.
+        AxisError: no such axis.
     """
     x = as_value(operand, "top_k")
     return list(sorts.top_k(x, k=index(k, "top_k"), axis=check_axis("top_k", axis, x.ndim)))
@@ -83,7 +83,7 @@ def approx_max_k(
     reduction_input_size_override: int = -1,
     aggregate_to_topk: bool = True,
 ) -> list[Array]:
-    """The k largest and their indices; exact here, whatever recall is asked for.
+    """The k largest and their indices; always exact here.
 
     As `top_k`, with floats.
     """
@@ -99,7 +99,7 @@ def approx_min_k(
     reduction_input_size_override: int = -1,
     aggregate_to_topk: bool = True,
 ) -> list[Array]:
-    """The k smallest and their indices; exact here, whatever recall is asked for.
+    """The k smallest and their indices; always exact here.
 
     Values rise; of equal ones the first comes first. Indices are int32.
     """
@@ -132,7 +132,7 @@ def _stopped(v: Any) -> Array:
 
 @example('{"a": jnp.array([1, 2])}', "{'a': Array([1, 2], dtype=int32)}")
 def optimization_barrier(operand: Any, /) -> Any:
-    """A tree of values behind which a compiler neither moves nor merges computation.
+    """A tree of values. A compiler moves and merges no computation across it.
 
     Values, shapes and dtypes are unchanged.
     """

@@ -44,7 +44,7 @@ def reduce_window(
 
     Args:
         operand: array or tree of arrays.
-        init_value: scalar, or tree of scalars like ``operand``, that each window starts from. Padding takes no part.
+        init_value: scalar, or tree of scalars like ``operand``, the start of each window. Padding does not count.
         computation: ``(accumulated, element) -> accumulated`` on scalars, or on trees of them.
         window_dimensions: size of the window per dimension.
         window_strides: step per dimension; 1 if left out.
@@ -56,7 +56,7 @@ def reduce_window(
 
     Raises:
         ParameterError: there is not one number per dimension, or no such padding.
-        ShapeError: the arrays differ in shape, or an initial value is no scalar.
+        ShapeError: the arrays differ in shape, or an initial value is not a scalar.
 
     >>> from nxjax import lax, numpy as jnp
     >>> x = jnp.array([3.0, 1.0, 4.0, 1.0, 5.0])

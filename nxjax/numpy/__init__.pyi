@@ -184,11 +184,11 @@ def argsort(a: ArrayLike, axis: int | Sequence[int] | None = -1, *, kind: Any = 
 def argwhere(a: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
     """Indices of nonzero elements, one row per element; ``size`` and ``fill_value`` as in `nonzero`."""
 def array(object: Any, dtype: DTypeLike | None = None, copy: builtins.bool = True, order: str | None = 'K', ndmin: int = 0, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """An array of what ``object`` holds: a number, a nested list, a NumPy array or anything with ``__array__``."""
+    """An array from ``object``: a number, a nested list, a NumPy array or anything with ``__array__``."""
 def array_split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     """As `split`, but the sizes may differ by one: the first parts are the larger ones."""
 def asarray(a: Any, dtype: DTypeLike | None = None, order: str | None = None, *, copy: builtins.bool | None = None, device: Any = None, out_sharding: Any = None) -> Array:
-    """``a`` as an array of ``dtype``, or of its own; an array that has it already is given back as it is."""
+    """``a`` as an array of ``dtype``, by default its own. An array that has it already is returned unchanged."""
 def astype(x: ArrayLike, dtype: DTypeLike | None, /, *, copy: builtins.bool = False, device: Any = None) -> Array:
     """``x`` by value in ``dtype``; None is the default float."""
 def atleast_1d(*arys: Any) -> Any:
@@ -219,7 +219,7 @@ def ceil(x: ArrayLike, /) -> Array:
 def clip(arr: ArrayLike | None = None, /, min: ArrayLike | None = None, max: ArrayLike | None = None, *, a: ArrayLike | None = None, a_min: Any = None, a_max: Any = None) -> Array:
     """``arr`` kept between ``min`` and ``max``, either of which may be None; all broadcast and promote."""
 def compress(condition: ArrayLike, a: ArrayLike, axis: int | None = None, *, size: int | None = None, fill_value: ArrayLike = 0, out: None = None) -> Array:
-    """The slices of ``a`` along ``axis`` where ``condition`` holds; ``size`` fixes how many."""
+    """The slices of ``a`` along ``axis`` where ``condition`` is true; ``size`` fixes their number."""
 def concatenate(arrays: Any, axis: Any = 0, dtype: DTypeLike | None = None) -> Array:
     """Arrays one after the other along ``axis``, in their common dtype or ``dtype``; None flattens them first."""
 def conjugate(x: ArrayLike, /) -> Array:
@@ -333,11 +333,11 @@ def fromfile(file: Any, dtype: DTypeLike | None = ..., count: int = -1, sep: str
 def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: DTypeLike | None = ..., **kwargs: Any) -> Any:
     """``function`` of the coordinate arrays of ``shape``, mapped over them one coordinate at a time by `vmap`."""
 def fromiter(iter: Any, dtype: DTypeLike | None = ..., count: int = -1, *, like: Any = None) -> Array:
-    """The numbers that an iterator gives; float32 unless another dtype is given."""
+    """The numbers of an iterator; by default float32."""
 def fromstring(string: str, dtype: DTypeLike | None = ..., count: int = -1, *, sep: str) -> Array:
-    """The numbers of a text, between which ``sep`` stands."""
+    """The numbers of a text, separated by ``sep``."""
 def full(shape: int | Sequence[int], fill_value: ArrayLike, dtype: DTypeLike | None = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """``fill_value``, which broadcasts, over ``shape``; in its own dtype unless another is given."""
+    """An array of ``shape`` filled with ``fill_value``, which broadcasts; by default in its dtype."""
 def full_like(a: Any, fill_value: Any, dtype: DTypeLike | None = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """``fill_value`` in the shape and dtype of ``a``, unless others are given."""
 def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
@@ -357,7 +357,7 @@ def histogram(a: ArrayLike, bins: Any = 10, range: Any = None, weights: ArrayLik
 def histogram2d(x: ArrayLike, y: ArrayLike, bins: Any = 10, range: Any = None, weights: ArrayLike | None = None, density: builtins.bool | None = None) -> tuple[Array, Array, Array]:
     """Counts over a grid of two variables, and the edges along each."""
 def histogram_bin_edges(a: ArrayLike, bins: Any = 10, range: Any = None, weights: ArrayLike | None = None) -> Array:
-    """The edges of ``bins`` equal bins over ``range`` (the data's own by default); given edges are handed back."""
+    """The edges of ``bins`` equal bins over ``range`` (by default the data's); given edges are returned."""
 def histogramdd(sample: Any, bins: Any = 10, range: Any = None, weights: ArrayLike | None = None, density: builtins.bool | None = None) -> tuple[Array, list[Array]]:
     """Counts over a grid of as many variables as ``sample`` has columns, and the edges along each."""
 def hsplit(ary: ArrayLike, indices_or_sections: Any) -> list[Array]:
@@ -474,7 +474,7 @@ def nancumsum(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTyp
 def nanmax(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
     """Maximum ignoring NaN; NaN if all are NaN."""
 def nanmean(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, keepdims: builtins.bool = False, where: ArrayLike | None = None) -> Array:
-    """Mean over ``axis`` of what is not nan; nan where nothing is left."""
+    """Mean over ``axis`` without nan; nan where nothing is left."""
 def nanmedian(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, overwrite_input: builtins.bool = False, keepdims: builtins.bool = False) -> Array:
     """As `median`, nan left out; nan where nothing is left."""
 def nanmin(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
@@ -486,11 +486,11 @@ def nanprod(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeL
 def nanquantile(a: ArrayLike, q: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, overwrite_input: builtins.bool = False, method: str = 'linear', keepdims: builtins.bool = False, *, weights: ArrayLike | None = None) -> Array:
     """As `quantile`, nan left out; nan where nothing is left."""
 def nanstd(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0, keepdims: builtins.bool = False, where: ArrayLike | None = None, mean: ArrayLike | None = None) -> Array:
-    """Standard deviation over ``axis`` of what is not nan: the square root of `nanvar`."""
+    """Standard deviation over ``axis`` without nan: the square root of `nanvar`."""
 def nansum(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, keepdims: builtins.bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None) -> Array:
     """Sum over ``axis``, nan as 0."""
 def nanvar(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0, keepdims: builtins.bool = False, where: ArrayLike | None = None, mean: ArrayLike | None = None) -> Array:
-    """Variance over ``axis`` of what is not nan; nan where ``n - ddof`` is not positive. Parameters as in `var`."""
+    """Variance over ``axis`` without nan; nan where ``n - ddof`` is not positive. Parameters as in `var`."""
 def nextafter(x: ArrayLike, y: ArrayLike, /) -> Array:
     """The next float after x in the direction of y. Broadcasts; integers and booleans become float."""
 def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None) -> tuple[Array, ...]:
@@ -544,7 +544,7 @@ def put(a: ArrayLike, ind: Any, v: ArrayLike, mode: str | None = None, *, inplac
 def put_along_axis(arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int | None, inplace: builtins.bool = True, *, mode: Any = None) -> Array:
     """``arr`` with ``values`` at the entries that ``indices`` names along ``axis``; needs ``inplace=False``."""
 def quantile(a: ArrayLike, q: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, overwrite_input: builtins.bool = False, method: str = 'linear', keepdims: builtins.bool = False, *, weights: ArrayLike | None = None) -> Array:
-    """The value below which a share ``q`` of the elements lies; ``method`` says how to choose between two."""
+    """The value below which a share ``q`` of the elements is; ``method`` chooses between two."""
 def rad2deg(x: ArrayLike, /) -> Array:
     """Radians to degrees; integers become float."""
 def ravel(a: ArrayLike, order: str = 'C', *, out_sharding: Any = None) -> Array:
@@ -608,7 +608,7 @@ def squeeze(a: ArrayLike, axis: int | Sequence[int] | None = None) -> Array:
 def stack(arrays: Any, axis: int = 0, out: None = None, dtype: DTypeLike | None = None) -> Array:
     """Arrays of one shape along a new ``axis``."""
 def std(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0, keepdims: builtins.bool = False, *, where: ArrayLike | None = None, mean: ArrayLike | None = None, correction: Any = None) -> Array:
-    """Standard deviation over ``axis``: the square root of `var`, whose parameters it has."""
+    """Standard deviation over ``axis``: the square root of `var`, with the same parameters."""
 def sum(a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, keepdims: builtins.bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None, promote_integers: builtins.bool = True) -> Array:
     """Sum over ``axis``; integers narrower than 32 bits are summed in 32."""
 def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Array:
@@ -651,11 +651,11 @@ def unique(ar: ArrayLike, return_index: Literal[False] = False, return_inverse: 
 def unique(ar: ArrayLike, return_index: builtins.bool = False, return_inverse: builtins.bool = False, return_counts: builtins.bool = False, axis: int | None = None, *, equal_nan: builtins.bool = True, size: int | None = None, fill_value: ArrayLike | None = None, sorted: builtins.bool = True) -> Any:
     """The distinct elements (or slices along ``axis``), sorted; with first places, inverse and counts on demand."""
 def unique_all(x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None) -> UniqueAll:
-    """Distinct elements with first places, inverse and counts; every nan is one of its own."""
+    """Distinct elements with first places, inverse and counts; every nan is distinct."""
 def unique_counts(x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None) -> UniqueCounts:
-    """Distinct elements with counts; every nan is one of its own."""
+    """Distinct elements with counts; every nan is distinct."""
 def unique_inverse(x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None) -> UniqueInverse:
-    """Distinct elements with the inverse: ``values[inverse_indices]`` is x. Every nan is an element of its own."""
+    """Distinct elements with the inverse: ``values[inverse_indices]`` is x. Every nan is distinct."""
 def unique_values(x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
     """Distinct elements, sorted; each NaN counts as distinct."""
 def unpackbits(a: ArrayLike, axis: int | None = None, count: Any = None, bitorder: str = 'big') -> Array:
@@ -684,7 +684,7 @@ def vstack(tup: Any, dtype: DTypeLike | None = None) -> Array:
 def where(condition: ArrayLike, x: ArrayLike, y: ArrayLike, /, *, size: int | None = None, fill_value: Any = None) -> Array: ...
 @overload
 def where(condition: ArrayLike, x: None = None, y: None = None, /, *, size: int | None = None, fill_value: Any = None) -> tuple[Array, ...]:
-    """``x`` where ``condition`` holds, else ``y``; with the condition alone, `nonzero`."""
+    """``x`` where ``condition`` is true, else ``y``; with the condition alone, `nonzero`."""
 def zeros(shape: int | Sequence[int], dtype: DTypeLike | None = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """Zeros of ``shape`` in ``dtype``, float32 unless another is given."""
 def zeros_like(a: Any, dtype: DTypeLike | None = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:

@@ -32,16 +32,16 @@ def fromfile(
 
 @example("(n * n for n in range(4)), dtype=int", "Array([0, 1, 4, 9], dtype=int32)")
 def fromiter(iter: Any, dtype: Any = float, count: int = -1, *, like: Any = None) -> Array:
-    """The numbers that an iterator gives; float32 unless another dtype is given."""
+    """The numbers of an iterator; by default float32."""
     wanted = dtypes.as_dtype(dtype)
     return from_data(np.fromiter(iter, wanted, count), wanted)
 
 
 def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) -> Array:
-    """The numbers of a text, between which ``sep`` stands.
+    """The numbers of a text, separated by ``sep``.
 
     Raises:
-        ParameterError: something that is no number, or fewer than ``count``; it is a ValueError.
+        ParameterError: something is not a number, or there are fewer than ``count``; it is a ValueError.
 
     >>> fromstring("1 2 3", sep=" ").tolist()
     [1.0, 2.0, 3.0]
@@ -60,7 +60,7 @@ def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0
     """The bytes of ``buffer`` read as ``dtype``.
 
     Raises:
-        ValueError: the bytes are no whole number of elements, or fewer than ``count``.
+        ValueError: the bytes are not a whole number of elements, or fewer than ``count``.
     """
     data = np.frombuffer(buffer, dtype=dtypes.as_stored(dtype), count=count, offset=offset)
     return from_data(data, dtypes.as_dtype(dtype))
@@ -69,8 +69,8 @@ def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
     """An array that another library made, through DLPack.
 
-    It is a copy, as arrays do not change and the other library may write to its memory. With ``copy=False`` the memory
-    is shared: what is written there later is seen here, also by what was compiled with it.
+    It is a copy, because arrays are immutable and the other library may write to its memory. With ``copy=False`` the
+    memory is shared: later writes change this array, also in compiled functions that use it.
 
     >>> import numpy as np
     >>> x = np.arange(3, dtype=np.float32)

@@ -47,18 +47,18 @@ def array(
     device: Any = None,
     out_sharding: Any = None,
 ) -> Array:
-    """An array of what ``object`` holds: a number, a nested list, a NumPy array or anything with ``__array__``.
+    """An array from ``object``: a number, a nested list, a NumPy array or anything with ``__array__``.
 
     Python scalars and 64-bit NumPy data take 32-bit defaults unless ``dtype`` says otherwise.
 
     Args:
-        object: what the array is made of; lists of arrays are stacked.
-        dtype: of the result; what is given is converted, also where that loses digits.
-        copy: True gives an array of its own, which stays when the one given is deleted or donated; as arrays are
+        object: the elements; lists of arrays are stacked.
+        dtype: of the result; elements are converted, even if that loses digits.
+        copy: True makes a separate array, which remains if the given one is deleted or donated. As arrays are
             immutable, they may share memory.
         order: arrays are row-major.
-        ndmin: axes of size 1 are put in front until there are so many.
-        device: where it is put.
+        ndmin: the smallest number of axes; axes of size 1 are added in front.
+        device: where to put it.
 
     Raises:
         DtypeError: no numbers.
@@ -193,12 +193,12 @@ def asarray(
     device: Any = None,
     out_sharding: Any = None,
 ) -> Array:
-    """``a`` as an array of ``dtype``, or of its own; an array that has it already is given back as it is.
+    """``a`` as an array of ``dtype``, by default its own. An array that has it already is returned unchanged.
 
     Python scalars and 64-bit NumPy data take 32-bit defaults unless ``dtype`` says otherwise.
 
     Raises:
-        ValueError: ``copy=False`` for data that is no array, since host data is always copied.
+        ValueError: ``copy=False`` for data that is not an array, because host data is always copied.
         DtypeError, ShapeError: as `array`.
 
     >>> import nxjax.numpy as jnp
@@ -224,7 +224,7 @@ def copy(a: Any, order: str | None = None) -> Array:
     "Array([-1,  1], dtype=int8)",
     "jnp.array([0, 2]), bool",
     "Array([False,  True], dtype=bool)",
-    raises="DtypeError: a dtype that no array holds.",
+    raises="DtypeError: a dtype that arrays cannot have.",
 )
 def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Array:
     """``x`` by value in ``dtype``; None is the default float.
@@ -288,7 +288,7 @@ def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
     raises="ShapeError: ``fill_value`` does not broadcast to ``shape``, or a negative size.",
 )
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """``fill_value``, which broadcasts, over ``shape``; in its own dtype unless another is given."""
+    """An array of ``shape`` filled with ``fill_value``, which broadcasts; by default in its dtype."""
     sizes = as_shape("full", shape)
     x = asarray(fill_value if dtype is None else _wrapped(fill_value, dtypes.as_dtype(dtype)), dtype)
     return placed(broadcast_to(x, sizes), device)

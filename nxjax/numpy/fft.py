@@ -127,7 +127,7 @@ def _one(name: str, kind: str, a: Any, n: int | None, axis: int, norm: str | Non
 
 @_example("jnp.array([1.0, 0.0, 0.0, 0.0])", "Array([1.+0.j, 1.+0.j, 1.+0.j, 1.+0.j], dtype=complex64)")
 def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The discrete Fourier transform along ``axis``, complex; ``n`` first cuts it or fills it with zeros.
+    """The discrete Fourier transform along ``axis``, complex; ``n`` first cuts or zero-pads it.
 
     ``norm`` divides by the length in the inverse (``backward``, the default), here (``forward``), or by its root in
     both (``ortho``).
@@ -237,7 +237,7 @@ def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None)
     "Array([ 0.  ,  0.25, -0.5 , -0.25], dtype=float32)",
     "5, d=0.5",
     "Array([ 0. ,  0.4,  0.8, -0.8, -0.4], dtype=float32)",
-    raises="ValueError: ``n`` or ``d`` is no number.",
+    raises="ValueError: ``n`` or ``d`` is not a number.",
 )
 def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
     """The frequencies of `fft`'s results, for samples ``d`` apart."""

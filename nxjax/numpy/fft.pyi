@@ -7,7 +7,7 @@ from nxjax.trace.core import Array as Array
 from nxjax.typing import ArrayLike, DTypeLike
 
 def fft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The discrete Fourier transform along ``axis``, complex; ``n`` first cuts it or fills it with zeros."""
+    """The discrete Fourier transform along ``axis``, complex; ``n`` first cuts or zero-pads it."""
 def fft2(a: ArrayLike, s: Any = None, axes: Any = ..., norm: str | None = None) -> Array:
     """`fftn` over two axes, by default the last ones."""
 def fftfreq(n: int, d: Any = 1.0, *, dtype: DTypeLike | None = None, device: Any = None) -> Array:

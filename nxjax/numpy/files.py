@@ -122,7 +122,7 @@ class Archive(NpzFile):
 def load(file: Any, *args: Any, memory_limit: int | None = None, **kwargs: Any) -> Any:
     """Arrays saved with `save` or NumPy; extended dtypes such as bfloat16 are read back by their width.
 
-    A ``.npz`` file gives its members, as NumPy's arrays, when they are asked for.
+    The members of a ``.npz`` file are NumPy arrays, loaded on access.
 
     Args:
         file: a path, or a file that is open.
@@ -131,7 +131,7 @@ def load(file: Any, *args: Any, memory_limit: int | None = None, **kwargs: Any) 
         args, kwargs: those of `numpy.load`.
 
     Raises:
-        InvalidFileError: a damaged file, also when a member is asked for; it is a ValueError.
+        InvalidFileError: a damaged file, also on access to a member; it is a ValueError.
         MemoryLimitError: it unpacks to more than ``memory_limit``.
         OSError: it cannot be opened.
 
@@ -160,7 +160,7 @@ def save(file: Any, arr: Any, allow_pickle: bool = True) -> None:
     A name without ``.npy`` gets that ending; ``file`` may be an open binary file.
 
     Raises:
-        ParameterError: no file comes first.
+        ParameterError: no file is given first.
 
     >>> import io
     >>> import nxjax.numpy as jnp

@@ -138,7 +138,7 @@ def _checked(core: Callable[..., Any], outputs: list[tuple[str, ...]], sizes: di
 
 
 def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Array:
-    """``func1d`` of every row along ``axis``; what it gives replaces that axis. It is traced once, by `vmap`.
+    """``func1d`` of every row along ``axis``; its result replaces that axis. It is traced once, by `vmap`.
 
     >>> import nxjax.numpy as jnp
     >>> jnp.apply_along_axis(lambda row: row[-1] - row[0], 1, jnp.array([[1, 3], [10, 40]]))
@@ -184,7 +184,7 @@ def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: An
     """A ufunc made of a traceable Python function of scalars.
 
     Args:
-        func: traceable function of ``nin`` scalars that gives ``nout`` of them.
+        func: traceable function of ``nin`` scalars that returns ``nout`` of them.
         identity: the value that changes nothing, for `reduce` of nothing.
 
     >>> import nxjax.numpy as jnp

@@ -48,12 +48,12 @@ def take(
 ) -> Array:
     """The slices of ``a`` at ``indices`` along ``axis``; None flattens first. Negative indices count from the end.
 
-    ``mode`` says what is out of range: ``fill`` (default) gives ``fill_value``, or nan, and of integers the least, of
-    unsigned ones the greatest; ``clip`` the nearest, where a negative index is the first; ``wrap`` goes around;
+    ``mode`` is for indices out of range: ``fill`` (default) gives ``fill_value``, by default nan, the smallest integer
+    or the largest unsigned one; ``clip`` the nearest, with negative indices as the first; ``wrap`` goes around;
     ``promise_in_bounds`` does not look.
 
     Raises:
-        ParameterError: indices that are no integers, or another mode.
+        ParameterError: indices that are not integers, or another mode.
         IndexError: elements of an empty axis.
         NotImplementedError: ``mode="raise"``, for values do not raise.
 
@@ -102,7 +102,7 @@ def take_along_axis(
 
     Raises:
         ShapeError: ranks differ, or the other axes do not broadcast.
-        ParameterError: indices that are no integers.
+        ParameterError: indices that are not integers.
 
     >>> import nxjax.numpy as jnp
     >>> x = jnp.array([[3, 1, 2], [4, 6, 5]])
@@ -241,7 +241,7 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     """Coordinates in an array of ``shape`` of flat ``indices``, clamped to the array.
 
     Raises:
-        TypeError: indices that are no integers.
+        TypeError: indices that are not integers.
     """
     sizes = as_shape("unravel_index", shape)
     index = as_operand(indices, "unravel_index")

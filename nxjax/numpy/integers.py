@@ -96,7 +96,7 @@ def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Array:
     """Eight truths into each byte along ``axis`` (of the flattened array without one), zeros at the end.
 
     Args:
-        a: integers or booleans; what is not zero is true.
+        a: integers or booleans; nonzero is true.
         axis: static integer or None.
         bitorder: ``"big"`` puts the first truth into the highest bit, ``"little"`` into the lowest.
 

@@ -84,8 +84,8 @@ def stack(arrays: Any, axis: int = 0, out: None = None, dtype: Any = None) -> Ar
     """Arrays of one shape along a new ``axis``.
 
     Args:
-        arrays: sequence of arrays, or one array, whose rows they are; they promote.
-        axis: where the new axis stands in the result.
+        arrays: sequence of arrays, or one array of rows; they promote.
+        axis: the position of the new axis in the result.
         dtype: of the result.
 
     Raises:

@@ -116,7 +116,7 @@ def _adjoint(x: Array) -> Array:
 def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
     """The triangular L with L L^H = a (or U with U^H U = a); nan where ``a`` is not positive definite.
 
-    ``symmetrize_input`` takes the mean of ``a`` and its adjoint first; else the lower triangle alone is read.
+    ``symmetrize_input`` takes the mean of ``a`` and its adjoint first; else only the lower triangle is read.
     """
     x = _matrix("cholesky", a)
     if symmetrize_input:
@@ -160,7 +160,7 @@ def svd(
 
     Args:
         full_matrices: whether U is ``[m, m]`` and Vh ``[n, n]``, or both have as many vectors as there are values.
-        compute_uv: whether U and Vh are wanted; else the values alone are given.
+        compute_uv: also return U and Vh; else only the values.
         hermitian: ``a`` is Hermitian, which is quicker.
         subset_by_index: ``(first, end)`` of the values that are wanted, with ``full_matrices=False``.
 
@@ -317,7 +317,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None, *, numpy_resid: bool = False) -> tu
     where the rank is not full.
 
     Raises:
-        TypeError: ``a`` is no matrix.
+        TypeError: ``a`` is not a matrix.
         ValueError: ``b`` has another number of rows.
 
     >>> import nxjax.numpy as jnp

@@ -57,7 +57,7 @@ def outer(x1: Any, x2: Any, /) -> Array:
     """Products of all pairs of elements of two vectors.
 
     Raises:
-        ShapeError: an operand is no vector; `nx.numpy.outer` flattens.
+        ShapeError: an operand is not a vector; `nx.numpy.outer` flattens.
     """
     a, b = as_operand(x1, "outer"), as_operand(x2, "outer")
     if a.ndim != 1 or b.ndim != 1:
@@ -87,7 +87,7 @@ def multi_dot(arrays: Any, *, precision: Any = None) -> Array:
     """The product of several matrices, in the cheapest order; the first and last may be vectors.
 
     Raises:
-        ValueError: fewer than two arrays, or one between the ends that is no matrix.
+        ValueError: fewer than two arrays, or an inner one is not a matrix.
         ShapeError: neighbours do not fit.
     """
     xs = [as_operand(x, "multi_dot") for x in arrays]

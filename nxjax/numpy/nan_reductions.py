@@ -101,7 +101,7 @@ nanmin = _nan_extremum("nanmin", "Minimum", min, highest)
 def nanmean(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, where: Any = None
 ) -> Array:
-    """Mean over ``axis`` of what is not nan; nan where nothing is left.
+    """Mean over ``axis`` without nan; nan where nothing is left.
 
     Half precision is averaged in single; integers become float.
     """
@@ -124,7 +124,7 @@ def nanvar(
     where: Any = None,
     mean: Any = None,
 ) -> Array:
-    """Variance over ``axis`` of what is not nan; nan where ``n - ddof`` is not positive. Parameters as in `var`."""
+    """Variance over ``axis`` without nan; nan where ``n - ddof`` is not positive. Parameters as in `var`."""
     no_out("nanvar", out)
     x = as_operand(a, "nanvar")
     if x.dtype not in dtypes.INEXACT:
@@ -153,7 +153,7 @@ def nanstd(
     where: Any = None,
     mean: Any = None,
 ) -> Array:
-    """Standard deviation over ``axis`` of what is not nan: the square root of `nanvar`."""
+    """Standard deviation over ``axis`` without nan: the square root of `nanvar`."""
     return ops.sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where, mean))
 
 

@@ -69,7 +69,7 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Ar
 
     Raises:
         ValueError: widths or options that do not fit the mode, a negative width but in ``constant``, or an empty axis.
-        TypeError: a width that is no integer.
+        TypeError: a width is not an integer.
         NotImplementedError: another mode.
 
     >>> import nxjax.numpy as jnp

@@ -54,7 +54,7 @@ def arange(
         dtype: of the result; by default what the numbers promote to, int32 or float32.
 
     Raises:
-        ShapeError: a bound that is no scalar.
+        ShapeError: a bound is not a scalar.
         ConcretizationTypeError: a traced bound: the size would depend on it.
         ZeroDivisionError: ``step`` is 0.
 

@@ -143,7 +143,7 @@ Args:
     axis: static integer, tuple of them, or None for all.
     dtype: to sum in, and of the result.
     keepdims: leave axes of size 1.
-    initial: what the sum starts from.
+    initial: the start of the sum.
     where: booleans that broadcast against ``a``; the others count as 0.
     promote_integers: whether narrow integers are widened.
 
@@ -166,7 +166,7 @@ Args:
     a: array of numbers or booleans; complex numbers are ordered by their real parts, then by the others.
     axis: int, tuple of ints, or None for all.
     keepdims: reduced axes stay, with size 1.
-    initial: a number that takes part.
+    initial: a number that is included.
     where: booleans that broadcast: which elements count.
 
 Raises:
@@ -238,7 +238,7 @@ Args:
 
 Raises:
     AxisError: an axis that ``a`` does not have.
-    NotImplementedError: ``out``: arrays are never written to.
+    NotImplementedError: ``out`` is given; arrays are immutable.
 """
 
 
@@ -298,13 +298,13 @@ def mean(
     Args:
         a: array of numbers or booleans.
         axis: int, tuple of ints, or None for all.
-        dtype: that of the result, and what is computed in.
+        dtype: of the result and of the computation.
         keepdims: reduced axes stay, with size 1.
         where: booleans that broadcast: which elements count.
 
     Raises:
         AxisError: an axis that ``a`` does not have.
-        NotImplementedError: ``out``: arrays are never written to.
+        NotImplementedError: ``out`` is given; arrays are immutable.
 
     >>> import nxjax.numpy as jnp
     >>> jnp.mean(jnp.array([[1, 2], [3, 5]]), axis=1)
@@ -441,7 +441,7 @@ def std(
     mean: Any = None,
     correction: Any = None,
 ) -> Array:
-    """Standard deviation over ``axis``: the square root of `var`, whose parameters it has.
+    """Standard deviation over ``axis``: the square root of `var`, with the same parameters.
 
     Raises:
         AxisError, NotImplementedError: as `mean`.
@@ -498,11 +498,11 @@ _FLAT = """ Without an axis, of the flattened array. Keeps the dtype; booleans b
 Args:
     a: array of numbers or booleans; the result has its shape.
     axis: int; None flattens.
-    dtype: that of the result, and what is computed in.
+    dtype: of the result and of the computation.
 
 Raises:
     AxisError: an axis that ``a`` does not have.
-    NotImplementedError: ``out``: arrays are never written to.
+    NotImplementedError: ``out`` is given; arrays are immutable.
 """
 
 

@@ -44,7 +44,7 @@ def _mask(x: Any, where: str) -> Array:
 
 @shown("where(jnp.array([True, False]), 1.0, 0.0)", "Array([1., 0.], dtype=float32, weak_type=True)")
 def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None, fill_value: Any = None) -> Any:
-    """``x`` where ``condition`` holds, else ``y``; with the condition alone, `nonzero`.
+    """``x`` where ``condition`` is true, else ``y``; with the condition alone, `nonzero`.
 
     Args:
         condition: array; numbers count as true unless zero.
@@ -52,7 +52,7 @@ def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None =
         size, fill_value: of `nonzero`, with the condition alone.
 
     Raises:
-        ValueError: one of ``x`` and ``y`` without the other, or ``size`` beside them.
+        ValueError: one of ``x`` and ``y`` without the other, or ``size`` with them.
         ShapeError: the shapes do not broadcast.
         ConcretizationTypeError: under a transform the condition alone, without ``size``.
     """
@@ -109,7 +109,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
 def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Array:
     """``funclist[i](x)`` where ``condlist[i]`` is the last to hold; one more function is the default (else 0).
 
-    Every function sees the whole of ``x``; the result has its dtype. Numbers stand for constant functions.
+    Every function gets all of ``x``; the result has its dtype. Numbers are constant functions.
     """
     v = as_operand(x, "piecewise")
     if isinstance(condlist, (Array, np.ndarray)):
@@ -141,7 +141,7 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array
     Args:
         a: integers, the number of the choice.
         choices: sequence of arrays.
-        mode: what becomes of numbers out of range: ``"raise"`` (which needs concrete ``a``), ``"wrap"`` or ``"clip"``.
+        mode: for numbers out of range: ``"raise"`` (which needs concrete ``a``), ``"wrap"`` or ``"clip"``.
 
     Raises:
         DtypeError: ``a`` is not an integer array.
@@ -186,13 +186,13 @@ def extract(condition: Any, arr: Any, *, size: int | None = None, fill_value: An
 def compress(
     condition: Any, a: Any, axis: int | None = None, *, size: int | None = None, fill_value: Any = 0, out: None = None
 ) -> Array:
-    """The slices of ``a`` along ``axis`` where ``condition`` holds; ``size`` fixes how many.
+    """The slices of ``a`` along ``axis`` where ``condition`` is true; ``size`` fixes their number.
 
-    Without an axis, of the flattened array. What is missing of ``size`` is ``fill_value``.
+    Without an axis, of the flattened array. Missing slices are ``fill_value``.
 
     Raises:
         ShapeError: ``condition`` is not one-dimensional.
-        ValueError: it holds past the end of the axis.
+        ValueError: it is true past the end of the axis.
         ConcretizationTypeError: it is traced and ``size`` is not given.
     """
     c = _mask(condition, "compress")

@@ -71,17 +71,17 @@ def unique(
 ) -> Any:
     """The distinct elements (or slices along ``axis``), sorted; with first places, inverse and counts on demand.
 
-    ``size`` fixes how many: surplus is cut off, what is missing is ``fill_value`` (the smallest element).
+    ``size`` fixes their number: surplus is cut off, missing ones are ``fill_value`` (the smallest element).
 
     Args:
         ar: array; without ``axis`` it is flattened.
         return_index: also return where each was first.
         return_inverse: also return which of them each element is.
         return_counts: also return how often each occurs.
-        axis: static integer, whose slices are the elements.
+        axis: static integer; its slices are the elements.
         equal_nan: whether all nan are one element.
         size: static number of elements of the result, needed under `jit`.
-        fill_value: what is put where there are fewer.
+        fill_value: for missing elements.
         sorted: has no effect: they are always sorted.
     """
     x = as_operand(ar, "unique")
@@ -164,18 +164,18 @@ def _empty(
 
 @example("jnp.array([3, 1, 3])", "Array([1, 0, 1], dtype=int32)", then=".inverse_indices")
 def unique_all(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueAll:
-    """Distinct elements with first places, inverse and counts; every nan is one of its own."""
+    """Distinct elements with first places, inverse and counts; every nan is distinct."""
     return UniqueAll(*unique(x, True, True, True, equal_nan=False, size=size, fill_value=fill_value))
 
 
 @example("jnp.array([1.0, jnp.nan, jnp.nan])", "Array([1, 1, 1], dtype=int32)", then=".counts")
 def unique_counts(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueCounts:
-    """Distinct elements with counts; every nan is one of its own."""
+    """Distinct elements with counts; every nan is distinct."""
     return UniqueCounts(*unique(x, return_counts=True, equal_nan=False, size=size, fill_value=fill_value))
 
 
 def unique_inverse(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueInverse:
-    """Distinct elements with the inverse: ``values[inverse_indices]`` is x. Every nan is an element of its own.
+    """Distinct elements with the inverse: ``values[inverse_indices]`` is x. Every nan is distinct.
 
     >>> import nxjax.numpy as jnp
     >>> values, inverse = jnp.unique_inverse(jnp.array([[3, 1], [1, 3]]))

@@ -113,7 +113,7 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
     """Indices that sort by the last key, ties by the one before it, and so on.
 
     Args:
-        keys: sequence of arrays of one shape, or an array whose rows they are.
+        keys: sequence of arrays of one shape, or an array of rows.
         axis: static integer, along which each key is sorted.
 
     Raises:
@@ -161,7 +161,7 @@ def partition(a: Any, kth: int, axis: int = -1) -> Array:
 def argpartition(a: Any, kth: int, axis: int = -1) -> Array:
     """Indices of a `partition`: smaller elements come before place ``kth``, larger ones after it.
 
-    As in JAX, those up to ``kth`` are in order of their elements, the others in their own.
+    As in JAX, those up to ``kth`` are sorted by their elements, the others keep their order.
     """
     x, i = along("argpartition", as_operand(a, "argpartition"), axis)
     n = x.shape[i]
@@ -263,8 +263,8 @@ def bincount(
     Args:
         x: vector of integers; negative ones count as 0.
         weights: vector of the same length, whose dtype the result has.
-        minlength: the result has at least so many elements.
-        length: the result has exactly so many; larger elements are left out.
+        minlength: the smallest length of the result.
+        length: the exact length of the result; larger elements are left out.
 
     Raises:
         TypeError: ``x`` is not of integers.
@@ -302,7 +302,7 @@ def bincount(
 
 
 def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Array:
-    """The edges of ``bins`` equal bins over ``range`` (the data's own by default); given edges are handed back.
+    """The edges of ``bins`` equal bins over ``range`` (by default the data's); given edges are returned.
 
     Raises:
         NotImplementedError: ``bins`` is the name of a rule.

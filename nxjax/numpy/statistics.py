@@ -52,7 +52,7 @@ def quantile(
     *,
     weights: Any = None,
 ) -> Array:
-    """The value below which a share ``q`` of the elements lies; ``method`` says how to choose between two.
+    """The value below which a share ``q`` of the elements is; ``method`` chooses between two.
 
     ``weights``, for every element or for the axes of ``axis``, need ``method="inverted_cdf"``.
 

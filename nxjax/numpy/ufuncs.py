@@ -32,7 +32,7 @@ class ufunc:
     """A function of ``nin`` scalars with ``nout`` results, applied element by element with broadcasting.
 
     Args:
-        func: traceable function of scalars; or, with ``call``, only what names it.
+        func: traceable function of scalars; or, with ``call``, only its name.
         identity: the value that changes nothing, for `reduce` of nothing.
         call, reduce, accumulate: faster ways of doing the same.
 

@@ -59,7 +59,7 @@ def shift_dims(dims: Sequence[int]) -> tuple[int, ...]:
 @param_class
 @dataclass(frozen=True)
 class GatherDimensionNumbers:
-    """Which dimension is what in `gather`.
+    """The roles of dimensions in `gather`.
 
     Attributes:
         offset_dims: result dimensions that run inside a slice.
@@ -108,7 +108,7 @@ class GatherDimensionNumbers:
 @param_class
 @dataclass(frozen=True)
 class ScatterDimensionNumbers:
-    """Which dimension is what in `scatter`.
+    """The roles of dimensions in `scatter`.
 
     Attributes:
         update_window_dims: dimensions of the updates that run inside a window.

@@ -162,7 +162,7 @@ class ArrayMembers:
     def committed(self) -> bool:
         """Whether the array was put on its device, so that computations with it run there."""
     def compress(self, a: ArrayLike, axis: int | None = None, *, size: int | None = None, fill_value: ArrayLike = 0, out: None = None) -> Array:
-        """The slices of ``a`` along ``axis`` where ``condition`` holds; ``size`` fixes how many."""
+        """The slices of ``a`` along ``axis`` where ``condition`` is true; ``size`` fixes their number."""
     def conj(self) -> Array:
         """The complex conjugate; real x is itself."""
     def conjugate(self) -> Array:
@@ -249,7 +249,7 @@ class ArrayMembers:
     def squeeze(self, axis: int | Sequence[int] | None = None) -> Array:
         """Without axes of size 1: all of them, or those named."""
     def std(self, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0, keepdims: bool = False, *, where: ArrayLike | None = None, mean: ArrayLike | None = None, correction: Any = None) -> Array:
-        """Standard deviation over ``axis``: the square root of `var`, whose parameters it has."""
+        """Standard deviation over ``axis``: the square root of `var`, with the same parameters."""
     def sum(self, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None, promote_integers: bool = True) -> Array:
         """Sum over ``axis``; integers narrower than 32 bits are summed in 32."""
     def swapaxes(self, axis1: int, axis2: int) -> Array:

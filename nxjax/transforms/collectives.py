@@ -75,7 +75,7 @@ def axis_size(axis_name: Any) -> int:
 
 
 def axis_index(axis_name: Any) -> Array:
-    """The element's own position along the named axis (int32); row-major over a tuple of axes.
+    """The element's position along the named axis (int32); row-major over a tuple of axes.
 
     Raises:
         UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
@@ -111,7 +111,7 @@ def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     Args:
         x: pytree of arrays; booleans are counted as integers.
         axis_name: name, or a tuple of names.
-        axis_index_groups: lists of places along the axis; each list has a sum of its own.
+        axis_index_groups: lists of places along the axis; each list has its own sum.
 
     Raises:
         UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
@@ -243,7 +243,7 @@ def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
     """The value of element ``source``, for all elements of the named axis.
 
     Raises:
-        ParameterError: there is no such element.
+        ParameterError: no such element.
         UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
 
     >>> import nxjax as nx
@@ -268,9 +268,9 @@ def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
 
 
 def pvary(x: Any, axis_name: Any) -> Any:
-    """``x`` itself, taken as a value that may differ along the named mesh axes (see `nx.shard_map`).
+    """``x`` as a value that may differ along the named mesh axes (see `nx.shard_map`).
 
-    Its derivative is the sum over those axes: who shares a value adds up what was done with it.
+    Its derivative is the sum over those axes.
 
     Raises:
         UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
@@ -289,7 +289,7 @@ def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
     """`pvary` under its newer name: ``to="varying"``.
 
     Raises:
-        ParameterError: ``to`` is something else.
+        ParameterError: ``to`` is another value.
         UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
 
     >>> import nxjax as nx
@@ -312,14 +312,14 @@ def all_gather(
         x: pytree of arrays.
         axis_name: name or names of axes.
         axis_index_groups: elements that share values; the default is all of them.
-        axis: where the values stand.
+        axis: of the values.
         tiled: join them in ``axis`` rather than stack them.
         to: "varying", as results of collectives are in `shard_map`; its ``out_specs`` then name the axis, though all
             elements have the same values.
 
     Raises:
         AxisError: the result has no such axis.
-        ParameterError: ``to`` is something else.
+        ParameterError: ``to`` is another value.
         UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
 
     >>> import nxjax as nx
@@ -355,9 +355,10 @@ def all_gather(
 def psum_scatter(
     x: Any, axis_name: Any, *, scatter_dimension: int = 0, axis_index_groups: Any = None, tiled: bool = False
 ) -> Any:
-    """The sum over the named axes, of which each element keeps its own part along ``scatter_dimension``.
+    """The sum over the named axes. Each element keeps its part along ``scatter_dimension``.
 
-    With ``tiled`` a part is a block, and the dimension stays; without, it has the size of the axis and goes.
+    With ``tiled`` a part is a block, and the dimension stays. Without, the dimension has the size of the axis and is
+    dropped.
 
     Raises:
         ShapeError: the dimension does not divide into parts.
@@ -461,10 +462,10 @@ def _exchanged(x: Array, names: tuple[Any, ...], size: int, split: int, concat: 
 
 
 def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
-    """Send values along the named axis: ``perm`` holds pairs (source, target); who receives nothing gets zeros.
+    """Send values along the named axis: ``perm`` has pairs (source, target); other targets get zeros.
 
     Raises:
-        ParameterError: a source or target comes twice, or is not there.
+        ParameterError: a source or target occurs twice, or does not exist.
         UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
 
     >>> import nxjax as nx
@@ -492,7 +493,7 @@ def pshuffle(x: Any, axis_name: Any, perm: Sequence[int]) -> Any:
     """Element i gets the value of element ``perm[i]``.
 
     Raises:
-        ParameterError: ``perm`` is no permutation of the elements.
+        ParameterError: ``perm`` is not a permutation of the elements.
         UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
 
     >>> import nxjax as nx

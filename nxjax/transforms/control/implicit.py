@@ -154,10 +154,10 @@ def custom_linear_solve(
     Args:
         matvec: linear function of a pytree like ``b``.
         b: right-hand side.
-        solve: ``solve(matvec, b) -> x``; needs no derivative of its own.
+        solve: ``solve(matvec, b) -> x``; needs no derivative.
         transpose_solve: ``transpose_solve(vecmat, ct)``, for reverse mode.
-        symmetric: ``matvec`` is its own transpose, so that ``solve`` does for both.
-        has_aux: the solvers give ``(x, aux)``; so does the result.
+        symmetric: ``matvec`` is its own transpose, so ``solve`` serves both.
+        has_aux: the solvers return ``(x, aux)``, and so does this function.
 
     >>> import nxjax as nx
     >>> divide = lambda mv, b: b / mv(1.0)
@@ -316,14 +316,14 @@ def custom_root(
     tangent_solve: Callable[..., Any],
     has_aux: bool = False,
 ) -> Any:
-    """A root of ``f``, differentiated with respect to what ``f`` closes over through ``f(root) == 0``.
+    """A root of ``f``. Its derivatives with respect to closed-over values come from ``f(root) == 0``.
 
     Args:
         f: function of a pytree, of the same structure.
         initial_guess: where ``solve`` starts.
-        solve: ``solve(f, initial_guess) -> root``; needs no derivative of its own.
+        solve: ``solve(f, initial_guess) -> root``; needs no derivative.
         tangent_solve: ``tangent_solve(g, y) -> x`` with ``g(x) == y`` for the linear ``g``.
-        has_aux: ``solve`` gives ``(root, aux)``; so does the result.
+        has_aux: ``solve`` returns ``(root, aux)``, and so does this function.
 
     >>> import nxjax as nx
     >>> newton = lambda f, x: nx.fori_loop(0, 20, lambda i, x: x - f(x) / (2.0 * x), x)

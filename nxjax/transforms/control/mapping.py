@@ -27,7 +27,7 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
 
     Raises:
         ShapeError: the arrays differ in leading size.
-        ParameterError: ``xs`` holds no array.
+        ParameterError: ``xs`` has no arrays.
 
     >>> import nxjax.numpy as jnp
     >>> from nxjax import lax
@@ -71,7 +71,7 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
 
     Raises:
         ShapeError: the arrays differ in size along the axis.
-        AxisError: there is no such axis.
+        AxisError: no such axis.
         ParameterError: ``fn`` is no function.
 
     >>> import nxjax.numpy as jnp
