@@ -1,4 +1,4 @@
-"""`nx.dtypes`: what `jax.dtypes` offers: names of special dtypes, canonical dtypes, promotion."""
+"""`nx.dtypes`, as `jax.dtypes`: names of special dtypes, canonical dtypes, promotion."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
 
     Args:
         args: at least one.
-        return_weak_type_flag: give the dtype and whether it is weak, as that of Python's numbers.
+        return_weak_type_flag: return the dtype and whether it is weak, as for Python's numbers.
 
     Raises:
         ParameterError: no argument.
@@ -38,7 +38,7 @@ def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
 
 
 def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> np.dtype[Any]:
-    """The dtype that data of ``dtype`` takes when none is asked for: 32 bits unless `enable_x64` is set.
+    """The default dtype for data of ``dtype``: 32 bits unless `enable_x64` is set.
 
     >>> canonicalize_dtype("float64").name
     'float32'

@@ -94,18 +94,18 @@ _EDGE: Final = 2  # pixels that a cubic kernel reads beyond the image
 def resize(
     image: Any, shape: Sequence[int], method: str | ResizeMethod, antialias: bool = True, precision: Any = None
 ) -> Array:
-    """``image`` resized to ``shape``; centers of pixels lie at half integers.
+    """``image`` resized to ``shape``; pixel centers are at half integers.
 
-    A pixel that is infinite or NaN reaches those that it has a part in; in JAX, which multiplies with all weights, also
-    those where its weight is 0.
+    An infinite or NaN pixel affects the pixels where its weight is not 0. In JAX, which multiplies by all weights, it
+    also affects the others.
 
     Args:
         image: array of any rank.
-        shape: of the result; dimensions that keep their size are not touched.
+        shape: of the result; dimensions of equal size are unchanged.
         method: "nearest", "linear" (also "bilinear", "trilinear", "triangle"), "cubic" (also "bicubic", "tricubic"),
             "lanczos3", "lanczos5", "cubic-pytorch" (as PyTorch does it), "area" (means over pixels), or a
             `ResizeMethod`.
-        antialias: when a dimension shrinks, widen the kernel so that nothing is skipped; not for "nearest".
+        antialias: when a dimension shrinks, widen the kernel so that no pixel is skipped; not for "nearest".
         precision: of the matrix products.
 
     Raises:
@@ -197,11 +197,11 @@ def scale_and_translate(
         spatial_dims: dimensions that are scaled and moved.
         scale, translation: one number per spatial dimension; the place x of the image goes to x * scale + translation.
         method: as in `resize`, but for "nearest".
-        antialias: where it shrinks, widen the kernel so that nothing is skipped.
+        antialias: where it shrinks, widen the kernel so that no pixel is skipped.
         precision: of the matrix products.
 
     Returns:
-        The image; zero where nothing of it is.
+        The image; zero outside it.
 
     Raises:
         ShapeError: ``shape`` of another rank.

@@ -1,4 +1,4 @@
-"""`nx.sharding`: meshes of devices, and how arrays are cut across them. Definitions are in `nxjax.trace`."""
+"""`nx.sharding`: meshes of devices, and how arrays are split over them. Definitions are in `nxjax.trace`."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def all_leaves(iterable: Iterable[Any], is_leaf: Callable[[Any], bool] | None = 
 
 
 def is_tree_node(typ: Any) -> bool:
-    """True for a type whose values `tree_flatten` opens: containers and registered nodes, ``NoneType`` included.
+    """True for types that `tree_flatten` flattens: containers and registered nodes, including ``NoneType``.
 
     >>> is_tree_node(list), is_tree_node(int)
     (True, False)
@@ -117,7 +117,7 @@ def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
 
 
 class _Registry(Shown):
-    """The kinds of nodes that trees are made of, with the methods that JAX's registry has."""
+    """The kinds of tree nodes, with the methods of JAX's registry."""
 
     def flatten(self, tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], PyTreeDef]:
         """The leaves of ``tree`` and its structure."""

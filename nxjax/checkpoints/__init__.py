@@ -1,9 +1,9 @@
-"""`nx.checkpoints`: the state of a training run on disk: sharded, atomic, read onto any devices. Names as in Orbax.
+"""`nx.checkpoints`: the state of a training run on disk: sharded, atomic, restored onto any devices. Names as in Orbax.
 
 nx.checkpoints.save("runs/a", {"params": params, "opt": state}, step=100)
 state = nx.checkpoints.restore("runs/a", like=state)
 
-`nx.checkpoint` is JAX's rematerialization, which is another thing.
+Not `nx.checkpoint`, which is JAX's rematerialization.
 """
 
 from __future__ import annotations

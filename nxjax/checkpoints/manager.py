@@ -22,13 +22,13 @@ class CheckpointManager(Shown):
     """Saves steps of a training run and keeps the last ones.
 
     Args:
-        directory: of the steps; made if it is not there. Leftovers of a run that was killed are removed.
-        max_to_keep: how many steps are kept; all by default. Older ones are removed after a newer one is complete.
-        save_interval_steps: `save` does nothing for steps that are no multiple of this.
-        keep_period: steps that are a multiple of this are kept for ever.
-        async_: write in the background. `save` then returns as soon as the tree is copied, and later changes, donations
-            and deletions do not touch what is written. At most one step is written at a time.
-        progress: see `save`; never in the background unless asked for.
+        directory: of the steps; created if missing. Leftovers of killed runs are removed.
+        max_to_keep: how many steps to keep; by default all. Older ones are removed after a newer one is complete.
+        save_interval_steps: `save` skips steps that are not a multiple of this.
+        keep_period: steps that are a multiple of this are always kept.
+        async_: write in the background. `save` then returns when the tree is copied. Later changes, donations and
+            deletions do not affect the written step. At most one step is written at a time.
+        progress: see `save`; in the background only on request.
 
     Raises:
         ParameterError: a number below 1.
@@ -77,17 +77,17 @@ class CheckpointManager(Shown):
 
     @api_boundary
     def save(self, step: int, tree: Any, metadata: Any = None, *, force: bool = False) -> bool:
-        """Write a step, if it is due; waits for the one before.
+        """Write a step if it is due, after the previous one.
 
         Args:
             step, tree, metadata: see `nx.checkpoints.save`.
-            force: also if it is not due. A step of this number is replaced.
+            force: write even if it is not due; replaces a step of this number.
 
         Returns:
-            Whether it is (being) written.
+            Whether the step is written.
 
         Raises:
-            Whatever the write before it, in the background, has failed with.
+            The error of the previous write in the background.
         """
         self.wait_until_finished()
         number = steps.checked_step(step, "CheckpointManager.save")
@@ -127,10 +127,10 @@ class CheckpointManager(Shown):
         processes.barrier("pruned", str(self.directory))
 
     def wait_until_finished(self) -> None:
-        """Until nothing is being written.
+        """Wait until nothing is being written.
 
         Raises:
-            Whatever the write has failed with.
+            The error of the write.
         """
         thread, self._thread = self._thread, None
         if thread is not None:
@@ -170,7 +170,7 @@ class CheckpointManager(Shown):
         processes.barrier(f"step {number} deleted", str(self.directory))
 
     def close(self) -> None:
-        """Wait for what is being written."""
+        """Wait until nothing is being written."""
         self.wait_until_finished()
 
     def __enter__(self) -> Self:

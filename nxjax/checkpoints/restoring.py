@@ -47,19 +47,19 @@ def restore(
 
     Args:
         directory: of the steps.
-        like: a tree of the structure and types wanted: arrays, `nx.ShapeDtypeStruct`, numbers. Its leaves are found by
-            their paths. NumPy arrays come back where it has NumPy arrays, nodes of its own types where it has them, and
-            arrays lie on the shardings of its arrays. Without it: dicts, lists and tuples of nxjax arrays.
+        like: a tree with the structure and types of the result: arrays, `nx.ShapeDtypeStruct`, numbers. Leaves are
+            matched by path. The result has its NumPy arrays, node types and shardings. Without it: dicts, lists and
+            tuples of nxjax arrays.
         step: the last one by default.
-        shardings: where arrays are put: a sharding, or a tree prefix of them; None leaves them on the host. Any
-            sharding will do, whatever the arrays were saved from: each process reads what its devices need.
-        verify: compare checksums. Without it nothing is read before it is used: arrays are views of the files.
+        shardings: of the arrays: a sharding, or a tree prefix of them; None leaves them on the host. It may differ from
+            the saved sharding: each process reads what its devices need.
+        verify: compare checksums. Without it, arrays are views of the files and are read on use.
 
     Raises:
         ParameterError: no such step.
-        InvalidFileError: a file is cut or damaged; it names the file and the tensor.
-        TreeError: leaves of ``like`` that were not saved, or the other way round; it names them.
-        ShapeError: leaves of other shapes or dtypes; it names them.
+        InvalidFileError: a file is damaged; the error names the file and the tensor.
+        TreeError: leaves of ``like`` were not saved, or the other way round; the error names them.
+        ShapeError: leaves have other shapes or dtypes; the error names them.
 
     >>> import nxjax as nx, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -79,7 +79,7 @@ def restore(
 
 @entry
 def metadata(directory: str | os.PathLike[str], step: int | None = None) -> Any:
-    """The ``metadata`` that a step was saved with.
+    """The ``metadata`` of a step.
 
     Raises:
         ParameterError: no such step.

@@ -134,27 +134,27 @@ def save(
     overwrite: bool = False,
     progress: bool | None = None,
 ) -> Path:
-    """Write a tree as a step of a folder of checkpoints; when it returns, it is on the disk.
+    """Write a tree as a step of a folder of checkpoints. When it returns, the step is on disk.
 
-    All processes that run together call it; each writes the parts of arrays that it has. A crash at any moment, of any
-    process, leaves the steps that were there before as they were.
+    All processes must call it, and each writes its parts of arrays. A crash of any process at any time leaves earlier
+    steps unchanged.
 
     Args:
-        directory: of the steps; made if it is not there.
+        directory: of the steps; created if missing.
         tree: of arrays (nxjax's, NumPy's, JAX's; sharded ones too), random keys, QArrays, numbers and strings, in
             dicts, lists, tuples, None, and any registered nodes.
         step: its number, from 0.
-        metadata: JSON that goes with it.
+        metadata: JSON to save with it.
         overwrite: replace a step of this number, instead of an error.
-        progress: show a bar; by default on a terminal, for much data.
+        progress: show a bar; by default in a terminal, for large data.
 
     Returns:
         The folder of the step.
 
     Raises:
-        ParameterError: the step is there already, or something else under its name; or ``metadata`` is no JSON.
-        TreeError, DtypeError: something in the tree that files do not hold.
-        OSError: the disk is full, or the like; what was there is untouched.
+        ParameterError: the step or another file of its name exists, or ``metadata`` is not JSON.
+        TreeError, DtypeError: the tree has something that cannot be saved.
+        OSError: the disk is full, or a similar problem; existing files are unchanged.
 
     >>> import nxjax as nx, tempfile
     >>> folder = tempfile.mkdtemp()

@@ -57,7 +57,7 @@ def note_name(folder: str, turn: str, process: int) -> str:
 
 @entry
 def all_steps(directory: str | os.PathLike[str]) -> list[int]:
-    """The steps that can be restored, in ascending order. A folder that is not there has none.
+    """The steps that can be restored, in ascending order. A missing folder has none.
 
     >>> all_steps("/no/such/folder")
     []

@@ -126,7 +126,7 @@ def write(
         done: told of each piece's bytes as it is written.
 
     Raises:
-        OSError: the disk is full, or the like.
+        OSError: the disk is full, or a similar problem.
     """
     # Those of whole cache lines first, so that all that can be aligned in a mapped file is.
     order = sorted(range(len(tensors)), key=lambda i: (tensors[i][1].nbytes % _ALIGN != 0, -tensors[i][1].itemsize))

@@ -1,7 +1,7 @@
-"""Looking into running programs: prints, callbacks, a debugger, and where arrays lie.
+"""Looking into running programs: prints, callbacks, a debugger, and shardings of arrays.
 
-What finds NaNs, leaked tracers and keys that are used twice is switched on by settings (`nx.debug_nans`, ...); its
-parts are files of this package, which they load.
+Settings (`nx.debug_nans`, ...) turn on the searches for NaNs, leaked tracers and reused keys, and load their files of
+this package.
 """
 
 from nxjax.debug.progress import progress_bar

@@ -86,20 +86,21 @@ def progress_bar(
     every: int | None = None,
     bar: Callable[..., Any] | None = None,
 ) -> Any:
-    """Decorator of a loop's body: a bar shows how far the loop is, under `jit`, `grad` and on any executor.
+    """Decorator for a loop body: shows a progress bar under `jit`, `grad` and on any executor.
 
-    Of anything that can be iterated over, a bar of a Python loop: ``for i in progress_bar(range(3))``.
+    For an iterable, a progress bar of a Python loop: ``for i in progress_bar(range(3))``.
 
     Args:
-        length: how many steps the loop takes; or what a Python loop goes through.
+        length: the number of steps, or the iterable of a Python loop.
         scan: False: ``body(i, carry)`` of a `fori_loop` from 0. True: ``body(carry, x)`` of a `scan` in which ``x`` is
             the index, or a tuple that begins with it: ``scan(body, init, (nx.arange(length), xs))``.
-        desc: what stands before the bar.
-        every: how many steps between two moves of the bar; by default a hundredth of all.
-        bar: called as ``bar(total=..., desc=...)`` in place of tqdm; gives what has ``update(n)`` and ``close()``.
+        desc: the text before the bar.
+        every: steps between two updates of the bar; by default a hundredth of all.
+        bar: called as ``bar(total=..., desc=...)`` in place of tqdm; returns an object with ``update(n)`` and
+            ``close()``.
 
     Raises:
-        ParameterError: there is no index among the body's arguments.
+        ParameterError: the body's arguments have no index.
         MissingExtraError: no tqdm, and no ``bar``.
 
     >>> import nxjax as nx

@@ -155,12 +155,12 @@ def breakpoint(
     stdout: Any = None,
     **_: Any,
 ) -> None:
-    """Open a debugger when the program comes here, compiled or not, with the values of the variables around.
+    """Open a debugger when the program gets here, compiled or not, with the values of the surrounding variables.
 
     Args:
-        num_frames: how many of the calls around can be looked at; all by default.
+        num_frames: how many enclosing calls you can inspect; by default all.
         ordered: keep the order of breakpoints and other ordered callbacks.
-        stdin, stdout: where commands come from and answers go to.
+        stdin, stdout: for commands and answers.
         backend, filter_frames, token: accepted as in JAX.
 
     Commands: ``p x``, any Python expression, ``u``, ``d``, ``w``, ``a``, ``c`` and ``q``.
@@ -202,7 +202,7 @@ def breakpoint(
 def log(
     fmt: str, *args: Any, ordered: bool = False, level: int = _logging.INFO, logger: Any = None, **kwargs: Any
 ) -> None:
-    """Log when the program comes here, with the values that it has.
+    """Log when the program gets here, with its values.
 
     Args:
         fmt: as of `str.format`.

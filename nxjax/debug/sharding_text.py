@@ -54,8 +54,8 @@ def visualize_sharding(
 
     Args:
         shape: of rank 1 or 2.
-        sharding: how an array of this shape lies on devices.
-        use_color, scale, min_width, max_width, color_map: of JAX's picture; this one is text as wide as it has to be.
+        sharding: of an array of this shape.
+        use_color, scale, min_width, max_width, color_map: accepted for JAX programs; the picture is text.
 
     Raises:
         ShardingError: a shape of another rank.
@@ -87,10 +87,10 @@ def visualize_array_sharding(x: Any, **_: Any) -> None:
 
 
 def inspect_array_sharding(x: Any, *, callback: Callable[[Sharding], Any]) -> None:
-    """Call ``callback`` with where an array is.
+    """Call ``callback`` with the sharding of an array.
 
     Raises:
-        ShardingError: inside `nx.jit`, where the compiler has not chosen yet.
+        ShardingError: inside `nx.jit`, because the compiler has not chosen yet.
 
     >>> import nxjax as nx
     >>> x = nx.device_put(nx.ones(3), nx.devices("cpu")[0])

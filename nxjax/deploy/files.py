@@ -31,7 +31,7 @@ def save(files: Mapping[str, bytes], path: str | os.PathLike[str]) -> Path:
 
     Raises:
         ParameterError: a folder lies where a file is to go, or a file where a package is; a name leads elsewhere.
-        OSError: the disk is full, or the like.
+        OSError: the disk is full, or a similar problem.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())

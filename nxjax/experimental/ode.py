@@ -4,8 +4,7 @@ The method is Dormand and Prince's of order 5 with an error estimate of order 4 
 family of embedded Runge-Kutta formulae", 1980); starting step, step control and the polynomial between two steps are
 those of E. Hairer, S. P. Norsett and G. Wanner, "Solving Ordinary Differential Equations I", 2nd edition, sections II.4
 and II.6. Its reverse derivative solves the adjoint equation backwards in time (R. T. Q. Chen et al., "Neural ordinary
-differential equations", 2018) and so needs no memory of the steps. It is made of loops of the language and knows no
-device.
+differential equations", 2018) so it does not store the steps. It consists of loops of the language and knows no device.
 """
 
 from __future__ import annotations
@@ -96,11 +95,11 @@ def odeint(
     mxstep: float = np.inf,
     hmax: float = np.inf,
 ) -> Any:
-    """The solution of ``dy/dt = func(y, t, *args)`` at times ``t``, where it is ``y0`` at ``t[0]``.
+    """The solution of ``dy/dt = func(y, t, *args)`` at times ``t``, with ``y0`` at ``t[0]``.
 
-    Steps of the Dormand-Prince method of order 5(4), as long as the tolerances let them be. Reverse derivatives in
-    ``y0``, ``t``, ``args`` and what ``func`` closes over are solutions of the adjoint equation, with the same
-    tolerances; there are none in forward mode.
+    It uses the Dormand-Prince method of order 5(4), with steps that keep the tolerances. Reverse derivatives in ``y0``,
+    ``t``, ``args`` and values that ``func`` closes over solve the adjoint equation, with the same tolerances. There is
+    no forward mode.
 
     Args:
         func: ``func(y, t, *args)``, of the structure and shapes of ``y0``.
@@ -108,7 +107,7 @@ def odeint(
         t: times, float[n], increasing.
         args: pytrees of arrays.
         rtol, atol: a step's error may be ``atol + rtol * abs(y)``, in the root mean square of all numbers of ``y``.
-        mxstep: at most so many steps between two times. Where they do not suffice, the result is NaN.
+        mxstep: the largest number of steps between two times. If it is not enough, the result is NaN.
         hmax: the longest step.
 
     Returns:
@@ -116,8 +115,8 @@ def odeint(
 
     Raises:
         DtypeError: ``t`` is not floating-point.
-        ShapeError: ``t`` is not a vector, or ``func`` gives other shapes than those of ``y0``.
-        ParameterError: ``func`` gives another structure than that of ``y0``.
+        ShapeError: ``t`` is not a vector, or ``func`` returns other shapes than those of ``y0``.
+        ParameterError: ``func`` returns another structure than that of ``y0``.
 
     >>> import nxjax as nx, nxjax.numpy as jnp
     >>> y = odeint(lambda y, t, rate: rate * y, 1.0, jnp.array([0.0, 1.0, 2.0]), -1.0)

@@ -33,7 +33,7 @@ maximum_supported_calling_convention_version: Final = 10
 
 @final
 class DisabledSafetyCheck:
-    """A check that exporting or calling leaves out: `platform()`, or `custom_call(target)`.
+    """A check to skip when exporting or calling: `platform()`, or `custom_call(target)`.
 
     >>> DisabledSafetyCheck.custom_call("my_target").is_custom_call()
     'my_target'
@@ -44,16 +44,16 @@ class DisabledSafetyCheck:
 
     @classmethod
     def platform(cls) -> DisabledSafetyCheck:
-        """Let the function be called on platforms that it was not exported for."""
+        """Allow calls on platforms that it was not exported for."""
         return cls("platform")
 
     @classmethod
     def custom_call(cls, target_name: str) -> DisabledSafetyCheck:
-        """Let the module hold a custom call whose meaning nobody promises to keep."""
+        """Allow a custom call without a stability guarantee in the module."""
         return cls(f"custom_call:{target_name}")
 
     def is_custom_call(self) -> str | None:
-        """The custom call that is let through, or None."""
+        """The allowed custom call, or None."""
         found = re.fullmatch(r"custom_call:(.+)", self._impl, re.S)
         return found.group(1) if found else None
 
@@ -72,10 +72,10 @@ class DisabledSafetyCheck:
 @final
 @dataclass(frozen=True)
 class SymbolicType:
-    """The type of an argument or result whose shape is not known before a call, in functions that JAX exported.
+    """The type of an argument or result with unknown sizes, in functions that JAX exported.
 
     Attributes:
-        shape: sizes, and expressions such as ``b`` or ``2*b`` in the place of those that are not known.
+        shape: sizes, or expressions such as ``b`` or ``2*b`` for unknown ones.
 
     >>> SymbolicType(("b", 3), np.dtype(np.float32))
     f32[b,3]
@@ -109,10 +109,10 @@ class Exported:
         in_avals: types of the flat arguments. Python's numbers are float32 or int32 arguments without dimensions.
         out_tree, out_avals: of the results.
         platforms: where it may be called: "cpu", "tpu", "cuda", "rocm" or a plug-in's name.
-        nr_devices: how many devices it was written for; here one computes the whole.
+        nr_devices: the number of devices that it was exported for; here one device computes everything.
         in_shardings, out_shardings: per argument and result a `NamedSharding` on an `AbstractMesh`, or None.
         mlir_module_serialized: the module as a versioned portable artifact, read by every StableHLO tool.
-        module_kept_var_idx: which arguments the module takes.
+        module_kept_var_idx: the arguments that the module takes.
         calling_convention_version: 10, as JAX 0.10.
         uses_global_constants: whether the module has a platform index or dimension variables.
         disabled_safety_checks: given to `nx.export.export`.
@@ -145,7 +145,7 @@ class Exported:
 
     @property
     def disabled_checks(self) -> tuple[DisabledSafetyCheck, ...]:
-        """`disabled_safety_checks`, by the name that `nx.export.export` has for them."""
+        """`disabled_safety_checks`, by their name in `nx.export.export`."""
         return self.disabled_safety_checks
 
     def __repr__(self) -> str:
@@ -159,7 +159,7 @@ class Exported:
         """The StableHLO text.
 
         Raises:
-            LoweringError: the bytes are no module that can be read.
+            LoweringError: the bytes are not a readable module.
             MissingExtraError: jaxlib is not installed.
         """
         _need_jaxlib()
@@ -184,7 +184,7 @@ class Exported:
         """The exported function ``(*primals, *cotangents of results) -> cotangents of arguments``, all flat.
 
         Raises:
-            GradientError: it was serialized without.
+            GradientError: it was serialized without one.
         """
         return self._vjp
 
@@ -199,14 +199,14 @@ class Exported:
         return self._get_vjp(self)
 
     def serialize(self, vjp_order: int = 0) -> bytes:
-        """The bytes of the function, which `nx.export.deserialize` and `jax.export.deserialize` read.
+        """The bytes of the function, for `nx.export.deserialize` and `jax.export.deserialize`.
 
         Args:
-            vjp_order: how many orders of reverse derivatives go with it.
+            vjp_order: how many orders of reverse derivatives to include.
 
         Raises:
             GradientError: it does not have as many.
-            TreeError: arguments or results hold nodes that are not registered.
+            TreeError: arguments or results have nodes that are not registered.
         """
         from nxjax.export.serialization import serialize
 
@@ -217,7 +217,7 @@ class Exported:
         """Call the function; also inside `nx.jit`, `nx.grad` (see `has_vjp`) and `nx.vmap`.
 
         Raises:
-            TreeError, ShapeError: the arguments are not those that it was exported for.
+            TreeError, ShapeError: the arguments differ from those of the export.
             ParameterError: it was exported for another platform.
         """
         leaves, found = tree.flatten((args, kwargs))

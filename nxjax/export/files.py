@@ -13,15 +13,15 @@ _MOST: Final = 2**31  # bytes: places in the format are of 32 bits
 
 
 def save(path: str | os.PathLike[str], exported: Exported, vjp_order: int = 0) -> None:
-    """Write ``exported.serialize(vjp_order)``; a failure leaves what was there before.
+    """Write ``exported.serialize(vjp_order)``; a failure leaves an existing file unchanged.
 
     Args:
         path: of the file.
         exported: from `nx.export.export`.
-        vjp_order: how many orders of reverse derivatives go with it.
+        vjp_order: how many orders of reverse derivatives to include.
 
     Raises:
-        OSError: the disk is full, or the like.
+        OSError: the disk is full, or a similar problem.
 
     >>> import nxjax as nx, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "double.nxp")
@@ -33,10 +33,10 @@ def save(path: str | os.PathLike[str], exported: Exported, vjp_order: int = 0) -
 
 
 def load(path: str | os.PathLike[str]) -> Exported:
-    """Read what `save`, or JAX, wrote.
+    """Read a file that `save` or JAX wrote.
 
     Raises:
-        InvalidFileError: no exported function, or damaged.
+        InvalidFileError: not an exported function, or damaged.
 
     >>> import nxjax as nx, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "double.nxp")

@@ -48,19 +48,19 @@ def export(
     platforms: Sequence[str] | None = None,
     disabled_checks: Sequence[DisabledSafetyCheck] = (),
 ) -> Callable[..., Exported]:
-    """Export a jitted function, to be saved and called elsewhere: in nxjax, in JAX, or by any StableHLO compiler.
+    """Export a jitted function to save it and call it in nxjax, in JAX, or with any StableHLO compiler.
 
     Args:
         fun_jit: made by `nx.jit`.
-        platforms: where it will run: a subset of "cpu", "tpu", "cuda", "rocm", or names of plug-ins. Here by default.
-            For "cpu" alone the module may call LAPACK; for any others it is StableHLO throughout.
+        platforms: where it will run: a subset of "cpu", "tpu", "cuda", "rocm", or names of plug-ins. By default this
+            platform. For "cpu" alone the module may call LAPACK; otherwise it is only StableHLO.
         disabled_checks: see `DisabledSafetyCheck`.
 
     Returns:
-        A function of arrays or `nx.ShapeDtypeStruct` that gives an `Exported` for their types.
+        A function of arrays or `nx.ShapeDtypeStruct` that returns an `Exported` for their types.
 
     Raises:
-        ParameterError: no jitted function, or no platforms.
+        ParameterError: not a jitted function, or no platforms.
         LoweringError: the function calls back into Python; the message has the user's lines.
         MissingExtraError: jaxlib is not installed.
 

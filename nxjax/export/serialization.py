@@ -120,13 +120,13 @@ def _sharding(s: NamedSharding, mesh: int) -> fb.Fields:
 
 
 def deserialize(blob: bytes | bytearray | memoryview) -> Exported:
-    """The function that `Exported.serialize`, or JAX's, wrote.
+    """Read a function that `Exported.serialize` or JAX wrote.
 
-    Takes any bytes at all. The module inside is read when it is first needed, in a child process before it is read in
-    this one; *calling* it runs its computation, which should be trusted as far as any program.
+    It accepts any bytes. The module inside is read on first use, first in a child process. *Calling* it runs its
+    computation, so trust it like any program.
 
     Raises:
-        InvalidFileError: no exported function, damaged, or with nodes that are not registered here.
+        InvalidFileError: not an exported function, damaged, or with nodes that are not registered.
 
     >>> import nxjax as nx
     >>> blob = nx.export.export(nx.jit(lambda x: x + 1))(1.0).serialize()

@@ -21,7 +21,7 @@ def symbolic_shape(shape_spec: str | None, *, constraints: Any = (), scope: Any 
     """Shapes with named sizes are read (`nx.export.deserialize`) but not written.
 
     Args:
-        shape_spec: as in JAX. Sizes that are all numbers are given as they are.
+        shape_spec: as in JAX. Numbers are returned unchanged.
 
     Raises:
         LoweringError: a size that is a name.
@@ -52,7 +52,7 @@ def symbolic_args_specs(args: Any, shapes_specs: Any, constraints: Any = (), sco
 
 
 def is_symbolic_dim(p: Any) -> bool:
-    """Whether a size in ``in_avals`` of a function that JAX exported is an expression, which it is as a string.
+    """Whether a size in ``in_avals`` of a function that JAX exported is an expression, which is a string.
 
     >>> is_symbolic_dim(3), is_symbolic_dim("2*b")
     (False, True)
@@ -62,7 +62,7 @@ def is_symbolic_dim(p: Any) -> bool:
 
 @final
 class SymbolicScope(Shown):
-    """Of symbolic sizes, which nxjax does not export: making one is an error that says what to do.
+    """For symbolic sizes, which nxjax does not export. Making one is an error that says what to do.
 
     Raises:
         LoweringError: always.

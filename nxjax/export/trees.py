@@ -45,17 +45,17 @@ def register_pytree_node_serialization(
     deserialize_auxdata: Callable[[bytes], Any],
     from_children: Callable[[Any, Sequence[Any]], Any] | None = None,
 ) -> type[T]:
-    """Let exported functions take and give nodes of a type registered with `nx.tree_util`.
+    """Let exported functions take and return nodes of a type registered with `nx.tree_util`.
 
     Args:
-        nodetype: the type; gives it back, so that this can decorate a class.
-        serialized_name: stands in the file; the reader must have registered it too. JAX's name for the same type makes
-            files readable by both.
+        nodetype: the type, which is returned, so that this can decorate a class.
+        serialized_name: the name in the file; the reader must register it, too. With JAX's name for the same type, both
+            can read the files.
         serialize_auxdata, deserialize_auxdata: the node's static data as bytes, and back.
         from_children: ``(aux, children) -> node``; the registered unflatten function by default.
 
     Raises:
-        ParameterError: the type or the name is registered already, or the type is no pytree node.
+        ParameterError: the type or the name is registered already, or the type is not a pytree node.
 
     >>> class Scaled:
     ...     def __init__(self, x, factor): self.x, self.factor = x, factor
@@ -94,7 +94,7 @@ def register_namedtuple_serialization(nodetype: type[T], *, serialized_name: str
     """As `register_pytree_node_serialization`, for a namedtuple: its fields are found by name.
 
     Raises:
-        ParameterError: no namedtuple, or registered already.
+        ParameterError: not a namedtuple, or registered already.
 
     >>> class Point(collections.namedtuple("Point", "x y")): pass
     >>> register_namedtuple_serialization(Point, serialized_name="docs.Point") is Point

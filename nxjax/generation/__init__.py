@@ -1,7 +1,7 @@
 """`nx.generation`: text from a decoder-only transformer, token by token, here and in ONNX Runtime.
 
-A decoder is a `DecoderConfig` and a tree of parameters; `forward` and `extend` are pure functions of it. `Generator`
-compiles them for writing. `export_genai` gives what runs without nxjax.
+A decoder is a `DecoderConfig` and a tree of parameters. `forward` and `extend` are pure functions of it. `Generator`
+compiles them to generate text. `export_genai` writes files that run without nxjax.
 """
 
 from __future__ import annotations

@@ -25,10 +25,10 @@ class Beam:
     """A continuation.
 
     Attributes:
-        tokens: without the prompt; the token that ends it, if it ended, is the last.
-        log_probability: of its tokens, added up.
-        score: ``log_probability / len(tokens) ** length_penalty``, by which beams are ranked.
-        ended: whether it ended with such a token.
+        tokens: without the prompt; includes the end token, if any, as the last.
+        log_probability: the sum over its tokens.
+        score: ``log_probability / len(tokens) ** length_penalty``, which ranks beams.
+        ended: whether it ended with an end token.
 
     >>> Beam((3, 0), -1.5, -0.75, True).tokens
     (3, 0)
@@ -44,13 +44,13 @@ class Beam:
 def beam_search(
     generator: Generator, prompt: Any, beams: int = 4, *, max_tokens: int = 64, length_penalty: float = 1.0
 ) -> list[Beam]:
-    """The best continuations that a search with ``beams`` of them at a time finds, best first; deterministic.
+    """The continuations of a beam search with ``beams`` beams, best first; deterministic.
 
     Args:
         generator: the decoder; its end tokens end a continuation.
         prompt: a text or tokens.
-        beams: how many continuations are followed, and given.
-        max_tokens: the most tokens of a continuation.
+        beams: how many continuations are followed and returned.
+        max_tokens: the largest number of tokens of a continuation.
         length_penalty: exponent of the length in the score (Wu et al., 2016, simplified); 0 ranks by probability.
 
     Raises:

@@ -20,13 +20,13 @@ DTYPES: Final = ("float32", "float16", "bfloat16", "float64", "int8")
 
 
 class Cache(NamedTuple):
-    """What a decoder remembers of its sequences; a pytree.
+    """The keys and values of a decoder's sequences; a pytree.
 
     Attributes:
         keys, values: one array [batch, room, kv_heads, head_size] per layer; keys are rotated by their positions.
-        length: int32 [batch], tokens of each sequence that were read. Rows of ``keys`` from there on hold nothing.
-        key_scales, value_scales: where keys and values are int8, one float32 array [batch, room, kv_heads] per layer,
-            by which they are multiplied; else empty.
+        length: int32 [batch], number of tokens read per sequence. Rows of ``keys`` after it are unused.
+        key_scales, value_scales: for int8 keys and values, one float32 array of scales [batch, room, kv_heads] per
+            layer; else empty.
 
     >>> sizes = {"vocabulary": 9, "width": 8, "layers": 1, "heads": 2, "kv_heads": 1, "head_size": 4, "hidden": 8}
     >>> cache = init_cache(DecoderConfig(**sizes), room=6)
@@ -42,12 +42,12 @@ class Cache(NamedTuple):
 
     @property
     def room(self) -> int:
-        """The most tokens a sequence may have."""
+        """The largest number of tokens of a sequence."""
         return self.keys[0].shape[1]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of keys and values, their scales included."""
+        """Bytes of keys and values, including scales."""
         held = (*self.keys, *self.values, *self.key_scales, *self.value_scales)
         return sum(x.size * x.dtype.itemsize for x in held)
 
@@ -58,7 +58,7 @@ class Cache(NamedTuple):
         return keys, values
 
     def written(self, layer: int, keys: Array, values: Array) -> Cache:
-        """With ``keys`` and ``values`` [batch, t, kv_heads, head_size] after the tokens that were read in a layer."""
+        """The cache with ``keys`` and ``values`` [batch, t, kv_heads, head_size] added after the tokens of a layer."""
         parts = [list(part) for part in (self.keys, self.values, self.key_scales, self.value_scales)]
         for i, new in enumerate((keys, values)):
             if parts[2 + i]:
@@ -77,8 +77,8 @@ def init_cache(config: DecoderConfig, batch: int = 1, room: int | None = None, d
         config: of the decoder.
         batch: sequences.
         room: the most tokens a sequence may have; ``config.context`` by default, and at most that.
-        dtype: in which keys and values are kept: a float dtype, or int8, which takes a quarter of float32's bytes and
-            a scale for each token and head.
+        dtype: of cached keys and values: a float dtype, or int8, which takes a quarter of float32's bytes and a scale
+            for each token and head.
 
     Raises:
         ParameterError: more room than the decoder has positions for, or another dtype.

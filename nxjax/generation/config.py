@@ -16,18 +16,18 @@ class DecoderConfig:
     """Sizes of a decoder with RMS norms, rotary positions, grouped-query attention and SwiGLU layers.
 
     Attributes:
-        vocabulary: how many tokens there are.
-        width: numbers that stand for a token between layers.
-        layers: how many.
+        vocabulary: the number of tokens.
+        width: numbers per token between layers.
+        layers: the number of layers.
         heads: query heads.
         kv_heads: heads of keys and values, a divisor of ``heads`` (Ainslie et al., "GQA", 2023).
-        head_size: numbers per head; even, since pairs of them are rotated.
+        head_size: numbers per head; even, because pairs are rotated.
         hidden: numbers inside a SwiGLU layer (Shazeer, "GLU variants improve transformer", 2020).
-        context: the most tokens that a sequence may have.
+        context: the largest number of tokens of a sequence.
         rope_base: of the rotation's angles, ``position * rope_base ** (-2 i / head_size)`` for pair i (Su et al.,
             "RoFormer", 2021).
         epsilon: added to mean squares in norms.
-        tied: the table of embeddings is also the matrix that gives logits.
+        tied: the embedding table is also the output matrix.
 
     >>> config = DecoderConfig(vocabulary=512, width=64, layers=2, heads=4, kv_heads=2, head_size=16, hidden=176)
     >>> config.parameters
@@ -66,18 +66,18 @@ class DecoderConfig:
 
     @property
     def qkv(self) -> int:
-        """Columns of the product that makes queries, keys and values."""
+        """Columns of the product for queries, keys and values."""
         return (self.heads + 2 * self.kv_heads) * self.head_size
 
     @property
     def parameters(self) -> int:
-        """How many numbers the parameters are."""
+        """The number of parameters."""
         attention = self.width * self.qkv + self.heads * self.head_size * self.width
         layer = attention + 3 * self.width * self.hidden + 2 * self.width
         return self.vocabulary * self.width * (2 - self.tied) + self.layers * layer + self.width
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """A dictionary for JSON."""
         return asdict(self)
 
     @classmethod

@@ -35,17 +35,17 @@ def export_genai(
     provider: str = "cpu",
     options: Mapping[str, str] | None = None,
 ) -> dict[str, int]:
-    """Write a model folder that onnxruntime-genai runs, here or in C++, C# or Java; it appears whole or not at all.
+    """Write a model folder for onnxruntime-genai, here or in C++, C# or Java. It is written completely or not at all.
 
-    Quantized weights stay in their bits: ``MatMulNBits`` and ``GatherBlockQuantized`` with the same integers and
-    scales, float32 activations. A provider other than ``cpu`` is written into the configuration; nothing is run, so
-    such a folder is only emitted until `load_genai` finds that the provider takes it.
+    Quantized weights keep their bits: ``MatMulNBits`` and ``GatherBlockQuantized`` with the same integers and scales,
+    float32 activations. A provider other than ``cpu`` is written into the configuration, and nothing is run. So such a
+    folder is only emitted until `load_genai` runs it with the provider.
 
     Args:
-        params: as `init` gives, or quantized by `quantize_weights`.
+        params: from `init`, or quantized by `quantize_weights`.
         config: sizes; ``head_size`` is a multiple of 16.
-        tokenizer: its files are written beside the model; None leaves them out, and the folder takes tokens only.
-        path: of the folder; one with a ``genai_config.json`` is replaced.
+        tokenizer: its files are written next to the model; None leaves them out, and the folder only takes tokens.
+        path: of the folder; an existing one with a ``genai_config.json`` is replaced.
         provider: "cpu", "qnn", "OpenVINO", "dml", or "RyzenAI", which only AMD's own build of the package knows.
         options: the provider's own.
 
@@ -53,7 +53,7 @@ def export_genai(
         Bytes of each file, by name.
 
     Raises:
-        LoweringError: a head size that the runtime's attention does not take.
+        LoweringError: a head size that the runtime's attention does not support.
         ParameterError: another provider, or something else at ``path``.
         MissingExtraError: onnx is not installed.
 
@@ -136,11 +136,11 @@ class GenaiModel:
     """A model folder in ONNX Runtime's generator, used as a `Generator`.
 
     Attributes:
-        tokenizer: of the folder; None if it has none, or one whose tokens are no strings of bytes.
-        label: "host" on the CPU. "emitted" if another provider took the model, since the runtime does not say what runs
-            on the chip.
+        tokenizer: of the folder; None if it has none, or one whose tokens are not strings of bytes.
+        label: "host" on the CPU. "emitted" with another provider, because the runtime does not say what runs on the
+            chip.
         evidence: the record of the runtime that loaded the graph.
-        provider: who runs it.
+        provider: of the runtime.
         room: the most tokens of a sequence.
 
     >>> import nxjax as nx, os, tempfile
@@ -176,10 +176,10 @@ class GenaiModel:
         seed: int | None = None,
         stop: Sequence[str] = (),
     ) -> Generated:
-        """As `Generator.generate`, by the runtime. Its draws are its own: a seed, where there is a key elsewhere.
+        """As `Generator.generate`, by the runtime. It draws its own random numbers, from a seed instead of a key.
 
         Raises:
-            ParameterError: a prompt that is empty or too long, or ``min_p``, which the runtime has not.
+            ParameterError: a prompt that is empty or too long, or ``min_p``, which the runtime does not have.
         """
         rows, _ = self._rows(prompts, max_tokens, stop)
         times: list[float] = []
@@ -221,7 +221,7 @@ class GenaiModel:
                 return
 
     def logits(self, tokens: Sequence[int]) -> np.ndarray[Any, Any]:
-        """Of the next token after these, float32 [vocab_size]; the last is padding's in folders of `export_genai`."""
+        """Logits of the next token, float32 [vocab_size]; in folders of `export_genai` the last is for padding."""
         return self._session.logits(tokens)
 
     def _steps(
@@ -278,7 +278,7 @@ def _tokenizer(path: str | os.PathLike[str]) -> Tokenizer | None:
 
 @entry
 def load_genai(path: str | os.PathLike[str], provider: str | None = None) -> GenaiModel:
-    """A model folder, of `export_genai` or another's, ready to run in onnxruntime-genai.
+    """A model folder, from `export_genai` or elsewhere, ready to run in onnxruntime-genai.
 
     Args:
         path: of the folder.
@@ -286,7 +286,7 @@ def load_genai(path: str | os.PathLike[str], provider: str | None = None) -> Gen
 
     Raises:
         InvalidFileError: no such folder.
-        ExecutionError: the runtime does not take it; "RyzenAI" runs in AMD's own build only.
+        ExecutionError: the runtime refuses it; "RyzenAI" runs only in AMD's own build.
         MissingExtraError: onnxruntime-genai is not installed.
 
     >>> import nxjax as nx, os, tempfile

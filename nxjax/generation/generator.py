@@ -52,21 +52,21 @@ def bucket(n: int, least: int, times: int, most: int) -> int:
 
 @final
 class Generator:
-    """A decoder, its weights and perhaps its tokenizer, ready to write.
+    """A decoder with its weights and optionally its tokenizer, ready to generate text.
 
-    The weights are closed over by the compiled steps, which prepare them once. Programs: one per padded length of
+    The compiled steps close over the weights and prepare them once. Programs: one per padded length of
     prompts (16, 32, 64, ...), one step per window of the cache (256, 1024, ...), each per batch size and sampler.
 
     Args:
-        params: as `nxjax.generation.init` gives; with `QArray` leaves where quantized.
+        params: as from `nxjax.generation.init`; with `QArray` leaves if quantized.
         config: sizes.
-        tokenizer: for texts; without one, prompts are tokens and results have no texts.
+        tokenizer: for texts; without it, prompts are tokens and results have no texts.
         end: tokens that end a sequence; the tokenizer's by default.
-        room: the most tokens of a sequence, prompt included; ``config.context`` by default.
-        cache_dtype: of kept keys and values, as `init_cache` takes it: a float dtype, or int8 with scales.
+        room: the largest number of tokens of a sequence, with the prompt; by default ``config.context``.
+        cache_dtype: of cached keys and values, as in `init_cache`: a float dtype, or int8 with scales.
 
     Raises:
-        ParameterError: parameters that are not this decoder's, or an argument out of range.
+        ParameterError: the parameters do not fit the decoder, or an argument is out of range.
 
     >>> import nxjax as nx
     >>> from nxjax.generation import DecoderConfig, init
@@ -135,18 +135,17 @@ class Generator:
         """Continue prompts.
 
         Args:
-            prompts: a text or tokens, or a list of texts or of lists of tokens, which are continued side by side.
-            max_tokens: the most tokens to add to each.
-            sampler: how the next token is chosen; the most likely one by default.
-            key: of `nx.random`, for a sampler that draws. A sequence's draws depend on the key, its place in the
-                batch and its tokens, on nothing else.
-            stop: texts that end a text and are no part of it; needs a tokenizer.
-            on_device: the whole loop is one program (`nx.while_loop`) instead of a call per token. Stop sequences are
-                found afterwards.
+            prompts: a text or tokens, or a list of texts or of lists of tokens, as a batch.
+            max_tokens: the largest number of tokens to add to each.
+            sampler: chooses the next token; by default the most likely one.
+            key: of `nx.random`, for a random sampler. A sequence's draws depend only on the key, its index in the batch
+                and its tokens.
+            stop: texts that end the result and are not part of it; needs a tokenizer.
+            on_device: run the whole loop as one program (`nx.while_loop`) instead of a call per token. Stop sequences
+                are found afterwards.
 
         Raises:
-            ParameterError: a prompt without tokens or with too many, a key that is missing, stop sequences without a
-                tokenizer.
+            ParameterError: a prompt without tokens or with too many, a missing key, stop sequences without a tokenizer.
         """
         return self._start(prompts, max_tokens, sampler, key, stop).finished(on_device)
 
@@ -161,7 +160,7 @@ class Generator:
     ) -> Iterator[Any]:
         """The texts of `generate`, piece by piece: pieces of one prompt, or (row, piece) of several.
 
-        A piece never ends within a character, nor within what may become a stop sequence. Arguments as `generate`.
+        A piece never ends within a character or a possible stop sequence. Arguments as `generate`.
 
         >>> import nxjax as nx
         >>> from nxjax.generation import DecoderConfig, Tokenizer, init

@@ -33,8 +33,8 @@ FEW: Final = 4
 
 @entry
 def init(key: Any, config: DecoderConfig) -> Params:
-    """Random parameters in float32, normal with deviation 1/sqrt(inputs); the two products that end a layer are
-    divided by sqrt(2 layers), so that the sum over layers keeps its size (Radford et al., GPT-2, 2019).
+    """Random parameters in float32, normal with deviation 1/sqrt(inputs); the last two products of a layer are divided
+    by sqrt(2 layers), so that the sum over layers keeps its size (Radford et al., GPT-2, 2019).
 
     Args:
         key: of `nx.random`.
@@ -209,15 +209,15 @@ def _mlp(x: Array, p: Params, config: DecoderConfig) -> Array:
 
 @entry
 def forward(params: Params, tokens: Any, config: DecoderConfig) -> Array:
-    """Logits of the next token at every position; each sees the tokens up to its own.
+    """Logits of the next token at every position, from the tokens up to it.
 
     Args:
-        params: as `init` gives.
+        params: from `init`.
         tokens: int [batch, t] or [t]; t at most ``config.context``.
         config: sizes.
 
     Returns:
-        [batch, t, vocabulary] or [t, vocabulary], of the dtype of the parameters; float32 where they are quantized.
+        [batch, t, vocabulary] or [t, vocabulary], of the dtype of the parameters; float32 if they are quantized.
 
     Raises:
         ShapeError: more tokens than the decoder has positions for.
@@ -255,20 +255,20 @@ def extend(
     counts: Any = None,
     window: int | None = None,
 ) -> tuple[Array, Cache]:
-    """Read more tokens: their keys and values go into the cache, and the logits after the last of them come out.
+    """Read more tokens: add their keys and values to the cache, and return the logits after the last one.
 
     Args:
-        params: as `init` gives, or quantized.
-        cache: what was read so far; donate it, and it is changed in place.
-        tokens: int [batch, t], which follow what was read. A step of generation has t = 1.
+        params: from `init`, or quantized.
+        cache: the earlier tokens; donate it to update it in place.
+        tokens: int [batch, t], the next tokens. A step of generation has t = 1.
         config: sizes.
-        counts: int [batch], how many of the t tokens of each sequence are real; the rest, to the right, is padding.
-            All by default.
-        window: rows of the cache that are looked at, at least those in use afterwards; all by default. Static.
+        counts: int [batch], how many of the t tokens of each sequence are real; the rest, on the right, is padding. By
+            default all.
+        window: rows of the cache to use, at least those in use afterwards; by default all. Static.
 
     Returns:
-        Logits [batch, vocabulary] after the last real token of each sequence, and the cache. There has to be
-        room for the t tokens, padding included.
+        Logits [batch, vocabulary] after the last real token of each sequence, and the cache. The cache must have room
+        for the t tokens, including padding.
 
     >>> import nxjax as nx
     >>> from nxjax.generation import init_cache

@@ -67,16 +67,16 @@ class GeneratedSequence:
 @final
 @dataclass(frozen=True)
 class Generated:
-    """What was added to each prompt.
+    """The continuation of each prompt.
 
     Attributes:
         tokens: of each sequence, without the prompt and the token that ended it.
-        texts: of each sequence, None without a tokenizer. A stop sequence, and what came with it, is no part.
-        reasons: why each ended: "end" (such a token), "stop" (a stop sequence), "length".
+        texts: of each sequence, None without a tokenizer. Stop sequences, and text after them, are left out.
+        reasons: why each ended: "end" (an end token), "stop" (a stop sequence), "length".
         prompt_tokens: tokens of each prompt.
-        prompt_seconds: until the first token, reading the prompts; compiling included where it was the first time.
-        seconds: of the steps after that; first calls of a program, which compile it, are left out.
-        steps: tokens made in that time, all sequences together.
+        prompt_seconds: until the first token; includes compilation the first time.
+        seconds: of the later steps, without first calls of a program, which compile it.
+        steps: tokens generated in that time, over all sequences.
 
     >>> Generated([[5, 2]], None, ["length"], [3], 0.01, 0.002, 1).tokens
     [[5, 2]]
@@ -92,7 +92,7 @@ class Generated:
 
     @classmethod
     def of(cls, rows: Sequence[GeneratedSequence], prompt_seconds: float, seconds: float, steps: int) -> Generated:
-        """From rows that ended."""
+        """From finished rows."""
         streams = [row.stream for row in rows]
         texts = [s.text for s in streams if s is not None]
         return cls(
@@ -112,7 +112,7 @@ class Generated:
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Of the steps after the prompt; None if none was a measure, as where all were compiling."""
+        """Of the steps after the prompt; None without a measurement, for example if all steps compiled."""
         return self.steps / self.seconds if self.steps and self.seconds > 0 else None
 
     def __repr__(self) -> str:

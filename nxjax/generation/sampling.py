@@ -21,17 +21,17 @@ from nxjax.transforms.vmap import vmap
 @final
 @dataclass(frozen=True)
 class Sampler:
-    """How the next token is chosen; hashable, so that a jitted step is compiled once per sampler.
+    """The choice of the next token; hashable, so that a jitted step is compiled once per sampler.
 
     Attributes:
-        temperature: logits are divided by it; 0 takes the most likely token.
-        top_k: only so many most likely tokens, and those as likely as the last of them (Fan et al., 2018).
+        temperature: divides the logits; 0 takes the most likely token.
+        top_k: only this many of the most likely tokens, and ties with the last (Fan et al., 2018).
         top_p: only the most likely tokens that together have this probability (Holtzman et al., "The curious case of
             neural text degeneration", 2020); the one that reaches it is among them.
-        min_p: only tokens at least so likely as ``min_p`` times the most likely one (Nguyen et al., "Turning up the
-            heat", 2024).
-        repetition_penalty: logits of tokens that were there are divided by it if positive, multiplied if negative
-            (Keskar et al., "CTRL", 2019); prompts count.
+        min_p: only tokens with at least ``min_p`` times the probability of the most likely one (Nguyen et al., "Turning
+            up the heat", 2024).
+        repetition_penalty: divides positive logits of earlier tokens and multiplies negative ones (Keskar et al.,
+            "CTRL", 2019); prompts count.
 
     >>> Sampler(temperature=0.8, top_p=0.9).greedy, Sampler().greedy
     (False, True)
@@ -58,12 +58,12 @@ class Sampler:
 
     @property
     def greedy(self) -> bool:
-        """Whether the most likely token is taken, so that no key is needed."""
+        """Whether it takes the most likely token and needs no key."""
         return self.temperature == 0
 
     @property
     def remembers(self) -> bool:
-        """Whether the choice depends on which tokens were there."""
+        """Whether the choice depends on earlier tokens."""
         return self.repetition_penalty != 1
 
 
@@ -74,12 +74,12 @@ def penalized(logits: Array, seen: Array, penalty: float) -> Array:
 
 @entry
 def adjusted(logits: Any, sampler: Sampler, seen: Any = None) -> Array:
-    """Logits whose softmax is the distribution that is drawn from; what is left out has -inf.
+    """Logits whose softmax is the distribution to draw from; excluded tokens have -inf.
 
     Args:
         logits: float [..., vocabulary].
         sampler: its temperature is not 0.
-        seen: bool of the same shape, tokens that were there; needed by a penalty.
+        seen: bool of the same shape, earlier tokens; needed for a penalty.
 
     >>> import nxjax as nx
     >>> adjusted(nx.array([2.0, 1.0, 0.0, -1.0]), Sampler(temperature=2.0, top_k=2)).tolist()
@@ -113,10 +113,10 @@ def sample(keys: Any, logits: Any, sampler: Sampler, seen: Any = None) -> Array:
     """The next token of each sequence, int32 [batch].
 
     Args:
-        keys: a key of `nx.random` per sequence; not looked at by a greedy sampler.
+        keys: a key of `nx.random` per sequence; ignored by a greedy sampler.
         logits: float [batch, vocabulary].
         sampler: the rules.
-        seen: bool [batch, vocabulary], tokens that were there; needed by a penalty.
+        seen: bool [batch, vocabulary], earlier tokens; needed for a penalty.
 
     >>> import nxjax as nx
     >>> logits = nx.array([[0.0, 3.0, 1.0]])

@@ -14,17 +14,17 @@ from nxjax.errors import ParameterError, Shown
 
 @final
 class TextStream(Shown):
-    """Takes the tokens of one text, one at a time, and gives what is certain of its text.
+    """Takes the tokens of one text one at a time, and returns text as soon as it is final.
 
-    A character whose bytes are in several tokens comes with the last of them. What may be the beginning of a stop
-    sequence is held back until it is known; what comes after one is dropped, and so is the sequence itself.
+    A character with bytes in several tokens appears with the last of them. A possible beginning of a stop sequence is
+    held back until it is decided. A stop sequence and everything after it are dropped.
 
     Args:
         bytes_of: the bytes of a token.
         stop: texts that end the text.
 
     Attributes:
-        text: all that was given.
+        text: all returned text.
         stopped: a stop sequence was found.
 
     >>> stream = TextStream(lambda token: "größe. END".encode()[token : token + 1], stop=("END",))
@@ -45,11 +45,11 @@ class TextStream(Shown):
         self.stopped = False
 
     def put(self, token: int) -> str:
-        """One more token; gives the text that it makes certain, which may be empty."""
+        """Add a token; return the text that is now final, which may be empty."""
         return self._take(self._decoder.decode(self._bytes_of(token)))
 
     def close(self) -> str:
-        """The text ended: gives what was held back."""
+        """End the text; return what was held back."""
         piece = self._take(self._decoder.decode(b"", final=True))
         if self.stopped:
             return piece

@@ -95,7 +95,7 @@ class Tokenizer:
     """Text to tokens and back (Sennrich et al., "Neural machine translation of rare words with subword units", 2016).
 
     Attributes:
-        backend: the library's own tokenizer, which neither pads nor cuts off texts any more.
+        backend: the library's tokenizer, without padding and truncation.
         end: the number of the token that ends a text, None if there is none.
 
     >>> tokenizer = Tokenizer.train(["the cat and the hat"] * 3, vocabulary=262)
@@ -140,17 +140,17 @@ class Tokenizer:
         end: str | None = END,
         least: int = 2,
     ) -> Tokenizer:
-        """Merge the most frequent pairs until there are ``vocabulary`` tokens, or none is as frequent as ``least``.
+        """Merge the most frequent pairs until there are ``vocabulary`` tokens, or no pair occurs ``least`` times.
 
         Args:
-            texts: what to learn from.
-            vocabulary: tokens to make: all 256 bytes, the special ones, and merges.
-            special: texts of special tokens, which no text is encoded to by accident of merging.
+            texts: the training texts.
+            vocabulary: number of tokens: all 256 bytes, the special ones, and merges.
+            special: texts of special tokens, which merges never produce.
             end: which of them ends a text.
-            least: how often a pair has to be there.
+            least: how often a pair must occur.
 
         Raises:
-            ParameterError: too few tokens to stand for all bytes, or an end that is not special.
+            ParameterError: too few tokens for all bytes, or an end that is not special.
             MissingExtraError: tokenizers is not installed.
         """
         fewest = BYTES + len(special)
@@ -183,19 +183,19 @@ class Tokenizer:
         return {self.backend.id_to_token(i): i for i in sorted(self._special)}
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of a text. Special tokens are where their texts stand in it."""
+        """The tokens of a text. Texts of special tokens become special tokens."""
         with _calm(ParameterError, "Tokenizer.encode: the library fails at this text"):
             return self.backend.encode(text, add_special_tokens=False).ids
 
     def decode(self, tokens: Iterable[int], *, special: bool = False) -> str:
-        """The text of tokens; bytes that are no UTF-8 become U+FFFD.
+        """The text of tokens; invalid UTF-8 becomes U+FFFD.
 
         Args:
             tokens: their numbers.
             special: write special tokens as their texts, instead of leaving them out.
 
         Raises:
-            ParameterError: a number that no token has.
+            ParameterError: an unknown token.
         """
         parts = []
         for i in tokens:
@@ -204,17 +204,17 @@ class Tokenizer:
         return b"".join(parts).decode("utf-8", "replace")
 
     def bytes_of(self, token: int) -> bytes:
-        """The bytes that a token stands for; none for special ones.
+        """The bytes of a token; none for special ones.
 
         Raises:
-            ParameterError: a number that no token has.
+            ParameterError: an unknown token.
         """
         if not 0 <= token < len(self._bytes):
             raise ParameterError("Tokenizer: no such token", got=token, expected=f"0 to {len(self._bytes) - 1}")
         return self._bytes[token]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write ``tokenizer.json``, as the library and Hugging Face's have it, and ``tokenizer_config.json``."""
+        """Write ``tokenizer.json``, in the format of Hugging Face, and ``tokenizer_config.json``."""
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
         for name, data in self.files().items():
@@ -238,11 +238,12 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Tokenizer:
-        """Read a ``tokenizer.json``, or the one in a folder; its end is what ``tokenizer_config.json`` beside it says.
+        """Read a ``tokenizer.json``, or the one in a folder; the end token comes from ``tokenizer_config.json`` next to
+        it.
 
         Raises:
-            InvalidFileError: no tokenizer in the library's format.
-            ParameterError: a tokenizer that is not byte-level.
+            InvalidFileError: not a tokenizer in the library's format.
+            ParameterError: the tokenizer is not byte-level.
         """
         file = Path(path)
         file = file / FILE if file.is_dir() else file

@@ -29,10 +29,10 @@ def quantize_weights(params: Params, config: DecoderConfig, policy: Any = "int8-
     """Parameters with every product's weights, and the embeddings, as `QArray`s; norms stay float.
 
     Args:
-        params: as `init` gives.
+        params: from `init`.
         config: sizes.
-        policy: "int8-weights" (a scale per column), "int4-weights" (a scale per 32 weights of a column), or what
-            `nx.quantize` takes that leaves activations float.
+        policy: "int8-weights" (a scale per column), "int4-weights" (a scale per 32 weights of a column), or another
+            policy of `nx.quantize` that keeps activations float.
 
     Raises:
         ParameterError: a policy that quantizes activations.
@@ -67,10 +67,10 @@ def nbytes(params: Any) -> int:
 def save(folder: str | os.PathLike[str], params: Params, config: DecoderConfig, tokenizer: Any = None) -> None:
     """Write a folder that `load` reads: ``weights.safetensors``, ``decoder.json``, and the tokenizer's files.
 
-    Each file is whole or not there; ``decoder.json`` comes last.
+    Each file is complete or missing; ``decoder.json`` is written last.
 
     Raises:
-        ParameterError: parameters that are not this decoder's.
+        ParameterError: the parameters do not fit the decoder.
         MissingExtraError: safetensors is not installed.
 
     >>> import nxjax as nx, tempfile
@@ -92,10 +92,10 @@ def save(folder: str | os.PathLike[str], params: Params, config: DecoderConfig, 
 
 @entry
 def load(folder: str | os.PathLike[str]) -> tuple[Params, DecoderConfig, Tokenizer | None]:
-    """What `save` wrote: parameters, sizes, and the tokenizer if there is one.
+    """The content of `save`: parameters, sizes, and the tokenizer if there is one.
 
     Raises:
-        InvalidFileError: files that are damaged or of something else.
+        InvalidFileError: files that are damaged or of another kind.
 
     >>> import tempfile
     >>> load(tempfile.mkdtemp())

@@ -101,7 +101,7 @@ Args:
     indices_are_sorted, unique_indices: promises about the ids.
     bucket_size: reduce so many rows at a time first, which rounds less.
     mode: what ids out of range do, as in `.at`: "drop" by default.
-    out_sharding: how the result is laid out over devices.
+    out_sharding: the layout of the result on devices.
 
 Raises:
     ShapeError: the ids do not fit the data, or are traced and ``num_segments`` is not given.

@@ -1,4 +1,4 @@
-"""Hardware-aware architecture search: spaces, strategies, costs on a target. Compositions; no rules in them."""
+"""Hardware-aware architecture search: spaces, strategies, costs on a target."""
 
 from nxjax.nas import blocks as blocks
 from nxjax.nas.costs import Costs as Costs

@@ -1,4 +1,4 @@
-"""Layers that NPUs take whole, and a space of small classifiers made of them.
+"""Layers that run entirely on NPUs, and a space of small classifiers made of them.
 
 Each is a pair ``(init, apply)`` on arrays [batch, height, width, channels]; activations are relu, sizes are static, and
 everything has an int8 form on TFLite's grid.
@@ -20,7 +20,7 @@ _NHWC: Final = ("NHWC", "HWIO", "NHWC")
 
 
 def conv(width: int, size: int = 3, stride: int = 1, relu: bool = True) -> Layer:
-    """A convolution with bias, and relu unless told not to; zero padding to ``ceil(n / stride)``.
+    """A convolution with bias and optional relu; zero padding to ``ceil(n / stride)``.
 
     >>> import nxjax as nx
     >>> init, apply = conv(8, stride=2)
@@ -32,7 +32,7 @@ def conv(width: int, size: int = 3, stride: int = 1, relu: bool = True) -> Layer
 
 
 def depthwise(size: int = 3, stride: int = 1, relu: bool = True) -> Layer:
-    """A convolution of each channel by itself, with bias."""
+    """A separate convolution of each channel, with bias."""
 
     def product(x: Any, w: Any) -> Any:
         return lax.conv_general_dilated(
@@ -57,14 +57,14 @@ def separable(width: int, size: int = 3, stride: int = 1) -> Layer:
 
 
 def inverted_residual(width: int, size: int = 3, stride: int = 1, expansion: int = 3) -> Layer:
-    """Widen, depthwise, narrow; around it a shortcut where shapes agree (MobileNetV2, Sandler et al. 2018)."""
+    """Widen, depthwise, narrow; with a shortcut if the shapes agree (MobileNetV2, Sandler et al. 2018)."""
     return residual(
         lambda channels: stax.serial(conv(expansion * channels, 1), depthwise(size, stride), conv(width, 1, relu=False))
     )
 
 
 def residual(make: Callable[[int], Layer]) -> Layer:
-    """``x + f(x)`` where the shapes agree, else ``f(x)``; ``make`` gives ``f`` for a number of channels."""
+    """``x + f(x)`` if the shapes agree, else ``f(x)``; ``make`` returns ``f`` for a number of channels."""
 
     def init(rng: Any, input_shape: Any) -> Any:
         return make(input_shape[-1])[0](rng, input_shape)

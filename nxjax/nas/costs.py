@@ -25,21 +25,21 @@ Deployed = tuple[Callable[..., Any], Any, tuple[Any, ...]]
 
 @final
 class Costs(Shown):
-    """``costs(model)`` gives a target's figures for a model, by name, with ``_`` in the place of blanks.
+    """``costs(model)`` returns a target's figures for a model, by name, with ``_`` for blanks.
 
     Args:
         target: a name from `nx.targets`.
-        deployed: ``deployed(model)`` gives the function that is to be deployed, its parameters, and example inputs.
-        policy: how it is quantized; "int8" unless the target computes in floats. None leaves it as it is.
-        figures: which figures to give; by default all that the target has.
+        deployed: ``deployed(model)`` returns the function to deploy, its parameters, and example inputs.
+        policy: for quantization; "int8" unless the target computes in floats. None does not quantize.
+        figures: which figures to return; by default all of the target's.
         **options: of the target.
 
     Attributes:
-        basis: after the first call, who says each figure: measured, vendor-estimate or model.
+        basis: after the first call, the source of each figure: measured, vendor-estimate or model.
 
     Raises:
-        ParameterError: on a call, where a part of the model would run on the host, since its time is not in the
-            figures (``partial=True`` allows it), or the target has no such figure.
+        ParameterError: on a call, if a part of the model would run on the host, because its time is not in the figures
+            (``partial=True`` allows it), or if the target has no such figure.
 
     >>> import nxjax as nx
     >>> from nxjax.example_libraries import stax

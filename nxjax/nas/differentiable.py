@@ -31,7 +31,7 @@ CHOICE: Final = "choice"
 @final
 @dataclass(frozen=True)
 class Site:
-    """A decision about layers inside of a network.
+    """A decision about layers inside a network.
 
     Attributes:
         name: of the decision.
@@ -54,16 +54,16 @@ class Site:
 class Supernet(Shown):
     """All architectures of a space in one network.
 
-    Decisions by ``choose.layer`` become mixtures; the others are taken as ``genes`` say, else the first option.
+    Decisions by ``choose.layer`` become mixtures. Others follow ``genes``, else take the first option.
 
     Args:
-        space: its function gives a layer ``(init, apply)``, as in `nxjax.example_libraries.stax`.
+        space: its function returns a layer ``(init, apply)``, as in `nxjax.example_libraries.stax`.
         genes: answers to decisions that are not about layers.
 
     Attributes:
-        init: ``init(key, input_shape)`` gives the result's shape and the parameters.
-        apply: ``apply(params, x)`` gives the mixture's result.
-        sites: the decisions that were made mixtures, by name.
+        init: ``init(key, input_shape)`` returns the result's shape and the parameters.
+        apply: ``apply(params, x)`` returns the mixture's result.
+        sites: the mixed decisions, by name.
 
     >>> from nxjax.example_libraries.stax import Identity, Relu
     >>> net = Supernet(lambda choose: choose.layer("act", (Identity, Relu)))
@@ -109,7 +109,7 @@ class Supernet(Shown):
         return init, apply
 
     def choices(self, params: Any) -> dict[str, Any]:
-        """The logits of every site, by its name, out of the network's parameters."""
+        """The logits of every site by name, from the network's parameters."""
         found: dict[str, Any] = {}
 
         def walk(node: Any) -> None:
@@ -127,16 +127,16 @@ class Supernet(Shown):
         return found
 
     def chosen(self, params: Any) -> Genes:
-        """The likeliest option of every site, beside the other decisions."""
+        """The most likely option of every site, and the other decisions."""
         logits = self.choices(params)
         return {**self.genes.genes, **{name: int(np.argmax(np.asarray(a))) for name, a in logits.items()}}
 
     def candidate(self, params: Any) -> Candidate[Layer]:
-        """The architecture that the parameters have come to."""
+        """The most likely architecture by the parameters."""
         return self.space.build(self.chosen(params))
 
     def table(self, cost: Callable[[Layer, tuple[int, ...]], float]) -> dict[str, np.ndarray[Any, Any]]:
-        """``cost(layer, input_shape)`` of every option at every site; needs the network to be initialized."""
+        """``cost(layer, input_shape)`` of every option at every site; initialize the network first."""
         unknown = [s.name for s in self.sites.values() if not s.shape]
         if unknown:
             raise ParameterError("nas: shapes are known after init", got=", ".join(unknown), fix="call init first")
@@ -153,10 +153,10 @@ class Supernet(Shown):
 @final
 @dataclass(frozen=True)
 class Found:
-    """What a differentiable search came to.
+    """The result of a differentiable search.
 
     Attributes:
-        candidate: the likeliest architecture, to be trained by itself.
+        candidate: the most likely architecture; train it afterwards.
         params: of the supernet.
         losses: of the validation steps.
         expected: the expected cost after each epoch; empty without a table.
@@ -191,7 +191,7 @@ def differentiable(
     choices: Optimizer | None = None,
     progress: bool | None = None,
 ) -> Found:
-    """Learn weights and choices in turns.
+    """Train weights and choices in turns.
 
     The loss of the choices is ``loss + price * max(expected / limit - 1, 0)``; without a limit, with a table,
     ``loss + price * expected / cheapest``, where the cheapest is the sum of the cheapest options.
@@ -199,13 +199,13 @@ def differentiable(
     Args:
         supernet: see `Supernet`.
         loss: ``loss(apply, params, batch)``.
-        params: where it begins, from ``supernet.init``.
-        batches: ``batches(epoch)`` gives pairs of a training and a validation batch.
-        epochs: how many times.
+        params: the start, from ``supernet.init``.
+        batches: ``batches(epoch)`` returns pairs of a training and a validation batch.
+        epochs: the number of epochs.
         table: costs of the options, from ``supernet.table``.
-        limit: the cost that is to be kept.
-        price: what a cost over it weighs.
-        warmup: epochs in which only weights learn, so that no option wins by being quick to train.
+        limit: the largest cost.
+        price: the weight of costs above it.
+        warmup: epochs in which only weights are trained, so that no option wins because it trains quickly.
         weights, choices: optimizers; by default Adam with 2e-3 and 3e-2.
         progress: show a bar.
 

@@ -23,15 +23,15 @@ T = TypeVar("T")
 @final
 @dataclass(frozen=True)
 class Trial:
-    """One architecture that was looked at.
+    """One tried architecture.
 
     Attributes:
-        number: when, from 0.
+        number: its index, from 0.
         genes, choices: the architecture, as numbers and as text.
-        figures: what is known of it: costs, and what training gave if it was trained.
-        fitness: what the search maximized; None where it was over a limit or failed.
-        why: the limit it was over, or the error; empty otherwise.
-        seconds: what training and evaluation took; 0 for what a journal remembered of a run before.
+        figures: costs, and the results of training if it was trained.
+        fitness: what the search maximizes; None if it was over a limit or failed.
+        why: the exceeded limit, or the error; else empty.
+        seconds: time of training and evaluation; 0 if it came from a journal.
 
     >>> Trial(0, {"width": 1}, {"width": "16"}, {"cycles": 2e6}, None, "cycles 2e+06 is over 1e+06").trained
     False
@@ -57,8 +57,8 @@ class Result(Generic[T]):
 
     Attributes:
         space: what was searched.
-        trials: every architecture looked at, those over a limit included.
-        main: the name of the figure that training gives.
+        trials: every architecture, including those over a limit.
+        main: the name of the figure from training.
         strategy, seed, limits: how it was searched.
         exhausted: whether it ended because the space has no more.
 
@@ -84,7 +84,7 @@ class Result(Generic[T]):
 
     @property
     def best(self) -> Trial:
-        """The one of the largest fitness, the earliest of equals.
+        """The trial with the largest fitness, the earliest of equal ones.
 
         Raises:
             ParameterError: none was trained.
@@ -98,7 +98,7 @@ class Result(Generic[T]):
         return max(self.trained, key=lambda t: (t.fitness, -t.number))
 
     def model(self, trial: Trial | None = None) -> T:
-        """What the space's function gives for a trial; by default the best."""
+        """The model of a trial; by default the best."""
         return self.candidate(trial).model
 
     def candidate(self, trial: Trial | None = None) -> Candidate[T]:
@@ -115,7 +115,7 @@ class Result(Generic[T]):
     def front(self, cost: str, gain: str | None = None) -> list[Trial]:
         """Trained architectures that no other one beats in ``cost`` (less is better) and ``gain`` (more is better).
 
-        From the cheapest to the best; of equals the earliest.
+        From the cheapest to the best; the earliest of equal ones.
         """
         gain = gain or self.main
         rows = sorted(self.trained, key=lambda t: (self._figure(t, cost), -self._figure(t, gain), t.number))
@@ -131,11 +131,11 @@ class Result(Generic[T]):
         return t.figures[name]
 
     def plot(self, cost: str, gain: str | None = None, marks: Mapping[str, tuple[float, float]] | None = None) -> Any:
-        """Every trained architecture as a dot, the front as a line; gives matplotlib's axes.
+        """Every trained architecture as a dot, the front as a line; returns matplotlib's axes.
 
         Args:
             cost, gain: names of figures, for the axes.
-            marks: further points to show by name, as (cost, gain): a baseline.
+            marks: more points by name, as (cost, gain), such as a baseline.
 
         Raises:
             MissingExtraError: matplotlib is not installed.
@@ -177,7 +177,7 @@ class Result(Generic[T]):
         }
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write `to_dict` as JSON, whole or not at all; give the path."""
+        """Write `to_dict` as JSON, completely or not at all; return the path."""
         write(path, (json.dumps(self.to_dict(), indent=1) + "\n").encode())
         return Path(path)
 

@@ -47,24 +47,24 @@ def search(
     progress: bool | None = None,
     **options: Any,
 ) -> Result[T]:
-    """Look for the architecture of a space that does best within limits.
+    """Search the best architecture of a space within limits.
 
     Args:
-        space: a `Space`, or the function that it is made of.
-        evaluate: ``evaluate(model, seed)`` trains one and gives its accuracy, or figures by name that ``main`` is one
-            of. The seed hangs on the search's seed and the architecture only.
-        budget: how many architectures are trained. Those over a limit, and those that were seen before, cost nothing.
+        space: a `Space`, or its function.
+        evaluate: ``evaluate(model, seed)`` trains one and returns its accuracy, or figures by name that include
+            ``main``. The seed depends only on the search's seed and the architecture.
+        budget: how many architectures to train. Those over a limit, and repeated ones, are free.
         strategy: "random", "evolution" (regularized), "bayesian" (Optuna's TPE) or "exhaustive".
-        costs: ``costs(model)`` gives figures known without training, such as `Costs` of a target.
-        limits: the largest value of a cost; what is over one is not trained.
-        fitness: what is to be largest, of all figures; by default the one called ``main``. See `reward`.
-        main: what the figure of ``evaluate`` is called.
-        start: genes of architectures to begin with, such as one made by hand; the strategy is told what they gave.
+        costs: ``costs(model)`` returns figures known without training, such as `Costs` of a target.
+        limits: the largest value of each cost; architectures above it are not trained.
+        fitness: a function of all figures to maximize; by default the figure ``main``. See `reward`.
+        main: the name of the figure of ``evaluate``.
+        start: genes of the first architectures, such as a hand-made one; the strategy gets their results.
         seed: of the strategy, and of every evaluation.
-        workers: evaluations at a time, in threads. Another number is another search, since proposals are made before
-            the results of those that still run are known.
-        journal: a file that has every figure paid for; given again, the search goes on from there.
-        on_error: "raise" what an evaluation raises, or "skip" the architecture and keep the error in its trial.
+        workers: evaluations at a time, in threads. Another number gives another search, because proposals are made
+            before running evaluations finish.
+        journal: a file for all results; with the same file, the search continues from there.
+        on_error: "raise" errors of evaluations, or "skip" the architecture and keep the error in its trial.
         progress: show a bar; by default in a terminal or notebook.
         **options: of the strategy: ``population``, ``tournament``, ``crossover``; ``startup``.
 
@@ -72,7 +72,7 @@ def search(
         A `Result`.
 
     Raises:
-        ParameterError: options that do not fit, figures that are no numbers, a limit on a cost that there is not.
+        ParameterError: options that do not fit, figures that are not numbers, a limit on an unknown cost.
 
     >>> def space(choose):
     ...     return [choose(f"width{i}", (8, 16, 32)) for i in range(choose("depth", (1, 2, 3)))]
@@ -268,7 +268,7 @@ class _Search:
 def reward(accuracy: float, cost: float, target: float, weight: float = -0.07) -> float:
     """Accuracy with a soft price: ``accuracy * (cost / target) ** weight`` (MnasNet, Tan et al. 2019, section 3.1).
 
-    With the paper's weight a model of twice the cost has to be about 5 % more accurate to be as good.
+    With the paper's weight, a model with twice the cost must be about 5 % more accurate to be as good.
 
     >>> round(reward(0.9, 2.0, 1.0) / reward(0.9, 1.0, 1.0), 3)
     0.953

@@ -25,7 +25,7 @@ MANY: Final = 1_000_000
 
 @entry
 def key_of(genes: Mapping[str, int]) -> str:
-    """Genes as one line of text, equal for equal genes whatever their order.
+    """Genes as one line of text, independent of their order.
 
     >>> key_of({"b": 1, "a": 0})
     '{"a":0,"b":1}'
@@ -41,10 +41,10 @@ class Answer(Protocol):
 
 @final
 class Choose(Shown):
-    """What a space's function is given: call it to take a decision.
+    """The argument of a space's function: call it to make a decision.
 
-    ``choose(name, options)`` gives one of ``options``. A name within ``choose.scope("block1")`` is ``block1.name``. The
-    same name asked again with the same options gives what it gave before.
+    ``choose(name, options)`` returns one of ``options``. A name within ``choose.scope("block1")`` is ``block1.name``.
+    The same name with the same options gives the same answer.
 
     >>> choose = Choose(lambda name, options: len(options) - 1)
     >>> with choose.scope("block0"):
@@ -73,8 +73,8 @@ class Choose(Shown):
     def layer(self, name: str, options: Sequence[Any]) -> Any:
         """One of several layers ``(init, apply)``, as in `nxjax.example_libraries.stax`.
 
-        The same as calling ``choose``, but that a differentiable search may put a mixture of all of them in its place:
-        they must take and give the same shapes.
+        Like calling ``choose``, but a differentiable search may use a mixture of all of them. So they must have the
+        same input and output shapes.
         """
         options = tuple(options)
         number = self._decide(name, options)
@@ -82,7 +82,7 @@ class Choose(Shown):
 
     @contextmanager
     def scope(self, name: str) -> Iterator[None]:
-        """Names of decisions within begin with ``name`` and a point."""
+        """Prefix the names of decisions inside with ``name`` and a point."""
         self._scopes.append(str(name))
         try:
             yield
@@ -126,8 +126,8 @@ class Candidate(Generic[T]):
 
     Attributes:
         genes: the number of the option at each decision, in order.
-        model: what the space's function gave for them.
-        choices: the options taken, as text.
+        model: the result of the space's function for them.
+        choices: the chosen options, as text.
         sizes: how many options each decision had.
 
     >>> found = Space(lambda choose: choose("width", (8, 16))).build({"width": 1})
@@ -154,10 +154,10 @@ class Candidate(Generic[T]):
 
 @final
 class Space(Generic[T]):
-    """All that a function of decisions can give.
+    """All results of a function of decisions.
 
     Args:
-        build: pure function of a `Choose`; it must ask the same for the same answers.
+        build: pure function of a `Choose`; it must make the same decisions for the same answers.
 
     >>> @Space
     ... def space(choose):
@@ -181,13 +181,13 @@ class Space(Generic[T]):
         return self._build(choose)
 
     def answered(self, answer: Answer, layer: Callable[[str, Sequence[Any], int], Any] | None = None) -> Candidate[T]:
-        """The architecture that ``answer`` leads to; ``layer`` stands in for decisions about layers."""
+        """The architecture for ``answer``; ``layer`` replaces decisions about layers."""
         choose = Choose(answer, layer)
         model = self._build(choose)
         return Candidate(choose.genes, model, choose.taken, choose.sizes)
 
     def build(self, genes: Mapping[str, int]) -> Candidate[T]:
-        """The architecture of ``genes``; genes that it does not ask for are left out of it.
+        """The architecture of ``genes``, without genes that it does not use.
 
         Raises:
             ParameterError: a decision has no gene, or one that names no option.
@@ -207,9 +207,9 @@ class Space(Generic[T]):
         return self.answered(lambda _, options: int(rng.integers(len(options))))
 
     def mutate(self, genes: Mapping[str, int], rng: np.random.Generator) -> Candidate[T]:
-        """Another option at one decision; decisions that appear with it are drawn, those that go are forgotten.
+        """Another option at one decision. Decisions that appear with it are drawn, and others are dropped.
 
-        Only a space of one architecture gives back what it was given.
+        Only a space of one architecture returns the same one.
         """
         sizes = self.build(genes).sizes
         open_ones = [name for name, n in sizes.items() if n > 1]
@@ -252,7 +252,7 @@ class Space(Generic[T]):
             path[-1] += 1
 
     def size(self, limit: int = MANY) -> int:
-        """How many architectures there are, counted one by one up to ``limit``."""
+        """The number of architectures, counted one by one up to ``limit``."""
         return sum(1 for _, _ in zip(range(limit), self.all(), strict=False))
 
     def __repr__(self) -> str:

@@ -28,16 +28,16 @@ class Strategy(Shown, ABC):
     # Asked several times before it is told anything, it must not repeat itself for ever.
     @abstractmethod
     def ask(self) -> Candidate[Any] | None:
-        """The next architecture; None: there is no other."""
+        """The next architecture; None: no more."""
 
     @abstractmethod
     def tell(self, candidate: Candidate[Any], fitness: float | None) -> None:
-        """What came of one that was asked for: larger is better; None: it failed, or was over a limit."""
+        """The fitness of a proposed one: larger is better; None: it failed, or was over a limit."""
 
 
 @final
 class Random(Strategy):
-    """Each architecture drawn by itself.
+    """Independent draws.
 
     >>> drawn = Random(Space(lambda choose: choose("width", (8, 16, 32))), np.random.default_rng(0))
     >>> drawn.ask().model in (8, 16, 32)
@@ -76,11 +76,11 @@ class Exhaustive(Strategy):
 
 @final
 class Evolution(Strategy):
-    """Regularized evolution (Real et al. 2019, arXiv 1802.01548, algorithm 1): the oldest dies, not the worst.
+    """Regularized evolution (Real et al. 2019, arXiv 1802.01548, algorithm 1): the oldest is removed, not the worst.
 
     Args:
-        population: how many are alive.
-        tournament: how many are drawn, the best of which is the parent.
+        population: the size of the population.
+        tournament: how many are drawn; the best is the parent.
         crossover: how often the parent is a mixture of two.
 
     >>> space = Space(lambda choose: choose("width", range(100)))
@@ -132,10 +132,10 @@ class Evolution(Strategy):
 
 @final
 class Bayesian(Strategy):
-    """The tree-structured Parzen estimator of Optuna, whose trials ask for decisions as our spaces do.
+    """The tree-structured Parzen estimator of Optuna.
 
     Args:
-        startup: how many are drawn at random before the model is used.
+        startup: the number of random draws before the model is used.
 
     Raises:
         MissingExtraError: Optuna is not installed.

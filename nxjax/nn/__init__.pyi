@@ -55,7 +55,7 @@ def hard_sigmoid(x: ArrayLike) -> Array:
 def hard_silu(x: ArrayLike) -> Array:
     """x * hard_sigmoid(x) (Howard et al., MobileNetV3, 2019)."""
 def hard_tanh(x: ArrayLike) -> Array:
-    """x, at least -1 and at most 1."""
+    """x clipped to [-1, 1]."""
 def identity(x: ArrayLike) -> Array:
     """``x`` as an array."""
 def layer_norm(x: ArrayLike, scale: ArrayLike | None = None, bias: ArrayLike | None = None, axis: int | Sequence[int] | None = -1, epsilon: float = 1e-05) -> Array:
@@ -67,9 +67,9 @@ def log1mexp(x: ArrayLike) -> Array:
 def log_sigmoid(x: ArrayLike) -> Array:
     """log(sigmoid(x)), without underflow."""
 def log_softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, where: ArrayLike | None = None) -> Array:
-    """log(softmax(x)) without underflow; arguments as `softmax`. Masked elements give -inf."""
+    """log(softmax(x)) without underflow; arguments as `softmax`. Masked elements are -inf."""
 def logmeanexp(x: ArrayLike, axis: int | Sequence[int] | None = None, where: ArrayLike | None = None, keepdims: bool = False) -> Array:
-    """log(mean(exp(x))) over ``axis``; ``where`` masks elements out of sum and count."""
+    """log(mean(exp(x))) over ``axis``; ``where`` selects the elements of sum and count."""
 @overload
 def logsumexp(a: ArrayLike, axis: int | Sequence[int] | None = None, b: ArrayLike | None = None, keepdims: bool = False, return_sign: Literal[False] = False, where: ArrayLike | None = None) -> Array: ...
 @overload
@@ -78,7 +78,7 @@ def logsumexp(a: ArrayLike, axis: int | Sequence[int] | None = None, b: ArrayLik
 def mish(x: ArrayLike) -> Array:
     """x * tanh(softplus(x)) (Misra, 2019)."""
 def one_hot(x: ArrayLike, num_classes: int, *, dtype: DTypeLike | None = None, axis: int | str = -1) -> Array:
-    """Vectors of zeros with a 1 at the position that ``x`` says; all zeros for values outside [0, num_classes)."""
+    """Vectors of zeros with a 1 at the position ``x``; all zeros for values outside [0, num_classes)."""
 def relu(x: ArrayLike) -> Array:
     """max(x, 0); the derivative at 0 is 0."""
 def relu6(x: ArrayLike) -> Array:

@@ -48,7 +48,7 @@ def identity(x: Any) -> Array:
     """``x`` as an array.
 
     Args:
-        x: array or number of any dtype, which stays.
+        x: array or number of any dtype, which is kept.
     """
     return copied(as_operand(x, "identity"))
 
@@ -58,7 +58,7 @@ def relu(x: Any) -> Array:
     """max(x, 0); the derivative at 0 is 0.
 
     Args:
-        x: array of any shape and dtype, which stays; booleans become integers. Complex numbers are compared by their
+        x: array of any shape and dtype, which is kept; booleans become integers. Complex numbers are compared by their
             real parts first.
     """
     v = as_operand(x, "relu")
@@ -252,7 +252,7 @@ def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Array:
 
 @example("jnp.array([-2.0, 0.5, 2.0])", "Array([-1. ,  0.5,  1. ], dtype=float32)")
 def hard_tanh(x: Any) -> Array:
-    """x, at least -1 and at most 1.
+    """x clipped to [-1, 1].
 
     Args:
         x: array of any shape; integers stay integers.

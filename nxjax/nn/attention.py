@@ -42,11 +42,11 @@ def dot_product_attention(
         bias: added to the logits; broadcasts to [B, N, T, S].
         mask: boolean, False is left out; broadcasts to [B, N, T, S].
         scale: of the logits; 1 / sqrt(H) by default.
-        is_causal: queries see keys at their own position and before only.
+        is_causal: queries only see keys up to their position.
         query_seq_lengths, key_value_seq_lengths: int32 [B], lengths of the sequences without padding.
-        local_window_size: how many keys to the left and right are seen; an int for both.
+        local_window_size: how many keys each query sees to the left and right; an int for both.
         implementation: None or ``"xla"``.
-        return_residual: give ``(result, logsumexp of the logits)``.
+        return_residual: return ``(result, logsumexp of the logits)``.
 
     Returns:
         An array of the shape and dtype of ``query``; with ``return_residual`` also [B, T, N].

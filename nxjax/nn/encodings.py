@@ -16,14 +16,14 @@ from nxjax.trace.core import Array
 
 
 def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int | str = -1) -> Array:
-    """Vectors of zeros with a 1 at the position that ``x`` says; all zeros for values outside [0, num_classes).
+    """Vectors of zeros with a 1 at the position ``x``; all zeros for values outside [0, num_classes).
 
     Args:
         x: integer array.
         num_classes: size of the new axis.
         dtype: of the result; float32 by default.
-        axis: where the new axis stands in the result; or the name of an axis of `vmap` or `shard_map`, of size
-            ``num_classes``, which it is then: each lane has its own class.
+        axis: the position of the new axis in the result; or the name of an axis of `vmap` or `shard_map` of size
+            ``num_classes``. Then each lane has its own class.
 
     Raises:
         ParameterError: a named axis has another size.

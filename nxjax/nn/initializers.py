@@ -33,7 +33,7 @@ class _ByFan(Protocol):
 
 
 class Initializer(Protocol):
-    """What every function of this module gives, and `zeros` and `ones` are.
+    """The type of initializers: results of this module's functions, `zeros` and `ones`.
 
     >>> import nxjax as nx
     >>> init: Initializer = nx.nn.initializers.constant(3)
@@ -63,13 +63,13 @@ def _scaled(x: Array, factor: Any) -> Array:
 
 
 def _all(name: str, made: Callable[..., Array], value: float) -> Any:
-    doc = f"""All {name}; ``key`` is not looked at.
+    doc = f"""All {name}; ``key`` is ignored.
 
 Args:
     key: of any kind.
     shape: of the result.
     dtype: float32 by default.
-    out_sharding: how the result is laid out over devices.
+    out_sharding: the layout of the result on devices.
 
 >>> {name}(random.key(0), (2,)).tolist()
 [{value}, {value}]
@@ -94,7 +94,7 @@ def constant(value: ArrayLike, dtype: DTypeLike | None = None) -> Initializer:
 
     Args:
         value: number or array that broadcasts to the shape.
-        dtype: used where ``init`` is given none; float32 by default.
+        dtype: the default of ``init``; by default float32.
     """
     return _initializer(lambda key, shape, dtype: jnp.full(shape, value, dtype), dtype)
 
@@ -104,7 +104,7 @@ def uniform(scale: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initiali
 
     Args:
         scale: number.
-        dtype: used where ``init`` is given none; float32 by default.
+        dtype: the default of ``init``; by default float32.
 
     >>> x = uniform(0.1)(random.key(0), (1000,))
     >>> bool((x >= 0).all() and (x < 0.1).all()), round(float(x.mean()), 3)
@@ -119,7 +119,7 @@ def normal(stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initiali
 
     Args:
         stddev: number.
-        dtype: used where ``init`` is given none; float32 by default.
+        dtype: the default of ``init``; by default float32.
     """
     return _initializer(lambda key, shape, dtype: _scaled(random.normal(key, shape, dtype), stddev), dtype)
 
@@ -127,11 +127,11 @@ def normal(stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None) -> Initiali
 def truncated_normal(
     stddev: ArrayLike = 1e-2, dtype: DTypeLike | None = None, lower: ArrayLike = -2.0, upper: ArrayLike = 2.0
 ) -> Initializer:
-    """``stddev`` times a normal number given that it lies in (lower, upper).
+    """``stddev`` times a normal number that is truncated to (lower, upper).
 
     Args:
         stddev: number.
-        dtype: used where ``init`` is given none; float32 by default.
+        dtype: the default of ``init``; by default float32.
         lower, upper: bounds, in units of ``stddev``.
 
     >>> x = truncated_normal(0.1)(random.key(0), (1000,))
@@ -271,7 +271,7 @@ he_uniform, he_normal = kaiming_uniform, kaiming_normal = _pair(
 
 @_shown("x = orthogonal()(random.key(0), (5, 3))", "", "bool(jnp.allclose(x.T @ x, jnp.eye(3), atol=1e-5))", "True")
 def orthogonal(scale: ArrayLike = 1.0, column_axis: int = -1, dtype: DTypeLike | None = None) -> Initializer:
-    """``scale`` times a matrix with orthonormal rows or columns (Saxe et al., 2013), the other axes taken as one.
+    """``scale`` times a matrix with orthonormal rows or columns (Saxe et al., 2013), with the other axes combined.
 
     Args:
         scale: number.

@@ -32,8 +32,8 @@ def standardize(
         axis: an axis or a tuple of them.
         mean, variance: given statistics; taken from ``x`` by default.
         epsilon: added to the variance.
-        where: boolean mask of the elements that take part in the statistics.
-        algorithm: ``"fast"`` takes the variance as mean(x^2) - mean(x)^2, ``"stable"`` as mean((x - mean)^2).
+        where: boolean mask of the elements for the statistics.
+        algorithm: ``"fast"`` computes the variance as mean(x^2) - mean(x)^2, ``"stable"`` as mean((x - mean)^2).
 
     Raises:
         ParameterError: another algorithm.
@@ -106,7 +106,7 @@ def batch_norm_inference(
         epsilon: added to the variance.
 
     Raises:
-        ShapeError: a vector has not the size of the feature axis.
+        ShapeError: a vector does not have the size of the feature axis.
 
     >>> x = jnp.array([[1.0, 10.0], [3.0, 30.0]])
     >>> y = batch_norm_inference(x, None, None, jnp.array([2.0, 20.0]), jnp.array([1.0, 100.0]))

@@ -23,20 +23,20 @@ def softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
     Args:
         x: array; integers become float.
         axis: an axis, a tuple of axes, or None for all.
-        where: boolean mask; elements where it is False count as -inf, and give 0.
+        where: boolean mask; elements where it is False count as -inf, and become 0.
     """
     return normalized("softmax", ops.softmax, x, axis, where, 0)
 
 
 @example("jnp.array([0.0, 1000.0])", "Array([-1000.,     0.], dtype=float32)")
 def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
-    """log(softmax(x)) without underflow; arguments as `softmax`. Masked elements give -inf."""
+    """log(softmax(x)) without underflow; arguments as `softmax`. Masked elements are -inf."""
     return normalized("log_softmax", ops.log_softmax, x, axis, where, -np.inf)
 
 
 @example("jnp.array([1000.0, 1000.0])", "Array(1000., dtype=float32)")
 def logmeanexp(x: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Array:
-    """log(mean(exp(x))) over ``axis``; ``where`` masks elements out of sum and count.
+    """log(mean(exp(x))) over ``axis``; ``where`` selects the elements of sum and count.
 
     Args:
         x: array; integers become float.

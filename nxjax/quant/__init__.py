@@ -1,11 +1,11 @@
-"""Quantization: a function on integer grids, and what finds, measures and keeps the grids. Knows no device.
+"""Quantization: functions on integer grids; finding, measuring and storing the grids. Knows no device.
 
-As a transform: `scheme` is what a policy says of one equation, `plan` decides which equations compute on integers, in
-the groups of `products`, `pointwise` and `weight_groups`, and `walk` interprets the plan on grids. `observe` is the
-program with statistics of its values. `planned` is all of that for functions of pytrees.
+As a transform: `scheme` is a policy's answer for one equation. `plan` decides which equations compute on integers, in
+the groups of `products`, `pointwise` and `weight_groups`. `walk` interprets the plan on grids. `observe` adds
+statistics of the values to a program. `planned` combines these for functions of pytrees.
 
-For users: `function` has `quantize`; `calibration` and `observers` find ranges, `comparison` and `mixed` measure
-layers, `weights` and `rounding` make better weights (`layers` is what they see), `qarray` and `files` store them.
+For users: `function` has `quantize`, `calibration` and `observers` find ranges, `comparison` and `mixed` measure
+layers, `weights` and `rounding` improve weights (using `layers`), `qarray` and `files` store them.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     key, use = nx.random.split(key)
     x = nx.random.normal(use, (3,))
 
-A key determines what is drawn; drawing twice with one key gives the same numbers twice. The same key, shape and dtype
-give what `jax.random` gives, compiled or not, alone or under `vmap`.
+A key determines the numbers: drawing twice with one key gives the same numbers twice. The same key, shape and dtype
+give the numbers of `jax.random`, compiled or not, alone or under `vmap`.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def t(key: ArrayLike, df: ArrayLike, shape: int | Sequence[int] | None = None, d
 def triangular(key: ArrayLike, left: ArrayLike, mode: Any, right: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
     """Triangular between ``left`` and ``right`` with the top at ``mode``."""
 def truncated_normal(key: ArrayLike, lower: ArrayLike, upper: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
-    """Normal numbers given that they lie in (lower, upper)."""
+    """Normal numbers, truncated to (lower, upper)."""
 def uniform(key: ArrayLike, shape: int | Sequence[int] = ..., dtype: DTypeLike | None = None, minval: ArrayLike = 0.0, maxval: ArrayLike = 1.0, *, out_sharding: Any = None) -> Array:
     """Uniform random floats in [minval, maxval)."""
 def wald(key: ArrayLike, mean: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:

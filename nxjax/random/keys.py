@@ -183,7 +183,7 @@ def fold_in(key: Any, data: Any) -> Array:
 
 @shown("key = nx.random.key(0)", "", "bool(nx.random.bits(key) == nx.random.bits(nx.random.clone(key)))", "True")
 def clone(key: Any) -> Array:
-    """The same key, to be used a second time on purpose.
+    """The same key, for intended reuse.
 
     Args:
         key: a key or an array of keys, typed or raw.

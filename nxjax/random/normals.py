@@ -61,7 +61,7 @@ def _normal(key: Array, *, shape: Shape, dtype: DType) -> Array:
 
 @sampler("lower, upper: bounds, floats or arrays.", of="the bounds")
 def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Normal numbers given that they lie in (lower, upper).
+    """Normal numbers, truncated to (lower, upper).
 
     >>> x = nx.random.truncated_normal(nx.random.key(0), -1.0, 2.0, (10000,))
     >>> x.dtype.name, bool((x > -1).all() and (x < 2).all()), round(float(x.mean()), 2)

@@ -57,7 +57,7 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
         key: a single key.
         x: array, or an integer n for a permutation of 0 .. n - 1.
         axis: along which to permute.
-        independent: every line along ``axis`` in an order of its own.
+        independent: every line along ``axis`` has its own order.
 
     Raises:
         KeyTypeError: ``key`` is not a single key.

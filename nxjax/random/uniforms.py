@@ -132,7 +132,7 @@ def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, max
 
 
 @sampler(
-    "minval, maxval: integers or integer arrays that broadcast to ``shape``. Where maxval <= minval, gives minval.",
+    "minval, maxval: integers or integer arrays that broadcast to ``shape``. Where maxval <= minval, it is minval.",
     kind="integer",
     raises=["ShapeError: the parameters do not broadcast to ``shape``."],
 )

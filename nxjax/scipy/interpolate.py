@@ -25,7 +25,7 @@ class RegularGridInterpolator(Shown):
         values: ``[n1, n2, ..., *rest]``; integers become float.
         method: ``"linear"`` or ``"nearest"``.
         bounds_error: False.
-        fill_value: what lies outside of the grid; None extrapolates.
+        fill_value: for points outside the grid; None extrapolates.
 
     >>> f = RegularGridInterpolator((jnp.array([0.0, 2.0]),), jnp.array([0.0, 6.0]))
     >>> f(jnp.array([[1.0], [3.0]])).tolist()

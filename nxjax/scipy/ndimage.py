@@ -47,7 +47,7 @@ def map_coordinates(
         input: array; results of integers are rounded.
         coordinates: one array of positions per dimension, all of one shape, which is the result's.
         order: 0 for the nearest sample, 1 for linear interpolation.
-        mode: what lies outside: ``"constant"`` (``cval``), ``"nearest"``, ``"wrap"``, ``"mirror"`` or ``"reflect"``.
+        mode: for points outside: ``"constant"`` (``cval``), ``"nearest"``, ``"wrap"``, ``"mirror"`` or ``"reflect"``.
         cval: Python number.
     """
     where = "scipy.ndimage.map_coordinates"

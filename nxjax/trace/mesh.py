@@ -23,8 +23,8 @@ from nxjax.trace.params import Printed, param_class
 @final
 @param_class
 class AxisType(enum.Enum):
-    """Who decides how values are cut along a mesh axis: the compiler (`Auto`), or the function itself (`Manual`, inside
-    `nx.shard_map`). `Explicit` is accepted and means `Auto`: the types of nxjax hold no sharding.
+    """Who decides how values are split along a mesh axis: the compiler (`Auto`), or the function (`Manual`, inside
+    `nx.shard_map`). `Explicit` is accepted and means `Auto`, because types in nxjax have no sharding.
 
     >>> list(AxisType)
     [Auto, Explicit, Manual]
@@ -154,9 +154,9 @@ class Mesh(BaseMesh):
     Args:
         devices: array (or nested sequence) of devices, of any rank.
         axis_names: one name per dimension.
-        axis_types: one `AxisType` per dimension; `Auto` if left out.
+        axis_types: one `AxisType` per dimension; by default `Auto`.
 
-    As a context manager it is the current mesh: bare `PartitionSpec`s then refer to it.
+    As a context manager it is the current mesh, which bare `PartitionSpec`s use.
 
     Raises:
         ShardingError: names and dimensions differ in number, or a name or a device occurs twice.
@@ -243,7 +243,7 @@ class AbstractMesh(BaseMesh):
     Args:
         axis_sizes: one size per axis.
         axis_names: one name per axis.
-        axis_types: one `AxisType` per axis; `Auto` if left out.
+        axis_types: one `AxisType` per axis; by default `Auto`.
 
     >>> AbstractMesh((2, 4), ("x", "y")).size
     8

@@ -29,7 +29,7 @@ NDArray = np.ndarray[Any, Any]
 
 
 class Sharding(Shown, ABC):
-    """How an array is laid out over devices: cut into equal blocks, each on one device or on several. Immutable.
+    """The layout of an array on devices: split into equal blocks, each on one device or several. Immutable.
 
     >>> import nxjax as nx
     >>> isinstance(nx.NamedSharding(nx.make_mesh((1,), ("x",)), nx.P("x")), Sharding)
@@ -42,19 +42,19 @@ class Sharding(Shown, ABC):
     @property
     @abstractmethod
     def device_list(self) -> tuple[Any, ...]:
-        """The devices in their order, which is the order of partitions when a program is compiled for them."""
+        """The devices in order, which is the order of partitions in compiled programs."""
 
     @abstractmethod
     def tiles(self, ndim: int) -> tuple[int, ...]:
-        """Into how many blocks each of ``ndim`` dimensions is cut."""
+        """The number of blocks in each of ``ndim`` dimensions."""
 
     @abstractmethod
     def blocks(self, ndim: int) -> NDArray:
-        """Which block each device has: integers of shape (devices, ndim), in the order of `device_list`."""
+        """The block of each device: integers of shape (devices, ndim), in the order of `device_list`."""
 
     @abstractmethod
     def check(self, shape: Shape, where: str = "sharding") -> None:
-        """Raise `ShardingError`, naming ``where``, unless an array of ``shape`` can be cut so."""
+        """Raise `ShardingError`, naming ``where``, if an array of ``shape`` cannot be split so."""
 
     @abstractmethod
     def with_memory_kind(self, kind: str | None) -> Sharding:
@@ -79,7 +79,7 @@ class Sharding(Shown, ABC):
 
     @property
     def is_fully_addressable(self) -> bool:
-        """Whether all devices are of this process."""
+        """Whether all devices belong to this process."""
         here = process_index()
         return all(d.process_index == here for d in self.device_list)
 
@@ -99,7 +99,7 @@ class Sharding(Shown, ABC):
         return tuple(n // t for n, t in zip(shape, self.tiles(len(shape)), strict=True))
 
     def devices_indices_map(self, global_shape: Sequence[int]) -> dict[Any, Index]:
-        """Device -> the slices of the array that it holds.
+        """Device -> its slices of the array.
 
         Raises:
             ShardingError: as `shard_shape`.
@@ -283,7 +283,7 @@ class SingleDeviceSharding(Sharding):
         return np.zeros((1, ndim), np.int64)
 
     def check(self, shape: Shape, where: str = "sharding") -> None:
-        """Any shape will do."""
+        """Any shape fits."""
 
     def with_memory_kind(self, kind: str | None) -> SingleDeviceSharding:
         return SingleDeviceSharding(self.device, memory_kind=kind)

@@ -48,9 +48,9 @@ def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[li
 
 
 def unflatten(treedef: TreeDef, leaves: Iterable[Any], *, mixed_keys: bool = False) -> Any:
-    """The inverse of `flatten`, but that dicts have their keys in order, whatever order they were made in.
+    """The inverse of `flatten`, except that dicts have sorted keys.
 
-    ``mixed_keys``: keys without an order, such as 1 and "1", are in that of their classes' names, and no error.
+    ``mixed_keys``: sort keys without an order, such as 1 and "1", by their classes' names, instead of an error.
 
     >>> unflatten(structure({"b": 0, "a": 0}), [1, 2])
     {'a': 1, 'b': 2}
@@ -108,7 +108,7 @@ def _dict_in_order(node: TreeDef) -> TreeDef:
 
 
 def leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
-    """The leaves, from left to right; those of dicts by their sorted keys. None is no leaf.
+    """The leaves from left to right; those of dicts by sorted keys. None is not a leaf.
 
     >>> leaves({"b": 1, "a": (2, None)})
     [2, 1]
@@ -117,7 +117,7 @@ def leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]
 
 
 def structure(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> TreeDef:
-    """What a tree is without its leaves: comparable, hashable, and for `unflatten`.
+    """The structure of a tree without its leaves: comparable, hashable, for `unflatten`.
 
     >>> structure([1, 2]) == structure([3, 4]), structure([1, 2]) == structure((1, 2))
     (True, False)
@@ -217,7 +217,7 @@ def reduce_associative(
     """As `reduce` for an associative operation, in a tree of logarithmic depth.
 
     Args:
-        identity: the result for a tree without leaves; without it that is a `TreeError`.
+        identity: the result for a tree without leaves; by default that is a `TreeError`.
 
     >>> reduce_associative(lambda a, b: a + b, [1, 2, (3, 4)])
     10
@@ -260,7 +260,7 @@ def transpose(outer_treedef: TreeDef, inner_treedef: TreeDef | None, pytree_to_t
 
 
 def broadcast(prefix_tree: Any, full_tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
-    """``prefix_tree`` with each leaf repeated over the subtree of ``full_tree`` that stands in its place.
+    """``prefix_tree`` with each leaf repeated over the subtree of ``full_tree`` in its place.
 
     >>> broadcast({"a": 1, "b": 2}, {"a": [0, 0], "b": 0})
     {'a': [1, 1], 'b': 2}
@@ -286,7 +286,7 @@ def flatten_with_path(
 
     Args:
         is_leaf: which nodes are leaves.
-        is_leaf_takes_path: ``is_leaf`` is called with a node's path and the node, not with the node alone.
+        is_leaf_takes_path: call ``is_leaf`` with a node's path and the node.
 
     >>> [(keystr(path), x) for path, x in flatten_with_path({"a": [1, 2]})[0]]
     [("['a'][0]", 1), ("['a'][1]", 2)]

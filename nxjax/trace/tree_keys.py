@@ -53,7 +53,7 @@ class GetAttrKey:
 
 @dataclasses.dataclass(frozen=True)
 class FlattenedIndexKey:
-    """The place of a child on the path to a leaf, of a node that gives its children no keys.
+    """The index of a child on the path to a leaf, for a node without keys.
 
     >>> FlattenedIndexKey(1).key, str(FlattenedIndexKey(1))
     (1, '[<flat index 1>]')

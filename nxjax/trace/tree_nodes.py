@@ -25,7 +25,7 @@ def register_pytree_node(
 ) -> None:
     """Make ``nodetype`` a node: ``flatten_func(x) -> (children, aux)``, ``unflatten_func(aux, children) -> x``.
 
-    ``aux`` takes part in the structure's equality and must be hashable.
+    ``aux`` is part of the structure's equality and must be hashable.
 
     >>> import nxjax as nx
     >>> class Pair:
@@ -131,7 +131,7 @@ def register_dataclass(
 ) -> Any:
     """Make a dataclass a node: ``data_fields`` are children, ``meta_fields`` part of the structure.
 
-    As a decorator without field lists, fields marked ``field(metadata=dict(static=True))`` are meta fields.
+    As a decorator without field lists, meta fields are those with ``field(metadata=dict(static=True))``.
 
     Raises:
         TreeError: the fields named are not those of the dataclass.

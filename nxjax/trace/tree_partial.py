@@ -31,7 +31,7 @@ class _Whole:
 class Partial(functools.partial[Any]):
     """`functools.partial` whose bound arguments are leaves and whose function is part of the structure.
 
-    A ``func`` that is a partial itself is part of the structure with all that it binds.
+    A partial as ``func`` is part of the structure, with everything that it binds.
 
     >>> import nxjax as nx
     >>> nx.tree.leaves(Partial(pow, 2)), Partial(pow, 2)(3)

@@ -351,8 +351,8 @@ def debug_callback(
     """Call ``callback(*args, **kwargs)`` with the values, each time the program computes them. `nx.debug.callback`.
 
     Args:
-        callback: function of arrays; what it gives is not used.
-        args, kwargs: what it is called with; trees of arrays.
+        callback: function of arrays; its result is ignored.
+        args, kwargs: its arguments; trees of arrays.
         ordered: calls keep the order of the program.
 
     >>> import nxjax as nx
@@ -396,13 +396,13 @@ def debug_print(
     """Print values while a program runs: ``nx.debug.print("x = {x}", x=x)``.
 
     Args:
-        fmt: as for ``str.format``; not an f-string, which would show the traced value instead of the number.
+        fmt: as for ``str.format``, not an f-string, which would show the traced value instead of the number.
         ordered: keep the order among ordered prints.
 
     Under `vmap` each element prints; under `grad` a value prints once.
 
     Raises:
-        ParameterError: no format string, or one that the arguments do not fit.
+        ParameterError: not a format string, or the arguments do not fit it.
 
     >>> import nxjax as nx
     >>> f = nx.jit(lambda x: (nx.debug.print("x = {x}", x=x), x + 1)[1])

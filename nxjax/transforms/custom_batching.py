@@ -152,13 +152,13 @@ class _JvpRule:
 
 @final
 class custom_vmap(CustomFunction[P, R]):
-    """A function that is batched as `def_vmap` says.
+    """A function with a custom batching rule, set by `def_vmap`.
 
     Args:
         fun: function of pytrees.
 
     Raises:
-        AttributeError: a call before there is a rule.
+        AttributeError: called before its rule is defined.
 
     >>> import nxjax as nx
     >>> @custom_vmap
@@ -181,7 +181,7 @@ class custom_vmap(CustomFunction[P, R]):
     def def_vmap(self, vmap_rule: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Any]]:
         """``vmap_rule(axis_size, in_batched, *args) -> (results, which are batched)``; batches are in dimension 0.
 
-        ``in_batched`` has the arguments' structure, and what is given with the results has theirs.
+        ``in_batched`` has the arguments' structure, and the second result has that of the results.
         """
         self.vmap_rule = vmap_rule
         self._rules.clear()
@@ -199,7 +199,7 @@ class custom_vmap(CustomFunction[P, R]):
 
 
 def sequential_vmap(f: Callable[P, R]) -> custom_vmap[P, R]:
-    """A function that is batched by calling it for one element after the other, in a loop.
+    """A function that `vmap` calls for one element after the other, in a loop.
 
     >>> import nxjax as nx
     >>> @sequential_vmap

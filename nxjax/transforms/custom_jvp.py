@@ -62,7 +62,7 @@ class BatchedJvp:
 
 @final
 class CustomJvpCall(CustomCall):
-    """``rule(primals, tangents)`` gives results and their tangents."""
+    """``rule(primals, tangents)`` returns results and their tangents."""
 
     name = "custom_jvp_call"
     users_rule = True

@@ -193,7 +193,7 @@ custom_lin = CustomLin()
 
 @final
 class CustomVJPPrimal(Shown):
-    """What ``fwd`` gets per leaf with ``symbolic_zeros=True``: the value, and whether it may be perturbed.
+    """A leaf of ``fwd``'s arguments with ``symbolic_zeros=True``: the value, and whether it may be perturbed.
 
     >>> primal = CustomVJPPrimal(2.0, perturbed=False)
     >>> primal.value, primal.perturbed
@@ -206,7 +206,7 @@ class CustomVJPPrimal(Shown):
 
 
 def custom_vjp_primal_tree_values(tree_of_primals: Any) -> Any:
-    """The values of a tree of `CustomVJPPrimal`, as ``fwd`` gets it with ``symbolic_zeros=True``.
+    """The values of a tree of `CustomVJPPrimal`, from the arguments of ``fwd`` with ``symbolic_zeros=True``.
 
     Raises:
         TreeError: a leaf of another class.

@@ -149,14 +149,14 @@ def linear_call(
 
     Args:
         fun: linear in its second argument.
-        fun_transpose: ``fun_transpose(residual_args, cotangent)`` gives the cotangent of ``linear_args``; linear in its
-            second argument, and its own transpose is ``fun``.
+        fun_transpose: ``fun_transpose(residual_args, cotangent)`` returns the cotangent of ``linear_args``; linear in
+            its second argument, with ``fun`` as its transpose.
         residual_args: a tree of arrays that is not differentiated.
         linear_args: a tree of arrays.
 
     Raises:
-        TypeError: the transpose gives another structure than that of ``linear_args``; residuals are differentiated.
-        TreeError: the transpose gives another structure than the linear arguments have.
+        TypeError: the transpose returns another structure than that of ``linear_args``; residuals are differentiated.
+        TreeError: the transpose returns another structure than that of the linear arguments.
 
     >>> import nxjax as nx
     >>> f = lambda x: linear_call(lambda r, x: x / r, lambda r, ct: ct / r, 4.0, x)

@@ -14,7 +14,7 @@ from nxjax.transforms.jvp import zero_tangent
 
 @final
 class SymbolicZero:
-    """A zero tangent or cotangent: a type, ``aval``, whose ``shape``, ``dtype`` and ``ndim`` it has, and no value.
+    """A zero tangent or cotangent without a value. It has the ``shape``, ``dtype`` and ``ndim`` of its type, ``aval``.
 
     >>> import nxjax as nx
     >>> SymbolicZero.from_primal_value(nx.ones(3)).shape
@@ -39,7 +39,7 @@ class SymbolicZero:
 
 
 def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
-    """Zero tangents for a tree of values, written out unless ``symbolic_zeros``.
+    """Zero tangents for a tree of values; arrays unless ``symbolic_zeros``.
 
     >>> import nxjax as nx
     >>> zero_from_primal(nx.ones(2)).tolist()

@@ -68,9 +68,9 @@ def _hashable(module: Module, name: str, value: Any) -> None:
 class Module(metaclass=_ModuleType):
     """A layer or network: call it with an array. Subclasses set attributes in ``__init__`` and define ``__call__``.
 
-    Attributes that hold arrays or modules (also in lists, tuples and dicts) are children of the tree; everything else
-    is a setting, part of the structure, and must hash. After ``__init__`` attributes cannot be assigned; `replace` and
-    `with_parameters` give changed copies, and `nx.tree.map` works on modules as on any tree.
+    Attributes with arrays or modules (also in lists, tuples and dicts) are children of the tree. Everything else is a
+    setting, part of the structure, and must be hashable. After ``__init__`` you cannot assign attributes. `replace` and
+    `with_parameters` return changed copies, and `nx.tree.map` works on modules as on any tree.
 
     >>> import nxjax as nx
     >>> class Scale(Module):
@@ -136,7 +136,7 @@ class Module(metaclass=_ModuleType):
         return {tree.keystr(path, simple=True, separator="."): x for path, x in tree.leaves_with_path(self)}
 
     def with_parameters(self, parameters: dict[str, Any]) -> Self:
-        """A copy with these arrays, named as `named_parameters` names them; all must be there, in their shapes."""
+        """A copy with these arrays, by the names of `named_parameters`. All must be given, in their shapes."""
         known = self.named_parameters()
         name = type(self).__name__
         if set(parameters) != set(known):
@@ -151,7 +151,7 @@ class Module(metaclass=_ModuleType):
         return tree.unflatten(tree.structure(self), values)
 
     def to(self, device: Any) -> Self:
-        """The module with its parameters put on ``device``: as `nx.device_put` of it. The module itself stays as it is.
+        """A copy with its parameters on ``device``, as from `nx.device_put`.
 
         Raises:
             ExecutionError: the device is not here; the message says why.
@@ -167,7 +167,7 @@ class Module(metaclass=_ModuleType):
 
     @property
     def size(self) -> int:
-        """How many numbers the parameters hold.
+        """The number of parameters.
 
         >>> from nxjax.nn import Linear
         >>> Linear(4, 2).size
@@ -233,7 +233,7 @@ _draws: _Draws | None = None
 
 
 def seed(value: int = 0) -> None:
-    """Restart the keys of layers that are made without ``key=``; the same layers made after it are equal.
+    """Reset the keys of layers without ``key=``, so that the same layers get equal parameters.
 
     >>> import nxjax as nx
     >>> seed(0)

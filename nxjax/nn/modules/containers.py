@@ -43,9 +43,9 @@ class Sequential(Module):
     Args:
         layers: modules, or plain functions of an array such as ``nx.nn.relu``.
 
-    Called with ``key=``, layers that draw (`Dropout`) each get a key of their own; without, they are the identity. Each
-    layer runs in a named scope, ``conv2d_0``, which reports and quantization policies see. Indexing gives a layer, or,
-    with a slice, a `Sequential` of some.
+    Call it with ``key=`` to give each random layer (`Dropout`) its own key. Without a key they are the identity. Each
+    layer runs in a named scope, such as ``conv2d_0``, for reports and quantization policies. Indexing returns a layer,
+    or a `Sequential` for a slice.
 
     >>> import nxjax as nx
     >>> from nxjax.nn import Linear, ReLU
@@ -124,7 +124,7 @@ class Residual(Module):
 @final
 @shown("Lambda(nx.nn.relu)", "Lambda(relu)", "Lambda(lambda x: 2 * x)(nx.array([1.0, 2.0])).tolist()", "[2.0, 4.0]")
 class Lambda(Module):
-    """A function of one array as a layer; the function is part of the structure."""
+    """A layer from a function of one array; the function is part of the structure."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self.function = function
@@ -138,7 +138,7 @@ class Lambda(Module):
 
 @final
 class Identity(Module):
-    """The input as it is.
+    """The input, unchanged.
 
     >>> Identity()(jnp.array([1.0, 2.0])).tolist()
     [1.0, 2.0]

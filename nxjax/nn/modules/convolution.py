@@ -85,7 +85,7 @@ class Conv2d(Module):
         padding: zeros on each side, an int or two; or ``"same"``, ``"valid"``.
         groups: groups of channels that do not mix; ``in_channels`` for a depthwise convolution.
         bias: whether to add one per output channel.
-        key, dtype: as of `nxjax.nn.Linear`.
+        key, dtype: as in `nxjax.nn.Linear`.
 
     Attributes:
         weight: ``[out_channels, in_channels / groups, rows, columns]``, uniform in +-1/sqrt(fan in), as is the bias.
@@ -135,13 +135,13 @@ class Conv2d(Module):
 @final
 @shown("ConvTranspose2d(8, 4, kernel_size=2, stride=2)(nx.ones((1, 8, 5, 5))).shape", "(1, 4, 10, 10)")
 class ConvTranspose2d(Module):
-    """The transpose of a convolution in its input: finer images from coarse ones (PyTorch's layout and sizes).
+    """The transpose of a convolution in its input, to enlarge images (PyTorch's layout and sizes).
 
     The result has ``(h - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + output_padding + 1`` rows.
 
     Args:
         output_padding: rows and columns added at the end, fewer than ``stride`` or ``dilation``.
-        others: as of `Conv2d`; ``padding`` is that of the convolution, and no word.
+        others: as in `Conv2d`; ``padding`` is that of the convolution, and not a word.
 
     Attributes:
         weight: ``[in_channels, out_channels / groups, rows, columns]``.

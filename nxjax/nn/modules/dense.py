@@ -19,9 +19,9 @@ from nxjax.trace.core import Array
 class Linear(Module):
     """``x @ weight.T + bias`` over the last dimension.
 
-    An input whose last dimension is not ``in_features`` is flattened where that makes it fit: ``[n, c, h, w]`` with
+    An input whose last dimension is not ``in_features`` is flattened if that makes it fit: ``[n, c, h, w]`` with
     c*h*w features becomes ``[n, c*h*w]``, and a single ``[c, h, w]`` a vector. So a `Linear` may follow a convolution
-    directly. Where both readings fit, the last dimension wins.
+    directly. If both fit, the last dimension is used.
 
     Args:
         in_features, out_features: sizes.
@@ -80,7 +80,7 @@ class Embedding(Module):
 
     Args:
         num_embeddings, features: size of the table.
-        key, dtype: as of `Linear`; values are normal with deviation 1.
+        key, dtype: as in `Linear`; values are normal with deviation 1.
 
     >>> Embedding(100, 8)(jnp.array([[1, 2, 3]])).shape
     (1, 3, 8)

@@ -101,11 +101,11 @@ class LayerNorm(Module):
 
 
 def fold_batch_norms(model: Module) -> Module:
-    """The same network without the batch norms that follow a convolution or a `Linear` directly.
+    """The network without the batch norms directly after a convolution or a `Linear`.
 
-    ``scale = weight / sqrt(variance + epsilon)`` joins the weights before, ``bias - mean * scale`` their bias
-    (Jacob et al., "Quantization and training of neural networks", 2018, section 3.2). Looks into `Sequential` and
-    `Residual`; other modules stay as they are.
+    The preceding weights are multiplied by ``scale = weight / sqrt(variance + epsilon)``, and ``bias - mean * scale``
+    is added to their bias (Jacob et al., "Quantization and training of neural networks", 2018, section 3.2). It works
+    inside `Sequential` and `Residual`; other modules are unchanged.
 
     >>> from nxjax.nn import BatchNorm2d, Conv2d, Sequential
     >>> fold_batch_norms(Sequential(Conv2d(3, 8, 3, bias=False), BatchNorm2d(8)))

@@ -45,7 +45,7 @@ class _Pool(Module):
 
 @final
 class MaxPool2d(_Pool):
-    """The greatest element of each window; padding takes no part.
+    """The largest element of each window; padding does not count.
 
     Args:
         kernel_size: of the window, an int or two.
@@ -65,7 +65,7 @@ class AvgPool2d(_Pool):
     """The mean of each window.
 
     Args:
-        kernel_size, stride, padding: as of `MaxPool2d`.
+        kernel_size, stride, padding: as in `MaxPool2d`.
         count_include_pad: whether padding counts as zeros, or not at all.
 
     >>> AvgPool2d(2)(jnp.arange(16.0).reshape(1, 1, 4, 4)).tolist()
@@ -92,7 +92,7 @@ class AvgPool2d(_Pool):
 
 @final
 class AdaptiveAvgPool2d(Module):
-    """Means over as many windows as ``output_size`` says, whatever the size of the image.
+    """Means over ``output_size`` windows, for images of any size.
 
     Window ``i`` of ``m`` over ``n`` rows goes from ``floor(i * n / m)`` to ``ceil((i + 1) * n / m)``, as in PyTorch.
 

@@ -43,7 +43,7 @@ def fiedler(a: ArrayLike) -> Array:
 def fiedler_companion(a: ArrayLike) -> Array:
     """A matrix of five diagonals with the characteristic polynomial ``a[0] x^(n-1) + ... + a[n-1]``."""
 def funm(A: ArrayLike, func: Callable[[Array], Array], disp: bool = True) -> Any:
-    """A function of one matrix, complex, from what it makes of numbers: Parlett's recurrence on the Schur form."""
+    """A function of one matrix, complex, from the function of numbers: Parlett's recurrence on the Schur form."""
 def hadamard(n: int, dtype: DTypeLike | None = ...) -> Array:
     """Sylvester's matrix of ones and minus ones with orthogonal rows; ``n`` is a power of 2."""
 def hankel(c: ArrayLike, r: ArrayLike | None = None) -> Array:

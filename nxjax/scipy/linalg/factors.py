@@ -32,7 +32,7 @@ def svd(
     Args:
         a: ``[..., m, n]``.
         full_matrices: U and V are square.
-        compute_uv: give U and V^H too.
+        compute_uv: also return U and V^H.
     """
     found = jnp.linalg.svd(a, full_matrices=full_matrices, compute_uv=compute_uv)
     return tuple(found) if compute_uv else found
@@ -55,7 +55,7 @@ def eigh(
 
     Args:
         a: ``[..., n, n]``.
-        eigvals_only: give no eigenvectors.
+        eigvals_only: return no eigenvectors.
         b, eigvals, type: other values than None, None and 1 are not available.
 
     Raises:
@@ -85,7 +85,7 @@ def eigh_tridiagonal(
     Args:
         d: diagonal ``[n]``, whose real part counts.
         e: elements above the diagonal ``[n - 1]``, of the same dtype.
-        eigvals_only: give no eigenvectors.
+        eigvals_only: return no eigenvectors.
         select: ``"a"`` for all, ``"i"`` for those of the positions in ``select_range``, both ends included.
         tol, key: have no effect.
 
@@ -131,7 +131,7 @@ def qr(
     Args:
         a: ``[..., m, n]``.
         mode: ``"full"``, ``"economic"`` (the smaller factors) or ``"r"`` (R alone, in a tuple).
-        pivoting: factorize a[:, p] instead, and give the permutation p too.
+        pivoting: factorize a[:, p] instead, and also return the permutation p.
 
     Raises:
         ParameterError: another ``mode``.
@@ -158,7 +158,7 @@ def qr_multiply(
     Args:
         a: ``[..., m, n]``.
         c: ``[..., p, m]``, or ``[..., min(m, n), p]`` for ``mode="left"``; or one vector.
-        pivoting: factorize a[:, p] instead, and give the permutation p too.
+        pivoting: factorize a[:, p] instead, and also return the permutation p.
         conjugate: multiply with the conjugate of Q.
 
     Raises:
@@ -217,7 +217,7 @@ def rsf2csf(T: Any, Z: Any, check_finite: bool = True) -> tuple[Array, Array]:
     """The complex Schur form of a real one, by a rotation per 2 by 2 block (Golub and Van Loan, 7.4).
 
     Args:
-        T, Z: ``[..., n, n]``, as `schur` gives them.
+        T, Z: ``[..., n, n]``, from `schur`.
 
     Raises:
         ShapeError: no square matrices of one size.

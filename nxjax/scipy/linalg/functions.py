@@ -78,7 +78,7 @@ def expm_frechet(A: Any, E: Any, *, method: str | None = None, compute_expm: boo
     Args:
         A, E: ``[..., n, n]``.
         method: has no effect.
-        compute_expm: give `expm` too.
+        compute_expm: also return `expm`.
 
     Raises:
         ShapeError: ``A`` and ``E`` differ in shape, or are not square.
@@ -134,7 +134,7 @@ def _triangular_root(t: Array) -> Array:
 
 @example("jnp.array([[1.0, 0.0], [0.0, 4.0]]), jnp.sqrt", "[[1.0, 0.0], [0.0, 2.0]]", then=".real.tolist()")
 def funm(A: Any, func: Callable[[Array], Array], disp: bool = True) -> Any:
-    """A function of one matrix, complex, from what it makes of numbers: Parlett's recurrence on the Schur form.
+    """A function of one matrix, complex, from the function of numbers: Parlett's recurrence on the Schur form.
 
     Golub and Van Loan, "Matrix Computations", algorithm 11.1.1; wrong where eigenvalues are equal or close.
 

@@ -280,7 +280,7 @@ def helmert(n: int, full: bool = False) -> Array:
     return jnp.asarray(whole, float)
 
 
-@example("2", "[[1, 1], [1, -1]]", then=".tolist()", raises="ParameterError: ``n`` is no power of 2.")
+@example("2", "[[1, 1], [1, -1]]", then=".tolist()", raises="ParameterError: ``n`` is not a power of 2.")
 def hadamard(n: int, dtype: Any = int) -> Array:
     """Sylvester's matrix of ones and minus ones with orthogonal rows; ``n`` is a power of 2."""
     if n < 1 or n & (n - 1):

@@ -21,7 +21,7 @@ def detrend(data: ArrayLike, axis: int = -1, type: str = 'linear', bp: Any = 0, 
 def fftconvolve(in1: ArrayLike, in2: ArrayLike, mode: str = 'full', axes: Any = None) -> Array:
     """`convolve` by fast Fourier transforms."""
 def istft(Zxx: ArrayLike, fs: ArrayLike = 1.0, window: Any = 'hann', nperseg: int | None = None, noverlap: int | None = None, nfft: int | None = None, input_onesided: bool = True, boundary: bool = True, time_axis: int = -1, freq_axis: int = -2) -> tuple[Array, Array]:
-    """Times and the signal of which `stft` gives ``Zxx``, least squares of all segments."""
+    """Times, and the signal whose `stft` is ``Zxx``, by least squares of all segments."""
 def stft(x: ArrayLike, fs: ArrayLike = 1.0, window: Any = 'hann', nperseg: int | None = 256, noverlap: int | None = None, nfft: int | None = None, detrend: Any = False, return_onesided: bool = True, boundary: str | None = 'zeros', padded: bool = True, axis: int = -1) -> tuple[Array, Array, Array]:
     """Frequencies, times, and the transforms of overlapping windowed segments of a signal; segments are the last axis."""
 def welch(x: ArrayLike, fs: ArrayLike = 1.0, window: Any = 'hann', nperseg: int | None = None, noverlap: int | None = None, nfft: int | None = None, detrend: Any = 'constant', return_onesided: bool = True, scaling: str = 'density', axis: int = -1, average: str = 'mean') -> tuple[Array, Array]:

@@ -65,7 +65,7 @@ def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto", preci
 
     Args:
         in1, in2: arrays; integers become float.
-        mode: ``"full"``; ``"same"``, the middle of the size of ``in1``; ``"valid"``, where one lies in the other.
+        mode: ``"full"``; ``"same"``, the middle of the size of ``in1``; ``"valid"``, where one is inside the other.
         method: ``"direct"``, ``"fft"`` or ``"auto"`` (direct).
         precision: of the products.
     """

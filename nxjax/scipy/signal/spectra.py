@@ -178,7 +178,7 @@ def stft(
         nperseg, noverlap: lengths of segments and of their overlap (half of it by default).
         nfft: length of the transforms, nperseg by default; segments are padded with zeros.
         detrend: ``"linear"``, ``"constant"``, a function of segments, or False.
-        return_onesided: give frequencies from 0 on, for real signals.
+        return_onesided: return frequencies from 0 on, for real signals.
         boundary: how the signal is extended by half a segment: even, odd, constant, zeros, or None.
         padded: fill the last segment with zeros.
 
@@ -274,11 +274,11 @@ def istft(
     time_axis: int = -1,
     freq_axis: int = -2,
 ) -> tuple[Array, Array]:
-    """Times and the signal of which `stft` gives ``Zxx``, least squares of all segments.
+    """Times, and the signal whose `stft` is ``Zxx``, by least squares of all segments.
 
     Args:
         Zxx: transforms; real ones become complex.
-        nperseg, noverlap, nfft, window: as given to `stft`.
+        nperseg, noverlap, nfft, window: as for `stft`.
         input_onesided: only frequencies from 0 on are given.
         boundary: half a segment at both ends is not part of the signal.
         time_axis, freq_axis: where segments and frequencies are.

@@ -110,8 +110,8 @@ def sph_harm_y(n: ArrayLike, m: ArrayLike, theta: ArrayLike, phi: ArrayLike, dif
 def wofz(z: ArrayLike) -> Array:
     """The Faddeeva function exp(-z^2) erfc(-iz) (DLMF 7.2.3)."""
 def xlog1py(x: ArrayLike, y: ArrayLike) -> Array:
-    """x log(1 + y), 0 where x is 0 and y is no NaN."""
+    """x log(1 + y), 0 where x is 0 and y is not NaN."""
 def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
-    """x log(y), 0 where x is 0 and y is no NaN."""
+    """x log(y), 0 where x is 0 and y is not NaN."""
 def zeta(x: ArrayLike, q: ArrayLike | None = None) -> Array:
     """Hurwitz zeta function, the sum of 1 / (k + q)^x over k >= 0 (DLMF 25.11.1)."""

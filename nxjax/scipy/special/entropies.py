@@ -53,7 +53,7 @@ _xlogy.defjvps(lambda t, _, x, y: t * log(y), lambda t, _, x, y: t * x / y)
 
 @described("2.0, 3.0", "2.1972")
 def xlogy(x: Any, y: Any) -> Array:
-    """x log(y), 0 where x is 0 and y is no NaN."""
+    """x log(y), 0 where x is 0 and y is not NaN."""
     return _xlogy(*promote_alike("xlogy", x, y))
 
 
@@ -68,7 +68,7 @@ _xlog1py.defjvps(lambda t, _, x, y: t * log1p(y), lambda t, _, x, y: t * x / (1 
 
 @described("2.0, 3.0", "2.7726")
 def xlog1py(x: Any, y: Any) -> Array:
-    """x log(1 + y), 0 where x is 0 and y is no NaN."""
+    """x log(1 + y), 0 where x is 0 and y is not NaN."""
     return _xlog1py(*promote_alike("xlog1py", x, y))
 
 

@@ -27,7 +27,7 @@ def logsumexp(
         axis: an axis, a tuple of axes, or None for all.
         b: factors, which broadcast with ``a``; 1 by default.
         keepdims: leave the reduced axes with size 1.
-        return_sign: give ``(log of the absolute value, sign)``; else negative sums give NaN.
+        return_sign: return ``(log of the absolute value, sign)``; else negative sums are NaN.
         where: boolean mask of the elements to sum.
 
     >>> import nxjax as nx

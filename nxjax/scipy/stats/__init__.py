@@ -1,7 +1,7 @@
 """`nx.scipy.stats`: densities and distribution functions; names and values as `jax.scipy.stats`.
 
 Each distribution is a module with SciPy's functions: ``logpdf``, ``pdf`` (``logpmf``, ``pmf``), ``cdf``, ``sf``, ...
-Summaries of data and the kernel density estimator stand beside them.
+It also has summaries of data and the kernel density estimator.
 """
 
 from __future__ import annotations

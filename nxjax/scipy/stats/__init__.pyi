@@ -34,7 +34,7 @@ from nxjax.scipy.stats.kde import gaussian_kde as gaussian_kde
 from nxjax.scipy.stats.summaries import ModeResult
 
 def mode(a: ArrayLike, axis: int | None = 0, nan_policy: str = 'propagate', keepdims: bool = False) -> ModeResult:
-    """The most common value along an axis, the least of several, and how often it is there."""
+    """The most common value along an axis, the smallest of several, and its count."""
 def rankdata(a: ArrayLike, method: str = 'average', *, axis: int | None = None, nan_policy: str = 'propagate') -> Array:
     """The ranks of data, from 1 on."""
 def sem(a: ArrayLike, axis: int | None = 0, ddof: int = 1, nan_policy: str = 'propagate', *, keepdims: bool = False) -> Array:

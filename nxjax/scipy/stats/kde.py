@@ -114,12 +114,12 @@ class gaussian_kde(Shown):
 
     @property
     def d(self) -> int:
-        """How many dimensions the data has."""
+        """The number of dimensions."""
         return self.dataset.shape[0]
 
     @property
     def n(self) -> int:
-        """How many data points there are."""
+        """The number of data points."""
         return self.dataset.shape[1]
 
     def _points(self, points: Any) -> Array:

@@ -39,7 +39,7 @@ def _most_common(x: Array) -> tuple[Array, Array]:
 
 
 def mode(a: Any, axis: int | None = 0, nan_policy: str = "propagate", keepdims: bool = False) -> ModeResult:
-    """The most common value along an axis, the least of several, and how often it is there.
+    """The most common value along an axis, the smallest of several, and its count.
 
     Args:
         a: array of any shape and dtype.
@@ -106,9 +106,9 @@ def rankdata(a: Any, method: str = "average", *, axis: int | None = None, nan_po
     Args:
         a: array of any shape.
         method: the rank of equal elements: their "average", "min" or "max", "dense" (the number of distinct elements up
-            to it), or "ordinal" (in the order in which they stand).
+            to it), or "ordinal" (in their order).
         axis: axis along which to rank, static; None ranks the flat array.
-        nan_policy: only "propagate": all ranks beside a NaN are NaN.
+        nan_policy: only "propagate": all ranks with a NaN on the axis are NaN.
 
     Returns:
         Array of the default float dtype: of the shape of ``a`` if ``axis`` is given, else flat.
@@ -137,7 +137,7 @@ def sem(a: Any, axis: int | None = 0, ddof: int = 1, nan_policy: str = "propagat
     Args:
         a: array; integers become float.
         axis: axis to reduce, static; None for all elements.
-        ddof: what is taken from the number of elements in the variance's denominator.
+        ddof: subtracted from the number of elements in the variance's denominator.
         nan_policy: "propagate", or "omit" to leave NaNs out.
         keepdims: leave the reduced axes with size 1.
 
