@@ -365,10 +365,10 @@ class _Sites:
         partly = self.plan.partly
         found: list[tuple[Equation, int | None]] = []
         for e in self.view.users.get(v, ()):
-            y = e.outputs[0]
+            y = next(iter(e.outputs), None)
             if e.op.name == "select_n" and e.inputs[0] is not v:
                 found += [(e, i) for i, a in enumerate(e.inputs[1:]) if a is v]
-            elif isinstance(e.op, Elementwise) and y in partly and y.type.shape == v.type.shape:
+            elif isinstance(e.op, Elementwise) and y is not None and y in partly and y.type.shape == v.type.shape:
                 found.append((e, None))
             else:
                 return
@@ -377,8 +377,7 @@ class _Sites:
 
     def _masking(self, e: Equation) -> None:
         """Mark what a mask makes very low, and what is made of it; the calibration data may have nothing to mask."""
-        y = e.outputs[0]
-        if y not in self.plan.masked:
+        if not e.outputs or (y := e.outputs[0]) not in self.plan.masked:
             return
         masks = _MASKING.get(e.op.name)
         low = masks is not None and masks(self, e)
@@ -449,7 +448,8 @@ def _before_broadcast(params: dict[str, Any], axis: int, old: Shape, new: Shape)
 def check_inputs(plan: QuantPlan, what: str) -> None:
     """Refuse a plan in which nothing is quantized."""
     if not any(isinstance(s, (FusedGroup, Inner)) for s in plan.steps):
-        used = sorted({f"{e.op.name} in {dtypes.short_name(e.outputs[0].type.dtype)}" for e in plan.program.equations})
+        results = [(e.op.name, v.type.dtype) for e in plan.program.equations for v in e.outputs[:1]]
+        used = sorted({f"{name} in {dtypes.short_name(dtype)}" for name, dtype in results})
         product = next((e for e in plan.program.equations if is_product(e)), None)
         raise ParameterError(
             f"{what}: nothing in the function is quantized",

@@ -15,6 +15,7 @@ import numpy as np
 
 from nxjax.ops.arithmetic import div
 from nxjax.ops.base import Moves, Unary, constant, like
+from nxjax.ops.dimension_numbers import GatherScatterMode
 from nxjax.ops.fake_quantize import quantize_dequantize
 from nxjax.ops.fixed.elementwise import wide_enough
 from nxjax.ops.fixed.functions import FUNCTIONS, operand_grid, representable
@@ -54,6 +55,7 @@ UNIFIES: Final = {
     "select_n": slice(1, None),
     "dynamic_update_slice": slice(2),
     "pad": slice(1),
+    "gather": slice(1),
 }
 # Functions of one operand that no table stands for.
 UNTABLED: Final = frozenset(("convert_element_type", "reduce_precision", "neg", "is_finite"))
@@ -287,7 +289,7 @@ class Unify(FusedGroup):
     """An op whose operands have to share the grid of its result."""
 
     positions: tuple[int, ...] = field(default=())
-    # What padding is made of.
+    # What stands where no element of an operand does: pads, and what a gather fills.
     border: float | None = None
 
     def emit(self, walk: GridWalk) -> tuple[Array, Grid | None]:
@@ -298,9 +300,13 @@ class Unify(FusedGroup):
             shared = None
         out = shared if shared is not None and shared.dtype == self.dtype else walk.result_grid(self.output, self.dtype)
         xs = [walk.moved_to(a, out) if i in self.positions else walk.value(a) for i, a in enumerate(e.inputs)]
-        if self.border is not None:
+        if self.border is None:
+            return e.op(*xs, **e.params), out
+        if e.op is pad:
             xs[1] = quantize_dequantize(xs[1], grid=out)
-        return e.op(*xs, **e.params), out
+            return e.op(*xs, **e.params), out
+        fill = out.dequantize(out.quantize(np.asarray(self.border, np.float32)))
+        return e.op(*xs, **{**e.params, "fill_value": float(fill)}), out
 
 
 def _holds(grid: Grid, value: float) -> bool:
@@ -514,6 +520,14 @@ def _match_pad(view: WeightView, e: Equation, scheme: Scheme, active: Operands) 
     return None if border is None or not math.isfinite(border) else _match_unify(e, scheme, border)
 
 
+def _match_gather(view: WeightView, e: Equation, scheme: Scheme, active: Operands) -> FusedGroup | None:
+    """What is filled has a place on the grid; NaN, which says that an index is wrong, has none."""
+    fill = e.params.get("fill_value")
+    if e.params["mode"] is not GatherScatterMode.FILL_OR_DROP or fill is None or not math.isfinite(fill):
+        return GridKeeping((e,), e.inputs[:1], e.outputs[0], scheme)
+    return _match_unify(e, scheme, float(fill))
+
+
 def _match_negative(view: WeightView, e: Equation, scheme: Scheme, active: Operands) -> FusedGroup | None:
     return Negative((e,), active, e.outputs[0], scheme)
 
@@ -540,4 +554,5 @@ _MATCHES: Final[dict[str, Callable[[WeightView, Equation, Scheme, Operands], Fus
     "reduce_window_sum": _match_windows,
     "resize": _match_resize,
     "pad": _match_pad,
+    "gather": _match_gather,
 }

@@ -19,12 +19,8 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 
-from nxjax.backends.quiet import quiet
 from nxjax.config import config
 from nxjax.errors import LoweringError, NxError
-from nxjax.ops import elementary
-from nxjax.quant.function import quantize
-from nxjax.testing.comparison import assert_close, executors
 from nxjax.testing.generator import random_text
 from nxjax.testing.inputs import Argument, values
 from nxjax.testing.judge import Bounds, Results, widened
@@ -33,10 +29,6 @@ from nxjax.testing.smaller import smaller
 from nxjax.testing.steps import GeneratedFunction, GeneratedProgram, StepRefused
 from nxjax.testing.ways import Broken, Way, elsewhere, has_jax, in_64_bits, op_by_op, random_ways, run
 from nxjax.trace import dtypes
-from nxjax.trace.array import wrap
-from nxjax.transforms.checkpoint import checkpoint
-from nxjax.transforms.grad import vjp
-from nxjax.transforms.jit import jit
 
 _DERIVATIVES: Final = frozenset(
     ("grad", "jvp", "vjp", "linearize", "second derivative", "higher derivative", "vmap of grad")  #
@@ -355,35 +347,3 @@ def _literal(a: Argument) -> str:
     if x.dtype.isbuiltin == 1:
         return f"np.array({x.tolist()!r}, {x.dtype.name!r}).reshape({x.shape})"
     return f"np.array({x.astype(np.float64).tolist()!r}).astype({x.dtype.name!r}).reshape({x.shape})"
-
-
-def quantized(seed: int) -> str:
-    """A random smooth network, quantized: compiled and batched it gives what it gives."""
-    rng = np.random.default_rng(seed)
-    weights = [wrap(rng.normal(size=s).astype(np.float32)) for s in ((6, 8), (8, 5), (5, 3))]
-    between = (elementary.tanh, elementary.logistic, lambda y: y)
-    picks = [between[int(rng.integers(len(between)))] for _ in weights]
-
-    def net(params: Any, x: Any) -> Any:
-        for w, f in zip(params, picks, strict=True):
-            x = f(x @ w)
-        return x
-
-    x = wrap(rng.normal(size=(4, 6)).astype(np.float32))
-    q = quantize(net, ("int8", "int16x8")[int(rng.integers(2))], calibrate=[(weights, x)])
-    function = lambda v: q(weights, v)
-    expected = function(x)
-    name = executors()[int(rng.integers(len(executors())))]
-    ways = {
-        f"jit on {name}": lambda: jit(function, device=name)(x),
-        "checkpoint": lambda: checkpoint(function)(x),
-        "vjp": lambda: vjp(function, x)[0],
-    }
-    for way, run_so in ways.items():
-        try:
-            with quiet():
-                assert_close(f"quantized, {way} = eager", "network", run_so(), expected, 0, 0)
-        except Exception as error:
-            again = f"import nxjax as nx\nprint(nx.testing.fuzz_programs.quantized({seed}))"
-            return f"{again}\n# {type(error).__name__}: {str(error)[:400]}"
-    return ""

@@ -22,6 +22,7 @@ from nxjax.runtime import clear_caches
 from nxjax.testing import fuzz_files, fuzz_programs
 from nxjax.testing.comparison import executors
 from nxjax.testing.fuzz_programs import ProgramOutcome
+from nxjax.testing.quantized import quantized
 from nxjax.testing.ways import has_jax
 from nxjax.testing.workers import KEPT, Try, Workers, serve
 
@@ -224,7 +225,7 @@ def targets(what: str) -> dict[str, tuple[int, Try]]:
     found: dict[str, tuple[int, Try]] = {}
     if what in ("all", "programs"):
         found["programs"] = 10, fuzz_programs.attempt
-        found["quantized networks"] = 1, lambda seed, begun: ProgramOutcome(fuzz_programs.quantized(seed))
+        found["quantized programs"] = 2, lambda seed, begun: ProgramOutcome(quantized(seed))
     if what != "programs":
         readers = fuzz_files.readers(None if what in ("all", "parsers") else what)
         if not readers and what in fuzz_files.names():

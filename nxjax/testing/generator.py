@@ -86,22 +86,26 @@ def _data(rng: random.Random, dtype: str, shape: tuple[int, ...], special: bool)
 
 
 def random_text(
-    rows: Sequence[Production], seed: int, refused: Callable[[str, Sequence[Argument], bool], bool] | None = None
+    rows: Sequence[Production],
+    seed: int,
+    refused: Callable[[str, Sequence[Argument], bool], bool] | None = None,
+    arguments: Callable[[random.Random, bool, bool], list[Argument]] | None = None,
 ) -> GeneratedProgram:
     """The random program of ``seed``.
 
     Args:
         refused: whether a program that raises should not; None: what raises does not fit.
+        arguments: what draws its arguments, if not `random_arguments`; without ``enable_x64``.
     """
     for attempt in range(20):
         rng = random.Random(f"{seed}/{attempt}")
-        x64 = rng.random() < 0.12
+        x64 = rng.random() < 0.12 and arguments is None
         writer = ProgramWriter(rows, rng.getrandbits(62))
         with nxjax.config.using(enable_x64=x64, executor="reference"), quiet():
             try:
                 large = rng.random() < 0.06
                 steps = rng.choice((1, 1, 1, 2, 3) if large else (1, 2, 3, 4, 4, 5, 5, 6, 7, 8, 10))
-                args = random_arguments(rng, x64, large)
+                args = (arguments or random_arguments)(rng, x64, large)
                 return used(rows, writer.program(args, None, x64, steps))
             except Unfit:
                 continue

@@ -23,9 +23,9 @@ class Argument:
 
     Attributes:
         data: "plain"; "points": where functions change, such as 0 and 1, each once at most; "ties": few different
-            values; "offset": far from zero; "constant"; "special": NaN, infinities, zeros of both signs, denormals;
-            "huge"; "tiny"; "small": integers fit to be indices; "extreme": integers at the ends of their range;
-            "python": a Python number.
+            values; "positive"; "offset": far from zero; "constant"; "special": NaN, infinities, zeros of both signs,
+            denormals; "huge"; "tiny"; "small": integers fit to be indices; "extreme": integers at the ends of their
+            range; "python": a Python number.
         seed: of the values.
     """
 
@@ -64,6 +64,8 @@ def values(a: Argument) -> Any:
                 made.reshape(-1)[at] = rng.permutation(_POINTS)[: len(at)]
             elif data == "ties":
                 made = np.round(made)
+            elif data == "positive":
+                made = np.abs(made)
             elif data == "offset":
                 made = made + float(rng.choice([30.0, 300.0, 1e4]))
             elif data == "constant":

@@ -102,6 +102,14 @@ def _settings() -> tuple[tuple[str, tuple[Any, ...], float], ...]:
     return tuple((n, isas if n == "cpu_isa" else v, share) for n, v, share in _SETTINGS if hasattr(config, n))
 
 
+def random_settings(rng: random.Random, large: bool) -> tuple[tuple[str, Any], ...]:
+    """Some settings of those that change no result; ``large`` arrays are guarded oftener."""
+    often = {"guard": 0.6} if large else {}
+    return tuple(
+        (name, rng.choice(given)) for name, given, share in _settings() if rng.random() < often.get(name, share)
+    )
+
+
 def random_ways(
     rng: random.Random, args: Sequence[Any], x64: bool, others: float = 1.0, *, differentiable: bool = False
 ) -> list[Way]:
@@ -113,10 +121,7 @@ def random_ways(
     """
     count = len(args)
     large = any(getattr(x, "size", 0) > MEDIUM for x in args)
-    often = {"guard": 0.6} if large else {}
-    settings = tuple(
-        (name, rng.choice(given)) for name, given, share in _settings() if rng.random() < often.get(name, share)
-    )
+    settings = random_settings(rng, large)
     layouts: tuple[str, ...] = ()
     if rng.random() < 0.4:
         layouts = tuple(rng.choice(list(LAYOUTS)) if rng.random() < 0.5 else "array" for _ in args)
@@ -204,7 +209,7 @@ def run(text: str, args: Sequence[Any], way: Way, x64: bool = False) -> list[Res
                 f = partial(THROUGH[name], f)
             if way.executor == "eager":
                 return [leaves(f(*_given(args, way)))]
-            return _called(f, args, way)
+            return called(f, args, way)
 
 
 def _given(args: Sequence[Any], way: Way) -> list[Any]:
@@ -213,7 +218,12 @@ def _given(args: Sequence[Any], way: Way) -> list[Any]:
     return [LAYOUTS[how](x) if isinstance(x, np.ndarray) else x for x, how in zip(args, layouts, strict=True)]
 
 
-def _called(f: Any, args: Sequence[Any], way: Way) -> list[Results]:
+def called(f: Any, args: Sequence[Any], way: Way) -> list[Results]:
+    """The results of each call of a function that `jit` compiles, under the settings of the thread.
+
+    Raises:
+        Broken: a call changed what it must not change.
+    """
     open_ = [i for i in range(len(args)) if i not in way.closed]
     around = _given(args, way)
     if way.closed:

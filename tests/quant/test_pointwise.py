@@ -163,3 +163,19 @@ def test_extreme_values():
         np.testing.assert_array_equal(np.asarray(nx.jit(q)(P, scale * X)), np.asarray(q(P, scale * X)))
     constant = nx.quantize(lambda p, x: x @ p["w"], calibrate=[(P, 0 * X)])
     assert not np.asarray(constant(P, 0 * X)).any()
+
+
+@pytest.mark.parametrize("policy", ["int8", "int16x8"])
+@pytest.mark.parametrize("fill", [3.0, 0.0, -50.0])
+def test_what_a_gather_fills_lies_on_the_grid(policy: str, fill: float):
+    """Beyond the range of the array that is indexed, too."""
+    indices = jnp.array([9, 0, 0, 3, 8])
+    f = lambda x: jnp.take(jnp.tanh(x), indices, axis=-1, mode="fill", fill_value=fill) * 0.5 + x[:, :5]
+    y, q = f(X), nx.quantize(f, policy, calibrate=[(X,)])
+    assert np.abs(np.asarray(q(X)) - np.asarray(y)).max() < (0.4 if policy == "int8" else 2e-3)
+    np.testing.assert_array_equal(np.asarray(nx.jit(q)(X)), np.asarray(q(X)))
+
+
+def test_an_op_without_results_is_no_obstacle():
+    f = lambda x: lax.dce_sink(jnp.sin(x)) or nn.softmax(jnp.tanh(x))
+    assert sqnr(f(X), nx.quantize(f, "int8", calibrate=[(X,)])(X)) > 25

@@ -16,7 +16,7 @@ from nxjax.testing.fuzzing import Fuzzed, _without
 def test_a_short_run_finds_nothing():
     found = fuzz(600, seed=1, what="programs", cases=1)
     assert not found.failures, found
-    assert found.tried == {"programs": 10, "quantized networks": 1}
+    assert found.tried == {"programs": 10, "quantized programs": 2}
     assert found.features["on cpu"] == 10 and "of these with" in str(found)
 
 

@@ -64,4 +64,4 @@ def test_a_process_that_cannot_be_made_is_an_error(monkeypatch):
 
 def test_programs_in_a_process():
     found = fuzz(600, seed=11, what="programs", cases=1, jobs=1)
-    assert found.tried == {"programs": 10, "quantized networks": 1} and not found.failures, found
+    assert found.tried == {"programs": 10, "quantized programs": 2} and not found.failures, found

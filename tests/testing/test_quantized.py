@@ -1,0 +1,42 @@
+"""The judge of quantized programs takes the error of a grid, and no other."""
+
+import numpy as np
+import pytest
+
+import nxjax as nx
+from nxjax import numpy as jnp
+from nxjax.quant import pointwise
+from nxjax.testing.quantized import failure, far_off, quantized
+from nxjax.testing.ways import Way
+
+
+def _x(*shape: int):
+    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_programs(seed):
+    assert not quantized(seed)
+
+
+@pytest.mark.parametrize("policy", ["int8", "int16x8", "dynamic-int8"])
+def test_the_error_of_a_grid_is_no_failure(policy):
+    text = "def f(x, w):\n    return jax.nn.softmax(jnp.tanh(x) @ w, -1)\n"
+    assert not failure(text, [_x(5, 7), _x(7, 3)], policy, Way("cpu", calls=3))
+
+
+def test_a_sum_that_overflows_is_found(monkeypatch):
+    text = "def f(x):\n    return jnp.abs(x).mean(-1, keepdims=True) + x[:, :1]\n"
+    args = [np.full((2, 70_001), 0.9, np.float32)]
+    assert not failure(text, args, "int16x8", Way())
+    monkeypatch.setattr(pointwise, "holds_sum", lambda *_: True)
+    assert "wrong value" in failure(text, args, "int16x8", Way())
+
+
+def test_a_wrong_element_is_found():
+    fun = lambda x: jnp.tanh(x) + 1.0
+    x = jnp.asarray(_x(300))
+    y = np.array(nx.quantize(fun, "int8", calibrate=[(x,)])(x))
+    assert not far_off(fun, [x], "int8", [y])
+    y[7] += 0.5
+    assert "[7] is" in far_off(fun, [x], "int8", [y])
