@@ -135,7 +135,8 @@ def _drawn(seed: int) -> tuple[GeneratedProgram, str, Way]:
     program = random_text(ROWS, rng.getrandbits(40), arguments=random_arguments)
     policy = rng.choice(("int8", "int8", "int16x8", "int16x8", "dynamic-int8", "int8-weights", "int4-weights"))
     closed = tuple(i for i in range(1, len(program.args)) if rng.random() < 0.4)
-    return program, policy, Way(rng.choice(executors()), random_settings(rng, False), closed=closed, calls=2)
+    executor = rng.choice((*executors(), *("cpu",) * 6))
+    return program, policy, Way(executor, random_settings(rng, False), closed=closed, calls=2)
 
 
 # What a policy, or a way to run, does not take.

@@ -209,8 +209,9 @@ def _gather(
     if not straight:
         rows = b.reshape(rows, (math.prod(x.shape[d] for d in mapped), *(x.shape[d] for d in rest)))
     index = _linear(b, starts, [x.shape[d] for d in mapped])
-    if index.data is not None and index.data.size and not 0 <= index.data.min() <= index.data.max() < rows.shape[axis]:
-        raise Unsupported("an index that is known is out of bounds", "pad the array with what is filled, and index that")
+    known, size = index.data, rows.shape[axis]
+    if known is not None and known.size and not 0 <= known.min() <= known.max() < size:
+        raise Unsupported("an index that is known is out of bounds", "pad the array with what is filled, then index it")
     shape = (*rows.shape[:axis], *index.shape, *rows.shape[axis + 1 :])
     parts = _known_runs(index, rows.shape[axis])
     if parts is not None and not rows.constant:
