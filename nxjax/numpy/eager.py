@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from nxjax.ops.reduce import BLOCK, summed
 from nxjax.trace import dtypes
 from nxjax.trace.array import DEEP, LARGE, DeviceArray
 from nxjax.trace.core import EVAL, current_trace
@@ -119,8 +120,13 @@ def reduction(a: Any, ufunc: Any, axis: Any, keepdims: bool) -> Any:
     if x.size >= LARGE:
         return None
     try:
-        y = _quiet.run(ufunc.reduce, x, axis, None, None, keepdims)
-    except ValueError:
+        many = (x.size if axis is None else x.shape[axis]) > 2 * BLOCK
+        if many and ufunc is np.add and not (axis is None and x.flags.forc):
+            y = _quiet.run(summed, x, tuple(range(x.ndim)) if axis is None else (range(x.ndim)[axis],))
+            y = y.reshape([1 if axis in (None, i, i - x.ndim) else n for i, n in enumerate(x.shape)]) if keepdims else y
+        else:
+            y = _quiet.run(ufunc.reduce, x, axis, None, None, keepdims)
+    except (IndexError, ValueError):
         return None
     y = y if type(y) is np.ndarray else np.asarray(y)
     if y.size == x.size:  # NumPy adds even a single element to 0, which makes 0 of -0

@@ -362,6 +362,8 @@ def _windows(x: NDArray, window: Shape, out: Shape, strides: Shape, dilation: Sh
 
 # Columns are made for as many elements of the batch at a time as keep them in the cache.
 _COLUMN_BYTES = 1 << 23
+# Products that are added one after the other at most.
+_DEPTH = 2048
 
 
 def _by_columns(windows: NDArray, kernel: NDArray, channels_last: bool) -> NDArray:
@@ -378,13 +380,22 @@ def _by_columns(windows: NDArray, kernel: NDArray, channels_last: bool) -> NDArr
         for i in range(0, n, chunk):
             part = windows[:, i : i + chunk].transpose(0, 1, *at, *tap, 2)
             rows = part.reshape(g, -1, depth)
-            y[:, i : i + chunk] = np.matmul(rows, weights).reshape(g, -1, *out, outputs)
+            y[:, i : i + chunk] = _product(rows, weights).reshape(g, -1, *out, outputs)
         return np.moveaxis(y, -1, 2)
     weights = kernel.reshape(g, 1, outputs, depth)
     for i in range(0, n, chunk):
         columns = windows[:, i : i + chunk].transpose(0, 1, 2, *tap, *at).reshape(g, -1, depth, math.prod(out))
-        y[:, i : i + chunk] = np.matmul(weights, columns).reshape(g, -1, outputs, *out)
+        y[:, i : i + chunk] = _product(weights, columns).reshape(g, -1, outputs, *out)
     return y
+
+
+def _product(x: NDArray, y: NDArray) -> NDArray:
+    """Matrix products; NumPy adds those of one row and one column one after the other, so long ones are cut."""
+    depth = x.shape[-1]
+    if depth <= _DEPTH:
+        return np.matmul(x, y)
+    cuts = [slice(i, i + _DEPTH) for i in range(0, depth, _DEPTH)]
+    return combined(np.add, (np.matmul(x[..., cut], y[..., cut, :]) for cut in cuts))
 
 
 def _phases(

@@ -33,6 +33,9 @@ from nxjax.trace.core import Array, Arrays, Linear, Tangents
 from nxjax.trace.dtypes import DType, highest, lowest
 from nxjax.trace.types import ArrayType
 
+# Rows that are added one after the other.
+BLOCK: Final = 128
+
 
 class Reduce(RemovesAxes, Combining):
     """Combines the elements along ``axes``, which disappear from the shape."""
@@ -55,6 +58,35 @@ class Reduce(RemovesAxes, Combining):
         return b.reduce(self.combiner.hlo, x, b.constant(self.identity(dtype), ArrayType((), dtype)), axes, out)
 
 
+def _is_chained(x: NDArray, axes: tuple[int, ...]) -> bool:
+    """Whether NumPy adds many elements one after the other; it adds pairs along contiguous memory only."""
+    if math.prod(x.shape[a] for a in axes) <= 2 * BLOCK or not x.size:
+        return False
+    trailing = x.flags.c_contiguous and axes == tuple(range(x.ndim - len(axes), x.ndim))
+    whole = x.flags.forc and len(axes) == x.ndim
+    along = len(axes) == 1 and x.strides[axes[0]] == x.itemsize
+    return not (trailing or whole or along)
+
+
+def summed(x: NDArray, axes: tuple[int, ...]) -> NDArray:
+    """``x`` added along ``axes``; 16-bit and smaller floats in float32.
+
+    No chain of additions is longer than a block, so that the error does not grow with the number of rows.
+    """
+    wide = np.float32 if x.dtype.itemsize < 4 and x.dtype in dtypes.FLOAT else x.dtype
+    if x.dtype not in dtypes.FLOAT | dtypes.COMPLEX or not _is_chained(x, axes):
+        return np.asarray(np.add.reduce(x, axis=axes, dtype=wide))
+    kept = [i for i in range(x.ndim) if i not in axes]
+    rows = x.transpose((*axes, *kept)).reshape(math.prod(x.shape[a] for a in axes), -1).astype(wide, copy=False)
+    while len(rows) > 1:
+        blocks = -(-len(rows) // BLOCK)
+        whole = len(rows) // blocks * blocks
+        y = np.add.reduce(rows[:whole].reshape(-1, blocks, rows.shape[1]), axis=0)
+        y[: len(rows) - whole] += rows[whole:]
+        rows = y
+    return rows.reshape([x.shape[i] for i in kept])
+
+
 @final
 class ReduceSum(LinearOp, Reduce):
     """Sum along ``axes``. float16 and bfloat16 accumulate in float32."""
@@ -64,8 +96,7 @@ class ReduceSum(LinearOp, Reduce):
     wide = True
 
     def eval(self, x: NDArray, /, *, axes: tuple[int, ...]) -> NDArray:
-        wide = np.float32 if x.dtype.itemsize < 4 and x.dtype in dtypes.FLOAT else x.dtype
-        y = np.asarray(np.sum(x, axis=axes, dtype=wide))
+        y = summed(x, axes)
         # The sum of one element is the element: NumPy adds it to 0, which makes 0 of -0.
         return x.reshape(y.shape).copy() if y.size == x.size else y.astype(x.dtype)
 

@@ -289,8 +289,9 @@ class Unify(FusedGroup):
     """An op whose operands have to share the grid of its result."""
 
     positions: tuple[int, ...] = field(default=())
-    # What stands where no element of an operand does: pads, and what a gather fills.
+    # What stands where no element of an operand does, and the parameter that holds it; empty: the second operand.
     border: float | None = None
+    parameter: str = ""
 
     def emit(self, walk: GridWalk) -> tuple[Array, Grid | None]:
         e = self.equations[0]
@@ -300,13 +301,12 @@ class Unify(FusedGroup):
             shared = None
         out = shared if shared is not None and shared.dtype == self.dtype else walk.result_grid(self.output, self.dtype)
         xs = [walk.moved_to(a, out) if i in self.positions else walk.value(a) for i, a in enumerate(e.inputs)]
-        if self.border is None:
-            return e.op(*xs, **e.params), out
-        if e.op is pad:
+        params = dict(e.params)
+        if self.parameter:
+            params[self.parameter] = float(out.dequantize(out.quantize(np.asarray(self.border, np.float32))))
+        elif self.border is not None:
             xs[1] = quantize_dequantize(xs[1], grid=out)
-            return e.op(*xs, **e.params), out
-        fill = out.dequantize(out.quantize(np.asarray(self.border, np.float32)))
-        return e.op(*xs, **{**e.params, "fill_value": float(fill)}), out
+        return e.op(*xs, **params), out
 
 
 def _holds(grid: Grid, value: float) -> bool:
@@ -509,10 +509,10 @@ def _same_windows(a: dict[str, Any], b: dict[str, Any]) -> bool:
     return trimmed(a) == trimmed(b)
 
 
-def _match_unify(e: Equation, scheme: Scheme, border: float | None = None) -> FusedGroup | None:
+def _match_unify(e: Equation, scheme: Scheme, border: float | None = None, parameter: str = "") -> FusedGroup | None:
     positions = tuple(range(len(e.inputs)))[UNIFIES[e.op.name]]
     wanted = tuple(e.inputs[i] for i in positions)
-    return Unify((e,), wanted, e.outputs[0], scheme, positions, border)
+    return Unify((e,), wanted, e.outputs[0], scheme, positions, border, parameter)
 
 
 def _match_pad(view: WeightView, e: Equation, scheme: Scheme, active: Operands) -> FusedGroup | None:
@@ -525,7 +525,7 @@ def _match_gather(view: WeightView, e: Equation, scheme: Scheme, active: Operand
     fill = e.params.get("fill_value")
     if e.params["mode"] is not GatherScatterMode.FILL_OR_DROP or fill is None or not math.isfinite(fill):
         return GridKeeping((e,), e.inputs[:1], e.outputs[0], scheme)
-    return _match_unify(e, scheme, float(fill))
+    return _match_unify(e, scheme, float(fill), "fill_value")
 
 
 def _match_negative(view: WeightView, e: Equation, scheme: Scheme, active: Operands) -> FusedGroup | None:

@@ -27,6 +27,7 @@ from nxjax.testing.ways import has_jax
 from nxjax.testing.workers import KEPT, Try, Workers, serve
 
 WHAT: Final = ("all", "programs", "parsers")
+_JOBS: Final = 1024
 # What a program's text calls.
 _CALLED: Final = re.compile(r"\b(?:jax|jnp|lax)(?:\.\w+)+|\.\w+(?=\()")
 
@@ -160,6 +161,8 @@ def checked(
     for name, value, least in (("seed", seed, 0), ("jobs", jobs, 0), ("cases", 1 if cases is None else cases, 1)):
         if value < least:
             raise ParameterError(f"fuzz: {name}", got=value, expected=f"a whole number from {least}")
+    if jobs > _JOBS:
+        raise ParameterError("fuzz: jobs", got=jobs, expected=f"at most {_JOBS} processes")
     if seconds is not None and not seconds > 0:
         raise ParameterError("fuzz: seconds", got=seconds, expected="more than 0")
     chosen = targets(what)

@@ -35,6 +35,8 @@ from nxjax.testing.steps import (
 # Elements that a value may have, and those that a value may have which becomes several times as large.
 LARGE: Final = 20_000
 MEDIUM: Final = 3_000
+# How often as many elements as all arguments a value may have that is only used within a line.
+_FAR: Final = 64
 _DEPTH: Final = 3
 
 
@@ -273,12 +275,23 @@ class ProgramWriter:
                 self._left = left
         return made
 
+    def _hold(self, text: str, env: dict[str, Any]) -> None:
+        """Raises `Unfit` if a value on the way is far larger than the arguments, as a product of long axes."""
+        try:
+            program = nxjax.make_jaxpr(lambda: eval(text, env))()
+        except Exception:  # which a value that is known may not raise
+            return
+        if any(v.type.size > _FAR * self.most for e in program.equations for v in e.outputs):
+            raise Unfit
+
     def _step(self, scope: WriterScope, step: GeneratedStep, again: bool) -> GeneratedStep:
         row = self._rows[step.row]
         draw = Draw(self, scope, step, again)
         text = row.write(draw)
         try:
             with quiet():
+                if self.most > LARGE:
+                    self._hold(text, scope.env)
                 value = eval(text, scope.env)
         except Unfit:
             raise

@@ -152,6 +152,21 @@ def test_no_slope_beyond_the_support_is_nan(name):
         np.testing.assert_allclose(nx.grad(family.cdf)(0.0, 1.5), family.pdf(0.0, 1.5), rtol=1e-6)
 
 
+@pytest.mark.parametrize("name", [n for n in PARAMETERS if hasattr(getattr(stats, n), "pdf")])
+def test_slopes_of_probabilities_are_densities(name):
+    """In the tails too: where a probability is near 1, its slope has its digits."""
+    family, parameters = getattr(stats, name), PARAMETERS[name]
+    x = np.linspace(-8.05, 8.05, 71, dtype=np.float32)
+    with nx.enable_x64(True):
+        density = np.asarray(family.pdf(nx.numpy.asarray(x, np.float64), *parameters))
+    seen = density > 1e-20
+    for function, sign in (("cdf", 1), ("sf", -1)):
+        f = getattr(family, function, None)
+        if f is not None:
+            slopes = sign * np.asarray(nx.vmap(nx.grad(lambda v, f=f: f(v, *parameters)))(x))
+            np.testing.assert_allclose(slopes[seen], density[seen], 1e-3)
+
+
 def test_tails_of_cauchy():
     q = np.float32([0, 1e-30, 1e-8, 0.2, 0.25, 0.5, 0.8, 1, -0.1, 1.1, np.nan])
     x = np.float32([-np.inf, -1e30, -1e4, -1, 0, 3, 1e4, 1e30, np.inf])

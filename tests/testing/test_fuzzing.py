@@ -54,7 +54,16 @@ def test_failures_of_other_functions_are_other_failures(monkeypatch):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"seconds": 0}, {"seconds": -3}, {"seconds": math.nan}, {"cases": 0}, {"cases": -1}, {"jobs": -1}, {"seed": -1}],
+    [
+        {"seconds": 0},
+        {"seconds": -3},
+        {"seconds": math.nan},
+        {"cases": 0},
+        {"cases": -1},
+        {"jobs": -1},
+        {"jobs": 10**6},
+        {"seed": -1},
+    ],
     ids=repr,
 )
 def test_what_tries_nothing_or_never_ends_is_refused(wrong, capsys):

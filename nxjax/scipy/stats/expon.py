@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nxjax import numpy as jnp
-from nxjax.scipy.stats.family import density, exp, exponential, log, log1p, operands, within_support
+from nxjax.scipy.stats.family import complement, density, exp, exponential, log, log1p, operands, within_support
 from nxjax.scipy.stats.family import described as _described
 from nxjax.trace.core import Array
 from nxjax.typing import ArrayLike
@@ -33,7 +33,7 @@ sf = exponential(logsf, "sf", "0.7, 0.3, 1.7", "0.7903")
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Probability of a number at most ``x``."""
     x, loc, scale = operands("expon.cdf", x, loc, scale)
-    return within_support(~(x < loc), -jnp.expm1(-(x - loc) / scale), 0.0)
+    return within_support(~(x < loc), complement(-(x - loc) / scale), 0.0)
 
 
 @_described("0.7, 0.3, 1.7", "-1.5623")

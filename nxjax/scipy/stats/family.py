@@ -86,6 +86,12 @@ def exponential(function: Callable[P, Array], name: str, args: str, shown: str) 
     return derived(exp, function, name, doc, args, shown)
 
 
+def complement(logp: Array) -> Array:
+    """1 - exp(logp), of which neither the value nor the slope loses digits."""
+    near = logp > -0.6931472
+    return jnp.where(near, -jnp.expm1(jnp.where(near, logp, 0)), 1 - exp(logp))
+
+
 def log_complement(logp: Array) -> Array:
     """log(1 - exp(logp)), accurate for probabilities near 0 and near 1."""
     near = logp > -0.6931472

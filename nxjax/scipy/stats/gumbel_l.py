@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from nxjax import numpy as jnp
 from nxjax.ops.elementary import exp, log, log1p
-from nxjax.scipy.stats.family import density, exponential, log_complement, operands, standard, within_support
+from nxjax.scipy.stats.family import (
+    complement,
+    density,
+    exponential,
+    log_complement,
+    operands,
+    standard,
+    within_support,
+)
 from nxjax.scipy.stats.family import described as _described
 from nxjax.trace.core import Array
 from nxjax.typing import ArrayLike
@@ -33,7 +40,7 @@ sf = exponential(logsf, "sf", "0.7, 0.3, 1.7", "0.2822")
 @_described("0.7, 0.3, 1.7", "0.7178")
 def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Probability of a number at most ``x``."""
-    return -jnp.expm1(logsf(x, loc, scale))
+    return complement(logsf(x, loc, scale))
 
 
 @_described("0.7, 0.3, 1.7", "-0.3315")

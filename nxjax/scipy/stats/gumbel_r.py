@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from nxjax import numpy as jnp
 from nxjax.ops.elementary import exp, log
-from nxjax.scipy.stats.family import density, exponential, log_complement, operands, standard, within_support
+from nxjax.scipy.stats.family import (
+    complement,
+    density,
+    exponential,
+    log_complement,
+    operands,
+    standard,
+    within_support,
+)
 from nxjax.scipy.stats.family import described as _described
 from nxjax.trace.core import Array
 from nxjax.typing import ArrayLike
@@ -33,7 +40,7 @@ cdf = exponential(logcdf, "cdf", "0.7, 0.3, 1.7", "0.4537")
 @_described("0.7, 0.3, 1.7", "0.5463")
 def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Probability of a number above ``x``."""
-    return -jnp.expm1(logcdf(x, loc, scale))
+    return complement(logcdf(x, loc, scale))
 
 
 @_described("0.7, 0.3, 1.7", "-0.6046")
