@@ -16,7 +16,7 @@ Recompute = False  # and of those that are computed again
 
 
 class Offloadable(NamedTuple):
-    """What a policy says of values that may be kept in another memory. There is one memory here: they are kept.
+    """A policy's answer for values to keep in another memory. nxjax has one memory and keeps them there.
 
     >>> bool(Offloadable("device", "pinned_host"))
     True

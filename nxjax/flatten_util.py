@@ -17,10 +17,10 @@ from nxjax.trace.core import Array
 
 
 def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Any], Any]]:
-    """All leaves in one vector of their common dtype, and the function that makes the tree again.
+    """All leaves in one vector of their common dtype, and the function that restores the tree.
 
     Returns:
-        ``(vector, unravel)``; ``unravel(v)`` gives each leaf its shape and dtype.
+        ``(vector, unravel)``; ``unravel(v)`` returns the tree with each leaf's shape and dtype.
 
     Raises (by ``unravel``):
         ShapeError: the vector has another length.

@@ -1,6 +1,6 @@
-"""`jax.profiler`'s annotations and traces: spans of host time, in a file that Perfetto and chrome://tracing open.
+"""`jax.profiler`'s annotations and traces: spans of host time, in a file for Perfetto and chrome://tracing.
 
-What compiled programs spend their time on is said by `nx.profile`, kernel by kernel.
+For the time of each kernel in compiled programs, use `nx.profile`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def start_trace(log_dir: str | os.PathLike[str], *_: Any, **__: Any) -> None:
     """Collect annotations from now on, in all threads; `stop_trace` writes them below ``log_dir``.
 
     Raises:
-        ExecutionError: a trace is going on already.
+        ExecutionError: a trace is already running.
 
     >>> import tempfile
     >>> start_trace(tempfile.mkdtemp())
@@ -47,10 +47,10 @@ def start_trace(log_dir: str | os.PathLike[str], *_: Any, **__: Any) -> None:
 
 
 def stop_trace() -> str:
-    """End the trace and write it; gives the path of its file.
+    """End the trace, write it, and return the path of its file.
 
     Raises:
-        ExecutionError: no trace is going on.
+        ExecutionError: no trace is running.
 
     >>> import tempfile
     >>> start_trace(tempfile.mkdtemp())
@@ -94,7 +94,7 @@ def trace(log_dir: str | os.PathLike[str], *_: Any, **__: Any) -> Generator[None
 
 
 class TraceAnnotation(Shown):
-    """``with TraceAnnotation(name, **about):`` a span of the trace that is going on, if one is.
+    """``with TraceAnnotation(name, **about):`` a span of the running trace, if any.
 
     >>> with TraceAnnotation("load", file="a.csv") as span:
     ...     (span.name, span.about)
@@ -127,7 +127,7 @@ class StepTraceAnnotation(TraceAnnotation):
 
 @entry
 def annotate_function(func: F, name: str | None = None, **about: Any) -> F:
-    """``func``, each call of which is a `TraceAnnotation`.
+    """``func`` with a `TraceAnnotation` around each call.
 
     >>> annotate_function(abs)(-1)
     1

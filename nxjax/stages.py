@@ -1,4 +1,4 @@
-"""`jax.stages`: the types of what `jit(f)`, ``.trace()``, ``.lower()`` and ``.compile()`` give, for annotations."""
+"""`jax.stages`: the types of `jit(f)`, ``.trace()``, ``.lower()`` and ``.compile()``, for annotations."""
 
 from typing import Any, NamedTuple, TypeAlias
 
@@ -10,7 +10,7 @@ CompilerOptions: TypeAlias = dict[str, str | bool]
 
 
 class ArgInfo(NamedTuple):
-    """An argument of a staged function: its type, and whether its memory is given away.
+    """An argument of a staged function: its type, and whether it is donated.
 
     >>> import nxjax as nx
     >>> ArgInfo(nx.typeof(nx.ones((2, 3))), donated=False).shape

@@ -256,7 +256,7 @@ class Backend(Shown, ABC):
         """The text of one stage on the way to machine code: ``program``, ``stablehlo``, or one of the backend's own.
 
         Raises:
-            ParameterError: there is no such stage.
+            ParameterError: no such stage.
         """
         if dialect == "program":
             return str(program)

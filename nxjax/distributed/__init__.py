@@ -1,4 +1,4 @@
-"""`nx.distributed`: several processes as one; gradients in fewer bytes; what a program sends.
+"""`nx.distributed`: several processes as one; compressed gradients; the traffic of a program.
 
 nx.distributed.initialize()                                    # in each process, first of all
 compressor = nx.distributed.compress.int8("data")              # gradients of several devices, a quarter of the bytes

@@ -55,33 +55,33 @@ def initialize(
     slice_index: Any = None,
     partition_index: Any = None,
 ) -> None:
-    """Join other processes. Called first of all, by each of them, before any device is used.
+    """Join other processes. Each process must call it before it uses any device.
 
     Afterwards `nx.devices` lists the devices of all processes, `nx.local_devices` those of this one, and a jitted call
-    on arrays over several of them is one computation, which every process has to call.
+    on arrays over several of them is one computation, which every process must call.
 
     Args:
-        coordinator_address: ``host:port`` at which process 0 listens; ``NXJAX_COORDINATOR_ADDRESS``.
-        num_processes: how many there are; ``NXJAX_NUM_PROCESSES``.
-        process_id: which one this is, from 0; ``NXJAX_PROCESS_ID``. Variables of these names with ``JAX_`` serve, too.
+        coordinator_address: ``host:port`` of process 0; ``NXJAX_COORDINATOR_ADDRESS``.
+        num_processes: the number of processes; ``NXJAX_NUM_PROCESSES``.
+        process_id: of this process, from 0; ``NXJAX_PROCESS_ID``. Variables of these names with ``JAX_`` work, too.
         local_device_ids, cluster_detection_method, slice_index, partition_index: accepted for JAX programs; without
             effect here.
         initialization_timeout: seconds to wait for all processes.
         heartbeat_timeout_seconds: seconds after which a silent process counts as lost. The others then get a
-            `ProcessLostError` where they wait for it.
+            `ProcessLostError` when they wait for it.
         shutdown_timeout_seconds: seconds that a process waits for the others when it ends.
-        coordinator_bind_address: what process 0 listens at, if not at the coordinator's address, and nothing else:
+        coordinator_bind_address: the address that process 0 listens at, if it is not the coordinator's address:
             ``0.0.0.0:port`` for all addresses of its machine; ``NXJAX_COORDINATOR_BIND_ADDRESS``.
-        coordinator_secret: a text that all processes are given and nobody else knows, of 16 letters or more: who joins
-            proves that it knows it. ``NXJAX_COORDINATOR_SECRET``, which `nxjax.launch` sets. It may be left out where
-            the coordinator listens at this machine's loopback alone.
-        collective_timeout_seconds: how long a computation over several processes may wait for one that lives but does
-            not come; then a `ProcessLostError`, too.
+        coordinator_secret: a secret text of 16 letters or more, the same in all processes. Each proves that it knows
+            it. ``NXJAX_COORDINATOR_SECRET``, which `nxjax.launch` sets. Optional if the coordinator only listens at
+            this machine's loopback.
+        collective_timeout_seconds: how long a computation may wait for a process that lives but does not join; then it
+            is a `ProcessLostError`.
         cpu_collectives: ``"gloo"`` (over TCP), or ``"mpi"``.
 
     Raises:
         ParameterError: a number is missing or wrong.
-        ExecutionError: devices were used before, or not all processes came in time.
+        ExecutionError: devices were used before, or not all processes joined in time.
     """
     from nxjax.backends.xla import distributed
 
@@ -131,7 +131,7 @@ def initialize(
 
 
 def shutdown() -> None:
-    """Leave the others, after all have come to this point. Without it, the end of the program does the same."""
+    """Leave the other processes when all have called it. The end of the program does the same."""
     from nxjax.backends.xla import distributed
 
     distributed.leave(_SHUTDOWN[0])
@@ -149,15 +149,15 @@ def is_initialized() -> bool:
 
 
 def barrier(name: str, timeout_seconds: float | None = None) -> None:
-    """Wait until every process has come here.
+    """Wait until every process gets here.
 
     Args:
-        name: of the place; all have to give the same.
-        timeout_seconds: how long to wait; for ever if left out, as long as all processes live.
+        name: of the barrier, the same in all processes.
+        timeout_seconds: how long to wait; by default as long as all processes live.
 
     Raises:
         ProcessLostError: another process is gone.
-        ExecutionError: the time is over, or another process waits at another place.
+        ExecutionError: the time is over, or another process waits at another barrier.
     """
     from nxjax.backends.xla import distributed
 
@@ -167,7 +167,7 @@ def barrier(name: str, timeout_seconds: float | None = None) -> None:
 
 
 def check_peers() -> None:
-    """Raise a `ProcessLostError` if another process is known to be gone; costs nothing.
+    """Raise a `ProcessLostError` if another process is known to be gone. It takes no time.
 
     >>> check_peers()
     """

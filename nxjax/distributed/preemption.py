@@ -37,18 +37,18 @@ def _listen() -> None:
 
 
 def preempted(step: int) -> bool:
-    """Whether the program is to save what it has and end after this step: some process of it was sent SIGTERM.
+    """Whether the program should save its state and end after this step, because a process got SIGTERM.
 
-    From the first call on, SIGTERM does not end the process but makes this true; a second one ends it. All processes
-    call it with the same numbers in the same order, and all get True at the same number, some steps after the signal.
+    From the first call on, SIGTERM does not end the process but makes this true. A second one ends it. All processes
+    must call it with the same steps in the same order. All get True at the same step, some steps after the signal.
 
     Args:
-        step: how many steps are done; never less than before.
+        step: the number of finished steps; never decreasing.
 
     Raises:
         ProcessLostError: another process is gone before all could agree.
-        ParameterError: ``step`` is no whole number from 0.
-        ExecutionError: the first call is not made in the main thread.
+        ParameterError: ``step`` is not a whole number from 0.
+        ExecutionError: the first call is not in the main thread.
 
     >>> import nxjax as nx
     >>> for step in range(3):

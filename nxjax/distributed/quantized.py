@@ -18,16 +18,14 @@ def quantized_psum(x: Any, axis_name: Any, *, block: int = BLOCK, key: Any = Non
     """`lax.psum` in about a quarter of float32's bytes; every device has the same bits.
 
     Args:
-        x: pytree of float arrays. All leaves are sent as one vector, whose blocks may span two leaves.
+        x: pytree of float arrays. All leaves are sent as one vector. Its blocks may span two leaves.
         axis_name: name or names of axes of the enclosing `nx.shard_map` (or `vmap`).
         block: numbers that share a scale. A message has 4 bytes more for each.
-        key: round at random with it, so that the sum is right on average; all devices give the same key. To the
-            nearest without.
+        key: for random rounding, so that the sum is right on average; the same on all devices. Without it, to nearest.
 
     Returns:
-        The sums, of the dtypes of ``x``. They are computed in float32 (float64 where a leaf has it), and as results of
-        `lax.all_gather` they are typed as varying along the axis: use ``check_vma=False``, or name the axis in
-        ``out_specs``.
+        The sums, of the dtypes of ``x``. They are computed in float32 (float64 if a leaf has it). As results of
+        `lax.all_gather` their type varies along the axis: use ``check_vma=False``, or name the axis in ``out_specs``.
 
     With ``a`` the largest magnitude that a device has in an element's block, the error is at most
     ``sum(a) / 254 * (2 + 1 / 254)`` over the devices, besides float32's rounding; with a ``key`` at most
@@ -36,8 +34,8 @@ def quantized_psum(x: Any, axis_name: Any, *, block: int = BLOCK, key: Any = Non
 
     Raises:
         DtypeError: a leaf is not of a real float dtype.
-        ParameterError: ``block`` is no whole number from 1.
-        UnboundAxisError: nothing around binds the name.
+        ParameterError: ``block`` is not a whole number from 1.
+        UnboundAxisError: no enclosing transform binds the name.
 
     >>> import nxjax as nx
     >>> import nxjax.numpy as jnp
@@ -51,7 +49,7 @@ def quantized_psum(x: Any, axis_name: Any, *, block: int = BLOCK, key: Any = Non
 
 
 def quantized_pmean(x: Any, axis_name: Any, *, block: int = BLOCK, key: Any = None) -> Any:
-    """`quantized_psum` by the number of devices. See there.
+    """`quantized_psum` divided by the number of devices.
 
     >>> import nxjax as nx
     >>> import nxjax.numpy as jnp

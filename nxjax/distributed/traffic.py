@@ -38,9 +38,9 @@ class Collective:
     Attributes:
         kind: HLO's name: "all-reduce", ...
         dtypes: of what is sent, by HLO's names: "f32", "s8", ...
-        size: bytes of the whole: of what is summed, or of what is gathered from all.
+        size: bytes of the whole that is summed or gathered.
         devices: how many communicate with each other.
-        times: how often it runs; in loops of unknown length: as if they were run once.
+        times: how often it runs; loops of unknown length count once.
         sure: whether ``times`` is known.
     """
 
@@ -80,11 +80,11 @@ class Communication:
         return sum(c.steps for c in self.collectives)
 
     def seconds(self, bandwidth: float, latency: float = 0.0) -> float:
-        """The least time of a run's communication: ``steps * latency + sent / bandwidth``.
+        """The shortest time of a run's communication: ``steps * latency + sent / bandwidth``.
 
         Args:
             bandwidth: bytes per second that a device sends.
-            latency: seconds of a message of no bytes.
+            latency: seconds of an empty message.
 
         Raises:
             ParameterError: no bandwidth.
@@ -122,12 +122,12 @@ def communication(compiled: Any) -> Communication:
     """What devices send each other in one run of a compiled program.
 
     Args:
-        compiled: what ``nx.jit(f).lower(...).compile()`` gives, for devices here or for a slice elsewhere; or its
-            ``as_text()``. The compiler has put in what shardings take, merged and widened collectives: the CPU's sums
-            bfloat16 as float32.
+        compiled: from ``nx.jit(f).lower(...).compile()``, for devices here or for a slice elsewhere; or its
+            ``as_text()``. The compiler has added the collectives for shardings, and merged and widened some: the CPU's
+            sums bfloat16 as float32.
 
     Raises:
-        ParameterError: it has no such text; a program that was compiled for one device by nxjax itself sends nothing.
+        ParameterError: it has no such text. A program that nxjax compiled for one device sends nothing.
 
     >>> import nxjax as nx
     >>> from nxjax.distributed import communication

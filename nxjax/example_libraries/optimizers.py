@@ -1,6 +1,6 @@
 """`jax.example_libraries.optimizers`: optimizers as three functions, schedules of step sizes, clipping.
 
-An optimizer is said for one array, by `optimizer`, and works on trees. Its state is a tree of arrays under `jit`.
+`optimizer` turns an optimizer for one array into one for trees. Its state is a tree of arrays under `jit`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Optimizer(NamedTuple):
 
 
 class OptimizerState(Shown):
-    """For each array of the parameters the arrays that its optimizer keeps, flat, and the structures of both.
+    """The optimizer's arrays for each array of the parameters, flat, and the structures of both.
 
     >>> state = momentum(0.1, 0.9).init_fn({"w": jnp.ones(2)})
     >>> packed, tree_def, subtree_defs = state
@@ -48,7 +48,7 @@ class OptimizerState(Shown):
         return iter((self.packed_state, self.tree_def, self.subtree_defs))
 
     def states(self) -> list[Any]:
-        """What the optimizer keeps of each array."""
+        """The optimizer's state of each array."""
         return [tree.unflatten(d, held) for d, held in zip(self.subtree_defs, self.packed_state, strict=True)]
 
 
@@ -65,7 +65,8 @@ def _packed(states: Sequence[Any], tree_def: Any) -> OptimizerState:
 
 
 def optimizer(opt_maker: Callable[..., Any]) -> Callable[..., Optimizer]:
-    """Decorator: what gives ``init``, ``update`` and ``get_params`` of one array gives an `Optimizer` of trees.
+    """Decorator: turns a function that returns ``init``, ``update`` and ``get_params`` for one array into one that
+    returns an `Optimizer` for trees.
 
     Raises:
         TreeError: a gradient of another structure than the parameters, or an update that changes the state's.
@@ -148,7 +149,7 @@ def momentum(step_size: Any, mass: float) -> Any:
 
 @optimizer
 def nesterov(step_size: Any, mass: float) -> Any:
-    """Nesterov's momentum: the velocity that the next step will have (Sutskever et al. 2013).
+    """Nesterov's momentum: uses the velocity of the next step (Sutskever et al. 2013).
 
     >>> init, update, get = nesterov(0.5, 0.5)
     >>> float(get(update(0, 1.0, init(2.0))))
@@ -263,7 +264,7 @@ def adamax(step_size: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
 
 @optimizer
 def sm3(step_size: Any, momentum: float = 0.9) -> Any:
-    """SM3 (Anil et al. 2019): Adagrad, which keeps one vector per dimension in place of an array of squares.
+    """SM3 (Anil et al. 2019): Adagrad with one vector per dimension in place of an array of squares.
 
     >>> init, update, get = sm3(1.0)
     >>> get(update(0, jnp.ones((2, 2)), init(jnp.ones((2, 2))))).round(3).tolist()[0]
@@ -320,7 +321,7 @@ def inverse_time_decay(step_size: Any, decay_steps: Any, decay_rate: Any, stairc
 
 
 def polynomial_decay(step_size: Any, decay_steps: Any, final_step_size: Any, power: float = 1.0) -> Schedule:
-    """From ``step_size`` to ``final_step_size`` within ``decay_steps``, as a power of what is left of them.
+    """From ``step_size`` to ``final_step_size`` within ``decay_steps``, as a power of the remaining share of steps.
 
     >>> [float(polynomial_decay(1.0, 10, 0.0)(i)) for i in (0, 5, 20)]
     [1.0, 0.5, 0.0]
@@ -337,7 +338,7 @@ def piecewise_constant(boundaries: Any, values: Any) -> Schedule:
     """``values[n]`` after ``n`` of the ``boundaries``.
 
     Raises:
-        ParameterError: no sequences, or values that are not one more than boundaries.
+        ParameterError: not sequences, or not one more value than boundaries.
 
     >>> [float(piecewise_constant([2], [1.0, 0.5])(i)) for i in (2, 3)]
     [1.0, 0.5]
@@ -351,7 +352,7 @@ def piecewise_constant(boundaries: Any, values: Any) -> Schedule:
 
 
 def make_schedule(scalar_or_schedule: Any) -> Schedule:
-    """A function of the step's number: itself, or `constant` of a number.
+    """A function of the step's number: the function given, or `constant` of a number.
 
     Raises:
         ParameterError: neither of them.
@@ -396,7 +397,7 @@ def clip_grads(grad_tree: Any, max_norm: Any) -> Any:
 
 
 class JoinPoint(Shown):
-    """A leaf of the parameters' tree that holds what an optimizer keeps of it.
+    """A leaf of the parameters' tree with the optimizer's state of it.
 
     >>> JoinPoint([1]).subtree
     [1]
@@ -419,10 +420,10 @@ def unpack_optimizer_state(opt_state: OptimizerState) -> Any:
 
 
 def pack_optimizer_state(marked_pytree: Any) -> OptimizerState:
-    """The state that `unpack_optimizer_state` was given.
+    """The inverse of `unpack_optimizer_state`.
 
     Raises:
-        TreeError: a leaf that is no `JoinPoint`.
+        TreeError: a leaf that is not a `JoinPoint`.
 
     >>> opt = momentum(0.1, 0.9)
     >>> float(opt.params_fn(pack_optimizer_state(unpack_optimizer_state(opt.init_fn(1.0)))))

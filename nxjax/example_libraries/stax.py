@@ -1,7 +1,7 @@
 """`jax.example_libraries.stax`: layers as pairs of functions, ``init(key, shape)`` and ``apply(params, x, rng=None)``.
 
-``init`` gives the result's shape and the parameters; a batch of any size may be -1 in shapes. Keys are used in JAX's
-order, so that a network begins with JAX's weights.
+``init`` returns the result's shape and the parameters; a batch of any size may be -1 in shapes. Keys are used in JAX's
+order, so a network starts with JAX's weights.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def BatchNorm(
     beta_init: Any = zeros,
     gamma_init: Any = ones,
 ) -> Layer:
-    """Mean 0 and variance 1 along ``axis``, in training and after it; then ``gamma * x + beta`` of the other axes.
+    """Mean 0 and variance 1 along ``axis``, in training and afterwards; then ``gamma * x + beta`` of the other axes.
 
     >>> init, apply = BatchNorm(axis=0)
     >>> shape, params = init(random.key(0), (-1, 2))
@@ -189,7 +189,7 @@ def _pooling(window: Any, strides: Any, spec: str | None, pool: Callable[[Any, A
 
 
 def MaxPool(window_shape: Any, strides: Any = None, padding: Any = "VALID", spec: str | None = None) -> Layer:
-    """The largest of each window; ``spec`` says where N and C stand, by default first and last.
+    """The largest element of each window; ``spec`` has the positions of N and C, by default first and last.
 
     >>> MaxPool((2, 2), strides=(2, 2))[0](random.key(0), (-1, 28, 28, 3))[0]
     (-1, 14, 14, 3)
@@ -207,7 +207,7 @@ def SumPool(window_shape: Any, strides: Any = None, padding: Any = "VALID", spec
 
 
 def AvgPool(window_shape: Any, strides: Any = None, padding: Any = "VALID", spec: str | None = None) -> Layer:
-    """The mean of each window's elements, without those of the padding. As `MaxPool`.
+    """The mean of each window's elements, without padding. As `MaxPool`.
 
     >>> AvgPool((2,), padding="SAME")[1]((), jnp.array([[[1.0], [3.0]]])).ravel().tolist()
     [2.0, 3.0]
@@ -253,7 +253,7 @@ def FanInConcat(axis: int = -1) -> Layer:
 
 
 def Dropout(rate: float, mode: str = "train") -> Layer:
-    """Keeps each element with probability ``rate``, as JAX's layer has it, and divides by it; else gives the input.
+    """Keeps each element with probability ``rate``, as JAX's layer does, and divides by it; or returns the input.
 
     Raises:
         ParameterError: no key: ``apply(params, x, rng=key)``.
@@ -303,7 +303,7 @@ def serial(*layers: Layer) -> Layer:
 
 
 def parallel(*layers: Layer) -> Layer:
-    """Layers side by side, of as many inputs; see `FanOut` and `FanInSum`.
+    """Parallel layers, one per input; see `FanOut` and `FanInSum`.
 
     >>> init, apply = serial(FanOut(2), parallel(Dense(3), Identity), FanInSum)
     >>> shape, params = init(random.key(0), (-1, 3))
@@ -324,7 +324,7 @@ def parallel(*layers: Layer) -> Layer:
 
 
 def shape_dependent(make_layer: Callable[[Any], Layer]) -> Layer:
-    """The layer that ``make_layer`` gives for the shape of its input.
+    """The layer that ``make_layer`` returns for the shape of its input.
 
     >>> init, apply = shape_dependent(lambda shape: Dense(2 * shape[-1]))
     >>> init(random.key(0), (-1, 3))[0]

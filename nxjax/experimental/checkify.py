@@ -1,4 +1,4 @@
-"""`jax.experimental.checkify`: run-time checks in functions that are traced, as values instead of exceptions."""
+"""`jax.experimental.checkify`: run-time checks in traced functions, as values instead of exceptions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ all_checks = automatic_checks | user_checks
 
 @final
 class Error:
-    """What a checkified function says besides its result: the first check that failed, if one did. A pytree.
+    """The first failed check of a checkified function, if any. A pytree.
 
     >>> err, y = checkify(lambda x: x)(1.0)
     >>> print(err.get())
@@ -70,7 +70,7 @@ class Error:
             raise type(found[0][1])(self.get() or "", source=found[0][1].source)
 
     def get_exception(self) -> JaxRuntimeError | None:
-        """The failed check as an exception that is not raised; of a batch, the first."""
+        """The failed check as an exception, not raised; the first one of a batch."""
         found = self._errors()
         return found[0][1] if found else None
 
@@ -98,16 +98,16 @@ init_error = Error((), _rules.initial_state(()))
 
 
 def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs: Any) -> None:
-    """Say that ``pred`` holds. In a function under `checkify` its failure is returned; elsewhere it is raised.
+    """Check that ``pred`` is true. In a function under `checkify` the failure is returned; elsewhere it is raised.
 
     Args:
         pred: bool scalar.
         msg: as for `str.format`, of ``fmt_args`` and ``fmt_kwargs``: pytrees of arrays.
-        debug: nothing happens where nobody checkifies, as `debug_check`.
+        debug: does nothing without `checkify`, as `debug_check`.
 
     Raises:
-        DtypeError: ``pred`` is no bool scalar, or something to be formatted is no array.
-        FailedCheckError: it does not hold, and nobody checkifies. (JAX refuses such a check under `jit`.)
+        DtypeError: ``pred`` is not a bool scalar, or a value to format is not an array.
+        FailedCheckError: it is false, outside `checkify`. (JAX refuses such a check under `jit`.)
 
     >>> check(True, "never")
     """
@@ -128,7 +128,7 @@ def _emit(ok: Array, values: list[Array], site: CheckSite, debug: bool) -> None:
 
 
 def debug_check(pred: Any, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
-    """As `check`, and nothing where nobody checkifies.
+    """As `check`, but does nothing without `checkify`.
 
     >>> debug_check(False, "not looked at")
     """
@@ -136,10 +136,10 @@ def debug_check(pred: Any, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
 
 
 def check_error(error: Error) -> None:
-    """Raise ``error`` if something failed; under `checkify`, make it the function's own.
+    """Raise ``error`` if a check failed; under `checkify`, return it from the function.
 
     Raises:
-        JaxRuntimeError: as `Error.throw`, where nobody checkifies.
+        JaxRuntimeError: as `Error.throw`, outside `checkify`.
     """
     if not isinstance(error, Error):
         raise DtypeError("check_error: takes the Error of a checkified function", got=type(error).__name__)
@@ -157,15 +157,15 @@ def check_error(error: Error) -> None:
 
 
 def checkify(f: Callable[..., Any], errors: frozenset[ErrorCategory] = user_checks) -> Callable[..., Any]:
-    """``f`` with its first failed check as a value: a function that gives ``(err, result)``.
+    """``f`` with its first failed check as a value: a function that returns ``(err, result)``.
 
     Args:
-        f: a function of pytrees of arrays; checks in `jit`, `vmap`, `grad`, loops and branches inside are found.
+        f: a function of pytrees of arrays; includes checks in inner `jit`, `vmap`, `grad`, loops and branches.
         errors: what is checked: `user_checks` (calls of `check`), `nan_checks`, `div_checks`, `index_checks`, and
             their unions `float_checks`, `automatic_checks`, `all_checks`.
 
     Returns:
-        A function to be jitted, batched and differentiated like any other. Code after a failed check runs on.
+        A function that you can jit, batch and differentiate like any other. Code after a failed check still runs.
 
     >>> import nxjax as nx, nxjax.numpy as jnp
     >>> def f(x, i):

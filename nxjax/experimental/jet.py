@@ -26,13 +26,13 @@ def jet(
 ) -> tuple[Any, Any]:
     """The value of ``fun`` and the terms of its Taylor series along a curve through ``primals``.
 
-    Every term is one more `jvp` of all before it, so that any function has them, at twice the work a term.
+    Every term is one more `jvp` of all before it. So it works for any function, and each term doubles the work.
 
     Args:
         fun: function of arrays.
-        primals: one float array per argument: where the curve begins.
-        series: for each argument its derivatives along the curve, from the first on, in the argument's shape; as many
-            for all.
+        primals: one float array per argument: the start of the curve.
+        series: for each argument its derivatives along the curve, from the first on, in the argument's shape; the same
+            number for all.
         factorial_scaled: terms are derivatives; False: coefficients of powers, which are derivatives over factorials.
 
     Returns:
@@ -41,7 +41,7 @@ def jet(
     Raises:
         ParameterError: numbers of arguments or terms that differ.
         ShapeError: a term of another shape than its argument.
-        DtypeError: an argument that is no float.
+        DtypeError: an argument that is not float.
 
     >>> import nxjax as nx
     >>> y, terms = jet(nx.sin, (0.0,), ((1.0, 0.0, 0.0),))

@@ -97,14 +97,14 @@ _TEXT = """{line}
 Args:
     data: array; its leading dimensions are those of ``segment_ids``.
     segment_ids: integers.
-    num_segments: size of the result; by default the highest id and one more, which a traced id cannot say.
+    num_segments: size of the result; by default the highest id + 1, which needs concrete ids.
     indices_are_sorted, unique_indices: promises about the ids.
-    bucket_size: reduce so many rows at a time first, which rounds less.
-    mode: what ids out of range do, as in `.at`: "drop" by default.
+    bucket_size: first reduce this many rows at a time, for smaller rounding errors.
+    mode: for ids out of range, as in `.at`; by default "drop".
     out_sharding: the layout of the result on devices.
 
 Raises:
-    ShapeError: the ids do not fit the data, or are traced and ``num_segments`` is not given.
+    ShapeError: the ids do not fit the data, or are traced without ``num_segments``.
 
 >>> import nxjax as nx
 >>> nx.ops.{name}({call}).tolist()

@@ -22,7 +22,7 @@ def programs(count: int, seed: int = 0) -> Iterator[Program]:
     stages and pools; and, one in five, dense layers of 16 to 1,024 units. Weights are random and part of the function.
 
     Raises:
-        ParameterError: ``count`` is no whole number from 0.
+        ParameterError: ``count`` is not a whole number from 0.
 
     >>> [name for name, f, args in programs(2)], next(programs(1))[1](next(programs(1))[2][0]).ndim
     (['net 0', 'net 1'], 2)

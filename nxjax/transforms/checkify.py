@@ -29,7 +29,7 @@ from nxjax.transforms.callback import Keyed, Sink
 
 
 class CheckError(NxError, ValueError):
-    """A check failed. Its kinds are the subclasses below; `jax.experimental.checkify.JaxRuntimeError`."""
+    """A check failed. The subclasses below are its kinds; `jax.experimental.checkify.JaxRuntimeError`."""
 
 
 @final

@@ -109,7 +109,7 @@ name_op = Name()
 
 
 def checkpoint_name(x: Any, name: str) -> Any:
-    """``x`` (a pytree) with a name for `checkpoint_policies.save_only_these_names` and its like.
+    """``x`` (a pytree) with a name for `checkpoint_policies.save_only_these_names` and similar policies.
 
     >>> import nxjax as nx
     >>> policy = checkpoint_policies.save_only_these_names("y")

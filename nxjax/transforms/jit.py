@@ -194,7 +194,7 @@ class Jitted(Generic[P, R]):
 
     @property
     def in_shardings(self) -> Any:
-        """Where arguments are taken to, as it was given."""
+        """The given shardings of arguments."""
         return self.arguments.in_shardings
 
     @property

@@ -140,7 +140,7 @@ def current_compiler() -> Compiler:
 
 @final
 class Compiled:
-    """A compiled function: callable with arguments of exactly the types it was compiled for.
+    """A compiled function. Call it with arguments of exactly the types that it was compiled for.
 
     >>> import nxjax as nx
     >>> compiled = nx.jit(lambda x: x + 1).lower(nx.ones(3)).compile()
@@ -211,20 +211,20 @@ class Compiled:
 
     @property
     def input_shardings(self) -> tuple[Any, dict[str, Any]]:
-        """Where arguments have to be: shardings in the place of arrays, in ``(args, kwargs)``."""
+        """The required shardings of arguments, in ``(args, kwargs)``."""
         hoisted, consts = self._traced.program.hoist_consts()
         found = self.executable.input_shardings or (current_compiler().default_sharding(),) * len(hoisted.inputs)
         return tree.unflatten(self._traced.in_tree, list(found[len(consts) :]))
 
     @property
     def output_shardings(self) -> Any:
-        """Where results will be: shardings in the place of arrays."""
+        """The shardings of results."""
         found = self.executable.output_shardings
         count = len(self._traced.program.outputs)
         return tree.unflatten(self._traced.out_tree, list(found or (current_compiler().default_sharding(),) * count))
 
     def as_text(self) -> str:
-        """The executor's own text of the optimized program."""
+        """The executor's text of the optimized program."""
         return self.executable.text
 
     def _repr_html_(self) -> str:
@@ -237,13 +237,13 @@ class Compiled:
         return self.executable.cost_analysis()
 
     def memory_analysis(self) -> Any:
-        """Bytes of arguments, results and temporaries, where the executor knows."""
+        """Bytes of arguments, results and temporaries, if the executor knows them."""
         return self.executable.memory_analysis()
 
 
 @final
 class Lowered:
-    """A program in the text of its executor, not compiled yet.
+    """A lowered program, not compiled yet.
 
     >>> import nxjax as nx
     >>> lowered = nx.jit(lambda x: x + 1).lower(nx.ones(3))
@@ -272,14 +272,14 @@ class Lowered:
         return self._traced.out_info
 
     def as_text(self, dialect: str | None = None) -> str:
-        """The program as its executor takes it, or in the text of a stage that ``dialect`` names.
+        """The executor's text of the program, or the text of a stage that ``dialect`` names.
 
         Args:
             dialect: ``program`` (nxjax's own), ``stablehlo``, and for the executor ``cpu``: ``simplified`` (the program
                 that is lowered), ``tape`` (its steps and memory), ``llvm`` and ``asm`` (its kernels).
 
         Raises:
-            ParameterError: there is no such stage.
+            ParameterError: no such stage.
         """
         hoisted, _ = self._traced.program.hoist_consts()
         if dialect is not None and (self._placement is None or dialect == "program"):
@@ -289,14 +289,14 @@ class Lowered:
         return current_compiler().lower(hoisted, device=self._device, donate=self._donate)
 
     def compiler_ir(self, dialect: str | None = None) -> str | None:
-        """The text that `as_text` gives, or None, as in JAX, where there is no such stage."""
+        """The text of `as_text`, or None if there is no such stage, as in JAX."""
         try:
             return self.as_text(dialect)
         except ParameterError:
             return None
 
     def compile(self, compiler_options: Mapping[str, Any] | None = None) -> Compiled:
-        """The executable. ``compiler_options`` are XLA's, and have no effect here.
+        """The executable. ``compiler_options`` are XLA's, without effect here.
 
         Raises:
             ExecutionError: an option that cannot be one of XLA's.
@@ -359,7 +359,7 @@ class Traced:
 
     @property
     def device(self) -> Any:
-        """Where the function was told to run; None: nowhere in particular."""
+        """The device given to the function; None: no particular one."""
         return self._jitted.device
 
     @property
@@ -395,7 +395,7 @@ class Traced:
         return Lowered(self, device, donate, placement)
 
     def place(self, given: Sequence[Sharding | None]) -> Any:
-        """Where a call takes place whose arguments (consts first) were put as ``given`` says."""
+        """The place of a call whose arguments (consts first) have the places ``given``."""
         hoisted, consts = self.program.hoist_consts()
         asked = self.asked
         return current_compiler().place(

@@ -4,8 +4,8 @@ compressor = compress.int8("data")
 memory = compressor.init(params, devices=4)
 mean, memory = compressor(grads, memory)                       # on each device
 
-What a compressor could not send it remembers and adds to the next gradients (error feedback: Seide et al., 2014;
-Karimireddy et al., 2019), so that nothing is lost, only late.
+A compressor adds what it did not send to the next gradients (error feedback: Seide et al., 2014; Karimireddy et al.,
+2019). So nothing is lost, only delayed.
 """
 
 from __future__ import annotations

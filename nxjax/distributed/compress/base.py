@@ -14,11 +14,11 @@ from nxjax.trace.partition import PartitionSpec
 
 
 class Memory(NamedTuple):
-    """What a compressor remembers from step to step: a tree of arrays, to be kept in checkpoints with the rest.
+    """The state of a compressor between steps: a tree of arrays. Save it in checkpoints.
 
     Attributes:
-        own: what each device has of its own; leaves with a first dimension of devices, in `nx.shard_map` of size 1.
-        shared: what is the same on all.
+        own: each device's part; leaves with a first dimension of devices, in `nx.shard_map` of size 1.
+        shared: the part that is the same on all.
     """
 
     own: Any
@@ -30,7 +30,7 @@ class Compressor(ABC):
 
     Attributes:
         axis_name: name, or tuple of names, of the mesh axes whose devices share gradients.
-        specs: `Memory` of partition specs: what ``in_specs`` and ``out_specs`` of `nx.shard_map` are for it.
+        specs: `Memory` of partition specs, for ``in_specs`` and ``out_specs`` of `nx.shard_map`.
     """
 
     def __init__(self, axis_name: Any) -> None:
@@ -42,23 +42,23 @@ class Compressor(ABC):
 
     @abstractmethod
     def start(self, grads: Any, devices: int) -> tuple[Any, Any]:
-        """What `Memory` begins with: ``own`` for one device, without the first dimension; ``shared``."""
+        """The initial `Memory`: ``own`` for one device, without the first dimension; ``shared``."""
 
     @abstractmethod
     def mean(self, grads: Any, own: Any, shared: Any) -> tuple[Any, Any, Any]:
-        """The mean, and what is remembered."""
+        """The mean, and the new memory."""
 
     def init(self, grads: Any, devices: int | None = None) -> Memory:
-        """What is remembered before the first step: nothing.
+        """The memory before the first step: empty.
 
         Args:
             grads: pytree of float arrays as the gradients are (such as the parameters), or of their shapes and dtypes.
-            devices: how many share gradients. To be left out inside `nx.shard_map`, which knows.
+            devices: how many share gradients. Leave it out inside `nx.shard_map`.
 
         Raises:
             DtypeError: a leaf is not of a real float dtype.
-            ParameterError: ``devices`` is no whole number from 1.
-            UnboundAxisError: it is left out, and nothing around binds the axis.
+            ParameterError: ``devices`` is not a whole number from 1.
+            UnboundAxisError: it is left out, and no enclosing transform binds the axis.
         """
         rows = 1
         if devices is None:
@@ -93,20 +93,20 @@ class Compressor(ABC):
         return mean, Memory(tree.map(lambda x: x[None], own), shared)
 
     def resize(self, memory: Memory, grads: Any, devices: int) -> Memory:
-        """``memory`` for another number of devices; what the means still lack stays the same.
+        """``memory`` for another number of devices. The unsent sum stays the same.
 
         Args:
-            memory: of all the devices there were, outside of `nx.shard_map`.
+            memory: of all former devices, outside `nx.shard_map`.
             grads: as for `init`.
-            devices: how many there are now.
+            devices: their new number.
 
         Raises:
-            ParameterError: ``devices`` is no whole number from 1.
+            ParameterError: ``devices`` is not a whole number from 1.
         """
         return self.moved(memory, grads, checked(f"{self}: devices", devices, 1))
 
     def moved(self, memory: Memory, grads: Any, devices: int) -> Memory:
-        """`resize`, where the shapes of what a device remembers do not depend on how many there are."""
+        """`resize`, if the shapes of a device's memory do not depend on the number of devices."""
         own = tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x).mean(0), (devices, *x.shape[1:])), memory.own)
         return Memory(own, memory.shared)
 
@@ -144,7 +144,7 @@ class Uncompressed(Compressor):
 
 
 def none(axis_name: Any) -> Compressor:
-    """`lax.pmean` as a compressor: what others are compared with.
+    """`lax.pmean` as a compressor, for comparison.
 
     >>> import nxjax as nx
     >>> import nxjax.numpy as jnp

@@ -96,18 +96,19 @@ def power_sgd(
 ) -> Compressor:
     """Matrices of m by n numbers in ``rank (m + n)``: an approximation of low rank that is found while training.
 
-    Leaves of two dimensions and more are matrices of their last dimension by the others. Those of one, and those that
-    are no smaller so, are sent as they are. Everything is summed by all-reduce, so bytes do not grow with devices.
+    Leaves of two and more dimensions are matrices of their last dimension by the others. Vectors, and matrices that
+    would not get smaller, are sent unchanged. Everything is summed by all-reduce, so bytes do not grow with the number
+    of devices.
 
     Args:
         axis_name: name or names of mesh axes.
         rank: columns of the two factors.
-        error_feedback: remember what the factors do not hold.
-        warm_start: begin each step with the last step's factor; without, with random numbers.
+        error_feedback: keep what the factors miss.
+        warm_start: start each step with the last step's factor, else with random numbers.
         seed: of those.
 
     Raises:
-        ParameterError: ``rank`` is no whole number from 1.
+        ParameterError: ``rank`` is not a whole number from 1.
 
     >>> import nxjax as nx
     >>> import nxjax.numpy as jnp

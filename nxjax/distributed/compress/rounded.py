@@ -66,20 +66,20 @@ class Int8(Compressor):
 def int8(
     axis_name: Any, *, block: int = BLOCK, stochastic: bool = False, error_feedback: bool | None = None, seed: int = 0
 ) -> Compressor:
-    """Gradients as int8 with a scale per block, a quarter of float32's bytes: `quantized_pmean` that remembers.
+    """Gradients as int8 with a scale per block, a quarter of float32's bytes: `quantized_pmean` with error feedback.
 
-    Both roundings, of each device's gradients and of the sums, are remembered where they happen (as in 1-bit Adam: Tang
-    et al., 2021): over any number of steps, the means given and what is remembered add up to the gradients' mean.
+    The rounding errors of each device's gradients and of the sums are both kept (as in 1-bit Adam: Tang
+    et al., 2021): over any number of steps, the returned means and the memory add up to the gradients' mean.
 
     Args:
         axis_name: name or names of mesh axes.
         block: numbers that share a scale.
-        stochastic: round at random, so that every mean is right on average (QSGD: Alistarh et al., 2017).
-        error_feedback: remember what was not sent. By default unless ``stochastic``.
+        stochastic: random rounding, so that every mean is right on average (QSGD: Alistarh et al., 2017).
+        error_feedback: keep what was not sent. By default unless ``stochastic``.
         seed: of the random numbers; their key is part of the memory.
 
     Raises:
-        ParameterError: ``block`` is no whole number from 1.
+        ParameterError: ``block`` is not a whole number from 1.
 
     >>> import nxjax as nx
     >>> import nxjax.numpy as jnp

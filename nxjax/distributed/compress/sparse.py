@@ -58,14 +58,14 @@ class TopKCompressor(Compressor):
 def top_k(axis_name: Any, ratio: float = 0.01, *, error_feedback: bool = True) -> Compressor:
     """The ``ratio`` of numbers with the largest magnitudes, and their places: 8 bytes each (of float32).
 
-    They are chosen among all leaves together. What is not sent is remembered, grows, and is sent when it is large (Lin
-    et al., Deep Gradient Compression, 2018). Each device receives ``(n - 1) 8 ratio`` bytes per number, so that more
-    than some ``1 / ratio`` devices make it more than `lax.pmean` sends.
+    They are chosen among all leaves together. What is not sent is kept, grows, and is sent when it is large (Lin
+    et al., Deep Gradient Compression, 2018). Each device receives ``(n - 1) 8 ratio`` bytes per number, so with more
+    than about ``1 / ratio`` devices it sends more than `lax.pmean`.
 
     Args:
         axis_name: name or names of mesh axes.
         ratio: above 0, at most 1.
-        error_feedback: remember what is not sent.
+        error_feedback: keep what is not sent.
 
     Raises:
         ParameterError: ``ratio`` is out of range.
