@@ -1,8 +1,7 @@
 """The error family, and the user's source line that every error names.
 
-This file knows nothing of arrays, ops or transforms: it turns *what was got*, *what was expected* and *how to mend it*
-into one message, and finds the line of the user's own code to put beside it. Classes carry the names and the base
-classes that JAX programs already catch.
+This file knows nothing of arrays, ops or transforms. It turns what was got, what was expected and the fix into one
+message, and finds the line of the user's code. Classes have the names and base classes that JAX programs catch.
 """
 
 from __future__ import annotations
@@ -146,8 +145,8 @@ class Shown:
 class NxError(Exception):
     """Base of every error nxjax raises on purpose.
 
-    ``what`` says what is wrong and names the op or transform; ``got``, ``expected`` and ``fix`` are one line each.
-    ``more`` are further lines, with their labels.
+    ``what`` says what is wrong and names the op or transform. ``got``, ``expected`` and ``fix`` are one line each.
+    ``more`` has more lines, with their labels.
     """
 
     def __init__(
@@ -183,7 +182,7 @@ class NxError(Exception):
 
 
 class ShapeError(NxError, TypeError, ValueError):
-    """Shapes that do not fit the op. Both TypeError and ValueError, because JAX raises either."""
+    """Shapes do not fit the op. Both TypeError and ValueError, because JAX raises either."""
 
 
 class DtypeError(NxError, TypeError):
@@ -191,23 +190,23 @@ class DtypeError(NxError, TypeError):
 
 
 class AxisError(NxError, ValueError, IndexError):
-    """An axis outside the array's rank, or named twice."""
+    """An axis is outside the array's rank, or named twice."""
 
 
 class ParameterError(NxError, ValueError, TypeError):
-    """A static parameter with a value the op or transform cannot take."""
+    """A static parameter has a value that the op or transform does not accept."""
 
 
 class SettingError(ParameterError, AttributeError):
-    """A setting that does not exist. Also an AttributeError, which JAX raises."""
+    """There is no such setting. Also an AttributeError, which JAX raises."""
 
 
 class SamplerDtypeError(DtypeError, ValueError):
-    """A dtype that a sampler of `nx.random` cannot draw. Also a ValueError, which JAX raises."""
+    """A sampler of `nx.random` cannot draw this dtype. Also a ValueError, which JAX raises."""
 
 
 class MissingRuleError(ParameterError, AttributeError):
-    """A function with a derivative or a batching rule of its own was called before it had one."""
+    """A function with a custom derivative or batching rule was called before its rule was defined."""
 
 
 class JAXTypeError(NxError, TypeError):
@@ -219,23 +218,23 @@ class JAXIndexError(NxError, IndexError):
 
 
 class ConcretizationTypeError(JAXTypeError):
-    """A traced value was used where Python needs a concrete one."""
+    """Python needs a concrete value but got a traced one."""
 
 
 class TracerPlaceError(ConcretizationTypeError, AttributeError):
-    """A traced value was asked where it lies; `hasattr` and `getattr` with a default find nothing."""
+    """A traced value has no device or sharding; `hasattr` and `getattr` with a default find nothing."""
 
 
 class TracerBoolConversionError(ConcretizationTypeError):
-    """A traced value in `if`, `while`, `and`, `or`, `not` or `assert`."""
+    """A traced value was used in `if`, `while`, `and`, `or`, `not` or `assert`."""
 
 
 class TracerIntegerConversionError(ConcretizationTypeError):
-    """A traced value used as a Python index or size."""
+    """A traced value was used as a Python index or size."""
 
 
 class TracerArrayConversionError(ConcretizationTypeError):
-    """A traced value handed to NumPy or another library."""
+    """A traced value was passed to NumPy or another library."""
 
 
 class NonConcreteBooleanIndexError(ConcretizationTypeError, JAXIndexError):
@@ -243,19 +242,19 @@ class NonConcreteBooleanIndexError(ConcretizationTypeError, JAXIndexError):
 
 
 class UnexpectedTracerError(JAXTypeError):
-    """A traced value that outlived the function it was traced in."""
+    """A traced value was used outside the function that traced it."""
 
 
 class LeakedTracerError(UnexpectedTracerError):
-    """`checking_leaks` found traced values that somebody holds after their function has returned."""
+    """`checking_leaks` found traced values that are still referenced after their function returned."""
 
 
 class NonFiniteError(NxError, FloatingPointError):
     """`debug_nans` or `debug_infs` found a NaN, or an infinity.
 
     Attributes:
-        op: the name of the op that made the first; empty where it came in from outside.
-        index: where in the op's result the first is.
+        op: the name of the op that made the first one; empty if it was an input.
+        index: of the first one in the op's result.
     """
 
     op: str = ""
@@ -272,15 +271,15 @@ class KeyReuseError(JAXTypeError):
 
 
 class TypePromotionError(DtypeError, ValueError):
-    """Operands whose dtypes have no common one, or differ while ``numpy_dtype_promotion`` is "strict"."""
+    """The dtypes of the operands have no common dtype, or differ while ``numpy_dtype_promotion`` is "strict"."""
 
 
 class TransformDisabledError(NxError, RuntimeError):
-    """Something was traced under ``no_tracing``, or run under ``no_execution``."""
+    """A function was traced under ``no_tracing``, or run under ``no_execution``."""
 
 
 class TreeError(NxError, ValueError, TypeError):
-    """Two pytrees that should have the same structure do not."""
+    """Two pytrees must have the same structure, but do not."""
 
 
 def needs_function(where: str, fun: object, instead: str) -> None:
@@ -290,19 +289,19 @@ def needs_function(where: str, fun: object, instead: str) -> None:
 
 
 class GradientError(NxError, TypeError, ValueError):
-    """`grad` of something that has no gradient: non-scalar output, integer input, no reverse-mode rule."""
+    """`grad` of a function that has no gradient: non-scalar output, integer input, no reverse-mode rule."""
 
 
 class StaticArgumentError(NxError, ValueError, TypeError):
-    """A static argument of `jit` that is not hashable, or an index that names no argument."""
+    """A static argument of `jit` is not hashable, or an index names no argument."""
 
 
 class AxisSpecError(NxError, ValueError, TypeError):
-    """`in_axes`, `out_axes` or an axis name of `vmap` that does not fit the arguments."""
+    """`in_axes`, `out_axes` or an axis name of `vmap` does not fit the arguments."""
 
 
 class ShardingError(NxError, ValueError, TypeError):
-    """A mesh, a partition spec or a sharding that does not fit the mesh or the array it is for."""
+    """A partition spec or sharding does not fit its mesh or its array, or a mesh is not valid."""
 
 
 class CarryTypeError(NxError, TypeError):
@@ -310,11 +309,11 @@ class CarryTypeError(NxError, TypeError):
 
 
 class BranchTypeError(NxError, TypeError):
-    """The branches of `cond` or `switch` give results of different types."""
+    """The branches of `cond` or `switch` return results of different types."""
 
 
 class ImmutableArrayError(NxError, TypeError):
-    """An Array was assigned to in place."""
+    """Arrays cannot be changed in place."""
 
 
 class KeyTypeError(NxError, TypeError, ValueError):
@@ -326,32 +325,33 @@ class MissingExtraError(NxError, ImportError):
 
 
 class LoweringError(NxError, NotImplementedError):
-    """An op that the chosen executor or format has no rule for."""
+    """The chosen executor or format has no rule for an op."""
 
 
 class UnsupportedOpsError(LoweringError):
-    """Equations of a program that an NPU has no instruction for: all of them in one message, one each in ``rows``."""
+    """An NPU has no instruction for some equations of a program. The message lists all of them, and ``rows`` has one
+    row for each."""
 
     rows: tuple[object, ...] = ()
 
 
 class PlacementError(NxError, RuntimeError):
-    """Ops that cannot run where they have to: ``strict`` compilation that would leave some to the host, or a pin of
-    `nx.Hybrid` that cannot be kept, or ops that none of its units takes. All of them, one each in ``rows``."""
+    """Ops cannot run where they must: ``strict`` compilation would leave some to the host, a pin of `nx.Hybrid` cannot
+    be kept, or none of its units supports them. ``rows`` has one row for each."""
 
     rows: tuple[object, ...] = ()
 
 
 class MemoryLimitError(NxError, MemoryError):
-    """A program's activations do not fit the memory that it is given."""
+    """A program's activations do not fit in the memory limit."""
 
 
 class DeviceMemoryError(MemoryLimitError):
-    """A program does not fit in a device's memory, as the device's own compiler found out.
+    """The device's compiler reports that a program does not fit in the device's memory.
 
     Attributes:
-        required, available: bytes, where the compiler said them.
-        buffers: (bytes, what) of the largest, where they are known.
+        required, available: bytes, if the compiler reports them.
+        buffers: (bytes, what) of the largest, if known.
     """
 
     required: int | None = None
@@ -360,7 +360,7 @@ class DeviceMemoryError(MemoryLimitError):
 
 
 class TileMemoryError(MemoryLimitError):
-    """A program needs more memory on a tile of an IPU than the tile has: what lies there in ``rows``, largest first."""
+    """A program needs more memory on a tile of an IPU than the tile has. ``rows`` lists its tensors, largest first."""
 
     tile: int = 0
     needed: int = 0
@@ -372,9 +372,9 @@ class ExecutionError(NxError, RuntimeError):
     """A compiled program failed while it ran, or a vendor's tool did.
 
     Attributes:
-        refused: whether ``got`` is the tool's own word against the program; if not, it did not come to answer.
-        command: how the tool was called; empty where none was.
-        status: the tool's exit status; None where it has none.
+        refused: whether ``got`` is the tool's message about the program; if not, the tool gave no answer.
+        command: of the tool; empty if there was none.
+        status: the tool's exit status, or None.
     """
 
     refused: bool = False
@@ -383,34 +383,34 @@ class ExecutionError(NxError, RuntimeError):
 
 
 class FigureError(NxError, KeyError):
-    """A figure that a cost does not have."""
+    """A cost does not have this figure."""
 
     # That of KeyError would quote the whole message.
     __str__ = Exception.__str__
 
 
 class ProcessLostError(ExecutionError):
-    """Another of the processes that compute together has died, ended with an error or does not answer."""
+    """Another process of the computation died, ended with an error or does not answer."""
 
 
 class ProgramError(NxError, ValueError, TypeError):
-    """A Program that is not well formed, or a text that is not a Program."""
+    """A Program is not well formed, or a text is not a Program."""
 
 
 class NestingError(NxError, RecursionError):
-    """Traced functions in traced functions, deeper than the stack allows for: mostly one that calls itself."""
+    """Traced functions are nested deeper than the stack allows. Usually one calls itself."""
 
 
 class InvalidFileError(NxError, ValueError):
-    """A file that is damaged, not of its format, or holds what nxjax cannot read."""
+    """A file is damaged, has another format, or contains something that nxjax cannot read."""
 
 
 class KernelError(NxError, ValueError):
-    """A custom op or a kernel of one that is not what it says: it fails its own test and is not registered."""
+    """A custom op or its kernel failed its test and is not registered."""
 
 
 class VerificationError(NxError, AssertionError):
-    """A compiled program that is not what it was made from: a defect of nxjax, found before the program ran."""
+    """A compiled program differs from its source. This is a bug in nxjax, found before the program ran."""
 
 
 # JAX's name for a failure of compiled code.

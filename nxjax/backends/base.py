@@ -213,7 +213,7 @@ class Backend(Shown, ABC):
     Attributes:
         name: as in ``NXJAX_EXECUTOR`` and `nx.jit(device=...)`.
         platform: ``cpu``, ``gpu``, ``tpu``, ``npu`` or ``ipu``.
-        label: what its results say about the chip.
+        label: what its results prove about the chip.
         priority: the highest available one is the default executor of its platform.
         reproducible: it keeps the promise of `config.reproducible`.
     """

@@ -1,6 +1,6 @@
-"""Chips by the names that guides use: thin classes over `nx.compile`, `nx.quantize`, `nx.Hybrid` and vendors' rooms.
+"""Chips by the names that guides use: thin classes over `nx.compile`, `nx.quantize`, `nx.Hybrid` and the vendors' code.
 
-`sensors` is what chips measure of themselves, `power` the modes of an NPU; the others are imported by name.
+`sensors` reads the sensors of chips, and `power` sets the modes of an NPU. Import the other modules by name.
 """
 
 from nxjax.backends.sensors import sensors

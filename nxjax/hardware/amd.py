@@ -1,7 +1,7 @@
 """`nxjax.hardware.amd`: AMD's NPU by the names of its own tools: devices, programs, sessions, sensors, power.
 
 XDNA programs run through XRT (`Runtime`, `Artifact`), ONNX models through ONNX Runtime's provider (`hybrid_session`).
-What is not here is an error that says what is missing.
+If something is missing, the error names it.
 """
 
 from nxjax.vendors.amd.power import AdvancedNPUOptimizer

@@ -1,7 +1,7 @@
 """Managers of several chips under the names that guides to hybrid execution use.
 
-Each is `nx.Hybrid`, `nx.MemoryPools`, a session or a generator with choices made. What a guide decides by thresholds of
-"efficiency" is decided by measured times here, and shown.
+Each is a `nx.Hybrid`, `nx.MemoryPools`, session or generator with preset choices. Where a guide uses thresholds of
+"efficiency", measured times decide here, and are shown.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def _function(operation: str | Callable[..., Any]) -> Callable[..., Any]:
 
 @final
 class NPUResourceManager(Shown):
-    """Runs operations on the NPU, the GPU and the CPU, in that order of preference, and goes on where one fails.
+    """Runs operations on the NPU, the GPU and the CPU, in that order of preference, and on another if one fails.
 
-    ``device`` is the `nx.Hybrid` that does it, of ``sessions`` operations on the NPU at a time: its events and plans.
+    ``device`` is its `nx.Hybrid`, with ``sessions`` operations on the NPU at a time, events and plans.
 
     >>> manager = NPUResourceManager()
     >>> manager.execute_operation("matmul", ([[1.0, 2.0]], [[3.0], [4.0]])).tolist()
@@ -60,7 +60,7 @@ class NPUResourceManager(Shown):
 
     @property
     def backends(self) -> dict[str, Any]:
-        """The units that are here, by name."""
+        """The available units, by name."""
         return {u.name: u for u in self.device.units}
 
     @property
@@ -76,7 +76,7 @@ class NPUResourceManager(Shown):
 
 @final
 class IntelligentHybridScheduler(Shown):
-    """Places operations by measured times and by heat; ``current_workload`` is the plan that was made last.
+    """Places operations by measured times and heat; ``current_workload`` is the last plan.
 
     >>> scheduler = IntelligentHybridScheduler(units=("cpu",))
     >>> plan = scheduler.schedule_operation("matmul", [(4, 8), (8, 2)])
@@ -110,11 +110,11 @@ class IntelligentHybridScheduler(Shown):
     def schedule_operation(
         self, operation: str | Callable[..., Any], data_shape: Any, priority: str = "normal", dtype: Any = "float32"
     ) -> Plan:
-        """Where an operation on arrays of a shape, or a list of shapes, would run: a plan, which prints itself.
+        """Where an operation on arrays of a shape, or a list of shapes, would run: a plan to print.
 
         Args:
-            priority: "normal" and "high" are the least latency, "batch" the most inputs a second, "low" the least
-                energy where ``watts`` are known.
+            priority: "normal" and "high": lowest latency; "batch": most inputs per second; "low": least energy, if
+                ``watts`` are known.
         """
         shapes = data_shape if isinstance(data_shape, list) else [data_shape]
         zeros = [np.zeros(s, ShapeDtypeStruct((), dtype).dtype) for s in shapes]
@@ -128,7 +128,7 @@ class IntelligentHybridScheduler(Shown):
 
 @final
 class UnifiedMemoryManager(Shown):
-    """Pools of memory with limits by kind of unit, and buffers that several units see without a copy.
+    """Pools of memory with limits per kind of unit, and buffers that several units share without a copy.
 
     >>> manager = UnifiedMemoryManager()
     >>> buffer = manager.allocate_unified_buffer(4096, "streaming")
@@ -154,7 +154,7 @@ class UnifiedMemoryManager(Shown):
 
 @final
 class VulkanNPUBridge(Shown):
-    """Matrix products on whichever of the NPU, a Vulkan device and the CPU is the quickest.
+    """Matrix products on the fastest of the NPU, a Vulkan device and the CPU.
 
     >>> bridge = VulkanNPUBridge()
     >>> bridge.hybrid_matrix_multiply([[1.0, 2.0]], [[3.0], [4.0]]).tolist()
@@ -171,7 +171,7 @@ class VulkanNPUBridge(Shown):
 
     @property
     def why_no_vulkan(self) -> str:
-        """The reason for there being none; empty if there is one."""
+        """Why there is none; empty if there is one."""
         return dict(self.device.missing).get("vulkan", "")
 
     def hybrid_matrix_multiply(self, a: Any, b: Any) -> Any:
@@ -181,16 +181,16 @@ class VulkanNPUBridge(Shown):
 
 @final
 class RyzenAIHybridEngine(Shown):
-    """ONNX models over AMD's NPU and the CPU through ONNX Runtime, by providers in the order of priority.
+    """ONNX models on AMD's NPU and the CPU through ONNX Runtime, with providers in order of priority.
 
-    Options that the Vitis AI provider has never had (``npu_config``, ...) are refused with what there is instead.
+    Options that the Vitis AI provider never had (``npu_config``, ...) are errors that name the replacement.
     """
 
     def __init__(self, execution_providers: Sequence[Any] | None = None) -> None:
         self.execution_providers = list(execution_providers or ("VitisAIExecutionProvider", "CPUExecutionProvider"))
 
     def create_hybrid_session(self, model: str | PathLike[str] | bytes) -> Any:
-        """A session that says which node runs where; see `nxjax.hardware.amd.hybrid_session`."""
+        """A session that reports where each node runs; see `nxjax.hardware.amd.hybrid_session`."""
         return hybrid_session(model, self.execution_providers)
 
 
@@ -203,12 +203,12 @@ class OGANPUIntegration(Shown):
         self.oga_session: Any = None
 
     def create_oga_session(self, model_path: str | PathLike[str]) -> Any:
-        """Load the folder; give what runs it."""
+        """Load the folder and return an object that runs it."""
         self.oga_session = nxjax.generation.load_genai(model_path, self.provider)
         return self.oga_session
 
     def generate_with_npu(self, prompt: str, max_tokens: int = 100) -> str:
-        """The text that follows ``prompt``, greedily, of so many tokens at most."""
+        """The text that follows ``prompt``, greedily, of at most this many tokens."""
         return "".join(self.stream(prompt, max_tokens))
 
     def stream(self, prompt: str, max_tokens: int = 100) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`nxjax.hardware.thermal`: temperatures, and something done about them."""
+"""`nxjax.hardware.thermal`: temperatures, and actions on them."""
 
 from nxjax.vendors.amd.thermal import STRATEGIES, Action, Reading, ThermalAwareOptimizer, ThermalMonitor
 

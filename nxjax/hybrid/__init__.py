@@ -1,4 +1,4 @@
-"""`nx.hybrid`: one function over NPU, GPU and CPU. `Hybrid` says which units; here is what can be asked and told.
+"""`nx.hybrid`: one function on NPU, GPU and CPU. `Hybrid` selects the units. This module has the queries and settings.
 
 Knows the public side of `nxjax.backends.hybrid` only.
 """
@@ -56,17 +56,17 @@ def _device(fun: Any, device: Hybrid | None, what: str) -> Hybrid:
 
 
 def plan(fun: Callable[..., Any], *, device: Hybrid | None = None) -> Callable[..., Plan]:
-    """A function of example arguments that gives the plan of a call with them: regions, where each runs, and why.
+    """A function of example arguments that returns the plan of a call with them: regions, where each runs, and why.
 
     Args:
         fun: a function jitted for a `Hybrid`, or any function.
-        device: the `Hybrid`, where the function is not jitted for one.
+        device: the `Hybrid`, if the function is not jitted for one.
 
     Returns:
         ``plan(f)(*args)`` is a `Plan`: printed as text, in notebooks with its timeline. The call itself is not made.
 
     Raises:
-        ParameterError: no `Hybrid`. PlacementError: equations that no unit takes, or pins that cannot be kept.
+        ParameterError: no `Hybrid`. PlacementError: equations that no unit supports, or pins that cannot be kept.
 
     >>> import nxjax as nx
     >>> f = nx.jit(lambda x: nx.sin(x) * 2, device=nx.Hybrid("cpu"))
@@ -90,13 +90,13 @@ def timeline(fun: Callable[..., Any], *, device: Hybrid | None = None) -> Callab
 def stream(
     fun: Callable[..., Any], inputs: Iterable[Any], *, in_flight: int | None = None, device: Hybrid | None = None
 ) -> Iterator[Any]:
-    """The results of ``fun`` for each of ``inputs``, in order, several of them under way at a time.
+    """The results of ``fun`` for each of ``inputs``, in order, with several in progress at a time.
 
     Args:
         fun: a function jitted for a `Hybrid`, or any function.
         inputs: argument tuples; any other input is the only argument. Read when calls start.
         in_flight: how many are under way; by default what the schedule has, and at least 4.
-        device: the `Hybrid`, where the function is not jitted for one.
+        device: the `Hybrid`, if the function is not jitted for one.
 
     Raises:
         ParameterError: no `Hybrid`, or ``in_flight`` is below 1. An error of a call names its input.
@@ -110,7 +110,7 @@ def stream(
 
 
 def events(fun: Callable[..., Any], *, device: Hybrid | None = None) -> list[Event]:
-    """What happened to the units that ``fun`` runs on: taken out, redone, readmitted.
+    """The events of the units that ``fun`` runs on: taken out, redone, readmitted.
 
     >>> import nxjax as nx
     >>> events(nx.jit(nx.sin, device=nx.Hybrid("cpu")))
@@ -122,8 +122,8 @@ def events(fun: Callable[..., Any], *, device: Hybrid | None = None) -> list[Eve
 def device_scope(unit: str) -> named_scope:
     """``with nx.hybrid.device_scope("npu"):`` pins the equations traced inside to a unit; also a decorator.
 
-    Where the function runs on one device, it means nothing. The innermost scope counts. A unit that is missing is left
-    to the planner, with a note in the plan; one that does not take an equation is an error that names both.
+    It has no effect if the function runs on one device. The innermost scope counts. If the unit is missing, the planner
+    decides, with a note in the plan. If the unit does not support an equation, the error names both.
 
     Args:
         unit: a unit's name as in `Hybrid`; ``/NPU:0`` is read as ``npu``.

@@ -1,6 +1,6 @@
-"""`nx.hybrid.schedules`: schedules of works that are given as numbers, for those who bring costs of their own.
+"""`nx.hybrid.schedules`: schedules from your own costs.
 
-The same algorithms decide plans of `nx.Hybrid`. Knows no program and no backend.
+The same algorithms make the plans of `nx.Hybrid`. Knows no program and no backend.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`nx.predict`: how long a program takes on a target, without compiling for it: learned from what the target has said.
+"""`nx.predict`: predicts the time of a program on a target without compiling for it, learned from the target's timings.
 
 predictor = nx.predict.fit("ethos-u55", count=200)      # random nets, timed by the target's own compiler
 predictor(f)(x)                                         # seconds, a band that held nine in ten, and who says so

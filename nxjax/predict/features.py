@@ -58,15 +58,15 @@ def deployed(target: str, fun: Callable[..., Any], args: tuple[Any, ...]) -> Cal
 
 
 def features(target: str, fun: Callable[..., Any]) -> Callable[..., tuple[dict[str, float], float | None]]:
-    """The features of a program on a target, and the time that our own model of the target gives.
+    """The features of a program on a target, and its time by nxjax's model of the target.
 
     Args:
         target: "cpu", or a name from `nx.targets`.
-        fun: a pure function. For targets that compute on integers it is quantized, unless it is already.
+        fun: a pure function. It is quantized for targets that compute on integers.
 
     Returns:
-        A callable of ``fun``'s arguments that gives the features by name, and seconds by the roofline model of
-        `nx.cost` or of the target's chip; None where there is none.
+        A callable of ``fun``'s arguments that returns the features by name, and seconds by the roofline model of
+        `nx.cost` or of the target's chip, or None.
 
     Raises:
         ParameterError: no such target.

@@ -35,15 +35,15 @@ _BEYOND: Final = 1.25  # of the largest value seen: where trees know nothing
 @final
 @dataclass(frozen=True)
 class Prediction:
-    """How long a program takes, as a predictor says.
+    """The predicted time of a program.
 
     Attributes:
         seconds: of one run.
-        low, high: the band that held nine in ten of the programs that were held out.
-        basis: what it was learned from.
-        modelled: what our own model of the target says, or None.
-        beyond: features that are larger than all that was learned from, and kinds that were not among it; the band says
-            nothing then.
+        low, high: the band that contained nine in ten of the held-out programs.
+        basis: the source of the timings that it was learned from.
+        modelled: the time by nxjax's model of the target, or None.
+        beyond: features that are larger than in all training programs, and new kinds of ops. Then the band means
+            nothing.
 
     >>> print(Prediction(1.2e-3, 1e-3, 1.5e-3, "linear, learned from 50 programs on cpu (measured)"))
     1.2 ms (1 ms to 1.5 ms), linear, learned from 50 programs on cpu (measured)
@@ -58,7 +58,7 @@ class Prediction:
 
     @property
     def figure(self) -> Figure:
-        """As costs of artifacts are given."""
+        """The time as a figure, as in costs of artifacts."""
         return Figure(self.seconds, "s", "model")
 
     def __str__(self) -> str:
@@ -72,11 +72,11 @@ class Predictor:
     """``predictor(f)(*args)`` is a `Prediction`; made by `fit` and `load`.
 
     Attributes:
-        target: whose times.
-        basis: of the times it was learned from: measured, vendor-estimate, or where they were published.
-        machine: where they were measured; empty for a target that is not this machine.
-        scores: of each model on programs that it had not seen, by name; the best one predicts.
-        chosen: which one that is.
+        target: of the times.
+        basis: the source of its training times: measured, vendor-estimate, or the publication.
+        machine: where they were measured; empty for other targets.
+        scores: of each model on held-out programs, by name; the best one predicts.
+        chosen: the best one.
 
     >>> import nxjax as nx
     >>> predictor = nx.predict.fit("edgetpu", nx.predict.edge_tpu(), basis="published")
@@ -101,7 +101,7 @@ class Predictor:
         """The time of a program with these features.
 
         Raises:
-            ParameterError: it was learned with our own model's times, and there is none here.
+            ParameterError: it needs the time by nxjax's model, and there is none here.
         """
         if self._names[-1:] == ("modelled",) and modelled is None:
             raise ParameterError(f"predict: {self.target}: the modelled time is missing", expected="seconds")
@@ -120,7 +120,7 @@ class Predictor:
 
     @property
     def report(self) -> str:
-        """Every model on programs that were held out, as a table."""
+        """The scores of every model on held-out programs, as a table."""
         head = ("model", "error", "within 10 %", "rank correlation", "nine in ten within")
         rows = [
             (
@@ -135,7 +135,7 @@ class Predictor:
         return "\n".join([f"{self.target}: {count} programs, {self.basis}; each predicted while held out", *lines])
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Keep it as JSON."""
+        """Save it as JSON."""
         data = {
             "format": _FORMAT,
             "target": self.target,
@@ -168,22 +168,22 @@ def fit(
     basis: str = "",
     progress: bool | None = None,
 ) -> Predictor:
-    """Learn how long programs take on a target.
+    """Learn to predict the times of programs on a target.
 
-    Three models are fitted, each is tried on programs that were held out, and the best one is kept: our own model of
-    the target times a factor; seconds per unit of each feature, none negative; and that, corrected by gradient-boosted
-    trees (from 40 programs on).
+    Three models are fitted and tested on held-out programs, and the best one is kept: nxjax's model of the target times
+    a factor; seconds per unit of each feature, none negative; and the latter, corrected by gradient-boosted trees (from
+    40 programs on).
 
     Args:
         target: "cpu" for this machine, or a name from `nx.targets`.
-        given: programs to learn from (see `programs`), which are timed by `gather`; or samples that are timed already,
-            of hardware that is elsewhere. Left out, ``count`` random networks.
-        count, seed: of those.
-        basis: who says the times of samples, in words; by default as they say themselves.
+        given: programs to learn from (see `programs`), timed by `gather`; or timed samples, for example from other
+            hardware. By default ``count`` random networks.
+        count, seed: of the random networks.
+        basis: the source of the samples' times, in words; by default as in the samples.
         progress: show a bar; by default on a terminal or in a notebook.
 
     Raises:
-        ParameterError: fewer than 6 samples, one without a positive time, or a target that gives no latencies.
+        ParameterError: fewer than 6 samples, one without a positive time, or a target without latencies.
         MissingExtraError: scikit-learn is not installed.
 
     >>> import nxjax as nx
@@ -238,10 +238,10 @@ def _held_out(kind: type[TimeModel], x: NDArray, t: NDArray) -> NDArray:
 
 @entry
 def load(path: str | os.PathLike[str]) -> Predictor:
-    """A predictor that `Predictor.save` kept.
+    """A predictor from a file of `Predictor.save`.
 
     Raises:
-        InvalidFileError: it is none.
+        InvalidFileError: not a predictor.
 
     >>> import nxjax as nx, os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "edgetpu.json")

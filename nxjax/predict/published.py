@@ -32,7 +32,8 @@ SOURCE: Final = "published: coral.ai/docs/edgetpu/benchmarks"
 
 
 def edge_tpu() -> list[Sample]:
-    """The networks as samples for ``nx.predict.fit("edgetpu", edge_tpu())``, with the roofline of our table of chips.
+    """The networks as samples for ``nx.predict.fit("edgetpu", edge_tpu())``, with the roofline from nxjax's table of
+    chips.
 
     >>> samples = edge_tpu()
     >>> len(samples), samples[-1].name, samples[-1].seconds

@@ -30,10 +30,10 @@ class Sample:
 
     Attributes:
         name: of the program.
-        features: what it is predicted from.
-        modelled: seconds by our own model of the target, or None.
-        seconds: what is to be predicted.
-        basis: who says so: measured, or the vendor's estimate.
+        features: for the prediction.
+        modelled: seconds by nxjax's model of the target, or None.
+        seconds: the time to predict.
+        basis: its source: measured, or the vendor's estimate.
 
     >>> Sample("a product", {"runs": 1.0, "macs": 1e6}, None, 2e-3, "measured").seconds
     0.002
@@ -51,16 +51,16 @@ def gather(target: str, programs: Iterable[Program], *, progress: bool | None = 
     """The times of programs on a target.
 
     Args:
-        target: "cpu" for this machine, where each program is run; else a name from `nx.targets` whose compiler
-            estimates latencies (Ethos-U, TPUs), where each is compiled.
+        target: "cpu" runs each program on this machine; a name from `nx.targets` whose compiler estimates latencies
+            (Ethos-U, TPUs) compiles each.
         programs: name, function and arguments of each.
         progress: show a bar; by default on a terminal or in a notebook.
 
-    Programs of which the target leaves a part to the host are left out: its figures do not count that part. So are
-    programs with loops on TPUs, whose compiler counts a loop's body once.
+    Programs that run partly on the host are left out, because the figures do not count that part. So are programs with
+    loops on TPUs, whose compiler counts a loop's body once.
 
     Raises:
-        ParameterError: the target gives no latency that is measured or its vendor's.
+        ParameterError: the target has no latency that is measured or from its vendor.
 
     >>> import nxjax as nx
     >>> [sample] = gather("cpu", [("a sum", lambda x: x.sum(), (nx.ones(100),))])

@@ -14,13 +14,13 @@ NDArray = np.ndarray[Any, Any]
 @final
 @dataclass(frozen=True)
 class Scores:
-    """Of predictions of programs that were not learned from.
+    """Scores of predictions for held-out programs.
 
     Attributes:
         error: mean of absolute errors by the true time (MAPE), 0.1 for 10 %.
         within: share of programs whose error is 10 % at most.
-        rank: Spearman's correlation of ranks; 1 where all come in the right order, NaN of fewer than two.
-        band: the factor within which nine in ten are: 1.2 for 20 % more or a sixth less.
+        rank: Spearman's correlation of ranks; 1 if all are in the right order, NaN for fewer than two.
+        band: the factor that covers nine in ten: 1.2 for 20 % more or a sixth less.
         count: programs.
 
     >>> print(Scores(0.083, 2 / 3, 1.0, 1.33, 3))

@@ -1,6 +1,6 @@
-"""The law book: what every op and every function must satisfy, as checks that anyone may call.
+"""The laws that every op and function must satisfy, as public checks.
 
-`check_op` is what a new op is tested with. Each failure is a `LawBroken` whose message names the law.
+Test a new op with `check_op`. Each failure is a `LawBroken` whose message names the law.
 """
 
 from nxjax.testing.comparison import LawBroken, assert_close, executors, tolerance

@@ -29,7 +29,7 @@ def executors() -> list[str]:
 
 
 def tolerance(dtype: Any) -> float:
-    """Relative error that two right implementations may differ by in ``dtype``.
+    """The relative error by which two right implementations may differ in ``dtype``.
 
     >>> tolerance("float32"), tolerance("int8")
     (2e-05, 0.0)

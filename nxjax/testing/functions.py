@@ -30,18 +30,18 @@ def check_grads(
 ) -> None:
     """Derivatives of a function of arrays against central differences, up to ``order``.
 
-    The differences are taken in the arguments' own dtype, so give float64 arrays for a sharp check.
+    The differences use the arguments' dtype, so pass float64 arrays for a strict check.
 
     Args:
         f: function of pytrees of arrays.
-        args: its arguments, the point at which derivatives are taken.
+        args: its arguments, the point of the derivatives.
         order: up to which order of derivatives.
         modes: ``"fwd"``, ``"rev"`` or both.
         atol, rtol: tolerances; 1e-5 in double precision, else 3e-2.
         eps: step of the differences.
 
     Raises:
-        LawBroken: a derivative is another one.
+        LawBroken: a derivative differs.
 
     >>> check_grads(lambda x: x * x * x, (np.float64(2.0),), order=2)
     """
@@ -117,7 +117,7 @@ class Traces:
 
 @contextlib.contextmanager
 def count_traces(jitted: Jitted) -> Generator[Traces, None, None]:
-    """``with count_traces(f) as traces:`` counts how often ``f`` is traced anew.
+    """``with count_traces(f) as traces:`` counts how often ``f`` is traced.
 
     >>> import nxjax as nx
     >>> f = nx.jit(lambda x: x * 2)
@@ -139,7 +139,7 @@ def checked_programs() -> Generator[None, None, None]:
     """Every program staged inside is checked.
 
     Raises:
-        ProgramError: when such a program is not well typed.
+        ProgramError: a program is not well typed.
 
     >>> import nxjax as nx
     >>> with checked_programs():

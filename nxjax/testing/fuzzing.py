@@ -34,15 +34,15 @@ _CALLED: Final = re.compile(r"\b(?:jax|jnp|lax)(?:\.\w+)+|\.\w+(?=\()")
 
 @dataclass
 class Fuzzed:
-    """What `fuzz` has tried.
+    """The result of `fuzz`.
 
     Attributes:
         tried: how many cases of each kind.
-        failures: a text for each kind of failure: Python that does it again, and what is wrong as comments. Two are of
-            one kind if they say the same, and the second calls all functions that the first calls.
+        failures: a text for each kind of failure: Python that reproduces it, with comments on what is wrong. Two are of
+            one kind if their messages are equal and the second calls all functions of the first.
         failed: how many cases failed.
-        without: what was left out, since it is not installed: executors to compare with, and readers.
-        features: in how many programs there was what: rows of the table of productions, dtypes, executors, settings.
+        without: executors to compare with and readers that are not installed.
+        features: how many programs had each feature: rows of the table of productions, dtypes, executors, settings.
         seed: of the first case.
         seconds: how long it took.
 
@@ -84,23 +84,23 @@ def fuzz(
 ) -> Fuzzed:
     """Try random programs and damaged files until the time is over.
 
-    A random program is the text of a function, up to some thirty lines of JAX's public names. It runs on the CPU
-    compiler, and now and then eagerly, on XLA and on JAX, with random settings, argument layouts, donation, threads and
-    numbers of calls. Integers and moves are the same to the bit, floats are judged by float64. Quantized networks are
-    the same to the bit. A damaged file is read, or refused with an `NxError`.
+    A random program is the text of a function of JAX's public names, up to about thirty lines. It runs on the CPU
+    compiler, and sometimes eagerly, on XLA and on JAX, with random settings, argument layouts, donation, threads and
+    numbers of calls. Integers and moves must be equal bit for bit, floats are compared with float64. Quantized networks
+    must be equal bit for bit. A damaged file must be read, or refused with an `NxError`.
 
     Args:
-        seconds: how long; a case that has begun is ended. None: 10, or as long as ``cases`` take.
-        seed: of the first case, from 0; the next ones have the next seeds, so that a run can be done again.
+        seconds: time limit; a started case is finished. None: 10, or as long as ``cases`` take.
+        seed: of the first case, from 0; later cases have the next seeds, so that a run can be repeated.
         what: ``"programs"``, ``"parsers"``, ``"all"``, or the name of one of `nxjax.testing.fuzz_files.readers`.
-        cases: how many rounds at most, for runs that are the same on every machine.
-        jobs: how many processes; a case that ends one, or never ends, is a failure. 0: all in this process.
-        out: a folder that each failure is written into, as a Python file.
-        progress: a bar; None: where somebody watches.
+        cases: the largest number of rounds, for runs that are the same on every machine.
+        jobs: number of processes; a case that crashes one, or never ends, is a failure. 0: run in this process.
+        out: a folder for failures, as Python files.
+        progress: a bar; None: in a terminal or notebook.
 
     Raises:
-        ParameterError: there is no such ``what``, or nothing to be tried, or nothing can be written into ``out``.
-        MissingExtraError: what the reader ``what`` needs is not installed.
+        ParameterError: an unknown ``what``, nothing to try, or ``out`` is not writable.
+        MissingExtraError: a package of the reader ``what`` is not installed.
 
     >>> found = fuzz(seconds=60, what="program text", cases=2)
     >>> found.failures

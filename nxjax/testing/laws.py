@@ -34,7 +34,7 @@ from nxjax.transforms.vmap import vmap
 class Sample:
     """Operands and parameters for which an op is checked.
 
-    ``differentiable`` may be switched off for points where the op has a kink.
+    Set ``differentiable`` to False for points where the op has a kink.
 
     >>> sample([1.0, 2.0], axis=0).params
     {'axis': 0}
@@ -88,14 +88,14 @@ def check_op(
     reference: Callable[..., Any] | None = None,
     rtol: float | None = None,
 ) -> None:
-    """Every law of the contract, for every sample.
+    """Check every law of the contract, for every sample.
 
-    Derivatives of an `Elementwise` op are also checked at 0, at points beside it and at large ones.
+    Derivatives of an `Elementwise` op are also checked at 0, near it and at large numbers.
 
     Args:
         op: the op.
         samples: operands (NumPy arrays) and parameters.
-        bad: what must be refused.
+        bad: operands that must be refused.
         reference: NumPy's, JAX's or another implementation, called with the operands and parameters.
         rtol: tolerance in place of the dtype's usual one.
 

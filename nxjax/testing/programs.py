@@ -57,7 +57,7 @@ class RandomProgram:
     """A function of arrays made of random ops.
 
     Attributes:
-        args: NumPy arrays that it may be called with.
+        args: NumPy arrays as its arguments.
         steps: op, name and operands of each step, by position among arguments and earlier results.
 
     >>> program = random_program(np.random.default_rng(0), 3)
@@ -88,8 +88,8 @@ def random_program(
     """A random well-typed function and its arguments.
 
     Args:
-        source: a NumPy generator, or a function that gives an int in [0, n) for n: with hypothesis,
-            ``lambda n: draw(st.integers(0, n - 1))``, which lets it shrink the program.
+        source: a NumPy generator, or a function that returns an int in [0, n) for n. With hypothesis, ``lambda n:
+            draw(st.integers(0, n - 1))`` lets it shrink the program.
         steps: the number of ops.
         differentiable: only smooth ops on float64, for checks of derivatives.
 

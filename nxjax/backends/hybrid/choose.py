@@ -27,24 +27,24 @@ Found = tuple[Assignment, str, bool]  # the placing, the algorithm, and whether 
 
 
 def choose(work: Work, objective: Objective = "latency", *, deadline: float | None = None) -> Schedule:
-    """The best schedule that is found in a fraction of a second.
+    """The best schedule found in a fraction of a second.
 
     Args:
-        work: tasks, units, and what everything takes.
-        objective: "latency": the least seconds of one call. "throughput": the smallest interval between inputs of a
+        work: tasks, units and costs.
+        objective: "latency": the fewest seconds of one call. "throughput": the smallest interval between inputs of a
             stream. "energy": the fewest joules.
         deadline: the most seconds of one input, from its arrival to its results.
 
     Returns:
         A schedule whose ``by`` names the algorithm: dynamic programming on chains ("chain") and for sums ("exact"),
-        search over everything on small graphs ("exact"), and HEFT or units that are improved by changes of a few tasks
-        on others ("heft", "search"). Where ``exact`` is True, none is better. By latency, never worse than one unit
+        exhaustive search on small graphs ("exact"), and HEFT or single units, improved by changes of a few tasks, on
+        others ("heft", "search"). If ``exact`` is True, none is better. By latency, it is never worse than one unit
         alone.
 
     Raises:
         ParameterError: unknown objective; a deadline that is not above zero, or that no schedule found meets; a task
             that no unit can run; costs that are negative or not numbers; tasks that need each other in a circle; energy
-            that is unknown for a task on every unit, where energy is the objective.
+            that is unknown for a task on every unit, if energy is the objective.
 
     >>> from nxjax.backends.hybrid.work import CALLER, HOST, Edge, Task
     >>> work = Work((Task("conv", {"npu": 1.0, "cpu": 4.0}, after=(Edge(CALLER, 8),)),
@@ -101,16 +101,16 @@ def _fastest(problem: Problem) -> Found:
 
 
 def throughput(work: Work, *, deadline: float = inf, effort: int = EFFORT) -> Schedule:
-    """The schedule of a stream with the smallest interval from input to input, and then the least latency found.
+    """The schedule of a stream with the smallest interval between inputs, then the lowest latency found.
 
     Args:
-        deadline: the most seconds that one input may take; the interval grows where that needs it. What it meets is
-            for the caller to see.
+        deadline: the largest number of seconds for one input; the interval grows if needed. Check the result: it may
+            still miss the deadline.
         effort: how many tasks may be placed while searching.
 
     Returns:
-        One input's slots and transfers; ``interval``, ``makespan`` (its latency) and ``inflight`` say how the stream
-        flows, and ``unrolled(work, n)`` gives n inputs.
+        One input's slots and transfers; ``interval``, ``makespan`` (its latency) and ``inflight`` describe the stream,
+        and ``unrolled(work, n)`` returns n inputs.
 
     Raises:
         ParameterError: work that is not well formed.
@@ -202,14 +202,14 @@ def _within(problem: Problem, units: Sequence[int], deadline: float) -> tuple[As
 
 
 def energy(work: Work, *, deadline: float = inf, effort: int = EFFORT, nodes: int = NODES) -> Schedule:
-    """The schedule of least joules that ends by the deadline.
+    """The schedule with the fewest joules that meets the deadline.
 
-    A unit whose energy for a task is unknown is not given that task: a sum with an unknown part is no sum.
+    A unit with unknown energy for a task does not get that task.
 
     Args:
         deadline: seconds from the call to the last result.
         effort: how many tasks may be placed while searching.
-        nodes: steps of the search over everything, which proves that no schedule takes less.
+        nodes: steps of the exhaustive search, which proves that no schedule takes less.
 
     Raises:
         ParameterError: work that is not well formed; a task whose energy is unknown on every unit that can run it; no
@@ -230,10 +230,9 @@ def energy(work: Work, *, deadline: float = inf, effort: int = EFFORT, nodes: in
 
 
 def front(work: Work, *, count: int = 24, effort: int = EFFORT, nodes: int = NODES) -> tuple[Schedule, ...]:
-    """Schedules of which none takes both more seconds and more joules than another: the fastest first, the thriftiest
-    last.
+    """The Pareto front of seconds and joules, the fastest first, the one with the fewest joules last.
 
-    Each is the thriftiest that ends before the next one does, by a part of the span of all that is ``1 / count``.
+    Their times are spaced by ``1 / count`` of the whole span; each has the fewest joules for its time.
 
     Raises:
         ParameterError: as `energy`.

@@ -23,13 +23,13 @@ class Event:
 
     Attributes:
         when: `time.time` of it.
-        unit: whom it happened to.
+        unit: the unit.
         kind: "out" (taken out), "redone", "late" (an answer dropped), "probe" (a probe failed), "back" (readmitted),
             "warm", "cool", "lie", "checked" (two units agree), "unchecked" (there was no second unit), "sensor" (no
             temperature) or "lost" (a thread that does not come back).
         text: for people.
-        job: the job's name, where it concerns one.
-        run: the run's number, where it concerns one.
+        job: the job's name, if it concerns one.
+        run: the run's number, if it concerns one.
 
     >>> print(Event(0.0, "npu", "out", "deadline of 12 ms passed", job="net:1"))
     npu: deadline of 12 ms passed

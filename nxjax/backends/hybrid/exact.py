@@ -31,13 +31,13 @@ class Spent(Exception):
 
 
 def exact(work: Work, *, nodes: int = NODES) -> Schedule:
-    """The schedule of least makespan.
+    """The schedule with the shortest makespan.
 
     Args:
         nodes: steps after which to give up.
 
     Raises:
-        ParameterError: work that is not well formed, or too large to be searched with so many steps.
+        ParameterError: work that is not well formed, or too large for this many steps.
 
     >>> from nxjax.backends.hybrid.work import Task
     >>> times = {"npu": 2.0, "cpu": 3.0}

@@ -16,17 +16,17 @@ NO_SENSOR: Final = "no sensor"
 @final
 @dataclass(frozen=True)
 class UnitHealth:
-    """What the engine thinks of a unit.
+    """The engine's view of a unit.
 
     Attributes:
-        state: "ok"; "suspect" (readmitted, has not answered since); "out"; "probing" (out, and asked just now).
+        state: "ok"; "suspect" (readmitted, no answer since); "out"; "probing" (out, probe in progress).
         reason: why it is out; empty if it is not.
-        since: how many seconds it has been in this state.
-        retry_in: seconds to the next probe; None where there will be none.
+        since: seconds in this state.
+        retry_in: seconds to the next probe; None if there is none.
         heat: "cool", "warm" (others are preferred), "hot" (out), or "unknown".
-        celsius: the last temperature; None where there is none, and ``heat_source`` says why.
-        answers: how many jobs it has done. failures: how often it was taken out.
-        lost: how many of its threads have not come back.
+        celsius: the last temperature, or None, with the reason in ``heat_source``.
+        answers: the number of finished jobs. failures: how often it was taken out.
+        lost: the number of its hung threads.
 
     >>> import nxjax as nx
     >>> device = nx.Hybrid("reference", "cpu")

@@ -45,7 +45,7 @@ def form(program: Program) -> str:
 
 @final
 class History(Shown):
-    """Measured times by region and unit. The median counts, so that one slow run changes little.
+    """Measured times by region and unit. The median is used, so one slow run changes little.
 
     Args:
         kept: whether times are read from and written to the cache folder.
@@ -64,7 +64,7 @@ class History(Shown):
         self._lock = threading.Lock()
 
     def add(self, region: str, unit: str, seconds: float) -> None:
-        """One more time. Written out after each of the first four of a process, then ever more seldom."""
+        """Add a time. It is saved after each of the first four of a process, then less and less often."""
         if not 0 <= seconds < math.inf:
             return
         with self._lock:
@@ -76,18 +76,18 @@ class History(Shown):
             cache.store(_key(region, unit), data.encode())
 
     def seconds(self, region: str, unit: str) -> float | None:
-        """The median of what was measured, or None."""
+        """The median of the measured times, or None."""
         with self._lock:
             times = self._of(region, unit)
             return statistics.median(times) if times else None
 
     def count(self, region: str, unit: str) -> int:
-        """How many times are known, at most `KEPT`."""
+        """The number of known times, at most `KEPT`."""
         with self._lock:
             return len(self._of(region, unit))
 
     def forget(self, region: str, unit: str) -> None:
-        """Drop what is known, here and in the cache folder."""
+        """Delete the times, here and in the cache folder."""
         with self._lock:
             self._times[region, unit] = deque(maxlen=KEPT)
             self._counts[region, unit] = 0

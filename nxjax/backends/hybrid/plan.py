@@ -85,12 +85,12 @@ class Place:
     """One region of a plan.
 
     Attributes:
-        region: what runs.
-        unit: where.
-        on: the region on every unit that was asked, in the user's order; those with a ``why`` are not possible.
+        region: the region.
+        unit: its unit.
+        on: the region on every candidate unit, in the user's order; those with a ``why`` are not possible.
         takers: units that may redo it, the planned one first.
         exact: all takers give the same bits.
-        tolerance: where they do not, how far their floats may be apart; None where some of them say nothing of bits.
+        tolerance: otherwise the largest difference of their floats; None if some of them promise nothing.
 
     >>> import nxjax as nx
     >>> place = nx.Hybrid("cpu").plan(lambda x: x + 1)(nx.numpy.ones(3)).places[0]
@@ -117,7 +117,7 @@ class Place:
 
     @property
     def reason(self) -> str:
-        """Why it runs where it does, in a few words."""
+        """Why it runs there, in a few words."""
         possible = [n for n, r in self.on.items() if not r.why]
         if any(r.why == PINNED for r in self.on.values()):
             return "pinned"
@@ -137,9 +137,9 @@ class Plan:
         name: the function's.
         partition: the regions.
         places: one per region.
-        units: what is here, by the user's priority.
-        missing: (name, why) of what is not.
-        work, schedule: what was decided on, and the decision.
+        units: the available units, by the user's priority.
+        missing: (name, why) of the others.
+        work, schedule: the input and result of scheduling.
         notes: what the user should know.
         spans: of the last run, measured; empty before one.
         constants: positions of flat arguments whose values are part of the plan.
@@ -222,7 +222,7 @@ class Plan:
         )  # fmt: skip
 
     def timeline(self) -> str:
-        """The schedule as a picture, measured spans beside estimates: one self-contained ``<svg>``."""
+        """The schedule as a picture, with measured spans and estimates: one self-contained ``<svg>``."""
         return timeline.svg(self.work, self.schedule, self._ran())
 
     def to_svg(self) -> str:
@@ -235,7 +235,8 @@ class Plan:
         return f"{self.timeline()}<pre>{html.escape(str(self))}</pre>"
 
     def save(self, path: str | Path) -> None:
-        """Write the timeline (``.svg``), both (``.html``) or, under any other name, the text; whole or not at all."""
+        """Write the timeline (``.svg``), both (``.html``) or, under any other name, the text; completely or not at
+        all."""
         file = Path(path)
         picture = lambda: timeline.svg(self.work, self.schedule, self._ran(), alone=True)
         page = lambda: f'<!doctype html><meta charset="utf-8">{self._repr_html_()}'
@@ -243,7 +244,7 @@ class Plan:
         write(file, made.encode())
 
     def close(self, but: Plan | None = None) -> None:
-        """Give back what its regions hold on their units, but for what another plan has too."""
+        """Free the resources of its regions on their units, except those shared with another plan."""
         held = {id(ready) for p in (but.places if but is not None else ()) for ready in p.on.values()}
         for ready in (ready for p in self.places for ready in p.on.values()):
             if id(ready) not in held:

@@ -32,13 +32,13 @@ class Plugin(Unit):
 
     Args:
         plugin: a module's name, a Python file, or a command line; see `Remote`.
-        name: what the unit is called.
-        options: given to the plug-in; JSON.
-        lanes: how many regions are given to it at once. It runs them one after the other.
+        name: of the unit.
+        options: for the plug-in; JSON.
+        lanes: how many regions are sent to it at once. It runs them one after the other.
         start_seconds: how long its process may take to start.
 
     Raises:
-        ParameterError: the plug-in says of itself what cannot be.
+        ParameterError: the plug-in's description is not valid.
 
     >>> plugin = Plugin("a_vendor_who_is_not_here", "chip")
     >>> plugin.name, plugin.available()[0]
@@ -159,12 +159,12 @@ class _PluginStep(Step):
 
 @entry
 def read_program(payload: bytes) -> Program:
-    """For plug-ins in Python: the program that a region was sent as, in the form "nxjax".
+    """For plug-ins in Python: the program of a region in the form "nxjax".
 
     Its first arguments are the constants that came with it.
 
     Raises:
-        ProgramError: the payload is no program.
+        ProgramError: the payload is not a program.
 
     >>> import nxjax as nx
     >>> text = str(nx.make_jaxpr(lambda x: nx.sin(x) * 2)(1.0))

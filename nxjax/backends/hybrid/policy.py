@@ -28,7 +28,7 @@ class HeatLimits:
     Attributes:
         warning: above it, other units are preferred.
         maximum: above it, the unit is taken out.
-        hysteresis: how far below a limit it must fall before the limit no longer counts.
+        hysteresis: how far it must fall below a limit before the limit no longer applies.
 
     >>> HeatLimits(maximum=95.0).warning
     80.0
@@ -53,30 +53,30 @@ HEAT: Final = {"npu": HeatLimits(80.0, 85.0), "gpu": HeatLimits(80.0, 85.0), "cp
 @final
 @dataclass(frozen=True)
 class FaultPolicy:
-    """How patient the engine is. Times are seconds.
+    """Deadlines, retries and checks of the engine. Times are seconds.
 
-    A job that should take *e* on a unit has ``factor`` x *e* + ``slack`` before the unit is taken for hung, ``first``
-    more the first time it runs there (six times as much on a unit that takes it over), and ``last`` times all of that
-    where no other unit could take it.
+    A job with expected time *e* on a unit may take ``factor`` x *e* + ``slack`` before the unit counts as hung,
+    ``first`` more the first time it runs there (six times as much on a unit that takes it over), and ``last`` times all
+    of that if no other unit supports it.
 
     Attributes:
         factor, slack, first, last: as above.
-        unknown: *e* where there is neither an estimate nor a measurement.
+        unknown: *e* without an estimate or measurement.
         deadlines: whether there are deadlines at all.
-        tries: how often one unit may fail at one job, before that unit is not asked again for it.
+        tries: how often one unit may fail at one job before it no longer gets it.
         backoff, backoff_most: how long a unit stays out the first time; each further time doubles it, up to the most.
-        regain: after so many jobs without a fault, the next time counts as the first again.
+        regain: after this many jobs without a fault, the next failure counts as the first.
         probe: how long a probe may take.
-        lie_probes: how many probes in a row a unit must pass that was found lying; 0: only the user readmits it.
-        lost: how many threads of a unit may be hung at once, before it is not probed any more.
-        verify: the fraction of a unit's answers that a second unit is asked for, and always the first one to each job;
-            0: none. Exact jobs are compared bit for bit, others by their tolerance.
-        tolerance: how far floats may be apart, as a share of the largest one in the result, without a lie; None: as far
-            as each job says.
-        nan: whether a floating-point result with a NaN in it is always run on a second unit.
-        seed: of the choice which jobs are verified.
-        warm: a warm unit's estimates count so many times, where another unit could take the job.
-        heat_period: how often temperatures are read while something runs.
+        lie_probes: how many probes in a row a unit with wrong answers must pass; 0: only the user readmits it.
+        lost: how many threads of a unit may hang at once before it is no longer probed.
+        verify: the fraction of a unit's answers that a second unit checks, and always the first one to each job; 0:
+            none. Exact jobs are compared bit for bit, others by their tolerance.
+        tolerance: the largest difference of floats, as a share of the largest one in the result; None: the tolerance of
+            each job.
+        nan: whether a float result with a NaN is always run on a second unit.
+        seed: for the choice of jobs to verify.
+        warm: factor on a warm unit's estimates, if another unit supports the job.
+        heat_period: time between readings of temperatures during runs.
 
     >>> careful = FaultPolicy(verify=0.05, factor=4.0)
     >>> careful.verify, careful.tries

@@ -39,7 +39,7 @@ class Transfer:
 
     Attributes:
         source, value: the task and the result, as in `Edge`.
-        target: the first task that needs it where it goes; `CALLER` where nobody but the caller does.
+        target: the first task that needs it there; `CALLER` if only the caller does.
         from_unit, to_unit: memories; one of the two is `HOST`.
     """
 
@@ -62,14 +62,14 @@ class Schedule:
     Attributes:
         slots: by task index.
         transfers: by start.
-        objective: what was sought.
+        objective: of the search.
         by: the algorithm that found it.
         exact: no schedule is better by its objective.
         interval: seconds from one input of a stream to the next. In a schedule for throughput, input k does everything
             ``k * interval`` later than input 0, on lane ``(lane + k) % lanes``. Otherwise inputs come one after the
             other, and it is the makespan.
         joules: of all tasks and transfers; None where one of them is unknown.
-        notes: what a reader must know, such as a unit that was left out because its energy is unknown.
+        notes: for readers, such as a unit that was left out because its energy is unknown.
     """
 
     slots: tuple[Slot, ...]
@@ -83,19 +83,19 @@ class Schedule:
 
     @property
     def makespan(self) -> float:
-        """Seconds from the call to the last result: the latency of one input, or the span of all that it holds."""
+        """Seconds from the call to the last result: the latency of one input, or the span of all inputs."""
         return max((x.finish for x in (*self.slots, *self.transfers)), default=0.0)
 
     @property
     def inflight(self) -> int:
-        """How many inputs are on their way at one time, once the stream flows."""
+        """The number of inputs in progress at a time."""
         if self.interval <= 0:
             return 1
         return max(1, math.ceil(self.makespan / self.interval * (1 - _SLACK)))
 
     @property
     def units(self) -> tuple[str, ...]:
-        """The units that have something to do."""
+        """The units that have tasks."""
         return tuple(dict.fromkeys(s.unit for s in self.slots))
 
     def assignment(self) -> tuple[str, ...]:
@@ -103,7 +103,7 @@ class Schedule:
         return tuple(s.unit for s in sorted(self.slots, key=lambda s: (s.item, s.task)) if s.item == 0)
 
     def unrolled(self, work: Work, count: int) -> Schedule:
-        """The first ``count`` inputs of a stream, each an ``interval`` after the one before."""
+        """The first ``count`` inputs of a stream, each an ``interval`` after the previous one."""
         if count < 1:
             raise ParameterError("schedule: inputs to unroll", got=count, expected="1 or more")
         slots: list[Slot] = []
@@ -121,12 +121,12 @@ class Schedule:
 
     def check(self, work: Work) -> None:
         """Test that this is a schedule of ``work``: every task once, on a unit that can run it, for as long as it
-        takes; no lane and no link used twice at one time; every value there before it is needed, by a transfer where it
-        was made elsewhere, and at the end with the caller. With an interval below the makespan, the same of as many
-        inputs as meet each other.
+        takes; no lane and no link used twice at one time; every value in place before it is needed, by a transfer if it
+        was made elsewhere, and results with the caller. With an interval below the makespan, overlapping inputs are
+        checked, too.
 
         Raises:
-            ParameterError: it is none; says what is wrong.
+            ParameterError: it is not one; the message says why.
         """
         _check(self, work)
         if self.interval < self.makespan * (1 - _SLACK):

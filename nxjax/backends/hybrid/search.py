@@ -22,13 +22,13 @@ _EVERY_RUN: Final = 40  # tasks up to which any that stand behind one another ma
 
 
 def heft(work: Work, *, effort: int = EFFORT) -> Schedule:
-    """A schedule of least makespan, as near as HEFT and changes of a few tasks come.
+    """A schedule with a short makespan, by HEFT and changes of a few tasks.
 
-    Never worse than everything on one unit (what it cannot run where that is fastest).
+    Never worse than everything on one unit (with tasks that it cannot run on the fastest other one).
 
     Args:
-        effort: how many tasks may be placed while improving; 0 for HEFT alone, or what is better of one unit, which is
-            also what several hundred tasks get.
+        effort: how many tasks may be placed while improving; 0 for HEFT or a single unit only, as also for several
+            hundred tasks.
 
     Raises:
         ParameterError: work that is not well formed.

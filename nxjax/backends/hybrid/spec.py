@@ -187,7 +187,7 @@ class Hybrid:
 
     @property
     def events(self) -> list[Event]:
-        """What happened to units: taken out, redone, readmitted."""
+        """The events of units: taken out, redone, readmitted."""
         running = self.backend.running
         return [] if running is None else running.events
 

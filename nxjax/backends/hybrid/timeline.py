@@ -47,10 +47,10 @@ def text(
     """The schedule as a table and as bars of characters, for a terminal.
 
     Args:
-        work: what the schedule is for.
-        measured: what ran, if it did.
+        work: of the schedule.
+        measured: measured spans, if any.
         width: characters of the bars.
-        items: inputs of a stream to show; as many as show how it flows without it.
+        items: inputs of a stream to show; by default enough to show the pattern.
 
     >>> from nxjax.backends.hybrid.choose import choose
     >>> from nxjax.backends.hybrid.work import CALLER, HOST, Edge, Task
@@ -171,17 +171,17 @@ def svg(
     items: int | None = None,
     alone: bool = False,
 ) -> str:
-    """The schedule as one ``<svg>``: a row per lane and per link, and under each lane what was measured there.
+    """The schedule as one ``<svg>``: a row per lane and per link, with measured spans under each lane.
 
-    Where measured and estimated spans differ by more than a factor of three, each has a time axis of its own. A mouse
-    over a bar shows the task, its time and its energy.
+    If measured and estimated spans differ by more than a factor of three, each has its own time axis. Hover over a bar
+    to see the task, its time and its energy.
 
     Args:
-        work: what the schedule is for.
-        measured: what ran, if it did.
+        work: of the schedule.
+        measured: measured spans, if any.
         width: in pixels; the height follows from the rows.
-        items: inputs of a stream to show; as many as show how it flows without it.
-        alone: for a file of its own, which no page gives its colours.
+        items: inputs of a stream to show; by default enough to show the pattern.
+        alone: for a separate file, without a page's colours.
     """
     shown, count = panels(work, schedule, measured, items)
     picture = _Picture(work, schedule, shown, count, float(width))

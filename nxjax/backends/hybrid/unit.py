@@ -24,13 +24,13 @@ from nxjax.trace.types import ArrayType
 @final
 @dataclass(frozen=True)
 class Estimate:
-    """What one run of a region takes.
+    """The cost of one run of a region.
 
     Attributes:
         seconds: of one run, transfers aside.
         basis: "measured", "vendor-estimate" or "model".
-        says: who says so: a tool's or a model's name.
-        joules: of one run; None where nobody knows.
+        says: the source: a tool's or a model's name.
+        joules: of one run; None if unknown.
 
     >>> print(Estimate(2e-6, "model", "a roofline"))
     2 us (model: a roofline)
@@ -48,12 +48,12 @@ class Estimate:
 @final
 @dataclass(frozen=True)
 class Link:
-    """The way between a unit and the host's memory.
+    """The link between a unit and the host's memory.
 
     Attributes:
-        bandwidth: bytes a second; infinite where the unit reads the host's memory itself.
+        bandwidth: bytes per second; infinite if the unit reads the host's memory.
         latency: seconds of any transfer, however small.
-        says: where the figures are from.
+        says: the source of the figures.
 
     >>> Link().seconds(1 << 20)
     0.0
@@ -77,11 +77,11 @@ SHARED: Final = Link()
 
 @final
 class RegionRefused(Exception):
-    """Raised by `Unit.prepare`: a region that the unit does not take after all.
+    """Raised by `Unit.prepare`: the unit refuses the region.
 
     Attributes:
         reason: why, for people.
-        numbers: equations of the region's program that are to blame; empty where nobody knows.
+        numbers: the equations of the region's program that cause it; empty if unknown.
     """
 
     def __init__(self, reason: str, numbers: Sequence[int] = ()) -> None:
@@ -91,15 +91,15 @@ class RegionRefused(Exception):
 
 
 class Step(Shown, ABC):
-    """A region made ready on a unit.
+    """A region prepared on a unit.
 
     Attributes:
-        label: what its results say about the chip.
+        label: what its results prove about the chip.
         runs_on: what executes it, for people.
-        estimate: what preparing found out about its time; None where it found nothing.
+        estimate: its time, if known from preparing, or None.
         notes: what the user should know.
-        checked: what its results were compared with when it was made ready, or why with nothing; None where it is the
-            language's own executor.
+        checked: the reference that its results were compared with, or why there was none; None for nxjax's own
+            executors.
 
     >>> class Doubled(Step):
     ...     label, runs_on = "host", "this page"
@@ -121,7 +121,7 @@ class Step(Shown, ABC):
         """The region's results, in order. May be called from several threads at once."""
 
     def close(self) -> None:
-        """Give back what it holds: sessions, processes, memory on a device."""
+        """Free its resources: sessions, processes, memory on a device."""
 
 
 class Unit(ABC):
@@ -130,13 +130,13 @@ class Unit(ABC):
     Attributes:
         name: as the user wrote it: ``cpu``, ``gpu``, ``tflite``, ``intel-npu``.
         platform: ``cpu``, ``gpu``, ``tpu`` or ``npu``.
-        label: what its results say about the chip; what a prepared step says goes before.
+        label: what its results prove about the chip; the label of a prepared step has priority.
         exact: integer regions have the reference's bits, so that another exact unit may redo them.
-        host: runs in the host's memory and takes everything, effects included.
-        binds: gains by weights that are constants: because it takes no others, or to have them moved to it once.
-        wants_grids: computes on integers, so that inputs which lie on a grid should be put on it in its regions.
+        host: runs in the host's memory and supports everything, including effects.
+        binds: benefits from constant weights, because it needs them or moves them only once.
+        wants_grids: computes on integers, so its regions should quantize inputs that are on a grid.
         lanes: how many regions it runs at once.
-        link: the way to it.
+        link: the connection to it.
         watts: power drawn while it computes; None: unknown.
 
     >>> import nxjax as nx
@@ -160,12 +160,12 @@ class Unit(ABC):
 
     @property
     def key(self) -> str:
-        """What its measured times are kept under: what it is, however the user calls it."""
+        """The key of its measured times, independent of the user's name."""
         return self.name
 
     @property
     def on_cores(self) -> bool:
-        """Whether the host's cores compute it, as those of executors and of simulators: such units take turns."""
+        """Whether it runs on the host's cores, like executors and simulators. Such units take turns."""
         return self.platform == "cpu" or self.label in ("host", "own-model", "vendor-simulator")
 
     @abstractmethod
@@ -174,27 +174,27 @@ class Unit(ABC):
 
     @abstractmethod
     def supports(self, program: Program) -> list[Verdict]:
-        """A verdict on each equation of a flat program; its consts are known to the unit."""
+        """A verdict on each equation of a flat program. The unit knows its consts."""
 
     @abstractmethod
     def estimate(self, program: Program) -> Estimate | None:
-        """What a region would take, before it is prepared; None where nothing is known."""
+        """The cost of a region before it is prepared, or None if unknown."""
 
     @abstractmethod
     def prepare(self, program: Program) -> Step:
-        """Make a region ready. Its consts are moved to the unit once, here.
+        """Prepare a region, and move its consts to the unit.
 
         Raises:
-            RegionRefused: the unit cannot take the region after all.
+            RegionRefused: the unit refuses the region.
         """
 
     def receive(self, value: DeviceArray) -> DeviceArray:
-        """Another unit's result where this one reads it; by default in the host's memory."""
+        """Move another unit's result to where this one reads it; by default the host's memory."""
         value.numpy()
         return value
 
     def probe(self) -> bool:
-        """Whether it answers now, by a small computation whose result is known."""
+        """Whether it works, by a small computation with a known result."""
         import numpy as np
 
         x = np.asarray([1.0, 2.0, 3.0, 4.0], np.float32).reshape(1, 4)

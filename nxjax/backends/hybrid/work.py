@@ -38,7 +38,7 @@ class Edge:
     Attributes:
         source: index of the task that makes it, or `CALLER`.
         nbytes: its size.
-        value: which of its source's results it is, or which of the caller's arguments. Edges with the same source and
+        value: the index among its source's results, or among the caller's arguments. Edges with the same source and
             value are the same value.
     """
 
@@ -50,12 +50,12 @@ class Edge:
 @final
 @dataclass(frozen=True)
 class Task:
-    """Something that one unit runs without a break.
+    """A task that one unit runs without a break.
 
     Attributes:
         name: for people.
         seconds: per unit; a unit that is missing cannot run it.
-        joules: per unit, what the task adds to the energy that the machine takes anyway; missing where unknown.
+        joules: per unit, the energy that the task adds to the machine's; missing if unknown.
         after: the values it needs.
     """
 
@@ -68,18 +68,18 @@ class Task:
 @final
 @dataclass(frozen=True)
 class Work:
-    """All that one call does.
+    """The work of one call.
 
     Attributes:
-        tasks: in an order in which each comes after those that it needs.
-        units: their names, the preferred first: of two that are equally good the first is taken.
+        tasks: each after those that it needs.
+        units: their names, the preferred first: of two equally good ones the first is taken.
         transfer: seconds for a number of bytes from one memory to another; one of the two is always `HOST`.
         results: the values that the caller gets.
-        lanes: how many tasks a unit runs at once, 1 where it is missing.
-        memory: the memory that a unit computes in, where it is not one of its own with the unit's name.
-        links: the link that moves a memory's values, where it is not one of its own with the memory's name.
-        transfer_joules: energy of a transfer; None where unknown.
-        processors: the processor that a unit shares with others; it has as many lanes as the unit of the fewest.
+        lanes: how many tasks a unit runs at once, by default 1.
+        memory: the memory of a unit, by default its own, with the unit's name.
+        links: the link of a memory, by default its own, with the memory's name.
+        transfer_joules: energy of a transfer; None if unknown.
+        processors: the processor that a unit shares with others; its lanes are those of the unit with the fewest.
 
     >>> work = Work(
     ...     (Task("conv", {"npu": 1e-3, "cpu": 4e-3}, after=(Edge(CALLER, 1000),)),
@@ -116,12 +116,11 @@ class Work:
         return self.links.get(memory, memory)
 
     def check(self) -> None:
-        """Say what is wrong with it.
+        """Raise an error if it is not valid.
 
         Raises:
-            ParameterError: no units, a task that no unit can run, a time or size that is negative or no number, lanes
-                below one, tasks that need each other in a circle or stand in the wrong order, sizes that contradict
-                each other.
+            ParameterError: no units, a task that no unit can run, a time or size that is negative or not a number,
+                lanes below one, tasks in a circle or in the wrong order, contradicting sizes.
         """
         if not self.units:
             raise ParameterError("schedule: there is no unit to run anything", expected="one unit or more")

@@ -24,16 +24,16 @@ FIGURES: Final[dict[str, str]] = {
 @final
 @dataclass(frozen=True)
 class Reading:
-    """What is known of a chip at this moment; None stands for what nobody says.
+    """The current readings of a chip; None for missing ones.
 
     Attributes:
-        celsius: the hottest temperature of the chip that a sensor tells, in degrees.
+        celsius: the highest temperature of the chip's sensors, in degrees.
         watts: its power.
-        busy: the part of its time that it works, 0 to 1.
+        busy: its load, 0 to 1.
         megahertz: its clock.
-        source: who says so, such as "hwmon amdxdna"; empty where nobody does.
-        why: why figures are missing; empty where none is.
-        parts: further figures, (what, value, unit): each temperature, each clock.
+        source: of the readings, such as "hwmon amdxdna"; empty if there is none.
+        why: why figures are missing; empty if none is.
+        parts: more figures, (what, value, unit): each temperature, each clock.
 
     >>> Reading(celsius=61.0, source="hwmon k10temp", why="power: no sensor").available
     True
@@ -56,11 +56,11 @@ class Reading:
 
     @property
     def missing(self) -> list[str]:
-        """The names of the figures that nobody says."""
+        """The names of the missing figures."""
         return [name for name in FIGURES if getattr(self, name) is None]
 
     def shown(self) -> dict[str, str]:
-        """Each figure as text with its unit; "unavailable" where there is none."""
+        """Each figure as text with its unit, or "unavailable"."""
         texts = {
             "celsius": None if self.celsius is None else f"{self.celsius:.1f} °C",
             "watts": None if self.watts is None else f"{self.watts:.2f} W",

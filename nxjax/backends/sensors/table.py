@@ -53,11 +53,11 @@ class Sensors:
 def sensors(over: float = 0.0, *, roots: Roots = _HERE) -> Sensors:
     """Temperature, power, load and clock of the NPU, the CPU and the GPU of this machine.
 
-    Figures come from sensors alone: hwmon, the drivers, powercap, ``xrt-smi``, ``nvidia-smi``. What none of them says
-    is "unavailable", with the reason.
+    Figures only come from sensors: hwmon, the drivers, powercap, ``xrt-smi``, ``nvidia-smi``. Others are "unavailable",
+    with the reason.
 
     Args:
-        over: seconds to watch counters for; load, and power where energy is counted, need it.
+        over: seconds to measure counters; needed for load, and for power if energy is counted.
 
     >>> found = sensors()
     >>> list(found), len(found["npu"].why) > 0 or found["npu"].available

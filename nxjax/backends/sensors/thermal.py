@@ -54,7 +54,7 @@ class Thresholds:
 @final
 @dataclass(frozen=True)
 class Action:
-    """One thing to do for one unit, and why."""
+    """One action for one unit, with its reason."""
 
     unit: str
     strategy: Strategy
