@@ -42,7 +42,7 @@ def start_trace(log_dir: str | os.PathLike[str], *_: Any, **__: Any) -> None:
     global _events, _folder
     with _lock:
         if _events is not None:
-            raise ExecutionError("start_trace: a trace is going on already", fix="jax.profiler.stop_trace()")
+            raise ExecutionError("start_trace: a trace is already running", fix="jax.profiler.stop_trace()")
         _events, _folder = [], os.fspath(log_dir)
 
 
@@ -64,7 +64,7 @@ def stop_trace() -> str:
     global _events
     with _lock:
         if _events is None:
-            raise ExecutionError("stop_trace: no trace is going on", fix="jax.profiler.start_trace(folder)")
+            raise ExecutionError("stop_trace: no trace is running", fix="jax.profiler.start_trace(folder)")
         events, _events = _events, None
     folder = os.path.join(_folder, "plugins", "profile", time.strftime("%Y_%m_%d_%H_%M_%S"))
     os.makedirs(folder, exist_ok=True)

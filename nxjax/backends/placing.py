@@ -126,7 +126,7 @@ def resolve(
     for i, (asked, there, t) in enumerate(zip(ins, given, types, strict=True)):
         if there is not None and set(there.device_list) != set(devices):
             raise ShardingError(
-                "jit: arguments lie on different devices",
+                "jit: arguments are on different devices",
                 got=f"{_name(names, i)} on {_where(there)}, {first}",
                 expected="one set of devices for all arguments that were put somewhere",
                 fix="nx.device_put(x, sharding) moves an array; in_shardings alone do not",

@@ -63,7 +63,7 @@ class Build:
     Attributes:
         files: file name to bytes; the first is the artifact itself. A name with "/" lies in a folder (``.mlpackage``).
         placements: one per node of the graph.
-        cost: figures, each with who says so.
+        cost: figures, each with its source.
         runner: executes it (on the chip, the vendor's simulator or a host runtime), or None where nothing here can.
         others: what executes the same files in another way, for comparison: the kernels of a phone, say.
         notes: what the user should know: tools not found, options chosen, conversions added.
@@ -359,4 +359,4 @@ def only(name: str, options: dict[str, object], known: Sequence[str]) -> None:
         raise ParameterError(f"{name}: this target has no options", got=", ".join(unknown))
     if unknown:
         wanted = ", ".join(known)
-        raise ParameterError(f"{name}: an option that this target has not", got=", ".join(unknown), expected=wanted)
+        raise ParameterError(f"{name}: unknown option", got=", ".join(unknown), expected=wanted)

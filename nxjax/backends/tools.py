@@ -135,18 +135,18 @@ def read(path: str | os.PathLike[str]) -> bytes:
     """A file that a tool was asked to leave.
 
     Raises:
-        OSError: there is none, or it is no regular file: a link, a pipe or a device is nothing that was made. Or it is
+        OSError: there is none, it is not a regular file (a link, a pipe or a device), or it is
             larger than `LARGEST`.
     """
     name = Path(path).name
     if not stat.S_ISREG(os.lstat(path).st_mode):
-        raise OSError(f"{name} is no regular file")
+        raise OSError(f"{name} is not a regular file")
     # What is another kind by now is not waited for.
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     with os.fdopen(handle, "rb") as file:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
-            raise OSError(f"{name} is no regular file")
+            raise OSError(f"{name} is not a regular file")
         if found.st_size > LARGEST:
             raise OSError(f"{name} has {found.st_size:,} bytes, more than {LARGEST:,}")
         return file.read(LARGEST)

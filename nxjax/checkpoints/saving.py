@@ -99,7 +99,7 @@ def _array(x: Any, path: Any) -> Any:
     if hasattr(x, "__array__") and not isinstance(x, type):
         return from_numpy(np.asanyarray(x), where)
     raise TreeError(
-        f"{where} is of a kind that files do not hold",
+        f"{where} cannot be saved",
         got=f"{type(x).__name__}: {str(x)[:60]}",
         expected="arrays, numbers and strings in dicts, lists, tuples and registered nodes",
         fix="leave it out, put it in metadata=, or register its type with nx.tree_util",
@@ -343,11 +343,11 @@ def _there_already(place: Path) -> ParameterError:
 def _check_way(place: Path) -> None:
     """Raise if there is something at ``place`` that is no step; twice the same thing, as steps come and go."""
     try:
-        before = os.lstat(place)  # a link to nothing is in the way, too
+        before = os.lstat(place)  # a link to nothing blocks the path, too
         foreign = not steps.is_step(place) and os.path.samestat(before, os.lstat(place))
     except OSError:
         return
     if foreign:
         raise ParameterError(
-            f"checkpoints.save: {place} is in the way", got="a file or folder that is no checkpoint", fix="remove it"
+            f"checkpoints.save: {place} blocks the path", got="a file or folder that is no checkpoint", fix="remove it"
         )

@@ -70,7 +70,7 @@ class _Writer:
             )
         if isinstance(key, str) and not _is_text(key):
             raise TreeError(
-                f"checkpoint: a key under {name_of(path)!r} is no text",
+                f"checkpoint: a key under {name_of(path)!r} is not text",
                 got=repr(key)[:80],
                 expected="letters of Unicode",
             )

@@ -51,7 +51,7 @@ def _tqdm(**options: Any) -> Any:
         from tqdm.auto import tqdm  # type: ignore[import-untyped]
     except ImportError:
         raise MissingExtraError(
-            "progress_bar: the bar is tqdm's", got="no module 'tqdm'", fix="pip install 'nxjax[demo]', or give bar="
+            "progress_bar: needs tqdm", got="no module 'tqdm'", fix="pip install 'nxjax[demo]', or give bar="
         ) from None
     return tqdm(**options)
 

@@ -193,9 +193,9 @@ def _given(
         which = f"argument {names[found.index - consts]!r}" if inside else f"operand {found.index}"
     operand = program.equations[0].op.name if not inside and program.equations else inside
     error = NonFiniteError(
-        f"{setting}: the {word} came in, and was not made here: it is in {which} of {operand}",
+        f"{setting}: the {word} was an input: it is in {which} of {operand}",
         got=locate.describe(found.value, test),
-        fix="look where that value was made: checks see only what runs while they are on",
+        fix="look where that value was made: checks only see what runs while they are on",
     )
     error.index = locate.first(found.value, test) if found.value.shape else ()
     return error

@@ -106,8 +106,7 @@ def _concrete(x: Any, where: str) -> Array:
         raise ShardingError(
             f"{where}: inside a traced function no device has been chosen",
             got=value.type,
-            fix="return the value and look at its .sharding, or say where it shall be with "
-            "nx.lax.with_sharding_constraint",
+            fix="return the value and look at its .sharding, or set it with nx.lax.with_sharding_constraint",
         )
     return value
 

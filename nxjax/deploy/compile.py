@@ -99,7 +99,7 @@ def calibrated(target: Target[Any], fun: object, bound: BoundFunction, options: 
         return options
     if isinstance(fun, Quantized):
         raise ParameterError(
-            f"compile: {target.name} quantizes by itself",
+            f"compile: {target.name} has its own quantizer",
             got="a quantized function",
             expected="the float function, and calibrate=[batch, ...]",
         )

@@ -42,7 +42,7 @@ def save(files: Mapping[str, bytes], path: str | os.PathLike[str]) -> Path:
     """
     outside = [name for name in files if not _inside(name)]
     if outside:
-        raise ParameterError("save: a file's name leads out of its folder", got=", ".join(map(repr, outside)))
+        raise ParameterError("save: a file's name leads outside its folder", got=", ".join(map(repr, outside)))
     goal, contents = _planned(files, Path(path))
     blocked = [str(p) for p, content in contents.items() if p.exists() and p.is_dir() != isinstance(content, dict)]
     if blocked:

@@ -174,7 +174,7 @@ def over_ipus(
         shares = parts([ipus] if execution == "replicated" else range(ipus, 1, -1))
         if not shares and execution == "replicated":
             raise ParameterError(
-                "compile_model: the batch cannot be shared out",
+                "compile_model: the batch cannot be split",
                 got=f"inputs {', '.join(map(str, bound.program.in_types))} over {ipus} IPUs",
                 expected="a leading dimension of samples, the same in inputs and results, that the IPUs divide; "
                 "a result that depends on its own sample only",

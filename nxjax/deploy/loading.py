@@ -184,7 +184,7 @@ def _run(name: str, graph: NpuGraph, args: Sequence[NDArray]) -> list[NDArray]:
     except (ArithmeticError, AssertionError, IndexError, MemoryError, TypeError, ValueError) as error:
         # Scales at the end of what floats can say, and the like: types that fit, numbers that do not.
         got = f"{type(error).__name__}: {error}"
-        raise ExecutionError(f"{name}: the file holds numbers that nothing can be computed with", got=got) from error
+        raise ExecutionError(f"{name}: the file has numbers that are not usable", got=got) from error
 
 
 @final

@@ -24,7 +24,7 @@ class Report:
         target: the target's name.
         label: how far towards silicon the result went.
         rows: one per node, in program order; `Placement.decided_by` says on what each rests.
-        cost: what one run takes; each figure says who says so.
+        cost: of one run; each figure has its source.
         notes: what else a user should know.
         analysis: the compiler's own answer about the whole program, where a target gives one.
         rules: which table placed what no tool of the vendor's did.

@@ -83,7 +83,7 @@ class BoundFunction:
             raise ParameterError("compile: needs a function", got=type(fun).__name__)
         if kwargs:
             raise ParameterError(
-                "compile: keyword arguments have no place in an artifact",
+                "compile: an artifact has no keyword arguments",
                 got=", ".join(kwargs),
                 fix="pass them by position, or bind them with functools.partial",
             )
@@ -116,7 +116,9 @@ class BoundFunction:
         traced = stage(flat, types, self.name)
         self.out_tree = store[0]
         if not traced.outputs:
-            raise ParameterError("compile: the function gives no arrays", got=self.name, fix="return what is computed")
+            raise ParameterError(
+                "compile: the function returns no arrays", got=self.name, fix="return what is computed"
+            )
         bound: dict[int, Any] = {}
         inputs: list[NDArray | None] = []
         # Values, since the arrays that were given may be written to.
@@ -129,10 +131,10 @@ class BoundFunction:
                     inputs.append(None if v is None else np.asarray(v.numpy()))
                 elif v is None:
                     raise ParameterError(
-                        f"compile: argument {n} becomes part of the artifact, and has types without values",
+                        f"compile: argument {n} becomes part of the artifact, but has no values",
                         got=types[i],
                         expected="arrays",
-                        fix="give its values, or leave it an input with constants=()",
+                        fix="pass its values, or make it an input with constants=()",
                     )
                 else:
                     bound[i] = v
@@ -204,7 +206,7 @@ class BoundFunction:
             new, structure = tree.flatten(args[n])
             if structure != self.in_trees[n][1] or not all(map(_equal, old, new)):
                 raise ParameterError(
-                    f"run: argument {n} is other than the parameters that the artifact holds",
+                    f"run: argument {n} differs from the parameters in the artifact",
                     got="changed values",
                     expected="the parameters it was compiled with",
                     fix="compile again with the new parameters, or leave them out of the call",

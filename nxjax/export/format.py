@@ -103,4 +103,4 @@ def read(data: bytes | bytearray | memoryview) -> Fields:
     try:
         return flatbuffer.read(SCHEMA, "Exported", whole, b"", "exported function")
     except RecursionError:
-        raise InvalidFileError("exported function: parts within parts, without end") from None
+        raise InvalidFileError("exported function: its parts are nested without end") from None

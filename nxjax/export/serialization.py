@@ -169,7 +169,7 @@ def _exported(t: fb.Fields) -> Exported:
     kept_field = t["module_kept_var_idx"]
     kept = tuple(int(i) for i in (kept_field if kept_field is not None else ()))
     if list(kept) != sorted(set(kept)) or (kept and kept[-1] >= len(in_avals)):
-        raise InvalidFileError("exported function: its module takes arguments that are none", got=kept[:8])
+        raise InvalidFileError("exported function: its module takes arguments that do not exist", got=kept[:8])
     inner = t["vjp"]
 
     def derivative(_: Exported) -> Exported:
@@ -215,7 +215,7 @@ def _read_value(v: fb.Fields) -> ExportedType:
         elif re.fullmatch(r"[-A-Za-z0-9_+*/%(), ]{1,200}", text):
             shape.append(text)
         else:
-            raise InvalidFileError("exported function: a size that is none", got=repr(text)[:60])
+            raise InvalidFileError("exported function: a size is not valid", got=repr(text)[:60])
     sizes = tuple(n for n in shape if isinstance(n, int))
     if math.prod(sizes) > _LARGEST or len(shape) > 64:
         raise InvalidFileError("exported function: an argument or result beyond any memory", got=shape[:8])
@@ -259,4 +259,4 @@ def _read_check(c: fb.Fields) -> DisabledSafetyCheck:
         return DisabledSafetyCheck.platform()
     if c["kind"] == fb.SHAPE_CHECK:
         return DisabledSafetyCheck("shape_assertions")
-    raise LoweringError("exported function: it leaves out a check that nxjax does not know", got=c["kind"])
+    raise LoweringError("exported function: it disables a check that nxjax does not know", got=c["kind"])

@@ -81,7 +81,7 @@ def register_pytree_node_serialization(
         entry = optree.register_pytree_node.get(nodetype, namespace=tree.NAMESPACE)  # type: ignore[attr-defined]
         if entry is None:
             raise ParameterError(
-                f"export: {nodetype.__name__} is no pytree node",
+                f"export: {nodetype.__name__} is not a pytree node",
                 fix="call nx.tree_util.register_pytree_node first, or give from_children=",
             )
         from_children = entry.unflatten_func
@@ -103,7 +103,7 @@ def register_namedtuple_serialization(nodetype: type[T], *, serialized_name: str
     fields = getattr(nodetype, "_fields", None)
     if not (isinstance(nodetype, type) and issubclass(nodetype, tuple) and isinstance(fields, tuple)):
         raise ParameterError(
-            f"export: {nodetype} is no namedtuple", fix="use nx.export.register_pytree_node_serialization"
+            f"export: {nodetype} is not a namedtuple", fix="use nx.export.register_pytree_node_serialization"
         )
 
     def build(names: Any, children: Sequence[Any]) -> Any:
@@ -156,7 +156,7 @@ def _table(structure: tree.TreeDef, node: Any, what: str) -> fb.Fields:
         names: list[Any] = list(structure.entries())
         wrong = [k for k in names if not isinstance(k, str)]
         if wrong:
-            raise TreeError(f"export: {what} has a dict whose keys are no strings", got=wrong[:5], fix="name the keys")
+            raise TreeError(f"export: {what} has a dict whose keys are not strings", got=wrong[:5], fix="name the keys")
         return {"kind": fb.DICT, **_children(tables), "children_names": names}
     found = _by_type.get(kind)
     if found is None:

@@ -182,7 +182,7 @@ def _refused(op: CustomOp, target: str, error: Exception) -> KernelError:
 
 def _untested(op: CustomOp, target: str) -> KernelError:
     return KernelError(
-        f"kernel of {op.name} for {target!r}: takes none of the op's samples, so it cannot be tested",
+        f"kernel of {op.name} for {target!r}: supports none of the op's samples, so it cannot be tested",
         got=", ".join(f"{a.dtype}{list(a.shape)}" for s in op.samples for a in s.args),
         fix="define the op with samples=[...] that the kernel takes",
     )

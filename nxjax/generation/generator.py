@@ -180,7 +180,9 @@ class Generator:
             raise ParameterError("generate: max_tokens", got=max_tokens, expected="a whole number, 1 or more")
         if not sampler.greedy and key is None:
             raise ParameterError(
-                "generate: a sampler that draws needs a key", got=sampler, fix="key=nx.random.key(0), another each time"
+                "generate: a random sampler needs a key",
+                got=sampler,
+                fix="key=nx.random.key(0), a different one each time",
             )
         if stop and self.tokenizer is None:
             raise ParameterError("generate: stop sequences are texts", got=stop, fix="Generator(..., tokenizer)")
@@ -200,7 +202,7 @@ class Generator:
                 )
             if not all(0 <= t < self.config.vocabulary for t in row):
                 raise ParameterError(
-                    "generate: a token that the decoder has not",
+                    "generate: a token that the decoder does not have",
                     got=next(t for t in row if not 0 <= t < self.config.vocabulary),
                     expected=f"0 to {self.config.vocabulary - 1}",
                 )

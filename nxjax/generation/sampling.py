@@ -88,7 +88,7 @@ def adjusted(logits: Any, sampler: Sampler, seen: Any = None) -> Array:
     x = jnp.asarray(logits)
     if sampler.remembers:
         if seen is None:
-            raise ParameterError("adjusted: a repetition penalty needs to know what was there", got=None, fix="seen=")
+            raise ParameterError("adjusted: a repetition penalty needs the earlier tokens", got=None, fix="seen=")
         x = penalized(x, jnp.asarray(seen), sampler.repetition_penalty)
     if sampler.temperature not in (0, 1):
         x = x / sampler.temperature

@@ -256,7 +256,7 @@ class Tokenizer:
         try:
             named = safe_io.described(beside).get("eos_token") if beside.exists() else None
         except (ValueError, AttributeError) as error:
-            raise InvalidFileError(f"{beside.name}: no JSON object", got=str(error)) from None
+            raise InvalidFileError(f"{beside.name}: not a JSON object", got=str(error)) from None
         named = named.get("content") if isinstance(named, dict) else named
         return cls(backend, backend.token_to_id(named) if isinstance(named, str) else None)
 

@@ -107,7 +107,9 @@ def load(folder: str | os.PathLike[str]) -> tuple[Params, DecoderConfig, Tokeniz
     try:
         config = DecoderConfig.from_dict(safe_io.described(place / CONFIG))
     except (ValueError, TypeError, OSError) as error:
-        raise InvalidFileError(f"{place.name}: no folder of a decoder", got=str(error), fix="generation.save") from None
+        raise InvalidFileError(
+            f"{place.name}: not a folder of a decoder", got=str(error), fix="generation.save"
+        ) from None
     params = quant.load(place / WEIGHTS)
     try:
         check(params, config)

@@ -75,7 +75,9 @@ def after_all(*operands: Any) -> Any:
     """
     for x in operands:
         if not isinstance(x, Token):
-            raise ParameterError("after_all: takes tokens", got=type(x).__name__, expected="what create_token gives")
+            raise ParameterError(
+                "after_all: operands must be tokens", got=type(x).__name__, expected="what create_token gives"
+            )
     return Token()
 
 
@@ -145,7 +147,7 @@ def platform_dependent(*args: Any, default: Callable[..., T] | None = None, **pe
     for platform, function in (*per_platform.items(), *(() if default is None else (("default", default),))):
         if not callable(function):
             raise ParameterError(
-                f"platform_dependent: {platform} is no function", got=type(function).__name__, expected="a function"
+                f"platform_dependent: {platform} is not a function", got=type(function).__name__, expected="a function"
             )
         if platform == "gpu":
             raise ParameterError("platform_dependent: 'gpu' is two platforms", expected="cuda or rocm")

@@ -96,6 +96,6 @@ class Costs(Shown):
         missing = [name for name in self.figures if name not in y]
         if missing:
             raise ParameterError(
-                f"nas: {self.target.name} does not say this", got=", ".join(missing), expected=", ".join(y)
+                f"nas: {self.target.name} has no such figure", got=", ".join(missing), expected=", ".join(y)
             )
         return {name: y[name] for name in self.figures} if self.figures else y

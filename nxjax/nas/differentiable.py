@@ -80,7 +80,7 @@ class Supernet(Shown):
         self.genes = self.space.answered(lambda name, _: given.get(name, 0), self._mixture)
         if not self.sites:
             raise ParameterError(
-                "nas: no decision about layers", got=str(self.space), fix="ask with choose.layer(name, layers)"
+                "nas: no decision about layers", got=str(self.space), fix="use choose.layer(name, layers)"
             )
         self.init, self.apply = self.genes.model
 
@@ -94,10 +94,10 @@ class Supernet(Shown):
             shapes = {tuple(shape) for shape, _ in made}
             if len(shapes) > 1:
                 raise ParameterError(
-                    f"nas: the options of {name!r} give different shapes, so that they cannot be mixed",
+                    f"nas: the options of {name!r} have different shapes, so they cannot be mixed",
                     got=", ".join(str(tuple(shape)) for shape, _ in made),
                     expected="one shape",
-                    fix="ask with choose(name, ...) and search by evolution, or pad the options",
+                    fix="use choose(name, ...) and search by evolution, or pad the options",
                 )
             return made[0][0], {CHOICE: {name: jnp.zeros(len(held))}, "options": [params for _, params in made]}
 

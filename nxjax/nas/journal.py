@@ -49,7 +49,7 @@ class Journal:
             keys = [str(row["key"]) for row in rows]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ParameterError(
-                "nas: this file is no journal of a search", got=path, fix="give another path, or remove the file"
+                "nas: this file is not a journal of a search", got=path, fix="give another path, or remove the file"
             ) from error
         if header != self._about:
             found = header if isinstance(header, dict) else {}

@@ -194,7 +194,7 @@ class _Search:
         for name, limit in self.limits.items():
             if name not in figures:
                 raise ParameterError(
-                    f"nas: a limit on {name!r}, which is no cost", got=repr(name), expected=", ".join(figures)
+                    f"nas: a limit on {name!r}, which is not a cost", got=repr(name), expected=", ".join(figures)
                 )
             if not figures[name] <= limit:
                 return f"{name} {figures[name]:.6g} is over {limit:.6g}"
@@ -236,7 +236,7 @@ class _Search:
             return {str(k): float(v) for k, v in named.items()}
         except (TypeError, ValueError) as error:
             raise ParameterError(
-                f"nas: {what} gives a number, or numbers by name", got=repr(y)[:80], expected="{'accuracy': 0.97}"
+                f"nas: {what} must return a number, or numbers by name", got=repr(y)[:80], expected="{'accuracy': 0.97}"
             ) from error
 
     def _note(self, candidate: Candidate[Any], row: dict[str, Any]) -> Trial:
@@ -247,7 +247,7 @@ class _Search:
         if not why:
             if self.fitness is None and self.main not in figures:
                 raise ParameterError(
-                    f"nas: evaluate gives no figure {self.main!r}",
+                    f"nas: evaluate returns no figure {self.main!r}",
                     got=", ".join(figures),
                     fix="name the one that counts: main='...', or pass fitness=...",
                 )

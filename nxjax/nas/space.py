@@ -99,10 +99,10 @@ class Choose(Shown):
         known = self.sizes.get(full)
         if known is not None and known != len(options):
             raise ParameterError(
-                f"nas: the decision {full!r} was asked twice, with other options",
+                f"nas: the decision {full!r} was made twice, with different options",
                 got=f"{len(options)} options, then {known}",
                 expected="a name for each decision",
-                fix="with choose.scope(f'block{i}'): ... gives the decisions of a loop names of their own",
+                fix="with choose.scope(f'block{i}'): ... gives the decisions of a loop separate names",
             )
         if known is None:
             number = int(self._answer(full, options))

@@ -1,7 +1,7 @@
 """`nx.predict`: predicts the time of a program on a target without compiling for it, learned from the target's timings.
 
 predictor = nx.predict.fit("ethos-u55", count=200)      # random nets, timed by the target's own compiler
-predictor(f)(x)                                         # seconds, a band that held nine in ten, and who says so
+predictor(f)(x)                                         # seconds, a 90 % interval, the source of the timings
 print(predictor.report)                                 # held-out error and rank correlation
 """
 

@@ -39,7 +39,7 @@ class Prediction:
 
     Attributes:
         seconds: of one run.
-        low, high: the band that contained nine in ten of the held-out programs.
+        low, high: a 90 % interval, which contained nine in ten of the held-out programs.
         basis: the source of the timings that it was learned from.
         modelled: the time by nxjax's model of the target, or None.
         beyond: features that are larger than in all training programs, and new kinds of ops. Then the band means

@@ -109,7 +109,7 @@ def _estimated(target: str, fun: Callable[..., Any], args: tuple[Any, ...]) -> t
         return None
     if "latency" not in artifact.cost or artifact.cost["latency"].basis == "model":
         raise ParameterError(
-            f"predict: {target} gives no latency to learn from",
+            f"predict: {target} has no latency to learn from",
             got=", ".join(f"{k} ({f.basis})" for k, f in artifact.cost.figures.items()) or "no figures",
             expected="a latency that is measured, or the vendor's estimate",
             fix="give samples of your own to nx.predict.fit, measured on the chip",

@@ -149,7 +149,7 @@ def _described(x: Any, path: str, tensors: dict[str, NDArray], depth: int = 0) -
     masked = isinstance(x, np.ma.MaskedArray)
     if masked or not isinstance(x, (Array, np.ndarray, np.generic, bool, int, float)):
         raise TreeError(
-            f"save: {path or 'the tree'} is of a kind that files do not hold",
+            f"save: {path or 'the tree'} cannot be saved",
             got=type(x).__name__,
             expected="dicts, lists, tuples, arrays and QArrays",
             fix="x.filled(value), or its data and its mask"

@@ -24,7 +24,7 @@ def name_of(fun: Any, default: str = "function") -> str:
 
 
 def wraps(fun: Any) -> Callable[[F], F]:
-    """`functools.wraps` of any callable, also of an object whose `__name__` or `__doc__` is no text.
+    """`functools.wraps` of any callable, also of an object whose `__name__` or `__doc__` is not text.
 
     >>> class Scale:
     ...     __name__ = 3

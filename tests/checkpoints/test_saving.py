@@ -219,7 +219,7 @@ def test_steps(tmp_path):
         checkpoints.save(tmp_path, {"s": 0}, step=3)
     checkpoints.save(tmp_path, {"s": "new"}, step=3, overwrite=True)
     assert checkpoints.restore(tmp_path, step=3)["s"] == "new"
-    with pytest.raises(ParameterError, match="in the way"):
+    with pytest.raises(ParameterError, match="blocks the path"):
         checkpoints.save(tmp_path, {"s": 0}, step=7, overwrite=True)
     for step in (-1, 1.5, "3", True, None):
         with pytest.raises(ParameterError, match="whole number"):
@@ -250,7 +250,7 @@ def test_other_shapes_and_dtypes_are_named(tmp_path):
 
 def test_what_files_do_not_hold_is_named(tmp_path):
     for tree, error, words in [
-        ({"a": object()}, TreeError, "a is of a kind"),
+        ({"a": object()}, TreeError, "a cannot be saved"),
         ({"a": np.array(["x"])}, DtypeError, "cannot hold"),
         ({"a": np.zeros(2, nx.float0)}, DtypeError, "a has an element type|cannot hold|float0"),
         ({1.5: nx.ones(1)}, TreeError, "neither string nor integer"),
@@ -431,7 +431,7 @@ def test_keys_are_no_paths(tmp_path):
     for back in (checkpoints.restore(tmp_path / "runs"), checkpoints.restore(tmp_path / "runs", like=tree)):
         for i, name in enumerate(names):
             assert back[name][name].shape == (i,) and back[name]["n"] == i
-    with pytest.raises(TreeError, match="no text"):
+    with pytest.raises(TreeError, match="is not text"):
         checkpoints.save(tmp_path, {"a": {"\ud800": 1}})
 
 
@@ -498,7 +498,7 @@ def test_links_in_a_steps_place(tmp_path):
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_links_to_no_step_are_in_the_way(target, overwrite, tmp_path):
     (tmp_path / "3").symlink_to(target)
-    with pytest.raises(ParameterError, match="in the way"):
+    with pytest.raises(ParameterError, match="blocks the path"):
         checkpoints.save(tmp_path, {"x": 1}, step=3, overwrite=overwrite)
     assert os.listdir(tmp_path) == ["3"]
 

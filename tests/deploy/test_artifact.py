@@ -86,9 +86,9 @@ def test_runs_take_the_inputs_or_all_arguments(artifacts):
     with pytest.raises(ParameterError, match="wrong number"):
         run(PARAMS, IMAGE, IMAGE)
     changed = {**PARAMS, "out": PARAMS["out"] * 2}
-    with pytest.raises(ParameterError, match=r"argument 0 is other than the parameters(.|\n)*compile again"):
+    with pytest.raises(ParameterError, match=r"argument 0 differs from the parameters(.|\n)*compile again"):
         run(changed, IMAGE)
-    with pytest.raises(ParameterError, match="other than the parameters"):
+    with pytest.raises(ParameterError, match="differs from the parameters"):
         run({"conv": PARAMS["conv"]}, IMAGE)
 
 

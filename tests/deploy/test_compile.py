@@ -144,7 +144,7 @@ def test_what_is_no_function_is_refused():
 
 @pytest.mark.parametrize("result", [(), None, {}])
 def test_functions_without_a_result_are_refused(result):
-    with pytest.raises(ParameterError, match="gives no arrays"):
+    with pytest.raises(ParameterError, match="returns no arrays"):
         compiled(lambda x: result, X)
 
 

@@ -70,7 +70,7 @@ def test_nodes_that_are_not_registered():
     with pytest.raises(TreeError, match="register_namedtuple_serialization") as error:
         exported.serialize()
     assert "Point" in str(error.value)
-    with pytest.raises(TreeError, match="keys are no strings"):
+    with pytest.raises(TreeError, match="keys are not strings"):
         export.export(nx.jit(lambda p: p))({1: X}).serialize()
 
 
@@ -87,11 +87,11 @@ def test_registering():
         export.register_pytree_node_serialization(
             Other, serialized_name="tests.Pair", serialize_auxdata=str.encode, deserialize_auxdata=bytes.decode
         )
-    with pytest.raises(ParameterError, match="no pytree node"):
+    with pytest.raises(ParameterError, match="not a pytree node"):
         export.register_pytree_node_serialization(
             Other, serialized_name="tests.Other", serialize_auxdata=str.encode, deserialize_auxdata=bytes.decode
         )
-    with pytest.raises(ParameterError, match="no namedtuple"):
+    with pytest.raises(ParameterError, match="not a namedtuple"):
         export.register_namedtuple_serialization(Other, serialized_name="tests.Other")
 
 

@@ -27,4 +27,4 @@ def test_errors_are_messages(tmp_path, params, config, capsys):
     assert main(["generate", str(tmp_path), "x", "--provider", "cpu"]) == 1
     assert "onnxruntime-genai" in capsys.readouterr().err
     assert main(["generate", str(tmp_path / "none"), "x"]) == 1
-    assert "no folder of a decoder" in capsys.readouterr().err
+    assert "not a folder of a decoder" in capsys.readouterr().err

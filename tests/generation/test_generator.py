@@ -122,7 +122,7 @@ def test_beams_find_what_trying_everything_finds():
 def test_wrong_calls_are_named(generator, params, config, tokenizer):
     for prompts, words in [
         ([], "tokens of a prompt"),
-        ([300], "has not"),
+        ([300], "does not have"),
         ("text", "tokenizer"),
         ([1] * 160, "1 to 159"),
     ]:

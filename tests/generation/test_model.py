@@ -134,7 +134,7 @@ def test_folders_hold_decoders(params, config, tokenizer, tmp_path):
     with pytest.raises(InvalidFileError, match=r"layers\.0\.mlp\.gate_up"):
         generation.load(tmp_path / "d")
     (tmp_path / "d" / "decoder.json").write_text("[]")
-    with pytest.raises(InvalidFileError, match="no folder of a decoder"):
+    with pytest.raises(InvalidFileError, match="not a folder of a decoder"):
         generation.load(tmp_path / "d")
 
 

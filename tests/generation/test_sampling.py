@@ -83,5 +83,5 @@ def test_rules_are_checked(wrong):
 
 
 def test_a_penalty_needs_to_know():
-    with pytest.raises(ParameterError, match="what was there"):
+    with pytest.raises(ParameterError, match="earlier tokens"):
         sample(None, np.zeros((1, 3), np.float32), Sampler(repetition_penalty=2.0))

@@ -115,7 +115,7 @@ def test_samples_that_need_each_other_stay_together(f, ipus: int):
         np.testing.assert_allclose(np.asarray(made(X)), f(X), rtol=1e-4, atol=1e-5)
         assert made.execution == "single" and "one of" in str(made)
         np.testing.assert_allclose(np.asarray(ipu.compile_model(f, X, "pipelined")(X)), f(X), rtol=1e-4, atol=1e-5)
-        with pytest.raises(ParameterError, match="shared out"):
+        with pytest.raises(ParameterError, match="cannot be split"):
             ipu.compile_model(f, X, "replicated")
 
 

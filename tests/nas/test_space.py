@@ -65,7 +65,7 @@ def test_a_name_means_one_decision():
     shared = nas.Space(lambda choose: (choose("width", (8, 16)), choose("width", (8, 16))))
     assert {c.model for c in shared.all()} == {(8, 8), (16, 16)}
     twice = nas.Space(lambda choose: (choose("width", (8, 16)), choose("width", (8, 16, 32))))
-    with pytest.raises(ParameterError, match=r"asked twice.*\n.*3 options, then 2"):
+    with pytest.raises(ParameterError, match=r"made twice.*\n.*3 options, then 2"):
         twice.build({"width": 0})
     with pytest.raises(ParameterError, match="no options"):
         nas.Space(lambda choose: choose("width", ())).build({})

@@ -117,7 +117,7 @@ def test_what_files_do_not_hold(tmp_path: Path):
     for _ in range(200):
         deep = [deep]
     for tree, error, said in (
-        ({"a": "text"}, TreeError, "a is of a kind that files do not hold"),
+        ({"a": "text"}, TreeError, "a cannot be saved"),
         ({1: X}, TreeError, "keys of dicts are strings"),
         ({"a": {"b": X}, "a.b": X}, TreeError, "two leaves have one path"),
         ({"w.values": X, "w": q}, TreeError, "two leaves have one path"),

@@ -137,7 +137,7 @@ class Child:
         """
         until = None if seconds is None else time.monotonic() + seconds
         if not self._lock.acquire(timeout=-1 if seconds is None else seconds):
-            raise ExecutionError(f"{self.name}: another question is not answered yet", got=f"{seconds:g} s")
+            raise ExecutionError(f"{self.name}: another request is still in progress", got=f"{seconds:g} s")
         try:
             rows: list[Any] = []
             parts: Sequence[bytes] = ()

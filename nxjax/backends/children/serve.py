@@ -27,7 +27,7 @@ def module(where: str) -> Any:
         return importlib.import_module(where)
     spec = importlib.util.spec_from_file_location(Path(where).stem, where)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{where} is no Python file")
+        raise ImportError(f"{where} is not a Python file")
     made: Any = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = made
     spec.loader.exec_module(made)

@@ -76,7 +76,7 @@ def choose(work: Work, objective: Objective = "latency", *, deadline: float | No
 def _late(problem: Problem, deadline: float, notes: Sequence[str] = ()) -> ParameterError:
     placed, _, proved = _fastest(problem)
     return ParameterError(
-        "schedule: none was found that meets the deadline",
+        "schedule: no schedule meets the deadline",
         got=f"{deadline:.6g} s",
         expected=f"{placed.makespan:.6g} s, what the fastest schedule {'' if proved else 'found '}takes, or more",
         fix="give a later deadline, or faster units",

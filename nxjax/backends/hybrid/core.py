@@ -111,7 +111,7 @@ class EngineCore:
         self.watch = Watch(self._look, "nxjax-watch")
         self.waiting.clear()
         for run in tuple(self.active.values()):
-            self.fail(run, ExecutionError("the process was forked while this run was under way", source=run.source))
+            self.fail(run, ExecutionError("the process was forked during this run", source=run.source))
 
     # Placing.
 

@@ -106,7 +106,7 @@ class Engine:
         [[0], [1], [4], [9]]
         """
         if ahead < 1:
-            raise ParameterError("Engine.stream: needs a run under way", got=ahead, expected="1 or more")
+            raise ParameterError("Engine.stream: needs at least one run in progress", got=ahead, expected="1 or more")
         made = graph if isinstance(graph, Graph) else Graph(graph)
         begin = lambda given: self.submit(made, given)
         return streamed(begin, GraphRun.result, GraphRun.cancel, inputs, lambda: ahead)

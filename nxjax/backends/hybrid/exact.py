@@ -50,7 +50,7 @@ def exact(work: Work, *, nodes: int = NODES) -> Schedule:
     found, complete = least_seconds(problem, search.best(problem), nodes)
     if not complete:
         raise ParameterError(
-            "exact: the work is too large for a search over everything",
+            "exact: the work is too large for an exhaustive search",
             got=f"{problem.count} tasks on {len(work.units)} units",
             expected=f"what {nodes:,} steps can search, some 10 tasks",
             fix="use choose(work), or give more nodes",

@@ -88,7 +88,7 @@ class Graph:
                 )
             before = {source for source, _ in job.inputs if source != CALLER}
             if bad := sorted(s for s in before if not 0 <= s < i):
-                raise ParameterError(f"job {job.name}: needs a job that does not stand before it", got=bad[0])
+                raise ParameterError(f"job {job.name}: needs a job that is not before it", got=bad[0])
             self.needs.append(len(before))
             for source in before:
                 self.users[source].append(i)

@@ -189,7 +189,7 @@ class Planner:
         error = PlacementError(
             f"Hybrid: {len(left)} of {len(self.allowed)} equations run on none of its units{''.join(rows)}",
             got=", ".join(self.units),
-            fix='add "cpu", which takes everything' if not any(u.host for u in self.units.values()) else None,
+            fix='add "cpu", which supports everything' if not any(u.host for u in self.units.values()) else None,
             source=next((s for i in left if (s := self.program.equations[i].source) is not None), None),
         )
         error.rows = tuple(rows)
@@ -211,7 +211,7 @@ class Planner:
                 self.allowed[i] = {name}
             elif e.effect or any(isinstance(a, Var) for a in e.inputs):
                 error = PlacementError(
-                    f"Hybrid: {e.op.name} is pinned to {name}, which does not take it",
+                    f"Hybrid: {e.op.name} is pinned to {name}, which does not support it",
                     got=self.whys[name].get(i, "it was refused when it was built"),
                     expected=f"one of {', '.join(sorted(self.allowed[i]))}",
                     source=e.source,
@@ -279,9 +279,7 @@ class Planner:
                     ready.cost = self._cost(r, ready, alone=len(names) == 1)
                 except RegionRefused as why:
                     if len(names) == 1:
-                        raise PlacementError(
-                            f"Hybrid: {name} does not take a region after all", got=why.reason
-                        ) from why
+                        raise PlacementError(f"Hybrid: {name} refuses a region", got=why.reason) from why
                     ready.why = why.reason
                     for i in r.equations:
                         self._lose(i, name, why.reason)

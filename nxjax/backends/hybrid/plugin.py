@@ -75,7 +75,7 @@ class Plugin(Unit):
         ops = said.get("ops")
         if ops is not None:
             if not isinstance(ops, list) or not all(isinstance(op, str) for op in cast(list[Any], ops)):
-                raise ParameterError(f"{name}: the plug-in's ops are no list of names", got=ops)
+                raise ParameterError(f"{name}: the plug-in's ops are not a list of names", got=ops)
             self._ops = frozenset(cast(list[str], ops))
         self._device = str(said.get("device", name))
         self._version = str(said.get("version", ""))
@@ -176,5 +176,5 @@ def read_program(payload: bytes) -> Program:
 
 def _one_of(said: Any, known: Sequence[str], name: str, what: str) -> str:
     if said not in known:
-        raise ParameterError(f"{name}: the plug-in says what cannot be of its {what}", got=said, expected=known)
+        raise ParameterError(f"{name}: the plug-in's description is not valid: its {what}", got=said, expected=known)
     return said

@@ -236,9 +236,9 @@ def resolve(
         found.append(unit)
     if not found:
         raise ParameterError(
-            "Hybrid: none of its units is here",
+            "Hybrid: none of its units is available",
             got="; ".join(f"{n}: {why}" for n, why in missing),
-            fix='add "cpu", which is everywhere',
+            fix='add "cpu", which is always available',
         )
     return found, missing
 

@@ -137,8 +137,8 @@ class Verifier:
             tell("unchecked", f"{job.name}: could not be checked, for no other unit is left")
         elif truth is None:
             error = ExecutionError(
-                f"{right} disagree about {job.name}, and there is no other unit to settle it",
-                fix='add a unit that is right in any case, such as "cpu"',
+                f"{right} disagree about {job.name}, and there is no third unit to decide",
+                fix='add a unit that is always right, such as "cpu"',
                 source=run.source,
             )
             core.fail(run, error)

@@ -123,7 +123,7 @@ class Work:
                 lanes below one, tasks in a circle or in the wrong order, contradicting sizes.
         """
         if not self.units:
-            raise ParameterError("schedule: there is no unit to run anything", expected="one unit or more")
+            raise ParameterError("schedule: there is no unit", expected="one unit or more")
         if len(set(self.units)) != len(self.units):
             raise ParameterError("schedule: a unit is named twice", got=", ".join(self.units))
         if HOST in self.units:
@@ -160,7 +160,7 @@ class Work:
             who = f"task {i}, {self.tasks[i].name!r}," if i < count else "the caller"
             if not (CALLER <= e.source < count) or (i == count and e.source == CALLER):
                 raise ParameterError(
-                    f"schedule: {who} needs a value of a task that there is not",
+                    f"schedule: {who} needs a value of a task that does not exist",
                     got=e.source,
                     expected=f"below {count}",
                 )
@@ -182,8 +182,8 @@ class Work:
             names = ", ".join(repr(self.tasks[i].name) for i in left)
             raise ParameterError("schedule: tasks need each other in a circle", got=names)
         raise ParameterError(
-            "schedule: a task stands before one whose value it needs",
-            expected="tasks in an order in which each comes after those that it needs",
+            "schedule: a task is before one whose value it needs",
+            expected="each task after those that it needs",
         )
 
     def _check_transfers(self) -> None:

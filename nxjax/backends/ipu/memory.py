@@ -166,7 +166,7 @@ class MemoryUse:
         helps.append("a lower available_memory_proportion, or nx.checkpoint")
         error = TileMemoryError(
             f"ipu: tile {tile} needs more memory than it has{where}{more}",
-            got=f"{needed:,} bytes ({parts}); the largest tensors there:{rows}",
+            got=f"{needed:,} bytes ({parts}); the largest tensors on it:{rows}",
             expected=f"at most {self.available:,} bytes per tile of {self.program.system.title}",
             fix=", ".join(helps),
             source=next((h.source for h in held if h.source is not None), moment.source if moment else None),

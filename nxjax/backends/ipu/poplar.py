@@ -165,7 +165,7 @@ def _result(path: Path, v: Variable) -> NDArray:
             data = read(path)
     if len(data) != v.nbytes or not path.is_file():
         raise ExecutionError(
-            f"ipu: the Poplar program ended without an error and without the whole of {path.name}",
+            f"ipu: the Poplar program ended without an error but did not complete {path.name}",
             got=f"{size:,} bytes",
             expected=f"{v.nbytes:,} bytes, {v.dtype}{list(v.shape)}",
         )

@@ -173,7 +173,7 @@ class VulkanBackend(Backend):
     def put(self, x: DeviceArray, sharding: Sharding) -> Buffer | None:
         device: Any = next(iter(sharding.device_list))
         if sharding.num_devices > 1:
-            raise ParameterError("vulkan: an array lies on one device", got=f"{sharding.num_devices} devices")
+            raise ParameterError("vulkan: an array is on one device", got=f"{sharding.num_devices} devices")
 
         return put(x, self.choice(device), self.session(device.id), self.name)
 

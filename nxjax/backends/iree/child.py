@@ -63,7 +63,7 @@ def devices(driver: str) -> list[dict[str, str]]:
     """
     answer, ended = _ask({"driver": driver}, {}, LISTING)
     if "devices" not in answer:
-        raise ExecutionError(f"{driver}: the driver gives no devices", got=answer.get("error") or ended)
+        raise ExecutionError(f"{driver}: the driver has no devices", got=answer.get("error") or ended)
     return answer["devices"]
 
 

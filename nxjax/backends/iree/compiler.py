@@ -74,7 +74,7 @@ def tool() -> str:
             path = Path(folder, "compiler", "_mlir_libs", name)
             if path.exists():
                 return str(path)
-    raise MissingExtraError("vulkan: the IREE package has no compiler in it", got="no iree-compile", fix=_MISSING)
+    raise MissingExtraError("vulkan: the IREE package has no compiler", got="no iree-compile", fix=_MISSING)
 
 
 @final

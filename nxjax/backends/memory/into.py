@@ -33,7 +33,7 @@ class WriteInto:
             if not isinstance(b, UnifiedBuffer):
                 raise ParameterError("write_into: out", got=type(b).__name__, expected="unified buffers")
         if len({id(b) for b in self._buffers}) < len(self._buffers):
-            raise ParameterError("write_into: a buffer stands twice in out", got=f"{len(self._buffers)} buffers")
+            raise ParameterError("write_into: a buffer is twice in out", got=f"{len(self._buffers)} buffers")
         self._jitted: Any = fun if hasattr(fun, "lower") else jit(fun)
         self._made: dict[Any, tuple[Any, list[DeviceArray]]] = {}
 
@@ -85,7 +85,7 @@ class WriteInto:
             stop = start + x.type.size * x.type.dtype.itemsize
             if any(start < high and low < stop for low, high in ranges):
                 raise ExecutionError(
-                    "write_into: an argument lies in a buffer that the results are written to",
+                    "write_into: an argument is in a buffer for results",
                     got=f"flat argument {i}",
                     fix="use two buffers in turn: DoubleBuffer(...)",
                 )

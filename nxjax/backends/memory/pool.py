@@ -194,7 +194,7 @@ class MemoryPools:
         if pool.limit is not None and used + nbytes > pool.limit:
             raise MemoryLimitError(
                 f"memory: no room on {place} for {value.type}",
-                got=f"{shown(used)} are in use by its runtime's count, {shown(nbytes)} are asked for",
+                got=f"{shown(used)} are in use by its runtime's count, {shown(nbytes)} are requested",
                 expected=f"at most {shown(pool.limit)}, the limit of the {pool.kind} pool",
                 fix=f"delete arrays that are on it (x.delete()), or raise the limit: MemoryPools({pool.kind}=...)",
             )

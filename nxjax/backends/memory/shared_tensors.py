@@ -48,7 +48,7 @@ def litert(view: NDArray) -> Any:
     try:
         return module.TensorBuffer.create_from_host_memory(view)
     except ValueError as error:
-        raise ParameterError("litert: cannot see this memory where it lies", got=str(error)) from None
+        raise ParameterError("litert: cannot use this memory without a copy", got=str(error)) from None
 
 
 MAKERS: Final[dict[str, Callable[[NDArray], Any]]] = {

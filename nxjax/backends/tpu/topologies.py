@@ -126,7 +126,7 @@ def backend_of(topology: Topology) -> SliceBackend:
 def nothing_runs(topology: Topology, what: str) -> ExecutionError:
     """The error for using a slice that is not here."""
     return ExecutionError(
-        f"{what}: {topology} can be compiled for, and is not here",
+        f"{what}: {topology} is for compiling only, there is no such device here",
         got="a device of get_topology_desc",
         expected="a device of nx.devices()",
         fix="take what the compiler says (cost_analysis, memory_analysis, as_text), and run on a machine with TPUs",
@@ -147,7 +147,7 @@ def get_topology_desc(topology_name: str = "", platform: str | None = None, **kw
     if platform not in (None, "tpu"):
         raise ParameterError("get_topology_desc: platform", got=repr(platform), expected="'tpu'")
     if kwargs:
-        raise ParameterError("get_topology_desc: an option that it has not", got=", ".join(kwargs), expected="none")
+        raise ParameterError("get_topology_desc: unknown option", got=", ".join(kwargs), expected="none")
     return TopologyDescription(parsed(topology_name))
 
 

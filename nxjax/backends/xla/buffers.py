@@ -34,7 +34,7 @@ def finish(raw: Any) -> None:
     try:
         raw.block_until_ready()
     except Exception as error:
-        raise ExecutionError("array: cannot be had", got=str(error)[:1000]) from None
+        raise ExecutionError("array: not available", got=str(error)[:1000]) from None
 
 
 @final

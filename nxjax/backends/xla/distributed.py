@@ -121,7 +121,7 @@ class ProcessGroup:
             raise ProcessLostError(
                 f"{what}: another process of {self.processes} is gone",
                 got=self.lost,
-                fix="start all processes anew; training goes on from the last checkpoint",
+                fix="restart all processes; training continues from the last checkpoint",
             )
 
     # --- waiting ---
@@ -162,7 +162,7 @@ class ProcessGroup:
                 self.check(what)
         self._asking.discard(thread)
         if failed:
-            raise ExecutionError(f"{what}: the coordinator gives no answer", got=str(failed[0]).splitlines()[0][:500])
+            raise ExecutionError(f"{what}: the coordinator does not answer", got=str(failed[0]).splitlines()[0][:500])
         return found[0]
 
     def wait(self, raw: Any) -> None:

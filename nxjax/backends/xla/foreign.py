@@ -163,7 +163,7 @@ def functions(data: bytes, prefix: str, in_types: Sequence[ArrayType], platform:
         main = next(f for f in _functions(module) if _symbol(f) == f"{prefix}_main")
         takes, gives = _signature(main)
         if any("?" in t for t in (*takes, *gives)):
-            raise LoweringError("stablehlo: a result has a dimension that the arguments do not say", got=gives)
+            raise LoweringError("stablehlo: a result has a dimension that the arguments do not determine", got=gives)
         text = "\n".join(_printed(function) for function in _functions(module))
         return PrivateFunctions(text, f"{prefix}_main", takes, gives)
 
@@ -272,7 +272,7 @@ def _checked(module: Any) -> None:
             wrong.append(f"{name}, which talks to a host")
     if wrong:
         raise LoweringError(
-            "exported function: it holds what does not run here",
+            "exported function: a part of it does not run here",
             got=", ".join(sorted(set(wrong))[:8]),
             expected="StableHLO, and LAPACK's routines on the CPU",
             fix="export it for the platform it is called on",

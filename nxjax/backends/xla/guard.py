@@ -44,7 +44,7 @@ def checked(data: bytes) -> None:
     if key in _read or cache.load(key) is not None:
         return
     if not data.startswith(b"ML\xefR"):
-        raise LoweringError("stablehlo: no portable artifact", got=f"bytes that begin with {data[:8]!r}")
+        raise LoweringError("stablehlo: not a portable artifact", got=f"bytes that begin with {data[:8]!r}")
     limit = SECONDS[0] + SECONDS[1] * len(data)
     try:
         child = subprocess.run(

@@ -220,7 +220,7 @@ def load(plugin: Plugin) -> None:
         )
     if not _has_symbol(path):
         raise InvalidFileError(
-            f"{what}: the file is no PJRT plugin",
+            f"{what}: the file is not a PJRT plugin",
             got=f"{plugin.path} has no function GetPjrtApi",
             expected="a shared library that has it",
             fix=f"correct {plugin.origin}",
@@ -251,7 +251,7 @@ def _ask(plugin: Plugin, what: str) -> None:
         ) from None
     function.restype = ctypes.c_void_p
     if not function():
-        raise InvalidFileError(f"{what}: the library gives no interface", got=plugin.path, fix="reinstall it")
+        raise InvalidFileError(f"{what}: the library has no interface", got=plugin.path, fix="reinstall it")
 
 
 def _load_nvidia() -> None:
@@ -293,7 +293,7 @@ def make_client(platform: str) -> Any:
         raw = xla_client.make_c_api_client(plugin.name, options, runtime)
     except _jax.JaxRuntimeError as error:
         raise ExecutionError(
-            f"plugin {plugin.name!r}: finds no device that it can drive",
+            f"plugin {plugin.name!r}: finds no usable device",
             got=f"{plugin.path}: {str(error)[:800]}",
             fix="see that the chip's driver works and that no other process holds the chip",
         ) from None

@@ -58,7 +58,7 @@ def serialized(module: Any, version: str | None = None) -> tuple[bytes, str]:
             data: bytes = jax.mlir.serialize_portable_artifact(module, version, sharded)
     except Exception as error:  # of several classes, none of them promised
         raise ParameterError(
-            "stablehlo: no portable artifact of this version",
+            "stablehlo: not a portable artifact of this version",
             got=f"version={version!r}: {str(error)[:500]}",
             expected=f"{oldest} to {newest}, and a version that has every operation",
         ) from None
@@ -79,10 +79,10 @@ def deserialized(data: bytes) -> str:
     from jaxlib.mlir.dialects import stablehlo  # type: ignore[import-not-found]
 
     if not data.startswith(BYTECODE):
-        raise LoweringError("stablehlo: no portable artifact", got=f"bytes that begin with {data[:8]!r}")
+        raise LoweringError("stablehlo: not a portable artifact", got=f"bytes that begin with {data[:8]!r}")
     try:
         with ir.Context() as context:
             stablehlo.register_dialect(context)
             return str(stablehlo.deserialize_portable_artifact(context, data))
     except (ValueError, ir.MLIRError) as error:
-        raise LoweringError("stablehlo: no portable artifact", got=str(error)[:500]) from None
+        raise LoweringError("stablehlo: not a portable artifact", got=str(error)[:500]) from None

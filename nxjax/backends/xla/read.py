@@ -101,7 +101,7 @@ def _checked(data: bytes) -> bytes:
         )
     except subprocess.TimeoutExpired:
         raise InvalidFileError(
-            "stablehlo: reading the module does not end", got=_what(data), expected=f"at most {limit:.0f} s"
+            "stablehlo: reading the module takes too long", got=_what(data), expected=f"at most {limit:.0f} s"
         ) from None
     if done.returncode == 0:
         return done.stdout

@@ -72,7 +72,7 @@ def test_graphs_run_in_order_of_need_and_runs_side_by_side():
 def test_a_graph_says_what_is_wrong_with_it():
     with pytest.raises(ParameterError, match="planned for a unit"):
         Graph([job("npu", cpu=double)])
-    with pytest.raises(ParameterError, match="does not stand before"):
+    with pytest.raises(ParameterError, match="is not before"):
         Graph([job("cpu", inputs=((0, 0),), cpu=double)])
     with Engine({"cpu": LaneOptions()}) as engine:
         with pytest.raises(ParameterError, match="too few inputs"):

@@ -358,7 +358,7 @@ def test_what_is_asked_for_wrongly_is_said():
         Hybrid("cpuu")
     with pytest.raises(ParameterError, match="not a unit"):
         Hybrid(["npu", "cpu"])
-    with pytest.raises(ParameterError, match="none of its units is here"):
+    with pytest.raises(ParameterError, match="none of its units is available"):
         Hybrid("npu")
     with pytest.raises(ParameterError, match="names no unit"):
         Hybrid()

@@ -24,7 +24,7 @@ WRONG = {
     "endless": (work(Task("a", {"cpu": math.inf})), "seconds of task 0"),
     "joules": (work(Task("a", ON, {"cpu": math.nan})), "joules of task 0"),
     "lanes": (work(Task("a", ON), lanes={"cpu": 0}), "lanes of unit 'cpu'"),
-    "no such task": (work(Task("a", ON, after=(Edge(7, 1),))), "a task that there is not"),
+    "no such task": (work(Task("a", ON, after=(Edge(7, 1),))), "a task that does not exist"),
     "result of the caller": (work(Task("a", ON), results=(Edge(CALLER, 1),)), "the caller needs"),
     "bytes": (work(Task("a", ON, after=(Edge(CALLER, -1),))), "bytes of value 0"),
     "two sizes": (work(Task("a", ON), results=(Edge(0, 1), Edge(0, 2))), "two sizes"),
@@ -33,7 +33,7 @@ WRONG = {
         "in a circle.*'a', 'b'",
     ),
     "itself": (work(Task("a", ON, after=(Edge(0, 1),))), "in a circle"),
-    "order": (work(Task("a", ON, after=(Edge(1, 1),)), Task("b", ON)), "stands before"),
+    "order": (work(Task("a", ON, after=(Edge(1, 1),)), Task("b", ON)), "is before"),
     "transfer": (
         work(Task("a", ON, after=(Edge(CALLER, 1),)), transfer=lambda a, b, nbytes: -0.1),
         "seconds of a transfer from",

@@ -101,7 +101,7 @@ def test_a_child_reads_modules_first(tmp_path, monkeypatch):
         assert len(calls) == 1
         with pytest.raises(LoweringError, match="cannot be read"):
             guard.checked(data[: len(data) // 2])
-        with pytest.raises(LoweringError, match="no portable artifact"):
+        with pytest.raises(LoweringError, match="not a portable artifact"):
             guard.checked(b"text")
 
 

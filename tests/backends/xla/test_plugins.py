@@ -108,7 +108,7 @@ def test_a_library_that_is_no_plugin(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     text.write_text("GetPjrtApi")
     with pytest.raises(InvalidFileError, match=r"(?s)cannot be loaded.*text\.so"):
         plugins.load(named(monkeypatch, text))
-    with pytest.raises(InvalidFileError, match="gives no interface"):
+    with pytest.raises(InvalidFileError, match="has no interface"):
         plugins.load(named(monkeypatch, library(tmp_path, result="0")))
 
 

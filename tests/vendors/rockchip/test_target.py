@@ -121,7 +121,7 @@ def test_options_are_the_toolkits(stand_in):
     for wrong in ({"algorithm": "best"}, {"dtype": "w1a1"}, {"python": 3}, {"soc": "x"}):
         with pytest.raises(ParameterError):
             nx.compile(convnet, target="rockchip", **wrong)(PARAMS, IMAGE)
-    with pytest.raises(ParameterError, match="quantizes by itself"):
+    with pytest.raises(ParameterError, match="has its own quantizer"):
         nx.compile(quantized(), target="rockchip")(PARAMS, IMAGE)
 
 

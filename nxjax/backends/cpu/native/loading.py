@@ -250,8 +250,8 @@ def _synchronize() -> Any:
 
 def _no_room(nbytes: int, error: OSError) -> MemoryLimitError:
     return MemoryLimitError(
-        "cpu: the system gives no memory for machine code",
-        got=f"{nbytes:,} bytes were asked for: {error}",
+        "cpu: the system has no memory for machine code",
+        got=f"{nbytes:,} bytes were requested: {error}",
         fix="drop functions that are not needed any more (nx.clear_caches()), or raise vm.max_map_count",
     )
 
@@ -374,7 +374,7 @@ class _Linked:
 
 def _part(data: bytes, start: int, size: int) -> bytes:
     if start + size > len(data):
-        raise ValueError("it ends too early")
+        raise ValueError("the file ends too early")
     return data[start : start + size]
 
 

@@ -147,7 +147,7 @@ def out_of_memory(nbytes: int) -> MemoryLimitError:
     in_use = runtime().statistics()["in_use"]
     return MemoryLimitError(
         "cpu: out of memory",
-        got=f"{nbytes:,} bytes were asked for, {in_use:,} are in use",
+        got=f"{nbytes:,} bytes were requested, {in_use:,} are in use",
         fix="use smaller arrays, drop those that are not needed any more, or donate arguments to jit (donate_argnums)",
     )
 
