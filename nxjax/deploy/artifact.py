@@ -1,4 +1,4 @@
-"""Artifact: the files of a compiled function, what runs them, and what is known about them."""
+"""Artifact: the files of a compiled function, how to run them, and facts about them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NDArray = np.ndarray[Any, Any]
 
 @final
 class MetricScores(NamedTuple):
-    """A metric of the task: of what runs an artifact, and of the exact reference."""
+    """A metric of the task, for the artifact's results and for the exact reference."""
 
     artifact: float
     reference: float
@@ -47,7 +47,7 @@ class Artifact:
         deviation: differences from the exact reference on the example arguments; None if nothing here can run it.
         others: the deviation of other ways to run the files, such as LiteRT's XNNPACK, as on a phone.
         graph: the source of the files; None if that is the program.
-        notes: what else to know.
+        notes: other facts.
 
     >>> import nxjax as nx
     >>> artifact = nx.compile(lambda x: nx.nn.relu(x * 2), target="tflite")(nx.ones((1, 3)))
@@ -179,7 +179,7 @@ class Artifact:
 
         Args:
             metric: maps (result, target) to a number per batch; the mean over batches is returned.
-            batches: pairs of inputs, a tuple as `run` takes them, and targets.
+            batches: pairs of inputs (a tuple, as for `run`) and targets.
 
         Raises:
             ParameterError: no batches.

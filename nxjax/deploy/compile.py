@@ -243,7 +243,7 @@ def _unwritten(target: Target[Any], rows: list[Placement], notes: list[str]) -> 
 
 
 def reference(artifact: Artifact, *args: Any) -> Any:
-    """What the artifact means, exactly: `Artifact.reference`.
+    """The exact results of an artifact: `Artifact.reference`.
 
     Args:
         artifact: any.

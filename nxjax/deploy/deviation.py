@@ -1,5 +1,5 @@
-"""How far an artifact's results lie from the exact integer reference: in steps of the result's grid (LSB), in counts of
-plain integers that differ, and in real numbers. A measure that does not apply is None, never 0.
+"""The distance of an artifact's results from the exact integer reference: in steps of the result's grid (LSB), in
+counts of different plain integers, and in real numbers. A measure that does not apply is None, never 0.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _FAR: Final = 1.5
 @final
 @dataclass(frozen=True)
 class Deviation:
-    """Differences between what runs and the reference, over all results.
+    """Differences between the measured results and the reference, over all results.
 
     Attributes:
         runs_on: what ran.
-        histogram: difference in steps -> number of elements, for results on a grid; empty where none is on one.
+        histogram: difference in steps -> number of elements, for results on a grid; else empty.
         max_error: the largest absolute difference in real numbers; of labels and other integers, of their values.
         rms_error: root of the mean squared difference.
         scale: the largest magnitude of the reference.
         integers: difference -> number of elements, for results that are plain integers or booleans.
         floats: elements of results that are neither.
-        file: which of the artifact's files ran; empty where that is not known.
-        sqnr: signal to noise in decibels, 10 log10(sum of y^2 / sum of (x - y)^2), of results that are real numbers:
-            x is what ran, y the reference. Infinite where all are equal; None where all results are plain integers.
-        unrelated: whether some result has nothing of the reference: it is clearly farther from it than zeros are, which
-            coarse grids round to; or no element of several agrees.
+        file: which of the artifact's files ran; empty if unknown.
+        sqnr: signal to noise in decibels, 10 log10(sum of y^2 / sum of (x - y)^2), of results that are real numbers: x
+            is measured, y the reference. Infinite if all are equal; None if all results are plain integers.
+        unrelated: whether a result is unrelated to the reference: clearly farther from it than zeros, which coarse
+            grids round to; or no element of several agrees.
 
     >>> import nxjax as nx
     >>> artifact = nx.compile(lambda x: nx.nn.relu(x * 2), target="tflite")(nx.ones((1, 3)))
@@ -64,17 +64,17 @@ class Deviation:
 
     @property
     def max_lsb(self) -> int | None:
-        """The largest difference in steps; None where no result is on a grid, so that there are no steps."""
+        """The largest difference in steps; None if no result is on a grid."""
         return max(map(abs, self.histogram), default=None)
 
     @property
     def unequal(self) -> int:
-        """How many elements of plain integer results differ."""
+        """The number of different elements in plain integer results."""
         return sum(n for k, n in self.integers.items() if k)
 
     @property
     def exact(self) -> bool:
-        """Whether every result is the reference's: each step, each integer; floats, whether they are equal."""
+        """Whether every result equals the reference: each step, each integer, each float."""
         return self.max_error == 0.0 and not self.unequal and not any(self.histogram)
 
     @property
@@ -132,7 +132,7 @@ def measured(
     """Compare results in storage dtype with the reference's.
 
     Raises:
-        ExecutionError: what ran gave another number of results, or results of other shapes.
+        ExecutionError: another number of results, or results of other shapes.
     """
     shapes = [np.shape(a) for a in got], [np.shape(b) for b in wanted]
     if shapes[0] != shapes[1]:

@@ -1,4 +1,4 @@
-"""Artifacts on disk: where each file of one goes, and that all of them are written or none.
+"""Artifacts on disk: the place of each file. All files are written or none.
 
 Knows names and bytes, nothing of targets.
 """
@@ -20,17 +20,17 @@ Content = bytes | dict[str, bytes]
 
 
 def save(files: Mapping[str, bytes], path: str | os.PathLike[str]) -> Path:
-    """Write an artifact's files and give the path they are found by.
+    """Write an artifact's files and return its path.
 
-    Everything is written beside its place first and moved there at the end: a failure leaves what was there before.
+    Everything is first written next to its place and moved there at the end. A failure leaves existing files unchanged.
 
     Args:
         files: file name to bytes, the main one first. Names that share a folder (``m.mlpackage/...``) are a package.
-        path: of the main file or the package if it ends like it, the other files then lying beside the main one under
-            its name; else of a folder that they go into. A single file may have any name.
+        path: of the main file or package, if it has its extension; the other files then go next to it under its name.
+            Otherwise of a folder for all files. A single file may have any name.
 
     Raises:
-        ParameterError: a folder lies where a file is to go, or a file where a package is; a name leads elsewhere.
+        ParameterError: a folder is in place of a file, or a file in place of a package; a name leads elsewhere.
         OSError: the disk is full, or a similar problem.
 
     >>> import tempfile

@@ -1,7 +1,6 @@
-"""A function over several IPUs: a share of the batch each, or in stages; and training in stages.
+"""A function on several IPUs: a share of the batch each, or in stages; and training in stages.
 
-Everything here is `Pipeline` with choices made; what was chosen, and what the result costs, stands in
-the result.
+Everything here is `Pipeline` with preset choices. The result has the choices and its cost.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ DEPTH: Final = 4
 @final
 @dataclass(frozen=True)
 class IpuSetting:
-    """What models are compiled for.
+    """The settings of compilation.
 
     Attributes:
         system: IPUs, and how many.
         options: of the lowering.
-        compile_only: nothing is run.
-        hardware: IPUs are listed here, and the SDK's compiler answers: what fits one of them is tried there.
+        compile_only: run nothing.
+        hardware: whether IPUs are listed here and the SDK's compiler works; programs that fit one are tried there.
     """
 
     system: IpuSystem
@@ -62,11 +61,11 @@ class CompiledModel:
 
     Attributes:
         function: the model.
-        execution: "single", "replicated" (each IPU takes its share of the batch) or "pipelined" (stages).
+        execution: "single", "replicated" (each IPU has its share of the batch) or "pipelined" (stages).
         bound: the model's program, and its call's trees and types.
         pipeline: the stages: one, but of "pipelined".
-        notes: what was chosen.
-        label: "emitted" until it has run; then "hardware" where IPUs ran it, "own-model" where a model of the chip did.
+        notes: the choices.
+        label: "emitted" until it has run; then "hardware" if IPUs ran it, "own-model" if a model of the chip did.
     """
 
     function: Callable[..., Any]
@@ -79,7 +78,7 @@ class CompiledModel:
 
     @property
     def cycles(self) -> float:
-        """Of one call, as the model has them, without the streams from the host."""
+        """Of one call by the model, without the streams from the host."""
         return self.pipeline.cycles
 
     @property
@@ -88,7 +87,7 @@ class CompiledModel:
 
     @property
     def memory(self) -> tuple[int, ...]:
-        """Bytes of the fullest tile, on each IPU that is used."""
+        """Bytes of the fullest tile, on each IPU."""
         return tuple(m.peak for m in self.pipeline.memory) * self.pipeline.replicas
 
     @property
@@ -98,7 +97,7 @@ class CompiledModel:
 
     @property
     def ipus(self) -> int:
-        """How many IPUs it uses."""
+        """The number of IPUs."""
         return len(self.memory)
 
     def __call__(self, *inputs: Any) -> Any:
@@ -147,11 +146,11 @@ def over_ipus(
     """``function`` compiled for the IPUs of ``setting``.
 
     Args:
-        execution: "auto", or one of `Execution`. "auto" uses one IPU of one; of several, shares of the batch where the
-            model fits one IPU and treats samples apart, one IPU if it fits but does not, else stages.
+        execution: "auto", or one of `Execution`. "auto" on several IPUs: shares of the batch if the model fits one IPU
+            and treats samples separately, one IPU if it fits but mixes samples, else stages.
 
     Raises:
-        TileMemoryError: it fits in no way; names the largest tensors and their lines.
+        TileMemoryError: it does not fit; the error names the largest tensors and their lines.
         ParameterError: an execution that the model's shapes do not allow.
     """
     if execution not in EXECUTIONS:
@@ -195,7 +194,7 @@ def over_ipus(
 
 
 def quickest(function: Callable[..., Any], inputs: Sequence[Any], setting: IpuSetting) -> CompiledModel:
-    """As `over_ipus`, with the share of tile memory for products that takes the fewest cycles.
+    """As `over_ipus`, with the share of tile memory for products that needs the fewest cycles.
 
     Raises:
         TileMemoryError: it fits with none.
@@ -225,8 +224,8 @@ class BatchSearch:
     """Batch sizes that were tried.
 
     Attributes:
-        best: the one with the most samples a second, of those that fit.
-        tried: per batch size its cycles and peak bytes per tile; None where it does not fit.
+        best: the fitting one with the most samples per second.
+        tried: per batch size its cycles and peak bytes per tile; None if it does not fit.
         compiled: the model compiled for the best one.
     """
 
@@ -240,7 +239,8 @@ class BatchSearch:
 
 
 def best_batch(compiled_for: Callable[[int], CompiledModel], sizes: Sequence[int]) -> BatchSearch:
-    """Of ``sizes``, in increasing order, the one with the most samples a second; those beyond the memory end it.
+    """Of ``sizes``, in increasing order, the one with the most samples per second. It stops at the first that does not
+    fit.
 
     Raises:
         TileMemoryError: not even the first one fits.
@@ -289,17 +289,17 @@ def _pipeline(one: BoundFunction, setting: IpuSetting, micros: int, batched: Seq
 
 @final
 class PipelinedTraining(Shown):
-    """Losses and gradients of a function over several IPUs in stages.
+    """Losses and gradients of a function on several IPUs, in stages.
 
     Args:
-        loss: ``loss(params, *batch)`` gives a scalar, a mean over the samples of the batch.
+        loss: ``loss(params, *batch)`` returns a scalar, a mean over the samples of the batch.
         params: a tree of arrays.
         batch: examples of the other arguments, with samples in the leading dimension.
         setting: IPUs and options.
-        micro_batches: into how many parts a batch is cut; gradients are added up over them.
+        micro_batches: the number of parts of a batch; gradients are added up over them.
         schedule: "1f1b" or "gpipe".
-        recompute: keep stages' inputs only and compute activations again; "auto" if nothing else fits.
-        stages: how many; by default the fewest that fit.
+        recompute: keep only the inputs of stages and recompute activations; "auto": if nothing else fits.
+        stages: their number; by default the smallest that fits.
         replicas: copies of the pipeline that share the micro-batches.
     """
 

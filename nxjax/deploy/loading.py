@@ -1,7 +1,7 @@
-"""`load`: a ``.tflite`` or ``.onnx`` file that other tools wrote, as an artifact: checked, run exactly, compiled anew.
+"""`load`: a ``.tflite`` or ``.onnx`` file from other tools as an artifact: checked, run exactly, compiled again.
 
-Files are not trusted. Nothing in one is executed: it is read into a graph, every number of it checked, and what runs or
-is compiled is that graph. Knows which formats there are readers for; the readers know the formats.
+Files are not trusted. Nothing in a file is executed. It is read into a graph, every number of it is checked, and that
+graph is run or compiled. Knows which formats have readers; the readers know the formats.
 """
 
 from __future__ import annotations
@@ -55,23 +55,23 @@ def load(
 ) -> Artifact:
     """Read a ``.tflite`` or ``.onnx`` file.
 
-    The artifact's `run` takes one array per input of the file, in order, and gives its result, or a tuple of several.
-    Numbers in and out are real ones: where the file has integers on a grid, they are put onto it and come off it.
+    The artifact's `run` takes one array per input of the file, in order, and returns its result, or a tuple of several.
+    It takes and returns real numbers, and converts them for integers on a grid.
 
     Args:
-        source: path, or bytes. Tensors that an ONNX file keeps in other files are read if they lie in its folder.
-        target: a name from `targets` to compile the file for; without one it is run as it is meant, on this host:
-            integers bit for bit as TFLite specifies them.
+        source: path, or bytes. External tensors of an ONNX file are read if they are in its folder.
+        target: a name from `targets` to compile the file for; by default it is run on this host, with integers bit for
+            bit as TFLite specifies them.
         strict: as for `compile`.
-        example: one array per input, to measure the deviation of a target on; random ones if they are not given.
-        memory_limit: bytes that the values of the file may take together: a small file may ask for any amount.
+        example: one array per input, to measure the deviation of a target; by default random.
+        memory_limit: bytes for all values of the file, because a small file may request any amount.
         progress: as for `compile`.
         **options: of the target.
 
     Raises:
-        InvalidFileError: damaged, cut off, of another format, or not holding together; it names the file and the place.
-        LoweringError: sound, but with an operator or a dynamic shape that NPU graphs do not have.
-        MemoryLimitError: it would take more than ``memory_limit``; the largest values are named.
+        InvalidFileError: damaged, truncated, of another format, or inconsistent; it names the file and the place.
+        LoweringError: valid, but with an operator or a dynamic shape that NPU graphs do not have.
+        MemoryLimitError: it would take more than ``memory_limit``; the error names the largest values.
         PlacementError: as from `compile`.
 
     >>> import nxjax as nx, nxjax.numpy as jnp

@@ -1,7 +1,7 @@
-"""A function quantized, compiled and held within a limit of memory, as something to call.
+"""A function that is quantized, compiled and kept within a memory limit.
 
-Everything here is `nx.quantize` and `nx.compile` with choices made: the observer that fits, an order of nodes that
-needs little memory, a batch. What was chosen and what the result costs stands in the result.
+Everything here is `nx.quantize` and `nx.compile` with preset choices: an observer, an order of nodes that needs little
+memory, a batch. The result has the choices and its cost.
 """
 
 from __future__ import annotations
@@ -89,18 +89,18 @@ class ActivationPlanner(Shown):
 @final
 @dataclass(eq=False)
 class OptimizedModel:
-    """A model as it runs on an NPU: call it like the model.
+    """A model on an NPU: call it like the model.
 
     Attributes:
-        function: what it computes, pure: integers inside if it is quantized.
-        precision: the precision that was asked for.
-        label: how far towards silicon its results go.
+        function: the pure function that it computes, with integers inside if it is quantized.
+        precision: the requested precision.
+        label: how its results were made.
         report: where each op runs.
         memory: the arena of its activations.
         arena: what bounds each call's activations.
-        artifact: what `nx.compile` made for the chip or the simulated target; None without one.
+        artifact: from `nx.compile` for the chip or the simulated target, or None.
         snr: signal to noise in decibels against the float model on the first calibration batches; infinite for float.
-        notes: what was chosen, and what to know about it.
+        notes: the choices, and facts about them.
     """
 
     function: Callable[..., Any]
@@ -147,9 +147,9 @@ class OptimizedModel:
         return most, self.arena.laid_out(self._batch(sample, most)).peak
 
     def batch_size(self, sample: Sequence[int], on: ChipLimits) -> tuple[int, str] | None:
-        """With how many samples at once one takes least on a chip, where more are hardly better; and why.
+        """The batch size with nearly the least time per sample on a chip, and why.
 
-        None where the cost model cannot say.
+        None if the cost model does not know.
         """
         most, _ = self.fitting(sample, BATCHES[-1])
         each = lambda n: estimate(self._batch(sample, n), on)["latency"].value / n
@@ -166,10 +166,10 @@ class OptimizedModel:
         return best, f"{on.title}: {best} at once, {1e6 * least:.3g} us a sample; {said}"
 
     def save(self, path: Any) -> Any:
-        """Write the artifact; give its path.
+        """Write the artifact and return its path.
 
         Raises:
-            ParameterError: there is none: no chip and no simulated target was named.
+            ParameterError: there is none, because no chip or simulated target was named.
         """
         if self.artifact is None:
             raise ParameterError(

@@ -22,14 +22,14 @@ class Report:
 
     Attributes:
         target: the target's name.
-        label: how far towards silicon the result went.
-        rows: one per node, in program order; `Placement.decided_by` says on what each rests.
+        label: how far the result was verified.
+        rows: one per node, in program order; `Placement.decided_by` has the source of each.
         cost: of one run; each figure has its source.
-        notes: what else a user should know.
-        analysis: the compiler's own answer about the whole program, where a target gives one.
-        rules: which table placed what no tool of the vendor's did.
-        evidence: what tools did with the files, and what they answered; label and placement rest on it.
-        host: whether the target's device is this machine's processor, so that ops on the host are where they belong.
+        notes: other facts for the user.
+        analysis: the compiler's report on the whole program, if any.
+        rules: the table that placed ops that no vendor tool placed.
+        evidence: what tools did with the files, and their answers; the basis of label and placement.
+        host: whether the target's device is this machine's processor.
 
     >>> import nxjax as nx
     >>> report = nx.explain(lambda x: nx.nn.relu(x * 2), target="tflite")(nx.ones((1, 3)))
@@ -73,7 +73,7 @@ class Report:
 
     @property
     def unknown(self) -> int:
-        """Ops of which nothing here says where they run."""
+        """Ops whose place is unknown."""
         return sum(r.device == "unknown" for r in self.rows)
 
     @property
@@ -89,13 +89,13 @@ class Report:
 
     @property
     def rests_on(self) -> str:
-        """What says where the ops run: the vendor's tool, a table (which one), or nothing."""
+        """The source of the placement: the vendor's tool, a table (which one), or nothing."""
         table = self.rules or "the target's rules"
         words = {"vendor": "the vendor's own tool", "table": f"{table}, no tool was asked", "nobody": "nothing"}
         return "; ".join(text for said, text in words.items() if any(r.decided_by == said for r in self.rows))
 
     def status(self, row: Placement) -> Status:
-        """What is known of one row: the vendor's tool "placed" it on the chip or "refused" it, it goes "by published
+        """The status of one row: the vendor's tool "placed" it on the chip or "refused" it, it was placed "by published
         rules", or it is "unknown"."""
         if row.decided_by == "vendor":
             return "placed" if row.on_chip or self.host else "refused"
@@ -121,10 +121,10 @@ class Report:
         return next((r.device.upper() for r in self.rows if r.on_chip), "NPU")
 
     def svg(self) -> str:
-        """A picture of what the compiler made of the program: SVG text.
+        """A picture of the compiled program: SVG text.
 
         Raises:
-            ParameterError: the target's compiler tells nothing that could be drawn.
+            ParameterError: the target's compiler provides nothing to draw.
         """
         if self.analysis is None:
             raise ParameterError(f"report: {self.target} has no picture", expected="a target whose compiler tells more")

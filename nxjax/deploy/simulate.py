@@ -1,8 +1,8 @@
-"""`nx.simulate`: a chip's simulator in the chip's place, where a program asks for a chip that is not there.
+"""`nx.simulate`: a simulator in place of a missing chip.
 
-The simulator of NPUs is exact: it runs the graph that nxjax would write for a chip, bit for bit, where the chip's rules
-take every node of it. What it gives is labelled ``own-model`` only then, else ``host``; never ``hardware``. A chip
-whose vendor does not specify its integers has no simulator here: nothing is labelled as its.
+The simulator of NPUs is exact: it runs the graph that nxjax would write for a chip, bit for bit, if the chip's rules
+allow every node of it. Only then the label is ``own-model``, else ``host``; never ``hardware``. A chip whose vendor
+does not specify its integers has no simulator.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`targets`: everything that can be compiled for, and how far each can be taken on this machine."""
+"""`targets`: all targets, and how far this machine can verify each."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from nxjax.trace.boundary import entry
 @final
 @dataclass(frozen=True)
 class Target:
-    """One target: its name, the chip, the file format, what it computes in, and the best label reachable here.
+    """One target: its name, chip, file format, precision, and the best label reachable here.
 
-    ``forms`` are the usual ones of a target that comes in several, each compiled for by ``name:form``.
+    ``forms`` are the usual variants of a target, which ``name:form`` selects.
 
     >>> import nxjax as nx
     >>> target = next(t for t in nx.targets() if t.name == "tflite")

@@ -1,8 +1,8 @@
-"""Numbers that fit integer arithmetic: scales with which no bias is cut and no sum wraps, and moves that wrap nothing.
+"""Numbers that fit integer arithmetic: scales that cut no bias and wrap no sum, and moves that wrap nothing.
 
-A bias is stored in steps of ``x_scale * w_scale``. Where weights are so weak that it takes more than 32 bits (64-bit
-sums: the 48 that LiteRT rescales), they are stored on a coarser scale, as are those of a product so deep that its sum
-could leave them. Knows no product.
+A bias is stored in steps of ``x_scale * w_scale``. If weights are so small that it needs more than 32 bits (64-bit
+sums: the 48 that LiteRT rescales), they get a coarser scale. So do those of a product so deep that its sum could
+overflow. Knows no product.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _farthest(dtype: DType) -> int:
 
 
 def holds(dtype: DType, depth: int) -> bool:
-    """Whether sums of ``depth`` products of two stored activations fit their accumulators, whatever the operands."""
+    """Whether sums of ``depth`` products of two stored activations always fit their accumulators."""
     return depth * _farthest(dtype) ** 2 < 2 ** SUM_BITS[dtype]
 
 

@@ -1,4 +1,4 @@
-"""Calibration: running a function over data and keeping the range of every value that will lie on a grid."""
+"""Calibration: running a function over data and recording the range of every value that will be on a grid."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def calibrate(
     Args:
         fun: pure function of pytrees.
         policy: as in `quantize`.
-        params: positions of the arguments that hold weights; by default those that are trees.
+        params: positions of the arguments with weights; by default those that are trees.
 
     Returns:
-        A function giving ``(result, {site: (least, greatest)})``, scalars float32.
+        A function that returns ``(result, {site: (smallest, largest)})``, scalars float32.
 
     >>> import nxjax as nx, nxjax.numpy as np
     >>> f = lambda w, x: x @ w["w"]
@@ -50,7 +50,7 @@ def calibrate(
 
 @final
 class Calibrated(Shown):
-    """Ranges by site, and how many batches they come from."""
+    """Ranges by site, and the number of batches."""
 
     def __init__(self, ranges: dict[str, Range], batches: int) -> None:
         self.ranges = ranges
@@ -219,6 +219,6 @@ def _histogram_pass(
 
 
 def shown(data: Iterable[Any], what: str, progress: bool | None) -> Iterable[Any]:
-    """``data`` with a progress bar: if asked for, or by default on a terminal or in a notebook."""
+    """``data`` with a progress bar: on request, or by default in a terminal or notebook."""
     make = bars(progress, "quantize")
     return data if make is None else make(data, desc=what, unit="batch")

@@ -33,10 +33,10 @@ class LayerDifference:
     """One layer's result in float and quantized, over all data.
 
     Attributes:
-        name: as policies know it.
-        op: the op it begins with.
+        name: as in policies.
+        op: its first op.
         source: the user's line.
-        scale: distance of neighbours on its grid; None where the result is float.
+        scale: the step of its grid; None if the result is float.
         sqnr: signal to quantization noise in dB: ten times the decimal logarithm of mean x^2 over mean error^2.
         max_error: the largest absolute difference.
         lsb: difference in steps of the grid -> number of elements; steps beyond 8 count as 8.
@@ -73,7 +73,7 @@ class LayerDifference:
 
 @final
 class Comparison:
-    """Layers in the order in which they are computed; ``[name]`` gives one. Prints as a table.
+    """Layers in program order; ``[name]`` returns one. Prints as a table.
 
     >>> import nxjax as nx, nxjax.numpy as jnp
     >>> f = lambda p, x: jnp.tanh(x @ p["w"])
@@ -102,7 +102,7 @@ class Comparison:
 
     @property
     def worst(self) -> LayerDifference:
-        """The layer with the least SQNR."""
+        """The layer with the lowest SQNR."""
         return min(self.layers, key=lambda layer: layer.sqnr)
 
     def _rows(self) -> list[tuple[str, ...]]:
@@ -164,16 +164,16 @@ def _spread(lsb: dict[int, int]) -> str:
 
 
 def compare(fun: Callable[..., Any], quantized: Quantized, data: Iterable[Any]) -> Comparison:
-    """Every layer's quantized result against its float result.
+    """Compare every layer's quantized result with its float result.
 
     Args:
-        fun: the float function; its program has to be that of ``quantized``.
+        fun: the float function; its program must be that of ``quantized``.
         quantized: from `quantize`.
         data: an iterable of argument tuples, as for calibration.
 
     Returns:
-        One row per layer: SQNR, largest error, histogram of differences in steps of the layer's grid. Layers inside of
-        scans, loops and conditions are not listed; what these give is.
+        One row per layer: SQNR, largest error, histogram of differences in steps of the layer's grid. Layers inside
+        scans, loops and conditions are not listed, only the results of these.
 
     Raises:
         ParameterError: not a quantized function, or no data.

@@ -1,6 +1,6 @@
-"""Parameter trees in safetensors files: floats as they are, `QArray` leaves as their integers and scales.
+"""Parameter trees in safetensors files: floats unchanged, `QArray` leaves as integers and scales.
 
-The file is read by any safetensors library. Structure lies in its metadata as JSON; nothing in a file is executed.
+Any safetensors library can read the file. Its metadata has the structure as JSON. Nothing in a file is executed.
 Format: github.com/huggingface/safetensors, README, section "Format".
 """
 
@@ -37,12 +37,12 @@ def save(path: str | os.PathLike[str], params: Any) -> None:
     """Write a tree of dicts, lists, tuples, arrays and QArrays; atomically.
 
     Args:
-        path: of the file; by custom ``.safetensors``.
+        path: of the file; usually ``.safetensors``.
         params: the tree. Keys of dicts are strings.
 
     Raises:
         TreeError: something else in the tree.
-        DtypeError: an element type that the format has not.
+        DtypeError: an element type that the format does not have.
         MissingExtraError: safetensors is not installed.
 
     >>> import nxjax as nx, os, tempfile
@@ -69,7 +69,7 @@ def _no_type(path: str, dtype: Any) -> DtypeError:
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Read what `save` wrote. A file from elsewhere gives a flat dict of its tensors.
+    """Read a file of `save`. Other files give a flat dict of their tensors.
 
     Raises:
         InvalidFileError: not a safetensors file, or damaged.
@@ -87,7 +87,7 @@ def loads(data: bytes | bytearray | memoryview, name: str = "safetensors data") 
     """As `load`, from bytes.
 
     Raises:
-        InvalidFileError: no safetensors data, or damaged.
+        InvalidFileError: not safetensors data, or damaged.
 
     >>> import os, tempfile
     >>> path = os.path.join(tempfile.mkdtemp(), "w.safetensors")

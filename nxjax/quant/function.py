@@ -25,13 +25,13 @@ from nxjax.trace.program import Var
 
 @final
 class Quantized:
-    """A quantized function: call it, or hand it to `jit`, `grad`, `vmap`, `compile`.
+    """A quantized function: call it, or pass it to `jit`, `grad`, `vmap`, `compile`.
 
     Attributes:
         fun: the float function.
-        policy: what decides how each equation computes.
+        policy: decides how each equation computes.
         ranges: (least, greatest) of each value on a grid, by site.
-        params: positions of the arguments that hold weights, None for "those that are trees".
+        params: positions of the arguments with weights, None for "those that are trees".
 
     >>> import nxjax as nx, nxjax.numpy as jnp
     >>> qf = quantize(lambda p, x: x @ p["w"], "int8-weights")
@@ -62,7 +62,7 @@ class Quantized:
         return PlannedCall(self.fun, args, kwargs, self.params)
 
     def plan(self, call: PlannedCall) -> QuantPlan:
-        """How ``call`` is quantized; refused if it needs ranges that calibration did not see."""
+        """The plan of ``call``; an error if it needs ranges that calibration did not see."""
         # Where something was quantized in calibration, nothing may be left in a loop of no steps.
         plan = call.plan(self.policy, "quantize", bool(self.ranges))
         missing = [s for s in plan.all_sites() if s not in self.ranges]
@@ -83,16 +83,16 @@ class Quantized:
         return plan
 
     def quantize_params(self, *args: Any, **kwargs: Any) -> Any:
-        """The arguments with every weight as a `QArray`; those used otherwise, and biases, stay float.
+        """The arguments with every weight as a `QArray`; biases and weights with other uses stay float.
 
         Args:
             *args: example arguments, as in a call.
 
         Returns:
-            The argument that holds weights, as in ``qparams = qf.quantize_params(params, x)``; a tuple if several do.
+            The argument with weights, as in ``qparams = qf.quantize_params(params, x)``; a tuple if there are several.
 
         Raises:
-            ParameterError: no argument holds a weight that is stored as integers.
+            ParameterError: no argument has a weight that is stored as integers.
         """
         call = self.traced(*args, **kwargs)
         plan = self.plan(call)

@@ -1,6 +1,6 @@
-"""Groups: equations that become one quantized op, and the interpreter's face they are written against.
+"""Groups: equations that become one quantized op, and the interpreter's interface for them.
 
-A group says which values it wants on grids, which grid its result has, and how it is computed. What follows a product
+A group says which values it needs on grids, which grid its result has, and how it is computed. What follows a product
 (bias, scale and shift per channel, relu) belongs to its group, as in every NPU.
 """
 

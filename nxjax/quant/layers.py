@@ -32,7 +32,7 @@ class WeightLayer:
     """A product whose weights are a leaf of the arguments.
 
     Attributes:
-        name: as policies know it.
+        name: as in policies.
         group: in the plan.
         leaf: number of the weight's leaf.
         order: the permutation from the leaf's dimensions to those of the product's weights.

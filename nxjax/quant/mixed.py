@@ -26,10 +26,10 @@ from nxjax.transforms.jit import jit
 @final
 @dataclass(frozen=True)
 class Sensitivity:
-    """What keeping one layer wide would gain.
+    """The gain from keeping one layer wide.
 
     Attributes:
-        name: as policies know the layer.
+        name: of the layer, as in policies.
         sqnr: of the function's results when only this layer computes on integers, in dB. The lower, the worse.
         share: of all multiply-accumulates.
     """
@@ -64,7 +64,7 @@ def sensitivity(
     params: Sequence[int] | int | None = None,
     progress: bool | None = None,
 ) -> Ranking:
-    """Which products lose most by quantization: each is quantized alone, the results compared with float.
+    """Which products lose most by quantization: each is quantized alone, and the results are compared with float.
 
     Args:
         fun, policy, observer, params: as for `quantize`.
@@ -146,14 +146,14 @@ def mixed_precision(
     Args:
         fun, policy, observer, params, progress: as for `quantize`.
         data: an iterable of argument tuples; calibrates and ranks.
-        budget: share of multiply-accumulates that may be wide, 0 to 1.
+        budget: the share of multiply-accumulates that may be wide, 0 to 1.
         wide: how they compute: a scheme or its name, or None for float.
 
     Returns:
         The quantized function; ``.policy.exceptions`` names the wide layers, float ones with their bias and relu.
 
     Raises:
-        ParameterError: ``budget`` is no share.
+        ParameterError: ``budget`` is not a share.
 
     >>> import nxjax as nx, nxjax.numpy as jnp
     >>> f = lambda p, x: nx.nn.relu(x @ p["a"]) @ p["b"]

@@ -1,7 +1,7 @@
 """Calibration: the program in float, with statistics of the sites' values as extra results.
 
-What is kept of a value is a recorder's affair: its range, or a histogram within a range found before. Control flow
-gives the statistics of all its steps together.
+A recorder decides what to keep of a value: its range, or a histogram within a known range. Control flow gives the
+statistics of all its steps together.
 """
 
 from __future__ import annotations

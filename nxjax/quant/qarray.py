@@ -1,4 +1,4 @@
-"""QArray: a weight stored as small integers with its scales. A pytree node, so it lives in parameter trees."""
+"""QArray: a weight stored as small integers with its scales. A pytree node for parameter trees."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ register_pytree_node(QArray, lambda q: ((q.values, q.scale), None), lambda _, c:
 
 
 def is_quantized(x: Any) -> bool:
-    """For ``is_leaf``: QArrays are taken whole."""
+    """For ``is_leaf``: QArrays are leaves."""
     return isinstance(x, QArray)
 
 

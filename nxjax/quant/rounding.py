@@ -1,4 +1,4 @@
-"""Better rounding than to the nearest: GPTQ and AdaRound. Both give parameter trees with `QArray` leaves.
+"""Better rounding than to the nearest: GPTQ and AdaRound. Both return parameter trees with `QArray` leaves.
 
 Both minimize, layer by layer, the squared error of the layer's result on calibration data, which for weights W [o, k]
 and inputs X [n, k] is tr((W - Q) H (W - Q)^T) with H = X^T X: the data are needed once, for H.
@@ -30,7 +30,7 @@ def gptq(
     damping: float = 0.01,
     params: Sequence[int] | int | None = None,
 ) -> Any:
-    """Weights rounded column by column, each error made up for by the columns that follow.
+    """Weights rounded column by column. The following columns compensate for each error.
 
     Frantar et al. 2022, "GPTQ: accurate post-training quantization for generative pre-trained transformers"
     (arXiv:2210.17323), algorithm 1.
@@ -38,7 +38,7 @@ def gptq(
     Args:
         fun: float function.
         data: an iterable of argument tuples; the first one's parameters are quantized.
-        policy: says which products' weights are stored how.
+        policy: the storage of each product's weights.
         damping: share of the mean of H's diagonal that is added to it.
         params: as for `quantize`.
 
@@ -64,7 +64,7 @@ def adaround(
     steps: int = 300,
     params: Sequence[int] | int | None = None,
 ) -> Any:
-    """Weights rounded up or down as gradient descent finds best for the layer's result.
+    """Weights rounded up or down, as gradient descent finds best for the layer's result.
 
     Nagel et al. 2020, "Up or down? Adaptive rounding for post-training quantization" (arXiv:2004.10568), equations
     21 to 25: rectified sigmoids h(V) between the two neighbours, pushed to 0 or 1 by ``1 - |2h - 1|^beta``.

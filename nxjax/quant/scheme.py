@@ -1,4 +1,4 @@
-"""What a policy says about one equation: which tensors are stored how. Names no op."""
+"""A policy's answer for one equation: the storage of each tensor. Names no op."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class Scheme:
     Attributes:
         activations: storage of activations: int8 (any zero point), int16 (zero point 0), a float8, or None for float.
         weights: storage of weights: int8, int4, a float8, or None for float.
-        dynamic: the range of an activation is taken from its values at each call instead of from calibration; the
-            products are then float.
-        per_channel: convolution weights have one scale per output channel, not one in all.
-        dense_per_channel: the same for matrix products; off, because NPUs take one scale there.
+        dynamic: take the range of an activation from its values at each call instead of from calibration; the products
+            are then float.
+        per_channel: convolution weights have one scale per output channel, not a single one.
+        dense_per_channel: the same for matrix products; off, because NPUs need a single scale there.
         group: weight-only schemes: this many weights along the summed dimension share a scale; None for all of them.
         rounding: of the integer rescaling, "double" or "single".
 
     Raises:
-        ParameterError: storage types that do not go together.
+        ParameterError: storage types that do not fit together.
 
     >>> Scheme(activations=None, weights="int4", group=32).integer
     False
@@ -117,7 +117,7 @@ def preset(name: str) -> Scheme:
 
 
 def as_policy(policy: Any) -> Policy:
-    """A policy from what users give: a preset's name, a `Scheme`, or a function."""
+    """A policy from a preset's name, a `Scheme`, or a function."""
     if isinstance(policy, str):
         policy = preset(policy)
     if not callable(policy) or not _takes_three(policy):
@@ -142,11 +142,11 @@ def _takes_three(policy: Callable[..., Any]) -> bool:
 
 @final
 class Layered(Shown):
-    """A policy with exceptions: the named layers get other answers than the rest.
+    """A policy with exceptions for named layers.
 
     Attributes:
         base: the policy of all other layers.
-        exceptions: layer name (what makes its result, as `QuantPlan.names` has it) -> its answer.
+        exceptions: layer name (as in `QuantPlan.names`) -> its answer.
 
     >>> policy = Layered(as_policy("int8"), {"dot_general_1": "int16x8"})
     >>> policy.of_layer("dot_general_1", "dot_general", "", ()), policy("dot_general", "", ()) == preset("int8")

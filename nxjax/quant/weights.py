@@ -1,6 +1,6 @@
-"""Weights made easier to quantize, without changing the float function: equalization, bias correction, SmoothQuant.
+"""Making weights easier to quantize without changing the float function: equalization, bias correction, SmoothQuant.
 
-Each gives a new parameter tree for the same function.
+Each returns a new parameter tree for the same function.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def equalize(
     Nagel et al. 2019, "Data-free quantization through weight equalization and bias correction" (arXiv:1906.04721),
     section 4.1: with ranges r1 of a channel's weights in the first layer and r2 in the second, its output is divided by
     ``s = sqrt(r1 r2) / r2`` and the second layer's weights are multiplied by s. Needs an activation with
-    f(s x) = s f(x), as relu; layers on both sides of another one (relu6, tanh) are left alone.
+    f(s x) = s f(x), as relu; layers on both sides of other activations (relu6, tanh) are unchanged.
 
     Args:
         fun: float function.
-        *args: example arguments, the parameter tree among them.
+        **args: example arguments, including the parameter tree.
         iterations: sweeps over all pairs.
         params: as for `quantize`.
 
@@ -45,7 +45,7 @@ def equalize(
         The parameter tree.
 
     Raises:
-        ParameterError: no two layers that follow each other.
+        ParameterError: no two consecutive layers.
 
     >>> import nxjax as nx, nxjax.numpy as jnp
     >>> f = lambda p, x: nx.nn.relu(x @ p["a"]) @ p["b"]
@@ -82,7 +82,7 @@ def equalize(
 def correct_bias(
     fun: Callable[..., Any], data: Iterable[Any], policy: Any = "int8", *, params: Sequence[int] | int | None = None
 ) -> Any:
-    """Bias correction: what rounding the weights adds to a layer's mean result is taken off its bias.
+    """Bias correction: subtracts from a layer's bias what rounding its weights adds to its mean result.
 
     Nagel et al. 2019 (as `equalize`), section 4.2: ``b - (Q - W) E[x]``, with the mean of every input of the sum taken
     over the data.
@@ -90,7 +90,7 @@ def correct_bias(
     Args:
         fun: float function.
         data: an iterable of argument tuples; the first one's parameters are corrected.
-        policy: as for `quantize`; says how weights are stored.
+        policy: as for `quantize`; for the storage of weights.
         params: as for `quantize`.
 
     Returns:
@@ -136,7 +136,7 @@ def correct_bias(
 def smooth(
     fun: Callable[..., Any], data: Iterable[Any], alpha: float = 0.5, *, params: Sequence[int] | int | None = None
 ) -> Any:
-    """SmoothQuant: outlier channels of activations are scaled down in the norm before, up in the weights after.
+    """SmoothQuant: scales outlier channels of activations down in the preceding norm, and up in the following weights.
 
     Xiao et al. 2022, "SmoothQuant: accurate and efficient post-training quantization for large language models"
     (arXiv:2211.10438), equation 4: ``s_j = max |X_j|^alpha / max |W_j|^(1 - alpha)``.
@@ -151,7 +151,7 @@ def smooth(
         The parameter tree.
 
     Raises:
-        ParameterError: ``alpha`` outside of 0 to 1, no data, or no norm before products.
+        ParameterError: ``alpha`` outside 0 to 1, no data, or no norm before products.
 
     >>> import nxjax as nx, nxjax.numpy as jnp
     >>> f = lambda p, x: nx.nn.rms_norm(x, p["scale"]) @ p["w"]
