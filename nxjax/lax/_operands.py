@@ -3,12 +3,11 @@ scalar is repeated into the shape of the others."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from nxjax.errors import DtypeError, ShapeError
-from nxjax.numpy.documented import named
+from nxjax.numpy.documented import named, taking
 from nxjax.ops.base import Elementwise, check_axes
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.shape import broadcast_in_dim
@@ -61,13 +60,13 @@ def spread(x: Array, shape: tuple[int, ...]) -> Array:
     return broadcast_in_dim(x, shape=shape, broadcast_dimensions=())
 
 
-def face(op: Elementwise, module: str) -> Callable[..., Array]:
-    """The function that an op is in `lax`, as a function of ``module``.
+def face(op: Elementwise, own: str, module: str) -> Callable[..., Array]:
+    """The function that an op is in `lax` by its name ``own``, as a function of ``module``.
 
     It takes JAX's keyword ``accuracy`` where that has it, a wish for a faster or a more exact approximation: there is
     one approximation here, the most exact.
     """
-    own, line, example, beyond = op.public()["lax"]
+    _, line, example, beyond = op.public()["lax"]
     assert example is not None, own
 
     def unary(x: Any) -> Array:
@@ -79,15 +78,10 @@ def face(op: Elementwise, module: str) -> Callable[..., Array]:
     def binary(x: Any, y: Any) -> Array:
         return op(*aligned(own, x, y))
 
-    def by_name(*xs: Any, **others: Any) -> Array:
-        return op(*aligned(own, *by_name.__signature__.bind(*xs, **others).args))
-
     names = op.arguments.split()
-    function: Any = {"x": approximated if op.accuracy else unary, "x y": binary}.get(op.arguments, by_name)
-    if function is by_name:
-        same = inspect.signature(binary)
-        one = same.parameters["x"]
-        by_name.__signature__ = same.replace(parameters=[one.replace(name=name) for name in names])
+    function: Any = {"x": approximated if op.accuracy else unary, "x y": binary}.get(op.arguments)
+    if function is None:
+        function = taking(names, lambda *xs: op(*aligned(own, *xs)))
     text = _OF_ONE if len(names) == 1 else _OF_SEVERAL
     both = "both" if len(names) == 2 else "all"
     what = text.format(line=line, takes=_KINDS[op.allowed] + op.gives, both=both, beyond=beyond and f" {beyond}.")

@@ -18,7 +18,7 @@ from nxjax.trace import dtypes
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 
-__getattr__ = functions("lax", __name__, globals(), lambda op: face(op, __name__))
+__getattr__ = functions("lax", __name__, globals(), lambda op, own: face(op, own, __name__))
 
 
 class RoundingMethod(enum.IntEnum):

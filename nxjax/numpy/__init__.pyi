@@ -149,6 +149,10 @@ uint64: ScalarType
 uint8: ScalarType
 def absolute(x: ArrayLike, /) -> Array:
     """The absolute value. Real for complex x; unsigned integers and booleans are themselves."""
+def acos(x: ArrayLike, /) -> Array:
+    """Inverse cosine. Integers and booleans become float."""
+def acosh(x: ArrayLike, /) -> Array:
+    """Inverse hyperbolic cosine. Integers and booleans become float."""
 def all(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: builtins.bool = False, *, where: ArrayLike | None = None) -> Array:
     """Whether all elements over ``axis`` are true. Numbers count as true unless zero."""
 def allclose(a: ArrayLike, b: ArrayLike, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: builtins.bool = False) -> Array:
@@ -189,8 +193,18 @@ def array_split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list
     """As `split`, but the sizes may differ by one: the first parts are the larger ones."""
 def asarray(a: Any, dtype: DTypeLike | None = None, order: str | None = None, *, copy: builtins.bool | None = None, device: Any = None, out_sharding: Any = None) -> Array:
     """``a`` as an array of ``dtype``, by default its own. An array that has it already is returned unchanged."""
+def asin(x: ArrayLike, /) -> Array:
+    """Inverse sine. Integers and booleans become float."""
+def asinh(x: ArrayLike, /) -> Array:
+    """Inverse hyperbolic sine. Integers and booleans become float."""
 def astype(x: ArrayLike, dtype: DTypeLike | None, /, *, copy: builtins.bool = False, device: Any = None) -> Array:
     """``x`` by value in ``dtype``; None is the default float."""
+def atan(x: ArrayLike, /) -> Array:
+    """Inverse tangent. Integers and booleans become float."""
+def atan2(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """Angle of the point (y, x): arctan2(y, x). Broadcasts; integers and booleans become float."""
+def atanh(x: ArrayLike, /) -> Array:
+    """Inverse hyperbolic tangent. Integers and booleans become float."""
 def atleast_1d(*arys: Any) -> Any:
     """Arrays with at least 1 axes; one array gives an array, several a list."""
 def atleast_2d(*arys: Any) -> Any:
@@ -641,6 +655,8 @@ def triu(m: ArrayLike, k: int = 0) -> Array:
     """Zeros below the ``k``-th diagonal."""
 def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
     """Rows and columns of the upper triangle of ``arr``."""
+def true_divide(x: ArrayLike, y: ArrayLike, /) -> Array:
+    """x / y, always inexact. Broadcasts; integers and booleans become float."""
 def trunc(x: ArrayLike) -> Array:
     """x without its fraction. Integers and booleans are themselves."""
 def union1d(ar1: ArrayLike, ar2: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
@@ -690,16 +706,9 @@ def zeros(shape: int | Sequence[int], dtype: DTypeLike | None = None, *, device:
 def zeros_like(a: Any, dtype: DTypeLike | None = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """Zeros in the shape and dtype of ``a``, which may be a `ShapeDtypeStruct`, unless others are given."""
 abs = absolute
-acos = arccos
-acosh = arccosh
 amax = max
 amin = min
 around = round
-asin = arcsin
-asinh = arcsinh
-atan = arctan
-atan2 = arctan2
-atanh = arctanh
 bitwise_invert = bitwise_not
 bitwise_left_shift = left_shift
 bitwise_right_shift = right_shift
@@ -708,6 +717,5 @@ degrees = rad2deg
 invert = bitwise_not
 mod = remainder
 radians = deg2rad
-true_divide = divide
 
 ndarray = Array

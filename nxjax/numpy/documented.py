@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
+
+from nxjax.trace.core import Array
 
 F = TypeVar("F", bound=Callable[..., Any])
 # Errors of many functions, in the words of their docstrings.
@@ -66,6 +68,22 @@ def shown(*rows: str, raises: str = "") -> Callable[[F], F]:
         return function
 
     return complete
+
+
+def taking(names: Sequence[str], function: F, positional: bool = False) -> F:
+    """``function`` of so many operands as one whose parameters have ``names``, which calls may use."""
+    kind = inspect.Parameter.POSITIONAL_ONLY if positional else inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [inspect.Parameter(name, kind, annotation="Any") for name in names]
+    signature = inspect.Signature(parameters, return_annotation="Array")
+
+    def made(*xs: Any, **others: Any) -> Array:
+        plain = len(xs) == len(names) and not others
+        return function(*(xs if plain else signature.bind(*xs, **others).args))
+
+    found: Any = made
+    found.__signature__ = signature
+    found.__module__ = function.__module__
+    return found
 
 
 def named(name: str, doc: str, *calls: str) -> Callable[[F], F]:

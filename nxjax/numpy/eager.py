@@ -52,8 +52,10 @@ class _Quiet(threading.local):
 _quiet: Final = _Quiet()
 
 
-def binary(a: DeviceArray, b: Any, ufunc: Any, allowed: frozenset[DType], compares: bool) -> Any:
-    """``ufunc(a, b)`` where that is the whole meaning, else None."""
+def binary(
+    a: DeviceArray, b: Any, ufunc: Any, allowed: frozenset[DType], compares: bool, reflected: bool = False
+) -> Any:
+    """``ufunc(a, b)``, or of ``reflected`` operands ``ufunc(b, a)``, where that is the whole meaning, else None."""
     ta = a.type
     dtype = ta.dtype
     kind = type(b)
@@ -84,7 +86,7 @@ def binary(a: DeviceArray, b: Any, ufunc: Any, allowed: frozenset[DType], compar
     if dtype is dtypes.float16 and left.size >= LARGE:
         return None
     try:
-        y = _quiet.run(ufunc, left, right)
+        y = _quiet.run(ufunc, right, left) if reflected else _quiet.run(ufunc, left, right)
     except (ValueError, OverflowError):
         return None
     if type(y) is not np.ndarray:
@@ -151,8 +153,17 @@ def product(a: Any, b: Any) -> Any:
     return DeviceArray(y, ArrayType(y.shape, ta.dtype, ta.weak and tb.weak))
 
 
+def _beside(x: Any, other: Any) -> Any:
+    """``x``; a Python float as an array of the dtype that a float array beside it has."""
+    if type(x) is not float or type(other) is not DeviceArray or other.type.dtype not in FLOATS:
+        return x
+    dtype = other.type.dtype
+    return DeviceArray(_quiet.run(np.asarray, x, dtype), ArrayType((), dtype, True))
+
+
 def choice(c: Any, a: Any, b: Any) -> Any:
     """``a`` where ``c`` holds, else ``b``."""
+    a, b = _beside(a, b), _beside(b, a)
     if type(c) is not DeviceArray or type(a) is not DeviceArray or type(b) is not DeviceArray:
         return None
     ta, tb = a.type, b.type

@@ -6,7 +6,6 @@ own are in `floats` and `integers`.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.errors import DtypeError
 from nxjax.numpy import eager
-from nxjax.numpy.documented import example, named
+from nxjax.numpy.documented import example, named, taking
 from nxjax.numpy.promotion import (
     as_operand,
     broadcast_shape,
@@ -82,10 +81,9 @@ def plain_ufunc(op: Any) -> Any:
     return type(op).ufunc if whole else None
 
 
-def _inexact(op: Any) -> Unary:
+def _inexact(op: Any, name: str) -> Unary:
     """The function that an op of one operand is."""
-    names, line, example, _ = op.public()["numpy"]
-    name = names.split()[0]
+    _, line, example, _ = op.public()["numpy"]
     ufunc = plain_ufunc(op)
 
     @named(name, line + " Integers and booleans become float.", *example)
@@ -101,23 +99,15 @@ def _inexact(op: Any) -> Unary:
     return function
 
 
-def _inexact_several(op: Any) -> Callable[..., Array]:
+def _inexact_several(op: Any, name: str) -> Callable[..., Array]:
     """The function that an op of several operands is."""
-    names, line, example, _ = op.public()["numpy"]
-    name = names.split()[0]
+    _, line, example, _ = op.public()["numpy"]
     arguments = op.arguments.split()
     if len(arguments) == 2:
         arguments = ["x", "y"]  # NumPy's names, whatever those of `lax` are
-    only = inspect.Parameter.POSITIONAL_ONLY
-    signature = inspect.Signature([inspect.Parameter(x, only) for x in arguments])
 
-    @named(name, line + " Broadcasts; integers and booleans become float." + _BROADCASTS, *example)
-    def function(*xs: Any) -> Array:
-        return op(*inexact_operands(name, *signature.bind(*xs).args))
-
-    made: Any = function
-    made.__signature__ = signature
-    return made
+    function = taking(arguments, lambda *xs: op(*inexact_operands(name, *xs)), positional=True)
+    return named(name, line + " Broadcasts; integers and booleans become float." + _BROADCASTS, *example)(function)
 
 
 def _plain(name: str, op: str, doc: str, raises: str = "") -> Unary:
@@ -144,8 +134,11 @@ def _plain2(
     def function(x: Any, y: Any, /, *, out: None = None, where: None = None) -> Array:
         if out is not None or where is not None:
             only_all(name, out, where)
-        if ufunc is not None and type(x) is DeviceArray:
-            out = eager.binary(x, y, ufunc, eager.NUMBERS, False)
+        if ufunc is not None:
+            if type(x) is DeviceArray:
+                out = eager.binary(x, y, ufunc, eager.NUMBERS, False)
+            elif type(y) is DeviceArray:
+                out = eager.binary(y, x, ufunc, eager.NUMBERS, False, True)
             if out is not None:
                 return out
         if rule is not None:
@@ -202,7 +195,7 @@ def with_methods(identity: Any, nin: int = 2) -> Callable[[Any], Any]:
 # --- float functions: those that an op says of itself ---
 
 __getattr__ = functions(
-    "numpy", __name__, globals(), lambda op: (_inexact if op.arguments == "x" else _inexact_several)(op)
+    "numpy", __name__, globals(), lambda op, name: (_inexact if op.arguments == "x" else _inexact_several)(op, name)
 )
 
 

@@ -54,11 +54,9 @@ def _binary(symbol: str, name: str, ufunc: Any = None, allowed: frozenset[DType]
                     return y
             return slow(self, other, other)
 
-    swapped = None if ufunc is None else lambda x, y: ufunc(y, x)
-
     def reflected(self: Any, other: Any) -> Any:
-        if swapped is not None and type(self) is DeviceArray:
-            y = binary(self, other, swapped, allowed, compares)
+        if ufunc is not None and type(self) is DeviceArray:
+            y = binary(self, other, ufunc, allowed, compares, True)
             if y is not None:
                 return y
         return slow(other, self, other)

@@ -24,18 +24,20 @@ FUNCTIONS: Final = {
 LISTED: Final = {module: tuple(names) for module, names in FUNCTIONS.items()}
 
 
-def functions(package: str, file: str, namespace: dict[str, Any], made: Callable[[Any], Any]) -> Callable[[str], Any]:
+def functions(
+    package: str, file: str, namespace: dict[str, Any], made: Callable[[Any, str], Any]
+) -> Callable[[str], Any]:
     """Put the functions of ``package`` that are ops into the ``namespace`` of ``file``, by all their names.
 
     Args:
-        made: makes the function that an op is there.
+        made: makes the function that an op is there by one of its names.
 
     Returns:
         The file's ``__getattr__``, which makes the function of an op that was made later.
     """
 
     def add(op: Any) -> None:
-        namespace.update(dict.fromkeys(op.public()[package].names.split(), made(op)))
+        namespace.update((name, made(op, name)) for name in op.public()[package].names.split())
 
     def find(name: str) -> Any:
         if name not in FUNCTIONS[package]:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from typing import Any
 
 from nxjax.errors import DtypeError
-from nxjax.numpy.documented import COMPLEX, named
+from nxjax.numpy.documented import COMPLEX, named, taking
 from nxjax.numpy.promotion import inexact_operands
 from nxjax.ops import vocabulary
 from nxjax.scipy.special.operands import described_text, reals
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array
 
 
-def _made(op: Any) -> Any:
-    name, line, (args, shown), beyond = op.public()["scipy.special"]
+def _made(op: Any, name: str) -> Any:
+    _, line, (args, shown), beyond = op.public()["scipy.special"]
     arguments = op.arguments.split()
     only_real = op.allowed == dtypes.FLOAT
     several = "arrays, which broadcast" if len(arguments) > 1 else "array of any shape"
@@ -25,23 +23,8 @@ def _made(op: Any) -> Any:
     text = described_text(line, arguments, takes, beyond and f", {beyond}")
     if only_real:
         text += f"\n\nRaises:\n    {COMPLEX}"
-    mark = named(name, f"{text}\n\n>>> print(round(float({name}({args})), 4))\n{shown}\n")
-
-    def function(x: Any) -> Array:
-        return op(*read(name, x))
-
-    if len(arguments) == 1:
-        return mark(function)
-    same = inspect.signature(function)
-    one = same.parameters["x"]
-    signature = same.replace(parameters=[one.replace(name=argument) for argument in arguments])
-
-    def of_several(*xs: Any, **others: Any) -> Array:
-        return op(*read(name, *signature.bind(*xs, **others).args))
-
-    made: Any = of_several
-    made.__signature__ = signature
-    return mark(made)
+    text += f"\n\n>>> print(round(float({name}({args})), 4))\n{shown}\n"
+    return named(name, text)(taking(arguments, lambda *xs: op(*read(name, *xs))))
 
 
 __getattr__ = vocabulary.functions("scipy.special", __name__, globals(), _made)
