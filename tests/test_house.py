@@ -423,7 +423,6 @@ REASONS = {
     "transforms/checkpoint.py": "policies of JAX that are about one op each: the product, and the name of a value",
     "transforms/inline.py": "rules that a caller gives, beside a default",
     "transforms/nested.py": "what a manual map adds is taken out again",
-    "transforms/transpose.py": "what an error advises; there is a default",
 }
 FAMILY = ("op", "primitive")
 

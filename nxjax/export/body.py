@@ -178,6 +178,7 @@ class CallExported(Op):
     name = "call_exported"
     multi = True
     nested = True
+    call_for_transforms = True
 
     def infer(self, *types: ArrayType, body: ExportedBody) -> tuple[ArrayType, ...]:
         return body.results(types)

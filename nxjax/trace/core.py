@@ -134,6 +134,7 @@ class Op(ABC):
     nested: ClassVar[bool] = False  # holds programs; called eagerly, it is compiled as a whole
     pulls_zeros: ClassVar[bool] = False  # is transposed even when all cotangents are zero
     plain_call: ClassVar[bool] = False  # only calls a program, as `jit` does: that may stand in its place
+    call_for_transforms: ClassVar[bool] = False  # to a device, a call of it is the program that it calls
     # Only a host computes it, by its rule ``host``; its ``stablehlo`` rule says so in an error.
     host_only: ClassVar[bool] = False
     # `infer` says along which mesh axes results vary; of other ops they vary along those of the operands (`vma`).
@@ -146,6 +147,8 @@ class Op(ABC):
     absorbs_nan: ClassVar[bool] = False
     # May give a NaN where no operand has one.
     makes_nan: ClassVar[bool] = True
+    # What an op without `transpose` advises where a gradient is asked for.
+    instead_of_transpose: ClassVar[str] = "use nx.jvp, or give the function a rule with nx.custom_vjp"
     # Calls a function that has a derivative rule of the user's.
     users_rule: ClassVar[bool] = False
     # Its program runs on padding too, where a division by zero or an index means nothing.

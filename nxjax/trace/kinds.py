@@ -26,6 +26,8 @@ Kind = tuple[str, Callable[[Any], bool]]
 # The types of a parameter whose kind nothing declares.
 _PLAIN: Final = (bool, int, float, complex, str, np.generic, np.dtype, enum.Enum)
 _BITS: Final = 63
+# Classes whose values can be called and are no functions: programs, which add themselves.
+NO_FUNCTIONS: Final[list[type]] = []
 # The methods that declare parameters: mostly `infer`; the others for parameters that `infer` passes on unread.
 _RULES: Final = ("infer", "eval", "expand", "exact", "traced", "host", "tangents", "jvp", "partial_eval", "batch")
 
@@ -127,8 +129,7 @@ _NUMBERS: Final[dict[Any, Kind]] = {
     float: ("a number", _is_float),
     bool: ("True or False", lambda v: isinstance(v, (bool, np.bool_))),
     np.dtype: ("a dtype", lambda v: isinstance(v, np.dtype) and v in dtypes.NAMED),
-    # A program can be called too, and is none.
-    Callable: ("a function", lambda v: callable(v) and not hasattr(v, "in_types")),
+    Callable: ("a function", lambda v: callable(v) and not isinstance(v, tuple(NO_FUNCTIONS))),
 }
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from nxjax.config import config
 from nxjax.errors import MemoryLimitError, ParameterError, ProgramError, Source
 from nxjax.trace.core import EVAL, Array, Arrays, Op, Trace, current_trace, run_in_trace
-from nxjax.trace.kinds import check_params
+from nxjax.trace.kinds import NO_FUNCTIONS, check_params
 from nxjax.trace.scope import replaying
 from nxjax.trace.types import ArrayType
 
@@ -401,6 +401,9 @@ class Program(_Lazy):
         """Raise `ProgramError` if the program breaks a rule of the language; return the program."""
         check(self)
         return self
+
+
+NO_FUNCTIONS.append(Program)
 
 
 def run(program: Program, args: Arrays) -> list[Array]:

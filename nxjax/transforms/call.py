@@ -31,6 +31,7 @@ from nxjax.transforms.vmap import batch_program
 class ProgramCall(NestedCall):
     """Call of ``program``, which has no consts."""
 
+    call_for_transforms = True
     aliases = {"jaxpr": "program"}
 
     def infer(self, *types: ArrayType, program: Program, **_: Any) -> tuple[ArrayType, ...]:

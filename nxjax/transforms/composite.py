@@ -20,6 +20,7 @@ class Composite(ProgramCall):
 
     name = "composite"
     any_params = True
+    call_for_transforms = False  # a device may have an op of that name
 
     def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> NoReturn:
         raise ParameterError(

@@ -8,7 +8,7 @@ a table of rules by op, and a device may add rows. It must not know which device
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, final
+from typing import Any, final
 
 import numpy as np
 
@@ -21,14 +21,11 @@ from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 from nxjax.transforms.control.loop import LoopParams
 from nxjax.transforms.nested import clamped_branch
 
-CALLS: Final = frozenset(("jit", "bucketed", "checkpoint", "custom_jvp_call", "custom_vjp_call", "call_exported"))
 
-
-def inlined(program: Program, unroll: int = 0, calls: frozenset[str] = CALLS) -> Program:
+def inlined(program: Program, unroll: int = 0, calls: frozenset[str] | None = None) -> Program:
     """``program`` with calls written out, and its scans of at most ``unroll`` steps. Kept with ``program``.
 
-    ``calls`` names the ops that are: those that only compute their program, or only jit for users who differentiate
-    what comes out.
+    ``calls`` names the ops that are; None: all that say so of themselves (`Op.call_for_transforms`).
 
     Equations keep their own source line and get the scopes of the calls they come from.
 
@@ -38,11 +35,14 @@ def inlined(program: Program, unroll: int = 0, calls: frozenset[str] = CALLS) ->
     ['sin', 'add']
     """
 
+    def call(flat: Inliner, e: Equation) -> Sequence[Atom] | None:
+        return flat.call(e) if (e.op.call_for_transforms if calls is None else e.op.name in calls) else None
+
     def loop(flat: Inliner, e: Equation) -> Sequence[Atom] | None:
         return flat.unrolled(e) if e.params["length"] <= unroll else None
 
-    rules = {**dict.fromkeys(calls, Inliner.call), "cond": Inliner.known_branch, "scan": loop}
-    return program.derive(("inlined", unroll, calls), lambda: Inliner(program, rules).result())
+    rules = {"cond": Inliner.known_branch, "scan": loop}
+    return program.derive(("inlined", unroll, calls), lambda: Inliner(program, rules, call).result())
 
 
 @final

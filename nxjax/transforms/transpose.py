@@ -74,7 +74,7 @@ def _backward(program: Program, args: Sequence[Array | None], cts: Tangents) -> 
             raise GradientError(
                 f"grad: {e.op.name} has no reverse-mode derivative",
                 got=f"{e.op.name} of {', '.join(repr(a.type) for a in e.inputs)}",
-                fix=_FIXES.get(e.op.name, "use nx.jvp, or give the function a rule with nx.custom_vjp"),
+                fix=e.op.instead_of_transpose,
                 source=e.source,
             )
         operands = [Linear(a.type) if isinstance(a, Var) and a in linear else value(a) for a in e.inputs]
@@ -119,11 +119,6 @@ class _Cotangents:
             whole = psum_to_vma(part, v.type.vma)
             ct = whole if ct is None else add(ct, whole)
         return ct if ct is None or not v.type.vma else as_varying(ct, v.type.vma)
-
-
-_FIXES = {
-    "while": "use nx.scan, or nx.fori_loop with bounds that are Python ints, so that the number of steps is known",
-}
 
 
 def transpose_program(program: Program, linear: tuple[bool, ...], nonzero: tuple[bool, ...]) -> Program:

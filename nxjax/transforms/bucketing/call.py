@@ -162,6 +162,7 @@ class BucketedCall(NestedCall):
     """
 
     name = "bucketed"
+    call_for_transforms = True
     runs_on_padding = True
 
     def __call__(self, *args: Array, **params: Any) -> Any:

@@ -13,17 +13,16 @@ import numpy as np
 
 from nxjax.errors import LoweringError, Source
 from nxjax.ops.arithmetic import add, mul
-from nxjax.ops.base import Elementwise, like
+from nxjax.ops.base import Elementwise, expansion, like
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.ops.slicing import dynamic_slice
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, wrap
-from nxjax.trace.core import Array, Arrays, Op, current_trace
+from nxjax.trace.core import Array, Arrays, current_trace
 from nxjax.trace.program import Atom, Literal, Program
 from nxjax.trace.scope import replaying
-from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.bucketing.sizes import Extent, Size, find_number, simplify
 from nxjax.transforms.bucketing.values import Context, MemberStep, Val, unpadded
@@ -135,7 +134,7 @@ def expanded(c: Context, step: MemberStep, xs: Sequence[Val]) -> Sequence[Val]:
     """
     types = [[a.type for a in e.inputs] for e in step.equations]
     try:
-        return interpret(c, [_expansion(e.op, t, e.params) for e, t in zip(step.equations, types, strict=True)], xs)
+        return interpret(c, [expansion(e.op, t, e.params) for e, t in zip(step.equations, types, strict=True)], xs)
     except LoweringError as error:
         solver = c.solver.everywhere(TABLE)
         if error.what != UNRECOGNIZED or solver is None or any(map(step.differs, step.params)):
@@ -143,18 +142,8 @@ def expanded(c: Context, step: MemberStep, xs: Sequence[Val]) -> Sequence[Val]:
     programs: list[Program] = []
     for n in solver.lengths:
         here = [t.with_shape(tuple(int(Size.of(s).at(n)) for s in x.sizes)) for t, x in zip(types[0], xs, strict=True)]
-        programs.append(_expansion(step.op, here, step.params))
+        programs.append(expansion(step.op, here, step.params))
     return interpret(Context(solver, c.lengths), programs, xs)
-
-
-def _expansion(op: Op, types: Sequence[ArrayType], params: dict[str, Any]) -> Program:
-    """What ``op`` is made of for operands of these types."""
-
-    def flat(*args: Array) -> Arrays:
-        y = op.expand(*args, **params)
-        return y if op.multi else [y]
-
-    return stage(flat, types, op.name)
 
 
 def is_operand(values: Arrays) -> bool:

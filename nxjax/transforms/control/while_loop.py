@@ -51,6 +51,9 @@ class While(LoopOp):
 
     name = "while"
     aliases = {"cond_jaxpr": "cond", "body_jaxpr": "body"}
+    instead_of_transpose = (
+        "use nx.scan, or nx.fori_loop with bounds that are Python ints, so that the number of steps is known"
+    )
 
     def infer(
         self, *types: ArrayType, cond: Program, cond_nconsts: int, body: Program, body_nconsts: int
