@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.ops import collectives as ops
@@ -18,6 +19,22 @@ from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.trace import axes, dtypes, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Op
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _shown(call: str, elements: str, result: str, raises: str = "") -> Callable[[F], F]:
+    """Decorator: what all docstrings here end with, an error and a call under `vmap`, with what it gives."""
+    errors = [*filter(None, (raises,)), "UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name."]
+    imports = ">>> import nxjax as nx\n>>> import nxjax.numpy as jnp\n>>> from nxjax import lax\n"
+    example = f'{imports}>>> nx.vmap(lambda x: {call}, axis_name="i")(jnp.{elements})\n{result}\n'
+
+    def complete(function: F) -> F:
+        doc = inspect.cleandoc(function.__doc__ or "")
+        function.__doc__ = "\n    ".join([f"{doc}\n\nRaises:", *errors]) + f"\n\n{example}"
+        return function
+
+    return complete
 
 
 def _names(axis_name: Any) -> tuple[Any, ...]:
@@ -59,33 +76,15 @@ def _given(groups: Groups) -> dict[str, Any]:
     return {} if groups is None else {"groups": groups}
 
 
+@_shown('x / lax.axis_size("i")', "array([3.0, 6.0, 9.0])", "Array([1., 2., 3.], dtype=float32)")
 def axis_size(axis_name: Any) -> int:
-    """The number of elements along one or several named axes, as a Python int.
-
-    Raises:
-        UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
-
-    >>> import nxjax as nx
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> nx.vmap(lambda x: x / lax.axis_size("i"), axis_name="i")(jnp.array([3.0, 6.0, 9.0]))
-    Array([1., 2., 3.], dtype=float32)
-    """
+    """The number of elements along one or several named axes, as a Python int."""
     return math.prod(axes.axis_size(name) for name in _names(axis_name))
 
 
+@_shown('x + lax.axis_index("i")', "zeros(3)", "Array([0., 1., 2.], dtype=float32)")
 def axis_index(axis_name: Any) -> Array:
-    """The element's position along the named axis (int32); row-major over a tuple of axes.
-
-    Raises:
-        UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
-
-    >>> import nxjax as nx
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> nx.vmap(lambda x: x + lax.axis_index("i"), axis_name="i")(jnp.zeros(3))
-    Array([0., 1., 2.], dtype=float32)
-    """
+    """The element's position along the named axis (int32); row-major over a tuple of axes."""
     names = _names(axis_name)
     found = [
         ops.axis_index(axis_names=(n,), varies=True) if axes.bound_axis(n)[3] else ops.axis_index(axis_names=(n,))
@@ -105,6 +104,7 @@ def _total(x: Array, names: tuple[Any, ...], groups: Groups) -> Array:
     return ops.psum_invariant(as_varying(x, checked), axis_names=checked) if checked else x
 
 
+@_shown('x / lax.psum(x, "i")', "array([1.0, 3.0])", "Array([0.25, 0.75], dtype=float32)")
 def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     """Sum over the named axes; a Python number gives a Python number.
 
@@ -112,15 +112,6 @@ def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
         x: pytree of arrays; booleans are counted as integers.
         axis_name: name, or a tuple of names.
         axis_index_groups: lists of places along the axis; each list has its own sum.
-
-    Raises:
-        UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
-
-    >>> import nxjax as nx
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> nx.vmap(lambda x: x / lax.psum(x, "i"), axis_name="i")(jnp.array([1.0, 3.0]))
-    Array([0.25, 0.75], dtype=float32)
     """
     names = _names(axis_name)
     groups = _groups("psum", names, axis_index_groups, equal=False)
@@ -137,16 +128,11 @@ def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     return tree.map(one, x)
 
 
+@_shown('x - lax.pmean(x, "i")', "array([1, 2, 6])", "Array([-2., -1.,  3.], dtype=float32)")
 def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     """Mean over the named axes. As `psum`.
 
     Integers and booleans become float.
-
-    >>> import nxjax as nx
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> nx.vmap(lambda x: x - lax.pmean(x, "i"), axis_name="i")(jnp.array([1, 2, 6]))
-    Array([-2., -1.,  3.], dtype=float32)
     """
     names, groups, size = _members("pmean", axis_name, axis_index_groups)
 
@@ -171,64 +157,38 @@ def _extremum(op: Op, x: Any, axis_name: Any, axis_index_groups: Any) -> Any:
     return tree.map(one, x)
 
 
+@_shown('lax.pmax(x, "i")', "array([1.0, 4.0, 2.0])", "Array([4., 4., 4.], dtype=float32)")
 def pmax(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     """Maximum over the named axes. As `psum`.
 
     Keeps the dtype; NaN where one is.
-
-    >>> import nxjax as nx
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> nx.vmap(lambda x: lax.pmax(x, "i"), axis_name="i")(jnp.array([1.0, 4.0, 2.0]))
-    Array([4., 4., 4.], dtype=float32)
     """
     return _extremum(ops.pmax, x, axis_name, axis_index_groups)
 
 
+@_shown('x - lax.pmin(x, "i")', "array([3, 5, 2])", "Array([1, 3, 0], dtype=int32)")
 def pmin(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     """Minimum over the named axes. As `psum`.
 
     Keeps the dtype; NaN where one is.
-
-    >>> import nxjax as nx
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> nx.vmap(lambda x: x - lax.pmin(x, "i"), axis_name="i")(jnp.array([3, 5, 2]))
-    Array([1, 3, 0], dtype=int32)
     """
     return _extremum(ops.pmin, x, axis_name, axis_index_groups)
 
 
+@_shown('lax.pargmax(x, "i")', "array([1.0, 4.0, 4.0])", "Array([1, 1, 1], dtype=int32)")
 def pargmax(x: Any, axis_name: Any) -> Any:
     """The position along the named axis of the maximum; the first of several.
 
     Positions are int32.
-
-    Raises:
-        UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
-
-    >>> import nxjax as nx
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> nx.vmap(lambda x: lax.pargmax(x, "i"), axis_name="i")(jnp.array([1.0, 4.0, 4.0]))
-    Array([1, 1, 1], dtype=int32)
     """
     return tree.map(lambda leaf: _position_of(as_value(leaf, "pargmax"), pmax(leaf, axis_name), axis_name), x)
 
 
+@_shown('lax.pargmin(x, "i")', "array([3.0, 1.0, 1.0])", "Array([1, 1, 1], dtype=int32)")
 def pargmin(x: Any, axis_name: Any) -> Any:
     """The position along the named axis of the minimum; the first of several.
 
     Positions are int32.
-
-    Raises:
-        UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
-
-    >>> import nxjax as nx
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> nx.vmap(lambda x: lax.pargmin(x, "i"), axis_name="i")(jnp.array([3.0, 1.0, 1.0]))
-    Array([1, 1, 1], dtype=int32)
     """
     return tree.map(lambda leaf: _position_of(as_value(leaf, "pargmin"), pmin(leaf, axis_name), axis_name), x)
 
@@ -239,19 +199,14 @@ def _position_of(x: Array, extremum: Array, axis_name: Any) -> Array:
     return pmin(select_n(eq(x, extremum), beyond, place), axis_name)
 
 
+@_shown(
+    'lax.pbroadcast(x, "i", 2)',
+    "array([5, 6, 7])",
+    "Array([7, 7, 7], dtype=int32)",
+    raises="ParameterError: no such element.",
+)
 def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
-    """The value of element ``source``, for all elements of the named axis.
-
-    Raises:
-        ParameterError: no such element.
-        UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
-
-    >>> import nxjax as nx
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> nx.vmap(lambda x: lax.pbroadcast(x, "i", 2), axis_name="i")(jnp.array([5, 6, 7]))
-    Array([7, 7, 7], dtype=int32)
-    """
+    """The value of element ``source``, for all elements of the named axis."""
     names = _names(axis_name)
     if not 0 <= source < axis_size(names):
         raise ParameterError("pbroadcast: no such element", got=source, expected=f"0 to {axis_size(names) - 1}")
@@ -267,42 +222,35 @@ def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
     return tree.map(one, x)
 
 
+@_shown('lax.pvary(x, "i")', "array([1, 2])", "Array([1, 2], dtype=int32)")
 def pvary(x: Any, axis_name: Any) -> Any:
     """``x`` as a value that may differ along the named mesh axes (see `nx.shard_map`).
 
     Its derivative is the sum over those axes.
-
-    Raises:
-        UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
-
-    >>> import nxjax as nx
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> nx.vmap(lambda x: lax.pvary(x, "i"), axis_name="i")(jnp.array([1, 2]))
-    Array([1, 2], dtype=int32)
     """
     names = _names(axis_name)
     return tree.map(lambda leaf: as_varying(as_value(leaf, "pvary"), _checked_names(names)), x)
 
 
+@_shown(
+    'lax.pcast(x, "i", to="varying")',
+    "array([1, 2])",
+    "Array([1, 2], dtype=int32)",
+    raises="ParameterError: ``to`` is another value.",
+)
 def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
-    """`pvary` under its newer name: ``to="varying"``.
-
-    Raises:
-        ParameterError: ``to`` is another value.
-        UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
-
-    >>> import nxjax as nx
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> nx.vmap(lambda x: lax.pcast(x, "i", to="varying"), axis_name="i")(jnp.array([1, 2]))
-    Array([1, 2], dtype=int32)
-    """
+    """`pvary` under its newer name: ``to="varying"``."""
     if to != "varying":
         raise ParameterError("pcast: a value can only be taken as varying", got=repr(to), expected="'varying'")
     return pvary(x, axis_name)
 
 
+@_shown(
+    'lax.all_gather(x, "i")',
+    "array([5, 6])",
+    "Array([[5, 6],\n       [5, 6]], dtype=int32)",
+    raises="AxisError: the result has no such axis.\n    ParameterError: ``to`` is another value.",
+)
 def all_gather(
     x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False, to: str = "varying"
 ) -> Any:
@@ -316,18 +264,6 @@ def all_gather(
         tiled: join them in ``axis`` rather than stack them.
         to: "varying", as results of collectives are in `shard_map`; its ``out_specs`` then name the axis, though all
             elements have the same values.
-
-    Raises:
-        AxisError: the result has no such axis.
-        ParameterError: ``to`` is another value.
-        UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
-
-    >>> import nxjax as nx
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> nx.vmap(lambda x: lax.all_gather(x, "i"), axis_name="i")(jnp.array([5, 6]))
-    Array([[5, 6],
-           [5, 6]], dtype=int32)
     """
     if to != "varying":
         raise ParameterError(
@@ -352,6 +288,12 @@ def all_gather(
     return tree.map(one, x)
 
 
+@_shown(
+    'lax.psum_scatter(x, "i")',
+    "array([[1, 2], [10, 20]])",
+    "Array([11, 22], dtype=int32)",
+    raises="ShapeError: the dimension does not divide into parts.",
+)
 def psum_scatter(
     x: Any, axis_name: Any, *, scatter_dimension: int = 0, axis_index_groups: Any = None, tiled: bool = False
 ) -> Any:
@@ -359,31 +301,13 @@ def psum_scatter(
 
     With ``tiled`` a part is a block, and the dimension stays. Without, the dimension has the size of the axis and is
     dropped.
-
-    Raises:
-        ShapeError: the dimension does not divide into parts.
-        UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
-
-    >>> import nxjax as nx
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> nx.vmap(lambda x: lax.psum_scatter(x, "i"), axis_name="i")(jnp.array([[1, 2], [10, 20]]))
-    Array([11, 22], dtype=int32)
     """
     names, groups, size = _members("psum_scatter", axis_name, axis_index_groups)
 
     def one(leaf: Any) -> Array:
         value = as_varying(as_value(leaf, "psum_scatter"), _checked_names(names))
         at = check_axis("psum_scatter", scatter_dimension, value.ndim)
-        if tiled:
-            value = _divided("psum_scatter", value, at, size)
-        elif value.shape[at] != size:
-            raise ShapeError(
-                "psum_scatter: the scattered dimension is not the axis size",
-                got=value.type,
-                expected=f"size {size} in dimension {at}",
-                fix="tiled=True scatters blocks of any dimension that the axis divides",
-            )
+        value = _in_parts("psum_scatter: the scattered dimension", value, at, size, tiled)
         if len(names) > 1:
             sizes = [axes.axis_size(n) for n in names]
             value = reshape(value, shape=(*value.shape[:at], *sizes, *value.shape[at + 1 :]))
@@ -395,6 +319,12 @@ def psum_scatter(
     return tree.map(one, x)
 
 
+@_shown(
+    'lax.all_to_all(x, "i", 0, 0)',
+    "array([[1, 2], [3, 4]])",
+    "Array([[1, 3],\n       [2, 4]], dtype=int32)",
+    raises="ShapeError: the split axis does not divide into parts.",
+)
 def all_to_all(
     x: Any,
     axis_name: Any,
@@ -408,17 +338,6 @@ def all_to_all(
 
     The split axis has the size of the named axis and disappears, and ``concat_axis`` is new; if ``tiled``, parts are
     blocks and both axes stay.
-
-    Raises:
-        ShapeError: the split axis does not divide into parts.
-        UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
-
-    >>> import nxjax as nx
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> nx.vmap(lambda x: lax.all_to_all(x, "i", 0, 0), axis_name="i")(jnp.array([[1, 2], [3, 4]]))
-    Array([[1, 3],
-           [2, 4]], dtype=int32)
     """
     names, groups, size = _members("all_to_all", axis_name, axis_index_groups)
 
@@ -426,15 +345,7 @@ def all_to_all(
         value = as_varying(as_value(leaf, "all_to_all"), _checked_names(names))
         split = check_axis("all_to_all", split_axis, value.ndim)
         concat = check_axis("all_to_all", concat_axis, value.ndim)
-        if tiled:
-            value = _divided("all_to_all", value, split, size)
-        elif value.shape[split] != size:
-            raise ShapeError(
-                "all_to_all: the split axis is not the axis size",
-                got=value.type,
-                expected=f"size {size} in dimension {split}",
-                fix="tiled=True exchanges blocks of any dimension that the axis divides",
-            )
+        value = _in_parts("all_to_all: the split axis", value, split, size, tiled)
         y = _exchanged(value, names, size, split, concat, groups)
         if not tiled:
             return y
@@ -461,19 +372,14 @@ def _exchanged(x: Array, names: tuple[Any, ...], size: int, split: int, concat: 
     return transpose(y, permutation=tuple(order)) if split != concat else y
 
 
+@_shown(
+    'lax.ppermute(x, "i", [(0, 1), (1, 2)])',
+    "array([5, 6, 7])",
+    "Array([0, 5, 6], dtype=int32)",
+    raises="ParameterError: a source or target occurs twice, or does not exist.",
+)
 def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
-    """Send values along the named axis: ``perm`` has pairs (source, target); other targets get zeros.
-
-    Raises:
-        ParameterError: a source or target occurs twice, or does not exist.
-        UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
-
-    >>> import nxjax as nx
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> nx.vmap(lambda x: lax.ppermute(x, "i", [(0, 1), (1, 2)]), axis_name="i")(jnp.array([5, 6, 7]))
-    Array([0, 5, 6], dtype=int32)
-    """
+    """Send values along the named axis: ``perm`` has pairs (source, target); other targets get zeros."""
     names = _one_name("ppermute", axis_name)
     size = axis_size(names)
     pairs = tuple((int(s), int(t)) for s, t in perm)
@@ -489,39 +395,28 @@ def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
     return tree.map(one, x)
 
 
+@_shown(
+    'lax.pshuffle(x, "i", [2, 0, 1])',
+    "array([5, 6, 7])",
+    "Array([7, 5, 6], dtype=int32)",
+    raises="ParameterError: ``perm`` is not a permutation of the elements.",
+)
 def pshuffle(x: Any, axis_name: Any, perm: Sequence[int]) -> Any:
-    """Element i gets the value of element ``perm[i]``.
-
-    Raises:
-        ParameterError: ``perm`` is not a permutation of the elements.
-        UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
-
-    >>> import nxjax as nx
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> nx.vmap(lambda x: lax.pshuffle(x, "i", [2, 0, 1]), axis_name="i")(jnp.array([5, 6, 7]))
-    Array([7, 5, 6], dtype=int32)
-    """
+    """Element i gets the value of element ``perm[i]``."""
     size = axis_size(axis_name)
     if sorted(perm) != list(range(size)):
         raise ParameterError("pshuffle: not a permutation", got=perm, expected=f"of 0 to {size - 1}")
     return ppermute(x, axis_name, [(source, target) for target, source in enumerate(perm)])
 
 
+@_shown(
+    'lax.pswapaxes(x, "i", 0)',
+    "array([[1, 2], [3, 4]])",
+    "Array([[1, 3],\n       [2, 4]], dtype=int32)",
+    raises="ShapeError: the sizes differ.",
+)
 def pswapaxes(x: Any, axis_name: Any, axis: int, *, axis_index_groups: Any = None) -> Any:
-    """Exchange the named axis with the positional ``axis``.
-
-    Raises:
-        ShapeError: the sizes differ.
-        UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name.
-
-    >>> import nxjax as nx
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
-    >>> nx.vmap(lambda x: lax.pswapaxes(x, "i", 0), axis_name="i")(jnp.array([[1, 2], [3, 4]]))
-    Array([[1, 3],
-           [2, 4]], dtype=int32)
-    """
+    """Exchange the named axis with the positional ``axis``."""
     return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
 
 
@@ -532,8 +427,16 @@ def _one_name(where: str, axis_name: Any) -> tuple[Any, ...]:
     return names
 
 
-def _divided(where: str, x: Array, axis: int, size: int) -> Array:
+def _in_parts(what: str, x: Array, axis: int, size: int, tiled: bool) -> Array:
+    """``x`` with ``size`` parts along ``axis``; of blocks (``tiled``), these are the dimension behind it."""
     n = x.shape[axis]
-    if n % size:
-        raise ShapeError(f"{where}: the axis does not divide into parts", got=x.type, expected=f"a multiple of {size}")
-    return reshape(x, shape=(*x.shape[:axis], size, n // size, *x.shape[axis + 1 :]))
+    if tiled and n % size:
+        raise ShapeError(f"{what} does not divide into parts", got=x.type, expected=f"a multiple of {size}")
+    if not tiled and n != size:
+        raise ShapeError(
+            f"{what} is not the axis size",
+            got=x.type,
+            expected=f"size {size} in dimension {axis}",
+            fix="tiled=True takes blocks of any dimension that the axis divides",
+        )
+    return reshape(x, shape=(*x.shape[:axis], size, n // size, *x.shape[axis + 1 :])) if tiled else x
