@@ -15,6 +15,7 @@ from nxjax import config as _config
 from nxjax import ops as _ops
 from nxjax.config import config as config  # here, or the submodule of that name would stand in its place
 from nxjax.trace import core as _core
+from nxjax.trace import pages as _pages
 from nxjax.trace import program as _program
 from nxjax.trace.lazy import instead as _instead
 from nxjax.trace.lazy import missing as _missing
@@ -136,6 +137,7 @@ _core.install_execute(_execute)
 _core.install_compiler(_compiler)
 _core.install_vocabulary(_vocabulary)
 _program.install_type_rules(_flaw)
+_pages.install_pages("nxjax.notebook")
 
 
 def _watch(set: frozenset[str]) -> None:

@@ -29,7 +29,7 @@ from nxjax.trace.program import Equation, Program, Var, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.call import jit_call
-from nxjax.transforms.control.scan import scan_program
+from nxjax.transforms.control.scan import per_element
 from nxjax.transforms.vmap import batch_program
 
 
@@ -206,17 +206,7 @@ class CallExported(Op):
             hoisted, consts = mapped.hoist_consts()
             ys = jit_call(*consts, *moved, program=hoisted, name=f"vmap({body.name})")
             return ys, tuple(0 if b else None for b in out)
-        # One call per element.
-        fixed = [x for x, d in zip(args, dims, strict=True) if d is None]
-        moving = [move_batch(x, d, size) for x, d in zip(args, dims, strict=True) if d is not None]
-
-        def step(*xs: Array) -> Sequence[Array]:
-            shared, own = iter(xs[: len(fixed)]), iter(xs[len(fixed) :])
-            return self(*(next(shared) if d is None else next(own) for d in dims), body=body)
-
-        types = [*(x.type for x in fixed), *(x.type.with_shape(x.shape[1:]) for x in moving)]
-        ys = scan_program(stage(step, types, self.name), fixed, (), moving, length=size)
-        return ys, (0,) * len(ys)
+        return per_element(self, size, args, dims, {"body": body})
 
     def expand(self, *xs: Array, body: ExportedBody) -> tuple[Array, ...]:
         program = body.program([x.type for x in xs])

@@ -10,9 +10,9 @@ from nxjax.errors import ParameterError, ShapeError
 from nxjax.lax import stop_gradient
 from nxjax.numpy.creation import asarray
 from nxjax.numpy.promotion import check_choice
+from nxjax.numpy.softmaxes import logsumexp
 from nxjax.ops.composite_attention import dot_product_attention as op
 from nxjax.ops.composite_attention import visible
-from nxjax.scipy.special.reductions import logsumexp
 from nxjax.trace import dtypes
 from nxjax.trace.boundary import entry
 from nxjax.trace.core import Array

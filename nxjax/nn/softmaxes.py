@@ -10,9 +10,9 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.numpy.documented import example
 from nxjax.numpy.promotion import as_axes, promote_inexact
+from nxjax.numpy.softmaxes import logsumexp as logsumexp
+from nxjax.numpy.softmaxes import normalized
 from nxjax.ops import composite_softmax as ops
-from nxjax.scipy.special.reductions import logsumexp as logsumexp
-from nxjax.scipy.special.reductions import normalized
 from nxjax.trace.core import Array
 
 

@@ -21,7 +21,7 @@ _BARS: Final = 32
 _FEW: Final = 16
 
 
-def to_html(x: Array) -> str:
+def array_page(x: Array) -> str:
     """The page of an array or a tracer."""
     if isinstance(x, Tracer):
         return page.page(page.heading("Traced value", ("", x.type), ("", x.origin())))

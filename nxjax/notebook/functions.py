@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from nxjax.display import page
 from nxjax.errors import NxError
 from nxjax.trace.types import ArrayType
+from nxjax.transforms.retrace import shown_time
 
 if TYPE_CHECKING:
     from nxjax.transforms.jit import Jitted
     from nxjax.transforms.jit_stages import Compiled, Lowered, Traced
+    from nxjax.transforms.retrace import RetraceReport
 
 _STAGES: Final = ("program", "simplified", "tape", "stablehlo")
 _MOST: Final = 30_000  # characters of one stage
@@ -81,3 +83,21 @@ def compiled_page(compiled: Compiled) -> str:
         page.table(("", "estimate"), rows) if rows else "",
         page.details(f"text, {content.count(chr(10)) + 1:,} lines", page.text(content, most=_MOST)),
     )
+
+
+def retrace_page(report: RetraceReport) -> str:
+    """Every trace of a function, with its reasons and what to do about them."""
+    rows = [
+        (
+            str(i),
+            str(trace),
+            shown_time(trace.tracing),
+            shown_time(trace.compiling),
+            str(trace.source or ""),
+            "; ".join(reason.what for reason in reasons),
+            "; ".join(reason.fix for reason in reasons),
+        )
+        for i, (trace, reasons) in enumerate(zip(report.signatures, report.reasons, strict=True), 1)
+    ]
+    head = ("", "arguments", "tracing", "compiling", "called at", "why", "fix")
+    return page.page(page.paragraph(report.head), page.table(head, rows))

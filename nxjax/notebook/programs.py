@@ -220,12 +220,12 @@ def _count(n: int) -> str:
     return f"{n:,} equation{'' if n == 1 else 's'}"
 
 
-def to_svg(program: Program) -> str:
+def program_picture(program: Program) -> str:
     """The program's picture, as the text of a file."""
     return drawing.draw(_Picture(program).graph(), alone=True)
 
 
-def to_html(program: Program) -> str:
+def program_page(program: Program) -> str:
     """The page of a program: what it is, its picture, the programs and scopes within, its text."""
     whole = _equations(program)
     facts = [("", _count(len(program.equations)))]

@@ -26,6 +26,7 @@ from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, copied, readonly, readonly_view, wrap
 from nxjax.trace.core import Array, Tracer
 from nxjax.trace.lazy import instead
+from nxjax.trace.pages import drawn
 
 # --- Python scalars ---
 
@@ -236,9 +237,7 @@ def _str(self: Any) -> str:
 
 
 def _repr_html(self: Any) -> str:
-    from nxjax.numpy.picture import to_html
-
-    return to_html(self)
+    return drawn("array_page", self)
 
 
 def _format(self: Any, spec: str) -> str:

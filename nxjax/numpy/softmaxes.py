@@ -1,4 +1,4 @@
-"""logsumexp and the softmaxes."""
+"""logsumexp, and softmaxes along any axes: for `nn` and `scipy.special`, whose functions these are."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from nxjax import numpy as jnp
-from nxjax.lax import stop_gradient
 from nxjax.numpy.promotion import as_axes, convert, promote_inexact
 from nxjax.ops import composite_softmax as ops
+from nxjax.ops.identity import stop_gradient
 from nxjax.ops.shape import reshape, transpose
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Op
@@ -71,40 +71,6 @@ def _weighted(a: Any, axis: Any, b: Any, keepdims: bool, return_sign: bool, wher
     if return_sign:
         return y, sign
     return jnp.where(sign < 0, np.nan, y) if real else y
-
-
-def softmax(x: Any, /, *, axis: Any = None) -> Array:
-    """exp(x) / sum(exp(x)) over ``axis``, without overflow.
-
-    Args:
-        x: array; integers become float.
-        axis: an axis, a tuple of axes, or None for all, static.
-
-    Returns:
-        Array of the shape and float dtype of ``x``; NaN where an element is +inf.
-
-    >>> import nxjax as nx
-    >>> print(softmax(nx.array([0.0, 1.0])).round(4))
-    [0.2689 0.7311]
-    """
-    return normalized("softmax", ops.softmax, x, axis)
-
-
-def log_softmax(x: Any, /, *, axis: Any = None) -> Array:
-    """log(softmax(x)) over ``axis``, without underflow.
-
-    Args:
-        x: array; integers become float.
-        axis: an axis, a tuple of axes, or None for all, static.
-
-    Returns:
-        Array of the shape and float dtype of ``x``; NaN where an element is +inf.
-
-    >>> import nxjax as nx
-    >>> print(log_softmax(nx.array([0.0, 1.0])).round(4))
-    [-1.3133 -0.3133]
-    """
-    return normalized("log_softmax", ops.log_softmax, x, axis)
 
 
 def normalized(name: str, op: Op, x: Any, axis: Any, where: Any = None, masked: float = 0) -> Array:

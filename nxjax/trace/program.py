@@ -19,6 +19,7 @@ from nxjax.config import config
 from nxjax.errors import MemoryLimitError, ParameterError, ProgramError, Source
 from nxjax.trace.core import EVAL, Array, Arrays, Op, Trace, current_trace, run_in_trace
 from nxjax.trace.kinds import NO_FUNCTIONS, check_params
+from nxjax.trace.pages import drawn
 from nxjax.trace.scope import replaying
 from nxjax.trace.types import ArrayType
 
@@ -369,9 +370,7 @@ class Program(_Lazy):
         return _text().to_text(self, source=source)
 
     def _repr_html_(self) -> str:
-        from nxjax.trace.picture import to_html
-
-        return to_html(self)
+        return drawn("program_page", self)
 
     def to_svg(self) -> str:
         """A picture of the program: boxes for equations, frames for named scopes, types on the edges.
@@ -383,18 +382,15 @@ class Program(_Lazy):
         >>> nx.make_jaxpr(nx.sin)(1.0).to_svg()[:4]
         '<svg'
         """
-        from nxjax.trace.picture import to_svg
-
-        return to_svg(self)
+        return drawn("program_picture", self)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the picture (``.svg``), the notebook's page (``.html``) or, under any other name, the text."""
         from pathlib import Path
 
-        from nxjax.trace.picture import to_html, to_svg
-
         file = Path(path)
-        made = {".svg": to_svg, ".html": lambda p: f'<!doctype html><meta charset="utf-8">{to_html(p)}'}
+        page = lambda program: f'<!doctype html><meta charset="utf-8">{program._repr_html_()}'
+        made = {".svg": Program.to_svg, ".html": page}
         file.write_text(made.get(file.suffix, str)(self), "utf-8")
 
     def check(self) -> Program:

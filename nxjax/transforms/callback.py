@@ -21,10 +21,8 @@ from nxjax.ops.shape import reshape
 from nxjax.trace import tree
 from nxjax.trace.array import as_numpy, as_value, readonly, wrap
 from nxjax.trace.core import EVAL, Array, Arrays, Dims, Op, Tangents, use
-from nxjax.trace.program import Program
-from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType, ShapeDtypeStruct
-from nxjax.transforms.control.scan import scan_program
+from nxjax.transforms.control.scan import per_element
 
 T = TypeVar("T")
 VMAP_METHODS = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_all", "legacy_vectorized")
@@ -140,23 +138,7 @@ class Callback(Op):
     def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         if params["ordered"]:
             raise ParameterError(f"{self.name}: an ordered callback has no order under vmap", fix="pass ordered=False")
-        return self.sequential(size, args, dims, params)
-
-    def sequential(
-        self, size: int, args: Arrays, dims: Dims, params: dict[str, Any], unroll: int = 1
-    ) -> tuple[Any, Any]:
-        """One call per element, in order."""
-        fixed = [x for x, d in zip(args, dims, strict=True) if d is None]
-        moving = [move_batch(x, d, size) for x, d in zip(args, dims, strict=True) if d is not None]
-
-        def step(*xs: Array) -> Arrays:
-            shared, own = iter(xs[: len(fixed)]), iter(xs[len(fixed) :])
-            return self(*(next(shared) if d is None else next(own) for d in dims), **params)
-
-        types = [*(x.type for x in fixed), *(x.type.with_shape(x.shape[1:]) for x in moving)]
-        body: Program = stage(step, types, self.name)
-        ys = scan_program(body, fixed, (), moving, length=size, unroll=unroll)
-        return ys, (0,) * len(ys)
+        return per_element(self, size, args, dims, params)
 
 
 @final
@@ -192,7 +174,7 @@ class PureCallback(Callback):
             )
         if vmap_method.startswith("sequential"):
             unroll = size if vmap_method == "sequential_unrolled" else 1
-            return self.sequential(size, args, dims, params, max(unroll, 1))
+            return per_element(self, size, args, dims, params, max(unroll, 1))
         values: list[Array] = []
         for x, d in zip(args, dims, strict=True):
             if d is not None or vmap_method == "broadcast_all":

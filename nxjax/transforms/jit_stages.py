@@ -12,6 +12,7 @@ from nxjax.config import config
 from nxjax.errors import ExecutionError, ParameterError, ShardingError
 from nxjax.trace import core, tree
 from nxjax.trace.array import DeviceArray, PlacedArray, as_value, copied, donate_arguments
+from nxjax.trace.pages import drawn
 from nxjax.trace.program import Program
 from nxjax.trace.reproducible import check_compiled
 from nxjax.trace.sharding import Sharding
@@ -228,9 +229,7 @@ class Compiled:
         return self.executable.text
 
     def _repr_html_(self) -> str:
-        from nxjax.transforms.jit_html import compiled_page
-
-        return compiled_page(self)
+        return drawn("compiled_page", self)
 
     def cost_analysis(self) -> dict[str, float]:
         """The executor's estimate, such as ``flops`` and ``bytes accessed``."""
@@ -314,9 +313,7 @@ class Lowered:
         return Compiled(self._traced, made)
 
     def _repr_html_(self) -> str:
-        from nxjax.transforms.jit_html import lowered_page
-
-        return lowered_page(self)
+        return drawn("lowered_page", self)
 
     def cost_analysis(self) -> dict[str, float]:
         return self.compile().cost_analysis()

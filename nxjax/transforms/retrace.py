@@ -11,7 +11,6 @@ import inspect
 import logging
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from html import escape
 from time import perf_counter
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
@@ -19,6 +18,7 @@ from weakref import WeakKeyDictionary, ref
 
 from nxjax.config import CallSettings, config
 from nxjax.errors import ParameterError, user_source
+from nxjax.trace.pages import drawn
 from nxjax.trace.types import ArrayType
 from nxjax.trace.wrapping import name_of
 
@@ -268,18 +268,19 @@ class RetraceReport:
     def __len__(self) -> int:
         return len(self.signatures)
 
-    def _head(self) -> str:
+    @property
+    def head(self) -> str:
         tracing, compiled = self.seconds
         times = "once" if self.count == 1 else f"{self.count} times"
-        return f"{self.name}: traced {times}, {_time(tracing)} tracing, {_time(compiled)} compiling"
+        return f"{self.name}: traced {times}, {shown_time(tracing)} tracing, {shown_time(compiled)} compiling"
 
     def __str__(self) -> str:
         if not self.signatures:
             return f"{self.name}: was not traced yet"
-        lines = [self._head()]
+        lines = [self.head]
         for i, (s, found) in enumerate(zip(self.signatures, self.reasons, strict=True), 1):
             lines.append(f"  {i}. {s}")
-            lines.append(f"     tracing {_time(s.tracing)}, compiling {_time(s.compiling)}")
+            lines.append(f"     tracing {shown_time(s.tracing)}, compiling {shown_time(s.compiling)}")
             if s.source is not None:
                 lines.append(f"     at:  {s.source.shown()}")
             for what, fix in found:
@@ -289,19 +290,10 @@ class RetraceReport:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{i}</td><td><code>{escape(str(s))}</code></td><td>{_time(s.tracing)}</td>"
-            f"<td>{_time(s.compiling)}</td><td>{escape(str(s.source or ''))}</td>"
-            f"<td>{'<br>'.join(escape(w) + '<br><i>' + escape(f) + '</i>' for w, f in found)}</td></tr>"
-            for i, (s, found) in enumerate(zip(self.signatures, self.reasons, strict=True), 1)
-        )
-        head = "".join(
-            f"<th>{h}</th>" for h in ("", "arguments", "tracing", "compiling", "called at", "why, and the fix")
-        )
-        return f"<p>{escape(self._head())}</p><table><tr>{head}</tr>{rows}</table>"
+        return drawn("retrace_page", self)
 
 
-def _time(seconds: float) -> str:
+def shown_time(seconds: float) -> str:
     return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 

@@ -9,9 +9,9 @@ from nxjax import numpy as jnp
 from nxjax import random
 from nxjax.errors import ParameterError, ShapeError, Shown
 from nxjax.numpy.promotion import promote_inexact
+from nxjax.numpy.softmaxes import logsumexp
 from nxjax.scipy import linalg
 from nxjax.scipy.special.errs import ndtr
-from nxjax.scipy.special.reductions import logsumexp
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.tree_nodes import register_pytree_node_class

@@ -13,15 +13,16 @@ import numpy as np
 
 from nxjax.config import config
 from nxjax.errors import CarryTypeError, ParameterError, ShapeError
-from nxjax.ops.base import NDArray, check_carry, check_count, check_operands, require, zeros
+from nxjax.ops.base import NDArray, check_carry, check_count, check_operands, move_batch, require, zeros
 from nxjax.ops.shape import reshape
 from nxjax.ops.slicing import concatenate, row
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.boundary import api_boundary
-from nxjax.trace.core import Array, Arrays, Linear, Tangents, use
+from nxjax.trace.core import Array, Arrays, Dims, Linear, Op, Tangents, use
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Program, Var, run
+from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.trace.wrapping import name_of
 from nxjax.transforms.control.carry import stage_loop_body
@@ -274,6 +275,22 @@ def scan_program(
     """The final carry and ys of a body that is a program; ``how``: reverse, unroll."""
     args, params = LoopParams(body, len(consts), len(carry), length, **how).bound(Operands((), consts, carry, xs))
     return scan_op(*args, **params)
+
+
+def per_element(
+    op: Op, size: int, args: Arrays, dims: Dims, params: dict[str, Any], unroll: int = 1
+) -> tuple[tuple[Array, ...], Dims]:
+    """`Op.batch` of an op with several results, as one call per element, in order."""
+    fixed = [x for x, d in zip(args, dims, strict=True) if d is None]
+    moving = [move_batch(x, d, size) for x, d in zip(args, dims, strict=True) if d is not None]
+
+    def step(*xs: Array) -> Arrays:
+        shared, own = iter(xs[: len(fixed)]), iter(xs[len(fixed) :])
+        return op(*(next(shared) if d is None else next(own) for d in dims), **params)
+
+    types = [*(x.type for x in fixed), *(x.type.with_shape(x.shape[1:]) for x in moving)]
+    ys = scan_program(stage(step, types, op.name), fixed, (), moving, length=size, unroll=unroll)
+    return ys, (0,) * len(ys)
 
 
 def _step_by_step(
