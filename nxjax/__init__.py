@@ -2,6 +2,8 @@
 
 Public names are loaded when they are first used. This file connects what no other file does: what the outermost trace
 computes with (`install_execute`, `install_compiler`), and the operators of arrays (`nxjax.numpy` attaches them).
+
+Examples in docstrings presume ``import nxjax as nx``, ``import nxjax.numpy as jnp`` and ``from nxjax import lax``.
 """
 
 from __future__ import annotations

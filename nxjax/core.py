@@ -78,7 +78,6 @@ class _OfProgram(type):
 class Jaxpr(metaclass=_OfProgram):
     """A program from its parts, without the values of its consts.
 
-    >>> import nxjax as nx
     >>> p = nx.make_jaxpr(nx.sin)(1.0).jaxpr
     >>> Jaxpr(p.constvars, p.invars, p.outvars, p.eqns)
     { lambda ; a:f32[]*. let
@@ -102,7 +101,6 @@ class Jaxpr(metaclass=_OfProgram):
 class ClosedJaxpr(metaclass=_OfProgram):
     """A program and the values of its consts.
 
-    >>> import nxjax as nx
     >>> p = nx.make_jaxpr(nx.sin)(1.0)
     >>> float(nx.extend.core.jaxpr_as_fun(ClosedJaxpr(p.jaxpr, p.consts))(0.0)[0])
     0.0
@@ -124,7 +122,6 @@ def eval_jaxpr(jaxpr: Program, consts: Sequence[Any], *args: Any, propagate_sour
     Raises:
         ProgramError: another number of arguments than it takes.
 
-    >>> import nxjax as nx
     >>> p = nx.make_jaxpr(lambda x: x * 2.0)(1.0)
     >>> eval_jaxpr(p.jaxpr, p.consts, 4.0)[0].tolist()
     8.0
@@ -137,7 +134,6 @@ def eval_jaxpr(jaxpr: Program, consts: Sequence[Any], *args: Any, propagate_sour
 def eval_context() -> Iterator[None]:
     """Inside, ops are computed at once, as outside of every transform.
 
-    >>> import nxjax as nx
     >>> with eval_context():
     ...     float(nx.sin(0.0))
     0.0

@@ -26,7 +26,6 @@ def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Any], Any]]:
         ShapeError: the vector has another length.
         DtypeError: the vector has another dtype, while the leaves had one in common.
 
-    >>> import nxjax as nx
     >>> v, unravel = ravel_pytree({"a": nx.ones(2), "b": nx.zeros((2, 2))})
     >>> v.shape, unravel(v)["b"].shape
     ((6,), (2, 2))

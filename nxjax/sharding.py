@@ -77,7 +77,6 @@ def make_mesh(
 def make_single_device_sharding(device: Any, *, memory_kind: str | None = None) -> SingleDeviceSharding:
     """The sharding of arrays that are whole on one device; there is one kind of memory.
 
-    >>> import nxjax as nx
     >>> make_single_device_sharding(nx.devices()[0]) == SingleDeviceSharding(nx.devices()[0])
     True
     """
@@ -94,7 +93,6 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
     Raises:
         ShardingError: a spec does not fit the mesh or an array.
 
-    >>> import nxjax as nx
     >>> rows = NamedSharding(make_mesh((1,), ("x",)), P("x"))
     >>> reshard(nx.arange(2), rows).sharding == rows
     True

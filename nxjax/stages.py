@@ -12,7 +12,6 @@ CompilerOptions: TypeAlias = dict[str, str | bool]
 class ArgInfo(NamedTuple):
     """An argument of a staged function: its type, and whether it is donated.
 
-    >>> import nxjax as nx
     >>> ArgInfo(nx.typeof(nx.ones((2, 3))), donated=False).shape
     (2, 3)
     """

@@ -50,7 +50,6 @@ def check_jvp(
     Raises:
         AssertionError: they differ.
 
-    >>> import nxjax as nx
     >>> check_jvp(nx.numpy.sin, lambda p, t: nx.jvp(nx.numpy.sin, p, t), (1.0,))
     """
     ts, _, slopes, _ = _moved(f, args, eps)
@@ -74,7 +73,6 @@ def check_vjp(
     Raises:
         AssertionError: they differ.
 
-    >>> import nxjax as nx
     >>> check_vjp(nx.numpy.sin, lambda x: nx.vjp(nx.numpy.sin, x), (1.0,))
     """
     _, ts, slopes, _ = _moved(f, args, eps)

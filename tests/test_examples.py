@@ -79,5 +79,5 @@ def test_settings_show_how_they_are_set():
     runner = doctest.DocTestRunner()
     for name in contexts._DOCS:
         text = getattr(contexts, name).__doc__ or ""
-        runner.run(doctest.DocTestParser().get_doctest(text, {}, name, None, None))
+        runner.run(doctest.DocTestParser().get_doctest(text, {"nx": nx}, name, None, None))
     assert runner.failures == 0 and runner.tries == 2 * len(contexts._DOCS)

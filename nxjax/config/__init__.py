@@ -150,7 +150,6 @@ class Config(Declared):
         num_threads: how many threads the CPU executor uses; 0: as many as the process may run on.
         cpu_pool_bytes: how much free memory the CPU executor keeps for its next results.
 
-    >>> import nxjax as nx
     >>> with nx.config.using(check=True):
     ...     nx.config.check
     True

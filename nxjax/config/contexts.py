@@ -17,7 +17,6 @@ class ScopedSetting:
     Attributes:
         name: what `nx.config.update` calls it.
 
-    >>> import nxjax as nx
     >>> with nx.numpy_rank_promotion("raise"):
     ...     nx.config.numpy_rank_promotion
     'raise'
@@ -91,7 +90,7 @@ def __getattr__(name: str) -> ScopedSetting:
     if doc is None:
         raise AttributeError(f"module 'nxjax.config.contexts' has no attribute {name!r}")
     shown = _SHOWN.get(name, True)
-    example = f">>> import nxjax as nx\n>>> with nx.{name}({shown!r}):\n...     nx.{name}.value\n{shown!r}\n"
+    example = f">>> with nx.{name}({shown!r}):\n...     nx.{name}.value\n{shown!r}\n"
     made = globals()[name] = ScopedSetting(name, f"{doc}\n\n{example}")
     return made
 

@@ -103,7 +103,6 @@ def progress_bar(
         ParameterError: the body's arguments have no index.
         MissingExtraError: no tqdm, and no ``bar``.
 
-    >>> import nxjax as nx
     >>> class Stars:
     ...     def __init__(self, total, desc): pass
     ...     def update(self, n): print("*" * n, end="")

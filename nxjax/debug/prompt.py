@@ -166,7 +166,6 @@ def breakpoint(
     Commands: ``p x``, any Python expression, ``u``, ``d``, ``w``, ``a``, ``c`` and ``q``.
 
     >>> import io
-    >>> import nxjax as nx
     >>> @nx.jit
     ... def f(x):
     ...     y = x + 1
@@ -208,7 +207,6 @@ def log(
         fmt: as of `str.format`.
         level, logger: of `logging`; the logger ``nxjax.debug`` by default.
 
-    >>> import nxjax as nx
     >>> nx.jit(lambda x: log("x = {}", x))(1.0)
     """
     out = logger if logger is not None else _logging.getLogger("nxjax.debug")

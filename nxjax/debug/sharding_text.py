@@ -60,7 +60,6 @@ def visualize_sharding(
     Raises:
         ShardingError: a shape of another rank.
 
-    >>> import nxjax as nx
     >>> s = nx.NamedSharding(nx.make_mesh((1,), ("x",)), nx.P("x"))
     >>> visualize_sharding((4, 2), s)
     ┌───────┐
@@ -76,7 +75,6 @@ def visualize_array_sharding(x: Any, **_: Any) -> None:
     Raises:
         ShardingError: inside `nx.jit`, or an array of another rank than 1 and 2.
 
-    >>> import nxjax as nx
     >>> visualize_array_sharding(nx.ones(3))
     ┌───────┐
     │ CPU 0 │
@@ -92,7 +90,6 @@ def inspect_array_sharding(x: Any, *, callback: Callable[[Sharding], Any]) -> No
     Raises:
         ShardingError: inside `nx.jit`, because the compiler has not chosen yet.
 
-    >>> import nxjax as nx
     >>> x = nx.device_put(nx.ones(3), nx.devices("cpu")[0])
     >>> inspect_array_sharding(x, callback=lambda s: print(s.device_list))
     (cpu:0,)

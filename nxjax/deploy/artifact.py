@@ -49,7 +49,6 @@ class Artifact:
         graph: the source of the files; None if that is the program.
         notes: other facts.
 
-    >>> import nxjax as nx
     >>> artifact = nx.compile(lambda x: nx.nn.relu(x * 2), target="tflite")(nx.ones((1, 3)))
     >>> artifact.target, artifact.run(nx.ones((1, 3))).tolist()
     ('tflite', [[2.0, 2.0, 2.0]])
@@ -185,7 +184,6 @@ class Artifact:
             ParameterError: no batches.
             ExecutionError: nothing here can run the artifact.
 
-        >>> import nxjax as nx
         >>> artifact = nx.compile(lambda x: nx.nn.relu(x * 2), target="tflite")(nx.ones((1, 3)))
         >>> error = lambda y, target: abs(y - target).mean()
         >>> artifact.score(error, [((nx.ones((1, 3)),), 2.0)])

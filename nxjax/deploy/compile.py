@@ -249,7 +249,6 @@ def reference(artifact: Artifact, *args: Any) -> Any:
         artifact: any.
         *args: as for `Artifact.run`.
 
-    >>> import nxjax as nx
     >>> artifact = nx.compile(lambda x: nx.nn.relu(x * 2), target="tflite")(nx.ones((1, 3)))
     >>> reference(artifact, nx.ones((1, 3))).tolist()
     [[2.0, 2.0, 2.0]]

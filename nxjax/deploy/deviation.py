@@ -45,7 +45,6 @@ class Deviation:
         unrelated: whether a result is unrelated to the reference: clearly farther from it than zeros, which coarse
             grids round to; or no element of several agrees.
 
-    >>> import nxjax as nx
     >>> artifact = nx.compile(lambda x: nx.nn.relu(x * 2), target="tflite")(nx.ones((1, 3)))
     >>> artifact.deviation.max_error, artifact.deviation.max_lsb is None
     (0.0, True)

@@ -74,7 +74,6 @@ def load(
         MemoryLimitError: it would take more than ``memory_limit``; the error names the largest values.
         PlacementError: as from `compile`.
 
-    >>> import nxjax as nx, nxjax.numpy as jnp
     >>> written = nx.compile(lambda x: nx.nn.relu(x * 2), target="tflite")(jnp.ones((1, 3)))
     >>> loaded = load(written.bytes)
     >>> loaded.run(jnp.float32([[-1, 0, 4]])).tolist()

@@ -31,7 +31,6 @@ class Report:
         evidence: what tools did with the files, and their answers; the basis of label and placement.
         host: whether the target's device is this machine's processor.
 
-    >>> import nxjax as nx
     >>> report = nx.explain(lambda x: nx.nn.relu(x * 2), target="tflite")(nx.ones((1, 3)))
     >>> report.target, [row.op for row in report.rows]
     ('tflite', ['mul'])

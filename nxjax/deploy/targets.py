@@ -18,7 +18,6 @@ class Target:
 
     ``forms`` are the usual variants of a target, which ``name:form`` selects.
 
-    >>> import nxjax as nx
     >>> target = next(t for t in nx.targets() if t.name == "tflite")
     >>> target.name, isinstance(target, Target)
     ('tflite', True)
@@ -43,7 +42,6 @@ class Target:
 class Targets(tuple[Target, ...]):
     """The targets, printed as a table.
 
-    >>> import nxjax as nx
     >>> isinstance(nx.targets(), Targets), "tflite" in repr(nx.targets())
     (True, True)
     """

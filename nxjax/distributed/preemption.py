@@ -50,7 +50,6 @@ def preempted(step: int) -> bool:
         ParameterError: ``step`` is not a whole number from 0.
         ExecutionError: the first call is not in the main thread.
 
-    >>> import nxjax as nx
     >>> for step in range(3):
     ...     if nx.distributed.preempted(step + 1):        # save, then sys.exit(nx.distributed.PREEMPTED)
     ...         break

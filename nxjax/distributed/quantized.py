@@ -37,8 +37,6 @@ def quantized_psum(x: Any, axis_name: Any, *, block: int = BLOCK, key: Any = Non
         ParameterError: ``block`` is not a whole number from 1.
         UnboundAxisError: no enclosing transform binds the name.
 
-    >>> import nxjax as nx
-    >>> import nxjax.numpy as jnp
     >>> from nxjax.distributed import quantized_psum
     >>> x = jnp.array([[127.0, 2.0], [127.0, -4.0]])
     >>> nx.vmap(lambda x: quantized_psum(x, "i"), axis_name="i")(x)[0].tolist()
@@ -51,8 +49,6 @@ def quantized_psum(x: Any, axis_name: Any, *, block: int = BLOCK, key: Any = Non
 def quantized_pmean(x: Any, axis_name: Any, *, block: int = BLOCK, key: Any = None) -> Any:
     """`quantized_psum` divided by the number of devices.
 
-    >>> import nxjax as nx
-    >>> import nxjax.numpy as jnp
     >>> from nxjax.distributed import quantized_pmean
     >>> nx.vmap(lambda x: quantized_pmean(x, "i"), axis_name="i")(jnp.array([127.0, 1.0])).tolist()
     [64.0, 64.0]

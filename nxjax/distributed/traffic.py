@@ -129,7 +129,6 @@ def communication(compiled: Any) -> Communication:
     Raises:
         ParameterError: it has no such text. A program that nxjax compiled for one device sends nothing.
 
-    >>> import nxjax as nx
     >>> from nxjax.distributed import communication
     >>> text = '''
     ... ENTRY %main (a: f32[8]) -> f32[8] {

@@ -9,7 +9,6 @@ __all__ = ["MutableArray", "io_callback"]
 class MutableArray:
     """The class of arrays that change in place. No value is one: arrays are never written to.
 
-    >>> import nxjax as nx
     >>> isinstance(nx.numpy.ones(2), MutableArray)
     False
     """

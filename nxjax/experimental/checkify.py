@@ -167,7 +167,6 @@ def checkify(f: Callable[..., Any], errors: frozenset[ErrorCategory] = user_chec
     Returns:
         A function that you can jit, batch and differentiate like any other. Code after a failed check still runs.
 
-    >>> import nxjax as nx, nxjax.numpy as jnp
     >>> def f(x, i):
     ...     check(x[i] > 0, "not positive: {}", x[i])
     ...     return jnp.log(x[i])

@@ -50,7 +50,6 @@ class MutableHiType(HiType):
 class HiPrimitive:
     """A primitive on values of such types.
 
-    >>> import nxjax as nx
     >>> try:
     ...     HiPrimitive("new").bind(1.0)
     ... except NotImplementedError as error:

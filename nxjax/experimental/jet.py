@@ -43,7 +43,6 @@ def jet(
         ShapeError: a term of another shape than its argument.
         DtypeError: an argument that is not float.
 
-    >>> import nxjax as nx
     >>> y, terms = jet(nx.sin, (0.0,), ((1.0, 0.0, 0.0),))
     >>> float(y), [float(t) for t in terms]
     (0.0, [1.0, 0.0, -1.0])

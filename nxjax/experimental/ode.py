@@ -118,7 +118,6 @@ def odeint(
         ShapeError: ``t`` is not a vector, or ``func`` returns other shapes than those of ``y0``.
         ParameterError: ``func`` returns another structure than that of ``y0``.
 
-    >>> import nxjax as nx, nxjax.numpy as jnp
     >>> y = odeint(lambda y, t, rate: rate * y, 1.0, jnp.array([0.0, 1.0, 2.0]), -1.0)
     >>> jnp.abs(y - jnp.exp(-jnp.arange(3.0))).max() < 1e-5
     Array(True, dtype=bool)

@@ -117,7 +117,6 @@ class Exported:
         uses_global_constants: whether the module has a platform index or dimension variables.
         disabled_safety_checks: given to `nx.export.export`.
 
-    >>> import nxjax as nx
     >>> exported = nx.export.export(nx.jit(lambda x: 2 * x))(nx.ShapeDtypeStruct((3,), nx.float32))
     >>> exported.in_avals, exported.out_avals, exported.has_vjp()
     ((f32[3],), (f32[3],), True)

@@ -64,7 +64,6 @@ def export(
         LoweringError: the function calls back into Python; the message has the user's lines.
         MissingExtraError: jaxlib is not installed.
 
-    >>> import nxjax as nx
     >>> exported = export(nx.jit(lambda x: {"y": nx.sin(x)}))(nx.ShapeDtypeStruct((4,), nx.float32))
     >>> exported.in_avals, exported.platforms
     ((f32[4],), ('cpu',))

@@ -128,7 +128,6 @@ def deserialize(blob: bytes | bytearray | memoryview) -> Exported:
     Raises:
         InvalidFileError: not an exported function, damaged, or with nodes that are not registered.
 
-    >>> import nxjax as nx
     >>> blob = nx.export.export(nx.jit(lambda x: x + 1))(1.0).serialize()
     >>> float(deserialize(blob).call(2.0))
     3.0

@@ -59,7 +59,6 @@ def register_pytree_node_serialization(
 
     >>> class Scaled:
     ...     def __init__(self, x, factor): self.x, self.factor = x, factor
-    >>> import nxjax as nx
     >>> _ = nx.tree_util.register_pytree_node(Scaled, lambda s: ((s.x,), s.factor), lambda f, c: Scaled(c[0], f))
     >>> register_pytree_node_serialization(
     ...     Scaled,

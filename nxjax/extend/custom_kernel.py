@@ -55,7 +55,6 @@ def kernel(op: Any, target: str = "cpu", *, supports: Callable[..., bool] | None
         ParameterError: not an op made by `nx.custom_op`, or another target.
 
     >>> import numpy as np
-    >>> import nxjax as nx
     >>> @nx.custom_op
     ... def third_power(x):
     ...     return x * x * x

@@ -78,7 +78,6 @@ def custom_op(
         KernelError: the op fails its test; nothing is registered.
         ParameterError: it cannot be tested as declared, or its name is taken.
 
-    >>> import nxjax as nx
     >>> @nx.custom_op
     ... def scaled_sine(x, scale=2.0):
     ...     return scale * nx.sin(x)

@@ -56,7 +56,6 @@ def beam_search(
     Raises:
         ParameterError: a number out of range, or no room for so many tokens.
 
-    >>> import nxjax as nx
     >>> from nxjax.generation import DecoderConfig, init
     >>> config = DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, kv_heads=1, head_size=4, hidden=8, context=16)
     >>> found = beam_search(Generator(init(nx.random.key(0), config), config), [1, 2], 3, max_tokens=4)

@@ -68,7 +68,6 @@ class Generator:
     Raises:
         ParameterError: the parameters do not fit the decoder, or an argument is out of range.
 
-    >>> import nxjax as nx
     >>> from nxjax.generation import DecoderConfig, init
     >>> config = DecoderConfig(vocabulary=9, width=8, layers=2, heads=2, kv_heads=1, head_size=4, hidden=8, context=16)
     >>> generator = Generator(init(nx.random.key(0), config), config)
@@ -162,7 +161,6 @@ class Generator:
 
         A piece never ends within a character or a possible stop sequence. Arguments as `generate`.
 
-        >>> import nxjax as nx
         >>> from nxjax.generation import DecoderConfig, Tokenizer, init
         >>> tokenizer = Tokenizer.train(["to be or not to be"], 260)
         >>> config = DecoderConfig(len(tokenizer), width=8, layers=1, heads=2, kv_heads=1, head_size=4, hidden=8)

@@ -45,7 +45,6 @@ def init(key: Any, config: DecoderConfig) -> Params:
         "mlp": {"norm", "gate_up" [width, 2 hidden], "down"}}, ...], "norm"}``, and ``"head"`` [width, vocabulary] if it
         is not tied.
 
-    >>> import nxjax as nx
     >>> config = DecoderConfig(vocabulary=9, width=8, layers=2, heads=2, kv_heads=1, head_size=4, hidden=8, context=16)
     >>> params = init(nx.random.key(0), config)
     >>> sum(p.size for p in nx.tree.leaves(params)) == config.parameters
@@ -222,7 +221,6 @@ def forward(params: Params, tokens: Any, config: DecoderConfig) -> Array:
     Raises:
         ShapeError: more tokens than the decoder has positions for.
 
-    >>> import nxjax as nx
     >>> config = DecoderConfig(vocabulary=9, width=8, layers=2, heads=2, kv_heads=1, head_size=4, hidden=8, context=16)
     >>> forward(init(nx.random.key(0), config), nx.array([[1, 2, 3]]), config).shape
     (1, 3, 9)
@@ -270,7 +268,6 @@ def extend(
         Logits [batch, vocabulary] after the last real token of each sequence, and the cache. The cache must have room
         for the t tokens, including padding.
 
-    >>> import nxjax as nx
     >>> from nxjax.generation import init_cache
     >>> config = DecoderConfig(vocabulary=9, width=8, layers=2, heads=2, kv_heads=1, head_size=4, hidden=8, context=16)
     >>> params, tokens = init(nx.random.key(0), config), nx.array([[1, 2, 3, 4]])
@@ -309,7 +306,6 @@ def extend(
 def loss(params: Params, tokens: Any, config: DecoderConfig) -> Array:
     """Mean cross-entropy (nats) of each next token in ``tokens`` [batch, t + 1]; a scalar to differentiate.
 
-    >>> import nxjax as nx
     >>> config = DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, kv_heads=1, head_size=4, hidden=8, context=16)
     >>> value = loss(init(nx.random.key(0), config), nx.array([[1, 2, 3]]), config)
     >>> bool(1 < value < 4)

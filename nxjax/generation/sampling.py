@@ -81,7 +81,6 @@ def adjusted(logits: Any, sampler: Sampler, seen: Any = None) -> Array:
         sampler: its temperature is not 0.
         seen: bool of the same shape, earlier tokens; needed for a penalty.
 
-    >>> import nxjax as nx
     >>> adjusted(nx.array([2.0, 1.0, 0.0, -1.0]), Sampler(temperature=2.0, top_k=2)).tolist()
     [1.0, 0.5, -inf, -inf]
     """
@@ -118,7 +117,6 @@ def sample(keys: Any, logits: Any, sampler: Sampler, seen: Any = None) -> Array:
         sampler: the rules.
         seen: bool [batch, vocabulary], earlier tokens; needed for a penalty.
 
-    >>> import nxjax as nx
     >>> logits = nx.array([[0.0, 3.0, 1.0]])
     >>> sample(None, logits, Sampler()).tolist()
     [1]

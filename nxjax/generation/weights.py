@@ -37,7 +37,6 @@ def quantize_weights(params: Params, config: DecoderConfig, policy: Any = "int8-
     Raises:
         ParameterError: a policy that quantizes activations.
 
-    >>> import nxjax as nx
     >>> from nxjax.generation import init
     >>> config = DecoderConfig(vocabulary=9, width=64, layers=1, heads=2, kv_heads=1, head_size=4, hidden=8, context=16)
     >>> params = init(nx.random.key(0), config)

@@ -53,7 +53,6 @@ class GraphCoreManager:
     Raises:
         ParameterError: a value out of its range; says which are allowed.
 
-    >>> import nxjax as nx
     >>> model = nx.nn.Sequential(nx.nn.Linear(8, 4), nx.nn.ReLU())
     >>> with GraphCoreManager(num_ipus=1) as ipu:
     ...     compiled = ipu.compile_model(model, nx.ones((2, 8)))

@@ -87,7 +87,6 @@ class NPUBackend(ChipBackend):
     Raises:
         ExecutionError: (a RuntimeError) there is no NPU and no simulator is on.
 
-    >>> import nxjax as nx
     >>> with nx.simulate("npu"):
     ...     npu = NPUBackend()
     >>> npu.initialize(), npu.label

@@ -68,7 +68,6 @@ def plan(fun: Callable[..., Any], *, device: Hybrid | None = None) -> Callable[.
     Raises:
         ParameterError: no `Hybrid`. PlacementError: equations that no unit supports, or pins that cannot be kept.
 
-    >>> import nxjax as nx
     >>> f = nx.jit(lambda x: nx.sin(x) * 2, device=nx.Hybrid("cpu"))
     >>> print(plan(f)(1.0).assignment)
     ('cpu',)
@@ -79,7 +78,6 @@ def plan(fun: Callable[..., Any], *, device: Hybrid | None = None) -> Callable[.
 def timeline(fun: Callable[..., Any], *, device: Hybrid | None = None) -> Callable[..., str]:
     """As `plan`, giving the timeline as one ``<svg>``.
 
-    >>> import nxjax as nx
     >>> timeline(lambda x: nx.sin(x) * 2, device=nx.Hybrid("cpu"))(1.0)[:4]
     '<svg'
     """
@@ -101,7 +99,6 @@ def stream(
     Raises:
         ParameterError: no `Hybrid`, or ``in_flight`` is below 1. An error of a call names its input.
 
-    >>> import nxjax as nx
     >>> f = nx.jit(lambda x: x + 1, device=nx.Hybrid("cpu"))
     >>> [int(y) for y in stream(f, range(4))]
     [1, 2, 3, 4]
@@ -112,7 +109,6 @@ def stream(
 def events(fun: Callable[..., Any], *, device: Hybrid | None = None) -> list[Event]:
     """The events of the units that ``fun`` runs on: taken out, redone, readmitted.
 
-    >>> import nxjax as nx
     >>> events(nx.jit(nx.sin, device=nx.Hybrid("cpu")))
     []
     """
@@ -128,7 +124,6 @@ def device_scope(unit: str) -> named_scope:
     Args:
         unit: a unit's name as in `Hybrid`; ``/NPU:0`` is read as ``npu``.
 
-    >>> import nxjax as nx
     >>> def f(x):
     ...     with device_scope("cpu"):
     ...         return nx.sin(x)

@@ -66,7 +66,6 @@ def from_jax(
         StaticArgumentError: a static argument that is not hashable.
 
     >>> import jax.numpy as jnp
-    >>> import nxjax as nx
     >>> f = from_jax(lambda p, x: jnp.tanh(x @ p["w"]).sum())
     >>> p = {"w": nx.ones((3, 2))}
     >>> nx.grad(f)(p, nx.zeros((1, 3)))["w"].tolist()
@@ -294,7 +293,6 @@ def to_jax(fun: Callable[..., Any], *, derivatives: int = 1) -> Callable[..., An
         LoweringError: the function calls back into Python.
 
     >>> import jax
-    >>> import nxjax as nx
     >>> g = to_jax(lambda x: nx.sin(x) * x)
     >>> float(jax.grad(g)(2.0)) == float(jax.grad(lambda x: jax.numpy.sin(x) * x)(2.0))
     True

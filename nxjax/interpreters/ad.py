@@ -50,7 +50,6 @@ def is_undefined_primal(x: Any) -> bool:
 def zeros_like_aval(aval: ArrayType) -> Array:
     """Zeros of a type.
 
-    >>> import nxjax as nx
     >>> zeros_like_aval(nx.core.ShapedArray((2,), nx.float32)).tolist()
     [0.0, 0.0]
     """
@@ -60,7 +59,6 @@ def zeros_like_aval(aval: ArrayType) -> Array:
 def instantiate_zeros(tangent: Any) -> Any:
     """``tangent``, with a `Zero` written out.
 
-    >>> import nxjax as nx
     >>> instantiate_zeros(Zero(nx.core.ShapedArray((), nx.float32))).tolist()
     0.0
     """

@@ -44,7 +44,6 @@ not_mapped = None  # the dimension of an operand that all elements share
 def broadcast(x: Any, sz: int, axis: int, mesh_axis: Any = None) -> Array:
     """``x`` repeated ``sz`` times along a new dimension ``axis``.
 
-    >>> import nxjax as nx
     >>> broadcast(nx.ones(2), 3, 0).shape
     (3, 2)
     """

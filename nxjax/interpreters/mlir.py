@@ -32,7 +32,6 @@ def lower_fun(fun: Callable[..., Any], multiple_results: bool = True) -> Any:
     >>> p = Primitive("thrice")
     >>> _ = p.def_abstract_eval(lambda x: x)
     >>> register_lowering(p, lower_fun(lambda x: 3 * x, multiple_results=False))
-    >>> import nxjax as nx
     >>> float(nx.jit(p.bind)(2.0))
     6.0
     """

@@ -23,7 +23,6 @@ __getattr__ = _refusing(__name__)
 class PartialVal(tuple[Any, Any]):
     """A pair of a type and a value, one of which is None: the type of what is unknown, or a known value.
 
-    >>> import nxjax as nx
     >>> PartialVal.unknown(nx.core.ShapedArray((2,), nx.float32)).is_known(), PartialVal.known(1.0).get_known()
     (False, 1.0)
     """
@@ -62,7 +61,6 @@ def trace_to_jaxpr_nounits(
         the program of the rest, a function of the unknown arguments with what it reads of the known part as consts;
         the results, each known or unknown; the consts.
 
-    >>> import nxjax as nx
     >>> from nxjax.transforms.linear_util import wrap_init
     >>> pvals = [PartialVal.known(2.0), PartialVal.unknown(nx.core.ShapedArray((), nx.float32))]
     >>> program, out, _ = trace_to_jaxpr_nounits(wrap_init(lambda x, y: [nx.numpy.sin(x), x * y]), pvals)

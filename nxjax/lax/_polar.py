@@ -105,7 +105,6 @@ def qdwh(
     Raises:
         ShapeError: ``x`` is wider than high; DtypeError: it is not float or complex.
 
-    >>> import nxjax as nx
     >>> u, h, _, converged = qdwh(nx.array([[0.0, 2.0], [1.0, 0.0]]))
     >>> nx.numpy.round(nx.numpy.diag(h), 4).tolist(), bool(converged)
     ([1.0, 2.0], True)

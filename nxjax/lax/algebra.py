@@ -113,7 +113,6 @@ def dot(
     Raises:
         ShapeError: the operands have more than two dimensions, or do not fit.
 
-    >>> from nxjax import lax, numpy as jnp
     >>> x = jnp.array([[1, 2], [3, 4]], jnp.int8)
     >>> lax.dot(x, x)
     Array([[ 7, 10],
@@ -140,7 +139,6 @@ def batch_matmul(lhs: Any, rhs: Any, precision: PrecisionLike = None) -> Array:
     Raises:
         ShapeError: the operands differ in rank, are not matrices, or do not fit.
 
-    >>> from nxjax import lax, numpy as jnp
     >>> x = jnp.array([[[1, 2]], [[3, 4]]])
     >>> lax.batch_matmul(x, jnp.ones((2, 2, 1), int)).ravel()
     Array([3, 7], dtype=int32)

@@ -108,7 +108,6 @@ def conv_general_dilated(
     Raises:
         ShapeError: the input's features do not fit the kernel; ParameterError: bad parameters.
 
-    >>> import nxjax as nx
     >>> x, kernel = nx.ones((1, 8, 8, 3)), nx.ones((3, 3, 3, 16))
     >>> conv_general_dilated(x, kernel, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")).shape
     (1, 4, 4, 16)
@@ -159,7 +158,6 @@ def conv(
     Raises:
         ShapeError: the input's features do not fit the kernel.
 
-    >>> from nxjax import lax, numpy as jnp
     >>> x = jnp.array([[[1.0, 2.0, 3.0, 4.0]]])
     >>> kernel = jnp.array([[[1.0, -1.0]]])
     >>> lax.conv(x, kernel, (1,), "SAME")
@@ -185,7 +183,6 @@ def conv_with_general_padding(
     Raises:
         ShapeError: the input's features do not fit the kernel.
 
-    >>> from nxjax import lax, numpy as jnp
     >>> x = jnp.array([[[1.0, 2.0, 3.0]]])
     >>> kernel = jnp.array([[[1.0, -1.0]]])
     >>> lax.conv_with_general_padding(x, kernel, (1,), [(1, 0)], (2,), (1,))
@@ -253,7 +250,6 @@ def conv_transpose(
     Raises:
         ShapeError: input and kernel differ in rank or features; ParameterError: no such padding.
 
-    >>> from nxjax import lax, numpy as jnp
     >>> x = jnp.array([[[1.0], [2.0]]])
     >>> kernel = jnp.array([[[1.0]], [[10.0]]])
     >>> lax.conv_transpose(x, kernel, (2,), "SAME")
@@ -358,7 +354,6 @@ def conv_general_dilated_local(
     Raises:
         ShapeError: the kernels do not fit the windows.
 
-    >>> from nxjax import lax, numpy as jnp
     >>> x = jnp.array([[[1.0, 2.0, 3.0]]])
     >>> kernels = jnp.array([[[1.0, 10.0], [1.0, -1.0]]])
     >>> lax.conv_general_dilated_local(x, kernels, (1,), "VALID", (2,))
@@ -384,7 +379,6 @@ def conv_general_dilated_local(
 def conv_general_permutations(dimension_numbers: Any) -> tuple[tuple[int, ...], ...]:
     """The three specs of string dimension numbers.
 
-    >>> from nxjax import lax
     >>> lax.conv_general_permutations(("NHWC", "HWIO", "NHWC"))
     ((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
     """
@@ -400,7 +394,6 @@ def conv_shape_tuple(
     Raises:
         ParameterError: no such padding.
 
-    >>> from nxjax import lax
     >>> lax.conv_shape_tuple((1, 3, 8, 8), (16, 3, 3, 3), (2, 2), "SAME")
     (1, 16, 4, 4)
     """
@@ -421,7 +414,6 @@ def conv_general_shape_tuple(
     Raises:
         ShapeError: the shapes differ in rank; ParameterError: no such padding.
 
-    >>> from nxjax import lax
     >>> lax.conv_general_shape_tuple((1, 8, 8, 3), (3, 3, 3, 16), (1, 1), "VALID", ("NHWC", "HWIO", "NHWC"))
     (1, 6, 6, 16)
     """
@@ -444,7 +436,6 @@ def conv_transpose_shape_tuple(
     Raises:
         ShapeError: the shapes differ in rank; ParameterError: no such padding.
 
-    >>> from nxjax import lax
     >>> lax.conv_transpose_shape_tuple((1, 4, 4, 3), (3, 3, 3, 8), (2, 2), "SAME", ("NHWC", "HWIO", "NHWC"))
     (1, 8, 8, 8)
     """

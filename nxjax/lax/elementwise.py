@@ -24,7 +24,6 @@ __getattr__ = functions("lax", __name__, globals(), lambda op, own: face(op, own
 class RoundingMethod(enum.IntEnum):
     """How `round` treats halves.
 
-    >>> from nxjax import lax, numpy as jnp
     >>> lax.round(jnp.array([0.5, 1.5, -2.5]), lax.RoundingMethod.TO_NEAREST_EVEN)
     Array([ 0.,  2., -2.], dtype=float32)
     """
@@ -58,7 +57,6 @@ def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Array:
         DtypeError: the dtypes differ, or are boolean.
         ShapeError: the shapes do not fit.
 
-    >>> from nxjax import lax, numpy as jnp
     >>> x = jnp.array([100, 2], jnp.int8)
     >>> lax.mul(x, x)
     Array([16,  4], dtype=int8)
@@ -118,7 +116,6 @@ def pow(x: Any, y: Any) -> Array:
         DtypeError: ``x`` is an integer: see `integer_pow`; or the dtypes differ.
         ShapeError: the shapes differ.
 
-    >>> from nxjax import lax, numpy as jnp
     >>> lax.pow(jnp.array([2.0, 0.0]), jnp.array([-1, 0]))
     Array([0.5, 1. ], dtype=float32)
     >>> lax.pow(-8.0, 1 / 3)
@@ -214,7 +211,6 @@ def bitcast_convert_type(operand: Any, new_dtype: Any) -> Array:
         DtypeError: a dtype has no bits to read: it is boolean or complex.
         ShapeError: the last dimension does not hold the bits of the wider dtype.
 
-    >>> from nxjax import lax, numpy as jnp
     >>> lax.bitcast_convert_type(jnp.array([1.0, -0.0]), jnp.int32)
     Array([ 1065353216, -2147483648], dtype=int32)
     >>> lax.bitcast_convert_type(jnp.array([258]), jnp.uint8)
@@ -248,7 +244,6 @@ def select_n(which: Any, *cases: Any) -> Array:
         ShapeError: the shapes differ.
         ParameterError: no case.
 
-    >>> from nxjax import lax, numpy as jnp
     >>> lax.select_n(jnp.array([0, 2, 1]), jnp.array([1, 2, 3]), jnp.array([10, 20, 30]), jnp.array([100, 200, 300]))
     Array([  1, 200,  30], dtype=int32)
     """
@@ -265,7 +260,6 @@ def clamp(min: Any, x: Any, max: Any) -> Array:
         DtypeError: the dtypes differ.
         ShapeError: a limit has another shape.
 
-    >>> from nxjax import lax, numpy as jnp
     >>> lax.clamp(0.0, jnp.array([-1.0, 0.5, jnp.nan]), 1.0)
     Array([0. , 0.5, nan], dtype=float32)
     >>> lax.clamp(3, jnp.array([1, 9]), 2)

@@ -114,7 +114,6 @@ def rng_bit_generator(
         DtypeError: another dtype.
         ShapeError: another state.
 
-    >>> import nxjax as nx
     >>> state, bits = rng_bit_generator(nx.array([1, 2, 3, 4], "uint32"), (3,))
     >>> state.tolist(), bits.dtype.name
     ([1, 2, 4, 4], 'uint32')
@@ -159,7 +158,6 @@ def rng_uniform(a: Any, b: Any, shape: Sequence[int]) -> Array:
     Raises:
         DtypeError: the bounds differ in dtype; ShapeError: they are not scalars, or a size is negative.
 
-    >>> import nxjax as nx
     >>> bool((rng_uniform(0.0, 1.0, (3,)) < 1).all())
     True
     """

@@ -65,7 +65,6 @@ __all__ = (
 class SvdAlgorithm(Enum):
     """The preferred method on a device with several. All give the same decomposition.
 
-    >>> from nxjax import lax, numpy as jnp
     >>> lax.linalg.svd(jnp.diag(jnp.array([4.0, 9.0])), compute_uv=False, algorithm=lax.linalg.SvdAlgorithm.QR)
     Array([9., 4.], dtype=float32)
     """
@@ -80,7 +79,6 @@ class SvdAlgorithm(Enum):
 class EighImplementation(Enum):
     """As `SvdAlgorithm`, for `eigh`.
 
-    >>> from nxjax import lax, numpy as jnp
     >>> x = jnp.array([[9.0, 0.0], [0.0, 4.0]])
     >>> lax.linalg.eigh(x, implementation=lax.linalg.EighImplementation.JACOBI)[1]
     Array([4., 9.], dtype=float32)
@@ -94,7 +92,6 @@ class EighImplementation(Enum):
 class EigImplementation(Enum):
     """As `SvdAlgorithm`, for `eig`.
 
-    >>> from nxjax import lax, numpy as jnp
     >>> x = jnp.array([[0.0, -1.0], [1.0, 0.0]])
     >>> lax.linalg.eig(x, implementation=lax.linalg.EigImplementation.LAPACK)[0].imag
     Array([ 1., -1.], dtype=float32)

@@ -21,7 +21,6 @@ from nxjax.trace.core import Array
 class AccuracyMode(enum.Enum):
     """The requested accuracy of an elementary function. There is only the most exact one here.
 
-    >>> import nxjax as nx
     >>> float(nx.lax.exp(0.0, accuracy=AccuracyMode.HIGHEST))
     1.0
     """
@@ -54,7 +53,6 @@ class DotAlgorithm(NamedTuple):
 
     Products here are computed in the precision of their operands at least, and accumulated in float32 at least.
 
-    >>> import nxjax as nx
     >>> a = DotAlgorithm("float32", "float32", "float32")
     >>> float(nx.lax.dot(nx.ones(2), nx.ones(2), precision=a))
     2.0
@@ -180,7 +178,6 @@ def ragged_dot_general(
     Raises:
         ShapeError, ParameterError: the dimensions do not fit.
 
-    >>> import nxjax as nx
     >>> numbers = RaggedDotDimensionNumbers((((0,), (0,)), ((), ())), [0], [])
     >>> ragged_dot_general(nx.ones((3, 1)), nx.ones((3, 1)), nx.array([1, 2]), numbers).ravel().tolist()
     [1.0, 2.0]

@@ -149,7 +149,6 @@ def reduce(
         AxisError: no such dimension.
         ShapeError: the arrays differ in shape.
 
-    >>> from nxjax import lax, numpy as jnp
     >>> x = jnp.array([[1, 2, 3], [4, 5, 6]])
     >>> lax.reduce(x, 0, lambda x, y: x + y, (0,))
     Array([5, 7, 9], dtype=int32)

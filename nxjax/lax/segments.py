@@ -106,7 +106,6 @@ Args:
 Raises:
     ShapeError: the ids do not fit the data, or are traced without ``num_segments``.
 
->>> import nxjax as nx
 >>> nx.ops.{name}({call}).tolist()
 {shown}
 """

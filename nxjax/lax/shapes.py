@@ -71,7 +71,6 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     Raises:
         ShapeError: two sizes differ, and neither is 1.
 
-    >>> from nxjax import lax
     >>> lax.broadcast_shapes((3, 1), (0,))
     (3, 0)
     """
@@ -156,7 +155,6 @@ def reshape(
     Raises:
         ShapeError: the number of elements changes.
 
-    >>> from nxjax import lax, numpy as jnp
     >>> x = jnp.array([[1, 2, 3], [4, 5, 6]])
     >>> lax.reshape(x, (3, -1))
     Array([[1, 2],
@@ -375,7 +373,6 @@ def broadcast_like(arr: Any, like_arr: Any) -> Array:
 def shape_as_value(shape: Sequence[int]) -> Array:
     """A shape as a 1-D int32 array.
 
-    >>> from nxjax import lax
     >>> lax.shape_as_value((2, 0))
     Array([2, 0], dtype=int32)
     """

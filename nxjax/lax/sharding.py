@@ -28,7 +28,6 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     Raises:
         ShardingError: a spec does not fit the mesh or an array.
 
-    >>> import nxjax as nx
     >>> from nxjax.sharding import NamedSharding, PartitionSpec as P
     >>> rows = NamedSharding(nx.make_mesh((1,), ("x",)), P("x"))
     >>> nx.jit(lambda a: nx.lax.with_sharding_constraint(a * 2, rows))(nx.arange(3)).tolist()

@@ -131,7 +131,6 @@ def dynamic_slice(
         ParameterError: there is not one start index per dimension.
         ShapeError: a block is larger than the operand.
 
-    >>> from nxjax import lax, numpy as jnp
     >>> lax.dynamic_slice(jnp.arange(5), (4,), (3,))
     Array([2, 3, 4], dtype=int32)
     >>> lax.dynamic_slice(jnp.arange(5), (-2,), (2,))
@@ -285,7 +284,6 @@ def gather(
         DtypeError: the indices are not integers.
         ParameterError: there is not one size per dimension.
 
-    >>> from nxjax import lax, numpy as jnp
     >>> numbers = lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
     >>> rows = jnp.array([[1.0, 2.0], [3.0, 4.0]])
     >>> lax.gather(rows, jnp.array([[1], [5]]), numbers, slice_sizes=(1, 2), mode="fill")
@@ -393,7 +391,6 @@ def scatter_apply(
     Raises:
         ShapeError: the function changes the shape.
 
-    >>> from nxjax import lax, numpy as jnp
     >>> numbers = lax.ScatterDimensionNumbers((), (0,), (0,))
     >>> x, places = jnp.array([1, 2, 3]), jnp.array([[0], [2], [2]])
     >>> lax.scatter_apply(x, places, lambda x: x * 10, numbers, update_shape=(3,))

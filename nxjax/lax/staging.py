@@ -24,7 +24,6 @@ T = TypeVar("T")
 class Token:
     """What orders effects: no data, one kind.
 
-    >>> import nxjax as nx
     >>> isinstance(nx.lax.create_token(), Token)
     True
     """
@@ -107,7 +106,6 @@ def composite(decomposition: Callable[..., Any], name: str, version: int = 0) ->
         UnexpectedTracerError: an attribute is being traced.
         ValueError: the call is differentiated; add a rule with `nx.custom_jvp`.
 
-    >>> import nxjax as nx
     >>> tangent = composite(lambda x: nx.sin(x) / nx.cos(x), "my.tangent")
     >>> float(nx.jit(tangent)(0.0))
     0.0

@@ -35,7 +35,6 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
         ShapeError: the shapes differ.
         AxisError: no such axis.
 
-    >>> from nxjax import lax, numpy as jnp
     >>> lax.sort(jnp.array([2.0, jnp.nan, -1.0]))
     Array([-1.,  2., nan], dtype=float32)
     >>> lax.sort((jnp.array([1, 0, 1]), jnp.array([5, 4, 3])), num_keys=2)
@@ -115,8 +114,6 @@ def stop_gradient(x: Any) -> Any:
 
     Values, shapes and dtypes are unchanged.
 
-    >>> import nxjax as nx
-    >>> from nxjax import lax
     >>> nx.grad(lambda x: x * lax.stop_gradient(x))(3.0)
     Array(3., dtype=float32, weak_type=True)
     """

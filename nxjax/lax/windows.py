@@ -58,7 +58,6 @@ def reduce_window(
         ParameterError: there is not one number per dimension, or no such padding.
         ShapeError: the arrays differ in shape, or an initial value is not a scalar.
 
-    >>> from nxjax import lax, numpy as jnp
     >>> x = jnp.array([3.0, 1.0, 4.0, 1.0, 5.0])
     >>> lax.reduce_window(x, -jnp.inf, lax.max, (2,), (2,))
     Array([3., 4.], dtype=float32)

@@ -16,7 +16,7 @@ def macs(e: Equation) -> int:
     Those of a loop count for each of its turns, where their number is known, else once; of a ``cond`` the largest
     branch counts.
 
-    >>> import nxjax as nx, numpy as np
+    >>> import numpy as np
     >>> [macs(e) for e in nx.make_jaxpr(lambda x: (x @ x).sum())(np.ones((4, 4))).equations]
     [64, 0]
     """

@@ -22,7 +22,6 @@ SWAPPED: Final = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE", "NE": "NE"}
 def trip_count(e: Equation) -> int | None:
     """How often the body of a ``while`` or ``scan`` runs; None where that is not known.
 
-    >>> import nxjax as nx
     >>> f = lambda x: nx.lax.while_loop(lambda s: s[0] < 20, lambda s: (s[0] + 3, s[1] * 2), (0, x))
     >>> [trip_count(e) for e in nx.make_jaxpr(f)(1.0).equations if e.op.name == "while"]
     [7]

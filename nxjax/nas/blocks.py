@@ -22,7 +22,6 @@ _NHWC: Final = ("NHWC", "HWIO", "NHWC")
 def conv(width: int, size: int = 3, stride: int = 1, relu: bool = True) -> Layer:
     """A convolution with bias and optional relu; zero padding to ``ceil(n / stride)``.
 
-    >>> import nxjax as nx
     >>> init, apply = conv(8, stride=2)
     >>> init(nx.random.key(0), (-1, 9, 9, 3))[0]
     (-1, 5, 5, 8)
@@ -95,7 +94,7 @@ def classifier(
     Decisions: ``stem.width, stem.size, stem.stride``; ``depth``; for each block ``kind`` (conv, separable, inverted),
     ``width``, ``size``, ``stride``; ``head``.
 
-    >>> import nxjax as nx, numpy as np
+    >>> import numpy as np
     >>> init, apply = classifier(10).sample(np.random.default_rng(0)).model
     >>> init(nx.random.key(0), (-1, 8, 8, 1))[0]
     (-1, 10)

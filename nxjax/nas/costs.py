@@ -41,7 +41,6 @@ class Costs(Shown):
         ParameterError: on a call, if a part of the model would run on the host, because its time is not in the figures
             (``partial=True`` allows it), or if the target has no such figure.
 
-    >>> import nxjax as nx
     >>> from nxjax.example_libraries import stax
     >>> def deployed(width):
     ...     init, apply = stax.serial(stax.Dense(width), stax.Relu, stax.Dense(4))

@@ -28,7 +28,6 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int | str = -1
     Raises:
         ParameterError: a named axis has another size.
 
-    >>> import nxjax as nx
     >>> one_hot(nx.array([0, 2]), 3).tolist()
     [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
     """

@@ -35,7 +35,6 @@ class _ByFan(Protocol):
 class Initializer(Protocol):
     """The type of initializers: results of this module's functions, `zeros` and `ones`.
 
-    >>> import nxjax as nx
     >>> init: Initializer = nx.nn.initializers.constant(3)
     >>> init(nx.random.key(0), (2,), float)
     Array([3., 3.], dtype=float32)

@@ -53,7 +53,6 @@ def scaled_matmul(
     Raises:
         ShapeError: the operands do not fit.
 
-    >>> import nxjax as nx
     >>> one = nx.ones((1, 1, 1))
     >>> scaled_matmul(nx.array([[[1, 2, 3]]]), nx.array([[[4, 5, 6]]]), one / 2, one / 2).tolist()
     [[[8.0]]]
@@ -139,7 +138,6 @@ def scaled_dot_general(
         ShapeError: contracted elements do not fill whole blocks.
         DtypeError: another ``preferred_element_type``.
 
-    >>> import nxjax as nx
     >>> configs = [get_scaled_dot_general_config("mxfp8")] * 3
     >>> float(scaled_dot_general(nx.ones((1, 32)), nx.ones((1, 32)), (((1,), (1,)), ((), ())), configs=configs)[0, 0])
     32.0

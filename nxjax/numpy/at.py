@@ -84,7 +84,6 @@ def _update(array: str, values: str, result: str) -> Callable[[Step], Update]:
 class At:
     """``x.at``: index it to say which elements.
 
-    >>> import nxjax.numpy as jnp
     >>> x = jnp.zeros(3)
     >>> x.at[1].set(5.0)
     Array([0., 5., 0.], dtype=float32)
@@ -124,7 +123,6 @@ class IndexedArray:
         DtypeError: complex values into a real array, or keys into numbers.
         ShapeError: values that do not broadcast to what is indexed.
 
-    >>> import nxjax.numpy as jnp
     >>> x = jnp.arange(4)
     >>> x.at[::2].set(-1)
     Array([-1,  1, -1,  3], dtype=int32)

@@ -20,7 +20,6 @@ def fromfile(
     """The numbers of a file, which are bare bytes, or text with ``sep`` between. The bytes are read as ``dtype``.
 
     >>> import os, tempfile
-    >>> import nxjax.numpy as jnp
     >>> path = os.path.join(tempfile.mkdtemp(), "x.bin")
     >>> np.arange(3, dtype=">i2").tofile(path)
     >>> jnp.fromfile(path, dtype=">i2")

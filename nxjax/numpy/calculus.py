@@ -84,7 +84,6 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = N
         TypeError: the number of spacings does not fit the axes.
         NotImplementedError: ``edge_order`` is given.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.gradient(jnp.array([0, 1, 4, 9]))
     Array([1., 2., 4., 5.], dtype=float32)
     >>> jnp.gradient(jnp.array([0.0, 2.0, 8.0]), 2.0)
@@ -156,7 +155,6 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
         ShapeError: ``xp`` and ``fp`` are not vectors of equal length.
         ValueError: they are empty, ``xp`` is complex, or ``left`` or ``right`` is another text.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.interp(jnp.array([-1.0, 0.5, 9.0]), jnp.array([0.0, 1.0]), jnp.array([10.0, 20.0]))
     Array([10., 15., 20.], dtype=float32)
     >>> jnp.interp(2.0, jnp.array([0.0, 1.0]), jnp.array([10.0, 20.0]), right="extrapolate")
@@ -215,7 +213,6 @@ def convolve(a: Any, v: Any, mode: str = "full", *, precision: Any = None, prefe
         ShapeError: not vectors.
         ValueError: one is empty, or another ``mode``.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.convolve(jnp.array([1, 2, 3]), jnp.array([1, 10]))
     Array([ 1., 12., 23., 30.], dtype=float32)
     >>> jnp.convolve(jnp.array([1, 2, 3]), jnp.array([1, 10]), mode="valid")

@@ -140,7 +140,6 @@ def matmul(
     Raises:
         ShapeError: a scalar, contracted axes of different sizes, or leading axes that do not broadcast.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.matmul(jnp.array([[1, 2], [3, 4]]), jnp.array([10, 1]))
     Array([12, 34], dtype=int32)
     >>> jnp.matmul(jnp.ones((5, 1, 2, 3)), jnp.ones((4, 3, 2))).shape
@@ -274,7 +273,6 @@ def tensordot(
         TypeError: ``axes`` does not fit the operands.
         ShapeError: the contracted axes differ in size.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.tensordot(jnp.ones((2, 3, 4)), jnp.ones((4, 3, 5)), axes=((1, 2), (1, 0))).shape
     (2, 5)
     >>> jnp.tensordot(jnp.array([1, 2]), jnp.array([3, 4]), axes=0)
@@ -313,7 +311,6 @@ def kron(a: Any, b: Any) -> Array:
 def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None) -> Array:
     """Sum of a diagonal, of the planes along ``axis1`` and ``axis2``; ``offset`` is counted above the main one.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.trace(jnp.array([[1, 2], [3, 4]])), jnp.trace(jnp.array([[1, 2], [3, 4]]), offset=1)
     (Array(5, dtype=int32), Array(2, dtype=int32))
     """
@@ -363,7 +360,6 @@ def einsum_path(subscripts: Any, /, *operands: Any, optimize: Any = "auto") -> A
     Returns:
         A list of tuples, which operands to contract next (the result comes last), and a printable report.
 
-    >>> import nxjax.numpy as jnp
     >>> path, report = jnp.einsum_path("ij,jk,k->i", jnp.ones((9, 9)), jnp.ones((9, 9)), jnp.ones(9))
     >>> path
     [(1, 2), (0, 1)]
@@ -398,7 +394,6 @@ def einsum(
         ParameterError: subscripts that do not fit the operands.
         ShapeError: an index with two sizes.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.einsum("ij,jk->ik", jnp.ones((2, 3)), jnp.ones((3, 4))).shape
     (2, 4)
     >>> jnp.einsum("ii->i", jnp.array([[1, 2], [3, 4]]))

@@ -201,7 +201,6 @@ def asarray(
         ValueError: ``copy=False`` for data that is not an array, because host data is always copied.
         DtypeError, ShapeError: as `array`.
 
-    >>> import nxjax.numpy as jnp
     >>> x = jnp.asarray([1.5, 2.5])
     >>> jnp.asarray(x) is x
     True
@@ -258,7 +257,6 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
         ShapeError: a negative size.
         ConcretizationTypeError: a traced size.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.zeros((2, 1))
     Array([[0.],
            [0.]], dtype=float32)

@@ -12,30 +12,25 @@ F = TypeVar("F", bound=Callable[..., Any])
 # Errors of many functions, in the words of their docstrings.
 COMPLEX = "DtypeError: complex input."
 TWO_AXES = "ShapeError: fewer than two axes."
-_FACES = {
-    "nxjax.numpy": ("jnp.", ">>> import nxjax.numpy as jnp\n"),
-    "nxjax.lax": ("lax.", ">>> from nxjax import lax, numpy as jnp\n"),
-    "nxjax.nn.modules": ("", ">>> import nxjax as nx\n"),
-    "nxjax.random": ("nx.random.", ">>> import nxjax as nx\n"),
-}
+# Package -> what stands before the name of its functions.
+_FACES = {"nxjax.numpy": "jnp.", "nxjax.lax": "lax.", "nxjax.random": "nx.random."}
 # Files whose functions are those of a part of the face.
 _PARTS = {"linalg": "linalg.", "matrix_products": "linalg.", "norms": "linalg.", "fft": "fft."}
 
 
-def _with_rows(doc: str, module: str, rows: tuple[str, ...]) -> str:
-    """A docstring, and behind it statements of ``module`` with what they print."""
-    _, imports = _FACES.get(module.rpartition(".")[0], ("", ""))
+def _with_rows(doc: str, rows: tuple[str, ...]) -> str:
+    """A docstring, and behind it statements with what they print."""
     lines = (f">>> {x}\n" if i % 2 == 0 else f"{x}\n" for i, x in enumerate(rows) if x)
-    return f"{doc}\n\n{imports}{''.join(lines)}"
+    return f"{doc}\n\n{''.join(lines)}"
 
 
 def with_calls(doc: str, module: str, name: str, calls: tuple[str, ...], then: str = "") -> str:
     """A docstring, and behind it calls of a function of ``module``."""
     package, _, file = module.rpartition(".")
-    face, _ = _FACES.get(package, ("", ""))
+    face = _FACES.get(package, "")
     home = face and face + _PARTS.get(file, "")
     rows = (f"{home}{name}({x}){then}" if i % 2 == 0 else x for i, x in enumerate(calls))
-    return _with_rows(inspect.cleandoc(doc), module, tuple(rows))
+    return _with_rows(inspect.cleandoc(doc), tuple(rows))
 
 
 def _with_error(doc: str | None, raises: str) -> str:
@@ -64,7 +59,7 @@ def shown(*rows: str, raises: str = "") -> Callable[[F], F]:
     """As `example`, of what is no plain call: for each the statement, and then what it prints, if anything."""
 
     def complete(function: F) -> F:
-        function.__doc__ = _with_rows(_with_error(function.__doc__, raises), function.__module__, rows)
+        function.__doc__ = _with_rows(_with_error(function.__doc__, raises), rows)
         return function
 
     return complete

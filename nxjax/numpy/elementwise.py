@@ -234,7 +234,6 @@ def positive(x: Any, /) -> Array:
 def square(x: Any, /) -> Array:
     """x * x. Keeps the dtype, but booleans become integers.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.square(jnp.array([12, 20], jnp.uint8)), jnp.square(True)
     (Array([144, 144], dtype=uint8), Array(1, dtype=int32))
     """

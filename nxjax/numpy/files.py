@@ -136,7 +136,6 @@ def load(file: Any, *args: Any, memory_limit: int | None = None, **kwargs: Any) 
         OSError: it cannot be opened.
 
     >>> import os, tempfile
-    >>> import nxjax.numpy as jnp
     >>> path = os.path.join(tempfile.mkdtemp(), "x.npy")
     >>> jnp.save(path, jnp.arange(3))
     >>> jnp.load(path)
@@ -163,7 +162,6 @@ def save(file: Any, arr: Any, allow_pickle: bool = True) -> None:
         ParameterError: no file is given first.
 
     >>> import io
-    >>> import nxjax.numpy as jnp
     >>> file = io.BytesIO()
     >>> jnp.save(file, jnp.eye(2))
     >>> _ = file.seek(0)
@@ -183,7 +181,6 @@ def savez(file: Any, *args: Any, allow_pickle: bool = True, **kwds: Any) -> None
     Objects of Python's are pickled, unless ``allow_pickle`` is False.
 
     >>> import io
-    >>> import nxjax.numpy as jnp
     >>> file = io.BytesIO()
     >>> jnp.savez(file, jnp.arange(2), w=jnp.ones(3))
     >>> _ = file.seek(0)

@@ -168,7 +168,6 @@ def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bo
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
     """Whether both have the same shape and the same elements, as a 0-d boolean array.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.array_equal(jnp.array([1.0, jnp.nan]), jnp.array([1.0, jnp.nan]))
     Array(False, dtype=bool)
     >>> jnp.array_equal(jnp.array([1.0, jnp.nan]), jnp.array([1.0, jnp.nan]), equal_nan=True)
@@ -270,7 +269,6 @@ def frexp(x: Any, /) -> tuple[Array, Array]:
     Raises:
         DtypeError: complex input.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.frexp(jnp.array([6.0, -0.25, 0.0]))
     (Array([ 0.75, -0.5 ,  0.  ], dtype=float32), Array([ 3, -1,  0], dtype=int32))
     """

@@ -34,7 +34,6 @@ def vectorize(
 ) -> Callable[..., Any]:
     """``pyfunc`` of scalars (or of the core arrays that ``signature`` names) as a function that broadcasts, by `vmap`.
 
-    >>> import nxjax.numpy as jnp
     >>> vectorize(lambda m, v: m @ v, signature="(n,m),(m)->(n)")(jnp.ones((5, 2, 3)), jnp.ones(3)).shape
     (5, 2)
     """
@@ -140,7 +139,6 @@ def _checked(core: Callable[..., Any], outputs: list[tuple[str, ...]], sizes: di
 def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Array:
     """``func1d`` of every row along ``axis``; its result replaces that axis. It is traced once, by `vmap`.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.apply_along_axis(lambda row: row[-1] - row[0], 1, jnp.array([[1, 3], [10, 40]]))
     Array([ 2, 30], dtype=int32)
     >>> jnp.apply_along_axis(jnp.diag, 0, jnp.ones((2, 3))).shape
@@ -187,7 +185,6 @@ def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: An
         func: traceable function of ``nin`` scalars that returns ``nout`` of them.
         identity: the value that changes nothing, for `reduce` of nothing.
 
-    >>> import nxjax.numpy as jnp
     >>> larger = jnp.frompyfunc(lambda x, y: jnp.where(x > y, x, y), 2, 1)
     >>> larger(jnp.array([1, 5]), 3)
     Array([3, 5], dtype=int32)

@@ -219,7 +219,6 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
         ValueError: another ``indexing``, or ``copy=False``.
         ShapeError: more than one axis.
 
-    >>> import nxjax.numpy as jnp
     >>> x, y = jnp.meshgrid(jnp.arange(3), jnp.arange(2))
     >>> x
     Array([[0, 1, 2],
@@ -255,7 +254,6 @@ def ix_(*args: Any) -> tuple[Array, ...]:
         ValueError: not one axis.
         ConcretizationTypeError: a traced mask.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.arange(9).reshape(3, 3)[jnp.ix_(jnp.array([0, 2]), jnp.array([True, False, True]))]
     Array([[0, 2],
            [6, 8]], dtype=int32)
@@ -275,7 +273,6 @@ def ix_(*args: Any) -> tuple[Array, ...]:
 def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
     """The index along each axis of an array of this shape, stacked; or as an open grid.
 
-    >>> import nxjax.numpy as jnp
     >>> rows, columns = jnp.indices((2, 2))
     >>> rows
     Array([[0, 0],
@@ -298,7 +295,6 @@ def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
 class _Grid(Shown):
     """Grids from slices: ``mgrid[0:3, 0:1:5j]``; an imaginary step is a number of points.
 
-    >>> import nxjax.numpy as jnp
     >>> rows, columns = jnp.mgrid[0:2, 0:1:3j]
     >>> columns
     Array([[0. , 0.5, 1. ],
@@ -343,7 +339,6 @@ class _Joiner(Shown):
     A leading string gives ``axis``, ``axis,ndmin`` or ``axis,ndmin,place`` as in NumPy, or ``r`` or ``c`` for a row or
     a column of a vector.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.r_[0:3, 5, jnp.array([7, 8])]
     Array([0, 1, 2, 5, 7, 8], dtype=int32)
     >>> jnp.c_[jnp.array([1, 2]), jnp.array([3, 4])]

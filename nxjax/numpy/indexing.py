@@ -57,7 +57,6 @@ def take(
         IndexError: elements of an empty axis.
         NotImplementedError: ``mode="raise"``, for values do not raise.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.take(jnp.array([1.0, 2.0]), jnp.array([-1, 0, 5]))
     Array([ 2.,  1., nan], dtype=float32)
     >>> jnp.take(jnp.array([1.0, 2.0]), jnp.array([-1, 0, 5]), mode="clip")
@@ -104,7 +103,6 @@ def take_along_axis(
         ShapeError: ranks differ, or the other axes do not broadcast.
         ParameterError: indices that are not integers.
 
-    >>> import nxjax.numpy as jnp
     >>> x = jnp.array([[3, 1, 2], [4, 6, 5]])
     >>> jnp.take_along_axis(x, jnp.argsort(x, axis=1), axis=1)
     Array([[1, 2, 3],
@@ -157,7 +155,6 @@ def put_along_axis(
         ValueError: without ``inplace=False``.
         ShapeError: ranks differ.
 
-    >>> import nxjax.numpy as jnp
     >>> x = jnp.array([[3, 1, 2], [4, 6, 5]])
     >>> jnp.put_along_axis(x, jnp.argmax(x, axis=1, keepdims=True), 0, axis=1, inplace=False)
     Array([[0, 1, 2],
@@ -215,7 +212,6 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
         ValueError: without ``inplace=False``, or no values.
         ShapeError: ``mask`` has another number of elements.
 
-    >>> import nxjax.numpy as jnp
     >>> x = jnp.arange(5)
     >>> jnp.place(x, x % 2 == 0, jnp.array([-1, -2]), inplace=False)
     Array([-1,  1, -2,  3, -1], dtype=int32)

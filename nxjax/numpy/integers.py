@@ -104,7 +104,6 @@ def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Array:
         TypeError: neither integers nor booleans.
         ValueError: another ``bitorder``.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.packbits(jnp.array([True, False, True]))
     Array([160], dtype=uint8)
     >>> jnp.packbits(jnp.array([True, False, True]), bitorder="little")

@@ -44,7 +44,6 @@ def concatenate(arrays: Any, axis: Any = 0, dtype: Any = None) -> Array:
         ShapeError: ranks differ, or sizes on the other axes; or there are no axes.
         ValueError: no array.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.concatenate([jnp.array([1, 2]), jnp.array([0.5])])
     Array([1. , 2. , 0.5], dtype=float32)
     >>> jnp.concatenate([jnp.array([[1], [2]]), jnp.array([[3], [4]])], axis=1)
@@ -92,7 +91,6 @@ def stack(arrays: Any, axis: int = 0, out: None = None, dtype: Any = None) -> Ar
         ShapeError: shapes differ.
         ValueError: no array.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.stack([jnp.array([1, 2]), jnp.array([3, 4])], axis=1)
     Array([[1, 3],
            [2, 4]], dtype=int32)
@@ -198,7 +196,6 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
         ParameterError: less than one part.
         ConcretizationTypeError: traced indices.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.split(jnp.arange(4), 2)
     [Array([0, 1], dtype=int32), Array([2, 3], dtype=int32)]
     >>> jnp.split(jnp.arange(4), [1, 3])
@@ -253,7 +250,6 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
         ShapeError: a mask of another length.
         ConcretizationTypeError: ``obj`` is traced, and its indices may be the same.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.delete(jnp.arange(5), jnp.array([0, -1]))
     Array([1, 2, 3], dtype=int32)
     >>> jnp.delete(jnp.array([[1, 2], [3, 4]]), 1, axis=1)
@@ -298,7 +294,6 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
         ShapeError: the values do not broadcast to the rest of ``arr``.
         ConcretizationTypeError: ``obj`` is traced.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.insert(jnp.array([1, 2, 3]), 1, 9)
     Array([1, 9, 2, 3], dtype=int32)
     >>> jnp.insert(jnp.array([[1, 2], [3, 4]]), 2, 0, axis=1)

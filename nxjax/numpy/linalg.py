@@ -136,7 +136,6 @@ def qr(a: Any, mode: str = "reduced") -> Any:
         ShapeError: no matrices.
         ValueError: another mode.
 
-    >>> import nxjax.numpy as jnp
     >>> q, r = jnp.linalg.qr(jnp.arange(6.0).reshape(3, 2))
     >>> q.shape, r.shape
     ((3, 2), (2, 2))
@@ -168,7 +167,6 @@ def svd(
         ShapeError: no matrices.
         ValueError: ``subset_by_index`` of full matrices.
 
-    >>> import nxjax.numpy as jnp
     >>> u, s, vh = jnp.linalg.svd(jnp.ones((4, 2)), full_matrices=False)
     >>> u.shape, s.shape, vh.shape
     ((4, 2), (2,), (2, 2))
@@ -240,7 +238,6 @@ def eig(a: Any) -> EigResult:
         ShapeError: no square matrices.
         GradientError: it is differentiated; `eigvals` and `eigh` can be.
 
-    >>> import nxjax.numpy as jnp
     >>> w, v = jnp.linalg.eig(jnp.array([[0.0, 1.0], [0.0, 2.0]]))
     >>> w
     Array([0.+0.j, 2.+0.j], dtype=complex64)
@@ -320,7 +317,6 @@ def lstsq(a: Any, b: Any, rcond: Any = None, *, numpy_resid: bool = False) -> tu
         TypeError: ``a`` is not a matrix.
         ValueError: ``b`` has another number of rows.
 
-    >>> import nxjax.numpy as jnp
     >>> x, residuals, rank, s = jnp.linalg.lstsq(jnp.array([[1.0], [1.0]]), jnp.array([1.0, 3.0]))
     >>> x.round(4), residuals.round(4), rank
     (Array([2.], dtype=float32), Array([2.], dtype=float32), Array(1, dtype=int32))
@@ -418,7 +414,6 @@ def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
         ShapeError: no square matrices.
         ValueError: another ``method`` than ``lu`` and ``qr``.
 
-    >>> import nxjax.numpy as jnp
     >>> sign, logarithm = jnp.linalg.slogdet(jnp.diag(jnp.array([-1e30, 1e30])))
     >>> sign, logarithm.round(2)
     (Array(-1., dtype=float32), Array(138.16, dtype=float32))
@@ -530,7 +525,6 @@ def tensorinv(a: Any, ind: int = 2) -> Array:
     Raises:
         ValueError: there are not as many elements before ``ind`` as after it, or ``ind`` is not positive.
 
-    >>> import nxjax.numpy as jnp
     >>> x = jnp.eye(6).reshape(2, 3, 6)
     >>> jnp.linalg.tensorinv(x).shape
     (6, 2, 3)

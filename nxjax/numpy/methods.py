@@ -368,8 +368,6 @@ def _nbytes(self: Any) -> int:
 def _to_device(self: Any, device: Any, *, stream: Any = None) -> Any:
     """The array on another device.
 
-    >>> import nxjax.numpy as jnp
-    >>> import nxjax as nx
     >>> jnp.arange(2).to_device(nx.devices()[0])
     Array([0, 1], dtype=int32)
     """

@@ -66,7 +66,6 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
         ValueError: an order that is text.
         AxisError: an axis that ``x`` does not have.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.linalg.vector_norm(jnp.array([[3.0, 4.0], [0.0, 2.0]]), axis=1, ord=jnp.inf)
     Array([4., 2.], dtype=float32)
     >>> jnp.linalg.vector_norm(jnp.array([3.0, 0.0]), ord=0)

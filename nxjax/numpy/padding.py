@@ -72,7 +72,6 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Ar
         TypeError: a width is not an integer.
         NotImplementedError: another mode.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.pad(jnp.array([1, 2, 3]), (1, 2), mode="reflect")
     Array([2, 1, 2, 3, 2, 1], dtype=int32)
     >>> jnp.pad(jnp.array([1, 2, 3]), (-1, 1), constant_values=9)

@@ -102,7 +102,6 @@ def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Array:
 def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array, Array]:
     """Quotient and remainder of ``u / v``, in float or complex; ``trim_leading_zeros`` needs concrete input.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.polydiv(jnp.array([1.0, 0.0, 1.0]), jnp.array([1.0, -1.0]))
     (Array([1., 1.], dtype=float32), Array([0., 0., 2.], dtype=float32))
     """
@@ -185,7 +184,6 @@ def polyfit(
         ValueError: ``deg`` is negative, or there are too few points for ``cov``.
         TypeError: ``x``, ``y`` or ``w`` has the wrong shape.
 
-    >>> import nxjax.numpy as jnp
     >>> c = jnp.polyfit(jnp.array([0.0, 1.0, 2.0]), jnp.array([1.0, 3.0, 5.0]), 1)
     >>> bool(jnp.allclose(c, jnp.array([2.0, 1.0]), atol=1e-5))
     True
@@ -263,7 +261,6 @@ def roots(p: Any, *, strip_zeros: bool = True) -> Array:
         ValueError: ``p`` is not a vector.
         ConcretizationTypeError: ``p`` is traced and ``strip_zeros`` is true.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.round(jnp.sort(jnp.roots(jnp.array([1.0, -3.0, 2.0])).real), 3)
     Array([1., 2.], dtype=float32)
     >>> jnp.roots(jnp.array([0.0, 0.0, 5.0])).shape

@@ -49,7 +49,6 @@ def power(x: Any, y: Any, /) -> Array:
         DtypeError: an integer to a fixed negative integer power.
         ShapeError: the shapes do not broadcast.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.power(jnp.array([2, 3]), 2)
     Array([4, 9], dtype=int32)
     >>> jnp.power(jnp.array([-8.0, 0.0]), 0.5)

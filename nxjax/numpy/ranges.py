@@ -101,7 +101,6 @@ def linspace(
         ParameterError: ``num`` is negative.
         ConcretizationTypeError: ``num`` is traced; ``start`` and ``stop`` may be.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.linspace(0, 1, 5)
     Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     >>> jnp.linspace(0, 1, 4, endpoint=False, retstep=True)
@@ -157,7 +156,6 @@ def logspace(
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Array:
     """``num`` values from ``start``, exactly, to ``stop`` in equal ratios; of one sign (nan otherwise), or complex.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.geomspace(1, 1000, 4).round(2)
     Array([   1.,   10.,  100., 1000.], dtype=float32)
     >>> jnp.geomspace(-16, -1, 3).round(2)

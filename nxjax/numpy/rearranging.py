@@ -90,7 +90,6 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Array:
         AxisError: an axis that ``a`` does not have.
         ShapeError: ``shift`` and ``axis`` differ in number.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.roll(jnp.arange(5), 2)
     Array([3, 4, 0, 1, 2], dtype=int32)
     >>> jnp.roll(jnp.array([[1, 2], [3, 4]]), -1, axis=1)
@@ -179,7 +178,6 @@ def repeat(
         ValueError: a negative count.
         ConcretizationTypeError: traced counts, without ``total_repeat_length``.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.repeat(jnp.array([7, 8, 9]), jnp.array([2, 0, 1]))
     Array([7, 7, 9], dtype=int32)
     >>> jnp.repeat(jnp.array([[1, 2]]), 2, axis=0)

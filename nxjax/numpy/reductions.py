@@ -306,7 +306,6 @@ def mean(
         AxisError: an axis that ``a`` does not have.
         NotImplementedError: ``out`` is given; arrays are immutable.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.mean(jnp.array([[1, 2], [3, 5]]), axis=1)
     Array([1.5, 4. ], dtype=float32)
     >>> jnp.mean(jnp.array([1.0, 2.0, 9.0]), where=jnp.array([True, True, False]))
@@ -351,7 +350,6 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
         ValueError: shapes differ and no ``axis`` is given.
         ShapeError: ``weights`` does not fit the axes.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.average(jnp.array([[1.0, 2.0], [3.0, 6.0]]), axis=1, weights=jnp.array([3, 1]), returned=True)
     (Array([1.25, 3.75], dtype=float32), Array([4., 4.], dtype=float32))
     """
@@ -396,7 +394,6 @@ def var(
         ValueError: both ``ddof`` and ``correction``.
         DtypeError: complex input and a real ``dtype``.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.var(jnp.array([1, 2, 3, 4])), jnp.var(jnp.array([1, 2, 4]), ddof=3)
     (Array(1.25, dtype=float32), Array(nan, dtype=float32))
     """

@@ -20,7 +20,6 @@ from nxjax.trace.dtypes import DType
 class ScalarType(type):
     """A class whose call makes an array of one dtype; equal to that dtype and hashed like it.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.float16(1.5)
     Array(1.5, dtype=float16)
     >>> jnp.float32 == jnp.zeros(2).dtype, jnp.zeros(2, jnp.int8).dtype
@@ -49,7 +48,7 @@ def _example(name: str, dtype: DType) -> str:
     """A call of the scalar type, with what it prints."""
     kinds = ((dtypes.BOOL, "True", "True"), (dtypes.INTEGER, "1", "1"), (dtypes.COMPLEX, "1 + 2j", "1.+2.j"))
     given, shown = next(((x, y) for kind, x, y in kinds if dtype in kind), ("1.5", "1.5"))
-    return f">>> import nxjax.numpy as jnp\n>>> jnp.{name}({given})\nArray({shown}, dtype={dtype.name})\n"
+    return f">>> jnp.{name}({given})\nArray({shown}, dtype={dtype.name})\n"
 
 
 def _scalar_type(name: str) -> Any:
@@ -176,7 +175,6 @@ def promoted(*args: Any) -> tuple[DType, bool]:
 def promote_types(a: Any, b: Any) -> DType:
     """The dtype that operands of dtypes ``a`` and ``b`` are brought to, which depends on no value; see JEP 9407.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.promote_types(jnp.int8, jnp.uint8), jnp.promote_types(jnp.bfloat16, jnp.float16)
     (dtype('int16'), dtype('float32'))
     """
@@ -202,7 +200,6 @@ def _named(dtype: Any) -> DType:
 def finfo(dtype: Any) -> Any:
     """Limits of a float dtype: ``eps``, ``max``, ``min``, ``tiny``, ``bits``, ...
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.finfo(jnp.bfloat16).bits, float(jnp.finfo(jnp.float32).eps), float(jnp.finfo(jnp.float8_e4m3fn).max)
     (16, 1.1920928955078125e-07, 448.0)
     """

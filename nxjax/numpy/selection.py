@@ -82,7 +82,6 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
         ValueError: the lists differ in length, or are empty.
         DtypeError: a condition is not boolean.
 
-    >>> import nxjax.numpy as jnp
     >>> x = jnp.arange(5)
     >>> jnp.select([x < 2, x < 4], [x, 10 * x], default=-1)
     Array([ 0,  1, 20, 30, -1], dtype=int32)
@@ -171,7 +170,6 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array
 def extract(condition: Any, arr: Any, *, size: int | None = None, fill_value: Any = 0) -> Array:
     """The elements of ``arr`` where ``condition`` holds, flattened; under `jit` their number must be given as ``size``.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.extract(jnp.array([True, False, True]), jnp.array([1, 2, 3]))
     Array([1, 3], dtype=int32)
     >>> jnp.extract(jnp.array([True, False, True]), jnp.array([1, 2, 3]), size=4, fill_value=-1)
@@ -221,7 +219,6 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
         ValueError: ``a`` has no axis.
         ConcretizationTypeError: ``a`` is traced and ``size`` is not given.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.nonzero(jnp.array([[0, 7], [8, 0]]))
     (Array([0, 1], dtype=int32), Array([1, 0], dtype=int32))
     >>> jnp.nonzero(jnp.array([0, 7]), size=3, fill_value=-1)

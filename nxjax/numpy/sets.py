@@ -177,7 +177,6 @@ def unique_counts(x: Any, /, *, size: int | None = None, fill_value: Any = None)
 def unique_inverse(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueInverse:
     """Distinct elements with the inverse: ``values[inverse_indices]`` is x. Every nan is distinct.
 
-    >>> import nxjax.numpy as jnp
     >>> values, inverse = jnp.unique_inverse(jnp.array([[3, 1], [1, 3]]))
     >>> values[inverse]
     Array([[3, 1],

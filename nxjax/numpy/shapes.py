@@ -289,7 +289,6 @@ def broadcast_arrays(*args: Any) -> list[Array]:
     Raises:
         ShapeError: the shapes do not broadcast.
 
-    >>> import nxjax.numpy as jnp
     >>> rows, columns = jnp.broadcast_arrays(jnp.array([[1], [2]]), jnp.array([0.5, 1.5]))
     >>> rows
     Array([[1, 1],

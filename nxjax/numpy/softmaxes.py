@@ -30,7 +30,6 @@ def logsumexp(
         return_sign: return ``(log of the absolute value, sign)``; else negative sums are NaN.
         where: boolean mask of the elements to sum.
 
-    >>> import nxjax as nx
     >>> round(float(logsumexp(nx.array([1000.0, 1000.0]))), 3)
     1000.693
     """

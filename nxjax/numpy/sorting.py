@@ -120,7 +120,6 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
         TypeError: no keys.
         ValueError: keys of different shapes.
 
-    >>> import nxjax.numpy as jnp
     >>> first, last = jnp.array([2, 1, 3]), jnp.array([1, 1, 0])
     >>> jnp.lexsort((first, last))
     Array([2, 1, 0], dtype=int32)
@@ -183,7 +182,6 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
         ValueError: another ``side`` or ``method``.
         ShapeError: ``a`` is not one-dimensional.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.searchsorted(jnp.array([1, 2, 2, 3]), jnp.array([2, 9]))
     Array([1, 4], dtype=int32)
     >>> jnp.searchsorted(jnp.array([1, 2, 2, 3]), 2, side="right")
@@ -271,7 +269,6 @@ def bincount(
         ShapeError: ``x`` is not a vector, or ``weights`` has another shape.
         ConcretizationTypeError: ``x`` is traced and ``length`` is not given.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.bincount(jnp.array([1, 1, 3]))
     Array([0, 2, 0, 1], dtype=int32)
     >>> jnp.bincount(jnp.array([1, 1, 3]), weights=jnp.array([0.5, 0.25, 9.0]), length=2)
@@ -308,7 +305,6 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
         NotImplementedError: ``bins`` is the name of a rule.
         ValueError: ``range`` is not a pair.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.histogram_bin_edges(jnp.array([0, 1, 4]), bins=2)
     Array([0., 2., 4.], dtype=float32)
     >>> jnp.histogram_bin_edges(jnp.array([7, 7]), bins=2)
@@ -378,7 +374,6 @@ def histogram2d(
 ) -> tuple[Array, Array, Array]:
     """Counts over a grid of two variables, and the edges along each.
 
-    >>> import nxjax.numpy as jnp
     >>> counts, ex, ey = jnp.histogram2d(jnp.array([0, 1, 1]), jnp.array([0, 0, 1]), bins=2)
     >>> counts
     Array([[1, 0],
@@ -400,7 +395,6 @@ def histogramdd(
         ShapeError: ``sample`` is not two-dimensional.
         ValueError: ``bins`` or ``range`` does not fit the columns.
 
-    >>> import nxjax.numpy as jnp
     >>> counts, edges = jnp.histogramdd(jnp.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]]), bins=2)
     >>> counts
     Array([[1, 0],

@@ -39,7 +39,6 @@ def _of_kind(kind: Any) -> tuple[DType, ...]:
 class ArrayNamespaceInfo(Shown):
     """What arrays of this namespace can do, as the Array API standard asks.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.__array_namespace_info__().capabilities()["boolean indexing"]
     True
     """

@@ -66,7 +66,6 @@ def quantile(
         ValueError: another ``method``, complex input, or ``overwrite_input``.
         ShapeError: ``q`` has more than one axis.
 
-    >>> import nxjax.numpy as jnp
     >>> x, w = jnp.arange(4.0), jnp.array([1.0, 1.0, 1.0, 9.0])
     >>> print(jnp.quantile(x, 0.5), jnp.quantile(x, 0.5, weights=w, method="inverted_cdf"))
     1.5 3.0

@@ -28,7 +28,6 @@ class Tensor(Array, metaclass=_TensorType):
     Raises:
         ExecutionError: the device is not here; the message says why.
 
-    >>> import nxjax as nx
     >>> t = nx.Tensor([[1, 2], [3, 4]])
     >>> isinstance(t, nx.Tensor), isinstance(t, nx.Array), t.shape
     (True, True, (2, 2))

@@ -36,7 +36,6 @@ class ufunc:
         identity: the value that changes nothing, for `reduce` of nothing.
         call, reduce, accumulate: faster ways of doing the same.
 
-    >>> import nxjax.numpy as jnp
     >>> jnp.add.reduce(jnp.array([[1, 2], [3, 4]]))
     Array([4, 6], dtype=int32)
     >>> jnp.multiply.outer(jnp.array([1, 2]), jnp.array([3, 4]))
@@ -103,7 +102,6 @@ class ufunc:
         Raises:
             ValueError: not a function of two arguments, or no identity for nothing or ``where``.
 
-        >>> import nxjax.numpy as jnp
         >>> jnp.multiply.reduce(jnp.array([[1, 2], [3, 4]]), axis=1)
         Array([ 2, 12], dtype=int32)
         """
@@ -170,7 +168,6 @@ class ufunc:
     def accumulate(self, a: Any, /, *, axis: int = 0, dtype: Any = None, out: None = None) -> Array:
         """The combinations of the first element, the first two, the first three, ... along ``axis``.
 
-        >>> import nxjax.numpy as jnp
         >>> jnp.maximum.accumulate(jnp.array([1, 3, 2, 5]))
         Array([1, 3, 3, 5], dtype=int32)
         """
@@ -196,7 +193,6 @@ class ufunc:
     def outer(self, a: Any, b: Any, /) -> Array:
         """Every element of ``a`` with every element of ``b``.
 
-        >>> import nxjax.numpy as jnp
         >>> jnp.subtract.outer(jnp.array([1, 2]), jnp.array([1, 2]))
         Array([[ 0, -1],
                [ 1,  0]], dtype=int32)
@@ -211,7 +207,6 @@ class ufunc:
         Raises:
             NotImplementedError: without ``inplace=False``.
 
-        >>> import nxjax.numpy as jnp
         >>> jnp.add.at(jnp.zeros(3), jnp.array([0, 0, 2]), 1.0, inplace=False)
         Array([2., 0., 1.], dtype=float32)
         """
@@ -242,7 +237,6 @@ class ufunc:
 
         Negative indices count from the end. A piece that begins outside is NaN, or the smallest integer.
 
-        >>> import nxjax.numpy as jnp
         >>> jnp.add.reduceat(jnp.arange(6), jnp.array([0, 4]))
         Array([6, 9], dtype=int32)
         """

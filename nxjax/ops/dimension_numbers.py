@@ -24,8 +24,6 @@ class GatherScatterMode(enum.Enum):
     CLIP: the window is moved inside. FILL_OR_DROP: a gather gives ``fill_value``, a scatter does nothing.
     PROMISE_IN_BOUNDS: there are none.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
     >>> jnp.array([1, 2, 3]).at[jnp.array([1, 9])].get(mode=lax.GatherScatterMode.CLIP)
     Array([2, 3], dtype=int32)
     """
@@ -67,8 +65,6 @@ class GatherDimensionNumbers:
         start_index_map: the operand dimension of each component of the index vector.
         operand_batching_dims, start_indices_batching_dims: dimensions that operand and indices share.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
     >>> pairs = lax.GatherDimensionNumbers(offset_dims=(), collapsed_slice_dims=(0, 1), start_index_map=(0, 1))
     >>> x = jnp.array([[1, 2], [3, 4]])
     >>> lax.gather(x, jnp.array([[0, 1], [1, 0]]), pairs, slice_sizes=(1, 1))
@@ -116,8 +112,6 @@ class ScatterDimensionNumbers:
         scatter_dims_to_operand_dims: the operand dimension of each component of the index vector.
         operand_batching_dims, scatter_indices_batching_dims: dimensions that operand and indices share.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
     >>> rows = lax.ScatterDimensionNumbers((1,), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
     >>> lax.scatter(jnp.zeros((2, 2)), jnp.array([[1]]), jnp.array([[5.0, 6.0]]), rows)
     Array([[0., 0.],
@@ -170,7 +164,6 @@ class ConvDimensionNumbers:
 
     Unpacks into its three parts.
 
-    >>> from nxjax import lax
     >>> numbers = lax.conv_dimension_numbers((1, 8, 8, 3), (3, 3, 3, 16), ("NHWC", "HWIO", "NHWC"))
     >>> numbers.lhs_spec, numbers.rhs_spec
     ((0, 3, 1, 2), (3, 2, 0, 1))

@@ -35,8 +35,6 @@ DotDimensionNumbers = tuple[tuple[Axes, Axes], tuple[Axes, Axes]]
 class Precision(Enum):
     """How exactly a device that multiplies in short floats has to work; CPUs always compute in full precision.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
     >>> x = jnp.array([1.0, 2.0])
     >>> lax.Precision("tensorfloat32")
     <Precision.HIGH: 1>

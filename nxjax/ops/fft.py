@@ -29,8 +29,6 @@ from nxjax.trace.types import ArrayType, Shape
 class FftType(Enum):
     """Which transform: complex or real, forwards (unscaled) or backwards (divided by the number of elements).
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
     >>> lax.fft(jnp.array([1.0, 0.0, 0.0]), lax.FftType.RFFT, (3,))
     Array([1.+0.j, 1.+0.j], dtype=complex64)
     """

@@ -71,7 +71,6 @@ def features(target: str, fun: Callable[..., Any]) -> Callable[..., tuple[dict[s
     Raises:
         ParameterError: no such target.
 
-    >>> import nxjax as nx
     >>> found, seconds = features("cpu", lambda x: nx.numpy.tanh(x @ x))(nx.ones((32, 32)))
     >>> found["macs of dense"], seconds > 0
     (32768.0, True)

@@ -78,7 +78,6 @@ class Predictor:
         scores: of each model on held-out programs, by name; the best one predicts.
         chosen: the best one.
 
-    >>> import nxjax as nx
     >>> predictor = nx.predict.fit("edgetpu", nx.predict.edge_tpu(), basis="published")
     >>> predictor.chosen, predictor.scores["linear"].rank > 0.9
     ('linear', True)
@@ -186,7 +185,6 @@ def fit(
         ParameterError: fewer than 6 samples, one without a positive time, or a target without latencies.
         MissingExtraError: scikit-learn is not installed.
 
-    >>> import nxjax as nx
     >>> samples = [nx.predict.Sample(f"n{n}", {"runs": 1.0, "macs": 1e6 * n}, None, 1e-4 + 2e-6 * n, "measured")
     ...            for n in range(1, 12)]
     >>> predictor = nx.predict.fit("cpu", samples)

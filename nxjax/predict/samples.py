@@ -62,7 +62,6 @@ def gather(target: str, programs: Iterable[Program], *, progress: bool | None = 
     Raises:
         ParameterError: the target has no latency that is measured or from its vendor.
 
-    >>> import nxjax as nx
     >>> [sample] = gather("cpu", [("a sum", lambda x: x.sum(), (nx.ones(100),))])
     >>> sample.name, sample.basis, 0 < sample.seconds < 1
     ('a sum', 'measured', True)

@@ -42,7 +42,6 @@ def profile(fun: Callable[..., Any], *, repeats: int = 5) -> Callable[..., Profi
     Steps run one after another from Python, so the gaps between them differ from those of a jitted call. The time
     inside a kernel is the same.
 
-    >>> import nxjax as nx, nxjax.numpy as jnp
     >>> p = nx.profile(lambda x: jnp.tanh(x).sum())(jnp.ones((64, 64)))
     >>> p.measured, len(p.rows) > 0, float(p.result) > 0
     (True, True, True)
@@ -92,7 +91,6 @@ def cost(fun: Callable[..., Any]) -> Callable[..., Profile]:
         False. A `while` loop counts once per iteration if a counter and its bound give the number, else once. Of
         branches, the most expensive one counts. ``notes`` name these lines.
 
-    >>> import nxjax as nx, nxjax.numpy as jnp
     >>> c = nx.cost(lambda x: x @ x)(nx.ShapeDtypeStruct((256, 256), "float32"))
     >>> c.measured, c.flops >= 2 * 256**3
     (False, True)

@@ -75,7 +75,6 @@ class LayerDifference:
 class Comparison:
     """Layers in program order; ``[name]`` returns one. Prints as a table.
 
-    >>> import nxjax as nx, nxjax.numpy as jnp
     >>> f = lambda p, x: jnp.tanh(x @ p["w"])
     >>> batch = ({"w": jnp.ones((2, 2))}, jnp.array([[0.5, -0.25]]))
     >>> c = compare(f, nx.quantize(f, calibrate=[batch]), [batch])

@@ -33,7 +33,6 @@ class Quantized:
         ranges: (least, greatest) of each value on a grid, by site.
         params: positions of the arguments with weights, None for "those that are trees".
 
-    >>> import nxjax as nx, nxjax.numpy as jnp
     >>> qf = quantize(lambda p, x: x @ p["w"], "int8-weights")
     >>> p, x = {"w": jnp.array([[1.0, -1.0], [0.5, 2.0]])}, jnp.array([[1.0, 2.0]])
     >>> print(qf(p, x).round(1))

@@ -155,7 +155,6 @@ def mixed_precision(
     Raises:
         ParameterError: ``budget`` is not a share.
 
-    >>> import nxjax as nx, nxjax.numpy as jnp
     >>> f = lambda p, x: nx.nn.relu(x @ p["a"]) @ p["b"]
     >>> p = {"a": jnp.array([[1.0, 0.01], [3.0, 2.0]]), "b": jnp.ones((2, 2))}
     >>> qf = mixed_precision(f, [(p, jnp.array([[1.0, 2.0]]))], budget=0.5, progress=False)

@@ -27,7 +27,6 @@ class Observer(Shown, ABC):
     >>> class Fixed(Observer):
     ...     def joined(self, batches):
     ...         return -1.0, 1.0
-    >>> import nxjax as nx, nxjax.numpy as jnp
     >>> f = lambda p, x: x @ p["w"]
     >>> batch = ({"w": jnp.ones((2, 2))}, jnp.array([[0.5, -0.25]]))
     >>> set(nx.quantize(f, calibrate=[batch], observer=Fixed()).ranges.values())

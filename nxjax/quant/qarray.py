@@ -27,7 +27,6 @@ class QArray:
         scale: of the same rank; each entry is for a block of equal size along every axis (size 1: one scale for the
             whole axis).
 
-    >>> import nxjax as nx
     >>> w = QArray(nx.array([[127, -64]], dtype="int8"), nx.array([[0.01]]))
     >>> w.shape, w.nbytes
     ((1, 2), 6)

@@ -48,7 +48,6 @@ def gptq(
     Raises:
         ParameterError: no data.
 
-    >>> import nxjax.numpy as jnp
     >>> p = {"w": jnp.array([[1.0, -0.31], [0.52, 2.0]])}
     >>> gptq(lambda p, x: x @ p["w"], [(p, jnp.array([[1.0, 2.0], [0.5, -1.0]]))])
     {'w': QArray(i4[2,2], 1x2 scales)}
@@ -79,7 +78,6 @@ def adaround(
     Raises:
         ParameterError: no data.
 
-    >>> import nxjax.numpy as jnp
     >>> p = {"w": jnp.array([[1.0, -0.31], [0.52, 2.0]])}
     >>> adaround(lambda p, x: x @ p["w"], [(p, jnp.array([[1.0, 2.0], [0.5, -1.0]]))], steps=20)
     {'w': QArray(i8[2,2], 1x2 scales)}

@@ -47,7 +47,6 @@ def equalize(
     Raises:
         ParameterError: no two consecutive layers.
 
-    >>> import nxjax as nx, nxjax.numpy as jnp
     >>> f = lambda p, x: nx.nn.relu(x @ p["a"]) @ p["b"]
     >>> p = {"a": jnp.array([[1.0, 16.0]]), "b": jnp.array([[1.0], [1.0]])}
     >>> equal = equalize(f, p, jnp.ones((1, 1)))
@@ -99,7 +98,6 @@ def correct_bias(
     Raises:
         ParameterError: no data.
 
-    >>> import nxjax as nx, nxjax.numpy as jnp
     >>> f = lambda p, x: x @ p["w"] + p["b"]
     >>> p = {"w": jnp.array([[1.0, -0.313], [0.52, 2.0]]), "b": jnp.zeros(2)}
     >>> new = correct_bias(f, [(p, jnp.array([[1.0, 2.0]]))])
@@ -153,7 +151,6 @@ def smooth(
     Raises:
         ParameterError: ``alpha`` outside 0 to 1, no data, or no norm before products.
 
-    >>> import nxjax as nx, nxjax.numpy as jnp
     >>> f = lambda p, x: nx.nn.rms_norm(x, p["scale"]) @ p["w"]
     >>> p, x = {"scale": jnp.array([1.0, 16.0]), "w": jnp.ones((2, 2))}, jnp.array([[1.0, 1.0]])
     >>> new = smooth(f, [(p, x)])

@@ -209,7 +209,6 @@ def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -
     Raises:
         ParameterError: another generator.
 
-    >>> import nxjax as nx, nxjax.numpy as jnp
     >>> nx.random.wrap_key_data(jnp.array([0, 42], jnp.uint32)) == nx.random.key(42)
     Array(True, dtype=bool)
     """

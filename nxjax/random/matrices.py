@@ -33,7 +33,6 @@ def multivariate_normal(
         ShapeError: ``mean`` and ``cov`` do not fit each other, or not ``shape``.
         ParameterError: another method.
 
-    >>> import nxjax as nx
     >>> cov = jnp.array([[2.0, 1.0], [1.0, 2.0]])
     >>> x = nx.random.multivariate_normal(nx.random.key(0), jnp.zeros(2), cov, (10000,))
     >>> print(jnp.cov(x.T).round())
@@ -81,7 +80,6 @@ def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | No
         KeyTypeError: ``key`` is not a single key.
         ShapeError: a negative size.
 
-    >>> import nxjax as nx
     >>> x = nx.random.orthogonal(nx.random.key(0), 3)
     >>> x.shape, bool(jnp.allclose(x @ x.T, jnp.eye(3), atol=1e-5))
     ((3, 3), True)

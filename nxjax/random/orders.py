@@ -92,7 +92,6 @@ def choice(
         ParameterError: nothing to choose from, or too little without replacement.
         ShapeError: ``p`` has another size than ``axis``.
 
-    >>> import nxjax as nx
     >>> nx.random.choice(nx.random.key(0), jnp.array([2, 3, 5, 7]), (3,), replace=False).shape
     (3,)
     >>> x = nx.random.choice(nx.random.key(0), 3, (10000,), p=jnp.array([0.2, 0.3, 0.5]))

@@ -90,7 +90,7 @@ def sampler(
         order = list(parameters)
         rows = [takes[name] for name in sorted(takes, key=lambda name: order.index(name.split(",")[0]))]
         sections = (f"{t}:\n    " + "\n    ".join(x) for t, x in (("Args", rows), ("Raises", errors.values())))
-        function.__doc__ = "\n\n".join([says.rstrip(), *sections, f">>> import nxjax as nx\n>>> {example}\n"])
+        function.__doc__ = "\n\n".join([says.rstrip(), *sections, f">>> {example}\n"])
         return placed(function) if sharded else keyed(function)
 
     return complete

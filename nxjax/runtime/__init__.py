@@ -109,7 +109,6 @@ def default_device(device: Any) -> Override:
     Raises:
         ParameterError: no device.
 
-    >>> import nxjax as nx
     >>> with nx.default_device(nx.devices("cpu")[-1]):
     ...     nx.jit(nx.sin)(0.0).device == nx.devices("cpu")[-1]
     True
@@ -159,7 +158,6 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
         ShardingError: a shape cannot be split as the sharding says.
         ParameterError: ``device`` is none of these.
 
-    >>> import nxjax as nx
     >>> nx.device_put(nx.ones(2), nx.devices("cpu")[0]).device
     cpu:0
     """
@@ -213,7 +211,6 @@ def _put(x: Any, place: Sharding | None, may_alias: Any) -> Array:
 def device_get(x: Any) -> Any:
     """A tree of arrays as NumPy arrays; leaves that are not arrays stay as they are.
 
-    >>> import nxjax as nx
     >>> type(device_get({"a": nx.ones(2)})["a"]).__name__
     'ndarray'
     """
@@ -235,7 +232,6 @@ def block_until_ready(x: Any) -> Any:
         RuntimeError: an array was deleted.
         ExecutionError: a computation failed.
 
-    >>> import nxjax as nx
     >>> block_until_ready({"x": nx.ones(2)})
     {'x': Array([1., 1.], dtype=float32)}
     """
@@ -255,7 +251,6 @@ def wait_for(x: DeviceArray) -> None:
         RuntimeError: it was deleted.
         ExecutionError: its computation failed, such as in another process.
 
-    >>> import nxjax as nx
     >>> wait_for(nx.numpy.ones(3))
     """
     if x.buffer is None:
@@ -269,7 +264,6 @@ def wait_for(x: DeviceArray) -> None:
 def sharding_of(x: DeviceArray) -> Sharding:
     """Where an array is.
 
-    >>> import nxjax as nx
     >>> len(sharding_of(nx.numpy.ones(3)).device_list)
     1
     """
@@ -291,7 +285,6 @@ def clear_caches() -> None:
 def disable_jit(disable: bool = True) -> Override:
     """Inside, `jit` calls functions as they are: prints and breakpoints see values.
 
-    >>> import nxjax as nx
     >>> with disable_jit():
     ...     nx.jit(lambda x: 2 * x if x > 1 else x)(3.0)
     6.0
@@ -305,7 +298,6 @@ def enable_x64(new_val: bool = True) -> Override:
     Raises:
         DtypeError: not a bool.
 
-    >>> import nxjax as nx
     >>> with enable_x64():
     ...     nx.numpy.arange(2).dtype.name
     'int64'
@@ -323,7 +315,6 @@ def ensure_compile_time_eval() -> Iterator[None]:
 
     Operations on traced values are traced as usual.
 
-    >>> import nxjax as nx
     >>> @nx.jit
     ... def f(x):
     ...     with ensure_compile_time_eval():

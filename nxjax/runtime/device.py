@@ -45,7 +45,6 @@ class Device:
         type: a `DeviceType`, or its name.
         index: which one of this type, from 0.
 
-    >>> import nxjax as nx
     >>> cpu = Device(DeviceType.CPU, 0)
     >>> cpu, cpu.is_available()
     (cpu:0, True)

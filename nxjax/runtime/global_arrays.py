@@ -26,7 +26,6 @@ class Shard:
         index: its slices of the whole array.
         replica_id: 0 for the first device that has this part, 1 for the second, ...
 
-    >>> import nxjax as nx
     >>> nx.device_put(nx.arange(3.0), nx.devices("cpu")[0]).addressable_shards[0]
     Shard(device=cpu:0, index=(slice(None, None, None),), replica_id=0, shape=(3,))
     """
@@ -52,7 +51,6 @@ class Shard:
 def global_shards(x: DeviceArray) -> list[Shard]:
     """The parts of ``x`` on all devices, in the order of its sharding.
 
-    >>> import nxjax as nx
     >>> [shard.index for shard in global_shards(nx.numpy.ones((2, 3)))]
     [(slice(None, None, None), slice(None, None, None))]
     """
@@ -79,7 +77,6 @@ def global_shards(x: DeviceArray) -> list[Shard]:
 def addressable_shards(x: DeviceArray) -> list[Shard]:
     """The parts of ``x`` on the devices of this process.
 
-    >>> import nxjax as nx
     >>> [shard.data.shape for shard in addressable_shards(nx.numpy.ones((2, 3)))]
     [(2, 3)]
     """
@@ -101,7 +98,6 @@ def make_array_from_callback(
     Raises:
         ShardingError: ``shape`` cannot be split so, or a part has another shape or dtype.
 
-    >>> import nxjax as nx
     >>> one = nx.sharding.SingleDeviceSharding(nx.devices("cpu")[0])
     >>> make_array_from_callback((4,), one, lambda index: np.arange(4.0)[index]).tolist()
     [0.0, 1.0, 2.0, 3.0]
@@ -143,7 +139,6 @@ def make_array_from_process_local_data(
     Raises:
         ShardingError: the part does not fit.
 
-    >>> import nxjax as nx
     >>> sharding = nx.NamedSharding(nx.make_mesh((1,), ("x",)), nx.P("x"))
     >>> make_array_from_process_local_data(sharding, np.arange(4.0)).tolist()
     [0.0, 1.0, 2.0, 3.0]
@@ -186,7 +181,6 @@ def make_array_from_single_device_arrays(
     Raises:
         ShardingError: the devices or shapes do not fit.
 
-    >>> import nxjax as nx
     >>> device = nx.devices("cpu")[0]
     >>> sharding = nx.NamedSharding(nx.make_mesh((1,), ("x",), devices=[device]), nx.P("x"))
     >>> make_array_from_single_device_arrays((4,), sharding, [nx.device_put(nx.arange(4.0), device)]).tolist()
@@ -249,7 +243,6 @@ def replicated(x: Any) -> Any:
     Raises:
         ExecutionError: it is on no mesh.
 
-    >>> import nxjax as nx
     >>> sharding = nx.NamedSharding(nx.make_mesh((1,), ("x",)), nx.P("x"))
     >>> replicated(nx.device_put(nx.numpy.ones(2), sharding)).sharding.spec
     P()

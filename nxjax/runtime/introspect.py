@@ -36,7 +36,6 @@ def typeof(x: Any) -> ArrayType:
 def live_arrays(platform: str | None = None) -> list[DeviceArray]:
     """The live arrays of the process, from the garbage collector's lists; of ``platform``, or of all.
 
-    >>> import nxjax as nx
     >>> x = [nx.numpy.ones(3)]
     >>> any(y is x[0] for y in live_arrays())
     True
@@ -56,7 +55,6 @@ def live_arrays(platform: str | None = None) -> list[DeviceArray]:
 def copy_to_host_async(x: Any) -> None:
     """Start to copy the arrays of a pytree to the host. They are there already, or are copied on first use.
 
-    >>> import nxjax as nx
     >>> copy_to_host_async([nx.numpy.ones(2)])
     """
     for leaf in tree.leaves(x):

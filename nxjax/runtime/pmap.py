@@ -69,7 +69,6 @@ def pmap(
         ShapeError: mapped axes differ in size.
         AxisSpecError: ``in_axes`` and the arguments differ in number.
 
-    >>> import nxjax as nx
     >>> nx.pmap(lambda x: x / nx.lax.psum(x, "i"), axis_name="i")(nx.ones((1, 2))).tolist()
     [[1.0, 1.0]]
     """

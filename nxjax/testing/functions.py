@@ -87,7 +87,6 @@ def check_batch(f: Callable[..., Any], args: Sequence[Any], in_axes: Any = 0, rt
     Raises:
         LawBroken: the results differ.
 
-    >>> import nxjax as nx
     >>> check_batch(nx.sin, (np.arange(6.0).reshape(2, 3),))
     """
     values = [np.asarray(numpy_of(as_value(x))) for x in args]
@@ -104,7 +103,6 @@ def check_batch(f: Callable[..., Any], args: Sequence[Any], in_axes: Any = 0, rt
 class Traces:
     """How often a jitted function was traced inside a `count_traces` block.
 
-    >>> import nxjax as nx
     >>> f = nx.jit(lambda x: x + 1)
     >>> with count_traces(f) as traces:
     ...     _ = f(1.0), f(2.0)
@@ -119,7 +117,6 @@ class Traces:
 def count_traces(jitted: Jitted) -> Generator[Traces, None, None]:
     """``with count_traces(f) as traces:`` counts how often ``f`` is traced.
 
-    >>> import nxjax as nx
     >>> f = nx.jit(lambda x: x * 2)
     >>> with count_traces(f) as traces:
     ...     _ = f(1.0), f(2.0), f(1)
@@ -141,7 +138,6 @@ def checked_programs() -> Generator[None, None, None]:
     Raises:
         ProgramError: a program is not well typed.
 
-    >>> import nxjax as nx
     >>> with checked_programs():
     ...     float(nx.jit(lambda x: x + 1)(1.0))
     2.0

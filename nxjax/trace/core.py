@@ -65,7 +65,6 @@ class Array(_Typed, ArrayMembers):
 
     ``isinstance(x, nx.Array)`` holds for both. Operators, methods and indexing are attached by `nxjax.numpy`.
 
-    >>> import nxjax as nx
     >>> isinstance(nx.ones(2), nx.Array), isinstance(nx.numpy.arange(3)[0], nx.Array), isinstance(1.0, nx.Array)
     (True, True, False)
     """
@@ -96,7 +95,6 @@ Dims = Sequence[int | None]
 class Tracer(Array):
     """A value that stands for one inside a trace.
 
-    >>> import nxjax as nx
     >>> nx.jit(lambda x: print(isinstance(x, nx.core.Tracer), x.shape, x.dtype) or x)(nx.ones(3)).tolist()
     True (3,) float32
     [1.0, 1.0, 1.0]

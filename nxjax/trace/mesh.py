@@ -334,7 +334,6 @@ class set_mesh(Shown):
     Bare `PartitionSpec`s in `nx.jit`, `nx.device_put` and `nx.lax.with_sharding_constraint` refer to it, and
     `nx.shard_map` uses it.
 
-    >>> import nxjax as nx
     >>> with nx.sharding.set_mesh(nx.make_mesh((1,), ("x",))):
     ...     nx.sharding.get_mesh()
     Mesh('x': 1)
@@ -362,7 +361,6 @@ use_abstract_mesh = set_mesh
 def get_mesh() -> Mesh:
     """The current mesh; an empty one if none is set or it has no devices.
 
-    >>> import nxjax as nx
     >>> with nx.set_mesh(nx.make_mesh((1,), ("x",))):
     ...     get_mesh().axis_names
     ('x',)
@@ -376,7 +374,6 @@ def get_mesh() -> Mesh:
 def get_abstract_mesh() -> AbstractMesh:
     """The axes of the current mesh; an empty mesh if none is set.
 
-    >>> import nxjax as nx
     >>> with nx.set_mesh(nx.make_mesh((1,), ("x",))):
     ...     get_abstract_mesh().axis_sizes
     (1,)

@@ -34,7 +34,6 @@ _CHECKED: Final = "checked"
 class Var:
     """A variable: a type and an identity.
 
-    >>> import nxjax as nx
     >>> program = nx.make_jaxpr(lambda x: x * 2)(nx.numpy.ones(3))
     >>> [v.type for v in program.inputs]
     [f32[3]]
@@ -64,7 +63,6 @@ def _text() -> Any:
 class Literal:
     """A scalar written into the program.
 
-    >>> import nxjax as nx
     >>> program = nx.make_jaxpr(lambda x: x * 2)(nx.numpy.ones(3))
     >>> [type(a).__name__ for e in program.equations for a in e.inputs]
     ['Literal', 'Var', 'Var']
@@ -137,7 +135,6 @@ class AliasedParams(dict[str, Any]):
 class Equation:
     """``outputs = op[params] inputs``, with the user's source line and named scope.
 
-    >>> import nxjax as nx
     >>> program = nx.make_jaxpr(lambda x: nx.numpy.sum(x))(nx.numpy.ones(3))
     >>> e = program.equations[0]
     >>> e.op.name, [v.type for v in e.inputs], [v.type for v in e.outputs]
@@ -223,7 +220,6 @@ class Program(_Lazy):
         equations: every variable is defined before its use.
         outputs: variables or literals.
 
-    >>> import nxjax as nx
     >>> program = nx.make_jaxpr(lambda x: nx.sin(x) * 2)(1.0)
     >>> [e.op.name for e in program.equations], program.in_types, program.out_types
     (['sin', 'mul'], (f32[]*,), (f32[]*,))
@@ -378,7 +374,6 @@ class Program(_Lazy):
         One self-contained ``<svg>``. Inner programs are boxes. Draw them separately, or display this program in a
         notebook to open them.
 
-        >>> import nxjax as nx
         >>> nx.make_jaxpr(nx.sin)(1.0).to_svg()[:4]
         '<svg'
         """

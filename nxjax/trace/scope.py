@@ -54,7 +54,6 @@ class named_scope(Shown):
 def named_call(fun: Any, *, name: str | None = None) -> Any:
     """``fun`` with its equations under its own name, or ``name``.
 
-    >>> import nxjax as nx
     >>> nx.make_jaxpr(nx.named_call(lambda x: x * 2, name="double"))(1.0).equations[0].scope
     'double'
     """

@@ -31,7 +31,6 @@ NDArray = np.ndarray[Any, Any]
 class Sharding(Shown, ABC):
     """The layout of an array on devices: split into equal blocks, each on one device or several. Immutable.
 
-    >>> import nxjax as nx
     >>> isinstance(nx.NamedSharding(nx.make_mesh((1,), ("x",)), nx.P("x")), Sharding)
     True
     """
@@ -148,7 +147,6 @@ class NamedSharding(Printed, Sharding):
     Raises:
         ShardingError: the spec names an axis that the mesh does not have, or one axis twice.
 
-    >>> import nxjax as nx
     >>> from nxjax.sharding import NamedSharding, PartitionSpec as P
     >>> s = NamedSharding(nx.sharding.AbstractMesh((2, 4), ("x", "y")), P("x", None, "y"))
     >>> s.shard_shape((4, 3, 8))
@@ -257,7 +255,6 @@ def _named_blocks(mesh: BaseMesh, spec: PartitionSpec, ndim: int) -> NDArray:
 class SingleDeviceSharding(Sharding):
     """The whole array on one device.
 
-    >>> import nxjax as nx
     >>> nx.sharding.SingleDeviceSharding(nx.devices("cpu")[0]).shard_shape((4, 3))
     (4, 3)
     """
@@ -380,7 +377,6 @@ def named_from_tiles(mesh: Mesh, order: NDArray, ndim: int) -> NamedSharding:
 
     Where no spec of ``mesh`` says so (an axis was split), the sharding is on a mesh of its own over the same devices.
 
-    >>> import nxjax as nx
     >>> mesh = nx.make_mesh((1, 1), ("x", "y"))
     >>> named_from_tiles(mesh, np.zeros((1, 1), int), 2).spec
     P()

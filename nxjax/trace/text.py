@@ -373,7 +373,6 @@ def parse_program(text: str, consts: Arrays = ()) -> Program:
     Raises:
         ProgramError: the text is not a program, or is not well typed.
 
-    >>> import nxjax as nx
     >>> program = nx.make_jaxpr(lambda x: x * 2)(1.0)
     >>> str(parse_program(str(program))) == str(program)
     True

@@ -27,7 +27,6 @@ def register_pytree_node(
 
     ``aux`` is part of the structure's equality and must be hashable.
 
-    >>> import nxjax as nx
     >>> class Pair:
     ...     def __init__(self, a, b):
     ...         self.a, self.b = a, b
@@ -64,7 +63,6 @@ def register_pytree_with_keys(
 ) -> None:
     """As `register_pytree_node`, the children with their path keys.
 
-    >>> import nxjax as nx
     >>> class Pair:
     ...     def __init__(self, a, b):
     ...         self.a, self.b = a, b
@@ -84,7 +82,6 @@ def register_pytree_with_keys(
 def register_pytree_node_class(cls: C) -> C:
     """Class decorator for classes with ``tree_flatten`` and ``tree_unflatten``.
 
-    >>> import nxjax as nx
     >>> @register_pytree_node_class
     ... class Box:
     ...     def __init__(self, x):
@@ -104,7 +101,6 @@ def register_pytree_node_class(cls: C) -> C:
 def register_pytree_with_keys_class(cls: C) -> C:
     """Class decorator for classes with ``tree_flatten_with_keys`` and ``tree_unflatten``.
 
-    >>> import nxjax as nx
     >>> @register_pytree_with_keys_class
     ... class Box:
     ...     def __init__(self, x):
@@ -136,7 +132,6 @@ def register_dataclass(
     Raises:
         TreeError: the fields named are not those of the dataclass.
 
-    >>> import nxjax as nx
     >>> @register_dataclass
     ... @dataclasses.dataclass
     ... class Layer:
@@ -179,7 +174,6 @@ def register_dataclass(
 def static(**kwargs: Any) -> Any:
     """`dataclasses.field` for a field that `register_dataclass` makes part of the structure.
 
-    >>> import nxjax as nx
     >>> @register_dataclass
     ... @dataclasses.dataclass
     ... class Rate:
@@ -197,7 +191,6 @@ def static(**kwargs: Any) -> Any:
 def register_static(cls: C) -> C:
     """Class decorator: instances are part of the structure and have no leaves; they must hash.
 
-    >>> import nxjax as nx
     >>> @register_static
     ... class Name(str):
     ...     pass

@@ -33,7 +33,6 @@ class Partial(functools.partial[Any]):
 
     A partial as ``func`` is part of the structure, with everything that it binds.
 
-    >>> import nxjax as nx
     >>> nx.tree.leaves(Partial(pow, 2)), Partial(pow, 2)(3)
     ([2], 8)
     """

@@ -142,7 +142,6 @@ class ShapeDtypeStruct:
         ShapeError: a size that is no integer.
         ParameterError: ``is_ref``: arrays are never written to.
 
-    >>> import nxjax as nx
     >>> nx.eval_shape(nx.sin, ShapeDtypeStruct((2, 3), nx.float32))
     ShapeDtypeStruct(shape=(2, 3), dtype=float32)
     """

@@ -288,7 +288,7 @@ def pure_callback(
     Raises:
         ParameterError: an unknown ``vmap_method``.
 
-    >>> import nxjax as nx, numpy as np
+    >>> import numpy as np
     >>> f = nx.jit(lambda x: nx.pure_callback(lambda v: np.square(v), nx.ShapeDtypeStruct((), nx.float32), x))
     >>> float(f(3.0))
     9.0
@@ -315,7 +315,6 @@ def io_callback(
         callback, result_shape_dtypes, *args, **kwargs: as in `pure_callback`; ``None`` stands for no result.
         ordered: keep the order among ordered callbacks of the program.
 
-    >>> import nxjax as nx
     >>> f = nx.jit(lambda x: (io_callback(lambda v: print("saw", v), None, x), x + 1)[1])
     >>> float(f(1.0))
     saw 1.0
@@ -337,7 +336,6 @@ def debug_callback(
         args, kwargs: its arguments; trees of arrays.
         ordered: calls keep the order of the program.
 
-    >>> import nxjax as nx
     >>> f = nx.jit(lambda x: (nx.debug.callback(lambda v: print("value", v), x), x + 1)[1])
     >>> float(f(1.0))
     value 1.0
@@ -386,7 +384,6 @@ def debug_print(
     Raises:
         ParameterError: not a format string, or the arguments do not fit it.
 
-    >>> import nxjax as nx
     >>> f = nx.jit(lambda x: (nx.debug.print("x = {x}", x=x), x + 1)[1])
     >>> float(f(1.0))
     x = 1.0

@@ -111,7 +111,6 @@ name_op = Name()
 def checkpoint_name(x: Any, name: str) -> Any:
     """``x`` (a pytree) with a name for `checkpoint_policies.save_only_these_names` and similar policies.
 
-    >>> import nxjax as nx
     >>> policy = checkpoint_policies.save_only_these_names("y")
     >>> f = nx.checkpoint(lambda x: nx.sin(checkpoint_name(nx.sin(x), "y")), policy=policy)
     >>> saved_residuals(f, 1.0)
@@ -161,7 +160,6 @@ def checkpoint(
     Raises:
         ParameterError: not a function.
 
-    >>> import nxjax as nx
     >>> float(nx.grad(checkpoint(lambda x: nx.sin(nx.sin(x))))(0.0))
     1.0
     """
@@ -222,7 +220,6 @@ def saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> list[
         fun: function of pytrees.
         args, kwargs: its arguments.
 
-    >>> import nxjax as nx
     >>> saved_residuals(lambda x: nx.sin(x), nx.ones(3))
     [f32[3]]
     """
@@ -245,7 +242,6 @@ def saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> list[
 def print_saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     """Print one line per value that the backward pass of ``fun`` keeps.
 
-    >>> import nxjax as nx
     >>> print_saved_residuals(lambda x: nx.sin(x), nx.ones(3))
     f32[3]
     """

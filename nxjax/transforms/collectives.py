@@ -26,8 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def _shown(call: str, elements: str, result: str, raises: str = "") -> Callable[[F], F]:
     """Decorator: what all docstrings here end with, an error and a call under `vmap`, with what it gives."""
     errors = [*filter(None, (raises,)), "UnboundAxisError: no enclosing `vmap` or `shard_map` binds the name."]
-    imports = ">>> import nxjax as nx\n>>> import nxjax.numpy as jnp\n>>> from nxjax import lax\n"
-    example = f'{imports}>>> nx.vmap(lambda x: {call}, axis_name="i")(jnp.{elements})\n{result}\n'
+    example = f'>>> nx.vmap(lambda x: {call}, axis_name="i")(jnp.{elements})\n{result}\n'
 
     def complete(function: F) -> F:
         doc = inspect.cleandoc(function.__doc__ or "")

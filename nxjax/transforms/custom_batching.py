@@ -160,7 +160,6 @@ class custom_vmap(CustomFunction[P, R]):
     Raises:
         AttributeError: called before its rule is defined.
 
-    >>> import nxjax as nx
     >>> @custom_vmap
     ... def f(x, y):
     ...     return x + y
@@ -201,7 +200,6 @@ class custom_vmap(CustomFunction[P, R]):
 def sequential_vmap(f: Callable[P, R]) -> custom_vmap[P, R]:
     """A function that `vmap` calls for one element after the other, in a loop.
 
-    >>> import nxjax as nx
     >>> @sequential_vmap
     ... def f(x):
     ...     return x + 1

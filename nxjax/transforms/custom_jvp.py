@@ -173,7 +173,6 @@ class custom_jvp(CustomFunction[P, R]):
         fun: function of pytrees.
         nondiff_argnums, nondiff_argnames: arguments that the rule gets first, unchanged.
 
-    >>> import nxjax as nx
     >>> @custom_jvp
     ... def f(x):
     ...     return nx.sin(x)

@@ -350,7 +350,6 @@ class custom_vjp(CustomFunction[P, R]):
         fun: function of pytrees.
         nondiff_argnums, nondiff_argnames: arguments that ``bwd`` gets first, unchanged.
 
-    >>> import nxjax as nx
     >>> @custom_vjp
     ... def clip_gradient(x):
     ...     return x
@@ -421,7 +420,6 @@ def _closure(function: Callable[..., Any], arguments: tuple[Any, ...], name: str
 def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
     """``fun`` returns ``(result, vjp)``, and ``vjp(ct)`` returns the cotangents of the arguments.
 
-    >>> import nxjax as nx
     >>> @custom_gradient
     ... def f(x):
     ...     return x * x, lambda ct: 10.0 * ct
@@ -463,7 +461,6 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callab
     Raises:
         TreeError: called with arguments of another structure than the examples.
 
-    >>> import nxjax as nx
     >>> converted, consts = closure_convert(lambda x: x + 1.0, 2.0)
     >>> float(converted(2.0, *consts)), len(consts)
     (3.0, 0)

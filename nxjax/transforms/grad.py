@@ -52,7 +52,6 @@ def grad(
         GradientError: the output is not a real scalar, or an input is not float.
         ParameterError: not a function, or ``argnums`` names a missing argument or one twice.
 
-    >>> import nxjax as nx
     >>> float(grad(lambda x: x**3)(2.0))
     12.0
     """
@@ -91,7 +90,6 @@ def value_and_grad(
         GradientError: the output is not a real scalar, or an input is not float.
         ParameterError: not a function.
 
-    >>> import nxjax as nx
     >>> value, gradient = value_and_grad(lambda p: p["w"] * p["b"])({"w": 2.0, "b": 3.0})
     >>> float(value), float(gradient["w"])
     (6.0, 3.0)
@@ -266,7 +264,6 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_ax
         ``(y, vjp_fn)`` or ``(y, vjp_fn, aux)``; ``vjp_fn(ct)`` returns a tuple with one entry per argument. ``vjp_fn``
         is a tree of the arrays that it keeps.
 
-    >>> import nxjax as nx
     >>> y, pull = vjp(nx.sin, 0.0)
     >>> float(pull(1.0)[0])
     1.0

@@ -29,7 +29,6 @@ def inlined(program: Program, unroll: int = 0, calls: frozenset[str] | None = No
 
     Equations keep their own source line and get the scopes of the calls they come from.
 
-    >>> import nxjax as nx
     >>> p = nx.make_jaxpr(nx.jit(lambda x: nx.jit(nx.sin)(x) + 1.0))(0.5)
     >>> [e.op.name for e in inlined(p).equations]
     ['sin', 'add']

@@ -38,7 +38,6 @@ def jacfwd(
         A function that returns, for each result leaf, a tree like the arguments with leaves of shape
         ``result.shape + argument.shape``.
 
-    >>> import nxjax as nx
     >>> jacfwd(lambda x: x * x)(nx.array([1.0, 2.0])).tolist()
     [[2.0, 0.0], [0.0, 4.0]]
     """
@@ -82,7 +81,6 @@ def jacrev(
 ) -> Callable[P, Any]:
     """The Jacobian of ``fun`` in reverse mode: as many passes as result elements, all at once. As `jacfwd`.
 
-    >>> import nxjax as nx
     >>> jacrev(lambda x: x * x)(nx.array([1.0, 2.0])).tolist()
     [[2.0, 0.0], [0.0, 4.0]]
     """
@@ -128,7 +126,6 @@ def hessian(
 ) -> Callable[P, Any]:
     """The matrix of second derivatives: forward over reverse. As `jacfwd`.
 
-    >>> import nxjax as nx
     >>> hessian(lambda x: x[0] * x[0] * x[1])(nx.array([1.0, 2.0])).tolist()
     [[4.0, 2.0], [2.0, 0.0]]
     """

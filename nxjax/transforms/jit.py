@@ -55,7 +55,6 @@ class _Signature:
 class Jitted(Generic[P, R]):
     """A function that is traced once per type signature and compiled; made by `jit`.
 
-    >>> import nxjax as nx
     >>> f = nx.jit(lambda x: x + 1)
     >>> isinstance(f, nx.stages.Wrapped), float(f(1.0)), f.trace_count
     (True, 2.0, 1)
@@ -269,7 +268,6 @@ def jit(
     Raises:
         ParameterError: not a function, or an unknown argument.
 
-    >>> import nxjax as nx
     >>> float(jit(lambda x: x * 2)(3.0))
     6.0
     """

@@ -143,7 +143,6 @@ def current_compiler() -> Compiler:
 class Compiled:
     """A compiled function. Call it with arguments of exactly the types that it was compiled for.
 
-    >>> import nxjax as nx
     >>> compiled = nx.jit(lambda x: x + 1).lower(nx.ones(3)).compile()
     >>> compiled(nx.ones(3)).tolist()
     [2.0, 2.0, 2.0]
@@ -244,7 +243,6 @@ class Compiled:
 class Lowered:
     """A lowered program, not compiled yet.
 
-    >>> import nxjax as nx
     >>> lowered = nx.jit(lambda x: x + 1).lower(nx.ones(3))
     >>> lowered.out_info, lowered.args_info
     (ShapeDtypeStruct(shape=(3,), dtype=float32), ((ShapeDtypeStruct(shape=(3,), dtype=float32),), {}))
@@ -323,7 +321,6 @@ class Lowered:
 class Traced:
     """A traced function: ``program`` with the trees of arguments and results.
 
-    >>> import nxjax as nx
     >>> traced = nx.jit(lambda x: x + 1).trace(nx.ones(3))
     >>> [e.op.name for e in traced.program.equations]
     ['broadcast_in_dim', 'add']

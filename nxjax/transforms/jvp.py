@@ -150,7 +150,6 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     Raises:
         TreeError: ``primals`` and ``tangents`` are not two tuples of one structure.
 
-    >>> import nxjax as nx
     >>> y, t = jvp(nx.sin, (0.0,), (1.0,))
     >>> float(t)
     1.0

@@ -158,7 +158,6 @@ def linear_call(
         TypeError: the transpose returns another structure than that of ``linear_args``; residuals are differentiated.
         TreeError: the transpose returns another structure than that of the linear arguments.
 
-    >>> import nxjax as nx
     >>> f = lambda x: linear_call(lambda r, x: x / r, lambda r, ct: ct / r, 4.0, x)
     >>> float(nx.linear_transpose(f, 1.0)(2.0)[0])
     0.5

@@ -67,7 +67,6 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
         primals: its arguments, the point of linearization.
         has_aux: ``fun`` returns ``(y, aux)``; the result is ``(y, f_jvp, aux)``.
 
-    >>> import nxjax as nx
     >>> y, f_jvp = linearize(lambda x: x * x, 3.0)
     >>> float(y), float(f_jvp(1.0))
     (9.0, 6.0)

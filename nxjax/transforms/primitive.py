@@ -41,7 +41,6 @@ from nxjax.transforms.callback import Keyed, pure_callback
 class Zero:
     """A tangent or cotangent that is zero, with its type as ``aval``: what rules get, and may give, in its place.
 
-    >>> import nxjax as nx
     >>> Zero.from_primal_value(nx.ones(3)).aval
     f32[3]
     """
@@ -175,7 +174,6 @@ class Primitive(Op, metaclass=_Kind):
     Args:
         name: what programs show.
 
-    >>> import nxjax as nx
     >>> double_p = Primitive("double")
     >>> _ = double_p.def_impl(lambda x: 2 * x)
     >>> _ = double_p.def_abstract_eval(lambda x: x)

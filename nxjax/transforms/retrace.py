@@ -309,7 +309,6 @@ def explain_retrace(fun: Any) -> RetraceReport:
     Raises:
         ParameterError: it is not a jitted function, and was never jitted.
 
-    >>> import nxjax as nx
     >>> f = nx.jit(lambda x: x + 1)
     >>> _ = f(nx.zeros(2)), f(nx.zeros(3))
     >>> explain_retrace(f).reasons[1][0].what[:21]

@@ -26,7 +26,6 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     Raises:
         ParameterError: not a function.
 
-    >>> import nxjax as nx
     >>> eval_shape(lambda x: x.sum(0), nx.ShapeDtypeStruct((3, 4), nx.float32))
     ShapeDtypeStruct(shape=(4,), dtype=float32)
     """
@@ -94,7 +93,6 @@ def make_jaxpr(
     Raises:
         ParameterError: not a function.
 
-    >>> import nxjax as nx
     >>> make_jaxpr(lambda x: nx.sin(x) * 2.0)(1.0)
     { lambda ; a:f32[]*. let
         b:f32[]* = sin a

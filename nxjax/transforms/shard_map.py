@@ -67,7 +67,6 @@ def shard_map(
             must not.
         ParameterError: not a function.
 
-    >>> import nxjax as nx
     >>> from nxjax.sharding import AbstractMesh, PartitionSpec as P
     >>> mesh = AbstractMesh((2,), ("x",))
     >>> f = nx.shard_map(lambda a: nx.lax.psum(a.sum(), "x"), mesh=mesh, in_specs=P("x"), out_specs=P())

@@ -25,7 +25,6 @@ WRITES: Final[tuple[Scatter, ...]] = (scatter, scatter_add, scatter_sub, scatter
 def use_slice_updates(program: Program) -> Program:
     """``program`` with its writes at known places in those words.
 
-    >>> import nxjax as nx
     >>> p = nx.make_jaxpr(lambda x: x.at[1:3].set(0.0))(np.zeros(5, np.float32))
     >>> [e.op.name for e in use_slice_updates(p).equations]
     ['broadcast_in_dim', 'dynamic_update_slice']

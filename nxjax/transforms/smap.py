@@ -30,7 +30,6 @@ def smap(f: Callable[..., Any] | None = None, /, *, in_axes: Any = _UNSAID, out_
         ParameterError: ``in_axes`` or ``out_axes`` has other entries, or there are several ``axis_name``.
         ShardingError: no current mesh, no ``in_axes``, or a size that is not a multiple of the axis.
 
-    >>> import nxjax as nx
     >>> from nxjax.sharding import AbstractMesh
     >>> with nx.sharding.use_abstract_mesh(AbstractMesh((2,), ("x",))):
     ...     smap(lambda a: a - a.max(), in_axes=0, out_axes=0, axis_name="x")(nx.arange(4.0)).tolist()

@@ -16,7 +16,6 @@ from nxjax.transforms.jvp import zero_tangent
 class SymbolicZero:
     """A zero tangent or cotangent without a value. It has the ``shape``, ``dtype`` and ``ndim`` of its type, ``aval``.
 
-    >>> import nxjax as nx
     >>> SymbolicZero.from_primal_value(nx.ones(3)).shape
     (3,)
     """
@@ -41,7 +40,6 @@ class SymbolicZero:
 def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
     """Zero tangents for a tree of values; arrays unless ``symbolic_zeros``.
 
-    >>> import nxjax as nx
     >>> zero_from_primal(nx.ones(2)).tolist()
     [0.0, 0.0]
     """

@@ -157,7 +157,6 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
     Raises:
         DtypeError: an argument that is neither float nor complex.
 
-    >>> import nxjax as nx
     >>> f_t = linear_transpose(lambda x: 3.0 * x, nx.ShapeDtypeStruct((), nx.float32))
     >>> float(f_t(nx.float32(2.0))[0])
     6.0

@@ -232,7 +232,6 @@ def vmap(
         ShapeError: mapped axes differ in size.
         ParameterError: not a function.
 
-    >>> import nxjax as nx
     >>> vmap(lambda x, y: x * y, in_axes=(0, None))(nx.arange(3.0), 2.0).tolist()
     [0.0, 2.0, 4.0]
     """

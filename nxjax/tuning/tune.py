@@ -150,7 +150,6 @@ def tune(
     Raises:
         ParameterError: ``seconds`` is not positive, or a device is not available.
 
-    >>> import nxjax as nx
     >>> fast = nx.tune(lambda x: nx.nn.softmax(x @ x.T), seconds=0.2)(nx.numpy.ones((64, 64)))
     >>> fast(nx.numpy.ones((64, 64))).shape, fast.speedup >= 1
     ((64, 64), True)

@@ -47,5 +47,5 @@ def test_scalar_types_show_an_array():
     runner = doctest.DocTestRunner()
     kinds = {name: x for name, x in vars(scalar_types).items() if isinstance(x, scalar_types.ScalarType)}
     for name, x in kinds.items():
-        runner.run(doctest.DocTestParser().get_doctest(x.__doc__ or "", {}, name, None, None))
+        runner.run(doctest.DocTestParser().get_doctest(x.__doc__ or "", {"jnp": jnp}, name, None, None))
     assert runner.failures == 0 and runner.tries > 2 * len(dtypes.NUMERIC)

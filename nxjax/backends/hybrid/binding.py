@@ -38,7 +38,6 @@ def weight_inputs(program: Program) -> tuple[int, ...]:
     Inputs that reach the second operand of a product, its scales or biases, on a way without other products, and no
     product's first operand; and those of at most one dimension that are only spread over larger values.
 
-    >>> import nxjax as nx
     >>> f = lambda p, x: nx.nn.relu(x @ p["w"] + p["b"])
     >>> weight_inputs(inlined(nx.make_jaxpr(f)({"w": nx.ones((3, 2)), "b": nx.ones(2)}, nx.ones((4, 3)))))
     (0, 1)

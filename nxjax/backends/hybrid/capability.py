@@ -54,7 +54,6 @@ _EXACT_MOVES: Final = frozenset(
 def is_exact(e: Equation) -> bool:
     """Whether an equation has one right answer, bit for bit: integers, grids, or values that only move.
 
-    >>> import nxjax as nx
     >>> p = nx.make_jaxpr(lambda i, x: (i * 2, nx.max(x), x * 2))(1, nx.ones(3))
     >>> [(e.op.name, is_exact(e)) for e in p.equations if e.op.name != "broadcast_in_dim"]
     [('mul', True), ('reduce_max', True), ('mul', False)]
@@ -70,7 +69,6 @@ def grids_of(program: Program) -> dict[Var, Grid]:
     """The grids that values lie on: results of quantized ops, and what only moves such.
 
     >>> from nxjax.ops.quant_grid import Grid
-    >>> import nxjax as nx
     >>> grid = Grid(np.dtype("int8"), 0.1, 0)
     >>> p = nx.make_jaxpr(lambda x: nx.sin(quantize_dequantize(x, grid=grid).reshape(2, 2)))(nx.ones(4))
     >>> [e.op.name for e in p.equations if e.outputs[0] in grids_of(p)]

@@ -28,7 +28,6 @@ class UnitHealth:
         answers: the number of finished jobs. failures: how often it was taken out.
         lost: the number of its hung threads.
 
-    >>> import nxjax as nx
     >>> device = nx.Hybrid("reference", "cpu")
     >>> device.take_out("reference", "not needed")
     >>> device.health()["reference"].state

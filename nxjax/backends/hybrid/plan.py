@@ -92,7 +92,6 @@ class Place:
         exact: all takers give the same bits.
         tolerance: otherwise the largest difference of their floats; None if some of them promise nothing.
 
-    >>> import nxjax as nx
     >>> place = nx.Hybrid("cpu").plan(lambda x: x + 1)(nx.numpy.ones(3)).places[0]
     >>> place.unit, place.takers, place.nbytes
     ('cpu', ('cpu',), (12, 12))
@@ -144,7 +143,6 @@ class Plan:
         spans: of the last run, measured; empty before one.
         constants: positions of flat arguments whose values are part of the plan.
 
-    >>> import nxjax as nx
     >>> plan = nx.Hybrid("npu", "cpu").plan(lambda x: nx.sin(x) * 2)(nx.numpy.ones(3))
     >>> plan.assignment, [name for name, why in plan.missing]
     (('cpu',), ['npu'])

@@ -166,7 +166,6 @@ def read_program(payload: bytes) -> Program:
     Raises:
         ProgramError: the payload is not a program.
 
-    >>> import nxjax as nx
     >>> text = str(nx.make_jaxpr(lambda x: nx.sin(x) * 2)(1.0))
     >>> str(read_program(text.encode())) == text
     True

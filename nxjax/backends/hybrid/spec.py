@@ -65,7 +65,6 @@ class Hybrid:
     Raises:
         ParameterError: an unknown name, or no unit is available.
 
-    >>> import nxjax as nx
     >>> device = nx.Hybrid("npu", "cpu")
     >>> f = nx.jit(lambda x: nx.sin(x) + 1, device=device)
     >>> float(f(0.0)), [name for name, why in device.missing]
@@ -145,7 +144,6 @@ class Hybrid:
     def plan(self, fun: Callable[..., Any]) -> Callable[..., Plan]:
         """A function of example arguments that returns the plan of a call with them; ``fun`` does not run.
 
-        >>> import nxjax as nx
         >>> plan = nx.Hybrid("cpu").plan(lambda x: nx.sin(x) * 2)(1.0)
         >>> plan.assignment
         ('cpu',)
@@ -167,7 +165,6 @@ class Hybrid:
         Raises:
             ParameterError: ``in_flight`` is below 1. An error of a call names its input.
 
-        >>> import nxjax as nx
         >>> [float(y) for y in nx.Hybrid("cpu").stream(lambda x: x * 2, range(3))]
         [0.0, 2.0, 4.0]
         """

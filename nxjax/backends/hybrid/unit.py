@@ -105,7 +105,6 @@ class Step(Shown, ABC):
     ...     label, runs_on = "host", "this page"
     ...     def __call__(self, args):
     ...         return [x + x for x in args]
-    >>> import nxjax as nx
     >>> Doubled()([nx.numpy.arange(3)])[0].tolist()
     [0, 2, 4]
     """
@@ -139,7 +138,6 @@ class Unit(ABC):
         link: the connection to it.
         watts: power drawn while it computes; None: unknown.
 
-    >>> import nxjax as nx
     >>> unit = nx.Hybrid("cpu").units[0]
     >>> isinstance(unit, Unit), unit.name, unit.exact, unit.available()[0]
     (True, 'cpu', True, True)

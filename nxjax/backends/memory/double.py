@@ -26,7 +26,6 @@ class DoubleBuffer(Shown):
     Args:
         shape, dtype, access, pools, name: as for `nxjax.unified_buffer`.
 
-    >>> import nxjax as nx
     >>> pair = DoubleBuffer(2)
     >>> pair.back.write(nx.ones(2))
     >>> pair.swap().array().tolist()

@@ -101,7 +101,6 @@ def write_into(fun: Callable[..., Any], out: Any) -> WriteInto:
     Raises:
         ParameterError: ``out`` has leaves that are not buffers, or one buffer twice.
 
-    >>> import nxjax as nx
     >>> out = nx.unified_buffer(3)
     >>> step = write_into(lambda x: x * 2, out)
     >>> step(nx.ones(3)).numpy().tolist()

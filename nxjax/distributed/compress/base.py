@@ -146,8 +146,6 @@ class Uncompressed(Compressor):
 def none(axis_name: Any) -> Compressor:
     """`lax.pmean` as a compressor, for comparison.
 
-    >>> import nxjax as nx
-    >>> import nxjax.numpy as jnp
     >>> compressor = nx.distributed.compress.none("i")
     >>> nx.vmap(lambda g: compressor(g, compressor.init(g))[0], axis_name="i")(jnp.array([1.0, 3.0])).tolist()
     [2.0, 2.0]

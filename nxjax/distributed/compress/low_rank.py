@@ -110,8 +110,6 @@ def power_sgd(
     Raises:
         ParameterError: ``rank`` is not a whole number from 1.
 
-    >>> import nxjax as nx
-    >>> import nxjax.numpy as jnp
     >>> compressor = nx.distributed.compress.power_sgd("i", 1)
     >>> grads = jnp.outer(jnp.arange(4.0), jnp.arange(5.0)) * jnp.array([1.0, 3.0])[:, None, None]
     >>> mean = nx.vmap(lambda g: compressor(g, compressor.init(g))[0], axis_name="i")(grads)

@@ -81,8 +81,6 @@ def int8(
     Raises:
         ParameterError: ``block`` is not a whole number from 1.
 
-    >>> import nxjax as nx
-    >>> import nxjax.numpy as jnp
     >>> compressor = nx.distributed.compress.int8("i")
     >>> grads = jnp.array([[127.0, 0.2], [1.0, 0.2]])
     >>> mean = nx.vmap(lambda g: compressor(g, compressor.init(g))[0], axis_name="i")(grads)

@@ -70,8 +70,6 @@ def top_k(axis_name: Any, ratio: float = 0.01, *, error_feedback: bool = True) -
     Raises:
         ParameterError: ``ratio`` is out of range.
 
-    >>> import nxjax as nx
-    >>> import nxjax.numpy as jnp
     >>> compressor = nx.distributed.compress.top_k("i", 0.5)
     >>> grads = jnp.array([[4.0, 1.0], [-1.0, 2.0]])
     >>> mean, memory = nx.vmap(lambda g: compressor(g, compressor.init(g)), axis_name="i")(grads)

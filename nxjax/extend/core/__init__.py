@@ -73,7 +73,6 @@ set_current_trace = use
 def jaxpr_as_fun(closed_jaxpr: Program) -> Callable[..., list[Array]]:
     """A function of the program's arguments that gives the list of its results.
 
-    >>> import nxjax as nx
     >>> jaxpr_as_fun(nx.make_jaxpr(lambda x: x + 1.0)(1.0))(2.0)[0].tolist()
     3.0
     """
@@ -96,7 +95,6 @@ def new_jaxpr_eqn(
 def check_jaxpr(jaxpr: Program) -> None:
     """Raise `ProgramError` unless every rule of the language holds.
 
-    >>> import nxjax as nx
     >>> check_jaxpr(nx.make_jaxpr(nx.sin)(1.0))
     """
     if len(jaxpr.constvars) != len(jaxpr.values):
@@ -112,7 +110,6 @@ def jaxprs_in_params(params: dict[str, Any]) -> Iterator[Program]:
 def subjaxprs(jaxpr: Program) -> Iterator[Program]:
     """The programs that equations of ``jaxpr`` hold, not those that these hold.
 
-    >>> import nxjax as nx
     >>> [p.name for p in subjaxprs(nx.make_jaxpr(lambda x: nx.jit(nx.sin)(x))(1.0))]
     ['sin']
     """
@@ -123,7 +120,6 @@ def subjaxprs(jaxpr: Program) -> Iterator[Program]:
 def mapped_aval(size: int, axis: int | None, aval: ArrayType) -> ArrayType:
     """The type of one element along ``axis``.
 
-    >>> import nxjax as nx
     >>> mapped_aval(2, 0, nx.core.ShapedArray((2, 3), nx.float32))
     f32[3]
     """
@@ -133,7 +129,6 @@ def mapped_aval(size: int, axis: int | None, aval: ArrayType) -> ArrayType:
 def unmapped_aval(size: int, axis: int | None, aval: ArrayType, *_: Any) -> ArrayType:
     """The type of ``size`` elements along a new ``axis``: the inverse of `mapped_aval`.
 
-    >>> import nxjax as nx
     >>> unmapped_aval(2, 0, nx.core.ShapedArray((3,), nx.float32))
     f32[2,3]
     """
@@ -143,7 +138,6 @@ def unmapped_aval(size: int, axis: int | None, aval: ArrayType, *_: Any) -> Arra
 def primal_dtype_to_tangent_dtype(primal_dtype: Any) -> Any:
     """The dtype of tangents of values of a dtype.
 
-    >>> import nxjax as nx
     >>> primal_dtype_to_tangent_dtype(nx.numpy.dtype("int32")) == nx.float0
     True
     """

@@ -146,7 +146,6 @@ def from_stablehlo(
     ...   %0 = stablehlo.add %x, %x : tensor<3xf32>
     ...   return %0 : tensor<3xf32>
     ... }''', trusted=True)
-    >>> import nxjax as nx
     >>> f(nx.array([1.0, 2.0, 3.0])).tolist()
     [2.0, 4.0, 6.0]
     """

@@ -52,7 +52,6 @@ def lower(
     Raises:
         UnsupportedOpsError: equations that no rule serves; all of them, with the user's source lines.
 
-    >>> import nxjax as nx
     >>> from nxjax.kernels.ipu.chip import system
     >>> p = lower(nx.make_jaxpr(lambda x: nx.tanh(x) * 2 + 1)(np.ones(6, np.float32)), system("bow"))
     >>> [type(s).__name__ for s in p.steps]

@@ -34,7 +34,6 @@ def in_half(program: Program) -> Program:
     Raises:
         LoweringError: it holds quantized ops, whose scales half precision cannot hold.
 
-    >>> import nxjax as nx
     >>> p = in_half(nx.make_jaxpr(lambda x: nx.tanh(x) * 1e6)(np.ones(3, np.float32)))
     >>> p.in_types, p.out_types
     ((f16[3],), (f16[3],))

@@ -27,7 +27,6 @@ def bind(program: Program, constants: Mapping[int, Any]) -> Program:
         ParameterError: a position that names no input.
         ShapeError, DtypeError: an array of another type than the input.
 
-    >>> import nxjax as nx
     >>> p = nx.make_jaxpr(lambda w, x: w * x)(1.0, 2.0)
     >>> str(bind(p, {0: np.float32(3)}).in_types)
     '(f32[]*,)'

@@ -71,7 +71,6 @@ def lower(
         UnsupportedOpsError: equations without a rule, all of them; ``error.rows`` has them one by one.
         ProgramError: quantized ops with different roundings.
 
-    >>> import nxjax as nx
     >>> print(lower(nx.make_jaxpr(lambda x: nx.nn.relu(x * 2 + 1))(np.zeros((2, 3), np.float32)), "f"))
     graph f
       in   input_0: f32[2,3]

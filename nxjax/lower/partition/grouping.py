@@ -40,7 +40,6 @@ def grouped(
     Raises:
         ParameterError: an equation that no unit runs, or lists of other lengths.
 
-    >>> import nxjax as nx
     >>> p = nx.make_jaxpr(lambda x: nx.cos(nx.sin(x)))(1.0)
     >>> npu, both = frozenset({"cpu"}), frozenset({"cpu", "npu"})
     >>> grouped(p, [both, both], [1.0, 1.0]), grouped(p, [both, npu], [1.0, 1.0])
@@ -71,7 +70,6 @@ def joined(program: Program, groups: Sequence[int], units: Sequence[str], severa
     Args:
         groups, units: of each equation; all of a group are on one unit.
 
-    >>> import nxjax as nx
     >>> p = nx.make_jaxpr(lambda x: nx.cos(nx.sin(x)))(1.0)
     >>> joined(p, [0, 1], ["cpu", "cpu"]), joined(p, [0, 1], ["cpu", "npu"])
     ([0, 0], [0, 1])

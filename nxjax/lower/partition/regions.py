@@ -86,7 +86,6 @@ class Partition:
     def run(self, args: Sequence[Array], runner: Runner | None = None) -> list[Array]:
         """Region by region, in order; ``runner`` runs one, by default under the current trace.
 
-        >>> import nxjax as nx
         >>> p = nx.make_jaxpr(lambda x: nx.sin(x) * 2.0)(1.0)
         >>> parts = cut(p, [0, 1])
         >>> [float(y) for y in parts.run([nx.asarray(0.5)])] == [float(nx.sin(0.5) * 2.0)]
@@ -126,7 +125,6 @@ def cut(program: Program, groups: Sequence[int]) -> Partition:
         ParameterError: not one number per equation.
         ProgramError: two groups need each other's results.
 
-    >>> import nxjax as nx
     >>> p = nx.make_jaxpr(lambda x: nx.cos(nx.sin(x)) + nx.tanh(x))(1.0)
     >>> [(r.name, r.after) for r in cut(p, [7, 7, 3, 7]).regions]
     [('tanh', ()), ('sin+cos+add', (0,))]

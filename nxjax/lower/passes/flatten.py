@@ -21,7 +21,6 @@ def flattened(program: Program, opaque: Collection[str] = ()) -> Program:
 
     Equations keep the user's source line and scope; those of a composite get its.
 
-    >>> import nxjax as nx
     >>> p = nx.make_jaxpr(nx.jit(lambda x: nx.nn.relu(x) + 1.0))(0.5)
     >>> [e.op.name for e in flattened(p).equations]
     ['max', 'add']

@@ -35,7 +35,6 @@ def narrow(program: Program) -> Program:
 
     The results are the same, bit for bit.
 
-    >>> import nxjax as nx
     >>> w = np.ones((64, 64), np.float32)
     >>> p = nx.make_jaxpr(lambda x: x @ w)(w)
     >>> [str(v.type) for v in narrow(p).constvars], [e.op.name for e in narrow(p).equations]

@@ -35,7 +35,6 @@ def simplified(program: Program, opaque: frozenset[str] = frozenset()) -> Progra
 
     ``opaque`` names composites that a device has (see `flattened`).
 
-    >>> import nxjax as nx
     >>> p = nx.make_jaxpr(lambda x: nx.sin(x * 1.0) + nx.sin(x) * (2.0 - 1.0))(0.5)
     >>> [e.op.name for e in simplified(p).equations]
     ['sin', 'add']

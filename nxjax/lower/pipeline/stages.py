@@ -109,7 +109,6 @@ def cut(
     Raises:
         ParameterError: more stages than equations, or places that do not increase.
 
-    >>> import nxjax as nx
     >>> p = nx.make_jaxpr(lambda x: nx.sin(nx.cos(nx.tan(x))))(np.ones(4, np.float32))
     >>> [[e.op.name for e in s.program.equations] for s in cut(p, 3).stages]
     [['tan'], ['cos'], ['sin']]

@@ -29,7 +29,6 @@ WITHOUT: Final[Mapping[str, str]] = {
 def flaw(e: Equation) -> str | None:
     """What is wrong with an equation, or None. An op without a row is taken as it is: users declare their own.
 
-    >>> import nxjax as nx
     >>> e = nx.make_jaxpr(lambda x: x.T)(nx.numpy.ones((2, 3))).equations[0]
     >>> print(flaw(e))
     None

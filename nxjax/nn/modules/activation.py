@@ -32,7 +32,6 @@ class ReLU6(Module):
 class GELU(Module):
     """x times the normal distribution function of x; ``approximate`` by a hyperbolic tangent.
 
-    >>> import nxjax as nx
     >>> GELU(approximate=True)
     GELU(approximate=True)
     >>> print(GELU()(nx.array([-1.0, 0.0, 1.0])).round(4))

@@ -72,7 +72,6 @@ class Module(metaclass=_ModuleType):
     setting, part of the structure, and must be hashable. After ``__init__`` you cannot assign attributes. `replace` and
     `with_parameters` return changed copies, and `nx.tree.map` works on modules as on any tree.
 
-    >>> import nxjax as nx
     >>> class Scale(Module):
     ...     def __init__(self, size):
     ...         self.factor = nx.ones(size)
@@ -156,7 +155,6 @@ class Module(metaclass=_ModuleType):
         Raises:
             ExecutionError: the device is not here; the message says why.
 
-        >>> import nxjax as nx
         >>> from nxjax.nn import Linear
         >>> Linear(2, 1).to(nx.devices("cpu")[0]).weight.device
         cpu:0
@@ -235,7 +233,6 @@ _draws: _Draws | None = None
 def seed(value: int = 0) -> None:
     """Reset the keys of layers without ``key=``, so that the same layers get equal parameters.
 
-    >>> import nxjax as nx
     >>> seed(0)
     >>> first = nx.nn.Linear(2, 2).weight
     >>> seed(0)

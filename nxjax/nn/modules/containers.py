@@ -47,7 +47,6 @@ class Sequential(Module):
     layer runs in a named scope, such as ``conv2d_0``, for reports and quantization policies. Indexing returns a layer,
     or a `Sequential` for a slice.
 
-    >>> import nxjax as nx
     >>> from nxjax.nn import Linear, ReLU
     >>> model = Sequential(Linear(3, 4), ReLU(), Linear(4, 2))
     >>> model
@@ -178,7 +177,6 @@ class Dropout(Module):
 
     Srivastava et al., "Dropout" (2014).
 
-    >>> import nxjax as nx
     >>> x = nx.ones(1000)
     >>> bool(nx.array_equal(Dropout(0.5)(x), x))
     True

@@ -68,7 +68,6 @@ def minimize(
         options: a dict with ``maxiter`` (200 n by default), ``gtol``, ``norm`` (its order, inf by default); for BFGS
             ``line_search_maxiter`` (10); for L-BFGS ``maxcor`` (10), ``ftol``, ``maxfun``, ``maxgrad``, ``maxls`` (20).
 
-    >>> import nxjax as nx
     >>> r = minimize(lambda x: ((x - 3) ** 2).sum(), nx.zeros(2), method="BFGS")
     >>> [round(float(v), 3) for v in r.x]
     [3.0, 3.0]

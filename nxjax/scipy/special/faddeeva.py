@@ -50,7 +50,6 @@ def erfcx(x: Any) -> Array:
         Array of the shape and dtype of ``x``: for real x within 2 ulp where x > 0, and within x^2 ulp (that of exp)
         where x < 0; inf below about -26 (float64) or -9 (float32). For complex x as `wofz`.
 
-    >>> import nxjax as nx
     >>> print(erfcx(nx.array([0.0, 1.0, 100.0])))
     [1.         0.42758358 0.00564161]
     """
@@ -86,7 +85,6 @@ def dawsn(x: Any) -> Array:
     Raises:
         ParameterError: complex input.
 
-    >>> import nxjax as nx
     >>> print(dawsn(nx.array([0.0, 1.0, 10.0])))
     [0.         0.5380795  0.05025385]
     """

@@ -105,7 +105,6 @@ def gamma(x: Any) -> Array:
     Returns:
         Array of the shape and dtype of ``x``; +-inf at +-0, NaN at negative integers and -inf.
 
-    >>> import nxjax as nx
     >>> print(gamma(nx.array([0.5, 1.0, 5.0])).round(3))
     [ 1.772  1.    24.   ]
     """

@@ -60,7 +60,6 @@ def sph_harm_y(n: Any, m: Any, theta: Any, phi: Any, diff_n: int | None = None, 
         NotImplementedError: for ``diff_n``.
         ConcretizationTypeError: if ``n`` is traced and ``n_max`` is not given.
 
-    >>> import nxjax as nx
     >>> print(sph_harm_y(nx.array([1]), nx.array([0]), nx.array([0.0]), nx.array([0.0])))
     [0.48860252+0.j]
     """

@@ -68,7 +68,6 @@ def expi(x: Any) -> Array:
     Raises:
         ParameterError: complex input.
 
-    >>> import nxjax as nx
     >>> print(expi(nx.array([-1.0, 0.5, 1.0])).round(4))
     [-0.2194  0.4542  1.8951]
     """
@@ -87,7 +86,6 @@ def exp1(x: Any) -> Array:
     Raises:
         ParameterError: complex input.
 
-    >>> import nxjax as nx
     >>> print(exp1(nx.array([0.1, 1.0, 3.0])).round(4))
     [1.8229 0.2194 0.013 ]
     """
@@ -162,7 +160,6 @@ def expn(n: Any, x: Any) -> Array:
     Raises:
         ParameterError: complex input.
 
-    >>> import nxjax as nx
     >>> print(expn(nx.array([1, 2, 3]), 1.0).round(4))
     [0.2194 0.1485 0.1097]
     """
@@ -319,7 +316,6 @@ def spence(x: Any) -> Array:
     Raises:
         DtypeError: for another dtype.
 
-    >>> import nxjax as nx
     >>> print(spence(nx.array([0.0, 1.0, 2.0])).round(4))
     [ 1.6449  0.     -0.8225]
     """

@@ -20,7 +20,6 @@ def softmax(x: Any, /, *, axis: Any = None) -> Array:
     Returns:
         Array of the shape and float dtype of ``x``; NaN where an element is +inf.
 
-    >>> import nxjax as nx
     >>> print(softmax(nx.array([0.0, 1.0])).round(4))
     [0.2689 0.7311]
     """
@@ -37,7 +36,6 @@ def log_softmax(x: Any, /, *, axis: Any = None) -> Array:
     Returns:
         Array of the shape and float dtype of ``x``; NaN where an element is +inf.
 
-    >>> import nxjax as nx
     >>> print(log_softmax(nx.array([0.0, 1.0])).round(4))
     [-1.3133 -0.3133]
     """

@@ -38,7 +38,6 @@ class gaussian_kde(Shown):
 
     The estimate is a pytree: it goes through `jit` and `vmap`, and has derivatives.
 
-    >>> import nxjax as nx
     >>> kde = gaussian_kde(nx.array([-1.0, 0.0, 1.0, 3.0]))
     >>> print(kde(nx.array([0.0, 2.0])).round(4))
     [0.1967 0.1429]

@@ -53,7 +53,6 @@ def mode(a: Any, axis: int | None = 0, nan_policy: str = "propagate", keepdims: 
     Raises:
         NotImplementedError: for the other policies. ParameterError: for an unknown policy.
 
-    >>> import nxjax as nx
     >>> value, count = mode(nx.array([2, 4, 1, 1, 3, 4, 4]))
     >>> print(value, count)
     4 3
@@ -116,7 +115,6 @@ def rankdata(a: Any, method: str = "average", *, axis: int | None = None, nan_po
     Raises:
         ParameterError: for an unknown method or policy. NotImplementedError: for the other policies.
 
-    >>> import nxjax as nx
     >>> print(rankdata(nx.array([1, 3, 2, 3])))
     [1.  3.5 2.  3.5]
     """
@@ -147,7 +145,6 @@ def sem(a: Any, axis: int | None = 0, ddof: int = 1, nan_policy: str = "propagat
     Raises:
         ParameterError: for another policy.
 
-    >>> import nxjax as nx
     >>> print(round(float(sem(nx.array([2.0, 4.0, 1.0, 1.0, 3.0]))), 4))
     0.5831
     """

@@ -69,7 +69,6 @@ def bucketed(
         LoweringError: ``fun`` uses a padded axis in an op without a rule, or does different things at different
             lengths.
 
-    >>> import nxjax as nx
     >>> f = bucketed(lambda x: nx.nn.softmax(x).max(), {0: {0: [8, 32]}})
     >>> [round(float(f(nx.ones(n))), 4) for n in (2, 4, 8, 10)], f.trace_count
     ([0.5, 0.25, 0.125, 0.1], 2)
@@ -164,7 +163,6 @@ class Bucketed:
         Lengths may be traced, one per element of a batch under `vmap`, or inputs of a deployed program. What lies
         behind the true length is ignored in arguments and arbitrary in results.
 
-        >>> import nxjax as nx
         >>> total = bucketed(lambda x: x.sum(), {0: {0: "n"}}, {"n": [4]})
         >>> rows = nx.arange(8.0).reshape(2, 4)
         >>> nx.vmap(total.padded)({"n": nx.array([2, 3])}, rows).tolist()

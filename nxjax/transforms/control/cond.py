@@ -353,7 +353,6 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
         ParameterError: not two functions, or unknown arguments.
         ShapeError, DtypeError: ``pred`` is not a boolean or number without dimensions.
 
-    >>> import nxjax as nx
     >>> float(cond(True, lambda x: x + 1, lambda x: x - 1, 1.0))
     2.0
     """
@@ -400,7 +399,6 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, o
         ParameterError: not a sequence of functions, or operands given twice.
         ShapeError, DtypeError: ``index`` is not an integer scalar.
 
-    >>> import nxjax as nx
     >>> float(switch(1, [lambda x: x, lambda x: x * 10], 2.0))
     20.0
     """

@@ -159,7 +159,6 @@ def custom_linear_solve(
         symmetric: ``matvec`` is its own transpose, so ``solve`` serves both.
         has_aux: the solvers return ``(x, aux)``, and so does this function.
 
-    >>> import nxjax as nx
     >>> divide = lambda mv, b: b / mv(1.0)
     >>> float(nx.grad(lambda a: custom_linear_solve(lambda x: a * x, 6.0, divide, divide))(2.0))
     -1.5
@@ -325,7 +324,6 @@ def custom_root(
         tangent_solve: ``tangent_solve(g, y) -> x`` with ``g(x) == y`` for the linear ``g``.
         has_aux: ``solve`` returns ``(root, aux)``, and so does this function.
 
-    >>> import nxjax as nx
     >>> newton = lambda f, x: nx.fori_loop(0, 20, lambda i, x: x - f(x) / (2.0 * x), x)
     >>> square_root = lambda a: custom_root(lambda x: x * x - a, 1.0, newton, lambda g, y: y / g(1.0))
     >>> round(float(nx.grad(square_root)(4.0)), 6)

@@ -29,8 +29,6 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
         ShapeError: the arrays differ in leading size.
         ParameterError: ``xs`` has no arrays.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
     >>> lax.map(lambda x: (x, x * x), jnp.array([1, 2, 3]))
     (Array([1, 2, 3], dtype=int32), Array([1, 4, 9], dtype=int32))
     """
@@ -74,8 +72,6 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
         AxisError: no such axis.
         ParameterError: ``fn`` is no function.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
     >>> lax.associative_scan(lax.max, jnp.array([1, 3, 2, 5, 4]))
     Array([1, 3, 3, 5, 5], dtype=int32)
     """

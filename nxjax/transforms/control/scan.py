@@ -224,7 +224,6 @@ def scan(
         ParameterError: not a function, or ``unroll`` is not a number of steps.
         TreeError: the function does not return a pair.
 
-    >>> import nxjax as nx
     >>> total, sums = scan(lambda c, x: (c + x, c + x), 0.0, nx.arange(4.0))
     >>> float(total), sums.tolist()
     (6.0, [0.0, 1.0, 3.0, 6.0])

@@ -137,7 +137,6 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         ParameterError: not two functions.
         ShapeError, DtypeError: ``cond_fun`` does not return one boolean.
 
-    >>> import nxjax as nx
     >>> int(while_loop(lambda x: x < 100, lambda x: x * 2, 3))
     192
     """
@@ -217,8 +216,6 @@ def fori_loop(
         DtypeError: a bound is not an integer scalar.
         ParameterError: not a function, or ``unroll`` with traced bounds.
 
-    >>> import nxjax.numpy as jnp
-    >>> from nxjax import lax
     >>> lax.fori_loop(0, 5, lambda i, x: x + i, jnp.array([0, 10]))
     Array([10, 20], dtype=int32)
     """

@@ -236,7 +236,6 @@ class _Writer:
 def write(program: IpuProgram) -> dict[str, bytes]:
     """The files of the project, name -> bytes: ``main.cpp`` first.
 
-    >>> import nxjax as nx
     >>> from nxjax.kernels.ipu.chip import system
     >>> from nxjax.lower.ipu.lower import lower
     >>> p = lower(nx.make_jaxpr(lambda x: nx.tanh(x))(np.ones(6, np.float32)), system("bow"))
