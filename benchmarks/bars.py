@@ -16,14 +16,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from benchmarks import calls, convolutions, cpu, cpu_memory, imports, movement, products, transformer
 from benchmarks.peers import THREADS, ceilings, measured, missing, package
-from benchmarks.runner import Figure
-from nxjax.kernels.cpu import isa
+from benchmarks.runner import Figure, processor
 from nxjax.profiling.peaks import Peaks
 
 # The works with a bar, in the table's order.
@@ -224,12 +221,8 @@ def figures() -> Iterator[Figure]:
 
 def machine(most: Peaks) -> str:
     """The processor's name, its cores, what kernels are made for, and what it does at most."""
-    name = isa.host()[0]
-    with suppress(OSError, StopIteration):
-        text = Path("/proc/cpuinfo").read_text()
-        name = next(line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name"))
     return (
-        f"{name}, {THREADS} of {os.cpu_count()} processors, {most.isa}\n"
+        f"{processor()}, {THREADS} of {os.cpu_count()} processors, {most.isa}\n"
         f"copy {most.bandwidth / 1e9:.1f} GB/s; float32 multiply-add {most.flops / 1e9:.0f} GFLOP/s"
     )
 

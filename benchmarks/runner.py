@@ -8,6 +8,7 @@ import platform
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -82,12 +83,21 @@ def interleaved(
     return min(times[0]), min(times[1])
 
 
+def processor() -> str:
+    """The processor's name, where the system says it."""
+    with suppress(OSError, StopIteration):
+        text = Path("/proc/cpuinfo").read_text()
+        return next(line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name"))
+    return platform.processor() or platform.machine()
+
+
 def keep(figures: list[Figure]) -> Path:
     """Write the figures with what they were measured on; gives the file."""
     RESULTS.mkdir(exist_ok=True)
     stamp = time.strftime("%Y%m%d-%H%M%S")
     record = {
         "when": stamp,
+        "processor": processor(),
         "machine": f"{platform.platform()}, {os.cpu_count()} CPUs, Python {platform.python_version()}",
         "figures": [{**asdict(f), "ratio": f.ratio} for f in figures],
     }
