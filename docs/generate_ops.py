@@ -101,13 +101,12 @@ def ipu(op: Op) -> str:
     from nxjax.lower.ipu.keys import SAME
     from nxjax.lower.ipu.rules import RULES
     from nxjax.lower.ipu.rules.refused import REASONS
-    from nxjax.transforms.inline import CALLS
 
     if op.name in EXPRESSIONS:
         return "expression"
     if op.name in RULES:
         return "**yes**"
-    if op.name in CALLS:
+    if op.call_for_transforms:
         return "inlined"
     if op.name in SAME:
         return "words"
