@@ -80,4 +80,4 @@ def test_settings_show_how_they_are_set():
     for name in contexts._DOCS:
         text = getattr(contexts, name).__doc__ or ""
         runner.run(doctest.DocTestParser().get_doctest(text, {"nx": nx}, name, None, None))
-    assert runner.failures == 0 and runner.tries == 2 * len(contexts._DOCS)
+    assert runner.failures == 0 and runner.tries == len(contexts._DOCS)
