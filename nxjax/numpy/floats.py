@@ -404,20 +404,14 @@ def heaviside(x1: Any, x2: Any, /) -> Array:
 def sinc(x: Any, /) -> Array:
     """sin(pi x) / (pi x), 1 at 0, with all its derivatives there; integers become float."""
     (v,) = promote_inexact("sinc", x)
-    v = convert(v, v.dtype, v.type.weak and not v.ndim)
-
-    if not _own_sinc:
-        rule = custom_jvp(_sinc)
-        rule.defjvps(lambda t, y, v: ops.mul(t, _sinc_slope(v)))
-        _own_sinc.append(rule)
-    return _own_sinc[0](v)
+    return _sinc(convert(v, v.dtype, v.type.weak and not v.ndim))
 
 
-_own_sinc: list[Any] = []
 # The coefficients of sinc'(x) / x in x^2, lowest first (DLMF 4.19.1).
 _SINC_SLOPE: Final = [(-1) ** k * 2 * k * math.pi ** (2 * k) / math.factorial(2 * k + 1) for k in range(1, 15)]
 
 
+@custom_jvp
 def _sinc(v: Array) -> Array:
     zero = ops.eq(v, full_like(v, 0))
     safe = ops.mul(ops.select_n(zero, v, full_like(v, 1)), full_like(v, np.pi))
@@ -439,6 +433,9 @@ def _sinc_slope(v: Array) -> Array:
     return ops.select_n(near, outer, ops.mul(low, total))
 
 
+_sinc.defjvps(lambda t, y, v: ops.mul(t, _sinc_slope(v)))
+
+
 @example("jnp.array([0.0, 1.0, -1.0])", "Array([1.      , 1.266066, 1.266066], dtype=float32)")
 def i0(x: Any) -> Array:
     """The modified Bessel function of the first kind and order zero (DLMF 10.25.2), even in x.
@@ -449,17 +446,16 @@ def i0(x: Any) -> Array:
     (v,) = promote_inexact("i0", x)
     if v.dtype not in dtypes.FLOAT:
         raise ValueError(f"Unsupported input type to jax.numpy.i0: {v.dtype.name}")
-
-    if not _own_slope:
-        rule = custom_jvp(lambda v: ops.mul(ops.exp(ops.abs(v)), ops.bessel_i0e(v)))
-        # DLMF 10.29.3. The parts' own slopes cancel, and |x| has none at 0.
-        slope = lambda v: ops.mul(ops.exp(ops.abs(v)), ops.bessel_i1e(v))
-        rule.defjvps(lambda t, y, v: ops.mul(t, slope(v)))
-        _own_slope.append(rule)
-    return _own_slope[0](v)
+    return _i0(v)
 
 
-_own_slope: list[Any] = []
+@custom_jvp
+def _i0(v: Array) -> Array:
+    return ops.mul(ops.exp(ops.abs(v)), ops.bessel_i0e(v))
+
+
+# DLMF 10.29.3. The parts' own slopes cancel, and |x| has none at 0.
+_i0.defjvps(lambda t, y, v: ops.mul(t, ops.mul(ops.exp(ops.abs(v)), ops.bessel_i1e(v))))
 
 
 @example(

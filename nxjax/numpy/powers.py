@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -161,7 +162,6 @@ def logaddexp2(x1: Any, x2: Any, /, *, out: None = None, where: None = None) -> 
 
 
 _UNITS = {"logaddexp": 1.0, "logaddexp2": float(np.log(2.0))}  # natural logarithms of the bases
-_made: dict[str, Any] = {}
 
 
 def _log_of_sum(name: str, a: Array, b: Array) -> Array:
@@ -170,16 +170,15 @@ def _log_of_sum(name: str, a: Array, b: Array) -> Array:
         m = maximum(a, b)
         s = ops.sub(ops.add(a, b), ops.add(m, m))
         return convert(ops.add(m, _by(1 / unit, log1p(exp(_by(unit, s))))), m.dtype)
-    if name not in _made:
-        _made[name] = _with_weights(custom_jvp, unit)
-    return _made[name](a, b)
+    return _with_weights(unit)(a, b)
 
 
 def _by(factor: float, x: Array) -> Array:
     return x if factor == 1 else ops.mul(x, full_like(x, factor))
 
 
-def _with_weights(custom_jvp: Any, unit: float) -> Any:
+@functools.cache
+def _with_weights(unit: float) -> Any:
     """The function with its own derivative, whose weights are the softmax of (x1, x2), finite at infinities."""
 
     def function(a: Array, b: Array) -> Array:

@@ -5,6 +5,7 @@ Samples are differentiable in the parameters, by implicit reparameterization (Fi
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from nxjax import numpy as jnp
@@ -108,6 +109,7 @@ def _rejection(keys: Array, alpha: Array, log_space: bool) -> Array:
     return d * v * boost
 
 
+@functools.cache
 def _differentiable(log_space: bool) -> Any:
     @custom_jvp
     def sample(key: Array, a: Array) -> Array:
@@ -128,13 +130,8 @@ def _differentiable(log_space: bool) -> Any:
     return sample
 
 
-_samplers: dict[bool, Any] = {}
-
-
 def gamma_values(key: Array, a: Array, shape: Shape, log_space: bool) -> Array:
-    if log_space not in _samplers:
-        _samplers[log_space] = _differentiable(log_space)
-    return _samplers[log_space](key, spread(a, shape))
+    return _differentiable(log_space)(key, spread(a, shape))
 
 
 def _gamma(key: Array, shape: Shape, dtype: DType, a: Array) -> Array:

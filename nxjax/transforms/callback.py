@@ -135,6 +135,13 @@ class Callback(Op):
         # The user's memory, or that of an operand, which a later step may write over.
         return readonly(np.asarray(data, type.dtype))
 
+    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> Any:
+        raise GradientError(
+            f"{self.name}: has no derivative",
+            got=params["callback"].__qualname__,
+            fix="pass nx.lax.stop_gradient(x), or give its caller a rule with nx.custom_jvp or nx.custom_vjp",
+        )
+
     def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         if params["ordered"]:
             raise ParameterError(f"{self.name}: an ordered callback has no order under vmap", fix="pass ordered=False")
@@ -155,13 +162,6 @@ class PureCallback(Callback):
     """A function without side effects: it may be called any number of times, or not at all."""
 
     name = "pure_callback"
-
-    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> Any:
-        raise GradientError(
-            "pure_callback: has no derivative",
-            got=params["callback"].__qualname__,
-            fix="give the function that calls it a rule with nx.custom_jvp or nx.custom_vjp",
-        )
 
     def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         vmap_method: str | None = params["vmap_method"]
@@ -193,13 +193,6 @@ class IoCallback(Callback):
 
     name = "io_callback"
     effect = True
-
-    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> Any:
-        raise GradientError(
-            "io_callback: has no derivative",
-            got=params["callback"].__qualname__,
-            fix="pass nx.lax.stop_gradient(x), or give the function that calls it a rule with nx.custom_jvp",
-        )
 
 
 _muted: ContextVar[bool] = ContextVar("nxjax_muted", default=False)

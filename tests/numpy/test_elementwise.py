@@ -1,6 +1,7 @@
 """Elementwise functions against JAX: values, dtypes, weakness, under jit and grad."""
 
 import itertools
+import math
 
 import jax
 import mpmath
@@ -9,6 +10,7 @@ import pytest
 
 import nxjax as nx
 import nxjax.numpy as jnp
+from nxjax.numpy import eager
 from nxjax.trace import dtypes
 
 F = jnp.array(np.linspace(-2, 2, 9, dtype=np.float32) + np.float32(0.01))
@@ -413,3 +415,32 @@ def test_second_derivatives_of_hypot_do_not_hang_on_which_is_larger():
         np.testing.assert_allclose([xx, xy, yx, yy], expected, rtol=1e-5)
     assert nx.grad(jnp.hypot)(0.0, 0.0) == 0.5
     assert nx.grad(jnp.hypot)(np.inf, 1.0) == 0
+
+
+def outcome(f):
+    try:
+        y = f()
+    except Exception as error:
+        return type(error), str(error)
+    return y.dtype, y.weak_type, y.numpy().tobytes()
+
+
+@pytest.mark.parametrize("number", [0.0, -0.0, 1, -1, 300, 1e300, math.nan])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint8"])
+def test_numbers_beside_arrays_take_the_short_way_to_the_same_bits(dtype, number):
+    x = jnp.asarray(np.array([0.0, -0.0, 1.0, 3.0, 100.0]).astype(dtype))
+    calls = [
+        lambda: jnp.maximum(number, x),
+        lambda: jnp.minimum(number, x),
+        lambda: jnp.subtract(number, x),
+        lambda: jnp.clip(x, number, 2),
+        lambda: jnp.where(x > 1, x, number),
+        lambda: jnp.where(x > 1, number, x),
+        lambda: number - x,
+    ]
+    short = [outcome(f) for f in calls]
+    eager.close(True)
+    try:
+        assert short == [outcome(f) for f in calls]
+    finally:
+        eager.close(False)
