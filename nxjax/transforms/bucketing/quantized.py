@@ -22,13 +22,9 @@ from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.bucketing.interpret import TABLE, bind_unmasked, expanded, lookup_by_length, rule
-from nxjax.transforms.bucketing.rules import called, product_of
-from nxjax.transforms.bucketing.sizes import Extent, Size, product
+from nxjax.transforms.bucketing.rules import called, without
+from nxjax.transforms.bucketing.sizes import Size, product
 from nxjax.transforms.bucketing.values import Context, MemberStep, Val
-
-
-def _without(x: Val, axes: Sequence[int]) -> tuple[Extent, ...]:
-    return tuple(n for a, n in enumerate(x.sizes) if a not in axes)
 
 
 @rule("qdot")
@@ -37,12 +33,7 @@ def _qdot(c: Context, s: MemberStep, x: Val, w: Val, *rest: Val) -> Val | Sequen
         return expanded(c, s, [x, w, *rest])
     (xc, yc), _ = s.params["dimension_numbers"]
     y = called(s, [c.mask(x, xc, 0), w.array, *(v.array for v in rest)])
-    return Val(y, (*_without(x, xc), *_without(w, yc)))
-
-
-@rule("qmatmul")
-def _qmatmul(c: Context, s: MemberStep, x: Val, y: Val) -> Val | Sequence[Val]:
-    return product_of(c, s, x, y)
+    return Val(y, (*without(x.sizes, xc), *without(w.sizes, yc)))
 
 
 @rule("qsoftmax")
@@ -53,7 +44,7 @@ def _qsoftmax(c: Context, s: MemberStep, x: Val) -> Val | Sequence[Val]:
 @rule("qsum")
 def _qsum(c: Context, s: MemberStep, x: Val) -> Val | Sequence[Val]:
     axes: tuple[int, ...] = s.params["axes"]
-    return Val(called(s, [c.mask(x, axes, 0)]), _without(x, axes))
+    return Val(called(s, [c.mask(x, axes, 0)]), without(x.sizes, axes))
 
 
 @rule("qavgpool")
@@ -68,7 +59,7 @@ def _qavgpool(c: Context, s: MemberStep, x: Val) -> Val | Sequence[Val]:
 def _qmean(c: Context, s: MemberStep, x: Val) -> Val | Sequence[Val]:
     p = s.params
     axes, x_grid, y_grid, rounding = p["axes"], p["x_grid"], p["y_grid"], p["rounding"]
-    sizes = _without(x, axes)
+    sizes = without(x.sizes, axes)
     if not x.varying(axes):
         return bind_unmasked(s, [x], [sizes])
     every = c.solver.everywhere(TABLE)

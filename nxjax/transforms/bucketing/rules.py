@@ -27,7 +27,8 @@ def called(step: MemberStep, arrays: Arrays, **changed: Any) -> Any:
     return current_trace().process(step.op, arrays, {**step.params, **changed})
 
 
-def _without(sizes: Sequence[Extent], axes: Sequence[int]) -> tuple[Extent, ...]:
+def without(sizes: Sequence[Extent], axes: Sequence[int]) -> tuple[Extent, ...]:
+    """The sizes that are left when ``axes`` are gone."""
     return tuple(s for a, s in enumerate(sizes) if a not in axes)
 
 
@@ -38,7 +39,7 @@ def _without(sizes: Sequence[Extent], axes: Sequence[int]) -> tuple[Extent, ...]
 def _reduce(c: Context, s: MemberStep, x: Val) -> Vals:
     axes: tuple[int, ...] = s.params["axes"]
     fill = s.op.identity(x.array.dtype)  # type: ignore[attr-defined]
-    return Val(called(s, [c.mask(x, axes, fill)]), _without(x.sizes, axes))
+    return Val(called(s, [c.mask(x, axes, fill)]), without(x.sizes, axes))
 
 
 @rule("argmax", "argmin")
@@ -46,7 +47,7 @@ def _argextremum(c: Context, s: MemberStep, x: Val) -> Vals:
     # The first extremum wins, and padding comes last.
     axes: tuple[int, ...] = s.params["axes"]
     fill = (lowest if s.op.largest else highest)(x.array.dtype)  # type: ignore[attr-defined]
-    return Val(called(s, [c.mask(x, axes, fill)]), _without(x.sizes, axes))
+    return Val(called(s, [c.mask(x, axes, fill)]), without(x.sizes, axes))
 
 
 @rule("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
@@ -91,14 +92,14 @@ def elementwise_sizes(xs: Sequence[Val]) -> tuple[Extent, ...]:
 # --- products ---
 
 
-@rule("dot_general")
-def product_of(c: Context, s: MemberStep, x: Val, y: Val) -> Vals:
+@rule("dot_general", "qmatmul")
+def _product(c: Context, s: MemberStep, x: Val, y: Val) -> Vals:
     """Sums of products: what is contracted is masked, the rest stays."""
     (xc, yc), (xb, yb) = s.params["dimension_numbers"]
     # Both sides: padding may be infinite, and infinity times zero is not zero.
     z = called(s, [c.mask(x, xc, 0), c.mask(y, yc, 0)])
     batch = [x.sizes[a] if x.varies(a) else y.sizes[b] for a, b in zip(xb, yb, strict=True)]
-    return Val(z, (*batch, *_without(x.sizes, (*xc, *xb)), *_without(y.sizes, (*yc, *yb))))
+    return Val(z, (*batch, *without(x.sizes, (*xc, *xb)), *without(y.sizes, (*yc, *yb))))
 
 
 # --- composites ---
@@ -112,7 +113,7 @@ def _softmax(c: Context, s: MemberStep, x: Val) -> Vals:
 @rule("logsumexp")
 def _logsumexp(c: Context, s: MemberStep, x: Val) -> Vals:
     axes: tuple[int, ...] = s.params["axes"]
-    return Val(called(s, [c.mask(x, axes, lowest(x.array.dtype))]), _without(x.sizes, axes))
+    return Val(called(s, [c.mask(x, axes, lowest(x.array.dtype))]), without(x.sizes, axes))
 
 
 @rule("layer_norm", "rms_norm", "batch_norm_inference")
