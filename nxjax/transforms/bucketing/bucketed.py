@@ -11,6 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, final
 
+import numpy as np
+
 from nxjax.config import config, current_settings
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.ops.convert import cast
@@ -152,7 +154,7 @@ class Bucketed:
         top = {r.name: r.high for r in domain.ranges}
         padded = [_padded(x, a, top) for x, a in zip(leaves, axes, strict=True)]
         entry = self._entry(padded, treedef, axes, domain)
-        out = entry.call(*(wrap(_int32(lengths[name])) for name in domain.names), *entry.consts, *padded)
+        out = entry.call(*(wrap(np.asarray(lengths[name], np.int32)) for name in domain.names), *entry.consts, *padded)
         ys = [_cut(y, sizes, lengths) for y, sizes in zip(out, entry.masked.sizes, strict=True)]
         return tree.unflatten(entry.out_tree, ys)
 
@@ -389,9 +391,3 @@ def _resized(type: ArrayType, axes: Axes, lengths: Mapping[str, int]) -> ArrayTy
 def _cut(y: Array, sizes: Sequence[Any], lengths: Mapping[str, int]) -> Array:
     shape = tuple(int(Size.of(s).at(lengths)) for s in sizes)
     return y if shape == y.shape else slice_op(y, start_indices=(0,) * y.ndim, limit_indices=shape)
-
-
-def _int32(n: int) -> Any:
-    import numpy as np
-
-    return np.asarray(n, np.int32)
