@@ -1,1 +1,1 @@
-"""Transforms of functions and programs: one transform, one file."""
+"""Transforms of functions and programs, one per file."""

@@ -1,7 +1,6 @@
-"""Ops that call a program, and of them the one that `jit` binds, which is compiled as a whole when the outermost trace
-reaches it.
+"""Ops that call a program, such as the one of `jit`, which is compiled as a whole when the outermost trace reaches it.
 
-Each transform of a call is the call of the transformed program.
+A transform of a call is the call of the transformed program.
 """
 
 from __future__ import annotations

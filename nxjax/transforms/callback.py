@@ -1,7 +1,7 @@
 """Calling Python from programs: `pure_callback`, `io_callback`, and `debug` callbacks and prints.
 
-Each op has a method ``host`` that takes and gives NumPy arrays; an executor that cannot run Python in the middle of a
-program calls it back (on XLA by a custom call), the reference executor simply calls it.
+Each op has a method ``host`` that takes and returns NumPy arrays. The reference executor calls it. An executor that
+cannot run Python within a program calls it back (on XLA by a custom call).
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Structure(Keyed):
 
 @final
 class PureCallback(Callback):
-    """A function without side effects: it may be called any number of times, or not at all."""
+    """A function without side effects. It may be called any number of times, or not at all."""
 
     name = "pure_callback"
 
@@ -189,7 +189,7 @@ class PureCallback(Callback):
 
 @final
 class IoCallback(Callback):
-    """A function with side effects: called exactly once each time the program comes to it."""
+    """A function with side effects. It is called exactly once each time the program gets to it."""
 
     name = "io_callback"
     effect = True
@@ -200,7 +200,7 @@ _muted: ContextVar[bool] = ContextVar("nxjax_muted", default=False)
 
 @contextmanager
 def callbacks_disabled() -> Generator[None]:
-    """Inside, debug callbacks are not called: a program is run again to find something out."""
+    """Inside, debug callbacks are not called, because a program runs again for a diagnosis."""
     token = _muted.set(True)
     try:
         yield
@@ -209,7 +209,7 @@ def callbacks_disabled() -> Generator[None]:
 
 
 class Sink(Callback):
-    """Looks at values and has no results: derivatives pass it by."""
+    """Reads values and has no results; derivatives skip it."""
 
     effect = True
 
@@ -222,7 +222,7 @@ class Sink(Callback):
 
 @final
 class DebugCallback(Sink):
-    """A look at values: it changes nothing, has no results, and runs wherever the program computes its operands."""
+    """Reads values: it changes nothing, has no results, and runs where the program computes its operands."""
 
     name = "debug_callback"
 

@@ -1,7 +1,6 @@
-"""Checks in programs: what may go wrong and where, the op that raises, and the state that `checkify` threads through.
+"""Checks in programs: their sites, the op that raises, and the state that `checkify` threads through.
 
-How programs are walked is the business of `checkify_walk`, what is looked at of single equations that of
-`checkify_checks`.
+`checkify_walk` walks programs, and `checkify_checks` checks single equations.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class CheckError(NxError, ValueError):
 
 @final
 class FailedCheckError(CheckError):
-    """A condition that `checkify.check` was given does not hold."""
+    """A condition of `checkify.check` is false."""
 
 
 @final
@@ -58,7 +57,7 @@ Categories = frozenset[Category]
 
 @final
 class CheckSite(Keyed):
-    """A place where a check may fail, and its message, which may show the arrays that come with the failure.
+    """A place where a check may fail, and its message, which may show the arrays of the failure.
 
     ``among``: the sites of an error that is checked once more; the first array is the index of the one that failed.
     """
@@ -110,9 +109,9 @@ class CheckSite(Keyed):
 
 @final
 class Check(Sink):
-    """Raises unless its first operand is true. `checkify` takes it out of a program; elsewhere Python looks.
+    """Raises unless its first operand is true. `checkify` removes it from a program; elsewhere Python checks it.
 
-    ``callback`` is the `CheckSite`. With ``debug`` it does nothing where nobody checkifies.
+    ``callback`` is the `CheckSite`. With ``debug`` it does nothing without `checkify`.
     """
 
     name = "check"
@@ -162,7 +161,7 @@ def first_failed_rows(columns: Arrays) -> list[Array]:
 
 @final
 class CheckState(NamedTuple):
-    """Whether something failed, which site was first, and what each site handed on."""
+    """Whether something failed, which site was first, and the arrays of each site."""
 
     failed: Array
     code: Array

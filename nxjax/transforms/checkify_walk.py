@@ -1,8 +1,8 @@
 """`checkify`: a function that returns the first failed check as a value.
 
-The function is staged and its program walked: at a check, a division, an index or anything that may make a NaN (as far
-as these are asked for) it is noted whether that went wrong, and the notes are threaded through calls, loops and
-branches. The walk runs under the current trace, so that its results can be jitted, batched and differentiated.
+The function is staged and its program walked. At each requested check, division, index or op that may make a NaN, the
+walk records whether it failed, and threads the records through calls, loops and branches. The walk runs under the
+current trace, so its results can be jitted, batched and differentiated.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class CheckPlan(NamedTuple):
 
 
 def plan_checks(program: Program, wanted: Categories) -> CheckPlan:
-    """Everything in ``program`` that is checked."""
+    """All checks of ``program``."""
     return program.derive(("checkify", wanted), lambda: _planned(program, wanted))
 
 
@@ -138,7 +138,7 @@ def _without_checks(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def walk(plan: CheckPlan, args: Arrays, state: CheckState, base: int) -> tuple[list[Array], CheckState]:
-    """The results of the plan's program, and what happened; its first site has the code ``base``."""
+    """The results of the plan's program, and the new state; its first site has the code ``base``."""
     program = plan.program
     env: dict[Var, Array] = dict(zip(program.inputs, args, strict=True))
     env.update(zip(program.constvars, program.values, strict=True))
@@ -290,7 +290,7 @@ _RULES: Final[dict[Op, _Rule]] = {**_SEVERAL, jit_call: _jit, checkpoint_op: _ca
 def checked(
     fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], wanted: Categories
 ) -> tuple[tuple[CheckSite, ...], CheckState, Any]:
-    """``fun``'s result, with what happened at the sites that it has."""
+    """``fun``'s result, and the state of its sites."""
     leaves, in_def = tree.flatten((args, kwargs))
     values = [as_value(x, "checkify") for x in leaves]
     flat = Flat(lambda args, kwargs: fun(*args, **kwargs), in_def)

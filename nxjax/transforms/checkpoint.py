@@ -1,4 +1,4 @@
-"""`checkpoint` (`remat`): keep fewer values for the backward pass and compute them again there.
+"""`checkpoint` (`remat`): keep fewer values for the backward pass and recompute them there.
 
 Linearization of the op computes the value and keeps only what the policy names. The staged tangent equation is a
 `checkpoint` again: a program from (inputs, kept values, tangents) in which the other values are computed anew. Its
@@ -42,7 +42,7 @@ R = TypeVar("R")
 
 @final
 class Checkpoint(ProgramCall):
-    """Call of ``program``; ``differentiated`` says that it computes again what was computed before."""
+    """Call of ``program``; ``differentiated`` says that it recomputes values."""
 
     name = "checkpoint"
 
@@ -258,7 +258,7 @@ def everything_saveable(op: Op, *types: ArrayType, **params: Any) -> bool:
 
 
 def nothing_saveable(op: Op, *types: ArrayType, **params: Any) -> bool:
-    """Keep nothing but the arguments, as without a policy."""
+    """Keep only the arguments, as without a policy."""
     return False
 
 
@@ -330,17 +330,17 @@ class CheckpointPolicies(Shown):
 
     @staticmethod
     def save_only_these_names(*names: str) -> Policy:
-        """Keep values that `checkpoint_name` gave one of ``names``."""
+        """Keep values with one of ``names`` from `checkpoint_name`."""
         return SaveOnlyTheseNames(names)
 
     @staticmethod
     def save_any_names_but_these(*names: str) -> Policy:
-        """Keep values that have a name not among ``names``."""
+        """Keep values with other names than ``names``."""
         return SaveAnyNamesButThese(names)
 
     @staticmethod
     def save_anything_except_these_names(*names: str) -> Policy:
-        """Keep all values but those that have one of ``names``."""
+        """Keep all values except those with one of ``names``."""
         return SaveAnythingExceptTheseNames(names)
 
     @staticmethod

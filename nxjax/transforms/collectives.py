@@ -105,7 +105,7 @@ def _total(x: Array, names: tuple[Any, ...], groups: Groups) -> Array:
 
 @_shown('x / lax.psum(x, "i")', "array([1.0, 3.0])", "Array([0.25, 0.75], dtype=float32)")
 def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
-    """Sum over the named axes; a Python number gives a Python number.
+    """Sum over the named axes; Python numbers stay Python numbers.
 
     Args:
         x: pytree of arrays; booleans are counted as integers.
@@ -261,8 +261,8 @@ def all_gather(
         axis_index_groups: elements that share values; the default is all of them.
         axis: of the values.
         tiled: join them in ``axis`` rather than stack them.
-        to: "varying", as results of collectives are in `shard_map`; its ``out_specs`` then name the axis, though all
-            elements have the same values.
+        to: "varying", as for results of collectives in `shard_map`. Then its ``out_specs`` must name the axis, although
+            all elements have the same values.
     """
     if to != "varying":
         raise ParameterError(
@@ -335,7 +335,7 @@ def all_to_all(
 ) -> Any:
     """Element i gets part i along ``split_axis`` of every element, along ``concat_axis``.
 
-    The split axis has the size of the named axis and disappears, and ``concat_axis`` is new; if ``tiled``, parts are
+    The split axis has the size of the named axis and is dropped, and ``concat_axis`` is new. If ``tiled``, parts are
     blocks and both axes stay.
     """
     names, groups, size = _members("all_to_all", axis_name, axis_index_groups)

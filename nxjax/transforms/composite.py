@@ -16,7 +16,7 @@ from nxjax.transforms.has_aux import Flat
 
 @final
 class Composite(ProgramCall):
-    """Call of ``program``; ``name``, ``version`` and ``attributes`` say what it stands for."""
+    """Call of ``program``; ``name``, ``version`` and ``attributes`` identify it."""
 
     name = "composite"
     any_params = True

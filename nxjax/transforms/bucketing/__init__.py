@@ -1,2 +1,2 @@
-"""What `nx.bucketed` is made of: sizes that depend on a length, programs of several lengths walked side by side, and a
-rule per op that keeps padding out of the result."""
+"""The parts of `nx.bucketed`: sizes that depend on a length, programs of several lengths walked in parallel, and a rule
+per op that keeps padding out of the result."""

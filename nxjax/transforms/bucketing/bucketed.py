@@ -1,6 +1,6 @@
 """`bucketed`: functions of arrays whose length varies, run by a few programs of fixed shapes.
 
-Chooses the bucket, pads, calls and cuts off; the masking is `nxjax.transforms.bucketing`.
+Chooses the bucket, pads, calls and cuts off the padding. `nxjax.transforms.bucketing` does the masking.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Bucketed:
     """A function of arrays of varying length; made by `bucketed`.
 
     Attributes:
-        trace_count: how many programs were made: one per combination of buckets and of the arguments' other types.
+        trace_count: the number of programs: one per combination of buckets and of the arguments' other types.
     """
 
     def __init__(
@@ -160,10 +160,10 @@ class Bucketed:
 
     @api_boundary
     def padded(self, lengths: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """The call on arguments that are at their buckets' sizes, with ``lengths`` as data; results are padded too.
+        """The call on arguments padded to their buckets' sizes, with ``lengths`` as data. Results are padded, too.
 
-        Lengths may be traced, one per element of a batch under `vmap`, or inputs of a deployed program. What lies
-        behind the true length is ignored in arguments and arbitrary in results.
+        Lengths may be traced, one per element of a batch under `vmap`, or inputs of a deployed program. Values after
+        the true length are ignored in arguments and arbitrary in results.
 
         >>> total = bucketed(lambda x: x.sum(), {0: {0: "n"}}, {"n": [4]})
         >>> rows = nx.arange(8.0).reshape(2, 4)

@@ -1,1 +1,1 @@
-"""Control flow: ordinary ops that hold programs."""
+"""Control flow: ordinary ops that contain programs."""

@@ -1,10 +1,9 @@
 """`cond` and `switch`: one of several programs, chosen by an index.
 
-The op's first operand is the index; all branches take the same operands and give results of the same types. Under
-`vmap` over the index the op stays what it is, with an index per element: each branch then works on whole batches, and
-every result is picked element by element. Because that is still one op, its derivative picks among the branches'
-derivatives, and a branch that was not taken cannot spoil a gradient with a NaN, whichever of `grad` and `vmap` is
-outside.
+The op's first operand is the index. All branches take the same operands and return results of the same types. Under
+`vmap` over the index, the op stays one op with an index per element: each branch works on whole batches, and results
+are selected element by element. So its derivative selects among the branches' derivatives, and a branch that was not
+taken cannot add a NaN to a gradient, whichever of `grad` and `vmap` is outside.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ Branches = tuple[Program, ...]
 
 @final
 class Cond(Nested):
-    """``branches[index]`` of the other operands. ``index`` is int32; out of range it means the last branch.
+    """``branches[index]`` of the other operands. ``index`` is int32; if it is out of range, the last branch runs.
 
     An index with a shape has the leading axes of every result: the choice is made for each of its elements.
     """
