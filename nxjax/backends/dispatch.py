@@ -18,7 +18,7 @@ from nxjax.backends.base import Backend, Executable, Placement
 from nxjax.backends.quiet import quiet
 from nxjax.config import current_settings
 from nxjax.lower.reproducible import by_numpy, check_program, refused
-from nxjax.trace.array import LARGE, DeviceArray
+from nxjax.trace.array import LARGE, DeviceArray, place_of
 from nxjax.trace.core import Op, Tracer, escaped_tracer_error
 from nxjax.trace.program import Program, check_sizes
 from nxjax.trace.sharding import Sharding, SingleDeviceSharding
@@ -32,7 +32,7 @@ def execute(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
                 raise escaped_tracer_error(x, op.name)
         return _nested(op, args, params)
     for x in args:
-        if type(x) is not DeviceArray:
+        if type(x) is not DeviceArray or x.place is not None:
             return placing.execute(compiler, op, args, params)
     types = [x.type for x in args]
     out = op.infer(*types, **params)
@@ -142,7 +142,7 @@ class Dispatcher:
 
     def call(self, program: Program, args: Sequence[DeviceArray]) -> list[DeviceArray]:
         """The results of ``program``, where its arguments and its own meshes say."""
-        if all(type(x) is DeviceArray for x in args) and not placing.is_placed(program):
+        if all(type(x) is DeviceArray and x.place is None for x in args) and not placing.is_placed(program):
             return self.compile(program)(args)
         return self.placed(program, args)
 
@@ -158,7 +158,7 @@ class Dispatcher:
         names: Sequence[str] = (),
     ) -> list[DeviceArray]:
         """As `call`, with shardings that were asked for (None: not), and names of arguments for errors."""
-        placement = placing.resolve(program, [placing.of(x) for x in args], device, ins, outs, names)
+        placement = placing.resolve(program, [*map(place_of, args)], device, ins, outs, names)
         return self.compile_placed(program, placement, donate)(args)
 
     def place(

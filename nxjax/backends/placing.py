@@ -18,27 +18,21 @@ from nxjax.config import config
 from nxjax.errors import ParameterError, ShardingError
 from nxjax.lower.reproducible import by_numpy
 from nxjax.lower.stablehlo.sharding import partitioning, program_layouts
-from nxjax.trace.array import DeviceArray, PlacedArray
+from nxjax.trace.array import DeviceArray
 from nxjax.trace.core import Op, Tracer, escaped_tracer_error
 from nxjax.trace.mesh import BaseMesh, Mesh, process_index
 from nxjax.trace.partition import PartitionSpec
 from nxjax.trace.program import Equation, Program, Var
 from nxjax.trace.sharding import NamedSharding, Sharding, SingleDeviceSharding
-from nxjax.trace.types import ArrayType
 
 
 class PlacedCompiler(Protocol):
     def compile_placed(self, program: Program, placement: Placement, donate: tuple[int, ...] = ()) -> Executable: ...
 
 
-def of(x: DeviceArray) -> Sharding | None:
-    """Where an array was put; None: nowhere in particular."""
-    return x.sharding if type(x) is PlacedArray else None
-
-
 def sharding_of(x: DeviceArray) -> Sharding:
     """Where an array is."""
-    return x.sharding if type(x) is PlacedArray else SingleDeviceSharding(default_device())
+    return SingleDeviceSharding(default_device()) if x.place is None else x.place
 
 
 def default_device() -> Device:
@@ -197,17 +191,17 @@ def _devices(
 # --- doing ---
 
 
-def put(x: DeviceArray, sharding: Sharding) -> PlacedArray:
+def put(x: DeviceArray, sharding: Sharding) -> DeviceArray:
     """``x`` where ``sharding`` says. What is there already is shared, not copied.
 
     Raises:
         ShardingError: its shape cannot be cut so.
     """
-    if type(x) is PlacedArray and x.sharding == sharding:
+    if x.place == sharding:
         return x
     sharding.check(x.type.shape, "device_put")
     buffer = backend_of(sharding).put(x, sharding)
-    return PlacedArray(x.numpy() if buffer is None else None, x.type, buffer, sharding)
+    return DeviceArray(x.numpy() if buffer is None else None, x.type, buffer, sharding)
 
 
 def backend_of(sharding: Sharding) -> Backend:
@@ -237,7 +231,7 @@ class CommittedExecutable(Executable):
 
     def __call__(self, args: Sequence[DeviceArray]) -> list[DeviceArray]:
         out = zip(self.made(args), self.output_shardings, strict=True)
-        return [PlacedArray(y._data, y.type, y.buffer, s) for y, s in out]
+        return [DeviceArray(y._data, y.type, y.buffer, s) for y, s in out]
 
     @property
     def text(self) -> str:
@@ -265,16 +259,12 @@ def hashable(params: dict[str, Any]) -> tuple[Any, ...]:
     return tuple([(k, type(v), repr(v) if type(v) is float else v) for k, v in params.items()])
 
 
-def _wrapped(data: Any, type: ArrayType, place: Sharding | None) -> DeviceArray:
-    return DeviceArray(data, type) if place is None else PlacedArray(data, type, None, place)
-
-
 def execute(compiler: PlacedCompiler, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
     """One op on arrays that were put somewhere: in NumPy on one CPU device, compiled for all others."""
     for x in args:
         if isinstance(x, Tracer):
             raise escaped_tracer_error(x, op.name)
-    found = {s for x in args if (s := of(x)) is not None}
+    found = {x.place for x in args if x.place is not None}
     alone = next(iter(found)) if len(found) == 1 else None
     one_cpu = isinstance(alone, SingleDeviceSharding) and alone.device.platform == "cpu" and alone.is_fully_addressable
     if one_cpu or (alone is not None and op.has("host")):  # Python called eagerly takes what is on the host
@@ -284,9 +274,9 @@ def execute(compiler: PlacedCompiler, op: Op, args: Sequence[Any], params: dict[
             with quiet():
                 y = op.eval(*[x.numpy() for x in args], **params)
             pairs = zip(y, out, strict=True) if op.multi else ((y, out),)
-            made = tuple(_wrapped(np.asarray(v), t, alone if one_cpu else None) for v, t in pairs)
+            made = tuple(DeviceArray(np.asarray(v), t, None, alone if one_cpu else None) for v, t in pairs)
             return made if op.multi else made[0]
-    where, how = tuple([of(x) for x in args]), (config.reproducible, config.cpu_isa)
+    where, how = tuple([x.place for x in args]), (config.reproducible, config.cpu_isa)
     key = (op, tuple([x.type for x in args]), where, hashable(params), how)
     try:
         known = _eager.get(key)
@@ -294,7 +284,7 @@ def execute(compiler: PlacedCompiler, op: Op, args: Sequence[Any], params: dict[
         key, known = None, None
     if known is None:
         program = one_equation(op, args, params)
-        placement = resolve(program, [of(x) for x in args], names=[f"{i} of {op.name}" for i in range(len(args))])
+        placement = resolve(program, where, names=[f"{i} of {op.name}" for i in range(len(args))])
         known = compiler.compile_placed(program, placement)
         if key is not None:
             if len(_eager) >= 4096:

@@ -11,7 +11,7 @@ import numpy as np
 
 from nxjax.display import charts, page
 from nxjax.trace import dtypes
-from nxjax.trace.array import DeviceArray, PlacedArray
+from nxjax.trace.array import DeviceArray
 from nxjax.trace.core import Array, Tracer
 
 NDArray = np.ndarray[Any, Any]
@@ -33,9 +33,9 @@ def array_page(x: Array) -> str:
         return page.page(page.heading("Array", *facts, ("", "deleted: it was donated to a call")))
     if x.ndim:
         facts.append(("", f"{x.nbytes:,} bytes"))
-    if isinstance(x, PlacedArray):
-        facts.append(("on", x.sharding if x.sharding.num_devices > 1 else x.device))
-        if not x.sharding.is_fully_addressable:
+    if x.place is not None:
+        facts.append(("on", x.place if x.place.num_devices > 1 else x.place.device_list[0]))
+        if not x.place.is_fully_addressable:
             return page.page(page.heading("Array", *facts), page.paragraph("Parts of it are with other processes."))
     body = page.text(repr(x), most=4000)
     if x.dtype == dtypes.key or x.dtype == dtypes.float0 or not x.size:

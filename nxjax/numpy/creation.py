@@ -16,7 +16,7 @@ from nxjax.numpy.promotion import as_operand, as_shape, convert
 from nxjax.numpy.shapes import broadcast_to
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
-from nxjax.trace.array import PlacedArray, as_numpy, as_value, check_items, copied, from_numpy, readonly, scalar, wrap
+from nxjax.trace.array import as_numpy, as_value, check_items, copied, from_numpy, place_of, readonly, scalar, wrap
 from nxjax.trace.core import EVAL, Array, current_trace
 from nxjax.trace.dtypes import DType
 from nxjax.trace.lazy import lazy
@@ -316,7 +316,7 @@ def _beside(a: Any, sizes: Shape, device: Any, out_sharding: Any) -> Any:
     """Where to put what is like ``a``: where it was asked for, else where ``a`` was put if the shape is the same."""
     if device is not None or out_sharding is not None:
         return device if device is not None else out_sharding
-    return a.sharding if type(a) is PlacedArray and a.shape == sizes and current_trace() is EVAL else None
+    return place_of(a) if getattr(a, "shape", None) == sizes and current_trace() is EVAL else None
 
 
 @example("jnp.arange(3)", "Array([0, 0, 0], dtype=int32)")

@@ -52,6 +52,11 @@ class _Quiet(threading.local):
 _quiet: Final = _Quiet()
 
 
+def _is_free(x: Any) -> bool:
+    """Whether ``x`` is a concrete array that was put nowhere."""
+    return type(x) is DeviceArray and x.place is None
+
+
 def binary(
     a: DeviceArray, b: Any, ufunc: Any, allowed: frozenset[DType], compares: bool, reflected: bool = False
 ) -> Any:
@@ -61,7 +66,7 @@ def binary(
     kind = type(b)
     if kind is DeviceArray:
         tb: ArrayType = b.type
-        if tb.dtype is not dtype:
+        if tb.dtype is not dtype or b.place is not None:
             return None
         right = b._data
         if right is None:
@@ -78,7 +83,7 @@ def binary(
         right = b
     else:
         return None
-    if dtype not in allowed or current_trace() is not _open:
+    if dtype not in allowed or a.place is not None or current_trace() is not _open:
         return None
     left = a._data
     if left is None:
@@ -100,7 +105,7 @@ def binary(
 
 def unary(a: DeviceArray, ufunc: Any, allowed: frozenset[DType]) -> Any:
     """``ufunc(a)``, of the type of ``a``, where that is the whole meaning."""
-    if a.type.dtype not in allowed or current_trace() is not _open:
+    if a.type.dtype not in allowed or a.place is not None or current_trace() is not _open:
         return None
     x = a._data
     if x is None:
@@ -113,7 +118,7 @@ def unary(a: DeviceArray, ufunc: Any, allowed: frozenset[DType]) -> Any:
 
 def reduction(a: Any, ufunc: Any, axis: Any, keepdims: bool) -> Any:
     """``ufunc.reduce`` of a float array, of its strong dtype."""
-    if type(a) is not DeviceArray or a.type.dtype not in WIDE or a.type.weak or current_trace() is not _open:
+    if not _is_free(a) or a.type.dtype not in WIDE or a.type.weak or current_trace() is not _open:
         return None
     # NumPy takes axis 0 of a number.
     if axis is not None and (type(axis) is not int or not a.type.shape):
@@ -138,7 +143,7 @@ def reduction(a: Any, ufunc: Any, axis: Any, keepdims: bool) -> Any:
 
 def product(a: Any, b: Any) -> Any:
     """``a @ b`` of float matrices and vectors."""
-    if type(a) is not DeviceArray or type(b) is not DeviceArray or current_trace() is not _open:
+    if not _is_free(a) or not _is_free(b) or current_trace() is not _open:
         return None
     ta, tb = a.type, b.type
     if ta.dtype is not tb.dtype or ta.dtype not in WIDE:
@@ -164,7 +169,7 @@ def _beside(x: Any, other: Any) -> Any:
 def choice(c: Any, a: Any, b: Any) -> Any:
     """``a`` where ``c`` holds, else ``b``."""
     a, b = _beside(a, b), _beside(b, a)
-    if type(c) is not DeviceArray or type(a) is not DeviceArray or type(b) is not DeviceArray:
+    if not _is_free(c) or not _is_free(a) or not _is_free(b):
         return None
     ta, tb = a.type, b.type
     if ta.dtype is not tb.dtype or c.type.dtype is not _bool or current_trace() is not _open:

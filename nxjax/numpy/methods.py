@@ -138,7 +138,7 @@ def _len(self: Any) -> int:
 def _iter(self: Any) -> Iterator[Any]:
     if not self.type.shape:
         raise TypeError("iteration over a 0-d array")
-    if type(self) is DeviceArray:
+    if type(self) is DeviceArray and self.place is None:
         weak = self.type.weak
         return iter([wrap(np.asarray(row), weak) for row in self.numpy()])
     return (self[i] for i in range(self.type.shape[0]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nxjax.errors import TracerPlaceError
-from nxjax.trace.array import DeviceArray, PlacedArray
+from nxjax.trace.array import DeviceArray
 from nxjax.trace.core import Tracer
 
 
@@ -73,7 +73,7 @@ def _is_fully_replicated(self: Any) -> bool:
 
 def _committed(self: Any) -> bool:
     """Whether the array was put on its device, so that computations with it run there."""
-    return type(_concrete(self, "whether committed")) is PlacedArray
+    return _concrete(self, "whether committed").place is not None
 
 
 def _on_device_size_in_bytes(self: Any) -> int:

@@ -41,7 +41,7 @@ def convert(x: Array, dtype: DType, weak: bool = False) -> Array:
             return x
         if isinstance(x, DeviceArray):
             return x.with_type(ArrayType(old.shape, dtype, weak))
-    elif type(x) is DeviceArray and not old.shape:
+    elif type(x) is DeviceArray and x.place is None and not old.shape:
         with use(EVAL):
             return ops.convert_element_type(x, dtype=dtype, weak=weak)
     return ops.convert_element_type(x, dtype=dtype, weak=weak)

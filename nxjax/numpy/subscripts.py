@@ -328,7 +328,7 @@ def _is_basic(index: Any) -> bool:
 
 def getitem(x: Array, index: Any) -> Array:
     """``x[index]``."""
-    if type(x) is DeviceArray and current_trace() is EVAL and _is_basic(index):
+    if type(x) is DeviceArray and x.place is None and current_trace() is EVAL and _is_basic(index):
         try:
             data = x.numpy()[index]
             if type(data) is np.void:  # a key: where it lies says which one it is

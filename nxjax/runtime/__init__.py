@@ -203,7 +203,7 @@ def _put(x: Any, place: Sharding | None, may_alias: Any) -> Array:
         return sharding_constraint(value, sharding=place) if isinstance(place, NamedSharding) else value
     if may_alias is False:
         value = value.with_type(value.type)
-        if place == placing.of(value):
+        if place == value.place:
             value = wrap(value.numpy().copy(), value.weak_type)
     return placing.put(value, place)
 

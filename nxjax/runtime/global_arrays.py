@@ -9,7 +9,7 @@ import numpy as np
 
 from nxjax.backends import placing
 from nxjax.errors import ExecutionError, ShardingError
-from nxjax.trace.array import DeviceArray, PlacedArray, as_numpy, as_value, from_numpy, readonly, wrap
+from nxjax.trace.array import DeviceArray, as_numpy, as_value, from_numpy, readonly, wrap
 from nxjax.trace.mesh import process_index
 from nxjax.trace.sharding import NamedSharding, Sharding, SingleDeviceSharding, as_sharding
 from nxjax.trace.types import ArrayType, Shape
@@ -56,7 +56,7 @@ def global_shards(x: DeviceArray) -> list[Shard]:
     """
     sharding = placing.sharding_of(x)
     here = process_index()
-    if type(x) is PlacedArray and x.buffer is not None:
+    if x.place is not None and x.buffer is not None:
         parts = iter(placing.backend_of(sharding).blocks(x.buffer))
     else:
         parts = iter([x.buffer])
@@ -69,7 +69,7 @@ def global_shards(x: DeviceArray) -> list[Shard]:
             buffer = next(parts)
             shape = sharding.shard_shape(x.shape)
             host = x.numpy() if buffer is None else None
-            data = PlacedArray(host, ArrayType(shape, x.dtype, x.weak_type), buffer, SingleDeviceSharding(device))
+            data = DeviceArray(host, ArrayType(shape, x.dtype, x.weak_type), buffer, SingleDeviceSharding(device))
         found.append(Shard(device, index, replica, data))
     return found
 
@@ -216,7 +216,7 @@ def make_array_from_single_device_arrays(
 
 def _assembled(
     blocks: list[Any], shape: Shape, layout: Sharding, dtype: Any, where: str, shapes: set[Shape] | None = None
-) -> PlacedArray:
+) -> DeviceArray:
     wanted = layout.shard_shape(shape)
     shapes = {b.shape for b in blocks} if shapes is None else shapes
     if shapes - {wanted}:
@@ -234,7 +234,7 @@ def _assembled(
     type_ = ArrayType(shape, np.dtype(kind), False)
     if layout.num_devices == 1 and isinstance(blocks[0], np.ndarray):
         return placing.put(wrap(blocks[0]), layout)
-    return PlacedArray(None, type_, placing.backend_of(layout).assemble(blocks, type_, layout), layout)
+    return DeviceArray(None, type_, placing.backend_of(layout).assemble(blocks, type_, layout), layout)
 
 
 def replicated(x: Any) -> Any:

@@ -32,25 +32,31 @@ class Buffer(Protocol):
     def to_numpy(self) -> NDArray: ...
 
 
+@final
 class DeviceArray(Array):
     """A concrete array. Made by `as_value`, `wrap` and executors; users write `nx.array` and `nx.asarray`.
 
-    An array of exactly this class has no fixed place: it is in the host's memory or on the default device, and is moved
-    on demand. A `PlacedArray` was put on a device. Shortcuts tell the two apart by ``type(x) is DeviceArray``.
+    If ``place`` is None, the array has no fixed place: it is in the host's memory or on the default device, and is
+    moved on demand. Otherwise it was put there, on a device or cut over several. It stays there, and so do results
+    computed from it; ``buffer`` holds its elements, or the NumPy array if the backend uses the host's memory.
     """
 
-    __slots__ = ("_data", "buffer", "type")
+    __slots__ = ("_data", "buffer", "place", "type")
     _data: NDArray | None
     buffer: Buffer | None
+    place: Sharding | None
 
-    def __init__(self, data: NDArray | None, type: ArrayType, buffer: Buffer | None = None) -> None:
+    def __init__(
+        self, data: NDArray | None, type: ArrayType, buffer: Buffer | None = None, place: Sharding | None = None
+    ) -> None:
         self._data = data
         self.type = type
         self.buffer = buffer
+        self.place = place
 
     def with_type(self, type: ArrayType) -> DeviceArray:
         """The same elements in a type that differs in strength only."""
-        return DeviceArray(self._data, type, self.buffer)
+        return DeviceArray(self._data, type, self.buffer, self.place)
 
     def numpy(self) -> NDArray:
         """The elements, as a NumPy array that must not be written to."""
@@ -77,23 +83,9 @@ class DeviceArray(Array):
         return self._data is None and self.buffer is None
 
 
-@final
-class PlacedArray(DeviceArray):
-    """An array that was put on a device, or cut over several. It stays there, and so do results computed from it.
-
-    ``sharding`` says where it is. ``buffer`` holds the elements. If a backend uses the host's memory, ``buffer`` is
-    None and the NumPy array holds them.
-    """
-
-    __slots__ = ("sharding",)
-    sharding: Sharding
-
-    def __init__(self, data: NDArray | None, type: ArrayType, buffer: Buffer | None, sharding: Sharding) -> None:
-        super().__init__(data, type, buffer)
-        self.sharding = sharding
-
-    def with_type(self, type: ArrayType) -> PlacedArray:
-        return PlacedArray(self._data, type, self.buffer, self.sharding)
+def place_of(x: Any) -> Sharding | None:
+    """Where an array was put; None for one that was put nowhere, and for all else."""
+    return x.place if isinstance(x, DeviceArray) else None
 
 
 def copied(x: Array) -> Array:

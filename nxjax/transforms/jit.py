@@ -108,7 +108,7 @@ class Jitted(Generic[P, R]):
         # Shortcut "recent entry": arrays by position, of the types and in the state of the last such call.
         entry = self._recent
         if entry is not None and not kwargs and current_trace() is EVAL:
-            types = [x.type for x in args if type(x) is DeviceArray]
+            types = [x.type for x in args if type(x) is DeviceArray and x.place is None]
             if types == entry.types and len(types) == len(args) and trace_context() == entry.state:
                 out = entry.run([*args], self.device)
                 entry.tell(self, args, kwargs, args)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, final
 
 from nxjax.config import current_settings
-from nxjax.trace.array import DeviceArray, PlacedArray, copied, donate_arguments
+from nxjax.trace.array import DeviceArray, copied, donate_arguments, place_of
 from nxjax.trace.axes import axes_in_scope
 from nxjax.trace.boundary import api_boundary
 from nxjax.trace.core import Arrays, Tracer, current_trace, current_watcher
@@ -66,7 +66,7 @@ class Entry:
         # A function that closes over tracers of a surrounding trace is good for that trace only.
         self.borrows = any(isinstance(c, Tracer) for c in self.consts)
         self.places: dict[Any, ExecutableProtocol] = {}
-        placed = bool(traced.asked) or any(type(c) is PlacedArray for c in self.consts)
+        placed = bool(traced.asked) or any(place_of(c) is not None for c in self.consts)
         # Whether a call with arguments that are nowhere in particular is one on the default device.
         self.direct = not self.borrows and not placed and not current_compiler().is_placed(self.hoisted, traced.device)
         # Whether calls of arrays by position may be known by their types alone.
@@ -107,7 +107,7 @@ class Entry:
 
     def _placed(self, inputs: Sequence[Any]) -> ExecutableProtocol:
         """The executable for where these arguments were put."""
-        key = tuple([x.sharding if type(x) is PlacedArray else None for x in inputs])
+        key = tuple(map(place_of, inputs))
         found = self.places.get(key)
         if found is None:
             placement = self.traced.place(key)
@@ -152,7 +152,7 @@ class Entry:
         if self.direct and are_uncommitted(values):
             executable = current_compiler().compile(self.hoisted, device=device)
         else:
-            key = tuple([x.sharding if type(x) is PlacedArray else None for x in inputs])
+            key = tuple(map(place_of, inputs))
             executable = current_compiler().compile_placed(self.hoisted, self.traced.place(key))
         names = self.traced.asked.names or [f"argument {i}" for i in range(len(values))]
         out = watcher.call(self.hoisted, inputs, lambda: executable(inputs), name, names)
@@ -175,7 +175,7 @@ class Entry:
 def are_uncommitted(values: Arrays) -> bool:
     """Whether all are concrete and nowhere in particular."""
     for x in values:  # noqa: SIM110 (`all` takes twice the time)
-        if type(x) is not DeviceArray:
+        if type(x) is not DeviceArray or x.place is not None:
             return False
     return True
 

@@ -16,7 +16,7 @@ import numpy as np
 from nxjax.errors import StaticArgumentError
 from nxjax.ops.sharding import sharding_constraint
 from nxjax.trace import tree
-from nxjax.trace.array import PlacedArray, as_value
+from nxjax.trace.array import as_value, place_of
 from nxjax.trace.sharding import NamedSharding, PartitionSpec, Sharding, as_sharding
 from nxjax.trace.types import ShapeDtypeStruct
 
@@ -60,7 +60,7 @@ def given_sharding(x: Any) -> Sharding | None:
     """Where an argument of `trace` was put or will be: an array's own sharding, or a type's."""
     if isinstance(x, ShapeDtypeStruct):
         return x.sharding
-    return x.sharding if type(x) is PlacedArray else None
+    return place_of(x)
 
 
 def with_sharding(x: Any, sharding: Sharding | None) -> Any:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
 from nxjax.config import config
 from nxjax.errors import ExecutionError, ParameterError, ShardingError
 from nxjax.trace import core, tree
-from nxjax.trace.array import DeviceArray, PlacedArray, as_value, copied, donate_arguments
+from nxjax.trace.array import DeviceArray, as_value, copied, donate_arguments, place_of
 from nxjax.trace.pages import drawn
 from nxjax.trace.program import Program
 from nxjax.trace.reproducible import check_compiled
@@ -155,7 +155,7 @@ class Compiled:
         self._promised = bool(config.reproducible)
         _, consts = traced.program.hoist_consts()
         self._leading: Sequence[Any] = tuple(map(copied, consts))
-        if is_allowed("held arguments") and all(type(x) is DeviceArray for x in self._leading):
+        if is_allowed("held arguments") and all(type(x) is DeviceArray and x.place is None for x in self._leading):
             held = executable.bind_leading(self._leading)
             if held is not None:
                 self.executable, self._leading = held
@@ -184,10 +184,10 @@ class Compiled:
                 "compiled call: other argument types than it was compiled for", got=types, expected=wanted
             )
         for x, s in zip(values, self.executable.input_shardings[len(self._leading) :], strict=False):
-            if type(x) is PlacedArray and not x.sharding.is_equivalent_to(s, x.ndim):
+            if (place := place_of(x)) is not None and not place.is_equivalent_to(s, x.ndim):
                 raise ShardingError(
                     "compiled call: an argument is elsewhere than it was compiled for",
-                    got=x.sharding,
+                    got=place,
                     expected=s,
                     fix="nx.device_put(x, compiled.input_shardings[0][i])",
                 )

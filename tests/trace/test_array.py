@@ -238,3 +238,23 @@ def test_a_masked_array_is_refused_by_every_entrance(x, tmp_path):
         with pytest.raises(ValueError, match="arrays have no masks"):
             entrance()
     assert not any(tmp_path.iterdir())
+
+
+def test_where_an_array_lies_is_no_part_of_its_class():
+    x = jnp.ones(2)
+    placed = [nx.device_put(x, nx.devices()[0]), nx.pmap(lambda x: x)(x[None]), nx.jit(jnp.sin)(nx.device_put(x))]
+    assert {type(y) for y in (*placed, x.addressable_shards[0].data)} == {type(x)}
+    assert placed[0].committed and not x.committed
+    assert (placed[0] + 1).committed and (1 + placed[0]).committed and (x * placed[0]).committed
+    assert jnp.sin(placed[0]).committed and placed[0].sum().committed and (x @ placed[0]).committed
+    assert placed[0][0].committed and next(iter(placed[0])).committed and jnp.where(x > 0, x, placed[0]).committed
+
+
+def test_a_jitted_call_tells_where_its_arguments_lie():
+    x = jnp.ones(2)
+    there = nx.device_put(x, nx.devices()[0])
+    double = nx.jit(lambda x: 2 * x)
+    for _ in range(20):  # a call that is known is answered by a shortcut
+        assert not double(x).committed
+    for y in (there, x, there):
+        assert double(y).committed == y.committed

@@ -37,7 +37,8 @@ class ObjectLayout:
         tuple_items, list_items: the first item; where the address of the items is.
         bytes_data: the first byte.
         plans: the slot of a jitted function that holds its plans.
-        array_data, array_type, array_buffer: slots of `DeviceArray`; array_weak: its list of weak references.
+        array_data, array_type, array_buffer, array_place: slots of `DeviceArray`.
+        array_weak: its list of weak references.
         type_shape, type_dtype, type_weak, type_vma: slots of `ArrayType`.
         block: slot of `CpuBuffer`; address: slot of its block.
         settings_call: slot of `ConfigValues` that sums up what decides what a call means.
@@ -51,6 +52,7 @@ class ObjectLayout:
     array_data: int
     array_type: int
     array_buffer: int
+    array_place: int
     array_weak: int
     type_shape: int
     type_dtype: int
@@ -123,7 +125,7 @@ def dealloc_slot() -> int:
 
     _check(word(id(Plain) + _TP_DEALLOC) == word(id(DeviceArray) + _TP_DEALLOC) != 0, "tp_dealloc")
     slots = [name for kind in DeviceArray.__mro__ for name in getattr(kind, "__slots__", ())]
-    _check(sorted(slots) == ["__weakref__", "_data", "buffer", "type"], "slots of arrays")
+    _check(sorted(slots) == ["__weakref__", "_data", "buffer", "place", "type"], "slots of arrays")
     _check(DeviceArray.__dictoffset__ == 0 and not hasattr(DeviceArray, "__del__"), "class of arrays")
     return id(DeviceArray) + _TP_DEALLOC
 
@@ -165,7 +167,7 @@ def find(jitted: type) -> ObjectLayout:
     _check(word(id(several) + 16) == 4 and word(items) == id(mark) and word(items + 16) == id(None), "list")
     _check(ctypes.string_at(id(block) + bytes_data, 9) == block, "bytes")
     _check_numpy()
-    data, type_, buffer = _slots(DeviceArray, "_data", "type", "buffer")
+    data, type_, buffer, place = _slots(DeviceArray, "_data", "type", "buffer", "place")
     shape, dtype, weak, vma = _slots(ArrayType, "shape", "dtype", "weak", "vma")
     (settings_call,) = _slots(ConfigValues, "call")
     here = current_settings()
@@ -180,6 +182,7 @@ def find(jitted: type) -> ObjectLayout:
         array_data=data,
         array_type=type_,
         array_buffer=buffer,
+        array_place=place,
         array_weak=_weak_references(),
         type_shape=shape,
         type_dtype=dtype,

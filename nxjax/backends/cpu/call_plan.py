@@ -204,6 +204,8 @@ class _Matching:
         """For an array of the type of ``x``."""
         if type(x) is not DeviceArray:
             raise NoPlan(f"a constant is a {type(x).__name__}")
+        if x.place is not None:
+            raise NoPlan("an array was put somewhere")
         self._keeps.append(x.type)
         return [words.LEAF, index, id(x.type)]
 

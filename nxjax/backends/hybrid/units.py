@@ -19,7 +19,7 @@ from nxjax.errors import NxError, ParameterError
 from nxjax.lower.macs import macs
 from nxjax.lower.placement import YES, Verdict
 from nxjax.lower.trip_count import trip_counts_within
-from nxjax.trace.array import DeviceArray, PlacedArray, wrap
+from nxjax.trace.array import DeviceArray, wrap
 from nxjax.trace.program import Equation, Program
 from nxjax.trace.sharding import SingleDeviceSharding
 
@@ -56,7 +56,7 @@ def put(backend: Backend, value: DeviceArray) -> DeviceArray:
         value.numpy()
         return value
     where = SingleDeviceSharding(backend.devices()[0])
-    return PlacedArray(None, value.type, backend.put(value, where), where)
+    return DeviceArray(None, value.type, backend.put(value, where), where)
 
 
 @final

@@ -130,7 +130,7 @@ class IreeExecutable(Executable):
             buffer = x.buffer
             if type(buffer) is not IreeBuffer or buffer.session is not session:
                 buffer = held(x, session, name)
-                if type(x) is DeviceArray:
+                if x.place is None:
                     x.buffer = buffer
             views.append(buffer.view)
         try:

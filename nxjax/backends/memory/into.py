@@ -58,7 +58,7 @@ class WriteInto:
         given = [*leading, *values]
         for b in self._buffers:
             b._check_free()
-        if isinstance(executable, CpuExecutable) and all(type(x) is DeviceArray for x in given):
+        if isinstance(executable, CpuExecutable) and all(x.place is None for x in given):
             self._check_apart(given)
             blocks: list[PoolBlock | None] = [b._open() for b in self._buffers]
             results = executable(given, blocks)

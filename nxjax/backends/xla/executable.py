@@ -20,7 +20,7 @@ from nxjax.backends.xla.callbacks import take_error
 from nxjax.backends.xla.client import Client, client
 from nxjax.backends.xla.layouts import sharding_of
 from nxjax.errors import ExecutionError, LoweringError, ProcessLostError
-from nxjax.trace.array import DeviceArray, PlacedArray
+from nxjax.trace.array import DeviceArray
 from nxjax.trace.program import Program, Var
 from nxjax.trace.sharding import Sharding, SingleDeviceSharding
 from nxjax.trace.types import ArrayType
@@ -311,7 +311,7 @@ class PlacedExecutable(_Compiled):
         buffers: list[Any] = []
         for x, s in zip(args, self.input_shardings, strict=True):
             held = x.buffer
-            if type(x) is not PlacedArray or held is None or (x.sharding is not s and x.sharding != s):
+            if x.place is None or held is None or (x.place is not s and x.place != s):
                 held = moved(self._client, x, s)
             buffers.append(held.raw)  # pyright: ignore[reportAttributeAccessIssue]
         held = None
@@ -333,7 +333,7 @@ class PlacedExecutable(_Compiled):
         if _left[0] < 0 and self._client.platform == "cpu":
             accounting.sample(self._client)
         made = zip(raws, self.out_types, self.output_shardings, strict=True)
-        return [PlacedArray(None, t, self._buffer(raw, t, s), s) for raw, t, s in made]
+        return [DeviceArray(None, t, self._buffer(raw, t, s), s) for raw, t, s in made]
 
     def _apart(self, args: Sequence[DeviceArray], buffers: list[Any]) -> None:
         def copied(i: int) -> Any:
@@ -361,7 +361,7 @@ def moved(c: Client, x: DeviceArray, sharding: Sharding) -> XlaBuffer | ShardedB
     ndim = len(t.shape)
     raw = getattr(held, "raw", None)
     if raw is not None:
-        old = x.sharding if type(x) is PlacedArray else _default(c)
+        old = _default(c) if x.place is None else x.place
         same_client = isinstance(held, (XlaBuffer, ShardedBuffer)) and _at(c, old)
         same_number = same_client and old.num_devices == sharding.num_devices
         if same_number and _alike(old, sharding, ndim):

@@ -30,6 +30,7 @@ def test_slots_are_where_they_are_found() -> None:
         (layout.array_data, data),
         (layout.array_type, x.type),
         (layout.array_buffer, None),
+        (layout.array_place, None),
     ):
         assert word(id(x) + offset) == id(held)
     assert word(id(x.type) + layout.type_shape) == id(x.type.shape)

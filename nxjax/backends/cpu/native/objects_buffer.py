@@ -171,6 +171,8 @@ def _array(module: Module, layout: ObjectLayout) -> None:
     x = f.phi("ptr", [(old, "again"), (fresh, end)])
     nothing = c.known("None")
     c.incref(nothing)
+    c.incref(nothing)
+    c.put(nothing, x, layout.array_place)
     c.incref(type)
     c.put(type, x, layout.array_type)
     numpy = c.is_exactly(owner, "ndarray")
@@ -190,7 +192,7 @@ def _array_dealloc(module: Module, layout: ObjectLayout) -> None:
     c.api("PyObject_GC_UnTrack", "void", x)
     with f.if_(c.pointer(x, layout.array_weak).ne(0)):
         c.api("PyObject_ClearWeakRefs", "void", x)
-    for offset in (layout.array_data, layout.array_buffer, layout.array_type):
+    for offset in (layout.array_data, layout.array_buffer, layout.array_place, layout.array_type):
         held = c.pointer(x, offset)
         c.put(c.null(), x, offset)
         c.decref_if(held)

@@ -97,10 +97,11 @@ def _keep(c: ObjectCode, frame: Value, index: Value, data: Value, owner: Value, 
 
 
 def _leaf(module: Module, layout: ObjectLayout) -> None:
-    """``i1 leaf(ptr words, ptr object, ptr frame)``: an array of the wanted type, its elements in this memory."""
+    """``i1 leaf(ptr words, ptr object, ptr frame)``: an array of the wanted type, put nowhere, in this memory."""
     c = ObjectCode(module, layout, _LEAF, ("ptr", "ptr", "ptr"), "i1")
     f, (words, x, frame) = c.f, c.arguments
     c.unless(c.is_exactly(x, "DeviceArray"), 0)
+    c.unless(c.pointer(x, layout.array_place).eq(c.known("None")), 0)
     index, wanted, type = c.word(words, 8), c.pointer(words, 16), c.pointer(x, layout.array_type)
     f.branch_if(type.eq(wanted), "typed", "other")
     f.label("other")
