@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from ml_dtypes import bfloat16 as bfloat16
 
 from nxjax.errors import DtypeError as TypePromotionError
-from nxjax.numpy.scalar_types import bfloat16 as bfloat16
 from nxjax.numpy.scalar_types import issubdtype as issubdtype
 from nxjax.numpy.scalar_types import promoted
 from nxjax.trace import dtypes as _dtypes

@@ -22,6 +22,7 @@ from nxjax.trace.tree_nodes import NAMESPACE
 _MODULES: Final = {
     "_src.checkify": "nxjax.experimental.checkify",
     "_src.core": "nxjax.core",
+    "_src.interpreters.ad": "nxjax.interpreters.ad",
     "_src.dtypes": "nxjax.dtypes",
     "_src.flatten_util": "nxjax.flatten_util",
     "_src.tree_util": "nxjax.tree_util",
@@ -31,6 +32,7 @@ _EMPTY: Final = (
     "_src",
     "_src.compiler",
     "_src.distributed",
+    "_src.interpreters",
     "_src.literals",
     "_src.state",
     "_src.xla_bridge",
@@ -127,7 +129,9 @@ def _at(place: str) -> Callable[[], Any]:
 _ASKED: Final[dict[str, Callable[[], Any]]] = {
     "_src.ad_util.stop_gradient_p": _at("nxjax.lax:stop_gradient_p"),
     "_src.dispatch.wait_for_tokens": _at("nxjax.runtime.introspect:effects_barrier"),
+    "_src.interpreters.ad.CustomVJPException": _at("nxjax.errors:GradientError"),
     "_src.traceback_util.register_exclusion": _at("nxjax.errors:exclude_from_sources"),
+    "lib.__version__": _at("nxjax.version:JAX"),
     "_src.xla_bridge._backends": lambda: importlib.import_module("nxjax.extend.backend").backends(),
 }
 _KNOWN: Final = {name.rpartition(".")[0] for name in (*_VALUES, *_ASKED)} | {*_EMPTY, *_MODULES}
@@ -158,9 +162,9 @@ def standin(name: str) -> ModuleType:
     module.__path__ = []
 
     def get(attribute: str) -> Any:
-        if attribute.startswith("__"):
-            raise AttributeError(attribute)
         asked = f"{short}.{attribute}"
+        if attribute.startswith("__") and asked not in _ASKED:
+            raise AttributeError(attribute)
         if asked in _VALUES:
             return _VALUES[asked]
         if asked in _ASKED:

@@ -21,6 +21,7 @@ from numpy.lib.npyio import NpzFile
 from nxjax.errors import InvalidFileError, MemoryLimitError, NxError, ParameterError, described
 from nxjax.files import safe_io
 from nxjax.numpy.creation import array
+from nxjax.trace import dtypes
 from nxjax.trace.array import as_numpy
 
 # All that NumPy, and what it reads with, say of damaged files. An OSError, such as of a missing one, stays what it is.
@@ -120,7 +121,7 @@ class Archive(NpzFile):
 
 
 def load(file: Any, *args: Any, memory_limit: int | None = None, **kwargs: Any) -> Any:
-    """Arrays saved with `save` or NumPy; extended dtypes such as bfloat16 are read back by their width.
+    """Arrays saved with `save` or NumPy; elements of two bytes without a dtype are bfloat16, which NumPy cannot name.
 
     The members of a ``.npz`` file are NumPy arrays, loaded on access.
 
@@ -150,7 +151,9 @@ def load(file: Any, *args: Any, memory_limit: int | None = None, **kwargs: Any) 
             found.close()
             raise
         found.__class__ = Archive
-    return array(found) if isinstance(found, np.ndarray) else found
+    if not isinstance(found, np.ndarray):
+        return found
+    return array(found.view(dtypes.bfloat16) if found.dtype == "V2" else found)
 
 
 def save(file: Any, arr: Any, allow_pickle: bool = True) -> None:

@@ -110,12 +110,12 @@ def linspace(
     if num < 0:
         raise ParameterError("linspace: num must be non-negative", got=num)
 
-    default = dtypes.to_inexact(result_type_of((start, stop), "linspace")[0])
-    wanted = default if dtype is None else dtypes.as_dtype(dtype)
+    wanted = dtypes.as_dtype(result_type_of((start, stop), "linspace")[0] if dtype is None else dtype)
+    wanted = dtypes.to_inexact(wanted) if dtype is None else wanted
     work = dtypes.to_inexact(wanted)
     # A Python number is read in the dtype that was asked for, not in the default one first.
     exact = (full((), v, work) if type(v) in (bool, int, float, complex) else v for v in (start, stop))
-    a, b = broadcast("linspace", *(astype(v, work) for v in promote_inexact("linspace", *exact)))
+    a, b = broadcast("linspace", *(astype(as_operand(v, "linspace"), work) for v in exact))
     parts = num - 1 if endpoint else num
     column = (num,) + (1,) * a.ndim
     if num == 0:

@@ -331,7 +331,7 @@ def getitem(x: Array, index: Any) -> Array:
     if type(x) is DeviceArray and x.place is None and current_trace() is EVAL and _is_basic(index):
         try:
             data = x.numpy()[index]
-            if type(data) is np.void:  # a key: where it lies says which one it is
+            if isinstance(data, np.void):  # a key: where it lies says which one it is
                 data = x.numpy()[(*index, ...) if type(index) is tuple else (index, ...)]
             return wrap(data if isinstance(data, np.ndarray) else np.asarray(data, x.dtype), x.type.weak)
         except (IndexError, TypeError, ValueError):

@@ -32,9 +32,14 @@ float8_e5m2: Final = np.dtype(ml_dtypes.float8_e5m2)
 float8_e5m2fnuz: Final = np.dtype(ml_dtypes.float8_e5m2fnuz)
 complex64, complex128 = (np.dtype(t) for t in (np.complex64, np.complex128))
 
+
+class prng_key(np.void):
+    """The class of a random key's scalar. Libraries compare its name."""
+
+
 # A random key is one opaque 8-byte scalar: every op that only moves data moves keys too, and no op can do arithmetic
 # on one by accident, because its dtype is of no numeric kind.
-key: Final = np.dtype([("threefry", np.uint32, (2,))])
+key: Final = np.dtype((prng_key, [("threefry", np.uint32, (2,))]))
 # The tangent type of integers: no information at all.
 float0: Final = np.dtype([("float0", np.void, 0)])
 

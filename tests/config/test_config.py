@@ -92,6 +92,8 @@ def test_promotion_can_be_strict():
         for f in (lambda: x + i, lambda: i + 1.5, lambda: nx.jit(lambda a, b: a * b)(x, i)):
             with pytest.raises(TypePromotionError, match="strict"):
                 f()
+        # Both ends are read in the dtype that is asked for.
+        assert nx.linspace(nx.ones((), "float16"), x[0], 3, dtype="float16").dtype == "float16"
     assert (x + i).dtype == "float32"
     with nx.numpy_rank_promotion("raise"):
         assert (x + 1).shape == (2,)

@@ -30,6 +30,17 @@ from jax._src import compiler
 import jax._src.traceback_util as traceback_util
 traceback_util.register_exclusion(__file__ if "__file__" in globals() else "x")
 assert jax._src.xla_bridge._backends == {{}}
+import jax.lib, jax._src.interpreters.ad
+assert jax.lib.__version__ == "0.10.2"
+assert jax._src.interpreters.ad.UndefinedPrimal is jax.interpreters.ad.UndefinedPrimal
+square = jax.custom_vjp(lambda x: x * x)
+square.defvjp(lambda x: (x * x, x), lambda x, ct: (2 * x * ct,))
+try:
+    jax.jvp(square, (1.0,), (1.0,))
+except jax._src.interpreters.ad.CustomVJPException:
+    pass
+else:
+    raise AssertionError("forward mode of a reverse rule")
 for name, says in [
     ("jax._src.pjit", "private to JAX"), ("jax.config", "has none"), ("jax.nothing", "has none"),
 ]:

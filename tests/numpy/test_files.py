@@ -143,6 +143,9 @@ def test_what_numpy_writes_is_read(tmp_path):
     np.save(tmp_path / "x.npy", np.arange(4))
     assert jnp.load(tmp_path / "x.npy", mmap_mode="r").tolist() == [0, 1, 2, 3]
     assert jnp.load(str(tmp_path / "x.npy")).tolist() == [0, 1, 2, 3]
+    jnp.save(tmp_path / "narrow.npy", jnp.arange(3, dtype=jnp.bfloat16))
+    narrow = jnp.load(tmp_path / "narrow.npy")
+    assert narrow.dtype == ml_dtypes.bfloat16 and narrow.tolist() == [0, 1, 2]
     with open(tmp_path / "x.npy", "rb") as opened:
         assert jnp.load(opened).tolist() == [0, 1, 2, 3]
 

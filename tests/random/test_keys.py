@@ -1,5 +1,7 @@
 """Keys are JAX's, typed and raw."""
 
+import pickle
+
 import jax
 import numpy as np
 import pytest
@@ -48,6 +50,8 @@ def test_keys_are_opaque_scalars():
     key = nx.random.key(0)
     assert (key.shape, str(key.type)) == ((), "key<fry>[]")
     assert nx.numpy.issubdtype(key.dtype, nx.dtypes.prng_key)
+    for k in (key, nx.jit(nx.random.split)(key), pickle.loads(pickle.dumps(key))):
+        assert k.dtype.type.__name__ == "prng_key"  # by which jaxtyping knows keys
     assert nx.random.key_impl(key) == "threefry2x32"
     assert nx.random.key_dtype() == key.dtype
     assert words(nx.random.wrap_key_data(nx.random.key_data(key))) == words(key)

@@ -1,5 +1,6 @@
 """Devices, device_put and device_get, and the process-wide switches."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -108,6 +109,7 @@ def test_dtypes():
     assert not nx.numpy.issubdtype(np.float32, dtypes.prng_key)
     assert dtypes.canonicalize_dtype("int64") == np.int32
     assert dtypes.scalar_type_of(np.float32(1)) is float
+    assert type(dtypes.bfloat16(1)) is ml_dtypes.bfloat16  # a number; `nx.bfloat16` makes an array
     assert dtypes.itemsize_bits("int4") == 4
     assert float(dtypes.finfo("bfloat16").eps) == 2.0**-7
     assert dtypes.iinfo("int8").max == 127
