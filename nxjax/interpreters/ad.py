@@ -12,6 +12,7 @@ from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 from nxjax.trace.core import Linear as UndefinedPrimal
 from nxjax.trace.lazy import refusing as _refusing
+from nxjax.trace.tree_nodes import register_pytree_node as _register_node
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.jvp import JVPTrace, JVPTracer
 from nxjax.transforms.primitive import Primitive, Zero, primitive_jvps, primitive_transposes
@@ -36,6 +37,8 @@ __all__ = [
     "zeros_like_aval",
 ]
 __getattr__ = _refusing(__name__)
+# A node without leaves: transforms that a transpose rule calls hand it through.
+_register_node(UndefinedPrimal, lambda x: ((), x.type), lambda type, _: UndefinedPrimal(type))
 
 
 def is_undefined_primal(x: Any) -> bool:

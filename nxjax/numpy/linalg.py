@@ -393,7 +393,7 @@ def _pinv(x: Array, cut: Any, hermitian: bool) -> Array:
         cut = 10.0 * max(m, n) * float(dtypes.float_info(x.dtype).eps)
     u, s, vh = svd(x, full_matrices=False, hermitian=hermitian)
     limit = as_operand(cut, "pinv")
-    limit = convert(limit, s.dtype)[..., None] * s[..., :1]
+    limit = convert(limit[..., None] if limit.ndim else limit, s.dtype) * s[..., :1]
     inverse = where(s > limit, 1 / where(s > limit, s, 1), 0)
     return matmul(_adjoint(vh) * convert(inverse, x.dtype)[..., None, :], _adjoint(u))
 
@@ -403,7 +403,8 @@ def _pinv(x: Array, cut: Any, hermitian: bool) -> Array:
 
 def _lu_sign(lu: Array, pivots: Array) -> Array:
     """1 or -1: the sign of the permutation."""
-    swaps = sum_(convert(pivots != iota(pivots.shape[-1], pivots.dtype), dtypes.int32), -1)
+    own = broadcast_to_shape(iota(pivots.shape[-1], pivots.dtype), pivots.shape)
+    swaps = sum_(convert(pivots != own, dtypes.int32), -1)
     return convert(1 - 2 * (swaps % 2), lu.dtype)
 
 

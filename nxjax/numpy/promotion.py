@@ -119,9 +119,14 @@ def promote_inexact(where: str, *xs: Any) -> list[Array]:
 
 def broadcast_shape(where: str, *shapes: Shape) -> Shape:
     """The shape that operands of these shapes are repeated into."""
-    rank = max(map(len, shapes), default=0)
-    if current_settings().mode is not None and any(0 < len(s) < rank for s in shapes):
+    if current_settings().mode is not None and len({len(s) for s in shapes if s}) > 1:
         _ranks_differ(where, shapes)
+    return common_shape(where, *shapes)
+
+
+def common_shape(where: str, *shapes: Shape) -> Shape:
+    """As `broadcast_shape`, where a function says that its arguments broadcast; ``numpy_rank_promotion`` allows it."""
+    rank = max(map(len, shapes), default=0)
     out: list[int] = []
     for column in zip(*((1,) * (rank - len(s)) + tuple(s) for s in shapes), strict=True):
         sizes = {n for n in column if n != 1}

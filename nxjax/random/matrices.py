@@ -60,7 +60,8 @@ def multivariate_normal(
     else:
         w, v = jnp.linalg.eigh(sigma)
         root = v * jnp.sqrt(w[..., None, :])
-    return mu + jnp.einsum("...ij,...j->...i", root, normal(key, (*full, mu.shape[-1]), found))
+    noise = normal(key, (*full, mu.shape[-1]), found)
+    return jnp.broadcast_to(mu, noise.shape) + jnp.einsum("...ij,...j->...i", root, noise)
 
 
 @placed

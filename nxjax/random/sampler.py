@@ -12,8 +12,8 @@ import numpy as np
 from nxjax.errors import DtypeError, SamplerDtypeError, ShapeError
 from nxjax.lax.sharding import laid_out
 from nxjax.numpy import promotion
-from nxjax.numpy.promotion import broadcast_shape, convert
 from nxjax.numpy.promotion import broadcast_to_shape as spread
+from nxjax.numpy.promotion import common_shape, convert
 from nxjax.random.keys import as_key
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value
@@ -165,7 +165,7 @@ def checked_shape(where: str, shape: Any, *parameters: Any) -> Shape:
 
 
 def broadcast_shapes(where: str, *shapes: Shape) -> Shape:
-    return broadcast_shape(f"random.{where}", *shapes)
+    return common_shape(f"random.{where}", *shapes)
 
 
 @compiled

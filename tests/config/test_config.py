@@ -104,6 +104,15 @@ def test_promotion_can_be_strict():
         _ = x + nx.ones((2, 2))
 
 
+def test_what_is_made_for_a_shape_or_a_stack_promotes_no_ranks():
+    key, ones, m = nx.random.key(0), nx.ones(3), nx.ones((2, 3, 3)) + nx.eye(3)
+    with nx.numpy_rank_promotion("raise"):
+        assert nx.random.uniform(key, (2, 3), minval=-ones).shape == nx.random.gamma(key, ones, (2, 3)).shape == (2, 3)
+        assert nx.random.multivariate_normal(key, ones, nx.eye(3), (0, 2)).shape == (0, 2, 3)
+        assert nx.linalg.slogdet(m).sign.shape == (2,) and nx.linalg.pinv(m).shape == (2, 3, 3)
+        assert nx.scipy.linalg.expm(m).shape == (2, 3, 3)
+
+
 @pytest.mark.parametrize("name", ["CACHE_BYTES", "CPU_POOL_BYTES", "NUM_CPU_DEVICES", "NUM_THREADS"])
 @pytest.mark.parametrize("given", ["abc", "1e9", "-5"])
 def test_environment_variables_that_are_no_numbers_are_named(name, given, monkeypatch):

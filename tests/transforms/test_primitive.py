@@ -131,3 +131,11 @@ def test_rules_of_built_in_ops_are_read_only():
         ad.primitive_transposes[lax.sin_p]
     with pytest.raises(NotImplementedError):
         ad.get_primitive_transpose(lax.sin_p)
+
+
+def test_an_undefined_primal_is_handed_through_transforms():
+    undefined = ad.UndefinedPrimal(nx.core.ShapedArray((2,), jnp.float32))
+    assert nx.tree.leaves(undefined) == []
+    seen = []
+    nx.vmap(lambda x, y: seen.append(x) or y, in_axes=(0, 0))(undefined, jnp.ones(3))
+    assert ad.is_undefined_primal(seen[0]) and seen[0].aval == undefined.aval

@@ -52,7 +52,7 @@ def expm(A: Any, *, upper_triangular: bool = False, max_squarings: int = 16) -> 
     squarings = jnp.minimum(jnp.ceil(scale), max_squarings + 1)
     scaled = a / jnp.exp2(squarings)[..., None, None].astype(a.dtype)
     coefficients = _pade(order)
-    identity = jnp.eye(a.shape[-1], dtype=a.dtype)
+    identity = jnp.broadcast_to(jnp.eye(a.shape[-1], dtype=a.dtype), a.shape)
     second = jnp.matmul(scaled, scaled)
     power, odd, even = identity, identity * coefficients[1], identity * coefficients[0]
     for j in range(2, order + 1, 2):
