@@ -150,6 +150,7 @@ def test_tracing_may_be_stopped_anywhere(wrap):
 
 
 @pytest.mark.parametrize("way", ["a call", "placed", "compiled", "watched"])
+@pytest.mark.filterwarnings("ignore:Some donated buffers")
 def test_a_call_that_is_stopped_anywhere_has_taken_all_or_nothing(way):
     """What is given away is gone, or none of it: also that which the program does not write over."""
     files = (

@@ -80,7 +80,7 @@ def beam_search(
     t = bucket(len(tokens), SHORTEST, PROMPTS, generator.room)
     padded = np.zeros((1, t), np.int32)
     padded[0, : len(tokens)] = tokens
-    read = jit(partial(_read, generator.params, generator.config, beams, wide), donate_argnums=0)
+    read = jit(partial(_read, generator.params, generator.config, beams, wide))
     found, cache = read(generator._empty(1), padded, np.array([len(tokens)], np.int32))
     alive: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
     ended: list[Beam] = []

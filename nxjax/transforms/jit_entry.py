@@ -93,6 +93,8 @@ class Entry:
 
     def _way(self, device: Any) -> _Way:
         """How the next call runs. From the second on, what depends on consts alone was done before."""
+        if not self.calls:
+            self.traced.check_donated()
         with retrace.time_compilation(self.record):
             executable = current_compiler().compile(self.hoisted, device=device, donate=self.donate)
         held = (
@@ -111,6 +113,7 @@ class Entry:
         found = self.places.get(key)
         if found is None:
             placement = self.traced.place(key)
+            self.traced.check_donated()
             with retrace.time_compilation(self.record):
                 found = self.places[key] = current_compiler().compile_placed(self.hoisted, placement, self.donate)
         return found

@@ -5,6 +5,8 @@ How a program is compiled is set from outside by `trace.core.install_compiler`; 
 
 from __future__ import annotations
 
+import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
 
@@ -380,7 +382,24 @@ class Traced:
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return self._jitted.arguments.dynamic(args, kwargs)
 
+    def check_donated(self) -> None:
+        """Warn of donated arguments whose memory no result takes: none is left that is as large."""
+        free = Counter(t.size * t.dtype.itemsize for t in self.program.out_types)
+        unused: list[ArrayType] = []
+        for type in (self.program.in_types[i] for i in self.donate):
+            free[nbytes := type.size * type.dtype.itemsize] -= 1
+            if free[nbytes] < 0:
+                unused.append(type)
+        if unused:
+            types, name = ", ".join(map(str, unused)), self.program.name or "the function"
+            warnings.warn(
+                f"Some donated buffers were not usable: {types}. No result of {name} is as large: leave them out of "
+                "donate_argnums",
+                stacklevel=3,
+            )
+
     def lower(self, lowering_platforms: Any = None) -> Lowered:
+        self.check_donated()
         hoisted, consts = self.program.hoist_consts()
         donate = tuple(i + len(consts) for i in self.donate)
         device, placement = self._jitted.device, None

@@ -298,3 +298,13 @@ def test_a_thousand_traces_die_with_their_functions() -> None:
     before = len(gc.get_objects())
     assert deaths() == 1000
     assert len(gc.get_objects()) - before < 1000
+
+
+def test_a_donated_argument_that_no_result_can_take_is_told() -> None:
+    given = nx.jit(lambda x, y: x + y.sum(), donate_argnums=(0, 1))
+    with pytest.warns(UserWarning, match=r"Some donated buffers were not usable: f32\[10\]\."):
+        given(nx.ones(()), nx.ones(10))
+    given(nx.ones(()), nx.ones(10))  # it is said once
+    with pytest.warns(UserWarning, match="not usable"):
+        given.lower(nx.ones(()), nx.ones(10))
+    nx.jit(lambda x, y: (x + y.sum(), y[::-1]), donate_argnums=(0, 1))(nx.ones(()), nx.ones(10))  # each has its result

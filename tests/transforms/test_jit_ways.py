@@ -642,6 +642,7 @@ _MADE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("made", _MADE)
+@pytest.mark.filterwarnings("ignore:Some donated buffers")
 def test_random_results_of_random_donations(made: str) -> None:
     """Values that are given back once or several times, of arguments given away or not, call after call."""
     draw = random.Random(made)

@@ -140,6 +140,7 @@ def _run(function, x, executor, donate=()):
 
 
 @pytest.mark.parametrize("name", list(LOOPS))
+@pytest.mark.filterwarnings("ignore:Some donated buffers")
 def test_a_donated_argument_gives_the_same(name):
     expected = nx.tree.leaves(_run(LOOPS[name], X, "reference"))
     for got, want in zip(nx.tree.leaves(_run(LOOPS[name], X, "cpu", 0)), expected, strict=True):
