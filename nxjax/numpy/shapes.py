@@ -31,6 +31,8 @@ def shape(a: Any) -> Shape:
     """The sizes along all axes, as a tuple of ints; known while tracing too."""
     if hasattr(a, "shape"):
         return tuple(a.shape)
+    if a is None:  # as in NumPy: libraries ask for the rank of a bound that may be missing
+        return ()
     if not isinstance(a, (list, tuple)):
         return as_operand(a, "shape").shape
     inner = {shape(x) for x in a}

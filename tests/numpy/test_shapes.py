@@ -217,7 +217,7 @@ def test_refusals(check):
 
 
 def test_places_and_sizes_of_rare_kinds():
-    assert jnp.shape([[1, 2]]) == (1, 2) and jnp.size([1, 2]) == 2 and jnp.ndim([]) == 1
+    assert jnp.shape(None) == () and jnp.shape([[1, 2]]) == (1, 2) and jnp.size([1, 2]) == 2 and jnp.ndim([]) == 1
     with pytest.raises(ValueError):
         jnp.shape([[1], 2])
     assert [x.size for x in jnp.array_split(jnp.arange(5), 2.5)] == [3, 2]
