@@ -254,5 +254,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
     if v.ndim != 1:
         raise ShapeError("vander: x is one-dimensional", got=v.type)
     n = v.shape[0] if N is None else static_int("vander", N)
-    exponents = wrap(np.arange(n) if increasing else np.arange(n)[::-1].copy())
-    return jnp.power(expand_dims(v, -1), convert(exponents, v.dtype if v.dtype in dtypes.INTEGER else dtypes.int32))
+    exponents = wrap((np.arange(n) if increasing else np.arange(n)[::-1].copy())[None])
+    # Weak: `numpy_dtype_promotion` asks about what the caller gave.
+    whole = convert(exponents, v.dtype if v.dtype in dtypes.INTEGER else dtypes.int32, True)
+    return jnp.power(expand_dims(v, -1), whole)

@@ -111,6 +111,8 @@ def test_what_is_made_for_a_shape_or_a_stack_promotes_no_ranks():
         assert nx.random.multivariate_normal(key, ones, nx.eye(3), (0, 2)).shape == (0, 2, 3)
         assert nx.linalg.slogdet(m).sign.shape == (2,) and nx.linalg.pinv(m).shape == (2, 3, 3)
         assert nx.scipy.linalg.expm(m).shape == (2, 3, 3)
+        with nx.numpy_dtype_promotion("strict"):
+            assert nx.vander(ones).dtype == "float32" and nx.polyfit(nx.arange(3.0), ones, 1).shape == (2,)
 
 
 @pytest.mark.parametrize("name", ["CACHE_BYTES", "CPU_POOL_BYTES", "NUM_CPU_DEVICES", "NUM_THREADS"])
