@@ -27,6 +27,7 @@ from nxjax.transforms.custom_call import (
 )
 from nxjax.transforms.has_aux import pair_given
 from nxjax.transforms.jvp import instantiate, zero_tangent
+from nxjax.transforms.linear_util import wrap_init
 from nxjax.transforms.linearize import linearize_flat
 from nxjax.transforms.nested import Mask, expand_by_mask, not_none_mask
 from nxjax.transforms.partial_eval import PartialTrace
@@ -66,8 +67,13 @@ class CustomJvpCall(CustomCall):
 
     name = "custom_jvp_call"
     users_rule = True
-    aliases = {"call_jaxpr": "program", "jvp_jaxpr_fun": "rule"}
+    aliases = {"call_jaxpr": "program", "jvp_jaxpr_fun": "rule", "subfuns": ""}
     batched_rule = BatchedJvp
+
+    def get_bind_params(self, params: dict[str, Any]) -> dict[str, Any]:
+        """With ``subfuns``, whose first an interpreter of programs may call instead; `bind` takes no notice of it."""
+        program: Program = params["program"]
+        return {**params, "subfuns": [wrap_init(lambda *xs: list(program(*xs)))]}
 
     def jvp(
         self, primals: Arrays, tangents: Tangents, *, program: Program, num_consts: int, rule: Rule

@@ -154,3 +154,12 @@ def test_a_linear_call_is_transposed_beside_known_operands() -> None:
     c, d = nx.asarray(X + 1), nx.asarray(X * 0)
     (ct,) = nx.linear_transpose(lambda x: f(c, x, d), nx.asarray(X))(nx.asarray(X))
     close(ct, (X + 1) * X)
+
+
+def test_an_interpreter_may_bind_a_call_again_or_call_its_function():
+    f = nx.custom_jvp(lambda x: x * x)
+    f.defjvp(lambda primals, tangents: (f(*primals), 3.0 * tangents[0]))
+    (call,) = nx.make_jaxpr(f)(2.0).eqns
+    given = call.primitive.get_bind_params(call.params)
+    assert float(call.primitive.bind(2.0, **given)[0]) == float(given["subfuns"][0].call_wrapped(nx.array(2.0))[0]) == 4
+    assert float(nx.grad(lambda x: call.primitive.bind(x, **given)[0])(2.0)) == 3
