@@ -13,8 +13,8 @@ import numpy as np
 from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
 from nxjax.lower.npu.formats.tflite_schema import SAME, VALID
 from nxjax.lower.npu.graph import Tensor
-from nxjax.trace import dtypes
 from nxjax.vendors.litert.table import (
+    BYTES,
     Limit,
     Table,
     axes,
@@ -22,6 +22,7 @@ from nxjax.vendors.litert.table import (
     every_map,
     first,
     kernel,
+    known,
     stride,
     weights,
 )
@@ -89,17 +90,12 @@ def _channels_constant(o: TFLiteOperator) -> bool:
 
 
 def _no_batch_moved(o: TFLiteOperator) -> bool:
-    p = o.inputs[1]
-    assert p is not None and p.data is not None
-    return len(p.data) < 4 or int(p.data[0]) == 0
+    permutation = known(o, 1)
+    return len(permutation) < 4 or int(permutation[0]) == 0
 
 
 _LIMITS: Final = {
-    "bytes": Limit(
-        lambda o: all(t.dtype in (dtypes.int8, dtypes.uint8) and t.grid is not None for t in every_map(o)),
-        "tensors are quantized to 8 bits",
-        "quantize it: nx.quantize(f, 'int8')",
-    ),
+    "bytes": BYTES,
     "rank": Limit(lambda o: all(len(t.shape) <= 4 for t in every_map(o)), "at most 4 dimensions", "reshape"),
     "batch": Limit(
         lambda o: all(len(t.shape) < 4 or t.shape[0] == 1 for t in every_map(o)),
@@ -142,30 +138,23 @@ _LIMITS: Final = {
     ),
 }
 # A multiplication is one that Arm NN turns into a depthwise convolution.
-_OPERATORS: Final = """
-ADD equal_shapes
-AVERAGE_POOL_2D average_pool
-CONCATENATION sixteens finer
-CONV_2D kernel strided factor
-DEPTHWISE_CONV_2D kernel strided factor multiplier
-FULLY_CONNECTED factor
-LEAKY_RELU alpha
-LOGISTIC
-MAX_POOL_2D max_pool
-MEAN mean
-MUL per_channel
-QUANTIZE finer
-RELU
-RELU6
-RELU_N1_TO_1
-RESHAPE
-RESIZE_BILINEAR doubled
-RESIZE_NEAREST_NEIGHBOR doubled
-SPLIT sixteens
-SPLIT_V sixteens
-TRANSPOSE moved
-TRANSPOSE_CONV kernel strided factor
-"""
+_OPERATORS: Final = (
+    ("equal_shapes", "ADD"),
+    ("average_pool", "AVERAGE_POOL_2D"),
+    ("sixteens finer", "CONCATENATION"),
+    ("kernel strided factor", "CONV_2D TRANSPOSE_CONV"),
+    ("kernel strided factor multiplier", "DEPTHWISE_CONV_2D"),
+    ("factor", "FULLY_CONNECTED"),
+    ("alpha", "LEAKY_RELU"),
+    ("", "LOGISTIC RELU RELU6 RELU_N1_TO_1 RESHAPE"),
+    ("max_pool", "MAX_POOL_2D"),
+    ("mean", "MEAN"),
+    ("per_channel", "MUL"),
+    ("finer", "QUANTIZE"),
+    ("doubled", "RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR"),
+    ("sixteens", "SPLIT SPLIT_V"),
+    ("moved", "TRANSPOSE"),
+)
 _INSTEAD: Final = {
     "DEQUANTIZE": "let the result stay int8 and convert it on the host",
     "PAD": "'SAME' padding of the convolution behind it",
@@ -174,10 +163,4 @@ _INSTEAD: Final = {
     "SUB": "add the negative, folded into the layer before",
 }
 
-
-def _limits() -> dict[str, tuple[Limit, ...]]:
-    rows = (line.split() for line in _OPERATORS.strip().splitlines())
-    return {name: tuple(_LIMITS[n] for n in ("bytes", "rank", "batch", *own)) for name, *own in rows}
-
-
-TABLE: Final = Table("Ethos-N", _limits(), _INSTEAD)
+TABLE: Final = Table.of("Ethos-N", _LIMITS, "bytes rank batch", _OPERATORS, _INSTEAD)

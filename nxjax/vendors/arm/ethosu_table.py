@@ -18,19 +18,22 @@ from nxjax.lower.npu.graph import Tensor
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 from nxjax.vendors.litert.table import (
+    QUANTIZE,
     Limit,
+    Rows,
     Table,
     axes,
+    by_operator,
     dilation,
     every_map,
     first,
     kernel,
+    known,
     same_grid,
     stride,
     weights,
 )
 
-_QUANTIZE: Final = "quantize it: nx.quantize(f, 'int8')"
 _AXIS: Final = 1 << 16
 
 
@@ -48,9 +51,7 @@ def _int(t: Tensor) -> bool:
 
 def _volume(o: TFLiteOperator) -> bool:
     """A strided slice steps over height and width only; axes count from the end: ..., h, w, c."""
-    step = o.inputs[3]
-    assert step is not None and step.data is not None
-    steps = [int(s) for s in step.data]
+    steps = [int(s) for s in known(o, 3)]
     return all(s == 1 for i, s in enumerate(reversed(steps)) if i not in (1, 2)) and min(steps) > 0
 
 
@@ -146,7 +147,7 @@ def _powers(o: TFLiteOperator) -> bool:
 
 
 def _hwc(t: Tensor) -> tuple[int, ...]:
-    return (1,) * (4 - len(t.shape)) + t.shape if len(t.shape) < 4 else t.shape
+    return (1,) * (4 - len(t.shape)) + t.shape
 
 
 def _mean_depth(o: TFLiteOperator) -> bool:
@@ -156,9 +157,8 @@ def _mean_depth(o: TFLiteOperator) -> bool:
     return last not in reduced or x.shape[last] == 1 or 1 in shape[-3:]
 
 
-def _mean_batch(o: TFLiteOperator) -> bool:
-    x = first(o)
-    return len(x.shape) < 4 or x.shape[0] == 1
+def _one_image(o: TFLiteOperator) -> bool:
+    return len(first(o).shape) < 4 or first(o).shape[0] == 1
 
 
 def _mean_count(o: TFLiteOperator) -> bool:
@@ -169,9 +169,7 @@ def _mean_count(o: TFLiteOperator) -> bool:
 
 def _permutation(o: TFLiteOperator) -> bool:
     """Int32 is moved by few permutations; 8 and 16 bits by all, while two axes' product stays under 2^16."""
-    x, p = first(o), o.inputs[1]
-    assert p is not None and p.data is not None
-    order = tuple(int(i) for i in p.data)
+    x, order = first(o), tuple(int(i) for i in known(o, 1))
     if order == tuple(range(len(order))):
         return x.dtype != dtypes.int32 or x.shape[-1] <= _AXIS
     if x.dtype != dtypes.int32:
@@ -200,16 +198,6 @@ def _average_kernel(o: TFLiteOperator) -> bool:
 
 _TWO: Final = (dtypes.int8, dtypes.int16)
 _LIMITS: Final[dict[str, Limit]] = {
-    "types": Limit(
-        _kinds(dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.int32, dtypes.int64),
-        "feature maps are 8, 16 or 32-bit integers",
-        _QUANTIZE,
-    ),
-    "types_bool": Limit(
-        _kinds(dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.int32, dtypes.int64, dtypes.bool_),
-        "feature maps are 8, 16 or 32-bit integers or bool",
-        _QUANTIZE,
-    ),
     "ranked": Limit(
         lambda o: all(t.shape != () for t in every_map(o) if not t.constant),
         "a feature map has no dimensions",
@@ -218,40 +206,23 @@ _LIMITS: Final[dict[str, Limit]] = {
     "grids": Limit(
         lambda o: all(t.grid is not None for t in every_map(o) if _int(t)),
         "feature maps have a scale",
-        _QUANTIZE,
+        QUANTIZE,
     ),
     "scales": Limit(
         lambda o: all(float(np.max(t.grid.scale)) < 2.0**32 for t in every_map(o) if t.grid is not None),
         "scales are under 2^32",
         "mask with a number near the others, such as -30, in place of -inf or the least float",
     ),
-    "narrow": Limit(
-        lambda o: all(t.dtype != dtypes.int32 for t in every_map(o)),
-        "32-bit feature maps are not taken",
-        "compute in int8 or int16; or Ethos-U85, which takes 32 bits",
-    ),
     "tensorwise": Limit(
         lambda o: all(t.grid is None or t.grid.axis is None for t in every_map(o)), "one scale per feature map"
     ),
-    "int8": Limit(_first_is(dtypes.int8), "int8 in and out", _QUANTIZE),
+    "int8": Limit(_first_is(dtypes.int8), "int8 in and out", QUANTIZE),
     "byte": Limit(_first_is(dtypes.int8, dtypes.uint8), "8 bits in and out", "use the int8 preset for this layer"),
-    "short": Limit(_first_is(*_TWO), "int8 or int16 in and out", _QUANTIZE),
+    "short": Limit(_first_is(*_TWO), "int8 or int16 in and out", QUANTIZE),
     "equal_shapes": Limit(lambda o: first(o).shape == o.outputs[0].shape, "operand and result have one shape"),
-    "weights": Limit(lambda o: weights(o).dtype in (dtypes.int8, dtypes.uint8), "weights are of 8 bits", _QUANTIZE),
+    "weights": Limit(lambda o: weights(o).dtype in (dtypes.int8, dtypes.uint8), "weights are of 8 bits", QUANTIZE),
     "constant_weights": Limit(
         lambda o: weights(o).constant, "weights are constants", "close over the weights instead of passing them"
-    ),
-    "weight_sum": Limit(_weight_sum(127 * _AXIS), "absolute weights of a channel add up to at most 127 * 65536"),
-    "weight_sum_u85": Limit(_weight_sum(32512 * _AXIS), "absolute weights of a channel add up to too much"),
-    "bias": Limit(_bias(40), "the bias is a constant, of 32 bits or under 2^40"),
-    "bias_u85": Limit(_bias(48), "the bias is a constant, of 32 bits or under 2^48"),
-    "stride3": Limit(
-        lambda o: max(stride(o)) <= 3, "strides are 1 to 3", "stride 1 to 3, or a pooling layer after a smaller stride"
-    ),
-    "stride3_valid": Limit(
-        _window_stride,
-        "strides over 3 go with no padding and no dilation",
-        "stride 1 to 3, or padding 'VALID' after nx.numpy.pad",
     ),
     "pool_kernel": Limit(
         lambda o: math.prod(kernel(o)) <= _AXIS and kernel(o)[0] <= 256, "windows are at most 256 high, 65536 in all"
@@ -261,13 +232,58 @@ _LIMITS: Final[dict[str, Limit]] = {
         "averaging windows are at most 8 x 8 with padding, 256 high and 65536 in all without",
         "no padding, or a smaller window",
     ),
-    "products": Limit(
-        _products, "products of two activations are of int8, at most 65536 long", "the int8 preset for this layer"
-    ),
     "transposed_shape": Limit(
         _transposed_shape,
         "the result of a transposed convolution is operand * stride, without padding + (kernel - stride)",
         "a kernel not smaller than its stride, and 'SAME' or 'VALID' padding",
+    ),
+    "equal_grids": Limit(
+        lambda o: same_grid(*every_map(o)),
+        "operands and result have one scale and zero point",
+        "give operands and result one range when quantizing",
+    ),
+    "mean_types": Limit(lambda o: _int(first(o)), "means are of int8, uint8 or int16"),
+    "mean_depth": Limit(
+        _mean_depth,
+        "a mean over channels needs height, width or channels of 1",
+        "transpose first, or a 1x1 convolution with weights 1/channels",
+    ),
+    "mean_batch": Limit(_one_image, "the batch of a mean is 1", "vmap over one image at a time"),
+    # Vela says "less than 4096" and "less than 65536" of the next two, and takes the number itself too.
+    "mean_axis": Limit(lambda o: all(first(o).shape[a] <= 4096 for a in axes(o)), "a mean's axes are at most 4096"),
+    "softmax": Limit(
+        lambda o: math.prod(first(o).shape[-3:-1]) <= _AXIS, "a softmax has at most 65536 rows", "split the rows"
+    ),
+    "mean_count": Limit(_mean_count, "a mean is of too many elements", "two means, one after the other"),
+    "volume": Limit(
+        _volume, "strided slices step over height and width only", "reshape so that the axis is one of them"
+    ),
+    "rank8": Limit(lambda o: len(first(o).shape) <= 8, "at most 8 dimensions"),
+}
+# Limits of U55 and U65 alone.
+_U55: Final[dict[str, Limit]] = {
+    "types": Limit(
+        _kinds(dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.int32, dtypes.int64),
+        "feature maps are 8, 16 or 32-bit integers",
+        QUANTIZE,
+    ),
+    "narrow": Limit(
+        lambda o: all(t.dtype != dtypes.int32 for t in every_map(o)),
+        "32-bit feature maps are not taken",
+        "compute in int8 or int16; or Ethos-U85, which takes 32 bits",
+    ),
+    "weight_sum": Limit(_weight_sum(127 * _AXIS), "absolute weights of a channel add up to at most 127 * 65536"),
+    "bias": Limit(_bias(40), "the bias is a constant, of 32 bits or under 2^40"),
+    "stride3": Limit(
+        lambda o: max(stride(o)) <= 3, "strides are 1 to 3", "stride 1 to 3, or a pooling layer after a smaller stride"
+    ),
+    "stride3_valid": Limit(
+        _window_stride,
+        "strides over 3 go with no padding and no dilation",
+        "stride 1 to 3, or padding 'VALID' after nx.numpy.pad",
+    ),
+    "products": Limit(
+        _products, "products of two activations are of int8, at most 65536 long", "the int8 preset for this layer"
     ),
     "transposed_stride": Limit(
         _transposed_stride,
@@ -287,190 +303,85 @@ _LIMITS: Final[dict[str, Limit]] = {
         "the batch of a resize is 1",
         "vmap over one image at a time",
     ),
-    "resize_limit": Limit(_resize_limit, "resizing is by at most 1024, or 2048 with aligned corners"),
-    "resize_powers": Limit(_powers, "bilinear resizing is by powers of two", "resize by 2 several times"),
-    "resize_modes": Limit(
-        lambda o: not (o.options["align_corners"] and o.options["half_pixel_centers"]),
-        "aligned corners exclude half-pixel centres",
-    ),
-    "equal_grids": Limit(
-        lambda o: same_grid(*every_map(o)),
-        "operands and result have one scale and zero point",
-        "give operands and result one range when quantizing",
-    ),
-    "mean_types": Limit(lambda o: _int(first(o)), "means are of int8, uint8 or int16"),
-    "mean_depth": Limit(
-        _mean_depth,
-        "a mean over channels needs height, width or channels of 1",
-        "transpose first, or a 1x1 convolution with weights 1/channels",
-    ),
-    "mean_batch": Limit(_mean_batch, "the batch of a mean is 1", "vmap over one image at a time"),
-    # Vela says "less than 4096" and "less than 65536" of the next two, and takes the number itself too.
-    "mean_axis": Limit(lambda o: all(first(o).shape[a] <= 4096 for a in axes(o)), "a mean's axes are at most 4096"),
-    "softmax": Limit(
-        lambda o: math.prod(first(o).shape[-3:-1]) <= _AXIS, "a softmax has at most 65536 rows", "split the rows"
-    ),
-    "mean_count": Limit(_mean_count, "a mean is of too many elements", "two means, one after the other"),
     "depth": Limit(
         lambda o: axes(o) == (len(first(o).shape) - 1,),
         "argmax is along the last axis",
         "transpose the axis to the end",
     ),
     "depth127": Limit(lambda o: first(o).shape[-1] <= 127, "argmax is of at most 127 channels", "argmax on the host"),
-    "volume": Limit(
-        _volume, "strided slices step over height and width only", "reshape so that the axis is one of them"
-    ),
-    "rank8": Limit(lambda o: len(first(o).shape) <= 8, "at most 8 dimensions"),
     "permutation": Limit(
         _permutation, "this permutation is not taken at this width", "int8 in place of int32, or two transposes"
     ),
     "nothing_reversed": Limit(lambda o: False, "reversing along an axis is not taken", "reverse on the host"),
+    "one_image": Limit(_one_image, "the batch is 1", "reshape the batch into the rows"),
+}
+# Limits of U85 alone.
+_U85: Final[dict[str, Limit]] = {
+    "types": Limit(
+        _kinds(dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.int32, dtypes.int64, dtypes.bool_),
+        "feature maps are 8, 16 or 32-bit integers or bool",
+        QUANTIZE,
+    ),
+    "weight_sum": Limit(_weight_sum(32512 * _AXIS), "absolute weights of a channel add up to too much"),
+    "bias": Limit(_bias(48), "the bias is a constant, of 32 bits or under 2^48"),
+    "resize_limit": Limit(_resize_limit, "resizing is by at most 1024, or 2048 with aligned corners"),
+    "resize_powers": Limit(_powers, "bilinear resizing is by powers of two", "resize by 2 several times"),
+    "resize_modes": Limit(
+        lambda o: not (o.options["align_corners"] and o.options["half_pixel_centers"]),
+        "aligned corners exclude half-pixel centres",
+    ),
     "gather_first": Limit(
         lambda o: o.options["axis"] == o.options.get("batch_dims", 0),
         "gathers are along the first axis",
         "transpose the axis to the front",
     ),
-    "one_image": Limit(
-        lambda o: len(first(o).shape) < 4 or first(o).shape[0] == 1, "the batch is 1", "reshape the batch into the rows"
-    ),
 }
 
 _CONVOLUTION: Final = "weights constant_weights weight_sum bias"
-_MEAN: Final = "mean_types mean_depth mean_batch mean_axis mean_count"
-# Operator: its limits besides the ones of all; "wide" says that it takes 32-bit feature maps on U55 and U65.
-_U55: Final = f"""
-ABS
-ADD wide
-ARG_MAX wide depth depth127 one_image
-AVERAGE_POOL_2D average_kernel stride3_valid
-BATCH_MATMUL wide products
-CONCATENATION
-CONV_2D {_CONVOLUTION} stride3_valid
-DEPTHWISE_CONV_2D {_CONVOLUTION} stride3
-ELU int8 equal_shapes
-EXP
-EXPAND_DIMS wide
-FULLY_CONNECTED wide weights weight_sum bias products
-GELU byte equal_shapes
-HARD_SWISH byte
-LEAKY_RELU
-LOG short equal_shapes
-LOGISTIC
-MAXIMUM equal_grids
-MAX_POOL_2D pool_kernel stride3_valid
-MEAN {_MEAN}
-MINIMUM equal_grids
-MIRROR_PAD wide
-MUL wide
-NEG wide
-PACK
-PAD
-PADV2
-PRELU
-QUANTIZE
-REDUCE_MAX
-REDUCE_MIN
-RELU
-RELU6
-RELU_0_TO_1
-RELU_N1_TO_1
-RESHAPE wide
-RESIZE_BILINEAR resize_bilinear resize_batch
-RESIZE_NEAREST_NEIGHBOR resize_nearest resize_batch
-REVERSE_V2 nothing_reversed
-RSQRT short
-SLICE
-SOFTMAX softmax
-SPLIT
-SPLIT_V
-SQUARED_DIFFERENCE
-SQUEEZE wide
-STRIDED_SLICE volume
-SUB wide
-SUM wide
-TANH
-TILE
-TRANSPOSE wide rank8 permutation
-TRANSPOSE_CONV {_CONVOLUTION} transposed_shape transposed_stride
-UNIDIRECTIONAL_SEQUENCE_LSTM
-UNPACK
-"""
-_U85: Final = f"""
-ABS
-ADD
-ARG_MAX
-ASSIGN_VARIABLE
-AVERAGE_POOL_2D average_kernel
-BATCH_MATMUL
-CAST
-CONCATENATION
-CONV_2D {_CONVOLUTION}
-DEPTHWISE_CONV_2D {_CONVOLUTION}
-DIV
-ELU int8 equal_shapes
-EQUAL
-EXP
-EXPAND_DIMS
-FULLY_CONNECTED weights weight_sum bias
-GATHER gather_first
-GELU byte equal_shapes
-GREATER
-GREATER_EQUAL
-HARD_SWISH byte
-LEAKY_RELU
-LESS
-LESS_EQUAL
-LOG short equal_shapes
-LOGICAL_AND
-LOGICAL_NOT
-LOGICAL_OR
-LOGISTIC
-MAXIMUM equal_grids
-MAX_POOL_2D pool_kernel
-MEAN {_MEAN}
-MINIMUM equal_grids
-MIRROR_PAD
-MUL
-NEG
-NOT_EQUAL
-PACK
-PAD
-PADV2
-PRELU
-QUANTIZE
-READ_VARIABLE
-REDUCE_ALL
-REDUCE_ANY
-REDUCE_MAX
-REDUCE_MIN
-RELU
-RELU6
-RELU_0_TO_1
-RELU_N1_TO_1
-RESHAPE
-RESIZE_BILINEAR resize_modes resize_limit resize_powers
-RESIZE_NEAREST_NEIGHBOR resize_modes resize_limit
-REVERSE_V2
-RSQRT short
-SCATTER_ND
-SELECT
-SELECT_V2
-SLICE
-SOFTMAX softmax
-SPLIT
-SPLIT_V
-SQUARED_DIFFERENCE
-SQUEEZE
-STRIDED_SLICE volume
-SUB
-SUM
-TANH
-TILE
-TRANSPOSE rank8
-TRANSPOSE_CONV {_CONVOLUTION} transposed_shape
-UNIDIRECTIONAL_SEQUENCE_LSTM
-UNPACK
-"""
+# Operators of both series with their limits, of which each series has its own.
+_OPERATORS: Final = (
+    (
+        "",
+        "ABS ADD CONCATENATION EXP EXPAND_DIMS LEAKY_RELU LOGISTIC MIRROR_PAD MUL NEG PACK PAD PADV2 PRELU QUANTIZE "
+        "REDUCE_MAX REDUCE_MIN RELU RELU6 RELU_0_TO_1 RELU_N1_TO_1 RESHAPE SLICE SPLIT SPLIT_V SQUARED_DIFFERENCE "
+        "SQUEEZE SUB SUM TANH TILE UNIDIRECTIONAL_SEQUENCE_LSTM UNPACK",
+    ),
+    ("depth depth127 one_image", "ARG_MAX"),
+    ("average_kernel stride3_valid", "AVERAGE_POOL_2D"),
+    ("products", "BATCH_MATMUL"),
+    (f"{_CONVOLUTION} stride3_valid", "CONV_2D"),
+    (f"{_CONVOLUTION} stride3", "DEPTHWISE_CONV_2D"),
+    ("int8 equal_shapes", "ELU"),
+    ("weights weight_sum bias products", "FULLY_CONNECTED"),
+    ("byte equal_shapes", "GELU"),
+    ("byte", "HARD_SWISH"),
+    ("short equal_shapes", "LOG"),
+    ("equal_grids", "MAXIMUM MINIMUM"),
+    ("pool_kernel stride3_valid", "MAX_POOL_2D"),
+    ("mean_types mean_depth mean_batch mean_axis mean_count", "MEAN"),
+    ("resize_bilinear resize_batch resize_modes resize_limit resize_powers", "RESIZE_BILINEAR"),
+    ("resize_nearest resize_batch resize_modes resize_limit", "RESIZE_NEAREST_NEIGHBOR"),
+    ("nothing_reversed", "REVERSE_V2"),
+    ("short", "RSQRT"),
+    ("softmax", "SOFTMAX"),
+    ("volume", "STRIDED_SLICE"),
+    ("rank8 permutation", "TRANSPOSE"),
+    (f"{_CONVOLUTION} transposed_shape transposed_stride", "TRANSPOSE_CONV"),
+)
+_U85_OPERATORS: Final = (
+    (
+        "",
+        "ASSIGN_VARIABLE CAST DIV EQUAL GREATER GREATER_EQUAL LESS LESS_EQUAL LOGICAL_AND LOGICAL_NOT LOGICAL_OR "
+        "NOT_EQUAL READ_VARIABLE REDUCE_ALL REDUCE_ANY SCATTER_ND SELECT SELECT_V2",
+    ),
+    ("gather_first", "GATHER"),
+)
+# Operators that take 32-bit feature maps on U55 and U65.
+_WIDE: Final = (
+    "ADD ARG_MAX BATCH_MATMUL EXPAND_DIMS FULLY_CONNECTED MIRROR_PAD MUL NEG RESHAPE SQUEEZE SUB SUM TRANSPOSE"
+)
+# Operators that move numbers, whatever they mean, or bring them to another scale.
+_UNSCALED: Final = "ARG_MAX EXPAND_DIMS GATHER MIRROR_PAD PAD PADV2 QUANTIZE SELECT SELECT_V2 TRANSPOSE"
 _INSTEAD: Final = {
     "DEQUANTIZE": "let the result stay int8 and convert it on the host",
     "CAST": "keep one dtype through the function",
@@ -494,29 +405,17 @@ _INSTEAD: Final = {
 }
 
 
-# Operators that move numbers, whatever they mean, or bring them to another scale.
-_UNSCALED: Final = frozenset(
-    ["ARG_MAX", "EXPAND_DIMS", "GATHER", "MIRROR_PAD", "PAD", "PADV2", "QUANTIZE", "SELECT", "SELECT_V2", "TRANSPOSE"]
-)
+def _table(chip: str, limits: dict[str, Limit], operators: Rows) -> Table:
+    found: dict[str, tuple[Limit, ...]] = {}
+    for name, own in by_operator(operators).items():
+        every = ["types", "ranked", *([] if name in _WIDE.split() else ["narrow"]), "grids", "tensorwise"]
+        every += [] if name in _UNSCALED.split() else ["scales"]
+        found[name] = tuple(limits[n] for n in (*every, *own.split()) if n in limits)
+    return Table(chip, found, _INSTEAD)
 
 
-def _table(chip: str, text: str, u85: bool) -> Table:
-    everywhere = ["types_bool" if u85 else "types", "ranked"]
-    limits: dict[str, tuple[Limit, ...]] = {}
-    for line in text.strip().splitlines():
-        name, *own = line.split()
-        names = list(everywhere)
-        names += ["narrow"] if not u85 and "wide" not in own else []
-        names += ["grids", "tensorwise"]
-        names += ["scales"] if name not in _UNSCALED else []
-        for each in own:
-            names += [] if each == "wide" else [f"{each}_u85" if u85 and f"{each}_u85" in _LIMITS else each]
-        limits[name] = tuple(_LIMITS[n] for n in names)
-    return Table(chip, limits, _INSTEAD)
-
-
-U55: Final = _table("Ethos-U55/U65", _U55, u85=False)
-U85: Final = _table("Ethos-U85", _U85, u85=True)
+U55: Final = _table("Ethos-U55/U65", _LIMITS | _U55, _OPERATORS)
+U85: Final = _table("Ethos-U85", _LIMITS | _U85, _OPERATORS + _U85_OPERATORS)
 
 
 def table(series: str) -> Table:

@@ -10,11 +10,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
-import numpy as np
-
 from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
-from nxjax.trace import dtypes
-from nxjax.vendors.litert.table import Limit, Table, axes, dilation, every_map, first, weights
+from nxjax.vendors.litert.table import BYTES, Limit, Table, axes, dilation, every_map, first, known, weights
 
 _SOFTMAX: Final = 16_000
 _FUSED: Final = "give the relu its own range: quantize without fusing it into this layer"
@@ -36,8 +33,7 @@ def _params(o: TFLiteOperator) -> bool:
 
 
 def _batch_kept(o: TFLiteOperator) -> bool:
-    x = first(o)
-    return all(_inner(x.shape, a) < 3 for a in axes(o))
+    return all(_inner(first(o).shape, a) < 3 for a in axes(o))
 
 
 def _mean_depth(o: TFLiteOperator) -> bool:
@@ -46,17 +42,13 @@ def _mean_depth(o: TFLiteOperator) -> bool:
 
 
 def _no_batch_padding(o: TFLiteOperator) -> bool:
-    pads = o.inputs[1]
-    assert pads is not None and pads.data is not None
-    rank = len(pads.data)
-    return all(rank - 1 - i < 3 or not row.any() for i, row in enumerate(pads.data))
+    pads = known(o, 1)
+    return not pads[: max(len(pads) - 3, 0)].any()
 
 
 def _batch_not_split(o: TFLiteOperator) -> bool:
-    axis = o.inputs[0 if o.name == "SPLIT" else 2]
-    assert axis is not None and axis.data is not None
-    rank = len(first(o).shape)
-    return _inner(first(o).shape, int(axis.data.reshape(-1)[0]) % rank) < 3
+    shape, axis = first(o).shape, int(known(o, 0 if o.name == "SPLIT" else 2).reshape(-1)[0])
+    return _inner(shape, axis % len(shape)) < 3
 
 
 def _zeros_appended(o: TFLiteOperator) -> bool:
@@ -67,23 +59,8 @@ def _zeros_appended(o: TFLiteOperator) -> bool:
     return len(o.inputs) == 2 and all(bool((t.data == z).all()) for t, z in zip(constants, zero, strict=True))
 
 
-def _unit_steps(o: TFLiteOperator) -> bool:
-    steps = o.inputs[3]
-    assert steps is not None and steps.data is not None
-    return bool((np.asarray(steps.data) == 1).all())
-
-
-def _alpha(o: TFLiteOperator) -> bool:
-    return _one_dimensional(weights(o).shape)
-
-
-_BYTES: Final = (dtypes.int8, dtypes.uint8)
 _LIMITS: Final = {
-    "bytes": Limit(
-        lambda o: all(t.dtype in _BYTES and t.grid is not None for t in every_map(o)),
-        "tensors are quantized to 8 bits",
-        "quantize it: nx.quantize(f, 'int8')",
-    ),
+    "bytes": BYTES,
     "inner3": Limit(
         lambda o: all(math.prod(t.shape[:-3]) == 1 for t in every_map(o)),
         "only the three innermost dimensions may be over 1",
@@ -105,58 +82,43 @@ _LIMITS: Final = {
     "mean": Limit(_batch_kept, "the batch is not reduced", "reduce the other axes only"),
     "mean_depth": Limit(_mean_depth, "a mean over channels needs a multiple of 4 of them", "pad the channels to it"),
     "padding": Limit(_no_batch_padding, "the batch is not padded", "pad the other axes only"),
-    "alpha": Limit(_alpha, "slopes are one per channel", "share the slope over height and width"),
+    "alpha": Limit(
+        lambda o: _one_dimensional(weights(o).shape),
+        "slopes are one per channel",
+        "share the slope over height and width",
+    ),
     "split": Limit(_batch_not_split, "the batch is not split", "slice the other axes only"),
-    "steps": Limit(_unit_steps, "strides are 1", "a pooling or convolution with a stride does the same"),
+    "steps": Limit(
+        lambda o: bool((known(o, 3) == 1).all()),
+        "strides are 1",
+        "a pooling or convolution with a stride does the same",
+    ),
     "softmax": Limit(
         lambda o: _one_dimensional(first(o).shape) and first(o).shape[-1] <= _SOFTMAX,
         "a softmax is of one row, of at most 16000 elements",
         "softmax on the host, as the last operation",
     ),
 }
-_OPERATORS: Final = """
-ADD
-AVERAGE_POOL_2D unfused
-CONCATENATION unfused zeros
-CONV_2D constants dilation
-DEPTHWISE_CONV_2D constants dilation
-EXPAND_DIMS
-FULLY_CONNECTED constants row
-L2_NORMALIZATION
-LOGISTIC
-LSTM
-MAXIMUM
-MAX_POOL_2D unfused
-MEAN mean mean_depth
-MINIMUM
-MUL
-PACK
-PAD padding
-PRELU alpha
-QUANTIZE
-REDUCE_MAX mean
-REDUCE_MIN mean
-RELU
-RELU6
-RELU_N1_TO_1
-RESHAPE
-RESIZE_BILINEAR
-RESIZE_NEAREST_NEIGHBOR
-RSQRT
-SLICE
-SOFTMAX softmax
-SPACE_TO_DEPTH
-SPLIT split
-SPLIT_V split
-SQUARED_DIFFERENCE
-SQUEEZE
-STRIDED_SLICE steps
-SUB
-SUM mean
-TANH
-TRANSPOSE
-TRANSPOSE_CONV constants
-"""
+_OPERATORS: Final = (
+    (
+        "",
+        "ADD EXPAND_DIMS L2_NORMALIZATION LOGISTIC LSTM MAXIMUM MINIMUM MUL PACK QUANTIZE RELU RELU6 RELU_N1_TO_1 "
+        "RESHAPE RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR RSQRT SLICE SPACE_TO_DEPTH SQUARED_DIFFERENCE SQUEEZE SUB "
+        "TANH TRANSPOSE",
+    ),
+    ("unfused", "AVERAGE_POOL_2D MAX_POOL_2D"),
+    ("unfused zeros", "CONCATENATION"),
+    ("constants dilation", "CONV_2D DEPTHWISE_CONV_2D"),
+    ("constants row", "FULLY_CONNECTED"),
+    ("mean mean_depth", "MEAN"),
+    ("padding", "PAD"),
+    ("alpha", "PRELU"),
+    ("mean", "REDUCE_MAX REDUCE_MIN SUM"),
+    ("softmax", "SOFTMAX"),
+    ("split", "SPLIT SPLIT_V"),
+    ("steps", "STRIDED_SLICE"),
+    ("constants", "TRANSPOSE_CONV"),
+)
 _INSTEAD: Final = {
     "DEQUANTIZE": "let the result stay int8 and convert it on the host",
     "HARD_SWISH": "relu6, as MobileNetV2 has it",
@@ -180,10 +142,4 @@ _INSTEAD: Final = {
     ),
 }
 
-
-def _limits() -> dict[str, tuple[Limit, ...]]:
-    rows = (line.split() for line in _OPERATORS.strip().splitlines())
-    return {name: tuple(_LIMITS[n] for n in ("bytes", "inner3", *own)) for name, *own in rows}
-
-
-TABLE: Final = Table("the Edge TPU", _limits(), _INSTEAD)
+TABLE: Final = Table.of("the Edge TPU", _LIMITS, "bytes inner3", _OPERATORS, _INSTEAD)

@@ -17,6 +17,11 @@ from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
 from nxjax.lower.npu.formats.tflite_ops import operations
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.placement import YES, Verdict
+from nxjax.ops.base import NDArray
+from nxjax.trace import dtypes
+
+# Names of limits, and the operators that have them.
+Rows = Sequence[tuple[str, str]]
 
 # Places of an operator's inputs that are feature maps; the others are parameters (shapes, axes, weights, biases).
 _MAPS: Final[dict[str, tuple[int, ...]]] = {
@@ -62,6 +67,12 @@ class Table:
     limits: Mapping[str, tuple[Limit, ...]]
     instead: Mapping[str, str]
 
+    @classmethod
+    def of(cls, chip: str, limits: Mapping[str, Limit], every: str, rows: Rows, instead: Mapping[str, str]) -> Table:
+        """The table whose operators have the limits that ``every`` and their row name."""
+        found = {name: tuple(limits[n] for n in (every + " " + own).split()) for name, own in by_operator(rows).items()}
+        return cls(chip, found, instead)
+
     def judge(self, operation: TFLiteOperator) -> Verdict:
         """Whether the chip takes one operator."""
         limits = self.limits.get(operation.name)
@@ -98,6 +109,11 @@ class Table:
         return YES
 
 
+def by_operator(rows: Rows) -> dict[str, str]:
+    """The names of each operator's limits."""
+    return {name: own for own, names in rows for name in names.split()}
+
+
 def maps(o: TFLiteOperator) -> list[Tensor]:
     """The feature maps that an operator reads."""
     places = _MAPS.get(o.name)
@@ -122,12 +138,17 @@ def weights(o: TFLiteOperator) -> Tensor:
     return found
 
 
+def known(o: TFLiteOperator, i: int) -> NDArray:
+    """The value of an operand that is constant in every file."""
+    t = o.inputs[i]
+    assert t is not None and t.data is not None
+    return t.data
+
+
 def axes(o: TFLiteOperator) -> tuple[int, ...]:
     """The axes of a reduction, from 0 up."""
-    values = o.inputs[1]
-    assert values is not None and values.data is not None
     rank = len(first(o).shape)
-    return tuple(sorted({int(a) % rank for a in np.atleast_1d(values.data)}))
+    return tuple(sorted({int(a) % rank for a in np.atleast_1d(known(o, 1))}))
 
 
 def same_grid(*tensors: Tensor) -> bool:
@@ -151,3 +172,11 @@ def stride(o: TFLiteOperator) -> tuple[int, int]:
 def dilation(o: TFLiteOperator) -> tuple[int, int]:
     """Vertical and horizontal dilation of a window."""
     return o.options.get("dilation_h_factor", 1), o.options.get("dilation_w_factor", 1)
+
+
+QUANTIZE: Final = "quantize it: nx.quantize(f, 'int8')"
+BYTES: Final = Limit(
+    lambda o: all(t.dtype in (dtypes.int8, dtypes.uint8) and t.grid is not None for t in every_map(o)),
+    "tensors are quantized to 8 bits",
+    QUANTIZE,
+)
