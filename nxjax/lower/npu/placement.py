@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.macs import macs
-from nxjax.lower.placement import UNKNOWN, Device, Placement, Verdict
+from nxjax.lower.placement import UNKNOWN, Device, Placement, Said, Verdict
 
 # A row of a constraint table: the verdict on one node.
 Rule = Callable[[Node], Verdict]
@@ -27,11 +27,15 @@ def place(graph: NpuGraph, rule: Rule, published: bool = True) -> list[Placement
         if v.ok and not published:
             rows.append(unknown(n))
             continue
-        device: Device = "npu" if v.ok else "host"
-        rows.append(Placement(n.op, n.name, device, n.source, n.scope, v.reason, v.suggestion, macs(n)))
+        rows.append(placed(n, "npu" if v.ok else "host", v.reason, v.suggestion, "table"))
     return rows
+
+
+def placed(n: Node, device: Device, reason: str = "", suggestion: str = "", decided_by: Said = "vendor") -> Placement:
+    """The row of a node; by default the vendor's tool says so."""
+    return Placement(n.op, n.name, device, n.source, n.scope, reason, suggestion, macs(n), decided_by)
 
 
 def unknown(n: Node, why: str = UNKNOWN) -> Placement:
     """The row of a node that nothing here can place."""
-    return Placement(n.op, n.name, "unknown", n.source, n.scope, why, "", macs(n), "nobody")
+    return placed(n, "unknown", why, decided_by="nobody")

@@ -24,8 +24,7 @@ from nxjax.errors import ExecutionError, ParameterError, ShapeError
 from nxjax.lower.npu.formats.coreml_net import clean, node_names, port_names
 from nxjax.lower.npu.formats.coreml_writer import Contents, author, quiet, read
 from nxjax.lower.npu.graph import Node, NpuGraph
-from nxjax.lower.npu.macs import macs
-from nxjax.lower.npu.placement import place, unknown
+from nxjax.lower.npu.placement import place, placed, unknown
 from nxjax.lower.placement import Cost, Device, Placement, Verdict
 from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes
@@ -225,7 +224,7 @@ class AppleNeuralEngine(NpuTarget):
             reason = "" if on_engine else expected.reason or "Core ML prefers the CPU for it"
             suggestion = "" if on_engine else expected.suggestion
             device: Device = "npu" if on_engine else "host"
-            rows.append(Placement(n.op, n.name, device, n.source, n.scope, reason, suggestion, macs(n), "vendor"))
+            rows.append(placed(n, device, reason, suggestion))
         return rows
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import fields
-from typing import Any, ClassVar, Final, Literal, final
+from dataclasses import fields, replace
+from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.evidence import Label, digest
 from nxjax.backends.extras import installed
@@ -20,14 +20,13 @@ from nxjax.lower.npu.formats import tflite, tflite_ops
 from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.macs import macs
-from nxjax.lower.npu.placement import unknown
 from nxjax.lower.placement import Placement, Verdict
 from nxjax.vendors.arm import ethosn_table as ethos_n
 from nxjax.vendors.arm import ethosu_table as ethos_u
 from nxjax.vendors.arm import vela as ethosu_vela
 from nxjax.vendors.arm.rewrite import same_bits
 from nxjax.vendors.arm.vela import VelaOptions, VelaResult
-from nxjax.vendors.litert.compiled import host_reference, operator_names, recognized
+from nxjax.vendors.litert.compiled import LeftOperator, host_reference, placements
 from nxjax.vendors.litert.table import Table
 
 _SETTINGS: Final = tuple(f.name for f in fields(VelaOptions) if f.name not in ("series", "size"))
@@ -125,37 +124,26 @@ class EthosU(NpuTarget):
 
     def _refused(self, graph: NpuGraph, why: str) -> list[Placement]:
         """All on the host; nodes that break a published rule are told so."""
-        verdicts = [self.supports(n) for n in graph.nodes]
-        return [_row(n, "host", v.reason or why, v.suggestion) for n, v in zip(graph.nodes, verdicts, strict=True)]
+        return [replace(r, device="host", reason=r.reason or why, decided_by="vendor") for r in self.placed(graph)]
 
     def _placements(
         self, graph: NpuGraph, operations: list[TFLiteOperator], data: bytes, compiled: VelaResult
     ) -> list[Placement]:
         """One row per node: on the host if the compiled file leaves any operator of it there."""
-        written = operator_names(data)
-        left, strange = recognized(compiled.host, written)
-        reasons: dict[Node, list[str]] = {}
-        for operation, (kind, results) in zip(operations, written, strict=True):
-            if left.intersection(results) and operation.node is not None:
-                said = compiled.reasons.get(results[0], "")
-                reasons.setdefault(operation.node, []).append(f"{kind}: {said}" if said else "")
-        if strange:
-            compiled.notes.append(f"the compiled file has host operators that were not written: {strange}")
-        rows: list[Placement] = []
-        for n in graph.nodes:
-            if n in reasons:
-                rule = self.supports(n)
-                said = "; ".join(dict.fromkeys(r for r in reasons[n] if r))
-                if n.op == "table":
-                    said = f"{n.attrs.get('function', 'it')} is a look-up in TFLite; {said}"
-                rows.append(_row(n, "host", said or rule.reason or "Vela gives no reason", rule.suggestion))
-            elif strange:
-                rows.append(unknown(n, "the compiled file leaves operators to the host that nothing here can name"))
-            elif not compiled.npu:
-                rows.append(_row(n, "host", "Vela folded it away; nothing of this file runs on the NPU"))
-            else:
-                rows.append(_row(n, "npu"))
-        return rows
+
+        def why(n: Node, row: Placement, left: list[LeftOperator]) -> str:
+            reasons = ((o.kind, compiled.reasons.get(o.name, "")) for o in left)
+            said = "; ".join(dict.fromkeys(f"{kind}: {reason}" for kind, reason in reasons if reason))
+            if n.op == "table":
+                said = f"{n.attrs.get('function', 'it')} is a look-up in TFLite; {said}"
+            return said or row.reason or "Vela gives no reason"
+
+        rows, strange = placements(self.placed(graph), graph, operations, data, compiled.host, False, why)
+        compiled.notes += strange
+        if compiled.npu:
+            return rows
+        folded = "Vela folded it away; nothing of this file runs on the NPU"
+        return [replace(r, device="host", reason=folded) if r.device == "npu" else r for r in rows]
 
 
 def layers_csv(graph: NpuGraph, operations: list[TFLiteOperator], compiled: VelaResult) -> bytes:
@@ -169,10 +157,6 @@ def layers_csv(graph: NpuGraph, operations: list[TFLiteOperator], compiled: Vela
     rows.writerow(["node", "op", "line", "multiply-accumulates", "cycles"])
     rows.writerows([n.name, n.op, str(n.source or ""), macs(n), cycles.get(n, 0)] for n in graph.nodes)
     return text.getvalue().encode()
-
-
-def _row(n: Node, device: Literal["npu", "host"], reason: str = "", suggestion: str = "") -> Placement:
-    return Placement(n.op, n.name, device, n.source, n.scope, reason, suggestion, macs(n), "vendor")
 
 
 def _settings(target: str, series: str, size: int, options: dict[str, object]) -> VelaOptions:

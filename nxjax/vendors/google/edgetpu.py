@@ -25,18 +25,18 @@ from nxjax.backends.tools import NO_MODEL, ToolAnswer, ask, doubt, read
 from nxjax.errors import ExecutionError, InvalidFileError, ParameterError
 from nxjax.lower.npu.cost import estimate
 from nxjax.lower.npu.formats import tflite, tflite_ops
-from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
-from nxjax.lower.npu.placement import place, unknown
+from nxjax.lower.npu.placement import place
 from nxjax.lower.placement import Placement, Verdict
 from nxjax.ops.base import NDArray
 from nxjax.vendors.google.rewrite import rows_as_pixels, same_bits
 from nxjax.vendors.google.table import TABLE
-from nxjax.vendors.litert.compiled import host_reference, left_for_host, operator_names, recognized, refuse_other
+from nxjax.vendors.litert.compiled import host_reference, left_for_host, placements, refuse_other
 from nxjax.vendors.litert.table import Adapt
 
 COMPILER: Final = "edgetpu_compiler"
 _OPERATOR: Final = "edgetpu-custom-op"
+_SILENT: Final = "no reason given"
 _LIBRARY: Final = "libedgetpu.so.1"
 _MAPPED: Final = "Mapped to Edge TPU"
 _UNITS: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -183,7 +183,14 @@ class EdgeTpu(NpuTarget):
             build.notes.append(f"{COMPILER} made no file of it; placed by Google's published table: {e.got}")
             return build
         build.files = {f"{name}_edgetpu.tflite": model, **build.files}
-        build.placements = _placements(build.placements, graph, operations, data, model, log, build.notes)
+        host, calls = left_for_host(model, _OPERATOR)
+        if log.host is not None and log.host != len(host):
+            build.notes.append(f"{COMPILER} counts {log.host} host operations, its file holds {len(host)}")
+        why = lambda _n, _row, left: "; ".join(
+            dict.fromkeys(f"{o.kind}: {log.reasons(o.kind) or _SILENT}" for o in left)
+        )
+        build.placements, strange = placements(build.placements, graph, operations, data, host, not calls, why)
+        build.notes += strange
         build.record(
             "compiled", "vendor-compiler", f"{COMPILER} {log.version}".strip(), command=done.command,
             status=done.status, took=(digest(data),), gave=(digest(model),),
@@ -196,39 +203,6 @@ class EdgeTpu(NpuTarget):
         if any(p.device == "npu" for p in build.placements):
             _use_chip(build, model)
         return build
-
-
-def _placements(
-    table: list[Placement],
-    graph: NpuGraph,
-    operations: list[TFLiteOperator],
-    data: bytes,
-    model: bytes,
-    log: CompilerLog,
-    notes: list[str],
-) -> list[Placement]:
-    """What the compiled file leaves to the host, with the log's status of that kind of operator."""
-    host, calls = left_for_host(model, _OPERATOR)
-    if log.host is not None and log.host != len(host):
-        notes.append(f"{COMPILER} counts {log.host} host operations, its file holds {len(host)}")
-    written = operator_names(data)
-    left, strange = recognized(host, written)
-    if strange:
-        notes.append(f"the compiled file has host operators that were not written: {strange}")
-    reasons: dict[Node, list[str]] = {}
-    for operation, (kind, results) in zip(operations, written, strict=True):
-        if operation.node is not None and (left.intersection(results) or not calls):
-            reasons.setdefault(operation.node, []).append(f"{kind}: {log.reasons(kind) or 'no reason given'}")
-    rows: list[Placement] = []
-    for node, row in zip(graph.nodes, table, strict=True):
-        if node in reasons:
-            why = "; ".join(dict.fromkeys(reasons[node]))
-            rows.append(replace(row, device="host", reason=why, decided_by="vendor"))
-        elif strange:
-            rows.append(unknown(node, "the compiled file leaves operators to the host that nothing here can name"))
-        else:
-            rows.append(replace(row, device="npu", reason="", suggestion="", decided_by="vendor"))
-    return rows
 
 
 def _flags(options: dict[str, object]) -> list[str]:

@@ -17,8 +17,7 @@ from nxjax.errors import ExecutionError, LoweringError, ParameterError
 from nxjax.lower.npu.formats.openvino_net import node_names, owner
 from nxjax.lower.npu.formats.openvino_writer import build, serialize
 from nxjax.lower.npu.graph import Node, NpuGraph
-from nxjax.lower.npu.macs import macs
-from nxjax.lower.npu.placement import place
+from nxjax.lower.npu.placement import place, placed
 from nxjax.lower.placement import YES, Cost, Placement, Verdict
 from nxjax.trace import dtypes
 from nxjax.vendors.intel import compiler as intel_compiler
@@ -38,6 +37,7 @@ from nxjax.vendors.intel.openvino_run import (
 
 _OPTIONS: Final = ("config", "hint", "measure", "platform", "power")
 _MISSING: Final = f"OpenVINO is not installed: pip install 'nxjax[{EXTRA}]'"
+_HOST: Final = "OpenVINO's CPU plugin computes on the host"
 _EIGHT: Final = frozenset((dtypes.int8, dtypes.uint8, dtypes.int4))
 _INTEGER_KERNELS: Final = ("i8", "u8")
 
@@ -56,13 +56,6 @@ def checked(target: str, options: dict[str, object]) -> tuple[dict[str, str], bo
     if platform and platform not in table.PLATFORMS:
         raise ParameterError(f"{target}: no such platform", got=platform, expected=", ".join(table.PLATFORMS))
     return {str(k): str(v) for k, v in config.items()}, bool(options.get("measure")), platform
-
-
-def row(n: Node, on_npu: bool, reason: str = "", suggestion: str = "", vendor: bool = True) -> Placement:
-    return Placement(
-        n.op, n.name, "npu" if on_npu else "host", n.source, n.scope, reason, suggestion, macs(n),
-        "vendor" if vendor else "table",
-    )  # fmt: skip
 
 
 def integer_products(graph: NpuGraph) -> list[int]:
@@ -153,15 +146,13 @@ class OpenVinoCpu(OpenVinoTarget):
 
     def placed(self, graph: NpuGraph) -> list[Placement]:
         """Every node on the host: this target has no other device."""
-        verdicts = [self.supports(n) for n in graph.nodes]
-        reason = "OpenVINO's CPU plugin computes on the host"
-        return [row(n, False, v.reason or reason, vendor=False) for n, v in zip(graph.nodes, verdicts, strict=True)]
+        return [placed(n, "host", _HOST, decided_by="table") for n in graph.nodes]
 
     def build(self, graph: NpuGraph, options: dict[str, object]) -> Build:
         config, measure, _ = checked(self.name, options)
         model, made = self.written(graph)
         session = self.on_host(graph, model, made, config)
-        made.placements = [row(n, False, "OpenVINO's CPU plugin computes on the host") for n in graph.nodes]
+        made.placements = [placed(n, "host", _HOST) for n in graph.nodes]
         made.cost.timed(measure, session.measure)
         return made
 
@@ -194,7 +185,7 @@ class OpenVinoGpu(OpenVinoTarget):
         session = open_session(model, "GPU", {"PERFORMANCE_HINT": "LATENCY"} | config)
         made.runner = Runner(session, f"{session.title} through OpenVINO {version()}", "chip", model_files(made))
         made.record("compiled", "chip", made.runs_on, took=made.runner.took)
-        made.placements = [row(n, True) for n in graph.nodes]
+        made.placements = [placed(n, "npu") for n in graph.nodes]
         made.cost.timed(measure, session.measure)
         return made
 
@@ -226,8 +217,7 @@ class IntelNpu(OpenVinoTarget):
         return "emitted", "no Intel NPU and no NPU compiler here: OpenVINO's CPU plugin computes the same model"
 
     def supports(self, node: Node) -> Verdict:
-        known = super().supports(node)
-        return table.rule(self.platform or table.DEFAULT_PLATFORM)(node) if known.ok else known
+        return table.rule(self.platform or table.DEFAULT_PLATFORM)(node)
 
     def build(self, graph: NpuGraph, options: dict[str, object]) -> Build:
         """Compile for the NPU and run there, or as far towards that as this machine goes.
@@ -295,7 +285,7 @@ class IntelNpu(OpenVinoTarget):
         """Everything runs on the NPU: its compiler has no other device to put an op on."""
         assert answer.blob is not None
         made.files = {f"{graph.name or 'model'}.blob": answer.blob} | made.files
-        made.placements = [row(n, True) for n in graph.nodes]
+        made.placements = [placed(n, "npu") for n in graph.nodes]
         for name, figure in answer.cost.figures.items():
             made.cost.add(name, figure.value, figure.unit, figure.basis)
         made.cost.add("blob", len(answer.blob), "bytes", "measured")
@@ -324,9 +314,8 @@ class IntelNpu(OpenVinoTarget):
                 why = "the NPU plugin does not take it"
             to_blame |= bool(why)
             suggestion = verdict.suggestion if why else ""
-            made.placements.append(
-                row(n, False, why or "the compiler takes it alone and refuses the model", suggestion)
-            )
+            why = why or "the compiler takes it alone and refuses the model"
+            made.placements.append(placed(n, "host", why, suggestion))
         if not to_blame:
             made.notes.append("each node compiles alone: it is their combination that is refused")
 

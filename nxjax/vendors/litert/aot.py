@@ -14,7 +14,7 @@ import os
 import re
 import tempfile
 from abc import abstractmethod
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Final, final
 
@@ -26,10 +26,9 @@ from nxjax.errors import InvalidFileError, ParameterError
 from nxjax.lower.npu.formats import tflite, tflite_ops
 from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
 from nxjax.lower.npu.graph import Node, NpuGraph
-from nxjax.lower.npu.placement import unknown
 from nxjax.lower.placement import Placement, Verdict
 from nxjax.vendors.litert import plugins_table as litert_plugins
-from nxjax.vendors.litert.compiled import host_reference, left_for_host, operator_names, recognized, refuse_other
+from nxjax.vendors.litert.compiled import host_reference, left_for_host, placements, refuse_other
 from nxjax.vendors.litert.table import Table
 from nxjax.vendors.litert.target import version
 
@@ -206,24 +205,12 @@ class AotTarget(NpuTarget):
         if (taken, parts) != (compiled.selected, compiled.partitions):
             said = f"{compiled.selected} operators in {compiled.partitions} parts"
             notes.append(f"{self.name}: the compiler says {said}, its file holds {taken} in {parts}: the file counts")
-        hosted: dict[Node, list[str]] = {}
-        written = operator_names(data)
-        hosts, strange = recognized(left, written)
-        if strange:
-            notes.append(f"{self.name}: the compiled file has host operators that were not written: {strange}")
-        for i, (operation, (kind, results)) in enumerate(zip(operations, written, strict=True)):
-            if operation.node is not None and (not parts or hosts.intersection(results)):
-                why = compiled.refusals.get(i, "left to the host, without a reason")
-                hosted.setdefault(operation.node, []).append(f"{kind}: {why}")
-        rows: list[Placement] = []
-        for node, row in zip(graph.nodes, self.placed(graph), strict=True):
-            if node in hosted:
-                reason = row.reason or "; ".join(hosted[node])
-                rows.append(replace(row, device="host", reason=reason, decided_by="vendor"))
-            elif strange:
-                rows.append(unknown(node, "the compiled file leaves operators to the host that nothing here can name"))
-            else:
-                rows.append(replace(row, device="npu", reason="", suggestion="", decided_by="vendor"))
+        silent = "left to the host, without a reason"
+        why = lambda _, row, left: (
+            row.reason or "; ".join(f"{o.kind}: {compiled.refusals.get(o.number, silent)}" for o in left)
+        )
+        rows, strange = placements(self.placed(graph), graph, operations, data, left, not parts, why)
+        notes += [f"{self.name}: {note}" for note in strange]
         return rows
 
 

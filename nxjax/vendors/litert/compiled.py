@@ -7,8 +7,9 @@ names of their results. Knows files, no vendor.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, final
 
 from nxjax.backends.evidence import digest
 from nxjax.backends.extras import installed
@@ -17,7 +18,9 @@ from nxjax.errors import InvalidFileError, LoweringError
 from nxjax.lower.npu.formats import flatbuffer
 from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
 from nxjax.lower.npu.formats.tflite_schema import BUILTIN_NAMES, IDENTIFIER, SCHEMA
-from nxjax.lower.npu.graph import NpuGraph
+from nxjax.lower.npu.graph import Node, NpuGraph
+from nxjax.lower.npu.placement import unknown
+from nxjax.lower.placement import Placement
 from nxjax.vendors.litert.target import LiteRTSession
 
 _CUSTOM: Final = 32
@@ -101,6 +104,53 @@ def recognized(host: Sequence[str], written: Sequence[tuple[str, list[str]]]) ->
         strange += [name] if owner is None else []
         found |= set() if owner is None else {owner}
     return found, strange
+
+
+@final
+@dataclass(frozen=True)
+class LeftOperator:
+    """An operator that a compiler left to the host: its number, its kind, and the name of its first result."""
+
+    number: int
+    kind: str
+    name: str
+
+
+def placements(
+    table: Sequence[Placement],
+    graph: NpuGraph,
+    operations: Sequence[TFLiteOperator],
+    written: bytes,
+    host: Sequence[str],
+    nothing: bool,
+    why: Callable[[Node, Placement, list[LeftOperator]], str],
+) -> tuple[list[Placement], list[str]]:
+    """One row per node, which is on the host if the compiled file leaves any operator of it there.
+
+    Args:
+        table: the rows by published rules, for suggestions.
+        host: what is left there, by the names of first results (`left_for_host`).
+        nothing: whether the chip has no part of the file, so that all operators are on the host.
+        why: the reason for a node, told its row in the table and its operators that are left.
+
+    Returns:
+        the rows, and a note where operators are left that nothing here can name.
+    """
+    names = operator_names(written)
+    left, strange = recognized(host, names)
+    hosted: dict[Node, list[LeftOperator]] = {}
+    for i, (operation, (kind, results)) in enumerate(zip(operations, names, strict=True)):
+        if operation.node is not None and (nothing or left.intersection(results)):
+            hosted.setdefault(operation.node, []).append(LeftOperator(i, kind, results[0]))
+    rows: list[Placement] = []
+    for node, row in zip(graph.nodes, table, strict=True):
+        if node in hosted:
+            rows.append(replace(row, device="host", reason=why(node, row, hosted[node]), decided_by="vendor"))
+        elif strange:
+            rows.append(unknown(node, "the compiled file leaves operators to the host that nothing here can name"))
+        else:
+            rows.append(replace(row, device="npu", reason="", suggestion="", decided_by="vendor"))
+    return rows, [f"the compiled file has host operators that were not written: {strange}"] if strange else []
 
 
 def host_reference(build: Build, graph: NpuGraph, data: bytes, operations: list[TFLiteOperator]) -> None:

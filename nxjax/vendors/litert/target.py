@@ -23,7 +23,7 @@ from nxjax.errors import ExecutionError, LoweringError, ParameterError
 from nxjax.lower.npu.formats import tflite, tflite_kernels, tflite_ops
 from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
 from nxjax.lower.npu.graph import Node, NpuGraph
-from nxjax.lower.npu.macs import macs
+from nxjax.lower.npu.placement import placed
 from nxjax.lower.placement import Cost, Placement, Verdict
 from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes
@@ -229,9 +229,8 @@ class LiteRt(NpuTarget):
 
     def placed(self, graph: NpuGraph) -> list[Placement]:
         """Every node on the host: this target has no other device."""
-        verdicts = [self.supports(n) for n in graph.nodes]
-        rows = zip(graph.nodes, verdicts, strict=True)
-        return [_on_host(n, v.reason or "LiteRT computes on the host", v.suggestion) for n, v in rows]
+        rows = [(n, self.supports(n)) for n in graph.nodes]
+        return [placed(n, "host", v.reason or "LiteRT computes on the host", v.suggestion, "table") for n, v in rows]
 
     def build(self, graph: NpuGraph, options: dict[str, object]) -> Build:
         """Write, load and hold the interpreter's account against ours.
@@ -295,10 +294,6 @@ def refuse(nodes: Sequence[Node], target: str) -> None:
         )
 
 
-def _on_host(n: Node, reason: str, suggestion: str = "") -> Placement:
-    return Placement(n.op, n.name, "host", n.source, n.scope, reason, suggestion, macs(n))
-
-
 def _placements(graph: NpuGraph, session: LiteRTSession) -> list[Placement]:
     """One row per node, with the kernel that LiteRT chose."""
     numbers: dict[Node, list[int]] = {}
@@ -309,8 +304,7 @@ def _placements(graph: NpuGraph, session: LiteRTSession) -> list[Placement]:
     for n in graph.nodes:
         delegated = all(i in session.delegated for i in numbers[n])
         kernel = "XNNPACK" if delegated else session.runs_on.removeprefix(f"LiteRT {version()} ").split(" kernels")[0]
-        reason = f"runs on the host: LiteRT's {kernel} kernel"
-        rows.append(Placement(n.op, n.name, "host", n.source, n.scope, reason, "", macs(n), "vendor"))
+        rows.append(placed(n, "host", f"runs on the host: LiteRT's {kernel} kernel"))
     return rows
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from nxjax.lower.npu.formats.onnx_writer import OnnxModel
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.macs import macs
-from nxjax.lower.npu.placement import unknown
+from nxjax.lower.npu.placement import placed, unknown
 from nxjax.lower.placement import Device, Placement
 
 # What ONNX Runtime adds to names when it splits constants' readers and changes layouts.
@@ -84,5 +84,5 @@ def placements(
         if device == "host":
             reason = next((said[name] for name in named[n] if name in said), old.reason) or "placed on the host"
             suggestion = old.suggestion
-        rows.append(Placement(n.op, n.name, device, n.source, n.scope, reason, suggestion, macs(n), "vendor"))
+        rows.append(placed(n, device, reason, suggestion))
     return rows
