@@ -99,22 +99,26 @@ def label(records: Iterable[Record], files: Mapping[str, bytes], on_chip: bool |
         on_chip: whether any op is placed on the chip; None where nobody says.
         host: whether the target's device is this machine's processor.
     """
-    held = {digest(data) for data in files.values()}
+    return earned(records, {digest(data) for data in files.values()}, on_chip, host)
+
+
+def earned(records: Iterable[Record], held: set[str], on_chip: bool | None, host: bool = False) -> Label:
+    """`label`, of files that are known by their digests."""
     # What runs here may run the program that the files were written from: it claims nothing of a vendor's tool.
     counted = [r for r in records if held.issuperset(r.took) and (r.took or r.by in ("own-model", "host"))]
     # A compiler whose every file is one that it was given has made nothing.
     counted = [r for r in counted if r.act != "compiled" or not r.gave or set(r.gave) - set(r.took)]
     # What a compiler gave is part of what runs: where it is another file by now, a run says nothing of it.
     whole = all(held.issuperset(r.gave) for r in counted if r.act == "compiled")
-    earned: set[Label] = {_EARNED[r.by] for r in counted if whole and r.act == "ran" and r.by in _EARNED}
+    ran: set[Label] = {_EARNED[r.by] for r in counted if whole and r.act == "ran" and r.by in _EARNED}
     compiled = any(
         r.act == "compiled" and r.by in ("vendor-compiler", "chip") and held.issuperset(r.gave) for r in counted
     )
     failed = any(r.act == "compiled" and r.status for r in counted)
     if compiled and on_chip and not failed:
-        earned.add("vendor-compiled")
-    if earned:
-        return min(earned, key=LABELS.index)
+        ran.add("vendor-compiled")
+    if ran:
+        return min(ran, key=LABELS.index)
     loaded = host and any(r.by == "host" and r.act in ("loaded", "ran") for r in counted)
     return "host" if loaded or (compiled and on_chip is False) else "emitted"
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, final
 
 from nxjax.backends.hybrid.policy import FaultPolicy, HeatLimits
+from nxjax.backends.sensors.thermal import above
 
 State = Literal["ok", "suspect", "out", "probing"]
 Heat = Literal["unknown", "cool", "warm", "hot"]
@@ -173,11 +174,9 @@ class Thermal:
             return self.heat
         limits = self._limits
         self.celsius, self.why, self.when = celsius, "", now
-        stays_hot = self.heat == "hot" and celsius >= limits.maximum - limits.hysteresis
-        stays_warm = self.heat in ("warm", "hot") and celsius >= limits.warning - limits.hysteresis
-        if celsius > limits.maximum or stays_hot:
+        if above(celsius, limits.maximum, self.heat == "hot", limits.hysteresis):
             self.heat = "hot"
-        elif celsius > limits.warning or stays_warm:
+        elif above(celsius, limits.warning, self.heat in ("warm", "hot"), limits.hysteresis):
             self.heat = "warm"
         else:
             self.heat = "cool"

@@ -82,6 +82,15 @@ class Decision:
 DEFAULT: Final = Thresholds()
 
 
+def above(celsius: float, limit: float, before: bool, back: float) -> bool:
+    """Whether a chip counts as above a limit: it is, or it was and has not cooled by ``back`` below it.
+
+    >>> [above(c, 80, before, 5) for c, before in ((80, False), (81, False), (76, True), (75, True))]
+    [False, True, True, False]
+    """
+    return celsius > (limit - back if before else limit)
+
+
 def policy(
     readings: Mapping[str, Reading], thresholds: Thresholds = DEFAULT, before: Mapping[str, State] | None = None
 ) -> Decision:
@@ -128,19 +137,15 @@ def _beyond(unit: str, reading: Reading, thresholds: Thresholds) -> float:
 def _one(unit: str, celsius: float, thresholds: Thresholds, was: State) -> tuple[list[Action], State]:
     limit = thresholds.limit(unit)
     said = f"{celsius:.1f} °C"
-    if limit is not None and celsius > limit:
+    if limit is not None and above(celsius, limit, was == "out", thresholds.back):
         return ([] if was == "out" else [Action(unit, "take-out", f"{said}, above {limit:g}")]), "out"
-    if was == "out" and limit is not None and celsius > limit - thresholds.back:
-        return [], "out"
     actions: list[Action] = []
     if was == "out":
         actions.append(Action(unit, "readmit", f"{said}, {thresholds.back:g} below its limit"))
-    if celsius > thresholds.warning:
+    if above(celsius, thresholds.warning, was == "warm", thresholds.back):
         if was == "ok":
-            above = f"{said}, above {thresholds.warning:g}"
-            actions += [Action(unit, "lower-power", above), Action(unit, "prefer-others", above)]
-        return actions, "warm"
-    if was == "warm" and celsius > thresholds.warning - thresholds.back:
+            why = f"{said}, above {thresholds.warning:g}"
+            actions += [Action(unit, "lower-power", why), Action(unit, "prefer-others", why)]
         return actions, "warm"
     if was != "ok":
         actions.append(Action(unit, "restore-power", said))

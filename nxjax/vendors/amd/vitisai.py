@@ -19,7 +19,7 @@ from nxjax.backends.evidence import Label, digest
 from nxjax.backends.extras import installed, need
 from nxjax.backends.target import Build, Kind, NpuTarget, Run, Runner, Site, file_name, only
 from nxjax.errors import ParameterError
-from nxjax.lower.npu.formats.onnx_build import OnnxOptions
+from nxjax.lower.npu.formats.onnx_build import OnnxOptions, package
 from nxjax.lower.npu.formats.onnx_pow2 import regrid, regular
 from nxjax.lower.npu.formats.onnx_writer import OnnxModel, emit
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
@@ -204,9 +204,7 @@ def read_report(report: Mapping[str, Any], data: bytes) -> dict[str, tuple[str, 
 
     The report names operations by their results.
     """
-    import onnx
-
-    model = onnx.load_from_string(data)
+    model = package().load_from_string(data)
     made = {out: n for n in model.graph.node for out in n.output}
     where: dict[str, tuple[str, str]] = {}
     for row in report.get("nodeStat", []):

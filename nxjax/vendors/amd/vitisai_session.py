@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast, final
 
-from nxjax.backends.evidence import Label
+from nxjax.backends.evidence import By, Label, Record, digest, earned
 from nxjax.backends.extras import need
 from nxjax.display import page
 from nxjax.errors import ExecutionError, ParameterError, PlacementError
@@ -65,20 +65,27 @@ _SOURCES: Final[Mapping[str, str]] = {
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class HybridSession:
     """A session whose placement is known.
 
     Attributes:
         session: ONNX Runtime's own object.
         placement: node -> (provider that runs it, ONNX operator), in the model's order.
-        label: "hardware" where the NPU has a part of it, else "host".
+        took: the model's digest.
+        evidence: what took the model, and what ran it.
     """
 
     session: Any
     placement: Mapping[str, tuple[str, str]]
     runs_on: str
-    label: Label
+    took: tuple[str, ...]
+    evidence: list[Record]
+
+    @property
+    def label(self) -> Label:
+        """How far towards silicon it went, by the records."""
+        return earned(self.evidence, {*self.took}, PROVIDER in self.counts, host=True)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -93,7 +100,11 @@ class HybridSession:
         names = [i.name for i in self.session.get_inputs()]
         if len(args) != len(names):
             raise ParameterError("hybrid session: inputs", got=len(args), expected=", ".join(names))
-        return list(self.session.run(None, dict(zip(names, args, strict=True))))
+        results = list(self.session.run(None, dict(zip(names, args, strict=True))))
+        if not any(r.act == "ran" for r in self.evidence):
+            by: By = "chip" if PROVIDER in self.counts else "host"
+            self.evidence.append(Record("ran", by, self.runs_on, took=self.took))
+        return results
 
     def __str__(self) -> str:
         counts = ", ".join(f"{n} nodes on {provider}" for provider, n in self.counts.items())
@@ -243,8 +254,17 @@ def _opened(
         # What builds do with devices that are not there: a warning, and the CPU.
         got = ", ".join(have)
         raise ExecutionError(f"hybrid session: {', '.join(lost)} did not start", got=got, expected=", ".join(names))
-    label: Label = "hardware" if PROVIDER in names else "host"
-    return HybridSession(session, _placement(session, model, wanted), f"ONNX Runtime {ort.__version__}", label)
+    runs_on, took = f"ONNX Runtime {ort.__version__}", (digest(_bytes(model)),)
+    taken = (
+        Record("compiled", "vendor-compiler", f"{PROVIDER} of {runs_on}", took=took)
+        if PROVIDER in names
+        else Record("loaded", "host", runs_on, took=took)
+    )
+    return HybridSession(session, _placement(session, model, wanted), runs_on, took, [taken])
+
+
+def _bytes(model: str | os.PathLike[str] | bytes) -> bytes:
+    return model if isinstance(model, bytes) else Path(model).read_bytes()
 
 
 def _kept(made: HybridSession, names: Sequence[str]) -> None:
@@ -276,9 +296,8 @@ def _placement(
     reports = sorted(Path(options["cache_dir"], options["cache_key"]).glob(f"**/{REPORT}")) if options else []
     if not reports:
         return {}
-    data = model if isinstance(model, bytes) else Path(model).read_bytes()
     try:
-        where = read_report(cast("dict[str, Any]", json.loads(reports[0].read_text())), data)
+        where = read_report(cast("dict[str, Any]", json.loads(reports[0].read_text())), _bytes(model))
     except (OSError, ValueError, TypeError, AttributeError):
         return {}  # a report that cannot be read says nothing
     return {name: (CPU if device == "CPU" else device, kind) for name, (device, kind) in where.items()}

@@ -6,11 +6,8 @@ in hexadecimal digits on a line). Knows files, not how they are run.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import struct
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +16,7 @@ from typing import Any, Final, Literal, cast, final
 
 import numpy as np
 
+from nxjax.backends.evidence import digest
 from nxjax.errors import InvalidFileError, ParameterError
 from nxjax.files import safe_io
 from nxjax.ops.base import NDArray
@@ -104,9 +102,14 @@ class XrtArtifact:
             raise ParameterError("xrt: length", got=self.length, expected='"bytes" or "words"')
 
     @cached_property
+    def digests(self) -> tuple[str, str]:
+        """Of the configuration and of the instructions."""
+        return digest(self.xclbin), digest(self.insts)
+
+    @property
     def key(self) -> str:
         """What tells the array's configuration apart from others: programs that share one share a hardware context."""
-        return hashlib.sha256(self.xclbin).hexdigest()
+        return self.digests[0]
 
     @property
     def counted(self) -> int:
@@ -136,9 +139,9 @@ class XrtArtifact:
         rows = [{"name": b.name, "shape": b.shape, "dtype": b.dtype, "role": b.role} for b in self.buffers]
         manifest = {"format": _FORMAT, "kernel": self.kernel, "chip": self.chip, "length": self.length}
         manifest |= {"opcode": self.opcode, "buffers": rows}
-        _put(place / XCLBIN, self.xclbin)
-        _put(place / INSTS, self.insts)
-        _put(place / MANIFEST, json.dumps(manifest, indent=2).encode())
+        safe_io.write(place / XCLBIN, self.xclbin)
+        safe_io.write(place / INSTS, self.insts)
+        safe_io.write(place / MANIFEST, json.dumps(manifest, indent=2).encode())
         return place
 
     @classmethod
@@ -163,13 +166,6 @@ class XrtArtifact:
             if isinstance(error, InvalidFileError):
                 raise
             raise InvalidFileError(f"xrt: {place} holds no program", got=f"{type(error).__name__}: {error}") from error
-
-
-def _put(path: Path, content: bytes) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-    os.replace(name, path)
 
 
 def instructions(path: str | Path) -> bytes:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Final, TypeVar, final
 
+from nxjax.backends.evidence import Label, Record, earned
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.ops.base import NDArray
 from nxjax.vendors.amd.xrt import first_line
@@ -35,17 +36,21 @@ class XrtProgram:
 
     Attributes:
         artifact: the program.
-        label: what is computed here was computed by the chip.
+        evidence: what ran it.
     """
-
-    label: Final = "hardware"
 
     def __init__(self, runtime: XrtRuntime, artifact: XrtArtifact) -> None:
         self.runtime = runtime
         self.artifact = artifact
+        self.evidence: list[Record] = []
         states = runtime.pyxrt.ert_cmd_state
         self._done = states.ERT_CMD_STATE_COMPLETED
         self._failed = {getattr(states, f"ERT_CMD_STATE_{name}"): name for name in _FAILED}
+
+    @property
+    def label(self) -> Label:
+        """How far towards silicon it went, by the records."""
+        return earned(self.evidence, {*self.artifact.digests}, True)
 
     @property
     def name(self) -> str:
@@ -83,6 +88,8 @@ class XrtProgram:
         if problem is not None:
             # Raised here, where no frame holds the chip's objects: who keeps the error does not keep them.
             raise problem
+        if batch and not self.evidence:
+            self.evidence = [Record("ran", "chip", self.name, took=self.artifact.digests)]
         return results
 
     def _ran(

@@ -124,8 +124,8 @@ def test_the_real_runtime_says_where_nodes_run(tmp_path):
 
 def test_placement_is_asserted_after_the_session_is_made():
     session = hybrid_session(model(), [(PROVIDER, {"target": "X2"}), CPU], module=amds())
-    assert session.label == "hardware" and session.counts == {PROVIDER: 1, CPU: 1}
-    assert session(X)[0].shape == (3,)
+    assert session.label == "vendor-compiled" and session.counts == {PROVIDER: 1, CPU: 1}
+    assert session(X)[0].shape == (3,) and session.label == "hardware"
     names, ((given), cpu), entries = Session.made[0]
     assert names == [PROVIDER, CPU] and cpu == {} and given["target"] == "X2"
     assert "session.disable_cpu_ep_fallback" not in entries
@@ -193,7 +193,7 @@ def test_other_wrong_settings_are_refused(tmp_path):
     config = tmp_path / "vaip_config.json"
     config.write_text("{}")
     good = hybrid_session(model(), [(PROVIDER, {"config_file": str(config), "log_level": 1}), CPU], module=amds())
-    assert good.label == "hardware" and Session.made[0][1][0]["log_level"] == "1"
+    assert good.label == "vendor-compiled" and Session.made[0][1][0]["log_level"] == "1"
     for options, said in (
         ({"speed": 1}, OPTIONS[0]),
         ({"target": "X3"}, "X2 or X1"),

@@ -63,6 +63,7 @@ def test_names_of_chips_and_what_is_missing_here(tmp_path):
 def test_a_program_runs_and_its_memory_is_used_again(fake):
     with opened(fake) as npu:
         add = npu.open(adding(word=100, chip="npu1"))
+        assert add.label == "emitted"
         for _ in range(3):
             (c,) = add(A, B)
             assert c.dtype == np.int32 and c.tolist() == (A + B + 100).tolist()

@@ -11,6 +11,7 @@ from typing import Any, Literal, final
 
 import numpy as np
 
+from nxjax.backends.evidence import Label, Record, digest, label
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.kernels.aie.chip import ARRAYS
 from nxjax.kernels.aie.spec import source_file
@@ -38,9 +39,8 @@ class MatmulDesign:
         source: the cores' kernels, C++ against the AIE API.
         plan: how it is cut over the array; ``plan.why`` says why.
         cycles: by the model in closed form, with what bounds them.
+        evidence: what ran it.
     """
-
-    label: Literal["emitted"] = "emitted"
 
     def __init__(self, plan: MatmulPlan) -> None:
         p = plan.problem
@@ -51,6 +51,12 @@ class MatmulDesign:
         self.cycles: Cycles = matmul_cycles(plan)
         self._design: Design = verify(parse(self.mlir))
         self.trace: SimulatedRun | None = None
+        self.evidence: list[Record] = []
+
+    @property
+    def label(self) -> Label:
+        """How far towards silicon it went, by the records."""
+        return label(self.evidence, {"design.mlir": self.mlir.encode()}, None)
 
     def run(self, a: Any, b: Any) -> np.ndarray[Any, Any]:
         """``a [m, k] @ b [k, n]`` by our model of the array, which runs the text; `trace` then has its cycles.
@@ -71,6 +77,10 @@ class MatmulDesign:
         buffers["a"].reshape(mp, kp)[: p.m, : p.k] = a.astype(buffers["a"].dtype)
         buffers["b"].reshape(kp, np_)[: p.k, : p.n] = b.astype(buffers["b"].dtype)
         self.trace = model.run(self._design, buffers)
+        took = (digest(self.mlir.encode()),)
+        self.evidence = self.evidence or [
+            Record("ran", "own-model", f"nxjax array model of {self.plan.array.name}", took=took)
+        ]
         return buffers["c"].reshape(mp, np_)[: p.m, : p.n].copy()
 
     def svg(self) -> str:
