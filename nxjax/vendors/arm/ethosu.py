@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.evidence import Label, digest
 from nxjax.backends.extras import installed
-from nxjax.backends.target import Build, Kind, NpuTarget, Site, only
+from nxjax.backends.target import Build, Kind, NpuTarget, Site, only, variant
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.npu.cost import estimate
 from nxjax.lower.npu.formats import tflite, tflite_ops
@@ -169,12 +169,9 @@ def _settings(target: str, series: str, size: int, options: dict[str, object]) -
     return VelaOptions(series, size, **given)
 
 
-def _variant(series: str, size: int, short: bool) -> type[EthosU]:
-    name = f"ethos-{series}" if short else f"ethos-{series}-{size}"
+def _sized(series: str, size: int, name: str = "") -> type[EthosU]:
     title = f"Arm Ethos-{series.upper()}, {size} multiply-accumulates a cycle"
-    doc = f"{title}. {EthosU.__doc__}"
-    words = {"name": name, "title": title, "series": series, "size": size, "__doc__": doc, "__module__": __name__}
-    return type(f"Ethos{series.upper()}{'' if short else f'_{size}'}", (EthosU,), words)
+    return variant(EthosU, name or f"ethos-{series}-{size}", title, series=series, size=size)
 
 
 @final
@@ -215,11 +212,11 @@ class EthosN(NpuTarget):
 
 # A series' own name means the size that its boards have most often.
 TARGETS: Final[tuple[type[NpuTarget], ...]] = (
-    _variant("u55", 128, True),
-    *(_variant("u55", size, False) for size in (32, 64, 128, 256)),
-    _variant("u65", 256, True),
-    *(_variant("u65", size, False) for size in (256, 512)),
-    _variant("u85", 256, True),
-    *(_variant("u85", size, False) for size in (128, 256, 512, 1024, 2048)),
+    _sized("u55", 128, "ethos-u55"),
+    *(_sized("u55", size) for size in (32, 64, 128, 256)),
+    _sized("u65", 256, "ethos-u65"),
+    *(_sized("u65", size) for size in (256, 512)),
+    _sized("u85", 256, "ethos-u85"),
+    *(_sized("u85", size) for size in (128, 256, 512, 1024, 2048)),
     EthosN,
 )

@@ -17,12 +17,12 @@ from nxjax.lower.placement import YES, Verdict
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import short_name
 
-# Generations of the NPU by their platform numbers.
+# Generations of the NPU by their platform numbers, and the processors that have them.
 PLATFORMS: Final[dict[str, str]] = {
     "3720": "Meteor Lake, Arrow Lake",
     "4000": "Lunar Lake",
     "5010": "Panther Lake",
-    "5020": "fifth generation, another configuration",
+    "5020": "",
 }
 DEFAULT_PLATFORM: Final = "4000"
 # The largest float16.

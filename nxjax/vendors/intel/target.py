@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.evidence import Label, digest, digests
 from nxjax.backends.extras import installed
-from nxjax.backends.target import Build, Kind, NpuTarget, Runner, Site, only
+from nxjax.backends.target import Build, Kind, NpuTarget, Runner, Site, only, variant
 from nxjax.errors import ExecutionError, LoweringError, ParameterError
 from nxjax.lower.npu.formats.openvino_net import node_names, owner
 from nxjax.lower.npu.formats.openvino_writer import build, serialize
@@ -349,34 +349,8 @@ def alone(n: Node, config: dict[str, str]) -> str:
     return intel_compiler.compile_model(xml, weights, config).error
 
 
-@final
-class IntelNpu3720(IntelNpu):
-    name: ClassVar[str] = "intel-npu-3720"
-    title: ClassVar[str] = "Intel NPU 3720 (Meteor Lake, Arrow Lake)"
-    platform: ClassVar[str] = "3720"
-
-
-@final
-class IntelNpu4000(IntelNpu):
-    name: ClassVar[str] = "intel-npu-4000"
-    title: ClassVar[str] = "Intel NPU 4000 (Lunar Lake)"
-    platform: ClassVar[str] = "4000"
-
-
-@final
-class IntelNpu5010(IntelNpu):
-    name: ClassVar[str] = "intel-npu-5010"
-    title: ClassVar[str] = "Intel NPU 5010 (Panther Lake)"
-    platform: ClassVar[str] = "5010"
-
-
-@final
-class IntelNpu5020(IntelNpu):
-    name: ClassVar[str] = "intel-npu-5020"
-    title: ClassVar[str] = "Intel NPU 5020"
-    platform: ClassVar[str] = "5020"
-
-
-TARGETS: Final[Sequence[type[NpuTarget]]] = (
-    IntelNpu, IntelNpu3720, IntelNpu4000, IntelNpu5010, IntelNpu5020, OpenVinoCpu, OpenVinoGpu,
-)  # fmt: skip
+_PLATFORMS: Final = tuple(
+    variant(IntelNpu, f"intel-npu-{number}", f"Intel NPU {number}{f' ({chips})' if chips else ''}", platform=number)
+    for number, chips in table.PLATFORMS.items()
+)
+TARGETS: Final[Sequence[type[NpuTarget]]] = (IntelNpu, *_PLATFORMS, OpenVinoCpu, OpenVinoGpu)

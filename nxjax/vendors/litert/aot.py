@@ -13,7 +13,6 @@ import importlib.util
 import os
 import re
 import tempfile
-from abc import abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Final, final
@@ -98,6 +97,7 @@ class AotTarget(NpuTarget):
         manufacturer: as the front end calls it.
         socs: chips, the default first.
         missing: the library that the vendor's SDK has, for people.
+        sdk: the package that has it, and what its function that names the folder is told.
         table: the plugin's published operators.
     """
 
@@ -110,11 +110,12 @@ class AotTarget(NpuTarget):
     manufacturer: ClassVar[str]
     socs: ClassVar[tuple[str, ...]]
     missing: ClassVar[str]
+    sdk: ClassVar[tuple[str, ...]]
     table: ClassVar[Table]
 
-    @abstractmethod
     def libraries(self) -> list[str]:
         """Folders of the vendor's compiler libraries as found on this machine; none if there are none."""
+        return _sdk_package(*self.sdk)
 
     def links(self) -> dict[str, str]:
         """Libraries that the plugin asks for and does not need here, and which of the SDK's to put in their place."""
@@ -313,11 +314,11 @@ class Qualcomm(AotTarget):
         *("SM8750", "SM8850", "SM8845", "SM8650", "SM8550", "SM8475", "SM8450", "SM8350", "SA8295", "SA8255"),
     )
     missing: ClassVar[str] = "QNN's libraries: pip install onnxruntime-qnn, or ai-edge-litert-sdk-qualcomm with its SDK"
+    sdk: ClassVar[tuple[str, ...]] = ("ai_edge_litert_sdk_qualcomm",)
     table: ClassVar[Table] = litert_plugins.QUALCOMM
 
     def libraries(self) -> list[str]:
-        found = _sdk_package("ai_edge_litert_sdk_qualcomm")
-        if found:
+        if found := super().libraries():
             return found
         spec = importlib.util.find_spec("onnxruntime_qnn")
         if spec is None or spec.origin is None:
@@ -347,10 +348,8 @@ class MediaTek(AotTarget):
     )
     rules: ClassVar[str] = "the plugin's published operators and tensor types, which say nothing of sizes"
     missing: ClassVar[str] = "MediaTek's NeuronAdapter library: ai-edge-litert-sdk-mediatek with its SDK"
+    sdk: ClassVar[tuple[str, ...]] = ("ai_edge_litert_sdk_mediatek", "v8")
     table: ClassVar[Table] = litert_plugins.MEDIATEK
-
-    def libraries(self) -> list[str]:
-        return _sdk_package("ai_edge_litert_sdk_mediatek", "v8")
 
     def soc_word(self, soc: str) -> str:
         return soc.lower()
@@ -366,10 +365,8 @@ class Exynos(AotTarget):
     manufacturer: ClassVar[str] = "Samsung"
     socs: ClassVar[tuple[str, ...]] = ("E9965",)
     missing: ClassVar[str] = "Samsung's AI LiteCore libraries: ai-edge-litert-sdk-samsung with its SDK"
+    sdk: ClassVar[tuple[str, ...]] = ("ai_edge_litert_sdk_samsung",)
     table: ClassVar[Table] = litert_plugins.SAMSUNG
-
-    def libraries(self) -> list[str]:
-        return _sdk_package("ai_edge_litert_sdk_samsung")
 
 
 @final
@@ -383,11 +380,12 @@ class GoogleTensor(AotTarget):
     socs: ClassVar[tuple[str, ...]] = ("Tensor_G5", "Tensor_G6", "Tensor_G4", "Tensor_G3")
     rules: ClassVar[str] = "the names of operators that the plugin refuses, which say nothing of types and sizes"
     missing: ClassVar[str] = "Google's liblitert_plugin_compiler.so: ai-edge-litert-sdk-google-tensor with its SDK"
+    sdk: ClassVar[tuple[str, ...]] = ("ai_edge_litert_sdk_google_tensor",)
     table: ClassVar[Table] = litert_plugins.GOOGLE
 
     def libraries(self) -> list[str]:
         given = os.environ.get("GOOGLE_TENSOR_COMPILER_LIB")
-        return [given] if given else _sdk_package("ai_edge_litert_sdk_google_tensor")
+        return [given] if given else super().libraries()
 
 
 TARGETS: Final[tuple[type[NpuTarget], ...]] = (Qualcomm, MediaTek, Exynos, GoogleTensor)

@@ -9,21 +9,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, final
+from typing import Any, final
 
 from nxjax.backends.evidence import digest
 from nxjax.backends.extras import installed
 from nxjax.backends.target import Build, Runner
 from nxjax.errors import InvalidFileError, LoweringError
-from nxjax.lower.npu.formats import flatbuffer
 from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
-from nxjax.lower.npu.formats.tflite_schema import BUILTIN_NAMES, IDENTIFIER, SCHEMA
+from nxjax.lower.npu.formats.tflite_file import TFLiteModel, parse
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.placement import unknown
 from nxjax.lower.placement import Placement
 from nxjax.vendors.litert.target import LiteRTSession
-
-_CUSTOM: Final = 32
 
 
 def left_for_host(model: bytes, custom: str) -> tuple[list[str], int]:
@@ -31,18 +28,9 @@ def left_for_host(model: bytes, custom: str) -> tuple[list[str], int]:
 
     Of a compiled ``.tflite``, whose part for the chip is one operator or several of that name.
     """
-    fields = flatbuffer.read(SCHEMA, "Model", model, IDENTIFIER, "the compiled file")
-    codes = fields["operator_codes"] or []
-    host: list[str] = []
-    calls = 0
-    for graph in fields["subgraphs"] or []:
-        for operator in graph["operators"] or []:
-            code = codes[operator["opcode_index"]]
-            if code["builtin_code"] == _CUSTOM and str(code["custom_code"]) == custom:
-                calls += 1
-            else:
-                host.append(str(graph["tensors"][int(operator["outputs"][0])]["name"]))
-    return host, calls
+    found = parse(model)
+    host = [str(found.tensors[o.outputs[0]]["name"]) for o in found.operators if o.custom != custom]
+    return host, len(found.operators) - len(host)
 
 
 def refuse_other(written: bytes, compiled: bytes) -> None:
@@ -51,42 +39,33 @@ def refuse_other(written: bytes, compiled: bytes) -> None:
     A tool that was asked for one model and answers with another has said nothing of the first. What comes in and goes
     out keeps its shape, type and grid. Names may be others, and inputs that nothing reads may be gone.
     """
-    ends: list[dict[str, list[tuple[object, ...]]]] = []
-    for data in (written, compiled):
-        graphs = flatbuffer.read(SCHEMA, "Model", data, IDENTIFIER, "the compiled file")["subgraphs"] or []
-        if not graphs:
-            raise InvalidFileError("the compiled file holds no model")
-        tensors = graphs[0]["tensors"] or []
-        kind = lambda i, tensors=tensors: (
-            tuple(_numbers(tensors[i]["shape"])), int(tensors[i]["type"]), _grid(tensors[i]["quantization"])
-        )  # fmt: skip
-        ends.append({part: [kind(i) for i in _numbers(graphs[0][part])] for part in ("inputs", "outputs")})
-    asked, given = ends
+    asked, given = (_ends(parse(data)) for data in (written, compiled))
     more = Counter(given["inputs"]) - Counter(asked["inputs"])
     if more or given["outputs"] != asked["outputs"]:
         raise InvalidFileError("the compiled file is of another model", got=given, expected=asked)
 
 
-def _grid(fields: Any) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    """Scales and zero points of a tensor; a single zero point of 0 may be left out."""
-    if not fields or fields["scale"] is None or not len(fields["scale"]):
-        return (), ()
-    return tuple(float(x) for x in fields["scale"]), tuple(n for n in _numbers(fields["zero_point"]) if n)
+def _ends(model: TFLiteModel) -> dict[str, list[tuple[object, ...]]]:
+    """Shapes, types and grids of what comes in and goes out."""
+
+    def kind(i: int) -> tuple[object, ...]:
+        t = model.tensors[i]
+        grid: Any = t["quantization"] or {}
+        # A single zero point of 0 may be left out.
+        scale, zero = _numbers(grid.get("scale"), float), _numbers(grid.get("zero_point"), int)
+        return _numbers(t["shape"], int), int(t["type"]), scale, tuple(n for n in zero if n) if scale else ()
+
+    return {"inputs": [kind(i) for i in model.inputs], "outputs": [kind(i) for i in model.outputs]}
 
 
-def _numbers(vector: Any) -> list[int]:
-    return [] if vector is None else [int(i) for i in vector]
+def _numbers(vector: Any, kind: type) -> tuple[Any, ...]:
+    return () if vector is None else tuple(map(kind, vector))
 
 
 def operator_names(model: bytes) -> list[tuple[str, list[str]]]:
     """Each operator of a file's first subgraph: its builtin name, and the names of its results."""
-    fields = flatbuffer.read(SCHEMA, "Model", model, IDENTIFIER)
-    graph = fields["subgraphs"][0]
-    codes = [BUILTIN_NAMES.get(c["builtin_code"], str(c["builtin_code"])) for c in fields["operator_codes"] or []]
-    return [
-        (codes[o["opcode_index"]], [str(graph["tensors"][int(i)]["name"]) for i in o["outputs"]])
-        for o in graph["operators"] or []
-    ]
+    found = parse(model)
+    return [(o.name, [str(found.tensors[i]["name"]) for i in o.outputs]) for o in found.operators]
 
 
 def recognized(host: Sequence[str], written: Sequence[tuple[str, list[str]]]) -> tuple[set[str], list[str]]:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.evidence import By, Label, digest
 from nxjax.backends.extras import installed, need
-from nxjax.backends.target import Build, Kind, NpuTarget, Runner, Site, file_name, only
+from nxjax.backends.target import Build, Kind, NpuTarget, Runner, Site, file_name, only, variant
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.npu.formats.onnx_build import OnnxOptions, package
 from nxjax.lower.npu.formats.onnx_writer import OnnxModel, emit
@@ -212,11 +212,6 @@ def _notes(build: Build, graph: NpuGraph, arch: int, by: By) -> None:
         build.notes.append("no latency is given: the simulator's time is the host's")
 
 
-def _generation(arch: int) -> type[QualcommHtp]:
-    names = {"name": f"qualcomm-htp-v{arch}", "title": f"{QualcommHtp.title} v{arch}", "arch": arch}
-    return type(f"QualcommHtpV{arch}", (QualcommHtp,), {**names, "__doc__": QualcommHtp.__doc__})
-
-
 @final
 class QualcommHtpDefault(QualcommHtp):
     """The generation that most phones and laptops with an HTP have."""
@@ -224,4 +219,7 @@ class QualcommHtpDefault(QualcommHtp):
     name: ClassVar[str] = "qualcomm-htp"
 
 
-TARGETS: Final[tuple[type[NpuTarget], ...]] = (QualcommHtpDefault, *map(_generation, SOCS))
+_GENERATIONS: Final = (
+    variant(QualcommHtp, f"qualcomm-htp-v{arch}", f"{QualcommHtp.title} v{arch}", arch=arch) for arch in SOCS
+)
+TARGETS: Final[tuple[type[NpuTarget], ...]] = (QualcommHtpDefault, *_GENERATIONS)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, ClassVar, Final
 
 from nxjax.backends.evidence import Label, digest
-from nxjax.backends.target import Build, Kind, NpuTarget, Runner, Site, file_name, only
+from nxjax.backends.target import Build, Kind, NpuTarget, Runner, Site, file_name, only, variant
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.npu.formats.onnx_build import OnnxOptions
 from nxjax.lower.npu.formats.onnx_writer import OnnxModel, emit
@@ -157,14 +157,12 @@ def _simulated(compiled: Any, rows: tuple[RknnRow, ...], written: OnnxModel, arg
     return fetched(written, made.results, "rockchip: the simulator")
 
 
-def _variant(platform: str, name: str) -> type[Rockchip]:
-    title = f"Rockchip {platform.upper()}"
-    words = {"name": name, "title": title, "platform": platform, "__doc__": f"{title}. {Rockchip.__doc__}"}
-    return type(f"Rockchip{platform.upper()}", (Rockchip,), words)
+def _chip(platform: str, name: str) -> type[Rockchip]:
+    return variant(Rockchip, name, f"Rockchip {platform.upper()}", platform=platform)
 
 
 # The vendor's own name means the chip that most boards have.
 TARGETS: Final[tuple[type[NpuTarget], ...]] = (
-    _variant("rk3588", "rockchip"),
-    *(_variant(platform, f"rockchip-{platform}") for platform in PLATFORMS),
+    _chip("rk3588", "rockchip"),
+    *(_chip(platform, f"rockchip-{platform}") for platform in PLATFORMS),
 )

@@ -17,7 +17,7 @@ from nxjax.vendors.intel import openvino_run
 from nxjax.vendors.intel import table as intel_table
 from nxjax.vendors.intel import target as intel
 from nxjax.vendors.intel.table import rule
-from nxjax.vendors.intel.target import IntelNpu, IntelNpu3720, OpenVinoCpu, OpenVinoGpu
+from nxjax.vendors.intel.target import TARGETS, IntelNpu, OpenVinoCpu, OpenVinoGpu
 
 F32, I8, I32 = np.dtype("float32"), np.dtype("int8"), np.dtype("int32")
 NPU = "NPU" in openvino.Core().available_devices or bool(intel_compiler.interpreter())
@@ -63,6 +63,7 @@ def net(quantized=True, seed=0):
     return NpuGraph("net", [x], [h], nodes).check()
 
 
+IntelNpu3720 = next(t for t in TARGETS if t.name == "intel-npu-3720")
 X = np.random.default_rng(9).standard_normal((1, 12, 12, 3)).astype(np.float32)
 
 
