@@ -74,6 +74,11 @@ def network(x):
     return modules()(x)
 
 
+def rounded(x):
+    y = x @ normal(16, 8)
+    return jnp.round(y), lax.round(y, lax.RoundingMethod.AWAY_FROM_ZERO), jnp.floor(y)
+
+
 CASES = {
     "picture": (picture, (2, 3, 16, 16)),
     "squeezed": (squeezed, (2, 3, 8, 8)),
@@ -81,6 +86,7 @@ CASES = {
     "mixture": (mixture, (1, 8, 8, 3)),
     "block": (block, (2, 6, 16)),
     "network": (network, (2, 3, 16, 16)),
+    "rounded": (rounded, (2, 16)),
 }
 
 

@@ -6,6 +6,7 @@ convolution. One spatial dimension is two of which the first has size 1.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
@@ -17,40 +18,36 @@ from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType, Shape
 
 Pairs = tuple[tuple[int, int], ...]
+_MOVES: Final = ("window_strides", "padding", "lhs_dilation", "rhs_dilation", "feature_group_count")
 
 
 @final
 @dataclass(frozen=True)
-class Window:
-    """How a kernel moves over the spatial dimensions."""
+class Convolution:
+    """How a kernel moves over the spatial dimensions, named as the op's parameters, and what becomes of the sums."""
 
-    strides: Shape
+    window_strides: Shape
     padding: Pairs
     lhs_dilation: Shape
     rhs_dilation: Shape
-    groups: int
+    feature_group_count: int
+    kind: DType | Grid
+    bias: Value | None = None
+    activation: str | None = None
 
-    def with_unit(self) -> Window:
-        """The same with one more spatial dimension in front, of size 1."""
-        return Window(
-            (1, *self.strides), ((0, 0), *self.padding), (1, *self.lhs_dilation), (1, *self.rhs_dilation), self.groups
+    def spatially(self, change: Callable[[tuple[Any, ...], Any], tuple[Any, ...]]) -> Convolution:
+        """With other spatial dimensions: ``change`` is given what there is of each, and what does nothing."""
+        return replace(
+            self,
+            window_strides=change(self.window_strides, 1),
+            padding=change(self.padding, (0, 0)),
+            lhs_dilation=change(self.lhs_dilation, 1),
+            rhs_dilation=change(self.rhs_dilation, 1),
         )
 
 
 def _conv(
-    b: Builder,
-    out: ArrayType,
-    x: Value,
-    w: Value,
-    *,
-    window_strides: Shape,
-    padding: Pairs,
-    lhs_dilation: Shape,
-    rhs_dilation: Shape,
-    feature_group_count: int,
-    batch_group_count: int,
-    dimension_numbers: Any,
-    **_: Any,
+    b: Builder, out: ArrayType, x: Value, w: Value, *, batch_group_count: int, dimension_numbers: Any, **params: Any
 ) -> Value:
     check_product(out.dtype)
     if batch_group_count != 1:
@@ -58,20 +55,11 @@ def _conv(
     x = b.real(x)
     if x.dtype != out.dtype:
         x, w = b.cast(x, out.dtype), b.cast(w, out.dtype)
-    window = Window(window_strides, padding, lhs_dilation, rhs_dilation, feature_group_count)
-    return convolved(b, x, w, None, window, dimension_numbers, out.dtype)
+    known = {key: params[key] for key in _MOVES}
+    return convolved(b, x, w, Convolution(**known, kind=out.dtype), dimension_numbers)
 
 
-def convolved(
-    b: Builder,
-    x: Value,
-    w: Value,
-    bias: Value | None,
-    window: Window,
-    dimension_numbers: Any,
-    kind: DType | Grid,
-    activation: str | None = None,
-) -> Value:
+def convolved(b: Builder, x: Value, w: Value, how: Convolution, dimension_numbers: Any) -> Value:
     """A convolution with constant weights in the layout that ``dimension_numbers`` say."""
     if not w.constant:
         raise Unsupported(
@@ -81,23 +69,21 @@ def convolved(
     lhs, rhs, spec = dimension_numbers
     x = b.transpose(x, (lhs[0], *lhs[2:], lhs[1]))
     w = b.transpose(b.full(w), (rhs[0], *rhs[2:], rhs[1]))
-    y = _any_rank(b, x, w, bias, window, kind, activation)
+    y = _any_rank(b, x, w, how)
     back = (spec[0], *spec[2:], spec[1])
     return b.transpose(y, [back.index(i) for i in range(y.ndim)])
 
 
-def _any_rank(
-    b: Builder, x: Value, w: Value, bias: Value | None, window: Window, kind: DType | Grid, activation: str | None
-) -> Value:
+def _any_rank(b: Builder, x: Value, w: Value, how: Convolution) -> Value:
     spatial = x.ndim - 2
     if spatial == 2:
-        return _flat(b, x, w, bias, window, kind, activation)
+        return _flat(b, x, w, how)
     if spatial < 2:
         one = b.reshape(x, (x.shape[0], 1, *x.shape[1:]))
         kernel = b.reshape(w, (w.shape[0], 1, *w.shape[1:]))
-        y = _any_rank(b, one, kernel, bias, window.with_unit(), kind, activation)
+        y = _any_rank(b, one, kernel, how.spatially(lambda v, nothing: (nothing, *v)))
         return b.reshape(y, (y.shape[0], *y.shape[2:]))
-    at = _pointwise(w, window)
+    at = _pointwise(w, how)
     if at is None:
         raise Unsupported(
             "a kernel over three dimensions has no NPU instruction", "split it into 2-D convolutions over slices"
@@ -108,93 +94,64 @@ def _any_rank(
     n, d = moved.shape[:2]
     drop = lambda v: (*v[:at], *v[at + 1 :])
     kernel = b.reshape(w, (w.shape[0], *drop(w.shape[1:])))
-    inner = replace(
-        window,
-        strides=drop(window.strides),
-        padding=drop(window.padding),
-        lhs_dilation=drop(window.lhs_dilation),
-        rhs_dilation=drop(window.rhs_dilation),
-    )
-    y = _any_rank(b, b.reshape(moved, (n * d, *moved.shape[2:])), kernel, bias, inner, kind, activation)
+    inner = how.spatially(lambda v, _: drop(v))
+    y = _any_rank(b, b.reshape(moved, (n * d, *moved.shape[2:])), kernel, inner)
     y = b.reshape(y, (n, d, *y.shape[1:]))
     return b.transpose(y, [order.index(i) for i in range(x.ndim)])
 
 
-def _pointwise(w: Value, window: Window) -> int | None:
+def _pointwise(w: Value, how: Convolution) -> int | None:
     """A spatial dimension in which the kernel is one point that visits every place."""
-    for i in range(w.ndim - 2):
-        if (w.shape[i + 1], window.strides[i], window.padding[i], window.lhs_dilation[i]) == (1, 1, (0, 0), 1):
-            return i
-    return None
+    rows = zip(w.shape[1:-1], how.window_strides, how.padding, how.lhs_dilation, strict=True)
+    return next((i for i, row in enumerate(rows) if row == (1, 1, (0, 0), 1)), None)
 
 
-def _flat(
-    b: Builder, x: Value, w: Value, bias: Value | None, window: Window, kind: DType | Grid, activation: str | None
-) -> Value:
+def _flat(b: Builder, x: Value, w: Value, how: Convolution) -> Value:
     """x [n, h, w, c] with w [o, kh, kw, i]."""
-    lhs_dilation = tuple(1 if n == 1 else d for d, n in zip(window.lhs_dilation, x.shape[1:3], strict=True))
+    lhs_dilation = tuple(1 if n == 1 else d for d, n in zip(how.lhs_dilation, x.shape[1:3], strict=True))
     if any(d != 1 for d in lhs_dilation):
-        y = _transposed(b, x, w, bias, window, lhs_dilation, kind, activation)
+        y = _transposed(b, x, w, how, lhs_dilation)
         if y is not None:
             return y
         for i, d in enumerate(lhs_dilation):
             if d != 1:
                 x = dilate(b, x, i + 1, d)
-    if any(p < 0 for pair in window.padding for p in pair):
-        x = b.pad(x, [(0, 0), *((min(l, 0), min(h, 0)) for l, h in window.padding), (0, 0)])
-    padding = tuple((max(l, 0), max(h, 0)) for l, h in window.padding)
-    attrs: dict[str, Any] = {"strides": window.strides, "dilations": window.rhs_dilation, "padding": padding}
-    space = [
-        (n + l + h - (k - 1) * d - 1) // s + 1
-        for n, (l, h), k, d, s in zip(
-            x.shape[1:3], padding, w.shape[1:3], window.rhs_dilation, window.strides, strict=True
-        )
-    ]
-    shape = (x.shape[0], *space, w.shape[0])
-    if window.groups == x.shape[3] and window.groups > 1:
+    if any(p < 0 for pair in how.padding for p in pair):
+        x = b.pad(x, [(0, 0), *((min(l, 0), min(h, 0)) for l, h in how.padding), (0, 0)])
+    padding = tuple((max(l, 0), max(h, 0)) for l, h in how.padding)
+    steps, spread, groups = how.window_strides, how.rhs_dilation, how.feature_group_count
+    attrs: dict[str, Any] = {"strides": steps, "dilations": spread, "padding": padding}
+    rows = zip(x.shape[1:3], padding, w.shape[1:3], spread, steps, strict=True)
+    space = [(n + l + h - (k - 1) * d - 1) // s + 1 for n, (l, h), k, d, s in rows]
+    if groups == x.shape[3] and groups > 1:
         weights = b.transpose(w, (3, 1, 2, 0))
         op = "depthwise_conv_2d"
     else:
         weights, op = w, "conv_2d"
-        attrs["groups"] = window.groups
-    if not isinstance(kind, Grid):
-        weights = b.real(weights)
-    return b.emit(op, [x, weights, bias], shape, kind, **attrs, activation=activation)
+        attrs["groups"] = groups
+    return _emit(b, op, x, weights, how, (x.shape[0], *space, w.shape[0]), attrs)
 
 
-def _transposed(
-    b: Builder,
-    x: Value,
-    w: Value,
-    bias: Value | None,
-    window: Window,
-    lhs_dilation: Shape,
-    kind: DType | Grid,
-    activation: str | None,
-) -> Value | None:
+def _emit(b: Builder, op: str, x: Value, w: Value, how: Convolution, shape: Shape, attrs: dict[str, Any]) -> Value:
+    weights = w if isinstance(how.kind, Grid) else b.real(w)
+    return b.emit(op, [x, weights, how.bias], shape, how.kind, **attrs, activation=how.activation)
+
+
+def _transposed(b: Builder, x: Value, w: Value, how: Convolution, lhs_dilation: Shape) -> Value | None:
     """The convolution of a dilated input as a transposed one: the kernel is turned round, padding cuts the rest.
 
     Dumoulin and Visin, "A guide to convolution arithmetic for deep learning" (2016), section 4. None if the result
     reaches beyond the full one, or is thinned out, or the features are in groups: then zeros are written between.
     """
     kernel = w.shape[1:3]
-    cut = tuple((k - 1 - l, k - 1 - h) for k, (l, h) in zip(kernel, window.padding, strict=True))
-    plain = window.groups == 1 and all(v == 1 for v in (*window.strides, *window.rhs_dilation))
+    cut = tuple((k - 1 - l, k - 1 - h) for k, (l, h) in zip(kernel, how.padding, strict=True))
+    plain = how.feature_group_count == 1 and all(v == 1 for v in (*how.window_strides, *how.rhs_dilation))
     if not plain or any(c < 0 for pair in cut for c in pair):
         return None
     space = [(n - 1) * s + k - l - h for n, s, k, (l, h) in zip(x.shape[1:3], lhs_dilation, kernel, cut, strict=True)]
-    turned = turn(b, w)
-    if not isinstance(kind, Grid):
-        turned = b.real(turned)
-    shape = (x.shape[0], *space, w.shape[0])
+    turned = Value(w.shape, data=w.full()[:, ::-1, ::-1], grid=w.grid)
     attrs: dict[str, Any] = {"strides": lhs_dilation, "padding": cut}
-    return b.emit("transpose_conv", [x, turned, bias], shape, kind, **attrs, activation=activation)
-
-
-def turn(b: Builder, w: Value) -> Value:
-    """The constant kernel [o, kh, kw, i] reversed in both spatial dimensions."""
-    assert w.data is not None
-    return Value(w.shape, data=w.full()[:, ::-1, ::-1], grid=w.grid)
+    return _emit(b, "transpose_conv", x, turned, how, (x.shape[0], *space, w.shape[0]), attrs)
 
 
 RULES: Final[dict[str, Rule]] = {"conv_general_dilated": _conv}

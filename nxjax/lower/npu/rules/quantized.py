@@ -7,14 +7,15 @@ relu of the grid becomes the node's activation; any other clamp becomes a maximu
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final, cast
 
 import numpy as np
 
 from nxjax.errors import ParameterError
 from nxjax.lower.npu.builder import Builder, Rule, Unsupported, Value
-from nxjax.lower.npu.rules.convolution import Window, convolved
+from nxjax.lower.npu.rules.convolution import Convolution, convolved
 from nxjax.lower.npu.rules.products import connected, matmul
 from nxjax.lower.npu.rules.reduce import last_axis, reduced
 from nxjax.lower.npu.rules.window import box_of, pooled
@@ -24,6 +25,7 @@ from nxjax.ops.quant_elementwise import qunary
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.ops.quant_products import stored_bias
 from nxjax.ops.quant_traced import symmetric_limit
+from nxjax.ops.rounding import TO_NEAREST_EVEN
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType, Shape
@@ -63,16 +65,15 @@ def _clamped(b: Builder, y: Value, grid: Grid, lo: int, hi: int) -> Value:
     return y
 
 
-def _with_clamp(b: Builder, grid: Grid, lo: int, hi: int, make: Any) -> Value:
+def _with_clamp(
+    b: Builder, grid: Grid, make: Callable[[str | None], Value], lo: int, hi: int, rounding: Rounding
+) -> Value:
     """``make(activation)`` and what of the clamp it does not do."""
+    b.roundings.add(rounding)
     activation = activation_of(grid, lo, hi)
     if activation == "":
         return _clamped(b, make(None), grid, lo, hi)
     return make(activation)
-
-
-def _round(b: Builder, rounding: Rounding) -> None:
-    b.roundings.add(rounding)
 
 
 def _scales(w_scale: NDArray, dtype: DType, axis: int) -> Grid:
@@ -127,23 +128,18 @@ def _qconv(
     hi: int,
     w_dtype: DType,
     rounding: Rounding,
-    window_strides: Shape,
-    padding: Any,
-    lhs_dilation: Shape,
-    rhs_dilation: Shape,
-    feature_group_count: int,
     dimension_numbers: Any,
+    **window: Any,
 ) -> Value:
-    _round(b, rounding)
     floats, scale = _known(w, "the weights"), _known(w_scale, "the scales of the weights")
     o = dimension_numbers.rhs_spec[0]
     channels = np.broadcast_to(scale.reshape(-1), (floats.shape[o],))
     grid = _scales(scale, w_dtype, o)
     weights = b.constant(weight_integers(floats, scale, w_dtype), grid=grid)
     stored = _bias(b, _known(bias, "the biases"), x_grid, channels, grid)
-    window = Window(window_strides, padding, lhs_dilation, rhs_dilation, feature_group_count)
-    make = lambda a: convolved(b, b.on(x, x_grid), weights, stored, window, dimension_numbers, y_grid, a)
-    return _with_clamp(b, y_grid, lo, hi, make)
+    q, how = b.on(x, x_grid), Convolution(**window, kind=y_grid, bias=stored)
+    make = lambda a: convolved(b, q, weights, replace(how, activation=a), dimension_numbers)
+    return _with_clamp(b, y_grid, make, lo, hi, rounding)
 
 
 def _qdot(
@@ -156,16 +152,13 @@ def _qdot(
     *,
     x_grid: Grid,
     y_grid: Grid,
-    lo: int,
-    hi: int,
     w_dtype: DType,
-    rounding: Rounding,
     dimension_numbers: Any,
+    **clamp: Any,
 ) -> Value:
-    _round(b, rounding)
-    shared: dict[str, Any] = {"x_grid": x_grid, "y_grid": y_grid, "lo": lo, "hi": hi, "w_dtype": w_dtype}
     if dimension_numbers[1][1]:
-        return _layers(b, out, x, w, w_scale, bias, dimension_numbers, {**shared, "rounding": rounding})
+        shared = {"x_grid": x_grid, "y_grid": y_grid, "w_dtype": w_dtype, **clamp}
+        return _layers(b, out, x, w, w_scale, bias, dimension_numbers, shared)
     (xc, wc), _ = dimension_numbers
     floats, scale = _known(w, "the weights"), _known(w_scale, "the scales of the weights")
     wf = tuple(i for i in range(w.ndim) if i not in wc)
@@ -186,7 +179,7 @@ def _qdot(
     moved = b.reshape(moved, (*(x.shape[i] for i in xf), depth))
     axis = moved.ndim - 1
     make = lambda a: connected(b, moved, weights, (axis,), (1,), y_grid, b_stored, a)
-    return b.reshape(_with_clamp(b, y_grid, lo, hi, make), out.shape)
+    return b.reshape(_with_clamp(b, y_grid, make, **clamp), out.shape)
 
 
 def _layers(
@@ -240,28 +233,17 @@ def _qmatmul(
     rounding: Rounding,
     dimension_numbers: Any,
 ) -> Value:
-    _round(b, rounding)
+    b.roundings.add(rounding)
     z = matmul(b, b.on(x, x_grid), b.on(y, y_grid), dimension_numbers, out_grid)
     return _clamped(b, z, out_grid, lo, hi)
 
 
 def _binary(node: str) -> Rule:
     def rule(
-        b: Builder,
-        out: ArrayType,
-        x: Value,
-        y: Value,
-        *,
-        x_grid: Grid,
-        y_grid: Grid,
-        out_grid: Grid,
-        lo: int,
-        hi: int,
-        rounding: Rounding,
+        b: Builder, out: ArrayType, x: Value, y: Value, *, x_grid: Grid, y_grid: Grid, out_grid: Grid, **clamp: Any
     ) -> Value:
-        _round(b, rounding)
         operands = [b.on(x, x_grid), b.on(y, y_grid)]
-        return _with_clamp(b, out_grid, lo, hi, lambda a: b.elementwise(node, operands, out_grid, activation=a))
+        return _with_clamp(b, out_grid, lambda a: b.elementwise(node, operands, out_grid, activation=a), **clamp)
 
     return rule
 
@@ -273,7 +255,7 @@ def _snap(b: Builder, out: ArrayType, x: Value, grid: Grid) -> Value:
 def _requantize(
     b: Builder, out: ArrayType, x: Value, *, x_grid: Grid, y_grid: Grid, lo: int, hi: int, rounding: Rounding
 ) -> Value:
-    _round(b, rounding)
+    b.roundings.add(rounding)
     q = b.on(x, x_grid)
     activation = activation_of(y_grid, lo, hi)
     if activation:
@@ -325,10 +307,13 @@ def _unary(
     rounding: Rounding,
     parameters: Sequence[tuple[str, Any]] = (),
 ) -> Value:
-    _round(b, rounding)
+    b.roundings.add(rounding)
     q = b.on(x, x_grid)
-    if function in NODES:
-        return b.elementwise(function, [q], y_grid, **dict(parameters))
+    settings = dict(parameters)
+    # The node rounds halves to even; other ways are tables.
+    usual = settings.pop("rounding_method", TO_NEAREST_EVEN) == TO_NEAREST_EVEN
+    if function in NODES and usual:
+        return b.elementwise(function, [q], y_grid, **settings)
     if x_grid.dtype != dtypes.int8:
         raise Unsupported(f"{function} of {dtypes.short_name(x_grid.dtype)} has no NPU instruction", "use int8 for it")
     low, high = x_grid.limits
@@ -341,7 +326,7 @@ def _unary(
 def _softmax(
     b: Builder, out: ArrayType, x: Value, *, axis: int, x_grid: Grid, y_grid: Grid, rounding: Rounding
 ) -> Value:
-    _round(b, rounding)
+    b.roundings.add(rounding)
     return last_axis(b, "softmax", b.on(x, x_grid), axis, y_grid, beta=1.0)
 
 
@@ -349,7 +334,7 @@ def _reduction(node: str) -> Rule:
     def rule(
         b: Builder, out: ArrayType, x: Value, *, axes: Shape, x_grid: Grid, y_grid: Grid, rounding: Rounding
     ) -> Value:
-        _round(b, rounding)
+        b.roundings.add(rounding)
         q = b.on(x, x_grid)
         if all(x.shape[a] == 1 for a in axes) and x_grid != y_grid:
             # Nothing to add up, but the grid changes; any axis of size 1 will do.
