@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import final
 
 import numpy as np
 
@@ -46,10 +46,6 @@ class NodeCost:
     @property
     def seconds(self) -> float:
         return max(self.compute, self.memory)
-
-    @property
-    def bound_by(self) -> Literal["compute", "memory"]:
-        return "compute" if self.compute >= self.memory else "memory"
 
 
 def breakdown(graph: NpuGraph, on: ChipLimits | str, placements: Sequence[Placement] | None = None) -> list[NodeCost]:

@@ -47,11 +47,6 @@ def forget(op: str) -> None:
         del _kernels[key]
 
 
-def kernels_for(op: Any, format: str) -> NpuKernel | None:
-    """The kernel of an op (or its name) in a format, if there is one."""
-    return _kernels.get((str(op), format))
-
-
 def rules_for(format: str, rules: dict[str, Rule]) -> dict[str, Rule]:
     """``rules`` with the kernels of ``format`` before them: on the op itself, and on ``qunary`` of its function.
 

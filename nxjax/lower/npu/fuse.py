@@ -6,7 +6,7 @@ Asked after layouts, so that channels are last. On a grid only what changes no b
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -151,8 +151,7 @@ def _padding(r: Rewriter, n: Node) -> Tensor | None:
     widths = pad.attrs["padding"][1:-1]
     if len(widths) == 1:
         widths = ((0, 0), *widths)
-        shape = (source.shape[0], 1, *source.shape[1:])
-        source = r.emit("reshape", [source], shape, source.grid or source.dtype, shape=shape)
+        source = r.reshape(source, (source.shape[0], 1, *source.shape[1:]))
     padding = tuple((l + p, h + q) for (l, h), (p, q) in zip(n.attrs["padding"], widths, strict=True))
     return r.again(n, [source, *n.inputs[1:]], padding=padding)
 
@@ -183,8 +182,7 @@ def _flattened(r: Rewriter, n: Node) -> Tensor | None:
     weights = constant(cube.reshape(o, -1), stored.grid)
     if not w.constant:
         weights = r.emit("dequantize", [weights], weights.shape, w.dtype)
-    direct = r.emit("reshape", [source], x.shape, x.grid or x.dtype, shape=x.shape)
-    return r.again(n, [direct, weights, bias])
+    return r.again(n, [r.reshape(source, x.shape), weights, bias])
 
 
 def _reduced_units(r: Rewriter, n: Node) -> Tensor | None:
@@ -213,7 +211,7 @@ def _stored_rows(r: Rewriter, n: Node) -> Tensor | None:
     if gather is None or rows is None or rows.data is None or rows.grid is not None or grid is None:
         return None
     stored = constant(grid.quantize(rows.data), grid)
-    return r.emit("gather", [stored, gather.inputs[1]], n.output.shape, grid, **gather.attrs)
+    return r.like(n, "gather", [stored, gather.inputs[1]], **gather.attrs)
 
 
 def _quantize_first(r: Rewriter, n: Node) -> Tensor | None:
@@ -225,7 +223,7 @@ def _quantize_first(r: Rewriter, n: Node) -> Tensor | None:
     put = lambda t: (
         constant(grid.quantize(t.data), grid) if t.data is not None else r.emit("quantize", [t], t.shape, grid)
     )
-    return r.emit(moved.op, [put(t) for t in moved.operands], n.output.shape, grid, **moved.attrs)
+    return r.like(n, moved.op, [put(t) for t in moved.operands], **moved.attrs)
 
 
 def _fewer_dimensions(r: Rewriter, n: Node) -> Tensor | None:
@@ -247,11 +245,8 @@ def _fewer_dimensions(r: Rewriter, n: Node) -> Tensor | None:
     stored = sorted(runs)
     shape = tuple(math.prod(x.shape[i] for i in run) for run in stored)
     perm = tuple(stored.index(run) for run in runs)
-    kind: Any = x.grid or x.dtype
-    flat = r.emit("reshape", [x], shape, kind, shape=shape)
-    moved_shape = tuple(shape[i] for i in perm)
-    moved = r.emit("transpose", [flat], moved_shape, kind, permutation=perm)
-    return r.emit("reshape", [moved], n.output.shape, kind, shape=n.output.shape)
+    moved = r.emit("transpose", [r.reshape(x, shape)], tuple(shape[i] for i in perm), x.kind, permutation=perm)
+    return r.reshape(moved, n.output.shape)
 
 
 def settled(r: Rewriter, n: Node) -> Tensor | None:
@@ -273,10 +268,9 @@ def _one_image(r: Rewriter, n: Node) -> Tensor | None:
         return None
     outer, count, inner = (math.prod(x.shape[k]) for k in (slice(first), slice(first, last + 1), slice(last + 1, None)))
     shape, axis = ((1, outer, count, inner), 2) if inner > 1 else ((1, 1, outer, count), 3)
-    image = r.emit("reshape", [x], shape, x.grid, shape=shape)
     left = tuple(m for i, m in enumerate(shape) if i != axis)
-    y = r.emit("mean", [image], left, n.output.grid, axes=(axis,), keepdims=False)
-    return r.emit("reshape", [y], n.output.shape, n.output.grid, shape=n.output.shape)
+    y = r.emit("mean", [r.reshape(x, shape)], left, n.output.grid, axes=(axis,), keepdims=False)
+    return r.reshape(y, n.output.shape)
 
 
 def _integers_move(r: Rewriter, n: Node) -> Tensor | None:
@@ -286,7 +280,7 @@ def _integers_move(r: Rewriter, n: Node) -> Tensor | None:
     if x is None or x.constant or x.grid is None:
         return None
     moved = r.emit(n.op, [x], n.output.shape, x.grid, **n.attrs)
-    return r.emit("dequantize", [moved], n.output.shape, n.output.dtype)
+    return r.like(n, "dequantize", [moved])
 
 
 def _transpose_before_reshape(r: Rewriter, n: Node) -> Tensor | None:
@@ -301,9 +295,7 @@ def _transpose_before_reshape(r: Rewriter, n: Node) -> Tensor | None:
     if through is None:
         return None
     perm = composed(first, inverse(through[1]))
-    kind: Any = out.grid or out.dtype
-    y = r.emit("transpose", moved.inputs, through[0], kind, permutation=perm)
-    return r.emit("reshape", [y], out.shape, kind, shape=out.shape)
+    return r.reshape(r.emit("transpose", moved.inputs, through[0], out.kind, permutation=perm), out.shape)
 
 
 def _units_move(inner: tuple[int, ...], n: Node) -> bool:
@@ -349,7 +341,4 @@ def reshape_last(r: Rewriter, n: Node) -> Tensor | None:
         if grid is not t.grid:
             return None
         inputs[i] = constant(t.data.reshape((1,) * (len(inner) - 1) + (-1,)), grid)
-    out = n.output
-    kind: Any = out.grid or out.dtype
-    y = r.emit(n.op, inputs, inner, kind, **n.attrs)
-    return r.emit("reshape", [y], out.shape, kind, shape=out.shape)
+    return r.reshape(r.emit(n.op, inputs, inner, n.output.kind, **n.attrs), n.output.shape)

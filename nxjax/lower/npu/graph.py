@@ -44,6 +44,11 @@ class Tensor:
         return self.data is not None
 
     @property
+    def kind(self) -> DType | Grid:
+        """What another tensor of the same meaning would be made with."""
+        return self.grid or self.dtype
+
+    @property
     def size(self) -> int:
         return int(np.prod(self.shape, dtype=np.int64))
 

@@ -56,23 +56,22 @@ def _relu(r: Rewriter, n: Node) -> Tensor | None:
     if inner is not None and out.grid is None:
         capped = _bounded(inner, 6)
         if capped is not None:
-            return r.emit("relu6", [capped], out.shape, out.dtype)
-    return r.emit("relu", [x], out.shape, out.grid or out.dtype)
+            return r.like(n, "relu6", [capped])
+    return r.like(n, "relu", [x])
 
 
 def _relu_bounded_above(r: Rewriter, n: Node) -> Tensor | None:
     """minimum(relu(x), 6), minimum(maximum(x, -1), 1)."""
-    out = n.output
     x = _bounded(n, 6)
     inner = r.sole(x, "relu")
     if inner is not None:
-        return r.emit("relu6", inner.inputs, out.shape, out.dtype)
+        return r.like(n, "relu6", inner.inputs)
     x = _bounded(n, 1)
     inner = r.sole(x, "maximum")
     if inner is not None:
         below = _bounded(inner, -1)
         if below is not None:
-            return r.emit("relu_n1_to_1", [below], out.shape, out.dtype)
+            return r.like(n, "relu_n1_to_1", [below])
     return None
 
 
@@ -81,7 +80,7 @@ def _relu_bounded_below(r: Rewriter, n: Node) -> Tensor | None:
     x = _bounded(n, -1)
     inner = r.sole(x, "minimum")
     above = _bounded(inner, 1) if inner is not None else None
-    return None if above is None else r.emit("relu_n1_to_1", [above], n.output.shape, n.output.dtype)
+    return None if above is None else r.like(n, "relu_n1_to_1", [above])
 
 
 def _leaky_maximum(r: Rewriter, n: Node) -> Tensor | None:
@@ -92,7 +91,7 @@ def _leaky_maximum(r: Rewriter, n: Node) -> Tensor | None:
         if pair is not None and pair[0] is x:
             alpha = number(pair[1])
             if alpha is not None and 0 < alpha < 1:
-                return r.emit("leaky_relu", [x], n.output.shape, n.output.dtype, alpha=alpha)
+                return r.like(n, "leaky_relu", [x], alpha=alpha)
     return None
 
 
@@ -114,13 +113,13 @@ def _leaky_select(r: Rewriter, n: Node) -> Tensor | None:
         return None
     alpha = number(pair[1])
     if alpha is not None:
-        return r.emit("leaky_relu", [x], n.output.shape, n.output.dtype, alpha=alpha)
+        return r.like(n, "leaky_relu", [x], alpha=alpha)
     if math.prod(pair[1].shape[:-1]) != 1:
         return None
     data = pair[1].data
     assert data is not None
     row = constant(data.reshape((1,) * (len(n.output.shape) - 2) + (-1,)))
-    return r.emit("prelu", [x, row], n.output.shape, n.output.dtype)
+    return r.like(n, "prelu", [x, row])
 
 
 def _bounded_where(r: Rewriter, n: Node) -> Tensor | None:
@@ -141,9 +140,9 @@ def _bounded_where(r: Rewriter, n: Node) -> Tensor | None:
     bound = lambda free: constant(np.where(there, stored, free).astype(grid.dtype), grid)
     y = x
     if stored != high:
-        y = r.emit("minimum", [y, bound(high)], n.output.shape, grid)
+        y = r.like(n, "minimum", [y, bound(high)])
     if stored != low:
-        y = r.emit("maximum", [y, bound(low)], n.output.shape, grid)
+        y = r.like(n, "maximum", [y, bound(low)])
     return y
 
 
@@ -160,7 +159,7 @@ def _reciprocal(r: Rewriter, n: Node) -> Tensor | None:
         inverse = (1 / y.data.astype(np.float64)).astype(y.dtype)
     if not np.all(np.isfinite(inverse)) or not np.all(inverse):
         return None
-    return r.emit("mul", [x, constant(inverse)], n.output.shape, n.output.dtype, activation=None)
+    return r.like(n, "mul", [x, constant(inverse)], activation=None)
 
 
 def _mean(r: Rewriter, n: Node) -> Tensor | None:
@@ -178,7 +177,7 @@ def _mean(r: Rewriter, n: Node) -> Tensor | None:
     if not _is(pair[1], 1 / count):
         return None
     y = r.emit("mean", [x], total.output.shape, n.output.dtype, **total.attrs)
-    return y if shaped is None else r.emit("reshape", [y], n.output.shape, n.output.dtype, shape=n.output.shape)
+    return y if shaped is None else r.reshape(y, n.output.shape)
 
 
 def _product_of_products(r: Rewriter, n: Node) -> Tensor | None:
@@ -199,7 +198,7 @@ def _product_of_products(r: Rewriter, n: Node) -> Tensor | None:
         return None
     if (factor == factor.flat[0]).all():
         factor = factor.reshape(-1)[:1].reshape(())
-    return r.emit("mul", [x, constant(factor.astype(n.output.dtype))], n.output.shape, n.output.dtype, activation=None)
+    return r.like(n, "mul", [x, constant(factor.astype(n.output.dtype))], activation=None)
 
 
 def _data(t: Tensor) -> NDArray:
@@ -255,7 +254,7 @@ def _swished(r: Rewriter, n: Node, x: Tensor | None, ramp: Tensor | None) -> Ten
         shifted = r.producer(six.inputs[0], "add") if six is not None else None
         parts = split_constant(shifted) if shifted is not None and _float(shifted) else None
         if parts is not None and parts[0] is value and number(parts[1]) == 3:
-            return r.emit("hard_swish", [value], n.output.shape, n.output.dtype)
+            return r.like(n, "hard_swish", [value])
     return None
 
 
@@ -270,15 +269,14 @@ def _kept_dimensions(r: Rewriter, n: Node) -> Tensor | None:
     shape = tuple(1 if i in inner.attrs["axes"] else m for i, m in enumerate(source.shape))
     if shape != n.output.shape:
         return None
-    out = inner.output
-    return r.emit(inner.op, [source], shape, out.grid or out.dtype, axes=inner.attrs["axes"], keepdims=True)
+    return r.emit(inner.op, [source], shape, inner.output.kind, axes=inner.attrs["axes"], keepdims=True)
 
 
 def _square(r: Rewriter, n: Node) -> Tensor | None:
     x, y = n.inputs
     if x is not y or not _float(n):
         return None
-    return r.emit("square", [x], n.output.shape, n.output.dtype)
+    return r.like(n, "square", [x])
 
 
 def enlarged(r: Rewriter, n: Node) -> Tensor | None:
@@ -295,13 +293,12 @@ def enlarged(r: Rewriter, n: Node) -> Tensor | None:
         return None
     before = 3 in factors
     order = (0, 2, 3, 1) if before else (0, 1, 2, 3)
-    kind = x.grid or x.dtype
     stored = tuple(x.shape[i] for i in order)
     shape = tuple(x.shape[i] * factors.get(i, 1) for i in order)
-    moved = r.emit("transpose", [x], stored, kind, permutation=order) if before else x
+    moved = r.emit("transpose", [x], stored, x.kind, permutation=order) if before else x
     attrs = {"size": shape[1:3], "align_corners": False, "half_pixel_centers": False}
-    y = r.emit("resize_nearest", [moved], shape, kind, **attrs)
-    return r.emit("transpose", [y], n.output.shape, kind, permutation=(0, 3, 1, 2)) if before else y
+    y = r.emit("resize_nearest", [moved], shape, x.kind, **attrs)
+    return r.emit("transpose", [y], n.output.shape, x.kind, permutation=(0, 3, 1, 2)) if before else y
 
 
 def _repeated(r: Rewriter, n: Node | None) -> tuple[Tensor, int, int] | None:

@@ -56,12 +56,20 @@ class Rewriter:
         self._made[out] = node
         return out
 
+    def like(self, n: Node, op: str, inputs: Sequence[Tensor | None], **attrs: Any) -> Tensor:
+        """A new node whose result is of the type of ``n``'s."""
+        return self.emit(op, inputs, n.output.shape, n.output.kind, **attrs)
+
+    def reshape(self, x: Tensor | None, shape: Shape) -> Tensor:
+        """``x`` under another shape."""
+        assert x is not None
+        return self.emit("reshape", [x], shape, x.kind, shape=shape)
+
     def again(self, node: Node, inputs: Sequence[Tensor | None] | None = None, **attrs: Any) -> Tensor:
         """``node`` once more, with other operands or attributes; it stays the user's line that it was."""
-        out, place = node.output, self._at
-        kind = out.grid or out.dtype
+        place = self._at
         self._at = node if node.source is not None else place
-        t = self.emit(node.op, node.inputs if inputs is None else inputs, out.shape, kind, **{**node.attrs, **attrs})
+        t = self.like(node, node.op, node.inputs if inputs is None else inputs, **{**node.attrs, **attrs})
         self._at = place
         return t
 

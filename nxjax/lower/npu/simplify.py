@@ -53,11 +53,11 @@ def _tidy(r: Rewriter, n: Node) -> Tensor | None:
     if (x.shape, x.dtype, x.grid) == (out.shape, out.dtype, out.grid) and op_of(n).idle(n):
         return x
     if n.op == "transpose" and trivial(x.shape, n.attrs["permutation"]):
-        return r.emit("reshape", [x], out.shape, out.grid or out.dtype, shape=out.shape)
+        return r.reshape(x, out.shape)
     if n.op == "reshape":
         inner = r.producer(x, "reshape")
         if inner is not None:
-            return r.emit("reshape", [inner.inputs[0]], out.shape, out.grid or out.dtype, shape=out.shape)
+            return r.reshape(inner.inputs[0], out.shape)
     if n.op == "quantize":
         inner = r.producer(x, "dequantize")
         stored = inner.inputs[0] if inner is not None else None
