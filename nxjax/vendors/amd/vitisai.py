@@ -80,11 +80,7 @@ class AmdXdna(NpuTarget):
     def build(self, graph: NpuGraph, options: dict[str, object]) -> Build:
         only(self.name, options, KNOWN)
         overlay, power = options.get("overlay", "X2"), bool(options.get("power_of_two", shifts(graph)))
-        if overlay not in OVERLAYS:
-            raise ParameterError(f"{self.name}: overlay", got=overlay, expected=" or ".join(OVERLAYS))
-        if overlay == "X1" and not options.get("xclbin"):
-            fix = "give the overlay of your processor that comes with Ryzen AI Software"
-            raise ParameterError(f"{self.name}: overlay X1 needs xclbin", got=None, fix=fix)
+        check_overlay(f"{self.name}: overlay", overlay, options)
         table = place(graph, lambda n: verdict(n, power))
         notes: list[str] = []
         written_graph = graph
@@ -109,6 +105,15 @@ class AmdXdna(NpuTarget):
                 build.notes.append(f"{PROVIDER} is not in this ONNX Runtime")
             build.notes.append("the host's kernels execute")
         return build
+
+
+def check_overlay(what: str, overlay: object, options: Mapping[str, object]) -> None:
+    """Raise `ParameterError` for an overlay that there is not, or without the file that it needs."""
+    if overlay not in OVERLAYS:
+        raise ParameterError(what, got=overlay, expected=" or ".join(OVERLAYS))
+    if overlay == "X1" and not options.get("xclbin"):
+        fix = "give the overlay of your processor that comes with Ryzen AI Software"
+        raise ParameterError(f"{what} X1 needs xclbin", got=None, fix=fix)
 
 
 def shifts(graph: NpuGraph) -> bool:
@@ -162,15 +167,7 @@ def on_npu(
     def run(args: Sequence[NDArray]) -> list[NDArray]:
         return fetched(written, session.run(names, written.feeds(args)), PROVIDER)
 
-    report = next(iter(sorted(Path(folder, provider["cache_key"]).glob(f"**/{REPORT}"))), None)
-    where: dict[str, tuple[str, str]] = {}
-    lost = "left none"
-    if report is not None:
-        try:
-            where = read_report(json.loads(report.read_text()), written.data)
-            lost = "left one that names no operation of this file"
-        except (OSError, ValueError, TypeError, AttributeError) as error:
-            lost = f"left one that cannot be read ({type(error).__name__})"
+    where, lost = reported(settings, written.data)
     taken = sum(device == PROVIDER for device, _ in where.values())
     said = f"{taken} of {len(where)} operations on the NPU" if where else f"of {REPORT} it {lost}"
     build.record("compiled", "vendor-compiler", tool, took=took, answer=said)
@@ -197,6 +194,17 @@ def reporting() -> Generator[None]:
             del os.environ[_VARIABLE]
         else:
             os.environ[_VARIABLE] = before
+
+
+def reported(settings: Mapping[str, str], data: bytes) -> tuple[dict[str, tuple[str, str]], str]:
+    """What the provider's report says of a model, and why it says nothing."""
+    report = next(iter(sorted(Path(settings["cache_dir"], settings["cache_key"]).glob(f"**/{REPORT}"))), None)
+    if report is None:
+        return {}, "left none"
+    try:
+        return read_report(json.loads(report.read_text()), data), "left one that names no operation of this file"
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        return {}, f"left one that cannot be read ({type(error).__name__})"
 
 
 def read_report(report: Mapping[str, Any], data: bytes) -> dict[str, tuple[str, str]]:

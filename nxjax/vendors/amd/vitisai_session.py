@@ -6,7 +6,6 @@ and runs on the CPU what nobody else takes. Here each of them is an error: a ses
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -14,14 +13,14 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast, final
+from typing import Any, Final, final
 
 from nxjax.backends.evidence import By, Label, Record, digest, earned
 from nxjax.backends.extras import need
 from nxjax.display import page
 from nxjax.errors import ExecutionError, ParameterError, PlacementError
 from nxjax.ops.base import NDArray
-from nxjax.vendors.amd.vitisai import EXTRA, OVERLAYS, PASSED, PROVIDER, REPORT, read_report, reporting
+from nxjax.vendors.amd.vitisai import EXTRA, OVERLAYS, PASSED, PROVIDER, check_overlay, reported, reporting
 
 CPU: Final = "CPUExecutionProvider"
 DML: Final = "DmlExecutionProvider"
@@ -190,12 +189,7 @@ def _provider(given: str | tuple[str, Mapping[str, object]]) -> tuple[str, dict[
 
 
 def _checked(options: Mapping[str, str]) -> None:
-    target = options.get("target", OVERLAYS[0])
-    if target not in OVERLAYS:
-        raise ParameterError("hybrid session: target", got=target, expected=" or ".join(OVERLAYS))
-    if target == "X1" and "xclbin" not in options:
-        fix = "give the overlay of your processor that comes with Ryzen AI Software"
-        raise ParameterError("hybrid session: target X1 needs xclbin", got=None, fix=fix)
+    check_overlay("hybrid session: target", options.get("target", OVERLAYS[0]), options)
     for name in ("config_file", "xclbin"):
         if name in options and not os.path.isfile(options[name]):
             raise ParameterError(f"hybrid session: {name}", got=options[name], expected="a file")
@@ -293,11 +287,5 @@ def _placement(
                 found[str(node.name) or f"{node.op_type} ({len(found)})"] = (str(part.ep_name), str(node.op_type))
         return found
     options = next((o for name, o in wanted if name == PROVIDER), None)
-    reports = sorted(Path(options["cache_dir"], options["cache_key"]).glob(f"**/{REPORT}")) if options else []
-    if not reports:
-        return {}
-    try:
-        where = read_report(cast("dict[str, Any]", json.loads(reports[0].read_text())), _bytes(model))
-    except (OSError, ValueError, TypeError, AttributeError):
-        return {}  # a report that cannot be read says nothing
+    where = reported(options, _bytes(model))[0] if options else {}
     return {name: (CPU if device == "CPU" else device, kind) for name, (device, kind) in where.items()}

@@ -16,7 +16,7 @@ from nxjax.backends.extras import installed
 from nxjax.backends.target import Build, Kind, NpuTarget, Site, only, variant
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.npu.cost import estimate
-from nxjax.lower.npu.formats import tflite, tflite_ops
+from nxjax.lower.npu.formats import tflite_ops
 from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.macs import macs
@@ -26,7 +26,7 @@ from nxjax.vendors.arm import ethosu_table as ethos_u
 from nxjax.vendors.arm import vela as ethosu_vela
 from nxjax.vendors.arm.rewrite import same_bits
 from nxjax.vendors.arm.vela import VelaOptions, VelaResult
-from nxjax.vendors.litert.compiled import LeftOperator, host_reference, placements
+from nxjax.vendors.litert.compiled import LeftOperator, placements, started
 from nxjax.vendors.litert.table import Table
 
 _SETTINGS: Final = tuple(f.name for f in fields(VelaOptions) if f.name not in ("series", "size"))
@@ -80,9 +80,7 @@ class EthosU(NpuTarget):
         settings = _settings(self.name, self.series, self.size, options)
         name = graph.name or "model"
         operations = same_bits(ethos_u.table(self.series))(tflite_ops.operations(graph))
-        data = tflite.encode(graph, operations)
-        build = Build({f"{name}.tflite": data}, [])
-        host_reference(build, graph, data, operations)
+        build, data = started(graph, operations, [])
         if not installed("ethosu"):
             return self._modelled(build, graph, self.available()[1])
         took, tool = (digest(data),), f"Vela {ethosu_vela.version()}"
@@ -201,10 +199,7 @@ class EthosN(NpuTarget):
             ParameterError: any option; this target has none.
         """
         only(self.name, options, ())
-        operations = tflite_ops.operations(graph)
-        data = tflite.encode(graph, operations)
-        build = Build({f"{graph.name or 'model'}.tflite": data}, self.placed(graph))
-        host_reference(build, graph, data, operations)
+        build, data = started(graph, tflite_ops.operations(graph), self.placed(graph))
         build.cost.add("file", len(data), "bytes", "measured")
         build.notes.append("placed by Arm's published constraints; Arm NN on the device decides")
         return build

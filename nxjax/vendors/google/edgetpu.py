@@ -24,14 +24,14 @@ from nxjax.backends.target import Build, Kind, NpuTarget, Run, Runner, Site, onl
 from nxjax.backends.tools import NO_MODEL, ToolAnswer, ask, doubt, read
 from nxjax.errors import ExecutionError, InvalidFileError, ParameterError
 from nxjax.lower.npu.cost import estimate
-from nxjax.lower.npu.formats import tflite, tflite_ops
+from nxjax.lower.npu.formats import tflite_ops
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.placement import place
 from nxjax.lower.placement import Placement, Verdict
 from nxjax.ops.base import NDArray
 from nxjax.vendors.google.rewrite import rows_as_pixels, same_bits
 from nxjax.vendors.google.table import TABLE
-from nxjax.vendors.litert.compiled import host_reference, left_for_host, placements, refuse_other
+from nxjax.vendors.litert.compiled import left_for_host, placements, refuse_other, started
 from nxjax.vendors.litert.table import Adapt
 
 COMPILER: Final = "edgetpu_compiler"
@@ -164,9 +164,7 @@ class EdgeTpu(NpuTarget):
         name = graph.name or "model"
         adapt = rows_as_pixels if options.get("rows_as_pixels") else same_bits
         operations = adapt(tflite_ops.operations(graph))
-        data = tflite.encode(graph, operations)
-        build = Build({f"{name}.tflite": data}, self._placed(graph, adapt))
-        host_reference(build, graph, data, operations)
+        build, data = started(graph, operations, self._placed(graph, adapt))
         compiler = shutil.which(COMPILER)
         if compiler is None:
             build.cost = estimate(graph, "edgetpu", build.placements)

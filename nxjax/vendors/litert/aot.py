@@ -22,12 +22,12 @@ from nxjax.backends.extras import installed
 from nxjax.backends.target import Build, NpuTarget, Site, only
 from nxjax.backends.tools import NO_MODEL, ask, doubt, read
 from nxjax.errors import InvalidFileError, ParameterError
-from nxjax.lower.npu.formats import tflite, tflite_ops
+from nxjax.lower.npu.formats import tflite_ops
 from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.placement import Placement, Verdict
 from nxjax.vendors.litert import plugins_table as litert_plugins
-from nxjax.vendors.litert.compiled import host_reference, left_for_host, placements, refuse_other
+from nxjax.vendors.litert.compiled import left_for_host, placements, refuse_other, started
 from nxjax.vendors.litert.table import Table
 from nxjax.vendors.litert.target import version
 
@@ -145,10 +145,8 @@ class AotTarget(NpuTarget):
         soc, folders = self._settings(options)
         name = graph.name or "model"
         operations = tflite_ops.operations(graph)
-        data = tflite.encode(graph, operations)
-        build = Build({f"{name}.tflite": data}, self.placed(graph))
+        build, data = started(graph, operations, self.placed(graph))
         build.cost.add("file", len(data), "bytes", "measured")
-        host_reference(build, graph, data, operations)
         if not installed("ai_edge_litert"):
             build.notes.append(f"{self.available()[1]}; placed by {self.rules}")
             return build

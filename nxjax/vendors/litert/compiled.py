@@ -15,6 +15,7 @@ from nxjax.backends.evidence import digest
 from nxjax.backends.extras import installed
 from nxjax.backends.target import Build, Runner
 from nxjax.errors import InvalidFileError, LoweringError
+from nxjax.lower.npu.formats import tflite
 from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
 from nxjax.lower.npu.formats.tflite_file import TFLiteModel, parse
 from nxjax.lower.npu.graph import Node, NpuGraph
@@ -132,20 +133,25 @@ def placements(
     return rows, [f"the compiled file has host operators that were not written: {strange}"] if strange else []
 
 
-def host_reference(build: Build, graph: NpuGraph, data: bytes, operations: list[TFLiteOperator]) -> None:
-    """Let a build be run on the host by LiteRT's reference kernels, which these chips' integers are specified by."""
+def started(graph: NpuGraph, operations: list[TFLiteOperator], rows: list[Placement]) -> tuple[Build, bytes]:
+    """A build of the file that says ``operations``, and the file.
+
+    Where LiteRT is here, its reference kernels run the file on the host: these chips' integers are specified by them.
+    """
+    data, name = tflite.encode(graph, operations), f"{graph.name or 'model'}.tflite"
+    build = Build({name: data}, rows)
     if not installed("ai_edge_litert"):
         build.notes.append("LiteRT is not installed, so that the file cannot be run here: pip install 'nxjax[litert]'")
-        return
+        return build, data
     try:
         session = LiteRTSession(data, operations)
     except LoweringError as e:
         build.notes.append(f"LiteRT on the host cannot run the file: {e.got}")
-        return
-    name = next(name for name, held in build.files.items() if held == data)
+        return build, data
     build.runner = Runner(session, f"host reference of {name} ({session.runs_on})", "host", (digest(data),))
     build.notes += session.notes
     if graph.rounding == "single":
         build.notes.append(
             "the host reference rounds twice: it may differ by one unit from this graph's single rounding"
         )
+    return build, data

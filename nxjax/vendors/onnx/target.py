@@ -19,7 +19,7 @@ from nxjax.lower.npu.cost import estimate
 from nxjax.lower.npu.formats.onnx_build import OnnxOptions
 from nxjax.lower.npu.formats.onnx_writer import OnnxModel, emit
 from nxjax.lower.npu.graph import Node, NpuGraph
-from nxjax.lower.placement import YES, Verdict
+from nxjax.lower.placement import YES, Placement, Verdict
 from nxjax.ops.base import NDArray
 
 EXTRA: Final = "onnx"
@@ -77,6 +77,14 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().split("\n")[0][:300]
 
 
+def started(graph: NpuGraph, options: OnnxOptions, rows: list[Placement]) -> tuple[Build, OnnxModel]:
+    """A build of the file that says ``graph``, and what was written."""
+    written = emit(graph, options)
+    build = Build({file_name(graph.name, "onnx"): written.data}, rows, notes=list(written.notes))
+    build.cost.add("file", len(written.data), "bytes", "measured")
+    return build, written
+
+
 def run_on_host(build: Build, written: OnnxModel, through: Callable[[Run], Run] = lambda run: run) -> None:
     """Give ``build`` what runs its file here, or say why nothing does."""
     try:
@@ -125,9 +133,7 @@ class OnnxTarget(NpuTarget):
         opset, style, unsigned = (options.get(k, getattr(o, k)) for k in ("opset", "style", "unsigned"))
         if not isinstance(opset, int) or style not in ("qdq", "qdq-pow2", "float") or not isinstance(unsigned, bool):
             raise ParameterError(f"{self.name}: options", got=options, expected="opset int, style name, unsigned bool")
-        written = emit(graph, OnnxOptions(opset, style, unsigned))
-        build = Build({file_name(graph.name, "onnx"): written.data}, self.placed(graph), notes=list(written.notes))
-        build.cost.add("file", len(written.data), "bytes", "measured")
+        build, written = started(graph, OnnxOptions(opset, style, unsigned), self.placed(graph))
         build.notes.append(self.available()[1])
         if installed("onnxruntime"):
             run_on_host(build, written)

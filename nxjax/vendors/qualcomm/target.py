@@ -12,16 +12,16 @@ from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.evidence import By, Label, digest
 from nxjax.backends.extras import installed, need
-from nxjax.backends.target import Build, Kind, NpuTarget, Runner, Site, file_name, only, variant
+from nxjax.backends.target import Build, Kind, NpuTarget, Runner, Site, only, variant
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.npu.formats.onnx_build import OnnxOptions, package
-from nxjax.lower.npu.formats.onnx_writer import OnnxModel, emit
+from nxjax.lower.npu.formats.onnx_writer import OnnxModel
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.placement import place
-from nxjax.lower.placement import Placement, Verdict
+from nxjax.lower.placement import Verdict
 from nxjax.ops.base import NDArray
 from nxjax.vendors.onnx.placement import placements
-from nxjax.vendors.onnx.target import fetched, modelled, run_on_host
+from nxjax.vendors.onnx.target import fetched, modelled, run_on_host, started
 from nxjax.vendors.qualcomm.mend import mended
 from nxjax.vendors.qualcomm.rank import merged
 from nxjax.vendors.qualcomm.table import floating, verdict
@@ -120,11 +120,9 @@ class QualcommHtp(NpuTarget):
         need("onnx", EXTRA, "Qualcomm's compiler")
         narrow, wide = merged(graph)
         other, origin, changed = mended(narrow, arch)
-        written = emit(other, OnnxOptions(opset=21, unsigned=True))
+        build, written = started(other, OnnxOptions(opset=21, unsigned=True), place(graph, lambda n: verdict(n, arch)))
         written.owners = {name: None if n is None else wide[origin[n]] for name, n in written.owners.items()}
-        name = file_name(graph.name, "onnx")
-        build = Build({name: written.data}, self._table(graph, arch), notes=changed + written.notes)
-        build.cost.add("file", len(written.data), "bytes", "measured")
+        (name,), build.notes = build.files, changed + build.notes
         label, why = self.available()
         if label == "emitted":
             build.notes.append(why)
@@ -174,9 +172,6 @@ class QualcommHtp(NpuTarget):
 
         build.runner = Runner(run, f"{tool}, {where} v{arch}, SoC {soc}", by, took)
         return build
-
-    def _table(self, graph: NpuGraph, arch: int) -> list[Placement]:
-        return place(graph, lambda n: verdict(n, arch))
 
 
 def confirmed(targets: list[dict[str, Any]], arch: int, soc: int) -> list[str]:

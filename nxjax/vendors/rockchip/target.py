@@ -14,13 +14,13 @@ from nxjax.backends.evidence import Label, digest
 from nxjax.backends.target import Build, Kind, NpuTarget, Runner, Site, file_name, only, variant
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.npu.formats.onnx_build import OnnxOptions
-from nxjax.lower.npu.formats.onnx_writer import OnnxModel, emit
+from nxjax.lower.npu.formats.onnx_writer import OnnxModel
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.placement import unknown
 from nxjax.lower.placement import YES, Placement, Verdict
 from nxjax.ops.base import NDArray
 from nxjax.vendors.onnx.placement import placements
-from nxjax.vendors.onnx.target import fetched, run_on_host
+from nxjax.vendors.onnx.target import fetched, run_on_host, started
 from nxjax.vendors.rockchip import toolkit
 from nxjax.vendors.rockchip.toolkit import RknnResult, RknnRow
 
@@ -73,10 +73,7 @@ class Rockchip(NpuTarget):
             ExecutionError: the Python that was named has no toolkit.
         """
         config, calibration, given = self._settings(options)
-        written = emit(graph, OnnxOptions(13, "float"))
-        name = file_name(graph.name, "onnx")
-        build = Build({name: written.data}, self.placed(graph), notes=list(written.notes))
-        build.cost.add("file", len(written.data), "bytes", "measured")
+        build, written = started(graph, OnnxOptions(13, "float"), self.placed(graph))
         interpreter, version = toolkit.python(given)
         if not interpreter and given:
             raise ExecutionError(f"{self.name}: the Python that was named has no RKNN Toolkit 2", got=version)
