@@ -17,15 +17,16 @@ PLOT = ROOT / "docs" / "images" / "benchmarks.svg"
 
 HEAD = """# Benchmarks
 
-One run of `python -m benchmarks bars` compares nxjax with the peers that are installed. Each row alternates between nxjax and its
-peers in one process, and takes the smallest time of many. Absolute times depend on the machine. The ratio depends on it less.
+One run of `python -m benchmarks bars` compares nxjax with the peers that are installed. Each row alternates between
+nxjax and its peers in one process, and takes the smallest time of many. Absolute times depend on the machine. The ratio
+depends on it less.
 
 {machine}
 
 ![Ratio of the best peer's time to the time of nxjax, one bar for each row](images/benchmarks.svg)
 
-Above 1, nxjax is faster. Of {count} rows, nxjax is faster than the best peer in {faster}. The geometric mean of the ratios is
-{mean:.2f}.
+Above 1, nxjax is faster. Of {count} rows, nxjax is faster than the best peer in {faster}. The geometric mean of the
+ratios is {mean:.2f}.
 
 """
 
