@@ -33,8 +33,7 @@ def profile(fun: Callable[..., Any], *, repeats: int = 5) -> Callable[..., Profi
 
     Returns:
         A callable of ``fun``'s arguments that returns a `Profile`: rows with time, bytes, FLOP, share of the roofline
-            and
-        the user's source line; ``result``; ``table()``, ``save_trace(path)`` (Perfetto), ``roofline()`` (plot).
+        and the user's source line; ``result``; ``table()``, ``save_trace(path)`` (Perfetto), ``roofline()`` (plot).
 
     Raises:
         ParameterError: ``repeats`` is below 1.
