@@ -161,7 +161,12 @@ def align_dtypes(x: Array, y: Array) -> tuple[Array, Array]:
     """Both operands in the wider of their dtypes; what a transposed product with its own result dtype needs."""
     if x.dtype == y.dtype:
         return x, y
-    dtype = dtypes.promote((x.dtype, False), (y.dtype, False))[0]
+    # Promotion knows no dtype for a float of 8 bits beside another float.
+    narrow = [v.dtype.itemsize == 1 and v.dtype in dtypes.FLOAT for v in (x, y)]
+    if any(narrow):
+        dtype = dtypes.float32 if all(narrow) else (y if narrow[0] else x).dtype
+    else:
+        dtype = dtypes.promote((x.dtype, False), (y.dtype, False))[0]
     return cast(x, dtype), cast(y, dtype)
 
 

@@ -42,6 +42,7 @@ _STEPS: Final = {
 # The step of grids that TFLite fixes, whatever the values: tanh's, the coarsest of them.
 _FIXED_STEP: Final = {"int8": 1 / 128, "int16x8": 1 / 32768}
 _FIXES: Final = re.compile(r"\b(tanh|logistic|softmax|silu|gelu|attention)\b")
+_DIVIDES: Final = re.compile(r"= (div \S+ [a-z]+|integer_pow\[y=-.*)$", re.MULTILINE)
 # How far off a result may be: by what errors of one step did to this element, and to all on average.
 _OWN, _MEAN, _RUNS = 8.0, 4.0, 8
 # Sizes whose sums and softmaxes leave 32 bits, and those beside them.
@@ -105,6 +106,8 @@ def far_off(fun: Callable[..., Any], args: Sequence[Any], policy: str, got: Resu
         clean = leaves(fun(*args))
         runs = [_noisy(fun, args, policy, k) for k in range(_RUNS)]
         wrong = _far(got, clean, runs, policy)
+        if wrong and _DIVIDES.search(str(nxjax.make_jaxpr(fun)(*args))):
+            return ""  # chips multiply by a reciprocal, whose grid has no room for small ones beside a large one
         if wrong:  # beside a pole, some few of many elements jump
             runs += [_noisy(fun, args, policy, k, (0.5, 1.0, 1.0, 2.0)[k % 4]) for k in range(_RUNS, 8 * _RUNS)]
             wrong = _far(got, clean, runs, policy)
@@ -140,7 +143,13 @@ def _drawn(seed: int) -> tuple[GeneratedProgram, str, Way]:
 
 
 # What a policy, or a way to run, does not take.
-_REFUSALS: Final = ("nothing in the function is quantized", "is not finite", "never computed", "no promise of the same")
+_REFUSALS: Final = (
+    "nothing in the function is quantized",
+    "is not finite",
+    "never computed",
+    "no promise of the same",
+    "the condition of a while loop computes products",
+)
 
 
 def failure(text: str, args: Sequence[Any], policy: str, way: Way, judged: bool = True) -> str:

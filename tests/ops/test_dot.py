@@ -122,6 +122,20 @@ def test_gradient_has_the_operands_dtype_when_the_result_is_wider():
     )
 
 
+@pytest.mark.parametrize("narrow", ["float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz"])
+def test_gradients_of_floats_of_8_bits_whose_product_is_wider(narrow):
+    """Which promote with no other float; of matrices and of windows."""
+    x, y = (nx.numpy.asarray(np.arange(n), dtype=narrow).reshape(s) for n, s in ((6, (2, 3)), (3, (3, 1))))
+    f = lambda a, b: nx.numpy.einsum("ij,jk->ik", a, b, preferred_element_type="float32").sum()
+    found = nx.grad(f, (0, 1))(x, y)
+    assert [g.dtype.name for g in found] == [narrow, narrow]
+    np.testing.assert_array_equal(np.asarray(found[0], np.float32), [[0, 1, 2], [0, 1, 2]])
+    np.testing.assert_array_equal(np.asarray(found[1], np.float32).ravel(), [3, 5, 7])
+    g = lambda a, b: nx.lax.conv(a, b, (1,), "VALID", preferred_element_type="float32").sum()
+    for slope in nx.grad(g, (0, 1))(x.reshape(1, 2, 3), y.reshape(1, 3, 1)[:, :2]):
+        assert slope.dtype.name == narrow
+
+
 def test_complex_product_does_not_conjugate():
     rng = np.random.default_rng(0)
     x = (rng.standard_normal((2, 3)) + 1j * rng.standard_normal((2, 3))).astype(np.complex64)
