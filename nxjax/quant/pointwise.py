@@ -492,6 +492,21 @@ def _match_window_sum(view: WeightView, e: Equation, scheme: Scheme) -> FusedGro
     return WindowSum((e,), (e.inputs[0], size), y, scheme, size)
 
 
+def _match_extreme_windows(view: WeightView, e: Equation, scheme: Scheme, active: Operands) -> FusedGroup | None:
+    """None where a window holds no element: what it gives, infinity, has no place on a grid."""
+    p = e.params
+    rows = zip(
+        e.inputs[0].type.shape, e.outputs[0].type.shape, p["window_dimensions"], p["window_strides"], p["padding"],
+        p["base_dilation"], p["window_dilation"], strict=True,
+    )  # fmt: skip
+    for n, outputs, size, stride, (low, _), base, dilation in rows:
+        places = np.arange(outputs)[:, None] * stride + np.arange(size) * dilation - low
+        inside = (places >= 0) & (places <= (n - 1) * base) & (places % base == 0)
+        if not inside.any(1).all():
+            return None
+    return GridKeeping((e,), e.inputs[:1], e.outputs[0], scheme)
+
+
 def _spread_from(view: WeightView, a: Atom) -> Equation | None:
     """The equation that makes ``a``, before it is only spread over more dimensions."""
     while (e := view.made_by(a, "broadcast_in_dim", "reshape")) is not None:
@@ -552,6 +567,8 @@ _MATCHES: Final[dict[str, Callable[[WeightView, Equation, Scheme, Operands], Fus
     "softmax": _match_softmax,
     "reduce_sum": _match_total,
     "reduce_window_sum": _match_windows,
+    "reduce_window_max": _match_extreme_windows,
+    "reduce_window_min": _match_extreme_windows,
     "resize": _match_resize,
     "pad": _match_pad,
     "gather": _match_gather,
