@@ -185,8 +185,10 @@ def test_an_op_without_results_is_no_obstacle():
 def test_windows_that_hold_only_padding_have_no_grid(policy: str):
     """Their maximum is minus infinity: refused where it has to lie on a grid, kept where it need not."""
     x = np.linspace(3, 6, 8, dtype=np.float32)[None]
-    window = lambda op, start, stride, padding, holes: lambda x: lax.reduce_window(
-        x * 2, start, op, (1, 2), (1, stride), ((0, 0), (padding, padding)), base_dilation=(1, holes)
+    window = lambda op, start, stride, padding, holes: (
+        lambda x: lax.reduce_window(
+            x * 2, start, op, (1, 2), (1, stride), ((0, 0), (padding, padding)), base_dilation=(1, holes)
+        )
     )
     for f in (window(lax.max, -5.0, 2, 2, 1), window(lax.max, -5.0, 1, 0, 3), window(lax.min, 50.0, 2, 2, 1)):
         with pytest.raises(nx.errors.ParameterError, match="not finite"):

@@ -45,6 +45,20 @@ def _arguments(program: CpuProgram) -> list[list[ByteRun]]:
     return [argument(i, b) for i, b in enumerate(program.inputs)]
 
 
+def _check_places(program: CpuProgram) -> None:
+    """Whether arguments and results are numbered as a call passes them, and as large as the types that it has."""
+    arguments, results = (program.inputs, program.in_types), (program.outputs, program.out_types)
+    for kind, (buffers, types) in (("input", arguments), ("output", results)):
+        for i, (b, t) in enumerate(zip(buffers, types, strict=False)):
+            if b.nbytes != t.size * t.dtype.itemsize or (b.kind == kind and b.index != buffers.index(b)):
+                raise VerificationError(
+                    f"verify: {kind} {i} of a compiled program is not what a call passes",
+                    got=f"{b}, {b.nbytes} bytes",
+                    expected=f"{kind}{i}, {t}",
+                    fix=REPORT,
+                )
+
+
 def verify(
     program: CpuProgram,
     before: TapeMeaning | None = None,
@@ -65,6 +79,7 @@ def verify(
         turns: `TapeMeaning.turns` of what it has to compute; by default those of ``before``.
         lent: how many arguments, the first ones, the next call gets again: nothing may be written there.
     """
+    _check_places(program)
     if turns is None and before is not None:
         turns = before.turns
     held = _arguments(program) if arguments is None else arguments

@@ -621,3 +621,24 @@ def test_faults_that_change_a_result_are_refused():
     assert not missed, missed[0]
     for fault in FAULTS:
         assert tally[fault.__name__, "refused"] >= 3, tally
+
+
+@pytest.mark.parametrize("kind", ["inputs", "outputs"])
+def test_arguments_and_results_are_those_that_a_call_passes(kind):
+    x = np.arange(3, dtype=np.float32)
+
+    def made():
+        tape = _lowered(nx.make_jaxpr(lambda x, y: (x - y, x * 2 + y))(x, x), ())
+        before = trace(tape)
+        placed(tape)
+        verify(tape, before)
+        return tape, before, getattr(tape, kind)
+
+    tape, before, buffers = made()
+    buffers[0].index, buffers[1].index = 1, 0
+    with pytest.raises(VerificationError, match="not what a call passes"):
+        verify(tape, before)
+    tape, before, buffers = made()
+    buffers[0].nbytes += 4096
+    with pytest.raises(VerificationError, match="4108 bytes"):
+        verify(tape, before)
