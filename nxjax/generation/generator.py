@@ -266,7 +266,7 @@ def _loop(
     limit: Any,
     key: Any,
     seen: Any,
-) -> tuple[Array, Any, Cache]:
+) -> tuple[Array, Any, Cache, Any]:
     """As many steps as are needed, ``limit`` at most: the tokens [batch, size] from ``tokens`` [batch, 1] on."""
     over = lambda y: jnp.any(y == jnp.asarray(ends or (-1,)), axis=-1, keepdims=True)
     drawn = jnp.zeros((tokens.shape[0], size), tokens.dtype).at[:, :1].set(tokens)
@@ -281,8 +281,8 @@ def _loop(
         return index + 1, y, done | over(y), drawn.at[:, index].set(y[:, 0]), cache, seen
 
     start = (jnp.asarray(1, "int32"), tokens, over(tokens), drawn, cache, seen)
-    index, _, _, drawn, cache, _ = while_loop(more, body, start)
-    return drawn, index, cache
+    index, _, _, drawn, cache, seen = while_loop(more, body, start)
+    return drawn, index, cache, seen
 
 
 @final
@@ -366,7 +366,7 @@ class _Run:
         window = self._window(min(self.longest + limit, owner.room))
         size = bucket(limit, SHORTEST, PROMPTS, owner.room)
         loop = owner._program(_loop, self.sampler, window, size, owner.ends)
-        drawn, count, _ = loop(cache, y, limit, self.key, seen)
+        drawn, count, *_ = loop(cache, y, limit, self.key, seen)
         tokens = np.asarray(drawn)[:, : int(count)]
         if owner._is_warm(_loop, self.sampler, window, size, len(self.rows)):
             self.seconds = time.perf_counter() - begin

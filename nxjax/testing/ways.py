@@ -12,6 +12,7 @@ import os
 import random
 import sys
 import threading
+import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -264,15 +265,17 @@ def called(f: Any, args: Sequence[Any], way: Way) -> list[Results]:
         except BaseException as error:
             errors.append(error)
 
-    if way.callers == 1:
-        call()
-    else:
-        call = with_current_settings(call)
-        threads = [threading.Thread(target=call, daemon=True) for _ in range(way.callers)]
-        for t in threads:
-            t.start()
-        for t in threads:
-            t.join()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Some donated buffers were not usable")
+        if way.callers == 1:
+            call()
+        else:
+            call = with_current_settings(call)
+            threads = [threading.Thread(target=call, daemon=True) for _ in range(way.callers)]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
     if errors:
         raise errors[0]
     for i, x in enumerate(around):

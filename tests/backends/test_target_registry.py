@@ -235,7 +235,7 @@ q = nx.quantize(f, "int8", calibrate=[(p, x)])
 try:
     nx.compile(q, target="own-grids")(p, x)
 except nx.errors.ParameterError as error:
-    assert "quantizes by itself" in str(error)
+    assert "has its own quantizer" in str(error)
 else:
     raise AssertionError
 try:

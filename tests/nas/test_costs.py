@@ -39,5 +39,5 @@ def test_only_some_figures():
     costs = nas.Costs("tflite", deployed, figures=("macs",))
     model = stax.serial(blocks.conv(4), stax.Flatten, stax.Dense(3))
     assert costs(model) == {"macs": 8 * 8 * 9 * 4 + 256 * 3}
-    with pytest.raises(ParameterError, match=r"does not say this\n.*joules"):
+    with pytest.raises(ParameterError, match=r"has no such figure\n.*joules"):
         nas.Costs("tflite", deployed, figures=("joules",))(model)

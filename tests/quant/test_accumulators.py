@@ -179,7 +179,7 @@ def test_numbers_without_an_integer_are_refused(policy: str):
     for call in (q, nx.jit(q)):
         with nx.debug_nans(True):
             call({"w": w, "b": b}, x)
-            with pytest.raises(nx.errors.NonFiniteError, match="debug_nans: the NaN came in"):
+            with pytest.raises(nx.errors.NonFiniteError, match="debug_nans: the NaN was an input"):
                 call({"w": w, "b": b}, far)
 
 

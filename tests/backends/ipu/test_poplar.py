@@ -207,10 +207,10 @@ def test_the_label_follows_from_what_popc_did(how, tmp_path, monkeypatch):
 PROGRAMS = {
     "gives the results": ("cp in_0.bin out_0.bin", ""),
     "fails": ("echo no free IPUs >&2; exit 1", "no free IPUs"),
-    "ends without results": ("exit 0", "without the whole of out_0.bin"),
-    "gives half of them": ("head -c 100 in_0.bin > out_0.bin", "without the whole of out_0.bin"),
-    "gives more": ("cat in_0.bin in_0.bin > out_0.bin", "without the whole of out_0.bin"),
-    "gives a folder": ("mkdir out_0.bin", "without the whole of out_0.bin"),
+    "ends without results": ("exit 0", "did not complete out_0.bin"),
+    "gives half of them": ("head -c 100 in_0.bin > out_0.bin", "did not complete out_0.bin"),
+    "gives more": ("cat in_0.bin in_0.bin > out_0.bin", "did not complete out_0.bin"),
+    "gives a folder": ("mkdir out_0.bin", "did not complete out_0.bin"),
 }
 
 
