@@ -42,7 +42,8 @@ _STEPS: Final = {
 # The step of grids that TFLite fixes, whatever the values: tanh's, the coarsest of them.
 _FIXED_STEP: Final = {"int8": 1 / 128, "int16x8": 1 / 32768}
 _FIXES: Final = re.compile(r"\b(tanh|logistic|softmax|silu|gelu|attention)\b")
-_DIVIDES: Final = re.compile(r"= (div \S+ [a-z]+|integer_pow\[y=-.*)$", re.MULTILINE)
+_NUMBER: Final = re.compile(r"^ *(\w+):\S+ = broadcast_in_dim\[.*\] -?\d\S*$", re.MULTILINE)
+_DIVIDES: Final = re.compile(r"= (?:div \S+ ([a-z]+)|integer_pow\[y=-.*)$", re.MULTILINE)
 # How far off a result may be: by what errors of one step did to this element, and to all on average.
 _OWN, _MEAN, _RUNS = 8.0, 4.0, 8
 # Sizes whose sums and softmaxes leave 32 bits, and those beside them.
@@ -100,13 +101,18 @@ def _noisy(fun: Callable[..., Any], args: Sequence[Any], policy: str, seed: int,
         perturbation.reset(token)
 
 
+def _divides(text: str) -> bool:
+    """Whether a program divides by what is no number."""
+    return not set(_DIVIDES.findall(text)) <= set(_NUMBER.findall(text))
+
+
 def far_off(fun: Callable[..., Any], args: Sequence[Any], policy: str, got: Results) -> str:
     """Where ``got``, of quantized ``fun``, is farther from its float values than grids explain; empty: nowhere."""
     with quiet(), np.errstate(all="ignore"), nxjax.config.using(executor="reference"):
         clean = leaves(fun(*args))
         runs = [_noisy(fun, args, policy, k) for k in range(_RUNS)]
         wrong = _far(got, clean, runs, policy)
-        if wrong and _DIVIDES.search(str(nxjax.make_jaxpr(fun)(*args))):
+        if wrong and _divides(str(nxjax.make_jaxpr(fun)(*args))):
             return ""  # chips multiply by a reciprocal, whose grid has no room for small ones beside a large one
         if wrong:  # beside a pole, some few of many elements jump
             runs += [_noisy(fun, args, policy, k, (0.5, 1.0, 1.0, 2.0)[k % 4]) for k in range(_RUNS, 8 * _RUNS)]
