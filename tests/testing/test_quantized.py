@@ -40,3 +40,8 @@ def test_a_wrong_element_is_found():
     assert not far_off(fun, [x], "int8", [y])
     y[7] += 0.5
     assert "[7] is" in far_off(fun, [x], "int8", [y])
+
+
+def test_scales_of_weights_without_elements():
+    """One of each: the checker of programs takes them, as the op does."""
+    assert not quantized(22573)

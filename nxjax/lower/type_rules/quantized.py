@@ -44,7 +44,8 @@ def _same(types: Types, params: Params) -> Shape:
 
 def _blocks(types: Types) -> None:
     w, scale = types
-    fits = len(w.shape) == len(scale.shape) and all(k and n % k == 0 for n, k in zip(w.shape, scale.shape, strict=True))
+    sizes = zip(w.shape, scale.shape, strict=False)
+    fits = len(w.shape) == len(scale.shape) and all(n == k or (k and n % k == 0) for n, k in sizes)
     need(fits, "scales do not divide the weights into blocks", types)
 
 
