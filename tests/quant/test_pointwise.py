@@ -195,10 +195,3 @@ def test_windows_that_hold_only_padding_have_no_grid(policy: str):
             nx.quantize(f, policy, calibrate=[(x,)])
     for f in (window(lax.max, -np.inf, 2, 2, 1), window(lax.max, -np.inf, 1, 1, 1)):
         np.testing.assert_allclose(nx.quantize(f, policy, calibrate=[(x,)])(x), f(x), atol=0.1)
-
-
-def test_weights_without_elements_have_scales():
-    f = lambda w, x: lax.dot_general(w, x, (((), ()), ((2, 3), (0, 1))))
-    w, x = np.zeros((0, 3, 5, 2), np.float32), np.ones((5, 2), np.float32)
-    with nx.config.using(check=True):
-        assert nx.quantize(f, "dynamic-int8")(w, x).shape == (5, 2, 0, 3)
