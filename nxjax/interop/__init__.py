@@ -6,6 +6,7 @@ What is imported is an ordinary function of arrays: it traces into nxjax's ops, 
 
 from nxjax.interop.alias import Alias, as_jax
 from nxjax.interop.jax import from_jax, to_jax
+from nxjax.interop.onnx import OnnxFunction, from_onnx
 from nxjax.interop.stablehlo import StablehloFunction, from_stablehlo
 
-__all__ = ["Alias", "StablehloFunction", "as_jax", "from_jax", "from_stablehlo", "to_jax"]
+__all__ = ["Alias", "OnnxFunction", "StablehloFunction", "as_jax", "from_jax", "from_onnx", "from_stablehlo", "to_jax"]

@@ -1,0 +1,298 @@
+"""An ONNX model as plain data: graphs of nodes, their attributes as Python values, tensors as NumPy arrays.
+
+Bytes are not trusted: sizes, nesting and the places of external tensors are checked before they are used. Large tensors
+stay in the file until something reads them. Knows the protocol buffers of the `onnx` package; knows no operator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, final
+
+import numpy as np
+
+from nxjax.errors import InvalidFileError, MissingExtraError
+from nxjax.trace import dtypes
+
+NDArray = np.ndarray[Any, Any]
+
+# How deep graphs may lie in one another, and how many elements a tensor without stored bytes may have.
+DEPTH: Final = 32
+_UNSTORED: Final = 1 << 28
+_STANDARD: Final = ("", "ai.onnx")
+
+
+def package() -> Any:
+    """The ``onnx`` package."""
+    try:
+        import onnx
+    except ImportError as e:
+        fix = "pip install 'nxjax[onnx]'"
+        raise MissingExtraError("from_onnx: a package is not installed", got=e, expected="onnx", fix=fix) from e
+    return onnx
+
+
+def invalid(what: str, got: object) -> InvalidFileError:
+    """The error for a file that is damaged or hostile."""
+    return InvalidFileError(f"from_onnx: {what}", got=str(got)[:300])
+
+
+def qualified(domain: str, kind: str) -> str:
+    """The name of an operator: ``Conv``, or ``com.microsoft::Gelu`` outside the standard domain."""
+    return kind if domain in _STANDARD else f"{domain}::{kind}"
+
+
+@final
+@dataclass(frozen=True)
+class Reference:
+    """An attribute of a node in a function's body, that the function's caller gives."""
+
+    name: str
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One operator.
+
+    Attributes:
+        kind: its name, with its domain unless that is the standard one.
+        inputs, outputs: names of values, empty where one is left out.
+        attributes: Python values; tensors as arrays, graphs as `Graph`.
+        opset: the version of its domain.
+    """
+
+    kind: str
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+    opset: int
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name or '-> ' + ', '.join(self.outputs)}"[:120]
+
+
+@final
+@dataclass(frozen=True)
+class Port:
+    """An input or a result: its name, dtype (None where it is no array or unknown) and dimensions, if declared."""
+
+    name: str
+    dtype: Any
+    dims: tuple[int | str, ...] | None
+    is_array: bool = True
+
+    def __str__(self) -> str:
+        dims = "" if self.dims is None else f"[{','.join(map(str, self.dims))}]"
+        return f"{self.name}: {'any' if self.dtype is None else np.dtype(self.dtype).name}{dims}"
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Nodes in an order in which they can run, with the tensors that are stored beside them."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    initializers: Mapping[str, NDArray]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A graph, and the functions that the file defines for itself."""
+
+    graph: Graph
+    functions: Mapping[str, Graph] = field(default_factory=dict[str, Graph])
+    # The protocol buffers of nodes without a rule are made again from these versions.
+    opsets: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+def dtype_of(code: int) -> Any:
+    """The NumPy dtype of a `TensorProto` element type; object for strings.
+
+    Raises:
+        InvalidFileError: no element type.
+    """
+    try:
+        return np.dtype(package().helper.tensor_dtype_to_np_dtype(code))
+    except (KeyError, TypeError, ValueError) as e:
+        raise invalid("an element type that ONNX does not have", code) from e
+
+
+@final
+class Reader:
+    """Turns protocol buffers into `Graph`s."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._files: dict[Path, NDArray] = {}
+
+    def model(self, proto: Any) -> Model:
+        if not proto.HasField("graph") or not proto.opset_import:
+            raise invalid("a model without a graph or without an operator set", "an incomplete file")
+        opsets = _opsets(proto)
+        functions = {qualified(f.domain, f.name): self.function(f) for f in proto.functions}
+        return Model(self.graph(proto.graph, opsets, 0), functions, opsets)
+
+    def function(self, proto: Any) -> Graph:
+        opsets = _opsets(proto)
+        nodes = tuple(self._node(n, opsets, 0) for n in proto.node)
+        ports = lambda names: tuple(Port(name, None, None) for name in names)
+        return Graph(proto.name, nodes, ports(proto.input), ports(proto.output), {})
+
+    def graph(self, proto: Any, opsets: Mapping[str, int], depth: int) -> Graph:
+        if depth > DEPTH:
+            raise invalid(f"graphs lie in one another more than {DEPTH} deep", proto.name)
+        stored = {t.name: self.tensor(t) for t in proto.initializer}
+        stored.update((t.values.name, self._dense(t)) for t in proto.sparse_initializer)
+        given = tuple(_port(v) for v in proto.input if v.name not in stored)
+        nodes = tuple(self._node(n, opsets, depth) for n in proto.node)
+        return Graph(proto.name, nodes, given, tuple(map(_port, proto.output)), stored)
+
+    def _node(self, n: Any, opsets: Mapping[str, int], depth: int) -> Node:
+        domain = "" if n.domain in _STANDARD else n.domain
+        attributes = {a.name: self._attribute(a, opsets, depth) for a in n.attribute}
+        kind = qualified(domain, n.op_type)
+        return Node(kind, n.name, tuple(n.input), tuple(n.output), attributes, opsets.get(domain, 1))
+
+    def _attribute(self, a: Any, opsets: Mapping[str, int], depth: int) -> Any:
+        if a.ref_attr_name:
+            return Reference(a.ref_attr_name)
+        kinds = package().AttributeProto
+        if a.type == kinds.TENSOR:
+            return self.tensor(a.t)
+        if a.type == kinds.GRAPH:
+            return self.graph(a.g, opsets, depth + 1)
+        if a.type == kinds.SPARSE_TENSOR:
+            return self._dense(a.sparse_tensor)
+        if a.type == kinds.TENSORS:
+            return tuple(map(self.tensor, a.tensors))
+        if a.type == kinds.GRAPHS:
+            return tuple(self.graph(g, opsets, depth + 1) for g in a.graphs)
+        if a.type == kinds.STRING:
+            return _text(a.s)
+        if a.type == kinds.STRINGS:
+            return tuple(map(_text, a.strings))
+        if a.type in (kinds.FLOAT, kinds.INT):
+            return a.f if a.type == kinds.FLOAT else a.i
+        if a.type in (kinds.FLOATS, kinds.INTS):
+            return tuple(a.floats if a.type == kinds.FLOATS else a.ints)
+        return None
+
+    def tensor(self, t: Any) -> NDArray:
+        """The array of a `TensorProto`; one that lies outside is a view of its file.
+
+        Raises:
+            InvalidFileError: its bytes are not as many as its shape says, or lie where they may not.
+        """
+        onnx = package()
+        dtype, shape = dtype_of(t.data_type), tuple(t.dims)
+        if any(d < 0 for d in shape):
+            raise invalid("a tensor with a negative dimension", f"{t.name}: {shape}")
+        if t.data_location == onnx.TensorProto.EXTERNAL:
+            return self._external(t, dtype, shape)
+        try:
+            x = np.asarray(onnx.numpy_helper.to_array(t))
+        except (ValueError, TypeError, KeyError, OverflowError, AttributeError) as e:
+            raise invalid("a tensor's bytes do not fit its shape", f"{t.name}: {e}") from e
+        if x.dtype == object:
+            return np.array([_text(v) for v in x.reshape(-1)], object).reshape(x.shape)
+        x.flags.writeable = False
+        return x
+
+    def _external(self, t: Any, dtype: Any, shape: tuple[int, ...]) -> NDArray:
+        entries = {e.key: e.value for e in t.external_data}
+        location = entries.get("location", "")
+        if self._folder is None:
+            fix = "give the path of the model instead of its bytes"
+            raise InvalidFileError("from_onnx: a tensor lies outside the file", got=location, fix=fix)
+        base = self._folder.resolve()
+        try:
+            path = (base / location).resolve()
+            offset = int(entries.get("offset", "0"))
+        except ValueError as e:
+            raise invalid("a tensor's place is none", f"{location}: {e}") from e
+        if base not in path.parents or not path.is_file():
+            raise InvalidFileError(
+                "from_onnx: a tensor lies outside the folder", got=location, expected=f"a file in {base}"
+            )
+        if path not in self._files:
+            empty = not path.stat().st_size
+            self._files[path] = np.zeros(0, np.uint8) if empty else np.memmap(path, np.uint8, "r")
+        data, count = self._files[path], math.prod(shape)
+        bits = dtypes.bit_width(dtype) if dtype in dtypes.NUMERIC else 8 * dtype.itemsize
+        size = (count * bits + 7) // 8
+        if dtype == object or offset < 0 or offset + size > data.size:
+            raise invalid("a tensor lies beyond the end of its file", f"{location}: {offset} + {size} of {data.size}")
+        piece = data[offset : offset + size]
+        if bits < 8:
+            held = package().TensorProto(data_type=t.data_type, dims=shape, raw_data=piece.tobytes())
+            return np.asarray(package().numpy_helper.to_array(held))
+        return piece.view(dtype).reshape(shape) if offset % dtype.itemsize == 0 else piece.copy().view(dtype).reshape(shape)
+
+    def _dense(self, t: Any) -> NDArray:
+        values, places = self.tensor(t.values), self.tensor(t.indices)
+        shape = tuple(t.dims)
+        if math.prod(shape) > _UNSTORED or any(d < 0 for d in shape):
+            raise invalid("a sparse tensor of too many elements", shape)
+        dense = np.zeros(math.prod(shape), values.dtype)
+        try:
+            flat = places if places.ndim == 1 else np.ravel_multi_index(tuple(places.T), shape)
+            dense[flat] = values
+        except (ValueError, IndexError) as e:
+            raise invalid("a sparse tensor's indices lie outside it", e) from e
+        return dense.reshape(shape)
+
+
+def _opsets(proto: Any) -> dict[str, int]:
+    return {"" if o.domain in _STANDARD else o.domain: o.version for o in proto.opset_import}
+
+
+def _text(raw: Any) -> str:
+    return raw if isinstance(raw, str) else bytes(raw).decode("utf-8", "surrogateescape")
+
+
+def _port(v: Any) -> Port:
+    kind = v.type.WhichOneof("value")
+    if kind != "tensor_type":
+        return Port(v.name, None, None, kind is None)
+    t = v.type.tensor_type
+    dims: tuple[int | str, ...] | None = None
+    if t.HasField("shape"):
+        dims = tuple(
+            d.dim_value if d.HasField("dim_value") else d.dim_param or f"{v.name}.{i}" for i, d in enumerate(t.shape.dim)
+        )
+    return Port(v.name, dtype_of(t.elem_type) if t.elem_type else None, dims)
+
+
+def parsed(data: bytes) -> Any:
+    """The `ModelProto` of some bytes.
+
+    Raises:
+        InvalidFileError: no ONNX model.
+    """
+    model = package().ModelProto()
+    try:
+        model.ParseFromString(data)
+    except Exception as e:
+        # The protocol buffer library raises an error class of its own, by version.
+        raise invalid("these bytes are no ONNX model", f"{len(data)} bytes; {e}") from e
+    return model
+
+
+def names_used(graphs: Sequence[Graph]) -> set[str]:
+    """Names of values that nodes of these graphs, or of graphs in them, read."""
+    found: set[str] = set()
+    for g in graphs:
+        found.update(v.name for v in g.outputs)
+        for n in g.nodes:
+            found.update(n.inputs)
+            found |= names_used([a for a in n.attributes.values() if isinstance(a, Graph)])
+    return found

@@ -1,0 +1,310 @@
+"""Walks an ONNX graph and does what it says with nxjax's functions, one rule per operator.
+
+A rule is a Python function: its positional parameters are the operator's inputs, its keywords the attributes with their
+defaults. Rules are in the files beside this one; this file names no operator.
+
+What depends on no argument is computed while the graph is walked, so shapes that a graph computes are numbers when a
+rule needs them. An operator without a rule is written out by the body that the file or ONNX's own schema has for it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import numpy as np
+
+from nxjax.errors import InvalidFileError, LoweringError, NxError, ProgramError
+from nxjax.interop.onnx.graph import Graph, Model, NDArray, Node, Reader, Reference, invalid, package, qualified
+from nxjax.runtime import ensure_compile_time_eval
+from nxjax.trace import dtypes
+from nxjax.trace.array import DeviceArray, readonly, wrap
+from nxjax.trace.core import Array
+from nxjax.trace.types import ArrayType
+
+# How deep bodies of operators may lie in one another.
+DEPTH: Final = 32
+
+
+class NeedsValue(LoweringError):
+    """A value decides shapes or which nodes run, and it is traced."""
+
+
+class Refused(LoweringError):
+    """An operator, or a use of one, that no rule covers."""
+
+
+@final
+@dataclass(frozen=True)
+class Rule:
+    """How one operator is done.
+
+    Attributes:
+        function: of inputs and attributes.
+        known: positions of inputs that the function takes as NumPy arrays.
+        asked: which of ``scope``, ``node``, ``opset`` and ``outputs`` (how many are used) it also takes.
+        attributes: names of the attributes that it takes; None: all.
+    """
+
+    function: Callable[..., Any]
+    known: frozenset[int]
+    asked: frozenset[str]
+    attributes: frozenset[str] | None
+
+
+RULES: Final[dict[str, Rule]] = {}
+_ASKED: Final = frozenset(("scope", "node", "opset", "outputs"))
+# Attributes of old versions that mean nothing.
+_IGNORED: Final = frozenset(("consumed_inputs", "storage_order"))
+
+
+def rule(*names: str, known: Sequence[str] = ()) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator: the rule of the operators of these names; ``known`` inputs come as NumPy arrays."""
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        parameters = inspect.signature(function).parameters.values()
+        positional = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
+        named = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+        free = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        places = frozenset(positional.index(k) for k in known)
+        for name in names:
+            assert name not in RULES, name
+            RULES[name] = Rule(function, places, frozenset(named & _ASKED), None if free else frozenset(named - _ASKED))
+        return function
+
+    return add
+
+
+def concrete(x: Any) -> bool:
+    """Whether a value is known while the graph is walked."""
+    if isinstance(x, (list, tuple)):
+        return all(map(concrete, x))
+    return not isinstance(x, Array) or isinstance(x, DeviceArray)
+
+
+def as_numpy(x: Any) -> Any:
+    """The elements of a known value."""
+    if isinstance(x, DeviceArray):
+        return x.numpy()
+    return [as_numpy(v) for v in x] if isinstance(x, (list, tuple)) else x
+
+
+def value(x: Any) -> Any:
+    """An array of a file as a value: strings stay NumPy arrays of objects."""
+    if not isinstance(x, np.ndarray) or x.dtype == object:
+        return x
+    if x.dtype not in dtypes.NUMERIC:
+        raise Refused("from_onnx: arrays cannot have this element type", got=x.dtype)
+    return wrap(readonly(x))
+
+
+@final
+class Scope:
+    """A graph being walked: its values so far, and the graph around it."""
+
+    def __init__(self, walker: Walker, graph: Graph, outer: Scope | None = None) -> None:
+        self.walker, self.graph, self.outer = walker, graph, outer
+        self.values: dict[str, Any] = {"": None}
+
+    def __getitem__(self, name: str) -> Any:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return scope.values[name]
+            if name in scope.graph.initializers:
+                scope.values[name] = found = value(scope.graph.initializers[name])
+                return found
+            scope = scope.outer
+        raise invalid("a value is used before it is made", name)
+
+    def run(self, xs: Sequence[Any]) -> list[Any]:
+        """The results of the graph for these inputs."""
+        if len(xs) != len(self.graph.inputs):
+            raise invalid(f"graph {self.graph.name!r} got {len(xs)} inputs", f"it has {len(self.graph.inputs)}")
+        self.values.update(zip((p.name for p in self.graph.inputs), xs, strict=True))
+        for node in self.graph.nodes:
+            made = self.walker.apply(self, node, [self[name] for name in node.inputs])
+            self.values.update((n, y) for n, y in zip(node.outputs, made, strict=False) if n)
+        return [self[p.name] for p in self.graph.outputs]
+
+    def function(self, graph: Graph) -> Callable[..., list[Any]]:
+        """A graph in this one as a Python function; it sees the values of this one."""
+        return lambda *xs: Scope(self.walker, graph, self).run(xs)
+
+
+@final
+class Walker:
+    """One model being walked.
+
+    Attributes:
+        seed: of what random operators draw.
+    """
+
+    def __init__(self, model: Model, seed: int = 0) -> None:
+        self.model, self.seed, self.draws = model, seed, 0
+        self._depth = 0
+
+    def run(self, xs: Sequence[Any], params: Mapping[str, Any]) -> list[Any]:
+        scope = Scope(self, self.model.graph)
+        scope.values.update(params)
+        return scope.run(xs)
+
+    def apply(self, scope: Scope, node: Node, xs: Sequence[Any]) -> Sequence[Any]:
+        """The results of one node."""
+        found = None if node.kind in self.model.functions else RULES.get(node.kind)
+        if found is None:
+            return self._written_out(scope, node, xs)
+        given = list(xs)
+        for i in found.known:
+            if i < len(xs):
+                if not concrete(xs[i]):
+                    raise NeedsValue(
+                        f"from_onnx: {node.kind} needs the elements of input {i} while it is traced",
+                        got=f"{node}: {xs[i]!r}",
+                        fix=f"call the function outside jit, or give {node.inputs[i]!r} in constants=",
+                    )
+                given[i] = as_numpy(xs[i])
+        attributes = dict(node.attributes)
+        for name in _IGNORED & attributes.keys():
+            if found.attributes is not None and name not in found.attributes:
+                del attributes[name]
+        if found.attributes is not None and not attributes.keys() <= found.attributes:
+            more = ", ".join(sorted(attributes.keys() - found.attributes))
+            raise Refused(f"from_onnx: {node.kind} has attributes that nxjax does not know", got=f"{node}: {more}")
+        if any(isinstance(v, Reference) for v in attributes.values()):
+            raise invalid("an attribute that no caller gives", node)
+        extra = {"scope": scope, "node": node, "opset": node.opset, "outputs": _used(node)}
+        attributes.update((k, extra[k]) for k in found.asked)
+        try:
+            if all(map(concrete, xs)):
+                with ensure_compile_time_eval():
+                    out = found.function(*given, **attributes)
+            else:
+                out = found.function(*given, **attributes)
+        except (NeedsValue, Refused, InvalidFileError):
+            raise
+        except NxError as error:
+            raise _told(error, node, xs) from error
+        except (KeyError, IndexError, ValueError, TypeError, AttributeError, OverflowError, AssertionError) as error:
+            raise ProgramError(
+                f"from_onnx: {node.kind} is not well formed", got=f"{_shown(node, xs)}: {type(error).__name__}: {error}"
+            ) from error
+        return out if isinstance(out, tuple) else (out,)
+
+    def _written_out(self, scope: Scope, node: Node, xs: Sequence[Any]) -> Sequence[Any]:
+        if self._depth >= DEPTH:
+            raise invalid(f"functions call one another more than {DEPTH} deep", node)
+        body = self.model.functions.get(node.kind) or schema_body(node, xs)
+        if body is None:
+            raise Refused(f"from_onnx: no rule for operator {node.kind}, version {node.opset}", got=node)
+        filled = _filled(body, node.attributes)
+        given = [*xs, *[None] * (len(body.inputs) - len(xs))]
+        self._depth += 1
+        try:
+            return tuple(Scope(self, filled).run(given))
+        finally:
+            self._depth -= 1
+
+
+def _used(node: Node) -> int:
+    """The number of results up to the last one that has a name."""
+    return max((i + 1 for i, name in enumerate(node.outputs) if name), default=0)
+
+
+def _shown(node: Node, xs: Sequence[Any]) -> str:
+    types = ", ".join(str(x.type) if isinstance(x, Array) else type(x).__name__ for x in xs)
+    return f"{node}({types})"
+
+
+def _told(error: NxError, node: Node, xs: Sequence[Any]) -> NxError:
+    """The error with the node that raised it."""
+    return type(error)(f"from_onnx: {_shown(node, xs)}: {error.what}", got=error.got, expected=error.expected)
+
+
+def _filled(body: Graph, given: Mapping[str, Any]) -> Graph:
+    """The body of a function, with the attributes of its caller."""
+
+    def node(n: Node) -> Node:
+        held = {k: given.get(v.name) if isinstance(v, Reference) else v for k, v in n.attributes.items()}
+        # What the caller leaves out is left out here, too.
+        held = {
+            k: _filled(v, given) if isinstance(v, Graph) else v
+            for k, v in held.items()
+            if v is not None or not isinstance(n.attributes[k], Reference)
+        }
+        return Node(n.kind, n.name, n.inputs, n.outputs, held, n.opset)
+
+    return Graph(body.name, tuple(map(node, body.nodes)), body.inputs, body.outputs, body.initializers)
+
+
+def schema_body(node: Node, xs: Sequence[Any]) -> Graph | None:
+    """What ONNX's schema says that an operator computes, in simpler operators; None: it does not say."""
+    onnx = package()
+    domain, _, kind = node.kind.rpartition("::")
+    try:
+        schema = onnx.defs.get_schema(kind, node.opset, domain)
+    except onnx.defs.SchemaError:
+        return None
+    if schema.has_function:
+        proto = schema.function_body
+    elif schema.has_context_dependent_function:
+        proto = _of_context(schema, node, xs)
+    else:
+        return None
+    if proto is None:
+        return None
+    if not proto.opset_import:
+        proto.opset_import.add(domain="", version=node.opset)
+    defaults = {n: onnx.helper.get_attribute_value(a.default_value) for n, a in schema.attributes.items() if a.default_value.name}
+    graph = Reader(None).function(proto)
+    text = {k: v.decode() if isinstance(v, bytes) else v for k, v in defaults.items() if k not in node.attributes}
+    return _with_defaults(graph, {**text, **node.attributes})
+
+
+def _with_defaults(body: Graph, given: Mapping[str, Any]) -> Graph:
+    return _filled(body, given)
+
+
+def _of_context(schema: Any, node: Node, xs: Sequence[Any]) -> Any:
+    """The body that depends on types of inputs and on attributes."""
+    onnx = package()
+    domain, _, kind = node.kind.rpartition("::")
+    attributes = {k: _plain(v) for k, v in node.attributes.items() if not isinstance(v, Graph)}
+    proto = onnx.helper.make_node(kind, list(node.inputs), list(node.outputs), node.name, domain=domain, **attributes)
+    types = [_type_proto(x) for x in xs]
+    versions = sorted(v for v in schema.context_dependent_function_opset_versions if v <= node.opset)
+    if not versions:
+        return None
+    text = schema.get_context_dependent_function_with_opset_version(
+        versions[-1], proto.SerializeToString(), [t.SerializeToString() for t in types]
+    )
+    found = onnx.FunctionProto()
+    found.ParseFromString(text)
+    return found
+
+
+def _plain(v: Any) -> Any:
+    return package().numpy_helper.from_array(v) if isinstance(v, np.ndarray) else v
+
+
+def _type_proto(x: Any) -> Any:
+    onnx = package()
+    if isinstance(x, Array):
+        t: ArrayType = x.type
+        return onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(t.dtype)), t.shape)
+    return onnx.TypeProto()
+
+
+def kinds(graph: Graph) -> set[str]:
+    """Names of the operators of a graph and of the graphs in it."""
+    found = {n.kind for n in graph.nodes}
+    for n in graph.nodes:
+        for a in n.attributes.values():
+            if isinstance(a, Graph):
+                found |= kinds(a)
+    return found
+
+
+__all__ = ["NDArray", "NeedsValue", "Refused", "RULES", "Scope", "Walker", "as_numpy", "concrete", "kinds", "qualified", "rule", "value"]
