@@ -12,6 +12,7 @@ import numpy as np
 
 from nxjax import lax
 from nxjax import numpy as jnp
+from nxjax.errors import BranchTypeError
 from nxjax.interop.onnx.graph import Graph, dtype_of, invalid
 from nxjax.interop.onnx.shapes import number
 from nxjax.interop.onnx.walk import NeedsValue, Refused, Scope, as_numpy, concrete, rule
@@ -26,7 +27,13 @@ def _if(condition: Any, *, then_branch: Graph, else_branch: Graph, scope: Scope)
     if concrete(condition):
         return tuple(scope.function(then_branch if bool(number(as_numpy(condition))) else else_branch)())
     taken, other = scope.function(then_branch), scope.function(else_branch)
-    return tuple(lax.cond(condition.reshape(()), lambda: tuple(taken()), lambda: tuple(other())))
+    try:
+        return tuple(lax.cond(condition.reshape(()), lambda: tuple(taken()), lambda: tuple(other())))
+    except BranchTypeError as error:
+        raise NeedsValue(
+            "from_onnx: the branches of an If give other types, and its condition is traced",
+            got=error.got, expected=error.expected, fix="call the function outside jit",
+        ) from error  # fmt: skip
 
 
 def _ends_late(body: Graph) -> bool:

@@ -122,9 +122,11 @@ def _mod(x: Any, y: Any, *, fmod: int = 0) -> Any:
 
 @rule("BitShift")
 def _bit_shift(x: Any, y: Any, *, direction: str) -> Any:
-    # A shift by all bits or more leaves nothing.
-    shifted = jnp.left_shift(x, y) if direction == "LEFT" else jnp.right_shift(x, y)
-    return jnp.where(y < 8 * x.dtype.itemsize, shifted, 0).astype(x.dtype)
+    bits = 8 * x.dtype.itemsize
+    if direction != "LEFT":
+        # A shift by all bits or more leaves copies of the sign.
+        return jnp.where(y < bits, jnp.right_shift(x, jnp.minimum(y, bits - 1)), jnp.where(x < 0, -1, 0)).astype(x.dtype)
+    return jnp.where(y < bits, jnp.left_shift(x, y), 0).astype(x.dtype)
 
 
 def _fold(function: Any) -> Any:
@@ -145,7 +147,9 @@ def _mean(*xs: Any) -> Any:
 
 
 @rule("PRelu")
-def _prelu(x: Any, slope: Any) -> Any:
+def _prelu(x: Any, slope: Any, *, opset: int) -> Any:
+    if opset < 7 and slope.ndim == 1:  # one for each channel
+        slope = slope.reshape((-1,) + (1,) * (x.ndim - 2))
     return jnp.where(x < 0, x * slope, x)
 
 

@@ -16,7 +16,7 @@ from nxjax.interop.onnx.walk import RULES, NeedsValue, Walker, value
 from nxjax.ops.convert import convert_element_type
 from nxjax.runtime import enable_x64
 from nxjax.trace import dtypes
-from nxjax.trace.array import DeviceArray, as_value, readonly, wrap
+from nxjax.trace.array import DeviceArray, as_value, wrap
 from nxjax.trace.boundary import api_boundary
 from nxjax.trace.core import Array
 from nxjax.transforms.jit import jit
@@ -141,8 +141,7 @@ class OnnxFunction:
         if isinstance(x, (bool, int, float)) and wanted is not None and not isinstance(x, np.generic):
             y: Array = wrap(np.asarray(x).astype(wanted))
         elif isinstance(x, (np.ndarray, np.generic)):
-            held = np.asarray(x)
-            y = held if held.dtype == object else wrap(readonly(held))  # pyright: ignore[reportAssignmentType]
+            y = value(np.asarray(x))
         else:
             y = as_value(np.asarray(x) if isinstance(x, (list, tuple)) else x, where)
         if wanted is not None and y.dtype != wanted:

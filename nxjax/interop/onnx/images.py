@@ -33,7 +33,7 @@ def _places(mode: str, n: int, m: int, scale: float, size: float, roi: tuple[flo
     if mode == "pytorch_half_pixel":
         return (y + 0.5) / scale - 0.5 if m > 1 else np.zeros(m)
     if mode == "align_corners":
-        return y * (n - 1) / (m - 1) if m > 1 else np.zeros(m)
+        return y * (n - 1) / (size - 1) if size != 1 else np.zeros(m)
     if mode == "asymmetric":
         return y / scale
     if mode == "tf_half_pixel_for_nn":

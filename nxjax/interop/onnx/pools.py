@@ -137,8 +137,4 @@ def _max_unpool(x: Any, places: Any, shape: Any = None, *, kernel_shape: Any, pa
     flat = jnp.zeros(int(np.prod(small)), x.dtype).at[places.reshape(-1)].set(x.reshape(-1)).reshape(small)
     if shape is None:
         return flat
-    wanted = ints(shape)
-    if wanted[2:] == tuple(plain):
-        return flat
-    whole = jnp.zeros(int(np.prod(wanted)), x.dtype)
-    return whole.at[places.reshape(-1)].set(x.reshape(-1)).reshape(wanted)
+    return jnp.pad(flat, [(0, n - m) for n, m in zip(ints(shape), small, strict=True)])

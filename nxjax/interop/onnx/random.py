@@ -8,27 +8,21 @@ from nxjax import numpy as jnp
 from nxjax import random
 from nxjax.interop.onnx.graph import dtype_of
 from nxjax.interop.onnx.shapes import ints, sized
-from nxjax.interop.onnx.walk import Scope, rule
-
-
-def _key(scope: Scope, seed: float | None) -> Any:
-    walker = scope.walker
-    walker.draws += 1
-    return random.fold_in(random.key(walker.seed if seed is None else int(seed)), walker.draws)
+from nxjax.interop.onnx.walk import Scope, drawing_key, rule
 
 
 @rule("RandomNormal")
 def _normal(
     *, shape: Any, dtype: int = 1, mean: float = 0.0, scale: float = 1.0, seed: float | None = None, scope: Scope
 ) -> Any:
-    return mean + scale * random.normal(_key(scope, seed), sized(ints(shape)), dtype_of(dtype))
+    return mean + scale * random.normal(drawing_key(scope, seed), sized(ints(shape)), dtype_of(dtype))
 
 
 @rule("RandomUniform")
 def _uniform(
     *, shape: Any, dtype: int = 1, low: float = 0.0, high: float = 1.0, seed: float | None = None, scope: Scope
 ) -> Any:
-    return random.uniform(_key(scope, seed), sized(ints(shape)), dtype_of(dtype), low, high)
+    return random.uniform(drawing_key(scope, seed), sized(ints(shape)), dtype_of(dtype), low, high)
 
 
 @rule("RandomNormalLike")
@@ -36,19 +30,19 @@ def _normal_like(
     x: Any, *, dtype: int | None = None, mean: float = 0.0, scale: float = 1.0, seed: float | None = None, scope: Scope
 ) -> Any:
     dtype_ = x.dtype if dtype is None else dtype_of(dtype)
-    return mean + scale * random.normal(_key(scope, seed), x.shape, dtype_)
+    return mean + scale * random.normal(drawing_key(scope, seed), x.shape, dtype_)
 
 
 @rule("RandomUniformLike")
 def _uniform_like(
     x: Any, *, dtype: int | None = None, low: float = 0.0, high: float = 1.0, seed: float | None = None, scope: Scope
 ) -> Any:
-    return random.uniform(_key(scope, seed), x.shape, x.dtype if dtype is None else dtype_of(dtype), low, high)
+    return random.uniform(drawing_key(scope, seed), x.shape, x.dtype if dtype is None else dtype_of(dtype), low, high)
 
 
 @rule("Bernoulli")
 def _bernoulli(x: Any, *, dtype: int | None = None, seed: float | None = None, scope: Scope) -> Any:
-    drawn = random.uniform(_key(scope, seed), x.shape, x.dtype) < x
+    drawn = random.uniform(drawing_key(scope, seed), x.shape, x.dtype) < x
     return drawn.astype(x.dtype if dtype is None else dtype_of(dtype))
 
 
@@ -57,5 +51,5 @@ def _multinomial(
     x: Any, *, dtype: int = 6, sample_size: int = 1, seed: float | None = None, scope: Scope
 ) -> Any:
     shape = (x.shape[0], sample_size)
-    drawn = random.categorical(_key(scope, seed), jnp.expand_dims(x, 1), axis=-1, shape=shape)
+    drawn = random.categorical(drawing_key(scope, seed), jnp.expand_dims(x, 1), axis=-1, shape=shape)
     return drawn.astype(dtype_of(dtype))

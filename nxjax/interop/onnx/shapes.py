@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from nxjax import lax
+from nxjax import lax, random
 from nxjax import numpy as jnp
 from nxjax.interop.onnx.graph import dtype_of, invalid
-from nxjax.interop.onnx.walk import as_numpy, rule, value
+from nxjax.interop.onnx.walk import Scope, drawing_key, rule, value
 from nxjax.trace import dtypes
 
 # More elements than this are no shape's business: hostile files ask for them.
@@ -255,8 +255,12 @@ def _one_hot(indices: Any, depth: Any, values: Any, *, axis: int = -1) -> Any:
     return jnp.where(hot, values[1], values[0])
 
 
-@rule("Dropout")
-def _dropout(x: Any, ratio: Any = None, training: Any = None, **old: Any) -> Any:
-    if training is not None and bool(np.asarray(as_numpy(training))) and (ratio is None or number(as_numpy(ratio)) > 0):
-        raise NotImplementedError("random dropout has no defined numbers; import the model for inference")
-    return x, jnp.ones(x.shape, dtypes.bool_)
+@rule("Dropout", known=("ratio", "training"))
+def _dropout(
+    x: Any, ratio: Any = None, training: Any = None, *, seed: int | None = None, scope: Scope, opset: int, **old: Any
+) -> Any:
+    p = 0.5 if ratio is None else float(number(ratio))
+    if training is None or not number(training) or p == 0:
+        return x, jnp.ones(x.shape, dtypes.bool_ if opset >= 10 else x.dtype)
+    kept = random.bernoulli(drawing_key(scope, seed), 1 - p, x.shape)
+    return jnp.where(kept, x / (1 - p), 0).astype(x.dtype), kept

@@ -16,8 +16,9 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax import random
 from nxjax.errors import InvalidFileError, LoweringError, NxError, ProgramError
-from nxjax.interop.onnx.graph import Graph, Model, NDArray, Node, Reader, Reference, invalid, package, qualified
+from nxjax.interop.onnx.graph import Graph, Model, NDArray, Node, Port, Reader, Reference, invalid, package, qualified
 from nxjax.runtime import ensure_compile_time_eval
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, readonly, wrap
@@ -129,6 +130,15 @@ class Scope:
             self.values.update((n, y) for n, y in zip(node.outputs, made, strict=False) if n)
         return [self[p.name] for p in self.graph.outputs]
 
+    def some(self, xs: Sequence[Any], count: int) -> list[Any]:
+        """The first ``count`` results of an operator's body, which may leave out what nobody asked for."""
+        outputs = self.graph.outputs
+        body = Graph(self.graph.name, self.graph.nodes, self.graph.inputs, outputs[:count], self.graph.initializers)
+        made = {name for n in body.nodes for name in n.outputs} | {p.name for p in body.inputs}
+        kept = tuple(p if p.name in made else Port("", None, None) for p in body.outputs)
+        self.graph = Graph(body.name, body.nodes, body.inputs, kept, body.initializers)
+        return self.run(xs)
+
     def function(self, graph: Graph) -> Callable[..., list[Any]]:
         """A graph in this one as a Python function; it sees the values of this one."""
         return lambda *xs: Scope(self.walker, graph, self).run(xs)
@@ -203,9 +213,16 @@ class Walker:
         given = [*xs, *[None] * (len(body.inputs) - len(xs))]
         self._depth += 1
         try:
-            return tuple(Scope(self, filled).run(given))
+            return tuple(Scope(self, filled).some(given, _used(node)))
         finally:
             self._depth -= 1
+
+
+def drawing_key(scope: Scope, seed: float | None) -> Any:
+    """The key of a random operator: another for each operator of a walk, the same in every walk."""
+    walker = scope.walker
+    walker.draws += 1
+    return random.fold_in(random.key(walker.seed if seed is None else int(seed)), walker.draws)
 
 
 def _used(node: Node) -> int:
@@ -249,7 +266,7 @@ def schema_body(node: Node, xs: Sequence[Any]) -> Graph | None:
         return None
     if schema.has_function:
         proto = schema.function_body
-    elif schema.has_context_dependent_function:
+    elif schema.has_context_dependent_function and not any(isinstance(v, Graph) for v in node.attributes.values()):
         proto = _of_context(schema, node, xs)
     else:
         return None
@@ -271,7 +288,7 @@ def _of_context(schema: Any, node: Node, xs: Sequence[Any]) -> Any:
     """The body that depends on types of inputs and on attributes."""
     onnx = package()
     domain, _, kind = node.kind.rpartition("::")
-    attributes = {k: _plain(v) for k, v in node.attributes.items() if not isinstance(v, Graph)}
+    attributes = {k: _plain(v) for k, v in node.attributes.items()}
     proto = onnx.helper.make_node(kind, list(node.inputs), list(node.outputs), node.name, domain=domain, **attributes)
     types = [_type_proto(x) for x in xs]
     versions = sorted(v for v in schema.context_dependent_function_opset_versions if v <= node.opset)
