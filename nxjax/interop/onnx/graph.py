@@ -94,13 +94,18 @@ class Port:
 @final
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Nodes in an order in which they can run, with the tensors that are stored beside them."""
+    """Nodes in an order in which they can run, with the tensors that are stored beside them.
+
+    Attributes:
+        proto: what it was read from, for ONNX's own schemas.
+    """
 
     name: str
     nodes: tuple[Node, ...]
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     initializers: Mapping[str, NDArray]
+    proto: Any = None
 
 
 @final
@@ -154,7 +159,7 @@ class Reader:
         stored.update((t.values.name, self._dense(t)) for t in proto.sparse_initializer)
         given = tuple(_port(v) for v in proto.input if v.name not in stored)
         nodes = tuple(self._node(n, opsets, depth) for n in proto.node)
-        return Graph(proto.name, nodes, given, tuple(map(_port, proto.output)), stored)
+        return Graph(proto.name, nodes, given, tuple(map(_port, proto.output)), stored, proto if depth else None)
 
     def _node(self, n: Any, opsets: Mapping[str, int], depth: int) -> Node:
         domain = "" if n.domain in _STANDARD else n.domain

@@ -266,7 +266,7 @@ def schema_body(node: Node, xs: Sequence[Any]) -> Graph | None:
         return None
     if schema.has_function:
         proto = schema.function_body
-    elif schema.has_context_dependent_function and not any(isinstance(v, Graph) for v in node.attributes.values()):
+    elif schema.has_context_dependent_function:
         proto = _of_context(schema, node, xs)
     else:
         return None
@@ -303,6 +303,8 @@ def _of_context(schema: Any, node: Node, xs: Sequence[Any]) -> Any:
 
 
 def _plain(v: Any) -> Any:
+    if isinstance(v, Graph):
+        return v.proto
     return package().numpy_helper.from_array(v) if isinstance(v, np.ndarray) else v
 
 
