@@ -12,7 +12,7 @@ import numpy as np
 
 from nxjax import lax
 from nxjax import numpy as jnp
-from nxjax.errors import BranchTypeError
+from nxjax.errors import NxError
 from nxjax.interop.onnx.graph import Graph, dtype_of, invalid
 from nxjax.interop.onnx.shapes import number
 from nxjax.interop.onnx.walk import NeedsValue, Refused, Scope, as_numpy, concrete, rule
@@ -29,10 +29,10 @@ def _if(condition: Any, *, then_branch: Graph, else_branch: Graph, scope: Scope)
     taken, other = scope.function(then_branch), scope.function(else_branch)
     try:
         return tuple(lax.cond(condition.reshape(()), lambda: tuple(taken()), lambda: tuple(other())))
-    except BranchTypeError as error:
+    except NxError as error:
         raise NeedsValue(
-            "from_onnx: the branches of an If give other types, and its condition is traced",
-            got=error.got, expected=error.expected, fix="call the function outside jit",
+            "from_onnx: an If on a traced condition, whose branches do not both fit these shapes",
+            got=error.what, fix="call the function outside jit, or give the condition's inputs in constants=",
         ) from error  # fmt: skip
 
 

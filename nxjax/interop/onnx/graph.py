@@ -271,8 +271,10 @@ def _port(v: Any) -> Port:
     t = v.type.tensor_type
     dims: tuple[int | str, ...] | None = None
     if t.HasField("shape"):
+        # Some exporters write -1 or "?" for a size that is not known.
         dims = tuple(
-            d.dim_value if d.HasField("dim_value") else d.dim_param or f"{v.name}.{i}" for i, d in enumerate(t.shape.dim)
+            d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param.strip("?") or f"{v.name}.{i}"
+            for i, d in enumerate(t.shape.dim)
         )
     return Port(v.name, dtype_of(t.elem_type) if t.elem_type else None, dims)
 
