@@ -90,10 +90,10 @@ VENDOR_ROOMS = {
     "iree": ("backends/iree",),
     "safetensors": ("quant",),
     "tokenizers": ("generation/tokenizer.py",),
+    "onnx": (*NPU, "interop/onnx"),
     **dict.fromkeys(
         (
             "openvino",
-            "onnx",
             "onnxruntime",
             "onnxruntime_qnn",
             "onnxruntime_genai",

@@ -56,3 +56,11 @@ def test_lines_between_the_values_of_a_table_are_no_failure():
 def test_scales_of_weights_without_elements():
     """One of each: the checker of programs takes them, as the op does."""
     assert not quantized(22573)
+
+
+def test_a_pole_within_a_step_is_no_failure():
+    """1 among numbers up to 90,000 lies on the same step as 0, where digamma has a pole."""
+    text = "def f(x):\n    return jax.scipy.special.digamma(jnp.cumsum(x, 1) ** 2 + 1)\n"
+    x = np.full((1, 300), 1.0, np.float32)
+    x[0, :3] = 0.01
+    assert not failure(text, [x], "int16x8", Way())

@@ -13,9 +13,9 @@ import numpy as np
 from nxjax import lax
 from nxjax import numpy as jnp
 from nxjax.errors import NxError
-from nxjax.interop.onnx.graph import Graph, dtype_of, invalid
+from nxjax.interop.onnx.graph import OnnxGraph, dtype_of, invalid
 from nxjax.interop.onnx.shapes import number
-from nxjax.interop.onnx.walk import NeedsValue, Refused, Scope, as_numpy, concrete, rule
+from nxjax.interop.onnx.walk import NeedsValue, OnnxScope, Refused, as_numpy, concrete, rule
 from nxjax.trace.core import Array
 
 # Turns of loops that run while the graph is walked.
@@ -23,7 +23,7 @@ _TURNS = 1 << 20
 
 
 @rule("If")
-def _if(condition: Any, *, then_branch: Graph, else_branch: Graph, scope: Scope) -> Any:
+def _if(condition: Any, *, then_branch: OnnxGraph, else_branch: OnnxGraph, scope: OnnxScope) -> Any:
     if concrete(condition):
         return tuple(scope.function(then_branch if bool(number(as_numpy(condition))) else else_branch)())
     taken, other = scope.function(then_branch), scope.function(else_branch)
@@ -36,7 +36,7 @@ def _if(condition: Any, *, then_branch: Graph, else_branch: Graph, scope: Scope)
         ) from error  # fmt: skip
 
 
-def _ends_late(body: Graph) -> bool:
+def _ends_late(body: OnnxGraph) -> bool:
     """Whether a loop's condition is given through unchanged, so that only the count of turns ends it."""
     wanted = body.outputs[0].name
     makers = {name: n for n in body.nodes for name in n.outputs}
@@ -51,13 +51,14 @@ def _ends_late(body: Graph) -> bool:
 
 
 @rule("Loop")
-def _loop(most: Any = None, condition: Any = None, *carry: Any, body: Graph, scope: Scope) -> Any:
+def _loop(most: Any = None, condition: Any = None, *carry: Any, body: OnnxGraph, scope: OnnxScope) -> Any:
     turn = scope.function(body)
     count = len(carry)
     scans = len(body.outputs) - 1 - count
     runs = condition is None or (concrete(condition) and bool(number(as_numpy(condition))))
     n = None if most is None or not concrete(most) else int(number(as_numpy(most)))
     if n is not None and runs and _ends_late(body) and not all(map(concrete, carry)) and n > 0 and _stays(carry):
+
         def step(c: Any, i: Any) -> Any:
             _, *ys = turn(i, jnp.asarray(True), *c)
             return tuple(ys[:count]), tuple(ys[count:])
@@ -73,7 +74,7 @@ def _stays(carry: Any) -> bool:
     return all(isinstance(x, Array) for x in carry)
 
 
-def _in_python(turn: Any, n: int | None, condition: Any, carry: Any, scans: int, body: Graph) -> Any:
+def _in_python(turn: Any, n: int | None, condition: Any, carry: Any, scans: int, body: OnnxGraph) -> Any:
     go = condition is None or bool(number(as_numpy(condition)))
     rows: list[list[Any]] = [[] for _ in range(scans)]
     state, i = list(carry), 0
@@ -114,8 +115,8 @@ def _while(turn: Any, most: Any, condition: Any, carry: Any, scans: int) -> Any:
 
 @rule("Scan")
 def _scan(
-    *xs: Any, body: Graph, num_scan_inputs: int, scan_input_axes: Any = None, scan_input_directions: Any = None,
-    scan_output_axes: Any = None, scan_output_directions: Any = None, directions: Any = None, opset: int, scope: Scope,
+    *xs: Any, body: OnnxGraph, num_scan_inputs: int, scan_input_axes: Any = None, scan_input_directions: Any = None,
+    scan_output_axes: Any = None, scan_output_directions: Any = None, directions: Any = None, opset: int, scope: OnnxScope,
 ) -> Any:  # fmt: skip
     if opset < 9:
         return _batched_scan(xs, body, num_scan_inputs, directions, scope)
@@ -136,7 +137,7 @@ def _scan(
     return (*last, *(jnp.moveaxis(y, 0, a) for y, a in zip(made, out_axes, strict=True)))
 
 
-def _batched_scan(xs: Any, body: Graph, inputs: int, directions: Any, scope: Scope) -> Any:
+def _batched_scan(xs: Any, body: OnnxGraph, inputs: int, directions: Any, scope: OnnxScope) -> Any:
     """Version 8: the first input are lengths, and everything has a batch in front."""
     if xs[0] is not None:
         raise Refused("from_onnx: Scan of version 8 with lengths", got=body.name)
@@ -207,14 +208,14 @@ def _concat_from_sequence(xs: Any, *, axis: int, new_axis: int = 0) -> Any:
 
 
 @rule("SequenceMap")
-def _sequence_map(xs: Any, *more: Any, body: Graph, scope: Scope) -> Any:
+def _sequence_map(xs: Any, *more: Any, body: OnnxGraph, scope: OnnxScope) -> Any:
     turn = scope.function(body)
     rows = [turn(*(v[i] if isinstance(v, list) else v for v in (xs, *more))) for i in range(len(xs))]
     return tuple([row[k] for row in rows] for k in range(len(body.outputs)))
 
 
 @rule("Optional")
-def _optional(x: Any = None, *, type: Any = None) -> Any:  # noqa: A002
+def _optional(x: Any = None, *, type: Any = None) -> Any:
     return x
 
 

@@ -13,7 +13,6 @@ from nxjax import numpy as jnp
 from nxjax.interop.onnx.graph import dtype_of
 from nxjax.interop.onnx.walk import Refused, as_numpy, rule
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array
 
 _UNARY: Final[dict[str, Any]] = {
     "Abs": jnp.abs,
@@ -125,7 +124,9 @@ def _bit_shift(x: Any, y: Any, *, direction: str) -> Any:
     bits = 8 * x.dtype.itemsize
     if direction != "LEFT":
         # A shift by all bits or more leaves copies of the sign.
-        return jnp.where(y < bits, jnp.right_shift(x, jnp.minimum(y, bits - 1)), jnp.where(x < 0, -1, 0)).astype(x.dtype)
+        return jnp.where(y < bits, jnp.right_shift(x, jnp.minimum(y, bits - 1)), jnp.where(x < 0, -1, 0)).astype(
+            x.dtype
+        )
     return jnp.where(y < bits, jnp.left_shift(x, y), 0).astype(x.dtype)
 
 
@@ -200,7 +201,7 @@ def _swish(x: Any, *, alpha: float = 1.0) -> Any:
 
 
 @rule("Clip")
-def _clip(x: Any, least: Any = None, greatest: Any = None, *, min: Any = None, max: Any = None) -> Any:  # noqa: A002
+def _clip(x: Any, least: Any = None, greatest: Any = None, *, min: Any = None, max: Any = None) -> Any:
     least, greatest = least if min is None else min, greatest if max is None else max
     if least is not None:
         x = jnp.maximum(x, least).astype(x.dtype)
@@ -236,12 +237,12 @@ def _words(x: Any) -> Any:
 def cast(x: Any, dtype: Any, saturate: bool = True) -> Any:
     """``x`` in another dtype; 8-bit floats take their greatest value for what is beyond it."""
     if isinstance(x, np.ndarray):
-        if dtype == object:
+        if np.dtype(dtype).kind == "O":
             return x
         number = lambda t: float(t) if np.dtype(dtype).kind not in "iu" else int(float(t))
         held = np.array([number(t) for t in x.reshape(-1)]).reshape(x.shape)
         return jnp.asarray(held.astype(dtype))
-    if dtype == object:
+    if np.dtype(dtype).kind == "O":
         return _words(as_numpy(x))
     if dtype not in dtypes.NUMERIC:
         raise Refused("from_onnx: arrays cannot have this element type", got=dtype)
@@ -275,8 +276,3 @@ def _bit_cast(x: Any, *, to: int) -> Any:
         x = x.astype(jnp.uint8) if x.dtype == dtypes.bool_ else lax.bitcast_convert_type(x, jnp.uint8) != 0
         return x if dtype == dtypes.bool_ else lax.bitcast_convert_type(x, dtype)
     return lax.bitcast_convert_type(x, dtype)
-
-
-def is_array(x: Any) -> bool:
-    """Whether a value is an array of numbers."""
-    return isinstance(x, Array)

@@ -11,8 +11,8 @@ import numpy as np
 from nxjax.errors import DtypeError, InvalidFileError, ParameterError, ShapeError
 from nxjax.files import safe_io
 from nxjax.interop.onnx import rules
-from nxjax.interop.onnx.graph import Graph, Model, Port, Reader, parsed
-from nxjax.interop.onnx.walk import RULES, NeedsValue, Walker, value
+from nxjax.interop.onnx.graph import ModelReader, OnnxGraph, OnnxModel, ValueInfo, parsed
+from nxjax.interop.onnx.walk import RULES, NeedsValue, OnnxWalker, value
 from nxjax.ops.convert import convert_element_type
 from nxjax.runtime import enable_x64
 from nxjax.trace import dtypes
@@ -35,7 +35,13 @@ class OnnxFunction:
     """
 
     def __init__(
-        self, model: Model, name: str, constants: Mapping[str, Any], shapes: Mapping[str, Any], seed: int, closed: bool
+        self,
+        model: OnnxModel,
+        name: str,
+        constants: Mapping[str, Any],
+        shapes: Mapping[str, Any],
+        seed: int,
+        closed: bool,
     ) -> None:
         graph = model.graph
         self._model, self._seed, self._closed = model, seed, closed
@@ -45,12 +51,12 @@ class OnnxFunction:
             if k not in known:
                 raise ParameterError("from_onnx: no input of this name", got=k, expected=", ".join(sorted(known)))
         self._constants = {k: _constant(v) for k, v in constants.items()}
-        self.inputs: tuple[Port, ...] = tuple(
-            Port(p.name, p.dtype, tuple(shapes[p.name]), p.is_array) if p.name in shapes else p
+        self.inputs: tuple[ValueInfo, ...] = tuple(
+            ValueInfo(p.name, p.dtype, tuple(shapes[p.name]), p.is_array) if p.name in shapes else p
             for p in graph.inputs
             if p.name not in constants
         )
-        self.outputs: tuple[Port, ...] = graph.outputs
+        self.outputs: tuple[ValueInfo, ...] = graph.outputs
         self.__name__ = self.__qualname__ = name
         fixed = _decide_shapes(graph)
         self.params: dict[str, Array] = {
@@ -99,17 +105,23 @@ class OnnxFunction:
         if params.keys() != self.params.keys():
             other = sorted(params.keys() ^ self.params.keys())
             raise ParameterError(
-                f"{self.__name__}: other parameters than the file's", got=", ".join(other[:5]), expected="those of .params"
+                f"{self.__name__}: other parameters than the file's",
+                got=", ".join(other[:5]),
+                expected="those of .params",
             )
         for k, v in params.items():
             if np.shape(v) != self.params[k].shape:
-                raise ShapeError(f"{self.__name__}: {k} has another shape", got=np.shape(v), expected=self.params[k].type)
+                raise ShapeError(
+                    f"{self.__name__}: {k} has another shape", got=np.shape(v), expected=self.params[k].type
+                )
         return params, args[1:]
 
     def _walk(self, params: Mapping[str, Any], *xs: Any) -> tuple[Any, ...]:
-        walker = Walker(self._model, self._seed)
+        walker = OnnxWalker(self._model, self._seed)
         given = iter(xs)
-        every = [self._constants[p.name] if p.name in self._constants else next(given) for p in self._model.graph.inputs]
+        every = [
+            self._constants[p.name] if p.name in self._constants else next(given) for p in self._model.graph.inputs
+        ]
         return tuple(walker.run(every, params))
 
     def _values(self, args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
@@ -125,15 +137,17 @@ class OnnxFunction:
         missing = [n for n in names[len(args) :] if n not in named]
         if missing:
             raise ParameterError(
-                f"{self.__name__}: arguments are missing", got=", ".join(missing), expected=", ".join(map(str, self.inputs))
+                f"{self.__name__}: arguments are missing",
+                got=", ".join(missing),
+                expected=", ".join(map(str, self.inputs)),
             )
         sizes = dict(self._sizes)
         every = [*args, *(named[n] for n in names[len(args) :])]
         return [self._value(p, x, sizes) for p, x in zip(self.inputs, every, strict=True)]
 
-    def _value(self, port: Port, x: Any, sizes: dict[str, int]) -> Any:
+    def _value(self, port: ValueInfo, x: Any, sizes: dict[str, int]) -> Any:
         where = f"{self.__name__}: {port.name}"
-        if x is None or isinstance(x, (list, tuple)) and not port.is_array:
+        if x is None or (isinstance(x, (list, tuple)) and not port.is_array):
             return None if x is None else [_constant(v) for v in x]
         if port.dtype == object:
             return np.asarray(x, object)
@@ -146,15 +160,20 @@ class OnnxFunction:
             y = as_value(np.asarray(x) if isinstance(x, (list, tuple)) else x, where)
         if wanted is not None and y.dtype != wanted:
             if not y.type.weak and not isinstance(x, (list, tuple)):
-                raise DtypeError(f"{where} has another dtype", got=y.type, expected=port, fix=f".astype({np.dtype(wanted).name!r})")
+                raise DtypeError(
+                    f"{where} has another dtype", got=y.type, expected=port, fix=f".astype({np.dtype(wanted).name!r})"
+                )
             y = convert_element_type(y, dtype=wanted)
         if port.dims is not None:
             fits = len(port.dims) == y.ndim and all(
-                n == (d if isinstance(d, int) else sizes.setdefault(d, n)) for n, d in zip(y.shape, port.dims, strict=True)
+                n == (d if isinstance(d, int) else sizes.setdefault(d, n))
+                for n, d in zip(y.shape, port.dims, strict=True)
             )
             if not fits:
                 same = {k: v for k, v in sizes.items() if k in port.dims}
-                raise ShapeError(f"{where} has another shape", got=y.type, expected=f"{port}{f' with {same}' if same else ''}")
+                raise ShapeError(
+                    f"{where} has another shape", got=y.type, expected=f"{port}{f' with {same}' if same else ''}"
+                )
         return y
 
     def __repr__(self) -> str:
@@ -168,14 +187,14 @@ def _constant(x: Any) -> Any:
     return x if isinstance(x, Array) or x is None else value(np.asarray(x))
 
 
-def _decide_shapes(graph: Graph) -> set[str]:
+def _decide_shapes(graph: OnnxGraph) -> set[str]:
     """Names of stored tensors whose elements some rule takes as numbers."""
     found: set[str] = set()
     for n in graph.nodes:
         known = RULES[n.kind].known if n.kind in RULES else ()
         found.update(name for i, name in enumerate(n.inputs) if i in known)
         for a in n.attributes.values():
-            if isinstance(a, Graph):
+            if isinstance(a, OnnxGraph):
                 found |= _decide_shapes(a)
     return found
 
@@ -239,7 +258,7 @@ def from_onnx(
             ) from None
     proto = parsed(data)
     try:
-        read = Reader(folder).model(proto)
+        read = ModelReader(folder).model(proto)
     except RecursionError as e:
         raise InvalidFileError("from_onnx: the model is nested too deeply") from e
     return OnnxFunction(read, proto.graph.name or "model", constants or {}, shapes or {}, seed, closed)

@@ -7,7 +7,7 @@ stay in the file until something reads them. Knows the protocol buffers of the `
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, final
@@ -47,7 +47,7 @@ def qualified(domain: str, kind: str) -> str:
 
 @final
 @dataclass(frozen=True)
-class Reference:
+class AttributeReference:
     """An attribute of a node in a function's body, that the function's caller gives."""
 
     name: str
@@ -55,13 +55,13 @@ class Reference:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Node:
+class OnnxNode:
     """One operator.
 
     Attributes:
         kind: its name, with its domain unless that is the standard one.
         inputs, outputs: names of values, empty where one is left out.
-        attributes: Python values; tensors as arrays, graphs as `Graph`.
+        attributes: Python values; tensors as arrays, graphs as `OnnxGraph`.
         opset: the version of its domain.
     """
 
@@ -78,7 +78,7 @@ class Node:
 
 @final
 @dataclass(frozen=True)
-class Port:
+class ValueInfo:
     """An input or a result: its name, dtype (None where it is no array or unknown) and dimensions, if declared."""
 
     name: str
@@ -93,7 +93,7 @@ class Port:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Graph:
+class OnnxGraph:
     """Nodes in an order in which they can run, with the tensors that are stored beside them.
 
     Attributes:
@@ -101,20 +101,20 @@ class Graph:
     """
 
     name: str
-    nodes: tuple[Node, ...]
-    inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
+    nodes: tuple[OnnxNode, ...]
+    inputs: tuple[ValueInfo, ...]
+    outputs: tuple[ValueInfo, ...]
     initializers: Mapping[str, NDArray]
     proto: Any = None
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Model:
+class OnnxModel:
     """A graph, and the functions that the file defines for itself."""
 
-    graph: Graph
-    functions: Mapping[str, Graph] = field(default_factory=dict[str, Graph])
+    graph: OnnxGraph
+    functions: Mapping[str, OnnxGraph] = field(default_factory=dict[str, OnnxGraph])
     # The protocol buffers of nodes without a rule are made again from these versions.
     opsets: Mapping[str, int] = field(default_factory=dict[str, int])
 
@@ -132,44 +132,44 @@ def dtype_of(code: int) -> Any:
 
 
 @final
-class Reader:
-    """Turns protocol buffers into `Graph`s."""
+class ModelReader:
+    """Turns protocol buffers into `OnnxGraph`s."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
         self._files: dict[Path, NDArray] = {}
 
-    def model(self, proto: Any) -> Model:
+    def model(self, proto: Any) -> OnnxModel:
         if not proto.HasField("graph") or not proto.opset_import:
             raise invalid("a model without a graph or without an operator set", "an incomplete file")
         opsets = _opsets(proto)
         functions = {qualified(f.domain, f.name): self.function(f) for f in proto.functions}
-        return Model(self.graph(proto.graph, opsets, 0), functions, opsets)
+        return OnnxModel(self.graph(proto.graph, opsets, 0), functions, opsets)
 
-    def function(self, proto: Any) -> Graph:
+    def function(self, proto: Any) -> OnnxGraph:
         opsets = _opsets(proto)
         nodes = tuple(self._node(n, opsets, 0) for n in proto.node)
-        ports = lambda names: tuple(Port(name, None, None) for name in names)
-        return Graph(proto.name, nodes, ports(proto.input), ports(proto.output), {})
+        ports = lambda names: tuple(ValueInfo(name, None, None) for name in names)
+        return OnnxGraph(proto.name, nodes, ports(proto.input), ports(proto.output), {})
 
-    def graph(self, proto: Any, opsets: Mapping[str, int], depth: int) -> Graph:
+    def graph(self, proto: Any, opsets: Mapping[str, int], depth: int) -> OnnxGraph:
         if depth > DEPTH:
             raise invalid(f"graphs lie in one another more than {DEPTH} deep", proto.name)
         stored = {t.name: self.tensor(t) for t in proto.initializer}
         stored.update((t.values.name, self._dense(t)) for t in proto.sparse_initializer)
         given = tuple(_port(v) for v in proto.input if v.name not in stored)
         nodes = tuple(self._node(n, opsets, depth) for n in proto.node)
-        return Graph(proto.name, nodes, given, tuple(map(_port, proto.output)), stored, proto if depth else None)
+        return OnnxGraph(proto.name, nodes, given, tuple(map(_port, proto.output)), stored, proto if depth else None)
 
-    def _node(self, n: Any, opsets: Mapping[str, int], depth: int) -> Node:
+    def _node(self, n: Any, opsets: Mapping[str, int], depth: int) -> OnnxNode:
         domain = "" if n.domain in _STANDARD else n.domain
         attributes = {a.name: self._attribute(a, opsets, depth) for a in n.attribute}
         kind = qualified(domain, n.op_type)
-        return Node(kind, n.name, tuple(n.input), tuple(n.output), attributes, opsets.get(domain, 1))
+        return OnnxNode(kind, n.name, tuple(n.input), tuple(n.output), attributes, opsets.get(domain, 1))
 
     def _attribute(self, a: Any, opsets: Mapping[str, int], depth: int) -> Any:
         if a.ref_attr_name:
-            return Reference(a.ref_attr_name)
+            return AttributeReference(a.ref_attr_name)
         kinds = package().AttributeProto
         if a.type == kinds.TENSOR:
             return self.tensor(a.t)
@@ -234,13 +234,17 @@ class Reader:
         data, count = self._files[path], math.prod(shape)
         bits = dtypes.bit_width(dtype) if dtype in dtypes.NUMERIC else 8 * dtype.itemsize
         size = (count * bits + 7) // 8
-        if dtype == object or offset < 0 or offset + size > data.size:
+        if dtype.kind == "O" or offset < 0 or offset + size > data.size:
             raise invalid("a tensor lies beyond the end of its file", f"{location}: {offset} + {size} of {data.size}")
         piece = data[offset : offset + size]
         if bits < 8:
             held = package().TensorProto(data_type=t.data_type, dims=shape, raw_data=piece.tobytes())
             return np.asarray(package().numpy_helper.to_array(held))
-        return piece.view(dtype).reshape(shape) if offset % dtype.itemsize == 0 else piece.copy().view(dtype).reshape(shape)
+        return (
+            piece.view(dtype).reshape(shape)
+            if offset % dtype.itemsize == 0
+            else piece.copy().view(dtype).reshape(shape)
+        )
 
     def _dense(self, t: Any) -> NDArray:
         values, places = self.tensor(t.values), self.tensor(t.indices)
@@ -264,10 +268,10 @@ def _text(raw: Any) -> str:
     return raw if isinstance(raw, str) else bytes(raw).decode("utf-8", "surrogateescape")
 
 
-def _port(v: Any) -> Port:
+def _port(v: Any) -> ValueInfo:
     kind = v.type.WhichOneof("value")
     if kind != "tensor_type":
-        return Port(v.name, None, None, kind is None)
+        return ValueInfo(v.name, None, None, kind is None)
     t = v.type.tensor_type
     dims: tuple[int | str, ...] | None = None
     if t.HasField("shape"):
@@ -276,7 +280,7 @@ def _port(v: Any) -> Port:
             d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param.strip("?") or f"{v.name}.{i}"
             for i, d in enumerate(t.shape.dim)
         )
-    return Port(v.name, dtype_of(t.elem_type) if t.elem_type else None, dims)
+    return ValueInfo(v.name, dtype_of(t.elem_type) if t.elem_type else None, dims)
 
 
 def parsed(data: bytes) -> Any:
@@ -292,14 +296,3 @@ def parsed(data: bytes) -> Any:
         # The protocol buffer library raises an error class of its own, by version.
         raise invalid("these bytes are no ONNX model", f"{len(data)} bytes; {e}") from e
     return model
-
-
-def names_used(graphs: Sequence[Graph]) -> set[str]:
-    """Names of values that nodes of these graphs, or of graphs in them, read."""
-    found: set[str] = set()
-    for g in graphs:
-        found.update(v.name for v in g.outputs)
-        for n in g.nodes:
-            found.update(n.inputs)
-            found |= names_used([a for a in n.attributes.values() if isinstance(a, Graph)])
-    return found

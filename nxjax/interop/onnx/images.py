@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from nxjax import numpy as jnp
+from nxjax.interop.onnx.indexing import needed
 from nxjax.interop.onnx.shapes import ints, sized
 from nxjax.interop.onnx.walk import Refused, rule
 from nxjax.trace import dtypes
@@ -98,12 +99,12 @@ def _resize(
         if keep_aspect_ratio_policy != "stretch":
             one = (min if keep_aspect_ratio_policy == "not_larger" else max)(each)
             each = [one] * len(each)
-            wanted = [int(math.floor(one * x.shape[a] + 0.5)) for a in along]
+            wanted = [math.floor(one * x.shape[a] + 0.5) for a in along]
         exact = [float(m) for m in wanted]
     else:
         each = [float(s) for s in np.asarray(scales).reshape(-1)]
         exact = [s * x.shape[a] for s, a in zip(each, along, strict=True)]
-        wanted = [int(math.floor(e)) for e in exact]
+        wanted = [math.floor(e) for e in exact]
     sized(wanted)
     dtype = x.dtype
     work = x if dtype in dtypes.FLOAT and dtype not in dtypes.NARROW else x.astype(jnp.float32)
@@ -240,12 +241,9 @@ def _roi_align(
     x: Any, rois: Any, batch: Any, *, coordinate_transformation_mode: str | None = None, mode: str = "avg",
     output_height: int = 1, output_width: int = 1, sampling_ratio: int = 0, spatial_scale: float = 1.0, opset: int,
 ) -> Any:  # fmt: skip
-    from nxjax.interop.onnx.indexing import needed
-
     half = (coordinate_transformation_mode or ("half_pixel" if opset >= 16 else "output_half_pixel")) == "half_pixel"
     boxes = rois * spatial_scale - (0.5 if half else 0.0)
-    if sampling_ratio <= 0:
-        (known,) = needed("RoiAlign", boxes)
+    known = needed("RoiAlign", boxes)[0] if sampling_ratio <= 0 else None
     made: list[Any] = []
     sizes, out = x.shape[2:], (output_height, output_width)
     for i in range(rois.shape[0]):
@@ -256,7 +254,7 @@ def _roi_align(
         spots: list[Any] = []
         for axis, (first, length) in enumerate(zip((y1, x1), lengths, strict=True)):
             bins = out[axis]
-            if sampling_ratio > 0:
+            if known is None:
                 count = sampling_ratio
             else:
                 span = float(known[i, 3 - axis] - known[i, 1 - axis])

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from nxjax import lax
 from nxjax import numpy as jnp
 from nxjax.interop.onnx.shapes import number
 from nxjax.interop.onnx.walk import NeedsValue, as_numpy, concrete, rule
@@ -100,7 +99,7 @@ def _compress(x: Any, condition: Any, *, axis: int | None = None) -> Any:
 
 
 @rule("Unique")
-def _unique(x: Any, *, axis: int | None = None, sorted: int = 1) -> Any:  # noqa: A002
+def _unique(x: Any, *, axis: int | None = None, sorted: int = 1) -> Any:
     (x,) = needed("Unique", x)
     y, first, inverse, counts = np.unique(x, True, True, True, axis=axis)
     inverse = inverse.reshape(-1)
@@ -151,8 +150,3 @@ def _features(x: Any, index: Any) -> Any:
 @rule("ai.onnx.ml::Binarizer")
 def _binarizer(x: Any, *, threshold: float = 0.0) -> Any:
     return (x > threshold).astype(x.dtype)
-
-
-def rows(x: Any, first: Any, count: int, axis: int) -> Any:
-    """``count`` rows from ``first`` on, which may be traced."""
-    return lax.dynamic_slice_in_dim(x, first, count, axis=axis)

@@ -54,7 +54,15 @@ def _optimizer(name: str, states: int) -> Any:
 
 @_optimizer("Adagrad", 1)
 def _adagrad(
-    x: Any, g: Any, h: Any, rate: Any, t: Any, *, decay_factor: float = 0.0, epsilon: float = 0.0, norm_coefficient: float = 0.0
+    x: Any,
+    g: Any,
+    h: Any,
+    rate: Any,
+    t: Any,
+    *,
+    decay_factor: float = 0.0,
+    epsilon: float = 0.0,
+    norm_coefficient: float = 0.0,
 ) -> Any:
     r = rate / (1 + t * decay_factor)
     g = norm_coefficient * x + g

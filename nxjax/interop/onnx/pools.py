@@ -16,7 +16,7 @@ from nxjax.trace import dtypes
 
 
 class _Windows:
-    """The windows of a pool over an array [n, c, ...]: their padding, and how much more than that is read at the end."""
+    """The windows of a pool over an array [n, c, ...]: their padding, and what more is read at the end."""
 
     def __init__(
         self, x: Any, kernel: Sequence[int], strides: Any, pads: Any, dilations: Any, auto_pad: str, ceil_mode: int
@@ -28,9 +28,7 @@ class _Windows:
         self.sizes = x.shape[2:]
         self.pads = padding(auto_pad, pads, self.sizes, self.kernel, self.strides, self.dilations)
         self.around: list[tuple[int, int]] = []
-        for n, k, s, d, (a, b) in zip(
-            self.sizes, self.kernel, self.strides, self.dilations, self.pads, strict=True
-        ):
+        for n, k, s, d, (a, b) in zip(self.sizes, self.kernel, self.strides, self.dilations, self.pads, strict=True):
             room = n + a + b - (k - 1) * d - 1
             count = (-(-room // s) if ceil_mode else room // s) + 1
             if ceil_mode and (count - 1) * s >= n + a:
@@ -127,11 +125,15 @@ def _global_lp(x: Any, *, p: Any = 2) -> Any:
 
 
 @rule("MaxUnpool", known=("shape",))
-def _max_unpool(x: Any, places: Any, shape: Any = None, *, kernel_shape: Any, pads: Any = None, strides: Any = None) -> Any:
+def _max_unpool(
+    x: Any, places: Any, shape: Any = None, *, kernel_shape: Any, pads: Any = None, strides: Any = None
+) -> Any:
     rank = len(kernel_shape)
     strides = strides or (1,) * rank
     around = padding("NOTSET", pads, x.shape[2:], kernel_shape, strides, (1,) * rank)
-    plain = [(n - 1) * s + k - a - b for n, s, k, (a, b) in zip(x.shape[2:], strides, kernel_shape, around, strict=True)]
+    plain = [
+        (n - 1) * s + k - a - b for n, s, k, (a, b) in zip(x.shape[2:], strides, kernel_shape, around, strict=True)
+    ]
     # Places count in the array that was pooled, whatever the shape of the result.
     small = (*x.shape[:2], *plain)
     flat = jnp.zeros(int(np.prod(small)), x.dtype).at[places.reshape(-1)].set(x.reshape(-1)).reshape(small)

@@ -9,6 +9,7 @@ import numpy as np
 
 from nxjax import lax
 from nxjax import numpy as jnp
+from nxjax.interop.onnx.images import sampled
 from nxjax.interop.onnx.walk import rule
 
 
@@ -54,11 +55,16 @@ def _matmul_integer(a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> A
 
 
 def padding(
-    auto_pad: str, pads: Any, sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+    auto_pad: str,
+    pads: Any,
+    sizes: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
 ) -> list[tuple[int, int]]:
     """What stands before and after each spatial axis."""
     rank = len(sizes)
-    if auto_pad in ("NOTSET", "") or auto_pad is None:
+    if auto_pad in ("NOTSET", ""):
         given = tuple(pads) if pads is not None else (0,) * 2 * rank
         return [(given[i], given[rank + i]) for i in range(rank)]
     if auto_pad == "VALID":
@@ -105,14 +111,21 @@ def _conv_integer(
     if w_zero is not None and w_zero.ndim:
         w_zero = w_zero.reshape((-1,) + (1,) * (w.ndim - 1))
     return convolved(
-        shifted(x, x_zero), shifted(w, w_zero), auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides
+        shifted(x, x_zero),
+        shifted(w, w_zero),
+        auto_pad=auto_pad,
+        dilations=dilations,
+        group=group,
+        pads=pads,
+        strides=strides,
     )
 
 
 @rule("ConvTranspose")
 def _conv_transpose(
     x: Any, w: Any, b: Any = None, *, auto_pad: str = "NOTSET", dilations: Any = None, group: int = 1,
-    kernel_shape: Any = None, output_padding: Any = None, output_shape: Any = None, pads: Any = None, strides: Any = None,
+    kernel_shape: Any = None, output_padding: Any = None, output_shape: Any = None, pads: Any = None,
+    strides: Any = None,
 ) -> Any:  # fmt: skip
     rank = x.ndim - 2
     strides, dilations = strides or (1,) * rank, dilations or (1,) * rank
@@ -135,16 +148,15 @@ def _conv_transpose(
     turned = jnp.flip(turned.reshape((group * each, channels // group, *w.shape[2:])), tuple(range(2, 2 + rank)))
     edges = [(r - a, r - z + m) for r, (a, z), m in zip(reach, around, more, strict=True)]
     y = lax.conv_general_dilated(
-        x, turned, (1,) * rank, edges, lhs_dilation=tuple(strides), rhs_dilation=tuple(dilations), feature_group_count=group
+        x,
+        turned,
+        (1,) * rank,
+        edges,
+        lhs_dilation=tuple(strides),
+        rhs_dilation=tuple(dilations),
+        feature_group_count=group,
     )
     return y if b is None else y + _channels(b, x.ndim)
-
-
-def patches(x: Any, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], fill: Any) -> Any:
-    """Windows of a padded array [n, c, ...]: [n, c, *out, elements of a window]."""
-    del fill
-    index = window_places(x.shape[2:], kernel, strides, dilations)
-    return x.reshape((*x.shape[:2], -1))[:, :, index]
 
 
 def window_places(
@@ -193,10 +205,10 @@ def _deform_conv(
     shifts = offset.reshape((n, offset_group, points, rank, *out))
     grid = np.meshgrid(*(np.arange(k) * d for k, d in zip(kernel, dilations, strict=True)), indexing="ij")
     taps = [g.reshape((points,) + (1,) * rank) for g in grid]
-    starts = np.meshgrid(*(np.arange(o) * s - p for o, s, p in zip(out, strides, pads[:rank], strict=True)), indexing="ij")
+    starts = np.meshgrid(
+        *(np.arange(o) * s - p for o, s, p in zip(out, strides, pads[:rank], strict=True)), indexing="ij"
+    )
     places = [shifts[:, :, :, i] + jnp.asarray((taps[i] + starts[i]).astype(np.float32)) for i in range(rank)]
-    from nxjax.interop.onnx.images import sampled
-
     each = x.reshape((n * offset_group, c // offset_group, *x.shape[2:]))
     coordinates = [p.reshape((n * offset_group, points, *out)).astype(x.dtype) for p in places]
     read = sampled(each, coordinates)  # [n * groups, c / groups, points, *out]

@@ -98,7 +98,13 @@ def _qlinear_conv(
 ) -> Any:  # fmt: skip
     zero = w_zero.reshape((-1,) + (1,) * (w.ndim - 1)) if w_zero.ndim else w_zero
     total = convolved(
-        shifted(x, x_zero), shifted(w, zero), auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides
+        shifted(x, x_zero),
+        shifted(w, zero),
+        auto_pad=auto_pad,
+        dilations=dilations,
+        group=group,
+        pads=pads,
+        strides=strides,
     )
     channel = (1, -1) + (1,) * (x.ndim - 2)
     total = total if b is None else total + b.reshape(channel)

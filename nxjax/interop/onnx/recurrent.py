@@ -37,7 +37,9 @@ def _activations(names: Sequence[str], alphas: Any, betas: Any, clip: float | No
     for name in names:
         key = name.lower()
         if key not in _ACTIVATIONS:
-            raise Refused("from_onnx: an activation that nxjax does not know", got=name, expected=", ".join(_ACTIVATIONS))
+            raise Refused(
+                "from_onnx: an activation that nxjax does not know", got=name, expected=", ".join(_ACTIVATIONS)
+            )
         a = next(alpha, None) if key in _ALPHA else None
         b = next(beta, None) if key in _BETA else None
         bounded = (lambda x: x) if clip is None else (lambda x: jnp.clip(x, -clip, clip))

@@ -50,9 +50,7 @@ _POINTWISE: Final[dict[str, Any]] = {
 
 
 def _reduction(name: str, function: Any) -> Any:
-    def run(
-        x: Any, given: Any = None, *, axes: Any = None, keepdims: int = 1, noop_with_empty_axes: int = 0
-    ) -> Any:
+    def run(x: Any, given: Any = None, *, axes: Any = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Any:
         along = given if given is not None else axes
         if along is None or not len(along):
             if noop_with_empty_axes:
@@ -110,7 +108,7 @@ _arg("ArgMin", jnp.argmin)
 
 
 @rule("TopK", known=("count",))
-def _top_k(x: Any, count: Any = None, *, k: int = 0, axis: int = -1, largest: int = 1, sorted: int = 1) -> Any:  # noqa: A002
+def _top_k(x: Any, count: Any = None, *, k: int = 0, axis: int = -1, largest: int = 1, sorted: int = 1) -> Any:
     n = int(np.asarray(count).reshape(())) if count is not None else k
     if largest:
         y, places = lax.top_k(jnp.moveaxis(x, axis, -1), n)

@@ -11,7 +11,7 @@ import numpy as np
 from nxjax import lax, random
 from nxjax import numpy as jnp
 from nxjax.interop.onnx.graph import dtype_of, invalid
-from nxjax.interop.onnx.walk import Scope, drawing_key, rule, value
+from nxjax.interop.onnx.walk import OnnxScope, drawing_key, rule, value
 from nxjax.trace import dtypes
 
 # More elements than this are no shape's business: hostile files ask for them.
@@ -38,7 +38,7 @@ def sized(shape: Sequence[int]) -> tuple[int, ...]:
 @rule("Constant")
 def _constant(
     *,
-    value: Any = None,  # noqa: F811
+    value: Any = None,
     sparse_value: Any = None,
     value_float: float | None = None,
     value_floats: Any = None,
@@ -139,7 +139,9 @@ def _split(
     ends = np.cumsum(ints(sizes))
     if ends[-1] != n:
         raise ValueError(f"the parts are {ints(sizes)}, the axis has {n} elements")
-    return tuple(lax.slice_in_dim(x, int(e) - int(k), int(e), axis=axis) for e, k in zip(ends, ints(sizes), strict=True))
+    return tuple(
+        lax.slice_in_dim(x, int(e) - int(k), int(e), axis=axis) for e, k in zip(ends, ints(sizes), strict=True)
+    )
 
 
 @rule("Slice", known=("first", "last", "along", "stride"))
@@ -257,7 +259,14 @@ def _one_hot(indices: Any, depth: Any, values: Any, *, axis: int = -1) -> Any:
 
 @rule("Dropout", known=("ratio", "training"))
 def _dropout(
-    x: Any, ratio: Any = None, training: Any = None, *, seed: int | None = None, scope: Scope, opset: int, **old: Any
+    x: Any,
+    ratio: Any = None,
+    training: Any = None,
+    *,
+    seed: int | None = None,
+    scope: OnnxScope,
+    opset: int,
+    **old: Any,
 ) -> Any:
     p = 0.5 if ratio is None else float(number(ratio))
     if training is None or not number(training) or p == 0:

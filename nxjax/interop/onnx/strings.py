@@ -101,5 +101,3 @@ def _labels(x: Any, **attributes: Any) -> Any:
     dtype = np.asarray(values).dtype if dtype is None else dtype
     made = np.array([table.get(key(v), default) for v in x.reshape(-1).tolist()], dtype).reshape(x.shape)
     return made if dtype is object or made.dtype == object else jnp.asarray(made)
-
-

@@ -18,7 +18,16 @@ import numpy as np
 
 from nxjax import random
 from nxjax.errors import InvalidFileError, LoweringError, NxError, ProgramError
-from nxjax.interop.onnx.graph import Graph, Model, NDArray, Node, Port, Reader, Reference, invalid, package, qualified
+from nxjax.interop.onnx.graph import (
+    AttributeReference,
+    ModelReader,
+    OnnxGraph,
+    OnnxModel,
+    OnnxNode,
+    ValueInfo,
+    invalid,
+    package,
+)
 from nxjax.runtime import ensure_compile_time_eval
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, readonly, wrap
@@ -39,7 +48,7 @@ class Refused(LoweringError):
 
 @final
 @dataclass(frozen=True)
-class Rule:
+class OnnxRule:
     """How one operator is done.
 
     Attributes:
@@ -55,7 +64,7 @@ class Rule:
     attributes: frozenset[str] | None
 
 
-RULES: Final[dict[str, Rule]] = {}
+RULES: Final[dict[str, OnnxRule]] = {}
 _ASKED: Final = frozenset(("scope", "node", "opset", "outputs"))
 # Attributes of old versions that mean nothing.
 _IGNORED: Final = frozenset(("consumed_inputs", "storage_order"))
@@ -72,7 +81,9 @@ def rule(*names: str, known: Sequence[str] = ()) -> Callable[[Callable[..., Any]
         places = frozenset(positional.index(k) for k in known)
         for name in names:
             assert name not in RULES, name
-            RULES[name] = Rule(function, places, frozenset(named & _ASKED), None if free else frozenset(named - _ASKED))
+            RULES[name] = OnnxRule(
+                function, places, frozenset(named & _ASKED), None if free else frozenset(named - _ASKED)
+            )
         return function
 
     return add
@@ -102,15 +113,15 @@ def value(x: Any) -> Any:
 
 
 @final
-class Scope:
+class OnnxScope:
     """A graph being walked: its values so far, and the graph around it."""
 
-    def __init__(self, walker: Walker, graph: Graph, outer: Scope | None = None) -> None:
+    def __init__(self, walker: OnnxWalker, graph: OnnxGraph, outer: OnnxScope | None = None) -> None:
         self.walker, self.graph, self.outer = walker, graph, outer
         self.values: dict[str, Any] = {"": None}
 
     def __getitem__(self, name: str) -> Any:
-        scope: Scope | None = self
+        scope: OnnxScope | None = self
         while scope is not None:
             if name in scope.values:
                 return scope.values[name]
@@ -133,35 +144,35 @@ class Scope:
     def some(self, xs: Sequence[Any], count: int) -> list[Any]:
         """The first ``count`` results of an operator's body, which may leave out what nobody asked for."""
         outputs = self.graph.outputs
-        body = Graph(self.graph.name, self.graph.nodes, self.graph.inputs, outputs[:count], self.graph.initializers)
+        body = OnnxGraph(self.graph.name, self.graph.nodes, self.graph.inputs, outputs[:count], self.graph.initializers)
         made = {name for n in body.nodes for name in n.outputs} | {p.name for p in body.inputs}
-        kept = tuple(p if p.name in made else Port("", None, None) for p in body.outputs)
-        self.graph = Graph(body.name, body.nodes, body.inputs, kept, body.initializers)
+        kept = tuple(p if p.name in made else ValueInfo("", None, None) for p in body.outputs)
+        self.graph = OnnxGraph(body.name, body.nodes, body.inputs, kept, body.initializers)
         return self.run(xs)
 
-    def function(self, graph: Graph) -> Callable[..., list[Any]]:
+    def function(self, graph: OnnxGraph) -> Callable[..., list[Any]]:
         """A graph in this one as a Python function; it sees the values of this one."""
-        return lambda *xs: Scope(self.walker, graph, self).run(xs)
+        return lambda *xs: OnnxScope(self.walker, graph, self).run(xs)
 
 
 @final
-class Walker:
+class OnnxWalker:
     """One model being walked.
 
     Attributes:
         seed: of what random operators draw.
     """
 
-    def __init__(self, model: Model, seed: int = 0) -> None:
+    def __init__(self, model: OnnxModel, seed: int = 0) -> None:
         self.model, self.seed, self.draws = model, seed, 0
         self._depth = 0
 
     def run(self, xs: Sequence[Any], params: Mapping[str, Any]) -> list[Any]:
-        scope = Scope(self, self.model.graph)
+        scope = OnnxScope(self, self.model.graph)
         scope.values.update(params)
         return scope.run(xs)
 
-    def apply(self, scope: Scope, node: Node, xs: Sequence[Any]) -> Sequence[Any]:
+    def apply(self, scope: OnnxScope, node: OnnxNode, xs: Sequence[Any]) -> Sequence[Any]:
         """The results of one node."""
         found = None if node.kind in self.model.functions else RULES.get(node.kind)
         if found is None:
@@ -183,7 +194,7 @@ class Walker:
         if found.attributes is not None and not attributes.keys() <= found.attributes:
             more = ", ".join(sorted(attributes.keys() - found.attributes))
             raise Refused(f"from_onnx: {node.kind} has attributes that nxjax does not know", got=f"{node}: {more}")
-        if any(isinstance(v, Reference) for v in attributes.values()):
+        if any(isinstance(v, AttributeReference) for v in attributes.values()):
             raise invalid("an attribute that no caller gives", node)
         extra = {"scope": scope, "node": node, "opset": node.opset, "outputs": _used(node)}
         attributes.update((k, extra[k]) for k in found.asked)
@@ -203,7 +214,7 @@ class Walker:
             ) from error
         return out if isinstance(out, tuple) else (out,)
 
-    def _written_out(self, scope: Scope, node: Node, xs: Sequence[Any]) -> Sequence[Any]:
+    def _written_out(self, scope: OnnxScope, node: OnnxNode, xs: Sequence[Any]) -> Sequence[Any]:
         if self._depth >= DEPTH:
             raise invalid(f"functions call one another more than {DEPTH} deep", node)
         body = self.model.functions.get(node.kind) or schema_body(node, xs)
@@ -213,50 +224,50 @@ class Walker:
         given = [*xs, *[None] * (len(body.inputs) - len(xs))]
         self._depth += 1
         try:
-            return tuple(Scope(self, filled).some(given, _used(node)))
+            return tuple(OnnxScope(self, filled).some(given, _used(node)))
         finally:
             self._depth -= 1
 
 
-def drawing_key(scope: Scope, seed: float | None) -> Any:
+def drawing_key(scope: OnnxScope, seed: float | None) -> Any:
     """The key of a random operator: another for each operator of a walk, the same in every walk."""
     walker = scope.walker
     walker.draws += 1
     return random.fold_in(random.key(walker.seed if seed is None else int(seed)), walker.draws)
 
 
-def _used(node: Node) -> int:
+def _used(node: OnnxNode) -> int:
     """The number of results up to the last one that has a name."""
     return max((i + 1 for i, name in enumerate(node.outputs) if name), default=0)
 
 
-def _shown(node: Node, xs: Sequence[Any]) -> str:
+def _shown(node: OnnxNode, xs: Sequence[Any]) -> str:
     types = ", ".join(str(x.type) if isinstance(x, Array) else type(x).__name__ for x in xs)
     return f"{node}({types})"
 
 
-def _told(error: NxError, node: Node, xs: Sequence[Any]) -> NxError:
+def _told(error: NxError, node: OnnxNode, xs: Sequence[Any]) -> NxError:
     """The error with the node that raised it."""
     return type(error)(f"from_onnx: {_shown(node, xs)}: {error.what}", got=error.got, expected=error.expected)
 
 
-def _filled(body: Graph, given: Mapping[str, Any]) -> Graph:
+def _filled(body: OnnxGraph, given: Mapping[str, Any]) -> OnnxGraph:
     """The body of a function, with the attributes of its caller."""
 
-    def node(n: Node) -> Node:
-        held = {k: given.get(v.name) if isinstance(v, Reference) else v for k, v in n.attributes.items()}
+    def node(n: OnnxNode) -> OnnxNode:
+        held = {k: given.get(v.name) if isinstance(v, AttributeReference) else v for k, v in n.attributes.items()}
         # What the caller leaves out is left out here, too.
         held = {
-            k: _filled(v, given) if isinstance(v, Graph) else v
+            k: _filled(v, given) if isinstance(v, OnnxGraph) else v
             for k, v in held.items()
-            if v is not None or not isinstance(n.attributes[k], Reference)
+            if v is not None or not isinstance(n.attributes[k], AttributeReference)
         }
-        return Node(n.kind, n.name, n.inputs, n.outputs, held, n.opset)
+        return OnnxNode(n.kind, n.name, n.inputs, n.outputs, held, n.opset)
 
-    return Graph(body.name, tuple(map(node, body.nodes)), body.inputs, body.outputs, body.initializers)
+    return OnnxGraph(body.name, tuple(map(node, body.nodes)), body.inputs, body.outputs, body.initializers)
 
 
-def schema_body(node: Node, xs: Sequence[Any]) -> Graph | None:
+def schema_body(node: OnnxNode, xs: Sequence[Any]) -> OnnxGraph | None:
     """What ONNX's schema says that an operator computes, in simpler operators; None: it does not say."""
     onnx = package()
     domain, _, kind = node.kind.rpartition("::")
@@ -274,17 +285,13 @@ def schema_body(node: Node, xs: Sequence[Any]) -> Graph | None:
         return None
     if not proto.opset_import:
         proto.opset_import.add(domain="", version=node.opset)
-    defaults = {n: onnx.helper.get_attribute_value(a.default_value) for n, a in schema.attributes.items() if a.default_value.name}
-    graph = Reader(None).function(proto)
-    text = {k: v.decode() if isinstance(v, bytes) else v for k, v in defaults.items() if k not in node.attributes}
-    return _with_defaults(graph, {**text, **node.attributes})
+    kinds = [a.default_value for a in schema.attributes.values() if a.default_value.name]
+    defaults = {a.name: onnx.helper.get_attribute_value(a) for a in kinds}
+    text = {k: v.decode() if isinstance(v, bytes) else v for k, v in defaults.items()}
+    return _filled(ModelReader(None).function(proto), {**text, **node.attributes})
 
 
-def _with_defaults(body: Graph, given: Mapping[str, Any]) -> Graph:
-    return _filled(body, given)
-
-
-def _of_context(schema: Any, node: Node, xs: Sequence[Any]) -> Any:
+def _of_context(schema: Any, node: OnnxNode, xs: Sequence[Any]) -> Any:
     """The body that depends on types of inputs and on attributes."""
     onnx = package()
     domain, _, kind = node.kind.rpartition("::")
@@ -303,7 +310,7 @@ def _of_context(schema: Any, node: Node, xs: Sequence[Any]) -> Any:
 
 
 def _plain(v: Any) -> Any:
-    if isinstance(v, Graph):
+    if isinstance(v, OnnxGraph):
         return v.proto
     return package().numpy_helper.from_array(v) if isinstance(v, np.ndarray) else v
 
@@ -314,16 +321,3 @@ def _type_proto(x: Any) -> Any:
         t: ArrayType = x.type
         return onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(t.dtype)), t.shape)
     return onnx.TypeProto()
-
-
-def kinds(graph: Graph) -> set[str]:
-    """Names of the operators of a graph and of the graphs in it."""
-    found = {n.kind for n in graph.nodes}
-    for n in graph.nodes:
-        for a in n.attributes.values():
-            if isinstance(a, Graph):
-                found |= kinds(a)
-    return found
-
-
-__all__ = ["NDArray", "NeedsValue", "Refused", "RULES", "Scope", "Walker", "as_numpy", "concrete", "kinds", "qualified", "rule", "value"]
