@@ -342,18 +342,26 @@ def cells(space: MemoryContents, lo: int, hi: int, steps: Sequence[int]) -> RunP
         return None
     table: list[ByteRun | None] = [None]
     ids = np.zeros((hi - lo) // size, np.int32)
+    # A pattern that later writes have cut comes several times, and not all of its values are left.
+    numbers: dict[int, int] = {id(None): 0}
     for r in runs:
         part = slice((r.start - lo) // size, (r.end - lo) // size)
-        if r.pattern is None:
+        p = r.pattern
+        if p is None:
             table.append(r)
             ids[part] = len(table) - 1
-        else:
-            p = r.pattern
-            theirs = np.repeat(p.ids, p.size // size)
-            first = (r.start - p.base) // size
-            numbers = theirs[first : first + (r.end - r.start) // size]
-            ids[part] = np.where(numbers, numbers + (len(table) - 1), 0)
-            table += p.table[1:]
+            continue
+        first, last = (r.start - p.base) // p.size, -(-(r.end - p.base) // p.size)
+        theirs = p.ids[first:last]
+        ours = np.zeros(len(p.table), np.int32)
+        for i in np.flatnonzero(np.bincount(theirs, minlength=1)).tolist():
+            held = p.table[i]
+            number = numbers.setdefault(id(held), len(table))
+            if number == len(table):
+                table.append(held)
+            ours[i] = number
+        skipped = (r.start - p.base) // size - first * (p.size // size)
+        ids[part] = np.repeat(ours[theirs], p.size // size)[skipped : skipped + (r.end - r.start) // size]
     return RunPattern(ids, size, lo, table)
 
 
