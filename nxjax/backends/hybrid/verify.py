@@ -33,17 +33,19 @@ class AnswerCheck:
         answers: who gave what; equal answers have the same number.
     """
 
-    __slots__ = ("answers", "asked", "exact", "tolerance")
+    __slots__ = ("answers", "asked", "exact", "integers", "tolerance")
 
     def __init__(self, job: Job, unit: Member, values: list[Value], tolerance: float | None) -> None:
         self.asked = {unit.name: 1}
         self.answers: list[tuple[Member, list[Value], int]] = [(unit, values, 0)]
         self.exact, self.tolerance = job.exact, tolerance
+        # Only units that round as the language says have a tolerance of the job's own.
+        self.integers = job.tolerance is not None
 
     def compare(self, values: Sequence[Value]) -> int:
         """The number of a new answer. Called without the lock; one answer comes at a time."""
-        same = (n for _, known, n in self.answers if agree(known, values, exact=self.exact, tolerance=self.tolerance))
-        return next(same, len(self.answers))
+        said = {"exact": self.exact, "tolerance": self.tolerance, "integers": self.integers}
+        return next((n for _, known, n in self.answers if agree(known, values, **said)), len(self.answers))
 
     def truth(self) -> int | None:
         """The answer of a unit that is right whatever the others say (the host, which computes the meaning itself),

@@ -141,6 +141,16 @@ def test_floats_are_compared_with_a_tolerance():
             assert (engine.health()["npu"].state == "out") == found
 
 
+def test_integers_that_floats_decide_are_compared_among_exact_units():
+    best = lambda args: [args[0] * 2, np.argmax(args[0], keepdims=True)]
+    wrong = lambda args: [args[0] * 2, np.argmax(args[0], keepdims=True) - 1]
+    graph = [Job("j", "npu", {"npu": wrong, "cpu": best}, ((CALLER, 0),), tolerance=0.1)]
+    with Engine(units("npu", "cpu", trusted="cpu"), FaultPolicy(verify=1.0, tolerance=1e-6)) as engine:
+        x = X.astype(np.float32)
+        assert engine.submit(graph, [x]).result()[1] == 3
+        assert engine.health()["npu"].state == "out"
+
+
 def test_a_nan_is_asked_about():
     nan = lambda args: [args[0] * np.float32("nan")]
     x = X.astype(np.float32)
@@ -194,6 +204,9 @@ def test_what_counts_as_the_same():
     assert not agree([X], [X, X], exact=True, tolerance=None)
     # What floats hang on a rounding may be another integer; what is small beside the largest may be another small one.
     assert agree([X], [X + 1], exact=False, tolerance=0.1) and not agree([X], [X + 1], exact=True, tolerance=None)
+    assert not agree([X], [X + (X == 3)], exact=False, tolerance=0.1, integers=True)
+    many = np.arange(5000)
+    assert agree([many], [many + (many == 3)], exact=False, tolerance=0.1, integers=True)
     wide, inf = np.float32([1000, 0, np.inf]), np.float32([np.inf])
     assert agree([wide], [wide + 50], exact=False, tolerance=0.1)
     assert not agree([wide], [wide + 150], exact=False, tolerance=0.1)
