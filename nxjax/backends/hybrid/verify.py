@@ -44,8 +44,8 @@ class AnswerCheck:
 
     def compare(self, values: Sequence[Value]) -> int:
         """The number of a new answer. Called without the lock; one answer comes at a time."""
-        said = {"exact": self.exact, "tolerance": self.tolerance, "integers": self.integers}
-        return next((n for _, known, n in self.answers if agree(known, values, **said)), len(self.answers))
+        same = lambda known: agree(known, values, exact=self.exact, tolerance=self.tolerance, integers=self.integers)
+        return next((n for _, known, n in self.answers if same(known)), len(self.answers))
 
     def truth(self) -> int | None:
         """The answer of a unit that is right whatever the others say (the host, which computes the meaning itself),

@@ -116,7 +116,8 @@ def _while(turn: Any, most: Any, condition: Any, carry: Any, scans: int) -> Any:
 @rule("Scan")
 def _scan(
     *xs: Any, body: OnnxGraph, num_scan_inputs: int, scan_input_axes: Any = None, scan_input_directions: Any = None,
-    scan_output_axes: Any = None, scan_output_directions: Any = None, directions: Any = None, opset: int, scope: OnnxScope,
+    scan_output_axes: Any = None, scan_output_directions: Any = None, directions: Any = None, opset: int,
+    scope: OnnxScope,
 ) -> Any:  # fmt: skip
     if opset < 9:
         return _batched_scan(xs, body, num_scan_inputs, directions, scope)

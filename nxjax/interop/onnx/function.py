@@ -11,7 +11,7 @@ import numpy as np
 from nxjax.errors import DtypeError, InvalidFileError, ParameterError, ShapeError
 from nxjax.files import safe_io
 from nxjax.interop.onnx import rules
-from nxjax.interop.onnx.graph import ModelReader, OnnxGraph, OnnxModel, ValueInfo, parsed
+from nxjax.interop.onnx.graph import ModelReader, OnnxFile, OnnxGraph, ValueInfo, parsed
 from nxjax.interop.onnx.walk import RULES, NeedsValue, OnnxWalker, value
 from nxjax.ops.convert import convert_element_type
 from nxjax.runtime import enable_x64
@@ -36,7 +36,7 @@ class OnnxFunction:
 
     def __init__(
         self,
-        model: OnnxModel,
+        model: OnnxFile,
         name: str,
         constants: Mapping[str, Any],
         shapes: Mapping[str, Any],
@@ -159,7 +159,9 @@ class OnnxFunction:
         else:
             y = as_value(np.asarray(x) if isinstance(x, (list, tuple)) else x, where)
         if wanted is not None and y.dtype != wanted:
-            if not y.type.weak and not isinstance(x, (list, tuple)):
+            # Outside of `enable_x64`, whole numbers of 64 bits have become 32 where they were traced.
+            wider = {y.dtype, np.dtype(wanted)} <= dtypes.INTEGER and np.can_cast(y.dtype, wanted)
+            if not (wider or y.type.weak or isinstance(x, (list, tuple))):
                 raise DtypeError(
                     f"{where} has another dtype", got=y.type, expected=port, fix=f".astype({np.dtype(wanted).name!r})"
                 )

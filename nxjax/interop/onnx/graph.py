@@ -110,7 +110,7 @@ class OnnxGraph:
 
 @final
 @dataclass(frozen=True, eq=False)
-class OnnxModel:
+class OnnxFile:
     """A graph, and the functions that the file defines for itself."""
 
     graph: OnnxGraph
@@ -139,12 +139,12 @@ class ModelReader:
         self._folder = folder
         self._files: dict[Path, NDArray] = {}
 
-    def model(self, proto: Any) -> OnnxModel:
+    def model(self, proto: Any) -> OnnxFile:
         if not proto.HasField("graph") or not proto.opset_import:
             raise invalid("a model without a graph or without an operator set", "an incomplete file")
         opsets = _opsets(proto)
         functions = {qualified(f.domain, f.name): self.function(f) for f in proto.functions}
-        return OnnxModel(self.graph(proto.graph, opsets, 0), functions, opsets)
+        return OnnxFile(self.graph(proto.graph, opsets, 0), functions, opsets)
 
     def function(self, proto: Any) -> OnnxGraph:
         opsets = _opsets(proto)

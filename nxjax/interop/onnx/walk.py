@@ -21,8 +21,8 @@ from nxjax.errors import InvalidFileError, LoweringError, NxError, ProgramError
 from nxjax.interop.onnx.graph import (
     AttributeReference,
     ModelReader,
+    OnnxFile,
     OnnxGraph,
-    OnnxModel,
     OnnxNode,
     ValueInfo,
     invalid,
@@ -163,7 +163,7 @@ class OnnxWalker:
         seed: of what random operators draw.
     """
 
-    def __init__(self, model: OnnxModel, seed: int = 0) -> None:
+    def __init__(self, model: OnnxFile, seed: int = 0) -> None:
         self.model, self.seed, self.draws = model, seed, 0
         self._depth = 0
 

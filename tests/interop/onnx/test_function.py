@@ -1,0 +1,204 @@
+"""`from_onnx`: parameters, arguments, transforms, control flow, files that are damaged or hostile."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nxjax as nx
+import nxjax.numpy as jnp
+from nxjax.errors import DtypeError, InvalidFileError, LoweringError, ParameterError, ShapeError
+
+onnx: Any = pytest.importorskip("onnx")
+helper, numpy_helper, TensorProto = onnx.helper, onnx.numpy_helper, onnx.TensorProto
+
+FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+
+
+def info(name: str, shape: Any, kind: int = FLOAT) -> Any:
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def model(nodes: Any, inputs: Any, outputs: Any, stored: Any = (), **more: Any) -> Any:
+    tensors = [numpy_helper.from_array(np.asarray(x), k) for k, x in dict(stored).items()]
+    graph = helper.make_graph(nodes, "net", inputs, outputs, tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], **more)
+
+
+def node(kind: str, inputs: str, outputs: str, **attributes: Any) -> Any:
+    return helper.make_node(kind, inputs.split(), outputs.split(), **attributes)
+
+
+W = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+B = np.arange(3, dtype=np.float32)
+LINEAR = model(
+    [node("Gemm", "x w b", "h"), node("Relu", "h", "y")], [info("x", ["n", 4])], [info("y", ["n", 3])], {"w": W, "b": B}
+)
+X = np.random.default_rng(1).normal(size=(5, 4)).astype(np.float32)
+
+
+def test_a_function_of_parameters_and_arrays():
+    f = nx.interop.from_onnx(LINEAR.SerializeToString())
+    assert repr(f) == "net(params, x: float32[n,4]) -> y: float32[n,3]"
+    assert sorted(f.params) == ["b", "w"] and "x: float32[n,4]" in f.__doc__
+    expected = np.maximum(X @ W + B, 0)
+    for y in (f(f.params, X), f(f.params, x=X), nx.jit(f)(f.params, X)):
+        np.testing.assert_allclose(y, expected, rtol=1e-5)
+    closed = nx.interop.from_onnx(LINEAR.SerializeToString(), closed=True)
+    np.testing.assert_allclose(closed(X), expected, rtol=1e-5)
+
+
+def test_transforms_work_on_it():
+    f = nx.interop.from_onnx(LINEAR.SerializeToString())
+    loss = lambda p, x: (f(p, x) ** 2).sum()
+    grads = nx.grad(loss)(f.params, X)
+    h = 1e-2
+    for k in ("w", "b"):
+        moved = [{**f.params, k: f.params[k].at[(0,) * f.params[k].ndim].add(s)} for s in (h, -h)]
+        slope = (float(loss(moved[0], X)) - float(loss(moved[1], X))) / (2 * h)
+        np.testing.assert_allclose(grads[k][(0,) * grads[k].ndim], slope, rtol=1e-2)
+    batched = nx.vmap(f, in_axes=(None, 0))(f.params, jnp.stack([X, 2 * X]))
+    np.testing.assert_allclose(batched[1], f(f.params, 2 * X), rtol=1e-5)
+    closed = nx.interop.from_onnx(LINEAR.SerializeToString(), closed=True)
+    q = nx.quantize(closed, "int8", calibrate=[(jnp.asarray(X),)])
+    np.testing.assert_allclose(q(jnp.asarray(X)), closed(X), atol=0.15)
+
+
+def test_what_is_wrong_with_arguments_is_said():
+    f = nx.interop.from_onnx(LINEAR.SerializeToString())
+    with pytest.raises(ParameterError, match="first argument holds the parameters"):
+        f(X)
+    with pytest.raises(ParameterError, match="arguments are missing"):
+        f(f.params)
+    with pytest.raises(ParameterError, match="does not take"):
+        f(f.params, X, z=X)
+    with pytest.raises(ShapeError, match="x has another shape"):
+        f(f.params, X[:, :3])
+    with pytest.raises(DtypeError, match="x has another dtype"):
+        f(f.params, X.astype(np.float64))
+    with pytest.raises(ParameterError, match="other parameters"):
+        f({"w": W}, X)
+    with pytest.raises(ShapeError, match="w has another shape"):
+        f({"w": W.T, "b": B}, X)
+    with pytest.raises(ParameterError, match="no input of this name"):
+        nx.interop.from_onnx(LINEAR.SerializeToString(), constants={"q": 1})
+    two = model([node("Add", "a b", "y")], [info("a", ["n"]), info("b", ["n"])], [info("y", ["n"])])
+    g = nx.interop.from_onnx(two.SerializeToString())
+    with pytest.raises(ShapeError, match="n"):
+        g({}, X[0], X[0, :2])
+    with pytest.raises(ShapeError, match="a has another shape"):
+        nx.interop.from_onnx(two.SerializeToString(), shapes={"n": 3})({}, X[0], X[0])
+
+
+def test_shapes_that_a_graph_computes_are_numbers():
+    """Flatten by Shape, Gather, Concat and Reshape, as exporters write it, also while it is traced."""
+    nodes = [
+        node("Shape", "x", "s"),
+        node("Gather", "s zero", "n", axis=0),
+        node("Unsqueeze", "n axes", "n1"),
+        node("Concat", "n1 rest", "shape", axis=0),
+        node("Reshape", "x shape", "y"),
+    ]
+    stored = {"zero": np.int64(0), "axes": np.array([0]), "rest": np.array([-1])}
+    f = nx.interop.from_onnx(
+        model(nodes, [info("x", ["n", 2, 3])], [info("y", None)], stored).SerializeToString(), closed=True
+    )
+    assert nx.jit(f)(jnp.ones((4, 2, 3))).shape == (4, 6)
+
+
+def test_a_shape_that_is_an_argument():
+    made = model([node("Reshape", "x shape", "y")], [info("x", [6]), info("shape", [2], INT64)], [info("y", None)])
+    f = nx.interop.from_onnx(made.SerializeToString())
+    x = jnp.arange(6.0)
+    assert f({}, x, np.array([2, 3])).shape == (2, 3)
+    with pytest.raises(LoweringError, match="constants="):
+        nx.jit(f)({}, x, np.array([2, 3]))
+    fixed = nx.interop.from_onnx(made.SerializeToString(), constants={"shape": np.array([3, 2])})
+    assert nx.jit(fixed)({}, x).shape == (3, 2) and [p.name for p in fixed.inputs] == ["x"]
+
+
+def branch(name: str, kind: str) -> Any:
+    return helper.make_graph([node(kind, "x", f"{name}_y")], name, [], [info(f"{name}_y", ["n"])])
+
+
+def test_branches_and_loops_have_gradients():
+    choice = model(
+        [node("If", "c", "y", then_branch=branch("a", "Exp"), else_branch=branch("b", "Neg"))],
+        [info("c", [], TensorProto.BOOL), info("x", ["n"])],
+        [info("y", ["n"])],
+    )
+    f = nx.interop.from_onnx(choice.SerializeToString(), closed=True)
+    x = jnp.array([0.5, 1.0])
+    for c, expected in ((True, np.exp([0.5, 1.0])), (False, [-0.5, -1.0])):
+        np.testing.assert_allclose(nx.jit(f)(c, x), expected, rtol=1e-6)
+    np.testing.assert_allclose(nx.grad(lambda x: f(True, x).sum())(x), np.exp([0.5, 1.0]), rtol=1e-6)
+    body = helper.make_graph(
+        [node("Identity", "go", "on"), node("Mul", "v k", "w"), node("Identity", "w", "row")],
+        "body",
+        [info("i", [], INT64), info("go", [], TensorProto.BOOL), info("v", ["n"])],
+        [info("on", [], TensorProto.BOOL), info("w", ["n"]), info("row", ["n"])],
+    )
+    turns = helper.make_node("Loop", ["count", "", "x"], ["y", "rows"], body=body)
+    stored = {"count": np.int64(3), "k": np.float32(2)}
+    loop = model([turns], [info("x", ["n"])], [info("y", ["n"]), info("rows", None)], stored)
+    g = nx.interop.from_onnx(loop.SerializeToString())
+    y, rows = g(g.params, x)
+    np.testing.assert_allclose(y, 8 * x)
+    assert rows.shape == (3, 2)
+    np.testing.assert_allclose(nx.grad(lambda p: g(p, x)[0].sum())(g.params)["k"], 3 * 4 * 1.5)
+
+
+def test_functions_of_the_file_and_attributes_that_its_callers_give():
+    body = [helper.make_node("LeakyRelu", ["x"], ["y"])]
+    body[0].attribute.add(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
+    ours = helper.make_function("me", "Leak", ["x"], ["y"], body, [helper.make_opsetid("", 21)], ["slope"])
+    call = helper.make_node("Leak", ["x"], ["y"], domain="me", slope=0.25)
+    made = helper.make_model(
+        helper.make_graph([call], "g", [info("x", ["n"])], [info("y", ["n"])]),
+        functions=[ours],
+        opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("me", 1)],
+    )
+    f = nx.interop.from_onnx(made.SerializeToString(), closed=True)
+    np.testing.assert_allclose(f(np.float32([-4, 2])), [-1, 2])
+
+
+def test_tensors_in_another_file_are_mapped(tmp_path: Path):
+    made = model([node("MatMul", "x w", "y")], [info("x", ["n", 4])], [info("y", ["n", 3])], {"w": W})
+    path = tmp_path / "net.onnx"
+    onnx.save(made, path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    f = nx.interop.from_onnx(path)
+    np.testing.assert_allclose(f(f.params, X), X @ W, rtol=1e-5)
+    with pytest.raises(InvalidFileError, match="outside the file"):
+        nx.interop.from_onnx(path.read_bytes())
+    for location, error in (("../w.bin", "outside the folder"), ("none.bin", "outside the folder")):
+        moved = onnx.load(path, load_external_data=False)
+        moved.graph.initializer[0].external_data[0].value = location
+        path.write_bytes(moved.SerializeToString())
+        with pytest.raises(InvalidFileError, match=error):
+            nx.interop.from_onnx(path)
+
+
+def test_damaged_and_hostile_files_are_one_clear_error():
+    for data in (b"", b"\x00" * 40, b"not a model"):
+        with pytest.raises(InvalidFileError):
+            nx.interop.from_onnx(data)
+    wrong = model([node("Relu", "x", "y")], [info("x", ["n"])], [info("y", ["n"])], {"w": W})
+    wrong.graph.initializer[0].dims[0] = 1 << 40
+    with pytest.raises(InvalidFileError, match="do not fit its shape"):
+        nx.interop.from_onnx(wrong.SerializeToString())
+    huge = model([node("ConstantOfShape", "s", "y")], [], [info("y", None)], {"s": np.array([1 << 40, 1 << 20])})
+    with pytest.raises(InvalidFileError, match="no array can have"):
+        nx.interop.from_onnx(huge.SerializeToString())({})
+    unknown = model([node("Frobnicate", "x", "y")], [info("x", ["n"])], [info("y", ["n"])])
+    f = nx.interop.from_onnx(unknown.SerializeToString())
+    with pytest.raises(LoweringError, match="no rule for operator Frobnicate"):
+        f({}, X[0])
+    more = model([node("Relu", "x", "y", wildness=3)], [info("x", ["n"])], [info("y", ["n"])])
+    with pytest.raises(LoweringError, match="wildness"):
+        nx.interop.from_onnx(more.SerializeToString())({}, X[0])
+    loose = model([node("Add", "x z", "y")], [info("x", ["n"])], [info("y", ["n"])])
+    with pytest.raises(InvalidFileError, match="used before it is made"):
+        nx.interop.from_onnx(loose.SerializeToString())({}, X[0])
+    with pytest.raises(ParameterError, match="not a model"):
+        nx.interop.from_onnx(3)  # pyright: ignore[reportArgumentType]
