@@ -88,7 +88,7 @@ def compare(y: Any, expected: Any, rtol: float, atol: float) -> None:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_what_onnx_says(part):
+def test_what_onnx_says(part: int):
     for name, model, sets, rtol, atol in cases()[part::PARTS]:
         reason = next((why for key, why in REFUSED.items() if key in name), None)
         f = nx.interop.from_onnx(model.SerializeToString())

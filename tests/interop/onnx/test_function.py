@@ -41,7 +41,7 @@ X = np.random.default_rng(1).normal(size=(5, 4)).astype(np.float32)
 def test_a_function_of_parameters_and_arrays():
     f = nx.interop.from_onnx(LINEAR.SerializeToString())
     assert repr(f) == "net(params, x: float32[n,4]) -> y: float32[n,3]"
-    assert sorted(f.params) == ["b", "w"] and "x: float32[n,4]" in f.__doc__
+    assert sorted(f.params) == ["b", "w"] and "x: float32[n,4]" in str(f.__doc__)
     expected = np.maximum(X @ W + B, 0)
     for y in (f(f.params, X), f(f.params, x=X), nx.jit(f)(f.params, X)):
         np.testing.assert_allclose(y, expected, rtol=1e-5)
@@ -160,7 +160,7 @@ def test_functions_of_the_file_and_attributes_that_its_callers_give():
         opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("me", 1)],
     )
     f = nx.interop.from_onnx(made.SerializeToString(), closed=True)
-    np.testing.assert_allclose(f(np.float32([-4, 2])), [-1, 2])
+    np.testing.assert_allclose(f(np.array([-4, 2], np.float32)), [-1, 2])
 
 
 def test_tensors_in_another_file_are_mapped(tmp_path: Path):
