@@ -37,8 +37,9 @@ Repeat the run on your machine: `make bars`, or `python -m benchmarks bars` in a
 
 
 def rows(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """The figures that have a peer's time, in the order of the run."""
-    return [f for f in record["figures"] if f["ratio"] and f["unit"] == "s"]
+    """The figures that have the time of another project, in the order of the run."""
+    timed = [f for f in record["figures"] if f["ratio"] and f["unit"] == "s"]
+    return [f for f in timed if not f["peer_name"].startswith("our ")]
 
 
 def advantage(figure: dict[str, Any]) -> float:
@@ -58,7 +59,11 @@ def page(record: dict[str, Any]) -> str:
     """The page's text."""
     figures = rows(record)
     peers = sorted({name for f in figures for name in f["peers"]} | {f["peer_name"] for f in figures})
-    machine = f"Measured {record['when'][:8]} on {record['processor']} ({record['machine']}), with {', '.join(peers)}."
+    day = f"{record['when'][:4]}-{record['when'][4:6]}-{record['when'][6:8]}"
+    machine = (
+        f"Measured on {day}: {record['processor']}, {record['machine']}.\n"
+        f"Peers: {', '.join(p for p in peers if not p.startswith('our '))}."
+    )
     ratios = [advantage(f) for f in figures]
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
     head = HEAD.format(machine=machine, count=len(figures), faster=sum(r > 1 for r in ratios), mean=mean)

@@ -210,7 +210,10 @@ def test_messages_name_a_section_of_the_page():
         assert topic == (cls.__name__ if cls is not OfAUser else "ShapeError")
 
 
-@pytest.mark.parametrize("script", ["generate_ops.py", "generate_stubs.py", "generate_lines.py", "generate_gallery.py"])
+@pytest.mark.parametrize(
+    "script",
+    ["generate_ops.py", "generate_stubs.py", "generate_lines.py", "generate_gallery.py", "generate_benchmarks.py"],
+)
 def test_generated_files_are_up_to_date(script: str):
     script = ROOT / "docs" / script
     done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True)
