@@ -87,7 +87,7 @@ def _max_pool(
 
 
 @rule("AveragePool")
-def _average_pool(
+def average_pool(
     x: Any, *, kernel_shape: Any, auto_pad: str = "NOTSET", ceil_mode: int = 0, count_include_pad: int = 0,
     dilations: Any = None, pads: Any = None, strides: Any = None,
 ) -> Any:  # fmt: skip

@@ -76,7 +76,7 @@ def rows(v: Any) -> Any:
     return v if v is None or v.ndim != 1 or v.size == 1 else v[:, None]
 
 
-def requantized(total: Any, scale: Any, zero: Any) -> Any:
+def rescaled(total: Any, scale: Any, zero: Any) -> Any:
     """Sums of products of stored values on another grid, as QuantizeLinear gives them."""
     return stored(total.astype(scale.dtype), 1 / scale, zero, zero.dtype)
 
@@ -87,7 +87,7 @@ def _qlinear_matmul(
 ) -> Any:
     total = jnp.matmul(shifted(a, rows(a_zero)), shifted(b, b_zero))
     factor = rows(a_scale).astype(jnp.float32) * b_scale.astype(jnp.float32) / rows(y_scale).astype(jnp.float32)
-    return requantized(total, factor, rows(y_zero))
+    return rescaled(total, factor, rows(y_zero))
 
 
 @rule("QLinearConv", "com.microsoft::QLinearConv")
@@ -108,4 +108,4 @@ def _qlinear_conv(
     )
     channel = (1, -1) + (1,) * (x.ndim - 2)
     total = total if b is None else total + b.reshape(channel)
-    return requantized(total, x_scale * w_scale.reshape(channel) / y_scale, y_zero)
+    return rescaled(total, x_scale * w_scale.reshape(channel) / y_scale, y_zero)

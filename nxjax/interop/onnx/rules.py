@@ -1,6 +1,7 @@
 """Imports the rules, which register themselves."""
 
 from nxjax.interop.onnx import (
+    contrib,
     control,
     elementwise,
     images,
@@ -19,6 +20,7 @@ from nxjax.interop.onnx import (
 )
 
 __all__ = [
+    "contrib",
     "control",
     "elementwise",
     "images",

@@ -1,0 +1,140 @@
+"""Operators of ONNX Runtime's domain give what ONNX Runtime gives."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nxjax as nx
+
+onnx: Any = pytest.importorskip("onnx")
+onnxruntime: Any = pytest.importorskip("onnxruntime")
+helper = onnx.helper
+RNG = np.random.default_rng(0)
+
+
+def floats(*shape: int, scale: float = 1.0) -> Any:
+    return (RNG.normal(size=shape) * scale).astype(np.float32)
+
+
+def bytes_(*shape: int) -> Any:
+    return RNG.integers(0, 256, shape).astype(np.uint8)
+
+
+def s(value: float) -> Any:
+    return np.float32(value)
+
+
+def z(value: int, dtype: Any = np.uint8) -> Any:
+    return dtype(value)
+
+
+MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)
+ANGLES = RNG.uniform(0, 6, (16, 4)).astype(np.float32)
+WIDE = RNG.uniform(0, 6, (16, 8)).astype(np.float32)
+IDS = RNG.integers(0, 9, (2, 5)).astype(np.int32)
+PAIRS = {"kernel_shape": [2, 2], "strides": [2, 2]}
+# Operator, inputs (None: left out), how many results, attributes.
+CASES: list[tuple[str, list[Any], int, dict[str, Any]]] = [
+    ("FastGelu", [floats(3, 4), floats(4)], 1, {}),
+    ("BiasGelu", [floats(3, 4), floats(4)], 1, {}),
+    ("Gelu", [floats(3, 4)], 1, {}),
+    ("QuickGelu", [floats(3, 4)], 1, {"alpha": 1.5}),
+    ("FusedMatMul", [floats(2, 4, 3), floats(2, 5, 4)], 1, {"alpha": 0.5, "transA": 1, "transB": 1}),
+    ("SkipLayerNormalization", [floats(2, 3, 8), floats(2, 3, 8), floats(8), floats(8), floats(8)], 1, {}),
+    ("SkipSimplifiedLayerNormalization", [floats(2, 3, 8), floats(2, 3, 8), floats(8)], 1, {"epsilon": 1e-5}),
+    (
+        "EmbedLayerNormalization",
+        [IDS, MASK, floats(9, 8), floats(6, 8), floats(2, 8), floats(8), floats(8), MASK],
+        2,
+        {"mask_index_type": 0},
+    ),
+    ("Attention", [floats(2, 5, 8), floats(8, 24), floats(24), MASK], 1, {"num_heads": 2}),
+    ("Attention", [floats(2, 5, 8), floats(8, 24), floats(24)], 1, {"num_heads": 4, "unidirectional": 1}),
+    ("MultiHeadAttention", [floats(2, 5, 8), floats(2, 7, 8), floats(2, 7, 8), floats(24)], 1, {"num_heads": 2}),
+    (
+        "RotaryEmbedding",
+        [floats(2, 3, 5, 8), np.array([[3]], np.int64).reshape(1), np.cos(ANGLES), np.sin(ANGLES)],
+        1,
+        {"interleaved": 0},
+    ),
+    (
+        "RotaryEmbedding",
+        [floats(2, 3, 5, 8), RNG.integers(0, 16, (2, 5)), np.cos(ANGLES), np.sin(ANGLES)],
+        1,
+        {"interleaved": 1},
+    ),
+    (
+        "GroupQueryAttention",
+        [floats(2, 3, 32), floats(2, 3, 16), floats(2, 3, 16), None, None, np.array([2, 2], np.int32), np.int32(3),
+         np.cos(WIDE), np.sin(WIDE)],
+        1,
+        {"num_heads": 2, "kv_num_heads": 1, "do_rotary": 1},
+    ),
+    (
+        "GroupQueryAttention",
+        [floats(2, 1, 16), floats(2, 1, 8), floats(2, 1, 8), floats(2, 1, 5, 8), floats(2, 1, 5, 8),
+         np.array([5, 3], np.int32), np.int32(6)],
+        1,
+        {"num_heads": 2, "kv_num_heads": 1},
+    ),
+    ("MatMulNBits", [floats(3, 40), bytes_(6, 3, 8), floats(6 * 3)], 1, {"K": 40, "N": 6, "bits": 4, "block_size": 16}),
+    (
+        "MatMulNBits",
+        [floats(3, 32), bytes_(6, 2, 8), floats(6 * 2), bytes_(6)],
+        1,
+        {"K": 32, "N": 6, "bits": 4, "block_size": 16},
+    ),
+    (
+        "GatherBlockQuantized",
+        [bytes_(9, 16), np.array([[1, 8, 0]]), floats(9, 2)],
+        1,
+        {"bits": 4, "block_size": 16, "quantize_axis": 1},
+    ),
+    ("QLinearAdd", [bytes_(3, 4), s(0.1), z(128), bytes_(4), s(0.05), z(100), s(0.2), z(120)], 1, {}),
+    ("QLinearMul", [bytes_(3, 4), s(0.1), z(128), bytes_(4), s(0.05), z(100), s(0.5), z(120)], 1, {}),
+    ("QLinearSigmoid", [bytes_(40), s(0.05), z(128), s(1 / 256), z(0)], 1, {}),
+    ("QLinearLeakyRelu", [bytes_(40), s(0.05), z(128), s(0.03), z(60)], 1, {"alpha": 0.1}),
+    ("QLinearConcat", [s(0.1), z(128), bytes_(2, 3), s(0.2), z(100), bytes_(2, 2), s(0.05), z(3)], 1, {"axis": 1}),
+    ("QLinearGlobalAveragePool", [bytes_(1, 3, 5, 5), s(0.1), z(128), s(0.05), z(100)], 1, {}),
+    ("QLinearAveragePool", [bytes_(1, 2, 6, 6), s(0.1), z(128), s(0.1), z(128)], 1, PAIRS),
+    ("MatMulIntegerToFloat", [bytes_(3, 8), bytes_(8, 4), s(0.1), floats(4), z(128), z(100), floats(4)], 1, {}),
+    (
+        "QGemm",
+        [bytes_(3, 8), s(0.1), z(128), bytes_(8, 4), s(0.02), z(100), np.arange(4, dtype=np.int32), s(0.3), z(120)],
+        1,
+        {},
+    ),
+    ("QGemm", [bytes_(3, 8), s(0.1), z(128), bytes_(8, 4), s(0.02), z(100)], 1, {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs", "results", "attributes"), CASES, ids=[f"{c[0]}{i}" for i, c in enumerate(CASES)]
+)
+def test_as_onnx_runtime(kind: str, inputs: list[Any], results: int, attributes: dict[str, Any]):
+    arrays = [None if x is None else np.asarray(x) for x in inputs]
+    code = helper.np_dtype_to_tensor_dtype
+    given = {f"x{i}": x for i, x in enumerate(arrays) if x is not None}
+    names = [f"x{i}" if x is not None else "" for i, x in enumerate(arrays)]
+    ports = [helper.make_tensor_value_info(k, code(x.dtype), x.shape) for k, x in given.items()]
+    out = [helper.make_empty_tensor_value_info(f"y{i}") for i in range(results)]
+    # GroupQueryAttention has three results in any case.
+    made = [p.name for p in out] + (["k", "v"] if kind == "GroupQueryAttention" else [])
+    node = helper.make_node(kind, names, made, domain="com.microsoft", **attributes)
+    model = helper.make_model(
+        helper.make_graph([node], "g", ports, out),
+        opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)],
+        ir_version=10,
+    )
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    expected = session.run(None, given)
+    y = nx.interop.from_onnx(model.SerializeToString(), closed=True)(*given.values())
+    for a, b in zip(y if results > 1 else [y], expected, strict=True):
+        assert a.dtype == b.dtype and a.shape == b.shape
+        if b.dtype.kind in "iu":
+            assert np.abs(np.asarray(a).astype(int) - b).max() <= (1 if kind.startswith("Q") else 0)
+        else:
+            np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
