@@ -221,12 +221,22 @@ class TensorFile(Shown):
         said = (row.get("dtype"), row.get("shape"), row.get("data_offsets"))
         if said[:2] != (kind, list(stored)):
             self._fail(f"{said[0]} {said[1]} instead of {kind} {list(stored)}", name)
-        size = nbytes(dtype, shape)
-        offsets: Any = said[2]
-        whole = isinstance(offsets, list) and len(offsets) == 2 and all(type(n) is int for n in offsets)
-        if not whole or not 0 <= offsets[0] <= offsets[1] <= self.size - self._start or offsets[1] - offsets[0] != size:
-            self._fail(f"offsets {offsets} in a file of {self.size} bytes", name)
-        data = self._data[self._start + offsets[0] : self._start + offsets[1]]
+        data = self._bytes(name, said[2], nbytes(dtype, shape))
         if checksum is not None and zlib.crc32(data) != checksum:
             self._fail("other bytes than were written: the checksum differs", name)
         return restored(data, dtype, shape)
+
+    def raw(self, name: str, dtype: DType, shape: tuple[int, ...]) -> NDArray:
+        """A tensor as the header says it is stored: a read-only view of the file.
+
+        Raises:
+            InvalidFileError: its bytes are not as many.
+        """
+        data = self._bytes(name, self.header[name].get("data_offsets"), math.prod(shape) * dtype.itemsize)
+        return restored(data, dtype, shape)
+
+    def _bytes(self, name: str, offsets: Any, size: int) -> NDArray:
+        whole = isinstance(offsets, list) and len(offsets) == 2 and all(type(n) is int for n in offsets)
+        if not whole or not 0 <= offsets[0] <= offsets[1] <= self.size - self._start or offsets[1] - offsets[0] != size:
+            self._fail(f"offsets {offsets} in a file of {self.size} bytes", name)
+        return self._data[self._start + offsets[0] : self._start + offsets[1]]

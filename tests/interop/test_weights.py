@@ -1,0 +1,216 @@
+"""Files of weights: what other projects wrote is read, damaged and hostile files are one clear error."""
+
+import contextlib
+import io
+import json
+import pickle
+import random
+import struct
+import sys
+import types
+import zipfile
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import nxjax as nx
+from nxjax.errors import InvalidFileError, NxError, ParameterError
+from nxjax.interop.ggml import BLOCKS, dequantized
+
+W = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+def test_safetensors_of_one_file_and_of_several(tmp_path: Path):
+    rows = {"w": W, "b": np.arange(3, dtype=np.int64), "h": W.astype(ml_dtypes.bfloat16), "none": W[:0]}
+    safetensors.numpy.save_file(rows, tmp_path / "a.safetensors", metadata={"format": "np"})
+    for where in (tmp_path, tmp_path / "a.safetensors"):
+        found = nx.interop.load_safetensors(where)
+        assert found.metadata == {"format": "np"} and found.keys() == rows.keys()
+        for k, x in rows.items():
+            assert found[k].dtype == x.dtype and np.array_equal(found[k], x)
+    safetensors.numpy.save_file({"v": W + 1}, tmp_path / "b.safetensors")
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"w": "a.safetensors", "v": "b.safetensors"}}))
+    found = nx.interop.load_safetensors(tmp_path)
+    assert sorted(found) == ["v", "w"] and np.array_equal(found["v"], W + 1)
+    for rows in ({"w": "../a.safetensors"}, {"nothing": "a.safetensors"}, [], {"w": {}}):
+        index.write_text(json.dumps({"weight_map": rows}))
+        with pytest.raises((InvalidFileError, OSError)):
+            nx.interop.load_safetensors(index)
+    with pytest.raises(ParameterError, match="not a path"):
+        nx.interop.load_safetensors(3)  # pyright: ignore[reportArgumentType]
+
+
+def text(value: str) -> bytes:
+    return struct.pack("<Q", len(value)) + value.encode()
+
+
+def gguf(tensors: dict[str, tuple[tuple[int, ...], int, bytes]], keys: bytes = b"", count: int = 0) -> bytes:
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), count) + keys
+    data = b""
+    for name, (shape, kind, raw) in tensors.items():
+        head += text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape[::-1], kind, len(data))
+        data += raw + bytes(-len(raw) % 32)
+    return head + bytes(-len(head) % 32) + data
+
+
+def test_gguf(tmp_path: Path):
+    keys = text("general.name") + struct.pack("<I", 8) + text("tiny")
+    keys += text("list") + struct.pack("<IIQ", 9, 5, 3) + struct.pack("<3i", 1, -2, 3)
+    keys += text("yes") + struct.pack("<IB", 7, 1)
+    block = np.float16(0.5).tobytes() + np.arange(-16, 16, dtype=np.int8).tobytes()
+    path = tmp_path / "m.gguf"
+    path.write_bytes(gguf({"w": ((3, 4), 0, W.tobytes()), "q": ((1, 32), 8, block)}, keys, 3))
+    found = nx.interop.load_gguf(path)
+    assert found.metadata == {"general.name": "tiny", "list": [1, -2, 3], "yes": True}
+    assert np.array_equal(found["w"], W) and np.array_equal(found["q"], [np.arange(-16, 16) * 0.5])
+    assert nx.interop.load_gguf(path, np.float16)["q"].dtype == np.float16
+    path.write_bytes(gguf({"w": ((3, 4), 99, b"")}))
+    with pytest.raises(InvalidFileError, match="format that nxjax does not know"):
+        nx.interop.load_gguf(path)
+    for shape, raw in (((1 << 40, 4), b""), ((1, 31), block)):
+        path.write_bytes(gguf({"w": (shape, 8, raw)}))
+        with pytest.raises(InvalidFileError, match="damaged"):
+            nx.interop.load_gguf(path)
+
+
+def by_element(b: bytes, kind: int) -> list[float]:
+    """The formulas of ggml, one element after the other."""
+    half = lambda at: float(np.frombuffer(b[at : at + 2], np.float16)[0])
+    if kind in (2, 3, 6, 7):
+        start = {2: 2, 3: 4, 6: 6, 7: 8}[kind]
+        five = int.from_bytes(b[start - 4 : start], "little") if kind in (6, 7) else 0
+        q = [b[start + i % 16] >> (4 * (i // 16)) & 15 | (five >> i & 1) << 4 for i in range(32)]
+        return [half(0) * (v - (16 if kind == 6 else 8)) if kind in (2, 6) else half(0) * v + half(2) for v in q]
+    if kind in (12, 13):
+        found: list[float] = []
+        for i in range(256):
+            j, at = i // 32, i % 32
+            s = b[4:16]
+            scale, least = (s[j] & 63, s[j + 4] & 63) if j < 4 else (
+                s[j + 4] & 15 | s[j - 4] >> 6 << 4, s[j + 4] >> 4 | s[j] >> 6 << 4,
+            )  # fmt: skip
+            low = b[(16 if kind == 12 else 48) + j // 2 * 32 + at] >> (4 * (j % 2)) & 15
+            q = low if kind == 12 else low | (b[16 + at] >> j & 1) << 4
+            found.append(half(0) * scale * q - half(2) * least)
+        return found
+    found, scales = [], np.frombuffer(b[192:208], np.int8).tolist()
+    for i in range(256):
+        n, j, at = i // 128, i % 128 // 32, i % 32
+        low = b[64 * n + 32 * (j % 2) + at] >> (4 * (j // 2)) & 15
+        q = (low | (b[128 + 32 * n + at] >> 2 * j & 3) << 4) - 32
+        found.append(half(208) * scales[i // 16] * q)
+    return found
+
+
+@pytest.mark.parametrize("kind", [2, 3, 6, 7, 12, 13, 14])
+def test_blocks_of_few_bits(kind: int):
+    elements, size = BLOCKS[kind]
+    blocks = np.random.default_rng(kind).integers(0, 256, (5, size)).astype(np.uint8)
+    for at in (0, 2) if kind != 14 else (208,):
+        blocks[:, at : at + 2] = np.array([[0.25], [-1.5], [0.01], [3.0], [0.0]], np.float16).view(np.uint8)
+    y = dequantized(blocks.reshape(-1), kind, np.float32).reshape(5, elements)
+    for b, row in zip(blocks, y, strict=True):
+        np.testing.assert_allclose(row, by_element(b.tobytes(), kind), rtol=1e-6, atol=1e-6)
+
+
+def test_npz(tmp_path: Path):
+    np.savez(tmp_path / "w.npz", w=W)
+    assert np.array_equal(nx.interop.load_npz(tmp_path / "w.npz")["w"], W)
+    np.savez(tmp_path / "o.npz", w=np.array([{}], object))
+    with pytest.raises(InvalidFileError):
+        nx.interop.load_npz(tmp_path / "o.npz")["w"]
+    (tmp_path / "x.npz").write_bytes(b"PK nothing")
+    with pytest.raises(InvalidFileError):
+        nx.interop.load_npz(tmp_path / "x.npz")
+
+
+@pytest.fixture
+def torch(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """As much of PyTorch's modules as its files name."""
+    top, utils = types.ModuleType("torch"), types.ModuleType("torch._utils")
+    storage = type("FloatStorage", (), {"__module__": "torch"})
+    rebuild = lambda *args: args
+    rebuild.__module__ = "torch._utils"
+    rebuild.__qualname__ = rebuild.__name__ = "_rebuild_tensor_v2"
+    top.FloatStorage, utils._rebuild_tensor_v2, top._utils = storage, rebuild, utils  # pyright: ignore
+    monkeypatch.setitem(sys.modules, "torch", top)
+    monkeypatch.setitem(sys.modules, "torch._utils", utils)
+    return top
+
+
+def saved(torch: Any, tree: Any, data: bytes) -> bytes:
+    """A file as torch.save writes it, whose tensors are pairs of a shape and strides over one storage."""
+
+    class Stored:
+        def __init__(self, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+            self.args = (offset, shape, strides)
+
+        def __reduce__(self) -> Any:
+            return torch._utils._rebuild_tensor_v2, (STORAGE, *self.args, False, OrderedDict())
+
+    class Pickler(pickle.Pickler):
+        def persistent_id(self, obj: Any) -> Any:
+            return ("storage", torch.FloatStorage, "0", "cpu", len(data) // 4) if obj is STORAGE else None
+
+    STORAGE = object()
+    out = io.BytesIO()
+    Pickler(out, 2).dump(tree(Stored))
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("archive/data.pkl", out.getvalue())
+        archive.writestr("archive/data/0", data)
+    return file.getvalue()
+
+
+def test_torch(tmp_path: Path, torch: Any):
+    tensors = lambda T: {"w": T(0, (3, 4), (4, 1)), "t": T(1, (3, 2), (1, 4)), "s": T(5, (), ())}
+    tree = lambda T: OrderedDict(model=tensors(T), epoch=3, lr=0.5, name="n", tags=["a", "b"], sizes=(1, 2))
+    path = tmp_path / "m.pt"
+    path.write_bytes(saved(torch, tree, W.tobytes()))
+    found = nx.interop.load_torch(path)
+    assert sorted(found) == ["model.s", "model.t", "model.w"]
+    assert np.array_equal(found["model.w"], W) and np.array_equal(found["model.t"], W[:2, 1:].T)
+    assert found["model.s"].shape == () and found["model.s"] == 5
+    path.write_bytes(saved(torch, lambda T: {"w": T(0, (100, 4), (4, 1))}, W.tobytes()))
+    with pytest.raises(InvalidFileError, match="beyond its storage"):
+        nx.interop.load_torch(path)["w"]
+
+
+def test_nothing_in_a_torch_file_is_run(tmp_path: Path, torch: Any):
+    class Evil:
+        def __reduce__(self) -> Any:
+            return open, (str(tmp_path / "ran"), "w")
+
+    path = tmp_path / "evil.pt"
+    path.write_bytes(saved(torch, lambda T: {"w": T(0, (3, 4), (4, 1)), "x": Evil()}, W.tobytes()))
+    with pytest.raises(InvalidFileError, match="holds more than tensors"):
+        nx.interop.load_torch(path)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_mutated_files_are_an_error_or_are_read(tmp_path: Path, torch: Any):
+    safetensors.numpy.save_file({"w": W, "b": W[0]}, tmp_path / "a.safetensors")
+    np.savez(tmp_path / "a.npz", w=W)
+    (tmp_path / "a.gguf").write_bytes(gguf({"w": ((3, 4), 0, W.tobytes())}, text("k") + struct.pack("<II", 4, 7), 1))
+    (tmp_path / "a.pt").write_bytes(saved(torch, lambda T: {"w": T(0, (3, 4), (4, 1))}, W.tobytes()))
+    rng = random.Random(0)
+    loads = {
+        "safetensors": nx.interop.load_safetensors, "npz": nx.interop.load_npz, "gguf": nx.interop.load_gguf,
+        "pt": nx.interop.load_torch,
+    }  # fmt: skip
+    for kind, load in loads.items():
+        whole = (tmp_path / f"a.{kind}").read_bytes()
+        path = tmp_path / f"b.{kind}"
+        for _ in range(300):
+            data = bytearray(whole)
+            for _ in range(rng.choice((1, 1, 2, 8))):
+                data[rng.randrange(len(data))] = rng.choice((0, 1, 127, 128, 255, rng.randrange(256)))
+            path.write_bytes(data[: rng.choice((len(data), len(data), rng.randrange(len(data))))])
+            with contextlib.suppress(NxError):
+                dict(load(path))
