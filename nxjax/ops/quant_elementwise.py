@@ -10,7 +10,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from nxjax.ops.arithmetic import add, mul, neg, sub
-from nxjax.ops.base import Elementwise, NDArray, Unary, equal_shapes, like, require
+from nxjax.ops.base import Elementwise, NDArray, SameType, equal_shapes, like, require
 from nxjax.ops.bitwise import shift_left
 from nxjax.ops.convert import cast
 from nxjax.ops.fixed import elementwise as fixed
@@ -141,9 +141,10 @@ def forget_tables() -> None:
 
 
 def has_table(function: str) -> bool:
-    """Whether there is an op of one operand by this name, so that a table of it can be made."""
+    """Whether there is a function of one operand by this name, so that a table of it can be made."""
     op = find_op(function)
-    return isinstance(op, Unary) or (op is not None and op.quantized == "table")
+    one = isinstance(op, SameType) and op.arguments == "x"
+    return one or (op is not None and op.quantized == "table")
 
 
 @final

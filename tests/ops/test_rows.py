@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import nxjax as nx
-from nxjax.errors import DtypeError, NxError, ProgramError
+from nxjax.errors import DtypeError, NxError, ProgramError, UnsupportedOpsError
 from nxjax.ops.arithmetic import add, mul
 from nxjax.ops.base import Composite, Face
 from nxjax.ops.elementary import Composed, atan, sinh
@@ -87,6 +87,22 @@ def test_every_law_and_executor():
     narrow = [sample(X.astype(d), differentiable=False) for d in (np.float16, nx.numpy.bfloat16.dtype)]
     samples = [sample(X), sample(X[1]), sample((X[:3] / 4 + 0.3j).astype(np.complex64)), *narrow]
     check_op(gudermannian, samples, [bad(np.int32(1), error=DtypeError, says="float")], reference=reference)
+
+
+def test_quantized_it_is_a_table():
+    f = nx.numpy.example_gd
+    x = np.linspace(-3, 3, 64, dtype=np.float32)
+    q = nx.quantize(f, calibrate=[(x,)])
+    y = np.asarray(q(x))
+    step = 2 * reference(x).max() / 255
+    assert abs(y - reference(x)).max() < 1.1 * step
+    artifact = nx.compile(q, target="tflite")(x)
+    np.testing.assert_array_equal(np.asarray(artifact(x)), y)
+
+
+def test_a_chip_that_refuses_it_names_the_part():
+    with pytest.raises(UnsupportedOpsError, match=r"no NPU instruction for atan \(a part of example_gudermannian\)"):
+        nx.compile(nx.numpy.example_gd, target="tflite")(X)
 
 
 @pytest.mark.parametrize("executor", ["cpu", "xla", "reference"])

@@ -24,13 +24,14 @@ _LINALG = _refused("factorizations have no NPU instruction", "compute it outside
 _FFT = _refused("there is no NPU instruction for it", "multiply with the constant matrix of the transform")
 _BITS = _refused("bits are not reachable on an NPU", "use arithmetic: // and * by powers of two")
 _COLLECTIVE = _refused("an NPU graph runs on one device", "combine the results outside of the compiled function")
-_SPECIAL = _refused(
-    "there is no NPU instruction for it", "compute it outside, or replace it by a polynomial or a table"
-)
-_FUNCTION = _refused(
-    "there is no NPU instruction for it",
-    "nx.quantize(f, 'int8') makes a table of it; or compute it outside, or replace it by a polynomial",
-)
+_SPECIAL = "compute it outside, or replace it by a polynomial or a table"
+_FUNCTION = "nx.quantize(f, 'int8') makes a table of it; or compute it outside, or replace it by a polynomial"
+
+
+def _functions(suggestion: str, *names: str) -> dict[str, Rule]:
+    """Elementary functions, by name: a report names the part of an expansion that is refused."""
+    return {name: _refused(f"there is no NPU instruction for {name}", suggestion) for name in names}
+
 
 RULES: Final[dict[str, Rule]] = {
     **dict.fromkeys(("sort", "top_k"), _SORT),
@@ -48,7 +49,7 @@ RULES: Final[dict[str, Rule]] = {
     **dict.fromkeys(
         ("psum", "pmax", "pmin", "ppermute", "all_gather", "all_to_all", "reduce_scatter", "axis_index"), _COLLECTIVE
     ),
-    **dict.fromkeys(("polygamma", "zeta", "igamma", "igammac", "atan2", "regularized_incomplete_beta"), _SPECIAL),
-    **dict.fromkeys(("lgamma", "digamma", "erf_inv", "bessel_i0e", "bessel_i1e"), _FUNCTION),
-    **dict.fromkeys(("acos", "acosh", "asin", "asinh", "atan", "atanh"), _FUNCTION),
+    **_functions(_SPECIAL, "polygamma", "zeta", "igamma", "igammac", "atan2", "regularized_incomplete_beta"),
+    **_functions(_FUNCTION, "lgamma", "digamma", "erf_inv", "bessel_i0e", "bessel_i1e"),
+    **_functions(_FUNCTION, "acos", "acosh", "asin", "asinh", "atan", "atanh"),
 }
