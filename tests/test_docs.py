@@ -146,13 +146,13 @@ def test_examples_take_as_many_files_and_rows_as_the_page_says():
 def test_the_op_of_the_page_needs_its_derivative():
     """Without `tangents`, its derivative has too few digits near zero, as the page says."""
     text = (ROOT / "docs/extending.md").read_text()
-    source = next(block for block in BLOCK.findall(text) if "class Sinc(" in block)
-    before, after = source.index("    def tangents"), source.index("sinc = Sinc()")
+    source = next(block for block in BLOCK.findall(text) if "class Atanc(" in block)
+    before, after = source.index("    def tangents"), source.index("atanc = Atanc()")
     bare = (source[:before] + source[after:]).replace("RoundedDerivative, Composed", "Composed")
     namespace: dict = {"__name__": "docs"}
-    exec(bare.replace('"example_sinc"', '"example_bare_sinc"'), namespace)
+    exec(bare.replace('"example_atanc"', '"example_bare_atanc"'), namespace)
     with pytest.raises(LawBroken, match="first derivative in float32 = in float64"):
-        check_op(namespace["sinc"], [sample(np.array([-2.0, 0.5, 3.0], np.float32))], [])
+        check_op(namespace["atanc"], [sample(np.array([-2.0, 0.5, 3.0], np.float32))], [])
 
 
 @pytest.mark.parametrize(("page", "most"), [("the_core.md", 2000)])

@@ -42,7 +42,7 @@ _FILES: dict[str, str] = {
     "floats": """
         isfinite isnan isinf isposinf isneginf isreal iscomplex iscomplexobj isrealobj isscalar isclose allclose
         array_equal array_equiv real imag conjugate conj angle signbit copysign frexp ldexp spacing nan_to_num rad2deg
-        deg2rad degrees radians fmax fmin heaviside sinc i0 clip
+        deg2rad degrees radians fmax fmin heaviside i0 clip
         """,
     "shapes": """
         shape ndim size iterable reshape ravel transpose permute_dims matrix_transpose swapaxes moveaxis rollaxis

@@ -604,7 +604,7 @@ def signbit(x: ArrayLike, /) -> Array:
 def sin(x: ArrayLike, /) -> Array:
     """Sine of x, in radians. Integers and booleans become float."""
 def sinc(x: ArrayLike, /) -> Array:
-    """sin(pi x) / (pi x), 1 at 0, with all its derivatives there; integers become float."""
+    """sin(pi x) / (pi x), 1 at 0, with all its derivatives there. Integers and booleans become float."""
 def sinh(x: ArrayLike, /) -> Array:
     """Hyperbolic sine. Integers and booleans become float."""
 def sort_complex(a: ArrayLike) -> Array:

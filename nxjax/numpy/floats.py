@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -398,42 +397,6 @@ def heaviside(x1: Any, x2: Any, /) -> Array:
     y = where(ops.lt(a, zero), zero, where(ops.gt(a, zero), full_like(a, 1), b))
     # Strong, unless x1 is a weak number.
     return convert(where(isnan(a), a, y), y.dtype, y.type.weak and not first.ndim)
-
-
-@example("jnp.array([0.0, 0.5])", "Array([1.        , 0.63661975], dtype=float32)")
-def sinc(x: Any, /) -> Array:
-    """sin(pi x) / (pi x), 1 at 0, with all its derivatives there; integers become float."""
-    (v,) = promote_inexact("sinc", x)
-    return _sinc(convert(v, v.dtype, v.type.weak and not v.ndim))
-
-
-# The coefficients of sinc'(x) / x in x^2, lowest first (DLMF 4.19.1).
-_SINC_SLOPE: Final = [(-1) ** k * 2 * k * math.pi ** (2 * k) / math.factorial(2 * k + 1) for k in range(1, 15)]
-
-
-@custom_jvp
-def _sinc(v: Array) -> Array:
-    zero = ops.eq(v, full_like(v, 0))
-    safe = ops.mul(ops.select_n(zero, v, full_like(v, 1)), full_like(v, np.pi))
-    return ops.select_n(zero, ops.div(ops.sin(safe), safe), full_like(v, 1))
-
-
-def _sinc_slope(v: Array) -> Array:
-    """(cos(pi x) - sinc(x)) / x; near 0, where the difference cancels, by its series, which has all derivatives."""
-    if v.dtype in dtypes.NARROW:
-        return ops.convert_element_type(_sinc_slope(ops.convert_element_type(v, dtype=dtypes.float32)), dtype=v.dtype)
-    size = ops.abs(v)
-    near = ops.lt(size, full_like(size, 0.5))
-    low, far = ops.select_n(near, full_like(v, 0), v), ops.select_n(near, v, full_like(v, 1))
-    square = ops.mul(low, low)
-    total = full_like(v, _SINC_SLOPE[-1])
-    for c in _SINC_SLOPE[-2::-1]:
-        total = ops.add(ops.mul(total, square), full_like(v, c))
-    outer = ops.div(ops.sub(ops.cos(ops.mul(far, full_like(v, np.pi))), sinc(far)), far)
-    return ops.select_n(near, outer, ops.mul(low, total))
-
-
-_sinc.defjvps(lambda t, y, v: ops.mul(t, _sinc_slope(v)))
 
 
 @example("jnp.array([0.0, 1.0, -1.0])", "Array([1.      , 1.266066, 1.266066], dtype=float32)")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
 from nxjax.ops.arithmetic import abs, add, div, mul, neg, ratio, rsqrt, square, sub
 from nxjax.ops.base import Composed, Face, NDArray, RoundedDerivative, Tangent, Unary, declared, like
-from nxjax.ops.compare import lt
+from nxjax.ops.compare import eq, lt
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -351,8 +352,46 @@ class Logistic(Composed, Smooth):
         return (lambda t: mul(t, mul(y, sub(like(y, 1), y))),)
 
 
+# The coefficients of sinc'(x) / x in x^2, lowest first (DLMF 4.19.1).
+_SINC_SLOPE: Final = [(-1) ** k * 2 * k * math.pi ** (2 * k) / math.factorial(2 * k + 1) for k in range(1, 15)]
+
+
+@final
+class Sinc(RoundedDerivative, Composed):
+    """sin(pi x) / (pi x), and 1 at 0"""
+
+    name = "sinc"
+    numpy = Face(
+        "sinc",
+        "sin(pi x) / (pi x), 1 at 0, with all its derivatives there.",
+        ("jnp.array([0.0, 0.5])", "Array([1.        , 0.63661975], dtype=float32)"),
+    )
+
+    def infer(self, *types: ArrayType, **params: Any) -> ArrayType:
+        y = super().infer(*types, **params)
+        return y.strong() if y.ndim else y  # as in JAX
+
+    def composed(self, x: Array, /) -> Array:
+        zero = eq(x, like(x, 0))
+        angle = mul(select_n(zero, x, like(x, 1)), math.pi)
+        return select_n(zero, div(sin(angle), angle), like(x, 1))
+
+    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
+        """(cos(pi x) - y) / x; near 0, where the difference cancels, its series, which has all derivatives."""
+        size = abs(x)
+        near = lt(size, like(size, 0.5))
+        inner, outer = select_n(near, like(x, 0), x), select_n(near, x, like(x, 1))
+        squared, total = mul(inner, inner), like(x, _SINC_SLOPE[-1])
+        for c in _SINC_SLOPE[-2::-1]:
+            total = add(mul(total, squared), c)
+        far = div(sub(cos(mul(outer, math.pi)), y), outer)
+        slope = select_n(near, far, mul(total, inner))
+        return (lambda t: mul(t, slope),)
+
+
 exp2 = Exp2()
 expm1 = Expm1()
 log1p = Log1p()
 acosh = Acosh()
+sinc = Sinc()
 logistic = Logistic()

@@ -19,7 +19,9 @@ FILES: Final = {
     "ops.create": "iota",
     "ops.cumulative": "cumlogsumexp cummax cummin cumprod cumsum",
     "ops.dot": "dot_general",
-    "ops.elementary": "acos acosh asin asinh atan atanh cos cosh exp exp2 expm1 log log1p logistic sin sinh tan tanh",
+    "ops.elementary": (
+        "acos acosh asin asinh atan atanh cos cosh exp exp2 expm1 log log1p logistic sin sinc sinh tan tanh"
+    ),
     "ops.fake_quantize": "quantize_dequantize quantize_weight requantize",
     "ops.fft": "fft",
     "ops.identity": "copy optimization_barrier stop_gradient",
@@ -81,8 +83,8 @@ FACES: Final = {
     ),
     "numpy": (
         "acos acosh arccos=acos arccosh=acosh arcsin=asin arcsinh=asinh arctan2=atan2 arctan=atan arctanh=atanh asin "
-        "asinh atan atan2 atanh cbrt cos cosh divide=div exp exp2 expm1 log log1p nextafter sin sinh sqrt tan tanh "
-        "true_divide=div"
+        "asinh atan atan2 atanh cbrt cos cosh divide=div exp exp2 expm1 log log1p nextafter sin sinc sinh sqrt tan "
+        "tanh true_divide=div"
     ),
     "scipy.special": "digamma erf erfc erfinv=erf_inv expit=logistic gammaln=lgamma i0e=bessel_i0e i1e=bessel_i1e",
 }

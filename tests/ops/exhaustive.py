@@ -360,6 +360,7 @@ PEERS = {
 # Elementwise ops that no row covers: complex numbers and keys have no narrow form, the others no formula but their own.
 ELSEWHERE = {
     "tests/ops/test_complex.py": "complex conj imag real",
+    "tests/numpy/test_elementwise.py": "sinc",  # pi x is rounded, so near its zeros the bound is of size, not of places
     "tests/ops/test_random.py": "random_fold_in random_seed threefry2x32",
     "PEERS in test_exhaustive.py": "polygamma zeta igamma igamma_grad_a igammac random_gamma_grad"
     " regularized_incomplete_beta",
