@@ -29,8 +29,8 @@ from nxjax.errors import ExecutionError, InvalidFileError, LoweringError, Memory
 from nxjax.files import safe_io
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
-from nxjax.lower.npu.macs import macs
-from nxjax.lower.placement import Cost, Placement
+from nxjax.lower.npu.placement import placed
+from nxjax.lower.placement import Cost
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 
@@ -101,8 +101,8 @@ def load(
         raise ParameterError("load: options are a target's", got=sorted(options), fix="name the target")
     cost = Cost()
     cost.add("file", len(data), "bytes", "measured")
-    cost.add("macs", sum(map(macs, graph.nodes)), "MAC", "model")
-    rows = [Placement(n.op, n.name, "host", n.source, n.scope, _REFERENCE, "", macs(n)) for n in graph.nodes]
+    rows = [placed(n, "host", _REFERENCE, decided_by="table") for n in graph.nodes]
+    cost.add("macs", sum(r.macs for r in rows), "MAC", "model")
     build = Build({name: data}, rows, cost, Runner(partial(_run, name, graph), _REFERENCE, "host"), host=True)
     build.record("loaded", "host", _REFERENCE, took=digests(build.files))
     report = Report(

@@ -18,7 +18,7 @@ from nxjax.errors import ParameterError
 from nxjax.lower.npu.chips import CHIPS
 from nxjax.lower.npu.cost import estimate
 from nxjax.lower.npu.graph import Node, NpuGraph
-from nxjax.lower.npu.macs import macs
+from nxjax.lower.npu.ops import op_of
 from nxjax.quant.function import Quantized, quantize
 from nxjax.runtime import disable_jit
 from nxjax.trace import tree
@@ -110,8 +110,8 @@ def of_graph(graph: NpuGraph, lanes: int = _LANES) -> dict[str, float]:
             name = f"bytes of {n.op}"
             y[name] = y.get(name, 0.0) + sum(t.nbytes for t in n.outputs)
         else:
-            y[f"macs of {kind}"] += macs(n)
-            y[f"filled macs of {kind}"] += macs(n) / _filled(n, lanes)
+            y[f"macs of {kind}"] += op_of(n).macs(n)
+            y[f"filled macs of {kind}"] += op_of(n).macs(n) / _filled(n, lanes)
         y["bytes of results"] += sum(t.nbytes for t in n.outputs)
         y["filled bytes of results"] += sum(t.nbytes / _share(t.shape[-1], lanes) for t in n.outputs if t.shape)
         y["bytes read"] += sum(t.nbytes for t in dict.fromkeys(n.operands) if not t.constant)

@@ -17,7 +17,6 @@ import numpy as np
 from nxjax.errors import LoweringError
 from nxjax.lower.npu.chips import ChipLimits, chip
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
-from nxjax.lower.npu.macs import macs
 from nxjax.lower.npu.memory import plan
 from nxjax.lower.npu.ops import op_of
 from nxjax.lower.placement import Cost, Placement
@@ -71,7 +70,7 @@ def breakdown(graph: NpuGraph, on: ChipLimits | str, placements: Sequence[Placem
                 resident.add(t)
         if not fits and not op_of(n).view:
             traffic += sum(t.nbytes for t in dict.fromkeys([*n.operands, *n.outputs]) if not t.constant)
-        work = macs(n)
+        work = op_of(n).macs(n)
         compute = work / (_rate(n, on) * _filled(n, on)) if work else 0.0
         moved = 0 if op_of(n).view else sum(t.nbytes for t in dict.fromkeys([*n.operands, *n.outputs]))
         rows.append(NodeCost(n, work, traffic, max(compute, moved / on.inside), traffic / on.bandwidth))
@@ -137,7 +136,7 @@ def _rate(node: Node, on: ChipLimits) -> float:
 
 def _filled(node: Node, on: ChipLimits) -> float:
     """The share of the array that a node's products fill: blocks of terms by blocks of outputs, the last in part."""
-    terms = max(macs(node) // max(node.output.size, 1), 1)
+    terms = max(op_of(node).macs(node) // max(node.output.size, 1), 1)
     outputs = node.output.shape[-1] if node.output.shape else 1
     if not op_of(node).shares_terms:
         # An array fills its outputs with channels, and wastes most of its terms.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nxjax.lower.npu.graph import Node, NpuGraph
-from nxjax.lower.npu.macs import macs
+from nxjax.lower.npu.ops import op_of
 from nxjax.lower.placement import UNKNOWN, Device, Placement, Said, Verdict
 
 # A row of a constraint table: the verdict on one node.
@@ -33,7 +33,7 @@ def place(graph: NpuGraph, rule: Rule, published: bool = True) -> list[Placement
 
 def placed(n: Node, device: Device, reason: str = "", suggestion: str = "", decided_by: Said = "vendor") -> Placement:
     """The row of a node; by default the vendor's tool says so."""
-    return Placement(n.op, n.name, device, n.source, n.scope, reason, suggestion, macs(n), decided_by)
+    return Placement(n.op, n.name, device, n.source, n.scope, reason, suggestion, op_of(n).macs(n), decided_by)
 
 
 def unknown(n: Node, why: str = UNKNOWN) -> Placement:

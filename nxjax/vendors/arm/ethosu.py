@@ -19,7 +19,7 @@ from nxjax.lower.npu.cost import estimate
 from nxjax.lower.npu.formats import tflite_ops
 from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
 from nxjax.lower.npu.graph import Node, NpuGraph
-from nxjax.lower.npu.macs import macs
+from nxjax.lower.npu.ops import op_of
 from nxjax.lower.placement import Placement, Verdict
 from nxjax.vendors.arm import ethosn_table as ethos_n
 from nxjax.vendors.arm import ethosu_table as ethos_u
@@ -153,7 +153,7 @@ def layers_csv(graph: NpuGraph, operations: list[TFLiteOperator], compiled: Vela
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(["node", "op", "line", "multiply-accumulates", "cycles"])
-    rows.writerows([n.name, n.op, str(n.source or ""), macs(n), cycles.get(n, 0)] for n in graph.nodes)
+    rows.writerows([n.name, n.op, str(n.source or ""), op_of(n).macs(n), cycles.get(n, 0)] for n in graph.nodes)
     return text.getvalue().encode()
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from nxjax.lower.npu.formats.onnx_writer import OnnxModel
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
-from nxjax.lower.npu.macs import macs
+from nxjax.lower.npu.ops import op_of
 from nxjax.lower.npu.placement import placed, unknown
 from nxjax.lower.placement import Device, Placement
 
@@ -65,12 +65,12 @@ def placements(
         for t in n.operands:
             readers.setdefault(t, []).append(n)
     for n in graph.nodes:
-        if n not in places and not macs(n):
+        if n not in places and not op_of(n).macs(n):
             there: list[Device] = [places[maker[t]] for t in n.operands if t in maker and maker[t] in places]
             if there:
                 places[n] = there[0]
     for n in reversed(graph.nodes):
-        if n not in places and not macs(n):
+        if n not in places and not op_of(n).macs(n):
             users: set[Device] = {places.get(user, "unknown") for t in n.outputs for user in readers.get(t, ())}
             if len(users) == 1:
                 places[n] = users.pop()

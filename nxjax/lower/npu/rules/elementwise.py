@@ -5,7 +5,7 @@ A value on a grid comes off it, except where the result provably lies on the sam
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -25,25 +25,9 @@ from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.types import ArrayType
 
-# op -> node, for one operand.
-UNARY: Final = {
-    "exp": "exp",
-    "log": "log",
-    "sqrt": "sqrt",
-    "rsqrt": "rsqrt",
-    "abs": "abs",
-    "neg": "neg",
-    "square": "square",
-    "sin": "sin",
-    "cos": "cos",
-    "floor": "floor",
-    "ceil": "ceil",
-    "sign": "sign",
-    "logistic": "logistic",
-    "tanh": "tanh",
-    "erf": "erf",
-}
-BINARY: Final = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "pow": "pow"}
+# Ops whose nodes have their names.
+UNARY: Final = "exp log sqrt rsqrt abs neg square sin cos floor ceil sign logistic tanh erf"
+BINARY: Final = "add sub mul div pow"
 COMPARE: Final = {
     "eq": "equal",
     "ne": "not_equal",
@@ -232,32 +216,16 @@ def _by(function: Any) -> Rule:
     return rule
 
 
-def _expm1(x: Array) -> Array:
-    return sub(exp(x), like(x, 1))
-
-
-def _log1p(x: Array) -> Array:
-    return log(add(x, like(x, 1)))
-
-
-def _erfc(x: Array) -> Array:
-    return sub(like(x, 1), erf(x))
-
-
-def _tan(x: Array) -> Array:
-    return div(sin(x), cos(x))
-
-
-def _sinh(x: Array) -> Array:
-    return mul(sub(exp(x), exp(neg(x))), like(x, 0.5))
-
-
-def _cosh(x: Array) -> Array:
-    return mul(add(exp(x), exp(neg(x))), like(x, 0.5))
-
-
-def _cbrt(x: Array) -> Array:
-    return mul(sign(x), pow_(abs_(x), like(x, 1 / 3)))
+# What has no node -> ops that have.
+COMPOSED: Final[dict[str, Callable[[Array], Array]]] = {
+    "expm1": lambda x: sub(exp(x), like(x, 1)),
+    "log1p": lambda x: log(add(x, like(x, 1))),
+    "erfc": lambda x: sub(like(x, 1), erf(x)),
+    "tan": lambda x: div(sin(x), cos(x)),
+    "sinh": lambda x: mul(sub(exp(x), exp(neg(x))), like(x, 0.5)),
+    "cosh": lambda x: mul(add(exp(x), exp(neg(x))), like(x, 0.5)),
+    "cbrt": lambda x: mul(sign(x), pow_(abs_(x), like(x, 1 / 3))),
+}
 
 
 def _rem(x: Array, y: Array) -> Array:
@@ -280,8 +248,8 @@ def _xor(b: Builder, out: ArrayType, x: Value, y: Value) -> Value:
 
 
 RULES: Final[dict[str, Rule]] = {
-    **{op: _unary(node) for op, node in UNARY.items()},
-    **{op: _binary(node) for op, node in BINARY.items()},
+    **{op: _unary(op) for op in UNARY.split()},
+    **{op: _binary(op) for op in BINARY.split()},
     **{op: _compare(node) for op, node in COMPARE.items()},
     "max": _extremum("maximum"),
     "min": _extremum("minimum"),
@@ -300,12 +268,6 @@ RULES: Final[dict[str, Rule]] = {
     "reduce_precision": _reduce_precision,
     **dict.fromkeys(("copy", "stop_gradient", "name"), _identity),
     "optimization_barrier": _barrier,
-    "expm1": _by(_expm1),
-    "log1p": _by(_log1p),
-    "erfc": _by(_erfc),
-    "tan": _by(_tan),
-    "sinh": _by(_sinh),
-    "cosh": _by(_cosh),
-    "cbrt": _by(_cbrt),
+    **{op: _by(function) for op, function in COMPOSED.items()},
     "rem": _floats_only(_by(_rem), "the remainder"),
 }

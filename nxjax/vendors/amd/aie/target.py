@@ -24,7 +24,7 @@ from nxjax.lower.aie.text import mlir
 from nxjax.lower.aie.verify import verify
 from nxjax.lower.npu.chips import chip
 from nxjax.lower.npu.graph import Node, NpuGraph
-from nxjax.lower.npu.macs import macs
+from nxjax.lower.npu.ops import op_of
 from nxjax.lower.npu.placement import place
 from nxjax.lower.placement import Placement, Verdict
 from nxjax.ops.quant_grid import Rounding
@@ -300,7 +300,7 @@ def _costs(build: Build, made: dict[Node, Dispatch], array: AieArray, launch: fl
         return
     cycles = [d.cycles for d in made.values()]
     seconds, total = sum(c.seconds for c in cycles), sum(c.total for c in cycles)
-    work = sum(macs(n) for n in made)
+    work = sum(op_of(n).macs(n) for n in made)
     whole = all(row.device == "npu" for row in build.placements)
     build.cost.add("latency" if whole else "npu latency", seconds + launch * len(made), "s", "model")
     build.cost.add("array time", seconds, "s", "model")
