@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from nxjax.lower.npu.attributes import SCHEMAS
 from nxjax.lower.npu.builder import Builder, Rule, Unsupported, Value
 from nxjax.ops.arithmetic import abs as abs_
 from nxjax.ops.arithmetic import add, div, mul, neg, sign, sub
@@ -25,9 +26,11 @@ from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.types import ArrayType
 
-# Ops whose nodes have their names.
-UNARY: Final = "exp log sqrt rsqrt abs neg square sin cos floor ceil sign logistic tanh erf"
-BINARY: Final = "add sub mul div pow"
+# Ops whose nodes have their names, and those of their parameters that are attributes.
+NODES: Final = (
+    "exp log sqrt rsqrt abs neg square sin cos floor ceil sign logistic tanh erf gelu hard_swish leaky_relu elu prelu "
+    "add sub mul pow"
+)
 COMPARE: Final = {
     "eq": "equal",
     "ne": "not_equal",
@@ -38,34 +41,26 @@ COMPARE: Final = {
 }
 
 
-def _unary(node: str) -> Rule:
-    def rule(b: Builder, out: ArrayType, x: Value, **params: Any) -> Value:
-        return b.elementwise(node, [b.real(x)], out.dtype)
+def _node(name: str) -> Rule:
+    def rule(b: Builder, out: ArrayType, *xs: Value, **params: Any) -> Value:
+        attrs = {key: params[key] for key in SCHEMAS[name] if key in params}
+        return b.elementwise(name, [b.real(x) for x in xs], out.dtype, **attrs)
 
     return rule
 
 
-def _binary(node: str) -> Rule:
-    def rule(b: Builder, out: ArrayType, x: Value, y: Value, **params: Any) -> Value:
-        if node == "div" and out.dtype in dtypes.INTEGER:
-            raise Unsupported("integer division rounds differently on different NPUs", "divide floats")
-        return b.elementwise(node, [b.real(x), b.real(y)], out.dtype, **_no_activation(node))
-
-    return rule
-
-
-def _no_activation(node: str) -> dict[str, None]:
-    return {"activation": None} if node in ("add", "sub", "mul", "div") else {}
+def _div(b: Builder, out: ArrayType, x: Value, y: Value, **params: Any) -> Value:
+    if out.dtype in dtypes.INTEGER:
+        raise Unsupported("integer division rounds differently on different NPUs", "divide floats")
+    return _node("div")(b, out, x, y)
 
 
 def _extremum(node: str) -> Rule:
     def rule(b: Builder, out: ArrayType, x: Value, y: Value) -> Value:
         if out.dtype == dtypes.bool_:
             return b.elementwise("logical_or" if node == "maximum" else "logical_and", [x, y], out.dtype)
-        grid = shared_grid(b, x, y)
-        if grid is not None:
-            return b.elementwise(node, [b.on(x, grid), b.on(y, grid)], grid)
-        return b.elementwise(node, [b.real(x), b.real(y)], out.dtype)
+        put, grid = common(b, x, y)
+        return b.elementwise(node, [put(x), put(y)], grid or out.dtype)
 
     return rule
 
@@ -77,6 +72,12 @@ def shared_grid(b: Builder, *xs: Value) -> Grid | None:
         return None
     (grid,) = grids
     return grid if all(b.fits(x, grid) for x in xs) else None
+
+
+def common(b: Builder, *xs: Value) -> tuple[Callable[[Value], Value], Grid | None]:
+    """What puts values on the grid that all of ``xs`` lie on, and that grid; or takes them off theirs, and None."""
+    grid = shared_grid(b, *xs)
+    return (b.real if grid is None else lambda v: b.on(v, grid)), grid
 
 
 @lru_cache(256)
@@ -114,8 +115,7 @@ def _logical(node: str) -> Rule:
 
 def _clamp(b: Builder, out: ArrayType, low: Value, x: Value, high: Value) -> Value:
     low, high = (_spread(b, v, x) for v in (low, high))
-    grid = shared_grid(b, low, x, high)
-    put = (lambda v: b.on(v, grid)) if grid is not None else b.real
+    put, grid = common(b, low, x, high)
     kind = grid or out.dtype
     y = b.elementwise("maximum", [put(x), put(low)], kind)
     return b.elementwise("minimum", [y, put(high)], kind)
@@ -133,8 +133,7 @@ def _select(b: Builder, out: ArrayType, which: Value, *cases: Value) -> Value | 
     if which.dtype != dtypes.bool_ or len(cases) != 2:
         return _select_by_number(b, which, cases)
     which = _spread(b, which, cases[0])
-    grid = shared_grid(b, *cases)
-    put = (lambda v: b.on(v, grid)) if grid is not None else b.real
+    put, grid = common(b, *cases)
     no, yes = map(put, cases)
     y = b.elementwise("select", [which, yes, no], grid or out.dtype)
     return Value(cases[0].shape, y.tensor)
@@ -160,10 +159,6 @@ def _relu6(b: Builder, out: ArrayType, x: Value) -> Value:
     if x.grid is not None and not b.fits(b.fill((), 6, dtypes.float32), x.grid):
         x = b.real(x)
     return b.elementwise("relu6", [x], x.kind)
-
-
-def _gelu(b: Builder, out: ArrayType, x: Value, approximate: bool) -> Value:
-    return b.elementwise("gelu", [b.real(x)], out.dtype, approximate=bool(approximate))
 
 
 def _convert(b: Builder, out: ArrayType, x: Value, dtype: Any, weak: bool = False) -> Value:
@@ -248,8 +243,8 @@ def _xor(b: Builder, out: ArrayType, x: Value, y: Value) -> Value:
 
 
 RULES: Final[dict[str, Rule]] = {
-    **{op: _unary(op) for op in UNARY.split()},
-    **{op: _binary(op) for op in BINARY.split()},
+    **{op: _node(op) for op in NODES.split()},
+    "div": _div,
     **{op: _compare(node) for op, node in COMPARE.items()},
     "max": _extremum("maximum"),
     "min": _extremum("minimum"),
@@ -261,7 +256,6 @@ RULES: Final[dict[str, Rule]] = {
     "select_n": _select,
     "relu": _relu,
     "relu6": _relu6,
-    "gelu": _gelu,
     "convert_element_type": _convert,
     "round": _round,
     "is_finite": _is_finite,

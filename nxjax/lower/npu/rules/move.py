@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.lower.npu.builder import Builder, Rule, Unsupported, Value
-from nxjax.lower.npu.rules.elementwise import shared_grid
+from nxjax.lower.npu.rules.elementwise import common
 from nxjax.ops.arithmetic import add, mul
 from nxjax.ops.base import like
 from nxjax.ops.quant_grid import Grid
@@ -50,8 +50,8 @@ def _slice(
 def joined(b: Builder, xs: Sequence[Value], axis: int) -> Value:
     """Concatenation, on the grid if all parts share one."""
     xs = [x for x in xs if x.shape[axis]]
-    grid = shared_grid(b, *xs)
-    return b.concatenate([b.on(x, grid) if grid is not None else b.real(x) for x in xs], axis)
+    put, _ = common(b, *xs)
+    return b.concatenate([put(x) for x in xs], axis)
 
 
 def _concatenate(b: Builder, out: ArrayType, *xs: Value, dimension: int) -> Value:
@@ -150,8 +150,7 @@ def _chosen(
     at = _inside(b, b.reshape(starts[axis], (1,) * x.ndim), x.shape[axis] - 1)
     places = np.arange(x.shape[axis], dtype=np.int32).reshape([-1 if i == axis else 1 for i in range(x.ndim)])
     here = b.elementwise("equal", [b.constant(places), at], dtypes.bool_)
-    grid = shared_grid(b, x, update)
-    put = (lambda v: b.on(v, grid)) if grid is not None else b.real
+    put, grid = common(b, x, update)
     update, x = put(update), put(x)
     wide = Value(x.shape, update.tensor, update.data, update.grid)
     y = b.elementwise("select", [Value(x.shape, here.tensor), wide, x], grid or out.dtype)

@@ -7,7 +7,7 @@ relu of the grid becomes the node's activation; any other clamp becomes a maximu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, cast
 
@@ -65,15 +65,26 @@ def _clamped(b: Builder, y: Value, grid: Grid, lo: int, hi: int) -> Value:
     return y
 
 
-def _with_clamp(
-    b: Builder, grid: Grid, make: Callable[[str | None], Value], lo: int, hi: int, rounding: Rounding
-) -> Value:
+def _with_clamp(b: Builder, grid: Grid, make: Callable[[str | None], Value], *, lo: int, hi: int, **_: Any) -> Value:
     """``make(activation)`` and what of the clamp it does not do."""
-    b.roundings.add(rounding)
     activation = activation_of(grid, lo, hi)
     if activation == "":
         return _clamped(b, make(None), grid, lo, hi)
     return make(activation)
+
+
+def _on_grids(rule: Rule) -> Rule:
+    """A rule whose operands come on the grids that the op names, ``grid`` being that of the result."""
+
+    def noted(
+        b: Builder, out: ArrayType, *xs: Value, x_grid: Grid, y_grid: Grid, out_grid: Grid | None = None, **params: Any
+    ) -> Value:
+        b.roundings.add(params["rounding"])
+        grids = (x_grid,) if out_grid is None else (x_grid, y_grid)
+        on = [b.on(x, grid) for x, grid in zip(xs, grids)]
+        return rule(b, out, *on, *xs[len(on) :], grid=out_grid or y_grid, **params)
+
+    return noted
 
 
 def _scales(w_scale: NDArray, dtype: DType, axis: int) -> Grid:
@@ -102,8 +113,9 @@ def _known(x: Value, what: str) -> NDArray:
     return value
 
 
-def _bias(b: Builder, bias: NDArray, x_grid: Grid, w_scale: NDArray, w_grid: Grid) -> Value | None:
+def _bias(b: Builder, bias: NDArray, x_grid: Grid | None, w_scale: NDArray, w_grid: Grid) -> Value | None:
     """The bias as accumulators hold it, with one scale where the weights have one; None if it is zero."""
+    assert x_grid is not None
     scale = np.broadcast_to(np.asarray(w_scale, np.float32).reshape(-1), bias.shape)
     stored = stored_bias(bias, x_grid, scale)
     if not stored.any():
@@ -115,49 +127,26 @@ def _bias(b: Builder, bias: NDArray, x_grid: Grid, w_scale: NDArray, w_grid: Gri
 
 
 def _qconv(
-    b: Builder,
-    out: ArrayType,
-    x: Value,
-    w: Value,
-    w_scale: Value,
-    bias: Value,
-    *,
-    x_grid: Grid,
-    y_grid: Grid,
-    lo: int,
-    hi: int,
-    w_dtype: DType,
-    rounding: Rounding,
-    dimension_numbers: Any,
-    **window: Any,
-) -> Value:
+    b: Builder, out: ArrayType, x: Value, w: Value, w_scale: Value, bias: Value, *, grid: Grid, lo: int, hi: int,
+    w_dtype: DType, rounding: Rounding, dimension_numbers: Any, **window: Any,
+) -> Value:  # fmt: skip
     floats, scale = _known(w, "the weights"), _known(w_scale, "the scales of the weights")
     o = dimension_numbers.rhs_spec[0]
     channels = np.broadcast_to(scale.reshape(-1), (floats.shape[o],))
-    grid = _scales(scale, w_dtype, o)
-    weights = b.constant(weight_integers(floats, scale, w_dtype), grid=grid)
-    stored = _bias(b, _known(bias, "the biases"), x_grid, channels, grid)
-    q, how = b.on(x, x_grid), Convolution(**window, kind=y_grid, bias=stored)
-    make = lambda a: convolved(b, q, weights, replace(how, activation=a), dimension_numbers)
-    return _with_clamp(b, y_grid, make, lo, hi, rounding)
+    w_grid = _scales(scale, w_dtype, o)
+    weights = b.constant(weight_integers(floats, scale, w_dtype), grid=w_grid)
+    stored = _bias(b, _known(bias, "the biases"), x.grid, channels, w_grid)
+    how = Convolution(**window, kind=grid, bias=stored)
+    make = lambda a: convolved(b, x, weights, replace(how, activation=a), dimension_numbers)
+    return _with_clamp(b, grid, make, lo=lo, hi=hi)
 
 
 def _qdot(
-    b: Builder,
-    out: ArrayType,
-    x: Value,
-    w: Value,
-    w_scale: Value,
-    bias: Value,
-    *,
-    x_grid: Grid,
-    y_grid: Grid,
-    w_dtype: DType,
-    dimension_numbers: Any,
-    **clamp: Any,
-) -> Value:
+    b: Builder, out: ArrayType, x: Value, w: Value, w_scale: Value, bias: Value, *, grid: Grid, w_dtype: DType,
+    dimension_numbers: Any, **clamp: Any,
+) -> Value:  # fmt: skip
     if dimension_numbers[1][1]:
-        shared = {"x_grid": x_grid, "y_grid": y_grid, "w_dtype": w_dtype, **clamp}
+        shared = {"grid": grid, "w_dtype": w_dtype, **clamp}
         return _layers(b, out, x, w, w_scale, bias, dimension_numbers, shared)
     (xc, wc), _ = dimension_numbers
     floats, scale = _known(w, "the weights"), _known(w_scale, "the scales of the weights")
@@ -169,17 +158,16 @@ def _qdot(
     flat = stored.transpose(*wf, *(wc[i] for i in order)).reshape(columns, -1)
     rows = scale.transpose(*wf, *wc).reshape([scale.shape[i] for i in wf])
     channels = np.broadcast_to(rows, [w.shape[i] for i in wf]).reshape(-1)
-    grid = _scales(rows if rows.size == 1 else channels, w_dtype, 0)
-    weights = b.constant(flat, grid=grid)
-    b_stored = _bias(b, _known(bias, "the biases").reshape(-1), x_grid, channels, grid)
-    q = b.on(x, x_grid)
+    w_grid = _scales(rows if rows.size == 1 else channels, w_dtype, 0)
+    weights = b.constant(flat, grid=w_grid)
+    stored_b = _bias(b, _known(bias, "the biases").reshape(-1), x.grid, channels, w_grid)
     xf = tuple(i for i in range(x.ndim) if i not in xc)
     depth = math.prod(x.shape[i] for i in xc)
-    moved = b.transpose(q, (*xf, *(xc[i] for i in order)))
+    moved = b.transpose(x, (*xf, *(xc[i] for i in order)))
     moved = b.reshape(moved, (*(x.shape[i] for i in xf), depth))
     axis = moved.ndim - 1
-    make = lambda a: connected(b, moved, weights, (axis,), (1,), y_grid, b_stored, a)
-    return b.reshape(_with_clamp(b, y_grid, make, **clamp), out.shape)
+    make = lambda a: connected(b, moved, weights, (axis,), (1,), grid, stored_b, a)
+    return b.reshape(_with_clamp(b, grid, make, **clamp), out.shape)
 
 
 def _layers(
@@ -203,8 +191,7 @@ def _layers(
         begin, end = [0] * x.ndim, list(x.shape)
         for a, i in zip(xb, at, strict=True):
             begin[a], end[a] = i, i + 1
-        row = b.slice(b.on(x, params["x_grid"]), begin, end)
-        row = b.reshape(row, tuple(n for a, n in enumerate(x.shape) if a not in xb))
+        row = b.reshape(b.slice(x, begin, end), tuple(n for a, n in enumerate(x.shape) if a not in xb))
         own = (_element(floats, wb, at), _element(scale, wb, at), biases[at])
         made = _qdot(b, ArrayType(shape, out.dtype), row, *map(b.constant, own), **params, dimension_numbers=inner)
         parts.append(b.reshape(made, (1, *shape)))
@@ -220,48 +207,32 @@ def _element(data: NDArray, axes: Shape, at: Shape) -> NDArray:
 
 
 def _qmatmul(
-    b: Builder,
-    out: ArrayType,
-    x: Value,
-    y: Value,
-    *,
-    x_grid: Grid,
-    y_grid: Grid,
-    out_grid: Grid,
-    lo: int,
-    hi: int,
-    rounding: Rounding,
-    dimension_numbers: Any,
+    b: Builder, out: ArrayType, x: Value, y: Value, *, grid: Grid, lo: int, hi: int, dimension_numbers: Any, **_: Any
 ) -> Value:
-    b.roundings.add(rounding)
-    z = matmul(b, b.on(x, x_grid), b.on(y, y_grid), dimension_numbers, out_grid)
-    return _clamped(b, z, out_grid, lo, hi)
+    return _clamped(b, matmul(b, x, y, dimension_numbers, grid), grid, lo, hi)
 
 
 def _binary(node: str) -> Rule:
-    def rule(
-        b: Builder, out: ArrayType, x: Value, y: Value, *, x_grid: Grid, y_grid: Grid, out_grid: Grid, **clamp: Any
-    ) -> Value:
-        operands = [b.on(x, x_grid), b.on(y, y_grid)]
-        return _with_clamp(b, out_grid, lambda a: b.elementwise(node, operands, out_grid, activation=a), **clamp)
+    def rule(b: Builder, out: ArrayType, *xs: Value, grid: Grid, **clamp: Any) -> Value:
+        return _with_clamp(b, grid, lambda a: b.elementwise(node, xs, grid, activation=a), **clamp)
 
     return rule
+
+
+def _prelu(b: Builder, out: ArrayType, *xs: Value, grid: Grid, **_: Any) -> Value:
+    return b.elementwise("prelu", xs, grid)
 
 
 def _snap(b: Builder, out: ArrayType, x: Value, grid: Grid) -> Value:
     return b.on(x, grid)
 
 
-def _requantize(
-    b: Builder, out: ArrayType, x: Value, *, x_grid: Grid, y_grid: Grid, lo: int, hi: int, rounding: Rounding
-) -> Value:
-    b.roundings.add(rounding)
-    q = b.on(x, x_grid)
-    activation = activation_of(y_grid, lo, hi)
+def _requantize(b: Builder, out: ArrayType, x: Value, *, grid: Grid, lo: int, hi: int, **_: Any) -> Value:
+    activation = activation_of(grid, lo, hi)
     if activation:
-        return b.elementwise(activation, [q], y_grid)
-    y = q if x_grid == y_grid else b.elementwise("quantize", [q], y_grid)
-    return _clamped(b, y, y_grid, lo, hi) if activation == "" else y
+        return b.elementwise(activation, [x], grid)
+    y = x if x.grid == grid else b.elementwise("quantize", [x], grid)
+    return _clamped(b, y, grid, lo, hi) if activation == "" else y
 
 
 def _weight(b: Builder, out: ArrayType, w: Value, scale: Value, dtype: DType) -> Value | None:
@@ -297,50 +268,34 @@ def _computed_weight(b: Builder, w: Value, scale: Value, dtype: DType) -> Value 
 
 
 def _unary(
-    b: Builder,
-    out: ArrayType,
-    x: Value,
-    *,
-    function: str,
-    x_grid: Grid,
-    y_grid: Grid,
-    rounding: Rounding,
-    parameters: Sequence[tuple[str, Any]] = (),
+    b: Builder, out: ArrayType, x: Value, *, function: str, grid: Grid, rounding: Rounding, parameters: Any = ()
 ) -> Value:
-    b.roundings.add(rounding)
-    q = b.on(x, x_grid)
     settings = dict(parameters)
     # The node rounds halves to even; other ways are tables.
     usual = settings.pop("rounding_method", TO_NEAREST_EVEN) == TO_NEAREST_EVEN
     if function in NODES and usual:
-        return b.elementwise(function, [q], y_grid, **settings)
-    if x_grid.dtype != dtypes.int8:
-        raise Unsupported(f"{function} of {dtypes.short_name(x_grid.dtype)} has no NPU instruction", "use int8 for it")
-    low, high = x_grid.limits
-    every = np.arange(low, high + 1).astype(x_grid.dtype)
-    params: dict[str, Any] = {"function": function, "x_grid": x_grid, "y_grid": y_grid, "rounding": rounding}
+        return b.elementwise(function, [x], grid, **settings)
+    assert x.grid is not None
+    if x.grid.dtype != dtypes.int8:
+        raise Unsupported(f"{function} of {dtypes.short_name(x.grid.dtype)} has no NPU instruction", "use int8 for it")
+    low, high = x.grid.limits
+    every = np.arange(low, high + 1).astype(x.grid.dtype)
+    params: dict[str, Any] = {"function": function, "x_grid": x.grid, "y_grid": grid, "rounding": rounding}
     values = tuple(int(v) for v in qunary.exact(every, **params, parameters=tuple(parameters)))
-    return b.elementwise("table", [q], y_grid, function=function, values=values)
+    return b.elementwise("table", [x], grid, function=function, values=values)
 
 
-def _softmax(
-    b: Builder, out: ArrayType, x: Value, *, axis: int, x_grid: Grid, y_grid: Grid, rounding: Rounding
-) -> Value:
-    b.roundings.add(rounding)
-    return last_axis(b, "softmax", b.on(x, x_grid), axis, y_grid, beta=1.0)
+def _softmax(b: Builder, out: ArrayType, x: Value, *, axis: int, grid: Grid, **_: Any) -> Value:
+    return last_axis(b, "softmax", x, axis, grid, beta=1.0)
 
 
 def _reduction(node: str) -> Rule:
-    def rule(
-        b: Builder, out: ArrayType, x: Value, *, axes: Shape, x_grid: Grid, y_grid: Grid, rounding: Rounding
-    ) -> Value:
-        b.roundings.add(rounding)
-        q = b.on(x, x_grid)
-        if all(x.shape[a] == 1 for a in axes) and x_grid != y_grid:
+    def rule(b: Builder, out: ArrayType, x: Value, *, axes: Shape, grid: Grid, **_: Any) -> Value:
+        if all(x.shape[a] == 1 for a in axes) and x.grid != grid:
             # Nothing to add up, but the grid changes; any axis of size 1 will do.
             shape = tuple(n for i, n in enumerate(x.shape) if i not in axes)
-            return b.emit(node, [q], shape, y_grid, axes=tuple(axes), keepdims=False)
-        return b.reshape(reduced(b, node, q, axes, y_grid), out.shape)
+            return b.emit(node, [x], shape, grid, axes=tuple(axes), keepdims=False)
+        return b.reshape(reduced(b, node, x, axes, grid), out.shape)
 
     return rule
 
@@ -356,19 +311,21 @@ def _avgpool(
     return pooled(b, "average_pool_2d", b.on(x, grid), box, grid)
 
 
-RULES: Final[dict[str, Rule]] = {
-    "quantize_dequantize": _snap,
+_ROWS: Final[dict[str, Rule]] = {
     "requantize": _requantize,
-    "quantize_weight": _weight,
     "qconv": _qconv,
     "qdot": _qdot,
     "qmatmul": _qmatmul,
-    "qadd": _binary("add"),
-    "qsub": _binary("sub"),
-    "qmul": _binary("mul"),
+    **{f"q{node}": _binary(node) for node in ("add", "sub", "mul")},
+    "qprelu": _prelu,
     "qunary": _unary,
     "qsoftmax": _softmax,
     "qmean": _reduction("mean"),
     "qsum": _reduction("sum"),
+}
+RULES: Final[dict[str, Rule]] = {
+    "quantize_dequantize": _snap,
+    "quantize_weight": _weight,
     "qavgpool": _avgpool,
+    **{op: _on_grids(rule) for op, rule in _ROWS.items()},
 }

@@ -6,7 +6,6 @@ from typing import Final
 
 from nxjax.lower.npu.builder import Rule
 from nxjax.lower.npu.rules import (
-    composite,
     control,
     convolution,
     elementwise,
@@ -19,16 +18,7 @@ from nxjax.lower.npu.rules import (
     window,
 )
 
-RULES: Final[dict[str, Rule]] = {
-    **elementwise.RULES,
-    **composite.RULES,
-    **control.RULES,
-    **move.RULES,
-    **reduce.RULES,
-    **products.RULES,
-    **convolution.RULES,
-    **window.RULES,
-    **quantized.RULES,
-    **resize.RULES,
-    **refused.RULES,
-}
+_MODULES: Final = (
+    elementwise, control, move, reduce, products, convolution, window, quantized, resize, refused,
+)  # fmt: skip
+RULES: Final[dict[str, Rule]] = {op: rule for module in _MODULES for op, rule in module.RULES.items()}
