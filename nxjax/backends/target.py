@@ -318,10 +318,10 @@ class NpuTarget(Target[NpuGraph]):
         return place(subject, self.supports, bool(self.rules))
 
 
-_Npu = TypeVar("_Npu", bound=NpuTarget)
+_Target = TypeVar("_Target", bound=Target[Any])
 
 
-def variant(base: type[_Npu], name: str, title: str, **attributes: object) -> type[_Npu]:
+def variant(base: type[_Target], name: str, title: str, **attributes: object) -> type[_Target]:
     """The target that one chip of a family is: ``base`` with a name, a title, and what else is its own."""
     words = {"name": name, "title": title, "__doc__": f"{title}. {base.__doc__}", "__module__": base.__module__}
     made: Any = type("".join(part.title() for part in name.split("-")), (base,), {**words, **attributes})

@@ -15,7 +15,8 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Final, final
 
@@ -152,7 +153,25 @@ def read(path: str | os.PathLike[str]) -> bytes:
         return file.read(LARGEST)
 
 
-def doubt(made: bytes, given: Iterable[bytes], of_no_model: Callable[[], bytes]) -> str:
+@final
+@dataclass(frozen=True)
+class _Question:
+    """What asks a tool for a file of no model; questions about the same files of a tool are the same."""
+
+    key: tuple[object, ...]
+    ask: Callable[[], bytes] = field(compare=False)
+
+
+@lru_cache(8)
+def _of_no_model(question: _Question) -> bytes:
+    with contextlib.suppress(OSError, ExecutionError):
+        return question.ask()
+    return b""
+
+
+def doubt(
+    made: bytes, given: Iterable[bytes], of_no_model: Callable[[], bytes], *files: str, settings: str = ""
+) -> str:
     """Why what a tool left is not its work on the files that it was given; empty where nothing speaks against it.
 
     What a compiled file holds is seldom published. That a tool reads what it is given shows in what it makes no file
@@ -161,7 +180,9 @@ def doubt(made: bytes, given: Iterable[bytes], of_no_model: Callable[[], bytes])
     Args:
         made: what it left.
         given: the files that it was given.
-        of_no_model: asks the tool for a file of `NO_MODEL` in the model's place; empty bytes where it makes none.
+        of_no_model: asks the tool for a file of `NO_MODEL` in the model's place; no bytes, or an error, where it makes
+            none.
+        files: the tool's own: it is asked once for these and for its settings, and again when one of them changes.
 
     >>> doubt(b"made", [b"model"], lambda: b""), doubt(b"model", [b"model"], lambda: b"")
     ('', 'it left a file that it was given')
@@ -170,7 +191,9 @@ def doubt(made: bytes, given: Iterable[bytes], of_no_model: Callable[[], bytes])
         return "it left an empty file"
     if made in given:
         return "it left a file that it was given"
-    return "it makes a file of one that is no model too" if of_no_model() else ""
+    question = _Question((settings, *((file, os.stat(file).st_mtime_ns) for file in files)), of_no_model)
+    found = (_of_no_model if files else _of_no_model.__wrapped__)(question)
+    return "it makes a file of one that is no model too" if found else ""
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

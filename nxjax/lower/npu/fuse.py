@@ -125,8 +125,7 @@ def _scaled(r: Rewriter, w: Tensor | None, row: NDArray, axis: int) -> Tensor | 
 
 def _activation(r: Rewriter, n: Node) -> Tensor | None:
     """relu(conv(x, w))"""
-    (x,) = n.inputs
-    assert x is not None
+    x = n.operand()
     p = r.sole(x, *PRODUCTS, "add", "sub", "mul", "div")
     if p is None or p.attrs.get("activation") or x.grid != n.output.grid:
         return None
@@ -146,9 +145,7 @@ def _padding(r: Rewriter, n: Node) -> Tensor | None:
             return None
     if pad.attrs["value"] or any(map(any, (pad.attrs["padding"][0], pad.attrs["padding"][-1]))):
         return None
-    source = pad.inputs[0]
-    assert source is not None
-    widths = pad.attrs["padding"][1:-1]
+    source, widths = pad.operand(), pad.attrs["padding"][1:-1]
     if len(widths) == 1:
         widths = ((0, 0), *widths)
         source = r.reshape(source, (source.shape[0], 1, *source.shape[1:]))
@@ -158,14 +155,12 @@ def _padding(r: Rewriter, n: Node) -> Tensor | None:
 
 def _flattened(r: Rewriter, n: Node) -> Tensor | None:
     """A dense layer of a flattened transposed tensor: the weights are transposed instead."""
-    x, w, bias = n.inputs
-    assert x is not None and w is not None
+    x, w, bias = n.operand(), n.operand(1), n.inputs[2]
     flat = r.producer(x, "reshape")
     moved = r.producer(flat.inputs[0], "transpose") if flat is not None else None
     if flat is None or moved is None:
         return None
-    source, seen = moved.inputs[0], moved.output.shape
-    assert source is not None
+    source, seen = moved.operand(), moved.output.shape
     perm: tuple[int, ...] = moved.attrs["permutation"]
     k = len(x.shape) - 1
     if seen[:k] != x.shape[:k] or perm[:k] != tuple(range(k)):
@@ -188,8 +183,7 @@ def _flattened(r: Rewriter, n: Node) -> Tensor | None:
 def _reduced_units(r: Rewriter, n: Node) -> Tensor | None:
     """A reduction of a tensor whose sizes 1 were dropped: they go with the others."""
     thin = r.sole(n.inputs[0], "reshape")
-    x = thin.inputs[0] if thin is not None else None
-    if x is None or thin is None or n.attrs["keepdims"] or len(x.shape) > 4:
+    if thin is None or n.attrs["keepdims"] or len((x := thin.operand()).shape) > 4:
         return None
     kept: list[int] = []
     for i, m in enumerate(x.shape):
@@ -228,8 +222,7 @@ def _quantize_first(r: Rewriter, n: Node) -> Tensor | None:
 
 def _fewer_dimensions(r: Rewriter, n: Node) -> Tensor | None:
     """A transpose of more than four dimensions with those of size 1 left out, and those that stay together joined."""
-    (x,) = n.inputs
-    assert x is not None
+    x = n.operand()
     if len(x.shape) <= 4:
         return None
     runs: list[list[int]] = []
@@ -275,11 +268,10 @@ def _one_image(r: Rewriter, n: Node) -> Tensor | None:
 
 def _integers_move(r: Rewriter, n: Node) -> Tensor | None:
     """A transpose or reshape behind a dequantize goes before it: integers are smaller, and may leave as they are."""
-    off = r.sole(n.inputs[0], "dequantize")
-    x = off.inputs[0] if off is not None else None
-    if x is None or x.constant or x.grid is None:
+    found = r.match(n, (("dequantize", "x"),))
+    if found is None or found["x"].grid is None:
         return None
-    moved = r.emit(n.op, [x], n.output.shape, x.grid, **n.attrs)
+    moved = r.emit(n.op, [found["x"]], n.output.shape, found["x"].kind, **n.attrs)
     return r.like(n, "dequantize", [moved])
 
 

@@ -183,3 +183,18 @@ class NpuGraph:
             attrs = " ".join(f"{k}={v}" for k, v in n.attrs.items() if k != "values")
             rows.append(f"  {', '.join(map(of, n.outputs))} = {n.op}({ins}) {attrs}".rstrip())
         return "\n".join([*rows, *(f"  out  {t.name}" for t in self.outputs)])
+
+
+def unique(base: str, taken: dict[str, int], joint: str = "_") -> str:
+    """``base``, or with a number behind it; ``taken`` has the last number of each: thousands may have one name.
+
+    >>> taken = {}
+    >>> [unique("x", taken) for _ in range(3)]
+    ['x', 'x_1', 'x_2']
+    """
+    name = base
+    while name in taken:
+        taken[base] += 1
+        name = f"{base}{joint}{taken[base]}"
+    taken[name] = 0
+    return name

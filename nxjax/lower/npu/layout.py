@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
@@ -56,14 +56,8 @@ def cost(graph: NpuGraph) -> int:
     return sum(
         n.output.size
         for n in graph.nodes
-        if n.op == "transpose" and not trivial(_first(n).shape, n.attrs["permutation"])
+        if n.op == "transpose" and not trivial(n.operand().shape, n.attrs["permutation"])
     )
-
-
-def _first(n: Node) -> Tensor:
-    t = n.inputs[0]
-    assert t is not None
-    return t
 
 
 @final
@@ -83,13 +77,13 @@ class _Pusher:
                 self.view(t)
             if not self._pass(n):
                 self._keep(n)
-        made = {t: n for n in g.nodes for t in n.outputs}
+        made = g.producers()
         outputs: list[Tensor] = []
         for t in g.outputs:
             # What brings a result into the user's order belongs to the line that makes the result.
             self.node = made.get(t)
             outputs.append(self.real(self.view(t)))
-        return NpuGraph(g.name, g.inputs, outputs, self.nodes, g.rounding)
+        return replace(g, outputs=outputs, nodes=self.nodes)
 
     def view(self, t: Tensor) -> TransposedView:
         found = self.views.get(t)
@@ -128,13 +122,13 @@ class _Pusher:
     def _keep(self, n: Node) -> None:
         """The node as it is, on real operands."""
         inputs = tuple(None if t is None else self.real(self.view(t)) for t in n.inputs)
-        self.nodes.append(Node(n.op, inputs, n.outputs, n.attrs, n.source, n.scope, n.name))
+        self.nodes.append(replace(n, inputs=inputs))
 
     # --- nodes that pass a permutation on ---
 
     def _pass(self, n: Node) -> bool:
         """Lower ``n`` on stored tensors if it lets a permutation through."""
-        v = self.view(_first(n))
+        v = self.view(n.operand())
         if n.op == "transpose":
             self.views[n.output] = TransposedView(v.base, composed(v.perm, n.attrs["permutation"]))
             return True
@@ -159,7 +153,7 @@ class _Pusher:
             stored = Tensor(t.name, back(t.shape, perm), t.dtype, t.grid)
             self.views[t] = TransposedView(stored, perm)
             outputs.append(stored)
-        self.nodes.append(Node(n.op, tuple(inputs), tuple(outputs), attrs, n.source, n.scope, n.name))
+        self.nodes.append(replace(n, inputs=tuple(inputs), outputs=tuple(outputs), attrs=attrs))
 
     def _together(self, n: Node) -> bool:
         """Operands brought under the one permutation that costs least."""
@@ -210,7 +204,7 @@ class _Pusher:
             else:
                 inputs.append(self.real(v))
         if changed:
-            self.nodes.append(Node(n.op, tuple(inputs), n.outputs, attrs, n.source, n.scope, n.name))
+            self.nodes.append(replace(n, inputs=tuple(inputs), attrs=attrs))
         return changed
 
     def _reshape(self, n: Node, v: TransposedView) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Final, final
 
@@ -207,10 +207,8 @@ def reorder(graph: NpuGraph, align: int = 16) -> NpuGraph:
     True
     """
     search = _Search(graph, align)
-    order = search.best()
-    if order is None:
-        order = search.greedy()
-    other = NpuGraph(graph.name, graph.inputs, graph.outputs, [graph.nodes[i] for i in order], graph.rounding)
+    order = search.best() or search.greedy()
+    other = replace(graph, nodes=[graph.nodes[i] for i in order])
     return other if plan(other, align).peak < plan(graph, align).peak else graph
 
 
@@ -280,10 +278,6 @@ def _groups(graph: NpuGraph, lifetimes: dict[Tensor, tuple[int, int]], in_place:
     return list({id(g): g for g in groups.values()}.values())
 
 
-def _at(block: ArenaBlock, offset: int) -> ArenaBlock:
-    return ArenaBlock(block.tensors, block.size, block.first, block.last, offset)
-
-
 def _top(blocks: Sequence[ArenaBlock]) -> int:
     return max((b.end for b in blocks), default=0)
 
@@ -296,7 +290,7 @@ def _fit(block: ArenaBlock, placed: Sequence[ArenaBlock], snug: bool) -> ArenaBl
         if gap >= block.size and (best < 0 or (snug and gap < best_gap)):
             best, best_gap = floor, gap
         floor = max(floor, other.end)
-    return _at(block, best if best >= 0 else floor)
+    return replace(block, offset=best if best >= 0 else floor)
 
 
 def _place(order: Sequence[ArenaBlock]) -> list[ArenaBlock]:

@@ -7,119 +7,69 @@ enlargement. Values off a grid only, unless stated: on one, every piece rounds.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Final
 
 import numpy as np
 
 from nxjax.lower.npu.graph import Node, Tensor
-from nxjax.lower.npu.rewrite import Rewriter, constant, number, split_constant
+from nxjax.lower.npu.rewrite import CLOSE, Pattern, Rewriter, constant, is_number, number, split_constant
 from nxjax.lower.npu.rules.window import WindowGeometry, counts
 from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes
 
-CLOSE = 1e-6
+Rule = Callable[[Rewriter, Node], Tensor | None]
 
 
 def recognized(r: Rewriter, n: Node) -> Tensor | None:
     """What takes the place of ``n``'s result, or None."""
     if n.output.grid is not None:
-        on_grid = {"maximum": _relu, "reshape": _kept_dimensions, "select": _bounded_where}.get(n.op)
-        return on_grid(r, n) if on_grid is not None else None
-    for rule in _RULES.get(n.op, ()):
-        found = rule(r, n)
-        if found is not None:
-            return found
-    return None
+        rules = (_ON_GRIDS[n.op],) if n.op in _ON_GRIDS else ()
+    else:
+        rules = _RULES.get(n.op, ())
+    return next((found for rule in rules if (found := rule(r, n)) is not None), None)
 
 
 def _float(n: Node) -> bool:
     return n.output.dtype in dtypes.FLOAT and not n.attrs.get("activation")
 
 
-def _is(t: Tensor | None, value: float) -> bool:
-    x = number(t)
-    return x is not None and math.isclose(x, value, rel_tol=CLOSE)
+def _becomes(op: str, *patterns: tuple[Pattern, ...], real: bool = True) -> Rule:
+    """``op`` of what one of the patterns calls x, of real values only if so asked."""
+
+    def rule(r: Rewriter, n: Node) -> Tensor | None:
+        found = next(filter(None, (r.match(n, p) for p in patterns)), None) if _float(n) or not real else None
+        return None if found is None else r.like(n, op, [found["x"]])
+
+    return rule
 
 
-def _bounded(n: Node, value: float) -> Tensor | None:
-    """The operand that is bounded by the constant ``value``."""
-    pair = split_constant(n)
-    return pair[0] if pair is not None and number(pair[1]) == value else None
-
-
-def _relu(r: Rewriter, n: Node) -> Tensor | None:
-    """maximum(x, 0); also on a grid, where it changes none."""
-    x = _bounded(n, 0)
-    out = n.output
-    if x is None or x.grid != out.grid or (out.grid is None and out.dtype not in dtypes.FLOAT):
-        return None
-    inner = r.sole(x, "minimum")
-    if inner is not None and out.grid is None:
-        capped = _bounded(inner, 6)
-        if capped is not None:
-            return r.like(n, "relu6", [capped])
-    return r.like(n, "relu", [x])
-
-
-def _relu_bounded_above(r: Rewriter, n: Node) -> Tensor | None:
-    """minimum(relu(x), 6), minimum(maximum(x, -1), 1)."""
-    x = _bounded(n, 6)
-    inner = r.sole(x, "relu")
-    if inner is not None:
-        return r.like(n, "relu6", inner.inputs)
-    x = _bounded(n, 1)
-    inner = r.sole(x, "maximum")
-    if inner is not None:
-        below = _bounded(inner, -1)
-        if below is not None:
-            return r.like(n, "relu_n1_to_1", [below])
-    return None
-
-
-def _relu_bounded_below(r: Rewriter, n: Node) -> Tensor | None:
-    """maximum(minimum(x, 1), -1)."""
-    x = _bounded(n, -1)
-    inner = r.sole(x, "minimum")
-    above = _bounded(inner, 1) if inner is not None else None
-    return None if above is None else r.like(n, "relu_n1_to_1", [above])
+def _relu_on_grid(r: Rewriter, n: Node) -> Tensor | None:
+    """maximum(x, 0), where it changes no grid."""
+    found = r.match(n, ("x", 0))
+    return r.like(n, "relu", [found["x"]]) if found is not None and found["x"].grid == n.output.grid else None
 
 
 def _leaky_maximum(r: Rewriter, n: Node) -> Tensor | None:
     """maximum(x, alpha x) with 0 < alpha < 1."""
-    for x, y in (n.inputs, n.inputs[::-1]):
-        product = r.sole(y, "mul")
-        pair = split_constant(product) if product is not None and _float(product) else None
-        if pair is not None and pair[0] is x:
-            alpha = number(pair[1])
-            if alpha is not None and 0 < alpha < 1:
-                return r.like(n, "leaky_relu", [x], alpha=alpha)
-    return None
+    found = r.match(n, ("x", ("mul", "x", "ALPHA")))
+    alpha = number(found["ALPHA"]) if found is not None and _float(n) else None
+    return r.like(n, "leaky_relu", [found["x"]], alpha=alpha) if found and alpha and 0 < alpha < 1 else None
 
 
 def _leaky_select(r: Rewriter, n: Node) -> Tensor | None:
     """select(x > 0, x, alpha x): leaky relu, or prelu if alpha is a row of channels."""
-    condition, x, y = n.inputs
-    test = r.producer(condition, "greater", "greater_equal")
-    product = r.sole(y, "mul")
-    if (
-        test is None
-        or product is None
-        or not _float(product)
-        or test.inputs[0] is not x
-        or not _is_zero(test.inputs[1])
-    ):
+    found = r.match(n, (("~greater greater_equal", "x", 0), "x", ("mul", "x", "ALPHA")))
+    if found is None or not _float(n):
         return None
-    pair = split_constant(product)
-    if pair is None or pair[0] is not x:
-        return None
-    alpha = number(pair[1])
+    x, slopes = found["x"], found["ALPHA"]
+    alpha = number(slopes)
     if alpha is not None:
         return r.like(n, "leaky_relu", [x], alpha=alpha)
-    if math.prod(pair[1].shape[:-1]) != 1:
+    if math.prod(slopes.shape[:-1]) != 1:
         return None
-    data = pair[1].data
-    assert data is not None
-    row = constant(data.reshape((1,) * (len(n.output.shape) - 2) + (-1,)))
-    return r.like(n, "prelu", [x, row])
+    assert slopes.data is not None
+    return r.like(n, "prelu", [x, constant(slopes.data.reshape((1,) * (len(n.output.shape) - 2) + (-1,)))])
 
 
 def _bounded_where(r: Rewriter, n: Node) -> Tensor | None:
@@ -146,10 +96,6 @@ def _bounded_where(r: Rewriter, n: Node) -> Tensor | None:
     return y
 
 
-def _is_zero(t: Tensor | None) -> bool:
-    return number(t) == 0
-
-
 def _reciprocal(r: Rewriter, n: Node) -> Tensor | None:
     """x / constant is a product, which every NPU has."""
     x, y = n.inputs
@@ -171,10 +117,9 @@ def _mean(r: Rewriter, n: Node) -> Tensor | None:
     total = r.sole(pair[0] if shaped is None else shaped.inputs[0], "sum")
     if total is None or total.output.grid is not None or n.output.shape != pair[0].shape:
         return None
-    x = total.inputs[0]
-    assert x is not None
+    x = total.operand()
     count = math.prod(x.shape[a] for a in total.attrs["axes"])
-    if not _is(pair[1], 1 / count):
+    if not is_number(pair[1], 1 / count):
         return None
     y = r.emit("mean", [x], total.output.shape, n.output.dtype, **total.attrs)
     return y if shaped is None else r.reshape(y, n.output.shape)
@@ -214,8 +159,7 @@ def _average_with_padding(r: Rewriter, n: Node) -> Tensor | None:
     pool = r.sole(pair[0], "average_pool_2d") if pair is not None else None
     if pair is None or pool is None or pool.output.grid is not None or not _float(pool) or not _float(n):
         return None
-    x = pool.inputs[0]
-    assert x is not None
+    x = pool.operand()
     window, strides, padding = (pool.attrs[k] for k in ("window", "strides", "padding"))
     if not any(map(any, padding)):
         return None
@@ -230,53 +174,17 @@ def _average_with_padding(r: Rewriter, n: Node) -> Tensor | None:
     return r.again(pool, [padded], padding=((0, 0), (0, 0)))
 
 
-def _hard_swish(r: Rewriter, n: Node) -> Tensor | None:
-    """x * (relu6(x + 3) / 6), (x * relu6(x + 3)) / 6"""
-    if not _float(n):
-        return None
-    pair = split_constant(n)
-    if pair is not None and _is(pair[1], 1 / 6):
-        inner = r.sole(pair[0], "mul")
-        return None if inner is None or not _float(inner) else _swished(r, n, inner.inputs[0], inner.inputs[1])
-    for x, gate in (n.inputs, n.inputs[::-1]):
-        scaled = r.sole(gate, "mul")
-        parts = split_constant(scaled) if scaled is not None and _float(scaled) else None
-        if parts is not None and _is(parts[1], 1 / 6):
-            found = _swished(r, n, x, parts[0])
-            if found is not None:
-                return found
-    return None
-
-
-def _swished(r: Rewriter, n: Node, x: Tensor | None, ramp: Tensor | None) -> Tensor | None:
-    for value, gate in ((x, ramp), (ramp, x)):
-        six = r.producer(gate, "relu6")
-        shifted = r.producer(six.inputs[0], "add") if six is not None else None
-        parts = split_constant(shifted) if shifted is not None and _float(shifted) else None
-        if parts is not None and parts[0] is value and number(parts[1]) == 3:
-            return r.like(n, "hard_swish", [value])
-    return None
-
-
 def _kept_dimensions(r: Rewriter, n: Node) -> Tensor | None:
     """A reshape that puts reduced dimensions back."""
     (x,) = n.inputs
     inner = r.sole(x, "mean", "sum", "reduce_max", "reduce_min", "reduce_prod")
     if inner is None or inner.attrs["keepdims"]:
         return None
-    source = inner.inputs[0]
-    assert source is not None
+    source = inner.operand()
     shape = tuple(1 if i in inner.attrs["axes"] else m for i, m in enumerate(source.shape))
     if shape != n.output.shape:
         return None
     return r.emit(inner.op, [source], shape, inner.output.kind, axes=inner.attrs["axes"], keepdims=True)
-
-
-def _square(r: Rewriter, n: Node) -> Tensor | None:
-    x, y = n.inputs
-    if x is not y or not _float(n):
-        return None
-    return r.like(n, "square", [x])
 
 
 def enlarged(r: Rewriter, n: Node) -> Tensor | None:
@@ -319,11 +227,31 @@ def _repeated(r: Rewriter, n: Node | None) -> tuple[Tensor, int, int] | None:
     return None
 
 
-_RULES = {
-    "maximum": (_relu, _relu_bounded_below, _leaky_maximum),
-    "minimum": (_relu_bounded_above,),
+_GATE: Final = ("~relu6", ("~add", "x", 3))
+_hard_swish: Final = _becomes(
+    "hard_swish",
+    (("mul", "x", _GATE), 1 / 6),
+    ("x", ("mul", _GATE, 1 / 6)),
+    (_GATE, ("mul", "x", 1 / 6)),
+)
+_ON_GRIDS: Final[dict[str, Rule]] = {
+    "maximum": _relu_on_grid,
+    "reshape": _kept_dimensions,
+    "select": _bounded_where,
+}
+_RULES: Final[dict[str, tuple[Rule, ...]]] = {
+    "maximum": (
+        _becomes("relu6", (("minimum", "x", 6), 0)),
+        _becomes("relu", ("x", 0)),
+        _becomes("relu_n1_to_1", (("minimum", "x", 1), -1), real=False),
+        _leaky_maximum,
+    ),
+    "minimum": (
+        _becomes("relu6", (("relu", "x"), 6), real=False),
+        _becomes("relu_n1_to_1", (("maximum", "x", -1), 1), real=False),
+    ),
     "select": (_leaky_select,),
     "div": (_reciprocal,),
-    "mul": (_square, _mean, _hard_swish, _average_with_padding, _product_of_products),
+    "mul": (_becomes("square", ("x", "x")), _mean, _hard_swish, _average_with_padding, _product_of_products),
     "reshape": (_kept_dimensions,),
 }

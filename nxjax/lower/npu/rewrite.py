@@ -1,13 +1,15 @@
 """One walk over a graph that replaces nodes: what passes over graphs are written with.
 
-Knows no op. A rule sees a node whose operands are already rewritten and gives the tensor that takes its result's place,
-or None. What a replaced node no longer reads is dropped by `live`.
+Knows no op but those whose operands may change places. A rule sees a node whose operands are already rewritten and
+gives the tensor that takes its result's place, or None. What a replaced node no longer reads is dropped by `live`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, final
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final, final
 
 import numpy as np
 
@@ -16,6 +18,13 @@ from nxjax.ops.base import NDArray
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import Shape
+
+# What an operand is: the name of a computed tensor, in capitals of a constant, the same wherever it stands; a number;
+# or the ops, one of which makes it, and their operands without activation, in either order where that is the same.
+# Behind "~" others may read the result too.
+Pattern = str | float | tuple[Any, ...]
+_EITHER: Final = frozenset(("add", "mul", "maximum", "minimum"))
+CLOSE: Final = 1e-6
 
 
 @final
@@ -42,6 +51,31 @@ class Rewriter:
         """As `producer`, if nothing else reads ``t``."""
         node = self.producer(t, *ops)
         return node if node is not None and t is not None and self._count.get(t, 0) == 1 else None
+
+    def match(self, n: Node, pattern: tuple[Pattern, ...]) -> dict[str, Tensor] | None:
+        """The tensors that a pattern of ``n``'s operands names; None if they are others."""
+        return next(self._operands(n, pattern, {}), None)
+
+    def _operands(self, n: Node, pattern: Sequence[Pattern], found: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+        orders = [n.inputs, n.inputs[::-1]] if n.op in _EITHER else [n.inputs]
+        for order in orders if len(n.inputs) == len(pattern) else ():
+            some = [found]
+            for t, part in zip(order, pattern, strict=True):
+                some = [more for known in some for more in self._matches(t, part, known)]
+            yield from some
+
+    def _matches(self, t: Tensor | None, pattern: Pattern, found: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+        if isinstance(pattern, tuple):
+            op, *parts = pattern
+            make = self.sole if op[0] != "~" else self.producer
+            node = make(t, *op.lstrip("~").split())
+            if node is not None and not node.attrs.get("activation"):
+                yield from self._operands(node, parts, found)
+        elif isinstance(pattern, str):
+            if t is not None and found.get(pattern, t) is t and t.constant == pattern.isupper():
+                yield {**found, pattern: t}
+        elif is_number(t, pattern):
+            yield found
 
     def emit(
         self, op: str, inputs: Sequence[Tensor | None], shape: Shape, kind: DType | Grid, /, **attrs: Any
@@ -78,7 +112,7 @@ class Rewriter:
         for old in self.graph.nodes:
             self._at = old
             inputs = tuple(None if t is None else self._taken.get(t, t) for t in old.inputs)
-            node = old if inputs == old.inputs else _with_inputs(old, inputs)
+            node = old if inputs == old.inputs else replace(old, inputs=inputs)
             found = rule(self, node)
             if found is None:
                 self.nodes.append(node)
@@ -90,12 +124,7 @@ class Rewriter:
             before = self._count.get(found, 0) - (found in node.inputs)
             self._count[found] = before + self._count.get(old.output, 0)
         outputs = [self._taken.get(t, t) for t in self.graph.outputs]
-        g = self.graph
-        return live(NpuGraph(g.name, g.inputs, outputs, self.nodes, g.rounding))
-
-
-def _with_inputs(n: Node, inputs: tuple[Tensor | None, ...]) -> Node:
-    return Node(n.op, inputs, n.outputs, n.attrs, n.source, n.scope, n.name)
+        return live(replace(self.graph, outputs=outputs, nodes=self.nodes))
 
 
 def live(graph: NpuGraph) -> NpuGraph:
@@ -106,7 +135,7 @@ def live(graph: NpuGraph) -> NpuGraph:
         if not needed.isdisjoint(n.outputs):
             kept.append(n)
             needed.update(n.operands)
-    return NpuGraph(graph.name, graph.inputs, graph.outputs, kept[::-1], graph.rounding)
+    return replace(graph, nodes=kept[::-1])
 
 
 def fixpoint(graph: NpuGraph, rule: Callable[[Rewriter, Node], Tensor | None], rounds: int = 64) -> NpuGraph:
@@ -131,6 +160,12 @@ def number(t: Tensor | None) -> float | None:
         return None
     data = t.data if t.grid is None else t.grid.dequantize(t.data)
     return float(data.reshape(()))
+
+
+def is_number(t: Tensor | None, value: float) -> bool:
+    """Whether a constant is a number: a whole one to the last bit, others as nearly as float32 holds them."""
+    x = number(t)
+    return x is not None and math.isclose(x, value, rel_tol=0 if isinstance(value, int) else CLOSE)
 
 
 def split_constant(n: Node) -> tuple[Tensor, Tensor] | None:

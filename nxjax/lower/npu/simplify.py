@@ -5,6 +5,7 @@ Holds the small clean-ups itself; layouts, patterns and fusions have files of th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final, Literal
 
 from nxjax.lower.npu.fuse import fused, settled
@@ -102,18 +103,14 @@ def with_bytes_on_grids(graph: NpuGraph) -> NpuGraph:
     swapped: dict[Tensor, Tensor] = {}
     for i, t in enumerate(inputs):
         readers = uses.get(t, [])
-        off = all(n.op == "cast" and n.output.dtype == dtypes.float32 for n in readers)
-        if t.grid is None and t.dtype in (dtypes.uint8, dtypes.int8) and readers and off and t not in graph.outputs:
+        casts = all(n.op == "cast" and n.output.dtype == dtypes.float32 for n in readers)
+        if t.grid is None and t.dtype in (dtypes.uint8, dtypes.int8) and readers and casts and t not in graph.outputs:
             inputs[i] = swapped[t] = Tensor(t.name, t.shape, t.dtype, Grid(t.dtype, 1.0))
     if not swapped:
         return graph
-    nodes = [
-        Node("dequantize", (swapped[n.inputs[0]],), n.outputs, {}, n.source, n.scope, n.name)  # pyright: ignore[reportArgumentType]
-        if n.op == "cast" and n.inputs[0] in swapped
-        else n
-        for n in graph.nodes
-    ]
-    return NpuGraph(graph.name, inputs, graph.outputs, nodes, graph.rounding)
+    off = lambda n: n.op == "cast" and n.operand() in swapped
+    made = (replace(n, op="dequantize", inputs=(swapped[n.operand()],), attrs={}) if off(n) else n for n in graph)
+    return replace(graph, inputs=inputs, nodes=list(made))
 
 
 def with_integer_ends(graph: NpuGraph) -> NpuGraph:
@@ -137,19 +134,9 @@ def with_integer_ends(graph: NpuGraph) -> NpuGraph:
         inner = n.inputs[0] if n is not None and n.op == "dequantize" else None
         t = t if inner is None or inner.constant else inner
         outputs.append(swapped.get(t, t))
-    nodes = [
-        Node(
-            n.op,
-            tuple(None if t is None else swapped.get(t, t) for t in n.inputs),
-            n.outputs,
-            n.attrs,
-            n.source,
-            n.scope,
-        )
-        for n in graph.nodes
-        if id(n) not in gone
-    ]
-    return live(NpuGraph(graph.name, inputs, outputs, nodes, graph.rounding))
+    taken = lambda t: None if t is None else swapped.get(t, t)
+    nodes = [replace(n, inputs=tuple(map(taken, n.inputs))) for n in graph.nodes if id(n) not in gone]
+    return live(replace(graph, inputs=inputs, outputs=outputs, nodes=nodes))
 
 
 def named(graph: NpuGraph) -> NpuGraph:

@@ -8,7 +8,7 @@ operands and gives its results. Knows no format and no package.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final, final
 
 import numpy as np
@@ -25,29 +25,19 @@ Value = Any
 TO_FIRST: Final = (0, 3, 1, 2)
 TO_LAST: Final = (0, 2, 3, 1)
 
-# Ops that these formats name alike: of two values by the graph's own names, and along axes.
+# Ops that these formats name alike: of one or two values by the graph's own names, and along axes.
 SAME_BINARY: Final[dict[str, str]] = {
     name: name
     for name in ("maximum", "minimum", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
                  "logical_and", "logical_or")
 }  # fmt: skip
+SAME_UNARY: Final = {
+    name: name for name in ("tanh", "exp", "sqrt", "abs", "sin", "cos", "floor", "sign", "logical_not", "erf")
+}
 REDUCE: Final = {
     "mean": "reduce_mean", "sum": "reduce_sum", "reduce_max": "reduce_max", "reduce_min": "reduce_min",
     "reduce_prod": "reduce_prod",
 }  # fmt: skip
-
-
-def unique(names: Iterable[str], taken: set[str], joint: str) -> list[str]:
-    """Names made different from one another and from ``taken``, which they are added to, by a number at the end."""
-    found: list[str] = []
-    for base in names:
-        name, count = base, 0
-        while name in taken:
-            count += 1
-            name = f"{base}{joint}{count}"
-        taken.add(name)
-        found.append(name)
-    return found
 
 
 class ChannelsFirst(ABC):

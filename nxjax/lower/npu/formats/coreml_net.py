@@ -10,14 +10,14 @@ first from the first op that wants them so.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, final
 
 import numpy as np
 
 from nxjax.errors import LoweringError
-from nxjax.lower.npu.formats.channels_first import ChannelsFirst, Value, unique
-from nxjax.lower.npu.graph import NpuGraph
+from nxjax.lower.npu.formats.channels_first import ChannelsFirst, Value
+from nxjax.lower.npu.graph import NpuGraph, unique
 from nxjax.ops.base import NDArray
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
@@ -40,18 +40,16 @@ def clean(name: str) -> str:
 
 def port_names(graph: NpuGraph) -> tuple[list[str], list[str]]:
     """The names of a program's inputs and results: the tensors' own, made clean and different."""
-    taken: set[str] = set()
-    return _clean((t.name for t in graph.inputs), taken), _clean((t.name for t in graph.outputs), taken)
+    taken: dict[str, int] = {}
+    inputs, outputs = ([unique(clean(t.name), taken) for t in ts] for ts in (graph.inputs, graph.outputs))
+    return inputs, outputs
 
 
 def node_names(graph: NpuGraph) -> list[str]:
     """The operation that stands for each node; apart from the names of inputs and results."""
     inputs, outputs = port_names(graph)
-    return _clean((n.name or f"{n.op}_{i}" for i, n in enumerate(graph.nodes)), {*inputs, *outputs})
-
-
-def _clean(names: Iterable[str], taken: set[str]) -> list[str]:
-    return unique(map(clean, names), taken, "_")
+    taken = dict.fromkeys([*inputs, *outputs], 0)
+    return [unique(clean(n.name or f"{n.op}_{i}"), taken) for i, n in enumerate(graph.nodes)]
 
 
 @final

@@ -7,14 +7,22 @@ grids and fused activations are the writer's business. Meanings are those of cor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from nxjax.errors import LoweringError
 from nxjax.lower.npu.attributes import ACTIVATIONS
-from nxjax.lower.npu.formats.channels_first import REDUCE, SAME_BINARY, TO_FIRST, LayoutRules, Value, bias_of
+from nxjax.lower.npu.formats.channels_first import (
+    REDUCE,
+    SAME_BINARY,
+    SAME_UNARY,
+    TO_FIRST,
+    LayoutRules,
+    Value,
+    bias_of,
+)
 from nxjax.lower.npu.formats.coreml_net import Net
 from nxjax.lower.npu.graph import Node, Tensor
 from nxjax.ops.base import NDArray
@@ -156,31 +164,12 @@ def repeats(value: Value, shape: Sequence[int]) -> list[int]:
     return [n if m == 1 else 1 for m, n in zip(own, shape, strict=True)]
 
 
-UNARY: Final[dict[str, Callable[[Net, Value], Value]]] = {
-    "logistic": lambda net, x: net.op.sigmoid(x=x),
-    "tanh": lambda net, x: net.op.tanh(x=x),
-    "elu": lambda net, x: net.op.elu(x=x, alpha=net.number(1.0)),
-    "exp": lambda net, x: net.op.exp(x=x),
-    "log": lambda net, x: net.op.log(x=x, epsilon=net.number(0.0)),
-    "sqrt": lambda net, x: net.op.sqrt(x=x),
-    "rsqrt": lambda net, x: net.op.rsqrt(x=x, epsilon=net.number(0.0)),
-    "abs": lambda net, x: net.op.abs(x=x),
-    "square": lambda net, x: net.op.mul(x=x, y=x),
-    "sin": lambda net, x: net.op.sin(x=x),
-    "cos": lambda net, x: net.op.cos(x=x),
-    "floor": lambda net, x: net.op.floor(x=x),
-    "ceil": lambda net, x: net.op.ceil(x=x),
-    "round": lambda net, x: net.op.round(x=x),
-    "sign": lambda net, x: net.op.sign(x=x),
-    "logical_not": lambda net, x: net.op.logical_not(x=x),
-    "erf": lambda net, x: net.op.erf(x=x),
-    "relu": lambda net, x: activate(net, x, "relu"),
-    "relu6": lambda net, x: activate(net, x, "relu6"),
-    "relu_n1_to_1": lambda net, x: activate(net, x, "relu_n1_to_1"),
-}
-
-
-elementwise(*UNARY)(lambda net, node, x: UNARY[node.op](net, x))
+UNARY: Final[dict[str, str]] = {**SAME_UNARY, "logistic": "sigmoid", "ceil": "ceil", "round": "round"}
+elementwise(*UNARY)(lambda net, node, x: getattr(net.op, UNARY[node.op])(x=x))
+elementwise("log", "rsqrt")(lambda net, node, x: getattr(net.op, node.op)(x=x, epsilon=net.number(0.0)))
+elementwise("elu")(lambda net, node, x: net.op.elu(x=x, alpha=net.number(1.0)))
+elementwise("square")(lambda net, node, x: net.op.mul(x=x, y=x))
+elementwise(*ACTIVATIONS)(lambda net, node, x: activate(net, x, node.op))
 elementwise("neg")(lambda net, node, x: net.op.mul(x=x, y=net.number(-1.0) if real(node.operand()) else np.int32(-1)))
 
 

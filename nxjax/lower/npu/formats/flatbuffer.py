@@ -22,17 +22,9 @@ import numpy as np
 from nxjax.errors import InvalidFileError
 
 _SCALARS: Final = {
-    "bool": "?",
-    "i8": "b",
-    "u8": "B",
-    "i16": "h",
-    "u16": "H",
-    "i32": "i",
-    "u32": "I",
-    "i64": "q",
-    "u64": "Q",
+    "bool": "?", "i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I", "i64": "q", "u64": "Q",
     "f32": "f",
-}
+}  # fmt: skip
 _SIZES: Final = {kind: struct.calcsize("<" + code) for kind, code in _SCALARS.items()}
 _DTYPES: Final = {kind: np.dtype("<" + code) for kind, code in _SCALARS.items()}
 # Rows that a file can make us decode: honest files share strings, no more; hostile ones may share anything.

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, final
 import numpy as np
 
 from nxjax.errors import LoweringError, MissingExtraError
-from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.graph import Node, NpuGraph, Tensor, unique
 from nxjax.ops.base import NDArray
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
@@ -118,20 +118,10 @@ class OnnxBuilder:
         self._current: Node | None = None
         self._label = "edge"
         self._node_names: dict[str, int] = {}
-        self.labels = {n: self._unique(n.name or n.op, self._node_names) for n in graph.nodes}
+        self.labels = {n: unique(n.name or n.op, self._node_names) for n in graph.nodes}
         self.names: dict[Tensor, str] = {}
         for t in graph.tensors():
-            self.names[t] = self._unique(t.name or "t", self._names)
-
-    @staticmethod
-    def _unique(base: str, taken: dict[str, int]) -> str:
-        """``base``, or with a number behind it; ``taken`` has the last number of each: thousands may have one name."""
-        name = base
-        while name in taken:
-            taken[base] += 1
-            name = f"{base}_{taken[base]}"
-        taken[name] = 0
-        return name
+            self.names[t] = unique(t.name or "t", self._names)
 
     # Whose operations are being written.
 
@@ -155,8 +145,8 @@ class OnnxBuilder:
         """Write one ONNX node with ``count`` outputs."""
         name = self._label
         if suffix or name in self.owners or self._current is None:
-            name = self._unique(f"{self._label}/{suffix or 'part'}", self._node_names)
-        outputs = [self._unique(f"{name}:{i}" if count > 1 else f"{name}:out", self._names) for i in range(count)]
+            name = unique(f"{self._label}/{suffix or 'part'}", self._node_names)
+        outputs = [unique(f"{name}:{i}" if count > 1 else f"{name}:out", self._names) for i in range(count)]
         made = self.onnx.helper.make_node(kind, list(inputs), outputs, name=name, domain=domain or None, **attrs)
         if domain:
             self.domains.add(domain)
@@ -170,7 +160,7 @@ class OnnxBuilder:
         array = np.asarray(value, dtype)
         key = (array.dtype.str, array.dtype.name, array.shape, array.tobytes())
         if key not in self._constants:
-            fresh = self._unique(name, self._names)
+            fresh = unique(name, self._names)
             self.initializers[fresh] = self.onnx.numpy_helper.from_array(array, fresh)
             self._constants[key] = fresh
         return self._constants[key]
@@ -285,7 +275,7 @@ class OnnxBuilder:
             plain = (
                 layout == identity(len(layout)) and not missing and not offset and self.names[t] not in self._claimed
             )
-            name = self.names[t] if plain else self._unique(f"{self.names[t]}_c", self._names)
+            name = self.names[t] if plain else unique(f"{self.names[t]}_c", self._names)
             self._claimed.add(name)
             self.initializers[name] = self.onnx.numpy_helper.from_array(
                 np.asarray(data.transpose(layout), order="C"), name
@@ -296,7 +286,7 @@ class OnnxBuilder:
     def scratch(self, name: str, data: NDArray, grid: Grid | None) -> Tensor:
         """A constant that the graph does not have."""
         t = Tensor(name, data.shape, data.dtype, grid, data)
-        self.names[t] = self._unique(name, self._names)
+        self.names[t] = unique(name, self._names)
         return t
 
     # Holding results.

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.lower.npu.formats.onnx_build import NCHW, OnnxBuilder, identity
-from nxjax.lower.npu.formats.onnx_parts import Emit, OnnxRow, element, given, operand, pads
+from nxjax.lower.npu.formats.onnx_parts import Emit, OnnxRow, element, operand, pads
 from nxjax.lower.npu.formats.onnx_reader import LayoutView, OnnxReader, invalid, name_at, numbers, own_layout, refuse
 from nxjax.lower.npu.graph import Node, Tensor
 from nxjax.trace import dtypes
@@ -15,7 +15,7 @@ from nxjax.trace import dtypes
 
 def reshape(b: OnnxBuilder, n: Node) -> None:
     """A layout that moves only dimensions of size 1 has the same memory order: no transpose needed there."""
-    x = given(n, 0)
+    x = n.operand()
     layout = identity(len(x.shape))
     if not x.constant:
         ordered = [k for k in b.layouts(x) if (long := [a for a in k if x.shape[a] != 1]) == sorted(long)]
@@ -36,7 +36,7 @@ def read_reshape(r: OnnxReader, n: Any) -> None:
 
 def transpose(b: OnnxBuilder, n: Node) -> None:
     """Nothing is written: the result is held where the operand is, its dimensions under other names."""
-    x, y = given(n, 0), n.output
+    x, y = n.operand(), n.output
     perm = n.attrs["permutation"]
     if x.constant or b.grid(x) != b.grid(y):
         return b.result(y, b.op("Transpose", [b.real(x)], perm=perm))
@@ -71,7 +71,7 @@ def read_concatenation(r: OnnxReader, n: Any) -> None:
 
 
 def split(b: OnnxBuilder, n: Node) -> None:
-    x = given(n, 0)
+    x = n.operand()
     layout = b.agree([x], len(x.shape))
     axis = layout.index(n.attrs["axis"])
     sizes = list(n.attrs["sizes"])
@@ -91,7 +91,7 @@ def read_split(r: OnnxReader, n: Any) -> None:
 
 
 def _slices(b: OnnxBuilder, n: Node, begin: Any, end: Any, steps: Any) -> None:
-    x = given(n, 0)
+    x = n.operand()
     layout = b.agree([x], len(x.shape))
     rows = [b.constant([int(part[a]) for a in layout]) for part in (begin, end, identity(len(layout)), steps)]
     rows[2] = b.constant(list(identity(len(layout))))
@@ -109,7 +109,7 @@ def strided_slice(b: OnnxBuilder, n: Node) -> None:
 
 
 def reverse(b: OnnxBuilder, n: Node) -> None:
-    shape = given(n, 0).shape
+    shape = n.operand().shape
     turned = set(n.attrs["axes"])
     begin = [s - 1 if a in turned else 0 for a, s in enumerate(shape)]
     # Going down, the end lies before the first element; ONNX says so with a number below -size.
@@ -148,7 +148,7 @@ def read_slices(r: OnnxReader, n: Any) -> None:
 
 
 def pad(b: OnnxBuilder, n: Node) -> None:
-    x = given(n, 0)
+    x = n.operand()
     layout = b.agree([x], len(x.shape))
     padding = [n.attrs["padding"][a] for a in layout]
     value = n.attrs["value"] or 0
@@ -176,7 +176,7 @@ def read_pad(r: OnnxReader, n: Any) -> None:
 
 
 def broadcast_to(b: OnnxBuilder, n: Node) -> None:
-    x, shape = given(n, 0), n.output.shape
+    x, shape = n.operand(), n.output.shape
     layout = b.agree([x], len(shape))
     b.result(n.output, b.op("Expand", [operand(b, x, layout), b.constant([shape[a] for a in layout])]), layout)
 
@@ -190,7 +190,7 @@ def read_expand(r: OnnxReader, n: Any) -> None:
 
 
 def tile(b: OnnxBuilder, n: Node) -> None:
-    x = given(n, 0)
+    x = n.operand()
     layout = b.agree([x], len(x.shape))
     counts = b.constant([n.attrs["multiples"][a] for a in layout])
     b.result(n.output, b.op("Tile", [b.real(x, layout), counts]), layout)
@@ -203,7 +203,7 @@ def read_tile(r: OnnxReader, n: Any) -> None:
 
 
 def gather(b: OnnxBuilder, n: Node) -> None:
-    x, indices = given(n, 0), given(n, 1)
+    x, indices = n.operand(), n.operand(1)
     b.result(n.output, b.op("Gather", [b.real(x), b.real(indices)], axis=n.attrs["axis"]))
 
 
@@ -246,7 +246,7 @@ def read_table(r: OnnxReader, n: Any, view: LayoutView) -> None:
 
 def one_hot(b: OnnxBuilder, n: Node) -> None:
     """A comparison with 0, 1, ...: indices outside give zeros, which OneHot would wrap around."""
-    x, y = given(n, 0), n.output
+    x, y = n.operand(), n.output
     axis = n.attrs["axis"]
     shape = [1 if i == axis else s for i, s in enumerate(y.shape)]
     places = [y.shape[axis] if i == axis else 1 for i in range(len(y.shape))]
@@ -258,7 +258,7 @@ def one_hot(b: OnnxBuilder, n: Node) -> None:
 
 def resize(mode: str) -> Emit:
     def emit(b: OnnxBuilder, n: Node) -> None:
-        x, y = given(n, 0), n.output
+        x, y = n.operand(), n.output
         align, half = n.attrs["align_corners"], n.attrs["half_pixel_centers"]
         if b.opset < 11:
             if align or half:

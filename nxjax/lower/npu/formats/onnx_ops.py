@@ -25,7 +25,6 @@ from nxjax.lower.npu.formats.onnx_parts import (
     element,
     finish,
     fused,
-    given,
     number,
     on_grid,
     operand,
@@ -41,13 +40,35 @@ from nxjax.trace import dtypes
 # Elementwise.
 
 
-def nary(kind: str) -> Emit:
+def elementwise(formula: Callable[..., str]) -> Emit:
+    """``formula(b, n, *values)`` of the operands' real values, which broadcast, in the layout at hand."""
+
     def emit(b: OnnxBuilder, n: Node) -> None:
-        rank = len(n.output.shape)
-        layout = b.agree(n.operands, rank)
-        finish(b, n, b.op(kind, [operand(b, t, layout) for t in n.operands]), layout)
+        layout = b.agree(n.operands, len(n.output.shape))
+        finish(b, n, formula(b, n, *(operand(b, t, layout) for t in n.operands)), layout)
 
     return emit
+
+
+def plain(kind: str, since: int = 0, **attrs: str) -> Emit:
+    """An operator, which there is since an opset; ``attrs`` names those of the graph's attributes that it takes."""
+
+    def formula(b: OnnxBuilder, n: Node, *xs: str) -> str:
+        taken: dict[str, Any] = {k: float(n.attrs[v]) for k, v in attrs.items()}
+        return b.op(kind, xs, **taken)
+
+    return from_opset(since, elementwise(formula))
+
+
+def from_opset(opset: int, emit: Emit) -> Emit:
+    """An operator that older operator sets do not have."""
+
+    def checked(b: OnnxBuilder, n: Node) -> None:
+        if b.opset < opset:
+            raise b.refuse(f"{n.op} before opset {opset}", "compute it on the host, or write a newer opset")
+        emit(b, n)
+
+    return checked
 
 
 def read_elementwise(op: str, activated: bool = False) -> Rule:
@@ -73,21 +94,6 @@ def read_extreme(op: str) -> Rule:
     return rule
 
 
-def unary(*kinds: str, **attrs: str) -> Emit:
-    """ONNX operators applied one after another; ``attrs`` names the graph's attributes that the first one takes."""
-
-    def emit(b: OnnxBuilder, n: Node) -> None:
-        x = given(n, 0)
-        layout = b.agree([x], len(x.shape))
-        given_attrs: dict[str, Any] = {k: float(n.attrs[v]) for k, v in attrs.items()}
-        value = b.op(kinds[0], [b.real(x, layout)], **given_attrs)
-        for kind in kinds[1:]:
-            value = b.op(kind, [value])
-        b.result(n.output, value, layout)
-
-    return emit
-
-
 def read_unary(op: str, attributes: Callable[[dict[str, Any]], dict[str, Any]] | None = None) -> Rule:
     def rule(r: OnnxReader, n: Any) -> None:
         layout = own_layout(r, n.input[0])
@@ -95,15 +101,6 @@ def read_unary(op: str, attributes: Callable[[dict[str, Any]], dict[str, Any]] |
         r.emit(op, [(n.input[0], layout)], [n.output[0]], layout, attrs)
 
     return rule
-
-
-def composed(formula: Callable[[OnnxBuilder, Node, str], str]) -> Emit:
-    def emit(b: OnnxBuilder, n: Node) -> None:
-        x = given(n, 0)
-        layout = b.agree([x], len(x.shape))
-        b.result(n.output, formula(b, n, b.real(x, layout)), layout)
-
-    return emit
 
 
 # The grids on which Qualcomm's NPU gives 16-bit sigmoids and tangents, whatever grid the file asks for.
@@ -122,40 +119,32 @@ def squashing(kind: str) -> Emit:
             return value
         return on_grid(b, value, fixed, (), "fixed")
 
-    return composed(formula)
+    return elementwise(formula)
 
 
-def hard_swish(b: OnnxBuilder, n: Node) -> None:
-    def product(b: OnnxBuilder, _: Node, x: str) -> str:
-        return b.op("Mul", [x, b.op("HardSigmoid", [x], "gate", alpha=1 / 6, beta=0.5)])
+def hard_swish(b: OnnxBuilder, n: Node, x: str) -> str:
+    if b.opset >= 14:
+        return b.op("HardSwish", [x])
+    return b.op("Mul", [x, b.op("HardSigmoid", [x], "gate", alpha=1 / 6, beta=0.5)])
 
-    composed(product if b.opset < 14 else lambda b, _, x: b.op("HardSwish", [x]))(b, n)
 
-
-def gelu(b: OnnxBuilder, n: Node) -> None:
+def gelu(b: OnnxBuilder, n: Node, x: str) -> str:
     approximate = n.attrs["approximate"]
-
-    def exact(b: OnnxBuilder, n: Node, x: str) -> str:
-        inner = b.op("Erf", [b.op("Mul", [x, number(b, n, math.sqrt(0.5))], "scaled")], "erf")
-        weight = b.op("Mul", [b.op("Add", [inner, number(b, n, 1.0)], "plus"), number(b, n, 0.5)], "half")
-        return b.op("Mul", [x, weight])
-
-    def by_tanh(b: OnnxBuilder, n: Node, x: str) -> str:
+    if b.opset >= 20:
+        return b.op("Gelu", [x], approximate="tanh" if approximate else "none")
+    if approximate:
         # 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), Hendrycks and Gimpel 2016.
         cube = b.op("Mul", [b.op("Mul", [x, x], "square"), x], "cube")
         inner = b.op("Add", [x, b.op("Mul", [cube, number(b, n, 0.044715)], "small")], "sum")
-        tanh = b.op("Tanh", [b.op("Mul", [inner, number(b, n, math.sqrt(2 / math.pi))], "scaled")], "tanh")
-        weight = b.op("Mul", [b.op("Add", [tanh, number(b, n, 1.0)], "plus"), number(b, n, 0.5)], "half")
-        return b.op("Mul", [x, weight])
-
-    def native(b: OnnxBuilder, n: Node, x: str) -> str:
-        return b.op("Gelu", [x], approximate="tanh" if approximate else "none")
-
-    composed(native if b.opset >= 20 else by_tanh if approximate else exact)(b, n)
+        curve = b.op("Tanh", [b.op("Mul", [inner, number(b, n, math.sqrt(2 / math.pi))], "scaled")], "tanh")
+    else:
+        curve = b.op("Erf", [b.op("Mul", [x, number(b, n, math.sqrt(0.5))], "scaled")], "erf")
+    weight = b.op("Mul", [b.op("Add", [curve, number(b, n, 1.0)], "plus"), number(b, n, 0.5)], "half")
+    return b.op("Mul", [x, weight])
 
 
 def activation(kind: str) -> Emit:
-    return composed(lambda b, n, x: clip(b, x, ACTIVATIONS[kind], n.output))
+    return elementwise(lambda b, n, x: clip(b, x, ACTIVATIONS[kind], n.output))
 
 
 def read_clip(r: OnnxReader, n: Any) -> None:
@@ -205,30 +194,14 @@ def read_reciprocal(r: OnnxReader, n: Any) -> None:
 def compare(kind: str, opposite: str, since: int) -> Emit:
     """A comparison, by its opposite where the operator set does not have it yet (which is true of NaN)."""
 
-    def emit(b: OnnxBuilder, n: Node) -> None:
-        if b.opset >= since:
-            return nary(kind)(b, n)
-        layout = b.agree(n.operands, len(n.output.shape))
-        value = b.op(opposite, [operand(b, t, layout) for t in n.operands], opposite.lower())
-        return b.result(n.output, b.op("Not", [value]), layout)
+    def formula(b: OnnxBuilder, n: Node, *xs: str) -> str:
+        return b.op(kind, xs) if b.opset >= since else b.op("Not", [b.op(opposite, xs, opposite.lower())])
 
-    return emit
+    return elementwise(formula)
 
 
-def since(opset: int, emit: Emit) -> Emit:
-    """An operator that older operator sets do not have."""
-
-    def checked(b: OnnxBuilder, n: Node) -> None:
-        if b.opset < opset:
-            raise b.refuse(f"{n.op} before opset {opset}", "compute it on the host, or write a newer opset")
-        emit(b, n)
-
-    return checked
-
-
-def _same(b: OnnxBuilder, n: Node, layout: Layout) -> str:
+def equal(b: OnnxBuilder, n: Node, *xs: str) -> str:
     """Whether operands are equal. Floats have no Equal before opset 11: neither less nor greater, nor NaN."""
-    xs = [operand(b, t, layout) for t in n.operands]
     if b.opset >= 11 or not any(t.dtype in dtypes.FLOAT or t.grid is not None for t in n.operands):
         return b.op("Equal", xs, "equal")
     apart = b.op("Or", [b.op("Less", xs, "less"), b.op("Greater", xs, "greater")], "apart")
@@ -236,21 +209,14 @@ def _same(b: OnnxBuilder, n: Node, layout: Layout) -> str:
     return b.op("Not", [b.op("Or", [apart, unordered], "other")], "equal")
 
 
-def equal(b: OnnxBuilder, n: Node) -> None:
-    layout = b.agree(n.operands, len(n.output.shape))
-    same = _same(b, n, layout)
-    b.result(n.output, same if n.op == "equal" else b.op("Not", [same]), layout)
-
-
-def squared_difference(b: OnnxBuilder, n: Node) -> None:
-    layout = b.agree(n.operands, len(n.output.shape))
-    value = b.op("Sub", [operand(b, t, layout) for t in n.operands], "difference")
-    b.result(n.output, b.op("Mul", [value, value]), layout)
+def squared_difference(b: OnnxBuilder, n: Node, *xs: str) -> str:
+    value = b.op("Sub", xs, "difference")
+    return b.op("Mul", [value, value])
 
 
 def table(b: OnnxBuilder, n: Node) -> None:
     """A lookup: the stored integers, moved to start at 0, index the stored outputs."""
-    x, y = given(n, 0), n.output
+    x, y = n.operand(), n.output
     if b.options.style == "float":
         raise b.refuse("a table of stored integers in a float file", "write it with style='qdq'")
     layout = b.agree([x], len(x.shape))
@@ -276,7 +242,7 @@ def read_add(r: OnnxReader, n: Any) -> None:
 
 def cast(b: OnnxBuilder, n: Node) -> None:
     """Of a tensor on a grid its stored integers, as TFLite's CAST takes them, which knows no scales."""
-    x = given(n, 0)
+    x = n.operand()
     layout = b.agree([x], len(x.shape))
     if x.grid is not None:
         if b.grid(x) is None or n.output.grid is not None:
@@ -304,7 +270,7 @@ def read_cast(r: OnnxReader, n: Any) -> None:
 
 def convert(b: OnnxBuilder, n: Node) -> None:
     """quantize, dequantize: reading gives real values, holding puts them on the result's grid."""
-    x = given(n, 0)
+    x = n.operand()
     layout = b.agree([x], len(x.shape))
     grid_in, grid_out = b.grid(x), b.grid(n.output)
     if grid_in is None and grid_out is None:
@@ -348,16 +314,11 @@ def read_quantize(r: OnnxReader, n: Any) -> None:
     r.views[n.output[0]] = LayoutView(t, view.layout, stored=True)
 
 
-def select(b: OnnxBuilder, n: Node) -> None:
-    layout = b.agree(n.operands, len(n.output.shape))
-    b.result(n.output, b.op("Where", [operand(b, t, layout) for t in n.operands]), layout)
-
-
 # Along axes.
 
 
 def softmax(b: OnnxBuilder, n: Node) -> None:
-    x = given(n, 0)
+    x = n.operand()
     # Older softmaxes go over the given dimension and all behind it.
     layout = b.agree([x], len(x.shape)) if b.opset >= 13 else identity(len(x.shape))
     value, beta = b.real(x, layout), n.attrs.get("beta", 1.0)
@@ -385,7 +346,7 @@ def read_softmax(op: str) -> Rule:
 
 def reduction(kind: str, axes_are_input_since: int) -> Emit:
     def emit(b: OnnxBuilder, n: Node) -> None:
-        x = given(n, 0)
+        x = n.operand()
         rank = len(x.shape)
         axes = set(n.attrs["axes"])
         keep = n.attrs["keepdims"]
@@ -421,7 +382,7 @@ def read_reduction(op: str) -> Rule:
 
 def arg(kind: str) -> Emit:
     def emit(b: OnnxBuilder, n: Node) -> None:
-        x = given(n, 0)
+        x = n.operand()
         axis = n.attrs["axis"]
         layout = b.agree([x], len(x.shape))
         value = b.op(kind, [b.real(x, layout)], axis=layout.index(axis), keepdims=0)
@@ -446,7 +407,7 @@ def read_arg(op: str) -> Rule:
 
 
 def cumsum(b: OnnxBuilder, n: Node) -> None:
-    x = given(n, 0)
+    x = n.operand()
     layout = b.agree([x], len(x.shape))
     axis = b.constant(layout.index(n.attrs["axis"]), np.int64, "axis")
     value = b.op(
@@ -467,12 +428,12 @@ def read_cumsum(r: OnnxReader, n: Any) -> None:
 
 def _both(op: str, kind: str, activated: bool = False) -> OnnxRow:
     """An operator of operands that broadcast."""
-    return OnnxRow(op, nary(kind), kind, read_elementwise(op, activated))
+    return OnnxRow(op, plain(kind), kind, read_elementwise(op, activated))
 
 
 def _one(op: str, kind: str, opset: int = 0) -> OnnxRow:
     """An operator of one operand, which there is since ``opset``."""
-    return OnnxRow(op, since(opset, unary(kind)), kind, read_unary(op))
+    return OnnxRow(op, plain(kind, opset), kind, read_unary(op))
 
 
 def _reduced(op: str, kind: str, axes_are_input_since: int) -> OnnxRow:
@@ -484,35 +445,37 @@ _gelu: Final = read_unary("gelu", lambda a: {"approximate": a.get("approximate",
 ROWS: Final = [
     *PRODUCTS,
     *MOVES,
-    OnnxRow("add", nary("Add"), "Add", read_add),
+    OnnxRow("add", plain("Add"), "Add", read_add),
     *(_both(op, op.title(), activated=True) for op in ("sub", "mul", "div")),
     *(_both(op, op.title()) for op in ("pow", "less", "greater")),
     *(_both(op, kind) for op, kind in (("logical_and", "And"), ("logical_or", "Or"), ("prelu", "PRelu"))),
-    OnnxRow("maximum", nary("Max"), "Max", read_extreme("maximum")),
-    OnnxRow("minimum", nary("Min"), "Min", read_extreme("minimum")),
+    OnnxRow("maximum", plain("Max"), "Max", read_extreme("maximum")),
+    OnnxRow("minimum", plain("Min"), "Min", read_extreme("minimum")),
     OnnxRow("less_equal", compare("LessOrEqual", "Greater", 12), "LessOrEqual", read_elementwise("less_equal")),
     OnnxRow(
         "greater_equal", compare("GreaterOrEqual", "Less", 12), "GreaterOrEqual", read_elementwise("greater_equal")
     ),
-    OnnxRow("equal", equal, "Equal", read_elementwise("equal")),
-    OnnxRow("not_equal", equal),
-    OnnxRow("squared_difference", squared_difference),
-    OnnxRow("select", select, "Where", read_elementwise("select")),
+    OnnxRow("equal", elementwise(equal), "Equal", read_elementwise("equal")),
+    OnnxRow("not_equal", elementwise(lambda b, n, *xs: b.op("Not", [equal(b, n, *xs)]))),
+    OnnxRow("squared_difference", elementwise(squared_difference)),
+    _both("select", "Where"),
     *(_one(op, op.title()) for op in ("exp", "log", "abs", "neg", "sin", "cos", "floor", "ceil", "sign", "erf")),
     _one("logical_not", "Not"),
     _one("round", "Round", 11),
-    OnnxRow("elu", unary("Elu"), "Elu", read_elu),
-    OnnxRow("sqrt", unary("Sqrt"), "Sqrt", read_square_root),
-    OnnxRow("rsqrt", unary("Sqrt", "Reciprocal"), "Reciprocal", read_reciprocal),
-    OnnxRow("square", composed(lambda b, n, x: b.op("Mul", [x, x]))),
+    OnnxRow("elu", plain("Elu"), "Elu", read_elu),
+    OnnxRow("sqrt", plain("Sqrt"), "Sqrt", read_square_root),
+    OnnxRow(
+        "rsqrt", elementwise(lambda b, n, x: b.op("Reciprocal", [b.op("Sqrt", [x])])), "Reciprocal", read_reciprocal
+    ),
+    OnnxRow("square", elementwise(lambda b, n, x: b.op("Mul", [x, x]))),
     OnnxRow("logistic", squashing("Sigmoid"), "Sigmoid", read_unary("logistic")),
     OnnxRow("tanh", squashing("Tanh"), "Tanh", read_unary("tanh")),
     OnnxRow("relu", activation("relu"), "Relu", read_unary("relu")),
     OnnxRow("relu6", activation("relu6"), "Clip", read_clip),
     OnnxRow("relu_n1_to_1", activation("relu_n1_to_1")),
-    OnnxRow("hard_swish", hard_swish, "HardSwish", read_unary("hard_swish")),
-    OnnxRow("leaky_relu", unary("LeakyRelu", alpha="alpha"), "LeakyRelu", _leaky),
-    OnnxRow("gelu", gelu, "Gelu", _gelu),
+    OnnxRow("hard_swish", elementwise(hard_swish), "HardSwish", read_unary("hard_swish")),
+    OnnxRow("leaky_relu", plain("LeakyRelu", alpha="alpha"), "LeakyRelu", _leaky),
+    OnnxRow("gelu", elementwise(gelu), "Gelu", _gelu),
     OnnxRow("table", table),
     OnnxRow("cast", cast, "Cast", read_cast),
     OnnxRow("quantize", convert, "QuantizeLinear", read_quantize),
@@ -526,7 +489,7 @@ ROWS: Final = [
     _reduced("reduce_prod", "ReduceProd", 18),
     OnnxRow("argmax", arg("ArgMax"), "ArgMax", read_arg("argmax")),
     OnnxRow("argmin", arg("ArgMin"), "ArgMin", read_arg("argmin")),
-    OnnxRow("cumsum", since(11, cumsum), "CumSum", read_cumsum),
+    OnnxRow("cumsum", from_opset(11, cumsum), "CumSum", read_cumsum),
 ]
 EMIT: Final[dict[str, Emit]] = {row.op: row.write for row in ROWS}
 READ: Final[dict[str, Rule]] = {

@@ -33,12 +33,6 @@ class OnnxRow:
     read: Rule | None = None
 
 
-def given(n: Node, i: int) -> Tensor:
-    t = n.inputs[i]
-    assert t is not None
-    return t
-
-
 def operand(b: OnnxBuilder, t: Tensor, layout: Layout) -> str:
     """An operand that broadcasts: constants follow the layout, others are held in it or in their own order."""
     if t.constant or len(t.shape) == len(layout):

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.lower.npu.formats.onnx_build import NCHW, Layout, OnnxBuilder, identity
-from nxjax.lower.npu.formats.onnx_parts import Emit, OnnxRow, finish, fused, given, number, on_grid, pads
+from nxjax.lower.npu.formats.onnx_parts import Emit, OnnxRow, finish, fused, number, on_grid, pads
 from nxjax.lower.npu.formats.onnx_reader import OnnxReader, Rule, invalid, name_at, own_layout, refuse
 from nxjax.lower.npu.graph import Node, Tensor
 from nxjax.ops.quant_grid import Grid
@@ -23,7 +23,7 @@ def bias(b: OnnxBuilder, n: Node) -> list[str]:
     t = n.inputs[2] if len(n.inputs) > 2 else None
     if t is None:
         return []
-    x, w = given(n, 0), given(n, 1)
+    x, w = n.operand(), n.operand(1)
     if t.data is None or t.dtype not in (dtypes.int32, dtypes.int64) or x.grid is None or w.grid is None:
         return [b.real(t)]
     scale = np.asarray(x.grid.scale, np.float64) * np.asarray(w.grid.scale, np.float64)
@@ -37,18 +37,15 @@ def bias(b: OnnxBuilder, n: Node) -> list[str]:
     return [b.dequantize(b.constant(t.data, np.int32, b.names[t]), grid, (0,))]
 
 
+def _windows(n: Node, kernel: Sequence[int]) -> dict[str, Any]:
+    strides, padding = list(n.attrs["strides"]), pads(n.attrs["padding"])
+    return {"kernel_shape": list(kernel), "strides": strides, "pads": padding}
+
+
 def _convolution(b: OnnxBuilder, n: Node, weights: Layout, groups: int) -> None:
-    x, w = given(n, 0), given(n, 1)
-    kernel = [w.shape[1], w.shape[2]]
-    value = b.op(
-        "Conv",
-        [b.real(x, NCHW), b.real(w, weights, weight=True), *bias(b, n)],
-        kernel_shape=kernel,
-        strides=list(n.attrs["strides"]),
-        dilations=list(n.attrs["dilations"]),
-        pads=pads(n.attrs["padding"]),
-        group=groups,
-    )
+    x, w = n.operand(), n.operand(1)
+    operands = [b.real(x, NCHW), b.real(w, weights, weight=True), *bias(b, n)]
+    value = b.op("Conv", operands, **_windows(n, w.shape[1:3]), dilations=list(n.attrs["dilations"]), group=groups)
     finish(b, n, value, NCHW)
 
 
@@ -57,7 +54,7 @@ def conv_2d(b: OnnxBuilder, n: Node) -> None:
 
 
 def depthwise_conv_2d(b: OnnxBuilder, n: Node) -> None:
-    _convolution(b, n, (3, 0, 1, 2), given(n, 0).shape[3])
+    _convolution(b, n, (3, 0, 1, 2), n.operand().shape[3])
 
 
 def _pads(r: OnnxReader, n: Any, spatial: int) -> list[tuple[int, int]]:
@@ -84,17 +81,23 @@ def _pair(a: dict[str, Any], key: str) -> tuple[int, int]:
     return int(first), int(second)
 
 
+def _placed(r: OnnxReader, n: Any, **more: Any) -> tuple[dict[str, Any], str]:
+    """The attributes of a window that moves and of what is fused behind it, and the value after it."""
+    a = r.attributes(n)
+    attrs: dict[str, Any] = {"strides": _pair(a, "strides"), "padding": tuple(_pads(r, n, 2)), **more}
+    attrs["activation"], out = fused(r, n.output[0])
+    return attrs, out
+
+
+def _third(n: Any) -> tuple[str, Layout | None] | None:
+    name = name_at(n, 2)
+    return None if name is None else (name, None)
+
+
 def read_convolution(r: OnnxReader, n: Any) -> None:
     a, shape = r.attributes(n), _weights(r, n)
     groups, channels = int(a.get("group", 1)), r.shape(n.input[0])[1]
-    attrs: dict[str, Any] = {
-        "strides": _pair(a, "strides"),
-        "dilations": _pair(a, "dilations"),
-        "padding": tuple(_pads(r, n, 2)),
-    }
-    attrs["activation"], out = fused(r, n.output[0])
-    third = name_at(n, 2)
-    bias = None if third is None else (third, None)
+    (attrs, out), bias = _placed(r, n, dilations=_pair(a, "dilations")), _third(n)
     if groups > 1 and groups == channels and shape[1] == 1:
         r.emit("depthwise_conv_2d", [(n.input[0], NCHW), (n.input[1], _CHANNELS_LAST), bias], [out], NCHW, attrs)
         return
@@ -103,23 +106,18 @@ def read_convolution(r: OnnxReader, n: Any) -> None:
 
 
 def transpose_conv(b: OnnxBuilder, n: Node) -> None:
-    x, w = given(n, 0), given(n, 1)
+    x, w = n.operand(), n.operand(1)
     padding = n.attrs["padding"]
     if any(low < 0 for low, _ in padding):
         raise b.refuse("a transposed convolution with padding added before its result", "pad the result instead")
-    strides = list(n.attrs["strides"])
     extra = [max(0, -high) for _, high in padding]
-    if any(e >= s for e, s in zip(extra, strides, strict=True) if e):
+    if any(e >= s for e, s in zip(extra, n.attrs["strides"], strict=True) if e):
         raise b.refuse("a transposed convolution with more padding after its result than its stride allows")
-    value = b.op(
-        "ConvTranspose",
-        [b.real(x, NCHW), b.real(w, (3, 0, 1, 2), weight=True), *bias(b, n)],
-        kernel_shape=[w.shape[1], w.shape[2]],
-        strides=strides,
-        pads=pads([(low, max(0, high)) for low, high in padding]),
-        output_padding=extra,
-    )
-    finish(b, n, value, NCHW)
+    operands = [b.real(x, NCHW), b.real(w, (3, 0, 1, 2), weight=True), *bias(b, n)]
+    settings: dict[str, Any] = _windows(n, w.shape[1:3]) | {
+        "pads": pads([(low, max(0, high)) for low, high in padding])
+    }
+    finish(b, n, b.op("ConvTranspose", operands, **settings, output_padding=extra), NCHW)
 
 
 def read_transposed_convolution(r: OnnxReader, n: Any) -> None:
@@ -129,10 +127,8 @@ def read_transposed_convolution(r: OnnxReader, n: Any) -> None:
         raise refuse(n, "with groups, dilations or an output_shape")
     extra = [int(e) for e in a.get("output_padding", (0, 0))]
     padding = tuple((low, high - e) for (low, high), e in zip(_pads(r, n, 2), extra, strict=True))
-    attrs: dict[str, Any] = {"strides": _pair(a, "strides"), "padding": padding}
-    attrs["activation"], out = fused(r, n.output[0])
-    third = name_at(n, 2)
-    operands = [(n.input[0], NCHW), (n.input[1], _CHANNELS_LAST), None if third is None else (third, None)]
+    attrs, out = _placed(r, n, padding=padding)
+    operands = [(n.input[0], NCHW), (n.input[1], _CHANNELS_LAST), _third(n)]
     r.emit("transpose_conv", operands, [out], NCHW, attrs)
 
 
@@ -153,7 +149,7 @@ def unfolded(b: OnnxBuilder, n: Node, value: str) -> None:
 
 def fully_connected(b: OnnxBuilder, n: Node) -> None:
     """Gemm, which has a bias; more than two dimensions are folded into rows around it."""
-    x, w = given(n, 0), given(n, 1)
+    x, w = n.operand(), n.operand(1)
     rows = x.size // x.shape[-1] if x.shape[-1] else 0
     left = b.real(x) if len(x.shape) == 2 else moved(b, b.real(x), x, (rows, x.shape[-1]), "rows")
     added = bias(b, n)
@@ -176,13 +172,13 @@ def read_gemm(r: OnnxReader, n: Any) -> None:
         raise refuse(n, "with computed weights, or a bias that is not one number per column")
     kind, out = fused(r, n.output[0])
     weights: Layout = (0, 1) if a.get("transB", 0) else (1, 0)
-    operands = [(n.input[0], None), (n.input[1], weights), None if third is None else (third, None)]
+    operands = [(n.input[0], None), (n.input[1], weights), _third(n)]
     r.emit("fully_connected", operands, [out], identity(2), {"activation": kind})
 
 
 def batch_matmul(b: OnnxBuilder, n: Node) -> None:
     """MatMul; batches of more than two dimensions are folded into one where both sides have the same."""
-    x, y = given(n, 0), given(n, 1)
+    x, y = n.operand(), n.operand(1)
     fold = len(x.shape) > 4 and x.shape[:-2] == y.shape[:-2]
 
     def side(t: Tensor, swap: bool, suffix: str) -> str:
@@ -223,14 +219,7 @@ def read_matmul(r: OnnxReader, n: Any) -> None:
 
 def pool(kind: str, **fixed: Any) -> Emit:
     def emit(b: OnnxBuilder, n: Node) -> None:
-        value = b.op(
-            kind,
-            [b.real(given(n, 0), NCHW)],
-            kernel_shape=list(n.attrs["window"]),
-            strides=list(n.attrs["strides"]),
-            pads=pads(n.attrs["padding"]),
-            **fixed,
-        )
+        value = b.op(kind, [b.real(n.operand(), NCHW)], **_windows(n, n.attrs["window"]), **fixed)
         finish(b, n, value, NCHW)
 
     return emit
@@ -246,12 +235,7 @@ def read_pool(op: str) -> Rule:
         odd = a.get("ceil_mode", 0) or a.get("storage_order", 0) or len(n.output) > 1
         if counted or odd or any(d != 1 for d in a.get("dilations", ())):
             raise refuse(n, "that counts padding, rounds up, dilates or gives places")
-        attrs: dict[str, Any] = {
-            "window": _pair(a, "kernel_shape"),
-            "strides": _pair(a, "strides"),
-            "padding": tuple(padding),
-        }
-        attrs["activation"], out = fused(r, n.output[0])
+        attrs, out = _placed(r, n, window=_pair(a, "kernel_shape"))
         r.emit(op, [(n.input[0], NCHW)], [out], NCHW, attrs)
 
     return rule

@@ -17,9 +17,9 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import LoweringError
-from nxjax.lower.npu.formats.channels_first import ChannelsFirst, Value, unique
+from nxjax.lower.npu.formats.channels_first import ChannelsFirst, Value
 from nxjax.lower.npu.formats.openvino_package import package
-from nxjax.lower.npu.graph import NpuGraph
+from nxjax.lower.npu.graph import NpuGraph, unique
 from nxjax.ops.base import NDArray
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
@@ -48,8 +48,8 @@ def clean(name: str) -> str:
 
 def node_names(graph: NpuGraph) -> list[str]:
     """One name per node: its own, made unique."""
-    taken = {clean(t.name) for t in graph.inputs}
-    return unique((clean(n.name) or f"{n.op}_{i}" for i, n in enumerate(graph.nodes)), taken, ".")
+    taken = {clean(t.name): 0 for t in graph.inputs}
+    return [unique(clean(n.name) or f"{n.op}_{i}", taken, ".") for i, n in enumerate(graph.nodes)]
 
 
 def owner(name: str, names: Mapping[str, int]) -> int | None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from nxjax.errors import LoweringError
 from nxjax.lower.npu.attributes import ACTIVATIONS
-from nxjax.lower.npu.formats.channels_first import REDUCE, SAME_BINARY, LayoutRules, Value, bias_of
+from nxjax.lower.npu.formats.channels_first import REDUCE, SAME_BINARY, SAME_UNARY, LayoutRules, Value, bias_of
 from nxjax.lower.npu.formats.openvino_net import Net
 from nxjax.lower.npu.graph import Node, Tensor
 from nxjax.lower.npu.permutation import inverse
@@ -202,36 +202,27 @@ def _apart(net: Net, x: Value, y: Value, make: Callable[[Value, Value], Value]) 
     return net.reshaped(z, tuple(z.shape)[1:])
 
 
-UNARY: Final[dict[str, Callable[[Any, Value], Value]]] = {
-    "logistic": lambda op, x: op.sigmoid(x),
-    "tanh": lambda op, x: op.tanh(x),
-    "hard_swish": lambda op, x: op.hswish(x),
-    "elu": lambda op, x: op.elu(x, 1.0),
-    "exp": lambda op, x: op.exp(x),
-    "log": lambda op, x: op.log(x),
-    "sqrt": lambda op, x: op.sqrt(x),
-    "abs": lambda op, x: op.abs(x),
-    "neg": lambda op, x: op.negative(x),
-    "square": lambda op, x: op.multiply(x, x),
-    "sin": lambda op, x: op.sin(x),
-    "cos": lambda op, x: op.cos(x),
-    "floor": lambda op, x: op.floor(x),
-    "ceil": lambda op, x: op.ceiling(x),
-    "round": lambda op, x: op.round(x, "half_to_even"),
-    "sign": lambda op, x: op.sign(x),
-    "logical_not": lambda op, x: op.logical_not(x),
-    "erf": lambda op, x: op.erf(x),
+UNARY: Final[dict[str, str]] = {
+    **SAME_UNARY,
+    "log": "log",
+    "logistic": "sigmoid",
+    "hard_swish": "hswish",
+    "neg": "negative",
+    "ceil": "ceiling",
 }
 # Functions that jump: a value must be exact where they do.
 STEPS: Final = frozenset(("floor", "ceil", "round", "sign"))
 
 
-@elementwise(*UNARY)
+@elementwise(*UNARY, "round")
 def _(net: Net, node: Node, x: Value) -> Value:
     grid = node.operand().grid
-    return UNARY[node.op](net.op, net.exact(x, grid) if grid is not None and node.op in STEPS else x)
+    x = net.exact(x, grid) if grid is not None and node.op in STEPS else x
+    return net.op.round(x, "half_to_even") if node.op == "round" else getattr(net.op, UNARY[node.op])(x)
 
 
+elementwise("elu")(lambda net, node, x: net.op.elu(x, 1.0))
+elementwise("square")(lambda net, node, x: net.op.multiply(x, x))
 elementwise(*ACTIVATIONS)(lambda net, node, x: activate(net, x, node.op, node.output.grid))
 
 

@@ -5,7 +5,6 @@ Numbers tensors, packs constants and lays the model out; which operators say a n
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -14,7 +13,7 @@ from nxjax.errors import DtypeError, ShapeError
 from nxjax.lower.npu.formats import flatbuffer, tflite_ops, tflite_versions
 from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
 from nxjax.lower.npu.formats.tflite_schema import BUILTINS, IDENTIFIER, SCHEMA, TYPE_NUMBERS
-from nxjax.lower.npu.graph import NpuGraph, Tensor
+from nxjax.lower.npu.graph import NpuGraph, Tensor, unique
 from nxjax.ops.base import NDArray
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
@@ -50,7 +49,8 @@ def encode(graph: NpuGraph, operations: list[TFLiteOperator]) -> bytes:
     constants = [t for t in dict.fromkeys([*operands, *graph.outputs]) if t.constant]
     tensors = list(dict.fromkeys([*graph.inputs, *constants, *results, *graph.outputs]))
     number = {t: i for i, t in enumerate(tensors)}
-    names = _unique(t.name for t in tensors)
+    taken: dict[str, int] = {}
+    names = [unique(t.name, taken) for t in tensors]
     # Buffer 0 is the empty one, of everything that is not constant.
     buffers: list[dict[str, Any]] = [{}]
     rows: list[dict[str, Any]] = []
@@ -80,8 +80,8 @@ def encode(graph: NpuGraph, operations: list[TFLiteOperator]) -> bytes:
     inputs, outputs = ([number[t] for t in ts] for ts in (graph.inputs, graph.outputs))
     signature: dict[str, Any] = {"signature_key": "serving_default", "subgraph_index": 0}
     for key, places in (("inputs", inputs), ("outputs", outputs)):
-        keys = _unique(names[i] for i in places)
-        signature[key] = [{"name": k, "tensor_index": i} for k, i in zip(keys, places, strict=True)]
+        taken = {}
+        signature[key] = [{"name": unique(names[i], taken), "tensor_index": i} for i in places]
     model: dict[str, Any] = {
         "version": _VERSION,
         "operator_codes": [_code(name, version) for name, version in codes],
@@ -104,20 +104,6 @@ def _code(name: str, version: int) -> dict[str, Any]:
     code = BUILTINS[name].code
     # Readers from before codes above 127 look at the first field.
     return {"deprecated_builtin_code": min(code, 127), "builtin_code": code, "version": version}
-
-
-def _unique(names: Iterable[str]) -> list[str]:
-    seen: dict[str, int] = {}
-    found: list[str] = []
-    for name in names:
-        fresh, count = name, seen.get(name, 0)
-        while fresh in seen:
-            count += 1
-            fresh = f"{name}_{count}"
-        seen[name] = count
-        seen[fresh] = seen.get(fresh, 0)
-        found.append(fresh)
-    return found
 
 
 def _tensor(t: Tensor, name: str, buffer: int) -> dict[str, Any]:

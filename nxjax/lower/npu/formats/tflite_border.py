@@ -10,12 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
+from nxjax.lower.npu.formats.tflite_build import Emit, windowed
 from nxjax.lower.npu.formats.tflite_schema import VALID
 from nxjax.lower.npu.graph import Node, Tensor
 from nxjax.trace.types import Shape
-
-# Writes an operator: name, inputs, outputs, options.
-Emit = Callable[..., None]
 
 
 @final
@@ -78,10 +76,8 @@ def border_means(emit: Emit, integers: Callable[[Sequence[int]], Tensor], node: 
             mean = band
             if len(columns) > 1:
                 mean = Tensor(f"{out.name}/part_{i}_{k}", (n, r.count, c.count, channels), out.dtype, out.grid)
-            emit(
-                "AVERAGE_POOL_2D", [part], [mean], padding=VALID, stride_h=r.stride, stride_w=c.stride,
-                filter_height=r.window, filter_width=c.window, fused_activation_function=activation,
-            )  # fmt: skip
+            options = windowed(VALID, (r.stride, c.stride), activation, filter=(r.window, c.window))
+            emit("AVERAGE_POOL_2D", [part], [mean], **options)
             parts.append(mean)
         joined(parts, 2, band)
         bands.append(band)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
 
 from nxjax.errors import LoweringError
-from nxjax.lower.npu.formats.tflite_schema import SAME, VALID
+from nxjax.lower.npu.formats.tflite_schema import SAME, TYPE_NUMBERS, VALID
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import Shape
+
+# Writes an operator: name, inputs, outputs, options.
+Emit = Callable[..., None]
 
 
 @final
@@ -33,6 +36,31 @@ def same_padding(size: int, window: int, stride: int, dilation: int = 1) -> tupl
     """What SAME pads one axis with: so much that ``ceil(size / stride)`` windows fit, the odd one at the end."""
     total = max((-(-size // stride) - 1) * stride + (window - 1) * dilation + 1 - size, 0)
     return total // 2, total - total // 2
+
+
+def windowed(padding: int, strides: Sequence[int], activation: int = 0, **sizes: Sequence[int]) -> dict[str, Any]:
+    """Options of an operator of windows.
+
+    >>> windowed(VALID, (1, 2), filter=(3, 4))  # doctest: +NORMALIZE_WHITESPACE
+    {'padding': 1, 'stride_h': 1, 'stride_w': 2, 'fused_activation_function': 0, 'filter_height': 3, 'filter_width': 4}
+    """
+    options = {"padding": padding, "stride_h": strides[0], "stride_w": strides[1]}
+    options["fused_activation_function"] = activation
+    names = {"filter": ("filter_height", "filter_width"), "dilations": ("dilation_h_factor", "dilation_w_factor")}
+    return options | {name: n for key, size in sizes.items() for name, n in zip(names[key], size, strict=True)}
+
+
+def integers(name: str, values: Sequence[int]) -> Tensor:
+    """A constant row of integers, such as axes."""
+    return Tensor(name, (len(values),), dtypes.int32, None, np.asarray(values, np.int32))
+
+
+def look_up(emit: Emit, x: Tensor, out: Tensor, entries: Tensor, half: Tensor) -> None:
+    """``out`` from its value for each of the 256 integers: index + 128 looks it up, exactly."""
+    index, shifted = (Tensor(f"{out.name}/{part}", x.shape, dtypes.int32) for part in ("index", "shifted"))
+    emit("CAST", [x], [index], in_data_type=TYPE_NUMBERS[x.dtype], out_data_type=TYPE_NUMBERS[dtypes.int32])
+    emit("ADD", [index, half], [shifted], fused_activation_function=0)
+    emit("GATHER", [entries, shifted], [out], axis=0)
 
 
 @final

@@ -16,7 +16,7 @@ import numpy as np
 
 from nxjax.lower.npu.attributes import AXIS, FLAG, SCHEMAS
 from nxjax.lower.npu.formats.tflite_border import border_means
-from nxjax.lower.npu.formats.tflite_build import TFLiteOperator, TFLiteWriter, same_padding
+from nxjax.lower.npu.formats.tflite_build import TFLiteOperator, TFLiteWriter, look_up, same_padding, windowed
 from nxjax.lower.npu.formats.tflite_file import OperatorUse, TFLiteReader, bad
 from nxjax.lower.npu.formats.tflite_schema import ACTIVATIONS, SAME, TYPE_NUMBERS, VALID
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
@@ -38,7 +38,7 @@ class TFLiteRow:
     Attributes:
         op: its name in the vocabulary.
         operators: their names; a node is written as the first, and all are read.
-        operands: how many there are in front of the constants.
+        operands: how many there are in front of the constants, for its reading.
         constants: attributes that are constant operands.
         options: attributes that are options -> their names there.
         fixed: options that every node has.
@@ -93,15 +93,8 @@ def _write_conv(w: TFLiteWriter, node: Node) -> None:
     b = w.bias(node, x, weights)
     channels = x.shape[-1]
     x, padding = w.window(node, x, None)
-    strides, dilations = node.attrs["strides"], node.attrs["dilations"]
-    options: dict[str, Any] = {
-        "padding": padding,
-        "stride_h": strides[0],
-        "stride_w": strides[1],
-        "dilation_h_factor": dilations[0],
-        "dilation_w_factor": dilations[1],
-        "fused_activation_function": _activation(node),
-    }
+    a = node.attrs
+    options = windowed(padding, a["strides"], _activation(node), dilations=a["dilations"])
     if node.op == "depthwise_conv_2d":
         options["depth_multiplier"] = weights.shape[3] // channels
     w.emit(node.op.upper(), [x, weights, b], node.outputs, **options)
@@ -130,15 +123,8 @@ def _write_transpose_conv(w: TFLiteWriter, node: Node) -> None:
     ):
         padding = SAME
     made = out if padding is not None else w.between(out, (x.shape[0], *full, weights.shape[0]), "full")
-    w.emit(
-        "TRANSPOSE_CONV",
-        [w.constant(made.shape), weights, x, b],
-        [made],
-        padding=VALID if padding is None else padding,
-        stride_h=strides[0],
-        stride_w=strides[1],
-        fused_activation_function=_activation(node),
-    )
+    options = windowed(VALID if padding is None else padding, strides, _activation(node))
+    w.emit("TRANSPOSE_CONV", [w.constant(made.shape), weights, x, b], [made], **options)
     if padding is None:
         if min(n for cut in cuts for n in cut) < 0:
             raise w.refuse(node, f"padding {cuts}", "cut the result with a slice of its own")
@@ -190,10 +176,6 @@ def _write_sum(w: TFLiteWriter, node: Node) -> None:
     w.emit(node.op.upper(), node.inputs, node.outputs, **options)
 
 
-def _read_sum(r: TFLiteReader, u: OperatorUse) -> None:
-    r.node(u.name.lower(), [u.operand(0), u.operand(1)], u.outputs, activation=u.activation())
-
-
 def _write_real(w: TFLiteWriter, node: Node) -> None:
     x, out = node.operands[0], node.output
     if x.grid is None or out.grid is None:
@@ -215,15 +197,7 @@ def _negates(x: Grid, out: Grid) -> bool:
 
 # Functions of tables that an 8-bit operator of TFLite may compute, and its options.
 _FUNCTIONS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
-    "logistic": ("LOGISTIC", {}),
-    "tanh": ("TANH", {}),
-    "hard_swish": ("HARD_SWISH", {}),
-    "elu": ("ELU", {}),
-    "exp": ("EXP", {}),
-    "log": ("LOG", {}),
-    "sqrt": ("SQRT", {}),
-    "rsqrt": ("RSQRT", {}),
-    "abs": ("ABS", {}),
+    **{f: (f.upper(), {}) for f in ["logistic", "tanh", "hard_swish", "elu", "exp", "log", "sqrt", "rsqrt", "abs"]},
     "gelu": ("GELU", {"approximate": False}),
     "gelu_tanh": ("GELU", {"approximate": True}),
 }
@@ -243,12 +217,7 @@ def _write_table(w: TFLiteWriter, node: Node) -> None:
 
 
 def _look_up(w: TFLiteWriter, x: Tensor, out: Tensor, values: NDArray) -> None:
-    """``out`` from its value for each of the 256 integers: index + 128 looks it up, exactly."""
-    index, shifted = (Tensor(f"{out.name}/{part}", x.shape, dtypes.int32) for part in ("index", "shifted"))
-    entries = w.constant(values, out.dtype, out.grid)
-    w.emit("CAST", [x], [index], in_data_type=TYPE_NUMBERS[x.dtype], out_data_type=TYPE_NUMBERS[dtypes.int32])
-    w.emit("ADD", [index, w.constant(128)], [shifted], fused_activation_function=0)
-    w.emit("GATHER", [entries, shifted], [out], axis=0)
+    look_up(w.emit, x, out, w.constant(values, out.dtype, out.grid), w.constant(128))
 
 
 def _looked_up(r: TFLiteReader, x: Tensor, indices: Tensor) -> Tensor | None:
@@ -305,18 +274,8 @@ def _write_pool(w: TFLiteWriter, node: Node) -> None:
     if node.op == "average_pool_2d" and not _said(node) and border_means(w.emit, w.constant, node, _activation(node)):
         return
     x, padding = w.window(node, node.operands[0], -np.inf)
-    strides, window = node.attrs["strides"], node.attrs["window"]
-    w.emit(
-        node.op.upper(),
-        [x],
-        node.outputs,
-        padding=padding,
-        stride_h=strides[0],
-        stride_w=strides[1],
-        filter_height=window[0],
-        filter_width=window[1],
-        fused_activation_function=_activation(node),
-    )
+    options = windowed(padding, node.attrs["strides"], _activation(node), filter=node.attrs["window"])
+    w.emit(node.op.upper(), [x], node.outputs, **options)
 
 
 def _read_pool(r: TFLiteReader, u: OperatorUse) -> None:
@@ -347,11 +306,6 @@ def _write_reshape(w: TFLiteWriter, node: Node) -> None:
 
 def _read_reshape(r: TFLiteReader, u: OperatorUse) -> None:
     r.node("reshape", [u.operand(0)], u.outputs, shape=u.output.shape)
-
-
-def _write_concatenation(w: TFLiteWriter, node: Node) -> None:
-    options = {"axis": node.attrs["axis"], "fused_activation_function": 0}
-    w.emit("CONCATENATION", node.inputs, node.outputs, **options)
 
 
 def _read_concatenation(r: TFLiteReader, u: OperatorUse) -> None:
@@ -469,6 +423,8 @@ def _read_one_hot(r: TFLiteReader, u: OperatorUse) -> None:
 
 
 _ACTIVATED: Final = {"activation": "fused_activation_function"}
+_NOT_ACTIVATED: Final = {"fused_activation_function": 0}
+_AXIS: Final = {"axis": "axis"}
 _REDUCED: Final = {"keepdims": "keep_dims"}
 _RESIZED: Final = {key: key for key in ("align_corners", "half_pixel_centers")}
 _SCANNED: Final = {key: key for key in ("exclusive", "reverse")}
@@ -486,7 +442,7 @@ _ROWS: Final = [
     *(TFLiteRow(op, op.upper(), write=_write_real) for op in _REAL.split()),
     TFLiteRow("erf", "", write=_write_real),
     *(TFLiteRow(op, op.upper(), 2, options=_ACTIVATED) for op in ("mul", "div")),
-    *(TFLiteRow(op, op.upper(), write=_write_sum, read=_read_sum) for op in ("add", "sub")),
+    *(TFLiteRow(op, op.upper(), 2, options=_ACTIVATED, write=_write_sum) for op in ("add", "sub")),
     *(TFLiteRow(op, op.upper(), write=_write_conv, read=_read_conv) for op in ("conv_2d", "depthwise_conv_2d")),
     TFLiteRow("transpose_conv", "TRANSPOSE_CONV", write=_write_transpose_conv, read=_read_transpose_conv),
     TFLiteRow("fully_connected", "FULLY_CONNECTED", write=_write_fully_connected, read=_read_fully_connected),
@@ -506,7 +462,7 @@ _ROWS: Final = [
     TFLiteRow("cumsum", "CUMSUM", constants=("axis",), options=_SCANNED),
     TFLiteRow("reshape", "RESHAPE SQUEEZE EXPAND_DIMS", write=_write_reshape, read=_read_reshape),
     TFLiteRow("transpose", "TRANSPOSE", constants=("permutation",)),
-    TFLiteRow("concatenation", "CONCATENATION", write=_write_concatenation, read=_read_concatenation),
+    TFLiteRow("concatenation", "CONCATENATION", options=_AXIS, fixed=_NOT_ACTIVATED, read=_read_concatenation),
     TFLiteRow("split", "SPLIT SPLIT_V", write=_write_split, read=_read_split),
     TFLiteRow("slice", "SLICE", constants=("begin", "size"), read=_read_slice),
     TFLiteRow("strided_slice", "STRIDED_SLICE", constants=("begin", "end", "strides"), read=_read_strided_slice),
@@ -514,7 +470,7 @@ _ROWS: Final = [
     TFLiteRow("broadcast_to", "BROADCAST_TO", constants=("shape",)),
     TFLiteRow("tile", "TILE", constants=("multiples",)),
     TFLiteRow("reverse", "REVERSE_V2", constants=("axes",), write=_write_reverse),
-    TFLiteRow("gather", "GATHER", 2, options={"axis": "axis"}, fixed={"batch_dims": 0}, read=_read_gather),
+    TFLiteRow("gather", "GATHER", 2, options=_AXIS, fixed={"batch_dims": 0}, read=_read_gather),
     TFLiteRow("one_hot", "ONE_HOT", write=_write_one_hot, read=_read_one_hot),
     TFLiteRow("resize_bilinear", "RESIZE_BILINEAR", constants=("size",), options=_RESIZED),
     TFLiteRow("resize_nearest", "RESIZE_NEAREST_NEIGHBOR", constants=("size",), options=_RESIZED),

@@ -9,32 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, final
 
-import ml_dtypes
-import numpy as np
-
 from nxjax.lower.npu.formats.flatbuffer import Schema
+from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 
 IDENTIFIER: Final = b"TFL3"
 
 # TensorType, by number.
 TENSOR_TYPES: Final[dict[int, DType]] = {
-    0: np.dtype(np.float32),
-    1: np.dtype(np.float16),
-    2: np.dtype(np.int32),
-    3: np.dtype(np.uint8),
-    4: np.dtype(np.int64),
-    6: np.dtype(np.bool_),
-    7: np.dtype(np.int16),
-    9: np.dtype(np.int8),
-    10: np.dtype(np.float64),
-    12: np.dtype(np.uint64),
-    15: np.dtype(np.uint32),
-    16: np.dtype(np.uint16),
-    17: np.dtype(ml_dtypes.int4),
-    18: np.dtype(ml_dtypes.bfloat16),
-    20: np.dtype(ml_dtypes.uint4),
-}
+    0: dtypes.float32, 1: dtypes.float16, 2: dtypes.int32, 3: dtypes.uint8, 4: dtypes.int64, 6: dtypes.bool_,
+    7: dtypes.int16, 9: dtypes.int8, 10: dtypes.float64, 12: dtypes.uint64, 15: dtypes.uint32, 16: dtypes.uint16,
+    17: dtypes.int4, 18: dtypes.bfloat16, 20: dtypes.uint4,
+}  # fmt: skip
 TYPE_NUMBERS: Final = {dtype: number for number, dtype in TENSOR_TYPES.items()}
 
 # ActivationFunctionType and Padding, by number.
