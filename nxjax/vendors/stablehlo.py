@@ -8,13 +8,13 @@ Claimed are the file, that StableHLO's own verifier takes it, and what XLA's CPU
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final, final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
 from nxjax.backends.evidence import Label, digests
 from nxjax.backends.extras import need
-from nxjax.backends.target import Build, ProgramTarget, Run, Runner, Site, Target, file_name, only
+from nxjax.backends.target import Build, ProgramTarget, Run, Runner, Target, file_name, only, variant
 from nxjax.backends.xla import client, portable
 from nxjax.backends.xla.executable import XlaExecutable, compile_text
 from nxjax.errors import ParameterError
@@ -98,30 +98,9 @@ def host(text: str, program: Program) -> Run:
     return run
 
 
-@final
-class Stablehlo(StablehloTarget):
-    """The plain file, for any tool that reads StableHLO."""
-
-    name: ClassVar[str] = "stablehlo"
-    title: ClassVar[str] = "StableHLO file"
-
-
-@final
-class HabanaGaudiStablehlo(StablehloTarget):
-    """Intel Gaudi, through a compiler that reads StableHLO."""
-
-    name: ClassVar[str] = "habana-gaudi-stablehlo"
-    title: ClassVar[str] = "Intel Habana Gaudi (StableHLO)"
-    site: ClassVar[Site] = "data center"
-
-
-@final
-class GroqStablehlo(StablehloTarget):
-    """Groq's LPU, through a compiler that reads StableHLO."""
-
-    name: ClassVar[str] = "groq-stablehlo"
-    title: ClassVar[str] = "Groq LPU (StableHLO)"
-    site: ClassVar[Site] = "data center"
-
-
-TARGETS: Final[tuple[type[Target[Any]], ...]] = (Stablehlo, HabanaGaudiStablehlo, GroqStablehlo)
+# The plain file, for any tool that reads StableHLO, and chips whose compilers do.
+_CHIPS: Final = (("habana-gaudi", "Intel Habana Gaudi"), ("groq", "Groq LPU"))
+TARGETS: Final[tuple[type[Target[Any]], ...]] = (
+    variant(StablehloTarget, "stablehlo", "StableHLO file"),
+    *(variant(StablehloTarget, f"{c}-stablehlo", f"{title} (StableHLO)", site="data center") for c, title in _CHIPS),
+)

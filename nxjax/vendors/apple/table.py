@@ -27,14 +27,10 @@ REFUSED: Final[dict[str, tuple[str, str]]] = {
     "gather": ("Core ML places gathers on the CPU", "index on the host, or multiply by a one-hot matrix"),
     "table": ("a table is a gather, which Core ML places on the CPU", "use an activation that Core ML has"),
     "reduce_prod": ("the Neural Engine has no product along an axis", "sum logarithms"),
-    "argmax": (
-        "its result is an integer, which the Neural Engine does not compute",
-        "leave the last argmax to the host",
-    ),
-    "argmin": (
-        "its result is an integer, which the Neural Engine does not compute",
-        "leave the last argmin to the host",
-    ),
+    **{
+        op: ("its result is an integer, which the Neural Engine does not compute", f"leave the last {op} to the host")
+        for op in ("argmax", "argmin")
+    },
     "one_hot": ("its operand is an integer, which the Neural Engine does not compute", "make one-hot rows on the host"),
     "cumsum": ("not among the operations known to be native", "multiply by a triangular matrix of ones"),
 }

@@ -144,15 +144,9 @@ class AppleNeuralEngine(NpuTarget):
     extra: ClassVar[str] = EXTRA
     precision: ClassVar[tuple[str, ...]] = ("int8", "float16")
     chips: ClassVar[tuple[Kind, ...]] = (
-        Kind(
-            "Apple",
-            "Neural Engine",
-            systems=(("darwin", "arm64"),),
-            module="coremltools",
-            extra="coreml",
-            target="apple-ane",
-        ),
-    )
+        Kind("Apple", "Neural Engine", systems=(("darwin", "arm64"),), module="coremltools", extra="coreml",
+             target="apple-ane"),
+    )  # fmt: skip
     rules: ClassVar[str] = "what others measured and published of operators, types and sizes, as Apple has no table"
 
     def available(self) -> tuple[Label, str]:

@@ -48,16 +48,9 @@ class EthosU(NpuTarget):
     rules: ClassVar[str] = "Arm's published constraints on operators, types and sizes"
     exact: ClassVar[bool] = True
     chips: ClassVar[tuple[Kind, ...]] = (
-        Kind(
-            "Arm",
-            "Ethos-U",
-            drivers=("ethosu",),
-            nodes=("dev/ethosu*",),
-            module="ethosu",
-            extra="ethosu",
-            target="ethos-u65",
-        ),
-    )
+        Kind("Arm", "Ethos-U", drivers=("ethosu",), nodes=("dev/ethosu*",), module="ethosu", extra="ethosu",
+             target="ethos-u65"),
+    )  # fmt: skip
     series: ClassVar[str]
     size: ClassVar[int]
 

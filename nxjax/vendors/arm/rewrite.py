@@ -13,8 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
-from nxjax.lower.npu.formats.tflite_schema import TYPE_NUMBERS
+from nxjax.lower.npu.formats.tflite_build import TFLiteOperator, integers, look_up
 from nxjax.lower.npu.graph import Tensor
 from nxjax.ops.fixed import functions
 from nxjax.trace import dtypes
@@ -58,7 +57,7 @@ def _flat(o: TFLiteOperator) -> list[TFLiteOperator] | None:
 
     def step(name: str, source: Tensor, shape: Shape, what: str, values: Sequence[int], **options: object) -> Tensor:
         y = Tensor(f"{out.name}/{what}", shape, source.dtype, source.grid)
-        made.append(TFLiteOperator(name, [source, _integers(f"{y.name}/of", values)], [y], dict(options), o.node))
+        made.append(TFLiteOperator(name, [source, integers(f"{y.name}/of", values)], [y], dict(options), o.node))
         return y
 
     at = x
@@ -76,11 +75,11 @@ def _flat(o: TFLiteOperator) -> list[TFLiteOperator] | None:
     flat = tuple(n for i, n in enumerate(shape) if i != axis)
     means = Tensor(f"{out.name}/means", flat, out.dtype, out.grid)
     made.append(
-        TFLiteOperator("MEAN", [at, _integers(f"{means.name}/axis", [axis])], [means], {"keep_dims": False}, o.node)
+        TFLiteOperator("MEAN", [at, integers(f"{means.name}/axis", [axis])], [means], {"keep_dims": False}, o.node)
     )
     made.append(
         TFLiteOperator(
-            "RESHAPE", [means, _integers(f"{out.name}/shape", out.shape)], [out], {"new_shape": out.shape}, o.node
+            "RESHAPE", [means, integers(f"{out.name}/shape", out.shape)], [out], {"new_shape": out.shape}, o.node
         )
     )
     return made
@@ -94,15 +93,8 @@ def _looked_up(o: TFLiteOperator) -> list[TFLiteOperator] | None:
     every = np.arange(-128, 128, dtype=np.int16).astype(np.int8)
     values = functions.unary(o.name.lower(), every, x.grid, out.grid, "double")
     entries = Tensor(f"{out.name}/entries", (256,), out.dtype, out.grid, values)
-    index, shifted = (Tensor(f"{out.name}/{part}", x.shape, dtypes.int32) for part in ("index", "shifted"))
     half = Tensor(f"{out.name}/half", (), dtypes.int32, None, np.asarray(128, np.int32))
-    kinds = {"in_data_type": TYPE_NUMBERS[x.dtype], "out_data_type": TYPE_NUMBERS[dtypes.int32]}
-    return [
-        TFLiteOperator("CAST", [x], [index], kinds, o.node),
-        TFLiteOperator("ADD", [index, half], [shifted], {"fused_activation_function": 0}, o.node),
-        TFLiteOperator("GATHER", [entries, shifted], [out], {"axis": 0}, o.node),
-    ]
-
-
-def _integers(name: str, values: Sequence[int]) -> Tensor:
-    return Tensor(name, (len(values),), dtypes.int32, None, np.asarray(values, np.int32))
+    found: list[TFLiteOperator] = []
+    emit = lambda name, ins, outs, **options: found.append(TFLiteOperator(name, ins, outs, options, o.node))
+    look_up(emit, x, out, entries, half)
+    return found

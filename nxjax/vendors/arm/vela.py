@@ -7,7 +7,6 @@ holds what is left for the host in the file that came out, and Vela's reason for
 from __future__ import annotations
 
 import configparser
-import contextlib
 import csv
 import json
 import os
@@ -17,7 +16,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -172,7 +171,8 @@ def compile_model(model: bytes, settings: VelaOptions) -> VelaResult:
             result = read(place / "model_vela.tflite")
             report = json.loads(read(place / "report.json"))
             clock = float(config[f"System_Config.{settings.system_config}"]["core_clock"])
-            if why := doubt(result, [model], partial(_of_no_model, *_child(), json.dumps(request))):
+            of_no_model = partial(_of_no_model, package, request)
+            if why := doubt(result, [model], of_no_model, ethosu_child.__file__, settings=json.dumps(request)):
                 raise InvalidFileError(why)
             made = _reported(model, result, report, done.out, clock)
             made.command, made.status = done.command, done.status
@@ -189,27 +189,22 @@ def _asked(place: Path, package: Any, model: bytes, request: Mapping[str, str]) 
     return ask([sys.executable, "-I", ethosu_child.__file__, site, str(place)], place)
 
 
-def _child() -> tuple[str, int]:
-    return ethosu_child.__file__, os.stat(ethosu_child.__file__).st_mtime_ns
-
-
-@lru_cache(8)
-def _of_no_model(child: str, changed: int, request: str) -> bytes:
-    """What Vela makes of bytes that are no model; asked again when its child's file changes."""
+def _of_no_model(package: Any, request: Mapping[str, str]) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        _asked(Path(folder), need("ethosu", EXTRA, "Arm's compiler Vela"), NO_MODEL, json.loads(request))
-        with contextlib.suppress(OSError):
-            return read(Path(folder) / "model_vela.tflite")
-    return b""
+        _asked(Path(folder), package, NO_MODEL, request)
+        return read(Path(folder) / "model_vela.tflite")
+
+
+def _figures(said: Mapping[str, Any], *keys: str) -> Cost:
+    cost, units = Cost(), {"cycles": "cycles", "npu cycles": "cycles", "macs": "MAC", "weights": "bytes"}
+    for key, (name, unit) in zip(keys, units.items(), strict=True):
+        cost.add(name, float(said[key]), unit, "vendor-estimate")
+    return cost
 
 
 def _reported(model: bytes, result: bytes, report: dict[str, Any], log: str, clock: float) -> VelaResult:
     """What the child wrote."""
-    cost = Cost()
-    cost.add("cycles", report["cycles"], "cycles", "vendor-estimate")
-    cost.add("npu cycles", report["npu_cycles"], "cycles", "vendor-estimate")
-    cost.add("macs", report["macs"], "MAC", "vendor-estimate")
-    cost.add("weights", report["weights"], "bytes", "vendor-estimate")
+    cost = _figures(report, "cycles", "npu_cycles", "macs", "weights")
     for name, peak in report["memories"].items():
         if name.lower() not in ("shram", "lutram"):
             cost.add(f"{_spaced(name)} peak", peak, "bytes", "vendor-estimate")
@@ -253,11 +248,7 @@ def by_command(model: bytes, settings: VelaOptions) -> VelaResult:
 
 def _summarized(model: bytes, result: bytes, row: dict[str, str], log: str) -> VelaResult:
     """What the command line wrote: a file, and a table of one row."""
-    cost = Cost()
-    cost.add("cycles", float(row["cycles_total"]), "cycles", "vendor-estimate")
-    cost.add("npu cycles", float(row["cycles_npu"]), "cycles", "vendor-estimate")
-    cost.add("macs", float(row["nn_macs"]), "MAC", "vendor-estimate")
-    cost.add("weights", float(row["total_npu_encoded_weights"]), "bytes", "vendor-estimate")
+    cost = _figures(row, "cycles_total", "cycles_npu", "nn_macs", "total_npu_encoded_weights")
     for key, value in row.items():
         memory = key.removesuffix("_memory_used").replace("_", " ")
         if key.endswith("_memory_used") and float(value):

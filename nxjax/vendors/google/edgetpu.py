@@ -6,7 +6,6 @@ published table and the rule of one cut, and labelled as emitted; where it is, t
 
 from __future__ import annotations
 
-import contextlib
 import ctypes.util
 import os
 import re
@@ -14,7 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final, final
 
@@ -108,16 +107,9 @@ class EdgeTpu(NpuTarget):
     precision: ClassVar[tuple[str, ...]] = ("int8",)
     rules: ClassVar[str] = "Google's published table of operators, types, sizes and the single cut"
     chips: ClassVar[tuple[Kind, ...]] = (
-        Kind(
-            "Google",
-            "Edge TPU",
-            nodes=("dev/apex_*",),
-            usb=("1a6e:089a", "18d1:9302"),
-            module="ai_edge_litert",
-            extra="litert",
-            target="edgetpu",
-        ),
-    )
+        Kind("Google", "Edge TPU", nodes=("dev/apex_*",), usb=("1a6e:089a", "18d1:9302"), module="ai_edge_litert",
+             extra="litert", target="edgetpu"),
+    )  # fmt: skip
 
     def available(self) -> tuple[Label, str]:
         if shutil.which(COMPILER) is None:
@@ -222,12 +214,9 @@ def _asked(folder: str, compiler: str, flags: Sequence[str], data: bytes) -> tup
     return ask(command, folder), Path(folder) / "model_edgetpu.tflite"
 
 
-@lru_cache(8)
-def _of_no_model(compiler: str, changed: int) -> bytes:
-    """What it makes of bytes that are no model; asked again when its file changes."""
-    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(OSError):
-        return read(_asked(folder, compiler, (), NO_MODEL)[1])
-    return b""
+def _made(compiler: str, data: bytes) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        return read(_asked(folder, compiler, (), data)[1])
 
 
 def _compile(compiler: str, flags: list[str], data: bytes) -> tuple[bytes, CompilerLog, ToolAnswer]:
@@ -238,7 +227,7 @@ def _compile(compiler: str, flags: list[str], data: bytes) -> tuple[bytes, Compi
             raise done.error(what)
         try:
             model = read(made)
-            if why := doubt(model, [data], partial(_of_no_model, compiler, os.stat(compiler).st_mtime_ns)):
+            if why := doubt(model, [data], partial(_made, compiler, NO_MODEL), compiler):
                 raise ValueError(why)
             refuse_other(data, model)
             left_for_host(model, _OPERATOR)

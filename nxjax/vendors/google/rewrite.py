@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from nxjax.lower.npu.formats.tflite_build import TFLiteOperator, bias_grid
+from nxjax.lower.npu.formats.tflite_build import TFLiteOperator, bias_grid, integers, windowed
 from nxjax.lower.npu.formats.tflite_schema import VALID
 from nxjax.lower.npu.graph import Tensor
 from nxjax.ops.fixed import functions
@@ -79,14 +79,7 @@ def _strides_as_pool(o: TFLiteOperator) -> TFLiteOperator:
         return o
     if shape != tuple(-(-n // int(s)) for n, s in zip(x.shape, strides, strict=True)):
         return o
-    options = {
-        "padding": VALID,
-        "stride_h": int(strides[1]),
-        "stride_w": int(strides[2]),
-        "filter_height": 1,
-        "filter_width": 1,
-        "fused_activation_function": 0,
-    }
+    options = windowed(VALID, (int(strides[1]), int(strides[2])), filter=(1, 1))
     return TFLiteOperator("MAX_POOL_2D", [x], o.outputs, options, o.node)
 
 
@@ -105,14 +98,7 @@ def _rows_as_pixels(o: TFLiteOperator) -> list[TFLiteOperator]:
     weights = Tensor(w.name, kernel, w.dtype, Grid(w.dtype, w.grid.scale, 0, axis), w.data.reshape(kernel))
     image = Tensor(f"{out.name}/rows", (1, 1, rows, w.shape[1]), x.dtype, x.grid)
     made = Tensor(f"{out.name}/pixels", (1, 1, rows, w.shape[0]), out.dtype, out.grid)
-    options = {
-        "padding": VALID,
-        "stride_h": 1,
-        "stride_w": 1,
-        "dilation_h_factor": 1,
-        "dilation_w_factor": 1,
-        "fused_activation_function": o.options["fused_activation_function"],
-    }
+    options = windowed(VALID, (1, 1), o.options["fused_activation_function"], dilations=(1, 1))
     return [
         _reshape(o, x, image),
         TFLiteOperator("CONV_2D", [image, weights, b], [made], options, o.node),
@@ -122,5 +108,5 @@ def _rows_as_pixels(o: TFLiteOperator) -> list[TFLiteOperator]:
 
 def _reshape(o: TFLiteOperator, x: Tensor, out: Tensor) -> TFLiteOperator:
     shape: Shape = out.shape
-    target = Tensor(f"{out.name}/shape", (len(shape),), dtypes.int32, None, np.asarray(shape, np.int32))
+    target = integers(f"{out.name}/shape", shape)
     return TFLiteOperator("RESHAPE", [x, target], [out], {"new_shape": shape}, o.node)

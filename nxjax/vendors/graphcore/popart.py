@@ -284,14 +284,8 @@ def _compiled(python: str, files: dict[str, bytes]) -> tuple[bytes, ToolAnswer]:
     How PopEF's headers are written is not published. That what wrote it compiles shows in what it refuses.
     """
     data, done = _made(python, files)
-
-    def of_no_model() -> bytes:
-        model = json.loads(files["popart.json"])["model"]
-        with contextlib.suppress(ExecutionError):
-            return _made(python, {**files, model: NO_MODEL})[0]
-        return b""
-
-    if why := doubt(data, files.values(), of_no_model):
+    model = json.loads(files["popart.json"])["model"]
+    if why := doubt(data, files.values(), lambda: _made(python, {**files, model: NO_MODEL})[0]):
         raise done.error("graphcore-popart: PopART compiled nothing", f"of {COMPILED}: {why}")
     return data, done
 

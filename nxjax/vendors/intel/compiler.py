@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Final, final
 
@@ -133,17 +133,12 @@ def compile_model(xml: bytes, weights: bytes, config: Mapping[str, str]) -> Comp
             ended = done.trouble or "its process ended with status 0"
             return reply(None, f"{ended}: {words(said)[-500:] or 'it said nothing'}", supported, devices)
         reply = partial(reply, supported=supported, devices=devices)
-        child = intel_child.__file__
-        if xml != NO_MODEL and (
-            why := doubt(data, (xml, weights), partial(_of_no_model, child, os.stat(child).st_mtime_ns))
-        ):
+        if xml != NO_MODEL and (why := doubt(data, (xml, weights), _of_no_model, intel_child.__file__)):
             return reply(None, why)
         return reply(data, cost=estimates(said))
 
 
-@lru_cache(8)
-def _of_no_model(child: str, changed: int) -> bytes:
-    """What it makes of bytes that are no model; asked again when the child's file changes."""
+def _of_no_model() -> bytes:
     return compile_model(NO_MODEL, b"", {"NPU_COMPILER_TYPE": "PLUGIN", "NPU_PLATFORM": "4000"}).blob or b""
 
 

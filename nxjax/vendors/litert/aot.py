@@ -154,22 +154,20 @@ class AotTarget(NpuTarget):
         compiled = run_compiler(data, *settings)
         tool = f"LiteRT {version()}, {self.manufacturer} plugin"
         noted = {"command": compiled.command, "status": compiled.status, "took": (digest(data),)}
-        if compiled.model is None and not compiled.refused:
-            build.record("failed", "vendor-compiler", tool, **noted, answer=compiled.why)
-            what = "" if folders else f"; {self.missing}"
-            build.notes.append(f"{self.name}: not compiled: {compiled.why}{what}. Placed by {self.rules}")
-            return build
+        failed = compiled.model is None and not compiled.refused
+        why, hint = (compiled.why, "" if folders else f"; {self.missing}") if failed else ("", "")
         if compiled.model is not None:
             try:
                 if not compiled.total:
                     raise InvalidFileError("LiteRT's front end does not say how many operators it took")
-                if why := doubt(compiled.model, [data], lambda: run_compiler(NO_MODEL, *settings).model or b""):
-                    raise InvalidFileError(why)
+                why = doubt(compiled.model, [data], lambda: run_compiler(NO_MODEL, *settings).model or b"")
                 refuse_other(data, compiled.model)
             except InvalidFileError as error:
-                build.record("failed", "vendor-compiler", tool, **noted, answer=error.what)
-                build.notes.append(f"{self.name}: not compiled: {error.what}. Placed by {self.rules}")
-                return build
+                why = why or error.what
+        if failed or why:
+            build.record("failed", "vendor-compiler", tool, **noted, answer=why)
+            build.notes.append(f"{self.name}: not compiled: {why}{hint}. Placed by {self.rules}")
+            return build
         build.placements = self._placed(graph, operations, data, compiled, build.notes)
         said = f"{compiled.selected} of {compiled.total} operators in {compiled.partitions} parts"
         if compiled.model is None or not any(p.device == "npu" for p in build.placements):

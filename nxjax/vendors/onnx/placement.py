@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from nxjax.lower.npu.formats.onnx_writer import OnnxModel
-from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.ops import op_of
 from nxjax.lower.npu.placement import placed, unknown
 from nxjax.lower.placement import Device, Placement
@@ -59,11 +59,7 @@ def placements(
         named[n] = [name for name in names if kinds[name] not in _EDGES] or names
         if named[n]:
             places[n] = "host" if any(devices[name] != provider for name in named[n]) else "npu"
-    maker = {t: n for n in graph.nodes for t in n.outputs}
-    readers: dict[Tensor, list[Node]] = {}
-    for n in graph.nodes:
-        for t in n.operands:
-            readers.setdefault(t, []).append(n)
+    maker, readers = graph.producers(), graph.uses()
     for n in graph.nodes:
         if n not in places and not op_of(n).macs(n):
             there: list[Device] = [places[maker[t]] for t in n.operands if t in maker and maker[t] in places]

@@ -13,7 +13,7 @@ import numpy as np
 
 from nxjax.backends.evidence import Label, digest
 from nxjax.backends.extras import installed, need
-from nxjax.backends.target import Build, Kind, NpuTarget, Run, Runner, Site, file_name, only
+from nxjax.backends.target import Build, Kind, NpuTarget, Run, Runner, Site, file_name, only, variant
 from nxjax.errors import ExecutionError, LoweringError, ParameterError
 from nxjax.lower.npu.cost import estimate
 from nxjax.lower.npu.formats.onnx_build import OnnxOptions
@@ -141,14 +141,6 @@ class OnnxTarget(NpuTarget):
 
 
 @final
-class Onnx(OnnxTarget):
-    """The plain file, for any tool that reads ONNX."""
-
-    name: ClassVar[str] = "onnx"
-    title: ClassVar[str] = "ONNX file"
-
-
-@final
 class HabanaGaudi(OnnxTarget):
     """Intel Gaudi computes float32 and float16 from ONNX; 8-bit integers are not among its products."""
 
@@ -161,13 +153,6 @@ class HabanaGaudi(OnnxTarget):
     precision: ClassVar[tuple[str, ...]] = ("float32", "float16")
 
 
-@final
-class Groq(OnnxTarget):
-    """Groq's LPU."""
-
-    name: ClassVar[str] = "groq"
-    title: ClassVar[str] = "Groq LPU"
-    site: ClassVar[Site] = "data center"
-
-
+Onnx: Final = variant(OnnxTarget, "onnx", "ONNX file")
+Groq: Final = variant(OnnxTarget, "groq", "Groq LPU", site="data center")
 TARGETS: Final[tuple[type[NpuTarget], ...]] = (Onnx, HabanaGaudi, Groq)

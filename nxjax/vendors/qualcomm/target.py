@@ -8,7 +8,7 @@ simulator's times are the host's and no figure of the chip.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final, final
+from typing import Any, ClassVar, Final
 
 from nxjax.backends.evidence import By, Label, digest
 from nxjax.backends.extras import installed, need
@@ -88,15 +88,9 @@ class QualcommHtp(NpuTarget):
     extra: ClassVar[str] = EXTRA
     precision: ClassVar[tuple[str, ...]] = ("int8", "int16x8", "float16")
     chips: ClassVar[tuple[Kind, ...]] = (
-        Kind(
-            "Qualcomm",
-            "Hexagon",
-            nodes=("dev/fastrpc-cdsp*", "dev/adsprpc-smd*"),
-            module="onnxruntime_qnn",
-            extra="qnn",
-            target="qualcomm-htp",
-        ),
-    )
+        Kind("Qualcomm", "Hexagon", nodes=("dev/fastrpc-cdsp*", "dev/adsprpc-smd*"), module="onnxruntime_qnn",
+             extra="qnn", target="qualcomm-htp"),
+    )  # fmt: skip
     providers: ClassVar[Mapping[str, Mapping[str, str]]] = {
         "qnn": {"backend_path": "QnnHtp.so", "htp_performance_mode": "burst"}
     }
@@ -207,13 +201,8 @@ def _notes(build: Build, graph: NpuGraph, arch: int, by: By) -> None:
         build.notes.append("no latency is given: the simulator's time is the host's")
 
 
-@final
-class QualcommHtpDefault(QualcommHtp):
-    """The generation that most phones and laptops with an HTP have."""
-
-    name: ClassVar[str] = "qualcomm-htp"
-
-
+# The generation that most phones and laptops with an HTP have.
+QualcommHtpDefault: Final = variant(QualcommHtp, "qualcomm-htp", QualcommHtp.title)
 _GENERATIONS: Final = (
     variant(QualcommHtp, f"qualcomm-htp-v{arch}", f"{QualcommHtp.title} v{arch}", arch=arch) for arch in SOCS
 )

@@ -22,9 +22,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, Final, final
 
-import numpy as np
-
 from nxjax.backends import tools
+from nxjax.backends.children.wire import WireError, pack, unpack
 from nxjax.errors import ExecutionError
 from nxjax.ops.base import NDArray
 
@@ -62,18 +61,6 @@ def receive(stream: IO[bytes]) -> Message | None:
     if not isinstance(lengths, list) or not all(isinstance(n, int) and 0 <= n <= tools.LARGEST for n in lengths):
         raise ValueError(f"no message: {str(head)[:80]}")
     return head, [stream.read(n) for n in lengths]
-
-
-def pack(arrays: Sequence[NDArray]) -> tuple[list[list[Any]], list[bytes]]:
-    """Arrays as (dtype name, shape) rows and bytes."""
-    rows = [[a.dtype.name, list(a.shape)] for a in arrays]
-    return rows, [np.ascontiguousarray(a).tobytes() for a in arrays]
-
-
-def unpack(rows: Sequence[Sequence[Any]], blobs: Sequence[bytes]) -> list[NDArray]:
-    return [
-        np.frombuffer(b, np.dtype(name)).reshape(shape).copy() for (name, shape), b in zip(rows, blobs, strict=True)
-    ]
 
 
 def on_snapdragon() -> bool:
@@ -157,13 +144,13 @@ class Provider:
             raise QnnRefusal(f"{type(e).__name__}: {e}") from e
 
     def run(self, head: dict[str, Any], blobs: list[bytes]) -> Message:
-        feeds = dict(zip(head["inputs"], unpack(head["arrays"], blobs), strict=True))
+        feeds = dict(zip(head["inputs"], unpack(head["arrays"], b"".join(blobs), None), strict=True))
         session = self.sessions[head["id"]]
         try:
             results = session.run(head["outputs"], feeds)
         except Exception as e:
             raise QnnRefusal(f"{type(e).__name__}: {e}") from e
-        rows, data = pack(results)
+        rows, data = pack(results, None)
         return {"arrays": rows}, data
 
 
@@ -309,10 +296,10 @@ class QnnSession:
     def __call__(self, arrays: Sequence[NDArray]) -> list[NDArray]:
         if not self._worker.alive:
             self._load()
-        rows, blobs = pack(arrays)
+        rows, blobs = pack(arrays, None)
         request = {"do": "run", "id": self._id, "arrays": rows, "inputs": self._inputs, "outputs": self._outputs}
         answer, data = self._worker.ask(request, blobs)
         try:
-            return unpack(answer["arrays"], data)
-        except (ValueError, TypeError) as error:
+            return unpack(answer["arrays"], b"".join(data), None)
+        except WireError as error:
             raise ExecutionError("qnn: the results cannot be read", got=error) from error

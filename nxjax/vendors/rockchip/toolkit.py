@@ -17,7 +17,7 @@ import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -25,7 +25,6 @@ import numpy as np
 
 from nxjax.backends.extras import installed
 from nxjax.backends.tools import NO_MODEL, ToolAnswer, ask, doubt, read
-from nxjax.errors import ExecutionError
 from nxjax.ops.base import NDArray
 from nxjax.vendors.rockchip import child
 
@@ -135,24 +134,10 @@ def compile_model(
             raise answer.error(what)
         if data[:4] != _HEAD:
             raise answer.error(what, f"it ended well and left no .rknn file, which begins with {_HEAD!r}")
-        if model != NO_MODEL and (
-            why := doubt(data, [model], partial(_of_no_model, interpreter, _changed(interpreter)))
-        ):
+        of_no_model = lambda: compile_model(interpreter, NO_MODEL, {"target_platform": "rk3588"}).model
+        if model != NO_MODEL and (why := doubt(data, [model], of_no_model, interpreter, child.__file__)):
             raise answer.error(what, why)
         return RknnResult(data, rows(answer.said), _results(place, answer, inputs), answer)
-
-
-def _changed(interpreter: str) -> tuple[int, int]:
-    return os.stat(interpreter).st_mtime_ns, os.stat(child.__file__).st_mtime_ns
-
-
-@lru_cache(8)
-def _of_no_model(interpreter: str, changed: tuple[int, int]) -> bytes:
-    """What it makes of bytes that are no model; asked again when its files change."""
-    try:
-        return compile_model(interpreter, NO_MODEL, {"target_platform": "rk3588"}).model
-    except ExecutionError:
-        return b""
 
 
 def _results(place: Path, answer: ToolAnswer, inputs: Sequence[NDArray]) -> list[NDArray]:

@@ -7,14 +7,13 @@ no design.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Final, final
 
@@ -97,24 +96,17 @@ def compile_design(tools: Tools, stem: str, files: Mapping[str, bytes], triple: 
         checks = {f"{stem}.xclbin": refused_xclbin, f"{stem}.insts.bin": refused_instructions}
         made = {name: _left(tools.aiecc, folder, name, check) for name, check in checks.items()}
     for data in made.values():
-        if why := doubt(data, files.values(), partial(_of_no_design, tools.aiecc, tools.peano, _changed(tools.aiecc))):
+        if why := doubt(data, files.values(), partial(_of_no_design, tools), tools.aiecc, settings=tools.peano or ""):
             raise ExecutionError(f"{Path(tools.aiecc).name}: it compiled nothing", got=why)
     return made
 
 
-def _changed(tool: str) -> int:
-    return os.stat(tool).st_mtime_ns
-
-
-@lru_cache(8)
-def _of_no_design(aiecc: str, peano: str | None, changed: int) -> bytes:
-    """What aiecc makes of bytes that are no design; asked again when its file changes."""
-    with tempfile.TemporaryDirectory(prefix="nxjax_aie_") as folder, contextlib.suppress(ExecutionError):
+def _of_no_design(tools: Tools) -> bytes:
+    with tempfile.TemporaryDirectory(prefix="nxjax_aie_") as folder:
         for name in ("none.mlir", "none.o"):
             Path(folder, name).write_bytes(NO_MODEL)
-        _run(design_command(aiecc, peano, "none"), folder)
-        return _left(aiecc, folder, "none.xclbin", refused_xclbin)
-    return b""
+        _run(design_command(tools.aiecc, tools.peano, "none"), folder)
+        return _left(tools.aiecc, folder, "none.xclbin", refused_xclbin)
 
 
 def _left(tool: str, folder: str, name: str, refused: Callable[[bytes], str]) -> bytes:
