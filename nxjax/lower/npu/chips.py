@@ -75,92 +75,53 @@ def _ethos(series: str, size: int, clock: float, bandwidth: float, where: str) -
 
 _CHIPS: Final = [
     ChipLimits(
-        "edgetpu",
-        "Google Edge TPU on USB 3",
-        {"int8": 2e12},
-        _EDGE_LINK,
-        on_chip=8 * _MIB,
-        cache=7 * _MIB,
-        link=_EDGE_LINK,
-        lanes=(64, 64),
-        launch=1.2e-3,
+        "edgetpu", "Google Edge TPU on USB 3", {"int8": 2e12}, _EDGE_LINK,
+        on_chip=8 * _MIB, cache=7 * _MIB, link=_EDGE_LINK, lanes=(64, 64), launch=1.2e-3,
         source="coral.ai/docs/edgetpu/benchmarks and compiler: 4 TOPS, 8 MB on the chip of which 7 MiB for parameters "
         "in the compiler's logs; link from the published VGG16 and VGG19, time per run from the published SqueezeNet",
     ),
     ChipLimits(
-        "xdna1",
-        "AMD XDNA (Phoenix, Hawk Point)",
-        {"int8": 4 * 1024 * 1.6e9, "float16": 4 * 512 * 1.6e9},
-        4 * 2 * 4 * 1.6e9,
-        inside=4 * 6 * 4 * 1.6e9,
-        on_chip=4 * 512 * 1024,
-        lanes=(8, 8),
-        share=0.52,
-        launch=_XDNA_LAUNCH,
+        "xdna1", "AMD XDNA (Phoenix, Hawk Point)",
+        {"int8": 4 * 1024 * 1.6e9, "float16": 4 * 512 * 1.6e9}, 4 * 2 * 4 * 1.6e9, inside=4 * 6 * 4 * 1.6e9,
+        on_chip=4 * 512 * 1024, lanes=(8, 8), share=0.52, launch=_XDNA_LAUNCH,
         source="Linux driver amdxdna: 2048 int8 operations per column and cycle, 4 columns with memory, 1.6 GHz; "
         "two 32-bit streams per column to memory, six from its memory tile; share from 6.76 TOPS of int8 products "
         "measured in arXiv 2512.13282; launch from the manual of Ryzen AI Software (Strix)",
     ),
     ChipLimits(
-        "xdna2",
-        "AMD XDNA 2 (Strix, Krackan)",
-        {"int8": 8 * 2048 * 1.8e9, "float16": 8 * 1024 * 1.8e9},
-        8 * 2 * 4 * 1.8e9,
-        inside=8 * 6 * 4 * 1.8e9,
-        on_chip=8 * 512 * 1024,
-        lanes=(8, 8),
-        share=0.645,
-        launch=_XDNA_LAUNCH,
+        "xdna2", "AMD XDNA 2 (Strix, Krackan)",
+        {"int8": 8 * 2048 * 1.8e9, "float16": 8 * 1024 * 1.8e9}, 8 * 2 * 4 * 1.8e9, inside=8 * 6 * 4 * 1.8e9,
+        on_chip=8 * 512 * 1024, lanes=(8, 8), share=0.645, launch=_XDNA_LAUNCH,
         source="Linux driver amdxdna: 4096 int8 operations per column and cycle, 8 columns, 1.8 GHz; two 32-bit "
         "streams per column to memory, six from its memory tile; share from 38.05 TOPS of int8 products measured in "
         "arXiv 2512.13282; launch from the manual of Ryzen AI Software",
     ),
     ChipLimits(
-        "hexagon-x-elite",
-        "Qualcomm Hexagon (Snapdragon X Elite)",
-        {"int8": 22.5e12},
-        135e9,
-        launch=None,
+        "hexagon-x-elite", "Qualcomm Hexagon (Snapdragon X Elite)", {"int8": 22.5e12}, 135e9, launch=None,
         source="announced: 45 TOPS int8, 135 GB/s of memory shared with the processor",
     ),
     ChipLimits(
-        "intel-npu-3720",
-        "Intel NPU 3 (Meteor Lake)",
-        {"int8": 2 * 2048 * 1.4e9, "float16": 2 * 1024 * 1.4e9},
-        120e9,
-        on_chip=4 * _MIB,
-        launch=None,
+        "intel-npu-3720", "Intel NPU 3 (Meteor Lake)",
+        {"int8": 2 * 2048 * 1.4e9, "float16": 2 * 1024 * 1.4e9}, 120e9, on_chip=4 * _MIB, launch=None,
         source="announced: 2 engines of 2048 int8 MACs a cycle, 11.5 TOPS; memory LPDDR5x-7467 on 128 bits",
     ),
     ChipLimits(
-        "intel-npu-4000",
-        "Intel NPU 4 (Lunar Lake)",
-        {"int8": 6 * 2048 * 1.95e9, "float16": 6 * 1024 * 1.95e9},
-        136e9,
-        on_chip=9 * _MIB,
-        launch=None,
+        "intel-npu-4000", "Intel NPU 4 (Lunar Lake)",
+        {"int8": 6 * 2048 * 1.95e9, "float16": 6 * 1024 * 1.95e9}, 136e9, on_chip=9 * _MIB, launch=None,
         source="announced: 6 engines of 2048 int8 MACs a cycle, 48 TOPS; memory LPDDR5x-8533 on 128 bits",
     ),
     ChipLimits(
-        "ane-m1",
-        "Apple Neural Engine (M1)",
-        {"float16": 5.5e12, "int8": 5.5e12},
-        68.25e9,
-        launch=None,
+        "ane-m1", "Apple Neural Engine (M1)", {"float16": 5.5e12, "int8": 5.5e12}, 68.25e9, launch=None,
         source="announced: 11 trillion operations a second, 68.25 GB/s of memory shared with the processor",
     ),
     ChipLimits(
-        "ane-m4",
-        "Apple Neural Engine (M4)",
-        {"float16": 9.5e12, "int8": 19e12},
-        120e9,
-        launch=None,
+        "ane-m4", "Apple Neural Engine (M4)", {"float16": 9.5e12, "int8": 19e12}, 120e9, launch=None,
         source="announced: 38 trillion operations a second (int8; half of it taken for float16), 120 GB/s of memory",
     ),
     *(_ethos("u55", n, 500e6, 0.5e9, "Ethos_U55_High_End_Embedded") for n in (32, 64, 128, 256)),
     *(_ethos("u65", n, 1e9, 12e9, "Ethos_U65_Client_Server") for n in (256, 512)),
     *(_ethos("u85", n, 1e9, 12e9, "Ethos_U85_SYS_DRAM_Mid") for n in (128, 256, 512, 1024, 2048)),
-]
+]  # fmt: skip
 CHIPS: Final = {c.name: c for c in _CHIPS}
 
 

@@ -13,19 +13,7 @@ import numpy as np
 from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
 from nxjax.lower.npu.formats.tflite_schema import SAME, VALID
 from nxjax.lower.npu.graph import Tensor
-from nxjax.vendors.litert.table import (
-    BYTES,
-    Limit,
-    Table,
-    axes,
-    dilation,
-    every_map,
-    first,
-    kernel,
-    known,
-    stride,
-    weights,
-)
+from nxjax.vendors.litert.table import BYTES, Limit, Table
 
 _KERNELS: Final = (1, 2, 3, 5, 7, 9)
 _LEAST_FACTOR: Final = 2.33e-10
@@ -39,7 +27,7 @@ def _scale(t: Tensor) -> float:
 
 
 def _factor(o: TFLiteOperator) -> bool:
-    x, w, out = first(o), weights(o), o.outputs[0]
+    x, w, out = o.first, o.weights, o.outputs[0]
     if x.grid is None or w.grid is None or out.grid is None:
         return False
     factors = np.asarray(w.grid.scale, np.float64) * _scale(x) / _scale(out)
@@ -47,40 +35,40 @@ def _factor(o: TFLiteOperator) -> bool:
 
 
 def _strided(o: TFLiteOperator) -> bool:
-    h, w = stride(o)
-    return h == w and h in (1, 2) and (max(kernel(o)) <= 7 or h == 1) and dilation(o) == (1, 1)
+    h, w = o.stride
+    return h == w and h in (1, 2) and (max(o.kernel) <= 7 or h == 1) and o.dilation == (1, 1)
 
 
 def _sixteens(o: TFLiteOperator) -> bool:
     """Pieces along the channels are multiples of 16 wide; inputs of a concatenation, results of a split."""
     parts: list[Tensor | None] = [*(o.inputs if o.name == "CONCATENATION" else o.outputs)]
     sizes = {t.shape for t in parts if t is not None}
-    along_channels = len({s[-1] for s in sizes} | {first(o).shape[-1], o.outputs[0].shape[-1]}) > 1
+    along_channels = len({s[-1] for s in sizes} | {o.first.shape[-1], o.outputs[0].shape[-1]}) > 1
     return not along_channels or all(s[-1] % 16 == 0 for s in sizes)
 
 
 def _even_result(o: TFLiteOperator) -> bool:
-    pairs = list(zip(first(o).shape[1:3], o.outputs[0].shape[1:3], strict=True))
+    pairs = list(zip(o.first.shape[1:3], o.outputs[0].shape[1:3], strict=True))
     return all(m in (2 * n, 2 * n - 1) for n, m in pairs) and pairs[0][1] % 2 == pairs[1][1] % 2
 
 
 def _max_pool(o: TFLiteOperator) -> bool:
-    x, k = first(o).shape[1:3], kernel(o)
+    x, k = o.first.shape[1:3], o.kernel
     parity = {VALID: 0, SAME: 1}[o.options["padding"]]
-    fits = k in ((2, 2), (3, 3)) and stride(o) == (2, 2) and all(n % 2 == parity and n >= k[0] for n in x)
+    fits = k in ((2, 2), (3, 3)) and o.stride == (2, 2) and all(n % 2 == parity and n >= k[0] for n in x)
     return fits and (k == (2, 2) or x[1] <= _WIDEST_POOL)
 
 
 def _average_pool(o: TFLiteOperator) -> bool:
-    x, k = first(o).shape[1:3], kernel(o)
+    x, k = o.first.shape[1:3], o.kernel
     if k in ((7, 7), (8, 8)):
         return x == k
-    return k == (3, 3) and stride(o) == (1, 1) and o.options["padding"] == SAME and x[0] * x[1] <= _LARGEST_AVERAGE
+    return k == (3, 3) and o.stride == (1, 1) and o.options["padding"] == SAME and x[0] * x[1] <= _LARGEST_AVERAGE
 
 
 def _mean(o: TFLiteOperator) -> bool:
-    x = first(o)
-    return len(x.shape) == 4 and axes(o) == (1, 2) and x.shape[1:3] in ((7, 7), (8, 8))
+    x = o.first
+    return len(x.shape) == 4 and o.axes == (1, 2) and x.shape[1:3] in ((7, 7), (8, 8))
 
 
 def _channels_constant(o: TFLiteOperator) -> bool:
@@ -90,20 +78,18 @@ def _channels_constant(o: TFLiteOperator) -> bool:
 
 
 def _no_batch_moved(o: TFLiteOperator) -> bool:
-    permutation = known(o, 1)
+    permutation = o.known(1)
     return len(permutation) < 4 or int(permutation[0]) == 0
 
 
 _LIMITS: Final = {
     "bytes": BYTES,
-    "rank": Limit(lambda o: all(len(t.shape) <= 4 for t in every_map(o)), "at most 4 dimensions", "reshape"),
+    "rank": Limit(lambda o: all(len(t.shape) <= 4 for t in o.every_map), "at most 4 dimensions", "reshape"),
     "batch": Limit(
-        lambda o: all(len(t.shape) < 4 or t.shape[0] == 1 for t in every_map(o)),
-        "the batch is 1",
-        "one image at a time",
+        lambda o: all(len(t.shape) < 4 or t.shape[0] == 1 for t in o.every_map), "the batch is 1", "one image at a time"
     ),
     "kernel": Limit(
-        lambda o: all(k in _KERNELS for k in kernel(o)), "kernels are 1, 2, 3, 5, 7 or 9 long", "a kernel of such sides"
+        lambda o: all(k in _KERNELS for k in o.kernel), "kernels are 1, 2, 3, 5, 7 or 9 long", "a kernel of such sides"
     ),
     "strided": Limit(_strided, "strides are 1 or 2 in both directions, 1 over 7 x 7, and no dilation", "stride 1 or 2"),
     "factor": Limit(_factor, "operand scale * weight scale / result scale is under 1", "a wider range of the result"),
@@ -112,13 +98,13 @@ _LIMITS: Final = {
     ),
     "sixteens": Limit(_sixteens, "parts along the channels are multiples of 16", "channels in multiples of 16"),
     "equal_shapes": Limit(
-        lambda o: len({t.shape for t in every_map(o) if t.size > 1}) == 1 or _channels_constant(o),
+        lambda o: len({t.shape for t in o.every_map if t.size > 1}) == 1 or _channels_constant(o),
         "operands have one shape",
         "broadcast when the constants are made",
     ),
     "alpha": Limit(lambda o: 0 < o.options["alpha"] < 1, "the slope is between 0 and 1"),
     "finer": Limit(
-        lambda o: _scale(o.outputs[0]) > _scale(first(o)) / 128, "the result's scale is over 1/128 of the operand's"
+        lambda o: _scale(o.outputs[0]) > _scale(o.first) / 128, "the result's scale is over 1/128 of the operand's"
     ),
     "max_pool": Limit(
         _max_pool,

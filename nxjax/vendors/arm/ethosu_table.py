@@ -17,32 +17,17 @@ from nxjax.lower.npu.formats.tflite_schema import SAME, VALID
 from nxjax.lower.npu.graph import Tensor
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
-from nxjax.vendors.litert.table import (
-    QUANTIZE,
-    Limit,
-    Rows,
-    Table,
-    axes,
-    by_operator,
-    dilation,
-    every_map,
-    first,
-    kernel,
-    known,
-    same_grid,
-    stride,
-    weights,
-)
+from nxjax.vendors.litert.table import QUANTIZE, Limit, Rows, Table, by_operator
 
 _AXIS: Final = 1 << 16
 
 
 def _kinds(*kinds: DType) -> Callable[[TFLiteOperator], bool]:
-    return lambda o: all(t.dtype in kinds for t in every_map(o))
+    return lambda o: all(t.dtype in kinds for t in o.every_map)
 
 
 def _first_is(*kinds: DType) -> Callable[[TFLiteOperator], bool]:
-    return lambda o: first(o).dtype in kinds and o.outputs[0].dtype == first(o).dtype
+    return lambda o: o.first.dtype in kinds and o.outputs[0].dtype == o.first.dtype
 
 
 def _int(t: Tensor) -> bool:
@@ -51,18 +36,18 @@ def _int(t: Tensor) -> bool:
 
 def _volume(o: TFLiteOperator) -> bool:
     """A strided slice steps over height and width only; axes count from the end: ..., h, w, c."""
-    steps = [int(s) for s in known(o, 3)]
+    steps = [int(s) for s in o.known(3)]
     return all(s == 1 for i, s in enumerate(reversed(steps)) if i not in (1, 2)) and min(steps) > 0
 
 
 def _weight_sum(limit16: int) -> Callable[[TFLiteOperator], bool]:
     def holds(o: TFLiteOperator) -> bool:
-        w = weights(o)
+        w = o.weights
         if w.data is None:
             return True
         channel = 3 if o.name == "DEPTHWISE_CONV_2D" else 0
         sums = np.abs(w.data.astype(np.int64)).sum(tuple(i for i in range(w.data.ndim) if i != channel))
-        return bool((sums <= (limit16 if first(o).dtype == dtypes.int16 else 127 * _AXIS)).all())
+        return bool((sums <= (limit16 if o.first.dtype == dtypes.int16 else 127 * _AXIS)).all())
 
     return holds
 
@@ -81,22 +66,22 @@ def _bias(bits: int) -> Callable[[TFLiteOperator], bool]:
 
 def _products(o: TFLiteOperator) -> bool:
     """Products of two feature maps: of int8, with at most 2^16 terms and results a row."""
-    if o.name == "FULLY_CONNECTED" and weights(o).constant:
+    if o.name == "FULLY_CONNECTED" and o.weights.constant:
         return True
-    x, y = first(o), weights(o)
+    x, y = o.first, o.weights
     rows = (x.shape[-1], x.shape[-2] if len(x.shape) > 1 else 1, *y.shape[-2:])
     return x.dtype == dtypes.int8 and max(rows) <= _AXIS
 
 
 def _transposed_shape(o: TFLiteOperator) -> bool:
-    x, out = first(o).shape[1:3], o.outputs[0].shape[1:3]
+    x, out = o.first.shape[1:3], o.outputs[0].shape[1:3]
     if o.options["padding"] == SAME:
-        return all(n == m * s for n, m, s in zip(out, x, stride(o), strict=True))
-    return all(n == m * s + max(k - s, 0) for n, m, s, k in zip(out, x, stride(o), kernel(o), strict=True))
+        return all(n == m * s for n, m, s in zip(out, x, o.stride, strict=True))
+    return all(n == m * s + max(k - s, 0) for n, m, s, k in zip(out, x, o.stride, o.kernel, strict=True))
 
 
 def _transposed_stride(o: TFLiteOperator) -> bool:
-    (h, w), x, k = stride(o), first(o).shape[1:3], kernel(o)
+    (h, w), x, k = o.stride, o.first.shape[1:3], o.kernel
     return (
         (h, w) in ((1, 1), (2, 2))
         or ((h, w) == (1, 2) and x[0] == k[0] == 1)
@@ -107,14 +92,14 @@ def _transposed_stride(o: TFLiteOperator) -> bool:
 def _scale(o: TFLiteOperator) -> tuple[tuple[int, int], tuple[int, int]]:
     """The factors of a resize, as fractions."""
     less = 1 if o.options["align_corners"] else 0
-    pairs = zip(o.outputs[0].shape[1:3], first(o).shape[1:3], strict=True)
+    pairs = zip(o.outputs[0].shape[1:3], o.first.shape[1:3], strict=True)
     h, w = ((max(n - less, 1), max(m - less, 1)) for n, m in pairs)
     return h, w
 
 
 def _resize_u55(halves: tuple[int, ...]) -> Callable[[TFLiteOperator], bool]:
     def holds(o: TFLiteOperator) -> bool:
-        size, made = first(o).shape[1:3], o.outputs[0].shape[1:3]
+        size, made = o.first.shape[1:3], o.outputs[0].shape[1:3]
         if size == (1, 1) or (size == made and not (o.options["half_pixel_centers"] and len(halves) == 1)):
             return True
         factors = halves if o.options["half_pixel_centers"] else (2, 4, 8)
@@ -134,14 +119,14 @@ def _resize_u55(halves: tuple[int, ...]) -> Callable[[TFLiteOperator], bool]:
 
 
 def _resize_limit(o: TFLiteOperator) -> bool:
-    if first(o).shape[1:3] == o.outputs[0].shape[1:3]:
+    if o.first.shape[1:3] == o.outputs[0].shape[1:3]:
         return True
     most = 2048 if o.options["align_corners"] else 1024
     return all(n / math.gcd(n, d) <= most for n, d in _scale(o))
 
 
 def _powers(o: TFLiteOperator) -> bool:
-    if first(o).shape[1:3] in ((1, 1), o.outputs[0].shape[1:3]):
+    if o.first.shape[1:3] in ((1, 1), o.outputs[0].shape[1:3]):
         return True
     return all(n % d == 0 and (n // d).bit_count() == 1 for n, d in _scale(o))
 
@@ -151,25 +136,25 @@ def _hwc(t: Tensor) -> tuple[int, ...]:
 
 
 def _mean_depth(o: TFLiteOperator) -> bool:
-    x, reduced = first(o), axes(o)
+    x, reduced = o.first, o.axes
     shape = _hwc(x)
     last = len(x.shape) - 1
     return last not in reduced or x.shape[last] == 1 or 1 in shape[-3:]
 
 
 def _one_image(o: TFLiteOperator) -> bool:
-    return len(first(o).shape) < 4 or first(o).shape[0] == 1
+    return len(o.first.shape) < 4 or o.first.shape[0] == 1
 
 
 def _mean_count(o: TFLiteOperator) -> bool:
-    x = first(o)
-    count = math.prod(x.shape[a] for a in axes(o))
+    x = o.first
+    count = math.prod(x.shape[a] for a in o.axes)
     return count <= {dtypes.int8: 1 << 24, dtypes.uint8: 1 << 23}.get(x.dtype, 1 << 16)
 
 
 def _permutation(o: TFLiteOperator) -> bool:
     """Int32 is moved by few permutations; 8 and 16 bits by all, while two axes' product stays under 2^16."""
-    x, order = first(o), tuple(int(i) for i in known(o, 1))
+    x, order = o.first, tuple(int(i) for i in o.known(1))
     if order == tuple(range(len(order))):
         return x.dtype != dtypes.int32 or x.shape[-1] <= _AXIS
     if x.dtype != dtypes.int32:
@@ -187,45 +172,43 @@ def _permutation(o: TFLiteOperator) -> bool:
 
 def _window_stride(o: TFLiteOperator) -> bool:
     """Strides to 3; longer ones without padding and dilation. Where there is one step only, its length is nothing."""
-    steps = [s for s, n in zip(stride(o), o.outputs[0].shape[1:3], strict=True) if n > 1]
-    return max(steps, default=1) <= 3 or (dilation(o) == (1, 1) and o.options["padding"] == VALID)
+    steps = [s for s, n in zip(o.stride, o.outputs[0].shape[1:3], strict=True) if n > 1]
+    return max(steps, default=1) <= 3 or (o.dilation == (1, 1) and o.options["padding"] == VALID)
 
 
 def _average_kernel(o: TFLiteOperator) -> bool:
-    h, w = kernel(o)
+    h, w = o.kernel
     return (h * w <= _AXIS and h <= 256) if o.options["padding"] == VALID else max(h, w) <= 8
 
 
 _TWO: Final = (dtypes.int8, dtypes.int16)
 _LIMITS: Final[dict[str, Limit]] = {
     "ranked": Limit(
-        lambda o: all(t.shape != () for t in every_map(o) if not t.constant),
+        lambda o: all(t.shape != () for t in o.every_map if not t.constant),
         "a feature map has no dimensions",
         "keep one axis: keepdims=True, or reshape to (1,)",
     ),
     "grids": Limit(
-        lambda o: all(t.grid is not None for t in every_map(o) if _int(t)),
-        "feature maps have a scale",
-        QUANTIZE,
+        lambda o: all(t.grid is not None for t in o.every_map if _int(t)), "feature maps have a scale", QUANTIZE
     ),
     "scales": Limit(
-        lambda o: all(float(np.max(t.grid.scale)) < 2.0**32 for t in every_map(o) if t.grid is not None),
+        lambda o: all(float(np.max(t.grid.scale)) < 2.0**32 for t in o.every_map if t.grid is not None),
         "scales are under 2^32",
         "mask with a number near the others, such as -30, in place of -inf or the least float",
     ),
     "tensorwise": Limit(
-        lambda o: all(t.grid is None or t.grid.axis is None for t in every_map(o)), "one scale per feature map"
+        lambda o: all(t.grid is None or t.grid.axis is None for t in o.every_map), "one scale per feature map"
     ),
     "int8": Limit(_first_is(dtypes.int8), "int8 in and out", QUANTIZE),
     "byte": Limit(_first_is(dtypes.int8, dtypes.uint8), "8 bits in and out", "use the int8 preset for this layer"),
     "short": Limit(_first_is(*_TWO), "int8 or int16 in and out", QUANTIZE),
-    "equal_shapes": Limit(lambda o: first(o).shape == o.outputs[0].shape, "operand and result have one shape"),
-    "weights": Limit(lambda o: weights(o).dtype in (dtypes.int8, dtypes.uint8), "weights are of 8 bits", QUANTIZE),
+    "equal_shapes": Limit(lambda o: o.first.shape == o.outputs[0].shape, "operand and result have one shape"),
+    "weights": Limit(lambda o: o.weights.dtype in (dtypes.int8, dtypes.uint8), "weights are of 8 bits", QUANTIZE),
     "constant_weights": Limit(
-        lambda o: weights(o).constant, "weights are constants", "close over the weights instead of passing them"
+        lambda o: o.weights.constant, "weights are constants", "close over the weights instead of passing them"
     ),
     "pool_kernel": Limit(
-        lambda o: math.prod(kernel(o)) <= _AXIS and kernel(o)[0] <= 256, "windows are at most 256 high, 65536 in all"
+        lambda o: math.prod(o.kernel) <= _AXIS and o.kernel[0] <= 256, "windows are at most 256 high, 65536 in all"
     ),
     "average_kernel": Limit(
         _average_kernel,
@@ -238,11 +221,11 @@ _LIMITS: Final[dict[str, Limit]] = {
         "a kernel not smaller than its stride, and 'SAME' or 'VALID' padding",
     ),
     "equal_grids": Limit(
-        lambda o: same_grid(*every_map(o)),
+        lambda o: len({t.grid for t in o.every_map}) == 1,
         "operands and result have one scale and zero point",
         "give operands and result one range when quantizing",
     ),
-    "mean_types": Limit(lambda o: _int(first(o)), "means are of int8, uint8 or int16"),
+    "mean_types": Limit(lambda o: _int(o.first), "means are of int8, uint8 or int16"),
     "mean_depth": Limit(
         _mean_depth,
         "a mean over channels needs height, width or channels of 1",
@@ -250,15 +233,15 @@ _LIMITS: Final[dict[str, Limit]] = {
     ),
     "mean_batch": Limit(_one_image, "the batch of a mean is 1", "vmap over one image at a time"),
     # Vela says "less than 4096" and "less than 65536" of the next two, and takes the number itself too.
-    "mean_axis": Limit(lambda o: all(first(o).shape[a] <= 4096 for a in axes(o)), "a mean's axes are at most 4096"),
+    "mean_axis": Limit(lambda o: all(o.first.shape[a] <= 4096 for a in o.axes), "a mean's axes are at most 4096"),
     "softmax": Limit(
-        lambda o: math.prod(first(o).shape[-3:-1]) <= _AXIS, "a softmax has at most 65536 rows", "split the rows"
+        lambda o: math.prod(o.first.shape[-3:-1]) <= _AXIS, "a softmax has at most 65536 rows", "split the rows"
     ),
     "mean_count": Limit(_mean_count, "a mean is of too many elements", "two means, one after the other"),
     "volume": Limit(
         _volume, "strided slices step over height and width only", "reshape so that the axis is one of them"
     ),
-    "rank8": Limit(lambda o: len(first(o).shape) <= 8, "at most 8 dimensions"),
+    "rank8": Limit(lambda o: len(o.first.shape) <= 8, "at most 8 dimensions"),
 }
 # Limits of U55 and U65 alone.
 _U55: Final[dict[str, Limit]] = {
@@ -268,14 +251,14 @@ _U55: Final[dict[str, Limit]] = {
         QUANTIZE,
     ),
     "narrow": Limit(
-        lambda o: all(t.dtype != dtypes.int32 for t in every_map(o)),
+        lambda o: all(t.dtype != dtypes.int32 for t in o.every_map),
         "32-bit feature maps are not taken",
         "compute in int8 or int16; or Ethos-U85, which takes 32 bits",
     ),
     "weight_sum": Limit(_weight_sum(127 * _AXIS), "absolute weights of a channel add up to at most 127 * 65536"),
     "bias": Limit(_bias(40), "the bias is a constant, of 32 bits or under 2^40"),
     "stride3": Limit(
-        lambda o: max(stride(o)) <= 3, "strides are 1 to 3", "stride 1 to 3, or a pooling layer after a smaller stride"
+        lambda o: max(o.stride) <= 3, "strides are 1 to 3", "stride 1 to 3, or a pooling layer after a smaller stride"
     ),
     "stride3_valid": Limit(
         _window_stride,
@@ -299,16 +282,14 @@ _U55: Final[dict[str, Limit]] = {
         "resize by 2 several times",
     ),
     "resize_batch": Limit(
-        lambda o: first(o).shape[0] == 1 or first(o).shape[1:3] in ((1, 1), o.outputs[0].shape[1:3]),
+        lambda o: o.first.shape[0] == 1 or o.first.shape[1:3] in ((1, 1), o.outputs[0].shape[1:3]),
         "the batch of a resize is 1",
         "vmap over one image at a time",
     ),
     "depth": Limit(
-        lambda o: axes(o) == (len(first(o).shape) - 1,),
-        "argmax is along the last axis",
-        "transpose the axis to the end",
+        lambda o: o.axes == (len(o.first.shape) - 1,), "argmax is along the last axis", "transpose the axis to the end"
     ),
-    "depth127": Limit(lambda o: first(o).shape[-1] <= 127, "argmax is of at most 127 channels", "argmax on the host"),
+    "depth127": Limit(lambda o: o.first.shape[-1] <= 127, "argmax is of at most 127 channels", "argmax on the host"),
     "permutation": Limit(
         _permutation, "this permutation is not taken at this width", "int8 in place of int32, or two transposes"
     ),
@@ -398,8 +379,7 @@ _INSTEAD: Final = {
     "BROADCAST_TO": "let an add or multiply broadcast",
     "ONE_HOT": "pass the one-hot array in",
     **dict.fromkeys(
-        ("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"),
-        "arithmetic with clamps; or Ethos-U85",
+        ("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"), "arithmetic with clamps; or Ethos-U85"
     ),
     **dict.fromkeys(("LOGICAL_AND", "LOGICAL_OR", "LOGICAL_NOT"), "multiply and subtract 0 and 1; or Ethos-U85"),
 }

@@ -18,7 +18,7 @@ from nxjax.lower.npu.graph import Tensor
 from nxjax.ops.fixed import functions
 from nxjax.trace import dtypes
 from nxjax.trace.types import Shape
-from nxjax.vendors.litert.table import Adapt, Table, axes
+from nxjax.vendors.litert.table import Adapt, Table
 
 # Functions of one operand and no options.
 _FUNCTIONS = ("SQRT", "LOG", "RSQRT", "EXP", "ELU", "ABS")
@@ -43,7 +43,7 @@ def same_bits(table: Table) -> Adapt:
 def _flat(o: TFLiteOperator) -> list[TFLiteOperator] | None:
     x, out = o.inputs[0], o.outputs[0]
     assert x is not None
-    reduced = set(axes(o))
+    reduced = set(o.axes)
     # Neighbours that are all reduced, or all kept, are one dimension.
     runs = [
         (gone, [x.shape[a] for a in run]) for gone, run in itertools.groupby(range(len(x.shape)), reduced.__contains__)

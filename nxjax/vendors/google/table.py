@@ -11,7 +11,7 @@ import math
 from typing import Final
 
 from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
-from nxjax.vendors.litert.table import BYTES, Limit, Table, axes, dilation, every_map, first, known, weights
+from nxjax.vendors.litert.table import BYTES, Limit, Table
 
 _SOFTMAX: Final = 16_000
 _FUSED: Final = "give the relu its own range: quantize without fusing it into this layer"
@@ -28,26 +28,26 @@ def _one_dimensional(shape: tuple[int, ...]) -> bool:
 
 def _params(o: TFLiteOperator) -> bool:
     if o.name in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV"):
-        return all(t is None or t.constant or t is first(o) for t in o.inputs)
+        return all(t is None or t.constant or t is o.first for t in o.inputs)
     return True
 
 
 def _batch_kept(o: TFLiteOperator) -> bool:
-    return all(_inner(first(o).shape, a) < 3 for a in axes(o))
+    return all(_inner(o.first.shape, a) < 3 for a in o.axes)
 
 
 def _mean_depth(o: TFLiteOperator) -> bool:
-    x = first(o)
-    return all(_inner(x.shape, a) != 0 or x.shape[a] % 4 == 0 for a in axes(o))
+    x = o.first
+    return all(_inner(x.shape, a) != 0 or x.shape[a] % 4 == 0 for a in o.axes)
 
 
 def _no_batch_padding(o: TFLiteOperator) -> bool:
-    pads = known(o, 1)
+    pads = o.known(1)
     return not pads[: max(len(pads) - 3, 0)].any()
 
 
 def _batch_not_split(o: TFLiteOperator) -> bool:
-    shape, axis = first(o).shape, int(known(o, 0 if o.name == "SPLIT" else 2).reshape(-1)[0])
+    shape, axis = o.first.shape, int(o.known(0 if o.name == "SPLIT" else 2).reshape(-1)[0])
     return _inner(shape, axis % len(shape)) < 3
 
 
@@ -62,7 +62,7 @@ def _zeros_appended(o: TFLiteOperator) -> bool:
 _LIMITS: Final = {
     "bytes": BYTES,
     "inner3": Limit(
-        lambda o: all(math.prod(t.shape[:-3]) == 1 for t in every_map(o)),
+        lambda o: all(math.prod(t.shape[:-3]) == 1 for t in o.every_map),
         "only the three innermost dimensions may be over 1",
         "a batch of one, or reshape to at most three dimensions",
     ),
@@ -72,7 +72,7 @@ _LIMITS: Final = {
     ),
     "zeros": Limit(_zeros_appended, "a constant part must be zeros, and one of two parts", "nx.numpy.pad"),
     "dilation": Limit(
-        lambda o: len(set(dilation(o))) == 1, "dilation is the same in both directions", "one dilation for both"
+        lambda o: len(set(o.dilation)) == 1, "dilation is the same in both directions", "one dilation for both"
     ),
     "row": Limit(
         lambda o: _one_dimensional(o.outputs[0].shape),
@@ -83,18 +83,16 @@ _LIMITS: Final = {
     "mean_depth": Limit(_mean_depth, "a mean over channels needs a multiple of 4 of them", "pad the channels to it"),
     "padding": Limit(_no_batch_padding, "the batch is not padded", "pad the other axes only"),
     "alpha": Limit(
-        lambda o: _one_dimensional(weights(o).shape),
+        lambda o: _one_dimensional(o.weights.shape),
         "slopes are one per channel",
         "share the slope over height and width",
     ),
     "split": Limit(_batch_not_split, "the batch is not split", "slice the other axes only"),
     "steps": Limit(
-        lambda o: bool((known(o, 3) == 1).all()),
-        "strides are 1",
-        "a pooling or convolution with a stride does the same",
+        lambda o: bool((o.known(3) == 1).all()), "strides are 1", "a pooling or convolution with a stride does the same"
     ),
     "softmax": Limit(
-        lambda o: _one_dimensional(first(o).shape) and first(o).shape[-1] <= _SOFTMAX,
+        lambda o: _one_dimensional(o.first.shape) and o.first.shape[-1] <= _SOFTMAX,
         "a softmax is of one row, of at most 16000 elements",
         "softmax on the host, as the last operation",
     ),

@@ -10,28 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-import numpy as np
-
 from nxjax.errors import LoweringError
 from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
 from nxjax.lower.npu.formats.tflite_ops import operations
-from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.placement import YES, Verdict
-from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes
 
 # Names of limits, and the operators that have them.
 Rows = Sequence[tuple[str, str]]
-
-# Places of an operator's inputs that are feature maps; the others are parameters (shapes, axes, weights, biases).
-_MAPS: Final[dict[str, tuple[int, ...]]] = {
-    **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "RESHAPE", "TRANSPOSE", "PAD", "PADV2"), (0,)),
-    **dict.fromkeys(("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "ARG_MAX", "ARG_MIN"), (0,)),
-    **dict.fromkeys(("SLICE", "STRIDED_SLICE", "SPLIT_V", "TILE", "REVERSE_V2", "BROADCAST_TO", "CUMSUM"), (0,)),
-    **dict.fromkeys(("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR", "GATHER", "ONE_HOT"), (0,)),
-    "SPLIT": (1,),
-    "TRANSPOSE_CONV": (2,),
-}
 
 # What to write for a function that is a look-up in TFLite.
 ACTIVATIONS: Final = (
@@ -114,69 +101,9 @@ def by_operator(rows: Rows) -> dict[str, str]:
     return {name: own for own, names in rows for name in names.split()}
 
 
-def maps(o: TFLiteOperator) -> list[Tensor]:
-    """The feature maps that an operator reads."""
-    places = _MAPS.get(o.name)
-    found = o.inputs if places is None else [o.inputs[i] for i in places]
-    return [t for t in found if t is not None]
-
-
-def every_map(o: TFLiteOperator) -> list[Tensor]:
-    """The feature maps that it reads and writes."""
-    return [*maps(o), *o.outputs]
-
-
-def first(o: TFLiteOperator) -> Tensor:
-    """The feature map that it reads first."""
-    return maps(o)[0]
-
-
-def weights(o: TFLiteOperator) -> Tensor:
-    """The weights of a convolution or a fully connected layer."""
-    found = o.inputs[1]
-    assert found is not None
-    return found
-
-
-def known(o: TFLiteOperator, i: int) -> NDArray:
-    """The value of an operand that is constant in every file."""
-    t = o.inputs[i]
-    assert t is not None and t.data is not None
-    return t.data
-
-
-def axes(o: TFLiteOperator) -> tuple[int, ...]:
-    """The axes of a reduction, from 0 up."""
-    rank = len(first(o).shape)
-    return tuple(sorted({int(a) % rank for a in np.atleast_1d(known(o, 1))}))
-
-
-def same_grid(*tensors: Tensor) -> bool:
-    """Whether all have one scale and zero point."""
-    return all(t.grid == tensors[0].grid for t in tensors)
-
-
-def kernel(o: TFLiteOperator) -> tuple[int, int]:
-    """Height and width of a window."""
-    if "filter_height" in o.options:
-        return o.options["filter_height"], o.options["filter_width"]
-    shape = weights(o).shape
-    return shape[1], shape[2]
-
-
-def stride(o: TFLiteOperator) -> tuple[int, int]:
-    """Vertical and horizontal stride of a window."""
-    return o.options["stride_h"], o.options["stride_w"]
-
-
-def dilation(o: TFLiteOperator) -> tuple[int, int]:
-    """Vertical and horizontal dilation of a window."""
-    return o.options.get("dilation_h_factor", 1), o.options.get("dilation_w_factor", 1)
-
-
 QUANTIZE: Final = "quantize it: nx.quantize(f, 'int8')"
 BYTES: Final = Limit(
-    lambda o: all(t.dtype in (dtypes.int8, dtypes.uint8) and t.grid is not None for t in every_map(o)),
+    lambda o: all(t.dtype in (dtypes.int8, dtypes.uint8) and t.grid is not None for t in o.every_map),
     "tensors are quantized to 8 bits",
     QUANTIZE,
 )

@@ -6,7 +6,7 @@ from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
 from nxjax.lower.npu.formats.tflite_ops import operations
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.ops.quant_grid import Grid
-from nxjax.vendors.litert.table import Limit, Table, axes, every_map, first, kernel, maps
+from nxjax.vendors.litert.table import Limit, Table
 
 INT8 = np.dtype("int8")
 
@@ -28,8 +28,8 @@ TABLE = Table(
     "the chip",
     {
         "RELU": (
-            Limit(lambda o: len(first(o).shape) < 3, "small rank", "reshape"),
-            Limit(lambda o: first(o).size < 9, "few"),
+            Limit(lambda o: len(o.first.shape) < 3, "small rank", "reshape"),
+            Limit(lambda o: o.first.size < 9, "few"),
         )
     },
     {"TANH": "logistic"},
@@ -75,10 +75,10 @@ def test_a_function_by_look_up_says_which_function():
 def test_words_about_operators():
     x, y, z = t("x", 1, 4, 4, 4), t("y", 1, 2, 4, 4), t("z", 1, 2, 4, 4)
     [split] = parts(Node("split", (x,), (y, z), {"axis": 1, "sizes": (2, 2)}))
-    assert maps(split) == [x] and every_map(split) == [x, y, z]
+    assert split.maps == [x] and split.every_map == [x, y, z]
     [mean] = parts(Node("mean", (x,), (t("m", 1, 4),), {"axes": (-2, 1), "keepdims": False}))
-    assert axes(mean) == (1, 2)
+    assert mean.axes == (1, 2)
     pool = {"window": (2, 3), "strides": (1, 1), "padding": ((0, 0), (0, 0)), "activation": None}
     [pooled] = parts(Node("max_pool_2d", (x,), (t("p", 1, 3, 2, 4),), pool))
-    assert kernel(pooled) == (2, 3)
+    assert pooled.kernel == (2, 3)
     assert isinstance(pooled, TFLiteOperator)

@@ -167,16 +167,9 @@ def _reductions(rule: Rule) -> Row:
     return row
 
 
-def _products(rule: Rule) -> Row:
-    return lambda net, node: (rule(net, node, net.get(node.operand())), False)
-
-
-def _images(rule: Rule) -> Row:
-    return lambda net, node: (rule(net, node, net.get(node.operand(), True)), True)
-
-
-def _plain(rule: Rule) -> Row:
-    return lambda net, node: (rule(net, node, *map(net.get, node.operands)), False)
+_products: Final[Callable[[Rule], Row]] = lambda rule: lambda net, n: (rule(net, n, net.get(n.operand())), False)
+_images: Final[Callable[[Rule], Row]] = lambda rule: lambda net, n: (rule(net, n, net.get(n.operand(), True)), True)
+_plain: Final[Callable[[Rule], Row]] = lambda rule: lambda net, n: (rule(net, n, *map(net.get, n.operands)), False)
 
 
 @final

@@ -102,9 +102,9 @@ def _(net: Net, node: Node, x: Value) -> Value:
     return net.op.add(x=y, y=bias) if (bias := biased(net, node).get("bias")) is not None else y
 
 
-@plain("batch_matmul")
-def _(net: Net, node: Node, x: Value, y: Value) -> Value:
-    return net.op.matmul(x=x, y=y, transpose_x=node.attrs["adj_x"], transpose_y=node.attrs["adj_y"])
+plain("batch_matmul")(
+    lambda net, node, x, y: net.op.matmul(x=x, y=y, transpose_x=node.attrs["adj_x"], transpose_y=node.attrs["adj_y"])
+)
 
 
 @images("max_pool_2d", "average_pool_2d")
@@ -173,15 +173,15 @@ elementwise(*ACTIVATIONS)(lambda net, node, x: activate(net, x, node.op))
 elementwise("neg")(lambda net, node, x: net.op.mul(x=x, y=net.number(-1.0) if real(node.operand()) else np.int32(-1)))
 
 
-@elementwise("hard_swish")
-def _(net: Net, node: Node, x: Value) -> Value:
-    # x * clip(x / 6 + 1 / 2, 0, 1)
-    return net.op.mul(x=x, y=net.op.sigmoid_hard(x=x, alpha=net.number(1 / 6), beta=net.number(0.5)))
+# x * clip(x / 6 + 1 / 2, 0, 1)
+elementwise("hard_swish")(
+    lambda net, node, x: net.op.mul(x=x, y=net.op.sigmoid_hard(x=x, alpha=net.number(1 / 6), beta=net.number(0.5)))
+)
 
 
-@elementwise("gelu")
-def _(net: Net, node: Node, x: Value) -> Value:
-    return net.op.gelu(x=x, mode="TANH_APPROXIMATION" if node.attrs["approximate"] else "EXACT")
+elementwise("gelu")(
+    lambda net, node, x: net.op.gelu(x=x, mode="TANH_APPROXIMATION" if node.attrs["approximate"] else "EXACT")
+)
 
 
 elementwise("leaky_relu")(lambda net, node, x: net.op.leaky_relu(x=x, alpha=net.number(node.attrs["alpha"])))
@@ -240,9 +240,9 @@ def _(net: Net, node: Node, axes: list[int], x: Value) -> Value:
     return net.op.cast(x=y, dtype="bool") if truth else y
 
 
-@_rules.reductions("argmax", "argmin")
-def _(net: Net, node: Node, axes: list[int], x: Value) -> Value:
-    return getattr(net.op, f"reduce_{node.op}")(x=x, axis=axes[0], keep_dims=False)
+_rules.reductions("argmax", "argmin")(
+    lambda net, node, axes, x: getattr(net.op, f"reduce_{node.op}")(x=x, axis=axes[0], keep_dims=False)
+)
 
 
 @ordered("softmax")
@@ -252,14 +252,16 @@ def _(net: Net, node: Node, order: Sequence[int], x: Value) -> Value:
     return net.op.softmax(x=x, axis=order.index(len(order) - 1))
 
 
-@ordered("log_softmax")
-def _(net: Net, node: Node, order: Sequence[int], x: Value) -> Value:
-    return net.op.sub(x=x, y=net.op.reduce_log_sum_exp(x=x, axes=[order.index(len(order) - 1)], keep_dims=True))
+ordered("log_softmax")(
+    lambda net, node, order, x: net.op.sub(
+        x=x, y=net.op.reduce_log_sum_exp(x=x, axes=[order.index(len(order) - 1)], keep_dims=True)
+    )
+)
 
 
-@ordered("cumsum")
-def _(net: Net, node: Node, order: Sequence[int], x: Value) -> Value:
-    return net.op.cumsum(x=x, **{**node.attrs, "axis": order.index(node.attrs["axis"])})
+ordered("cumsum")(
+    lambda net, node, order, x: net.op.cumsum(x=x, **{**node.attrs, "axis": order.index(node.attrs["axis"])})
+)
 
 
 # Movement.
@@ -269,9 +271,9 @@ plain("reshape")(lambda net, node, x: net.shaped(x, node.output.shape))
 plain("transpose")(lambda net, node, x: net.transposed(x, node.attrs["permutation"]))
 
 
-@ordered("concatenation")
-def _(net: Net, node: Node, order: Sequence[int], *xs: Value) -> Value:
-    return net.op.concat(values=list(xs), axis=order.index(node.attrs["axis"]))
+ordered("concatenation")(
+    lambda net, node, order, *xs: net.op.concat(values=list(xs), axis=order.index(node.attrs["axis"]))
+)
 
 
 @ordered("split")

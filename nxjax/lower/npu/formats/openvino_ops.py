@@ -347,9 +347,9 @@ def _(net: Net, node: Node, order: Sequence[int], x: Value) -> Value:
     return net.op.slice(x, *map(net.ints, (begin, end, [1] * len(end), inverse(order))))
 
 
-@ordered("strided_slice")
-def _(net: Net, node: Node, order: Sequence[int], x: Value) -> Value:
-    return net.op.slice(x, *map(net.ints, (*node.attrs.values(), inverse(order))))
+ordered("strided_slice")(
+    lambda net, node, order, x: net.op.slice(x, *map(net.ints, (*node.attrs.values(), inverse(order))))
+)
 
 
 @ordered("reverse")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
 from nxjax.errors import LoweringError
 from nxjax.lower.npu.formats.tflite_schema import SAME, TYPE_NUMBERS, VALID
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.ops.base import NDArray
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
@@ -18,6 +19,17 @@ from nxjax.trace.types import Shape
 
 # Writes an operator: name, inputs, outputs, options.
 Emit = Callable[..., None]
+
+
+# Places of an operator's inputs that are feature maps; the others are parameters (shapes, axes, weights, biases).
+_MAPS: Final[dict[str, tuple[int, ...]]] = {
+    **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "RESHAPE", "TRANSPOSE", "PAD", "PADV2"), (0,)),
+    **dict.fromkeys(("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "ARG_MAX", "ARG_MIN"), (0,)),
+    **dict.fromkeys(("SLICE", "STRIDED_SLICE", "SPLIT_V", "TILE", "REVERSE_V2", "BROADCAST_TO", "CUMSUM"), (0,)),
+    **dict.fromkeys(("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR", "GATHER", "ONE_HOT"), (0,)),
+    "SPLIT": (1,),
+    "TRANSPOSE_CONV": (2,),
+}
 
 
 @final
@@ -30,6 +42,59 @@ class TFLiteOperator:
     outputs: list[Tensor]
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     node: Node | None = None
+
+    @property
+    def maps(self) -> list[Tensor]:
+        """The feature maps that it reads."""
+        places = _MAPS.get(self.name, range(len(self.inputs)))
+        return [t for i in places if (t := self.inputs[i]) is not None]
+
+    @property
+    def every_map(self) -> list[Tensor]:
+        """The feature maps that it reads and writes."""
+        return [*self.maps, *self.outputs]
+
+    @property
+    def first(self) -> Tensor:
+        """The feature map that it reads first."""
+        return self.maps[0]
+
+    @property
+    def weights(self) -> Tensor:
+        """The weights of a convolution or a fully connected layer."""
+        found = self.inputs[1]
+        assert found is not None
+        return found
+
+    def known(self, i: int) -> NDArray:
+        """The value of an operand that is constant in every file."""
+        t = self.inputs[i]
+        assert t is not None and t.data is not None
+        return t.data
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """The axes of a reduction, from 0 up."""
+        rank = len(self.first.shape)
+        return tuple(sorted({int(a) % rank for a in np.atleast_1d(self.known(1))}))
+
+    @property
+    def kernel(self) -> tuple[int, int]:
+        """Height and width of a window."""
+        if "filter_height" in self.options:
+            return self.options["filter_height"], self.options["filter_width"]
+        shape = self.weights.shape
+        return shape[1], shape[2]
+
+    @property
+    def stride(self) -> tuple[int, int]:
+        """Vertical and horizontal stride of a window."""
+        return self.options["stride_h"], self.options["stride_w"]
+
+    @property
+    def dilation(self) -> tuple[int, int]:
+        """Vertical and horizontal dilation of a window."""
+        return self.options.get("dilation_h_factor", 1), self.options.get("dilation_w_factor", 1)
 
 
 def same_padding(size: int, window: int, stride: int, dilation: int = 1) -> tuple[int, int]:

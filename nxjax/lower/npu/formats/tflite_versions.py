@@ -28,6 +28,11 @@ class _Use:
     def dtypes(self) -> list[str]:
         return ["" if t is None else short_name(t.dtype) for t in self.inputs]
 
+    @property
+    def ends(self) -> set[str]:
+        """The dtypes of the first operand and of the first result."""
+        return {self.dtypes[0], short_name(self.outputs[0].dtype)}
+
     def operand(self, i: int = 0) -> Tensor:
         t = self.inputs[i]
         assert t is not None
@@ -38,55 +43,21 @@ class _Use:
 
 
 # Dtypes of the first operand, or a question about the use.
-_Condition = str | Callable[[_Use], bool]
+_Question = Callable[[_Use], bool]
+_Condition = str | _Question
 
-
-def _rank_over(n: int) -> _Condition:
-    return lambda u: u.rank(1) > n
-
-
-def _both(first: str, second: str) -> _Condition:
-    return lambda u: u.dtypes[0] in first.split() and u.dtypes[1] == second
-
-
-def _weights(dtype: str) -> _Condition:
-    return lambda u: u.dtypes[1] == dtype
-
-
-def _either(*names: str) -> _Condition:
-    return lambda u: not {u.dtypes[0], short_name(u.outputs[0].dtype)}.isdisjoint(names)
-
-
-def _option(name: str) -> _Condition:
-    return lambda u: bool(u.options[name])
-
-
-def _on_grid(dtype: str) -> _Condition:
-    return lambda u: u.dtypes[0] == dtype and u.operand().grid is not None
-
-
-def _per_axis(t: Tensor) -> bool:
-    return t.grid is not None and t.grid.axis is not None
-
-
-def _broadcasts_wide(u: _Use) -> bool:
-    return u.operand(0).shape != u.operand(1).shape and u.rank() > 4
-
-
-def _compressed_per_axis(u: _Use) -> bool:
-    return u.dtypes[:2] == ["f32", "i8"] and _per_axis(u.operand(1))
-
-
-def _grouped(u: _Use) -> bool:
-    return u.operand(0).shape[-1] != u.operand(1).shape[-1]
-
-
-def _dilated(u: _Use) -> bool:
-    return (u.options["dilation_w_factor"], u.options["dilation_h_factor"]) != (1, 1)
-
-
-def _no_bias(u: _Use) -> bool:
-    return len(u.inputs) == 2 or u.inputs[2] is None
+_rank_over: Final[Callable[[int], _Question]] = lambda n: lambda u: u.rank(1) > n
+_both: Final[Callable[[str, str], _Question]] = lambda x, y: lambda u: u.dtypes[0] in x.split() and u.dtypes[1] == y
+_weights: Final[Callable[[str], _Question]] = lambda dtype: lambda u: u.dtypes[1] == dtype
+_option: Final[Callable[[str], _Question]] = lambda name: lambda u: bool(u.options[name])
+_on_grid: Final[Callable[[str], _Question]] = lambda x: lambda u: u.dtypes[0] == x and u.operand().grid is not None
+_either: Final[Callable[..., _Question]] = lambda *names: lambda u: not set(names).isdisjoint(u.ends)
+_per_axis: Final[Callable[[Tensor], bool]] = lambda t: t.grid is not None and t.grid.axis is not None
+_broadcasts_wide: Final[_Question] = lambda u: u.operand(0).shape != u.operand(1).shape and u.rank() > 4
+_compressed_per_axis: Final[_Question] = lambda u: u.dtypes[:2] == ["f32", "i8"] and _per_axis(u.operand(1))
+_grouped: Final[_Question] = lambda u: u.operand(0).shape[-1] != u.operand(1).shape[-1]
+_dilated: Final[_Question] = lambda u: u.options["dilation_w_factor"] != 1 or u.options["dilation_h_factor"] != 1
+_no_bias: Final[_Question] = lambda u: len(u.inputs) == 2 or u.inputs[2] is None
 
 
 def _coarse_result(u: _Use) -> bool:

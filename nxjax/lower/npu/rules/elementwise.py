@@ -150,11 +150,6 @@ def _select_by_number(b: Builder, which: Value, cases: Sequence[Value]) -> Value
     return result
 
 
-def _relu(b: Builder, out: ArrayType, x: Value) -> Value:
-    # Zero lies on every grid.
-    return b.elementwise("relu", [x], x.kind)
-
-
 def _relu6(b: Builder, out: ArrayType, x: Value) -> Value:
     if x.grid is not None and not b.fits(b.fill((), 6, dtypes.float32), x.grid):
         x = b.real(x)
@@ -178,14 +173,6 @@ def _round(b: Builder, out: ArrayType, x: Value, rounding_method: int) -> Value:
     size = b.elementwise("abs", [x], out.dtype)
     away = b.elementwise("floor", [b.elementwise("add", [size, half], out.dtype, activation=None)], out.dtype)
     return b.elementwise("mul", [b.elementwise("sign", [x], out.dtype), away], out.dtype, activation=None)
-
-
-def _identity(b: Builder, out: ArrayType, x: Value, **params: Any) -> Value:
-    return x
-
-
-def _barrier(b: Builder, out: Any, *xs: Value) -> Sequence[Value]:
-    return xs
 
 
 def _is_finite(b: Builder, out: ArrayType, x: Value) -> Value:
@@ -238,10 +225,6 @@ def _floats_only(rule: Rule, what: str) -> Rule:
     return checked
 
 
-def _xor(b: Builder, out: ArrayType, x: Value, y: Value) -> Value:
-    return _logical("not_equal")(b, out, x, y)
-
-
 RULES: Final[dict[str, Rule]] = {
     **{op: _node(op) for op in NODES.split()},
     "div": _div,
@@ -251,17 +234,18 @@ RULES: Final[dict[str, Rule]] = {
     "and": _logical("logical_and"),
     "or": _logical("logical_or"),
     "not": _logical("logical_not"),
-    "xor": _xor,
+    "xor": _logical("not_equal"),
     "clamp": _clamp,
     "select_n": _select,
-    "relu": _relu,
+    # Zero lies on every grid.
+    "relu": lambda b, out, x: b.elementwise("relu", [x], x.kind),
     "relu6": _relu6,
     "convert_element_type": _convert,
     "round": _round,
     "is_finite": _is_finite,
     "reduce_precision": _reduce_precision,
-    **dict.fromkeys(("copy", "stop_gradient", "name"), _identity),
-    "optimization_barrier": _barrier,
+    **dict.fromkeys(("copy", "stop_gradient", "name"), lambda b, out, x, **_: x),
+    "optimization_barrier": lambda b, out, *xs: xs,
     **{op: _by(function) for op, function in COMPOSED.items()},
     "rem": _floats_only(_by(_rem), "the remainder"),
 }

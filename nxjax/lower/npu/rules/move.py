@@ -21,14 +21,6 @@ from nxjax.trace.types import ArrayType, Shape
 RUNS: Final = 12
 
 
-def _reshape(b: Builder, out: ArrayType, x: Value, shape: Shape) -> Value:
-    return b.reshape(x, shape)
-
-
-def _transpose(b: Builder, out: ArrayType, x: Value, permutation: Shape) -> Value:
-    return b.transpose(x, permutation)
-
-
 def _broadcast(b: Builder, out: ArrayType, x: Value, shape: Shape, broadcast_dimensions: Shape) -> Value:
     """Sizes 1 where the operand has nothing; the logical shape says the rest."""
     order = sorted(range(x.ndim), key=broadcast_dimensions.__getitem__)
@@ -41,21 +33,11 @@ def _broadcast(b: Builder, out: ArrayType, x: Value, shape: Shape, broadcast_dim
     return Value(shape, v.tensor, v.data, v.grid)
 
 
-def _slice(
-    b: Builder, out: ArrayType, x: Value, start_indices: Shape, limit_indices: Shape, strides: Shape | None = None
-) -> Value:
-    return b.slice(x, start_indices, limit_indices, strides)
-
-
 def joined(b: Builder, xs: Sequence[Value], axis: int) -> Value:
     """Concatenation, on the grid if all parts share one."""
     xs = [x for x in xs if x.shape[axis]]
     put, _ = common(b, *xs)
     return b.concatenate([put(x) for x in xs], axis)
-
-
-def _concatenate(b: Builder, out: ArrayType, *xs: Value, dimension: int) -> Value:
-    return joined(b, xs, dimension)
 
 
 def _split(b: Builder, out: Any, x: Value, sizes: Shape, axis: int) -> Sequence[Value]:
@@ -285,13 +267,8 @@ def _linear(b: Builder, columns: Sequence[Value], sizes: Sequence[int]) -> Value
     """Row numbers in the merged dimension."""
     total = columns[0]
     for column, n in zip(columns[1:], sizes[1:], strict=True):
-        scaled = b.inline(_times_plus(n), total, column)
-        total = scaled
+        total = b.inline(lambda high, low, n=n: add(mul(high, like(high, n)), low), total, column)
     return total
-
-
-def _times_plus(n: int) -> Any:
-    return lambda high, low: add(mul(high, like(high, n)), low)
 
 
 def _one_hot(b: Builder, out: ArrayType, x: Value, num_classes: int, dtype: Any, axis: int) -> Value | None:
@@ -303,11 +280,13 @@ def _one_hot(b: Builder, out: ArrayType, x: Value, num_classes: int, dtype: Any,
 
 
 RULES: Final[dict[str, Rule]] = {
-    "reshape": _reshape,
-    "transpose": _transpose,
+    "reshape": lambda b, out, x, shape: b.reshape(x, shape),
+    "transpose": lambda b, out, x, permutation: b.transpose(x, permutation),
     "broadcast_in_dim": _broadcast,
-    "slice": _slice,
-    "concatenate": _concatenate,
+    "slice": lambda b, out, x, start_indices, limit_indices, strides=None: b.slice(
+        x, start_indices, limit_indices, strides
+    ),
+    "concatenate": lambda b, out, *xs, dimension: joined(b, xs, dimension),
     "split": _split,
     "pad": _pad,
     "rev": _rev,

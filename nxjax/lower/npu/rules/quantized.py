@@ -219,14 +219,6 @@ def _binary(node: str) -> Rule:
     return rule
 
 
-def _prelu(b: Builder, out: ArrayType, *xs: Value, grid: Grid, **_: Any) -> Value:
-    return b.elementwise("prelu", xs, grid)
-
-
-def _snap(b: Builder, out: ArrayType, x: Value, grid: Grid) -> Value:
-    return b.on(x, grid)
-
-
 def _requantize(b: Builder, out: ArrayType, x: Value, *, grid: Grid, lo: int, hi: int, **_: Any) -> Value:
     activation = activation_of(grid, lo, hi)
     if activation:
@@ -285,10 +277,6 @@ def _unary(
     return b.elementwise("table", [x], grid, function=function, values=values)
 
 
-def _softmax(b: Builder, out: ArrayType, x: Value, *, axis: int, grid: Grid, **_: Any) -> Value:
-    return last_axis(b, "softmax", x, axis, grid, beta=1.0)
-
-
 def _reduction(node: str) -> Rule:
     def rule(b: Builder, out: ArrayType, x: Value, *, axes: Shape, grid: Grid, **_: Any) -> Value:
         if all(x.shape[a] == 1 for a in axes) and x.grid != grid:
@@ -317,14 +305,14 @@ _ROWS: Final[dict[str, Rule]] = {
     "qdot": _qdot,
     "qmatmul": _qmatmul,
     **{f"q{node}": _binary(node) for node in ("add", "sub", "mul")},
-    "qprelu": _prelu,
+    "qprelu": lambda b, out, *xs, grid, **_: b.elementwise("prelu", xs, grid),
     "qunary": _unary,
-    "qsoftmax": _softmax,
+    "qsoftmax": lambda b, out, x, *, axis, grid, **_: last_axis(b, "softmax", x, axis, grid, beta=1.0),
     "qmean": _reduction("mean"),
     "qsum": _reduction("sum"),
 }
 RULES: Final[dict[str, Rule]] = {
-    "quantize_dequantize": _snap,
+    "quantize_dequantize": lambda b, out, x, grid: b.on(x, grid),
     "quantize_weight": _weight,
     "qavgpool": _avgpool,
     **{op: _on_grids(rule) for op, rule in _ROWS.items()},

@@ -71,24 +71,12 @@ def _arg(node: str) -> Rule:
     return rule
 
 
-def _cumsum(b: Builder, out: ArrayType, x: Value, axis: int, reverse: bool = False) -> Value:
-    return b.emit("cumsum", [b.real(x)], x.shape, out.dtype, axis=axis, exclusive=False, reverse=bool(reverse))
-
-
 def last_axis(b: Builder, node: str, x: Value, axis: int, kind: Any, **attrs: Any) -> Value:
     """A node that works along the last axis, along any."""
     order = [i for i in range(x.ndim) if i != axis] + [axis]
     y = b.transpose(x, order)
     y = b.emit(node, [y], y.shape, kind, **attrs)
     return b.transpose(y, [order.index(i) for i in range(x.ndim)])
-
-
-def _softmax(b: Builder, out: ArrayType, x: Value, axis: int) -> Value:
-    return last_axis(b, "softmax", b.real(x), axis, out.dtype, beta=1.0)
-
-
-def _log_softmax(b: Builder, out: ArrayType, x: Value, axis: int) -> Value:
-    return last_axis(b, "log_softmax", b.real(x), axis, out.dtype)
 
 
 def _logsumexp(b: Builder, out: ArrayType, x: Value, axes: Shape) -> Value:
@@ -103,21 +91,19 @@ def _logsumexp(b: Builder, out: ArrayType, x: Value, axes: Shape) -> Value:
     return b.inline(pieces, x)
 
 
-def _prod(b: Builder, out: ArrayType, x: Value, axes: Shape) -> Value:
-    return b.reshape(reduced(b, "reduce_prod", b.real(x), axes, out.dtype), out.shape)
-
-
 RULES: Final[dict[str, Rule]] = {
     "reduce_sum": _reduction("sum", False),
     "reduce_max": _reduction("reduce_max", True),
     "reduce_min": _reduction("reduce_min", True),
-    "reduce_prod": _prod,
+    "reduce_prod": lambda b, out, x, axes: b.reshape(reduced(b, "reduce_prod", b.real(x), axes, out.dtype), out.shape),
     "reduce_or": _any("reduce_max"),
     "reduce_and": _any("reduce_min"),
     "argmax": _arg("argmax"),
     "argmin": _arg("argmin"),
-    "cumsum": _cumsum,
-    "softmax": _softmax,
-    "log_softmax": _log_softmax,
+    "cumsum": lambda b, out, x, axis, reverse=False: b.emit(
+        "cumsum", [b.real(x)], x.shape, out.dtype, axis=axis, exclusive=False, reverse=bool(reverse)
+    ),
+    "softmax": lambda b, out, x, axis: last_axis(b, "softmax", b.real(x), axis, out.dtype, beta=1.0),
+    "log_softmax": lambda b, out, x, axis: last_axis(b, "log_softmax", b.real(x), axis, out.dtype),
     "logsumexp": _logsumexp,
 }
