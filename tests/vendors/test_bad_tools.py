@@ -34,7 +34,7 @@ STARTS = {
 }  # fmt: skip
 PACKAGES = ("ai_edge_litert", "coremltools", "ethosu", "libtpu", "onnx", "onnxruntime", "onnxruntime_qnn", "openvino")
 # What asks a tool once in a process.
-ASKED_ONCE = ("_of_no_model", "_of_no_design", "_tried", "_version", "_imports", "devices_of")
+ASKED_ONCE = ("_of_no_model", "_tried", "_version", "_imports", "devices_of")
 
 
 def small(x):

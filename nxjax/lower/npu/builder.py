@@ -17,7 +17,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import NxError, Source
-from nxjax.lower.npu.graph import Node, Tensor
+from nxjax.lower.npu.graph import Node, Tensor, TensorKind
 from nxjax.lower.passes.dce import dead_code_eliminated
 from nxjax.lower.passes.fold import FoldedValue, evaluated
 from nxjax.ops.base import NDArray
@@ -100,7 +100,7 @@ class Value:
         return self.tensor.dtype
 
     @property
-    def kind(self) -> DType | Grid:
+    def kind(self) -> TensorKind:
         """What another tensor of the same meaning would be made with."""
         return self.grid or self.dtype
 
@@ -125,6 +125,9 @@ class Value:
         """The one real number that a constant consists of, or None."""
         known = self.known
         return float(known.data.reshape(())) if known is not None and known.data.size == 1 else None
+
+
+Operands = Sequence[Value | None]
 
 
 def broadcast_shape(values: Sequence[Value]) -> Shape:
@@ -152,27 +155,13 @@ class Builder:
     # --- nodes ---
 
     def emit(
-        self,
-        op: str,
-        xs: Sequence[Value | None],
-        shape: Shape,
-        kind: DType | Grid,
-        stretch: bool = False,
-        /,
-        **attrs: Any,
+        self, op: str, xs: Operands, shape: Shape, kind: TensorKind, stretch: bool = False, /, **attrs: Any
     ) -> Value:
         """A node with one result of ``shape``; operands in full unless it broadcasts (``stretch``)."""
         return self.emit_many(op, xs, [shape], kind, stretch, **attrs)[0]
 
     def emit_many(
-        self,
-        op: str,
-        xs: Sequence[Value | None],
-        shapes: Sequence[Shape],
-        kind: DType | Grid,
-        stretch: bool = False,
-        /,
-        **attrs: Any,
+        self, op: str, xs: Operands, shapes: Sequence[Shape], kind: TensorKind, stretch: bool = False, /, **attrs: Any
     ) -> list[Value]:
         """A node with several results of one dtype or grid."""
         inputs = tuple(None if x is None else self.tensor(x if stretch else self.full(x), stretch) for x in xs)
@@ -183,7 +172,7 @@ class Builder:
         self.nodes.append(Node(op, inputs, outs, attrs, self.source, self.scope))
         return [Value(s, t) for s, t in zip(shapes, outs, strict=True)]
 
-    def elementwise(self, op: str, xs: Sequence[Value], kind: DType | Grid, **attrs: Any) -> Value:
+    def elementwise(self, op: str, xs: Sequence[Value], kind: TensorKind, **attrs: Any) -> Value:
         """A node that works element by element, with NumPy's broadcasting."""
         y = self.emit(op, xs, broadcast_shape(xs), kind, True, **attrs)
         return Value(xs[0].shape, y.tensor)

@@ -23,6 +23,9 @@ from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.trace.dtypes import DType, bit_width, short_name
 from nxjax.trace.types import Shape
 
+# What a tensor is made with: the dtype that it holds, or the grid that its integers lie on.
+TensorKind = DType | Grid
+
 
 @final
 @dataclass(eq=False)
@@ -44,7 +47,7 @@ class Tensor:
         return self.data is not None
 
     @property
-    def kind(self) -> DType | Grid:
+    def kind(self) -> TensorKind:
         """What another tensor of the same meaning would be made with."""
         return self.grid or self.dtype
 

@@ -229,16 +229,9 @@ def _repeated(r: Rewriter, n: Node | None) -> tuple[Tensor, int, int] | None:
 
 _GATE: Final = ("~relu6", ("~add", "x", 3))
 _hard_swish: Final = _becomes(
-    "hard_swish",
-    (("mul", "x", _GATE), 1 / 6),
-    ("x", ("mul", _GATE, 1 / 6)),
-    (_GATE, ("mul", "x", 1 / 6)),
+    "hard_swish", (("mul", "x", _GATE), 1 / 6), ("x", ("mul", _GATE, 1 / 6)), (_GATE, ("mul", "x", 1 / 6))
 )
-_ON_GRIDS: Final[dict[str, Rule]] = {
-    "maximum": _relu_on_grid,
-    "reshape": _kept_dimensions,
-    "select": _bounded_where,
-}
+_ON_GRIDS: Final[dict[str, Rule]] = {"maximum": _relu_on_grid, "reshape": _kept_dimensions, "select": _bounded_where}
 _RULES: Final[dict[str, tuple[Rule, ...]]] = {
     "maximum": (
         _becomes("relu6", (("minimum", "x", 6), 0)),

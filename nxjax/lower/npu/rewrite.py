@@ -13,10 +13,9 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.graph import Node, NpuGraph, Tensor, TensorKind
 from nxjax.ops.base import NDArray
 from nxjax.ops.quant_grid import Grid
-from nxjax.trace.dtypes import DType
 from nxjax.trace.types import Shape
 
 # What an operand is: the name of a computed tensor, in capitals of a constant, the same wherever it stands; a number;
@@ -77,9 +76,7 @@ class Rewriter:
         elif is_number(t, pattern):
             yield found
 
-    def emit(
-        self, op: str, inputs: Sequence[Tensor | None], shape: Shape, kind: DType | Grid, /, **attrs: Any
-    ) -> Tensor:
+    def emit(self, op: str, inputs: Sequence[Tensor | None], shape: Shape, kind: TensorKind, /, **attrs: Any) -> Tensor:
         """A new node at this place; gives its result."""
         grid, dtype = (kind, kind.dtype) if isinstance(kind, Grid) else (None, kind)
         out = Tensor("", shape, dtype, grid)

@@ -14,8 +14,9 @@ What is mended was seen with QNN 2.51 (onnxruntime-qnn 2.7.0) on its simulator:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, final
+from typing import Any, Final, final
 
 import numpy as np
 
@@ -52,10 +53,13 @@ class _Mender:
     def put(self, old: Node, new: Node) -> None:
         self.origin[new] = old
 
-    def step(self, old: Node, op: str, x: Tensor, shape: list[int], suffix: str, attrs: dict[str, object]) -> Tensor:
+    def step(
+        self, old: Node, op: str, inputs: Sequence[Tensor | None], shape: Sequence[int], suffix: str, **attrs: Any
+    ) -> Tensor:
         """One more node for ``old``, with a result of its own."""
-        y = Tensor(f"{old.output.name}/{suffix}", tuple(shape), x.dtype, x.grid)
-        self.put(old, Node(op, (x,), (y,), attrs, old.source, old.scope, f"{old.name or old.op}/{suffix}"))
+        like = inputs[0] or old.output
+        y = Tensor(f"{old.output.name}/{suffix}", tuple(shape), like.dtype, like.grid)
+        self.put(old, Node(op, tuple(inputs), (y,), attrs, old.source, old.scope, f"{old.name or old.op}/{suffix}"))
         return y
 
 
@@ -121,9 +125,8 @@ def _joined(m: _Mender, old: Node, parts: tuple[Tensor, ...]) -> None:
     other = np.full((*last.shape[:-1], 1), last.data.flat[0] == 0, last.dtype)
     data = np.concatenate([last.data, other], -1)
     uneven = Tensor(f"{y.name}/end", data.shape, last.dtype, last.grid, data)
-    wide = Tensor(f"{y.name}/wide", (*y.shape[:-1], y.shape[-1] + 1), y.dtype, y.grid)
-    name, axis = old.name or old.op, {"axis": len(y.shape) - 1}
-    m.put(old, Node("concatenation", (*parts[:-1], uneven), (wide,), axis, old.source, old.scope, f"{name}/wide"))
+    shape = (*y.shape[:-1], y.shape[-1] + 1)
+    wide = m.step(old, "concatenation", (*parts[:-1], uneven), shape, "wide", axis=len(y.shape) - 1)
     m.put(old, replace(old, op="slice", inputs=(wide,), attrs={"begin": (0,) * len(y.shape), "size": y.shape}))
 
 
@@ -158,9 +161,7 @@ def _split_strides(m: _Mender, old: Node, new: Node) -> None:
     dilation = new.attrs.get("dilations", (1, 1))[0]
     rows = x.shape[1] + low + high - (w.shape[1] - 1) * dilation
     y = old.output
-    tall = Tensor(f"{y.name}/rows", (y.shape[0], rows, *y.shape[2:]), y.dtype)
-    name = f"{old.name or old.op}/rows"
-    m.put(old, replace(new, outputs=(tall,), attrs={**new.attrs, "strides": (1, 2)}, name=name))
+    tall = m.step(old, new.op, new.inputs, (y.shape[0], rows, *y.shape[2:]), "rows", **{**new.attrs, "strides": (1, 2)})
     cut = {"begin": (0, 0, 0, 0), "end": tall.shape, "strides": (1, 2, 1, 1)}
     m.put(old, replace(old, op="strided_slice", inputs=(tall,), attrs=cut))
     m.notes.append(f"{old.name or old.op}: strides in one direction, every other row is kept (twice the products)")
@@ -171,10 +172,9 @@ def _pad_first(m: _Mender, old: Node, new: Node, x: Tensor) -> None:
     y, window, strides = old.output, old.attrs["window"], old.attrs["strides"]
     border = ((0, 0), *(tuple(p) for p in old.attrs["padding"]), (0, 0))
     shape = [n + low + high for n, (low, high) in zip(x.shape, border, strict=True)]
-    wide = m.step(old, "pad", x, shape, "padded", {"padding": border, "value": None})
+    wide = m.step(old, "pad", (x,), shape, "padded", padding=border, value=None)
     attrs = {**new.attrs, "padding": ((0, 0), (0, 0)), "activation": None}
-    means = Tensor(f"{y.name}/means", y.shape, y.dtype)
-    m.put(old, replace(new, inputs=(wide,), outputs=(means,), attrs=attrs, name=f"{old.name or old.op}/means"))
+    means = m.step(old, new.op, (wide,), y.shape, "means", **attrs)
     inside: list[NDArray] = []
     for n, (low, _), size, step, count in zip(x.shape[1:3], border[1:3], window, strides, y.shape[1:3], strict=True):
         first = np.arange(count) * step - low
@@ -186,14 +186,11 @@ def _pad_first(m: _Mender, old: Node, new: Node, x: Tensor) -> None:
 
 def _axis_first(m: _Mender, old: Node, new: Node, x: Tensor) -> None:
     """The axis to the front, a gather along it, and back."""
-    y, indices = old.output, new.operands[1]
+    indices = new.operands[1]
     axis, rank, wide = int(old.attrs["axis"]) % len(x.shape), len(x.shape), len(indices.shape)
     front = (axis, *(i for i in range(rank) if i != axis))
-    turned = m.step(old, "transpose", x, [x.shape[i] for i in front], "front", {"permutation": front})
-    shape = (*indices.shape, *turned.shape[1:])
-    got = Tensor(f"{y.name}/rows", shape, y.dtype)
-    name = f"{old.name or old.op}/rows"
-    m.put(old, replace(new, inputs=(turned, indices), outputs=(got,), attrs={"axis": 0}, name=name))
+    turned = m.step(old, "transpose", (x,), [x.shape[i] for i in front], "front", permutation=front)
+    got = m.step(old, "gather", (turned, indices), (*indices.shape, *turned.shape[1:]), "rows", axis=0)
     # The result has the indices' dimensions where the axis was.
     back = (*range(wide, wide + axis), *range(wide), *range(wide + axis, wide + rank - 1))
     m.put(old, replace(old, op="transpose", inputs=(got,), attrs={"permutation": back}))

@@ -104,10 +104,7 @@ def read_unary(op: str, attributes: Callable[[dict[str, Any]], dict[str, Any]] |
 
 
 # The grids on which Qualcomm's NPU gives 16-bit sigmoids and tangents, whatever grid the file asks for.
-FIXED: Final = {
-    "logistic": Grid(dtypes.uint16, 1 / 65536, 0),
-    "tanh": Grid(dtypes.uint16, 1 / 32768, 32768),
-}
+FIXED: Final = {"logistic": Grid(dtypes.uint16, 1 / 65536, 0), "tanh": Grid(dtypes.uint16, 1 / 32768, 32768)}
 
 
 def squashing(kind: str) -> Emit:
@@ -411,10 +408,7 @@ def cumsum(b: OnnxBuilder, n: Node) -> None:
     layout = b.agree([x], len(x.shape))
     axis = b.constant(layout.index(n.attrs["axis"]), np.int64, "axis")
     value = b.op(
-        "CumSum",
-        [b.real(x, layout), axis],
-        exclusive=int(n.attrs["exclusive"]),
-        reverse=int(n.attrs["reverse"]),
+        "CumSum", [b.real(x, layout), axis], exclusive=int(n.attrs["exclusive"]), reverse=int(n.attrs["reverse"])
     )
     b.result(n.output, value, layout)
 

@@ -188,17 +188,20 @@ class TFLiteWriter:
         self.emit("PADV2", [x, widths, self.constant(stored, x.dtype, x.grid)], [out])
         return out
 
+    def word(self, node: Node, x: Tensor) -> int | None:
+        """The padding word that says the border of a convolution or pooling; None where none does."""
+        attrs = node.attrs
+        size = attrs["window"] if "window" in attrs else node.operand(1).shape[1:3]
+        if not any(map(any, attrs["padding"])):
+            return VALID
+        rows = zip(x.shape[1:3], size, attrs["strides"], attrs.get("dilations", (1, 1)), strict=True)
+        return SAME if attrs["padding"] == tuple(same_padding(*row) for row in rows) else None
+
     def window(self, node: Node, x: Tensor, border: float | None) -> tuple[Tensor, int]:
         """The padding word of a convolution or pooling, and its operand, padded in front if no word says it."""
-        attrs = node.attrs
-        weights = node.inputs[1] if len(node.inputs) > 1 else None
-        size = attrs["window"] if weights is None else weights.shape[1:3]
-        dilations, pads = attrs.get("dilations", (1, 1)), attrs["padding"]
-        if all(p == (0, 0) for p in pads):
-            return x, VALID
-        rows = zip(x.shape[1:3], size, attrs["strides"], dilations, strict=True)
-        if pads == tuple(same_padding(*row) for row in rows):
-            return x, SAME
+        word, pads = self.word(node, x), node.attrs["padding"]
+        if word is not None:
+            return x, word
         if min(n for p in pads for n in p) < 0:
             raise self.refuse(node, f"padding {pads}", "slice the operand first")
         if node.op == "average_pool_2d":

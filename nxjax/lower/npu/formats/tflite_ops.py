@@ -263,17 +263,11 @@ def _read_dequantize(r: TFLiteReader, u: OperatorUse) -> None:
 # Windows and axes.
 
 
-def _said(node: Node) -> bool:
-    """Whether a padding word says the border of a pooling."""
-    attrs, ones, pads = node.attrs, (1, 1), node.attrs["padding"]
-    rows = zip(node.operands[0].shape[1:3], attrs["window"], attrs["strides"], ones, strict=True)
-    return not any(map(any, pads)) or pads == tuple(same_padding(*row) for row in rows)
-
-
 def _write_pool(w: TFLiteWriter, node: Node) -> None:
-    if node.op == "average_pool_2d" and not _said(node) and border_means(w.emit, w.constant, node, _activation(node)):
+    x, mean = node.operands[0], node.op == "average_pool_2d"
+    if mean and w.word(node, x) is None and border_means(w.emit, w.constant, node, _activation(node)):
         return
-    x, padding = w.window(node, node.operands[0], -np.inf)
+    x, padding = w.window(node, x, -np.inf)
     options = windowed(padding, node.attrs["strides"], _activation(node), filter=node.attrs["window"])
     w.emit(node.op.upper(), [x], node.outputs, **options)
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
 from nxjax.lower.npu.builder import Builder, Rule, Unsupported, Value
+from nxjax.lower.npu.graph import TensorKind
 from nxjax.lower.npu.rules.move import dilate
 from nxjax.lower.npu.rules.products import check_product
 from nxjax.ops.quant_grid import Grid
-from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType, Shape
 
 Pairs = tuple[tuple[int, int], ...]
@@ -31,7 +31,7 @@ class Convolution:
     lhs_dilation: Shape
     rhs_dilation: Shape
     feature_group_count: int
-    kind: DType | Grid
+    kind: TensorKind
     bias: Value | None = None
     activation: str | None = None
 

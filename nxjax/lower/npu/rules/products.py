@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from nxjax.lower.npu.builder import Builder, Rule, Unsupported, Value
+from nxjax.lower.npu.graph import TensorKind
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
@@ -54,7 +55,7 @@ def connected(
     w: Value,
     xc: Axes,
     wc: Axes,
-    kind: DType | Grid,
+    kind: TensorKind,
     bias: Value | None = None,
     activation: str | None = None,
 ) -> Value:
@@ -73,7 +74,7 @@ def connected(
     return b.reshape(y, (*sizes(x, xf), *sizes(w, wf)))
 
 
-def matmul(b: Builder, x: Value, y: Value, dimension_numbers: Any, kind: DType | Grid) -> Value:
+def matmul(b: Builder, x: Value, y: Value, dimension_numbers: Any, kind: TensorKind) -> Value:
     """x [batch, m, k] times y [batch, k, n], with their dimensions brought into that order."""
     (xc, yc), (xb, yb) = dimension_numbers
     if not isinstance(kind, Grid):

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from nxjax.lower.npu.builder import Builder, Rule, Unsupported, Value
+from nxjax.lower.npu.graph import TensorKind
 from nxjax.ops.quant_grid import Grid, Rounding
-from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
 
 
-def _resized(b: Builder, node: str, x: Value, axes: Sequence[int], sizes: Sequence[int], kind: DType | Grid) -> Value:
+def _resized(b: Builder, node: str, x: Value, axes: Sequence[int], sizes: Sequence[int], kind: TensorKind) -> Value:
     """``node`` on x brought to [n, h, w, c] and back."""
     if len(axes) > 2:
         raise Unsupported("resizing of three dimensions has no NPU instruction", "resize two at a time")

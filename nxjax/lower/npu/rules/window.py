@@ -14,9 +14,8 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.lower.npu.builder import Builder, Rule, Unsupported, Value
-from nxjax.ops.quant_grid import Grid
+from nxjax.lower.npu.graph import TensorKind
 from nxjax.trace import dtypes
-from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType, Shape
 
 Pairs = tuple[tuple[int, int], ...]
@@ -63,7 +62,7 @@ def box_of(
     return WindowGeometry(window_dimensions, window_strides, padding)
 
 
-def pooled(b: Builder, node: str, x: Value, box: WindowGeometry, kind: DType | Grid) -> Value:
+def pooled(b: Builder, node: str, x: Value, box: WindowGeometry, kind: TensorKind) -> Value:
     """``node`` over a box of any rank; padding is not counted."""
     x = b.pad(x, [(min(l, 0), min(h, 0)) for l, h in box.padding])
     box = WindowGeometry(box.sizes, box.strides, tuple((max(l, 0), max(h, 0)) for l, h in box.padding))
@@ -79,7 +78,7 @@ def pooled(b: Builder, node: str, x: Value, box: WindowGeometry, kind: DType | G
     return _pool_2d(b, node, x, box, dims, kind)
 
 
-def _pool_2d(b: Builder, node: str, x: Value, box: WindowGeometry, dims: Sequence[int], kind: DType | Grid) -> Value:
+def _pool_2d(b: Builder, node: str, x: Value, box: WindowGeometry, dims: Sequence[int], kind: TensorKind) -> Value:
     if len(dims) == 2:
         window = tuple(dims)
     else:
@@ -150,8 +149,4 @@ def _min(b: Builder, out: ArrayType, x: Value, **params: Any) -> Value:
     return b.elementwise("neg", [_max(b, out, x, **params)], out.dtype)
 
 
-RULES: Final[dict[str, Rule]] = {
-    "reduce_window_sum": _sum,
-    "reduce_window_max": _max,
-    "reduce_window_min": _min,
-}
+RULES: Final[dict[str, Rule]] = {"reduce_window_sum": _sum, "reduce_window_max": _max, "reduce_window_min": _min}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.evidence import Label, digests
-from nxjax.backends.target import Build, NpuTarget, Runner, Site, file_name, only
+from nxjax.backends.target import Build, NpuTarget, Runner, Site, file_name, only, variant
 from nxjax.errors import ExecutionError, LoweringError, ParameterError
 from nxjax.kernels.aie.chip import LIMITS, NPU1, NPU2, AieArray
 from nxjax.lower.aie.design import Design
@@ -312,26 +312,13 @@ def _costs(build: Build, made: dict[Node, Dispatch], array: AieArray, launch: fl
     build.cost.add("weights", weights, "bytes", "model")
 
 
-@final
-class AieNpu1(Aie):
-    """XDNA as AIE MLIR. Options as of `Aie`."""
-
-    name: ClassVar[str] = "aie-npu1"
-    title: ClassVar[str] = "AMD XDNA array (Phoenix, Hawk Point), AIE MLIR"
-    aliases: ClassVar[tuple[str, ...]] = ("aie-phoenix", "xdna1")
-    array: ClassVar[AieArray] = NPU1
-    chip: ClassVar[str] = "xdna1"
-
-
-@final
-class AieNpu2(Aie):
-    """XDNA 2 as AIE MLIR: npu4, npu5 and npu6 of AMD's driver. Options as of `Aie`."""
-
-    name: ClassVar[str] = "aie-npu2"
-    title: ClassVar[str] = "AMD XDNA 2 array (Strix, Strix Halo, Krackan), AIE MLIR"
-    aliases: ClassVar[tuple[str, ...]] = ("aie-npu4", "aie-strix", "xdna2")
-    array: ClassVar[AieArray] = NPU2
-    chip: ClassVar[str] = "xdna2"
-
-
+# npu2 is npu4, npu5 and npu6 of AMD's driver.
+AieNpu1: Final = variant(
+    Aie, "aie-npu1", "AMD XDNA array (Phoenix, Hawk Point), AIE MLIR",
+    aliases=("aie-phoenix", "xdna1"), array=NPU1, chip="xdna1",
+)  # fmt: skip
+AieNpu2: Final = variant(
+    Aie, "aie-npu2", "AMD XDNA 2 array (Strix, Strix Halo, Krackan), AIE MLIR",
+    aliases=("aie-npu4", "aie-strix", "xdna2"), array=NPU2, chip="xdna2",
+)  # fmt: skip
 TARGETS: Final[tuple[type[NpuTarget], ...]] = (AieNpu1, AieNpu2)
