@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 from typing import Any
@@ -15,6 +16,16 @@ def installed(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
         return False
+
+
+def version(distribution: str) -> str:
+    """The installed version of a distribution, or an empty string; imports nothing of it."""
+    # Imported here: it takes as long as the rest of a first `jit` that compiles.
+    from importlib import metadata
+
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return metadata.version(distribution)
+    return ""
 
 
 def need(module: str, extra: str, what: str) -> Any:

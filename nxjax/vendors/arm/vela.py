@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, final
 
+from nxjax.backends import extras
 from nxjax.backends.extras import need
 from nxjax.backends.tools import NO_MODEL, ToolAnswer, ask, doubt, read
 from nxjax.errors import ExecutionError, InvalidFileError, ParameterError
@@ -116,9 +117,7 @@ class VelaResult:
 
 def version() -> str:
     """The version of the installed Vela."""
-    from importlib import metadata
-
-    return metadata.version("ethos-u-vela")
+    return extras.version("ethos-u-vela")
 
 
 def constraints(series: str) -> dict[str, list[str]]:

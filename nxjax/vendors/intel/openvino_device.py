@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, Final, final
 
+from nxjax.backends import extras
 from nxjax.backends.base import Backend, Device, Executable
 from nxjax.backends.evidence import Label
 from nxjax.backends.extras import installed
@@ -94,10 +95,5 @@ class OpenVinoGpuBackend(Backend):
 
 
 def _version() -> str:
-    """OpenVINO's release, without importing it where it is a package."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("openvino")
-    except PackageNotFoundError:  # built from source
-        return runtime_version()
+    """OpenVINO's release, without importing it where it is a package; it may be built from source."""
+    return extras.version("openvino") or runtime_version()

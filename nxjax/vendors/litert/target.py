@@ -7,7 +7,6 @@ read, which of them its XNNPACK delegate took, how much memory its tensors span.
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import re
 import threading
 import time
@@ -16,6 +15,7 @@ from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
+from nxjax.backends import extras
 from nxjax.backends.evidence import Label, digests
 from nxjax.backends.extras import installed, need
 from nxjax.backends.target import Build, NpuTarget, Runner, only
@@ -38,9 +38,7 @@ _MEASURE_RUNS: Final = 200
 
 def version() -> str:
     """The installed LiteRT's version, or an empty string."""
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        return importlib.metadata.version("ai-edge-litert")
-    return ""
+    return extras.version("ai-edge-litert")
 
 
 def _mistaken(o: TFLiteOperator) -> str:

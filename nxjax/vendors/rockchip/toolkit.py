@@ -6,7 +6,6 @@ on the chip or on its processor, with cycles.
 
 from __future__ import annotations
 
-import importlib.metadata
 import io
 import json
 import os
@@ -23,6 +22,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax.backends import extras
 from nxjax.backends.extras import installed
 from nxjax.backends.tools import NO_MODEL, ToolAnswer, ask, doubt, read
 from nxjax.ops.base import NDArray
@@ -70,7 +70,7 @@ class RknnResult:
 def python(given: str = "") -> tuple[str, str]:
     """A Python that has the toolkit and the toolkit's version; or an empty string, and why there is none."""
     if not given and installed("rknn.api"):
-        return sys.executable, importlib.metadata.version("rknn-toolkit2")
+        return sys.executable, extras.version("rknn-toolkit2")
     named = given or os.environ.get(VARIABLE, "")
     if not named:
         return "", f"RKNN Toolkit 2 is not here: no Python that has it is named by {VARIABLE} or the option python"
