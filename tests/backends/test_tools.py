@@ -111,3 +111,19 @@ def test_what_is_not_a_tools_work():
     assert "was given" in tools.doubt(b"weights", [b"model", b"weights"], never)
     assert "no model" in tools.doubt(b"made", [b"model"], lambda: b"made")
     assert tools.doubt(b"made", [b"model"], lambda: b"") == ""
+
+
+def test_a_tool_is_asked_about_no_model_once_for_its_files_and_settings(tmp_path):
+    tool, asked = tmp_path / "tool", []
+    tool.write_text("1")
+
+    def nothing():
+        asked.append(tool.read_text())
+        raise OSError("it made none")
+
+    doubt = lambda **more: tools.doubt(b"made", [b"model"], nothing, str(tool), **more)
+    assert doubt() == doubt() == "" and asked == ["1"]
+    assert doubt(settings="fast") == "" and asked == ["1", "1"]
+    tool.write_text("2")
+    os.utime(tool, ns=(1, 1))
+    assert doubt() == "" and asked == ["1", "1", "2"]

@@ -67,3 +67,36 @@ def test_constants():
     assert split_constant(Node("add", (two, x), (y,))) == (x, two)
     assert split_constant(Node("add", (x, row), (y,))) == (x, row)
     assert split_constant(Node("add", (x, x), (y,))) is None
+
+
+def matched(pattern, sub=False, outputs=()):
+    """What a pattern of the last node's operands finds in relu(x) * (x + 3), or with the sum's operands swapped."""
+    x, y, z, out = (Tensor(name, (3,), dtypes.float32) for name in "xyzo")
+    three = constant(np.array(3, np.float32))
+    add = Node("sub" if sub else "add", (three, x), (z,), {"activation": None})
+    nodes = [Node("relu", (x,), (y,)), add, Node("mul", (y, z), (out,), {"activation": None})]
+    graph = NpuGraph("g", [x], [out, *(z for _ in outputs)], nodes)
+    found = []
+    Rewriter(graph).run(lambda r, n: found.append(r.match(n, pattern)) if n.op == "mul" else None)
+    return found[0] and {name: t.name for name, t in found[0].items()}
+
+
+def test_a_pattern_names_tensors_in_either_order():
+    assert matched((("relu", "x"), ("add", "x", 3))) == {"x": "x"}
+    assert matched((("add", "x", "C"), ("relu", "x"))) == {"x": "x", "C": ""}
+    assert matched(("a", "b")) == {"a": "y", "b": "z"}
+    assert matched((("sub", 3, "x"), "y"), sub=True) == {"x": "x", "y": "y"}
+
+
+def test_a_pattern_of_other_operands_finds_nothing():
+    assert matched((("relu", "x"), ("add", "x", 4))) is None
+    assert matched((("relu", "x"), ("add", "x", "c"))) is None
+    assert matched((("relu", "C"), ("add", "x", 3))) is None
+    assert matched((("abs", "x"), ("add", "x", 3))) is None
+    assert matched(("a", ("add", "a", 3))) is None
+    assert matched((("sub", "x", 3), "y"), sub=True) is None
+
+
+def test_a_pattern_says_whether_others_may_read_too():
+    assert matched(("y", ("add", "x", 3)), outputs="z") is None
+    assert matched(("y", ("~add", "x", 3)), outputs="z") == {"y": "y", "x": "x"}
