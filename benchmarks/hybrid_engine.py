@@ -17,9 +17,9 @@ import numpy as np
 
 from benchmarks.runner import Figure, interleaved
 from nxjax.backends.hybrid.engine import Engine
+from nxjax.backends.hybrid.health import FaultPolicy, LaneOptions
 from nxjax.backends.hybrid.jobs import Graph, Job
-from nxjax.backends.hybrid.policy import FaultPolicy, LaneOptions
-from nxjax.backends.hybrid.remote import Remote
+from nxjax.backends.hybrid.plugin import Remote
 
 POOL = "ThreadPoolExecutor"
 PLUGIN = Path(__file__).with_name("hybrid_plugin.py")

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator
 from benchmarks.runner import Figure
 from nxjax.backends.hybrid.choose import choose, throughput
 from nxjax.backends.hybrid.exact import exact
-from nxjax.backends.hybrid.schedule import Schedule
-from nxjax.backends.hybrid.search import heft
-from nxjax.backends.hybrid.work import Work
+from nxjax.backends.hybrid.placing import heft
+from nxjax.backends.hybrid.schedule import Schedule, Work
 from nxjax.errors import ParameterError
 from tests.backends.hybrid.works import random_work
 

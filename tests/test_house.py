@@ -242,9 +242,7 @@ CIRCLES: dict[str, str] = {
     "lower/cpu/builder lower/cpu/nests": "nests are found in what the builder has, for the builder",
     "lower/npu/memory lower/npu/memory_picture": "a plan of memory shows itself",
     "backends/base backends/registry": "a backend without StableHLO asks for the one that has it",
-    "backends/hybrid/core backends/hybrid/member backends/hybrid/readmit backends/hybrid/run backends/hybrid/verify": (
-        "parts of one engine, which hold it"
-    ),
+    "backends/hybrid/core backends/hybrid/run backends/hybrid/verify": "parts of one engine, which hold it",
     "backends/ipu/memory backends/ipu/pictures": "a use of memory shows itself",
     "backends/memory/pool backends/memory/unified": "a pool gives unified buffers",
     "vendors/amd/xrt_program vendors/amd/xrt_runtime": "a runtime gives programs, which hold it",

@@ -14,9 +14,9 @@ from typing import Any, Final, final
 import numpy as np
 
 import nxjax
-from nxjax.backends.hybrid.history import History
 from nxjax.backends.hybrid.plan import Plan
 from nxjax.backends.hybrid.spec import Hybrid
+from nxjax.backends.hybrid.trying import History
 from nxjax.backends.memory.pool import MemoryPools
 from nxjax.backends.memory.unified import UnifiedBuffer
 from nxjax.errors import ParameterError, Shown

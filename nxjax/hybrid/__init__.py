@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from nxjax.backends.hybrid.events import Event
-from nxjax.backends.hybrid.health import UnitHealth
-from nxjax.backends.hybrid.history import History
+from nxjax.backends.hybrid.health import Event, FaultPolicy, HeatLimits, UnitHealth
 from nxjax.backends.hybrid.plan import Place, Plan
 from nxjax.backends.hybrid.planner import SCOPE
 from nxjax.backends.hybrid.plugin import Plugin, read_program
-from nxjax.backends.hybrid.policy import FaultPolicy, HeatLimits
 from nxjax.backends.hybrid.spec import Hybrid
+from nxjax.backends.hybrid.trying import History
 from nxjax.backends.hybrid.unit import Estimate, Link, RegionRefused, Step, Unit
 from nxjax.errors import ParameterError
 from nxjax.trace.scope import named_scope

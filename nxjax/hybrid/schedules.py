@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from nxjax.backends.hybrid.choose import choose, energy, front, throughput
 from nxjax.backends.hybrid.exact import exact
-from nxjax.backends.hybrid.rows import Measured
-from nxjax.backends.hybrid.schedule import Schedule, Slot, Transfer
-from nxjax.backends.hybrid.search import heft
-from nxjax.backends.hybrid.timeline import svg, text
-from nxjax.backends.hybrid.work import CALLER, HOST, Edge, Task, Work
+from nxjax.backends.hybrid.placing import heft
+from nxjax.backends.hybrid.schedule import CALLER, HOST, Edge, Schedule, Slot, Task, Transfer, Work
+from nxjax.backends.hybrid.timeline import Measured, svg, text
 
 __all__ = [
     "CALLER",

@@ -273,7 +273,7 @@ def load(path: str | os.PathLike[str]) -> Predictor:
 
 
 def _machine() -> str:
-    from nxjax.backends.hybrid.history import machine
+    from nxjax.backends.hybrid.trying import machine
 
     return machine()
 

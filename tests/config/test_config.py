@@ -15,8 +15,8 @@ import pytest
 
 import nxjax as nx
 from nxjax.backends.hybrid.engine import Engine
+from nxjax.backends.hybrid.health import LaneOptions
 from nxjax.backends.hybrid.jobs import Job
-from nxjax.backends.hybrid.policy import LaneOptions
 from nxjax.backends.memory.double import prefetch
 from nxjax.config import CallSettings, config, current_settings, with_current_settings
 from nxjax.errors import ParameterError, TypePromotionError

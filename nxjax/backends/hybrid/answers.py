@@ -1,13 +1,24 @@
-"""Looking at what a unit gave: is it of the right types, is there a NaN in it, is it what another unit gave."""
+"""What a unit gave, looked at: results of the right types, NaNs, the same as another's; and whose fault an error is."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from nxjax.backends.hybrid.jobs import Value
+from nxjax.errors import (
+    ExecutionError,
+    InvalidFileError,
+    LoweringError,
+    MemoryLimitError,
+    MissingExtraError,
+    NxError,
+    PlacementError,
+)
 
 
 def host(value: Value) -> Any:
@@ -96,3 +107,74 @@ def _close(x: Any, y: Any, tolerance: float | None) -> bool:
     one, other = x[finite].astype(wide), y[finite].astype(wide)
     most = max(np.abs(one).max(initial=0.0), np.abs(other).max(initial=0.0))
     return bool((np.abs(one - other) <= tolerance * most).all())
+
+
+# Errors of nxjax that say something about a unit. All others are about the program, wherever it runs.
+_UNITS: Final = (
+    ExecutionError,
+    InvalidFileError,
+    LoweringError,
+    MemoryLimitError,
+    MissingExtraError,
+    PlacementError,
+)
+# Of these, those that say nothing about other jobs on the same unit.
+_ONE_JOB: Final = (LoweringError, MemoryLimitError, MissingExtraError, PlacementError, MemoryError)
+
+# Functions of the user that a program calls are called from here.
+_CALLBACKS: Final = os.path.join("nxjax", "transforms", "callback.py")
+# Numbers in messages (addresses, handles, times) differ from unit to unit.
+_NUMBERS: Final = re.compile(r"0x[0-9a-fA-F]+|\d+")
+
+
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """An exception, and what it was raised from."""
+    seen: set[int] = set()
+    at: BaseException | None = error
+    while at is not None and id(at) not in seen:
+        seen.add(id(at))
+        yield at
+        at = at.__cause__ or at.__context__
+
+
+def through_callback(error: BaseException) -> bool:
+    """Whether a function of the user that the program calls raised it."""
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename.endswith(_CALLBACKS):
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def is_programs(error: BaseException) -> bool:
+    """Whether any unit would raise it: an error about the program, or of a callback.
+
+    >>> from nxjax.errors import ShapeError
+    >>> is_programs(ShapeError("matmul: shapes do not fit")), is_programs(ExecutionError("the device is lost"))
+    (True, False)
+    """
+    return any(getattr(e, "__nxjax_program__", False) or through_callback(e) for e in chain(error)) or (
+        isinstance(error, NxError) and not isinstance(error, _UNITS)
+    )
+
+
+def about_one_job(error: BaseException) -> bool:
+    """Whether it says that a unit cannot take this job, and nothing about others: no memory, no kernel."""
+    return isinstance(error, _ONE_JOB)
+
+
+def error_line(error: BaseException) -> str:
+    """An exception in one line."""
+    what = error.what if isinstance(error, NxError) else str(error)
+    text = what.strip().splitlines()[0] if what.strip() else ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def same_error(a: BaseException, b: BaseException) -> bool:
+    """Whether two units failed in the same way: class and message, whatever numbers are in it.
+
+    >>> same_error(ValueError("bad value 3 at 0x7f"), ValueError("bad value 4 at 0x81"))
+    True
+    """
+    return type(a) is type(b) and _NUMBERS.sub("#", str(a)) == _NUMBERS.sub("#", str(b))

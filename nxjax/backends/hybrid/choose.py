@@ -7,13 +7,9 @@ from dataclasses import replace
 from math import inf
 from typing import Final
 
-from nxjax.backends.hybrid import exact
-from nxjax.backends.hybrid.periodic import periodic
-from nxjax.backends.hybrid.placing import Assignment, Problem, finished, place
-from nxjax.backends.hybrid.schedule import OBJECTIVES, Objective, Schedule
-from nxjax.backends.hybrid.search import EFFORT, best, improved, starts
-from nxjax.backends.hybrid.sums import chain_seconds, is_chain, ways
-from nxjax.backends.hybrid.work import Work
+from nxjax.backends.hybrid.exact import chain_seconds, is_chain, least_joules, least_seconds, ways
+from nxjax.backends.hybrid.placing import EFFORT, Assignment, Problem, best, finished, improved, periodic, place, starts
+from nxjax.backends.hybrid.schedule import OBJECTIVES, Objective, Schedule, Work
 from nxjax.errors import ParameterError
 
 NODES: Final = 5_000  # steps of the search over everything: a tenth of a second or so
@@ -46,7 +42,7 @@ def choose(work: Work, objective: Objective = "latency", *, deadline: float | No
             that no unit can run; costs that are negative or not numbers; tasks that need each other in a circle; energy
             that is unknown for a task on every unit, if energy is the objective.
 
-    >>> from nxjax.backends.hybrid.work import CALLER, HOST, Edge, Task
+    >>> from nxjax.backends.hybrid.schedule import CALLER, HOST, Edge, Task
     >>> work = Work((Task("conv", {"npu": 1.0, "cpu": 4.0}, after=(Edge(CALLER, 8),)),
     ...              Task("sort", {"cpu": 0.5}, after=(Edge(0, 8),))),
     ...             ("npu", "cpu"), lambda a, b, nbytes: 0.25, results=(Edge(1, 8),), memory={"cpu": HOST})
@@ -89,11 +85,11 @@ def _fastest(problem: Problem) -> Found:
         found, _ = ways(problem, lambda i, u, moves: (chain_seconds(problem, i, u, moves),))
         return place(problem, found[0].units()), "chain", True
     if problem.count <= _SMALL:
-        placed, proved = exact.least_seconds(problem, best(problem, effort=0), NODES)
+        placed, proved = least_seconds(problem, best(problem, effort=0), NODES)
         if proved:
             return placed, "exact", True
     known = best(problem)
-    placed, proved = exact.least_seconds(problem, known, NODES)
+    placed, proved = least_seconds(problem, known, NODES)
     return placed, "exact" if proved else "heft" if placed is known else "search", proved
 
 
@@ -115,7 +111,7 @@ def throughput(work: Work, *, deadline: float = inf, effort: int = EFFORT) -> Sc
     Raises:
         ParameterError: work that is not well formed.
 
-    >>> from nxjax.backends.hybrid.work import CALLER, HOST, Edge, Task
+    >>> from nxjax.backends.hybrid.schedule import CALLER, HOST, Edge, Task
     >>> work = Work((Task("conv", {"npu": 2.0, "cpu": 9.0}, after=(Edge(CALLER, 1),)),
     ...              Task("head", {"npu": 2.0, "cpu": 3.0}, after=(Edge(0, 1),))),
     ...             ("npu", "cpu"), lambda a, b, nbytes: 0.25, results=(Edge(1, 1),), memory={"cpu": HOST})
@@ -215,7 +211,7 @@ def energy(work: Work, *, deadline: float = inf, effort: int = EFFORT, nodes: in
         ParameterError: work that is not well formed; a task whose energy is unknown on every unit that can run it; no
             schedule meets the deadline.
 
-    >>> from nxjax.backends.hybrid.work import Task
+    >>> from nxjax.backends.hybrid.schedule import Task
     >>> task = Task("conv", {"npu": 2.0, "gpu": 1.0}, {"npu": 1.0, "gpu": 20.0})
     >>> work = Work((task,), ("npu", "gpu"), lambda a, b, nbytes: 0.0)
     >>> energy(work).units, energy(work, deadline=1.5).units
@@ -237,7 +233,7 @@ def front(work: Work, *, count: int = 24, effort: int = EFFORT, nodes: int = NOD
     Raises:
         ParameterError: as `energy`.
 
-    >>> from nxjax.backends.hybrid.work import Task
+    >>> from nxjax.backends.hybrid.schedule import Task
     >>> task = Task("conv", {"npu": 2.0, "gpu": 1.0, "cpu": 3.0}, {"npu": 1.0, "gpu": 20.0, "cpu": 30.0})
     >>> work = Work((task,), ("npu", "gpu", "cpu"), lambda a, b, nbytes: 0.0)
     >>> [(s.makespan, s.joules) for s in front(work)]
@@ -307,11 +303,11 @@ def _thriftiest(problem: Problem, deadline: float, effort: int, nodes: int) -> F
         return max(0.0, makespan - deadline), p.energy(units), makespan
 
     if p.count <= _SMALL:
-        placed, proved = exact.least_joules(p, None, deadline, nodes)
+        placed, proved = least_joules(p, None, deadline, nodes)
         if proved:
             return None if placed is None else (placed, "exact", True)
     thrifty = [min(able, key=lambda u: (p.watt[i][u], u)) for i, able in enumerate(p.able)]
     begin = [thrifty, *starts(p), *([best(p, effort).units] if deadline < inf else [])]
     units, least = min((improved(p, x, waste, effort // len(begin)) for x in begin), key=lambda x: x[1])
-    placed, proved = exact.least_joules(p, place(p, units) if not least[0] else None, deadline, nodes)
+    placed, proved = least_joules(p, place(p, units) if not least[0] else None, deadline, nodes)
     return None if placed is None else (placed, "exact" if proved else "search", proved)

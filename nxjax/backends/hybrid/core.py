@@ -15,15 +15,11 @@ from heapq import heappush
 from itertools import count
 from typing import Any, Final, Literal, final
 
-from nxjax.backends.hybrid import blame
-from nxjax.backends.hybrid.events import EventLog
+from nxjax.backends.hybrid.answers import about_one_job, error_line, is_programs, same_error
+from nxjax.backends.hybrid.health import EventLog, FaultPolicy, LaneOptions
 from nxjax.backends.hybrid.jobs import Graph, Job, Value
-from nxjax.backends.hybrid.lanes import Lane, Watch, current
-from nxjax.backends.hybrid.member import Member
-from nxjax.backends.hybrid.policy import FaultPolicy, LaneOptions
-from nxjax.backends.hybrid.readmit import Ward
-from nxjax.backends.hybrid.run import Attempt, GraphRun, NotMoved, frozen
-from nxjax.backends.hybrid.verify import Verifier
+from nxjax.backends.hybrid.run import Attempt, GraphRun, Lane, Member, NotMoved, Watch, current, frozen
+from nxjax.backends.hybrid.verify import Verifier, Ward
 from nxjax.config import config
 from nxjax.errors import ExecutionError
 
@@ -145,7 +141,7 @@ class EngineCore:
             if self._wait_for(run, i, [u for u in left if u.health.may_return]):
                 return None
             raised = [(name, e) for name, _, e in run.tried.get(i, ()) if e is not None]
-            alike = len(raised) > 1 and all(blame.same(raised[0][1], e) for _, e in raised[1:])
+            alike = len(raised) > 1 and all(same_error(raised[0][1], e) for _, e in raised[1:])
             if alike and (len(order) == 1 or len({name for name, _ in raised}) > 1):
                 self.fail(run, raised[0][1])  # the program's own: no unit is at fault
                 return None
@@ -365,10 +361,10 @@ class EngineCore:
             if cause is None:
                 return
             error = cause
-        if not run.graph.jobs[i].pure or blame.is_programs(error):
+        if not run.graph.jobs[i].pure or is_programs(error):
             self.fail(run, error)
             return
-        run.tried.setdefault(i, []).append((unit.name, blame.line(error), error))
+        run.tried.setdefault(i, []).append((unit.name, error_line(error), error))
         self._redo(run, i, unit)
 
     def _blame(self, run: GraphRun, i: int, done: Member | None = None) -> None:
@@ -376,7 +372,7 @@ class EngineCore:
         job = run.graph.jobs[i]
         for name, what, error in run.tried[i]:
             unit = self.units[name]
-            if error is not None and unit is not done and unit.health.fine and not blame.about_one_job(error):
+            if error is not None and unit is not done and unit.health.fine and not about_one_job(error):
                 self.take_out(unit, f"{job.name}: {what}", run=run, job=job.name)
 
     def _not_moved(self, unit: Member, run: GraphRun, i: int, error: NotMoved) -> BaseException | None:
@@ -390,7 +386,7 @@ class EngineCore:
         run.unmoved.setdefault(i, set()).add(unit.name)
         name = run.graph.jobs[i].name
         if source.health.fine:
-            reason = f"its results do not come to {unit.name} for {name}: {blame.line(cause)}"
+            reason = f"its results do not come to {unit.name} for {name}: {error_line(cause)}"
             self.take_out(source, reason, run=run, job=name)
         self.verifier.reset(run, [j for j, by in enumerate(run.by) if by is source], source, begun=i)
         return None

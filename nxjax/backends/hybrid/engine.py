@@ -14,10 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, final
 
 from nxjax.backends.hybrid.core import EngineCore
-from nxjax.backends.hybrid.events import Event
-from nxjax.backends.hybrid.health import NO_SENSOR, UnitHealth
+from nxjax.backends.hybrid.health import NO_SENSOR, Event, FaultPolicy, LaneOptions, UnitHealth
 from nxjax.backends.hybrid.jobs import Graph, Job, Value
-from nxjax.backends.hybrid.policy import FaultPolicy, LaneOptions
 from nxjax.backends.hybrid.run import GraphRun, streamed
 from nxjax.config.weak_registry import WeakRegistry
 from nxjax.errors import ParameterError

@@ -16,14 +16,12 @@ from weakref import finalize
 import numpy as np
 
 from nxjax.backends.base import Executable
-from nxjax.backends.hybrid.binding import weight_inputs
 from nxjax.backends.hybrid.engine import Engine
-from nxjax.backends.hybrid.history import form
 from nxjax.backends.hybrid.jobs import CALLER, Graph, Job
 from nxjax.backends.hybrid.plan import Place, Plan
-from nxjax.backends.hybrid.planner import Planner, PlanSetting
+from nxjax.backends.hybrid.planner import Planner, PlanSetting, weight_inputs
 from nxjax.backends.hybrid.run import GraphRun
-from nxjax.backends.hybrid.trying import guarded, measurable, sample
+from nxjax.backends.hybrid.trying import form, guarded, measurable, sample
 from nxjax.backends.hybrid.unit import RegionRefused, Unit
 from nxjax.backends.hybrid.units import BackendUnit
 from nxjax.backends.pairs import measured

@@ -1,21 +1,32 @@
-"""Tasks that have units, put on lanes and links one after the other: the arithmetic that the algorithms share.
+"""Tasks put on units, lanes and links: the arithmetic that the algorithms share, HEFT, and changes of a few tasks.
 
 `Problem` is a `Work` in index form. `place` is serial schedule generation with insertion: by falling rank, each task
 first has the values that it lacks moved to it, each in the first gap of its link that is long enough, and then takes
-the first gap of a lane of its unit. Chooses no unit.
+the first gap of a lane of its unit.
+
+HEFT's source: Topcuoglu, Hariri, Wu, Performance-effective and low-complexity task scheduling for heterogeneous
+computing (IEEE TPDS 13(3), 2002): tasks by falling upward rank, each on the unit where it ends first, in the first gap
+that holds it. Here a transfer takes its link's time as a task takes a lane's, and a value moves somewhere once. No
+clock and no chance: the same work gives the same answer on every machine.
+
+Streams (`periodic`): every input does the same as the one before, an interval later. Then a lane (of L, where inputs
+take turns) sees its tasks again every L intervals, and what has to be found are times, modulo L intervals, at which
+they do not meet. Packed one behind the other they never do, as they are no longer than L intervals together; each task
+then begins at its next turn after its values are there. Turns are waited for at most L intervals each, so the price is
+latency, not throughput. Filling gaps, first come first served, mostly waits less, where that fits.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from math import inf, isinf
-from typing import Final, final
+from typing import Final, TypeVar, final
 
-from nxjax.backends.hybrid.schedule import Objective, Schedule, Slot, Transfer, joules
-from nxjax.backends.hybrid.work import CALLER, HOST, Edge, Work
+from nxjax.backends.hybrid.schedule import CALLER, HOST, Edge, Objective, Schedule, Slot, Transfer, Work, joules
 
 AT_HOST: Final = 0  # index of the host's memory
 
@@ -338,3 +349,195 @@ def finished(
     energy, said = joules(work, slots, moved)
     period = placed.makespan if interval is None else interval
     return Schedule(slots, tuple(moved), objective, by, exact, period, energy, (*notes, *said))
+
+
+Score = TypeVar("Score", float, tuple[float, ...])
+EFFORT: Final = 40_000  # tasks placed, over all tries
+_EVERY_RUN: Final = 40  # tasks up to which any that stand behind one another may move together
+
+
+def heft(work: Work, *, effort: int = EFFORT) -> Schedule:
+    """A schedule with a short makespan, by HEFT and changes of a few tasks.
+
+    Never worse than everything on one unit (with tasks that it cannot run on the fastest other one).
+
+    Args:
+        effort: how many tasks may be placed while improving; 0 for HEFT or a single unit only, as also for several
+            hundred tasks.
+
+    Raises:
+        ParameterError: work that is not well formed.
+
+    >>> from nxjax.backends.hybrid.schedule import Edge, Task
+    >>> both = {"npu": 2.0, "gpu": 3.0}
+    >>> work = Work((Task("a", both), Task("b", both), Task("c", both)), ("npu", "gpu"), lambda a, b, nbytes: 0.1)
+    >>> found = heft(work)
+    >>> found.makespan, found.assignment()
+    (4.0, ('npu', 'gpu', 'npu'))
+    """
+    work.check()
+    problem = Problem(work)
+    return finished(problem, best(problem, effort), "latency", "heft")
+
+
+def best(problem: Problem, effort: int = EFFORT) -> Assignment:
+    """As `heft`, placed."""
+    tries = [ranked_placing(problem), *(place(problem, units) for units in starts(problem))]
+    tries.sort(key=lambda x: x.makespan)
+    # Fewer changes than one of ten tasks are not worth their time.
+    if not problem.count or effort * 10 < problem.count**2:
+        return tries[0]
+    # As many beginnings as the effort can try all changes of one task of.
+    tries = tries[: max(1, effort // (problem.count**2 * len(problem.units)))]
+    span = lambda units: place(problem, units).makespan
+    better = [improved(problem, x.units, span, effort // len(tries))[0] for x in tries]
+    # HEFT's own order may have been the best one.
+    return min([*tries, *(place(problem, units) for units in better)], key=lambda x: x.makespan)
+
+
+def ranked_placing(problem: Problem) -> Assignment:
+    """HEFT as it was published."""
+    board = Board(problem)
+    for i in problem.order:
+        # When it ends, and the caller has those of its results that he wants.
+        ends = lambda u, i=i: (
+            board.ends(i, u)[0] + sum(problem.up[v][problem.memory[u]] for v in problem.makes[i] if problem.wanted[v])
+        )
+        board.put(i, min(problem.able[i], key=ends))
+    return board.finish()
+
+
+def starts(problem: Problem) -> list[list[int]]:
+    """Units to begin from: everything on one unit, as far as it can; and each task where it is fastest."""
+    fastest = [min(able, key=lambda u: problem.cost[i][u]) for i, able in enumerate(problem.able)]
+    found = [[u if u in able else fastest[i] for i, able in enumerate(problem.able)] for u in problem.units]
+    return [list(x) for x in dict.fromkeys(map(tuple, [*found, fastest]))]
+
+
+def improved(
+    problem: Problem, units: Sequence[int], score: Callable[[Sequence[int]], Score], effort: int = EFFORT
+) -> tuple[list[int], Score]:
+    """Units from which no change of one task, of two neighbours, or of a run of tasks to one unit gains.
+
+    Args:
+        score: what is to be small.
+        effort: how many tasks may be placed in all; a try places every task.
+
+    Returns:
+        The units, and their score.
+    """
+    best = list(units)
+    least = score(best)
+    left = max(1, effort // max(1, problem.count))
+    gained = True
+    while gained and left:
+        gained = False
+        for change in _changes(problem, best):
+            left -= 1
+            trial = list(best)
+            for i, u in change:
+                trial[i] = u
+            now = score(trial)
+            if now < least:
+                best, least, gained = trial, now, True
+            if not left:
+                break
+    return best, least
+
+
+def _changes(problem: Problem, units: list[int]) -> Iterator[tuple[tuple[int, int], ...]]:
+    """Changes to try: tasks with their new units. One task; two of which one needs the other; a run of some."""
+    count = problem.count
+    for i in range(count):
+        for u in problem.able[i]:
+            if u != units[i]:
+                yield ((i, u),)
+    near = {(problem.source[v], i) for i, values in enumerate(problem.needs) for v in values if problem.source[v] >= 0}
+    for i, j in sorted(near):
+        for a, b in product(problem.able[i], problem.able[j]):
+            if a != units[i] and b != units[j]:
+                yield ((i, a), (j, b))
+    if count <= _EVERY_RUN:
+        for i, j, u in product(range(count), range(count), problem.units):
+            run = tuple((k, u) for k in range(i, j + 1) if u in problem.able[k] and u != units[k])
+            if len(run) > 1:
+                yield run
+
+
+_ROUNDING: Final = 1e-12
+
+
+@final
+class _Turns:
+    """What a processor or a link does, modulo its lanes times the interval: ``packed``, or in gaps."""
+
+    def __init__(self, lanes: int, interval: float, packed: bool) -> None:
+        self.lanes, self.interval, self.span, self.packed = lanes, interval, lanes * interval, packed
+        self.busy: list[tuple[float, float]] = []  # (phase, seconds) on lane 0
+
+    def take(self, ready: float, seconds: float) -> tuple[float, int]:
+        """The first start from ``ready`` on, and its lane; infinite where no gap is long enough."""
+        if seconds <= 0 or ready == inf:
+            return ready, 0
+        start, lane = min((ready + self._wait(ready - k * self.interval, seconds), k) for k in range(self.lanes))
+        self.busy.append(((start - lane * self.interval) % self.span, seconds))
+        return start, lane
+
+    def _wait(self, phase: float, seconds: float) -> float:
+        ends = [at + length for at, length in self.busy]
+        if self.packed:
+            return self._ahead(ends[-1] - phase) if ends else 0.0
+        waits = sorted([0.0, *(self._ahead(end - phase) for end in ends)])
+        return next((wait for wait in waits if self._free(phase + wait, seconds)), inf)
+
+    def _free(self, start: float, seconds: float) -> bool:
+        """Whether a start meets nothing that is done, before or after it on the circle."""
+        slack = _ROUNDING * self.span
+        behind = [(self._ahead(start - at), length) for at, length in self.busy]
+        return all(since >= length - slack and since + seconds <= self.span + slack for since, length in behind)
+
+    def _ahead(self, seconds: float) -> float:
+        """Seconds modulo the span; a whole turn less rounding is none."""
+        left = seconds % self.span
+        return 0.0 if self.span - left <= _ROUNDING * self.span else left
+
+
+def periodic(problem: Problem, units: Sequence[int], interval: float) -> Assignment:
+    """One input's tasks on their units, so that inputs an interval apart do not meet, which must hold the loads."""
+    if interval <= 0:
+        return place(problem, units)
+    return min((_turns(problem, units, interval, packed) for packed in (False, True)), key=lambda x: x.makespan)
+
+
+def _turns(problem: Problem, units: Sequence[int], interval: float, packed: bool) -> Assignment:
+    """Its makespan is infinite where gaps were too short."""
+    p = problem
+    rows = [_Turns(lanes, interval, packed) for lanes in (*p.lanes, *(1 for _ in p.links))]
+    there = [[0.0 if source == CALLER and m == AT_HOST else inf for m in range(len(p.memories))] for source in p.source]
+    placed = Assignment(list(units), [0] * p.count, [0.0] * p.count, {}, 0.0)
+
+    def move(v: int, goal: int, target: int) -> None:
+        home = AT_HOST if p.source[v] == CALLER else p.memory[units[p.source[v]]]
+        for a, b in ((home, AT_HOST), (AT_HOST, goal)):
+            if there[v][b] == inf:
+                seconds = p.seconds((v, a, b))
+                start, _ = rows[p.at((v, a, b))].take(there[v][a], seconds)
+                placed.moves[v, a, b, target] = start
+                there[v][b] = start + seconds
+                placed.makespan = max(placed.makespan, start + seconds)
+
+    for i in p.order:
+        goal = p.memory[units[i]]
+        for v in sorted(p.needs[i], key=lambda v: min(there[v])):
+            if there[v][goal] == inf:
+                move(v, goal, i)
+        ready = max((there[v][goal] for v in p.needs[i]), default=0.0)
+        start, placed.lanes[i] = rows[p.row[units[i]]].take(ready, p.cost[i][units[i]])
+        placed.starts[i], end = start, start + p.cost[i][units[i]]
+        placed.makespan = max(placed.makespan, end)
+        for v in p.makes[i]:
+            there[v][goal] = end
+    for v, wanted in enumerate(p.wanted):
+        if wanted and there[v][AT_HOST] == inf:
+            move(v, AT_HOST, CALLER)
+    return placed

@@ -13,10 +13,9 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final, final
 
 from nxjax.backends.hybrid import timeline
-from nxjax.backends.hybrid.schedule import Schedule
+from nxjax.backends.hybrid.schedule import Schedule, Work
 from nxjax.backends.hybrid.timeline import duration
 from nxjax.backends.hybrid.unit import Estimate, RegionRefused, Step, Unit
-from nxjax.backends.hybrid.work import Work
 from nxjax.errors import LoweringError
 from nxjax.files.safe_io import write
 from nxjax.lower.partition.regions import Partition, Region

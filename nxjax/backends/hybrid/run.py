@@ -1,26 +1,134 @@
-"""One pass through a graph: its values, what was tried, and the future that the caller holds."""
+"""What the engine holds: lanes (threads), the book of each unit, and passes through a graph with their attempts.
+
+Nothing here polls: a lane waits on a lock that is released once for every time it is asked for, the watch on an event
+with a time limit. All threads are daemons, so that one which hangs keeps no interpreter from ending.
+"""
 
 from __future__ import annotations
 
+import math
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING, Any, TypeVar, final
+from heapq import heappop
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 import numpy as np
 
 from nxjax.backends.hybrid.answers import has_nan, misfit
-from nxjax.backends.hybrid.events import Event
-from nxjax.backends.hybrid.jobs import CALLER, AttemptSpan, Graph, Outcome, Value
-from nxjax.backends.hybrid.lanes import Lane, current
+from nxjax.backends.hybrid.health import Event, FaultPolicy, Health, LaneOptions, Thermal
+from nxjax.backends.hybrid.jobs import CALLER, AttemptSpan, Graph, Job, Outcome, Value
 from nxjax.config import config, current_settings
 from nxjax.errors import ExecutionError, user_source
 
 if TYPE_CHECKING:
     from nxjax.backends.hybrid.core import EngineCore
     from nxjax.backends.hybrid.verify import AnswerCheck
+
+
+# A watch that wakes this much too late was stopped, as the whole process was: then nobody else could work either.
+_STALLED = 0.05
+
+
+# The lane that this thread is, if it is one: ``current.lane``.
+current = threading.local()
+
+
+@final
+class Lane:
+    """One thread of a unit.
+
+    Attributes:
+        number: unique within its unit.
+        work: what it is doing now; the engine's.
+        deadline: when that is overdue; infinite if never.
+        abandoned: it is taken for hung: when it comes back, it ends.
+        lent: since when it waits for another run inside of its job, and its unit does without; 0 if it does not.
+    """
+
+    __slots__ = ("_parked", "abandoned", "deadline", "lent", "number", "unit", "work")
+
+    def __init__(self, unit: Any, number: int) -> None:
+        self.unit = unit
+        self.number = number
+        self.work: Any = None
+        self.deadline = math.inf
+        self.abandoned = False
+        self.lent = 0.0
+        self._parked = threading.Lock()
+        self._parked.acquire()
+
+    def park(self) -> None:
+        """Wait to be woken. Being woken before waiting counts."""
+        self._parked.acquire()
+
+    def wake(self) -> None:
+        """To be called once for every `park`, by whoever took this lane off the list of idle ones."""
+        self._parked.release()
+
+    def start(self, loop: Callable[[Lane], None], name: str) -> None:
+        threading.Thread(target=loop, args=(self,), name=name, daemon=True).start()
+
+
+def aside(function: Callable[[], None], name: str) -> bool:
+    """Run ``function`` in a daemon thread of its own; False if the system gives no more threads."""
+    try:
+        threading.Thread(target=function, name=name, daemon=True).start()
+    except RuntimeError:
+        return False
+    return True
+
+
+@final
+class Watch:
+    """Calls ``look(now, lateness)`` when it is time; ``look`` sets ``at``, when it is time again.
+
+    ``lateness`` is how much later it was called than asked for, if that was much.
+    """
+
+    def __init__(self, look: Callable[[float, float], None], name: str) -> None:
+        self._look = look
+        self._name = name
+        self._alarm = threading.Event()
+        self._running = False
+        self._ended = False
+        self.at = math.inf
+
+    def by(self, when: float) -> None:
+        """Look at ``when`` at the latest. To be called under the owner's lock."""
+        if when < self.at and not self._ended:
+            self.at = when
+            if not self._running:
+                self._running = True
+                threading.Thread(target=self._watch, name=self._name, daemon=True).start()
+            self._alarm.set()
+
+    def end(self) -> None:
+        self._ended = True
+        self._alarm.set()
+
+    def _watch(self) -> None:
+        while not self._ended:
+            at = self.at
+            left = at - time.perf_counter()
+            woken = (
+                self._alarm.wait(None if left == math.inf else min(left, threading.TIMEOUT_MAX)) if left > 0 else False
+            )
+            self._alarm.clear()
+            now = time.perf_counter()
+            if woken and now < self.at:
+                continue
+            late = now - at if at < math.inf else 0.0
+            try:
+                self._look(now, late if late > _STALLED else 0.0)
+            except Exception as error:
+                # The watch is what everything else is saved by: it goes on.
+                self.at = now + 1.0
+                sys.excepthook(type(error), error, error.__traceback__)
 
 
 @final
@@ -302,3 +410,106 @@ def _at(number: int, do: Callable[[Any], Result], given: Any) -> Result:
     except Exception as error:
         error.add_note(f"in input {number} of the stream")
         raise
+
+
+# Weights of the newest time in the mean and in the mean deviation: those of TCP's retransmission timer (RFC 6298).
+_MEAN: Final = 1 / 8
+_DEVIATION: Final = 1 / 4
+# A unit that takes a job over may have to compile it first.
+_TAKEN_OVER: Final = 6
+
+
+@final
+class Member:
+    """The engine's book of one unit.
+
+    Attributes:
+        queue: what it is to do, by run, then by job.
+        idle: its lanes that are parked. lanes: all that are not taken for hung.
+        group: the other units of its group, which take work from it and it from them.
+        lost: how many of its threads do not come back.
+        checked: jobs of which an answer was asked of a second unit since it was taken out last.
+        probe: the deadline of the probe under way, None if there is none. interrupting: when its interrupt began, or 0.
+        read_at: when its sensor is read next; infinite while it is read. told: it has answered once.
+    """
+
+    __slots__ = (
+        "_times", "checked", "fine", "group", "health", "idle", "interrupting", "lanes", "lost", "name", "numbers",
+        "options", "policy", "probe", "queue", "read_at", "thermal", "told",
+    )  # fmt: skip
+
+    def __init__(self, name: str, options: LaneOptions, policy: FaultPolicy, now: float) -> None:
+        self.name, self.options, self.policy = name, options, policy
+        self.health = Health(policy, now)
+        self.thermal = Thermal(options.heat)
+        self.group: tuple[Member, ...] = ()
+        self.numbers = count()
+        self.checked: set[str] = set()
+        self.fine = True
+        # Per job: mean, mean deviation, and whether it was the first time.
+        self._times: dict[str, tuple[float, float, bool]] = {}
+        self.queue: list[tuple[int, int, int, Attempt]] = []
+        self.reset()
+
+    def reset(self) -> None:
+        """No thread of it exists (any more)."""
+        self.queue.clear()
+        self.idle: list[Lane] = []
+        self.lanes: list[Lane] = []
+        self.lost = 0
+        self.probe: float | None = None
+        self.interrupting = self.read_at = 0.0
+        self.told = threading.Event()
+
+    def assess(self) -> None:
+        """Whether it is given work without second thoughts."""
+        self.fine = self.health.fine and self.thermal.heat not in ("warm", "hot")
+
+    @property
+    def usable(self) -> bool:
+        return self.health.fine and self.thermal.heat != "hot"
+
+    def next(self) -> Attempt | None:
+        """What a lane of it does next: the first of its queue, else of another's in its group."""
+        while self.queue:
+            attempt = heappop(self.queue)[-1]
+            if attempt.wanted():
+                return attempt
+        if not self.fine:
+            return None
+        for other in self.group:
+            for place, entry in enumerate(other.queue):
+                attempt = entry[-1]
+                run, i = attempt.run, attempt.job
+                ours = self.name in run.graph.jobs[i].runs and not run.failures(i, self.name)
+                if ours and attempt.check is None and attempt.wanted():
+                    other.queue[place] = other.queue[-1]
+                    other.queue.pop()
+                    other.queue.sort()
+                    attempt.unit = self
+                    return attempt
+        return None
+
+    # --- how long jobs take ---
+
+    def expected(self, job: Job) -> float | None:
+        """Seconds that a job should take: its mean time and four mean deviations; its estimate before it has run."""
+        known = self._times.get(job.name)
+        return job.seconds.get(self.name) if known is None else known[0] + 4 * known[1]
+
+    def allowed(self, job: Job) -> float:
+        """Seconds after which it is taken for hung."""
+        policy, expected = self.policy, self.expected(job)
+        first = policy.first if self.name == job.unit else _TAKEN_OVER * policy.first
+        more = 0.0 if job.name in self._times else first
+        return policy.factor * (policy.unknown if expected is None else expected) + policy.slack + more
+
+    def learn(self, job: str, seconds: float) -> None:
+        """A job took so long. The first time, which may have loaded things, counts only until the second."""
+        known = self._times.get(job)
+        if known is None or known[2]:
+            self._times[job] = (seconds, seconds / 2, known is None)
+        else:
+            mean, deviation, _ = known
+            away = seconds - mean
+            self._times[job] = (mean + _MEAN * away, deviation + _DEVIATION * (abs(away) - deviation), False)

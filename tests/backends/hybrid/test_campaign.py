@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from nxjax.backends.hybrid.engine import Engine
+from nxjax.backends.hybrid.health import FaultPolicy, LaneOptions
 from nxjax.backends.hybrid.jobs import Graph, Job
-from nxjax.backends.hybrid.policy import FaultPolicy, LaneOptions
 
 Function = Callable[[Sequence[Any]], list[Any]]
 FUNCTIONS: list[tuple[Function, int]] = [

@@ -7,7 +7,7 @@ from math import inf
 import pytest
 
 from nxjax.backends.hybrid.choose import choose, energy, front
-from nxjax.backends.hybrid.work import HOST, Edge, Task, Work
+from nxjax.backends.hybrid.schedule import HOST, Edge, Task, Work
 from nxjax.errors import ParameterError
 from tests.backends.hybrid.works import activities, assignments, least_joules, random_work
 

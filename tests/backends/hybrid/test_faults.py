@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from nxjax.backends.hybrid.engine import Engine
+from nxjax.backends.hybrid.health import FaultPolicy, LaneOptions
 from nxjax.backends.hybrid.jobs import CALLER, Graph, Job
-from nxjax.backends.hybrid.policy import FaultPolicy, LaneOptions
 from nxjax.errors import ExecutionError, ParameterError, ShapeError
 
 QUICK = FaultPolicy(factor=1, slack=0.05, first=0, unknown=0, last=4, backoff=0.01, probe=0.1)

@@ -6,9 +6,8 @@ import pytest
 
 from nxjax.backends.hybrid.choose import choose
 from nxjax.backends.hybrid.exact import exact
-from nxjax.backends.hybrid.placing import Problem
-from nxjax.backends.hybrid.search import heft
-from nxjax.backends.hybrid.work import CALLER, HOST, Edge, Task, Work
+from nxjax.backends.hybrid.placing import Problem, heft
+from nxjax.backends.hybrid.schedule import CALLER, HOST, Edge, Task, Work
 from nxjax.errors import ParameterError
 from tests.backends.hybrid.works import activities, assignments, least_makespan, random_work
 

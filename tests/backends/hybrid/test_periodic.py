@@ -3,9 +3,8 @@
 import pytest
 
 from nxjax.backends.hybrid.choose import choose, throughput
-from nxjax.backends.hybrid.periodic import periodic
-from nxjax.backends.hybrid.placing import Problem, finished
-from nxjax.backends.hybrid.work import CALLER, HOST, Edge, Task, Work
+from nxjax.backends.hybrid.placing import Problem, finished, periodic
+from nxjax.backends.hybrid.schedule import CALLER, HOST, Edge, Task, Work
 from tests.backends.hybrid.works import least_interval, random_work
 
 

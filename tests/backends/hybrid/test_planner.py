@@ -12,11 +12,8 @@ import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.backends import cache
 from nxjax.backends.hybrid import executable, planner, trying
-from nxjax.backends.hybrid import history as histories
-from nxjax.backends.hybrid.binding import settled, weight_inputs
-from nxjax.backends.hybrid.history import History, form, machine
-from nxjax.backends.hybrid.planner import Planner, PlanOptions, PlanSetting, compute
-from nxjax.backends.hybrid.trying import measurable
+from nxjax.backends.hybrid.planner import Planner, PlanOptions, PlanSetting, compute, settled, weight_inputs
+from nxjax.backends.hybrid.trying import History, form, machine, measurable
 from nxjax.backends.hybrid.units import BackendUnit, resolve
 from nxjax.config import config
 from nxjax.hybrid import Estimate, FaultPolicy, Hybrid, Link, plan
@@ -185,7 +182,7 @@ def test_history_outlives_the_process_and_does_not_believe_everything(tmp_path, 
         history.add("region", "npu", seconds)
     assert history.count("region", "npu") == 4 and history.seconds("region", "npu") == 2.5
     assert History().seconds("region", "npu") is not None and History().count("region", "npu") == 4
-    key = histories._key("region", "npu")
+    key = trying._key("region", "npu")
     for data in (b"[1]", b"no json", json.dumps({"format": "another", "unit": "npu", "times": [1]}).encode()):
         cache.store(key, data)
         assert History().seconds("region", "npu") is None

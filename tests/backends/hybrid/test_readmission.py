@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nxjax.backends.hybrid.engine import Engine
-from nxjax.backends.hybrid.health import Health, Thermal
+from nxjax.backends.hybrid.health import HEAT, FaultPolicy, Health, HeatLimits, LaneOptions, Thermal
 from nxjax.backends.hybrid.jobs import CALLER, Graph, Job
-from nxjax.backends.hybrid.policy import HEAT, FaultPolicy, HeatLimits, LaneOptions
 from nxjax.errors import ExecutionError, ParameterError
 
 
@@ -273,7 +272,7 @@ def test_a_forked_child_computes_and_says_what_it_has_lost():
 import os, threading
 from nxjax.backends.hybrid.engine import Engine
 from nxjax.backends.hybrid.jobs import Graph, Job
-from nxjax.backends.hybrid.policy import LaneOptions
+from nxjax.backends.hybrid.health import LaneOptions
 from nxjax.errors import ExecutionError
 double = lambda args: [args[0] * 2]
 graph = Graph([Job("j", "npu", {"npu": double, "cpu": double}, ((-1, 0),))])
@@ -303,7 +302,7 @@ def test_the_interpreter_ends_while_lanes_hang():
 import threading
 from nxjax.backends.hybrid.engine import Engine
 from nxjax.backends.hybrid.jobs import Job
-from nxjax.backends.hybrid.policy import FaultPolicy, LaneOptions
+from nxjax.backends.hybrid.health import FaultPolicy, LaneOptions
 hang = lambda args: threading.Event().wait()
 engine = Engine({"npu": LaneOptions(probe=hang), "cpu": LaneOptions()}, FaultPolicy(0 + 1, 0.02, 0, unknown=0))
 print(engine.submit([Job("j", "npu", {"npu": hang, "cpu": lambda args: [7]})]).result())

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from nxjax.backends.hybrid.engine import Engine
+from nxjax.backends.hybrid.health import FaultPolicy, LaneOptions
 from nxjax.backends.hybrid.jobs import CALLER, Graph, Job
-from nxjax.backends.hybrid.policy import FaultPolicy, LaneOptions
-from nxjax.backends.hybrid.remote import Remote
+from nxjax.backends.hybrid.plugin import Remote
 from nxjax.errors import ExecutionError, ParameterError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="a system without memfd")
@@ -204,7 +204,7 @@ def test_killed_by_somebody_else_at_any_time(tmp_path: Path):
 def test_a_child_ends_when_its_parent_dies():
     code = f"""
 import os, sys
-from nxjax.backends.hybrid.remote import Remote
+from nxjax.backends.hybrid.plugin import Remote
 remote = Remote({VENDOR!r})
 print(remote.child().pid, flush=True)
 os.kill(os.getpid(), 9)

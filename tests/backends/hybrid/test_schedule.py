@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nxjax.backends.hybrid.choose import choose
-from nxjax.backends.hybrid.schedule import OBJECTIVES
-from nxjax.backends.hybrid.work import CALLER, HOST, Edge, Task, Work
+from nxjax.backends.hybrid.schedule import CALLER, HOST, OBJECTIVES, Edge, Task, Work
 from nxjax.errors import ParameterError
 from tests.backends.hybrid.works import random_work
 

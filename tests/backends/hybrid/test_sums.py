@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 from nxjax.backends.hybrid.choose import choose, energy, front
+from nxjax.backends.hybrid.exact import chain_seconds, flow_shop, is_chain, ways
 from nxjax.backends.hybrid.placing import Problem, place
-from nxjax.backends.hybrid.sums import chain_seconds, flow_shop, is_chain, ways
 from tests.backends.hybrid.works import assignments, random_work
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pytest
 
 from nxjax.backends.hybrid.choose import choose
+from nxjax.backends.hybrid.schedule import CALLER, HOST, Edge, Task, Work
 from nxjax.backends.hybrid.timeline import svg, text
-from nxjax.backends.hybrid.work import CALLER, HOST, Edge, Task, Work
 from tests.backends.hybrid.works import random_work
 
 SPACE = "{http://www.w3.org/2000/svg}"

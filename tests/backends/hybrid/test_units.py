@@ -7,10 +7,10 @@ import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.backends import target_registry
 from nxjax.backends.hybrid import trying
-from nxjax.backends.hybrid.capability import NpuStep, is_exact, verdicts
 from nxjax.backends.hybrid.planner import Planner, PlanOptions, PlanSetting
+from nxjax.backends.hybrid.trying import is_exact
 from nxjax.backends.hybrid.unit import RegionRefused
-from nxjax.backends.hybrid.units import NpuUnit, resolve
+from nxjax.backends.hybrid.units import NpuStep, NpuUnit, resolve, verdicts
 from nxjax.errors import ParameterError
 from nxjax.hybrid import History, Hybrid, plan
 from nxjax.lower.npu.bind import bind

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from nxjax.backends.hybrid.choose import choose
-from nxjax.backends.hybrid.work import CALLER, HOST, Edge, Task, Work
+from nxjax.backends.hybrid.schedule import CALLER, HOST, Edge, Task, Work
 from nxjax.errors import ParameterError
 
 

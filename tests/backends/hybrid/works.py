@@ -6,7 +6,7 @@ import itertools
 import random
 from math import inf
 
-from nxjax.backends.hybrid.work import CALLER, HOST, Edge, Task, Work
+from nxjax.backends.hybrid.schedule import CALLER, HOST, Edge, Task, Work
 
 UNITS = ("npu", "gpu", "cpu", "dla")
 
