@@ -307,6 +307,42 @@ def test_import_loads_no_vendor_package():
     assert not loaded & VENDORS
 
 
+# What `import nxjax` loads: no op, no transform, no executor. May only shrink.
+LOADED = """
+    config config/table config/weak_registry errors numpy numpy/array_functions numpy/documented numpy/eager
+    numpy/methods
+    numpy/operators numpy/placement ops trace trace/array trace/boundary trace/core trace/dtypes trace/kinds trace/lazy
+    trace/mesh trace/pages trace/params trace/partition trace/program trace/scope trace/sharding trace/sums trace/types
+"""
+
+
+def _of_reason(reason: str) -> set[str]:
+    return {word.partition("*")[0] for word in INNER[reason].split()}
+
+
+def _loaded(name: str, found: set[str]) -> bool:
+    """Whether the module ``name``, or the one that has this name in it, is there anyway."""
+    file = name.removeprefix("nxjax.").replace(".", "/")
+    is_file = (PACKAGE / f"{file}.py").exists() or (PACKAGE / file).is_dir()
+    return name.startswith("nxjax.") and (file if is_file else file.rpartition("/")[0]) in found
+
+
+def test_import_loads_few_files():
+    code = "import sys, nxjax; print([m for m in sys.modules if m.startswith('nxjax.')])"
+    loaded = ast.literal_eval(subprocess.check_output([sys.executable, "-c", code], text=True))
+    found = {name.removeprefix("nxjax.").replace(".", "/") for name in loaded}
+    assert not found - set(LOADED.split())
+    # An import inside a function that saves nothing has another reason, or stands at the top.
+    wrong = [
+        f"{named(path)} imports {name}"
+        for path in FILES
+        if named(path).removesuffix(".py") in _of_reason("a program that does not use it starts without it")
+        for name, top in imports(path)
+        if not top and _loaded(name, found)
+    ]
+    assert not wrong
+
+
 WORDS = ("/wo" + "rk/", "/op" + "t/", "/ro" + "ot/", "TO" + "DO", "FIX" + "ME")
 
 
@@ -366,9 +402,9 @@ INNER: dict[str, str] = {
         __init__*4 __main__*7 checkpoints/processes*2 checkpoints/restoring*2 commands/info debug/progress
         debug/sharding_text deploy/loading distributed/joining*5 distributed/preemption export/body*4 export/exported*3
         export/lowering*2 generation/genai*3 interop/alias interop/jax*4 interop/stablehlo/function
-        lax/sharding lower/cpu/lower lower/cpu/rules/scatter nn/modules/base numpy/__init__ numpy/at numpy/creation
+        lax/sharding lower/cpu/lower lower/cpu/rules/scatter nn/modules/base numpy/at numpy/creation
         numpy/elementwise numpy/methods*7 numpy/placement*4 numpy/standard predict/features predict/predictor
-        runtime/__init__ runtime/device sharding*2 trace/program trace/types*3
+        runtime/__init__ runtime/device sharding*2
         """,
     "where the package or the chip is, or the kernel is wanted, it is loaded": """
         vendors/intel/openvino_run backends/tpu/topologies*2 backends/xla/client
@@ -376,7 +412,8 @@ INNER: dict[str, str] = {
         """,
     "the other file needs this one": """
         backends/base backends/ipu/memory backends/memory/pool vendors/amd/xrt_runtime backends/xla/executable
-        kernels/aie/spec kernels/cpu/nest*2 profiling/rows*2 trace/core
+        kernels/aie/spec kernels/cpu/nest*2 profiling/rows*2 trace/core trace/program
+        trace/types*3
         """,
 }
 # How Python asks whether something is there at all.

@@ -10,6 +10,7 @@ import importlib as _importlib
 from typing import Any as _Any
 
 from nxjax.numpy import methods as _methods
+from nxjax.trace.core import Array as _Array
 from nxjax.trace.lazy import homes as _homes
 from nxjax.trace.lazy import lazy as _lazy
 
@@ -105,7 +106,7 @@ def __getattr__(name: str) -> _Any:
         listed = _importlib.import_module("nxjax.ops.vocabulary").LISTED["numpy"]
         return sorted({*_HOMES, *listed, *_MODULES, "ndarray"})
     if name == "ndarray":
-        from nxjax.trace.core import Array as found
+        found = _Array
     elif name in _importlib.import_module("nxjax.ops.vocabulary").FUNCTIONS["numpy"]:
         found = getattr(_importlib.import_module("nxjax.numpy.elementwise"), name)
     else:

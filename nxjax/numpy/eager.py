@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from nxjax.ops.reduce import BLOCK, summed
 from nxjax.trace import dtypes
 from nxjax.trace.array import DEEP, LARGE, DeviceArray
 from nxjax.trace.core import EVAL, current_trace
 from nxjax.trace.dtypes import DType
+from nxjax.trace.sums import BLOCK, summed
 from nxjax.trace.types import ArrayType
 
 FLOATS: Final = frozenset((dtypes.float32, dtypes.float64, dtypes.float16))

@@ -31,10 +31,8 @@ from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, Linear, Tangents
 from nxjax.trace.dtypes import DType, highest, lowest
+from nxjax.trace.sums import summed
 from nxjax.trace.types import ArrayType
-
-# Rows that are added one after the other.
-BLOCK: Final = 128
 
 
 class Reduce(RemovesAxes, Combining):
@@ -56,35 +54,6 @@ class Reduce(RemovesAxes, Combining):
             start = b.constant(self.identity(dtypes.float32), ArrayType((), dtypes.float32))
             return b.convert(b.reduce(self.combiner.hlo, x, start, axes, wide), dtype)
         return b.reduce(self.combiner.hlo, x, b.constant(self.identity(dtype), ArrayType((), dtype)), axes, out)
-
-
-def _is_chained(x: NDArray, axes: tuple[int, ...]) -> bool:
-    """Whether NumPy adds many elements one after the other; it adds pairs along contiguous memory only."""
-    if math.prod(x.shape[a] for a in axes) <= 2 * BLOCK or not x.size:
-        return False
-    trailing = x.flags.c_contiguous and axes == tuple(range(x.ndim - len(axes), x.ndim))
-    whole = x.flags.forc and len(axes) == x.ndim
-    along = len(axes) == 1 and x.strides[axes[0]] == x.itemsize
-    return not (trailing or whole or along)
-
-
-def summed(x: NDArray, axes: tuple[int, ...]) -> NDArray:
-    """``x`` added along ``axes``; 16-bit and smaller floats in float32.
-
-    No chain of additions is longer than a block, so that the error does not grow with the number of rows.
-    """
-    wide = np.float32 if x.dtype.itemsize < 4 and x.dtype in dtypes.FLOAT else x.dtype
-    if x.dtype not in dtypes.FLOAT | dtypes.COMPLEX or not _is_chained(x, axes):
-        return np.asarray(np.add.reduce(x, axis=axes, dtype=wide))
-    kept = [i for i in range(x.ndim) if i not in axes]
-    rows = x.transpose((*axes, *kept)).reshape(math.prod(x.shape[a] for a in axes), -1).astype(wide, copy=False)
-    while len(rows) > 1:
-        blocks = -(-len(rows) // BLOCK)
-        whole = len(rows) // blocks * blocks
-        y = np.add.reduce(rows[:whole].reshape(-1, blocks, rows.shape[1]), axis=0)
-        y[: len(rows) - whole] += rows[whole:]
-        rows = y
-    return rows.reshape([x.shape[i] for i in kept])
 
 
 @final
