@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from nxjax.errors import AxisError, DtypeError, ParameterError, ProgramError, ShapeError
+from nxjax.errors import AxisError, DtypeError, NxError, ParameterError, ProgramError, ShapeError
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value, wrap
@@ -382,10 +382,24 @@ def declared(family: type[E], name: str, says: str, **facts: Any) -> E:
 
 
 class SameType(Elementwise):
-    """Operands of one type; result of that type. ``hlo`` is the StableHLO name."""
+    """Operands of one type; result of that type.
+
+    ``hlo`` is the StableHLO name, ``chlo`` that of an operation which XLA expands itself.
+    """
 
     hlo: ClassVar[str] = ""
+    chlo: ClassVar[str] = ""
     ufunc: ClassVar[Callable[..., Any] | None] = None
+
+    def __init__(self) -> None:
+        if type(self).stablehlo is SameType.stablehlo and not (self.hlo or self.chlo or self.has("expand")):
+            raise NxError(
+                f"{self.name}: no compiler could compute this op",
+                got=f"a {type(self).__name__} that only NumPy computes",
+                expected="its operation in StableHLO, or the smaller ops that it is made of",
+                fix="set hlo= or chlo=, or derive from Composed of nxjax.ops.base and write `composed`",
+            )
+        super().__init__()
 
     def infer(self, *types: ArrayType, **params: Any) -> ArrayType:
         names = self.arguments.split()
@@ -403,6 +417,8 @@ class SameType(Elementwise):
         return np.asarray(function(*xs), xs[0].dtype)
 
     def stablehlo(self, b: Any, out: ArrayType, *xs: Any, **params: Any) -> Any:
+        if self.chlo:
+            return b.op(f"chlo.{self.chlo}", xs, out)
         return b.simple(self.hlo, xs, out) if self.hlo else b.inline(self.expand, xs, params)
 
 

@@ -18,10 +18,9 @@ from nxjax.trace.types import ArrayType
 
 
 class Smooth(RoundedDerivative, Unary):
-    """A differentiable function of one inexact operand. ``chlo`` names an operation that XLA expands itself."""
+    """A differentiable function of one inexact operand."""
 
     allowed = dtypes.INEXACT
-    chlo = ""
 
     @staticmethod
     def push(t: Array, y: Array, x: Array) -> Array:
@@ -37,11 +36,6 @@ class Smooth(RoundedDerivative, Unary):
             return np.asarray(function(x), x.dtype)
         # Narrow types round better when the function is taken in float32.
         return np.asarray(function(x.astype(np.float32))).astype(x.dtype)
-
-    def stablehlo(self, b: Any, out: ArrayType, x: Any, /) -> Any:
-        if self.chlo:
-            return b.op(f"chlo.{self.chlo}", (x,), out)
-        return super().stablehlo(b, out, x)
 
 
 exp = declared(

@@ -12,8 +12,8 @@ import pytest
 import nxjax as nx
 from nxjax.errors import DtypeError, NxError, ProgramError, UnsupportedOpsError
 from nxjax.ops.arithmetic import add, mul
-from nxjax.ops.base import Composite, Face
-from nxjax.ops.elementary import Composed, atan, sinh
+from nxjax.ops.base import Composite, Face, declared
+from nxjax.ops.elementary import Composed, Smooth, atan, sinh
 from nxjax.testing import bad, check_op, sample
 from nxjax.trace.core import OPS, Array
 
@@ -124,9 +124,10 @@ def test_narrow_floats_are_rounded_once(dtype):
 
 
 # Who names a function that is an op: the row; devices that have a row of their own, which rounds better or is quicker
-# than the decomposition; the check of types, which takes nothing on trust; and random programs.
+# than the decomposition; files of ONNX, which name it, too; the check of types, which takes nothing on trust; and random programs.
 NAMED_IN = {
     "ops/elementary.py",
+    "interop/onnx/elementwise.py",
     "kernels/cpu/math_exp.py", "kernels/cpu/ops.py",
     "kernels/ipu/expression_cycles.py",
     "lower/npu/rules/elementwise.py",
@@ -147,6 +148,13 @@ def test_what_a_class_says_of_public_functions_is_not_ignored():
         with pytest.raises(NxError, match="derive from Unary, Binary or Composed") as caught:
             type("Example", (Composite,), {"name": "example", fact: value})
         assert caught.value.got == fact
+
+
+def test_an_op_that_no_compiler_could_compute_is_refused():
+    with pytest.raises(NxError, match="example_host_only: no compiler could compute this op") as caught:
+        declared(Smooth, "example_host_only", "sinh x", ufunc=np.sinh, push=lambda t, y, x: mul(t, y))
+    assert "set hlo= or chlo=" in str(caught.value)
+    assert "example_host_only" not in OPS
 
 
 @final
