@@ -21,12 +21,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 from math import inf, isinf
 from typing import Final, TypeVar, final
 
-from nxjax.backends.hybrid.schedule import CALLER, HOST, Edge, Objective, Schedule, Slot, Transfer, Work, joules
+from nxjax.backends.hybrid.schedule import CALLER, HOST, Edge, Objective, Schedule, Slot, Transfer, Work
 
 AT_HOST: Final = 0  # index of the host's memory
 
@@ -160,40 +160,41 @@ class Problem:
         return sorted(range(self.count), key=lambda i: (-self.ranks[i], i))
 
 
-@final
-class LaneSchedule:
-    """What a lane or a link does when."""
+class Lanes:
+    """What the lanes of a processor, or a link, do when; what comes takes the first gap that holds it."""
 
-    __slots__ = ("ends", "starts")
+    def __init__(self, count: int) -> None:
+        self.rows = [(list[float](), list[float]()) for _ in range(count)]  # starts and ends
 
-    def __init__(self) -> None:
-        self.starts: list[float] = []
-        self.ends: list[float] = []
+    def first(self, ready: float, seconds: float) -> tuple[float, int]:
+        """The first start from ``ready`` on, and its lane."""
+        start, lane = inf, 0
+        for k, (starts, ends) in enumerate(self.rows):
+            at = ready
+            if seconds > 0 and ends and ends[-1] > ready:
+                for n in range(bisect_right(ends, ready), len(ends)):
+                    if starts[n] - at >= seconds:
+                        break
+                    at = ends[n] if ends[n] > at else at
+            if at < start:
+                start, lane = at, k
+                if at <= ready:
+                    break
+        return start, lane
 
-    def gap(self, ready: float, seconds: float) -> float:
-        """The first time from ``ready`` on at which it is free for ``seconds``."""
-        ends = self.ends
-        if seconds <= 0 or not ends or ends[-1] <= ready:
-            return ready
-        at = ready
-        starts = self.starts
-        for k in range(bisect_right(ends, ready), len(ends)):
-            if starts[k] - at >= seconds:
-                return at
-            at = ends[k] if ends[k] > at else at
-        return at
-
-    def take(self, start: float, seconds: float) -> None:
+    def take(self, start: float, lane: int, seconds: float) -> None:
         if seconds > 0:
-            k = bisect_left(self.starts, start)
-            self.starts.insert(k, start)
-            self.ends.insert(k, start + seconds)
+            starts, ends = self.rows[lane]
+            k = bisect_left(starts, start)
+            starts.insert(k, start)
+            ends.insert(k, start + seconds)
 
     def give(self, start: float, seconds: float) -> None:
-        """Undo `take`."""
+        """Undo `take` of a link."""
         if seconds > 0:
-            k = bisect_left(self.starts, start)
-            del self.starts[k], self.ends[k]
+            starts, ends = self.rows[0]
+            k = bisect_left(starts, start)
+            del starts[k], ends[k]
 
 
 @final
@@ -212,10 +213,9 @@ class Assignment:
 class Board:
     """A schedule that is being put together, task by task."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, lanes: Callable[[int], Lanes] = Lanes) -> None:
         self.problem = problem
-        self.rows = [[LaneSchedule() for _ in range(n)] for n in problem.lanes]
-        self.links = [LaneSchedule() for _ in problem.links]
+        self.rows = [lanes(n) for n in (*problem.lanes, *(1 for _ in problem.links))]
         # When a value is in a memory; infinite while it is not.
         self.there = [[inf] * len(problem.memories) for _ in problem.edges]
         for v, source in enumerate(problem.source):
@@ -226,11 +226,10 @@ class Board:
         self.placed = Assignment([-1] * count, [0] * count, [0.0] * count, {}, 0.0)
 
     def _move(self, v: int, a: int, b: int, target: int) -> tuple[int, int, int, int]:
-        p = self.problem
-        seconds = p.up[v][a] if b == AT_HOST else p.down[v][b]
-        row = self.links[p.link[a or b]]
-        start = row.gap(self.there[v][a], seconds)
-        row.take(start, seconds)
+        move = (v, a, b)
+        seconds, row = self.problem.seconds(move), self.rows[self.problem.at(move)]
+        start, _ = row.first(self.there[v][a], seconds)
+        row.take(start, 0, seconds)
         self.there[v][b] = start + seconds
         key = (v, a, b, target)
         self.placed.moves[key] = start
@@ -241,7 +240,7 @@ class Board:
         for key in keys:
             v, a, b, _ = key
             start = self.placed.moves.pop(key)
-            self.links[p.link[a or b]].give(start, p.up[v][a] if b == AT_HOST else p.down[v][b])
+            self.rows[p.at((v, a, b))].give(start, p.seconds((v, a, b)))
             self.there[v][b] = inf
 
     def bring(self, i: int, memory: int) -> tuple[float, list[tuple[int, int, int, int]]]:
@@ -274,30 +273,20 @@ class Board:
         down = self.problem.down[v][memory]
         return (self.there[v][home], up > down, -down if up > down else up)
 
-    def ends(self, i: int, u: int) -> tuple[float, float, int]:
-        """When task i would end on unit u; and its start and its lane. Changes nothing."""
-        ready, done = self.bring(i, self.problem.memory[u])
-        start, lane = self._lane(i, u, ready)
+    def ends(self, i: int, u: int) -> float:
+        """When task i would end on unit u. Changes nothing."""
+        p = self.problem
+        ready, done = self.bring(i, p.memory[u])
         self._undo(done)
-        return start + self.problem.cost[i][u], start, lane
-
-    def _lane(self, i: int, u: int, ready: float) -> tuple[float, int]:
-        seconds = self.problem.cost[i][u]
-        start, lane = inf, 0
-        for k, row in enumerate(self.rows[self.problem.row[u]]):
-            at = row.gap(ready, seconds)
-            if at < start:
-                start, lane = at, k
-                if at <= ready:
-                    break
-        return start, lane
+        return self.rows[p.row[u]].first(ready, p.cost[i][u])[0] + p.cost[i][u]
 
     def put(self, i: int, u: int) -> None:
         """Put task i on unit u."""
         p, placed = self.problem, self.placed
         ready, _ = self.bring(i, p.memory[u])
-        start, lane = self._lane(i, u, ready)
-        self.rows[p.row[u]][lane].take(start, p.cost[i][u])
+        row = self.rows[p.row[u]]
+        start, lane = row.first(ready, p.cost[i][u])
+        row.take(start, lane, p.cost[i][u])
         placed.units[i], placed.lanes[i], placed.starts[i] = u, lane, start
         end = start + p.cost[i][u]
         placed.makespan = max(placed.makespan, end)
@@ -315,9 +304,9 @@ class Board:
         return self.placed
 
 
-def place(problem: Problem, units: Sequence[int]) -> Assignment:
+def place(problem: Problem, units: Sequence[int], lanes: Callable[[int], Lanes] = Lanes) -> Assignment:
     """Tasks on their units, by falling rank."""
-    board = Board(problem)
+    board = Board(problem, lanes)
     for i in problem.order:
         board.put(i, units[i])
     return board.finish()
@@ -346,9 +335,11 @@ def finished(
             Transfer(e.source, e.value, target, problem.memories[a], problem.memories[b], e.nbytes, start, end)
         )
     moved.sort(key=lambda t: (t.start, t.finish))
-    energy, said = joules(work, slots, moved)
+    energy = problem.energy(placed.units)
+    if moved and work.transfer_joules is None and energy < inf:
+        notes = (*notes, "the energy of transfers is unknown and not counted")
     period = placed.makespan if interval is None else interval
-    return Schedule(slots, tuple(moved), objective, by, exact, period, energy, (*notes, *said))
+    return Schedule(slots, tuple(moved), objective, by, exact, period, energy if energy < inf else None, notes)
 
 
 Score = TypeVar("Score", float, tuple[float, ...])
@@ -401,7 +392,7 @@ def ranked_placing(problem: Problem) -> Assignment:
     for i in problem.order:
         # When it ends, and the caller has those of its results that he wants.
         ends = lambda u, i=i: (
-            board.ends(i, u)[0] + sum(problem.up[v][problem.memory[u]] for v in problem.makes[i] if problem.wanted[v])
+            board.ends(i, u) + sum(problem.up[v][problem.memory[u]] for v in problem.makes[i] if problem.wanted[v])
         )
         board.put(i, min(problem.able[i], key=ends))
     return board.finish()
@@ -468,20 +459,22 @@ _ROUNDING: Final = 1e-12
 
 
 @final
-class _Turns:
+class _Turns(Lanes):
     """What a processor or a link does, modulo its lanes times the interval: ``packed``, or in gaps."""
 
     def __init__(self, lanes: int, interval: float, packed: bool) -> None:
         self.lanes, self.interval, self.span, self.packed = lanes, interval, lanes * interval, packed
         self.busy: list[tuple[float, float]] = []  # (phase, seconds) on lane 0
 
-    def take(self, ready: float, seconds: float) -> tuple[float, int]:
-        """The first start from ``ready`` on, and its lane; infinite where no gap is long enough."""
+    def first(self, ready: float, seconds: float) -> tuple[float, int]:
+        """Infinite where no gap is long enough."""
         if seconds <= 0 or ready == inf:
             return ready, 0
-        start, lane = min((ready + self._wait(ready - k * self.interval, seconds), k) for k in range(self.lanes))
-        self.busy.append(((start - lane * self.interval) % self.span, seconds))
-        return start, lane
+        return min((ready + self._wait(ready - k * self.interval, seconds), k) for k in range(self.lanes))
+
+    def take(self, start: float, lane: int, seconds: float) -> None:
+        if seconds > 0 and start < inf:
+            self.busy.append(((start - lane * self.interval) % self.span, seconds))
 
     def _wait(self, phase: float, seconds: float) -> float:
         ends = [at + length for at, length in self.busy]
@@ -506,38 +499,6 @@ def periodic(problem: Problem, units: Sequence[int], interval: float) -> Assignm
     """One input's tasks on their units, so that inputs an interval apart do not meet, which must hold the loads."""
     if interval <= 0:
         return place(problem, units)
-    return min((_turns(problem, units, interval, packed) for packed in (False, True)), key=lambda x: x.makespan)
-
-
-def _turns(problem: Problem, units: Sequence[int], interval: float, packed: bool) -> Assignment:
-    """Its makespan is infinite where gaps were too short."""
-    p = problem
-    rows = [_Turns(lanes, interval, packed) for lanes in (*p.lanes, *(1 for _ in p.links))]
-    there = [[0.0 if source == CALLER and m == AT_HOST else inf for m in range(len(p.memories))] for source in p.source]
-    placed = Assignment(list(units), [0] * p.count, [0.0] * p.count, {}, 0.0)
-
-    def move(v: int, goal: int, target: int) -> None:
-        home = AT_HOST if p.source[v] == CALLER else p.memory[units[p.source[v]]]
-        for a, b in ((home, AT_HOST), (AT_HOST, goal)):
-            if there[v][b] == inf:
-                seconds = p.seconds((v, a, b))
-                start, _ = rows[p.at((v, a, b))].take(there[v][a], seconds)
-                placed.moves[v, a, b, target] = start
-                there[v][b] = start + seconds
-                placed.makespan = max(placed.makespan, start + seconds)
-
-    for i in p.order:
-        goal = p.memory[units[i]]
-        for v in sorted(p.needs[i], key=lambda v: min(there[v])):
-            if there[v][goal] == inf:
-                move(v, goal, i)
-        ready = max((there[v][goal] for v in p.needs[i]), default=0.0)
-        start, placed.lanes[i] = rows[p.row[units[i]]].take(ready, p.cost[i][units[i]])
-        placed.starts[i], end = start, start + p.cost[i][units[i]]
-        placed.makespan = max(placed.makespan, end)
-        for v in p.makes[i]:
-            there[v][goal] = end
-    for v, wanted in enumerate(p.wanted):
-        if wanted and there[v][AT_HOST] == inf:
-            move(v, AT_HOST, CALLER)
-    return placed
+    # The makespan is infinite where gaps were too short.
+    tries = (place(problem, units, partial(_Turns, interval=interval, packed=packed)) for packed in (False, True))
+    return min(tries, key=lambda x: x.makespan)

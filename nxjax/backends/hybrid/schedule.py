@@ -16,7 +16,7 @@ made it. The model, which every algorithm of this folder shares:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final, Literal, final
@@ -324,23 +324,6 @@ class Schedule:
                 raise ParameterError("schedule: the interval of a stream", got=self.interval, expected="above 0")
             lanes = max((work.lanes_of(unit) for unit in self.units), default=1)
             _apart(self.unrolled(work, self.inflight + lanes + 1), work)
-
-
-def joules(work: Work, slots: Iterable[Slot], transfers: Iterable[Transfer]) -> tuple[float | None, tuple[str, ...]]:
-    """Energy of slots and transfers, and what is to be said of it; None where a task's or a transfer's is unknown."""
-    total = 0.0
-    unknown = [s for s in slots if s.unit not in work.tasks[s.task].joules]
-    if unknown:
-        return None, ()
-    for s in slots:
-        total += work.tasks[s.task].joules[s.unit]
-    moved = list(transfers)
-    if moved and work.transfer_joules is None:
-        return total, ("the energy of transfers is unknown and not counted",)
-    for t in moved:
-        assert work.transfer_joules is not None
-        total += work.transfer_joules(t.from_unit, t.to_unit, t.nbytes)
-    return total, ()
 
 
 def _wrong(what: str, got: object, expected: object = None) -> ParameterError:
