@@ -15,10 +15,9 @@ from heapq import heappush
 from itertools import count
 from typing import Any, Final, Literal, final
 
-from nxjax.backends.hybrid.answers import about_one_job, error_line, is_programs, same_error
 from nxjax.backends.hybrid.health import EventLog, FaultPolicy, LaneOptions
-from nxjax.backends.hybrid.jobs import Graph, Job, Value
-from nxjax.backends.hybrid.run import Attempt, GraphRun, Lane, Member, NotMoved, Watch, current, frozen
+from nxjax.backends.hybrid.jobs import Graph, Job, Value, about_one_job, error_line, is_programs, same_error
+from nxjax.backends.hybrid.run import Attempt, GraphRun, Lane, Member, NotMoved, Watch, aside, current, frozen
 from nxjax.backends.hybrid.verify import Verifier, Ward
 from nxjax.config import config
 from nxjax.errors import ExecutionError
@@ -214,9 +213,7 @@ class EngineCore:
         """One more thread for a unit."""
         lane = Lane(unit, next(unit.numbers))
         unit.lanes.append(lane)
-        try:
-            lane.start(self.loop, f"nxjax-{unit.name}-{lane.number}")
-        except RuntimeError:
+        if not aside(lambda: self.loop(lane), f"nxjax-{unit.name}-{lane.number}"):
             unit.lanes.remove(lane)
             if not unit.lanes:
                 self.take_out(unit, "the system gives it no thread")
@@ -446,12 +443,22 @@ class EngineCore:
                 self._redo(attempt.run, attempt.job, unit, bool(attempt.dropped))
 
     def _nobody(self, run: GraphRun, i: int, job: Job) -> ExecutionError:
-        """The error of a job that no unit is left for."""
-        reasons: dict[str, str] = {}
-        for name in (job.unit, *job.runs):
+        """The error of a job that no unit is left for, with why each of them does not run it."""
+        tried = run.tried.get(i, [])
+        rows: list[tuple[str, str]] = []
+        for name in dict.fromkeys((job.unit, *job.runs)):
             unit = self.units.get(name)
-            reasons[name] = "is no unit of this engine" if unit is None else unit.health.reason or "not asked"
-        return run.nobody(i, reasons)
+            why = "is no unit of this engine" if unit is None else unit.health.reason or "not asked"
+            rows.append((name, "; then ".join(dict.fromkeys(what for by, what, _ in tried if by == name)) or why))
+        error = ExecutionError(
+            f"no unit is left that can run {job.name}",
+            got=f"{len(rows)} unit{'s' if len(rows) > 1 else ''}, each of which failed or is out",
+            more=rows,
+            fix="see the reasons; Engine.readmit(unit) takes a unit back at once",
+            source=run.source,
+        )
+        error.__cause__ = next((e for _, _, e in tried if e is not None), None)
+        return error
 
     def fail(self, run: GraphRun, error: BaseException) -> None:
         """The run ends with an error."""

@@ -255,14 +255,12 @@ class HybridExecutable(Executable):
         state = self._ready(args)
         if state.direct is not None:
             return state.direct(args)
-        return self.finish(Begun(state, self._submitted(state, args), ()))
+        return self.finish(self._begun(state, args))
 
     def begin(self, args: Sequence[DeviceArray]) -> Begun:
         """Begin a call, to be ended by `finish`."""
         state = self._ready(args)
-        if state.direct is not None:
-            return Begun(state, None, state.direct(args))
-        return Begun(state, self._submitted(state, args), ())
+        return self._begun(state, args) if state.direct is None else Begun(state, None, state.direct(args))
 
     def finish(self, begun: Begun) -> list[DeviceArray]:
         """The results of a call that was begun."""
@@ -286,8 +284,8 @@ class HybridExecutable(Executable):
                 'nx.Hybrid(..., redo="exact") lets those that have the exact results'
             )
 
-    def _submitted(self, state: _State, args: Sequence[DeviceArray]) -> GraphRun:
-        return self._engine().submit(state.graph, [args[i] for i in state.source])
+    def _begun(self, state: _State, args: Sequence[DeviceArray]) -> Begun:
+        return Begun(state, self._engine().submit(state.graph, [args[i] for i in state.source]), ())
 
     def _ran(self, state: _State, run: GraphRun) -> None:
         """Remember what a call took; look at the plan again now and then."""

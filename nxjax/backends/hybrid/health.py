@@ -404,6 +404,3 @@ class EventLog:
 
     def __iter__(self):
         return iter(tuple(self._kept))
-
-    def __len__(self) -> int:
-        return len(self._kept)

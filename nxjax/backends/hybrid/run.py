@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from heapq import heappop
 from itertools import count
@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 import numpy as np
 
-from nxjax.backends.hybrid.answers import has_nan, misfit
 from nxjax.backends.hybrid.health import Event, FaultPolicy, Health, LaneOptions, Thermal
-from nxjax.backends.hybrid.jobs import CALLER, AttemptSpan, Graph, Job, Outcome, Value
+from nxjax.backends.hybrid.jobs import CALLER, AttemptSpan, Graph, Job, Outcome, Value, has_nan, misfit
 from nxjax.config import config, current_settings
 from nxjax.errors import ExecutionError, user_source
 
@@ -69,9 +68,6 @@ class Lane:
     def wake(self) -> None:
         """To be called once for every `park`, by whoever took this lane off the list of idle ones."""
         self._parked.release()
-
-    def start(self, loop: Callable[[Lane], None], name: str) -> None:
-        threading.Thread(target=loop, args=(self,), name=name, daemon=True).start()
 
 
 def aside(function: Callable[[], None], name: str) -> bool:
@@ -350,24 +346,6 @@ class GraphRun:
     def failures(self, job: int, unit: str) -> int:
         """How often a job has failed on a unit."""
         return sum(name == unit for name, _, _ in self.tried.get(job, ()))
-
-    def nobody(self, job: int, reasons: Mapping[str, str]) -> ExecutionError:
-        """The error of a job that no unit is left for, with why each of them does not run it."""
-        errors = self.tried.get(job, [])
-        happened: dict[str, str] = {}
-        for name, what, _ in errors:
-            before = happened.get(name)
-            happened[name] = what if before is None or before == what else f"{before}; then {what}"
-        rows = [(name, happened.get(name, why)) for name, why in reasons.items()]
-        error = ExecutionError(
-            f"no unit is left that can run {self.graph.jobs[job].name}",
-            got=f"{len(rows)} unit{'s' if len(rows) > 1 else ''}, each of which failed or is out",
-            more=rows,
-            fix="see the reasons; Engine.readmit(unit) takes a unit back at once",
-            source=self.source,
-        )
-        error.__cause__ = next((e for _, _, e in errors if e is not None), None)
-        return error
 
     def __repr__(self) -> str:
         state = "running" if not self.over else "done" if self.error is None else type(self.error).__name__

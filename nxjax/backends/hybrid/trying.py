@@ -23,7 +23,7 @@ from typing import Any, Final, TypeVar, final
 import numpy as np
 
 from nxjax.backends import cache, registry
-from nxjax.backends.hybrid.answers import error_line
+from nxjax.backends.hybrid.jobs import error_line
 from nxjax.backends.hybrid.unit import RegionRefused, Step, Unit
 from nxjax.config import config, with_current_settings
 from nxjax.errors import Shown

@@ -14,8 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, final
 
-from nxjax.backends.hybrid.answers import about_one_job, agree, error_line, is_programs
-from nxjax.backends.hybrid.jobs import Job, Value
+from nxjax.backends.hybrid.jobs import Job, Value, about_one_job, agree, error_line, is_programs
 from nxjax.backends.hybrid.run import Attempt, GraphRun, Member, aside
 from nxjax.errors import ExecutionError
 

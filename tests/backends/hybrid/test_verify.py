@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nxjax.backends.hybrid.answers import agree, has_nan
 from nxjax.backends.hybrid.engine import Engine
 from nxjax.backends.hybrid.health import FaultPolicy, LaneOptions
-from nxjax.backends.hybrid.jobs import CALLER, Graph, Job
+from nxjax.backends.hybrid.jobs import CALLER, Graph, Job, agree, has_nan
 from nxjax.errors import ExecutionError
 
 
