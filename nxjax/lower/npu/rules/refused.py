@@ -32,9 +32,9 @@ _ROWS: Final = (
     ("psum pmax pmin ppermute all_gather all_to_all reduce_scatter axis_index",
      "an NPU graph runs on one device", "combine the results outside of the compiled function"),
     ("polygamma zeta igamma igammac atan2 regularized_incomplete_beta",
-     "there is no NPU instruction for it", "compute it outside, or replace it by a polynomial or a table"),
+     "there is no NPU instruction for {op}", "compute it outside, or replace it by a polynomial or a table"),
     ("lgamma digamma erf_inv bessel_i0e bessel_i1e acos acosh asin asinh atan atanh",
-     "there is no NPU instruction for it",
+     "there is no NPU instruction for {op}",
      "nx.quantize(f, 'int8') makes a table of it; or compute it outside, or replace it by a polynomial"),
 )  # fmt: skip
 # A report names the part of an expansion that is refused.
