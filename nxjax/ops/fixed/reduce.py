@@ -1,5 +1,8 @@
 """Integer means, sums and products, as LiteRT's reference kernels compute them.
 
+Sums are the exception: LiteRT rounds them in float32, so some of its elements differ by one, and those of its reference
+kernel for int8 by more.
+
 The factor 1 / count of a mean is folded into the multiplier before the one rescaling.
 """
 
