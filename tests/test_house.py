@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nxjax.ops.index import FILES as INDEX
 from nxjax.trace.core import find_op
 
 ROOT = Path(__file__).parents[1]
@@ -115,10 +116,31 @@ def room(path: Path) -> str:
 
 
 @lru_cache(None)
-def parsed(path: Path) -> tuple[str | None, list[tuple[str, bool]]]:
-    """The docstring and the imported modules; trees of a thousand files, if kept, are walked by the collector."""
+def parsed(path: Path) -> tuple[str | None, list[tuple[str, bool]], set[str]]:
+    """The docstring, the imported modules, and those found by name.
+
+    Trees of a thousand files, if kept, are walked by the collector.
+    """
     tree = ast.parse(path.read_text())
-    return ast.get_docstring(tree), imported(tree, path)
+    return ast.get_docstring(tree), imported(tree, path), found_by_name(tree)
+
+
+OP_FILES = {name: file for file, names in INDEX.items() for name in names.split()}
+
+
+def found_by_name(tree: ast.Module) -> set[str]:
+    """Modules given to `import_module` as text, and files of the ops that are asked of the vocabulary."""
+    found: set[str] = set()
+    vocabulary: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "nxjax.ops":
+            vocabulary |= {alias.asname or alias.name for alias in node.names if alias.name == "vocabulary"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            found |= {a.value for a in node.args if isinstance(a, ast.Constant) and str(a.value).startswith("nxjax.")}
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in vocabulary:
+            found |= {f"nxjax.{file}" for file in [OP_FILES.get(node.attr.rstrip("_"))] if file}
+    return found
 
 
 def imports(path: Path) -> list[tuple[str, bool]]:
@@ -166,9 +188,9 @@ def test_rooms_import_only_what_lies_below_them():
 
 @lru_cache(None)
 def needed(path: Path) -> frozenset[Path]:
-    """The files that a file imports: at its top, inside functions, and for annotations alone."""
+    """The files that a file imports: at its top, inside functions, by name, and for annotations alone."""
     found: set[Path] = set()
-    for name, _ in imports(path):
+    for name in (*(name for name, _ in imports(path)), *sorted(parsed(path)[2])):
         parts = name.split(".")
         while parts[0] == "nxjax" and parts[1:]:
             file = PACKAGE.joinpath(*parts[1:])
@@ -232,6 +254,13 @@ CIRCLES: dict[str, str] = {
     "numpy/indexing numpy/integers numpy/joining numpy/methods numpy/operators numpy/powers numpy/promotion "
     "numpy/ranges numpy/rearranging numpy/reductions numpy/scalar_types numpy/selection numpy/shapes numpy/subscripts "
     "numpy/ufuncs": "arrays have the face's functions as methods, which the face finds by name",
+    "ops/arithmetic ops/base ops/bitwise ops/compare ops/complex ops/convert ops/create ops/cumulative "
+    "ops/dimension_numbers ops/elementary ops/indexing ops/reduce ops/rounding ops/scatter ops/select ops/shape "
+    "ops/slicing ops/sort": (
+        "rules use ops of any file through the vocabulary: a broadcast is transposed to a sum, and a sum to a "
+        "broadcast; and the families of `ops/base` add, convert and broadcast"
+    ),
+    "lax/__init__ lax/primitives": "a package gives the primitives by name, some of which are its own functions",
     "export/exported export/serialization": "an exported function writes itself",
     "testing/steps testing/writer": "a step is told who draws it",
     "profiling/figure profiling/perfetto profiling/rows": "a profile shows itself",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nxjax.backends.xla.client import made
+from nxjax.backends.xla.client import made_clients
 from nxjax.trace.lazy import refusing as _refusing
 
 __all__ = ["backends"]
@@ -13,5 +13,4 @@ __getattr__ = _refusing(__name__)
 
 def backends() -> dict[str, Any]:
     """The clients that the process has made so far. Devices that nxjax computes on itself have none."""
-    found = {name: made(name) for name in ("cpu", "gpu", "tpu")}
-    return {name: client for name, client in found.items() if client is not None}
+    return {name: client for name, client in made_clients().items() if name in ("cpu", "gpu", "tpu")}

@@ -132,7 +132,7 @@ _ASKED: Final[dict[str, Callable[[], Any]]] = {
     "_src.interpreters.ad.CustomVJPException": _at("nxjax.errors:GradientError"),
     "_src.traceback_util.register_exclusion": _at("nxjax.errors:exclude_from_sources"),
     "lib.__version__": _at("nxjax.version:JAX"),
-    "_src.xla_bridge._backends": lambda: importlib.import_module("nxjax.extend.backend").backends(),
+    "_src.xla_bridge._backends": lambda: importlib.import_module("nxjax.backends.xla.client").made_clients(),
 }
 _KNOWN: Final = {name.rpartition(".")[0] for name in (*_VALUES, *_ASKED)} | {*_EMPTY, *_MODULES}
 

@@ -69,11 +69,6 @@ def _device_put(*xs: Any, devices: Any = (None,), **_: Any) -> list[Any]:
     return [put(x, d) for x, d in zip(xs, devices, strict=True)]
 
 
-def _random_gamma(key: Any, alpha: Any, *, log_space: bool = False, **_: Any) -> Any:
-    random = importlib.import_module("nxjax.random")
-    return (random.loggamma if log_space else random.gamma)(key, alpha, dtype=alpha.dtype)
-
-
 def _call(*xs: Any, call_jaxpr: Any, **_: Any) -> Any:
     return importlib.import_module("nxjax.core").eval_jaxpr(call_jaxpr, getattr(call_jaxpr, "consts", ()), *xs)
 
@@ -101,7 +96,6 @@ _SPELLED: Final[dict[str, tuple[Callable[..., Any], bool]]] = {
     "le_to": (_total_order("le"), False),
     "lt_to": (_total_order("lt"), False),
     "qr": (_lax("linalg.qr"), True),
-    "random_gamma": (_random_gamma, False),
     "rng_bit_generator": (_lax("rng_bit_generator", out_sharding=""), True),
     "stack": (lambda *xs, **params: _lax("stack")(xs, **params), False),
     "unstack": (_lax("unstack"), True),

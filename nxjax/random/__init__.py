@@ -33,7 +33,13 @@ __all__ = sorted(_HOMES)
 _find, __dir__ = _lazy(__name__, _HOMES)
 
 
+def _random_gamma(key: _Any, alpha: _Any, *, log_space: bool = False, **_: _Any) -> _Any:
+    return _find("loggamma" if log_space else "gamma")(key, alpha, dtype=alpha.dtype)
+
+
 def __getattr__(name: str) -> _Any:
     if name == "random_gamma_p":
-        return _importlib.import_module("nxjax.lax.primitives").find(name)
+        spelled = _importlib.import_module("nxjax.lax.primitives").Spelled
+        found = globals()[name] = spelled("random_gamma", _random_gamma, several=False)
+        return found
     return _find(name)

@@ -356,6 +356,11 @@ def made(platform: str) -> Client | None:
     return _made.get(platform)
 
 
+def made_clients() -> dict[str, Client]:
+    """The clients that the process has made so far, by platform."""
+    return dict(_made)
+
+
 def client_for(platform: str) -> Client:
     """The client of a platform: the CPU's, or a plugin's."""
     if platform == "cpu":
