@@ -304,7 +304,7 @@ class _Extremum(Differentiable, Binary):
 
     makes_nan = False
     allowed = dtypes.NUMERIC
-    beats: ClassVar[Compare]
+    compare: ClassVar[Compare]
 
     def tangents(self, out: Array, x: Array, y: Array) -> Sequence[Tangent | None]:
         return (lambda t: mul(t, _share(self, out, x, y)), lambda t: mul(t, _share(self, out, y, x)))
@@ -317,8 +317,8 @@ class _Extremum(Differentiable, Binary):
     def _by_parts(self, x: Array, y: Array) -> Array:
         """By real part, then imaginary part; a NaN wins, the first of two."""
         a, b, c, d = ops.real(x), ops.imag(x), ops.real(y), ops.imag(y)
-        beats = self.beats
-        second = or_(beats(c, a), and_(eq(c, a), beats(d, b)))
+        compare = self.compare
+        second = or_(compare(c, a), and_(eq(c, a), compare(d, b)))
         return select_n(and_(or_(second, or_nan(c, d)), not_(or_nan(a, b))), x, y)
 
 
@@ -326,7 +326,7 @@ def _share(op: _Extremum, out: Array, x: Array, y: Array) -> Array:
     """1 where ``x`` is the extremum, 1/2 where both are, 0 elsewhere."""
     if x.dtype in dtypes.COMPLEX:  # which have an order here, but no comparisons
         return select_n(eq(x, y), select_n(eq(x, out), like(x, 0), like(x, 1)), like(x, 0.5))
-    wins = op.beats(x, y)
+    wins = op.compare(x, y)
     return select_n(wins, select_n(eq(x, y), like(x, 0), like(x, 0.5)), like(x, 1))
 
 
@@ -335,7 +335,7 @@ class Max(_Extremum):
     """The larger of x and y"""
 
     name = "max"
-    beats = gt
+    compare = gt
     hlo = "maximum"
     ufunc = _second_of_equals(np.maximum)
     example = "jnp.array([1.0, jnp.nan]), 3.0", "Array([ 3., nan], dtype=float32)"
@@ -346,7 +346,7 @@ class Min(_Extremum):
     """The smaller of x and y"""
 
     name = "min"
-    beats = lt
+    compare = lt
     hlo = "minimum"
     ufunc = _second_of_equals(np.minimum)
     example = "jnp.array([1.0, jnp.nan]), 3.0", "Array([ 1., nan], dtype=float32)"

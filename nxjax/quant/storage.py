@@ -13,7 +13,7 @@ import numpy as np
 
 from nxjax.quant.groups import FusedGroup, Values
 from nxjax.quant.plan import Inner, QuantPlan
-from nxjax.quant.subprograms import Handed, inner_operands
+from nxjax.quant.subprograms import InnerOperand, inner_operands
 from nxjax.quant.walk import Beside, reshaped_blocks
 from nxjax.quant.weight_groups import Storing
 from nxjax.trace.array import wrap
@@ -109,7 +109,7 @@ def _of_inner(known: Known, step: Inner, v: Var, w: NDArray) -> Iterator[Storage
         yield None
 
 
-def _within(known: Known, step: Inner, plan: QuantPlan, hands: Sequence[Handed], turn: int) -> Known:
+def _within(known: Known, step: Inner, plan: QuantPlan, hands: Sequence[InnerOperand], turn: int) -> Known:
     """What is known in a held program, in one turn of a loop."""
     operands = {plan.program.inputs[h.input]: h for h in hands}
 

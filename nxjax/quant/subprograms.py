@@ -25,7 +25,7 @@ HOLDING: Final = frozenset(("checkpoint", "cond", *LOOPS, *CUSTOM))
 Body = Callable[[Sequence[Array], Sequence[Array]], Sequence[Array]]
 
 
-class Handed(NamedTuple):
+class InnerOperand(NamedTuple):
     """An operand that the held program takes as it is: all of it, or one row per step."""
 
     operand: int
@@ -33,18 +33,18 @@ class Handed(NamedTuple):
     stepped: bool = False
 
 
-def inner_operands(e: Equation) -> list[list[Handed]]:
+def inner_operands(e: Equation) -> list[list[InnerOperand]]:
     """Per held program, the operands that its inputs are. What loops carry is none of them: it changes."""
     n = len(e.inputs)
     if e.op.name in LOOPS:
         loop = LoopParams.of(e.params)
         x = loop.split(range(n))
         first = loop.num_cond_consts
-        own = [*(Handed(i, i - first) for i in x.consts), *(Handed(i, i - first, True) for i in x.xs)]
-        return [own] if loop.cond is None else [[Handed(i, i) for i in x.cond_consts], own]
+        own = [*(InnerOperand(i, i - first) for i in x.consts), *(InnerOperand(i, i - first, True) for i in x.xs)]
+        return [own] if loop.cond is None else [[InnerOperand(i, i) for i in x.cond_consts], own]
     if e.op.name == "cond":
-        return [[Handed(i, i - 1) for i in range(1, n)] for _ in e.params["branches"]]
-    return [[Handed(i, i) for i in range(n)] for _ in e.programs()]
+        return [[InnerOperand(i, i - 1) for i in range(1, n)] for _ in e.params["branches"]]
+    return [[InnerOperand(i, i) for i in range(n)] for _ in e.programs()]
 
 
 def rebuild_call(
@@ -110,14 +110,14 @@ def _custom(e: Equation, args: Sequence[Array], whole: list[Array], program: Cal
     types = [x.type for x in (*args, *whole, *again)]
     staged = stage(body, types, new.name)
     given = len(args) - n
-    rule = _Pulled(params["rule"], staged, n, given) if isinstance(params["rule"], Forward) else (
-        _Pushed(params["rule"], staged, n, given)
+    rule = _QuantizedForward(params["rule"], staged, n, given) if isinstance(params["rule"], Forward) else (
+        _QuantizedTangent(params["rule"], staged, n, given)
     )  # fmt: skip
     return e.op(*args, *whole, *again, program=staged, num_consts=n, rule=rule)
 
 
 @final
-class _Pulled(Forward):
+class _QuantizedForward(Forward):
     """The reverse rule of ``rule``, whose first ``given`` arguments these are, for the results of ``program``."""
 
     def __init__(self, rule: Forward, program: Program, hidden: int, given: int) -> None:
@@ -134,7 +134,7 @@ class _Pulled(Forward):
 
 
 @final
-class _Pushed:
+class _QuantizedTangent:
     """The same for a forward rule."""
 
     def __init__(self, rule: Callable[..., Any], program: Program, hidden: int, given: int) -> None:

@@ -20,7 +20,7 @@ from nxjax.ops.shape import reshape, transpose
 from nxjax.quant.accumulators import regridded
 from nxjax.quant.groups import FusedGroup, StoredWeight
 from nxjax.quant.plan import Inner, QuantPlan
-from nxjax.quant.subprograms import LOOPS, Handed, inner_operands, rebuild_call
+from nxjax.quant.subprograms import LOOPS, InnerOperand, inner_operands, rebuild_call
 from nxjax.quant.weight_groups import Storing
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -129,7 +129,7 @@ class Quantizer(Walker):
         carried = self._carried(step)
         made: list[Quantizer] = []
 
-        def program_of(plan: QuantPlan, hands: Sequence[Handed]) -> Any:
+        def program_of(plan: QuantPlan, hands: Sequence[InnerOperand]) -> Any:
             """Makes the program that computes ``plan`` on grids."""
 
             def staged(types: Sequence[ArrayType], split: Callable[..., Any]) -> Program:
@@ -196,7 +196,7 @@ class Quantizer(Walker):
                 found[i] = grid
         return found
 
-    def _stored_as(self, e: Equation, h: Handed) -> StoredWeight | None:
+    def _stored_as(self, e: Equation, h: InnerOperand) -> StoredWeight | None:
         """How the operand comes, if its scales can go where it goes."""
         stored = self.weight_scale(e.inputs[h.operand])
         rows = stored.scale.shape[0] if stored is not None and h.stepped else 1

@@ -9,7 +9,7 @@ from typing import Any, Self
 from nxjax.trace.tree_nodes import register_pytree_node
 
 
-class _Whole:
+class _NestedPartial:
     """A `functools.partial` as a plain function, which another one would open and take the arguments of."""
 
     def __init__(self, partial: functools.partial[Any]) -> None:
@@ -19,7 +19,7 @@ class _Whole:
         return self.partial(*args, **kwargs)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Whole) and self.partial == other.partial
+        return isinstance(other, _NestedPartial) and self.partial == other.partial
 
     def __hash__(self) -> int:
         return hash(self.partial)
@@ -39,7 +39,7 @@ class Partial(functools.partial[Any]):
 
     def __new__(cls, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Self:
         if isinstance(func, functools.partial):
-            func = _Whole(func)  # pyright: ignore[reportUnknownArgumentType]
+            func = _NestedPartial(func)  # pyright: ignore[reportUnknownArgumentType]
         return super().__new__(cls, func, *args, **kwargs)
 
 

@@ -17,7 +17,7 @@ from nxjax.trace.core import Array, Arrays, Dims, Tangents
 from nxjax.trace.program import Program, run
 from nxjax.transforms.control.mapping import map as map_op
 from nxjax.transforms.custom_call import CustomCall, CustomFunction
-from nxjax.transforms.has_aux import pair_given
+from nxjax.transforms.has_aux import check_pair
 from nxjax.transforms.jvp import jvp_flat, zero_tangent
 from nxjax.transforms.nested import Mask, batch_to_front, expand_by_mask, jvp_program, not_none_mask
 from nxjax.transforms.partial_eval import PartialTrace
@@ -97,7 +97,7 @@ class _UserRule:
         found = self.owner.vmap_rule(
             size, list(tree.unflatten(self.in_def, list(mask))), *tree.unflatten(self.in_def, args)
         )
-        y, batched = pair_given(f"custom_vmap: the rule of {name}", found, "(results, which of them are batched)")
+        y, batched = check_pair(f"custom_vmap: the rule of {name}", found, "(results, which of them are batched)")
         ys, y_def = tree.flatten(y)
         flags, flag_def = tree.flatten(batched)
         if flag_def != y_def:

@@ -25,7 +25,7 @@ from nxjax.transforms.custom_call import (
     check_results,
     vmap_with_zeros,
 )
-from nxjax.transforms.has_aux import pair_given
+from nxjax.transforms.has_aux import check_pair
 from nxjax.transforms.jvp import instantiate, zero_tangent
 from nxjax.transforms.linear_util import wrap_init
 from nxjax.transforms.linearize import linearize_flat
@@ -141,7 +141,7 @@ class _UserRule:
         assert owner.jvp is not None
         static = [self.args[i] for i in owner.nondiff]
         result = owner.jvp(*static, tree.unflatten(self.in_def, primals), tree.unflatten(self.in_def, tangents))
-        y, t = pair_given(f"custom_jvp: the rule of {owner.__name__}", result, "(result, tangent)")
+        y, t = check_pair(f"custom_jvp: the rule of {owner.__name__}", result, "(result, tangent)")
         leaves, y_def = tree.flatten(y)
         t_leaves = tree.flatten_up_to(y_def, t, f"custom_jvp: tangents that the rule of {owner.__name__} gives")
         ys = [as_value(v, "custom_jvp") for v in leaves]

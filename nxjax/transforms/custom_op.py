@@ -26,7 +26,7 @@ from nxjax.trace.types import ArrayType, Shape, ShapeDtypeStruct
 from nxjax.transforms.callback import Keyed, pure_callback
 from nxjax.transforms.custom_jvp import custom_jvp_call
 from nxjax.transforms.custom_vjp import Forward, Pull, custom_lin, custom_vjp_call
-from nxjax.transforms.has_aux import pair_given
+from nxjax.transforms.has_aux import check_pair
 from nxjax.transforms.jvp import instantiate, jvp_flat
 from nxjax.transforms.nested import not_none_mask
 
@@ -433,7 +433,7 @@ class _Push(_Held):
         op = self.op
         assert op.pushes is not None
         found = op.pushes(tuple(primals), tuple(tangents), **dict(self.params))
-        y, t = pair_given(f"{op.name}: its forward rule", found, "(result, tangent)")
+        y, t = check_pair(f"{op.name}: its forward rule", found, "(result, tangent)")
         ys = [as_value(v, op.name) for v in op.many(y)]
         ts: Sequence[Any] = t if op.multi else (t,)
         return ys, [op.fitted(t, y.type, "tangent") for t, y in zip(ts, ys, strict=True)]

@@ -31,7 +31,7 @@ from nxjax.transforms.custom_call import (
     check_results,
     vmap_with_zeros,
 )
-from nxjax.transforms.has_aux import Flat, pair_given
+from nxjax.transforms.has_aux import Flat, check_pair
 from nxjax.transforms.jvp import zero_tangent
 from nxjax.transforms.nested import Mask, merge_by_mask, not_none_mask, select_by_mask, split_by_mask
 from nxjax.transforms.symbolic_zero import SymbolicZero, as_symbolic_zeros
@@ -251,7 +251,7 @@ class _UserForward(Forward):
         nondiff = {i % n for i in owner.nondiff} if n else set[int]()
         full = [a if i in nondiff else next(rest) for i, a in enumerate(self.args)] if nondiff else list(rest)
         result = owner.fwd(*full)
-        y, residuals = pair_given(f"custom_vjp: fwd of {owner.__name__}", result, "(result, residuals)")
+        y, residuals = check_pair(f"custom_vjp: fwd of {owner.__name__}", result, "(result, residuals)")
         ys, y_def = tree.flatten(y)
         rs, r_def = tree.flatten(residuals)
         # Python's numbers stay what they are, so that ``bwd`` may branch by them.

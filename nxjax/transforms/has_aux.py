@@ -60,7 +60,7 @@ class Flat:
         return [*ys, *arrays]
 
 
-def pair_given(where: str, found: Any, expected: str, fix: str | None = None) -> tuple[Any, Any]:
+def check_pair(where: str, found: Any, expected: str, fix: str | None = None) -> tuple[Any, Any]:
     """The two that a user's function gave."""
     if not (isinstance(found, (tuple, list)) and len(found) == 2):  # pyright: ignore[reportUnknownArgumentType]
         raise TreeError(f"{where} must give a pair", got=described(found), expected=expected, fix=fix)

@@ -25,7 +25,7 @@ from nxjax.transforms.jit_trace import TracedCall
 _TOLD: Final = frozenset((2, 3, *(4**n for n in range(2, 16))))
 
 
-class _Way(NamedTuple):
+class _Prepared(NamedTuple):
     """How calls run.
 
     Attributes:
@@ -62,7 +62,7 @@ class Entry:
         # What `retrace` knows of this signature.
         self.record: retrace.TraceRecord | None = None
         # How direct calls run, once they did.
-        self.way: _Way | None = None
+        self.way: _Prepared | None = None
         # A function that closes over tracers of a surrounding trace is good for that trace only.
         self.borrows = any(isinstance(c, Tracer) for c in self.consts)
         self.places: dict[Any, ExecutableProtocol] = {}
@@ -83,7 +83,7 @@ class Entry:
         """The results for arguments that are nowhere in particular."""
         way = self.way
         if way is None or (self.calls and not way.final):
-            way = self.way = self._way(device)
+            way = self.way = self._prepare(device)
         inputs: list[Any] = [*way.leading, *values] if way.leading else values
         if way.donate:
             inputs = donate_arguments(inputs, way.donate)
@@ -91,7 +91,7 @@ class Entry:
         self.calls += 1
         return out
 
-    def _way(self, device: Any) -> _Way:
+    def _prepare(self, device: Any) -> _Prepared:
         """How the next call runs. From the second on, what depends on consts alone was done before."""
         if not self.calls:
             self.traced.check_donated()
@@ -103,9 +103,9 @@ class Entry:
             else None
         )
         if held is None:
-            return _Way(executable, self.consts, self.donate, final=self.calls > 0 or not self.consts)
+            return _Prepared(executable, self.consts, self.donate, final=self.calls > 0 or not self.consts)
         shift = len(held[1]) - len(self.consts)
-        return _Way(*held, tuple(i + shift for i in self.donate), final=True)
+        return _Prepared(*held, tuple(i + shift for i in self.donate), final=True)
 
     def _placed(self, inputs: Sequence[Any]) -> ExecutableProtocol:
         """The executable for where these arguments were put."""

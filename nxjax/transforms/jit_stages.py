@@ -335,7 +335,7 @@ class Traced:
         out_tree: tree.TreeDef,
         jitted: Jitted,
         donate: tuple[int, ...],
-        asked: Asked,
+        asked: CallInfo,
     ) -> None:
         self.program = program
         self.in_tree = in_tree
@@ -422,7 +422,7 @@ class Traced:
 
 
 @final
-class Asked:
+class CallInfo:
     """Shardings that `jit` was asked for, flat; and the names of arguments."""
 
     __slots__ = ("ins", "names", "outs")

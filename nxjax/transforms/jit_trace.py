@@ -16,7 +16,7 @@ from nxjax.trace.sharding import Sharding
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.jit_options import shardings_of, with_sharding
-from nxjax.transforms.jit_stages import Asked, Traced
+from nxjax.transforms.jit_stages import CallInfo, Traced
 
 if TYPE_CHECKING:
     from nxjax.transforms.jit import Jitted
@@ -76,4 +76,4 @@ def traced(jitted: Jitted[..., Any], call: TracedCall) -> Traced:
             s.check(t.shape, f"jit: in_shardings of argument {names[i] if i < len(names) else i}")
     program = stage(flat, types, arguments.name, names)
     donate = arguments.donated(args, kwargs)
-    return Traced(program, in_tree, out_trees[0], jitted, donate, Asked(ins, outs, names))
+    return Traced(program, in_tree, out_trees[0], jitted, donate, CallInfo(ins, outs, names))

@@ -187,11 +187,11 @@ def pvary_inputs(program: Program, vmas: Sequence[frozenset[Any]]) -> Program:
     types = [t.with_vma(t.vma | vma) for t, vma in zip(program.in_types, vmas, strict=True)]
     if all(t.vma == u.vma for t, u in zip(types, program.in_types, strict=True)):
         return program
-    return program.derive(("taken to vary", tuple(vmas)), lambda: stage(_Varied(program), types, program.name))
+    return program.derive(("taken to vary", tuple(vmas)), lambda: stage(_VaryingProgram(program), types, program.name))
 
 
 @final
-class _Varied:
+class _VaryingProgram:
     """``program`` on values that may vary along more axes than it says, the programs that its ops hold included."""
 
     def __init__(self, program: Program) -> None:

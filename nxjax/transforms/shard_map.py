@@ -26,12 +26,12 @@ from nxjax.transforms.shard_map_op import manual_axes_context, shard_map_op, sha
 
 
 @final
-class _Unsaid:
+class _Unspecified:
     def __repr__(self) -> str:
         return "left out"
 
 
-_UNSAID = _Unsaid()
+_UNSPECIFIED = _Unspecified()
 
 
 def shard_map(
@@ -39,7 +39,7 @@ def shard_map(
     /,
     *,
     out_specs: Any,
-    in_specs: Any = _UNSAID,
+    in_specs: Any = _UNSPECIFIED,
     mesh: BaseMesh | None = None,
     axis_names: Iterable[Any] = frozenset(),
     check_vma: bool = True,
@@ -85,7 +85,7 @@ def shard_map(
     @wraps(f)
     def mapped(*args: Any) -> Any:
         place = _Place(mesh, axis_names, check_vma)
-        if in_specs is _UNSAID:
+        if in_specs is _UNSPECIFIED:
             raise ShardingError(
                 "shard_map: in_specs is missing",
                 fix="give a PartitionSpec per argument: types of nxjax hold no sharding to take it from",

@@ -36,7 +36,7 @@ def passed(before: Program, after: Program, *, used: bool = False) -> Program:
         raise ProgramError("program: a pass left consts that nothing reads", got=after.constvars)
     if before.effect or after.effect:
         old, new = list(effects(before)), list(effects(after))
-        if _apart(before):  # one device takes the turns of all: what is inside becomes a loop's
+        if _has_shard_map(before):  # one device takes the turns of all: what is inside becomes a loop's
             old, new = list(_names(old)), list(_names(new))
         if not _follows(new, old):
             raise ProgramError("program: a pass changed the order of effects", got=new, expected=old)
@@ -109,8 +109,8 @@ def _called(e: Equation) -> Program:
     return next(e.programs()) if find is None else find(e.params)
 
 
-def _apart(program: Program) -> bool:
-    return any(e.op.name == "shard_map" or any(map(_apart, e.programs())) for e in program.equations)
+def _has_shard_map(program: Program) -> bool:
+    return any(e.op.name == "shard_map" or any(map(_has_shard_map, e.programs())) for e in program.equations)
 
 
 def _names(rows: Sequence[Any]) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Loops and choices with less to do: what does not change leaves the body, what nobody reads is not computed.
 
-`lifted`, `settled`, `hoisted` and `trimmed` take an equation that holds programs and give one that holds smaller ones.
+`lifted`, `with_constant_results`, `hoisted` and `trimmed` take an equation that holds programs and give one that holds
+smaller ones.
 The programs that `lifted` gives have no consts: captured arrays become operands, so that a lowering meets one kind of
 input only.
 """
@@ -77,7 +78,7 @@ def _reading(
 # --- carries that never change become consts ---
 
 
-def settled(e: Equation) -> tuple[Equation, dict[Var, Atom]]:
+def with_constant_results(e: Equation) -> tuple[Equation, dict[Var, Atom]]:
     """``e`` without carries that each step hands on as they are; and what the results for them are."""
     loop = LoopParams.of(e.params)
     fixed = loop.loop_invariant()

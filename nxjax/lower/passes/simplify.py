@@ -19,7 +19,7 @@ from nxjax.lower.passes.algebra import rewritten
 from nxjax.lower.passes.flatten import flattened
 from nxjax.lower.passes.fold import KEPT, folded
 from nxjax.lower.passes.invariants import passed
-from nxjax.lower.passes.loops import HOLDERS, LOOPS, hoisted, lifted, settled, trimmed
+from nxjax.lower.passes.loops import HOLDERS, LOOPS, hoisted, lifted, trimmed, with_constant_results
 from nxjax.lower.reproducible import by_numpy
 from nxjax.trace.array import wrap
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
@@ -92,7 +92,7 @@ class _Simplifier:
                 consts += [v for v, _ in made]
                 values += [x for _, x in made]
                 if e.op.name in LOOPS:
-                    e, known = settled(e)
+                    e, known = with_constant_results(e)
                     self.env.update(known)
                     before, e = hoisted(e)
                     for first in before:

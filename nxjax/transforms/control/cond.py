@@ -452,7 +452,7 @@ def _choose_branch(
         consts = [as_varying(c, vma) for c in consts]
     branches = tuple(_converted(b, wanted) for b in branches)
     every = (*consts, *xs)
-    handed = _handed_on(branches, every)
+    handed = _forwarded_operands(branches, every)
     branches = tuple(select_inputs_and_results(b, b.inputs, [x is None for x in handed]) for b in branches)
     out = iter(cond_op(index, *every, branches=branches))
     return tree.unflatten(out_def, [next(out) if x is None else x for x in handed])
@@ -469,7 +469,7 @@ def _one_structure(where: str, names: Sequence[str], found: Sequence[tree.TreeDe
     return found[0]
 
 
-def _handed_on(branches: Branches, operands: Arrays) -> list[Array | None]:
+def _forwarded_operands(branches: Branches, operands: Arrays) -> list[Array | None]:
     """The results that do not depend on the choice: what all branches hand on from one operand, or from outside."""
     handed = [
         [

@@ -28,7 +28,7 @@ from nxjax.trace.wrapping import name_of
 from nxjax.transforms.control.carry import stage_loop_body
 from nxjax.transforms.control.loop import LoopOp, LoopParams, Operands, invert
 from nxjax.transforms.control.scan_bodies import partial_eval_body, transpose_body
-from nxjax.transforms.has_aux import pair_given
+from nxjax.transforms.has_aux import check_pair
 from nxjax.transforms.nested import (
     Mask,
     dependent_results,
@@ -240,7 +240,7 @@ def scan(
 
     def step(carry: Any, slice_leaves: Arrays) -> tuple[Any, list[Any]]:
         result = f(carry, tree.unflatten(x_def, slice_leaves))
-        carry, y = pair_given("scan: the function", result, "(carry, y)", "return carry, None")
+        carry, y = check_pair("scan: the function", result, "(carry, y)", "return carry, None")
         ys, y_def = tree.flatten(y)
         y_defs[:] = [y_def]
         return carry, ys
