@@ -118,14 +118,16 @@ class FaultPolicy:
                 raise ParameterError(f"FaultPolicy: {f.name} is a number", got=repr(value), expected=repr(f.default))
         if not 0 <= self.verify <= 1:
             raise ParameterError("FaultPolicy: verify is a fraction", got=self.verify, expected="0 to 1")
-        for name in ("slack", "first", "unknown", "backoff", "backoff_most", "probe", "heat_period"):
-            if not getattr(self, name) >= 0:
-                raise ParameterError(f"FaultPolicy: {name} is a time", got=getattr(self, name), expected="0 or more")
-        for name in ("factor", "last", "tries", "lost", "warm", "regain"):
-            if not getattr(self, name) >= 1:
-                raise ParameterError(f"FaultPolicy: {name} is too small", got=getattr(self, name), expected="1 or more")
-        if self.lie_probes < 0:
-            raise ParameterError("FaultPolicy: lie_probes is a number of probes", got=self.lie_probes)
+        rows = (
+            ("slack first unknown backoff backoff_most probe heat_period", 0, "is a time"),
+            ("factor last tries lost warm regain", 1, "is too small"),
+            ("lie_probes", 0, "is a number of probes"),
+        )
+        for names, least, what in rows:
+            for name in names.split():
+                if not getattr(self, name) >= least:
+                    expected = f"{least} or more"
+                    raise ParameterError(f"FaultPolicy: {name} {what}", got=getattr(self, name), expected=expected)
 
 
 @final

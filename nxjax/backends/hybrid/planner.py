@@ -443,12 +443,10 @@ class Planner:
 
     def _place(self, r: Region, unit: str) -> Place:
         names = self._names(r)
-        on = {name: self._ready(r, name) for name in names}
-        for name in self.units:
-            if name not in on:
-                why = next((self.whys[name][i] for i in r.equations if i in self.whys[name]), "")
-                why = why or PINNED
-                on[name] = Ready(self.units[name], r.program, why)
+        on: dict[str, Ready] = {}
+        for name, u in self.units.items():
+            why = next((self.whys[name][i] for i in r.equations if i in self.whys[name]), "") or PINNED
+            on[name] = self._ready(r, name) if name in names else Ready(u, r.program, why)
         pure = not r.program.effect
         may = lambda n: self.units[n].exact or self.options.redo == "any"
         # What an inexact unit leaves undone has the language's own bits where an exact one does it.
@@ -459,7 +457,7 @@ class Planner:
         takers = (unit, *others)
         sure = all(self.units[n].exact for n in takers)
         exact = sure and all(map(is_exact, r.program.equations))
-        return Place(r, unit, {n: on[n] for n in self.units}, takers, exact, CLOSE if sure and others else None)
+        return Place(r, unit, on, takers, exact, CLOSE if sure and others else None)
 
 
 def _worth(s: Schedule) -> float:

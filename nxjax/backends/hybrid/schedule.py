@@ -28,10 +28,6 @@ CALLER: Final = -1  # as the source of an edge: an argument
 Cost = Callable[[str, str, int], float]
 
 
-def _none() -> dict[str, float]:
-    return {}
-
-
 @final
 @dataclass(frozen=True)
 class Edge:
@@ -63,7 +59,7 @@ class Task:
 
     name: str
     seconds: Mapping[str, float]
-    joules: Mapping[str, float] = field(default_factory=_none)
+    joules: Mapping[str, float] = field(default_factory=dict[str, float])
     after: tuple[Edge, ...] = ()
 
 
@@ -161,17 +157,11 @@ class Work:
         for i, e in [*wanted, *((count, e) for e in self.results)]:
             who = f"task {i}, {self.tasks[i].name!r}," if i < count else "the caller"
             if not (CALLER <= e.source < count) or (i == count and e.source == CALLER):
-                raise ParameterError(
-                    f"schedule: {who} needs a value of a task that does not exist",
-                    got=e.source,
-                    expected=f"below {count}",
-                )
+                raise _wrong(f"{who} needs a value of a task that does not exist", e.source, f"below {count}")
             _number(e.nbytes, f"bytes of value {e.value} of task {e.source}")
             if sizes.setdefault((e.source, e.value), e.nbytes) != e.nbytes:
-                raise ParameterError(
-                    f"schedule: value {e.value} of task {e.source} has two sizes",
-                    got=f"{sizes[e.source, e.value]} and {e.nbytes} bytes",
-                )
+                found = f"{sizes[e.source, e.value]} and {e.nbytes} bytes"
+                raise _wrong(f"value {e.value} of task {e.source} has two sizes", found)
             late |= e.source >= i
         if not late:
             return
@@ -182,11 +172,8 @@ class Work:
                 del left[i]
         if left:
             names = ", ".join(repr(self.tasks[i].name) for i in left)
-            raise ParameterError("schedule: tasks need each other in a circle", got=names)
-        raise ParameterError(
-            "schedule: a task is before one whose value it needs",
-            expected="each task after those that it needs",
-        )
+            raise _wrong("tasks need each other in a circle", names)
+        raise _wrong("a task is before one whose value it needs", expected="each task after those that it needs")
 
     def _check_transfers(self) -> None:
         memories = {self.memory_of(unit) for unit in self.units} - {HOST}
@@ -201,7 +188,7 @@ class Work:
 
 def _number(x: float, what: str) -> None:
     if not (0 <= x < math.inf):
-        raise ParameterError(f"schedule: {what}", got=x, expected="0 or more, and finite")
+        raise _wrong(what, x, "0 or more, and finite")
 
 
 Objective = Literal["latency", "throughput", "energy"]
@@ -326,7 +313,7 @@ class Schedule:
             _apart(self.unrolled(work, self.inflight + lanes + 1), work)
 
 
-def _wrong(what: str, got: object, expected: object = None) -> ParameterError:
+def _wrong(what: str, got: object = None, expected: object = None) -> ParameterError:
     return ParameterError(f"schedule: {what}", got=got, expected=expected)
 
 

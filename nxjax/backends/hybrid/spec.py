@@ -236,7 +236,6 @@ class Hybrid:
             )
         options = PlanOptions(objective, deadline, dict(pin or {}), measure, redo, watts=dict(watts or {}))
         self.backend = HybridBackend(found, missing, options, policy, dict(heat or {}), history)
-        self._names = tuple(u if isinstance(u, str) else u.name for u in units)
         self._calls: WeakKeyDictionary[Any, dict[Any, _Call]] = WeakKeyDictionary()
         self._jitted: WeakKeyDictionary[Any, Jitted[..., Any]] = WeakKeyDictionary()
 
