@@ -225,10 +225,16 @@ class Bounds:
                     ]
                     self._runs.append(leaves(defined(self._text)(*arrays(args))))
                 # Many: whether two results are equal may be a matter of one number's last place.
-                self._runs += [self._rounded(size, several and size > 1) for size in (1.0, 1.0, *(2.0,) * 12)]
+                sizes = (1.0, 1.0, *(2.0,) * 12)
+                signs = (None, True, False)
+                self._runs += [self._rounded(n, several and n > 1, signs[k % 3]) for k, n in enumerate(sizes)]
 
-    def _rounded(self, size: float, each_use: bool) -> Results:
-        """The results in the working precision, each equation's value rounded at random, as by other kernels."""
+    def _rounded(self, size: float, each_use: bool, negative: bool | None) -> Results:
+        """The results in the working precision, each equation's value rounded at random, as by other kernels.
+
+        Args:
+            negative: the sign of every NaN, which shows where its bits are read, as in an order; None: any.
+        """
         program = nxjax.make_jaxpr(defined(self._text))(*self._args)
         hoisted, consts = program.hoist_consts()
 
@@ -237,8 +243,9 @@ class Bounds:
                 return x
             eps = float(ml_dtypes.finfo(x.dtype).eps) / 2
             y = np.asarray(widened(x) * (1 + self._rng.uniform(-size * eps, size * eps, x.shape))).astype(x.dtype)
-            # A NaN has any sign, which shows where its bits are read.
-            return np.where(np.isnan(y) & (self._rng.random(y.shape) < 0.5), -y, y)
+            fixed = negative is not None and y.dtype not in dtypes.COMPLEX
+            turned = np.signbit(y) != negative if fixed else self._rng.random(y.shape) < 0.5
+            return np.where(np.isnan(y) & turned, -y, y)
 
         token = perturbation.set(Perturbation(perturb, each_use))
         try:
