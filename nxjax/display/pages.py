@@ -10,6 +10,7 @@ import difflib
 import os
 import re
 from functools import lru_cache
+from importlib import import_module
 from typing import Final
 
 from nxjax import errors
@@ -117,11 +118,28 @@ def absent(name: str) -> str:
     wholes = (".".join((*parts[:i], "*")) for i in range(len(parts), 0, -1))
     row = next((rows[n] for n in (name, short, *wholes) if n in rows), None)
     if row is None:
-        return ""
+        near = _near(name.split("."))
+        return f"\n  fix:      {near}" if near else ""
     why, instead, where = row
     said = [f": {why}"] if why else [""]
     said += [f"  instead:  {instead}"] if instead else []
     return "\n".join((*said, f"  docs:     nxjax explain {where}"))
+
+
+# Modules of functions, in the order in which a name that stands elsewhere is looked for.
+_FUNCTIONS: Final = ("nn", "numpy", "lax", "random")
+
+
+def _near(parts: list[str]) -> str:
+    """Where a function of this name is, or which name is nearly this one; mostly nothing."""
+    name, own = parts[-1], ".".join(parts[:-1])
+    names = {m: dir(import_module(f"nxjax.{m}")) for m in sorted(_FUNCTIONS, key=lambda m: m != own)}
+    for module, known in names.items():
+        if name in known and module != own:
+            return f"nx.{module}.{name}"
+    places = {n.lower(): f"nx.{m}.{n}" for m, known in reversed(names.items()) for n in known}
+    found = difflib.get_close_matches(name.lower(), sorted(places), 1, 0.8) if len(name) > 3 else []
+    return f"did you mean {places[found[0]]}?" if found else ""
 
 
 def plain(text: str) -> str:

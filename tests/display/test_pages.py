@@ -43,3 +43,18 @@ def test_a_copy_without_pages_says_so(monkeypatch, tmp_path, capsys):
     assert main(["explain", "ShapeError"]) == 1
     assert "not here" in capsys.readouterr().err
     pages.page.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("numpy.sofmax", "did you mean nx.nn.softmax?"),
+        ("numpy.relu", "nx.nn.relu"),
+        ("softmax", "nx.nn.softmax"),
+        ("nn.lineer", "did you mean nx.nn.Linear?"),
+        ("lax.sortt", "did you mean nx.lax.sort?"),
+        ("numpy.xyzzy", ""),
+    ],
+)
+def test_a_name_that_stands_elsewhere_or_is_misspelt(name, says):
+    assert pages.absent(name).removeprefix("\n  fix:").strip() == says
