@@ -88,7 +88,7 @@ class Scan(LoopOp):
             out = trace.outside(self, *loop.bound(early, body=cut.value))
         n = sum(cut.known_out)
         if not (cut.rest.outputs or cut.rest.effect):
-            return tuple(out)
+            return tuple(out[:n])
         # Residuals that do not change from step to step are computed once, and xs need no second copy.
         assert trace.parent is not None
         with use(trace.parent):

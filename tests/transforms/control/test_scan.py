@@ -230,3 +230,20 @@ def test_derivatives_of_any_number_of_turns(name: str, length: int) -> None:
     ):
         for found, wanted in zip(nx.tree.leaves(derivative(looped)), nx.tree.leaves(derivative(unrolled)), strict=True):
             np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+def test_derivative_of_a_loop_whose_results_do_not_depend_on_what_its_body_computes() -> None:
+    """The body's known half keeps values that only unused equations of the other half read."""
+    x = nx.numpy.arange(6.0).reshape(2, 3)
+
+    def f(a: Any) -> Any:
+        def row(r: Any) -> Any:
+            nx.numpy.sum(r, 0, where=r > 0)
+            return x[0]
+
+        def step(c: Any, _: Any) -> Any:
+            return c * 0.5, nx.lax.map(row, c)
+
+        return nx.lax.scan(step, a, None, length=3)[0].sum()
+
+    np.testing.assert_allclose(nx.grad(f)(x), np.full((2, 3), 0.125))
