@@ -171,6 +171,8 @@ def _drawn(seed: int, others: float = 1.0) -> tuple[GeneratedProgram, list[Way]]
     ways = random_ways(rng, args, program.x64, others, differentiable=smooth)
     if "int4" in program.text or any("int4" in a.dtype for a in program.args):
         ways = [way for way in ways if way.executor != "jax"]  # which shifts unsigned integers of 4 bits as signed ones
+    if "special.bernoulli" in program.text:
+        ways = [way for way in ways if way.executor != "jax"]  # whose numbers have seven digits in 64 bits, too
     if any(map(_has_denormals, args)):
         ways = [way for way in ways if way.executor not in ("jax", "xla")]  # for which they are 0
     jumps = _reads_bits(program.text)  # a number's bits are others beside it
