@@ -57,7 +57,7 @@ class Artifact:
     def __init__(self, target: str, signature: CallSignature, subject: Subject, build: Build, report: Report) -> None:
         self.target = target
         self.graph = subject.form if isinstance(subject.form, NpuGraph) else None
-        self.report = report
+        self._report = report
         self.deviation: Deviation | None = None
         self.others: list[Deviation] = []
         self._signature = signature
@@ -76,6 +76,11 @@ class Artifact:
     @property
     def label(self) -> Label:
         return self._build.label
+
+    @property
+    def report(self) -> Report:
+        self._report.label = self.label
+        return self._report
 
     @property
     def evidence(self) -> list[Record]:
@@ -149,6 +154,7 @@ class Artifact:
         Raises:
             ExecutionError: nxjax's model of a chip failed.
         """
+        self.deviation, self.others = None, []
         stored = stored_inputs(self._subject.inputs, inputs)
         # The reference first, and copies to the runtime: one that writes to its inputs must not be its own judge.
         wanted = self._subject.meaning(stored)
@@ -163,7 +169,6 @@ class Artifact:
                 raise
             said = error if isinstance(error, ExecutionError) else ExecutionError(error.what, got=error.got)
             self._build.disproved(said, got)
-            self.report.label = self.label
             return
         self.deviation = found
         for runner in self._build.others:
@@ -198,11 +203,9 @@ class Artifact:
         return MetricScores(*(float(np.mean(column)) for column in zip(*rows, strict=True)))
 
     def _executed(self, stored: Sequence[NDArray]) -> list[NDArray]:
-        """Results as they are stored, of the shapes that they have to be of; the label counts from here on."""
+        """Results as they are stored, of the shapes that they have to be of."""
         outputs = self._subject.outputs
-        got = self._build.execute(stored, [t.shape for t in outputs], [t.dtype for t in outputs])
-        self.report.label = self.label
-        return got
+        return self._build.execute(stored, [t.shape for t in outputs], [t.dtype for t in outputs])
 
     def reference(self, *args: Any) -> Any:
         """The exact results for the inputs of `run`, computed on this host."""

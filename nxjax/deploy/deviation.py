@@ -18,12 +18,14 @@ from nxjax.trace import dtypes
 NDArray = np.ndarray[Any, Any]
 # More different differences than these are shown in ranges.
 MOST_BARS: Final = 17
-# What rounding alone can come to: steps of a grid; real numbers; and how few integers may all differ.
-_STEPS: Final = 8
-_ROUNDED: Final = 1e-2
-_FEW: Final = 4
-# Noise to signal, in power; of zeros it is 1, of independent results as large as the reference 2.
-_FAR: Final = 1.5
+# What rounding alone can come to: steps of a grid; of floats, a share of the largest result, or what sums cancel to.
+_STEPS: Final = 2
+_ROUNDED: Final = 2.0**-7
+_CANCELLED: Final = 1e-6
+# Noise to signal, in power, where results vary: of a constant it is 1 at the least.
+_FAR: Final = 0.5
+# Error to value, where all results are one value: of zeros it is 1.
+_NEAR: Final = 0.25
 
 
 @final
@@ -42,8 +44,8 @@ class Deviation:
         file: which of the artifact's files ran; empty if unknown.
         sqnr: signal to noise in decibels, 10 log10(sum of y^2 / sum of (x - y)^2), of results that are real numbers: x
             is measured, y the reference. Infinite if all are equal; None if all results are plain integers.
-        unrelated: whether a result is unrelated to the reference: clearly farther from it than zeros, which coarse
-            grids round to; or no element of several agrees.
+        unrelated: whether a result says nothing of the reference: it is as far off as the best constant is, or of
+            labels and other integers, as many are wrong; beyond what a grid or a float rounds.
 
     >>> artifact = nx.compile(lambda x: nx.nn.relu(x * 2), target="tflite")(nx.ones((1, 3)))
     >>> artifact.deviation.max_error, artifact.deviation.max_lsb is None
@@ -165,8 +167,8 @@ def measured(
                 signal += float(np.sum(np.abs(y[np.isfinite(y)]) ** 2))
                 noise += float(np.sum(error**2))
         plain = whole and tensor.grid is None
-        room = 0.0 if plain else _ROUNDED if tensor.grid is None else _STEPS * float(np.max(tensor.grid.scale))
-        unrelated |= _unrelated(error, y, room, plain)
+        step = None if tensor.grid is None else float(np.max(tensor.grid.scale))
+        unrelated |= _mislabelled(error, y) if plain else _unrelated(error, y, step)
         count += error.size
         largest = max(largest, float(error.max(initial=0.0)))
         scale = max(scale, float(np.abs(y[np.isfinite(y)]).max(initial=0.0)))
@@ -175,16 +177,29 @@ def measured(
     return Deviation(runs_on, histogram, largest, rms, scale, integers, floats, file, sqnr, unrelated)
 
 
-def _unrelated(error: NDArray, wanted: NDArray, room: float, plain: bool) -> bool:
-    """Whether a result's errors are such as those of another function; ``room`` is what is still rounding."""
-    if plain:
-        return error.size >= _FEW and bool(np.all(error > 0))
+def _mislabelled(error: NDArray, wanted: NDArray) -> bool:
+    """Whether as many integers are wrong as of the best constant; where all are one value, whether half are."""
+    counts = np.unique(wanted, return_counts=True)[1]
+    allowed = error.size - counts.max(initial=0) if len(counts) > 1 else error.size / 2
+    return bool(np.count_nonzero(error) >= allowed) and error.size > 0
+
+
+def _unrelated(error: NDArray, wanted: NDArray, step: float | None) -> bool:
+    """Whether a result's errors are such as those of another function; ``step`` is that of its grid, if it has one."""
+    # Some elements may be out of a narrow float's range; most of them are no result.
+    if 2 * np.count_nonzero(np.isinf(error)) > error.size:
+        return True
     near = np.isfinite(error) & np.isfinite(wanted)
-    # Some elements may be out of a narrow float's range; all of them are no result.
-    if not near.any():
-        return bool(np.any(error > room))
-    wrong, right = error[near], np.abs(wanted[near])
-    return float(wrong.max()) > room and float(np.sum(wrong**2)) > _FAR * float(np.sum(right**2))
+    wrong, right = error[near], wanted[near]
+    largest, peak = float(wrong.max(initial=0.0)), float(np.abs(right).max(initial=0.0))
+    # Results on a coarse grid, or nearly equal ones, may round to one value.
+    room = max(_ROUNDED * peak, _CANCELLED) if step is None else _STEPS * step
+    if largest <= room:
+        return False
+    apart = np.abs(right - right.mean())
+    if float(apart.max()) <= _ROUNDED * peak:
+        return largest > room + _NEAR * peak
+    return float(np.sum(wrong**2)) > _FAR * float(np.sum(apart**2))
 
 
 def _decibels(signal: float, noise: float) -> float:

@@ -246,7 +246,8 @@ def test_a_runtime_is_not_its_own_judge(monkeypatch, lie):
     monkeypatch.setattr(type(target), "build", bad)
     compile = nx.compile(quantized(), target="tflite")
     if lie == "writes to its inputs":
-        assert not compile(PARAMS, IMAGE).deviation.exact
+        found = compile(PARAMS, IMAGE).deviation
+        assert found is None or not found.exact
         return
     artifact = compile(PARAMS, IMAGE)
     assert artifact.deviation is None and not [r for r in artifact.evidence if r.act == "ran"]

@@ -166,8 +166,14 @@ def test_signal_to_noise_is_of_real_numbers_alone():
 def test_results_that_have_nothing_of_the_reference():
     y = np.float32([3, 0, -2, 4])
     assert not measured("chip", [F], [y * np.float32(0.9)], [y]).unrelated
+    # A chip that computes nothing gives zeros or another constant, also where a network's results are small.
+    for scale in (1.0, 1e-5):
+        for constant in (0, scale, y.mean() * scale):
+            assert measured("chip", [F], [np.full(4, constant, np.float32)], [y * np.float32(scale)]).unrelated
+    assert measured("chip", [F], [-y], [y]).unrelated
     # A coarse grid rounds to zeros.
-    assert measured("chip", [F], [-y], [y]).unrelated and not measured("chip", [F], [0 * y], [y]).unrelated
+    small = np.int8([2, 2, 4, 3])
+    assert not measured("chip", [Q], [np.int8([3, 3, 3, 3])], [small]).unrelated
     # A narrow float's range is left by some results, and by all of them only where they are none.
     assert not measured("chip", [F], [np.float32([np.inf, 0, -2, 4])], [y]).unrelated
     assert measured("chip", [F], [np.float32([np.nan] * 4)], [y]).unrelated
@@ -180,7 +186,11 @@ def test_results_that_have_nothing_of_the_reference():
     whole = Tensor("i", (4,), "int32")
     labels = np.int32([1, 2, 3, 4])
     assert measured("chip", [whole], [labels + 1], [labels]).unrelated
-    assert not measured("chip", [whole], [np.int32([9, 9, 9, 4])], [labels]).unrelated
+    one = Tensor("i", (1,), "int32")
+    assert measured("chip", [one], [labels[:1] + 1], [labels[:1]]).unrelated
+    # A constant is right once, too.
+    assert measured("chip", [whole], [np.int32([9, 9, 9, 4])], [labels]).unrelated
+    assert not measured("chip", [whole], [np.int32([1, 2, 9, 9])], [labels]).unrelated
     # One result of several is enough.
     assert measured("chip", [F, F], [y, -y / 100 - 1], [y, y / 100]).unrelated
 
