@@ -131,15 +131,17 @@ _FUNCTIONS: Final = ("nn", "numpy", "lax", "random")
 
 
 def _near(parts: list[str]) -> str:
-    """Where a function of this name is, or which name is nearly this one; mostly nothing."""
+    """Where a function of this name is, or which name is nearly this one; mostly nothing. Near names of the same module
+    Python says itself."""
     name, own = parts[-1], ".".join(parts[:-1])
-    names = {m: dir(import_module(f"nxjax.{m}")) for m in sorted(_FUNCTIONS, key=lambda m: m != own)}
+    names = {m: dir(import_module(f"nxjax.{m}")) for m in _FUNCTIONS if m != own}
     for module, known in names.items():
-        if name in known and module != own:
+        if name in known:
             return f"nx.{module}.{name}"
+    here = {n.lower() for n in dir(import_module(".".join(("nxjax", *parts[:-1]))))}
     places = {n.lower(): f"nx.{m}.{n}" for m, known in reversed(names.items()) for n in known}
-    found = difflib.get_close_matches(name.lower(), sorted(places), 1, 0.8) if len(name) > 3 else []
-    return f"did you mean {places[found[0]]}?" if found else ""
+    near = difflib.get_close_matches(name.lower(), sorted(here | places.keys()), 1, 0.8) if len(name) > 3 else []
+    return f"did you mean {places[near[0]]}?" if near and near[0] not in here else ""
 
 
 def plain(text: str) -> str:

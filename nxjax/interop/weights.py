@@ -46,6 +46,13 @@ class LazyWeights(Mapping[str, Array], Shown):
 
     Attributes:
         metadata: what the file says beside its tensors.
+
+    >>> import tempfile, numpy as np
+    >>> file = tempfile.mktemp(suffix=".npz")
+    >>> np.savez(file, w=np.ones((2, 3), np.float32))
+    >>> weights = load_npz(file)
+    >>> weights, list(weights), weights["w"].shape
+    (LazyWeights(1 tensors), ['w'], (2, 3))
     """
 
     def __init__(self, tensors: Mapping[str, Callable[[], NDArray]], metadata: Mapping[str, Any]) -> None:
@@ -208,6 +215,14 @@ def load_gguf(path: str | Path, dtype: Any = np.float32) -> LazyWeights:
     Raises:
         InvalidFileError: a damaged file, or a tensor in a format that nxjax does not know.
         OSError: no such file.
+
+    >>> import struct, tempfile, numpy as np
+    >>> text = lambda s: struct.pack("<Q", len(s)) + s.encode()
+    >>> head = b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + text("w") + struct.pack("<IQIQ", 1, 3, 0, 0)
+    >>> file = tempfile.mktemp(suffix=".gguf")
+    >>> _ = open(file, "wb").write(head + bytes(-len(head) % 32) + np.float32([1, 2, 3]).tobytes())
+    >>> load_gguf(file)["w"].tolist()
+    [1.0, 2.0, 3.0]
     """
     file = _path("load_gguf", path)
     data = _mapped(file)
@@ -407,6 +422,13 @@ def load_torch(path: str | Path) -> LazyWeights:
     Raises:
         InvalidFileError: a damaged file, one in PyTorch's format before 1.6, or one that holds more than tensors.
         OSError: no such file.
+
+    >>> import tempfile, zipfile
+    >>> file = tempfile.mktemp(suffix=".pt")
+    >>> with zipfile.ZipFile(file, "w") as z:
+    ...     z.writestr("archive/data.pkl", b"\\x80\\x02}q\\x00.")  # what torch.save({}, file) writes
+    >>> load_torch(file)
+    LazyWeights(0 tensors)
     """
     file = _path("load_torch", path)
     data = _mapped(file)

@@ -32,6 +32,13 @@ class OnnxFunction:
         params: the float tensors of the file by their names; give them as the first argument, these or others.
         inputs: name, dtype and dimensions of each further argument, in order.
         outputs: the same of the results.
+
+    >>> from onnx import helper
+    >>> x, y = (helper.make_tensor_value_info(n, 1, [2]) for n in "xy")
+    >>> graph = helper.make_graph([helper.make_node("Abs", ["x"], ["y"])], "size", [x], [y])
+    >>> f = nx.interop.from_onnx(helper.make_model(graph).SerializeToString())
+    >>> isinstance(f, OnnxFunction), f.params, [str(p) for p in f.inputs], f({}, jnp.array([-1.0, 2.0])).tolist()
+    (True, {}, ['x: float32[2]'], [1.0, 2.0])
     """
 
     def __init__(
