@@ -220,7 +220,8 @@ def load_gguf(path: str | Path, dtype: Any = np.float32) -> LazyWeights:
     >>> text = lambda s: struct.pack("<Q", len(s)) + s.encode()
     >>> head = b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + text("w") + struct.pack("<IQIQ", 1, 3, 0, 0)
     >>> file = tempfile.mktemp(suffix=".gguf")
-    >>> _ = open(file, "wb").write(head + bytes(-len(head) % 32) + np.float32([1, 2, 3]).tobytes())
+    >>> with open(file, "wb") as f:
+    ...     _ = f.write(head + bytes(-len(head) % 32) + np.float32([1, 2, 3]).tobytes())
     >>> load_gguf(file)["w"].tolist()
     [1.0, 2.0, 3.0]
     """
