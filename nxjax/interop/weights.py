@@ -163,7 +163,7 @@ _SCALARS: Final = {
     0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "<u1", 10: "<u8", 11: "<i8", 12: "<f8",
 }  # fmt: skip
 _BOOL, _STRING, _ARRAY = 7, 8, 9
-_SHIFT: Final = 3  # arrays of metadata within arrays
+_NESTED: Final = 3  # arrays of metadata within arrays
 
 
 @final
@@ -188,7 +188,7 @@ class _GgufHeader:
     def value(self, kind: int, depth: int = 0) -> Any:
         if kind == _STRING:
             return self.text()
-        if kind == _ARRAY and depth < _SHIFT:
+        if kind == _ARRAY and depth < _NESTED:
             of, count = self.number("<u4"), self.number("<u8")
             if of in _SCALARS:
                 return self.take(count * np.dtype(_SCALARS[of]).itemsize).view(_SCALARS[of]).tolist()

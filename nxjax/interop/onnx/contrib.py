@@ -15,13 +15,14 @@ from nxjax.interop.onnx.norms import normalized, rms_normalized
 from nxjax.interop.onnx.pools import average_pool
 from nxjax.interop.onnx.products import shifted
 from nxjax.interop.onnx.quantized import rescaled, stored
+from nxjax.interop.onnx.reductions import from_axis
 from nxjax.interop.onnx.walk import Refused, rule
 from nxjax.trace import dtypes
 
 
-def microsoft(*names: str, known: tuple[str, ...] = ()) -> Any:
+def microsoft(*names: str) -> Any:
     """Decorator: `rule` in the domain of ONNX Runtime."""
-    return rule(*(f"com.microsoft::{name}" for name in names), known=known)
+    return rule(*(f"com.microsoft::{name}" for name in names))
 
 
 # --- activations and products ---
@@ -294,8 +295,10 @@ def _qlinear_leaky(x: Any, scale: Any, zero: Any, y_scale: Any, y_zero: Any, *, 
 
 
 @microsoft("QLinearSoftmax")
-def _qlinear_softmax(x: Any, scale: Any, zero: Any, y_scale: Any, y_zero: Any, *, axis: int = -1, opset: int) -> Any:
-    return stored(nn.softmax(_real(x, scale, zero), axis), y_scale, y_zero, x.dtype)
+def _qlinear_softmax(x: Any, scale: Any, zero: Any, y_scale: Any, y_zero: Any, **attributes: Any) -> Any:
+    # The version of Softmax whose axes are meant is an attribute.
+    y = from_axis(_real(x, scale, zero), attributes.get("axis"), attributes["opset"], nn.softmax)
+    return stored(y, y_scale, y_zero, x.dtype)
 
 
 @microsoft("QLinearConcat")

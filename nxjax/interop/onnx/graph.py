@@ -115,8 +115,6 @@ class OnnxFile:
 
     graph: OnnxGraph
     functions: Mapping[str, OnnxGraph] = field(default_factory=dict[str, OnnxGraph])
-    # The protocol buffers of nodes without a rule are made again from these versions.
-    opsets: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 def dtype_of(code: int) -> Any:
@@ -144,7 +142,7 @@ class ModelReader:
             raise invalid("a model without a graph or without an operator set", "an incomplete file")
         opsets = _opsets(proto)
         functions = {qualified(f.domain, f.name): self.function(f) for f in proto.functions}
-        return OnnxFile(self.graph(proto.graph, opsets, 0), functions, opsets)
+        return OnnxFile(self.graph(proto.graph, opsets, 0), functions)
 
     def function(self, proto: Any) -> OnnxGraph:
         opsets = _opsets(proto)

@@ -65,7 +65,7 @@ for _name, _function in _REDUCTIONS.items():
     _reduction(_name, _function)
 
 
-def _flat(x: Any, axis: int | None, opset: int, function: Any) -> Any:
+def from_axis(x: Any, axis: int | None, opset: int, function: Any) -> Any:
     """``function(x, axis)``; versions before 13 work on all axes from ``axis`` on at once."""
     if opset >= 13:
         return function(x, -1 if axis is None else axis)
@@ -82,7 +82,7 @@ def _hardmax(x: Any, axis: int) -> Any:
 
 def _soft(name: str, function: Any) -> None:
     def run(x: Any, *, axis: int | None = None, opset: int) -> Any:
-        return _flat(x, axis, opset, function)
+        return from_axis(x, axis, opset, function)
 
     rule(name)(run)
 

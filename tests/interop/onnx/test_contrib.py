@@ -94,6 +94,7 @@ CASES: list[tuple[str, list[Any], int, dict[str, Any]]] = [
     ("QLinearAdd", [bytes_(3, 4), s(0.1), z(128), bytes_(4), s(0.05), z(100), s(0.2), z(120)], 1, {}),
     ("QLinearMul", [bytes_(3, 4), s(0.1), z(128), bytes_(4), s(0.05), z(100), s(0.5), z(120)], 1, {}),
     ("QLinearSigmoid", [bytes_(40), s(0.05), z(128), s(1 / 256), z(0)], 1, {}),
+    ("QLinearSoftmax", [bytes_(3, 8), s(0.05), z(128), s(1 / 256), z(0)], 1, {"axis": -1, "opset": 13}),
     ("QLinearLeakyRelu", [bytes_(40), s(0.05), z(128), s(0.03), z(60)], 1, {"alpha": 0.1}),
     ("QLinearConcat", [s(0.1), z(128), bytes_(2, 3), s(0.2), z(100), bytes_(2, 2), s(0.05), z(3)], 1, {"axis": 1}),
     ("QLinearGlobalAveragePool", [bytes_(1, 3, 5, 5), s(0.1), z(128), s(0.05), z(100)], 1, {}),
