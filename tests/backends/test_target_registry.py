@@ -222,8 +222,10 @@ assert made.label == "vendor-simulator" and made.bytes == b"(0.00787401574803149
 made = nx.compile(f, target="own-grids", calibrate=[(p, x), (x * 127 / 3,), x])(p, x)
 assert made.bytes == b"(1.0, 3)" and made.evidence[0].answer == "3 batches" and made.deviation.exact
 assert nx.explain(f, target="own-grids", calibrate=[x])(p, x).share == 1.0
-coarse = nx.compile(f, target="own-grids", calibrate=[x * 1000])(p, x)
+coarse = nx.compile(f, target="own-grids", calibrate=[x * 100])(p, x)
 assert not coarse.deviation.exact and coarse.deviation.sqnr < 20
+zeros = nx.compile(f, target="own-grids", calibrate=[x * 1000])(p, x)
+assert zeros.deviation is None and zeros.label == "vendor-compiled"
 for wrong in (3, "x", [(p, x, x)], [x[0]]):
     try:
         nx.compile(f, target="own-grids", calibrate=wrong)(p, x)
