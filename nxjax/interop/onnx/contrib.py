@@ -16,7 +16,8 @@ from nxjax.interop.onnx.pools import average_pool
 from nxjax.interop.onnx.products import shifted
 from nxjax.interop.onnx.quantized import rescaled, stored
 from nxjax.interop.onnx.reductions import from_axis
-from nxjax.interop.onnx.walk import Refused, rule
+from nxjax.interop.onnx.walk import rule
+from nxjax.interop.values import Refused
 from nxjax.trace import dtypes
 
 

@@ -15,7 +15,8 @@ from nxjax import numpy as jnp
 from nxjax.errors import NxError
 from nxjax.interop.onnx.graph import OnnxGraph, dtype_of, invalid
 from nxjax.interop.onnx.shapes import number
-from nxjax.interop.onnx.walk import NeedsValue, OnnxScope, Refused, as_numpy, concrete, rule
+from nxjax.interop.onnx.walk import OnnxScope, rule
+from nxjax.interop.values import NeedsValue, Refused, as_numpy, concrete
 from nxjax.trace.core import Array
 
 # Turns of loops that run while the graph is walked.

@@ -11,7 +11,8 @@ import numpy as np
 from nxjax import lax, nn
 from nxjax import numpy as jnp
 from nxjax.interop.onnx.graph import dtype_of
-from nxjax.interop.onnx.walk import Refused, as_numpy, rule
+from nxjax.interop.onnx.walk import rule
+from nxjax.interop.values import Refused, as_numpy
 from nxjax.trace import dtypes
 
 _UNARY: Final[dict[str, Any]] = {

@@ -15,6 +15,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import InvalidFileError, MissingExtraError
+from nxjax.interop.values import ValueInfo
 from nxjax.trace import dtypes
 
 NDArray = np.ndarray[Any, Any]
@@ -74,21 +75,6 @@ class OnnxNode:
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name or '-> ' + ', '.join(self.outputs)}"[:120]
-
-
-@final
-@dataclass(frozen=True)
-class ValueInfo:
-    """An input or a result: its name, dtype (None where it is no array or unknown) and dimensions, if declared."""
-
-    name: str
-    dtype: Any
-    dims: tuple[int | str, ...] | None
-    is_array: bool = True
-
-    def __str__(self) -> str:
-        dims = "" if self.dims is None else f"[{','.join(map(str, self.dims))}]"
-        return f"{self.name}: {'any' if self.dtype is None else np.dtype(self.dtype).name}{dims}"
 
 
 @final

@@ -16,7 +16,8 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.interop.onnx.indexing import needed
 from nxjax.interop.onnx.shapes import ints, sized
-from nxjax.interop.onnx.walk import Refused, rule
+from nxjax.interop.onnx.walk import rule
+from nxjax.interop.values import Refused
 from nxjax.trace import dtypes
 
 NDArray = np.ndarray[Any, Any]

@@ -8,7 +8,8 @@ import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax.interop.onnx.shapes import number
-from nxjax.interop.onnx.walk import NeedsValue, as_numpy, concrete, rule
+from nxjax.interop.onnx.walk import rule
+from nxjax.interop.values import NeedsValue, as_numpy, concrete
 
 
 def _wrapped(index: Any, size: int) -> Any:

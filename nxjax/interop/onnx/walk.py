@@ -17,33 +17,23 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax import random
-from nxjax.errors import InvalidFileError, LoweringError, NxError, ProgramError
+from nxjax.errors import InvalidFileError, NxError, ProgramError
 from nxjax.interop.onnx.graph import (
     AttributeReference,
     ModelReader,
     OnnxFile,
     OnnxGraph,
     OnnxNode,
-    ValueInfo,
     invalid,
     package,
 )
+from nxjax.interop.values import NeedsValue, Refused, ValueInfo, as_numpy, concrete, value
 from nxjax.runtime import ensure_compile_time_eval
-from nxjax.trace import dtypes
-from nxjax.trace.array import DeviceArray, readonly, wrap
 from nxjax.trace.core import Array
 from nxjax.trace.types import ArrayType
 
 # How deep bodies of operators may lie in one another.
 DEPTH: Final = 32
-
-
-class NeedsValue(LoweringError):
-    """A value decides shapes or which nodes run, and it is traced."""
-
-
-class Refused(LoweringError):
-    """An operator, or a use of one, that no rule covers."""
 
 
 @final
@@ -87,29 +77,6 @@ def rule(*names: str, known: Sequence[str] = ()) -> Callable[[Callable[..., Any]
         return function
 
     return add
-
-
-def concrete(x: Any) -> bool:
-    """Whether a value is known while the graph is walked."""
-    if isinstance(x, (list, tuple)):
-        return all(map(concrete, x))
-    return not isinstance(x, Array) or isinstance(x, DeviceArray)
-
-
-def as_numpy(x: Any) -> Any:
-    """The elements of a known value."""
-    if isinstance(x, DeviceArray):
-        return x.numpy()
-    return [as_numpy(v) for v in x] if isinstance(x, (list, tuple)) else x
-
-
-def value(x: Any) -> Any:
-    """An array of a file as a value: strings stay NumPy arrays of objects."""
-    if not isinstance(x, np.ndarray) or x.dtype == object:
-        return x
-    if x.dtype not in dtypes.NUMERIC:
-        raise Refused("from_onnx: arrays cannot have this element type", got=x.dtype)
-    return wrap(readonly(x))
 
 
 @final

@@ -20,8 +20,8 @@ from nxjax.lower.npu.formats.tflite_build import same_padding
 from nxjax.lower.npu.formats.tflite_schema import (
     ACTIVATIONS,
     BUILTIN_NAMES,
-    BUILTINS,
     IDENTIFIER,
+    OPTIONS,
     SAME,
     SCHEMA,
     TENSOR_TYPES,
@@ -51,6 +51,7 @@ class Operator:
         inputs: numbers of tensors, -1 for an absent operand.
         outputs: numbers of tensors.
         options: fields of its options, by the schema's names.
+        intermediates: numbers of tensors that hold the grids of values inside it.
     """
 
     name: str
@@ -58,12 +59,13 @@ class Operator:
     inputs: list[int]
     outputs: list[int]
     options: dict[str, Any]
+    intermediates: list[int]
 
 
 @final
 @dataclass
 class TFLiteModel:
-    """A file's first subgraph: tensors and operators by number, checked, but not yet in any vocabulary."""
+    """A subgraph of a file: tensors and operators by number, checked, but not yet in any vocabulary."""
 
     name: str
     tensors: list[dict[str, Any]]
@@ -73,6 +75,29 @@ class TFLiteModel:
     outputs: list[int]
     data: memoryview
 
+    def content(self, buffer: int, name: str, dtype: DType, shape: Shape) -> NDArray | None:
+        """The elements of a tensor, flat, if they are stored: a view where bytes are elements."""
+        if buffer >= len(self.buffers):
+            raise bad(f"a tensor {name!r} whose buffer is out of range", buffer)
+        stored, size = self.stored(buffer, name), math.prod(shape)
+        if stored is None:
+            return np.empty(0, dtype) if size == 0 else None
+        width = 8 * dtype.itemsize if dtype == np.complex64 else dtypes.bit_width(dtype)
+        if len(stored) != (size * width + 7) // 8:
+            raise bad(f"a tensor {name!r} of {size} elements of {width} bits", f"{len(stored)} bytes")
+        return _unpacked(stored, dtype, size)
+
+    def stored(self, buffer: int, name: str) -> memoryview | None:
+        """The bytes of a buffer, if it has some."""
+        row = self.buffers[buffer]
+        stored = row["data"]
+        if row["offset"] > 1:
+            # Files above 2 GB keep their constants behind the tables.
+            if row["offset"] + row["size"] > len(self.data):
+                raise bad(f"a tensor {name!r} whose bytes end outside the file", row["offset"])
+            stored = self.data[row["offset"] : row["offset"] + row["size"]]
+        return stored if stored is not None and len(stored) else None
+
 
 def bad(why: str, got: object = None) -> InvalidFileError:
     return InvalidFileError(
@@ -81,7 +106,17 @@ def bad(why: str, got: object = None) -> InvalidFileError:
 
 
 def parse(data: bytes) -> TFLiteModel:
-    """The tables of a ``.tflite`` file, every number in them checked to be in range.
+    """The first subgraph of a ``.tflite`` file, every number in it checked to be in range.
+
+    Raises:
+        InvalidFileError: bytes that are no such file.
+    """
+    root = tables(data)
+    return subgraph(root, root["subgraphs"][0], memoryview(data).cast("B"))
+
+
+def tables(data: bytes | memoryview) -> dict[str, Any]:
+    """The tables of a ``.tflite`` file, which has a graph.
 
     Raises:
         InvalidFileError: bytes that are no such file.
@@ -89,11 +124,18 @@ def parse(data: bytes) -> TFLiteModel:
     root = flatbuffer.read(SCHEMA, "Model", data, IDENTIFIER, "tflite")
     if root["version"] != 3:
         raise bad("a version of the format that nxjax does not read", root["version"])
-    graphs = root["subgraphs"] or []
-    if not graphs:
+    if not root["subgraphs"]:
         raise bad("the file has no graph")
-    graph, codes = graphs[0], root["operator_codes"] or []
-    tensors = graph["tensors"] or []
+    return root
+
+
+def subgraph(root: dict[str, Any], graph: dict[str, Any], view: memoryview) -> TFLiteModel:
+    """One of the subgraphs of `tables`, checked.
+
+    Raises:
+        InvalidFileError: a number that is out of range.
+    """
+    codes, tensors = root["operator_codes"] or [], graph["tensors"] or []
 
     def numbers(values: Any, absent: bool = False) -> list[int]:
         found = [] if values is None else [int(v) for v in values]
@@ -109,16 +151,15 @@ def parse(data: bytes) -> TFLiteModel:
         number = max(code["deprecated_builtin_code"], code["builtin_code"])
         name = BUILTIN_NAMES.get(number, "CUSTOM" if number == _CUSTOM else f"BUILTIN {number}")
         custom = (code["custom_code"] or "?") if number == _CUSTOM else ""
-        table, options = row["builtin_options"] or ("", {})
-        known = BUILTINS.get(name)
-        if known is not None and known.options and table not in ("", known.options):
+        table, options = row["builtin_options"] or row["builtin_options_2"] or ("", {})
+        expected = OPTIONS.get(name)
+        if expected and table not in ("", expected):
             raise bad(f"options {table} at a {name}")
-        if known is not None and known.options and not table:
-            options = {f.name: f.default for f in SCHEMA.tables[known.options]}
-        inputs, outputs = numbers(row["inputs"], absent=True), numbers(row["outputs"])
-        operators.append(Operator(name, custom, inputs, outputs, options))
+        if expected and not table:
+            options = {f.name: f.default for f in SCHEMA.tables[expected]}
+        inputs, outputs = numbers(row["inputs"], absent=True), numbers(row["outputs"], absent=True)
+        operators.append(Operator(name, custom, inputs, outputs, options, numbers(row["intermediates"], absent=True)))
     ends = numbers(graph["inputs"]), numbers(graph["outputs"])
-    view = memoryview(data).cast("B")
     return TFLiteModel(graph["name"] or "main", tensors, root["buffers"] or [], operators, *ends, view)
 
 
@@ -168,23 +209,12 @@ class TFLiteReader:
             ) from None
 
     def content(self, buffer: int, name: str, dtype: DType, shape: Shape) -> NDArray | None:
-        if buffer >= len(self.model.buffers):
-            raise bad(f"a tensor {name!r} whose buffer is out of range", buffer)
-        row, size = self.model.buffers[buffer], math.prod(shape)
-        stored = row["data"]
-        if row["offset"] > 1:
-            # Files above 2 GB keep their constants behind the tables.
-            if row["offset"] + row["size"] > len(self.model.data):
-                raise bad(f"a tensor {name!r} whose bytes end outside the file", row["offset"])
-            stored = self.model.data[row["offset"] : row["offset"] + row["size"]]
-        if stored is None or not len(stored):
-            return np.empty(shape, dtype) if size == 0 else None
-        width = dtypes.bit_width(dtype)
-        if len(stored) != (size * width + 7) // 8:
-            raise bad(f"a tensor {name!r} of {size} elements of {width} bits", f"{len(stored)} bytes")
-        key = (buffer, dtype, size)
+        key = (buffer, dtype, math.prod(shape))
         if key not in self.flat:
-            self.flat[key] = _unpacked(stored, dtype, size)
+            found = self.model.content(buffer, name, dtype, shape)
+            if found is None:
+                return None
+            self.flat[key] = found
         return self.flat[key].reshape(shape)
 
     def node(self, op: str, inputs: list[Tensor | None], outputs: list[Tensor], **attrs: Any) -> None:
@@ -232,7 +262,7 @@ class OperatorUse:
         self.name = operator.name
         self.options = operator.options
         self.inputs = [None if i < 0 else reader.tensors[i] for i in operator.inputs]
-        self.outputs = [reader.tensors[i] for i in operator.outputs]
+        self.outputs = [reader.tensors[i] for i in operator.outputs if i >= 0]
         if not self.outputs:
             raise bad(f"a {self.name} without a result")
 

@@ -165,7 +165,7 @@ SPOILS = {
     "negative scale": (spoil_scale(scale=[-1.0]), "not positive"),
     "nan scale": (spoil_scale(scale=[float("nan")]), "not positive"),
     "zero point": (spoil_scale(scale=[1.0], zero_point=[300]), "zero point"),
-    "operator": (lambda r: r["operator_codes"][0].update(builtin_code=16, deprecated_builtin_code=16), "BUILTIN 16"),
+    "operator": (lambda r: r["operator_codes"][0].update(builtin_code=16, deprecated_builtin_code=16), "LSTM"),
     "custom": (
         lambda r: r["operator_codes"][0].update(builtin_code=32, deprecated_builtin_code=32, custom_code="ethos-u"),
         "custom operator 'ethos-u'",

@@ -1,0 +1,169 @@
+"""A model of a file as a function of its parameters, of its state if it has one, and of arrays.
+
+Checks arguments against what the file says, names what is wrong, and compiles the walk. Knows no format.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from nxjax.errors import DtypeError, ParameterError, ShapeError
+from nxjax.interop.values import NeedsValue, ValueInfo, constant, value
+from nxjax.ops.convert import convert_element_type
+from nxjax.runtime import enable_x64
+from nxjax.trace import dtypes
+from nxjax.trace.array import DeviceArray, as_value, wrap
+from nxjax.trace.boundary import api_boundary
+from nxjax.trace.core import Array
+from nxjax.transforms.jit import jit
+
+
+class ImportedFunction(ABC):
+    """``y = f(params, x)``, or ``state, y = f(params, state, x)`` for a model with variables.
+
+    Attributes:
+        params: the tensors of the file that can be trained, by name.
+        state: what its variables hold at first, by name; None: it has none.
+        inputs: name, dtype and dimensions of each further argument, in order.
+        outputs: the same of the results.
+    """
+
+    params: dict[str, Array]
+    state: dict[str, Array] | None
+    inputs: tuple[ValueInfo, ...]
+    outputs: tuple[ValueInfo, ...]
+
+    def __init__(self, format: str, name: str, sizes: Mapping[str, int], closed: bool) -> None:
+        self._sizes, self._closed = dict(sizes), closed
+        self.__name__ = self.__qualname__ = name
+        self.__doc__ = self._described(format)
+        self._compiled = jit(self._walk)
+        self._by_value = False
+
+    @abstractmethod
+    def _walk(
+        self, params: Mapping[str, Any], state: Mapping[str, Any] | None, *xs: Any
+    ) -> tuple[dict[str, Any] | None, tuple[Any, ...]]:
+        """The state afterwards, and the results."""
+
+    def _described(self, format: str) -> str:
+        lines = [f"{format} model {self.__name__}.", "", "Args:"]
+        if not self._closed:
+            lines.append(f"    params: {len(self.params)} float arrays by name, as in ``.params``.")
+        if self.state is not None:
+            lines.append(f"    state: {len(self.state)} arrays by name, as in ``.state``.")
+        lines += [f"    {p}" for p in self.inputs]
+        first = [] if self.state is None else ["    the state afterwards, and"]
+        return "\n".join([*lines, "", "Returns:", *first, *(f"    {p}" for p in self.outputs)])
+
+    @api_boundary
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """The result, or a tuple of them where there are several or none; behind the state where there is one."""
+        rest = list(args)
+        params = self.params if self._closed else self._tree(rest, "parameters", self.params)
+        state = None if self.state is None else self._tree(rest, "state", self.state)
+        xs = self._values(rest, named)
+        arrays = all(isinstance(x, Array) for x in xs)
+        with enable_x64():
+            if self._by_value or not arrays:
+                after, ys = self._walk(params, state, *xs)
+            else:
+                try:
+                    after, ys = self._compiled(params, state, *xs)
+                except NeedsValue:
+                    if any(not isinstance(x, DeviceArray) for x in xs):
+                        raise
+                    # Elements decide shapes here: op by op from now on.
+                    self._by_value = True
+                    after, ys = self._walk(params, state, *xs)
+        y = ys[0] if len(ys) == 1 else tuple(ys)
+        return y if after is None else (after, y)
+
+    def _tree(self, rest: list[Any], what: str, own: Mapping[str, Array]) -> Mapping[str, Any]:
+        """The next argument, which holds arrays by the names of ``own``."""
+        given = rest.pop(0) if rest else None
+        attribute = "params" if what == "parameters" else "state"
+        if not isinstance(given, Mapping):
+            which = "first" if what == "parameters" or self._closed else "second"
+            shown = [*([] if self._closed else ["f.params"]), *(["f.state"] if self.state is not None else []), "x"]
+            closed = ", or import with closed=True" if what == "parameters" else ""
+            raise ParameterError(
+                f"{self.__name__}: the {which} argument holds the {what}",
+                got=type(given).__name__,
+                expected="a dict of arrays by name",
+                fix=f"call it as f({', '.join(shown)}){closed}",
+            )
+        if given.keys() != own.keys():
+            other = sorted(given.keys() ^ own.keys())
+            raise ParameterError(
+                f"{self.__name__}: other {what} than the file's",
+                got=", ".join(other[:5]),
+                expected=f"those of .{attribute}",
+            )
+        for k, v in given.items():
+            if np.shape(v) != own[k].shape:
+                raise ShapeError(f"{self.__name__}: {k} has another shape", got=np.shape(v), expected=own[k].type)
+        return given
+
+    def _values(self, args: list[Any], named: Mapping[str, Any]) -> list[Any]:
+        """The arguments in the order of the file, each of the type that it says."""
+        names = [p.name for p in self.inputs]
+        unknown = named.keys() - set(names[len(args) :])
+        if len(args) > len(names) or unknown:
+            raise ParameterError(
+                f"{self.__name__}: arguments that the model does not take",
+                got=", ".join(sorted(unknown)) or f"{len(args)} arguments",
+                expected=", ".join(map(str, self.inputs)) or "none",
+            )
+        missing = [n for n in names[len(args) :] if n not in named]
+        if missing:
+            raise ParameterError(
+                f"{self.__name__}: arguments are missing",
+                got=", ".join(missing),
+                expected=", ".join(map(str, self.inputs)),
+            )
+        sizes = dict(self._sizes)
+        every = [*args, *(named[n] for n in names[len(args) :])]
+        return [self._value(p, x, sizes) for p, x in zip(self.inputs, every, strict=True)]
+
+    def _value(self, port: ValueInfo, x: Any, sizes: dict[str, int]) -> Any:
+        where = f"{self.__name__}: {port.name}"
+        if x is None or (isinstance(x, (list, tuple)) and not port.is_array):
+            return None if x is None else [constant(v) for v in x]
+        if port.dtype == object:
+            return np.asarray(x, object)
+        wanted = port.dtype
+        if isinstance(x, (bool, int, float)) and wanted is not None and not isinstance(x, np.generic):
+            y: Array = wrap(np.asarray(x).astype(wanted))
+        elif isinstance(x, (np.ndarray, np.generic)):
+            y = value(np.asarray(x))
+        else:
+            y = as_value(np.asarray(x) if isinstance(x, (list, tuple)) else x, where)
+        if wanted is not None and y.dtype != wanted:
+            # Outside of `enable_x64`, whole numbers of 64 bits have become 32 where they were traced.
+            wider = {y.dtype, np.dtype(wanted)} <= dtypes.INTEGER and np.can_cast(y.dtype, wanted)
+            if not (wider or y.type.weak or isinstance(x, (list, tuple))):
+                raise DtypeError(
+                    f"{where} has another dtype", got=y.type, expected=port, fix=f".astype({np.dtype(wanted).name!r})"
+                )
+            y = convert_element_type(y, dtype=wanted)
+        if port.dims is not None:
+            fits = len(port.dims) == y.ndim and all(
+                n == (d if isinstance(d, int) else sizes.setdefault(d, n))
+                for n, d in zip(y.shape, port.dims, strict=True)
+            )
+            if not fits:
+                same = {k: v for k, v in sizes.items() if k in port.dims}
+                raise ShapeError(
+                    f"{where} has another shape", got=y.type, expected=f"{port}{f' with {same}' if same else ''}"
+                )
+        return y
+
+    def __repr__(self) -> str:
+        first = (*(() if self._closed else ("params",)), *(() if self.state is None else ("state",)))
+        results = (*first[-1:], *map(str, self.outputs)) if self.state is not None else map(str, self.outputs)
+        return f"{self.__name__}({', '.join((*first, *map(str, self.inputs)))}) -> {', '.join(results)}"

@@ -1,0 +1,69 @@
+"""What a graph of another format holds while it is walked: values that are known, values that are traced, refusals.
+
+Knows no format.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from nxjax.errors import LoweringError
+from nxjax.trace import dtypes
+from nxjax.trace.array import DeviceArray, readonly, wrap
+from nxjax.trace.core import Array
+
+
+class NeedsValue(LoweringError):
+    """A value decides shapes or which nodes run, and it is traced."""
+
+
+class Refused(LoweringError):
+    """An operator, or a use of one, that no rule covers."""
+
+
+@final
+@dataclass(frozen=True)
+class ValueInfo:
+    """An input or a result: its name, dtype (None where it is no array or unknown) and dimensions, if declared."""
+
+    name: str
+    dtype: Any
+    dims: tuple[int | str, ...] | None
+    is_array: bool = True
+
+    def __str__(self) -> str:
+        dims = "" if self.dims is None else f"[{','.join(map(str, self.dims))}]"
+        return f"{self.name}: {'any' if self.dtype is None else np.dtype(self.dtype).name}{dims}"
+
+
+def concrete(x: Any) -> bool:
+    """Whether a value is known while the graph is walked."""
+    if isinstance(x, (list, tuple)):
+        return all(map(concrete, x))
+    return not isinstance(x, Array) or isinstance(x, DeviceArray)
+
+
+def as_numpy(x: Any) -> Any:
+    """The elements of a known value."""
+    if isinstance(x, DeviceArray):
+        return x.numpy()
+    return [as_numpy(v) for v in x] if isinstance(x, (list, tuple)) else x
+
+
+def value(x: Any) -> Any:
+    """An array of a file as a value: strings stay NumPy arrays of objects."""
+    if not isinstance(x, np.ndarray) or x.dtype == object:
+        return x
+    if x.dtype not in dtypes.NUMERIC:
+        raise Refused("arrays cannot have this element type", got=x.dtype)
+    return wrap(readonly(x))
+
+
+def constant(x: Any) -> Any:
+    """What a caller gives for good: an array, or a list of them."""
+    if isinstance(x, (list, tuple)) and any(isinstance(v, (list, tuple, np.ndarray, Array)) for v in x):
+        return [constant(v) for v in x]
+    return x if isinstance(x, Array) or x is None else value(np.asarray(x))
