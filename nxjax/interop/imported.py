@@ -14,6 +14,7 @@ import numpy as np
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.interop.values import NeedsValue, ValueInfo, constant, value
 from nxjax.ops.convert import convert_element_type
+from nxjax.quant.qarray import QArray
 from nxjax.runtime import enable_x64
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, as_value, wrap
@@ -32,7 +33,7 @@ class ImportedFunction(ABC):
         outputs: the same of the results.
     """
 
-    params: dict[str, Array]
+    params: Mapping[str, Array | QArray]
     state: dict[str, Array] | None
     inputs: tuple[ValueInfo, ...]
     outputs: tuple[ValueInfo, ...]
@@ -41,7 +42,7 @@ class ImportedFunction(ABC):
         self._sizes, self._closed = dict(sizes), closed
         self.__name__ = self.__qualname__ = name
         self.__doc__ = self._described(format)
-        self._compiled = jit(self._walk)
+        self._compiled = jit(self._traced)
         self._by_value = False
 
     @abstractmethod
@@ -50,10 +51,14 @@ class ImportedFunction(ABC):
     ) -> tuple[dict[str, Any] | None, tuple[Any, ...]]:
         """The state afterwards, and the results."""
 
+    def _traced(self, params: Mapping[str, Any], state: Mapping[str, Any] | None, *xs: Any) -> Any:
+        """What is compiled: `_walk`, or what is made of it."""
+        return self._walk(params, state, *xs)
+
     def _described(self, format: str) -> str:
         lines = [f"{format} model {self.__name__}.", "", "Args:"]
         if not self._closed:
-            lines.append(f"    params: {len(self.params)} float arrays by name, as in ``.params``.")
+            lines.append(f"    params: {len(self.params)} tensors by name, as in ``.params``.")
         if self.state is not None:
             lines.append(f"    state: {len(self.state)} arrays by name, as in ``.state``.")
         lines += [f"    {p}" for p in self.inputs]
@@ -83,7 +88,7 @@ class ImportedFunction(ABC):
         y = ys[0] if len(ys) == 1 else tuple(ys)
         return y if after is None else (after, y)
 
-    def _tree(self, rest: list[Any], what: str, own: Mapping[str, Array]) -> Mapping[str, Any]:
+    def _tree(self, rest: list[Any], what: str, own: Mapping[str, Array | QArray]) -> Mapping[str, Any]:
         """The next argument, which holds arrays by the names of ``own``."""
         given = rest.pop(0) if rest else None
         attribute = "params" if what == "parameters" else "state"
@@ -106,7 +111,7 @@ class ImportedFunction(ABC):
             )
         for k, v in given.items():
             if np.shape(v) != own[k].shape:
-                raise ShapeError(f"{self.__name__}: {k} has another shape", got=np.shape(v), expected=own[k].type)
+                raise ShapeError(f"{self.__name__}: {k} has another shape", got=np.shape(v), expected=own[k].shape)
         return given
 
     def _values(self, args: list[Any], named: Mapping[str, Any]) -> list[Any]:

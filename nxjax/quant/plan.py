@@ -6,7 +6,7 @@ Made from types, scopes and the policy alone, so that calibration and quantizati
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, final
 
@@ -21,6 +21,7 @@ from nxjax.ops.create import iota
 from nxjax.ops.cumulative import cumsum
 from nxjax.ops.dot import dot_general
 from nxjax.ops.indexing import gather
+from nxjax.ops.quant_grid import Grid
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.quant.groups import FusedGroup
 from nxjax.quant.patterns import fuse_patterns
@@ -34,7 +35,7 @@ from nxjax.quant.pointwise import (
     match_pointwise,
 )
 from nxjax.quant.products import is_product, match_product
-from nxjax.quant.scheme import Policy, resolve_policy
+from nxjax.quant.scheme import Layered, Policy, Scheme, resolve_policy
 from nxjax.quant.subprograms import HOLDING, LOOPS
 from nxjax.quant.view import WeightView
 from nxjax.quant.weight_groups import match_lookup
@@ -147,6 +148,32 @@ class QuantPlan:
 def make_plan(program: Program, weights: Sequence[bool], policy: Policy) -> QuantPlan:
     """The plan of ``program``, whose inputs marked in ``weights`` hold weights."""
     return _Planner(policy).plan(program, weights, "")
+
+
+def named_grid(e: Equation) -> Grid | None:
+    """The grid that an equation puts its operand on, as `quantize_dequantize` does."""
+    grid = e.params.get("grid")
+    return grid if isinstance(grid, Grid) else None
+
+
+def named_policy(program: Program, weights: Sequence[bool], grids: Mapping[Var, Grid]) -> Policy:
+    """The policy that quantizes what reads a value on a named grid, with integers of that grid's size.
+
+    `quantize_dequantize` names grids, and ``grids`` those of inputs.
+    """
+    plan = make_plan(program, weights, lambda op, scope, types: None)
+    answers: dict[str, Scheme | str | None] = {}
+    on = {v: grid.dtype for v, grid in grids.items()}
+    for e in plan.program.equations:
+        read = next((on[a] for a in e.inputs if isinstance(a, Var) and a in on), None)
+        grid = named_grid(e)
+        if grid is not None:
+            on[e.outputs[0]] = grid.dtype
+        elif read is not None and e.outputs:
+            answers[plan.names[e.outputs[0]]] = Scheme(activations=read, dense_per_channel=True)
+            if keeps_grid(e):
+                on[e.outputs[0]] = read
+    return Layered(lambda op, scope, types: None, answers)
 
 
 @final

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 from nxjax.errors import ParameterError
+from nxjax.ops.quant_grid import Grid
 from nxjax.quant.groups import StoredWeight
 from nxjax.quant.observe import Stat, Statistics, StatisticsTrace
-from nxjax.quant.plan import QuantPlan, check_inputs, make_plan
+from nxjax.quant.plan import QuantPlan, check_inputs, make_plan, named_policy
 from nxjax.quant.qarray import QArray, float_leaf, is_quantized, leaves_of
 from nxjax.quant.scheme import Policy
 from nxjax.quant.walk import Beside, Quantizer, Range
@@ -69,6 +70,17 @@ class PlannedCall:
     def quantized(self, plan: QuantPlan, ranges: Mapping[str, Range]) -> Any:
         """The results, computed on grids."""
         return tree.unflatten(self.out_tree, Quantizer(plan, ranges, self.stored(plan)).run(self.values))
+
+    def quantized_as_named(self, grid_of: Callable[[QArray], Grid | None]) -> Any:
+        """The results, with integers where the program names the grids of what an op reads and makes.
+
+        Args:
+            grid_of: the grid of a quantized argument, if it is one grid.
+        """
+        inputs = zip(self.program.inputs, self.leaves, strict=True)
+        grids = {v: g for v, x in inputs if isinstance(x, QArray) and (g := grid_of(x)) is not None}
+        plan = make_plan(self.program, self.weights, named_policy(self.program, self.weights, grids))
+        return tree.unflatten(self.out_tree, Quantizer(plan, None, self.stored(plan), grids).run(self.values))
 
     def beside(self, plan: QuantPlan, ranges: Mapping[str, Range]) -> Beside:
         """The grids of operand and result of each product with weights; nothing is computed."""

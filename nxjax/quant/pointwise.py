@@ -58,7 +58,7 @@ UNIFIES: Final = {
     "gather": slice(1),
 }
 # Functions of one operand that no table stands for.
-UNTABLED: Final = frozenset(("convert_element_type", "reduce_precision", "neg", "is_finite"))
+UNTABLED: Final = frozenset(("convert_element_type", "reduce_precision", "neg", "is_finite", "quantize_dequantize"))
 
 
 def logistic_grid(dtype: DType) -> Grid:

@@ -13,17 +13,19 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import ParameterError
-from nxjax.ops.fake_quantize import quantize_dequantize
+from nxjax.ops.base import constant
+from nxjax.ops.fake_quantize import quantize_dequantize, quantize_weight
 from nxjax.ops.quant_grid import Grid, Rounding, asymmetric, symmetric
 from nxjax.ops.quant_traced import broadcast_blocks
 from nxjax.ops.shape import reshape, transpose
 from nxjax.quant.accumulators import regridded
 from nxjax.quant.groups import FusedGroup, StoredWeight
-from nxjax.quant.plan import Inner, QuantPlan
+from nxjax.quant.plan import Inner, QuantPlan, named_grid
+from nxjax.quant.pointwise import GridKeeping
 from nxjax.quant.subprograms import LOOPS, InnerOperand, inner_operands, rebuild_call
 from nxjax.quant.weight_groups import Storing
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Op
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Atom, Equation, Program, Var
 from nxjax.trace.scope import replaying
@@ -86,12 +88,15 @@ class Walker(ABC):
 
 @final
 class Quantizer(Walker):
-    """Computes groups on grids, whose ranges are given by site."""
+    """Computes groups on grids: those that `quantize_dequantize` names in the program, else those of ranges by site.
+
+    Without ranges, a group whose grids the program does not name stays float.
+    """
 
     def __init__(
         self,
         plan: QuantPlan,
-        ranges: Mapping[str, Range],
+        ranges: Mapping[str, Range] | None,
         stored: Mapping[Var, StoredWeight] | None = None,
         grids: Mapping[Var, Grid] | None = None,
         wanted: Mapping[Var, Grid] | None = None,
@@ -103,11 +108,15 @@ class Quantizer(Walker):
         self.ranges = ranges
         self.stored = dict(stored or {})
         self.grids = dict(grids or {})
-        self.wanted = dict(wanted or {})
+        self.wanted = named_results(plan.program) | dict(wanted or {})
         self._snapped: dict[tuple[Var, Grid], Array] = {}
         self._rounding: Rounding = "double"
 
     def group(self, group: FusedGroup) -> None:
+        if self.ranges is None and not self._named(group):
+            for e in group.equations:
+                self.plain(e)
+            return
         self._rounding = group.scheme.rounding
         for v, x in group.prepare(self).items():
             self.define(v, x)
@@ -117,6 +126,18 @@ class Quantizer(Walker):
             self.grids[group.output] = grid
             if isinstance(group, Storing):
                 self.beside[group] = self.on_grid(group.activations[0], group.dtype)[1], grid
+
+    def _named(self, group: FusedGroup) -> bool:
+        """Whether the program names every grid of the group."""
+        for a in group.activations:
+            grid = self.grid_of(a)
+            if grid is None or grid.dtype != group.dtype:
+                return False
+        if isinstance(group, Storing):
+            given = None if group.changes_weights else self.weight_scale(group.weight)
+            if given is None or not group.suits(given, group.weight.type.shape):
+                return False
+        return group.scheme.integer and (isinstance(group, GridKeeping) or group.output in self.wanted)
 
     def inner(self, step: Inner) -> None:
         e = step.equation
@@ -184,7 +205,7 @@ class Quantizer(Walker):
         first = step.equation.params["num_consts"]
         for i in range(first, first + step.equation.params["num_carry"]):
             v, y = plan.program.inputs[i], plan.program.outputs[i - first]
-            if not isinstance(y, Var) or v not in plan.sites or y not in made:
+            if self.ranges is None or not isinstance(y, Var) or v not in plan.sites or y not in made:
                 continue
             low, high = self.ranges[plan.sites[v]]
             grid = made[y].fixed_grid()
@@ -211,7 +232,16 @@ class Quantizer(Walker):
         return scale if scale.shape == shape else broadcast_blocks(scale, shape)
 
     def plain(self, e: Equation) -> None:
+        grid = named_grid(e)
+        if grid is not None:
+            (v,) = e.outputs
+            self.define(v, self.moved_to(e.inputs[0], grid))
+            self.grids[v] = grid
+            return
         super().plain(e)
+        stores = _STORES.get(e.op)
+        if stores is not None:
+            self.stored[e.outputs[0]] = stores(self, e)
         arranged = _ARRANGED.get(e.op.name)
         stored = self.weight_scale(e.inputs[0]) if arranged is not None and e.inputs else None
         if arranged is not None and stored is not None:
@@ -251,13 +281,31 @@ class Quantizer(Walker):
 
     def _range_grid(self, a: Atom, dtype: DType) -> Grid:
         if isinstance(a, Var):
+            assert self.ranges is not None
             low, high = self.ranges[self.plan.sites[a]]
         else:
             low = high = float(np.asarray(a.value.numpy()))
         return covering(low, high, dtype)
 
     def weight_scale(self, a: Atom) -> StoredWeight | None:
-        return self.stored.get(a) if isinstance(a, Var) else None
+        found = self.stored.get(a) if isinstance(a, Var) else None
+        grid = self.grid_of(a)
+        if found is None and grid is not None and grid.zero_point == 0:
+            return StoredWeight(constant(grid.scale, dtypes.float32, (1,) * len(a.type.shape)), grid.dtype)
+        return found
+
+
+def named_results(program: Program) -> dict[Var, Grid]:
+    """The grid of each value that all who read it put on one grid."""
+    found: dict[Var, set[Grid | None]] = {}
+    for e in program.equations:
+        for a in e.inputs:
+            if isinstance(a, Var):
+                found.setdefault(a, set()).add(named_grid(e))
+    for a in program.outputs:
+        if isinstance(a, Var):
+            found.setdefault(a, set()).add(None)
+    return {v: grid for v, grids in found.items() if len(grids) == 1 and (grid := grids.pop()) is not None}
 
 
 def covering(low: float, high: float, dtype: DType) -> Grid:
@@ -314,6 +362,10 @@ def _reshaped(e: Equation, scale: Array) -> Array | None:
     return None if shape is None else reshape(scale, shape=shape)
 
 
+# How weights come that an op stores.
+_STORES: Final[dict[Op, Callable[[Quantizer, Equation], StoredWeight]]] = {
+    quantize_weight: lambda walk, e: StoredWeight(walk.value(e.inputs[1]), e.params["dtype"]),
+}
 # The scales of weights that an op arranges anew.
 _ARRANGED: Final[dict[str, Callable[[Equation, Array], Array | None]]] = {
     "transpose": _transposed,

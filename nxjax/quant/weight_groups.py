@@ -58,9 +58,9 @@ class Storing(FusedGroup):
     def scale_of(self, walk: GridWalk, w: Array) -> Array:
         """The scales with which ``w`` is stored: those it comes with, or those of its largest values."""
         given = None if self.changes_weights else walk.weight_scale(self.weight)
-        return given.scale if given is not None and self._suits(given, w.shape) else self._scale(w)
+        return given.scale if given is not None and self.suits(given, w.shape) else self._scale(w)
 
-    def _suits(self, given: StoredWeight, shape: tuple[int, ...]) -> bool:
+    def suits(self, given: StoredWeight, shape: tuple[int, ...]) -> bool:
         """Whether what is stored so can be stored so here: as wide a dtype, and scales where the product takes them."""
         wanted = self.scheme.weights
         if given.dtype != wanted and (given.dtype, wanted) != (dtypes.int4, dtypes.int8):

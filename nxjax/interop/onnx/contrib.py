@@ -5,25 +5,27 @@ Formulas: ONNX Runtime's definitions, docs/ContribOperators.md of github.com/mic
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from nxjax import nn
 from nxjax import numpy as jnp
+from nxjax.interop.onnx import grids
 from nxjax.interop.onnx.norms import normalized, rms_normalized
 from nxjax.interop.onnx.pools import average_pool
 from nxjax.interop.onnx.products import shifted
-from nxjax.interop.onnx.quantized import rescaled, stored
+from nxjax.interop.onnx.quantized import TWO, on_grid, real, rescaled
 from nxjax.interop.onnx.reductions import from_axis
 from nxjax.interop.onnx.walk import rule
-from nxjax.interop.values import Refused
+from nxjax.interop.values import Refused, concrete
 from nxjax.trace import dtypes
 
 
-def microsoft(*names: str) -> Any:
+def microsoft(*names: str, grids: Sequence[str] = ()) -> Any:
     """Decorator: `rule` in the domain of ONNX Runtime."""
-    return rule(*(f"com.microsoft::{name}" for name in names))
+    return rule(*(f"com.microsoft::{name}" for name in names), grids=grids)
 
 
 # --- activations and products ---
@@ -268,60 +270,59 @@ def _group_query(
 # --- quantized layers ---
 
 
-def _real(x: Any, scale: Any, zero: Any) -> Any:
-    return shifted(x, zero).astype(jnp.float32) * scale
+_ONE = ("scale", "zero", "y_scale", "y_zero")
 
 
 def _of_reals(name: str, function: Any) -> None:
     def run(a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, y_scale: Any, y_zero: Any) -> Any:
-        y = function(_real(a, a_scale, a_zero), _real(b, b_scale, b_zero))
-        return stored(y, y_scale, y_zero, a.dtype)
+        y = function(real(a, a_scale, a_zero), real(b, b_scale, b_zero))
+        return on_grid(y, y_scale, y_zero, a.dtype)
 
-    microsoft(name)(run)
+    microsoft(name, grids=TWO)(run)
 
 
 _of_reals("QLinearAdd", jnp.add)
 _of_reals("QLinearMul", jnp.multiply)
 
 
-@microsoft("QLinearSigmoid")
+@microsoft("QLinearSigmoid", grids=_ONE)
 def _qlinear_sigmoid(x: Any, scale: Any, zero: Any, y_scale: Any, y_zero: Any) -> Any:
-    return stored(nn.sigmoid(_real(x, scale, zero)), y_scale, y_zero, x.dtype)
+    return on_grid(nn.sigmoid(real(x, scale, zero)), y_scale, y_zero, x.dtype)
 
 
-@microsoft("QLinearLeakyRelu")
+@microsoft("QLinearLeakyRelu", grids=_ONE)
 def _qlinear_leaky(x: Any, scale: Any, zero: Any, y_scale: Any, y_zero: Any, *, alpha: float = 0.01) -> Any:
-    real = _real(x, scale, zero)
-    return stored(jnp.where(real < 0, alpha * real, real), y_scale, y_zero, x.dtype)
+    wide = real(x, scale, zero)
+    return on_grid(nn.leaky_relu(wide, alpha), y_scale, y_zero, x.dtype)
 
 
-@microsoft("QLinearSoftmax")
+@microsoft("QLinearSoftmax", grids=_ONE)
 def _qlinear_softmax(x: Any, scale: Any, zero: Any, y_scale: Any, y_zero: Any, **attributes: Any) -> Any:
     # The version of Softmax whose axes are meant is an attribute.
-    y = from_axis(_real(x, scale, zero), attributes.get("axis"), attributes["opset"], nn.softmax)
-    return stored(y, y_scale, y_zero, x.dtype)
+    y = from_axis(real(x, scale, zero), attributes.get("axis"), attributes["opset"], nn.softmax)
+    return on_grid(y, y_scale, y_zero, x.dtype)
 
 
-@microsoft("QLinearConcat")
+@microsoft("QLinearConcat", grids=("y_scale", "y_zero"))
 def _qlinear_concat(y_scale: Any, y_zero: Any, *xs: Any, axis: int) -> Any:
-    parts = [stored(_real(*xs[i : i + 3]), y_scale, y_zero, y_zero.dtype) for i in range(0, len(xs), 3)]
-    return jnp.concatenate(parts, axis)
+    parts = [real(*xs[i : i + 3]) for i in range(0, len(xs), 3)]
+    return on_grid(jnp.concatenate(parts, axis), y_scale, y_zero, y_zero.dtype)
 
 
-@microsoft("QLinearGlobalAveragePool")
+@microsoft("QLinearGlobalAveragePool", grids=_ONE)
 def _qlinear_global_average(x: Any, scale: Any, zero: Any, y_scale: Any, y_zero: Any, *, channels_last: int = 0) -> Any:
     axes = tuple(range(1, x.ndim - 1)) if channels_last else tuple(range(2, x.ndim))
-    return stored(_real(x, scale, zero).mean(axes, keepdims=True), y_scale, y_zero, x.dtype)
+    return on_grid(real(x, scale, zero).mean(axes, keepdims=True), y_scale, y_zero, x.dtype)
 
 
-@microsoft("QLinearAveragePool")
+@microsoft("QLinearAveragePool", grids=_ONE)
 def _qlinear_average(
     x: Any, scale: Any, zero: Any, y_scale: Any, y_zero: Any = None, *, channels_last: int = 0, **attributes: Any
 ) -> Any:
-    real = _real(x, scale, zero)
-    real = jnp.moveaxis(real, -1, 1) if channels_last else real
-    y = stored(average_pool(real, **attributes), y_scale, y_zero, x.dtype)
-    return jnp.moveaxis(y, 1, -1) if channels_last else y
+    wide = real(x, scale, zero)
+    wide = jnp.moveaxis(wide, -1, 1) if channels_last else wide
+    y = average_pool(wide, **attributes)
+    return on_grid(jnp.moveaxis(y, 1, -1) if channels_last else y, y_scale, y_zero, x.dtype)
 
 
 @microsoft("MatMulIntegerToFloat")
@@ -332,11 +333,18 @@ def _matmul_to_float(
     return y if bias is None else y + bias
 
 
-@microsoft("QGemm")
+@microsoft("QGemm", grids=TWO)
 def _qgemm(
     a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, c: Any = None, y_scale: Any = None,
     y_zero: Any = None, *, alpha: float = 1.0, transA: int = 0, transB: int = 0,
 ) -> Any:  # fmt: skip
+    if y_scale is not None and concrete(b_scale) and concrete(y_scale):
+        x, w = real(a, a_scale, a_zero), real(b, b_scale, b_zero, 0 if transB else -1)
+        y = jnp.matmul(x.T if transA else x, w.T if transB else w)
+        y = y if alpha == 1 else alpha * y
+        y = y if c is None else y + c.astype(jnp.float32) * (alpha * a_scale * b_scale)
+        return on_grid(y, y_scale, y_zero, y_zero.dtype)
+    a, b = grids.stored(a), grids.stored(b)
     wide_a, wide_b = shifted(a, a_zero), shifted(b, b_zero if b_zero.ndim == 0 or not transB else b_zero[:, None])
     total = jnp.matmul(wide_a.T if transA else wide_a, wide_b.T if transB else wide_b)
     total = total if c is None else total + c

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, final
+
+import numpy as np
 
 from nxjax.errors import InvalidFileError, ParameterError
 from nxjax.files import safe_io
 from nxjax.interop.imported import ImportedFunction
 from nxjax.interop.onnx import rules
-from nxjax.interop.onnx.graph import ModelReader, OnnxFile, OnnxGraph, parsed
+from nxjax.interop.onnx.graph import ModelReader, OnnxFile, OnnxGraph, OnnxNode, parsed
+from nxjax.interop.onnx.grids import StoredParameter, stored_parameter
+from nxjax.interop.onnx.save import save, without_data
 from nxjax.interop.onnx.walk import RULES, OnnxWalker
 from nxjax.interop.values import ValueInfo, constant, value
+from nxjax.quant.planned import PlannedCall
+from nxjax.quant.qarray import QArray, float_leaf
 from nxjax.trace import dtypes
 from nxjax.trace.boundary import api_boundary
 
@@ -39,6 +46,7 @@ class OnnxFunction(ImportedFunction):
     def __init__(
         self,
         model: OnnxFile,
+        proto: Any,
         name: str,
         constants: Mapping[str, Any],
         shapes: Mapping[str, Any],
@@ -46,7 +54,7 @@ class OnnxFunction(ImportedFunction):
         closed: bool,
     ) -> None:
         graph = model.graph
-        self._model, self._seed = model, seed
+        self._model, self._proto, self._seed = model, proto, seed
         known = {p.name for p in graph.inputs}
         for k in (*constants, *(k for k, v in shapes.items() if not isinstance(v, int))):
             if k not in known:
@@ -58,33 +66,121 @@ class OnnxFunction(ImportedFunction):
             if p.name not in constants
         )
         self.outputs = graph.outputs
-        fixed = _decide_shapes(graph)
-        stored = graph.initializers.items()
-        self.params = {k: value(x) for k, x in stored if x.dtype in dtypes.FLOAT and k not in fixed}
+        fixed = _fixed(graph)
+        self._stored = _stored_parameters(graph)
+        self._on_grids = _on_grids(graph)
+        self.params = {
+            k: self._stored[k].initial if k in self._stored else value(x)
+            for k, x in graph.initializers.items()
+            if k in self._stored or (x.dtype in dtypes.FLOAT and k not in fixed)
+        }
         self.state = None
         super().__init__("ONNX", name, {k: v for k, v in shapes.items() if isinstance(v, int)}, closed)
 
+    def _traced(self, params: Mapping[str, Any], state: Mapping[str, Any] | None, *xs: Any) -> Any:
+        if not self._on_grids:
+            return self._walk(params, state, *xs)
+        whole = frozenset(k for k, v in params.items() if isinstance(v, QArray))
+        grids = {id(params[k]): self._stored[k].grid for k in whole}
+        walk = partial(self._walk, whole=whole)
+        return PlannedCall(walk, (dict(params), state, *xs), {}, (0,)).quantized_as_named(lambda x: grids[id(x)])
+
     def _walk(
-        self, params: Mapping[str, Any], state: Mapping[str, Any] | None, *xs: Any
+        self, params: Mapping[str, Any], state: Mapping[str, Any] | None, *xs: Any, whole: frozenset[str] = frozenset()
     ) -> tuple[dict[str, Any] | None, tuple[Any, ...]]:
         walker = OnnxWalker(self._model, self._seed)
+        held = {k: s.value(float_leaf(params[k]), k in whole) for k, s in self._stored.items()}
         given = iter(xs)
         every = [
             self._constants[p.name] if p.name in self._constants else next(given) for p in self._model.graph.inputs
         ]
-        return None, tuple(walker.run(every, params))
+        return None, tuple(walker.run(every, {**params, **held}))
+
+    @api_boundary
+    def save(self, path: str | Path, params: Mapping[str, Any] | None = None) -> None:
+        """Write the model to an ONNX file again, with other parameters: same graph, names and dtypes.
+
+        A tensor that the file stores in whole numbers is stored so again, on the grid that it has there. Where tensors
+        came from files beside the model, or are too large for it, they are written to a file beside ``path``.
+
+        Args:
+            params: as in a call; by default those of the file.
+
+        Raises:
+            ParameterError: other parameters than the file's.
+            ShapeError: one has another shape.
+            OSError: the file cannot be written.
+
+        >>> from onnx import helper
+        >>> x, y = (helper.make_tensor_value_info(n, 1, [1]) for n in "xy")
+        >>> w = helper.make_tensor("w", 1, [1], [3.0])
+        >>> graph = helper.make_graph([helper.make_node("Mul", ["x", "w"], ["y"])], "scale", [x], [y], [w])
+        >>> f = nx.interop.from_onnx(helper.make_model(graph).SerializeToString())
+        >>> import tempfile
+        >>> path = tempfile.mkdtemp() + "/doubled.onnx"
+        >>> f.save(path, {"w": f.params["w"] * 2})
+        >>> nx.interop.from_onnx(path).params["w"].tolist()
+        [6.0]
+        """
+        given = self.params if params is None else self._tree([params], "parameters", self.params)
+        stored = self._model.graph.initializers
+        changed: dict[str, Any] = {}
+        for k, v in given.items():
+            if v is not self.params[k]:
+                held = self._stored.get(k)
+                changed[k] = np.asarray(v).astype(stored[k].dtype) if held is None else held.written(v)
+        save(Path(path), self._proto, stored, changed, any(isinstance(x, np.memmap) for x in stored.values()))
 
 
-def _decide_shapes(graph: OnnxGraph) -> set[str]:
-    """Names of stored tensors whose elements some rule takes as numbers."""
+def _fixed(graph: OnnxGraph) -> set[str]:
+    """Names of stored tensors whose elements some rule takes as numbers, or that say a grid."""
     found: set[str] = set()
     for n in graph.nodes:
-        known = RULES[n.kind].known if n.kind in RULES else ()
+        known = RULES[n.kind].known | RULES[n.kind].grids if n.kind in RULES else ()
         found.update(name for i, name in enumerate(n.inputs) if i in known)
-        for a in n.attributes.values():
-            if isinstance(a, OnnxGraph):
-                found |= _decide_shapes(a)
+        for inner in _inside(n):
+            found |= _fixed(inner)
     return found
+
+
+def _inside(node: OnnxNode) -> list[OnnxGraph]:
+    return [a for a in node.attributes.values() if isinstance(a, OnnxGraph)]
+
+
+def _on_grids(graph: OnnxGraph) -> bool:
+    """Whether something in the graph says a grid."""
+    return any((n.kind in RULES and RULES[n.kind].grids) or any(map(_on_grids, _inside(n))) for n in graph.nodes)
+
+
+def _stored_parameters(graph: OnnxGraph) -> dict[str, StoredParameter]:
+    """Tensors in whole numbers that nothing reads but one DequantizeLinear each, which makes them real."""
+    readers: dict[str, list[OnnxNode | None]] = {p.name: [None] for p in graph.outputs}
+    for n in graph.nodes:
+        for name in n.inputs:
+            readers.setdefault(name, []).append(n)
+        for inner in _inside(n):
+            for name in _read_by(inner):
+                readers.setdefault(name, []).append(None)
+    found: dict[str, StoredParameter] = {}
+    stored = graph.initializers
+    for name, x in stored.items():
+        (n, *more) = readers.get(name, [None])
+        if n is None or more or not n.kind.endswith("DequantizeLinear") or n.inputs[0] != name:
+            continue
+        scale = stored.get(n.inputs[1])
+        zero = stored.get(n.inputs[2]) if len(n.inputs) > 2 and n.inputs[2] else None
+        known = scale is not None and (zero is not None or len(n.inputs) < 3 or not n.inputs[2])
+        if not known or n.attributes.get("block_size") or n.attributes.get("output_dtype"):
+            continue
+        made = stored_parameter(x, scale, zero, n.attributes.get("axis", 1))
+        if made is not None:
+            found[name] = made
+    return found
+
+
+def _read_by(graph: OnnxGraph) -> set[str]:
+    found = {name for n in graph.nodes for name in n.inputs} | {p.name for p in graph.outputs}
+    return found.union(*(_read_by(inner) for n in graph.nodes for inner in _inside(n)))
 
 
 @api_boundary
@@ -149,4 +245,6 @@ def from_onnx(
         read = ModelReader(folder).model(proto)
     except RecursionError as e:
         raise InvalidFileError("from_onnx: the model is nested too deeply") from e
-    return OnnxFunction(read, proto.graph.name or "model", constants or {}, shapes or {}, seed, closed)
+    return OnnxFunction(
+        read, without_data(proto), proto.graph.name or "model", constants or {}, shapes or {}, seed, closed
+    )

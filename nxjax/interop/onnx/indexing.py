@@ -16,7 +16,7 @@ def _wrapped(index: Any, size: int) -> Any:
     return jnp.where(index < 0, index + size, index)
 
 
-@rule("Gather")
+@rule("Gather", moves=True)
 def _gather(x: Any, index: Any, *, axis: int = 0) -> Any:
     if isinstance(x, np.ndarray):
         return np.take(x, as_numpy(index), axis)

@@ -58,7 +58,7 @@ class _Windows:
         return total
 
 
-@rule("MaxPool")
+@rule("MaxPool", moves=True)
 def _max_pool(
     x: Any, *, kernel_shape: Any, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Any = None, pads: Any = None,
     storage_order: int = 0, strides: Any = None, outputs: int,
@@ -114,7 +114,7 @@ def _global_average(x: Any) -> Any:
     return x.mean(_spatial(x), keepdims=True)
 
 
-@rule("GlobalMaxPool")
+@rule("GlobalMaxPool", moves=True)
 def _global_max(x: Any) -> Any:
     return x.max(_spatial(x), keepdims=True)
 

@@ -75,7 +75,7 @@ def _size(x: Any) -> Any:
     return jnp.asarray(np.int64(math.prod(np.shape(x))))
 
 
-@rule("Reshape", known=("shape",))
+@rule("Reshape", known=("shape",), moves=True)
 def _reshape(x: Any, shape: Any = None, *, allowzero: int = 0, **old: Any) -> Any:
     wanted = list(ints(shape if shape is not None else old["shape"]))
     if not allowzero:
@@ -83,19 +83,19 @@ def _reshape(x: Any, shape: Any = None, *, allowzero: int = 0, **old: Any) -> An
     return x.reshape(tuple(wanted))
 
 
-@rule("Flatten")
+@rule("Flatten", moves=True)
 def _flatten(x: Any, *, axis: int = 1) -> Any:
     axis = axis % (x.ndim or 1) if axis < 0 else axis
     return x.reshape((math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
 
 
-@rule("Squeeze", known=("given",))
+@rule("Squeeze", known=("given",), moves=True)
 def _squeeze(x: Any, given: Any = None, *, axes: Any = None) -> Any:
     along = given if given is not None else axes
     return x.squeeze() if along is None else x.squeeze(ints(along))
 
 
-@rule("Unsqueeze", known=("given",))
+@rule("Unsqueeze", known=("given",), moves=True)
 def _unsqueeze(x: Any, given: Any = None, *, axes: Any = None) -> Any:
     along = ints(given if given is not None else axes)
     rank = np.ndim(x) + len(along)
@@ -106,28 +106,28 @@ def _unsqueeze(x: Any, given: Any = None, *, axes: Any = None) -> Any:
     return x.reshape(tuple(shape))
 
 
-@rule("Transpose")
+@rule("Transpose", moves=True)
 def _transpose(x: Any, *, perm: Any = None) -> Any:
     return x.transpose() if perm is None else x.transpose(ints(perm))
 
 
-@rule("Expand", known=("shape",))
+@rule("Expand", known=("shape",), moves=True)
 def _expand(x: Any, shape: Any) -> Any:
     return jnp.broadcast_to(x, sized(np.broadcast_shapes(x.shape, ints(shape))))
 
 
-@rule("Tile", known=("repeats",))
+@rule("Tile", known=("repeats",), moves=True)
 def _tile(x: Any, repeats: Any) -> Any:
     sized([n * k for n, k in zip(x.shape, ints(repeats), strict=True)])
     return jnp.tile(x, ints(repeats))
 
 
-@rule("Concat")
+@rule("Concat", moves=True)
 def _concat(*xs: Any, axis: int = 1) -> Any:
     return np.concatenate(xs, axis) if isinstance(xs[0], np.ndarray) else jnp.concatenate(xs, axis)
 
 
-@rule("Split", known=("given",))
+@rule("Split", known=("given",), moves=True)
 def _split(
     x: Any, given: Any = None, *, axis: int = 0, split: Any = None, num_outputs: int | None = None, outputs: int
 ) -> Any:
@@ -145,7 +145,7 @@ def _split(
     )
 
 
-@rule("Slice", known=("first", "last", "along", "stride"))
+@rule("Slice", known=("first", "last", "along", "stride"), moves=True)
 def _slice(
     x: Any, first: Any = None, last: Any = None, along: Any = None, stride: Any = None,
     *, starts: Any = None, ends: Any = None, axes: Any = None,
@@ -219,7 +219,7 @@ def _center(x: Any, shape: Any, *, axes: Any = None) -> Any:
     return x
 
 
-@rule("DepthToSpace")
+@rule("DepthToSpace", moves=True)
 def _depth_to_space(x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
     n, c, h, w = x.shape
     b, rest = blocksize, c // blocksize**2
@@ -228,7 +228,7 @@ def _depth_to_space(x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
     return x.reshape(split).transpose(order).reshape(n, rest, h * b, w * b)
 
 
-@rule("SpaceToDepth")
+@rule("SpaceToDepth", moves=True)
 def _space_to_depth(x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
     n, c, h, w = x.shape
     b = blocksize

@@ -27,6 +27,7 @@ from nxjax.interop.onnx.graph import (
     invalid,
     package,
 )
+from nxjax.interop.onnx.grids import OnGrid, stored
 from nxjax.interop.values import NeedsValue, Refused, ValueInfo, as_numpy, concrete, value
 from nxjax.runtime import ensure_compile_time_eval
 from nxjax.trace.core import Array
@@ -44,6 +45,8 @@ class OnnxRule:
     Attributes:
         function: of inputs and attributes.
         known: positions of inputs that the function takes as NumPy arrays.
+        grids: names of inputs that say a grid; the function takes stored values as `OnGrid`.
+        moves: whether the result is elements of the first input, or of all where any number are given.
         asked: which of ``scope``, ``node``, ``opset`` and ``outputs`` (how many are used) it also takes.
         attributes: names of the attributes that it takes; None: all.
     """
@@ -52,6 +55,9 @@ class OnnxRule:
     known: frozenset[int]
     asked: frozenset[str]
     attributes: frozenset[str] | None
+    grids: frozenset[int]
+    moves: bool
+    variadic: bool
 
 
 RULES: Final[dict[str, OnnxRule]] = {}
@@ -60,7 +66,9 @@ _ASKED: Final = frozenset(("scope", "node", "opset", "outputs"))
 _IGNORED: Final = frozenset(("consumed_inputs", "storage_order"))
 
 
-def rule(*names: str, known: Sequence[str] = ()) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def rule(
+    *names: str, known: Sequence[str] = (), grids: Sequence[str] = (), moves: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorator: the rule of the operators of these names; ``known`` inputs come as NumPy arrays."""
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -68,12 +76,14 @@ def rule(*names: str, known: Sequence[str] = ()) -> Callable[[Callable[..., Any]
         positional = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
         named = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
         free = any(p.kind is p.VAR_KEYWORD for p in parameters)
-        places = frozenset(positional.index(k) for k in known)
+        variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+        at = lambda some: frozenset(positional.index(k) for k in some)
         for name in names:
             assert name not in RULES, name
             RULES[name] = OnnxRule(
-                function, places, frozenset(named & _ASKED), None if free else frozenset(named - _ASKED)
-            )
+                function, at(known), frozenset(named & _ASKED), None if free else frozenset(named - _ASKED), at(grids),
+                moves, variadic,
+            )  # fmt: skip
         return function
 
     return add
@@ -106,7 +116,7 @@ class OnnxScope:
         for node in self.graph.nodes:
             made = self.walker.apply(self, node, [self[name] for name in node.inputs])
             self.values.update((n, y) for n, y in zip(node.outputs, made, strict=False) if n)
-        return [self[p.name] for p in self.graph.outputs]
+        return [stored(self[p.name]) for p in self.graph.outputs]
 
     def some(self, xs: Sequence[Any], count: int) -> list[Any]:
         """The first ``count`` results of an operator's body, which may leave out what nobody asked for."""
@@ -142,6 +152,10 @@ class OnnxWalker:
     def apply(self, scope: OnnxScope, node: OnnxNode, xs: Sequence[Any]) -> Sequence[Any]:
         """The results of one node."""
         found = None if node.kind in self.model.functions else RULES.get(node.kind)
+        grid = None
+        if any(isinstance(x, OnGrid) for x in xs) and not (found is not None and found.grids):
+            grid = _shared_grid(found, xs)
+            xs = [x.real if isinstance(x, OnGrid) and grid is not None else stored(x) for x in xs]
         if found is None:
             return self._written_out(scope, node, xs)
         given = list(xs)
@@ -166,7 +180,7 @@ class OnnxWalker:
         extra = {"scope": scope, "node": node, "opset": node.opset, "outputs": _used(node)}
         attributes.update((k, extra[k]) for k in found.asked)
         try:
-            if all(map(concrete, xs)):
+            if all(concrete(x.real if isinstance(x, OnGrid) else x) for x in xs):
                 with ensure_compile_time_eval():
                     out = found.function(*given, **attributes)
             else:
@@ -179,7 +193,8 @@ class OnnxWalker:
             raise ProgramError(
                 f"from_onnx: {node.kind} is not well formed", got=f"{_shown(node, xs)}: {type(error).__name__}: {error}"
             ) from error
-        return out if isinstance(out, tuple) else (out,)
+        out = out if isinstance(out, tuple) else (out,)
+        return out if grid is None else tuple(grid.holding(y) if y.dtype == np.float32 else y for y in out)
 
     def _written_out(self, scope: OnnxScope, node: OnnxNode, xs: Sequence[Any]) -> Sequence[Any]:
         if self._depth >= DEPTH:
@@ -194,6 +209,15 @@ class OnnxWalker:
             return tuple(OnnxScope(self, filled).some(given, _used(node)))
         finally:
             self._depth -= 1
+
+
+def _shared_grid(found: OnnxRule | None, xs: Sequence[Any]) -> OnGrid | None:
+    """The grid on which the elements stay that a rule moves, if they lie on one."""
+    first = xs[0]
+    if found is None or not found.moves or not isinstance(first, OnGrid):
+        return None
+    same = all(isinstance(x, OnGrid) and x.same(first.scale, first.zero, first.axis) for x in xs)
+    return first if same or not (found.variadic or any(isinstance(x, OnGrid) for x in xs[1:])) else None
 
 
 def drawing_key(scope: OnnxScope, seed: float | None) -> Any:

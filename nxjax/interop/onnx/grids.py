@@ -1,0 +1,202 @@
+"""Stored whole numbers of a file as the real numbers that they stand for, on the grid that the file names.
+
+    real = (stored - zero) * scale
+
+Between a QuantizeLinear and a DequantizeLinear a value stays real, so that what computes on it can become a quantized
+op. Knows no operator.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Final, final
+
+import numpy as np
+
+from nxjax.ops.fake_quantize import quantize_dequantize, quantize_weight
+from nxjax.ops.quant_grid import Grid
+from nxjax.ops.quant_traced import grid_integers
+from nxjax.quant.qarray import QArray
+from nxjax.trace import dtypes
+from nxjax.trace.array import DeviceArray, as_value, readonly, wrap
+from nxjax.trace.core import Array
+
+NDArray = np.ndarray[Any, Any]
+
+# The dtype of the grid for each dtype of a file, and how much less its zero point is there.
+_GRIDS: Final[dict[Any, tuple[Any, int]]] = {
+    dtypes.int8: (dtypes.int8, 0),
+    dtypes.uint8: (dtypes.int8, 128),
+    dtypes.int16: (dtypes.int16, 0),
+    dtypes.uint16: (dtypes.int16, 32768),
+}
+# Storage of weights that are symmetric, by the dtype of a file.
+_WEIGHTS: Final[dict[Any, Any]] = {
+    dtypes.int8: dtypes.int8,
+    dtypes.uint8: dtypes.int8,
+    dtypes.int4: dtypes.int4,
+    dtypes.uint4: dtypes.int4,
+}
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class OnGrid:
+    """A stored value, kept as real numbers.
+
+    Attributes:
+        real: float32, on the grid.
+        scale, zero: as in the file; zero is None where the file leaves it out.
+        axis: the axis along which scales lie; None for one scale.
+        dtype: of the stored value.
+    """
+
+    real: Array
+    scale: NDArray
+    zero: NDArray | None
+    axis: int | None
+    dtype: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.real.shape
+
+    @property
+    def ndim(self) -> int:
+        return self.real.ndim
+
+    def same(self, scale: Any, zero: Any, axis: int | None) -> bool:
+        """Whether these words mean this grid."""
+        if not (_is_known(scale) and (zero is None or _is_known(zero))):
+            return False
+        zeros = [0 if z is None else np.asarray(z) for z in (self.zero, zero)]
+        return (
+            np.array_equal(np.asarray(scale).reshape(-1), self.scale.reshape(-1))
+            and np.array_equal(*(np.broadcast_to(z, self.scale.shape).reshape(-1) for z in zeros))
+            and (self.scale.size == 1 or self.axis is None or axis is None or axis % self.real.ndim == self.axis)
+        )
+
+    def holding(self, real: Array) -> OnGrid:
+        """Other elements on the same grid."""
+        return replace(self, real=real)
+
+    def stored(self) -> Array:
+        """The whole numbers."""
+        grid = tensor_grid(self.scale, self.zero, self.dtype)
+        assert grid is not None
+        less = _GRIDS[self.dtype][1]
+        y = grid_integers(self.real, grid)
+        return (y + less if less else y).astype(self.dtype)
+
+
+def stored(x: Any) -> Any:
+    """A value as the file holds it."""
+    return x.stored() if isinstance(x, OnGrid) else x
+
+
+def _is_known(x: Any) -> bool:
+    return isinstance(x, (DeviceArray, np.ndarray))
+
+
+def tensor_grid(scale: Any, zero: Any, dtype: Any) -> Grid | None:
+    """The grid of a whole tensor, of at most 16 bits, if quantized ops have it."""
+    if dtype not in _GRIDS or not _is_known(scale) or not (zero is None or _is_known(zero)):
+        return None
+    if scale.size != 1 or scale.dtype != np.float32 or (zero is not None and zero.size != 1):
+        return None
+    s = float(np.asarray(scale).reshape(()))
+    own, less = _GRIDS[dtype]
+    z = (0 if zero is None else int(np.asarray(zero).reshape(()))) - less
+    if not (math.isfinite(s) and s > 0) or (own == dtypes.int16 and z):
+        return None
+    return Grid(own, s, z)
+
+
+def snapped(x: Any, scale: Any, zero: Any, dtype: Any) -> OnGrid | None:
+    """Real numbers on the grid that the file names, if quantized ops have it."""
+    grid = tensor_grid(scale, zero, dtype)
+    if grid is None or x.dtype != np.float32:
+        return None
+    s, z = np.asarray(scale), None if zero is None else np.asarray(zero)
+    return OnGrid(quantize_dequantize(x, grid=grid), s, z, None, np.dtype(dtype))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class StoredParameter:
+    """A tensor of the file that is stored in whole numbers and read as real ones.
+
+    Attributes:
+        scale, zero, axis: as in `OnGrid`.
+        dtype: of the tensor in the file.
+        initial: the parameter: a `QArray`, or float32 where it is a bias of 32 bits.
+    """
+
+    scale: NDArray
+    zero: NDArray | None
+    axis: int | None
+    dtype: Any
+    initial: Any
+
+    @property
+    def grid(self) -> Grid | None:
+        """The grid of the whole tensor, if it has one scale and 8 bits."""
+        one = self.scale.size == 1 and isinstance(self.initial, QArray) and self.initial.dtype == dtypes.int8
+        return Grid(dtypes.int8, float(self.scale.reshape(()))) if one else None
+
+    def value(self, x: Any, whole: bool) -> OnGrid:
+        """A parameter, given as the real numbers ``x``, on the grid; ``whole`` if it came as whole numbers."""
+        if not whole and isinstance(self.initial, QArray):
+            if self.grid is not None:
+                x = quantize_dequantize(x, grid=self.grid)
+            else:
+                x = quantize_weight(x, as_value(self.initial.scale, "from_onnx"), dtype=self.initial.dtype)
+        return OnGrid(x, self.scale, self.zero, self.axis, self.dtype)
+
+    def written(self, x: Any) -> NDArray:
+        """The tensor for the file, of a parameter: a `QArray`, or real numbers."""
+        zero = 0 if self.zero is None else self.spread(self.zero).astype(np.int64)
+        own = self.initial
+        same = isinstance(x, QArray) and isinstance(own, QArray) and x.dtype == own.dtype
+        if same and np.array_equal(np.asarray(x.scale), np.asarray(own.scale)):
+            whole = np.asarray(x.values).astype(np.int64)
+        else:
+            whole = np.rint(np.asarray(x, np.float64) / self.spread(self.scale).astype(np.float64)).astype(np.int64)
+        info = dtypes.integer_info(self.dtype)
+        return np.clip(whole + zero, int(info.min), int(info.max)).astype(self.dtype)
+
+    def spread(self, v: NDArray) -> NDArray:
+        """Scales or zero points with the rank of the parameter."""
+        rank = self.initial.ndim
+        return v.reshape([-1 if i == self.axis else 1 for i in range(rank)] if v.size > 1 else ())
+
+
+def stored_parameter(x: NDArray, scale: NDArray, zero: NDArray | None, axis: int) -> StoredParameter | None:
+    """A stored tensor as a parameter, if its real numbers give back its whole numbers; else None."""
+    if scale.dtype != np.float32 or scale.ndim > 1 or not np.all(np.isfinite(scale) & (scale > 0)) or not x.ndim:
+        return None
+    if zero is not None and (zero.shape != scale.shape and zero.size != 1):
+        return None
+    axis = axis % x.ndim
+    if scale.size > 1 and scale.size != x.shape[axis]:
+        return None
+    along = tuple(-1 if i == axis else 1 for i in range(x.ndim)) if scale.size > 1 else (1,) * x.ndim
+    wide = x.astype(np.int64)
+    if zero is not None:
+        wide = wide - zero.astype(np.int64).reshape(along if zero.size > 1 else ())
+    over = scale.reshape(along)
+    found = axis if scale.size > 1 else None
+    if x.dtype == np.int32:
+        real = wide.astype(np.float32) * over
+        whole = np.rint(real.astype(np.float64) / over.astype(np.float64))
+        return (
+            StoredParameter(scale, zero, found, x.dtype, wrap(readonly(real))) if np.array_equal(whole, wide) else None
+        )
+    own = _WEIGHTS.get(x.dtype)
+    last = 0 if own is None else int(dtypes.integer_info(own).max)
+    if own is None or np.abs(wide).max(initial=0) > last:
+        return None
+    return StoredParameter(
+        scale, zero, found, x.dtype, QArray(wrap(readonly(wide.astype(own))), wrap(readonly(over.copy())))
+    )

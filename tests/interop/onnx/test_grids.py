@@ -1,0 +1,199 @@
+"""Quantized ONNX files: quantized ops with the file's grids, parameters in whole numbers, and the way back."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nxjax as nx
+import nxjax.numpy as jnp
+from nxjax.errors import ParameterError, ShapeError
+from nxjax.quant import QArray
+
+onnx: Any = pytest.importorskip("onnx")
+helper, numpy_helper = onnx.helper, onnx.numpy_helper
+
+RNG = np.random.default_rng(0)
+X_SCALE, Y_SCALE = np.float32(0.03), np.float32(0.1)
+
+
+def node(kind: str, inputs: str, outputs: str, **attributes: Any) -> Any:
+    return helper.make_node(kind, inputs.split(), outputs.split(), **attributes)
+
+
+def model(nodes: Any, x: Any, y: Any, stored: Any) -> Any:
+    tensors = [numpy_helper.from_array(np.asarray(v), k) for k, v in stored.items()]
+    ports = [helper.make_tensor_value_info(k, kind, shape) for k, kind, shape in (x, y)]
+    graph = helper.make_graph(nodes, "net", ports[:1], ports[1:], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def grids(dtype: Any, per_channel: bool) -> dict[str, Any]:
+    """A convolution's weights, bias and grids."""
+    zero = 128 if dtype == np.uint8 else 0
+    scales = RNG.uniform(0.005, 0.02, 8 if per_channel else ()).astype(np.float32)
+    return {
+        "xs": X_SCALE, "xz": np.array(zero + 5, dtype), "ys": Y_SCALE, "yz": np.array(zero - 100, dtype),
+        "w": RNG.integers(-127, 128, (8, 3, 3, 3)).astype(np.int8), "ws": scales, "wz": np.zeros_like(scales, np.int8),
+        "b": RNG.integers(-500, 500, 8).astype(np.int32), "bs": (X_SCALE * scales).astype(np.float32),
+    }  # fmt: skip
+
+
+def qdq(dtype: Any, per_channel: bool) -> Any:
+    along = {"axis": 0} if per_channel else {}
+    nodes = [
+        node("QuantizeLinear", "x xs xz", "xq"),
+        node("DequantizeLinear", "xq xs xz", "xd"),
+        node("DequantizeLinear", "w ws wz", "wd", **along),
+        node("DequantizeLinear", "b bs", "bd", **along),
+        node("Conv", "xd wd bd", "c", pads=[1, 1, 1, 1]),
+        node("Relu", "c", "r"),
+        node("QuantizeLinear", "r ys yz", "yq"),
+        node("MaxPool", "yq", "p", kernel_shape=[2, 2], strides=[2, 2]),
+        node("DequantizeLinear", "p ys yz", "y"),
+    ]
+    return model(nodes, ("x", 1, ["n", 3, 8, 8]), ("y", 1, ["n", 8, 4, 4]), grids(dtype, per_channel))
+
+
+X = RNG.normal(size=(2, 3, 8, 8)).astype(np.float32)
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_a_file_of_grids_becomes_quantized_ops_on_them(dtype, per_channel):
+    file = qdq(dtype, per_channel).SerializeToString()
+    f = nx.interop.from_onnx(file)
+    program = str(nx.make_jaxpr(f)(f.params, X))
+    assert "qconv[" in program and "conv_general_dilated[" not in program and program.count("quantize_dequantize") == 1
+    assert isinstance(f.params["w"], QArray) and f.params["b"].dtype == np.float32
+    y = np.asarray(f(f.params, X))
+    steps = np.rint(y / Y_SCALE)
+    np.testing.assert_allclose(y, steps * Y_SCALE, rtol=1e-6)
+    # In float: the reals that the file means, and their rounding to its grid.
+    stored = {k.name: numpy_helper.to_array(k) for k in onnx.load_from_string(file).graph.initializer}
+    scales = np.broadcast_to(stored["ws"], 8).reshape(-1, 1, 1, 1)
+    snapped = np.clip(np.rint(X / X_SCALE) + stored["xz"], *_ends(dtype)) - stored["xz"].astype(np.float32)
+    real = nx.lax.conv(
+        jnp.asarray(snapped.astype(np.float32) * X_SCALE), jnp.asarray(stored["w"] * scales), (1, 1), [(1, 1), (1, 1)]
+    )
+    real = np.maximum(np.asarray(real) + (stored["b"] * stored["bs"]).reshape(-1, 1, 1), 0)
+    pooled = real.reshape(2, 8, 4, 2, 4, 2).max((3, 5))
+    wanted = np.clip(np.rint(pooled / Y_SCALE) + stored["yz"], *_ends(dtype)) - stored["yz"].astype(np.float32)
+    assert np.abs(steps - wanted).max() <= 1
+
+
+def _ends(dtype: Any) -> tuple[int, int]:
+    info = np.iinfo(dtype)
+    return int(info.min), int(info.max)
+
+
+def test_it_is_close_to_onnx_runtime():
+    runtime = pytest.importorskip("onnxruntime")
+    for dtype, per_channel in ((np.uint8, True), (np.int8, False)):
+        file = qdq(dtype, per_channel).SerializeToString()
+        f = nx.interop.from_onnx(file)
+        (wanted,) = runtime.InferenceSession(file, providers=["CPUExecutionProvider"]).run(None, {"x": X})
+        assert np.abs(np.asarray(f(f.params, X)) - wanted).max() <= 1.01 * Y_SCALE
+
+
+def test_a_compiled_file_has_the_integers_of_the_function():
+    pytest.importorskip("ai_edge_litert")
+    f = nx.interop.from_onnx(qdq(np.int8, True).SerializeToString())
+    made = nx.compile(f, target="tflite")(f.params, X)
+    assert made.deviation.exact and made.deviation.histogram
+    np.testing.assert_array_equal(made(X), f(f.params, X))
+
+
+def test_stored_operators_become_quantized_ops():
+    stored = grids(np.uint8, True)
+    nodes = [
+        node("QuantizeLinear", "x xs xz", "xq"),
+        node("QLinearConv", "xq xs xz w ws wz ys yz b", "yq", pads=[1, 1, 1, 1]),
+        node("DequantizeLinear", "yq ys yz", "y"),
+    ]
+    f = nx.interop.from_onnx(
+        model(nodes, ("x", 1, ["n", 3, 8, 8]), ("y", 1, ["n", 8, 8, 8]), stored).SerializeToString()
+    )
+    program = str(nx.make_jaxpr(f)(f.params, X))
+    assert "qconv[" in program and "conv_general_dilated[" not in program
+
+
+@pytest.mark.parametrize(("change", "reason"), [("xz", "16 bits with a zero point"), ("wz", "weights with one")])
+def test_what_no_quantized_op_has_stays_float(change, reason):
+    stored = grids(np.uint8, False)
+    if change == "wz":
+        stored |= {"w": RNG.integers(0, 256, (8, 3, 3, 3)).astype(np.uint8), "wz": np.array(100, np.uint8)}
+    else:
+        stored |= {"xz": np.array(7, np.uint16)}
+    file = qdq(np.uint8, False)
+    for t in file.graph.initializer:
+        t.CopyFrom(numpy_helper.from_array(np.asarray(stored[t.name]), t.name))
+    for o in file.opset_import:
+        o.version = 21
+    f = nx.interop.from_onnx(file.SerializeToString())
+    assert "conv_general_dilated[" in str(nx.make_jaxpr(f)(f.params, X)), reason
+    y = np.asarray(f(f.params, X))
+    np.testing.assert_allclose(y, np.rint(y / Y_SCALE) * Y_SCALE, rtol=1e-6)
+
+
+def test_a_stored_argument_and_a_stored_result():
+    stored = {"s": np.float32(0.5), "z": np.array(3, np.uint8), "t": np.float32(0.25), "u": np.array(10, np.uint8)}
+    nodes = [
+        node("DequantizeLinear", "x s z", "a"),
+        node("Relu", "a", "b"),
+        node("QuantizeLinear", "b t u", "y"),
+    ]
+    f = nx.interop.from_onnx(model(nodes, ("x", 2, [5]), ("y", 2, [5]), stored).SerializeToString())
+    x = np.array([0, 3, 4, 200, 255], np.uint8)
+    assert f(f.params, x).dtype == np.uint8
+    np.testing.assert_array_equal(f(f.params, x), [10, 10, 12, 255, 255])
+    assert "requantize[" in str(nx.make_jaxpr(f)(f.params, x))
+
+
+def test_parameters_may_come_as_floats_and_have_derivatives():
+    f = nx.interop.from_onnx(qdq(np.int8, True).SerializeToString())
+    floats = {k: v.dequantize() if isinstance(v, QArray) else v for k, v in f.params.items()}
+    np.testing.assert_array_equal(f(floats, X), f(f.params, X))
+    grads = nx.grad(lambda p: (f(p, X) ** 2).sum())(floats)
+    assert all(np.isfinite(g).all() and np.abs(g).max() > 0 for g in grads.values())
+
+
+def test_files_come_back_as_they_were(tmp_path: Path):
+    file = qdq(np.uint8, True)
+    f = nx.interop.from_onnx(file.SerializeToString())
+    f.save(tmp_path / "same.onnx")
+    assert onnx.load(tmp_path / "same.onnx") == file
+    floats = {k: v.dequantize() if isinstance(v, QArray) else v + 0 for k, v in f.params.items()}
+    f.save(tmp_path / "again.onnx", floats)
+    again = onnx.load(tmp_path / "again.onnx")
+    for a, b in zip(again.graph.initializer, file.graph.initializer, strict=True):
+        assert a.name == b.name and a.data_type == b.data_type
+        np.testing.assert_array_equal(numpy_helper.to_array(a), numpy_helper.to_array(b))
+    f.save(tmp_path / "tuned.onnx", {**floats, "b": floats["b"] + 1})
+    g = nx.interop.from_onnx(tmp_path / "tuned.onnx")
+    np.testing.assert_allclose(g.params["b"], floats["b"] + 1, atol=float(X_SCALE) * 0.02)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["again.onnx", "same.onnx", "tuned.onnx"]
+
+
+def test_tensors_outside_the_model_are_written_beside_it(tmp_path: Path):
+    w = RNG.normal(size=(64, 32)).astype(np.float32)
+    file = model([node("MatMul", "x w", "y")], ("x", 1, ["n", 64]), ("y", 1, ["n", 32]), {"w": w})
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    onnx.save(file, tmp_path / "a" / "net.onnx", save_as_external_data=True, location="net.bin", size_threshold=100)
+    f = nx.interop.from_onnx(tmp_path / "a" / "net.onnx")
+    f.save(tmp_path / "b" / "net.onnx", {"w": f.params["w"] * 2})
+    assert len(list((tmp_path / "b").iterdir())) == 2
+    np.testing.assert_array_equal(nx.interop.from_onnx(tmp_path / "b" / "net.onnx").params["w"], w * 2)
+    np.testing.assert_array_equal(
+        numpy_helper.to_array(onnx.load(tmp_path / "b" / "net.onnx").graph.initializer[0]), w * 2
+    )
+
+
+def test_other_parameters_are_refused(tmp_path: Path):
+    f = nx.interop.from_onnx(qdq(np.int8, False).SerializeToString())
+    with pytest.raises(ParameterError, match="other parameters"):
+        f.save(tmp_path / "x.onnx", {"w": f.params["w"]})
+    with pytest.raises(ShapeError, match="another shape"):
+        f.save(tmp_path / "x.onnx", {**f.params, "b": jnp.zeros(3)})
+    assert not list(tmp_path.iterdir())
