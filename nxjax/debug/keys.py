@@ -195,9 +195,9 @@ class _Walk:
                     self.use(k, op.name, source)
             return []
         if op.name == "scan":
-            return [*self.scan(given, LoopParams.of(params))]
+            return [*self.scan(given, params["loop"])]
         if op.name == "while":
-            return [*self.loop(given, LoopParams.of(params), params["cond"])]
+            return [*self.while_loop(given, params["loop"])]
         if op.name == "cond":
             return self.branches(given[1:], params["branches"])
         found = (params["program"], given) if "program" in params else None
@@ -226,10 +226,10 @@ class _Walk:
             carry, _ = loop.results(self.program(loop.body, [*x.consts, *carry, *rows]))
         return carry
 
-    def loop(self, given: Sequence[Keys | None], loop: LoopParams, test: Program) -> Sequence[Keys | None]:
+    def while_loop(self, given: Sequence[Keys | None], loop: LoopParams) -> Sequence[Keys | None]:
         x = loop.split(given)
         for _ in range(2):
-            self.program(test, x.cond_inputs)
+            self.program(loop.condition, x.cond_inputs)
             x = x._replace(carry=self.program(loop.body, x.body_inputs))
         return x.carry
 

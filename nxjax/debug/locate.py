@@ -153,7 +153,7 @@ def enter(e: Equation, xs: Sequence[NDArray], place: int, test: Test) -> Made | 
 
 
 def _scan(e: Equation, xs: Sequence[NDArray], test: Test) -> Made | Given | None:
-    loop = LoopParams.of(e.params)
+    loop: LoopParams = e.params["loop"]
     x = loop.split(xs)
     state = x.carry
     for step in loop.step_indices():
@@ -169,9 +169,9 @@ def _scan(e: Equation, xs: Sequence[NDArray], test: Test) -> Made | Given | None
 
 
 def _while(e: Equation, xs: Sequence[NDArray], test: Test) -> Made | Given | None:
-    loop = LoopParams.of(e.params)
+    loop: LoopParams = e.params["loop"]
     x, step, n = loop.split(xs), 0, loop.num_cond_consts
-    while evaluate(e.params["cond"], x.cond_inputs)[0]:
+    while evaluate(loop.condition, x.cond_inputs)[0]:
         out = evaluate(loop.body, x.body_inputs)
         if any(is_bad(y, test) for y in out):
             found = locate(loop.body, x.body_inputs, test)

@@ -27,10 +27,11 @@ def trip_count(e: Equation) -> int | None:
     [7]
     """
     if e.op.name == "scan":
-        return int(e.params["length"])
+        return e.params["loop"].length
     if e.op.name != "while":
         return None
-    loop, cond = LoopParams.of(e.params), e.params["cond"]
+    loop: LoopParams = e.params["loop"]
+    cond = loop.condition
     x = loop.split(e.inputs)
     start = [_literal(a) for a in x.carry]
     after = _results(loop.body, x.consts)

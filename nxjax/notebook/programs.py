@@ -190,7 +190,8 @@ class _Picture:
     def _equation(self, e: Equation) -> GraphNode:
         note = " ".join(literal_text(a) for a in e.inputs if isinstance(a, Literal))
         nested = any(True for _ in e.programs())
-        params = params_text({k: v for k, v in e.params.items() if not nested or k in ("name", "length")})
+        apart = e.op.unpack_params(e.params)
+        params = params_text({k: v for k, v in apart.items() if not nested or k in ("name", "length")})
         if len(note) + len(params) <= _NOTE:
             note = f"{note} {params}".strip()
         tip = [f"{e.op.name}{params}", f"scope {e.scope}" if e.scope else "", str(e.source) if e.source else ""]
@@ -284,7 +285,7 @@ def _parts(
 
 
 def _held(e: Equation) -> Iterator[tuple[str, Program]]:
-    for key, value in e.params.items():
+    for key, value in e.op.unpack_params(e.params).items():
         if isinstance(value, Program):
             yield key, value
         elif isinstance(value, tuple):

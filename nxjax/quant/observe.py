@@ -30,12 +30,13 @@ from nxjax.quant.groups import FusedGroup
 from nxjax.quant.plan import Inner, MaskedRow, QuantPlan
 from nxjax.quant.pointwise import LARGEST_FACTOR
 from nxjax.quant.subprograms import CUSTOM
-from nxjax.quant.walk import Range, Walker, mapped
+from nxjax.quant.walk import Range, Walker
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
-from nxjax.trace.program import Equation, Program
+from nxjax.trace.program import Equation, Program, map_programs
 from nxjax.trace.stage import stage
+from nxjax.transforms.control.loop import LoopParams
 
 Stat = tuple[Array, ...]
 BINS: Final = 2048
@@ -238,7 +239,7 @@ class StatisticsTrace(Walker):
     def _scan(self, step: Inner) -> None:
         e, (plan,) = step.equation, step.plans
         body = self._with_stats(plan, plan.all_sites())
-        y = e.op(*map(self.value, e.inputs), **{**e.params, "body": body})
+        y = e.op(*map(self.value, e.inputs), loop=e.params["loop"]._replace(body=body))
         n = len(e.outputs)
         self.results(e, y[:n])
         for site, stat in self._grouped(plan.all_sites(), y[n:]).items():
@@ -248,7 +249,7 @@ class StatisticsTrace(Walker):
         e = step.equation
         sites = [s for plan in step.plans for s in plan.all_sites()]
         branches = iter([self._with_stats(plan, sites) for plan in step.plans])
-        params = {k: mapped(v, lambda _: next(branches)) for k, v in e.params.items()}
+        params = map_programs(e.params, lambda _: next(branches))
         y = e.op(*map(self.value, e.inputs), **params)
         n = len(e.outputs)
         self.results(e, y[:n])
@@ -273,11 +274,13 @@ class StatisticsTrace(Walker):
             return [*y, *(part for stat in joined for part in stat)]
 
         types = [x.type for x in start]
-        old: Program = e.params["cond"]
+        loop: LoopParams = e.params["loop"]
+        old = loop.condition
         kept = len(old.inputs)
         new_cond = stage(lambda *xs: old(*xs[:kept]), [*old.in_types, *types], old.name)
-        new_body = stage(carried, [*e.params["body"].in_types, *types], body.program.name)
-        y = e.op(*map(self.value, e.inputs), *start, **{**e.params, "cond": new_cond, "body": new_body})
+        new_body = stage(carried, [*loop.body.in_types, *types], body.program.name)
+        loop = loop._replace(cond=new_cond, body=new_body, num_carry=loop.num_carry + size)
+        y = e.op(*map(self.value, e.inputs), *start, loop=loop)
         self.results(e, y[: len(e.outputs)])
         self.stats.update(self._grouped(sites, y[len(e.outputs) :]))
 

@@ -352,7 +352,7 @@ def _inner_weights(e: Equation, outer: Sequence[bool]) -> list[list[bool]]:
     name, params = e.op.name, e.params
     outer = list(outer)
     if name in LOOPS:
-        loop = LoopParams.of(params)
+        loop: LoopParams = params["loop"]
         # A carry starts as what it is given and becomes something else.
         x = loop.split(outer)._replace(carry=[False] * loop.num_carry)
         return [list(x.body_inputs)] if loop.cond is None else [list(x.cond_inputs), list(x.body_inputs)]

@@ -37,7 +37,7 @@ def inner_operands(e: Equation) -> list[list[InnerOperand]]:
     """Per held program, the operands that its inputs are. What loops carry is none of them: it changes."""
     n = len(e.inputs)
     if e.op.name in LOOPS:
-        loop = LoopParams.of(e.params)
+        loop: LoopParams = e.params["loop"]
         x = loop.split(range(n))
         first = loop.num_cond_consts
         own = [*(InnerOperand(i, i - first) for i in x.consts), *(InnerOperand(i, i - first, True) for i in x.xs)]
@@ -78,13 +78,13 @@ def rebuild_call(
         return made[i]([*types[:at], *(x.type for x in whole), *types[at:], *row_types], split)
 
     if name in LOOPS:
-        loop = LoopParams.of(params)
+        loop: LoopParams = params["loop"]
         x = loop.split(args)
         test = loop.cond and made[0](loop.cond.in_types, lambda xs: (xs, [None] * k))
         body = program(len(made) - 1, loop.num_consts, loop.body.in_types)
         x = x._replace(consts=(*x.consts, *whole), xs=(*x.xs, *rows))
-        operands, params = loop.bound(x, body=body, cond=test)
-        return e.op(*operands, **params)
+        operands, loop = loop.bound(x, body=body, cond=test)
+        return e.op(*operands, loop=loop)
     if name == "cond":
         types = [b.in_types for b in params["branches"]]
         params["branches"] = tuple(program(i, len(t), t) for i, t in enumerate(types))

@@ -31,6 +31,7 @@ from nxjax.trace.program import Atom, Equation, Program, Var
 from nxjax.trace.scope import replaying
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType, Shape
+from nxjax.transforms.control.loop import LoopParams
 
 Range = tuple[float, float]
 Beside = dict[FusedGroup, tuple[Grid, Grid]]
@@ -185,7 +186,7 @@ class Quantizer(Walker):
         args = [self.moved_to(a, carried[i]) if i in carried else self.value(a) for i, a in enumerate(e.inputs)]
         self.results(e, rebuild_call(e, args, further, list(scaled.values()), makers))
         self.grids.update((e.outputs[i - first], grid) for i, grid in carried.items())
-        if e.op.name in LOOPS and not e.params.get("length"):
+        if e.op.name in LOOPS and not e.params["loop"].length:
             # What a loop carries may leave it as it came.
             return
         for i, v in enumerate(e.outputs):
@@ -202,8 +203,9 @@ class Quantizer(Walker):
             return found
         (plan,) = step.plans
         made = {s.output: s for s in plan.groups() if s.scheme.integer}
-        first = step.equation.params["num_consts"]
-        for i in range(first, first + step.equation.params["num_carry"]):
+        loop: LoopParams = step.equation.params["loop"]
+        first = loop.num_consts
+        for i in range(first, first + loop.num_carry):
             v, y = plan.program.inputs[i], plan.program.outputs[i - first]
             if self.ranges is None or not isinstance(y, Var) or v not in plan.sites or y not in made:
                 continue
@@ -342,15 +344,6 @@ def reshaped_blocks(blocks: Shape, old: Shape, new: Shape) -> Shape | None:
             return None
         i, j = m, n
     return tuple(found)
-
-
-def mapped(value: Any, change: Callable[[Program], Program]) -> Any:
-    """An op's parameter with the programs in it changed, in the order in which `Equation.programs` gives them."""
-    if isinstance(value, Program):
-        return change(value)
-    if isinstance(value, tuple) and any(isinstance(v, Program) for v in value):  # pyright: ignore[reportUnknownVariableType]
-        return tuple(change(v) if isinstance(v, Program) else v for v in value)  # pyright: ignore[reportUnknownVariableType]
-    return value
 
 
 def _transposed(e: Equation, scale: Array) -> Array:

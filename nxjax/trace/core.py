@@ -271,8 +271,16 @@ class Op(ABC):
             ours = self.aliases.get(name, name)
             if ours and (value is not None or ours in known):
                 given[ours] = value
-        y = self(*(as_value(x, self.name) for x in args), **given)
+        y = self(*(as_value(x, self.name) for x in args), **self.pack_params(given))
         return list(y) if self.multi else y
+
+    def pack_params(self, params: dict[str, Any]) -> dict[str, Any]:
+        """Parameters as the rules take them, of those that programs print and `bind` takes."""
+        return params
+
+    def unpack_params(self, params: dict[str, Any]) -> dict[str, Any]:
+        """The inverse of `pack_params`."""
+        return params
 
     def get_bind_params(self, params: dict[str, Any]) -> dict[str, Any]:
         """What `bind` takes to repeat an equation with these parameters."""

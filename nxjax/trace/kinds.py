@@ -39,6 +39,17 @@ def check_params(op: Op, params: Mapping[str, Any]) -> None:
         ParameterError: the message names the op and the parameter.
     """
     known, needed = _parameters(type(op))
+    _check(op, params, known, needed)
+
+
+def check_fields(op: Op, params: Mapping[str, Any], cls: type, names: Mapping[str, str]) -> None:
+    """As `check_params`, of parameters that are fields of ``cls``; ``names``: the parameter of each field."""
+    hints = typing.get_type_hints(cls)
+    known = {name: kind_of(hints[field]) for field, name in names.items()}
+    _check(op, params, known, tuple(known))
+
+
+def _check(op: Op, params: Mapping[str, Any], known: Mapping[str, Kind], needed: tuple[str, ...]) -> None:
     for name in params:
         if name not in known and not op.any_params:
             raise ParameterError(f"{op.name}: has no parameter {name!r}", got=params[name], expected=_names(known))
@@ -134,11 +145,11 @@ _NUMBERS: Final[dict[Any, Kind]] = {
 
 
 def _instance(cls: Any) -> Kind:
-    """Values of a class; a dataclass's fields are of their kinds."""
+    """Values of a class; the fields of a dataclass or a named tuple are of their kinds."""
     if cls in _NUMBERS or cls is typing.get_origin(Callable[[], Any]):
         return _NUMBERS.get(cls, _NUMBERS[Callable])
     name = f"a value of {cls.__name__}"
-    if not dataclasses.is_dataclass(cls):
+    if not dataclasses.is_dataclass(cls) and not issubclass(cls, tuple):
         return name, lambda v: isinstance(v, cls)
     made: Any = cls
     # Found out later: a dataclass may hold values of its own class.
@@ -148,4 +159,5 @@ def _instance(cls: Any) -> Kind:
 @lru_cache(None)
 def _fields(cls: Any) -> list[tuple[str, Callable[[Any], bool]]]:
     hints = typing.get_type_hints(cls)
-    return [(f.name, kind_of(hints[f.name])[1]) for f in dataclasses.fields(cls)]
+    names = [f.name for f in dataclasses.fields(cls)] if dataclasses.is_dataclass(cls) else cls._fields
+    return [(name, kind_of(hints[name])[1]) for name in names]

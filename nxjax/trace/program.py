@@ -24,6 +24,7 @@ from nxjax.trace.scope import replaying
 from nxjax.trace.types import ArrayType
 
 T = TypeVar("T")
+_ABSENT: Final = object()
 # Bytes: what addresses of today's processors reach.
 _MOST: Final = 1 << 47
 # The key under which a program keeps that it was checked; it never changes after that.
@@ -98,6 +99,19 @@ def subprograms(params: dict[str, Any]) -> Iterator[Program]:
             yield from (v for v in value if isinstance(v, Program))  # pyright: ignore[reportUnknownVariableType]
 
 
+def map_programs(params: dict[str, Any], change: Callable[[Program], Program]) -> dict[str, Any]:
+    """An op's parameters with the programs among them changed, one after the other as `subprograms` gives them."""
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, Program):
+            return change(value)
+        if isinstance(value, tuple) and any(isinstance(v, Program) for v in value):  # pyright: ignore[reportUnknownVariableType]
+            return getattr(value, "_make", tuple)(map(changed, value))  # pyright: ignore[reportUnknownArgumentType]
+        return value
+
+    return {name: changed(value) for name, value in params.items()}
+
+
 def axis_names(params: dict[str, Any]) -> frozenset[Any]:
     """The named axes that an op's parameters mention, in programs they hold included, and that the op does not bind."""
     found = frozenset(params.get("axis_names", ())).union(*(p.axis_names for p in subprograms(params)))
@@ -106,20 +120,18 @@ def axis_names(params: dict[str, Any]) -> frozenset[Any]:
 
 @final
 class AliasedParams(dict[str, Any]):
-    """Parameters that are found under JAX's names for them too; what is listed and counted are nxjax's."""
+    """Parameters that are found as programs print them and as JAX names them too; listed is what rules take."""
 
-    def __init__(self, params: dict[str, Any], aliases: dict[str, str]) -> None:
+    def __init__(self, params: dict[str, Any], op: Op) -> None:
         super().__init__(params)
-        self.aliases = aliases
+        self.op = op
 
     def __missing__(self, name: str) -> Any:
-        ours = self.aliases.get(name)
-        if not ours or not super().__contains__(ours):
-            raise KeyError(name)
-        return self[ours]
+        # A copy: a dict that finds nothing under other names.
+        return {**self.op.unpack_params(self)}[self.op.aliases.get(name, name)]
 
     def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or super().__contains__(self.aliases.get(str(name)))
+        return super().__contains__(name) or self.get(str(name), _ABSENT) is not _ABSENT
 
     def get(self, name: str, default: Any = None) -> Any:
         try:
@@ -128,7 +140,7 @@ class AliasedParams(dict[str, Any]):
             return default
 
     def __reduce__(self) -> Any:
-        return AliasedParams, (dict(self), self.aliases)
+        return AliasedParams, (dict(self), self.op)
 
 
 @final
@@ -155,9 +167,15 @@ class Equation:
         self.op = op
         self.inputs = inputs
         self.outputs = outputs
-        self.params = AliasedParams(params, op.aliases) if op.aliases and type(params) is dict else params
+        self.params = AliasedParams(params, op) if op.aliases and type(params) is dict else params
         self.source = source
         self.scope = scope
+
+    def __setstate__(self, state: tuple[None, dict[str, Any]]) -> None:
+        parts = state[1]
+        # Older pickles hold the parameters of loops apart, as programs print them.
+        params = parts["op"].pack_params(dict(parts["params"]))
+        self.__init__(parts["op"], parts["inputs"], parts["outputs"], params, parts["source"], parts["scope"])
 
     # JAX's names.
     primitive = property(lambda self: self.op)

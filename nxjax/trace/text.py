@@ -73,7 +73,7 @@ class _Printer:
             ins = "".join(f" {atom(a)}" for a in e.inputs)
             outs = " ".join(map(bind, e.outputs))
             write(f"{inner}{outs} = {e.op.name}")
-            self.params(e.params, inner)
+            self.params(e.op.unpack_params(e.params), inner)
             write(f"{ins}{self.comment(e)}\n")
         outs = ", ".join(atom(a) for a in program.outputs) + ("," if len(program.outputs) == 1 else "")
         write(f"{indent}  in ({outs}) }}")
@@ -314,7 +314,7 @@ class _Parser:
             inputs.append(self.atom(env))
         scope = self.next()[1:] if self.peek().startswith("@") else ""
         env.update(names)
-        return Equation(op, tuple(inputs), tuple(v for _, v in names), params, None, scope)
+        return Equation(op, tuple(inputs), tuple(v for _, v in names), op.pack_params(params), None, scope)
 
     def _more_inputs(self) -> bool:
         word = self.peek()

@@ -21,7 +21,7 @@ from nxjax.trace.array import as_value
 from nxjax.trace.boundary import api_boundary
 from nxjax.trace.core import Array, Arrays, Op
 from nxjax.trace.partition import PartitionSpec
-from nxjax.trace.program import Equation, Program, Var, subprograms
+from nxjax.trace.program import Equation, Program, Var, map_programs, subprograms
 from nxjax.trace.scope import replaying
 from nxjax.trace.stage import stage
 from nxjax.trace.wrapping import name_of
@@ -122,19 +122,17 @@ def _is_check(e: Equation) -> bool:
 def _without_checks(params: dict[str, Any]) -> dict[str, Any]:
     """Parameters whose programs check nothing."""
 
-    def stripped(value: Any) -> Any:
-        if isinstance(value, tuple):
-            return tuple(stripped(v) for v in value)  # pyright: ignore[reportUnknownVariableType]
-        if not isinstance(value, Program) or not value.effect:
-            return value
+    def stripped(p: Program) -> Program:
+        if not p.effect:
+            return p
         equations = [
             e.replaced(e.inputs, e.outputs, _without_checks(e.params)) if e.op.nested else e
-            for e in value.equations
+            for e in p.equations
             if not _is_check(e)
         ]
-        return Program(value.inputs, equations, value.outputs, value.constvars, value.values, value.name)
+        return Program(p.inputs, equations, p.outputs, p.constvars, p.values, p.name)
 
-    return {k: stripped(v) for k, v in params.items()} if any(p.effect for p in subprograms(params)) else params
+    return map_programs(params, stripped) if any(p.effect for p in subprograms(params)) else params
 
 
 def walk(plan: CheckPlan, args: Arrays, state: CheckState, base: int) -> tuple[list[Array], CheckState]:
@@ -192,7 +190,8 @@ def _jit(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tupl
 
 
 def _scan(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tuple[list[Array], CheckState]:
-    (plan,), loop = step.inner, LoopParams.of(step.equation.params)
+    (plan,) = step.inner
+    loop: LoopParams = step.equation.params["loop"]
     _, consts, carry, sequences = loop.split(xs)
 
     def body(held: Any, rows: Arrays) -> tuple[Any, Any]:
@@ -213,21 +212,16 @@ def _scan(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tup
 
 
 def _while(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tuple[list[Array], CheckState]:
-    p = step.equation.params
-    # Plans are in the order of the parameters.
-    order = [k for k, v in p.items() if isinstance(v, Program)]
-    operands = LoopParams.of(p).split(xs)
-
-    def run(name: str, args: Arrays, before: CheckState) -> tuple[list[Array], CheckState]:
-        return step.walk(order.index(name), args, before, base)
+    loop: LoopParams = step.equation.params["loop"]
+    operands = loop.split(xs)
 
     def holds(before: CheckState, values: Arrays) -> tuple[Array, CheckState]:
-        (keep,), after = run("cond", operands._replace(carry=values).cond_inputs, before)
+        (keep,), after = step.walk(0, operands._replace(carry=values).cond_inputs, before, base)
         return keep, after
 
     def next_step(held: Any) -> Any:
         _, before, old = held
-        ys, after = run("body", operands._replace(carry=old).body_inputs, before)
+        ys, after = step.walk(1, operands._replace(carry=old).body_inputs, before, base)
         keep, after = holds(after, ys)
         return keep, after, tuple(ys)
 

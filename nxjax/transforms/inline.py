@@ -153,7 +153,7 @@ class Inliner:
 
     def unrolled(self, e: Equation) -> list[Atom]:
         """A scan is its steps."""
-        loop = LoopParams.of(e.params)
+        loop: LoopParams = e.params["loop"]
         operands, makers = loop.split(e.inputs), loop.results(e.outputs)[1]
         carry: Sequence[Atom] = operands.carry
         columns: list[list[Atom]] = [[] for _ in makers]

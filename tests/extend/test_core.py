@@ -101,6 +101,32 @@ def test_parameters_have_jax_names_too():
     assert isinstance(closed, extend.ClosedJaxpr) and isinstance(closed.jaxpr, extend.Jaxpr)
 
 
+def test_the_parameters_of_a_loop_are_one_and_are_found_one_by_one():
+    scan, x = (
+        nx.make_jaxpr(lambda x: lax.scan(lambda c, v: (c + v, c), 0.0, x)[1])(nx.arange(3.0)).eqns[-1],
+        nx.arange(3.0),
+    )
+    assert set(scan.params) == {"loop"} and scan.params["jaxpr"] is scan.params["body"] is scan.params["loop"].body
+    assert [scan.params[name] for name in ("num_consts", "num_carry", "length", "reverse", "unroll")] == [0, 1, 3, 0, 1]
+    assert list(extend.jaxprs_in_params(scan.params)) == [scan.params["body"]]
+    assert "cond" not in scan.params and "loop" not in str(nx.make_jaxpr(lambda x: lax.map(nx.sin, x))(x))
+    _, back = scan.primitive.bind(0.0, x, **{**scan.params, "reverse": True})
+    assert back.tolist() == [3, 2, 0]
+    (loop,) = nx.make_jaxpr(lambda x: lax.while_loop(lambda c: c < 9, lambda c: c * 2, x))(1.0).eqns
+    assert loop.params["cond_jaxpr"] is loop.params["cond"] is loop.params["loop"].cond
+    parts = {name: loop.params[name] for name in ("cond_jaxpr", "body_jaxpr", "cond_nconsts", "body_nconsts")}
+    assert list(extend.jaxprs_in_params(loop.params)) == [parts["cond_jaxpr"], parts["body_jaxpr"]]
+    assert loop.primitive.bind(1.0, **parts)[0].tolist() == 16
+    for wrong, said in (
+        ({"size": 3}, "has no parameter 'size'"),
+        ({"body_nconsts": "0"}, "body_nconsts is of another"),
+    ):
+        with pytest.raises(nx.errors.ParameterError, match=f"while: {said}"):
+            loop.primitive.bind(1.0, **loop.params, **wrong)
+    with pytest.raises(nx.errors.ParameterError, match="while: lacks the parameter 'cond'"):
+        loop.primitive.bind(1.0, body_jaxpr=parts["body_jaxpr"])
+
+
 def test_programs_are_written():
     p = nx.make_jaxpr(lambda x: lax.sin(lax.cos(x)))(1.0)
     first, second = p.eqns

@@ -1,5 +1,6 @@
 """Programs: printed, parsed, checked, run; equations know their line and scope."""
 
+import pickle
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -171,6 +172,19 @@ def test_equal_programs_have_equal_fingerprints():
     two = stage(lambda x: [sin(x)], [F3])
     other = stage(lambda x: [sin(sin(x))], [F3])
     assert one.fingerprint == two.fingerprint != other.fingerprint
+
+
+def test_pickles_are_read_whose_loops_have_their_parameters_apart():
+    summed = lambda x: nx.scan(lambda c, v: (c + v, None), x, x[None])[0]
+    text = str(nx.make_jaxpr(lambda x: nx.lax.while_loop(lambda v: v < 9, lambda v: v + 1, summed(x)))(1.0))
+    program = parse_program(text)
+    for e in program.equations:
+        apart = e.op.unpack_params(e.params)
+        state = {name: getattr(e, name) for name in Equation.__slots__} | {"params": apart}
+        again = Equation.__new__(Equation)
+        again.__setstate__((None, state))
+        assert again.params == e.params
+    assert str(pickle.loads(pickle.dumps(program))) == text
 
 
 def test_a_process_that_has_used_no_op_reads_programs():

@@ -75,9 +75,9 @@ def _while(scope: Scope, op: Operation, *xs: Any) -> Any:
     if found is not None:
         return found
     test, turn = op.regions
-    loop = LoopParams(scope.staged(turn, "body"), 0, len(xs), cond=scope.staged(test, "cond"))
-    args, params = loop.bound(Operands((), (), xs, ()))
-    return while_op(*args, **params)
+    loop = LoopParams(scope.staged(test, "cond"), 0, scope.staged(turn, "body"), 0, len(xs))
+    args, loop = loop.bound(Operands((), (), xs, ()))
+    return while_op(*args, loop=loop)
 
 
 @rule("stablehlo.after_all", "stablehlo.create_token")

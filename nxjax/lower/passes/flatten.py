@@ -37,7 +37,7 @@ def flattened(program: Program, opaque: Collection[str] = ()) -> Program:
         return flat.expand(e, e.op.expand) if e.op.has("expand") else None
 
     def loop(flat: Inliner, e: Equation) -> Sequence[Atom] | None:
-        return flat.unrolled(e) if e.params["length"] == 1 else composite(flat, e)
+        return flat.unrolled(e) if e.params["loop"].length == 1 else composite(flat, e)
 
     return program.derive(("flat", kept), lambda: Inliner(program, {**_RULES, "scan": loop}, composite).result())
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from nxjax.config import config
 from nxjax.errors import ProgramError
 from nxjax.trace.program import Equation, Literal, Program
+from nxjax.transforms.control.loop import LoopParams
 
 
 def passed(before: Program, after: Program, *, used: bool = False) -> Program:
@@ -87,8 +88,9 @@ def _of_choice(e: Equation) -> Iterable[Any]:
 
 
 def _of_scan(e: Equation) -> Iterable[Any]:
-    length: int = e.params["length"]
-    return list(effects(e.params["body"])) * length if length < 2 else _of_held(e)
+    loop: LoopParams = e.params["loop"]
+    steps = len(loop.step_indices())
+    return list(effects(loop.body)) * steps if steps < 2 else _of_held(e)
 
 
 _ROWS: Final[dict[str, Callable[[Equation], Iterable[Any]]]] = {

@@ -55,7 +55,7 @@ def lifted(e: Equation) -> tuple[Equation, Made]:
             hoisted.append(Program((*own, *p.inputs), p.equations, p.outputs, name=p.name))
         operands = (e.inputs[0], *(v for v, _ in made), *e.inputs[1:])
         return e.replaced(operands, e.outputs, {**params, "branches": tuple(hoisted)}), made
-    loop = LoopParams.of(params)
+    loop: LoopParams = params["loop"]
     held = [p for p in (loop.cond, loop.body) if p is not None]
     made = [(Var(v.type), x) for p in held for v, x in zip(p.constvars, p.values, strict=True)]
     given = [v for v, _ in made]
@@ -72,7 +72,8 @@ def _reading(
     x: Operands[Atom] = loop.split(e.inputs)
     x = x._replace(cond_consts=(*first, *x.cond_consts), consts=(*second, *x.consts))
     n, m = len(x.cond_consts), len(x.consts)
-    return e.replaced(x.flat, e.outputs, loop._replace(body=body, num_consts=m, cond=cond, num_cond_consts=n).params)
+    loop = loop._replace(body=body, num_consts=m, cond=cond, num_cond_consts=n)
+    return e.replaced(x.flat, e.outputs, {"loop": loop})
 
 
 # --- carries that never change become consts ---
@@ -80,7 +81,7 @@ def _reading(
 
 def with_constant_results(e: Equation) -> tuple[Equation, dict[Var, Atom]]:
     """``e`` without carries that each step hands on as they are; and what the results for them are."""
-    loop = LoopParams.of(e.params)
+    loop: LoopParams = e.params["loop"]
     fixed = loop.loop_invariant()
     if not any(fixed):
         return e, {}
@@ -88,7 +89,7 @@ def with_constant_results(e: Equation) -> tuple[Equation, dict[Var, Atom]]:
     gone, kept = split_by_mask(carry, fixed)
     known: dict[Var, Atom] = dict(zip(gone, select_by_mask(loop.split(e.inputs).carry, fixed), strict=True))
     loop, operands = loop.hoist_invariants(fixed, e.inputs)
-    return e.replaced(operands.flat, (*kept, *ys), loop.params), known
+    return e.replaced(operands.flat, (*kept, *ys), {"loop": loop}), known
 
 
 # --- what consts alone decide is computed before the loop ---
@@ -99,7 +100,7 @@ def hoisted(e: Equation) -> tuple[list[Equation], Equation]:
 
     The body of a loop that may take no step may hold what would never end: that stays where it is.
     """
-    loop = LoopParams.of(e.params)
+    loop: LoopParams = e.params["loop"]
     x = loop.split(e.inputs)
     early, cond, first = [], None, []
     if loop.cond is not None:
@@ -193,7 +194,7 @@ def _reached(p: Program, outputs: Sequence[Atom]) -> set[Atom]:
 
 
 def _trimmed_loop(e: Equation, read: Collection[Var]) -> Equation:
-    loop = LoopParams.of(e.params)
+    loop: LoopParams = e.params["loop"]
     body, cond = loop.body, loop.cond
     inner = loop.inside(body.inputs)
     carry, ys = loop.results([v in read for v in e.outputs])
@@ -215,7 +216,8 @@ def _trimmed_loop(e: Equation, read: Collection[Var]) -> Equation:
         return e
     loop = loop.dce(taken, kept)
     loop = loop._replace(body=dead_code_eliminated(loop.body))
-    return e.replaced(tuple(select_by_mask(e.inputs, taken.flat)), tuple(select_by_mask(e.outputs, kept)), loop.params)
+    inputs, outputs = select_by_mask(e.inputs, taken.flat), select_by_mask(e.outputs, kept)
+    return e.replaced(tuple(inputs), tuple(outputs), {"loop": loop})
 
 
 def _trimmed_cond(e: Equation, read: Collection[Var]) -> Equation:

@@ -22,7 +22,7 @@ from nxjax.lower.passes.invariants import passed
 from nxjax.lower.passes.loops import HOLDERS, LOOPS, hoisted, lifted, trimmed, with_constant_results
 from nxjax.lower.reproducible import by_numpy
 from nxjax.trace.array import wrap
-from nxjax.trace.program import Atom, Equation, Literal, Program, Var
+from nxjax.trace.program import Atom, Equation, Literal, Program, Var, map_programs
 
 # Elements of the largest result that is worth computing when a program is lowered.
 LARGEST: Final = 1 << 16
@@ -87,7 +87,7 @@ class _Simplifier:
         for e in p.equations:
             inputs = self._now(e.inputs)
             if e.op.name in HOLDERS:
-                params = {k: self._held(v) for k, v in e.params.items()}
+                params = map_programs(e.params, lambda p: simplified(p, self.opaque))
                 e, made = lifted(e.replaced(inputs, e.outputs, params))
                 consts += [v for v, _ in made]
                 values += [x for _, x in made]
@@ -122,14 +122,6 @@ class _Simplifier:
     def _now(self, atoms: Sequence[Atom]) -> tuple[Atom, ...]:
         env = self.env
         return tuple([env.get(a, a) if isinstance(a, Var) else a for a in atoms])
-
-    def _held(self, value: Any) -> Any:
-        """A parameter, with the programs in it simplified."""
-        if isinstance(value, Program):
-            return simplified(value, self.opaque)
-        if isinstance(value, tuple) and any(isinstance(v, Program) for v in value):  # pyright: ignore[reportUnknownVariableType]
-            return tuple(map(self._held, value))  # pyright: ignore[reportUnknownArgumentType]
-        return value
 
     def _add(self, e: Equation) -> None:
         found = rewritten(e, self)

@@ -40,7 +40,8 @@ SMALL: Final = 16 << 20
 
 def staged(e: Equation) -> Program | None:
     """The results of the scan ``e``, whose body has no consts, for its operands; None: nothing leaves the loop."""
-    if e.params["length"] < TURNS or not any(inner.op.name == "dot_general" for inner in e.params["body"].equations):
+    loop: LoopParams = e.params["loop"]
+    if len(loop.step_indices()) < TURNS or not any(inner.op.name == "dot_general" for inner in loop.body.equations):
         return None
     return _Stages(e).result()
 
@@ -52,7 +53,7 @@ def _bytes(t: ArrayType) -> int:
 @final
 class _Stages:
     def __init__(self, e: Equation) -> None:
-        loop = LoopParams.of(e.params)
+        loop: LoopParams = e.params["loop"]
         inner = loop.inside(loop.body.inputs)
         self.e = e
         self.loop, self.body = loop, loop.body
@@ -86,7 +87,7 @@ class _Stages:
         smaller = Program(inside, [inner for inner in body.equations if inner not in self.gone], outputs)
         operands = tuple([self.outside[v] for v in inside])
         results = (*(e.outputs[i] for i in kept), *self.stacks)
-        new = self.loop._replace(body=smaller, num_carry=len(kept)).params
+        new = {"loop": self.loop._replace(body=smaller, num_carry=len(kept))}
         asked = {a for inner in self.after for a in inner.inputs}
         loop = trimmed(e.replaced(operands, results, new), [v for v in results if v in asked or v in e.outputs])
         left = [loop] if loop.outputs or loop.effect else []

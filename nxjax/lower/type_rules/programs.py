@@ -67,10 +67,12 @@ def _cond(types: Types, params: Params) -> Results:
 
 
 def _scan(types: Types, params: Params) -> Results:
-    body, length = params["body"], params["length"]
-    need(length >= 0 and params["unroll"] >= 1, "length and unroll", (length, params["unroll"]))
-    first = _count(params["num_consts"], len(types), "num_consts")
-    last = first + _count(params["num_carry"], len(types) - first, "num_carry")
+    loop = params["loop"]
+    body, length = loop.body, loop.length
+    need(length >= 0 and loop.unroll >= 1, "length and unroll", (length, loop.unroll))
+    need(loop.cond is None and loop.num_cond_consts == 0, "a condition", loop.cond)
+    first = _count(loop.num_consts, len(types), "num_consts")
+    last = first + _count(loop.num_carry, len(types) - first, "num_carry")
     xs = types[last:]
     need(all(t.shape[:1] == (length,) for t in xs), "operands of another length", (length, xs))
     _takes(body, [*types[:last], *[t.with_shape(t.shape[1:]) for t in xs]])
@@ -80,13 +82,15 @@ def _scan(types: Types, params: Params) -> Results:
 
 
 def _while(types: Types, params: Params) -> Results:
-    first = _count(params["cond_nconsts"], len(types), "cond_nconsts")
-    last = first + _count(params["body_nconsts"], len(types) - first, "body_nconsts")
+    loop = params["loop"]
+    first = _count(loop.num_cond_consts, len(types), "num_cond_consts")
+    last = first + _count(loop.num_consts, len(types) - first, "num_consts")
     carry = types[last:]
-    _takes(params["cond"], [*types[:first], *carry])
-    _takes(params["body"], types[first:])
-    same(params["cond"].out_types, [_TRUTH], "the condition gives something else than one bool")
-    same(params["body"].out_types, carry, "the carry changes its types")
+    need(loop.num_carry == len(carry), "num_carry", loop.num_carry)
+    _takes(loop.cond, [*types[:first], *carry])
+    _takes(loop.body, types[first:])
+    same(loop.cond.out_types, [_TRUTH], "the condition gives something else than one bool")
+    same(loop.body.out_types, carry, "the carry changes its types")
     return results(carry)
 
 

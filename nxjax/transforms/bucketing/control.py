@@ -15,7 +15,7 @@ from nxjax.transforms.bucketing.interpret import interpret, rule, size_of
 from nxjax.transforms.bucketing.sizes import Extent
 from nxjax.transforms.bucketing.values import Context, MemberStep, Val
 from nxjax.transforms.control.cond import choose, switch
-from nxjax.transforms.control.loop import LoopParams, Operands
+from nxjax.transforms.control.loop import Operands
 from nxjax.transforms.control.scan import scan
 from nxjax.transforms.control.while_loop import while_loop
 
@@ -49,7 +49,7 @@ def _kept(c: Context, s: MemberStep, carry: Sequence[Val], new: Sequence[Val]) -
 
 @rule("scan", differing=("body", "length"))
 def _scan(c: Context, s: MemberStep, *xs: Val) -> Vals:
-    loop, bodies = LoopParams.of(s.params), s.each("body")
+    loop, bodies = s.params["loop"], s.each("body")
     _, consts, carry, sequences = loop.split(xs)
     length = size_of(c, s.each("length"), [x.sizes[0] for x in sequences], s)
     y_sizes: list[tuple[Extent, ...]] = []
@@ -77,7 +77,7 @@ def _scan(c: Context, s: MemberStep, *xs: Val) -> Vals:
 
 @rule("while", differing=("cond", "body"))
 def _while(c: Context, s: MemberStep, *xs: Val) -> Vals:
-    operands = LoopParams.of(s.params).split(xs)
+    operands = s.params["loop"].split(xs)
     carry, conds, bodies = operands.carry, s.each("cond"), s.each("body")
 
     def after(state: Arrays) -> Operands[Val]:

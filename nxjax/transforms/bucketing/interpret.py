@@ -94,7 +94,7 @@ def apply(c: Context, step: MemberStep, xs: Sequence[Val]) -> Sequence[Val]:
             "keep that axis out of it, or compute this part outside of nx.bucketed",
         )
     allowed = _MAY_DIFFER.get(op.name, frozenset[str]())
-    for name in step.params:
+    for name in op.unpack_params(step.params):
         if name not in allowed and step.differs(name):
             if op.has("expand"):
                 return expanded(c, step, xs)

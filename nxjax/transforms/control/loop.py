@@ -8,15 +8,17 @@ by its name.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Generic, NamedTuple, TypeVar, final
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, final
 
-from nxjax.ops.base import move_batch
+from nxjax.ops.base import check_count, move_batch
 from nxjax.ops.collectives import as_varying
 from nxjax.ops.reduce import reduce_or
 from nxjax.ops.select import select_leading
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, Dims, Tangents
+from nxjax.trace.kinds import check_fields
 from nxjax.trace.program import Program, Var, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
@@ -41,8 +43,6 @@ from nxjax.transforms.vmap import batch_program
 
 T = TypeVar("T")
 R = TypeVar("R")
-# The parameters of a scan, in the order of `LoopParams`.
-_SCAN: Final = ("body", "num_consts", "num_carry", "length", "reverse", "unroll")
 
 
 class Operands(NamedTuple, Generic[T]):
@@ -78,36 +78,27 @@ def invert(mask: Operands[bool]) -> Operands[bool]:
 
 @final
 class LoopParams(NamedTuple):
-    """The parameters of a loop. ``length``: the number of steps; None where ``cond`` decides it."""
+    """What a loop is: the parameter ``loop`` of its op.
 
+    Attributes:
+        cond: decides before each step whether it is done; None where ``length`` says how many steps there are.
+        num_cond_consts, num_consts: how many operands are the consts of the condition, and of the body.
+    """
+
+    cond: Program | None
+    num_cond_consts: int
     body: Program
     num_consts: int
     num_carry: int
     length: int | None = None
     reverse: bool = False
     unroll: int = 1
-    cond: Program | None = None
-    num_cond_consts: int = 0
-
-    @staticmethod
-    def of(params: Mapping[str, Any]) -> LoopParams:
-        """The loop that an equation's parameters describe."""
-        if "cond" not in params:
-            return LoopParams(**params)
-        body, n, m = params["body"], params["body_nconsts"], params["cond_nconsts"]
-        return LoopParams(body, n, len(body.outputs), cond=params["cond"], num_cond_consts=m)
 
     @property
-    def params(self) -> dict[str, Any]:
-        """The parameters of its equation."""
-        if self.cond is None:
-            return dict(zip(_SCAN, self, strict=False))
-        return {
-            "cond": self.cond,
-            "cond_nconsts": self.num_cond_consts,
-            "body": self.body,
-            "body_nconsts": self.num_consts,
-        }
+    def condition(self) -> Program:
+        """``cond``, of a loop that has one."""
+        assert self.cond is not None
+        return self.cond
 
     def split(self, operands: Sequence[T]) -> Operands[T]:
         first = self.num_cond_consts
@@ -139,8 +130,8 @@ class LoopParams(NamedTuple):
         body: Program | None = None,
         cond: Program | None = None,
         reverse: bool | None = None,
-    ) -> tuple[list[Any], dict[str, Any]]:
-        """Operands and parameters of an equation: this loop with other operands, programs or direction.
+    ) -> tuple[list[Any], LoopParams]:
+        """Operands and the loop that takes them: this one with other operands, programs or direction.
 
         What the programs hold becomes the first consts.
         """
@@ -150,8 +141,8 @@ class LoopParams(NamedTuple):
         cond, cond_held = (None, ()) if cond is None else cond.hoist_consts()
         first, second = [*cond_held, *cond_consts], [*held, *consts]
         way = self.reverse if reverse is None else reverse
-        loop = LoopParams(body, len(second), len(carry), self.length, way, self.unroll, cond, len(first))
-        return [*first, *second, *carry, *xs], loop.params
+        loop = LoopParams(cond, len(first), body, len(second), len(carry), self.length, way, self.unroll)
+        return [*first, *second, *carry, *xs], loop
 
     def fixed_point(
         self, mask: Sequence[bool], rule: Callable[[Operands[bool]], tuple[R, Mask]]
@@ -212,8 +203,32 @@ class LoopParams(NamedTuple):
 class LoopOp(Nested):
     """The rules of a loop that do not depend on what ends it."""
 
+    # Fields of `LoopParams`, and how programs name them.
+    fields: ClassVar[dict[str, str]]
+
+    def unpack_params(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: getattr(params["loop"], field) for field, name in self.fields.items()}
+
+    @abstractmethod
+    def pack_params(self, params: Mapping[str, Any]) -> dict[str, Any]: ...
+
+    def loop_fields(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Fields of `LoopParams`, of parameters as programs name them; what is not there is as in ``loop``."""
+        apart = {name: value for name, value in params.items() if name != "loop"}
+        if "loop" in params:
+            apart = {**self.unpack_params(params), **apart}
+        check_fields(self, apart, LoopParams, self.fields)
+        return {field: apart[name] for field, name in self.fields.items()}
+
+    def operands(self, types: Sequence[ArrayType], loop: LoopParams) -> Operands[ArrayType]:
+        """``types`` as the operands of ``loop``."""
+        left = len(types)
+        for field in ("num_cond_consts", "num_consts", "num_carry"):
+            left -= check_count(self, self.fields.get(field, field), getattr(loop, field), left)
+        return loop.split(types)
+
     def varied(self, args: Arrays, params: dict[str, Any]) -> tuple[Arrays, dict[str, Any]]:
-        loop = LoopParams.of(params)
+        loop: LoopParams = params["loop"]
         x, vmas = loop.split(args), loop.split([a.type.vma for a in args])
 
         def step(carry: tuple[frozenset[Any], ...]) -> tuple[Program, tuple[frozenset[Any], ...]]:
@@ -225,18 +240,17 @@ class LoopOp(Nested):
         body = pvary_results(body, [*carry, *(frozenset(),) * (len(body.outputs) - len(carry))])
         cond = loop.cond and pvary_inputs(loop.cond, vmas._replace(carry=carry).cond_inputs)
         start = [as_varying(c, vma) for c, vma in zip(x.carry, carry, strict=True)]
-        return x._replace(carry=start).flat, loop._replace(body=body, cond=cond).params
+        return x._replace(carry=start).flat, {"loop": loop._replace(body=body, cond=cond)}
 
-    def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
-        loop = LoopParams.of(params)
+    def jvp(self, primals: Arrays, tangents: Tangents, *, loop: LoopParams) -> tuple[Any, Any]:
         (pushed, varies), mask = loop.fixed_point(not_none_mask(tangents), lambda mask: _jvp_body(loop, mask))
         ts = [instantiate(t, x) if m else None for x, t, m in zip(primals, tangents, mask.flat, strict=True)]
         x, t = loop.split(primals), loop.split(ts)
         # The condition is boolean: it has no tangent.
         groups = [(*a, *select_by_mask(b, m)) for a, b, m in zip(x[1:], t[1:], mask[1:], strict=True)]
         cond = loop.cond and _ignoring_tangents(loop.cond, loop.num_cond_consts, tuple(mask.carry))
-        args, params = loop.bound(Operands(x.cond_consts, *groups), body=pushed, cond=cond)
-        out = Groups(self(*args, **params))
+        args, wider = loop.bound(Operands(x.cond_consts, *groups), body=pushed, cond=cond)
+        out = Groups(self(*args, loop=wider))
         moves, ys_vary = loop.results(varies)
         carry, carry_t = out.take(len(moves)), expand_by_mask(out.take(sum(mask.carry)), mask.carry)
         ys, ys_t = out.take(len(ys_vary)), expand_by_mask(out.rest(), ys_vary)
@@ -245,9 +259,7 @@ class LoopOp(Nested):
             carry_t = [t if m else None for t, m in zip(carry_t, moves, strict=True)]
         return (*carry, *ys), (*carry_t, *ys_t)
 
-    def batch_axis(self, axis_name: Any, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
-        loop = LoopParams.of(params)
-
+    def batch_axis(self, axis_name: Any, size: int, args: Arrays, dims: Dims, *, loop: LoopParams) -> tuple[Any, Any]:
         def step(mask: Operands[bool]) -> tuple[Any, Mask]:
             force = (*mask.carry, *(False,) * (len(loop.body.outputs) - loop.num_carry))
             mapped, out = batch_program(loop.body, size, mask.body_inputs, force, axis_name)
@@ -267,19 +279,19 @@ class LoopOp(Nested):
         if varies:
             cond, mapped = _elementwise(cond, loop.num_cond_consts, mapped, loop.num_consts)
             operands = operands._replace(consts=(*operands.cond_consts, *operands.consts))
-        args, params = loop.bound(operands, body=mapped, cond=cond)
-        ys_mask = loop.results(out)[1]
-        return self(*args, **params), (*(0 if m else None for m in mask.carry), *(1 if m else None for m in ys_mask))
+        args, batched = loop.bound(operands, body=mapped, cond=cond)
+        out_dims = (*(0 if m else None for m in mask.carry), *(1 if m else None for m in loop.results(out)[1]))
+        return self(*args, loop=batched), out_dims
 
     def with_token(self, params: dict[str, Any], thread: Thread) -> tuple[dict[str, Any], int, int]:
-        loop = LoopParams.of(params)
+        loop: LoopParams = params["loop"]
         cond, at = loop.cond, loop.num_cond_consts
         if cond is not None:
             inputs = [*cond.inputs[:at], Var(ArrayType((), dtypes.bool_)), *cond.inputs[at:]]
             cond = select_inputs_and_results(cond, inputs, (True,))
         body = thread(loop.body, loop.num_consts, 0)
         loop = loop._replace(body=body, cond=cond, num_carry=loop.num_carry + 1)
-        return loop.params, at + loop.num_consts, 0
+        return {"loop": loop}, at + loop.num_consts, 0
 
 
 def _jvp_body(loop: LoopParams, mask: Operands[bool]) -> tuple[tuple[Program, Mask], Mask]:

@@ -6,14 +6,14 @@ of the transformed body; the only work in a rule is to find out which carries ta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
 
 from nxjax.config import config
 from nxjax.errors import CarryTypeError, ParameterError, ShapeError
-from nxjax.ops.base import NDArray, check_carry, check_count, check_operands, move_batch, require, zeros
+from nxjax.ops.base import NDArray, check_carry, check_operands, move_batch, require, zeros
 from nxjax.ops.shape import reshape
 from nxjax.ops.slicing import concatenate, row
 from nxjax.trace import tree
@@ -50,23 +50,24 @@ class Scan(LoopOp):
 
     name = "scan"
     aliases = {"jaxpr": "body"}
+    fields = {name: name for name in ("body", "num_consts", "num_carry", "length", "reverse", "unroll")}
 
-    def infer(
-        self, *types: ArrayType, body: Program, num_consts: int, num_carry: int, length: int, reverse: bool, unroll: int
-    ) -> tuple[ArrayType, ...]:
-        check_count(self, "num_consts", num_consts, len(types))
-        check_count(self, "num_carry", num_carry, len(types) - num_consts)
-        require(self, length >= 0, "length", length, "0 or more")
-        require(self, unroll >= 1, "unroll", unroll, "1 or more")
-        whole, out = num_consts + num_carry, body.out_types
-        if any(t.shape[:1] != (length,) for t in types[whole:]):
-            raise ShapeError("scan: xs differ from the length", got=types[whole:], expected=f"leading size {length}")
-        check_operands(self, [*types[:whole], *(t.with_shape(t.shape[1:]) for t in types[whole:])], body, "body")
-        check_carry(self, types[num_consts:whole], out[:num_carry])
-        return (*out[:num_carry], *(t.with_shape((length, *t.shape)) for t in out[num_carry:]))
+    def pack_params(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        return {"loop": LoopParams(None, 0, **self.loop_fields(params))}
 
-    def eval(self, *xs: NDArray, **params: Any) -> tuple[NDArray, ...]:
-        loop = LoopParams.of(params)
+    def infer(self, *types: ArrayType, loop: LoopParams) -> tuple[ArrayType, ...]:
+        x, length = self.operands(types, loop), loop.length
+        require(self, length is not None and length >= 0, "length", length, "0 or more")
+        require(self, loop.unroll >= 1, "unroll", loop.unroll, "1 or more")
+        assert length is not None and not x.cond_consts
+        if any(t.shape[:1] != (length,) for t in x.xs):
+            raise ShapeError("scan: xs differ from the length", got=x.xs, expected=f"leading size {length}")
+        check_operands(self, [*x.consts, *x.carry, *(t.with_shape(t.shape[1:]) for t in x.xs)], loop.body, "body")
+        carry, ys = loop.results(loop.body.out_types)
+        check_carry(self, x.carry, carry)
+        return (*carry, *(t.with_shape((length, *t.shape)) for t in ys))
+
+    def eval(self, *xs: NDArray, loop: LoopParams) -> tuple[NDArray, ...]:
         x = loop.split(xs)
         carry = x.carry
         columns = [
@@ -78,14 +79,14 @@ class Scan(LoopOp):
                 column[i, ...] = y
         return (*carry, *columns)
 
-    def partial_eval(self, trace: PartialTrace, args: Arrays, known: Mask, **params: Any) -> tuple[Array, ...]:
-        loop = LoopParams.of(params)
+    def partial_eval(self, trace: PartialTrace, args: Arrays, known: Mask, *, loop: LoopParams) -> tuple[Array, ...]:
         cut = partial_eval_body(loop, known)
         x = loop.split(args)
         early, late = x.masked(cut.mask), x.masked(invert(cut.mask))
         out: Arrays = ()
         if cut.value.outputs or cut.value.effect:
-            out = trace.outside(self, *loop.bound(early, body=cut.value))
+            inputs, value = loop.bound(early, body=cut.value)
+            out = trace.outside(self, inputs, {"loop": value})
         n = sum(cut.known_out)
         if not (cut.rest.outputs or cut.rest.effect):
             return tuple(out[:n])
@@ -94,10 +95,10 @@ class Scan(LoopOp):
         with use(trace.parent):
             hoisted = run(cut.prelude, early.consts)
         late = late._replace(consts=(*hoisted, *late.consts), xs=(*(early.xs[i] for i in cut.xs), *out[n:], *late.xs))
-        return tuple(merge_by_mask(out, trace.write(self, *loop.bound(late, body=cut.rest)), cut.known_out))
+        inputs, rest = loop.bound(late, body=cut.rest)
+        return tuple(merge_by_mask(out, trace.write(self, inputs, {"loop": rest}), cut.known_out))
 
-    def transpose(self, cts: Tangents, *args: Any, **params: Any) -> Tangents:
-        loop = LoopParams.of(params)
+    def transpose(self, cts: Tangents, *args: Any, loop: LoopParams) -> Tangents:
         given = tuple(isinstance(x, Linear) for x in args)
         _, linear = loop.fixed_point(
             given, lambda m: (None, mask_or(m.carry, dependent_results(loop.body, m.body_inputs)[: loop.num_carry]))
@@ -112,9 +113,9 @@ class Scan(LoopOp):
         ]
         xs = (*select_by_mask(x.xs, known.xs), *steps, *select_by_mask(ct_ys, nonzero))
         operands = Operands((), select_by_mask(x.consts, known.consts), sums, xs)
-        inputs, params = loop.bound(operands, body=transpose_body(loop, linear, nonzero), reverse=not loop.reverse)
+        inputs, back = loop.bound(operands, body=transpose_body(loop, linear, nonzero), reverse=not loop.reverse)
         # Cotangents of linear operands come in their order.
-        every = expand_by_mask(self(*inputs, **params), linear.flat)
+        every = expand_by_mask(self(*inputs, loop=back), linear.flat)
         return [ct if g else None for ct, g in zip(every, given, strict=True)]
 
     def _known_carries(self, loop: LoopParams, x: Operands[Any], known: Operands[bool]) -> Arrays:
@@ -132,11 +133,10 @@ class Scan(LoopOp):
             return Program(inputs, equations, outputs, body.constvars, body.values, f"known({body.name})")
 
         alone = loop.derive(("scan known", known.body_inputs), make)
-        args, params = loop.bound(x.masked(known), body=alone)
-        return self(*args, **params)[sum(known.carry) :]
+        args, first = loop.bound(x.masked(known), body=alone)
+        return self(*args, loop=first)[sum(known.carry) :]
 
-    def stablehlo(self, b: Any, out: tuple[ArrayType, ...], *xs: Any, **params: Any) -> Any:
-        loop = LoopParams.of(params)
+    def stablehlo(self, b: Any, out: tuple[ArrayType, ...], *xs: Any, loop: LoopParams) -> Any:
         _, consts, carry, sequences = loop.split(xs)
         length, count = len(loop.step_indices()), loop.num_carry
         ys = [b.constant(0, t) for t in out[count:]]
@@ -251,7 +251,7 @@ def scan(
         unroll = max(n, 1)
     elif not isinstance(unroll, int) or unroll < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ParameterError("scan: unroll", got=unroll, expected="a positive int, or a bool")
-    loop = LoopParams(hoisted, len(consts), len(carry), n, bool(reverse), max(int(unroll), 1))
+    loop = LoopParams(None, 0, hoisted, len(consts), len(carry), n, bool(reverse), max(int(unroll), 1))
     # A carry that no step changes becomes a const, and a ``y`` that is an ``x`` is not stacked.
     same, first = loop.loop_invariant(), len(hoisted.inputs) - len(sequences)
     taken = [i - first if i is not None and i >= first else None for i in forwarded_inputs(hoisted)[len(carry) :]]
@@ -259,8 +259,8 @@ def scan(
     if any(i is not None for i in taken):
         stacked = (*(True,) * loop.num_carry, *(i is None for i in taken))
         loop = loop._replace(body=select_inputs_and_results(loop.body, loop.body.inputs, stacked))
-    args, params = loop.bound(operands)
-    moved, ys = loop.results(scan_op(*args, **params))
+    args, loop = loop.bound(operands)
+    moved, ys = loop.results(scan_op(*args, loop=loop))
     rest = iter(ys)
     return (
         tree.unflatten(carry_def, merge_by_mask(select_by_mask(carry, same), moved, same)),
@@ -272,8 +272,9 @@ def scan_program(
     body: Program, consts: Arrays, carry: Arrays, xs: Arrays, *, length: int, **how: Any
 ) -> tuple[Array, ...]:
     """The final carry and ys of a body that is a program; ``how``: reverse, unroll."""
-    args, params = LoopParams(body, len(consts), len(carry), length, **how).bound(Operands((), consts, carry, xs))
-    return scan_op(*args, **params)
+    loop = LoopParams(None, 0, body, len(consts), len(carry), length, **how)
+    args, loop = loop.bound(Operands((), consts, carry, xs))
+    return scan_op(*args, loop=loop)
 
 
 def per_element(

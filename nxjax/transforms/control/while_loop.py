@@ -7,7 +7,7 @@ is why `fori_loop` with constant bounds is a `scan`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, final
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from nxjax.config import config
 from nxjax.errors import CarryTypeError, DtypeError, ParameterError, ProgramError, ShapeError, TracerBoolConversionError
 from nxjax.ops.arithmetic import add
-from nxjax.ops.base import NDArray, check_carry, check_count, check_operands
+from nxjax.ops.base import NDArray, check_carry, check_operands, require
 from nxjax.ops.collectives import as_varying
 from nxjax.ops.compare import lt
 from nxjax.ops.convert import convert_element_type
@@ -24,7 +24,6 @@ from nxjax.trace.array import DeviceArray, as_value, wrap
 from nxjax.trace.boundary import api_boundary
 from nxjax.trace.core import Array, Arrays
 from nxjax.trace.evaluate import evaluate
-from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.trace.wrapping import name_of
@@ -51,33 +50,33 @@ class While(LoopOp):
 
     name = "while"
     aliases = {"cond_jaxpr": "cond", "body_jaxpr": "body"}
+    fields = {"cond": "cond", "num_cond_consts": "cond_nconsts", "body": "body", "num_consts": "body_nconsts"}
     instead_of_transpose = (
         "use nx.scan, or nx.fori_loop with bounds that are Python ints, so that the number of steps is known"
     )
 
-    def infer(
-        self, *types: ArrayType, cond: Program, cond_nconsts: int, body: Program, body_nconsts: int
-    ) -> tuple[ArrayType, ...]:
-        check_count(self, "cond_nconsts", cond_nconsts, len(types))
-        check_count(self, "body_nconsts", body_nconsts, len(types) - cond_nconsts)
-        carry = types[cond_nconsts + body_nconsts :]
-        check_operands(self, (*types[:cond_nconsts], *carry), cond, "condition")
-        check_operands(self, types[cond_nconsts:], body, "body")
-        check_carry(self, carry, body.out_types)
+    def pack_params(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        fields = self.loop_fields(params)
+        return {"loop": LoopParams(**fields, num_carry=len(fields["body"].outputs))}
+
+    def infer(self, *types: ArrayType, loop: LoopParams) -> tuple[ArrayType, ...]:
+        x, cond, out = self.operands(types, loop), loop.condition, loop.body.out_types
+        require(self, not x.xs, "num_carry", loop.num_carry, loop.num_carry + len(x.xs))
+        check_operands(self, x.cond_inputs, cond, "condition")
+        check_operands(self, x.body_inputs, loop.body, "body")
+        check_carry(self, x.carry, out)
         if len(cond.outputs) != 1 or not cond.out_types[0].same(_TRUTH):
             raise ProgramError("while: the condition gives one bool", got=cond.out_types, expected=_TRUTH)
-        return body.out_types
+        return out
 
-    def eval(self, *xs: NDArray, **params: Any) -> tuple[NDArray, ...]:
-        loop = LoopParams.of(params)
+    def eval(self, *xs: NDArray, loop: LoopParams) -> tuple[NDArray, ...]:
         x = loop.split(xs)
-        while evaluate(params["cond"], x.cond_inputs)[0]:
+        while evaluate(loop.condition, x.cond_inputs)[0]:
             x = x._replace(carry=evaluate(loop.body, x.body_inputs))
         return tuple(x.carry)
 
-    def partial_eval(self, trace: PartialTrace, args: Arrays, known: Mask, **params: Any) -> tuple[Array, ...]:
-        loop = LoopParams.of(params)
-        body, cond = loop.body, params["cond"]
+    def partial_eval(self, trace: PartialTrace, args: Arrays, known: Mask, *, loop: LoopParams) -> tuple[Array, ...]:
+        body, cond = loop.body, loop.condition
         # How many values the unknown carries will need is not known, so nothing is kept: the staged loop finds the
         # known ones again beside them. It can be run forwards, and not transposed.
         _, mask = loop.fixed_point(
@@ -90,28 +89,28 @@ class While(LoopOp):
         still = loop.loop_invariant()
         late = ()
         if not all(mask_or(ready, still)) or partial_eval(body, mask.body_inputs).unknown.effect:
-            late = trace.write(self, args, params)
+            late = trace.write(self, args, {"loop": loop})
         out: Arrays = ()
         if any(ready):
             cut = partial_eval(body, mask.body_inputs, unknown_out=tuple(not r for r in ready)).known
             cut = select_inputs_and_results(cut, cut.inputs, [i < sum(ready) for i in range(len(cut.outputs))])
             cond = select_inputs_and_results(cond, select_by_mask(cond.inputs, mask.cond_inputs), (True,))
-            out = trace.outside(self, *loop.bound(x.masked(mask), body=cut, cond=cond))
+            inputs, first = loop.bound(x.masked(mask), body=cut, cond=cond)
+            out = trace.outside(self, inputs, {"loop": first})
         computed = expand_by_mask(out, ready)
         return tuple(
             y if r else x if s else late[k]
             for k, (y, r, x, s) in enumerate(zip(computed, ready, x.carry, still, strict=True))
         )
 
-    def stablehlo(self, b: Any, out: tuple[ArrayType, ...], *xs: Any, **params: Any) -> Any:
-        loop = LoopParams.of(params)
+    def stablehlo(self, b: Any, out: tuple[ArrayType, ...], *xs: Any, loop: LoopParams) -> Any:
         x = loop.split(xs)
         # StableHLO's loop needs something to carry.
         carry = x.carry or [b.constant(False, ArrayType((), dtypes.bool_))]
         types = tuple(y.type for y in carry)
 
         def test(b: Any, *state: Any) -> Any:
-            return b.program(params["cond"], x._replace(carry=state[: len(out)]).cond_inputs)
+            return b.program(loop.condition, x._replace(carry=state[: len(out)]).cond_inputs)
 
         def step(b: Any, *state: Any) -> Any:
             return [*b.program(loop.body, x._replace(carry=state[: len(out)]).body_inputs), *state[len(out) :]]
@@ -176,11 +175,11 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     cond, cond_consts = cond.hoist_consts()
     body, body_consts = body.hoist_consts()
     # A carry that no step changes becomes a const, so it has the gradient of a value outside of the loop.
-    loop = LoopParams(body, len(body_consts), len(carry), cond=cond, num_cond_consts=len(cond_consts))
+    loop = LoopParams(cond, len(cond_consts), body, len(body_consts), len(carry))
     same = loop.loop_invariant()
     loop, operands = loop.hoist_invariants(same, [*cond_consts, *body_consts, *carry])
-    args, params = loop.bound(operands)
-    return tree.unflatten(carry_def, merge_by_mask(select_by_mask(carry, same), while_op(*args, **params), same))
+    args, loop = loop.bound(operands)
+    return tree.unflatten(carry_def, merge_by_mask(select_by_mask(carry, same), while_op(*args, loop=loop), same))
 
 
 def _step_by_step(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], carry: Any) -> tuple[bool, Any]:

@@ -40,10 +40,10 @@ def test_programs_that_hold_arrays_give_them_to_their_op():
     for i in range(4):
         got = simple(lambda i, x: cond_op(i, x, branches=branches), np.int32(i), x)
         assert not any(p.constvars for p in loop_of(got, "cond").programs())
-    simple(lambda x: while_op(x, cond=test, body=body, cond_nconsts=0, body_nconsts=0), x)
+    simple(lambda x: while_op.bind(x, cond=test, body=body, cond_nconsts=0, body_nconsts=0), x)
     pair = whole(lambda x, y: (x * y + a, y - b * c), x, x)
     params = {"num_consts": 0, "num_carry": 1, "length": 4, "reverse": False, "unroll": 1}
-    simple(lambda x, ys: scan_op(x, ys, body=pair, **params), x, np.ones((4, 3), np.float32))
+    simple(lambda x, ys: scan_op.bind(x, ys, body=pair, **params), x, np.ones((4, 3), np.float32))
 
 
 def test_what_does_not_change_is_computed_before_the_loop():
@@ -60,7 +60,7 @@ def test_what_does_not_change_is_computed_before_the_loop():
 def test_what_a_condition_does_not_read_is_no_operand():
     test = nx.make_jaxpr(lambda a, b, c: c < b)(1.0, 2.0, 3.0)
     body = nx.make_jaxpr(lambda c: c + 1)(3.0)
-    f = lambda a, b, c: while_op(a, b, c, cond=test, body=body, cond_nconsts=2, body_nconsts=0)
+    f = lambda a, b, c: while_op.bind(a, b, c, cond=test, body=body, cond_nconsts=2, body_nconsts=0)
     loop = loop_of(simple(f, np.float32(1), np.float32(5), np.float32(0)), "while")
     assert (loop.params["cond_nconsts"], len(loop.inputs)) == (1, 2)
 

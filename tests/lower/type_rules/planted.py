@@ -54,6 +54,10 @@ def other_values(value):
         yield from other_types(value)
     elif isinstance(value, Program):
         yield from other_programs(value)
+    elif hasattr(value, "_replace"):
+        for field in value._fields:
+            for other in other_values(getattr(value, field)):
+                yield value._replace(**{field: other})
     elif isinstance(value, tuple):
         for i, one in enumerate(value):
             for other in other_values(one):

@@ -80,7 +80,7 @@ def scan(b: Builder, e: Equation, *xs: Any) -> Sequence[Any]:
     program = None if isa.current().reproducible else staged(e)
     if program is not None:
         return inline(b, program, xs)
-    loop = LoopParams.of(e.params)
+    loop: LoopParams = e.params["loop"]
     x = loop.split(xs)
     consts = [_given(b, c) for c in x.consts]
     sequences = [b.view(s) for s in x.xs]
@@ -111,14 +111,14 @@ def _row(x: View, counter: Counter, reverse: bool) -> View:
 @rule("while")
 def while_(b: Builder, e: Equation, *xs: Any) -> Sequence[Any]:
     """The body, as long as the condition says."""
-    loop = LoopParams.of(e.params)
+    loop: LoopParams = e.params["loop"]
     x = loop.split(xs)
     cond_consts = [_given(b, c) for c in x.cond_consts]
     consts = [_given(b, c) for c in x.consts]
     carries = _carried(b, x.carry, loop.body.out_types)
     flag = View(Ref(Buffer(1, "temp")), (), (), np.dtype(np.bool_))
     with _body(b) as condition:
-        (more,) = inline(b, e.params["cond"], [*cond_consts, *carries])
+        (more,) = inline(b, loop.condition, [*cond_consts, *carries])
         b.equation = e
         _write(b, b.view(more), flag)
     with _body(b) as steps:

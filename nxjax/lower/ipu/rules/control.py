@@ -28,12 +28,12 @@ from nxjax.transforms.control.loop import LoopParams
 
 
 def while_(b: Builder, e: Equation, *xs: View) -> tuple[View, ...]:
-    loop = LoopParams.of(e.params)
+    loop: LoopParams = e.params["loop"]
     operands = loop.split(xs)
     operands = operands._replace(carry=[kept(b, x) for x in operands.carry])
     predicate = b.variable((1,), np.bool_, None, b.fresh("predicate"))
     with b.block() as condition:
-        (test,) = b.program(e.params["cond"], operands.cond_inputs)
+        (test,) = b.program(loop.condition, operands.cond_inputs)
         copied(b, [(b.reshaped(test, (1,)), predicate.view())])
     with b.block() as body:
         assign(b, b.program(loop.body, operands.body_inputs), operands.carry)
@@ -42,7 +42,7 @@ def while_(b: Builder, e: Equation, *xs: View) -> tuple[View, ...]:
 
 
 def scan(b: Builder, e: Equation, *xs: View) -> tuple[View, ...]:
-    loop = LoopParams.of(e.params)
+    loop: LoopParams = e.params["loop"]
     length, reverse = loop.length, loop.reverse
     _, consts, init, sequences = loop.split(xs)
     outs = [*zip(loop.results(e.outputs)[1], loop.results(loop.body.out_types)[1], strict=True)]

@@ -11,11 +11,10 @@ from nxjax.transforms.control.loop import LoopParams
 from nxjax.transforms.nested import clamped_branch
 
 
-def _while(b: Builder, out: Any, *xs: Value, **params: Any) -> Sequence[Value]:
-    loop = LoopParams.of(params)
+def _while(b: Builder, out: Any, *xs: Value, loop: LoopParams) -> Sequence[Value]:
     operands = loop.split(xs)
     for _ in range(b.unroll + 1):
-        more = b.program(params["cond"], operands.cond_inputs)[0].scalar()
+        more = b.program(loop.condition, operands.cond_inputs)[0].scalar()
         if more is None:
             raise Unsupported(
                 "the number of its steps is data, and NPU graphs have no loops",
