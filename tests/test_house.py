@@ -257,8 +257,9 @@ CIRCLES: dict[str, str] = {
     "ops/arithmetic ops/base ops/bitwise ops/compare ops/complex ops/convert ops/create ops/cumulative "
     "ops/dimension_numbers ops/elementary ops/indexing ops/reduce ops/rounding ops/scatter ops/select ops/shape "
     "ops/slicing ops/sort": (
-        "rules use ops of any file through the vocabulary: a broadcast is transposed to a sum, and a sum to a "
-        "broadcast; and the families of `ops/base` add, convert and broadcast"
+        "a broadcast is transposed to a sum, and a sum to a broadcast, and the families of `ops/base` add, convert "
+        "and broadcast. Rules find such ops when they run, in the vocabulary, which is below all of these files; an "
+        "op would have to be cut into its definition and its rules, in two files, for these to stand in layers"
     ),
     "lax/__init__ lax/primitives": "a package gives the primitives by name, some of which are its own functions",
     "export/exported export/serialization": "an exported function writes itself",
