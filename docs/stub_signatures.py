@@ -1,8 +1,4 @@
-"""How a public function looks in a stub: parameter names and defaults as they are, types by what the names mean.
-
-The faces annotate operands as ``Any``, since they take whatever converts; a reader of the stub is told what does.
-An annotation that says more than ``Any`` is kept.
-"""
+"""How a public function looks in a stub: the signature of the source, in names that the stub imports."""
 
 from __future__ import annotations
 
@@ -16,57 +12,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# Functions that take lists, shapes without elements, or types, where others take arrays.
-LOOSE = frozenset(
-    re.findall(
-        r"\w+",
-        """
-    array asarray asanyarray ascontiguousarray copy empty_like full_like zeros_like ones_like result_type can_cast
-    isdtype issubdtype promote_types finfo iinfo dtype iterable isscalar shape ndim size block save savez
-    fromfunction from_dlpack frombuffer fromiter vectorize frompyfunc apply_along_axis apply_over_axes piecewise
-    asarray_chkfinite stop_gradient psum pmean pmax pmin all_gather ppermute pshuffle psum_scatter all_to_all
-    pbroadcast pcast pvary pswapaxes with_sharding_constraint optimization_barrier custom_linear_solve custom_root
-    reduce reduce_window sort key_data wrap_key_data split_axis with_memory_space array_equal array_equiv tree_util
-    where concatenate stack hstack vstack dstack column_stack row_stack select choose multi_dot einsum r_ c_ pargmax
-    pargmin einsum_path wrap_key_data key_impl clone
-""",
-    )
-)
-OPERANDS = frozenset(
-    re.findall(
-        r"\w+",
-        """
-    x y a b x1 x2 arr ary m v ar1 ar2 a1 a2 q p element test_elements lhs rhs operand on_true on_false pred key keys
-    scale mean variance bias updates scatter_indices update init_value min max minval maxval df loc
-    concentration alpha lam logits fill_value condition indices values query value start stop N probs n sigma lower
-    upper left right dfnum dfden
-""",
-    )
-)
-# Of `nxjax.scipy` alone, where they name no trees or functions.
-SCIPY_OPERANDS = frozenset(
-    re.findall(
-        r"\w+",
-        """
-    A B C E N T Z Zxx beta c code_book cov cval d data dim dx e f fillvalue fs h in1 in2 input k kappa lmbda mu obs phi
-    r theta z
-""",
-    )
-)
-AXES = "int | Sequence[int] | None"
-SHAPES = "int | Sequence[int]"
-BY_NAME = {
-    "dtype": "DTypeLike | None",
-    "preferred_element_type": "DTypeLike | None",
-    "new_dtype": "DTypeLike",
-    "index_dtype": "DTypeLike",
-    "out_dtype": "DTypeLike | None",
-    "axis": AXES,
-    "axes": "Any",
-    "shape": SHAPES,
-    "weights": "ArrayLike | None",
-    "initial": "ArrayLike | None",
+# Where the names of annotations come from. An annotation of these and builtins stands in the stub as in the source.
+NAMED = {
+    "collections.abc": "Callable Collection Hashable Iterable Iterator Mapping Sequence",
+    "os": "PathLike",
+    "typing": "IO Any Literal NamedTuple Never ParamSpec TypeVar overload",
+    "nxjax.typing": "AccuracyLike ArrayLike ConvNumbersLike DTypeLike DeviceLike DotNumbersLike ModeLike PrecisionLike "
+    "PyTree ShardingLike",
 }
+KNOWN = {*" ".join(NAMED.values()).split(), *vars(builtins), "Array", "None"}
 
 
 def _written() -> dict[str, str]:
@@ -77,17 +31,8 @@ def _written() -> dict[str, str]:
 
 
 WRITTEN = _written()
-RESULTS = {
-    "indices": "Any",
-    "gradient": "Any",
-    "atleast_1d": "Any",
-    "atleast_2d": "Any",
-    "atleast_3d": "Any",
-    "can_cast": "builtins.bool",
-    "finfo": "np.finfo[Any]",
-    "iinfo": "np.iinfo[Any]",
-    "fromfunction": "Any",
-}
+# Results that the source computes on, as NumPy types them.
+RESULTS = {"can_cast": "builtins.bool", "finfo": "np.finfo[Any]", "iinfo": "np.iinfo[Any]"}
 
 
 class Types:
@@ -151,43 +96,27 @@ def default(value: Any) -> str:
     return repr(value) if plain and len(repr(value)) < 40 else "..."
 
 
-# Operands that may also be words.
-WORDS = frozenset({("cond", "p"), ("interp", "left"), ("interp", "right"), ("percentile", "method")})
+def written_type(function: Callable[..., Any], name: str, annotation: Any, known: Types) -> str:
+    """An annotation as the source has it, if the stub has its names; otherwise the type that it means."""
+    if isinstance(annotation, str) and set(re.findall(r"(?<!\.)\b[A-Za-z_]\w*", annotation)) <= KNOWN:
+        return re.sub(r"\b[a-z]\w*", lambda m: f"builtins.{m[0]}" if m[0] in known.hidden else m[0], annotation)
+    return known.text(hints(function).get(name, Any))
 
 
-def guessed(owner: str, p: inspect.Parameter, home: str) -> str:
-    """What an operand annotated as Any takes, of a function that ``home`` defines."""
-    operands = OPERANDS | SCIPY_OPERANDS if home.startswith("nxjax.scipy.") else OPERANDS
-    if (owner, p.name) in WORDS:
-        return "Any"
-    if owner in LOOSE or p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL):
-        found = BY_NAME.get(p.name, "Any") if p.name == "dtype" else "Any"
-    elif p.name == "where":
-        found = "ArrayLike | None"
-    else:
-        found = BY_NAME.get(p.name, "ArrayLike" if p.name in operands else "Any")
-    if p.default is None and found != "Any" and "None" not in found:
-        found += " | None"
-    return found
-
-
-def parameter_type(function: Callable[..., Any], name: str, p: inspect.Parameter, known: Types) -> str:
-    written = known.text(hints(function).get(p.name, Any))
-    found = guessed(name, p, function.__module__) if written == "Any" else written
-    return f"{found} | None" if p.default is None and found != "Any" and "None" not in found.split(" | ") else found
+def parameter_type(function: Callable[..., Any], p: inspect.Parameter, known: Types) -> str:
+    return written_type(function, p.name, p.annotation, known)
 
 
 def typed_at_home(name: str, function: Callable[..., Any]) -> bool:
     """Whether the function's own annotations say what a stub would, so that a stub can import it as it is."""
-    scope = function.__globals__
-    known = Types(frozenset(scope) & vars(builtins).keys())
-    given = hints(function)
-    said = [known.text(given.get(p, Any)) for p in (*inspect.signature(function).parameters, "return")]
-    told = [parameter_type(function, name, p, known) for p in inspect.signature(function).parameters.values()]
+    known = Types(frozenset(function.__globals__) & vars(builtins).keys())
+    signature = inspect.signature(function)
+    said = [parameter_type(function, p, known) for p in signature.parameters.values()]
+    found = result(function, name, known)
     written_out = function.__code__.co_name == name and not hasattr(function, "__wrapped__")
-    if not written_out or written_for(name, function) is not None or any("builtins." in t for t in said):
+    if not written_out or written_for(name, function) is not None or any("builtins." in t for t in (*said, found)):
         return False
-    return said == [*told, result(function, name, known)]
+    return found == written_type(function, "return", signature.return_annotation, known)
 
 
 def parameters(function: Callable[..., Any], name: str, known: Types, skip: int = 0) -> str:
@@ -195,7 +124,7 @@ def parameters(function: Callable[..., Any], name: str, known: Types, skip: int 
     parts: list[str] = []
     kinds = [p.kind for p in inspect.signature(function).parameters.values()][skip:]
     for i, p in enumerate(list(inspect.signature(function).parameters.values())[skip:]):
-        type = parameter_type(function, name, p, known)
+        type = parameter_type(function, p, known)
         star = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
         if p.kind is p.KEYWORD_ONLY and not any(k in (p.KEYWORD_ONLY, p.VAR_POSITIONAL) for k in kinds[:i]):
             parts.append("*")
@@ -213,8 +142,9 @@ def first_line(value: Any) -> str:
 
 
 def result(function: Callable[..., Any], name: str, known: Types) -> str:
-    given = hints(function)
-    return RESULTS.get(name) or known.text(given.get("return", Any))
+    """The type of the result; ``Any`` for one array or several, since each call knows which."""
+    found = RESULTS.get(name) or written_type(function, "return", function.__annotations__.get("return", Any), known)
+    return "Any" if found in ("Array | tuple[Array, ...]", "Array | list[Array]") else found
 
 
 def written_for(name: str, function: Callable[..., Any]) -> str | None:

@@ -13,7 +13,8 @@ from nxjax.errors import ParameterError, ShapeError
 from nxjax.numpy import host_functions
 from nxjax.numpy.promotion import as_operand, convert, promote_inexact
 from nxjax.ops import resize as ops
-from nxjax.ops.dot import Precision
+from nxjax.ops.dot import Precision, PrecisionLike
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
 
 NDArray = np.ndarray[Any, Any]
@@ -92,7 +93,11 @@ _EDGE: Final = 2  # pixels that a cubic kernel reads beyond the image
 
 
 def resize(
-    image: Any, shape: Sequence[int], method: str | ResizeMethod, antialias: bool = True, precision: Any = None
+    image: ArrayLike,
+    shape: Sequence[int],
+    method: str | ResizeMethod,
+    antialias: bool = True,
+    precision: PrecisionLike = None,
 ) -> Array:
     """``image`` resized to ``shape``; pixel centers are at half integers.
 
@@ -180,14 +185,14 @@ def _warp(size: int, to: int, scale: Any, translation: Any, method: ResizeMethod
 
 
 def scale_and_translate(
-    image: Any,
+    image: ArrayLike,
     shape: Sequence[int],
     spatial_dims: Sequence[int],
-    scale: Any,
-    translation: Any,
+    scale: ArrayLike,
+    translation: ArrayLike,
     method: str | ResizeMethod,
     antialias: bool = True,
-    precision: Any = Precision.HIGHEST,
+    precision: PrecisionLike = Precision.HIGHEST,
 ) -> Array:
     """``image`` scaled and then moved, in some of its dimensions; differentiable in both.
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ShardingError
+from nxjax.trace.annotations import PyTree
 from nxjax.trace.boundary import entry
 from nxjax.trace.lazy import refusing as _refusing
 from nxjax.trace.mesh import (
@@ -34,7 +35,11 @@ __getattr__ = _refusing(__name__)
 
 @entry
 def make_mesh(
-    axis_shapes: Sequence[int], axis_names: Any, axis_types: Any = None, *, devices: Sequence[Any] | None = None
+    axis_shapes: Sequence[int],
+    axis_names: str | Sequence[str],
+    axis_types: Sequence[Any] | None = None,
+    *,
+    devices: Sequence[Any] | None = None,
 ) -> Mesh:
     """A mesh of the first devices.
 
@@ -83,7 +88,7 @@ def make_single_device_sharding(device: Any, *, memory_kind: str | None = None) 
     return SingleDeviceSharding(device)
 
 
-def reshard(xs: Any, out_shardings: Any) -> Any:
+def reshard(xs: PyTree, out_shardings: PyTree) -> PyTree:
     """Arrays with the layout ``out_shardings`` on devices: `nx.lax.with_sharding_constraint`.
 
     Args:

@@ -1,18 +1,11 @@
 """Types for annotations, as `jax.typing`: what is accepted where an array, a dtype, a shape or a tree is asked for."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
+from nxjax.ops.dimension_numbers import ConvNumbersLike, ModeLike
+from nxjax.ops.dot import DotNumbersLike, PrecisionLike
+from nxjax.trace.annotations import AccuracyLike, ArrayLike, DeviceLike, DTypeLike, PyTree, Shape, ShardingLike
 from nxjax.trace.core import Array
-
-ArrayLike: TypeAlias = Array | np.ndarray[Any, np.dtype[Any]] | np.generic | bool | int | float | complex
-# A scalar type (`nx.float32`) is a `type`.
-DTypeLike: TypeAlias = str | type | np.dtype[Any]
-Shape: TypeAlias = Sequence[int]
-# Any nesting of tuples, lists, dicts and registered nodes, with arrays or other values as leaves.
-PyTree: TypeAlias = Any
 
 if TYPE_CHECKING:
 
@@ -58,4 +51,7 @@ if TYPE_CHECKING:
         ) -> Array: ...
 
 
-__all__ = ["ArrayLike", "DTypeLike", "PyTree", "Shape"]
+__all__ = [
+    "AccuracyLike", "ArrayLike", "ConvNumbersLike", "DTypeLike", "DeviceLike", "DotNumbersLike", "ModeLike",
+    "PrecisionLike", "PyTree", "Shape", "ShardingLike",
+]  # fmt: skip

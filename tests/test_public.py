@@ -10,7 +10,7 @@ import pydoc
 import re
 import subprocess
 import sys
-from typing import get_args, get_origin
+from typing import Any, get_args, get_origin
 
 import jax
 import numpy as np
@@ -196,3 +196,17 @@ def test_objects_say_what_they_are():
     lowered = nx.jit(lambda x: x + 1).lower(nx.ones(3))
     assert repr(lowered) == "<lowered <lambda>: f32[3] -> f32[3]>"
     assert repr(nx.custom_jvp(abs)) == "<custom_jvp of abs>"
+
+
+def test_signatures_say_what_functions_take():
+    """`help` and `inspect.signature` show a type for every parameter, as the stubs do."""
+    rooms = ("numpy", "lax", "nn", "random", "scipy", "interop", "deploy", "image")
+    found = {n: thing for n, thing in _public_callables() if "." not in n or n.split(".")[0] in rooms}
+    # `dir` of a module without `__all__` finds what it imports; a list's signature and a protocol's are not ours.
+    helpers = ("nxjax.numpy.promotion", "nxjax.trace.array", "nxjax.lax.sharding")
+    classes = (nx.deploy.Targets, nx.nn.initializers.Initializer)
+    found = {n: thing for n, thing in found.items() if thing.__module__ not in helpers and thing not in classes}
+    assert len(found) > 900
+    told = {n: inspect.signature(thing).parameters.values() for n, thing in found.items()}
+    untold = (None, "Any", inspect.Parameter.empty, Any)
+    assert [f"{n}({p.name})" for n, given in told.items() for p in given if p.annotation in untold] == []

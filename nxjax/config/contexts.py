@@ -26,7 +26,7 @@ class ScopedSetting:
         self.name = self.__name__ = name
         self.__doc__ = doc
 
-    def __call__(self, new_val: Any = True) -> Override:
+    def __call__(self, new_val: object = True) -> Override:
         return config.using(**{self.name: new_val})
 
     @property

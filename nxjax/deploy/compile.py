@@ -17,6 +17,7 @@ from nxjax.errors import LoweringError, MemoryLimitError, ParameterError, Placem
 from nxjax.lower.npu.lower import UNROLL, refusals
 from nxjax.lower.placement import Cost, Placement
 from nxjax.quant.function import Quantized
+from nxjax.trace.annotations import PyTree
 from nxjax.trace.boundary import entry
 
 # What `compile` does, in this order; building is writing the file and running the vendor's compiler.
@@ -242,7 +243,7 @@ def _unwritten(target: Target[Any], rows: list[Placement], notes: list[str]) -> 
     return Report(target.name, target.title, "host", rows, cost, notes, rules=target.rules)
 
 
-def reference(artifact: Artifact, *args: Any) -> Any:
+def reference(artifact: Artifact, *args: PyTree) -> PyTree:
     """The exact results of an artifact: `Artifact.reference`.
 
     Args:

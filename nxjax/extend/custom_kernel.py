@@ -38,7 +38,9 @@ EXECUTORS: Final = ("cpu", "xla")
 TARGETS: Final = (*EXECUTORS, *npu.FORMATS)
 
 
-def kernel(op: Any, target: str = "cpu", *, supports: Callable[..., bool] | None = None) -> Callable[..., Any]:
+def kernel(
+    op: type[Any] | str, target: str = "cpu", *, supports: Callable[..., bool] | None = None
+) -> Callable[..., Any]:
     """A decorator that gives a custom op a kernel for one target. Other targets compute the op as before.
 
     Args:

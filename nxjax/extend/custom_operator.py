@@ -46,7 +46,7 @@ def custom_op(
     function: Callable[..., Any] | None = None,
     *,
     name: str | None = None,
-    type: Any = None,
+    type: type | None = None,
     derivative: Callable[..., Any] | None = None,
     batching: Callable[..., Any] | None = None,
     quantize: str | None = None,

@@ -26,6 +26,7 @@ from nxjax.errors import InvalidFileError, ParameterError, Shown
 from nxjax.files import safe_io
 from nxjax.interop.ggml import BLOCKS, dequantized
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import DTypeLike
 from nxjax.trace.array import readonly, wrap
 from nxjax.trace.boundary import entry
 from nxjax.trace.core import Array
@@ -202,7 +203,7 @@ class _GgufHeader:
 
 
 @entry
-def load_gguf(path: str | Path, dtype: Any = np.float32) -> LazyWeights:
+def load_gguf(path: str | Path, dtype: DTypeLike | None = np.float32) -> LazyWeights:
     """Tensors of a GGUF file, as llama.cpp writes it; those in few bits become floats when they are read.
 
     Args:

@@ -5,40 +5,101 @@
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 from nxjax.trace.core import Array as Array
-from nxjax.typing import ArrayLike, DTypeLike
+from nxjax.typing import AccuracyLike, ArrayLike, ModeLike, PyTree
 from nxjax.lax import linalg as linalg
 from nxjax.lax.algebra import PrecisionLike as PrecisionLike
+from nxjax.lax.algebra import batch_matmul as batch_matmul
+from nxjax.lax.algebra import dot as dot
+from nxjax.lax.algebra import dot_general as dot_general
+from nxjax.lax.algebra import fft as fft
+from nxjax.lax.algebra import ragged_dot as ragged_dot
 from nxjax.lax.convolution import ConvGeneralDilatedDimensionNumbers as ConvGeneralDilatedDimensionNumbers
+from nxjax.lax.convolution import conv as conv
+from nxjax.lax.convolution import conv_general_dilated as conv_general_dilated
+from nxjax.lax.convolution import conv_general_dilated_local as conv_general_dilated_local
+from nxjax.lax.convolution import conv_general_dilated_patches as conv_general_dilated_patches
 from nxjax.lax.convolution import conv_general_permutations as conv_general_permutations
 from nxjax.lax.convolution import conv_general_shape_tuple as conv_general_shape_tuple
 from nxjax.lax.convolution import conv_shape_tuple as conv_shape_tuple
+from nxjax.lax.convolution import conv_transpose as conv_transpose
 from nxjax.lax.convolution import conv_transpose_shape_tuple as conv_transpose_shape_tuple
+from nxjax.lax.convolution import conv_with_general_padding as conv_with_general_padding
 from nxjax.lax.convolution import padtype_to_pads as padtype_to_pads
 from nxjax.lax.elementwise import RoundingMethod as RoundingMethod
+from nxjax.lax.elementwise import add as add
+from nxjax.lax.elementwise import bitcast_convert_type as bitcast_convert_type
+from nxjax.lax.elementwise import clamp as clamp
+from nxjax.lax.elementwise import convert_element_type as convert_element_type
+from nxjax.lax.elementwise import integer_pow as integer_pow
+from nxjax.lax.elementwise import mul as mul
+from nxjax.lax.elementwise import mulhi as mulhi
+from nxjax.lax.elementwise import pow as pow
+from nxjax.lax.elementwise import reciprocal as reciprocal
+from nxjax.lax.elementwise import reduce_precision as reduce_precision
+from nxjax.lax.elementwise import round as round
 from nxjax.lax.elementwise import select as select
 from nxjax.lax.elementwise import select_n as select_n
 from nxjax.lax.generators import RandomAlgorithm as RandomAlgorithm
+from nxjax.lax.generators import rng_bit_generator as rng_bit_generator
+from nxjax.lax.generators import rng_uniform as rng_uniform
 from nxjax.lax.products import AccuracyMode as AccuracyMode
 from nxjax.lax.products import DotAlgorithm as DotAlgorithm
 from nxjax.lax.products import DotAlgorithmPreset as DotAlgorithmPreset
 from nxjax.lax.products import RaggedDotDimensionNumbers as RaggedDotDimensionNumbers
 from nxjax.lax.products import Tolerance as Tolerance
+from nxjax.lax.products import ragged_dot_general as ragged_dot_general
+from nxjax.lax.products import scaled_dot as scaled_dot
+from nxjax.lax.reductions import argmax as argmax
+from nxjax.lax.reductions import argmin as argmin
 from nxjax.lax.reductions import reduce as reduce
+from nxjax.lax.reductions import reduce_sum as reduce_sum
+from nxjax.lax.shapes import broadcast as broadcast
+from nxjax.lax.shapes import broadcast_in_dim as broadcast_in_dim
+from nxjax.lax.shapes import broadcast_like as broadcast_like
 from nxjax.lax.shapes import broadcast_shapes as broadcast_shapes
+from nxjax.lax.shapes import broadcast_to_rank as broadcast_to_rank
+from nxjax.lax.shapes import broadcasted_iota as broadcasted_iota
+from nxjax.lax.shapes import collapse as collapse
 from nxjax.lax.shapes import concatenate as concatenate
+from nxjax.lax.shapes import empty as empty
 from nxjax.lax.shapes import expand_dims as expand_dims
+from nxjax.lax.shapes import full as full
+from nxjax.lax.shapes import full_like as full_like
+from nxjax.lax.shapes import iota as iota
+from nxjax.lax.shapes import pad as pad
+from nxjax.lax.shapes import reshape as reshape
+from nxjax.lax.shapes import rev as rev
 from nxjax.lax.shapes import shape_as_value as shape_as_value
+from nxjax.lax.shapes import split as split
 from nxjax.lax.shapes import squeeze as squeeze
 from nxjax.lax.shapes import stack as stack
+from nxjax.lax.shapes import tile as tile
+from nxjax.lax.shapes import transpose as transpose
+from nxjax.lax.shapes import unstack as unstack
 from nxjax.lax.sharding import with_sharding_constraint as with_sharding_constraint
+from nxjax.lax.slices import dynamic_index_in_dim as dynamic_index_in_dim
+from nxjax.lax.slices import dynamic_slice as dynamic_slice
+from nxjax.lax.slices import dynamic_slice_in_dim as dynamic_slice_in_dim
+from nxjax.lax.slices import dynamic_update_index_in_dim as dynamic_update_index_in_dim
+from nxjax.lax.slices import dynamic_update_slice as dynamic_update_slice
+from nxjax.lax.slices import dynamic_update_slice_in_dim as dynamic_update_slice_in_dim
+from nxjax.lax.slices import gather as gather
+from nxjax.lax.slices import index_in_dim as index_in_dim
 from nxjax.lax.slices import index_take as index_take
+from nxjax.lax.slices import scatter_apply as scatter_apply
+from nxjax.lax.slices import slice as slice
+from nxjax.lax.slices import slice_in_dim as slice_in_dim
 from nxjax.lax.staging import after_all as after_all
 from nxjax.lax.staging import composite as composite
 from nxjax.lax.staging import create_token as create_token
 from nxjax.lax.staging import dce_sink as dce_sink
 from nxjax.lax.staging import dtype as dtype
 from nxjax.lax.staging import platform_dependent as platform_dependent
-from nxjax.lax.structural import sort as sort
+from nxjax.lax.staging import stage as stage
+from nxjax.lax.structural import approx_max_k as approx_max_k
+from nxjax.lax.structural import approx_min_k as approx_min_k
+from nxjax.lax.structural import sort_key_val as sort_key_val
+from nxjax.lax.structural import top_k as top_k
 from nxjax.lax.windows import reduce_window as reduce_window
 from nxjax.lax.windows import reduce_window_shape_tuple as reduce_window_shape_tuple
 from nxjax.ops.dimension_numbers import ConvDimensionNumbers as ConvDimensionNumbers
@@ -79,16 +140,6 @@ def acos(x: ArrayLike) -> Array:
     """The angle in [0, pi] whose cosine is x"""
 def acosh(x: ArrayLike) -> Array:
     """The inverse of cosh, for x >= 1"""
-def add(x: ArrayLike, y: ArrayLike) -> Array:
-    """x + y"""
-def approx_max_k(operand: ArrayLike, k: int, reduction_dimension: int = -1, recall_target: float = 0.95, reduction_input_size_override: int = -1, aggregate_to_topk: bool = True) -> list[Array]:
-    """The k largest and their indices; always exact here."""
-def approx_min_k(operand: ArrayLike, k: int, reduction_dimension: int = -1, recall_target: float = 0.95, reduction_input_size_override: int = -1, aggregate_to_topk: bool = True) -> list[Array]:
-    """The k smallest and their indices; always exact here."""
-def argmax(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
-    """Index of the first largest element along ``axis``."""
-def argmin(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
-    """Index of the first smallest element along ``axis``."""
 def asin(x: ArrayLike) -> Array:
     """The angle in [-pi/2, pi/2] whose sine is x"""
 def asinh(x: ArrayLike) -> Array:
@@ -101,16 +152,12 @@ def atan2(x: ArrayLike, y: ArrayLike) -> Array:
     """The angle of the point (y, x) in (-pi, pi], continued to complex numbers; operands in the order (y, x)."""
 def atanh(x: ArrayLike) -> Array:
     """The inverse of tanh, for -1 < x < 1"""
-def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: Any = None) -> Array:
-    """Matrix products over equal leading dimensions: ``[..., m, k]`` and ``[..., k, n]`` to ``[..., m, n]``."""
 def bessel_i0e(x: ArrayLike) -> Array:
     """e^-|x| I_0(x)"""
 def bessel_i1e(x: ArrayLike) -> Array:
     """e^-|x| I_1(x)"""
 def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
     """The regularized incomplete beta function."""
-def bitcast_convert_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
-    """The operand's bits read as another dtype."""
 def bitwise_and(x: ArrayLike, y: ArrayLike) -> Array:
     """Bitwise and"""
 def bitwise_not(x: ArrayLike) -> Array:
@@ -119,26 +166,12 @@ def bitwise_or(x: ArrayLike, y: ArrayLike) -> Array:
     """Bitwise or"""
 def bitwise_xor(x: ArrayLike, y: ArrayLike) -> Array:
     """Bitwise exclusive or"""
-def broadcast(operand: ArrayLike, sizes: Sequence[int], *, out_sharding: Any = None) -> Array:
-    """The operand repeated over new leading dimensions."""
-def broadcast_in_dim(operand: ArrayLike, shape: Sequence[int], broadcast_dimensions: Sequence[int], *, out_sharding: Any = None) -> Array:
-    """The operand repeated into ``shape``; its dimension i is ``broadcast_dimensions[i]`` of the result."""
-def broadcast_like(arr: ArrayLike, like_arr: Any) -> Array:
-    """The array repeated into the shape of another, aligned at the last dimension."""
-def broadcast_to_rank(x: ArrayLike, rank: int) -> Array:
-    """The operand with leading dimensions of size 1 up to ``rank``."""
-def broadcasted_iota(dtype: DTypeLike | None, shape: Sequence[int], dimension: int, *, out_sharding: Any = None) -> Array:
-    """The index along ``dimension``, repeated over ``shape``."""
-def cbrt(x: ArrayLike, *, accuracy: Any = None) -> Array:
+def cbrt(x: ArrayLike, *, accuracy: AccuracyLike = None) -> Array:
     """Real cube root"""
 def ceil(x: ArrayLike) -> Array:
     """Smallest integer not below x"""
-def clamp(min: ArrayLike, x: ArrayLike, max: ArrayLike) -> Array:
-    """``x`` moved between ``min`` and ``max``, which have its shape or are scalars."""
 def clz(x: ArrayLike) -> Array:
     """Number of leading zero bits"""
-def collapse(operand: ArrayLike, start_dimension: int, stop_dimension: int | None = None) -> Array:
-    """Dimensions ``start`` to ``stop`` (exclusive) as one."""
 def complex(x: ArrayLike, y: ArrayLike) -> Array:
     """x + iy of two real operands"""
 @overload
@@ -148,21 +181,7 @@ def cond(pred: ArrayLike, *operands: Any, **old: Any) -> Any:
     """``true_fun(*operands)`` if ``pred`` else ``false_fun(*operands)``; only one of them runs."""
 def conj(x: ArrayLike) -> Array:
     """Complex conjugate; of a real operand, the complex number itself. Linear over the reals."""
-def conv(lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding: str, precision: Any = None, preferred_element_type: DTypeLike | None = None) -> Array:
-    """`conv_general_dilated` in the layout NCHW, OIHW, without dilation."""
-def conv_general_dilated(lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding: str | Sequence[tuple[int, int]], lhs_dilation: Sequence[int] | None = None, rhs_dilation: Sequence[int] | None = None, dimension_numbers: Any = None, feature_group_count: int = 1, batch_group_count: int = 1, precision: Any = None, preferred_element_type: DTypeLike | None = None, out_sharding: Any = None) -> Array:
-    """Convolution (correlation) with any layout, strides, dilations and groups."""
-def conv_general_dilated_local(lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding: str | Sequence[tuple[int, int]], filter_shape: Sequence[int], lhs_dilation: Sequence[int] | None = None, rhs_dilation: Sequence[int] | None = None, dimension_numbers: Any = None, precision: Any = None) -> Array:
-    """A convolution with its own kernel at each place of the result (a locally connected layer)."""
-def conv_general_dilated_patches(lhs: ArrayLike, filter_shape: Sequence[int], window_strides: Sequence[int], padding: str | Sequence[tuple[int, int]], lhs_dilation: Sequence[int] | None = None, rhs_dilation: Sequence[int] | None = None, dimension_numbers: Any = None, precision: Any = None, preferred_element_type: DTypeLike | None = None) -> Array:
-    """The windows that a convolution sees, flattened into its output features: features first, then window."""
-def conv_transpose(lhs: ArrayLike, rhs: ArrayLike, strides: Sequence[int], padding: str | Sequence[tuple[int, int]], rhs_dilation: Sequence[int] | None = None, dimension_numbers: Any = None, transpose_kernel: bool = False, precision: Any = None, preferred_element_type: DTypeLike | None = None, use_consistent_padding: bool = False) -> Array:
-    """Fractionally strided (\"transposed\") convolution; channels last unless ``dimension_numbers`` says otherwise."""
-def conv_with_general_padding(lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding: str | Sequence[tuple[int, int]], lhs_dilation: Sequence[int] | None, rhs_dilation: Sequence[int] | None, precision: Any = None, preferred_element_type: DTypeLike | None = None) -> Array:
-    """`conv_general_dilated` in the layout NCHW, OIHW."""
-def convert_element_type(operand: ArrayLike, new_dtype: DTypeLike | None = None) -> Array:
-    """The values of the operand in another dtype; None keeps its own."""
-def cos(x: ArrayLike, *, accuracy: Any = None) -> Array:
+def cos(x: ArrayLike, *, accuracy: AccuracyLike = None) -> Array:
     """cos x, x in radians"""
 def cosh(x: ArrayLike) -> Array:
     """(e^x + e^-x) / 2"""
@@ -180,24 +199,6 @@ def digamma(x: ArrayLike) -> Array:
     """The derivative of log Gamma(x); NaN at the poles (DLMF 5.2.2)"""
 def div(x: ArrayLike, y: ArrayLike) -> Array:
     """x / y; for integers, the quotient rounded toward zero (x / 0 is -1, as in XLA)."""
-def dot(lhs: ArrayLike, rhs: ArrayLike, *, dimension_numbers: Any = None, precision: Any = None, preferred_element_type: DTypeLike | None = None, out_sharding: Any = None) -> Array:
-    """Product of vectors and matrices, or `dot_general` if ``dimension_numbers`` are given."""
-def dot_general(lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: Any, precision: Any = None, preferred_element_type: DTypeLike | None = None, *, out_sharding: Any = None) -> Array:
-    """Sum of products over contracting dimensions, for each index of the batch dimensions."""
-def dynamic_index_in_dim(operand: ArrayLike, index: Any, axis: int = 0, keepdims: bool = True, *, allow_negative_indices: bool = True) -> Array:
-    """One element along an axis at a dynamic index."""
-def dynamic_slice(operand: ArrayLike, start_indices: Any, slice_sizes: Sequence[int], *, allow_negative_indices: bool | Sequence[bool] = True) -> Array:
-    """A block of static size at dynamic start indices, moved inside where it would stick out."""
-def dynamic_slice_in_dim(operand: ArrayLike, start_index: Any, slice_size: int, axis: int = 0, *, allow_negative_indices: bool = True) -> Array:
-    """As `dynamic_slice` along one axis."""
-def dynamic_update_index_in_dim(operand: ArrayLike, update: ArrayLike, index: Any, axis: int, *, allow_negative_indices: bool = True) -> Array:
-    """One element along an axis replaced."""
-def dynamic_update_slice(operand: ArrayLike, update: ArrayLike, start_indices: Any, *, allow_negative_indices: bool | Sequence[bool] = True) -> Array:
-    """The operand with a block at dynamic start indices replaced."""
-def dynamic_update_slice_in_dim(operand: ArrayLike, update: ArrayLike, start_index: Any, axis: int, *, allow_negative_indices: bool = True) -> Array:
-    """As `dynamic_update_slice` along one axis."""
-def empty(shape: Sequence[int], dtype: DTypeLike | None, *, out_sharding: Any = None) -> Array:
-    """Zeros: there is no uninitialized memory."""
 def eq(x: ArrayLike, y: ArrayLike) -> Array:
     """x == y"""
 def erf(x: ArrayLike) -> Array:
@@ -206,14 +207,12 @@ def erf_inv(x: ArrayLike) -> Array:
     """The inverse of erf on (-1, 1)"""
 def erfc(x: ArrayLike) -> Array:
     """1 - erf x, exact for large x"""
-def exp(x: ArrayLike, *, accuracy: Any = None) -> Array:
+def exp(x: ArrayLike, *, accuracy: AccuracyLike = None) -> Array:
     """e to the power x"""
-def exp2(x: ArrayLike, *, accuracy: Any = None) -> Array:
+def exp2(x: ArrayLike, *, accuracy: AccuracyLike = None) -> Array:
     """2 to the power x"""
-def expm1(x: ArrayLike, *, accuracy: Any = None) -> Array:
+def expm1(x: ArrayLike, *, accuracy: AccuracyLike = None) -> Array:
     """e^x - 1, exact near zero"""
-def fft(x: ArrayLike, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:
-    """Fourier transform of the last ``len(fft_lengths)`` dimensions (at most 3)."""
 def floor(x: ArrayLike) -> Array:
     """Largest integer not above x"""
 @overload
@@ -223,12 +222,6 @@ def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Array, C],
 @overload
 def fori_loop(lower: ArrayLike, upper: ArrayLike, body_fun: Callable[[Any, C], C], init_val: Any, *, unroll: int | bool | None = None) -> C:
     """``for i in range(lower, upper): val = body_fun(i, val)``."""
-def full(shape: Sequence[int], fill_value: ArrayLike, dtype: DTypeLike | None = None, *, sharding: Any = None) -> Array:
-    """``fill_value`` (a scalar) repeated into ``shape``."""
-def full_like(x: Any, fill_value: Any, dtype: DTypeLike | None = None, shape: Sequence[int] | None = None, sharding: Any = None) -> Array:
-    """``fill_value`` in the shape and dtype of ``x``."""
-def gather(operand: ArrayLike, start_indices: Any, dimension_numbers: GatherDimensionNumbers, slice_sizes: Sequence[int], *, unique_indices: bool = False, indices_are_sorted: bool = False, mode: Any = None, fill_value: ArrayLike | None = None) -> Array:
-    """Slices of the operand at the index vectors in the last dimension of ``start_indices``."""
 def ge(x: ArrayLike, y: ArrayLike) -> Array:
     """x >= y"""
 def gt(x: ArrayLike, y: ArrayLike) -> Array:
@@ -241,23 +234,17 @@ def igammac(a: ArrayLike, x: ArrayLike) -> Array:
     """The regularized upper incomplete gamma function."""
 def imag(x: ArrayLike) -> Array:
     """Imaginary part of a complex number"""
-def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool = True) -> Array:
-    """One element along an axis. The axis keeps size 1, or is dropped."""
-def integer_pow(x: ArrayLike, y: int) -> Array:
-    """x to a power that is a Python int."""
-def iota(dtype: DTypeLike | None, size: int) -> Array:
-    """0, 1, ..., size - 1"""
 def is_finite(x: ArrayLike) -> Array:
     """Neither infinite nor NaN"""
 def le(x: ArrayLike, y: ArrayLike) -> Array:
     """x <= y"""
 def lgamma(x: ArrayLike) -> Array:
     """log |Gamma(x)| (DLMF 5.2.1)"""
-def log(x: ArrayLike, *, accuracy: Any = None) -> Array:
+def log(x: ArrayLike, *, accuracy: AccuracyLike = None) -> Array:
     """Natural logarithm; NaN below zero."""
-def log1p(x: ArrayLike, *, accuracy: Any = None) -> Array:
+def log1p(x: ArrayLike, *, accuracy: AccuracyLike = None) -> Array:
     """log(1 + x), exact near zero"""
-def logistic(x: ArrayLike, *, accuracy: Any = None) -> Array:
+def logistic(x: ArrayLike, *, accuracy: AccuracyLike = None) -> Array:
     """1 / (1 + e^-x)"""
 def lt(x: ArrayLike, y: ArrayLike) -> Array:
     """x < y"""
@@ -270,10 +257,6 @@ def max(x: ArrayLike, y: ArrayLike) -> Array:
     """The larger of x and y"""
 def min(x: ArrayLike, y: ArrayLike) -> Array:
     """The smaller of x and y"""
-def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: DTypeLike | None = None) -> Array:
-    """x * y; with ``out_dtype``, the operands are converted to it first."""
-def mulhi(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """The upper half of the bits of an integer product."""
 def ne(x: ArrayLike, y: ArrayLike) -> Array:
     """x != y"""
 def neg(x: ArrayLike) -> Array:
@@ -282,24 +265,14 @@ def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:
     """The next representable float after ``x1`` in the direction of ``x2``."""
 def optimization_barrier(operand: C, /) -> C:
     """A tree of values. A compiler moves and merges no computation across it."""
-def pad(operand: ArrayLike, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Array:
-    """The operand with a value around and between its elements: (low, high, interior) per dimension."""
 def polygamma(m: ArrayLike, x: ArrayLike) -> Array:
     """The derivative of order ``m`` (a whole float) of digamma."""
 def population_count(x: ArrayLike) -> Array:
     """Number of set bits"""
-def pow(x: ArrayLike, y: ArrayLike) -> Array:
-    """x to the power y, for float or complex x; an integer y is converted to the dtype of x."""
-def ragged_dot(lhs: ArrayLike, rhs: ArrayLike, group_sizes: Any, precision: Any = None, preferred_element_type: DTypeLike | None = None, group_offset: Any = None, out_sharding: Any = None) -> Array:
-    """Rows of ``lhs``, in consecutive groups, times the matrix of their group; zero for rows of no group."""
-def ragged_dot_general(lhs: ArrayLike, rhs: ArrayLike, group_sizes: Any, ragged_dot_dimension_numbers: RaggedDotDimensionNumbers, precision: Any = None, preferred_element_type: DTypeLike | None = None, group_offset: Any = None, out_sharding: Any = None) -> Array:
-    """`dot_general` group by group: one dimension of ``lhs`` is split into consecutive groups."""
 def random_gamma_grad(a: ArrayLike, x: ArrayLike) -> Array:
     """How a gamma(``a``) sample ``x`` moves with ``a`` at a fixed quantile."""
 def real(x: ArrayLike) -> Array:
     """Real part of a complex number"""
-def reciprocal(x: ArrayLike) -> Array:
-    """1 / x"""
 def reduce_and(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """Bitwise (logical) and along ``axes``."""
 def reduce_max(operand: ArrayLike, axes: Sequence[int]) -> Array:
@@ -308,30 +281,14 @@ def reduce_min(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """Smallest along ``axes``; of no elements, the largest value of the dtype."""
 def reduce_or(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """Bitwise (logical) or along ``axes``."""
-def reduce_precision(operand: ArrayLike, exponent_bits: int, mantissa_bits: int) -> Array:
-    """The operand rounded to a float format of that many bits, kept in its dtype."""
 def reduce_prod(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """Product along ``axes``."""
-def reduce_sum(operand: ArrayLike, axes: Sequence[int], *, out_sharding: Any = None) -> Array:
-    """Sum along ``axes``."""
 def reduce_xor(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """Bitwise (logical) exclusive or along ``axes``."""
 def rem(x: ArrayLike, y: ArrayLike) -> Array:
     """Remainder with the sign of x (truncated division); x for integer division by zero."""
-def reshape(operand: ArrayLike, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None, *, out_sharding: Any = None) -> Array:
-    """The elements in row-major order, after a transposition by ``dimensions``, in another shape."""
-def rev(operand: ArrayLike, dimensions: Sequence[int]) -> Array:
-    """The elements in reverse order along ``dimensions``."""
-def rng_bit_generator(key: ArrayLike, shape: Sequence[int], dtype: DTypeLike | None = ..., algorithm: RandomAlgorithm = ..., *, out_sharding: Any = None) -> tuple[Array, Array]:
-    """The next state, and uniform bits."""
-def rng_uniform(a: ArrayLike, b: ArrayLike, shape: Sequence[int]) -> Array:
-    """Numbers between ``a`` and ``b``, others at each call: from a generator that NumPy keeps."""
-def round(x: ArrayLike, rounding_method: RoundingMethod | int = ...) -> Array:
-    """The nearest integer."""
-def rsqrt(x: ArrayLike, *, accuracy: Any = None) -> Array:
+def rsqrt(x: ArrayLike, *, accuracy: AccuracyLike = None) -> Array:
     """1 / sqrt(x)"""
-def scaled_dot(lhs: ArrayLike, rhs: ArrayLike, *, lhs_scale: Any = None, rhs_scale: Any = None, dimension_numbers: Any = None, preferred_element_type: DTypeLike | None = None) -> Array:
-    """`dot_general` of ``lhs * lhs_scale`` and ``rhs * rhs_scale``; a scale is shared by a block of elements."""
 @overload
 def scan(f: Callable[[Array, X], tuple[ArrayLike, Y]], init: float, xs: X, length: int | None = None, reverse: bool = False, unroll: int | bool = 1, _split_transpose: bool = False) -> tuple[Array, Y]: ...
 @overload
@@ -339,19 +296,17 @@ def scan(f: Callable[[C, X], tuple[C, Y]], init: C, xs: X, length: int | None = 
 @overload
 def scan(f: Callable[[C, X], tuple[C, Y]], init: Any, xs: Any = None, length: int | None = None, reverse: bool = False, unroll: int | bool = 1, _split_transpose: bool = False) -> tuple[C, Y]:
     """Apply ``f`` along the leading axis of ``xs``, carrying a value from step to step."""
-def scatter(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike, dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None) -> Array:
+def scatter(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike, dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: ModeLike = None) -> Array:
     """Overwrites. Of several updates of one element, one wins. Every dtype, keys included. Windows of the operand at ``scatter_indices`` take ``updates``."""
-def scatter_add(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike, dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None) -> Array:
+def scatter_add(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike, dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: ModeLike = None) -> Array:
     """Adds. Windows of the operand at ``scatter_indices`` take ``updates``."""
-def scatter_apply(operand: ArrayLike, scatter_indices: ArrayLike, func: Callable[[Array], Any], dimension_numbers: ScatterDimensionNumbers, *, update_shape: Sequence[int] = ..., indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None) -> Array:
-    """The operand with an elementwise function applied in the windows at ``scatter_indices``."""
-def scatter_max(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike, dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None) -> Array:
+def scatter_max(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike, dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: ModeLike = None) -> Array:
     """Keeps the larger. Windows of the operand at ``scatter_indices`` take ``updates``."""
-def scatter_min(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike, dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None) -> Array:
+def scatter_min(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike, dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: ModeLike = None) -> Array:
     """Keeps the smaller. Windows of the operand at ``scatter_indices`` take ``updates``."""
-def scatter_mul(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike, dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None) -> Array:
+def scatter_mul(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike, dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: ModeLike = None) -> Array:
     """Multiplies. Windows of the operand at ``scatter_indices`` take ``updates``."""
-def scatter_sub(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike, dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None) -> Array:
+def scatter_sub(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike, dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: ModeLike = None) -> Array:
     """Subtracts. Windows of the operand at ``scatter_indices`` take ``updates``."""
 def shift_left(x: ArrayLike, y: ArrayLike) -> Array:
     """x << y, zeros coming in."""
@@ -361,42 +316,26 @@ def shift_right_logical(x: ArrayLike, y: ArrayLike) -> Array:
     """x >> y, zeros coming in."""
 def sign(x: ArrayLike) -> Array:
     """-1, 0 or 1 (NaN for NaN, -0.0 for -0.0); of a complex number, z / |z|."""
-def sin(x: ArrayLike, *, accuracy: Any = None) -> Array:
+def sin(x: ArrayLike, *, accuracy: AccuracyLike = None) -> Array:
     """sin x, x in radians"""
 def sinh(x: ArrayLike) -> Array:
     """(e^x - e^-x) / 2"""
-def slice(operand: ArrayLike, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None) -> Array:
-    """``operand[start:limit:stride]`` in every dimension."""
-def slice_in_dim(operand: ArrayLike, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0) -> Array:
-    """``operand[start:limit:stride]`` along one axis."""
-def sort_key_val(keys: ArrayLike, values: ArrayLike, dimension: int = -1, is_stable: bool = True) -> tuple[Array, Array]:
-    """Keys in order, and values moved along with them."""
-def split(operand: ArrayLike, sizes: Sequence[int], axis: int = 0) -> list[Array]:
-    """Pieces of these sizes along an axis."""
-def sqrt(x: ArrayLike, *, accuracy: Any = None) -> Array:
+def sort(operand: PyTree, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
+    """One array, or a sequence of arrays sorted together by the first ``num_keys`` of them."""
+def sqrt(x: ArrayLike, *, accuracy: AccuracyLike = None) -> Array:
     """Square root; NaN below zero."""
 def square(x: ArrayLike) -> Array:
     """x * x"""
-def stage(x: ArrayLike, /) -> Array:
-    """``x`` as an array; while a program is written, as a value of that program."""
 def stop_gradient(x: C) -> C:
     """A tree of values that derivatives take as constants."""
 def sub(x: ArrayLike, y: ArrayLike) -> Array:
     """x - y"""
 def switch(index: ArrayLike, branches: Sequence[Callable[..., Y]], *operands: Any, operand: Any = None) -> Y:
     """``branches[index](*operands)``; the index is clamped into range."""
-def tan(x: ArrayLike, *, accuracy: Any = None) -> Array:
+def tan(x: ArrayLike, *, accuracy: AccuracyLike = None) -> Array:
     """tan x, x in radians"""
-def tanh(x: ArrayLike, *, accuracy: Any = None) -> Array:
+def tanh(x: ArrayLike, *, accuracy: AccuracyLike = None) -> Array:
     """sinh x / cosh x"""
-def tile(operand: ArrayLike, reps: Sequence[int]) -> Array:
-    """The operand repeated ``reps[i]`` times along dimension i."""
-def top_k(operand: ArrayLike, k: int, *, axis: int = -1) -> list[Array]:
-    """The k largest along an axis and their indices."""
-def transpose(operand: ArrayLike, permutation: Sequence[int]) -> Array:
-    """Result dimension i is operand dimension ``permutation[i]``."""
-def unstack(x: ArrayLike, axis: int = 0) -> tuple[Array, ...]:
-    """The elements along an axis, which they lack."""
 @overload
 def while_loop(cond_fun: Callable[[Array], ArrayLike], body_fun: Callable[[Array], ArrayLike], init_val: float) -> Array: ...
 @overload

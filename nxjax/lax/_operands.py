@@ -12,6 +12,7 @@ from nxjax.ops.base import Elementwise, check_axes
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import AccuracyLike, ArrayLike
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 
@@ -69,13 +70,13 @@ def face(op: Elementwise, own: str, module: str) -> Callable[..., Array]:
     _, line, example, beyond = op.public()["lax"]
     assert example is not None, own
 
-    def unary(x: Any) -> Array:
+    def unary(x: ArrayLike) -> Array:
         return op(as_value(x, own))
 
-    def approximated(x: Any, *, accuracy: Any = None) -> Array:
+    def approximated(x: ArrayLike, *, accuracy: AccuracyLike = None) -> Array:
         return op(as_value(x, own))
 
-    def binary(x: Any, y: Any) -> Array:
+    def binary(x: ArrayLike, y: ArrayLike) -> Array:
         return op(*aligned(own, x, y))
 
     names = op.arguments.split()

@@ -12,6 +12,7 @@ from nxjax.ops.linalg_base import FACTORIZABLE
 from nxjax.ops.linalg_qr import qr
 from nxjax.ops.linalg_triangular import cholesky, triangular_solve
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 from nxjax.transforms.control.while_loop import while_loop
@@ -83,7 +84,7 @@ def _halley(x: Array, limit: int, eps: float | None) -> tuple[Array, Array, Arra
 
 
 def qdwh(
-    x: Any,
+    x: ArrayLike,
     *,
     is_hermitian: bool = False,
     max_iterations: int | None = None,

@@ -10,6 +10,7 @@ from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, ShapeError
 from nxjax.ops.linalg_base import FACTORIZABLE
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 from nxjax.transforms.control.implicit import custom_linear_solve
@@ -84,7 +85,9 @@ def _solve(low: Array, mid: Array, high: Array, b: Array, perturb: bool) -> Arra
     return custom_linear_solve(product, b, lambda _, r: _eliminate(low, mid, high, r, perturb), transposed)
 
 
-def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: bool = False) -> Array:
+def tridiagonal_solve(
+    dl: ArrayLike, d: ArrayLike, du: ArrayLike, b: ArrayLike, *, perturb_singular: bool = False
+) -> Array:
     """x with A x = b, where A has diagonals ``dl`` (below), ``d`` and ``du`` (above); NaN where A is singular.
 
     Elimination with partial pivoting, as LAPACK's gtsv; differentiated through the equation.

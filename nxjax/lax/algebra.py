@@ -18,14 +18,13 @@ from nxjax.ops.compare import ge, lt
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.create import iota
 from nxjax.ops.cumulative import cumsum
-from nxjax.ops.dot import canonical_precision
+from nxjax.ops.dot import DotNumbersLike, PrecisionLike, canonical_precision
 from nxjax.ops.fft import FftType
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike, DTypeLike, ShardingLike
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
-
-PrecisionLike = Any
 
 
 def _axes(values: Any) -> tuple[int, ...]:
@@ -50,13 +49,13 @@ def _holds(wanted: dtypes.DType, dtype: dtypes.DType) -> bool:
 
 @example("jnp.ones((2, 3)), jnp.ones((4, 3)), (((1,), (1,)), ((), ()))", "(2, 4)", then=".shape")
 def dot_general(
-    lhs: Any,
-    rhs: Any,
-    dimension_numbers: Any,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    dimension_numbers: DotNumbersLike,
     precision: PrecisionLike = None,
-    preferred_element_type: Any = None,
+    preferred_element_type: DTypeLike | None = None,
     *,
-    out_sharding: Any = None,
+    out_sharding: ShardingLike = None,
 ) -> Array:
     """Sum of products over contracting dimensions, for each index of the batch dimensions.
 
@@ -100,13 +99,13 @@ def dot_general(
 
 
 def dot(
-    lhs: Any,
-    rhs: Any,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
     *,
-    dimension_numbers: Any = None,
+    dimension_numbers: DotNumbersLike | None = None,
     precision: PrecisionLike = None,
-    preferred_element_type: Any = None,
-    out_sharding: Any = None,
+    preferred_element_type: DTypeLike | None = None,
+    out_sharding: ShardingLike = None,
 ) -> Array:
     """Product of vectors and matrices, or `dot_general` if ``dimension_numbers`` are given.
 
@@ -133,7 +132,7 @@ def dot(
     return dot_general(x, y, dimension_numbers, precision, preferred_element_type)
 
 
-def batch_matmul(lhs: Any, rhs: Any, precision: PrecisionLike = None) -> Array:
+def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None) -> Array:
     """Matrix products over equal leading dimensions: ``[..., m, k]`` and ``[..., k, n]`` to ``[..., m, n]``.
 
     Raises:
@@ -162,13 +161,13 @@ def batch_matmul(lhs: Any, rhs: Any, precision: PrecisionLike = None) -> Array:
     raises="ShapeError: the operands do not fit.",
 )
 def ragged_dot(
-    lhs: Any,
-    rhs: Any,
-    group_sizes: Any,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    group_sizes: ArrayLike,
     precision: PrecisionLike = None,
-    preferred_element_type: Any = None,
-    group_offset: Any = None,
-    out_sharding: Any = None,
+    preferred_element_type: DTypeLike | None = None,
+    group_offset: ArrayLike | None = None,
+    out_sharding: ShardingLike = None,
 ) -> Array:
     """Rows of ``lhs``, in consecutive groups, times the matrix of their group; zero for rows of no group.
 
@@ -200,7 +199,7 @@ def ragged_dot(
 
 
 @example('jnp.array([1.0, 0.0, -1.0, 0.0]), "rfft", (4,)', "Array([0.+0.j, 2.+0.j, 0.+0.j], dtype=complex64)")
-def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:
+def fft(x: ArrayLike, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Array:
     """Fourier transform of the last ``len(fft_lengths)`` dimensions (at most 3).
 
     Args:

@@ -14,10 +14,11 @@ from nxjax.numpy.documented import shown
 from nxjax.ops import conv as conv_ops
 from nxjax.ops.base import require
 from nxjax.ops.conv import dilated
-from nxjax.ops.dimension_numbers import ConvDimensionNumbers, conv_dimension_numbers
-from nxjax.ops.dot import canonical_precision, dot_general
+from nxjax.ops.dimension_numbers import ConvDimensionNumbers, ConvNumbersLike, conv_dimension_numbers
+from nxjax.ops.dot import PrecisionLike, canonical_precision, dot_general
 from nxjax.ops.shape import rev, transpose
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike, DTypeLike, ShardingLike
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.core import Array
 from nxjax.trace.types import ArrayType
@@ -76,18 +77,18 @@ def pairs(padding: Any, name: str) -> tuple[tuple[int, int], ...]:
 
 
 def conv_general_dilated(
-    lhs: Any,
-    rhs: Any,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
     window_strides: Sequence[int],
     padding: Padding,
     lhs_dilation: Sequence[int] | None = None,
     rhs_dilation: Sequence[int] | None = None,
-    dimension_numbers: Any = None,
+    dimension_numbers: ConvNumbersLike | None = None,
     feature_group_count: int = 1,
     batch_group_count: int = 1,
-    precision: Any = None,
-    preferred_element_type: Any = None,
-    out_sharding: Any = None,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+    out_sharding: ShardingLike = None,
 ) -> Array:
     """Convolution (correlation) with any layout, strides, dilations and groups.
 
@@ -146,12 +147,12 @@ def conv_general_dilated(
 
 
 def conv(
-    lhs: Any,
-    rhs: Any,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
     window_strides: Sequence[int],
     padding: str,
-    precision: Any = None,
-    preferred_element_type: Any = None,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
 ) -> Array:
     """`conv_general_dilated` in the layout NCHW, OIHW, without dilation.
 
@@ -169,14 +170,14 @@ def conv(
 
 
 def conv_with_general_padding(
-    lhs: Any,
-    rhs: Any,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
     window_strides: Sequence[int],
     padding: Padding,
     lhs_dilation: Sequence[int] | None,
     rhs_dilation: Sequence[int] | None,
-    precision: Any = None,
-    preferred_element_type: Any = None,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
 ) -> Array:
     """`conv_general_dilated` in the layout NCHW, OIHW.
 
@@ -225,15 +226,15 @@ _TRANSPOSE_LAYOUTS = {
 
 
 def conv_transpose(
-    lhs: Any,
-    rhs: Any,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
     strides: Sequence[int],
     padding: Padding,
     rhs_dilation: Sequence[int] | None = None,
-    dimension_numbers: Any = None,
+    dimension_numbers: ConvNumbersLike | None = None,
     transpose_kernel: bool = False,
-    precision: Any = None,
-    preferred_element_type: Any = None,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
     use_consistent_padding: bool = False,
 ) -> Array:
     """Fractionally strided ("transposed") convolution; channels last unless ``dimension_numbers`` says otherwise.
@@ -300,15 +301,15 @@ def conv_transpose(
     raises="ParameterError: there is not one window size per spatial dimension.",
 )
 def conv_general_dilated_patches(
-    lhs: Any,
+    lhs: ArrayLike,
     filter_shape: Sequence[int],
     window_strides: Sequence[int],
     padding: Padding,
     lhs_dilation: Sequence[int] | None = None,
     rhs_dilation: Sequence[int] | None = None,
-    dimension_numbers: Any = None,
-    precision: Any = None,
-    preferred_element_type: Any = None,
+    dimension_numbers: ConvNumbersLike | None = None,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
 ) -> Array:
     """The windows that a convolution sees, flattened into its output features: features first, then window."""
     x = as_value(lhs, "conv_general_dilated_patches")
@@ -334,15 +335,15 @@ def conv_general_dilated_patches(
 
 
 def conv_general_dilated_local(
-    lhs: Any,
-    rhs: Any,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
     window_strides: Sequence[int],
     padding: Padding,
     filter_shape: Sequence[int],
     lhs_dilation: Sequence[int] | None = None,
     rhs_dilation: Sequence[int] | None = None,
-    dimension_numbers: Any = None,
-    precision: Any = None,
+    dimension_numbers: ConvNumbersLike | None = None,
+    precision: PrecisionLike = None,
 ) -> Array:
     """A convolution with its own kernel at each place of the result (a locally connected layer).
 
@@ -376,7 +377,7 @@ def conv_general_dilated_local(
 # --- shapes ---
 
 
-def conv_general_permutations(dimension_numbers: Any) -> tuple[tuple[int, ...], ...]:
+def conv_general_permutations(dimension_numbers: ConvNumbersLike) -> tuple[tuple[int, ...], ...]:
     """The three specs of string dimension numbers.
 
     >>> lax.conv_general_permutations(("NHWC", "HWIO", "NHWC"))
@@ -387,7 +388,11 @@ def conv_general_permutations(dimension_numbers: Any) -> tuple[tuple[int, ...], 
 
 
 def conv_shape_tuple(
-    lhs_shape: Sequence[int], rhs_shape: Sequence[int], strides: Sequence[int], pads: Any, batch_group_count: int = 1
+    lhs_shape: Sequence[int],
+    rhs_shape: Sequence[int],
+    strides: Sequence[int],
+    pads: str | Sequence[tuple[int, int]],
+    batch_group_count: int = 1,
 ) -> tuple[int, ...]:
     """Shape of a convolution of shapes in the order NC..., OI...
 
@@ -406,8 +411,8 @@ def conv_general_shape_tuple(
     lhs_shape: Sequence[int],
     rhs_shape: Sequence[int],
     window_strides: Sequence[int],
-    padding: Any,
-    dimension_numbers: Any,
+    padding: str | Sequence[tuple[int, int]],
+    dimension_numbers: ConvNumbersLike,
 ) -> tuple[int, ...]:
     """Shape of a convolution in any layout.
 
@@ -428,8 +433,8 @@ def conv_transpose_shape_tuple(
     lhs_shape: Sequence[int],
     rhs_shape: Sequence[int],
     window_strides: Sequence[int],
-    padding: Any,
-    dimension_numbers: Any,
+    padding: str | Sequence[tuple[int, int]],
+    dimension_numbers: ConvNumbersLike,
 ) -> tuple[int, ...]:
     """Shape of a transposed convolution in any layout.
 

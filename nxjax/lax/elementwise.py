@@ -6,7 +6,6 @@ Those that are an op are made from what the op says; the others are written here
 from __future__ import annotations
 
 import enum
-from typing import Any
 
 from nxjax.lax._operands import aligned, face, refuse_truths
 from nxjax.numpy.documented import example
@@ -15,6 +14,7 @@ from nxjax.ops import select as select_ops
 from nxjax.ops.base import require
 from nxjax.ops.vocabulary import functions
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike, DTypeLike
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 
@@ -33,7 +33,7 @@ class RoundingMethod(enum.IntEnum):
 
 
 @example("jnp.array([250, 1], jnp.uint8), jnp.array([10, 1], jnp.uint8)", "Array([4, 2], dtype=uint8)")
-def add(x: Any, y: Any) -> Array:
+def add(x: ArrayLike, y: ArrayLike) -> Array:
     """x + y
 
     Takes integers, floats or complex numbers, both of one dtype and one shape; a scalar, or a dimension of size 1, is
@@ -48,7 +48,7 @@ def add(x: Any, y: Any) -> Array:
     return arithmetic.add(a, b)
 
 
-def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Array:
+def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: DTypeLike | None = None) -> Array:
     """x * y; with ``out_dtype``, the operands are converted to it first.
 
     Takes numbers of one dtype and shape; a scalar is repeated. Integers wrap around.
@@ -71,7 +71,7 @@ def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Array:
 
 
 @example("jnp.array([100, -1], jnp.int8), jnp.array([100, 1], jnp.int8)", "Array([39, -1], dtype=int8)")
-def mulhi(x: Any, y: Any, /) -> Array:
+def mulhi(x: ArrayLike, y: ArrayLike, /) -> Array:
     """The upper half of the bits of an integer product.
 
     Raises:
@@ -109,7 +109,7 @@ def _mulhi64(a: Array, b: Array) -> Array:
     return signed
 
 
-def pow(x: Any, y: Any) -> Array:
+def pow(x: ArrayLike, y: ArrayLike) -> Array:
     """x to the power y, for float or complex x; an integer y is converted to the dtype of x.
 
     Raises:
@@ -134,7 +134,7 @@ def pow(x: Any, y: Any) -> Array:
     "Array([0.5, inf], dtype=float32)",
     raises="DtypeError: the operand is not a number, or an integer with a negative power.",
 )
-def integer_pow(x: Any, y: int) -> Array:
+def integer_pow(x: ArrayLike, y: int) -> Array:
     """x to a power that is a Python int.
 
     Keeps shape and dtype. Integers wrap around.
@@ -143,7 +143,7 @@ def integer_pow(x: Any, y: int) -> Array:
 
 
 @example("jnp.array([4.0, 0.0, -jnp.inf])", "Array([ 0.25,   inf, -0.  ], dtype=float32)")
-def reciprocal(x: Any) -> Array:
+def reciprocal(x: ArrayLike) -> Array:
     """1 / x
 
     Takes floats or complex numbers and keeps shape and dtype.
@@ -161,7 +161,7 @@ def reciprocal(x: Any) -> Array:
     "Array([ 0.,  2., -2.], dtype=float32)",
     raises="DtypeError: the operand is not a float.",
 )
-def round(x: Any, rounding_method: RoundingMethod | int = RoundingMethod.AWAY_FROM_ZERO) -> Array:
+def round(x: ArrayLike, rounding_method: RoundingMethod | int = RoundingMethod.AWAY_FROM_ZERO) -> Array:
     """The nearest integer.
 
     Halves go away from zero, or to the even neighbour. Keeps shape and dtype.
@@ -170,7 +170,7 @@ def round(x: Any, rounding_method: RoundingMethod | int = RoundingMethod.AWAY_FR
 
 
 @example("jnp.array([1.001, 70000.0]), 5, 10", "Array([1.0009766,       inf], dtype=float32)")
-def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Array:
+def reduce_precision(operand: ArrayLike, exponent_bits: int, mantissa_bits: int) -> Array:
     """The operand rounded to a float format of that many bits, kept in its dtype.
 
     What is too large becomes infinite.
@@ -189,7 +189,7 @@ def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Ar
     "Array([  1, 255], dtype=uint8)",
     raises="DtypeError: no such dtype.",
 )
-def convert_element_type(operand: Any, new_dtype: Any = None) -> Array:
+def convert_element_type(operand: ArrayLike, new_dtype: DTypeLike | None = None) -> Array:
     """The values of the operand in another dtype; None keeps its own.
 
     Floats are truncated to integers and clamped to the limits; NaN becomes 0. Integers wrap around.
@@ -202,7 +202,7 @@ def convert_element_type(operand: Any, new_dtype: Any = None) -> Array:
     return convert.convert_element_type(x, dtype=dtype, weak=weak)
 
 
-def bitcast_convert_type(operand: Any, new_dtype: Any) -> Array:
+def bitcast_convert_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
     """The operand's bits read as another dtype.
 
     A narrower dtype adds a dimension at the end, a wider one removes it.
@@ -222,7 +222,7 @@ def bitcast_convert_type(operand: Any, new_dtype: Any) -> Array:
 
 
 @example("jnp.array([True, False]), jnp.array([1, 2]), jnp.array([-1, -2])", "Array([ 1, -2], dtype=int32)")
-def select(pred: Any, on_true: Any, on_false: Any) -> Array:
+def select(pred: ArrayLike, on_true: ArrayLike, on_false: ArrayLike) -> Array:
     """``on_true`` where ``pred``, else ``on_false``.
 
     ``pred`` is boolean, of the shape of the others or a scalar.
@@ -234,7 +234,7 @@ def select(pred: Any, on_true: Any, on_false: Any) -> Array:
     return select_ops.select_n(as_value(pred, "select"), *aligned("select", on_false, on_true))
 
 
-def select_n(which: Any, *cases: Any) -> Array:
+def select_n(which: ArrayLike, *cases: ArrayLike) -> Array:
     """``cases[which]``, element by element.
 
     ``which`` is boolean (two cases) or int32, of the shape of the cases or a scalar.
@@ -251,7 +251,7 @@ def select_n(which: Any, *cases: Any) -> Array:
     return select_ops.select_n(as_value(which, "select_n"), *aligned("select_n", *cases))
 
 
-def clamp(min: Any, x: Any, max: Any) -> Array:
+def clamp(min: ArrayLike, x: ArrayLike, max: ArrayLike) -> Array:
     """``x`` moved between ``min`` and ``max``, which have its shape or are scalars.
 
     Where the limits cross, ``max`` decides; NaN stays.

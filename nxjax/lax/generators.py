@@ -19,6 +19,7 @@ from nxjax.errors import DtypeError, ShapeError
 from nxjax.lax._operands import aligned
 from nxjax.ops.random import threefry2x32
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike, DTypeLike, ShardingLike
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 from nxjax.trace.types import ShapeDtypeStruct
@@ -94,12 +95,12 @@ def _interleaved(key: Array, start: Array, sizes: tuple[int, ...]) -> tuple[Arra
 
 
 def rng_bit_generator(
-    key: Any,
+    key: ArrayLike,
     shape: Sequence[int],
-    dtype: Any = np.uint32,
+    dtype: DTypeLike | None = np.uint32,
     algorithm: RandomAlgorithm = RandomAlgorithm.RNG_DEFAULT,
     *,
-    out_sharding: Any = None,
+    out_sharding: ShardingLike = None,
 ) -> tuple[Array, Array]:
     """The next state, and uniform bits.
 
@@ -148,7 +149,7 @@ def rng_bit_generator(
     return np.stack([*_halves(first), *_halves(after)]), bits
 
 
-def rng_uniform(a: Any, b: Any, shape: Sequence[int]) -> Array:
+def rng_uniform(a: ArrayLike, b: ArrayLike, shape: Sequence[int]) -> Array:
     """Numbers between ``a`` and ``b``, others at each call: from a generator that NumPy keeps.
 
     Args:

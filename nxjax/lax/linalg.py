@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
@@ -31,6 +32,7 @@ from nxjax.ops.linalg_base import (
 )
 from nxjax.ops.shape import reshape
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 from nxjax.trace.lazy import missing as _missing
@@ -103,7 +105,7 @@ class EigImplementation(Enum):
 
 
 @_example("jnp.array([[4.0, 2.0], [2.0, 5.0]])", "[[2.0, 0.0], [1.0, 2.0]]", then=".tolist()")
-def cholesky(x: Any, *, symmetrize_input: bool = True) -> Array:
+def cholesky(x: ArrayLike, *, symmetrize_input: bool = True) -> Array:
     """The lower triangular L with L L^H = x; NaN where x is not positive definite.
 
     Args:
@@ -119,8 +121,8 @@ def cholesky(x: Any, *, symmetrize_input: bool = True) -> Array:
 
 
 def triangular_solve(
-    a: Any,
-    b: Any,
+    a: ArrayLike,
+    b: ArrayLike,
     *,
     left_side: bool = False,
     lower: bool = False,
@@ -158,7 +160,7 @@ def triangular_solve(
     return reshape(x, shape=(*x.shape[:-2], n)) if vector else x
 
 
-def lu(x: Any) -> list[Array]:
+def lu(x: ArrayLike) -> list[Array]:
     """P x = L U: packed factors, row swaps ``[..., min(m, n)]`` and permutation ``[..., m]``, both int32.
 
     Raises:
@@ -172,7 +174,7 @@ def lu(x: Any) -> list[Array]:
 
 
 @_example("jnp.array([2, 1]), 3", "[2, 1, 0]", then=".tolist()")
-def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Array:
+def lu_pivots_to_permutation(pivots: ArrayLike, permutation_size: int) -> Array:
     """The permutation that row swaps make.
 
     Args:
@@ -187,7 +189,7 @@ def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Array:
     )
 
 
-def geqrf(a: Any) -> tuple[Array, Array]:
+def geqrf(a: ArrayLike) -> tuple[Array, Array]:
     """R in the upper triangle, Householder reflectors below it, and their scalars ``[..., min(m, n)]``: LAPACK's geqrf.
 
     Raises:
@@ -200,7 +202,7 @@ def geqrf(a: Any) -> tuple[Array, Array]:
 
 
 @_example("*lax.linalg.geqrf(jnp.array([[0.0], [2.0]]))", "[[0.0], [-1.0]]", then=".tolist()")
-def householder_product(a: Any, taus: Any) -> Array:
+def householder_product(a: ArrayLike, taus: ArrayLike) -> Array:
     """The product of reflectors as `geqrf` packs them: orthonormal columns ``[..., m, n]``.
 
     Args:
@@ -213,7 +215,7 @@ def householder_product(a: Any, taus: Any) -> Array:
     return linalg_qr.householder_product(as_value(a, "householder_product"), as_value(taus, "householder_product"))
 
 
-def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None) -> Any:
+def qr(x: ArrayLike, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None) -> Any:
     """x = Q R with orthonormal columns of Q.
 
     Args:
@@ -238,13 +240,13 @@ def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma:
 
 
 def eigh(
-    x: Any,
+    x: ArrayLike,
     *,
     lower: bool = True,
     symmetrize_input: bool = True,
     sort_eigenvalues: bool = True,
     subset_by_index: tuple[int, int] | None = None,
-    implementation: Any = None,
+    implementation: object = None,
 ) -> tuple[Array, Array]:
     """Eigenvectors (columns) and ascending real eigenvalues of Hermitian matrices, in this order.
 
@@ -282,12 +284,12 @@ def _subset(name: str, subset: Any, n: int) -> tuple[int, int]:
 
 
 def eig(
-    x: Any,
+    x: ArrayLike,
     *,
     compute_left_eigenvectors: bool = True,
     compute_right_eigenvectors: bool = True,
     enable_eigvec_derivs: bool = False,
-    implementation: Any = None,
+    implementation: object = None,
     use_magma: bool | None = None,
 ) -> list[Array]:
     """Eigenvalues, then the requested left and right eigenvectors (columns), of any square matrices; complex.
@@ -316,12 +318,12 @@ def eig(
 
 @_example("jnp.array([[3.0, 0.0], [0.0, 4.0]]), compute_uv=False", "[4.0, 3.0]", then=".tolist()")
 def svd(
-    x: Any,
+    x: ArrayLike,
     *,
     full_matrices: bool = True,
     compute_uv: bool = True,
     subset_by_index: tuple[int, int] | None = None,
-    algorithm: Any = None,
+    algorithm: object = None,
 ) -> Any:
     """x = U diag(s) V^H: ``(U, s, V^H)``, or s alone without ``compute_uv``. Singular values descend.
 
@@ -350,7 +352,7 @@ def svd(
     return u, s, vh
 
 
-def lu_solve(lu: Any, permutation: Any, b: Any, trans: int = 0) -> Array:
+def lu_solve(lu: ArrayLike, permutation: ArrayLike, b: ArrayLike, trans: int = 0) -> Array:
     """x with a x = b (``trans`` 0), a^T x = b (1) or a^H x = b (2), from the results of `lu` for a.
 
     Args:
@@ -383,7 +385,7 @@ def lu_solve(lu: Any, permutation: Any, b: Any, trans: int = 0) -> Array:
 
 @_example("jnp.array([[1.0, 2.0]]), jnp.array([[1.0]]), beta=1.0", "[[6.0]]", then=".tolist()")
 def symmetric_product(
-    a_matrix: Any, c_matrix: Any, *, alpha: float = 1.0, beta: float = 0.0, symmetrize_output: bool = False
+    a_matrix: ArrayLike, c_matrix: ArrayLike, *, alpha: float = 1.0, beta: float = 0.0, symmetrize_output: bool = False
 ) -> Array:
     """alpha a a^T + beta c.
 
@@ -407,7 +409,7 @@ def symmetric_product(
 
 
 @_example("jnp.array([[3.0]]), jnp.array([4.0])", "[[5.0]]", then=".tolist()")
-def cholesky_update(r_matrix: Any, w_vector: Any) -> Array:
+def cholesky_update(r_matrix: ArrayLike, w_vector: ArrayLike) -> Array:
     """The R of R^T R + w w^T, by Givens rotations (Golub and Van Loan, "Matrix Computations", 6.5.4).
 
     Args:
@@ -439,7 +441,7 @@ def cholesky_update(r_matrix: Any, w_vector: Any) -> Array:
     return fori_loop(0, w.shape[0], rotate, (r, w))[0]
 
 
-def hessenberg(a: Any) -> tuple[Array, Array]:
+def hessenberg(a: ArrayLike) -> tuple[Array, Array]:
     """Q^H a Q, zero below the first subdiagonal, packed with the reflectors that make Q, and their scalars.
 
     LAPACK's gehrd. Has no derivative.
@@ -457,7 +459,7 @@ def hessenberg(a: Any) -> tuple[Array, Array]:
     return linalg_hessenberg.hessenberg(as_value(a, "hessenberg"))
 
 
-def tridiagonal(a: Any, *, lower: bool = True) -> tuple[Array, Array, Array, Array]:
+def tridiagonal(a: ArrayLike, *, lower: bool = True) -> tuple[Array, Array, Array, Array]:
     """Q^H a Q, tridiagonal, packed with the reflectors that make Q; its diagonal; its off-diagonal; their scalars.
 
     LAPACK's sytrd and hetrd. Has no derivative.
@@ -477,7 +479,11 @@ def tridiagonal(a: Any, *, lower: bool = True) -> tuple[Array, Array, Array, Arr
 
 
 def schur(
-    x: Any, *, compute_schur_vectors: bool = True, sort_eig_vals: bool = False, select_callable: Any = None
+    x: ArrayLike,
+    *,
+    compute_schur_vectors: bool = True,
+    sort_eig_vals: bool = False,
+    select_callable: Callable[..., Any] | None = None,
 ) -> tuple[Array, ...]:
     """x = Q T Q^H with unitary Q and upper triangular T: ``(T, Q)``, or ``(T,)`` without ``compute_schur_vectors``.
 
@@ -499,7 +505,7 @@ def schur(
     return tuple(linalg_schur.schur(as_value(x, "schur"), vectors=bool(compute_schur_vectors)))
 
 
-def ormqr(a: Any, taus: Any, c: Any, *, left: bool = True, transpose: bool = False) -> Array:
+def ormqr(a: ArrayLike, taus: ArrayLike, c: ArrayLike, *, left: bool = True, transpose: bool = False) -> Array:
     """Q c, or c Q without ``left``, for the Q that `geqrf` packs; Q^H instead of Q with ``transpose``.
 
     All reflectors at once, as 1 - V T V^H (R. Schreiber and C. Van Loan, "A storage-efficient WY representation for

@@ -13,7 +13,9 @@ from nxjax import numpy as np
 from nxjax.errors import AxisError, DtypeError, ParameterError, ShapeError, Shown
 from nxjax.lax.algebra import dot_general
 from nxjax.numpy.documented import example
+from nxjax.ops.dot import DotNumbersLike, PrecisionLike
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike, DTypeLike, ShardingLike
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 
@@ -58,9 +60,9 @@ class DotAlgorithm(NamedTuple):
     2.0
     """
 
-    lhs_precision_type: Any
-    rhs_precision_type: Any
-    accumulation_type: Any
+    lhs_precision_type: DTypeLike
+    rhs_precision_type: DTypeLike
+    accumulation_type: DTypeLike
     lhs_component_count: int = 1
     rhs_component_count: int = 1
     num_primitive_operations: int = 1
@@ -136,7 +138,10 @@ class RaggedDotDimensionNumbers(Shown):
     """
 
     def __init__(
-        self, dot_dimension_numbers: Any, lhs_ragged_dimensions: Sequence[int], rhs_group_dimensions: Sequence[int]
+        self,
+        dot_dimension_numbers: DotNumbersLike,
+        lhs_ragged_dimensions: Sequence[int],
+        rhs_group_dimensions: Sequence[int],
     ) -> None:
         (lc, rc), (lb, rb) = dot_dimension_numbers
         self.dot_dimension_numbers = ((tuple(lc), tuple(rc)), (tuple(lb), tuple(rb)))
@@ -151,14 +156,14 @@ class RaggedDotDimensionNumbers(Shown):
 
 
 def ragged_dot_general(
-    lhs: Any,
-    rhs: Any,
-    group_sizes: Any,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    group_sizes: ArrayLike,
     ragged_dot_dimension_numbers: RaggedDotDimensionNumbers,
-    precision: Any = None,
-    preferred_element_type: Any = None,
-    group_offset: Any = None,
-    out_sharding: Any = None,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+    group_offset: ArrayLike | None = None,
+    out_sharding: ShardingLike = None,
 ) -> Array:
     """`dot_general` group by group: one dimension of ``lhs`` is split into consecutive groups.
 
@@ -242,13 +247,13 @@ def _membership(x: Array, sizes: Array, ragged: int, outer: Sequence[int]) -> Ar
 
 @example("jnp.ones((1, 4)), jnp.ones((4, 1)), lhs_scale=jnp.array([[1.0, 2.0]])", "[[6.0]]", then=".tolist()")
 def scaled_dot(
-    lhs: Any,
-    rhs: Any,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
     *,
-    lhs_scale: Any = None,
-    rhs_scale: Any = None,
-    dimension_numbers: Any = None,
-    preferred_element_type: Any = None,
+    lhs_scale: ArrayLike | None = None,
+    rhs_scale: ArrayLike | None = None,
+    dimension_numbers: DotNumbersLike | None = None,
+    preferred_element_type: DTypeLike | None = None,
 ) -> Array:
     """`dot_general` of ``lhs * lhs_scale`` and ``rhs * rhs_scale``; a scale is shared by a block of elements.
 

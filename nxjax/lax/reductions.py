@@ -18,6 +18,7 @@ from nxjax.ops import reduce as reduces
 from nxjax.ops.base import check_axis
 from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes, tree
+from nxjax.trace.annotations import ArrayLike, DTypeLike, PyTree, ShardingLike
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Op, Tracer
 from nxjax.trace.stage import stage
@@ -78,7 +79,7 @@ def _says(op: Op, text: str) -> Callable[[Any], Any]:
 
 def _over_axes(op: Op) -> Callable[..., Array]:
     @_says(op, _OVER_AXES)
-    def function(operand: Any, axes: Sequence[int]) -> Array:
+    def function(operand: ArrayLike, axes: Sequence[int]) -> Array:
         x = as_value(operand, op.name)
         found = axes_of(axes, x.ndim, op.name)
         if x.type.weak and op.name in ("reduce_and", "reduce_or", "reduce_xor"):
@@ -94,7 +95,7 @@ def _over_axes(op: Op) -> Callable[..., Array]:
 
 
 @example("jnp.array([[200, 100], [1, 2]], jnp.uint8), (1,)", "Array([44,  3], dtype=uint8)")
-def reduce_sum(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -> Array:
+def reduce_sum(operand: ArrayLike, axes: Sequence[int], *, out_sharding: ShardingLike = None) -> Array:
     """Sum along ``axes``.
 
     The dtype stays: sums of short integers wrap around. A sum of nothing is 0.
@@ -132,12 +133,12 @@ def _is_identity(op: reduces.Reduce, start: Array) -> bool:
 
 
 def reduce(
-    operands: Any,
-    init_values: Any,
+    operands: PyTree,
+    init_values: PyTree,
     computation: Callable[..., Any],
     dimensions: Sequence[int],
-    out_sharding: Any = None,
-) -> Any:
+    out_sharding: ShardingLike = None,
+) -> PyTree:
     """Arrays reduced along ``dimensions`` by an associative function of (accumulated, next).
 
     Args:
@@ -187,7 +188,7 @@ _OF_COMPLEX = {"cummax": "maximum", "cummin": "minimum", "cumlogsumexp": "logadd
 
 def _running(op: Op) -> Callable[..., Array]:
     @_says(op, _RUNNING)
-    def function(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+    def function(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
         x = as_value(operand, op.name)
         dim = check_axis(op, axis, x.ndim)
         if x.dtype in dtypes.COMPLEX and op.name in _OF_COMPLEX:
@@ -213,7 +214,7 @@ def _index_of(op: Op, operand: Any, axis: int, index_dtype: Any) -> Array:
 
 
 @example("jnp.array([[1, 7, 7], [5, 0, 2]]), 1, jnp.int32", "Array([1, 0], dtype=int32)")
-def argmax(operand: Any, axis: int, index_dtype: Any) -> Array:
+def argmax(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
     """Index of the first largest element along ``axis``.
 
     NaN counts as the largest.
@@ -227,7 +228,7 @@ def argmax(operand: Any, axis: int, index_dtype: Any) -> Array:
 
 
 @example("jnp.array([1.0, jnp.nan, -2.0]), 0, jnp.uint8", "Array(1, dtype=uint8)")
-def argmin(operand: Any, axis: int, index_dtype: Any) -> Array:
+def argmin(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
     """Index of the first smallest element along ``axis``.
 
     NaN counts as the smallest.

@@ -16,12 +16,13 @@ from nxjax.ops import shape as ops
 from nxjax.ops.base import check_axis
 from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike, DTypeLike, ShardingLike
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 
 
 @example("jnp.array([1, 2]), (2,)", "Array([[1, 2],\n       [1, 2]], dtype=int32)")
-def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -> Array:
+def broadcast(operand: ArrayLike, sizes: Sequence[int], *, out_sharding: ShardingLike = None) -> Array:
     """The operand repeated over new leading dimensions.
 
     The result has shape ``(*sizes, *operand.shape)`` and the dtype of the operand.
@@ -36,7 +37,7 @@ def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -
 
 @example("jnp.array([1, 2]), (2, 3), (0,)", "Array([[1, 1, 1],\n       [2, 2, 2]], dtype=int32)")
 def broadcast_in_dim(
-    operand: Any, shape: Sequence[int], broadcast_dimensions: Sequence[int], *, out_sharding: Any = None
+    operand: ArrayLike, shape: Sequence[int], broadcast_dimensions: Sequence[int], *, out_sharding: ShardingLike = None
 ) -> Array:
     """The operand repeated into ``shape``; its dimension i is ``broadcast_dimensions[i]`` of the result.
 
@@ -54,7 +55,7 @@ def broadcast_in_dim(
 
 
 @example("jnp.array([1, 2]), 3", "Array([[[1, 2]]], dtype=int32)")
-def broadcast_to_rank(x: Any, rank: int) -> Array:
+def broadcast_to_rank(x: ArrayLike, rank: int) -> Array:
     """The operand with leading dimensions of size 1 up to ``rank``.
 
     An operand of that rank is returned unchanged; a higher rank is an error.
@@ -83,7 +84,9 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
 @example(
     "jnp.int8, (2, 3), 1", "Array([[0, 1, 2],\n       [0, 1, 2]], dtype=int8)", raises="ShapeError: a size is negative."
 )
-def broadcasted_iota(dtype: Any, shape: Sequence[int], dimension: int, *, out_sharding: Any = None) -> Array:
+def broadcasted_iota(
+    dtype: DTypeLike | None, shape: Sequence[int], dimension: int, *, out_sharding: ShardingLike = None
+) -> Array:
     """The index along ``dimension``, repeated over ``shape``."""
     sizes = sizes_of(shape, "broadcasted_iota")
     return create.iota(
@@ -92,7 +95,7 @@ def broadcasted_iota(dtype: Any, shape: Sequence[int], dimension: int, *, out_sh
 
 
 @example("jnp.float32, 3", "Array([0., 1., 2.], dtype=float32)", raises="ShapeError: the size is negative.")
-def iota(dtype: Any, size: int) -> Array:
+def iota(dtype: DTypeLike | None, size: int) -> Array:
     """0, 1, ..., size - 1
 
     A row of ``size`` elements of ``dtype``, which is a number.
@@ -101,7 +104,9 @@ def iota(dtype: Any, size: int) -> Array:
 
 
 @example("(2,), 3.7, jnp.int32", "Array([3, 3], dtype=int32)")
-def full(shape: Sequence[int], fill_value: Any, dtype: Any = None, *, sharding: Any = None) -> Array:
+def full(
+    shape: Sequence[int], fill_value: ArrayLike, dtype: DTypeLike | None = None, *, sharding: ShardingLike = None
+) -> Array:
     """``fill_value`` (a scalar) repeated into ``shape``.
 
     Without ``dtype`` the result has that of the value; a Python number leaves it weak.
@@ -126,7 +131,11 @@ def full(shape: Sequence[int], fill_value: Any, dtype: Any = None, *, sharding: 
     raises="ShapeError: the value is not a scalar.",
 )
 def full_like(
-    x: Any, fill_value: Any, dtype: Any = None, shape: Sequence[int] | None = None, sharding: Any = None
+    x: object,
+    fill_value: ArrayLike,
+    dtype: DTypeLike | None = None,
+    shape: Sequence[int] | None = None,
+    sharding: ShardingLike = None,
 ) -> Array:
     """``fill_value`` in the shape and dtype of ``x``.
 
@@ -140,13 +149,17 @@ def full_like(
 
 
 @example("(2,), jnp.int8", "Array([0, 0], dtype=int8)", raises="ShapeError: a size is negative.")
-def empty(shape: Sequence[int], dtype: Any, *, out_sharding: Any = None) -> Array:
+def empty(shape: Sequence[int], dtype: DTypeLike | None, *, out_sharding: ShardingLike = None) -> Array:
     """Zeros: there is no uninitialized memory."""
     return full(shape, 0, dtype)
 
 
 def reshape(
-    operand: Any, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None, *, out_sharding: Any = None
+    operand: ArrayLike,
+    new_sizes: Sequence[int],
+    dimensions: Sequence[int] | None = None,
+    *,
+    out_sharding: ShardingLike = None,
 ) -> Array:
     """The elements in row-major order, after a transposition by ``dimensions``, in another shape.
 
@@ -173,7 +186,7 @@ def reshape(
 
 
 @example("jnp.array([[1, 2, 3], [4, 5, 6]]), (1, 0)", "Array([[1, 4],\n       [2, 5],\n       [3, 6]], dtype=int32)")
-def transpose(operand: Any, permutation: Sequence[int]) -> Array:
+def transpose(operand: ArrayLike, permutation: Sequence[int]) -> Array:
     """Result dimension i is operand dimension ``permutation[i]``.
 
     Raises:
@@ -183,7 +196,7 @@ def transpose(operand: Any, permutation: Sequence[int]) -> Array:
 
 
 @example("jnp.array([[1, 2], [3, 4]]), (-1,)", "Array([[2, 1],\n       [4, 3]], dtype=int32)")
-def rev(operand: Any, dimensions: Sequence[int]) -> Array:
+def rev(operand: ArrayLike, dimensions: Sequence[int]) -> Array:
     """The elements in reverse order along ``dimensions``.
 
     Negative dimensions count from the last.
@@ -196,7 +209,7 @@ def rev(operand: Any, dimensions: Sequence[int]) -> Array:
 
 
 @example("jnp.array([[[1], [2]]]), (-1,)", "Array([[1, 2]], dtype=int32)")
-def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
+def squeeze(array: ArrayLike, dimensions: Sequence[int]) -> Array:
     """The array without dimensions of size 1.
 
     Only the named dimensions go. Negative ones count from the last.
@@ -213,7 +226,7 @@ def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
 
 
 @example("jnp.array([1, 2]), (0, -1)", "Array([[[1],\n        [2]]], dtype=int32)")
-def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
+def expand_dims(array: ArrayLike, dimensions: Sequence[int]) -> Array:
     """The array with new dimensions of size 1 at these places of the result.
 
     Raises:
@@ -230,7 +243,7 @@ def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
 
 
 @example("jnp.array([[[1, 2], [3, 4]]]), 1", "Array([[1, 2, 3, 4]], dtype=int32)")
-def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = None) -> Array:
+def collapse(operand: ArrayLike, start_dimension: int, stop_dimension: int | None = None) -> Array:
     """Dimensions ``start`` to ``stop`` (exclusive) as one.
 
     Without ``stop``, all from ``start`` on; an empty range gives a new dimension of size 1.
@@ -263,7 +276,7 @@ def concatenate(operands: Sequence[Any], dimension: int) -> Array:
 
 
 @example("jnp.array([1, 2, 3]), 0, [(1, -1, 1)]", "Array([0, 1, 0, 2, 0], dtype=int32)")
-def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Array:
+def pad(operand: ArrayLike, padding_value: ArrayLike, padding_config: Sequence[tuple[int, int, int]]) -> Array:
     """The operand with a value around and between its elements: (low, high, interior) per dimension.
 
     Negative ``low`` and ``high`` cut off. The value is a scalar of the operand's dtype.
@@ -302,7 +315,7 @@ def aligned_dtypes(name: str, *xs: Any) -> list[Array]:
     "[Array([1], dtype=int32), Array([], shape=(0,), dtype=int32), Array([2, 3], dtype=int32)]",
     raises="ShapeError: the sizes do not add up to that of the axis.",
 )
-def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Array]:
+def split(operand: ArrayLike, sizes: Sequence[int], axis: int = 0) -> list[Array]:
     """Pieces of these sizes along an axis."""
     x, lengths = as_value(operand, "split"), ints(sizes, "split")
     axis = check_axis("split", axis, x.ndim)
@@ -328,7 +341,7 @@ def stack(operands: Sequence[Any], axis: int = 0) -> Array:
 
 
 @example("jnp.array([[1, 2], [3, 4]]), 1", "(Array([1, 3], dtype=int32), Array([2, 4], dtype=int32))")
-def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
+def unstack(x: ArrayLike, axis: int = 0) -> tuple[Array, ...]:
     """The elements along an axis, which they lack.
 
     Raises:
@@ -340,7 +353,7 @@ def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
 
 
 @example("jnp.array([[1, 2]]), (2, 2)", "Array([[1, 2, 1, 2],\n       [1, 2, 1, 2]], dtype=int32)")
-def tile(operand: Any, reps: Sequence[int]) -> Array:
+def tile(operand: ArrayLike, reps: Sequence[int]) -> Array:
     """The operand repeated ``reps[i]`` times along dimension i.
 
     Raises:
@@ -356,7 +369,7 @@ def tile(operand: Any, reps: Sequence[int]) -> Array:
 
 
 @example("jnp.array([1, 2]), jnp.zeros((2, 2))", "Array([[1, 2],\n       [1, 2]], dtype=int32)")
-def broadcast_like(arr: Any, like_arr: Any) -> Array:
+def broadcast_like(arr: ArrayLike, like_arr: ArrayLike) -> Array:
     """The array repeated into the shape of another, aligned at the last dimension.
 
     The result has the dtype of ``arr``.

@@ -7,13 +7,14 @@ from typing import Any
 from nxjax.errors import ShardingError
 from nxjax.ops.sharding import sharding_constraint
 from nxjax.trace import tree
+from nxjax.trace.annotations import PyTree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import EVAL, Array, current_trace
 from nxjax.trace.mesh import Mesh, current_mesh
 from nxjax.trace.sharding import NamedSharding, Sharding, SingleDeviceSharding, as_sharding
 
 
-def with_sharding_constraint(x: Any, shardings: Any) -> Any:
+def with_sharding_constraint(x: PyTree, shardings: PyTree) -> PyTree:
     """``x`` itself, which the compiler lays out over devices as ``shardings`` say.
 
     Inside `nx.jit` the compiler uses this layout, and values before and after follow unless they have their own.

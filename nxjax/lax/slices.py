@@ -21,10 +21,11 @@ from nxjax.ops.arithmetic import add
 from nxjax.ops.base import check_axis, constant
 from nxjax.ops.compare import gt, lt
 from nxjax.ops.convert import convert_element_type
-from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
+from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode, ModeLike, ScatterDimensionNumbers
 from nxjax.ops.reduce import reduce_max
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Tracer
 from nxjax.transforms.control.while_loop import fori_loop
@@ -34,7 +35,7 @@ slice_ = builtins.slice  # `slice` is lax's own below
 
 @example("jnp.array([[1, 2, 3], [4, 5, 6]]), (0, 0), (2, 3), (1, 2)", "Array([[1, 3],\n       [4, 6]], dtype=int32)")
 def slice(
-    operand: Any, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None
+    operand: ArrayLike, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None
 ) -> Array:
     """``operand[start:limit:stride]`` in every dimension.
 
@@ -49,7 +50,7 @@ def slice(
 
 @example("jnp.array([1, 2, 3, 4]), -3, None, 2", "Array([2, 4], dtype=int32)")
 def slice_in_dim(
-    operand: Any, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0
+    operand: ArrayLike, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0
 ) -> Array:
     """``operand[start:limit:stride]`` along one axis.
 
@@ -74,7 +75,7 @@ def slice_in_dim(
     "Array([1, 3], dtype=int32)",
     raises="AxisError: no such axis, or no such index.",
 )
-def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Array:
+def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool = True) -> Array:
     """One element along an axis. The axis keeps size 1, or is dropped.
 
     A negative index counts from the end.
@@ -117,8 +118,8 @@ def _from_the_end(s: Array, n: int) -> Array:
 
 
 def dynamic_slice(
-    operand: Any,
-    start_indices: Any,
+    operand: ArrayLike,
+    start_indices: ArrayLike | Sequence[ArrayLike],
     slice_sizes: Sequence[int],
     *,
     allow_negative_indices: bool | Sequence[bool] = True,
@@ -146,7 +147,11 @@ def dynamic_slice(
 
 @example("jnp.zeros(4), jnp.array([1.0, 2.0]), (3,)", "Array([0., 0., 1., 2.], dtype=float32)")
 def dynamic_update_slice(
-    operand: Any, update: Any, start_indices: Any, *, allow_negative_indices: bool | Sequence[bool] = True
+    operand: ArrayLike,
+    update: ArrayLike,
+    start_indices: ArrayLike | Sequence[ArrayLike],
+    *,
+    allow_negative_indices: bool | Sequence[bool] = True,
 ) -> Array:
     """The operand with a block at dynamic start indices replaced.
 
@@ -166,7 +171,7 @@ def dynamic_update_slice(
 
 @example("jnp.array([[1, 2, 3], [4, 5, 6]]), 2, 2, axis=1", "Array([[2, 3],\n       [5, 6]], dtype=int32)")
 def dynamic_slice_in_dim(
-    operand: Any, start_index: Any, slice_size: int, axis: int = 0, *, allow_negative_indices: bool = True
+    operand: ArrayLike, start_index: ArrayLike, slice_size: int, axis: int = 0, *, allow_negative_indices: bool = True
 ) -> Array:
     """As `dynamic_slice` along one axis.
 
@@ -191,7 +196,7 @@ def dynamic_slice_in_dim(
     raises="AxisError: no such axis.",
 )
 def dynamic_index_in_dim(
-    operand: Any, index: Any, axis: int = 0, keepdims: bool = True, *, allow_negative_indices: bool = True
+    operand: ArrayLike, index: ArrayLike, axis: int = 0, keepdims: bool = True, *, allow_negative_indices: bool = True
 ) -> Array:
     """One element along an axis at a dynamic index.
 
@@ -203,7 +208,7 @@ def dynamic_index_in_dim(
 
 @example("jnp.zeros((2, 3)), jnp.ones((2, 1)), 1, axis=1", "Array([[0., 1., 0.],\n       [0., 1., 0.]], dtype=float32)")
 def dynamic_update_slice_in_dim(
-    operand: Any, update: Any, start_index: Any, axis: int, *, allow_negative_indices: bool = True
+    operand: ArrayLike, update: ArrayLike, start_index: ArrayLike, axis: int, *, allow_negative_indices: bool = True
 ) -> Array:
     """As `dynamic_update_slice` along one axis.
 
@@ -219,7 +224,7 @@ def dynamic_update_slice_in_dim(
 
 @example("jnp.zeros((2, 2)), jnp.array([1.0, 2.0]), -1, axis=0", "Array([[0., 0.],\n       [1., 2.]], dtype=float32)")
 def dynamic_update_index_in_dim(
-    operand: Any, update: Any, index: Any, axis: int, *, allow_negative_indices: bool = True
+    operand: ArrayLike, update: ArrayLike, index: ArrayLike, axis: int, *, allow_negative_indices: bool = True
 ) -> Array:
     """One element along an axis replaced.
 
@@ -237,7 +242,7 @@ def dynamic_update_index_in_dim(
 
 
 @example("jnp.array([10, 20, 30]), [jnp.array([0, 2, 9])], (0,)", "Array([10, 30, 30], dtype=int32)")
-def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Array:
+def index_take(src: ArrayLike, idxs: Sequence[Any], axes: Sequence[int]) -> Array:
     """Elements at the indices along ``axes``; the index arrays' shape comes first in the result.
 
     There is one integer array per axis, all of one shape; an index beyond the end is the last.
@@ -259,15 +264,15 @@ def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Array:
 
 
 def gather(
-    operand: Any,
-    start_indices: Any,
+    operand: ArrayLike,
+    start_indices: ArrayLike,
     dimension_numbers: GatherDimensionNumbers,
     slice_sizes: Sequence[int],
     *,
     unique_indices: bool = False,
     indices_are_sorted: bool = False,
-    mode: Any = None,
-    fill_value: Any = None,
+    mode: ModeLike = None,
+    fill_value: ArrayLike | None = None,
 ) -> Array:
     """Slices of the operand at the index vectors in the last dimension of ``start_indices``.
 
@@ -341,14 +346,14 @@ def _scatter_face(op: scatters.Scatter) -> Callable[..., Array]:
 
     @named(op.name, _SCATTERED.format(line=type(op).__doc__), call, shown)
     def function(
-        operand: Any,
-        scatter_indices: Any,
-        updates: Any,
+        operand: ArrayLike,
+        scatter_indices: ArrayLike,
+        updates: ArrayLike,
         dimension_numbers: ScatterDimensionNumbers,
         *,
         indices_are_sorted: bool = False,
         unique_indices: bool = False,
-        mode: Any = None,
+        mode: ModeLike = None,
     ) -> Array:
         x, u = aligned_dtypes(op.name, operand, updates)
         return op(
@@ -373,15 +378,15 @@ scatter_max = _scatter_face(scatters.scatter_max)
 
 
 def scatter_apply(
-    operand: Any,
-    scatter_indices: Any,
+    operand: ArrayLike,
+    scatter_indices: ArrayLike,
     func: Callable[[Array], Any],
     dimension_numbers: ScatterDimensionNumbers,
     *,
     update_shape: Sequence[int] = (),
     indices_are_sorted: bool = False,
     unique_indices: bool = False,
-    mode: Any = None,
+    mode: ModeLike = None,
 ) -> Array:
     """The operand with an elementwise function applied in the windows at ``scatter_indices``.
 

@@ -12,6 +12,7 @@ from nxjax.errors import LoweringError, ParameterError, UnexpectedTracerError
 from nxjax.ops.identity import optimization_barrier
 from nxjax.runtime import default_backend
 from nxjax.trace import dtypes, tree
+from nxjax.trace.annotations import ArrayLike, PyTree
 from nxjax.trace.array import as_value, type_of
 from nxjax.trace.core import Array, Tracer
 from nxjax.transforms.callback import debug_callback
@@ -32,7 +33,7 @@ class Token:
         return "Token()"
 
 
-def dtype(x: Any) -> dtypes.DType:
+def dtype(x: object) -> dtypes.DType:
     """The dtype of a value, or of a Python or NumPy type.
 
     >>> dtype(1.0).name, dtype(int).name
@@ -45,7 +46,7 @@ def dtype(x: Any) -> dtypes.DType:
     return type_of(x, "dtype").dtype
 
 
-def stage(x: Any, /) -> Array:
+def stage(x: ArrayLike, /) -> Array:
     """``x`` as an array; while a program is written, as a value of that program.
 
     >>> stage(1.0).shape
@@ -54,7 +55,7 @@ def stage(x: Any, /) -> Array:
     return optimization_barrier(as_value(x, "stage"))[0]
 
 
-def create_token(_: Any = None) -> Any:
+def create_token(_: object = None) -> PyTree:
     """A token for `after_all` and ordered effects.
 
     >>> create_token()
@@ -63,7 +64,7 @@ def create_token(_: Any = None) -> Any:
     return Token()
 
 
-def after_all(*operands: Any) -> Any:
+def after_all(*operands: PyTree) -> PyTree:
     """One token for all of ``operands``.
 
     Raises:
@@ -80,7 +81,7 @@ def after_all(*operands: Any) -> Any:
     return Token()
 
 
-def dce_sink(val: Any, *, prevent_mlir_dce: bool = False) -> None:
+def dce_sink(val: PyTree, *, prevent_mlir_dce: bool = False) -> None:
     """Keep the computation of ``val``, a tree of arrays, even if nothing uses it.
 
     >>> dce_sink(1.0)
@@ -126,7 +127,7 @@ def composite(decomposition: Callable[..., Any], name: str, version: int = 0) ->
     return called
 
 
-def platform_dependent(*args: Any, default: Callable[..., T] | None = None, **per_platform: Callable[..., T]) -> T:
+def platform_dependent(*args: PyTree, default: Callable[..., T] | None = None, **per_platform: Callable[..., T]) -> T:
     """The result of the function for the platform that programs run on, looked up when one is written.
 
     Args:

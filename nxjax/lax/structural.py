@@ -13,13 +13,14 @@ from nxjax.ops.arithmetic import neg
 from nxjax.ops.base import check_axis
 from nxjax.ops.convert import convert_element_type
 from nxjax.trace import tree as trees
+from nxjax.trace.annotations import ArrayLike, PyTree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 
 # --- sorting ---
 
 
-def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
+def sort(operand: PyTree, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Array | tuple[Array, ...]:
     """One array, or a sequence of arrays sorted together by the first ``num_keys`` of them.
 
     Floats are ordered with NaN last, complex numbers by real, then imaginary part.
@@ -54,13 +55,15 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
     "(Array([1, 2, 3], dtype=int32), Array([10., 20., 30.], dtype=float32))",
     raises="ShapeError: the shapes differ.",
 )
-def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> tuple[Array, Array]:
+def sort_key_val(
+    keys: ArrayLike, values: ArrayLike, dimension: int = -1, is_stable: bool = True
+) -> tuple[Array, Array]:
     """Keys in order, and values moved along with them."""
     return sort((keys, values), dimension, is_stable, 1)
 
 
 @example("jnp.array([1, 9, 9, 4]), 2", "[Array([9, 9], dtype=int32), Array([1, 2], dtype=int32)]")
-def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Array]:
+def top_k(operand: ArrayLike, k: int, *, axis: int = -1) -> list[Array]:
     """The k largest along an axis and their indices.
 
     Values fall; of equal ones the first comes first. Indices are int32.
@@ -75,7 +78,7 @@ def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Array]:
 
 @example("jnp.array([1.0, 9.0, 4.0]), 2", "[Array([9., 4.], dtype=float32), Array([1, 2], dtype=int32)]")
 def approx_max_k(
-    operand: Any,
+    operand: ArrayLike,
     k: int,
     reduction_dimension: int = -1,
     recall_target: float = 0.95,
@@ -91,7 +94,7 @@ def approx_max_k(
 
 @example("jnp.array([1.0, 9.0, 4.0]), 2", "[Array([1., 4.], dtype=float32), Array([0, 2], dtype=int32)]")
 def approx_min_k(
-    operand: Any,
+    operand: ArrayLike,
     k: int,
     reduction_dimension: int = -1,
     recall_target: float = 0.95,
@@ -109,7 +112,7 @@ def approx_min_k(
 # --- identities ---
 
 
-def stop_gradient(x: Any) -> Any:
+def stop_gradient(x: PyTree) -> PyTree:
     """A tree of values that derivatives take as constants.
 
     Values, shapes and dtypes are unchanged.
@@ -128,7 +131,7 @@ def _stopped(v: Any) -> Array:
 
 
 @example('{"a": jnp.array([1, 2])}', "{'a': Array([1, 2], dtype=int32)}")
-def optimization_barrier(operand: Any, /) -> Any:
+def optimization_barrier(operand: PyTree, /) -> PyTree:
     """A tree of values. A compiler moves and merges no computation across it.
 
     Values, shapes and dtypes are unchanged.

@@ -23,6 +23,7 @@ from nxjax.ops.slicing import pad
 from nxjax.ops.slicing import slice as slice_
 from nxjax.ops.window import Windows
 from nxjax.trace import dtypes, tree
+from nxjax.trace.annotations import PyTree
 from nxjax.trace.array import DeviceArray, as_value
 from nxjax.trace.core import Array
 from nxjax.trace.stage import stage
@@ -31,15 +32,15 @@ from nxjax.transforms.vmap import vmap
 
 
 def reduce_window(
-    operand: Any,
-    init_value: Any,
+    operand: PyTree,
+    init_value: PyTree,
     computation: Callable[..., Any],
     window_dimensions: Sequence[int],
     window_strides: Sequence[int] | None = None,
     padding: str | Sequence[tuple[int, int]] = "VALID",
     base_dilation: Sequence[int] | None = None,
     window_dilation: Sequence[int] | None = None,
-) -> Any:
+) -> PyTree:
     """Reduce each window of an array, or of a tree of arrays of one shape, with an associative function.
 
     Args:
@@ -103,7 +104,7 @@ def reduce_window_shape_tuple(
     operand_shape: Sequence[int],
     window_dimensions: Sequence[int],
     window_strides: Sequence[int],
-    padding: Any,
+    padding: str | Sequence[tuple[int, int]],
     base_dilation: Sequence[int] | None = None,
     window_dilation: Sequence[int] | None = None,
 ) -> tuple[int, ...]:

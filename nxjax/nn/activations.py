@@ -12,6 +12,7 @@ from nxjax.numpy.promotion import as_axis, as_operand, convert, promote_inexact
 from nxjax.ops import composite_activation as ops
 from nxjax.ops.elementary import logistic
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.array import copied
 from nxjax.trace.core import Array, Tracer
 from nxjax.transforms.custom_jvp import custom_jvp
@@ -44,7 +45,7 @@ def _is_number(x: Any) -> bool:
 
 
 @example("jnp.array([1, 2])", "Array([1, 2], dtype=int32)")
-def identity(x: Any) -> Array:
+def identity(x: ArrayLike) -> Array:
     """``x`` as an array.
 
     Args:
@@ -54,7 +55,7 @@ def identity(x: Any) -> Array:
 
 
 @example("jnp.array([-1.0, 0.0, 2.0])", "[0.0, 0.0, 2.0]", then=".tolist()")
-def relu(x: Any) -> Array:
+def relu(x: ArrayLike) -> Array:
     """max(x, 0); the derivative at 0 is 0.
 
     Args:
@@ -66,7 +67,7 @@ def relu(x: Any) -> Array:
 
 
 @example("jnp.array([-1.0, 3.0, 8.0])", "Array([0., 3., 6.], dtype=float32)")
-def relu6(x: Any) -> Array:
+def relu6(x: ArrayLike) -> Array:
     """min(max(x, 0), 6); the derivative at 0 and 6 is 0. Integers become float.
 
     Args:
@@ -77,13 +78,13 @@ def relu6(x: Any) -> Array:
 
 
 @_described("jnp.array([-jnp.inf, 0.0, jnp.inf])", "Array([0. , 0.5, 1. ], dtype=float32)")
-def sigmoid(x: Any) -> Array:
+def sigmoid(x: ArrayLike) -> Array:
     """1 / (1 + exp(-x))"""
     return logistic(*promote_inexact("sigmoid", x))
 
 
 @_described("jnp.array([-1.0, 0.0, 1.0])", "[-0.2689  0.      0.7311]", rounded=True)
-def silu(x: Any) -> Array:
+def silu(x: ArrayLike) -> Array:
     """x * sigmoid(x), also called swish (Ramachandran et al., 2017)."""
     (v,) = promote_inexact("silu", x)
     return ops.silu(v) if v.dtype in dtypes.FLOAT else v * logistic(v)
@@ -92,7 +93,7 @@ def silu(x: Any) -> Array:
 swish = silu
 
 
-def gelu(x: Any, approximate: bool = True) -> Array:
+def gelu(x: ArrayLike, approximate: bool = True) -> Array:
     """x times the normal distribution function of x (Hendrycks and Gimpel, 2016).
 
     Args:
@@ -111,25 +112,25 @@ def gelu(x: Any, approximate: bool = True) -> Array:
 
 
 @_described("jnp.array([-jnp.inf, 0.0, jnp.inf])", "Array([-1.,  0.,  1.], dtype=float32)")
-def tanh(x: Any, /) -> Array:
+def tanh(x: ArrayLike, /) -> Array:
     """Hyperbolic tangent."""
     return jnp.tanh(x)
 
 
 @_described("jnp.array([-1.0, 0.0, 1000.0])", "[3.133e-01 6.931e-01 1.000e+03]", rounded=True)
-def softplus(x: Any) -> Array:
+def softplus(x: ArrayLike) -> Array:
     """log(1 + exp(x)), without overflow."""
     return jnp.logaddexp(x, 0)
 
 
 @_described("jnp.array([-1000.0, 0.0])", "[-1.000e+03 -6.931e-01]", rounded=True)
-def log_sigmoid(x: Any) -> Array:
+def log_sigmoid(x: ArrayLike) -> Array:
     """log(sigmoid(x)), without underflow."""
     return -softplus(-as_operand(x, "log_sigmoid"))
 
 
 @_described("jnp.array([-1.0, 0.0, 3.0])", "Array([-0.5 ,  0.  ,  0.75], dtype=float32)")
-def soft_sign(x: Any) -> Array:
+def soft_sign(x: ArrayLike) -> Array:
     """x / (|x| + 1)"""
     (v,) = promote_inexact("soft_sign", x)
     return _soft_sign(v) if isinstance(v, Tracer) and v.dtype not in dtypes.COMPLEX else v / (jnp.abs(v) + 1)
@@ -149,7 +150,7 @@ def _soft_sign_slope(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Arr
 
 
 @example("jnp.array([-1.5, 0.0, 1.5])", "Array([0.5, 1. , 2. ], dtype=float32)")
-def squareplus(x: Any, b: Any = 4) -> Array:
+def squareplus(x: ArrayLike, b: ArrayLike = 4) -> Array:
     """(x + sqrt(x^2 + b)) / 2 (Barron, 2021).
 
     Args:
@@ -189,27 +190,27 @@ def _squareplus_bend(primals: tuple[Array, Array], tangents: tuple[Array, Array]
 
 
 @_described("jnp.array([-2.0, 0.0, 2.0])", "Array([0.  , 0.25, 2.  ], dtype=float32)")
-def sparse_plus(x: Any) -> Array:
+def sparse_plus(x: ArrayLike) -> Array:
     """0 below -1, x above 1, (x + 1)^2 / 4 between."""
     v = as_operand(x, "sparse_plus")
     return jnp.where(v <= -1.0, 0.0, jnp.where(v >= 1.0, v, (v + 1.0) ** 2 / 4))
 
 
 @_described("jnp.array([-2.0, 0.0, 2.0])", "Array([0. , 0.5, 1. ], dtype=float32)")
-def sparse_sigmoid(x: Any) -> Array:
+def sparse_sigmoid(x: ArrayLike) -> Array:
     """0 below -1, 1 above 1, (x + 1) / 2 between: the derivative of `sparse_plus`."""
     return 0.5 * jnp.clip(as_operand(x, "sparse_sigmoid") + 1.0, 0.0, 2.0)
 
 
 @_described("jnp.array([-1.0, 0.0, 1.0])", "[-0.3034  0.      0.8651]", rounded=True)
-def mish(x: Any) -> Array:
+def mish(x: ArrayLike) -> Array:
     """x * tanh(softplus(x)) (Misra, 2019)."""
     v = as_operand(x, "mish")
     return v * jnp.tanh(softplus(v))
 
 
 @_described("jnp.array([-1.0, 0.0, 2.0])", "[-0.6321  0.      2.    ]", "alpha: number or array.", rounded=True)
-def elu(x: Any, alpha: Any = 1.0) -> Array:
+def elu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
     """x for x > 0, else alpha * (exp(x) - 1) (Clevert et al., 2015)."""
     v = as_operand(x, "elu")
     if _is_number(alpha) and alpha == 1 and v.dtype in dtypes.FLOAT:
@@ -219,13 +220,13 @@ def elu(x: Any, alpha: Any = 1.0) -> Array:
 
 
 @_described("jnp.array([-1.0, 0.0, 2.0])", "[-1.1113  0.      2.1014]", rounded=True)
-def selu(x: Any) -> Array:
+def selu(x: ArrayLike) -> Array:
     """Self-normalizing `elu` (Klambauer et al., 2017)."""
     return 1.0507009873554804934193349852946 * elu(x, 1.6732632423543772848170429916717)
 
 
 @shown("print(celu(jnp.array([-1.0, 0.0, 2.0]), alpha=2.0).round(4))", "[-0.7869  0.      2.    ]")
-def celu(x: Any, alpha: Any = 1.0) -> Array:
+def celu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
     """max(x, 0) + alpha * (exp(min(x, 0) / alpha) - 1) (Barron, 2017).
 
     Args:
@@ -237,7 +238,7 @@ def celu(x: Any, alpha: Any = 1.0) -> Array:
 
 
 @example("jnp.array([-2.0, 0.0, 2.0]), 0.5", "Array([-1.,  0.,  2.], dtype=float32)")
-def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Array:
+def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 1e-2) -> Array:
     """x for x >= 0, else negative_slope * x.
 
     Args:
@@ -251,7 +252,7 @@ def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Array:
 
 
 @example("jnp.array([-2.0, 0.5, 2.0])", "Array([-1. ,  0.5,  1. ], dtype=float32)")
-def hard_tanh(x: Any) -> Array:
+def hard_tanh(x: ArrayLike) -> Array:
     """x clipped to [-1, 1].
 
     Args:
@@ -262,13 +263,13 @@ def hard_tanh(x: Any) -> Array:
 
 
 @_described("jnp.array([-4.0, 0.0, 4.0])", "Array([0. , 0.5, 1. ], dtype=float32)")
-def hard_sigmoid(x: Any) -> Array:
+def hard_sigmoid(x: ArrayLike) -> Array:
     """relu6(x + 3) / 6"""
     return relu6(as_operand(x, "hard_sigmoid") + 3.0) / 6.0
 
 
 @_described("jnp.array([-4.0, 0.0, 3.0])", "Array([-0.,  0.,  3.], dtype=float32)")
-def hard_silu(x: Any) -> Array:
+def hard_silu(x: ArrayLike) -> Array:
     """x * hard_sigmoid(x) (Howard et al., MobileNetV3, 2019)."""
     v = as_operand(x, "hard_silu")
     return ops.hard_swish(v) if v.dtype in dtypes.FLOAT else v * hard_sigmoid(v)
@@ -278,7 +279,7 @@ hard_swish = hard_silu
 
 
 @example("jnp.array([2.0, 4.0, 0.0, jnp.inf])", "Array([1., 4.], dtype=float32)")
-def glu(x: Any, axis: int = -1) -> Array:
+def glu(x: ArrayLike, axis: int = -1) -> Array:
     """The first half along ``axis`` times the sigmoid of the second half.
 
     Args:
@@ -297,7 +298,7 @@ def glu(x: Any, axis: int = -1) -> Array:
 
 
 @shown('[f"{y:.4g}" for y in log1mexp(jnp.array([1e-20, 50.0])).tolist()]', "['-46.05', '-1.929e-22']")
-def log1mexp(x: Any) -> Array:
+def log1mexp(x: ArrayLike) -> Array:
     """log(1 - exp(-x)) for x > 0, accurate at both ends (Maechler, "Accurately computing log(1 - exp(-|a|))", 2012).
 
     Args:

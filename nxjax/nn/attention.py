@@ -14,26 +14,27 @@ from nxjax.numpy.softmaxes import logsumexp
 from nxjax.ops.composite_attention import dot_product_attention as op
 from nxjax.ops.composite_attention import visible
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.boundary import entry
 from nxjax.trace.core import Array
 
 
 @entry
 def dot_product_attention(
-    query: Any,
-    key: Any,
-    value: Any,
-    bias: Any = None,
-    mask: Any = None,
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    bias: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
     *,
     scale: float | None = None,
     is_causal: bool = False,
-    query_seq_lengths: Any = None,
-    key_value_seq_lengths: Any = None,
+    query_seq_lengths: ArrayLike | None = None,
+    key_value_seq_lengths: ArrayLike | None = None,
     local_window_size: int | tuple[int, int] | None = None,
     implementation: str | None = None,
     return_residual: bool = False,
-) -> Any:
+) -> Array | tuple[Array, ...]:
     """softmax(query key^T * scale + bias) value, head by head; logits and softmax in float32.
 
     Args:

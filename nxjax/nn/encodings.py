@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from nxjax import lax
 from nxjax.errors import ParameterError
 from nxjax.numpy.creation import asarray
@@ -12,10 +10,11 @@ from nxjax.ops.base import check_axis
 from nxjax.ops.composite_one_hot import one_hot as op
 from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike, DTypeLike
 from nxjax.trace.core import Array
 
 
-def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int | str = -1) -> Array:
+def one_hot(x: ArrayLike, num_classes: int, *, dtype: DTypeLike | None = None, axis: int | str = -1) -> Array:
     """Vectors of zeros with a 1 at the position ``x``; all zeros for values outside [0, num_classes).
 
     Args:

@@ -17,6 +17,7 @@ from nxjax.numpy.documented import named as _named
 from nxjax.numpy.documented import shown as _shown
 from nxjax.numpy.promotion import as_shape, check_choice
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ShardingLike
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
 from nxjax.typing import ArrayLike, DTypeLike
@@ -76,7 +77,10 @@ Args:
 
     @_named(name, doc)
     def function(
-        key: ArrayLike | None, shape: int | Sequence[int], dtype: DTypeLike | None = None, out_sharding: Any = None
+        key: ArrayLike | None,
+        shape: int | Sequence[int],
+        dtype: DTypeLike | None = None,
+        out_sharding: ShardingLike = None,
     ) -> Array:
         x = made(shape, _dtype(dtype))
         return laid_out(x, out_sharding)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from nxjax import numpy as jnp
@@ -10,18 +11,19 @@ from nxjax.numpy.promotion import as_axes, as_axis, as_operand, check_choice, co
 from nxjax.ops import composite_norm as ops
 from nxjax.ops.arithmetic import rsqrt
 from nxjax.ops.base import like
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
 from nxjax.trace.types import ArrayType
 
 
 @shown("print(standardize(jnp.array([1.0, 2.0, 3.0])).round(3))", "[-1.225  0.     1.225]")
 def standardize(
-    x: Any,
-    axis: Any = -1,
-    mean: Any = None,
-    variance: Any = None,
-    epsilon: Any = 1e-5,
-    where: Any = None,
+    x: ArrayLike,
+    axis: int | Sequence[int] | None = -1,
+    mean: ArrayLike | None = None,
+    variance: ArrayLike | None = None,
+    epsilon: ArrayLike = 1e-5,
+    where: ArrayLike | None = None,
     *,
     algorithm: str = "fast",
 ) -> Array:
@@ -62,7 +64,13 @@ def _parameters(name: str, x: Any, axes: tuple[int, ...], given: list[tuple[Any,
     ]
 
 
-def layer_norm(x: Any, scale: Any = None, bias: Any = None, axis: Any = -1, epsilon: float = 1e-5) -> Array:
+def layer_norm(
+    x: ArrayLike,
+    scale: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
+    axis: int | Sequence[int] | None = -1,
+    epsilon: float = 1e-5,
+) -> Array:
     """(x - mean) / sqrt(variance + epsilon) * scale + bias over ``axis`` (Ba et al., 2016).
 
     Args:
@@ -86,7 +94,9 @@ def layer_norm(x: Any, scale: Any = None, bias: Any = None, axis: Any = -1, epsi
 
 
 @shown("print(rms_norm(jnp.array([3.0, 4.0, 0.0, 0.0])).round(3))", "[1.2 1.6 0.  0. ]")
-def rms_norm(x: Any, scale: Any = None, axis: Any = -1, epsilon: float = 1e-6) -> Array:
+def rms_norm(
+    x: ArrayLike, scale: ArrayLike | None = None, axis: int | Sequence[int] | None = -1, epsilon: float = 1e-6
+) -> Array:
     """x / sqrt(mean(x^2) + epsilon) * scale over ``axis`` (Zhang and Sennrich, 2019); arguments as `layer_norm`."""
     (v,) = promote_inexact("rms_norm", x)
     axes = as_axes("rms_norm", axis, v.ndim)
@@ -94,7 +104,13 @@ def rms_norm(x: Any, scale: Any = None, axis: Any = -1, epsilon: float = 1e-6) -
 
 
 def batch_norm_inference(
-    x: Any, scale: Any, offset: Any, mean: Any, variance: Any, axis: int = -1, epsilon: float = 1e-5
+    x: ArrayLike,
+    scale: ArrayLike,
+    offset: ArrayLike,
+    mean: ArrayLike,
+    variance: ArrayLike,
+    axis: int = -1,
+    epsilon: float = 1e-5,
 ) -> Array:
     """(x - mean) / sqrt(variance + epsilon) * scale + offset, with one value of each per feature along ``axis``.
 

@@ -18,7 +18,9 @@ from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.lax.algebra import dot_general
 from nxjax.lax.products import block_scaled
 from nxjax.numpy.documented import example
+from nxjax.ops.dot import DotNumbersLike
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike, DTypeLike
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 from nxjax.transforms.custom_vjp import custom_vjp
@@ -39,7 +41,11 @@ class BlockScaleConfig:
 
 
 def scaled_matmul(
-    lhs: Any, rhs: Any, lhs_scales: Any, rhs_scales: Any, preferred_element_type: Any = np.float32
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    lhs_scales: ArrayLike,
+    rhs_scales: ArrayLike,
+    preferred_element_type: DTypeLike | None = np.float32,
 ) -> Array:
     """Batched products over the last dimension of both operands, each element times the scale of its block.
 
@@ -74,7 +80,9 @@ def scaled_matmul(
 
 
 @example('"mxfp8"', "32", then=".block_size", raises="ParameterError: another mode.")
-def get_scaled_dot_general_config(mode: Literal["nvfp4", "mxfp8"], global_scale: Any = None) -> BlockScaleConfig:
+def get_scaled_dot_general_config(
+    mode: Literal["nvfp4", "mxfp8"], global_scale: ArrayLike | None = None
+) -> BlockScaleConfig:
     """How `scaled_dot_general` quantizes an operand.
 
     Args:
@@ -118,10 +126,10 @@ def _product(x: Array, y: Array, numbers: Any, out: Any, configs: Sequence[Block
 
 
 def scaled_dot_general(
-    lhs: Any,
-    rhs: Any,
-    dimension_numbers: Any,
-    preferred_element_type: Any = np.float32,
+    lhs: ArrayLike,
+    rhs: ArrayLike,
+    dimension_numbers: DotNumbersLike,
+    preferred_element_type: DTypeLike | None = np.float32,
     configs: Sequence[BlockScaleConfig] | None = None,
     implementation: Literal["cudnn"] | None = None,
 ) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,11 +13,12 @@ from nxjax.numpy.promotion import as_axes, promote_inexact
 from nxjax.numpy.softmaxes import logsumexp as logsumexp
 from nxjax.numpy.softmaxes import normalized
 from nxjax.ops import composite_softmax as ops
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
 
 
 @example("jnp.zeros(4)", "[0.25, 0.25, 0.25, 0.25]", then=".tolist()")
-def softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
+def softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, where: ArrayLike | None = None) -> Array:
     """exp(x) / sum(exp(x)) along ``axis``.
 
     Args:
@@ -29,13 +30,15 @@ def softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
 
 
 @example("jnp.array([0.0, 1000.0])", "Array([-1000.,     0.], dtype=float32)")
-def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
+def log_softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, where: ArrayLike | None = None) -> Array:
     """log(softmax(x)) without underflow; arguments as `softmax`. Masked elements are -inf."""
     return normalized("log_softmax", ops.log_softmax, x, axis, where, -np.inf)
 
 
 @example("jnp.array([1000.0, 1000.0])", "Array(1000., dtype=float32)")
-def logmeanexp(x: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Array:
+def logmeanexp(
+    x: ArrayLike, axis: int | Sequence[int] | None = None, where: ArrayLike | None = None, keepdims: bool = False
+) -> Array:
     """log(mean(exp(x))) over ``axis``; ``where`` selects the elements of sum and count.
 
     Args:

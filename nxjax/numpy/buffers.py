@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from os import PathLike
+from typing import IO
 
 import numpy as np
 
@@ -10,12 +12,19 @@ from nxjax.errors import ParameterError
 from nxjax.numpy.creation import from_data, placed
 from nxjax.numpy.documented import example
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike, DeviceLike, DTypeLike
 from nxjax.trace.array import check_unmasked, wrap
 from nxjax.trace.core import Array
 
 
 def fromfile(
-    file: Any, dtype: Any = float, count: int = -1, sep: str = "", offset: int = 0, *, like: Any = None
+    file: str | PathLike[str] | IO[bytes],
+    dtype: DTypeLike | None = float,
+    count: int = -1,
+    sep: str = "",
+    offset: int = 0,
+    *,
+    like: None = None,
 ) -> Array:
     """The numbers of a file, which are bare bytes, or text with ``sep`` between. The bytes are read as ``dtype``.
 
@@ -30,13 +39,15 @@ def fromfile(
 
 
 @example("(n * n for n in range(4)), dtype=int", "Array([0, 1, 4, 9], dtype=int32)")
-def fromiter(iter: Any, dtype: Any = float, count: int = -1, *, like: Any = None) -> Array:
+def fromiter(
+    iter: Iterable[ArrayLike], dtype: DTypeLike | None = float, count: int = -1, *, like: None = None
+) -> Array:
     """The numbers of an iterator; by default float32."""
     wanted = dtypes.as_dtype(dtype)
     return from_data(np.fromiter(iter, wanted, count), wanted)
 
 
-def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) -> Array:
+def fromstring(string: str, dtype: DTypeLike | None = float, count: int = -1, *, sep: str) -> Array:
     """The numbers of a text, separated by ``sep``.
 
     Raises:
@@ -55,7 +66,7 @@ def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) ->
 
 
 @example('b"abc", dtype=jnp.uint8', "Array([97, 98, 99], dtype=uint8)")
-def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Array:
+def frombuffer(buffer: object, dtype: DTypeLike | None = float, count: int = -1, offset: int = 0) -> Array:
     """The bytes of ``buffer`` read as ``dtype``.
 
     Raises:
@@ -65,7 +76,7 @@ def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0
     return from_data(data, dtypes.as_dtype(dtype))
 
 
-def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
+def from_dlpack(x: object, /, *, device: DeviceLike = None, copy: bool | None = None) -> Array:
     """An array that another library made, through DLPack.
 
     It is a copy, because arrays are immutable and the other library may write to its memory. With ``copy=False`` the

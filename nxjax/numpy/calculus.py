@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,9 @@ from nxjax.numpy.shapes import broadcast_to, moveaxis
 from nxjax.numpy.sorting import argsort, searchsorted
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.dimension_numbers import ConvDimensionNumbers
+from nxjax.ops.dot import PrecisionLike
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike, DTypeLike
 from nxjax.trace.array import copied, wrap
 from nxjax.trace.core import Array
 from nxjax.trace.reproducible import check_transcendental
@@ -38,7 +41,9 @@ def _cut(x: Array, axis: int, start: int | None, stop: int | None, step: int | N
     "Array([3, 2], dtype=int32)",
     raises="ValueError: ``n`` is negative, or ``a`` has no axis.",
 )
-def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
+def diff(
+    a: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = None, append: ArrayLike | None = None
+) -> Array:
     """Differences of neighbours along ``axis``, ``n`` times over.
 
     Args:
@@ -71,7 +76,9 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     return x
 
 
-def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = None) -> Any:
+def gradient(
+    f: ArrayLike, *varargs: ArrayLike, axis: int | Sequence[int] | None = None, edge_order: int | None = None
+) -> Array | list[Array]:
     """Central differences inside, one-sided ones at the edges; one array per axis.
 
     ``varargs`` are the distances of the samples: one for all axes, or one (or coordinates) per axis.
@@ -128,7 +135,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = N
 
 
 @example("jnp.array([0, 1, 4]), x=jnp.array([0, 1, 2])", "Array(3., dtype=float32)")
-def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
+def trapezoid(y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0, axis: int = -1) -> Array:
     """The integral of samples along ``axis`` by the trapezoidal rule.
 
     Args:
@@ -145,7 +152,14 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
     return 0.5 * sum_(step * (v[..., 1:] + v[..., :-1]), -1)
 
 
-def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Array:
+def interp(
+    x: ArrayLike,
+    xp: ArrayLike,
+    fp: ArrayLike,
+    left: ArrayLike | str | None = None,
+    right: ArrayLike | str | None = None,
+    period: ArrayLike | None = None,
+) -> Array:
     """Values at ``x`` of the function through the points (xp, fp), straight between them.
 
     Outside: ``left`` and ``right`` (the end values by default, ``"extrapolate"`` for straight on). With ``period``, the
@@ -199,7 +213,14 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
 # --- convolution ---
 
 
-def convolve(a: Any, v: Any, mode: str = "full", *, precision: Any = None, preferred_element_type: Any = None) -> Array:
+def convolve(
+    a: ArrayLike,
+    v: ArrayLike,
+    mode: str = "full",
+    *,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+) -> Array:
     """The convolution of two vectors, in float or complex.
 
     Args:
@@ -245,7 +266,12 @@ def _convolution(x: Array, y: Array, mode: str, precision: Any, preferred: Any, 
 
 @example("jnp.array([1, 2, 3]), jnp.array([1, 10])", "Array([21., 32.], dtype=float32)")
 def correlate(
-    a: Any, v: Any, mode: str = "valid", *, precision: Any = None, preferred_element_type: Any = None
+    a: ArrayLike,
+    v: ArrayLike,
+    mode: str = "valid",
+    *,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
 ) -> Array:
     """The correlation of two vectors: the convolution with the second one reversed and conjugated.
 
@@ -320,7 +346,7 @@ def hanning(M: int) -> Array:
 
 
 @example("3, 0.0", "Array([1., 1., 1.], dtype=float32)")
-def kaiser(M: int, beta: Any) -> Array:
+def kaiser(M: int, beta: ArrayLike) -> Array:
     """The Kaiser window of ``M`` points: a ratio of Bessel functions of shape ``beta``, which may be traced."""
     n = _window("kaiser", M)
     if n == 1:

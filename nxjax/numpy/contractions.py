@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,9 @@ from nxjax.numpy.promotion import as_axis, broadcast_shape, broadcast_to_shape, 
 from nxjax.numpy.reductions import sum as sum_
 from nxjax.numpy.shapes import moveaxis, ravel
 from nxjax.ops import vocabulary as ops
-from nxjax.ops.dot import Precision
+from nxjax.ops.dot import Precision, PrecisionLike
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike, DTypeLike, ShardingLike
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
 
@@ -112,7 +113,12 @@ def _product(x: Array, y: Array, preferred: DType | None) -> Array:
     raises="ShapeError: the contracted axes differ in size.",
 )
 def dot(
-    a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None, out_sharding: Any = None
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+    out_sharding: ShardingLike = None,
 ) -> Array:
     """Sum of products over the last axis of ``a`` and the last but one (or only) axis of ``b``.
 
@@ -131,7 +137,12 @@ def dot(
 
 
 def matmul(
-    a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None, out_sharding: Any = None
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+    out_sharding: ShardingLike = None,
 ) -> Array:
     """Matrix product over the last two axes; leading axes broadcast, a vector is a row or a column.
 
@@ -171,7 +182,7 @@ def matmul(
 
 
 @example("jnp.array([[1, 2], [3, 4]]), jnp.array([[1, 0], [0, 1]])", "Array([[1, 3],\n       [2, 4]], dtype=int32)")
-def matvec(x1: Any, x2: Any, /) -> Array:
+def matvec(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Matrices ``x1`` (..., m, n) times vectors ``x2`` (..., n); leading axes broadcast.
 
     Raises:
@@ -185,7 +196,7 @@ def matvec(x1: Any, x2: Any, /) -> Array:
 
 
 @example("jnp.array([1j, 1]), jnp.array([[1, 2], [3, 4]])", "Array([3.-1.j, 4.-2.j], dtype=complex64)")
-def vecmat(x1: Any, x2: Any, /) -> Array:
+def vecmat(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Conjugated vectors ``x1`` (..., m) times matrices ``x2`` (..., m, n); leading axes broadcast.
 
     Raises:
@@ -199,7 +210,9 @@ def vecmat(x1: Any, x2: Any, /) -> Array:
 
 
 @example("jnp.array([1j, 2]), jnp.array([1j, 3])", "Array(7.+0.j, dtype=complex64)")
-def vdot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
+def vdot(
+    a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None
+) -> Array:
     """Sum of conj(a) * b over all elements of the flattened operands.
 
     Args:
@@ -213,7 +226,15 @@ def vdot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any =
 
 
 @example("jnp.array([[1, 2], [3, 4]]), jnp.array([10, 1])", "Array([12, 34], dtype=int32)")
-def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None, preferred_element_type: Any = None) -> Array:
+def vecdot(
+    x1: ArrayLike,
+    x2: ArrayLike,
+    /,
+    *,
+    axis: int = -1,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+) -> Array:
     """Sum of conj(x1) * x2 along ``axis``; the other axes broadcast.
 
     Raises:
@@ -233,7 +254,9 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None, prefer
 
 
 @example("jnp.array([[1, 2], [3, 4]]), jnp.array([10, 1])", "Array([12, 34], dtype=int32)")
-def inner(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
+def inner(
+    a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None
+) -> Array:
     """Sum of products over the last axis of both; without conjugation.
 
     Args:
@@ -251,7 +274,7 @@ def inner(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any 
 
 
 @example("jnp.array([1, 2]), jnp.array([3, 4, 5])", "Array([[ 3,  4,  5],\n       [ 6,  8, 10]], dtype=int32)")
-def outer(a: Any, b: Any, out: None = None) -> Array:
+def outer(a: ArrayLike, b: ArrayLike, out: None = None) -> Array:
     """Products of all pairs of elements of the flattened operands."""
     no_out("outer", out)
     x, y = promote("outer", ravel(a), ravel(b))
@@ -259,13 +282,13 @@ def outer(a: Any, b: Any, out: None = None) -> Array:
 
 
 def tensordot(
-    a: Any,
-    b: Any,
-    axes: Any = 2,
+    a: ArrayLike,
+    b: ArrayLike,
+    axes: int | Sequence[int] | Sequence[Sequence[int]] = 2,
     *,
-    precision: Any = None,
-    preferred_element_type: Any = None,
-    out_sharding: Any = None,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+    out_sharding: ShardingLike = None,
 ) -> Array:
     """Sum of products over ``axes``: how many trailing and leading axes, or a list of them for each operand.
 
@@ -297,7 +320,7 @@ def tensordot(
 
 
 @example("jnp.array([1, 10]), jnp.array([1, 2, 3])", "Array([ 1,  2,  3, 10, 20, 30], dtype=int32)")
-def kron(a: Any, b: Any) -> Array:
+def kron(a: ArrayLike, b: ArrayLike) -> Array:
     """Kronecker product: a block of ``b`` for every element of ``a``."""
     x, y = promote("kron", a, b)
     rank = max(x.ndim, y.ndim)
@@ -308,7 +331,9 @@ def kron(a: Any, b: Any) -> Array:
     return ops.reshape(out, shape=tuple(m * n for m, n in zip(xs, ys, strict=True)))
 
 
-def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None) -> Array:
+def trace(
+    a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike | None = None, out: None = None
+) -> Array:
     """Sum of a diagonal, of the planes along ``axis1`` and ``axis2``; ``offset`` is counted above the main one.
 
     >>> jnp.trace(jnp.array([[1, 2], [3, 4]])), jnp.trace(jnp.array([[1, 2], [3, 4]]), offset=1)
@@ -325,7 +350,9 @@ def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
     "Array(1, dtype=int32)",
     raises="ShapeError: vectors of other lengths.",
 )
-def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Array:
+def cross(
+    a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
+) -> Array:
     """Vector product of vectors of two or three components; of two vectors of two, the third component alone.
 
     Args:
@@ -354,7 +381,12 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
 # --- einsum ---
 
 
-def einsum_path(subscripts: Any, /, *operands: Any, optimize: Any = "auto") -> Any:
+def einsum_path(
+    subscripts: str | ArrayLike,
+    /,
+    *operands: ArrayLike | Sequence[ArrayLike | int],
+    optimize: str | bool | Sequence[Any] = "auto",
+) -> tuple[list[Any], str]:
     """The order of contractions and a report of its cost, by opt_einsum.
 
     Returns:
@@ -375,15 +407,15 @@ def _shaped(x: Any) -> Any:
 
 
 def einsum(
-    subscripts: Any,
+    subscripts: str | ArrayLike,
     /,
-    *operands: Any,
+    *operands: ArrayLike | Sequence[ArrayLike | int],
     out: None = None,
-    optimize: Any = "auto",
-    precision: Any = None,
-    preferred_element_type: Any = None,
-    _dot_general: Any = None,
-    out_sharding: Any = None,
+    optimize: str | bool | Sequence[Any] = "auto",
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+    _dot_general: Callable[..., Array] | None = None,
+    out_sharding: ShardingLike = None,
 ) -> Array:
     """Einstein's summation: indices named in ``subscripts`` that the result lacks are summed over.
 

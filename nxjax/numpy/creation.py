@@ -16,6 +16,7 @@ from nxjax.numpy.promotion import as_operand, as_shape, convert
 from nxjax.numpy.shapes import broadcast_to
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike, DeviceLike, DTypeLike, ShardingLike
 from nxjax.trace.array import as_numpy, as_value, check_items, copied, from_numpy, place_of, readonly, scalar, wrap
 from nxjax.trace.core import EVAL, Array, current_trace
 from nxjax.trace.dtypes import DType
@@ -25,7 +26,7 @@ from nxjax.trace.types import ArrayType, Shape, ShapeDtypeStruct
 _PYTHON_SCALARS = (bool, int, float, complex)
 
 
-def placed(x: Array, device: Any) -> Array:
+def placed(x: Array, device: DeviceLike) -> Array:
     """``x`` on ``device``, where one is named."""
     if device is None:
         return x
@@ -38,14 +39,14 @@ def placed(x: Array, device: Any) -> Array:
 
 
 def array(
-    object: Any,
-    dtype: Any = None,
+    object: object,
+    dtype: DTypeLike | None = None,
     copy: bool = True,
     order: str | None = "K",
     ndmin: int = 0,
     *,
-    device: Any = None,
-    out_sharding: Any = None,
+    device: DeviceLike = None,
+    out_sharding: ShardingLike = None,
 ) -> Array:
     """An array from ``object``: a number, a nested list, a NumPy array or anything with ``__array__``.
 
@@ -185,13 +186,13 @@ def _stacked(x: Any, dtype: DType) -> Array:
 
 
 def asarray(
-    a: Any,
-    dtype: Any = None,
+    a: object,
+    dtype: DTypeLike | None = None,
     order: str | None = None,
     *,
     copy: bool | None = None,
-    device: Any = None,
-    out_sharding: Any = None,
+    device: DeviceLike = None,
+    out_sharding: ShardingLike = None,
 ) -> Array:
     """``a`` as an array of ``dtype``, by default its own. An array that has it already is returned unchanged.
 
@@ -213,7 +214,7 @@ def asarray(
 
 
 @example("[1, 2]", "Array([1, 2], dtype=int32)")
-def copy(a: Any, order: str | None = None) -> Array:
+def copy(a: object, order: str | None = None) -> Array:
     """A copy; arrays are immutable, so it may share memory."""
     return array(a, copy=True, order=order)
 
@@ -225,7 +226,7 @@ def copy(a: Any, order: str | None = None) -> Array:
     "Array([False,  True], dtype=bool)",
     raises="DtypeError: a dtype that arrays cannot have.",
 )
-def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Array:
+def astype(x: ArrayLike, dtype: DTypeLike | None, /, *, copy: bool = False, device: DeviceLike = None) -> Array:
     """``x`` by value in ``dtype``; None is the default float.
 
     Floats become integers without their fraction, and complex numbers real ones without their imaginary part.
@@ -241,7 +242,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> 
 # --- filled ---
 
 
-def filled(shape: Shape, fill: Any, dtype: DType, weak: bool = False) -> Array:
+def filled(shape: Shape, fill: ArrayLike, dtype: DType, weak: bool = False) -> Array:
     """``fill``, a Python or NumPy scalar, over ``shape``."""
     if current_trace() is EVAL:
         with np.errstate(all="ignore"):
@@ -250,7 +251,13 @@ def filled(shape: Shape, fill: Any, dtype: DType, weak: bool = False) -> Array:
     return ops.broadcast_in_dim(x, shape=shape, broadcast_dimensions=()) if shape else x
 
 
-def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
+def zeros(
+    shape: int | Sequence[int],
+    dtype: DTypeLike | None = None,
+    *,
+    device: DeviceLike = None,
+    out_sharding: ShardingLike = None,
+) -> Array:
     """Zeros of ``shape`` in ``dtype``, float32 unless another is given.
 
     Raises:
@@ -267,13 +274,25 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
 
 
 @example("2, dtype=bool", "Array([ True,  True], dtype=bool)")
-def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
+def ones(
+    shape: int | Sequence[int],
+    dtype: DTypeLike | None = None,
+    *,
+    device: DeviceLike = None,
+    out_sharding: ShardingLike = None,
+) -> Array:
     """Ones of ``shape`` in ``dtype``, float32 unless another is given; raises as `zeros`."""
     return placed(filled(as_shape("ones", shape), 1, dtypes.as_dtype(float if dtype is None else dtype)), device)
 
 
 @example("(0, 3)", "(0, 3)", then=".shape")
-def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
+def empty(
+    shape: int | Sequence[int],
+    dtype: DTypeLike | None = None,
+    *,
+    device: DeviceLike = None,
+    out_sharding: ShardingLike = None,
+) -> Array:
     """Zeros: there is no uninitialized memory. Parameters and errors of `zeros`."""
     return zeros(shape, dtype, device=device)
 
@@ -285,7 +304,14 @@ def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: An
     "Array([1, 1], dtype=int32)",
     raises="ShapeError: ``fill_value`` does not broadcast to ``shape``, or a negative size.",
 )
-def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
+def full(
+    shape: int | Sequence[int],
+    fill_value: ArrayLike,
+    dtype: DTypeLike | None = None,
+    *,
+    device: DeviceLike = None,
+    out_sharding: ShardingLike = None,
+) -> Array:
     """An array of ``shape`` filled with ``fill_value``, which broadcasts; by default in its dtype."""
     sizes = as_shape("full", shape)
     x = asarray(fill_value if dtype is None else _wrapped(fill_value, dtypes.as_dtype(dtype)), dtype)
@@ -320,14 +346,28 @@ def _beside(a: Any, sizes: Shape, device: Any, out_sharding: Any) -> Any:
 
 
 @example("jnp.arange(3)", "Array([0, 0, 0], dtype=int32)")
-def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
+def zeros_like(
+    a: object,
+    dtype: DTypeLike | None = None,
+    shape: int | Sequence[int] | None = None,
+    *,
+    device: DeviceLike = None,
+    out_sharding: ShardingLike = None,
+) -> Array:
     """Zeros in the shape and dtype of ``a``, which may be a `ShapeDtypeStruct`, unless others are given."""
     sizes, wanted, weak = _like(a, shape, dtype, "zeros_like")
     return placed(filled(sizes, 0, wanted, weak), _beside(a, sizes, device, out_sharding))
 
 
 @example("jnp.arange(3), shape=(1, 2)", "Array([[1, 1]], dtype=int32)")
-def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
+def ones_like(
+    a: object,
+    dtype: DTypeLike | None = None,
+    shape: int | Sequence[int] | None = None,
+    *,
+    device: DeviceLike = None,
+    out_sharding: ShardingLike = None,
+) -> Array:
     """Ones in the shape and dtype of ``a``, unless others are given."""
     sizes, wanted, weak = _like(a, shape, dtype, "ones_like")
     return placed(filled(sizes, 1, wanted, weak), _beside(a, sizes, device, out_sharding))
@@ -335,7 +375,12 @@ def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = Non
 
 @example("jnp.arange(3), dtype=float", "Array([0., 0., 0.], dtype=float32)")
 def empty_like(
-    prototype: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None
+    prototype: object,
+    dtype: DTypeLike | None = None,
+    shape: int | Sequence[int] | None = None,
+    *,
+    device: DeviceLike = None,
+    out_sharding: ShardingLike = None,
 ) -> Array:
     """Zeros in the shape and dtype of ``prototype``: there is no uninitialized memory."""
     return zeros_like(prototype, dtype, shape, device=device)
@@ -349,7 +394,13 @@ def empty_like(
     raises="ShapeError: ``fill_value`` does not broadcast to the shape.",
 )
 def full_like(
-    a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None
+    a: object,
+    fill_value: ArrayLike,
+    dtype: DTypeLike | None = None,
+    shape: int | Sequence[int] | None = None,
+    *,
+    device: DeviceLike = None,
+    out_sharding: ShardingLike = None,
 ) -> Array:
     """``fill_value`` in the shape and dtype of ``a``, unless others are given."""
     sizes, wanted, weak = _like(a, shape, dtype, "full_like")

@@ -68,7 +68,7 @@ def shown(*rows: str, raises: str = "") -> Callable[[F], F]:
 def taking(names: Sequence[str], function: F, positional: bool = False) -> F:
     """``function`` of so many operands as one whose parameters have ``names``, which calls may use."""
     kind = inspect.Parameter.POSITIONAL_ONLY if positional else inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters = [inspect.Parameter(name, kind, annotation="Any") for name in names]
+    parameters = [inspect.Parameter(name, kind, annotation="ArrayLike") for name in names]
     signature = inspect.Signature(parameters, return_annotation="Array")
 
     def made(*xs: Any, **others: Any) -> Array:

@@ -35,6 +35,7 @@ from nxjax.ops.base import Unary as OpUnary
 from nxjax.ops.elementary import Expm1, Log1p, Smooth
 from nxjax.ops.vocabulary import functions
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.array import DeviceArray, copied, wrap
 from nxjax.trace.core import Array
 
@@ -87,7 +88,7 @@ def _inexact(op: Any, name: str) -> Unary:
     ufunc = plain_ufunc(op)
 
     @named(name, line + " Integers and booleans become float.", *example)
-    def function(x: Any, /) -> Array:
+    def function(x: ArrayLike, /) -> Array:
         if type(x) is DeviceArray and ufunc is not None:
             y = eager.unary(x, ufunc, eager.WIDE)
             if y is not None:
@@ -112,7 +113,7 @@ def _inexact_several(op: Any, name: str) -> Callable[..., Array]:
 
 def _plain(name: str, op: str, doc: str, raises: str = "") -> Unary:
     @named(name, doc + " Keeps the dtype." + raises, *_EXAMPLES[name])
-    def function(x: Any, /, *, out: None = None, where: None = None) -> Array:
+    def function(x: ArrayLike, /, *, out: None = None, where: None = None) -> Array:
         if out is not None or where is not None:
             only_all(name, out, where)
         return getattr(ops, op)(as_operand(x, name))
@@ -131,7 +132,7 @@ def _plain2(
     """``rule`` gives the result where it knows better than the op, else None."""
 
     @named(name, doc + " Broadcasts and promotes." + raises, *_EXAMPLES[name])
-    def function(x: Any, y: Any, /, *, out: None = None, where: None = None) -> Array:
+    def function(x: ArrayLike, y: ArrayLike, /, *, out: None = None, where: None = None) -> Array:
         if out is not None or where is not None:
             only_all(name, out, where)
         if ufunc is not None:
@@ -226,12 +227,12 @@ bitwise_invert = invert = bitwise_not
 
 
 @example("jnp.array([-1, 2], jnp.int8)", "Array([-1,  2], dtype=int8)")
-def positive(x: Any, /) -> Array:
+def positive(x: ArrayLike, /) -> Array:
     """x itself, of any numeric dtype."""
     return copied(as_operand(x, "positive"))
 
 
-def square(x: Any, /) -> Array:
+def square(x: ArrayLike, /) -> Array:
     """x * x. Keeps the dtype, but booleans become integers.
 
     >>> jnp.square(jnp.array([12, 20], jnp.uint8)), jnp.square(True)
@@ -242,13 +243,13 @@ def square(x: Any, /) -> Array:
 
 
 @example("jnp.array([-2.5, 0.0, jnp.nan])", "Array([-1.,  0., nan], dtype=float32)")
-def sign(x: Any, /) -> Array:
+def sign(x: ArrayLike, /) -> Array:
     """-1, 0 or 1 in the dtype of x; nan for nan, x / abs(x) for complex x."""
     return ops.sign(as_operand(x, "sign"))
 
 
 @example("jnp.array([3 + 4j, -1])", "Array([5., 1.], dtype=float32)")
-def absolute(x: Any, /) -> Array:
+def absolute(x: ArrayLike, /) -> Array:
     """The absolute value. Real for complex x; unsigned integers and booleans are themselves."""
     v = as_operand(x, "absolute")
     return v if v.dtype == dtypes.bool_ or v.dtype in dtypes.UNSIGNED else ops.abs(v)
@@ -258,14 +259,14 @@ abs = absolute
 
 
 @example("jnp.array([-1, 2])", "Array([1., 2.], dtype=float32)")
-def fabs(x: Any, /) -> Array:
+def fabs(x: ArrayLike, /) -> Array:
     """The absolute value as a float."""
     return ops.abs(*promote_inexact("fabs", x))
 
 
 def _rounding(name: str, op: str, doc: str) -> Unary:
     @named(name, doc + " Integers and booleans are themselves.", *_EXAMPLES[name])
-    def function(x: Any, /) -> Array:
+    def function(x: ArrayLike, /) -> Array:
         v = as_operand(x, name)
         if v.dtype in dtypes.BITS:
             return v
@@ -279,7 +280,7 @@ ceil = _rounding("ceil", "ceil", "The smallest integer not below x.")
 
 
 @example("jnp.array([-1.7, 1.7])", "Array([-1.,  1.], dtype=float32)")
-def trunc(x: Any) -> Array:
+def trunc(x: ArrayLike) -> Array:
     """x without its fraction. Integers and booleans are themselves."""
     v = as_operand(x, "trunc")
     if v.dtype in dtypes.BITS:
@@ -292,7 +293,7 @@ def trunc(x: Any) -> Array:
 
 def _comparison(name: str, op: str, doc: str) -> Binary:
     @named(name, doc + " Broadcasts and promotes; the result is boolean." + _BROADCASTS, *_EXAMPLES[name])
-    def function(x: Any, y: Any, /) -> Array:
+    def function(x: ArrayLike, y: ArrayLike, /) -> Array:
         a, b = operands(name, x, y)
         try:
             return getattr(ops, op)(a, b)
@@ -315,7 +316,7 @@ def _ordering(name: str, op: str, doc: str) -> Binary:
     @named(
         name, doc + " Complex numbers are ordered by real part, then imaginary part." + _BROADCASTS, *_EXAMPLES[name]
     )
-    def function(x: Any, y: Any, /) -> Array:
+    def function(x: ArrayLike, y: ArrayLike, /) -> Array:
         a, b = operands(name, x, y)
         if a.dtype not in dtypes.COMPLEX:
             return getattr(ops, op)(a, b)
@@ -341,7 +342,7 @@ def boolean(x: Any, where: str) -> Array:
 
 def _logical(name: str, op: str, doc: str) -> Binary:
     @named(name, doc + " Numbers count as true unless zero." + _BROADCASTS, *_EXAMPLES[name])
-    def function(x: Any, y: Any, /, *, out: None = None, where: None = None) -> Array:
+    def function(x: ArrayLike, y: ArrayLike, /, *, out: None = None, where: None = None) -> Array:
         if out is not None or where is not None:
             only_all(name, out, where)
         return getattr(ops, op)(*operands(name, boolean(x, name), boolean(y, name)))
@@ -355,6 +356,6 @@ logical_xor = with_methods(False)(_logical("logical_xor", "xor", "Either x or y.
 
 
 @example("jnp.array([0.0, -2.0, jnp.nan])", "Array([ True, False, False], dtype=bool)")
-def logical_not(x: Any, /) -> Array:
+def logical_not(x: ArrayLike, /) -> Array:
     """Whether x is zero, as booleans."""
     return ops.not_(boolean(x, "logical_not"))

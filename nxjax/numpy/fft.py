@@ -18,6 +18,7 @@ from nxjax.numpy.shapes import moveaxis
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.fft import FftType
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike, DeviceLike, DTypeLike
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
 
@@ -126,7 +127,7 @@ def _one(name: str, kind: str, a: Any, n: int | None, axis: int, norm: str | Non
 
 
 @_example("jnp.array([1.0, 0.0, 0.0, 0.0])", "Array([1.+0.j, 1.+0.j, 1.+0.j, 1.+0.j], dtype=complex64)")
-def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+def fft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The discrete Fourier transform along ``axis``, complex; ``n`` first cuts or zero-pads it.
 
     ``norm`` divides by the length in the inverse (``backward``, the default), here (``forward``), or by its root in
@@ -141,25 +142,27 @@ def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -
 
 
 @_example("jnp.array([4.0, 0.0, 0.0, 0.0])", "Array([1., 1., 1., 1.], dtype=float32)", then=".real")
-def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+def ifft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The inverse of `fft`, with its arguments and errors; complex."""
     return _one("ifft", "IFFT", a, n, axis, norm)
 
 
 @_example("jnp.array([1.0, 1.0, 1.0, 1.0])", "Array([4.+0.j, 0.+0.j, 0.+0.j], dtype=complex64)", raises=_REAL)
-def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+def rfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """`fft` of real input: the ``n // 2 + 1`` frequencies that are not mirrored; raises as `fft`."""
     return _one("rfft", "RFFT", a, n, axis, norm)
 
 
 @_example("jnp.fft.rfft(jnp.array([1.0, 2.0, 3.0])), n=3", "Array([1., 2., 3.], dtype=float32)", then=".round(4)")
-def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+def irfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The inverse of `rfft`, real; ``n`` is the length of the result, by default the even one."""
     return _one("irfft", "IRFFT", a, n, axis, norm)
 
 
 @_example("jnp.ones((2, 2))", "Array([[4., 0.],\n       [0., 0.]], dtype=float32)", then=".real")
-def fftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Array:
+def fftn(
+    a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = None
+) -> Array:
     """The discrete Fourier transform along several axes, all by default, or the last ones if sizes ``s`` are given.
 
     Raises:
@@ -170,19 +173,25 @@ def fftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Ar
 
 
 @_example("jnp.fft.fftn(jnp.eye(2))", "Array([[1., 0.],\n       [0., 1.]], dtype=float32)", then=".real")
-def ifftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Array:
+def ifftn(
+    a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = None
+) -> Array:
     """The inverse of `fftn`, with its arguments and errors."""
     return _transform("ifftn", "IFFT", a, s, axes, norm)
 
 
 @_example("jnp.ones((4, 4))", "(4, 3)", then=".shape", raises=_REAL)
-def rfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Array:
+def rfftn(
+    a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = None
+) -> Array:
     """`fftn` of real input; the last axis is halved as by `rfft`."""
     return _transform("rfftn", "RFFT", a, s, axes, norm)
 
 
 @_example("jnp.fft.rfftn(jnp.ones((3, 3))), s=(3, 3)", "(3, 3)", then=".shape")
-def irfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Array:
+def irfftn(
+    a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str | None = None
+) -> Array:
     """The inverse of `rfftn`, real; ``s`` is the shape of the result."""
     return _transform("irfftn", "IRFFT", a, s, axes, norm)
 
@@ -194,25 +203,33 @@ def _two(name: str, kind: str, a: Any, s: Any, axes: Any, norm: str | None) -> A
 
 
 @_example("jnp.ones((5, 2, 2))", "(5, 2, 2)", then=".shape", raises="ValueError: another number of axes.")
-def fft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Array:
+def fft2(
+    a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = None
+) -> Array:
     """`fftn` over two axes, by default the last ones."""
     return _two("fft2", "FFT", a, s, axes, norm)
 
 
 @_example("jnp.fft.fft2(jnp.eye(2))", "Array([[1., 0.],\n       [0., 1.]], dtype=float32)", then=".real")
-def ifft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Array:
+def ifft2(
+    a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = None
+) -> Array:
     """`ifftn` over two axes, by default the last ones."""
     return _two("ifft2", "IFFT", a, s, axes, norm)
 
 
 @_example("jnp.ones((2, 4))", "Array([[8., 0., 0.],\n       [0., 0., 0.]], dtype=float32)", then=".real")
-def rfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Array:
+def rfft2(
+    a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = None
+) -> Array:
     """`rfftn` over two axes, by default the last ones."""
     return _two("rfft2", "RFFT", a, s, axes, norm)
 
 
 @_example("jnp.fft.rfft2(jnp.ones((2, 4)))", "(2, 4)", then=".shape")
-def irfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Array:
+def irfft2(
+    a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str | None = None
+) -> Array:
     """`irfftn` over two axes, by default the last ones."""
     return _two("irfft2", "IRFFT", a, s, axes, norm)
 
@@ -221,13 +238,13 @@ _OTHER_WAY = {None: "forward", "backward": "forward", "forward": "backward", "or
 
 
 @_example("jnp.array([1.0, 2.0, 1.0])", "Array([ 6.,  0., -2.,  0.], dtype=float32)")
-def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+def hfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The transform of a signal with Hermitian symmetry, of which the first half is given: real."""
     return irfft(conjugate(as_operand(a, "hfft")), n, axis, _OTHER_WAY.get(norm, norm))
 
 
 @_example("jnp.array([6.0, 0.0, -2.0, 0.0])", "Array([1., 2., 1.], dtype=float32)", then=".real")
-def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+def ihfft(a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """The inverse of `hfft`: of a real signal, half of one with Hermitian symmetry."""
     return conjugate(rfft(asarray(a), n, axis, _OTHER_WAY.get(norm, norm)))
 
@@ -239,13 +256,13 @@ def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None)
     "Array([ 0. ,  0.4,  0.8, -0.8, -0.4], dtype=float32)",
     raises="ValueError: ``n`` or ``d`` is not a number.",
 )
-def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
+def fftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None, device: DeviceLike = None) -> Array:
     """The frequencies of `fft`'s results, for samples ``d`` apart."""
     return _frequencies("fftfreq", n, d, dtype, device, np.fft.fftfreq)
 
 
 @_example("4", "Array([0.  , 0.25, 0.5 ], dtype=float32)")
-def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
+def rfftfreq(n: int, d: ArrayLike = 1.0, *, dtype: DTypeLike | None = None, device: DeviceLike = None) -> Array:
     """The frequencies of `rfft`'s results, for samples ``d`` apart; none is negative."""
     return _frequencies("rfftfreq", n, d, dtype, device, np.fft.rfftfreq)
 
@@ -261,13 +278,13 @@ def _frequencies(name: str, n: Any, d: Any, dtype: Any, device: Any, plain: Any)
 
 
 @_example("jnp.fft.fftfreq(4)", "Array([-0.5 , -0.25,  0.  ,  0.25], dtype=float32)")
-def fftshift(x: Any, axes: Any = None) -> Array:
+def fftshift(x: ArrayLike, axes: int | Sequence[int] | None = None) -> Array:
     """The zero frequency moved to the middle, along ``axes`` or all."""
     return _shifted("fftshift", x, axes, lambda n: n // 2)
 
 
 @_example("jnp.fft.fftshift(jnp.arange(5))", "Array([0, 1, 2, 3, 4], dtype=int32)")
-def ifftshift(x: Any, axes: Any = None) -> Array:
+def ifftshift(x: ArrayLike, axes: int | Sequence[int] | None = None) -> Array:
     """The inverse of `fftshift`; not itself where a size is odd."""
     return _shifted("ifftshift", x, axes, lambda n: -(n // 2))
 

@@ -12,8 +12,9 @@ import pickle
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from typing import IO, Any, Final
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
@@ -22,7 +23,9 @@ from nxjax.errors import InvalidFileError, MemoryLimitError, NxError, ParameterE
 from nxjax.files import safe_io
 from nxjax.numpy.creation import array
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.array import as_numpy
+from nxjax.trace.core import Array
 
 # All that NumPy, and what it reads with, say of damaged files. An OSError, such as of a missing one, stays what it is.
 _DAMAGED: Final = (
@@ -120,7 +123,9 @@ class Archive(NpzFile):
         return super().__getitem__(key)
 
 
-def load(file: Any, *args: Any, memory_limit: int | None = None, **kwargs: Any) -> Any:
+def load(
+    file: str | PathLike[str] | IO[bytes], *args: object, memory_limit: int | None = None, **kwargs: object
+) -> Array | Mapping[str, Array]:
     """Arrays saved with `save` or NumPy; elements of two bytes without a dtype are bfloat16, which NumPy cannot name.
 
     The members of a ``.npz`` file are NumPy arrays, loaded on access.
@@ -156,7 +161,7 @@ def load(file: Any, *args: Any, memory_limit: int | None = None, **kwargs: Any) 
     return array(found.view(dtypes.bfloat16) if found.dtype == "V2" else found)
 
 
-def save(file: Any, arr: Any, allow_pickle: bool = True) -> None:
+def save(file: str | PathLike[str] | IO[bytes], arr: ArrayLike | Sequence[Any], allow_pickle: bool = True) -> None:
     """Write one array in NumPy's ``.npy`` format.
 
     A name without ``.npy`` gets that ending; ``file`` may be an open binary file.
@@ -178,7 +183,9 @@ def save(file: Any, arr: Any, allow_pickle: bool = True) -> None:
     np.save(file, as_numpy(arr, "save"), allow_pickle=allow_pickle)
 
 
-def savez(file: Any, *args: Any, allow_pickle: bool = True, **kwds: Any) -> None:
+def savez(
+    file: str | PathLike[str] | IO[bytes], *args: ArrayLike, allow_pickle: bool = True, **kwds: ArrayLike
+) -> None:
     """Write several arrays in NumPy's ``.npz`` format, under their keywords, or ``arr_0``, ``arr_1``, ...
 
     Objects of Python's are pickled, unless ``allow_pickle`` is False.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from nxjax.numpy.selection import where
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import constant
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.array import copied, wrap
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
@@ -37,7 +39,7 @@ from nxjax.transforms.custom_jvp import custom_jvp
 
 
 @example("jnp.array([1.0, jnp.inf, jnp.nan])", "Array([ True, False, False], dtype=bool)")
-def isfinite(x: Any, /) -> Array:
+def isfinite(x: ArrayLike, /) -> Array:
     """Whether x is neither infinite nor nan; true of all integers."""
     v = as_operand(x, "isfinite")
     if v.dtype in dtypes.FLOAT:
@@ -48,14 +50,14 @@ def isfinite(x: Any, /) -> Array:
 
 
 @example("jnp.array([1.0, jnp.inf, jnp.nan])", "Array([False, False,  True], dtype=bool)")
-def isnan(x: Any, /) -> Array:
+def isnan(x: ArrayLike, /) -> Array:
     """Whether x is not a number; a complex number where either part is."""
     v = as_operand(x, "isnan")
     return ops.ne(v, v) if v.dtype in dtypes.INEXACT else _constant(v, False)
 
 
 @example("jnp.array([-jnp.inf, 1.0, jnp.nan])", "Array([ True, False, False], dtype=bool)")
-def isinf(x: Any, /) -> Array:
+def isinf(x: ArrayLike, /) -> Array:
     """Whether x is positive or negative infinity; a complex number where either part is."""
     v = as_operand(x, "isinf")
     if v.dtype in dtypes.COMPLEX:
@@ -71,13 +73,13 @@ def _infinity(name: str, x: Any, sign: float) -> Array:
 
 
 @example("jnp.array([-jnp.inf, jnp.inf])", "Array([False,  True], dtype=bool)", raises=COMPLEX)
-def isposinf(x: Any, /, out: None = None) -> Array:
+def isposinf(x: ArrayLike, /, out: None = None) -> Array:
     """Whether x is positive infinity."""
     return _infinity("isposinf", x, 1.0)
 
 
 @example("jnp.array([-jnp.inf, jnp.inf])", "Array([ True, False], dtype=bool)", raises=COMPLEX)
-def isneginf(x: Any, /, out: None = None) -> Array:
+def isneginf(x: ArrayLike, /, out: None = None) -> Array:
     """Whether x is negative infinity."""
     return _infinity("isneginf", x, -1.0)
 
@@ -87,7 +89,7 @@ def _constant(v: Array, truth: bool) -> Array:
 
 
 @example("jnp.array([1 + 0j, 1j])", "Array([ True, False], dtype=bool)")
-def isreal(x: Any) -> Array:
+def isreal(x: ArrayLike) -> Array:
     """Whether the imaginary part is zero, element by element."""
     v = as_operand(x, "isreal")
     if v.dtype not in dtypes.COMPLEX:
@@ -97,13 +99,13 @@ def isreal(x: Any) -> Array:
 
 
 @example("jnp.array([1 + 0j, 1j])", "Array([False,  True], dtype=bool)")
-def iscomplex(x: Any) -> Array:
+def iscomplex(x: ArrayLike) -> Array:
     """Whether the imaginary part is not zero, element by element."""
     return logical_not(isreal(x))
 
 
 @example("jnp.array([1 + 0j])", "True")
-def iscomplexobj(x: Any) -> bool:
+def iscomplexobj(x: ArrayLike) -> bool:
     """Whether the dtype is complex, whatever the values; a Python bool."""
     if x is None:
         return False
@@ -112,13 +114,13 @@ def iscomplexobj(x: Any) -> bool:
 
 
 @example("jnp.array([1 + 0j])", "False")
-def isrealobj(x: Any) -> bool:
+def isrealobj(x: ArrayLike) -> bool:
     """Whether the dtype is not complex; a Python bool."""
     return not iscomplexobj(x)
 
 
 @shown("jnp.isscalar(3.0), jnp.isscalar(jnp.array(3.0)), jnp.isscalar(jnp.array([3.0]))", "(True, True, False)")
-def isscalar(element: Any) -> bool:
+def isscalar(element: object) -> bool:
     """Whether ``element`` is a number or a 0-d array."""
     return element.ndim == 0 if isinstance(element, Array) else bool(np.isscalar(element))
 
@@ -128,7 +130,9 @@ def isscalar(element: Any) -> bool:
     "Array([ True,  True, False], dtype=bool)",
     raises="ShapeError: the shapes do not broadcast.",
 )
-def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
+def isclose(
+    a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-05, atol: ArrayLike = 1e-08, equal_nan: bool = False
+) -> Array:
     """|a - b| <= atol + rtol * |b|, element by element. Equal infinities are close, nan is with ``equal_nan``.
 
     Args:
@@ -152,7 +156,9 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: boo
 
 
 @example("jnp.array([1.0, 1e-9]), jnp.array([1.0, 0.0])", "Array(True, dtype=bool)")
-def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
+def allclose(
+    a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-05, atol: ArrayLike = 1e-08, equal_nan: bool = False
+) -> Array:
     """Whether `isclose` holds everywhere, as a 0-d boolean array.
 
     Args:
@@ -164,7 +170,7 @@ def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bo
     return all_(isclose(a, b, rtol, atol, equal_nan))
 
 
-def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
+def array_equal(a1: ArrayLike | Sequence[Any], a2: ArrayLike | Sequence[Any], equal_nan: bool = False) -> Array:
     """Whether both have the same shape and the same elements, as a 0-d boolean array.
 
     >>> jnp.array_equal(jnp.array([1.0, jnp.nan]), jnp.array([1.0, jnp.nan]))
@@ -181,7 +187,7 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
 
 
 @example("jnp.array([2, 2]), 2", "Array(True, dtype=bool)")
-def array_equiv(a1: Any, a2: Any) -> Array:
+def array_equiv(a1: ArrayLike | Sequence[Any], a2: ArrayLike | Sequence[Any]) -> Array:
     """Whether both have the same elements after broadcasting; false where they do not broadcast."""
     try:
         x, y = operands("array_equiv", asarray(a1), asarray(a2))
@@ -194,21 +200,21 @@ def array_equiv(a1: Any, a2: Any) -> Array:
 
 
 @example("jnp.array([3 + 4j])", "Array([3.], dtype=float32)")
-def real(x: Any, /) -> Array:
+def real(x: ArrayLike, /) -> Array:
     """The real part; real x is itself."""
     v = as_operand(x, "real")
     return ops.real(v) if v.dtype in dtypes.COMPLEX else copied(v)
 
 
 @example("jnp.array([3, 4])", "Array([0, 0], dtype=int32)")
-def imag(x: Any, /) -> Array:
+def imag(x: ArrayLike, /) -> Array:
     """The imaginary part; zeros of the dtype for real x."""
     v = as_operand(x, "imag")
     return ops.imag(v) if v.dtype in dtypes.COMPLEX else full_like(v, 0)
 
 
 @example("jnp.array([3 + 4j, 2])", "Array([3.-4.j, 2.-0.j], dtype=complex64)")
-def conjugate(x: Any, /) -> Array:
+def conjugate(x: ArrayLike, /) -> Array:
     """The complex conjugate; real x is itself."""
     v = as_operand(x, "conjugate")
     return ops.complex(ops.real(v), ops.neg(ops.imag(v))) if v.dtype in dtypes.COMPLEX else copied(v)
@@ -218,7 +224,7 @@ conj = conjugate
 
 
 @example("jnp.array([1j, -1.0]), deg=True", "Array([ 90., 180.], dtype=float32)")
-def angle(z: Any, deg: bool = False) -> Array:
+def angle(z: ArrayLike, deg: bool = False) -> Array:
     """The argument of a complex number, from -pi to pi, or in degrees with ``deg``."""
     (v,) = promote_inexact("angle", z)
     given = as_operand(z, "angle").dtype
@@ -239,7 +245,7 @@ def _bits_of(v: Array) -> tuple[Array, DType, Any]:
 
 
 @example("jnp.array([-0.0, 0.0, -jnp.inf])", "Array([ True, False,  True], dtype=bool)", raises=COMPLEX)
-def signbit(x: Any, /) -> Array:
+def signbit(x: ArrayLike, /) -> Array:
     """Whether the sign is minus, for -0.0 too."""
     v = as_operand(x, "signbit")
     if v.dtype in dtypes.UNSIGNED or v.dtype == dtypes.bool_:
@@ -254,7 +260,7 @@ def signbit(x: Any, /) -> Array:
 
 
 @example("jnp.array([1, 2]), jnp.array([-0.0, 3.0])", "Array([-1.,  2.], dtype=float32)", raises=COMPLEX)
-def copysign(x1: Any, x2: Any, /) -> Array:
+def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """|x1| with the sign of x2. Broadcasts; integers become float."""
     a, b = inexact_operands("copysign", x1, x2)
     refuse_complex("copysign", a)
@@ -262,7 +268,7 @@ def copysign(x1: Any, x2: Any, /) -> Array:
     return ops.select_n(signbit(b), size, ops.neg(size))
 
 
-def frexp(x: Any, /) -> tuple[Array, Array]:
+def frexp(x: ArrayLike, /) -> tuple[Array, Array]:
     """Mantissa in [0.5, 1) and exponent (int32): x = mantissa * 2**exponent; zeros, nan and infinities have exponent 0.
 
     Raises:
@@ -301,7 +307,7 @@ def _int32(like: Array, n: int) -> Array:
 
 
 @example("jnp.array([0.75, 1.0]), jnp.array([3, -1])", "Array([6. , 0.5], dtype=float32)")
-def ldexp(x1: Any, x2: Any, /) -> Array:
+def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """x1 * 2**x2, without overflow on the way. Broadcasts.
 
     Raises:
@@ -322,7 +328,7 @@ def ldexp(x1: Any, x2: Any, /) -> Array:
 
 
 @example("jnp.array([1.0, -1.0, jnp.inf])", "Array([ 1.1920929e-07, -1.1920929e-07,            nan], dtype=float32)")
-def spacing(x: Any, /) -> Array:
+def spacing(x: ArrayLike, /) -> Array:
     """The distance to the next float away from zero, negative for negative x."""
     (v,) = promote_inexact("spacing", x)
     v = convert(v, v.dtype)
@@ -332,7 +338,13 @@ def spacing(x: Any, /) -> Array:
 
 
 @example("jnp.array([jnp.nan, jnp.inf, 1.0]), posinf=9.0", "Array([0., 9., 1.], dtype=float32)")
-def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Array:
+def nan_to_num(
+    x: ArrayLike,
+    copy: bool = True,
+    nan: ArrayLike = 0.0,
+    posinf: ArrayLike | None = None,
+    neginf: ArrayLike | None = None,
+) -> Array:
     """nan and infinities replaced by finite numbers: by default 0, the largest and the lowest of the dtype."""
     v = as_operand(x, "nan_to_num")
     if v.dtype in dtypes.BITS:
@@ -352,14 +364,14 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
 
 
 @example("jnp.array([0.0, jnp.pi])", "Array([  0., 180.], dtype=float32)")
-def rad2deg(x: Any, /) -> Array:
+def rad2deg(x: ArrayLike, /) -> Array:
     """Radians to degrees; integers become float."""
     (v,) = promote_inexact("rad2deg", x)
     return _times(v, 180.0 / np.pi)
 
 
 @example("jnp.array([0, 180])", "Array([0.       , 3.1415927], dtype=float32)")
-def deg2rad(x: Any, /) -> Array:
+def deg2rad(x: ArrayLike, /) -> Array:
     """Degrees to radians; integers become float."""
     (v,) = promote_inexact("deg2rad", x)
     return _times(v, np.pi / 180.0)
@@ -374,21 +386,21 @@ degrees, radians = rad2deg, deg2rad
 
 
 @example("jnp.array([1.0, jnp.nan]), jnp.array([3.0, 2.0])", "Array([3., 2.], dtype=float32)")
-def fmax(x1: Any, x2: Any) -> Array:
+def fmax(x1: ArrayLike, x2: ArrayLike) -> Array:
     """The larger of x1 and x2; the other one if one is nan. Broadcasts and promotes."""
     a, b = operands("fmax", x1, x2)
     return where(ops.or_(greater(a, b), isnan(b)), a, b)
 
 
 @example("jnp.array([1.0, jnp.nan]), jnp.array([3.0, 2.0])", "Array([1., 2.], dtype=float32)")
-def fmin(x1: Any, x2: Any) -> Array:
+def fmin(x1: ArrayLike, x2: ArrayLike) -> Array:
     """The smaller of x1 and x2; the other one if one is nan. Broadcasts and promotes."""
     a, b = operands("fmin", x1, x2)
     return where(ops.or_(less(a, b), isnan(b)), a, b)
 
 
 @example("jnp.array([-2.0, 0.0, 3.0]), 0.5", "Array([0. , 0.5, 1. ], dtype=float32)", raises=COMPLEX)
-def heaviside(x1: Any, x2: Any, /) -> Array:
+def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """0 for negative x1, x2 for zero, 1 for positive; nan for nan. Broadcasts; integers become float."""
     first, second = promote_inexact("heaviside", x1, x2)
     a, b = broadcast("heaviside", first, second)
@@ -400,7 +412,7 @@ def heaviside(x1: Any, x2: Any, /) -> Array:
 
 
 @example("jnp.array([0.0, 1.0, -1.0])", "Array([1.      , 1.266066, 1.266066], dtype=float32)")
-def i0(x: Any) -> Array:
+def i0(x: ArrayLike) -> Array:
     """The modified Bessel function of the first kind and order zero (DLMF 10.25.2), even in x.
 
     Raises:
@@ -429,7 +441,14 @@ _i0.defjvps(lambda t, y, v: ops.mul(t, ops.mul(ops.exp(ops.abs(v)), ops.bessel_i
     raises="ValueError: complex input.",
 )
 def clip(
-    arr: Any = None, /, min: Any = None, max: Any = None, *, a: Any = None, a_min: Any = None, a_max: Any = None
+    arr: ArrayLike | None = None,
+    /,
+    min: ArrayLike | None = None,
+    max: ArrayLike | None = None,
+    *,
+    a: ArrayLike | None = None,
+    a_min: ArrayLike | None = None,
+    a_max: ArrayLike | None = None,
 ) -> Array:
     """``arr`` kept between ``min`` and ``max``, either of which may be None; all broadcast and promote.
 

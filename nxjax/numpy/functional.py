@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from nxjax import numpy as jnp
@@ -13,6 +13,7 @@ from nxjax.numpy.documented import example
 from nxjax.numpy.promotion import as_axis, as_operand, broadcast_shape
 from nxjax.numpy.shapes import expand_dims, moveaxis, squeeze
 from nxjax.trace import tree
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
 from nxjax.transforms.vmap import vmap
 
@@ -30,7 +31,7 @@ def _parse(text: str) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
 
 
 def vectorize(
-    pyfunc: Callable[..., Any], *, excluded: Any = frozenset(), signature: str | None = None
+    pyfunc: Callable[..., Any], *, excluded: Collection[int | str] = frozenset(), signature: str | None = None
 ) -> Callable[..., Any]:
     """``pyfunc`` of scalars (or of the core arrays that ``signature`` names) as a function that broadcasts, by `vmap`.
 
@@ -136,7 +137,7 @@ def _checked(core: Callable[..., Any], outputs: list[tuple[str, ...]], sizes: di
     return function
 
 
-def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Array:
+def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: ArrayLike, *args: object, **kwargs: object) -> Array:
     """``func1d`` of every row along ``axis``; its result replaces that axis. It is traced once, by `vmap`.
 
     >>> jnp.apply_along_axis(lambda row: row[-1] - row[0], 1, jnp.array([[1, 3], [10, 40]]))
@@ -161,7 +162,7 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
 
 
 @example("jnp.sum, jnp.ones((2, 3, 4)), [0, 2]", "[[[8.0], [8.0], [8.0]]]", then=".tolist()")
-def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Array:
+def apply_over_axes(func: Callable[..., Any], a: ArrayLike, axes: Sequence[int] | int) -> Array:
     """``func(x, axis)`` for one axis after the other, the axis kept with size 1.
 
     Raises:
@@ -178,7 +179,7 @@ def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Array:
     return x
 
 
-def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: Any = None) -> Any:
+def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: object = None) -> Callable[..., Any]:
     """A ufunc made of a traceable Python function of scalars.
 
     Args:

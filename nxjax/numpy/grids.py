@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,12 +28,13 @@ from nxjax.numpy.selection import nonzero
 from nxjax.numpy.shapes import moveaxis, ravel
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike, DTypeLike
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
 
 
 @example("jnp.array([[1, 2, 3], [4, 5, 6]]), offset=1", "Array([2, 6], dtype=int32)")
-def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """The diagonal along two axes, ``offset`` above the main one, appended as the last axis.
 
     Raises:
@@ -58,7 +60,7 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     "Array([1, 4], dtype=int32)",
     raises="ShapeError: neither one axis nor two.",
 )
-def diag(v: Any, k: int = 0) -> Array:
+def diag(v: ArrayLike, k: int = 0) -> Array:
     """The ``k``-th diagonal of a matrix; for a vector, the matrix that has it as its ``k``-th diagonal and zeros."""
     x = as_operand(v, "diag")
     k = static_int("diag", k)
@@ -75,7 +77,7 @@ def diag(v: Any, k: int = 0) -> Array:
 
 
 @example("jnp.array([[1, 2]])", "Array([[1, 0],\n       [0, 2]], dtype=int32)")
-def diagflat(v: Any, k: int = 0) -> Array:
+def diagflat(v: ArrayLike, k: int = 0) -> Array:
     """The matrix with the flattened input on its ``k``-th diagonal."""
     x = ravel(v)
     return diag(convert(x, x.dtype), k)
@@ -93,13 +95,13 @@ def _triangle(name: str, m: Any, k: Any, lower: bool) -> Array:
 
 
 @example("jnp.array([[1, 2], [3, 4]])", "Array([[1, 0],\n       [3, 4]], dtype=int32)", raises=TWO_AXES)
-def tril(m: Any, k: int = 0) -> Array:
+def tril(m: ArrayLike, k: int = 0) -> Array:
     """Zeros above the ``k``-th diagonal."""
     return _triangle("tril", m, k, True)
 
 
 @example("jnp.array([[1, 2], [3, 4]]), k=1", "Array([[0, 2],\n       [0, 0]], dtype=int32)", raises=TWO_AXES)
-def triu(m: Any, k: int = 0) -> Array:
+def triu(m: ArrayLike, k: int = 0) -> Array:
     """Zeros below the ``k``-th diagonal."""
     return _triangle("triu", m, k, False)
 
@@ -122,7 +124,7 @@ def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array
 
 
 @shown("x = jnp.array([[1, 2], [3, 4]])", "", "x[jnp.tril_indices_from(x)]", "Array([1, 3, 4], dtype=int32)")
-def tril_indices_from(arr: Any, k: int = 0) -> tuple[Array, Array]:
+def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
     """Rows and columns of the lower triangle of ``arr``.
 
     Raises:
@@ -133,7 +135,7 @@ def tril_indices_from(arr: Any, k: int = 0) -> tuple[Array, Array]:
 
 
 @shown("x = jnp.array([[1, 2], [3, 4]])", "", "x[jnp.triu_indices_from(x)]", "Array([1, 2, 4], dtype=int32)")
-def triu_indices_from(arr: Any, k: int = 0) -> tuple[Array, Array]:
+def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
     """Rows and columns of the upper triangle of ``arr``.
 
     Raises:
@@ -163,7 +165,7 @@ def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
 
 
 @shown("x = jnp.array([[1, 2], [3, 4]])", "", "x[jnp.diag_indices_from(x)]", "Array([1, 4], dtype=int32)")
-def diag_indices_from(arr: Any) -> tuple[Array, ...]:
+def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
     """Indices of the main diagonal of ``arr``.
 
     Raises:
@@ -176,7 +178,9 @@ def diag_indices_from(arr: Any) -> tuple[Array, ...]:
 
 
 @example("2, jnp.triu", "(Array([0, 0, 1], dtype=int32), Array([0, 1, 1], dtype=int32))")
-def mask_indices(n: int, mask_func: Any, k: int = 0, *, size: int | None = None) -> tuple[Array, Array]:
+def mask_indices(
+    n: int, mask_func: Callable[[Array, Any], Array], k: int = 0, *, size: int | None = None
+) -> tuple[Array, Array]:
     """Where ``mask_func(ones((n, n)), k)`` is not zero: rows and columns.
 
     ``size`` fixes how many there are, which `jit` needs.
@@ -186,7 +190,7 @@ def mask_indices(n: int, mask_func: Any, k: int = 0, *, size: int | None = None)
 
 
 @example("jnp.zeros((3, 2)), 7, inplace=False", "Array([[7., 0.],\n       [0., 7.],\n       [0., 0.]], dtype=float32)")
-def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True) -> Array:
+def fill_diagonal(a: ArrayLike, val: ArrayLike, wrap: bool = False, *, inplace: bool = True) -> Array:
     """``a`` with ``val``, repeated, on its main diagonal; needs ``inplace=False``.
 
     Raises:
@@ -210,7 +214,7 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True)
 # --- grids ---
 
 
-def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Array]:
+def meshgrid(*xi: ArrayLike, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Array]:
     """Coordinate arrays from coordinate vectors; ``xy`` swaps the first two axes.
 
     Sparse ones keep size 1 on the axes of the others, with which they broadcast.
@@ -247,7 +251,7 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
     return out
 
 
-def ix_(*args: Any) -> tuple[Array, ...]:
+def ix_(*args: ArrayLike) -> tuple[Array, ...]:
     """Vectors as an open grid for indexing; masks become the indices of their true elements.
 
     Raises:
@@ -270,7 +274,9 @@ def ix_(*args: Any) -> tuple[Array, ...]:
     return tuple(out)
 
 
-def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
+def indices(
+    dimensions: Sequence[int], dtype: DTypeLike | None = None, sparse: bool = False
+) -> Array | tuple[Array, ...]:
     """The index along each axis of an array of this shape, stacked; or as an open grid.
 
     >>> rows, columns = jnp.indices((2, 2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -31,20 +32,22 @@ from nxjax.numpy.selection import where
 from nxjax.numpy.shapes import ravel
 from nxjax.numpy.subscripts import read, wrapped
 from nxjax.ops import vocabulary as ops
+from nxjax.ops.dimension_numbers import ModeLike
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike, DTypeLike
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
 
 
 def take(
-    a: Any,
-    indices: Any,
+    a: ArrayLike,
+    indices: ArrayLike,
     axis: int | None = None,
     out: None = None,
     mode: str | None = None,
     unique_indices: bool = False,
     indices_are_sorted: bool = False,
-    fill_value: Any = None,
+    fill_value: ArrayLike | None = None,
 ) -> Array:
     """The slices of ``a`` at ``indices`` along ``axis``; None flattens first. Negative indices count from the end.
 
@@ -89,11 +92,11 @@ def take(
 
 
 def take_along_axis(
-    arr: Any,
-    indices: Any,
+    arr: ArrayLike,
+    indices: ArrayLike,
     axis: int | None = -1,
-    mode: Any = None,
-    fill_value: Any = None,
+    mode: ModeLike = None,
+    fill_value: ArrayLike | None = None,
     *,
     wrap_negative_indices: bool | None = None,
 ) -> Array:
@@ -147,7 +150,13 @@ def _own_axis(axis: int, n: int, ndim: int) -> Array:
 
 
 def put_along_axis(
-    arr: Any, indices: Any, values: Any, axis: int | None, inplace: bool = True, *, mode: Any = None
+    arr: ArrayLike,
+    indices: ArrayLike,
+    values: ArrayLike,
+    axis: int | None,
+    inplace: bool = True,
+    *,
+    mode: ModeLike = None,
 ) -> Array:
     """``arr`` with ``values`` at the entries that ``indices`` names along ``axis``; needs ``inplace=False``.
 
@@ -180,7 +189,7 @@ def put_along_axis(
 @example(
     "jnp.zeros((2, 2)), jnp.array([0, -1]), 5, inplace=False", "Array([[5., 0.],\n       [0., 5.]], dtype=float32)"
 )
-def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = True) -> Array:
+def put(a: ArrayLike, ind: ArrayLike, v: ArrayLike, mode: str | None = None, *, inplace: bool = True) -> Array:
     """``a`` with ``v``, repeated as needed, at the flat indices ``ind``; needs ``inplace=False``.
 
     An index out of range is dropped, or with ``mode`` clipped (``clip``) or taken around (``wrap``).
@@ -205,7 +214,7 @@ def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Tr
     return ops.reshape(flat, shape=x.shape)
 
 
-def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
+def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = True) -> Array:
     """``arr`` with ``vals``, repeated in order, where ``mask`` holds; needs ``inplace=False``.
 
     Raises:
@@ -233,7 +242,7 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
 
 
 @example("jnp.array([1, 5, 99]), (2, 3)", "(Array([0, 1, 1], dtype=int32), Array([1, 2, 2], dtype=int32))")
-def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
+def unravel_index(indices: ArrayLike, shape: int | Sequence[int]) -> tuple[Array, ...]:
     """Coordinates in an array of ``shape`` of flat ``indices``, clamped to the array.
 
     Raises:
@@ -254,7 +263,12 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
 
 @example("(jnp.array([0, 1]), jnp.array([2, 1])), (2, 3)", "Array([2, 4], dtype=int32)")
 def ravel_multi_index(
-    multi_index: Any, dims: Any, mode: str = "raise", order: str = "C", *, dtype: Any = None
+    multi_index: Sequence[ArrayLike],
+    dims: Sequence[int],
+    mode: str = "raise",
+    order: str = "C",
+    *,
+    dtype: DTypeLike | None = None,
 ) -> Array:
     """Flat indices of coordinates in an array of shape ``dims``, as ``dtype`` or the default integer.
 

@@ -13,6 +13,7 @@ from nxjax.numpy.reductions import any as any_
 from nxjax.numpy.shapes import moveaxis
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
 from nxjax.transforms.control.while_loop import while_loop
@@ -29,13 +30,13 @@ def _integers(where: str, *xs: Any, truths: bool = False) -> list[Array]:
 
 
 @example("jnp.array([1, 127], jnp.int8), 1", "Array([ 2, -2], dtype=int8)", raises=_INTEGERS)
-def left_shift(x: Any, y: Any, /) -> Array:
+def left_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
     """x * 2**y by moving bits; bits shifted out are dropped. Broadcasts and promotes."""
     return ops.shift_left(*_integers("left_shift", x, y, truths=True))
 
 
 @example("jnp.array([7, -7]), 1", "Array([ 3, -4], dtype=int32)", raises=_INTEGERS)
-def right_shift(x: Any, y: Any, /) -> Array:
+def right_shift(x: ArrayLike, y: ArrayLike, /) -> Array:
     """x divided by 2**y, rounded down, by moving bits; the sign stays. Broadcasts and promotes."""
     a, b = _integers("right_shift", x, y, truths=True)
     return (ops.shift_right_logical if a.dtype in dtypes.UNSIGNED else ops.shift_right_arithmetic)(a, b)
@@ -45,7 +46,7 @@ bitwise_left_shift, bitwise_right_shift = left_shift, right_shift
 
 
 @example("jnp.array([7, -7, 8])", "Array([3, 3, 1], dtype=uint8)", raises="DtypeError: neither integers nor booleans.")
-def bitwise_count(x: Any, /) -> Array:
+def bitwise_count(x: ArrayLike, /) -> Array:
     """The number of ones among the bits of |x|, as uint8."""
     v = as_operand(x, "bitwise_count")
     if v.dtype == dtypes.bool_:
@@ -56,7 +57,7 @@ def bitwise_count(x: Any, /) -> Array:
 
 
 @example("jnp.array([12, -12, 0]), 18", "Array([ 6,  6, 18], dtype=int32)", raises=_INTEGERS)
-def gcd(x1: Any, x2: Any) -> Array:
+def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
     """Greatest common divisor, by Euclid's algorithm; negative where the dtype can't hold it. Broadcasts, promotes."""
     a, b = _integers("gcd", x1, x2)
     dtype = a.dtype
@@ -81,7 +82,7 @@ def gcd(x1: Any, x2: Any) -> Array:
 
 
 @example("jnp.array([4, -4, 0]), 6", "Array([12, 12,  0], dtype=int32)", raises=_INTEGERS)
-def lcm(x1: Any, x2: Any) -> Array:
+def lcm(x1: ArrayLike, x2: ArrayLike) -> Array:
     """Least common multiple; never negative, 0 where either is. Broadcasts and promotes."""
     a, b = _integers("lcm", x1, x2)
     if a.dtype in dtypes.SIGNED:
@@ -92,7 +93,7 @@ def lcm(x1: Any, x2: Any) -> Array:
     return ops.select_n(none, product, full_like(product, 0))
 
 
-def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Array:
+def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = "big") -> Array:
     """Eight truths into each byte along ``axis`` (of the flattened array without one), zeros at the end.
 
     Args:
@@ -124,7 +125,7 @@ def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Array:
 
 
 @example("jnp.array([160], jnp.uint8), count=4", "Array([1, 0, 1, 0], dtype=uint8)")
-def unpackbits(a: Any, axis: int | None = None, count: Any = None, bitorder: str = "big") -> Array:
+def unpackbits(a: ArrayLike, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Array:
     """Each byte into its eight bits along ``axis``, as uint8 zeros and ones; the first ``count`` of them.
 
     Raises:

@@ -17,6 +17,7 @@ from nxjax.numpy.promotion import along, as_axis, as_operand, concrete, convert,
 from nxjax.numpy.shapes import atleast_1d, atleast_2d, atleast_3d, broadcast_to, expand_dims, moveaxis, part, ravel
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike, DTypeLike
 from nxjax.trace.core import Array, Tracer
 
 
@@ -37,7 +38,7 @@ def _typed(where: str, arrays: Sequence[Any], dtype: Any) -> list[Array]:
     return promote(where, *arrays)
 
 
-def concatenate(arrays: Any, axis: Any = 0, dtype: Any = None) -> Array:
+def concatenate(arrays: ArrayLike | Sequence[ArrayLike], axis: int | None = 0, dtype: DTypeLike | None = None) -> Array:
     """Arrays one after the other along ``axis``, in their common dtype or ``dtype``; None flattens them first.
 
     Raises:
@@ -74,12 +75,14 @@ def concatenate(arrays: Any, axis: Any = 0, dtype: Any = None) -> Array:
 
 
 @example("[jnp.array([[1, 2]]), jnp.array([[3]])], axis=None", "Array([1, 2, 3], dtype=int32)")
-def concat(arrays: Any, /, *, axis: int | None = 0) -> Array:
+def concat(arrays: ArrayLike | Sequence[ArrayLike], /, *, axis: int | None = 0) -> Array:
     """Arrays one after the other along ``axis``: `concatenate` under its name in the Array API."""
     return concatenate(arrays, axis)
 
 
-def stack(arrays: Any, axis: int = 0, out: None = None, dtype: Any = None) -> Array:
+def stack(
+    arrays: ArrayLike | Sequence[ArrayLike], axis: int = 0, out: None = None, dtype: DTypeLike | None = None
+) -> Array:
     """Arrays of one shape along a new ``axis``.
 
     Args:
@@ -108,7 +111,7 @@ def stack(arrays: Any, axis: int = 0, out: None = None, dtype: Any = None) -> Ar
 @example(
     "[jnp.array([1, 2]), jnp.array([[3, 4], [5, 6]])]", "Array([[1, 2],\n       [3, 4],\n       [5, 6]], dtype=int32)"
 )
-def vstack(tup: Any, dtype: Any = None) -> Array:
+def vstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None) -> Array:
     """Rows under each other: `concatenate` along axis 0, of vectors as rows."""
     return concatenate([atleast_2d(x) for x in _items("vstack", tup)], 0, dtype)
 
@@ -119,20 +122,20 @@ def vstack(tup: Any, dtype: Any = None) -> Array:
     "[jnp.array([[1], [2]]), jnp.array([[3], [4]])]",
     "Array([[1, 3],\n       [2, 4]], dtype=int32)",
 )
-def hstack(tup: Any, dtype: Any = None) -> Array:
+def hstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None) -> Array:
     """Side by side: along axis 1, or 0 for vectors."""
     xs = [atleast_1d(x) for x in _items("hstack", tup)]
     return concatenate(xs, 0 if xs[0].ndim == 1 else 1, dtype)
 
 
 @example("[jnp.array([1, 2]), jnp.array([3, 4])]", "Array([[[1, 3],\n        [2, 4]]], dtype=int32)")
-def dstack(tup: Any, dtype: Any = None) -> Array:
+def dstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None) -> Array:
     """Behind each other: along axis 2."""
     return concatenate([atleast_3d(x) for x in _items("dstack", tup)], 2, dtype)
 
 
 @example("[jnp.array([1, 2]), jnp.array([[3, 4], [5, 6]])]", "Array([[1, 3, 4],\n       [2, 5, 6]], dtype=int32)")
-def column_stack(tup: Any) -> Array:
+def column_stack(tup: ArrayLike | Sequence[ArrayLike]) -> Array:
     """Vectors as columns, matrices as they are, side by side."""
     xs = [as_operand(x, "column_stack") for x in _items("column_stack", tup)]
     return concatenate([x if x.ndim > 1 else ops.reshape(x, shape=(x.size, 1)) for x in xs], 1)
@@ -142,7 +145,7 @@ def column_stack(tup: Any) -> Array:
     "[[jnp.eye(2), jnp.zeros((2, 1))], [jnp.ones((1, 3))]]",
     "Array([[1., 0., 0.],\n       [0., 1., 0.],\n       [1., 1., 1.]], dtype=float32)",
 )
-def block(arrays: Any) -> Array:
+def block(arrays: ArrayLike | Sequence[Any]) -> Array:
     """An array from nested lists of blocks; the innermost lists join along the last axis.
 
     Raises:
@@ -188,7 +191,7 @@ def _split(name: str, ary: Any, indices_or_sections: Any, axis: Any, uneven: boo
     return [part(x, i, a, max(a, b)) for a, b in itertools.pairwise(edges)]
 
 
-def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
+def split(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike, axis: int = 0) -> list[Array]:
     """Parts of equal size along ``axis``, or cut at the given indices.
 
     Raises:
@@ -205,25 +208,25 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
 
 
 @example("jnp.arange(5), 3", "[Array([0, 1], dtype=int32), Array([2, 3], dtype=int32), Array([4], dtype=int32)]")
-def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
+def array_split(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike, axis: int = 0) -> list[Array]:
     """As `split`, but the sizes may differ by one: the first parts are the larger ones."""
     return _split("array_split", ary, indices_or_sections, axis, True)
 
 
 @shown("[x.shape for x in jnp.vsplit(jnp.zeros((4, 3)), 2)]", "[(2, 3), (2, 3)]")
-def vsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
+def vsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike) -> list[Array]:
     """Parts along axis 0, as `split`."""
     return split(ary, indices_or_sections, 0)
 
 
 @shown("[x.shape for x in jnp.hsplit(jnp.zeros((4, 3)), [1])]", "[(4, 1), (4, 2)]")
-def hsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
+def hsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike) -> list[Array]:
     """Parts along axis 1, or 0 for vectors, as `split`."""
     return split(ary, indices_or_sections, 0 if np.ndim(ary) == 1 else 1)
 
 
 @shown("[x.shape for x in jnp.dsplit(jnp.zeros((4, 3, 2)), 2)]", "[(4, 3, 1), (4, 3, 1)]")
-def dsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
+def dsplit(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike) -> list[Array]:
     """Parts along axis 2, as `split`."""
     return split(ary, indices_or_sections, 2)
 
@@ -235,14 +238,20 @@ def dsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
     "Array([[1, 2],\n       [3, 4]], dtype=int32)",
     raises="ShapeError: with an axis, ranks or the other sizes differ.",
 )
-def append(arr: Any, values: Any, axis: int | None = None) -> Array:
+def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
     """``values`` after ``arr`` along ``axis``, as a new array; None flattens both."""
     if axis is None:
         return concatenate([ravel(arr), ravel(values)])
     return concatenate([arr, values], axis)
 
 
-def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices: bool = False) -> Array:
+def delete(
+    arr: ArrayLike,
+    obj: ArrayLike | Sequence[int] | slice,
+    axis: int | None = None,
+    *,
+    assume_unique_indices: bool = False,
+) -> Array:
     """Without the entries ``obj`` (index, slice, indices or mask) along ``axis``; None flattens first.
 
     Raises:
@@ -286,7 +295,7 @@ def _without(x: Array, indices: Array, i: int) -> Array:
     return take(x, jnp.argsort(~kept)[: n - indices.shape[0]], axis=i)
 
 
-def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
+def insert(arr: ArrayLike, obj: ArrayLike | Sequence[int] | slice, values: ArrayLike, axis: int | None = None) -> Array:
     """``values`` put before the entries ``obj`` along ``axis``, in the dtype of ``arr``; None flattens first.
 
     Raises:
@@ -342,7 +351,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     "Array([0, 0, 1, 0, 2], dtype=int32)",
     raises="ConcretizationTypeError: ``filt`` is traced, for its values decide the length.",
 )
-def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Array:
+def trim_zeros(filt: ArrayLike | Sequence[Any], trim: str = "fb", axis: int | Sequence[int] | None = None) -> Array:
     """Without leading (``f``) and trailing (``b``) zeros, along ``axis`` or all axes."""
     x = as_operand(filt, "trim_zeros")
     nonzero = np.argwhere(concrete("trim_zeros", x) != 0)
@@ -355,7 +364,7 @@ def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Array:
 
 
 @example("jnp.array([1, 4, 9]), to_end=0", "Array([3, 5, 0], dtype=int32)")
-def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
+def ediff1d(ary: ArrayLike, to_end: ArrayLike | None = None, to_begin: ArrayLike | None = None) -> Array:
     """Differences of neighbours in the flattened array, with values put before and after."""
     x = ravel(ary)
     parts = [ops.sub(x[1:], x[:-1])] if x.size else [x]

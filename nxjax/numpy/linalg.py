@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +38,7 @@ from nxjax.numpy.shapes import matrix_transpose, moveaxis
 from nxjax.numpy.sorting import argsort
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array, Tracer
 from nxjax.trace.lazy import refusing as _refusing
 from nxjax.transforms.custom_jvp import custom_jvp
@@ -113,7 +115,7 @@ def _adjoint(x: Array) -> Array:
     "Array([[nan]], dtype=float32)",
     raises="ShapeError: no square matrices.",
 )
-def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
+def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
     """The triangular L with L L^H = a (or U with U^H U = a); nan where ``a`` is not positive definite.
 
     ``symmetrize_input`` takes the mean of ``a`` and its adjoint first; else only the lower triangle is read.
@@ -125,7 +127,7 @@ def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> A
     return _adjoint(y) if upper else y
 
 
-def qr(a: Any, mode: str = "reduced") -> Any:
+def qr(a: ArrayLike, mode: str = "reduced") -> Array | tuple[Array, ...]:
     """Orthonormal Q and upper triangular R with Q R = a, of ``[..., m, n]``.
 
     Args:
@@ -153,8 +155,12 @@ def qr(a: Any, mode: str = "reduced") -> Any:
 
 
 def svd(
-    a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False, subset_by_index: Any = None
-) -> Any:
+    a: ArrayLike,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    hermitian: bool = False,
+    subset_by_index: tuple[int, int] | None = None,
+) -> Array | tuple[Array, ...]:
     """Singular values in falling order, and the unitary U and Vh with U diag(S) Vh = a, of ``[..., m, n]``.
 
     Args:
@@ -201,13 +207,13 @@ def svd(
 
 
 @_example("jnp.diag(jnp.array([3.0, -4.0]))", "Array([4., 3.], dtype=float32)")
-def svdvals(x: Any, /) -> Array:
+def svdvals(x: ArrayLike, /) -> Array:
     """Singular values in falling order."""
     return svd(x, compute_uv=False)
 
 
 @_shown("w, v = jnp.linalg.eigh(jnp.array([[2.0, 0.0], [0.0, 1.0]]))", "", "w", "Array([1., 2.], dtype=float32)")
-def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> EighResult:
+def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -> EighResult:
     """Eigenvalues in rising order and eigenvectors of a symmetric or Hermitian matrix; reads the triangle ``UPLO``.
 
     ``symmetrize_input`` takes the mean of ``a`` and its adjoint first.
@@ -226,12 +232,12 @@ def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> Eigh
 
 
 @_example("jnp.array([[2.0, 0.0], [0.0, 1.0]])", "Array([1., 2.], dtype=float32)")
-def eigvalsh(a: Any, UPLO: str | None = "L", *, symmetrize_input: bool = True) -> Array:
+def eigvalsh(a: ArrayLike, UPLO: str | None = "L", *, symmetrize_input: bool = True) -> Array:
     """Eigenvalues of a symmetric or Hermitian matrix in rising order, real; raises as `eigh`."""
     return eigh(a, UPLO, symmetrize_input)[0]
 
 
-def eig(a: Any) -> EigResult:
+def eig(a: ArrayLike) -> EigResult:
     """Eigenvalues and right eigenvectors, complex, in no order.
 
     Raises:
@@ -246,7 +252,7 @@ def eig(a: Any) -> EigResult:
 
 
 @_example("jnp.array([[0.0, -1.0], [1.0, 0.0]])", "dtype('complex64')", then=".dtype", raises=_SQUARE)
-def eigvals(a: Any) -> Array:
+def eigvals(a: ArrayLike) -> Array:
     """Eigenvalues, complex, in no order."""
     return ops.eig(_matrix("eigvals", a), left=False, right=False, derivative=False)[0]
 
@@ -269,7 +275,7 @@ def _solve_matrix(a: Array, b: Array) -> Array:
 
 
 @_example("jnp.array([[2.0, 0.0], [0.0, 4.0]]), jnp.array([2.0, 2.0])", "Array([1. , 0.5], dtype=float32)")
-def solve(a: Any, b: Any) -> Array:
+def solve(a: ArrayLike, b: ArrayLike) -> Array:
     """The solution x of a x = b for ``a`` ``[..., n, n]``; a vector ``b`` gives a vector, a singular ``a`` inf or nan.
 
     Raises:
@@ -296,7 +302,7 @@ def solve(a: Any, b: Any) -> Array:
 
 
 @_example("jnp.array([[2.0, 0.0], [0.0, 4.0]])", "Array([[0.5 , 0.  ],\n       [0.  , 0.25]], dtype=float32)")
-def inv(a: Any) -> Array:
+def inv(a: ArrayLike) -> Array:
     """The inverse of square matrices; inf or nan where there is none.
 
     Raises:
@@ -307,7 +313,9 @@ def inv(a: Any) -> Array:
     return solve(x, broadcast_to_shape(eye(n, dtype=x.dtype), x.shape))
 
 
-def lstsq(a: Any, b: Any, rcond: Any = None, *, numpy_resid: bool = False) -> tuple[Array, Array, Array, Array]:
+def lstsq(
+    a: ArrayLike, b: ArrayLike, rcond: ArrayLike | None = None, *, numpy_resid: bool = False
+) -> tuple[Array, Array, Array, Array]:
     """The x of least norm that minimizes |a x - b|; residuals, rank and singular values of ``a``.
 
     Singular values below ``rcond`` times the largest count as zero. ``numpy_resid=True`` gives no residuals, as NumPy,
@@ -357,7 +365,9 @@ def lstsq(a: Any, b: Any, rcond: Any = None, *, numpy_resid: bool = False) -> tu
 
 
 @_example("jnp.array([[2.0, 0.0], [0.0, 0.0]])", "Array([[0.5, 0. ],\n       [0. , 0. ]], dtype=float32)")
-def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None) -> Array:
+def pinv(
+    a: ArrayLike, rtol: ArrayLike | None = None, hermitian: bool = False, *, rcond: ArrayLike | None = None
+) -> Array:
     """The Moore-Penrose inverse; singular values below ``rtol`` times the largest count as zero.
 
     The derivative is that of Golub and Pereyra (1973), valid where the rank is constant.
@@ -408,7 +418,7 @@ def _lu_sign(lu: Array, pivots: Array) -> Array:
     return convert(1 - 2 * (swaps % 2), lu.dtype)
 
 
-def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
+def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
     """Sign and logarithm of the absolute value of the determinant.
 
     Raises:
@@ -430,7 +440,7 @@ def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
 
 
 @_example("jnp.array([[1.0, 2.0], [3.0, 4.0]])", "Array(-2., dtype=float32)", raises=_SQUARE)
-def det(a: Any) -> Array:
+def det(a: ArrayLike) -> Array:
     """The determinant. Beyond size 3 its derivative needs a regular matrix."""
     x = _matrix("det", a)
     return convert(_det(x), dtypes.to_inexact(as_operand(a, "det").dtype))
@@ -451,7 +461,9 @@ def _det(x: Array) -> Array:
 
 
 @_example("jnp.ones((3, 3))", "Array(1, dtype=int32)", raises="ValueError: both ``rtol`` and ``tol``.")
-def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any = None) -> Array:
+def matrix_rank(
+    M: ArrayLike, rtol: ArrayLike | None = None, *, hermitian: bool = False, tol: ArrayLike | None = None
+) -> Array:
     """The number of singular values above ``rtol`` times the largest, or above ``tol``, as int32.
 
     ``hermitian`` says that the matrix is, which is quicker.
@@ -471,7 +483,7 @@ def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any =
 
 
 @_example("jnp.diag(jnp.array([8.0, 2.0]))", "Array(4., dtype=float32)")
-def cond(x: Any, p: Any = None) -> Array:
+def cond(x: ArrayLike, p: str | ArrayLike | None = None) -> Array:
     """The condition number: the norm of x times that of its inverse; for 2-norms, a ratio of singular values.
 
     Raises:
@@ -495,7 +507,7 @@ def cond(x: Any, p: Any = None) -> Array:
     "jnp.array([[2.0, 0.0], [0.0, 4.0]]), -1",
     "Array([[0.5 , 0.  ],\n       [0.  , 0.25]], dtype=float32)",
 )
-def matrix_power(a: Any, n: int) -> Array:
+def matrix_power(a: ArrayLike, n: int) -> Array:
     """``a`` times itself ``n`` times, by squaring; negative powers by the inverse.
 
     Raises:
@@ -520,7 +532,7 @@ def matrix_power(a: Any, n: int) -> Array:
     return out
 
 
-def tensorinv(a: Any, ind: int = 2) -> Array:
+def tensorinv(a: ArrayLike, ind: int = 2) -> Array:
     """The inverse in the sense of `tensordot(x, y, ind)`.
 
     Raises:
@@ -544,7 +556,7 @@ def tensorinv(a: Any, ind: int = 2) -> Array:
 
 
 @_example("2 * jnp.eye(6).reshape(2, 3, 6), jnp.ones((2, 3))", "Array([0.5, 0.5, 0.5, 0.5, 0.5, 0.5], dtype=float32)")
-def tensorsolve(a: Any, b: Any, axes: Any = None) -> Array:
+def tensorsolve(a: ArrayLike, b: ArrayLike, axes: Sequence[int] | None = None) -> Array:
     """The x with tensordot(a, x, x.ndim) = b.
 
     Raises:

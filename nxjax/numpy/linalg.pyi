@@ -5,19 +5,26 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 from nxjax.trace.core import Array as Array
-from nxjax.typing import ArrayLike, DTypeLike
+from nxjax.typing import ArrayLike
+from nxjax.numpy.contractions import vecdot as vecdot
+from nxjax.numpy.matrix_products import cross as cross
+from nxjax.numpy.matrix_products import diagonal as diagonal
+from nxjax.numpy.matrix_products import matmul as matmul
 from nxjax.numpy.matrix_products import multi_dot as multi_dot
+from nxjax.numpy.matrix_products import outer as outer
+from nxjax.numpy.matrix_products import tensordot as tensordot
+from nxjax.numpy.matrix_products import trace as trace
+from nxjax.numpy.norms import matrix_norm as matrix_norm
+from nxjax.numpy.norms import norm as norm
+from nxjax.numpy.norms import vector_norm as vector_norm
+from nxjax.numpy.shapes import matrix_transpose as matrix_transpose
 
 def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
     """The triangular L with L L^H = a (or U with U^H U = a); nan where ``a`` is not positive definite."""
-def cond(x: ArrayLike, p: Any = None) -> Array:
+def cond(x: ArrayLike, p: str | ArrayLike | None = None) -> Array:
     """The condition number: the norm of x times that of its inverse; for 2-norms, a ratio of singular values."""
-def cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Array:
-    """The vector product of vectors of three components along ``axis``."""
 def det(a: ArrayLike) -> Array:
     """The determinant. Beyond size 3 its derivative needs a regular matrix."""
-def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Array:
-    """Diagonals of matrices in the last two axes."""
 def eig(a: ArrayLike) -> EigResult:
     """Eigenvalues and right eigenvectors, complex, in no order."""
 def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -> EighResult:
@@ -28,23 +35,13 @@ def eigvalsh(a: ArrayLike, UPLO: str | None = 'L', *, symmetrize_input: bool = T
     """Eigenvalues of a symmetric or Hermitian matrix in rising order, real; raises as `eigh`."""
 def inv(a: ArrayLike) -> Array:
     """The inverse of square matrices; inf or nan where there is none."""
-def lstsq(a: ArrayLike, b: ArrayLike, rcond: Any = None, *, numpy_resid: bool = False) -> tuple[Array, Array, Array, Array]:
+def lstsq(a: ArrayLike, b: ArrayLike, rcond: ArrayLike | None = None, *, numpy_resid: bool = False) -> tuple[Array, Array, Array, Array]:
     """The x of least norm that minimizes |a x - b|; residuals, rank and singular values of ``a``."""
-def matmul(x1: ArrayLike, x2: ArrayLike, /, *, precision: Any = None, preferred_element_type: DTypeLike | None = None) -> Array:
-    """Matrix product over the last two axes; leading axes broadcast, a vector is a row or a column."""
-def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: Any = 'fro') -> Array:
-    """A norm of matrices in the last two axes; ``ord`` as in `norm`."""
 def matrix_power(a: ArrayLike, n: int) -> Array:
     """``a`` times itself ``n`` times, by squaring; negative powers by the inverse."""
-def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any = None) -> Array:
+def matrix_rank(M: ArrayLike, rtol: ArrayLike | None = None, *, hermitian: bool = False, tol: ArrayLike | None = None) -> Array:
     """The number of singular values above ``rtol`` times the largest, or above ``tol``, as int32."""
-def matrix_transpose(x: ArrayLike, /) -> Array:
-    """The last two axes swapped."""
-def norm(x: ArrayLike, ord: Any = None, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Array:
-    """A norm of vectors (one axis) or matrices (two axes); of the flattened array by default."""
-def outer(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Products of all pairs of elements of two vectors."""
-def pinv(a: ArrayLike, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None) -> Array:
+def pinv(a: ArrayLike, rtol: ArrayLike | None = None, hermitian: bool = False, *, rcond: ArrayLike | None = None) -> Array:
     """The Moore-Penrose inverse; singular values below ``rtol`` times the largest count as zero."""
 def qr(a: ArrayLike, mode: str = 'reduced') -> Any:
     """Orthonormal Q and upper triangular R with Q R = a, of ``[..., m, n]``."""
@@ -52,22 +49,14 @@ def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
     """Sign and logarithm of the absolute value of the determinant."""
 def solve(a: ArrayLike, b: ArrayLike) -> Array:
     """The solution x of a x = b for ``a`` ``[..., n, n]``; a vector ``b`` gives a vector, a singular ``a`` inf or nan."""
-def svd(a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False, subset_by_index: Any = None) -> Any:
+def svd(a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False, subset_by_index: tuple[int, int] | None = None) -> Any:
     """Singular values in falling order, and the unitary U and Vh with U diag(S) Vh = a, of ``[..., m, n]``."""
 def svdvals(x: ArrayLike, /) -> Array:
     """Singular values in falling order."""
-def tensordot(x1: ArrayLike, x2: ArrayLike, /, *, axes: Any = 2, precision: Any = None, preferred_element_type: DTypeLike | None = None, out_sharding: Any = None) -> Array:
-    """Sum of products over ``axes``: how many trailing and leading axes, or a list of them for each operand."""
 def tensorinv(a: ArrayLike, ind: int = 2) -> Array:
     """The inverse in the sense of `tensordot(x, y, ind)`."""
-def tensorsolve(a: ArrayLike, b: ArrayLike, axes: Any = None) -> Array:
+def tensorsolve(a: ArrayLike, b: ArrayLike, axes: Sequence[int] | None = None) -> Array:
     """The x with tensordot(a, x, x.ndim) = b."""
-def trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike | None = None) -> Array:
-    """Sums of the diagonals of matrices in the last two axes."""
-def vecdot(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, precision: Any = None, preferred_element_type: DTypeLike | None = None) -> Array:
-    """Sum of conj(x1) * x2 along ``axis``; the other axes broadcast."""
-def vector_norm(x: ArrayLike, /, *, axis: int | Sequence[int] | None = None, keepdims: bool = False, ord: Any = 2) -> Array:
-    """The ``ord``-norm of vectors along ``axis`` (axes are taken together); of integers, those of 1 and inf are some."""
 class EigResult(NamedTuple):
     eigenvalues: Array
     eigenvectors: Array

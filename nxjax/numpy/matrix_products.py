@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from collections.abc import Sequence
 
 from nxjax.errors import ShapeError
 from nxjax.numpy import contractions as _products
@@ -11,11 +11,13 @@ from nxjax.numpy.contractions import cross as _cross
 from nxjax.numpy.documented import example
 from nxjax.numpy.grids import diagonal as _diagonal
 from nxjax.numpy.promotion import as_operand
+from nxjax.ops.dot import PrecisionLike
+from nxjax.trace.annotations import ArrayLike, DTypeLike, ShardingLike
 from nxjax.trace.core import Array
 
 
 @example("jnp.array([1, 0, 0]), jnp.array([0, 1, 0])", "Array([0, 0, 1], dtype=int32)")
-def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
+def cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Array:
     """The vector product of vectors of three components along ``axis``.
 
     Raises:
@@ -28,7 +30,7 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
 
 
 @example("jnp.arange(8).reshape(2, 2, 2)", "Array([[0, 3],\n       [4, 7]], dtype=int32)")
-def diagonal(x: Any, /, *, offset: int = 0) -> Array:
+def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Array:
     """Diagonals of matrices in the last two axes.
 
     Raises:
@@ -38,13 +40,15 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Array:
 
 
 @example("jnp.arange(8).reshape(2, 2, 2)", "Array([ 3, 11], dtype=int32)", raises="ShapeError: fewer than two axes.")
-def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Array:
+def trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike | None = None) -> Array:
     """Sums of the diagonals of matrices in the last two axes."""
     return _products.trace(x, offset, -2, -1, dtype)
 
 
 @example("jnp.ones((5, 1, 2, 3)), jnp.ones((4, 3, 2))", "(5, 4, 2, 2)", then=".shape")
-def matmul(x1: Any, x2: Any, /, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
+def matmul(
+    x1: ArrayLike, x2: ArrayLike, /, *, precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None
+) -> Array:
     """Matrix product over the last two axes; leading axes broadcast, a vector is a row or a column.
 
     Arguments and errors are those of `nx.numpy.matmul`.
@@ -53,7 +57,7 @@ def matmul(x1: Any, x2: Any, /, *, precision: Any = None, preferred_element_type
 
 
 @example("jnp.array([1, 2]), jnp.array([3, 4])", "Array([[3, 4],\n       [6, 8]], dtype=int32)")
-def outer(x1: Any, x2: Any, /) -> Array:
+def outer(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Products of all pairs of elements of two vectors.
 
     Raises:
@@ -67,14 +71,14 @@ def outer(x1: Any, x2: Any, /) -> Array:
 
 @example("jnp.ones((2, 3, 4)), jnp.ones((3, 4, 5))", "(2, 5)", then=".shape")
 def tensordot(
-    x1: Any,
-    x2: Any,
+    x1: ArrayLike,
+    x2: ArrayLike,
     /,
     *,
-    axes: Any = 2,
-    precision: Any = None,
-    preferred_element_type: Any = None,
-    out_sharding: Any = None,
+    axes: int | Sequence[int] | Sequence[Sequence[int]] = 2,
+    precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None,
+    out_sharding: ShardingLike = None,
 ) -> Array:
     """Sum of products over ``axes``: how many trailing and leading axes, or a list of them for each operand."""
     return _products.tensordot(
@@ -83,7 +87,7 @@ def tensordot(
 
 
 @example("[jnp.ones(100), jnp.ones((100, 3)), jnp.ones((3, 2))]", "Array([300., 300.], dtype=float32)")
-def multi_dot(arrays: Any, *, precision: Any = None) -> Array:
+def multi_dot(arrays: Sequence[ArrayLike], *, precision: PrecisionLike = None) -> Array:
     """The product of several matrices, in the cheapest order; the first and last may be vectors.
 
     Raises:

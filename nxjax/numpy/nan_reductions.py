@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from nxjax.numpy.documented import example, named
@@ -30,6 +30,7 @@ from nxjax.numpy.selection import where as _where
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import like
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike, DTypeLike
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType, highest, lowest
 
@@ -60,13 +61,13 @@ def _without_nan(name: str, a: Any, fill: float) -> Array:
 def _nan_total(name: str, plain: Any, fill: int, doc: str) -> Any:
     @named(name, doc, *_EXAMPLES[name])
     def function(
-        a: Any,
-        axis: Any = None,
-        dtype: Any = None,
+        a: ArrayLike,
+        axis: int | Sequence[int] | None = None,
+        dtype: DTypeLike | None = None,
         out: None = None,
         keepdims: bool = False,
-        initial: Any = None,
-        where: Any = None,
+        initial: ArrayLike | None = None,
+        where: ArrayLike | None = None,
     ) -> Array:
         return plain(_without_nan(name, a, fill), axis, dtype, out, keepdims, initial, where)
 
@@ -80,7 +81,12 @@ nanprod = _nan_total("nanprod", prod, 1, "Product over ``axis``, nan as 1.")
 def _nan_extremum(name: str, what: str, plain: Any, identity: Callable[[DType], Any]) -> Any:
     @named(name, f"{what} ignoring NaN; NaN if all are NaN.", *_EXAMPLES[name])
     def function(
-        a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+        a: ArrayLike,
+        axis: int | Sequence[int] | None = None,
+        out: None = None,
+        keepdims: bool = False,
+        initial: ArrayLike | None = None,
+        where: ArrayLike | None = None,
     ) -> Array:
         x = as_operand(a, name)
         if x.dtype not in dtypes.INEXACT:
@@ -99,7 +105,12 @@ nanmin = _nan_extremum("nanmin", "Minimum", min, highest)
 
 @example("jnp.array([[1.0, jnp.nan], [jnp.nan, jnp.nan]]), axis=1", "Array([ 1., nan], dtype=float32)")
 def nanmean(
-    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, where: Any = None
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    keepdims: bool = False,
+    where: ArrayLike | None = None,
 ) -> Array:
     """Mean over ``axis`` without nan; nan where nothing is left.
 
@@ -115,14 +126,14 @@ def nanmean(
 
 @example("jnp.array([1.0, jnp.nan, 3.0])", "Array(1., dtype=float32)")
 def nanvar(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
     out: None = None,
     ddof: int = 0,
     keepdims: bool = False,
-    where: Any = None,
-    mean: Any = None,
+    where: ArrayLike | None = None,
+    mean: ArrayLike | None = None,
 ) -> Array:
     """Variance over ``axis`` without nan; nan where ``n - ddof`` is not positive. Parameters as in `var`."""
     no_out("nanvar", out)
@@ -144,14 +155,14 @@ def nanvar(
 
 @example("jnp.array([1.0, jnp.nan, 3.0])", "Array(1., dtype=float32)")
 def nanstd(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
     out: None = None,
     ddof: int = 0,
     keepdims: bool = False,
-    where: Any = None,
-    mean: Any = None,
+    where: ArrayLike | None = None,
+    mean: ArrayLike | None = None,
 ) -> Array:
     """Standard deviation over ``axis`` without nan: the square root of `nanvar`."""
     return ops.sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where, mean))
@@ -159,7 +170,9 @@ def nanstd(
 
 def _nan_arg(name: str, plain: Any, fill: Callable[[DType], Any]) -> Any:
     @named(name, f"As `{name[3:]}`, nan left out; -1 where nothing is left.", *_EXAMPLES[name])
-    def function(a: Any, axis: Any = None, out: None = None, keepdims: bool | None = None) -> Array:
+    def function(
+        a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: bool | None = None
+    ) -> Array:
         x = as_operand(a, name)
         if x.dtype not in dtypes.INEXACT:
             return plain(x, axis, out, keepdims)
@@ -176,12 +189,16 @@ nanargmin = _nan_arg("nanargmin", argmin, highest)
 
 
 @example("jnp.array([1.0, jnp.nan, 3.0])", "Array([1., 1., 4.], dtype=float32)")
-def nancumsum(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Array:
+def nancumsum(
+    a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None
+) -> Array:
     """Running sum along ``axis``, nan as 0; without an axis, of the flattened array."""
     return cumsum(_without_nan("nancumsum", a, 0), axis, dtype, out)
 
 
 @example("jnp.array([2.0, jnp.nan, 3.0])", "Array([2., 2., 6.], dtype=float32)")
-def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Array:
+def nancumprod(
+    a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None
+) -> Array:
     """Running product along ``axis``, nan as 1; without an axis, of the flattened array."""
     return cumprod(_without_nan("nancumprod", a, 1), axis, dtype, out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from nxjax.numpy.reductions import sum as sum_
 from nxjax.numpy.shapes import expand_dims, moveaxis
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
 
 
@@ -28,7 +29,9 @@ from nxjax.trace.core import Array
     "Array(12., dtype=float32)",
     raises="ValueError: an order that there is not, or more than two axes.",
 )
-def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Array:
+def norm(
+    x: ArrayLike, ord: int | float | str | None = None, axis: int | Sequence[int] | None = None, keepdims: bool = False
+) -> Array:
     """A norm of vectors (one axis) or matrices (two axes); of the flattened array by default.
 
     ``ord`` of vectors is any number, inf or -inf; of matrices ``fro`` (None), ``nuc``, 1, -1, 2, -2, inf or -inf.
@@ -59,7 +62,14 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     raise ValueError(f"Invalid order '{ord}' for matrix norm.")
 
 
-def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Array:
+def vector_norm(
+    x: ArrayLike,
+    /,
+    *,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool = False,
+    ord: int | float | str | None = 2,
+) -> Array:
     """The ``ord``-norm of vectors along ``axis`` (axes are taken together); of integers, those of 1 and inf are some.
 
     Raises:
@@ -90,7 +100,7 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
 
 
 @example("jnp.array([[3.0, 4.0], [6.0, 8.0]]), ord=jnp.inf", "Array(14., dtype=float32)")
-def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
+def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: int | float | str | None = "fro") -> Array:
     """A norm of matrices in the last two axes; ``ord`` as in `norm`."""
     return norm(x, ord, (-2, -1), keepdims)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from nxjax.numpy.shapes import broadcast_to, part
 from nxjax.numpy.statistics import median
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.array import as_numpy
 from nxjax.trace.core import Array, Tracer
 
@@ -59,7 +60,12 @@ def _pairs(spec: Any, ndim: int, what: str) -> Pairs:
     raise ValueError(f"pad: {what} must be a number, a pair, or one pair per axis; got {spec}")
 
 
-def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Array:
+def pad(
+    array: ArrayLike,
+    pad_width: int | Sequence[int] | Sequence[Sequence[int]] | Mapping[int, int | tuple[int, int]],
+    mode: str | Callable[..., object] = "constant",
+    **kwargs: object,
+) -> Array:
     """``array`` with ``pad_width`` elements before and after along every axis.
 
     Args:

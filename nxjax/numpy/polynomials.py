@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -35,13 +36,14 @@ from nxjax.numpy.shapes import atleast_1d
 from nxjax.numpy.sorting import argsort
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
 from nxjax.transforms.control.scan import scan
 
 
 @example("jnp.array([1, 0, -2]), jnp.array([2, 3])", "Array([2, 7], dtype=int32)")
-def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
+def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
     """The value at ``x``, by Horner's rule.
 
     Args:
@@ -71,7 +73,7 @@ def _padded(x: Array, n: int) -> Array:
 
 
 @example("jnp.array([1, 2, 3]), jnp.array([10])", "Array([ 1,  2, 13], dtype=int32)")
-def polyadd(a1: Any, a2: Any) -> Array:
+def polyadd(a1: ArrayLike, a2: ArrayLike) -> Array:
     """The sum of two polynomials; the shorter vector gets leading zeros."""
     x, y = promote("polyadd", a1, a2)
     x, y = (ops.reshape(v, shape=(1,)) if v.ndim == 0 else v for v in (x, y))
@@ -83,14 +85,14 @@ def polyadd(a1: Any, a2: Any) -> Array:
 
 
 @example("jnp.array([1, 2, 3]), jnp.array([1, 2])", "Array([1, 1, 1], dtype=int32)")
-def polysub(a1: Any, a2: Any) -> Array:
+def polysub(a1: ArrayLike, a2: ArrayLike) -> Array:
     """The difference of two polynomials; leading zeros stay."""
     x, y = promote("polysub", a1, a2)
     return polyadd(x, ops.neg(y))
 
 
 @example("jnp.array([1, 1]), jnp.array([1, -1])", "Array([ 1.,  0., -1.], dtype=float32)")
-def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Array:
+def polymul(a1: ArrayLike, a2: ArrayLike, *, trim_leading_zeros: bool = False) -> Array:
     """The product of two polynomials, in float or complex; ``trim_leading_zeros`` needs concrete input."""
     x, y = promote_inexact("polymul", a1, a2)
     if trim_leading_zeros and (x.size > 1 or y.size > 1):
@@ -99,7 +101,7 @@ def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Array:
     return convolve(x if x.size else one, y if y.size else one, "full")
 
 
-def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array, Array]:
+def polydiv(u: ArrayLike, v: ArrayLike, *, trim_leading_zeros: bool = False) -> tuple[Array, Array]:
     """Quotient and remainder of ``u / v``, in float or complex; ``trim_leading_zeros`` needs concrete input.
 
     >>> jnp.polydiv(jnp.array([1.0, 0.0, 1.0]), jnp.array([1.0, -1.0]))
@@ -121,7 +123,7 @@ def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array,
 @example(
     "jnp.array([1, 2, 3])", "Array([2., 2.], dtype=float32)", "jnp.array([1, 2, 3]), m=2", "Array([2.], dtype=float32)"
 )
-def polyder(p: Any, m: int = 1) -> Array:
+def polyder(p: ArrayLike, m: int = 1) -> Array:
     """The ``m``-th derivative, in float or complex.
 
     Raises:
@@ -141,7 +143,7 @@ def polyder(p: Any, m: int = 1) -> Array:
 
 
 @example("jnp.array([3, 2]), k=7", "Array([1.5, 2. , 7. ], dtype=float32)")
-def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
+def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | Sequence[ArrayLike] | None = None) -> Array:
     """The ``m``-th integral, with the constants ``k`` (a number, or ``m`` of them; zeros by default).
 
     Raises:
@@ -167,8 +169,14 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
 
 
 def polyfit(
-    x: Any, y: Any, deg: int, rcond: float | None = None, full: bool = False, w: Any = None, cov: Any = False
-) -> Any:
+    x: ArrayLike,
+    y: ArrayLike,
+    deg: int,
+    rcond: float | None = None,
+    full: bool = False,
+    w: ArrayLike | None = None,
+    cov: bool | str = False,
+) -> Array | tuple[Array, ...]:
     """Coefficients of the polynomial of degree ``deg`` nearest to the points in the least squares sense.
 
     Args:
@@ -228,7 +236,7 @@ def polyfit(
 
 
 @example("jnp.array([1.0, -2.0])", "Array([ 1.,  1., -2.], dtype=float32)")
-def poly(seq_of_zeros: Any) -> Array:
+def poly(seq_of_zeros: ArrayLike) -> Array:
     """The coefficients of the polynomial with these roots (for a square matrix: its eigenvalues).
 
     Raises:
@@ -251,7 +259,7 @@ def poly(seq_of_zeros: Any) -> Array:
     return out
 
 
-def roots(p: Any, *, strip_zeros: bool = True) -> Array:
+def roots(p: ArrayLike, *, strip_zeros: bool = True) -> Array:
     """The roots, as eigenvalues of the companion matrix, in no order; under `jit` give ``strip_zeros=False``.
 
     Returns:

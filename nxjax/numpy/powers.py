@@ -30,6 +30,7 @@ from nxjax.numpy.promotion import (
 )
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.core import Array
 from nxjax.transforms.custom_jvp import custom_jvp
@@ -39,7 +40,7 @@ _TO_EVEN = 1  # RoundingMethod.TO_NEAREST_EVEN
 # --- powers ---
 
 
-def power(x: Any, y: Any, /) -> Array:
+def power(x: ArrayLike, y: ArrayLike, /) -> Array:
     """x to the power y. A Python or concrete integer exponent of float x is exact repeated multiplication.
 
     Args:
@@ -107,32 +108,32 @@ def _general_power(x: Any, y: Any) -> Array:
 
 
 @example("jnp.array([4.0, 9.0]), 0.5", "Array([2., 3.], dtype=float32)")
-def pow(x: Any, y: Any, /) -> Array:
+def pow(x: ArrayLike, y: ArrayLike, /) -> Array:
     """x to the power y; see `power`."""
     return power(x, y)
 
 
 @example("2, jnp.array([-1, 3])", "Array([0.5, 8. ], dtype=float32)")
-def float_power(x: Any, y: Any, /) -> Array:
+def float_power(x: ArrayLike, y: ArrayLike, /) -> Array:
     """x to the power y in float or complex arithmetic, so that integers may have negative exponents. Broadcasts."""
     return ops.pow(*inexact_operands("float_power", x, y))
 
 
 @example("jnp.array([4, 0])", "Array([0.25,  inf], dtype=float32)")
-def reciprocal(x: Any, /) -> Array:
+def reciprocal(x: ArrayLike, /) -> Array:
     """1 / x; integers and booleans become float."""
     (v,) = promote_inexact("reciprocal", x)
     return ops.integer_pow(v, y=-1)
 
 
 @example("jnp.array([8, 1, 0])", "Array([  3.,   0., -inf], dtype=float32)")
-def log2(x: Any, /) -> Array:
+def log2(x: ArrayLike, /) -> Array:
     """Logarithm to the base 2; integers and booleans become float."""
     return _log_base("log2", x, 2.0)
 
 
 @example("jnp.array([1.0, 0.0, -1.0])", "Array([  0., -inf,  nan], dtype=float32)")
-def log10(x: Any, /) -> Array:
+def log10(x: ArrayLike, /) -> Array:
     """Logarithm to the base 10; integers and booleans become float."""
     return _log_base("log10", x, 10.0)
 
@@ -145,7 +146,7 @@ def _log_base(name: str, x: Any, base: float) -> Array:
 
 @with_methods(-np.inf)
 @example("jnp.array([1000.0, -jnp.inf]), jnp.array([-1000.0, -jnp.inf])", "Array([1000.,  -inf], dtype=float32)")
-def logaddexp(x1: Any, x2: Any, /, *, out: None = None, where: None = None) -> Array:
+def logaddexp(x1: ArrayLike, x2: ArrayLike, /, *, out: None = None, where: None = None) -> Array:
     """log(exp(x1) + exp(x2)) without overflow. Broadcasts; integers become float."""
     only_all("logaddexp", out, where)
     return _log_of_sum("logaddexp", *inexact_operands("logaddexp", x1, x2))
@@ -153,7 +154,7 @@ def logaddexp(x1: Any, x2: Any, /, *, out: None = None, where: None = None) -> A
 
 @with_methods(-np.inf)
 @example("jnp.array([3.0, 0.0]), jnp.array([3.0, -jnp.inf])", "Array([4., 0.], dtype=float32)")
-def logaddexp2(x1: Any, x2: Any, /, *, out: None = None, where: None = None) -> Array:
+def logaddexp2(x1: ArrayLike, x2: ArrayLike, /, *, out: None = None, where: None = None) -> Array:
     """log2(2**x1 + 2**x2) without overflow. Broadcasts; integers become float."""
     only_all("logaddexp2", out, where)
     a, b = inexact_operands("logaddexp2", x1, x2)
@@ -205,7 +206,7 @@ def _with_weights(unit: float) -> Any:
 
 
 @example("jnp.array([3.0, 3e30]), jnp.array([4.0, 4e30])", "Array([5.e+00, 5.e+30], dtype=float32)", raises=COMPLEX)
-def hypot(x1: Any, x2: Any, /) -> Array:
+def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """sqrt(x1**2 + x2**2) without overflow. Broadcasts; integers become float."""
     a, b = inexact_operands("hypot", x1, x2)
     refuse_complex("hypot", a)
@@ -229,7 +230,7 @@ def hypot(x1: Any, x2: Any, /) -> Array:
 
 
 @example("jnp.array([7, -7]), 2", "Array([ 3, -4], dtype=int32)", raises=COMPLEX)
-def floor_divide(x1: Any, x2: Any, /) -> Array:
+def floor_divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """The quotient rounded down, toward minus infinity. Broadcasts and keeps integers."""
     a, b = numeric_operands("floor_divide", x1, x2)
     refuse_complex("floor_divide", a)
@@ -250,7 +251,7 @@ def floor_divide(x1: Any, x2: Any, /) -> Array:
     "Array([-0.5,  nan], dtype=float32)",
     raises="DtypeError: complex input.",
 )
-def remainder(x1: Any, x2: Any, /) -> Array:
+def remainder(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """x1 - floor(x1 / x2) * x2: the remainder with the sign of x2. Broadcasts and promotes."""
     a, b = numeric_operands("remainder", x1, x2)
     refuse_complex("remainder", a)
@@ -275,7 +276,7 @@ mod = remainder
 
 
 @example("jnp.array([7, -7]), 3", "Array([ 1, -1], dtype=int32)")
-def fmod(x1: Any, x2: Any, /) -> Array:
+def fmod(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """The remainder with the sign of x1, as in C; of integers by 0, 0. Broadcasts and promotes."""
     a, b = numeric_operands("fmod", x1, x2)
     return ops.rem(a, _no_zero(b))
@@ -301,7 +302,7 @@ def _float_divmod(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 @example("jnp.array([7, -7]), 3", "(Array([ 2, -3], dtype=int32), Array([1, 2], dtype=int32))", raises=COMPLEX)
-def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
+def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Array, Array]:
     """``(x1 // x2, x1 % x2)``. Broadcasts and promotes."""
     a, b = operands("divmod", x1, x2)
     if a.dtype in dtypes.FLOAT:
@@ -310,7 +311,7 @@ def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
 
 
 @example("jnp.array([1.5, -2.25])", "(Array([ 0.5 , -0.25], dtype=float32), Array([ 1., -2.], dtype=float32))")
-def modf(x: Any, /, out: None = None) -> tuple[Array, Array]:
+def modf(x: ArrayLike, /, out: None = None) -> tuple[Array, Array]:
     """The fraction and the whole part, both with the sign of x; integers become float."""
     (v,) = promote_inexact("modf", x)
     whole = trunc(v)
@@ -327,7 +328,7 @@ def modf(x: Any, /, out: None = None) -> tuple[Array, Array]:
     "Array([1200, 1400], dtype=int32)",
     raises="NotImplementedError: ``out`` is given.",
 )
-def round(a: Any, decimals: int = 0, out: None = None) -> Array:
+def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
     """Rounded to ``decimals`` places, halves to even; keeps the dtype.
 
     Args:
@@ -359,7 +360,7 @@ around = round
 
 
 @example("jnp.array([0.5, 1.5, 2.6])", "Array([0., 2., 3.], dtype=float32)")
-def rint(x: Any, /) -> Array:
+def rint(x: ArrayLike, /) -> Array:
     """Rounded to an integer, halves to even; integers become float."""
     v = as_operand(x, "rint")
     if v.dtype in dtypes.BITS:
@@ -370,6 +371,6 @@ def rint(x: Any, /) -> Array:
 
 
 @example("jnp.array([-1.7, 1.7])", "Array([-1.,  1.], dtype=float32)")
-def fix(x: Any, out: None = None) -> Array:
+def fix(x: ArrayLike, out: None = None) -> Array:
     """Rounded toward zero, as `trunc`."""
     return trunc(x)

@@ -19,6 +19,7 @@ from nxjax.numpy.methods import known
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import check_axes, check_axis
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.array import DeviceArray, wrap
 from nxjax.trace.array import as_value as as_operand
 from nxjax.trace.core import EVAL, Array, Tracer, use
@@ -109,7 +110,7 @@ def promote(where: str, *xs: Any) -> list[Array]:
     return promote_to(where, xs, *dtypes.promote(*pairs))
 
 
-def promote_inexact(where: str, *xs: Any) -> list[Array]:
+def promote_inexact(where: str, *xs: ArrayLike) -> list[Array]:
     """Operands in their common float or complex dtype: integers and booleans become float."""
     dtype, weak = dtypes.promote(*[dtype_of(x, where) for x in xs])
     if dtype not in dtypes.NUMERIC:
@@ -219,7 +220,7 @@ def only_all(where_: str, out: object, where: object) -> None:
 # --- static arguments ---
 
 
-def static_int(where: str, x: Any) -> int:
+def static_int(where: str, x: ArrayLike) -> int:
     """A size or an axis: a Python integer, or something that stands for one."""
     try:
         return operator.index(x)
@@ -279,7 +280,7 @@ def index_dtype(n: int) -> DType:
     return default if n <= dtypes.integer_info(default).max else dtypes.int64
 
 
-def as_axes(where: str, axis: Any, ndim: int) -> tuple[int, ...]:
+def as_axes(where: str, axis: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
     """Axes counted from the front and distinct; None is all of them."""
     if axis is None:
         return tuple(range(ndim))
@@ -287,7 +288,7 @@ def as_axes(where: str, axis: Any, ndim: int) -> tuple[int, ...]:
     return check_axes(where, [static_int(where, a) for a in axes], ndim)
 
 
-def as_axis(where: str, axis: Any, ndim: int) -> int:
+def as_axis(where: str, axis: int | Sequence[int] | None, ndim: int) -> int:
     """One axis, counted from the front."""
     return check_axis(where, static_int(where, axis), ndim)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from nxjax.numpy.scalar_types import result_type
 from nxjax.numpy.shapes import expand_dims, moveaxis
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike, DeviceLike, DTypeLike, PyTree, ShardingLike
 from nxjax.trace.array import wrap
 from nxjax.trace.core import EVAL, Array, Tracer, current_trace
 from nxjax.trace.dtypes import DType
@@ -45,7 +46,13 @@ def iota(n: int, dtype: DType) -> Array:
 
 
 def arange(
-    start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None, out_sharding: Any = None
+    start: ArrayLike,
+    stop: ArrayLike | None = None,
+    step: ArrayLike | None = None,
+    dtype: DTypeLike | None = None,
+    *,
+    device: DeviceLike = None,
+    out_sharding: ShardingLike = None,
 ) -> Array:
     """``start``, ``start + step``, ... below ``stop``; ``arange(n)`` counts from 0.
 
@@ -85,16 +92,16 @@ def arange(
 
 
 def linspace(
-    start: Any,
-    stop: Any,
+    start: ArrayLike,
+    stop: ArrayLike,
     num: int = 50,
     endpoint: bool = True,
     retstep: bool = False,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
     axis: int = 0,
     *,
-    device: Any = None,
-) -> Any:
+    device: DeviceLike = None,
+) -> Array | tuple[Array, ...]:
     """``num`` values from ``start`` to ``stop``, evenly spaced along a new ``axis``; with ``retstep``, the step too.
 
     Raises:
@@ -144,7 +151,13 @@ def linspace(
 
 @example("0, 3, 4", "Array([   1.,   10.,  100., 1000.], dtype=float32)", then=".round(2)")
 def logspace(
-    start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: int = 0
+    start: ArrayLike,
+    stop: ArrayLike,
+    num: int = 50,
+    endpoint: bool = True,
+    base: ArrayLike = 10.0,
+    dtype: DTypeLike | None = None,
+    axis: int = 0,
 ) -> Array:
     """``base ** linspace(start, stop)``: powers with evenly spaced exponents."""
     wanted = None if dtype is None else dtypes.as_dtype(dtype)
@@ -153,7 +166,14 @@ def logspace(
     return out if wanted is None else astype(out, wanted)
 
 
-def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Array:
+def geomspace(
+    start: ArrayLike,
+    stop: ArrayLike,
+    num: int = 50,
+    endpoint: bool = True,
+    dtype: DTypeLike | None = None,
+    axis: int = 0,
+) -> Array:
     """``num`` values from ``start``, exactly, to ``stop`` in equal ratios; of one sign (nan otherwise), or complex.
 
     >>> jnp.geomspace(1, 1000, 4).round(2)
@@ -192,7 +212,9 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
     "lambda row, column: 10 * row + column, (2, 3), dtype=int",
     "Array([[ 0,  1,  2],\n       [10, 11, 12]], dtype=int32)",
 )
-def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
+def fromfunction(
+    function: Callable[..., Any], shape: Sequence[int], *, dtype: DTypeLike | None = float, **kwargs: object
+) -> PyTree:
     """``function`` of the coordinate arrays of ``shape``, mapped over them one coordinate at a time by `vmap`."""
     sizes = as_shape("fromfunction", shape)
     function = functools.partial(function, **kwargs) if kwargs else function
@@ -214,7 +236,9 @@ def _rows_minus_columns(n: int, m: int) -> Array:
 @example(
     "2, 3, k=1", "Array([[0., 1., 0.],\n       [0., 0., 1.]], dtype=float32)", raises="ShapeError: a negative size."
 )
-def eye(N: Any, M: Any = None, k: Any = 0, dtype: Any = None, *, device: Any = None) -> Array:
+def eye(
+    N: ArrayLike, M: int | None = None, k: int = 0, dtype: DTypeLike | None = None, *, device: DeviceLike = None
+) -> Array:
     """Ones on the ``k``-th diagonal of an N by M matrix, zeros elsewhere."""
     n, m = as_shape("eye", (N, N if M is None else M))
     wanted = dtypes.as_dtype(float if dtype is None else dtype)
@@ -225,13 +249,13 @@ def eye(N: Any, M: Any = None, k: Any = 0, dtype: Any = None, *, device: Any = N
 
 
 @example("2, dtype=int", "Array([[1, 0],\n       [0, 1]], dtype=int32)")
-def identity(n: Any, dtype: Any = None) -> Array:
+def identity(n: ArrayLike, dtype: DTypeLike | None = None) -> Array:
     """The n by n identity matrix."""
     return eye(n, dtype=dtype)
 
 
 @example("2, 3", "Array([[1., 0., 0.],\n       [1., 1., 0.]], dtype=float32)")
-def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = None) -> Array:
+def tri(N: ArrayLike, M: int | None = None, k: int = 0, dtype: DTypeLike | None = None) -> Array:
     """Ones at and below the ``k``-th diagonal, zeros above."""
     n, m = as_shape("tri", (N, N if M is None else M))
     wanted = dtypes.float32 if dtype is None else dtypes.as_dtype(dtype)
@@ -248,7 +272,7 @@ def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = None) -> Array:
     "Array([[1, 2],\n       [1, 3]], dtype=int32)",
     raises="ShapeError: ``x`` is not one-dimensional.",
 )
-def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
+def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Array:
     """Powers of the elements of ``x`` in columns, falling unless ``increasing``."""
     v = as_operand(x, "vander")
     if v.ndim != 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from nxjax.numpy.promotion import (
 from nxjax.numpy.shapes import broadcast_to, own, part, ravel, reshape, swapaxes
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike, ShardingLike
 from nxjax.trace.array import as_numpy, wrap
 from nxjax.trace.core import Array, Tracer
 
@@ -39,7 +41,7 @@ from nxjax.trace.core import Array, Tracer
     "Array([[3, 4],\n       [1, 2]], dtype=int32)",
     raises="AxisError: an axis that ``m`` does not have, or one named twice.",
 )
-def flip(m: Any, axis: Any = None) -> Array:
+def flip(m: ArrayLike, axis: int | Sequence[int] | None = None) -> Array:
     """Reversed along ``axis``, axes, or all."""
     x = as_operand(m, "flip")
     axes = as_axes("flip", axis, x.ndim)
@@ -47,7 +49,7 @@ def flip(m: Any, axis: Any = None) -> Array:
 
 
 @example("jnp.array([[1, 2], [3, 4]])", "Array([[2, 1],\n       [4, 3]], dtype=int32)")
-def fliplr(m: Any) -> Array:
+def fliplr(m: ArrayLike) -> Array:
     """Reversed along axis 1: columns from right to left.
 
     Raises:
@@ -57,7 +59,7 @@ def fliplr(m: Any) -> Array:
 
 
 @example("jnp.array([[1, 2], [3, 4]])", "Array([[3, 4],\n       [1, 2]], dtype=int32)", raises="AxisError: no axis.")
-def flipud(m: Any) -> Array:
+def flipud(m: ArrayLike) -> Array:
     """Reversed along axis 0: rows from the last to the first."""
     return flip(m, 0)
 
@@ -69,7 +71,7 @@ def flipud(m: Any) -> Array:
     "Array([[3, 1],\n       [4, 2]], dtype=int32)",
     raises="AxisError: an axis that ``m`` does not have, or one axis twice.",
 )
-def rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> Array:
+def rot90(m: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
     """Turned by 90 degrees ``k`` times in the plane of ``axes``, from the first toward the second."""
     x = as_operand(m, "rot90")
     i, j = as_axes("rot90", tuple(axes), x.ndim)
@@ -81,7 +83,7 @@ def rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> Array:
     return swapaxes(flip(x, j), i, j) if turns == 1 else flip(swapaxes(x, i, j), j)
 
 
-def roll(a: Any, shift: Any, axis: Any = None) -> Array:
+def roll(a: ArrayLike, shift: ArrayLike | Sequence[int], axis: int | Sequence[int] | None = None) -> Array:
     """Elements moved along ``axis`` by ``shift``, around the end; without an axis, in row-major order.
 
     ``shift`` may be traced, and a tuple for several axes; a negative one moves to the front.
@@ -152,7 +154,7 @@ def _rolled(x: Array, by: Any, axis: int) -> Array:
     "Array([[1, 2],\n       [1, 2]], dtype=int32)",
     raises="ShapeError: a negative count.",
 )
-def tile(A: Any, reps: Any) -> Array:
+def tile(A: ArrayLike, reps: int | Sequence[int]) -> Array:
     """``A`` side by side, ``reps`` times along each axis."""
     x = as_operand(A, "tile")
     counts = as_shape("tile", reps)
@@ -167,7 +169,12 @@ def tile(A: Any, reps: Any) -> Array:
 
 
 def repeat(
-    a: Any, repeats: Any, axis: Any = None, *, total_repeat_length: int | None = None, out_sharding: Any = None
+    a: ArrayLike,
+    repeats: ArrayLike | Sequence[int],
+    axis: int | Sequence[int] | None = None,
+    *,
+    total_repeat_length: int | None = None,
+    out_sharding: ShardingLike = None,
 ) -> Array:
     """Each element (along ``axis``) ``repeats`` times; traced counts need ``total_repeat_length``.
 
@@ -228,7 +235,7 @@ def _repeated(x: Array, count: int, axis: int) -> Array:
 
 
 @example("jnp.array([1, 2, 3]), (2, 4)", "Array([[1, 2, 3, 1],\n       [2, 3, 1, 2]], dtype=int32)")
-def resize(a: Any, new_shape: Any) -> Array:
+def resize(a: ArrayLike, new_shape: int | Sequence[int]) -> Array:
     """``new_shape`` filled with the elements of ``a`` in order, again and again; zeros where ``a`` has none.
 
     Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from nxjax.numpy.shapes import broadcast_to, moveaxis, size
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import like
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike, DTypeLike
 from nxjax.trace.array import copied, wrap
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType, highest, lowest
@@ -104,13 +105,13 @@ def _from(name: str, op: str, initial: Any, y: Array) -> Array:
 def _total(name: str, op: str, identity: int, ufunc: Any, doc: str) -> Any:
     @named(name, doc, *_EXAMPLES[name])
     def function(
-        a: Any,
-        axis: Any = None,
-        dtype: Any = None,
+        a: ArrayLike,
+        axis: int | Sequence[int] | None = None,
+        dtype: DTypeLike | None = None,
         out: None = None,
         keepdims: bool = False,
-        initial: Any = None,
-        where: Any = None,
+        initial: ArrayLike | None = None,
+        where: ArrayLike | None = None,
         promote_integers: bool = True,
     ) -> Array:
         no_out(name, out)
@@ -180,7 +181,12 @@ def _extremum(name: str, ufunc: Any, identity: Callable[[DType], Any], doc: str)
 
     @named(name, doc + _NO_IDENTITY, *_EXAMPLES[name])
     def function(
-        a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+        a: ArrayLike,
+        axis: int | Sequence[int] | None = None,
+        out: None = None,
+        keepdims: bool = False,
+        initial: ArrayLike | None = None,
+        where: ArrayLike | None = None,
     ) -> Array:
         no_out(name, out)
         if initial is None and where is None:
@@ -244,7 +250,14 @@ Raises:
 
 def _truth(name: str, op: str, identity: bool, doc: str) -> Any:
     @named(name, doc + _BOOLEAN, *_EXAMPLES[name])
-    def function(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Array:
+    def function(
+        a: ArrayLike,
+        axis: int | Sequence[int] | None = None,
+        out: None = None,
+        keepdims: bool = False,
+        *,
+        where: ArrayLike | None = None,
+    ) -> Array:
         no_out(name, out)
         x = boolean(a, name)
         axes = as_axes(name, axis, x.ndim)
@@ -261,7 +274,7 @@ any = _truth("any", "reduce_or", False, "Whether any element over ``axis`` is tr
 
 
 @example("jnp.array([[0, 7], [8, 9]]), axis=1", "Array([1, 2], dtype=int32)")
-def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
+def count_nonzero(a: ArrayLike, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Array:
     """The number of elements over ``axis`` that are not zero, as the default integer."""
     x = boolean(a, "count_nonzero")
     counted = math.prod(x.shape[i] for i in as_axes("count_nonzero", axis, x.ndim))
@@ -269,7 +282,7 @@ def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
 
 
 @example("jnp.array([[1, 5], [2, 9]]), axis=1", "Array([4, 7], dtype=int32)", raises="ValueError: no elements.")
-def ptp(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Array:
+def ptp(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: bool = False) -> Array:
     """Largest minus smallest over ``axis``; nan where there is one."""
     no_out("ptp", out)
     return subtract(max(a, axis, keepdims=keepdims), min(a, axis, keepdims=keepdims))
@@ -291,7 +304,13 @@ def float_for(x: Array, dtype: Any) -> DType:
 
 
 def mean(
-    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    out: None = None,
+    keepdims: bool = False,
+    *,
+    where: ArrayLike | None = None,
 ) -> Array:
     """Arithmetic mean over ``axis``. Half precision is averaged in single; integers become float; nan where nothing is.
 
@@ -341,7 +360,13 @@ def wide(dtype: DType) -> DType:
     return dtypes.float32 if dtype in dtypes.FLOAT and dtype.itemsize < 4 else dtype
 
 
-def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False) -> Any:
+def average(
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    weights: ArrayLike | None = None,
+    returned: bool = False,
+    keepdims: bool = False,
+) -> Array | tuple[Array, ...]:
     """Mean over ``axis``, weighted by ``weights``; with ``returned``, also the sum of the weights.
 
     ``weights`` has the shape of ``a``, or of its axes ``axis``.
@@ -374,16 +399,16 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
 
 
 def var(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
     out: None = None,
     ddof: int = 0,
     keepdims: bool = False,
     *,
-    where: Any = None,
-    mean: Any = None,
-    correction: Any = None,
+    where: ArrayLike | None = None,
+    mean: ArrayLike | None = None,
+    correction: int | float | None = None,
 ) -> Array:
     """Variance over ``axis``: mean square distance from the mean, with ``n - ddof`` in the denominator.
 
@@ -427,16 +452,16 @@ def var(
 
 @example("jnp.array([[1.0, 3.0], [2.0, 8.0]]), axis=1", "Array([1., 3.], dtype=float32)")
 def std(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
     out: None = None,
     ddof: int = 0,
     keepdims: bool = False,
     *,
-    where: Any = None,
-    mean: Any = None,
-    correction: Any = None,
+    where: ArrayLike | None = None,
+    mean: ArrayLike | None = None,
+    correction: int | float | None = None,
 ) -> Array:
     """Standard deviation over ``axis``: the square root of `var`, with the same parameters.
 
@@ -463,7 +488,9 @@ Raises:
 
 def _arg(name: str, op: str, doc: str) -> Any:
     @named(name, doc + _FIRST, *_EXAMPLES[name])
-    def function(a: Any, axis: Any = None, out: None = None, keepdims: bool | None = None) -> Array:
+    def function(
+        a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: bool | None = None
+    ) -> Array:
         no_out(name, out)
         x = as_operand(a, name)
         shape = x.shape
@@ -505,7 +532,9 @@ Raises:
 
 def _running(name: str, op: str, doc: str) -> Any:
     @named(name, doc + _FLAT, *_EXAMPLES[name])
-    def function(a: Any, axis: Any = None, dtype: Any = None, out: None = None) -> Array:
+    def function(
+        a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None
+    ) -> Array:
         no_out(name, out)
         x, i = along(name, as_operand(a, name), axis)
         own = dtypes.as_dtype(int) if x.dtype == dtypes.bool_ else x.dtype
@@ -532,7 +561,9 @@ Raises:
 
 def _cumulative(name: str, plain: Any, start: int, doc: str) -> Any:
     @named(name, doc + _ONE_AXIS, *_EXAMPLES[name])
-    def function(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
+    def function(
+        x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike | None = None, include_initial: bool = False
+    ) -> Array:
         v = as_operand(x, name)
         if v.ndim == 0:
             raise ShapeError("The input must be non-scalar to take a cumulative sum or product", got=v.type)

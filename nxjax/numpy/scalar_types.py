@@ -13,6 +13,7 @@ from nxjax.config import config
 from nxjax.errors import ParameterError
 from nxjax.numpy.documented import shown
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike, DTypeLike
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
 
@@ -28,7 +29,7 @@ class ScalarType(type):
 
     dtype: DType
 
-    def __call__(cls, x: Any = 0) -> Array:
+    def __call__(cls, x: ArrayLike = 0) -> Array:
         return jnp.asarray(x, dtype=cls.dtype)
 
     def __eq__(cls, other: object) -> bool:
@@ -106,7 +107,7 @@ _KINDS: dict[str, frozenset[DType]] = {
 
 
 @shown("jnp.issubdtype(jnp.bfloat16, jnp.floating), jnp.issubdtype(jnp.int32, jnp.int64)", "(True, False)")
-def issubdtype(arg1: Any, arg2: Any) -> bool:  # type: ignore[valid-type]
+def issubdtype(arg1: DTypeLike, arg2: DTypeLike) -> bool:  # type: ignore[valid-type]
     """Whether dtype ``arg1`` is ``arg2`` or of its kind; bfloat16, float8 and int4 count as their kinds."""
     if arg1 in _ABSTRACT or arg1 in (np.flexible, np.character, np.object_):
         return np.issubdtype(arg1, arg2) if isinstance(arg2, type) else False
@@ -122,7 +123,7 @@ def issubdtype(arg1: Any, arg2: Any) -> bool:  # type: ignore[valid-type]
 
 
 @shown('jnp.isdtype(jnp.int8, "signed integer"), jnp.isdtype(jnp.bool_, ("numeric", jnp.bool_))', "(True, True)")
-def isdtype(dtype: Any, kind: Any) -> bool:  # type: ignore[valid-type]
+def isdtype(dtype: DTypeLike | None, kind: DTypeLike | tuple[DTypeLike, ...]) -> bool:  # type: ignore[valid-type]
     """Whether ``dtype`` is of a kind named as in the Array API, is a dtype, or either of a tuple of them.
 
     Raises:
@@ -145,7 +146,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:  # type: ignore[valid-type]
     "(dtype('float16'), dtype('float16'))",
     raises="ParameterError: no argument.",
 )
-def result_type(*args: Any) -> DType:
+def result_type(*args: ArrayLike | DTypeLike) -> DType:
     """The dtype that the arguments (arrays, scalars or dtypes) promote to."""
     return promoted(*args)[0]
 
@@ -172,7 +173,7 @@ def promoted(*args: Any) -> tuple[DType, bool]:
     return dtypes.promote(*pairs)
 
 
-def promote_types(a: Any, b: Any) -> DType:
+def promote_types(a: DTypeLike, b: DTypeLike) -> DType:
     """The dtype that operands of dtypes ``a`` and ``b`` are brought to, which depends on no value; see JEP 9407.
 
     >>> jnp.promote_types(jnp.int8, jnp.uint8), jnp.promote_types(jnp.bfloat16, jnp.float16)
@@ -184,7 +185,7 @@ def promote_types(a: Any, b: Any) -> DType:
 @shown(
     'jnp.can_cast(jnp.int16, jnp.float32), jnp.can_cast(jnp.float32, jnp.int32, casting="same_kind")', "(True, False)"
 )
-def can_cast(from_: Any, to: Any, casting: str = "safe") -> Any:
+def can_cast(from_: ArrayLike | DTypeLike, to: DTypeLike, casting: str = "safe") -> bool:
     """Whether NumPy allows the cast under ``casting``: ``"safe"``, ``"same_kind"``, ``"equiv"``, ..."""
     own = from_.dtype if hasattr(from_, "dtype") else from_
     return np.can_cast(own, dtypes.as_dtype(to), casting=casting)  # type: ignore[arg-type]
@@ -197,7 +198,7 @@ def _named(dtype: Any) -> DType:
     return dtype.dtype if isinstance(dtype, ScalarType) else dtypes.as_dtype(dtype)
 
 
-def finfo(dtype: Any) -> Any:
+def finfo(dtype: DTypeLike | None) -> np.finfo[Any]:
     """Limits of a float dtype: ``eps``, ``max``, ``min``, ``tiny``, ``bits``, ...
 
     >>> jnp.finfo(jnp.bfloat16).bits, float(jnp.finfo(jnp.float32).eps), float(jnp.finfo(jnp.float8_e4m3fn).max)
@@ -207,7 +208,7 @@ def finfo(dtype: Any) -> Any:
 
 
 @shown("jnp.iinfo(jnp.int8).min, jnp.iinfo(jnp.uint4).max", "(-128, 15)")
-def iinfo(dtype: Any) -> Any:
+def iinfo(dtype: DTypeLike | None) -> np.iinfo[Any]:
     """Limits of an integer dtype: ``min``, ``max``, ``bits``."""
     return ml_dtypes.iinfo(_named(dtype))
 

@@ -33,6 +33,7 @@ from nxjax.numpy.reductions import cumsum
 from nxjax.numpy.shapes import moveaxis, ravel
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array, Tracer
 
@@ -43,7 +44,15 @@ def _mask(x: Any, where: str) -> Array:
 
 
 @shown("where(jnp.array([True, False]), 1.0, 0.0)", "Array([1., 0.], dtype=float32, weak_type=True)")
-def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None, fill_value: Any = None) -> Any:
+def where(
+    condition: ArrayLike,
+    x: ArrayLike | None = None,
+    y: ArrayLike | None = None,
+    /,
+    *,
+    size: int | None = None,
+    fill_value: ArrayLike | None = None,
+) -> Array | tuple[Array, ...]:
     """``x`` where ``condition`` is true, else ``y``; with the condition alone, `nonzero`.
 
     Args:
@@ -71,7 +80,7 @@ def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None =
     return ops.select_n(c, b, a)
 
 
-def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Array:
+def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: ArrayLike = 0) -> Array:
     """From each choice where its condition is the first to hold; ``default`` where none does.
 
     Args:
@@ -105,7 +114,9 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     "Array([2., 7., 7.], dtype=float32)",
     raises="ValueError: the lists do not fit.",
 )
-def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Array:
+def piecewise(
+    x: ArrayLike, condlist: Sequence[ArrayLike] | Array, funclist: Sequence[Any], *args: object, **kw: object
+) -> Array:
     """``funclist[i](x)`` where ``condlist[i]`` is the last to hold; one more function is the default (else 0).
 
     Every function gets all of ``x``; the result has its dtype. Numbers are constant functions.
@@ -134,7 +145,7 @@ def _cast_like(y: Any, v: Array) -> Array:
 
 
 @example('jnp.array([0, 1, 5]), [jnp.array([1, 2, 3]), 10], mode="clip"', "Array([ 1, 10, 10], dtype=int32)")
-def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array:
+def choose(a: ArrayLike, choices: Sequence[ArrayLike] | Array, out: None = None, mode: str = "raise") -> Array:
     """``choices[a[i]][i]`` for every i; all broadcast together.
 
     Args:
@@ -167,7 +178,7 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array
     return jnp.take_along_axis(table, ops.reshape(index, shape=(1, *index.shape)), 0)[0]
 
 
-def extract(condition: Any, arr: Any, *, size: int | None = None, fill_value: Any = 0) -> Array:
+def extract(condition: ArrayLike, arr: ArrayLike, *, size: int | None = None, fill_value: ArrayLike = 0) -> Array:
     """The elements of ``arr`` where ``condition`` holds, flattened; under `jit` their number must be given as ``size``.
 
     >>> jnp.extract(jnp.array([True, False, True]), jnp.array([1, 2, 3]))
@@ -182,7 +193,13 @@ def extract(condition: Any, arr: Any, *, size: int | None = None, fill_value: An
 
 @example("jnp.array([False, True]), jnp.array([[1, 2], [3, 4]]), axis=0", "Array([[3, 4]], dtype=int32)")
 def compress(
-    condition: Any, a: Any, axis: int | None = None, *, size: int | None = None, fill_value: Any = 0, out: None = None
+    condition: ArrayLike,
+    a: ArrayLike,
+    axis: int | None = None,
+    *,
+    size: int | None = None,
+    fill_value: ArrayLike = 0,
+    out: None = None,
 ) -> Array:
     """The slices of ``a`` along ``axis`` where ``condition`` is true; ``size`` fixes their number.
 
@@ -210,7 +227,7 @@ def compress(
     return moveaxis(where(valid, rows, full_like(rows, fill_value)), 0, i)
 
 
-def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple[Array, ...]:
+def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None) -> tuple[Array, ...]:
     """Indices of the elements that are not zero, one array per axis.
 
     Under `jit` the number must be given as ``size``; what is missing is filled with ``fill_value`` (0).
@@ -278,13 +295,13 @@ def _sized(index: np.ndarray[Any, Any], size: int, fill: Any) -> np.ndarray[Any,
 
 
 @example("jnp.array([[0, 7], [8, 0]])", "Array([1, 2], dtype=int32)")
-def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
+def flatnonzero(a: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
     """Indices of nonzero elements in the flattened array; ``size`` and ``fill_value`` as in `nonzero`."""
     return nonzero(ravel(a), size=size, fill_value=fill_value)[0]
 
 
 @example("jnp.array([[0, 7], [8, 0]])", "Array([[0, 1],\n       [1, 0]], dtype=int32)")
-def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
+def argwhere(a: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
     """Indices of nonzero elements, one row per element; ``size`` and ``fill_value`` as in `nonzero`."""
     x = as_operand(a, "argwhere")
     if x.ndim == 0:

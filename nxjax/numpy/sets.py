@@ -23,6 +23,7 @@ from nxjax.numpy.shapes import moveaxis, ravel
 from nxjax.numpy.sorting import searchsorted, sort
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array, Tracer
 
@@ -58,7 +59,7 @@ class UniqueInverse(NamedTuple):
     raises="ConcretizationTypeError: ``ar`` is traced and ``size`` is not given.",
 )
 def unique(
-    ar: Any,
+    ar: ArrayLike,
     return_index: bool = False,
     return_inverse: bool = False,
     return_counts: bool = False,
@@ -66,9 +67,9 @@ def unique(
     *,
     equal_nan: bool = True,
     size: int | None = None,
-    fill_value: Any = None,
+    fill_value: ArrayLike | None = None,
     sorted: bool = True,
-) -> Any:
+) -> Array | tuple[Array, ...]:
     """The distinct elements (or slices along ``axis``), sorted; with first places, inverse and counts on demand.
 
     ``size`` fixes their number: surplus is cut off, missing ones are ``fill_value`` (the smallest element).
@@ -163,18 +164,18 @@ def _empty(
 
 
 @example("jnp.array([3, 1, 3])", "Array([1, 0, 1], dtype=int32)", then=".inverse_indices")
-def unique_all(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueAll:
+def unique_all(x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None) -> UniqueAll:
     """Distinct elements with first places, inverse and counts; every nan is distinct."""
     return UniqueAll(*unique(x, True, True, True, equal_nan=False, size=size, fill_value=fill_value))
 
 
 @example("jnp.array([1.0, jnp.nan, jnp.nan])", "Array([1, 1, 1], dtype=int32)", then=".counts")
-def unique_counts(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueCounts:
+def unique_counts(x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None) -> UniqueCounts:
     """Distinct elements with counts; every nan is distinct."""
     return UniqueCounts(*unique(x, return_counts=True, equal_nan=False, size=size, fill_value=fill_value))
 
 
-def unique_inverse(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueInverse:
+def unique_inverse(x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None) -> UniqueInverse:
     """Distinct elements with the inverse: ``values[inverse_indices]`` is x. Every nan is distinct.
 
     >>> values, inverse = jnp.unique_inverse(jnp.array([[3, 1], [1, 3]]))
@@ -186,7 +187,7 @@ def unique_inverse(x: Any, /, *, size: int | None = None, fill_value: Any = None
 
 
 @example("jnp.array([3, 1, 3])", "Array([1, 3], dtype=int32)")
-def unique_values(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> Array:
+def unique_values(x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
     """Distinct elements, sorted; each NaN counts as distinct."""
     return unique(x, equal_nan=False, size=size, fill_value=fill_value)
 
@@ -195,7 +196,12 @@ def unique_values(x: Any, /, *, size: int | None = None, fill_value: Any = None)
     "jnp.array([[1, 2], [3, 4]]), jnp.array([2, 3])", "Array([[False,  True],\n       [ True, False]], dtype=bool)"
 )
 def isin(
-    element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, method: str = "auto"
+    element: ArrayLike,
+    test_elements: ArrayLike,
+    assume_unique: bool = False,
+    invert: bool = False,
+    *,
+    method: str = "auto",
 ) -> Array:
     """Whether each element is among ``test_elements`` (or is not, with ``invert``); nan is in nothing.
 
@@ -211,7 +217,7 @@ def isin(
 
 
 @example("jnp.array([3, 1]), jnp.array([2, 3])", "Array([1, 2, 3], dtype=int32)")
-def union1d(ar1: Any, ar2: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
+def union1d(ar1: ArrayLike, ar2: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Array:
     """The sorted distinct elements of both; ``size`` and ``fill_value`` as in `unique`.
 
     Raises:
@@ -250,7 +256,12 @@ def _found(x: Array, keep: Array, size: int, fill_value: Any) -> Array:
     raises="ConcretizationTypeError: an operand is traced and ``size`` is not given.",
 )
 def setdiff1d(
-    ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None, fill_value: Any = None
+    ar1: ArrayLike,
+    ar2: ArrayLike,
+    assume_unique: bool = False,
+    *,
+    size: int | None = None,
+    fill_value: ArrayLike | None = None,
 ) -> Array:
     """The sorted distinct elements of ``ar1`` that are not in ``ar2``; under `jit`, ``size`` is needed."""
     x, y = as_operand(ar1, "setdiff1d"), as_operand(ar2, "setdiff1d")
@@ -268,14 +279,14 @@ def setdiff1d(
     raises="ConcretizationTypeError: an operand is traced and ``size`` is not given.",
 )
 def intersect1d(
-    ar1: Any,
-    ar2: Any,
+    ar1: ArrayLike,
+    ar2: ArrayLike,
     assume_unique: bool = False,
     return_indices: bool = False,
     *,
     size: int | None = None,
-    fill_value: Any = None,
-) -> Any:
+    fill_value: ArrayLike | None = None,
+) -> Array | tuple[Array, ...]:
     """The sorted distinct elements that are in both; with ``return_indices``, also their first places in each.
 
     With ``size``, the rest is ``fill_value``, or the smallest of them.
@@ -308,7 +319,12 @@ def intersect1d(
 
 @example("jnp.array([3, 1, 2]), jnp.array([2, 3, 4])", "Array([1, 4], dtype=int32)")
 def setxor1d(
-    ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None, fill_value: Any = None
+    ar1: ArrayLike,
+    ar2: ArrayLike,
+    assume_unique: bool = False,
+    *,
+    size: int | None = None,
+    fill_value: ArrayLike | None = None,
 ) -> Array:
     """The sorted elements that are in exactly one of both; under `jit`, ``size`` is needed.
 

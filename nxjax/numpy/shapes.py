@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from nxjax.numpy.promotion import (
     static_int,
 )
 from nxjax.ops import vocabulary as ops
+from nxjax.trace.annotations import ArrayLike, ShardingLike
 from nxjax.trace.array import copied
 from nxjax.trace.core import Array, Tracer
 from nxjax.trace.lazy import lazy
@@ -27,7 +29,7 @@ from nxjax.trace.types import Shape
 
 
 @shown("jnp.shape(jnp.zeros((2, 0))), jnp.shape(5)", "((2, 0), ())")
-def shape(a: Any) -> Shape:
+def shape(a: ArrayLike | Sequence[Any]) -> Shape:
     """The sizes along all axes, as a tuple of ints; known while tracing too."""
     if hasattr(a, "shape"):
         return tuple(a.shape)
@@ -42,13 +44,13 @@ def shape(a: Any) -> Shape:
 
 
 @shown("jnp.ndim(jnp.zeros((2, 0))), jnp.ndim(5)", "(2, 0)")
-def ndim(a: Any) -> int:
+def ndim(a: ArrayLike | Sequence[Any]) -> int:
     """The number of axes."""
     return len(shape(a))
 
 
 @shown("jnp.size(jnp.zeros((2, 3))), jnp.size(jnp.zeros((2, 3)), axis=1)", "(6, 3)")
-def size(a: Any, axis: Any = None) -> int:
+def size(a: ArrayLike | Sequence[Any], axis: int | Sequence[int] | None = None) -> int:
     """The number of elements, or the size along ``axis`` or axes.
 
     Raises:
@@ -59,7 +61,7 @@ def size(a: Any, axis: Any = None) -> int:
 
 
 @shown("jnp.iterable([1, 2]), jnp.iterable(jnp.arange(3)), jnp.iterable(2)", "(True, True, False)")
-def iterable(y: Any) -> bool:
+def iterable(y: object) -> bool:
     """Whether ``iter(y)`` works."""
     try:
         iter(y)
@@ -74,7 +76,14 @@ def iterable(y: Any) -> bool:
     'jnp.arange(6), (3, 2), order="F"',
     "Array([[0, 3],\n       [1, 4],\n       [2, 5]], dtype=int32)",
 )
-def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, out_sharding: Any = None) -> Array:
+def reshape(
+    a: ArrayLike,
+    shape: int | Sequence[int],
+    order: str = "C",
+    *,
+    copy: bool | None = None,
+    out_sharding: ShardingLike = None,
+) -> Array:
     """The same elements in another shape; one size may be -1. ``order="F"`` counts columns first.
 
     Raises:
@@ -118,7 +127,7 @@ def _resolved(x: Array, shape: Any) -> Shape:
 
 
 @example('jnp.array([[1, 2], [3, 4]]), order="F"', "Array([1, 3, 2, 4], dtype=int32)")
-def ravel(a: Any, order: str = "C", *, out_sharding: Any = None) -> Array:
+def ravel(a: ArrayLike, order: str = "C", *, out_sharding: ShardingLike = None) -> Array:
     """One-dimensional: rows one after the other, or columns with ``order="F"``.
 
     Raises:
@@ -138,7 +147,7 @@ def own(x: Any, found: Array) -> Array:
 
 
 @example("jnp.zeros((2, 3, 4))", "(4, 3, 2)", "jnp.zeros((2, 3, 4)), (0, -1, 1)", "(2, 4, 3)", then=".shape")
-def transpose(a: Any, axes: Any = None) -> Array:
+def transpose(a: ArrayLike, axes: Sequence[int] | None = None) -> Array:
     """Axes in the order ``axes``; reversed by default.
 
     Raises:
@@ -156,13 +165,13 @@ def transpose(a: Any, axes: Any = None) -> Array:
 
 
 @example("jnp.zeros((2, 3, 4)), (2, 0, 1)", "(4, 2, 3)", then=".shape")
-def permute_dims(a: Any, /, axes: Any) -> Array:
+def permute_dims(a: ArrayLike, /, axes: Sequence[int]) -> Array:
     """Axes in the order ``axes``; `transpose` of the Array API, which always names them."""
     return transpose(a, axes)
 
 
 @example("jnp.zeros((5, 2, 3))", "(5, 3, 2)", then=".shape", raises=TWO_AXES)
-def matrix_transpose(x: Any, /) -> Array:
+def matrix_transpose(x: ArrayLike, /) -> Array:
     """The last two axes swapped."""
     v = as_operand(x, "matrix_transpose")
     if v.ndim < 2:
@@ -171,7 +180,7 @@ def matrix_transpose(x: Any, /) -> Array:
 
 
 @example("jnp.zeros((2, 3, 4)), 0, -1", "(4, 3, 2)", then=".shape")
-def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
+def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Array:
     """Two axes exchanged.
 
     Args:
@@ -191,7 +200,7 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
 @example(
     "jnp.zeros((2, 3, 4)), 0, -1", "(3, 4, 2)", "jnp.zeros((2, 3, 4)), (0, 1), (-1, -2)", "(4, 3, 2)", then=".shape"
 )
-def moveaxis(a: Any, source: Any, destination: Any) -> Array:
+def moveaxis(a: ArrayLike, source: int | Sequence[int], destination: int | Sequence[int]) -> Array:
     """Axes ``source`` put at ``destination``; the others keep their order.
 
     Raises:
@@ -209,7 +218,7 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Array:
 
 
 @example("jnp.zeros((2, 3, 4)), 2", "(4, 2, 3)", "jnp.zeros((2, 3, 4)), 0, 3", "(3, 4, 2)", then=".shape")
-def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
+def rollaxis(a: ArrayLike, axis: int, start: int = 0) -> Array:
     """Axis ``axis`` put before ``start``; `moveaxis` says the same more clearly.
 
     Raises:
@@ -224,7 +233,7 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
 
 
 @example("jnp.zeros((2, 3)), (0, -1)", "(1, 2, 3, 1)", then=".shape")
-def expand_dims(a: Any, axis: Any) -> Array:
+def expand_dims(a: ArrayLike, axis: int | Sequence[int] | None) -> Array:
     """New axes of size 1 at these positions of the result.
 
     Raises:
@@ -238,7 +247,7 @@ def expand_dims(a: Any, axis: Any) -> Array:
 
 
 @example("jnp.zeros((1, 3, 1))", "(3,)", "jnp.zeros((1, 3, 1)), axis=0", "(3, 1)", then=".shape")
-def squeeze(a: Any, axis: Any = None) -> Array:
+def squeeze(a: ArrayLike, axis: int | Sequence[int] | None = None) -> Array:
     """Without axes of size 1: all of them, or those named.
 
     Raises:
@@ -256,13 +265,13 @@ def squeeze(a: Any, axis: Any = None) -> Array:
 
 
 @example("(5, 1), (3,), ()", "(5, 3)", raises="ShapeError: sizes on one axis differ, and none of them is 1.")
-def broadcast_shapes(*shapes: Any) -> Shape:
+def broadcast_shapes(*shapes: int | Sequence[int]) -> Shape:
     """The shape that operands of these shapes are repeated into."""
     return broadcast_shape("broadcast_shapes", *(as_shape("broadcast_shapes", s) for s in shapes))
 
 
 @example("jnp.array([1, 2]), (2, 2)", "Array([[1, 2],\n       [1, 2]], dtype=int32)")
-def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Array:
+def broadcast_to(array: ArrayLike, shape: int | Sequence[int], *, out_sharding: ShardingLike = None) -> Array:
     """``array`` repeated into ``shape`` by the rules of broadcasting.
 
     Args:
@@ -285,7 +294,7 @@ def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Array:
     return broadcast_to_shape(x, sizes)
 
 
-def broadcast_arrays(*args: Any) -> list[Array]:
+def broadcast_arrays(*args: ArrayLike) -> list[Array]:
     """Operands repeated into their common shape; dtypes stay.
 
     Raises:
@@ -305,7 +314,7 @@ def broadcast_arrays(*args: Any) -> list[Array]:
 
 def _atleast(name: str, rank: int, args: str, shown: str) -> Any:
     @named(name, f"Arrays with at least {rank} axes; one array gives an array, several a list.", args, shown)
-    def function(*arys: Any) -> Any:
+    def function(*arys: ArrayLike) -> Array | tuple[Array, ...]:
         out = [_padded(as_operand(a, name), rank) for a in arys]
         return out[0] if len(out) == 1 else out
 
@@ -336,7 +345,7 @@ def part(x: Array, axis: int, start: int, stop: int) -> Array:
 
 
 @example("jnp.array([[1, 2], [3, 4]]), axis=1", "(Array([1, 3], dtype=int32), Array([2, 4], dtype=int32))")
-def unstack(x: Any, /, *, axis: int = 0) -> tuple[Array, ...]:
+def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Array, ...]:
     """The slices along ``axis``, as a tuple: the inverse of `stack`.
 
     Raises:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,19 @@ from nxjax.ops import composite_softmax as ops
 from nxjax.ops.identity import stop_gradient
 from nxjax.ops.shape import reshape, transpose
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array, Op
 from nxjax.trace.dtypes import lowest
 
 
 def logsumexp(
-    a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None
-) -> Any:
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    b: ArrayLike | None = None,
+    keepdims: bool = False,
+    return_sign: bool = False,
+    where: ArrayLike | None = None,
+) -> Array | tuple[Array, ...]:
     """log(sum(b * exp(a))) over ``axis``, without overflow.
 
     Args:

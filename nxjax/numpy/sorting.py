@@ -35,6 +35,7 @@ from nxjax.numpy.selection import where
 from nxjax.numpy.shapes import part, ravel
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike, DTypeLike, ShardingLike
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array, Tracer
 
@@ -54,7 +55,13 @@ def _checked(where: str, kind: Any, order: Any) -> None:
     raises="ValueError: another ``kind``, or an ``order``.",
 )
 def sort(
-    a: Any, axis: Any = -1, *, kind: Any = None, order: None = None, stable: bool = True, descending: bool = False
+    a: ArrayLike,
+    axis: int | None = -1,
+    *,
+    kind: None = None,
+    order: None = None,
+    stable: bool = True,
+    descending: bool = False,
 ) -> Array:
     """Sorted along ``axis``; nan last. None flattens first.
 
@@ -80,14 +87,14 @@ def sort(
     raises="ValueError: another ``kind`` than NumPy's, or an ``order``.",
 )
 def argsort(
-    a: Any,
-    axis: Any = -1,
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = -1,
     *,
-    kind: Any = None,
+    kind: None = None,
     order: None = None,
     stable: bool = True,
     descending: bool = False,
-    dtype: Any = None,
+    dtype: DTypeLike | None = None,
 ) -> Array:
     """Indices that sort ``a`` along ``axis``; equal elements keep their order. None flattens first."""
     _checked("argsort", kind, order)
@@ -109,7 +116,7 @@ def _places(x: Array, axis: int, dtype: Any) -> Array:
     return ops.broadcast_in_dim(iota(x.shape[axis], dtype), shape=x.shape, broadcast_dimensions=(axis,))
 
 
-def lexsort(keys: Any, axis: int = -1) -> Array:
+def lexsort(keys: ArrayLike, axis: int = -1) -> Array:
     """Indices that sort by the last key, ties by the one before it, and so on.
 
     Args:
@@ -137,14 +144,14 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
 
 
 @example("jnp.array([2, 1 + 1j, 1 - 1j])", "Array([1.-1.j, 1.+1.j, 2.+0.j], dtype=complex64)")
-def sort_complex(a: Any) -> Array:
+def sort_complex(a: ArrayLike) -> Array:
     """Sorted by real part, then imaginary part, as complex numbers."""
     x = sort(as_operand(a, "sort_complex"))
     return x if x.dtype in dtypes.COMPLEX else convert(x, dtypes.complex_of(dtypes.to_inexact(x.dtype)))
 
 
 @example("jnp.array([5, 1, 4, 2]), 1", "Array([1, 2, 5, 4], dtype=int32)", raises="AxisError: ``kth`` is out of range.")
-def partition(a: Any, kth: int, axis: int = -1) -> Array:
+def partition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
     """A reordering in which the ``kth`` element is the one of the sorted array, no larger one before it.
 
     As in JAX, those up to ``kth`` rise and those after it fall.
@@ -157,7 +164,7 @@ def partition(a: Any, kth: int, axis: int = -1) -> Array:
 
 
 @example("jnp.array([5, 1, 4, 2]), 1", "Array([1, 3, 0, 2], dtype=int32)")
-def argpartition(a: Any, kth: int, axis: int = -1) -> Array:
+def argpartition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
     """Indices of a `partition`: smaller elements come before place ``kth``, larger ones after it.
 
     As in JAX, those up to ``kth`` are sorted by their elements, the others keep their order.
@@ -169,7 +176,9 @@ def argpartition(a: Any, kth: int, axis: int = -1) -> Array:
     return ops.concatenate(part(order, i, 0, kth + 1), sort(part(order, i, kth + 1, n), i), dimension=i)
 
 
-def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan") -> Array:
+def searchsorted(
+    a: ArrayLike, v: ArrayLike, side: str = "left", sorter: Sequence[int] | None = None, *, method: str = "scan"
+) -> Array:
     """Where ``v`` would be inserted into the sorted vector ``a``; ``side`` says on which side of equal elements.
 
     Every ``method`` of JAX (``scan``, ``scan_unrolled``, ``sort``, ``compare_all``) gives the same result; here they
@@ -228,7 +237,7 @@ def _precedes(x: Array, y: Array) -> Array:
 
 
 @example("jnp.array([-1.0, 1.0, 5.0]), jnp.array([0.0, 1.0, 2.0])", "Array([0, 2, 3], dtype=int32)")
-def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = None) -> Array:
+def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False, *, method: str | None = None) -> Array:
     """The bin of each element: ``bins[i - 1] <= x < bins[i]``; ``bins`` rises or falls.
 
     With ``right``, bins include their right edge instead of the left. 0 is below the first edge.
@@ -254,7 +263,12 @@ def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = Non
 
 
 def bincount(
-    x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None, out_sharding: Any = None
+    x: ArrayLike,
+    weights: ArrayLike | None = None,
+    minlength: int = 0,
+    *,
+    length: int | None = None,
+    out_sharding: ShardingLike = None,
 ) -> Array:
     """How often each of 0, 1, ... occurs in ``x``, or the sum of its ``weights``; under `jit`, ``length`` is needed.
 
@@ -298,7 +312,9 @@ def bincount(
     return filled((length,), 0, w.dtype).at[place].add(w, mode="drop")
 
 
-def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Array:
+def histogram_bin_edges(
+    a: ArrayLike, bins: ArrayLike | str = 10, range: Sequence[ArrayLike] | None = None, weights: ArrayLike | None = None
+) -> Array:
     """The edges of ``bins`` equal bins over ``range`` (by default the data's); given edges are returned.
 
     Raises:
@@ -332,7 +348,11 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
 
 @example("jnp.array([0, 1, 1, 4]), bins=2", "(Array([3., 1.], dtype=float32), Array([0., 2., 4.], dtype=float32))")
 def histogram(
-    a: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None
+    a: ArrayLike,
+    bins: ArrayLike | str = 10,
+    range: Sequence[ArrayLike] | None = None,
+    weights: ArrayLike | None = None,
+    density: bool | None = None,
 ) -> tuple[Array, Array]:
     """Counts (or sums of ``weights``) in each bin, and the edges; the last bin includes its right edge.
 
@@ -370,7 +390,12 @@ def _one(bins: Any) -> bool:
 
 
 def histogram2d(
-    x: Any, y: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None
+    x: ArrayLike,
+    y: ArrayLike,
+    bins: ArrayLike | Sequence[ArrayLike | int] = 10,
+    range: Sequence[Sequence[ArrayLike]] | None = None,
+    weights: ArrayLike | None = None,
+    density: bool | None = None,
 ) -> tuple[Array, Array, Array]:
     """Counts over a grid of two variables, and the edges along each.
 
@@ -387,7 +412,11 @@ def histogram2d(
 
 
 def histogramdd(
-    sample: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None
+    sample: ArrayLike,
+    bins: ArrayLike | Sequence[ArrayLike | int] = 10,
+    range: Sequence[Sequence[ArrayLike]] | None = None,
+    weights: ArrayLike | None = None,
+    density: bool | None = None,
 ) -> tuple[Array, list[Array]]:
     """Counts over a grid of as many variables as ``sample`` has columns, and the edges along each.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,21 +37,22 @@ from nxjax.numpy.shapes import atleast_2d, moveaxis
 from nxjax.numpy.sorting import sort
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike, DTypeLike, ShardingLike
 from nxjax.trace.core import Array, Tracer
 
 _METHODS = ("linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf")
 
 
 def quantile(
-    a: Any,
-    q: Any,
-    axis: Any = None,
+    a: ArrayLike,
+    q: ArrayLike,
+    axis: int | Sequence[int] | None = None,
     out: None = None,
     overwrite_input: bool = False,
     method: str = "linear",
     keepdims: bool = False,
     *,
-    weights: Any = None,
+    weights: ArrayLike | None = None,
 ) -> Array:
     """The value below which a share ``q`` of the elements is; ``method`` chooses between two.
 
@@ -75,16 +77,16 @@ def quantile(
 
 @example('jnp.array([1, 2, 3, 4]), 50, method="higher"', "Array(3., dtype=float32)")
 def percentile(
-    a: Any,
-    q: Any,
-    axis: Any = None,
+    a: ArrayLike,
+    q: ArrayLike,
+    axis: int | Sequence[int] | None = None,
     out: None = None,
     overwrite_input: bool = False,
     method: str = "linear",
     keepdims: bool = False,
     *,
-    weights: Any = None,
-    out_sharding: Any = None,
+    weights: ArrayLike | None = None,
+    out_sharding: ShardingLike = None,
 ) -> Array:
     """As `quantile`, with ``q`` in percent."""
     (share,) = promote_inexact("percentile", q)
@@ -94,15 +96,15 @@ def percentile(
 def _nan_quantile(name: str, of: str, whole: int, args: str, shown: str) -> Any:
     @named(name, f"As `{of}`, nan left out; nan where nothing is left.", args, shown)
     def function(
-        a: Any,
-        q: Any,
-        axis: Any = None,
+        a: ArrayLike,
+        q: ArrayLike,
+        axis: int | Sequence[int] | None = None,
         out: None = None,
         overwrite_input: bool = False,
         method: str = "linear",
         keepdims: bool = False,
         *,
-        weights: Any = None,
+        weights: ArrayLike | None = None,
     ) -> Array:
         share = q if whole == 1 else promote_inexact(name, q)[0] / whole
         return _quantile(name, a, share, axis, out, overwrite_input, method, keepdims, True, weights)
@@ -124,14 +126,24 @@ nanpercentile = _nan_quantile("nanpercentile", "percentile", 100, f"{_NAN}, 50",
     "Array(2.5, dtype=float32)",
     raises="ValueError: complex input, or ``overwrite_input``.",
 )
-def median(a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False) -> Array:
+def median(
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    keepdims: bool = False,
+) -> Array:
     """The middle element, or the mean of the middle two; nan where there is one. Integers become float."""
     return _quantile("median", a, 0.5, axis, out, overwrite_input, "midpoint", keepdims, False)
 
 
 @example("jnp.array([1.0, jnp.nan, 3.0])", "Array(2., dtype=float32)")
 def nanmedian(
-    a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    keepdims: bool = False,
 ) -> Array:
     """As `median`, nan left out; nan where nothing is left."""
     return _quantile("nanmedian", a, 0.5, axis, out, overwrite_input, "midpoint", keepdims, True)
@@ -266,14 +278,14 @@ def _inverted_cdf(ordered: Array, w: Array | None, points: Array, count: Array, 
 
 @example("jnp.array([[1, 2, 3], [6, 4, 2]])", "Array([[ 1., -2.],\n       [-2.,  4.]], dtype=float32)")
 def cov(
-    m: Any,
-    y: Any = None,
+    m: ArrayLike,
+    y: ArrayLike | None = None,
     rowvar: bool = True,
     bias: bool = False,
     ddof: int | None = None,
-    fweights: Any = None,
-    aweights: Any = None,
-    dtype: Any = None,
+    fweights: ArrayLike | None = None,
+    aweights: ArrayLike | None = None,
+    dtype: DTypeLike | None = None,
 ) -> Array:
     """The covariance matrix of variables in rows (columns, if not ``rowvar``).
 
@@ -349,7 +361,7 @@ def _checked_weights(name: str, w: Array, n: int) -> Array:
 
 
 @example("jnp.array([1.0, 2.0]), jnp.array([5.0, 3.0])", "Array([[ 1., -1.],\n       [-1.,  1.]], dtype=float32)")
-def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> Array:
+def corrcoef(x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, dtype: DTypeLike | None = None) -> Array:
     """Correlation coefficients: the covariance matrix scaled to ones on the diagonal.
 
     Args:
@@ -372,7 +384,7 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> A
 
 
 @example("jnp.array([0, 3, 2, 5]), period=4", "Array([ 0, -1, -2, -3], dtype=int32)", raises=COMPLEX)
-def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * math.pi) -> Array:
+def unwrap(p: ArrayLike, discont: ArrayLike | None = None, axis: int = -1, period: ArrayLike = 2 * math.pi) -> Array:
     """Angles without jumps: multiples of ``period`` are added where neighbours differ by more than half of it.
 
     ``discont`` is the smallest difference that counts as a jump; integers with an integer ``period`` stay integers.

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any, final
 
 from nxjax import numpy as jnp
+from nxjax.trace.annotations import ArrayLike, DeviceLike, DTypeLike
 from nxjax.trace.core import Array
 
 
 class _TensorType(type):
     """Calling the class makes an array; every array is an instance of it."""
 
-    def __call__(cls, data: Any, dtype: Any = None, *, device: Any = None) -> Array:
+    def __call__(cls, data: ArrayLike, dtype: DTypeLike | None = None, *, device: DeviceLike = None) -> Array:
         return jnp.array(data, dtype=dtype, device=device)
 
     def __instancecheck__(cls, instance: Any) -> bool:

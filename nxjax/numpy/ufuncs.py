@@ -55,7 +55,7 @@ class ufunc:
         *,
         name: str | None = None,
         nargs: int | None = None,
-        identity: Any = None,
+        identity: object = None,
         call: Callable[..., Any] | None = None,
         reduce: Callable[..., Any] | None = None,
         accumulate: Callable[..., Any] | None = None,

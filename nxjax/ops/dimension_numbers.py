@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.ops.base import require
@@ -47,6 +47,10 @@ class GatherScatterMode(enum.Enum):
         }
         require("gather", mode in names, "unknown mode", mode, ", ".join(map(repr, names)))
         return names[mode]
+
+
+# What users give as ``mode=``.
+ModeLike: TypeAlias = GatherScatterMode | str | None
 
 
 def shift_dims(dims: Sequence[int]) -> tuple[int, ...]:
@@ -183,8 +187,12 @@ class ConvDimensionNumbers:
         return 3
 
 
+# What users give as ``dimension_numbers=``: ``("NHWC", "HWIO", "NHWC")`` or dimensions.
+ConvNumbersLike: TypeAlias = ConvDimensionNumbers | Sequence[str | Sequence[int]] | None
+
+
 def conv_dimension_numbers(
-    lhs_shape: Sequence[int], rhs_shape: Sequence[int], dimension_numbers: Any
+    lhs_shape: Sequence[int], rhs_shape: Sequence[int], dimension_numbers: ConvNumbersLike
 ) -> ConvDimensionNumbers:
     """``dimension_numbers`` in the form that ops take.
 

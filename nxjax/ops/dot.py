@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from enum import Enum
 from functools import lru_cache
-from typing import Any, Final, final
+from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 
@@ -62,6 +62,10 @@ _PRECISIONS: Final = {
     "float32": Precision.HIGHEST,
 }
 PrecisionPair = tuple[Precision, Precision] | None
+# What users give as ``precision=``: a member, its name, a `lax.DotAlgorithmPreset`, or one for each operand.
+PrecisionLike: TypeAlias = str | Enum | Sequence[object] | None
+# ((contracted of the first, of the second), (batch of the first, of the second)).
+DotNumbersLike: TypeAlias = Sequence[Sequence[Sequence[int]]]
 
 
 def _is_algorithm(precision: Any) -> bool:

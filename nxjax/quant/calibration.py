@@ -13,14 +13,17 @@ from nxjax.errors import ParameterError, Shown, Source
 from nxjax.quant.observe import Histograms, Ranges, Statistics
 from nxjax.quant.observers import Observer, Range, as_observer
 from nxjax.quant.planned import PlannedCall
-from nxjax.quant.scheme import Policy, as_policy
+from nxjax.quant.scheme import Policy, Scheme, as_policy
 from nxjax.trace import dtypes, tree
 from nxjax.trace.wrapping import wraps
 from nxjax.transforms.jit import jit
 
 
 def calibrate(
-    fun: Callable[..., Any], policy: Any = "int8", *, params: Sequence[int] | int | None = None
+    fun: Callable[..., Any],
+    policy: str | Scheme | Policy | Sequence[Any] | Mapping[str, Any] = "int8",
+    *,
+    params: Sequence[int] | int | None = None,
 ) -> Callable[..., tuple[Any, dict[str, tuple[Any, Any]]]]:
     """``fun`` with a second result: the ranges of the values that ``policy`` quantizes. Pure: you can jit and scan it.
 

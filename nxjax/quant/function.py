@@ -15,7 +15,7 @@ from nxjax.quant.observers import Range
 from nxjax.quant.plan import QuantPlan
 from nxjax.quant.planned import PlannedCall
 from nxjax.quant.qarray import QArray, leaves_of
-from nxjax.quant.scheme import as_policy
+from nxjax.quant.scheme import Policy, Scheme, as_policy
 from nxjax.quant.storage import Known, weight_storage
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
@@ -147,10 +147,10 @@ def _stored(known: Known, v: Var, leaf: Any) -> Any:
 @entry
 def quantize(
     fun: Callable[..., Any],
-    policy: Any = "int8",
+    policy: str | Scheme | Policy | Sequence[Any] | Mapping[str, Any] = "int8",
     *,
     calibrate: Iterable[Any] | None = None,
-    observer: Any = "minmax",
+    observer: str | Callable[..., Any] = "minmax",
     params: Sequence[int] | int | None = None,
     ranges: Mapping[str, Range] | None = None,
     progress: bool | None = None,

@@ -13,6 +13,7 @@ from nxjax.ops.convert import cast
 from nxjax.ops.fake_quantize import blocks, divides
 from nxjax.ops.quant_traced import broadcast_blocks
 from nxjax.trace import dtypes, tree
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 from nxjax.trace.tree_nodes import register_pytree_node
@@ -34,9 +35,9 @@ class QArray:
 
     __slots__ = ("scale", "values")
 
-    def __init__(self, values: Any, scale: Any) -> None:
-        self.values = values
-        self.scale = scale
+    def __init__(self, values: ArrayLike, scale: ArrayLike) -> None:
+        self.values: Any = values
+        self.scale: Any = scale
 
     def checked(self) -> QArray:
         """Return itself, or raise an error that says what does not fit."""

@@ -5,7 +5,7 @@ Each draws with the formula JAX draws with, so that equal keys give equal number
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from nxjax.random.sampler import (
 )
 from nxjax.random.uniforms import pick, rademacher, split_key, uniform_in, unit
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike, DTypeLike
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import Shape
@@ -44,7 +45,7 @@ def _standard(name: str, doc: str, draw: Callable[[Array, Shape, DType], Array],
 
     @sampler()
     @named(name, f"{doc}\n\n{example}")
-    def function(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+    def function(key: ArrayLike, shape: int | Sequence[int] = (), dtype: DTypeLike | None = None) -> Array:
         return drawn(key, shape=as_shape(name, shape), dtype=float_dtype(name, dtype))
 
     return function
@@ -122,7 +123,9 @@ def _wald(key: Array, shape: Shape, dtype: DType, mean: Array) -> Array:
 
 
 @sampler("b: exponent, a number or an array.")
-def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
+def pareto(
+    key: ArrayLike, b: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None
+) -> Array:
     """Pareto: density b / x^(b + 1) for x >= 1.
 
     >>> x = nx.random.pareto(nx.random.key(0), 3.0, (10000,))
@@ -133,7 +136,9 @@ def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
 
 
 @sampler("scale: number or array.")
-def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Array:
+def rayleigh(
+    key: ArrayLike, scale: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None
+) -> Array:
     """Rayleigh: ``scale`` times the length of a vector of two normal numbers.
 
     >>> x = nx.random.rayleigh(nx.random.key(0), 2.0, (10000,))
@@ -144,7 +149,14 @@ def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Arra
 
 
 @sampler("left, mode, right: numbers or arrays.")
-def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None) -> Array:
+def triangular(
+    key: ArrayLike,
+    left: ArrayLike,
+    mode: ArrayLike,
+    right: ArrayLike,
+    shape: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+) -> Array:
     """Triangular between ``left`` and ``right`` with the top at ``mode``.
 
     >>> x = nx.random.triangular(nx.random.key(0), 0.0, 1.0, 2.0, (10000,))
@@ -155,7 +167,9 @@ def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dt
 
 
 @sampler("mean: positive number or array.")
-def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Array:
+def wald(
+    key: ArrayLike, mean: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None
+) -> Array:
     """Wald, the inverse Gaussian distribution, with mean ``mean`` and scale 1.
 
     >>> x = nx.random.wald(nx.random.key(0), 2.0, (10000,))
@@ -169,7 +183,9 @@ def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Array:
     'mode: ``"low"`` (the default) draws one uniform number, ``"high"`` two, which reach further into the tail.',
     raises=["ParameterError: another mode."],
 )
-def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None) -> Array:
+def gumbel(
+    key: ArrayLike, shape: int | Sequence[int] = (), dtype: DTypeLike | None = None, mode: str | None = None
+) -> Array:
     """Gumbel: density exp(-(x + exp(-x))).
 
     >>> x = nx.random.gumbel(nx.random.key(0), (10000,))
@@ -202,7 +218,13 @@ def standard_gumbel(key: Array, shape: Shape, dtype: DType, mode: str | None = N
     raises=["ShapeError: the parameters do not broadcast to ``shape``."],
     sharded=False,
 )
-def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = (), dtype: Any = None) -> Array:
+def weibull_min(
+    key: ArrayLike,
+    scale: ArrayLike,
+    concentration: ArrayLike,
+    shape: int | Sequence[int] = (),
+    dtype: DTypeLike | None = None,
+) -> Array:
     """Weibull: density proportional to (x / scale)^(c - 1) exp(-(x / scale)^c) with c the ``concentration``.
 
     >>> x = nx.random.weibull_min(nx.random.key(0), 2.0, 1.0, (10000,))
@@ -225,7 +247,9 @@ def _weibull_min(key: Array, scale: Array, concentration: Array, *, shape: Shape
     "shape: prefix of the result's shape, before that of the parameters; if empty, theirs twice, as in JAX.",
     sharded=False,
 )
-def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype: Any = None) -> Array:
+def double_sided_maxwell(
+    key: ArrayLike, loc: ArrayLike, scale: ArrayLike, shape: int | Sequence[int] = (), dtype: DTypeLike | None = None
+) -> Array:
     """A Maxwell number with a random sign, times ``scale`` plus ``loc``.
 
     >>> x = nx.random.double_sided_maxwell(nx.random.key(0), 1.0, 2.0, (10000,))

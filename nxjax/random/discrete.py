@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from nxjax.random.sampler import (
 )
 from nxjax.random.uniforms import split_key, unit
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike, DTypeLike
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
@@ -43,7 +45,12 @@ from nxjax.transforms.control.while_loop import while_loop
 @placed
 @example("nx.random.key(0), nx.zeros((4, 10))", "(4,)", then=".shape")
 def categorical(
-    key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True, mode: str | None = None
+    key: ArrayLike,
+    logits: ArrayLike,
+    axis: int = -1,
+    shape: int | Sequence[int] | None = None,
+    replace: bool = True,
+    mode: str | None = None,
 ) -> Array:
     """Numbers of categories, drawn with probabilities softmax(logits).
 
@@ -96,7 +103,9 @@ def _categorical(key: Array, logits: Array, *, axis: int, shape: Shape, replace:
 
 
 @sampler("p: float or array of probabilities.", kind="integer")
-def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
+def geometric(
+    key: ArrayLike, p: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None
+) -> Array:
     """The number of tosses up to the first success of probability ``p``.
 
     >>> x = nx.random.geometric(nx.random.key(0), 0.5, (10000,))
@@ -117,7 +126,9 @@ def _geometric(key: Array, p: Array, *, shape: Shape, dtype: DType) -> Array:
 
 
 @sampler("lam: number or array.", kind="integer")
-def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Array:
+def poisson(
+    key: ArrayLike, lam: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None
+) -> Array:
     """Poisson with mean ``lam``.
 
     Below 10 by Knuth's products of uniform numbers, above by Hörmann's transformed rejection (1993).
@@ -194,7 +205,9 @@ def _zero(dtype: DType) -> Array:
 
 
 @sampler("n, p: numbers or arrays.", sharded=False)
-def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
+def binomial(
+    key: ArrayLike, n: ArrayLike, p: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None
+) -> Array:
     """The number of successes in ``n`` trials with success probability ``p``, as a float.
 
     Sums of geometric numbers where n p <= 10, else transformed rejection (Hörmann, 1993).
@@ -315,7 +328,15 @@ def _binomial_by_rejection(key: Array, count: Array, p: Array, shape: Shape, dty
     of="``p``",
     sharded=False,
 )
-def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = None, unroll: int | bool = 1) -> Array:
+def multinomial(
+    key: ArrayLike,
+    n: ArrayLike,
+    p: ArrayLike,
+    *,
+    shape: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    unroll: int | bool = 1,
+) -> Array:
     """How often each outcome of probabilities ``p`` comes up in ``n`` draws, as floats along the last axis.
 
     >>> x = nx.random.multinomial(nx.random.key(0), 100, jnp.array([0.2, 0.3, 0.5]))

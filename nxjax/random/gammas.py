@@ -6,6 +6,7 @@ Samples are differentiable in the parameters, by implicit reparameterization (Fi
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 from nxjax import numpy as jnp
@@ -34,6 +35,7 @@ from nxjax.random.sampler import (
 from nxjax.random.uniforms import rademacher, split_key, unit
 from nxjax.scipy.special.incomplete import gamma_sample_slope
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike, DTypeLike
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
@@ -143,7 +145,9 @@ def _loggamma(key: Array, shape: Shape, dtype: DType, a: Array) -> Array:
 
 
 @sampler("a: positive number or array.")
-def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
+def gamma(
+    key: ArrayLike, a: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None
+) -> Array:
     """Gamma with shape parameter ``a`` and scale 1: density proportional to x^(a - 1) exp(-x).
 
     Samples are differentiable in ``a``. Very small ``a`` underflow; see `loggamma`.
@@ -156,7 +160,9 @@ def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
 
 
 @sampler("a: positive number or array.")
-def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
+def loggamma(
+    key: ArrayLike, a: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None
+) -> Array:
     """The logarithm of `gamma`, accurate for small ``a``.
 
     >>> key = nx.random.key(0)
@@ -169,7 +175,9 @@ def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
 
 
 @sampler("a, b: positive numbers or arrays.")
-def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
+def beta(
+    key: ArrayLike, a: ArrayLike, b: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None
+) -> Array:
     """Beta: density proportional to x^(a - 1) (1 - x)^(b - 1) on [0, 1].
 
     >>> x = nx.random.beta(nx.random.key(0), 2.0, 3.0, (2000,))
@@ -192,7 +200,9 @@ def _beta(key: Array, shape: Shape, dtype: DType, a: Array, b: Array) -> Array:
     "shape: of the result without its last axis; that of ``alpha`` by default.",
     raises=["ShapeError: ``alpha`` is a number, or does not broadcast to ``shape``."],
 )
-def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Array:
+def dirichlet(
+    key: ArrayLike, alpha: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None
+) -> Array:
     """Dirichlet: vectors of positive numbers with sum 1.
 
     >>> x = nx.random.dirichlet(nx.random.key(0), jnp.array([1.0, 2.0, 3.0]), (500,))
@@ -217,7 +227,9 @@ def _chi2(key: Array, shape: Shape, dtype: DType, df: Array) -> Array:
 
 
 @sampler("df: positive number or array.")
-def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
+def chisquare(
+    key: ArrayLike, df: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None
+) -> Array:
     """Chi-square with ``df`` degrees of freedom.
 
     >>> x = nx.random.chisquare(nx.random.key(0), 3.0, (2000,))
@@ -228,7 +240,13 @@ def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
 
 
 @sampler("dfnum, dfden: positive numbers or arrays.")
-def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None) -> Array:
+def f(
+    key: ArrayLike,
+    dfnum: ArrayLike,
+    dfden: ArrayLike,
+    shape: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+) -> Array:
     """F distribution: a ratio of mean squares with ``dfnum`` and ``dfden`` degrees of freedom.
 
     >>> x = nx.random.f(nx.random.key(0), 4.0, 40.0, (2000,))
@@ -244,7 +262,7 @@ def _f(key: Array, shape: Shape, dtype: DType, dfnum: Array, dfden: Array) -> Ar
 
 
 @sampler("df: positive number or array.")
-def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
+def t(key: ArrayLike, df: ArrayLike, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None) -> Array:
     """Student's t with ``df`` degrees of freedom.
 
     >>> x = nx.random.t(nx.random.key(0), 10.0, (2000,))
@@ -261,7 +279,9 @@ def _t(key: Array, shape: Shape, dtype: DType, df: Array) -> Array:
 
 
 @sampler("p: positive number.")
-def generalized_normal(key: Any, p: Any, shape: Any = (), dtype: Any = None) -> Array:
+def generalized_normal(
+    key: ArrayLike, p: ArrayLike, shape: int | Sequence[int] = (), dtype: DTypeLike | None = None
+) -> Array:
     """Density proportional to exp(-|x|^p).
 
     >>> x = nx.random.generalized_normal(nx.random.key(0), 2.0, (2000,))
@@ -280,7 +300,9 @@ def _generalized_normal(key: Array, p: Array, *, shape: Shape, dtype: DType) -> 
 
 
 @sampler("d: number of dimensions.", "p: of the norm, positive.", "shape: of the result without its last axis.")
-def ball(key: Any, d: int, p: Any = 2, shape: Any = (), dtype: Any = None) -> Array:
+def ball(
+    key: ArrayLike, d: int, p: ArrayLike = 2, shape: int | Sequence[int] = (), dtype: DTypeLike | None = None
+) -> Array:
     """Uniform in the unit ball of the p-norm in ``d`` dimensions; the result has shape (*shape, d).
 
     Barthe, Guedon, Mendelson and Naor, "A probabilistic approach to the geometry of the l_p^n-ball" (2005).

@@ -18,6 +18,7 @@ from nxjax.ops import random as ops
 from nxjax.ops.base import constant
 from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike, DTypeLike
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.core import Array
 from nxjax.trace.types import Shape
@@ -100,7 +101,7 @@ def _seeded(where: str, seed: Any) -> Array:
 
 
 @example("0", "key<fry>[]", then=".type", raises="KeyTypeError: the seed is not an integer scalar.")
-def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
+def key(seed: ArrayLike, *, impl: str | None = None, dtype: DTypeLike | None = None) -> Array:
     """A key, ``key<fry>[]``, from an integer seed.
 
     Args:
@@ -112,7 +113,7 @@ def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
 
 
 @example("42", "Array([ 0, 42], dtype=uint32)", raises="KeyTypeError: the seed is not an integer scalar.")
-def PRNGKey(seed: Any, *, impl: Any = None) -> Array:
+def PRNGKey(seed: ArrayLike, *, impl: str | None = None) -> Array:
     """A raw key, ``u32[2]``, from an integer seed. New programs use `key`."""
     _check_impl("PRNGKey", impl)
     return ops.random_unwrap(_seeded("PRNGKey", seed))
@@ -133,7 +134,7 @@ def as_key_shape(where: str, num: Any) -> Shape:
 
 
 @example("nx.random.key(0), 3", "(3,)", then=".shape")
-def split(key: Any, num: int | tuple[int, ...] = 2) -> Array:
+def split(key: ArrayLike, num: int | tuple[int, ...] = 2) -> Array:
     """``num`` new keys from one: ``key<fry>[num]``, or of shape ``num`` if that is a tuple. Do not use ``key`` again.
 
     Raises:
@@ -147,7 +148,7 @@ def split(key: Any, num: int | tuple[int, ...] = 2) -> Array:
 @shown(
     "key = nx.random.key(0)", "", "nx.random.key_data(nx.random.fold_in(key, 7)).tolist()", "[2716826189, 292468403]"
 )
-def fold_in(key: Any, data: Any) -> Array:
+def fold_in(key: ArrayLike, data: ArrayLike) -> Array:
     """A new key from ``key`` and an integer scalar, such as the number of a step.
 
     Args:
@@ -182,7 +183,7 @@ def fold_in(key: Any, data: Any) -> Array:
 
 
 @shown("key = nx.random.key(0)", "", "bool(nx.random.bits(key) == nx.random.bits(nx.random.clone(key)))", "True")
-def clone(key: Any) -> Array:
+def clone(key: ArrayLike) -> Array:
     """The same key, for intended reuse.
 
     Args:
@@ -193,13 +194,13 @@ def clone(key: Any) -> Array:
 
 
 @example("nx.random.key(42)", "Array([ 0, 42], dtype=uint32)", raises="KeyTypeError: not keys.")
-def key_data(keys: Any) -> Array:
+def key_data(keys: ArrayLike) -> Array:
     """The words of keys: ``u32[..., 2]``."""
     typed, _ = as_key("key_data", keys, batched=True)
     return ops.random_unwrap(typed)
 
 
-def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -> Array:
+def wrap_key_data(key_bits_array: ArrayLike, *, impl: str | None = None, dtype: DTypeLike | None = None) -> Array:
     """Keys from their words, the inverse of `key_data`.
 
     Args:
@@ -217,14 +218,14 @@ def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -
 
 
 @shown("key_impl(nx.random.key(0))", "'threefry2x32'", raises="KeyTypeError: not keys.")
-def key_impl(keys: Any) -> str:
+def key_impl(keys: ArrayLike) -> str:
     """The name of the keys' generator: always ``"threefry2x32"``."""
     as_key("key_impl", keys, batched=True)
     return IMPL
 
 
 @shown("nx.random.key(0).dtype == key_dtype()", "True", raises="ParameterError: no such generator.")
-def key_dtype(impl_spec: Any = None) -> dtypes.DType:
+def key_dtype(impl_spec: str | None = None) -> dtypes.DType:
     """The dtype of keys."""
     _check_impl("key_dtype", impl_spec)
     return dtypes.key

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from nxjax import numpy as jnp
 from nxjax.errors import ShapeError
@@ -10,12 +10,18 @@ from nxjax.numpy.promotion import check_choice, promote_inexact, static_int
 from nxjax.random.normals import normal
 from nxjax.random.sampler import as_shape, broadcast_shapes, float_dtype, placed
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike, DTypeLike
 from nxjax.trace.core import Array
 
 
 @placed
 def multivariate_normal(
-    key: Any, mean: Any, cov: Any, shape: Any = None, dtype: Any = None, method: str = "cholesky"
+    key: ArrayLike,
+    mean: ArrayLike,
+    cov: ArrayLike,
+    shape: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    method: str = "cholesky",
 ) -> Array:
     """Normal vectors.
 
@@ -65,7 +71,9 @@ def multivariate_normal(
 
 
 @placed
-def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | None = None) -> Array:
+def orthogonal(
+    key: ArrayLike, n: int, shape: int | Sequence[int] = (), dtype: DTypeLike | None = None, m: int | None = None
+) -> Array:
     """Uniform orthogonal (for complex dtypes unitary) matrices, [*shape, n, m].
 
     QR of a normal matrix, with the signs of R's diagonal moved into Q (Mezzadri, 2007).

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from nxjax.random.sampler import (
 )
 from nxjax.random.uniforms import split_key, uniform_in
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike, DTypeLike
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import Shape
@@ -41,7 +42,7 @@ def standard_normal(key: Array, shape: Shape, dtype: DType) -> Array:
     "dtype: a float or complex dtype; float32 by default. Complex numbers have variance 1 in both parts together.",
     raises=["DtypeError: ``dtype`` is not a float or complex dtype."],
 )
-def normal(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+def normal(key: ArrayLike, shape: int | Sequence[int] = (), dtype: DTypeLike | None = None) -> Array:
     """Normal random numbers with mean 0 and variance 1.
 
     >>> nx.random.normal(nx.random.key(0), (2, 3)).shape
@@ -60,7 +61,13 @@ def _normal(key: Array, *, shape: Shape, dtype: DType) -> Array:
 
 
 @sampler("lower, upper: bounds, floats or arrays.", of="the bounds")
-def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None) -> Array:
+def truncated_normal(
+    key: ArrayLike,
+    lower: ArrayLike,
+    upper: ArrayLike,
+    shape: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+) -> Array:
     """Normal numbers, truncated to (lower, upper).
 
     >>> x = nx.random.truncated_normal(nx.random.key(0), -1.0, 2.0, (10000,))
@@ -84,7 +91,9 @@ def _truncated_normal(key: Array, lower: Array, upper: Array, *, shape: Shape, d
 
 
 @sampler("sigma: number or array.", kind="float or complex")
-def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) -> Array:
+def lognormal(
+    key: ArrayLike, sigma: ArrayLike = 1.0, shape: int | Sequence[int] | None = None, dtype: DTypeLike | None = None
+) -> Array:
     """exp(sigma * n) with n normal.
 
     >>> x = nx.random.lognormal(nx.random.key(0), 0.5, (10000,))

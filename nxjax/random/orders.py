@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from nxjax.random.keys import as_key
 from nxjax.random.sampler import compiled, placed
 from nxjax.random.uniforms import randint, split_key, unit
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
 from nxjax.trace.types import Shape
 
@@ -50,7 +51,7 @@ def _permuted_range(key: Array, *, n: int) -> Array:
 
 @placed
 @shown("sorted(nx.random.permutation(nx.random.key(0), 4).tolist())", "[0, 1, 2, 3]")
-def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> Array:
+def permutation(key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool = False) -> Array:
     """``x`` in random order along ``axis``.
 
     Args:
@@ -74,7 +75,13 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
 
 
 def choice(
-    key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = None, axis: int = 0, mode: str | None = None
+    key: ArrayLike,
+    a: ArrayLike,
+    shape: int | Sequence[int] = (),
+    replace: bool = True,
+    p: ArrayLike | None = None,
+    axis: int = 0,
+    mode: str | None = None,
 ) -> Array:
     """Random elements of ``a``.
 

@@ -110,7 +110,7 @@ def keyed(sampler: F) -> F:
 def placed(sampler: F) -> F:
     """As `keyed`, and with JAX's keyword ``out_sharding``: how the numbers are laid out over devices."""
     signature, name = inspect.signature(sampler), sampler.__name__
-    more = inspect.Parameter("out_sharding", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any")
+    more = inspect.Parameter("out_sharding", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="ShardingLike")
 
     @functools.wraps(sampler)
     def call(key: Any, *args: Any, out_sharding: Any = None, **kwargs: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from nxjax.random.sampler import (
     spread,
 )
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike, DTypeLike
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
@@ -45,7 +47,7 @@ _MANY = 1 << 12
     "dtype: uint8, uint16, uint32 or uint64; uint32 by default.",
     raises=["DtypeError: ``dtype`` is not an unsigned integer dtype."],
 )
-def bits(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+def bits(key: ArrayLike, shape: int | Sequence[int] = (), dtype: DTypeLike | None = None) -> Array:
     """Uniform random bits as unsigned integers.
 
     >>> nx.random.bits(nx.random.key(0), (2,)).dtype.name
@@ -113,7 +115,13 @@ def _uniform(key: Array, low: Array, high: Array, *, shape: Shape, dtype: DType)
 
 
 @sampler("minval, maxval: bounds; arrays must broadcast to ``shape``.")
-def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0) -> Array:
+def uniform(
+    key: ArrayLike,
+    shape: int | Sequence[int] = (),
+    dtype: DTypeLike | None = None,
+    minval: ArrayLike = 0.0,
+    maxval: ArrayLike = 1.0,
+) -> Array:
     """Uniform random floats in [minval, maxval).
 
     >>> x = nx.random.uniform(nx.random.key(0), (1000,))
@@ -136,7 +144,9 @@ def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, max
     kind="integer",
     raises=["ShapeError: the parameters do not broadcast to ``shape``."],
 )
-def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -> Array:
+def randint(
+    key: ArrayLike, shape: int | Sequence[int], minval: ArrayLike, maxval: ArrayLike, dtype: DTypeLike | None = None
+) -> Array:
     """Uniform random integers in [minval, maxval).
 
     Twice the bits of ``dtype`` (at least 64) are drawn for each, which leaves a bias of at most 2**-32.
@@ -205,7 +215,7 @@ def _clipped(v: Array, dtype: DType) -> Array:
     of="``p``",
     raises=["DtypeError: ``p`` is not a float.", "ShapeError: ``p`` does not broadcast to ``shape``."],
 )
-def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> Array:
+def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: int | Sequence[int] | None = None, mode: str = "low") -> Array:
     """True with probability ``p``.
 
     >>> nx.random.bernoulli(nx.random.key(0), 0.5, (4,))
@@ -233,7 +243,7 @@ def _bernoulli(key: Array, p: Array, *, shape: Shape, mode: str) -> Array:
 
 @placed
 @example("nx.random.key(0), (6,)", "Array([-1, -1,  1,  1, -1,  1], dtype=int32)")
-def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+def rademacher(key: ArrayLike, shape: int | Sequence[int] = (), dtype: DTypeLike | None = None) -> Array:
     """-1 or 1 with equal probability.
 
     Args:

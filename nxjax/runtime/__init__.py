@@ -19,6 +19,7 @@ from nxjax.errors import DtypeError, ExecutionError, ParameterError
 from nxjax.ops.sharding import sharding_constraint
 from nxjax.runtime.layout import Format
 from nxjax.trace import dtypes, tree
+from nxjax.trace.annotations import ArrayLike, DeviceLike, PyTree
 from nxjax.trace.array import DeviceArray, as_value, copied, readonly_view, wrap
 from nxjax.trace.boundary import entry
 from nxjax.trace.core import Array, Tracer
@@ -97,7 +98,7 @@ def default_backend() -> str:
     return registry.default().platform
 
 
-def default_device(device: Any) -> Override:
+def default_device(device: DeviceLike) -> Override:
     """In ``with nx.default_device(device):`` `jit` runs there if no argument was put on a device. Its results stay
     there.
 
@@ -143,7 +144,9 @@ def process_indices(backend: str | None = None) -> list[int]:
     return list(range(process_count(backend)))
 
 
-def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: Any = None) -> Any:
+def device_put(
+    x: ArrayLike, device: DeviceLike = None, *, src: DeviceLike = None, donate: PyTree = False, may_alias: PyTree = None
+) -> PyTree:
     """A tree of numbers and arrays, put on a device. It stays there, and so do results computed from it.
 
     Args:
@@ -208,7 +211,7 @@ def _put(x: Any, place: Sharding | None, may_alias: Any) -> Array:
     return placing.put(value, place)
 
 
-def device_get(x: Any) -> Any:
+def device_get(x: ArrayLike) -> PyTree:
     """A tree of arrays as NumPy arrays; leaves that are not arrays stay as they are.
 
     >>> type(device_get({"a": nx.ones(2)})["a"]).__name__
@@ -225,7 +228,7 @@ def device_get(x: Any) -> Any:
     return tree.map(fetch, x)
 
 
-def block_until_ready(x: Any) -> Any:
+def block_until_ready(x: ArrayLike) -> PyTree:
     """Wait until every array of the tree is computed, and return the tree.
 
     Raises:

@@ -9,7 +9,9 @@ import numpy as np
 
 from nxjax.backends import placing
 from nxjax.errors import ExecutionError, ShardingError
+from nxjax.trace.annotations import DeviceLike, DTypeLike, PyTree, ShardingLike
 from nxjax.trace.array import DeviceArray, as_numpy, as_value, from_numpy, readonly, wrap
+from nxjax.trace.core import Array
 from nxjax.trace.mesh import process_index
 from nxjax.trace.sharding import NamedSharding, Sharding, SingleDeviceSharding, as_sharding
 from nxjax.trace.types import ArrayType, Shape
@@ -32,7 +34,7 @@ class Shard:
 
     __slots__ = ("_data", "device", "index", "replica_id")
 
-    def __init__(self, device: Any, index: Index, replica_id: int, data: Any) -> None:
+    def __init__(self, device: DeviceLike, index: Index, replica_id: int, data: Array) -> None:
         self.device = device
         self.index = index
         self.replica_id = replica_id
@@ -85,8 +87,12 @@ def addressable_shards(x: DeviceArray) -> list[Shard]:
 
 
 def make_array_from_callback(
-    shape: Sequence[int], sharding: Any, data_callback: Callable[[Index], Any], dtype: Any = None, **_: Any
-) -> Any:
+    shape: Sequence[int],
+    sharding: ShardingLike,
+    data_callback: Callable[[Index], Any],
+    dtype: DTypeLike | None = None,
+    **_: object,
+) -> Array:
     """An array made of parts from ``data_callback(index)``, one call per part of this process.
 
     Args:
@@ -126,8 +132,8 @@ def _part(x: Any, dtype: Any, where: str) -> np.ndarray[Any, Any]:
 
 
 def make_array_from_process_local_data(
-    sharding: Any, local_data: Any, global_shape: Sequence[int] | None = None
-) -> Any:
+    sharding: ShardingLike, local_data: PyTree, global_shape: Sequence[int] | None = None
+) -> Array:
     """An array for which each process provides the part of its own devices.
 
     Args:
@@ -169,8 +175,8 @@ def make_array_from_process_local_data(
 
 
 def make_array_from_single_device_arrays(
-    shape: Sequence[int], sharding: Any, arrays: Sequence[Any], *, dtype: Any = None
-) -> Any:
+    shape: Sequence[int], sharding: ShardingLike, arrays: Sequence[Any], *, dtype: DTypeLike | None = None
+) -> Array:
     """One array made of arrays on single devices, without moving data.
 
     Args:

@@ -10,6 +10,7 @@ from nxjax import runtime
 from nxjax.commands import info
 from nxjax.errors import DtypeError
 from nxjax.trace import tree
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.array import DeviceArray, type_of
 from nxjax.trace.boundary import entry
 from nxjax.trace.types import ArrayType
@@ -17,7 +18,7 @@ from nxjax.transforms.grad import vjp
 from nxjax.transforms.jit import jit
 
 
-def typeof(x: Any) -> ArrayType:
+def typeof(x: ArrayLike) -> ArrayType:
     """The type of an array, a tracer or a number: its shape, dtype, weakness and varying axes.
 
     Raises:
@@ -52,7 +53,7 @@ def live_arrays(platform: str | None = None) -> list[DeviceArray]:
     return arrays if platform is None else [x for x in arrays if places(x) == {platform}]
 
 
-def copy_to_host_async(x: Any) -> None:
+def copy_to_host_async(x: ArrayLike) -> None:
     """Start to copy the arrays of a pytree to the host. They are there already, or are copied on first use.
 
     >>> copy_to_host_async([nx.numpy.ones(2)])

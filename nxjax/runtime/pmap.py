@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from nxjax import runtime
 from nxjax.errors import AxisSpecError, ShapeError, ShardingError
 from nxjax.ops.shape import reshape
 from nxjax.trace import tree
+from nxjax.trace.annotations import PyTree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 from nxjax.trace.mesh import Mesh
@@ -38,16 +39,16 @@ def _axes(axes: Any, value: Any, where: str) -> list[int | None]:
 
 def pmap(
     fun: Callable[..., Any] | None = None,
-    axis_name: Any = None,
+    axis_name: Hashable | None = None,
     *,
-    in_axes: Any = 0,
-    out_axes: Any = 0,
+    in_axes: PyTree = 0,
+    out_axes: PyTree = 0,
     static_broadcasted_argnums: int | Sequence[int] = (),
     devices: Sequence[Any] | None = None,
     backend: str | None = None,
     axis_size: int | None = None,
     donate_argnums: int | Sequence[int] = (),
-    global_arg_shapes: Any = None,
+    global_arg_shapes: PyTree = None,
 ) -> Any:
     """``fun``, compiled, with element i of the mapped axis on device i.
 

@@ -119,7 +119,13 @@ def idct(x: ArrayLike, type: int = 2, n: int | None = None, axis: int = -1, norm
 
 
 @_example("jnp.ones((1, 2))", "[[8.0, 0.0]]", then=".tolist()")
-def dctn(x: ArrayLike, type: int = 2, s: Any = None, axes: Any = None, norm: str | None = None) -> Array:
+def dctn(
+    x: ArrayLike,
+    type: int = 2,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = None,
+    norm: str | None = None,
+) -> Array:
     """`dct` along several axes.
 
     Args:
@@ -132,6 +138,12 @@ def dctn(x: ArrayLike, type: int = 2, s: Any = None, axes: Any = None, norm: str
 
 
 @_example("jnp.array([[8.0, 0.0]])", "[[1.0, 1.0]]", then=".tolist()")
-def idctn(x: ArrayLike, type: int = 2, s: Any = None, axes: Any = None, norm: str | None = None) -> Array:
+def idctn(
+    x: ArrayLike,
+    type: int = 2,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = None,
+    norm: str | None = None,
+) -> Array:
     """The inverse of `dctn`, with the same arguments."""
     return _many("idctn", _checked("idctn", x, type, norm), s, axes, norm, _inverse)

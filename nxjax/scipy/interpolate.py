@@ -12,6 +12,7 @@ from nxjax import numpy as jnp
 from nxjax import tree_util
 from nxjax.errors import DtypeError, ShapeError, Shown
 from nxjax.numpy.promotion import as_operand, check_choice, promote_inexact
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
 
 __all__ = ["RegularGridInterpolator"]
@@ -35,10 +36,10 @@ class RegularGridInterpolator(Shown):
     def __init__(
         self,
         points: Sequence[Any],
-        values: Any,
+        values: ArrayLike,
         method: str = "linear",
         bounds_error: bool = False,
-        fill_value: Any = np.nan,
+        fill_value: ArrayLike = np.nan,
     ) -> None:
         check_choice("RegularGridInterpolator: method", method, "linear", "nearest")
         if bounds_error:

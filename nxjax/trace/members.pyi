@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Never
 import numpy as np
 from nxjax.trace.core import Array as Array
-from nxjax.typing import ArrayLike, DTypeLike
+from nxjax.typing import ArrayLike, DTypeLike, PrecisionLike, ShardingLike
 from nxjax.numpy.at import At
 
 
@@ -20,7 +20,7 @@ class ArrayMembers:
         ...
     def __and__(self, other: ArrayLike) -> Array:
         ...
-    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         ...
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         ...
@@ -141,7 +141,7 @@ class ArrayMembers:
         """Index of the smallest element along ``axis``. The first one where several are equal; of a nan, if there is one."""
     def argpartition(self, kth: int, axis: int = -1) -> Array:
         """Indices of a `partition`: smaller elements come before place ``kth``, larger ones after it."""
-    def argsort(self, axis: int | Sequence[int] | None = -1, *, kind: Any = None, order: None = None, stable: bool = True, descending: bool = False, dtype: DTypeLike | None = None) -> Array:
+    def argsort(self, axis: int | Sequence[int] | None = -1, *, kind: None = None, order: None = None, stable: bool = True, descending: bool = False, dtype: DTypeLike | None = None) -> Array:
         """Indices that sort ``a`` along ``axis``; equal elements keep their order. None flattens first."""
     def astype(self, dtype: DTypeLike | None, copy: bool = False, device: Any = None) -> Array:
         """The values in another dtype."""
@@ -152,9 +152,9 @@ class ArrayMembers:
         """Wait for the computation and return the array."""
     def byteswap(self) -> Array:
         """The same dtype, with the bytes of each element in the other order."""
-    def choose(self, choices: Any, out: None = None, mode: str = 'raise') -> Array:
+    def choose(self, choices: Sequence[ArrayLike] | Array, out: None = None, mode: str = 'raise') -> Array:
         """``choices[a[i]][i]`` for every i; all broadcast together."""
-    def clip(self, min: ArrayLike | None = None, max: ArrayLike | None = None, *, a: ArrayLike | None = None, a_min: Any = None, a_max: Any = None) -> Array:
+    def clip(self, min: ArrayLike | None = None, max: ArrayLike | None = None, *, a: ArrayLike | None = None, a_min: ArrayLike | None = None, a_max: ArrayLike | None = None) -> Array:
         """``arr`` kept between ``min`` and ``max``, either of which may be None; all broadcast and promote."""
     def clone(self) -> Array:
         """A copy."""
@@ -182,7 +182,7 @@ class ArrayMembers:
         """The devices of the array."""
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
         """The diagonal along two axes, ``offset`` above the main one, appended as the last axis."""
-    def dot(self, b: ArrayLike, *, precision: Any = None, preferred_element_type: DTypeLike | None = None, out_sharding: Any = None) -> Array:
+    def dot(self, b: ArrayLike, *, precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None, out_sharding: ShardingLike = None) -> Array:
         """Sum of products over the last axis of ``a`` and the last but one (or only) axis of ``b``."""
     @property
     def flat(self) -> Array:
@@ -228,18 +228,18 @@ class ArrayMembers:
         """Product over ``axis``; integers narrower than 32 bits are multiplied in 32. Parameters as in `sum`."""
     def ptp(self, axis: int | Sequence[int] | None = None, out: None = None, keepdims: bool = False) -> Array:
         """Largest minus smallest over ``axis``; nan where there is one."""
-    def ravel(self, order: str = 'C', *, out_sharding: Any = None) -> Array:
+    def ravel(self, order: str = 'C', *, out_sharding: ShardingLike = None) -> Array:
         """One-dimensional: rows one after the other, or columns with ``order=\"F\"``."""
     @property
     def real(self) -> Array:
         """The real part."""
-    def repeat(self, repeats: Any, axis: int | Sequence[int] | None = None, *, total_repeat_length: int | None = None, out_sharding: Any = None) -> Array:
+    def repeat(self, repeats: ArrayLike | Sequence[int], axis: int | Sequence[int] | None = None, *, total_repeat_length: int | None = None, out_sharding: ShardingLike = None) -> Array:
         """Each element (along ``axis``) ``repeats`` times; traced counts need ``total_repeat_length``."""
     def reshape(self, *args: int | Sequence[int], order: str = 'C', copy: bool | None = None, out_sharding: Any = None) -> Array:
         """The same elements in another shape: ``x.reshape(2, -1)`` or ``x.reshape((2, -1))``."""
     def round(self, decimals: int = 0, out: None = None) -> Array:
         """Rounded to ``decimals`` places, halves to even; keeps the dtype."""
-    def searchsorted(self, v: ArrayLike, side: str = 'left', sorter: Any = None, *, method: str = 'scan') -> Array:
+    def searchsorted(self, v: ArrayLike, side: str = 'left', sorter: Sequence[int] | None = None, *, method: str = 'scan') -> Array:
         """Where ``v`` would be inserted into the sorted vector ``a``; ``side`` says on which side of equal elements."""
     @property
     def sharding(self) -> Any:
@@ -248,7 +248,7 @@ class ArrayMembers:
         """As `nx.numpy.sort` of this array."""
     def squeeze(self, axis: int | Sequence[int] | None = None) -> Array:
         """Without axes of size 1: all of them, or those named."""
-    def std(self, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0, keepdims: bool = False, *, where: ArrayLike | None = None, mean: ArrayLike | None = None, correction: Any = None) -> Array:
+    def std(self, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0, keepdims: bool = False, *, where: ArrayLike | None = None, mean: ArrayLike | None = None, correction: int | float | None = None) -> Array:
         """Standard deviation over ``axis``: the square root of `var`, with the same parameters."""
     def sum(self, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None, promote_integers: bool = True) -> Array:
         """Sum over ``axis``; integers narrower than 32 bits are summed in 32."""
@@ -268,7 +268,7 @@ class ArrayMembers:
         """Axes reversed, or in the order given."""
     def unsafe_buffer_pointer(self) -> int:
         """The address of the first element. The memory may be reused when the array is gone."""
-    def var(self, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0, keepdims: bool = False, *, where: ArrayLike | None = None, mean: ArrayLike | None = None, correction: Any = None) -> Array:
+    def var(self, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None, ddof: int = 0, keepdims: bool = False, *, where: ArrayLike | None = None, mean: ArrayLike | None = None, correction: int | float | None = None) -> Array:
         """Variance over ``axis``: mean square distance from the mean, with ``n - ddof`` in the denominator."""
     def view(self, dtype: DTypeLike | None = None, type: None = None) -> Array:
         """The same bits in another dtype; the last axis grows or shrinks with the width."""

@@ -80,7 +80,11 @@ class PartitionSpec(Printed):
 
     @entry
     def __init__(
-        self, *entries: Partition, unreduced: Iterable[Any] = (), reduced: Iterable[Any] = (), partitions: Any = None
+        self,
+        *entries: Partition,
+        unreduced: Iterable[Any] = (),
+        reduced: Iterable[Any] = (),
+        partitions: Iterable[Partition] | None = None,
     ) -> None:
         if frozenset(unreduced) or frozenset(reduced):
             raise ShardingError(

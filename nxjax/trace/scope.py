@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar, Token
 from typing import Any, Final, final
 
@@ -51,7 +52,7 @@ class named_scope(Shown):
         return scoped
 
 
-def named_call(fun: Any, *, name: str | None = None) -> Any:
+def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Any:
     """``fun`` with its equations under its own name, or ``name``.
 
     >>> nx.make_jaxpr(nx.named_call(lambda x: x * 2, name="double"))(1.0).equations[0].scope

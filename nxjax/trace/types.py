@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Any, Final, final
 
 from nxjax.errors import ParameterError, ProgramError, ShapeError
@@ -150,17 +151,17 @@ class ShapeDtypeStruct:
 
     def __init__(
         self,
-        shape: Any,
-        dtype: Any,
+        shape: Sequence[int],
+        dtype: str | type | DType,
         *,
-        sharding: Any = None,
+        sharding: object = None,
         weak_type: bool = False,
-        manual_axis_type: Any = None,
+        manual_axis_type: object = None,
         is_ref: bool = False,
     ) -> None:
         if is_ref:
             raise ParameterError("ShapeDtypeStruct: there are no mutable references", got="is_ref=True")
-        self.sharding = sharding
+        self.sharding: Any = sharding
         try:
             self.shape: Shape = tuple(int(n) for n in shape)
         except TypeError:

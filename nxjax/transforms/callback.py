@@ -19,6 +19,7 @@ from nxjax.errors import GradientError, ParameterError, ShapeError, TreeError
 from nxjax.ops.base import NDArray, move_batch
 from nxjax.ops.shape import reshape
 from nxjax.trace import tree
+from nxjax.trace.annotations import PyTree, ShardingLike
 from nxjax.trace.array import as_numpy, as_value, readonly, wrap
 from nxjax.trace.core import EVAL, Array, Arrays, Dims, Op, Tangents, use
 from nxjax.trace.types import ArrayType, ShapeDtypeStruct
@@ -263,12 +264,12 @@ def _results(result_shape_dtypes: Any, where: str) -> tuple[tuple[ArrayType, ...
 
 def pure_callback(
     callback: Callable[..., Any],
-    result_shape_dtypes: Any,
-    *args: Any,
-    sharding: Any = None,
+    result_shape_dtypes: PyTree,
+    *args: PyTree,
+    sharding: ShardingLike = None,
     vmap_method: str | None = None,
-    **kwargs: Any,
-) -> Any:
+    **kwargs: PyTree,
+) -> PyTree:
     """Call a Python function without side effects from inside a program.
 
     Args:

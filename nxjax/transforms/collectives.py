@@ -17,6 +17,7 @@ from nxjax.ops.convert import convert_element_type
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.trace import axes, dtypes, tree
+from nxjax.trace.annotations import PyTree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Op
 
@@ -76,13 +77,13 @@ def _given(groups: Groups) -> dict[str, Any]:
 
 
 @_shown('x / lax.axis_size("i")', "array([3.0, 6.0, 9.0])", "Array([1., 2., 3.], dtype=float32)")
-def axis_size(axis_name: Any) -> int:
+def axis_size(axis_name: str | Sequence[str]) -> int:
     """The number of elements along one or several named axes, as a Python int."""
     return math.prod(axes.axis_size(name) for name in _names(axis_name))
 
 
 @_shown('x + lax.axis_index("i")', "zeros(3)", "Array([0., 1., 2.], dtype=float32)")
-def axis_index(axis_name: Any) -> Array:
+def axis_index(axis_name: str | Sequence[str]) -> Array:
     """The element's position along the named axis (int32); row-major over a tuple of axes."""
     names = _names(axis_name)
     found = [
@@ -104,7 +105,9 @@ def _total(x: Array, names: tuple[Any, ...], groups: Groups) -> Array:
 
 
 @_shown('x / lax.psum(x, "i")', "array([1.0, 3.0])", "Array([0.25, 0.75], dtype=float32)")
-def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
+def psum(
+    x: PyTree, axis_name: str | Sequence[str], *, axis_index_groups: Sequence[Sequence[int]] | None = None
+) -> PyTree:
     """Sum over the named axes; Python numbers stay Python numbers.
 
     Args:
@@ -128,7 +131,9 @@ def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
 
 
 @_shown('x - lax.pmean(x, "i")', "array([1, 2, 6])", "Array([-2., -1.,  3.], dtype=float32)")
-def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
+def pmean(
+    x: PyTree, axis_name: str | Sequence[str], *, axis_index_groups: Sequence[Sequence[int]] | None = None
+) -> PyTree:
     """Mean over the named axes. As `psum`.
 
     Integers and booleans become float.
@@ -157,7 +162,9 @@ def _extremum(op: Op, x: Any, axis_name: Any, axis_index_groups: Any) -> Any:
 
 
 @_shown('lax.pmax(x, "i")', "array([1.0, 4.0, 2.0])", "Array([4., 4., 4.], dtype=float32)")
-def pmax(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
+def pmax(
+    x: PyTree, axis_name: str | Sequence[str], *, axis_index_groups: Sequence[Sequence[int]] | None = None
+) -> PyTree:
     """Maximum over the named axes. As `psum`.
 
     Keeps the dtype; NaN where one is.
@@ -166,7 +173,9 @@ def pmax(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
 
 
 @_shown('x - lax.pmin(x, "i")', "array([3, 5, 2])", "Array([1, 3, 0], dtype=int32)")
-def pmin(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
+def pmin(
+    x: PyTree, axis_name: str | Sequence[str], *, axis_index_groups: Sequence[Sequence[int]] | None = None
+) -> PyTree:
     """Minimum over the named axes. As `psum`.
 
     Keeps the dtype; NaN where one is.
@@ -175,7 +184,7 @@ def pmin(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
 
 
 @_shown('lax.pargmax(x, "i")', "array([1.0, 4.0, 4.0])", "Array([1, 1, 1], dtype=int32)")
-def pargmax(x: Any, axis_name: Any) -> Any:
+def pargmax(x: PyTree, axis_name: str | Sequence[str]) -> PyTree:
     """The position along the named axis of the maximum; the first of several.
 
     Positions are int32.
@@ -184,7 +193,7 @@ def pargmax(x: Any, axis_name: Any) -> Any:
 
 
 @_shown('lax.pargmin(x, "i")', "array([3.0, 1.0, 1.0])", "Array([1, 1, 1], dtype=int32)")
-def pargmin(x: Any, axis_name: Any) -> Any:
+def pargmin(x: PyTree, axis_name: str | Sequence[str]) -> PyTree:
     """The position along the named axis of the minimum; the first of several.
 
     Positions are int32.
@@ -204,7 +213,7 @@ def _position_of(x: Array, extremum: Array, axis_name: Any) -> Array:
     "Array([7, 7, 7], dtype=int32)",
     raises="ParameterError: no such element.",
 )
-def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
+def pbroadcast(x: PyTree, axis_name: str | Sequence[str], source: int) -> PyTree:
     """The value of element ``source``, for all elements of the named axis."""
     names = _names(axis_name)
     if not 0 <= source < axis_size(names):
@@ -222,7 +231,7 @@ def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
 
 
 @_shown('lax.pvary(x, "i")', "array([1, 2])", "Array([1, 2], dtype=int32)")
-def pvary(x: Any, axis_name: Any) -> Any:
+def pvary(x: PyTree, axis_name: str | Sequence[str]) -> PyTree:
     """``x`` as a value that may differ along the named mesh axes (see `nx.shard_map`).
 
     Its derivative is the sum over those axes.
@@ -237,7 +246,7 @@ def pvary(x: Any, axis_name: Any) -> Any:
     "Array([1, 2], dtype=int32)",
     raises="ParameterError: ``to`` is another value.",
 )
-def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
+def pcast(x: PyTree, axis_name: str | Sequence[str], *, to: str) -> PyTree:
     """`pvary` under its newer name: ``to="varying"``."""
     if to != "varying":
         raise ParameterError("pcast: a value can only be taken as varying", got=repr(to), expected="'varying'")
@@ -251,8 +260,14 @@ def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
     raises="AxisError: the result has no such axis.\n    ParameterError: ``to`` is another value.",
 )
 def all_gather(
-    x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False, to: str = "varying"
-) -> Any:
+    x: PyTree,
+    axis_name: str | Sequence[str],
+    *,
+    axis_index_groups: Sequence[Sequence[int]] | None = None,
+    axis: int = 0,
+    tiled: bool = False,
+    to: str = "varying",
+) -> PyTree:
     """The values of all elements along the named axes, in a new dimension ``axis``, or joined in it if ``tiled``.
 
     Args:
@@ -294,8 +309,13 @@ def all_gather(
     raises="ShapeError: the dimension does not divide into parts.",
 )
 def psum_scatter(
-    x: Any, axis_name: Any, *, scatter_dimension: int = 0, axis_index_groups: Any = None, tiled: bool = False
-) -> Any:
+    x: PyTree,
+    axis_name: str | Sequence[str],
+    *,
+    scatter_dimension: int = 0,
+    axis_index_groups: Sequence[Sequence[int]] | None = None,
+    tiled: bool = False,
+) -> PyTree:
     """The sum over the named axes. Each element keeps its part along ``scatter_dimension``.
 
     With ``tiled`` a part is a block, and the dimension stays. Without, the dimension has the size of the axis and is
@@ -325,14 +345,14 @@ def psum_scatter(
     raises="ShapeError: the split axis does not divide into parts.",
 )
 def all_to_all(
-    x: Any,
-    axis_name: Any,
+    x: PyTree,
+    axis_name: str | Sequence[str],
     split_axis: int,
     concat_axis: int,
     *,
-    axis_index_groups: Any = None,
+    axis_index_groups: Sequence[Sequence[int]] | None = None,
     tiled: bool = False,
-) -> Any:
+) -> PyTree:
     """Element i gets part i along ``split_axis`` of every element, along ``concat_axis``.
 
     The split axis has the size of the named axis and is dropped, and ``concat_axis`` is new. If ``tiled``, parts are
@@ -377,7 +397,7 @@ def _exchanged(x: Array, names: tuple[Any, ...], size: int, split: int, concat: 
     "Array([0, 5, 6], dtype=int32)",
     raises="ParameterError: a source or target occurs twice, or does not exist.",
 )
-def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
+def ppermute(x: PyTree, axis_name: str | Sequence[str], perm: Sequence[tuple[int, int]]) -> PyTree:
     """Send values along the named axis: ``perm`` has pairs (source, target); other targets get zeros."""
     names = _one_name("ppermute", axis_name)
     size = axis_size(names)
@@ -400,7 +420,7 @@ def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
     "Array([7, 5, 6], dtype=int32)",
     raises="ParameterError: ``perm`` is not a permutation of the elements.",
 )
-def pshuffle(x: Any, axis_name: Any, perm: Sequence[int]) -> Any:
+def pshuffle(x: PyTree, axis_name: str | Sequence[str], perm: Sequence[int]) -> PyTree:
     """Element i gets the value of element ``perm[i]``."""
     size = axis_size(axis_name)
     if sorted(perm) != list(range(size)):
@@ -414,7 +434,9 @@ def pshuffle(x: Any, axis_name: Any, perm: Sequence[int]) -> Any:
     "Array([[1, 3],\n       [2, 4]], dtype=int32)",
     raises="ShapeError: the sizes differ.",
 )
-def pswapaxes(x: Any, axis_name: Any, axis: int, *, axis_index_groups: Any = None) -> Any:
+def pswapaxes(
+    x: PyTree, axis_name: str | Sequence[str], axis: int, *, axis_index_groups: Sequence[Sequence[int]] | None = None
+) -> PyTree:
     """Exchange the named axis with the positional ``axis``."""
     return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
 

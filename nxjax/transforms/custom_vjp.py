@@ -16,6 +16,7 @@ from nxjax.ops.base import NDArray, check_count, like, move_batch, require
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.reduce import reduce_sum
 from nxjax.trace import dtypes, tree
+from nxjax.trace.annotations import PyTree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Arrays, Dims, Linear, Op, Tangents, Tracer
 from nxjax.trace.program import Program, run
@@ -448,7 +449,7 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
     return with_gradient
 
 
-def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callable[..., Any], list[Array]]:
+def closure_convert(fun: Callable[..., Any], *example_args: PyTree) -> tuple[Callable[..., Any], list[Array]]:
     """``fun`` with the traced values that it closes over as extra arguments.
 
     Args:

@@ -12,6 +12,7 @@ from nxjax.errors import GradientError, ParameterError, described, needs_functio
 from nxjax.ops.base import constant, zeros
 from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes, tree
+from nxjax.trace.annotations import PyTree
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.boundary import api_boundary, entry
 from nxjax.trace.core import Array
@@ -251,7 +252,7 @@ def vjp(
 @overload
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool, reduce_axes: Sequence[Any] = ()) -> Any: ...
 @api_boundary
-def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_axes: Sequence[Any] = ()) -> Any:
+def vjp(fun: Callable[..., Any], *primals: PyTree, has_aux: bool = False, reduce_axes: Sequence[Any] = ()) -> Any:
     """Value of ``fun(*primals)``, and the map from the cotangent of the result to those of the arguments.
 
     Args:

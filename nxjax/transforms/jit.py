@@ -12,13 +12,14 @@ from __future__ import annotations
 import functools
 import inspect
 import types as python_types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, final, overload
 
 from nxjax.config import current_settings
 from nxjax.errors import DtypeError, ParameterError, described
 from nxjax.trace import tree
+from nxjax.trace.annotations import DeviceLike, PyTree
 from nxjax.trace.array import DeviceArray, as_value, type_of
 from nxjax.trace.boundary import api_boundary
 from nxjax.trace.core import EVAL, Array, current_trace, current_watcher
@@ -241,13 +242,13 @@ def jit(
     donate_argnums: int | Sequence[int] | None = None,
     donate_argnames: str | Iterable[str] | None = None,
     keep_unused: bool = False,
-    device: Any = None,
+    device: DeviceLike = None,
     backend: str | None = None,
     inline: bool = False,
-    in_shardings: Any = None,
-    out_shardings: Any = None,
-    compiler_options: Any = None,
-    **unused: Any,
+    in_shardings: PyTree = None,
+    out_shardings: PyTree = None,
+    compiler_options: Mapping[str, Any] | None = None,
+    **unused: PyTree,
 ) -> Any:
     """``fun``, traced once per type of its arguments and compiled. Never changes a value, shape or dtype.
 

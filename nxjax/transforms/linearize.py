@@ -13,6 +13,7 @@ from typing import Any
 from nxjax.config import config
 from nxjax.errors import needs_function
 from nxjax.trace import dtypes, leaks, tree
+from nxjax.trace.annotations import PyTree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Arrays, current_trace, run_in_trace
 from nxjax.trace.program import Program
@@ -57,7 +58,7 @@ def linearize_program(program: Program, varying: Mask) -> tuple[PartialEvalResul
     return partial_eval(pushed, known, unknown_out=late), varies
 
 
-def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+def linearize(fun: Callable[..., Any], *primals: PyTree, has_aux: bool = False) -> Any:
     """Value of ``fun(*primals)`` and the linear map from tangents of the arguments to the tangent of the result.
 
     You can call the map many times without evaluating ``fun`` again. The map is a tree of the arrays that it keeps.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 from types import CodeType
@@ -297,7 +297,7 @@ def shown_time(seconds: float) -> str:
     return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
-def explain_retrace(fun: Any) -> RetraceReport:
+def explain_retrace(fun: Callable[..., Any]) -> RetraceReport:
     """Why ``fun`` was traced each time: what differs from the most similar earlier trace, and the fix.
 
     Args:

@@ -9,6 +9,7 @@ from typing import Any, Literal, overload
 
 from nxjax.errors import DtypeError, ParameterError
 from nxjax.trace import tree
+from nxjax.trace.annotations import PyTree
 from nxjax.trace.boundary import entry
 from nxjax.trace.program import Program
 from nxjax.trace.types import ShapeDtypeStruct
@@ -16,7 +17,7 @@ from nxjax.trace.wrapping import wraps
 from nxjax.transforms.jit import jit
 
 
-def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def eval_shape(fun: Callable[..., Any], *args: PyTree, **kwargs: PyTree) -> PyTree:
     """The results of ``fun`` as `ShapeDtypeStruct`; nothing is computed.
 
     Args:
@@ -80,9 +81,9 @@ def make_jaxpr(
 def make_jaxpr(
     fun: Callable[..., Any],
     static_argnums: int | Sequence[int] = (),
-    axis_env: Any = None,
+    axis_env: Sequence[tuple[str, int]] | None = None,
     return_shape: bool = False,
-    abstracted_axes: Any = None,
+    abstracted_axes: PyTree = None,
 ) -> Callable[..., Any]:
     """A function that returns the `Program` of ``fun`` for its arguments' types.
 

@@ -13,6 +13,7 @@ from typing import Any, final
 from nxjax.errors import ParameterError, ShardingError
 from nxjax.ops.collectives import as_varying
 from nxjax.trace import tree
+from nxjax.trace.annotations import PyTree
 from nxjax.trace.array import as_value
 from nxjax.trace.boundary import api_boundary
 from nxjax.trace.core import Array, Arrays
@@ -38,8 +39,8 @@ def shard_map(
     f: Callable[..., Any] | None = None,
     /,
     *,
-    out_specs: Any,
-    in_specs: Any = _UNSPECIFIED,
+    out_specs: PyTree,
+    in_specs: PyTree = _UNSPECIFIED,
     mesh: BaseMesh | None = None,
     axis_names: Iterable[Any] = frozenset(),
     check_vma: bool = True,

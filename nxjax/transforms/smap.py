@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Final
 
 from nxjax.errors import ParameterError, ShardingError
 from nxjax.trace import tree
+from nxjax.trace.annotations import PyTree
 from nxjax.trace.partition import PartitionSpec
 from nxjax.transforms.shard_map import shard_map
 
 _UNSAID: Final[Any] = type("Unsaid", (), {"__repr__": lambda self: "left out"})()
 
 
-def smap(f: Callable[..., Any] | None = None, /, *, in_axes: Any = _UNSAID, out_axes: Any, axis_name: Any) -> Any:
+def smap(
+    f: Callable[..., Any] | None = None, /, *, in_axes: PyTree = _UNSAID, out_axes: PyTree, axis_name: Hashable
+) -> Any:
     """``f`` on every device along one axis of the current mesh, each with its own part of the arguments.
 
     It is `shard_map` with dimension numbers for partition specs; the compiler handles the other axes of the mesh.

@@ -16,6 +16,7 @@ from nxjax.ops.base import zeros
 from nxjax.ops.collectives import as_varying, psum_to_vma
 from nxjax.ops.convert import cast
 from nxjax.trace import dtypes, tree
+from nxjax.trace.annotations import PyTree
 from nxjax.trace.array import as_value, type_of
 from nxjax.trace.core import Array, Arrays, Linear, Tangents, current_trace, run_in_trace
 from nxjax.trace.program import Atom, Equation, Program, Var
@@ -147,7 +148,9 @@ def transpose_program(program: Program, linear: tuple[bool, ...], nonzero: tuple
     return program.derive(("transpose", linear, nonzero), make)
 
 
-def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = ()) -> Callable[[Any], tuple[Any, ...]]:
+def linear_transpose(
+    fun: Callable[..., Any], *primals: PyTree, reduce_axes: Sequence[str] = ()
+) -> Callable[[Any], tuple[Any, ...]]:
     """The transpose of a linear function: cotangents of results to cotangents of arguments.
 
     Args:

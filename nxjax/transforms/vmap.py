@@ -6,7 +6,7 @@ shared by all elements. A named axis makes the trace answer collectives (`psum`,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import nullcontext
 from typing import Any, ParamSpec, TypeVar, final
 from weakref import WeakKeyDictionary
@@ -16,6 +16,7 @@ from nxjax.errors import AxisSpecError, DtypeError, NonFiniteError, ParameterErr
 from nxjax.ops.base import move_batch
 from nxjax.ops.reduce import reduce_sum
 from nxjax.trace import leaks, tree
+from nxjax.trace.annotations import PyTree
 from nxjax.trace.array import as_value
 from nxjax.trace.axes import batching_along, binding_axis, spmd_axis
 from nxjax.trace.boundary import api_boundary, entry
@@ -207,11 +208,11 @@ def batch_program(
 @entry
 def vmap(
     fun: Callable[P, R],
-    in_axes: Any = 0,
-    out_axes: Any = 0,
-    axis_name: Any = None,
+    in_axes: PyTree = 0,
+    out_axes: PyTree = 0,
+    axis_name: Hashable | None = None,
     axis_size: int | None = None,
-    spmd_axis_name: Any = None,
+    spmd_axis_name: str | Sequence[str] | None = None,
     sum_match: bool = False,
 ) -> Callable[P, R]:
     """``fun`` over an added axis of its arguments, as one call on whole arrays.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, final
 
@@ -14,6 +14,7 @@ from nxjax.backends.memory.unified import UnifiedBuffer, unified_buffer
 from nxjax.config import with_current_settings
 from nxjax.errors import ParameterError, Shown
 from nxjax.trace import tree
+from nxjax.trace.annotations import DeviceLike, DTypeLike
 from nxjax.trace.array import as_value
 from nxjax.trace.boundary import entry
 from nxjax.trace.sharding import Sharding, SingleDeviceSharding
@@ -35,8 +36,8 @@ class DoubleBuffer(Shown):
     @entry
     def __init__(
         self,
-        shape: Any,
-        dtype: Any = "float32",
+        shape: int | Sequence[int],
+        dtype: DTypeLike = "float32",
         *,
         access: str = "streaming",
         pools: MemoryPools | None = None,
@@ -60,7 +61,7 @@ class DoubleBuffer(Shown):
 @entry
 def prefetch(
     items: Iterable[Any],
-    device: Any = None,
+    device: DeviceLike = None,
     *,
     depth: int = 2,
     put: Callable[[Any], Any] | None = None,

@@ -10,6 +10,7 @@ from nxjax.backends.cpu.memory import PoolBlock
 from nxjax.backends.memory.unified import UnifiedBuffer
 from nxjax.errors import ExecutionError, ParameterError, ShapeError
 from nxjax.trace import tree
+from nxjax.trace.annotations import PyTree
 from nxjax.trace.array import DeviceArray, as_value
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.jit import jit
@@ -26,7 +27,7 @@ class WriteInto:
         out: the buffers.
     """
 
-    def __init__(self, fun: Callable[..., Any], out: Any) -> None:
+    def __init__(self, fun: Callable[..., Any], out: PyTree) -> None:
         self.out = out
         self._buffers, self._tree = tree.flatten(out, is_leaf=lambda x: isinstance(x, UnifiedBuffer))
         for b in self._buffers:
@@ -91,7 +92,7 @@ class WriteInto:
                 )
 
 
-def write_into(fun: Callable[..., Any], out: Any) -> WriteInto:
+def write_into(fun: Callable[..., Any], out: PyTree) -> WriteInto:
     """``fun``, compiled to write its results into ``out``. Calls allocate no memory.
 
     Args:

@@ -7,7 +7,7 @@ vendor: their tensors are made in `nxjax.backends.memory.shared_tensors`.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, final
 
@@ -20,6 +20,7 @@ from nxjax.backends.memory.statistics import shown
 from nxjax.config.weak_registry import WeakRegistry
 from nxjax.errors import ExecutionError, ImmutableArrayError, ParameterError, ShapeError
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import DTypeLike
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.boundary import entry
 from nxjax.trace.types import ArrayType
@@ -201,8 +202,8 @@ def _view(block: PoolBlock, t: ArrayType) -> NDArray:
 
 @entry
 def unified_buffer(
-    shape: Any,
-    dtype: Any = "float32",
+    shape: int | Sequence[int],
+    dtype: DTypeLike | None = "float32",
     *,
     access: str = "flexible",
     pools: MemoryPools | None = None,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import final
 
 from nxjax.nn import activations, softmaxes
 from nxjax.nn.modules.base import Module
 from nxjax.numpy.documented import shown
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
 
 
@@ -15,7 +16,7 @@ from nxjax.trace.core import Array
 class ReLU(Module):
     """max(x, 0)"""
 
-    def __call__(self, x: Any) -> Array:
+    def __call__(self, x: ArrayLike) -> Array:
         return activations.relu(x)
 
 
@@ -24,7 +25,7 @@ class ReLU(Module):
 class ReLU6(Module):
     """min(max(x, 0), 6)"""
 
-    def __call__(self, x: Any) -> Array:
+    def __call__(self, x: ArrayLike) -> Array:
         return activations.relu6(x)
 
 
@@ -41,7 +42,7 @@ class GELU(Module):
     def __init__(self, approximate: bool = False) -> None:
         self.approximate = bool(approximate)
 
-    def __call__(self, x: Any) -> Array:
+    def __call__(self, x: ArrayLike) -> Array:
         return activations.gelu(x, self.approximate)
 
     def _settings(self) -> str:
@@ -53,7 +54,7 @@ class GELU(Module):
 class SiLU(Module):
     """x * sigmoid(x)"""
 
-    def __call__(self, x: Any) -> Array:
+    def __call__(self, x: ArrayLike) -> Array:
         return activations.silu(x)
 
 
@@ -62,7 +63,7 @@ class SiLU(Module):
 class Sigmoid(Module):
     """1 / (1 + exp(-x))"""
 
-    def __call__(self, x: Any) -> Array:
+    def __call__(self, x: ArrayLike) -> Array:
         return activations.sigmoid(x)
 
 
@@ -71,7 +72,7 @@ class Sigmoid(Module):
 class Tanh(Module):
     """Hyperbolic tangent."""
 
-    def __call__(self, x: Any) -> Array:
+    def __call__(self, x: ArrayLike) -> Array:
         return activations.tanh(x)
 
 
@@ -83,7 +84,7 @@ class Softmax(Module):
     def __init__(self, axis: int = -1) -> None:
         self.axis = int(axis)
 
-    def __call__(self, x: Any) -> Array:
+    def __call__(self, x: ArrayLike) -> Array:
         return softmaxes.softmax(x, axis=self.axis)
 
     def _settings(self) -> str:

@@ -18,6 +18,7 @@ from nxjax import random
 from nxjax.errors import ImmutableArrayError, ParameterError, ShapeError, TreeError
 from nxjax.numpy.shapes import expand_dims
 from nxjax.trace import tree
+from nxjax.trace.annotations import DeviceLike, PyTree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 from nxjax.trace.lazy import instead
@@ -90,7 +91,7 @@ class Module(metaclass=_ModuleType):
         super().__init_subclass__(**kwargs)
         register_node(cls, _flatten, lambda aux, children: _rebuild(cls, aux, children))
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: PyTree) -> PyTree:
         raise NotImplementedError(f"{type(self).__name__} does not define __call__")
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -107,7 +108,7 @@ class Module(metaclass=_ModuleType):
     def __delattr__(self, name: str) -> None:
         _refuse(self, name)
 
-    def replace(self, **attributes: Any) -> Self:
+    def replace(self, **attributes: object) -> Self:
         """A copy with other values of existing attributes.
 
         >>> from nxjax.nn import Linear
@@ -149,7 +150,7 @@ class Module(metaclass=_ModuleType):
                 raise ShapeError(f"{name}: parameter {path}", got=value.type, expected=np.shape(known[path]))
         return tree.unflatten(tree.structure(self), values)
 
-    def to(self, device: Any) -> Self:
+    def to(self, device: DeviceLike) -> Self:
         """A copy with its parameters on ``device``, as from `nx.device_put`.
 
         Raises:

@@ -11,6 +11,7 @@ from nxjax import random
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.nn.modules.base import Module
 from nxjax.numpy.documented import shown
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 from nxjax.trace.scope import named_scope
@@ -61,12 +62,12 @@ class Sequential(Module):
 
     keyed = True
 
-    def __init__(self, *layers: Any) -> None:
+    def __init__(self, *layers: Callable[..., Any]) -> None:
         if len(layers) == 1 and isinstance(layers[0], (list, tuple)):
             layers = tuple(layers[0])
         self.layers = tuple(as_module(layer, "Sequential") for layer in layers)
 
-    def __call__(self, x: Any, *, key: Any = None) -> Any:
+    def __call__(self, x: ArrayLike, *, key: ArrayLike | None = None) -> Any:
         keys: list[Any] = [None] * len(self.layers) if key is None else list(random.split(key, len(self.layers)))
         for i, (layer, k) in enumerate(zip(self.layers, keys, strict=True)):
             with named_scope(f"{type(layer).__name__.lower()}_{i}"):
@@ -97,11 +98,11 @@ class Residual(Module):
 
     keyed = True
 
-    def __init__(self, inner: Any, shortcut: Any = None) -> None:
+    def __init__(self, inner: Callable[..., Any], shortcut: Callable[..., Any] | None = None) -> None:
         self.inner = as_module(inner, "Residual")
         self.shortcut = Identity() if shortcut is None else as_module(shortcut, "Residual")
 
-    def __call__(self, x: Any, *, key: Any = None) -> Array:
+    def __call__(self, x: ArrayLike, *, key: ArrayLike | None = None) -> Array:
         first, second = (None, None) if key is None else random.split(key, 2)
         y, z = _called(self.inner, x, first), _called(self.shortcut, x, second)
         if y.shape != z.shape:
@@ -128,7 +129,7 @@ class Lambda(Module):
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self.function = function
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: ArrayLike) -> Any:
         return self.function(x)
 
     def _settings(self) -> str:
@@ -143,7 +144,7 @@ class Identity(Module):
     [1.0, 2.0]
     """
 
-    def __call__(self, x: Any) -> Array:
+    def __call__(self, x: ArrayLike) -> Array:
         return as_value(x, "Identity")
 
 
@@ -159,7 +160,7 @@ class Flatten(Module):
         self.start = start
         self.end = end
 
-    def __call__(self, x: Any) -> Array:
+    def __call__(self, x: ArrayLike) -> Array:
         value = as_value(x, "Flatten")
         start, end = (d + value.ndim if d < 0 else d for d in (self.start, self.end))
         if not 0 <= start <= end < value.ndim:
@@ -191,7 +192,7 @@ class Dropout(Module):
             raise ParameterError("Dropout: rate", got=rate, expected="0 <= rate < 1")
         self.rate = float(rate)
 
-    def __call__(self, x: Any, *, key: Any = None) -> Array:
+    def __call__(self, x: ArrayLike, *, key: ArrayLike | None = None) -> Array:
         value = as_value(x, "Dropout")
         if key is None or self.rate == 0:
             return value

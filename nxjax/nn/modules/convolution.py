@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, final
 
 from nxjax import lax
@@ -11,6 +12,7 @@ from nxjax.nn.modules.base import Module, keys, one, pair, per_image, positive, 
 from nxjax.numpy.documented import shown
 from nxjax.numpy.promotion import promote_inexact
 from nxjax.ops.shape import broadcast_in_dim, rev
+from nxjax.trace.annotations import ArrayLike, DTypeLike
 from nxjax.trace.core import Array
 
 LAYOUT = ("NCHW", "OIHW", "NCHW")
@@ -99,15 +101,15 @@ class Conv2d(Module):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        padding: str | int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
         groups: int = 1,
         bias: bool = True,
         *,
-        key: Any = None,
-        dtype: Any = None,
+        key: ArrayLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         _groups("Conv2d", in_channels, out_channels, groups)
         self.in_channels = int(in_channels)
@@ -122,7 +124,7 @@ class Conv2d(Module):
         self.weight: Any = weight
         self.bias: Any = offset
 
-    def __call__(self, x: Any) -> Array:
+    def __call__(self, x: ArrayLike) -> Array:
         return per_image(self, x, self._convolved, self.in_channels)
 
     def _convolved(self, x: Array) -> Array:
@@ -152,16 +154,16 @@ class ConvTranspose2d(Module):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        padding: str | int | Sequence[int] = 0,
+        output_padding: int | Sequence[int] = 0,
         groups: int = 1,
         bias: bool = True,
-        dilation: Any = 1,
+        dilation: int | Sequence[int] = 1,
         *,
-        key: Any = None,
-        dtype: Any = None,
+        key: ArrayLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         _groups("ConvTranspose2d", in_channels, out_channels, groups)
         self.in_channels = int(in_channels)
@@ -179,7 +181,7 @@ class ConvTranspose2d(Module):
         self.weight: Any = weight
         self.bias: Any = offset
 
-    def __call__(self, x: Any) -> Array:
+    def __call__(self, x: ArrayLike) -> Array:
         return per_image(self, x, self._convolved, self.in_channels)
 
     def _convolved(self, x: Array) -> Array:

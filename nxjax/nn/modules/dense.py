@@ -11,6 +11,7 @@ from nxjax.errors import DtypeError, ShapeError
 from nxjax.nn.modules.base import Module, keys, positive, uniform
 from nxjax.numpy.promotion import promote_inexact
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike, DTypeLike
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 
@@ -41,7 +42,13 @@ class Linear(Module):
     """
 
     def __init__(
-        self, in_features: int, out_features: int, bias: bool = True, *, key: Any = None, dtype: Any = None
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        *,
+        key: ArrayLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         positive("Linear", in_features=in_features, out_features=out_features)
         first, second = keys(key, 2)
@@ -50,7 +57,7 @@ class Linear(Module):
         self.weight: Any = uniform(first, (out_features, in_features), in_features, dtype)
         self.bias: Any = uniform(second, (out_features,), in_features, dtype) if bias else None
 
-    def __call__(self, x: Any) -> Array:
+    def __call__(self, x: ArrayLike) -> Array:
         value = self._flattened(as_value(x, "Linear"))
         v, w = promote_inexact("Linear", value, self.weight)
         y = lax.dot_general(v, w, (((v.ndim - 1,), (1,)), ((), ())))
@@ -86,13 +93,15 @@ class Embedding(Module):
     (1, 3, 8)
     """
 
-    def __init__(self, num_embeddings: int, features: int, *, key: Any = None, dtype: Any = None) -> None:
+    def __init__(
+        self, num_embeddings: int, features: int, *, key: ArrayLike | None = None, dtype: DTypeLike | None = None
+    ) -> None:
         positive("Embedding", num_embeddings=num_embeddings, features=features)
         self.num_embeddings = int(num_embeddings)
         self.features = int(features)
         self.weight: Any = random.normal(keys(key, 1)[0], (num_embeddings, features), dtype or float)
 
-    def __call__(self, x: Any) -> Array:
+    def __call__(self, x: ArrayLike) -> Array:
         index = as_value(x, "Embedding")
         if index.dtype not in dtypes.INTEGER:
             raise DtypeError(f"{self!r}: indices", got=index.type, expected="integers")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
@@ -14,6 +15,7 @@ from nxjax.nn.modules.base import Module, per_image, positive
 from nxjax.nn.modules.containers import Identity, Residual, Sequential
 from nxjax.nn.modules.convolution import Conv2d
 from nxjax.nn.modules.dense import Linear
+from nxjax.trace.annotations import ArrayLike, DTypeLike
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 
@@ -32,7 +34,9 @@ class BatchNorm2d(Module):
     (1, 3, 2, 2)
     """
 
-    def __init__(self, num_features: int, epsilon: float = 1e-5, momentum: float = 0.1, *, dtype: Any = None) -> None:
+    def __init__(
+        self, num_features: int, epsilon: float = 1e-5, momentum: float = 0.1, *, dtype: DTypeLike | None = None
+    ) -> None:
         positive("BatchNorm2d", num_features=num_features)
         self.num_features = int(num_features)
         self.epsilon = float(epsilon)
@@ -43,7 +47,7 @@ class BatchNorm2d(Module):
         self.mean: Any = zeros
         self.variance: Any = ones
 
-    def __call__(self, x: Any) -> Array:
+    def __call__(self, x: ArrayLike) -> Array:
         return per_image(self, x, self._normalized, self.num_features)
 
     def _normalized(self, x: Array) -> Array:
@@ -79,7 +83,7 @@ class LayerNorm(Module):
     (2, 4)
     """
 
-    def __init__(self, shape: Any, epsilon: float = 1e-5, *, dtype: Any = None) -> None:
+    def __init__(self, shape: int | Sequence[int], epsilon: float = 1e-5, *, dtype: DTypeLike | None = None) -> None:
         sizes = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
         positive("LayerNorm", **{f"shape[{i}]": n for i, n in enumerate(sizes)})
         if not sizes:
@@ -89,7 +93,7 @@ class LayerNorm(Module):
         self.weight: Any = jnp.ones(self.shape, dtype or float)
         self.bias: Any = jnp.zeros(self.shape, dtype or float)
 
-    def __call__(self, x: Any) -> Array:
+    def __call__(self, x: ArrayLike) -> Array:
         v = as_value(x, "LayerNorm")
         n = len(self.shape)
         if v.shape[v.ndim - n :] != self.shape or v.ndim < n:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
@@ -13,13 +14,19 @@ from nxjax.nn.modules.base import Module, one, pair, per_image
 from nxjax.numpy.promotion import promote_inexact
 from nxjax.ops import window
 from nxjax.ops.base import like
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
 
 
 class _Pool(Module):
     """A window moved over rows and columns."""
 
-    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> None:
+    def __init__(
+        self,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] | None = None,
+        padding: str | int | Sequence[int] = 0,
+    ) -> None:
         name = type(self).__name__
         self.kernel_size = pair(name, "kernel_size", kernel_size)
         self.stride = self.kernel_size if stride is None else pair(name, "stride", stride)
@@ -56,7 +63,7 @@ class MaxPool2d(_Pool):
     [[[[5.0, 7.0], [13.0, 15.0]]]]
     """
 
-    def __call__(self, x: Any) -> Array:
+    def __call__(self, x: ArrayLike) -> Array:
         return per_image(self, x, lambda v: window.reduce_window_max(v, **self._window()))
 
 
@@ -72,11 +79,17 @@ class AvgPool2d(_Pool):
     [[[[2.5, 4.5], [10.5, 12.5]]]]
     """
 
-    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0, count_include_pad: bool = True) -> None:
+    def __init__(
+        self,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] | None = None,
+        padding: str | int | Sequence[int] = 0,
+        count_include_pad: bool = True,
+    ) -> None:
         super().__init__(kernel_size, stride, padding)
         self.count_include_pad = bool(count_include_pad)
 
-    def __call__(self, x: Any) -> Array:
+    def __call__(self, x: ArrayLike) -> Array:
         return per_image(self, x, self._pooled)
 
     def _pooled(self, x: Array) -> Array:
@@ -100,10 +113,10 @@ class AdaptiveAvgPool2d(Module):
     (2, 8, 1, 1)
     """
 
-    def __init__(self, output_size: Any) -> None:
+    def __init__(self, output_size: int | Sequence[int]) -> None:
         self.output_size = pair("AdaptiveAvgPool2d", "output_size", output_size)
 
-    def __call__(self, x: Any) -> Array:
+    def __call__(self, x: ArrayLike) -> Array:
         return per_image(self, x, self._pooled)
 
     def _pooled(self, x: Array) -> Array:

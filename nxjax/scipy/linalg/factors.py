@@ -13,6 +13,7 @@ from nxjax.numpy.documented import example, shown
 from nxjax.numpy.promotion import as_operand, check_choice, promote_inexact
 from nxjax.scipy.linalg.systems import adjoint, square
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
 from nxjax.transforms.control.cond import cond
 from nxjax.transforms.control.while_loop import fori_loop
@@ -20,13 +21,13 @@ from nxjax.transforms.control.while_loop import fori_loop
 
 @example("jnp.array([[3.0, 0.0], [0.0, 4.0]]), compute_uv=False", "[4.0, 3.0]", then=".tolist()")
 def svd(
-    a: Any,
+    a: ArrayLike,
     full_matrices: bool = True,
     compute_uv: bool = True,
     overwrite_a: bool = False,
     check_finite: bool = True,
     lapack_driver: str = "gesdd",
-) -> Any:
+) -> Array | tuple[Array, ...]:
     """``(U, s, V^H)`` with a = U diag(s) V^H and descending s, or ``s`` alone.
 
     Args:
@@ -40,8 +41,8 @@ def svd(
 
 @example("jnp.array([[2.0, 0.0], [0.0, 1.0]]), eigvals_only=True", "[1.0, 2.0]", then=".tolist()")
 def eigh(
-    a: Any,
-    b: Any = None,
+    a: ArrayLike,
+    b: ArrayLike | None = None,
     lower: bool = True,
     eigvals_only: bool = False,
     overwrite_a: bool = False,
@@ -50,7 +51,7 @@ def eigh(
     eigvals: None = None,
     type: int = 1,
     check_finite: bool = True,
-) -> Any:
+) -> Array | tuple[Array, ...]:
     """Eigenvalues, ascending, and eigenvectors of a Hermitian matrix, of which (a + a^H) / 2 is taken.
 
     Args:
@@ -71,15 +72,15 @@ def eigh(
 
 @example("jnp.array([0.0, 0.0]), jnp.array([1.0]), eigvals_only=True", "[-1.0, 1.0]", then=".tolist()")
 def eigh_tridiagonal(
-    d: Any,
-    e: Any,
+    d: ArrayLike,
+    e: ArrayLike,
     *,
     eigvals_only: bool = False,
     select: str = "a",
     select_range: tuple[float, float] | None = None,
     tol: float | None = None,
-    key: Any = None,
-) -> Any:
+    key: ArrayLike | None = None,
+) -> Array | tuple[Array, ...]:
     """Eigenvalues, ascending, and eigenvectors of a Hermitian tridiagonal matrix.
 
     Args:
@@ -119,13 +120,13 @@ def eigh_tridiagonal(
 
 @shown('[x.shape for x in qr(jnp.ones((4, 2)), mode="economic", pivoting=True)]', "[(4, 2), (2, 2), (2,)]")
 def qr(
-    a: Any,
+    a: ArrayLike,
     overwrite_a: bool = False,
-    lwork: Any = None,
+    lwork: int | None = None,
     mode: str = "full",
     pivoting: bool = False,
     check_finite: bool = True,
-) -> Any:
+) -> Array | tuple[Array, ...]:
     """``(Q, R)`` with a = Q R.
 
     Args:
@@ -145,14 +146,14 @@ def qr(
 
 @shown("jnp.abs(qr_multiply(jnp.array([[0.0], [2.0]]), jnp.array([1.0, 3.0]))[0]).tolist()", "[3.0]")
 def qr_multiply(
-    a: Any,
-    c: Any,
+    a: ArrayLike,
+    c: ArrayLike,
     mode: str = "right",
     pivoting: bool = False,
     conjugate: bool = False,
     overwrite_a: bool = False,
     overwrite_c: bool = False,
-) -> Any:
+) -> Array | tuple[Array, ...]:
     """``(c Q, R)`` (or ``(Q c, R)`` for ``mode="left"``) with a = Q R in economic size, without making Q.
 
     Args:
@@ -193,7 +194,7 @@ def qr_multiply(
 
 
 @example("jnp.array([[1.0, 2.0], [0.0, 3.0]])", "[[1.0, 2.0], [0.0, 3.0]]", then="[0].tolist()")
-def schur(a: Any, output: str = "real") -> tuple[Array, Array]:
+def schur(a: ArrayLike, output: str = "real") -> tuple[Array, Array]:
     """``(T, Z)`` with a = Z T Z^H, unitary Z and upper triangular T.
 
     T of a real matrix has a 2 by 2 block per pair of conjugate eigenvalues. Signs of the columns of Z are free. Has no
@@ -213,7 +214,7 @@ def schur(a: Any, output: str = "real") -> tuple[Array, Array]:
     return t, z
 
 
-def rsf2csf(T: Any, Z: Any, check_finite: bool = True) -> tuple[Array, Array]:
+def rsf2csf(T: ArrayLike, Z: ArrayLike, check_finite: bool = True) -> tuple[Array, Array]:
     """The complex Schur form of a real one, by a rotation per 2 by 2 block (Golub and Van Loan, 7.4).
 
     Args:
@@ -265,7 +266,9 @@ def _rotated(t: Array, z: Array) -> tuple[Array, Array]:
     return fori_loop(1, n, step, (t, z)) if n > 1 else (t, z)
 
 
-def hessenberg(a: Any, *, calc_q: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Any:
+def hessenberg(
+    a: ArrayLike, *, calc_q: bool = False, overwrite_a: bool = False, check_finite: bool = True
+) -> Array | tuple[Array, ...]:
     """Q^H a Q for a unitary Q, zero below the first subdiagonal; ``(H, Q)`` with ``calc_q``. Has no derivative.
 
     Args:
@@ -292,7 +295,12 @@ def hessenberg(a: Any, *, calc_q: bool = False, overwrite_a: bool = False, check
 
 @shown("u, p = polar(jnp.array([[0.0, 2.0], [1.0, 0.0]]))", "", "jnp.round(jnp.diag(p), 4).tolist()", "[1.0, 2.0]")
 def polar(
-    a: Any, side: str = "right", *, method: str = "qdwh", eps: float | None = None, max_iterations: int | None = None
+    a: ArrayLike,
+    side: str = "right",
+    *,
+    method: str = "qdwh",
+    eps: float | None = None,
+    max_iterations: int | None = None,
 ) -> tuple[Array, Array]:
     """``(U, P)`` with a = U P (or P U for ``side="left"``), orthonormal U and positive semidefinite P.
 

@@ -16,6 +16,7 @@ from nxjax.numpy.promotion import as_operand, check_choice, promote_inexact
 from nxjax.scipy.linalg.factors import rsf2csf, schur
 from nxjax.scipy.linalg.systems import adjoint, solve_triangular, square
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
 from nxjax.transforms.control.while_loop import fori_loop
 from nxjax.transforms.jvp import jvp
@@ -35,7 +36,7 @@ def _pade(order: int) -> list[float]:
 
 
 @example("jnp.zeros((2, 2))", "[[1.0, 0.0], [0.0, 1.0]]", then=".tolist()")
-def expm(A: Any, *, upper_triangular: bool = False, max_squarings: int = 16) -> Array:
+def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 16) -> Array:
     """The matrix exponential, by scaling and squaring; NaN if more than ``max_squarings`` are needed.
 
     Args:
@@ -72,7 +73,9 @@ def expm(A: Any, *, upper_triangular: bool = False, max_squarings: int = 16) -> 
 
 
 @example("jnp.zeros((1, 1)), jnp.ones((1, 1)), compute_expm=False", "[[1.0]]", then=".tolist()")
-def expm_frechet(A: Any, E: Any, *, method: str | None = None, compute_expm: bool = True) -> Any:
+def expm_frechet(
+    A: ArrayLike, E: ArrayLike, *, method: str | None = None, compute_expm: bool = True
+) -> Array | tuple[Array, ...]:
     """``(expm(A), its derivative at A in direction E)``, or the derivative alone.
 
     Args:
@@ -91,7 +94,7 @@ def expm_frechet(A: Any, E: Any, *, method: str | None = None, compute_expm: boo
 
 
 @example("jnp.array([[4.0, 0.0], [0.0, 9.0]])", "[[2.0, 0.0], [0.0, 3.0]]", then=".real.tolist()")
-def sqrtm(A: Any, blocksize: int = 1) -> Array:
+def sqrtm(A: ArrayLike, blocksize: int = 1) -> Array:
     """The principal square root of one matrix, complex, by its Schur form (A. Bjorck and S. Hammarling, 1983).
 
     Args:
@@ -133,7 +136,7 @@ def _triangular_root(t: Array) -> Array:
 
 
 @example("jnp.array([[1.0, 0.0], [0.0, 4.0]]), jnp.sqrt", "[[1.0, 0.0], [0.0, 2.0]]", then=".real.tolist()")
-def funm(A: Any, func: Callable[[Array], Array], disp: bool = True) -> Any:
+def funm(A: ArrayLike, func: Callable[[Array], Array], disp: bool = True) -> Array | tuple[Array, ...]:
     """A function of one matrix, complex, from the function of numbers: Parlett's recurrence on the Schur form.
 
     Golub and Van Loan, "Matrix Computations", algorithm 11.1.1; wrong where eigenvalues are equal or close.
@@ -178,7 +181,7 @@ def funm(A: Any, func: Callable[[Array], Array], disp: bool = True) -> Any:
 
 
 @shown("jnp.round(solve_sylvester(jnp.array([[1.0]]), jnp.array([[3.0]]), jnp.array([[8.0]])), 4).tolist()", "[[2.0]]")
-def solve_sylvester(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float = 1e-8) -> Array:
+def solve_sylvester(A: ArrayLike, B: ArrayLike, C: ArrayLike, *, method: str = "schur", tol: float = 1e-8) -> Array:
     """The X with A X + X B = C; NaN where eigenvalues of A and -B are closer than ``tol``.
 
     R. H. Bartels and G. W. Stewart, "Solution of the matrix equation AX + XB = C", Comm. ACM 15, 1972.

@@ -14,6 +14,7 @@ from nxjax.numpy import host_functions
 from nxjax.numpy.documented import example, shown
 from nxjax.numpy.promotion import as_operand, check_choice, promote, promote_inexact
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike, DTypeLike
 from nxjax.trace.core import Array
 
 
@@ -30,7 +31,7 @@ def _at_least(name: str, x: Array, count: int) -> None:
 
 
 @example("jnp.ones((1, 2)), 3.0", "[[1.0, 1.0, 0.0], [0.0, 0.0, 3.0]]", then=".tolist()")
-def block_diag(*arrs: Any) -> Array:
+def block_diag(*arrs: ArrayLike) -> Array:
     """A matrix with the given ones along its diagonal, zeros elsewhere.
 
     Args:
@@ -60,7 +61,7 @@ def _pair(name: str, c: Array, r: Array) -> tuple[Array, Array]:
 
 
 @example("jnp.array([1, 2, 3]), jnp.array([0, 4])", "[[1, 4], [2, 1], [3, 2]]", then=".tolist()")
-def toeplitz(c: Any, r: Any = None) -> Array:
+def toeplitz(c: ArrayLike, r: ArrayLike | None = None) -> Array:
     """Constant along diagonals, with first column ``c`` and first row ``r``.
 
     Args:
@@ -78,7 +79,7 @@ def toeplitz(c: Any, r: Any = None) -> Array:
 
 
 @example("jnp.array([1, 2]), jnp.array([0, 3, 4])", "[[1, 2, 3], [2, 3, 4]]", then=".tolist()")
-def hankel(c: Any, r: Any = None) -> Array:
+def hankel(c: ArrayLike, r: ArrayLike | None = None) -> Array:
     """Constant along antidiagonals, with first column ``c`` and last row ``r``.
 
     Args:
@@ -101,7 +102,7 @@ def hankel(c: Any, r: Any = None) -> Array:
 
 
 @example("jnp.array([1, 2, 3])", "[[1, 3, 2], [2, 1, 3], [3, 2, 1]]", then=".tolist()")
-def circulant(c: Any) -> Array:
+def circulant(c: ArrayLike) -> Array:
     """Every column is the one before, shifted down by one, round the end; the first one is ``c`` ``[..., n]``."""
     (x,) = _vectors("circulant", c)
     i = np.arange(x.shape[-1])
@@ -109,7 +110,7 @@ def circulant(c: Any) -> Array:
 
 
 @example("jnp.array([0.0, 2.0]), jnp.array([0.5])", "[[0.0, 2.0], [0.5, 0.0]]", then=".tolist()")
-def leslie(f: Any, s: Any) -> Array:
+def leslie(f: ArrayLike, s: ArrayLike) -> Array:
     """The matrix of a population by age: first row ``f`` (fecundity), below the diagonal ``s`` (survival).
 
     Args:
@@ -135,7 +136,7 @@ def _first_row(first: Array, below: Array) -> Array:
 
 
 @example("jnp.array([1.0, -3.0, 2.0])", "[[3.0, -2.0], [1.0, 0.0]]", then=".tolist()")
-def companion(a: Any) -> Array:
+def companion(a: ArrayLike) -> Array:
     """The matrix with the characteristic polynomial ``a[0] x^(n-1) + ... + a[n-1]``.
 
     Args:
@@ -148,14 +149,14 @@ def companion(a: Any) -> Array:
 
 
 @example("jnp.array([1, 4])", "[[0, 3], [3, 0]]", then=".tolist()")
-def fiedler(a: Any) -> Array:
+def fiedler(a: ArrayLike) -> Array:
     """The symmetric matrix ``|a_i - a_j|`` of ``a`` ``[..., n]``."""
     (x,) = _vectors("fiedler", a)
     return jnp.abs(x[..., :, None] - x[..., None, :])
 
 
 @example("jnp.array([1.0, -3.0, 2.0])", "[[3.0, -2.0], [1.0, 0.0]]", then=".tolist()")
-def fiedler_companion(a: Any) -> Array:
+def fiedler_companion(a: ArrayLike) -> Array:
     """A matrix of five diagonals with the characteristic polynomial ``a[0] x^(n-1) + ... + a[n-1]``.
 
     M. Fiedler, "A note on companion matrices", Linear Algebra and its Applications 372, 2003.
@@ -187,7 +188,7 @@ def fiedler_companion(a: Any) -> Array:
 
 
 @example("jnp.array([1, 2]), 2", "[[1, 0], [2, 1], [0, 2]]", then=".tolist()")
-def convolution_matrix(a: Any, n: int, mode: str = "full") -> Array:
+def convolution_matrix(a: ArrayLike, n: int, mode: str = "full") -> Array:
     """The matrix whose product with a vector of length ``n`` is its convolution with ``a``.
 
     Args:
@@ -281,7 +282,7 @@ def helmert(n: int, full: bool = False) -> Array:
 
 
 @example("2", "[[1, 1], [1, -1]]", then=".tolist()", raises="ParameterError: ``n`` is not a power of 2.")
-def hadamard(n: int, dtype: Any = int) -> Array:
+def hadamard(n: int, dtype: DTypeLike | None = int) -> Array:
     """Sylvester's matrix of ones and minus ones with orthogonal rows; ``n`` is a power of 2."""
     if n < 1 or n & (n - 1):
         raise ParameterError("scipy.linalg.hadamard: n", got=n, expected="a power of 2")
@@ -291,7 +292,7 @@ def hadamard(n: int, dtype: Any = int) -> Array:
 
 
 @shown("jnp.round(dft(2)).real.tolist()", "[[1.0, 1.0], [1.0, -1.0]]")
-def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Array:
+def dft(n: int, scale: str | None = None, *, dtype: DTypeLike | None = None) -> Array:
     """The matrix of the discrete Fourier transform, ``exp(-2 pi i j k / n)``.
 
     Args:

@@ -11,6 +11,7 @@ from nxjax.lax import stop_gradient
 from nxjax.numpy.documented import example, shown
 from nxjax.numpy.promotion import check_choice, promote_inexact
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
 from nxjax.transforms.control.implicit import custom_linear_solve
 
@@ -30,7 +31,7 @@ def adjoint(a: Array) -> Array:
 
 
 @example("jnp.array([[4.0, 2.0], [2.0, 5.0]])", "[[2.0, 1.0], [0.0, 2.0]]", then=".tolist()")
-def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Array:
+def cholesky(a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     """The triangular factor of a positive definite matrix: U with U^H U = a, or L with L L^H = a if ``lower``.
 
     Args:
@@ -42,13 +43,17 @@ def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finit
 
 
 @example("jnp.array([[4.0]])", "False", then="[1]")
-def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, bool]:
+def cho_factor(
+    a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True
+) -> tuple[Array, bool]:
     """`cholesky` with ``lower``, for `cho_solve`."""
     return cholesky(a, lower), lower
 
 
 @example("cho_factor(jnp.array([[4.0]])), jnp.array([2.0])", "[0.5]", then=".tolist()")
-def cho_solve(c_and_lower: Any, b: Any, overwrite_b: bool = False, check_finite: bool = True) -> Array:
+def cho_solve(
+    c_and_lower: tuple[ArrayLike, Any], b: ArrayLike, overwrite_b: bool = False, check_finite: bool = True
+) -> Array:
     """The solution of a x = b from `cho_factor` of a.
 
     Args:
@@ -67,13 +72,13 @@ def _is_vector(m: Array, b: Array) -> bool:
 
 @example("jnp.array([[2.0, 9.0], [1.0, 1.0]]), jnp.array([2.0, 3.0]), lower=True", "[1.0, 2.0]", then=".tolist()")
 def solve_triangular(
-    a: Any,
-    b: Any,
+    a: ArrayLike,
+    b: ArrayLike,
     trans: int | str = 0,
     lower: bool = False,
     unit_diagonal: bool = False,
     overwrite_b: bool = False,
-    debug: Any = None,
+    debug: bool | None = None,
     check_finite: bool = True,
 ) -> Array:
     """The solution of a x = b with triangular ``a``.
@@ -112,8 +117,8 @@ def solve_triangular(
 
 @example('jnp.array([[2.0, 0.0], [0.0, 4.0]]), jnp.array([2.0, 2.0]), assume_a="pos"', "[1.0, 0.5]", then=".tolist()")
 def solve(
-    a: Any,
-    b: Any,
+    a: ArrayLike,
+    b: ArrayLike,
     lower: bool = False,
     overwrite_a: bool = False,
     overwrite_b: bool = False,
@@ -158,19 +163,19 @@ def _fitted(m: Array, columns: Array) -> Array:
 
 
 @example("jnp.array([[4.0]])", "[[0.25]]", then=".tolist()", raises="ShapeError: no square matrices.")
-def inv(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
+def inv(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     """The inverse of ``a`` ``[..., n, n]``."""
     return jnp.linalg.inv(*square("inv", a))
 
 
 @shown("float(det(jnp.array([[2.0, 0.0], [0.0, 4.0]])))", "8.0", raises="ShapeError: no square matrices.")
-def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
+def det(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     """The determinant of ``a`` ``[..., n, n]``."""
     return jnp.linalg.det(*square("det", a))
 
 
 @example("jnp.array([[1.0, 2.0], [4.0, 4.0]])", "[1, 1]", then="[1].tolist()")
-def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, Array]:
+def lu_factor(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, Array]:
     """L and U in one matrix, and the row that each row was exchanged with (int32), for `lu_solve`.
 
     Args:
@@ -182,7 +187,13 @@ def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> t
 
 
 @example("lu_factor(jnp.array([[1.0, 0.0], [4.0, 4.0]])), jnp.array([1.0, 8.0])", "[1.0, 1.0]", then=".tolist()")
-def lu_solve(lu_and_piv: Any, b: Any, trans: int = 0, overwrite_b: bool = False, check_finite: bool = True) -> Array:
+def lu_solve(
+    lu_and_piv: tuple[ArrayLike, Any],
+    b: ArrayLike,
+    trans: int = 0,
+    overwrite_b: bool = False,
+    check_finite: bool = True,
+) -> Array:
     """The solution of a x = b from `lu_factor` of a; ``trans`` 1 and 2 are for its transpose and adjoint.
 
     Args:
@@ -202,8 +213,8 @@ def lu_solve(lu_and_piv: Any, b: Any, trans: int = 0, overwrite_b: bool = False,
 
 @shown("p, l, u = lu(jnp.array([[1.0, 2.0], [4.0, 4.0]]))", "", "u.tolist()", "[[4.0, 4.0], [0.0, 1.0]]")
 def lu(
-    a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True, p_indices: bool = False
-) -> Any:
+    a: ArrayLike, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True, p_indices: bool = False
+) -> Array | tuple[Array, ...]:
     """``(P, L, U)`` with a = P L U, or ``(P L, U)`` with ``permute_l``; ``p_indices`` gives P as row numbers.
 
     Args:

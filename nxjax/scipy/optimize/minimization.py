@@ -5,7 +5,7 @@ J. Nocedal and S. Wright, "Numerical Optimization", 2nd edition, 2006, algorithm
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.numpy.promotion import promote_inexact
 from nxjax.scipy.optimize.line_search import line_search
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
 from nxjax.transforms.control.while_loop import fori_loop, while_loop
 from nxjax.transforms.grad import value_and_grad
@@ -50,12 +51,12 @@ class OptimizeResults(NamedTuple):
 
 def minimize(
     fun: Callable[..., Any],
-    x0: Any,
+    x0: ArrayLike,
     args: tuple[Any, ...] = (),
     *,
     method: str,
     tol: float | None = None,
-    options: Any = None,
+    options: Mapping[str, Any] | None = None,
 ) -> OptimizeResults:
     """The local minimum of a scalar function near ``x0``.
 

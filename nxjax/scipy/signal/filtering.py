@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.numpy.documented import example, shown
 from nxjax.numpy.promotion import as_axes, as_axis, check_choice, promote_inexact
+from nxjax.ops.dot import PrecisionLike
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
 from nxjax.transforms.vmap import vmap
 
@@ -60,7 +63,9 @@ def _part(name: str, full: Array, x: Array, y: Array, mode: str, late: int = 0) 
 
 
 @example("jnp.array([1.0, 2.0]), jnp.array([1.0, 1.0])", "[1.0, 3.0, 2.0]", then=".tolist()")
-def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto", precision: Any = None) -> Array:
+def convolve(
+    in1: ArrayLike, in2: ArrayLike, mode: str = "full", method: str = "auto", precision: PrecisionLike = None
+) -> Array:
     """The convolution of two arrays of one rank.
 
     Args:
@@ -77,7 +82,9 @@ def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto", preci
 
 
 @example("jnp.array([1.0, 2.0]), jnp.array([0.0, 1.0])", "[1.0, 2.0, 0.0]", then=".tolist()")
-def correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto", precision: Any = None) -> Array:
+def correlate(
+    in1: ArrayLike, in2: ArrayLike, mode: str = "full", method: str = "auto", precision: PrecisionLike = None
+) -> Array:
     """The correlation: `convolve` with ``in2`` reversed and conjugated, and its other arguments."""
     return convolve(in1, jnp.flip(jnp.conj(in2)), mode, method, precision)
 
@@ -91,7 +98,12 @@ def _two_dimensional(name: str, in1: Any, in2: Any, boundary: str, fillvalue: An
 
 @example('jnp.ones((2, 2)), jnp.ones((1, 2)), mode="valid"', "[[2.0], [2.0]]", then=".tolist()")
 def convolve2d(
-    in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: Any = 0, precision: Any = None
+    in1: ArrayLike,
+    in2: ArrayLike,
+    mode: str = "full",
+    boundary: str = "fill",
+    fillvalue: ArrayLike = 0,
+    precision: PrecisionLike = None,
 ) -> Array:
     """`convolve` of matrices; other values of ``boundary`` and ``fillvalue`` than these are not available."""
     _two_dimensional("convolve2d", in1, in2, boundary, fillvalue)
@@ -100,7 +112,12 @@ def convolve2d(
 
 @example('jnp.ones((2, 2)), jnp.ones((1, 2)), mode="valid"', "[[2.0], [2.0]]", then=".tolist()")
 def correlate2d(
-    in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: Any = 0, precision: Any = None
+    in1: ArrayLike,
+    in2: ArrayLike,
+    mode: str = "full",
+    boundary: str = "fill",
+    fillvalue: ArrayLike = 0,
+    precision: PrecisionLike = None,
 ) -> Array:
     """`correlate` of matrices; other values of ``boundary`` and ``fillvalue`` than these are not available."""
     _two_dimensional("correlate2d", in1, in2, boundary, fillvalue)
@@ -112,7 +129,7 @@ def correlate2d(
 
 
 @shown("[round(v, 4) for v in fftconvolve(jnp.array([1.0, 2.0]), jnp.array([1.0, 1.0])).tolist()]", "[1.0, 3.0, 2.0]")
-def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Any = None) -> Array:
+def fftconvolve(in1: ArrayLike, in2: ArrayLike, mode: str = "full", axes: int | Sequence[int] | None = None) -> Array:
     """`convolve` by fast Fourier transforms.
 
     Args:
@@ -140,7 +157,9 @@ def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Any = None) -> Arr
 
 
 @example("jnp.array([1.0, 2.0, 3.0])", "[0.0, 0.0, 0.0]", then=".tolist()")
-def detrend(data: Any, axis: int = -1, type: str = "linear", bp: Any = 0, overwrite_data: None = None) -> Array:
+def detrend(
+    data: ArrayLike, axis: int = -1, type: str = "linear", bp: ArrayLike = 0, overwrite_data: None = None
+) -> Array:
     """``data`` less its mean (``type="constant"``) or its straight line of best fit (``"linear"``) along ``axis``.
 
     Args:

@@ -7,6 +7,7 @@ D. Griffin and J. Lim, "Signal estimation from modified short-time Fourier trans
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from nxjax.numpy.promotion import as_axis, check_choice, promote_inexact, static
 from nxjax.scipy.signal.filtering import detrend as _detrend
 from nxjax.scipy.signal.windows import named
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
 
 
@@ -156,13 +158,13 @@ def _spectra(
 
 
 def stft(
-    x: Any,
-    fs: Any = 1.0,
-    window: Any = "hann",
+    x: ArrayLike,
+    fs: ArrayLike = 1.0,
+    window: str | tuple[Any, ...] | ArrayLike = "hann",
     nperseg: int | None = 256,
     noverlap: int | None = None,
     nfft: int | None = None,
-    detrend: Any = False,
+    detrend: str | bool | Callable[..., Any] = False,
     return_onesided: bool = True,
     boundary: str | None = "zeros",
     padded: bool = True,
@@ -191,14 +193,14 @@ def stft(
 
 
 def csd(
-    x: Any,
-    y: Any,
-    fs: Any = 1.0,
-    window: Any = "hann",
+    x: ArrayLike,
+    y: ArrayLike,
+    fs: ArrayLike = 1.0,
+    window: str | tuple[Any, ...] | ArrayLike = "hann",
     nperseg: int | None = None,
     noverlap: int | None = None,
     nfft: int | None = None,
-    detrend: Any = "constant",
+    detrend: str | bool | Callable[..., Any] = "constant",
     return_onesided: bool = True,
     scaling: str = "density",
     axis: int = -1,
@@ -235,13 +237,13 @@ def csd(
 
 @shown("f, p = welch(jnp.sin(jnp.arange(64) * jnp.pi / 4), nperseg=16)", "", "float(f[jnp.argmax(p)])", "0.125")
 def welch(
-    x: Any,
-    fs: Any = 1.0,
-    window: Any = "hann",
+    x: ArrayLike,
+    fs: ArrayLike = 1.0,
+    window: str | tuple[Any, ...] | ArrayLike = "hann",
     nperseg: int | None = None,
     noverlap: int | None = None,
     nfft: int | None = None,
-    detrend: Any = "constant",
+    detrend: str | bool | Callable[..., Any] = "constant",
     return_onesided: bool = True,
     scaling: str = "density",
     axis: int = -1,
@@ -263,9 +265,9 @@ def _overlapped(x: Array, step: int) -> Array:
 
 @shown("x = jnp.arange(16.0)", "", "bool(jnp.allclose(istft(stft(x, nperseg=8)[2])[1], x, atol=1e-4))", "True")
 def istft(
-    Zxx: Any,
-    fs: Any = 1.0,
-    window: Any = "hann",
+    Zxx: ArrayLike,
+    fs: ArrayLike = 1.0,
+    window: str | tuple[Any, ...] | ArrayLike = "hann",
     nperseg: int | None = None,
     noverlap: int | None = None,
     nfft: int | None = None,

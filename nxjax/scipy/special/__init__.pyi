@@ -6,112 +6,69 @@ from collections.abc import Sequence
 from typing import Literal, overload
 from nxjax.trace.core import Array as Array
 from nxjax.typing import ArrayLike
+from nxjax.scipy.special.bessels import bessel_jn as bessel_jn
+from nxjax.scipy.special.bessels import i0 as i0
+from nxjax.scipy.special.bessels import i1 as i1
+from nxjax.scipy.special.entropies import entr as entr
+from nxjax.scipy.special.entropies import kl_div as kl_div
+from nxjax.scipy.special.entropies import logit as logit
+from nxjax.scipy.special.entropies import rel_entr as rel_entr
+from nxjax.scipy.special.entropies import xlog1py as xlog1py
+from nxjax.scipy.special.entropies import xlogy as xlogy
+from nxjax.scipy.special.errs import log_ndtr as log_ndtr
+from nxjax.scipy.special.errs import ndtr as ndtr
+from nxjax.scipy.special.errs import ndtri as ndtri
+from nxjax.scipy.special.errs import owens_t as owens_t
+from nxjax.scipy.special.faddeeva import dawsn as dawsn
+from nxjax.scipy.special.faddeeva import erfcx as erfcx
+from nxjax.scipy.special.faddeeva import wofz as wofz
 from nxjax.scipy.special.gammas import bernoulli as bernoulli
+from nxjax.scipy.special.gammas import beta as beta
+from nxjax.scipy.special.gammas import betaln as betaln
+from nxjax.scipy.special.gammas import boxcox as boxcox
+from nxjax.scipy.special.gammas import boxcox1p as boxcox1p
+from nxjax.scipy.special.gammas import comb as comb
+from nxjax.scipy.special.gammas import factorial as factorial
+from nxjax.scipy.special.gammas import gamma as gamma
+from nxjax.scipy.special.gammas import gammasgn as gammasgn
+from nxjax.scipy.special.gammas import loggamma as loggamma
+from nxjax.scipy.special.gammas import multigammaln as multigammaln
+from nxjax.scipy.special.gammas import poch as poch
+from nxjax.scipy.special.gammas import polygamma as polygamma
+from nxjax.scipy.special.gammas import zeta as zeta
+from nxjax.scipy.special.harmonics import sph_harm_y as sph_harm_y
+from nxjax.scipy.special.hypergeometric import hyp1f1 as hyp1f1
+from nxjax.scipy.special.hypergeometric import hyp2f1 as hyp2f1
+from nxjax.scipy.special.incomplete import betainc as betainc
+from nxjax.scipy.special.incomplete import gammainc as gammainc
+from nxjax.scipy.special.incomplete import gammaincc as gammaincc
+from nxjax.scipy.special.integrals import exp1 as exp1
+from nxjax.scipy.special.integrals import expi as expi
+from nxjax.scipy.special.integrals import expn as expn
+from nxjax.scipy.special.integrals import fresnel as fresnel
+from nxjax.scipy.special.integrals import sici as sici
+from nxjax.scipy.special.integrals import spence as spence
+from nxjax.scipy.special.reductions import log_softmax as log_softmax
+from nxjax.scipy.special.reductions import softmax as softmax
 
-def bessel_jn(z: ArrayLike, *, v: int, n_iter: int = 50) -> Array:
-    """Bessel functions of the first kind J_0(z), ..., J_v(z) (DLMF 10.2.2), by Miller's backward recurrence."""
-def beta(a: ArrayLike, b: ArrayLike) -> Array:
-    """gamma(a) gamma(b) / gamma(a + b) (DLMF 5.12.1)."""
-def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
-    """Regularized incomplete beta function I_x(a, b): a beta(a, b) number's chance to be below x (DLMF 8.17.2)."""
-def betaln(a: ArrayLike, b: ArrayLike) -> Array:
-    """log |gamma(a) gamma(b) / gamma(a + b)| (DLMF 5.12.1), without cancellation for large operands."""
-def boxcox(x: ArrayLike, lmbda: ArrayLike) -> Array:
-    """The Box-Cox transformation (x^lmbda - 1) / lmbda, log x for lmbda = 0."""
-def boxcox1p(x: ArrayLike, lmbda: ArrayLike) -> Array:
-    """`boxcox` of 1 + x."""
-def comb(N: ArrayLike, k: ArrayLike, *, repetition: bool = False) -> Array:
-    """The number of ways to choose ``k`` of ``N`` things (DLMF 1.2.1), as a float."""
-def dawsn(x: ArrayLike) -> Array:
-    """Dawson's integral, exp(-x^2) times the integral of exp(t^2) from 0 to x (DLMF 7.2.5)."""
 def digamma(x: ArrayLike) -> Array:
     """The derivative of `gammaln` (DLMF 5.2.2)."""
-def entr(x: ArrayLike) -> Array:
-    """The entropy -x log(x); 0 at 0, -inf for negative x."""
 def erf(x: ArrayLike) -> Array:
     """The error function, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x (DLMF 7.2.1)."""
 def erfc(x: ArrayLike) -> Array:
     """1 - erf(x), without cancellation (DLMF 7.2.2)."""
-def erfcx(x: ArrayLike) -> Array:
-    """exp(x^2) erfc(x), without overflow for large positive x (DLMF 7.2.2)."""
 def erfinv(x: ArrayLike) -> Array:
     """The inverse of `erf` (DLMF 7.17.1)."""
-def exp1(x: ArrayLike) -> Array:
-    """The exponential integral E_1, of exp(-t) / t from x on (DLMF 6.2.1)."""
-def expi(x: ArrayLike) -> Array:
-    """The exponential integral Ei, the principal value of the integral of exp(t) / t up to x (DLMF 6.2.5)."""
 def expit(x: ArrayLike) -> Array:
     """The logistic function 1 / (1 + exp(-x))."""
-def expn(n: ArrayLike, x: ArrayLike) -> Array:
-    """The generalized exponential integral E_n, of exp(-x t) / t^n for t from 1 on (DLMF 8.19.3)."""
-def factorial(n: ArrayLike, exact: bool = False) -> Array:
-    """n! = gamma(n + 1), as a float (DLMF 5.4.1)."""
-def fresnel(x: ArrayLike) -> tuple[Array, Array]:
-    """The Fresnel integrals of sin(pi t^2 / 2) and cos(pi t^2 / 2) from 0 to x (DLMF 7.2.7 and 7.2.8)."""
-def gamma(x: ArrayLike) -> Array:
-    """The gamma function, (x - 1)! at positive integers (DLMF 5.2.1)."""
-def gammainc(a: ArrayLike, x: ArrayLike) -> Array:
-    """Regularized lower incomplete gamma function P(a, x): a gamma(a) number's chance to be below x (DLMF 8.2.4)."""
-def gammaincc(a: ArrayLike, x: ArrayLike) -> Array:
-    """Regularized upper incomplete gamma function Q(a, x) = 1 - P(a, x), without cancellation (DLMF 8.2.4)."""
 def gammaln(x: ArrayLike) -> Array:
     """log |gamma(x)| (DLMF 5.2.1)."""
-def gammasgn(x: ArrayLike) -> Array:
-    """The sign of gamma(x)."""
-def hyp1f1(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
-    """Kummer's function M(a, b, x), the sum of (a)_k x^k / ((b)_k k!) (DLMF 13.2.2)."""
-def hyp2f1(a: ArrayLike, b: ArrayLike, c: ArrayLike, x: ArrayLike) -> Array:
-    """Gauss's hypergeometric function F(a, b; c; x), the sum of (a)_k (b)_k x^k / ((c)_k k!) (DLMF 15.2.1)."""
-def i0(x: ArrayLike) -> Array:
-    """The modified Bessel function I_0(x) (DLMF 10.25.2)."""
 def i0e(x: ArrayLike) -> Array:
     """exp(-|x|) I_0(x), the modified Bessel function (DLMF 10.25.2) without overflow."""
-def i1(x: ArrayLike) -> Array:
-    """The modified Bessel function I_1(x) (DLMF 10.25.2)."""
 def i1e(x: ArrayLike) -> Array:
     """exp(-|x|) I_1(x), the modified Bessel function (DLMF 10.25.2) without overflow."""
-def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
-    """`rel_entr` - p + q, the elementwise Kullback-Leibler divergence."""
-def log_ndtr(x: ArrayLike, series_order: int = 3) -> Array:
-    """log(ndtr(x)), accurate in both tails."""
-def log_softmax(x: ArrayLike, /, *, axis: int | Sequence[int] | None = None) -> Array:
-    """log(softmax(x)) over ``axis``, without underflow."""
-def loggamma(x: ArrayLike) -> Array:
-    """The principal branch of log gamma(x) (DLMF 5.2.1): cut along the negative real axis."""
-def logit(x: ArrayLike) -> Array:
-    """log(x / (1 - x)), the inverse of `expit`."""
 @overload
 def logsumexp(a: ArrayLike, axis: int | Sequence[int] | None = None, b: ArrayLike | None = None, keepdims: bool = False, return_sign: Literal[False] = False, where: ArrayLike | None = None) -> Array: ...
 @overload
 def logsumexp(a: ArrayLike, axis: int | Sequence[int] | None = None, b: ArrayLike | None = None, keepdims: bool = False, *, return_sign: Literal[True], where: ArrayLike | None = None) -> tuple[Array, Array]:
     """log(sum(b * exp(a))) over ``axis``, without overflow."""
-def multigammaln(a: ArrayLike, d: ArrayLike) -> Array:
-    """The logarithm of the gamma function of ``d`` dimensions (DLMF 35.3.1)."""
-def ndtr(x: ArrayLike) -> Array:
-    """The probability of a standard normal number below ``x``, erfc(-x / sqrt(2)) / 2 (DLMF 7.18)."""
-def ndtri(p: ArrayLike) -> Array:
-    """The inverse of `ndtr`."""
-def owens_t(h: ArrayLike, a: ArrayLike) -> Array:
-    """Owen's T function, the chance that X > h and 0 < Y < a X for independent standard normal X and Y."""
-def poch(z: ArrayLike, m: ArrayLike) -> Array:
-    """Pochhammer's symbol (z)_m = gamma(z + m) / gamma(z) (DLMF 5.2.5)."""
-def polygamma(n: ArrayLike, x: ArrayLike) -> Array:
-    """The ``n``-th derivative of `digamma` (DLMF 5.15.1)."""
-def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
-    """p log(p / q) for positive p and q; 0 for p = 0 <= q, nan of nan, infinite elsewhere."""
-def sici(x: ArrayLike) -> tuple[Array, Array]:
-    """The sine and cosine integrals, Si of sin(t) / t from 0 to x, and Ci (DLMF 6.2.9 and 6.2.13)."""
-def softmax(x: ArrayLike, /, *, axis: int | Sequence[int] | None = None) -> Array:
-    """exp(x) / sum(exp(x)) over ``axis``, without overflow."""
-def spence(x: ArrayLike) -> Array:
-    """Spence's function, the integral of log(t) / (1 - t) from 1 to x: the dilogarithm of 1 - x (DLMF 25.12.2)."""
-def sph_harm_y(n: ArrayLike, m: ArrayLike, theta: ArrayLike, phi: ArrayLike, diff_n: int | None = None, n_max: int | None = None) -> Array:
-    """Spherical harmonics Y_n^m(theta, phi) of degree ``n`` and order ``m`` (DLMF 14.30.1)."""
-def wofz(z: ArrayLike) -> Array:
-    """The Faddeeva function exp(-z^2) erfc(-iz) (DLMF 7.2.3)."""
-def xlog1py(x: ArrayLike, y: ArrayLike) -> Array:
-    """x log(1 + y), 0 where x is 0 and y is not NaN."""
-def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
-    """x log(y), 0 where x is 0 and y is not NaN."""
-def zeta(x: ArrayLike, q: ArrayLike | None = None) -> Array:
-    """Hurwitz zeta function, the sum of 1 / (k + q)^x over k >= 0 (DLMF 25.11.1)."""

@@ -13,6 +13,7 @@ from nxjax.ops import special as ops
 from nxjax.ops.elementary import exp
 from nxjax.scipy.special.operands import described, reals, widened, widening
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
 from nxjax.transforms.custom_jvp import custom_jvp
 
@@ -37,13 +38,13 @@ _i0, _i1 = widening(_i0_value, lambda t, y, x: t * _i1(x)), widening(_i1_value, 
 
 
 @described("2.0", "2.2796")
-def i0(x: Any) -> Array:
+def i0(x: ArrayLike) -> Array:
     """The modified Bessel function I_0(x) (DLMF 10.25.2)."""
     return _i0(*promote_inexact("i0", x))
 
 
 @described("2.0", "1.5906")
-def i1(x: Any) -> Array:
+def i1(x: ArrayLike) -> Array:
     """The modified Bessel function I_1(x) (DLMF 10.25.2)."""
     return _i1(*promote_inexact("i1", x))
 
@@ -84,7 +85,7 @@ def _orders(v: int, n_iter: int) -> Any:
 
 
 @shown("print(bessel_jn(1.0, v=2).round(4))", "[0.7652 0.4401 0.1149]")
-def bessel_jn(z: Any, *, v: int, n_iter: int = 50) -> Array:
+def bessel_jn(z: ArrayLike, *, v: int, n_iter: int = 50) -> Array:
     """Bessel functions of the first kind J_0(z), ..., J_v(z) (DLMF 10.2.2), by Miller's backward recurrence.
 
     Args:

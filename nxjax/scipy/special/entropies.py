@@ -15,6 +15,7 @@ from nxjax.numpy.promotion import convert, inexact_operands
 from nxjax.ops.elementary import log, log1p
 from nxjax.scipy.special.operands import described, promote_alike, reals, widening
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
 from nxjax.transforms.custom_jvp import custom_jvp
 
@@ -30,7 +31,7 @@ _logit.defjvps(lambda t, y, x: t / (x * (1 - x)))
 
 
 @shown("print(round(float(logit(0.75)), 4))", "1.0986")
-def logit(x: Any) -> Array:
+def logit(x: ArrayLike) -> Array:
     """log(x / (1 - x)), the inverse of `expit`.
 
     Args:
@@ -52,7 +53,7 @@ _xlogy.defjvps(lambda t, _, x, y: t * log(y), lambda t, _, x, y: t * x / y)
 
 
 @described("2.0, 3.0", "2.1972")
-def xlogy(x: Any, y: Any) -> Array:
+def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
     """x log(y), 0 where x is 0 and y is not NaN."""
     return _xlogy(*promote_alike("xlogy", x, y))
 
@@ -67,7 +68,7 @@ _xlog1py.defjvps(lambda t, _, x, y: t * log1p(y), lambda t, _, x, y: t * x / (1 
 
 
 @described("2.0, 3.0", "2.7726")
-def xlog1py(x: Any, y: Any) -> Array:
+def xlog1py(x: ArrayLike, y: ArrayLike) -> Array:
     """x log(1 + y), 0 where x is 0 and y is not NaN."""
     return _xlog1py(*promote_alike("xlog1py", x, y))
 
@@ -81,7 +82,7 @@ _xlogx.defjvps(lambda t, _, x: t * (log(x) + 1))
 
 
 @described("0.5", "0.3466")
-def entr(x: Any) -> Array:
+def entr(x: ArrayLike) -> Array:
     """The entropy -x log(x); 0 at 0, -inf for negative x."""
     (v,) = _refuses("entr", x)
     return jnp.where(v < 0, -np.inf, -_xlogx(v))
@@ -139,12 +140,12 @@ def _relative(name: str, value: Callable[[Array, Array], Array], share: int, p: 
 
 
 @described("0.5, 0.2", "0.4581")
-def rel_entr(p: Any, q: Any) -> Array:
+def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
     """p log(p / q) for positive p and q; 0 for p = 0 <= q, nan of nan, infinite elsewhere."""
     return _relative("rel_entr", _rel_entr, 0, p, q)
 
 
 @described("0.5, 0.2", "0.1581")
-def kl_div(p: Any, q: Any) -> Array:
+def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
     """`rel_entr` - p + q, the elementwise Kullback-Leibler divergence."""
     return _relative("kl_div", _kl_div, 1, p, q)

@@ -17,6 +17,7 @@ from nxjax.ops import special as ops
 from nxjax.ops.elementary import exp, log, log1p
 from nxjax.scipy.special.operands import described, real, reals, strong, widened
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
 from nxjax.transforms.custom_jvp import custom_jvp
 
@@ -29,7 +30,7 @@ def _strong(name: str, x: Any) -> Array:
 
 
 @described("1.0", "0.8413")
-def ndtr(x: Any) -> Array:
+def ndtr(x: ArrayLike) -> Array:
     """The probability of a standard normal number below ``x``, erfc(-x / sqrt(2)) / 2 (DLMF 7.18)."""
     v = _strong("ndtr", x)
     scaled = v * _ROOT_HALF
@@ -44,7 +45,7 @@ def _log_pdf(x: Array) -> Array:
 
 
 @shown("print(round(float(log_ndtr(-30.0)), 3))", "-454.321", raises="ParameterError: for another ``series_order``.")
-def log_ndtr(x: Any, series_order: int = 3) -> Array:
+def log_ndtr(x: ArrayLike, series_order: int = 3) -> Array:
     """log(ndtr(x)), accurate in both tails.
 
     Args:
@@ -156,7 +157,7 @@ _ndtri.defjvps(lambda t, y, p: t * exp(-_log_pdf(y)))
 
 
 @shown("print(round(float(ndtri(0.975)), 4))", "1.96")
-def ndtri(p: Any) -> Array:
+def ndtri(p: ArrayLike) -> Array:
     """The inverse of `ndtr`.
 
     Args:
@@ -222,7 +223,7 @@ _owens_t.defjvps(
 
 
 @shown("print(round(float(owens_t(1.0, 0.5)), 6))", "0.043065", raises="ParameterError: complex input.")
-def owens_t(h: Any, a: Any) -> Array:
+def owens_t(h: ArrayLike, a: ArrayLike) -> Array:
     """Owen's T function, the chance that X > h and 0 < Y < a X for independent standard normal X and Y.
 
     Args:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from nxjax.ops.special import erfc
 from nxjax.scipy.special import tables
 from nxjax.scipy.special.operands import chebyshev, reals, strong, widened
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
 from nxjax.trace.reproducible import check_transcendental
 from nxjax.transforms.custom_jvp import custom_jvp
@@ -40,7 +40,7 @@ def _erfcx_value(x: Array) -> Array:
     return jnp.where(small, exp(v * v) * erfc(v), value)
 
 
-def erfcx(x: Any) -> Array:
+def erfcx(x: ArrayLike) -> Array:
     """exp(x^2) erfc(x), without overflow for large positive x (DLMF 7.2.2).
 
     Args:
@@ -73,7 +73,7 @@ def _dawsn_value(x: Array) -> Array:
     return jnp.where(square < 0.25, x * series, jnp.where(square < 16, below, above))
 
 
-def dawsn(x: Any) -> Array:
+def dawsn(x: ArrayLike) -> Array:
     """Dawson's integral, exp(-x^2) times the integral of exp(t^2) from 0 to x (DLMF 7.2.5).
 
     Args:
@@ -160,7 +160,7 @@ _wofz.defjvps(_wofz_slope)
 
 
 @shown("print(wofz(1.0 + 1.0j).round(4))", "(0.3047+0.2082j)")
-def wofz(z: Any) -> Array:
+def wofz(z: ArrayLike) -> Array:
     """The Faddeeva function exp(-z^2) erfc(-iz) (DLMF 7.2.3).
 
     Args:

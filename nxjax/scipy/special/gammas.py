@@ -18,6 +18,7 @@ from nxjax.ops import special as ops
 from nxjax.ops.elementary import exp, log, log1p
 from nxjax.scipy.special.operands import described, differentiable, promote_alike, reals, slope_of, widening
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
 from nxjax.transforms.custom_jvp import custom_jvp
 
@@ -69,7 +70,7 @@ def _guarded(function: Callable[[Array], Array], z: Array) -> Array:
 
 
 @shown("print(loggamma(1.0 + 1.0j).round(4))", "(-0.6509-0.3016j)")
-def loggamma(x: Any) -> Array:
+def loggamma(x: ArrayLike) -> Array:
     """The principal branch of log gamma(x) (DLMF 5.2.1): cut along the negative real axis.
 
     Args:
@@ -86,7 +87,7 @@ def loggamma(x: Any) -> Array:
 
 
 @described("-0.5", "-1.0", gives=": +-1 at +-0, NaN at negative integers")
-def gammasgn(x: Any) -> Array:
+def gammasgn(x: ArrayLike) -> Array:
     """The sign of gamma(x)."""
     (v,) = _refuses("gammasgn", x)
     down = jnp.floor(v)
@@ -96,7 +97,7 @@ def gammasgn(x: Any) -> Array:
     return jnp.where(((v == down) & (v < 0)) | jnp.isnan(v), np.nan, sign).astype(v.dtype)
 
 
-def gamma(x: Any) -> Array:
+def gamma(x: ArrayLike) -> Array:
     """The gamma function, (x - 1)! at positive integers (DLMF 5.2.1).
 
     Args:
@@ -115,7 +116,7 @@ def gamma(x: Any) -> Array:
 
 
 @shown("print(round(float(polygamma(1, 2.0)), 4))", "0.6449", raises="DtypeError: for ``n`` of another dtype.")
-def polygamma(n: Any, x: Any) -> Array:
+def polygamma(n: ArrayLike, x: ArrayLike) -> Array:
     """The ``n``-th derivative of `digamma` (DLMF 5.15.1).
 
     Args:
@@ -155,7 +156,7 @@ _zeta = differentiable(lambda s, q: ops.zeta(s, q), {0: slope_of(_zeta_series, 0
 
 
 @shown("print(round(float(zeta(2.0, 1.0)), 6))", "1.644934", raises="NotImplementedError: without ``q``, as in JAX.")
-def zeta(x: Any, q: Any = None) -> Array:
+def zeta(x: ArrayLike, q: ArrayLike | None = None) -> Array:
     """Hurwitz zeta function, the sum of 1 / (k + q)^x over k >= 0 (DLMF 25.11.1).
 
     Args:
@@ -243,14 +244,14 @@ _betaln = widening(_betaln_value, _betaln_slope, lambda t, y, a, b: _betaln_slop
 
 
 @described("2.0, 3.0", "-2.48491", digits=5)
-def betaln(a: Any, b: Any) -> Array:
+def betaln(a: ArrayLike, b: ArrayLike) -> Array:
     """log |gamma(a) gamma(b) / gamma(a + b)| (DLMF 5.12.1), without cancellation for large operands."""
     a, b = _refuses("betaln", a, b)
     return _betaln(a, b)
 
 
 @described("2.0, 3.0", "0.08333", digits=5)
-def beta(a: Any, b: Any) -> Array:
+def beta(a: ArrayLike, b: ArrayLike) -> Array:
     """gamma(a) gamma(b) / gamma(a + b) (DLMF 5.12.1).
 
     Raises:
@@ -261,7 +262,7 @@ def beta(a: Any, b: Any) -> Array:
 
 
 @shown("print(round(float(factorial(5)), 3))", "120.0", raises="NotImplementedError: for ``exact``.")
-def factorial(n: Any, exact: bool = False) -> Array:
+def factorial(n: ArrayLike, exact: bool = False) -> Array:
     """n! = gamma(n + 1), as a float (DLMF 5.4.1).
 
     Args:
@@ -292,7 +293,7 @@ _poch.defjvps(
 
 
 @described("2.0, 3.0", "24.0", gives="; 1 for m = 0")
-def poch(z: Any, m: Any) -> Array:
+def poch(z: ArrayLike, m: ArrayLike) -> Array:
     """Pochhammer's symbol (z)_m = gamma(z + m) / gamma(z) (DLMF 5.2.5).
 
     Raises:
@@ -303,7 +304,7 @@ def poch(z: Any, m: Any) -> Array:
 
 
 @shown("print(round(float(comb(5, 2)), 3), round(float(comb(5, 2, repetition=True)), 3))", "10.0 15.0")
-def comb(N: Any, k: Any, *, repetition: bool = False) -> Array:
+def comb(N: ArrayLike, k: ArrayLike, *, repetition: bool = False) -> Array:
     """The number of ways to choose ``k`` of ``N`` things (DLMF 1.2.1), as a float.
 
     Args:
@@ -323,7 +324,7 @@ def comb(N: Any, k: Any, *, repetition: bool = False) -> Array:
 
 
 @shown("print(round(float(multigammaln(3.5, 3)), 4))", "3.8959", raises="ParameterError: for ``d`` below 1.")
-def multigammaln(a: Any, d: Any) -> Array:
+def multigammaln(a: ArrayLike, d: ArrayLike) -> Array:
     """The logarithm of the gamma function of ``d`` dimensions (DLMF 35.3.1).
 
     Args:
@@ -380,7 +381,7 @@ _boxcox, _boxcox1p = _box_cox("_boxcox", log), _box_cox("_boxcox1p", log1p)
 
 
 @shown("print(round(float(boxcox(2.0, 0.5)), 4))", "0.8284")
-def boxcox(x: Any, lmbda: Any) -> Array:
+def boxcox(x: ArrayLike, lmbda: ArrayLike) -> Array:
     """The Box-Cox transformation (x^lmbda - 1) / lmbda, log x for lmbda = 0.
 
     Args:
@@ -393,7 +394,7 @@ def boxcox(x: Any, lmbda: Any) -> Array:
 
 
 @shown("print(round(float(boxcox1p(1.0, 0.5)), 4))", "0.8284")
-def boxcox1p(x: Any, lmbda: Any) -> Array:
+def boxcox1p(x: ArrayLike, lmbda: ArrayLike) -> Array:
     """`boxcox` of 1 + x.
 
     Args:

@@ -10,6 +10,7 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.lax import complex as complex_of
 from nxjax.numpy.promotion import concrete, promote_inexact, static_int
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
 from nxjax.transforms.control.while_loop import fori_loop
 
@@ -42,7 +43,9 @@ def _normalized(degree: Array, order: Array, theta: Array, n_max: int) -> Array:
     return fori_loop(0, n_max + 1, step, (zero, zero, first, zero))[3]
 
 
-def sph_harm_y(n: Any, m: Any, theta: Any, phi: Any, diff_n: int | None = None, n_max: int | None = None) -> Array:
+def sph_harm_y(
+    n: ArrayLike, m: ArrayLike, theta: ArrayLike, phi: ArrayLike, diff_n: int | None = None, n_max: int | None = None
+) -> Array:
     """Spherical harmonics Y_n^m(theta, phi) of degree ``n`` and order ``m`` (DLMF 14.30.1).
 
     Args:

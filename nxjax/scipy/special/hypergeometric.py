@@ -17,6 +17,7 @@ from nxjax.ops.elementary import exp, log, log1p
 from nxjax.ops.special import digamma, lgamma
 from nxjax.scipy.special.gammas import gammasgn
 from nxjax.scipy.special.operands import described, differentiable, eps, reals, slope_of, widened
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
 from nxjax.transforms.control.while_loop import while_loop
 
@@ -91,7 +92,7 @@ _hyp1f1 = differentiable(_hyp1f1_value, {0: slope_of(_confluent, 0), 1: slope_of
 
 
 @described("1.0, 2.0, 1.0", "1.71828", gives=", with derivatives in all operands; inf for b = 0, -1, ..", digits=5)
-def hyp1f1(a: Any, b: Any, x: Any) -> Array:
+def hyp1f1(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
     """Kummer's function M(a, b, x), the sum of (a)_k x^k / ((b)_k k!) (DLMF 13.2.2).
 
     Raises:
@@ -221,7 +222,7 @@ _hyp2f1 = differentiable(
 
 
 @shown("print(round(float(hyp2f1(1.0, 1.0, 2.0, 0.5)), 5))", "1.38629", raises="ParameterError: complex input.")
-def hyp2f1(a: Any, b: Any, c: Any, x: Any) -> Array:
+def hyp2f1(a: ArrayLike, b: ArrayLike, c: ArrayLike, x: ArrayLike) -> Array:
     """Gauss's hypergeometric function F(a, b; c; x), the sum of (a)_k (b)_k x^k / ((c)_k k!) (DLMF 15.2.1).
 
     Args:

@@ -21,6 +21,7 @@ from nxjax.scipy.special.entropies import xlog1py, xlogy
 from nxjax.scipy.special.gammas import betaln
 from nxjax.scipy.special.operands import described, differentiable, reals, slope_of
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
 from nxjax.transforms.control.while_loop import while_loop
 
@@ -148,7 +149,7 @@ _incomplete = partial(
 
 
 @_incomplete("2.0, 1.0", "0.26424")
-def gammainc(a: Any, x: Any) -> Array:
+def gammainc(a: ArrayLike, x: ArrayLike) -> Array:
     """Regularized lower incomplete gamma function P(a, x): a gamma(a) number's chance to be below x (DLMF 8.2.4).
 
     Raises:
@@ -159,7 +160,7 @@ def gammainc(a: Any, x: Any) -> Array:
 
 
 @_incomplete("2.0, 1.0", "0.73576")
-def gammaincc(a: Any, x: Any) -> Array:
+def gammaincc(a: ArrayLike, x: ArrayLike) -> Array:
     """Regularized upper incomplete gamma function Q(a, x) = 1 - P(a, x), without cancellation (DLMF 8.2.4).
 
     Raises:
@@ -227,7 +228,7 @@ _betainc = differentiable(
 
 
 @shown("print(round(float(betainc(2.0, 3.0, 0.5)), 5))", "0.6875", raises="ParameterError: complex input.")
-def betainc(a: Any, b: Any, x: Any) -> Array:
+def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
     """Regularized incomplete beta function I_x(a, b): a beta(a, b) number's chance to be below x (DLMF 8.17.2).
 
     Args:

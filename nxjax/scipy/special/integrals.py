@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from nxjax.ops.special import lgamma
 from nxjax.scipy.special import tables
 from nxjax.scipy.special.operands import chebyshev, chebyshev_rows, reals, strong, widening
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
 from nxjax.transforms.control.while_loop import fori_loop
 
@@ -56,7 +56,7 @@ def _expi_value(x: Array) -> Array:
 _expi = widening(_expi_value, lambda t, y, x: t * (exp(x) / x))
 
 
-def expi(x: Any) -> Array:
+def expi(x: ArrayLike) -> Array:
     """The exponential integral Ei, the principal value of the integral of exp(t) / t up to x (DLMF 6.2.5).
 
     Args:
@@ -74,7 +74,7 @@ def expi(x: Any) -> Array:
     return _expi(*reals("expi", x))
 
 
-def exp1(x: Any) -> Array:
+def exp1(x: ArrayLike) -> Array:
     """The exponential integral E_1, of exp(-t) / t from x on (DLMF 6.2.1).
 
     Args:
@@ -146,7 +146,7 @@ def _expn_slope(t: Array, y: Array, n: Array, x: Array) -> Array:
 _expn = widening(_expn_all, None, _expn_slope)
 
 
-def expn(n: Any, x: Any) -> Array:
+def expn(n: ArrayLike, x: ArrayLike) -> Array:
     """The generalized exponential integral E_n, of exp(-x t) / t^n for t from 1 on (DLMF 8.19.3).
 
     Args:
@@ -194,7 +194,7 @@ _sici = widening(_sici_value, lambda t, y, x: (t * jnp.sinc(x / math.pi), t * (c
 
 
 @shown("si, ci = sici(1.0)", "", "print(round(float(si), 6), round(float(ci), 6))", "0.946083 0.337404")
-def sici(x: Any) -> tuple[Array, Array]:
+def sici(x: ArrayLike) -> tuple[Array, Array]:
     """The sine and cosine integrals, Si of sin(t) / t from 0 to x, and Ci (DLMF 6.2.9 and 6.2.13).
 
     Args:
@@ -261,7 +261,7 @@ class _NoComplex(NxError, NotImplementedError):
 
 
 @shown("s, c = fresnel(1.0)", "", "print(round(float(s), 6), round(float(c), 6))", "0.438259 0.779893")
-def fresnel(x: Any) -> tuple[Array, Array]:
+def fresnel(x: ArrayLike) -> tuple[Array, Array]:
     """The Fresnel integrals of sin(pi t^2 / 2) and cos(pi t^2 / 2) from 0 to x (DLMF 7.2.7 and 7.2.8).
 
     Args:
@@ -304,7 +304,7 @@ def _spence_slope(t: Array, y: Array, x: Array) -> Array:
 _spence = widening(_spence_value, _spence_slope)
 
 
-def spence(x: Any) -> Array:
+def spence(x: ArrayLike) -> Array:
     """Spence's function, the integral of log(t) / (1 - t) from 1 to x: the dilogarithm of 1 - x (DLMF 25.12.2).
 
     Args:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from nxjax.numpy.softmaxes import logsumexp as logsumexp
 from nxjax.numpy.softmaxes import normalized
 from nxjax.ops import composite_softmax as ops
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
 
 
-def softmax(x: Any, /, *, axis: Any = None) -> Array:
+def softmax(x: ArrayLike, /, *, axis: int | Sequence[int] | None = None) -> Array:
     """exp(x) / sum(exp(x)) over ``axis``, without overflow.
 
     Args:
@@ -26,7 +27,7 @@ def softmax(x: Any, /, *, axis: Any = None) -> Array:
     return normalized("softmax", ops.softmax, x, axis)
 
 
-def log_softmax(x: Any, /, *, axis: Any = None) -> Array:
+def log_softmax(x: ArrayLike, /, *, axis: int | Sequence[int] | None = None) -> Array:
     """log(softmax(x)) over ``axis``, without underflow.
 
     Args:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from nxjax import numpy as jnp
@@ -13,6 +14,7 @@ from nxjax.numpy.softmaxes import logsumexp
 from nxjax.scipy import linalg
 from nxjax.scipy.special.errs import ndtr
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
 from nxjax.trace.tree_nodes import register_pytree_node_class
 
@@ -51,7 +53,12 @@ class gaussian_kde(Shown):
     covariance: Any
     inv_cov: Any
 
-    def __init__(self, dataset: Any, bw_method: Any = None, weights: Any = None) -> None:
+    def __init__(
+        self,
+        dataset: ArrayLike,
+        bw_method: str | ArrayLike | Callable[..., Any] | None = None,
+        weights: ArrayLike | None = None,
+    ) -> None:
         data = jnp.atleast_2d(dataset)
         if data.dtype in dtypes.COMPLEX:
             raise NotImplementedError("gaussian_kde does not support complex data")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError
 from nxjax.numpy.promotion import check_choice, promote_inexact
 from nxjax.numpy.reductions import wide
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
 from nxjax.transforms.vmap import vmap
 
@@ -38,7 +39,7 @@ def _most_common(x: Array) -> tuple[Array, Array]:
     return x[jnp.argmax(run == longest)], counts[longest]
 
 
-def mode(a: Any, axis: int | None = 0, nan_policy: str = "propagate", keepdims: bool = False) -> ModeResult:
+def mode(a: ArrayLike, axis: int | None = 0, nan_policy: str = "propagate", keepdims: bool = False) -> ModeResult:
     """The most common value along an axis, the smallest of several, and its count.
 
     Args:
@@ -99,7 +100,7 @@ def _ranks(x: Array, method: str) -> Array:
     return 0.5 * (ends[dense] + ends[dense - 1] + 1)
 
 
-def rankdata(a: Any, method: str = "average", *, axis: int | None = None, nan_policy: str = "propagate") -> Array:
+def rankdata(a: ArrayLike, method: str = "average", *, axis: int | None = None, nan_policy: str = "propagate") -> Array:
     """The ranks of data, from 1 on.
 
     Args:
@@ -129,7 +130,9 @@ def rankdata(a: Any, method: str = "average", *, axis: int | None = None, nan_po
     return ranks(x.ravel()) if axis is None else jnp.apply_along_axis(ranks, axis, x)
 
 
-def sem(a: Any, axis: int | None = 0, ddof: int = 1, nan_policy: str = "propagate", *, keepdims: bool = False) -> Array:
+def sem(
+    a: ArrayLike, axis: int | None = 0, ddof: int = 1, nan_policy: str = "propagate", *, keepdims: bool = False
+) -> Array:
     """The standard error of the mean: the standard deviation over the root of the number of elements.
 
     Args:

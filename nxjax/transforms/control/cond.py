@@ -24,6 +24,7 @@ from nxjax.ops.convert import convert_element_type
 from nxjax.ops.select import select_leading
 from nxjax.ops.shape import transpose
 from nxjax.trace import dtypes, tree
+from nxjax.trace.annotations import ArrayLike, PyTree
 from nxjax.trace.array import DeviceArray, as_value, wrap
 from nxjax.trace.boundary import api_boundary
 from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents, use
@@ -338,7 +339,9 @@ cond_op = Cond()
 
 
 @api_boundary
-def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any, **old: Any) -> Any:
+def cond(
+    pred: ArrayLike, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: PyTree, **old: PyTree
+) -> PyTree:
     """``true_fun(*operands)`` if ``pred`` else ``false_fun(*operands)``; only one of them runs.
 
     Args:
@@ -385,7 +388,9 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 
 
 @api_boundary
-def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, operand: Any = tree.NOT_GIVEN) -> Any:
+def switch(
+    index: ArrayLike, branches: Sequence[Callable[..., Any]], *operands: PyTree, operand: PyTree = tree.NOT_GIVEN
+) -> PyTree:
     """``branches[index](*operands)``; the index is clamped into range.
 
     Args:

@@ -13,6 +13,7 @@ from nxjax.errors import ParameterError, TreeError
 from nxjax.ops.arithmetic import neg, sub
 from nxjax.ops.base import check_carry, check_count, check_operands, move_batch, require
 from nxjax.trace import tree
+from nxjax.trace.annotations import PyTree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Arrays, Dims, Tangents, current_trace, use
 from nxjax.trace.program import Program, run
@@ -143,12 +144,12 @@ linear_solve_op = LinearSolve()
 
 def custom_linear_solve(
     matvec: Callable[[Any], Any],
-    b: Any,
+    b: PyTree,
     solve: Callable[..., Any],
     transpose_solve: Callable[..., Any] | None = None,
     symmetric: bool = False,
     has_aux: bool = False,
-) -> Any:
+) -> PyTree:
     """``solve(matvec, b)``, differentiated through the equation ``matvec(x) == b``.
 
     Args:
@@ -310,11 +311,11 @@ class _TangentSolve:
 
 def custom_root(
     f: Callable[[Any], Any],
-    initial_guess: Any,
+    initial_guess: PyTree,
     solve: Callable[..., Any],
     tangent_solve: Callable[..., Any],
     has_aux: bool = False,
-) -> Any:
+) -> PyTree:
     """A root of ``f``. Its derivatives with respect to closed-over values come from ``f(root) == 0``.
 
     Args:

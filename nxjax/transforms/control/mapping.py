@@ -11,13 +11,14 @@ from nxjax.ops.convert import convert_element_type
 from nxjax.ops.shape import reshape, rev
 from nxjax.ops.slicing import concatenate, part
 from nxjax.trace import tree
+from nxjax.trace.annotations import PyTree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Arrays
 from nxjax.transforms.control.scan import scan
 from nxjax.transforms.vmap import vmap
 
 
-def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:
+def map(f: Callable[[Any], Any], xs: PyTree, *, batch_size: int | None = None) -> PyTree:
     """``f`` of every element along the leading axis of ``xs``, one after the other, results stacked.
 
     Args:
@@ -56,7 +57,7 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
     return parts[0] if len(parts) == 1 else tree.map(lambda *ys: concatenate(*ys, dimension=0), *parts)
 
 
-def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
+def associative_scan(fn: Callable[[Any, Any], Any], elems: PyTree, reverse: bool = False, axis: int = 0) -> PyTree:
     """All prefixes of ``elems`` combined by an associative ``fn``, in a logarithmic number of steps.
 
     The recursion of Blelloch, "Prefix sums and their applications" (1990): combine neighbours, scan the half-length

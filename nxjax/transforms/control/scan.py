@@ -17,6 +17,7 @@ from nxjax.ops.base import NDArray, check_carry, check_operands, move_batch, req
 from nxjax.ops.shape import reshape
 from nxjax.ops.slicing import concatenate, row
 from nxjax.trace import tree
+from nxjax.trace.annotations import PyTree
 from nxjax.trace.array import as_value
 from nxjax.trace.boundary import api_boundary
 from nxjax.trace.core import Array, Arrays, Dims, Linear, Op, Tangents, use
@@ -198,8 +199,8 @@ scan_op = Scan()
 @api_boundary
 def scan(
     f: Callable[[Any, Any], tuple[Any, Any]],
-    init: Any,
-    xs: Any = None,
+    init: PyTree,
+    xs: PyTree = None,
     length: int | None = None,
     reverse: bool = False,
     unroll: int | bool = 1,

@@ -20,6 +20,7 @@ from nxjax.ops.collectives import as_varying
 from nxjax.ops.compare import lt
 from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes, tree
+from nxjax.trace.annotations import ArrayLike, PyTree
 from nxjax.trace.array import DeviceArray, as_value, wrap
 from nxjax.trace.boundary import api_boundary
 from nxjax.trace.core import Array, Arrays
@@ -122,7 +123,7 @@ while_op = While()
 
 
 @api_boundary
-def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
+def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: PyTree) -> PyTree:
     """Apply ``body_fun`` to the carry while ``cond_fun`` of it is true.
 
     Args:
@@ -199,8 +200,13 @@ def _step_by_step(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any]
 
 @api_boundary
 def fori_loop(
-    lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, *, unroll: int | bool | None = None
-) -> Any:
+    lower: ArrayLike,
+    upper: ArrayLike,
+    body_fun: Callable[[Any, Any], Any],
+    init_val: PyTree,
+    *,
+    unroll: int | bool | None = None,
+) -> PyTree:
     """``for i in range(lower, upper): val = body_fun(i, val)``.
 
     If the bounds are known during tracing, it is a `scan` and has a gradient. Otherwise it is a `while_loop`.
