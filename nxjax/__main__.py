@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import secrets
 import sys
 from collections.abc import Sequence
 
 import nxjax
-from nxjax.commands.command import command
+from nxjax.commands.command import Parser, command
 from nxjax.display import pages
 from nxjax.errors import NxError
 
@@ -16,7 +15,7 @@ from nxjax.errors import NxError
 @command
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; without one, `info`."""
-    parser = argparse.ArgumentParser(prog="nxjax", description="JAX-style arrays for the chips that JAX forgot")
+    parser = Parser(prog="nxjax", description="JAX-style arrays for the chips that JAX forgot")
     parser.add_argument("--version", action="store_true", help="print the version")
     commands = parser.add_subparsers(dest="command", metavar="command")
     info_parser = commands.add_parser("info", help="what is here and what can run: ten lines (the default)")

@@ -92,6 +92,47 @@ def _spelled(name: str) -> type[AnyTarget] | None:
     return next((cls for cls in _classes().values() if _plain(name) in map(_plain, (cls.name, *cls.aliases))), None)
 
 
+# What users call the chips of a family that no target's name has as a part -> the targets to choose from.
+_FAMILIES: Final = {
+    "npu": ("ethos-u55", "edgetpu", "qualcomm-htp", "intel-npu", "apple-ane", "amd-xdna", "rockchip"),
+    "coral": ("edgetpu",),
+    "tpu": ("tpu-v5e", "tpu-v6e", "edgetpu"),
+    "google": ("edgetpu", "google-tensor", "tpu-v5e"),
+    "arm": ("ethos-u55", "ethos-u65", "ethos-u85"),
+    "vela": ("ethos-u55", "ethos-u65", "ethos-u85"),
+    "snapdragon": ("qualcomm-htp", "qualcomm-litert"),
+    "hexagon": ("qualcomm-htp", "qualcomm-litert"),
+    "qnn": ("qualcomm-htp",),
+    "coreml": ("apple-ane",),
+    "m1": ("apple-ane",),
+    "ryzen": ("amd-xdna",),
+    "vitis": ("amd-xdna",),
+    "graphcore": ("ipu-bow", "ipu-gc200", "graphcore-popart"),
+    "rknn": ("rockchip-rk3588", "rockchip"),
+    "openvino": ("intel-npu", "openvino-gpu", "openvino-cpu"),
+    "xla": ("stablehlo",),
+    "hlo": ("stablehlo",),
+    "litert": ("tflite",),
+}
+# What `compile` has no files for, since functions run there directly.
+_DEVICES: Final = {
+    **dict.fromkeys(("gpu", "cuda", "nvidia", "rocm", "metal", "mps", "vulkan"), "gpu"),
+    **dict.fromkeys(("cpu", "x86", "host"), "cpu"),
+}
+
+
+def _instead(name: str) -> str:
+    """What to write for the name of no target."""
+    word = _plain(name)
+    device = _DEVICES.get(word)
+    if device is not None:
+        return f'compile writes files for other chips; to run on this machine, write nx.jit(f, device="{device}")'
+    # `rk3588`, `intel` and `apple` are parts of names; a chip is often written with another separator.
+    having = [n for n in _classes() if word and word in map(_plain, n.split("-"))]
+    near = list(_FAMILIES.get(word) or having[:4] or difflib.get_close_matches(name.lower(), _classes(), 3, 0.5))
+    return f"did you mean {' or '.join(map(repr, near))}?" if near else "nx.targets() lists them"
+
+
 def get(name: str) -> AnyTarget:
     """The target called ``name``; `ParameterError` names the nearest ones where there is none.
 
@@ -100,12 +141,11 @@ def get(name: str) -> AnyTarget:
     name, colon, form = str(name).partition(":")
     found = _classes().get(name) or _spelled(name)
     if found is None:
-        near = difflib.get_close_matches(name, _classes(), 3, 0.5)
         raise ParameterError(
             "compile: no such target",
             got=repr(name),
             expected=", ".join(names()),
-            fix=f"did you mean {' or '.join(map(repr, near))}?" if near else "nx.targets() lists them",
+            fix=_instead(name),
         )
     return _formed(found, form) if colon else _made(found)
 

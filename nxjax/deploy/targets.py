@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 from nxjax.backends import target_registry as registry
 from nxjax.backends.evidence import Label
@@ -44,9 +44,18 @@ class Targets(tuple[Target, ...]):
 
     >>> isinstance(nx.targets(), Targets), "tflite" in repr(nx.targets())
     (True, True)
+    >>> nx.targets()["edge-tpu"].chip == nx.targets()["edgetpu"].chip
+    True
     """
 
     __slots__ = ()
+
+    def __getitem__(self, key: Any) -> Any:
+        """The target of a name, however it is spelled, or what a tuple has there."""
+        if not isinstance(key, str):
+            return super().__getitem__(key)
+        name = registry.get(key).name
+        return next(t for t in self if t.name == name)
 
     def __repr__(self) -> str:
         rows = [("target", "chip", "format", "here", "because")]

@@ -167,7 +167,7 @@ def save(file: str | PathLike[str] | IO[bytes], arr: ArrayLike | Sequence[Any], 
     A name without ``.npy`` gets that ending; ``file`` may be an open binary file.
 
     Raises:
-        ParameterError: no file is given first.
+        ParameterError: no file is given first, or a file or a value of several arrays.
 
     >>> import io
     >>> file = io.BytesIO()
@@ -179,6 +179,13 @@ def save(file: str | PathLike[str] | IO[bytes], arr: ArrayLike | Sequence[Any], 
     if not isinstance(file, (str, os.PathLike)) and not hasattr(file, "write"):
         raise ParameterError(
             "save: no file", got=described(file), expected="a path or an open file", fix="save(file, x)"
+        )
+    if isinstance(arr, Mapping) or str(file).endswith((".npz", ".safetensors", ".pt", ".pkl")):
+        raise ParameterError(
+            "save: one array in a .npy file",
+            got=f"{file}, {described(arr)}",
+            expected="a .npy file and an array",
+            fix="several arrays: savez(file, **arrays); a tree: nx.checkpoints.save(folder, tree)",
         )
     np.save(file, as_numpy(arr, "save"), allow_pickle=allow_pickle)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -100,6 +101,19 @@ PRESETS: Final[dict[str, Scheme]] = {
     "int4-weights": Scheme(activations=None, weights=dtypes.int4, dense_per_channel=True, group=32),
     "fp8": Scheme(activations=dtypes.float8_e4m3fn, weights=dtypes.float8_e4m3fn, dynamic=True, dense_per_channel=True),
 }
+# What other tools call the same.
+_MEANT: Final = {
+    **dict.fromkeys(
+        ("8bit", "8-bit", "i8", "w8a8", "uint8", "qint8", "static", "static-int8", "ptq", "full-int8"), "int8"
+    ),
+    **dict.fromkeys(("16x8", "a16w8", "w8a16", "int16"), "int16x8"),
+    **dict.fromkeys(("dynamic", "dynamic-range", "qdynamic"), "dynamic-int8"),
+    **dict.fromkeys(("weights", "weight-only", "weight-only-int8", "int8-weight-only"), "int8-weights"),
+    **dict.fromkeys(
+        ("4bit", "4-bit", "int4", "w4a16", "w4", "awq", "gptq", "int4-weight-only", "nf4", "q4"), "int4-weights"
+    ),
+    **dict.fromkeys(("float8", "e4m3", "f8", "float8_e4m3fn"), "fp8"),
+}
 # policy(op name, scope, operand types) -> Scheme, the name of a preset, or None to leave the equation in float.
 Policy = Callable[[str, str, tuple[ArrayType, ...]], Scheme | str | None]
 
@@ -113,7 +127,11 @@ def preset(name: str) -> Scheme:
     try:
         return PRESETS[name]
     except KeyError:
-        raise ParameterError("quantize: no such preset", got=repr(name), expected=", ".join(PRESETS)) from None
+        near = _MEANT.get(name.lower()) or next(iter(difflib.get_close_matches(name.lower(), PRESETS, 1, 0.5)), None)
+        fix = f"did you mean {near!r}?" if near else "quantize(f, policy): a preset, a Scheme, or a function of the op"
+        if name.lower() in ("fp16", "float16", "bf16", "bfloat16", "half"):
+            fix = "floats need no calibration: cast the parameters and inputs with x.astype(...)"
+        raise ParameterError("quantize: no such preset", got=repr(name), expected=", ".join(PRESETS), fix=fix) from None
 
 
 def as_policy(policy: Any) -> Policy:

@@ -77,7 +77,13 @@ def _refused(
     needed = [p for p in shown[method:] if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     call = f"{title}({', '.join(f'{p.name}=...' if p.kind is p.KEYWORD_ONLY else p.name for p in needed)})"
     curried = str(signature.return_annotation).startswith("Callable")
-    instead = f"it gives a function, which takes the arguments: {call}(x)" if curried else None
+    instead = (
+        f"it gives a function, which takes the arguments: {call}(x)"
+        if curried
+        else None
+        if shown
+        else f"it takes none: {call}"
+    )
     return ParameterError(
         f"{title}: cannot take these arguments",
         got=", ".join(given) or "none",

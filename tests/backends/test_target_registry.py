@@ -98,6 +98,11 @@ print(*(str(w.message) for w in caught))
     assert says in done.stdout
 
 
+def test_families_are_of_targets():
+    assert {name for family in registry._FAMILIES.values() for name in family} <= {*registry.names()}
+    assert not [word for word in (*registry._FAMILIES, *registry._DEVICES) if registry._spelled(word)]
+
+
 @pytest.mark.parametrize("spelled", ["ethos-u55", "EthosU55", "ETHOS_U55", "ethosu55", "Ethos-U55"])
 def test_names_are_found_however_they_are_spelled(spelled):
     assert registry.get(spelled).name == "ethos-u55"
@@ -111,7 +116,22 @@ def test_names_are_found_however_they_are_spelled(spelled):
         ("tfllite", "did you mean 'tflite'"),
         ("qualcom-htp", "did you mean 'qualcomm-htp'"),
         (["tflite"], "did you mean 'tflite'"),
-        ("coral", "nx.targets() lists them"),
+        ("hailo", "nx.targets() lists them"),
+        ("coral", "did you mean 'edgetpu'?"),
+        ("tpu", "'tpu-v5e'"),
+        ("npu", "'ethos-u55' or 'edgetpu'"),
+        ("Apple", "did you mean 'apple-ane'?"),
+        ("intel", "did you mean 'intel-npu'"),
+        ("qualcomm", "did you mean 'qualcomm-htp'"),
+        ("amd", "did you mean 'amd-xdna'?"),
+        ("xdna", "did you mean 'amd-xdna'?"),
+        ("RK3588", "did you mean 'rockchip-rk3588'?"),
+        ("mediatek", "did you mean 'mediatek-apu'?"),
+        ("arm", "'ethos-u55'"),
+        ("graphcore", "'ipu-bow'"),
+        ("gpu", 'nx.jit(f, device="gpu")'),
+        ("cuda", 'nx.jit(f, device="gpu")'),
+        ("cpu", 'nx.jit(f, device="cpu")'),
         (7, "nx.targets() lists them"),
     ],
 )

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from nxjax.__main__ import main
 from nxjax.commands.command import CLOSED, STOPPED, command
 
 _POSIX = pytest.mark.skipif(sys.platform == "win32", reason="pipes of other systems do not tell")
@@ -112,3 +113,21 @@ def test_a_command_gives_its_status():
     assert command(lambda: 3)() == 3
     with pytest.raises(SystemExit):
         command(lambda: sys.exit(2))()
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["inof"], "did you mean info?"),
+        (["explian", "ShapeError"], "did you mean explain?"),
+        (["info", "--alll"], "did you mean --all?"),
+        (["fuzz", "--second", "1", "--cazes", "2"], "did you mean --cases?"),
+        (["cache", "claer"], "did you mean clear?"),
+        (["targets"], "did you mean nxjax info --all?"),
+        (["compile"], "did you mean nx.compile(f, target=...)(x), in Python?"),
+    ],
+)
+def test_misspelt_words_are_answered_with_near_ones(words, meant, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2 and meant in capsys.readouterr().err
