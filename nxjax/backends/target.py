@@ -131,7 +131,7 @@ class Build:
         self.notes.append(f"{tool} {what}: {error.what}: {error.got or error.command}"[:_NOTE])
 
     def execute(self, args: Sequence[NDArray], shapes: Sequence[Shape], stored: Sequence[DType] = ()) -> list[NDArray]:
-        """Run it, and note the first run that gave results of these shapes and dtypes.
+        """Run it. It earns nothing before its results were compared: `proved` or `disproved`.
 
         Raises:
             ExecutionError: what runs it failed, or gave results of other shapes, or of other dtypes than ``stored``.
@@ -151,12 +151,16 @@ class Build:
             f"{y.dtype} for {wanted}" for y, wanted in zip(results, stored, strict=False) if y.dtype != wanted
         ]:
             raise ExecutionError(f"{self.runs_on} gave results of other dtypes", got=", ".join(wrong))
+        return results
+
+    def proved(self, results: Sequence[NDArray]) -> None:
+        """Note the first run whose ``results`` were compared with the reference, and are of the same function."""
+        assert self.runner is not None
         # Results of another function are not made good by a later run.
         if not any(r.act == "ran" or (r.act == "failed" and r.gave) for r in self.evidence):
             types = ", ".join(f"{y.dtype}{list(y.shape)}" for y in results)
             gave = _results(results)
             self.record("ran", self.runner.by, self.runner.title, took=self.runner.took, gave=gave, answer=types)
-        return results
 
     def disproved(self, error: ExecutionError, results: Sequence[NDArray] = ()) -> None:
         """Note that what runs it failed, or gave ``results`` that are none of it: no run counts."""

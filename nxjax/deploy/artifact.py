@@ -39,7 +39,8 @@ class Artifact:
         target: the target's name.
         files: file name to bytes; the first is the artifact itself.
         label: hardware, vendor-simulator, vendor-compiled, own-model, emitted or host, by the records in ``evidence``.
-            A label that needs a run appears only after one: with ``verify=False``, or from types alone, after `run`.
+            A label that needs a run appears only after one that was compared with the reference: with
+            ``verify=False``, or from types alone, after `verify`.
         evidence: what tools did with the files: tool, version, command, status, digests of its input and output bytes,
             answer, time.
         report: where each op runs.
@@ -170,6 +171,7 @@ class Artifact:
             said = error if isinstance(error, ExecutionError) else ExecutionError(error.what, got=error.got)
             self._build.disproved(said, got)
             return
+        self._build.proved(got)
         self.deviation = found
         for runner in self._build.others:
             try:

@@ -14,6 +14,7 @@ import numpy as np
 from nxjax.backends.evidence import Label
 from nxjax.backends.ipu.pipeline import Pipeline, Recompute
 from nxjax.backends.ipu.poplar import PoplarProject
+from nxjax.deploy.deviation import measured
 from nxjax.deploy.trace import BoundFunction
 from nxjax.display import page
 from nxjax.errors import ExecutionError, ParameterError, Shown, TileMemoryError
@@ -26,6 +27,7 @@ from nxjax.ops.base import NDArray
 from nxjax.trace import tree
 from nxjax.trace.array import as_value, type_of, wrap
 from nxjax.trace.core import Array
+from nxjax.trace.evaluate import evaluate
 from nxjax.trace.types import ArrayType, ShapeDtypeStruct
 
 Execution = Literal["single", "replicated", "pipelined"]
@@ -109,15 +111,25 @@ class CompiledModel:
                 fix="make the manager with compile_only=False to run models",
             )
         leaves = self.bound.flat_inputs(inputs, "execute_model")
+        plain = [Tensor("", v.type.shape, v.type.dtype) for v in self.bound.program.outputs]
         if self.setting.hardware and self.execution == "single":
             program = self.pipeline.placed[0].forward.model.program
             given = [x.astype(v.dtype, copy=False) for x, v in zip(leaves, program.inputs, strict=True)]
-            found, self.label = PoplarProject(program).run(given, "ipu"), "hardware"
+            found = PoplarProject(program).run(given, "ipu")
+            self._compare(found, leaves, plain)
         else:
             # Several IPUs are the model's, whatever the machine has.
             found, self.label = _on_model(self.pipeline, leaves), "own-model"
-        plain = [Tensor("", v.type.shape, v.type.dtype) for v in self.bound.program.outputs]
         return self.bound.result(plain, found)
+
+    def _compare(self, found: Sequence[NDArray], leaves: Sequence[NDArray], outputs: Sequence[Tensor]) -> None:
+        """Compare the first results of an IPU with the reference: the label counts from there."""
+        if self.label != "emitted":
+            return
+        apart = measured("the IPU", outputs, found, evaluate(self.bound.program, leaves))
+        if apart.unrelated:
+            raise ExecutionError("execute_model: the IPU gave results of another function", got=apart.short)
+        self.label = "hardware"
 
     def __str__(self) -> str:
         over = f"{self.ipus} IPU{'s' * (self.ipus > 1)}"

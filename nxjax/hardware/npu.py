@@ -147,6 +147,8 @@ class NPUBackend(ChipBackend):
         made = compiled(on_grids(f, policy, args), target=self._rules.name, verify=False)(*args)
         if self._limit is not None and made.graph is not None:
             check_limit(plan(made.graph), self._limit)
+        if made.runs_on:
+            made.verify([x.numpy() for x in args])
         y = made.run(*args)
         return y, Run(name, made.label, "" if made.label == "hardware" else "; ".join(made.notes))
 

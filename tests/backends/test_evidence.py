@@ -51,7 +51,7 @@ def test_a_label_is_what_records_earn(records, on_chip, host, expected):
     assert label(records, FILES, on_chip, host) == expected and expected in LABELS
 
 
-def test_a_run_is_noted_once_it_has_given_results_of_the_right_shapes():
+def test_a_run_is_noted_once_its_results_were_compared():
     results = [X[:, 0]]
     build = Build(dict(FILES), [Placement("add", "", "npu")])
     build.runner = Runner(lambda args: results, "a chip", "chip", digests(FILES, ["model.tflite"]))
@@ -59,7 +59,10 @@ def test_a_run_is_noted_once_it_has_given_results_of_the_right_shapes():
         build.execute([X], [X.shape])
     assert build.label == "emitted" and not build.evidence
     for _ in range(2):
-        build.execute([X], [results[0].shape])
+        got = build.execute([X], [results[0].shape])
+    assert build.label == "emitted" and not build.evidence
+    for _ in range(2):
+        build.proved(got)
     (made,) = build.evidence
     assert build.label == "hardware" and build.ran_file == "model.tflite"
     assert (made.act, made.by, made.took, made.gave) == ("ran", "chip", (WRITTEN,), (digest(results[0].tobytes()),))
@@ -98,15 +101,15 @@ def test_tools_that_fail_or_refuse_leave_the_build_as_it_was_and_are_quoted():
 def test_results_of_another_function_are_not_made_good_by_a_later_run():
     build = Build(dict(FILES), [Placement("add", "", "npu")])
     build.runner = Runner(lambda args: [X], "a simulator", "vendor-simulator", (WRITTEN,))
-    build.execute([X], [X.shape], [X.dtype])
+    build.proved(build.execute([X], [X.shape], [X.dtype]))
     assert build.label == "vendor-simulator"
     build.disproved(ExecutionError("a simulator gave results of another function"), [X])
-    build.execute([X], [X.shape], [X.dtype])
+    build.proved(build.execute([X], [X.shape], [X.dtype]))
     assert build.label == "emitted" and "another function" in build.notes[0]
     # One that did not run may run later.
     build.evidence.clear()
     build.disproved(ExecutionError("no chip is free"))
-    build.execute([X], [X.shape], [X.dtype])
+    build.proved(build.execute([X], [X.shape], [X.dtype]))
     assert build.label == "vendor-simulator"
 
 

@@ -223,6 +223,24 @@ def test_artifacts_are_the_same_each_time():
         assert one == two, target
 
 
+def test_a_run_that_was_compared_with_nothing_earns_nothing():
+    artifact = nx.compile(quantized(), target="qualcomm-htp", verify=False)(PARAMS, IMAGE)
+    if artifact.runs_on == "" or artifact.label != "vendor-compiled":
+        pytest.skip("needs Qualcomm's simulator")
+    garbage = lambda args: [np.full(t.shape, 77, t.dtype) for t in artifact.graph.outputs]
+    artifact._build.runner = replace(artifact._build.runner, run=garbage)
+    artifact.run(IMAGE)
+    assert artifact.label == artifact.report.label == "vendor-compiled" and artifact.deviation is None
+    artifact.verify([np.asarray(IMAGE)])
+    assert artifact.label == "vendor-compiled" and artifact.deviation is None
+    assert "another function" in artifact.notes[-1]
+    fresh = nx.compile(quantized(), target="qualcomm-htp", verify=False)(PARAMS, IMAGE)
+    fresh.run(IMAGE)
+    assert fresh.label == "vendor-compiled"
+    fresh.verify([np.asarray(IMAGE)])
+    assert fresh.label in ("vendor-simulator", "hardware") and fresh.deviation is not None
+
+
 @pytest.mark.parametrize("lie", ["writes to its inputs", "gives real numbers", "gives text"])
 def test_a_runtime_is_not_its_own_judge(monkeypatch, lie):
     target = registry.get("tflite")

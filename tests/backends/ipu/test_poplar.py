@@ -230,6 +230,8 @@ def test_hardware_is_what_ran_on_ipus(how, tmp_path, monkeypatch):
         assert kept.label == "vendor-compiled" and kept.deviation is None and message in " ".join(kept.notes)
     else:
         np.testing.assert_array_equal(np.asarray(made.run(X)), X)
+        assert made.label == "vendor-compiled"
+        made.verify([X])
         assert made.label == "hardware"
 
 
@@ -253,5 +255,10 @@ def test_a_manager_says_hardware_once_a_model_ran_there(tmp_path, monkeypatch):
         monkeypatch.setenv("CXX", str(tmp_path / "cxx"))
         np.testing.assert_array_equal(np.asarray(ipu.execute_model(one, X)), X)
         assert one.label == ipu.label == "hardware" and ipu.get_ipu_count() == 64
+        # The program there gives what it takes, whatever it is asked for.
+        other = ipu.compile_model(lambda x: nx.where(x > 0, 3 - x, x - 3), X, execution="single")
+        with pytest.raises(ExecutionError, match="another function"):
+            ipu.execute_model(other, X)
+        assert other.label == "emitted"
     script(tmp_path / "popc", "exit 1\n")
     assert not is_ipu_available()

@@ -125,7 +125,8 @@ def test_the_real_runtime_says_where_nodes_run(tmp_path):
 def test_placement_is_asserted_after_the_session_is_made():
     session = hybrid_session(model(), [(PROVIDER, {"target": "X2"}), CPU], module=amds())
     assert session.label == "vendor-compiled" and session.counts == {PROVIDER: 1, CPU: 1}
-    assert session(X)[0].shape == (3,) and session.label == "hardware"
+    # What ran is not compared with anything.
+    assert session(X)[0].shape == (3,) and session.label == "vendor-compiled"
     names, ((given), cpu), entries = Session.made[0]
     assert names == [PROVIDER, CPU] and cpu == {} and given["target"] == "X2"
     assert "session.disable_cpu_ep_fallback" not in entries

@@ -108,6 +108,7 @@ def test_what_core_ml_plans_becomes_the_placement(preferred, label, monkeypatch)
     assert rows["top"] == ("host", "vendor" if "top" in preferred else "table")
     assert all(p.reason for p in made.placements if p.device == "host")
     (got,) = made.execute([np.ones((1, 8, 8, 3), np.float32)], [t.shape for t in net().outputs])
+    made.proved([got])
     assert got.dtype == I32 and (got == 2).all() and made.label == label
     with pytest.raises(ShapeError):
         made.run([np.ones((1, 8, 8, 4), np.float32)])

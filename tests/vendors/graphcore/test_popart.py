@@ -140,13 +140,15 @@ def interpreter(tmp_path, module: str, shell: str = "") -> str:
 
 
 def test_the_label_is_what_popart_has_done(tmp_path):
-    """`hardware` once a run on IPUs has given results, and not for IPUs that are not here."""
+    """`hardware` once the results of a run on IPUs were compared, and not for IPUs that are not here."""
     pytest.importorskip("onnxruntime")
     python = interpreter(tmp_path, FAKE)
     made = make(python=python, verify=False)
     assert made.label == made.report.label == "emitted" and "'ipu'" in made.runs_on
     np.testing.assert_allclose(np.asarray(made.run(X)), net(X), rtol=1e-5, atol=1e-6)
-    assert made.label == "hardware"
+    assert made.label == "emitted"
+    made.verify([X])
+    assert made.label == made.report.label == "hardware"
     absent = make(python=python, num_ipus=64, verify=False)
     with pytest.raises(ExecutionError, match="no 64 free IPUs"):
         absent.run(X)
