@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import signal
 import stat
@@ -31,6 +32,12 @@ ENDLESS: Final = 1 << 30
 LARGEST: Final = 8 << 30
 # Seconds between looks at how much was printed.
 _LOOK: Final = 0.5
+# Words about the machine that a tool runs on, which say nothing against a model.
+_MACHINE: Final = re.compile(
+    r"bad[_ ]alloc|allocate memory|out of memory|memoryerror|no space left|disk (is )?full|quota exceeded"
+    r"|too many open files|permission denied",
+    re.IGNORECASE,
+)
 # Bytes that are a file of no format.
 NO_MODEL: Final = b"\xff" * 64
 
@@ -60,11 +67,24 @@ class ToolAnswer:
         return self.out + self.err
 
     def error(self, what: str, got: object = None, *, refused: bool = False) -> ExecutionError:
-        """An error about this call; ``got`` is by default how it ended and the end of what it printed."""
+        """An error about this call; ``got`` is by default how it ended and the end of what it printed.
+
+        With ``refused`` it is the tool's refusal of a model, if its words are (`refuses`) and no signal ended it.
+        """
         said = self.said.strip()[-2000:] or "without a word"
         made = ExecutionError(what, got=f"{self.trouble}: {said}" if got is None else got)
-        made.refused, made.command, made.status = refused, self.command, self.status
+        made.refused = refused and self.status is not None and self.status >= 0 and refuses(str(made.got))
+        made.command, made.status = self.command, self.status
         return made
+
+
+def refuses(words: str) -> bool:
+    """Whether a tool's words can be said against a model, and not of the machine that it runs on.
+
+    >>> refuses("no kernel for Softmax"), refuses("std::bad_alloc"), refuses("")
+    (True, False, False)
+    """
+    return bool(words.strip()) and not _MACHINE.search(words)
 
 
 def ask(

@@ -22,7 +22,10 @@ def test_how_it_ended(code, status, trouble, tmp_path):
     answer = tools.ask([sys.executable, "-c", code], tmp_path)
     assert (answer.status, answer.trouble) == (status, trouble)
     error = answer.error("a tool", refused=True)
-    assert error.status == status and error.refused and error.command == answer.command
+    assert error.status == status and error.command == answer.command
+    # What a signal ended has refused nothing.
+    assert error.refused == (status >= 0)
+    assert not answer.error("a tool", "std::bad_alloc", refused=True).refused
 
 
 def test_what_cannot_be_started(tmp_path):

@@ -172,6 +172,22 @@ def fails(path: Path, code: str) -> Path:
 
 # What a tool does instead of its work: with status 1 and without a word, by a signal, well and without a file.
 FAILING = {"status 1": "raise SystemExit(1)\n", "signal": "import os\nos.abort()\n", "nothing": "pass\n"}
+# Or it leaves words against the file, and ends badly; or they are of the machine.
+WORDS = """
+import json, os, sys
+words, place = {words!r}, sys.argv[-1]
+print("Partitioned subgraph<0>, selected 0 ops, from a total of 999 ops. resulted in 0")
+print("ERROR: disk full while the plugin was loaded", flush=True)
+if os.path.isdir(place):
+    open(place + "/refused.txt", "w").write(words)
+    json.dump(dict(devices=[], supported=[], refused=words, compiled=False), open(place + "/report.json", "w"))
+{end}
+"""
+FAILING |= {
+    "words, signal": WORDS.format(words="no kernel for it", end="os.abort()"),
+    "words, status 3": WORDS.format(words="no kernel for it", end="os._exit(3)"),
+    "no memory": WORDS.format(words="std::bad_alloc", end=""),
+}
 
 
 @pytest.fixture(params=FAILING)

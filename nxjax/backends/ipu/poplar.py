@@ -106,7 +106,7 @@ class PoplarProject:
         sources = {n: d.decode() for n, d in self.files.items() if n.startswith("codelet_") and n.endswith(".cpp")}
         made, size = codelets_compiled(popc, self.program.system.chip.version, sources, timeout)
         if not made:
-            return False, f"popc at {popc} refused the codelets: {size}"
+            return False, f"popc at {popc} does not compile the codelets: {size}"
         return True, f"{said}, at {popc}, compiled {len(sources)} codelets to {size}; the graph was not compiled"
 
     def build(self, folder: Path, host: bool = False, timeout: float = 600.0) -> None:
@@ -174,7 +174,7 @@ def _result(path: Path, v: Variable) -> NDArray:
 
 def _compiled(command: Sequence[str], folder: Path, timeout: float) -> None:
     done = ask(command, folder, timeout)
-    if done.status is None:
+    if done.status is None or done.status < 0:
         raise done.error(f"ipu: {Path(command[0]).name} gave no answer")
     if done.status:
         raise LoweringError(f"ipu: {Path(command[0]).name} refused the project", got=(done.err or done.out)[-2000:])

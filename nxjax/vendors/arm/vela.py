@@ -11,7 +11,6 @@ import csv
 import json
 import os
 import re
-import signal
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -42,9 +41,6 @@ _WARNING: Final = re.compile(
 )
 _NO_OPERATOR: Final = "Unsupported opType"
 _ASTRAY: Final = ("", "Quantization scale of any tensor must be positive.")
-# Signals by which the compiler itself ends its process, on a file that it cannot take; others come from elsewhere.
-_FATAL: Final = ("SIGABRT", "SIGSEGV", "SIGFPE", "SIGILL", "SIGBUS")
-_CRASHES: Final = tuple(-getattr(signal, name) for name in _FATAL if hasattr(signal, name))
 # How its command line begins what it says of a file.
 _SAYS: Final = re.compile(r"^(Error|ERROR)[ :(]", re.MULTILINE)
 _OTHER_INTERFACE: Final = re.compile(r"^(ImportError|ModuleNotFoundError|AttributeError|TypeError)", re.MULTILINE)
@@ -131,8 +127,8 @@ def compile_model(model: bytes, settings: VelaOptions) -> VelaResult:
 
     Raises:
         MissingExtraError: Vela is not installed.
-        ExecutionError: Vela refuses the file, or ends its process on it; or, where ``refused`` is False, it did not
-            come to answer, or its answer is none.
+        ExecutionError: Vela refuses the file; or, where ``refused`` is False, it did not come to answer, or its
+            answer is none.
     """
     package = need("ethosu", EXTRA, "Arm's compiler Vela")
     text = _config_text(settings)
@@ -155,17 +151,15 @@ def compile_model(model: bytes, settings: VelaOptions) -> VelaResult:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         done = _asked(place, package, model, request)
-        if (place / "refused.txt").exists():
+        if not done.trouble and (place / "refused.txt").exists():
             raise _refused(done, (place / "refused.txt").read_text())
-        if done.status in _CRASHES and (place / "asked").exists():
-            raise _refused(done, f"its process ended: {done.trouble}")
         if done.status and _OTHER_INTERFACE.search(done.err):
             # An older or newer Vela, whose in-process interface is not this one.
             made = by_command(model, settings)
             made.notes.append(f"Vela {version()} has another in-process interface; its command line was used")
             return made
         if done.trouble:
-            raise _failed(done, (done.err.strip().splitlines() or [f"{done.trouble}, without a word"])[-1])
+            raise _failed(done, f"{done.trouble}: {(done.err.strip().splitlines() or ['without a word'])[-1]}")
         try:
             result = read(place / "model_vela.tflite")
             report = json.loads(read(place / "report.json"))
@@ -228,10 +222,10 @@ def by_command(model: bytes, settings: VelaOptions) -> VelaResult:
             command += ["--arena-cache-size", str(settings.arena_cache_size)]
         done = ask(command, folder)
         said = done.said[-2000:]
-        if done.status and _SAYS.search(said):
+        if done.status == 1 and _SAYS.search(said):
             raise _refused(done, said)
         if done.trouble:
-            raise _failed(done, said.strip() or f"{done.trouble}, without a word")
+            raise _failed(done, f"{done.trouble}: {said.strip() or 'without a word'}")
         try:
             result = read(place / "model_vela.tflite")
             if why := doubt(result, [model], lambda: b""):

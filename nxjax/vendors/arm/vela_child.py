@@ -19,7 +19,6 @@ def main(site: str, folder: str) -> None:
     place = Path(folder)
     request: dict[str, str] = json.loads((place / "request.json").read_text())
     model = (place / "model.tflite").read_bytes()
-    (place / "asked").touch()
     try:
         made: Any = regor.compile(
             request["accelerator"], model, "TFLITE", request["system"], options=request["options"], verbose=False

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, final
 
-from nxjax.backends.tools import NO_MODEL, ask, doubt, read
+from nxjax.backends.tools import NO_MODEL, ask, doubt, read, refuses
 from nxjax.lower.placement import Cost
 from nxjax.vendors.intel import child as intel_child
 
@@ -128,7 +128,8 @@ def compile_model(xml: bytes, weights: bytes, config: Mapping[str, str]) -> Comp
         devices = tuple(map(str, report.get("devices", ())))
         if report.get("refused"):
             why = words(report["refused"])
-            return reply(None, why, supported, devices, refused=not _ELSEWHERE.search(why))
+            refused = not done.trouble and refuses(why) and not _ELSEWHERE.search(why)
+            return reply(None, f"{done.trouble}: {why}" if done.trouble else why, supported, devices, refused=refused)
         if not data or done.trouble:
             ended = done.trouble or "its process ended with status 0"
             return reply(None, f"{ended}: {words(said)[-500:] or 'it said nothing'}", supported, devices)

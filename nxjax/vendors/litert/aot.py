@@ -37,6 +37,8 @@ _DISPATCH: Final = "DISPATCH_OP"
 _PARTITION: Final = re.compile(
     r"Partitioned subgraph<\d+>, selected (\d+) ops, from a total of (\d+) ops\. resulted in (\d+)"
 )
+# What it says where no operator was selected.
+_SKIPPED: Final = "Skipped for non partitioned model"
 # Bytes that Qualcomm's compiler plans to move between the chip and its memory in one run.
 _TRAFFIC: Final = {
     "dram read": re.compile(r"read_total_bytes=(\d+)"),
@@ -68,6 +70,7 @@ class AotResult:
         command: how it was called; empty if it was not.
         status: its exit status.
         refusals: why the vendor's library refused an operator, by the operator's number in the file.
+        skipped: whether it says that there is nothing to compile.
     """
 
     model: bytes | None
@@ -79,12 +82,14 @@ class AotResult:
     command: str = ""
     status: int | None = None
     refusals: dict[int, str] = field(default_factory=dict[int, str])
+    skipped: bool = False
 
-    @property
-    def refused(self) -> bool:
-        """The compiler ran, and took nothing at all."""
-        # It ends with 1 where it took nothing; what a signal ended has said nothing.
-        return self.model is None and self.total > 0 and self.selected == 0 and self.status in (None, 0, 1)
+    def refused(self, operators: int) -> bool:
+        """The compiler took none of the file's operators, by its own words."""
+        if self.model is not None or self.total != operators or self.selected:
+            return False
+        # It ends with 1 where it took nothing, and where something went wrong.
+        return self.status == 0 or (self.status == 1 and (self.skipped or len(self.refusals) == operators))
 
 
 class AotTarget(NpuTarget):
@@ -154,7 +159,7 @@ class AotTarget(NpuTarget):
         compiled = run_compiler(data, *settings)
         tool = f"LiteRT {version()}, {self.manufacturer} plugin"
         noted = {"command": compiled.command, "status": compiled.status, "took": (digest(data),)}
-        failed = compiled.model is None and not compiled.refused
+        failed = compiled.model is None and not compiled.refused(len(operations))
         why, hint = (compiled.why, "" if folders else f"; {self.missing}") if failed else ("", "")
         if compiled.model is not None:
             try:
@@ -244,6 +249,8 @@ def run_compiler(
     except ValueError as error:
         found = AotResult(None, f"its log cannot be read: {error}")
     found.command, found.status = done.command, done.status
+    if done.trouble:
+        found.why = f"{done.trouble}: {found.why}"
     return found
 
 
@@ -251,15 +258,14 @@ def _read(log: str, code: int, model: bytes) -> AotResult:
     """The front end's account. It can end well and leave an empty file, or the other way round."""
     counts = [tuple(map(int, row)) for row in _PARTITION.findall(log)]
     selected, total, parts = (sum(row[i] for row in counts) for i in range(3))
-    refusals = _refusals(log)
-    try:
+    found = AotResult(None, _reason(log, code), selected, total, parts, status=code, refusals=_refusals(log))
+    found.skipped = _SKIPPED in log
+    with contextlib.suppress(InvalidFileError):
         left_for_host(model, _DISPATCH)
-    except InvalidFileError:
-        return AotResult(None, _reason(log, code), selected, total, parts, refusals=refusals)
-    if code:
-        return AotResult(None, _reason(log, code), selected, total, parts, refusals=refusals)
-    traffic = {what: sum(map(int, pattern.findall(log))) for what, pattern in _TRAFFIC.items() if pattern.search(log)}
-    return AotResult(model, "", selected, total, parts, traffic, refusals=refusals)
+        if not code:
+            found.model, found.why = model, ""
+    found.traffic = {what: sum(map(int, p.findall(log))) for what, p in _TRAFFIC.items() if p.search(log)}
+    return found
 
 
 def _refusals(log: str) -> dict[int, str]:

@@ -230,7 +230,7 @@ class Worker:
             refused = answer[0].get("refused")
             what = "ONNX Runtime's QNN provider refused" if refused else "the provider was not reached"
             made = ExecutionError(f"qnn: {what}", got=answer[0]["error"])
-            made.refused = bool(refused)
+            made.refused = bool(refused) and tools.refuses(str(made.got))
             raise made
         if lacking := [key for key in _SAID[head["do"]] if key not in answer[0]]:
             raise ExecutionError("qnn: the process that runs Qualcomm's libraries says too little", got=lacking)

@@ -128,10 +128,10 @@ def compile_model(
             data = read(made) if said.get("compiled") and made.exists() else b""
         except (OSError, ValueError, AttributeError, RecursionError) as error:
             raise answer.error(what, f"its answer cannot be read: {error}") from error
-        if said.get("refused"):
-            raise answer.error(what, f"{said['refused']}: {reason(answer.said)}", refused=True)
         if answer.trouble:
             raise answer.error(what)
+        if said.get("refused"):
+            raise answer.error(what, f"{said['refused']}: {reason(answer.said)}", refused=True)
         if data[:4] != _HEAD:
             raise answer.error(what, f"it ended well and left no .rknn file, which begins with {_HEAD!r}")
         of_no_model = lambda: compile_model(interpreter, NO_MODEL, {"target_platform": "rk3588"}).model

@@ -142,16 +142,18 @@ def test_vela_ends_its_own_process_not_ours():
         ethosu_vela.by_command(b"xx" * 30, VelaOptions("u55", 128))
 
 
-def test_a_file_that_ends_velas_process_is_a_refusal_too():
-    """int4 weights that a DEQUANTIZE widens: Vela dies of it; the report says so and names the node."""
+def test_a_file_that_ends_velas_process_is_no_answer():
+    """int4 weights that a DEQUANTIZE widens: Vela dies of it; the record says how, and Vela placed nothing."""
     kind = np.dtype(ml_dtypes.int4)
     stored = np.arange(-7, 7).astype(kind).reshape(7, 2)
     w, f = Tensor("w", (7, 2), kind, Grid(kind, 0.1, 0), stored), Tensor("f", (7, 2), FLOAT)
     x, y = Tensor("x", (1, 2), FLOAT), Tensor("y", (1, 7), FLOAT)
     nodes = [Node("dequantize", (w,), (f,)), Node("fully_connected", (x, f, None), (y,), {"activation": None})]
     build = target().build(NpuGraph("g", [x], [y], nodes).check(), {})
-    assert build.label in ("emitted", "host") and {p.device for p in build.placements} == {"host"}
-    assert "DEQUANTIZE" in build.placements[0].reason and "refuses" in "".join(build.notes)
+    assert build.label == "emitted" and {p.decided_by for p in build.placements} == {"table"}
+    assert "DEQUANTIZE" in build.placements[0].reason and "gave no answer" in "".join(build.notes)
+    (record,) = build.evidence
+    assert record.act == "failed" and record.status < 0 and "signal" in record.answer
 
 
 def test_single_rounding_is_noted_since_the_host_rounds_twice():

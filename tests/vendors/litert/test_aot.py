@@ -144,8 +144,12 @@ def test_success_is_not_believed():
     assert litert_aot._read(STATS.format(3, 3, 1), 0, b"").model is None
     assert litert_aot._read(STATS.format(3, 3, 1), 0, b"TFL3 or so").model is None
     assert litert_aot._read(STATS.format(3, 3, 1), 1, good).model is None
-    assert litert_aot._read(STATS.format(0, 3, 0), 1, b"").refused
-    assert not litert_aot._read("", 1, b"").refused
+    none = STATS.format(0, 3, 0)
+    skipped = none + "\nINFO: CompilerPlugin::Compile: Skipped for non partitioned model."
+    assert litert_aot._read(skipped, 1, b"").refused(3) and litert_aot._read(none, 0, b"").refused(3)
+    # Its end with 1 alone is no word of the operators, and a count of others none of this file's.
+    assert not litert_aot._read("", 1, b"").refused(3) and not litert_aot._read(skipped, 1, b"").refused(2)
+    assert not litert_aot._read(none + "\nERROR: disk full while loading plugin", 1, b"").refused(3)
     assert "ended with 6" in litert_aot._read("", 6, b"").why
 
 

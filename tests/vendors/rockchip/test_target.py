@@ -39,8 +39,12 @@ class RKNN:
     def build(self, do_quantization, dataset):
         self.quantized = do_quantization
         self.rows = open(dataset).read().splitlines() if do_quantization else []
-        if KIND == "refuses":
-            print("E RKNN: [10:00:00.000] Unsupported op Nonsense")
+        if KIND in ("refuses", "refuses and dies", "lacks memory"):
+            words = "std::bad_alloc" if "lacks" in KIND else "Unsupported op Nonsense"
+            print("E RKNN: [10:00:00.000]", words, flush=True)
+            if "dies" in KIND:
+                import atexit, os
+                atexit.register(os._exit, 7)
             return -1
         if KIND == "dies":
             import os
@@ -125,7 +129,7 @@ def test_options_are_the_toolkits(stand_in):
         nx.compile(quantized(), target="rockchip")(PARAMS, IMAGE)
 
 
-@pytest.mark.parametrize("kind", ["refuses", "dies", "hangs", "nothing", "garbage"])
+@pytest.mark.parametrize("kind", ["refuses", "refuses and dies", "lacks memory", "dies", "hangs", "nothing", "garbage"])
 def test_a_toolkit_that_makes_no_file(stand_in, kind, monkeypatch):
     python = stand_in(kind)
     assert toolkit.python(python)[0]
