@@ -155,6 +155,7 @@ def on_npu(
     so = ort.SessionOptions()
     so.log_severity_level = 3
     took, tool = (digest(written.data),), f"{PROVIDER} of ONNX Runtime {ort.__version__}"
+    before = reports(settings)
     with reporting():
         try:
             session = ort.InferenceSession(written.data, so, providers=[PROVIDER], provider_options=[settings])
@@ -162,12 +163,17 @@ def on_npu(
             build.record("failed", "vendor-compiler", tool, took=took, answer=str(error))
             build.notes.append(f"{PROVIDER} makes no session of the file: {str(error).strip()[:300]}")
             return False
+    if PROVIDER not in session.get_providers():
+        said = f"it gave way to {', '.join(session.get_providers())}"
+        build.record("failed", "vendor-compiler", tool, took=took, answer=said)
+        build.notes.append(f"{PROVIDER} did not start: {said}")
+        return False
     names = [p.name for p in written.outputs]
 
     def run(args: Sequence[NDArray]) -> list[NDArray]:
         return fetched(written, session.run(names, written.feeds(args)), PROVIDER)
 
-    where, lost = reported(settings, written.data)
+    where, lost = reported(settings, written.data, before)
     taken = sum(device == PROVIDER for device, _ in where.values())
     said = f"{taken} of {len(where)} operations on the NPU" if where else f"of {REPORT} it {lost}"
     build.record("compiled", "vendor-compiler", tool, took=took, answer=said)
@@ -196,11 +202,20 @@ def reporting() -> Generator[None]:
             os.environ[_VARIABLE] = before
 
 
-def reported(settings: Mapping[str, str], data: bytes) -> tuple[dict[str, tuple[str, str]], str]:
-    """What the provider's report says of a model, and why it says nothing."""
-    report = next(iter(sorted(Path(settings["cache_dir"], settings["cache_key"]).glob(f"**/{REPORT}"))), None)
+def reports(settings: Mapping[str, str]) -> dict[Path, tuple[int, int]]:
+    """The reports in the provider's cache, each with the number of its file and when it was written."""
+    found = sorted(Path(settings["cache_dir"], settings["cache_key"]).glob(f"**/{REPORT}"))
+    return {path: (s.st_ino, s.st_mtime_ns) for path in found for s in [path.stat()]}
+
+
+def reported(
+    settings: Mapping[str, str], data: bytes, before: Mapping[Path, tuple[int, int]]
+) -> tuple[dict[str, tuple[str, str]], str]:
+    """What the provider's report says of a model, and why it says nothing. One of ``before`` is about another."""
+    now = reports(settings)
+    report = next((path for path, written in now.items() if before.get(path) != written), None)
     if report is None:
-        return {}, "left none"
+        return {}, "wrote none, and what lay in its cache may be of another model" if now else "left none"
     try:
         return read_report(json.loads(report.read_text()), data), "left one that names no operation of this file"
     except (OSError, ValueError, TypeError, AttributeError) as error:

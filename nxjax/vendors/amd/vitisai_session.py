@@ -20,7 +20,7 @@ from nxjax.backends.extras import need
 from nxjax.display import page
 from nxjax.errors import ExecutionError, ParameterError, PlacementError
 from nxjax.ops.base import NDArray
-from nxjax.vendors.amd.vitisai import EXTRA, OVERLAYS, PASSED, PROVIDER, check_overlay, reported, reporting
+from nxjax.vendors.amd.vitisai import EXTRA, OVERLAYS, PASSED, PROVIDER, check_overlay, reported, reporting, reports
 
 CPU: Final = "CPUExecutionProvider"
 DML: Final = "DmlExecutionProvider"
@@ -231,6 +231,7 @@ def _opened(
     for key, value in settings.items():
         so.add_session_config_entry(key, str(value))
     data = model if isinstance(model, bytes) else os.fspath(model)
+    before = next((reports(o) for name, o in wanted if name == PROVIDER), {})
     try:
         with reporting():
             session = ort.InferenceSession(data, so, providers=names, provider_options=[o for _, o in wanted])
@@ -250,7 +251,7 @@ def _opened(
         if PROVIDER in names
         else Record("loaded", "host", runs_on, took=took)
     )
-    return HybridSession(session, _placement(session, model, wanted), runs_on, took, [taken])
+    return HybridSession(session, _placement(session, model, wanted, before), runs_on, took, [taken])
 
 
 def _bytes(model: str | os.PathLike[str] | bytes) -> bytes:
@@ -272,7 +273,10 @@ def _kept(made: HybridSession, names: Sequence[str]) -> None:
 
 
 def _placement(
-    session: Any, model: str | os.PathLike[str] | bytes, wanted: Sequence[tuple[str, dict[str, str]]]
+    session: Any,
+    model: str | os.PathLike[str] | bytes,
+    wanted: Sequence[tuple[str, dict[str, str]]],
+    before: Mapping[Path, tuple[int, int]],
 ) -> dict[str, tuple[str, str]]:
     """Where nodes run, by ONNX Runtime's record, or by the report of AMD's provider where it keeps none."""
     if hasattr(session, "get_provider_graph_assignment_info"):
@@ -283,5 +287,5 @@ def _placement(
                 found[str(node.name) or f"{node.op_type} ({len(found)})"] = (str(part.ep_name), str(node.op_type))
         return found
     options = next((o for name, o in wanted if name == PROVIDER), None)
-    where = reported(options, _bytes(model))[0] if options else {}
+    where = reported(options, _bytes(model), before)[0] if options else {}
     return {name: (CPU if device == "CPU" else device, kind) for name, (device, kind) in where.items()}

@@ -14,6 +14,7 @@ from nxjax.lower.npu.formats.onnx_pow2 import power_of_two
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
 from nxjax.ops.quant_grid import Grid
+from nxjax.vendors.amd import vitisai
 from nxjax.vendors.amd.table import MODES, TABLE, mode, verdict
 from nxjax.vendors.amd.vitisai import PROVIDER, AmdXdna
 from tests.lower.npu.formats.onnx_cases import I16, cases, int8_graph
@@ -148,3 +149,18 @@ def test_placement_is_what_the_providers_report_says(monkeypatch, tmp_path, repo
     assert [p.op for p in build.placements if p.device == "host"] == ["softmax"]
     assert all(p.decided_by == "vendor" for p in build.placements)
     assert build.run([images()])[0].dtype == F32
+    # The next one leaves nothing of its own in the same cache.
+    monkeypatch.setattr(Session, "report", False)
+    stale = AmdXdna().build(cnn(), {"cache_dir": str(tmp_path)})
+    assert stale.label == "emitted" and {p.device for p in stale.placements} == {"unknown"}
+    assert "may be of another model" in " ".join(stale.notes)
+
+
+def test_a_session_without_the_provider_ran_nothing_on_the_npu(monkeypatch, tmp_path):
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [PROVIDER, "CPUExecutionProvider"])
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
+    monkeypatch.setattr(vitisai, "run_on_host", lambda *_: None)
+    monkeypatch.setattr(Session, "get_providers", lambda self: ["CPUExecutionProvider"])
+    build = AmdXdna().build(cnn(), {"cache_dir": str(tmp_path)})
+    assert build.label == "emitted" and build.evidence[-1].act == "failed" and build.runner is None
+    assert {p.decided_by for p in build.placements} == {"table"}

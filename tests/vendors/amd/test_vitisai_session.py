@@ -170,6 +170,16 @@ def test_a_report_that_cannot_be_read_says_nothing(report, tmp_path):
     assert caught.value.got == "nobody says where the nodes run"
 
 
+def test_a_report_that_lay_in_the_cache_before_is_not_believed(tmp_path):
+    class Silent(Session):
+        get_provider_graph_assignment_info = property()
+
+    options = {"cache_dir": str(tmp_path), "cache_key": "own"}
+    hybrid_session(model(), [(PROVIDER, options), CPU], module=amds(Older))
+    with pytest.raises(PlacementError, match="nobody says"):
+        hybrid_session(model(), [(PROVIDER, options), CPU], module=amds(Silent))
+
+
 INVENTED = {
     "hybrid_mode": "order of providers",
     "cpu_fallback": CPU,
