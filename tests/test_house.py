@@ -285,7 +285,7 @@ CIRCLES: dict[str, str] = {
 }
 # Folders that need their parent, which needs them: it holds what its parts share, and whoever gathers them.
 GATHERED = """
-    backends/cpu/native distributed/compress interop/onnx lower/ipu/rules lower/npu/ops lower/npu/rules ops/fixed
+    backends/cpu/native distributed/compress lower/ipu/rules lower/npu/ops lower/npu/rules ops/fixed
     testing/productions transforms/control
 """
 

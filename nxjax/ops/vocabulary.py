@@ -1,8 +1,9 @@
 """Every op by name, its file loaded when the op is first used.
 
 Two kinds of code need that. Rules may use an op that stands above their own file: the transpose of a broadcast is a
-sum. So the rules of an op stand with its definition, and files of ops import only what is below them. And importing `nxjax.numpy` must cost next to nothing, while the op files are most of the package. Both write
-``ops.reduce_sum``, which imports the file that holds the op and remembers the op here.
+sum. So the rules of an op stand with its definition, and files of ops import only what is below them. And importing
+`nxjax.numpy` must cost next to nothing, while the op files are most of the package. Both write ``ops.reduce_sum``,
+which imports the file that holds the op and remembers the op here.
 """
 
 from __future__ import annotations

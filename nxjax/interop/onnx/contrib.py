@@ -12,6 +12,7 @@ import numpy as np
 
 from nxjax import nn
 from nxjax import numpy as jnp
+from nxjax.interop.graphs.values import Refused, concrete
 from nxjax.interop.onnx import grids
 from nxjax.interop.onnx.norms import normalized, rms_normalized
 from nxjax.interop.onnx.pools import average_pool
@@ -19,7 +20,6 @@ from nxjax.interop.onnx.products import shifted
 from nxjax.interop.onnx.quantized import TWO, on_grid, real, rescaled
 from nxjax.interop.onnx.reductions import from_axis
 from nxjax.interop.onnx.walk import rule
-from nxjax.interop.values import Refused, concrete
 from nxjax.trace import dtypes
 
 

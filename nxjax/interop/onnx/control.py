@@ -13,10 +13,10 @@ import numpy as np
 from nxjax import lax
 from nxjax import numpy as jnp
 from nxjax.errors import NxError
+from nxjax.interop.graphs.values import NeedsValue, Refused, as_numpy, concrete
 from nxjax.interop.onnx.graph import OnnxGraph, dtype_of, invalid
 from nxjax.interop.onnx.shapes import number
 from nxjax.interop.onnx.walk import OnnxScope, rule
-from nxjax.interop.values import NeedsValue, Refused, as_numpy, concrete
 from nxjax.trace.core import Array
 
 # Turns of loops that run while the graph is walked.

@@ -10,9 +10,9 @@ import numpy as np
 
 from nxjax import lax, nn
 from nxjax import numpy as jnp
+from nxjax.interop.graphs.values import Refused, as_numpy
 from nxjax.interop.onnx.graph import dtype_of
 from nxjax.interop.onnx.walk import rule
-from nxjax.interop.values import Refused, as_numpy
 from nxjax.trace import dtypes
 
 _UNARY: Final[dict[str, Any]] = {

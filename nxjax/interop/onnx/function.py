@@ -11,13 +11,13 @@ import numpy as np
 
 from nxjax.errors import InvalidFileError, ParameterError
 from nxjax.files import safe_io
-from nxjax.interop.imported import ImportedFunction
+from nxjax.interop.graphs.function import ImportedFunction
+from nxjax.interop.graphs.values import ValueInfo, constant, value
 from nxjax.interop.onnx import rules
 from nxjax.interop.onnx.graph import ModelReader, OnnxFile, OnnxGraph, OnnxNode, parsed
 from nxjax.interop.onnx.grids import StoredParameter, stored_parameter
 from nxjax.interop.onnx.save import save, without_data
 from nxjax.interop.onnx.walk import RULES, OnnxWalker
-from nxjax.interop.values import ValueInfo, constant, value
 from nxjax.quant.planned import PlannedCall
 from nxjax.quant.qarray import QArray, float_leaf
 from nxjax.trace import dtypes

@@ -15,7 +15,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import InvalidFileError, MissingExtraError
-from nxjax.interop.values import ValueInfo
+from nxjax.interop.graphs.values import ValueInfo
 from nxjax.trace import dtypes
 
 NDArray = np.ndarray[Any, Any]

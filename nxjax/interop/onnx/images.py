@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from nxjax import numpy as jnp
+from nxjax.interop.graphs.values import Refused
 from nxjax.interop.onnx.indexing import needed
 from nxjax.interop.onnx.shapes import ints, sized
 from nxjax.interop.onnx.walk import rule
-from nxjax.interop.values import Refused
 from nxjax.trace import dtypes
 
 NDArray = np.ndarray[Any, Any]

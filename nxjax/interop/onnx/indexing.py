@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from nxjax import numpy as jnp
+from nxjax.interop.graphs.values import NeedsValue, as_numpy, concrete
 from nxjax.interop.onnx.shapes import number
 from nxjax.interop.onnx.walk import rule
-from nxjax.interop.values import NeedsValue, as_numpy, concrete
 
 
 def _wrapped(index: Any, size: int) -> Any:

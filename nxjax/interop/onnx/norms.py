@@ -8,8 +8,8 @@ import numpy as np
 
 from nxjax import lax
 from nxjax import numpy as jnp
+from nxjax.interop.graphs.values import Refused
 from nxjax.interop.onnx.walk import rule
-from nxjax.interop.values import Refused
 from nxjax.trace import dtypes
 
 

@@ -8,13 +8,13 @@ import ml_dtypes
 import numpy as np
 
 from nxjax import numpy as jnp
+from nxjax.interop.graphs.values import as_numpy, concrete
 from nxjax.interop.onnx import grids
 from nxjax.interop.onnx.elementwise import cast
 from nxjax.interop.onnx.graph import dtype_of
 from nxjax.interop.onnx.grids import OnGrid
 from nxjax.interop.onnx.products import convolved, shifted
 from nxjax.interop.onnx.walk import rule
-from nxjax.interop.values import as_numpy, concrete
 from nxjax.ops.fake_quantize import quantize_dequantize
 from nxjax.quant.qarray import QArray
 from nxjax.trace import dtypes

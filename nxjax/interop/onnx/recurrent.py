@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from nxjax import lax, nn
 from nxjax import numpy as jnp
+from nxjax.interop.graphs.values import Refused
 from nxjax.interop.onnx.walk import rule
-from nxjax.interop.values import Refused
 
 Function = Callable[[Any], Any]
 _ACTIVATIONS: Final[dict[str, Callable[[Any, Any, Any], Any]]] = {

@@ -10,9 +10,9 @@ import numpy as np
 
 from nxjax import lax, random
 from nxjax import numpy as jnp
+from nxjax.interop.graphs.values import value
 from nxjax.interop.onnx.graph import dtype_of, invalid
 from nxjax.interop.onnx.walk import OnnxScope, drawing_key, rule
-from nxjax.interop.values import value
 from nxjax.trace import dtypes
 
 # More elements than this are no shape's business: hostile files ask for them.

@@ -17,7 +17,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax import random
-from nxjax.errors import InvalidFileError, NxError, ProgramError
+from nxjax.interop.graphs.values import NeedsValue, Refused, ValueInfo, applied, as_numpy, concrete, value
 from nxjax.interop.onnx.graph import (
     AttributeReference,
     ModelReader,
@@ -28,8 +28,6 @@ from nxjax.interop.onnx.graph import (
     package,
 )
 from nxjax.interop.onnx.grids import OnGrid, stored
-from nxjax.interop.values import NeedsValue, Refused, ValueInfo, as_numpy, concrete, value
-from nxjax.runtime import ensure_compile_time_eval
 from nxjax.trace.core import Array
 from nxjax.trace.types import ArrayType
 
@@ -179,21 +177,8 @@ class OnnxWalker:
             raise invalid("an attribute that no caller gives", node)
         extra = {"scope": scope, "node": node, "opset": node.opset, "outputs": _used(node)}
         attributes.update((k, extra[k]) for k in found.asked)
-        try:
-            if all(concrete(x.real if isinstance(x, OnGrid) else x) for x in xs):
-                with ensure_compile_time_eval():
-                    out = found.function(*given, **attributes)
-            else:
-                out = found.function(*given, **attributes)
-        except (NeedsValue, Refused, InvalidFileError):
-            raise
-        except NxError as error:
-            raise _told(error, node, xs) from error
-        except (KeyError, IndexError, ValueError, TypeError, AttributeError, OverflowError, AssertionError) as error:
-            raise ProgramError(
-                f"from_onnx: {node.kind} is not well formed", got=f"{_shown(node, xs)}: {type(error).__name__}: {error}"
-            ) from error
-        out = out if isinstance(out, tuple) else (out,)
+        known = [x.real if isinstance(x, OnGrid) else x for x in xs]
+        out = applied("from_onnx", node.kind, node, known, lambda: found.function(*given, **attributes))
         return out if grid is None else tuple(grid.holding(y) if y.dtype == np.float32 else y for y in out)
 
     def _written_out(self, scope: OnnxScope, node: OnnxNode, xs: Sequence[Any]) -> Sequence[Any]:
@@ -230,16 +215,6 @@ def drawing_key(scope: OnnxScope, seed: float | None) -> Any:
 def _used(node: OnnxNode) -> int:
     """The number of results up to the last one that has a name."""
     return max((i + 1 for i, name in enumerate(node.outputs) if name), default=0)
-
-
-def _shown(node: OnnxNode, xs: Sequence[Any]) -> str:
-    types = ", ".join(str(x.type) if isinstance(x, Array) else type(x).__name__ for x in xs)
-    return f"{node}({types})"
-
-
-def _told(error: NxError, node: OnnxNode, xs: Sequence[Any]) -> NxError:
-    """The error with the node that raised it."""
-    return type(error)(f"from_onnx: {_shown(node, xs)}: {error.what}", got=error.got, expected=error.expected)
 
 
 def _filled(body: OnnxGraph, given: Mapping[str, Any]) -> OnnxGraph:

@@ -5,12 +5,14 @@ Knows no format.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 
-from nxjax.errors import LoweringError
+from nxjax.errors import InvalidFileError, LoweringError, NxError, ProgramError
+from nxjax.runtime import ensure_compile_time_eval
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, readonly, wrap
 from nxjax.trace.core import Array
@@ -67,3 +69,31 @@ def constant(x: Any) -> Any:
     if isinstance(x, (list, tuple)) and any(isinstance(v, (list, tuple, np.ndarray, Array)) for v in x):
         return [constant(v) for v in x]
     return x if isinstance(x, Array) or x is None else value(np.asarray(x))
+
+
+def applied(door: str, kind: str, node: object, xs: Sequence[Any], rule: Callable[[], Any]) -> tuple[Any, ...]:
+    """The results of a rule for one operator; its errors name the operator, its node and its operands.
+
+    What depends on no argument is computed at once.
+    """
+    try:
+        if all(map(concrete, xs)):
+            with ensure_compile_time_eval():
+                out = rule()
+        else:
+            out = rule()
+    except (NeedsValue, Refused, InvalidFileError):
+        raise
+    except NxError as error:
+        told = f"{door}: {_shown(node, xs)}: {error.what}"
+        raise type(error)(told, got=error.got, expected=error.expected) from error
+    except (KeyError, IndexError, ValueError, TypeError, AttributeError, OverflowError, AssertionError) as error:
+        raise ProgramError(
+            f"{door}: {kind} is not well formed", got=f"{_shown(node, xs)}: {type(error).__name__}: {error}"
+        ) from error
+    return out if isinstance(out, tuple) else (out,)
+
+
+def _shown(node: object, xs: Sequence[Any]) -> str:
+    types = ", ".join(str(x.type) if isinstance(x, Array) else type(x).__name__ for x in xs)
+    return f"{node}({types})"

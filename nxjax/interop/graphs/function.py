@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import DtypeError, ParameterError, ShapeError
-from nxjax.interop.values import NeedsValue, ValueInfo, constant, value
+from nxjax.interop.graphs.values import NeedsValue, ValueInfo, constant, value
 from nxjax.ops.convert import convert_element_type
 from nxjax.quant.qarray import QArray
 from nxjax.runtime import enable_x64
