@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, Final, final
 
 import numpy as np
@@ -88,6 +89,32 @@ def largest_centred(grid: Grid) -> int:
     return max(grid.zero_point - low, high - grid.zero_point)
 
 
+def sums_to_grid(
+    summed: Array,
+    real: Array,
+    over: Callable[[Array], Array],
+    y_grid: Grid,
+    lo: int,
+    hi: int,
+    rounding: Rounding,
+    kind: Kind,
+) -> Array:
+    """`fixed.product.requantize_products` in ops: int64 sums times ``real``, which ``over`` repeats over them."""
+    if kind == "dense" and rounding == "double":
+        summed = summed if y_grid.dtype == dtypes.int16 else wrap_int32(summed)
+        scaled = mul(cast(summed, dtypes.float64), over(real))
+        whole = clipped(round(scaled, rounding_method=AWAY_FROM_ZERO), -(2.0**31), 2.0**31 - 1)
+        # Saturated sums stay at their end: nothing wraps when the zero point is added.
+        placed = add(cast(whole, dtypes.int64), constant(y_grid.zero_point, dtypes.int64, whole.shape))
+        return cast(clipped(placed, lo, hi), dtypes.int32)
+    mantissa, exponent = multiplier_of(real, rounding)
+    if y_grid.dtype == dtypes.int16:
+        scaled = rescale_wide(summed, over(mantissa), over(exponent))
+    else:
+        scaled = Factor(mantissa, exponent, rounding).applied(wrap_int32(summed), over)
+    return to_output_grid(scaled, y_grid, lo, hi)
+
+
 class WeightedProduct(Quantized):
     """x with weights: the operands are (x, w, w_scale, b). Parameters that are not spelled out are the product's."""
 
@@ -138,20 +165,7 @@ class WeightedProduct(Quantized):
         real = _factor(x_grid, y_grid, row)
         bias = _traced_bias(b, x_grid, row)
         over = lambda v: broadcast_in_dim(v, shape=acc.shape, broadcast_dimensions=dims)
-        summed = add(acc, over(bias))
-        if self.kind == "dense" and rounding == "double":
-            summed = summed if y_grid.dtype == dtypes.int16 else wrap_int32(summed)
-            scaled = mul(cast(summed, dtypes.float64), over(real))
-            whole = clipped(round(scaled, rounding_method=AWAY_FROM_ZERO), -(2.0**31), 2.0**31 - 1)
-            # Saturated sums stay at their end: nothing wraps when the zero point is added.
-            placed = add(cast(whole, dtypes.int64), constant(y_grid.zero_point, dtypes.int64, whole.shape))
-            return cast(clipped(placed, lo, hi), dtypes.int32)
-        mantissa, exponent = multiplier_of(real, rounding)
-        if y_grid.dtype == dtypes.int16:
-            scaled = rescale_wide(summed, over(mantissa), over(exponent))
-        else:
-            scaled = Factor(mantissa, exponent, rounding).applied(wrap_int32(summed), over)
-        return to_output_grid(scaled, y_grid, lo, hi)
+        return sums_to_grid(add(acc, over(bias)), real, over, y_grid, lo, hi, rounding, self.kind)
 
     def tangent(self, y: Array, primals: Arrays, tangents: Tangents, *, w_dtype: DType, **params: Any) -> Array | None:
         x, w, w_scale, b = primals

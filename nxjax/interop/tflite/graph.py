@@ -241,8 +241,8 @@ def _tensor(model: TFLiteModel, row: dict[str, Any], number: int, names: set[str
     signature = signature if len(signature) == len(shape) else shape
     dims = tuple(n if n >= 0 else f"{name}.{i}" for i, n in enumerate(signature))
     data = None if dtype.kind == "O" else _stored(model, row, name, dtype, shape)
-    if data is not None:
-        # Parameters go by their names.
+    if data is not None or row["is_variable"]:
+        # Parameters and variables go by their names.
         while name in names:
             name = f"{name}:{number}"
         names.add(name)

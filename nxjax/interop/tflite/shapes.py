@@ -12,7 +12,7 @@ from nxjax import numpy as jnp
 from nxjax.interop.graphs.values import Refused
 from nxjax.interop.tflite.elementwise import activated, output_dtype
 from nxjax.interop.tflite.graph import invalid
-from nxjax.interop.tflite.held import constant
+from nxjax.interop.tflite.held import GridValue, constant
 from nxjax.interop.tflite.walk import rule
 
 
@@ -186,9 +186,11 @@ def _gather(x: Any, index: Any, *, axis: int, batch_dims: int) -> Any:
     return y.reshape((*lead, *y.shape[1:]))
 
 
-@rule("EMBEDDING_LOOKUP", on_grids="moved")
-def _embedding(index: Any, table: Any) -> Any:
-    return jnp.take(table, index, axis=0, mode="clip")
+@rule("EMBEDDING_LOOKUP", on_grids="held")
+def _embedding(index: Any, table: Any, *, node: Any) -> Any:
+    held = isinstance(table, GridValue)
+    rows = table if not held else table.stored if node.out.grid is not None else table.real
+    return jnp.take(rows, index, axis=0, mode="clip")
 
 
 @rule("GATHER_ND", on_grids="moved")

@@ -159,10 +159,10 @@ class TFLiteWalker:
         """The results of one operator."""
         on_grids = any(isinstance(x, GridValue) for x in xs) or any(t is not None and t.grid for t in node.results)
         found = RULES.get(node.kind)
-        if on_grids and (found is None or found.on_grids == "refused"):
-            if found is not None and node.kind not in QUANTIZED:
-                raise Refused(f"from_tflite: no rule for operator {node.kind} of quantized values", got=node)
-            found = QUANTIZED.get(node.kind)
+        if on_grids and node.kind in QUANTIZED:
+            found = QUANTIZED[node.kind]
+        elif on_grids and found is not None and found.on_grids == "refused":
+            raise Refused(f"from_tflite: no rule for operator {node.kind} of quantized values", got=node)
         if found is None:
             raise Refused(f"from_tflite: no rule for operator {node.kind}", got=node)
         given, real = list(xs), False
