@@ -13,14 +13,15 @@ from nxjax.files import safe_io
 from nxjax.interop.graphs.function import ImportedFunction
 from nxjax.interop.graphs.values import ValueInfo, constant, value
 from nxjax.interop.tflite import rules
-from nxjax.interop.tflite.graph import TFLiteFile, TFLiteSignature, TFLiteTensor, invalid, read
+from nxjax.interop.tflite.graph import Quantization, TFLiteFile, TFLiteSignature, TFLiteTensor, invalid, read
 from nxjax.interop.tflite.held import GridValue
 from nxjax.interop.tflite.variables import first_state
-from nxjax.interop.tflite.walk import QUANTIZED, RULES, TFLiteScope, TFLiteWalker, on_grid_of
+from nxjax.interop.tflite.walk import QUANTIZED, RULES, TFLiteScope, TFLiteWalker
 from nxjax.ops.fake_quantize import quantize_dequantize
 from nxjax.runtime import enable_x64
 from nxjax.trace import dtypes
 from nxjax.trace.boundary import api_boundary
+from nxjax.trace.core import Array
 
 assert rules.__all__  # the rules are registered by being imported
 
@@ -79,6 +80,7 @@ class TFLiteFunction(ImportedFunction):
         with enable_x64():
             first = first_state(model, seed)
             self.state = {k: self._given(x) for k, x in first.items()} or None
+        self._kept = {k: x.quantization for k, x in first.items() if isinstance(x, GridValue)}
         super().__init__("TFLite", signature.key or graph.name, {}, closed)
 
     def _given(self, x: Any) -> Any:
@@ -88,20 +90,24 @@ class TFLiteFunction(ImportedFunction):
     def _walk(
         self, params: Mapping[str, Any], state: Mapping[str, Any] | None, *xs: Any
     ) -> tuple[dict[str, Any] | None, tuple[Any, ...]]:
-        walker = TFLiteWalker(self._model, params, state, self._seed)
+        held = {k: _on_grid(self._kept.get(k), x) for k, x in (state or {}).items()}
+        walker = TFLiteWalker(self._model, params, held, self._seed)
         given = iter(xs)
         every = [self._constants[i] if i in self._constants else next(given) for i in range(len(self._graph.inputs))]
-        placed = [self._taken(self._graph.tensors[i], x) for i, x in zip(self._graph.inputs, every, strict=True)]
+        tensors = [self._graph.tensors[i] for i in self._graph.inputs]
+        placed = [_on_grid(t.grid, x) for t, x in zip(tensors, every, strict=True)]
         made = TFLiteScope(walker, self._graph).run(placed, self._outputs)
         after = None if state is None else {k: self._given(walker.state[k]) for k in state}
         return after, tuple(map(self._given, made))
 
-    def _taken(self, tensor: TFLiteTensor, x: Any) -> Any:
-        """An argument: real numbers come on the grid of their tensor, as QUANTIZE puts them there."""
-        held = on_grid_of(tensor, x)
-        if not isinstance(held, GridValue) or not held.is_real:
-            return held
-        return GridValue(held.quantization, real=quantize_dequantize(x, grid=held.grid))
+
+def _on_grid(grid: Quantization | None, x: Any) -> Any:
+    """An argument: real numbers are put on the grid of their tensor, as QUANTIZE does it."""
+    if grid is None or not isinstance(x, Array):
+        return x
+    if x.dtype != np.float32:
+        return GridValue(grid, stored=x)
+    return GridValue(grid, real=quantize_dequantize(x, grid=grid.grid))
 
 
 def _trained(tensor: TFLiteTensor) -> Any:
