@@ -108,4 +108,6 @@ def dequantized(data: NDArray, kind: int, dtype: Any) -> NDArray:
         plain = np.dtype(_PLAIN[kind])
         return np.frombuffer(data, plain) if data.size else np.zeros(0, plain)
     blocks = np.asarray(data).reshape(-1, BLOCKS[kind][1])
-    return _FEW_BITS[kind](blocks).reshape(-1).astype(dtype, copy=False)
+    with np.errstate(invalid="ignore", over="ignore"):
+        # A scale in a damaged file may be infinite.
+        return _FEW_BITS[kind](blocks).reshape(-1).astype(dtype, copy=False)

@@ -25,6 +25,7 @@ from nxjax.checkpoints.tensors import METADATA, TensorFile
 from nxjax.errors import InvalidFileError, ParameterError, Shown
 from nxjax.files import safe_io
 from nxjax.interop.ggml import BLOCKS, dequantized
+from nxjax.numpy.files import load
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import DTypeLike
 from nxjax.trace.array import readonly, wrap
@@ -39,6 +40,7 @@ _DAMAGE: Final = (
     NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 _MOST: Final = 1 << 20  # tensors, or rows of metadata, of one file
+_REPEATED: Final = 1 << 26  # elements of a tensor that repeats what is stored once
 
 
 @final
@@ -256,7 +258,7 @@ def load_gguf(path: str | Path, dtype: DTypeLike | None = np.float32) -> LazyWei
         elements, size = BLOCKS[kind]
         total = math.prod(shape)
         first = start + offset
-        if (shape and shape[-1] % elements) or first + total // elements * size > data.size:
+        if total % elements or (shape and shape[-1] % elements) or first + total // elements * size > data.size:
             _damaged(file, f"tensor {name!r}: {shape} at {offset}")
         part = data[first : first + total // elements * size]
         readers[name] = lambda part=part, kind=kind, shape=shape: dequantized(part, kind, dtype).reshape(shape)
@@ -279,6 +281,8 @@ def load_npz(path: str | Path) -> LazyWeights:
 
     Raises:
         InvalidFileError: no such file format, or an array of objects.
+        MemoryLimitError: it unpacks to more than a hundred times its size, and 256 MiB.
+        OSError: no such file.
 
     >>> import tempfile, numpy as np
     >>> file = tempfile.mktemp(suffix=".npz")
@@ -286,22 +290,11 @@ def load_npz(path: str | Path) -> LazyWeights:
     >>> load_npz(file)["w"].tolist()
     [1.0, 1.0, 1.0]
     """
-    file = _path("load_npz", path)
-    with safe_io.opened(file) as f:
-        data = f.read()
-    try:
-        stored = np.load(io.BytesIO(data), allow_pickle=False)
-        names: list[str] = list(stored.files)
-    except _DAMAGE as error:
-        _damaged(file, error)
-
-    def read(name: str) -> NDArray:
-        try:
-            return stored[name]
-        except (*_DAMAGE, MemoryError) as error:
-            _damaged(file, f"{name}: {error}")
-
-    return LazyWeights({n: (lambda n=n: read(n)) for n in names}, {})
+    with safe_io.opened(_path("load_npz", path)) as f:
+        stored: Any = load(io.BytesIO(f.read()))
+    if not isinstance(stored, Mapping):
+        _damaged(Path(path), "one array, no .npz file")
+    return LazyWeights({n: (lambda n=n: np.asarray(stored[n])) for n in stored}, {})
 
 
 # --- PyTorch ---
@@ -456,7 +449,8 @@ def load_torch(path: str | Path) -> LazyWeights:
         except _DAMAGE as error:
             _damaged(file, error)
         last = t.offset + sum((n - 1) * s for n, s in zip(t.shape, t.strides, strict=True))
-        if len(t.shape) != len(t.strides) or (math.prod(t.shape) and last >= held.size):
+        repeats = math.prod(t.shape) > max(held.size, _REPEATED)
+        if len(t.shape) != len(t.strides) or repeats or (math.prod(t.shape) and last >= held.size):
             _damaged(file, f"a tensor {t.shape} beyond its storage")
         if not math.prod(t.shape):
             return np.zeros(t.shape, t.storage.dtype)
@@ -468,12 +462,12 @@ def load_torch(path: str | Path) -> LazyWeights:
         if isinstance(value, _Tensor):
             readers[prefix] = lambda: read(value)
         elif isinstance(value, dict) and depth < 64:
+            if len(readers) > _MOST:
+                _damaged(file, "too many tensors")
             for k, v in value.items():  # pyright: ignore[reportUnknownVariableType]
                 walk(f"{prefix}.{k}" if prefix else str(k), v, depth + 1)  # pyright: ignore[reportUnknownArgumentType]
 
     walk("", tree, 0)
-    if len(readers) > _MOST:
-        _damaged(file, f"{len(readers)} tensors")
     return LazyWeights(readers, {})
 
 

@@ -6,6 +6,7 @@ more than it may.
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import pickle
@@ -40,7 +41,10 @@ def _checked(read: Callable[[], Any], name: str) -> Any:
         return read()
     except NxError:
         raise
-    except _DAMAGED as error:
+    except (*_DAMAGED, OSError) as error:
+        # A damaged archive names places that no file has.
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise
         raise InvalidFileError(
             f"load: {name} is damaged, or not of NumPy's format",
             got=f"{type(error).__name__}: {str(error)[:200]}",

@@ -32,6 +32,7 @@ from nxjax.numpy.elementwise import sin
 from nxjax.quant.files import loads
 from nxjax.quant.files import save as save_
 from nxjax.quant.qarray import QArray
+from nxjax.testing import fuzz_models
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
 from nxjax.trace.text import parse_program, to_text
@@ -63,12 +64,14 @@ class FileReader:
         read: takes the bytes.
         valid: files that it reads, to damage.
         share: how often it is tried, beside others; reading in a process of its own takes long.
+        damaged: damages a file so that much of it can still be read, which is done half of the time.
     """
 
     name: str
     read: Callable[[bytes], object]
     valid: Callable[[], Sequence[bytes]]
     share: int = 10
+    damaged: Callable[[bytes, np.random.Generator], bytes] | None = None
 
 
 def mutated(data: bytes, rng: np.random.Generator) -> bytes:
@@ -103,7 +106,9 @@ def one(reader: FileReader, seed: int) -> str:
     """Read one damaged file; gives a report if that goes wrong, otherwise an empty text."""
     rng = np.random.default_rng(seed)
     files = reader.valid()
-    data = mutated(files[int(rng.integers(len(files)))], rng)
+    whole = files[int(rng.integers(len(files)))]
+    damage = mutated if reader.damaged is None or rng.integers(2) else reader.damaged
+    data = damage(whole, rng)
     start = time.perf_counter()
     try:
         reader.read(data)
@@ -156,6 +161,20 @@ def _all() -> tuple[FileReader, ...]:
         FileReader("fromstring", _fromstring, lambda: [b"1 2 3", b"0.5, nan"], 3),
         FileReader("tflite", _deployed, lambda: [_network("tflite")], 10),
         FileReader("onnx", _deployed, lambda: [_network("onnx")], 10),
+        FileReader(
+            "onnx model as a function", fuzz_models.onnx_model, fuzz_models.onnx_models, 5, fuzz_models.other_fields
+        ),
+        FileReader(
+            "tflite model as a function",
+            fuzz_models.tflite_model,
+            fuzz_models.tflite_models,
+            5,
+            fuzz_models.overwritten,
+        ),
+        FileReader("gguf", fuzz_models.gguf, fuzz_models.ggufs, 10, fuzz_models.overwritten),
+        FileReader("torch", fuzz_models.torch, fuzz_models.torches, 10, fuzz_models.repacked),
+        FileReader("weights in npz", fuzz_models.npz, lambda: _npys()[1:], 5),
+        FileReader("weights in safetensors", fuzz_models.safetensors, _safetensors, 5),
         FileReader("executable cache", _cached, lambda: [b"payload" * 9], 3),
     )
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nxjax.__main__ import main
-from nxjax.errors import MissingExtraError, ParameterError
+from nxjax.errors import MissingExtraError, NxError, ParameterError
 from nxjax.testing import fuzz, fuzz_files
 from nxjax.testing.fuzz_files import FileReader
 from nxjax.testing.fuzz_programs import ProgramOutcome
@@ -30,6 +30,23 @@ def test_a_reader_that_leaks_an_error_is_found():
     reader = FileReader("wrong", lambda data: data[100], lambda: [bytes(range(50))])
     assert "IndexError" in fuzz_files.one(reader, 0)
     assert any(fuzz_files.mutated(b"abc" * 9, np.random.default_rng(s)) != b"abc" * 9 for s in range(3))
+
+
+def test_half_of_the_models_are_damaged_inside_their_structure():
+    for name, reader in fuzz_files.readers().items():
+        if reader.damaged is None:
+            continue
+        whole = reader.valid()[0]
+        other = [reader.damaged(whole, np.random.default_rng(s)) for s in range(60)]
+        assert len(set(other)) > 30, name
+        read = 0
+        for data in other:
+            try:
+                reader.read(data)
+            except NxError:
+                continue
+            read += 1
+        assert read > 5, (name, read)
 
 
 def test_failures_are_told_once_and_written(monkeypatch, tmp_path):

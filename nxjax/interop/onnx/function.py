@@ -165,14 +165,15 @@ def _stored_parameters(graph: OnnxGraph) -> dict[str, StoredParameter]:
     stored = graph.initializers
     for name, x in stored.items():
         (n, *more) = readers.get(name, [None])
-        if n is None or more or not n.kind.endswith("DequantizeLinear") or n.inputs[0] != name:
+        if n is None or more or not n.kind.endswith("DequantizeLinear") or n.inputs[0] != name or len(n.inputs) < 2:
             continue
         scale = stored.get(n.inputs[1])
         zero = stored.get(n.inputs[2]) if len(n.inputs) > 2 and n.inputs[2] else None
+        axis = n.attributes.get("axis", 1)
         known = scale is not None and (zero is not None or len(n.inputs) < 3 or not n.inputs[2])
-        if not known or n.attributes.get("block_size") or n.attributes.get("output_dtype"):
+        if not known or not isinstance(axis, int) or n.attributes.get("block_size") or n.attributes.get("output_dtype"):
             continue
-        made = stored_parameter(x, scale, zero, n.attributes.get("axis", 1))
+        made = stored_parameter(x, scale, zero, axis)
         if made is not None:
             found[name] = made
     return found
@@ -246,5 +247,5 @@ def from_onnx(
     except RecursionError as e:
         raise InvalidFileError("from_onnx: the model is nested too deeply") from e
     return OnnxFunction(
-        read, without_data(proto), proto.graph.name or "model", constants or {}, shapes or {}, seed, closed
+        read, without_data(proto), read.graph.name or "model", constants or {}, shapes or {}, seed, closed
     )

@@ -127,33 +127,37 @@ class ModelReader:
         if not proto.HasField("graph") or not proto.opset_import:
             raise invalid("a model without a graph or without an operator set", "an incomplete file")
         opsets = _opsets(proto)
-        functions = {qualified(f.domain, f.name): self.function(f) for f in proto.functions}
+        functions = {qualified(_text(f.domain), _text(f.name)): self.function(f) for f in proto.functions}
         return OnnxFile(self.graph(proto.graph, opsets, 0), functions)
 
     def function(self, proto: Any) -> OnnxGraph:
         opsets = _opsets(proto)
         nodes = tuple(self._node(n, opsets, 0) for n in proto.node)
-        ports = lambda names: tuple(ValueInfo(name, None, None) for name in names)
-        return OnnxGraph(proto.name, nodes, ports(proto.input), ports(proto.output), {})
+        ports = lambda names: tuple(ValueInfo(_text(name), None, None) for name in names)
+        return OnnxGraph(_text(proto.name), nodes, ports(proto.input), ports(proto.output), {})
 
     def graph(self, proto: Any, opsets: Mapping[str, int], depth: int) -> OnnxGraph:
         if depth > DEPTH:
             raise invalid(f"graphs lie in one another more than {DEPTH} deep", proto.name)
-        stored = {t.name: self.tensor(t) for t in proto.initializer}
-        stored.update((t.values.name, self._dense(t)) for t in proto.sparse_initializer)
-        given = tuple(_port(v) for v in proto.input if v.name not in stored)
+        stored = {_text(t.name): self.tensor(t) for t in proto.initializer}
+        stored.update((_text(t.values.name), self._dense(t)) for t in proto.sparse_initializer)
+        given = tuple(p for p in map(_port, proto.input) if p.name not in stored)
         nodes = tuple(self._node(n, opsets, depth) for n in proto.node)
-        return OnnxGraph(proto.name, nodes, given, tuple(map(_port, proto.output)), stored, proto if depth else None)
+        return OnnxGraph(
+            _text(proto.name), nodes, given, tuple(map(_port, proto.output)), stored, proto if depth else None
+        )
 
     def _node(self, n: Any, opsets: Mapping[str, int], depth: int) -> OnnxNode:
-        domain = "" if n.domain in _STANDARD else n.domain
-        attributes = {a.name: self._attribute(a, opsets, depth) for a in n.attribute}
-        kind = qualified(domain, n.op_type)
-        return OnnxNode(kind, n.name, tuple(n.input), tuple(n.output), attributes, opsets.get(domain, 1))
+        domain = _text(n.domain)
+        domain = "" if domain in _STANDARD else domain
+        attributes = {_text(a.name): self._attribute(a, opsets, depth) for a in n.attribute}
+        kind = qualified(domain, _text(n.op_type))
+        names = lambda given: tuple(map(_text, given))
+        return OnnxNode(kind, _text(n.name), names(n.input), names(n.output), attributes, opsets.get(domain, 1))
 
     def _attribute(self, a: Any, opsets: Mapping[str, int], depth: int) -> Any:
         if a.ref_attr_name:
-            return AttributeReference(a.ref_attr_name)
+            return AttributeReference(_text(a.ref_attr_name))
         kinds = package().AttributeProto
         if a.type == kinds.TENSOR:
             return self.tensor(a.t)
@@ -197,7 +201,7 @@ class ModelReader:
         return x
 
     def _external(self, t: Any, dtype: Any, shape: tuple[int, ...]) -> NDArray:
-        entries = {e.key: e.value for e in t.external_data}
+        entries = {_text(e.key): _text(e.value) for e in t.external_data}
         location = entries.get("location", "")
         if self._folder is None:
             fix = "give the path of the model instead of its bytes"
@@ -245,26 +249,29 @@ class ModelReader:
 
 
 def _opsets(proto: Any) -> dict[str, int]:
-    return {"" if o.domain in _STANDARD else o.domain: o.version for o in proto.opset_import}
+    return {"" if _text(o.domain) in _STANDARD else _text(o.domain): o.version for o in proto.opset_import}
 
 
 def _text(raw: Any) -> str:
+    """A text of a protocol buffer, which gives bytes where a damaged file's are no UTF-8."""
     return raw if isinstance(raw, str) else bytes(raw).decode("utf-8", "surrogateescape")
 
 
 def _port(v: Any) -> ValueInfo:
-    kind = v.type.WhichOneof("value")
+    kind, name = v.type.WhichOneof("value"), _text(v.name)
     if kind != "tensor_type":
-        return ValueInfo(v.name, None, None, kind is None)
+        return ValueInfo(name, None, None, kind is None)
     t = v.type.tensor_type
     dims: tuple[int | str, ...] | None = None
     if t.HasField("shape"):
         # Some exporters write -1 or "?" for a size that is not known.
         dims = tuple(
-            d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param.strip("?") or f"{v.name}.{i}"
+            d.dim_value
+            if d.HasField("dim_value") and d.dim_value >= 0
+            else _text(d.dim_param).strip("?") or f"{name}.{i}"
             for i, d in enumerate(t.shape.dim)
         )
-    return ValueInfo(v.name, dtype_of(t.elem_type) if t.elem_type else None, dims)
+    return ValueInfo(name, dtype_of(t.elem_type) if t.elem_type else None, dims)
 
 
 def parsed(data: bytes) -> Any:

@@ -239,7 +239,8 @@ def schema_body(node: OnnxNode, xs: Sequence[Any]) -> OnnxGraph | None:
     domain, _, kind = node.kind.rpartition("::")
     try:
         schema = onnx.defs.get_schema(kind, node.opset, domain)
-    except onnx.defs.SchemaError:
+    except (onnx.defs.SchemaError, TypeError):
+        # A version that is no number of 32 bits is a type error there.
         return None
     if schema.has_function:
         proto = schema.function_body
