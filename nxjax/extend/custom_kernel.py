@@ -108,7 +108,7 @@ def _examine(op: CustomOp, target: str, kernel: CustomKernel) -> None:
     for s in op.samples:
         types = [ArrayType(a.shape, a.dtype) for a in s.args]
         try:
-            if not kernel.takes(types, s.params):
+            if not kernel.applies_to(types, s.params):
                 continue
         except Exception as error:
             raise _refused(op, target, error) from error

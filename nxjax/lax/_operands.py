@@ -67,7 +67,7 @@ def face(op: Elementwise, own: str, module: str) -> Callable[..., Array]:
     It takes JAX's keyword ``accuracy`` where that has it, a wish for a faster or a more exact approximation: there is
     one approximation here, the most exact.
     """
-    _, line, example, beyond = op.public()["lax"]
+    _, line, example, outside = op.public()["lax"]
     assert example is not None, own
 
     def unary(x: ArrayLike) -> Array:
@@ -85,7 +85,7 @@ def face(op: Elementwise, own: str, module: str) -> Callable[..., Array]:
         function = taking(names, lambda *xs: op(*aligned(own, *xs)))
     text = _OF_ONE if len(names) == 1 else _OF_SEVERAL
     both = "both" if len(names) == 2 else "all"
-    what = text.format(line=line, takes=_KINDS[op.allowed] + op.gives, both=both, beyond=beyond and f" {beyond}.")
+    what = text.format(line=line, takes=_KINDS[op.allowed] + op.gives, both=both, outside=outside and f" {outside}.")
     function.__module__ = module
     return named(own, what, *example)(function)
 
@@ -107,14 +107,14 @@ _KINDS = {
 }
 _OF_ONE = """{line}
 
-Takes {takes}, of any shape.{beyond}
+Takes {takes}, of any shape.{outside}
 
 Raises:
     DtypeError: dtype not supported.
 """
 _OF_SEVERAL = """{line}
 
-Takes {takes}, {both} of one dtype and one shape; a scalar, or a dimension of size 1, is repeated.{beyond}
+Takes {takes}, {both} of one dtype and one shape; a scalar, or a dimension of size 1, is repeated.{outside}
 
 Raises:
     DtypeError: the operands differ in dtype, or their dtype is not supported.

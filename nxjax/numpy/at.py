@@ -173,8 +173,8 @@ class IndexedArray:
     @_update("jnp.array([5, 5]).at[0]", "2", "Array([3, 5], dtype=int32)")
     def subtract(self, values: Any, options: UpdateOptions) -> Array:
         """``x[index] -= values``."""
-        x = _given(values, self.array.dtype)
-        less = negative(convert(x, _common(self.array, x)))  # a dtype of its own may have no sign
+        x = _as_updates(values, self.array.dtype)
+        less = negative(convert(x, _common_dtype(self.array, x)))  # a dtype of its own may have no sign
         return write(self.array, self.index, less, "scatter_add", options)
 
     @_update("jnp.array([5, 5]).at[jnp.array([0, 0])]", "2", "Array([20,  5], dtype=int32)")
@@ -228,7 +228,7 @@ class IndexedArray:
         x, index = self.array, self.index
         old = read(x, index, mode, None, indices_are_sorted, unique_indices, wrap_negative_indices)
         once = write(x, index, func(old), "scatter", options)
-        return once if unique_indices or old.size < 2 else _again(x, index, func, once, options)
+        return once if unique_indices or old.size < 2 else _reapply(x, index, func, once, options)
 
 
 # How often a function is applied again without a loop.
@@ -243,7 +243,7 @@ def ones_of(x: Array) -> Array:
     return convert(like(x, 1), x.dtype, x.type.weak)
 
 
-def _again(x: Array, index: Any, func: Callable[[Any], Any], once: Array, options: UpdateOptions) -> Array:
+def _reapply(x: Array, index: Any, func: Callable[[Any], Any], once: Array, options: UpdateOptions) -> Array:
     """``once``, and ``func`` applied again where an element is named more than once."""
     from nxjax.runtime import ensure_compile_time_eval
 
@@ -266,13 +266,13 @@ def _again(x: Array, index: Any, func: Callable[[Any], Any], once: Array, option
 
 def write(x: Array, index: Any, values: Any, op: str, options: UpdateOptions) -> Array:
     """``x`` with ``values``, which broadcast, scattered to ``index``."""
-    v = _given(values, x.dtype)
+    v = _as_updates(values, x.dtype)
     _check_cast(x, v)
     own = x.type
     dtype = x.dtype
     if op != "scatter" and v.dtype != dtype:
         # What combines is computed in the common dtype, as in JAX: 2 of int32 times 1.5 is 3.
-        dtype = _common(x, v)
+        dtype = _common_dtype(x, v)
     if dtype == dtypes.bool_:
         op = _OF_TRUTHS.get(op, op)
     x, v = convert(x, dtype), convert(v, dtype)
@@ -291,7 +291,7 @@ def write(x: Array, index: Any, values: Any, op: str, options: UpdateOptions) ->
     if 0 in plan.final:
         return convert(x, own.dtype, own.weak)
     if not plan.axes and plan.windows == x.shape:
-        return convert(_whole(x, v, op), own.dtype, own.weak)
+        return convert(_combine_all(x, v, op), own.dtype, own.weak)
     if not plan.axes and 0 in plan.windows:
         return convert(x, own.dtype, own.weak)
 
@@ -315,12 +315,12 @@ def write(x: Array, index: Any, values: Any, op: str, options: UpdateOptions) ->
     return convert(out, own.dtype, own.weak)
 
 
-def _common(x: Array, v: Array) -> DType:
+def _common_dtype(x: Array, v: Array) -> DType:
     """What elements and updates are combined in."""
     return dtypes.promote((x.dtype, x.type.weak), (v.dtype, v.type.weak))[0]
 
 
-def _given(values: Any, dtype: DType) -> Array:
+def _as_updates(values: Any, dtype: DType) -> Array:
     """What is scattered into an array of ``dtype``: a Python integer may be one that only this dtype holds."""
     if isinstance(values, (list, tuple)):
         return asarray(values)
@@ -329,7 +329,7 @@ def _given(values: Any, dtype: DType) -> Array:
     return as_operand(values, "scatter")
 
 
-def _whole(x: Array, v: Array, op: str) -> Array:
+def _combine_all(x: Array, v: Array, op: str) -> Array:
     """The update of every element."""
     # A true scalar mask leads with an axis of one element.
     v = ops.reshape(v, shape=x.shape) if v.size == x.size else broadcast_to_shape(v, x.shape)

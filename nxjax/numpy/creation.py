@@ -338,7 +338,7 @@ def _like(a: Any, shape: Any, dtype: Any, where: str) -> tuple[Shape, DType, boo
     return sizes, dtypes.as_dtype(t.dtype if dtype is None else dtype), weak
 
 
-def _beside(a: Any, sizes: Shape, device: Any, out_sharding: Any) -> Any:
+def _target_of(a: Any, sizes: Shape, device: Any, out_sharding: Any) -> Any:
     """Where to put what is like ``a``: where it was asked for, else where ``a`` was put if the shape is the same."""
     if device is not None or out_sharding is not None:
         return device if device is not None else out_sharding
@@ -356,7 +356,7 @@ def zeros_like(
 ) -> Array:
     """Zeros in the shape and dtype of ``a``, which may be a `ShapeDtypeStruct`, unless others are given."""
     sizes, wanted, weak = _like(a, shape, dtype, "zeros_like")
-    return placed(filled(sizes, 0, wanted, weak), _beside(a, sizes, device, out_sharding))
+    return placed(filled(sizes, 0, wanted, weak), _target_of(a, sizes, device, out_sharding))
 
 
 @example("jnp.arange(3), shape=(1, 2)", "Array([[1, 1]], dtype=int32)")
@@ -370,7 +370,7 @@ def ones_like(
 ) -> Array:
     """Ones in the shape and dtype of ``a``, unless others are given."""
     sizes, wanted, weak = _like(a, shape, dtype, "ones_like")
-    return placed(filled(sizes, 1, wanted, weak), _beside(a, sizes, device, out_sharding))
+    return placed(filled(sizes, 1, wanted, weak), _target_of(a, sizes, device, out_sharding))
 
 
 @example("jnp.arange(3), dtype=float", "Array([0., 0., 0.], dtype=float32)")
@@ -405,7 +405,7 @@ def full_like(
     """``fill_value`` in the shape and dtype of ``a``, unless others are given."""
     sizes, wanted, weak = _like(a, shape, dtype, "full_like")
     x = broadcast_to(asarray(_wrapped(fill_value, wanted), wanted), sizes)
-    return placed(convert(x, wanted, weak) if weak else x, _beside(a, sizes, device, out_sharding))
+    return placed(convert(x, wanted, weak) if weak else x, _target_of(a, sizes, device, out_sharding))
 
 
 # --- printing: NumPy's own ---

@@ -158,7 +158,7 @@ def product(a: Any, b: Any) -> Any:
     return DeviceArray(y, ArrayType(y.shape, ta.dtype, ta.weak and tb.weak))
 
 
-def _beside(x: Any, other: Any) -> Any:
+def _scalar_like(x: Any, other: Any) -> Any:
     """``x``; a Python float as an array of the dtype that a float array beside it has."""
     if type(x) is not float or type(other) is not DeviceArray or other.type.dtype not in FLOATS:
         return x
@@ -168,7 +168,7 @@ def _beside(x: Any, other: Any) -> Any:
 
 def choice(c: Any, a: Any, b: Any) -> Any:
     """``a`` where ``c`` holds, else ``b``."""
-    a, b = _beside(a, b), _beside(b, a)
+    a, b = _scalar_like(a, b), _scalar_like(b, a)
     if not _is_free(c) or not _is_free(a) or not _is_free(b):
         return None
     ta, tb = a.type, b.type

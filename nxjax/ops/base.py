@@ -183,13 +183,13 @@ def zeros(type: ArrayType) -> Array:
 class Face(NamedTuple):
     """A public function that is an op: its names, its own first; what it says; and a call with what that prints.
 
-    What is left out is the op's: the first line of its docstring, its example. ``beyond``: results outside the domain.
+    What is left out is the op's: the first line of its docstring, its example. ``outside``: results outside the domain.
     """
 
     names: str
     line: str = ""
     example: tuple[str, str] | None = None
-    beyond: str = ""
+    outside: str = ""
 
 
 class Elementwise(Op):
@@ -229,7 +229,7 @@ class Elementwise(Op):
         lax = self.lax or (Face(self.name) if self.example else None)
         line = (type(self).__doc__ or "").split("\n")[0]
         return {
-            module: Face(face.names, face.line or line, face.example or self.example, face.beyond)
+            module: Face(face.names, face.line or line, face.example or self.example, face.outside)
             for module, face in {"lax": lax, "numpy": self.numpy, "scipy.special": self.scipy}.items()
             if face is not None
         }
@@ -370,14 +370,14 @@ class Nondifferentiable(Op):
 E = TypeVar("E", bound=Op)
 
 
-def declared(family: type[E], name: str, says: str, **facts: Any) -> E:
+def declared(family: type[E], name: str, doc: str, **facts: Any) -> E:
     """The op of ``family`` that differs from the others in ``facts`` alone, which are attributes that the family has.
 
     Args:
-        says: its docstring.
+        doc: its docstring.
     """
     assert all(hasattr(family, fact) for fact in facts), f"{name}: {family.__name__} has no such attribute"
-    cls: Any = type(name, (family,), {"name": name, "__doc__": says, "__module__": family.__module__, **facts})
+    cls: Any = type(name, (family,), {"name": name, "__doc__": doc, "__module__": family.__module__, **facts})
     return cls()
 
 
@@ -492,15 +492,15 @@ def expansion(
     expand = op.expand if expand is None else expand
     try:
         # Equal as keys and not the same are 0.0 and -0.0, 1 and True.
-        told = tuple([(type(v), repr(v)) for v in params.values() if isinstance(v, (int, float, complex))])
-        return _expansion(op, tuple(types), tuple(params.items()), told, expand)
+        exact = tuple([(type(v), repr(v)) for v in params.values() if isinstance(v, (int, float, complex))])
+        return _expansion(op, tuple(types), tuple(params.items()), exact, expand)
     except TypeError:  # parameters that do not hash
         return _staged(op, types, params, expand)
 
 
 @lru_cache(4096)
 def _expansion(
-    op: Op, types: tuple[ArrayType, ...], params: tuple[tuple[str, Any], ...], told: Any, expand: Callable[..., Any]
+    op: Op, types: tuple[ArrayType, ...], params: tuple[tuple[str, Any], ...], exact: Any, expand: Callable[..., Any]
 ) -> Program:
     return _staged(op, types, dict(params), expand)
 

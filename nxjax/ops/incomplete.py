@@ -288,7 +288,7 @@ class RegularizedIncompleteBeta(_Incomplete):
     lax = Face(
         "betainc",
         "The regularized incomplete beta function.",
-        beyond="NaN unless ``a`` and ``b`` are positive and ``x`` is in [0, 1]",
+        outside="NaN unless ``a`` and ``b`` are positive and ``x`` is in [0, 1]",
     )
     count = 3
     recurrences = (_BETA,)

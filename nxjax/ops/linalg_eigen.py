@@ -93,12 +93,12 @@ class Eigh(MatrixOp):
         n = x.type.shape[-1]
         if 0 in x.type.shape:
             return x, b.constant(0, out[1])
-        start = b.inline(lambda a: [_whole(a, lower), eye(a)], (x,))
+        start = b.inline(lambda a: [_hermitian_of(a, lower), eye(a)], (x,))
         a, v, *_ = loop(b, SWEEPS * n * n, _rotate, *start)
         return b.inline(_sorted, (a, v))
 
 
-def _whole(a: Array, lower: bool) -> Array:
+def _hermitian_of(a: Array, lower: bool) -> Array:
     """The Hermitian matrix of one triangle, with a real diagonal."""
     kept = tril(a, -1) if lower else triu(a, 1)
     return add(add(kept, h(kept)), mul(eye(a), along_rows(cast(real(diagonal(a)), a.dtype), a.shape)))

@@ -123,7 +123,7 @@ class Tridiagonal(HostMatrixOp):
             return tuple(map_matrices(one, x, self.infer(ArrayType(x.shape, x.dtype), lower=lower)))
 
 
-def _whole(a: NDArray, lower: bool) -> NDArray:
+def _hermitian_of(a: NDArray, lower: bool) -> NDArray:
     """The Hermitian matrix of one triangle."""
     n = len(a)
     whole = np.where(np.tri(n, dtype=bool) if lower else np.tri(n, dtype=bool).T, a, a.conj().T)
@@ -141,7 +141,7 @@ def _rank_two(block: NDArray, w: NDArray, tau: Any) -> None:
 def _below(a: NDArray) -> Sequence[NDArray]:
     """LAPACK's sytd2 and hetd2 for the lower triangle."""
     n = len(a)
-    whole, taus, e = _whole(a, True), np.zeros(n - 1, a.dtype), np.zeros(n - 1, a.real.dtype)
+    whole, taus, e = _hermitian_of(a, True), np.zeros(n - 1, a.dtype), np.zeros(n - 1, a.real.dtype)
     for i in range(n - 1):
         beta, v, tau = reflector(whole[i + 1, i], whole[i + 2 :, i].copy())
         if tau:
@@ -155,7 +155,7 @@ def _below(a: NDArray) -> Sequence[NDArray]:
 def _above(a: NDArray) -> Sequence[NDArray]:
     """LAPACK's sytd2 and hetd2 for the upper triangle."""
     n = len(a)
-    whole, taus, e = _whole(a, False), np.zeros(n - 1, a.dtype), np.zeros(n - 1, a.real.dtype)
+    whole, taus, e = _hermitian_of(a, False), np.zeros(n - 1, a.dtype), np.zeros(n - 1, a.real.dtype)
     for i in reversed(range(n - 1)):
         beta, v, tau = reflector(whole[i, i + 1], whole[:i, i + 1].copy())
         if tau:

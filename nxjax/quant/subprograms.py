@@ -15,7 +15,7 @@ from nxjax.trace.program import Equation, Program, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.control.loop import LoopParams
-from nxjax.transforms.custom_vjp import Forward, Pull
+from nxjax.transforms.custom_vjp import Forward, Pullback
 
 CUSTOM: Final = frozenset(("custom_jvp_call", "custom_vjp_call"))
 # Ops whose programs are looked into; other ones that hold programs stay float.
@@ -126,7 +126,7 @@ class _QuantizedForward(Forward):
         self.hidden = hidden
         self.given = given
 
-    def __call__(self, primals: Sequence[Array]) -> tuple[list[Array], list[Array], Pull]:
+    def __call__(self, primals: Sequence[Array]) -> tuple[list[Array], list[Array], Pullback]:
         ys = _results(self.program, self.hidden, primals)
         _, residuals, pull = self.rule(primals[: self.given])
         missing = len(primals) - self.given

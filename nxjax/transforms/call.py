@@ -40,7 +40,7 @@ class ProgramCall(NestedCall):
     def called(self, *args: Any, program: Program, **_: Any) -> tuple[Program, Sequence[Any]]:
         return program, args
 
-    def varied(self, args: Arrays, params: dict[str, Any]) -> tuple[Arrays, dict[str, Any]]:
+    def pvary_operands(self, args: Arrays, params: dict[str, Any]) -> tuple[Arrays, dict[str, Any]]:
         return args, {**params, "program": pvary_inputs(params["program"], [x.type.vma for x in args])}
 
     def derived(self, transform: str, program: Program, args: Arrays, params: dict[str, Any]) -> Sequence[Array]:

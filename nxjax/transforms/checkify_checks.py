@@ -37,7 +37,7 @@ _INT = ArrayType((), np.dtype(np.int32))
 Check = Callable[[Arrays, Arrays], tuple[Array, Arrays]]
 
 
-def _against(x: Array, value: Any, compare: Any) -> Array:
+def _compare_with(x: Array, value: Any, compare: Any) -> Array:
     return compare(x, broadcast_in_dim(wrap(np.asarray(value, x.dtype)), shape=x.shape, broadcast_dimensions=()))
 
 
@@ -47,7 +47,7 @@ def _made_nan(operands: Arrays, results: Arrays) -> tuple[Array, Arrays]:
 
 
 def _divided(operands: Arrays, results: Arrays) -> tuple[Array, Arrays]:
-    return any_of(_against(operands[1], 0, eq)), ()
+    return any_of(_compare_with(operands[1], 0, eq)), ()
 
 
 def _outside(columns: Sequence[tuple[Array, int, int, int]]) -> tuple[Array, Arrays]:
@@ -56,8 +56,8 @@ def _outside(columns: Sequence[tuple[Array, int, int, int]]) -> tuple[Array, Arr
     rows: list[list[Array]] = [[], [], []]
     for indices, axis, size, last in columns:
         flat = reshape(indices, shape=(indices.size,))
-        over = _against(flat, min(last, int(np.iinfo(flat.dtype).max)), gt)
-        failed.append(over if flat.dtype in dtypes.UNSIGNED else or_(_against(flat, 0, lt), over))
+        over = _compare_with(flat, min(last, int(np.iinfo(flat.dtype).max)), gt)
+        failed.append(over if flat.dtype in dtypes.UNSIGNED else or_(_compare_with(flat, 0, lt), over))
         rows[0].append(convert_element_type(flat, dtype=dtypes.int32) if flat.dtype != dtypes.int32 else flat)
         for row, value in ((1, axis), (2, size)):
             rows[row].append(wrap(np.full(flat.shape, value, np.int32)))

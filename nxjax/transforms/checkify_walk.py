@@ -151,7 +151,7 @@ def walk(plan: CheckPlan, args: Arrays, state: CheckState, base: int) -> tuple[l
             if step.inner:
                 count = sum(len(p.sites) for p in step.inner)
                 inside = state.of_sites(step.start, count)
-                ys, part = _RULES.get(e.op, _beside)(step, xs, inside, base + step.start)
+                ys, part = _RULES.get(e.op, _check_called)(step, xs, inside, base + step.start)
                 state = state.joined(step.start, part)
             else:
                 y = e.op(*xs, **e.params)
@@ -166,7 +166,7 @@ def _call(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tup
     return walk(step.inner[0], xs, state, base)
 
 
-def _beside(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tuple[list[Array], CheckState]:
+def _check_called(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tuple[list[Array], CheckState]:
     # Its results are its own, with its own rules; the program that it runs is looked into beside it.
     e = step.equation
     found = e.op.called(*map(stop_gradient, xs), **e.params)

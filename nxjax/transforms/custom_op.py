@@ -25,7 +25,7 @@ from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType, Shape, ShapeDtypeStruct
 from nxjax.transforms.callback import Keyed, pure_callback
 from nxjax.transforms.custom_jvp import custom_jvp_call
-from nxjax.transforms.custom_vjp import Forward, Pull, custom_lin, custom_vjp_call
+from nxjax.transforms.custom_vjp import Forward, Pullback, custom_lin, custom_vjp_call
 from nxjax.transforms.has_aux import check_pair
 from nxjax.transforms.jvp import instantiate, jvp_flat
 from nxjax.transforms.nested import not_none_mask
@@ -108,7 +108,7 @@ class CustomKernel:
     run: Callable[..., Any]
     supports: Callable[..., bool] | None = None
 
-    def takes(self, types: Sequence[ArrayType], params: dict[str, Any]) -> bool:
+    def applies_to(self, types: Sequence[ArrayType], params: dict[str, Any]) -> bool:
         return self.supports is None or bool(self.supports(*types, **params))
 
 
@@ -182,7 +182,7 @@ class CustomOp(Op):
             return types[0].strong()
         return infer_by_expand(self, types, params)
 
-    def many(self, y: Any) -> tuple[Any, ...]:
+    def as_results(self, y: Any) -> tuple[Any, ...]:
         """The results as a tuple, as many as the op has."""
         if isinstance(y, (tuple, list)) is not self.multi:
             raise TreeError(
@@ -194,12 +194,12 @@ class CustomOp(Op):
 
     def expand(self, *xs: Array, **params: Any) -> Any:
         if not self.numpy:
-            y = tuple(as_value(v, self.name) for v in self.many(self.function(*xs, **params)))
+            y = tuple(as_value(v, self.name) for v in self.as_results(self.function(*xs, **params)))
             return y if self.multi else y[0]
         types = self.types([x.type for x in xs], params)
         described = [ShapeDtypeStruct(t.shape, t.dtype) for t in types]
 
-        host = _OnHost(self, tuple(params.items()), types)
+        host = _HostCallback(self, tuple(params.items()), types)
         y = tuple(pure_callback(host, described, *xs, vmap_method="sequential"))
         return y if self.multi else y[0]
 
@@ -208,13 +208,13 @@ class CustomOp(Op):
         out = self.infer(*types, **params)
         return tuple(out) if self.multi else (out,)
 
-    def computed(
+    def run_numpy(
         self, run: Callable[..., Any], xs: Sequence[NDArray], types: Sequence[ArrayType], params: dict[str, Any]
     ) -> list[NDArray]:
         """What a NumPy function gives, in the dtypes that the op says."""
         ys = [
             np.asarray(v.numpy() if isinstance(v, Array) else v)
-            for v in self.many(run(*map(readonly_view, xs), **params))
+            for v in self.as_results(run(*map(readonly_view, xs), **params))
         ]
         # An operand, or memory that the function keeps, is no result: both have other users.
         return [readonly(y.astype(t.dtype, copy=False)) for y, t in zip(ys, types, strict=True)]
@@ -223,19 +223,19 @@ class CustomOp(Op):
         """The function itself on NumPy arrays, whatever kernels there are."""
         if not self.numpy:
             return eval_by_expand(self, xs, params)
-        ys = self.computed(self.function, xs, self.types(_types(xs), params), params)
+        ys = self.run_numpy(self.function, xs, self.types(_types(xs), params), params)
         return tuple(ys) if self.multi else ys[0]
 
     def eval(self, *xs: NDArray, **params: Any) -> Any:
         kernel = self.kernels.get("cpu")
-        if kernel is None or not kernel.takes(_types(xs), params):
+        if kernel is None or not kernel.applies_to(_types(xs), params):
             return self.meaning(*xs, **params)
-        ys = self.computed(kernel.run, xs, self.types(_types(xs), params), params)
+        ys = self.run_numpy(kernel.run, xs, self.types(_types(xs), params), params)
         return tuple(ys) if self.multi else ys[0]
 
     def stablehlo(self, b: Any, out: Any, *xs: Any, **params: Any) -> Any:
         kernel = self.kernels.get("xla")
-        if kernel is not None and kernel.takes([x.type for x in xs], params):
+        if kernel is not None and kernel.applies_to([x.type for x in xs], params):
             found = kernel.run(b, out, *xs, **params)
             if found is not None:
                 return found
@@ -245,10 +245,10 @@ class CustomOp(Op):
 
     def jvp(self, primals: Arrays, tangents: Tangents, **params: Any) -> tuple[Any, Any]:
         if self.pushes is not None:
-            ys, ts = _Push(self, tuple(params.items()))(primals, [*map(instantiate, tangents, primals)])
+            ys, ts = _JvpRule(self, tuple(params.items()))(primals, [*map(instantiate, tangents, primals)])
             return (tuple(ys), tuple(ts)) if self.multi else (ys[0], ts[0])
         if self.pulls is None and not self.numpy:
-            found = jvp_flat(lambda *xs: self.many(self.expand(*xs, **params)), primals, tangents)
+            found = jvp_flat(lambda *xs: self.as_results(self.expand(*xs, **params)), primals, tangents)
             return (tuple(found[0]), tuple(found[1])) if self.multi else (found[0][0], found[1][0])
         if self.pulls is None:
             raise GradientError(
@@ -257,8 +257,8 @@ class CustomOp(Op):
                 fix=f"give it one: @{self.name}.defgrad or @{self.name}.defjvp",
             )
         if self.elementwise and not self.multi:
-            return self._by_derivatives(primals, tangents, params)
-        ys, residuals, pull = _Pulls(self, tuple(params.items()))(primals)
+            return self._elementwise_jvp(primals, tangents, params)
+        ys, residuals, pull = _VjpRule(self, tuple(params.items()))(primals)
         found = custom_lin(
             *residuals,
             *(t for t in tangents if t is not None),
@@ -269,10 +269,10 @@ class CustomOp(Op):
         )
         return (tuple(ys), tuple(found)) if self.multi else (ys[0], found[0])
 
-    def _by_derivatives(self, primals: Arrays, tangents: Tangents, params: dict[str, Any]) -> tuple[Any, Any]:
+    def _elementwise_jvp(self, primals: Arrays, tangents: Tangents, params: dict[str, Any]) -> tuple[Any, Any]:
         """Element by element the reverse rule is a product with the derivative, and so is the forward rule."""
         y = self(*primals, **params)
-        derivatives = self.pulled([like(y, 1)], primals, params)
+        derivatives = self.apply_vjp([like(y, 1)], primals, params)
         total: Array | None = None
         for derivative, t in zip(derivatives, tangents, strict=True):
             if derivative is not None and t is not None:
@@ -280,7 +280,7 @@ class CustomOp(Op):
                 total = part if total is None else add(total, part)
         return y, total
 
-    def pulled(self, cts: Arrays, primals: Arrays, params: dict[str, Any]) -> list[Array | None]:
+    def apply_vjp(self, cts: Arrays, primals: Arrays, params: dict[str, Any]) -> list[Array | None]:
         """The reverse rule: one cotangent per operand, of its type."""
         assert self.pulls is not None
         found = self.pulls(tuple(cts) if self.multi else cts[0], *primals, **params)
@@ -291,9 +291,9 @@ class CustomOp(Op):
                 got=len(rows),
                 expected=f"one per operand: {', '.join(self.parameters.operands)}",
             )
-        return [self.fitted(ct, x.type, "cotangent") for ct, x in zip(rows, primals, strict=True)]
+        return [self.checked_tangent(ct, x.type, "cotangent") for ct, x in zip(rows, primals, strict=True)]
 
-    def fitted(self, t: Any, type: ArrayType, what: str) -> Array | None:
+    def checked_tangent(self, t: Any, type: ArrayType, what: str) -> Array | None:
         """A (co)tangent that a rule gave, checked."""
         if t is None:
             return None
@@ -319,18 +319,18 @@ class CustomOp(Op):
         Raises:
             KernelError: the rule is not the derivative of the op. The op keeps the one it had.
         """
-        return self._derived_by(rule, "pulls", check)
+        return self._set_derivative(rule, "pulls", check)
 
     def defjvp(self, rule: Any = None, *, check: bool = True) -> Any:
         """A decorator that gives the op its forward derivative: ``rule(primals, tangents, **settings) -> (y, t)``.
 
         Tangents that are zero are written out. Reverse mode follows by transposition. ``check`` as of `defgrad`.
         """
-        return self._derived_by(rule, "pushes", check)
+        return self._set_derivative(rule, "pushes", check)
 
-    def _derived_by(self, rule: Any, kind: str, check: bool) -> Any:
+    def _set_derivative(self, rule: Any, kind: str, check: bool) -> Any:
         if rule is None:
-            return lambda r: self._derived_by(r, kind, check)
+            return lambda r: self._set_derivative(r, kind, check)
         before = self.pushes, self.pulls
         self.pushes, self.pulls = (rule, None) if kind == "pushes" else (None, rule)
         try:
@@ -347,7 +347,7 @@ class CustomOp(Op):
         if self.batching is not None:
             return self.batching(self, size, args, dims, **params)
         # A derivative was given: the call of the function that carries it keeps it under vmap.
-        flat: Callable[..., Arrays] = lambda *xs: self.many(self.expand(*xs, **params))
+        flat: Callable[..., Arrays] = lambda *xs: self.as_results(self.expand(*xs, **params))
         types = [
             x.type if d is None else x.type.with_shape((*x.shape[:d], *x.shape[d + 1 :]))
             for x, d in zip(args, dims, strict=True)
@@ -355,7 +355,7 @@ class CustomOp(Op):
         program = stage(flat, types, self.name)
         items = tuple(params.items())
         call: Any = custom_vjp_call if self.pushes is None else custom_jvp_call
-        rule = _Pulls(self, items) if self.pushes is None else _Push(self, items)
+        rule = _VjpRule(self, items) if self.pushes is None else _JvpRule(self, items)
         ys, out = call.batch_axis(None, size, args, dims, program=program, num_consts=0, rule=rule)
         return (ys, out) if self.multi else (ys[0], out[0])
 
@@ -372,7 +372,7 @@ class ElementwiseOp(CustomOp, Elementwise):
             shape = np.broadcast_shapes(*(x.shape for x in values))
         except ValueError:
             shape = equal_shapes(self, *(x.type for x in values))  # says what is wrong
-        return Op.__call__(self, *(_stretched(x, shape) for x in values), **settings)
+        return Op.__call__(self, *(_broadcast(x, shape) for x in values), **settings)
 
     def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         if self.batching is not None:
@@ -380,7 +380,7 @@ class ElementwiseOp(CustomOp, Elementwise):
         return Elementwise.batch(self, size, args, dims, **params)
 
 
-def _stretched(x: Array, shape: Shape) -> Array:
+def _broadcast(x: Array, shape: Shape) -> Array:
     if x.shape == shape:
         return x
     first = len(shape) - x.ndim
@@ -401,7 +401,7 @@ def _types(xs: Sequence[NDArray]) -> list[ArrayType]:
     return [ArrayType(x.shape, x.dtype) for x in xs]
 
 
-class _Held(Keyed):
+class _OpFunction(Keyed):
     """An op with its settings, as a function that programs hold."""
 
     def __init__(self, words: str, op: CustomOp, params: tuple[tuple[str, Any], ...], *more: Any) -> None:
@@ -411,7 +411,7 @@ class _Held(Keyed):
 
 
 @final
-class _OnHost(_Held):
+class _HostCallback(_OpFunction):
     """The NumPy function of an op as a callback."""
 
     def __init__(self, op: CustomOp, params: tuple[tuple[str, Any], ...], types: tuple[ArrayType, ...]) -> None:
@@ -419,11 +419,11 @@ class _OnHost(_Held):
         self.types = types
 
     def __call__(self, *arrays: Any) -> list[NDArray]:
-        return self.op.computed(self.op.function, [np.asarray(a) for a in arrays], self.types, dict(self.params))
+        return self.op.run_numpy(self.op.function, [np.asarray(a) for a in arrays], self.types, dict(self.params))
 
 
 @final
-class _Push(_Held):
+class _JvpRule(_OpFunction):
     """The forward rule of an op with its settings, on flat values."""
 
     def __init__(self, op: CustomOp, params: tuple[tuple[str, Any], ...]) -> None:
@@ -434,27 +434,27 @@ class _Push(_Held):
         assert op.pushes is not None
         found = op.pushes(tuple(primals), tuple(tangents), **dict(self.params))
         y, t = check_pair(f"{op.name}: its forward rule", found, "(result, tangent)")
-        ys = [as_value(v, op.name) for v in op.many(y)]
+        ys = [as_value(v, op.name) for v in op.as_results(y)]
         ts: Sequence[Any] = t if op.multi else (t,)
-        return ys, [op.fitted(t, y.type, "tangent") for t, y in zip(ts, ys, strict=True)]
+        return ys, [op.checked_tangent(t, y.type, "tangent") for t, y in zip(ts, ys, strict=True)]
 
 
 @final
-class _Pulls(_Held, Forward):
+class _VjpRule(_OpFunction, Forward):
     """The reverse rule of an op with its settings: the operands are kept for the way back."""
 
     def __init__(self, op: CustomOp, params: tuple[tuple[str, Any], ...]) -> None:
         super().__init__("vjp of", op, params, op.pulls)
 
-    def __call__(self, primals: Arrays) -> tuple[list[Array], list[Array], Pull]:
-        ys = self.op.many(self.op(*primals, **dict(self.params)))
-        return list(ys), list(primals), _Pull(self.op, self.params)
+    def __call__(self, primals: Arrays) -> tuple[list[Array], list[Array], Pullback]:
+        ys = self.op.as_results(self.op(*primals, **dict(self.params)))
+        return list(ys), list(primals), _Pullback(self.op, self.params)
 
 
 @final
-class _Pull(_Held):
+class _Pullback(_OpFunction):
     def __init__(self, op: CustomOp, params: tuple[tuple[str, Any], ...]) -> None:
         super().__init__("pull of", op, params, op.pulls)
 
     def __call__(self, residuals: Arrays, cts: Arrays) -> list[Array | None]:
-        return self.op.pulled(cts, residuals, dict(self.params))
+        return self.op.apply_vjp(cts, residuals, dict(self.params))

@@ -41,7 +41,7 @@ from nxjax.transforms.vmap import vmap_flat
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Pull = Callable[[Arrays, Arrays], list[Array | None]]
+Pullback = Callable[[Arrays, Arrays], list[Array | None]]
 
 
 class Forward:
@@ -50,7 +50,7 @@ class Forward:
     ``pull(residuals, cotangents)`` gives a cotangent, or None for zero, per primal.
     """
 
-    def __call__(self, primals: Arrays) -> tuple[list[Array], list[Array], Pull]:
+    def __call__(self, primals: Arrays) -> tuple[list[Array], list[Array], Pullback]:
         raise NotImplementedError
 
     def with_perturbed(self, perturbed: Mask) -> Forward:
@@ -71,7 +71,7 @@ class BatchedForward(Forward):
     def with_perturbed(self, perturbed: Mask) -> Forward:
         return replace(self, rule=self.rule.with_perturbed(perturbed))
 
-    def __call__(self, primals: Arrays) -> tuple[list[Array], list[Array], Pull]:
+    def __call__(self, primals: Arrays) -> tuple[list[Array], list[Array], Pullback]:
         store: list[Any] = []
 
         def flat(*xs: Array) -> Arrays:
@@ -83,13 +83,13 @@ class BatchedForward(Forward):
         out, found = vmap_flat(flat, self.size, primals, dims, self.axis_name)
         n, pull = store
         ys = [move_batch(y, d, self.size) for y, d in zip(out[:n], found[:n], strict=True)]
-        return ys, out[n:], _BatchedPull(pull, self.size, tuple(found[n:]), self.dims, self.axis_name)
+        return ys, out[n:], _BatchedPullback(pull, self.size, tuple(found[n:]), self.dims, self.axis_name)
 
 
 @final
 @dataclass(frozen=True)
-class _BatchedPull:
-    pull: Pull
+class _BatchedPullback:
+    pull: Pullback
     size: int
     residual_dims: tuple[int | None, ...]
     dims: Mask
@@ -151,7 +151,7 @@ class CustomLin(Op):
     pulls_zeros = True  # ``pull`` need not be linear: as "cotangents" it may give what a training step is to remember
 
     def infer(
-        self, *types: ArrayType, num_residuals: int, varying: Mask, pull: Pull, out_types: tuple[ArrayType, ...]
+        self, *types: ArrayType, num_residuals: int, varying: Mask, pull: Pullback, out_types: tuple[ArrayType, ...]
     ) -> tuple[ArrayType, ...]:
         tangents = len(types) - check_count(self, "num_residuals", num_residuals, len(types))
         require(self, tangents == sum(varying), "tangents", tangents, f"{sum(varying)}, one per argument that varies")
@@ -167,7 +167,13 @@ class CustomLin(Op):
         raise _no_forward_mode()
 
     def transpose(
-        self, cts: Tangents, *args: Any, num_residuals: int, varying: Mask, pull: Pull, out_types: tuple[ArrayType, ...]
+        self,
+        cts: Tangents,
+        *args: Any,
+        num_residuals: int,
+        varying: Mask,
+        pull: Pullback,
+        out_types: tuple[ArrayType, ...],
     ) -> Tangents:
         if getattr(pull, "symbolic_zeros", False):
             filled: list[Any] = as_symbolic_zeros(cts, out_types)
@@ -242,7 +248,7 @@ class _UserForward(Forward):
             return self
         return _UserForward(self.owner, self.args, self.in_def, perturbed)
 
-    def __call__(self, primals: Arrays) -> tuple[list[Array], list[Array], Pull]:
+    def __call__(self, primals: Arrays) -> tuple[list[Array], list[Array], Pullback]:
         owner = self.owner
         assert owner.fwd is not None
         perturbed = self.perturbed or (True,) * len(primals)
@@ -258,12 +264,12 @@ class _UserForward(Forward):
         # Python's numbers stay what they are, so that ``bwd`` may branch by them.
         numbers = tuple(type(r) in (bool, int, float, complex) for r in rs)
         kept, traced = split_by_mask(rs, numbers)
-        pull = _UserPull(self, y_def, r_def, kept, numbers, tuple(x.type for x in primals))
+        pull = _UserPullback(self, y_def, r_def, kept, numbers, tuple(x.type for x in primals))
         return [as_value(v, "custom_vjp") for v in ys], [as_value(r, "custom_vjp: residual") for r in traced], pull
 
 
 @final
-class _UserPull:
+class _UserPullback:
     """``bwd`` on flat residuals and cotangents; ``numbers`` says which of all residuals are the ``kept`` ones."""
 
     def __init__(
@@ -325,7 +331,7 @@ class _UserPull:
         return result
 
 
-def _alike(a: dtypes.DType, b: dtypes.DType) -> bool:
+def _same_kind(a: dtypes.DType, b: dtypes.DType) -> bool:
     return (a in dtypes.FLOAT and b in dtypes.FLOAT) or (a in dtypes.COMPLEX and b in dtypes.COMPLEX)
 
 
@@ -336,7 +342,11 @@ def _cotangent(ct: Any, type: ArrayType, where: str) -> Array | None:
         return None
     value = as_value(ct, where)
     # A weak number yields to any dtype; a float of another width, as rules in mixed precision give them, is rounded.
-    if value.shape == type.shape and value.dtype != type.dtype and (value.type.weak or _alike(value.dtype, type.dtype)):
+    if (
+        value.shape == type.shape
+        and value.dtype != type.dtype
+        and (value.type.weak or _same_kind(value.dtype, type.dtype))
+    ):
         value = convert_element_type(value, dtype=type.dtype)
     if value.shape != type.shape or value.dtype != type.dtype:
         raise ShapeError(f"{where} gives a cotangent of another type than the argument", got=value.type, expected=type)

@@ -112,7 +112,7 @@ class Jitted(Generic[P, R]):
             types = [x.type for x in args if type(x) is DeviceArray and x.place is None]
             if types == entry.types and len(types) == len(args) and trace_context() == entry.state:
                 out = entry.run([*args], self.device)
-                entry.tell(self, args, kwargs, args)
+                entry.offer_shortcut(self, args, kwargs, args)
                 return entry.out_tree.unflatten(out)
         # Settings.
         mode = current_settings().mode
@@ -130,21 +130,21 @@ class Jitted(Generic[P, R]):
         state = trace_context()
         key = (in_tree, types, statics, state)
         entry = self._entries.get(key)
-        if entry is None or (entry.borrows and not entry.alive()):
+        if entry is None or (entry.captures_tracers and not entry.is_valid()):
             entry = self._entries[key] = self._entry(TracedCall(args, kwargs, in_tree, types, statics, state))
         # Outside of transforms an executable runs: watched, on the default device, or where the arguments are. The
         # shortcut "held arguments" is in `Entry.run`; "first run" and "hurried code" are in the executable. Inside a
         # transform nothing runs: the trace gets the equations of the program, or one equation that holds it.
         trace = current_trace()
-        if mode is not None and trace is EVAL and not entry.borrows and current_watcher() is not None:
-            out = entry.watched(values, self.device, self.arguments.name)
+        if mode is not None and trace is EVAL and not entry.captures_tracers and current_watcher() is not None:
+            out = entry.run_watched(values, self.device, self.arguments.name)
         elif trace is EVAL and entry.direct and are_uncommitted(values):
             out = entry.run(values, self.device)
-            entry.tell(self, args, kwargs, leaves, frozenset([name for name, _, _ in statics or ()]))
+            entry.offer_shortcut(self, args, kwargs, leaves, frozenset([name for name, _, _ in statics or ()]))
             if entry.flat:
                 self._recent = entry
-        elif trace is EVAL and not entry.borrows and all(isinstance(x, DeviceArray) for x in values):
-            out = entry.at_place(values)
+        elif trace is EVAL and not entry.captures_tracers and all(isinstance(x, DeviceArray) for x in values):
+            out = entry.run_placed(values)
         elif self.inline:
             out = entry.traced.program(*values)
         else:
@@ -159,7 +159,9 @@ class Jitted(Generic[P, R]):
                 self._entries.pop(old, None)  # another thread may have been here
         begin = perf_counter()
         entry = Entry(traced(self, call), call)
-        entry.record = retrace.TraceRecord(call, entry.traced.asked.names, entry.borrows, perf_counter() - begin)
+        entry.record = retrace.TraceRecord(
+            call, entry.traced.asked.names, entry.captures_tracers, perf_counter() - begin
+        )
         retrace.record_trace(self, entry.record)
         return entry
 

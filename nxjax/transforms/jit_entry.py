@@ -22,7 +22,7 @@ from nxjax.transforms.jit_stages import ExecutableProtocol, Repeated, Traced, cu
 from nxjax.transforms.jit_trace import TracedCall
 
 # The numbers of calls at which an executor learns how often its program runs: 2, 3, then powers of 4.
-_TOLD: Final = frozenset((2, 3, *(4**n for n in range(2, 16))))
+_SHORTCUT_CALLS: Final = frozenset((2, 3, *(4**n for n in range(2, 16))))
 
 
 class _Prepared(NamedTuple):
@@ -45,8 +45,8 @@ class Entry:
     """One traced type signature, and how it runs once that was needed."""
 
     __slots__ = (
-        "borrows", "calls", "consts", "direct", "donate", "flat", "hoisted", "out_tree", "places", "record", "state",
-        "traced", "types", "way",
+        "by_placement", "calls", "captures_tracers", "consts", "direct", "donate", "flat", "hoisted", "out_tree",
+        "prepared", "record", "state", "traced", "types",
     )  # fmt: skip
 
     def __init__(self, traced: Traced, call: TracedCall) -> None:
@@ -62,13 +62,13 @@ class Entry:
         # What `retrace` knows of this signature.
         self.record: retrace.TraceRecord | None = None
         # How direct calls run, once they did.
-        self.way: _Prepared | None = None
+        self.prepared: _Prepared | None = None
         # A function that closes over tracers of a surrounding trace is good for that trace only.
-        self.borrows = any(isinstance(c, Tracer) for c in self.consts)
-        self.places: dict[Any, ExecutableProtocol] = {}
+        self.captures_tracers = any(isinstance(c, Tracer) for c in self.consts)
+        self.by_placement: dict[Any, ExecutableProtocol] = {}
         placed = bool(traced.asked) or any(place_of(c) is not None for c in self.consts)
         # Whether a call with arguments that are nowhere in particular is one on the default device.
-        self.direct = not self.borrows and not placed and not current_compiler().is_placed(self.hoisted, traced.device)
+        self.direct = not (self.captures_tracers or placed or current_compiler().is_placed(self.hoisted, traced.device))
         # Whether calls of arrays by position may be known by their types alone.
         self.flat = (
             is_allowed("recent entry")
@@ -81,13 +81,13 @@ class Entry:
 
     def run(self, values: list[Any], device: Any) -> list[DeviceArray]:
         """The results for arguments that are nowhere in particular."""
-        way = self.way
-        if way is None or (self.calls and not way.final):
-            way = self.way = self._prepare(device)
-        inputs: list[Any] = [*way.leading, *values] if way.leading else values
-        if way.donate:
-            inputs = donate_arguments(inputs, way.donate)
-        out = way.executable(inputs)
+        prepared = self.prepared
+        if prepared is None or (self.calls and not prepared.final):
+            prepared = self.prepared = self._prepare(device)
+        inputs: list[Any] = [*prepared.leading, *values] if prepared.leading else values
+        if prepared.donate:
+            inputs = donate_arguments(inputs, prepared.donate)
+        out = prepared.executable(inputs)
         self.calls += 1
         return out
 
@@ -107,18 +107,18 @@ class Entry:
         shift = len(held[1]) - len(self.consts)
         return _Prepared(*held, tuple(i + shift for i in self.donate), final=True)
 
-    def _placed(self, inputs: Sequence[Any]) -> ExecutableProtocol:
+    def _placed_executable(self, inputs: Sequence[Any]) -> ExecutableProtocol:
         """The executable for where these arguments were put."""
         key = tuple(map(place_of, inputs))
-        found = self.places.get(key)
+        found = self.by_placement.get(key)
         if found is None:
             placement = self.traced.place(key)
             self.traced.check_donated()
             with retrace.time_compilation(self.record):
-                found = self.places[key] = current_compiler().compile_placed(self.hoisted, placement, self.donate)
+                found = self.by_placement[key] = current_compiler().compile_placed(self.hoisted, placement, self.donate)
         return found
 
-    def tell(
+    def offer_shortcut(
         self,
         jitted: Any,
         args: tuple[Any, ...],
@@ -127,11 +127,11 @@ class Entry:
         statics: frozenset[Any] = frozenset(),
     ) -> None:
         """Now and then: let the executor know of a repeated call, which it may answer before it gets here."""
-        if self.calls not in _TOLD or not is_allowed("plan"):
+        if self.calls not in _SHORTCUT_CALLS or not is_allowed("plan"):
             return
-        way = self.way
-        assert way is not None
-        way.executable.shortcut(
+        prepared = self.prepared
+        assert prepared is not None
+        prepared.executable.shortcut(
             jitted,
             Repeated(
                 args=args,
@@ -140,15 +140,15 @@ class Entry:
                 leaves=leaves,
                 types=self.types,
                 in_tree=self.traced.in_tree,
-                consts=way.leading,
-                donate=way.donate,
+                consts=prepared.leading,
+                donate=prepared.donate,
                 out_tree=self.out_tree,
                 out_types=self.traced.program.out_types,
             ),
         )
 
     @api_boundary
-    def watched(self, values: list[Any], device: Any, name: str) -> Arrays:
+    def run_watched(self, values: list[Any], device: Any, name: str) -> Arrays:
         """The results, while somebody looks at everything that runs; arguments live until they have."""
         watcher, inputs = current_watcher(), list[Any]([*self.consts, *values])
         assert watcher is not None
@@ -163,13 +163,13 @@ class Entry:
         return out
 
     @api_boundary
-    def at_place(self, values: Sequence[Any]) -> Arrays:
+    def run_placed(self, values: Sequence[Any]) -> Arrays:
         """The results where the arguments were put, or the function was told to run."""
         inputs: list[Any] = [*self.consts, *values]
-        executable = self._placed(inputs)
+        executable = self._placed_executable(inputs)
         return executable(donate_arguments(inputs, self.donate) if self.donate else inputs)
 
-    def alive(self) -> bool:
+    def is_valid(self) -> bool:
         """True when every borrowed tracer belongs to a trace we are in."""
         around = current_trace().ancestors()
         return all(c.owner in around for c in self.consts if isinstance(c, Tracer))

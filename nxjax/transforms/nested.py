@@ -35,7 +35,7 @@ class Nested(Op):
     def batch_axis(self, axis_name: Any, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
         """As `batch`; collectives over ``axis_name`` in held programs are answered."""
 
-    def varied(self, args: Arrays, params: dict[str, Any]) -> tuple[Arrays, dict[str, Any]]:
+    def pvary_operands(self, args: Arrays, params: dict[str, Any]) -> tuple[Arrays, dict[str, Any]]:
         """Operands and parameters of the op for ``args`` that may vary along more axes than its programs say."""
         return args, params
 
@@ -179,7 +179,7 @@ def pvary_results(program: Program, vmas: Sequence[frozenset[Any]]) -> Program:
     def flat(*xs: Array) -> list[Array]:
         return [as_varying(y, vma) for y, vma in zip(run(program, xs), vmas, strict=True)]
 
-    return program.derive(("said to vary", tuple(vmas)), lambda: stage(flat, program.in_types, program.name))
+    return program.derive(("pvary results", tuple(vmas)), lambda: stage(flat, program.in_types, program.name))
 
 
 def pvary_inputs(program: Program, vmas: Sequence[frozenset[Any]]) -> Program:
@@ -187,7 +187,7 @@ def pvary_inputs(program: Program, vmas: Sequence[frozenset[Any]]) -> Program:
     types = [t.with_vma(t.vma | vma) for t, vma in zip(program.in_types, vmas, strict=True)]
     if all(t.vma == u.vma for t, u in zip(types, program.in_types, strict=True)):
         return program
-    return program.derive(("taken to vary", tuple(vmas)), lambda: stage(_VaryingProgram(program), types, program.name))
+    return program.derive(("pvary inputs", tuple(vmas)), lambda: stage(_VaryingProgram(program), types, program.name))
 
 
 @final
@@ -204,7 +204,7 @@ class _VaryingProgram:
             args: Arrays = tuple([env[a] if isinstance(a, Var) else a.value for a in e.inputs])
             params = e.params
             if isinstance(e.op, Nested):
-                args, params = e.op.varied(args, params)
+                args, params = e.op.pvary_operands(args, params)
             with replaying(e.scope, e.source):
                 # What varies already is not made to: the transpose would add up cotangents once more.
                 y = as_varying(args[0], params["axis_names"]) if e.op is pvary else trace.process(e.op, args, params)

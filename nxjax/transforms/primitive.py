@@ -296,7 +296,7 @@ class Primitive(Op, metaclass=_Kind):
         out = self.infer(*(x.type for x in xs), **params)
         types = out if self.multi else (out,)
         described = tuple(ShapeDtypeStruct(t.shape, t.dtype) for t in types)
-        y = pure_callback(_OnHost(self, tuple(params.items())), described, *xs)
+        y = pure_callback(_HostCallback(self, tuple(params.items())), described, *xs)
         return tuple(y) if self.multi else y[0]
 
     def stablehlo(self, b: Any, out: Any, *xs: Any, **params: Any) -> Any:
@@ -342,7 +342,7 @@ class AxisData:
 
 
 @final
-class _OnHost(Keyed):
+class _HostCallback(Keyed):
     """The implementation of a primitive with its parameters, called back from compiled programs."""
 
     def __init__(self, primitive: Primitive, params: tuple[tuple[str, Any], ...]) -> None:

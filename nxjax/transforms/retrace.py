@@ -44,13 +44,15 @@ class TraceRecord:
         statics: (name, what tells it from equal ones, value) of the others.
         state: the settings that a trace depends on.
         source: the user's line that called.
-        borrows: it closes over values of an enclosing trace, and is good for that trace only.
+        captures_tracers: it closes over values of an enclosing trace, and is good for that trace only.
         tracing, compiling: seconds.
     """
 
-    __slots__ = ("borrows", "compiling", "in_tree", "name", "names", "source", "state", "statics", "tracing", "types")
+    __slots__ = (
+        "captures_tracers", "compiling", "in_tree", "name", "names", "source", "state", "statics", "tracing", "types"
+    )  # fmt: skip
 
-    def __init__(self, call: TracedCall, names: Sequence[str], borrows: bool, tracing: float) -> None:
+    def __init__(self, call: TracedCall, names: Sequence[str], captures_tracers: bool, tracing: float) -> None:
         self.name = ""
         self.names = tuple(names) or tuple(f"leaf {i}" for i in range(len(call.types)))
         self.types = call.types
@@ -58,7 +60,7 @@ class TraceRecord:
         self.statics: tuple[tuple[Any, Any, Any], ...] = call.statics or ()
         self.state: tuple[Any, ...] = call.state
         self.source = user_source()
-        self.borrows = borrows
+        self.captures_tracers = captures_tracers
         self.tracing = tracing
         self.compiling = 0.0
 
@@ -123,7 +125,7 @@ def explain(new: TraceRecord, earlier: Sequence[TraceRecord], jitted: Any, other
     if earlier:
         old = min(reversed(earlier), key=lambda s: len(_differences(s, new)) + 10 * (s.in_tree != new.in_tree))
         found = _differences(old, new)
-        if not found and (old.borrows or new.borrows):
+        if not found and (old.captures_tracers or new.captures_tracers):
             return [
                 Reason(
                     "the function closes over traced values of the function around it, so it is traced with it",

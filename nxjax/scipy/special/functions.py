@@ -14,13 +14,13 @@ from nxjax.trace import dtypes
 
 
 def _made(op: Any, name: str) -> Any:
-    _, line, (args, shown), beyond = op.public()["scipy.special"]
+    _, line, (args, shown), outside = op.public()["scipy.special"]
     arguments = op.arguments.split()
     only_real = op.allowed == dtypes.FLOAT
     several = "arrays, which broadcast" if len(arguments) > 1 else "array of any shape"
     takes = f"real {several}" if only_real else f"{several}, also complex"
     read = functools.partial(reals, error=DtypeError) if only_real else inexact_operands
-    text = described_text(line, arguments, takes, beyond and f", {beyond}")
+    text = described_text(line, arguments, takes, outside and f", {outside}")
     if only_real:
         text += f"\n\nRaises:\n    {COMPLEX}"
     text += f"\n\n>>> print(round(float({name}({args})), 4))\n{shown}\n"

@@ -89,13 +89,13 @@ class _Entry:
         self.out_tree = out_tree
         self.call: Jitted = jit(functools.partial(bucketed_call, programs=programs, domain=domain, known=()))
         # A function that closes over tracers of a surrounding trace is good for that trace only.
-        self.borrows = any(isinstance(c, Tracer) for c in consts)
+        self.captures_tracers = any(isinstance(c, Tracer) for c in consts)
 
     @property
     def masked(self) -> Masked:
         return masked(self.programs, self.domain, ())
 
-    def alive(self) -> bool:
+    def is_valid(self) -> bool:
         around = current_trace().ancestors()
         return all(c.owner in around for c in self.consts if isinstance(c, Tracer))
 
@@ -282,7 +282,7 @@ class Bucketed:
         types = tuple(x.type for x in padded)
         key = (treedef, types, domain, axes_in_scope(), current_mesh(), current_settings().call)
         entry = self._entries.get(key)
-        if entry is None or (entry.borrows and not entry.alive()):
+        if entry is None or (entry.captures_tracers and not entry.is_valid()):
             entry = self._entries[key] = self._trace(types, treedef, axes, domain)
         return entry
 

@@ -114,7 +114,7 @@ def _concatenate(c: Context, s: MemberStep, *xs: Val) -> Vals:
         return bind_unmasked(s, xs, [sizes])
     # Each is written over the padding of the one before it.
     shape = s.shapes()[0]
-    found = pad(xs[0].array, zero(xs[0].array), padding_config=_behind(xs[0].shape, shape))
+    found = pad(xs[0].array, zero(xs[0].array), padding_config=_padding_after(xs[0].shape, shape))
     start: Extent = xs[0].sizes[axis]
     for x in xs[1:]:
         at = [c.value(start) if d == axis else constant(0, dtypes.int32) for d in range(x.ndim)]
@@ -123,7 +123,7 @@ def _concatenate(c: Context, s: MemberStep, *xs: Val) -> Vals:
     return Val(found, tuple(sizes))
 
 
-def _behind(shape: Sequence[int], wanted: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
+def _padding_after(shape: Sequence[int], wanted: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
     return tuple((0, m - n, 0) for n, m in zip(shape, wanted, strict=True))
 
 
@@ -263,7 +263,7 @@ def _scatter(c: Context, s: MemberStep, x: Val, indices: Val, updates: Val) -> V
         at = select_n(keep, like(at, far), at)
     array = updates.array
     if wide is not x.array:
-        array = _whole_windows(c, s, wide, at, updates, blocks)
+        array = _masked_windows(c, s, wide, at, updates, blocks)
     y = called(
         s, [wide, at, array], mode=GatherScatterMode.FILL_OR_DROP, indices_are_sorted=False, unique_indices=False
     )
@@ -272,7 +272,7 @@ def _scatter(c: Context, s: MemberStep, x: Val, indices: Val, updates: Val) -> V
     return Val(y, x.sizes)
 
 
-def _whole_windows(c: Context, s: MemberStep, x: Array, at: Array, updates: Val, blocks: Sequence[int]) -> Array:
+def _masked_windows(c: Context, s: MemberStep, x: Array, at: Array, updates: Val, blocks: Sequence[int]) -> Array:
     """Updates whose windows have padding, with something in it that changes nothing."""
     n = s.params["dimension_numbers"]
     dims = updates.varying(n.update_window_dims)

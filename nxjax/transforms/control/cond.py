@@ -90,13 +90,13 @@ class Cond(Nested):
         if not index.ndim:
             return tuple(evaluate(clamped_branch(branches, int(index)), xs))
         results = [evaluate(b, xs) for b in branches]
-        return tuple(_pick(index, columns) for columns in zip(*results, strict=True))
+        return tuple(_choose_numpy(index, columns) for columns in zip(*results, strict=True))
 
     def jvp(self, primals: Arrays, tangents: Tangents, *, branches: Branches) -> tuple[Any, Any]:
         (index, *xs), (_, *ts) = primals, tangents
         mask = not_none_mask(ts)
         pushed, varies = _jvp_branches(branches, mask)
-        pushed, captured = _opened(pushed)
+        pushed, captured = _hoist_consts(pushed)
         out = self(index, *captured, *xs, *(t for t in ts if t is not None), branches=pushed)
         n = len(varies)
         return out[:n], tuple(expand_by_mask(out[n:], varies))
@@ -123,7 +123,9 @@ class Cond(Nested):
             made = [x for r in runs for x in r[n:]]
         else:
             slots, places = _shared_slots(values, n)
-            joined, captured = _opened([_in_slots(v, n, slots, mine) for v, mine in zip(values, places, strict=True)])
+            joined, captured = _hoist_consts(
+                [_to_slots(v, n, slots, mine) for v, mine in zip(values, places, strict=True)]
+            )
             out: Arrays = ()
             if joined[0].outputs or any(b.effect for b in joined):
                 out = trace.outside(self, [index, *captured, *inputs], {"branches": joined})
@@ -133,8 +135,8 @@ class Cond(Nested):
         # Residuals are slots, and operands that are residuals of any branch.
         order = list(dict.fromkeys(i for h in halves for i in h.sources if i is not None))
         types = [*slots, *(select_by_mask(branches[0].in_types, mask)[i] for i in order)]
-        pushed, captured = _opened(
-            [_rewired(h, types, mine, len(slots), order) for h, mine in zip(halves, places, strict=True)]
+        pushed, captured = _hoist_consts(
+            [_unknown_on_slots(h, types, mine, len(slots), order) for h, mine in zip(halves, places, strict=True)]
         )
         operands = [index, *captured, *made, *(inputs[i] for i in order), *late_inputs]
         return tuple(merge_by_mask(results, trace.write(self, operands, {"branches": pushed}), ready))
@@ -147,7 +149,7 @@ class Cond(Nested):
             frozenset[Any]().union(*(t.vma for t in column))
             for column in zip(*(b.out_types for b in branches), strict=True)
         ]
-        back, consts = _opened([transpose_program(pvary_results(b, vmas), linear, nonzero) for b in branches])
+        back, consts = _hoist_consts([transpose_program(pvary_results(b, vmas), linear, nonzero) for b in branches])
         known = [x for x, l in zip(args, linear, strict=True) if not l]
         found = self(index, *consts, *known, *(ct for ct in cts if ct is not None), branches=back)
         return [None, *expand_by_mask(found, linear)]
@@ -161,7 +163,7 @@ class Cond(Nested):
             for b in branches:
                 varies = mask_or(varies, batch_program(b, size, mask, None, axis_name)[1])
             mapped = [batch_program(b, size, mask, varies, axis_name)[0] for b in branches]
-            mapped, captured = _opened([_behind(b, varies, index.ndim) for b in mapped])
+            mapped, captured = _hoist_consts([_move_batch_after_index(b, varies, index.ndim) for b in mapped])
             operands = [x if d is None else move_batch(x, d, size) for x, d in zip(xs, d_xs, strict=True)]
             ys = self(index, *captured, *operands, branches=mapped)
             return ys, tuple(index.ndim if v else None for v in varies)
@@ -169,11 +171,11 @@ class Cond(Nested):
         everything = (True,) * len(xs)
         force = (True,) * len(branches[0].outputs)
         mapped = tuple(batch_program(b, size, everything, force, axis_name)[0] for b in branches)
-        mapped, captured = _opened(mapped)
+        mapped, captured = _hoist_consts(mapped)
         which, *operands = [move_batch(x, d, size) for x, d in zip((index, *xs), dims, strict=True)]
         return self(which, *captured, *operands, branches=mapped), (0,) * len(force)
 
-    def varied(self, args: Arrays, params: dict[str, Any]) -> tuple[Arrays, dict[str, Any]]:
+    def pvary_operands(self, args: Arrays, params: dict[str, Any]) -> tuple[Arrays, dict[str, Any]]:
         index, *xs = args
         vma = index.type.vma
         xs = [as_varying(x, vma) for x in xs]
@@ -194,7 +196,7 @@ class Cond(Nested):
         return b.op("stablehlo.case", (index,), out, regions=regions)
 
 
-def _pick(index: NDArray, columns: Sequence[NDArray]) -> NDArray:
+def _choose_numpy(index: NDArray, columns: Sequence[NDArray]) -> NDArray:
     *others, chosen = columns
     for i, column in enumerate(others):
         where = (index == i).reshape(index.shape + (1,) * (column.ndim - index.ndim))
@@ -220,10 +222,10 @@ def _jvp_branches(branches: Branches, mask: Mask) -> tuple[Branches, Mask]:
     varies: Mask = (False,) * len(branches[0].outputs)
     for _, own in pushed:
         varies = mask_or(varies, own)
-    return tuple(_filled(program, own, varies) for program, own in pushed), varies
+    return tuple(_fill_tangents(program, own, varies) for program, own in pushed), varies
 
 
-def _filled(program: Program, own: Mask, varies: Mask) -> Program:
+def _fill_tangents(program: Program, own: Mask, varies: Mask) -> Program:
     """``program``, which gives tangents of its ``own`` results, with zeros for the others of ``varies``."""
     if own == varies:
         return program
@@ -276,7 +278,7 @@ def _own_slots(values: Branches, n: int) -> Slots:
     return slots, places
 
 
-def _in_slots(value: Program, n: int, slots: Sequence[ArrayType], mine: Sequence[int]) -> Program:
+def _to_slots(value: Program, n: int, slots: Sequence[ArrayType], mine: Sequence[int]) -> Program:
     """``value`` with its residuals in the slots."""
 
     def flat(*xs: Array) -> Arrays:
@@ -287,7 +289,7 @@ def _in_slots(value: Program, n: int, slots: Sequence[ArrayType], mine: Sequence
     return value.derive(("cond slots", n, tuple(slots), tuple(mine)), lambda: stage(flat, value.in_types, value.name))
 
 
-def _rewired(
+def _unknown_on_slots(
     halves: PartialEvalResult, types: Sequence[ArrayType], mine: Sequence[int], slots: int, order: Sequence[int]
 ) -> Program:
     """The unknown half on (slots..., operands that are residuals..., unknown operands...)."""
@@ -300,33 +302,33 @@ def _rewired(
     return select_inputs_and_results(halves.unknown, every, (True,) * len(halves.unknown.outputs))
 
 
-def _behind(program: Program, varies: Mask, axes: int) -> Program:
-    """``program``, whose batched results have the batch behind the ``axes`` that an index has."""
+def _move_batch_after_index(program: Program, varies: Mask, axes: int) -> Program:
+    """``program``, whose batched results have the batch moved the ``axes`` that an index has."""
     if not axes:
         return program
 
-    def behind(y: Array) -> Array:
+    def moved(y: Array) -> Array:
         return transpose(y, permutation=(*range(1, axes + 1), 0, *range(axes + 1, y.ndim)))
 
     def flat(*xs: Array) -> Arrays:
-        return [behind(y) if v else y for y, v in zip(run(program, xs), varies, strict=True)]
+        return [moved(y) if v else y for y, v in zip(run(program, xs), varies, strict=True)]
 
-    return program.derive(("behind", varies, axes), lambda: stage(flat, program.in_types, program.name))
+    return program.derive(("moved", varies, axes), lambda: stage(flat, program.in_types, program.name))
 
 
-def _opened(branches: Sequence[Program]) -> tuple[Branches, list[Array]]:
+def _hoist_consts(branches: Sequence[Program]) -> tuple[Branches, list[Array]]:
     """The branches on the captured values of all of them, as leading operands, and these."""
     hoisted = [b.hoist_consts() for b in branches]
     every = [v for _, values in hoisted for v in values]
     consts: list[Array] = []
     found: list[Program] = []
     for program, values in hoisted:
-        found.append(_taking(program, len(consts), len(values), every))
+        found.append(_with_consts_of_all(program, len(consts), len(values), every))
         consts += values
     return tuple(found), consts
 
 
-def _taking(program: Program, before: int, own: int, consts: Arrays) -> Program:
+def _with_consts_of_all(program: Program, before: int, own: int, consts: Arrays) -> Program:
     """``program``, whose first ``own`` inputs are its consts, on the consts of all branches."""
     if len(consts) == own:
         return program
@@ -449,7 +451,7 @@ def _choose_branch(
     wanted = [_common_type(where, path, names, column) for path, column in zip(paths, columns, strict=True)]
     if vma:
         wanted = [t.with_vma(t.vma | vma) for t in wanted]
-    branches, consts = _opened(programs)
+    branches, consts = _hoist_consts(programs)
     if vma:
         # Devices may take different branches: what they share with each other, they share outside. So this comes before
         # results are made to vary, whose transpose is a sum over all devices.

@@ -227,7 +227,7 @@ class LoopOp(Nested):
             left -= check_count(self, self.fields.get(field, field), getattr(loop, field), left)
         return loop.split(types)
 
-    def varied(self, args: Arrays, params: dict[str, Any]) -> tuple[Arrays, dict[str, Any]]:
+    def pvary_operands(self, args: Arrays, params: dict[str, Any]) -> tuple[Arrays, dict[str, Any]]:
         loop: LoopParams = params["loop"]
         x, vmas = loop.split(args), loop.split([a.type.vma for a in args])
 
