@@ -64,7 +64,7 @@ FILES: Final = {
     "transforms.control.cond": "cond",
     "transforms.control.implicit": "custom_linear_solve custom_root",
     "transforms.control.reduce": "reduce",
-    "transforms.control.scan": "scan",
+    "transforms.control.scan_op": "scan",
     "transforms.control.while_loop": "while",
     "transforms.custom_batching": "custom_vmap_call",
     "transforms.custom_jvp": "custom_jvp_call",

@@ -39,7 +39,8 @@ from nxjax.transforms.checkify_checks import Check, checks_for
 from nxjax.transforms.checkpoint import checkpoint_op
 from nxjax.transforms.control.cond import choose, cond_op, switch
 from nxjax.transforms.control.loop import LoopParams
-from nxjax.transforms.control.scan import scan, scan_op
+from nxjax.transforms.control.scan import scan
+from nxjax.transforms.control.scan_op import scan_op
 from nxjax.transforms.control.while_loop import while_loop, while_op
 from nxjax.transforms.has_aux import Flat
 from nxjax.transforms.shard_map_op import manual_axes_context, shard_map_op

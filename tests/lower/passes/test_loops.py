@@ -8,7 +8,7 @@ import nxjax.numpy as jnp
 from nxjax.lower.passes.simplify import simplified
 from nxjax.trace.evaluate import evaluate
 from nxjax.transforms.control.cond import cond_op
-from nxjax.transforms.control.scan import scan_op
+from nxjax.transforms.control.scan_op import scan_op
 from nxjax.transforms.control.while_loop import while_op
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
