@@ -1,4 +1,4 @@
-"""`jax.monitoring`: events and numbers that a program reports, and listeners that hear of them. nxjax reports none."""
+"""`jax.monitoring`: events and numbers that a program reports to listeners. nxjax itself reports none."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ _scalars: list[Callable[..., None]] = []
 
 
 def record_event(event: str, **kwargs: Any) -> None:
-    """Say that ``event`` happened.
+    """Report that ``event`` happened.
 
     >>> seen = []
     >>> register_event_listener(lambda event, **kwargs: seen.append(event))
@@ -24,7 +24,7 @@ def record_event(event: str, **kwargs: Any) -> None:
 
 
 def record_event_duration_secs(event: str, duration: float, **kwargs: Any) -> None:
-    """Say how many seconds ``event`` took.
+    """Report how many seconds ``event`` took.
 
     >>> register_event_duration_secs_listener(lambda event, duration, **kwargs: print(event, duration))
     >>> record_event_duration_secs("/mine/step", 0.5)
@@ -36,7 +36,7 @@ def record_event_duration_secs(event: str, duration: float, **kwargs: Any) -> No
 
 
 def record_event_time_span(event: str, start_time: float, end_time: float, **kwargs: Any) -> None:
-    """Say when ``event`` began and ended, in seconds.
+    """Report when ``event`` began and ended, in seconds.
 
     >>> register_event_time_span_listener(lambda event, start, end, **kwargs: print(event, end - start))
     >>> record_event_time_span("/mine/step", 1.0, 1.5)
@@ -48,7 +48,7 @@ def record_event_time_span(event: str, start_time: float, end_time: float, **kwa
 
 
 def record_scalar(event: str, value: float | int, **kwargs: Any) -> None:
-    """Say the ``value`` of something.
+    """Report the ``value`` of something.
 
     >>> register_scalar_listener(lambda event, value, **kwargs: print(event, value))
     >>> record_scalar("/mine/loss", 0.25)
@@ -60,7 +60,7 @@ def record_scalar(event: str, value: float | int, **kwargs: Any) -> None:
 
 
 def register_event_listener(callback: Callable[..., None]) -> None:
-    """``callback(event, **kwargs)`` hears of each event.
+    """Call ``callback(event, **kwargs)`` for each event that is reported.
 
     >>> register_event_listener(lambda event, **kwargs: print(event, kwargs))
     >>> record_event("/mine/started", run=3)
@@ -71,7 +71,7 @@ def register_event_listener(callback: Callable[..., None]) -> None:
 
 
 def register_event_duration_secs_listener(callback: Callable[..., None]) -> None:
-    """``callback(event, duration, **kwargs)`` hears of each duration.
+    """Call ``callback(event, duration, **kwargs)`` for each duration that is reported.
 
     >>> register_event_duration_secs_listener(lambda event, duration, **kwargs: print(event, duration))
     >>> record_event_duration_secs("/mine/step", 0.5)
@@ -82,7 +82,7 @@ def register_event_duration_secs_listener(callback: Callable[..., None]) -> None
 
 
 def register_event_time_span_listener(callback: Callable[..., None]) -> None:
-    """``callback(event, start_time, end_time, **kwargs)`` hears of each span.
+    """Call ``callback(event, start_time, end_time, **kwargs)`` for each span that is reported.
 
     >>> register_event_time_span_listener(lambda event, start, end, **kwargs: print(event, end - start))
     >>> record_event_time_span("/mine/step", 1.0, 1.5)
@@ -93,7 +93,7 @@ def register_event_time_span_listener(callback: Callable[..., None]) -> None:
 
 
 def register_scalar_listener(callback: Callable[..., None]) -> None:
-    """``callback(event, value, **kwargs)`` hears of each number.
+    """Call ``callback(event, value, **kwargs)`` for each number that is reported.
 
     >>> register_scalar_listener(lambda event, value, **kwargs: print(event, value))
     >>> record_scalar("/mine/loss", 0.25)
@@ -104,7 +104,7 @@ def register_scalar_listener(callback: Callable[..., None]) -> None:
 
 
 def unregister_event_listener(callback: Callable[..., None]) -> None:
-    """``callback`` hears no more of events. ValueError: it did not.
+    """Stop calling ``callback`` for events. Raises ValueError if it is not registered.
 
     >>> register_event_listener(print)
     >>> unregister_event_listener(print)
@@ -114,7 +114,7 @@ def unregister_event_listener(callback: Callable[..., None]) -> None:
 
 
 def unregister_event_duration_listener(callback: Callable[..., None]) -> None:
-    """``callback`` hears no more of durations. ValueError: it did not.
+    """Stop calling ``callback`` for durations. Raises ValueError if it is not registered.
 
     >>> register_event_duration_secs_listener(print)
     >>> unregister_event_duration_listener(print)
@@ -124,7 +124,7 @@ def unregister_event_duration_listener(callback: Callable[..., None]) -> None:
 
 
 def unregister_event_time_span_listener(callback: Callable[..., None]) -> None:
-    """``callback`` hears no more of spans. ValueError: it did not.
+    """Stop calling ``callback`` for spans. Raises ValueError if it is not registered.
 
     >>> register_event_time_span_listener(print)
     >>> unregister_event_time_span_listener(print)
@@ -134,7 +134,7 @@ def unregister_event_time_span_listener(callback: Callable[..., None]) -> None:
 
 
 def unregister_scalar_listener(callback: Callable[..., None]) -> None:
-    """``callback`` hears no more of numbers. ValueError: it did not.
+    """Stop calling ``callback`` for numbers. Raises ValueError if it is not registered.
 
     >>> register_scalar_listener(print)
     >>> unregister_scalar_listener(print)
@@ -144,7 +144,7 @@ def unregister_scalar_listener(callback: Callable[..., None]) -> None:
 
 
 def clear_event_listeners() -> None:
-    """Nobody hears of anything.
+    """Remove all listeners.
 
     >>> register_event_listener(print)
     >>> clear_event_listeners()

@@ -210,3 +210,12 @@ def test_signatures_say_what_functions_take():
     told = {n: inspect.signature(thing).parameters.values() for n, thing in found.items()}
     untold = (None, "Any", inspect.Parameter.empty, Any)
     assert [f"{n}({p.name})" for n, given in told.items() for p in given if p.annotation in untold] == []
+
+
+# Turns of phrase that a reader has to read twice.
+_TURNS = r"hears?|nobody|whoever|thereof|whatever|on demand|behind each other|the number with|is none of the|as what"
+
+
+def test_docstrings_are_in_plain_english():
+    said = {n: re.split(r"\n>>>", inspect.getdoc(thing) or "")[0] for n, thing in _public_callables()}
+    assert [n for n, text in said.items() if re.search(rf"(?i)\b({_TURNS})\b", text)] == []

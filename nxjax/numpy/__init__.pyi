@@ -497,7 +497,7 @@ def true_divide(x: ArrayLike, y: ArrayLike, /) -> Array:
 def unique(ar: ArrayLike, return_index: Literal[False] = False, return_inverse: Literal[False] = False, return_counts: Literal[False] = False, axis: int | None = None, *, equal_nan: builtins.bool = True, size: int | None = None, fill_value: ArrayLike | None = None, sorted: builtins.bool = True) -> Array: ...
 @overload
 def unique(ar: ArrayLike, return_index: builtins.bool = False, return_inverse: builtins.bool = False, return_counts: builtins.bool = False, axis: int | None = None, *, equal_nan: builtins.bool = True, size: int | None = None, fill_value: ArrayLike | None = None, sorted: builtins.bool = True) -> Any:
-    """The distinct elements (or slices along ``axis``), sorted; with first places, inverse and counts on demand."""
+    """The distinct elements (or slices along ``axis``), sorted; optionally with first indices, inverse and counts."""
 @overload
 def where(condition: ArrayLike, x: ArrayLike, y: ArrayLike, /, *, size: int | None = None, fill_value: Any = None) -> Array: ...
 @overload

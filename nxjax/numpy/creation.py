@@ -293,7 +293,7 @@ def empty(
     device: DeviceLike = None,
     out_sharding: ShardingLike = None,
 ) -> Array:
-    """Zeros: there is no uninitialized memory. Parameters and errors of `zeros`."""
+    """Zeros: there is no uninitialized memory. Takes the parameters of `zeros` and raises its errors."""
     return zeros(shape, dtype, device=device)
 
 

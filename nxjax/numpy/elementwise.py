@@ -202,9 +202,7 @@ __getattr__ = functions(
 
 # --- arithmetic ---
 
-_MULTIPLY = (
-    "x * y; a boolean array of the product's shape times floats is where(x, y, 0), so that a mask can be infinite."
-)
+_MULTIPLY = "x * y. A boolean array of the result's shape times floats is where(x, y, 0), so False times inf is 0."
 negative = with_methods(None, 1)(_plain("negative", "neg", "-x."))
 add = with_methods(0)(_plain2("add", "add", "x + y.", np.add))
 subtract = with_methods(None)(_plain2("subtract", "sub", "x - y.", np.subtract))

@@ -106,7 +106,7 @@ def iscomplex(x: ArrayLike) -> Array:
 
 @example("jnp.array([1 + 0j])", "True")
 def iscomplexobj(x: ArrayLike) -> bool:
-    """Whether the dtype is complex, whatever the values; a Python bool."""
+    """Whether the dtype is complex, even if all imaginary parts are 0; a Python bool."""
     if x is None:
         return False
     dtype: DType = x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype

@@ -33,7 +33,7 @@ def _parse(text: str) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
 def vectorize(
     pyfunc: Callable[..., Any], *, excluded: Collection[int | str] = frozenset(), signature: str | None = None
 ) -> Callable[..., Any]:
-    """``pyfunc`` of scalars (or of the core arrays that ``signature`` names) as a function that broadcasts, by `vmap`.
+    """Make a function of scalars (or of the core arrays that ``signature`` names) broadcast over arrays, with `vmap`.
 
     >>> vectorize(lambda m, v: m @ v, signature="(n,m),(m)->(n)")(jnp.ones((5, 2, 3)), jnp.ones(3)).shape
     (5, 2)

@@ -130,7 +130,7 @@ def hstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None)
 
 @example("[jnp.array([1, 2]), jnp.array([3, 4])]", "Array([[[1, 3],\n        [2, 4]]], dtype=int32)")
 def dstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None) -> Array:
-    """Behind each other: along axis 2."""
+    """Stack arrays along axis 2 (depth)."""
     return concatenate([atleast_3d(x) for x in _items("dstack", tup)], 2, dtype)
 
 

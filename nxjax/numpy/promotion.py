@@ -231,7 +231,7 @@ def static_int(where: str, x: ArrayLike) -> int:
 
 
 def check_choice(what: str, given: Any, *allowed: Any) -> None:
-    """Refuse an argument that is none of the words that it may be."""
+    """Raise an error if an argument is not one of the allowed words."""
     if given not in allowed:
         *most, last = map(str, allowed)
         raise ParameterError(what, got=repr(given), expected=f"{', '.join(most)} or {last}")

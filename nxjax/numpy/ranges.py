@@ -215,7 +215,7 @@ def geomspace(
 def fromfunction(
     function: Callable[..., Any], shape: Sequence[int], *, dtype: DTypeLike | None = float, **kwargs: object
 ) -> PyTree:
-    """``function`` of the coordinate arrays of ``shape``, mapped over them one coordinate at a time by `vmap`."""
+    """Call ``function`` with the coordinates of each element of an array of ``shape``, by `vmap`."""
     sizes = as_shape("fromfunction", shape)
     function = functools.partial(function, **kwargs) if kwargs else function
     for axis in range(len(sizes) - 1, -1, -1):

@@ -178,7 +178,7 @@ def repeat(
 ) -> Array:
     """Each element (along ``axis``) ``repeats`` times; traced counts need ``total_repeat_length``.
 
-    Nothing stays nothing, whatever ``total_repeat_length`` is.
+    An empty array stays empty, even with ``total_repeat_length``.
 
     Raises:
         ShapeError: neither one count nor one per element.

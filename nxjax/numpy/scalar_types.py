@@ -56,7 +56,7 @@ def _scalar_type(name: str) -> Any:
     held = hasattr(dtypes, name)
     dtype: DType = getattr(dtypes, name) if held else np.dtype(getattr(ml_dtypes, name))
     doc = f"{dtype.name}: usable as a dtype; ``{name}(x)`` makes an array of it.\n\n{_example(name, dtype)}"
-    doc = doc if held else f"{dtype.name}: a format that can be named and measured (`finfo`, `iinfo`), but not held."
+    doc = doc if held else f"{dtype.name}: for `finfo` and `iinfo` only; no array has this dtype."
     return ScalarType(name, (), {"dtype": dtype, "__doc__": doc, "__module__": "nxjax.numpy"})
 
 

@@ -70,7 +70,7 @@ def unique(
     fill_value: ArrayLike | None = None,
     sorted: bool = True,
 ) -> Array | tuple[Array, ...]:
-    """The distinct elements (or slices along ``axis``), sorted; with first places, inverse and counts on demand.
+    """The distinct elements (or slices along ``axis``), sorted; optionally with first indices, inverse and counts.
 
     ``size`` fixes their number: surplus is cut off, missing ones are ``fill_value`` (the smallest element).
 

@@ -54,7 +54,7 @@ def quantile(
     *,
     weights: ArrayLike | None = None,
 ) -> Array:
-    """The value below which a share ``q`` of the elements is; ``method`` chooses between two.
+    """The value below which a fraction ``q`` of the elements lies; ``method`` chooses between two neighbors.
 
     ``weights``, for every element or for the axes of ``axis``, need ``method="inverted_cdf"``.
 
@@ -293,7 +293,7 @@ def cov(
         m: vector or matrix of samples; integers become float.
         y: more variables, in the same form.
         bias: divide by n instead of n - 1.
-        ddof: divide by n - ddof, whatever ``bias``.
+        ddof: divide by n - ddof; overrides ``bias``.
         fweights: integer vector, how often each sample counts.
         aweights: vector of weights of the samples.
         dtype: of the result.

@@ -49,7 +49,7 @@ class StopGradient(Nondifferentiable, Same):
 
 @final
 class OptimizationBarrier(Moves):
-    """The operands, behind which a compiler neither moves nor merges computation."""
+    """Returns its operands unchanged. Compilers do not move or merge computation across it."""
 
     name = "optimization_barrier"
     multi = True

@@ -31,7 +31,7 @@ class Quantized:
         fun: the float function.
         policy: decides how each equation computes.
         ranges: (least, greatest) of each value on a grid, by site.
-        params: positions of the arguments with weights, None for "those that are trees".
+        params: positions of the arguments with weights; None for all arguments that are trees.
 
     >>> qf = quantize(lambda p, x: x @ p["w"], "int8-weights")
     >>> p, x = {"w": jnp.array([[1.0, -1.0], [0.5, 2.0]])}, jnp.array([[1.0, 2.0]])

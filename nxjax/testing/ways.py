@@ -46,7 +46,7 @@ _SETTINGS: Final[tuple[tuple[str, tuple[Any, ...], float], ...]] = (
 
 
 class Broken(AssertionError):
-    """A call did what no call may do; the message begins with a word for it."""
+    """A call broke a rule that holds for every call. The message begins with the name of the rule."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class DeviceArray(Array):
     """A concrete array. Made by `as_value`, `wrap` and executors; users write `nx.array` and `nx.asarray`.
 
     If ``place`` is None, the array has no fixed place: it is in the host's memory or on the default device, and is
-    moved on demand. Otherwise it was put there, on a device or cut over several. It stays there, and so do results
+    moved when needed. Otherwise it was put there, on a device or cut over several. It stays there, and so do results
     computed from it; ``buffer`` holds its elements, or the NumPy array if the backend uses the host's memory.
     """
 

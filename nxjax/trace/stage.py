@@ -60,7 +60,7 @@ AROUND.append(_at_once)
 
 @contextmanager
 def evaluating_eagerly() -> Generator[None]:
-    """Inside, ops of concrete values are computed, also while a program is being written."""
+    """Context manager: ops on concrete values run at once, even while a program is traced."""
     token = _at_once.set(True)
     try:
         yield

@@ -198,7 +198,7 @@ def reduce(
     initializer: Any = NOT_GIVEN,
     is_leaf: Callable[[Any], bool] | None = None,
 ) -> Any:
-    """The leaves combined from left to right, from the initializer or the first.
+    """Combine the leaves from left to right, starting from the initializer or the first leaf.
 
     >>> reduce(lambda a, b: a + b, {"x": 1, "y": (2, 3)}, initializer=10)
     16

@@ -27,7 +27,7 @@ def jacfwd(
     has_aux: bool = False,
     holomorphic: bool = False,
 ) -> Callable[P, Any]:
-    """The Jacobian of ``fun`` in forward mode: as many passes as inputs, all at once.
+    """The Jacobian of ``fun`` in forward mode: one pass per input element, all at once.
 
     Args:
         fun: function of pytrees; returns a pytree, or ``(result, aux)`` with ``has_aux``.
@@ -79,7 +79,9 @@ def jacrev(
     holomorphic: bool = False,
     allow_int: bool = False,
 ) -> Callable[P, Any]:
-    """The Jacobian of ``fun`` in reverse mode: as many passes as result elements, all at once. As `jacfwd`.
+    """The Jacobian of ``fun`` in reverse mode: one pass per result element, all at once.
+
+    Takes the arguments of `jacfwd`.
 
     >>> jacrev(lambda x: x * x)(nx.array([1.0, 2.0])).tolist()
     [[2.0, 0.0], [0.0, 4.0]]

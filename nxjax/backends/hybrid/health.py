@@ -31,11 +31,11 @@ class Temperature(Protocol):
 @final
 @dataclass(frozen=True)
 class HeatLimits:
-    """Degrees Celsius.
+    """Temperature limits of a unit, in degrees Celsius.
 
     Attributes:
         warning: above it, other units are preferred.
-        maximum: above it, the unit is taken out.
+        maximum: above it, the unit is not used.
         hysteresis: how far it must fall below a limit before the limit no longer applies.
 
     >>> HeatLimits(maximum=95.0).warning

@@ -22,7 +22,7 @@ State = Literal["ok", "warm", "out"]
 @final
 @dataclass(frozen=True)
 class Thresholds:
-    """Degrees Celsius from which something is done.
+    """Temperature limits, in degrees Celsius.
 
     Attributes:
         warning: above it a chip is given less power and less work.

@@ -78,7 +78,7 @@ def promote_alike(name: str, *xs: Any) -> list[Array]:
 
 
 def strong(x: Array) -> Array:
-    """``x`` as what other arrays do not make narrower, though it may come from a Python number."""
+    """``x`` without a weak type, so that its dtype is not narrowed to that of the other operands."""
     return convert(x, x.dtype)
 
 

@@ -55,7 +55,7 @@ logcdf, logsf = (
 
 @_described("0.4, 0.3, 1.7", "-0.2524")
 def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The number with `cdf` ``q``; NaN outside [0, 1]."""
+    """The inverse of `cdf`: the value at which `cdf` is ``q``; NaN outside [0, 1]."""
     q, loc, scale = operands("cauchy.ppf", q, loc, scale)
     return loc + _quantile(q) * scale
 
@@ -71,6 +71,6 @@ def _quantile(q: Array) -> Array:
 
 @_described("0.4, 0.3, 1.7", "0.8524")
 def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The number with `sf` ``q``; NaN outside [0, 1]."""
+    """The inverse of `sf`: the value at which `sf` is ``q``; NaN outside [0, 1]."""
     q, loc, scale = operands("cauchy.isf", q, loc, scale)
     return loc - _quantile(q) * scale

@@ -46,6 +46,6 @@ def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 @_described("0.4, 0.3, 1.7", "1.1684")
 def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The number with `cdf` ``q``; NaN outside [0, 1]."""
+    """The inverse of `cdf`: the value at which `cdf` is ``q``; NaN outside [0, 1]."""
     q, loc, scale = operands("expon.ppf", q, loc, scale)
     return within_support((q >= 0) & (q <= 1), loc - scale * log1p(-q), float("nan"))

@@ -51,6 +51,6 @@ def logcdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 @_described("0.4, 0.3, 1.7", "-0.8419")
 def ppf(p: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The number with `cdf` ``p``; NaN outside [0, 1]."""
+    """The inverse of `cdf`: the value at which `cdf` is ``p``; NaN outside [0, 1]."""
     p, loc, scale = operands("gumbel_l.ppf", p, loc, scale)
     return within_support((p >= 0) & (p <= 1), loc + scale * log(-log1p(-p)), float("nan"))

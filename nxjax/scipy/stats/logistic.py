@@ -37,13 +37,13 @@ def sf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 @_described("0.4, 0.3, 1.7", "-0.3893")
 def ppf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The number with `cdf` ``x``."""
+    """The inverse of `cdf`: the value at which `cdf` is ``x``."""
     x, loc, scale = operands("logistic.ppf", x, loc, scale)
     return logit(x) * scale + loc
 
 
 @_described("0.4, 0.3, 1.7", "0.9893")
 def isf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The number with `sf` ``x``."""
+    """The inverse of `sf`: the value at which `sf` is ``x``."""
     x, loc, scale = operands("logistic.isf", x, loc, scale)
     return -logit(x) * scale + loc

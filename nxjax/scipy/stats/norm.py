@@ -49,13 +49,13 @@ def logsf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 @_described("0.4, 0.3, 1.7", "-0.1307")
 def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The number with `cdf` ``q``."""
+    """The inverse of `cdf`: the value at which `cdf` is ``q``."""
     q, loc, scale = operands("norm.ppf", q, loc, scale)
     return ndtri(q) * scale + loc
 
 
 @_described("0.4, 0.3, 1.7", "0.7307")
 def isf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The number with `sf` ``q``."""
+    """The inverse of `sf`: the value at which `sf` is ``q``."""
     q, loc, scale = operands("norm.isf", q, loc, scale)
     return -ndtri(q) * scale + loc

@@ -54,6 +54,6 @@ def cdf(x: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) ->
 
 @_described("0.4, 1.5", "1.4057")
 def ppf(q: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The number with `cdf` ``q``; NaN outside [0, 1]."""
+    """The inverse of `cdf`: the value at which `cdf` is ``q``; NaN outside [0, 1]."""
     q, b, loc, scale = operands("pareto.ppf", q, b, loc, scale)
     return within_support((q >= 0) & (q <= 1), loc + scale * exp(-log1p(-q) / b), float("nan"))

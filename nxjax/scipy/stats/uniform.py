@@ -33,6 +33,6 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
 
 @_described("0.4, 0.3, 1.7", "0.98")
 def ppf(q: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
-    """The number with `cdf` ``q``; NaN outside [0, 1]."""
+    """The inverse of `cdf`: the value at which `cdf` is ``q``; NaN outside [0, 1]."""
     q, loc, scale = operands("uniform.ppf", q, loc, scale)
     return within_support((q >= 0) & (q <= 1), q * scale + loc, float("nan"))
