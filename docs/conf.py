@@ -59,7 +59,7 @@ copybutton_prompt_is_regexp = True
 # An annotation `type` may mean several attributes of that name; none of them is linked then.
 suppress_warnings = ["config.cache", "ref.python"]
 
-# Faces whose functions annotate operands as Any, since they take whatever converts.
+# Faces whose signatures have the names of the stubs: `ArrayLike`, not the types that it joins.
 TYPED = tuple(f"nxjax.{face}." for face in ("numpy", "lax", "nn", "random", "scipy"))
 CODE = re.compile(r"(`+[^`]+`+)")
 
@@ -90,7 +90,7 @@ def process_docstring(app: object, what: str, name: str, value: object, options:
 def process_signature(
     app: object, what: str, name: str, value: object, options: object, signature: str | None, returned: str | None
 ) -> tuple[str | None, str | None]:
-    """Types of the faces' operands as the stubs have them; `Any` says nothing to a reader."""
+    """Types of the faces' operands as the stubs have them; `Any` is left out."""
     if inspect.isfunction(value) and value.__module__.startswith(TYPED):
         short = name.rpartition(".")[2]
         # The stubs' types are those of Python, whatever names like them a face has.

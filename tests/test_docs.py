@@ -6,6 +6,7 @@ import doctest
 import importlib
 import inspect
 import io
+import json
 import pkgutil
 import re
 import shutil
@@ -267,3 +268,14 @@ def test_notebooks_run(path: Path):
 def test_tables_have_headers(page: Path):
     empty = re.findall(r"^\|(?:\s*\|)+\n\|[-| :]+\|$", page.read_text(), re.MULTILINE)
     assert not empty, f"{page.name}: a table without headers"
+
+
+@pytest.mark.parametrize("page", [*PAGES, *sorted(ROOT.glob("docs/notebooks/*.ipynb"))], ids=lambda p: p.name)
+def test_code_fits_its_column(page: Path):
+    """Code on a page scrolls beyond 88 characters."""
+    text = page.read_text()
+    if page.suffix == ".ipynb":
+        code = ["".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    else:
+        code = re.findall(r"^```.*?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert [line for block in code for line in block.splitlines() if len(line) > 88] == []
