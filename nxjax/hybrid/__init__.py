@@ -74,7 +74,7 @@ def plan(fun: Callable[..., Any], *, device: Hybrid | None = None) -> Callable[.
 
 
 def timeline(fun: Callable[..., Any], *, device: Hybrid | None = None) -> Callable[..., str]:
-    """As `plan`, giving the timeline as one ``<svg>``.
+    """Like `plan`; returns the timeline as one ``<svg>``.
 
     >>> timeline(lambda x: nx.sin(x) * 2, device=nx.Hybrid("cpu"))(1.0)[:4]
     '<svg'

@@ -91,7 +91,7 @@ def qdwh(
     eps: float | None = None,
     dynamic_shape: tuple[int, int] | None = None,
 ) -> tuple[Array, Array, Array, Array]:
-    """x = U H, orthonormal columns of U, positive semidefinite H; then the number of iterations, and if they converged.
+    """The polar form x = U H: orthonormal columns of U, positive semidefinite H; the iterations, and if they converged.
 
     The dynamically weighted Halley iteration (Y. Nakatsukasa, Z. Bai, F. Gygi, "Optimizing Halley's iteration for
     computing the matrix polar decomposition", SIAM J. Matrix Anal. Appl. 31, 2010).

@@ -128,7 +128,7 @@ def composite(decomposition: Callable[..., Any], name: str, version: int = 0) ->
 
 
 def platform_dependent(*args: PyTree, default: Callable[..., T] | None = None, **per_platform: Callable[..., T]) -> T:
-    """The result of the function for the platform that programs run on, looked up when one is written.
+    """Call the function for the platform that programs run on, which is chosen during tracing.
 
     Args:
         *args: trees of arrays, for every function.

@@ -47,7 +47,7 @@ def search(
     progress: bool | None = None,
     **options: Any,
 ) -> Result[T]:
-    """Search the best architecture of a space within limits.
+    """Search for the best architecture of a space within limits.
 
     Args:
         space: a `Space`, or its function.

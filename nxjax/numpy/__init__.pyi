@@ -378,11 +378,11 @@ def atan2(x: ArrayLike, y: ArrayLike, /) -> Array:
 def atanh(x: ArrayLike, /) -> Array:
     """Inverse hyperbolic tangent. Integers and booleans become float."""
 def atleast_1d(*arys: ArrayLike) -> Any:
-    """Arrays with at least 1 axes; one array gives an array, several a list."""
+    """Arrays with at least 1 dimensions; one array gives an array, several a list."""
 def atleast_2d(*arys: ArrayLike) -> Any:
-    """Arrays with at least 2 axes; one array gives an array, several a list."""
+    """Arrays with at least 2 dimensions; one array gives an array, several a list."""
 def atleast_3d(*arys: ArrayLike) -> Any:
-    """Arrays with at least 3 axes; one array gives an array, several a list."""
+    """Arrays with at least 3 dimensions; one array gives an array, several a list."""
 @overload
 def average(a: ArrayLike, axis: int | Sequence[int] | None = None, weights: ArrayLike | None = None, returned: Literal[False] = False, keepdims: builtins.bool = False) -> Array: ...
 @overload
@@ -395,7 +395,7 @@ def can_cast(from_: ArrayLike | DTypeLike, to: DTypeLike, casting: str = 'safe')
 def cbrt(x: ArrayLike, /) -> Array:
     """Cube root. Integers and booleans become float."""
 def ceil(x: ArrayLike, /) -> Array:
-    """The smallest integer not below x. Integers and booleans are themselves."""
+    """The smallest integer not below x. Integers and booleans stay unchanged."""
 def cos(x: ArrayLike, /) -> Array:
     """Cosine of x, in radians. Integers and booleans become float."""
 def cosh(x: ArrayLike, /) -> Array:
@@ -419,7 +419,7 @@ def exp2(x: ArrayLike, /) -> Array:
 def expm1(x: ArrayLike, /) -> Array:
     """exp(x) - 1, exact for small x. Integers and booleans become float."""
 def floor(x: ArrayLike, /) -> Array:
-    """The largest integer not above x. Integers and booleans are themselves."""
+    """The largest integer not above x. Integers and booleans stay unchanged."""
 def gradient(f: ArrayLike, *varargs: ArrayLike, axis: int | Sequence[int] | None = None, edge_order: int | None = None) -> Any:
     """Central differences inside, one-sided ones at the edges; one array per axis."""
 def greater(x: ArrayLike, y: ArrayLike, /) -> Array:
@@ -431,7 +431,7 @@ def indices(dimensions: Sequence[int], dtype: DTypeLike | None = None, sparse: b
 def intersect1d(ar1: ArrayLike, ar2: ArrayLike, assume_unique: builtins.bool = False, return_indices: builtins.bool = False, *, size: int | None = None, fill_value: ArrayLike | None = None) -> Any:
     """The sorted distinct elements that are in both; with ``return_indices``, also their first places in each."""
 def isdtype(dtype: DTypeLike | None, kind: DTypeLike | tuple[DTypeLike, ...]) -> builtins.bool:
-    """Whether ``dtype`` is of a kind named as in the Array API, is a dtype, or either of a tuple of them."""
+    """Whether ``dtype`` is a ``kind``: a dtype, a name of the Array API such as \"integral\", or one of a tuple."""
 def issubdtype(arg1: DTypeLike, arg2: DTypeLike) -> builtins.bool:
     """Whether dtype ``arg1`` is ``arg2`` or of its kind; bfloat16, float8 and int4 count as their kinds."""
 def less(x: ArrayLike, y: ArrayLike, /) -> Array:

@@ -263,7 +263,7 @@ def fabs(x: ArrayLike, /) -> Array:
 
 
 def _rounding(name: str, op: str, doc: str) -> Unary:
-    @named(name, doc + " Integers and booleans are themselves.", *_EXAMPLES[name])
+    @named(name, doc + " Integers and booleans stay unchanged.", *_EXAMPLES[name])
     def function(x: ArrayLike, /) -> Array:
         v = as_operand(x, name)
         if v.dtype in dtypes.BITS:
@@ -279,7 +279,7 @@ ceil = _rounding("ceil", "ceil", "The smallest integer not below x.")
 
 @example("jnp.array([-1.7, 1.7])", "Array([-1.,  1.], dtype=float32)")
 def trunc(x: ArrayLike) -> Array:
-    """x without its fraction. Integers and booleans are themselves."""
+    """x without its fraction. Integers and booleans stay unchanged."""
     v = as_operand(x, "trunc")
     if v.dtype in dtypes.BITS:
         return v
@@ -350,7 +350,7 @@ def _logical(name: str, op: str, doc: str) -> Binary:
 
 logical_and = with_methods(True)(_logical("logical_and", "and_", "x and y."))
 logical_or = with_methods(False)(_logical("logical_or", "or_", "x or y."))
-logical_xor = with_methods(False)(_logical("logical_xor", "xor", "Either x or y."))
+logical_xor = with_methods(False)(_logical("logical_xor", "xor", "x or y, but not both."))
 
 
 @example("jnp.array([0.0, -2.0, jnp.nan])", "Array([ True, False, False], dtype=bool)")

@@ -124,7 +124,7 @@ def issubdtype(arg1: DTypeLike, arg2: DTypeLike) -> bool:  # type: ignore[valid-
 
 @shown('jnp.isdtype(jnp.int8, "signed integer"), jnp.isdtype(jnp.bool_, ("numeric", jnp.bool_))', "(True, True)")
 def isdtype(dtype: DTypeLike | None, kind: DTypeLike | tuple[DTypeLike, ...]) -> bool:  # type: ignore[valid-type]
-    """Whether ``dtype`` is of a kind named as in the Array API, is a dtype, or either of a tuple of them.
+    """Whether ``dtype`` is a ``kind``: a dtype, a name of the Array API such as "integral", or one of a tuple.
 
     Raises:
         ParameterError: a kind that the Array API does not name.

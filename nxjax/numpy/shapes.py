@@ -313,7 +313,7 @@ def broadcast_arrays(*args: ArrayLike) -> list[Array]:
 
 
 def _atleast(name: str, rank: int, args: str, shown: str) -> Any:
-    @named(name, f"Arrays with at least {rank} axes; one array gives an array, several a list.", args, shown)
+    @named(name, f"Arrays with at least {rank} dimensions; one array gives an array, several a list.", args, shown)
     def function(*arys: ArrayLike) -> Array | tuple[Array, ...]:
         out = [_padded(as_operand(a, name), rank) for a in arys]
         return out[0] if len(out) == 1 else out

@@ -248,7 +248,7 @@ def block_until_ready(x: ArrayLike) -> PyTree:
 
 
 def wait_for(x: DeviceArray) -> None:
-    """Until the array is computed. Its elements are not fetched.
+    """Wait until the array is computed. Its elements are not fetched.
 
     Raises:
         RuntimeError: it was deleted.

@@ -83,7 +83,7 @@ class Linear(Module):
 
 @final
 class Embedding(Module):
-    """Rows of a table, by index: ``weight[x]`` for integer ``x`` of any shape; beyond its ends, its first or last row.
+    """Rows of a table, by index: ``weight[x]`` for integer ``x`` of any shape. An index out of range takes an end row.
 
     Args:
         num_embeddings, features: size of the table.
