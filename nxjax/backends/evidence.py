@@ -49,6 +49,7 @@ class Record:
         took: SHA-256 of each file that it was given.
         gave: SHA-256 of each file, or of each result of a run.
         answer: what it said, cut to a few words.
+        checked: what of its files was held against the model; what is not there was not checked.
         when: UTC, ISO 8601.
 
     >>> record = Record("compiled", "vendor-compiler", "Vela 5.2.0", took=(digest(b"model"),), gave=(digest(b"made"),))
@@ -66,10 +67,11 @@ class Record:
     took: tuple[str, ...] = ()
     gave: tuple[str, ...] = ()
     answer: str = ""
+    checked: str = ""
     when: str = field(default_factory=lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
 
     def __post_init__(self) -> None:
-        for name in ("tool", "command", "answer"):
+        for name in ("tool", "command", "answer", "checked"):
             said = " ".join("".join(c if c.isprintable() else " " for c in getattr(self, name)[: 8 * _WORDS]).split())
             object.__setattr__(self, name, said if len(said) <= _WORDS else said[:_WORDS] + "...")
 
@@ -87,6 +89,7 @@ class Record:
         parts += [f"sha256 {', '.join(d[:12] for d in self.took)}"] if self.took else []
         parts += [f"status {self.status}"] if self.status is not None else []
         parts += [self.when, *([self.answer] if self.answer else [])]
+        parts += [f"checked: {self.checked}"] if self.checked else []
         return "; ".join(parts)
 
 

@@ -173,35 +173,45 @@ def read(path: str | os.PathLike[str]) -> bytes:
         return file.read(LARGEST)
 
 
+# What `doubt` checks, for the record of a compilation.
+CHECKED: Final = "no file of no model, another of another model"
+
+
 @final
 @dataclass(frozen=True)
 class _Question:
-    """What asks a tool for a file of no model; questions about the same files of a tool are the same."""
+    """What asks a tool for a file besides; questions about the same files of a tool are the same."""
 
     key: tuple[object, ...]
     ask: Callable[[], bytes] = field(compare=False)
 
 
 @lru_cache(8)
-def _of_no_model(question: _Question) -> bytes:
+def _answer(question: _Question) -> bytes:
     with contextlib.suppress(OSError, ExecutionError):
         return question.ask()
     return b""
 
 
 def doubt(
-    made: bytes, given: Iterable[bytes], of_no_model: Callable[[], bytes], *files: str, settings: str = ""
+    made: bytes,
+    given: Iterable[bytes],
+    of_no_model: Callable[[], bytes],
+    *files: str,
+    settings: str = "",
+    of_another: Callable[[], bytes] = lambda: b"",
 ) -> str:
     """Why what a tool left is not its work on the files that it was given; empty where nothing speaks against it.
 
     What a compiled file holds is seldom published. That a tool reads what it is given shows in what it makes no file
-    of.
+    of, and in what it makes of another model.
 
     Args:
         made: what it left.
         given: the files that it was given.
         of_no_model: asks the tool for a file of `NO_MODEL` in the model's place; no bytes, or an error, where it makes
             none.
+        of_another: asks it for a file of another model that is sound; as ``of_no_model``.
         files: the tool's own: it is asked once for these and for its settings, and again when one of them changes.
 
     >>> doubt(b"made", [b"model"], lambda: b""), doubt(b"model", [b"model"], lambda: b"")
@@ -211,9 +221,13 @@ def doubt(
         return "it left an empty file"
     if made in given:
         return "it left a file that it was given"
-    question = _Question((settings, *((file, os.stat(file).st_mtime_ns) for file in files)), of_no_model)
-    found = (_of_no_model if files else _of_no_model.__wrapped__)(question)
-    return "it makes a file of one that is no model too" if found else ""
+    key = (settings, *((file, os.stat(file).st_mtime_ns) for file in files))
+    answer = _answer if files else _answer.__wrapped__
+    if answer(_Question(("none", *key), of_no_model)):
+        return "it makes a file of one that is no model too"
+    if answer(_Question(("another", *key), of_another)) == made:
+        return "it makes the same file of another model"
+    return ""
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -114,6 +114,8 @@ def test_what_is_not_a_tools_work():
     assert "was given" in tools.doubt(b"weights", [b"model", b"weights"], never)
     assert "no model" in tools.doubt(b"made", [b"model"], lambda: b"made")
     assert tools.doubt(b"made", [b"model"], lambda: b"") == ""
+    assert "another model" in tools.doubt(b"made", [b"model"], lambda: b"", of_another=lambda: b"made")
+    assert tools.doubt(b"made", [b"model"], lambda: b"", of_another=lambda: b"other") == ""
 
 
 def test_a_tool_is_asked_about_no_model_once_for_its_files_and_settings(tmp_path):

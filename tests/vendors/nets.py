@@ -3,6 +3,8 @@
 import numpy as np
 
 from nxjax.errors import user_source
+from nxjax.lower.npu.formats import flatbuffer
+from nxjax.lower.npu.formats.tflite_schema import IDENTIFIER, SCHEMA
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.ops.quant_grid import Grid
 
@@ -79,3 +81,12 @@ class Net:
 def cnn():
     """Convolutions, a mean and a dense layer: all of it fits every NPU."""
     return Net(1, 16, 16, 3, name="cnn").conv(8).conv(16, stride=2).mean().dense(10)
+
+
+def dispatched(data: bytes, custom: str) -> bytes:
+    """A compiled file of a network with these inputs and results: one operator of a vendor's takes all of it."""
+    model = flatbuffer.read(SCHEMA, "Model", data, IDENTIFIER)
+    graph, codes = model["subgraphs"][0], model["operator_codes"]
+    codes.append(dict(codes[0], builtin_code=32, deprecated_builtin_code=32, custom_code=custom, version=1))
+    graph["operators"] = [{"opcode_index": len(codes) - 1, "inputs": graph["inputs"], "outputs": graph["outputs"]}]
+    return flatbuffer.write(SCHEMA, "Model", model, IDENTIFIER)

@@ -16,12 +16,11 @@ import nxjax as nx
 from nxjax.backends import target_registry as registry
 from nxjax.backends import tools
 from nxjax.backends.extras import installed
-from nxjax.lower.npu.formats import flatbuffer
-from nxjax.lower.npu.formats.tflite_schema import IDENTIFIER, SCHEMA
 from nxjax.vendors.litert import aot
 from nxjax.vendors.qualcomm import worker
 from tests.deploy.nets import IMAGE, PARAMS, convnet, quantized
 from tests.vendors.amd.aie.test_aiecc import INSTS, OBJECT, XCLBIN
+from tests.vendors.nets import dispatched
 
 KINDS = ("fails", "garbage", "hangs", "writes nothing", "copies", "another")
 # One target of each adapter: those that share a build share all that could claim something.
@@ -34,7 +33,7 @@ STARTS = {
 }  # fmt: skip
 PACKAGES = ("ai_edge_litert", "coremltools", "ethosu", "libtpu", "onnx", "onnxruntime", "onnxruntime_qnn", "openvino")
 # What asks a tool once in a process.
-ASKED_ONCE = ("_of_no_model", "_tried", "_version", "_imports", "devices_of")
+ASKED_ONCE = ("_answer", "_tried", "_version", "_imports", "devices_of")
 
 
 def small(x):
@@ -48,15 +47,6 @@ def compiled(target: str):
         return nx.compile(small, target=target)(np.ones((4, 8), np.float32))
     function = convnet if known.quantizes or "int8" not in known.precision else quantized()
     return nx.compile(function, target=target)(PARAMS, IMAGE)
-
-
-def dispatched(data: bytes, custom: str) -> bytes:
-    """A compiled file of a network with these inputs and results: one operator of a vendor's takes all of it."""
-    model = flatbuffer.read(SCHEMA, "Model", data, IDENTIFIER)
-    graph, codes = model["subgraphs"][0], model["operator_codes"]
-    codes.append(dict(codes[0], builtin_code=32, deprecated_builtin_code=32, custom_code=custom, version=1))
-    graph["operators"] = [{"opcode_index": len(codes) - 1, "inputs": graph["inputs"], "outputs": graph["outputs"]}]
-    return flatbuffer.write(SCHEMA, "Model", model, IDENTIFIER)
 
 
 @pytest.fixture(scope="module")

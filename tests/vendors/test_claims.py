@@ -30,7 +30,7 @@ from nxjax.vendors.litert.compiled import recognized
 from nxjax.vendors.onnx import placement as onnx_placement
 from nxjax.vendors.qualcomm import target as qnn
 from tests.deploy.nets import IMAGE, PARAMS, ROWS, convnet, quantized
-from tests.vendors.nets import Net
+from tests.vendors.nets import Net, dispatched
 
 # Labels that only a run can earn.
 RUNNING = ("hardware", "vendor-simulator", "own-model")
@@ -271,6 +271,39 @@ def test_compilers_of_tflite_that_answer_for_another_file(lie, monkeypatch, tmp_
         check(artifact, target)
         assert artifact.label == "emitted" and {r.decided_by for r in artifact.report.rows} == {"table"}, target
         assert len(artifact.files) == 1, target
+
+
+CANNED = """
+import os, shutil, sys
+place = sys.argv[sys.argv.index("-o") + 1] if "-o" in sys.argv else sys.argv[-1]
+given = open(place + "/model.tflite", "rb").read()
+if given[4:8] != b"TFL3":
+    raise SystemExit(1)
+print("Number of operations that will run on Edge TPU: {npu}")
+for name in ("model_edgetpu.tflite", "model_vela.tflite"):
+    shutil.copy({canned!r}, place + "/" + name)
+    if {npu} == 99:
+        open(place + "/" + name, "ab").write(os.urandom(16))
+open(place + "/report.json", "w").write({figures!r})
+"""
+
+
+@pytest.mark.parametrize(("target", "npu"), [("edgetpu", 1), ("edgetpu", 99), ("ethos-u55", 1)])
+def test_a_compiler_that_answers_every_model_with_one_file(target, npu, monkeypatch, tmp_path):
+    """The file has this network's inputs and results, and is of other weights."""
+    figures = {"layers": {}, "cycles": 5, "npu_cycles": 5, "macs": 1, "weights": 1, "npu": 1, "host": 0, "memories": {}}
+    written = nx.compile(quantized(), target="tflite", verify=False)(PARAMS, IMAGE).bytes
+    canned = tmp_path / "canned.tflite"
+    canned.write_bytes(dispatched(written, {"edgetpu": "edgetpu-custom-op", "ethos-u55": "ethos-u"}[target]))
+    code = CANNED.format(npu=npu, canned=str(canned), figures=json.dumps(figures))
+    fails(tmp_path / "edgetpu_compiler", code)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(ethosu_vela.ethosu_child, "__file__", str(fails(tmp_path / "vela.py", code)))
+    artifact = compiled(target, "int8")
+    check(artifact, target)
+    assert artifact.label == "emitted" and {r.decided_by for r in artifact.report.rows} == {"table"}
+    why = "99 operations" if npu == 99 else "same file of another model"
+    assert why in artifact.evidence[0].answer and artifact.evidence[0].act == "failed"
 
 
 def test_an_intel_compiler_that_says_it_compiled_and_leaves_nothing(monkeypatch, tmp_path):

@@ -26,7 +26,7 @@ from nxjax.vendors.arm import ethosu_table as ethos_u
 from nxjax.vendors.arm import vela as ethosu_vela
 from nxjax.vendors.arm.rewrite import same_bits
 from nxjax.vendors.arm.vela import VelaOptions, VelaResult
-from nxjax.vendors.litert.compiled import LeftOperator, placements, started
+from nxjax.vendors.litert.compiled import CHECKED, LeftOperator, placements, started
 from nxjax.vendors.litert.table import Table
 
 _SETTINGS: Final = tuple(f.name for f in fields(VelaOptions) if f.name not in ("series", "size"))
@@ -91,6 +91,7 @@ class EthosU(NpuTarget):
             "compiled", "vendor-compiler", tool, command=compiled.command, status=compiled.status, took=took,
             gave=(digest(compiled.model),),
             answer=f"{compiled.npu} operators on the NPU, {len(compiled.host)} left to the host",
+            checked=CHECKED,
         )  # fmt: skip
         build.placements = self._placements(graph, operations, data, compiled)
         if compiled.layers:

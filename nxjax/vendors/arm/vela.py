@@ -25,7 +25,7 @@ from nxjax.backends.tools import NO_MODEL, ToolAnswer, ask, doubt, read
 from nxjax.errors import ExecutionError, InvalidFileError, ParameterError
 from nxjax.lower.placement import Cost
 from nxjax.vendors.arm import vela_child as ethosu_child
-from nxjax.vendors.litert.compiled import left_for_host, refuse_other
+from nxjax.vendors.litert.compiled import another, left_for_host, refuse_other
 
 EXTRA: Final = "ethosu"
 # The system configuration and the memory mode that Vela itself takes where none is given.
@@ -164,8 +164,11 @@ def compile_model(model: bytes, settings: VelaOptions) -> VelaResult:
             result = read(place / "model_vela.tflite")
             report = json.loads(read(place / "report.json"))
             clock = float(config[f"System_Config.{settings.system_config}"]["core_clock"])
-            of_no_model = partial(_of_no_model, package, request)
-            if why := doubt(result, [model], of_no_model, ethosu_child.__file__, settings=json.dumps(request)):
+            besides = partial(_besides, package, request)
+            if why := doubt(
+                result, [model], partial(besides, NO_MODEL), ethosu_child.__file__, settings=json.dumps(request),
+                of_another=lambda: besides(another()),
+            ):  # fmt: skip
                 raise InvalidFileError(why)
             made = _reported(model, result, report, done.out, clock)
             made.command, made.status = done.command, done.status
@@ -182,9 +185,9 @@ def _asked(place: Path, package: Any, model: bytes, request: Mapping[str, str]) 
     return ask([sys.executable, "-I", ethosu_child.__file__, site, str(place)], place)
 
 
-def _of_no_model(package: Any, request: Mapping[str, str]) -> bytes:
+def _besides(package: Any, request: Mapping[str, str], model: bytes) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        _asked(Path(folder), package, NO_MODEL, request)
+        _asked(Path(folder), package, model, request)
         return read(Path(folder) / "model_vela.tflite")
 
 

@@ -30,7 +30,15 @@ from nxjax.lower.placement import Placement, Verdict
 from nxjax.ops.base import NDArray
 from nxjax.vendors.google.rewrite import rows_as_pixels, same_bits
 from nxjax.vendors.google.table import TABLE
-from nxjax.vendors.litert.compiled import left_for_host, placements, refuse_other, started
+from nxjax.vendors.litert.compiled import (
+    CHECKED,
+    another,
+    left_for_host,
+    operator_names,
+    placements,
+    refuse_other,
+    started,
+)
 from nxjax.vendors.litert.table import Adapt
 
 COMPILER: Final = "edgetpu_compiler"
@@ -185,6 +193,7 @@ class EdgeTpu(NpuTarget):
             "compiled", "vendor-compiler", f"{COMPILER} {log.version}".strip(), command=done.command,
             status=done.status, took=(digest(data),), gave=(digest(model),),
             answer=f"{log.npu} operations on the Edge TPU, {log.host} on the host, as it counts them",
+            checked=f"{CHECKED}; no more operations than the file has",
         )  # fmt: skip
         build.cost = estimate(graph, "edgetpu", build.placements)
         for what, value in log.sizes.items():
@@ -227,13 +236,16 @@ def _compile(compiler: str, flags: list[str], data: bytes) -> tuple[bytes, Compi
             raise done.error(what)
         try:
             model = read(made)
-            if why := doubt(model, [data], partial(_made, compiler, NO_MODEL), compiler):
+            besides = partial(_made, compiler)
+            if why := doubt(model, [data], partial(besides, NO_MODEL), compiler, of_another=lambda: besides(another())):
                 raise ValueError(why)
             refuse_other(data, model)
             left_for_host(model, _OPERATOR)
             log = parse(done.out)
             if log.npu is None:
                 raise ValueError("it does not say how many operations run on the Edge TPU")
+            if log.npu > (held := len(operator_names(data))):
+                raise ValueError(f"it counts {log.npu} operations on the Edge TPU, and the file has {held}")
         except (OSError, ValueError, InvalidFileError) as error:
             raise done.error(what, f"it ended well, and its file cannot be used: {error}") from None
         return model, log, done

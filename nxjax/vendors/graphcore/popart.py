@@ -25,7 +25,7 @@ import numpy as np
 from nxjax.backends.evidence import By, Label, digest, digests
 from nxjax.backends.extras import installed
 from nxjax.backends.target import Build, NpuTarget, Runner, Site, file_name, only
-from nxjax.backends.tools import NO_MODEL, ToolAnswer, ask, doubt, read
+from nxjax.backends.tools import CHECKED, NO_MODEL, ToolAnswer, ask, doubt, read
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.npu.formats.onnx_build import OnnxOptions, package
 from nxjax.lower.npu.formats.onnx_writer import OnnxModel, emit
@@ -36,6 +36,7 @@ from nxjax.trace import dtypes
 from nxjax.trace.dtypes import short_name
 from nxjax.trace.types import Shape
 from nxjax.vendors.onnx.target import OnnxTarget, fetched, run_on_host
+from nxjax.vendors.probe import probe
 
 # Operator sets that PopART's builder has; 10 is its own default.
 OPSETS: Final = (10, 11)
@@ -151,7 +152,7 @@ class GraphcorePopart(OnnxTarget):
             files[COMPILED] = made
             build.record(
                 "compiled", "vendor-compiler", "PopART", command=done.command, status=done.status,
-                took=took, gave=(digest(files[COMPILED]),),
+                took=took, gave=(digest(files[COMPILED]),), checked=CHECKED,
             )  # fmt: skip
             # PopART has no other device than what it was told to compile for.
             build.placements = [
@@ -284,8 +285,17 @@ def _compiled(python: str, files: dict[str, bytes]) -> tuple[bytes, ToolAnswer]:
     How PopEF's headers are written is not published. That what wrote it compiles shows in what it refuses.
     """
     data, done = _made(python, files)
-    model = json.loads(files["popart.json"])["model"]
-    if why := doubt(data, files.values(), lambda: _made(python, {**files, model: NO_MODEL})[0]):
+    settings = json.loads(files["popart.json"])
+
+    def besides(model: bytes, outputs: list[str]) -> bytes:
+        text = json.dumps({**settings, "outputs": outputs}).encode()
+        return _made(python, {**files, settings["model"]: model, "popart.json": text})[0]
+
+    def another() -> bytes:
+        other = emit(probe(quantized=False), OnnxOptions(OPSETS[0], "float"))
+        return besides(other.data, [p.name for p in other.outputs])
+
+    if why := doubt(data, files.values(), lambda: besides(NO_MODEL, settings["outputs"]), of_another=another):
         raise done.error("graphcore-popart: PopART compiled nothing", f"of {COMPILED}: {why}")
     return data, done
 

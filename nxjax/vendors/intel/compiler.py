@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -105,8 +105,10 @@ class CompilerReply:
     version: str = ""
 
 
-def compile_model(xml: bytes, weights: bytes, config: Mapping[str, str]) -> CompilerReply:
-    """Ask for one model; never raises for what the compiler does."""
+def compile_model(
+    xml: bytes, weights: bytes, config: Mapping[str, str], another: Callable[[], bytes] | None = None
+) -> CompilerReply:
+    """Ask for one model; never raises for what the compiler does. ``another``: a model without weights (`doubt`)."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         (place / "model.xml").write_bytes(xml)
@@ -134,13 +136,15 @@ def compile_model(xml: bytes, weights: bytes, config: Mapping[str, str]) -> Comp
             ended = done.trouble or "its process ended with status 0"
             return reply(None, f"{ended}: {words(said)[-500:] or 'it said nothing'}", supported, devices)
         reply = partial(reply, supported=supported, devices=devices)
-        if xml != NO_MODEL and (why := doubt(data, (xml, weights), _of_no_model, intel_child.__file__)):
+        besides = lambda model: compile_model(model, b"", config).blob or b""
+        if another is not None and (
+            why := doubt(
+                data, (xml, weights), lambda: besides(NO_MODEL), intel_child.__file__,
+                settings=json.dumps([interpreter(), dict(config)]), of_another=lambda: besides(another()),
+            )
+        ):  # fmt: skip
             return reply(None, why)
         return reply(data, cost=estimates(said))
-
-
-def _of_no_model() -> bytes:
-    return compile_model(NO_MODEL, b"", {"NPU_COMPILER_TYPE": "PLUGIN", "NPU_PLATFORM": "4000"}).blob or b""
 
 
 def words(text: str) -> str:

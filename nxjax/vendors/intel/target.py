@@ -8,11 +8,13 @@ and in which precision is read back from OpenVINO and reported.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.evidence import Label, digest, digests
 from nxjax.backends.extras import installed
 from nxjax.backends.target import Build, Kind, NpuTarget, Runner, Site, only, variant
+from nxjax.backends.tools import CHECKED
 from nxjax.errors import ExecutionError, LoweringError, ParameterError
 from nxjax.lower.npu.formats.openvino_net import node_names, owner
 from nxjax.lower.npu.formats.openvino_writer import build, serialize
@@ -34,6 +36,7 @@ from nxjax.vendors.intel.openvino_run import (
     openvino,
     version,
 )
+from nxjax.vendors.probe import probe
 
 _OPTIONS: Final = ("config", "hint", "measure", "platform", "power")
 _MISSING: Final = f"OpenVINO is not installed: pip install 'nxjax[{EXTRA}]'"
@@ -250,12 +253,12 @@ class IntelNpu(OpenVinoTarget):
         if not device:
             config = {"NPU_COMPILER_TYPE": "PLUGIN"} | config
         xml, weights = made.files.values()
-        answer = intel_compiler.compile_model(xml, weights, config)
+        answer = intel_compiler.compile_model(xml, weights, config, another)
         made.record(
             "compiled" if answer.blob is not None else "refused" if answer.refused else "failed", "vendor-compiler",
             f"Intel's NPU compiler of OpenVINO {answer.version}".strip(), command=answer.command, status=answer.status,
             took=model_files(made), gave=() if answer.blob is None else (digest(answer.blob),),
-            answer=answer.error or str(answer.cost),
+            answer=answer.error or str(answer.cost), checked="" if answer.blob is None else CHECKED,
         )  # fmt: skip
         if answer.blob is None:
             if answer.refused:
@@ -318,6 +321,12 @@ class IntelNpu(OpenVinoTarget):
             made.placements.append(placed(n, "host", why, suggestion))
         if not to_blame:
             made.notes.append("each node compiles alone: it is their combination that is refused")
+
+
+@lru_cache(1)
+def another() -> bytes:
+    """Another model's file, for `nxjax.backends.tools.doubt`."""
+    return next(iter(serialize(build(probe(quantized=False)), "probe").values()))
 
 
 def signature(n: Node) -> str:

@@ -27,7 +27,7 @@ from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.placement import Placement, Verdict
 from nxjax.vendors.litert import plugins_table as litert_plugins
-from nxjax.vendors.litert.compiled import left_for_host, placements, refuse_other, started
+from nxjax.vendors.litert.compiled import CHECKED, another, left_for_host, placements, refuse_other, started
 from nxjax.vendors.litert.table import Table
 from nxjax.vendors.litert.target import version
 
@@ -165,7 +165,13 @@ class AotTarget(NpuTarget):
             try:
                 if not compiled.total:
                     raise InvalidFileError("LiteRT's front end does not say how many operators it took")
-                why = doubt(compiled.model, [data], lambda: run_compiler(NO_MODEL, *settings).model or b"")
+                if compiled.total != len(operations):
+                    raise InvalidFileError(f"it counts {compiled.total} operators, and the file has {len(operations)}")
+                besides = lambda model: run_compiler(model, *settings).model or b""
+                why = doubt(
+                    compiled.model, [data], lambda: besides(NO_MODEL), str(_package() / _COMPILER),
+                    settings=repr(settings), of_another=lambda: besides(another()),
+                )  # fmt: skip
                 refuse_other(data, compiled.model)
             except InvalidFileError as error:
                 why = why or error.what
@@ -179,7 +185,9 @@ class AotTarget(NpuTarget):
             build.record("compiled", "vendor-compiler", tool, **noted, answer=said)
             build.notes.append(f"{self.name}: the vendor's compiler took no operation")
             return build
-        build.record("compiled", "vendor-compiler", tool, **noted, gave=(digest(compiled.model),), answer=said)
+        checked = f"{CHECKED}; the number of operators"
+        gave = (digest(compiled.model),)
+        build.record("compiled", "vendor-compiler", tool, **noted, gave=gave, answer=said, checked=checked)
         build.files = {f"{name}_{soc.lower()}.tflite": compiled.model, **build.files}
         build.cost.add("compiled file", len(compiled.model), "bytes", "measured")
         for what, amount in compiled.traffic.items():
@@ -216,13 +224,17 @@ class AotTarget(NpuTarget):
         return rows
 
 
+def _package() -> Path:
+    spec = importlib.util.find_spec("ai_edge_litert")
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).parent
+
+
 def run_compiler(
     data: bytes, plugin: str, manufacturer: str, soc: str, folders: list[str], links: dict[str, str]
 ) -> AotResult:
     """Run LiteRT's front end on a file; what it made, or why it made nothing."""
-    spec = importlib.util.find_spec("ai_edge_litert")
-    assert spec is not None and spec.origin is not None
-    root = Path(spec.origin).parent
+    root = _package()
     compiler = root / _COMPILER
     if not compiler.exists():
         return AotResult(None, "this build of LiteRT has no compiler front end")

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, final
+from functools import lru_cache
+from typing import Any, Final, final
 
+from nxjax.backends import tools
 from nxjax.backends.evidence import digest
 from nxjax.backends.extras import installed
 from nxjax.backends.target import Build, Runner
@@ -22,6 +24,7 @@ from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.placement import unknown
 from nxjax.lower.placement import Placement
 from nxjax.vendors.litert.target import LiteRTSession
+from nxjax.vendors.probe import probe
 
 
 def left_for_host(model: bytes, custom: str) -> tuple[list[str], int]:
@@ -44,6 +47,16 @@ def refuse_other(written: bytes, compiled: bytes) -> None:
     more = Counter(given["inputs"]) - Counter(asked["inputs"])
     if more or given["outputs"] != asked["outputs"]:
         raise InvalidFileError("the compiled file is of another model", got=given, expected=asked)
+
+
+# What `refuse_other` and `doubt` check of a compiled file.
+CHECKED: Final = f"inputs and results by shape, type and grid; {tools.CHECKED}"
+
+
+@lru_cache(1)
+def another() -> bytes:
+    """Another model's file, for `nxjax.backends.tools.doubt`."""
+    return tflite.write(probe(quantized=True))
 
 
 def _ends(model: TFLiteModel) -> dict[str, list[tuple[object, ...]]]:

@@ -41,6 +41,7 @@ SOCS: Final[dict[int, dict[str, int]]] = {
 DEFAULT_ARCH: Final = 73
 # The operator that stands for what is compiled.
 _CONTEXT: Final = "EPContext"
+_CHECKED: Final = "the chip compiled for; inputs and results by name, dtype and shape"
 # Systems-on-chip whose figures our cost model has.
 CHIPS: Final = {60: "hexagon-x-elite"}
 
@@ -151,7 +152,9 @@ class QualcommHtp(NpuTarget):
         taken = sum(provider == PROVIDER for provider, _ in session.answer["where"].values())
         said = f"{taken} of {len(session.answer['where'])} operations on the HTP; {session.answer['targets']}"
         gave = (digest(session.context),) if session.context else ()
-        build.record("compiled", "vendor-compiler", tool, took=took, gave=gave, answer=said)
+        build.record(
+            "compiled", "vendor-compiler", tool, took=took, gave=gave, answer=said, checked=_CHECKED if gave else ""
+        )
         if session.context:
             build.files[name.replace(".onnx", "_ctx.onnx")] = session.context
             build.cost.add("context binary", len(session.context), "bytes", "measured")
@@ -183,12 +186,14 @@ def refuse_other(written: OnnxModel, context: bytes) -> None:
     onnx = package()
     try:
         found = onnx.load_from_string(context).graph
-        ends = [[x.name for x in part] for part in (found.input, found.output)]
+        kind = lambda x: (x.name, x.type.tensor_type.elem_type, [d.dim_value for d in x.type.tensor_type.shape.dim])
+        ends = [[kind(x) for x in part] for part in (found.input, found.output)]
+        own = onnx.load_from_string(written.data).graph
+        asked = [[kind(x) for x in part] for part in (own.input, own.output)]
         kinds = {n.op_type for n in found.node}
     except Exception as error:  # protocol buffers' errors have no class that both of its implementations share
         raise ExecutionError("qualcomm-htp: the compiled model cannot be read", got=str(error)) from error
-    asked = [[p.name for p in part] for part in (written.inputs, written.outputs)]
-    if _CONTEXT not in kinds or not set(ends[0]) <= set(asked[0]) or ends[1] != asked[1]:
+    if _CONTEXT not in kinds or any(x not in asked[0] for x in ends[0]) or ends[1] != asked[1]:
         raise ExecutionError("qualcomm-htp: the compiled model is another one", got=(ends, kinds), expected=asked)
 
 

@@ -12,15 +12,17 @@ from typing import Any, ClassVar, Final
 
 from nxjax.backends.evidence import Label, digest
 from nxjax.backends.target import Build, Kind, NpuTarget, Runner, Site, file_name, only, variant
+from nxjax.backends.tools import CHECKED
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.npu.formats.onnx_build import OnnxOptions
-from nxjax.lower.npu.formats.onnx_writer import OnnxModel
+from nxjax.lower.npu.formats.onnx_writer import OnnxModel, emit
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.placement import unknown
 from nxjax.lower.placement import YES, Placement, Verdict
 from nxjax.ops.base import NDArray
 from nxjax.vendors.onnx.placement import placements
 from nxjax.vendors.onnx.target import fetched, run_on_host, started
+from nxjax.vendors.probe import probe
 from nxjax.vendors.rockchip import toolkit
 from nxjax.vendors.rockchip.toolkit import RknnResult, RknnRow
 
@@ -82,7 +84,7 @@ class Rockchip(NpuTarget):
             run_on_host(build, written)
             return build
         batches = [list(written.feeds(batch).values()) for batch in calibration]
-        compiled = partial(toolkit.compile_model, interpreter, written.data, config, batches)
+        compiled = partial(toolkit.compile_model, interpreter, written.data, config, batches, another=_another)
         tool, took = f"RKNN Toolkit 2 {version}", (digest(written.data),)
         try:
             made = compiled()
@@ -95,6 +97,7 @@ class Rockchip(NpuTarget):
         build.record(
             "compiled", "vendor-compiler", tool, command=made.answer.command, status=made.answer.status, took=took,
             gave=(digest(made.model),), answer=f"{on_npu} of {len(made.rows)} operations on the NPU",
+            checked=CHECKED,
         )  # fmt: skip
         build.placements = self._placements(graph, written, made, build.placements)
         build.cost.add("compiled file", len(made.model), "bytes", "measured")
@@ -135,6 +138,10 @@ class Rockchip(NpuTarget):
             if name is not None and where.get(name, (_NPU, ""))[0] == _NPU:
                 where[name] = (_NPU if row.on_npu else "CPU", row.kind)
         return placements(graph, written, where, {}, _NPU, table)
+
+
+def _another() -> bytes:
+    return emit(probe(quantized=False), OnnxOptions(13, "float")).data
 
 
 def _owner(row: RknnRow, written: OnnxModel) -> str | None:

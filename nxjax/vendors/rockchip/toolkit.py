@@ -14,7 +14,7 @@ import shutil
 import sys
 import tempfile
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -95,8 +95,11 @@ def compile_model(
     config: Mapping[str, str],
     calibration: Sequence[Sequence[NDArray]] = (),
     inputs: Sequence[NDArray] = (),
+    another: Callable[[], bytes] | None = None,
 ) -> RknnResult:
     """Build an ONNX file, quantized where there is calibration data; simulate it where there are inputs.
+
+    ``another``: a model that its file is held against (`nxjax.backends.tools.doubt`).
 
     Raises:
         ExecutionError: the toolkit refuses the file (``refused``), or it did not come to answer.
@@ -134,8 +137,13 @@ def compile_model(
             raise answer.error(what, f"{said['refused']}: {reason(answer.said)}", refused=True)
         if data[:4] != _HEAD:
             raise answer.error(what, f"it ended well and left no .rknn file, which begins with {_HEAD!r}")
-        of_no_model = lambda: compile_model(interpreter, NO_MODEL, {"target_platform": "rk3588"}).model
-        if model != NO_MODEL and (why := doubt(data, [model], of_no_model, interpreter, child.__file__)):
+        besides = lambda other: compile_model(interpreter, other, config).model
+        if another is not None and (
+            why := doubt(
+                data, [model], lambda: besides(NO_MODEL), interpreter, child.__file__,
+                settings=json.dumps(dict(config)), of_another=lambda: besides(another()),
+            )
+        ):  # fmt: skip
             raise answer.error(what, why)
         return RknnResult(data, rows(answer.said), _results(place, answer, inputs), answer)
 

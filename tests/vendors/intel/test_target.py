@@ -6,6 +6,7 @@ import numpy as np
 import openvino
 import pytest
 
+from nxjax.backends import tools
 from nxjax.errors import ExecutionError, ParameterError, ShapeError
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
@@ -253,7 +254,9 @@ def test_a_compiler_that_dies_is_an_answer(tmp_path, monkeypatch):
 
 
 OPENVINO = """
-import io
+import io, os
+
+PATH = []
 
 class Model:
     def __init__(self, core, kind):
@@ -262,12 +265,14 @@ class Model:
     def export_model(self):
         if self.kind == "broken":
             raise TypeError("export_model() takes 2 arguments")
-        return io.BytesIO(b"ELF") if self.kind == "stream" else b"ELF"
+        data = b"ELF" if self.kind == "canned" else b"ELF" + str(os.path.getsize(PATH[0])).encode()
+        return io.BytesIO(data) if self.kind == "stream" else data
 
 class Core:
     available_devices = ["CPU", "NPU"]
 
     def read_model(self, path):
+        PATH[:] = [path]
         if KIND == "unreadable" or open(path, "rb").read(1) == b"\\xff":
             raise RuntimeError("cannot read the model")
 
@@ -281,15 +286,17 @@ class Core:
 """
 
 
-@pytest.mark.parametrize("kind", ["bytes", "stream", "refused", "broken", "unreadable", "absent"])
+@pytest.mark.parametrize("kind", ["bytes", "stream", "canned", "refused", "broken", "unreadable", "absent"])
 def test_what_the_compiler_says_and_what_fails_on_the_way_are_two_things(kind, tmp_path, monkeypatch):
     if kind != "absent":
         (tmp_path / "openvino.py").write_text(f"KIND = {kind!r}\n" + OPENVINO)
     else:
         (tmp_path / "openvino.py").write_text("raise ImportError('a library is missing')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    # The same Python has another OpenVINO now.
+    tools._answer.cache_clear()
     answer = intel_compiler.compile_model(b"<xml/>", b"", {})
-    assert answer.blob == (b"ELF" if kind in ("bytes", "stream") else None)
+    assert answer.blob == {"bytes": b"ELF6", "stream": b"ELF6", "canned": b"ELF"}.get(kind)
     assert answer.refused == (kind == "refused")
     if kind == "refused":
         assert answer.error == "no kernel for it" and answer.supported == frozenset("a")
@@ -298,8 +305,12 @@ def test_what_the_compiler_says_and_what_fails_on_the_way_are_two_things(kind, t
     monkeypatch.setattr(intel_compiler, "libraries", lambda: ["libopenvino_intel_npu_compiler.so"])
     made = IntelNpu3720().build(net(), {})
     said = {(p.device, p.decided_by) for p in made.placements}
-    if answer.blob is not None:
-        assert made.label == "vendor-compiled" and said == {("npu", "vendor")} and made.files["net.blob"] == b"ELF"
+    if kind == "canned":
+        assert made.label == "emitted" and {by for _, by in said} == {"table"}
+        assert "same file of another model" in " ".join(made.notes)
+    elif answer.blob is not None:
+        assert made.label == "vendor-compiled" and said == {("npu", "vendor")} and made.files["net.blob"][:3] == b"ELF"
+        assert "another of another model" in str(made.evidence[0])
     elif kind == "refused":
         assert made.label == "emitted" and said == {("host", "vendor")} and "refuses" in " ".join(made.notes)
     else:
@@ -330,7 +341,7 @@ def test_a_refused_model_is_taken_apart(monkeypatch):
     # What the compiler answers is put in by hand here: how its answers become placements is what is tested.
     asked = []
 
-    def answer(xml, weights, config):
+    def answer(xml, weights, config, *_):
         asked.append(config)
         bad = b"GroupConvolution" in xml
         said = "no kernel" if bad else ""
