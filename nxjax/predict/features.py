@@ -19,6 +19,7 @@ from nxjax.lower.npu.chips import CHIPS
 from nxjax.lower.npu.cost import estimate
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.ops import op_of
+from nxjax.profiling.rows import Profile
 from nxjax.quant.function import Quantized, quantize
 from nxjax.runtime import disable_jit
 from nxjax.trace import tree
@@ -57,6 +58,11 @@ def deployed(target: str, fun: Callable[..., Any], args: tuple[Any, ...]) -> Cal
         return quantize(fun, "int8", calibrate=[batch])
 
 
+def open_loops(fun: Callable[..., Any], args: tuple[Any, ...]) -> list[str]:
+    """The loops whose number of turns, and so their time on the CPU, is not known."""
+    return _cost(fun, args).open_loops
+
+
 def features(target: str, fun: Callable[..., Any]) -> Callable[..., tuple[dict[str, float], float | None]]:
     """The features of a program on a target, and its time by nxjax's model of the target.
 
@@ -69,7 +75,7 @@ def features(target: str, fun: Callable[..., Any]) -> Callable[..., tuple[dict[s
         `nx.cost` or of the target's chip, or None.
 
     Raises:
-        ParameterError: no such target.
+        ParameterError: no such target; or a loop whose number of turns is not known (`"cpu"`).
 
     >>> found, seconds = features("cpu", lambda x: nx.numpy.tanh(x @ x))(nx.ones((32, 32)))
     >>> found["macs of dense"], seconds > 0
@@ -147,10 +153,21 @@ def _roofline(target: str, y: dict[str, float]) -> float | None:
     return max(flops / on.peak(False), moved / (on.bandwidth / on.cores))
 
 
-def _of_kernels(fun: Callable[..., Any], args: tuple[Any, ...]) -> tuple[dict[str, float], float | None]:
+def _cost(fun: Callable[..., Any], args: tuple[Any, ...]) -> Profile:
     from nxjax.profiling.measure import cost
 
-    found = cost(fun)(*args)
+    return cost(fun)(*args)
+
+
+def _of_kernels(fun: Callable[..., Any], args: tuple[Any, ...]) -> tuple[dict[str, float], float | None]:
+    found = _cost(fun, args)
+    if found.open_loops:
+        raise ParameterError(
+            "predict: unknown: loop",
+            got="; ".join(found.open_loops),
+            expected="loops whose number of turns is known: scan, map, or fori_loop and while_loop with plain bounds",
+            fix="predict the loop's body, and multiply by its turns",
+        )
     kinds = ("conv", "depthwise", "dense")
     y = {f"{what} of {kind}": 0.0 for kind in kinds for what in ("macs", "bytes")}
     y |= dict.fromkeys(("operations", "bytes", "host steps", "largest result"), 0.0)

@@ -13,7 +13,7 @@ from nxjax.deploy.compile import compile
 from nxjax.display.progress import bars
 from nxjax.errors import ParameterError
 from nxjax.lower.placement import Basis
-from nxjax.predict.features import deployed, features, is_host
+from nxjax.predict.features import deployed, features, is_host, open_loops
 from nxjax.predict.programs import Program
 from nxjax.runtime import block_until_ready
 from nxjax.trace.boundary import entry
@@ -57,7 +57,7 @@ def gather(target: str, programs: Iterable[Program], *, progress: bool | None = 
         progress: show a bar; by default on a terminal or in a notebook.
 
     Programs that run partly on the host are left out, because the figures do not count that part. So are programs with
-    loops on TPUs, whose compiler counts a loop's body once.
+    loops of unknown length, and those with any loop on TPUs, whose compiler counts a loop's body once.
 
     Raises:
         ParameterError: the target has no latency that is measured or from its vendor.
@@ -70,6 +70,8 @@ def gather(target: str, programs: Iterable[Program], *, progress: bool | None = 
     everything = list(programs)
     shown = bars(progress, "predict.gather", len(everything) > 5)
     for name, fun, args in everything if shown is None else shown(everything, desc=f"asking {target}", unit="program"):
+        if is_host(target) and open_loops(fun, args):
+            continue
         timed = _measured(fun, args) if is_host(target) else _estimated(target, fun, args)
         if timed is not None:
             values, modelled = features(target, fun)(*args)

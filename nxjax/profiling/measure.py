@@ -99,7 +99,7 @@ def cost(fun: Callable[..., Any]) -> Callable[..., Profile]:
         _, program, _ = _lowered(fun, args, kwargs, types=True)
         found = _profile(_name(fun), program, measured=False)
         rows = _rows(program)
-        _estimate(program, rows, found.notes)
+        _estimate(program, rows, found)
         _count(program, rows)
         for r in rows:
             r.seconds = found.peaks.seconds(r.flops, r.nbytes)
@@ -212,7 +212,7 @@ def _count(program: CpuProgram, rows: list[ProfileRow]) -> None:
             r.written = float(r.calls * sum(t.size * t.dtype.itemsize for t in s.out_types))
 
 
-def _estimate(program: CpuProgram, rows: list[ProfileRow], notes: list[str]) -> None:
+def _estimate(program: CpuProgram, rows: list[ProfileRow], found: Profile) -> None:
     """How often each step runs."""
     number = {id(s): i for i, s in enumerate(_leaves(program))}
 
@@ -223,12 +223,13 @@ def _estimate(program: CpuProgram, rows: list[ProfileRow], notes: list[str]) -> 
                     add(s.body, times * s.counter.count)
                 case While():
                     if s.turns is None:
-                        notes.append(f"a while loop of unknown length is counted once{_at(s)}")
+                        found.notes.append(f"a while loop of unknown length is counted once{_at(s)}")
+                        found.open_loops.append(f"while{_at(s)}")
                     n = 1 if s.turns is None else s.turns
                     add(s.condition, times * (n + 1))
                     add(s.body, times * n)
                 case Branch():
-                    notes.append(f"of a choice the dearest branch is counted{_at(s)}")
+                    found.notes.append(f"of a choice the dearest branch is counted{_at(s)}")
                     add(max(s.branches, key=_weight), times)
                 case _:
                     rows[number[id(s)]].calls += times

@@ -93,6 +93,7 @@ class Profile:
         peaks: the machine's ceilings.
         result: what the function gave; None for an estimate.
         notes: what a reader should know.
+        open_loops: lines of loops whose number of turns is not known; an estimate counts each once.
     """
 
     name: str
@@ -106,6 +107,7 @@ class Profile:
     measured: bool
     result: Any = None
     notes: list[str] = field(default_factory=list[str])
+    open_loops: list[str] = field(default_factory=list[str])
 
     @property
     def flops(self) -> float:

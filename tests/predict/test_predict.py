@@ -16,6 +16,7 @@ import nxjax as nx
 from nxjax import predict
 from nxjax.errors import InvalidFileError, MissingExtraError, ParameterError
 from nxjax.predict import models
+from nxjax.predict.features import features
 from nxjax.predict.models import Boosted, LinearModel
 from nxjax.predict.predictor import Predictor
 from nxjax.predict.published import SOURCE
@@ -164,6 +165,17 @@ def test_wrong_use_is_named(tmp_path: Path) -> None:
         with pytest.raises(InvalidFileError, match=r"predict\.load"):
             predict.load(path)
     assert isinstance(modelled, Predictor)
+
+
+def test_a_loop_of_unknown_length_has_no_time() -> None:
+    x = nx.ones((8, 8))
+    grown = lambda x: nx.lax.while_loop(lambda v: v.sum() < 9, lambda v: v @ v, x)
+    with pytest.raises(ParameterError, match="unknown: loop"):
+        features("cpu", grown)(x)
+    assert nx.predict.gather("cpu", [("grown", grown, (x,))]) == []
+    turns = lambda n: lambda x: nx.lax.fori_loop(0, n, lambda i, v: v @ v, x)
+    ten, one = (features("cpu", turns(n))(x)[0]["macs of dense"] for n in (10, 1))
+    assert ten == 10 * one > 0
 
 
 def test_what_else_the_machine_does_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:

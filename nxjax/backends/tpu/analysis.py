@@ -287,19 +287,25 @@ class TpuAnalysis:
             found += ["", "advice:", *(f"  - {a}" for a in self.advice)]
         return found
 
+    @property
+    def open_loops(self) -> list[str]:
+        """The loops whose number of turns is not known: a run's work and time are unknown then."""
+        return [_named(x.instruction) for x in self.turns.found if x.turns is None]
+
     def counted(self) -> list[str]:
         """What the figures take of the loops."""
-        named = lambda i: f"{i.scope or i.name}{f' at {_short(i.at)}' if i.at else ''}"
-        known = [f"{named(x.instruction)}: {x.turns:,}" for x in self.turns.found if x.turns is not None]
-        open_ = [named(x.instruction) for x in self.turns.found if x.turns is None]
+        known = [f"{_named(x.instruction)}: {x.turns:,}" for x in self.turns.found if x.turns is not None]
         found: list[str] = []
         if known:
             found.append(
                 "the compiler counts the body of a loop once; FLOP, bytes and times here are its counts times the "
                 f"turns: {'; '.join(known[:_MOST])}"
             )
-        if open_:
-            found.append(f"loops of unknown length are counted once: {'; '.join(open_[:_MOST])}")
+        if self.open_loops:
+            found.append(
+                f"loops of unknown length are counted once: {'; '.join(self.open_loops[:_MOST])}; so the time, FLOP "
+                "and bytes of a run are unknown"
+            )
         return found
 
     @property
@@ -361,6 +367,10 @@ def _table(buffers: Sequence[HloBuffer]) -> list[str]:
     line = lambda r: "  " + "  ".join(c.rjust(w) if i > 2 else c.ljust(w) for i, (c, w) in enumerate(zip(r, widths)))
     more = [f"  and {len(buffers) - len(shown)} more, which waste less"] if len(shown) < len(buffers) else []
     return [line(head).rstrip(), *(line(r).rstrip() for r in rows), *more]
+
+
+def _named(i: Instruction) -> str:
+    return f"{i.scope or i.name}{f' at {_short(i.at)}' if i.at else ''}"
 
 
 def _short(at: tuple[str, int]) -> str:

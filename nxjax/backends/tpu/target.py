@@ -151,18 +151,22 @@ def _cost(a: TpuAnalysis) -> Cost:
     cost, m = Cost(), a.memory
     # The vendor counts a loop's body once: the turns are ours.
     basis = lambda key: "vendor-estimate" if a.counts.get(key) == a.compiled.cost.get(key) else "model"
-    if a.optimal_seconds is not None:
-        cost.add("latency", a.optimal_seconds, "s", basis(SECONDS))
+    if a.open_loops:
+        # A body that was counted once says nothing of a run.
+        cost.why = f"unknown: loop ({'; '.join(a.open_loops)})"
     else:
-        cost.why = _untimed(a)
-    cost.add("flops", max(a.counts.get(FLOPS, 0.0), 0.0), "FLOP", basis(FLOPS))
-    cost.add("bytes accessed", max(a.counts.get(BYTES, 0.0), 0.0), "bytes", basis(BYTES))
+        if a.optimal_seconds is not None:
+            cost.add("latency", a.optimal_seconds, "s", basis(SECONDS))
+        else:
+            cost.why = _untimed(a)
+        cost.add("flops", max(a.counts.get(FLOPS, 0.0), 0.0), "FLOP", basis(FLOPS))
+        cost.add("bytes accessed", max(a.counts.get(BYTES, 0.0), 0.0), "bytes", basis(BYTES))
+        cost.add("roofline", a.roofline.seconds, "s", "model")
     for name, size in (
         ("arguments", m.arguments), ("results", m.results), ("temporaries", m.temporaries), ("code", m.code),
         ("peak memory", m.peak),
     ):  # fmt: skip
         cost.add(name, size, "bytes", "vendor-estimate")
-    cost.add("roofline", a.roofline.seconds, "s", "model")
     cost.add("compilation", a.compiled.seconds, "s", "measured")
     return cost
 

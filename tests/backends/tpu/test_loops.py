@@ -151,7 +151,8 @@ def test_the_compilers_counts_of_a_loop_are_those_of_its_turns_written_out():
     grown = lambda x: lax.while_loop(lambda c: c.sum() < 9, lambda c: jnp.tanh(c @ c), x)
     unknown = nx.compile(grown, target="tpu-v4")(x)
     assert any("unknown length are counted once: while" in n for n in unknown.notes)
-    assert unknown.cost["flops"].basis == "vendor-estimate"
+    assert not {"latency", "flops", "bytes accessed", "roofline"} & {*unknown.cost} and "peak memory" in unknown.cost
+    assert unknown.cost.why.startswith("unknown: loop (while")
 
 
 def test_memory_that_is_only_given_is_not_moved():
