@@ -131,6 +131,8 @@ class Unit(ABC):
         platform: ``cpu``, ``gpu``, ``tpu`` or ``npu``.
         label: what its results prove about the chip; the label of a prepared step has priority.
         exact: integer regions have the reference's bits, so that another exact unit may redo them.
+        tolerance: floats of its results are no further from other units', as a share of the largest, unless something
+            is wrong with it.
         host: runs in the host's memory and supports everything, including effects.
         binds: benefits from constant weights, because it needs them or moves them only once.
         wants_grids: computes on integers, so its regions should quantize inputs that are on a grid.
@@ -147,6 +149,7 @@ class Unit(ABC):
     platform: str
     label: Label
     exact: bool
+    tolerance: float = 0.1
     host: bool = False
     binds: bool = True
     wants_grids: bool = False
