@@ -370,7 +370,7 @@ def graph_of(plan: Plan) -> Graph:
         gives = tuple((v.type.shape, v.type.dtype.name) for v in r.outputs) if pure else None
         runs = {n: _runner(p, n, len(inputs)) for n in p.takers}
         name = f"{r.name} #{form(r.program)[:6]}"  # measured times are kept by it, for all programs
-        jobs.append(Job(name, p.unit, runs, (*inputs, *waits), seconds, gives, p.exact, p.tolerance, pure))
+        jobs.append(Job(name, p.unit, runs, (*inputs, *waits), seconds, gives, p.exact, p.tolerance, pure, p.rough))
     results: list[tuple[int, int]] = []
     for a in parts.program.outputs:
         if isinstance(a, Var) and a not in known:

@@ -56,6 +56,7 @@ class Job:
         tolerance: where they do not, how far their floats may be apart at most, as a share of the largest in a result;
             None: they are not compared.
         pure: may be run again. An impure job (a callback that prints) is begun once; if it fails, the run fails.
+        rough: some unit is not exact: half of the integers that floats decide may differ.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Job:
     exact: bool = False
     tolerance: float | None = None
     pure: bool = True
+    rough: bool = False
 
 
 @final
@@ -187,12 +189,19 @@ def has_nan(values: Sequence[Value]) -> bool:
     return any(_is_float(a) and bool(np.isnan(a).any()) for a in map(host, values))
 
 
-# Of integers that floats decide, so many may differ: those that hang on a rounding.
+# Of integers that floats decide, so many may differ: those that hang on a rounding, of units that are exact or rough.
 _HANG: Final = 1e-3
+_ROUGH: Final = 0.5
 
 
 def agree(
-    a: Sequence[Value], b: Sequence[Value], *, exact: bool, tolerance: float | None, integers: bool = False
+    a: Sequence[Value],
+    b: Sequence[Value],
+    *,
+    exact: bool,
+    tolerance: float | None,
+    integers: bool = False,
+    rough: bool = False,
 ) -> bool:
     """Whether two units gave the same.
 
@@ -200,6 +209,7 @@ def agree(
         exact: bit for bit (so that 0.0 and -0.0 differ, and equal NaNs do not).
         integers: compare them where not all is exact, too: one in a thousand may differ, since it may hang on how a
             float was rounded. False: they are not compared there.
+        rough: half of them may, since a unit is not exact.
         tolerance: how far floats may be apart, as a share of the largest; None: only NaNs must be where the other has
             them.
 
@@ -217,7 +227,7 @@ def agree(
         elif _is_float(x):
             if not _close(x, y, tolerance):
                 return False
-        elif integers and np.count_nonzero(x != y) > _HANG * x.size:
+        elif integers and np.count_nonzero(x != y) > (_ROUGH if rough else _HANG) * x.size:
             return False
     return True
 

@@ -89,7 +89,8 @@ class Place:
         on: the region on every candidate unit, in the user's order; those with a ``why`` are not possible.
         takers: units that may redo it, the planned one first.
         exact: all takers give the same bits.
-        tolerance: otherwise the largest difference of their floats; None if some of them promise nothing.
+        tolerance: otherwise the largest difference of their floats; None if there is one taker.
+        rough: whether some taker is not exact, so that integers which floats decide may differ more often.
 
     >>> place = nx.Hybrid("cpu").plan(lambda x: x + 1)(nx.numpy.ones(3)).places[0]
     >>> place.unit, place.takers, place.nbytes
@@ -102,6 +103,7 @@ class Place:
     takers: tuple[str, ...]
     exact: bool
     tolerance: float | None = None
+    rough: bool = False
 
     @property
     def cost(self) -> Estimate | None:

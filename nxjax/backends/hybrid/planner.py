@@ -132,8 +132,6 @@ def _trimmed(flat: Program, equations: Sequence[Equation], values: dict[Var, Any
 SCOPE: Final = "device:"
 # Seconds for which a unit may be silent when it is measured.
 _PATIENCE: Final = 30.0
-# Floats of units that round by themselves are no further apart, as a share of the largest, unless something is wrong.
-CLOSE: Final = 0.1
 # The number of a result that orders effects: it has no bytes.
 _ORDER: Final = 1 << 20
 
@@ -457,7 +455,8 @@ class Planner:
         takers = (unit, *others)
         sure = all(self.units[n].exact for n in takers)
         exact = sure and all(map(is_exact, r.program.equations))
-        return Place(r, unit, on, takers, exact, CLOSE if sure and others else None)
+        apart = max(self.units[n].tolerance for n in takers) if others else None
+        return Place(r, unit, on, takers, exact, apart, rough=not sure)
 
 
 def _worth(s: Schedule) -> float:

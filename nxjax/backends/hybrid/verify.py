@@ -35,18 +35,18 @@ class AnswerCheck:
         answers: who gave what; equal answers have the same number.
     """
 
-    __slots__ = ("answers", "asked", "exact", "integers", "tolerance")
+    __slots__ = ("answers", "asked", "how", "tolerance")
 
     def __init__(self, job: Job, unit: Member, values: list[Value], tolerance: float | None) -> None:
         self.asked = {unit.name: 1}
         self.answers: list[tuple[Member, list[Value], int]] = [(unit, values, 0)]
-        self.exact, self.tolerance = job.exact, tolerance
-        # Only units that round as the language says have a tolerance of the job's own.
-        self.integers = job.tolerance is not None
+        self.tolerance = tolerance
+        # Where the job has no tolerance of its own, integers that are not exact promise nothing.
+        self.how = {"exact": job.exact, "integers": job.tolerance is not None, "rough": job.rough}
 
     def compare(self, values: Sequence[Value]) -> int:
         """The number of a new answer. Called without the lock; one answer comes at a time."""
-        same = lambda known: agree(known, values, exact=self.exact, tolerance=self.tolerance, integers=self.integers)
+        same = lambda known: agree(known, values, tolerance=self.tolerance, **self.how)
         return next((n for _, known, n in self.answers if same(known)), len(self.answers))
 
     def truth(self) -> int | None:

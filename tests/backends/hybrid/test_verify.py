@@ -6,10 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+import nxjax as nx
+import nxjax.numpy as jnp
 from nxjax.backends.hybrid.engine import Engine
 from nxjax.backends.hybrid.health import FaultPolicy, LaneOptions
 from nxjax.backends.hybrid.jobs import CALLER, Graph, Job, agree, has_nan
+from nxjax.backends.hybrid.trying import History
 from nxjax.errors import ExecutionError
+from nxjax.trace.array import wrap
+from tests.backends.hybrid.fakes import Fake, FakeStep
 
 
 def double(args: list[Any]) -> list[Any]:
@@ -212,3 +217,43 @@ def test_what_counts_as_the_same():
     assert not agree([inf], [-inf], exact=False, tolerance=0.1) and agree([inf], [inf], exact=False, tolerance=0.0)
     assert not agree([X], [X[:2]], exact=True, tolerance=None)
     assert has_nan([X, zero]) and not has_nan([X, half])
+
+
+@pytest.mark.parametrize("wrong", ["zeros", "another sign", "labels"])
+def test_units_that_are_not_exact_are_checked_by_default(wrong):
+    """A chip that rounds by itself, and gives what rounding does not explain: no wrong result is delivered."""
+    weights = np.random.default_rng(0).normal(size=(16, 10)).astype(np.float32)
+    f = lambda x: jnp.argmax(x @ weights, -1) if wrong == "labels" else jnp.tanh(x @ weights)
+    distort = {"zeros": lambda y: y * 0, "another sign": lambda y: -y, "labels": lambda y: (y + 1) % 10}[wrong]
+
+    class Chip(Fake):
+        def prepare(self, program):
+            step = super().prepare(program)
+
+            class Bad(FakeStep):
+                def __call__(self, args):
+                    return [wrap(distort(np.array(y.numpy()))) for y in step(args)]
+
+            return Bad(self, program)
+
+    x = np.random.default_rng(1).normal(size=(64, 16)).astype(np.float32)
+    device = nx.Hybrid(Chip(exact=False, seconds=1e-9), "cpu", measure=False, history=History(kept=False))
+    np.testing.assert_allclose(np.asarray(nx.jit(f, device=device)(x)), np.asarray(f(x)), atol=1e-5)
+    assert device.health()["chip"].state == "out"
+
+
+def test_rounding_of_a_unit_that_is_not_exact_is_no_fault():
+    class Chip(Fake):
+        def prepare(self, program):
+            step = super().prepare(program)
+
+            class Half(FakeStep):
+                def __call__(self, args):
+                    return [wrap(np.array(y.numpy()).astype(np.float16).astype(np.float32)) for y in step(args)]
+
+            return Half(self, program)
+
+    x = np.random.default_rng(1).normal(size=(64, 16)).astype(np.float32)
+    device = nx.Hybrid(Chip(exact=False, seconds=1e-9), "cpu", measure=False, history=History(kept=False))
+    nx.jit(lambda x: jnp.tanh(x) * 3, device=device)(x)
+    assert device.health()["chip"].state == "ok"
