@@ -29,7 +29,7 @@ from nxjax.random.keys import wrap_key_data
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
-from nxjax.trace.types import Shape
+from nxjax.trace.types import ArrayType, Shape
 
 
 def _halves(x: Array) -> tuple[Array, Array]:
@@ -118,14 +118,19 @@ def _philox_words(key: Array, low: Array, high: Array, count: int, wide: bool) -
 @rule("stablehlo.rng_bit_generator")
 def _rng_bit_generator(_: Scope, op: Operation, given: Array) -> tuple[Array, Array]:
     state, out = given, result(op, 1)
-    bits = dtypes.bit_width(out.dtype)
     if out.dtype in dtypes.COMPLEX or out.dtype == dtypes.bool_:
         raise refused(op, "bits are drawn as integers or floats")
     if state.dtype != dtypes.uint64:
         raise refused(op, "the state is not made of 64-bit words")
-    key, n = _word(state, 0), state.shape[0]
     # XLA's default on CPUs is Philox.
-    if op.attributes["rng_algorithm"] == "THREE_FRY":
+    return drawn_bits(state, out, threefry=op.attributes["rng_algorithm"] == "THREE_FRY")
+
+
+def drawn_bits(state: Array, out: ArrayType, threefry: bool) -> tuple[Array, Array]:
+    """XLA's generators: the state of 64-bit words afterwards, and bits of the type of ``out``."""
+    bits = dtypes.bit_width(out.dtype)
+    key, n = _word(state, 0), state.shape[0]
+    if threefry:
         start = _word(state, 1)
         if bits == 64:
             words, used = _joined(*_threefry(key, start, out.shape)), out.size

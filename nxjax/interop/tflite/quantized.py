@@ -150,11 +150,11 @@ def _compared(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-for _name, _function in {
+for _name, _comparison in {
     "EQUAL": jnp.equal, "NOT_EQUAL": jnp.not_equal, "LESS": jnp.less, "LESS_EQUAL": jnp.less_equal,
     "GREATER": jnp.greater, "GREATER_EQUAL": jnp.greater_equal,
 }.items():  # fmt: skip
-    quantized(_name)(_compared(_function))
+    quantized(_name)(_compared(_comparison))
 
 
 # --- one operand ---

@@ -2,6 +2,7 @@
 
 from nxjax.interop.tflite import (
     control,
+    detection,
     elementwise,
     products,
     quantized,
@@ -9,12 +10,14 @@ from nxjax.interop.tflite import (
     recurrent,
     reductions,
     shapes,
+    stablehlo,
     variables,
     windows,
 )
 
 __all__ = [
     "control",
+    "detection",
     "elementwise",
     "products",
     "quantized",
@@ -22,6 +25,7 @@ __all__ = [
     "recurrent",
     "reductions",
     "shapes",
+    "stablehlo",
     "variables",
     "windows",
 ]

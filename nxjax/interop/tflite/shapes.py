@@ -333,6 +333,6 @@ def _where(x: Any) -> Any:
     return constant(np.argwhere(x).astype(np.int64))
 
 
-@rule("HASHTABLE", "HASHTABLE_FIND", "HASHTABLE_IMPORT", "HASHTABLE_SIZE", "HASHTABLE_LOOKUP")
+@rule("HASHTABLE", "HASHTABLE_FIND", "HASHTABLE_IMPORT", "HASHTABLE_SIZE")
 def _table(*xs: Any, node: Any) -> Any:
     raise Refused("from_tflite: tables of texts are no arrays", got=node, fix="look up outside of the model")

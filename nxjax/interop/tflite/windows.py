@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-import numpy as np
-
 from nxjax import lax
 from nxjax import numpy as jnp
 from nxjax.interop.graphs.values import Refused
@@ -75,22 +73,10 @@ def _resize_nearest(x: Any, size: Any, *, align_corners: bool, half_pixel_center
 _WINDOWED: Final[tuple[Callable[..., Any] | None, ...]] = (None, lax.add, lax.mul, lax.min, lax.max)
 
 
-@rule("REDUCE_WINDOW", known=("window", "strides", "base", "dilations", "around"))
-def _reduce_window(
-    x: Any,
-    start: Any,
-    window: Any,
-    strides: Any,
-    base: Any,
-    dilations: Any,
-    around: Any = None,
-    *,
-    reduce_function: int,
-) -> Any:
+@rule("REDUCE_WINDOW", known=("window", "strides", "dilations"))
+def _reduce_window(x: Any, start: Any, window: Any, strides: Any, dilations: Any, *, reduce_function: int) -> Any:
     function = _WINDOWED[reduce_function] if 0 < reduce_function < len(_WINDOWED) else None
     if function is None:
         raise Refused("from_tflite: REDUCE_WINDOW of truth values", got=reduce_function)
-    edges = [(0, 0)] * x.ndim if around is None else [(int(a), int(b)) for a, b in np.asarray(around).reshape(-1, 2)]
-    return lax.reduce_window(
-        x, start.reshape(()), function, ints(window), ints(strides), edges, ints(base), ints(dilations)
-    )
+    edges = [(0, 0)] * x.ndim
+    return lax.reduce_window(x, start.reshape(()), function, ints(window), ints(strides), edges, None, ints(dilations))
