@@ -90,17 +90,44 @@ def _pair(x: Any, y: Any, node: TFLiteNode) -> tuple[Any, Any, dict[str, Any]]:
     return jnp.broadcast_to(p.real, shape), jnp.broadcast_to(q.real, shape), grids
 
 
-def _arithmetic(op: Any) -> Callable[..., Any]:
-    def run(x: Any, y: Any, *, fused_activation_function: int, node: TFLiteNode) -> Any:
+def _arithmetic(op: Any, sign: int = 0) -> Callable[..., Any]:
+    def run(x: Any, y: Any, *, fused_activation_function: int, pot_scale_int16: bool = False, node: TFLiteNode) -> Any:
         p, q, grids = _pair(x, y, node)
         lo, hi = clamp(grids["out_grid"], fused_activation_function)
+        powers = [_power_of_two(grids[k]) for k in ("x_grid", "y_grid", "out_grid")]
+        if pot_scale_int16 and all(n is not None for n in powers):
+            exact = lambda a, b: _sum_by_shifts(a.stored, b.stored, powers, sign, lo, hi)
+            smooth = lambda a, b: a + sign * b
+            return on_stored(grid_of(node.out), exact, smooth, value_of(x, node), value_of(y, node))
         return op(p, q, **grids, lo=lo, hi=hi)
 
     return run
 
 
-for _name, _op in (("ADD", qadd), ("SUB", qsub), ("MUL", qmul)):
-    quantized(_name)(_arithmetic(_op))
+def _power_of_two(grid: Grid) -> int | None:
+    """The exponent of a scale of 16 bits that is a power of two."""
+    exponent = float(np.log2(fixed.scale_of(grid)))
+    return round(exponent) if grid.dtype == dtypes.int16 and abs(exponent - round(exponent)) < 1e-3 else None
+
+
+def _sum_by_shifts(x: Any, y: Any, powers: Any, sign: int, lo: int, hi: int) -> Any:
+    """A sum of 16 bits where the scales are powers of two and that of one operand is the result's."""
+    a, b = x.astype(jnp.int32), y.astype(jnp.int32)
+    shifts = powers[2] - powers[0], powers[2] - powers[1]
+    if min(shifts) < 0 or 0 not in shifts:
+        raise Refused("from_tflite: a sum of 16 bits by shifts whose result is finer", got=powers)
+    a, b = (_shifted(v, n) for v, n in zip((a, b), shifts, strict=True))
+    return jnp.clip(jnp.clip(a + sign * b, -32768, 32767), lo, hi)
+
+
+def _shifted(x: Any, bits: int) -> Any:
+    """``x / 2**bits`` to the nearest, halves away from zero."""
+    half = (1 << bits) >> 1
+    return jnp.sign(x) * ((jnp.abs(x) + half) >> bits)
+
+
+for _name, _op, _sign in (("ADD", qadd, 1), ("SUB", qsub, -1), ("MUL", qmul, 0)):
+    quantized(_name)(_arithmetic(_op, _sign))
 
 
 @quantized("PRELU")

@@ -1,5 +1,6 @@
 """`from_tflite`: parameters, variables, control flow, signatures, transforms, files that are damaged or hostile."""
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -269,3 +270,34 @@ def test_graphs_that_call_themselves_end():
     f = nx.interop.from_tflite(written(G([x], [y], [Operator("CALL", [x], [y], {"subgraph": 0})])), closed=True)
     with pytest.raises(InvalidFileError, match="deep"):
         f(jnp.ones(2))
+
+
+def _package_file(package: str, *parts: str) -> Path:
+    found = importlib.util.find_spec(package)
+    if found is None or found.origin is None:
+        pytest.skip(f"{package} is not installed")
+    return Path(found.origin).parent.joinpath(*parts)
+
+
+@pytest.mark.parametrize("name", ["alexa", "hey_jarvis", "hey_mycroft", "okay_nabu"])
+def test_streaming_models_of_a_package(name: str):
+    """Wake words: int8 with variables; a state that is carried gives LiteRT's scores, step by step."""
+    pytest.importorskip("ai_edge_litert")
+    data = _package_file("pymicro_wakeword", "models", f"{name}.tflite").read_bytes()
+    agree(data, *[[RNG.integers(-128, 127, (1, 3, 40)).astype(np.int8)] for _ in range(25)])
+    f = nx.interop.from_tflite(data, io="float")
+    grads = nx.grad(lambda p: f(p, f.state, jnp.ones((1, 3, 40)))[1].sum())(f.params)
+    assert all(np.isfinite(g).all() for g in nx.tree.leaves(grads))
+
+
+def test_a_float_model_of_a_package():
+    pytest.importorskip("ai_edge_litert")
+    path = _package_file("basic_pitch", "saved_models", "icassp_2022", "nmp.tflite")
+    f = nx.interop.from_tflite(path)
+    x = RNG.normal(size=(1, 43844, 1)).astype(np.float32)
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    runtime: Any = Interpreter(model_path=str(path), experimental_op_resolver_type=OpResolverType.BUILTIN_REF)
+    wanted = runtime.get_signature_runner("serving_default")(input_2=x)
+    for port, y in zip(f.outputs, f(f.params, x), strict=True):
+        np.testing.assert_allclose(y, wanted[port.name], atol=2e-5)

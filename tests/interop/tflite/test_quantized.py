@@ -57,6 +57,15 @@ def test_arithmetic(kind: str, dtype: str, seed: int):
         agree(data, xs)
 
 
+@pytest.mark.parametrize("kind", ["ADD", "SUB"])
+@pytest.mark.parametrize("scales", [(2**-11, 2**-13, 2**-11), (2**-12, 2**-11, 2**-11), (2**-12, 2**-12, 2**-12)])
+def test_sums_by_shifts(kind: str, scales: Any):
+    d = Drawn(0, "int16")
+    operands = [d.x(4, 60, scale=s, zero=0) for s in scales[:2]]
+    data, xs = one(kind, operands, d.y(4, 60, scale=scales[2], zero=0))
+    agree(data, xs)
+
+
 @pytest.mark.parametrize("kind", ["EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"])
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_comparisons(kind: str, dtype: str):
