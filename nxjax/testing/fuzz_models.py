@@ -22,6 +22,7 @@ from nxjax import numpy as jnp
 from nxjax.deploy.compile import compile as compile_
 from nxjax.errors import NxError
 from nxjax.interop import from_onnx, from_tflite, load_gguf, load_npz, load_safetensors, load_torch
+from nxjax.interop.onnx.graph import package
 from nxjax.nn import relu, softmax
 from nxjax.quant.function import quantize
 from nxjax.trace.array import wrap
@@ -57,9 +58,8 @@ def repacked(data: bytes, rng: np.random.Generator) -> bytes:
 
 def other_fields(data: bytes, rng: np.random.Generator) -> bytes:
     """An ONNX model with other numbers, names and counts in some of its fields."""
-    import onnx
 
-    model = onnx.ModelProto()
+    model = package().ModelProto()
     model.ParseFromString(data)
     for _ in range(1 + int(rng.integers(2))):
         message: Any = model.graph
@@ -132,7 +132,8 @@ def onnx_model(data: bytes) -> None:
 @cache
 def onnx_models() -> Sequence[bytes]:
     """A network with a loop, a branch and computed shapes, and a quantized one."""
-    from onnx import TensorProto, helper, numpy_helper
+    onnx = package()
+    TensorProto, helper, numpy_helper = onnx.TensorProto, onnx.helper, onnx.numpy_helper
 
     node = lambda kind, x, y, **a: helper.make_node(kind, x.split(), y.split(), **a)
     port = lambda name, shape, kind=TensorProto.FLOAT: helper.make_tensor_value_info(name, kind, shape)
