@@ -46,7 +46,7 @@ class OnnxFunction(ImportedFunction):
     def __init__(
         self,
         model: OnnxFile,
-        proto: Any,
+        proto: object,  # an `onnx.ModelProto`
         name: str,
         constants: Mapping[str, Any],
         shapes: Mapping[str, Any],
