@@ -25,6 +25,7 @@ from nxjax.checkpoints.tensors import METADATA, TensorFile
 from nxjax.errors import InvalidFileError, ParameterError, Shown
 from nxjax.files import safe_io
 from nxjax.interop.ggml import BLOCKS, dequantized
+from nxjax.interop.graphs.mapped import mapped
 from nxjax.numpy.files import load
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import DTypeLike
@@ -258,7 +259,8 @@ def load_gguf(path: str | Path, dtype: DTypeLike | None = np.float32) -> LazyWei
         elements, size = BLOCKS[kind]
         total = math.prod(shape)
         first = start + offset
-        if total % elements or (shape and shape[-1] % elements) or first + total // elements * size > data.size:
+        wrong = max(shape, default=0) > data.size * elements or total % elements or (shape and shape[-1] % elements)
+        if wrong or first + total // elements * size > data.size:
             _damaged(file, f"tensor {name!r}: {shape} at {offset}")
         part = data[first : first + total // elements * size]
         readers[name] = lambda part=part, kind=kind, shape=shape: dequantized(part, kind, dtype).reshape(shape)
@@ -266,10 +268,10 @@ def load_gguf(path: str | Path, dtype: DTypeLike | None = np.float32) -> LazyWei
 
 
 def _mapped(path: Path) -> NDArray:
-    with safe_io.opened(path) as f:
-        if not f.seek(0, 2):
-            _damaged(path, "an empty file")
-        return np.memmap(f, np.uint8, "r")  # pyright: ignore[reportCallIssue, reportArgumentType]
+    data = mapped(path)
+    if not data.size:
+        _damaged(path, "an empty file")
+    return data
 
 
 # --- NumPy ---

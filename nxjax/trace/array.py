@@ -149,7 +149,9 @@ UNCHANGING: Final[set[type]] = {bytes}
 
 
 def readonly(data: NDArray) -> NDArray:
-    """``data`` if nothing can write to its memory, else a copy. All data from outside enters an array this way.
+    """``data`` if its elements are aligned and nothing can write to its memory, else a copy.
+
+    All data from outside enters an array this way.
 
     A read-only view is no guarantee: its base may be writable, its owner may make it writable again, and a mapped file
     changes when another process writes to it.
@@ -159,7 +161,7 @@ def readonly(data: NDArray) -> NDArray:
         owner = owner.base  # pyright: ignore[reportUnknownMemberType]
     while type(owner) is memoryview:
         owner = owner.obj
-    return data if type(owner) in UNCHANGING else np.array(data, order="C")
+    return data if type(owner) in UNCHANGING and data.flags.aligned else np.array(data, order="C")
 
 
 def readonly_view(data: NDArray) -> NDArray:

@@ -73,7 +73,7 @@ def test_gguf(tmp_path: Path):
     path.write_bytes(gguf({"w": ((3, 4), 99, b"")}))
     with pytest.raises(InvalidFileError, match="format that nxjax does not know"):
         nx.interop.load_gguf(path)
-    for shape, raw in (((1 << 40, 4), b""), ((1, 31), block)):
+    for shape, raw in (((1 << 40, 4), b""), ((1, 31), block), ((0, 1 << 62, 32), b""), ((), b"")):
         path.write_bytes(gguf({"w": (shape, 8, raw)}))
         with pytest.raises(InvalidFileError, match="damaged"):
             nx.interop.load_gguf(path)

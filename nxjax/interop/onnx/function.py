@@ -10,14 +10,15 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.errors import InvalidFileError, ParameterError
-from nxjax.files import safe_io
 from nxjax.interop.graphs.function import ImportedFunction
+from nxjax.interop.graphs.mapped import mapped
 from nxjax.interop.graphs.values import ValueInfo, constant, value
 from nxjax.interop.onnx import rules
 from nxjax.interop.onnx.graph import ModelReader, OnnxFile, OnnxGraph, OnnxNode, parsed
 from nxjax.interop.onnx.grids import StoredParameter, stored_parameter
-from nxjax.interop.onnx.save import save, without_data
+from nxjax.interop.onnx.save import save
 from nxjax.interop.onnx.walk import RULES, OnnxWalker
+from nxjax.interop.onnx.wire import without_elements
 from nxjax.quant.planned import PlannedCall
 from nxjax.quant.qarray import QArray, float_leaf
 from nxjax.trace import dtypes
@@ -47,6 +48,7 @@ class OnnxFunction(ImportedFunction):
         self,
         model: OnnxFile,
         proto: object,  # an `onnx.ModelProto`
+        elements: frozenset[int],
         name: str,
         constants: Mapping[str, Any],
         shapes: Mapping[str, Any],
@@ -54,7 +56,7 @@ class OnnxFunction(ImportedFunction):
         closed: bool,
     ) -> None:
         graph = model.graph
-        self._model, self._proto, self._seed = model, proto, seed
+        self._model, self._proto, self._elements, self._seed = model, proto, elements, seed
         known = {p.name for p in graph.inputs}
         for k in (*constants, *(k for k, v in shapes.items() if not isinstance(v, int))):
             if k not in known:
@@ -129,7 +131,7 @@ class OnnxFunction(ImportedFunction):
             if v is not self.params[k]:
                 held = self._stored.get(k)
                 changed[k] = np.asarray(v).astype(stored[k].dtype) if held is None else held.written(v)
-        save(Path(path), self._proto, stored, changed, any(isinstance(x, np.memmap) for x in stored.values()))
+        save(Path(path), self._proto, self._elements, stored, changed)
 
 
 def _fixed(graph: OnnxGraph) -> set[str]:
@@ -232,20 +234,19 @@ def from_onnx(
     folder: Path | None = None
     if isinstance(model, (str, Path)):
         folder = Path(model).absolute().parent
-        with safe_io.opened(Path(model)) as f:
-            data = f.read()
+        data = mapped(Path(model))
     else:
         try:
-            data = bytes(memoryview(model))
+            data = np.frombuffer(model if isinstance(model, bytes) else bytes(memoryview(model)), np.uint8)
         except TypeError:
             raise ParameterError(
                 "from_onnx: not a model", got=type(model).__name__, expected="a path, or the bytes of a file"
             ) from None
-    proto = parsed(data)
+    graph, elements = without_elements(data)
+    proto = parsed(graph)
     try:
-        read = ModelReader(folder).model(proto)
+        read = ModelReader(folder, elements).model(proto)
     except RecursionError as e:
         raise InvalidFileError("from_onnx: the model is nested too deeply") from e
-    return OnnxFunction(
-        read, without_data(proto), read.graph.name or "model", constants or {}, shapes or {}, seed, closed
-    )
+    name = read.graph.name or "model"
+    return OnnxFunction(read, proto, frozenset(elements), name, constants or {}, shapes or {}, seed, closed)

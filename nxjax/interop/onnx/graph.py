@@ -15,6 +15,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import InvalidFileError, MissingExtraError
+from nxjax.interop.graphs.mapped import mapped
 from nxjax.interop.graphs.values import ValueInfo
 from nxjax.trace import dtypes
 
@@ -119,8 +120,10 @@ def dtype_of(code: int) -> Any:
 class ModelReader:
     """Turns protocol buffers into `OnnxGraph`s."""
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, elements: Mapping[int, NDArray] | None = None) -> None:
         self._folder = folder
+        # Bytes of tensors that are not in the protocol buffer, by their number in the graph.
+        self._elements = elements or {}
         self._files: dict[Path, NDArray] = {}
 
     def model(self, proto: Any) -> OnnxFile:
@@ -139,7 +142,8 @@ class ModelReader:
     def graph(self, proto: Any, opsets: Mapping[str, int], depth: int) -> OnnxGraph:
         if depth > DEPTH:
             raise invalid(f"graphs lie in one another more than {DEPTH} deep", proto.name)
-        stored = {_text(t.name): self.tensor(t) for t in proto.initializer}
+        elements = {} if depth else self._elements
+        stored = {_text(t.name): self.tensor(t, elements.get(i)) for i, t in enumerate(proto.initializer)}
         stored.update((_text(t.values.name), self._dense(t)) for t in proto.sparse_initializer)
         given = tuple(p for p in map(_port, proto.input) if p.name not in stored)
         nodes = tuple(self._node(n, opsets, depth) for n in proto.node)
@@ -179,8 +183,8 @@ class ModelReader:
             return tuple(a.floats if a.type == kinds.FLOATS else a.ints)
         return None
 
-    def tensor(self, t: Any) -> NDArray:
-        """The array of a `TensorProto`; one that lies outside is a view of its file.
+    def tensor(self, t: Any, elements: NDArray | None = None) -> NDArray:
+        """The array of a `TensorProto`; one that lies outside is a view of its file, or of ``elements``.
 
         Raises:
             InvalidFileError: its bytes are not as many as its shape says, or lie where they may not.
@@ -191,6 +195,8 @@ class ModelReader:
             raise invalid("a tensor with a negative dimension", f"{t.name}: {shape}")
         if t.data_location == onnx.TensorProto.EXTERNAL:
             return self._external(t, dtype, shape)
+        if elements is not None:
+            return self._viewed(t, dtype, shape, elements, 0)
         try:
             x = np.asarray(onnx.numpy_helper.to_array(t))
         except (ValueError, TypeError, KeyError, OverflowError, AttributeError) as e:
@@ -217,22 +223,20 @@ class ModelReader:
                 "from_onnx: a tensor lies outside the folder", got=location, expected=f"a file in {base}"
             )
         if path not in self._files:
-            empty = not path.stat().st_size
-            self._files[path] = np.zeros(0, np.uint8) if empty else np.memmap(path, np.uint8, "r")
-        data, count = self._files[path], math.prod(shape)
+            self._files[path] = mapped(path)
+        return self._viewed(t, dtype, shape, self._files[path], offset)
+
+    def _viewed(self, t: Any, dtype: Any, shape: tuple[int, ...], data: NDArray, offset: int) -> NDArray:
+        """A tensor whose bytes lie in ``data``."""
         bits = dtypes.bit_width(dtype) if dtype in dtypes.NUMERIC else 8 * dtype.itemsize
-        size = (count * bits + 7) // 8
+        size = (math.prod(shape) * bits + 7) // 8
         if dtype.kind == "O" or offset < 0 or offset + size > data.size:
-            raise invalid("a tensor lies beyond the end of its file", f"{location}: {offset} + {size} of {data.size}")
+            raise invalid("a tensor lies beyond its bytes", f"{_text(t.name)}: {offset} + {size} of {data.size}")
         piece = data[offset : offset + size]
         if bits < 8:
             held = package().TensorProto(data_type=t.data_type, dims=shape, raw_data=piece.tobytes())
             return np.asarray(package().numpy_helper.to_array(held))
-        return (
-            piece.view(dtype).reshape(shape)
-            if offset % dtype.itemsize == 0
-            else piece.copy().view(dtype).reshape(shape)
-        )
+        return np.require(piece.view(dtype).reshape(shape), requirements="A")
 
     def _dense(self, t: Any) -> NDArray:
         values, places = self.tensor(t.values), self.tensor(t.indices)

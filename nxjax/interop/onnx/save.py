@@ -23,47 +23,31 @@ LARGEST: Final = 2**31 - 2**24
 # Smaller tensors stay in the model, as the file writes them.
 _LARGE: Final = 1024
 _ALIGNED: Final = 4096
-_DATA: Final = [
-    "raw_data",
-    "float_data",
-    "int32_data",
-    "int64_data",
-    "double_data",
-    "uint64_data",
-    "string_data",
-    "external_data",
-]
 
 
-def without_data(proto: Any) -> Any:
-    """The model without the elements of its large tensors, which are read already; changes ``proto``."""
-    for t in proto.graph.initializer:
-        if t.data_location == package().TensorProto.EXTERNAL or t.ByteSize() > _LARGE:
-            for field in _DATA:
-                t.ClearField(field)
-            t.data_location = package().TensorProto.EXTERNAL
-    return proto
-
-
-def save(path: Path, proto: Any, stored: Mapping[str, NDArray], changed: Mapping[str, NDArray], outside: bool) -> None:
+def save(
+    path: Path, proto: Any, stripped: frozenset[int], stored: Mapping[str, NDArray], changed: Mapping[str, NDArray]
+) -> None:
     """Write a model, whole or not at all.
 
     Args:
-        proto: the model `without_data`.
-        stored: the elements of its tensors.
-        changed: others, by name.
-        outside: whether large tensors lie in a file of their own; those that are too large for one always do.
+        proto: the model.
+        stripped: numbers of the tensors in its graph that are there without their elements.
+        stored: the elements of all tensors by name.
+        changed: other elements than those.
 
     Raises:
-        ParameterError: what is left is more than an ONNX file can hold.
+        ParameterError: what is left without large tensors is more than an ONNX file can hold.
     """
     copy = package().ModelProto()
     copy.CopyFrom(proto)
+    external = package().TensorProto.EXTERNAL
+    outside = any(t.data_location == external for t in copy.graph.initializer)
     outside = outside or sum(x.nbytes for x in stored.values()) > LARGEST
     parts: list[bytes] = []
     size = 0
-    for t in copy.graph.initializer:
-        if t.name not in changed and t.data_location != package().TensorProto.EXTERNAL:
+    for i, t in enumerate(copy.graph.initializer):
+        if t.name not in changed and i not in stripped and not outside:
             continue
         x = changed.get(t.name, stored[t.name])
         made = package().numpy_helper.from_array(np.ascontiguousarray(x).reshape(tuple(t.dims)), t.name)
@@ -72,7 +56,7 @@ def save(path: Path, proto: Any, stored: Mapping[str, NDArray], changed: Mapping
             parts += [bytes(room), data]
             size += room + len(data)
             made.ClearField("raw_data")
-            made.data_location = package().TensorProto.EXTERNAL
+            made.data_location = external
             for key, v in (("offset", size - len(data)), ("length", len(data))):
                 made.external_data.add(key=key, value=str(v))
         made.doc_string = t.doc_string
@@ -84,7 +68,7 @@ def save(path: Path, proto: Any, stored: Mapping[str, NDArray], changed: Mapping
         # Named by its bytes: a model that stands here already keeps its own until the new one is whole.
         name = f"{path.name}.{digest.hexdigest()[:8]}.data"
         for t in copy.graph.initializer:
-            if t.data_location == package().TensorProto.EXTERNAL:
+            if t.data_location == external:
                 t.external_data.add(key="location", value=name)
         safe_io.write(path.with_name(name), b"".join(parts))
     if copy.ByteSize() > LARGEST:

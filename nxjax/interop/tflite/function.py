@@ -9,8 +9,8 @@ from typing import Any, Literal, final
 import numpy as np
 
 from nxjax.errors import InvalidFileError, ParameterError
-from nxjax.files import safe_io
 from nxjax.interop.graphs.function import ImportedFunction
+from nxjax.interop.graphs.mapped import mapped
 from nxjax.interop.graphs.values import ValueInfo, constant, value
 from nxjax.interop.tflite import rules
 from nxjax.interop.tflite.graph import Quantization, TFLiteFile, TFLiteSignature, TFLiteTensor, invalid, read
@@ -178,8 +178,7 @@ def from_tflite(
     if io not in ("file", "float"):
         raise ParameterError("from_tflite: io", got=io, expected="'file' or 'float'")
     if isinstance(model, (str, Path)):
-        with safe_io.opened(Path(model)) as f:
-            data: Any = np.memmap(f, np.uint8, "r") if f.seek(0, 2) else b""
+        data: Any = mapped(Path(model))
     else:
         try:
             data = bytes(memoryview(model))

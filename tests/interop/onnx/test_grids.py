@@ -9,6 +9,8 @@ import pytest
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
+from nxjax.interop.graphs.mapped import MappedFile
+from nxjax.interop.onnx.wire import without_elements
 from nxjax.quant import QArray
 
 onnx: Any = pytest.importorskip("onnx")
@@ -188,6 +190,43 @@ def test_tensors_outside_the_model_are_written_beside_it(tmp_path: Path):
     np.testing.assert_array_equal(
         numpy_helper.to_array(onnx.load(tmp_path / "b" / "net.onnx").graph.initializer[0]), w * 2
     )
+
+
+def mapped(x: Any) -> bool:
+    base: Any = np.asarray(x)
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return isinstance(base.obj if isinstance(base, memoryview) else base, MappedFile)
+
+
+def test_large_tensors_are_views_of_their_files(tmp_path: Path):
+    w, v = RNG.normal(size=(2, 64, 64)).astype(np.float32)
+    stored = {"small": np.float32([2.0]), "w": w, "v": v}
+    nodes = [node("MatMul", "x w", "a"), node("MatMul", "a v", "b"), node("Mul", "b small", "y")]
+    file = model(nodes, ("x", 1, ["n", 64]), ("y", 1, ["n", 64]), stored)
+    (tmp_path / "near.onnx").write_bytes(file.SerializeToString())
+    other = onnx.ModelProto.FromString(file.SerializeToString())
+    onnx.save(other, tmp_path / "far.onnx", save_as_external_data=True, location="far.bin", size_threshold=4096)
+    x = RNG.normal(size=(3, 64)).astype(np.float32)
+    far, near = (nx.interop.from_onnx(tmp_path / f"{name}.onnx") for name in ("far", "near"))
+    assert mapped(far.params["w"]) and mapped(far.params["v"]) and not mapped(far.params["small"])
+    for f in (far, near, nx.interop.from_onnx(file.SerializeToString())):
+        assert list(f.params) == ["small", "w", "v"]
+        np.testing.assert_array_equal(f.params["v"], v)
+        np.testing.assert_allclose(f(f.params, x), x @ w @ v * 2, rtol=1e-4, atol=1e-3)
+    near.save(tmp_path / "near.onnx")
+    assert onnx.load(tmp_path / "near.onnx") == file
+    np.testing.assert_array_equal(near.params["w"], w)
+
+
+def test_what_is_no_protocol_buffer_is_left_to_its_reader():
+    file = model([node("Abs", "x", "y")], ("x", 1, [2]), ("y", 1, [2]), {"w": np.zeros((64, 64), np.float32)})
+    data = file.SerializeToString()
+    for cut in (1, 5, len(data) // 2, len(data) - 1):
+        kept, held = without_elements(np.frombuffer(data[:cut], np.uint8))
+        assert kept == data[:cut] and not held
+    kept, held = without_elements(np.frombuffer(data, np.uint8))
+    assert len(kept) < 300 and [x.size for x in held.values()] == [4 * 64 * 64]
 
 
 def test_other_parameters_are_refused(tmp_path: Path):
