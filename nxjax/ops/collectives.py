@@ -275,7 +275,7 @@ class ReduceScatter(_Moving):
             raise ShapeError(
                 "reduce_scatter: the scattered dimension is not the axis size", got=x, expected=f"size {axis_size}"
             )
-        return x.strong().with_shape(x.shape[:at] + x.shape[at + 1 :])
+        return x.strong().without_dim(at)
 
     def answer(self, n: int, x: Array, d: int | None, *, scatter_dimension: int, **_: Any) -> tuple[Any, Any]:
         return mul(x, like(x, n)) if d is None else reduce_sum(x, axes=(d,)), scatter_dimension

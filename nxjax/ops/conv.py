@@ -287,7 +287,7 @@ class ConvGeneralDilated(Contraction):
         params["dimension_numbers"] = dimension_numbers
         groups = {"feature_group_count": feature_group_count, "batch_group_count": batch_group_count}
         if size == 0:
-            without = [_unbatched(x, d) for x, d in zip(args, dims, strict=True)]
+            without = [x.type.without_dim(d) for x, d in zip(args, dims, strict=True)]
             out = self.infer(*without, **groups, **params)
             return zeros(ArrayType((0, *out.shape), out.dtype)), 0
         if dl is not None and dr is not None:
@@ -490,10 +490,6 @@ def unfold(y: Array, size: int, axis: int, groups: int = 1) -> Array:
         y = _swapped(split, axis, axis + 1)
         return reshape(y, shape=(*y.shape[: axis + 1], n, *y.shape[axis + 3 :]))
     return reshape(y, shape=_resized(y.shape, axis, (size, n)))
-
-
-def _unbatched(x: Array, dim: int | None) -> ArrayType:
-    return x.type if dim is None else x.type.with_shape(x.shape[:dim] + x.shape[dim + 1 :])
 
 
 def _spec_text(spec: Spec, names: str) -> str:

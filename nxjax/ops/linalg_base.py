@@ -140,8 +140,12 @@ def triu(x: Array, k: int = 0) -> Array:
 def eye(x: Array, n: int | None = None) -> Array:
     """Identities ``[..., n, n]`` for the batch and dtype of ``x``; n is its number of columns if not given."""
     size = x.shape[-1] if n is None else n
-    shape = (*x.shape[:-2], size, size)
-    return convert_element_type(eq(index(shape, -1), index(shape, -2)), dtype=x.dtype)
+    return eye_of(x.type.with_shape((*x.shape[:-2], size, size)))
+
+
+def eye_of(type: ArrayType) -> Array:
+    """Ones on the diagonals of matrices, which need not be square, and zeros elsewhere."""
+    return convert_element_type(eq(index(type.shape, -1), index(type.shape, -2)), dtype=type.dtype)
 
 
 def resized(x: Array, m: int, n: int) -> Array:

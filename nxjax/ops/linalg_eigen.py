@@ -158,7 +158,8 @@ def element(x: Array, i: Array) -> Array:
 def _sorted(a: Array, v: Array) -> Arrays:
     w = real(diagonal(a))
     order = ascending(w)
-    return [ordered(v, order), _values(w, order)]
+    row = reshape(w, shape=(*w.shape[:-1], 1, w.shape[-1]))
+    return [ordered(v, order), reduce_sum(ordered(row, order), axes=(w.ndim - 1,))]
 
 
 def ascending(w: Array) -> Array:
@@ -171,10 +172,6 @@ def ordered(v: Array, order: Array) -> Array:
     shape = (*v.shape[:-2], v.shape[-1], order.shape[-1])
     choice = eq(index(shape, -2), along_rows(order, shape))
     return mm(v, cast(choice, v.dtype))
-
-
-def _values(w: Array, order: Array) -> Array:
-    return reduce_sum(ordered(reshape(w, shape=(*w.shape[:-1], 1, w.shape[-1])), order), axes=(w.ndim - 1,))
 
 
 @final

@@ -12,7 +12,7 @@ from nxjax.ops.base import NDArray, equal_dtypes, like, zeros
 from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import eq, ge, gt
 from nxjax.ops.complex import imag
-from nxjax.ops.convert import cast, convert_element_type
+from nxjax.ops.convert import cast
 from nxjax.ops.linalg_base import (
     MatrixOp,
     along_columns,
@@ -21,6 +21,7 @@ from nxjax.ops.linalg_base import (
     conj,
     diagonal,
     eye,
+    eye_of,
     h,
     index,
     loop,
@@ -151,7 +152,7 @@ class HouseholderProduct(MatrixOp):
 
     def stablehlo(self, b: Any, out: ArrayType, a: Any, taus: Any, /) -> Any:
         steps = taus.type.shape[-1]
-        start = b.inline(_columns_of_identity, (a,))
+        start = b.inline(lambda a: eye_of(a.type), (a,))
         if not steps or 0 in a.type.shape:
             return start
 
@@ -159,10 +160,6 @@ class HouseholderProduct(MatrixOp):
             return _apply(sub(like(i, steps - 1), i), q, packed, scalars), packed, scalars
 
         return loop(b, steps, step, start, a, taus)[0]
-
-
-def _columns_of_identity(a: Array) -> Array:
-    return convert_element_type(eq(index(a.shape, -1), index(a.shape, -2)), dtype=a.dtype)
 
 
 def _apply(k: Array, q: Array, packed: Array, taus: Array) -> Array:

@@ -20,9 +20,9 @@ from nxjax.ops.linalg_base import (
     conj,
     diagonal,
     eye,
+    eye_of,
     finite,
     h,
-    index,
     loop,
     map_matrices,
     mm,
@@ -118,7 +118,7 @@ class Svd(MatrixOp):
             types = out
             if len(types) == 1:
                 return (b.constant(0, types[0]),)
-            identity = lambda: [_eye_of(types[1]), _eye_of(types[2])]
+            identity = lambda: [eye_of(types[1]), eye_of(types[2])]
             return b.constant(0, types[0]), *b.inline(identity, ())
         tall = m >= n
         a = x if tall else b.inline(h, (x,))
@@ -133,18 +133,10 @@ class Svd(MatrixOp):
             if full_matrices and large > small:
                 # Q of U is U times signs, and completes it.
                 q, _ = qr(u, full_matrices=True)
-                u = _joined(u, sub_columns(q, small))
+                u = concatenate(u, sub_columns(q, small), dimension=u.ndim - 1)
             return [s, u, h(vv)] if tall else [s, vv, h(u)]
 
         return tuple(b.inline(finish, (a, v)))
-
-
-def _eye_of(type: ArrayType) -> Array:
-    return cast(eq(index(type.shape, -1), index(type.shape, -2)), type.dtype)
-
-
-def _joined(x: Array, y: Array) -> Array:
-    return concatenate(x, y, dimension=x.ndim - 1)
 
 
 def _rotate_columns(i: Array, a: Array, v: Array) -> Arrays:

@@ -73,6 +73,10 @@ class ArrayType:
     def with_shape(self, shape: Shape) -> ArrayType:
         return ArrayType(shape, self.dtype, self.weak, self.vma)
 
+    def without_dim(self, dim: int | None) -> ArrayType:
+        """The type of one element along dimension ``dim``; itself where ``dim`` is None."""
+        return self if dim is None else self.with_shape(self.shape[:dim] + self.shape[dim + 1 :])
+
     def with_dtype(self, dtype: DType) -> ArrayType:
         return ArrayType(self.shape, dtype, False, self.vma)
 

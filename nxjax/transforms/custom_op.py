@@ -348,10 +348,7 @@ class CustomOp(Op):
             return self.batching(self, size, args, dims, **params)
         # A derivative was given: the call of the function that carries it keeps it under vmap.
         flat: Callable[..., Arrays] = lambda *xs: self.as_results(self.expand(*xs, **params))
-        types = [
-            x.type if d is None else x.type.with_shape((*x.shape[:d], *x.shape[d + 1 :]))
-            for x, d in zip(args, dims, strict=True)
-        ]
+        types = [x.type.without_dim(d) for x, d in zip(args, dims, strict=True)]
         program = stage(flat, types, self.name)
         items = tuple(params.items())
         call: Any = custom_vjp_call if self.pushes is None else custom_jvp_call

@@ -63,7 +63,7 @@ def jacfwd(
 
         def cut(t: Array) -> Any:
             # t holds one row per input element: input elements last, as in a matrix.
-            whole = _rows_last(t)
+            whole = transpose(t, permutation=(*range(1, t.ndim), 0))
             return _argument_tree(in_def, xs, whole, argnums)
 
         result = tree.map(cut, pushed)
@@ -155,10 +155,6 @@ def _basis(xs: Arrays) -> list[Array]:
         parts.append(wrap(rows.reshape(total, *x.shape)))
         start += x.size
     return parts
-
-
-def _rows_last(x: Array) -> Array:
-    return transpose(x, permutation=(*range(1, x.ndim), 0))
 
 
 def _argument_tree(in_def: tree.TreeDef, xs: Arrays, whole: Array, argnums: int | Sequence[int]) -> Any:

@@ -77,8 +77,11 @@ class JVPTrace(Trace):
         """Result and tangent of one op, by its rule or by that of its expansion."""
         if op.has("jvp"):
             return op.jvp(primals, tangents, **params)
-        y, t = jvp_flat(lambda *xs: _flat(op, op.expand(*xs, **params)), primals, tangents)
-        return (tuple(y), tuple(t)) if op.multi else (y[0], t[0])
+        if op.multi:
+            y, t = jvp_flat(lambda *xs: op.expand(*xs, **params), primals, tangents)
+            return tuple(y), tuple(t)
+        (y,), (t,) = jvp_flat(lambda *xs: [op.expand(*xs, **params)], primals, tangents)
+        return y, t
 
     def join(self, primal: Array, tangent: Array | None) -> Array:
         if tangent is None or not dtypes.is_differentiable(primal.dtype):
@@ -93,10 +96,6 @@ class JVPTrace(Trace):
         if isinstance(y, JVPTracer) and y.owner is self:
             return y.primal, y.tangent
         return y, None
-
-
-def _flat(op: Op, y: Any) -> Arrays:
-    return y if op.multi else [y]
 
 
 def jvp_flat(

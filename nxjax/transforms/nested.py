@@ -161,6 +161,24 @@ def select_inputs_and_results(program: Program, inputs: Sequence[Var], keep: Seq
     return Program(inputs, program.equations, outputs, program.constvars, program.values, program.name)
 
 
+def hoist_all_consts(programs: Sequence[Program]) -> tuple[tuple[Program, ...], list[Array]]:
+    """The programs with the consts of all of them as leading inputs, and the values of these."""
+    consts = [x for p in programs for x in p.values]
+    found: list[Program] = []
+    before = 0
+    for p in programs:
+        own = len(p.values)
+        program, _ = p.hoist_consts()
+        if own < len(consts):
+            # Those of others are not read.
+            inputs = [Var(x.type) for x in consts]
+            inputs[before : before + own] = p.constvars
+            program = Program([*inputs, *p.inputs], p.equations, p.outputs, name=p.name)
+        found.append(program)
+        before += own
+    return tuple(found), consts
+
+
 def required_equations(equations: Sequence[Equation], wanted: set[Var], given: set[Var]) -> list[Equation]:
     """The equations that ``wanted`` takes when ``given`` are known. Grows ``wanted`` by every variable they read."""
     kept: list[Equation] = []

@@ -42,7 +42,7 @@ class BatchTracer(Tracer):
         self.value = value
         self.dim = dim
         full = value.type
-        self.type = full.with_shape(full.shape[:dim] + full.shape[dim + 1 :])
+        self.type = full.without_dim(dim)
 
     def origin(self) -> str:
         return "batched by nx.vmap"

@@ -123,7 +123,7 @@ def mapped_aval(size: int, axis: int | None, aval: ArrayType) -> ArrayType:
     >>> mapped_aval(2, 0, nx.core.ShapedArray((2, 3), nx.float32))
     f32[3]
     """
-    return aval if axis is None else aval.with_shape(aval.shape[:axis] + aval.shape[axis + 1 :])
+    return aval.without_dim(axis)
 
 
 def unmapped_aval(size: int, axis: int | None, aval: ArrayType, *_: Any) -> ArrayType:

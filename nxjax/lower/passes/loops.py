@@ -16,7 +16,7 @@ from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 from nxjax.transforms.control.loop import LoopParams, Operands
-from nxjax.transforms.nested import Mask, fixed_point, mask_or, select_by_mask, split_by_mask
+from nxjax.transforms.nested import Mask, fixed_point, hoist_all_consts, mask_or, select_by_mask, split_by_mask
 
 LOOPS: Final = frozenset(("scan", "while"))
 HOLDERS: Final = LOOPS | {"cond"}
@@ -43,18 +43,10 @@ def lifted(e: Equation) -> tuple[Equation, Made]:
     if not any(p.constvars for p in e.programs()):
         return e, made
     if e.op.name == "cond":
-        branches: Sequence[Program] = params["branches"]
-        made = [(Var(v.type), x) for p in branches for v, x in zip(p.constvars, p.values, strict=True)]
-        hoisted: list[Program] = []
-        before = 0
-        for p in branches:
-            # Every branch takes the consts of all; those of others are not read.
-            own = [Var(v.type) for v, _ in made]
-            own[before : before + len(p.constvars)] = p.constvars
-            before += len(p.constvars)
-            hoisted.append(Program((*own, *p.inputs), p.equations, p.outputs, name=p.name))
+        branches, consts = hoist_all_consts(params["branches"])
+        made = [(Var(x.type), x) for x in consts]
         operands = (e.inputs[0], *(v for v, _ in made), *e.inputs[1:])
-        return e.replaced(operands, e.outputs, {**params, "branches": tuple(hoisted)}), made
+        return e.replaced(operands, e.outputs, {"branches": branches}), made
     loop: LoopParams = params["loop"]
     held = [p for p in (loop.cond, loop.body) if p is not None]
     made = [(Var(v.type), x) for p in held for v, x in zip(p.constvars, p.values, strict=True)]

@@ -42,6 +42,7 @@ from nxjax.transforms.nested import (
     clamped_branch,
     expand_by_mask,
     forwarded_inputs,
+    hoist_all_consts,
     jvp_program,
     mask_and,
     mask_or,
@@ -96,7 +97,7 @@ class Cond(Nested):
         (index, *xs), (_, *ts) = primals, tangents
         mask = not_none_mask(ts)
         pushed, varies = _jvp_branches(branches, mask)
-        pushed, captured = _hoist_consts(pushed)
+        pushed, captured = hoist_all_consts(pushed)
         out = self(index, *captured, *xs, *(t for t in ts if t is not None), branches=pushed)
         n = len(varies)
         return out[:n], tuple(expand_by_mask(out[n:], varies))
@@ -123,7 +124,7 @@ class Cond(Nested):
             made = [x for r in runs for x in r[n:]]
         else:
             slots, places = _shared_slots(values, n)
-            joined, captured = _hoist_consts(
+            joined, captured = hoist_all_consts(
                 [_to_slots(v, n, slots, mine) for v, mine in zip(values, places, strict=True)]
             )
             out: Arrays = ()
@@ -135,7 +136,7 @@ class Cond(Nested):
         # Residuals are slots, and operands that are residuals of any branch.
         order = list(dict.fromkeys(i for h in halves for i in h.sources if i is not None))
         types = [*slots, *(select_by_mask(branches[0].in_types, mask)[i] for i in order)]
-        pushed, captured = _hoist_consts(
+        pushed, captured = hoist_all_consts(
             [_unknown_on_slots(h, types, mine, len(slots), order) for h, mine in zip(halves, places, strict=True)]
         )
         operands = [index, *captured, *made, *(inputs[i] for i in order), *late_inputs]
@@ -149,7 +150,7 @@ class Cond(Nested):
             frozenset[Any]().union(*(t.vma for t in column))
             for column in zip(*(b.out_types for b in branches), strict=True)
         ]
-        back, consts = _hoist_consts([transpose_program(pvary_results(b, vmas), linear, nonzero) for b in branches])
+        back, consts = hoist_all_consts([transpose_program(pvary_results(b, vmas), linear, nonzero) for b in branches])
         known = [x for x, l in zip(args, linear, strict=True) if not l]
         found = self(index, *consts, *known, *(ct for ct in cts if ct is not None), branches=back)
         return [None, *expand_by_mask(found, linear)]
@@ -163,7 +164,7 @@ class Cond(Nested):
             for b in branches:
                 varies = mask_or(varies, batch_program(b, size, mask, None, axis_name)[1])
             mapped = [batch_program(b, size, mask, varies, axis_name)[0] for b in branches]
-            mapped, captured = _hoist_consts([_move_batch_after_index(b, varies, index.ndim) for b in mapped])
+            mapped, captured = hoist_all_consts([_move_batch_after_index(b, varies, index.ndim) for b in mapped])
             operands = [x if d is None else move_batch(x, d, size) for x, d in zip(xs, d_xs, strict=True)]
             ys = self(index, *captured, *operands, branches=mapped)
             return ys, tuple(index.ndim if v else None for v in varies)
@@ -171,7 +172,7 @@ class Cond(Nested):
         everything = (True,) * len(xs)
         force = (True,) * len(branches[0].outputs)
         mapped = tuple(batch_program(b, size, everything, force, axis_name)[0] for b in branches)
-        mapped, captured = _hoist_consts(mapped)
+        mapped, captured = hoist_all_consts(mapped)
         which, *operands = [move_batch(x, d, size) for x, d in zip((index, *xs), dims, strict=True)]
         return self(which, *captured, *operands, branches=mapped), (0,) * len(force)
 
@@ -191,7 +192,8 @@ class Cond(Nested):
             return tuple(b.program(branches[0], xs))
         if index.type.shape:
             results = [b.program(branch, xs) for branch in branches]
-            return tuple(_emit_choice(b, index, columns) for columns in zip(*results, strict=True))
+            chosen: Callable[..., Array] = lambda i, *xs: choose(i, xs)
+            return tuple(b.inline(chosen, (index, *column)) for column in zip(*results, strict=True))
         regions = [((), lambda b, branch=branch: b.program(branch, xs)) for branch in branches]
         return b.op("stablehlo.case", (index,), out, regions=regions)
 
@@ -210,10 +212,6 @@ def choose(index: Array, columns: Arrays) -> Array:
     for i, column in enumerate(others):
         chosen = select_leading(eq(index, i), chosen, column)
     return chosen
-
-
-def _emit_choice(b: Any, index: Any, columns: Sequence[Any]) -> Any:
-    return b.inline(lambda i, *xs: choose(i, xs), (index, *columns))
 
 
 def _jvp_branches(branches: Branches, mask: Mask) -> tuple[Branches, Mask]:
@@ -314,27 +312,6 @@ def _move_batch_after_index(program: Program, varies: Mask, axes: int) -> Progra
         return [moved(y) if v else y for y, v in zip(run(program, xs), varies, strict=True)]
 
     return program.derive(("moved", varies, axes), lambda: stage(flat, program.in_types, program.name))
-
-
-def _hoist_consts(branches: Sequence[Program]) -> tuple[Branches, list[Array]]:
-    """The branches on the captured values of all of them, as leading operands, and these."""
-    hoisted = [b.hoist_consts() for b in branches]
-    every = [v for _, values in hoisted for v in values]
-    consts: list[Array] = []
-    found: list[Program] = []
-    for program, values in hoisted:
-        found.append(_with_consts_of_all(program, len(consts), len(values), every))
-        consts += values
-    return tuple(found), consts
-
-
-def _with_consts_of_all(program: Program, before: int, own: int, consts: Arrays) -> Program:
-    """``program``, whose first ``own`` inputs are its consts, on the consts of all branches."""
-    if len(consts) == own:
-        return program
-    inputs = [Var(c.type) for c in consts]
-    inputs[before : before + own] = program.inputs[:own]
-    return Program([*inputs, *program.inputs[own:]], program.equations, program.outputs, name=program.name)
 
 
 cond_op = Cond()
@@ -451,7 +428,7 @@ def _choose_branch(
     wanted = [_common_type(where, path, names, column) for path, column in zip(paths, columns, strict=True)]
     if vma:
         wanted = [t.with_vma(t.vma | vma) for t in wanted]
-    branches, consts = _hoist_consts(programs)
+    branches, consts = hoist_all_consts(programs)
     if vma:
         # Devices may take different branches: what they share with each other, they share outside. So this comes before
         # results are made to vary, whose transpose is a sum over all devices.
