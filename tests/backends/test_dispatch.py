@@ -26,7 +26,7 @@ def test_equal_programs_share_an_executable(executor):
     first, second = nx.jit(lambda v: v * 3 + 1, device=executor), nx.jit(lambda v: v * 3 + 1, device=executor)
     np.testing.assert_array_equal(first(x), second(x))
     (one,), (two,) = first._entries.values(), second._entries.values()
-    assert one.way.executable is two.way.executable
+    assert one.prepared.executable is two.prepared.executable
     compiler.clear()
     third = nx.jit(lambda v: v * 3 + 1, device=executor)
     np.testing.assert_array_equal(third(x), first(x))
@@ -40,14 +40,14 @@ def test_executables_of_functions_that_are_gone_go(executor, monkeypatch):
     for i in range(9):
         f = nx.jit(lambda v, i=i: v + i, device=executor)
         f(np.float32(0))
-        made.append(weakref.ref(next(iter(f._entries.values())).way.executable))
+        made.append(weakref.ref(next(iter(f._entries.values())).prepared.executable))
     last = made[-1]()
     del f
     gc.collect()
     assert sum(ref() is not None for ref in made) == 4
     f = nx.jit(lambda v: v + (len(made) - 1), device=executor)
     f(np.float32(0))
-    assert next(iter(f._entries.values())).way.executable is last
+    assert next(iter(f._entries.values())).prepared.executable is last
 
 
 def test_a_tracer_outside_its_trace_is_refused():

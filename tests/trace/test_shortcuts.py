@@ -49,7 +49,7 @@ def _recent(_: Any) -> bool:
 def _executable(f: Any) -> Any:
     f(X)
     (entry,) = f._entries.values()
-    return entry.way.executable
+    return entry.prepared.executable
 
 
 def _first(_: Any) -> bool:

@@ -25,7 +25,7 @@ def _lazily() -> Iterator[None]:
 
 def executable(f: Any) -> Any:
     (entry,) = f._entries.values()
-    return entry.way.executable
+    return entry.prepared.executable
 
 
 @pytest.mark.unguarded

@@ -36,7 +36,7 @@ def _on_the_cpu() -> Iterator[None]:
 
 def executable(f: Any) -> Any:
     (entry,) = f._entries.values()
-    return entry.way.executable
+    return entry.prepared.executable
 
 
 @pytest.mark.parametrize("name", isa.possible())
